@@ -1,0 +1,180 @@
+//! What the broker asks of whoever keeps its facts, and a journal in memory that keeps the same promise.
+//!
+//! A journal knows shards, groups and bodies. It never knows what a group says.
+//!
+//! # The promise
+//!
+//! * **G1** Nothing at or below the watermark is lost.
+//! * **G2** Groups of a shard are totally ordered and numbered without gaps; if a group fails, every later one fails.
+//! * **G3** A group is there whole or not at all.
+//! * **G4** After [`Journal::open`] returns, no older owner's append succeeds.
+//! * **G5** An unknown outcome (failed sync, timeout) poisons the log: it refuses everything until it is opened again.
+//! * **G6** What replay returned once, it returns always, until it is trimmed.
+//! * **G7** The journal adds no clock and no randomness to what it keeps.
+
+use std::future::Future;
+
+use bytes::Bytes;
+use peeklock_types::{BodyRef, GroupNumber, ShardId};
+
+/// A place where shards keep their logs.
+pub trait Journal: Send + Sync + 'static {
+    type Log: Log;
+
+    /// Opens the log of `shard`, creates it if there is none, and fences every older owner of it.
+    fn open(&self, shard: ShardId) -> impl Future<Output = Result<(Self::Log, Recovery), OpenError>> + Send;
+}
+
+/// What was found when a log was opened: the newest snapshot, then every group after it, in order.
+pub struct Recovery {
+    pub snapshot: Option<Snapshot>,
+    pub groups: GroupStream,
+}
+
+/// Engine state as of the end of group `upto`.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    pub upto: GroupNumber,
+    pub payload: Bytes,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredGroup {
+    pub number: GroupNumber,
+    pub payload: Bytes,
+}
+
+/// Groups in order, without gaps, read lazily so that a long log never has to fit in memory.
+pub type GroupStream = Box<dyn Iterator<Item = Result<StoredGroup, OpenError>> + Send>;
+
+/// Ordered, durable groups of one shard.
+pub trait Log: Send + 'static {
+    type Reader: Reader;
+
+    /// The number that the next appended group will get.
+    fn next_group(&self) -> GroupNumber;
+
+    /// Hands over one group. Returns at once; the group is durable when [`Log::durable`] says so. Groups become durable in call order.
+    fn append(&mut self, payload: Bytes) -> Result<GroupNumber, AppendError>;
+
+    /// The newest durable group.
+    fn watermark(&self) -> GroupNumber;
+
+    /// Waits until the watermark is above `seen`, then returns it. Safe to cancel.
+    fn durable(&mut self, seen: GroupNumber) -> impl Future<Output = Result<GroupNumber, Poisoned>> + Send;
+
+    /// A handle for bodies that works beside appends, from any task.
+    fn reader(&self) -> Self::Reader;
+
+    /// Keeps `payload` as the state after group `upto`. Completes when it is durable and verified.
+    fn put_snapshot(&mut self, upto: GroupNumber, payload: Bytes) -> impl Future<Output = Result<(), SnapshotError>> + Send + 'static;
+
+    /// Says that replay will never start at or before `upto` again (a durable snapshot covers it), and that no live body lies in a group at
+    /// or before `bodies_upto`. A hint: space at or below both may be used again, nothing else may.
+    fn trim(&mut self, upto: GroupNumber, bodies_upto: GroupNumber);
+
+    /// Which bodies the owner should move so that space can be used again, if any. See [`Log::evacuate`].
+    fn wants_evacuation(&self) -> Option<Evacuation>;
+
+    /// Copies bodies to cold segments and returns their new places, in order, once the copies are durable. The owner then journals the new
+    /// places, and only after that is durable may it say through [`Log::trim`] or [`Log::forget_cold`] that the old ones are free.
+    fn evacuate(&mut self, bodies: Vec<StoredBody>) -> impl Future<Output = Result<Vec<BodyRef>, ReadError>> + Send + 'static;
+
+    /// Counts bodies in cold segments as live: called once per live cold body after recovery. (`evacuate` counts its copies itself.)
+    fn remember_cold(&mut self, bodies: &[StoredBody]);
+
+    /// Says that bodies in cold segments are no longer needed, after the fact that settled or moved them is durable. A cold segment without
+    /// live bodies is removed.
+    fn forget_cold(&mut self, bodies: &[StoredBody]);
+
+    /// How much room is left. Cheap: may be asked for each batch.
+    fn space(&self) -> Space;
+}
+
+/// Reads bodies back.
+pub trait Reader: Clone + Send + Sync + 'static {
+    /// The body if it is in memory. Never blocks.
+    fn try_read(&self, body: StoredBody) -> Option<Bytes>;
+
+    /// The bodies, in order, from wherever they are. Neighbours are read together.
+    fn read(&self, bodies: Vec<StoredBody>) -> impl Future<Output = Result<Vec<Bytes>, ReadError>> + Send + 'static;
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoredBody {
+    pub place: BodyRef,
+    pub size_bytes: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Evacuation {
+    /// Bodies in groups at or before this one.
+    Groups { upto: GroupNumber },
+    /// Bodies in this cold segment, which is mostly dead.
+    Cold { segment: u32 },
+}
+
+/// How much room is left, and so what may still be accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Space {
+    /// Everything.
+    Enough,
+    /// No new messages; receiving and settling go on.
+    RejectSends,
+    /// Only what frees space.
+    OnlySettle,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error("{file} is damaged at byte {offset}: {what}. Nothing was changed. Restore the data directory from a copy, or ask for help with this file")]
+    Corrupt { file: String, offset: u64, what: String },
+    #[error("the data directory {directory} is in use by another process; stop that one first, or choose another directory")]
+    Locked { directory: String },
+    #[error("the data directory {directory} has format {found}, this program knows up to {known}; use a newer version of the program")]
+    NewerFormat { directory: String, found: u32, known: u32 },
+    #[error("{action} {path}: {source}")]
+    Io { action: &'static str, path: String, source: std::io::Error },
+    #[error("{0} is open already")]
+    AlreadyOpen(ShardId),
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum AppendError {
+    /// Too many bytes wait for the disk. Nothing was taken; try again when the watermark has moved.
+    #[error("too many bytes wait for the disk")]
+    Busy,
+    #[error("a group of {size_bytes} bytes is over the limit of {limit_bytes}")]
+    TooLarge { size_bytes: usize, limit_bytes: usize },
+    #[error(transparent)]
+    Poisoned(#[from] Poisoned),
+}
+
+/// The log has failed and refuses every call; open it again to learn what survived.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("the journal has stopped: {reason}")]
+pub struct Poisoned {
+    pub reason: String,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    #[error("{file} is damaged at byte {offset}: {what}")]
+    Corrupt { file: String, offset: u64, what: String },
+    #[error("no body lies at {0:?}; its space was given back")]
+    Gone(BodyRef),
+    #[error("reading {path}: {source}")]
+    Io { path: String, source: std::io::Error },
+    #[error("no room for the copy: {0}")]
+    NoSpace(String),
+    #[error(transparent)]
+    Poisoned(#[from] Poisoned),
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum SnapshotError {
+    #[error("writing the snapshot {path}: {source}")]
+    Io { path: String, source: std::io::Error },
+    #[error(transparent)]
+    Poisoned(#[from] Poisoned),
+}

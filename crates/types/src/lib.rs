@@ -1,0 +1,13 @@
+//! The words every other crate speaks: names, numbers, times and limits.
+//!
+//! Depends on nothing of ours, does no I/O and knows no protocol.
+
+mod entity;
+mod number;
+mod settings;
+mod time;
+
+pub use entity::{EntityName, EntityPath, NameError, SubQueue};
+pub use number::{BodyPlace, BodyRef, GroupNumber, LockToken, SequenceNumber, ShardId};
+pub use settings::{QueueSettings, SettingsError, limits};
+pub use time::Timestamp;

@@ -1,0 +1,228 @@
+use std::fmt;
+
+/// Place of a message in its queue: unique, rising, never reused. The first message is number 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SequenceNumber(pub u64);
+
+impl SequenceNumber {
+    pub const FIRST: SequenceNumber = SequenceNumber(1);
+
+    #[must_use]
+    pub const fn next(self) -> Self {
+        SequenceNumber(self.0 + 1)
+    }
+}
+
+impl fmt::Display for SequenceNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// One shard of the broker: the unit of ownership, replay and snapshot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ShardId(pub u16);
+
+impl fmt::Display for ShardId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "shard {}", self.0)
+    }
+}
+
+/// Number of a group in one shard's log: dense and rising. The first group is number 1; 0 means "none yet".
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GroupNumber(pub u64);
+
+impl GroupNumber {
+    pub const NONE: GroupNumber = GroupNumber(0);
+
+    #[must_use]
+    pub const fn next(self) -> Self {
+        GroupNumber(self.0 + 1)
+    }
+}
+
+impl fmt::Display for GroupNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "group {}", self.0)
+    }
+}
+
+/// The token that a receiver holds while it has a message locked.
+///
+/// It carries the message's sequence number, so that no map from token to message is needed, and a nonce that is new for each lock, so
+/// that the token of an earlier lock never fits a later one. The sixteen bytes are in network order, as an AMQP `uuid` prints them.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct LockToken([u8; 16]);
+
+impl LockToken {
+    pub fn new(sequence_number: SequenceNumber, nonce: u64) -> Self {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&nonce.to_be_bytes());
+        bytes[8..].copy_from_slice(&(sequence_number.0 ^ nonce).to_be_bytes());
+        LockToken(bytes)
+    }
+
+    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
+        LockToken(bytes)
+    }
+
+    pub const fn to_bytes(self) -> [u8; 16] {
+        self.0
+    }
+
+    pub fn nonce(self) -> u64 {
+        self.halves().0
+    }
+
+    pub fn sequence_number(self) -> SequenceNumber {
+        let (nonce, mixed) = self.halves();
+        SequenceNumber(nonce ^ mixed)
+    }
+
+    fn halves(self) -> (u64, u64) {
+        let whole = u128::from_be_bytes(self.0);
+        #[expect(clippy::cast_possible_truncation, reason = "the two halves are taken on purpose")]
+        let halves = ((whole >> 64) as u64, whole as u64);
+        halves
+    }
+
+    /// The layout of a .NET `Guid`: the first three parts little-endian. Delivery tags carry it.
+    #[must_use]
+    pub fn to_guid_bytes(self) -> [u8; 16] {
+        let mut bytes = self.0;
+        bytes[..4].reverse();
+        bytes[4..6].reverse();
+        bytes[6..8].reverse();
+        bytes
+    }
+
+    #[must_use]
+    pub fn from_guid_bytes(bytes: [u8; 16]) -> Self {
+        // Reversing the three parts is its own inverse.
+        LockToken(LockToken(bytes).to_guid_bytes())
+    }
+}
+
+impl fmt::Display for LockToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, byte) in self.0.iter().enumerate() {
+            if matches!(i, 4 | 6 | 8 | 10) {
+                f.write_str("-")?;
+            }
+            write!(f, "{byte:02x}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for LockToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Where a message's stored bytes lie, in eight bytes: every waiting message holds one.
+///
+/// A body is first written inside a group of its shard's log; the shard knows the group's number and the offset before the group is
+/// durable, so the reference never changes when the group lands. A body that outlives its log segment moves to a cold segment and gets a
+/// new reference from the journal.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BodyRef(u64);
+
+/// What a [`BodyRef`] says, taken apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BodyPlace {
+    /// At `offset_bytes` of the payload of group `group`.
+    Log { group: GroupNumber, offset_bytes: u32 },
+    /// At `offset_bytes` of cold segment `segment` of the shard.
+    Cold { segment: u32, offset_bytes: u64 },
+}
+
+impl BodyRef {
+    /// Bodies start on multiples of this, which makes room for longer numbers in the reference.
+    pub const ALIGNMENT: usize = 8;
+    const COLD: u64 = 1 << 63;
+    const LOG_OFFSET_BITS: u32 = 20;
+    const COLD_OFFSET_BITS: u32 = 32;
+    /// Bodies of one group start below this offset.
+    pub const LOG_OFFSET_MAX: u32 = ((1 << Self::LOG_OFFSET_BITS) - 1) * 8;
+
+    /// `None` if the offset is not aligned or too large, or the group number is beyond 2^43.
+    pub fn in_log(group: GroupNumber, offset_bytes: u32) -> Option<Self> {
+        let fits = offset_bytes.is_multiple_of(8) && offset_bytes <= Self::LOG_OFFSET_MAX && group.0 < 1 << 43;
+        fits.then(|| BodyRef((group.0 << Self::LOG_OFFSET_BITS) | u64::from(offset_bytes / 8)))
+    }
+
+    /// `None` if the offset is not aligned or too large, or the segment number is beyond 2^31.
+    pub fn in_cold(segment: u32, offset_bytes: u64) -> Option<Self> {
+        let fits = offset_bytes.is_multiple_of(8) && offset_bytes / 8 < 1 << Self::COLD_OFFSET_BITS && segment < 1 << 31;
+        fits.then(|| BodyRef(Self::COLD | (u64::from(segment) << Self::COLD_OFFSET_BITS) | (offset_bytes / 8)))
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "masked to the width of the field")]
+    pub fn place(self) -> BodyPlace {
+        if self.is_cold() {
+            let segment = ((self.0 & !Self::COLD) >> Self::COLD_OFFSET_BITS) as u32;
+            BodyPlace::Cold { segment, offset_bytes: (self.0 & ((1 << Self::COLD_OFFSET_BITS) - 1)) * 8 }
+        } else {
+            let offset_bytes = (self.0 & ((1 << Self::LOG_OFFSET_BITS) - 1)) as u32 * 8;
+            BodyPlace::Log { group: GroupNumber(self.0 >> Self::LOG_OFFSET_BITS), offset_bytes }
+        }
+    }
+
+    pub const fn is_cold(self) -> bool {
+        self.0 & Self::COLD != 0
+    }
+
+    pub const fn from_raw(raw: u64) -> Self {
+        BodyRef(raw)
+    }
+
+    pub const fn to_raw(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Debug for BodyRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.place() {
+            BodyPlace::Log { group, offset_bytes } => write!(f, "{group}+{offset_bytes}"),
+            BodyPlace::Cold { segment, offset_bytes } => write!(f, "cold {segment}+{offset_bytes}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_token_names_its_message() {
+        let token = LockToken::new(SequenceNumber(77), 0x1234_5678_9abc_def0);
+        assert_eq!(token.sequence_number(), SequenceNumber(77));
+        assert_eq!(token.nonce(), 0x1234_5678_9abc_def0);
+        assert_eq!(LockToken::from_guid_bytes(token.to_guid_bytes()), token);
+    }
+
+    #[test]
+    fn a_lock_token_turns_into_a_guid_as_dotnet_lays_it_out() {
+        let printed = 0xc884_7220_5552_4956_b654_0a7c_845e_0ff9_u128.to_be_bytes();
+        let tag = 0x2072_84c8_5255_5649_b654_0a7c_845e_0ff9_u128.to_be_bytes();
+        assert_eq!(LockToken::from_bytes(printed).to_guid_bytes(), tag);
+        assert_eq!(LockToken::from_bytes(printed).to_string(), "c8847220-5552-4956-b654-0a7c845e0ff9");
+    }
+
+    #[test]
+    fn body_references_keep_both_kinds_of_place() {
+        let log = BodyRef::in_log(GroupNumber((1 << 43) - 1), BodyRef::LOG_OFFSET_MAX).unwrap();
+        assert_eq!(
+            log.place(),
+            BodyPlace::Log { group: GroupNumber((1 << 43) - 1), offset_bytes: BodyRef::LOG_OFFSET_MAX }
+        );
+        let cold = BodyRef::in_cold(u32::MAX >> 1, ((1 << 32) - 1) * 8).unwrap();
+        assert_eq!(cold.place(), BodyPlace::Cold { segment: u32::MAX >> 1, offset_bytes: ((1 << 32) - 1) * 8 });
+        assert!(BodyRef::in_log(GroupNumber(1), 4).is_none());
+        assert!(BodyRef::in_log(GroupNumber(1 << 43), 0).is_none());
+    }
+}
