@@ -1,1 +1,24 @@
+//! AMQP 1.0 without I/O: types, codec, frames, messages, and the connection's state machines.
+//!
+//! Bytes go in, typed values and events come out. Knows no broker, clock, socket, task or random source. Everything a
+//! peer chooses (sizes, counts, depth) is bounded by a named limit, and every refusal says where and why.
 
+mod codec;
+mod error;
+mod performative;
+mod sasl;
+mod state;
+mod terminus;
+mod text;
+mod value;
+
+pub use error::{AmqpError, condition};
+pub use performative::{
+    Attach, Begin, Close, DeliveryTag, Detach, Disposition, End, Flow, Open, Performative,
+    ReceiverSettleMode, Role, SenderSettleMode, TagTooLong, Transfer,
+};
+pub use sasl::{SaslChallenge, SaslCode, SaslFrame, SaslInit, SaslMechanisms, SaslOutcome, SaslResponse};
+pub use state::{Declare, DeliveryState, Discharge};
+pub use terminus::{Coordinator, Source, Target, TargetNode};
+pub use text::{NotAscii, Symbol, Text};
+pub use value::{Array, Described, Fields, Kind, MixedArray, Value};

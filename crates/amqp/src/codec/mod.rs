@@ -1,0 +1,2 @@
+mod composite;
+pub(crate) use composite::composite;

@@ -1,0 +1,63 @@
+//! The frames of the SASL layer.
+
+use bytes::Bytes;
+
+use crate::codec::composite;
+use crate::text::{Symbol, Text};
+
+composite! {
+    /// The mechanisms a server offers. Always written as an array.
+    pub struct SaslMechanisms: 0x40 "amqp:sasl-mechanisms:list" {
+        pub mechanisms: Vec<Symbol>,
+    }
+}
+
+composite! {
+    pub struct SaslInit: 0x41 "amqp:sasl-init:list" {
+        pub mechanism: Symbol,
+        pub initial_response: Option<Bytes>,
+        pub hostname: Option<Text>,
+    }
+}
+
+composite! {
+    pub struct SaslChallenge: 0x42 "amqp:sasl-challenge:list" {
+        pub challenge: Bytes,
+    }
+}
+
+composite! {
+    pub struct SaslResponse: 0x43 "amqp:sasl-response:list" {
+        pub response: Bytes,
+    }
+}
+
+composite! {
+    pub struct SaslOutcome: 0x44 "amqp:sasl-outcome:list" {
+        pub code: SaslCode,
+        pub additional_data: Option<Bytes>,
+    }
+}
+
+/// How a SASL dialogue ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SaslCode {
+    Ok,
+    /// The credentials are wrong.
+    Auth,
+    /// The server failed.
+    Sys,
+    /// The server failed and will fail again.
+    SysPerm,
+    /// The server failed; another try may work.
+    SysTemp,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum SaslFrame {
+    Mechanisms(SaslMechanisms),
+    Init(SaslInit),
+    Challenge(SaslChallenge),
+    Response(SaslResponse),
+    Outcome(SaslOutcome),
+}
