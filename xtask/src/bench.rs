@@ -1,0 +1,18 @@
+//! The benchmarks, built as users get the broker.
+
+use anyhow::Result;
+
+use crate::counts::{self, Counts, Part};
+use crate::{process, workspace};
+
+pub(crate) fn run(arguments: &[String]) -> Result<Counts> {
+    Ok(counts::report(&[Part::close("bench", measure(arguments))]))
+}
+
+fn measure(arguments: &[String]) -> Result<Counts> {
+    let broker = workspace::build_broker()?;
+    let mut command = workspace::cargo()?;
+    command.env(workspace::BROKER_VARIABLE, broker);
+    command.args(["run", "--release", "--package", "peeklock-bench", "--"]).args(arguments);
+    Ok(Counts::of(process::succeeds(&mut command)?))
+}

@@ -1,0 +1,70 @@
+//! Counting what passed and what failed, and saying so in one line.
+
+use std::fmt;
+
+/// How many checks or tests of one part passed and failed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) passed: u64,
+    pub(crate) failed: u64,
+}
+
+impl Counts {
+    pub(crate) fn of(success: bool) -> Self {
+        if success { Counts { passed: 1, failed: 0 } } else { Counts { passed: 0, failed: 1 } }
+    }
+
+    pub(crate) fn is_success(self) -> bool {
+        self.failed == 0
+    }
+}
+
+impl std::ops::AddAssign for Counts {
+    fn add_assign(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+    }
+}
+
+impl fmt::Display for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} passed, {} failed", self.passed, self.failed)
+    }
+}
+
+/// One part of a run with its result. A part that ran nothing has failed: silence is not success.
+pub(crate) struct Part {
+    pub(crate) name: &'static str,
+    pub(crate) counts: Counts,
+}
+
+impl Part {
+    /// Closes the part with its line. An error counts as one failure, so that later parts still run.
+    pub(crate) fn close(name: &'static str, outcome: anyhow::Result<Counts>) -> Self {
+        let counts = match outcome {
+            Ok(Counts { passed: 0, failed: 0 }) => {
+                eprintln!("{name}: nothing ran");
+                Counts::of(false)
+            }
+            Ok(counts) => counts,
+            Err(error) => {
+                eprintln!("{name}: {error:#}");
+                Counts::of(false)
+            }
+        };
+        println!("{name}: {counts}");
+        Part { name, counts }
+    }
+}
+
+/// Prints all parts again, then their count alone on the last line.
+pub(crate) fn report(parts: &[Part]) -> Counts {
+    let mut total = Counts::default();
+    println!();
+    for part in parts {
+        println!("  {:<8} {}", part.name, part.counts);
+        total += Counts::of(part.counts.is_success());
+    }
+    println!("{total}");
+    total
+}

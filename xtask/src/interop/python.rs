@@ -1,0 +1,87 @@
+//! pytest in a virtual environment with pinned packages.
+
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::counts::Counts;
+use crate::test::number_before;
+use crate::{process, workspace};
+
+/// Written last into the environment, so a half-made one is made again.
+const STAMP: &str = "peeklock-requirements-hash";
+
+pub(crate) fn python(broker: &Path) -> Result<Counts> {
+    // The tests mostly wait for timers and sockets, so more of them than cores run at once.
+    pytest(broker, &["--numprocesses", "4"])
+}
+
+pub(crate) fn proton(broker: &Path) -> Result<Counts> {
+    pytest(broker, &["test_proton.py"])
+}
+
+fn pytest(broker: &Path, arguments: &[&str]) -> Result<Counts> {
+    let mut command = Command::new(environment()?.join("bin/python"));
+    command.current_dir(workspace::root()?.join("interop/python")).env(workspace::BROKER_VARIABLE, broker);
+    command.args(["-m", "pytest", "--color=no", "-p", "no:cacheprovider"]).args(arguments);
+    process::counted(&mut command, |lines| pytest_counts(lines))
+}
+
+/// The environment for the committed requirements; made anew when they change.
+fn environment() -> Result<PathBuf> {
+    let requirements = workspace::root()?.join("interop/python/requirements.txt");
+    let text = fs::read(&requirements).with_context(|| format!("cannot read {}", requirements.display()))?;
+    let hash = hash_of(&text);
+    let folder = workspace::target()?.join("interop-venv");
+    let stamp = folder.join(STAMP);
+    if fs::read_to_string(&stamp).is_ok_and(|found| found == hash) {
+        return Ok(folder);
+    }
+    if folder.exists() {
+        fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()))?;
+    }
+    process::must_succeed(Command::new("python3").args(["-m", "venv"]).arg(&folder))?;
+    let mut install = Command::new(folder.join("bin/python"));
+    install.args(["-m", "pip", "install", "--quiet", "--no-deps", "--requirement"]).arg(&requirements);
+    process::must_succeed(&mut install)?;
+    process::must_succeed(Command::new(folder.join("bin/python")).args(["-m", "pip", "check"]))?;
+    fs::write(&stamp, hash).with_context(|| format!("cannot write {}", stamp.display()))?;
+    Ok(folder)
+}
+
+fn hash_of(bytes: &[u8]) -> String {
+    let mut hasher = DefaultHasher::new();
+    bytes.hash(&mut hasher);
+    format!("{:016x}", hasher.finish())
+}
+
+/// Reads `== 2 failed, 40 passed, 1 skipped, 1 error in 61.2s ==`; a skipped test counts as failed.
+fn pytest_counts(lines: &[String]) -> Counts {
+    let is_summary = |line: &&String| line.starts_with("==") && line.contains(" in ") && line.ends_with("==");
+    let Some(line) = lines.iter().rev().find(is_summary) else { return Counts::default() };
+    let bad = ["failed", "error", "skipped", "xfailed", "xpassed"]
+        .iter()
+        .map(|word| number_before(line, word))
+        .sum();
+    Counts { passed: number_before(line, "passed"), failed: bad }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_summary_of_pytest_is_read() {
+        let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
+        let mixed = "=== short test summary info ===\n=== 2 failed, 40 passed, 1 skipped, 3 errors in 61.20s (0:01:01) ===";
+        assert_eq!(pytest_counts(&lines(mixed)), Counts { passed: 40, failed: 6 });
+        assert_eq!(
+            pytest_counts(&lines("======= 5 passed in 0.20s =======")),
+            Counts { passed: 5, failed: 0 }
+        );
+        assert_eq!(pytest_counts(&lines("Traceback")), Counts::default());
+    }
+}

@@ -1,0 +1,78 @@
+//! Running programs: each is printed before it starts, and its output passes through while it is read for counts.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Command, Stdio};
+use std::thread;
+
+use anyhow::{Context, Result, bail};
+
+use crate::counts::Counts;
+
+/// What a program printed, line by line, and whether it ended well.
+pub(crate) struct Output {
+    pub(crate) lines: Vec<String>,
+    pub(crate) success: bool,
+}
+
+/// Runs a program to its end with our own stdout and stderr.
+pub(crate) fn succeeds(command: &mut Command) -> Result<bool> {
+    announce(command);
+    let status = command.status().with_context(|| format!("cannot start {}", name(command)))?;
+    Ok(status.success())
+}
+
+/// Like `succeeds`, but a bad end is an error: for steps without which the rest has no meaning.
+pub(crate) fn must_succeed(command: &mut Command) -> Result<()> {
+    if !succeeds(command)? {
+        bail!("{} failed", name(command));
+    }
+    Ok(())
+}
+
+/// Runs a program, passes on what it prints, and returns it too.
+pub(crate) fn watch(command: &mut Command) -> Result<Output> {
+    announce(command);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().with_context(|| format!("cannot start {}", name(command)))?;
+    let stdout = child.stdout.take().context("the child has no stdout")?;
+    let stderr = child.stderr.take().context("the child has no stderr")?;
+    let errors = thread::spawn(move || pass_on(stderr));
+    let mut lines = pass_on(stdout);
+    lines.extend(errors.join().unwrap_or_default());
+    let status = child.wait().with_context(|| format!("cannot wait for {}", name(command)))?;
+    Ok(Output { lines, success: status.success() })
+}
+
+/// Runs a program whose output is read for counts by `count`. The counts and the exit status must agree.
+pub(crate) fn counted(command: &mut Command, count: impl Fn(&[String]) -> Counts) -> Result<Counts> {
+    let output = watch(command)?;
+    let mut counts = count(&output.lines);
+    if !output.success && counts.failed == 0 {
+        eprintln!("{} ended with an error that no test accounts for", name(command));
+        counts.failed = 1;
+    }
+    Ok(counts)
+}
+
+fn pass_on(stream: impl Read) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut reader = BufReader::new(stream);
+    let mut bytes = Vec::new();
+    // Bytes, not `lines()`: a child may print what is not UTF-8, and that must not end the reading.
+    while reader.read_until(b'\n', &mut bytes).is_ok_and(|count| count > 0) {
+        let line = String::from_utf8_lossy(&bytes).trim_end().to_owned();
+        println!("{line}");
+        lines.push(line);
+        bytes.clear();
+    }
+    lines
+}
+
+fn announce(command: &Command) {
+    let arguments: Vec<_> = command.get_args().map(|argument| argument.to_string_lossy()).collect();
+    eprintln!("$ {} {}", name(command), arguments.join(" "));
+}
+
+fn name(command: &Command) -> String {
+    command.get_program().to_string_lossy().into_owned()
+}

@@ -1,0 +1,109 @@
+//! Everything, in the order in which a failure is cheapest to learn.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Result, bail};
+
+use crate::counts::{self, Counts, Part};
+use crate::{check, fuzz, interop, process, workspace};
+
+pub(crate) fn run(arguments: &[String]) -> Result<Counts> {
+    if let Some(argument) = arguments.first() {
+        bail!("'{argument}': `cargo xtask test` takes no arguments");
+    }
+    let mut parts = vec![check::part()];
+    let broker = workspace::build_broker();
+    parts.push(Part::close("cargo", with(&broker, cargo_tests)));
+    parts.push(fuzz::short());
+    parts.push(Part::close("python", with(&broker, interop::python)));
+    parts.push(Part::close("js", with(&broker, interop::js)));
+    parts.push(Part::close("kill", with(&broker, interop::kill)));
+    Ok(counts::report(&parts))
+}
+
+/// A broker that did not build fails each part that needs it, and no other.
+fn with(broker: &Result<std::path::PathBuf>, part: impl Fn(&Path) -> Result<Counts>) -> Result<Counts> {
+    match broker {
+        Ok(path) => part(path),
+        Err(error) => bail!("there is no broker to test: {error:#}"),
+    }
+}
+
+/// All Rust tests of the workspace; the Rust interop tests are among them, hence the broker.
+fn cargo_tests(broker: &Path) -> Result<Counts> {
+    if !has_nextest()? {
+        let mut command = workspace::cargo()?;
+        command.args(["test", "--workspace", "--no-fail-fast"]).env(workspace::BROKER_VARIABLE, broker);
+        return process::counted(&mut command, |lines| libtest_counts(lines));
+    }
+    let mut command = workspace::cargo()?;
+    command.args(["nextest", "run", "--workspace", "--no-fail-fast"]).env(workspace::BROKER_VARIABLE, broker);
+    let mut counts = process::counted(&mut command, |lines| nextest_counts(lines))?;
+    // nextest does not run the examples in the documentation.
+    let mut examples = workspace::cargo()?;
+    examples.args(["test", "--workspace", "--doc", "--no-fail-fast"]);
+    counts += process::counted(&mut examples, |lines| libtest_counts(lines))?;
+    Ok(counts)
+}
+
+fn has_nextest() -> Result<bool> {
+    let mut command: Command = workspace::cargo()?;
+    command.args(["nextest", "--version"]).stdout(Stdio::null()).stderr(Stdio::null());
+    Ok(command.status()?.success())
+}
+
+/// Sums lines like `test result: ok. 12 passed; 0 failed; 0 ignored; …`. An ignored test is a failed promise.
+pub(crate) fn libtest_counts(lines: &[String]) -> Counts {
+    let mut counts = Counts::default();
+    for line in lines.iter().filter(|line| line.starts_with("test result:")) {
+        counts.passed += number_before(line, "passed");
+        counts.failed += number_before(line, "failed") + number_before(line, "ignored");
+    }
+    counts
+}
+
+/// Reads `Summary [ 1.2s] 34 tests run: 33 passed, 1 failed, 2 skipped`; a skipped test counts as failed.
+fn nextest_counts(lines: &[String]) -> Counts {
+    let Some(line) = lines.iter().rev().find(|line| line.trim_start().starts_with("Summary")) else {
+        return Counts::default();
+    };
+    let bad = ["failed", "timed out", "skipped", "exec"].iter().map(|word| number_before(line, word)).sum();
+    Counts { passed: number_before(line, "passed"), failed: bad }
+}
+
+/// The number in front of a word: `3` in `… 3 failed; …`. None there means zero.
+pub(crate) fn number_before(line: &str, word: &str) -> u64 {
+    let Some((before, _)) = line.split_once(&format!(" {word}")) else { return 0 };
+    let digits = before.rsplit(|c: char| !c.is_ascii_digit()).next();
+    digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(text: &str) -> Vec<String> {
+        text.lines().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn results_of_all_test_binaries_are_summed_and_ignored_tests_count_as_failed() {
+        let text = "test result: ok. 12 passed; 0 failed; 0 ignored; 0 measured\nrunning 3 tests\n\
+                    test result: FAILED. 1 passed; 2 failed; 1 ignored; 0 measured";
+        assert_eq!(libtest_counts(&lines(text)), Counts { passed: 13, failed: 3 });
+    }
+
+    #[test]
+    fn the_summary_of_nextest_is_read() {
+        let text = "     Summary [   1.234s] 34 tests run: 33 passed (1 slow), 1 failed, 2 skipped";
+        assert_eq!(nextest_counts(&lines(text)), Counts { passed: 33, failed: 3 });
+        assert_eq!(nextest_counts(&lines("error: no such command")), Counts::default());
+    }
+
+    #[test]
+    fn a_word_without_number_counts_nothing() {
+        assert_eq!(number_before("all passed", "passed"), 0);
+        assert_eq!(number_before("7 passed", "failed"), 0);
+    }
+}

@@ -1,0 +1,39 @@
+//! Where things are: the repository, the build directory, the broker's binary.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::process;
+
+/// The variable by which every interop test learns which broker to start.
+pub(crate) const BROKER_VARIABLE: &str = "PEEKLOCK_BIN";
+
+pub(crate) fn root() -> Result<PathBuf> {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = manifest.parent().context("the xtask folder has no parent")?;
+    root.canonicalize().with_context(|| format!("the repository {} is gone", root.display()))
+}
+
+pub(crate) fn target() -> Result<PathBuf> {
+    Ok(match std::env::var_os("CARGO_TARGET_DIR") {
+        Some(folder) => std::env::current_dir()?.join(folder),
+        None => root()?.join("target"),
+    })
+}
+
+/// `cargo` in the repository, with the toolchain that runs us.
+pub(crate) fn cargo() -> Result<Command> {
+    let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(program);
+    command.current_dir(root()?);
+    Ok(command)
+}
+
+/// Builds the broker as users get it, and returns the path of its binary.
+pub(crate) fn build_broker() -> Result<PathBuf> {
+    process::must_succeed(cargo()?.args(["build", "--release", "--package", "peeklock-cli"]))?;
+    let binary = target()?.join("release").join("peeklock");
+    binary.canonicalize().with_context(|| format!("the build left no {}", binary.display()))
+}
