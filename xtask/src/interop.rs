@@ -39,5 +39,5 @@ fn part(name: &str, broker: &Path) -> Result<Part> {
 fn fe2o3(broker: &Path) -> Result<Counts> {
     let mut command = workspace::cargo()?;
     command.args(["test", "--package", "peeklock-interop-fe2o3"]).env(workspace::BROKER_VARIABLE, broker);
-    process::counted(&mut command, |lines| libtest_counts(lines))
+    process::counted(&mut command, libtest_counts)
 }

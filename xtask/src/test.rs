@@ -35,15 +35,15 @@ fn cargo_tests(broker: &Path) -> Result<Counts> {
     if !has_nextest()? {
         let mut command = workspace::cargo()?;
         command.args(["test", "--workspace", "--no-fail-fast"]).env(workspace::BROKER_VARIABLE, broker);
-        return process::counted(&mut command, |lines| libtest_counts(lines));
+        return process::counted(&mut command, libtest_counts);
     }
     let mut command = workspace::cargo()?;
     command.args(["nextest", "run", "--workspace", "--no-fail-fast"]).env(workspace::BROKER_VARIABLE, broker);
-    let mut counts = process::counted(&mut command, |lines| nextest_counts(lines))?;
+    let mut counts = process::counted(&mut command, nextest_counts)?;
     // nextest does not run the examples in the documentation.
     let mut examples = workspace::cargo()?;
     examples.args(["test", "--workspace", "--doc", "--no-fail-fast"]);
-    counts += process::counted(&mut examples, |lines| libtest_counts(lines))?;
+    counts += process::counted(&mut examples, libtest_counts)?;
     Ok(counts)
 }
 

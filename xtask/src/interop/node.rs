@@ -40,7 +40,7 @@ fn node_tests(folder: &str, broker: &Path) -> Result<Counts> {
     let mut command = Command::new("node");
     command.current_dir(workspace::root()?).env(workspace::BROKER_VARIABLE, broker);
     command.args(["--test", "--test-reporter=spec", FILES_AT_ONCE]).args(test_files(folder)?);
-    process::counted(&mut command, |lines| node_counts(lines))
+    process::counted(&mut command, node_counts)
 }
 
 /// Named one by one: node 20 does not look for tests in a folder that it is given.

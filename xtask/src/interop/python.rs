@@ -27,7 +27,7 @@ fn pytest(broker: &Path, arguments: &[&str]) -> Result<Counts> {
     let mut command = Command::new(environment()?.join("bin/python"));
     command.current_dir(workspace::root()?.join("interop/python")).env(workspace::BROKER_VARIABLE, broker);
     command.args(["-m", "pytest", "--color=no", "-p", "no:cacheprovider"]).args(arguments);
-    process::counted(&mut command, |lines| pytest_counts(lines))
+    process::counted(&mut command, pytest_counts)
 }
 
 /// The environment for the committed requirements; made anew when they change.
