@@ -1,1 +1,36 @@
+//! The queues of one shard as a pure machine.
+//!
+//! A command is *decided* into facts, and each fact is applied at once; [`Engine::apply`] after a crash goes the same way. The machine has
+//! no clock, task, socket, disk or random source: time, nonces and places of bodies are arguments.
+//!
+//! What the machine holds is the *decided* state. Whoever drives it writes the facts of [`Outbox`] to a journal and holds every reply and
+//! every delivery back until the facts decided so far are durable, so nobody sees what a crash could take back, and yet commands that
+//! wait for the disk are already decided against each other.
 
+mod agenda;
+mod bodies;
+mod catalog;
+mod delivery;
+mod engine;
+mod error;
+mod fact;
+mod message;
+mod number_map;
+mod outbox;
+mod patch;
+mod queue;
+mod receivers;
+mod snapshot;
+mod wire;
+
+pub mod record;
+
+pub use bodies::{Evacuate, LiveBody};
+pub use catalog::{Counts, QueueView};
+pub use engine::{Engine, FACTS_PER_CALL_MAX};
+pub use error::{Error, ReplayError};
+pub use fact::Fact;
+pub use message::{EntityId, Message, MessageState, NewMessage, ReceiveMode, ReceiverId, Settlement};
+pub use outbox::{ColdBody, Delivery, Drained, Outbox, Received};
+pub use patch::{PATCH_SIZE_BYTES_MAX, Patch, PatchPart};
+pub use wire::DecodeError;

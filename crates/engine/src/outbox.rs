@@ -1,0 +1,71 @@
+use peeklock_types::{BodyRef, LockToken, SubQueue};
+
+use crate::fact::Fact;
+use crate::message::{EntityId, Message, ReceiverId};
+
+/// What commands leave behind for the outside. Reused across calls; the caller clears it.
+///
+/// `facts` go to the journal in order. Everything else may be acted upon only when all facts decided so far are durable: not just those
+/// beside it, because a delivery may show a message whose enqueueing is still on its way to the disk.
+#[derive(Debug, Default)]
+pub struct Outbox {
+    pub facts: Vec<Fact>,
+    pub deliveries: Vec<Delivery>,
+    /// Receivers whose drain is done.
+    pub drained: Vec<Drained>,
+    /// Receivers that were detached because their queue was deleted.
+    pub closed: Vec<ReceiverId>,
+    /// Bodies in cold segments that no message needs any more. A receive-and-delete delivery beside it may still have to read them.
+    pub freed: Vec<ColdBody>,
+}
+
+impl Outbox {
+    pub fn is_empty(&self) -> bool {
+        self.facts.is_empty()
+            && self.deliveries.is_empty()
+            && self.drained.is_empty()
+            && self.closed.is_empty()
+            && self.freed.is_empty()
+    }
+
+    /// Empties it and keeps the memory.
+    pub fn clear(&mut self) {
+        self.facts.clear();
+        self.deliveries.clear();
+        self.drained.clear();
+        self.closed.clear();
+        self.freed.clear();
+    }
+}
+
+/// One handing of a message to a receiver.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Delivery {
+    pub entity: EntityId,
+    pub sub_queue: SubQueue,
+    pub receiver: ReceiverId,
+    /// Unlocks the message under peek-lock; only a name for the delivery under receive-and-delete.
+    pub token: LockToken,
+    pub message: Message,
+}
+
+/// A deferred message that was asked for by its sequence number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Received {
+    pub token: LockToken,
+    pub message: Message,
+}
+
+/// A drain has taken what there was, and `unused_credit` was given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Drained {
+    pub receiver: ReceiverId,
+    pub unused_credit: u32,
+}
+
+/// A body in a cold segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ColdBody {
+    pub place: BodyRef,
+    pub size_bytes: u32,
+}
