@@ -4,6 +4,7 @@
 //! peer chooses (sizes, counts, depth) is bounded by a named limit, and every refusal says where and why.
 
 mod codec;
+pub mod connection;
 mod error;
 mod performative;
 mod sasl;

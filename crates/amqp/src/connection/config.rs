@@ -1,0 +1,137 @@
+//! What a connection tells its peer, and every bound it keeps.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::{Fields, Symbol, Text};
+
+/// How a connection introduces itself and what it allows. The defaults are those of a server; see [`Config::client`].
+#[derive(Debug, Clone)]
+pub struct Config {
+    pub container_id: Text,
+    /// Sent in open (and in sasl-init): a client names the namespace it wants, a server leaves it out.
+    pub hostname: Option<Text>,
+    /// The largest frame we accept. Also the largest we send, even to a peer that would take more, so that
+    /// one large message does not hold up everything else on the connection.
+    pub max_frame_size_bytes: u32,
+    /// The highest channel a peer may use, so one less than the number of sessions it may have.
+    pub channel_max: u16,
+    /// The highest handle a peer may use on a session, so one less than the number of links it may have there.
+    /// Values above [`Config::HANDLE_MAX_LIMIT`] are lowered to it.
+    pub handle_max: u32,
+    /// Advertised as `idle-time-out`. A peer silent for twice as long is given up.
+    pub idle_timeout: Option<Duration>,
+    /// From the start of the connection until the peer's open.
+    pub handshake_timeout: Duration,
+    /// How long to wait for the peer's close after ours.
+    pub close_timeout: Duration,
+    /// Transfer frames a peer may send on a session before it hears from us again.
+    pub incoming_window: u32,
+    /// The transfer-id of the first frame we send on a session.
+    pub next_outgoing_id: u32,
+    /// The delivery-id of the first delivery we send on a session.
+    // SDK quirk: pyamqp settles its own sends by any disposition with their id, whatever its role. A server that
+    // starts high keeps its ids apart from those of such a client.
+    pub first_delivery_id: u32,
+    /// Sent in open.
+    pub properties: Option<Fields>,
+    pub offered_capabilities: Vec<Symbol>,
+    pub desired_capabilities: Vec<Symbol>,
+    /// Offered by a server to a peer that starts with SASL.
+    pub sasl_mechanisms: Vec<Symbol>,
+    pub limits: Limits,
+}
+
+/// Bounds on what a peer can make us hold.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// Links of the whole connection.
+    pub links_max: usize,
+    /// Largest message on a link whose attach names no `max-message-size`.
+    pub message_size_bytes_max: u64,
+    /// Unsettled deliveries that we received, per session. The announced window shrinks to keep below it.
+    pub unsettled_incoming_max: u32,
+    /// Unsettled deliveries that we sent, per session. Beyond it `send` queues nothing and says so.
+    pub unsettled_outgoing_max: u32,
+    /// Bytes of deliveries whose last frame has not come, over the whole connection.
+    pub incomplete_bytes_max: usize,
+    /// Bytes of sends that wait for a peer's session window, over the whole connection.
+    pub blocked_bytes_max: usize,
+    /// Deliveries beyond the credit that a link tolerates between two grants.
+    // SDK quirk: pyamqp senders assume 10000 credits of their own.
+    pub overrun_max: u32,
+}
+
+/// The SASL dialogue of a client: one mechanism, one message.
+#[derive(Debug, Clone)]
+pub struct SaslClient {
+    pub mechanism: Symbol,
+    pub initial_response: Option<Bytes>,
+}
+
+impl Config {
+    /// Bounds the table from a peer's handle to its link: 16 KiB per session.
+    pub const HANDLE_MAX_LIMIT: u32 = 4095;
+
+    /// A server, with the numbers Service Bus itself shows its clients.
+    pub fn server(container_id: impl Into<Text>) -> Self {
+        Self {
+            container_id: container_id.into(),
+            hostname: None,
+            max_frame_size_bytes: 65_536,
+            channel_max: 4_999,
+            handle_max: 1_023,
+            // SDK quirk: an idle pyamqp client sends a heartbeat only every 30 s or less often.
+            idle_timeout: Some(Duration::from_secs(120)),
+            handshake_timeout: Duration::from_secs(20),
+            close_timeout: Duration::from_secs(10),
+            incoming_window: 5_000,
+            next_outgoing_id: 1,
+            first_delivery_id: 65_536,
+            properties: None,
+            offered_capabilities: Vec::new(),
+            desired_capabilities: Vec::new(),
+            sasl_mechanisms: ["MSSBCBS", "PLAIN", "ANONYMOUS", "EXTERNAL"].map(Symbol::from_static).to_vec(),
+            limits: Limits::default(),
+        }
+    }
+
+    /// A client of the namespace `hostname`.
+    pub fn client(container_id: impl Into<Text>, hostname: impl Into<Text>) -> Self {
+        Self {
+            hostname: Some(hostname.into()),
+            channel_max: 255,
+            idle_timeout: Some(Duration::from_secs(60)),
+            next_outgoing_id: 0,
+            first_delivery_id: 0,
+            sasl_mechanisms: Vec::new(),
+            ..Self::server(container_id)
+        }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            links_max: 8_192,
+            message_size_bytes_max: 1_048_576,
+            unsettled_incoming_max: 20_000,
+            unsettled_outgoing_max: 100_000,
+            incomplete_bytes_max: 64 << 20,
+            blocked_bytes_max: 16 << 20,
+            overrun_max: 20_000,
+        }
+    }
+}
+
+impl SaslClient {
+    pub fn anonymous() -> Self {
+        Self { mechanism: Symbol::from_static("ANONYMOUS"), initial_response: Some(Bytes::new()) }
+    }
+
+    pub fn plain(user: &str, password: &str) -> Self {
+        let response = [b"\0", user.as_bytes(), b"\0", password.as_bytes()].concat();
+        Self { mechanism: Symbol::from_static("PLAIN"), initial_response: Some(response.into()) }
+    }
+}

@@ -1,0 +1,39 @@
+//! How calls on a connection fail.
+
+use crate::{AmqpError, SaslCode};
+
+/// The connection is beyond use. Take the events that are left, write the output, then drop it.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum Error {
+    /// The peer broke the protocol. It has been told with a close, if it got far enough to understand one.
+    #[error("the peer broke the protocol: {0}")]
+    Protocol(AmqpError),
+    /// The stream does not start with a protocol header that we speak. Our header is in the output.
+    #[error("the peer does not start with an AMQP 1.0 header but with {found:02x?}")]
+    Header { found: [u8; 8] },
+    #[error("the peer sent nothing for {silent_ms} ms, longer than twice the idle time-out")]
+    Idle { silent_ms: u64 },
+    #[error("the peer did not open the connection within {waited_ms} ms")]
+    Handshake { waited_ms: u64 },
+    #[error("the peer did not answer our close in time")]
+    Close,
+    #[error("the server does not offer SASL mechanism {wanted}")]
+    Mechanism { wanted: String },
+    #[error("SASL ended with {code:?}")]
+    Sasl { code: SaslCode },
+}
+
+/// Why nothing was sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SendError {
+    #[error("the link is not attached, or is being detached")]
+    NotAttached,
+    #[error("the receiver gave no credit")]
+    NoCredit,
+    /// Wait for [`Event::Unblocked`](super::Event::Unblocked), then try again.
+    #[error("the peer's session window is closed and enough sends wait for it already")]
+    Blocked,
+    /// Wait until the peer settles something on this session, then try again.
+    #[error("too many deliveries of the session are unsettled")]
+    TooManyUnsettled,
+}

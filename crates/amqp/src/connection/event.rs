@@ -1,0 +1,87 @@
+//! What a connection tells its driver, and the arguments of its calls.
+
+use bytes::Bytes;
+
+use super::{DeliveryId, LinkId, SessionId};
+use crate::{
+    AmqpError, Attach, Begin, DeliveryState, DeliveryTag, Fields, Open, ReceiverSettleMode, SaslCode,
+    SenderSettleMode, Source, Symbol, Target, Text,
+};
+
+/// Something the peer did. Events come in the order of the frames that caused them.
+#[derive(Debug)]
+pub enum Event {
+    /// Server: the peer offers credentials. Answer with [`Connection::sasl_outcome`](super::Connection::sasl_outcome).
+    SaslInit { mechanism: Symbol, initial_response: Option<Bytes>, hostname: Option<Text> },
+    /// Client: the server's verdict. Unless it is `Ok` the connection is over.
+    SaslOutcome { code: SaslCode, additional_data: Option<Bytes> },
+    /// The peer's open came; ours is sent. `sasl` tells whether a SASL dialogue came before it.
+    Opened { open: Box<Open>, sasl: bool },
+    /// A session exists on both sides: the peer began it (our begin is sent), or answered ours.
+    SessionBegun { session: SessionId, begin: Box<Begin> },
+    /// A session is over: the peer ended it, answered our end, or broke a rule (then `error` is what we told it).
+    /// Each of its links had its `Detached` before.
+    SessionEnded { session: SessionId, error: Option<AmqpError> },
+    /// The peer wants a link. Answer with `accept` or `refuse`, now or later. No event of this link comes before
+    /// the answer, except `Detached`.
+    Attach { session: SessionId, link: LinkId, attach: Box<Attach> },
+    /// The peer agreed to a link that we asked for. A refusal shows only as `Detached`.
+    Attached { link: LinkId, attach: Box<Attach> },
+    /// A link is over. Comes exactly once for each link that was announced by `Attach` or made by `attach`, except
+    /// for refused ones and when the whole connection closes. The causes: the peer detached it (we have answered),
+    /// or answered our detach, or broke a rule (then `error` is what we told it), or its session ended.
+    Detached { link: LinkId, closed: bool, error: Option<AmqpError> },
+    /// A whole delivery came in.
+    Delivery { link: LinkId, delivery: Delivery },
+    /// The peer told the state of one delivery. For a delivery that we sent and that is not `settled`, answer with
+    /// [`Connection::settle`](super::Connection::settle); at most one unsettled outcome per delivery is reported.
+    Disposition { link: LinkId, id: DeliveryId, tag: DeliveryTag, state: Option<DeliveryState>, settled: bool },
+    /// The peer's view of a link's credit.
+    ///
+    /// On a link we send on: `credit` more deliveries may be sent. With `drain`, send what there is and then call
+    /// [`Connection::drained`](super::Connection::drained), also when credit is 0.
+    /// On a link we receive on: `drain` tells that a drain is complete.
+    Flow { link: LinkId, credit: u32, drain: bool, available: Option<u32> },
+    /// All sends of this session that waited for the peer's window have left.
+    Unblocked { session: SessionId },
+    /// The connection is over: the peer closed it or answered our close. No `Detached` or `SessionEnded` come for
+    /// what it took along.
+    Closed { error: Option<AmqpError> },
+}
+
+/// One message as it came in.
+#[derive(Debug, Clone)]
+pub struct Delivery {
+    pub id: DeliveryId,
+    pub tag: DeliveryTag,
+    pub message_format: u32,
+    /// The sender forgot it already: settling it again has no effect.
+    pub settled: bool,
+    /// What the sender said of it, such as the transaction it belongs to.
+    pub state: Option<Box<DeliveryState>>,
+    /// The encoded message. A single-frame payload shares the driver's read buffer, so copy what is kept for long.
+    pub payload: Bytes,
+}
+
+/// What to say about a delivery that goes out; the payload is passed beside it.
+#[derive(Debug, Clone)]
+pub struct Outgoing {
+    pub tag: DeliveryTag,
+    pub message_format: u32,
+    pub settled: bool,
+    pub state: Option<DeliveryState>,
+}
+
+/// The answer to an [`Event::Attach`]. What is `None` echoes the peer's wish.
+#[derive(Debug, Clone, Default)]
+pub struct AttachReply {
+    pub source: Option<Source>,
+    pub target: Option<Target>,
+    pub snd_settle_mode: Option<SenderSettleMode>,
+    pub rcv_settle_mode: Option<ReceiverSettleMode>,
+    /// The largest message we take on this link, and what the peer is told.
+    /// `None`: the connection's limit, which is then told too (some clients read 0 or nothing as "nothing fits").
+    pub max_message_size: Option<u64>,
+    pub properties: Option<Fields>,
+    pub offered_capabilities: Vec<Symbol>,
+}
