@@ -1,0 +1,191 @@
+use std::sync::Arc;
+
+use peeklock_engine::{Engine, record};
+use peeklock_journal::{Journal, Log, Recovery, StoredBody};
+use peeklock_types::{EntityName, GroupNumber, QueueSettings, ShardId};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use crate::batch::{Answer, Batch, Error, Peer, QueueInfo, Reply, Request, Ticket};
+use crate::clock::Clock;
+use crate::group;
+use crate::housekeeping;
+use crate::shard::{Envelope, Failure, Shard};
+
+/// How many shards a broker has. Entities find their shard by it, so it belongs to the format of the data directory.
+pub const SHARD_COUNT: u16 = 8;
+
+/// Batches that may wait for one shard before peers have to wait too.
+const SHARD_QUEUE_MAX: usize = 1024;
+
+/// All shards of one journal. Cheap to clone; the shards stop when the last clone is gone.
+#[derive(Clone)]
+pub struct Broker {
+    shards: Arc<[ShardHandle]>,
+    clock: Clock,
+}
+
+/// The way to one shard.
+#[derive(Clone)]
+pub struct ShardHandle {
+    incoming: mpsc::Sender<Envelope>,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("this part of the broker has stopped after a failure of its journal; its log says why. Restart the broker")]
+pub struct ShardStopped;
+
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error(transparent)]
+    Journal(#[from] peeklock_journal::OpenError),
+    #[error("{shard}, {group}: {what}. Nothing was changed")]
+    Replay { shard: ShardId, group: GroupNumber, what: String },
+}
+
+/// What was found on opening.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Recovered {
+    pub queue_count: u64,
+    pub message_count: u64,
+}
+
+/// The running shards; ends when all have stopped.
+pub struct Running(JoinSet<Result<(), Failure>>);
+
+impl Running {
+    /// Waits until every shard has stopped, or until one has failed: then its reason is returned at once.
+    pub async fn stopped(&mut self) -> Result<(), String> {
+        while let Some(ended) = self.0.join_next().await {
+            match ended {
+                Ok(Ok(())) => {}
+                Ok(Err(failure)) => return Err(failure.to_string()),
+                Err(panic) => return Err(panic.to_string()),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Broker {
+    /// Recovers every shard and starts to serve.
+    pub async fn open<J: Journal>(journal: &J) -> Result<(Broker, Running, Recovered), OpenError> {
+        let clock = Clock::start();
+        let mut running = JoinSet::new();
+        let mut shards = Vec::new();
+        let mut recovered = Recovered::default();
+        for id in (0..SHARD_COUNT).map(ShardId) {
+            let (engine, log) = recover(journal, id).await?;
+            for queue in engine.queues() {
+                recovered.queue_count += 1;
+                let counts = queue.counts;
+                recovered.message_count += counts.active_count + counts.deferred_count + counts.dead_letter_count;
+            }
+            let (incoming, envelopes) = mpsc::channel(SHARD_QUEUE_MAX);
+            running.spawn(Shard::new(id, engine, log, clock, envelopes).run());
+            shards.push(ShardHandle { incoming });
+        }
+        Ok((Broker { shards: shards.into(), clock }, Running(running), recovered))
+    }
+
+    pub fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    /// Number of the shard that owns `name`, for [`Broker::shard`].
+    pub fn place(&self, name: &EntityName) -> usize {
+        // FNV-1a: the answer must be the same in every version, on every machine.
+        let hash = name.folded().bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+        });
+        usize::try_from(hash % u64::from(SHARD_COUNT)).unwrap_or_default()
+    }
+
+    pub fn shard(&self, number: usize) -> Option<&ShardHandle> {
+        self.shards.get(number)
+    }
+
+    pub fn shard_count(&self) -> usize {
+        self.shards.len()
+    }
+
+    pub async fn create_queue(&self, name: EntityName, settings: QueueSettings) -> Result<(), AdminError> {
+        let shard = self.place(&name);
+        let request = |ticket| Request::CreateQueue { ticket, name, settings };
+        self.ask(shard, request).await.map(|_| ())
+    }
+
+    pub async fn queues(&self) -> Result<Vec<QueueInfo>, AdminError> {
+        let mut all = Vec::new();
+        for shard in 0..self.shards.len() {
+            if let Answer::Queues(queues) = self.ask(shard, |ticket| Request::ListQueues { ticket }).await? {
+                all.extend(queues);
+            }
+        }
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(all)
+    }
+
+    /// One request from nobody's connection.
+    async fn ask(&self, shard: usize, request: impl FnOnce(Ticket) -> Request) -> Result<Answer, AdminError> {
+        let (peer, mut replies) = Peer::new();
+        let mut batch = Batch::default();
+        batch.push(request(Ticket(0)));
+        batch.push(Request::Gone);
+        let handle = self.shards.get(shard).ok_or(ShardStopped)?;
+        handle.send(peer, batch).await?;
+        while let Some(replies) = replies.recv().await {
+            for reply in replies {
+                match reply {
+                    Reply::Answer { result, .. } => return Ok(result?),
+                    Reply::Stopped { .. } => return Err(ShardStopped.into()),
+                    Reply::Delivery { .. } | Reply::Drained { .. } | Reply::Closed { .. } => {}
+                }
+            }
+        }
+        Err(ShardStopped.into())
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum AdminError {
+    #[error(transparent)]
+    Refused(#[from] Error),
+    #[error(transparent)]
+    Stopped(#[from] ShardStopped),
+}
+
+impl ShardHandle {
+    /// Hands over a batch; waits while the shard has too many.
+    pub async fn send(&self, peer: Peer, batch: Batch) -> Result<(), ShardStopped> {
+        self.incoming.send(Envelope { peer, batch }).await.map_err(|_| ShardStopped)
+    }
+}
+
+async fn recover<J: Journal>(journal: &J, shard: ShardId) -> Result<(Engine, J::Log), OpenError> {
+    let (mut log, Recovery { snapshot, groups }) = journal.open(shard).await?;
+    let damaged = |group, what: String| OpenError::Replay { shard, group, what };
+    let (mut engine, upto) = match snapshot {
+        Some(s) => (Engine::restore(&s.payload).map_err(|e| damaged(s.upto, e.to_string()))?, s.upto),
+        None => (Engine::default(), GroupNumber::NONE),
+    };
+    for stored in groups {
+        let stored = stored?;
+        replay(&mut engine, stored.number, &stored.payload).map_err(|what| damaged(stored.number, what))?;
+    }
+    let cold: Vec<_> =
+        engine.cold_bodies().map(|body| StoredBody { place: body.place, size_bytes: body.size_bytes }).collect();
+    log.remember_cold(&cold);
+    log.trim(upto, housekeeping::bodies_upto(&mut engine, upto));
+    Ok((engine, log))
+}
+
+fn replay(engine: &mut Engine, number: GroupNumber, payload: &bytes::Bytes) -> Result<(), String> {
+    let facts = group::facts_of(payload).ok_or("the group has no place for facts")?;
+    let mut facts = &facts[..];
+    while !facts.is_empty() {
+        let fact = record::decode(&mut facts, number).map_err(|error| error.to_string())?;
+        engine.apply(&fact).map_err(|error| error.to_string())?;
+    }
+    Ok(())
+}

@@ -1,0 +1,200 @@
+//! What leaves a shard for its peers once it is durable.
+//!
+//! Answers leave at once. Whatever carries bodies leaves in order: bodies that are in memory are taken from there, the others are read in the
+//! background while the shard goes on, and later deliveries wait behind them.
+
+use std::collections::{HashMap, VecDeque};
+
+use bytes::Bytes;
+use peeklock_engine::{Delivery, ReceiverId};
+use peeklock_journal::{ReadError, Reader, StoredBody};
+use peeklock_types::LockToken;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use crate::batch::{Answer, Error, Message, Peer, PeerId, Reply, Ticket};
+
+/// One thing for one peer.
+#[derive(Debug)]
+pub(crate) enum Effect {
+    Answer { peer: PeerId, ticket: Ticket, result: Result<Answer, Error> },
+    Delivery(Delivery),
+    Drained(ReceiverId),
+    Closed(ReceiverId),
+    /// The answer to a request for messages that are not delivered on a link.
+    Messages { peer: PeerId, ticket: Ticket, messages: Vec<(Option<LockToken>, peeklock_engine::Message)> },
+}
+
+impl Effect {
+    fn bodies(&self) -> Vec<StoredBody> {
+        match self {
+            Effect::Delivery(delivery) => vec![stored(&delivery.message)],
+            Effect::Messages { messages, .. } => messages.iter().map(|(_, message)| stored(message)).collect(),
+            Effect::Answer { .. } | Effect::Drained(_) | Effect::Closed(_) => Vec::new(),
+        }
+    }
+}
+
+fn stored(message: &peeklock_engine::Message) -> StoredBody {
+    StoredBody { place: message.body, size_bytes: message.size_bytes }
+}
+
+pub(crate) struct Outgoing<R> {
+    reader: R,
+    peers: HashMap<PeerId, Lane>,
+    dirty: Vec<PeerId>,
+    waiting: VecDeque<Waiting>,
+    /// How many reads were started, and so which number the next one gets.
+    started: u64,
+    undeliverable: Vec<Delivery>,
+}
+
+struct Lane {
+    replies: mpsc::UnboundedSender<Vec<Reply>>,
+    batch: Vec<Reply>,
+}
+
+/// Effects whose bodies are being read.
+struct Waiting {
+    effects: Vec<Effect>,
+    bodies: JoinHandle<Result<Vec<Bytes>, ReadError>>,
+}
+
+impl<R: Reader> Outgoing<R> {
+    pub(crate) fn new(reader: R) -> Self {
+        Outgoing { reader, peers: HashMap::new(), dirty: Vec::new(), waiting: VecDeque::new(), started: 0, undeliverable: Vec::new() }
+    }
+
+    pub(crate) fn join(&mut self, peer: &Peer) {
+        self.peers.entry(peer.id).or_insert_with(|| Lane { replies: peer.replies.clone(), batch: Vec::new() });
+    }
+
+    pub(crate) fn leave(&mut self, peer: PeerId) {
+        self.peers.remove(&peer);
+    }
+
+    /// Deliveries that found their peer gone: to be given back to the queue.
+    pub(crate) fn take_undeliverable(&mut self) -> Vec<Delivery> {
+        std::mem::take(&mut self.undeliverable)
+    }
+
+    /// Passes on durable effects; call [`Outgoing::flush`] after the last of a round.
+    pub(crate) fn release(&mut self, effects: Vec<Effect>) {
+        let mut in_order = Vec::new();
+        for effect in effects {
+            match effect {
+                Effect::Answer { peer, ticket, result } => self.push(peer, Reply::Answer { ticket, result }),
+                other if self.waiting.is_empty() && in_order.is_empty() => {
+                    if let Some(missed) = self.emit_from_memory(other) {
+                        in_order.push(missed);
+                    }
+                }
+                other => in_order.push(other),
+            }
+        }
+        if !in_order.is_empty() {
+            self.read_later(in_order);
+        }
+    }
+
+    /// Sends the effect if its bodies are in memory, else gives it back.
+    fn emit_from_memory(&mut self, effect: Effect) -> Option<Effect> {
+        if let Effect::Delivery(delivery) = &effect {
+            // The common case, without a list.
+            let Some(body) = self.reader.try_read(stored(&delivery.message)) else { return Some(effect) };
+            self.emit(effect, &mut std::iter::once(body));
+            return None;
+        }
+        let bodies: Option<Vec<Bytes>> = effect.bodies().into_iter().map(|body| self.reader.try_read(body)).collect();
+        let Some(bodies) = bodies else { return Some(effect) };
+        self.emit(effect, &mut bodies.into_iter());
+        None
+    }
+
+    fn read_later(&mut self, effects: Vec<Effect>) {
+        let wanted = effects.iter().flat_map(Effect::bodies).collect();
+        let bodies = tokio::spawn(self.reader.read(wanted));
+        self.waiting.push_back(Waiting { effects, bodies });
+        self.started += 1;
+    }
+
+    /// How many reads were started so far. Bodies that they need must stay until as many are [`Outgoing::finished`].
+    pub(crate) fn started(&self) -> u64 {
+        self.started
+    }
+
+    pub(crate) fn finished(&self) -> u64 {
+        self.started - self.waiting.len() as u64
+    }
+
+    pub(crate) fn is_reading(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Waits for the bodies at the head of the line and passes the effects on. Safe to cancel. Waits for ever if nothing is being read.
+    pub(crate) async fn read_done(&mut self) -> Result<(), ReadError> {
+        let Some(head) = self.waiting.front_mut() else { return std::future::pending().await };
+        let bodies = match (&mut head.bodies).await {
+            Ok(bodies) => bodies?,
+            Err(stopped) => {
+                return Err(ReadError::Io { path: String::new(), source: std::io::Error::other(stopped) });
+            }
+        };
+        let Some(head) = self.waiting.pop_front() else { return Ok(()) };
+        let mut bodies = bodies.into_iter();
+        for effect in head.effects {
+            self.emit(effect, &mut bodies);
+        }
+        Ok(())
+    }
+
+    fn emit(&mut self, effect: Effect, bodies: &mut dyn Iterator<Item = Bytes>) {
+        match effect {
+            Effect::Answer { peer, ticket, result } => self.push(peer, Reply::Answer { ticket, result }),
+            Effect::Closed(receiver) => self.push(PeerId::of(receiver), Reply::Closed { receiver }),
+            Effect::Drained(receiver) => self.push(PeerId::of(receiver), Reply::Drained { receiver }),
+            Effect::Delivery(delivery) => {
+                let peer = PeerId::of(delivery.receiver);
+                let body = bodies.next().unwrap_or_default();
+                if self.peers.contains_key(&peer) {
+                    self.push(peer, Reply::Delivery { delivery, body });
+                } else {
+                    self.undeliverable.push(delivery);
+                }
+            }
+            Effect::Messages { peer, ticket, messages } => {
+                let messages = messages
+                    .into_iter()
+                    .zip(bodies)
+                    .map(|((token, message), body)| Message { token, message, body })
+                    .collect();
+                self.push(peer, Reply::Answer { ticket, result: Ok(Answer::Messages(messages)) });
+            }
+        }
+    }
+
+    fn push(&mut self, peer: PeerId, reply: Reply) {
+        let Some(lane) = self.peers.get_mut(&peer) else { return };
+        if lane.batch.is_empty() {
+            self.dirty.push(peer);
+        }
+        lane.batch.push(reply);
+    }
+
+    /// One message to each peer that has something to hear.
+    pub(crate) fn flush(&mut self) {
+        for peer in self.dirty.drain(..) {
+            if let Some(lane) = self.peers.get_mut(&peer) {
+                // A peer that no longer listens says so itself; until then its replies go nowhere.
+                let _ = lane.replies.send(std::mem::take(&mut lane.batch));
+            }
+        }
+    }
+
+    /// The last word to everybody.
+    pub(crate) fn stop(&mut self, reason: &str) {
+        for lane in self.peers.values() {
+            let _ = lane.replies.send(vec![Reply::Stopped { reason: reason.to_owned() }]);
+        }
+    }
+}

@@ -1,0 +1,435 @@
+//! One task that owns a shard: its engine, its log, and what waits for the log.
+//!
+//! A round takes every batch that waits, decides each request, hands out messages, and appends one group with all facts. The effects of a
+//! round are held until its group is durable. While the disk works, the next round is decided: the engine's memory runs ahead of the disk,
+//! what others see does not.
+
+use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
+
+use bytes::Bytes;
+use peeklock_engine::{Engine, EntityId, NewMessage, Outbox, ReceiverId, Settlement};
+use peeklock_journal::{AppendError, Log, Poisoned, ReadError, Space, StoredBody};
+use peeklock_types::{GroupNumber, LockToken, ShardId, Timestamp, limits};
+use tokio::sync::mpsc;
+
+use crate::batch::{Answer, Batch, Error, Peer, PeerId, QueueInfo, Request, Ticket};
+use crate::clock::Clock;
+use crate::group::GroupBuilder;
+use crate::housekeeping::{Done, Housekeeping, HousekeepingError, Moved, Trim};
+use crate::outgoing::{Effect, Outgoing};
+
+/// A group this large is appended before more is added to it.
+const GROUP_BYTES_MAX: usize = 1024 * 1024;
+/// Batches taken in one round.
+const ROUND_BATCHES_MAX: usize = 256;
+
+pub(crate) struct Envelope {
+    pub(crate) peer: Peer,
+    pub(crate) batch: Batch,
+}
+
+/// Effects that wait for a group to be durable.
+struct Held {
+    after: GroupNumber,
+    effects: Vec<Effect>,
+    freed: Vec<StoredBody>,
+}
+
+/// Space that can be given back once certain reads are done.
+enum Cleanup {
+    Trim(Trim),
+    Forget(Vec<StoredBody>),
+}
+
+pub(crate) struct Shard<L: Log> {
+    id: ShardId,
+    engine: Engine,
+    log: L,
+    clock: Clock,
+    incoming: mpsc::Receiver<Envelope>,
+    outgoing: Outgoing<L::Reader>,
+    /// What each peer has attached, to be detached when it goes.
+    receivers: HashMap<PeerId, Vec<ReceiverId>>,
+    housekeeping: Housekeeping,
+    outbox: Outbox,
+    group: GroupBuilder,
+    /// A finished group that the log had no room for yet. Nothing new is taken while there is one.
+    refused: Option<Bytes>,
+    appended: GroupNumber,
+    seen: GroupNumber,
+    effects: Vec<Effect>,
+    freed: Vec<StoredBody>,
+    held: VecDeque<Held>,
+    cleanups: VecDeque<(u64, Cleanup)>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    #[error(transparent)]
+    Log(#[from] Poisoned),
+    #[error(transparent)]
+    Append(AppendError),
+    #[error(transparent)]
+    Read(#[from] ReadError),
+}
+
+impl<L: Log> Shard<L> {
+    pub(crate) fn new(id: ShardId, engine: Engine, log: L, clock: Clock, incoming: mpsc::Receiver<Envelope>) -> Self {
+        let outgoing = Outgoing::new(log.reader());
+        let appended = log.watermark();
+        Shard {
+            id,
+            engine,
+            clock,
+            incoming,
+            outgoing,
+            receivers: HashMap::new(),
+            housekeeping: Housekeeping::default(),
+            outbox: Outbox::default(),
+            group: GroupBuilder::new(log.next_group()),
+            refused: None,
+            appended,
+            seen: appended,
+            effects: Vec::new(),
+            freed: Vec::new(),
+            held: VecDeque::new(),
+            cleanups: VecDeque::new(),
+            log,
+        }
+    }
+
+    /// Serves until every handle is gone and everything is durable and answered, or until the log fails.
+    pub(crate) async fn run(mut self) -> Result<(), Failure> {
+        let result = self.serve().await;
+        if let Err(failure) = &result {
+            tracing::error!(shard = self.id.0, "the shard has stopped: {failure}");
+            self.outgoing.stop(&failure.to_string());
+        }
+        result
+    }
+
+    async fn serve(&mut self) -> Result<(), Failure> {
+        let mut round = Vec::new();
+        let mut open = true;
+        while open || !self.held.is_empty() || self.outgoing.is_reading() {
+            let deadline = self.engine.next_deadline();
+            tokio::select! {
+                biased;
+                result = self.log.durable(self.seen), if self.appended > self.seen => self.on_durable(result?)?,
+                result = self.outgoing.read_done(), if self.outgoing.is_reading() => {
+                    result?;
+                    self.clean_up();
+                }
+                count = self.incoming.recv_many(&mut round, ROUND_BATCHES_MAX), if open && self.refused.is_none() => {
+                    open = count > 0;
+                    self.round(&mut round)?;
+                }
+                result = self.housekeeping.step_done() => self.on_housekeeping(result)?,
+                () = sleep_until(self.clock, deadline) => self.round(&mut round)?,
+            }
+            self.give_back()?;
+            self.outgoing.flush();
+        }
+        Ok(())
+    }
+
+    fn round(&mut self, envelopes: &mut Vec<Envelope>) -> Result<(), Failure> {
+        let now = self.clock.now();
+        self.engine.tick(now, &mut self.outbox);
+        self.collect();
+        for envelope in envelopes.drain(..) {
+            self.outgoing.join(&envelope.peer);
+            self.execute_batch(now, envelope)?;
+        }
+        self.deliver_and_append(now)?;
+        self.housekeeping.start(&mut self.engine, &mut self.log, self.appended);
+        Ok(())
+    }
+
+    fn execute_batch(&mut self, now: Timestamp, Envelope { peer, mut batch }: Envelope) -> Result<(), Failure> {
+        for request in std::mem::take(&mut batch.requests) {
+            self.execute(now, peer.id, &batch, request);
+            if self.group.size_bytes() >= GROUP_BYTES_MAX {
+                self.deliver_and_append(now)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn execute(&mut self, now: Timestamp, peer: PeerId, batch: &Batch, request: Request) {
+        let out = &mut self.outbox;
+        let (ticket, result) = match request {
+            Request::Send { ticket, entity, messages } => (ticket, self.send(now, entity, batch, messages)),
+            Request::Settle { ticket, entity, sub_queue, token, settlement } => {
+                let result = self.engine.settle(now, entity, sub_queue, token, settlement, out);
+                (ticket, result.map(|()| Answer::Done).map_err(Error::from))
+            }
+            Request::Renew { ticket, entity, sub_queue, tokens } => {
+                let result = self.engine.renew(now, entity, sub_queue, &tokens, out);
+                (ticket, result.map(Answer::Renewed).map_err(Error::from))
+            }
+            Request::Attach { ticket, entity, sub_queue, receiver, mode } => {
+                let result = self.engine.attach_receiver(entity, sub_queue, receiver, mode);
+                if result.is_ok() {
+                    self.receivers.entry(peer).or_default().push(receiver);
+                }
+                (ticket, result.map(|()| Answer::Done).map_err(Error::from))
+            }
+            Request::Find { ticket, name } => {
+                let result = self.engine.find(&name).ok_or(peeklock_engine::Error::NoSuchQueue { name });
+                (ticket, result.map(Answer::Found).map_err(Error::from))
+            }
+            Request::CreateQueue { ticket, name, settings } => {
+                let result = self.engine.create_queue(now, name, settings, out);
+                (ticket, result.map(Answer::Found).map_err(Error::from))
+            }
+            Request::DeleteQueue { ticket, name } => {
+                let result = self.engine.delete_queue(&name, out);
+                (ticket, result.map(Answer::Found).map_err(Error::from))
+            }
+            Request::ListQueues { ticket } => (ticket, Ok(Answer::Queues(self.queues()))),
+            Request::Peek { ticket, entity, sub_queue, from, count_max } => {
+                let found = self.engine.peek(entity, sub_queue, from, count_max.min(limits::BATCH_COUNT_MAX));
+                let found = found.map(|found| found.into_iter().map(|message| (None, message)).collect());
+                return self.answer_messages(peer, ticket, found);
+            }
+            Request::ReceiveDeferred { ticket, entity, sub_queue, numbers, mode } => {
+                let found = self.engine.receive_deferred(now, entity, sub_queue, &numbers, mode, nonce(), out);
+                self.collect();
+                let found = found.map(|found| found.into_iter().map(|r| (Some(r.token), r.message)).collect());
+                return self.answer_messages(peer, ticket, found);
+            }
+            Request::Credit { receiver, credit, drain } => {
+                self.engine.set_credit(receiver, credit);
+                if drain {
+                    self.engine.drain(receiver);
+                }
+                return;
+            }
+            Request::Window { receiver, size_bytes } => return self.engine.add_window(receiver, size_bytes),
+            Request::Detach { receiver } => {
+                if let Some(receivers) = self.receivers.get_mut(&peer) {
+                    receivers.retain(|r| *r != receiver);
+                }
+                return self.engine.detach_receiver(receiver);
+            }
+            Request::Release { entity, sub_queue, token } => {
+                // A lock that has run out meanwhile has already given the message back.
+                let _ = self.engine.settle(now, entity, sub_queue, token, Settlement::Release, out);
+                return self.collect();
+            }
+            Request::Gone => return self.forget(peer),
+        };
+        self.collect();
+        self.effects.push(Effect::Answer { peer, ticket, result });
+    }
+
+    fn send(&mut self, now: Timestamp, entity: EntityId, batch: &Batch, messages: Range<usize>) -> Result<Answer, Error> {
+        if self.log.space() > Space::Enough {
+            return Err(Error::DiskFull);
+        }
+        let size_bytes = batch.bodies(messages.clone()).map(<[u8]>::len).sum();
+        if size_bytes > 2 * limits::MESSAGE_SIZE_BYTES_MAX {
+            return Err(Error::TooLarge { size_bytes, limit_bytes: limits::MESSAGE_SIZE_BYTES_MAX });
+        }
+        let mark = self.group.mark();
+        let result = self.store(now, entity, batch, messages);
+        if result.is_err() {
+            self.group.truncate(mark);
+        }
+        result
+    }
+
+    fn store(&mut self, now: Timestamp, entity: EntityId, batch: &Batch, messages: Range<usize>) -> Result<Answer, Error> {
+        let too_large = |size_bytes| Error::TooLarge { size_bytes, limit_bytes: limits::MESSAGE_SIZE_BYTES_MAX };
+        let mut new = smallvec::SmallVec::<[NewMessage; 8]>::new();
+        for bytes in batch.bodies(messages) {
+            let body = self.group.put_body(bytes).map_err(|_| too_large(bytes.len()))?;
+            let size_bytes = u32::try_from(bytes.len()).map_err(|_| too_large(bytes.len()))?;
+            new.push(NewMessage { body, size_bytes });
+        }
+        self.engine.send(now, entity, &new, &mut self.outbox)?;
+        Ok(Answer::Done)
+    }
+
+    fn queues(&self) -> Vec<QueueInfo> {
+        let info = |queue: peeklock_engine::QueueView<'_>| QueueInfo {
+            name: queue.name.clone(),
+            settings: queue.settings.clone(),
+            counts: queue.counts,
+        };
+        self.engine.queues().map(info).collect()
+    }
+
+    fn answer_messages(
+        &mut self,
+        peer: PeerId,
+        ticket: Ticket,
+        found: Result<Vec<(Option<LockToken>, peeklock_engine::Message)>, peeklock_engine::Error>,
+    ) {
+        self.effects.push(match found {
+            Ok(messages) => Effect::Messages { peer, ticket, messages },
+            Err(error) => Effect::Answer { peer, ticket, result: Err(error.into()) },
+        });
+    }
+
+    fn forget(&mut self, peer: PeerId) {
+        for receiver in self.receivers.remove(&peer).unwrap_or_default() {
+            self.engine.detach_receiver(receiver);
+        }
+        self.outgoing.leave(peer);
+    }
+
+    /// Hands out what can be handed out and ends the group, as often as there is more than one group can hold.
+    fn deliver_and_append(&mut self, now: Timestamp) -> Result<(), Failure> {
+        loop {
+            let may_deliver = self.log.space() < Space::OnlySettle && self.refused.is_none();
+            let more = may_deliver && self.engine.deliver(now, &mut nonce, &mut self.outbox);
+            self.collect();
+            self.append_group()?;
+            if !more {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Takes over what the engine has put into the outbox.
+    fn collect(&mut self) {
+        for fact in self.outbox.facts.drain(..) {
+            self.group.put_fact(&fact);
+        }
+        self.effects.extend(self.outbox.deliveries.drain(..).map(Effect::Delivery));
+        self.effects.extend(self.outbox.drained.drain(..).map(|drained| Effect::Drained(drained.receiver)));
+        self.effects.extend(self.outbox.closed.drain(..).map(Effect::Closed));
+        let freed = self.outbox.freed.drain(..);
+        self.freed.extend(freed.map(|body| StoredBody { place: body.place, size_bytes: body.size_bytes }));
+    }
+
+    /// Appends the round's facts, if there are any, and holds its effects until they are durable.
+    fn append_group(&mut self) -> Result<(), Failure> {
+        self.append_finished()?;
+        self.hold();
+        Ok(())
+    }
+
+    /// Appends what the log refused before, then the group in the making: in this order, or not at all.
+    fn append_finished(&mut self) -> Result<(), Failure> {
+        if let Some(payload) = self.refused.take() {
+            self.append(payload)?;
+        }
+        if self.refused.is_none() && !self.group.is_empty() {
+            let payload = self.group.finish();
+            self.append(payload)?;
+        }
+        Ok(())
+    }
+
+    fn append(&mut self, payload: Bytes) -> Result<(), Failure> {
+        match self.log.append(payload.clone()) {
+            Ok(number) => self.appended = number,
+            Err(AppendError::Busy) => self.refused = Some(payload),
+            Err(AppendError::Poisoned(poisoned)) => return Err(poisoned.into()),
+            Err(error) => return Err(Failure::Append(error)),
+        }
+        Ok(())
+    }
+
+    fn hold(&mut self) {
+        if self.effects.is_empty() && self.freed.is_empty() {
+            return;
+        }
+        let effects = std::mem::take(&mut self.effects);
+        let freed = std::mem::take(&mut self.freed);
+        // What was decided may rest on any fact decided before it, so it waits for all of them.
+        let after = self.group.newest_with_facts();
+        self.held.push_back(Held { after, effects, freed });
+        self.release();
+    }
+
+    fn on_durable(&mut self, watermark: GroupNumber) -> Result<(), Failure> {
+        self.seen = watermark;
+        self.release();
+        self.append_finished()?;
+        self.housekeeping.start(&mut self.engine, &mut self.log, self.appended);
+        Ok(())
+    }
+
+    fn release(&mut self) {
+        while self.held.front().is_some_and(|held| held.after <= self.seen) {
+            let Some(held) = self.held.pop_front() else { break };
+            self.outgoing.release(held.effects);
+            if !held.freed.is_empty() {
+                self.cleanups.push_back((self.outgoing.started(), Cleanup::Forget(held.freed)));
+            }
+        }
+        self.clean_up();
+    }
+
+    /// Gives space back, but not before the reads are done that were started while the bodies were still needed.
+    fn clean_up(&mut self) {
+        while self.cleanups.front().is_some_and(|(reads, _)| *reads <= self.outgoing.finished()) {
+            match self.cleanups.pop_front() {
+                Some((_, Cleanup::Trim(trim))) => self.log.trim(trim.upto, trim.bodies_upto),
+                Some((_, Cleanup::Forget(bodies))) => self.log.forget_cold(&bodies),
+                None => break,
+            }
+        }
+    }
+
+    /// Messages whose receiver was gone before they could leave return to the queue.
+    fn give_back(&mut self) -> Result<(), Failure> {
+        let undeliverable = self.outgoing.take_undeliverable();
+        if undeliverable.is_empty() {
+            return Ok(());
+        }
+        let now = self.clock.now();
+        for delivery in undeliverable {
+            let settlement = Settlement::Release;
+            let (entity, sub_queue) = (delivery.entity, delivery.sub_queue);
+            let _ = self.engine.settle(now, entity, sub_queue, delivery.token, settlement, &mut self.outbox);
+        }
+        self.collect();
+        self.deliver_and_append(now)
+    }
+
+    fn on_housekeeping(&mut self, result: Result<Done, HousekeepingError>) -> Result<(), Failure> {
+        match result {
+            Ok(Done::Trim(trim)) => {
+                self.cleanups.push_back((self.outgoing.started(), Cleanup::Trim(trim)));
+                self.clean_up();
+            }
+            Ok(Done::Moved(moved)) => self.record_moves(moved)?,
+            Err(HousekeepingError::Evacuate(error @ (ReadError::Corrupt { .. } | ReadError::Poisoned(_)))) => {
+                return Err(error.into());
+            }
+            // The log is as long as it was; the next round tries again.
+            Err(error) => tracing::warn!(shard = self.id.0, "could not shorten the log: {error}"),
+        }
+        self.housekeeping.start(&mut self.engine, &mut self.log, self.appended);
+        Ok(())
+    }
+
+    fn record_moves(&mut self, moved: Vec<Moved>) -> Result<(), Failure> {
+        for Moved { body, to } in moved {
+            let taken = self.engine.move_body(body.entity, body.sequence_number, body.place, to, &mut self.outbox);
+            if !taken {
+                // Settled while the copy was made: the copy is not needed.
+                self.freed.push(StoredBody { place: to, size_bytes: body.size_bytes });
+            }
+        }
+        self.collect();
+        self.append_group()
+    }
+}
+
+fn nonce() -> u64 {
+    fastrand::u64(..)
+}
+
+async fn sleep_until(clock: Clock, deadline: Option<Timestamp>) {
+    match deadline {
+        Some(at) => tokio::time::sleep_until(clock.instant(at)).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,62 @@
+//! The certificate: given, or made on first start and kept in the data directory.
+
+use std::fs;
+use std::io::Write;
+use std::net::IpAddr;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::TlsAcceptor;
+
+pub(crate) struct Tls {
+    pub(crate) acceptor: TlsAcceptor,
+    pub(crate) certificate: PathBuf,
+}
+
+pub(crate) fn load(given: Option<(PathBuf, PathBuf)>, data: &Path, address: IpAddr) -> Result<Tls> {
+    let (certificate, key) = match given {
+        Some(pair) => pair,
+        None => self_signed(&data.join("tls"), address)?,
+    };
+    let chain = CertificateDer::pem_file_iter(&certificate)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .with_context(|| format!("cannot read the certificate {}", certificate.display()))?;
+    let secret = PrivateKeyDer::from_pem_file(&key)
+        .with_context(|| format!("cannot read the private key {}", key.display()))?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_single_cert(chain, secret)
+        .with_context(|| format!("{} and {} do not fit together", certificate.display(), key.display()))?;
+    Ok(Tls { acceptor: TlsAcceptor::from(Arc::new(config)), certificate })
+}
+
+fn self_signed(folder: &Path, address: IpAddr) -> Result<(PathBuf, PathBuf)> {
+    let (certificate, key) = (folder.join("certificate.pem"), folder.join("key.pem"));
+    if certificate.exists() && key.exists() {
+        return Ok((certificate, key));
+    }
+    let mut names = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
+    if !address.is_unspecified() && !names.contains(&address.to_string()) {
+        names.push(address.to_string());
+    }
+    let made = rcgen::generate_simple_self_signed(names).context("cannot make a certificate")?;
+    fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    // The certificate last: a start that dies between the two makes both anew.
+    write(&key, &made.signing_key.serialize_pem(), 0o600)?;
+    write(&certificate, &made.cert.pem(), 0o644)?;
+    Ok((certificate, key))
+}
+
+fn write(path: &Path, text: &str, mode: u32) -> Result<()> {
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(mode);
+    let mut file = options.open(path).with_context(|| format!("cannot create {}", path.display()))?;
+    file.write_all(text.as_bytes()).with_context(|| format!("cannot write {}", path.display()))
+}
