@@ -12,9 +12,13 @@
 //! * **G6** What replay returned once, it returns always, until it is trimmed.
 //! * **G7** The journal adds no clock and no randomness to what it keeps.
 
+pub mod conformance;
+mod memory;
+
 use std::future::Future;
 
 use bytes::Bytes;
+pub use memory::{MemoryJournal, MemoryLog, MemoryReader};
 use peeklock_types::{BodyRef, GroupNumber, ShardId};
 
 /// A place where shards keep their logs.
@@ -67,10 +71,22 @@ pub trait Log: Send + 'static {
     fn reader(&self) -> Self::Reader;
 
     /// Keeps `payload` as the state after group `upto`. Completes when it is durable and verified.
-    fn put_snapshot(&mut self, upto: GroupNumber, payload: Bytes) -> impl Future<Output = Result<(), SnapshotError>> + Send + 'static;
+    fn put_snapshot(
+        &mut self,
+        upto: GroupNumber,
+        payload: Bytes,
+    ) -> impl Future<Output = Result<(), SnapshotError>> + Send + 'static;
+
+    /// Whether the owner should take a snapshot and trim soon: much was appended since the last one, or groups that no snapshot covers keep
+    /// old space from being used again. Cheap: may be asked for each batch.
+    fn wants_snapshot(&self) -> bool;
 
     /// Says that replay will never start at or before `upto` again (a durable snapshot covers it), and that no live body lies in a group at
-    /// or before `bodies_upto`. A hint: space at or below both may be used again, nothing else may.
+    /// or before `bodies_upto`. A hint: space at or below both may be used again, nothing else may. What was trimmed stays trimmed: a lower
+    /// number than before changes nothing, and groups above the newest durable snapshot are kept whatever `upto` says.
+    ///
+    /// The first call after [`Journal::open`] also closes the count of live cold bodies: cold segments that nobody named through
+    /// [`Log::remember_cold`] by then are removed. An owner that needs no trimming calls it once with [`GroupNumber::NONE`].
     fn trim(&mut self, upto: GroupNumber, bodies_upto: GroupNumber);
 
     /// Which bodies the owner should move so that space can be used again, if any. See [`Log::evacuate`].
@@ -78,9 +94,13 @@ pub trait Log: Send + 'static {
 
     /// Copies bodies to cold segments and returns their new places, in order, once the copies are durable. The owner then journals the new
     /// places, and only after that is durable may it say through [`Log::trim`] or [`Log::forget_cold`] that the old ones are free.
-    fn evacuate(&mut self, bodies: Vec<StoredBody>) -> impl Future<Output = Result<Vec<BodyRef>, ReadError>> + Send + 'static;
+    fn evacuate(
+        &mut self,
+        bodies: Vec<StoredBody>,
+    ) -> impl Future<Output = Result<Vec<BodyRef>, ReadError>> + Send + 'static;
 
-    /// Counts bodies in cold segments as live: called once per live cold body after recovery. (`evacuate` counts its copies itself.)
+    /// Counts bodies in cold segments as live: called once per live cold body after recovery, before the first [`Log::trim`].
+    /// (`evacuate` counts its copies itself.)
     fn remember_cold(&mut self, bodies: &[StoredBody]);
 
     /// Says that bodies in cold segments are no longer needed, after the fact that settled or moved them is durable. A cold segment without
@@ -97,7 +117,10 @@ pub trait Reader: Clone + Send + Sync + 'static {
     fn try_read(&self, body: StoredBody) -> Option<Bytes>;
 
     /// The bodies, in order, from wherever they are. Neighbours are read together.
-    fn read(&self, bodies: Vec<StoredBody>) -> impl Future<Output = Result<Vec<Bytes>, ReadError>> + Send + 'static;
+    fn read(
+        &self,
+        bodies: Vec<StoredBody>,
+    ) -> impl Future<Output = Result<Vec<Bytes>, ReadError>> + Send + 'static;
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,11 +150,17 @@ pub enum Space {
 
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    #[error("{file} is damaged at byte {offset}: {what}. Nothing was changed. Restore the data directory from a copy, or ask for help with this file")]
+    #[error(
+        "{file} is damaged at byte {offset}: {what}. Nothing was changed. Restore the data directory from a copy, or ask for help with this file"
+    )]
     Corrupt { file: String, offset: u64, what: String },
-    #[error("the data directory {directory} is in use by another process; stop that one first, or choose another directory")]
+    #[error(
+        "the data directory {directory} is in use by another process; stop that one first, or choose another directory"
+    )]
     Locked { directory: String },
-    #[error("the data directory {directory} has format {found}, this program knows up to {known}; use a newer version of the program")]
+    #[error(
+        "the data directory {directory} has format {found}, this program knows up to {known}; use a newer version of the program"
+    )]
     NewerFormat { directory: String, found: u32, known: u32 },
     #[error("{action} {path}: {source}")]
     Io { action: &'static str, path: String, source: std::io::Error },

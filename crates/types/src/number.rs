@@ -160,7 +160,6 @@ impl BodyRef {
         fits.then(|| BodyRef(Self::COLD | (u64::from(segment) << Self::COLD_OFFSET_BITS) | (offset_bytes / 8)))
     }
 
-    #[expect(clippy::cast_possible_truncation, reason = "masked to the width of the field")]
     pub fn place(self) -> BodyPlace {
         if self.is_cold() {
             let segment = ((self.0 & !Self::COLD) >> Self::COLD_OFFSET_BITS) as u32;

@@ -1,0 +1,1 @@
+//! The promise as tests: one suite that every journal passes.

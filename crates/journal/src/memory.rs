@@ -1,0 +1,412 @@
+//! A journal that lives as long as the process: for tests, for simulation and for brokers that need no disk.
+//!
+//! Everything is durable at once unless a test holds the watermark, so that "appended" and "durable" can be told apart.
+
+mod cold;
+
+use std::collections::{HashMap, VecDeque};
+use std::future::{Future, ready};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use peeklock_types::{BodyPlace, BodyRef, GroupNumber, ShardId};
+use tokio::sync::watch;
+
+use self::cold::ColdSegments;
+use crate::{
+    AppendError, Evacuation, Journal, Log, OpenError, Poisoned, ReadError, Reader, Recovery, Snapshot,
+    SnapshotError, Space, StoredBody, StoredGroup,
+};
+
+/// A journal in memory. Clones are handles to the same journal; a restart is dropping a log and opening it again.
+#[derive(Clone, Debug)]
+pub struct MemoryJournal {
+    store: Arc<Store>,
+}
+
+#[derive(Debug)]
+struct Store {
+    backlog_bytes_max: usize,
+    settings: Mutex<Settings>,
+    shards: Mutex<HashMap<ShardId, Arc<Shard>>>,
+}
+
+#[derive(Debug)]
+struct Settings {
+    held: bool,
+    space: Space,
+}
+
+#[derive(Debug)]
+struct Shard {
+    state: Mutex<State>,
+    progress: watch::Sender<Progress>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Progress {
+    watermark: GroupNumber,
+    epoch: u64,
+    stopped: bool,
+}
+
+#[derive(Debug)]
+struct State {
+    epoch: u64,
+    /// Number of the first element of `groups`.
+    first: GroupNumber,
+    groups: VecDeque<Bytes>,
+    backlog_bytes: usize,
+    snapshot: Option<Snapshot>,
+    trimmed: Trimmed,
+    cold: ColdSegments,
+    stopped: Option<Poisoned>,
+    asked: Option<Evacuation>,
+    asked_snapshot: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Trimmed {
+    upto: GroupNumber,
+    bodies_upto: GroupNumber,
+}
+
+/// The most that one group may have, so that tests meet the same limit as on a disk.
+const GROUP_BYTES_MAX: usize = 8 * 1024 * 1024;
+const BACKLOG_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Default for MemoryJournal {
+    fn default() -> Self {
+        MemoryJournal::new()
+    }
+}
+
+impl MemoryJournal {
+    pub fn new() -> Self {
+        Self::with_backlog_bytes_max(BACKLOG_BYTES_MAX)
+    }
+
+    /// Appends are refused as busy when more than this waits above the watermark of a shard.
+    pub fn with_backlog_bytes_max(backlog_bytes_max: usize) -> Self {
+        let settings = Mutex::new(Settings { held: false, space: Space::Enough });
+        MemoryJournal { store: Arc::new(Store { backlog_bytes_max, settings, shards: Mutex::default() }) }
+    }
+
+    /// Holds every watermark where it is. Opening a log while it is held loses what lies above, as a power cut would.
+    pub fn hold(&self) {
+        locked(&self.store.settings).held = true;
+    }
+
+    /// Makes everything durable that was held.
+    pub fn release(&self) {
+        locked(&self.store.settings).held = false;
+        self.each_shard(|shard, state| {
+            if state.stopped.is_none() {
+                state.backlog_bytes = 0;
+                shard.progress.send_modify(|p| p.watermark = state.last());
+            }
+        });
+    }
+
+    /// Stops every open log as a failed sync does; groups above the watermark are lost. Open again to go on.
+    pub fn poison(&self, reason: &str) {
+        self.each_shard(|shard, state| {
+            state.stopped = Some(Poisoned { reason: reason.to_owned() });
+            state.drop_above(shard.progress.borrow().watermark);
+            shard.progress.send_modify(|p| p.stopped = true);
+        });
+    }
+
+    pub fn set_space(&self, space: Space) {
+        locked(&self.store.settings).space = space;
+    }
+
+    /// Makes the shard's log ask for evacuation until the owner has trimmed or forgotten what is named.
+    pub fn ask_evacuation(&self, shard: ShardId, evacuation: Evacuation) {
+        locked(&self.store.shard(shard).state).asked = Some(evacuation);
+    }
+
+    /// Makes the shard's log ask for a snapshot until one is put.
+    pub fn ask_snapshot(&self, shard: ShardId) {
+        locked(&self.store.shard(shard).state).asked_snapshot = true;
+    }
+
+    fn each_shard(&self, mut visit: impl FnMut(&Shard, &mut State)) {
+        for shard in locked(&self.store.shards).values() {
+            visit(shard, &mut locked(&shard.state));
+        }
+    }
+}
+
+impl Store {
+    fn shard(&self, id: ShardId) -> Arc<Shard> {
+        Arc::clone(locked(&self.shards).entry(id).or_insert_with(|| Arc::new(Shard::new())))
+    }
+}
+
+impl Shard {
+    fn new() -> Self {
+        let state = State {
+            epoch: 0,
+            first: GroupNumber::NONE.next(),
+            groups: VecDeque::new(),
+            backlog_bytes: 0,
+            snapshot: None,
+            trimmed: Trimmed::default(),
+            cold: ColdSegments::default(),
+            stopped: None,
+            asked: None,
+            asked_snapshot: false,
+        };
+        Shard { state: Mutex::new(state), progress: watch::Sender::new(Progress::default()) }
+    }
+}
+
+impl State {
+    fn last(&self) -> GroupNumber {
+        GroupNumber(self.first.0 + self.groups.len() as u64 - 1)
+    }
+
+    fn drop_above(&mut self, watermark: GroupNumber) {
+        let keep = (watermark.0 + 1).saturating_sub(self.first.0);
+        self.groups.truncate(usize::try_from(keep).unwrap_or(usize::MAX));
+        self.backlog_bytes = 0;
+    }
+
+    fn group(&self, number: GroupNumber) -> Option<&Bytes> {
+        let at = number.0.checked_sub(self.first.0)?;
+        self.groups.get(usize::try_from(at).ok()?)
+    }
+
+    fn body(&self, body: StoredBody) -> Option<Bytes> {
+        let size = body.size_bytes as usize;
+        match body.place.place() {
+            BodyPlace::Log { group, offset_bytes } => {
+                let start = offset_bytes as usize;
+                let payload = self.group(group)?;
+                (payload.len() >= start.checked_add(size)?).then(|| payload.slice(start..start + size))
+            }
+            BodyPlace::Cold { segment, offset_bytes } => {
+                self.cold.body(segment, offset_bytes).filter(|b| b.len() == size)
+            }
+        }
+    }
+
+    fn snapshot_upto(&self) -> GroupNumber {
+        self.snapshot.as_ref().map_or(GroupNumber::NONE, |s| s.upto)
+    }
+
+    fn trim(&mut self, upto: GroupNumber, bodies_upto: GroupNumber) {
+        self.trimmed.upto = self.trimmed.upto.max(upto.min(self.snapshot_upto()));
+        self.trimmed.bodies_upto = self.trimmed.bodies_upto.max(bodies_upto);
+        let free_upto = self.trimmed.upto.min(self.trimmed.bodies_upto);
+        while self.first <= free_upto && self.groups.pop_front().is_some() {
+            self.first = self.first.next();
+        }
+        self.cold.close_count();
+    }
+
+    fn asked_evacuation(&self) -> Option<Evacuation> {
+        self.asked.filter(|asked| match *asked {
+            Evacuation::Groups { upto } => self.trimmed.bodies_upto < upto,
+            Evacuation::Cold { segment } => self.cold.has(segment),
+        })
+    }
+
+    /// Groups after the newest snapshot, as they are now.
+    fn replay(&self) -> Vec<StoredGroup> {
+        let first = self.first.max(self.snapshot_upto().next());
+        (first.0..=self.last().0)
+            .filter_map(|n| {
+                self.group(GroupNumber(n)).map(|p| StoredGroup { number: GroupNumber(n), payload: p.clone() })
+            })
+            .collect()
+    }
+}
+
+impl Journal for MemoryJournal {
+    type Log = MemoryLog;
+
+    fn open(&self, id: ShardId) -> impl Future<Output = Result<(MemoryLog, Recovery), OpenError>> + Send {
+        let shard = self.store.shard(id);
+        let mut state = locked(&shard.state);
+        state.drop_above(shard.progress.borrow().watermark);
+        state.epoch += 1;
+        state.stopped = None;
+        state.cold.reopen();
+        let (epoch, watermark) = (state.epoch, state.last());
+        shard.progress.send_replace(Progress { watermark, epoch, stopped: false });
+        let recovery = Recovery {
+            snapshot: state.snapshot.clone(),
+            groups: Box::new(state.replay().into_iter().map(Ok)),
+        };
+        drop(state);
+        let log = MemoryLog {
+            store: Arc::clone(&self.store),
+            progress: shard.progress.subscribe(),
+            shard,
+            epoch,
+            watermark,
+        };
+        ready(Ok((log, recovery)))
+    }
+}
+
+/// The log of one shard of a [`MemoryJournal`].
+#[derive(Debug)]
+pub struct MemoryLog {
+    store: Arc<Store>,
+    shard: Arc<Shard>,
+    progress: watch::Receiver<Progress>,
+    epoch: u64,
+    /// Newest group that this owner knows of, for the time after it was fenced.
+    watermark: GroupNumber,
+}
+
+impl MemoryLog {
+    fn check(&self, state: &State) -> Result<(), Poisoned> {
+        if state.epoch != self.epoch {
+            return Err(fenced());
+        }
+        state.stopped.clone().map_or(Ok(()), Err)
+    }
+}
+
+fn fenced() -> Poisoned {
+    Poisoned { reason: "a newer owner has opened this log".to_owned() }
+}
+
+impl Log for MemoryLog {
+    type Reader = MemoryReader;
+
+    fn next_group(&self) -> GroupNumber {
+        locked(&self.shard.state).last().next()
+    }
+
+    fn append(&mut self, payload: Bytes) -> Result<GroupNumber, AppendError> {
+        if payload.len() > GROUP_BYTES_MAX {
+            return Err(AppendError::TooLarge { size_bytes: payload.len(), limit_bytes: GROUP_BYTES_MAX });
+        }
+        let held = locked(&self.store.settings).held;
+        let mut state = locked(&self.shard.state);
+        self.check(&state)?;
+        if state.backlog_bytes > 0 && state.backlog_bytes + payload.len() > self.store.backlog_bytes_max {
+            return Err(AppendError::Busy);
+        }
+        let size = payload.len();
+        state.groups.push_back(payload);
+        if held {
+            state.backlog_bytes += size;
+        } else {
+            self.shard.progress.send_modify(|p| p.watermark = state.last());
+        }
+        Ok(state.last())
+    }
+
+    fn watermark(&self) -> GroupNumber {
+        let progress = self.progress.borrow();
+        if progress.epoch == self.epoch { progress.watermark } else { self.watermark }
+    }
+
+    async fn durable(&mut self, seen: GroupNumber) -> Result<GroupNumber, Poisoned> {
+        let epoch = self.epoch;
+        let waited = self.progress.wait_for(|p| p.watermark > seen || p.stopped || p.epoch != epoch).await;
+        let progress =
+            waited.map(|p| *p).map_err(|_| Poisoned { reason: "the journal is gone".to_owned() })?;
+        if progress.epoch == epoch && progress.watermark > seen {
+            self.watermark = progress.watermark;
+            return Ok(progress.watermark);
+        }
+        self.check(&locked(&self.shard.state)).map(|()| self.watermark)
+    }
+
+    fn reader(&self) -> MemoryReader {
+        MemoryReader { shard: Arc::clone(&self.shard) }
+    }
+
+    fn put_snapshot(
+        &mut self,
+        upto: GroupNumber,
+        payload: Bytes,
+    ) -> impl Future<Output = Result<(), SnapshotError>> + Send + 'static {
+        let mut state = locked(&self.shard.state);
+        let checked = self.check(&state);
+        if checked.is_ok() && upto >= state.snapshot_upto() {
+            state.snapshot = Some(Snapshot { upto, payload });
+            state.asked_snapshot = false;
+        }
+        ready(checked.map_err(SnapshotError::from))
+    }
+
+    fn wants_snapshot(&self) -> bool {
+        locked(&self.shard.state).asked_snapshot
+    }
+
+    fn trim(&mut self, upto: GroupNumber, bodies_upto: GroupNumber) {
+        let mut state = locked(&self.shard.state);
+        if self.check(&state).is_ok() {
+            state.trim(upto, bodies_upto);
+        }
+    }
+
+    fn wants_evacuation(&self) -> Option<Evacuation> {
+        let state = locked(&self.shard.state);
+        state
+            .asked_evacuation()
+            .or_else(|| state.cold.mostly_dead().map(|segment| Evacuation::Cold { segment }))
+    }
+
+    fn evacuate(
+        &mut self,
+        bodies: Vec<StoredBody>,
+    ) -> impl Future<Output = Result<Vec<BodyRef>, ReadError>> + Send + 'static {
+        let mut state = locked(&self.shard.state);
+        let copies = self.check(&state).map_err(ReadError::from).and_then(|()| read_all(&state, &bodies));
+        ready(copies.map(|copies| copies.into_iter().map(|copy| state.cold.push(copy)).collect()))
+    }
+
+    fn remember_cold(&mut self, bodies: &[StoredBody]) {
+        let mut state = locked(&self.shard.state);
+        if self.check(&state).is_ok() {
+            bodies.iter().for_each(|body| state.cold.remember(*body));
+        }
+    }
+
+    fn forget_cold(&mut self, bodies: &[StoredBody]) {
+        let mut state = locked(&self.shard.state);
+        if self.check(&state).is_ok() {
+            bodies.iter().for_each(|body| state.cold.forget(*body));
+        }
+    }
+
+    fn space(&self) -> Space {
+        locked(&self.store.settings).space
+    }
+}
+
+/// Reads bodies of one shard of a [`MemoryJournal`].
+#[derive(Clone, Debug)]
+pub struct MemoryReader {
+    shard: Arc<Shard>,
+}
+
+fn read_all(state: &State, bodies: &[StoredBody]) -> Result<Vec<Bytes>, ReadError> {
+    bodies.iter().map(|body| state.body(*body).ok_or(ReadError::Gone(body.place))).collect()
+}
+
+impl Reader for MemoryReader {
+    fn try_read(&self, body: StoredBody) -> Option<Bytes> {
+        locked(&self.shard.state).body(body)
+    }
+
+    fn read(
+        &self,
+        bodies: Vec<StoredBody>,
+    ) -> impl Future<Output = Result<Vec<Bytes>, ReadError>> + Send + 'static {
+        ready(read_all(&locked(&self.shard.state), &bodies))
+    }
+}
