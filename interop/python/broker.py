@@ -1,0 +1,158 @@
+"""Starts a broker for tests, learns its addresses from what it prints, and stops it by its process id."""
+
+import itertools
+import os
+import pathlib
+import queue
+import random
+import signal
+import socket
+import subprocess
+import threading
+import time
+
+START_TIMEOUT_SECONDS = 20
+STOP_TIMEOUT_SECONDS = 10
+KEY_NAME = "RootManageSharedAccessKey"
+KEY = "SAS_KEY_VALUE"
+# Below the range from which the system takes ports of outgoing connections: a client that keeps dialling a
+# port of that range while the broker is down can end up connected to itself, and then nobody else gets the port.
+FIXED_PORTS = range(20000, 32000)
+
+
+class Broker:
+    """One broker process with its data folder. It may be killed and started again at the same place."""
+
+    def __init__(self, folder, queues, keys=(), listen="127.0.0.1:0", listen_tls="off"):
+        self.folder = pathlib.Path(folder)
+        self.listen = listen
+        self.listen_tls = listen_tls
+        self.arguments = [*options("--queue", queues), *options("--key", keys)]
+        self.labels = {}
+        self.process = None
+
+    def start(self):
+        binary = os.environ.get("PEEKLOCK_BIN")
+        if not binary:
+            raise RuntimeError("PEEKLOCK_BIN does not name the broker to test; run `cargo xtask interop python`")
+        command = [binary, "serve", "--data", str(self.folder / "data"), "--listen", self.listen]
+        command += ["--listen-tls", self.listen_tls, *self.arguments]
+        with open(self.log_path, "ab") as log:
+            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+        self.labels = self._read_labels()
+        return self
+
+    def stop(self):
+        """Asks for an orderly end; a broker that does not follow is killed, and that is an error."""
+        if self.process is None or self.process.poll() is not None:
+            return
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(STOP_TIMEOUT_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise RuntimeError(f"the broker did not stop within {STOP_TIMEOUT_SECONDS} s of SIGTERM") from None
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    @property
+    def log_path(self):
+        return self.folder / "broker.log"
+
+    @property
+    def address(self):
+        return self.labels["AMQP"]
+
+    @property
+    def tls_address(self):
+        return self.labels["AMQP over TLS"]
+
+    @property
+    def certificate(self):
+        return self.labels["Certificate"]
+
+    @property
+    def connection_string(self):
+        return self.labels["Connection string"]
+
+    def connection_string_of(self, key_name, key):
+        return (
+            f"Endpoint=sb://{self.address};SharedAccessKeyName={key_name};SharedAccessKey={key};"
+            "UseDevelopmentEmulator=true;"
+        )
+
+    def _read_labels(self):
+        lines = queue.Queue()
+        threading.Thread(target=pass_lines, args=(self.process.stdout, lines), daemon=True).start()
+        deadline = time.monotonic() + START_TIMEOUT_SECONDS
+        labels = {}
+        while "Ready" not in labels:
+            try:
+                line = lines.get(timeout=max(0.01, deadline - time.monotonic()))
+            except queue.Empty:
+                line = None
+            if line is None:
+                self.kill()
+                raise RuntimeError(f"the broker is not ready; it printed {labels} and logged:\n{self._log_tail()}")
+            label, _, value = line.partition("  ")
+            labels[label] = value.strip()
+        return labels
+
+    def _log_tail(self):
+        return self.log_path.read_text(errors="replace")[-4000:]
+
+
+class QueuePool:
+    """Queues are declared when the broker starts, so every test takes unused ones from a stock of each kind."""
+
+    KINDS = {
+        "plain": "",
+        "lock1": ",lock=1s",
+        "lock2": ",lock=2s",
+        "lock5": ",lock=5s",
+        "count3": ",max-delivery=3",
+        "lock1count2": ",lock=1s,max-delivery=2",
+    }
+    STOCK = 120
+
+    def __init__(self):
+        self.numbers = {kind: itertools.count() for kind in self.KINDS}
+
+    @classmethod
+    def declarations(cls):
+        return [f"{kind}-{number}{settings}" for kind, settings in cls.KINDS.items() for number in range(cls.STOCK)]
+
+    def take(self, kind="plain"):
+        number = next(self.numbers[kind])
+        assert number < self.STOCK, f"the stock of '{kind}' queues is used up; raise STOCK"
+        return f"{kind}-{number}"
+
+
+def options(flag, values):
+    return [text for value in values for text in (flag, value)]
+
+
+def pass_lines(stream, lines):
+    """Reads to the end even when nobody listens any more: a full pipe would stop the broker."""
+    for line in stream:
+        lines.put(line.rstrip("\n"))
+    lines.put(None)
+
+
+def free_fixed_port():
+    while True:
+        port = random.choice(FIXED_PORTS)
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) != 0 and can_bind(port):
+                return port
+
+
+def can_bind(port):
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True

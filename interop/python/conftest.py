@@ -1,0 +1,53 @@
+"""What every test has at hand: a broker per worker process, queues of its own, and a client of either flavour."""
+
+import pytest
+
+import flavour as flavours
+from broker import Broker, QueuePool
+
+SEND_KEY = ("send-only", "secret-of-the-sender")
+LISTEN_KEY = ("listen-only", "secret-of-the-listener")
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory):
+    keys = [f"{SEND_KEY[0]}={SEND_KEY[1]}:Send", f"{LISTEN_KEY[0]}={LISTEN_KEY[1]}:Listen"]
+    folder = tmp_path_factory.mktemp("broker")
+    broker = Broker(folder, QueuePool.declarations(), keys, listen_tls="127.0.0.1:0").start()
+    yield broker
+    broker.stop()
+
+
+@pytest.fixture(scope="session")
+def pool():
+    return QueuePool()
+
+
+@pytest.fixture
+def queue(pool):
+    return pool.take()
+
+
+@pytest.fixture(params=["sync", "asyncio"])
+def flavour(request):
+    flavour = flavours.Sync() if request.param == "sync" else flavours.Asyncio()
+    yield flavour
+    flavour.close()
+
+
+@pytest.fixture
+def client(flavour, broker):
+    with flavour.client(broker.connection_string) as client:
+        yield client
+
+
+@pytest.fixture
+def sender(client, queue):
+    with client.get_queue_sender(queue) as sender:
+        yield sender
+
+
+@pytest.fixture
+def receiver(client, queue):
+    with client.get_queue_receiver(queue, max_wait_time=5) as receiver:
+        yield receiver

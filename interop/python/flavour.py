@@ -1,0 +1,93 @@
+"""The two faces of the Python SDK behind one: every scenario is written once and runs on both."""
+
+import asyncio
+import functools
+import inspect
+import threading
+
+from azure import servicebus
+from azure.servicebus import aio
+
+# Delays between retries are the SDK's own by shape, shorter by size, so that a refused call fails soon.
+CLIENT_OPTIONS = {"retry_backoff_factor": 0.1}
+
+
+class Sync:
+    def client(self, connection_string, **options):
+        return servicebus.ServiceBusClient.from_connection_string(connection_string, **(CLIENT_OPTIONS | options))
+
+    def lock_renewer(self, **options):
+        return servicebus.AutoLockRenewer(**options)
+
+    def close(self):
+        pass
+
+
+class Asyncio:
+    """Runs the asyncio SDK on a loop in a thread of its own; the test calls it as if it were the other one."""
+
+    def __init__(self):
+        self.loop = asyncio.new_event_loop()
+        self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+        self.thread.start()
+
+    def client(self, connection_string, **options):
+        create = aio.ServiceBusClient.from_connection_string
+        return self.call(create, connection_string, **(CLIENT_OPTIONS | options))
+
+    def lock_renewer(self, **options):
+        return self.call(aio.AutoLockRenewer, **options)
+
+    def close(self):
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join()
+        self.loop.close()
+
+    def call(self, function, *args, **kwargs):
+        """Calls on the loop, since some constructors look for a running one, and awaits what is awaitable."""
+        args = [unbridged(value) for value in args]
+        kwargs = {name: unbridged(value) for name, value in kwargs.items()}
+
+        async def invoke():
+            result = function(*args, **kwargs)
+            return await result if inspect.isawaitable(result) else result
+
+        return self.bridged(asyncio.run_coroutine_threadsafe(invoke(), self.loop).result())
+
+    def bridged(self, value):
+        return Bridged(value, self) if isinstance(value, BRIDGED_TYPES) else value
+
+
+BRIDGED_TYPES = (aio.ServiceBusClient, aio.ServiceBusSender, aio.ServiceBusReceiver, aio.AutoLockRenewer)
+
+
+class Bridged:
+    """An object of the asyncio SDK whose methods can be called from a plain thread."""
+
+    def __init__(self, target, flavour):
+        self._target = target
+        self._flavour = flavour
+
+    def __getattr__(self, name):
+        value = getattr(self._target, name)
+        return functools.partial(self._flavour.call, value) if callable(value) else value
+
+    def __enter__(self):
+        self._flavour.call(self._target.__aenter__)
+        return self
+
+    def __exit__(self, *details):
+        self._flavour.call(self._target.__aexit__, *details)
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        try:
+            return self._flavour.call(self._target.__anext__)
+        except StopAsyncIteration:
+            raise StopIteration from None
+
+
+def unbridged(value):
+    return value._target if isinstance(value, Bridged) else value

@@ -1,0 +1,106 @@
+"""Who may do what: keys, rights, expired tokens, unknown entities."""
+
+import base64
+import hashlib
+import hmac
+import time
+import urllib.parse
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.exceptions import (
+    MessagingEntityNotFoundError,
+    ServiceBusAuthenticationError,
+    ServiceBusAuthorizationError,
+)
+
+from broker import KEY, KEY_NAME
+from conftest import LISTEN_KEY, SEND_KEY
+from steps import receive_one, send, text
+
+REFUSED = (ServiceBusAuthenticationError, ServiceBusAuthorizationError)
+
+
+def signature(resource, key_name, key, expiry):
+    resource = urllib.parse.quote_plus(resource)
+    digest = hmac.new(key.encode(), f"{resource}\n{expiry}".encode(), hashlib.sha256).digest()
+    proof = urllib.parse.quote_plus(base64.b64encode(digest))
+    return f"SharedAccessSignature sr={resource}&sig={proof}&se={expiry}&skn={key_name}"
+
+
+def try_to_send(flavour, connection_string, queue):
+    with flavour.client(connection_string, retry_total=0) as client, client.get_queue_sender(queue) as sender:
+        sender.send_messages(ServiceBusMessage("may I?"))
+
+
+def try_to_receive(flavour, connection_string, queue):
+    with flavour.client(connection_string, retry_total=0) as client:
+        with client.get_queue_receiver(queue, max_wait_time=2) as receiver:
+            return receiver.receive_messages()
+
+
+@pytest.mark.parametrize("attempt", [try_to_send, try_to_receive])
+def test_a_wrong_key_is_refused(flavour, broker, queue, attempt):
+    with pytest.raises(REFUSED):
+        attempt(flavour, broker.connection_string_of(KEY_NAME, "not the key"), queue)
+
+
+@pytest.mark.parametrize("attempt", [try_to_send, try_to_receive])
+def test_an_unknown_key_name_is_refused(flavour, broker, queue, attempt):
+    with pytest.raises(REFUSED):
+        attempt(flavour, broker.connection_string_of("nobody", KEY), queue)
+
+
+@pytest.mark.parametrize("attempt", [try_to_send, try_to_receive])
+def test_an_unknown_queue_is_not_found(flavour, broker, attempt):
+    with pytest.raises(MessagingEntityNotFoundError):
+        attempt(flavour, broker.connection_string, "no-such-queue")
+
+
+def test_a_key_with_listen_cannot_send(flavour, broker, queue):
+    with pytest.raises(REFUSED):
+        try_to_send(flavour, broker.connection_string_of(*LISTEN_KEY), queue)
+
+
+def test_a_key_with_send_cannot_receive(flavour, broker, queue):
+    with pytest.raises(REFUSED):
+        try_to_receive(flavour, broker.connection_string_of(*SEND_KEY), queue)
+
+
+def test_each_right_suffices_for_its_side(flavour, broker, queue):
+    with flavour.client(broker.connection_string_of(*SEND_KEY)) as client:
+        send(client, queue, "from the sender")
+    with flavour.client(broker.connection_string_of(*LISTEN_KEY)) as client:
+        with client.get_queue_receiver(queue) as receiver:
+            message = receive_one(receiver)
+            assert text(message) == "from the sender"
+            receiver.renew_message_lock(message)
+            receiver.complete_message(message)
+
+
+def test_a_key_with_send_cannot_peek_by_management(flavour, broker, queue):
+    with flavour.client(broker.connection_string_of(*SEND_KEY), retry_total=0) as client:
+        with pytest.raises(REFUSED), client.get_queue_receiver(queue) as receiver:
+            receiver.peek_messages()
+
+
+def with_signature(broker, token):
+    return f"Endpoint=sb://{broker.address};SharedAccessSignature={token};UseDevelopmentEmulator=true;"
+
+
+def test_a_signature_suffices(flavour, broker, queue):
+    token = signature(f"sb://{broker.address}/{queue}", KEY_NAME, KEY, int(time.time()) + 600)
+    try_to_send(flavour, with_signature(broker, token), queue)
+    assert len(try_to_receive(flavour, with_signature(broker, token), queue)) == 1
+
+
+def test_an_expired_signature_is_refused(flavour, broker, queue):
+    token = signature(f"sb://{broker.address}/{queue}", KEY_NAME, KEY, int(time.time()) - 60)
+    with pytest.raises(REFUSED):
+        try_to_send(flavour, with_signature(broker, token), queue)
+
+
+def test_a_signature_for_another_queue_is_refused(flavour, broker, queue, pool):
+    token = signature(f"sb://{broker.address}/{pool.take()}", KEY_NAME, KEY, int(time.time()) + 600)
+    with pytest.raises(REFUSED):
+        try_to_send(flavour, with_signature(broker, token), queue)

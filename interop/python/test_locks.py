@@ -1,0 +1,133 @@
+"""Locks: expiry with redelivery, renewal by hand and by the SDK's renewer, and settling too late."""
+
+import datetime
+import time
+
+import pytest
+from azure.servicebus import ServiceBusSubQueue
+from azure.servicebus.exceptions import MessageLockLostError
+
+from steps import assert_empty, receive_one, send, text
+
+
+def seconds_left(message):
+    return (message.locked_until_utc - datetime.datetime.now(datetime.timezone.utc)).total_seconds()
+
+
+def believe_in_the_lock(message):
+    """The SDK refuses to settle once its own clock says that the lock ran out; here the broker must refuse."""
+    message._expiry = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(minutes=1)
+
+
+def test_an_expired_lock_brings_the_message_back_with_a_higher_count(client, pool):
+    queue = pool.take("lock1")
+    send(client, queue, "slow work")
+    with client.get_queue_receiver(queue) as receiver:
+        for count in range(3):
+            message = receive_one(receiver)
+            assert text(message) == "slow work"
+            assert message.delivery_count == count
+            assert 0 < seconds_left(message) <= 1.1
+        receiver.complete_message(message)
+    assert_empty(client, queue)
+
+
+def test_a_lock_lasts_as_long_as_the_queue_says(client, pool):
+    queue = pool.take("lock5")
+    send(client, queue, "timed")
+    with client.get_queue_receiver(queue) as receiver:
+        assert 4 < seconds_left(receive_one(receiver)) <= 5.1
+
+
+def test_renewal_extends_the_lock(client, pool):
+    queue = pool.take("lock2")
+    send(client, queue, "renewed")
+    with client.get_queue_receiver(queue) as receiver:
+        message = receive_one(receiver)
+        before = message.locked_until_utc
+        until = time.monotonic() + 3
+        while time.monotonic() < until:
+            time.sleep(0.5)
+            receiver.renew_message_lock(message)
+        assert message.locked_until_utc > before + datetime.timedelta(seconds=2)
+        receiver.complete_message(message)
+    assert_empty(client, queue)
+
+
+def test_the_renewer_of_the_sdk_keeps_a_lock(client, flavour, pool):
+    queue = pool.take("lock2")
+    send(client, queue, "kept")
+    with flavour.lock_renewer(max_lock_renewal_duration=30) as renewer:
+        with client.get_queue_receiver(queue, auto_lock_renewer=renewer) as receiver:
+            message = receive_one(receiver)
+            time.sleep(3.5)
+            assert message.auto_renew_error is None
+            receiver.complete_message(message)
+    assert_empty(client, queue)
+
+
+def test_settling_too_late_over_the_link_is_refused(client, pool):
+    queue = pool.take("lock1")
+    send(client, queue, "late")
+    with client.get_queue_receiver(queue) as receiver, client.get_queue_receiver(queue) as other:
+        late = receive_one(receiver)
+        again = receive_one(other)
+        assert again.sequence_number == late.sequence_number
+        believe_in_the_lock(late)
+        with pytest.raises(MessageLockLostError):
+            receiver.complete_message(late)
+        other.complete_message(again)
+
+
+def test_settling_too_late_by_management_is_refused(client, pool):
+    queue = pool.take("lock1")
+    send(client, queue, "late")
+    with client.get_queue_receiver(queue) as receiver:
+        message = receive_one(receiver)
+        receiver.defer_message(message)
+        [late] = receiver.receive_deferred_messages([message.sequence_number])
+        time.sleep(max(0, seconds_left(late)) + 0.3)
+        believe_in_the_lock(late)
+        with pytest.raises(MessageLockLostError):
+            receiver.complete_message(late)
+
+
+def test_renewing_too_late_is_refused(client, pool):
+    queue = pool.take("lock1")
+    send(client, queue, "late")
+    with client.get_queue_receiver(queue) as receiver:
+        message = receive_one(receiver)
+        time.sleep(max(0, seconds_left(message)) + 0.3)
+        believe_in_the_lock(message)
+        with pytest.raises(MessageLockLostError):
+            receiver.renew_message_lock(message)
+
+
+def test_too_many_abandons_set_the_message_aside(client, pool):
+    queue = pool.take("count3")
+    send(client, queue, "poison")
+    with client.get_queue_receiver(queue) as receiver:
+        for count in range(3):
+            message = receive_one(receiver)
+            assert message.delivery_count == count
+            receiver.abandon_message(message)
+    assert_empty(client, queue)
+    with client.get_queue_receiver(queue, sub_queue=ServiceBusSubQueue.DEAD_LETTER) as dead:
+        message = receive_one(dead)
+        assert text(message) == "poison"
+        assert message.dead_letter_reason == "MaxDeliveryCountExceeded"
+        assert message.dead_letter_error_description
+        dead.complete_message(message)
+
+
+def test_too_many_expiries_set_the_message_aside(client, pool):
+    queue = pool.take("lock1count2")
+    send(client, queue, "poison")
+    with client.get_queue_receiver(queue) as receiver:
+        receive_one(receiver)
+        receive_one(receiver)
+    with client.get_queue_receiver(queue, sub_queue=ServiceBusSubQueue.DEAD_LETTER) as dead:
+        message = receive_one(dead)
+        assert message.dead_letter_reason == "MaxDeliveryCountExceeded"
+        dead.complete_message(message)
+    assert_empty(client, queue)

@@ -1,0 +1,63 @@
+"""Peeking changes nothing, pages by sequence number and sees every state."""
+
+from azure.servicebus import ServiceBusMessageState, ServiceBusSubQueue
+
+from steps import receive, receive_one, send, text, texts
+
+
+def test_peek_neither_locks_nor_counts(client, queue, receiver):
+    send(client, queue, "seen")
+    assert texts(receiver.peek_messages(sequence_number=1)) == ["seen"]
+    assert texts(receiver.peek_messages(sequence_number=1)) == ["seen"]
+    assert receive_one(receiver).delivery_count == 0
+
+
+def test_peek_pages_through_a_queue(client, queue, receiver):
+    sent = [str(number) for number in range(25)]
+    send(client, queue, *sent)
+    got = []
+    while page := receiver.peek_messages(max_message_count=10):
+        assert len(page) <= 10
+        got += texts(page)
+    assert got == sent
+
+
+def test_peek_starts_at_a_number(client, queue, receiver):
+    send(client, queue, "a", "b", "c")
+    numbers = [message.sequence_number for message in receiver.peek_messages(max_message_count=10)]
+    page = receiver.peek_messages(max_message_count=10, sequence_number=numbers[1])
+    assert texts(page) == ["b", "c"]
+
+
+def test_peek_on_an_empty_queue(receiver):
+    assert receiver.peek_messages() == []
+
+
+def test_peek_shows_states(client, queue, receiver):
+    send(client, queue, "deferred", "locked", "active")
+    deferred, locked = receive(receiver, 2)
+    receiver.defer_message(deferred)
+    states = {text(message): message.state for message in receiver.peek_messages(max_message_count=10, sequence_number=1)}
+    assert states == {
+        "deferred": ServiceBusMessageState.DEFERRED,
+        "locked": ServiceBusMessageState.ACTIVE,
+        "active": ServiceBusMessageState.ACTIVE,
+    }
+    receiver.complete_message(locked)
+
+
+def test_peek_in_the_dead_letter_queue(client, queue, receiver):
+    send(client, queue, "poison")
+    receiver.dead_letter_message(receive_one(receiver), reason="why")
+    with client.get_queue_receiver(queue, sub_queue=ServiceBusSubQueue.DEAD_LETTER) as dead:
+        [message] = dead.peek_messages()
+        assert message.dead_letter_reason == "why"
+
+
+def test_peek_of_large_messages_still_pages(client, queue, receiver):
+    for number in range(5):
+        send(client, queue, f"{number}" * 200_000)
+    got = []
+    while page := receiver.peek_messages(max_message_count=5):
+        got += texts(page)
+    assert [body[0] for body in got] == ["0", "1", "2", "3", "4"]
