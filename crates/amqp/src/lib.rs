@@ -6,6 +6,7 @@
 mod codec;
 pub mod connection;
 mod error;
+mod frame;
 mod performative;
 mod sasl;
 mod state;
@@ -13,7 +14,14 @@ mod terminus;
 mod text;
 mod value;
 
+pub use codec::{
+    DEPTH_MAX, Decode, DecodeError, Decoder, Encode, Problem, VALUES_MAX, ZERO_WIDTH_ELEMENTS_MAX,
+};
 pub use error::{AmqpError, condition};
+pub use frame::{
+    EMPTY_FRAME, FRAME_SIZE_BYTES_MIN, Frame, FrameError, FrameWriter, NotAmqp, Protocol, ProtocolHeader,
+    decode_frame, encode_frame,
+};
 pub use performative::{
     Attach, Begin, Close, DeliveryTag, Detach, Disposition, End, Flow, Open, Performative,
     ReceiverSettleMode, Role, SenderSettleMode, TagTooLong, Transfer,

@@ -102,7 +102,7 @@ impl fmt::Debug for DeliveryTag {
 }
 
 composite! {
-    pub struct Open: 0x10 "amqp:open:list" {
+    pub struct Open: 0x10 {
         pub container_id: Text,
         pub hostname: Option<Text>,
         pub max_frame_size: u32 = u32::MAX,
@@ -118,7 +118,7 @@ composite! {
 }
 
 composite! {
-    pub struct Begin: 0x11 "amqp:begin:list" {
+    pub struct Begin: 0x11 {
         pub remote_channel: Option<u16>,
         pub next_outgoing_id: u32,
         pub incoming_window: u32,
@@ -131,7 +131,7 @@ composite! {
 }
 
 composite! {
-    pub struct Attach: 0x12 "amqp:attach:list" {
+    pub struct Attach: 0x12 {
         pub name: Text,
         pub handle: u32,
         pub role: Role,
@@ -247,7 +247,7 @@ pub struct Disposition {
 }
 
 composite! {
-    pub struct Detach: 0x16 "amqp:detach:list" {
+    pub struct Detach: 0x16 {
         pub handle: u32,
         pub closed: bool = false,
         pub error: Option<AmqpError>,
@@ -256,14 +256,14 @@ composite! {
 
 composite! {
     #[derive(Default)]
-    pub struct End: 0x17 "amqp:end:list" {
+    pub struct End: 0x17 {
         pub error: Option<AmqpError>,
     }
 }
 
 composite! {
     #[derive(Default)]
-    pub struct Close: 0x18 "amqp:close:list" {
+    pub struct Close: 0x18 {
         pub error: Option<AmqpError>,
     }
 }
@@ -280,6 +280,22 @@ pub enum Performative {
     Detach(Detach),
     End(End),
     Close(Close),
+}
+
+impl Performative {
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Open(_) => "open",
+            Self::Begin(_) => "begin",
+            Self::Attach(_) => "attach",
+            Self::Flow(_) => "flow",
+            Self::Transfer(_) => "transfer",
+            Self::Disposition(_) => "disposition",
+            Self::Detach(_) => "detach",
+            Self::End(_) => "end",
+            Self::Close(_) => "close",
+        }
+    }
 }
 
 macro_rules! performative_from {

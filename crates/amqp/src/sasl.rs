@@ -7,13 +7,13 @@ use crate::text::{Symbol, Text};
 
 composite! {
     /// The mechanisms a server offers. Always written as an array.
-    pub struct SaslMechanisms: 0x40 "amqp:sasl-mechanisms:list" {
+    pub struct SaslMechanisms: 0x40 {
         pub mechanisms: Vec<Symbol>,
     }
 }
 
 composite! {
-    pub struct SaslInit: 0x41 "amqp:sasl-init:list" {
+    pub struct SaslInit: 0x41 {
         pub mechanism: Symbol,
         pub initial_response: Option<Bytes>,
         pub hostname: Option<Text>,
@@ -21,19 +21,19 @@ composite! {
 }
 
 composite! {
-    pub struct SaslChallenge: 0x42 "amqp:sasl-challenge:list" {
+    pub struct SaslChallenge: 0x42 {
         pub challenge: Bytes,
     }
 }
 
 composite! {
-    pub struct SaslResponse: 0x43 "amqp:sasl-response:list" {
+    pub struct SaslResponse: 0x43 {
         pub response: Bytes,
     }
 }
 
 composite! {
-    pub struct SaslOutcome: 0x44 "amqp:sasl-outcome:list" {
+    pub struct SaslOutcome: 0x44 {
         pub code: SaslCode,
         pub additional_data: Option<Bytes>,
     }

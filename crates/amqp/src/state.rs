@@ -46,14 +46,14 @@ impl DeliveryState {
 composite! {
     /// Asks the coordinator for a new transaction.
     #[derive(Default)]
-    pub struct Declare: 0x31 "amqp:declare:list" {
+    pub struct Declare: 0x31 {
         pub global_id: Option<Value>,
     }
 }
 
 composite! {
     /// Asks the coordinator to end a transaction: commit, or roll back when `fail` is set.
-    pub struct Discharge: 0x32 "amqp:discharge:list" {
+    pub struct Discharge: 0x32 {
         pub txn_id: Bytes,
         pub fail: Option<bool>,
     }

@@ -8,7 +8,7 @@ use crate::value::Fields;
 composite! {
     /// Where messages of a link come from.
     #[derive(Default)]
-    pub struct Source: 0x28 "amqp:source:list" {
+    pub struct Source: 0x28 {
         pub address: Option<Text>,
         /// Terminus durability: 0 none, 1 configuration, 2 unsettled state.
         pub durable: Option<u32>,
@@ -28,7 +28,7 @@ composite! {
 composite! {
     /// A node that messages of a link go to.
     #[derive(Default)]
-    pub struct TargetNode: 0x29 "amqp:target:list" {
+    pub struct TargetNode: 0x29 {
         pub address: Option<Text>,
         pub durable: Option<u32>,
         pub expiry_policy: Option<Symbol>,
@@ -43,7 +43,7 @@ composite! {
 composite! {
     /// The target of a link that controls transactions.
     #[derive(Default)]
-    pub struct Coordinator: 0x30 "amqp:coordinator:list" {
+    pub struct Coordinator: 0x30 {
         pub capabilities: Vec<Symbol>,
     }
 }

@@ -105,11 +105,14 @@ impl Array {
         match stray {
             Some(found) => Err(MixedArray { expected: kind, found }),
             None if kind == Kind::Described => Err(MixedArray { expected: kind, found: kind }),
-            None => {
-                let descriptors = (!descriptors.is_empty()).then(|| descriptors.into_boxed_slice());
-                Ok(Self { descriptors, kind, elements })
-            }
+            None => Ok(Self::decoded(descriptors, kind, elements)),
         }
+    }
+
+    /// For the decoder, which reads every element by the one constructor of the array.
+    pub(crate) fn decoded(descriptors: Vec<Value>, kind: Kind, elements: Vec<Value>) -> Self {
+        let descriptors = (!descriptors.is_empty()).then(|| descriptors.into_boxed_slice());
+        Self { descriptors, kind, elements }
     }
 
     pub fn symbols(symbols: impl IntoIterator<Item = Symbol>) -> Self {

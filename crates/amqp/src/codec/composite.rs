@@ -1,8 +1,13 @@
-/// Declares a composite type.
+//! One declaration per composite type: the struct, its encoding and its decoding.
+
+/// Declares a composite type: `Name: code { field: Type = what a missing field means, .. }`.
+///
+/// A field without a default must be there, unless its type knows what absence means (`Option`, `Vec<Symbol>`).
+/// Trailing nulls are not written, unless the declaration says `untrimmed`.
 macro_rules! composite {
     (
         $(#[$meta:meta])*
-        pub struct $name:ident: $code:literal $symbol:literal $($untrimmed:ident)? {
+        pub struct $name:ident: $code:literal $($untrimmed:ident)? {
             $($(#[$field_meta:meta])* pub $field:ident: $type:ty $(= $default:expr)?,)*
         }
     ) => {
@@ -11,6 +16,59 @@ macro_rules! composite {
         pub struct $name {
             $($(#[$field_meta])* pub $field: $type,)*
         }
+
+        impl $name {
+            pub(crate) const CODE: u8 = $code;
+
+            /// Decodes the list behind the descriptor.
+            pub(crate) fn decode_fields(
+                decoder: &mut $crate::codec::Decoder<'_>,
+            ) -> Result<Self, $crate::codec::DecodeError> {
+                decoder.descend()?;
+                let mut list = decoder.enter_list(stringify!($name))?;
+                let value = Self {
+                    $($field: {
+                        let value: Option<$type> = $crate::codec::read_field(decoder, &mut list)?;
+                        $crate::codec::composite!(@or_default decoder, $name, $field, value $(, $default)?)
+                    },)*
+                };
+                decoder.leave(&list);
+                decoder.ascend();
+                Ok(value)
+            }
+        }
+
+        impl $crate::codec::Decode for $name {
+            fn decode(
+                decoder: &mut $crate::codec::Decoder<'_>,
+            ) -> Result<Self, $crate::codec::DecodeError> {
+                decoder.expect_descriptor(Self::CODE, stringify!($name))?;
+                Self::decode_fields(decoder)
+            }
+        }
+
+        impl $crate::codec::Encode for $name {
+            fn encode(&self, out: &mut bytes::BytesMut) {
+                $crate::codec::put_descriptor(out, Self::CODE);
+                let mut list = $crate::codec::ListWriter::begin(out);
+                $(list.field(out, &self.$field);)*
+                $crate::codec::composite!(@finish list, out $(, $untrimmed)?);
+            }
+        }
     };
+    (@or_default $decoder:ident, $name:ident, $field:ident, $value:ident) => {
+        $value.ok_or_else(|| {
+            $decoder.error($crate::codec::Problem::MissingField {
+                composite: stringify!($name),
+                field: stringify!($field),
+            })
+        })?
+    };
+    (@or_default $decoder:ident, $name:ident, $field:ident, $value:ident, $default:expr) => {
+        $value.unwrap_or($default)
+    };
+    (@finish $list:ident, $out:ident) => { $list.finish($out) };
+    (@finish $list:ident, $out:ident, untrimmed) => { $list.finish_untrimmed($out) };
 }
+
 pub(crate) use composite;

@@ -1,0 +1,289 @@
+//! The cursor that reads AMQP bytes, and the bounds it keeps.
+
+use super::constructor::{self as c, Width};
+use super::descriptor::Descriptor;
+use super::error::{DecodeError, Problem};
+
+/// Levels of lists, maps, arrays and descriptors inside each other.
+pub const DEPTH_MAX: u8 = 64;
+/// Values that one decoded value may hold, all levels together: an owned value is many times its encoding.
+pub const VALUES_MAX: usize = 65_536;
+/// Elements of an array whose encoding takes no bytes (null, true, the empty list), which no input length bounds.
+pub const ZERO_WIDTH_ELEMENTS_MAX: usize = 256;
+
+/// Reads values from a slice. Every read is checked; an error tells the offset in that slice.
+#[derive(Debug)]
+pub struct Decoder<'a> {
+    /// Ends where the innermost compound value ends.
+    input: &'a [u8],
+    at: usize,
+    depth: u8,
+    values_left: usize,
+}
+
+/// A compound value being read: what its header announced, and what to go back to.
+#[derive(Debug)]
+pub(crate) struct Compound<'a> {
+    outer: &'a [u8],
+    pub(crate) count: u32,
+}
+
+impl<'a> Decoder<'a> {
+    pub fn new(input: &'a [u8]) -> Self {
+        Self { input, at: 0, depth: 0, values_left: VALUES_MAX }
+    }
+
+    pub fn position(&self) -> usize {
+        self.at
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.at >= self.input.len()
+    }
+
+    pub fn remaining(&self) -> &'a [u8] {
+        self.input.get(self.at..).unwrap_or_default()
+    }
+
+    pub(crate) fn error(&self, problem: Problem) -> DecodeError {
+        DecodeError { offset: self.at, problem }
+    }
+
+    #[cold]
+    fn truncated(&self, needed: usize) -> DecodeError {
+        self.error(Problem::Truncated { needed, found: self.remaining().len() })
+    }
+
+    /// The offset is that of the code, which was just read.
+    #[cold]
+    pub(crate) fn unexpected(&self, expected: &'static str, code: u8) -> DecodeError {
+        DecodeError { offset: self.at.saturating_sub(1), problem: Problem::Unexpected { expected, code } }
+    }
+
+    #[cold]
+    pub(super) fn unknown_constructor(&self, code: u8) -> DecodeError {
+        DecodeError { offset: self.at.saturating_sub(1), problem: Problem::UnknownConstructor { code } }
+    }
+
+    pub(crate) fn peek(&self) -> Option<u8> {
+        self.input.get(self.at).copied()
+    }
+
+    #[inline]
+    pub(crate) fn byte(&mut self) -> Result<u8, DecodeError> {
+        let byte = self.peek().ok_or_else(|| self.truncated(1))?;
+        self.at += 1;
+        Ok(byte)
+    }
+
+    #[inline]
+    pub(crate) fn take(&mut self, len: usize) -> Result<&'a [u8], DecodeError> {
+        let bytes = self.remaining().get(..len).ok_or_else(|| self.truncated(len))?;
+        self.at += len;
+        Ok(bytes)
+    }
+
+    #[inline]
+    pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
+        let bytes = *self.remaining().first_chunk::<N>().ok_or_else(|| self.truncated(N))?;
+        self.at += N;
+        Ok(bytes)
+    }
+
+    #[inline]
+    pub(crate) fn be_u32(&mut self) -> Result<u32, DecodeError> {
+        self.array().map(u32::from_be_bytes)
+    }
+
+    /// A length of one or four bytes, then that many bytes.
+    #[inline]
+    pub(crate) fn counted(&mut self, wide: bool) -> Result<&'a [u8], DecodeError> {
+        let len = self.length(wide)?;
+        self.take(len)
+    }
+
+    fn length(&mut self, wide: bool) -> Result<usize, DecodeError> {
+        if wide {
+            self.be_u32().map(|len| usize::try_from(len).unwrap_or(usize::MAX))
+        } else {
+            self.byte().map(usize::from)
+        }
+    }
+
+    /// Takes a null when one is next.
+    #[inline]
+    pub(crate) fn take_null(&mut self) -> bool {
+        let null = self.peek() == Some(c::NULL);
+        self.at += usize::from(null);
+        null
+    }
+
+    /// Steps over one value without looking inside it.
+    pub fn skip(&mut self) -> Result<(), DecodeError> {
+        let mut code = self.byte()?;
+        let mut descriptor_count = 0;
+        while code == c::DESCRIBED {
+            descriptor_count += 1;
+            if descriptor_count > DEPTH_MAX {
+                return Err(self.error(Problem::TooDeep));
+            }
+            self.skip_plain()?;
+            code = self.byte()?;
+        }
+        self.skip_body(code)
+    }
+
+    /// A descriptor: it could itself be described, but no descriptor of a known type is.
+    fn skip_plain(&mut self) -> Result<(), DecodeError> {
+        let code = self.byte()?;
+        self.skip_body(code)
+    }
+
+    fn skip_body(&mut self, code: u8) -> Result<(), DecodeError> {
+        let len = match c::width(code) {
+            Some(Width::Fixed(len)) => len,
+            Some(Width::Counted8) => self.length(false)?,
+            Some(Width::Counted32) => self.length(true)?,
+            None => return Err(self.unknown_constructor(code)),
+        };
+        self.take(len).map(drop)
+    }
+
+    /// One value as its encoded bytes.
+    pub fn raw(&mut self) -> Result<&'a [u8], DecodeError> {
+        let rest = self.remaining();
+        let start = self.at;
+        self.skip()?;
+        Ok(rest.get(..self.at - start).unwrap_or_default())
+    }
+
+    pub(crate) fn descend(&mut self) -> Result<(), DecodeError> {
+        if self.depth >= DEPTH_MAX {
+            return Err(self.error(Problem::TooDeep));
+        }
+        self.depth += 1;
+        Ok(())
+    }
+
+    pub(crate) fn ascend(&mut self) {
+        self.depth -= 1;
+    }
+
+    /// Accounts for values before room is made for them.
+    pub(crate) fn charge(&mut self, count: u32) -> Result<usize, DecodeError> {
+        let wanted = usize::try_from(count).unwrap_or(usize::MAX);
+        match self.values_left.checked_sub(wanted) {
+            Some(left) => {
+                self.values_left = left;
+                Ok(wanted)
+            }
+            None => Err(self.error(Problem::TooMany { count, limit: self.values_left })),
+        }
+    }
+
+    /// Reads size and count, and narrows the input to the compound's own bytes. Call `leave` at its end.
+    #[inline]
+    pub(crate) fn enter(&mut self, wide: bool) -> Result<Compound<'a>, DecodeError> {
+        let size = self.length(wide)?;
+        let end = self.at.saturating_add(size);
+        let inner = self.input.get(..end).ok_or_else(|| self.truncated(size))?;
+        let outer = std::mem::replace(&mut self.input, inner);
+        let count = if wide { self.be_u32()? } else { self.byte()?.into() };
+        Ok(Compound { outer, count })
+    }
+
+    /// Goes on behind the compound, whatever of it was read: unknown trailing fields are ignored.
+    #[inline]
+    pub(crate) fn leave(&mut self, compound: &Compound<'a>) {
+        self.at = self.input.len();
+        self.input = compound.outer;
+    }
+
+    /// Like `leave`, for values whose elements must fill the announced size.
+    pub(crate) fn leave_exact(&mut self, compound: &Compound<'a>) -> Result<(), DecodeError> {
+        let excess = self.remaining().len();
+        if excess != 0 {
+            return Err(self.error(Problem::Excess { excess }));
+        }
+        self.leave(compound);
+        Ok(())
+    }
+
+    /// Enters a list in any of its three encodings. Each element takes at least one byte, which bounds the count.
+    #[inline]
+    pub(crate) fn enter_list(&mut self, expected: &'static str) -> Result<Compound<'a>, DecodeError> {
+        let list = match self.byte()? {
+            c::LIST0 => return Ok(self.enter_nothing()),
+            c::LIST8 => self.enter(false)?,
+            c::LIST32 => self.enter(true)?,
+            code => return Err(self.unexpected(expected, code)),
+        };
+        self.check_count(list.count)?;
+        Ok(list)
+    }
+
+    /// Enters a map; the count is of keys and values together and is even.
+    pub(crate) fn enter_map(&mut self, expected: &'static str) -> Result<Compound<'a>, DecodeError> {
+        let map = match self.byte()? {
+            c::MAP8 => self.enter(false)?,
+            c::MAP32 => self.enter(true)?,
+            code => return Err(self.unexpected(expected, code)),
+        };
+        self.check_map_count(map.count)?;
+        Ok(map)
+    }
+
+    fn enter_nothing(&mut self) -> Compound<'a> {
+        let inner = self.input.get(..self.at).unwrap_or_default();
+        Compound { outer: std::mem::replace(&mut self.input, inner), count: 0 }
+    }
+
+    pub(crate) fn check_count(&self, count: u32) -> Result<(), DecodeError> {
+        let limit = self.remaining().len();
+        if usize::try_from(count).is_ok_and(|count| count <= limit) {
+            Ok(())
+        } else {
+            Err(self.error(Problem::TooMany { count, limit }))
+        }
+    }
+
+    pub(crate) fn check_map_count(&self, count: u32) -> Result<(), DecodeError> {
+        if count % 2 != 0 {
+            return Err(self.error(Problem::OddMap { count }));
+        }
+        self.check_count(count)
+    }
+
+    /// Reads a described type's descriptor, in any encoding.
+    pub(crate) fn descriptor(&mut self, expected: &'static str) -> Result<Descriptor<'a>, DecodeError> {
+        match self.byte()? {
+            c::DESCRIBED => Descriptor::read(self),
+            code => Err(self.unexpected(expected, code)),
+        }
+    }
+
+    /// Reads a descriptor and gives the code of the type it names.
+    #[inline]
+    pub(crate) fn descriptor_code(&mut self, expected: &'static str) -> Result<u64, DecodeError> {
+        // What every known client writes for the types of the standard.
+        if let Some([c::DESCRIBED, c::SMALL_ULONG, code]) = self.remaining().first_chunk() {
+            self.at += 3;
+            return Ok((*code).into());
+        }
+        let offset = self.at;
+        let descriptor = self.descriptor(expected)?;
+        descriptor.code().ok_or(DecodeError { offset, problem: Problem::UnknownSymbol { expected } })
+    }
+}
+
+impl Compound<'_> {
+    /// Whether the next field is there and not null; a null is taken.
+    #[inline]
+    pub(crate) fn next_is_set(&mut self, decoder: &mut Decoder<'_>) -> bool {
+        if self.count == 0 {
+            return false;
+        }
+        self.count -= 1;
+        !decoder.take_null()
+    }
+}

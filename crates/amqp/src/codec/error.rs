@@ -1,0 +1,50 @@
+//! What can be wrong with the bytes of a peer.
+
+/// The bytes are not what AMQP allows there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{problem} (at byte {offset})")]
+pub struct DecodeError {
+    /// Where in the decoded slice, counted from its start.
+    pub offset: usize,
+    pub problem: Problem,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Problem {
+    #[error("the bytes end early: {needed} more were announced, {found} are there")]
+    Truncated { needed: usize, found: usize },
+    #[error("0x{code:02x} is no AMQP type")]
+    UnknownConstructor { code: u8 },
+    #[error("expected {expected}, found a value of type 0x{code:02x}")]
+    Unexpected { expected: &'static str, code: u8 },
+    #[error("a string is not UTF-8")]
+    NotUtf8,
+    #[error("a symbol is not ASCII")]
+    NotAscii,
+    #[error("0x{value:08x} is no Unicode character")]
+    NotChar { value: u32 },
+    #[error("{value} is no {what}")]
+    OutOfRange { what: &'static str, value: u64 },
+    #[error("values are nested deeper than {DEPTH_MAX}", DEPTH_MAX = super::DEPTH_MAX)]
+    TooDeep,
+    #[error("{count} elements are announced, at most {limit} fit here")]
+    TooMany { count: u32, limit: usize },
+    #[error("a map holds {count} values, but keys and values come in pairs")]
+    OddMap { count: u32 },
+    #[error("a compound value ends {excess} bytes before its announced size")]
+    Excess { excess: usize },
+    #[error("{composite} has no {field}, which is mandatory")]
+    MissingField { composite: &'static str, field: &'static str },
+    #[error("descriptor 0x{code:x} does not name {expected}")]
+    UnknownDescriptor { expected: &'static str, code: u64 },
+    #[error("a symbolic descriptor does not name {expected}")]
+    UnknownSymbol { expected: &'static str },
+    #[error("a delivery tag of {len} bytes is longer than 32")]
+    TagTooLong { len: usize },
+    #[error("the message has a second {section} section")]
+    DuplicateSection { section: &'static str },
+    #[error("the message has body sections of different kinds")]
+    MixedBody,
+    #[error("the stored message is not in a form this version wrote")]
+    BadStoredForm,
+}
