@@ -1,0 +1,154 @@
+// Starts a broker for tests, learns its addresses from what it prints, and stops it by its process id.
+import { spawn } from "node:child_process";
+import { openSync, closeSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { createInterface } from "node:readline";
+
+const START_TIMEOUT_MS = 20_000;
+const STOP_TIMEOUT_MS = 10_000;
+// Below the range from which the system takes ports of outgoing connections: a client that keeps dialling a port of
+// that range while the broker is down can end up connected to itself, and then nobody else gets the port.
+const FIXED_PORT_MIN = 20_000;
+const FIXED_PORT_MAX = 32_000;
+
+export const KEY_NAME = "RootManageSharedAccessKey";
+export const KEY = "SAS_KEY_VALUE";
+
+/** One broker process with its data folder. It may be killed and started again at the same place. */
+export class Broker {
+  constructor({ queues = [], keys = [], listen = "127.0.0.1:0", listenTls = "off", folder } = {}) {
+    this.ownsFolder = folder === undefined;
+    this.folder = folder ?? mkdtempSync(join(tmpdir(), "peeklock-interop-"));
+    this.listen = listen;
+    this.listenTls = listenTls;
+    this.options = [...queues.flatMap((queue) => ["--queue", queue]), ...keys.flatMap((key) => ["--key", key])];
+    this.labels = {};
+  }
+
+  static async start(options) {
+    const broker = new Broker(options);
+    await broker.start();
+    return broker;
+  }
+
+  /** Starts the process and returns at once; `ready` tells when it serves. */
+  spawn() {
+    const binary = process.env.PEEKLOCK_BIN;
+    if (!binary) throw new Error("PEEKLOCK_BIN does not name the broker to test; run `cargo xtask interop js`");
+    const place = ["--data", join(this.folder, "data"), "--listen", this.listen, "--listen-tls", this.listenTls];
+    const log = openSync(this.logPath, "a");
+    this.process = spawn(binary, ["serve", ...place, ...this.options], { stdio: ["ignore", "pipe", log] });
+    closeSync(log);
+    this.ended = new Promise((resolve) => this.process.once("exit", resolve));
+    this.ready = this.readLabels();
+    // Whoever kills a broker before it is ready does not wait for it; that must not count as unhandled.
+    this.ready.catch(() => {});
+  }
+
+  async start() {
+    this.spawn();
+    await this.ready;
+  }
+
+  async stop() {
+    if (this.process.exitCode === null && this.process.signalCode === null) {
+      this.process.kill("SIGTERM");
+      const timer = setTimeout(() => this.process.kill("SIGKILL"), STOP_TIMEOUT_MS);
+      await this.ended;
+      clearTimeout(timer);
+      if (this.process.signalCode === "SIGKILL") throw new Error("the broker did not follow SIGTERM");
+    }
+    if (this.ownsFolder) rmSync(this.folder, { recursive: true, force: true });
+  }
+
+  async kill() {
+    this.process.kill("SIGKILL");
+    await this.ended;
+  }
+
+  get logPath() {
+    return join(this.folder, "broker.log");
+  }
+
+  get address() {
+    return this.labels["AMQP"];
+  }
+
+  get port() {
+    return Number(this.address.split(":").at(-1));
+  }
+
+  get tlsAddress() {
+    return this.labels["AMQP over TLS"];
+  }
+
+  get certificate() {
+    return this.labels["Certificate"];
+  }
+
+  get connectionString() {
+    return this.labels["Connection string"];
+  }
+
+  connectionStringOf(keyName, key) {
+    return `Endpoint=sb://${this.address};SharedAccessKeyName=${keyName};SharedAccessKey=${key};UseDevelopmentEmulator=true;`;
+  }
+
+  async readLabels() {
+    const labels = {};
+    const failed = (why) => new Error(`the broker ${why}; it logged:\n${readFileSync(this.logPath, "utf8").slice(-4000)}`);
+    await new Promise((resolve, reject) => {
+      const timer = setTimeout(() => reject(failed("is not ready in time")), START_TIMEOUT_MS);
+      this.process.once("exit", () => {
+        clearTimeout(timer);
+        reject(failed("ended before it was ready"));
+      });
+      // The reading goes on after "Ready": a full pipe would stop the broker.
+      createInterface({ input: this.process.stdout }).on("line", (line) => {
+        const [label, ...rest] = line.split("  ");
+        labels[label] = rest.join("  ").trim();
+        if (label !== "Ready") return;
+        clearTimeout(timer);
+        resolve();
+      });
+    });
+    this.labels = labels;
+  }
+}
+
+/** Queues are declared when the broker starts, so every test takes unused ones from a stock of each kind. */
+export class QueuePool {
+  static kinds = { plain: "", lock1: ",lock=1s", lock2: ",lock=2s", lock5: ",lock=5s", count3: ",max-delivery=3" };
+  static stock = 30;
+
+  static declarations() {
+    const numbers = [...Array(QueuePool.stock).keys()];
+    return Object.entries(QueuePool.kinds).flatMap(([kind, settings]) => numbers.map((n) => `${kind}-${n}${settings}`));
+  }
+
+  taken = {};
+
+  take(kind = "plain") {
+    const number = this.taken[kind] ?? 0;
+    if (number >= QueuePool.stock) throw new Error(`the stock of '${kind}' queues is used up; raise QueuePool.stock`);
+    this.taken[kind] = number + 1;
+    return `${kind}-${number}`;
+  }
+}
+
+export async function freeFixedPort() {
+  for (;;) {
+    const port = FIXED_PORT_MIN + Math.floor(Math.random() * (FIXED_PORT_MAX - FIXED_PORT_MIN));
+    if (await isFree(port)) return port;
+  }
+}
+
+function isFree(port) {
+  return new Promise((resolve) => {
+    const probe = createServer();
+    probe.once("error", () => resolve(false));
+    probe.listen(port, "127.0.0.1", () => probe.close(() => resolve(true)));
+  });
+}

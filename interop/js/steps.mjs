@@ -1,0 +1,78 @@
+// What every test file has at hand: a broker with queues, a client, and the steps that scenarios share.
+import assert from "node:assert/strict";
+import { after, before } from "node:test";
+import { ServiceBusClient } from "@azure/service-bus";
+import { Broker, QueuePool } from "./broker.mjs";
+
+export const SEND_KEY = ["send-only", "secret-of-the-sender"];
+export const LISTEN_KEY = ["listen-only", "secret-of-the-listener"];
+const RECEIVE_TIMEOUT_MS = 10_000;
+// A refused or broken call is tried again soon, so that tests end soon.
+export const CLIENT_OPTIONS = { retryOptions: { maxRetries: 3, retryDelayInMs: 100, timeoutInMs: 10_000 } };
+
+/** A broker and a client for the tests of one file. */
+export function useBroker(options = {}) {
+  const context = { pool: new QueuePool() };
+  before(async () => {
+    const keys = [`${SEND_KEY.join("=")}:Send`, `${LISTEN_KEY.join("=")}:Listen`];
+    context.broker = await Broker.start({ queues: QueuePool.declarations(), keys, ...options });
+    context.client = new ServiceBusClient(context.broker.connectionString, CLIENT_OPTIONS);
+  });
+  after(async () => {
+    await context.client?.close();
+    await context.broker?.stop();
+  });
+  return context;
+}
+
+export async function send(client, queue, ...bodies) {
+  const sender = client.createSender(queue);
+  await sender.sendMessages(bodies.map((body) => ({ body })));
+  await sender.close();
+}
+
+/** Receives until there are `count` messages; fewer in the given time is a failure. */
+export async function receive(receiver, count, timeoutMs = RECEIVE_TIMEOUT_MS) {
+  const messages = [];
+  const deadline = Date.now() + timeoutMs;
+  while (messages.length < count) {
+    const maxWaitTimeInMs = deadline - Date.now();
+    assert.ok(maxWaitTimeInMs > 0, `only ${messages.length} of ${count} messages came in ${timeoutMs} ms`);
+    messages.push(...(await receiver.receiveMessages(count - messages.length, { maxWaitTimeInMs })));
+  }
+  return messages;
+}
+
+export async function receiveOne(receiver, timeoutMs) {
+  const [message] = await receive(receiver, 1, timeoutMs);
+  return message;
+}
+
+/** Nothing can be received, and nothing is locked, deferred or waiting either. */
+export async function assertEmpty(client, queue, options = {}) {
+  const receiver = client.createReceiver(queue, { receiveMode: "receiveAndDelete", ...options });
+  const peeked = await receiver.peekMessages(10);
+  assert.deepEqual(bodies(peeked), []);
+  assert.deepEqual(bodies(await receiver.receiveMessages(1, { maxWaitTimeInMs: 500 })), []);
+  await receiver.close();
+}
+
+export function bodies(messages) {
+  return messages.map((message) => message.body);
+}
+
+export function until(condition, what, timeoutMs = RECEIVE_TIMEOUT_MS) {
+  const deadline = Date.now() + timeoutMs;
+  return new Promise((resolve, reject) => {
+    const look = () => {
+      if (condition()) resolve();
+      else if (Date.now() > deadline) reject(new Error(`waited ${timeoutMs} ms in vain for: ${what}`));
+      else setTimeout(look, 10);
+    };
+    look();
+  });
+}
+
+export function sleep(ms) {
+  return new Promise((resolve) => setTimeout(resolve, ms));
+}

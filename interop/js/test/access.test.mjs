@@ -1,0 +1,90 @@
+// Who may do what: keys, rights, expired tokens, unknown entities.
+import assert from "node:assert/strict";
+import { createHmac } from "node:crypto";
+import { test } from "node:test";
+import { ServiceBusClient } from "@azure/service-bus";
+import { KEY, KEY_NAME } from "../broker.mjs";
+import { LISTEN_KEY, SEND_KEY, receiveOne, send, useBroker } from "../steps.mjs";
+
+const context = useBroker();
+// The SDK counts a refusal as worth retrying; once is enough to see it.
+const HASTY = { retryOptions: { maxRetries: 0, retryDelayInMs: 10, timeoutInMs: 5000 } };
+
+async function withClient(connectionString, action) {
+  const client = new ServiceBusClient(connectionString, HASTY);
+  try {
+    return await action(client);
+  } finally {
+    await client.close();
+  }
+}
+
+const tryToSend = (connectionString, queue) => withClient(connectionString, (client) => send(client, queue, "may I?"));
+const tryToReceive = (connectionString, queue) =>
+  withClient(connectionString, (client) => client.createReceiver(queue).receiveMessages(1, { maxWaitTimeInMs: 1000 }));
+const REFUSED = { code: "UnauthorizedAccess" };
+
+for (const [name, attempt] of Object.entries({ send: tryToSend, receive: tryToReceive })) {
+  test(`a wrong key cannot ${name}`, async () => {
+    const { broker, pool } = context;
+    await assert.rejects(attempt(broker.connectionStringOf(KEY_NAME, "not the key"), pool.take()), REFUSED);
+  });
+
+  test(`an unknown key name cannot ${name}`, async () => {
+    const { broker, pool } = context;
+    await assert.rejects(attempt(broker.connectionStringOf("nobody", KEY), pool.take()), REFUSED);
+  });
+
+  test(`an unknown queue is not found: ${name}`, async () => {
+    const { broker } = context;
+    await assert.rejects(attempt(broker.connectionString, "no-such-queue"), { code: "MessagingEntityNotFound" });
+  });
+}
+
+test("a key with listen cannot send", async () => {
+  const { broker, pool } = context;
+  await assert.rejects(tryToSend(broker.connectionStringOf(...LISTEN_KEY), pool.take()), REFUSED);
+});
+
+test("a key with send cannot receive", async () => {
+  const { broker, pool } = context;
+  await assert.rejects(tryToReceive(broker.connectionStringOf(...SEND_KEY), pool.take()), REFUSED);
+});
+
+test("a key with send cannot peek by management", async () => {
+  const { broker, pool } = context;
+  const peek = (client) => client.createReceiver(pool.take()).peekMessages(1);
+  await assert.rejects(withClient(broker.connectionStringOf(...SEND_KEY), peek), REFUSED);
+});
+
+test("each right suffices for its side", async () => {
+  const { broker, pool } = context;
+  const queue = pool.take();
+  await tryToSend(broker.connectionStringOf(...SEND_KEY), queue);
+  await withClient(broker.connectionStringOf(...LISTEN_KEY), async (client) => {
+    const receiver = client.createReceiver(queue);
+    await receiver.completeMessage(await receiveOne(receiver));
+  });
+});
+
+function withSignature(broker, queue, expiry) {
+  const resource = encodeURIComponent(`sb://${broker.address}/${queue}`);
+  const proof = encodeURIComponent(createHmac("sha256", KEY).update(`${resource}\n${expiry}`).digest("base64"));
+  const token = `SharedAccessSignature sr=${resource}&sig=${proof}&se=${expiry}&skn=${KEY_NAME}`;
+  return `Endpoint=sb://${broker.address};SharedAccessSignature=${token};UseDevelopmentEmulator=true;`;
+}
+
+// With a signature this SDK starts without SASL, so these two also show that such a start is served.
+test("a signature suffices", async () => {
+  const { broker, pool } = context;
+  const queue = pool.take();
+  const connectionString = withSignature(broker, queue, Math.floor(Date.now() / 1000) + 600);
+  await tryToSend(connectionString, queue);
+  assert.equal((await tryToReceive(connectionString, queue)).length, 1);
+});
+
+test("an expired signature is refused", async () => {
+  const { broker, pool } = context;
+  const queue = pool.take();
+  await assert.rejects(tryToSend(withSignature(broker, queue, Math.floor(Date.now() / 1000) - 60), queue), REFUSED);
+});

@@ -1,0 +1,122 @@
+// Locks: expiry, renewal, settling too late; and properties that must return as they were sent.
+import assert from "node:assert/strict";
+import { describe, test } from "node:test";
+import { assertEmpty, receiveOne, send, sleep, until, useBroker } from "../steps.mjs";
+
+const context = useBroker();
+// The SDK renews locks by itself unless told not to.
+const WITHOUT_RENEWAL = { maxAutoLockRenewalDurationInMs: 0 };
+
+async function given(kind, body) {
+  const { client, pool } = context;
+  const queue = pool.take(kind);
+  await send(client, queue, body);
+  return { client, queue, receiver: client.createReceiver(queue, WITHOUT_RENEWAL) };
+}
+
+describe("locks", () => {
+  test("an expired lock brings the message back with a higher count", async () => {
+    const { receiver } = await given("lock1", "slow work");
+    for (let count = 0; count < 3; count++) {
+      const message = await receiveOne(receiver);
+      assert.equal(message.deliveryCount, count);
+    }
+  });
+
+  test("renewal extends the lock", async () => {
+    const { client, queue, receiver } = await given("lock2", "renewed");
+    const message = await receiveOne(receiver);
+    const first = message.lockedUntilUtc;
+    for (let turn = 0; turn < 6; turn++) {
+      await sleep(500);
+      const until = await receiver.renewMessageLock(message);
+      assert.ok(until > first);
+    }
+    await receiver.completeMessage(message);
+    await assertEmpty(client, queue);
+  });
+
+  test("the SDK's own renewal keeps a lock while a handler works", async () => {
+    const { client, queue } = await given("lock5", "long work");
+    const receiver = client.createReceiver(queue);
+    const counts = [];
+    let finished = false;
+    const pump = receiver.subscribe({
+      processMessage: async (message) => {
+        counts.push(message.deliveryCount);
+        await sleep(7000);
+        finished = true;
+      },
+      processError: async () => {},
+    });
+    await until(() => finished, "the handler's end", 20_000);
+    await pump.close();
+    await receiver.close();
+    assert.deepEqual(counts, [0]);
+    await assertEmpty(client, queue);
+  });
+
+  test("settling too late is refused over the link", async () => {
+    const { client, queue, receiver } = await given("lock1", "late");
+    const late = await receiveOne(receiver);
+    const other = client.createReceiver(queue, WITHOUT_RENEWAL);
+    const again = await receiveOne(other);
+    await assert.rejects(receiver.completeMessage(late), { code: "MessageLockLost" });
+    await other.completeMessage(again);
+  });
+
+  test("renewing too late is refused by management", async () => {
+    const { receiver } = await given("lock1", "late");
+    const late = await receiveOne(receiver);
+    await sleep(late.lockedUntilUtc - Date.now() + 300);
+    await assert.rejects(receiver.renewMessageLock(late), { code: "MessageLockLost" });
+  });
+
+  test("settling a deferred message too late is refused by management", async () => {
+    const { receiver } = await given("lock1", "late");
+    const message = await receiveOne(receiver);
+    await receiver.deferMessage(message);
+    const [late] = await receiver.receiveDeferredMessages(message.sequenceNumber);
+    await sleep(late.lockedUntilUtc - Date.now() + 300);
+    await assert.rejects(receiver.completeMessage(late), { code: "MessageLockLost" });
+  });
+});
+
+describe("properties", () => {
+  test("return as they were sent", async () => {
+    const { client, pool } = context;
+    const queue = pool.take();
+    const sent = {
+      body: { any: ["json", 1, null] },
+      messageId: "id-1",
+      correlationId: "correlation-1",
+      contentType: "application/json",
+      subject: "a subject",
+      to: "somewhere",
+      replyTo: "back here",
+      replyToSessionId: "reply session",
+      sessionId: "a session",
+      partitionKey: "a session",
+      timeToLive: 3_600_000,
+      applicationProperties: { text: "größer ✓", small: 7, negative: -7, fraction: 0.5, large: 2 ** 40, yes: true, no: false },
+    };
+    await client.createSender(queue).sendMessages(sent);
+    const message = await receiveOne(client.createReceiver(queue));
+    for (const [name, value] of Object.entries(sent)) assert.deepEqual(message[name], value, name);
+    assert.equal(message.expiresAtUtc - message.enqueuedTimeUtc, sent.timeToLive);
+  });
+
+  test("value, sequence and data bodies return as they were sent", async () => {
+    const { client, pool } = context;
+    const queue = pool.take();
+    const receiver = client.createReceiver(queue);
+    const sender = client.createSender(queue);
+    for (const [bodyType, body] of [["value", "text"], ["sequence", [[1, "two"], [3]]], ["data", Buffer.from("bytes")]]) {
+      await sender.sendMessages({ body, bodyType });
+      const message = await receiveOne(receiver);
+      assert.equal(message._rawAmqpMessage.bodyType, bodyType);
+      assert.deepEqual(message.body, body);
+      await receiver.completeMessage(message);
+    }
+  });
+});
