@@ -1,0 +1,167 @@
+// Judges a run by the logs of its parties alone. It knows nothing of the broker but its promise:
+//
+// * what was confirmed is completed by somebody, or still there;
+// * what was completed, and confirmed as completed, never comes back;
+// * nobody holds a message while somebody else does;
+// * nothing is changed, invented or stored twice.
+import { readSteps } from "./log.mjs";
+
+/** Times of different processes are read from one clock, but not at one instant; a real double lock lasts far longer. */
+const TOLERANCE_MS = 20;
+
+export function check(steps, { lockMs }) {
+  const run = index(steps);
+  const violations = [
+    ...findLost(run, lockMs),
+    ...findComebacks(run, lockMs),
+    ...findHeldTwice(run, lockMs),
+    ...findStoredTwice(run),
+    ...findStrange(run, lockMs),
+  ];
+  return { summary: summarise(run, violations), violations };
+}
+
+export function checkFolder(folder, options) {
+  return check(readSteps(folder), options);
+}
+
+/** Sorts the steps by what they are about. A delivery is known by its lock token. */
+function index(steps) {
+  const run = { sends: new Map(), deliveries: new Map(), byId: new Map(), found: new Set(), kills: [], trouble: [], confirmTimes: [] };
+  for (const step of steps) {
+    if (step.step === "kill") run.kills.push(step.at);
+    else if (step.step === "found") run.found.add(step.id);
+    else if (step.step === "trouble") run.trouble.push(step);
+    else if (step.step === "intent") run.sends.set(step.id, { at: step.at });
+    else if (step.step === "received") addDelivery(run, step);
+    else if (step.token !== undefined) addSettlement(run, step);
+    else addAnswer(run, step);
+  }
+  for (const send of run.sends.values()) if (send.confirmedAt) run.confirmTimes.push(send);
+  run.confirmTimes.sort((a, b) => a.at - b.at);
+  return run;
+}
+
+function addDelivery(run, { party, at, id, token, sequence, until, intact }) {
+  const delivery = { party, at, id, token, sequence, until, intact };
+  run.deliveries.set(token, delivery);
+  if (!run.byId.has(id)) run.byId.set(id, []);
+  run.byId.get(id).push(delivery);
+}
+
+function addSettlement(run, { at, step, token }) {
+  const delivery = run.deliveries.get(token);
+  if (step === "complete" || step === "abandon") {
+    delivery.settledAt = at;
+    delivery.completing = step === "complete";
+  } else if (step === "completed") delivery.completedAt = at;
+  else if (step === "refused") delivery.refused = true;
+}
+
+function addAnswer(run, { at, step, id }) {
+  if (step === "confirmed") run.sends.get(id).confirmedAt = at;
+}
+
+/** A confirmed message is lost if its last holder did not complete it and it is not in the queue either. */
+function* findLost(run, lockMs) {
+  for (const [id, send] of run.sends) {
+    if (!send.confirmedAt || run.found.has(id)) continue;
+    const last = inOrderOfLock(run.byId.get(id) ?? [], lockMs).at(-1);
+    // A completion without an answer may have counted: the broker died before it could say so.
+    if (!last?.completing || last.refused) yield { kind: "lost", id, last };
+  }
+}
+
+/** When the broker locked a message. The receipt can lie later, by as much as its receiver was busy, but never earlier. */
+function lockedAt(delivery, lockMs) {
+  return Math.min(delivery.at, delivery.until - lockMs);
+}
+
+function inOrderOfLock(deliveries, lockMs) {
+  return deliveries.toSorted((a, b) => lockedAt(a, lockMs) - lockedAt(b, lockMs));
+}
+
+function* findComebacks(run, lockMs) {
+  for (const [id, deliveries] of run.byId) {
+    const completedAt = Math.min(...deliveries.map((delivery) => delivery.completedAt ?? Infinity));
+    for (const delivery of deliveries) {
+      if (lockedAt(delivery, lockMs) > completedAt + TOLERANCE_MS) yield { kind: "came back", id, completedAt, delivery };
+    }
+    if (completedAt < Infinity && run.found.has(id)) yield { kind: "came back", id, completedAt };
+  }
+}
+
+function* findHeldTwice(run, lockMs) {
+  for (const [id, deliveries] of run.byId) {
+    const inOrder = inOrderOfLock(deliveries, lockMs);
+    for (let later = 1; later < inOrder.length; later++) {
+      const start = lockedAt(inOrder[later], lockMs);
+      const holder = inOrder.slice(0, later).find((earlier) => start < endOfHold(run, earlier) - TOLERANCE_MS);
+      if (holder) yield { kind: "held twice", id, holder, delivery: inOrder[later] };
+    }
+  }
+}
+
+/** A lock ends with its time, with the settlement, or with a kill before it was on stable storage. */
+function endOfHold(run, delivery) {
+  const kill = run.kills.find((at) => at >= delivery.at) ?? Infinity;
+  const lostAt = isDurableBefore(run, delivery.at, kill) ? Infinity : kill;
+  return Math.min(delivery.until, delivery.settledAt ?? Infinity, lostAt);
+}
+
+/** Locks ride with the next group: a send that began after the delivery, and was confirmed before the kill, carried it. */
+function isDurableBefore(run, deliveredAt, kill) {
+  let low = 0;
+  let high = run.confirmTimes.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (run.confirmTimes[middle].at > deliveredAt) high = middle;
+    else low = middle + 1;
+  }
+  return run.confirmTimes.slice(low, low + 50).some((send) => send.confirmedAt < kill);
+}
+
+function* findStoredTwice(run) {
+  const owners = new Map();
+  for (const [id, deliveries] of run.byId) {
+    const sequences = new Set(deliveries.map((delivery) => delivery.sequence));
+    if (sequences.size > 1) yield { kind: "stored twice", id, sequences: [...sequences] };
+    for (const sequence of sequences) {
+      if (owners.has(sequence)) yield { kind: "sequence number used twice", id, other: owners.get(sequence), sequence };
+      owners.set(sequence, id);
+    }
+  }
+}
+
+function* findStrange(run, lockMs) {
+  for (const delivery of run.deliveries.values()) {
+    if (!run.sends.has(delivery.id)) yield { kind: "invented", delivery };
+    if (!delivery.intact) yield { kind: "changed", delivery };
+    if (!isLockTime(delivery, lockMs)) yield { kind: "wrong lock time", delivery };
+  }
+  for (const trouble of run.trouble) yield { kind: "protocol", trouble };
+}
+
+/** A lock may look short when its receiver was busy; it can never look long. */
+function isLockTime({ at, until }, lockMs) {
+  return Number.isFinite(until) && until - lockMs <= at + TOLERANCE_MS;
+}
+
+function summarise(run, violations) {
+  const deliveries = [...run.deliveries.values()];
+  const redelivered = [...run.byId.values()].reduce((sum, list) => sum + list.length - 1, 0);
+  return {
+    kills: run.kills.length,
+    sent: run.sends.size,
+    confirmed: run.confirmTimes.length,
+    delivered: deliveries.length,
+    completed: deliveries.filter((delivery) => delivery.completedAt).length,
+    redelivered,
+    left: run.found.size,
+    violations: violations.length,
+  };
+}
+
+export function line(summary) {
+  return Object.entries(summary).map(([name, count]) => `${name} ${count}`).join(", ");
+}
