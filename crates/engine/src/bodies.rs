@@ -1,6 +1,12 @@
-use peeklock_types::{BodyRef, GroupNumber, SequenceNumber};
+//! Which bodies are still needed, so that the journal's space can be used again.
 
+use peeklock_types::{BodyPlace, BodyRef, EntityName, GroupNumber, SequenceNumber, SubQueue};
+
+use crate::engine::Engine;
+use crate::fact::Fact;
 use crate::message::EntityId;
+use crate::outbox::{ColdBody, Outbox};
+use crate::queue::{Entry, Messages, Queue, cold};
 
 /// Which bodies should move so that space can be used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,4 +24,151 @@ pub struct LiveBody {
     pub sequence_number: SequenceNumber,
     pub place: BodyRef,
     pub size_bytes: u32,
+}
+
+/// How far a search for the bodies of a cold segment has come. Without it each call would walk over all that earlier calls found.
+#[derive(Clone, Debug)]
+pub(crate) struct ColdScan {
+    segment: u32,
+    /// `None`: at the very beginning.
+    at: Option<(EntityName, SubQueue, SequenceNumber)>,
+}
+
+const SUB_QUEUES: [SubQueue; 2] = [SubQueue::Main, SubQueue::DeadLetter];
+
+impl Engine {
+    /// The oldest group with a body that a message still needs; `None` if every body is gone or in a cold segment.
+    pub fn oldest_log_body(&mut self) -> Option<GroupNumber> {
+        let parts = self.queues.values_mut().flat_map(|queue| [&mut queue.main, &mut queue.dead_letter]);
+        parts.filter_map(|part| part.messages.oldest_in_log()).map(|(_, group)| group).min()
+    }
+
+    /// Up to `max` bodies that should move, in the order of each queue. An empty answer means that there are none.
+    ///
+    /// Bodies that were returned and not moved are returned again: for groups by the next call, for a cold segment after the search came to
+    /// its end.
+    pub fn bodies_in(&mut self, what: Evacuate, max: usize) -> Vec<LiveBody> {
+        match what {
+            Evacuate::Groups { upto } => self.bodies_in_groups(upto, max),
+            Evacuate::Cold { segment } => self.bodies_in_cold(segment, max),
+        }
+    }
+
+    /// Journals that a body was copied to the cold segment at `to`. `false`, and nothing happens, if the message is gone, its body does
+    /// not lie at `from` any more, or `to` is not in a cold segment; the copy is then garbage.
+    pub fn move_body(
+        &mut self,
+        entity: EntityId,
+        sequence_number: SequenceNumber,
+        from: BodyRef,
+        to: BodyRef,
+        out: &mut Outbox,
+    ) -> bool {
+        let Some(queue) = self.queues.get_mut(&entity) else { return false };
+        let body = queue.entry(sequence_number).map(|entry| entry.body);
+        let fits = body == Some(from) && to.is_cold() && from != to;
+        if fits {
+            queue.record(Fact::Moved { entity, sequence_number, from, to }, out);
+        }
+        fits
+    }
+
+    /// Every body in a cold segment; asked once, after recovery.
+    pub fn cold_bodies(&self) -> impl Iterator<Item = ColdBody> {
+        let parts = self.names.values().filter_map(|entity| self.queues.get(entity));
+        let parts = parts.flat_map(|queue| [&queue.main, &queue.dead_letter]);
+        let parts = parts.filter(|part| part.messages.cold_count() > 0);
+        parts.flat_map(|part| part.messages.iter_from(SequenceNumber(0)).filter_map(|(_, entry)| cold(entry)))
+    }
+
+    fn bodies_in_groups(&mut self, upto: GroupNumber, max: usize) -> Vec<LiveBody> {
+        let mut found = Vec::new();
+        for entity in self.names.values() {
+            let Some(queue) = self.queues.get_mut(entity) else { continue };
+            for part in [&mut queue.main, &mut queue.dead_letter] {
+                collect_log_bodies(*entity, &mut part.messages, upto, max, &mut found);
+            }
+            if found.len() >= max {
+                break;
+            }
+        }
+        found
+    }
+
+    fn bodies_in_cold(&mut self, segment: u32, max: usize) -> Vec<LiveBody> {
+        let resumed = self.cold_scan.take().filter(|scan| scan.segment == segment);
+        let mut scan = resumed.unwrap_or(ColdScan { segment, at: None });
+        let started_inside = scan.at.is_some();
+        let mut found = self.search_cold(&mut scan, max);
+        if found.is_empty() && started_inside {
+            // The rest has none: look once more at what came before, as moves may have failed.
+            scan.at = None;
+            found = self.search_cold(&mut scan, max);
+        }
+        self.cold_scan = scan.at.is_some().then_some(scan);
+        found
+    }
+
+    /// Searches on from `scan`, and leaves there where to go on; at the end, the beginning.
+    fn search_cold(&self, scan: &mut ColdScan, max: usize) -> Vec<LiveBody> {
+        let mut found = Vec::new();
+        let start = scan.at.take();
+        let queues: Box<dyn Iterator<Item = &EntityId>> = match &start {
+            Some((name, ..)) => Box::new(self.names.range(name..).map(|(_, entity)| entity)),
+            None => Box::new(self.names.values()),
+        };
+        for queue in queues.filter_map(|entity| self.queues.get(entity)) {
+            for sub_queue in SUB_QUEUES {
+                let messages = &queue.part(sub_queue).messages;
+                let from = match &start {
+                    Some((name, passed, _)) if queue.name == *name && sub_queue < *passed => continue,
+                    Some((name, here, number)) if queue.name == *name && sub_queue == *here => *number,
+                    _ => SequenceNumber(0),
+                };
+                if messages.cold_count() == 0 {
+                    continue;
+                }
+                for (number, entry) in messages.iter_from(from) {
+                    if found.len() >= max {
+                        scan.at = Some((queue.name.clone(), sub_queue, number));
+                        return found;
+                    }
+                    if matches!(entry.body.place(), BodyPlace::Cold { segment, .. } if segment == scan.segment)
+                    {
+                        found.push(live(queue.entity, number, entry));
+                    }
+                }
+            }
+        }
+        found
+    }
+}
+
+impl Queue {
+    fn entry(&self, number: SequenceNumber) -> Option<&Entry> {
+        self.sub_queue_of(number).and_then(|sub_queue| self.part(sub_queue).messages.get(number))
+    }
+}
+
+fn collect_log_bodies(
+    entity: EntityId,
+    messages: &mut Messages,
+    upto: GroupNumber,
+    max: usize,
+    found: &mut Vec<LiveBody>,
+) {
+    let Some((first, _)) = messages.oldest_in_log() else { return };
+    for (number, entry) in messages.iter_from(first) {
+        match entry.body.place() {
+            BodyPlace::Cold { .. } => {}
+            BodyPlace::Log { group, .. } if group <= upto && found.len() < max => {
+                found.push(live(entity, number, entry))
+            }
+            BodyPlace::Log { .. } => return,
+        }
+    }
+}
+
+fn live(entity: EntityId, sequence_number: SequenceNumber, entry: &Entry) -> LiveBody {
+    LiveBody { entity, sequence_number, place: entry.body, size_bytes: entry.size_bytes }
 }

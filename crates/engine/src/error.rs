@@ -65,6 +65,8 @@ pub enum ReplayError {
     BodyOrder { entity: EntityId, sequence_number: SequenceNumber, group: GroupNumber, newest: GroupNumber },
     #[error("message {sequence_number} of {entity} is not there")]
     NoSuchMessage { entity: EntityId, sequence_number: SequenceNumber },
+    #[error("message {sequence_number} of {entity} is there already")]
+    TwiceThere { entity: EntityId, sequence_number: SequenceNumber },
     #[error("message {sequence_number} of {entity} is locked twice")]
     LockedTwice { entity: EntityId, sequence_number: SequenceNumber },
     #[error("message {sequence_number} of {entity} is not locked")]

@@ -1,12 +1,13 @@
 use std::fmt;
 
 use bytes::Bytes;
-use peeklock_types::{BodyRef, SequenceNumber, Timestamp};
+use peeklock_types::{BodyRef, SequenceNumber, Timestamp, limits};
 
+use crate::error::Error;
 use crate::patch::Patch;
 
 /// One queue, with its dead-letter queue. Never given out twice by a shard.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EntityId(pub u32);
 
 impl fmt::Display for EntityId {
@@ -69,4 +70,13 @@ pub struct Message {
     pub locked_until: Option<Timestamp>,
     pub state: MessageState,
     pub patch: Patch,
+}
+
+/// How many messages one command may name.
+pub(crate) fn check_count(count: usize) -> Result<(), Error> {
+    match count {
+        0 => Err(Error::Nothing),
+        1..=limits::BATCH_COUNT_MAX => Ok(()),
+        _ => Err(Error::TooMany { count }),
+    }
 }

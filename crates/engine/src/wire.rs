@@ -1,3 +1,12 @@
+//! The few shapes of which records and snapshots are made. Reading checks everything: the bytes come from a disk.
+
+use bytes::Bytes;
+use peeklock_types::{EntityName, QueueSettings, SequenceNumber, Timestamp, limits};
+use std::time::Duration;
+
+use crate::message::EntityId;
+use crate::patch::{PATCH_SIZE_BYTES_MAX, Patch, PatchPart};
+
 /// Bytes that do not say what they should.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
@@ -11,4 +20,216 @@ pub enum DecodeError {
     Version { found: u8, known: u8 },
     #[error("the checksum of the snapshot does not fit its bytes")]
     Checksum,
+}
+
+/// A patch of tiny parts has no more than this many, by its size limit.
+const PATCH_PART_COUNT_MAX: u64 = PATCH_SIZE_BYTES_MAX as u64 / 16 + 2;
+/// A character takes up to four bytes.
+const TEXT_SIZE_BYTES_MAX: usize = limits::DEAD_LETTER_TEXT_CHARS_MAX * 4;
+const PART_PROPERTIES: u8 = 0;
+const PART_DEAD_LETTER: u8 = 1;
+
+/// Seven bits per byte, the lowest first; the top bit says that more follow.
+pub(crate) fn put_number(mut number: u64, out: &mut Vec<u8>) {
+    while number >= 0x80 {
+        out.push(number.to_le_bytes()[0] | 0x80);
+        number >>= 7;
+    }
+    out.push(number.to_le_bytes()[0]);
+}
+
+/// The step from one number to another, short if they are close, whichever is larger.
+pub(crate) fn put_step(from: u64, to: u64, out: &mut Vec<u8>) {
+    let step = to.wrapping_sub(from).cast_signed();
+    put_number(((step << 1) ^ (step >> 63)).cast_unsigned(), out);
+}
+
+pub(crate) fn put_fixed(number: u64, out: &mut Vec<u8>) {
+    out.extend_from_slice(&number.to_le_bytes());
+}
+
+pub(crate) fn put_bytes(bytes: &[u8], out: &mut Vec<u8>) {
+    put_number(bytes.len() as u64, out);
+    out.extend_from_slice(bytes);
+}
+
+pub(crate) fn put_optional(bytes: Option<&[u8]>, out: &mut Vec<u8>) {
+    out.push(bytes.is_some().into());
+    if let Some(bytes) = bytes {
+        put_bytes(bytes, out);
+    }
+}
+
+pub(crate) fn put_settings(settings: &QueueSettings, out: &mut Vec<u8>) {
+    // The limits of the settings keep this far below 2^64.
+    put_number(u64::try_from(settings.lock_duration.as_nanos()).unwrap_or(u64::MAX), out);
+    put_number(settings.max_delivery_count.into(), out);
+}
+
+pub(crate) fn put_patch(patch: &Patch, out: &mut Vec<u8>) {
+    put_number(patch.parts.len() as u64, out);
+    for part in &patch.parts {
+        match part {
+            PatchPart::Properties(map) => {
+                out.push(PART_PROPERTIES);
+                put_bytes(map, out);
+            }
+            PatchPart::DeadLetter { reason, description } => {
+                out.push(PART_DEAD_LETTER);
+                put_optional(reason.as_deref().map(str::as_bytes), out);
+                put_optional(description.as_deref().map(str::as_bytes), out);
+            }
+        }
+    }
+}
+
+/// Reads from the front; each method says what it looks for, so that an error can name it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reader<'a> {
+    pub(crate) rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    pub(crate) fn byte(&mut self, what: &'static str) -> Result<u8, DecodeError> {
+        let (&byte, rest) = self.rest.split_first().ok_or(DecodeError::Short(what))?;
+        self.rest = rest;
+        Ok(byte)
+    }
+
+    pub(crate) fn flag(&mut self, what: &'static str) -> Result<bool, DecodeError> {
+        match self.byte(what)? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(DecodeError::Value(what)),
+        }
+    }
+
+    pub(crate) fn number(&mut self, what: &'static str) -> Result<u64, DecodeError> {
+        let mut number = 0_u64;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte(what)?;
+            let bits = u64::from(byte & 0x7f);
+            // The tenth byte has room for one bit only.
+            if shift == 63 && bits > 1 {
+                break;
+            }
+            number |= bits << shift;
+            if byte & 0x80 == 0 {
+                return Ok(number);
+            }
+        }
+        Err(DecodeError::Value(what))
+    }
+
+    pub(crate) fn number32(&mut self, what: &'static str) -> Result<u32, DecodeError> {
+        u32::try_from(self.number(what)?).map_err(|_| DecodeError::Value(what))
+    }
+
+    pub(crate) fn step(&mut self, from: u64, what: &'static str) -> Result<u64, DecodeError> {
+        let zigzag = self.number(what)?;
+        let step = (zigzag >> 1) ^ (zigzag & 1).wrapping_neg();
+        Ok(from.wrapping_add(step))
+    }
+
+    pub(crate) fn fixed(&mut self, what: &'static str) -> Result<u64, DecodeError> {
+        let (bytes, rest) = self.rest.split_first_chunk().ok_or(DecodeError::Short(what))?;
+        self.rest = rest;
+        Ok(u64::from_le_bytes(*bytes))
+    }
+
+    pub(crate) fn bytes(&mut self, max: usize, what: &'static str) -> Result<&'a [u8], DecodeError> {
+        let len = usize::try_from(self.number(what)?).ok().filter(|&len| len <= max);
+        let len = len.ok_or(DecodeError::Value(what))?;
+        let (bytes, rest) = self.rest.split_at_checked(len).ok_or(DecodeError::Short(what))?;
+        self.rest = rest;
+        Ok(bytes)
+    }
+
+    pub(crate) fn text(&mut self, max: usize, what: &'static str) -> Result<&'a str, DecodeError> {
+        std::str::from_utf8(self.bytes(max, what)?).map_err(|_| DecodeError::Value(what))
+    }
+
+    pub(crate) fn entity(&mut self) -> Result<EntityId, DecodeError> {
+        self.number32("an entity number").map(EntityId)
+    }
+
+    pub(crate) fn sequence_number(&mut self) -> Result<SequenceNumber, DecodeError> {
+        self.number("a sequence number").map(SequenceNumber)
+    }
+
+    pub(crate) fn timestamp(&mut self) -> Result<Timestamp, DecodeError> {
+        self.number("a time").map(Timestamp::from_millis)
+    }
+
+    pub(crate) fn name(&mut self) -> Result<EntityName, DecodeError> {
+        let text = self.text(limits::ENTITY_NAME_CHARS_MAX * 4, "an entity name")?;
+        EntityName::parse(text).map_err(|_| DecodeError::Value("an entity name"))
+    }
+
+    pub(crate) fn settings(&mut self) -> Result<QueueSettings, DecodeError> {
+        let lock_duration = Duration::from_nanos(self.number("a lock duration")?);
+        Ok(QueueSettings { lock_duration, max_delivery_count: self.number32("a max delivery count")? })
+    }
+
+    pub(crate) fn properties(&mut self) -> Result<Bytes, DecodeError> {
+        self.bytes(PATCH_SIZE_BYTES_MAX, "changed properties").map(Bytes::copy_from_slice)
+    }
+
+    pub(crate) fn optional_properties(&mut self) -> Result<Option<Bytes>, DecodeError> {
+        self.flag("changed properties")?.then(|| self.properties()).transpose()
+    }
+
+    fn optional_text(&mut self, what: &'static str) -> Result<Option<String>, DecodeError> {
+        self.flag(what)?.then(|| self.text(TEXT_SIZE_BYTES_MAX, what).map(str::to_owned)).transpose()
+    }
+
+    pub(crate) fn patch(&mut self) -> Result<Patch, DecodeError> {
+        let count = self.number("a patch")?;
+        if count > PATCH_PART_COUNT_MAX {
+            return Err(DecodeError::Value("a patch"));
+        }
+        let parts = (0..count).map(|_| self.patch_part()).collect::<Result<_, _>>()?;
+        Ok(Patch { parts })
+    }
+
+    fn patch_part(&mut self) -> Result<PatchPart, DecodeError> {
+        match self.byte("a part of a patch")? {
+            PART_PROPERTIES => self.properties().map(PatchPart::Properties),
+            PART_DEAD_LETTER => {
+                let reason = self.optional_text("a dead-letter reason")?;
+                let description = self.optional_text("a dead-letter description")?;
+                Ok(PatchPart::DeadLetter { reason, description })
+            }
+            _ => Err(DecodeError::Value("a part of a patch")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn numbers_come_back(number: u64, shift in 0..64u32, from: u64) {
+            let number = number >> shift;
+            let mut bytes = Vec::new();
+            put_number(number, &mut bytes);
+            put_step(from, number, &mut bytes);
+            let mut reader = Reader { rest: &bytes };
+            prop_assert_eq!(reader.number("it"), Ok(number));
+            prop_assert_eq!(reader.step(from, "it"), Ok(number));
+            prop_assert!(reader.rest.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_number_beyond_64_bits_is_refused() {
+        let mut reader = Reader { rest: &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02] };
+        assert_eq!(reader.number("it"), Err(DecodeError::Value("it")));
+        let mut reader = Reader { rest: &[0x80; 20] };
+        assert_eq!(reader.number("it"), Err(DecodeError::Value("it")));
+    }
 }

@@ -1,0 +1,81 @@
+use peeklock_types::{LockToken, SequenceNumber, SubQueue, Timestamp, limits};
+
+use super::Queue;
+use crate::error::Error;
+use crate::fact::Fact;
+use crate::message::{Message, MessageState, ReceiveMode, check_count};
+use crate::outbox::{Outbox, Received};
+
+impl Queue {
+    /// Hands out the message with this number, which is there and not locked. Without a search when it is the next one.
+    pub(crate) fn hand_out(
+        &mut self,
+        now: Timestamp,
+        sub_queue: SubQueue,
+        sequence_number: SequenceNumber,
+        mode: ReceiveMode,
+        nonce: u64,
+        out: &mut Outbox,
+    ) -> Option<Received> {
+        let entity = self.entity;
+        let fact = match mode {
+            ReceiveMode::PeekLock => {
+                let until = now + self.settings.lock_duration;
+                Fact::Locked { entity, sub_queue, sequence_number, nonce, until }
+            }
+            ReceiveMode::ReceiveAndDelete => Fact::Completed { entity, sub_queue, sequence_number },
+        };
+        let mut message = self.look_at(sub_queue, sequence_number)?;
+        if let Fact::Locked { until, .. } = fact {
+            message.locked_until = Some(until);
+        }
+        self.record(fact, out);
+        Some(Received { token: LockToken::new(sequence_number, nonce), message })
+    }
+
+    fn look_at(&self, sub_queue: SubQueue, number: SequenceNumber) -> Option<Message> {
+        let messages = &self.part(sub_queue).messages;
+        messages.get(number).map(|entry| messages.view(number, entry))
+    }
+
+    pub(crate) fn receive_deferred(
+        &mut self,
+        now: Timestamp,
+        sub_queue: SubQueue,
+        numbers: &[SequenceNumber],
+        mode: ReceiveMode,
+        nonce: u64,
+        out: &mut Outbox,
+    ) -> Result<Vec<Received>, Error> {
+        check_count(numbers.len())?;
+        check_distinct(numbers)?;
+        for &number in numbers {
+            self.check_deferred(sub_queue, number)?;
+        }
+        let hand_out = |&number| self.hand_out(now, sub_queue, number, mode, nonce, out);
+        Ok(numbers.iter().filter_map(hand_out).collect())
+    }
+
+    fn check_deferred(&self, sub_queue: SubQueue, sequence_number: SequenceNumber) -> Result<(), Error> {
+        let entry = self.part(sub_queue).messages.get(sequence_number);
+        if entry.is_some_and(|entry| entry.state == MessageState::Deferred && entry.lock.is_none()) {
+            return Ok(());
+        }
+        Err(Error::NotFound { path: self.path(sub_queue), sequence_number })
+    }
+
+    pub(crate) fn peek(&self, sub_queue: SubQueue, from: SequenceNumber, max: usize) -> Vec<Message> {
+        let messages = &self.part(sub_queue).messages;
+        let found = messages.iter_from(from).take(max.min(limits::BATCH_COUNT_MAX));
+        found.map(|(number, entry)| messages.view(number, entry)).collect()
+    }
+}
+
+fn check_distinct(numbers: &[SequenceNumber]) -> Result<(), Error> {
+    let mut sorted = numbers.to_vec();
+    sorted.sort_unstable();
+    match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(pair) => Err(Error::Repeated { sequence_number: pair[0] }),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,332 @@
+//! Messages by sequence number, in 32 bytes each.
+//!
+//! Neighbours share a chunk, because a queue's sequence numbers are dense: finding one is two array steps, and a chunk is given back when
+//! its last message is gone. A few old messages must not keep a long row of empty chunks alive, so stragglers move to a tree.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use peeklock_types::{BodyRef, Timestamp};
+
+use super::locks::LockSlot;
+use crate::message::MessageState;
+
+/// What is kept of each message. Patches are rare and lie elsewhere.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    pub(crate) body: BodyRef,
+    pub(crate) enqueued_at: Timestamp,
+    pub(crate) size_bytes: u32,
+    pub(crate) delivery_count: u32,
+    pub(crate) lock: Option<LockSlot>,
+    pub(crate) state: MessageState,
+    pub(crate) patched: bool,
+}
+
+const _: () = assert!(size_of::<Entry>() == 32, "a million waiting messages are to fit in 32 MB");
+
+impl Entry {
+    const BLANK: Entry = Entry {
+        body: BodyRef::from_raw(0),
+        enqueued_at: Timestamp::ZERO,
+        size_bytes: 0,
+        delivery_count: 0,
+        lock: None,
+        state: MessageState::Active,
+        patched: false,
+    };
+
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.lock.is_none() && self.state == MessageState::Active
+    }
+}
+
+/// One bit per entry says whether it is there, so a chunk has as many entries as a word has bits.
+const CHUNK_LEN: usize = 64;
+
+#[derive(Debug)]
+struct Chunk {
+    live: u64,
+    entries: [Entry; CHUNK_LEN],
+}
+
+#[derive(Debug)]
+pub(crate) struct Table {
+    /// Number of the first chunk. Messages of earlier chunks are in `stragglers`.
+    first_chunk: u64,
+    chunks: VecDeque<Option<Box<Chunk>>>,
+    /// How many of `chunks` are there.
+    chunk_count: usize,
+    /// The chunk that was emptied last: a queue that is mostly empty would otherwise ask for memory with each message.
+    spare: Option<Box<Chunk>>,
+    stragglers: BTreeMap<u64, Entry>,
+    len: u64,
+}
+
+/// Where a number lies: its chunk, and the place inside of it.
+fn split(number: u64) -> (u64, usize) {
+    let place = usize::from(number.to_le_bytes()[0]) % CHUNK_LEN;
+    (number / CHUNK_LEN as u64, place)
+}
+
+impl Table {
+    /// For numbers that arrive in order and without large gaps.
+    pub(crate) fn dense() -> Table {
+        Table {
+            first_chunk: 0,
+            chunks: VecDeque::new(),
+            chunk_count: 0,
+            spare: None,
+            stragglers: BTreeMap::new(),
+            len: 0,
+        }
+    }
+
+    /// For few numbers in any order: everyone is a straggler.
+    pub(crate) fn sparse() -> Table {
+        Table { first_chunk: u64::MAX, ..Table::dense() }
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.len
+    }
+
+    pub(crate) fn get(&self, number: u64) -> Option<&Entry> {
+        let (chunk, place) = split(number);
+        let Some(index) = chunk.checked_sub(self.first_chunk) else { return self.stragglers.get(&number) };
+        let chunk = self.chunks.get(usize::try_from(index).ok()?)?.as_ref()?;
+        (chunk.live & (1 << place) != 0).then(|| &chunk.entries[place])
+    }
+
+    pub(crate) fn get_mut(&mut self, number: u64) -> Option<&mut Entry> {
+        let (chunk, place) = split(number);
+        let Some(index) = chunk.checked_sub(self.first_chunk) else {
+            return self.stragglers.get_mut(&number);
+        };
+        let chunk = self.chunks.get_mut(usize::try_from(index).ok()?)?.as_mut()?;
+        (chunk.live & (1 << place) != 0).then(|| &mut chunk.entries[place])
+    }
+
+    /// The first message whose number is at least `number`.
+    pub(crate) fn next_from(&self, number: u64) -> Option<(u64, &Entry)> {
+        if let Some((&found, entry)) = self.stragglers.range(number..).next() {
+            return Some((found, entry));
+        }
+        let (chunk, place) = split(number);
+        let (skip, mut place) = chunk.checked_sub(self.first_chunk).map_or((0, 0), |skip| (skip, place));
+        let skip = usize::try_from(skip).ok().filter(|&skip| skip < self.chunks.len())?;
+        for (chunk, number) in self.chunks.range(skip..).zip(self.first_chunk + skip as u64..) {
+            if let Some(chunk) = chunk {
+                let live = chunk.live & (u64::MAX << place);
+                if live != 0 {
+                    let place = live.trailing_zeros();
+                    return Some((
+                        number * CHUNK_LEN as u64 + u64::from(place),
+                        &chunk.entries[place as usize],
+                    ));
+                }
+            }
+            place = 0;
+        }
+        None
+    }
+
+    /// All messages from `number` on, in order.
+    pub(crate) fn iter_from(&self, number: u64) -> impl Iterator<Item = (u64, &Entry)> {
+        let mut next = Some(number);
+        std::iter::from_fn(move || {
+            let (found, entry) = self.next_from(next?)?;
+            next = found.checked_add(1);
+            Some((found, entry))
+        })
+    }
+
+    /// `false` if the number is there already.
+    pub(crate) fn insert(&mut self, number: u64, entry: Entry) -> bool {
+        if self.get(number).is_some() {
+            return false;
+        }
+        self.len += 1;
+        let (chunk, place) = split(number);
+        if chunk < self.first_chunk {
+            self.stragglers.insert(number, entry);
+            return true;
+        }
+        let chunk = self.chunk_for_insert(chunk);
+        chunk.live |= 1 << place;
+        chunk.entries[place] = entry;
+        true
+    }
+
+    pub(crate) fn remove(&mut self, number: u64) -> Option<Entry> {
+        let (chunk, place) = split(number);
+        let Some(index) = chunk.checked_sub(self.first_chunk) else {
+            let entry = self.stragglers.remove(&number)?;
+            self.len -= 1;
+            return Some(entry);
+        };
+        let slot = self.chunks.get_mut(usize::try_from(index).ok()?)?;
+        let chunk = slot.as_mut().filter(|chunk| chunk.live & (1 << place) != 0)?;
+        chunk.live &= !(1 << place);
+        self.len -= 1;
+        let entry = chunk.entries[place];
+        if chunk.live == 0 {
+            self.spare = slot.take();
+            self.chunk_count -= 1;
+            self.shorten();
+        }
+        Some(entry)
+    }
+
+    /// The chunk with this number, which is at or after the first one, made if need be.
+    fn chunk_for_insert(&mut self, number: u64) -> &mut Chunk {
+        while !self.chunks.is_empty() && number - self.first_chunk >= self.row_len_max(self.chunk_count + 1) {
+            self.give_up_first_chunk();
+        }
+        if self.chunks.is_empty() {
+            self.first_chunk = number;
+        }
+        let index = usize::try_from(number - self.first_chunk).expect("the row is short, see above");
+        if index >= self.chunks.len() {
+            self.chunks.resize_with(index + 1, || None);
+        }
+        let (slot, spare) = (&mut self.chunks[index], &mut self.spare);
+        slot.get_or_insert_with(|| {
+            self.chunk_count += 1;
+            spare.take().unwrap_or_else(|| Box::new(Chunk { live: 0, entries: [Entry::BLANK; CHUNK_LEN] }))
+        })
+    }
+
+    /// How long the row may be for so many chunks that are there: a fixed multiple, so memory follows the messages.
+    fn row_len_max(&self, chunk_count: usize) -> u64 {
+        8 + 4 * chunk_count as u64
+    }
+
+    fn shorten(&mut self) {
+        while self.chunks.len() as u64 > self.row_len_max(self.chunk_count) {
+            self.give_up_first_chunk();
+        }
+        // The last slot stays, even if empty: the next message belongs there, and must not become a straggler.
+        while self.chunks.len() > 1 && matches!(self.chunks.front(), Some(None)) {
+            self.chunks.pop_front();
+            self.first_chunk += 1;
+        }
+    }
+
+    fn give_up_first_chunk(&mut self) {
+        let first_number = self.first_chunk * CHUNK_LEN as u64;
+        self.first_chunk += 1;
+        let Some(Some(chunk)) = self.chunks.pop_front() else { return };
+        self.chunk_count -= 1;
+        let there = chunk.entries.iter().enumerate().filter(|(place, _)| chunk.live & (1 << place) != 0);
+        self.stragglers.extend(there.map(|(place, entry)| (first_number + place as u64, *entry)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn entry(size_bytes: u32) -> Entry {
+        Entry { size_bytes, ..Entry::BLANK }
+    }
+
+    #[test]
+    fn an_old_straggler_does_not_hold_a_long_row() {
+        let mut table = Table::dense();
+        for number in 1..=100_000 {
+            assert!(table.insert(number, entry(1)));
+            if number != 5 {
+                assert!(table.remove(number).is_some());
+            }
+        }
+        assert!(table.chunks.len() < 20);
+        assert_eq!(table.iter_from(0).map(|(number, _)| number).collect::<Vec<_>>(), [5]);
+    }
+
+    #[test]
+    fn a_queue_that_empties_again_and_again_stays_dense() {
+        let mut table = Table::dense();
+        for number in 1..=1000 {
+            table.insert(number, entry(1));
+            table.remove(number);
+            assert!(table.stragglers.is_empty());
+            assert!(table.chunks.len() <= 2);
+        }
+    }
+
+    #[test]
+    fn a_jump_costs_no_memory() {
+        let mut table = Table::dense();
+        table.insert(1, entry(1));
+        table.insert(1 << 60, entry(2));
+        assert_eq!(table.iter_from(0).map(|(number, _)| number).collect::<Vec<_>>(), [1, 1 << 60]);
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Push { gap: u64 },
+        InsertAt { number: u64 },
+        RemoveNth { nth: usize },
+        WalkFrom { number: u64 },
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let step = prop_oneof![
+            8 => (1..3u64).prop_map(|gap| Step::Push { gap }),
+            1 => (1..5000u64).prop_map(|gap| Step::Push { gap }),
+            1 => (0..2000u64).prop_map(|number| Step::InsertAt { number }),
+            8 => (0..8usize).prop_map(|nth| Step::RemoveNth { nth }),
+            2 => any::<usize>().prop_map(|nth| Step::RemoveNth { nth }),
+            1 => (0..2000u64).prop_map(|number| Step::WalkFrom { number }),
+        ];
+        prop::collection::vec(step, 1..600)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn a_table_is_a_map(steps in steps(), dense in any::<bool>()) {
+            let mut table = if dense { Table::dense() } else { Table::sparse() };
+            let mut model = BTreeMap::new();
+            let mut last = 0;
+            for (mark, step) in (0..).zip(steps) {
+                match step {
+                    Step::Push { gap } => {
+                        last += gap;
+                        prop_assert_eq!(table.insert(last, entry(mark)), !model.contains_key(&last));
+                        model.entry(last).or_insert(mark);
+                    }
+                    Step::InsertAt { number } => {
+                        prop_assert_eq!(table.insert(number, entry(mark)), !model.contains_key(&number));
+                        model.entry(number).or_insert(mark);
+                        last = last.max(number);
+                    }
+                    Step::RemoveNth { nth } if !model.is_empty() => {
+                        let number = *model.keys().nth(nth % model.len()).unwrap();
+                        let removed = table.remove(number).map(|entry| entry.size_bytes);
+                        prop_assert_eq!(removed, model.remove(&number));
+                        prop_assert!(table.remove(number).is_none());
+                        prop_assert!(table.get_mut(number).is_none());
+                    }
+                    Step::RemoveNth { .. } => {}
+                    Step::WalkFrom { number } => {
+                        let walked = table.iter_from(number).map(|(number, entry)| (number, entry.size_bytes));
+                        let expected = model.range(number..).map(|(&number, &mark)| (number, mark));
+                        prop_assert!(walked.eq(expected));
+                    }
+                }
+                prop_assert_eq!(table.len(), model.len() as u64);
+                prop_assert_eq!(table.chunks.iter().flatten().count(), table.chunk_count);
+                prop_assert!(table.chunks.len() as u64 <= table.row_len_max(table.chunk_count));
+            }
+            for (number, mark) in model {
+                prop_assert_eq!(table.get(number).map(|entry| entry.size_bytes), Some(mark));
+            }
+        }
+    }
+}
