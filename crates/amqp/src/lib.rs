@@ -3,10 +3,12 @@
 //! Bytes go in, typed values and events come out. Knows no broker, clock, socket, task or random source. Everything a
 //! peer chooses (sizes, counts, depth) is bounded by a named limit, and every refusal says where and why.
 
+mod batch;
 mod codec;
 pub mod connection;
 mod error;
 mod frame;
+mod message;
 mod performative;
 mod sasl;
 mod state;
@@ -14,6 +16,7 @@ mod terminus;
 mod text;
 mod value;
 
+pub use batch::{BATCH_FORMAT, Batch, BatchBuilder, is_batch};
 pub use codec::{
     DEPTH_MAX, Decode, DecodeError, Decoder, Encode, Problem, VALUES_MAX, ZERO_WIDTH_ELEMENTS_MAX,
 };
@@ -21,6 +24,10 @@ pub use error::{AmqpError, condition};
 pub use frame::{
     EMPTY_FRAME, FRAME_SIZE_BYTES_MIN, Frame, FrameError, FrameWriter, NotAmqp, Protocol, ProtocolHeader,
     decode_frame, encode_frame,
+};
+pub use message::{
+    Body, BodyKind, Entries, Entry, Header, Message, MessageId, MessageIdRef, Properties, PropertiesRef, RawMap, RawValue,
+    Sections, Stamp, StoredMessage,
 };
 pub use performative::{
     Attach, Begin, Close, DeliveryTag, Detach, Disposition, End, Flow, Open, Performative,

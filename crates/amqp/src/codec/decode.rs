@@ -168,6 +168,17 @@ impl Decode for Fields {
     }
 }
 
+impl Decode for Vec<Value> {
+    fn decode(decoder: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+        match decoder.byte()? {
+            c::LIST0 => Ok(Vec::new()),
+            c::LIST8 => decoder.list(false),
+            c::LIST32 => decoder.list(true),
+            code => Err(decoder.unexpected("a list", code)),
+        }
+    }
+}
+
 impl Decode for Vec<(Value, Value)> {
     fn decode(decoder: &mut Decoder<'_>) -> Result<Self, DecodeError> {
         match decoder.byte()? {

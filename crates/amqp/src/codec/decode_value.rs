@@ -90,7 +90,7 @@ impl Decoder<'_> {
         char::from_u32(value).ok_or_else(|| self.error(Problem::NotChar { value }))
     }
 
-    fn list(&mut self, wide: bool) -> Result<Vec<Value>, DecodeError> {
+    pub(super) fn list(&mut self, wide: bool) -> Result<Vec<Value>, DecodeError> {
         self.descend()?;
         let list = self.enter(wide)?;
         self.check_count(list.count)?;

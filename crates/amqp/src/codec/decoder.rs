@@ -248,7 +248,7 @@ impl<'a> Decoder<'a> {
     }
 
     pub(crate) fn check_map_count(&self, count: u32) -> Result<(), DecodeError> {
-        if count % 2 != 0 {
+        if !count.is_multiple_of(2) {
             return Err(self.error(Problem::OddMap { count }));
         }
         self.check_count(count)

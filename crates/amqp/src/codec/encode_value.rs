@@ -18,7 +18,7 @@ impl Encode for Value {
             Self::Binary(value) => value.encode(out),
             Self::String(value) => value.encode(out),
             Self::Symbol(value) => value.encode(out),
-            Self::List(values) => put_list(out, values),
+            Self::List(values) => values.encode(out),
             Self::Map(entries) => entries.encode(out),
             Self::Array(array) => array.encode(out),
             Self::Described(described) => {
@@ -35,6 +35,17 @@ impl Encode for Value {
 
     fn is_absent(&self) -> bool {
         self.is_null()
+    }
+}
+
+impl Encode for Vec<Value> {
+    fn encode(&self, out: &mut BytesMut) {
+        if self.is_empty() {
+            return out.put_u8(c::LIST0);
+        }
+        let list = CompoundWriter::list(out);
+        self.iter().for_each(|value| value.encode(out));
+        list.finish(out, self.len());
     }
 }
 
@@ -72,15 +83,6 @@ fn put_signed(out: &mut BytesMut, number: i64, small_code: u8, value: &Value) {
             put_wide_body(out, value);
         }
     }
-}
-
-fn put_list(out: &mut BytesMut, values: &[Value]) {
-    if values.is_empty() {
-        return out.put_u8(c::LIST0);
-    }
-    let list = CompoundWriter::list(out);
-    values.iter().for_each(|value| value.encode(out));
-    list.finish(out, values.len());
 }
 
 fn put_entries(out: &mut BytesMut, entries: &[(Value, Value)]) {

@@ -45,6 +45,8 @@ pub enum Problem {
     DuplicateSection { section: &'static str },
     #[error("the message has body sections of different kinds")]
     MixedBody,
+    #[error("another section stands between two body sections")]
+    SplitBody,
     #[error("the stored message is not in a form this version wrote")]
     BadStoredForm,
 }

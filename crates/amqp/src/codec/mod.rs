@@ -19,7 +19,8 @@ pub use encode::Encode;
 pub use error::{DecodeError, Problem};
 
 pub(crate) use composite::composite;
+pub(crate) use constructor::{BINARY8, STRING8, SYMBOL8};
 pub(crate) use decode::read_field;
 pub(crate) use decoder::Compound;
-pub(crate) use descriptor::{Descriptor, section};
-pub(crate) use encode::{CompoundWriter, ListWriter, length_u32, put_descriptor};
+pub(crate) use descriptor::section;
+pub(crate) use encode::{CompoundWriter, ListWriter, length_u32, put_counted, put_descriptor};

@@ -1,0 +1,130 @@
+//! The splicer: a stored message becomes a delivery by new sections in front of its untouched bytes.
+
+use bytes::{BufMut, BytesMut};
+
+use crate::codec::{CompoundWriter, DecodeError, Encode, STRING8, put_counted, put_descriptor, section};
+use crate::message::stored::put_raw;
+use crate::message::{RawMap, Sections, StoredMessage};
+use crate::value::Value;
+
+/// Room for everything written before the bare message, without annotations of variable length.
+const FRONT_LEN_MAX: usize = 288;
+
+// Keys as encoded symbols, with the format code of the value that follows.
+const LOCK_TOKEN: &[u8] = b"\xa3\x10x-opt-lock-token\x98";
+const SEQUENCE_NUMBER: &[u8] = b"\xa3\x15x-opt-sequence-number\x81";
+const ENQUEUED_TIME: &[u8] = b"\xa3\x13x-opt-enqueued-time\x83";
+const LOCKED_UNTIL: &[u8] = b"\xa3\x12x-opt-locked-until\x83";
+const MESSAGE_STATE: &[u8] = b"\xa3\x13x-opt-message-state";
+const ENQUEUE_SEQUENCE_NUMBER: &[u8] = b"\xa3\x1dx-opt-enqueue-sequence-number\x81";
+const DEAD_LETTER_SOURCE: &[u8] = b"\xa3\x17x-opt-deadletter-source";
+
+/// What the broker knows about one delivery of a message.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Stamp<'a> {
+    /// Deliveries before this one.
+    pub delivery_count: u32,
+    pub sequence_number: i64,
+    pub enqueued_at_ms: i64,
+    pub locked_until_ms: Option<i64>,
+    pub message_state: i32,
+    pub enqueue_sequence_number: i64,
+    /// A uuid in network byte order.
+    pub lock_token: Option<[u8; 16]>,
+    pub dead_letter_source: Option<&'a str>,
+    /// The ttl that holds, when it is not the one the sender asked for.
+    pub ttl_ms: Option<u32>,
+    /// An encoded map with string keys that goes over the application properties.
+    pub patch: Option<&'a [u8]>,
+}
+
+impl StoredMessage<'_> {
+    /// Appends the message as one delivery of it. Fails only on a patch that is no map; then nothing is appended.
+    pub fn write_delivery(&self, out: &mut BytesMut, stamp: &Stamp<'_>) -> Result<(), DecodeError> {
+        let start = out.len();
+        out.reserve(FRONT_LEN_MAX + self.annotation_entries().1.len() + self.bare().len());
+        self.put_header(out, stamp);
+        if let Some(token) = &stamp.lock_token {
+            put_lock_token(out, token);
+        }
+        self.put_annotations(out, stamp);
+        match stamp.patch {
+            None => out.put_slice(self.bare()),
+            Some(patch) => self.put_patched(out, patch).inspect_err(|_| out.truncate(start))?,
+        }
+        Ok(())
+    }
+
+    /// What was confirmed is durable, whatever the sender asked for.
+    fn put_header(&self, out: &mut BytesMut, stamp: &Stamp<'_>) {
+        put_descriptor(out, section::HEADER);
+        let list = CompoundWriter::list(out);
+        true.encode(out);
+        self.priority.encode(out);
+        stamp.ttl_ms.or(self.ttl_ms).encode(out);
+        None::<bool>.encode(out);
+        stamp.delivery_count.encode(out);
+        list.finish(out, 5);
+    }
+
+    fn put_annotations(&self, out: &mut BytesMut, stamp: &Stamp<'_>) {
+        let (sender_count, sender_entries) = self.annotation_entries();
+        put_descriptor(out, section::MESSAGE_ANNOTATIONS);
+        let map = CompoundWriter::map(out);
+        let mut count = sender_count + 4;
+        put_long(out, SEQUENCE_NUMBER, stamp.sequence_number);
+        put_long(out, ENQUEUED_TIME, stamp.enqueued_at_ms);
+        if let Some(until) = stamp.locked_until_ms {
+            put_long(out, LOCKED_UNTIL, until);
+            count += 1;
+        }
+        out.put_slice(MESSAGE_STATE);
+        Value::Int(stamp.message_state).encode(out);
+        put_long(out, ENQUEUE_SEQUENCE_NUMBER, stamp.enqueue_sequence_number);
+        if let Some(source) = stamp.dead_letter_source {
+            out.put_slice(DEAD_LETTER_SOURCE);
+            put_counted(out, STRING8, source.as_bytes());
+            count += 1;
+        }
+        out.put_slice(sender_entries);
+        map.finish(out, count * 2);
+    }
+
+    /// The bare message with the patch merged into its application properties: the patch wins.
+    fn put_patched(&self, out: &mut BytesMut, patch: &[u8]) -> Result<(), DecodeError> {
+        let patch = RawMap::parse(patch)?;
+        let sections = Sections::scan(self.bare())?;
+        put_raw(out, section::PROPERTIES, sections.raw_properties());
+        put_descriptor(out, section::APPLICATION_PROPERTIES);
+        let map = CompoundWriter::map(out);
+        let mut count = 0;
+        for entry in sections.application_properties()?.entries() {
+            let entry = entry?;
+            if patch.get(entry.key.decode_str()?)?.is_none() {
+                out.put_slice(entry.as_encoded());
+                count += 1;
+            }
+        }
+        for entry in patch.entries() {
+            out.put_slice(entry?.as_encoded());
+            count += 1;
+        }
+        map.finish(out, count * 2);
+        out.put_slice(sections.raw_body());
+        put_raw(out, section::FOOTER, sections.raw_footer());
+        Ok(())
+    }
+}
+
+fn put_lock_token(out: &mut BytesMut, token: &[u8; 16]) {
+    put_descriptor(out, section::DELIVERY_ANNOTATIONS);
+    let map = CompoundWriter::map(out);
+    out.put_slice(LOCK_TOKEN);
+    out.put_slice(token);
+    map.finish(out, 2);
+}
+
+fn put_long(out: &mut BytesMut, key_and_code: &[u8], value: i64) {
+    out.put_slice(key_and_code);
+    out.put_i64(value);
+}

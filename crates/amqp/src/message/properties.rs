@@ -1,0 +1,259 @@
+//! The header and the properties of a message.
+
+use bytes::{Bytes, BytesMut};
+
+use crate::codec::{Compound, Decode, DecodeError, Decoder, Encode, Problem, composite};
+use crate::text::{Symbol, Text};
+use crate::value::Value;
+
+composite! {
+    /// The header section. Absent fields keep their absence; the accessors know the defaults.
+    #[derive(Copy, Default)]
+    pub struct Header: 0x70 {
+        pub durable: Option<bool>,
+        pub priority: Option<u8>,
+        /// Milliseconds.
+        pub ttl: Option<u32>,
+        pub first_acquirer: Option<bool>,
+        pub delivery_count: Option<u32>,
+    }
+}
+
+impl Header {
+    /// AMQP 1.0 §3.2.1: the priority of a message that states none.
+    pub const PRIORITY_DEFAULT: u8 = 4;
+
+    pub fn priority(&self) -> u8 {
+        self.priority.unwrap_or(Self::PRIORITY_DEFAULT)
+    }
+
+    pub fn delivery_count(&self) -> u32 {
+        self.delivery_count.unwrap_or(0)
+    }
+
+    pub(super) fn decode_section(encoded: &[u8]) -> Result<Self, DecodeError> {
+        Self::decode_fields(&mut Decoder::new(encoded))
+    }
+}
+
+/// A message-id or correlation-id. The type is part of the identity: a reply must repeat it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum MessageId {
+    Ulong(u64),
+    Uuid([u8; 16]),
+    Binary(Bytes),
+    String(Text),
+}
+
+/// A [`MessageId`] in place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum MessageIdRef<'a> {
+    Ulong(u64),
+    Uuid([u8; 16]),
+    Binary(&'a [u8]),
+    String(&'a str),
+}
+
+impl MessageIdRef<'_> {
+    pub fn to_owned(&self) -> MessageId {
+        match *self {
+            Self::Ulong(id) => MessageId::Ulong(id),
+            Self::Uuid(id) => MessageId::Uuid(id),
+            Self::Binary(id) => MessageId::Binary(Bytes::copy_from_slice(id)),
+            Self::String(id) => MessageId::String(id.to_owned().into()),
+        }
+    }
+}
+
+impl MessageId {
+    pub fn as_ref(&self) -> MessageIdRef<'_> {
+        match self {
+            Self::Ulong(id) => MessageIdRef::Ulong(*id),
+            Self::Uuid(id) => MessageIdRef::Uuid(*id),
+            Self::Binary(id) => MessageIdRef::Binary(id),
+            Self::String(id) => MessageIdRef::String(id.as_str()),
+        }
+    }
+}
+
+impl From<MessageId> for Value {
+    fn from(id: MessageId) -> Self {
+        match id {
+            MessageId::Ulong(id) => Self::Ulong(id),
+            MessageId::Uuid(id) => Self::Uuid(id),
+            MessageId::Binary(id) => Self::Binary(id),
+            MessageId::String(id) => Self::String(id),
+        }
+    }
+}
+
+impl From<&'static str> for MessageId {
+    fn from(id: &'static str) -> Self {
+        Self::String(id.into())
+    }
+}
+
+impl From<String> for MessageId {
+    fn from(id: String) -> Self {
+        Self::String(id.into())
+    }
+}
+
+impl Encode for MessageId {
+    fn encode(&self, out: &mut BytesMut) {
+        match self {
+            Self::Ulong(id) => id.encode(out),
+            Self::Uuid(id) => Value::Uuid(*id).encode(out),
+            Self::Binary(id) => id.encode(out),
+            Self::String(id) => id.encode(out),
+        }
+    }
+}
+
+/// The properties section, owned.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Properties {
+    pub message_id: Option<MessageId>,
+    pub user_id: Option<Bytes>,
+    pub to: Option<Text>,
+    pub subject: Option<Text>,
+    pub reply_to: Option<Text>,
+    pub correlation_id: Option<MessageId>,
+    pub content_type: Option<Symbol>,
+    pub content_encoding: Option<Symbol>,
+    /// Milliseconds since 1970 UTC, like every time here.
+    pub absolute_expiry_time: Option<i64>,
+    pub creation_time: Option<i64>,
+    pub group_id: Option<Text>,
+    pub group_sequence: Option<u32>,
+    pub reply_to_group_id: Option<Text>,
+}
+
+/// The properties section in place: reading it allocates nothing.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PropertiesRef<'a> {
+    pub message_id: Option<MessageIdRef<'a>>,
+    pub user_id: Option<&'a [u8]>,
+    pub to: Option<&'a str>,
+    pub subject: Option<&'a str>,
+    pub reply_to: Option<&'a str>,
+    pub correlation_id: Option<MessageIdRef<'a>>,
+    pub content_type: Option<&'a str>,
+    pub content_encoding: Option<&'a str>,
+    pub absolute_expiry_time: Option<i64>,
+    pub creation_time: Option<i64>,
+    pub group_id: Option<&'a str>,
+    pub group_sequence: Option<u32>,
+    pub reply_to_group_id: Option<&'a str>,
+}
+
+impl Properties {
+    pub(crate) const CODE: u8 = 0x73;
+}
+
+impl Encode for Properties {
+    fn encode(&self, out: &mut BytesMut) {
+        let time = |time: Option<i64>| time.map(Value::Timestamp);
+        crate::codec::put_descriptor(out, Self::CODE);
+        let mut list = crate::codec::ListWriter::begin(out);
+        list.field(out, &self.message_id);
+        list.field(out, &self.user_id);
+        list.field(out, &self.to);
+        list.field(out, &self.subject);
+        list.field(out, &self.reply_to);
+        list.field(out, &self.correlation_id);
+        list.field(out, &self.content_type);
+        list.field(out, &self.content_encoding);
+        list.field(out, &time(self.absolute_expiry_time));
+        list.field(out, &time(self.creation_time));
+        list.field(out, &self.group_id);
+        list.field(out, &self.group_sequence);
+        list.field(out, &self.reply_to_group_id);
+        list.finish(out);
+    }
+}
+
+impl<'a> PropertiesRef<'a> {
+    /// Decodes the list behind the section's descriptor.
+    pub(super) fn decode(encoded: &'a [u8]) -> Result<Self, DecodeError> {
+        let mut decoder = Decoder::new(encoded);
+        let list = decoder.enter_list("properties")?;
+        let mut fields = Reader { decoder, list };
+        Ok(Self {
+            message_id: fields.next(Reader::message_id)?,
+            user_id: fields.next(|reader| reader.decoder.binary())?,
+            to: fields.next(Reader::text)?,
+            subject: fields.next(Reader::text)?,
+            reply_to: fields.next(Reader::text)?,
+            correlation_id: fields.next(Reader::message_id)?,
+            content_type: fields.next(Reader::text)?,
+            content_encoding: fields.next(Reader::text)?,
+            absolute_expiry_time: fields.next(Reader::time)?,
+            creation_time: fields.next(Reader::time)?,
+            group_id: fields.next(Reader::text)?,
+            group_sequence: fields.next(|reader| u32::decode(&mut reader.decoder))?,
+            reply_to_group_id: fields.next(Reader::text)?,
+        })
+    }
+
+    pub fn to_owned(&self) -> Properties {
+        let text = |text: Option<&str>| text.map(|text| Text::from(text.to_owned()));
+        // What is not ASCII is no symbol; such a content type is dropped rather than repeated.
+        let symbol = |text: Option<&str>| text.and_then(|text| Symbol::parse(text).ok());
+        Properties {
+            message_id: self.message_id.map(|id| id.to_owned()),
+            user_id: self.user_id.map(Bytes::copy_from_slice),
+            to: text(self.to),
+            subject: text(self.subject),
+            reply_to: text(self.reply_to),
+            correlation_id: self.correlation_id.map(|id| id.to_owned()),
+            content_type: symbol(self.content_type),
+            content_encoding: symbol(self.content_encoding),
+            absolute_expiry_time: self.absolute_expiry_time,
+            creation_time: self.creation_time,
+            group_id: text(self.group_id),
+            group_sequence: self.group_sequence,
+            reply_to_group_id: text(self.reply_to_group_id),
+        }
+    }
+}
+
+/// The fields of a properties list, one after the other.
+struct Reader<'a> {
+    decoder: Decoder<'a>,
+    list: Compound<'a>,
+}
+
+impl<'a> Reader<'a> {
+    fn next<T>(
+        &mut self,
+        read: impl FnOnce(&mut Self) -> Result<T, DecodeError>,
+    ) -> Result<Option<T>, DecodeError> {
+        if self.list.next_is_set(&mut self.decoder) { read(self).map(Some) } else { Ok(None) }
+    }
+
+    fn text(&mut self) -> Result<&'a str, DecodeError> {
+        let bytes = self.decoder.characters("text")?;
+        std::str::from_utf8(bytes).map_err(|_| self.decoder.error(Problem::NotUtf8))
+    }
+
+    fn time(&mut self) -> Result<i64, DecodeError> {
+        let found = self.decoder.peek().unwrap_or_default();
+        let number = Value::decode_all(self.decoder.raw()?)?;
+        number.as_timestamp().ok_or_else(|| self.decoder.unexpected("a timestamp", found))
+    }
+
+    fn message_id(&mut self) -> Result<MessageIdRef<'a>, DecodeError> {
+        let found = self.decoder.peek().unwrap_or_default();
+        match found {
+            0x44 | 0x53 | 0x80 => u64::decode(&mut self.decoder).map(MessageIdRef::Ulong),
+            0xa0 | 0xb0 => self.decoder.binary().map(MessageIdRef::Binary),
+            0xa1 | 0xb1 => self.text().map(MessageIdRef::String),
+            0x98 => {
+                self.decoder.byte()?;
+                self.decoder.array().map(MessageIdRef::Uuid)
+            }
+            code => Err(self.decoder.unexpected("a message id", code)),
+        }
+    }
+}
