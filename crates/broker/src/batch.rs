@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::{Bytes, BytesMut};
 use peeklock_engine::{Counts, Delivery, EntityId, ReceiveMode, ReceiverId, Settlement};
-use peeklock_types::{EntityName, LockToken, QueueSettings, SequenceNumber, SubQueue, Timestamp};
+use peeklock_types::{EntityName, LockToken, QueueSettings, SequenceNumber, ShardId, SubQueue, Timestamp};
 use tokio::sync::mpsc;
 
 /// One connection, unique while the process lives.
@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 pub struct PeerId(u64);
 
 impl PeerId {
-    const LOCAL_BITS: u32 = 20;
+    const LOCAL_BITS: u32 = 24;
     /// How many receivers one peer can have.
     pub const RECEIVERS_MAX: u32 = 1 << Self::LOCAL_BITS;
 
@@ -66,8 +66,9 @@ pub enum Request {
     Settle { ticket: Ticket, entity: EntityId, sub_queue: SubQueue, token: LockToken, settlement: Settlement },
     /// A delivery that never reached its receiver goes back uncounted. Nobody waits for it.
     Release { entity: EntityId, sub_queue: SubQueue, token: LockToken },
-    /// All the credit that the receiver has now. With `drain`, [`Reply::Drained`] follows whatever could be delivered at once.
-    Credit { receiver: ReceiverId, credit: u32, drain: bool },
+    /// The receiver takes deliveries until there were `limit` in all. A running count, not a rest: deliveries that are on their way to the
+    /// peer while it says this are in it. With `drain`, [`Reply::Drained`] follows whatever could be delivered at once.
+    Credit { receiver: ReceiverId, limit: u64, drain: bool },
     /// The peer has passed on this many bytes of deliveries.
     Window { receiver: ReceiverId, size_bytes: i64 },
     Attach { ticket: Ticket, entity: EntityId, sub_queue: SubQueue, receiver: ReceiverId, mode: ReceiveMode },
@@ -86,7 +87,7 @@ pub enum Request {
 #[derive(Debug)]
 pub enum Reply {
     Answer { ticket: Ticket, result: Result<Answer, Error> },
-    Delivery { delivery: Delivery, body: Bytes },
+    Delivery { shard: ShardId, delivery: Delivery, body: Bytes },
     Drained { receiver: ReceiverId },
     /// The queue was deleted; the receiver is detached.
     Closed { receiver: ReceiverId },

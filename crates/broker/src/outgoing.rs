@@ -8,7 +8,7 @@ use std::collections::{HashMap, VecDeque};
 use bytes::Bytes;
 use peeklock_engine::{Delivery, ReceiverId};
 use peeklock_journal::{ReadError, Reader, StoredBody};
-use peeklock_types::LockToken;
+use peeklock_types::{LockToken, ShardId};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -40,6 +40,7 @@ fn stored(message: &peeklock_engine::Message) -> StoredBody {
 }
 
 pub(crate) struct Outgoing<R> {
+    shard: ShardId,
     reader: R,
     peers: HashMap<PeerId, Lane>,
     dirty: Vec<PeerId>,
@@ -61,8 +62,8 @@ struct Waiting {
 }
 
 impl<R: Reader> Outgoing<R> {
-    pub(crate) fn new(reader: R) -> Self {
-        Outgoing { reader, peers: HashMap::new(), dirty: Vec::new(), waiting: VecDeque::new(), started: 0, undeliverable: Vec::new() }
+    pub(crate) fn new(shard: ShardId, reader: R) -> Self {
+        Outgoing { shard, reader, peers: HashMap::new(), dirty: Vec::new(), waiting: VecDeque::new(), started: 0, undeliverable: Vec::new() }
     }
 
     pub(crate) fn join(&mut self, peer: &Peer) {
@@ -157,7 +158,7 @@ impl<R: Reader> Outgoing<R> {
                 let peer = PeerId::of(delivery.receiver);
                 let body = bodies.next().unwrap_or_default();
                 if self.peers.contains_key(&peer) {
-                    self.push(peer, Reply::Delivery { delivery, body });
+                    self.push(peer, Reply::Delivery { shard: self.shard, delivery, body });
                 } else {
                     self.undeliverable.push(delivery);
                 }

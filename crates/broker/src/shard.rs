@@ -11,6 +11,7 @@ use bytes::Bytes;
 use peeklock_engine::{Engine, EntityId, NewMessage, Outbox, ReceiverId, Settlement};
 use peeklock_journal::{AppendError, Log, Poisoned, ReadError, Space, StoredBody};
 use peeklock_types::{GroupNumber, LockToken, ShardId, Timestamp, limits};
+use rustc_hash::FxHashMap;
 use tokio::sync::mpsc;
 
 use crate::batch::{Answer, Batch, Error, Peer, PeerId, QueueInfo, Request, Ticket};
@@ -51,6 +52,8 @@ pub(crate) struct Shard<L: Log> {
     outgoing: Outgoing<L::Reader>,
     /// What each peer has attached, to be detached when it goes.
     receivers: HashMap<PeerId, Vec<ReceiverId>>,
+    /// How many deliveries each receiver got so far.
+    delivered: FxHashMap<ReceiverId, u64>,
     housekeeping: Housekeeping,
     outbox: Outbox,
     group: GroupBuilder,
@@ -76,7 +79,7 @@ pub(crate) enum Failure {
 
 impl<L: Log> Shard<L> {
     pub(crate) fn new(id: ShardId, engine: Engine, log: L, clock: Clock, incoming: mpsc::Receiver<Envelope>) -> Self {
-        let outgoing = Outgoing::new(log.reader());
+        let outgoing = Outgoing::new(id, log.reader());
         let appended = log.watermark();
         Shard {
             id,
@@ -85,6 +88,7 @@ impl<L: Log> Shard<L> {
             incoming,
             outgoing,
             receivers: HashMap::new(),
+            delivered: FxHashMap::default(),
             housekeeping: Housekeeping::default(),
             outbox: Outbox::default(),
             group: GroupBuilder::new(log.next_group()),
@@ -191,7 +195,7 @@ impl<L: Log> Shard<L> {
             Request::ListQueues { ticket } => (ticket, Ok(Answer::Queues(self.queues()))),
             Request::Peek { ticket, entity, sub_queue, from, count_max } => {
                 let found = self.engine.peek(entity, sub_queue, from, count_max.min(limits::BATCH_COUNT_MAX));
-                let found = found.map(|found| found.into_iter().map(|message| (None, message)).collect());
+                let found = found.map(|found| first_of(found).map(|message| (None, message)).collect());
                 return self.answer_messages(peer, ticket, found);
             }
             Request::ReceiveDeferred { ticket, entity, sub_queue, numbers, mode } => {
@@ -200,7 +204,9 @@ impl<L: Log> Shard<L> {
                 let found = found.map(|found| found.into_iter().map(|r| (Some(r.token), r.message)).collect());
                 return self.answer_messages(peer, ticket, found);
             }
-            Request::Credit { receiver, credit, drain } => {
+            Request::Credit { receiver, limit, drain } => {
+                let delivered = self.delivered.get(&receiver).copied().unwrap_or_default();
+                let credit = u32::try_from(limit.saturating_sub(delivered)).unwrap_or(u32::MAX);
                 self.engine.set_credit(receiver, credit);
                 if drain {
                     self.engine.drain(receiver);
@@ -212,7 +218,7 @@ impl<L: Log> Shard<L> {
                 if let Some(receivers) = self.receivers.get_mut(&peer) {
                     receivers.retain(|r| *r != receiver);
                 }
-                return self.engine.detach_receiver(receiver);
+                return self.detach(receiver);
             }
             Request::Release { entity, sub_queue, token } => {
                 // A lock that has run out meanwhile has already given the message back.
@@ -276,9 +282,14 @@ impl<L: Log> Shard<L> {
 
     fn forget(&mut self, peer: PeerId) {
         for receiver in self.receivers.remove(&peer).unwrap_or_default() {
-            self.engine.detach_receiver(receiver);
+            self.detach(receiver);
         }
         self.outgoing.leave(peer);
+    }
+
+    fn detach(&mut self, receiver: ReceiverId) {
+        self.engine.detach_receiver(receiver);
+        self.delivered.remove(&receiver);
     }
 
     /// Hands out what can be handed out and ends the group, as often as there is more than one group can hold.
@@ -299,7 +310,10 @@ impl<L: Log> Shard<L> {
         for fact in self.outbox.facts.drain(..) {
             self.group.put_fact(&fact);
         }
-        self.effects.extend(self.outbox.deliveries.drain(..).map(Effect::Delivery));
+        for delivery in self.outbox.deliveries.drain(..) {
+            *self.delivered.entry(delivery.receiver).or_default() += 1;
+            self.effects.push(Effect::Delivery(delivery));
+        }
         self.effects.extend(self.outbox.drained.drain(..).map(|drained| Effect::Drained(drained.receiver)));
         self.effects.extend(self.outbox.closed.drain(..).map(Effect::Closed));
         let freed = self.outbox.freed.drain(..);
@@ -421,6 +435,16 @@ impl<L: Log> Shard<L> {
         self.collect();
         self.append_group()
     }
+}
+
+/// As many messages as fit one answer, and at least one.
+fn first_of(messages: Vec<peeklock_engine::Message>) -> impl Iterator<Item = peeklock_engine::Message> {
+    let mut size_bytes = 0;
+    messages.into_iter().take_while(move |message| {
+        let is_first = size_bytes == 0;
+        size_bytes += message.size_bytes as usize;
+        is_first || size_bytes <= limits::MESSAGE_SIZE_BYTES_MAX
+    })
 }
 
 fn nonce() -> u64 {

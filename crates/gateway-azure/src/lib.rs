@@ -1,2 +1,44 @@
+//! AMQP as Azure Service Bus speaks it, in front of the broker.
+//!
+//! Translates and holds no rules of its own: what "complete" means is decided by the engine. Knows both the AMQP engine and the broker;
+//! nobody else does. One task owns one connection.
+
 mod address;
+mod attach;
+mod cbs;
+mod conversation;
+mod driver;
+mod error;
+mod link;
+mod management;
+mod message;
+mod outcome;
+mod reply;
+mod request;
 mod sas;
+
+use peeklock_broker::Broker;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::watch;
+
+pub use sas::{AccessKey, Keys, Right};
+
+/// Serves connections for one broker.
+pub struct Gateway {
+    broker: Broker,
+    keys: Keys,
+}
+
+impl Gateway {
+    pub fn new(broker: Broker, keys: Keys) -> Self {
+        Gateway { broker, keys }
+    }
+
+    /// Serves one connection until either side ends it, or until `stopping` turns true.
+    pub async fn serve<S>(&self, stream: S, stopping: watch::Receiver<bool>) -> std::io::Result<()>
+    where
+        S: AsyncRead + AsyncWrite + Send,
+    {
+        driver::run(self, stream, stopping).await
+    }
+}

@@ -1,0 +1,58 @@
+//! The token service: `$cbs`.
+
+use bytes::Bytes;
+use peeklock_amqp::connection::SessionId;
+use peeklock_amqp::{Value, condition};
+
+use crate::conversation::Conversation;
+use crate::link::Service;
+use crate::message::{RequestMessage, encode_response};
+
+/// Claims that one connection may hold; a client that puts more tokens than it can have links for is at fault.
+const CLAIMS_MAX: usize = 4096;
+
+impl Conversation<'_> {
+    pub(crate) fn on_token(&mut self, session: SessionId, payload: &Bytes) {
+        let request = match RequestMessage::decode(payload) {
+            Ok(request) => request,
+            Err(error) => return tracing::info!("a request to $cbs cannot be read: {error}"),
+        };
+        let Some(link) = self.response_link(session, &Service::Cbs, request.reply_to.as_deref()) else {
+            return tracing::info!("a request to $cbs has no link for its response");
+        };
+        let mut properties = Vec::new();
+        let mut put = |key: &'static str, value: Value| properties.push((key, value));
+        match self.put_token(&request) {
+            // SDK quirk: azservicebus for Rust takes nothing but 202 for success.
+            Ok(()) => {
+                put("status-code", Value::Int(202));
+                put("status-description", Value::from("Accepted"));
+            }
+            Err(reason) => {
+                put("status-code", Value::Int(401));
+                put("status-description", Value::from(reason));
+                put("error-condition", Value::symbol(condition::AUTH_FAILED));
+            }
+        }
+        let response = encode_response(request.message_id, properties, Value::Null);
+        self.respond(link, response);
+    }
+
+    fn put_token(&mut self, request: &RequestMessage) -> Result<(), String> {
+        match request.property("operation").and_then(Value::as_str) {
+            Some("put-token") => {}
+            other => return Err(format!("$cbs knows the operation put-token, not {other:?}")),
+        }
+        let audience = request.property("name").and_then(Value::as_str).ok_or("the request has no 'name'")?;
+        let token = request.body.as_str().ok_or("the request's body is not a token")?;
+        // The 'type' is not looked at. SDK quirk: Python labels its shared access signatures 'jwt'.
+        let now_s = self.now_s();
+        let claim = self.gateway.keys.check_token(token, audience, now_s).map_err(|error| error.to_string())?;
+        self.claims.retain(|old| old.scope != claim.scope && !old.has_expired(now_s));
+        if self.claims.len() >= CLAIMS_MAX {
+            return Err(format!("this connection holds {CLAIMS_MAX} tokens already; open another one"));
+        }
+        self.claims.push(claim);
+        Ok(())
+    }
+}

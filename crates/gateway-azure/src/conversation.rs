@@ -1,0 +1,307 @@
+//! One connection's side of everything: events of the AMQP engine go to shards as batches, replies of shards go back as frames.
+
+use std::collections::VecDeque;
+
+use bytes::BytesMut;
+use peeklock_amqp::connection::{Config, Connection, DeliveryId, Event, LinkId, Millis};
+use peeklock_amqp::{AmqpError, DeliveryState, DeliveryTag, SaslCode, Symbol, condition};
+use peeklock_broker::{Batch, Peer, Reply, Request};
+use peeklock_types::LockToken;
+use tokio::sync::mpsc;
+
+use crate::Gateway;
+use crate::error::Refusal;
+use crate::link::{LinkKind, Links, Service};
+use crate::management::Pending;
+use crate::outcome::settlement_of;
+use crate::request::Waiter;
+use crate::sas::{Claim, Right};
+
+/// While sends of this size wait for the peer's window, shards are not listened to.
+const BLOCKED_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+pub(crate) struct Conversation<'g> {
+    pub(crate) gateway: &'g Gateway,
+    pub(crate) connection: Connection,
+    pub(crate) peer: Peer,
+    pub(crate) links: Links,
+    pub(crate) claims: Vec<Claim>,
+    pub(crate) pending: Pending,
+    /// Reused for the part of a delivery that is written anew each time.
+    pub(crate) scratch: BytesMut,
+    /// One batch per shard, for everything that one round has brought.
+    batches: Vec<Batch>,
+    /// Shards that know this peer and must hear when it goes.
+    known_to: Vec<bool>,
+    /// Replies that the connection had no room for.
+    backlog: VecDeque<Reply>,
+    is_over: bool,
+}
+
+impl<'g> Conversation<'g> {
+    pub(crate) fn new(gateway: &'g Gateway, now: Millis) -> (Self, mpsc::UnboundedReceiver<Vec<Reply>>) {
+        let (peer, replies) = Peer::new();
+        let shard_count = gateway.broker.shard_count();
+        let conversation = Conversation {
+            gateway,
+            connection: Connection::server(Config::server("peeklock"), now),
+            peer,
+            links: Links::default(),
+            claims: Vec::new(),
+            pending: Pending::default(),
+            scratch: BytesMut::new(),
+            batches: (0..shard_count).map(|_| Batch::default()).collect(),
+            known_to: vec![false; shard_count],
+            backlog: VecDeque::new(),
+            is_over: false,
+        };
+        (conversation, replies)
+    }
+
+    pub(crate) fn handle_input(&mut self, now: Millis, input: &mut BytesMut) {
+        loop {
+            let result = self.connection.handle_input(now, input);
+            let mut waits_for_sasl = false;
+            while let Some(event) = self.connection.poll_event() {
+                waits_for_sasl |= matches!(event, Event::SaslInit { .. });
+                self.on_event(event);
+            }
+            if let Err(error) = result {
+                tracing::info!("closing a connection: {error}");
+                self.is_over = true;
+                return;
+            }
+            // A client may have sent more behind its credentials without waiting for the verdict.
+            if !waits_for_sasl || input.is_empty() {
+                return;
+            }
+        }
+    }
+
+    pub(crate) fn handle_timeout(&mut self, now: Millis) {
+        if let Err(error) = self.connection.handle_timeout(now) {
+            tracing::info!("closing a connection: {error}");
+            self.is_over = true;
+        }
+        while let Some(event) = self.connection.poll_event() {
+            self.on_event(event);
+        }
+    }
+
+    pub(crate) fn poll_timeout(&self) -> Option<Millis> {
+        self.connection.poll_timeout()
+    }
+
+    /// Readies what is to be written and says how much it is.
+    pub(crate) fn prepare_output(&mut self) -> usize {
+        self.connection.output().len()
+    }
+
+    pub(crate) fn output(&mut self) -> &mut BytesMut {
+        self.connection.output()
+    }
+
+    /// Nothing more will be said once the output is written.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over || self.connection.is_closed()
+    }
+
+    pub(crate) fn stop(&mut self) {
+        let text = "the broker is stopping; connect again when it is back";
+        self.connection.close(Some(AmqpError::new(condition::CONNECTION_FORCED, text)));
+    }
+
+    fn on_event(&mut self, event: Event) {
+        match event {
+            Event::SaslInit { mechanism, initial_response, .. } => {
+                let code = self.check_sasl(&mechanism, initial_response.as_deref().unwrap_or_default());
+                self.connection.sasl_outcome(code, None);
+            }
+            Event::Attach { session, link, attach } => self.on_attach(session, link, attach),
+            Event::Delivery { link, delivery } => self.on_delivery(link, delivery),
+            Event::Disposition { link, id, tag, state, settled } => self.on_disposition(link, id, tag, state, settled),
+            Event::Flow { link, credit, drain, .. } => self.on_flow(link, credit, drain),
+            Event::Detached { link, .. } => self.on_detached(link),
+            Event::Unblocked { .. } => self.handle_replies(Vec::new()),
+            Event::Closed { .. } => self.is_over = true,
+            Event::SaslOutcome { .. }
+            | Event::Opened { .. }
+            | Event::SessionBegun { .. }
+            | Event::SessionEnded { .. }
+            | Event::Attached { .. } => {}
+        }
+    }
+
+    /// A mechanism without a secret is let in and shows its token later, through `$cbs`.
+    fn check_sasl(&mut self, mechanism: &Symbol, response: &[u8]) -> SaslCode {
+        if *mechanism != "PLAIN" {
+            return SaslCode::Ok;
+        }
+        let mut parts = response.splitn(3, |byte| *byte == 0).skip(1);
+        let (Some(name), Some(secret)) = (parts.next(), parts.next()) else { return SaslCode::Auth };
+        let claim = std::str::from_utf8(name).ok().and_then(|name| self.gateway.keys.check_secret(name, secret));
+        match claim {
+            Some(claim) => {
+                self.claims.push(claim);
+                SaslCode::Ok
+            }
+            None => SaslCode::Auth,
+        }
+    }
+
+    pub(crate) fn now_s(&self) -> u64 {
+        self.gateway.broker.clock().now().as_millis() / 1000
+    }
+
+    pub(crate) fn check_right(&self, right: Right, scope: &crate::address::Scope) -> Result<(), Refusal> {
+        let now_s = self.now_s();
+        if self.claims.iter().any(|claim| claim.allows(right, scope, now_s)) {
+            return Ok(());
+        }
+        let text = if self.claims.is_empty() {
+            format!("no valid token was put for {scope}; send one to $cbs, or use SASL PLAIN")
+        } else {
+            format!("the key does not have the right {right} on {scope}; use a key that has it")
+        };
+        Err(Refusal::unauthorized(text))
+    }
+
+    fn on_delivery(&mut self, id: LinkId, delivery: peeklock_amqp::connection::Delivery) {
+        let Some(number) = self.links.number(id) else { return };
+        let Some(link) = self.links.get_mut(number) else { return };
+        match &link.kind {
+            LinkKind::Sender(_) => self.on_message(number, &delivery),
+            LinkKind::Requests(service) => {
+                let (service, session) = (service.clone(), link.session);
+                self.connection.settle(id, delivery.id, DeliveryState::Accepted);
+                match service {
+                    Service::Cbs => self.on_token(session, &delivery.payload),
+                    Service::Management(path) => self.on_management(session, path, &delivery.payload),
+                }
+            }
+            LinkKind::Pending(_) | LinkKind::Responses(_) | LinkKind::Receiver(_) => {}
+        }
+    }
+
+    fn on_disposition(
+        &mut self,
+        id: LinkId,
+        delivery: DeliveryId,
+        tag: DeliveryTag,
+        state: Option<DeliveryState>,
+        settled: bool,
+    ) {
+        let Some(number) = self.links.number(id) else { return };
+        let Some(LinkKind::Receiver(link)) = self.links.get_mut(number).map(|link| &mut link.kind) else {
+            // A response: what the peer thinks of it changes nothing.
+            return self.connection.settle(id, delivery, DeliveryState::Accepted);
+        };
+        let Ok(token) = <[u8; 16]>::try_from(tag.as_slice()) else { return };
+        let token = LockToken::from_guid_bytes(token);
+        let (entity, sub_queue) = (link.entity, link.sub_queue);
+        match settlement_of(state, settled) {
+            Ok(Some((settlement, mirror))) => {
+                let waiter = if settled { Waiter::Nobody } else { Waiter::Settle(number, delivery, mirror) };
+                let ticket = waiter.ticket();
+                self.push(entity.shard, Request::Settle { ticket, entity: entity.entity, sub_queue, token, settlement });
+            }
+            Ok(None) => {}
+            Err(refusal) => self.connection.settle(id, delivery, DeliveryState::rejected(refusal.into())),
+        }
+    }
+
+    fn on_flow(&mut self, id: LinkId, credit: u32, drain: bool) {
+        let Some(number) = self.links.number(id) else { return };
+        match self.links.get_mut(number).map(|link| &mut link.kind) {
+            Some(LinkKind::Receiver(link)) => {
+                let limit = link.passed_count + u64::from(credit);
+                let (shard, receiver) = (link.entity.shard, link.receiver);
+                self.push(shard, Request::Credit { receiver, limit, drain });
+            }
+            Some(LinkKind::Responses(_)) => {
+                self.send_responses(number);
+                if drain {
+                    self.connection.drained(id);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn on_detached(&mut self, id: LinkId) {
+        let Some(number) = self.links.number(id) else { return };
+        let Some(link) = self.links.remove(number) else { return };
+        let entity = match link.kind {
+            LinkKind::Receiver(receiver) => Some(receiver.entity),
+            LinkKind::Pending(pending) => pending.entity,
+            _ => None,
+        };
+        if let Some(entity) = entity {
+            let receiver = self.peer.id.receiver(number.0);
+            self.push(entity.shard, Request::Detach { receiver });
+        }
+    }
+
+    pub(crate) fn push(&mut self, shard: usize, request: Request) {
+        if let Some(batch) = self.batch(shard) {
+            batch.push(request);
+        }
+    }
+
+    pub(crate) fn batch(&mut self, shard: usize) -> Option<&mut Batch> {
+        self.batches.get_mut(shard)
+    }
+
+    /// Whether there is room for what shards have to say.
+    pub(crate) fn wants_replies(&self) -> bool {
+        self.backlog.is_empty() && self.connection.blocked_len() < BLOCKED_BYTES_MAX
+    }
+
+    /// Passes replies on, in order, as far as there is room for them.
+    pub(crate) fn handle_replies(&mut self, replies: Vec<Reply>) {
+        if self.backlog.is_empty() {
+            let mut replies = replies.into_iter();
+            while let Some(reply) = replies.next() {
+                if let Err(reply) = self.on_reply(reply) {
+                    self.backlog.push_back(reply);
+                    self.backlog.extend(replies);
+                    return;
+                }
+            }
+            return;
+        }
+        self.backlog.extend(replies);
+        while let Some(reply) = self.backlog.pop_front() {
+            if let Err(reply) = self.on_reply(reply) {
+                return self.backlog.push_front(reply);
+            }
+        }
+    }
+
+    /// Hands every shard what this round has for it.
+    pub(crate) async fn send_batches(&mut self) {
+        for shard in 0..self.batches.len() {
+            let Some(batch) = self.batches.get_mut(shard).filter(|batch| !batch.is_empty()) else { continue };
+            let batch = batch.take();
+            let Some(handle) = self.gateway.broker.shard(shard) else { continue };
+            if handle.send(self.peer.clone(), batch).await.is_err() {
+                let refusal = Refusal::stopped("its journal has failed");
+                self.connection.close(Some(refusal.into()));
+            }
+            if let Some(known) = self.known_to.get_mut(shard) {
+                *known = true;
+            }
+        }
+    }
+
+    /// Says goodbye to every shard that knows this peer.
+    pub(crate) async fn leave(&mut self) {
+        for shard in (0..self.known_to.len()).filter(|shard| self.known_to.get(*shard).is_some_and(|known| *known)) {
+            let mut batch = Batch::default();
+            batch.push(Request::Gone);
+            if let Some(handle) = self.gateway.broker.shard(shard) {
+                let _ = handle.send(self.peer.clone(), batch).await;
+            }
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! One connection's task: read what there is, handle all of it, write once.
+
+use std::io;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use peeklock_amqp::connection::Millis;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::Gateway;
+use crate::conversation::Conversation;
+
+/// Room for one read. Large enough that a busy sender costs few system calls.
+const READ_BYTES: usize = 128 * 1024;
+/// While this much waits to be written, the peer is not read from and shards are not listened to.
+const OUTPUT_BYTES_MAX: usize = 1024 * 1024;
+/// A peer that takes nothing of what waits for it is given up after this.
+const WRITE_TIME_MAX: Duration = Duration::from_secs(60);
+/// How long a peer gets to answer our close when the broker stops.
+const CLOSE_TIME_MAX: Duration = Duration::from_secs(2);
+
+pub(crate) async fn run<S>(gateway: &Gateway, stream: S, stopping: watch::Receiver<bool>) -> io::Result<()>
+where
+    S: AsyncRead + AsyncWrite + Send,
+{
+    let (mut conversation, mut replies) = Conversation::new(gateway, Millis(0));
+    let result = converse(&mut conversation, &mut replies, stream, stopping).await;
+    conversation.leave().await;
+    result
+}
+
+type Replies = tokio::sync::mpsc::UnboundedReceiver<Vec<peeklock_broker::Reply>>;
+
+async fn converse<S>(
+    conversation: &mut Conversation<'_>,
+    replies: &mut Replies,
+    stream: S,
+    mut stopping: watch::Receiver<bool>,
+) -> io::Result<()>
+where
+    S: AsyncRead + AsyncWrite + Send,
+{
+    let start = Instant::now();
+    let now = || Millis(u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX));
+    let (mut reader, mut writer) = tokio::io::split(stream);
+    let mut input = BytesMut::new();
+    let mut told_to_stop = false;
+    let mut write_deadline = None;
+    loop {
+        let output_len = conversation.prepare_output();
+        if output_len == 0 {
+            write_deadline = None;
+            if conversation.is_over() {
+                return writer.shutdown().await;
+            }
+        } else if write_deadline.is_none() {
+            write_deadline = Some(Instant::now() + WRITE_TIME_MAX);
+        }
+        let has_room = output_len < OUTPUT_BYTES_MAX;
+        input.reserve(READ_BYTES);
+        let timeout = conversation.poll_timeout().map(|at| start + Duration::from_millis(at.0));
+        tokio::select! {
+            biased;
+            written = writer.write_buf(conversation.output()), if output_len > 0 => {
+                if written? == 0 {
+                    return Err(io::ErrorKind::WriteZero.into());
+                }
+                write_deadline = None;
+                writer.flush().await?;
+            }
+            batch = replies.recv(), if has_room && conversation.wants_replies() => {
+                conversation.handle_replies(batch.unwrap_or_default());
+                while conversation.wants_replies() && let Ok(batch) = replies.try_recv() {
+                    conversation.handle_replies(batch);
+                }
+            }
+            count = reader.read_buf(&mut input), if has_room => {
+                if count? == 0 {
+                    return Ok(());
+                }
+                conversation.handle_input(now(), &mut input);
+            }
+            () = sleep_until(timeout) => conversation.handle_timeout(now()),
+            () = sleep_until(write_deadline) => return Err(io::ErrorKind::TimedOut.into()),
+            _ = stopping.wait_for(|stop| *stop), if !told_to_stop => {
+                told_to_stop = true;
+                conversation.stop();
+                write_deadline = Some(Instant::now() + CLOSE_TIME_MAX);
+            }
+        }
+        conversation.send_batches().await;
+    }
+}
+
+async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}

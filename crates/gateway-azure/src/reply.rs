@@ -1,0 +1,175 @@
+//! The two hot paths: messages from senders to shards, and replies from shards to links.
+
+use bytes::Bytes;
+use peeklock_amqp::connection::{Delivery, DeliveryId, Outgoing, SendError};
+use peeklock_amqp::{AmqpError, Batch, DeliveryState, DeliveryTag, is_batch};
+use peeklock_broker::engine::{self, ReceiveMode};
+use peeklock_broker::{Answer, Error, PeerId, Reply, Request};
+use peeklock_types::{ShardId, Timestamp, limits};
+
+use crate::attach::{RECEIVER_WINDOW_BYTES, SENDER_CREDIT};
+use crate::conversation::Conversation;
+use crate::error::{Refusal, refusal};
+use crate::link::{LinkKind, LinkNumber, ReceiverLink};
+use crate::message;
+use crate::request::{Mirror, Waiter};
+
+impl Conversation<'_> {
+    /// A peer has sent a message, or a batch of them, to an entity.
+    pub(crate) fn on_message(&mut self, number: LinkNumber, delivery: &Delivery) {
+        let now = self.gateway.broker.clock().now();
+        let Some(link) = self.links.get_mut(number) else { return };
+        let id = link.id;
+        let LinkKind::Sender(sender) = &mut link.kind else { return };
+        let entity = sender.entity;
+        sender.unconfirmed += 1;
+        let ticket = Waiter::Send(number, delivery.id).ticket();
+        let Some(batch) = self.batch(entity.shard) else { return };
+        let mut messages = batch.messages();
+        match store_all(delivery, now, &mut messages) {
+            Ok(()) => messages.send(ticket, entity.entity),
+            Err(refusal) => {
+                drop(messages);
+                self.connection.settle(id, delivery.id, DeliveryState::rejected(refusal.into()));
+                self.confirm(number);
+            }
+        }
+    }
+
+    /// `Err` gives the reply back: there is no room for it now.
+    pub(crate) fn on_reply(&mut self, reply: Reply) -> Result<(), Reply> {
+        match reply {
+            Reply::Answer { ticket, result } => self.on_answer(Waiter::of(ticket), result),
+            Reply::Delivery { shard, delivery, body } => return self.deliver(shard, delivery, body),
+            Reply::Drained { receiver } => {
+                if let Some(link) = self.links.get_mut(LinkNumber(PeerId::local(receiver))) {
+                    self.connection.drained(link.id);
+                }
+            }
+            Reply::Closed { receiver } => {
+                let number = LinkNumber(PeerId::local(receiver));
+                if let Some(link) = self.links.get_mut(number)
+                    && let LinkKind::Receiver(closed) = &link.kind
+                {
+                    let refusal = Refusal::no_such_entity(&closed.path);
+                    self.connection.detach(link.id, Some(refusal.into()));
+                }
+            }
+            Reply::Stopped { reason } => self.connection.close(Some(Refusal::stopped(&reason).into())),
+        }
+        Ok(())
+    }
+
+    fn on_answer(&mut self, waiter: Waiter, result: Result<Answer, Error>) {
+        match waiter {
+            Waiter::Send(link, id) => self.on_sent(link, id, result),
+            Waiter::Settle(link, id, mirror) => self.on_settled(link, id, mirror, result),
+            Waiter::Link(link) => self.on_link_answer(link, result),
+            Waiter::Management(number) => self.on_management_answer(number, result),
+            Waiter::Nobody => {}
+        }
+    }
+
+    fn on_sent(&mut self, number: LinkNumber, delivery: DeliveryId, result: Result<Answer, Error>) {
+        let Some(link) = self.links.get_mut(number) else { return };
+        let LinkKind::Sender(sender) = &link.kind else { return };
+        let state = match result {
+            Ok(_) => DeliveryState::Accepted,
+            Err(error) => DeliveryState::rejected(refusal(&error, Some(&sender.path)).into()),
+        };
+        self.connection.settle(link.id, delivery, state);
+        self.confirm(number);
+    }
+
+    /// One delivery less under way; gives new credit when enough is free.
+    fn confirm(&mut self, number: LinkNumber) {
+        let Some(link) = self.links.get_mut(number) else { return };
+        let LinkKind::Sender(sender) = &mut link.kind else { return };
+        sender.unconfirmed = sender.unconfirmed.saturating_sub(1);
+        sender.confirmed += 1;
+        if sender.confirmed >= SENDER_CREDIT / 4 {
+            sender.confirmed = 0;
+            self.connection.set_credit(link.id, SENDER_CREDIT.saturating_sub(sender.unconfirmed));
+        }
+    }
+
+    fn on_settled(&mut self, number: LinkNumber, id: DeliveryId, mirror: Mirror, result: Result<Answer, Error>) {
+        let Some(link) = self.links.get_mut(number) else { return };
+        let LinkKind::Receiver(receiver) = &link.kind else { return };
+        let state = match result {
+            Ok(_) => mirror.state(),
+            Err(error) => DeliveryState::rejected(AmqpError::from(refusal(&error, Some(&receiver.path)))),
+        };
+        self.connection.settle(link.id, id, state);
+    }
+
+    fn deliver(&mut self, shard: ShardId, delivery: engine::Delivery, body: Bytes) -> Result<(), Reply> {
+        let number = LinkNumber(PeerId::local(delivery.receiver));
+        let Some(link) = self.links.get_mut(number) else { return Ok(self.give_back(shard, &delivery)) };
+        let LinkKind::Receiver(receiver) = &mut link.kind else { return Ok(self.give_back(shard, &delivery)) };
+        let token = (receiver.mode == ReceiveMode::PeekLock).then_some(delivery.token);
+        self.scratch.clear();
+        if let Err(error) = message::write_delivery(&delivery.message, token, &body, &mut self.scratch) {
+            let sequence_number = delivery.message.sequence_number;
+            tracing::error!("message {sequence_number} of '{}' cannot be read back: {error}", receiver.path);
+            return Ok(self.give_back(shard, &delivery));
+        }
+        let outgoing = Outgoing {
+            tag: DeliveryTag::from(delivery.token.to_guid_bytes()),
+            message_format: 0,
+            settled: token.is_none(),
+            state: None,
+        };
+        let sent = self.connection.send(link.id, &outgoing, &[&self.scratch]);
+        if sent == Err(SendError::Blocked) {
+            return Err(Reply::Delivery { shard, delivery, body });
+        }
+        let (returned, receiver) = (pass(receiver, delivery.message.size_bytes), receiver.receiver);
+        if let Some(size_bytes) = returned {
+            self.push(usize::from(shard.0), Request::Window { receiver, size_bytes });
+        }
+        if sent.is_err() {
+            self.give_back(shard, &delivery);
+        }
+        Ok(())
+    }
+
+    /// A delivery that cannot reach its receiver returns to the queue, uncounted.
+    fn give_back(&mut self, shard: ShardId, delivery: &engine::Delivery) {
+        let (entity, sub_queue, token) = (delivery.entity, delivery.sub_queue, delivery.token);
+        self.push(usize::from(shard.0), Request::Release { entity, sub_queue, token });
+    }
+}
+
+/// Counts a delivery as passed on. Enough of them: the bytes to give back to the shard.
+fn pass(receiver: &mut ReceiverLink, size_bytes: u32) -> Option<i64> {
+    receiver.passed_count += 1;
+    receiver.passed_bytes += i64::from(size_bytes);
+    (receiver.passed_bytes >= RECEIVER_WINDOW_BYTES / 4).then(|| std::mem::take(&mut receiver.passed_bytes))
+}
+
+fn store_all(
+    delivery: &Delivery,
+    now: Timestamp,
+    messages: &mut peeklock_broker::Messages<'_>,
+) -> Result<(), Refusal> {
+    if delivery.state.is_some() {
+        return Err(Refusal::not_implemented("transactions are not supported yet"));
+    }
+    if !is_batch(delivery.message_format) {
+        return messages.add(|out| message::store(&delivery.payload, now, out));
+    }
+    for part in Batch::new(&delivery.payload) {
+        let unreadable = |error| Refusal::bad_request(format!("the batch is not valid AMQP: {error}"));
+        let part = part.map_err(unreadable)?;
+        messages.add(|out| message::store(part, now, out))?;
+        if messages.count() > limits::BATCH_COUNT_MAX {
+            let text = format!("the batch has more than {} messages; send several", limits::BATCH_COUNT_MAX);
+            return Err(Refusal::bad_request(text));
+        }
+    }
+    if messages.count() == 0 {
+        return Err(Refusal::bad_request("the batch is empty"));
+    }
+    Ok(())
+}
