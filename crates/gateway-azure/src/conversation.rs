@@ -6,7 +6,7 @@ use bytes::BytesMut;
 use peeklock_amqp::connection::{Config, Connection, DeliveryId, Event, LinkId, Millis};
 use peeklock_amqp::{AmqpError, DeliveryState, DeliveryTag, SaslCode, Symbol, condition};
 use peeklock_broker::{Batch, Peer, Reply, Request};
-use peeklock_types::LockToken;
+use peeklock_types::{LockToken, Timestamp};
 use tokio::sync::mpsc;
 
 use crate::Gateway;
@@ -26,6 +26,8 @@ pub(crate) struct Conversation<'g> {
     pub(crate) peer: Peer,
     pub(crate) links: Links,
     pub(crate) claims: Vec<Claim>,
+    /// When the bytes came in that are being handled.
+    pub(crate) now: Timestamp,
     pub(crate) pending: Pending,
     /// Reused for the part of a delivery that is written anew each time.
     pub(crate) scratch: BytesMut,
@@ -48,6 +50,7 @@ impl<'g> Conversation<'g> {
             peer,
             links: Links::default(),
             claims: Vec::new(),
+            now: gateway.broker.clock().now(),
             pending: Pending::default(),
             scratch: BytesMut::new(),
             batches: (0..shard_count).map(|_| Batch::default()).collect(),
@@ -59,6 +62,7 @@ impl<'g> Conversation<'g> {
     }
 
     pub(crate) fn handle_input(&mut self, now: Millis, input: &mut BytesMut) {
+        self.now = self.gateway.broker.clock().now();
         loop {
             let result = self.connection.handle_input(now, input);
             let mut waits_for_sasl = false;
@@ -150,7 +154,7 @@ impl<'g> Conversation<'g> {
     }
 
     pub(crate) fn now_s(&self) -> u64 {
-        self.gateway.broker.clock().now().as_millis() / 1000
+        self.now.as_millis() / 1000
     }
 
     pub(crate) fn check_right(&self, right: Right, scope: &crate::address::Scope) -> Result<(), Refusal> {
@@ -262,7 +266,7 @@ impl<'g> Conversation<'g> {
         if self.backlog.is_empty() {
             let mut replies = replies.into_iter();
             while let Some(reply) = replies.next() {
-                if let Err(reply) = self.on_reply(reply) {
+                if let Some(reply) = self.on_reply(reply) {
                     self.backlog.push_back(reply);
                     self.backlog.extend(replies);
                     return;
@@ -272,7 +276,7 @@ impl<'g> Conversation<'g> {
         }
         self.backlog.extend(replies);
         while let Some(reply) = self.backlog.pop_front() {
-            if let Err(reply) = self.on_reply(reply) {
+            if let Some(reply) = self.on_reply(reply) {
                 return self.backlog.push_front(reply);
             }
         }

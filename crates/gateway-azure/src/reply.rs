@@ -17,7 +17,7 @@ use crate::request::{Mirror, Waiter};
 impl Conversation<'_> {
     /// A peer has sent a message, or a batch of them, to an entity.
     pub(crate) fn on_message(&mut self, number: LinkNumber, delivery: &Delivery) {
-        let now = self.gateway.broker.clock().now();
+        let now = self.now;
         let Some(link) = self.links.get_mut(number) else { return };
         let id = link.id;
         let LinkKind::Sender(sender) = &mut link.kind else { return };
@@ -36,11 +36,15 @@ impl Conversation<'_> {
         }
     }
 
-    /// `Err` gives the reply back: there is no room for it now.
-    pub(crate) fn on_reply(&mut self, reply: Reply) -> Result<(), Reply> {
+    /// Gives the reply back if there is no room for it now.
+    pub(crate) fn on_reply(&mut self, reply: Reply) -> Option<Reply> {
         match reply {
             Reply::Answer { ticket, result } => self.on_answer(Waiter::of(ticket), result),
-            Reply::Delivery { shard, delivery, body } => return self.deliver(shard, delivery, body),
+            Reply::Delivery { shard, delivery, body } => match self.deliver(shard, &delivery, &body) {
+                Ok(()) => {}
+                Err(SendError::Blocked) => return Some(Reply::Delivery { shard, delivery, body }),
+                Err(_) => self.give_back(shard, &delivery),
+            },
             Reply::Drained { receiver } => {
                 if let Some(link) = self.links.get_mut(LinkNumber(PeerId::local(receiver))) {
                     self.connection.drained(link.id);
@@ -57,7 +61,7 @@ impl Conversation<'_> {
             }
             Reply::Stopped { reason } => self.connection.close(Some(Refusal::stopped(&reason).into())),
         }
-        Ok(())
+        None
     }
 
     fn on_answer(&mut self, waiter: Waiter, result: Result<Answer, Error>) {
@@ -103,16 +107,16 @@ impl Conversation<'_> {
         self.connection.settle(link.id, id, state);
     }
 
-    fn deliver(&mut self, shard: ShardId, delivery: engine::Delivery, body: Bytes) -> Result<(), Reply> {
+    fn deliver(&mut self, shard: ShardId, delivery: &engine::Delivery, body: &[u8]) -> Result<(), SendError> {
         let number = LinkNumber(PeerId::local(delivery.receiver));
-        let Some(link) = self.links.get_mut(number) else { return Ok(self.give_back(shard, &delivery)) };
-        let LinkKind::Receiver(receiver) = &mut link.kind else { return Ok(self.give_back(shard, &delivery)) };
+        let link = self.links.get_mut(number).ok_or(SendError::NotAttached)?;
+        let LinkKind::Receiver(receiver) = &mut link.kind else { return Err(SendError::NotAttached) };
         let token = (receiver.mode == ReceiveMode::PeekLock).then_some(delivery.token);
         self.scratch.clear();
-        if let Err(error) = message::write_delivery(&delivery.message, token, &body, &mut self.scratch) {
+        if let Err(error) = message::write_delivery(&delivery.message, token, body, &mut self.scratch) {
             let sequence_number = delivery.message.sequence_number;
             tracing::error!("message {sequence_number} of '{}' cannot be read back: {error}", receiver.path);
-            return Ok(self.give_back(shard, &delivery));
+            return Err(SendError::NotAttached);
         }
         let outgoing = Outgoing {
             tag: DeliveryTag::from(delivery.token.to_guid_bytes()),
@@ -122,16 +126,13 @@ impl Conversation<'_> {
         };
         let sent = self.connection.send(link.id, &outgoing, &[&self.scratch]);
         if sent == Err(SendError::Blocked) {
-            return Err(Reply::Delivery { shard, delivery, body });
+            return sent;
         }
         let (returned, receiver) = (pass(receiver, delivery.message.size_bytes), receiver.receiver);
         if let Some(size_bytes) = returned {
             self.push(usize::from(shard.0), Request::Window { receiver, size_bytes });
         }
-        if sent.is_err() {
-            self.give_back(shard, &delivery);
-        }
-        Ok(())
+        sent
     }
 
     /// A delivery that cannot reach its receiver returns to the queue, uncounted.
