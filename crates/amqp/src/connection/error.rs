@@ -1,6 +1,7 @@
 //! How calls on a connection fail.
 
-use crate::{AmqpError, SaslCode};
+use super::{LinkId, SessionId};
+use crate::{AmqpError, SaslCode, Text};
 
 /// The connection is beyond use. Take the events that are left, write the output, then drop it.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -36,4 +37,26 @@ pub enum SendError {
     /// Wait until the peer settles something on this session, then try again.
     #[error("too many deliveries of the session are unsettled")]
     TooManyUnsettled,
+}
+
+/// A peer's mistake, and how much of the connection it costs.
+#[derive(Debug)]
+pub(super) enum Fault {
+    Connection(Box<AmqpError>),
+    Session(SessionId, Box<AmqpError>),
+    Link(LinkId, Box<AmqpError>),
+}
+
+impl Fault {
+    pub(super) fn connection(condition: &'static str, description: impl Into<Text>) -> Self {
+        Self::Connection(Box::new(AmqpError::new(condition, description)))
+    }
+
+    pub(super) fn session(session: SessionId, condition: &'static str, description: impl Into<Text>) -> Self {
+        Self::Session(session, Box::new(AmqpError::new(condition, description)))
+    }
+
+    pub(super) fn link(link: LinkId, condition: &'static str, description: impl Into<Text>) -> Self {
+        Self::Link(link, Box::new(AmqpError::new(condition, description)))
+    }
 }

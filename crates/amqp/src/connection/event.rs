@@ -35,7 +35,13 @@ pub enum Event {
     Delivery { link: LinkId, delivery: Delivery },
     /// The peer told the state of one delivery. For a delivery that we sent and that is not `settled`, answer with
     /// [`Connection::settle`](super::Connection::settle); at most one unsettled outcome per delivery is reported.
-    Disposition { link: LinkId, id: DeliveryId, tag: DeliveryTag, state: Option<DeliveryState>, settled: bool },
+    Disposition {
+        link: LinkId,
+        id: DeliveryId,
+        tag: DeliveryTag,
+        state: Option<DeliveryState>,
+        settled: bool,
+    },
     /// The peer's view of a link's credit.
     ///
     /// On a link we send on: `credit` more deliveries may be sent. With `drain`, send what there is and then call

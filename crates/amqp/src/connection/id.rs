@@ -108,11 +108,14 @@ impl<I: Id, T> Arena<I, T> {
         if slot.generation == key.generation { slot.value.as_mut() } else { None }
     }
 
-    pub(super) fn ids(&self) -> impl Iterator<Item = I> + '_ {
-        self.slots.iter().enumerate().filter(|(_, slot)| slot.value.is_some()).map(|(index, slot)| {
-            let index = u32::try_from(index).expect("insert made the index from a u32");
-            I::from_key(Key { index, generation: slot.generation })
-        })
+    /// Removes everything; every key handed out so far is stale from now on.
+    pub(super) fn clear(&mut self) {
+        for (index, slot) in (0..).zip(&mut self.slots) {
+            if slot.value.take().is_some() {
+                slot.generation = slot.generation.wrapping_add(1);
+                self.free.push(index);
+            }
+        }
     }
 }
 

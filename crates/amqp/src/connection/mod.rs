@@ -19,10 +19,26 @@
 //!   while [`Connection::output_len`] is above a bound of its own.
 
 mod config;
+mod credit;
 mod error;
 mod event;
+mod handshake;
 mod id;
+mod input;
+mod link;
+mod links;
+mod receive;
+mod ring;
+mod send;
+mod session;
+mod sessions;
+mod settle;
+mod table;
 mod time;
+mod timers;
+mod wire;
+
+use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
 
@@ -32,10 +48,54 @@ pub use event::{AttachReply, Delivery, Event, Outgoing};
 pub use id::{DeliveryId, LinkId, SessionId};
 pub use time::Millis;
 
-use crate::{AmqpError, Attach, DeliveryState, ReceiverSettleMode, Role, SaslCode, SenderSettleMode, Text};
+use handshake::Phase;
+use id::Arena;
+use link::Link;
+use session::Session;
+use table::Table;
+use timers::Timers;
+
+use crate::{
+    AmqpError, Attach, DeliveryState, EMPTY_FRAME, FRAME_SIZE_BYTES_MIN, Protocol, ProtocolHeader,
+    ReceiverSettleMode, Role, SaslCode, SenderSettleMode, Text, condition,
+};
 
 /// One AMQP connection, either side of it.
-pub struct Connection {}
+#[derive(Debug)]
+pub struct Connection {
+    config: Config,
+    is_client: bool,
+    phase: Phase,
+    now: Millis,
+    timers: Timers,
+    events: VecDeque<Event>,
+
+    /// Frames to write.
+    out: BytesMut,
+    /// Client: SASL frames to write, before any of `out`.
+    sasl_out: BytesMut,
+    /// Client: SASL is not through, so `out` has to wait.
+    is_held: bool,
+    sasl_client: Option<SaslClient>,
+    has_sasl: bool,
+    is_open_sent: bool,
+    /// The largest frame we send.
+    frame_size_out_max: usize,
+    remote_channel_max: u16,
+
+    sessions: Arena<SessionId, Session>,
+    links: Arena<LinkId, Link>,
+    /// Sessions by the channel of frames we send.
+    channels: Table<SessionId>,
+    /// Sessions by the channel of frames the peer sends.
+    remote_channels: Table<SessionId>,
+    /// Sessions with something to flush before the output is written.
+    dirty: Vec<SessionId>,
+    /// Bytes of deliveries that are not complete.
+    incomplete_bytes: usize,
+    /// Bytes of sends that wait for a window.
+    blocked_bytes: usize,
+}
 
 /// What is agreed about a link.
 #[derive(Debug, Clone)]
@@ -52,130 +112,166 @@ pub struct LinkInfo {
 
 impl Connection {
     /// Waits for the peer's header. A peer may start with SASL or without; [`Event::Opened`] tells.
-    pub fn server(_config: Config, _now: Millis) -> Self {
-        unimplemented!()
+    pub fn server(config: Config, now: Millis) -> Self {
+        Self::new(config, now, false, Phase::FirstHeader)
     }
 
     /// Starts at once: header, SASL if wanted, open. Sessions and links may be asked for right away; their frames
     /// wait until the handshake lets them go.
-    pub fn client(_config: Config, _sasl: Option<SaslClient>, _now: Millis) -> Self {
-        unimplemented!()
+    pub fn client(config: Config, sasl: Option<SaslClient>, now: Millis) -> Self {
+        let phase = if sasl.is_some() { Phase::FirstHeader } else { Phase::AmqpHeader };
+        let mut connection = Self::new(config, now, true, phase);
+        if sasl.is_some() {
+            connection.has_sasl = true;
+            connection.is_held = true;
+            connection.put_header(Protocol::Sasl);
+        }
+        connection.sasl_client = sasl;
+        connection.out.extend_from_slice(&ProtocolHeader { protocol: Protocol::Amqp }.to_bytes());
+        connection.put_open();
+        connection
     }
 
     /// Consumes all whole frames. What is left in `input` belongs to a frame that is not complete, or waits for
     /// [`Connection::sasl_outcome`].
     ///
     /// After an error the peer has been told what it did (in the output), and later input is ignored.
-    pub fn handle_input(&mut self, _now: Millis, _input: &mut BytesMut) -> Result<(), Error> {
-        unimplemented!()
+    pub fn handle_input(&mut self, now: Millis, input: &mut BytesMut) -> Result<(), Error> {
+        self.now = now;
+        if !input.is_empty() {
+            self.timers.heard_at = now;
+        }
+        self.consume(input)
     }
 
     pub fn poll_event(&mut self) -> Option<Event> {
-        unimplemented!()
+        self.events.pop_front()
     }
 
     /// Completes what waits to be merged (settlements, window updates) and gives the bytes to write. The driver
     /// takes from the front what it has written.
     pub fn output(&mut self) -> &mut BytesMut {
-        unimplemented!()
+        self.flush();
+        if self.is_held { &mut self.sasl_out } else { &mut self.out }
     }
 
     /// Whether [`Connection::output`] would give anything.
     pub fn has_output(&self) -> bool {
-        unimplemented!()
+        self.output_len() > 0 || !self.dirty.is_empty()
     }
 
     /// Bytes ready to be written. Stop reading from a peer while this grows.
     pub fn output_len(&self) -> usize {
-        unimplemented!()
+        if self.is_held { self.sasl_out.len() } else { self.out.len() }
     }
 
     /// Bytes of sends that wait for the peer to open its session windows.
     pub fn blocked_len(&self) -> usize {
-        unimplemented!()
+        self.blocked_bytes
     }
 
     /// Call [`Connection::handle_timeout`] at this time or soon after. Changes with every other call.
     pub fn poll_timeout(&self) -> Option<Millis> {
-        unimplemented!()
+        match self.phase {
+            Phase::Running => self.timers.running_at(),
+            Phase::Closing => Some(self.timers.close_at()),
+            Phase::Closed => None,
+            _ => Some(self.timers.handshake_at()),
+        }
     }
 
     /// Sends heartbeats; gives up on a peer that is silent or does not finish its handshake or close.
-    pub fn handle_timeout(&mut self, _now: Millis) -> Result<(), Error> {
-        unimplemented!()
+    pub fn handle_timeout(&mut self, now: Millis) -> Result<(), Error> {
+        self.now = now;
+        match self.phase {
+            Phase::Closed => Ok(()),
+            Phase::Running => self.keep_alive(now),
+            Phase::Closing if self.timers.close_is_overdue(now) => {
+                self.shut();
+                Err(Error::Close)
+            }
+            Phase::Closing => Ok(()),
+            _ if self.timers.handshake_at() <= now => {
+                self.shut();
+                Err(Error::Handshake { waited_ms: now.0.saturating_sub(self.timers.started_at.0) })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Server: answers [`Event::SaslInit`]. Call `handle_input` again afterwards if input is left: a client may have
     /// sent more without waiting. With a code other than `Ok` the connection is over once the output is written.
-    pub fn sasl_outcome(&mut self, _code: SaslCode, _additional_data: Option<Bytes>) {
-        unimplemented!()
+    pub fn sasl_outcome(&mut self, code: SaslCode, additional_data: Option<Bytes>) {
+        self.answer_sasl(code, additional_data);
     }
 
     /// Closes the connection. Frames the peer still sends are ignored; [`Event::Closed`] comes with its close.
-    pub fn close(&mut self, _error: Option<AmqpError>) {
-        unimplemented!()
+    pub fn close(&mut self, error: Option<AmqpError>) {
+        self.close_with(error);
     }
 
     /// Nothing more will come or go, once the output is written.
     pub fn is_closed(&self) -> bool {
-        unimplemented!()
+        self.phase == Phase::Closed
     }
 
     /// Begins a session. `None` when the peer allows no more, or the connection is closing.
     pub fn begin(&mut self) -> Option<SessionId> {
-        unimplemented!()
+        self.begin_session()
     }
 
     /// Ends a session and its links. [`Event::SessionEnded`] comes with the peer's end.
-    pub fn end(&mut self, _session: SessionId, _error: Option<AmqpError>) {
-        unimplemented!()
+    pub fn end(&mut self, session: SessionId, error: Option<AmqpError>) {
+        self.end_session(session, error);
     }
 
     /// Asks for a link, in the role that `attach` names. Handle and `unsettled` of `attach` are ours to fill.
     /// `None` when the session is gone or the peer allows no more handles.
-    pub fn attach(&mut self, _session: SessionId, _attach: Attach) -> Option<LinkId> {
-        unimplemented!()
+    pub fn attach(&mut self, session: SessionId, attach: Attach) -> Option<LinkId> {
+        self.attach_link(session, attach)
     }
 
     /// Agrees to a link the peer asked for. Give a receiving link credit with [`Connection::set_credit`] afterwards.
-    pub fn accept(&mut self, _link: LinkId, _reply: AttachReply) {
-        unimplemented!()
+    pub fn accept(&mut self, link: LinkId, reply: AttachReply) {
+        self.accept_link(link, reply);
     }
 
     /// Refuses a link the peer asked for: an attach without termini, then a detach with the error.
-    pub fn refuse(&mut self, _link: LinkId, _error: AmqpError) {
-        unimplemented!()
+    pub fn refuse(&mut self, link: LinkId, error: AmqpError) {
+        self.refuse_link(link, Some(error));
     }
 
     /// Closes a link. Sends of it that still wait for the peer's window are dropped.
     /// [`Event::Detached`] comes with the peer's detach.
-    pub fn detach(&mut self, _link: LinkId, _error: Option<AmqpError>) {
-        unimplemented!()
+    pub fn detach(&mut self, link: LinkId, error: Option<AmqpError>) {
+        self.detach_link(link, error);
     }
 
     /// Receiving link: from now on `credit` more deliveries may come.
-    pub fn set_credit(&mut self, _link: LinkId, _credit: u32) {
-        unimplemented!()
+    pub fn set_credit(&mut self, link: LinkId, credit: u32) {
+        self.give_credit(link, credit);
     }
 
     /// Receiving link: asks the sender to use its credit now or give it back. [`Event::Flow`] with `drain` answers.
-    pub fn drain(&mut self, _link: LinkId) {
-        unimplemented!()
+    pub fn drain(&mut self, link: LinkId) {
+        self.ask_drain(link);
     }
 
     /// Sending link: answers a drain. The credit that is left is given back, after sends that still wait.
-    pub fn drained(&mut self, _link: LinkId) {
-        unimplemented!()
+    pub fn drained(&mut self, link: LinkId) {
+        self.answer_drain(link);
     }
 
     /// Sending link: how many messages wait behind it, as told in the next flow.
-    pub fn set_available(&mut self, _link: LinkId, _available: u32) {
-        unimplemented!()
+    pub fn set_available(&mut self, link: LinkId, available: u32) {
+        if let Some(link) = self.links.get_mut(link) {
+            link.available = available;
+        }
     }
 
     /// Sending link: how many more sends it takes now. Receiving link: how many more deliveries may come.
-    pub fn credit(&self, _link: LinkId) -> u32 {
-        unimplemented!()
+    pub fn credit(&self, link: LinkId) -> u32 {
+        self.links.get(link).map_or(0, Link::free_credit)
     }
 
     /// Sends one delivery whose payload is the parts one after the other.
@@ -183,22 +279,93 @@ impl Connection {
     /// It is split into frames of the peer's size. While the peer's session window is closed it is copied and waits,
     /// in order. A delivery has no id before its first frame leaves (ids on the wire have no gaps, and a waiting
     /// delivery may be dropped by a detach), so outcomes are told apart by `tag`.
-    pub fn send(&mut self, _link: LinkId, _delivery: &Outgoing, _parts: &[&[u8]]) -> Result<(), SendError> {
-        unimplemented!()
+    pub fn send(&mut self, link: LinkId, delivery: &Outgoing, parts: &[&[u8]]) -> Result<(), SendError> {
+        self.send_delivery(link, delivery, parts)
     }
 
     /// Either role: settles a delivery with a final state and forgets it. Does nothing for one that is settled.
-    pub fn settle(&mut self, _link: LinkId, _id: DeliveryId, _state: DeliveryState) {
-        unimplemented!()
+    pub fn settle(&mut self, link: LinkId, id: DeliveryId, state: DeliveryState) {
+        self.settle_delivery(link, id, state);
     }
 
     /// Receiving link: proposes an outcome and leaves the delivery unsettled; the sender answers with a
     /// [`Event::Disposition`] that settles it. This is how a peek-lock client completes a message.
-    pub fn set_outcome(&mut self, _link: LinkId, _id: DeliveryId, _state: DeliveryState) {
-        unimplemented!()
+    pub fn set_outcome(&mut self, link: LinkId, id: DeliveryId, state: DeliveryState) {
+        self.propose_outcome(link, id, state);
     }
 
-    pub fn link(&self, _link: LinkId) -> Option<LinkInfo> {
-        unimplemented!()
+    pub fn link(&self, link: LinkId) -> Option<LinkInfo> {
+        self.links.get(link).map(Link::info)
+    }
+
+    fn new(mut config: Config, now: Millis, is_client: bool, phase: Phase) -> Self {
+        config.max_frame_size_bytes = config.max_frame_size_bytes.max(FRAME_SIZE_BYTES_MIN);
+        config.handle_max = config.handle_max.min(Config::HANDLE_MAX_LIMIT);
+        Self {
+            is_client,
+            phase,
+            now,
+            timers: Timers::new(&config, now),
+            config,
+            events: VecDeque::new(),
+            out: BytesMut::new(),
+            sasl_out: BytesMut::new(),
+            is_held: false,
+            sasl_client: None,
+            has_sasl: false,
+            is_open_sent: false,
+            frame_size_out_max: FRAME_SIZE_BYTES_MIN as usize,
+            remote_channel_max: u16::MAX,
+            sessions: Arena::new(),
+            links: Arena::new(),
+            channels: Table::new(),
+            remote_channels: Table::new(),
+            dirty: Vec::new(),
+            incomplete_bytes: 0,
+            blocked_bytes: 0,
+        }
+    }
+
+    fn keep_alive(&mut self, now: Millis) -> Result<(), Error> {
+        if self.timers.silent_at().is_some_and(|at| at <= now) {
+            let silent_ms = now.0.saturating_sub(self.timers.heard_at.0);
+            let text = format!("nothing came for {silent_ms} ms, longer than twice the idle time-out");
+            self.fail(AmqpError::new(condition::RESOURCE_LIMIT_EXCEEDED, text));
+            return Err(Error::Idle { silent_ms });
+        }
+        // While output waits, the peer is not reading and a heartbeat would only add to it.
+        if self.timers.take_ping(now) && self.out.is_empty() {
+            self.out.extend_from_slice(&EMPTY_FRAME);
+        }
+        Ok(())
+    }
+
+    fn mark_dirty(&mut self, id: SessionId) {
+        if let Some(session) = self.sessions.get_mut(id)
+            && !session.is_dirty
+        {
+            session.is_dirty = true;
+            self.dirty.push(id);
+        }
+    }
+
+    /// Writes what waited to be merged.
+    fn flush(&mut self) {
+        for id in self.dirty.drain(..) {
+            if let Some(session) = self.sessions.get_mut(id) {
+                session.flush(&mut self.out, &self.config);
+            }
+        }
+    }
+
+    /// Forgets all sessions and links, so that calls with their ids do nothing.
+    fn forget_all(&mut self) {
+        self.sessions.clear();
+        self.links.clear();
+        self.channels = Table::new();
+        self.remote_channels = Table::new();
+        self.dirty.clear();
+        self.incomplete_bytes = 0;
+        self.blocked_bytes = 0;
     }
 }

@@ -1,0 +1,153 @@
+//! Flow: session windows and link credit, both ways.
+
+use super::error::Fault;
+use super::link::State;
+use super::{Connection, Event, LinkId, SessionId, wire};
+use crate::{Flow, Role, condition};
+
+impl Connection {
+    pub(super) fn on_flow(&mut self, session_id: SessionId, flow: &Flow) -> Result<(), Fault> {
+        let Some(session) = self.sessions.get_mut(session_id) else { return Ok(()) };
+        session.handle_flow(flow);
+        let link = match flow.handle {
+            None => None,
+            Some(handle) => {
+                let Some(link) = session.remote_handles.get(handle) else {
+                    let text = format!("flow on handle {handle}, which has no link");
+                    return Err(Fault::session(session_id, condition::UNATTACHED_HANDLE, text));
+                };
+                self.on_link_flow(link, flow);
+                Some(link)
+            }
+        };
+        self.pump(session_id);
+        if flow.echo {
+            self.echo(session_id, link);
+        }
+        Ok(())
+    }
+
+    fn on_link_flow(&mut self, id: LinkId, flow: &Flow) {
+        let Some(link) = self.links.get_mut(id) else { return };
+        match (link.role, link.state) {
+            (Role::Sender, State::Attached | State::Requested) => {
+                if let Some(credit) = flow.link_credit {
+                    link.grant(flow.delivery_count, credit);
+                }
+                link.drain = flow.drain;
+                if link.state == State::Attached {
+                    self.tell_credit(id, flow.available);
+                } else {
+                    link.early_flow = true;
+                }
+            }
+            (Role::Receiver, State::Attached) => self.on_sender_flow(id, flow),
+            _ => {}
+        }
+    }
+
+    /// Tells the driver how much it may send.
+    pub(super) fn tell_credit(&mut self, id: LinkId, available: Option<u32>) {
+        if let Some(link) = self.links.get_mut(id) {
+            link.early_flow = false;
+            let (credit, drain) = (link.free_credit(), link.drain);
+            self.events.push_back(Event::Flow { link: id, credit, drain, available });
+        }
+    }
+
+    /// A sender's flow matters when it answers a drain, or tells what it has.
+    // SDK quirk: pyamqp senders send flows with a credit of their own, which is ours to give: it is ignored.
+    fn on_sender_flow(&mut self, id: LinkId, flow: &Flow) {
+        let Some(link) = self.links.get_mut(id) else { return };
+        if link.drain
+            && let Some(count) = flow.delivery_count
+        {
+            let returned = count.wrapping_sub(link.delivery_count);
+            if returned <= link.credit {
+                link.delivery_count = count;
+                link.credit -= returned;
+            }
+        }
+        let drain = link.drain && link.credit == 0;
+        if drain {
+            link.drain = false;
+        }
+        if drain || flow.available.is_some() {
+            let credit = link.credit;
+            self.events.push_back(Event::Flow { link: id, credit, drain, available: flow.available });
+        }
+    }
+
+    fn echo(&mut self, session_id: SessionId, link: Option<LinkId>) {
+        let attached =
+            link.filter(|id| self.links.get(*id).is_some_and(|link| link.state == State::Attached));
+        match attached {
+            Some(link) => self.put_link_flow(link),
+            None => self.put_session_flow(session_id),
+        }
+    }
+
+    fn put_session_flow(&mut self, id: SessionId) {
+        if let Some(session) = self.sessions.get_mut(id) {
+            let flow = session.flow(&self.config);
+            wire::put_frame(&mut self.out, session.channel, &flow);
+        }
+    }
+
+    pub(super) fn put_link_flow(&mut self, id: LinkId) {
+        let drain = self.links.get(id).is_some_and(|link| link.drain);
+        self.put_link_flow_with(id, drain);
+    }
+
+    fn put_link_flow_with(&mut self, id: LinkId, drain: bool) {
+        let Some(link) = self.links.get(id) else { return };
+        let Some(session) = self.sessions.get_mut(link.session) else { return };
+        let flow = Flow {
+            handle: link.handle,
+            delivery_count: Some(link.delivery_count),
+            link_credit: Some(link.credit),
+            available: (link.role == Role::Sender).then_some(link.available),
+            drain,
+            ..session.flow(&self.config)
+        };
+        wire::put_frame(&mut self.out, session.channel, &flow);
+    }
+
+    pub(super) fn give_credit(&mut self, id: LinkId, credit: u32) {
+        let Some(link) = self.links.get_mut(id).filter(|link| link.role == Role::Receiver) else { return };
+        if !matches!(link.state, State::Attached | State::AttachSent) {
+            return;
+        }
+        link.credit = credit;
+        link.overrun = 0;
+        // Before the sender's attach its delivery-count is unknown: the credit goes out when it comes.
+        if link.state == State::Attached {
+            self.put_link_flow(id);
+        }
+    }
+
+    pub(super) fn ask_drain(&mut self, id: LinkId) {
+        let Some(link) = self.links.get_mut(id).filter(|link| link.is_attached(Role::Receiver)) else {
+            return;
+        };
+        if link.credit == 0 {
+            self.events.push_back(Event::Flow { link: id, credit: 0, drain: true, available: None });
+            return;
+        }
+        link.drain = true;
+        self.put_link_flow(id);
+    }
+
+    pub(super) fn answer_drain(&mut self, id: LinkId) {
+        let Some(link) = self.links.get_mut(id).filter(|link| link.is_attached(Role::Sender)) else { return };
+        if !link.drain {
+            return;
+        }
+        if link.waiting > 0 {
+            link.drained_after_waiting = true;
+            return;
+        }
+        link.return_credit();
+        self.put_link_flow_with(id, true);
+    }
+}

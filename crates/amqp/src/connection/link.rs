@@ -1,0 +1,203 @@
+//! One link: its agreed terms, its credit, and the delivery that is coming in over several frames.
+
+use bytes::BytesMut;
+
+use super::{DeliveryId, LinkInfo, SessionId};
+use crate::{
+    Attach, DeliveryState, DeliveryTag, ReceiverSettleMode, Role, SenderSettleMode, Source, Target, Text,
+};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    /// The peer sent attach, we have not answered.
+    Requested,
+    /// We sent attach, the peer has not answered.
+    AttachSent,
+    /// We sent attach, the peer answered without a terminus: its detach is on the way.
+    Refused,
+    Attached,
+    /// We sent detach. `announce`: the driver still expects its `Detached`.
+    DetachSent {
+        announce: bool,
+    },
+}
+
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) session: SessionId,
+    pub(super) state: State,
+    pub(super) name: Text,
+    /// Our role.
+    pub(super) role: Role,
+    pub(super) snd_settle_mode: SenderSettleMode,
+    pub(super) rcv_settle_mode: ReceiverSettleMode,
+    /// The handle in frames we send; none before we attach.
+    pub(super) handle: Option<u32>,
+    /// The handle in frames the peer sends; none before it attaches.
+    pub(super) remote_handle: Option<u32>,
+    /// What the peer asked for, until it is answered.
+    pub(super) wish: Option<Box<Wish>>,
+    pub(super) remote_max_message_size: Option<u64>,
+    /// The largest message we take, in bytes.
+    pub(super) max_message_size: u64,
+
+    /// Deliveries that were begun on this link; wraps.
+    pub(super) delivery_count: u32,
+    /// Deliveries that may still be begun. As sender, those that wait for the window still have theirs in it.
+    pub(super) credit: u32,
+    /// Unsettled deliveries in the session's ring, to know whether a detach has to search it.
+    pub(super) unsettled: u32,
+    /// Sender: the receiver wants its credit used or returned. Receiver: we want that.
+    pub(super) drain: bool,
+
+    /// Sender: deliveries that wait for the peer's session window and have not begun.
+    pub(super) waiting: u32,
+    /// Sender: `drained` was called while deliveries waited.
+    pub(super) drained_after_waiting: bool,
+    pub(super) available: u32,
+    /// Sender: the count the first flow without `delivery-count` refers to.
+    pub(super) initial_delivery_count: u32,
+    /// A flow came before our attach: told to the driver when it accepts the link.
+    pub(super) early_flow: bool,
+
+    /// Receiver: deliveries beyond the credit since it was last set.
+    pub(super) overrun: u32,
+    /// Receiver: a delivery whose last frame has not come.
+    pub(super) partial: Option<Box<Partial>>,
+}
+
+/// The termini a peer asked for, echoed unless the reply names others.
+#[derive(Debug)]
+pub(super) struct Wish {
+    pub(super) source: Option<Source>,
+    pub(super) target: Option<Target>,
+}
+
+/// A delivery of several frames, so far.
+#[derive(Debug)]
+pub(super) struct Partial {
+    pub(super) id: DeliveryId,
+    pub(super) tag: DeliveryTag,
+    pub(super) message_format: u32,
+    pub(super) settled: bool,
+    pub(super) state: Option<DeliveryState>,
+    pub(super) payload: BytesMut,
+}
+
+impl Link {
+    pub(super) fn new(session: SessionId, state: State, role: Role, attach: &Attach) -> Self {
+        Self {
+            session,
+            state,
+            name: attach.name.clone(),
+            role,
+            snd_settle_mode: attach.snd_settle_mode,
+            rcv_settle_mode: attach.rcv_settle_mode,
+            handle: None,
+            remote_handle: None,
+            wish: None,
+            remote_max_message_size: None,
+            max_message_size: 0,
+            delivery_count: 0,
+            credit: 0,
+            unsettled: 0,
+            drain: false,
+            waiting: 0,
+            drained_after_waiting: false,
+            available: 0,
+            initial_delivery_count: 0,
+            early_flow: false,
+            overrun: 0,
+            partial: None,
+        }
+    }
+
+    /// Takes what the peer's attach says about itself.
+    pub(super) fn learn(&mut self, attach: &Attach) {
+        self.remote_handle = Some(attach.handle);
+        self.remote_max_message_size = attach.max_message_size.filter(|size| *size != 0);
+        if self.role == Role::Receiver {
+            self.delivery_count = attach.initial_delivery_count.unwrap_or(0);
+        }
+    }
+
+    pub(super) fn is_attached(&self, role: Role) -> bool {
+        self.state == State::Attached && self.role == role
+    }
+
+    /// Credit for sends that no waiting delivery has claimed.
+    pub(super) fn free_credit(&self) -> u32 {
+        self.credit.saturating_sub(self.waiting)
+    }
+
+    pub(super) fn begin_delivery(&mut self) {
+        self.delivery_count = self.delivery_count.wrapping_add(1);
+        self.credit = self.credit.saturating_sub(1);
+    }
+
+    /// As sender: credit by the receiver's count (AMQP 1.0 §2.6.7). Deliveries it had not seen yet are taken off.
+    pub(super) fn grant(&mut self, delivery_count: Option<u32>, link_credit: u32) {
+        let seen = delivery_count.unwrap_or(self.initial_delivery_count);
+        let unseen = self.delivery_count.wrapping_sub(seen).cast_signed();
+        let credit = i64::from(link_credit) - i64::from(unseen);
+        self.credit = u32::try_from(credit.max(0)).unwrap_or(u32::MAX);
+    }
+
+    /// As sender: gives back all credit by counting it as used.
+    pub(super) fn return_credit(&mut self) {
+        self.delivery_count = self.delivery_count.wrapping_add(self.credit);
+        self.credit = 0;
+        self.drain = false;
+        self.drained_after_waiting = false;
+    }
+
+    pub(super) fn info(&self) -> LinkInfo {
+        LinkInfo {
+            session: self.session,
+            name: self.name.clone(),
+            role: self.role,
+            snd_settle_mode: self.snd_settle_mode,
+            rcv_settle_mode: self.rcv_settle_mode,
+            remote_max_message_size: self.remote_max_message_size,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::id::Arena;
+    use super::*;
+
+    fn sender() -> Link {
+        let mut sessions = Arena::new();
+        let attach = Attach::new("x", 0, Role::Receiver);
+        Link::new(sessions.insert(()), State::Attached, Role::Sender, &attach)
+    }
+
+    #[test]
+    fn credit_counts_from_what_the_receiver_has_seen() {
+        let mut link = sender();
+        link.grant(None, 10);
+        (0..3).for_each(|_| link.begin_delivery());
+        link.grant(Some(1), 10);
+        assert_eq!(link.credit, 8, "two deliveries are on the way");
+        link.grant(Some(3), 0);
+        assert_eq!(link.credit, 0);
+        link.grant(None, 5);
+        assert_eq!(link.credit, 2, "no count means the initial one");
+    }
+
+    #[test]
+    fn credit_arithmetic_wraps() {
+        let mut link = sender();
+        link.delivery_count = u32::MAX;
+        link.grant(Some(u32::MAX - 1), 4);
+        assert_eq!(link.credit, 3);
+        link.begin_delivery();
+        assert_eq!((link.delivery_count, link.credit), (0, 2));
+        link.grant(Some(u32::MAX), u32::MAX);
+        assert_eq!(link.credit, u32::MAX - 1);
+        link.return_credit();
+        assert_eq!((link.delivery_count, link.credit), (u32::MAX - 1, 0));
+    }
+}

@@ -1,0 +1,234 @@
+//! Transfers that come in: numbering, credit, and putting deliveries of several frames together.
+
+use bytes::{Bytes, BytesMut};
+
+use super::error::Fault;
+use super::link::{Link, Partial, State};
+use super::ring::Entry;
+use super::{Connection, Delivery, DeliveryId, Event, LinkId, SessionId};
+use crate::{Role, Transfer, condition};
+
+impl Connection {
+    pub(super) fn on_transfer(
+        &mut self,
+        session_id: SessionId,
+        transfer: Transfer,
+        payload: Bytes,
+    ) -> Result<(), Fault> {
+        let Some(session) = self.sessions.get_mut(session_id) else { return Ok(()) };
+        let is_window_due = session.count_incoming(&self.config);
+        let link_id = session.remote_handles.get(transfer.handle);
+        if is_window_due {
+            self.mark_dirty(session_id);
+        }
+        let Some((id, link)) = link_id.and_then(|id| Some((id, self.links.get_mut(id)?))) else {
+            let text = format!("transfer on handle {}, which has no link", transfer.handle);
+            return Err(Fault::session(session_id, condition::UNATTACHED_HANDLE, text));
+        };
+        match (link.role, link.state) {
+            (Role::Receiver, State::Attached) if link.partial.is_some() => {
+                self.continue_delivery(id, transfer, &payload)
+            }
+            (Role::Receiver, State::Attached) => self.start_delivery(session_id, id, transfer, payload),
+            // It may have been on the way when we sent our detach. Its id is used up all the same.
+            (Role::Receiver, State::DetachSent { .. }) => self.skip_delivery(session_id, &transfer),
+            (Role::Receiver, _) => {
+                let text = "transfer on a link whose attach has not been answered";
+                Err(Fault::session(session_id, condition::ILLEGAL_STATE, text))
+            }
+            (Role::Sender, _) => {
+                let text = format!("transfer on handle {}, where the peer is the receiver", transfer.handle);
+                Err(Fault::session(session_id, condition::NOT_ALLOWED, text))
+            }
+        }
+    }
+
+    #[inline]
+    fn start_delivery(
+        &mut self,
+        session_id: SessionId,
+        id: LinkId,
+        transfer: Transfer,
+        payload: Bytes,
+    ) -> Result<(), Fault> {
+        let (Some(delivery_id), Some(tag)) = (transfer.delivery_id.map(DeliveryId), transfer.delivery_tag)
+        else {
+            let text = "the first transfer of a delivery has no delivery-id or no delivery-tag";
+            return Err(Fault::session(session_id, condition::INVALID_FIELD, text));
+        };
+        let settled = transfer.settled.unwrap_or(false);
+        let entry = (!settled && !transfer.aborted).then(|| Entry::new(id, tag));
+        let is_unsettled = entry.is_some();
+        self.number_delivery(session_id, delivery_id, entry)?;
+        let Some(link) = self.links.get_mut(id) else { return Ok(()) };
+        link.unsettled += u32::from(is_unsettled);
+        count_delivery(link, id, self.config.limits.overrun_max)?;
+        if transfer.aborted {
+            self.tell_if_drained(id);
+            return Ok(());
+        }
+        if payload.len() as u64 > link.max_message_size {
+            return Err(too_large(id, payload.len() as u64, link.max_message_size));
+        }
+        let message_format = transfer.message_format.unwrap_or(0);
+        if transfer.more {
+            let partial = Partial {
+                id: delivery_id,
+                tag,
+                message_format,
+                settled,
+                state: transfer.state,
+                payload: BytesMut::new(),
+            };
+            link.partial = Some(Box::new(partial));
+            return self.extend_partial(id, &payload);
+        }
+        let state = transfer.state.map(Box::new);
+        let delivery = Delivery { id: delivery_id, tag, message_format, settled, state, payload };
+        self.events.push_back(Event::Delivery { link: id, delivery });
+        self.tell_if_drained(id);
+        Ok(())
+    }
+
+    /// Enters a delivery under the id its sender gave it.
+    #[inline]
+    fn number_delivery(
+        &mut self,
+        session_id: SessionId,
+        id: DeliveryId,
+        entry: Option<Entry>,
+    ) -> Result<(), Fault> {
+        let Some(session) = self.sessions.get_mut(session_id) else { return Ok(()) };
+        if session.incoming.push_at(id, entry).is_err() {
+            let text = format!("delivery-id {} was used before", id.0);
+            return Err(Fault::session(session_id, condition::INVALID_FIELD, text));
+        }
+        let limits = &self.config.limits;
+        // A peer that keeps to the window stops at the first of the two.
+        if session.incoming.unsettled()
+            > limits.unsettled_incoming_max.saturating_add(self.config.incoming_window)
+        {
+            let text =
+                format!("{} deliveries are unsettled, which is the limit", session.incoming.unsettled());
+            return Err(Fault::session(session_id, condition::RESOURCE_LIMIT_EXCEEDED, text));
+        }
+        Ok(())
+    }
+
+    fn skip_delivery(&mut self, session_id: SessionId, transfer: &Transfer) -> Result<(), Fault> {
+        let Some(session) = self.sessions.get_mut(session_id) else { return Ok(()) };
+        if let Some(id) = transfer.delivery_id {
+            // Continuation frames may repeat the id of a delivery that began before our detach.
+            let _ = session.incoming.push_at(DeliveryId(id), None);
+        }
+        Ok(())
+    }
+
+    // SDK quirk: pyamqp repeats id, tag and format on every frame, others leave them out.
+    fn continue_delivery(&mut self, id: LinkId, transfer: Transfer, payload: &Bytes) -> Result<(), Fault> {
+        let Some(link) = self.links.get_mut(id) else { return Ok(()) };
+        let Some(partial) = &mut link.partial else { return Ok(()) };
+        if transfer.delivery_id.is_some_and(|delivery_id| delivery_id != partial.id.0) {
+            let text =
+                format!("delivery {} is not complete, but another one begins on its link", partial.id.0);
+            return Err(Fault::session(link.session, condition::NOT_ALLOWED, text));
+        }
+        if transfer.aborted {
+            let partial_id = partial.id;
+            self.drop_partial(id);
+            self.forget_incoming(id, partial_id);
+            self.tell_if_drained(id);
+            return Ok(());
+        }
+        // AMQP 1.0 §2.7.5: settled as soon as one frame says so; the last state told is the state.
+        partial.settled |= transfer.settled.unwrap_or(false);
+        if transfer.state.is_some() {
+            partial.state = transfer.state;
+        }
+        self.extend_partial(id, payload)?;
+        if !transfer.more {
+            self.finish_delivery(id);
+        }
+        Ok(())
+    }
+
+    /// Adds a frame's payload, unless the message or all incomplete messages get too large: then nothing is kept.
+    fn extend_partial(&mut self, id: LinkId, payload: &Bytes) -> Result<(), Fault> {
+        let Some(link) = self.links.get_mut(id) else { return Ok(()) };
+        let Some(partial) = &mut link.partial else { return Ok(()) };
+        let size = partial.payload.len() as u64 + payload.len() as u64;
+        if size > link.max_message_size {
+            return Err(too_large(id, size, link.max_message_size));
+        }
+        let limit = self.config.limits.incomplete_bytes_max;
+        if self.incomplete_bytes + payload.len() > limit {
+            let text = format!("incomplete deliveries of the connection exceed {limit} bytes");
+            return Err(Fault::link(id, condition::RESOURCE_LIMIT_EXCEEDED, text));
+        }
+        self.incomplete_bytes += payload.len();
+        partial.payload.extend_from_slice(payload);
+        Ok(())
+    }
+
+    fn finish_delivery(&mut self, id: LinkId) {
+        let Some(partial) = self.links.get_mut(id).and_then(|link| link.partial.take()) else { return };
+        self.incomplete_bytes -= partial.payload.len();
+        if partial.settled {
+            self.forget_incoming(id, partial.id);
+        }
+        let delivery = Delivery {
+            id: partial.id,
+            tag: partial.tag,
+            message_format: partial.message_format,
+            settled: partial.settled,
+            state: partial.state.map(Box::new),
+            payload: partial.payload.freeze(),
+        };
+        self.events.push_back(Event::Delivery { link: id, delivery });
+        self.tell_if_drained(id);
+    }
+
+    fn forget_incoming(&mut self, id: LinkId, delivery: DeliveryId) {
+        let Some(link) = self.links.get_mut(id) else { return };
+        let Some(session) = self.sessions.get_mut(link.session) else { return };
+        if session.incoming.take(delivery, id).is_some() {
+            link.unsettled -= 1;
+        }
+    }
+
+    pub(super) fn drop_partial(&mut self, id: LinkId) {
+        if let Some(partial) = self.links.get_mut(id).and_then(|link| link.partial.take()) {
+            self.incomplete_bytes -= partial.payload.len();
+        }
+    }
+
+    /// A drain is complete, too, when deliveries used up all the credit.
+    #[inline]
+    fn tell_if_drained(&mut self, id: LinkId) {
+        if let Some(link) = self.links.get_mut(id)
+            && link.drain
+            && link.credit == 0
+        {
+            link.drain = false;
+            self.events.push_back(Event::Flow { link: id, credit: 0, drain: true, available: None });
+        }
+    }
+}
+
+// SDK quirk: pyamqp sends without regard to credit, so some excess is tolerated.
+fn count_delivery(link: &mut Link, id: LinkId, overrun_max: u32) -> Result<(), Fault> {
+    if link.credit == 0 {
+        link.overrun += 1;
+        if link.overrun > overrun_max {
+            let text = format!("{} deliveries came beyond the credit", link.overrun);
+            return Err(Fault::link(id, condition::TRANSFER_LIMIT_EXCEEDED, text));
+        }
+    }
+    link.begin_delivery();
+    Ok(())
+}
+
+fn too_large(id: LinkId, size: u64, limit: u64) -> Fault {
+    let text = format!("a message of {size} bytes or more exceeds the {limit} bytes that the link allows");
+    Fault::link(id, condition::MESSAGE_SIZE_EXCEEDED, text)
+}

@@ -1,0 +1,350 @@
+//! The unsettled deliveries of one session in one direction, found by delivery-id.
+//!
+//! Neighbouring ids sit in a ring indexed by distance from its oldest id, so the usual case costs no search and no
+//! allocation. A delivery that stays unsettled while thousands pass it moves to a side map: the ring stays short.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::{DeliveryId, LinkId};
+use crate::DeliveryTag;
+
+/// Ids the ring spans before its oldest unsettled delivery moves to the side.
+const SPAN_MAX: usize = 8_192;
+/// A sender may skip this many ids without the ring being set aside.
+const GAP_MAX: u64 = 64;
+
+#[derive(Debug, Clone)]
+pub(super) struct Entry {
+    pub(super) link: LinkId,
+    pub(super) tag: DeliveryTag,
+    /// The receiver told an outcome and waits for the sender to settle.
+    pub(super) has_outcome: bool,
+}
+
+impl Entry {
+    pub(super) fn new(link: LinkId, tag: DeliveryTag) -> Self {
+        Self { link, tag, has_outcome: false }
+    }
+}
+
+/// A peer used a delivery-id again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Reused;
+
+/// Ids are kept as `u64` inside: the low half is the id on the wire, the high half counts the times it wrapped, so
+/// order is plain order. A wire id means the nearest one, as RFC 1982 says.
+#[derive(Debug)]
+pub(super) struct Ring {
+    /// The id the next delivery gets, or should have.
+    next: u64,
+    /// Ids `next - recent.len() .. next`; `None` where settled.
+    recent: VecDeque<Option<Entry>>,
+    /// Unsettled deliveries with ids before those of `recent`.
+    old: BTreeMap<u64, Entry>,
+    unsettled: u32,
+    /// The peer has chosen its first id.
+    started: bool,
+}
+
+impl Ring {
+    /// Far enough from 0 that the ids before the first one exist too.
+    const START: u64 = 1 << 32;
+
+    /// Deliveries we send, numbered from `first`.
+    pub(super) fn outgoing(first: u32) -> Self {
+        Self::starting(first, true)
+    }
+
+    /// Deliveries a peer sends; its first id is its choice.
+    pub(super) fn incoming() -> Self {
+        Self::starting(0, false)
+    }
+
+    fn starting(first: u32, started: bool) -> Self {
+        let next = Self::START + u64::from(first);
+        Self { next, recent: VecDeque::new(), old: BTreeMap::new(), unsettled: 0, started }
+    }
+
+    pub(super) fn unsettled(&self) -> u32 {
+        self.unsettled
+    }
+
+    #[cfg(test)]
+    pub(super) fn span(&self) -> usize {
+        self.recent.len()
+    }
+
+    /// Gives the next id to a delivery; `None` for one that is settled from the start.
+    pub(super) fn push(&mut self, entry: Option<Entry>) -> DeliveryId {
+        let id = wire(self.next);
+        self.next += 1;
+        match entry {
+            Some(entry) => {
+                self.unsettled += 1;
+                self.recent.push_back(Some(entry));
+            }
+            None if self.recent.is_empty() => return id,
+            None => self.recent.push_back(None),
+        }
+        if self.recent.len() > SPAN_MAX {
+            self.set_oldest_aside();
+        }
+        id
+    }
+
+    /// Takes in a delivery with an id that a peer chose.
+    pub(super) fn push_at(&mut self, id: DeliveryId, entry: Option<Entry>) -> Result<(), Reused> {
+        let gap = id.0.wrapping_sub(wire(self.next).0);
+        if gap != 0 {
+            self.skip(gap)?;
+        }
+        self.started = true;
+        self.push(entry);
+        Ok(())
+    }
+
+    #[cold]
+    fn skip(&mut self, gap: u32) -> Result<(), Reused> {
+        if self.started && gap > i32::MAX.unsigned_abs() {
+            return Err(Reused);
+        }
+        let gap = u64::from(gap);
+        if gap > GAP_MAX {
+            while !self.recent.is_empty() {
+                self.set_oldest_aside();
+            }
+        }
+        if self.recent.is_empty() {
+            self.next += gap;
+        } else {
+            for _ in 0..gap {
+                self.push(None);
+            }
+        }
+        Ok(())
+    }
+
+    fn set_oldest_aside(&mut self) {
+        let id = self.base();
+        if let Some(Some(entry)) = self.recent.pop_front() {
+            self.old.insert(id, entry);
+        }
+        self.trim();
+    }
+
+    fn base(&self) -> u64 {
+        self.next - self.recent.len() as u64
+    }
+
+    fn trim(&mut self) {
+        while let Some(None) = self.recent.front() {
+            self.recent.pop_front();
+        }
+    }
+
+    /// The id that `id` on the wire means: the one nearest to the next.
+    fn place(&self, id: DeliveryId) -> u64 {
+        // Reinterpreted as signed, the difference is the RFC 1982 distance: ids to come are negative.
+        let behind = wire(self.next).0.wrapping_sub(id.0).cast_signed();
+        self.next.saturating_add_signed(-i64::from(behind))
+    }
+
+    pub(super) fn get_mut(&mut self, id: DeliveryId) -> Option<&mut Entry> {
+        let place = self.place(id);
+        match place.checked_sub(self.base()) {
+            Some(index) => self.recent.get_mut(usize::try_from(index).ok()?)?.as_mut(),
+            None => self.old.get_mut(&place),
+        }
+    }
+
+    /// Forgets one delivery of `link`; `None` when it has none with that id.
+    pub(super) fn take(&mut self, id: DeliveryId, link: LinkId) -> Option<Entry> {
+        if self.get_mut(id)?.link != link {
+            return None;
+        }
+        let place = self.place(id);
+        let entry = match place.checked_sub(self.base()) {
+            Some(index) => self.recent.get_mut(usize::try_from(index).ok()?)?.take()?,
+            None => self.old.remove(&place)?,
+        };
+        self.unsettled -= 1;
+        self.trim();
+        Some(entry)
+    }
+
+    /// Visits the unsettled deliveries from `first` to `last`; those for which `keep` is false are forgotten.
+    ///
+    /// The range is a peer's and may be absurd: the work is bounded by what is unsettled.
+    pub(super) fn visit(
+        &mut self,
+        first: DeliveryId,
+        last: DeliveryId,
+        mut keep: impl FnMut(DeliveryId, &mut Entry) -> bool,
+    ) {
+        let span = last.0.wrapping_sub(first.0);
+        if span > i32::MAX.unsigned_abs() {
+            return;
+        }
+        let low = self.place(first);
+        let high = (low + u64::from(span)).min(self.next - 1);
+        if low > high {
+            return;
+        }
+        if !self.old.is_empty() {
+            self.visit_old(low, high, &mut keep);
+        }
+        let base = self.base();
+        let Some(end) = (high + 1).checked_sub(base) else { return };
+        let start = low.saturating_sub(base);
+        for index in start..end {
+            let Some(slot) = usize::try_from(index).ok().and_then(|index| self.recent.get_mut(index)) else {
+                break;
+            };
+            if let Some(entry) = slot
+                && !keep(wire(base + index), entry)
+            {
+                *slot = None;
+                self.unsettled -= 1;
+            }
+        }
+        self.trim();
+    }
+
+    #[cold]
+    fn visit_old(&mut self, low: u64, high: u64, keep: &mut impl FnMut(DeliveryId, &mut Entry) -> bool) {
+        let mut settled = Vec::new();
+        for (id, entry) in self.old.range_mut(low..=high) {
+            if !keep(wire(*id), entry) {
+                settled.push(*id);
+            }
+        }
+        for id in settled {
+            self.old.remove(&id);
+            self.unsettled -= 1;
+        }
+    }
+
+    /// Forgets every delivery of a link that is gone.
+    pub(super) fn forget_link(&mut self, link: LinkId) {
+        let mut gone = 0;
+        for slot in &mut self.recent {
+            if slot.as_ref().is_some_and(|entry| entry.link == link) {
+                *slot = None;
+                gone += 1;
+            }
+        }
+        let old_count = self.old.len();
+        self.old.retain(|_, entry| entry.link != link);
+        let old_gone = u32::try_from(old_count - self.old.len()).unwrap_or(u32::MAX);
+        self.unsettled = self.unsettled.saturating_sub(gone).saturating_sub(old_gone);
+        self.trim();
+    }
+}
+
+/// The low half: the id as peers see it.
+#[allow(clippy::cast_possible_truncation)] // Dropping the wrap count is the purpose.
+fn wire(id: u64) -> DeliveryId {
+    DeliveryId(id as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::id::Arena;
+    use super::*;
+
+    fn links(count: usize) -> Vec<LinkId> {
+        let mut arena = Arena::new();
+        (0..count).map(|_| arena.insert(())).collect()
+    }
+
+    fn entry(link: LinkId) -> Option<Entry> {
+        Some(Entry::new(link, DeliveryTag::from(7)))
+    }
+
+    fn ids(ring: &mut Ring, first: u32, last: u32) -> Vec<u32> {
+        let mut seen = Vec::new();
+        ring.visit(DeliveryId(first), DeliveryId(last), |id, _| {
+            seen.push(id.0);
+            true
+        });
+        seen
+    }
+
+    #[test]
+    fn ids_wrap_and_stay_in_order() {
+        let link = links(1)[0];
+        let mut ring = Ring::outgoing(u32::MAX - 1);
+        let given: Vec<u32> = (0..4).map(|_| ring.push(entry(link)).0).collect();
+        assert_eq!(given, [u32::MAX - 1, u32::MAX, 0, 1]);
+        assert_eq!(ids(&mut ring, u32::MAX, 0), [u32::MAX, 0]);
+        assert!(ring.take(DeliveryId(u32::MAX - 1), link).is_some());
+        assert!(ring.take(DeliveryId(u32::MAX - 1), link).is_none(), "settled twice");
+        assert_eq!(ids(&mut ring, u32::MAX - 5, 7), [u32::MAX, 0, 1]);
+    }
+
+    #[test]
+    fn absurd_ranges_are_clipped() {
+        let link = links(1)[0];
+        let mut ring = Ring::outgoing(65_536);
+        for _ in 0..3 {
+            ring.push(entry(link));
+        }
+        assert_eq!(ids(&mut ring, 0, i32::MAX.unsigned_abs()), [65_536, 65_537, 65_538]);
+        assert_eq!(ids(&mut ring, 0, u32::MAX), [0_u32; 0], "last lies before first");
+        assert_eq!(ids(&mut ring, 70_000, 80_000), [0_u32; 0], "never sent");
+        assert_eq!(ids(&mut ring, 65_538, 65_536), [0_u32; 0]);
+    }
+
+    #[test]
+    fn a_straggler_does_not_make_the_ring_grow() {
+        let link = links(1)[0];
+        let mut ring = Ring::outgoing(0);
+        let straggler = ring.push(entry(link));
+        for _ in 0..3 * SPAN_MAX {
+            let id = ring.push(entry(link));
+            ring.take(id, link).expect("just sent");
+        }
+        assert_eq!(ring.unsettled(), 1);
+        assert!(ring.span() <= SPAN_MAX);
+        assert_eq!(ids(&mut ring, 0, 5), [0]);
+        assert!(ring.take(straggler, link).is_some());
+        assert_eq!(ring.unsettled(), 0);
+    }
+
+    #[test]
+    fn settled_deliveries_leave_no_trace() {
+        let mut ring = Ring::outgoing(5);
+        for _ in 0..1000 {
+            ring.push(None);
+        }
+        assert_eq!((ring.span(), ring.unsettled()), (0, 0));
+    }
+
+    #[test]
+    fn a_peer_may_start_anywhere_and_skip_but_not_go_back() {
+        let link = links(1)[0];
+        let mut ring = Ring::incoming();
+        ring.push_at(DeliveryId(4_000_000_000), entry(link)).expect("any first id");
+        ring.push_at(DeliveryId(4_000_000_003), entry(link)).expect("a small gap");
+        ring.push_at(DeliveryId(5), entry(link)).expect("a large gap over the wrap");
+        assert_eq!(ring.push_at(DeliveryId(4), entry(link)), Err(Reused));
+        assert_eq!(ring.unsettled(), 3);
+        for id in [4_000_000_000, 4_000_000_003, 5] {
+            assert!(ring.take(DeliveryId(id), link).is_some(), "{id}");
+        }
+        assert_eq!((ring.span(), ring.unsettled()), (0, 0));
+    }
+
+    #[test]
+    fn a_link_settles_only_its_own_and_takes_its_deliveries_along() {
+        let [a, b] = links(2)[..] else { panic!("two links") };
+        let mut ring = Ring::outgoing(0);
+        let of_a = ring.push(entry(a));
+        let of_b = ring.push(entry(b));
+        assert!(ring.take(of_a, b).is_none());
+        ring.forget_link(a);
+        assert_eq!(ring.unsettled(), 1);
+        assert!(ring.get_mut(of_a).is_none());
+        assert!(ring.get_mut(of_b).is_some());
+    }
+}

@@ -1,0 +1,66 @@
+//! Dispositions, both ways and in both roles.
+
+use super::link::State;
+use super::{Connection, DeliveryId, Event, LinkId, SessionId};
+use crate::{DeliveryState, Disposition, Role};
+
+impl Connection {
+    /// A receiver speaks of what we sent, a sender of what we received.
+    pub(super) fn on_disposition(&mut self, session_id: SessionId, disposition: Disposition) {
+        let Disposition { role, first, last, settled, state, .. } = disposition;
+        if !settled && !state.as_ref().is_some_and(DeliveryState::is_outcome) {
+            return;
+        }
+        let Some(session) = self.sessions.get_mut(session_id) else { return };
+        let ring = match role {
+            Role::Receiver => &mut session.outgoing,
+            Role::Sender => &mut session.incoming,
+        };
+        let last = DeliveryId(last.unwrap_or(first));
+        let (links, events) = (&mut self.links, &mut self.events);
+        ring.visit(DeliveryId(first), last, |id, entry| {
+            // A second outcome before we settle would let a peer multiply events, and has no meaning.
+            if entry.has_outcome && !settled {
+                return true;
+            }
+            let (link, tag) = (entry.link, entry.tag);
+            events.push_back(Event::Disposition { link, id, tag, state: state.clone(), settled });
+            entry.has_outcome = true;
+            if settled && let Some(link) = links.get_mut(link) {
+                link.unsettled -= 1;
+            }
+            !settled
+        });
+        if role == Role::Sender && settled {
+            self.mark_dirty(session_id);
+        }
+    }
+
+    pub(super) fn settle_delivery(&mut self, id: LinkId, delivery: DeliveryId, state: DeliveryState) {
+        let Some(link) = self.links.get_mut(id).filter(|link| link.state == State::Attached) else { return };
+        let Some(session) = self.sessions.get_mut(link.session) else { return };
+        let ring = match link.role {
+            Role::Sender => &mut session.outgoing,
+            Role::Receiver => &mut session.incoming,
+        };
+        if ring.take(delivery, id).is_some() {
+            link.unsettled -= 1;
+            let session_id = link.session;
+            session.dispose(&mut self.out, link.role, delivery, true, state);
+            self.mark_dirty(session_id);
+        }
+    }
+
+    pub(super) fn propose_outcome(&mut self, id: LinkId, delivery: DeliveryId, state: DeliveryState) {
+        let Some(link) = self.links.get_mut(id).filter(|link| link.is_attached(Role::Receiver)) else {
+            return;
+        };
+        let Some(session) = self.sessions.get_mut(link.session) else { return };
+        let is_ours = session.incoming.get_mut(delivery).is_some_and(|entry| entry.link == id);
+        if is_ours {
+            let session_id = link.session;
+            session.dispose(&mut self.out, Role::Receiver, delivery, false, state);
+            self.mark_dirty(session_id);
+        }
+    }
+}
