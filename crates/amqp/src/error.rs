@@ -8,8 +8,7 @@ use crate::value::{Fields, Value};
 
 composite! {
     /// Why a link, session, connection or delivery failed.
-    // SDK quirk: pyamqp reads all three fields without looking at the list's length, so nulls are written too.
-    pub struct AmqpError: 0x1d untrimmed {
+    pub struct AmqpError: 0x1d {
         pub condition: Symbol,
         pub description: Option<Text>,
         pub info: Option<Fields>,

@@ -3,11 +3,13 @@
 /// Declares a composite type: `Name: code { field: Type = what a missing field means, .. }`.
 ///
 /// A field without a default must be there, unless its type knows what absence means (`Option`, `Vec<Symbol>`).
-/// Trailing nulls are not written, unless the declaration says `untrimmed`.
+///
+/// SDK quirk: all fields are written, also trailing nulls. The pyamqp of azure-eventhub 5.15 takes fields (and the
+/// payload of a transfer) by position without looking at the count, and takes an empty terminus for a missing one.
 macro_rules! composite {
     (
         $(#[$meta:meta])*
-        pub struct $name:ident: $code:literal $($untrimmed:ident)? {
+        pub struct $name:ident: $code:literal {
             $($(#[$field_meta:meta])* pub $field:ident: $type:ty $(= $default:expr)?,)*
         }
     ) => {
@@ -52,7 +54,7 @@ macro_rules! composite {
                 $crate::codec::put_descriptor(out, Self::CODE);
                 let mut list = $crate::codec::ListWriter::begin(out);
                 $(list.field(out, &self.$field);)*
-                $crate::codec::composite!(@finish list, out $(, $untrimmed)?);
+                list.finish(out);
             }
         }
     };
@@ -67,8 +69,6 @@ macro_rules! composite {
     (@or_default $decoder:ident, $name:ident, $field:ident, $value:ident, $default:expr) => {
         $value.unwrap_or($default)
     };
-    (@finish $list:ident, $out:ident) => { $list.finish($out) };
-    (@finish $list:ident, $out:ident, untrimmed) => { $list.finish_untrimmed($out) };
 }
 
 pub(crate) use composite;

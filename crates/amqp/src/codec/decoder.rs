@@ -120,23 +120,18 @@ impl<'a> Decoder<'a> {
 
     /// Steps over one value without looking inside it.
     pub fn skip(&mut self) -> Result<(), DecodeError> {
-        let mut code = self.byte()?;
-        let mut descriptor_count = 0;
-        while code == c::DESCRIBED {
-            descriptor_count += 1;
-            if descriptor_count > DEPTH_MAX {
-                return Err(self.error(Problem::TooDeep));
+        // A described value is two values in the place of one: no recursion, so no depth to bound.
+        let mut pending: usize = 1;
+        while pending > 0 {
+            match self.byte()? {
+                c::DESCRIBED => pending += 1,
+                code => {
+                    self.skip_body(code)?;
+                    pending -= 1;
+                }
             }
-            self.skip_plain()?;
-            code = self.byte()?;
         }
-        self.skip_body(code)
-    }
-
-    /// A descriptor: it could itself be described, but no descriptor of a known type is.
-    fn skip_plain(&mut self) -> Result<(), DecodeError> {
-        let code = self.byte()?;
-        self.skip_body(code)
+        Ok(())
     }
 
     fn skip_body(&mut self, code: u8) -> Result<(), DecodeError> {

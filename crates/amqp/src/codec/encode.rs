@@ -86,7 +86,7 @@ impl CompoundWriter {
     }
 }
 
-/// Writes the list of a composite, without its trailing nulls.
+/// Writes the list of a composite.
 #[derive(Debug)]
 pub(crate) struct ListWriter {
     list: CompoundWriter,
@@ -120,7 +120,8 @@ impl ListWriter {
         self.field(out, &value.then_some(true));
     }
 
-    pub(crate) fn finish(self, out: &mut BytesMut) {
+    /// Ends the list behind the last field that is set.
+    pub(crate) fn finish_trimmed(self, out: &mut BytesMut) {
         out.truncate(self.set_end);
         if self.set_count == 0 {
             out.truncate(self.list.start);
@@ -130,7 +131,8 @@ impl ListWriter {
         }
     }
 
-    pub(crate) fn finish_untrimmed(self, out: &mut BytesMut) {
+    /// Ends the list with all its fields, nulls included.
+    pub(crate) fn finish(self, out: &mut BytesMut) {
         self.list.finish(out, self.count);
     }
 }

@@ -1,4 +1,6 @@
 //! Flow, transfer and disposition: one of them per message or few messages, so written by hand.
+//!
+//! All fields are written, as in every composite (see `composite!`).
 
 use bytes::BytesMut;
 

@@ -93,7 +93,7 @@ impl Encode for DeliveryState {
                 list.field(out, outcome);
             }
         }
-        list.finish(out);
+        list.finish_trimmed(out);
     }
 }
 

@@ -169,7 +169,7 @@ impl Encode for Properties {
         list.field(out, &self.group_id);
         list.field(out, &self.group_sequence);
         list.field(out, &self.reply_to_group_id);
-        list.finish(out);
+        list.finish_trimmed(out);
     }
 }
 
