@@ -1,1 +1,45 @@
+//! A client for Peeklock, and for anything else that speaks the AMQP 1.0 of Azure Service Bus.
+//!
+//! One task owns a connection and everything on it; [`Client`], [`Sender`], [`Pipeline`] and [`Receiver`] are handles that talk to that
+//! task. A lost connection is not made again: everybody who waits gets an error that says so.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use peeklock_client::{Client, Message};
+//!
+//! let client = Client::connect("amqp://RootManageSharedAccessKey:SAS_KEY_VALUE@127.0.0.1:5672").await?;
+//! client.sender("orders").await?.send(&Message::data("hello")).await?;
+//! # Ok(())
+//! # }
+//! ```
 
+mod admin;
+mod cbs;
+mod client;
+mod driver;
+mod error;
+mod management;
+mod outcome;
+mod pipeline;
+mod received;
+mod receiver;
+mod sas;
+mod sender;
+mod shared;
+mod target;
+mod transport;
+
+pub use admin::{Admin, QueueInfo};
+pub use client::{Client, Options};
+pub use error::{ConnectError, Error, MalformedReason};
+pub use outcome::Outcome;
+pub use pipeline::{Failure, Pipeline, PipelineError};
+pub use received::{MessageState, ReceivedMessage};
+pub use receiver::{Delivery, ReceiveMode, Receiver, ReceiverBuilder};
+pub use sender::Sender;
+pub use target::{Target, TargetError};
+
+pub use peeklock_amqp::{
+    AmqpError, Body, Encode, Fields, Header, Message, MessageId, Properties, Symbol, Text, Value,
+};
+pub use peeklock_types::{EntityName, LockToken, QueueSettings, SequenceNumber, Timestamp};

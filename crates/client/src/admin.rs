@@ -1,0 +1,117 @@
+//! Creating, listing and deleting queues.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use peeklock_amqp::Value;
+use peeklock_types::{EntityName, QueueSettings};
+
+use crate::error::Error;
+use crate::management::Management;
+use crate::shared::Shared;
+
+/// Manages the queues of a namespace. Needs a key with the Manage right.
+///
+/// ```no_run
+/// # async fn example(client: peeklock_client::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// use peeklock_client::{EntityName, QueueSettings};
+///
+/// client.admin().create_queue(&EntityName::parse("orders")?, &QueueSettings::default()).await?;
+/// for queue in client.admin().list_queues().await? {
+///     println!("{}: {} waiting", queue.name, queue.active_count);
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Admin {
+    shared: Arc<Shared>,
+}
+
+/// A queue as the broker describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueInfo {
+    pub name: String,
+    pub settings: QueueSettings,
+    /// Waiting to be received.
+    pub active_count: u64,
+    /// Held by a receiver.
+    pub locked_count: u64,
+    pub deferred_count: u64,
+    pub dead_letter_count: u64,
+    pub size_bytes: u64,
+}
+
+impl Admin {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared }
+    }
+
+    /// Creates a queue; one that is there already is an error with status 409.
+    pub async fn create_queue(&self, name: &EntityName, settings: &QueueSettings) -> Result<(), Error> {
+        let lock_ms = u64::try_from(settings.lock_duration.as_millis()).unwrap_or(u64::MAX);
+        let body = vec![
+            name_entry(name),
+            ("lock-duration-ms".into(), lock_ms.into()),
+            ("max-delivery-count".into(), settings.max_delivery_count.into()),
+        ];
+        self.call("peeklock:create-queue", body).await.map(|_| ())
+    }
+
+    /// Deletes a queue with everything in it; one that is not there is an error with status 404.
+    pub async fn delete_queue(&self, name: &EntityName) -> Result<(), Error> {
+        self.call("peeklock:delete-queue", vec![name_entry(name)]).await.map(|_| ())
+    }
+
+    pub async fn list_queues(&self) -> Result<Vec<QueueInfo>, Error> {
+        self.call("peeklock:list-queues", Vec::new()).await
+    }
+
+    pub async fn show_queue(&self, name: &EntityName) -> Result<QueueInfo, Error> {
+        let queues = self.call("peeklock:show-queue", vec![name_entry(name)]).await?;
+        queues.into_iter().next().ok_or_else(|| Error::NotFound { entity: name.as_str().into() })
+    }
+
+    async fn call(&self, operation: &str, body: Vec<(Value, Value)>) -> Result<Vec<QueueInfo>, Error> {
+        let management = Management::open(&self.shared, "").await?;
+        let response = management.call(operation, body).await.map_err(name_queue)?;
+        let queues = response.lookup("queues").and_then(Value::as_elements).unwrap_or_default();
+        queues
+            .iter()
+            .map(queue_info)
+            .collect::<Option<_>>()
+            .ok_or_else(|| management.missing("a field of a queue"))
+    }
+}
+
+/// The namespace itself has no name that would mean anything to a reader.
+fn name_queue(error: Error) -> Error {
+    match error {
+        Error::Refused { operation, status, condition, reason, .. } => {
+            Error::Refused { operation, entity: "$management".into(), status, condition, reason }
+        }
+        Error::Unauthorized { reason, .. } => Error::Unauthorized { entity: "$management".into(), reason },
+        other => other,
+    }
+}
+
+fn name_entry(name: &EntityName) -> (Value, Value) {
+    ("name".into(), name.as_str().to_owned().into())
+}
+
+fn queue_info(value: &Value) -> Option<QueueInfo> {
+    let number = |key: &str| value.lookup(key).and_then(Value::as_u64);
+    let settings = QueueSettings {
+        lock_duration: Duration::from_millis(number("lock-duration-ms")?),
+        max_delivery_count: value.lookup("max-delivery-count").and_then(Value::as_u32)?,
+    };
+    Some(QueueInfo {
+        name: value.lookup("name")?.as_str()?.to_owned(),
+        settings,
+        active_count: number("active-count")?,
+        locked_count: number("locked-count")?,
+        deferred_count: number("deferred-count")?,
+        dead_letter_count: number("dead-letter-count")?,
+        size_bytes: number("size-bytes")?,
+    })
+}

@@ -1,0 +1,174 @@
+//! The handle to one connection.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use peeklock_amqp::connection::{Config, Connection, Millis, SaslClient};
+use peeklock_types::{LockToken, SequenceNumber, Timestamp};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::admin::Admin;
+use crate::cbs::TokenKeeper;
+use crate::driver::command::{COMMANDS_MAX, Command};
+use crate::driver::{Driver, OpenFailure};
+use crate::error::{ConnectError, Ending, Error};
+use crate::management::Management;
+use crate::outcome::Outcome;
+use crate::pipeline::Pipeline;
+use crate::received::ReceivedMessage;
+use crate::receiver::{ReceiveMode, ReceiverBuilder};
+use crate::sender::Sender;
+use crate::shared::Shared;
+use crate::target::{Credentials, Target};
+use crate::transport;
+
+/// A connection to a broker. Cheap to clone; it closes when the last clone and all that was opened with it are gone.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use peeklock_client::{Client, Message};
+///
+/// let client = Client::connect(
+///     "Endpoint=sb://localhost;SharedAccessKeyName=RootManageSharedAccessKey;SharedAccessKey=SAS_KEY_VALUE;UseDevelopmentEmulator=true",
+/// ).await?;
+/// client.sender("orders").await?.send(&Message::data("hello")).await?;
+/// let mut receiver = client.receiver("orders").open().await?;
+/// if let Some(delivery) = receiver.next().await? {
+///     delivery.complete().await?;
+/// }
+/// client.close().await;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Client {
+    shared: Arc<Shared>,
+}
+
+/// How to connect, beyond what the target says.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Options {
+    /// A PEM file with certificates to trust beside those the machine trusts.
+    pub certificates: Option<PathBuf>,
+}
+
+impl Client {
+    /// Connects to a Service Bus connection string, or to `amqp://NAME:SECRET@HOST:PORT` (`amqps://` for TLS).
+    pub async fn connect(target: &str) -> Result<Self, ConnectError> {
+        Self::connect_with(&Target::parse(target)?, &Options::default()).await
+    }
+
+    /// Connects with options.
+    pub async fn connect_with(target: &Target, options: &Options) -> Result<Self, ConnectError> {
+        let stream = transport::connect(target, options.certificates.as_deref()).await?;
+        let config = Config::client(container_id(), target.host.clone());
+        let connection = Connection::client(config, Some(sasl(&target.credentials)), Millis(0));
+        let (commands, incoming) = mpsc::channel(COMMANDS_MAX);
+        let (opening, opened) = oneshot::channel();
+        let ending = Ending::default();
+        let driver = Driver::new(target.address().into(), connection, incoming, Arc::clone(&ending), opening);
+        tokio::spawn(driver.run(stream));
+        match opened.await {
+            Ok(Ok(())) => {}
+            Ok(Err(failure)) => return Err(open_error(target, failure)),
+            Err(_) => return Err(open_error(target, OpenFailure::Other("it went away".to_owned()))),
+        }
+        let tokens = TokenKeeper::start(&target.credentials, &commands);
+        Ok(Self { shared: Arc::new(Shared { commands, ending, tokens }) })
+    }
+
+    /// Opens a link to send to a queue, confirming each message.
+    pub async fn sender(&self, entity: &str) -> Result<Sender, Error> {
+        Sender::open(Arc::clone(&self.shared), entity).await
+    }
+
+    /// Opens a link to send to a queue at full speed, with at most `unconfirmed_max` messages under way.
+    pub async fn pipeline(&self, entity: &str, unconfirmed_max: u32) -> Result<Pipeline, Error> {
+        Pipeline::open(Arc::clone(&self.shared), entity, unconfirmed_max).await
+    }
+
+    /// Prepares to receive from a queue.
+    pub fn receiver(&self, entity: &str) -> ReceiverBuilder {
+        ReceiverBuilder::new(Arc::clone(&self.shared), entity)
+    }
+
+    /// Looks at messages without locking them: up to `count`, from the given sequence number on, in order.
+    pub async fn peek(
+        &self,
+        entity: &str,
+        from: SequenceNumber,
+        count: u32,
+    ) -> Result<Vec<ReceivedMessage>, Error> {
+        self.management(entity).await?.peek(from, count).await
+    }
+
+    /// Extends locks; the new ends, in the order of the tokens.
+    pub async fn renew(&self, entity: &str, tokens: &[LockToken]) -> Result<Vec<Timestamp>, Error> {
+        self.management(entity).await?.renew(tokens).await
+    }
+
+    /// Fetches deferred messages by their sequence numbers. In peek-lock mode settle them with [`Client::settle`].
+    pub async fn receive_deferred(
+        &self,
+        entity: &str,
+        numbers: &[SequenceNumber],
+        mode: ReceiveMode,
+    ) -> Result<Vec<ReceivedMessage>, Error> {
+        self.management(entity).await?.receive_deferred(numbers, mode).await
+    }
+
+    /// Settles messages by their lock tokens, for those that did not come over a link.
+    pub async fn settle(&self, entity: &str, tokens: &[LockToken], outcome: Outcome) -> Result<(), Error> {
+        self.management(entity).await?.settle(tokens, outcome).await
+    }
+
+    /// Manages queues.
+    pub fn admin(&self) -> Admin {
+        Admin::new(Arc::clone(&self.shared))
+    }
+
+    /// Closes the connection, also for every clone and whatever was opened with them.
+    pub async fn close(self) {
+        let (reply, closed) = oneshot::channel();
+        if self.shared.commands.send(Command::Close { reply }).await.is_ok() {
+            // An error means that the driver ended, which is all that was asked for.
+            let _ = closed.await;
+        }
+    }
+
+    async fn management(&self, entity: &str) -> Result<Management<'_>, Error> {
+        Management::open(&self.shared, entity).await
+    }
+}
+
+fn sasl(credentials: &Credentials) -> SaslClient {
+    match credentials {
+        Credentials::Plain { user, secret } => SaslClient::plain(user, secret),
+        // The credentials follow through `$cbs`.
+        Credentials::Anonymous | Credentials::Key { .. } | Credentials::Token { .. } => {
+            SaslClient::anonymous()
+        }
+    }
+}
+
+fn open_error(target: &Target, failure: OpenFailure) -> ConnectError {
+    let address = target.address();
+    match (failure, &target.credentials) {
+        (OpenFailure::Credentials, Credentials::Plain { user, .. }) => {
+            ConnectError::Credentials { address, name: user.clone() }
+        }
+        (OpenFailure::Credentials, _) => ConnectError::Credentials { address, name: "anonymous".to_owned() },
+        (OpenFailure::Other(reason), _) => ConnectError::Protocol { address, reason },
+    }
+}
+
+/// Unique enough to tell connections apart in a broker's log.
+fn container_id() -> String {
+    static COUNTER: AtomicU64 = AtomicU64::new(0);
+    let count = COUNTER.fetch_add(1, Ordering::Relaxed);
+    let nanos = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().subsec_nanos();
+    format!("peeklock-{}-{nanos:x}-{count}", std::process::id())
+}

@@ -1,0 +1,94 @@
+//! What handles ask of the task that owns the connection.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use peeklock_amqp::connection::{DeliveryId, LinkId};
+use peeklock_amqp::{DeliveryState, Message};
+use smallvec::SmallVec;
+use tokio::sync::{Semaphore, mpsc, oneshot};
+
+use crate::error::{Ending, Error};
+use crate::pipeline::Failure;
+use crate::receiver::{Arrival, ReceiveMode};
+
+/// Commands that may wait for the driver before handles have to wait too.
+pub(crate) const COMMANDS_MAX: usize = 1024;
+
+pub(crate) type Reply<T> = oneshot::Sender<Result<T, Error>>;
+
+pub(crate) enum Command {
+    Open {
+        request: Box<LinkRequest>,
+        reply: Reply<Opened>,
+    },
+    Send {
+        link: LinkId,
+        payload: Bytes,
+        message_format: u32,
+        reply: Reply<()>,
+    },
+    /// Each payload is a delivery of its own; nobody waits for a single one. Permits come back as they are confirmed.
+    SendMany {
+        link: LinkId,
+        payloads: SmallVec<[Bytes; 1]>,
+        failures: mpsc::Sender<Failure>,
+    },
+    Receiver {
+        link: LinkId,
+        command: ReceiverCommand,
+    },
+    /// Ends a link; `unseen` deliveries go back to the queue first.
+    Detach {
+        link: LinkId,
+        unseen: Vec<DeliveryId>,
+        reply: Option<Reply<()>>,
+    },
+    Request {
+        node: Arc<str>,
+        message: Box<Message>,
+        reply: Reply<Message>,
+    },
+    Close {
+        reply: oneshot::Sender<()>,
+    },
+}
+
+/// What a receiver asks of its link.
+pub(crate) enum ReceiverCommand {
+    /// So many more deliveries are welcome.
+    AddCredit(u32),
+    /// No more deliveries: what is on its way still comes, then the line of arrivals ends.
+    Stop,
+    Settle {
+        id: DeliveryId,
+        state: DeliveryState,
+        reply: Reply<()>,
+    },
+    SettleMany {
+        ids: Vec<DeliveryId>,
+        state: DeliveryState,
+    },
+    /// Answered when no counted settlement waits for its confirmation, with the first failure since the last time.
+    Flush(Reply<()>),
+}
+
+/// A link that a handle wants, with the ends that the driver keeps.
+pub(crate) struct LinkRequest {
+    pub(crate) entity: Arc<str>,
+    pub(crate) ending: Ending,
+    pub(crate) kind: LinkKind,
+}
+
+pub(crate) enum LinkKind {
+    Send { permits: Arc<Semaphore> },
+    Receive { mode: ReceiveMode, credit: u32, arrivals: mpsc::Sender<Arrival> },
+}
+
+/// What both sides agreed on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Opened {
+    pub(crate) link: LinkId,
+    /// Largest message the broker takes on it, if it told.
+    pub(crate) message_size_bytes_max: Option<u64>,
+}

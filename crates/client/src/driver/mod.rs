@@ -1,0 +1,551 @@
+//! The task that owns a connection: read what there is, handle all of it, write once.
+//!
+//! It alone touches the AMQP machine. Handles reach it over one bounded channel; what it tells them goes to the places they
+//! left in their commands. It never waits for a handle.
+
+pub(crate) mod command;
+mod receiving;
+mod requests;
+mod sending;
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use peeklock_amqp::connection::{self, Connection, Event, LinkId, Millis};
+use peeklock_amqp::{Attach, ReceiverSettleMode, Role, SaslCode, SenderSettleMode, Source, Target};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+
+use crate::error::{Ending, Error};
+use crate::receiver::ReceiveMode;
+use command::{Command, LinkKind, LinkRequest, Opened, Reply};
+use receiving::ReceivingLink;
+use requests::Node;
+use sending::SendingLink;
+
+/// Room for one read. Large enough that a busy broker costs few system calls.
+const READ_BYTES: usize = 64 * 1024;
+/// While this much waits to be written, no commands are taken and no messages are added.
+const OUTPUT_BYTES_MAX: usize = 512 * 1024;
+/// Commands handled in one round.
+const COMMANDS_PER_ROUND: usize = 256;
+/// To tell the broker why we leave; it may be gone already.
+const FAREWELL_TIME_MAX: Duration = Duration::from_secs(1);
+
+/// Why a connection did not open.
+#[derive(Debug)]
+pub(crate) enum OpenFailure {
+    Credentials,
+    Other(String),
+}
+
+pub(crate) struct Driver {
+    address: Arc<str>,
+    connection: Connection,
+    commands: mpsc::Receiver<Command>,
+    links: HashMap<LinkId, Link>,
+    nodes: HashMap<Arc<str>, Node>,
+    /// Told to every handle that finds the driver gone.
+    ending: Ending,
+    opening: Option<oneshot::Sender<Result<(), OpenFailure>>>,
+    closing: Vec<oneshot::Sender<()>>,
+    handles_are_gone: bool,
+    /// Makes link names unique.
+    serial: u64,
+    /// Links that may be able to send, or have permits to give back, at the end of the round.
+    touched: Vec<LinkId>,
+}
+
+enum Link {
+    Opening(Box<LinkRequest>, Reply<Opened>),
+    Sending(SendingLink),
+    Receiving(ReceivingLink),
+    /// One of the two links of a node.
+    Request(Arc<str>),
+    /// We detached it and wait for the answer.
+    Closing(Option<Reply<()>>),
+}
+
+impl Driver {
+    pub(crate) fn new(
+        address: Arc<str>,
+        connection: Connection,
+        commands: mpsc::Receiver<Command>,
+        ending: Ending,
+        opening: oneshot::Sender<Result<(), OpenFailure>>,
+    ) -> Self {
+        Self {
+            address,
+            connection,
+            commands,
+            links: HashMap::new(),
+            nodes: HashMap::new(),
+            ending,
+            opening: Some(opening),
+            closing: Vec::new(),
+            handles_are_gone: false,
+            serial: 0,
+            touched: Vec::new(),
+        }
+    }
+
+    pub(crate) async fn run<S: AsyncRead + AsyncWrite + Send>(mut self, stream: S) {
+        let (mut reader, mut writer) = tokio::io::split(stream);
+        let error = self.converse(&mut reader, &mut writer).await;
+        // Whatever is left explains to the broker why we go; nothing depends on it.
+        let farewell = async {
+            while self.connection.has_output() {
+                if writer.write_buf(self.connection.output()).await.is_err() {
+                    return;
+                }
+            }
+            let _ = writer.shutdown().await;
+        };
+        let _ = tokio::time::timeout(FAREWELL_TIME_MAX, farewell).await;
+        self.end(&error);
+    }
+
+    async fn converse<R, W>(&mut self, reader: &mut R, writer: &mut W) -> Error
+    where
+        R: AsyncRead + Unpin,
+        W: AsyncWrite + Unpin,
+    {
+        let start = Instant::now();
+        let now = || Millis(u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX));
+        let mut input = BytesMut::new();
+        let mut commands = Vec::with_capacity(COMMANDS_PER_ROUND);
+        let mut is_unflushed = false;
+        loop {
+            let output_len = self.connection.output().len();
+            if output_len == 0 && !is_unflushed && self.connection.is_closed() {
+                return self.lost("the broker closed it");
+            }
+            let has_room = output_len < OUTPUT_BYTES_MAX;
+            let timeout = self.connection.poll_timeout().map(|at| start + Duration::from_millis(at.0));
+            input.reserve(READ_BYTES);
+            tokio::select! {
+                biased;
+                written = write(writer, self.connection.output(), &mut is_unflushed), if output_len > 0 || is_unflushed => {
+                    if let Err(error) = written {
+                        return self.lost(&error.to_string());
+                    }
+                }
+                count = reader.read_buf(&mut input) => match count {
+                    Ok(0) => return self.lost("the broker closed it"),
+                    Ok(_) => if let Err(error) = self.connection.handle_input(now(), &mut input) {
+                        self.handle_events();
+                        return self.failed(&error);
+                    },
+                    Err(error) => return self.lost(&error.to_string()),
+                },
+                count = self.commands.recv_many(&mut commands, COMMANDS_PER_ROUND), if has_room && !self.handles_are_gone => {
+                    if count == 0 {
+                        self.handles_are_gone = true;
+                        self.connection.close(None);
+                    }
+                    commands.drain(..).for_each(|command| self.handle_command(command));
+                }
+                () = sleep_until(timeout) => if let Err(error) = self.connection.handle_timeout(now()) {
+                    return self.failed(&error);
+                },
+            }
+            self.handle_events();
+            self.finish_round();
+        }
+    }
+
+    fn lost(&self, reason: &str) -> Error {
+        if self.handles_are_gone || !self.closing.is_empty() {
+            return Error::Closed;
+        }
+        Error::ConnectionLost { address: Arc::clone(&self.address), reason: reason.into() }
+    }
+
+    fn failed(&mut self, error: &connection::Error) -> Error {
+        if matches!(error, connection::Error::Sasl { code: SaslCode::Auth }) {
+            self.refuse_opening(OpenFailure::Credentials);
+        }
+        self.lost(&error.to_string())
+    }
+
+    fn refuse_opening(&mut self, failure: OpenFailure) {
+        if let Some(opening) = self.opening.take() {
+            let _ = opening.send(Err(failure));
+        }
+    }
+
+    fn end(mut self, error: &Error) {
+        // The reason is there before anybody wakes to look for it.
+        let _ = self.ending.set(error.clone());
+        self.refuse_opening(OpenFailure::Other(error.to_string()));
+        for (_, link) in self.links.drain() {
+            link.end(error);
+        }
+        for (_, node) in self.nodes.drain() {
+            node.end(error);
+        }
+        for reply in self.closing.drain(..) {
+            let _ = reply.send(());
+        }
+    }
+
+    fn handle_command(&mut self, command: Command) {
+        match command {
+            Command::Open { request, reply } => self.open(request, reply),
+            Command::Send { link, payload, message_format, reply } => {
+                if let Some(Link::Sending(sending)) = self.links.get_mut(&link) {
+                    sending.push(payload, message_format, reply);
+                    self.touch(link);
+                }
+            }
+            Command::SendMany { link, payloads, failures } => {
+                if let Some(Link::Sending(sending)) = self.links.get_mut(&link) {
+                    payloads.into_iter().for_each(|payload| sending.push_counted(payload, &failures));
+                    self.touch(link);
+                }
+            }
+            Command::Detach { link, unseen, reply } => self.detach(link, unseen, reply),
+            Command::Request { node, message, reply } => self.request(&node, *message, reply),
+            Command::Close { reply } => {
+                self.closing.push(reply);
+                self.connection.close(None);
+            }
+            Command::Receiver { link, command } => {
+                // A link that has ended left its reason behind; dropping the command sends the asker to look there.
+                if let Some(Link::Receiving(receiving)) = self.links.get_mut(&link) {
+                    receiving.handle_command(link, command, &mut self.connection);
+                }
+            }
+        }
+    }
+
+    /// Each link has a session of its own, so that one with a closed window never holds up another.
+    fn open(&mut self, request: Box<LinkRequest>, reply: Reply<Opened>) {
+        self.serial += 1;
+        let attach = attach_for(&request, self.serial);
+        let link = self.connection.begin().and_then(|session| self.connection.attach(session, attach));
+        match link {
+            Some(link) => drop(self.links.insert(link, Link::Opening(request, reply))),
+            None => drop(reply.send(Err(Error::TooManyLinks))),
+        }
+    }
+
+    fn detach(&mut self, link: LinkId, unseen: Vec<connection::DeliveryId>, reply: Option<Reply<()>>) {
+        let Some(open) = self.links.remove(&link) else { return };
+        for id in unseen {
+            self.connection.settle(link, id, peeklock_amqp::DeliveryState::Released);
+        }
+        let session = self.connection.link(link).map(|info| info.session);
+        self.connection.detach(link, None);
+        open.end(&Error::Closed);
+        self.links.insert(link, Link::Closing(reply));
+        // The session was the link's own. Its end follows the detach.
+        if let Some(session) = session {
+            self.connection.end(session, None);
+        }
+    }
+
+    fn request(
+        &mut self,
+        address: &Arc<str>,
+        message: peeklock_amqp::Message,
+        reply: Reply<peeklock_amqp::Message>,
+    ) {
+        if !self.nodes.contains_key(address) {
+            self.serial += 1;
+            let Some(node) = Node::attach(Arc::clone(address), self.serial, &mut self.connection) else {
+                let _ = reply.send(Err(Error::TooManyLinks));
+                return;
+            };
+            for link in [node.sender, node.receiver] {
+                self.links.insert(link, Link::Request(Arc::clone(address)));
+            }
+            self.nodes.insert(Arc::clone(address), node);
+        }
+        if let Some(node) = self.nodes.get_mut(address) {
+            node.forget_abandoned();
+            node.push(message, reply);
+            self.touched.push(node.sender);
+        }
+    }
+
+    fn touch(&mut self, link: LinkId) {
+        if self.touched.last() != Some(&link) {
+            self.touched.push(link);
+        }
+    }
+
+    fn handle_events(&mut self) {
+        while let Some(event) = self.connection.poll_event() {
+            self.handle_event(event);
+        }
+    }
+
+    fn handle_event(&mut self, event: Event) {
+        match event {
+            Event::Delivery { link, delivery } => self.handle_delivery(link, delivery),
+            Event::Disposition { link, id, tag, state, settled } => {
+                self.handle_disposition(link, id, tag, state, settled);
+            }
+            Event::Flow { link, drain, .. } => match self.links.get_mut(&link) {
+                Some(Link::Receiving(receiving)) if drain => receiving.handle_drained(),
+                Some(Link::Sending(_)) => {
+                    if drain {
+                        // We hold nothing back, so whatever had credit is sent already.
+                        self.connection.drained(link);
+                    }
+                    self.touch(link);
+                }
+                Some(Link::Request(_)) => self.touch(link),
+                _ => {}
+            },
+            Event::Unblocked { .. } => self.touch_all(),
+            Event::Attached { link, .. } => self.handle_attached(link),
+            Event::Detached { link, error, .. } => self.handle_detached(link, error),
+            Event::Opened { .. } => {
+                if let Some(opening) = self.opening.take() {
+                    let _ = opening.send(Ok(()));
+                }
+            }
+            Event::SaslOutcome { code, .. } if code != SaslCode::Ok => {
+                let failure = match code {
+                    SaslCode::Auth => OpenFailure::Credentials,
+                    code => OpenFailure::Other(format!("SASL ended with {code:?}")),
+                };
+                self.refuse_opening(failure);
+            }
+            Event::Closed { error: Some(error) } => {
+                let _ = self.ending.set(self.lost(&error.to_string()));
+                self.refuse_opening(OpenFailure::Other(error.to_string()));
+            }
+            // A broker neither begins sessions nor links, and tells of a lost session by its links.
+            Event::SessionEnded { .. } | Event::SessionBegun { .. } | Event::SaslOutcome { .. } => {}
+            Event::Closed { error: None } | Event::SaslInit { .. } => {}
+            Event::Attach { link, .. } => self.connection.refuse(
+                link,
+                peeklock_amqp::AmqpError::new(
+                    peeklock_amqp::condition::NOT_ALLOWED,
+                    "a client serves no links",
+                ),
+            ),
+        }
+    }
+
+    fn handle_delivery(&mut self, link: LinkId, delivery: connection::Delivery) {
+        match self.links.get_mut(&link) {
+            Some(Link::Receiving(receiving)) => {
+                receiving.handle_delivery(link, delivery, &mut self.connection)
+            }
+            Some(Link::Request(address)) => {
+                if let Some(node) = self.nodes.get_mut(address) {
+                    node.handle_response(&delivery, &mut self.connection);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn handle_disposition(
+        &mut self,
+        link: LinkId,
+        id: connection::DeliveryId,
+        tag: peeklock_amqp::DeliveryTag,
+        state: Option<peeklock_amqp::DeliveryState>,
+        settled: bool,
+    ) {
+        match self.links.get_mut(&link) {
+            Some(Link::Sending(sending)) => {
+                if !settled {
+                    self.connection.settle(
+                        link,
+                        id,
+                        state.clone().unwrap_or(peeklock_amqp::DeliveryState::Accepted),
+                    );
+                }
+                sending.handle_outcome(tag, state);
+                self.touch(link);
+            }
+            Some(Link::Receiving(receiving)) if settled => receiving.handle_confirmation(id, state),
+            Some(Link::Request(address)) => {
+                if let Some(node) = self.nodes.get_mut(address) {
+                    node.handle_outcome(tag, state);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn handle_attached(&mut self, link: LinkId) {
+        match self.links.remove(&link) {
+            Some(Link::Opening(request, reply)) => self.handle_opened(link, *request, reply),
+            Some(Link::Request(address)) => {
+                if let Some(node) = self.nodes.get(&address) {
+                    node.handle_attached(link, &mut self.connection);
+                }
+                self.links.insert(link, Link::Request(address));
+            }
+            Some(other) => drop(self.links.insert(link, other)),
+            None => {}
+        }
+    }
+
+    fn handle_opened(&mut self, link: LinkId, request: LinkRequest, reply: Reply<Opened>) {
+        let LinkRequest { entity, ending, kind } = request;
+        let open = match kind {
+            LinkKind::Send { permits } => Link::Sending(SendingLink::new(entity, ending, permits)),
+            LinkKind::Receive { credit, arrivals, .. } => {
+                Link::Receiving(ReceivingLink::new(entity, ending, arrivals, credit))
+            }
+        };
+        let message_size_bytes_max = self.connection.link(link).and_then(|info| info.remote_max_message_size);
+        let credit = if let Link::Receiving(receiving) = &open { receiving.initial_credit() } else { 0 };
+        self.links.insert(link, open);
+        if reply.send(Ok(Opened { link, message_size_bytes_max })).is_err() {
+            // Whoever asked has given up meanwhile.
+            self.detach(link, Vec::new(), None);
+        } else if credit > 0 {
+            self.connection.set_credit(link, credit);
+        }
+    }
+
+    fn handle_detached(&mut self, link: LinkId, error: Option<peeklock_amqp::AmqpError>) {
+        match self.links.remove(&link) {
+            Some(Link::Request(address)) => self.handle_node_lost(link, &address, error),
+            Some(open) => {
+                let error = Error::link_ended(&open.entity().unwrap_or_else(|| Arc::from("")), error);
+                open.end(&error);
+            }
+            None => {}
+        }
+    }
+
+    /// A node works with both links or not at all; the next request asks for it again.
+    fn handle_node_lost(
+        &mut self,
+        link: LinkId,
+        address: &Arc<str>,
+        error: Option<peeklock_amqp::AmqpError>,
+    ) {
+        // The second of the two links may follow after a new pair was made: leave that one alone.
+        if !self.nodes.get(address).is_some_and(|node| node.sender == link || node.receiver == link) {
+            return;
+        }
+        let Some(node) = self.nodes.remove(address) else { return };
+        let other = if node.sender == link { node.receiver } else { node.sender };
+        let session = self.connection.link(other).map(|info| info.session);
+        self.connection.detach(other, None);
+        self.links.insert(other, Link::Closing(None));
+        if let Some(session) = session {
+            self.connection.end(session, None);
+        }
+        let entity = node.address().trim_end_matches("/$management").into();
+        node.end(&Error::link_ended(&entity, error));
+    }
+
+    fn touch_all(&mut self) {
+        self.touched.extend(self.links.keys());
+    }
+
+    /// Sends what can be sent now and gives permits back, once per link and round.
+    fn finish_round(&mut self) {
+        let mut touched = std::mem::take(&mut self.touched);
+        let mut stalled = Vec::new();
+        for link in touched.drain(..) {
+            match self.links.get_mut(&link) {
+                Some(Link::Sending(sending)) => {
+                    sending.pump(link, &mut self.connection);
+                    if sending.has_waiting() && self.connection.output_len() >= OUTPUT_BYTES_MAX {
+                        stalled.push(link);
+                    }
+                    sending.finish_round();
+                }
+                Some(Link::Request(address)) => {
+                    if let Some(node) = self.nodes.get_mut(address)
+                        && node.has_waiting()
+                    {
+                        node.pump(&mut self.connection);
+                    }
+                }
+                _ => {}
+            }
+        }
+        // The vector's room is kept for the next round.
+        self.touched = touched;
+        self.touched.append(&mut stalled);
+    }
+}
+
+impl Link {
+    fn entity(&self) -> Option<Arc<str>> {
+        match self {
+            Link::Opening(request, _) => Some(Arc::clone(&request.entity)),
+            Link::Sending(sending) => Some(sending.entity()),
+            Link::Receiving(receiving) => Some(receiving.entity()),
+            Link::Request(address) => Some(Arc::clone(address)),
+            Link::Closing(_) => None,
+        }
+    }
+
+    fn end(self, error: &Error) {
+        match self {
+            Link::Opening(_, reply) => drop(reply.send(Err(error.clone()))),
+            Link::Sending(sending) => sending.end(error),
+            Link::Receiving(receiving) => receiving.end(error),
+            Link::Closing(Some(reply)) => drop(reply.send(Ok(()))),
+            Link::Request(_) | Link::Closing(None) => {}
+        }
+    }
+}
+
+fn attach_for(request: &LinkRequest, serial: u64) -> Attach {
+    let entity = request.entity.to_string();
+    let name = format!("{entity}-{serial}");
+    match request.kind {
+        LinkKind::Send { .. } => {
+            let mut attach = Attach::new(name.clone(), 0, Role::Sender);
+            attach.snd_settle_mode = SenderSettleMode::Unsettled;
+            attach.source = Some(Source::with_address(name));
+            attach.target = Some(Target::with_address(entity));
+            attach.initial_delivery_count = Some(0);
+            attach
+        }
+        LinkKind::Receive { mode, .. } => {
+            let mut attach = Attach::new(name.clone(), 0, Role::Receiver);
+            (attach.snd_settle_mode, attach.rcv_settle_mode) = match mode {
+                ReceiveMode::PeekLock => (SenderSettleMode::Unsettled, ReceiverSettleMode::Second),
+                ReceiveMode::ReceiveAndDelete => (SenderSettleMode::Settled, ReceiverSettleMode::First),
+            };
+            attach.source = Some(Source::with_address(entity));
+            attach.target = Some(Target::with_address(name));
+            attach
+        }
+    }
+}
+
+/// Writes what there is; with nothing to write, flushes what a TLS layer may hold back. May be given up at any time.
+async fn write<W: AsyncWrite + Unpin>(
+    writer: &mut W,
+    output: &mut BytesMut,
+    is_unflushed: &mut bool,
+) -> io::Result<()> {
+    if output.is_empty() {
+        writer.flush().await?;
+        *is_unflushed = false;
+    } else if writer.write_buf(output).await? == 0 {
+        return Err(io::ErrorKind::WriteZero.into());
+    } else {
+        *is_unflushed = true;
+    }
+    Ok(())
+}
+
+async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}

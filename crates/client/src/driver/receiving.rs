@@ -1,0 +1,154 @@
+//! One link that we receive on: where deliveries go, and which settlements wait for their confirmation.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use peeklock_amqp::DeliveryState;
+use peeklock_amqp::connection::{self, Connection, DeliveryId, LinkId};
+use tokio::sync::mpsc;
+
+use super::command::{ReceiverCommand, Reply};
+use crate::error::{Ending, Error};
+use crate::receiver::Arrival;
+
+pub(super) struct ReceivingLink {
+    entity: Arc<str>,
+    ending: Ending,
+    /// `None` once the last delivery has come.
+    arrivals: Option<mpsc::Sender<Arrival>>,
+    initial_credit: u32,
+    is_stopping: bool,
+    awaited: HashMap<u32, Reply<()>>,
+    /// Settlements under way that nobody awaits one by one.
+    counted: usize,
+    first_failure: Option<Error>,
+    flushes: Vec<Reply<()>>,
+}
+
+impl ReceivingLink {
+    pub(super) fn new(
+        entity: Arc<str>,
+        ending: Ending,
+        arrivals: mpsc::Sender<Arrival>,
+        initial_credit: u32,
+    ) -> Self {
+        Self {
+            entity,
+            ending,
+            arrivals: Some(arrivals),
+            initial_credit,
+            is_stopping: false,
+            awaited: HashMap::new(),
+            counted: 0,
+            first_failure: None,
+            flushes: Vec::new(),
+        }
+    }
+
+    pub(super) fn entity(&self) -> Arc<str> {
+        Arc::clone(&self.entity)
+    }
+
+    pub(super) fn initial_credit(&self) -> u32 {
+        self.initial_credit
+    }
+
+    pub(super) fn handle_delivery(
+        &mut self,
+        link: LinkId,
+        delivery: connection::Delivery,
+        connection: &mut Connection,
+    ) {
+        let (id, is_settled) = (delivery.id, delivery.settled);
+        let arrival = Arrival { id, tag: delivery.tag, is_settled, payload: delivery.payload };
+        let taken = self.arrivals.as_ref().is_some_and(|arrivals| arrivals.try_send(arrival).is_ok());
+        if !taken && !is_settled {
+            // Nobody is there to take it, or the broker sent more than it had credit for: the queue keeps it.
+            connection.settle(link, id, DeliveryState::Released);
+        }
+    }
+
+    pub(super) fn handle_command(
+        &mut self,
+        link: LinkId,
+        command: ReceiverCommand,
+        connection: &mut Connection,
+    ) {
+        match command {
+            ReceiverCommand::AddCredit(count) => self.add_credit(link, count, connection),
+            ReceiverCommand::Stop => self.stop(link, connection),
+            ReceiverCommand::Settle { id, state, reply } => {
+                self.awaited.insert(id.0, reply);
+                connection.set_outcome(link, id, state);
+            }
+            ReceiverCommand::SettleMany { ids, state } => {
+                self.counted += ids.len();
+                ids.into_iter().for_each(|id| connection.set_outcome(link, id, state.clone()));
+            }
+            ReceiverCommand::Flush(reply) => self.flush(reply),
+        }
+    }
+
+    fn add_credit(&mut self, link: LinkId, count: u32, connection: &mut Connection) {
+        if !self.is_stopping {
+            let credit = connection.credit(link).saturating_add(count);
+            connection.set_credit(link, credit);
+        }
+    }
+
+    fn stop(&mut self, link: LinkId, connection: &mut Connection) {
+        self.is_stopping = true;
+        if connection.credit(link) == 0 { self.arrivals = None } else { connection.drain(link) }
+    }
+
+    pub(super) fn handle_drained(&mut self) {
+        if self.is_stopping {
+            self.arrivals = None;
+        }
+    }
+
+    /// The broker confirmed a settlement, or refused it.
+    pub(super) fn handle_confirmation(&mut self, id: DeliveryId, state: Option<DeliveryState>) {
+        let result = match state {
+            Some(DeliveryState::Rejected { error: Some(error) }) => {
+                Err(Error::not_settled(&self.entity, *error))
+            }
+            _ => Ok(()),
+        };
+        if !self.awaited.is_empty()
+            && let Some(reply) = self.awaited.remove(&id.0)
+        {
+            let _ = reply.send(result);
+            return;
+        }
+        self.counted = self.counted.saturating_sub(1);
+        if let Err(error) = result {
+            self.first_failure.get_or_insert(error);
+        }
+        if self.counted == 0 {
+            self.answer_flushes();
+        }
+    }
+
+    fn flush(&mut self, reply: Reply<()>) {
+        self.flushes.push(reply);
+        if self.counted == 0 {
+            self.answer_flushes();
+        }
+    }
+
+    fn answer_flushes(&mut self) {
+        for reply in self.flushes.drain(..) {
+            let result = self.first_failure.take().map_or(Ok(()), Err);
+            let _ = reply.send(result);
+        }
+    }
+
+    pub(super) fn end(self, error: &Error) {
+        // The reason is there before anybody wakes to look for it.
+        let _ = self.ending.set(error.clone());
+        for reply in self.awaited.into_values().chain(self.flushes) {
+            let _ = reply.send(Err(error.clone()));
+        }
+    }
+}

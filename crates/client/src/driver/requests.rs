@@ -1,0 +1,122 @@
+//! Request and response over a pair of links to one node, such as `$cbs` or `orders/$management`.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use peeklock_amqp::connection::{self, Connection, LinkId, Outgoing};
+use peeklock_amqp::{
+    Attach, DeliveryState, DeliveryTag, Encode, Message, MessageId, Role, Source, Target, Text,
+};
+
+use super::command::Reply;
+use crate::error::Error;
+
+/// Responses that may come before we grant more.
+const CREDIT: u32 = 100;
+
+/// A node with its two links and the requests under way.
+pub(super) struct Node {
+    address: Arc<str>,
+    pub(super) sender: LinkId,
+    pub(super) receiver: LinkId,
+    reply_to: Text,
+    next_number: u64,
+    waiting: VecDeque<(u64, Bytes)>,
+    pending: HashMap<u64, Reply<Message>>,
+}
+
+impl Node {
+    /// Asks for both links, on a session of their own. `None`: the connection has no room.
+    pub(super) fn attach(address: Arc<str>, serial: u64, connection: &mut Connection) -> Option<Self> {
+        let session = connection.begin()?;
+        let reply_to = Text::from(format!("reply-{serial}"));
+        let mut request = Attach::new(format!("request-{serial}"), 0, Role::Sender);
+        request.source = Some(Source::with_address(reply_to.clone()));
+        request.target = Some(Target::with_address(address.to_string()));
+        request.initial_delivery_count = Some(0);
+        let mut response = Attach::new(reply_to.clone(), 0, Role::Receiver);
+        response.source = Some(Source::with_address(address.to_string()));
+        response.target = Some(Target::with_address(reply_to.clone()));
+        let receiver = connection.attach(session, response)?;
+        let sender = connection.attach(session, request)?;
+        Some(Self {
+            address,
+            sender,
+            receiver,
+            reply_to,
+            next_number: 0,
+            waiting: VecDeque::new(),
+            pending: HashMap::new(),
+        })
+    }
+
+    pub(super) fn handle_attached(&self, link: LinkId, connection: &mut Connection) {
+        if link == self.receiver {
+            connection.set_credit(link, CREDIT);
+        }
+    }
+
+    pub(super) fn push(&mut self, mut message: Message, reply: Reply<Message>) {
+        let number = self.next_number;
+        self.next_number += 1;
+        message.properties.message_id = Some(MessageId::Ulong(number));
+        message.properties.reply_to = Some(self.reply_to.clone());
+        self.waiting.push_back((number, message.to_bytes()));
+        self.pending.insert(number, reply);
+    }
+
+    pub(super) fn pump(&mut self, connection: &mut Connection) {
+        while let Some((number, payload)) = self.waiting.front() {
+            let Ok(tag) = DeliveryTag::new(&number.to_be_bytes()) else { return };
+            let delivery = Outgoing { tag, message_format: 0, settled: false, state: None };
+            if connection.send(self.sender, &delivery, &[payload]).is_err() {
+                return;
+            }
+            self.waiting.pop_front();
+        }
+    }
+
+    pub(super) fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// The broker's word on a request as a delivery; the response comes apart from it.
+    pub(super) fn handle_outcome(&mut self, tag: DeliveryTag, state: Option<DeliveryState>) {
+        let Some(DeliveryState::Rejected { error }) = state else { return };
+        let Ok(number) = tag.as_slice().try_into() else { return };
+        if let Some(reply) = self.pending.remove(&u64::from_be_bytes(number)) {
+            let _ = reply.send(Err(Error::rejected(&self.address, error.map(|error| *error))));
+        }
+    }
+
+    pub(super) fn handle_response(&mut self, delivery: &connection::Delivery, connection: &mut Connection) {
+        if !delivery.settled {
+            connection.settle(self.receiver, delivery.id, DeliveryState::Accepted);
+        }
+        if connection.credit(self.receiver) < CREDIT / 2 {
+            connection.set_credit(self.receiver, CREDIT);
+        }
+        // A response that cannot be read belongs to nobody we could tell; its request runs into its time limit.
+        let Ok(message) = Message::decode(&delivery.payload) else { return };
+        let Some(MessageId::Ulong(number)) = message.properties.correlation_id else { return };
+        if let Some(reply) = self.pending.remove(&number) {
+            let _ = reply.send(Ok(message));
+        }
+    }
+
+    /// Drops requests whose asker has given up, so that they do not gather while a broker is silent.
+    pub(super) fn forget_abandoned(&mut self) {
+        self.pending.retain(|_, reply| !reply.is_closed());
+    }
+
+    pub(super) fn end(self, error: &Error) {
+        for reply in self.pending.into_values() {
+            let _ = reply.send(Err(error.clone()));
+        }
+    }
+
+    pub(super) fn address(&self) -> &Arc<str> {
+        &self.address
+    }
+}

@@ -1,0 +1,179 @@
+//! One link that we send on: what waits for credit, and what waits for its outcome.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use peeklock_amqp::connection::{Connection, LinkId, Outgoing, SendError};
+use peeklock_amqp::{AmqpError, DeliveryState, DeliveryTag};
+use tokio::sync::{Semaphore, mpsc};
+
+use super::OUTPUT_BYTES_MAX;
+use super::command::Reply;
+use crate::error::{Ending, Error};
+use crate::pipeline::Failure;
+
+pub(super) struct SendingLink {
+    entity: Arc<str>,
+    ending: Ending,
+    /// One permit per message that may be unconfirmed; whoever sends has taken it, and here it is given back.
+    permits: Arc<Semaphore>,
+    waiting: VecDeque<Waiting>,
+    /// What became of deliveries from number `first_number` on. A ring: outcomes come nearly in order.
+    outcomes: VecDeque<Slot>,
+    first_number: u64,
+    failures: Option<mpsc::Sender<Failure>>,
+    /// Permits to give back at the end of this round, all at once.
+    confirmed_count: usize,
+}
+
+struct Waiting {
+    number: u64,
+    payload: Bytes,
+    message_format: u32,
+}
+
+enum Slot {
+    Awaited(Reply<()>),
+    Counted,
+    Done,
+}
+
+impl SendingLink {
+    pub(super) fn new(entity: Arc<str>, ending: Ending, permits: Arc<Semaphore>) -> Self {
+        Self {
+            entity,
+            ending,
+            permits,
+            waiting: VecDeque::new(),
+            outcomes: VecDeque::new(),
+            first_number: 0,
+            failures: None,
+            confirmed_count: 0,
+        }
+    }
+
+    pub(super) fn entity(&self) -> Arc<str> {
+        Arc::clone(&self.entity)
+    }
+
+    pub(super) fn push(&mut self, payload: Bytes, message_format: u32, reply: Reply<()>) {
+        self.enqueue(payload, message_format, Slot::Awaited(reply));
+    }
+
+    pub(super) fn push_counted(&mut self, payload: Bytes, failures: &mpsc::Sender<Failure>) {
+        if self.failures.is_none() {
+            self.failures = Some(failures.clone());
+        }
+        self.enqueue(payload, 0, Slot::Counted);
+    }
+
+    fn enqueue(&mut self, payload: Bytes, message_format: u32, slot: Slot) {
+        let number = self.first_number + self.outcomes.len() as u64;
+        self.outcomes.push_back(slot);
+        self.waiting.push_back(Waiting { number, payload, message_format });
+    }
+
+    /// Hands over as much as credit, window and output allow.
+    pub(super) fn pump(&mut self, link: LinkId, connection: &mut Connection) {
+        while connection.output_len() < OUTPUT_BYTES_MAX
+            && let Some(next) = self.waiting.front()
+        {
+            let delivery = Outgoing {
+                tag: tag(next.number),
+                message_format: next.message_format,
+                settled: false,
+                state: None,
+            };
+            match connection.send(link, &delivery, &[&next.payload]) {
+                Ok(()) => drop(self.waiting.pop_front()),
+                // Credit, the window or an outcome will wake the link; a link that is gone is told by its event.
+                Err(
+                    SendError::NoCredit
+                    | SendError::Blocked
+                    | SendError::TooManyUnsettled
+                    | SendError::NotAttached,
+                ) => {
+                    break;
+                }
+            }
+        }
+    }
+
+    pub(super) fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    pub(super) fn handle_outcome(&mut self, tag: DeliveryTag, state: Option<DeliveryState>) {
+        let Some(index) = self.index_of(tag) else { return };
+        let Some(slot) = self.outcomes.get_mut(index) else { return };
+        let slot = std::mem::replace(slot, Slot::Done);
+        let result = match state {
+            Some(DeliveryState::Accepted) => Ok(()),
+            other => Err(Error::rejected(&self.entity, Some(refusal(other)))),
+        };
+        match slot {
+            Slot::Done => return,
+            Slot::Awaited(reply) => drop(reply.send(result)),
+            Slot::Counted => self.count(index, result),
+        }
+        self.confirmed_count += 1;
+        while let Some(Slot::Done) = self.outcomes.front() {
+            self.outcomes.pop_front();
+            self.first_number += 1;
+        }
+    }
+
+    fn count(&self, index: usize, result: Result<(), Error>) {
+        if let (Err(error), Some(failures)) = (result, &self.failures) {
+            let number = self.first_number + index as u64;
+            // The line has a place for every unconfirmed message, so it is full only if its reader is gone.
+            drop(failures.try_send(Failure { number, error }));
+        }
+    }
+
+    fn index_of(&self, tag: DeliveryTag) -> Option<usize> {
+        let low = u32::from_be_bytes(tag.as_slice().try_into().ok()?);
+        #[expect(clippy::cast_possible_truncation, reason = "tags carry the low half of the number")]
+        let first = self.first_number as u32;
+        usize::try_from(low.wrapping_sub(first)).ok()
+    }
+
+    /// Gives back the permits of this round: senders wake once per round, not once per message.
+    pub(super) fn finish_round(&mut self) {
+        if self.confirmed_count > 0 {
+            self.permits.add_permits(std::mem::take(&mut self.confirmed_count));
+        }
+    }
+
+    pub(super) fn end(mut self, error: &Error) {
+        // The reason is there before anybody wakes to look for it.
+        let _ = self.ending.set(error.clone());
+        for slot in self.outcomes.drain(..) {
+            if let Slot::Awaited(reply) = slot {
+                let _ = reply.send(Err(error.clone()));
+            }
+        }
+        self.permits.close();
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "tags carry the low half of the number")]
+fn tag(number: u64) -> DeliveryTag {
+    DeliveryTag::from(number as u32)
+}
+
+/// The reason behind any outcome that is not `accepted`.
+fn refusal(state: Option<DeliveryState>) -> AmqpError {
+    use peeklock_amqp::condition::{INTERNAL_ERROR, SERVER_BUSY};
+    match state {
+        Some(DeliveryState::Rejected { error: Some(error) }) => *error,
+        Some(DeliveryState::Rejected { error: None }) => {
+            AmqpError::new(INTERNAL_ERROR, "rejected without a reason")
+        }
+        Some(DeliveryState::Released | DeliveryState::Modified { .. }) => {
+            AmqpError::new(SERVER_BUSY, "the broker gave the message back; send it again")
+        }
+        _ => AmqpError::new(INTERNAL_ERROR, "settled without an outcome"),
+    }
+}

@@ -1,0 +1,150 @@
+//! What can go wrong, in sentences that name the thing, what happened and what to do.
+
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use peeklock_amqp::{AmqpError, DecodeError, condition};
+
+use crate::TargetError;
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    #[error(
+        "nothing listens at {address} (connection refused). Is a broker running there? Start one with `peeklock serve`"
+    )]
+    Refused { address: String },
+    #[error("cannot reach {address}: {source}")]
+    Unreachable { address: String, source: std::io::Error },
+    #[error("{address} did not answer within {} s; check the address, and that nothing in between drops the connection", after.as_secs())]
+    NoAnswer { address: String, after: Duration },
+    #[error("cannot read certificates from {}: {reason}", path.display())]
+    Certificates { path: PathBuf, reason: String },
+    #[error(
+        "TLS with {address} failed: {reason}. If the broker made its own certificate, trust it with `--ca FILE` \
+         (`Options::certificates` in code); `peeklock serve` prints the file"
+    )]
+    Tls { address: String, reason: String },
+    #[error("{address} refuses the credentials of '{name}'; check the key's name and its secret")]
+    Credentials { address: String, name: String },
+    #[error("{address} does not speak AMQP 1.0 as expected: {reason}")]
+    Protocol { address: String, reason: String },
+}
+
+/// Why an operation on a connection failed. Cheap to clone: one lost connection is told to everybody who waits.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum Error {
+    #[error("the connection to {address} is lost: {reason}. Connect again")]
+    ConnectionLost { address: Arc<str>, reason: Arc<str> },
+    #[error("the client was closed")]
+    Closed,
+    #[error(
+        "there is no queue '{entity}'; create it with `peeklock queue create {entity}`, or check the name"
+    )]
+    NotFound { entity: Arc<str> },
+    #[error("access to '{entity}' is refused: {reason}")]
+    Unauthorized { entity: Arc<str>, reason: Arc<str> },
+    #[error("the broker ended the link to '{entity}': {error}")]
+    LinkLost { entity: Arc<str>, error: Box<AmqpError> },
+    #[error("this connection has no room for another link; use a second connection")]
+    TooManyLinks,
+    #[error("'{entity}' did not take the message: {error}")]
+    Rejected { entity: Arc<str>, error: Box<AmqpError> },
+    #[error("the message has {size_bytes} bytes, but '{entity}' takes at most {max}")]
+    TooLarge { entity: Arc<str>, size_bytes: usize, max: u64 },
+    #[error("the lock on the message in '{entity}' is gone ({reason}); it will be, or was, delivered again")]
+    LockLost { entity: Arc<str>, reason: Arc<str> },
+    #[error("the message from '{entity}' was received and deleted at once, so there is nothing to settle")]
+    NotLocked { entity: Arc<str> },
+    #[error("the delivery does not belong to this receiver of '{entity}'; settle it by itself")]
+    OtherReceiver { entity: Arc<str> },
+    #[error("'{entity}' did not settle the message: {error}")]
+    NotSettled { entity: Arc<str>, error: Box<AmqpError> },
+    #[error("the broker refused {operation} on '{entity}' with status {status}: {reason}")]
+    Refused { operation: Arc<str>, entity: Arc<str>, status: i32, condition: Arc<str>, reason: Arc<str> },
+    #[error("no answer to {operation} on '{entity}' within {} s", after.as_secs())]
+    NoAnswer { operation: Arc<str>, entity: Arc<str>, after: Duration },
+    #[error("what '{entity}' sent cannot be understood: {reason}")]
+    Malformed { entity: Arc<str>, reason: MalformedReason },
+}
+
+/// What is wrong with bytes that a broker sent.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum MalformedReason {
+    #[error(transparent)]
+    Encoding(#[from] DecodeError),
+    #[error("{0} is missing or of an unexpected type")]
+    Missing(&'static str),
+}
+
+impl Error {
+    /// The link to `entity` ended; without an error the peer simply closed it.
+    pub(crate) fn link_ended(entity: &Arc<str>, error: Option<AmqpError>) -> Self {
+        let entity = Arc::clone(entity);
+        match error {
+            Some(error) if error.condition == condition::NOT_FOUND => Error::NotFound { entity },
+            Some(error) if error.condition == condition::UNAUTHORIZED_ACCESS => {
+                Error::Unauthorized { entity, reason: description(&error) }
+            }
+            Some(error) => Error::LinkLost { entity, error: Box::new(error) },
+            None => Error::LinkLost { entity, error: Box::new(closed_without_reason()) },
+        }
+    }
+
+    pub(crate) fn rejected(entity: &Arc<str>, error: Option<AmqpError>) -> Self {
+        let error = Box::new(error.unwrap_or_else(closed_without_reason));
+        Error::Rejected { entity: Arc::clone(entity), error }
+    }
+
+    pub(crate) fn not_settled(entity: &Arc<str>, error: AmqpError) -> Self {
+        let entity = Arc::clone(entity);
+        if error.condition == condition::MESSAGE_LOCK_LOST {
+            return Error::LockLost { entity, reason: description(&error) };
+        }
+        Error::NotSettled { entity, error: Box::new(error) }
+    }
+
+    pub(crate) fn malformed(entity: &Arc<str>, reason: impl Into<MalformedReason>) -> Self {
+        Error::Malformed { entity: Arc::clone(entity), reason: reason.into() }
+    }
+}
+
+fn description(error: &AmqpError) -> Arc<str> {
+    match &error.description {
+        Some(description) => description.as_str().into(),
+        None => error.condition.as_str().into(),
+    }
+}
+
+fn closed_without_reason() -> AmqpError {
+    AmqpError::new(condition::DETACH_FORCED, "no reason was given")
+}
+
+/// Why a link or a connection is over; set once, before its waiters are woken.
+pub(crate) type Ending = Arc<OnceLock<Error>>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conditions_become_errors_that_say_what_to_do() {
+        let entity: Arc<str> = "orders".into();
+        let ended = |condition| Error::link_ended(&entity, Some(AmqpError::new(condition, "because")));
+        assert_eq!(ended(condition::NOT_FOUND), Error::NotFound { entity: "orders".into() });
+        assert!(ended(condition::NOT_FOUND).to_string().contains("peeklock queue create orders"));
+        assert!(ended(condition::UNAUTHORIZED_ACCESS).to_string().ends_with("because"));
+        assert!(matches!(ended(condition::INTERNAL_ERROR), Error::LinkLost { .. }));
+        let lost = Error::not_settled(&entity, AmqpError::new(condition::MESSAGE_LOCK_LOST, "expired"));
+        assert!(lost.to_string().contains("delivered again"), "{lost}");
+    }
+
+    #[test]
+    fn a_refused_connection_asks_for_a_broker() {
+        let text = ConnectError::Refused { address: "127.0.0.1:5672".into() }.to_string();
+        assert!(text.contains("127.0.0.1:5672") && text.contains("peeklock serve"), "{text}");
+    }
+}

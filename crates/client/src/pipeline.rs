@@ -1,0 +1,183 @@
+//! Sending without waiting for each confirmation: many messages on their way, a bounded number unconfirmed.
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use peeklock_amqp::{Encode, Message};
+use smallvec::{SmallVec, smallvec};
+use tokio::sync::{SemaphorePermit, mpsc};
+
+use crate::driver::command::Command;
+use crate::error::Error;
+use crate::sender::SenderLink;
+use crate::shared::Shared;
+
+/// Messages handed to the driver at once.
+const CHUNK_MAX: usize = 64;
+/// Encoded messages share buffers of this size.
+const BUFFER_BYTES: usize = 64 * 1024;
+
+/// A message that the broker did not take.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("message {number} of the pipeline failed: {error}")]
+pub struct Failure {
+    /// Counts the messages of the pipeline from 0.
+    pub number: u64,
+    #[source]
+    pub error: Error,
+}
+
+/// Why a pipeline could not go on.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum PipelineError {
+    /// An earlier message failed; the others are not touched by it.
+    #[error(transparent)]
+    Failed(#[from] Failure),
+    /// The link or the connection is gone, and what was unconfirmed may or may not be stored.
+    #[error(transparent)]
+    Lost(#[from] Error),
+}
+
+/// Sends to one queue at full speed. Confirmations are counted, not awaited one by one.
+///
+/// A call returns as soon as the message is under way; it waits while `unconfirmed_max` messages are. What failed is told by
+/// a later call. Only [`Pipeline::flush`] tells that everything is stored: without it, what is still under way when the
+/// pipeline is dropped may not be.
+///
+/// ```no_run
+/// # async fn example(client: peeklock_client::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// use peeklock_client::Message;
+///
+/// let mut orders = client.pipeline("orders", 256).await?;
+/// for number in 0..100_000 {
+///     orders.send(&Message::data(format!("order {number}"))).await?;
+/// }
+/// orders.flush().await?;   // all 100,000 are on disk
+/// # Ok(())
+/// # }
+/// ```
+pub struct Pipeline {
+    link: SenderLink,
+    unconfirmed_max: u32,
+    failures: mpsc::Receiver<Failure>,
+    /// Cloned into each command: the driver keeps the first.
+    failed: mpsc::Sender<Failure>,
+    buffer: BytesMut,
+}
+
+impl Pipeline {
+    pub(crate) async fn open(shared: Arc<Shared>, entity: &str, unconfirmed_max: u32) -> Result<Self, Error> {
+        let unconfirmed_max = unconfirmed_max.max(1);
+        let places = usize::try_from(unconfirmed_max).unwrap_or(usize::MAX);
+        let link = SenderLink::open(shared, entity, places).await?;
+        // Each failure leaves before its permit comes back, so this many places are always enough.
+        let (failed, failures) = mpsc::channel(places);
+        Ok(Self { link, unconfirmed_max, failures, failed, buffer: BytesMut::new() })
+    }
+
+    /// Sends one message; waits only while too many are unconfirmed.
+    pub async fn send(&mut self, message: &Message) -> Result<(), PipelineError> {
+        let payload = self.encode(message);
+        self.send_encoded(payload).await
+    }
+
+    /// Sends a message that is encoded already.
+    pub async fn send_encoded(&mut self, payload: Bytes) -> Result<(), PipelineError> {
+        self.link.check_size(payload.len())?;
+        self.check_failures()?;
+        let permit = acquire(&self.link, 1).await?;
+        self.hand_over(permit, smallvec![payload]).await
+    }
+
+    /// Sends several messages, each a delivery of its own, with fewer hand-overs than one by one.
+    pub async fn send_many<'a>(
+        &mut self,
+        messages: impl IntoIterator<Item = &'a Message>,
+    ) -> Result<(), PipelineError> {
+        let mut chunk: SmallVec<[Bytes; 1]> = SmallVec::new();
+        for message in messages {
+            let payload = self.encode(message);
+            self.link.check_size(payload.len())?;
+            chunk.push(payload);
+            if chunk.len() == CHUNK_MAX {
+                self.send_chunk(std::mem::take(&mut chunk)).await?;
+            }
+        }
+        if chunk.is_empty() { Ok(()) } else { self.send_chunk(chunk).await }
+    }
+
+    /// Sends several messages that are encoded already.
+    pub async fn send_many_encoded(
+        &mut self,
+        payloads: impl IntoIterator<Item = Bytes>,
+    ) -> Result<(), PipelineError> {
+        let mut payloads = payloads.into_iter();
+        loop {
+            let chunk: SmallVec<[Bytes; 1]> = payloads.by_ref().take(CHUNK_MAX).collect();
+            if chunk.is_empty() {
+                return Ok(());
+            }
+            chunk.iter().try_for_each(|payload| self.link.check_size(payload.len()))?;
+            self.send_chunk(chunk).await?;
+        }
+    }
+
+    /// Waits until every message sent so far is confirmed. Returns the first failure that was not told yet.
+    pub async fn flush(&mut self) -> Result<(), PipelineError> {
+        let all = acquire(&self.link, self.unconfirmed_max).await?;
+        drop(all);
+        self.check_failures()
+    }
+
+    /// Messages under way.
+    pub fn unconfirmed_count(&self) -> usize {
+        let window = usize::try_from(self.unconfirmed_max).unwrap_or(usize::MAX);
+        window.saturating_sub(self.link.permits().available_permits())
+    }
+
+    fn encode(&mut self, message: &Message) -> Bytes {
+        if self.buffer.capacity() == 0 {
+            self.buffer.reserve(BUFFER_BYTES);
+        }
+        message.encode(&mut self.buffer);
+        self.buffer.split().freeze()
+    }
+
+    /// Hands the chunk over as permits come free: all of them at best, a part of them under load.
+    async fn send_chunk(&mut self, mut chunk: SmallVec<[Bytes; 1]>) -> Result<(), PipelineError> {
+        while !chunk.is_empty() {
+            self.check_failures()?;
+            let mut permit = acquire(&self.link, 1).await?;
+            let more = self.link.permits().available_permits().min(chunk.len() - 1);
+            let more = u32::try_from(more).unwrap_or(u32::MAX);
+            // Nobody else takes permits of this link, so what is available stays so.
+            if let Ok(rest) = self.link.permits().try_acquire_many(more) {
+                permit.merge(rest);
+            }
+            let later = chunk.drain(permit.num_permits()..).collect();
+            let now = std::mem::replace(&mut chunk, later);
+            self.hand_over(permit, now).await?;
+        }
+        Ok(())
+    }
+
+    async fn hand_over(
+        &self,
+        permit: SemaphorePermit<'_>,
+        payloads: SmallVec<[Bytes; 1]>,
+    ) -> Result<(), PipelineError> {
+        let place = self.link.place().await?;
+        // From here on the driver gives the permits back, one with each outcome.
+        permit.forget();
+        place.send(Command::SendMany { link: self.link.id(), payloads, failures: self.failed.clone() });
+        Ok(())
+    }
+
+    fn check_failures(&mut self) -> Result<(), PipelineError> {
+        self.failures.try_recv().map_or(Ok(()), |failure| Err(failure.into()))
+    }
+}
+
+async fn acquire(link: &SenderLink, count: u32) -> Result<SemaphorePermit<'_>, PipelineError> {
+    link.permits().acquire_many(count).await.map_err(|_| link.lost().into())
+}

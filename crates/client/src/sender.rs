@@ -1,0 +1,126 @@
+//! Sending, one confirmed message or batch at a time.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use peeklock_amqp::connection::LinkId;
+use peeklock_amqp::{Body, Encode, Message};
+use tokio::sync::{Semaphore, oneshot};
+
+use crate::driver::command::{Command, LinkKind, LinkRequest};
+use crate::error::{Ending, Error};
+use crate::shared::Shared;
+
+/// Sends of one [`Sender`] that may wait for their confirmation at the same time; more wait for a place.
+const UNCONFIRMED_MAX: usize = 1000;
+/// A delivery whose data sections are messages of their own.
+const BATCH_FORMAT: u32 = 0x8001_3700;
+
+/// Sends messages to one queue. Cheap to clone; clones share the link.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use peeklock_client::{Client, Message};
+///
+/// let client = Client::connect("amqp://RootManageSharedAccessKey:SAS_KEY_VALUE@127.0.0.1:5672").await?;
+/// let orders = client.sender("orders").await?;
+/// orders.send(&Message::data("hello").with_message_id("order-17")).await?;   // on disk when this returns
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Sender {
+    link: Arc<SenderLink>,
+}
+
+pub(crate) struct SenderLink {
+    shared: Arc<Shared>,
+    link: LinkId,
+    entity: Arc<str>,
+    ending: Ending,
+    permits: Arc<Semaphore>,
+    message_size_bytes_max: Option<u64>,
+}
+
+impl SenderLink {
+    pub(crate) async fn open(
+        shared: Arc<Shared>,
+        entity: &str,
+        unconfirmed_max: usize,
+    ) -> Result<Self, Error> {
+        let (entity, ending): (Arc<str>, _) = (entity.into(), Ending::default());
+        let permits = Arc::new(Semaphore::new(unconfirmed_max));
+        let kind = LinkKind::Send { permits: Arc::clone(&permits) };
+        let request = LinkRequest { entity: Arc::clone(&entity), ending: Arc::clone(&ending), kind };
+        let opened = shared.open(request).await?;
+        let message_size_bytes_max = opened.message_size_bytes_max;
+        Ok(Self { shared, link: opened.link, entity, ending, permits, message_size_bytes_max })
+    }
+
+    pub(crate) fn check_size(&self, size_bytes: usize) -> Result<(), Error> {
+        match self.message_size_bytes_max {
+            Some(max) if size_bytes as u64 > max => {
+                Err(Error::TooLarge { entity: Arc::clone(&self.entity), size_bytes, max })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Why the link is over.
+    pub(crate) fn lost(&self) -> Error {
+        self.ending.get().cloned().unwrap_or_else(|| self.shared.lost())
+    }
+
+    pub(crate) fn permits(&self) -> &Semaphore {
+        &self.permits
+    }
+
+    pub(crate) fn id(&self) -> LinkId {
+        self.link
+    }
+
+    /// A place in the line of commands. Waiting for it may be given up without a trace.
+    pub(crate) async fn place(&self) -> Result<tokio::sync::mpsc::Permit<'_, Command>, Error> {
+        self.shared.commands.reserve().await.map_err(|_| self.lost())
+    }
+}
+
+impl Drop for SenderLink {
+    fn drop(&mut self) {
+        self.shared.let_go(self.link);
+    }
+}
+
+impl Sender {
+    pub(crate) async fn open(shared: Arc<Shared>, entity: &str) -> Result<Self, Error> {
+        Ok(Self { link: Arc::new(SenderLink::open(shared, entity, UNCONFIRMED_MAX).await?) })
+    }
+
+    /// Sends one message; returns when the broker has it on stable storage.
+    pub async fn send(&self, message: &Message) -> Result<(), Error> {
+        self.send_encoded(message.to_bytes(), 0).await
+    }
+
+    /// Sends all messages as one: all are taken or none. They must fit the size limit together.
+    pub async fn send_batch(&self, messages: &[Message]) -> Result<(), Error> {
+        if messages.is_empty() {
+            return Ok(());
+        }
+        let parts = messages.iter().map(Encode::to_bytes).collect();
+        let batch = Message { body: Body::Data(parts), ..Message::default() };
+        self.send_encoded(batch.to_bytes(), BATCH_FORMAT).await
+    }
+
+    /// Sends a message that is encoded already.
+    async fn send_encoded(&self, payload: Bytes, message_format: u32) -> Result<(), Error> {
+        let link = &self.link;
+        link.check_size(payload.len())?;
+        let permit = link.permits.acquire().await.map_err(|_| link.lost())?;
+        let place = link.place().await?;
+        let (reply, outcome) = oneshot::channel();
+        // From here on the driver gives the permit back, with the outcome.
+        permit.forget();
+        place.send(Command::Send { link: link.link, payload, message_format, reply });
+        outcome.await.unwrap_or_else(|_| Err(link.lost()))
+    }
+}

@@ -1,0 +1,85 @@
+//! What all handles of one connection share: the way to its driver, and the reason when it is gone.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use peeklock_amqp::Message;
+use peeklock_amqp::connection::LinkId;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::cbs::TokenKeeper;
+use crate::driver::command::{Command, LinkRequest, Opened, Reply};
+use crate::error::{Ending, Error};
+
+/// A broker that has not answered an attach or a request by then is given up.
+pub(crate) const ANSWER_TIME_MAX: Duration = Duration::from_secs(60);
+
+pub(crate) struct Shared {
+    pub(crate) commands: mpsc::Sender<Command>,
+    pub(crate) ending: Ending,
+    pub(crate) tokens: Option<TokenKeeper>,
+}
+
+impl Shared {
+    /// Why the driver is gone.
+    pub(crate) fn lost(&self) -> Error {
+        self.ending.get().cloned().unwrap_or(Error::Closed)
+    }
+
+    pub(crate) async fn tell(&self, command: Command) -> Result<(), Error> {
+        self.commands.send(command).await.map_err(|_| self.lost())
+    }
+
+    /// Sends a command and waits for its answer.
+    pub(crate) async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, Error> {
+        let (reply, answer) = oneshot::channel();
+        self.tell(command(reply)).await?;
+        answer.await.unwrap_or_else(|_| Err(self.lost()))
+    }
+
+    async fn ask_in_time<T>(
+        &self,
+        operation: &str,
+        entity: &Arc<str>,
+        command: impl FnOnce(Reply<T>) -> Command,
+    ) -> Result<T, Error> {
+        let answer = tokio::time::timeout(ANSWER_TIME_MAX, self.ask(command)).await;
+        answer.unwrap_or_else(|_| {
+            let (operation, entity) = (operation.into(), Arc::clone(entity));
+            Err(Error::NoAnswer { operation, entity, after: ANSWER_TIME_MAX })
+        })
+    }
+
+    /// Shows our token for the entity, if tokens are used here, and attaches a link.
+    pub(crate) async fn open(&self, request: LinkRequest) -> Result<Opened, Error> {
+        let entity = Arc::clone(&request.entity);
+        self.authorize(&entity).await?;
+        let request = Box::new(request);
+        self.ask_in_time("open", &entity, |reply| Command::Open { request, reply }).await
+    }
+
+    pub(crate) async fn authorize(&self, entity: &Arc<str>) -> Result<(), Error> {
+        match &self.tokens {
+            Some(tokens) => tokens.authorize(entity).await.unwrap_or_else(|| Err(self.lost())),
+            None => Ok(()),
+        }
+    }
+
+    /// One request to a node such as `orders/$management`, and its response.
+    pub(crate) async fn request(
+        &self,
+        node: &Arc<str>,
+        operation: &str,
+        message: Message,
+    ) -> Result<Message, Error> {
+        let message = Box::new(message);
+        let command = |reply| Command::Request { node: Arc::clone(node), message, reply };
+        self.ask_in_time(operation, node, command).await
+    }
+
+    /// Detaches without waiting: for handles that are dropped. When the driver is too busy to listen, the link stays
+    /// until the connection ends, which costs the broker a little memory and nobody a message.
+    pub(crate) fn let_go(&self, link: LinkId) {
+        let _ = self.commands.try_send(Command::Detach { link, unseen: Vec::new(), reply: None });
+    }
+}
