@@ -138,6 +138,12 @@ impl From<peeklock_engine::Error> for Error {
     }
 }
 
+impl From<Request> for Batch {
+    fn from(request: Request) -> Self {
+        Batch { requests: vec![request], ..Batch::default() }
+    }
+}
+
 impl Batch {
     pub fn is_empty(&self) -> bool {
         self.requests.is_empty()

@@ -129,21 +129,15 @@ impl Broker {
     /// One request from nobody's connection.
     async fn ask(&self, shard: usize, request: impl FnOnce(Ticket) -> Request) -> Result<Answer, AdminError> {
         let (peer, mut replies) = Peer::new();
-        let mut batch = Batch::default();
-        batch.push(request(Ticket(0)));
-        batch.push(Request::Gone);
         let handle = self.shards.get(shard).ok_or(ShardStopped)?;
-        handle.send(peer, batch).await?;
-        while let Some(replies) = replies.recv().await {
-            for reply in replies {
-                match reply {
-                    Reply::Answer { result, .. } => return Ok(result?),
-                    Reply::Stopped { .. } => return Err(ShardStopped.into()),
-                    Reply::Delivery { .. } | Reply::Drained { .. } | Reply::Closed { .. } => {}
-                }
-            }
+        handle.send(peer.clone(), Batch::from(request(Ticket(0)))).await?;
+        let reply = replies.recv().await.and_then(|replies| replies.into_iter().next());
+        // Only now: a shard drops what it still has for a peer that has left.
+        let _ = handle.send(peer, Batch::from(Request::Gone)).await;
+        match reply {
+            Some(Reply::Answer { result, .. }) => Ok(result?),
+            _ => Err(ShardStopped.into()),
         }
-        Err(ShardStopped.into())
     }
 }
 

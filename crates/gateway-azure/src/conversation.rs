@@ -301,10 +301,8 @@ impl<'g> Conversation<'g> {
     /// Says goodbye to every shard that knows this peer.
     pub(crate) async fn leave(&mut self) {
         for shard in (0..self.known_to.len()).filter(|shard| self.known_to.get(*shard).is_some_and(|known| *known)) {
-            let mut batch = Batch::default();
-            batch.push(Request::Gone);
             if let Some(handle) = self.gateway.broker.shard(shard) {
-                let _ = handle.send(self.peer.clone(), batch).await;
+                let _ = handle.send(self.peer.clone(), Batch::from(Request::Gone)).await;
             }
         }
     }

@@ -84,7 +84,7 @@ where
             }
             () = sleep_until(timeout) => conversation.handle_timeout(now()),
             () = sleep_until(write_deadline) => return Err(io::ErrorKind::TimedOut.into()),
-            _ = stopping.wait_for(|stop| *stop), if !told_to_stop => {
+            () = stop_asked(&mut stopping), if !told_to_stop => {
                 told_to_stop = true;
                 conversation.stop();
                 write_deadline = Some(Instant::now() + CLOSE_TIME_MAX);
@@ -92,6 +92,11 @@ where
         }
         conversation.send_batches().await;
     }
+}
+
+async fn stop_asked(stopping: &mut watch::Receiver<bool>) {
+    // An error means that whoever could ask is gone, which is as good as being asked.
+    let _ = stopping.wait_for(|stop| *stop).await;
 }
 
 async fn sleep_until(at: Option<Instant>) {

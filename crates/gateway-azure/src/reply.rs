@@ -1,6 +1,5 @@
 //! The two hot paths: messages from senders to shards, and replies from shards to links.
 
-use bytes::Bytes;
 use peeklock_amqp::connection::{Delivery, DeliveryId, Outgoing, SendError};
 use peeklock_amqp::{AmqpError, Batch, DeliveryState, DeliveryTag, is_batch};
 use peeklock_broker::engine::{self, ReceiveMode};

@@ -28,7 +28,7 @@ pub(crate) async fn serve(
             (seat, listener.accept().await)
         };
         tokio::select! {
-            _ = stopping.wait_for(|stop| *stop) => break,
+            () = stop_asked(&mut stopping) => break,
             (seat, accepted) = accepted => match accepted {
                 Ok((stream, from)) => {
                     let connection = connect(stream, tls.clone(), Arc::clone(&gateway), stopping.clone());
@@ -64,4 +64,8 @@ async fn connect(
             gateway.serve(stream, stopping).await
         }
     }
+}
+
+async fn stop_asked(stopping: &mut watch::Receiver<bool>) {
+    let _ = stopping.wait_for(|stop| *stop).await;
 }

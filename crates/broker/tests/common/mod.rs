@@ -1,4 +1,5 @@
 //! A broker over a journal in memory, and a peer that talks to it in short sentences.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use std::time::Duration;
 
@@ -88,9 +89,7 @@ impl TestQueue<'_> {
     }
 
     pub(crate) async fn ask(&mut self, request: Request) {
-        let mut batch = Batch::default();
-        batch.push(request);
-        self.hand_over(batch).await;
+        self.hand_over(Batch::from(request)).await;
     }
 
     async fn hand_over(&mut self, batch: Batch) {
