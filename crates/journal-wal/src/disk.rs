@@ -1,0 +1,166 @@
+//! The file layer: all that the journal asks of an operating system, so that tests can put a faulty disk under it.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, IoSlice, Write as _};
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::fs::{Advice, FlockOperation};
+
+/// What stands in a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    pub name: String,
+    pub size_bytes: u64,
+}
+
+/// Held as long as this process owns a directory.
+pub type DirectoryLock = Box<dyn Send + Sync>;
+
+/// A file system. Changes to a directory are durable after [`Disk::sync_dir`], contents after [`DiskFile::sync`].
+pub trait Disk: Send + Sync + 'static {
+    fn create_dir_all(&self, directory: &Path) -> io::Result<()>;
+    /// `None` if another owner has it.
+    fn lock(&self, path: &Path, owner: &str) -> io::Result<Option<DirectoryLock>>;
+    /// A new, empty file; an old one of that name is emptied.
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>>;
+    /// An existing file, to read and write.
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>>;
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    fn remove(&self, path: &Path) -> io::Result<()>;
+    /// The files and directories in a directory, in no order.
+    fn list(&self, directory: &Path) -> io::Result<Vec<Entry>>;
+    fn sync_dir(&self, directory: &Path) -> io::Result<()>;
+    /// What this process may still write.
+    fn free_bytes(&self, directory: &Path) -> io::Result<u64>;
+}
+
+/// One open file. Usable from several threads, and after it was removed.
+pub trait DiskFile: Send + Sync + 'static {
+    fn size_bytes(&self) -> io::Result<u64>;
+    /// Fills `into`; an error if the file ends before.
+    fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<()>;
+    /// Writes all parts one after the other.
+    fn write_at(&self, parts: &mut [IoSlice<'_>], offset: u64) -> io::Result<()>;
+    /// Returns when the contents are on stable storage. After an error nobody knows what is.
+    fn sync(&self) -> io::Result<()>;
+    /// Makes later reads come from the device: after a failed sync the cache may show what the device never got.
+    fn forget_cache(&self) -> io::Result<()>;
+}
+
+/// The operating system's files.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RealDisk;
+
+impl Disk for RealDisk {
+    fn create_dir_all(&self, directory: &Path) -> io::Result<()> {
+        std::fs::create_dir_all(directory)
+    }
+
+    fn lock(&self, path: &Path, owner: &str) -> io::Result<Option<DirectoryLock>> {
+        // Opened without truncation: the name of the owner must stay readable for the one who comes too late.
+        let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        }
+        file.set_len(0)?;
+        file.write_all(owner.as_bytes())?;
+        Ok(Some(Box::new(file)))
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path)?;
+        Ok(Arc::new(RealFile(file)))
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        Ok(Arc::new(RealFile(OpenOptions::new().read(true).write(true).open(path)?)))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        std::fs::rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        std::fs::remove_file(path)
+    }
+
+    fn list(&self, directory: &Path) -> io::Result<Vec<Entry>> {
+        let mut entries = Vec::new();
+        for entry in std::fs::read_dir(directory)? {
+            let entry = entry?;
+            // A name that is not text is not one of ours.
+            if let Ok(name) = entry.file_name().into_string() {
+                entries.push(Entry { name, size_bytes: entry.metadata()?.len() });
+            }
+        }
+        Ok(entries)
+    }
+
+    fn sync_dir(&self, directory: &Path) -> io::Result<()> {
+        File::open(directory)?.sync_all()
+    }
+
+    fn free_bytes(&self, directory: &Path) -> io::Result<u64> {
+        let found = rustix::fs::statvfs(directory)?;
+        Ok(found.f_bavail.saturating_mul(found.f_frsize))
+    }
+}
+
+#[derive(Debug)]
+struct RealFile(File);
+
+/// The kernel takes at most this many parts in one call.
+const PARTS_MAX: usize = 1024;
+
+impl DiskFile for RealFile {
+    fn size_bytes(&self) -> io::Result<u64> {
+        Ok(self.0.metadata()?.len())
+    }
+
+    fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
+        self.0.read_exact_at(into, offset)
+    }
+
+    fn write_at(&self, parts: &mut [IoSlice<'_>], mut offset: u64) -> io::Result<()> {
+        let mut rest = parts;
+        while !rest.is_empty() {
+            let now = rest.get(..PARTS_MAX).unwrap_or(rest);
+            let written = match rustix::io::pwritev(self.0.as_fd(), now, offset) {
+                Ok(0) if now.iter().all(|part| part.is_empty()) => return Ok(()),
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => written,
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(error) => return Err(error.into()),
+            };
+            offset = offset.saturating_add(written as u64);
+            IoSlice::advance_slices(&mut rest, written);
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+
+    fn forget_cache(&self) -> io::Result<()> {
+        Ok(rustix::fs::fadvise(&self.0, 0, None, Advice::DontNeed)?)
+    }
+}
+
+/// Writes one buffer.
+pub(crate) fn write_all(file: &dyn DiskFile, bytes: &[u8], offset: u64) -> io::Result<()> {
+    file.write_at(&mut [IoSlice::new(bytes)], offset)
+}
+
+/// Whether an error says that there is no room, which passes, and not that the disk fails, which does not.
+pub(crate) fn is_no_room(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
+    )
+}

@@ -1,0 +1,344 @@
+//! Reading bodies back from log and cold segments, neighbours together.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use peeklock_journal::{ReadError, StoredBody};
+use peeklock_types::{BodyPlace, GroupNumber};
+
+use crate::cold::{self, BODY_HEADER_BYTES};
+use crate::disk::DiskFile;
+use crate::frame::{FRAME_HEADER_BYTES, FrameHeader};
+use crate::layout::text;
+use crate::locked;
+use crate::segment::{Place, Segment};
+use crate::shard::Shard;
+use crate::shared::Shared;
+
+/// Two ranges this near are read in one go, up to this much at a time.
+const GAP_BYTES_MAX: u64 = 64 * 1024;
+const READ_BYTES_MAX: u64 = 4 * 1024 * 1024;
+
+/// The body if it is in memory.
+pub(crate) fn hot(shard: &Shard, body: StoredBody) -> Option<Bytes> {
+    let BodyPlace::Log { group, offset_bytes } = body.place.place() else { return None };
+    let books = locked(&shard.books);
+    let payload = books.hot(group)?;
+    let (start, size) = (offset_bytes as usize, body.size_bytes as usize);
+    (start.checked_add(size)? <= payload.len()).then(|| payload.slice(start..start + size))
+}
+
+/// The bodies in order, from wherever they are.
+pub(crate) fn bodies(shared: &Shared, shard: &Shard, wanted: &[StoredBody]) -> Result<Vec<Bytes>, ReadError> {
+    let mut plan =
+        Plan { shared, shard, pieces: Vec::new(), groups: BTreeMap::new(), sources: BTreeMap::new() };
+    let mut found: Vec<Option<Bytes>> = vec![None; wanted.len()];
+    for (slot, body) in wanted.iter().enumerate() {
+        match hot(shard, *body) {
+            Some(bytes) => found[slot] = Some(bytes),
+            None => plan.add(slot, *body)?,
+        }
+    }
+    plan.read(&mut found)?;
+    let missing = |at: usize| ReadError::Gone(wanted[at].place);
+    found.into_iter().enumerate().map(|(at, bytes)| bytes.ok_or_else(|| missing(at))).collect()
+}
+
+/// The bodies in order, each checked by the checksum of its whole group: a copy must not make damage look sound.
+pub(crate) fn checked_bodies(
+    shared: &Shared,
+    shard: &Shard,
+    wanted: &[StoredBody],
+) -> Result<Vec<Bytes>, ReadError> {
+    let mut order: Vec<usize> = (0..wanted.len()).collect();
+    order.sort_unstable_by_key(|at| wanted[*at].place);
+    let mut found = vec![Bytes::new(); wanted.len()];
+    let mut last: Option<(GroupNumber, Bytes)> = None;
+    for at in order {
+        let body = wanted[at];
+        let BodyPlace::Log { group: number, offset_bytes } = body.place.place() else {
+            // Cold bodies carry their own checksum.
+            found[at] = bodies(shared, shard, &[body])?.pop().ok_or(ReadError::Gone(body.place))?;
+            continue;
+        };
+        let payload = match last.take() {
+            Some((held, payload)) if held == number => payload,
+            _ => group(shared, shard, number)?.ok_or(ReadError::Gone(body.place))?,
+        };
+        let (start, size) = (offset_bytes as usize, body.size_bytes as usize);
+        if start.checked_add(size).is_none_or(|end| end > payload.len()) {
+            return Err(ReadError::Gone(body.place));
+        }
+        found[at] = payload.slice(start..start + size);
+        last = Some((number, payload));
+    }
+    Ok(found)
+}
+
+/// A whole group from the log, checked.
+fn group(shared: &Shared, shard: &Shard, number: GroupNumber) -> Result<Option<Bytes>, ReadError> {
+    let place = {
+        let books = locked(&shard.books);
+        if let Some(payload) = books.hot(number) {
+            return Ok(Some(payload.clone()));
+        }
+        books.place(number)
+    };
+    let Some((place, segment)) =
+        place.and_then(|place| Some((place, locked(&shared.ring).find(place.segment())?)))
+    else {
+        return Ok(None);
+    };
+    read_group(shared, &segment, place, shard, number).map(Some)
+}
+
+/// Reads the header of a group in the log; `None` if its space was given back.
+pub(crate) fn header(
+    shared: &Shared,
+    shard: &Shard,
+    number: GroupNumber,
+) -> Result<Option<FrameHeader>, ReadError> {
+    let place = locked(&shard.books).place(number);
+    let Some((place, segment)) =
+        place.and_then(|place| Some((place, locked(&shared.ring).find(place.segment())?)))
+    else {
+        return Ok(None);
+    };
+    let source = Source::log(shared, segment);
+    let bytes = source.read(place.offset(), FRAME_HEADER_BYTES as u64)?;
+    source.header(&bytes, place.offset(), shard, number).map(Some)
+}
+
+fn read_group(
+    shared: &Shared,
+    segment: &Arc<Segment>,
+    place: Place,
+    shard: &Shard,
+    number: GroupNumber,
+) -> Result<Bytes, ReadError> {
+    let source = Source::log(shared, Arc::clone(segment));
+    let head = source.read(place.offset(), FRAME_HEADER_BYTES as u64)?;
+    let header = source.header(&head, place.offset(), shard, number)?;
+    let start = place.offset() + FRAME_HEADER_BYTES as u64;
+    let payload = source.read(start, u64::from(header.group.payload_bytes))?;
+    if crc32c::crc32c(&payload) != header.group.payload_crc {
+        return Err(source.damaged(place.offset(), "the checksum of a group does not fit"));
+    }
+    Ok(payload)
+}
+
+/// A file that bodies are read from. Held open, so that the file may be removed meanwhile; a held log segment is never recycled.
+struct Source {
+    path: String,
+    file: Arc<dyn DiskFile>,
+    size_bytes: u64,
+    /// Keeps the count of the log segment, if it is one.
+    _segment: Option<Arc<Segment>>,
+}
+
+impl Source {
+    fn log(shared: &Shared, segment: Arc<Segment>) -> Self {
+        Source {
+            path: text(&shared.layout.segment(segment.id)),
+            file: Arc::clone(&segment.file),
+            size_bytes: segment.size_bytes,
+            _segment: Some(segment),
+        }
+    }
+
+    fn read(&self, offset: u64, size_bytes: u64) -> Result<Bytes, ReadError> {
+        // Sizes come from references and headers: checked against the file before room is made for them.
+        if offset.checked_add(size_bytes).is_none_or(|end| end > self.size_bytes) {
+            return Err(self.damaged(offset, "something that should be here would end behind the file"));
+        }
+        let mut bytes = vec![0; usize::try_from(size_bytes).unwrap_or(usize::MAX)];
+        let read = self.file.read_at(&mut bytes, offset);
+        read.map_err(|source| ReadError::Io { path: self.path.clone(), source })?;
+        Ok(bytes.into())
+    }
+
+    fn header(
+        &self,
+        bytes: &[u8],
+        at: u64,
+        shard: &Shard,
+        number: GroupNumber,
+    ) -> Result<FrameHeader, ReadError> {
+        let header =
+            FrameHeader::decode(bytes).ok_or_else(|| self.damaged(at, "the header of a group is damaged"))?;
+        if header.group.shard != shard.id || header.group.number != number {
+            return Err(self.damaged(at, "another group stands here"));
+        }
+        Ok(header)
+    }
+
+    fn damaged(&self, offset: u64, what: &str) -> ReadError {
+        ReadError::Corrupt { file: self.path.clone(), offset, what: what.to_owned() }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum SourceId {
+    Log(u64),
+    Cold(u32),
+}
+
+/// A range of a file, and what it is for. Sorted, ranges of one file stand side by side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Piece {
+    source: SourceId,
+    offset: u64,
+    size_bytes: u64,
+    purpose: Purpose,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Purpose {
+    /// Tells whether the group is the right one and holds what is wanted of it.
+    GroupHeader {
+        number: GroupNumber,
+        payload_bytes_min: u64,
+    },
+    LogBody {
+        slot: usize,
+    },
+    ColdBody {
+        slot: usize,
+    },
+}
+
+struct Plan<'a> {
+    shared: &'a Shared,
+    shard: &'a Shard,
+    pieces: Vec<Piece>,
+    /// Where each wanted group stands, and how long it must be at least.
+    groups: BTreeMap<GroupNumber, (Place, u64)>,
+    sources: BTreeMap<SourceId, Source>,
+}
+
+impl Plan<'_> {
+    fn add(&mut self, slot: usize, body: StoredBody) -> Result<(), ReadError> {
+        let size_bytes = u64::from(body.size_bytes);
+        match body.place.place() {
+            BodyPlace::Log { group, offset_bytes } => {
+                let place = locked(&self.shard.books).place(group).ok_or(ReadError::Gone(body.place))?;
+                let source = SourceId::Log(place.segment());
+                self.open_log(place.segment()).ok_or(ReadError::Gone(body.place))?;
+                let (_, payload_bytes_min) = self.groups.entry(group).or_insert((place, 0));
+                *payload_bytes_min = (*payload_bytes_min).max(u64::from(offset_bytes) + size_bytes);
+                let offset = place.offset() + FRAME_HEADER_BYTES as u64 + u64::from(offset_bytes);
+                self.pieces.push(Piece { source, offset, size_bytes, purpose: Purpose::LogBody { slot } });
+            }
+            BodyPlace::Cold { segment, offset_bytes: offset } => {
+                self.open_cold(segment)?.ok_or(ReadError::Gone(body.place))?;
+                let size_bytes = size_bytes + BODY_HEADER_BYTES as u64;
+                let source = SourceId::Cold(segment);
+                self.pieces.push(Piece { source, offset, size_bytes, purpose: Purpose::ColdBody { slot } });
+            }
+        }
+        Ok(())
+    }
+
+    fn open_log(&mut self, id: u64) -> Option<()> {
+        if !self.sources.contains_key(&SourceId::Log(id)) {
+            let segment = locked(&self.shared.ring).find(id)?;
+            self.sources.insert(SourceId::Log(id), Source::log(self.shared, segment));
+        }
+        Some(())
+    }
+
+    fn open_cold(&mut self, number: u32) -> Result<Option<()>, ReadError> {
+        if self.sources.contains_key(&SourceId::Cold(number)) {
+            return Ok(Some(()));
+        }
+        let Shared { disk, layout, .. } = self.shared;
+        let path = text(&layout.cold(self.shard.id, number));
+        let Some(file) = self.shard.cold.file(&**disk, layout, number)? else { return Ok(None) };
+        let size_bytes = file.size_bytes().map_err(|source| ReadError::Io { path: path.clone(), source })?;
+        self.sources.insert(SourceId::Cold(number), Source { path, file, size_bytes, _segment: None });
+        Ok(Some(()))
+    }
+
+    fn read(mut self, found: &mut [Option<Bytes>]) -> Result<(), ReadError> {
+        let headers = self.groups.iter().map(|(number, (place, payload_bytes_min))| Piece {
+            source: SourceId::Log(place.segment()),
+            offset: place.offset(),
+            size_bytes: FRAME_HEADER_BYTES as u64,
+            purpose: Purpose::GroupHeader { number: *number, payload_bytes_min: *payload_bytes_min },
+        });
+        self.pieces.extend(headers);
+        self.pieces.sort_unstable();
+        let mut rest = self.pieces.as_slice();
+        while let Some((first, _)) = rest.split_first() {
+            let (count, end) = run_of(rest);
+            let (run, after) = rest.split_at(count);
+            if let Some(source) = self.sources.get(&first.source) {
+                let bytes = source.read(first.offset, end - first.offset)?;
+                self.hand_out(source, run, &bytes, found)?;
+            }
+            rest = after;
+        }
+        Ok(())
+    }
+
+    /// Cuts what one read returned into its pieces, and checks them.
+    fn hand_out(
+        &self,
+        source: &Source,
+        run: &[Piece],
+        bytes: &Bytes,
+        found: &mut [Option<Bytes>],
+    ) -> Result<(), ReadError> {
+        let start = run.first().map_or(0, |piece| piece.offset);
+        let cut = |at: u64, size: u64| {
+            let from = usize::try_from(at - start).ok()?;
+            let to = from.checked_add(usize::try_from(size).ok()?)?;
+            (to <= bytes.len()).then(|| bytes.slice(from..to))
+        };
+        for piece in run {
+            let Some(part) = cut(piece.offset, piece.size_bytes) else { continue };
+            match (piece.purpose, piece.source) {
+                (Purpose::GroupHeader { number, payload_bytes_min }, _) => {
+                    let header = source.header(&part, piece.offset, self.shard, number)?;
+                    let payload_bytes = u64::from(header.group.payload_bytes);
+                    if payload_bytes < payload_bytes_min {
+                        return Err(source.damaged(
+                            piece.offset,
+                            "a body that should be in this group lies behind its end",
+                        ));
+                    }
+                    // A group that happens to be read whole can be checked for nothing.
+                    let payload = cut(piece.offset + FRAME_HEADER_BYTES as u64, payload_bytes);
+                    if payload.is_some_and(|payload| crc32c::crc32c(&payload) != header.group.payload_crc) {
+                        return Err(source.damaged(piece.offset, "the checksum of a group does not fit"));
+                    }
+                }
+                (Purpose::ColdBody { slot }, SourceId::Cold(segment)) => {
+                    let body = cold::check_body(&part, segment, piece.offset);
+                    let body = body.map_err(|what| source.damaged(piece.offset, &what))?;
+                    found[slot] = Some(body);
+                }
+                (Purpose::LogBody { slot } | Purpose::ColdBody { slot }, _) => found[slot] = Some(part),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How many of the sorted pieces one read covers, and where it ends.
+fn run_of(pieces: &[Piece]) -> (usize, u64) {
+    let Some(first) = pieces.first() else { return (0, 0) };
+    let mut end = first.offset.saturating_add(first.size_bytes);
+    let mut count = 1;
+    for piece in pieces.iter().skip(1) {
+        let piece_end = piece.offset.saturating_add(piece.size_bytes);
+        let near = piece.source == first.source && piece.offset <= end.saturating_add(GAP_BYTES_MAX);
+        if !near || piece_end.max(end) - first.offset > READ_BYTES_MAX {
+            break;
+        }
+        end = end.max(piece_end);
+        count += 1;
+    }
+    (count, end)
+}

@@ -1,0 +1,177 @@
+//! Frames: how one group stands in a segment. Sixty-four bytes of header, then the payload, padded to eight bytes.
+//!
+//! The owner of a shard fills in what it knows (payload, number, epoch, the hash of its previous group) and checksums the payload on its own
+//! thread. The writer adds where the group lands (segment, commit) and checksums the header alone.
+
+use peeklock_types::{GroupNumber, ShardId};
+
+pub(crate) const FRAME_HEADER_BYTES: usize = 64;
+const MAGIC: [u8; 4] = *b"PLgf";
+const VERSION: u16 = 1;
+
+/// What the owner of the shard knows of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct GroupHead {
+    pub(crate) shard: ShardId,
+    pub(crate) epoch: u32,
+    pub(crate) number: GroupNumber,
+    /// [`GroupHead::chain`] of the group before.
+    pub(crate) previous: u64,
+    pub(crate) payload_bytes: u32,
+    pub(crate) payload_crc: u32,
+}
+
+impl GroupHead {
+    /// A hash of this group and, through `previous`, of every group of the shard before it. Guards against loss and mix-ups, not against
+    /// forgery.
+    pub(crate) fn chain(&self) -> u64 {
+        let content = (u64::from(self.payload_crc) << 32) | u64::from(self.payload_bytes);
+        let owner = (u64::from(self.epoch) << 16) | u64::from(self.shard.0);
+        mix(mix(mix(self.previous, content), self.number.0), owner)
+    }
+
+    pub(crate) fn frame_bytes(&self) -> u64 {
+        frame_bytes(self.payload_bytes as usize)
+    }
+}
+
+/// Spreads one more word over the hash: multiply and fold, twice.
+fn mix(hash: u64, word: u64) -> u64 {
+    let mut x = hash.rotate_left(23) ^ word.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    x = (x ^ (x >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
+    x ^ (x >> 29)
+}
+
+/// Room of a group in a commit.
+pub(crate) fn frame_bytes(payload_bytes: usize) -> u64 {
+    ((FRAME_HEADER_BYTES + payload_bytes) as u64).next_multiple_of(8)
+}
+
+/// Where the writer put a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Landing {
+    pub(crate) segment: u64,
+    pub(crate) commit: u64,
+    /// Groups that follow in the same commit.
+    pub(crate) frames_left: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FrameHeader {
+    pub(crate) group: GroupHead,
+    pub(crate) landing: Landing,
+}
+
+impl FrameHeader {
+    pub(crate) fn encode(&self) -> [u8; FRAME_HEADER_BYTES] {
+        let (group, landing) = (&self.group, &self.landing);
+        let mut out = [0; FRAME_HEADER_BYTES];
+        out[0..4].copy_from_slice(&MAGIC);
+        out[4..6].copy_from_slice(&VERSION.to_le_bytes());
+        out[6..8].copy_from_slice(&group.shard.0.to_le_bytes());
+        out[8..12].copy_from_slice(&group.payload_bytes.to_le_bytes());
+        out[12..16].copy_from_slice(&group.payload_crc.to_le_bytes());
+        out[16..24].copy_from_slice(&landing.segment.to_le_bytes());
+        out[24..32].copy_from_slice(&landing.commit.to_le_bytes());
+        out[32..36].copy_from_slice(&landing.frames_left.to_le_bytes());
+        out[36..40].copy_from_slice(&group.epoch.to_le_bytes());
+        out[40..48].copy_from_slice(&group.number.0.to_le_bytes());
+        out[48..56].copy_from_slice(&group.previous.to_le_bytes());
+        let crc = crc32c::crc32c(&out[..60]);
+        out[60..].copy_from_slice(&crc.to_le_bytes());
+        out
+    }
+
+    /// `None` if these bytes are not a header that this version wrote.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; FRAME_HEADER_BYTES] = bytes.first_chunk()?;
+        if bytes[..4] != MAGIC || u32_at(bytes, 60) != crc32c::crc32c(&bytes[..60]) {
+            return None;
+        }
+        (u16_at(bytes, 4) == VERSION).then(|| FrameHeader {
+            group: GroupHead {
+                shard: ShardId(u16_at(bytes, 6)),
+                payload_bytes: u32_at(bytes, 8),
+                payload_crc: u32_at(bytes, 12),
+                epoch: u32_at(bytes, 36),
+                number: GroupNumber(u64_at(bytes, 40)),
+                previous: u64_at(bytes, 48),
+            },
+            landing: Landing {
+                segment: u64_at(bytes, 16),
+                commit: u64_at(bytes, 24),
+                frames_left: u32_at(bytes, 32),
+            },
+        })
+    }
+}
+
+// The callers below hold arrays whose length they know, so a missing field is a fault of this program.
+
+pub(crate) fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes(field(bytes, at))
+}
+
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(field(bytes, at))
+}
+
+pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(field(bytes, at))
+}
+
+fn field<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    bytes
+        .get(at..)
+        .and_then(|rest| rest.first_chunk())
+        .copied()
+        .expect("fields lie inside a header of fixed size")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header() -> FrameHeader {
+        FrameHeader {
+            group: GroupHead {
+                shard: ShardId(7),
+                epoch: 3,
+                number: GroupNumber(99),
+                previous: 0x1122_3344_5566_7788,
+                payload_bytes: 1000,
+                payload_crc: 0xdead_beef,
+            },
+            landing: Landing { segment: 12, commit: 34, frames_left: 5 },
+        }
+    }
+
+    #[test]
+    fn a_header_reads_back_as_written() {
+        assert_eq!(FrameHeader::decode(&header().encode()), Some(header()));
+    }
+
+    #[test]
+    fn any_flipped_bit_makes_a_header_invalid() {
+        let good = header().encode();
+        for bit in 0..good.len() * 8 {
+            let mut bad = good;
+            bad[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(FrameHeader::decode(&bad), None, "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn the_chain_depends_on_every_part_of_the_group() {
+        let base = header().group;
+        let changed = [
+            GroupHead { shard: ShardId(8), ..base },
+            GroupHead { epoch: 4, ..base },
+            GroupHead { number: GroupNumber(100), ..base },
+            GroupHead { previous: 0, ..base },
+            GroupHead { payload_bytes: 1001, ..base },
+            GroupHead { payload_crc: 1, ..base },
+        ];
+        assert!(changed.iter().all(|group| group.chain() != base.chain()));
+    }
+}

@@ -1,0 +1,461 @@
+//! Opening the data directory, and the threads that work on it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use peeklock_journal::{Journal, OpenError, Recovery, Space};
+use peeklock_types::{GroupNumber, ShardId};
+
+use crate::cold::ColdStore;
+use crate::config::WalConfig;
+use crate::disk::{DirectoryLock, Disk, RealDisk, write_all};
+use crate::keeper::{Keeper, prepare_segment};
+use crate::layout::{Layout, number_in, text};
+use crate::log::WalLog;
+use crate::pool::Pool;
+use crate::recovery::{self, Found};
+use crate::replay::{Replay, Window};
+use crate::ring::Ring;
+use crate::segment::Segment;
+use crate::shard::{Shard, SnapshotMark};
+use crate::shared::Shared;
+use crate::sim::Driver;
+use crate::snapshot::Loaded;
+use crate::writer::Writer;
+use crate::{fetch, locked, snapshot};
+
+const FORMAT: u32 = 1;
+const FORMAT_WORDS: &str = "peeklock journal ";
+const READER_COUNT: usize = 2;
+
+/// The journal in one directory of a local disk. Clones are handles to the same journal; it closes when the last handle and the last log
+/// are gone.
+#[derive(Clone)]
+pub struct WalJournal {
+    handle: Arc<Handle>,
+}
+
+pub(crate) struct Handle {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) readers: Pool,
+    /// Writes snapshots and cold segments: apart from the readers, so that a long sync does not keep a receiver waiting.
+    pub(crate) movers: Pool,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    lock: Mutex<Option<DirectoryLock>>,
+}
+
+/// Figures for operators.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stats {
+    pub commit_count: u64,
+    pub group_count: u64,
+    pub segment_count: usize,
+    pub spare_count: usize,
+    pub log_bytes: u64,
+    pub cold_bytes: u64,
+    pub snapshot_bytes: u64,
+    pub space: Space,
+}
+
+fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> OpenError {
+    let path = text(path);
+    move |source| OpenError::Io { action, path, source }
+}
+
+impl WalJournal {
+    /// Opens or creates a journal. Reads the whole log, so it may take a second after a crash under load; call it where blocking is fine.
+    pub fn open(directory: impl AsRef<Path>, config: WalConfig) -> Result<Self, OpenError> {
+        Self::open_on(Arc::new(RealDisk), directory.as_ref(), config)
+    }
+
+    /// The same on any file layer.
+    pub fn open_on(disk: Arc<dyn Disk>, directory: &Path, config: WalConfig) -> Result<Self, OpenError> {
+        let Opened { shared, writer, lock } = prepare(disk, directory, config)?;
+        let spawned = |action: &'static str| failed(action, directory);
+        let (readers, mut threads) =
+            Pool::start("wal-reader", READER_COUNT).map_err(spawned("starting readers for"))?;
+        let (movers, mover_threads) = Pool::start("wal-mover", 1).map_err(spawned("starting a mover for"))?;
+        threads.extend(mover_threads);
+        let keeper = Keeper::new(Arc::clone(&shared));
+        let named = |name: &str| std::thread::Builder::new().name(name.to_owned());
+        threads.push(named("wal-keeper").spawn(|| keeper.run()).map_err(spawned("starting a keeper for"))?);
+        threads.push(named("wal-writer").spawn(|| writer.run()).map_err(spawned("starting a writer for"))?);
+        Ok(Self::assemble(shared, readers, movers, threads, lock))
+    }
+
+    /// Opens without threads: nothing happens until the driver is told to, so that a simulated run is repeatable.
+    pub fn open_driven(
+        disk: Arc<dyn Disk>,
+        directory: &Path,
+        config: WalConfig,
+    ) -> Result<(Self, Driver), OpenError> {
+        let Opened { shared, writer, lock } = prepare(disk, directory, config)?;
+        let driver = Driver::new(writer, Keeper::new(Arc::clone(&shared)));
+        Ok((Self::assemble(shared, Pool::inline(), Pool::inline(), Vec::new(), lock), driver))
+    }
+
+    fn assemble(
+        shared: Arc<Shared>,
+        readers: Pool,
+        movers: Pool,
+        threads: Vec<JoinHandle<()>>,
+        lock: DirectoryLock,
+    ) -> Self {
+        let (threads, lock) = (Mutex::new(threads), Mutex::new(Some(lock)));
+        WalJournal { handle: Arc::new(Handle { shared, readers, movers, threads, lock }) }
+    }
+
+    /// Shards of which the directory holds something.
+    pub fn shards(&self) -> Vec<ShardId> {
+        locked(&self.handle.shared.shards).keys().copied().collect()
+    }
+
+    pub fn stats(&self) -> Stats {
+        let shared = &self.handle.shared;
+        let ring = locked(&shared.ring);
+        Stats {
+            commit_count: shared.commit_count.load(Ordering::Relaxed),
+            group_count: shared.group_count.load(Ordering::Relaxed),
+            segment_count: ring.live.len(),
+            spare_count: ring.spares.len(),
+            log_bytes: ring.total_bytes(),
+            cold_bytes: shared.usage.cold_bytes.load(Ordering::Relaxed),
+            snapshot_bytes: shared.usage.snapshot_bytes.load(Ordering::Relaxed),
+            space: shared.space(),
+        }
+    }
+
+    /// Writes what waits, ends the threads and lets go of the directory. Logs that are still held refuse everything afterwards.
+    pub fn close(&self) {
+        self.handle.close();
+    }
+}
+
+impl Handle {
+    fn close(&self) {
+        self.shared.queue.close();
+        self.shared.bell.close();
+        self.readers.close();
+        self.movers.close();
+        for thread in std::mem::take(&mut *locked(&self.threads)) {
+            // A thread that panicked has stopped the journal already.
+            let _ = thread.join();
+        }
+        self.shared.stop("the journal is closed".to_owned());
+        *locked(&self.lock) = None;
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+struct Opened {
+    shared: Arc<Shared>,
+    writer: Writer,
+    lock: DirectoryLock,
+}
+
+fn prepare(disk: Arc<dyn Disk>, directory: &Path, config: WalConfig) -> Result<Opened, OpenError> {
+    let (layout, config) = (Layout::new(directory), config.normalised());
+    disk.create_dir_all(directory).map_err(failed("creating", directory))?;
+    let lock = disk
+        .lock(&layout.lock(), &format!("{}\n", std::process::id()))
+        .map_err(failed("locking", &layout.lock()))?;
+    let lock = lock.ok_or_else(|| OpenError::Locked { directory: text(directory) })?;
+    settle_format(&*disk, &layout)?;
+    let Found { live, unused, next_id, end, next_commit, shards } = recovery::recover(&*disk, &layout)?;
+    remove_drafts(&*disk, &layout)?;
+    let mut next_id = next_id;
+    let spares = ready_spares(&*disk, &layout, &config, unused, &mut next_id)?;
+    let ring = Ring::new(live, spares, next_id, config.spares_min);
+    let shared = Arc::new(Shared::new(disk, layout, config, ring));
+    for (id, logged) in shards {
+        locked(&shared.shards).insert(id, Arc::new(Shard::new(id, ColdStore::new(id), Some(logged))));
+    }
+    measure(&shared)?;
+    let writer = Writer::new(Arc::clone(&shared), end, next_commit);
+    Ok(Opened { shared, writer, lock })
+}
+
+/// Checks the version of the directory, or makes it a directory of this version.
+fn settle_format(disk: &dyn Disk, layout: &Layout) -> Result<(), OpenError> {
+    let path = layout.format();
+    match read_file(disk, &path) {
+        Ok(bytes) => return check_format(layout, &bytes),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(failed("reading", &path)(error)),
+    }
+    if disk.list(&layout.wal_dir()).is_ok_and(|entries| !entries.is_empty()) {
+        let what = "the file is missing, but the directory holds a log".to_owned();
+        return Err(OpenError::Corrupt { file: text(&path), offset: 0, what });
+    }
+    create_format(disk, layout).map_err(failed("preparing", &layout.root))
+}
+
+fn create_format(disk: &dyn Disk, layout: &Layout) -> io::Result<()> {
+    for directory in [layout.wal_dir(), layout.cold_root(), layout.snapshot_root()] {
+        disk.create_dir_all(&directory)?;
+    }
+    let draft = layout.format().with_extension("tmp");
+    let file = disk.create(&draft)?;
+    write_all(&*file, format!("{FORMAT_WORDS}{FORMAT}\n").as_bytes(), 0)?;
+    file.sync()?;
+    disk.rename(&draft, &layout.format())?;
+    disk.sync_dir(&layout.root)?;
+    sync_parent(disk, &layout.root)
+}
+
+/// The directory may be new itself. Its parent may belong to someone else, who then answers for its lasting.
+fn sync_parent(disk: &dyn Disk, directory: &Path) -> io::Result<()> {
+    let parent = match directory.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+        Some(parent) => parent,
+        None => return Ok(()),
+    };
+    match disk.sync_dir(parent) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+        other => other,
+    }
+}
+
+fn check_format(layout: &Layout, bytes: &[u8]) -> Result<(), OpenError> {
+    let words = std::str::from_utf8(bytes).ok().and_then(|text| text.trim_end().strip_prefix(FORMAT_WORDS));
+    match words.and_then(|number| number.parse::<u32>().ok()) {
+        Some(FORMAT) => Ok(()),
+        Some(found) if found > FORMAT => {
+            Err(OpenError::NewerFormat { directory: text(&layout.root), found, known: FORMAT })
+        }
+        _ => {
+            let what = "it does not name the format of the directory".to_owned();
+            Err(OpenError::Corrupt { file: text(&layout.format()), offset: 0, what })
+        }
+    }
+}
+
+fn read_file(disk: &dyn Disk, path: &Path) -> io::Result<Vec<u8>> {
+    const FORMAT_BYTES_MAX: u64 = 4096;
+    let file = disk.open(path)?;
+    let mut bytes = vec![0; usize::try_from(file.size_bytes()?.min(FORMAT_BYTES_MAX)).unwrap_or(0)];
+    file.read_at(&mut bytes, 0)?;
+    Ok(bytes)
+}
+
+/// Half-written files of an earlier run; they were never part of anything.
+fn remove_drafts(disk: &dyn Disk, layout: &Layout) -> Result<(), OpenError> {
+    let mut drafts = vec![layout.segment_draft()];
+    drafts.extend(
+        numbered_dirs(disk, &layout.snapshot_root())?.into_iter().map(|id| layout.snapshot_draft(id)),
+    );
+    for draft in drafts {
+        match disk.remove(&draft) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(failed("removing", &draft)(error));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn numbered_dirs(disk: &dyn Disk, directory: &Path) -> Result<Vec<ShardId>, OpenError> {
+    let entries = disk.list(directory).map_err(failed("listing", directory))?;
+    let numbers = entries.iter().filter_map(|entry| number_in(&entry.name, ""));
+    Ok(numbers.filter_map(|number| u16::try_from(number).ok()).map(ShardId).collect())
+}
+
+/// Unused segments get new ids: one of them may hold a torn commit under its old id, which must not come back.
+fn ready_spares(
+    disk: &dyn Disk,
+    layout: &Layout,
+    config: &WalConfig,
+    unused: Vec<Segment>,
+    next_id: &mut u64,
+) -> Result<VecDeque<Segment>, OpenError> {
+    let mut spares = VecDeque::new();
+    let changed = !unused.is_empty();
+    for segment in unused {
+        let old = layout.segment(segment.id);
+        if spares.len() >= config.spares_max {
+            disk.remove(&old).map_err(failed("removing", &old))?;
+            continue;
+        }
+        let id = *next_id;
+        *next_id += 1;
+        disk.rename(&old, &layout.segment(id)).map_err(failed("renaming", &old))?;
+        spares.push_back(Segment { id, ..segment });
+    }
+    if changed {
+        disk.sync_dir(&layout.wal_dir()).map_err(failed("syncing", &layout.wal_dir()))?;
+    }
+    if spares.is_empty() {
+        // Small, so that the first start is instant; the keeper makes the others meanwhile.
+        let path = layout.segment(*next_id);
+        let size_bytes = config.first_segment_bytes;
+        let first = prepare_segment(disk, layout, *next_id, size_bytes).map_err(failed("creating", &path))?;
+        *next_id += 1;
+        spares.push_back(first);
+    }
+    Ok(spares)
+}
+
+/// Takes note of cold segments and snapshots of all shards.
+fn measure(shared: &Shared) -> Result<(), OpenError> {
+    let Shared { disk, layout, usage, .. } = shared;
+    for id in numbered_dirs(&**disk, &layout.cold_root())? {
+        let bytes =
+            shared.shard(id).cold.load(&**disk, layout).map_err(failed("listing", &layout.cold_dir(id)))?;
+        usage.cold_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+    for id in numbered_dirs(&**disk, &layout.snapshot_root())? {
+        let bytes = snapshot::total_bytes(&**disk, layout, id)
+            .map_err(failed("listing", &layout.snapshot_dir(id)))?;
+        usage.snapshot_bytes.fetch_add(bytes, Ordering::Relaxed);
+        shared.shard(id);
+    }
+    let entries = disk.list(&layout.root).map_err(failed("listing", &layout.root))?;
+    let reserve = entries.iter().find(|entry| Path::new(&entry.name) == Path::new("RESERVE"));
+    usage.reserve_bytes.store(reserve.map_or(0, |entry| entry.size_bytes), Ordering::Relaxed);
+    Ok(())
+}
+
+impl Journal for WalJournal {
+    type Log = WalLog;
+
+    async fn open(&self, id: ShardId) -> Result<(WalLog, Recovery), OpenError> {
+        let shared = Arc::clone(&self.handle.shared);
+        check_running(&shared)?;
+        let shard = shared.shard(id);
+        let (epoch, last) = fence(&shard);
+        let mut progress = shard.progress.subscribe();
+        // What the older owner handed over becomes durable first: it belongs to what is replayed.
+        let drained = progress.wait_for(|p| p.watermark >= last || p.stopped).await.map(|_| ());
+        drained.map_err(|_| stopped_error(&shared, "the journal is closed"))?;
+        check_running(&shared)?;
+        let job = {
+            let (shared, shard) = (Arc::clone(&shared), Arc::clone(&shard));
+            move || take_over(&shared, &shard, epoch)
+        };
+        let done = self.handle.movers.run(job).await;
+        let (epoch, recovery) = done.map_err(|_| stopped_error(&shared, "the journal is closed"))??;
+        Ok((WalLog::new(Arc::clone(&self.handle), shard, epoch), recovery))
+    }
+}
+
+fn check_running(shared: &Shared) -> Result<(), OpenError> {
+    shared.stopped().map_or(Ok(()), |poisoned| Err(stopped_error(shared, &poisoned.reason)))
+}
+
+fn stopped_error(shared: &Shared, reason: &str) -> OpenError {
+    failed("opening a log in", shared.root())(io::Error::other(reason.to_owned()))
+}
+
+/// From here on every older owner is refused.
+fn fence(shard: &Shard) -> (u32, GroupNumber) {
+    let mut books = locked(&shard.books);
+    books.epoch = books.epoch.saturating_add(1);
+    let fenced = (books.epoch, books.last);
+    drop(books);
+    shard.progress.send_modify(|progress| progress.epoch = fenced.0);
+    fenced
+}
+
+/// Finds the newest snapshot and the groups after it, and checks that they belong together.
+fn take_over(shared: &Shared, shard: &Shard, epoch: u32) -> Result<(u32, Recovery), OpenError> {
+    shard.cold.start_count();
+    let loaded = snapshot::load(&*shared.disk, &shared.layout, shard.id)?;
+    let mark = loaded.newest.as_ref().map(|stored| stored.mark()).unwrap_or_default();
+    let written_by = loaded.newest.as_ref().map_or(0, |stored| stored.epoch);
+    let epoch = adopt(shard, mark, epoch.max(written_by.saturating_add(1)));
+    check_cover(shared, shard, mark, &loaded)?;
+    check_chain(shared, shard, mark)?;
+    let groups = Box::new(replay(shared, shard, mark.upto.next()));
+    Ok((epoch, Recovery { snapshot: loaded.newest.map(|stored| stored.snapshot), groups }))
+}
+
+/// The shard goes on from its snapshot when the log holds nothing of it any more.
+fn adopt(shard: &Shard, mark: SnapshotMark, epoch: u32) -> u32 {
+    let mut books = locked(&shard.books);
+    books.epoch = books.epoch.max(epoch);
+    if books.oldest().is_none() && books.last < mark.upto {
+        books.start_after(mark);
+    }
+    let (epoch, last) = (books.epoch, books.last);
+    drop(books);
+    shard.snapshot_taken(mark, 0);
+    shard.progress.send_modify(|progress| {
+        progress.epoch = epoch;
+        progress.watermark = last;
+    });
+    epoch
+}
+
+/// The log must reach from the snapshot to the newest group without a gap.
+fn check_cover(shared: &Shared, shard: &Shard, mark: SnapshotMark, loaded: &Loaded) -> Result<(), OpenError> {
+    let books = locked(&shard.books);
+    let gap = |what: String| {
+        let known = || text(&shared.layout.snapshot_dir(shard.id));
+        let file = loaded.unreadable.clone().unwrap_or_else(known);
+        Err(OpenError::Corrupt { file, offset: 0, what })
+    };
+    match books.oldest() {
+        Some(oldest) if oldest > mark.upto.next() => {
+            gap(format!("the snapshot ends with {}, the log of {} starts with {oldest}", mark.upto, shard.id))
+        }
+        _ if books.last < mark.upto => {
+            gap(format!("the snapshot ends with {}, the log of {} with {}", mark.upto, shard.id, books.last))
+        }
+        None if loaded.unreadable.is_some() && mark.upto == GroupNumber::NONE => {
+            gap(format!("the only snapshot of {} is damaged, and the log does not reach back", shard.id))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check_chain(shared: &Shared, shard: &Shard, mark: SnapshotMark) -> Result<(), OpenError> {
+    let (last, chain) = {
+        let books = locked(&shard.books);
+        (books.last, books.chain)
+    };
+    let next = mark.upto.next();
+    let read = |number| fetch::header(shared, shard, number).map_err(io::Error::other);
+    let found = if last == mark.upto {
+        Some(chain)
+    } else {
+        let header = read(next).map_err(failed("reading the log in", shared.root()))?;
+        header.map(|header| header.group.previous)
+    };
+    if found == Some(mark.chain) {
+        return Ok(());
+    }
+    let what = format!("{next} of {} does not continue what the snapshot before it covers", shard.id);
+    Err(OpenError::Corrupt { file: text(&shared.layout.snapshot(shard.id, mark.upto)), offset: 0, what })
+}
+
+fn replay(shared: &Shared, shard: &Shard, from: GroupNumber) -> Replay {
+    let places = locked(&shard.books).places_from(from);
+    let ring = locked(&shared.ring);
+    let mut segments = BTreeMap::new();
+    for place in &places {
+        if let std::collections::btree_map::Entry::Vacant(entry) = segments.entry(place.segment())
+            && let Some(segment) = ring.find(place.segment())
+        {
+            entry.insert(segment);
+        }
+    }
+    drop(ring);
+    Replay {
+        layout: shared.layout.clone(),
+        shard: shard.id,
+        segments,
+        next: from,
+        places: places.into_iter(),
+        window: Window::default(),
+    }
+}

@@ -1,0 +1,305 @@
+//! The keeper: prepares segments, takes back free ones, watches the space, and asks owners to let go of the oldest.
+//!
+//! Nothing here is in the path of a commit. One thread drives it in a broker; a simulation calls [`Keeper::pass`] itself.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use peeklock_journal::Space;
+
+use crate::config::WalConfig;
+use crate::disk::{Disk, DiskFile, is_no_room, write_all};
+use crate::layout::{Layout, text};
+use crate::locked;
+use crate::ring::RingSegment;
+use crate::segment::Segment;
+use crate::shared::Shared;
+
+/// How often a keeper that lacks room looks again. It sleeps without a timer otherwise.
+const LOOK_AGAIN: Duration = Duration::from_millis(250);
+
+pub(crate) struct Keeper {
+    shared: Arc<Shared>,
+    /// The last attempt to make a segment found no room.
+    no_room: bool,
+}
+
+impl Keeper {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Keeper { shared, no_room: false }
+    }
+
+    pub(crate) fn run(mut self) {
+        loop {
+            self.pass();
+            let troubled = self.shared.space() != Space::Enough;
+            if !self.shared.bell.wait(troubled.then_some(LOOK_AGAIN)) || self.shared.stopped().is_some() {
+                return;
+            }
+        }
+    }
+
+    /// Does all there is to do. An error other than a lack of room stops the journal: a directory that cannot be synced cannot be trusted.
+    pub(crate) fn pass(&mut self) {
+        if self.shared.stopped().is_some() {
+            return;
+        }
+        self.remove_doomed();
+        if let Err(error) = self.reclaim().and_then(|()| self.fill_spares()) {
+            self.shared.stop(format!("preparing segments in {}: {error}", text(self.shared.root())));
+            return;
+        }
+        self.watch_space();
+        self.ask_owners();
+        self.end_stall();
+    }
+
+    /// A removal that a crash takes back is repeated after the next count of live bodies.
+    fn remove_doomed(&self) {
+        for path in self.shared.take_doomed() {
+            if let Err(error) = self.shared.disk.remove(&path) {
+                tracing::warn!(path = text(&path), %error, "a cold segment without live bodies could not be removed");
+            }
+        }
+    }
+
+    /// Takes back segments from the oldest on, one at a time: the log must never have a hole, not even if the power fails in between.
+    fn reclaim(&self) -> io::Result<()> {
+        let Shared { disk, layout, .. } = &*self.shared;
+        while let Some(freed) = self.take_freed() {
+            let old = layout.segment(freed.segment.id);
+            match Arc::try_unwrap(freed.segment) {
+                Ok(segment) if self.is_wanted(&segment) => self.recycle(&old, segment)?,
+                // Whoever still reads it keeps it open; its bytes must stay as they are.
+                _ => {
+                    disk.remove(&old)?;
+                    disk.sync_dir(&layout.wal_dir())?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn take_freed(&self) -> Option<RingSegment> {
+        let mut ring = locked(&self.shared.ring);
+        let oldest = ring.oldest_left()?;
+        let mut free = true;
+        for (id, newest) in &oldest.newest {
+            let shard = self.shared.shard(*id);
+            // First the pin, then the look: an owner that trims in between rings the bell itself.
+            shard.pin(Some(*newest));
+            if shard.free_upto() < *newest {
+                free = false;
+            } else {
+                shard.pin(None);
+            }
+        }
+        if free { ring.live.pop_front() } else { None }
+    }
+
+    fn is_wanted(&self, segment: &Segment) -> bool {
+        let ring = locked(&self.shared.ring);
+        segment.size_bytes == self.shared.config.segment_bytes && ring.spares.len() < ring.spares_wanted()
+    }
+
+    /// Gives a free segment a new name. Its old content is told apart by the old id, so it needs no zeroing.
+    fn recycle(&self, old: &Path, segment: Segment) -> io::Result<()> {
+        let Shared { disk, layout, ring, .. } = &*self.shared;
+        let id = locked(ring).next_id();
+        disk.rename(old, &layout.segment(id))?;
+        disk.sync_dir(&layout.wal_dir())?;
+        locked(ring).spares.push_back(Segment { id, ..segment });
+        Ok(())
+    }
+
+    fn fill_spares(&mut self) -> io::Result<()> {
+        self.no_room = false;
+        while self.lacks_spare() {
+            let Shared { disk, layout, ring, config, .. } = &*self.shared;
+            if self.is_over_total() {
+                self.no_room = true;
+                return Ok(());
+            }
+            let id = locked(ring).next_id();
+            match prepare_segment(&**disk, layout, id, config.segment_bytes) {
+                Ok(segment) => locked(ring).spares.push_back(segment),
+                Err(error) if is_no_room(&error) => {
+                    self.no_room = true;
+                    return Ok(());
+                }
+                Err(error) => return Err(error),
+            }
+            self.end_stall();
+        }
+        Ok(())
+    }
+
+    fn lacks_spare(&self) -> bool {
+        let ring = locked(&self.shared.ring);
+        let wanted = if self.shared.space() == Space::Enough { ring.spares_wanted() } else { 1 };
+        ring.spares.len() < wanted
+    }
+
+    fn is_over_total(&self) -> bool {
+        let after = self.total_bytes() + self.shared.config.segment_bytes;
+        self.shared.config.total_bytes_max.is_some_and(|max| after > max)
+    }
+
+    fn total_bytes(&self) -> u64 {
+        locked(&self.shared.ring).total_bytes() + self.shared.usage.total_bytes()
+    }
+
+    /// The writer may have found no segment a moment before one was added.
+    fn end_stall(&self) {
+        let has_spare = !locked(&self.shared.ring).spares.is_empty();
+        if has_spare && self.shared.queue.stalled.load(Ordering::Relaxed) {
+            self.shared.queue.poke();
+        }
+    }
+
+    fn watch_space(&self) {
+        let free_bytes = match self.shared.disk.free_bytes(self.shared.root()) {
+            Ok(free_bytes) => free_bytes,
+            Err(error) => {
+                tracing::warn!(%error, "the free space is unknown; going on with what was known before");
+                return;
+            }
+        };
+        let (ring_bytes, spare_count) = {
+            let ring = locked(&self.shared.ring);
+            (ring.live_bytes(), ring.spares.len())
+        };
+        let figures = Figures {
+            free_bytes,
+            total_bytes: self.total_bytes(),
+            ring_bytes,
+            spare_count,
+            no_room: self.no_room,
+        };
+        let (before, now) = (self.shared.space(), figures.space(&self.shared.config));
+        if before != now {
+            tracing::warn!(
+                ?before,
+                ?now,
+                free_bytes,
+                total_bytes = figures.total_bytes,
+                "the space has changed"
+            );
+            self.shared.set_space(now);
+            // Segments that were held back may be made now.
+            self.shared.bell.ring();
+        }
+        self.keep_reserve(now, free_bytes);
+    }
+
+    /// The reserve is room that nothing but a snapshot or an evacuation may use: it becomes free when only they can help.
+    fn keep_reserve(&self, space: Space, free_bytes: u64) {
+        let Shared { disk, layout, config, usage, .. } = &*self.shared;
+        let held = usage.reserve_bytes.load(Ordering::Relaxed) > 0;
+        let roomy = free_bytes > config.free_bytes_soft.saturating_add(config.reserve_bytes);
+        let changed = match space {
+            Space::OnlySettle if held => disk.remove(&layout.reserve()).map(|()| 0),
+            Space::Enough if !held && roomy && config.reserve_bytes > 0 => {
+                write_zeros(&**disk, &layout.reserve(), config.reserve_bytes).map(|_| config.reserve_bytes)
+            }
+            _ => return,
+        };
+        match changed {
+            Ok(bytes) => usage.reserve_bytes.store(bytes, Ordering::Relaxed),
+            Err(error) => tracing::warn!(%error, "the reserve file could not be changed"),
+        }
+    }
+
+    /// Old segments are pinned by the groups of idle shards as much as of busy ones: tell each owner how far it should let go.
+    fn ask_owners(&self) {
+        let config = &self.shared.config;
+        let limit = config.total_bytes_max.map_or(config.ring_bytes, |max| config.ring_bytes.min(max / 2));
+        let ring = locked(&self.shared.ring);
+        let live = ring.live_bytes();
+        let mut excess = live.saturating_sub(limit);
+        if excess > 0 {
+            // A little more than needed, so that the owners are not asked again for each segment.
+            excess += limit / 8;
+        }
+        if self.shared.space() != Space::Enough {
+            excess = excess.max(live / 2);
+        }
+        let newest = ring.newest_within_oldest(excess);
+        drop(ring);
+        for (id, group) in newest {
+            self.shared.shard(id).ask(group);
+        }
+    }
+}
+
+/// What the level of space depends on.
+#[derive(Clone, Copy, Debug)]
+struct Figures {
+    free_bytes: u64,
+    total_bytes: u64,
+    ring_bytes: u64,
+    spare_count: usize,
+    no_room: bool,
+}
+
+impl Figures {
+    fn space(&self, config: &WalConfig) -> Space {
+        let left = config.total_bytes_max.map_or(u64::MAX, |max| max.saturating_sub(self.total_bytes));
+        if self.free_bytes < config.free_bytes_hard
+            || left < config.segment_bytes
+            || (self.no_room && self.spare_count == 0)
+        {
+            return Space::OnlySettle;
+        }
+        let margin = config.total_bytes_max.map_or(0, |max| (max / 8).max(2 * config.segment_bytes));
+        if self.free_bytes < config.free_bytes_soft
+            || left < margin
+            || self.no_room
+            || self.ring_bytes > config.ring_bytes_max
+        {
+            return Space::RejectSends;
+        }
+        Space::Enough
+    }
+}
+
+/// Makes a segment whose blocks have all been written once: a commit into it then changes no metadata, and finds its room.
+pub(crate) fn prepare_segment(
+    disk: &dyn Disk,
+    layout: &Layout,
+    id: u64,
+    size_bytes: u64,
+) -> io::Result<Segment> {
+    let draft = layout.segment_draft();
+    let file = write_zeros(disk, &draft, size_bytes)?;
+    disk.rename(&draft, &layout.segment(id))?;
+    disk.sync_dir(&layout.wal_dir())?;
+    Ok(Segment { id, size_bytes, file })
+}
+
+/// On failure nothing is left: when the disk is full, half a file is in the way.
+fn write_zeros(disk: &dyn Disk, path: &Path, size_bytes: u64) -> io::Result<Arc<dyn DiskFile>> {
+    let file = disk.create(path)?;
+    let written = fill(&*file, size_bytes).and_then(|()| file.sync());
+    if let Err(error) = written {
+        // The first error is the one to tell.
+        let _ = disk.remove(path);
+        return Err(error);
+    }
+    Ok(file)
+}
+
+fn fill(file: &dyn DiskFile, size_bytes: u64) -> io::Result<()> {
+    const CHUNK: u64 = 256 * 1024;
+    let zeros = vec![0; usize::try_from(CHUNK.min(size_bytes)).unwrap_or(0)];
+    let mut at = 0;
+    while at < size_bytes {
+        let now = zeros.len().min(usize::try_from(size_bytes - at).unwrap_or(usize::MAX));
+        write_all(file, zeros.get(..now).unwrap_or(&zeros), at)?;
+        at += now as u64;
+    }
+    Ok(())
+}

@@ -1,0 +1,81 @@
+//! Names of everything in the data directory.
+
+use std::path::{Path, PathBuf};
+
+use peeklock_types::{GroupNumber, ShardId};
+
+#[derive(Clone, Debug)]
+pub(crate) struct Layout {
+    pub(crate) root: PathBuf,
+}
+
+impl Layout {
+    pub(crate) fn new(root: &Path) -> Self {
+        Layout { root: root.to_path_buf() }
+    }
+
+    pub(crate) fn lock(&self) -> PathBuf {
+        self.root.join("LOCK")
+    }
+
+    pub(crate) fn format(&self) -> PathBuf {
+        self.root.join("FORMAT")
+    }
+
+    pub(crate) fn reserve(&self) -> PathBuf {
+        self.root.join("RESERVE")
+    }
+
+    pub(crate) fn wal_dir(&self) -> PathBuf {
+        self.root.join("wal")
+    }
+
+    /// Names sort as numbers do, for whoever looks at the directory.
+    pub(crate) fn segment(&self, id: u64) -> PathBuf {
+        self.wal_dir().join(format!("{id:012}.wal"))
+    }
+
+    /// A segment in the making; not part of the log.
+    pub(crate) fn segment_draft(&self) -> PathBuf {
+        self.wal_dir().join("draft.tmp")
+    }
+
+    pub(crate) fn cold_root(&self) -> PathBuf {
+        self.root.join("cold")
+    }
+
+    pub(crate) fn cold_dir(&self, shard: ShardId) -> PathBuf {
+        self.cold_root().join(shard.0.to_string())
+    }
+
+    pub(crate) fn cold(&self, shard: ShardId, segment: u32) -> PathBuf {
+        self.cold_dir(shard).join(format!("{segment:010}.seg"))
+    }
+
+    pub(crate) fn snapshot_root(&self) -> PathBuf {
+        self.root.join("snap")
+    }
+
+    pub(crate) fn snapshot_dir(&self, shard: ShardId) -> PathBuf {
+        self.snapshot_root().join(shard.0.to_string())
+    }
+
+    pub(crate) fn snapshot(&self, shard: ShardId, upto: GroupNumber) -> PathBuf {
+        self.snapshot_dir(shard).join(format!("{:020}.snap", upto.0))
+    }
+
+    pub(crate) fn snapshot_draft(&self, shard: ShardId) -> PathBuf {
+        self.snapshot_dir(shard).join("draft.tmp")
+    }
+}
+
+/// The number in a name like `000000000012.wal`; `None` for files that are not ours.
+pub(crate) fn number_in(name: &str, suffix: &str) -> Option<u64> {
+    let digits = name.strip_suffix(suffix)?;
+    let plain = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+    plain.then(|| digits.parse().ok()).flatten()
+}
+
+pub(crate) fn text(path: &Path) -> String {
+    path.display().to_string()
+}

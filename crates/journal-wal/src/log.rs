@@ -1,0 +1,324 @@
+//! The log of one shard, as its owner holds it.
+
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use peeklock_journal::{
+    AppendError, Evacuation, Log, Poisoned, ReadError, Reader, Snapshot, SnapshotError, Space, StoredBody,
+};
+use peeklock_types::{BodyRef, GroupNumber};
+use tokio::sync::watch;
+
+use crate::cold::Site;
+use crate::frame::GroupHead;
+use crate::journal::Handle;
+use crate::layout::text;
+use crate::pool::Pool;
+use crate::queue::Pending;
+use crate::shard::{Progress, Shard};
+use crate::shared::{Shared, lower};
+use crate::snapshot::Stored;
+use crate::{fetch, locked, snapshot};
+
+/// Copies are held in memory up to this much before they are written.
+const EVACUATE_BYTES: u64 = 4 * 1024 * 1024;
+
+/// The log of one shard. Fenced when the shard is opened again.
+pub struct WalLog {
+    handle: Arc<Handle>,
+    shard: Arc<Shard>,
+    progress: watch::Receiver<Progress>,
+    epoch: u32,
+    next: GroupNumber,
+    /// Chain of the group before `next`.
+    chain: u64,
+    /// The newest group that this owner knows to be durable, for the time after it was fenced.
+    watermark: GroupNumber,
+}
+
+fn fenced() -> Poisoned {
+    Poisoned { reason: "a newer owner has opened this log".to_owned() }
+}
+
+fn closed() -> Poisoned {
+    Poisoned { reason: "the journal is closed".to_owned() }
+}
+
+impl WalLog {
+    pub(crate) fn new(handle: Arc<Handle>, shard: Arc<Shard>, epoch: u32) -> Self {
+        let (last, chain) = {
+            let books = locked(&shard.books);
+            (books.last, books.chain)
+        };
+        let progress = shard.progress.subscribe();
+        WalLog { handle, shard, progress, epoch, next: last.next(), chain, watermark: last }
+    }
+
+    fn shared(&self) -> &Shared {
+        &self.handle.shared
+    }
+
+    fn owns(&self) -> bool {
+        locked(&self.shard.books).epoch == self.epoch
+    }
+
+    /// Checksums on the owner's thread; the writer adds only where the group lands.
+    fn head(&self, payload: &Bytes) -> Result<GroupHead, AppendError> {
+        let limit_bytes = self.shared().config.group_bytes_max;
+        let too_large = || AppendError::TooLarge { size_bytes: payload.len(), limit_bytes };
+        let payload_bytes = u32::try_from(payload.len()).map_err(|_| too_large())?;
+        if payload.len() > limit_bytes {
+            return Err(too_large());
+        }
+        if !self.shared().queue.has_room(payload.len(), self.shared().config.backlog_bytes_max) {
+            return Err(AppendError::Busy);
+        }
+        Ok(GroupHead {
+            shard: self.shard.id,
+            epoch: self.epoch,
+            number: self.next,
+            previous: self.chain,
+            payload_bytes,
+            payload_crc: crc32c::crc32c(payload),
+        })
+    }
+
+    /// The fence is checked and the group is queued under one lock, so that no group of an older owner comes in behind a newer open.
+    fn hand_over(&self, head: GroupHead, payload: Bytes) -> Result<(), Poisoned> {
+        let queue = &self.shared().queue;
+        let mut state = locked(&queue.state);
+        if state.closing {
+            return Err(closed());
+        }
+        let mut books = locked(&self.shard.books);
+        if books.epoch != self.epoch {
+            return Err(fenced());
+        }
+        books.hand_over(head.number, head.chain(), payload.clone());
+        drop(books);
+        queue.push(&mut state, Pending { shard: Arc::clone(&self.shard), head, payload });
+        drop(state);
+        queue.wake_writer();
+        Ok(())
+    }
+}
+
+impl Log for WalLog {
+    type Reader = WalReader;
+
+    fn next_group(&self) -> GroupNumber {
+        self.next
+    }
+
+    fn append(&mut self, payload: Bytes) -> Result<GroupNumber, AppendError> {
+        self.shared().check()?;
+        let head = self.head(&payload)?;
+        self.hand_over(head, payload)?;
+        self.chain = head.chain();
+        self.next = head.number.next();
+        Ok(head.number)
+    }
+
+    fn watermark(&self) -> GroupNumber {
+        let progress = self.progress.borrow();
+        if progress.epoch == self.epoch { progress.watermark } else { self.watermark }
+    }
+
+    async fn durable(&mut self, seen: GroupNumber) -> Result<GroupNumber, Poisoned> {
+        let epoch = self.epoch;
+        let waited = self.progress.wait_for(|p| p.watermark > seen || p.stopped || p.epoch != epoch).await;
+        let progress = waited.map(|p| *p).map_err(|_| closed())?;
+        if progress.epoch != epoch {
+            return Err(fenced());
+        }
+        if progress.watermark > seen {
+            self.watermark = progress.watermark;
+            return Ok(progress.watermark);
+        }
+        self.shared().check()?;
+        Err(closed())
+    }
+
+    fn reader(&self) -> WalReader {
+        WalReader {
+            shared: Arc::clone(&self.handle.shared),
+            shard: Arc::clone(&self.shard),
+            pool: self.handle.readers.clone(),
+        }
+    }
+
+    fn put_snapshot(
+        &mut self,
+        upto: GroupNumber,
+        payload: Bytes,
+    ) -> impl Future<Output = Result<(), SnapshotError>> + Send + 'static {
+        let (shared, shard, epoch) = (Arc::clone(&self.handle.shared), Arc::clone(&self.shard), self.epoch);
+        let snapshot = Snapshot { upto, payload };
+        let done = self.handle.movers.run(move || put_snapshot(&shared, &shard, epoch, snapshot));
+        async move { done.await.map_err(|_| closed())? }
+    }
+
+    fn wants_snapshot(&self) -> bool {
+        self.shard.wants_snapshot(self.shared().config.snapshot_after_bytes)
+    }
+
+    fn trim(&mut self, upto: GroupNumber, bodies_upto: GroupNumber) {
+        if !self.owns() {
+            return;
+        }
+        if self.shard.trim(upto, bodies_upto) {
+            self.shared().bell.ring();
+        }
+        self.shared().bury(self.shard.id, &self.shard.cold.close_count());
+    }
+
+    fn wants_evacuation(&self) -> Option<Evacuation> {
+        let groups = self.shard.asked_evacuation().map(|upto| Evacuation::Groups { upto });
+        groups.or_else(|| self.shard.cold.mostly_dead().map(|segment| Evacuation::Cold { segment }))
+    }
+
+    fn evacuate(
+        &mut self,
+        bodies: Vec<StoredBody>,
+    ) -> impl Future<Output = Result<Vec<BodyRef>, ReadError>> + Send + 'static {
+        let (shared, shard, epoch) = (Arc::clone(&self.handle.shared), Arc::clone(&self.shard), self.epoch);
+        let done = self.handle.movers.run(move || evacuate(&shared, &shard, epoch, &bodies));
+        async move { done.await.map_err(|_| closed())? }
+    }
+
+    fn remember_cold(&mut self, bodies: &[StoredBody]) {
+        if self.owns() {
+            self.shard.cold.remember(bodies);
+        }
+    }
+
+    fn forget_cold(&mut self, bodies: &[StoredBody]) {
+        if self.owns() {
+            self.shared().bury(self.shard.id, &self.shard.cold.forget(bodies));
+        }
+    }
+
+    fn space(&self) -> Space {
+        self.shared().space()
+    }
+}
+
+fn check(shared: &Shared, shard: &Shard, epoch: u32) -> Result<(), Poisoned> {
+    shared.check()?;
+    if locked(&shard.books).epoch == epoch { Ok(()) } else { Err(fenced()) }
+}
+
+fn put_snapshot(shared: &Shared, shard: &Shard, epoch: u32, snapshot: Snapshot) -> Result<(), SnapshotError> {
+    check(shared, shard, epoch)?;
+    let upto = snapshot.upto;
+    let path = text(&shared.layout.snapshot(shard.id, upto));
+    let failed = |source| SnapshotError::Io { path: path.clone(), source };
+    let previous = locked(&shard.books).snapshot;
+    if upto < previous.upto {
+        // A newer one covers it already.
+        return Ok(());
+    }
+    let logged_bytes = shard.logged_bytes();
+    let chain = chain_of(shared, shard, upto).map_err(failed)?;
+    let stored = Stored { snapshot, chain, epoch };
+    let put =
+        snapshot::put(&*shared.disk, &shared.layout, shard.id, &stored, previous.upto).map_err(failed)?;
+    shared.usage.snapshot_bytes.fetch_add(put.added_bytes, Ordering::Relaxed);
+    lower(&shared.usage.snapshot_bytes, put.removed_bytes);
+    shard.snapshot_taken(stored.mark(), logged_bytes);
+    Ok(())
+}
+
+/// The chain at the end of a durable group.
+fn chain_of(shared: &Shared, shard: &Shard, upto: GroupNumber) -> io::Result<u64> {
+    if upto > shard.progress.borrow().watermark {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{upto} is not durable yet")));
+    }
+    {
+        let books = locked(&shard.books);
+        if upto == books.snapshot.upto {
+            return Ok(books.snapshot.chain);
+        }
+        if upto == books.last {
+            return Ok(books.chain);
+        }
+    }
+    let header = fetch::header(shared, shard, upto).map_err(io::Error::other)?;
+    let header = header.ok_or_else(|| io::Error::other(format!("{upto} is not in the log any more")))?;
+    Ok(header.group.chain())
+}
+
+fn evacuate(
+    shared: &Shared,
+    shard: &Shard,
+    epoch: u32,
+    bodies: &[StoredBody],
+) -> Result<Vec<BodyRef>, ReadError> {
+    check(shared, shard, epoch)?;
+    let mut places = Vec::with_capacity(bodies.len());
+    let mut rest = bodies;
+    while !rest.is_empty() {
+        let (now, later) = rest.split_at(count_within(rest, EVACUATE_BYTES));
+        match evacuate_some(shared, shard, now) {
+            Ok(some) => places.extend(some),
+            Err(error) => {
+                // Nobody will ever name the copies that were made.
+                let copied = places.iter().zip(bodies);
+                let copies: Vec<_> =
+                    copied.map(|(place, body)| StoredBody { place: *place, ..*body }).collect();
+                shared.bury(shard.id, &shard.cold.forget(&copies));
+                return Err(error);
+            }
+        }
+        rest = later;
+    }
+    Ok(places)
+}
+
+/// How many bodies from the front fit; at least one.
+fn count_within(bodies: &[StoredBody], limit_bytes: u64) -> usize {
+    let mut total = 0;
+    let fits = |body: &&StoredBody| {
+        total += u64::from(body.size_bytes);
+        total <= limit_bytes
+    };
+    bodies.iter().take_while(fits).count().max(1)
+}
+
+fn evacuate_some(shared: &Shared, shard: &Shard, bodies: &[StoredBody]) -> Result<Vec<BodyRef>, ReadError> {
+    let copies = fetch::checked_bodies(shared, shard, bodies)?;
+    let site =
+        Site { disk: &*shared.disk, layout: &shared.layout, segment_bytes: shared.config.cold_segment_bytes };
+    let mut dead = Vec::new();
+    let written = shard.cold.write(&site, &copies, &mut dead);
+    shared.bury(shard.id, &dead);
+    let written = written?;
+    shared.usage.cold_bytes.fetch_add(written.size_bytes, Ordering::Relaxed);
+    Ok(written.places)
+}
+
+/// Reads bodies of one shard, beside appends.
+#[derive(Clone)]
+pub struct WalReader {
+    shared: Arc<Shared>,
+    shard: Arc<Shard>,
+    pool: Pool,
+}
+
+impl Reader for WalReader {
+    fn try_read(&self, body: StoredBody) -> Option<Bytes> {
+        fetch::hot(&self.shard, body)
+    }
+
+    fn read(
+        &self,
+        bodies: Vec<StoredBody>,
+    ) -> impl Future<Output = Result<Vec<Bytes>, ReadError>> + Send + 'static {
+        let (shared, shard) = (Arc::clone(&self.shared), Arc::clone(&self.shard));
+        let done = self.pool.run(move || fetch::bodies(&shared, &shard, &bodies));
+        async move { done.await.map_err(|_| closed())? }
+    }
+}

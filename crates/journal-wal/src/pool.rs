@@ -1,0 +1,101 @@
+//! A few threads for work that blocks: reading bodies, writing snapshots and cold segments.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use tokio::sync::oneshot;
+
+use crate::locked;
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// Runs jobs on its threads, or at once on the caller's when it has none (which makes a simulated run repeatable).
+#[derive(Clone)]
+pub(crate) struct Pool {
+    queue: Option<Arc<JobQueue>>,
+}
+
+#[derive(Default)]
+struct JobQueue {
+    state: Mutex<JobState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct JobState {
+    jobs: VecDeque<Job>,
+    closing: bool,
+}
+
+impl Pool {
+    pub(crate) fn inline() -> Self {
+        Pool { queue: None }
+    }
+
+    pub(crate) fn start(name: &str, thread_count: usize) -> io::Result<(Self, Vec<JoinHandle<()>>)> {
+        let queue = Arc::new(JobQueue::default());
+        let mut threads = Vec::new();
+        for _ in 0..thread_count {
+            let queue = Arc::clone(&queue);
+            threads.push(std::thread::Builder::new().name(name.to_owned()).spawn(move || queue.work())?);
+        }
+        Ok((Pool { queue: Some(queue) }, threads))
+    }
+
+    /// Hands over a job. The receiver fails if the pool is closed before the job has run.
+    pub(crate) fn run<T: Send + 'static>(
+        &self,
+        job: impl FnOnce() -> T + Send + 'static,
+    ) -> oneshot::Receiver<T> {
+        let (answer, receiver) = oneshot::channel();
+        let job = move || {
+            // Whoever asked may have gone away meanwhile.
+            let _ = answer.send(job());
+        };
+        match &self.queue {
+            None => job(),
+            Some(queue) => queue.push(Box::new(job)),
+        }
+        receiver
+    }
+
+    /// Lets the threads finish what waits, and end.
+    pub(crate) fn close(&self) {
+        if let Some(queue) = &self.queue {
+            locked(&queue.state).closing = true;
+            queue.changed.notify_all();
+        }
+    }
+}
+
+impl JobQueue {
+    fn push(&self, job: Job) {
+        let mut state = locked(&self.state);
+        if !state.closing {
+            state.jobs.push_back(job);
+        }
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    fn work(&self) {
+        while let Some(job) = self.next() {
+            job();
+        }
+    }
+
+    fn next(&self) -> Option<Job> {
+        let mut state = locked(&self.state);
+        loop {
+            if let Some(job) = state.jobs.pop_front() {
+                return Some(job);
+            }
+            if state.closing {
+                return None;
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Groups on their way to the writer. One lock, held for the push alone; one wake-up when the writer sleeps.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+use bytes::Bytes;
+
+use crate::frame::GroupHead;
+use crate::locked;
+use crate::shard::Shard;
+
+pub(crate) struct Pending {
+    pub(crate) shard: Arc<Shard>,
+    pub(crate) head: GroupHead,
+    pub(crate) payload: Bytes,
+}
+
+#[derive(Default)]
+pub(crate) struct Queue {
+    pub(crate) state: Mutex<QueueState>,
+    changed: Condvar,
+    backlog_bytes: AtomicUsize,
+    /// The writer has no segment to go on with.
+    pub(crate) stalled: AtomicBool,
+}
+
+#[derive(Default)]
+pub(crate) struct QueueState {
+    pub(crate) waiting: VecDeque<Pending>,
+    pub(crate) closing: bool,
+    /// A new segment is there.
+    poked: bool,
+}
+
+impl Queue {
+    /// Whether this much more may wait. One group is always taken, so a large one does not wait forever.
+    pub(crate) fn has_room(&self, size: usize, backlog_bytes_max: usize) -> bool {
+        let backlog = self.backlog_bytes.load(Ordering::Relaxed);
+        !self.stalled.load(Ordering::Relaxed)
+            && (backlog == 0 || backlog.saturating_add(size) <= backlog_bytes_max)
+    }
+
+    /// The caller holds the lock of `state`, so that what it checked still holds.
+    pub(crate) fn push(&self, state: &mut QueueState, pending: Pending) {
+        self.backlog_bytes.fetch_add(pending.payload.len(), Ordering::Relaxed);
+        state.waiting.push_back(pending);
+    }
+
+    pub(crate) fn wake_writer(&self) {
+        self.changed.notify_one();
+    }
+
+    pub(crate) fn landed(&self, bytes: usize) {
+        self.backlog_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Tells a stalled writer that there is a segment again.
+    pub(crate) fn poke(&self) {
+        locked(&self.state).poked = true;
+        self.changed.notify_one();
+    }
+
+    pub(crate) fn close(&self) {
+        locked(&self.state).closing = true;
+        self.changed.notify_all();
+    }
+
+    /// Sleeps until something waits; false when nothing waits and nothing will.
+    pub(crate) fn wait_for_group(&self) -> bool {
+        let mut state = locked(&self.state);
+        while state.waiting.is_empty() && !state.closing {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        !state.waiting.is_empty()
+    }
+
+    /// Sleeps until there may be a segment; false when the journal closes instead.
+    pub(crate) fn wait_for_segment(&self) -> bool {
+        let mut state = locked(&self.state);
+        while !state.poked && !state.closing {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.poked = false;
+        !state.closing
+    }
+}

@@ -1,0 +1,116 @@
+//! The groups of one shard, read lazily in order.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use peeklock_journal::{OpenError, StoredGroup};
+use peeklock_types::{GroupNumber, ShardId};
+
+use crate::frame::{FRAME_HEADER_BYTES, FrameHeader, frame_bytes};
+use crate::layout::{Layout, text};
+use crate::segment::{Place, Segment};
+
+/// Read ahead this much when the shard's groups lie close together, and this much when they do not.
+const DENSE_BYTES: u64 = 1024 * 1024;
+const SPARSE_BYTES: u64 = 16 * 1024;
+
+/// Holds the segments it reads, so that they are not used again before it is through.
+pub(crate) struct Replay {
+    pub(crate) layout: Layout,
+    pub(crate) shard: ShardId,
+    pub(crate) segments: BTreeMap<u64, Arc<Segment>>,
+    pub(crate) next: GroupNumber,
+    pub(crate) places: std::vec::IntoIter<Place>,
+    pub(crate) window: Window,
+}
+
+/// The bytes that were read last.
+#[derive(Default)]
+pub(crate) struct Window {
+    segment: u64,
+    start: u64,
+    bytes: Bytes,
+}
+
+impl Window {
+    fn slice(&self, segment: u64, offset: u64, size_bytes: usize) -> Option<Bytes> {
+        let from = usize::try_from(offset.checked_sub(self.start)?).ok()?;
+        let to = from.checked_add(size_bytes)?;
+        (self.segment == segment && to <= self.bytes.len()).then(|| self.bytes.slice(from..to))
+    }
+}
+
+impl Iterator for Replay {
+    type Item = Result<StoredGroup, OpenError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let place = self.places.next()?;
+        let number = self.next;
+        self.next = number.next();
+        let group = self.group(place, number).map(|payload| StoredGroup { number, payload });
+        if group.is_err() {
+            // Nothing after a gap is worth having.
+            self.places = Vec::new().into_iter();
+        }
+        Some(group)
+    }
+}
+
+impl Replay {
+    fn group(&mut self, place: Place, number: GroupNumber) -> Result<Bytes, OpenError> {
+        let head = self.bytes(place, FRAME_HEADER_BYTES)?;
+        let header =
+            FrameHeader::decode(&head).filter(|h| h.group.shard == self.shard && h.group.number == number);
+        let Some(header) = header else {
+            return Err(self.damaged(place, "the header of a group is damaged"));
+        };
+        let payload_bytes = header.group.payload_bytes as usize;
+        if place.offset() + frame_bytes(payload_bytes) > self.size_of(place) {
+            return Err(self.damaged(place, "a group would end behind the file"));
+        }
+        let frame = self.bytes(place, FRAME_HEADER_BYTES + payload_bytes)?;
+        let payload = frame.slice(FRAME_HEADER_BYTES..);
+        if crc32c::crc32c(&payload) != header.group.payload_crc {
+            return Err(self.damaged(place, "the checksum of a group does not fit"));
+        }
+        Ok(payload)
+    }
+
+    /// So many bytes from a place on, from the window or from the file.
+    fn bytes(&mut self, place: Place, size_bytes: usize) -> Result<Bytes, OpenError> {
+        if let Some(bytes) = self.window.slice(place.segment(), place.offset(), size_bytes) {
+            return Ok(bytes);
+        }
+        let Some(segment) = self.segments.get(&place.segment()) else {
+            return Err(self.damaged(place, "the segment of a group is gone"));
+        };
+        let room = segment.size_bytes.saturating_sub(place.offset());
+        let ahead = self.read_ahead(place).max(size_bytes as u64).min(room);
+        let mut bytes = vec![0; usize::try_from(ahead).unwrap_or(0)];
+        segment.file.read_at(&mut bytes, place.offset()).map_err(|source| OpenError::Io {
+            action: "reading",
+            path: text(&self.layout.segment(place.segment())),
+            source,
+        })?;
+        self.window = Window { segment: place.segment(), start: place.offset(), bytes: bytes.into() };
+        let slice = self.window.slice(place.segment(), place.offset(), size_bytes);
+        slice.ok_or_else(|| self.damaged(place, "a group would end behind the file"))
+    }
+
+    fn read_ahead(&self, place: Place) -> u64 {
+        let near = |next: &Place| {
+            next.segment() == place.segment() && next.offset() - place.offset() < DENSE_BYTES / 8
+        };
+        if self.places.as_slice().first().is_some_and(near) { DENSE_BYTES } else { SPARSE_BYTES }
+    }
+
+    fn size_of(&self, place: Place) -> u64 {
+        self.segments.get(&place.segment()).map_or(0, |segment| segment.size_bytes)
+    }
+
+    fn damaged(&self, place: Place, what: &str) -> OpenError {
+        let file = text(&self.layout.segment(place.segment()));
+        OpenError::Corrupt { file, offset: place.offset(), what: what.to_owned() }
+    }
+}

@@ -1,0 +1,97 @@
+//! The segments of the log, oldest first, and the prepared ones that wait for their turn.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use peeklock_types::{GroupNumber, ShardId};
+
+use crate::segment::Segment;
+
+/// A segment in use. The last of the ring is the one being written.
+pub(crate) struct RingSegment {
+    pub(crate) segment: Arc<Segment>,
+    /// The newest group of each shard in here: the segment is free when every owner has let go of these.
+    pub(crate) newest: BTreeMap<ShardId, GroupNumber>,
+}
+
+pub(crate) struct Ring {
+    pub(crate) live: VecDeque<RingSegment>,
+    /// Named and durable in the directory, so that the writer only changes its file handle.
+    pub(crate) spares: VecDeque<Segment>,
+    next_id: u64,
+    spares_wanted: usize,
+    /// Rolls in a row that found the pool full.
+    calm_rolls: u32,
+}
+
+/// The pool of spares shrinks by one after so many rolls that found it full.
+const CALM_ROLLS: u32 = 16;
+
+impl Ring {
+    pub(crate) fn new(
+        live: VecDeque<RingSegment>,
+        spares: VecDeque<Segment>,
+        next_id: u64,
+        spares_wanted: usize,
+    ) -> Self {
+        Ring { live, spares, next_id, spares_wanted, calm_rolls: 0 }
+    }
+
+    pub(crate) fn next_id(&mut self) -> u64 {
+        let id = self.next_id;
+        self.next_id += 1;
+        id
+    }
+
+    pub(crate) fn spares_wanted(&self) -> usize {
+        self.spares_wanted
+    }
+
+    /// Takes the next spare. A pool that was not full again since the last time is too small for the pace.
+    pub(crate) fn take_spare(&mut self, wanted_min: usize, wanted_max: usize) -> Option<Segment> {
+        if self.spares.len() < self.spares_wanted {
+            self.calm_rolls = 0;
+            self.spares_wanted = (self.spares_wanted + 1).min(wanted_max);
+        } else {
+            self.calm_rolls += 1;
+            if self.calm_rolls >= CALM_ROLLS {
+                self.calm_rolls = 0;
+                self.spares_wanted = (self.spares_wanted - 1).max(wanted_min);
+            }
+        }
+        self.spares.pop_front()
+    }
+
+    pub(crate) fn find(&self, id: u64) -> Option<Arc<Segment>> {
+        let at = self.live.binary_search_by_key(&id, |s| s.segment.id).ok()?;
+        self.live.get(at).map(|s| Arc::clone(&s.segment))
+    }
+
+    pub(crate) fn live_bytes(&self) -> u64 {
+        self.live.iter().map(|s| s.segment.size_bytes).sum()
+    }
+
+    pub(crate) fn total_bytes(&self) -> u64 {
+        self.live_bytes() + self.spares.iter().map(|s| s.size_bytes).sum::<u64>()
+    }
+
+    /// The oldest segment, unless it is the one being written.
+    pub(crate) fn oldest_left(&self) -> Option<&RingSegment> {
+        self.live.front().filter(|_| self.live.len() > 1)
+    }
+
+    /// The newest group of each shard in the oldest segments that together hold `bytes`.
+    pub(crate) fn newest_within_oldest(&self, bytes: u64) -> BTreeMap<ShardId, GroupNumber> {
+        let mut newest = BTreeMap::new();
+        let mut covered = 0;
+        for segment in self.live.iter().take(self.live.len().saturating_sub(1)) {
+            if covered >= bytes {
+                break;
+            }
+            covered += segment.segment.size_bytes;
+            // Later segments hold later groups, so the last one stands.
+            newest.extend(&segment.newest);
+        }
+        newest
+    }
+}

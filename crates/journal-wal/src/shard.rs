@@ -1,0 +1,215 @@
+//! What the journal knows of one shard, shared by its owner, the writer, the keeper and the readers.
+
+use std::collections::VecDeque;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use peeklock_types::{GroupNumber, ShardId};
+use tokio::sync::watch;
+
+use crate::cold::ColdStore;
+use crate::locked;
+use crate::segment::Place;
+
+pub(crate) struct Shard {
+    pub(crate) id: ShardId,
+    pub(crate) progress: watch::Sender<Progress>,
+    pub(crate) books: Mutex<Books>,
+    pub(crate) cold: ColdStore,
+    /// Groups at or before these are not needed for replay, and hold no live body.
+    trimmed_upto: AtomicU64,
+    bodies_upto: AtomicU64,
+    /// The ring wants its space back up to this group.
+    asked_upto: AtomicU64,
+    /// Newest group in the ring's oldest segment: the keeper is worth waking only when this one is let go.
+    pinned_at: AtomicU64,
+    logged_bytes: AtomicU64,
+    snapshot_at_bytes: AtomicU64,
+    /// Commit that last woke the owner, so that one commit wakes it once.
+    woken_by: AtomicU64,
+}
+
+/// What the owner waits for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Progress {
+    pub(crate) watermark: GroupNumber,
+    pub(crate) epoch: u32,
+    pub(crate) stopped: bool,
+}
+
+/// Groups of a shard that the log holds.
+pub(crate) struct Books {
+    /// The newest owner; older ones are fenced.
+    pub(crate) epoch: u32,
+    /// The newest group handed over, and its chain.
+    pub(crate) last: GroupNumber,
+    pub(crate) chain: u64,
+    /// Number of the first of `places`.
+    first: GroupNumber,
+    places: VecDeque<Place>,
+    /// The newest payloads; the last one is group `last`.
+    hot: VecDeque<Bytes>,
+    pub(crate) snapshot: SnapshotMark,
+}
+
+/// The newest durable snapshot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SnapshotMark {
+    pub(crate) upto: GroupNumber,
+    pub(crate) chain: u64,
+}
+
+/// What recovery found of a shard in the log.
+pub(crate) struct Logged {
+    pub(crate) first: GroupNumber,
+    pub(crate) places: VecDeque<Place>,
+    pub(crate) chain: u64,
+    pub(crate) epoch: u32,
+    pub(crate) bytes: u64,
+}
+
+impl Shard {
+    pub(crate) fn new(id: ShardId, cold: ColdStore, logged: Option<Logged>) -> Self {
+        let logged = logged.unwrap_or(Logged {
+            first: GroupNumber::NONE.next(),
+            places: VecDeque::new(),
+            chain: 0,
+            epoch: 0,
+            bytes: 0,
+        });
+        let last = GroupNumber(logged.first.0 + logged.places.len() as u64 - 1);
+        let books = Books {
+            epoch: logged.epoch,
+            last,
+            chain: logged.chain,
+            first: logged.first,
+            places: logged.places,
+            hot: VecDeque::new(),
+            snapshot: SnapshotMark::default(),
+        };
+        let progress = Progress { watermark: last, epoch: logged.epoch, stopped: false };
+        Shard {
+            id,
+            progress: watch::Sender::new(progress),
+            books: Mutex::new(books),
+            cold,
+            trimmed_upto: AtomicU64::new(0),
+            bodies_upto: AtomicU64::new(0),
+            asked_upto: AtomicU64::new(0),
+            pinned_at: AtomicU64::new(u64::MAX),
+            logged_bytes: AtomicU64::new(logged.bytes),
+            snapshot_at_bytes: AtomicU64::new(0),
+            woken_by: AtomicU64::new(0),
+        }
+    }
+
+    /// Newest group whose space may be used again.
+    pub(crate) fn free_upto(&self) -> GroupNumber {
+        GroupNumber(self.trimmed_upto.load(Ordering::SeqCst).min(self.bodies_upto.load(Ordering::SeqCst)))
+    }
+
+    /// Lets go of groups; true if the keeper may find something to do.
+    pub(crate) fn trim(&self, upto: GroupNumber, bodies_upto: GroupNumber) -> bool {
+        let mut books = locked(&self.books);
+        // Whatever the owner says, replay needs what no snapshot covers.
+        self.trimmed_upto.fetch_max(upto.min(books.snapshot.upto).0, Ordering::SeqCst);
+        self.bodies_upto.fetch_max(bodies_upto.min(books.last).0, Ordering::SeqCst);
+        books.prune(self.free_upto());
+        drop(books);
+        self.free_upto().0 >= self.pinned_at.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn pin(&self, newest_in_oldest: Option<GroupNumber>) {
+        self.pinned_at.store(newest_in_oldest.map_or(u64::MAX, |group| group.0), Ordering::SeqCst);
+    }
+
+    pub(crate) fn ask(&self, upto: GroupNumber) {
+        self.asked_upto.fetch_max(upto.0, Ordering::Relaxed);
+    }
+
+    /// Groups whose bodies the ring wants moved.
+    pub(crate) fn asked_evacuation(&self) -> Option<GroupNumber> {
+        let asked = self.asked_upto.load(Ordering::Relaxed);
+        (asked > self.bodies_upto.load(Ordering::Relaxed)).then_some(GroupNumber(asked))
+    }
+
+    pub(crate) fn wants_snapshot(&self, after_bytes: u64) -> bool {
+        let since = self.logged_bytes().saturating_sub(self.snapshot_at_bytes.load(Ordering::Relaxed));
+        since > after_bytes
+            || self.asked_upto.load(Ordering::Relaxed) > self.trimmed_upto.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn logged_bytes(&self) -> u64 {
+        self.logged_bytes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn add_logged(&self, bytes: u64) {
+        self.logged_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn snapshot_taken(&self, mark: SnapshotMark, logged_bytes: u64) {
+        let mut books = locked(&self.books);
+        if mark.upto >= books.snapshot.upto {
+            books.snapshot = mark;
+            self.snapshot_at_bytes.fetch_max(logged_bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// True once per commit.
+    pub(crate) fn first_wake(&self, commit: u64) -> bool {
+        self.woken_by.swap(commit, Ordering::Relaxed) != commit
+    }
+}
+
+impl Books {
+    /// A group that was handed over and is not durable yet: readable from memory only.
+    pub(crate) fn hand_over(&mut self, number: GroupNumber, chain: u64, payload: Bytes) {
+        self.last = number;
+        self.chain = chain;
+        self.hot.push_back(payload);
+    }
+
+    /// A group is durable: from now on it may leave memory.
+    pub(crate) fn landed(&mut self, place: Place) {
+        self.places.push_back(place);
+    }
+
+    pub(crate) fn cool_oldest(&mut self) {
+        self.hot.pop_front();
+    }
+
+    pub(crate) fn hot(&self, number: GroupNumber) -> Option<&Bytes> {
+        let from_end = self.last.0.checked_sub(number.0)?.checked_add(1)?;
+        let at = self.hot.len().checked_sub(usize::try_from(from_end).ok()?)?;
+        self.hot.get(at)
+    }
+
+    pub(crate) fn place(&self, number: GroupNumber) -> Option<Place> {
+        let at = number.0.checked_sub(self.first.0)?;
+        self.places.get(usize::try_from(at).ok()?).copied()
+    }
+
+    /// The first group that the log still holds, if it holds any.
+    pub(crate) fn oldest(&self) -> Option<GroupNumber> {
+        (!self.places.is_empty()).then_some(self.first)
+    }
+
+    pub(crate) fn places_from(&self, number: GroupNumber) -> Vec<Place> {
+        let skip = number.0.saturating_sub(self.first.0);
+        self.places.iter().skip(usize::try_from(skip).unwrap_or(usize::MAX)).copied().collect()
+    }
+
+    /// An empty log goes on after what the snapshot covers.
+    pub(crate) fn start_after(&mut self, mark: SnapshotMark) {
+        self.last = mark.upto;
+        self.chain = mark.chain;
+        self.first = mark.upto.next();
+    }
+
+    fn prune(&mut self, free_upto: GroupNumber) {
+        while self.first <= free_upto && self.places.pop_front().is_some() {
+            self.first = self.first.next();
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! A disk that fails on request, and a journal that moves only when told: for tests of what a crash may take.
+
+mod disk;
+
+use crate::keeper::Keeper;
+use crate::writer::{Step, Writer};
+
+pub use disk::{Fault, Loss, SimDisk};
+
+/// Moves a journal that was opened without threads.
+pub struct Driver {
+    writer: Writer,
+    keeper: Keeper,
+}
+
+impl Driver {
+    pub(crate) fn new(writer: Writer, keeper: Keeper) -> Self {
+        Driver { writer, keeper }
+    }
+
+    /// Writes one commit of what waits; false if there was nothing to do or no way to do it.
+    pub fn commit(&mut self) -> bool {
+        self.writer.step() == Step::Committed
+    }
+
+    /// Prepares and takes back segments, looks at the space, asks owners.
+    pub fn keep(&mut self) {
+        self.keeper.pass();
+    }
+}

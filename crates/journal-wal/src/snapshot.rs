@@ -1,0 +1,170 @@
+//! Snapshots: one file each, written beside, synced, renamed, and read back before it counts.
+
+use std::io;
+
+use bytes::Bytes;
+use peeklock_journal::{OpenError, Snapshot};
+use peeklock_types::{GroupNumber, ShardId};
+
+use crate::disk::Disk;
+use crate::frame::{u16_at, u32_at, u64_at};
+use crate::layout::{Layout, number_in, text};
+use crate::shard::SnapshotMark;
+
+const MAGIC: [u8; 8] = *b"PLsnapsh";
+const VERSION: u32 = 1;
+const HEADER_BYTES: usize = 56;
+
+/// A snapshot file's content.
+#[derive(Clone, Debug)]
+pub(crate) struct Stored {
+    pub(crate) snapshot: Snapshot,
+    /// [`crate::frame::GroupHead::chain`] of the last group it covers, and the epoch of its owner.
+    pub(crate) chain: u64,
+    pub(crate) epoch: u32,
+}
+
+impl Stored {
+    pub(crate) fn mark(&self) -> SnapshotMark {
+        SnapshotMark { upto: self.snapshot.upto, chain: self.chain }
+    }
+
+    fn header(&self, shard: ShardId) -> [u8; HEADER_BYTES] {
+        let payload = &self.snapshot.payload;
+        let mut out = [0; HEADER_BYTES];
+        out[..8].copy_from_slice(&MAGIC);
+        out[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        out[12..14].copy_from_slice(&shard.0.to_le_bytes());
+        out[16..20].copy_from_slice(&self.epoch.to_le_bytes());
+        out[20..24].copy_from_slice(&crc32c::crc32c(payload).to_le_bytes());
+        out[24..32].copy_from_slice(&self.snapshot.upto.0.to_le_bytes());
+        out[32..40].copy_from_slice(&self.chain.to_le_bytes());
+        out[40..48].copy_from_slice(&(payload.len() as u64).to_le_bytes());
+        let crc = crc32c::crc32c(&out[..52]);
+        out[52..].copy_from_slice(&crc.to_le_bytes());
+        out
+    }
+
+    fn decode(shard: ShardId, file: Bytes) -> Option<Self> {
+        let header: &[u8; HEADER_BYTES] = file.first_chunk()?;
+        let sound = header[..8] == MAGIC
+            && u32_at(header, 8) == VERSION
+            && u16_at(header, 12) == shard.0
+            && u32_at(header, 52) == crc32c::crc32c(&header[..52]);
+        let payload = file.slice(HEADER_BYTES..);
+        if !sound
+            || u64_at(header, 40) != payload.len() as u64
+            || u32_at(header, 20) != crc32c::crc32c(&payload)
+        {
+            return None;
+        }
+        let upto = GroupNumber(u64_at(header, 24));
+        let (epoch, chain) = (u32_at(header, 16), u64_at(header, 32));
+        Some(Stored { snapshot: Snapshot { upto, payload }, chain, epoch })
+    }
+}
+
+/// Files of one shard, newest first, with their sizes.
+fn list(disk: &dyn Disk, layout: &Layout, shard: ShardId) -> io::Result<Vec<(GroupNumber, u64)>> {
+    let entries = match disk.list(&layout.snapshot_dir(shard)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        other => other?,
+    };
+    let named =
+        entries.iter().filter_map(|e| Some((GroupNumber(number_in(&e.name, ".snap")?), e.size_bytes)));
+    let mut found: Vec<_> = named.collect();
+    found.sort_unstable_by_key(|(upto, _)| std::cmp::Reverse(*upto));
+    Ok(found)
+}
+
+pub(crate) fn total_bytes(disk: &dyn Disk, layout: &Layout, shard: ShardId) -> io::Result<u64> {
+    Ok(list(disk, layout, shard)?.iter().map(|(_, size)| size).sum())
+}
+
+/// What the snapshot files of a shard offer.
+pub(crate) struct Loaded {
+    pub(crate) newest: Option<Stored>,
+    /// Name of a newer file that could not be used.
+    pub(crate) unreadable: Option<String>,
+}
+
+/// The newest snapshot that reads back as it was written.
+pub(crate) fn load(disk: &dyn Disk, layout: &Layout, shard: ShardId) -> Result<Loaded, OpenError> {
+    let directory = layout.snapshot_dir(shard);
+    let failed = |source| OpenError::Io { action: "reading", path: text(&directory), source };
+    let mut unreadable = None;
+    for (upto, _) in list(disk, layout, shard).map_err(failed)? {
+        let stored = read(disk, layout, shard, upto).map_err(failed)?;
+        if let Some(stored) = stored {
+            return Ok(Loaded { newest: Some(stored), unreadable });
+        }
+        let file = text(&layout.snapshot(shard, upto));
+        tracing::warn!(file, "this snapshot is damaged; trying the one before it");
+        unreadable.get_or_insert(file);
+    }
+    Ok(Loaded { newest: None, unreadable })
+}
+
+fn read(disk: &dyn Disk, layout: &Layout, shard: ShardId, upto: GroupNumber) -> io::Result<Option<Stored>> {
+    let file = disk.open(&layout.snapshot(shard, upto))?;
+    let mut bytes = vec![0; usize::try_from(file.size_bytes()?).map_err(|_| io::ErrorKind::FileTooLarge)?];
+    file.read_at(&mut bytes, 0)?;
+    Ok(Stored::decode(shard, bytes.into()).filter(|stored| stored.snapshot.upto == upto))
+}
+
+/// What a new snapshot has changed in the directory.
+pub(crate) struct Put {
+    pub(crate) added_bytes: u64,
+    pub(crate) removed_bytes: u64,
+}
+
+/// Writes a snapshot so that a crash leaves either all of it or none, then removes the ones that are not needed any more.
+pub(crate) fn put(
+    disk: &dyn Disk,
+    layout: &Layout,
+    shard: ShardId,
+    stored: &Stored,
+    previous: GroupNumber,
+) -> io::Result<Put> {
+    let (directory, draft) = (layout.snapshot_dir(shard), layout.snapshot_draft(shard));
+    disk.create_dir_all(&directory)?;
+    disk.sync_dir(&layout.snapshot_root())?;
+    let upto = stored.snapshot.upto;
+    if let Err(error) = write_draft(disk, layout, shard, stored) {
+        // The first error is the one to tell, and a full disk needs the room of the half file.
+        let _ = disk.remove(&draft);
+        return Err(error);
+    }
+    disk.rename(&draft, &layout.snapshot(shard, upto))?;
+    disk.sync_dir(&directory)?;
+    if read(disk, layout, shard, upto)?.is_none() {
+        return Err(io::Error::other("the snapshot does not read back as it was written"));
+    }
+    let removed_bytes = remove_older(disk, layout, shard, upto, previous)?;
+    Ok(Put { added_bytes: (HEADER_BYTES + stored.snapshot.payload.len()) as u64, removed_bytes })
+}
+
+fn write_draft(disk: &dyn Disk, layout: &Layout, shard: ShardId, stored: &Stored) -> io::Result<()> {
+    let file = disk.create(&layout.snapshot_draft(shard))?;
+    let header = stored.header(shard);
+    file.write_at(&mut [io::IoSlice::new(&header), io::IoSlice::new(&stored.snapshot.payload)], 0)?;
+    file.sync()
+}
+
+/// Keeps `upto` and `previous`, the one that was good before. An unreadable file between them is of no use.
+fn remove_older(
+    disk: &dyn Disk,
+    layout: &Layout,
+    shard: ShardId,
+    upto: GroupNumber,
+    previous: GroupNumber,
+) -> io::Result<u64> {
+    let mut removed_bytes = 0;
+    for (old, size_bytes) in
+        list(disk, layout, shard)?.into_iter().filter(|(old, _)| *old < upto && *old != previous)
+    {
+        disk.remove(&layout.snapshot(shard, old))?;
+        removed_bytes += size_bytes;
+    }
+    Ok(removed_bytes)
+}
