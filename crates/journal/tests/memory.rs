@@ -1,0 +1,68 @@
+//! The journal in memory keeps the promise, and does what tests of others need of it.
+
+use bytes::Bytes;
+use peeklock_journal::{
+    AppendError, Evacuation, Journal, Log, MemoryJournal, Reader, Space, StoredBody, conformance,
+};
+use peeklock_types::{BodyRef, GroupNumber, ShardId};
+
+const SHARD: ShardId = ShardId(1);
+
+#[tokio::test]
+async fn memory_conforms() {
+    conformance::run(|| {
+        let journal = MemoryJournal::with_backlog_bytes_max(256 * 1024);
+        move || journal.clone()
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_held_watermark_stands_still_and_a_restart_loses_what_is_above() {
+    let journal = MemoryJournal::with_backlog_bytes_max(10);
+    let (mut log, _) = journal.open(SHARD).await.unwrap();
+    log.append(Bytes::from_static(b"one")).unwrap();
+    journal.hold();
+    log.append(Bytes::from_static(b"12345678")).unwrap();
+    assert_eq!(log.watermark(), GroupNumber(1));
+    assert!(matches!(log.append(Bytes::from_static(b"123")), Err(AppendError::Busy)));
+    journal.release();
+    assert_eq!(log.durable(GroupNumber(1)).await.unwrap(), GroupNumber(2));
+    journal.hold();
+    log.append(Bytes::from_static(b"lost")).unwrap();
+    let (log, recovery) = journal.open(SHARD).await.unwrap();
+    assert_eq!(recovery.groups.count(), 2);
+    assert_eq!(log.next_group(), GroupNumber(3));
+}
+
+#[tokio::test]
+async fn a_poisoned_log_refuses_everything_until_it_is_opened_again() {
+    let journal = MemoryJournal::new();
+    let (mut log, _) = journal.open(SHARD).await.unwrap();
+    log.append(Bytes::from_static(b"one")).unwrap();
+    journal.poison("a test says so");
+    assert!(matches!(log.append(Bytes::new()), Err(AppendError::Poisoned(p)) if p.reason.contains("test")));
+    assert!(log.durable(GroupNumber(1)).await.is_err());
+    assert!(log.put_snapshot(GroupNumber(1), Bytes::new()).await.is_err());
+    let (mut log, recovery) = journal.open(SHARD).await.unwrap();
+    assert_eq!(recovery.groups.count(), 1);
+    assert_eq!(log.append(Bytes::new()).unwrap(), GroupNumber(2));
+}
+
+#[tokio::test]
+async fn tests_can_ask_for_what_a_disk_would() {
+    let journal = MemoryJournal::new();
+    let (mut log, _) = journal.open(SHARD).await.unwrap();
+    log.append(Bytes::from_static(b"12345678")).unwrap();
+    assert!(!log.wants_snapshot() && log.wants_evacuation().is_none() && log.space() == Space::Enough);
+    journal.ask_snapshot(SHARD);
+    journal.ask_evacuation(SHARD, Evacuation::Groups { upto: GroupNumber(1) });
+    journal.set_space(Space::RejectSends);
+    assert!(log.wants_snapshot() && log.space() == Space::RejectSends);
+    assert_eq!(log.wants_evacuation(), Some(Evacuation::Groups { upto: GroupNumber(1) }));
+    log.put_snapshot(GroupNumber(1), Bytes::new()).await.unwrap();
+    log.trim(GroupNumber(1), GroupNumber(1));
+    assert!(!log.wants_snapshot() && log.wants_evacuation().is_none());
+    let gone = StoredBody { place: BodyRef::in_log(GroupNumber(1), 0).unwrap(), size_bytes: 8 };
+    assert!(log.reader().try_read(gone).is_none(), "trimmed for good");
+}
