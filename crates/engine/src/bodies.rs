@@ -1,5 +1,7 @@
 //! Which bodies are still needed, so that the journal's space can be used again.
 
+use std::ops::Bound;
+
 use peeklock_types::{BodyPlace, BodyRef, EntityName, GroupNumber, SequenceNumber, SubQueue};
 
 use crate::engine::Engine;
@@ -101,8 +103,7 @@ impl Engine {
         let started_inside = scan.at.is_some();
         let mut found = self.search_cold(&mut scan, max);
         if found.is_empty() && started_inside {
-            // The rest has none: look once more at what came before, as moves may have failed.
-            scan.at = None;
+            // The rest has none, and the search is back at the beginning: look at what came before, as moves may have failed.
             found = self.search_cold(&mut scan, max);
         }
         self.cold_scan = scan.at.is_some().then_some(scan);
@@ -113,30 +114,19 @@ impl Engine {
     fn search_cold(&self, scan: &mut ColdScan, max: usize) -> Vec<LiveBody> {
         let mut found = Vec::new();
         let start = scan.at.take();
-        let queues: Box<dyn Iterator<Item = &EntityId>> = match &start {
-            Some((name, ..)) => Box::new(self.names.range(name..).map(|(_, entity)| entity)),
-            None => Box::new(self.names.values()),
-        };
-        for queue in queues.filter_map(|entity| self.queues.get(entity)) {
+        let first = start.as_ref().map_or(Bound::Unbounded, |(name, ..)| Bound::Included(name));
+        for entity in self.names.range((first, Bound::Unbounded)).map(|(_, entity)| entity) {
+            let Some(queue) = self.queues.get(entity) else { continue };
             for sub_queue in SUB_QUEUES {
-                let messages = &queue.part(sub_queue).messages;
                 let from = match &start {
                     Some((name, passed, _)) if queue.name == *name && sub_queue < *passed => continue,
                     Some((name, here, number)) if queue.name == *name && sub_queue == *here => *number,
                     _ => SequenceNumber(0),
                 };
-                if messages.cold_count() == 0 {
-                    continue;
-                }
-                for (number, entry) in messages.iter_from(from) {
-                    if found.len() >= max {
-                        scan.at = Some((queue.name.clone(), sub_queue, number));
-                        return found;
-                    }
-                    if matches!(entry.body.place(), BodyPlace::Cold { segment, .. } if segment == scan.segment)
-                    {
-                        found.push(live(queue.entity, number, entry));
-                    }
+                let stopped = collect_cold_bodies(queue, sub_queue, from, scan.segment, max, &mut found);
+                if let Some(number) = stopped {
+                    scan.at = Some((queue.name.clone(), sub_queue, number));
+                    return found;
                 }
             }
         }
@@ -148,6 +138,30 @@ impl Queue {
     fn entry(&self, number: SequenceNumber) -> Option<&Entry> {
         self.sub_queue_of(number).and_then(|sub_queue| self.part(sub_queue).messages.get(number))
     }
+}
+
+/// Returns the message to go on with when there are enough.
+fn collect_cold_bodies(
+    queue: &Queue,
+    sub_queue: SubQueue,
+    from: SequenceNumber,
+    wanted: u32,
+    max: usize,
+    found: &mut Vec<LiveBody>,
+) -> Option<SequenceNumber> {
+    let messages = &queue.part(sub_queue).messages;
+    if messages.cold_count() == 0 {
+        return None;
+    }
+    for (number, entry) in messages.iter_from(from) {
+        if found.len() >= max {
+            return Some(number);
+        }
+        if matches!(entry.body.place(), BodyPlace::Cold { segment, .. } if segment == wanted) {
+            found.push(live(queue.entity, number, entry));
+        }
+    }
+    None
 }
 
 fn collect_log_bodies(

@@ -3,7 +3,7 @@
 //! Neighbours share a chunk, because a queue's sequence numbers are dense: finding one is two array steps, and a chunk is given back when
 //! its last message is gone. A few old messages must not keep a long row of empty chunks alive, so stragglers move to a tree.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque, btree_map};
 
 use peeklock_types::{BodyRef, Timestamp};
 
@@ -142,19 +142,23 @@ impl Table {
 
     /// `false` if the number is there already.
     pub(crate) fn insert(&mut self, number: u64, entry: Entry) -> bool {
-        if self.get(number).is_some() {
-            return false;
-        }
-        self.len += 1;
         let (chunk, place) = split(number);
-        if chunk < self.first_chunk {
-            self.stragglers.insert(number, entry);
-            return true;
-        }
-        let chunk = self.chunk_for_insert(chunk);
-        chunk.live |= 1 << place;
-        chunk.entries[place] = entry;
-        true
+        let is_new = if chunk < self.first_chunk {
+            let slot = self.stragglers.entry(number);
+            let is_new = matches!(slot, btree_map::Entry::Vacant(_));
+            slot.or_insert(entry);
+            is_new
+        } else {
+            let chunk = self.chunk_for_insert(chunk);
+            let is_new = chunk.live & (1 << place) == 0;
+            if is_new {
+                chunk.live |= 1 << place;
+                chunk.entries[place] = entry;
+            }
+            is_new
+        };
+        self.len += u64::from(is_new);
+        is_new
     }
 
     pub(crate) fn remove(&mut self, number: u64) -> Option<Entry> {

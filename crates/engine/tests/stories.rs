@@ -1,0 +1,597 @@
+//! Each rule of a queue as a short story. What is guarded is in the names.
+
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use peeklock_engine::{
+    Delivery, Drained, Engine, EntityId, Error, Evacuate, FACTS_PER_CALL_MAX, Fact, MessageState, NewMessage,
+    Outbox, PATCH_SIZE_BYTES_MAX, PatchPart, ReceiveMode, ReceiverId, Settlement,
+};
+use peeklock_types::{
+    BodyRef, EntityName, GroupNumber, LockToken, QueueSettings, SequenceNumber, SubQueue, Timestamp, limits,
+};
+
+const MAIN: SubQueue = SubQueue::Main;
+const DEAD: SubQueue = SubQueue::DeadLetter;
+const ABANDON: Settlement = Settlement::Abandon { patch: None };
+const DEFER: Settlement = Settlement::Defer { patch: None };
+const DEAD_LETTER: Settlement = Settlement::DeadLetter { reason: None, description: None, patch: None };
+
+/// A queue "orders" with a lock duration of 30 seconds and three deliveries, and receivers by number.
+struct Story {
+    engine: Engine,
+    queue: EntityId,
+    now: Timestamp,
+    out: Outbox,
+    group: GroupNumber,
+    nonce: u64,
+}
+
+fn name(text: &str) -> EntityName {
+    EntityName::parse(text).unwrap()
+}
+
+fn secs(count: u64) -> Duration {
+    Duration::from_secs(count)
+}
+
+fn cold(segment: u32, n: u64) -> BodyRef {
+    BodyRef::in_cold(segment, n * 8).unwrap()
+}
+
+fn seq(number: u64) -> SequenceNumber {
+    SequenceNumber(number)
+}
+
+impl Story {
+    fn new() -> Story {
+        let (mut engine, mut out) = (Engine::default(), Outbox::default());
+        let now = Timestamp::from_millis(1_000_000);
+        let settings = QueueSettings { lock_duration: secs(30), max_delivery_count: 3 };
+        let queue = engine.create_queue(now, name("orders"), settings, &mut out).unwrap();
+        Story { engine, queue, now, out, group: GroupNumber(0), nonce: 0 }
+    }
+
+    fn with_sent(count: usize) -> Story {
+        let mut story = Story::new();
+        story.send(count);
+        story
+    }
+
+    fn batch(&mut self, count: usize) -> Vec<NewMessage> {
+        self.group = self.group.next();
+        let body = |n: u32| BodyRef::in_log(self.group, n * 8).unwrap();
+        (0..).take(count).map(|n| NewMessage { body: body(n), size_bytes: 100 }).collect()
+    }
+
+    fn send(&mut self, count: usize) -> SequenceNumber {
+        let batch = self.batch(count);
+        self.engine.send(self.now, self.queue, &batch, &mut self.out).unwrap()
+    }
+
+    fn attach(&mut self, sub_queue: SubQueue, receiver: u64, mode: ReceiveMode, credit: u32) -> ReceiverId {
+        let receiver = ReceiverId(receiver);
+        self.engine.attach_receiver(self.queue, sub_queue, receiver, mode).unwrap();
+        self.engine.add_window(receiver, i64::MAX);
+        self.engine.set_credit(receiver, credit);
+        receiver
+    }
+
+    fn deliver(&mut self) -> Vec<Delivery> {
+        self.out.clear();
+        let nonce = &mut self.nonce;
+        let mut nonces = || {
+            *nonce += 1;
+            *nonce
+        };
+        let _more = self.engine.deliver(self.now, &mut nonces, &mut self.out);
+        std::mem::take(&mut self.out.deliveries)
+    }
+
+    /// Receives one message as a client would that comes for just one.
+    fn receive(&mut self, sub_queue: SubQueue) -> Option<Delivery> {
+        let receiver = self.attach(sub_queue, u64::MAX, ReceiveMode::PeekLock, 1);
+        let delivery = self.deliver().pop();
+        self.engine.detach_receiver(receiver);
+        delivery
+    }
+
+    fn settle(&mut self, delivery: &Delivery, settlement: Settlement) -> Result<(), Error> {
+        self.settle_token(delivery.sub_queue, delivery.token, settlement)
+    }
+
+    fn settle_token(
+        &mut self,
+        sub_queue: SubQueue,
+        token: LockToken,
+        settlement: Settlement,
+    ) -> Result<(), Error> {
+        self.out.clear();
+        self.engine.settle(self.now, self.queue, sub_queue, token, settlement, &mut self.out)
+    }
+
+    fn receive_deferred(&mut self, numbers: &[u64], mode: ReceiveMode) -> Result<Vec<LockToken>, Error> {
+        let numbers: Vec<_> = numbers.iter().copied().map(SequenceNumber).collect();
+        self.nonce += 1;
+        let (now, queue, nonce) = (self.now, self.queue, self.nonce);
+        let received =
+            self.engine.receive_deferred(now, queue, MAIN, &numbers, mode, nonce, &mut self.out)?;
+        Ok(received.into_iter().map(|received| received.token).collect())
+    }
+
+    fn wait(&mut self, span: Duration) {
+        self.now = self.now + span;
+        self.engine.tick(self.now, &mut self.out);
+    }
+
+    fn numbers(&self, sub_queue: SubQueue) -> Vec<u64> {
+        let seen = self.engine.peek(self.queue, sub_queue, seq(0), 1000).unwrap();
+        seen.into_iter().map(|message| message.sequence_number.0).collect()
+    }
+}
+
+fn numbers(deliveries: &[Delivery]) -> Vec<u64> {
+    deliveries.iter().map(|delivery| delivery.message.sequence_number.0).collect()
+}
+
+#[test]
+fn messages_are_numbered_from_one_and_come_in_order() {
+    let mut story = Story::new();
+    assert_eq!(story.send(2), seq(1));
+    assert_eq!(story.send(1), seq(3));
+    story.attach(MAIN, 1, ReceiveMode::PeekLock, 10);
+    let deliveries = story.deliver();
+    assert_eq!(numbers(&deliveries), [1, 2, 3]);
+    assert_eq!(deliveries[0].message.locked_until, Some(story.now + secs(30)));
+    assert_eq!(deliveries[0].message.delivery_count, 0);
+    assert_eq!(story.engine.next_deadline(), Some(story.now + secs(30)));
+}
+
+#[test]
+fn a_batch_is_bounded_and_not_empty() {
+    let mut story = Story::new();
+    let (queue, now) = (story.queue, story.now);
+    let batch = story.batch(limits::BATCH_COUNT_MAX + 1);
+    let sent = story.engine.send(now, queue, &batch, &mut story.out);
+    assert_eq!(sent, Err(Error::TooMany { count: limits::BATCH_COUNT_MAX + 1 }));
+    assert_eq!(story.engine.send(now, queue, &[], &mut story.out), Err(Error::Nothing));
+    assert_eq!(story.send(limits::BATCH_COUNT_MAX), seq(1));
+}
+
+#[test]
+fn a_body_from_an_earlier_group_than_its_elders_is_refused_and_nothing_is_sent() {
+    let mut story = Story::new();
+    let early = story.batch(1);
+    story.send(1);
+    let mut batch = story.batch(1);
+    batch.extend(early);
+    let sent = story.engine.send(story.now, story.queue, &batch, &mut story.out);
+    assert!(matches!(sent, Err(Error::BodyOrder { .. })));
+    assert_eq!(story.numbers(MAIN), [1]);
+}
+
+#[test]
+fn a_completed_message_is_gone_and_its_token_dead() {
+    let mut story = Story::with_sent(1);
+    let delivery = story.receive(MAIN).unwrap();
+    assert_eq!(story.settle(&delivery, Settlement::Complete), Ok(()));
+    assert_eq!(story.numbers(MAIN), [0; 0]);
+    let error = story.settle(&delivery, Settlement::Complete).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the lock on message 1 in 'orders' is not held under this token: it ran out, or the message was settled; receive it again"
+    );
+}
+
+#[test]
+fn the_token_of_an_earlier_lock_does_not_fit_a_later_one() {
+    let mut story = Story::with_sent(1);
+    let first = story.receive(MAIN).unwrap();
+    story.settle(&first, Settlement::Release).unwrap();
+    let second = story.receive(MAIN).unwrap();
+    assert!(matches!(story.settle(&first, Settlement::Complete), Err(Error::LockLost { .. })));
+    assert_eq!(story.settle(&second, Settlement::Complete), Ok(()));
+}
+
+#[test]
+fn a_lock_that_ran_out_is_lost_even_before_the_tick() {
+    let mut story = Story::with_sent(1);
+    let delivery = story.receive(MAIN).unwrap();
+    story.now = story.now + secs(30);
+    assert!(matches!(story.settle(&delivery, Settlement::Complete), Err(Error::LockLost { .. })));
+    assert!(story.out.is_empty());
+}
+
+#[test]
+fn an_abandoned_message_returns_to_its_place_and_counts() {
+    let mut story = Story::with_sent(3);
+    let first = story.receive(MAIN).unwrap();
+    story.settle(&first, ABANDON).unwrap();
+    story.attach(MAIN, 1, ReceiveMode::PeekLock, 10);
+    let deliveries = story.deliver();
+    assert_eq!(numbers(&deliveries), [1, 2, 3]);
+    assert_eq!(deliveries[0].message.delivery_count, 1);
+    assert_eq!(deliveries[1].message.delivery_count, 0);
+}
+
+#[test]
+fn release_and_defer_do_not_count() {
+    let mut story = Story::with_sent(1);
+    for _ in 0..5 {
+        let delivery = story.receive(MAIN).unwrap();
+        story.settle(&delivery, Settlement::Release).unwrap();
+    }
+    let delivery = story.receive(MAIN).unwrap();
+    assert_eq!(delivery.message.delivery_count, 0);
+    story.settle(&delivery, DEFER).unwrap();
+    let seen = story.engine.peek(story.queue, MAIN, seq(1), 1).unwrap();
+    assert_eq!((seen[0].delivery_count, seen[0].state), (0, MessageState::Deferred));
+}
+
+#[test]
+fn a_message_that_fails_too_often_is_dead_lettered_with_the_reason() {
+    let mut story = Story::with_sent(2);
+    let first = story.receive(MAIN).unwrap();
+    story.settle(&first, ABANDON).unwrap();
+    story.receive(MAIN).unwrap();
+    story.wait(secs(30));
+    let third = story.receive(MAIN).unwrap();
+    assert_eq!((third.message.sequence_number, third.message.delivery_count), (seq(1), 2));
+    story.settle(&third, ABANDON).unwrap();
+    assert_eq!((story.numbers(MAIN), story.numbers(DEAD)), (vec![2], vec![1]));
+
+    let dead = story.receive(DEAD).unwrap().message;
+    assert_eq!((dead.delivery_count, dead.enqueued_at), (3, first.message.enqueued_at));
+    let reason = Some("MaxDeliveryCountExceeded".to_owned());
+    let description = Some("Message could not be consumed after 3 delivery attempts.".to_owned());
+    assert_eq!(dead.patch.parts, [PatchPart::DeadLetter { reason, description }]);
+}
+
+#[test]
+fn dead_letters_fail_for_ever_and_stay() {
+    let mut story = Story::with_sent(1);
+    let delivery = story.receive(MAIN).unwrap();
+    story.settle(&delivery, DEAD_LETTER).unwrap();
+    for failed_count in 0..10 {
+        let dead = story.receive(DEAD).unwrap();
+        assert_eq!(dead.message.delivery_count, failed_count);
+        story.settle(&dead, ABANDON).unwrap();
+    }
+    assert_eq!(story.numbers(DEAD), [1]);
+}
+
+#[test]
+fn a_dead_letter_can_be_completed_deferred_and_given_a_new_reason() {
+    let mut story = Story::with_sent(2);
+    let settlement = |reason: &str, description: Option<&str>| Settlement::DeadLetter {
+        reason: Some(reason.to_owned()),
+        description: description.map(str::to_owned),
+        patch: None,
+    };
+    let delivery = story.receive(MAIN).unwrap();
+    story.settle(&delivery, settlement("bad address", Some("no such street"))).unwrap();
+    let dead = story.receive(DEAD).unwrap();
+    story.settle(&dead, settlement("bad customer", None)).unwrap();
+    let dead = story.receive(DEAD).unwrap();
+    let (reason, description) = (Some("bad customer".to_owned()), Some("no such street".to_owned()));
+    assert_eq!(dead.message.patch.parts, [PatchPart::DeadLetter { reason, description }]);
+    story.settle(&dead, DEFER).unwrap();
+    assert!(story.receive(DEAD).is_none());
+    let (now, queue) = (story.now, story.queue);
+    let taken = story
+        .engine
+        .receive_deferred(now, queue, DEAD, &[seq(1)], ReceiveMode::ReceiveAndDelete, 9, &mut story.out)
+        .unwrap();
+    assert_eq!(taken[0].message.locked_until, None);
+    assert_eq!(story.numbers(DEAD), [0; 0]);
+}
+
+#[test]
+fn a_token_works_only_in_the_sub_queue_of_its_message() {
+    let mut story = Story::with_sent(1);
+    let delivery = story.receive(MAIN).unwrap();
+    let elsewhere = story.settle_token(DEAD, delivery.token, Settlement::Complete);
+    assert!(matches!(elsewhere, Err(Error::LockLost { .. })));
+}
+
+#[test]
+fn a_renewed_lock_runs_on_and_the_deadline_with_it() {
+    let mut story = Story::with_sent(2);
+    story.attach(MAIN, 1, ReceiveMode::PeekLock, 2);
+    let deliveries = story.deliver();
+    story.wait(secs(20));
+    let (now, queue) = (story.now, story.queue);
+    let renewed = story.engine.renew(now, queue, MAIN, &[deliveries[0].token], &mut story.out);
+    assert_eq!(renewed, Ok(vec![now + secs(30)]));
+    assert_eq!(story.engine.next_deadline(), Some(now + secs(10)));
+    story.wait(secs(10));
+    assert_eq!(story.engine.next_deadline(), Some(now + secs(30)));
+    // One of the two is lost, so neither is renewed.
+    let tokens = [deliveries[0].token, deliveries[1].token];
+    let renewed = story.engine.renew(story.now, queue, MAIN, &tokens, &mut story.out);
+    assert!(matches!(renewed, Err(Error::LockLost { sequence_number: SequenceNumber(2), .. })));
+    assert_eq!(story.engine.next_deadline(), Some(now + secs(30)));
+}
+
+#[test]
+fn expired_locks_are_released_before_new_deliveries() {
+    let mut story = Story::with_sent(2);
+    story.receive(MAIN).unwrap();
+    story.now = story.now + secs(31);
+    let again = story.receive(MAIN).unwrap();
+    assert_eq!((again.message.sequence_number, again.message.delivery_count), (seq(1), 1));
+}
+
+#[test]
+fn a_deferred_message_comes_only_by_its_number_and_stays_deferred_when_it_fails() {
+    let mut story = Story::with_sent(2);
+    let delivery = story.receive(MAIN).unwrap();
+    story.settle(&delivery, DEFER).unwrap();
+    assert_eq!(story.receive(MAIN).unwrap().message.sequence_number, seq(2));
+    assert!(story.receive(MAIN).is_none());
+
+    let token = story.receive_deferred(&[1], ReceiveMode::PeekLock).unwrap()[0];
+    assert!(matches!(story.receive_deferred(&[1], ReceiveMode::PeekLock), Err(Error::NotFound { .. })));
+    story.settle_token(MAIN, token, ABANDON).unwrap();
+    assert!(story.receive(MAIN).is_none());
+    story.receive_deferred(&[1], ReceiveMode::PeekLock).unwrap();
+    story.wait(secs(30));
+    // Only message 2, whose lock ran out as well, waits again.
+    assert_eq!(story.receive(MAIN).unwrap().message.sequence_number, seq(2));
+    assert!(story.receive(MAIN).is_none());
+    let token = story.receive_deferred(&[1], ReceiveMode::PeekLock).unwrap()[0];
+    story.settle_token(MAIN, token, Settlement::Complete).unwrap();
+    assert_eq!(story.numbers(MAIN), [2]);
+}
+
+#[test]
+fn deferred_messages_are_received_all_or_none() {
+    let mut story = Story::with_sent(3);
+    for _ in 0..2 {
+        let delivery = story.receive(MAIN).unwrap();
+        story.settle(&delivery, DEFER).unwrap();
+    }
+    let refused = story.receive_deferred(&[1, 3], ReceiveMode::PeekLock);
+    assert!(matches!(refused, Err(Error::NotFound { sequence_number: SequenceNumber(3), .. })));
+    let refused = story.receive_deferred(&[1, 2, 1], ReceiveMode::PeekLock);
+    assert_eq!(refused, Err(Error::Repeated { sequence_number: seq(1) }));
+    assert_eq!(story.receive_deferred(&[2, 1], ReceiveMode::PeekLock).unwrap().len(), 2);
+}
+
+#[test]
+fn receive_and_delete_leaves_nothing_behind() {
+    let mut story = Story::with_sent(2);
+    story.attach(MAIN, 1, ReceiveMode::ReceiveAndDelete, 5);
+    let deliveries = story.deliver();
+    assert_eq!(numbers(&deliveries), [1, 2]);
+    assert_eq!(deliveries[0].message.locked_until, None);
+    assert!(story.out.facts.iter().all(|fact| matches!(fact, Fact::Completed { .. })));
+    assert_eq!(story.engine.queue(story.queue).unwrap().counts, Default::default());
+    assert_eq!(story.engine.next_deadline(), None);
+}
+
+#[test]
+fn receivers_share_evenly_in_the_order_in_which_they_asked() {
+    let mut story = Story::new();
+    let second = story.attach(MAIN, 2, ReceiveMode::PeekLock, 3);
+    let first = story.attach(MAIN, 1, ReceiveMode::PeekLock, 3);
+    story.send(5);
+    let who: Vec<_> = story.deliver().iter().map(|delivery| delivery.receiver).collect();
+    assert_eq!(who, [second, first, second, first, second]);
+    // `first` has asked since its last message, `second` has no credit left and asks again later.
+    story.engine.set_credit(second, 1);
+    story.send(2);
+    let who: Vec<_> = story.deliver().iter().map(|delivery| delivery.receiver).collect();
+    assert_eq!(who, [first, second]);
+}
+
+#[test]
+fn a_detached_receiver_gets_nothing_and_its_locks_stay() {
+    let mut story = Story::with_sent(2);
+    let receiver = story.attach(MAIN, 1, ReceiveMode::PeekLock, 1);
+    let delivery = story.deliver().remove(0);
+    story.engine.set_credit(receiver, 5);
+    story.engine.detach_receiver(receiver);
+    assert!(story.deliver().is_empty());
+    assert_eq!(story.settle(&delivery, Settlement::Complete), Ok(()));
+}
+
+#[test]
+fn the_window_stops_after_the_message_that_goes_beyond() {
+    let mut story = Story::with_sent(5);
+    let receiver = ReceiverId(1);
+    story.engine.attach_receiver(story.queue, MAIN, receiver, ReceiveMode::PeekLock).unwrap();
+    story.engine.set_credit(receiver, 10);
+    assert!(story.deliver().is_empty());
+    story.engine.add_window(receiver, 150);
+    assert_eq!(numbers(&story.deliver()), [1, 2]);
+    story.engine.add_window(receiver, 50);
+    assert!(story.deliver().is_empty());
+    story.engine.add_window(receiver, 1);
+    assert_eq!(numbers(&story.deliver()), [3]);
+    assert_eq!(story.engine.credit(receiver), 7);
+}
+
+#[test]
+fn a_drain_takes_what_there_is_and_gives_the_rest_of_the_credit_back() {
+    let mut story = Story::with_sent(2);
+    let receiver = story.attach(MAIN, 1, ReceiveMode::PeekLock, 5);
+    story.engine.drain(receiver);
+    assert_eq!(story.deliver().len(), 2);
+    assert_eq!(story.out.drained, [Drained { receiver, unused_credit: 3 }]);
+    story.send(1);
+    assert!(story.deliver().is_empty());
+}
+
+#[test]
+fn one_call_hands_out_a_bounded_number_of_messages() {
+    let mut story = Story::with_sent(4000);
+    story.send(4000);
+    story.attach(MAIN, 1, ReceiveMode::PeekLock, u32::MAX);
+    let mut nonces = || 1;
+    assert!(story.engine.deliver(story.now, &mut nonces, &mut story.out));
+    assert_eq!(story.out.deliveries.len(), FACTS_PER_CALL_MAX);
+    assert!(!story.engine.deliver(story.now, &mut nonces, &mut story.out));
+    assert_eq!(story.out.deliveries.len(), 8000);
+    // The same for locks that run out all at once.
+    story.out.clear();
+    story.wait(secs(30));
+    assert_eq!(story.out.facts.len(), FACTS_PER_CALL_MAX);
+    assert_eq!(story.engine.next_deadline(), Some(story.now));
+    story.wait(secs(0));
+    assert_eq!((story.out.facts.len(), story.engine.next_deadline()), (8000, None));
+}
+
+#[test]
+fn peek_shows_every_state_from_a_number_on() {
+    let mut story = Story::with_sent(4);
+    let first = story.receive(MAIN).unwrap();
+    story.settle(&first, DEFER).unwrap();
+    let second = story.receive(MAIN).unwrap();
+    let third = story.receive(MAIN).unwrap();
+    story.settle(&third, Settlement::Complete).unwrap();
+    let seen = story.engine.peek(story.queue, MAIN, seq(1), 10).unwrap();
+    assert_eq!(seen.iter().map(|m| m.sequence_number.0).collect::<Vec<_>>(), [1, 2, 4]);
+    assert_eq!(seen[0].state, MessageState::Deferred);
+    assert_eq!(seen[1].locked_until, second.message.locked_until);
+    let seen = story.engine.peek(story.queue, MAIN, seq(2), 1).unwrap();
+    assert_eq!(seen[0].sequence_number, seq(2));
+}
+
+#[test]
+fn patches_add_up_and_are_bounded() {
+    let mut story = Story::with_sent(1);
+    let patch = |len: usize| Some(Bytes::from(vec![1; len]));
+    let delivery = story.receive(MAIN).unwrap();
+    story.settle(&delivery, Settlement::Abandon { patch: patch(10) }).unwrap();
+    let delivery = story.receive(MAIN).unwrap();
+    let huge = story.settle(&delivery, Settlement::Defer { patch: patch(PATCH_SIZE_BYTES_MAX - 40) });
+    assert!(matches!(huge, Err(Error::PatchTooLarge { .. })));
+    let long = "x".repeat(limits::DEAD_LETTER_TEXT_CHARS_MAX + 1);
+    let settlement = Settlement::DeadLetter { reason: Some(long), description: None, patch: None };
+    assert!(matches!(story.settle(&delivery, settlement), Err(Error::TextTooLong { .. })));
+    let reason = Some("bad".to_owned());
+    let settlement = Settlement::DeadLetter { reason: reason.clone(), description: None, patch: patch(20) };
+    story.settle(&delivery, settlement).unwrap();
+    let dead = story.receive(DEAD).unwrap().message;
+    let parts = [
+        PatchPart::Properties(patch(10).unwrap()),
+        PatchPart::Properties(patch(20).unwrap()),
+        PatchPart::DeadLetter { reason, description: None },
+    ];
+    assert_eq!(dead.patch.parts, parts);
+}
+
+#[test]
+fn a_deleted_queue_is_gone_with_its_receivers_and_its_number_is_not_used_again() {
+    let mut story = Story::with_sent(1);
+    story.receive(MAIN).unwrap();
+    let receiver = story.attach(MAIN, 1, ReceiveMode::PeekLock, 5);
+    let (now, queue) = (story.now, story.queue);
+    assert!(story.engine.move_body(
+        queue,
+        seq(1),
+        BodyRef::in_log(story.group, 0).unwrap(),
+        cold(1, 0),
+        &mut story.out
+    ));
+    story.out.clear();
+    assert_eq!(story.engine.delete_queue(&name("ORDERS"), &mut story.out), Ok(queue));
+    assert_eq!(story.out.closed, [receiver]);
+    assert_eq!(story.out.freed.iter().map(|freed| freed.place).collect::<Vec<_>>(), [cold(1, 0)]);
+    assert_eq!((story.engine.find(&name("orders")), story.engine.next_deadline()), (None, None));
+    let again = story.engine.create_queue(now, name("orders"), QueueSettings::default(), &mut story.out);
+    assert_eq!(again, Ok(EntityId(queue.0 + 1)));
+    let sent = story.engine.send(now, queue, &[], &mut story.out);
+    assert_eq!(sent, Err(Error::NoSuchEntity { entity: queue }));
+}
+
+#[test]
+fn a_queue_is_created_once_and_only_with_possible_settings() {
+    let mut story = Story::new();
+    let (now, queue) = (story.now, story.queue);
+    let again = story.engine.create_queue(now, name("Orders"), QueueSettings::default(), &mut story.out);
+    assert_eq!(again, Err(Error::AlreadyExists { name: name("orders"), entity: queue }));
+    let settings = QueueSettings { max_delivery_count: 0, ..QueueSettings::default() };
+    let refused = story.engine.create_queue(now, name("bills"), settings, &mut story.out);
+    assert!(matches!(refused, Err(Error::Settings(_))));
+}
+
+#[test]
+fn only_what_can_be_lost_without_harm_is_soft() {
+    let mut story = Story::with_sent(3);
+    assert!(story.out.facts.iter().all(|fact| !fact.is_soft()), "{:?}", story.out.facts);
+    let delivery = story.receive(MAIN).unwrap();
+    assert!(story.out.facts.iter().all(Fact::is_soft));
+    for settlement in [ABANDON, Settlement::Release, DEFER] {
+        let delivery = story.receive(MAIN).unwrap();
+        story.settle(&delivery, settlement).unwrap();
+        assert!(story.out.facts.iter().all(|fact| !fact.is_soft()), "{:?}", story.out.facts);
+    }
+    story.settle(&delivery, Settlement::Complete).unwrap();
+    assert!(!story.out.facts[0].is_soft());
+    let delivery = story.receive(MAIN).unwrap();
+    story.settle(&delivery, DEAD_LETTER).unwrap();
+    assert!(!story.out.facts[0].is_soft());
+}
+
+#[test]
+fn a_moved_body_frees_the_log_and_a_settled_one_its_cold_segment() {
+    let mut story = Story::with_sent(1);
+    story.send(1);
+    assert_eq!(story.engine.oldest_log_body(), Some(GroupNumber(1)));
+    let found = story.engine.bodies_in(Evacuate::Groups { upto: GroupNumber(1) }, 10);
+    assert_eq!((found.len(), found[0].sequence_number), (1, seq(1)));
+    let (queue, from) = (story.queue, found[0].place);
+    assert!(story.engine.move_body(queue, seq(1), from, cold(4, 0), &mut story.out));
+    assert!(
+        !story.engine.move_body(queue, seq(1), from, cold(4, 1), &mut story.out),
+        "it lies elsewhere by now"
+    );
+    assert_eq!(story.engine.oldest_log_body(), Some(GroupNumber(2)));
+    assert!(story.out.freed.is_empty());
+    let delivery = story.receive(MAIN).unwrap();
+    assert_eq!(delivery.message.body, cold(4, 0));
+    story.settle(&delivery, Settlement::Complete).unwrap();
+    assert_eq!((story.out.freed[0].place, story.out.freed[0].size_bytes), (cold(4, 0), 100));
+}
+
+#[test]
+fn a_dead_letter_holds_its_group_even_when_younger_bodies_have_moved() {
+    let mut story = Story::with_sent(1);
+    story.send(1);
+    let delivery = story.receive(MAIN).unwrap();
+    let young = story.engine.peek(story.queue, MAIN, seq(2), 1).unwrap()[0].body;
+    assert!(story.engine.move_body(story.queue, seq(2), young, cold(1, 0), &mut story.out));
+    assert_eq!(story.engine.oldest_log_body(), Some(GroupNumber(1)));
+    story.settle(&delivery, DEAD_LETTER).unwrap();
+    assert_eq!(story.engine.oldest_log_body(), Some(GroupNumber(1)));
+}
+
+#[test]
+fn one_pass_over_a_cold_segment_finds_each_body_once() {
+    let mut story = Story::with_sent(20);
+    for _ in 0..5 {
+        let delivery = story.receive(MAIN).unwrap();
+        story.settle(&delivery, DEAD_LETTER).unwrap();
+    }
+    let upto = story.group;
+    for (body, n) in story.engine.bodies_in(Evacuate::Groups { upto }, 100).into_iter().zip(0..) {
+        let to = cold(if n % 2 == 0 { 1 } else { 2 }, n);
+        assert!(story.engine.move_body(body.entity, body.sequence_number, body.place, to, &mut story.out));
+    }
+    let what = Evacuate::Cold { segment: 1 };
+    let mut found = Vec::new();
+    for _ in 0..4 {
+        found.extend(story.engine.bodies_in(what, 3).into_iter().map(|body| body.sequence_number));
+    }
+    assert_eq!(found.len(), 10);
+    found.sort_unstable();
+    found.dedup();
+    assert_eq!(found.len(), 10);
+    // None of them was moved, so the next pass finds them all again.
+    assert_eq!(story.engine.bodies_in(what, 100).len(), 10);
+    assert!(story.engine.bodies_in(Evacuate::Cold { segment: 3 }, 100).is_empty());
+}
