@@ -138,6 +138,28 @@ impl From<peeklock_engine::Error> for Error {
     }
 }
 
+impl Request {
+    fn has_ticket(&self) -> bool {
+        match self {
+            Request::Release { .. }
+            | Request::Credit { .. }
+            | Request::Window { .. }
+            | Request::Detach { .. }
+            | Request::Gone => false,
+            Request::Send { .. }
+            | Request::Settle { .. }
+            | Request::Attach { .. }
+            | Request::Renew { .. }
+            | Request::Peek { .. }
+            | Request::ReceiveDeferred { .. }
+            | Request::Find { .. }
+            | Request::CreateQueue { .. }
+            | Request::DeleteQueue { .. }
+            | Request::ListQueues { .. } => true,
+        }
+    }
+}
+
 impl From<Request> for Batch {
     fn from(request: Request) -> Self {
         Batch { requests: vec![request], ..Batch::default() }
@@ -147,6 +169,11 @@ impl From<Request> for Batch {
 impl Batch {
     pub fn is_empty(&self) -> bool {
         self.requests.is_empty()
+    }
+
+    /// How many answers it will bring.
+    pub fn ticket_count(&self) -> usize {
+        self.requests.iter().filter(|request| request.has_ticket()).count()
     }
 
     pub fn push(&mut self, request: Request) {

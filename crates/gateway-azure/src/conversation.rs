@@ -37,6 +37,9 @@ pub(crate) struct Conversation<'g> {
     known_to: Vec<bool>,
     /// Replies that the connection had no room for.
     backlog: VecDeque<Reply>,
+    /// Requests that shards have not answered yet.
+    waiting_count: usize,
+    is_closing: bool,
     is_over: bool,
 }
 
@@ -56,6 +59,8 @@ impl<'g> Conversation<'g> {
             batches: (0..shard_count).map(|_| Batch::default()).collect(),
             known_to: vec![false; shard_count],
             backlog: VecDeque::new(),
+            waiting_count: 0,
+            is_closing: false,
             is_over: false,
         };
         (conversation, replies)
@@ -110,7 +115,20 @@ impl<'g> Conversation<'g> {
         self.is_over || self.connection.is_closed()
     }
 
+    /// Whether the peer still has answers to hear.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.waiting_count > 0
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.is_closing
+    }
+
+    /// Says goodbye, once.
     pub(crate) fn stop(&mut self) {
+        if std::mem::replace(&mut self.is_closing, true) {
+            return;
+        }
         let text = "the broker is stopping; connect again when it is back";
         self.connection.close(Some(AmqpError::new(condition::CONNECTION_FORCED, text)));
     }
@@ -263,6 +281,8 @@ impl<'g> Conversation<'g> {
 
     /// Passes replies on, in order, as far as there is room for them.
     pub(crate) fn handle_replies(&mut self, replies: Vec<Reply>) {
+        let is_answer = |reply: &&Reply| matches!(reply, Reply::Answer { .. });
+        self.waiting_count = self.waiting_count.saturating_sub(replies.iter().filter(is_answer).count());
         if self.backlog.is_empty() {
             let mut replies = replies.into_iter();
             while let Some(reply) = replies.next() {
@@ -287,6 +307,7 @@ impl<'g> Conversation<'g> {
         for shard in 0..self.batches.len() {
             let Some(batch) = self.batches.get_mut(shard).filter(|batch| !batch.is_empty()) else { continue };
             let batch = batch.take();
+            self.waiting_count += batch.ticket_count();
             let Some(handle) = self.gateway.broker.shard(shard) else { continue };
             if handle.send(self.peer.clone(), batch).await.is_err() {
                 let refusal = Refusal::stopped("its journal has failed");

@@ -12,14 +12,16 @@ use tokio::time::Instant;
 use crate::Gateway;
 use crate::conversation::Conversation;
 
-/// Room for one read. Large enough that a busy sender costs few system calls.
-const READ_BYTES: usize = 128 * 1024;
+/// Room for one read: little for a quiet connection, so that thousands of them are cheap, and more as reads fill it, so that a busy one
+/// costs few system calls.
+const READ_BYTES_MIN: usize = 4 * 1024;
+const READ_BYTES_MAX: usize = 256 * 1024;
 /// While this much waits to be written, the peer is not read from and shards are not listened to.
 const OUTPUT_BYTES_MAX: usize = 1024 * 1024;
 /// A peer that takes nothing of what waits for it is given up after this.
 const WRITE_TIME_MAX: Duration = Duration::from_secs(60);
-/// How long a peer gets to answer our close when the broker stops.
-const CLOSE_TIME_MAX: Duration = Duration::from_secs(2);
+/// When the broker stops, how long a connection gets to hear the answers it waits for, and then to say goodbye.
+const STOP_TIME_MAX: Duration = Duration::from_secs(2);
 
 pub(crate) async fn run<S>(gateway: &Gateway, stream: S, stopping: watch::Receiver<bool>) -> io::Result<()>
 where
@@ -46,9 +48,13 @@ where
     let now = || Millis(u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX));
     let (mut reader, mut writer) = tokio::io::split(stream);
     let mut input = BytesMut::new();
-    let mut told_to_stop = false;
+    let mut read_bytes = READ_BYTES_MIN;
+    let mut stop_deadline = None;
     let mut write_deadline = None;
     loop {
+        if stop_deadline.is_some() && !conversation.is_waiting() {
+            conversation.stop();
+        }
         let output_len = conversation.prepare_output();
         if output_len == 0 {
             write_deadline = None;
@@ -59,7 +65,8 @@ where
             write_deadline = Some(Instant::now() + WRITE_TIME_MAX);
         }
         let has_room = output_len < OUTPUT_BYTES_MAX;
-        input.reserve(READ_BYTES);
+        let reads = has_room && (stop_deadline.is_none() || conversation.is_closing());
+        input.reserve(read_bytes);
         let timeout = conversation.poll_timeout().map(|at| start + Duration::from_millis(at.0));
         tokio::select! {
             biased;
@@ -76,21 +83,32 @@ where
                     conversation.handle_replies(batch);
                 }
             }
-            count = reader.read_buf(&mut input), if has_room => {
-                if count? == 0 {
+            count = reader.read_buf(&mut input), if reads => {
+                let count = count?;
+                if count == 0 {
                     return Ok(());
                 }
+                read_bytes = next_read_bytes(read_bytes, count);
                 conversation.handle_input(now(), &mut input);
             }
             () = sleep_until(timeout) => conversation.handle_timeout(now()),
             () = sleep_until(write_deadline) => return Err(io::ErrorKind::TimedOut.into()),
-            () = stop_asked(&mut stopping), if !told_to_stop => {
-                told_to_stop = true;
-                conversation.stop();
-                write_deadline = Some(Instant::now() + CLOSE_TIME_MAX);
+            () = sleep_until(stop_deadline) => return Ok(()),
+            () = stop_asked(&mut stopping), if stop_deadline.is_none() => {
+                stop_deadline = Some(Instant::now() + STOP_TIME_MAX);
             }
         }
         conversation.send_batches().await;
+    }
+}
+
+fn next_read_bytes(now: usize, count: usize) -> usize {
+    if count >= now {
+        (now * 2).min(READ_BYTES_MAX)
+    } else if count < now / 8 {
+        (now / 2).max(READ_BYTES_MIN)
+    } else {
+        now
     }
 }
 
