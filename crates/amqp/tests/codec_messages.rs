@@ -1,0 +1,380 @@
+//! Messages: sections in any order, the stored form, the delivery written from it, and batches.
+
+mod strategy;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use peeklock_amqp::{
+    BATCH_FORMAT, Batch, BatchBuilder, Body, BodyKind, DecodeError, Encode, Fields, Header, Message,
+    MessageId, MessageIdRef, Problem, Properties, Sections, Stamp, StoredMessage, Text, Value, is_batch,
+};
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+
+fn message_id() -> impl Strategy<Value = MessageId> {
+    prop_oneof![
+        any::<u64>().prop_map(MessageId::Ulong),
+        any::<[u8; 16]>().prop_map(MessageId::Uuid),
+        strategy::bytes().prop_map(MessageId::Binary),
+        strategy::text().prop_map(MessageId::String),
+    ]
+}
+
+fn properties() -> impl Strategy<Value = Properties> {
+    let text = || option::of(strategy::text());
+    let ids = (option::of(message_id()), option::of(message_id()), option::of(strategy::bytes()));
+    let texts = (text(), text(), text(), text(), text());
+    let symbols = (option::of(strategy::symbol()), option::of(strategy::symbol()));
+    let numbers = (any::<Option<i64>>(), any::<Option<i64>>(), any::<Option<u32>>());
+    (ids, texts, symbols, numbers).prop_map(|(ids, texts, symbols, numbers)| Properties {
+        message_id: ids.0,
+        user_id: ids.2,
+        to: texts.0,
+        subject: texts.1,
+        reply_to: texts.2,
+        correlation_id: ids.1,
+        content_type: symbols.0,
+        content_encoding: symbols.1,
+        absolute_expiry_time: numbers.0,
+        creation_time: numbers.1,
+        group_id: texts.3,
+        group_sequence: numbers.2,
+        reply_to_group_id: texts.4,
+    })
+}
+
+fn body() -> impl Strategy<Value = Body> {
+    prop_oneof![
+        Just(Body::None),
+        vec(strategy::bytes(), 1..4).prop_map(Body::Data),
+        vec(vec(strategy::value(), 0..4), 1..3).prop_map(Body::Sequence),
+        strategy::value().prop_map(Body::Value),
+    ]
+}
+
+fn header() -> impl Strategy<Value = Header> {
+    (
+        any::<Option<bool>>(),
+        any::<Option<u8>>(),
+        any::<Option<u32>>(),
+        any::<Option<bool>>(),
+        any::<Option<u32>>(),
+    )
+        .prop_map(|(durable, priority, ttl, first_acquirer, delivery_count)| Header {
+            durable,
+            priority,
+            ttl,
+            first_acquirer,
+            delivery_count,
+        })
+        .prop_filter("an empty header reads as none", |header| *header != Header::default())
+}
+
+fn message() -> impl Strategy<Value = Message> {
+    let maps = (strategy::fields(), strategy::fields(), strategy::fields());
+    let entries = vec((strategy::text(), strategy::value()), 0..4);
+    (option::of(header()), maps, properties(), entries, body()).prop_map(
+        |(header, maps, properties, application_properties, body)| Message {
+            header,
+            delivery_annotations: maps.0,
+            message_annotations: maps.1,
+            properties,
+            application_properties,
+            body,
+            footer: maps.2,
+        },
+    )
+}
+
+fn store(message: &[u8], id: Option<&str>) -> Result<BytesMut, DecodeError> {
+    let mut stored = BytesMut::new();
+    StoredMessage::encode(&mut stored, &Sections::scan(message)?, id)?;
+    Ok(stored)
+}
+
+fn deliver(stored: &[u8], stamp: &Stamp<'_>) -> Message {
+    let mut out = BytesMut::new();
+    StoredMessage::parse(stored).unwrap().write_delivery(&mut out, stamp).unwrap();
+    Message::decode(&out).unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn a_message_comes_back(message in message()) {
+        prop_assert_eq!(Message::decode(&message.to_bytes()).unwrap(), message);
+    }
+
+    #[test]
+    fn a_delivery_keeps_what_is_the_senders(message in message()) {
+        let stored = store(&message.to_bytes(), None).unwrap();
+        let delivered = deliver(&stored, &Stamp::default());
+        prop_assert_eq!(&delivered.properties, &message.properties);
+        prop_assert_eq!(&delivered.application_properties, &message.application_properties);
+        prop_assert_eq!(&delivered.body, &message.body);
+        prop_assert_eq!(&delivered.footer, &message.footer);
+        let senders: Fields = delivered.message_annotations.into_iter().skip(4).collect();
+        prop_assert_eq!(&senders, &message.message_annotations);
+        let (header, sent) = (delivered.header.unwrap(), message.header.unwrap_or_default());
+        prop_assert_eq!((header.priority, header.ttl), (sent.priority, sent.ttl));
+        prop_assert!(delivered.delivery_annotations.is_empty(), "those of the sender were for us");
+    }
+
+    #[test]
+    fn a_message_without_an_id_gets_one_and_keeps_the_rest(message in message()) {
+        let delivered = deliver(&store(&message.to_bytes(), Some("given")).unwrap(), &Stamp::default());
+        let id = message.properties.message_id.clone().unwrap_or("given".into());
+        prop_assert_eq!(delivered.properties, Properties { message_id: Some(id), ..message.properties });
+        prop_assert_eq!(delivered.body, message.body);
+    }
+
+    #[test]
+    fn any_bytes_are_a_message_or_an_error(bytes in vec(any::<u8>(), 0..120)) {
+        let _ = Message::decode(&bytes);
+        let _ = store(&bytes, Some("id"));
+        let _ = StoredMessage::parse(&bytes);
+        let _ = Batch::new(&bytes).count();
+    }
+
+    #[test]
+    fn a_batch_is_split_into_what_was_put_in(messages in vec(strategy::bytes(), 0..6)) {
+        let mut batch = BatchBuilder::with_partition_key(1 << 20, &Text::from("key"));
+        prop_assert!(messages.iter().all(|message| batch.try_add(message)));
+        prop_assert_eq!(batch.message_count(), messages.len());
+        let payload = batch.finish();
+        let split: Vec<&[u8]> = Batch::new(&payload).collect::<Result<_, _>>().unwrap();
+        prop_assert_eq!(split, messages);
+        let envelope = Sections::scan(&payload).unwrap().message_annotations().unwrap();
+        prop_assert_eq!(envelope.get_str("x-opt-partition-key").unwrap(), Some("key"));
+    }
+}
+
+#[test]
+fn a_delivery_is_stamped_byte_for_byte() {
+    let stored = store(b"\x00\x53\x75\xa0\x02hi", Some("0123456789abcdef0123456789abcdef")).unwrap();
+    let stamp = Stamp {
+        delivery_count: 2,
+        sequence_number: 7,
+        enqueued_at_ms: 1000,
+        locked_until_ms: Some(2000),
+        message_state: 1,
+        enqueue_sequence_number: 3,
+        lock_token: Some([9; 16]),
+        ..Stamp::default()
+    };
+    let mut out = BytesMut::new();
+    StoredMessage::parse(&stored).unwrap().write_delivery(&mut out, &stamp).unwrap();
+    let mut expected = BytesMut::new();
+    expected.put_slice(b"\x00\x53\x70\xc0\x07\x05\x41\x40\x40\x40\x52\x02");
+    expected.put_slice(b"\x00\x53\x71\xc1\x24\x02\xa3\x10x-opt-lock-token\x98");
+    expected.put_slice(&[9; 16]);
+    expected.put_slice(b"\x00\x53\x72\xc1\x9b\x0a\xa3\x15x-opt-sequence-number\x81\0\0\0\0\0\0\0\x07");
+    expected.put_slice(b"\xa3\x13x-opt-enqueued-time\x83\0\0\0\0\0\0\x03\xe8");
+    expected.put_slice(b"\xa3\x12x-opt-locked-until\x83\0\0\0\0\0\0\x07\xd0");
+    expected.put_slice(b"\xa3\x13x-opt-message-state\x54\x01");
+    expected.put_slice(b"\xa3\x1dx-opt-enqueue-sequence-number\x81\0\0\0\0\0\0\0\x03");
+    expected.put_slice(b"\x00\x53\x73\xc0\x23\x01\xa1\x200123456789abcdef0123456789abcdef");
+    expected.put_slice(b"\x00\x53\x75\xa0\x02hi");
+    assert_eq!(out, expected);
+}
+
+#[test]
+fn the_broker_overrides_what_a_sender_claims() {
+    let message = Message {
+        message_annotations: Fields::new()
+            .with("x-opt-sequence-number", Value::Long(999))
+            .with("x-opt-partition-key", "pk")
+            .with("x-opt-locked-until", Value::Timestamp(1)),
+        header: Some(Header {
+            ttl: Some(5),
+            delivery_count: Some(42),
+            durable: Some(false),
+            ..Header::default()
+        }),
+        ..Message::data("x")
+    };
+    let stored = store(&message.to_bytes(), None).unwrap();
+    let parsed = StoredMessage::parse(&stored).unwrap();
+    assert_eq!(parsed.annotations().get_str("x-opt-partition-key").unwrap(), Some("pk"));
+    assert_eq!(parsed.annotations().entry_count(), 1);
+
+    let stamp =
+        Stamp { sequence_number: 1, ttl_ms: Some(3), dead_letter_source: Some("orders"), ..Stamp::default() };
+    let delivered = deliver(&stored, &stamp);
+    let header = delivered.header.unwrap();
+    assert_eq!((header.durable, header.ttl, header.delivery_count), (Some(true), Some(3), Some(0)));
+    let annotations = delivered.message_annotations;
+    assert_eq!(annotations.get("x-opt-sequence-number"), Some(&Value::Long(1)));
+    assert_eq!(annotations.get("x-opt-locked-until"), None, "not locked, so not claimed to be");
+    assert_eq!(annotations.get("x-opt-deadletter-source"), Some(&Value::from("orders")));
+    assert_eq!(annotations.get("x-opt-partition-key"), Some(&Value::from("pk")));
+    assert_eq!(annotations.len(), 6);
+}
+
+#[test]
+fn a_patch_goes_over_the_application_properties() {
+    let message = Message::data("x").with_property("kept", 1).with_property("DeadLetterReason", "old");
+    let stored = store(&message.to_bytes(), Some("id")).unwrap();
+    let patch =
+        Value::Map(vec![("DeadLetterReason".into(), "new".into()), ("added".into(), true.into())]).to_bytes();
+    let delivered = deliver(&stored, &Stamp { patch: Some(&patch), ..Stamp::default() });
+    let expected: Vec<(Text, Value)> = vec![
+        ("kept".into(), 1.into()),
+        ("DeadLetterReason".into(), "new".into()),
+        ("added".into(), true.into()),
+    ];
+    assert_eq!(delivered.application_properties, expected);
+    assert_eq!(delivered.body, message.body);
+    assert_eq!(delivered.properties.message_id, Some("id".into()));
+
+    let bare = store(b"", None).unwrap();
+    let delivered = deliver(&bare, &Stamp { patch: Some(&patch), ..Stamp::default() });
+    assert_eq!(delivered.application_properties.len(), 2, "also when there were none");
+}
+
+#[test]
+fn a_bad_patch_leaves_the_output_alone() {
+    let stored = store(&Message::data("x").to_bytes(), None).unwrap();
+    let mut out = BytesMut::from(&b"before"[..]);
+    let stamp = Stamp { patch: Some(&[0x45]), ..Stamp::default() };
+    assert!(StoredMessage::parse(&stored).unwrap().write_delivery(&mut out, &stamp).is_err());
+    assert_eq!(out, b"before"[..]);
+}
+
+#[test]
+fn what_a_delivery_could_not_read_is_not_stored() {
+    let mut out = BytesMut::from(&b"before"[..]);
+    let bad: [&[u8]; 5] = [
+        b"\x00\x53\x74\xc1\x03\x02\x43\x43", // a key that is a number
+        b"\x00\x53\x74\xc1\x02\x02\x40",     // an entry that is not there
+        b"\x00\x53\x72\xc1\x03\x02\x43\x43", // the same in annotations
+        b"\x00\x53\x73\xc0\x02\x01\x41",     // a message-id that is a boolean
+        b"\x00\x53\x70\xc0\x03\x02\x41\x41", // a priority that is a boolean
+    ];
+    for message in bad {
+        let sections = Sections::scan(message).unwrap();
+        assert!(StoredMessage::encode(&mut out, &sections, Some("id")).is_err(), "{message:02x?}");
+        assert_eq!(out, b"before"[..]);
+    }
+}
+
+#[test]
+fn a_stored_form_of_another_version_or_cut_short_is_refused() {
+    let mut stored = store(&Message::data("x").to_bytes(), None).unwrap();
+    assert!(StoredMessage::parse(&stored[..12]).is_err());
+    stored[0] = 9;
+    assert_eq!(StoredMessage::parse(&stored).unwrap_err().problem, Problem::BadStoredForm);
+}
+
+#[test]
+fn symbolic_sections_are_stored_in_the_form_everybody_reads() {
+    let mut message = BytesMut::new();
+    for (name, value) in [("amqp:data:binary", &b"\xa0\x01a"[..]), ("amqp:data:binary", b"\xa0\x01b")] {
+        message.put_slice(&[0x00, 0xa3, u8::try_from(name.len()).unwrap()]);
+        message.put_slice(name.as_bytes());
+        message.put_slice(value);
+    }
+    let stored = store(&message, None).unwrap();
+    assert_eq!(StoredMessage::parse(&stored).unwrap().bare(), b"\x00\x53\x75\xa0\x01a\x00\x53\x75\xa0\x01b");
+}
+
+#[test]
+fn empty_and_null_sections_say_nothing() {
+    let empty = b"\x00\x53\x70\x45\x00\x53\x72\xd1\0\0\0\x04\0\0\0\0\x00\x53\x73\x45\x00\x53\x75\xa0\x00";
+    let message = Message::decode(empty).unwrap();
+    assert_eq!(message, Message::data(Bytes::new()));
+    let nulls =
+        b"\x00\x53\x70\x40\x00\x53\x71\x40\x00\x53\x72\x40\x00\x53\x73\x40\x00\x53\x74\x40\x00\x53\x78\x40";
+    assert_eq!(Message::decode(nulls).unwrap(), Message::default());
+    assert_eq!(
+        deliver(&store(nulls, Some("id")).unwrap(), &Stamp::default()).properties.message_id,
+        Some("id".into())
+    );
+    assert_eq!(Sections::scan(b"").unwrap().body_kind(), BodyKind::None);
+}
+
+#[test]
+fn impossible_messages_are_refused_by_name() {
+    let problem = |message: &[u8]| Sections::scan(message).unwrap_err().problem;
+    assert_eq!(problem(b"\x00\x53\x70\x45\x00\x53\x70\x45"), Problem::DuplicateSection { section: "header" });
+    assert_eq!(
+        problem(b"\x00\x53\x77\x40\x00\x53\x77\x40"),
+        Problem::DuplicateSection { section: "amqp-value" }
+    );
+    assert_eq!(problem(b"\x00\x53\x75\xa0\x00\x00\x53\x77\x40"), Problem::MixedBody);
+    assert_eq!(problem(b"\x00\x53\x75\xa0\x00\x00\x53\x70\x45\x00\x53\x75\xa0\x00"), Problem::SplitBody);
+    assert!(matches!(problem(b"\x00\x53\x79\x40"), Problem::UnknownDescriptor { code: 0x79, .. }));
+    assert!(matches!(problem(b"\x00\x53\x75\xa1\x00"), Problem::Unexpected { code: 0xa1, .. }));
+    assert!(matches!(problem(b"\x00\x53\x76\xa0\x00"), Problem::Unexpected { code: 0xa0, .. }));
+    assert!(matches!(problem(b"\x00\x53\x75\xa0\x05x"), Problem::Truncated { .. }));
+    assert!(matches!(problem(b"\x40"), Problem::Unexpected { .. }));
+}
+
+#[test]
+fn properties_are_read_in_place() {
+    let message = Message {
+        properties: Properties {
+            message_id: Some(MessageId::Uuid([1; 16])),
+            group_id: Some("session".into()),
+            creation_time: Some(5),
+            ..Properties::default()
+        },
+        ..Message::value("v")
+    };
+    let encoded = message.to_bytes();
+    let sections = Sections::scan(&encoded).unwrap();
+    let properties = sections.properties().unwrap();
+    assert_eq!(properties.message_id, Some(MessageIdRef::Uuid([1; 16])));
+    assert_eq!(properties.group_id, Some("session"));
+    assert_eq!(properties.creation_time, Some(5));
+    assert_eq!(sections.value().unwrap().as_str(), Some("v"));
+}
+
+#[test]
+fn application_properties_are_found_without_decoding_the_others() {
+    let message = Message::data("x")
+        .with_property("first", Value::List(vec![Value::Null; 3]))
+        .with_property("wanted", 5);
+    let encoded = message.to_bytes();
+    let map = Sections::scan(&encoded).unwrap().application_properties().unwrap();
+    assert_eq!(map.get("wanted").unwrap().unwrap().as_i64(), Some(5));
+    assert!(map.get("missing").unwrap().is_none());
+    assert_eq!(map.decode().unwrap().len(), 2);
+}
+
+#[test]
+fn many_annotations_take_the_wide_map() {
+    let mut message = Message::data("x");
+    for number in 0..200 {
+        message
+            .message_annotations
+            .insert(peeklock_amqp::Symbol::parse(&format!("key-{number}")).unwrap(), Value::Int(number));
+    }
+    let delivered = deliver(&store(&message.to_bytes(), None).unwrap(), &Stamp::default());
+    assert_eq!(delivered.message_annotations.len(), 204);
+}
+
+#[test]
+fn a_batch_fills_exactly_to_its_limit() {
+    assert!(is_batch(BATCH_FORMAT) && !is_batch(0));
+    let mut batch = BatchBuilder::new(5 + 255 + 8 + 256);
+    assert!(batch.try_add(&[1; 255]), "five bytes around a short message");
+    assert!(!batch.try_add(&[2; 257]));
+    assert!(batch.try_add(&[2; 256]), "eight around a longer one");
+    assert_eq!(batch.size_bytes(), 524);
+    assert!(!batch.try_add(&[]));
+}
+
+#[test]
+fn a_batch_with_an_envelope_and_a_broken_one() {
+    let enveloped = b"\x00\x53\x70\x45\x00\x53\x73\x45\x00\x53\x75\xa0\x01a\x00\x53\x75\xa0\x01b";
+    let messages: Vec<&[u8]> = Batch::new(enveloped).collect::<Result<_, _>>().unwrap();
+    assert_eq!(messages, [b"a", b"b"]);
+    assert_eq!(Batch::new(b"").count(), 0);
+
+    let mut broken = Batch::new(b"\x00\x53\x75\xa0\x01a\x00\x53\x77\x40\x00\x53\x75\xa0\x01b");
+    assert_eq!(broken.next(), Some(Ok(&b"a"[..])));
+    assert_eq!(broken.next().unwrap().unwrap_err().problem, Problem::MixedBody);
+    assert_eq!(broken.next(), None, "nothing comes behind an error");
+}

@@ -1,0 +1,270 @@
+//! What a hostile or careless peer may try: each attempt is bounded and costs only its owner.
+
+use peeklock_amqp::connection::{Config, Error, Event};
+use peeklock_amqp::{
+    Begin, DeliveryState, Detach, Disposition, End, Performative, Role, Transfer, condition,
+};
+
+use super::support::{Script, attach, outgoing, transfer};
+
+fn end_condition(script: &mut Script) -> String {
+    match script.sent_performatives().pop() {
+        Some(Performative::End(End { error: Some(error) })) => error.condition.to_string(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn detach_condition(script: &mut Script) -> String {
+    match script.sent_performatives().pop() {
+        Some(Performative::Detach(Detach { error: Some(error), closed: true, .. })) => {
+            error.condition.to_string()
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn channels_and_handles_stop_at_their_maxima() {
+    let (mut script, _) = Script::server_with(Config { channel_max: 3, ..Config::server("s") });
+    script.send(3, Begin::new(0, 1, 1));
+    let result = script.try_send(4, Begin::new(0, 1, 1), &[]);
+    assert!(matches!(result, Err(Error::Protocol(e)) if e.condition == condition::FRAMING_ERROR));
+
+    let (mut script, _) = Script::server_with(Config { handle_max: 3, ..Config::server("s") });
+    script.send(1, attach("a", 3, Role::Sender));
+    let result = script.try_send(1, attach("b", 4, Role::Sender), &[]);
+    assert!(matches!(result, Err(Error::Protocol(e)) if e.condition == condition::FRAMING_ERROR));
+
+    let (mut script, _) = Script::server_with(Config { handle_max: u32::MAX, ..Config::server("s") });
+    let result = script.try_send(1, attach("b", u32::MAX, Role::Sender), &[]);
+    assert!(result.is_err(), "however large the configured maximum, the table stays small");
+}
+
+#[test]
+fn a_channel_is_begun_once() {
+    let (mut script, _) = Script::server();
+    let result = script.try_send(1, Begin::new(0, 1, 1), &[]);
+    assert!(matches!(result, Err(Error::Protocol(e)) if e.condition == condition::NOT_ALLOWED));
+}
+
+#[test]
+fn a_begin_that_answers_nothing_is_refused() {
+    let (mut script, _) = Script::server();
+    assert!(script.try_send(2, Begin { remote_channel: Some(0), ..Begin::new(0, 1, 1) }, &[]).is_err());
+}
+
+#[test]
+fn links_of_a_connection_are_bounded() {
+    let mut config = Config::server("s");
+    config.limits.links_max = 2;
+    let (mut script, _) = Script::server_with(config);
+    for handle in 0..3 {
+        script.send(1, attach(&format!("l{handle}"), handle, Role::Sender));
+    }
+    assert_eq!(end_condition(&mut script), condition::RESOURCE_LIMIT_EXCEEDED);
+}
+
+#[test]
+fn a_message_that_is_too_large_costs_the_link_and_nothing_is_kept() {
+    let (mut script, _) = Script::server();
+    let reply = peeklock_amqp::connection::AttachReply { max_message_size: Some(10), ..Default::default() };
+    let link = script.peer_attach(0, Role::Sender);
+    script.machine.accept(link, reply);
+    script.machine.set_credit(link, 10);
+    script.sent();
+    script.transfer(transfer(0, 0), &[0; 10]);
+    script.transfer(Transfer { more: true, ..transfer(0, 1) }, &[0; 6]);
+    script.transfer(Transfer { handle: 0, more: true, ..Transfer::default() }, &[0; 5]);
+    assert_eq!(detach_condition(&mut script), condition::MESSAGE_SIZE_EXCEEDED);
+    let events = script.events();
+    assert!(
+        matches!(&events[..], [Event::Delivery { .. }, Event::Detached { error: Some(e), .. }]
+            if e.condition == condition::MESSAGE_SIZE_EXCEEDED),
+        "{events:?}"
+    );
+    // The rest of the delivery, and the next, are dropped; the peer's answer ends the link quietly.
+    script.transfer(Transfer { handle: 0, more: false, ..Transfer::default() }, &[0; 5]);
+    script.transfer(transfer(0, 2), b"x");
+    script.send(1, Detach { handle: 0, closed: true, error: None });
+    assert!(script.events().is_empty());
+    assert_eq!(script.sent(), []);
+    let next = script.receiving_link(0, 1);
+    script.transfer(transfer(0, 3), b"y");
+    assert!(matches!(script.events()[..], [Event::Delivery { link, .. }] if link == next));
+}
+
+#[test]
+fn a_single_frame_that_is_too_large_is_refused_as_well() {
+    let mut config = Config::server("s");
+    config.limits.message_size_bytes_max = 10;
+    let (mut script, _) = Script::server_with(config);
+    script.receiving_link(0, 10);
+    script.transfer(transfer(0, 0), &[0; 11]);
+    assert_eq!(detach_condition(&mut script), condition::MESSAGE_SIZE_EXCEEDED);
+}
+
+#[test]
+fn incomplete_deliveries_of_all_links_together_are_bounded() {
+    let mut config = Config::server("s");
+    config.limits.incomplete_bytes_max = 100;
+    let (mut script, _) = Script::server_with(config);
+    for handle in 0..3 {
+        script.receiving_link(handle, 10);
+    }
+    script.transfer(Transfer { more: true, ..transfer(0, 0) }, &[0; 60]);
+    script.transfer(Transfer { more: true, ..transfer(1, 1) }, &[0; 60]);
+    assert_eq!(detach_condition(&mut script), condition::RESOURCE_LIMIT_EXCEEDED);
+    // What is complete, aborted or detached makes room.
+    script.transfer(Transfer { handle: 0, ..Transfer::default() }, &[0; 40]);
+    script.transfer(Transfer { more: true, ..transfer(2, 2) }, &[0; 100]);
+    assert_eq!(script.sent(), []);
+}
+
+/// pyamqp sends without regard to credit.
+#[test]
+fn some_deliveries_beyond_the_credit_are_taken() {
+    let mut config = Config::server("s");
+    config.limits.overrun_max = 3;
+    let (mut script, _) = Script::server_with(config);
+    let link = script.receiving_link(0, 1);
+    for id in 0..4 {
+        script.transfer(transfer(0, id), b"x");
+    }
+    assert_eq!(script.events().len(), 4);
+    script.machine.set_credit(link, 1);
+    let Performative::Flow(flow) = script.sent_performatives().remove(0) else { panic!("a flow") };
+    assert_eq!((flow.delivery_count, flow.link_credit), (Some(4), Some(1)));
+    for id in 4..9 {
+        script.transfer(transfer(0, id), b"x");
+    }
+    assert_eq!(detach_condition(&mut script), condition::TRANSFER_LIMIT_EXCEEDED);
+}
+
+#[test]
+fn unsettled_deliveries_of_a_peer_that_ignores_the_window_are_bounded() {
+    let mut config = Config { incoming_window: 10, ..Config::server("s") };
+    config.limits.unsettled_incoming_max = 20;
+    let (mut script, _) = Script::server_with(config);
+    script.receiving_link(0, 1_000);
+    for id in 0..31 {
+        script.transfer(transfer(0, id), b"x");
+    }
+    assert_eq!(end_condition(&mut script), condition::RESOURCE_LIMIT_EXCEEDED);
+}
+
+#[test]
+fn a_reused_delivery_id_ends_the_session() {
+    let (mut script, _) = Script::server();
+    script.receiving_link(0, 10);
+    script.transfer(transfer(0, 5), b"x");
+    script.transfer(transfer(0, 5), b"x");
+    assert_eq!(end_condition(&mut script), condition::INVALID_FIELD);
+}
+
+#[test]
+fn a_delivery_needs_an_id_and_a_tag() {
+    for missing in
+        [Transfer { delivery_id: None, ..transfer(0, 0) }, Transfer { delivery_tag: None, ..transfer(0, 0) }]
+    {
+        let (mut script, _) = Script::server();
+        script.receiving_link(0, 10);
+        script.transfer(missing, b"x");
+        assert_eq!(end_condition(&mut script), condition::INVALID_FIELD);
+    }
+}
+
+#[test]
+fn a_delivery_inside_another_ends_the_session() {
+    let (mut script, _) = Script::server();
+    script.receiving_link(0, 10);
+    script.transfer(Transfer { more: true, ..transfer(0, 0) }, b"x");
+    script.transfer(transfer(0, 1), b"x");
+    assert_eq!(end_condition(&mut script), condition::NOT_ALLOWED);
+}
+
+#[test]
+fn a_transfer_against_the_direction_of_its_link_ends_the_session() {
+    let (mut script, _) = Script::server();
+    script.sending_link(0);
+    script.transfer(transfer(0, 0), b"x");
+    assert_eq!(end_condition(&mut script), condition::NOT_ALLOWED);
+}
+
+#[test]
+fn a_transfer_before_the_link_is_accepted_ends_the_session() {
+    let (mut script, _) = Script::server();
+    script.peer_attach(0, Role::Sender);
+    script.transfer(transfer(0, 0), b"x");
+    assert_eq!(end_condition(&mut script), condition::ILLEGAL_STATE);
+}
+
+#[test]
+fn repeated_ranges_do_not_multiply_events() {
+    let (mut script, _) = Script::server();
+    let link = script.sending_link(0);
+    script.grant(0, 1_000);
+    for tag in 0..1_000 {
+        script.machine.send(link, &outgoing(tag), &[b"x"]).unwrap();
+    }
+    for _ in 0..50 {
+        let everything = Disposition {
+            role: Role::Receiver,
+            first: 1,
+            last: Some(1 << 31),
+            settled: false,
+            state: Some(DeliveryState::Released),
+            batchable: false,
+        };
+        script.send(1, everything);
+    }
+    assert_eq!(script.events().len(), 1_000);
+}
+
+#[test]
+fn unsettled_sends_are_bounded() {
+    let mut config = Config::server("s");
+    config.limits.unsettled_outgoing_max = 2;
+    let (mut script, _) = Script::server_with(config);
+    let link = script.sending_link(0);
+    script.grant(0, 10);
+    script.machine.send(link, &outgoing(0), &[]).unwrap();
+    script.machine.send(link, &outgoing(1), &[]).unwrap();
+    let refused = script.machine.send(link, &outgoing(2), &[]);
+    assert_eq!(refused, Err(peeklock_amqp::connection::SendError::TooManyUnsettled));
+}
+
+#[test]
+fn more_links_than_the_peers_own_maximum_end_the_session() {
+    let (mut script, _) = Script::server();
+    script.send(2, Begin { handle_max: 0, ..Begin::new(0, 10, 10) });
+    script.send(2, attach("a", 0, Role::Sender));
+    script.send(2, attach("b", 1, Role::Sender));
+    script.sent();
+    for event in script.events() {
+        if let Event::Attach { link, .. } = event {
+            script.machine.accept(link, Default::default());
+        }
+    }
+    assert_eq!(end_condition(&mut script), condition::RESOURCE_LIMIT_EXCEEDED);
+}
+
+#[test]
+fn a_flood_of_refused_attaches_leaves_nothing_behind() {
+    let (mut script, _) = Script::server();
+    for round in 0..200_u32 {
+        let link = script.peer_attach(round % 7, Role::Sender);
+        script.machine.detach(link, None);
+        script.send(1, Detach { handle: round % 7, closed: true, error: None });
+    }
+    let handles: Vec<u32> = script
+        .sent_performatives()
+        .iter()
+        .filter_map(|p| match p {
+            Performative::Attach(attach) => Some(attach.handle),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(handles.len(), 200);
+    assert!(handles.iter().all(|handle| *handle == 0), "our handle is free again each time");
+    assert!(script.events().is_empty());
+}
