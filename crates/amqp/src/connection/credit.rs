@@ -62,10 +62,11 @@ impl Connection {
         if link.drain
             && let Some(count) = flow.delivery_count
         {
+            // The sender's count is the true one: credit may have been set anew while its answer was on the way.
             let returned = count.wrapping_sub(link.delivery_count);
-            if returned <= link.credit {
+            if returned <= i32::MAX.unsigned_abs() {
                 link.delivery_count = count;
-                link.credit -= returned;
+                link.credit = link.credit.saturating_sub(returned);
             }
         }
         let drain = link.drain && link.credit == 0;

@@ -43,27 +43,23 @@ impl Connection {
             let text = format!("handle {} has a link already", attach.handle);
             return Err(Fault::session(session_id, condition::HANDLE_IN_USE, text));
         }
-        match self.namesake(session, &attach) {
-            Some((id, link)) if link.remote_handle.is_none() => self.on_attach_reply(id, attach),
-            Some((id, link)) if link.state == State::Attached => {
-                let text = "a new link of the same name and role took its place";
-                self.expel_link(id, AmqpError::new(condition::STOLEN, text));
-                return self.on_attach_request(session_id, attach);
-            }
-            _ => return self.on_attach_request(session_id, attach),
+        if let Some(id) = self.namesake(session, &attach, |link| link.remote_handle.is_none()) {
+            self.on_attach_reply(id, attach);
+            return Ok(());
         }
-        Ok(())
+        if let Some(id) = self.namesake(session, &attach, |link| link.state == State::Attached) {
+            let text = "a new link of the same name and role took its place";
+            self.expel_link(id, AmqpError::new(condition::STOLEN, text));
+        }
+        self.on_attach_request(session_id, attach)
     }
 
-    /// The link that an attach names, if there is one: a link is known by its name and role, so one of each role
-    /// may share a name.
-    fn namesake<'a>(&'a self, session: &Session, attach: &Attach) -> Option<(LinkId, &'a Link)> {
+    /// The link that an attach names, if there is such a one. A link is known by its name and role, so one of each
+    /// role may share a name.
+    fn namesake(&self, session: &Session, attach: &Attach, is_it: impl Fn(&Link) -> bool) -> Option<LinkId> {
         let role = attach.role.opposite();
-        session
-            .handles
-            .owners()
-            .filter_map(|id| Some((id, self.links.get(id)?)))
-            .find(|(_, link)| link.role == role && link.name == attach.name)
+        let is_named = |link: &Link| link.role == role && link.name == attach.name && is_it(link);
+        session.handles.owners().find(|id| self.links.get(*id).is_some_and(is_named))
     }
 
     fn on_attach_reply(&mut self, id: LinkId, attach: Box<Attach>) {

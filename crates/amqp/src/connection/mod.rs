@@ -141,7 +141,11 @@ impl Connection {
         if !input.is_empty() {
             self.timers.heard_at = now;
         }
-        self.consume(input)
+        let result = self.consume(input);
+        if result.is_err() {
+            input.clear();
+        }
+        result
     }
 
     pub fn poll_event(&mut self) -> Option<Event> {
@@ -252,7 +256,8 @@ impl Connection {
         self.give_credit(link, credit);
     }
 
-    /// Receiving link: asks the sender to use its credit now or give it back. [`Event::Flow`] with `drain` answers.
+    /// Receiving link: asks the sender to use its credit now or give it back. [`Event::Flow`] with `drain` answers;
+    /// credit that is set before that may be given back with the rest.
     pub fn drain(&mut self, link: LinkId) {
         self.ask_drain(link);
     }
@@ -272,6 +277,11 @@ impl Connection {
     /// Sending link: how many more sends it takes now. Receiving link: how many more deliveries may come.
     pub fn credit(&self, link: LinkId) -> u32 {
         self.links.get(link).map_or(0, Link::free_credit)
+    }
+
+    /// Deliveries of the link that are not settled, sent or received.
+    pub fn unsettled(&self, link: LinkId) -> u32 {
+        self.links.get(link).map_or(0, |link| link.unsettled)
     }
 
     /// Sends one delivery whose payload is the parts one after the other.

@@ -47,9 +47,10 @@ impl Connection {
             return Err(SendError::Blocked);
         }
         link.waiting += u32::from(!has_begun);
-        self.blocked_bytes += payload.len();
         let payload = copy(&mut payload);
-        session.waiting.push_back(Waiting { link: id, delivery: delivery.clone(), has_begun, payload });
+        let send = Waiting { link: id, delivery: delivery.clone(), has_begun, payload };
+        self.blocked_bytes += send.cost();
+        session.waiting.push_back(send);
         Ok(())
     }
 
@@ -72,6 +73,7 @@ impl Connection {
     fn resume_send(&mut self, session_id: SessionId, mut send: Waiting) {
         let Some(session) = self.sessions.get_mut(session_id) else { return };
         let Some(link) = self.links.get_mut(send.link) else { return };
+        self.blocked_bytes -= send.cost();
         let bytes = std::mem::take(&mut send.payload);
         let parts = [&bytes[..]];
         let mut payload = Payload::new(&parts);
@@ -86,15 +88,16 @@ impl Connection {
             send.has_begun,
             &mut payload,
         );
-        let sent_len = bytes.len() - payload.len();
-        self.blocked_bytes -= sent_len;
         if payload.is_empty() {
             let is_drained = link.drained_after_waiting && link.waiting == 0;
             if is_drained {
                 self.answer_drain(send.link);
             }
         } else {
-            session.waiting.push_front(Waiting { has_begun: true, payload: bytes.slice(sent_len..), ..send });
+            let sent_len = bytes.len() - payload.len();
+            let rest = Waiting { has_begun: true, payload: bytes.slice(sent_len..), ..send };
+            self.blocked_bytes += rest.cost();
+            session.waiting.push_front(rest);
         }
     }
 
@@ -110,7 +113,7 @@ impl Connection {
         let mut dropped = 0;
         session.waiting.retain(|send| {
             let is_kept = send.link != id;
-            dropped += if is_kept { 0 } else { send.payload.len() };
+            dropped += if is_kept { 0 } else { send.cost() };
             is_kept
         });
         self.blocked_bytes -= dropped;

@@ -67,6 +67,13 @@ pub(super) struct Waiting {
     pub(super) payload: Bytes,
 }
 
+impl Waiting {
+    /// Bytes held: empty payloads must not make the queue free.
+    pub(super) fn cost(&self) -> usize {
+        size_of::<Self>() + self.payload.len()
+    }
+}
+
 /// Neighbouring deliveries that get the same disposition.
 #[derive(Debug)]
 struct Run {

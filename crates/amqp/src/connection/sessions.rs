@@ -3,7 +3,7 @@
 use super::error::Fault;
 use super::handshake::Phase;
 use super::link;
-use super::session::{Session, State};
+use super::session::{Session, State, Waiting};
 use super::{Connection, Event, LinkId, SessionId, wire};
 use crate::{AmqpError, Begin, End, condition};
 
@@ -133,7 +133,7 @@ impl Connection {
     fn drop_links(&mut self, id: SessionId) {
         let Some(session) = self.sessions.get_mut(id) else { return };
         let waiting = std::mem::take(&mut session.waiting);
-        self.blocked_bytes -= waiting.iter().map(|send| send.payload.len()).sum::<usize>();
+        self.blocked_bytes -= waiting.iter().map(Waiting::cost).sum::<usize>();
         let mut links: Vec<LinkId> =
             session.handles.owners().chain(session.remote_handles.owners()).collect();
         links.sort_unstable();
