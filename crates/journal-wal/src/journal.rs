@@ -188,7 +188,12 @@ fn prepare(disk: Arc<dyn Disk>, directory: &Path, config: WalConfig) -> Result<O
 fn settle_format(disk: &dyn Disk, layout: &Layout) -> Result<(), OpenError> {
     let path = layout.format();
     match read_file(disk, &path) {
-        Ok(bytes) => return check_format(layout, &bytes),
+        Ok(bytes) => {
+            check_format(layout, &bytes)?;
+            // What is seen now must still be there after a power cut, even if the last run died before it could sync.
+            let mut directories = [layout.root.clone(), layout.wal_dir()].into_iter();
+            return directories.try_for_each(|dir| disk.sync_dir(&dir).map_err(failed("syncing", &dir)));
+        }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(failed("reading", &path)(error)),
     }

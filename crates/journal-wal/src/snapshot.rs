@@ -93,7 +93,12 @@ pub(crate) fn load(disk: &dyn Disk, layout: &Layout, shard: ShardId) -> Result<L
     let directory = layout.snapshot_dir(shard);
     let failed = |source| OpenError::Io { action: "reading", path: text(&directory), source };
     let mut unreadable = None;
-    for (upto, _) in list(disk, layout, shard).map_err(failed)? {
+    let found = list(disk, layout, shard).map_err(failed)?;
+    if !found.is_empty() {
+        // The last run may have died between the rename and the sync; groups are trimmed on the word of what is found here.
+        disk.sync_dir(&directory).map_err(failed)?;
+    }
+    for (upto, _) in found {
         let stored = read(disk, layout, shard, upto).map_err(failed)?;
         if let Some(stored) = stored {
             return Ok(Loaded { newest: Some(stored), unreadable });

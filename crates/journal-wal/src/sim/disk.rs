@@ -136,9 +136,12 @@ impl SimDisk {
         state.locks.clear();
     }
 
-    /// The process dies, the machine does not: nothing is lost but the locks.
+    /// The process died, the machine did not: nothing is lost but the locks, and nothing more is synced than before.
     pub fn kill_process(&self) {
-        locked(&self.state).locks.clear();
+        let mut state = locked(&self.state);
+        state.off = false;
+        state.faults.clear();
+        state.locks.clear();
     }
 
     /// The bytes of a file as they are now.

@@ -1,0 +1,385 @@
+//! A small owner of shards that uses a journal as the broker does, and an oracle that knows what must survive.
+//!
+//! Everything is driven by hand and by a seed, so that a run with the same faults repeats itself.
+
+#![allow(dead_code, reason = "each test uses a part of this")]
+#![allow(clippy::unwrap_used, reason = "tests may unwrap")]
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::path::Path;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use peeklock_journal::{AppendError, Evacuation, Journal, Log, OpenError, Reader, StoredBody};
+use peeklock_journal_wal::sim::{Driver, SimDisk};
+use peeklock_journal_wal::{WalConfig, WalJournal, WalLog};
+use peeklock_types::{BodyPlace, BodyRef, GroupNumber, ShardId};
+
+pub(crate) const DIRECTORY: &str = "/data";
+
+/// Segments of a few blocks, so that a short run rolls, recycles and evacuates.
+pub(crate) fn tiny() -> WalConfig {
+    WalConfig {
+        segment_bytes: 32 * 1024,
+        first_segment_bytes: 16 * 1024,
+        ring_bytes: 96 * 1024,
+        ring_bytes_max: 1024 * 1024,
+        hot_cache_bytes: 4 * 1024,
+        backlog_bytes_max: 256 * 1024,
+        commit_bytes_max: 16 * 1024,
+        snapshot_after_bytes: 32 * 1024,
+        cold_segment_bytes: 6 * 1024,
+        free_bytes_soft: 128 * 1024,
+        free_bytes_hard: 64 * 1024,
+        reserve_bytes: 16 * 1024,
+        ..WalConfig::default()
+    }
+}
+
+/// Runs a future of a driven journal, which never has to wait.
+pub(crate) fn now<T>(future: impl Future<Output = T>) -> T {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => value,
+        Poll::Pending => panic!("a driven journal answers at once"),
+    }
+}
+
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut x = self.0;
+        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^ (x >> 31)
+    }
+
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit.max(1)
+    }
+}
+
+/// Live bodies and where they are.
+pub(crate) type State = BTreeMap<u64, BodyRef>;
+
+pub(crate) fn body(shard: ShardId, id: u64) -> Vec<u8> {
+    let mut random = Random(id << 16 | u64::from(shard.0));
+    let size = if id % 13 == 0 { 5000 } else { random.below(600) + 1 };
+    (0..size).map(|_| random.next().to_le_bytes()[0]).collect()
+}
+
+pub(crate) fn stored(shard: ShardId, id: u64, place: BodyRef) -> StoredBody {
+    StoredBody { place, size_bytes: body(shard, id).len().try_into().unwrap() }
+}
+
+/// What a group of this owner says.
+#[derive(Clone, Copy, Debug)]
+enum Fact {
+    Put(u64),
+    Settled(u64),
+    Moved(u64, BodyRef),
+}
+
+const FACT_BYTES: usize = 24;
+
+fn encode(shard: ShardId, number: GroupNumber, facts: &[Fact]) -> (Bytes, Vec<(Fact, BodyRef)>) {
+    let mut bodies_at = 8 + facts.len() * FACT_BYTES;
+    let mut payload = (facts.len() as u64).to_le_bytes().to_vec();
+    let mut bodies = Vec::new();
+    let mut placed = Vec::new();
+    for fact in facts {
+        let (kind, id, place) = match *fact {
+            Fact::Put(id) => {
+                let place = BodyRef::in_log(number, bodies_at.try_into().unwrap()).unwrap();
+                let mut bytes = body(shard, id);
+                bytes.resize(bytes.len().next_multiple_of(8), 0);
+                bodies_at += bytes.len();
+                bodies.extend(bytes);
+                (0, id, place)
+            }
+            Fact::Settled(id) => (1, id, BodyRef::from_raw(0)),
+            Fact::Moved(id, place) => (2, id, place),
+        };
+        for word in [kind, id, place.to_raw()] {
+            payload.extend_from_slice(&word.to_le_bytes());
+        }
+        placed.push((*fact, place));
+    }
+    payload.extend(bodies);
+    (payload.into(), placed)
+}
+
+fn word(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap())
+}
+
+fn replay_group(state: &mut State, payload: &[u8]) {
+    let count: usize = word(payload, 0).try_into().unwrap();
+    for n in 0..count {
+        let at = 8 + n * FACT_BYTES;
+        let (id, place) = (word(payload, at + 8), BodyRef::from_raw(word(payload, at + 16)));
+        match word(payload, at) {
+            1 => drop(state.remove(&id)),
+            _ => drop(state.insert(id, place)),
+        }
+    }
+}
+
+fn encode_state(state: &State) -> Bytes {
+    state.iter().flat_map(|(id, place)| [id.to_le_bytes(), place.to_raw().to_le_bytes()].concat()).collect()
+}
+
+fn decode_state(bytes: &[u8]) -> State {
+    bytes.chunks(16).map(|pair| (word(pair, 0), BodyRef::from_raw(word(pair, 8)))).collect()
+}
+
+/// What is known of one shard, whatever happens to the disk.
+#[derive(Clone, Default)]
+pub(crate) struct Known {
+    /// The state after each group that was ever appended and may be found.
+    pub(crate) states: BTreeMap<u64, State>,
+    /// Everything up to here must be found.
+    pub(crate) durable: u64,
+    pub(crate) next_id: u64,
+}
+
+#[derive(Clone, Default)]
+pub(crate) struct Oracle {
+    pub(crate) shards: BTreeMap<ShardId, Known>,
+}
+
+/// One shard while it is open.
+pub(crate) struct Owner {
+    pub(crate) shard: ShardId,
+    pub(crate) log: WalLog,
+    pub(crate) state: State,
+    /// Cold bodies to forget once the group that settled them is durable.
+    forget: Vec<(GroupNumber, StoredBody)>,
+}
+
+/// A running journal with its owners.
+pub(crate) struct Broker {
+    pub(crate) journal: WalJournal,
+    pub(crate) driver: Driver,
+    pub(crate) owners: Vec<Owner>,
+    pub(crate) done: Done,
+}
+
+/// What a run has done, so that a test can say that it did something.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Done {
+    pub(crate) snapshots: u64,
+    pub(crate) group_evacuations: u64,
+    pub(crate) cold_evacuations: u64,
+}
+
+impl Broker {
+    /// Opens everything and checks it against the oracle, which then knows what was found.
+    pub(crate) fn open(
+        disk: &SimDisk,
+        config: &WalConfig,
+        oracle: &mut Oracle,
+        shards: u16,
+    ) -> Result<Self, OpenError> {
+        let (journal, driver) =
+            WalJournal::open_driven(Arc::new(disk.clone()), Path::new(DIRECTORY), config.clone())?;
+        let mut owners = Vec::new();
+        for shard in (0..shards).map(ShardId) {
+            owners.push(Owner::open(&journal, shard, oracle.shards.entry(shard).or_default())?);
+        }
+        Ok(Broker { journal, driver, owners, done: Done::default() })
+    }
+
+    /// Writes all that waits. What is durable now must be found from now on.
+    pub(crate) fn commit(&mut self, oracle: &mut Oracle) {
+        while self.driver.commit() {}
+        for owner in &mut self.owners {
+            let known = oracle.shards.get_mut(&owner.shard).unwrap();
+            known.durable = known.durable.max(owner.log.watermark().0);
+            owner.forget_settled();
+        }
+    }
+
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.owners
+            .iter_mut()
+            .all(|owner| !matches!(owner.log.append(Bytes::new()), Err(AppendError::Poisoned(_))))
+    }
+}
+
+impl Owner {
+    fn open(journal: &WalJournal, shard: ShardId, known: &mut Known) -> Result<Self, OpenError> {
+        let (mut log, recovery) = now(journal.open(shard))?;
+        let mut state = State::default();
+        let mut last = 0;
+        if let Some(snapshot) = &recovery.snapshot {
+            state = decode_state(&snapshot.payload);
+            last = snapshot.upto.0;
+        }
+        for group in recovery.groups {
+            let group = group?;
+            assert_eq!(group.number.0, last + 1, "{shard}: groups follow each other");
+            replay_group(&mut state, &group.payload);
+            last = group.number.0;
+        }
+        assert!(
+            last >= known.durable,
+            "{shard}: group {} was durable, the last one found is {last}",
+            known.durable
+        );
+        assert_eq!(log.next_group(), GroupNumber(last + 1));
+        assert_eq!(log.watermark(), GroupNumber(last));
+        let expected = known.states.get(&last).cloned().unwrap_or_default();
+        assert_eq!(state, expected, "{shard}: the state after group {last}");
+        known.states.split_off(&(last + 1));
+        known.durable = last;
+        let cold = state.iter().filter(|(_, place)| place.is_cold());
+        let cold: Vec<StoredBody> = cold.map(|(id, place)| stored(shard, *id, *place)).collect();
+        log.remember_cold(&cold);
+        let owner = Owner { shard, log, state, forget: Vec::new() };
+        owner.check_bodies();
+        Ok(owner)
+    }
+
+    /// Every live body reads back, one by one and all together.
+    pub(crate) fn check_bodies(&self) {
+        let reader = self.log.reader();
+        let wanted: Vec<StoredBody> =
+            self.state.iter().map(|(id, place)| stored(self.shard, *id, *place)).collect();
+        let found = now(reader.read(wanted)).unwrap_or_else(|error| panic!("{}: {error}", self.shard));
+        for (id, found) in self.state.keys().zip(found) {
+            assert_eq!(found, body(self.shard, *id), "{}: body {id}", self.shard);
+        }
+    }
+
+    /// Appends a group with new bodies that settles some old ones.
+    pub(crate) fn work(&mut self, known: &mut Known, random: &mut Random) -> Result<(), AppendError> {
+        let mut facts = Vec::new();
+        for _ in 0..=random.below(5) {
+            known.next_id += 1;
+            facts.push(Fact::Put(known.next_id));
+        }
+        // Most bodies are settled soon; some live until they were moved, and a few until they were moved again.
+        let is_done = |id: &u64| match id % 15 {
+            0 => id + 200 < known.next_id,
+            5 | 10 => id + 30 < known.next_id,
+            _ => id + 6 < known.next_id,
+        };
+        facts.extend(self.state.keys().filter(|id| is_done(id)).take(6).map(|id| Fact::Settled(*id)));
+        self.append(known, &facts)
+    }
+
+    fn append(&mut self, known: &mut Known, facts: &[Fact]) -> Result<(), AppendError> {
+        let number = self.log.next_group();
+        let (payload, placed) = encode(self.shard, number, facts);
+        self.log.append(payload)?;
+        for (fact, place) in placed {
+            let old = match fact {
+                Fact::Put(id) | Fact::Moved(id, _) => self.state.insert(id, place).map(|old| (id, old)),
+                Fact::Settled(id) => self.state.remove(&id).map(|old| (id, old)),
+            };
+            if let Some((id, old)) = old.filter(|(_, old)| old.is_cold()) {
+                self.forget.push((number, stored(self.shard, id, old)));
+            }
+        }
+        known.states.insert(number.0, self.state.clone());
+        Ok(())
+    }
+
+    fn forget_settled(&mut self) {
+        let watermark = self.log.watermark();
+        let (durable, waiting) = self.forget.drain(..).partition(|(number, _)| *number <= watermark);
+        self.forget = waiting;
+        let durable: Vec<(GroupNumber, StoredBody)> = durable;
+        self.log.forget_cold(&durable.into_iter().map(|(_, body)| body).collect::<Vec<_>>());
+    }
+
+    /// Takes a snapshot and lets go of what it covers. Failing is fine: the log is still there.
+    pub(crate) fn snapshot(&mut self, known: &Known) -> bool {
+        let upto = self.log.watermark();
+        let Some(state) = known.states.get(&upto.0) else { return false };
+        if now(self.log.put_snapshot(upto, encode_state(state))).is_err() {
+            return false;
+        }
+        self.trim(known, upto);
+        true
+    }
+
+    fn trim(&mut self, known: &Known, upto: GroupNumber) {
+        let Some(state) = known.states.get(&self.log.watermark().0) else { return };
+        let oldest = state.values().filter_map(|place| match place.place() {
+            BodyPlace::Log { group, .. } => Some(group.0 - 1),
+            BodyPlace::Cold { .. } => None,
+        });
+        let bodies_upto = oldest.min().unwrap_or(self.log.watermark().0);
+        self.log.trim(upto, GroupNumber(bodies_upto));
+    }
+
+    /// Moves the bodies that the journal wants moved. Failing is fine: they stay where they are.
+    pub(crate) fn evacuate(&mut self, known: &mut Known) -> Result<Option<Evacuation>, AppendError> {
+        let Some(wanted) = self.log.wants_evacuation() else { return Ok(None) };
+        let is_meant = |place: &BodyRef| match (place.place(), wanted) {
+            (BodyPlace::Log { group, .. }, Evacuation::Groups { upto }) => group <= upto,
+            (BodyPlace::Cold { segment, .. }, Evacuation::Cold { segment: wanted }) => segment == wanted,
+            _ => false,
+        };
+        let meant: Vec<(u64, BodyRef)> =
+            self.state.iter().filter(|(_, place)| is_meant(place)).map(|(id, place)| (*id, *place)).collect();
+        let bodies = meant.iter().map(|(id, place)| stored(self.shard, *id, *place)).collect();
+        let Ok(places) = now(self.log.evacuate(bodies)) else { return Ok(None) };
+        let facts: Vec<Fact> =
+            meant.iter().zip(places).map(|((id, _), place)| Fact::Moved(*id, place)).collect();
+        self.append(known, &facts)?;
+        Ok(Some(wanted))
+    }
+}
+
+/// Works for some rounds on all that a journal can do. False if the journal has stopped on the way.
+pub(crate) fn work(broker: &mut Broker, oracle: &mut Oracle, random: &mut Random, rounds: u64) -> bool {
+    let owner_count = broker.owners.len();
+    for round in 0..rounds {
+        for (at, owner) in broker.owners.iter_mut().enumerate() {
+            // The last shard is mostly idle: it must neither lose anything nor keep the ring from moving on.
+            if at + 1 == owner_count && round % 16 != 0 {
+                continue;
+            }
+            let known = oracle.shards.get_mut(&owner.shard).unwrap();
+            if matches!(owner.work(known, random), Err(AppendError::Poisoned(_))) {
+                return false;
+            }
+        }
+        broker.commit(oracle);
+        if round % 3 == 2 && !tend(broker, oracle) {
+            return false;
+        }
+        broker.driver.keep();
+    }
+    true
+}
+
+/// What an owner does now and then: evacuate, snapshot, trim. False when the journal has stopped.
+pub(crate) fn tend(broker: &mut Broker, oracle: &mut Oracle) -> bool {
+    for at in 0..broker.owners.len() {
+        let owner = &mut broker.owners[at];
+        let shard = owner.shard;
+        match owner.evacuate(oracle.shards.get_mut(&shard).unwrap()) {
+            Err(AppendError::Poisoned(_)) => return false,
+            Ok(Some(Evacuation::Groups { .. })) => broker.done.group_evacuations += 1,
+            Ok(Some(Evacuation::Cold { .. })) => broker.done.cold_evacuations += 1,
+            _ => {}
+        }
+        broker.commit(oracle);
+        let owner = &mut broker.owners[at];
+        let known = &oracle.shards[&shard];
+        if owner.log.wants_snapshot() {
+            broker.done.snapshots += u64::from(owner.snapshot(known));
+        } else {
+            owner.trim(known, GroupNumber::NONE);
+        }
+    }
+    true
+}
