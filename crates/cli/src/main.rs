@@ -1,1 +1,98 @@
-fn main() {}
+//! The `peeklock` command: the broker, and tools to use one. One file per command.
+
+mod connect;
+mod peek;
+mod queue;
+mod receive;
+mod send;
+mod serve;
+mod show;
+mod text;
+
+use std::io;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::{Parser, Subcommand};
+use tracing_subscriber::EnvFilter;
+
+/// The Service Bus that you can own: a broker for Azure SDKs, and tools to use one.
+#[derive(Parser)]
+#[command(name = "peeklock", version, propagate_version = true, after_help = EXAMPLES)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  peeklock serve --queue orders               start a broker with a queue, on this machine only
+  peeklock send orders 'hello'                send one message
+  seq 1000 | peeklock send orders -           send one message per line
+  peeklock receive orders --count 10          receive, print and complete up to ten
+  peeklock peek orders                        look without receiving
+  peeklock queue list                         all queues with their counts
+
+The commands other than serve talk to amqp://127.0.0.1:5672 unless --connect or PEEKLOCK_CONNECT says otherwise.
+Exit codes: 0 done, 1 failed, 2 wrong usage.";
+
+#[derive(Subcommand)]
+enum Command {
+    Serve(serve::Arguments),
+    Queue(queue::Arguments),
+    Send(send::Arguments),
+    Receive(receive::Arguments),
+    Peek(peek::Arguments),
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    match run(arguments.command) {
+        Ok(()) => ExitCode::SUCCESS,
+        // `peeklock peek orders | head` has shown what was asked for.
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> Result<()> {
+    log_to_stderr();
+    let runtime = match &command {
+        // One worker per core, which is what the builder takes by default.
+        Command::Serve(_) => tokio::runtime::Builder::new_multi_thread().enable_all().build(),
+        _ => tokio::runtime::Builder::new_current_thread().enable_all().build(),
+    };
+    runtime.context("cannot start the runtime")?.block_on(async {
+        match command {
+            Command::Serve(arguments) => serve::run(arguments).await,
+            Command::Queue(arguments) => queue::run(arguments).await,
+            Command::Send(arguments) => send::run(arguments).await,
+            Command::Receive(arguments) => receive::run(arguments).await,
+            Command::Peek(arguments) => peek::run(arguments).await,
+        }
+    })
+}
+
+/// Level by `RUST_LOG`; stdout is for results.
+fn log_to_stderr() {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_arguments_are_declared_without_contradiction() {
+        Arguments::command().debug_assert();
+    }
+}

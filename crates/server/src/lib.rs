@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use peeklock_broker::{AdminError, Broker, Recovered, Running};
-use peeklock_gateway_azure::{AccessKey, Gateway, Keys};
+use peeklock_gateway_azure::{Gateway, Keys};
 use peeklock_journal_wal::{WalConfig, WalJournal};
 use peeklock_types::{EntityName, QueueSettings};
 use tokio::net::TcpListener;
@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 pub use access::{WELL_KNOWN_KEY_NAME, WELL_KNOWN_KEY_SECRET};
-pub use peeklock_gateway_azure::Right;
+pub use peeklock_gateway_azure::{AccessKey, Right};
 
 /// How long open connections get to finish when the server stops.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(5);
@@ -45,6 +45,7 @@ pub struct Server {
     pub certificate: Option<PathBuf>,
     pub data: PathBuf,
     pub recovered: Recovered,
+    pub queue_names: Vec<String>,
     pub ready_after: Duration,
     pub uses_well_known_key: bool,
     running: Running,
@@ -63,6 +64,7 @@ impl Server {
         for (name, settings) in options.queues {
             declare(&broker, name, settings).await?;
         }
+        let queue_names = broker.queues().await?.into_iter().map(|queue| queue.name.to_string()).collect();
         let (stop, stopping) = watch::channel(false);
         let gateway = Arc::new(Gateway::new(broker, Keys::new(keys)));
         let mut listeners = JoinSet::new();
@@ -84,6 +86,7 @@ impl Server {
             certificate,
             data,
             recovered,
+            queue_names,
             ready_after,
             uses_well_known_key,
             running,

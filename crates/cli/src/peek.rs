@@ -1,0 +1,64 @@
+//! `peeklock peek`: look at messages and leave them alone.
+
+use std::io::Write;
+
+use anyhow::Result;
+use peeklock_client::SequenceNumber;
+
+use crate::connect::Connect;
+use crate::show;
+
+/// Look at the messages of a queue, in order; nothing is locked, counted or removed.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Arguments {
+    /// The queue
+    queue: String,
+    /// Start at this sequence number
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    from: u64,
+    /// At most this many messages
+    #[arg(long, default_value_t = 10)]
+    count: u32,
+    /// Look into the queue's dead-letter queue
+    #[arg(long)]
+    dead_letter: bool,
+    #[command(flatten)]
+    connect: Connect,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  peeklock peek orders
+  peeklock peek orders --from 1000 --count 50 --json
+  peeklock peek orders --dead-letter";
+
+/// Asked for in one request; a broker may send fewer.
+const REQUEST_COUNT_MAX: u32 = 250;
+
+pub(crate) async fn run(arguments: Arguments) -> Result<()> {
+    let client = arguments.connect.open().await?;
+    let entity = if arguments.dead_letter {
+        format!("{}/$DeadLetterQueue", arguments.queue)
+    } else {
+        arguments.queue.clone()
+    };
+    let mut from = SequenceNumber(arguments.from);
+    let mut left = arguments.count;
+    while left > 0 {
+        let messages = client.peek(&entity, from, left.min(REQUEST_COUNT_MAX)).await?;
+        for message in &messages {
+            show::message(message, arguments.connect.json)?;
+        }
+        // A message without its number would make the next request start at the same place, for ever.
+        let Some(last) = messages.last().and_then(|message| message.sequence_number()) else { break };
+        from = SequenceNumber(last.0.saturating_add(1));
+        left = left.saturating_sub(u32::try_from(messages.len()).unwrap_or(u32::MAX));
+    }
+    client.close().await;
+    if left == arguments.count {
+        eprintln!("nothing to see in '{entity}' from number {} on", arguments.from);
+    }
+    std::io::stdout().flush()?;
+    Ok(())
+}

@@ -1,0 +1,106 @@
+//! `peeklock receive`: take messages, print them, settle them.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use peeklock_client::{Delivery, ReceiveMode, Receiver};
+
+use crate::connect::Connect;
+use crate::show;
+use crate::text::parse_duration;
+
+/// Receive messages from a queue, print each, and complete it.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Arguments {
+    /// The queue
+    queue: String,
+    /// At most this many messages
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    count: u32,
+    /// How long to wait for the next message
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
+    wait: Duration,
+    /// Let the broker delete each message as it sends it: quicker, but a message is lost if this command is
+    #[arg(long, conflicts_with_all = ["abandon", "keep"])]
+    delete: bool,
+    /// Receive from the queue's dead-letter queue
+    #[arg(long)]
+    dead_letter: bool,
+    /// Give each message back after printing; its delivery counts
+    #[arg(long, conflicts_with = "keep")]
+    abandon: bool,
+    /// Leave each message locked after printing; it comes back when its lock runs out
+    #[arg(long)]
+    keep: bool,
+    #[command(flatten)]
+    connect: Connect,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  peeklock receive orders
+  peeklock receive orders --count 100 --wait 1s --json
+  peeklock receive orders --dead-letter --keep";
+
+pub(crate) async fn run(arguments: Arguments) -> Result<()> {
+    let client = arguments.connect.open().await?;
+    let mode = if arguments.delete { ReceiveMode::ReceiveAndDelete } else { ReceiveMode::PeekLock };
+    let mut builder = client.receiver(&arguments.queue).mode(mode).manual_credit();
+    if arguments.dead_letter {
+        builder = builder.dead_letter();
+    }
+    let mut receiver = builder.open().await?;
+    receiver.add_credit(arguments.count).await?;
+    let received_count = receive(&arguments, &mut receiver).await?;
+    receiver.close().await?;
+    client.close().await;
+    if received_count == 0 {
+        let place = if arguments.dead_letter { "the dead-letter queue of " } else { "" };
+        eprintln!("nothing to receive in {place}'{}' within {}", arguments.queue, seconds(arguments.wait));
+    }
+    Ok(())
+}
+
+async fn receive(arguments: &Arguments, receiver: &mut Receiver) -> Result<u32> {
+    let mut received_count = 0;
+    while received_count < arguments.count {
+        match tokio::time::timeout(arguments.wait, receiver.next()).await {
+            Ok(next) => match next? {
+                Some(delivery) => handle(arguments, delivery).await?,
+                None => return Ok(received_count),
+            },
+            Err(_) => break,
+        }
+        received_count += 1;
+    }
+    // What left the broker before it heard that we stop is handled like the rest, or it would be lost or stay locked.
+    receiver.stop().await?;
+    while let Some(delivery) = receiver.next().await? {
+        handle(arguments, delivery).await?;
+        received_count += 1;
+    }
+    Ok(received_count)
+}
+
+async fn handle(arguments: &Arguments, delivery: Delivery) -> Result<()> {
+    // Printed first: a message that cannot be shown is not completed.
+    show::message(&delivery.message()?, arguments.connect.json)?;
+    if arguments.keep {
+        return Ok(());
+    }
+    if arguments.abandon {
+        delivery.abandon().await?
+    } else {
+        delivery.complete().await?
+    }
+    Ok(())
+}
+
+fn seconds(wait: Duration) -> String {
+    if wait.subsec_millis() == 0 {
+        format!("{} s", wait.as_secs())
+    } else {
+        format!("{} ms", wait.as_millis())
+    }
+}

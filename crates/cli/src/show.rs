@@ -1,0 +1,193 @@
+//! Messages for people and for programs.
+
+use std::io::{self, Write};
+
+use peeklock_client::{MessageState, ReceivedMessage, Timestamp, Value};
+use serde_json::{Map, json};
+
+/// One message on stdout, as text or as one line of JSON.
+pub(crate) fn message(message: &ReceivedMessage, as_json: bool) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    if as_json { writeln!(out, "{}", to_json(message)) } else { out.write_all(to_text(message).as_bytes()) }
+}
+
+fn to_text(message: &ReceivedMessage) -> String {
+    let mut head =
+        vec![format!("#{}", message.sequence_number().map_or_else(|| "?".to_owned(), |n| n.to_string()))];
+    head.extend(message.message_id());
+    head.extend(message.enqueued_at().map(|at| format!("enqueued {}", time(at))));
+    head.push(format!("delivered {} before", times(message.delivery_count())));
+    if message.state() != MessageState::Active {
+        head.push(state(message).to_owned());
+    }
+    let mut text = head.join("  ");
+    for (key, value) in &message.message.application_properties {
+        text.push_str(&format!("\n  {key} = {}", plain(value)));
+    }
+    text.push('\n');
+    text.push_str(&message.body_text());
+    text.push('\n');
+    text
+}
+
+fn times(count: u32) -> String {
+    match count {
+        0 => "never".to_owned(),
+        1 => "once".to_owned(),
+        count => format!("{count} times"),
+    }
+}
+
+fn state(message: &ReceivedMessage) -> &'static str {
+    match message.state() {
+        MessageState::Active => "active",
+        MessageState::Deferred => "deferred",
+        MessageState::Scheduled => "scheduled",
+    }
+}
+
+fn to_json(message: &ReceivedMessage) -> serde_json::Value {
+    let properties: Map<_, _> = message
+        .message
+        .application_properties
+        .iter()
+        .map(|(key, value)| (key.to_string(), value_json(value)))
+        .collect();
+    let mut object = json!({
+        "sequenceNumber": message.sequence_number().map(|number| number.0),
+        "messageId": message.message_id(),
+        "enqueuedAt": message.enqueued_at().map(time),
+        "deliveryCount": message.delivery_count(),
+        "state": state(message),
+        "properties": properties,
+    });
+    if let Some(object) = object.as_object_mut() {
+        optional(object, "lockedUntil", message.locked_until().map(time));
+        optional(object, "lockToken", message.lock_token.map(|token| token.to_string()));
+        optional(object, "correlationId", message.correlation_id());
+        optional(object, "subject", message.message.properties.subject.as_ref().map(ToString::to_string));
+        let body = match message.body_bytes() {
+            Some(bytes) => bytes_json(&bytes),
+            None => json!({ "body": message.body_text() }),
+        };
+        if let serde_json::Value::Object(body) = body {
+            object.extend(body);
+        }
+    }
+    object
+}
+
+fn optional(object: &mut Map<String, serde_json::Value>, key: &str, value: Option<String>) {
+    if let Some(value) = value {
+        object.insert(key.to_owned(), value.into());
+    }
+}
+
+/// Text when the bytes are text, else hexadecimal digits under another name, so that no reader mistakes one for the other.
+fn bytes_json(bytes: &[u8]) -> serde_json::Value {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => json!({ "body": text }),
+        Err(_) => json!({ "bodyHex": hex(bytes) }),
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn plain(value: &Value) -> String {
+    match value_json(value) {
+        serde_json::Value::String(text) => text,
+        other => other.to_string(),
+    }
+}
+
+fn value_json(value: &Value) -> serde_json::Value {
+    match value {
+        Value::Null => serde_json::Value::Null,
+        Value::Boolean(value) => (*value).into(),
+        Value::Float(value) => f64::from(*value).into(),
+        Value::Double(value) => (*value).into(),
+        Value::Timestamp(millis) => match u64::try_from(*millis) {
+            Ok(millis) => time(Timestamp::from_millis(millis)).into(),
+            Err(_) => (*millis).into(),
+        },
+        Value::Binary(bytes) => hex(bytes).into(),
+        Value::Ulong(value) => (*value).into(),
+        other => match (other.as_i64(), other.as_str()) {
+            (Some(number), _) => number.into(),
+            (_, Some(text)) => text.into(),
+            _ => format!("{other:?}").into(),
+        },
+    }
+}
+
+/// As RFC 3339 writes it, in UTC.
+fn time(at: Timestamp) -> String {
+    let (seconds, millis) = (at.as_millis() / 1000, at.as_millis() % 1000);
+    let (day, second) = (seconds / 86_400, seconds % 86_400);
+    let (year, month, day) = date(day);
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
+}
+
+/// Year, month and day of a day counted from 1970-01-01. Counts in years that start in March, so that leap days come last.
+fn date(days: u64) -> (u64, u64, u64) {
+    const DAYS_TO_MARCH_0000: u64 = 719_468;
+    const DAYS_PER_ERA: u64 = 146_097;
+    let days = days + DAYS_TO_MARCH_0000;
+    let (era, day_of_era) = (days / DAYS_PER_ERA, days % DAYS_PER_ERA);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let march_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * march_month + 2) / 5 + 1;
+    let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
+    (era * 400 + year_of_era + u64::from(month <= 2), month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use peeklock_client::{Body, Message};
+
+    fn received(message: Message) -> ReceivedMessage {
+        ReceivedMessage { message, lock_token: None }
+    }
+
+    fn example() -> ReceivedMessage {
+        let mut message = Message::data("hello").with_message_id("order-17").with_property("tier", "gold");
+        message.message_annotations.insert("x-opt-sequence-number", 7_i64);
+        message.message_annotations.insert("x-opt-enqueued-time", Value::Timestamp(1_700_000_000_123));
+        received(message.with_property("size", 5_u32))
+    }
+
+    #[test]
+    fn times_are_readable() {
+        let shown = |millis| time(Timestamp::from_millis(millis));
+        assert_eq!(shown(0), "1970-01-01T00:00:00.000Z");
+        assert_eq!(shown(951_782_400_000), "2000-02-29T00:00:00.000Z");
+        assert_eq!(shown(1_700_000_000_123), "2023-11-14T22:13:20.123Z");
+        assert_eq!(shown(1_735_689_599_999), "2024-12-31T23:59:59.999Z");
+    }
+
+    #[test]
+    fn a_message_is_shown_as_text() {
+        assert_eq!(
+            to_text(&example()),
+            "#7  order-17  enqueued 2023-11-14T22:13:20.123Z  delivered never before\n  tier = gold\n  size = 5\nhello\n"
+        );
+    }
+
+    #[test]
+    fn a_message_is_shown_as_json() {
+        let object = to_json(&example());
+        assert_eq!(object["sequenceNumber"], 7);
+        assert_eq!(object["messageId"], "order-17");
+        assert_eq!(object["properties"]["size"], 5);
+        assert_eq!(object["body"], "hello");
+        let binary = Message { body: Body::Data(vec![vec![0xff, 0].into()]), ..Message::default() };
+        let object = to_json(&received(binary));
+        assert_eq!(object["bodyHex"], "ff00");
+        assert!(object.get("body").is_none());
+    }
+}

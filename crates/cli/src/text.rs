@@ -1,0 +1,183 @@
+//! Text on the command line that means something: durations, queues, keys, properties.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use peeklock_server::{AccessKey, Right};
+use peeklock_types::{EntityName, QueueSettings};
+
+/// `500ms`, `30s`, `5m`, `1h`.
+pub(crate) fn parse_duration(text: &str) -> Result<Duration> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let wrong = || format!("'{text}' is not a duration; write 500ms, 30s, 5m or 1h");
+    let number: u64 = number.parse().with_context(wrong)?;
+    let unit_ms = match unit {
+        "ms" => 1,
+        "s" => 1000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        _ => bail!(wrong()),
+    };
+    number.checked_mul(unit_ms).map(Duration::from_millis).with_context(wrong)
+}
+
+/// `NAME[,lock=30s][,max-delivery=10]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct QueueSpec {
+    pub(crate) name: EntityName,
+    pub(crate) settings: QueueSettings,
+}
+
+impl QueueSpec {
+    pub(crate) fn parse(text: &str) -> Result<Self> {
+        let mut parts = text.split(',');
+        let name = EntityName::parse(parts.next().unwrap_or_default())?;
+        let mut settings = QueueSettings::default();
+        for part in parts {
+            match part.split_once('=') {
+                Some(("lock", value)) => settings.lock_duration = parse_duration(value)?,
+                Some(("max-delivery", value)) => settings.max_delivery_count = parse_count(value)?,
+                _ => bail!("'{part}' is not a setting of a queue; there are lock=30s and max-delivery=10"),
+            }
+        }
+        settings.check()?;
+        Ok(QueueSpec { name, settings })
+    }
+}
+
+fn parse_count(text: &str) -> Result<u32> {
+    text.parse().with_context(|| format!("'{text}' is not a count"))
+}
+
+/// An address to listen on, or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Listen(pub(crate) Option<SocketAddr>);
+
+impl Listen {
+    pub(crate) fn parse(text: &str) -> Result<Self> {
+        if text == "off" {
+            return Ok(Listen(None));
+        }
+        let wrong = || format!("'{text}' is not an address such as 127.0.0.1:5671, nor 'off'");
+        text.parse().map(|address| Listen(Some(address))).with_context(wrong)
+    }
+}
+
+/// `NAME=SECRET[:Send,Listen,Manage]`, with all rights when none are named.
+#[derive(Clone)]
+pub(crate) struct KeySpec {
+    pub(crate) name: String,
+    pub(crate) secret: String,
+    pub(crate) rights: Vec<Right>,
+}
+
+impl KeySpec {
+    pub(crate) fn parse(text: &str) -> Result<Self> {
+        // The text is not repeated in errors: it holds a secret.
+        let Some((name, rest)) = text.split_once('=') else { bail!("a key is written NAME=SECRET") };
+        // A secret may hold a colon itself, so what follows one counts as rights only if it reads as such.
+        let (secret, rights) = match rest.rsplit_once(':').map(|(secret, list)| (secret, parse_rights(list)))
+        {
+            Some((secret, Some(rights))) => (secret, rights),
+            _ => (rest, vec![Right::Manage]),
+        };
+        if name.is_empty() || secret.is_empty() {
+            bail!("a key needs a name and a secret: NAME=SECRET");
+        }
+        Ok(KeySpec { name: name.to_owned(), secret: secret.to_owned(), rights })
+    }
+
+    pub(crate) fn into_key(self) -> AccessKey {
+        AccessKey::new(self.name, self.secret, self.rights)
+    }
+}
+
+fn parse_rights(list: &str) -> Option<Vec<Right>> {
+    let right = |name: &str| match name.to_ascii_lowercase().as_str() {
+        "send" => Some(Right::Send),
+        "listen" => Some(Right::Listen),
+        "manage" => Some(Right::Manage),
+        _ => None,
+    };
+    list.split(',').map(right).collect()
+}
+
+/// `key=value`.
+pub(crate) fn parse_property(text: &str) -> Result<(String, String)> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => bail!("'{text}' is not a property; write key=value"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_need_a_unit() {
+        assert_eq!(parse_duration("500ms").unwrap(), Duration::from_millis(500));
+        assert_eq!(parse_duration("30s").unwrap(), Duration::from_secs(30));
+        assert_eq!(parse_duration("5m").unwrap(), Duration::from_secs(300));
+        assert_eq!(parse_duration("1h").unwrap(), Duration::from_secs(3600));
+        for wrong in ["", "5", "s", "1d", "-1s", "1.5s", "99999999999999999999s", "9999999999999999999h"] {
+            assert!(parse_duration(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_queue_may_bring_its_settings() {
+        let plain = QueueSpec::parse("orders").unwrap();
+        assert_eq!(plain.settings, QueueSettings::default());
+        let set = QueueSpec::parse("orders,lock=5s,max-delivery=3").unwrap();
+        assert_eq!(
+            set.settings,
+            QueueSettings { lock_duration: Duration::from_secs(5), max_delivery_count: 3 }
+        );
+        for wrong in [
+            "",
+            "a b",
+            "orders,lock",
+            "orders,lock=5",
+            "orders,lock=2h",
+            "orders,color=red",
+            "orders,max-delivery=0",
+        ] {
+            assert!(QueueSpec::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_key_has_all_rights_unless_it_names_some() {
+        let key = KeySpec::parse("app=s3cret").unwrap();
+        assert_eq!(
+            (key.name.as_str(), key.secret.as_str(), key.rights),
+            ("app", "s3cret", vec![Right::Manage])
+        );
+        let key = KeySpec::parse("app=a=b:c==:Send,listen").unwrap();
+        assert_eq!((key.secret.as_str(), key.rights), ("a=b:c==", vec![Right::Send, Right::Listen]));
+        let key = KeySpec::parse("app=with:colon").unwrap();
+        assert_eq!(key.secret, "with:colon");
+        for wrong in ["app", "=x", "app=", "app=:Send"] {
+            assert!(KeySpec::parse(wrong).is_err(), "{wrong}");
+        }
+        let told = KeySpec::parse("hidden").err().unwrap().to_string();
+        assert!(!told.contains("hidden"), "{told}");
+    }
+
+    #[test]
+    fn listening_can_be_turned_off() {
+        assert_eq!(Listen::parse("off").unwrap(), Listen(None));
+        assert_eq!(Listen::parse("[::1]:7").unwrap(), Listen(Some("[::1]:7".parse().unwrap())));
+        assert!(Listen::parse("localhost").is_err());
+    }
+
+    #[test]
+    fn a_property_has_a_name() {
+        assert_eq!(parse_property("a=b=c").unwrap(), ("a".to_owned(), "b=c".to_owned()));
+        assert!(parse_property("=b").is_err());
+        assert!(parse_property("a").is_err());
+    }
+}
