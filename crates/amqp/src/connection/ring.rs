@@ -159,13 +159,13 @@ impl Ring {
 
     /// Forgets one delivery of `link`; `None` when it has none with that id.
     pub(super) fn take(&mut self, id: DeliveryId, link: LinkId) -> Option<Entry> {
-        if self.get_mut(id)?.link != link {
-            return None;
-        }
         let place = self.place(id);
         let entry = match place.checked_sub(self.base()) {
-            Some(index) => self.recent.get_mut(usize::try_from(index).ok()?)?.take()?,
-            None => self.old.remove(&place)?,
+            Some(index) => {
+                self.recent.get_mut(usize::try_from(index).ok()?)?.take_if(|entry| entry.link == link)?
+            }
+            None if self.old.get(&place)?.link == link => self.old.remove(&place)?,
+            None => return None,
         };
         self.unsettled -= 1;
         self.trim();

@@ -8,6 +8,7 @@ mod handshake;
 mod lifecycle;
 mod limits;
 mod property;
+mod recordings;
 mod support;
 mod timeouts;
 mod traces;
