@@ -15,7 +15,7 @@ pub(crate) struct Address {
 /// Which sub-queues have something to do, so that nobody looks through all of them.
 #[derive(Debug, Default)]
 pub(crate) struct Agenda {
-    /// Those with both a waiting message and a receiver that asks; perhaps some that have neither any more.
+    /// Those with both a waiting message and a receiver that asks; perhaps some that have neither any more, or are gone.
     ready: VecDeque<Address>,
     /// When the next lock of each runs out.
     deadlines: BTreeSet<(Timestamp, Address)>,
@@ -55,7 +55,6 @@ impl Agenda {
         let entity = queue.entity;
         self.note_deadline(Address { entity, sub_queue: SubQueue::Main }, &mut queue.main, None);
         self.note_deadline(Address { entity, sub_queue: SubQueue::DeadLetter }, &mut queue.dead_letter, None);
-        self.ready.retain(|address| address.entity != entity);
     }
 
     pub(crate) fn next_deadline(&self) -> Option<Timestamp> {

@@ -39,7 +39,8 @@ pub(crate) struct ColdScan {
 const SUB_QUEUES: [SubQueue; 2] = [SubQueue::Main, SubQueue::DeadLetter];
 
 impl Engine {
-    /// The oldest group with a body that a message still needs; `None` if every body is gone or in a cold segment.
+    /// The oldest group with a body that a message still needs; `None` if every body is gone or in a cold segment. Looks at every queue, but
+    /// not at its messages.
     pub fn oldest_log_body(&mut self) -> Option<GroupNumber> {
         let parts = self.queues.values_mut().flat_map(|queue| [&mut queue.main, &mut queue.dead_letter]);
         parts.filter_map(|part| part.messages.oldest_in_log()).map(|(_, group)| group).min()

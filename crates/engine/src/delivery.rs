@@ -127,8 +127,9 @@ impl Server<'_> {
             let Some(number) = part.messages.next_waiting() else { return served };
             part.asking.pop_front();
             let Some(receiver) = receivers.by_id.get_mut(&id) else { continue };
-            let handed_out = queue.hand_out(self.now, sub_queue, number, receiver.mode, (self.nonces)(), out);
-            let Some(Received { token, message }) = handed_out else { return served };
+            let nonce = (self.nonces)();
+            let Received { token, message } =
+                queue.hand_out(self.now, sub_queue, number, receiver.mode, nonce, out);
             receiver.charge(message.size_bytes);
             receiver.asking = false;
             receiver.queue_up(id, &mut queue.part_mut(sub_queue).asking);

@@ -423,6 +423,12 @@ fn a_drain_takes_what_there_is_and_gives_the_rest_of_the_credit_back() {
     assert_eq!(story.out.drained, [Drained { receiver, unused_credit: 3 }]);
     story.send(1);
     assert!(story.deliver().is_empty());
+    // A drain ends with its receiver: the next one under the same number knows nothing of it.
+    story.engine.drain(receiver);
+    story.engine.detach_receiver(receiver);
+    story.attach(MAIN, receiver.0, ReceiveMode::PeekLock, 5);
+    assert_eq!(story.deliver().len(), 1);
+    assert_eq!(story.out.drained, []);
 }
 
 #[test]

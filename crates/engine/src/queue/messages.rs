@@ -149,7 +149,8 @@ impl Messages {
             return Some(SequenceNumber(number));
         }
         loop {
-            let (number, entry) = self.table.next_from(self.waiting.from)?;
+            let next = self.table.next_from(self.waiting.from);
+            let (number, entry) = next.expect("the count says that one waits, and none has returned");
             if entry.is_waiting() {
                 self.waiting.from = number;
                 return Some(SequenceNumber(number));

@@ -7,7 +7,7 @@ use crate::message::{Message, MessageState, ReceiveMode, check_count};
 use crate::outbox::{Outbox, Received};
 
 impl Queue {
-    /// Hands out the message with this number, which is there and not locked. Without a search when it is the next one.
+    /// Hands out a message that the caller has just found, not locked.
     pub(crate) fn hand_out(
         &mut self,
         now: Timestamp,
@@ -16,7 +16,7 @@ impl Queue {
         mode: ReceiveMode,
         nonce: u64,
         out: &mut Outbox,
-    ) -> Option<Received> {
+    ) -> Received {
         let entity = self.entity;
         let fact = match mode {
             ReceiveMode::PeekLock => {
@@ -25,17 +25,14 @@ impl Queue {
             }
             ReceiveMode::ReceiveAndDelete => Fact::Completed { entity, sub_queue, sequence_number },
         };
-        let mut message = self.look_at(sub_queue, sequence_number)?;
+        let messages = &self.part(sub_queue).messages;
+        let entry = messages.get(sequence_number).expect("the caller has just found it");
+        let mut message = messages.view(sequence_number, entry);
         if let Fact::Locked { until, .. } = fact {
             message.locked_until = Some(until);
         }
         self.record(fact, out);
-        Some(Received { token: LockToken::new(sequence_number, nonce), message })
-    }
-
-    fn look_at(&self, sub_queue: SubQueue, number: SequenceNumber) -> Option<Message> {
-        let messages = &self.part(sub_queue).messages;
-        messages.get(number).map(|entry| messages.view(number, entry))
+        Received { token: LockToken::new(sequence_number, nonce), message }
     }
 
     pub(crate) fn receive_deferred(
@@ -53,7 +50,7 @@ impl Queue {
             self.check_deferred(sub_queue, number)?;
         }
         let hand_out = |&number| self.hand_out(now, sub_queue, number, mode, nonce, out);
-        Ok(numbers.iter().filter_map(hand_out).collect())
+        Ok(numbers.iter().map(hand_out).collect())
     }
 
     fn check_deferred(&self, sub_queue: SubQueue, sequence_number: SequenceNumber) -> Result<(), Error> {
