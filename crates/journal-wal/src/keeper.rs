@@ -100,9 +100,12 @@ impl Keeper {
         if free { ring.live.pop_front() } else { None }
     }
 
+    /// A few more than wanted are kept: a used segment costs a rename, a new one is written twice.
     fn is_wanted(&self, segment: &Segment) -> bool {
+        const SLACK: usize = 2;
         let ring = locked(&self.shared.ring);
-        segment.size_bytes == self.shared.config.segment_bytes && ring.spares.len() < ring.spares_wanted()
+        let most = (ring.spares_wanted() + SLACK).min(self.shared.config.spares_max);
+        segment.size_bytes == self.shared.config.segment_bytes && ring.spares.len() < most
     }
 
     /// Gives a free segment a new name. Its old content is told apart by the old id, so it needs no zeroing.

@@ -95,7 +95,7 @@ fn sort_out(disk: &dyn Disk, layout: &Layout, ids: &[u64]) -> Result<(Vec<Used>,
     Ok((used, unused))
 }
 
-/// Opens a segment and reads its header; `None` if it holds nothing under this id.
+/// Opens a segment and reads its header; `None` if nothing was written to it under this id.
 ///
 /// While looking for the newest one in use, what is read must be what the device has: after a failed sync the cache shows bytes that a
 /// power cut would take away.
@@ -113,18 +113,21 @@ fn open_segment(
     }
     let segment = Segment { id, size_bytes, file };
     let mut header = read_header(&segment).map_err(failed("reading", &path))?;
-    if header.is_some() && may_be_newest {
+    if header.is_some_and(|header| header.id == id) && may_be_newest {
         segment.file.sync().map_err(failed("syncing", &path))?;
         segment.file.forget_cache().map_err(failed("reading again", &path))?;
         header = read_header(&segment).map_err(failed("reading", &path))?;
     }
     match header {
-        Some(header) if header.size_bytes > size_bytes => Err(damaged(
-            layout,
-            id,
-            size_bytes,
-            &format!("the file was cut short, it had {} bytes", header.size_bytes),
-        )),
+        // A header of an older segment is what a recycled file has until it is used; one of a newer segment cannot be.
+        Some(header) if header.id > id => {
+            Err(damaged(layout, id, 0, &format!("this file is segment {} under another name", header.id)))
+        }
+        Some(header) if header.id < id => Ok((segment, None)),
+        Some(header) if header.size_bytes > size_bytes => {
+            let what = format!("the file was cut short, it had {} bytes", header.size_bytes);
+            Err(damaged(layout, id, size_bytes, &what))
+        }
         Some(header) if header.size_bytes < size_bytes => {
             Err(damaged(layout, id, header.size_bytes, "the file is longer than it was made"))
         }
@@ -135,7 +138,7 @@ fn open_segment(
 fn read_header(segment: &Segment) -> io::Result<Option<SegmentHeader>> {
     let mut block = vec![0; usize::try_from(BLOCK_BYTES).unwrap_or(0)];
     segment.file.read_at(&mut block, 0)?;
-    Ok(SegmentHeader::decode(&block).filter(|header| header.id == segment.id))
+    Ok(SegmentHeader::decode(&block))
 }
 
 fn damaged(layout: &Layout, id: u64, offset: u64, what: &str) -> OpenError {

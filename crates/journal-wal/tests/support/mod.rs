@@ -68,7 +68,7 @@ pub(crate) type State = BTreeMap<u64, BodyRef>;
 
 pub(crate) fn body(shard: ShardId, id: u64) -> Vec<u8> {
     let mut random = Random(id << 16 | u64::from(shard.0));
-    let size = if id % 13 == 0 { 5000 } else { random.below(600) + 1 };
+    let size = if id.is_multiple_of(13) { 5000 } else { random.below(600) + 1 };
     (0..size).map(|_| random.next().to_le_bytes()[0]).collect()
 }
 
@@ -315,7 +315,7 @@ impl Owner {
             BodyPlace::Log { group, .. } => Some(group.0 - 1),
             BodyPlace::Cold { .. } => None,
         });
-        let bodies_upto = oldest.min().unwrap_or(self.log.watermark().0);
+        let bodies_upto = oldest.min().unwrap_or_else(|| self.log.watermark().0);
         self.log.trim(upto, GroupNumber(bodies_upto));
     }
 

@@ -1,0 +1,268 @@
+//! Speed of the journal as a ratio to what the same disk does for a bare `pwrite` + `fdatasync` of the same payload bytes.
+//!
+//! Disks and neighbours change by the minute, so both sides run in short slices that take turns inside one run, and the ratio of each pair
+//! of slices counts. The bare side writes payload alone, block by block, round and round in a file that was written before.
+//!
+//! `cargo run --release -p peeklock-journal-wal --example journal_bench [directory]`; `SLICE_MS` and `SLICES` change the length.
+
+#![allow(clippy::unwrap_used, reason = "a benchmark may stop")]
+
+use std::collections::VecDeque;
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use peeklock_journal::{AppendError, Journal, Log};
+use peeklock_journal_wal::{WalConfig, WalJournal, WalLog};
+use peeklock_types::{GroupNumber, ShardId};
+
+const RECORD_BYTES: usize = 1024;
+const REPETITIONS: usize = 3;
+const RAW_FILE_BYTES: u64 = 64 << 20;
+/// Groups, and the least share of the bare disk's pace that they should reach.
+const ROWS: [(usize, f64); 7] =
+    [(1, 0.90), (4, 0.90), (16, 0.90), (64, 0.90), (256, 0.85), (1024, 0.70), (4096, 0.70)];
+/// A single durable append may take so many times as long as a bare one.
+const LATENCY_TARGET: f64 = 1.3;
+
+fn setting(name: &str, otherwise: u64) -> u64 {
+    std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(otherwise)
+}
+
+fn main() {
+    let base = std::env::args().nth(1).map_or_else(std::env::temp_dir, PathBuf::from);
+    let directory = base.join(format!("journal-bench-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(run(&directory));
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
+async fn run(directory: &Path) {
+    let slice = Duration::from_millis(setting("SLICE_MS", 120));
+    let slices = usize::try_from(setting("SLICES", 12)).unwrap();
+    let mut raw = Raw::new(&directory.join("raw"));
+    let journal = WalJournal::open(directory.join("journal"), WalConfig::default()).unwrap();
+    let mut log = Bench::new(&journal).await;
+    let mut lines = Vec::new();
+    println!(
+        "durable 1 KiB records, {slices} pairs of {slice:?} slices, {REPETITIONS} repetitions; [min max] of the repetitions\n"
+    );
+    println!(
+        "{:>6} {:>12} {:>12} {:>8} {:>16} {:>8} {:>10}",
+        "group", "raw rec/s", "wal rec/s", "ratio", "spread", "target", "groups/commit"
+    );
+    warm_up(&mut log, &mut raw, slice * 4).await;
+    for (group, target) in ROWS {
+        let payload = Bytes::from(vec![0xa5; group * RECORD_BYTES]);
+        let mut ratios = Vec::new();
+        let (mut raw_rates, mut wal_rates, mut per_commit) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..REPETITIONS {
+            let mut pairs = Vec::new();
+            for _ in 0..slices {
+                let raw_rate = raw.rate(&payload, slice) * group as f64;
+                let before = journal.stats();
+                let wal_rate = log.rate(&payload, slice).await * group as f64;
+                let after = journal.stats();
+                pairs.push(wal_rate / raw_rate);
+                raw_rates.push(raw_rate);
+                wal_rates.push(wal_rate);
+                let commits = (after.commit_count - before.commit_count).max(1);
+                per_commit.push((after.group_count - before.group_count) as f64 / commits as f64);
+            }
+            ratios.push(median(&mut pairs));
+        }
+        let (low, high) = spread(&ratios);
+        let ratio = median(&mut ratios);
+        println!(
+            "{group:>6} {:>12.0} {:>12.0} {ratio:>8.3} [{low:>6.3} {high:>6.3}] {target:>8.2} {:>10.2}{}",
+            median(&mut raw_rates),
+            median(&mut wal_rates),
+            median(&mut per_commit),
+            if ratio >= target { "" } else { "   below" },
+        );
+        lines.push(format!("wal_ratio_group_{group} {ratio:.3}"));
+        lines.push(format!("wal_records_per_s_group_{group} {:.0}", median(&mut wal_rates)));
+    }
+    latency(&mut log, &mut raw, slice, slices, &mut lines).await;
+    println!();
+    lines.iter().for_each(|line| println!("{line}"));
+}
+
+async fn warm_up(log: &mut Bench, raw: &mut Raw, time: Duration) {
+    let payload = Bytes::from(vec![0; 64 * RECORD_BYTES]);
+    raw.rate(&payload, time);
+    log.rate(&payload, time).await;
+}
+
+/// One append at a time, from the call until the task runs again with the watermark.
+async fn latency(log: &mut Bench, raw: &mut Raw, slice: Duration, slices: usize, lines: &mut Vec<String>) {
+    let payload = Bytes::from(vec![0x5a; RECORD_BYTES]);
+    let mut ratios = Vec::new();
+    let (mut raw_p50s, mut wal_p50s, mut wal_p99s) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..REPETITIONS {
+        let mut pairs = Vec::new();
+        for _ in 0..slices {
+            let mut bare = raw.times(&payload, slice);
+            let mut durable = log.times(&payload, slice).await;
+            let (bare, p50) = (median(&mut bare), median(&mut durable));
+            pairs.push(p50 / bare);
+            raw_p50s.push(bare);
+            wal_p50s.push(p50);
+            wal_p99s.push(durable[durable.len() * 99 / 100]);
+        }
+        ratios.push(median(&mut pairs));
+    }
+    let (low, high) = spread(&ratios);
+    let ratio = median(&mut ratios);
+    let (raw_p50, wal_p50, wal_p99) = (median(&mut raw_p50s), median(&mut wal_p50s), median(&mut wal_p99s));
+    println!(
+        "\none durable append: raw p50 {raw_p50:.0} us, journal p50 {wal_p50:.0} us, p99 {wal_p99:.0} us, \
+         {ratio:.3} times raw [{low:.3} {high:.3}], target at most {LATENCY_TARGET}{}",
+        if ratio <= LATENCY_TARGET { "" } else { "   above" },
+    );
+    lines.push(format!("wal_append_p50_us {wal_p50:.1}"));
+    lines.push(format!("wal_append_p50_over_raw {ratio:.3}"));
+}
+
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(0.0)
+}
+
+fn spread(values: &[f64]) -> (f64, f64) {
+    values.iter().fold((f64::MAX, f64::MIN), |(low, high), value| (low.min(*value), high.max(*value)))
+}
+
+/// The bare disk: a file that was written before, so that writing changes no metadata.
+struct Raw {
+    file: File,
+    at: u64,
+}
+
+impl Raw {
+    fn new(path: &Path) -> Self {
+        let mut file =
+            OpenOptions::new().create(true).truncate(true).read(true).write(true).open(path).unwrap();
+        let zeros = vec![0; 1 << 20];
+        for _ in 0..RAW_FILE_BYTES >> 20 {
+            file.write_all(&zeros).unwrap();
+        }
+        file.sync_all().unwrap();
+        Raw { file, at: 0 }
+    }
+
+    fn write(&mut self, payload: &[u8]) {
+        let size = (payload.len() as u64).next_multiple_of(4096);
+        if self.at + size > RAW_FILE_BYTES {
+            self.at = 0;
+        }
+        self.file.write_all_at(payload, self.at).unwrap();
+        self.file.sync_data().unwrap();
+        self.at += size;
+    }
+
+    /// Writes per second.
+    fn rate(&mut self, payload: &[u8], time: Duration) -> f64 {
+        let start = Instant::now();
+        let mut count = 0;
+        while start.elapsed() < time {
+            self.write(payload);
+            count += 1;
+        }
+        f64::from(count) / start.elapsed().as_secs_f64()
+    }
+
+    fn times(&mut self, payload: &[u8], time: Duration) -> Vec<f64> {
+        let start = Instant::now();
+        let mut times = Vec::new();
+        while start.elapsed() < time {
+            let before = Instant::now();
+            self.write(payload);
+            times.push(before.elapsed().as_secs_f64() * 1e6);
+        }
+        times
+    }
+}
+
+/// The owner of one shard that trims as it goes, so that segments are used again.
+struct Bench {
+    log: WalLog,
+    trimmed_at_bytes: u64,
+    bytes: u64,
+}
+
+impl Bench {
+    async fn new(journal: &WalJournal) -> Self {
+        let (log, _) = journal.open(ShardId(0)).await.unwrap();
+        Bench { log, trimmed_at_bytes: 0, bytes: 0 }
+    }
+
+    fn append(&mut self, payload: &Bytes) -> Option<GroupNumber> {
+        match self.log.append(payload.clone()) {
+            Ok(number) => {
+                self.bytes += payload.len() as u64;
+                Some(number)
+            }
+            Err(AppendError::Busy) => None,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    async fn trim(&mut self) {
+        const TRIM_AFTER_BYTES: u64 = 24 << 20;
+        if self.bytes - self.trimmed_at_bytes > TRIM_AFTER_BYTES {
+            self.trimmed_at_bytes = self.bytes;
+            let upto = self.log.watermark();
+            self.log.put_snapshot(upto, Bytes::from_static(b"nothing lives")).await.unwrap();
+            self.log.trim(upto, upto);
+        }
+    }
+
+    /// Groups per second. Two are on their way: one is being synced, the next one waits, so that each commit holds one group as on the bare
+    /// side.
+    async fn rate(&mut self, payload: &Bytes, time: Duration) -> f64 {
+        let start = Instant::now();
+        let mut waiting: VecDeque<GroupNumber> = VecDeque::new();
+        let mut count = 0;
+        let mut seen = self.log.watermark();
+        while start.elapsed() < time {
+            while waiting.len() < 2 {
+                let Some(number) = self.append(payload) else { break };
+                waiting.push_back(number);
+            }
+            seen = self.log.durable(seen).await.unwrap();
+            while waiting.front().is_some_and(|number| *number <= seen) {
+                waiting.pop_front();
+                count += 1;
+            }
+            self.trim().await;
+        }
+        let rate = f64::from(count) / start.elapsed().as_secs_f64();
+        if let Some(last) = waiting.back() {
+            while seen < *last {
+                seen = self.log.durable(seen).await.unwrap();
+            }
+        }
+        rate
+    }
+
+    async fn times(&mut self, payload: &Bytes, time: Duration) -> Vec<f64> {
+        let start = Instant::now();
+        let mut times = Vec::new();
+        while start.elapsed() < time {
+            let before = Instant::now();
+            let Some(number) = self.append(payload) else { continue };
+            let mut seen = self.log.watermark();
+            while seen < number {
+                seen = self.log.durable(seen).await.unwrap();
+            }
+            times.push(before.elapsed().as_secs_f64() * 1e6);
+            self.trim().await;
+        }
+        times
+    }
+}

@@ -1,0 +1,320 @@
+//! Cuts, flipped bits and zeroed tails: recovery returns exactly the intact prefix when only the last commit can be torn, and otherwise names
+//! the file and the place. It never returns something wrong and never leaves out what it could have known.
+//!
+//! The frames are found here by the layout in `docs/design/wal-format.md`, not by the code under test.
+
+#![allow(clippy::unwrap_used, reason = "tests may unwrap")]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use peeklock_journal::{Journal, OpenError};
+use peeklock_journal_wal::WalJournal;
+use peeklock_journal_wal::sim::SimDisk;
+use peeklock_types::ShardId;
+use support::{Broker, DIRECTORY, Oracle, Random, now, tiny, work};
+
+const BLOCK: usize = 4096;
+const FRAME_HEADER: usize = 64;
+const SHARDS: u16 = 3;
+
+/// A frame as it stands in a segment.
+#[derive(Clone, Debug)]
+struct Frame {
+    range: Range<usize>,
+    shard: u16,
+    number: u64,
+    commit: u64,
+    payload: Vec<u8>,
+}
+
+/// A segment in use.
+struct Segment {
+    path: PathBuf,
+    frames: Vec<Frame>,
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap())
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> usize {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()).try_into().unwrap()
+}
+
+fn frames_of(bytes: &[u8], id: u64) -> Vec<Frame> {
+    let mut frames = Vec::new();
+    let mut at = BLOCK;
+    while at + FRAME_HEADER <= bytes.len() && bytes[at..at + 4] == *b"PLgf" && u64_at(bytes, at + 16) == id {
+        let end = at + FRAME_HEADER + u32_at(bytes, at + 8);
+        frames.push(Frame {
+            range: at..end,
+            shard: u16::from_le_bytes(bytes[at + 6..at + 8].try_into().unwrap()),
+            number: u64_at(bytes, at + 40),
+            commit: u64_at(bytes, at + 24),
+            payload: bytes[at + FRAME_HEADER..end].to_vec(),
+        });
+        at = end.next_multiple_of(if u32_at(bytes, at + 32) > 0 { 8 } else { BLOCK });
+    }
+    frames
+}
+
+fn segments_of(disk: &SimDisk) -> Vec<Segment> {
+    let files = disk.files().into_iter().filter(|path| path.extension().is_some_and(|e| e == "wal"));
+    files
+        .filter_map(|path| {
+            let bytes = disk.bytes(&path).unwrap();
+            let id = path.file_stem().unwrap().to_str().unwrap().parse().unwrap();
+            let used = bytes[..8] == *b"PLwalseg" && u64_at(&bytes, 12) == id;
+            used.then(|| Segment { path, frames: frames_of(&bytes, id) })
+        })
+        .collect()
+}
+
+/// A log of many commits in several segments, nothing trimmed, some commits with several groups.
+fn filled() -> SimDisk {
+    let (disk, mut oracle) = (SimDisk::new(), Oracle::default());
+    let mut config = tiny();
+    config.ring_bytes = 1 << 30;
+    config.snapshot_after_bytes = 1 << 30;
+    let mut broker = Broker::open(&disk, &config, &mut oracle, SHARDS).unwrap();
+    assert!(work(&mut broker, &mut oracle, &mut Random(5), 25));
+    // The last segment has several commits, and the last commit several groups of each shard.
+    for _ in 0..2 {
+        let owner = &mut broker.owners[0];
+        owner.work(oracle.shards.get_mut(&owner.shard).unwrap(), &mut Random(6)).unwrap();
+        broker.commit(&mut oracle);
+    }
+    for _ in 0..2 {
+        for owner in &mut broker.owners {
+            owner.work(oracle.shards.get_mut(&owner.shard).unwrap(), &mut Random(6)).unwrap();
+        }
+    }
+    broker.commit(&mut oracle);
+    disk
+}
+
+type Groups = BTreeMap<u16, Vec<(u64, Vec<u8>)>>;
+
+/// What replay returns, or why it does not.
+fn replay(disk: &SimDisk) -> Result<Groups, OpenError> {
+    let (journal, _driver) = WalJournal::open_driven(Arc::new(disk.clone()), Path::new(DIRECTORY), tiny())?;
+    let mut found = Groups::new();
+    for shard in 0..SHARDS {
+        let (_log, recovery) = now(journal.open(ShardId(shard)))?;
+        for group in recovery.groups {
+            let group = group?;
+            found.entry(shard).or_default().push((group.number.0, group.payload.to_vec()));
+        }
+    }
+    Ok(found)
+}
+
+fn groups_in<'a>(frames: impl Iterator<Item = &'a Frame>) -> Groups {
+    let mut groups = Groups::new();
+    for frame in frames {
+        groups.entry(frame.shard).or_default().push((frame.number, frame.payload.clone()));
+    }
+    groups
+}
+
+/// What must happen when these bytes of a segment have changed.
+enum Verdict {
+    Found(Groups),
+    Corrupt(PathBuf, usize),
+}
+
+fn verdict(segments: &[Segment], at: usize, is_changed: impl Fn(Range<usize>) -> bool) -> Verdict {
+    let segment = &segments[at];
+    let older = segments[..at].iter().flat_map(|segment| &segment.frames);
+    let header_lost = is_changed(0..56);
+    let first_lost = segment.frames.iter().position(|frame| is_changed(frame.range.clone()));
+    let is_last = at + 1 == segments.len();
+    let lost_from = if header_lost { Some(0) } else { first_lost };
+    let Some(lost_from) = lost_from else {
+        return Verdict::Found(groups_in(segments.iter().flat_map(|segment| &segment.frames)));
+    };
+    let torn_commit = segment.frames[lost_from].commit;
+    let is_start = |frame: &Frame| frame.range.start % BLOCK == 0;
+    let header_of = |frame: &Frame| frame.range.start..frame.range.start + FRAME_HEADER;
+    let later =
+        segment.frames.iter().any(|f| f.commit > torn_commit && is_start(f) && !is_changed(header_of(f)));
+    let offset = if header_lost { 0 } else { segment.frames[lost_from].range.start };
+    if !is_last || later {
+        return Verdict::Corrupt(segment.path.clone(), offset);
+    }
+    Verdict::Found(groups_in(older.chain(&segment.frames[..lost_from])))
+}
+
+fn check(disk: &SimDisk, expected: &Verdict, what: &str) {
+    match (replay(disk), expected) {
+        (Ok(found), Verdict::Found(groups)) => {
+            assert!(found == *groups, "{what}: other groups than expected")
+        }
+        (Err(OpenError::Corrupt { file, offset, .. }), Verdict::Corrupt(path, at)) => {
+            assert_eq!((Path::new(&file), offset), (path.as_path(), *at as u64), "{what}");
+        }
+        (Err(error), Verdict::Corrupt(..)) => panic!("{what}: {error}"),
+        (Err(error), Verdict::Found(_)) => panic!("{what}: a torn tail is no damage, but: {error}"),
+        (Ok(_), Verdict::Corrupt(path, at)) => {
+            panic!("{what}: damage of {} at {at} was not seen", path.display())
+        }
+    }
+}
+
+/// Changes a segment and checks what recovery makes of it, twice.
+fn damage(disk: &SimDisk, segments: &[Segment], at: usize, what: &str, change: impl FnOnce(&mut Vec<u8>)) {
+    let disk = disk.copy();
+    let path = &segments[at].path;
+    let before = disk.bytes(path).unwrap();
+    disk.damage(path, change);
+    let after = disk.bytes(path).unwrap();
+    let expected = verdict(segments, at, |range| before[range.clone()] != after[range]);
+    let files = disk.files();
+    check(&disk, &expected, what);
+    if matches!(expected, Verdict::Corrupt(..)) {
+        assert_eq!(disk.files(), files, "{what}: nothing is removed");
+        assert_eq!(disk.bytes(path).unwrap(), after, "{what}: nothing is changed");
+    }
+    check(&disk, &expected, what);
+}
+
+/// A place in a segment, more often where something was written last.
+fn place(segments: &[Segment], random: &mut Random, size: usize) -> (usize, usize) {
+    let at =
+        if random.below(2) == 0 { segments.len() - 1 } else { random.below(segments.len() as u64) as usize };
+    let frames = &segments[at].frames;
+    let last = frames.last().unwrap();
+    let offset = match random.below(4) {
+        0 => random.below(size as u64) as usize,
+        1 => last.range.start + random.below(last.range.len() as u64) as usize,
+        2 => frames.iter().rfind(|f| f.commit < last.commit).map_or(0, |f| f.range.start),
+        _ => random.below(last.range.end as u64) as usize,
+    };
+    (at, offset)
+}
+
+fn size_of(disk: &SimDisk, segment: &Segment) -> usize {
+    disk.bytes(&segment.path).unwrap().len()
+}
+
+#[test]
+fn the_log_has_what_the_tests_need() {
+    let disk = filled();
+    let segments = segments_of(&disk);
+    let last = segments.last().unwrap();
+    assert!(
+        segments.len() > 3
+            && last.frames.iter().map(|f| f.commit).min() < last.frames.iter().map(|f| f.commit).max()
+    );
+    let newest = last.frames.last().unwrap().commit;
+    assert!(
+        last.frames.iter().filter(|f| f.commit == newest).count() >= 6,
+        "several groups in the last commit"
+    );
+    assert!(replay(&disk).unwrap() == groups_in(segments.iter().flat_map(|s| &s.frames)));
+}
+
+#[test]
+fn any_flipped_bit_is_found_or_harmless() {
+    let disk = filled();
+    let segments = segments_of(&disk);
+    let mut random = Random(11);
+    for n in 0..1000 {
+        let (at, offset) = place(&segments, &mut random, size_of(&disk, &segments[0]));
+        let bit = random.below(8);
+        damage(
+            &disk,
+            &segments,
+            at,
+            &format!("flip {n}: bit {bit} of byte {offset} in segment {at}"),
+            |bytes| {
+                if let Some(byte) = bytes.get_mut(offset) {
+                    *byte ^= 1 << bit;
+                }
+            },
+        );
+    }
+}
+
+#[test]
+fn a_zeroed_tail_leaves_the_prefix_or_is_found() {
+    let disk = filled();
+    let segments = segments_of(&disk);
+    let mut random = Random(12);
+    for n in 0..800 {
+        let (at, offset) = place(&segments, &mut random, size_of(&disk, &segments[0]));
+        damage(&disk, &segments, at, &format!("zero {n}: from byte {offset} of segment {at}"), |bytes| {
+            let from = offset.min(bytes.len());
+            bytes[from..].fill(0);
+        });
+    }
+}
+
+#[test]
+fn zeroed_sectors_are_found_or_leave_the_prefix() {
+    let disk = filled();
+    let segments = segments_of(&disk);
+    let mut random = Random(13);
+    for n in 0..400 {
+        let (at, offset) = place(&segments, &mut random, size_of(&disk, &segments[0]));
+        let start = offset / 512 * 512;
+        damage(&disk, &segments, at, &format!("sector {n}: byte {start} of segment {at}"), |bytes| {
+            let from = start.min(bytes.len());
+            let to = (start + 512).min(bytes.len());
+            bytes[from..to].fill(0);
+        });
+    }
+}
+
+/// Segments are made whole before they are used, so a short one was cut by something else: even its unused end is missed.
+#[test]
+fn a_cut_file_is_always_named() {
+    let disk = filled();
+    let segments = segments_of(&disk);
+    let mut random = Random(14);
+    for n in 0..600 {
+        let (at, offset) = place(&segments, &mut random, size_of(&disk, &segments[0]));
+        let copy = disk.copy();
+        let path = &segments[at].path;
+        let cut = offset.min(size_of(&disk, &segments[at]) - 1);
+        copy.damage(path, |bytes| bytes.truncate(cut));
+        match replay(&copy) {
+            Err(OpenError::Corrupt { file, .. }) => assert_eq!(Path::new(&file), path, "cut {n} at {cut}"),
+            other => panic!("cut {n} of segment {at} at {cut}: {:?}", other.map(|_| ())),
+        }
+    }
+}
+
+#[test]
+fn a_missing_segment_is_noticed() {
+    let disk = filled();
+    let segments = segments_of(&disk);
+    for segment in &segments[..segments.len() - 1] {
+        let copy = disk.copy();
+        peeklock_journal_wal::disk::Disk::remove(&copy, &segment.path).unwrap();
+        assert!(
+            matches!(replay(&copy), Err(OpenError::Corrupt { .. })),
+            "{} is missing",
+            segment.path.display()
+        );
+    }
+}
+
+/// Frames that are sound by themselves but stand in the wrong place are refused.
+#[test]
+fn segments_that_changed_places_are_noticed() {
+    let disk = filled();
+    let segments = segments_of(&disk);
+    for pair in segments.windows(2) {
+        let copy = disk.copy();
+        let (one, two) = (copy.bytes(&pair[0].path).unwrap(), copy.bytes(&pair[1].path).unwrap());
+        copy.damage(&pair[0].path, |bytes| *bytes = two);
+        copy.damage(&pair[1].path, |bytes| *bytes = one);
+        assert!(matches!(replay(&copy), Err(OpenError::Corrupt { .. })));
+    }
+}
