@@ -5,6 +5,7 @@
 mod credit;
 mod deliveries;
 mod handshake;
+mod hostile;
 mod lifecycle;
 mod limits;
 mod property;
