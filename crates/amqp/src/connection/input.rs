@@ -66,9 +66,13 @@ impl Connection {
             (Phase::Closing, _) => Ok(()),
             (_, Performative::Open(open)) => self.on_open(open),
             (_, Performative::Begin(begin)) => self.on_begin(channel, begin),
-            (_, performative) => match self.session_of(channel)? {
-                Some(session) => self.dispatch_in(session, performative, payload),
-                None => self.finish_ended(channel, &performative),
+            (_, performative) => match self.session_of(channel) {
+                Some((session, State::Mapped)) => self.dispatch_in(session, performative, payload),
+                Some((session, _)) => {
+                    self.finish_ended(session, performative);
+                    Ok(())
+                }
+                None => ignore_farewell(channel, &performative),
             },
         }
     }
@@ -96,28 +100,18 @@ impl Connection {
         }
     }
 
-    /// The session that a peer's channel means; `None` while we wait for the end of one that we ended.
+    /// The session that a peer's channel means.
     #[inline]
-    fn session_of(&self, channel: u16) -> Result<Option<SessionId>, Fault> {
-        let session = self.remote_channels.get(u32::from(channel));
-        match session.and_then(|id| self.sessions.get(id).map(|session| (id, session.state))) {
-            Some((id, State::Mapped)) => Ok(Some(id)),
-            Some(_) => Ok(None),
-            None => Err(Fault::connection(
-                condition::NOT_ALLOWED,
-                format!("channel {channel} has no session: it was not begun, or has ended"),
-            )),
-        }
+    fn session_of(&self, channel: u16) -> Option<(SessionId, State)> {
+        let id = self.remote_channels.get(u32::from(channel))?;
+        self.sessions.get(id).map(|session| (id, session.state))
     }
 
     /// Frames of a session that we ended are ignored, up to the peer's end.
-    fn finish_ended(&mut self, channel: u16, performative: &Performative) -> Result<(), Fault> {
-        if let (Performative::End(end), Some(session)) =
-            (performative, self.remote_channels.get(u32::from(channel)))
-        {
-            self.on_end(session, end.clone());
+    fn finish_ended(&mut self, session: SessionId, performative: Performative) {
+        if let Performative::End(end) = performative {
+            self.on_end(session, end);
         }
-        Ok(())
     }
 
     /// Makes a fault's owner pay for it: the link, the session or the connection.
@@ -128,6 +122,21 @@ impl Connection {
             Fault::Link(link, error) => self.expel_link(link, *error),
         }
         Ok(())
+    }
+}
+
+/// A frame for no session matters only if it asks for something.
+// SDK quirk: pyamqp, when it closes a client with several links, detaches some of them after it sent end.
+fn ignore_farewell(channel: u16, performative: &Performative) -> Result<(), Fault> {
+    match performative {
+        Performative::Detach(_)
+        | Performative::End(_)
+        | Performative::Flow(_)
+        | Performative::Disposition(_) => Ok(()),
+        _ => {
+            let text = format!("channel {channel} has no session: it was not begun, or has ended");
+            Err(Fault::connection(condition::NOT_ALLOWED, text))
+        }
     }
 }
 
