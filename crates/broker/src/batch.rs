@@ -79,6 +79,7 @@ pub enum Request {
     Find { ticket: Ticket, name: EntityName },
     CreateQueue { ticket: Ticket, name: EntityName, settings: QueueSettings },
     DeleteQueue { ticket: Ticket, name: EntityName },
+    ShowQueue { ticket: Ticket, name: EntityName },
     ListQueues { ticket: Ticket },
     /// The peer has gone; what it had attached is detached.
     Gone,
@@ -155,6 +156,7 @@ impl Request {
             | Request::Find { .. }
             | Request::CreateQueue { .. }
             | Request::DeleteQueue { .. }
+            | Request::ShowQueue { .. }
             | Request::ListQueues { .. } => true,
         }
     }

@@ -8,7 +8,7 @@ use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 
 use bytes::Bytes;
-use peeklock_engine::{Engine, EntityId, NewMessage, Outbox, ReceiverId, Settlement};
+use peeklock_engine::{Engine, EntityId, NewMessage, Outbox, QueueView, ReceiverId, Settlement};
 use peeklock_journal::{AppendError, Log, Poisoned, ReadError, Space, StoredBody};
 use peeklock_types::{GroupNumber, LockToken, ShardId, Timestamp, limits};
 use rustc_hash::FxHashMap;
@@ -192,7 +192,12 @@ impl<L: Log> Shard<L> {
                 let result = self.engine.delete_queue(&name, out);
                 (ticket, result.map(Answer::Found).map_err(Error::from))
             }
-            Request::ListQueues { ticket } => (ticket, Ok(Answer::Queues(self.queues()))),
+            Request::ShowQueue { ticket, name } => {
+                let found = self.engine.find(&name).and_then(|entity| self.engine.queue(entity));
+                let result = found.map(describe).ok_or(peeklock_engine::Error::NoSuchQueue { name });
+                (ticket, result.map(|info| Answer::Queues(vec![info])).map_err(Error::from))
+            }
+            Request::ListQueues { ticket } => (ticket, Ok(Answer::Queues(self.engine.queues().map(describe).collect()))),
             Request::Peek { ticket, entity, sub_queue, from, count_max } => {
                 let found = self.engine.peek(entity, sub_queue, from, count_max.min(limits::BATCH_COUNT_MAX));
                 let found = found.map(|found| first_of(found).map(|message| (None, message)).collect());
@@ -257,15 +262,6 @@ impl<L: Log> Shard<L> {
         }
         self.engine.send(now, entity, &new, &mut self.outbox)?;
         Ok(Answer::Done)
-    }
-
-    fn queues(&self) -> Vec<QueueInfo> {
-        let info = |queue: peeklock_engine::QueueView<'_>| QueueInfo {
-            name: queue.name.clone(),
-            settings: queue.settings.clone(),
-            counts: queue.counts,
-        };
-        self.engine.queues().map(info).collect()
     }
 
     fn answer_messages(
@@ -435,6 +431,10 @@ impl<L: Log> Shard<L> {
         self.collect();
         self.append_group()
     }
+}
+
+fn describe(queue: QueueView<'_>) -> QueueInfo {
+    QueueInfo { name: queue.name.clone(), settings: queue.settings.clone(), counts: queue.counts }
 }
 
 /// As many messages as fit one answer, and at least one.

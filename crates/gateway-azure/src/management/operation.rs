@@ -28,6 +28,7 @@ pub(super) enum EntityOperation {
 pub(super) enum NamespaceOperation {
     CreateQueue { name: EntityName, settings: QueueSettings },
     DeleteQueue { name: EntityName },
+    ShowQueue { name: EntityName },
     ListQueues,
 }
 
@@ -44,6 +45,9 @@ impl Operation {
             ("peeklock:create-queue", false) => create_queue(body),
             ("peeklock:delete-queue", false) => {
                 Ok(Operation::Namespace(NamespaceOperation::DeleteQueue { name: entity_name(body)? }))
+            }
+            ("peeklock:show-queue", false) => {
+                Ok(Operation::Namespace(NamespaceOperation::ShowQueue { name: entity_name(body)? }))
             }
             ("peeklock:list-queues", false) => Ok(Operation::Namespace(NamespaceOperation::ListQueues)),
             _ => Err(Refusal::not_implemented(format!("the operation '{name}' is not supported here (yet)"))),
@@ -65,7 +69,7 @@ impl Operation {
             Operation::Entity(EntityOperation::Settle { .. }) => ResponseKind::Done,
             Operation::Namespace(NamespaceOperation::CreateQueue { .. }) => ResponseKind::Created,
             Operation::Namespace(NamespaceOperation::DeleteQueue { .. }) => ResponseKind::Done,
-            Operation::Namespace(NamespaceOperation::ListQueues) => ResponseKind::Queues,
+            Operation::Namespace(NamespaceOperation::ShowQueue { .. } | NamespaceOperation::ListQueues) => ResponseKind::Queues,
         }
     }
 }
@@ -93,7 +97,9 @@ impl NamespaceOperation {
     /// The one entity it is about, if it is about one.
     pub(super) fn name(&self) -> Option<&EntityName> {
         match self {
-            NamespaceOperation::CreateQueue { name, .. } | NamespaceOperation::DeleteQueue { name } => Some(name),
+            NamespaceOperation::CreateQueue { name, .. }
+            | NamespaceOperation::DeleteQueue { name }
+            | NamespaceOperation::ShowQueue { name } => Some(name),
             NamespaceOperation::ListQueues => None,
         }
     }
@@ -104,6 +110,7 @@ impl NamespaceOperation {
                 Request::CreateQueue { ticket, name: name.clone(), settings: settings.clone() }
             }
             NamespaceOperation::DeleteQueue { name } => Request::DeleteQueue { ticket, name: name.clone() },
+            NamespaceOperation::ShowQueue { name } => Request::ShowQueue { ticket, name: name.clone() },
             NamespaceOperation::ListQueues => Request::ListQueues { ticket },
         }
     }
