@@ -8,6 +8,7 @@ use crate::{Flow, Role, condition};
 impl Connection {
     pub(super) fn on_flow(&mut self, session_id: SessionId, flow: &Flow) -> Result<(), Fault> {
         let Some(session) = self.sessions.get_mut(session_id) else { return Ok(()) };
+        let was_blocked = session.room() == 0;
         session.handle_flow(flow);
         let link = match flow.handle {
             None => None,
@@ -21,6 +22,9 @@ impl Connection {
             }
         };
         self.pump(session_id);
+        if was_blocked && self.sessions.get(session_id).is_some_and(|session| session.room() > 0) {
+            self.events.push_back(Event::Unblocked { session: session_id });
+        }
         if flow.echo {
             self.echo(session_id, link);
         }

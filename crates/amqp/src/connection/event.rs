@@ -48,7 +48,8 @@ pub enum Event {
     /// [`Connection::drained`](super::Connection::drained), also when credit is 0.
     /// On a link we receive on: `drain` tells that a drain is complete.
     Flow { link: LinkId, credit: u32, drain: bool, available: Option<u32> },
-    /// All sends of this session that waited for the peer's window have left.
+    /// The peer's window of this session was closed and is open again; sends that waited for it have left.
+    /// See [`Connection::sendable`](super::Connection::sendable).
     Unblocked { session: SessionId },
     /// The connection is over: the peer closed it or answered our close. No `Detached` or `SessionEnded` come for
     /// what it took along.

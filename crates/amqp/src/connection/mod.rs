@@ -279,6 +279,18 @@ impl Connection {
         self.links.get(link).map_or(0, Link::free_credit)
     }
 
+    /// Sending link: how many small sends would leave at once. Less than [`Connection::credit`] while the peer's session
+    /// window is nearly used up; then more becomes possible with [`Event::Unblocked`].
+    ///
+    /// Sends beyond it wait, which is safe but has a price: a drain is answered only after them, and rhea, whose window
+    /// shrinks with every delivery its user has not settled, gives up a link that does not answer at once. So take no
+    /// more messages from a queue than this.
+    pub fn sendable(&self, link: LinkId) -> u32 {
+        let Some(link) = self.links.get(link).filter(|link| link.is_attached(Role::Sender)) else { return 0 };
+        let room = self.sessions.get(link.session).map_or(0, Session::room);
+        link.free_credit().min(room)
+    }
+
     /// Deliveries of the link that are not settled, sent or received.
     pub fn unsettled(&self, link: LinkId) -> u32 {
         self.links.get(link).map_or(0, |link| link.unsettled)

@@ -6,7 +6,7 @@ use super::link::{Link, State};
 use super::ring::Entry;
 use super::session::{Session, Waiting};
 use super::wire::{self, Payload, Route};
-use super::{Connection, Event, LinkId, Outgoing, SendError, SessionId};
+use super::{Connection, LinkId, Outgoing, SendError, SessionId};
 use crate::Role;
 
 impl Connection {
@@ -64,9 +64,6 @@ impl Connection {
             session.flush_run(&mut self.out);
             let Some(send) = session.waiting.pop_front() else { return };
             self.resume_send(session_id, send);
-            if self.sessions.get(session_id).is_some_and(|session| session.waiting.is_empty()) {
-                self.events.push_back(Event::Unblocked { session: session_id });
-            }
         }
     }
 
@@ -104,8 +101,7 @@ impl Connection {
     /// Takes back sends of a link that will not leave any more.
     pub(super) fn drop_waiting(&mut self, id: LinkId) {
         let Some(link) = self.links.get_mut(id) else { return };
-        let session_id = link.session;
-        let Some(session) = self.sessions.get_mut(session_id) else { return };
+        let Some(session) = self.sessions.get_mut(link.session) else { return };
         if link.role != Role::Sender || session.waiting.is_empty() {
             return;
         }
@@ -117,9 +113,6 @@ impl Connection {
             is_kept
         });
         self.blocked_bytes -= dropped;
-        if session.waiting.is_empty() {
-            self.events.push_back(Event::Unblocked { session: session_id });
-        }
     }
 }
 

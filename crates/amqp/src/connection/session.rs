@@ -125,6 +125,11 @@ impl Session {
         self.peer_window > 0
     }
 
+    /// Frames that would leave at once.
+    pub(super) fn room(&self) -> u32 {
+        if self.waiting.is_empty() { self.peer_window } else { 0 }
+    }
+
     /// Counts a transfer frame that goes out.
     pub(super) fn count_outgoing(&mut self) {
         self.next_outgoing_id = self.next_outgoing_id.wrapping_add(1);

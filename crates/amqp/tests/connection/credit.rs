@@ -228,6 +228,34 @@ fn sends_wait_for_the_peers_window_in_order() {
     assert!(matches!(events[..], [Event::Unblocked { session: s }] if s == session), "{events:?}");
 }
 
+/// With a driver that sends no more than leaves at once, a drain is answered at once, however small the window.
+#[test]
+fn a_driver_can_keep_to_the_window_and_hears_when_it_opens() {
+    let (mut script, session) = Script::server();
+    let link = script.sending_link(0);
+    script.send(1, Flow { incoming_window: 2, ..link_flow(0, 0, 100) });
+    script.events();
+    assert_eq!((script.machine.credit(link), script.machine.sendable(link)), (100, 2));
+    for tag in 0..2 {
+        script.machine.send(link, &outgoing(tag), &[b"x"]).unwrap();
+    }
+    assert_eq!(script.machine.sendable(link), 0);
+    script
+        .send(1, Flow { drain: true, next_incoming_id: Some(3), incoming_window: 0, ..link_flow(0, 2, 98) });
+    script.machine.drained(link);
+    let sent = script.sent_performatives();
+    assert!(
+        matches!(&sent[2..], [Performative::Flow(flow)] if flow.drain && flow.link_credit == Some(0)),
+        "{sent:?}"
+    );
+    script.events();
+    script.send(1, Flow { next_incoming_id: Some(3), incoming_window: 0, ..link_flow(0, 100, 7) });
+    assert!(matches!(script.events()[..], [Event::Flow { credit: 7, .. }]));
+    script.send(1, session_flow(Some(3), 5));
+    assert!(matches!(script.events()[..], [Event::Unblocked { session: s }] if s == session));
+    assert_eq!(script.machine.sendable(link), 5);
+}
+
 #[test]
 fn a_window_without_id_counts_from_the_first() {
     let (mut script, _) = Script::server();
