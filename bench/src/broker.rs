@@ -1,0 +1,115 @@
+//! The broker as a process of its own, and what the kernel tells of it.
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use peeklock_client::Client;
+use tempfile::TempDir;
+
+/// The queue of every scenario.
+pub(crate) const QUEUE: &str = "work";
+
+pub(crate) struct Broker {
+    process: Child,
+    labels: HashMap<String, String>,
+    /// From the start of the process to its word that it serves.
+    pub(crate) ready_after: Duration,
+    pub(crate) folder: TempDir,
+}
+
+impl Broker {
+    pub(crate) fn start(data: &Path) -> Result<Self> {
+        Self::start_with(data, &["--queue", "work,lock=5m"])
+    }
+
+    pub(crate) fn start_with(data: &Path, arguments: &[&str]) -> Result<Self> {
+        let folder = TempDir::with_prefix_in("peeklock-bench-", data)?;
+        let started = Instant::now();
+        let mut process = Command::new(binary()?)
+            .args(["serve", "--listen", "127.0.0.1:0", "--listen-tls", "off", "--data"])
+            .arg(folder.path().join("data"))
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("cannot start the broker")?;
+        let stdout = process.stdout.take().context("the broker has no stdout")?;
+        let mut broker = Broker { process, labels: HashMap::new(), ready_after: Duration::ZERO, folder };
+        let mut lines = BufReader::new(stdout).lines();
+        while !broker.labels.contains_key("Ready") {
+            let line = lines.next().context("the broker ended before it was ready")??;
+            let (label, value) = line.split_once("  ").unwrap_or((&line, ""));
+            broker.labels.insert(label.to_owned(), value.trim().to_owned());
+        }
+        broker.ready_after = started.elapsed();
+        // Nothing more is printed before the end that could fill the pipe.
+        Ok(broker)
+    }
+
+    pub(crate) async fn connect(&self) -> Result<Client> {
+        let target = self.labels.get("AMQP").context("the broker printed no address")?;
+        Ok(Client::connect(&format!("amqp://RootManageSharedAccessKey:SAS_KEY_VALUE@{target}")).await?)
+    }
+
+    /// Time on a core so far, in user and kernel mode.
+    pub(crate) fn cpu_time(&self) -> Result<Duration> {
+        let text = std::fs::read_to_string(format!("/proc/{}/stat", self.process.id()))?;
+        // The name may hold spaces and brackets; what follows its last bracket is numbers.
+        let (_, rest) = text.rsplit_once(')').context("/proc/…/stat has another form")?;
+        let fields: Vec<&str> = rest.split_whitespace().collect();
+        let ticks = |index: usize| fields.get(index).and_then(|text| text.parse::<u64>().ok());
+        let (Some(user), Some(kernel)) = (ticks(11), ticks(12)) else {
+            bail!("/proc/…/stat has another form")
+        };
+        Ok(Duration::from_secs_f64((user + kernel) as f64 / rustix::param::clock_ticks_per_second() as f64))
+    }
+
+    /// Memory that is in use now.
+    pub(crate) fn resident_bytes(&self) -> Result<u64> {
+        let text = std::fs::read_to_string(format!("/proc/{}/status", self.process.id()))?;
+        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
+        let kib: u64 = line.trim().trim_end_matches(" kB").parse().context("VmRSS is no number")?;
+        Ok(kib * 1024)
+    }
+
+    /// Blocks that the data directory occupies.
+    pub(crate) fn disk_bytes(&self) -> Result<u64> {
+        disk_bytes(self.folder.path())
+    }
+}
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        if let Err(error) = self.process.kill().and_then(|()| self.process.wait()) {
+            eprintln!("the broker could not be ended: {error}");
+        }
+    }
+}
+
+fn disk_bytes(folder: &Path) -> Result<u64> {
+    use std::os::unix::fs::MetadataExt;
+    let mut sum = 0;
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        let metadata = entry.metadata()?;
+        sum += if metadata.is_dir() { disk_bytes(&entry.path())? } else { metadata.blocks() * 512 };
+    }
+    Ok(sum)
+}
+
+fn binary() -> Result<PathBuf> {
+    if let Some(path) = std::env::var_os("PEEKLOCK_BIN") {
+        return Ok(path.into());
+    }
+    let beside = std::env::current_exe()?.with_file_name("peeklock");
+    if beside.exists() {
+        return Ok(beside);
+    }
+    bail!(
+        "there is no broker at {}; build it with `cargo build --release -p peeklock-cli`, or name it in PEEKLOCK_BIN",
+        beside.display()
+    )
+}

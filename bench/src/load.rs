@@ -1,0 +1,171 @@
+//! Two senders, two receivers, one queue: how many messages go all the way through, and what that costs the broker.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use bytes::Bytes;
+use peeklock_client::{Client, Encode, Message, Outcome};
+use tempfile::TempDir;
+use tokio::task::JoinSet;
+
+use crate::Arguments;
+use crate::broker::{Broker, QUEUE};
+use crate::disk::Raw;
+use crate::report::{Row, Target};
+
+pub(crate) const SENDERS: usize = 2;
+pub(crate) const RECEIVERS: usize = 2;
+pub(crate) const UNCONFIRMED_MAX: u32 = 256;
+const CREDIT: u32 = 1000;
+const RECEIVED_AT_ONCE: usize = 256;
+
+/// What a stretch of load did.
+pub(crate) struct Measured {
+    /// Messages completed and confirmed, per second.
+    pub(crate) rate: f64,
+    pub(crate) cpu_per_message: Duration,
+}
+
+/// What runs while the clock does.
+pub(crate) struct Load {
+    tasks: JoinSet<Result<()>>,
+    completed: Arc<AtomicU64>,
+    stopping: Arc<AtomicBool>,
+}
+
+impl Load {
+    /// Senders go on until told to stop; receivers complete all they get.
+    pub(crate) async fn start(broker: &Broker, body_bytes: usize) -> Result<Self> {
+        let mut load = Load { tasks: JoinSet::new(), completed: Arc::default(), stopping: Arc::default() };
+        let payload = Message::data(vec![b'x'; body_bytes]).to_bytes();
+        for _ in 0..RECEIVERS {
+            let client = broker.connect().await?;
+            load.tasks.spawn(receive(client, Arc::clone(&load.completed)));
+        }
+        for _ in 0..SENDERS {
+            let client = broker.connect().await?;
+            load.tasks.spawn(send(client, payload.clone(), Arc::clone(&load.stopping)));
+        }
+        Ok(load)
+    }
+
+    pub(crate) async fn measure(&self, broker: &Broker, time: Duration) -> Result<Measured> {
+        let (start, cpu, count) =
+            (Instant::now(), broker.cpu_time()?, self.completed.load(Ordering::Relaxed));
+        tokio::time::sleep(time).await;
+        let elapsed = start.elapsed();
+        let count = self.completed.load(Ordering::Relaxed) - count;
+        let cpu = broker.cpu_time()?.saturating_sub(cpu);
+        let cpu_per_message = Duration::from_secs_f64(cpu.as_secs_f64() / (count.max(1)) as f64);
+        Ok(Measured { rate: count as f64 / elapsed.as_secs_f64(), cpu_per_message })
+    }
+
+    /// Ends all tasks; the error of one that failed.
+    pub(crate) async fn stop(mut self) -> Result<()> {
+        self.stopping.store(true, Ordering::Relaxed);
+        while let Some(ended) = self.tasks.try_join_next() {
+            ended??;
+        }
+        self.tasks.shutdown().await;
+        Ok(())
+    }
+}
+
+async fn send(client: Client, payload: Bytes, stopping: Arc<AtomicBool>) -> Result<()> {
+    let mut pipeline = client.pipeline(QUEUE, UNCONFIRMED_MAX).await?;
+    while !stopping.load(Ordering::Relaxed) {
+        pipeline.send_many_encoded(std::iter::repeat_n(payload.clone(), 64)).await?;
+    }
+    Ok(pipeline.flush().await?)
+}
+
+async fn receive(client: Client, completed: Arc<AtomicU64>) -> Result<()> {
+    let mut receiver = client.receiver(QUEUE).credit(CREDIT).open().await?;
+    let mut deliveries = Vec::new();
+    loop {
+        let count = receiver.next_many(&mut deliveries, RECEIVED_AT_ONCE).await?;
+        receiver.settle_many(deliveries.drain(..), Outcome::Complete).await?;
+        receiver.flush().await?;
+        completed.fetch_add(count as u64, Ordering::Relaxed);
+    }
+}
+
+pub(crate) fn runtime() -> Result<tokio::runtime::Runtime> {
+    Ok(tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?)
+}
+
+pub(crate) struct Times {
+    warm_up: Duration,
+    measure: Duration,
+    disk: Duration,
+}
+
+impl Times {
+    pub(crate) fn of(arguments: &Arguments) -> Self {
+        let seconds = |quick, full| Duration::from_secs(if arguments.quick { quick } else { full });
+        Times { warm_up: seconds(1, 3), measure: seconds(2, 10), disk: seconds(1, 2) }
+    }
+}
+
+/// Durable throughput at 1 KiB against the bare disk.
+pub(crate) fn run(arguments: &Arguments) -> Result<Vec<Row>> {
+    let (mut rates, mut bare, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..arguments.repetitions {
+        let (rate, disk) = runtime()?.block_on(against_disk(arguments))?;
+        rates.push(rate);
+        bare.push(disk);
+        ratios.push(rate / disk);
+    }
+    Ok(vec![
+        Row::new(
+            "whole broker, 1 KiB, 2 senders × 256 unconfirmed, 2 receivers completing",
+            "messages/s",
+            rates,
+        ),
+        Row::new("bare disk, 256 × 1 KiB per fdatasync: P(256)", "records/s", bare),
+        Row::new("whole broker / P(256)", "", ratios).target(Target::AtLeast(0.30)),
+    ])
+}
+
+/// The bare disk is measured before and after, idle: disks of shared machines change by the minute.
+async fn against_disk(arguments: &Arguments) -> Result<(f64, f64)> {
+    let times = Times::of(arguments);
+    let folder = TempDir::with_prefix_in("peeklock-bench-raw-", &arguments.data)?;
+    let mut raw = Raw::new(folder.path())?;
+    let before = raw.rate(256, 1024, times.disk)?;
+    let broker = Broker::start(&arguments.data)?;
+    let load = Load::start(&broker, 1024).await?;
+    tokio::time::sleep(times.warm_up).await;
+    let measured = load.measure(&broker, times.measure).await?;
+    load.stop().await?;
+    drop(broker);
+    let after = raw.rate(256, 1024, times.disk)?;
+    Ok((measured.rate, f64::midpoint(before, after)))
+}
+
+/// Broker CPU per message at 256 B.
+pub(crate) fn run_cpu(arguments: &Arguments) -> Result<Vec<Row>> {
+    let (mut rates, mut cpu) = (Vec::new(), Vec::new());
+    for _ in 0..arguments.repetitions {
+        let measured = runtime()?.block_on(small(arguments))?;
+        rates.push(measured.rate);
+        cpu.push(measured.cpu_per_message.as_secs_f64() * 1e6);
+    }
+    Ok(vec![
+        Row::new("the same at 256 B", "messages/s", rates),
+        Row::new("the same at 256 B: broker CPU per message (send, deliver, complete)", "µs", cpu)
+            .target(Target::AtMost(2.5)),
+    ])
+}
+
+async fn small(arguments: &Arguments) -> Result<Measured> {
+    let times = Times::of(arguments);
+    let broker = Broker::start(&arguments.data)?;
+    let load = Load::start(&broker, 256).await?;
+    tokio::time::sleep(times.warm_up).await;
+    let measured = load.measure(&broker, times.measure).await?;
+    load.stop().await?;
+    Ok(measured)
+}

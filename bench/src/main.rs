@@ -1,0 +1,76 @@
+//! The whole broker measured as a ratio to what the same machine does bare, in the same run.
+//!
+//! `cargo run --release -p peeklock-bench` runs everything three times and writes `bench/RESULTS.md`. The broker runs as a process of its
+//! own: the binary that `PEEKLOCK_BIN` names, or the one beside this program.
+
+mod backlog;
+mod broker;
+mod disk;
+mod empty;
+mod journal;
+mod latency;
+mod load;
+mod machine;
+mod protocol;
+mod protocol_fe2o3;
+mod report;
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use clap::Parser;
+
+use report::{Report, Row};
+
+/// Measure the broker against the bare machine.
+#[derive(Parser)]
+pub(crate) struct Arguments {
+    /// A short run: numbers for a look, not for a claim
+    #[arg(long)]
+    quick: bool,
+    /// Only this part: protocol, load, cpu, latency, backlog, empty or journal
+    #[arg(long, value_name = "PART")]
+    only: Option<String>,
+    /// Where the broker and the bare files write; must be the disk that counts
+    #[arg(long, value_name = "DIR", default_value_os_t = std::env::temp_dir())]
+    data: PathBuf,
+    /// Where the results go; nothing is written for parts of a run
+    #[arg(long, value_name = "FILE", default_value = "bench/RESULTS.md")]
+    results: PathBuf,
+    /// How often each part runs
+    #[arg(long, default_value_t = 3)]
+    repetitions: usize,
+}
+
+type Part = (&'static str, fn(&Arguments) -> Result<Vec<Row>>);
+
+const PARTS: [Part; 6] = [
+    ("empty", empty::run),
+    ("protocol", protocol::run),
+    ("load", load::run),
+    ("cpu", load::run_cpu),
+    ("latency", latency::run),
+    ("backlog", backlog::run),
+];
+
+fn main() -> Result<()> {
+    let arguments = Arguments::parse();
+    std::fs::create_dir_all(&arguments.data)
+        .with_context(|| format!("cannot create {}", arguments.data.display()))?;
+    let wants = |name: &str| arguments.only.as_deref().is_none_or(|only| only == name);
+    let mut report = Report::new(&arguments);
+    for (name, run) in PARTS.into_iter().filter(|(name, _)| wants(name)) {
+        eprintln!("measuring {name} …");
+        report.add(run(&arguments).with_context(|| format!("cannot measure {name}"))?);
+    }
+    if wants("journal") {
+        eprintln!("measuring journal …");
+        report.journal = journal::run(&arguments)?;
+    }
+    print!("{}", report.to_markdown());
+    if arguments.only.is_none() {
+        std::fs::write(&arguments.results, report.to_markdown())
+            .with_context(|| format!("cannot write {}", arguments.results.display()))?;
+    }
+    Ok(())
+}

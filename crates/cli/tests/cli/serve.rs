@@ -1,0 +1,55 @@
+//! The first screen, the end, and the start after it.
+
+use crate::broker::Broker;
+
+#[test]
+fn the_first_screen_tells_how_to_connect() {
+    let broker = Broker::start(&["--listen-tls", "off", "--queue", "orders", "--queue", "bills,lock=5s"]);
+    let label = |name: &str| broker.labels.get(name).map(String::as_str);
+    let address = broker.address();
+    assert!(address.starts_with("127.0.0.1:") && !address.ends_with(":0"), "{address}");
+    let expected = format!(
+        "Endpoint=sb://{address};SharedAccessKeyName=RootManageSharedAccessKey;SharedAccessKey=SAS_KEY_VALUE;\
+         UseDevelopmentEmulator=true;"
+    );
+    assert_eq!(label("Connection string"), Some(expected.as_str()));
+    assert_eq!(label("Data directory"), broker.data().to_str());
+    assert_eq!(label("Recovered"), Some("0 messages in 0 queues"));
+    assert_eq!(label("Queues"), Some("bills, orders"));
+    assert!(label("Ready").unwrap().ends_with(" ms"));
+    assert_eq!(label("AMQP over TLS"), None);
+    assert_eq!(label("Certificate"), None);
+}
+
+#[test]
+fn a_real_key_stays_secret_and_works() {
+    let broker = Broker::start(&["--listen-tls", "off", "--queue", "orders", "--key", "app=hidden-secret"]);
+    assert!(broker.connection_string().contains("SharedAccessKeyName=app;SharedAccessKey=***;"));
+    let connect = broker.connection_string().replace("***", "hidden-secret");
+    let sent =
+        crate::broker::peeklock().args(["send", "orders", "x", "--connect", &connect]).output().unwrap();
+    assert!(crate::broker::text_of(&sent).starts_with("Sent 1 message to 'orders'"));
+}
+
+#[test]
+fn ctrl_c_stops_in_order_and_messages_are_there_again() {
+    let broker = Broker::start(&["--listen-tls", "off", "--queue", "orders"]);
+    broker.run(&["send", "orders", "kept"]);
+    let (code, folder) = broker.stop_with("INT");
+    assert_eq!(code, 0);
+    let broker = Broker::start_in(folder, &["--listen-tls", "off"]);
+    assert_eq!(broker.labels["Recovered"], "1 message in 1 queue");
+    assert!(broker.run(&["receive", "orders"]).ends_with("\nkept\n"));
+    let (code, _) = broker.stop_with("TERM");
+    assert_eq!(code, 0);
+}
+
+#[test]
+fn what_was_confirmed_survives_a_kill() {
+    let broker = Broker::start(&["--listen-tls", "off", "--queue", "orders"]);
+    broker.run(&["send", "orders", "kept", "--count", "100"]);
+    broker.run(&["receive", "orders", "--count", "40"]);
+    let folder = broker.kill();
+    let broker = Broker::start_in(folder, &["--listen-tls", "off"]);
+    assert_eq!(broker.labels["Recovered"], "60 messages in 1 queue");
+}
