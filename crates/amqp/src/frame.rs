@@ -87,7 +87,7 @@ pub enum Frame<'a> {
 }
 
 /// The bytes are no frame, or one larger than was agreed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     #[error("a frame of {size} bytes is larger than the agreed {size_max}")]
     TooLarge { size: u32, size_max: u32 },

@@ -1,4 +1,5 @@
 //! What is written can be read back, in every form the standard allows a peer to write it.
+#![allow(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
 
 mod strategy;
 

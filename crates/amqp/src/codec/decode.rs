@@ -146,7 +146,7 @@ impl Decode for Vec<Symbol> {
 }
 
 fn into_symbol(value: Value, offset: usize) -> Result<Symbol, DecodeError> {
-    let error = |problem| DecodeError { offset, problem };
+    let error = |problem| DecodeError::new(offset, problem);
     match value {
         Value::Symbol(symbol) => Ok(symbol),
         Value::String(text) => Symbol::parse(text.as_str()).map_err(|_| error(Problem::NotAscii)),
@@ -280,9 +280,7 @@ impl<'a> Decoder<'a> {
         let offset = self.position();
         match self.descriptor_code(expected)? {
             found if found == u64::from(code) => Ok(()),
-            found => {
-                Err(DecodeError { offset, problem: Problem::UnknownDescriptor { expected, code: found } })
-            }
+            found => Err(DecodeError::new(offset, Problem::UnknownDescriptor { expected, code: found })),
         }
     }
 }

@@ -46,7 +46,7 @@ impl<'a> Decoder<'a> {
     }
 
     pub(crate) fn error(&self, problem: Problem) -> DecodeError {
-        DecodeError { offset: self.at, problem }
+        DecodeError::new(self.at, problem)
     }
 
     #[cold]
@@ -57,12 +57,12 @@ impl<'a> Decoder<'a> {
     /// The offset is that of the code, which was just read.
     #[cold]
     pub(crate) fn unexpected(&self, expected: &'static str, code: u8) -> DecodeError {
-        DecodeError { offset: self.at.saturating_sub(1), problem: Problem::Unexpected { expected, code } }
+        DecodeError::new(self.at.saturating_sub(1), Problem::Unexpected { expected, code })
     }
 
     #[cold]
     pub(super) fn unknown_constructor(&self, code: u8) -> DecodeError {
-        DecodeError { offset: self.at.saturating_sub(1), problem: Problem::UnknownConstructor { code } }
+        DecodeError::new(self.at.saturating_sub(1), Problem::UnknownConstructor { code })
     }
 
     pub(crate) fn peek(&self) -> Option<u8> {
@@ -267,7 +267,7 @@ impl<'a> Decoder<'a> {
         }
         let offset = self.at;
         let descriptor = self.descriptor(expected)?;
-        descriptor.code().ok_or(DecodeError { offset, problem: Problem::UnknownSymbol { expected } })
+        descriptor.code().ok_or_else(|| DecodeError::new(offset, Problem::UnknownSymbol { expected }))
     }
 }
 

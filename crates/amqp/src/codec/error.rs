@@ -1,12 +1,32 @@
 //! What can be wrong with the bytes of a peer.
 
 /// The bytes are not what AMQP allows there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{problem} (at byte {offset})")]
-pub struct DecodeError {
+///
+/// Boxed, because every read returns a result: a pointer keeps the good results in registers.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{} (at byte {})", .0.problem, .0.offset)]
+pub struct DecodeError(Box<Found>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Found {
+    offset: usize,
+    problem: Problem,
+}
+
+impl DecodeError {
+    #[cold]
+    pub(crate) fn new(offset: usize, problem: Problem) -> Self {
+        Self(Box::new(Found { offset, problem }))
+    }
+
     /// Where in the decoded slice, counted from its start.
-    pub offset: usize,
-    pub problem: Problem,
+    pub fn offset(&self) -> usize {
+        self.0.offset
+    }
+
+    pub fn problem(&self) -> Problem {
+        self.0.problem
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

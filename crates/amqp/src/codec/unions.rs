@@ -33,7 +33,7 @@ macro_rules! union_of_composites {
                 $(if code == u64::from($type::CODE) {
                     return $type::decode_fields(decoder).map(|value| Self::$variant(value.into()));
                 })*
-                Err(DecodeError { offset, problem: Problem::UnknownDescriptor { expected: $expected, code } })
+                Err(DecodeError::new(offset, Problem::UnknownDescriptor { expected: $expected, code }))
             }
         }
     };
@@ -114,12 +114,12 @@ impl Decode for DeliveryState {
         let offset = decoder.position();
         let expected = "a delivery state";
         let code = decoder.descriptor_code(expected)?;
-        let unknown = DecodeError { offset, problem: Problem::UnknownDescriptor { expected, code } };
-        let code = u8::try_from(code).map_err(|_| unknown)?;
+        let unknown = || DecodeError::new(offset, Problem::UnknownDescriptor { expected, code });
+        let known = u8::try_from(code).map_err(|_| unknown())?;
         // An outcome inside a transactional state is again a delivery state.
         decoder.descend()?;
         let mut list = decoder.enter_list(expected)?;
-        let state = match code {
+        let state = match known {
             code::ACCEPTED => Self::Accepted,
             code::RELEASED => Self::Released,
             code::REJECTED => Self::Rejected { error: read_field(decoder, &mut list)?.flatten() },
@@ -137,7 +137,7 @@ impl Decode for DeliveryState {
                 txn_id: txn_id(decoder, &mut list)?,
                 outcome: read_field(decoder, &mut list)?.flatten(),
             },
-            _ => return Err(unknown),
+            _ => return Err(unknown()),
         };
         decoder.leave(&list);
         decoder.ascend();

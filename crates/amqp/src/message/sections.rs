@@ -63,7 +63,7 @@ impl<'a> SectionReader<'a> {
         let code = self.decoder.descriptor_code("a message section")?;
         let value = RawValue::new(self.decoder.raw()?);
         let unknown = Problem::UnknownDescriptor { expected: "a message section", code };
-        let code = u8::try_from(code).map_err(|_| DecodeError { offset: start, problem: unknown })?;
+        let code = u8::try_from(code).map_err(|_| DecodeError::new(start, unknown))?;
         Ok(Some(Section { code, value, start, end: self.decoder.position() }))
     }
 

@@ -64,14 +64,14 @@ impl<'a> StoredMessage<'a> {
 
     /// Reads the prefix. The rest is taken as it is: `encode` has checked it.
     pub fn parse(stored: &'a [u8]) -> Result<Self, DecodeError> {
-        let bad = DecodeError { offset: 0, problem: Problem::BadStoredForm };
-        let (prefix, rest) = stored.split_first_chunk::<PREFIX_LEN>().ok_or(bad)?;
+        let bad = || DecodeError::new(0, Problem::BadStoredForm);
+        let (prefix, rest) = stored.split_first_chunk::<PREFIX_LEN>().ok_or_else(bad)?;
         let [version, flags, priority, t0, t1, t2, t3, l0, l1, l2, l3, c0, c1] = *prefix;
         if version != VERSION {
-            return Err(bad);
+            return Err(bad());
         }
-        let annotations_len = usize::try_from(u32::from_be_bytes([l0, l1, l2, l3])).map_err(|_| bad)?;
-        let (annotations, bare) = rest.split_at_checked(annotations_len).ok_or(bad)?;
+        let annotations_len = usize::try_from(u32::from_be_bytes([l0, l1, l2, l3])).map_err(|_| bad())?;
+        let (annotations, bare) = rest.split_at_checked(annotations_len).ok_or_else(bad)?;
         Ok(Self {
             durable: flags & FLAG_DURABLE != 0,
             priority: (flags & FLAG_PRIORITY != 0).then_some(priority),
@@ -143,7 +143,7 @@ fn put_annotations(out: &mut BytesMut, map: RawMap<'_>) -> Result<u16, DecodeErr
         if !OWNED.contains(&entry.key.decode_str()?.as_bytes()) {
             let limit = u16::MAX.into();
             let too_many = Problem::TooMany { count: u32::from(u16::MAX) + 1, limit };
-            count = count.checked_add(1).ok_or(DecodeError { offset: 0, problem: too_many })?;
+            count = count.checked_add(1).ok_or_else(|| DecodeError::new(0, too_many))?;
             out.put_slice(entry.as_encoded());
         }
     }

@@ -1,5 +1,6 @@
 //! Arbitrary values and performatives, shared by the property tests.
 #![allow(dead_code, reason = "each test file uses a part")]
+#![allow(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
 
 use bytes::Bytes;
 use peeklock_amqp::{

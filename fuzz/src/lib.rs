@@ -1,0 +1,38 @@
+//! Fuzz targets: each takes any bytes and must come back without a panic, in bounded time and memory.
+//!
+//! The targets are plain functions, so that a test can replay the corpus. The binary drives them with mutated inputs.
+
+pub mod bounds;
+mod codec;
+mod connection;
+pub mod coverage;
+pub mod mutate;
+
+pub use codec::fuzz_codec;
+pub use connection::fuzz_connection;
+
+/// Longer inputs find nothing that shorter ones do not, and take their time.
+pub const INPUT_LEN_MAX: usize = 64 << 10;
+
+/// What to feed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    Codec,
+    Connection,
+}
+
+impl Target {
+    pub fn run(self, input: &[u8]) {
+        match self {
+            Self::Codec => fuzz_codec(input),
+            Self::Connection => fuzz_connection(input),
+        }
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Codec => "codec",
+            Self::Connection => "connection",
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! The committed corpus, which holds every input that ever failed, stays without fault.
+
+use std::path::Path;
+
+use peeklock_fuzz::Target;
+
+#[test]
+fn the_corpus_is_fine() {
+    for target in [Target::Codec, Target::Connection] {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target.name());
+        let mut input_count = 0;
+        for entry in std::fs::read_dir(folder).unwrap() {
+            target.run(&std::fs::read(entry.unwrap().path()).unwrap());
+            input_count += 1;
+        }
+        assert!(input_count > 20, "the corpus of {} is nearly empty", target.name());
+    }
+}
