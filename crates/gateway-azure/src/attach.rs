@@ -141,6 +141,7 @@ impl Conversation<'_> {
                 path,
                 receiver,
                 passed_count: 0,
+                limit: 0,
                 passed_bytes: 0,
             }),
         };

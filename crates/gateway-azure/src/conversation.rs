@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use bytes::BytesMut;
-use peeklock_amqp::connection::{Config, Connection, DeliveryId, Event, LinkId, Millis};
+use peeklock_amqp::connection::{Config, Connection, DeliveryId, Event, LinkId, Millis, SessionId};
 use peeklock_amqp::{AmqpError, DeliveryState, DeliveryTag, SaslCode, Symbol, condition};
 use peeklock_broker::{Batch, Peer, Reply, Request};
 use peeklock_types::{LockToken, Timestamp};
@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 
 use crate::Gateway;
 use crate::error::Refusal;
-use crate::link::{LinkKind, Links, Service};
+use crate::link::{Link, LinkKind, LinkNumber, Links, Service};
 use crate::management::Pending;
 use crate::outcome::settlement_of;
 use crate::request::Waiter;
@@ -142,9 +142,9 @@ impl<'g> Conversation<'g> {
             Event::Attach { session, link, attach } => self.on_attach(session, link, attach),
             Event::Delivery { link, delivery } => self.on_delivery(link, delivery),
             Event::Disposition { link, id, tag, state, settled } => self.on_disposition(link, id, tag, state, settled),
-            Event::Flow { link, credit, drain, .. } => self.on_flow(link, credit, drain),
+            Event::Flow { link, drain, .. } => self.on_flow(link, drain),
             Event::Detached { link, .. } => self.on_detached(link),
-            Event::Unblocked { .. } => self.handle_replies(Vec::new()),
+            Event::Unblocked { session } => self.on_unblocked(session),
             Event::Closed { .. } => self.is_over = true,
             Event::SaslOutcome { .. }
             | Event::Opened { .. }
@@ -232,14 +232,10 @@ impl<'g> Conversation<'g> {
         }
     }
 
-    fn on_flow(&mut self, id: LinkId, credit: u32, drain: bool) {
+    fn on_flow(&mut self, id: LinkId, drain: bool) {
         let Some(number) = self.links.number(id) else { return };
         match self.links.get_mut(number).map(|link| &mut link.kind) {
-            Some(LinkKind::Receiver(link)) => {
-                let limit = link.passed_count + u64::from(credit);
-                let (shard, receiver) = (link.entity.shard, link.receiver);
-                self.push(shard, Request::Credit { receiver, limit, drain });
-            }
+            Some(LinkKind::Receiver(_)) => self.grant(number, drain),
             Some(LinkKind::Responses(_)) => {
                 self.send_responses(number);
                 if drain {
@@ -247,6 +243,27 @@ impl<'g> Conversation<'g> {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// Tells the shard how many deliveries the link takes: what the peer has credit for, and no more than its window lets out. What lies
+    /// beyond the window is better off in the queue, where another receiver can have it.
+    pub(crate) fn grant(&mut self, number: LinkNumber, drain: bool) {
+        let Some(link) = self.links.get_mut(number) else { return };
+        let LinkKind::Receiver(receiver) = &mut link.kind else { return };
+        let limit = receiver.passed_count + u64::from(self.connection.sendable(link.id));
+        receiver.limit = limit;
+        let (shard, receiver) = (receiver.entity.shard, receiver.receiver);
+        self.push(shard, Request::Credit { receiver, limit, drain });
+    }
+
+    /// A window that was closed is open: what waited for it goes on, and receivers may have more.
+    fn on_unblocked(&mut self, session: SessionId) {
+        self.handle_replies(Vec::new());
+        let is_held_up = |link: &Link| link.session == session && matches!(link.kind, LinkKind::Receiver(_));
+        let held_up: Vec<_> = self.links.iter().filter(|(_, link)| is_held_up(link)).map(|(number, _)| number).collect();
+        for number in held_up {
+            self.grant(number, false);
         }
     }
 

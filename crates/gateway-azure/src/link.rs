@@ -79,6 +79,8 @@ pub(crate) struct ReceiverLink {
     pub(crate) receiver: ReceiverId,
     /// Deliveries passed on to the link so far; the shard counts the same from its side.
     pub(crate) passed_count: u64,
+    /// How far the shard may count.
+    pub(crate) limit: u64,
     /// Bytes passed on that the shard has not been told about.
     pub(crate) passed_bytes: i64,
 }

@@ -123,13 +123,19 @@ impl Conversation<'_> {
             settled: token.is_none(),
             state: None,
         };
-        let sent = self.connection.send(link.id, &outgoing, &[&self.scratch]);
+        let link_id = link.id;
+        let sent = self.connection.send(link_id, &outgoing, &[&self.scratch]);
         if sent == Err(SendError::Blocked) {
             return sent;
         }
-        let (returned, receiver) = (pass(receiver, delivery.message.size_bytes), receiver.receiver);
+        let returned = pass(receiver, delivery.message.size_bytes);
+        let (is_spent, receiver) = (receiver.passed_count >= receiver.limit, receiver.receiver);
         if let Some(size_bytes) = returned {
             self.push(usize::from(shard.0), Request::Window { receiver, size_bytes });
+        }
+        // The limit was the window's; if that has moved meanwhile, nobody else tells.
+        if is_spent && self.connection.sendable(link_id) > 0 {
+            self.grant(number, false);
         }
         sent
     }
