@@ -29,7 +29,7 @@ struct Options {
     #[arg(long)]
     seed: Option<u64>,
     /// Where an input that fails is written.
-    #[arg(long, default_value = "fuzz-crashes")]
+    #[arg(long, default_value = "target/fuzz-crashes")]
     crashes: PathBuf,
     /// Runs this one input and nothing else.
     #[arg(long)]
