@@ -16,6 +16,9 @@ const FIXED_PORT_MAX = 32_000;
 export const KEY_NAME = "RootManageSharedAccessKey";
 export const KEY = "SAS_KEY_VALUE";
 
+// The test runner ends a file that takes too long this way; `exit` handlers must still run then.
+process.once("SIGTERM", () => process.exit(1));
+
 /** One broker process with its data folder. It may be killed and started again at the same place. */
 export class Broker {
   constructor({ queues = [], keys = [], listen = "127.0.0.1:0", listenTls = "off", folder } = {}) {
@@ -23,7 +26,9 @@ export class Broker {
     this.folder = folder ?? mkdtempSync(join(tmpdir(), "peeklock-interop-"));
     this.listen = listen;
     this.listenTls = listenTls;
-    this.options = [...queues.flatMap((queue) => ["--queue", queue]), ...keys.flatMap((key) => ["--key", key])];
+    // The broker's own key is there only while no other is named, so it is named beside others.
+    this.keys = keys.length > 0 ? [`${KEY_NAME}=${KEY}:Manage`, ...keys] : [];
+    this.options = [...queues.flatMap((queue) => ["--queue", queue]), ...this.keys.flatMap((key) => ["--key", key])];
     this.labels = {};
   }
 
@@ -41,6 +46,11 @@ export class Broker {
     const log = openSync(this.logPath, "a");
     this.process = spawn(binary, ["serve", ...place, ...this.options], { stdio: ["ignore", "pipe", log] });
     closeSync(log);
+    // No broker outlives its test process, however that ends.
+    const child = this.process;
+    const end = () => child.kill("SIGKILL");
+    process.once("exit", end);
+    child.once("exit", () => process.off("exit", end));
     this.ended = new Promise((resolve) => this.process.once("exit", resolve));
     this.ready = this.readLabels();
     // Whoever kills a broker before it is ready does not wait for it; that must not count as unhandled.
@@ -88,8 +98,9 @@ export class Broker {
     return this.labels["Certificate"];
   }
 
+  /** As printed; where keys were given, the broker prints none of them in full. */
   get connectionString() {
-    return this.labels["Connection string"];
+    return this.keys.length > 0 ? this.connectionStringOf(KEY_NAME, KEY) : this.labels["Connection string"];
   }
 
   connectionStringOf(keyName, key) {

@@ -52,7 +52,8 @@ export class Dialler {
 }
 
 function describe(context) {
-  const error = context?.error ?? context?.connection?.error ?? context;
+  const place = context?.sender ?? context?.receiver ?? context?.session ?? context?.connection;
+  const error = context?.error ?? place?.error ?? context;
   return String(error?.condition ?? error?.message ?? error).slice(0, 300);
 }
 

@@ -9,6 +9,7 @@ import { tokenText } from "./token.mjs";
 const CREDIT = 50;
 const TOO_LATE_MS = 5300;
 const DONE = { complete: "completed", abandon: "abandoned" };
+const OUTCOME = { complete: "accepted", abandon: "modified" };
 const IDLE_UNTIL_DRAINED_MS = 8000;
 
 const [port, folder, party, seed] = process.argv.slice(2);
@@ -32,7 +33,10 @@ const dialler = new Dialler(Number(port), log, (connection) => {
   receiver.on("settled", ({ delivery }) => {
     const { id, token, step } = delivery.own;
     const condition = delivery.remote_state?.error?.condition;
-    log.write(condition ? "refused" : DONE[step], { id, token, condition });
+    const outcome = delivery.remote_state?.constructor.composite_type;
+    if (condition) log.write("refused", { id, token, condition });
+    else if (outcome === OUTCOME[step]) log.write(DONE[step], { id, token });
+    else log.write("trouble", { event: "answer", what: `${step} of ${id} was answered with ${outcome}` });
   });
 });
 
@@ -40,7 +44,8 @@ function decide(held) {
   const dice = random.next();
   if (draining || dice < 0.85) return complete(held);
   if (dice < 0.9) return setTimeout(() => complete(held), random.between(50, 500));
-  if (dice < 0.95) return settle(held, "abandon", () => held.delivery.modified({ delivery_failed: true }));
+  // rhea quirk: of two settlements that it sends together, it takes the outcome of the first for both.
+  if (dice < 0.95) return setImmediate(() => settle(held, "abandon", () => held.delivery.modified({ delivery_failed: true })));
   // The rest is a worker that dies over its work, or that comes back when the lock is gone.
   if (dice > 0.98) setTimeout(() => complete(held), TOO_LATE_MS);
 }

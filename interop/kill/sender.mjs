@@ -27,7 +27,6 @@ const dialler = new Dialler(Number(port), log, (connection) => {
   sender.on("accepted", answered("confirmed"));
   sender.on("rejected", answered("refused"));
   sender.on("released", answered("refused"));
-  sender.on("modified", answered("refused"));
   const timer = setInterval(() => burst(connection, sender, pending, timer), BURST_EVERY_MS);
 });
 

@@ -27,7 +27,9 @@ class Broker:
         self.folder = pathlib.Path(folder)
         self.listen = listen
         self.listen_tls = listen_tls
-        self.arguments = [*options("--queue", queues), *options("--key", keys)]
+        # The broker's own key is there only while no other is named, so it is named beside others.
+        self.keys = [f"{KEY_NAME}={KEY}:Manage", *keys] if keys else []
+        self.arguments = [*options("--queue", queues), *options("--key", self.keys)]
         self.labels = {}
         self.process = None
 
@@ -75,7 +77,8 @@ class Broker:
 
     @property
     def connection_string(self):
-        return self.labels["Connection string"]
+        """As printed; where keys were given, the broker prints none of them in full."""
+        return self.connection_string_of(KEY_NAME, KEY) if self.keys else self.labels["Connection string"]
 
     def connection_string_of(self, key_name, key):
         return (

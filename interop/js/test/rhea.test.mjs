@@ -36,15 +36,17 @@ async function outcome(sender, message, format) {
   return error ? String(error.condition) : delivery.remote_state.constructor.composite_type;
 }
 
-/** Offers credit and drains; returns what came. */
+/** Offers credit and drains; returns what came. The end shows as a drained link or as the last credit used. */
 async function drain(connection, queue, credit = 100) {
   const messages = [];
   const receiver = connection.open_receiver({ source: queue, credit_window: 0, autoaccept: false });
-  receiver.on("message", ({ message }) => messages.push(message));
   await once(receiver, "receiver_open");
-  receiver.drain = true;
-  receiver.add_credit(credit);
-  await once(receiver, "receiver_drained");
+  await new Promise((resolve) => {
+    receiver.on("receiver_drained", resolve);
+    receiver.on("message", ({ message }) => messages.push(message) === credit && resolve());
+    receiver.drain = true;
+    receiver.add_credit(credit);
+  });
   receiver.close();
   return messages;
 }

@@ -8,6 +8,8 @@ use anyhow::Result;
 use crate::counts::Counts;
 use crate::{process, workspace};
 
+/// A file that hangs must fail the run, not stop it.
+const FILE_TIMEOUT: &str = "--test-timeout=120000";
 /// Two test files at once: as many as the smallest machine has cores.
 const FILES_AT_ONCE: &str = "--test-concurrency=2";
 
@@ -39,7 +41,7 @@ fn packages() -> Result<()> {
 fn node_tests(folder: &str, broker: &Path) -> Result<Counts> {
     let mut command = Command::new("node");
     command.current_dir(workspace::root()?).env(workspace::BROKER_VARIABLE, broker);
-    command.args(["--test", "--test-reporter=spec", FILES_AT_ONCE]).args(test_files(folder)?);
+    command.args(["--test", "--test-reporter=spec", FILE_TIMEOUT, FILES_AT_ONCE]).args(test_files(folder)?);
     process::counted(&mut command, node_counts)
 }
 
