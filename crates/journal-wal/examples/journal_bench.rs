@@ -25,6 +25,8 @@ const RAW_FILE_BYTES: u64 = 64 << 20;
 /// Groups, and the least share of the bare disk's pace that they should reach.
 const ROWS: [(usize, f64); 7] =
     [(1, 0.90), (4, 0.90), (16, 0.90), (64, 0.90), (256, 0.85), (1024, 0.70), (4096, 0.70)];
+/// Single records that the journal merges by itself, as a share of the bare disk with 256 records at a time.
+const MERGED_TARGET: f64 = 0.30;
 /// A single durable append may take so many times as long as a bare one.
 const LATENCY_TARGET: f64 = 1.3;
 
@@ -41,73 +43,100 @@ fn main() {
     std::fs::remove_dir_all(&directory).unwrap();
 }
 
+/// How long to measure.
+#[derive(Clone, Copy)]
+struct Pace {
+    slice: Duration,
+    slices: usize,
+}
+
 async fn run(directory: &Path) {
-    let slice = Duration::from_millis(setting("SLICE_MS", 120));
     let slices = usize::try_from(setting("SLICES", 12)).unwrap();
+    let pace = Pace { slice: Duration::from_millis(setting("SLICE_MS", 120)), slices };
     let mut raw = Raw::new(&directory.join("raw"));
-    let journal = WalJournal::open(directory.join("journal"), WalConfig::default()).unwrap();
-    let mut log = Bench::new(&journal).await;
+    // One group per commit, as on the bare side: merging what waits has its own row.
+    let single = WalConfig { commit_bytes_max: 1, ..WalConfig::default() };
+    let journal = WalJournal::open(directory.join("single"), single).unwrap();
+    let merging = WalJournal::open(directory.join("merging"), WalConfig::default()).unwrap();
+    let (mut log, mut merging_log) = (Bench::new(&journal).await, Bench::new(&merging).await);
     let mut lines = Vec::new();
+    println!("durable 1 KiB records, {slices} pairs of {:?} slices, {REPETITIONS} repetitions", pace.slice);
+    println!("ratio: median of the repetitions, [least most]\n");
     println!(
-        "durable 1 KiB records, {slices} pairs of {slice:?} slices, {REPETITIONS} repetitions; [min max] of the repetitions\n"
+        "{:>14} {:>11} {:>11} {:>7} {:>15} {:>7}",
+        "group", "raw rec/s", "wal rec/s", "ratio", "", "target"
     );
-    println!(
-        "{:>6} {:>12} {:>12} {:>8} {:>16} {:>8} {:>10}",
-        "group", "raw rec/s", "wal rec/s", "ratio", "spread", "target", "groups/commit"
-    );
-    warm_up(&mut log, &mut raw, slice * 4).await;
-    for (group, target) in ROWS {
-        let payload = Bytes::from(vec![0xa5; group * RECORD_BYTES]);
-        let mut ratios = Vec::new();
-        let (mut raw_rates, mut wal_rates, mut per_commit) = (Vec::new(), Vec::new(), Vec::new());
-        for _ in 0..REPETITIONS {
-            let mut pairs = Vec::new();
-            for _ in 0..slices {
-                let raw_rate = raw.rate(&payload, slice) * group as f64;
-                let before = journal.stats();
-                let wal_rate = log.rate(&payload, slice).await * group as f64;
-                let after = journal.stats();
-                pairs.push(wal_rate / raw_rate);
-                raw_rates.push(raw_rate);
-                wal_rates.push(wal_rate);
-                let commits = (after.commit_count - before.commit_count).max(1);
-                per_commit.push((after.group_count - before.group_count) as f64 / commits as f64);
-            }
-            ratios.push(median(&mut pairs));
-        }
-        let (low, high) = spread(&ratios);
-        let ratio = median(&mut ratios);
-        println!(
-            "{group:>6} {:>12.0} {:>12.0} {ratio:>8.3} [{low:>6.3} {high:>6.3}] {target:>8.2} {:>10.2}{}",
-            median(&mut raw_rates),
-            median(&mut wal_rates),
-            median(&mut per_commit),
-            if ratio >= target { "" } else { "   below" },
-        );
-        lines.push(format!("wal_ratio_group_{group} {ratio:.3}"));
-        lines.push(format!("wal_records_per_s_group_{group} {:.0}", median(&mut wal_rates)));
+    for warm in [&mut log, &mut merging_log] {
+        let payload = Bytes::from(vec![0; 256 * RECORD_BYTES]);
+        raw.rate(&payload, pace.slice);
+        warm.rate(&payload, 2, pace.slice * 4).await;
     }
-    latency(&mut log, &mut raw, slice, slices, &mut lines).await;
+    for (group, target) in ROWS {
+        let row = Row { name: format!("{group}"), raw_records: group, records: group, window: 2, target };
+        row.measure(&mut log, &mut raw, pace, &mut lines).await;
+    }
+    let row = Row {
+        name: "1_merged_256".to_owned(),
+        raw_records: 256,
+        records: 1,
+        window: 256,
+        target: MERGED_TARGET,
+    };
+    row.measure(&mut merging_log, &mut raw, pace, &mut lines).await;
+    latency(&mut log, &mut raw, pace, &mut lines).await;
     println!();
     lines.iter().for_each(|line| println!("{line}"));
 }
 
-async fn warm_up(log: &mut Bench, raw: &mut Raw, time: Duration) {
-    let payload = Bytes::from(vec![0; 64 * RECORD_BYTES]);
-    raw.rate(&payload, time);
-    log.rate(&payload, time).await;
+/// One line of the table.
+struct Row {
+    name: String,
+    /// Records in one bare write, in one group, and groups on their way at a time.
+    raw_records: usize,
+    records: usize,
+    window: usize,
+    target: f64,
+}
+
+impl Row {
+    async fn measure(&self, log: &mut Bench, raw: &mut Raw, pace: Pace, lines: &mut Vec<String>) {
+        let raw_payload = Bytes::from(vec![0xa5; self.raw_records * RECORD_BYTES]);
+        let payload = raw_payload.slice(..self.records * RECORD_BYTES);
+        let (mut ratios, mut raw_rates, mut wal_rates) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..REPETITIONS {
+            let mut pairs = Vec::new();
+            for _ in 0..pace.slices {
+                let raw_rate = raw.rate(&raw_payload, pace.slice) * self.raw_records as f64;
+                let wal_rate = log.rate(&payload, self.window, pace.slice).await * self.records as f64;
+                pairs.push(wal_rate / raw_rate);
+                raw_rates.push(raw_rate);
+                wal_rates.push(wal_rate);
+            }
+            ratios.push(median(&mut pairs));
+        }
+        let (low, high) = spread(&ratios);
+        let (ratio, raw_rate, wal_rate) =
+            (median(&mut ratios), median(&mut raw_rates), median(&mut wal_rates));
+        let (name, target) = (&self.name, self.target);
+        let verdict = if ratio >= target { "" } else { "   below" };
+        println!(
+            "{name:>14} {raw_rate:>11.0} {wal_rate:>11.0} {ratio:>7.3} [{low:>6.3} {high:>6.3}] {target:>7.2}{verdict}"
+        );
+        lines.push(format!("wal_ratio_group_{name} {ratio:.3}"));
+        lines.push(format!("wal_records_per_s_group_{name} {wal_rate:.0}"));
+    }
 }
 
 /// One append at a time, from the call until the task runs again with the watermark.
-async fn latency(log: &mut Bench, raw: &mut Raw, slice: Duration, slices: usize, lines: &mut Vec<String>) {
+async fn latency(log: &mut Bench, raw: &mut Raw, pace: Pace, lines: &mut Vec<String>) {
     let payload = Bytes::from(vec![0x5a; RECORD_BYTES]);
     let mut ratios = Vec::new();
     let (mut raw_p50s, mut wal_p50s, mut wal_p99s) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..REPETITIONS {
         let mut pairs = Vec::new();
-        for _ in 0..slices {
-            let mut bare = raw.times(&payload, slice);
-            let mut durable = log.times(&payload, slice).await;
+        for _ in 0..pace.slices {
+            let mut bare = raw.times(&payload, pace.slice);
+            let mut durable = log.times(&payload, pace.slice).await;
             let (bare, p50) = (median(&mut bare), median(&mut durable));
             pairs.push(p50 / bare);
             raw_p50s.push(bare);
@@ -213,7 +242,7 @@ impl Bench {
     }
 
     async fn trim(&mut self) {
-        const TRIM_AFTER_BYTES: u64 = 24 << 20;
+        const TRIM_AFTER_BYTES: u64 = 64 << 20;
         if self.bytes - self.trimmed_at_bytes > TRIM_AFTER_BYTES {
             self.trimmed_at_bytes = self.bytes;
             let upto = self.log.watermark();
@@ -222,15 +251,14 @@ impl Bench {
         }
     }
 
-    /// Groups per second. Two are on their way: one is being synced, the next one waits, so that each commit holds one group as on the bare
-    /// side.
-    async fn rate(&mut self, payload: &Bytes, time: Duration) -> f64 {
+    /// Groups per second. At least two are on their way: while one is being synced, the next one waits.
+    async fn rate(&mut self, payload: &Bytes, window: usize, time: Duration) -> f64 {
         let start = Instant::now();
         let mut waiting: VecDeque<GroupNumber> = VecDeque::new();
         let mut count = 0;
         let mut seen = self.log.watermark();
         while start.elapsed() < time {
-            while waiting.len() < 2 {
+            while waiting.len() < window {
                 let Some(number) = self.append(payload) else { break };
                 waiting.push_back(number);
             }

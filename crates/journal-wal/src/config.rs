@@ -5,7 +5,7 @@ pub struct WalConfig {
     pub segment_bytes: u64,
     /// Size of the very first one: it is written before the first open returns.
     pub first_segment_bytes: u64,
-    /// How many prepared segments wait at least, and at most when segments fill quickly.
+    /// How many prepared segments wait at least, and at most when segments fill quickly or were used before.
     pub spares_min: usize,
     pub spares_max: usize,
     /// Above this the owners of the oldest groups are asked to snapshot and evacuate.

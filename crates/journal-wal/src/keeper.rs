@@ -48,7 +48,8 @@ impl Keeper {
             return;
         }
         self.remove_doomed();
-        if let Err(error) = self.reclaim().and_then(|()| self.fill_spares()) {
+        let kept = self.reclaim().and_then(|()| self.shed_spares()).and_then(|()| self.fill_spares());
+        if let Err(error) = kept {
             self.shared.stop(format!("preparing segments in {}: {error}", text(self.shared.root())));
             return;
         }
@@ -100,12 +101,28 @@ impl Keeper {
         if free { ring.live.pop_front() } else { None }
     }
 
-    /// A few more than wanted are kept: a used segment costs a rename, a new one is written twice.
+    /// More are taken back than are made: a used segment costs a rename, a new one is written twice.
     fn is_wanted(&self, segment: &Segment) -> bool {
-        const SLACK: usize = 2;
-        let ring = locked(&self.shared.ring);
-        let most = (ring.spares_wanted() + SLACK).min(self.shared.config.spares_max);
-        segment.size_bytes == self.shared.config.segment_bytes && ring.spares.len() < most
+        let spare_count = locked(&self.shared.ring).spares.len();
+        segment.size_bytes == self.shared.config.segment_bytes && spare_count < self.spares_most()
+    }
+
+    /// When room is short, what waits here is better used elsewhere.
+    fn spares_most(&self) -> usize {
+        let config = &self.shared.config;
+        if self.shared.space() == Space::Enough { config.spares_max } else { config.spares_min }
+    }
+
+    fn shed_spares(&self) -> io::Result<()> {
+        let Shared { disk, layout, ring, .. } = &*self.shared;
+        loop {
+            let surplus = {
+                let mut ring = locked(ring);
+                if ring.spares.len() > self.spares_most() { ring.spares.pop_back() } else { None }
+            };
+            let Some(surplus) = surplus else { return Ok(()) };
+            disk.remove(&layout.segment(surplus.id))?;
+        }
     }
 
     /// Gives a free segment a new name. Its old content is told apart by the old id, so it needs no zeroing.
@@ -171,17 +188,7 @@ impl Keeper {
                 return;
             }
         };
-        let (ring_bytes, spare_count) = {
-            let ring = locked(&self.shared.ring);
-            (ring.live_bytes(), ring.spares.len())
-        };
-        let figures = Figures {
-            free_bytes,
-            total_bytes: self.total_bytes(),
-            ring_bytes,
-            spare_count,
-            no_room: self.no_room,
-        };
+        let figures = self.figures(free_bytes);
         let (before, now) = (self.shared.space(), figures.space(&self.shared.config));
         if before != now {
             tracing::warn!(
@@ -196,6 +203,21 @@ impl Keeper {
             self.shared.bell.ring();
         }
         self.keep_reserve(now, free_bytes);
+    }
+
+    fn figures(&self, free_bytes: u64) -> Figures {
+        let total_bytes = self.total_bytes();
+        let ring = locked(&self.shared.ring);
+        // Spares beyond the least number are given up when room is short: they count as room, so that giving them up changes no level.
+        let surplus =
+            ring.spares.iter().skip(self.shared.config.spares_min).map(|spare| spare.size_bytes).sum();
+        Figures {
+            free_bytes: free_bytes.saturating_add(surplus),
+            total_bytes: total_bytes.saturating_sub(surplus),
+            ring_bytes: ring.live_bytes(),
+            spare_count: ring.spares.len(),
+            no_room: self.no_room,
+        }
     }
 
     /// The reserve is room that nothing but a snapshot or an evacuation may use: it becomes free when only they can help.

@@ -19,12 +19,13 @@ pub(crate) struct Ring {
     /// Named and durable in the directory, so that the writer only changes its file handle.
     pub(crate) spares: VecDeque<Segment>,
     next_id: u64,
+    /// With fewer than this the keeper makes new ones.
     spares_wanted: usize,
-    /// Rolls in a row that found the pool full.
+    /// Rolls in a row that left something in the pool.
     calm_rolls: u32,
 }
 
-/// The pool of spares shrinks by one after so many rolls that found it full.
+/// One spare less is wanted after so many rolls that left something in the pool.
 const CALM_ROLLS: u32 = 16;
 
 impl Ring {
@@ -47,9 +48,9 @@ impl Ring {
         self.spares_wanted
     }
 
-    /// Takes the next spare. A pool that was not full again since the last time is too small for the pace.
+    /// Takes the next spare. A pool that this leaves empty is too small for the pace.
     pub(crate) fn take_spare(&mut self, wanted_min: usize, wanted_max: usize) -> Option<Segment> {
-        if self.spares.len() < self.spares_wanted {
+        if self.spares.len() <= 1 {
             self.calm_rolls = 0;
             self.spares_wanted = (self.spares_wanted + 1).min(wanted_max);
         } else {

@@ -139,7 +139,7 @@ fn verdict(segments: &[Segment], at: usize, is_changed: impl Fn(Range<usize>) ->
         return Verdict::Found(groups_in(segments.iter().flat_map(|segment| &segment.frames)));
     };
     let torn_commit = segment.frames[lost_from].commit;
-    let is_start = |frame: &Frame| frame.range.start % BLOCK == 0;
+    let is_start = |frame: &Frame| frame.range.start.is_multiple_of(BLOCK);
     let header_of = |frame: &Frame| frame.range.start..frame.range.start + FRAME_HEADER;
     let later =
         segment.frames.iter().any(|f| f.commit > torn_commit && is_start(f) && !is_changed(header_of(f)));
@@ -185,15 +185,14 @@ fn damage(disk: &SimDisk, segments: &[Segment], at: usize, what: &str, change: i
 
 /// A place in a segment, more often where something was written last.
 fn place(segments: &[Segment], random: &mut Random, size: usize) -> (usize, usize) {
-    let at =
-        if random.below(2) == 0 { segments.len() - 1 } else { random.below(segments.len() as u64) as usize };
+    let at = if random.below(2) == 0 { segments.len() - 1 } else { random.index(segments.len()) };
     let frames = &segments[at].frames;
     let last = frames.last().unwrap();
     let offset = match random.below(4) {
-        0 => random.below(size as u64) as usize,
-        1 => last.range.start + random.below(last.range.len() as u64) as usize,
+        0 => random.index(size),
+        1 => last.range.start + random.index(last.range.len()),
         2 => frames.iter().rfind(|f| f.commit < last.commit).map_or(0, |f| f.range.start),
-        _ => random.below(last.range.end as u64) as usize,
+        _ => random.index(last.range.end),
     };
     (at, offset)
 }

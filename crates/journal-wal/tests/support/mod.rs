@@ -61,6 +61,10 @@ impl Random {
     pub(crate) fn below(&mut self, limit: u64) -> u64 {
         self.next() % limit.max(1)
     }
+
+    pub(crate) fn index(&mut self, limit: usize) -> usize {
+        usize::try_from(self.below(limit as u64)).unwrap()
+    }
 }
 
 /// Live bodies and where they are.
@@ -157,6 +161,8 @@ pub(crate) struct Owner {
     pub(crate) shard: ShardId,
     pub(crate) log: WalLog,
     pub(crate) state: State,
+    /// The newest snapshot.
+    covered: GroupNumber,
     /// Cold bodies to forget once the group that settled them is durable.
     forget: Vec<(GroupNumber, StoredBody)>,
 }
@@ -216,6 +222,7 @@ impl Owner {
         let (mut log, recovery) = now(journal.open(shard))?;
         let mut state = State::default();
         let mut last = 0;
+        let covered = recovery.snapshot.as_ref().map_or(GroupNumber::NONE, |snapshot| snapshot.upto);
         if let Some(snapshot) = &recovery.snapshot {
             state = decode_state(&snapshot.payload);
             last = snapshot.upto.0;
@@ -240,7 +247,7 @@ impl Owner {
         let cold = state.iter().filter(|(_, place)| place.is_cold());
         let cold: Vec<StoredBody> = cold.map(|(id, place)| stored(shard, *id, *place)).collect();
         log.remember_cold(&cold);
-        let owner = Owner { shard, log, state, forget: Vec::new() };
+        let owner = Owner { shard, log, state, covered, forget: Vec::new() };
         owner.check_bodies();
         Ok(owner)
     }
@@ -305,18 +312,19 @@ impl Owner {
         if now(self.log.put_snapshot(upto, encode_state(state))).is_err() {
             return false;
         }
-        self.trim(known, upto);
+        self.covered = upto;
+        self.trim(known);
         true
     }
 
-    fn trim(&mut self, known: &Known, upto: GroupNumber) {
+    fn trim(&mut self, known: &Known) {
         let Some(state) = known.states.get(&self.log.watermark().0) else { return };
         let oldest = state.values().filter_map(|place| match place.place() {
             BodyPlace::Log { group, .. } => Some(group.0 - 1),
             BodyPlace::Cold { .. } => None,
         });
         let bodies_upto = oldest.min().unwrap_or_else(|| self.log.watermark().0);
-        self.log.trim(upto, GroupNumber(bodies_upto));
+        self.log.trim(self.covered, GroupNumber(bodies_upto));
     }
 
     /// Moves the bodies that the journal wants moved. Failing is fine: they stay where they are.
@@ -378,7 +386,7 @@ pub(crate) fn tend(broker: &mut Broker, oracle: &mut Oracle) -> bool {
         if owner.log.wants_snapshot() {
             broker.done.snapshots += u64::from(owner.snapshot(known));
         } else {
-            owner.trim(known, GroupNumber::NONE);
+            owner.trim(known);
         }
     }
     true
