@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 const HEADER: &[u8] = b"AMQP\x00\x01\x00\x00";
-const OPEN: &[u8] = &[0, 0, 0, 0x14, 2, 0, 0, 0, 0, 0x53, 0x10, 0xc0, 0x07, 0x05, 0xa1, 0x01, b'x', 0x40, 0x40, 0x40];
+const OPEN: &[u8] = &[0, 0, 0, 0x14, 2, 0, 0, 0, 0, 0x53, 0x10, 0xc0, 0x07, 0x04, 0xa1, 0x01, b'x', 0x40, 0x40, 0x40];
 
 async fn start(data: &tempfile::TempDir) -> Server {
     let loopback: SocketAddr = "127.0.0.1:0".parse().unwrap();
