@@ -164,13 +164,14 @@ EXACT = {
 
 
 def plain(value):
-    """proton hands out received binary as a view."""
+    """proton hands out received binary as a view, which is good only while its message lives."""
     return bytes(value) if isinstance(value, memoryview) else value
 
 
 def test_application_properties_keep_their_exact_types(sender, receiver):
     sender.send(Message(body=None, properties=EXACT))
-    got = {name: plain(value) for name, value in receiver.receive().properties.items()}
+    message = receiver.receive()
+    got = {name: plain(value) for name, value in message.properties.items()}
     assert got == EXACT
     assert {name: type(value) for name, value in got.items()} == {name: type(value) for name, value in EXACT.items()}
 
@@ -180,7 +181,8 @@ def test_bodies_keep_their_exact_value(sender, receiver):
     for body in bodies:
         sender.send(Message(body=body))
     for body in bodies:
-        got = plain(receiver.receive().body)
+        message = receiver.receive()
+        got = plain(message.body)
         assert (got, type(got)) == (body, type(body))
         receiver.accept()
 
