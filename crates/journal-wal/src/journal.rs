@@ -347,7 +347,7 @@ impl Journal for WalJournal {
             let (shared, shard) = (Arc::clone(&shared), Arc::clone(&shard));
             move || take_over(&shared, &shard, epoch)
         };
-        let done = self.handle.movers.run(job).await;
+        let done = self.handle.readers.run(job).await;
         let (epoch, recovery) = done.map_err(|_| stopped_error(&shared, "the journal is closed"))??;
         Ok((WalLog::new(Arc::clone(&self.handle), shard, epoch), recovery))
     }

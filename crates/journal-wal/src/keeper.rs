@@ -139,7 +139,9 @@ impl Keeper {
         self.no_room = false;
         while self.lacks_spare() {
             let Shared { disk, layout, ring, config, .. } = &*self.shared;
-            if self.is_over_total() {
+            // Trying would write until the disk is full, and again at every look.
+            let free_bytes = disk.free_bytes(self.shared.root()).unwrap_or(u64::MAX);
+            if self.is_over_total() || free_bytes < config.segment_bytes {
                 self.no_room = true;
                 return Ok(());
             }

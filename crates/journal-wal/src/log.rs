@@ -13,7 +13,7 @@ use peeklock_types::{BodyRef, GroupNumber};
 use tokio::sync::watch;
 
 use crate::cold::Site;
-use crate::frame::GroupHead;
+use crate::frame::{GroupHead, frame_bytes};
 use crate::journal::Handle;
 use crate::layout::text;
 use crate::pool::Pool;
@@ -73,7 +73,10 @@ impl WalLog {
         if payload.len() > limit_bytes {
             return Err(too_large());
         }
-        if !self.shared().queue.has_room(payload.len(), self.shared().config.backlog_bytes_max) {
+        let room =
+            self.shared().queue.has_room(frame_bytes(payload.len()), self.shared().config.backlog_bytes_max);
+        // A shard of which nothing waits is never refused: its watermark would not move, and it would not learn when to try again.
+        if !room && self.next > self.watermark().next() {
             return Err(AppendError::Busy);
         }
         Ok(GroupHead {
@@ -99,9 +102,11 @@ impl WalLog {
         }
         books.hand_over(head.number, head.chain(), payload.clone());
         drop(books);
-        queue.push(&mut state, Pending { shard: Arc::clone(&self.shard), head, payload });
+        let asleep = queue.push(&mut state, Pending { shard: Arc::clone(&self.shard), head, payload });
         drop(state);
-        queue.wake_writer();
+        if asleep {
+            queue.wake_writer();
+        }
         Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! Groups on their way to the writer. One lock, held for the push alone; one wake-up when the writer sleeps.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use bytes::Bytes;
@@ -20,7 +20,7 @@ pub(crate) struct Pending {
 pub(crate) struct Queue {
     pub(crate) state: Mutex<QueueState>,
     changed: Condvar,
-    backlog_bytes: AtomicUsize,
+    backlog_bytes: AtomicU64,
     /// The writer has no segment to go on with.
     pub(crate) stalled: AtomicBool,
 }
@@ -29,29 +29,32 @@ pub(crate) struct Queue {
 pub(crate) struct QueueState {
     pub(crate) waiting: VecDeque<Pending>,
     pub(crate) closing: bool,
+    /// The writer waits for a group. Waking it costs a system call, so it is only done when it is needed.
+    asleep: bool,
     /// A new segment is there.
     poked: bool,
 }
 
 impl Queue {
-    /// Whether this much more may wait. One group is always taken, so a large one does not wait forever.
-    pub(crate) fn has_room(&self, size: usize, backlog_bytes_max: usize) -> bool {
-        let backlog = self.backlog_bytes.load(Ordering::Relaxed);
-        !self.stalled.load(Ordering::Relaxed)
-            && (backlog == 0 || backlog.saturating_add(size) <= backlog_bytes_max)
+    /// Whether this much more may wait.
+    pub(crate) fn has_room(&self, frame_bytes: u64, backlog_bytes_max: usize) -> bool {
+        let after = self.backlog_bytes.load(Ordering::Relaxed).saturating_add(frame_bytes);
+        !self.stalled.load(Ordering::Relaxed) && after <= backlog_bytes_max as u64
     }
 
-    /// The caller holds the lock of `state`, so that what it checked still holds.
-    pub(crate) fn push(&self, state: &mut QueueState, pending: Pending) {
-        self.backlog_bytes.fetch_add(pending.payload.len(), Ordering::Relaxed);
+    /// The caller holds the lock of `state`, so that what it checked still holds. True if the writer must be woken afterwards.
+    #[must_use]
+    pub(crate) fn push(&self, state: &mut QueueState, pending: Pending) -> bool {
+        self.backlog_bytes.fetch_add(pending.head.frame_bytes(), Ordering::Relaxed);
         state.waiting.push_back(pending);
+        std::mem::take(&mut state.asleep)
     }
 
     pub(crate) fn wake_writer(&self) {
         self.changed.notify_one();
     }
 
-    pub(crate) fn landed(&self, bytes: usize) {
+    pub(crate) fn landed(&self, bytes: u64) {
         self.backlog_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
@@ -70,6 +73,7 @@ impl Queue {
     pub(crate) fn wait_for_group(&self) -> bool {
         let mut state = locked(&self.state);
         while state.waiting.is_empty() && !state.closing {
+            state.asleep = true;
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         !state.waiting.is_empty()

@@ -251,7 +251,7 @@ impl Writer {
         for (pending, place) in batch.iter().zip(places) {
             locked(&pending.shard.books).landed(*place);
             pending.shard.add_logged(pending.head.frame_bytes());
-            landed_bytes += pending.payload.len();
+            landed_bytes += pending.head.frame_bytes();
         }
         self.shared.queue.landed(landed_bytes);
         self.shared.commit_count.fetch_add(1, Ordering::Relaxed);
@@ -285,8 +285,10 @@ impl Writer {
     /// Durable payloads stay in memory in the order of their commits, up to a bound.
     fn cool(&mut self, batch: Vec<Pending>) {
         for pending in batch {
-            self.hot_bytes += pending.payload.len();
-            self.hot.push_back(Cooling { bytes: pending.payload.len(), shard: pending.shard });
+            // With the header, so that even empty groups count for something.
+            let bytes = FRAME_HEADER_BYTES + pending.payload.len();
+            self.hot_bytes += bytes;
+            self.hot.push_back(Cooling { bytes, shard: pending.shard });
         }
         while self.hot_bytes > self.shared.config.hot_cache_bytes {
             let Some(oldest) = self.hot.pop_front() else { return };

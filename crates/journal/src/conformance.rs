@@ -31,6 +31,7 @@ where
     forgotten_segments_go_away(store()).await;
     only_remembered_segments_survive_the_count(store()).await;
     a_busy_journal_takes_all_or_nothing(store()).await;
+    a_quiet_shard_is_never_busy(store()).await;
     groups_have_a_limit(store()).await;
     empty_and_large_payloads_are_kept(store()).await;
     replay_repeats_itself(store()).await;
@@ -374,6 +375,25 @@ async fn a_busy_journal_takes_all_or_nothing<J: Journal>(mut start: impl FnMut()
         count = n;
     }
     assert_eq!(count, GROUP_COUNT);
+}
+
+/// A log that waits for its watermark to move must have something that moves it.
+async fn a_quiet_shard_is_never_busy<J: Journal>(mut start: impl FnMut() -> J) {
+    let journal = start();
+    let mut noisy = open_new(&journal, SHARD).await;
+    let mut quiet = open_new(&journal, ShardId(4)).await;
+    let payload = Bytes::from(vec![1; 32 * 1024]);
+    let mut busy_count = 0;
+    for _ in 0..200 {
+        match noisy.append(payload.clone()) {
+            Ok(_) => continue,
+            Err(AppendError::Busy) => busy_count += 1,
+            Err(error) => panic!("unexpected: {error}"),
+        }
+        let number = quiet.append(payload.clone()).expect("nothing of this shard waits");
+        wait_for(&mut quiet, number).await;
+    }
+    assert_eq!(quiet.watermark(), GroupNumber(busy_count));
 }
 
 async fn groups_have_a_limit<J: Journal>(mut start: impl FnMut() -> J) {

@@ -170,7 +170,8 @@ pub enum OpenError {
 
 #[derive(Debug, thiserror::Error)]
 pub enum AppendError {
-    /// Too many bytes wait for the disk. Nothing was taken; try again when the watermark has moved.
+    /// Too many bytes wait for the disk. Nothing was taken; try again when the watermark has moved, which it will: a log of which nothing
+    /// waits is never busy.
     #[error("too many bytes wait for the disk")]
     Busy,
     #[error("a group of {size_bytes} bytes is over the limit of {limit_bytes}")]
