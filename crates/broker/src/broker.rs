@@ -75,14 +75,14 @@ impl Broker {
         let mut shards = Vec::new();
         let mut recovered = Recovered::default();
         for id in (0..SHARD_COUNT).map(ShardId) {
-            let (engine, log) = recover(journal, id).await?;
+            let (engine, log, snapshot_upto) = recover(journal, id).await?;
             for queue in engine.queues() {
                 recovered.queue_count += 1;
                 let counts = queue.counts;
                 recovered.message_count += counts.active_count + counts.deferred_count + counts.dead_letter_count;
             }
             let (incoming, envelopes) = mpsc::channel(SHARD_QUEUE_MAX);
-            running.spawn(Shard::new(id, engine, log, clock, envelopes).run());
+            running.spawn(Shard::new(id, engine, log, snapshot_upto, clock, envelopes).run());
             shards.push(ShardHandle { incoming });
         }
         Ok((Broker { shards: shards.into(), clock }, Running(running), recovered))
@@ -156,7 +156,8 @@ impl ShardHandle {
     }
 }
 
-async fn recover<J: Journal>(journal: &J, shard: ShardId) -> Result<(Engine, J::Log), OpenError> {
+/// The state of a shard, its log, and the group up to which a snapshot replaces the log.
+async fn recover<J: Journal>(journal: &J, shard: ShardId) -> Result<(Engine, J::Log, GroupNumber), OpenError> {
     let (mut log, Recovery { snapshot, groups }) = journal.open(shard).await?;
     let damaged = |group, what: String| OpenError::Replay { shard, group, what };
     let (mut engine, upto) = match snapshot {
@@ -171,7 +172,7 @@ async fn recover<J: Journal>(journal: &J, shard: ShardId) -> Result<(Engine, J::
         engine.cold_bodies().map(|body| StoredBody { place: body.place, size_bytes: body.size_bytes }).collect();
     log.remember_cold(&cold);
     log.trim(upto, housekeeping::bodies_upto(&mut engine, upto));
-    Ok((engine, log))
+    Ok((engine, log, upto))
 }
 
 fn replay(engine: &mut Engine, number: GroupNumber, payload: &bytes::Bytes) -> Result<(), String> {

@@ -1,18 +1,31 @@
 //! Snapshots, trimming and evacuation: what keeps the log short while the shard serves.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use peeklock_engine::{Engine, Evacuate, LiveBody};
-use peeklock_journal::{Evacuation, Log, ReadError, SnapshotError, StoredBody};
+use peeklock_journal::{Evacuation, Log, Poisoned, ReadError, SnapshotError, StoredBody};
 use peeklock_types::{BodyRef, GroupNumber};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 /// How many bodies one evacuation step moves.
 const EVACUATE_COUNT_MAX: usize = 1024;
+/// After a step failed (no room, say), a pause instead of trying in a loop.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
 pub(crate) struct Housekeeping {
     snapshot: SnapshotStep,
+    /// The newest snapshot that is safe.
+    snapshot_upto: GroupNumber,
     evacuation: Option<RunningEvacuation>,
+    /// A cold segment in which nothing live was found; what is left of it waits to be forgotten.
+    emptied: Option<u32>,
+    /// A report on its way: until it is there the log keeps asking for what is done already.
+    is_reporting: bool,
+    /// After a failure, when to try again.
+    not_before: Option<Instant>,
 }
 
 #[derive(Default)]
@@ -22,6 +35,8 @@ enum SnapshotStep {
     /// Taken from memory; the log must hold it all before it may replace the log.
     Taken { trim: Trim, payload: Bytes },
     Writing { trim: Trim, done: JoinHandle<Result<(), SnapshotError>> },
+    /// Safe; the log has not been told yet.
+    Written,
 }
 
 #[derive(Clone, Copy)]
@@ -68,15 +83,41 @@ fn range(wanted: Evacuation) -> Evacuate {
     }
 }
 
+impl HousekeepingError {
+    /// Whether the whole log has failed, not just this step.
+    pub(crate) fn poisoned(&self) -> Option<Poisoned> {
+        match self {
+            HousekeepingError::Snapshot(SnapshotError::Poisoned(poisoned))
+            | HousekeepingError::Evacuate(ReadError::Poisoned(poisoned)) => Some(poisoned.clone()),
+            HousekeepingError::Snapshot(_) | HousekeepingError::Evacuate(_) => None,
+        }
+    }
+}
+
 impl Housekeeping {
-    /// Takes a snapshot if the log wants one. `appended` is the newest group; every fact so far must be in it or before it.
-    pub(crate) fn start<L: Log>(&mut self, engine: &mut Engine, log: &mut L, appended: GroupNumber) {
-        if matches!(self.snapshot, SnapshotStep::Idle) && log.wants_snapshot() {
+    /// For a shard whose log starts after the snapshot `upto`.
+    pub(crate) fn new(upto: GroupNumber) -> Self {
+        Housekeeping { snapshot_upto: upto, ..Housekeeping::default() }
+    }
+
+    /// Does what the log asks for. `appended` is the newest group; `may_snapshot` says that every fact so far is in it or before it. Returns
+    /// what the log should hear once everything decided so far is durable.
+    pub(crate) fn start<L: Log>(
+        &mut self,
+        engine: &mut Engine,
+        log: &mut L,
+        appended: GroupNumber,
+        may_snapshot: bool,
+    ) -> Option<Trim> {
+        if self.not_before.is_some_and(|at| Instant::now() < at) {
+            return None;
+        }
+        if may_snapshot && matches!(self.snapshot, SnapshotStep::Idle) && log.wants_snapshot() && appended > self.snapshot_upto {
             let trim = Trim { upto: appended, bodies_upto: bodies_upto(engine, appended) };
             self.snapshot = SnapshotStep::Taken { trim, payload: engine.snapshot().into() };
         }
         self.write_snapshot(log);
-        self.start_evacuation(engine, log);
+        self.start_evacuation(engine, log, appended)
     }
 
     fn write_snapshot<L: Log>(&mut self, log: &mut L) {
@@ -88,31 +129,68 @@ impl Housekeeping {
         };
     }
 
-    fn start_evacuation<L: Log>(&mut self, engine: &mut Engine, log: &mut L) {
-        if self.evacuation.is_some() {
-            return;
+    fn start_evacuation<L: Log>(&mut self, engine: &mut Engine, log: &mut L, appended: GroupNumber) -> Option<Trim> {
+        if self.evacuation.is_some() || self.is_reporting {
+            return None;
         }
-        let Some(wanted) = log.wants_evacuation() else { return };
+        let wanted = log.wants_evacuation()?;
+        if matches!(wanted, Evacuation::Cold { segment } if self.emptied == Some(segment)) {
+            return None;
+        }
         let bodies = engine.bodies_in(range(wanted), EVACUATE_COUNT_MAX);
         if bodies.is_empty() {
-            return;
+            return match wanted {
+                Evacuation::Groups { .. } => Some(self.report(engine, appended)),
+                Evacuation::Cold { segment } => {
+                    self.emptied = Some(segment);
+                    None
+                }
+            };
         }
         let stored = bodies.iter().map(|b| StoredBody { place: b.place, size_bytes: b.size_bytes }).collect();
         self.evacuation = Some(RunningEvacuation { bodies, done: tokio::spawn(log.evacuate(stored)) });
+        None
+    }
+
+    /// What the log may use again as things stand now, to be told once they are durable.
+    pub(crate) fn report(&mut self, engine: &mut Engine, appended: GroupNumber) -> Trim {
+        self.is_reporting = true;
+        Trim { upto: self.snapshot_upto, bodies_upto: bodies_upto(engine, appended) }
+    }
+
+    /// The log was told.
+    pub(crate) fn trimmed(&mut self) {
+        self.is_reporting = false;
+        if matches!(self.snapshot, SnapshotStep::Written) {
+            self.snapshot = SnapshotStep::Idle;
+        }
+    }
+
+    /// Cold bodies were forgotten: segments may look different now.
+    pub(crate) fn forgotten(&mut self) {
+        self.emptied = None;
     }
 
     /// Waits for a background step to end. Safe to cancel. Waits for ever if none runs.
     pub(crate) async fn step_done(&mut self) -> Result<Done, HousekeepingError> {
         tokio::select! {
             result = snapshot_written(&mut self.snapshot) => {
-                self.snapshot = SnapshotStep::Idle;
-                Ok(Done::Trim(result?))
+                self.snapshot = if result.is_ok() { SnapshotStep::Written } else { SnapshotStep::Idle };
+                self.retry_later(result.is_err());
+                let trim = result?;
+                self.snapshot_upto = trim.upto;
+                Ok(Done::Trim(trim))
             }
             result = evacuated(&mut self.evacuation) => {
                 let bodies = self.evacuation.take().map(|running| running.bodies).unwrap_or_default();
+                self.retry_later(result.is_err());
                 Ok(Done::Moved(bodies.into_iter().zip(result?).map(|(body, to)| Moved { body, to }).collect()))
             }
         }
+    }
+
+    fn retry_later(&mut self, has_failed: bool) {
+        self.not_before = has_failed.then(|| Instant::now() + RETRY_AFTER);
     }
 }
 

@@ -7,7 +7,7 @@ use std::collections::{HashMap, VecDeque};
 
 use bytes::Bytes;
 use peeklock_engine::{Delivery, ReceiverId};
-use peeklock_journal::{ReadError, Reader, StoredBody};
+use peeklock_journal::{Poisoned, ReadError, Reader, StoredBody};
 use peeklock_types::{LockToken, ShardId};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -58,7 +58,28 @@ struct Lane {
 /// Effects whose bodies are being read.
 struct Waiting {
     effects: Vec<Effect>,
-    bodies: JoinHandle<Result<Vec<Bytes>, ReadError>>,
+    bodies: JoinHandle<Result<Vec<Option<Bytes>>, Poisoned>>,
+}
+
+/// Reads the bodies. One that cannot be read is `None` and is logged: it must not keep the others from their receivers.
+async fn read<R: Reader>(reader: R, wanted: Vec<StoredBody>) -> Result<Vec<Option<Bytes>>, Poisoned> {
+    match reader.read(wanted.clone()).await {
+        Ok(bodies) => return Ok(bodies.into_iter().map(Some).collect()),
+        Err(ReadError::Poisoned(poisoned)) => return Err(poisoned),
+        Err(error) => tracing::warn!("reading {} bodies one by one, because: {error}", wanted.len()),
+    }
+    let mut bodies = Vec::with_capacity(wanted.len());
+    for body in wanted {
+        bodies.push(match reader.read(vec![body]).await {
+            Ok(mut found) => found.pop(),
+            Err(ReadError::Poisoned(poisoned)) => return Err(poisoned),
+            Err(error) => {
+                tracing::error!("the body at {:?} cannot be read: {error}", body.place);
+                None
+            }
+        });
+    }
+    Ok(bodies)
 }
 
 impl<R: Reader> Outgoing<R> {
@@ -103,18 +124,18 @@ impl<R: Reader> Outgoing<R> {
         if let Effect::Delivery(delivery) = &effect {
             // The common case, without a list.
             let Some(body) = self.reader.try_read(stored(&delivery.message)) else { return Some(effect) };
-            self.emit(effect, &mut std::iter::once(body));
+            self.emit(effect, &mut std::iter::once(Some(body)));
             return None;
         }
         let bodies: Option<Vec<Bytes>> = effect.bodies().into_iter().map(|body| self.reader.try_read(body)).collect();
         let Some(bodies) = bodies else { return Some(effect) };
-        self.emit(effect, &mut bodies.into_iter());
+        self.emit(effect, &mut bodies.into_iter().map(Some));
         None
     }
 
     fn read_later(&mut self, effects: Vec<Effect>) {
         let wanted = effects.iter().flat_map(Effect::bodies).collect();
-        let bodies = tokio::spawn(self.reader.read(wanted));
+        let bodies = tokio::spawn(read(self.reader.clone(), wanted));
         self.waiting.push_back(Waiting { effects, bodies });
         self.started += 1;
     }
@@ -133,13 +154,11 @@ impl<R: Reader> Outgoing<R> {
     }
 
     /// Waits for the bodies at the head of the line and passes the effects on. Safe to cancel. Waits for ever if nothing is being read.
-    pub(crate) async fn read_done(&mut self) -> Result<(), ReadError> {
+    pub(crate) async fn read_done(&mut self) -> Result<(), Poisoned> {
         let Some(head) = self.waiting.front_mut() else { return std::future::pending().await };
         let bodies = match (&mut head.bodies).await {
             Ok(bodies) => bodies?,
-            Err(stopped) => {
-                return Err(ReadError::Io { path: String::new(), source: std::io::Error::other(stopped) });
-            }
+            Err(stopped) => return Err(Poisoned { reason: format!("a reader has stopped: {stopped}") }),
         };
         let Some(head) = self.waiting.pop_front() else { return Ok(()) };
         let mut bodies = bodies.into_iter();
@@ -149,14 +168,15 @@ impl<R: Reader> Outgoing<R> {
         Ok(())
     }
 
-    fn emit(&mut self, effect: Effect, bodies: &mut dyn Iterator<Item = Bytes>) {
+    fn emit(&mut self, effect: Effect, bodies: &mut dyn Iterator<Item = Option<Bytes>>) {
         match effect {
             Effect::Answer { peer, ticket, result } => self.push(peer, Reply::Answer { ticket, result }),
             Effect::Closed(receiver) => self.push(PeerId::of(receiver), Reply::Closed { receiver }),
             Effect::Drained(receiver) => self.push(PeerId::of(receiver), Reply::Drained { receiver }),
             Effect::Delivery(delivery) => {
                 let peer = PeerId::of(delivery.receiver);
-                let body = bodies.next().unwrap_or_default();
+                // Without its body the message stays locked until the lock runs out; another try may fare better.
+                let Some(body) = bodies.next().flatten() else { return };
                 if self.peers.contains_key(&peer) {
                     self.push(peer, Reply::Delivery { shard: self.shard, delivery, body });
                 } else {
@@ -167,7 +187,7 @@ impl<R: Reader> Outgoing<R> {
                 let messages = messages
                     .into_iter()
                     .zip(bodies)
-                    .map(|((token, message), body)| Message { token, message, body })
+                    .filter_map(|((token, message), body)| Some(Message { token, message, body: body? }))
                     .collect();
                 self.push(peer, Reply::Answer { ticket, result: Ok(Answer::Messages(messages)) });
             }

@@ -6,10 +6,11 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
+use std::time::Duration;
 
 use bytes::Bytes;
 use peeklock_engine::{Engine, EntityId, NewMessage, Outbox, QueueView, ReceiverId, Settlement};
-use peeklock_journal::{AppendError, Log, Poisoned, ReadError, Space, StoredBody};
+use peeklock_journal::{AppendError, Log, Poisoned, Space, StoredBody};
 use peeklock_types::{GroupNumber, LockToken, ShardId, Timestamp, limits};
 use rustc_hash::FxHashMap;
 use tokio::sync::mpsc;
@@ -24,17 +25,21 @@ use crate::outgoing::{Effect, Outgoing};
 const GROUP_BYTES_MAX: usize = 1024 * 1024;
 /// Batches taken in one round.
 const ROUND_BATCHES_MAX: usize = 256;
+/// When the log had no room although nothing of this shard waits for the disk, nobody says when there is some again.
+const RETRY_AFTER: Duration = Duration::from_millis(10);
+/// How often an idle shard looks whether the log wants something of it, so that it does not pin old segments.
+const HOUSEKEEPING_EVERY: Duration = Duration::from_secs(2);
 
 pub(crate) struct Envelope {
     pub(crate) peer: Peer,
     pub(crate) batch: Batch,
 }
 
-/// Effects that wait for a group to be durable.
+/// Effects that wait for a group to be durable, and the space that may be given back then.
 struct Held {
     after: GroupNumber,
     effects: Vec<Effect>,
-    freed: Vec<StoredBody>,
+    cleanup: Option<Cleanup>,
 }
 
 /// Space that can be given back once certain reads are done.
@@ -57,8 +62,8 @@ pub(crate) struct Shard<L: Log> {
     housekeeping: Housekeeping,
     outbox: Outbox,
     group: GroupBuilder,
-    /// A finished group that the log had no room for yet. Nothing new is taken while there is one.
-    refused: Option<Bytes>,
+    /// Finished groups that the log had no room for yet. Nothing new is decided while there are any.
+    refused: VecDeque<Bytes>,
     appended: GroupNumber,
     seen: GroupNumber,
     effects: Vec<Effect>,
@@ -73,12 +78,18 @@ pub(crate) enum Failure {
     Log(#[from] Poisoned),
     #[error(transparent)]
     Append(AppendError),
-    #[error(transparent)]
-    Read(#[from] ReadError),
 }
 
 impl<L: Log> Shard<L> {
-    pub(crate) fn new(id: ShardId, engine: Engine, log: L, clock: Clock, incoming: mpsc::Receiver<Envelope>) -> Self {
+    /// `snapshot_upto`: the group up to which a snapshot replaces the log.
+    pub(crate) fn new(
+        id: ShardId,
+        engine: Engine,
+        log: L,
+        snapshot_upto: GroupNumber,
+        clock: Clock,
+        incoming: mpsc::Receiver<Envelope>,
+    ) -> Self {
         let outgoing = Outgoing::new(id, log.reader());
         let appended = log.watermark();
         Shard {
@@ -89,10 +100,10 @@ impl<L: Log> Shard<L> {
             outgoing,
             receivers: HashMap::new(),
             delivered: FxHashMap::default(),
-            housekeeping: Housekeeping::default(),
+            housekeeping: Housekeeping::new(snapshot_upto),
             outbox: Outbox::default(),
             group: GroupBuilder::new(log.next_group()),
-            refused: None,
+            refused: VecDeque::new(),
             appended,
             seen: appended,
             effects: Vec::new(),
@@ -114,10 +125,12 @@ impl<L: Log> Shard<L> {
     }
 
     async fn serve(&mut self) -> Result<(), Failure> {
-        let mut round = Vec::new();
+        let mut waiting = VecDeque::new();
+        let mut taken = Vec::new();
         let mut open = true;
-        while open || !self.held.is_empty() || self.outgoing.is_reading() {
-            let deadline = self.engine.next_deadline();
+        while open || !self.held.is_empty() || self.outgoing.is_reading() || !waiting.is_empty() {
+            let is_free = self.refused.is_empty();
+            let deadline = self.engine.next_deadline().filter(|_| is_free);
             tokio::select! {
                 biased;
                 result = self.log.durable(self.seen), if self.appended > self.seen => self.on_durable(result?)?,
@@ -125,12 +138,18 @@ impl<L: Log> Shard<L> {
                     result?;
                     self.clean_up();
                 }
-                count = self.incoming.recv_many(&mut round, ROUND_BATCHES_MAX), if open && self.refused.is_none() => {
+                count = self.incoming.recv_many(&mut taken, ROUND_BATCHES_MAX), if open && is_free && waiting.is_empty() => {
                     open = count > 0;
-                    self.round(&mut round)?;
+                    waiting.extend(taken.drain(..));
+                    self.round(&mut waiting)?;
                 }
                 result = self.housekeeping.step_done() => self.on_housekeeping(result)?,
-                () = sleep_until(self.clock, deadline) => self.round(&mut round)?,
+                () = sleep_until(self.clock, deadline) => self.round(&mut waiting)?,
+                () = tokio::time::sleep(RETRY_AFTER), if !is_free && self.appended == self.seen => self.append_finished()?,
+                () = tokio::time::sleep(HOUSEKEEPING_EVERY), if is_free => self.keep_house(),
+            }
+            if self.refused.is_empty() && !waiting.is_empty() {
+                self.round(&mut waiting)?;
             }
             self.give_back()?;
             self.outgoing.flush();
@@ -138,17 +157,29 @@ impl<L: Log> Shard<L> {
         Ok(())
     }
 
-    fn round(&mut self, envelopes: &mut Vec<Envelope>) -> Result<(), Failure> {
+    /// Decides what waits, as long as the log takes it.
+    fn round(&mut self, waiting: &mut VecDeque<Envelope>) -> Result<(), Failure> {
         let now = self.clock.now();
         self.engine.tick(now, &mut self.outbox);
         self.collect();
-        for envelope in envelopes.drain(..) {
+        while self.refused.is_empty()
+            && let Some(envelope) = waiting.pop_front()
+        {
             self.outgoing.join(&envelope.peer);
             self.execute_batch(now, envelope)?;
         }
         self.deliver_and_append(now)?;
-        self.housekeeping.start(&mut self.engine, &mut self.log, self.appended);
+        self.keep_house();
         Ok(())
+    }
+
+    fn keep_house(&mut self) {
+        // A snapshot must hold exactly what the log holds: nothing that was decided may still be outside of it.
+        let may_snapshot = self.refused.is_empty() && self.group.is_empty();
+        let report = self.housekeeping.start(&mut self.engine, &mut self.log, self.appended, may_snapshot);
+        if let Some(trim) = report {
+            self.hold_cleanup(Cleanup::Trim(trim));
+        }
     }
 
     fn execute_batch(&mut self, now: Timestamp, Envelope { peer, mut batch }: Envelope) -> Result<(), Failure> {
@@ -291,7 +322,7 @@ impl<L: Log> Shard<L> {
     /// Hands out what can be handed out and ends the group, as often as there is more than one group can hold.
     fn deliver_and_append(&mut self, now: Timestamp) -> Result<(), Failure> {
         loop {
-            let may_deliver = self.log.space() < Space::OnlySettle && self.refused.is_none();
+            let may_deliver = self.log.space() < Space::OnlySettle && self.refused.is_empty();
             let more = may_deliver && self.engine.deliver(now, &mut nonce, &mut self.outbox);
             self.collect();
             self.append_group()?;
@@ -323,24 +354,20 @@ impl<L: Log> Shard<L> {
         Ok(())
     }
 
-    /// Appends what the log refused before, then the group in the making: in this order, or not at all.
+    /// Ends the group in the making and appends what is finished, in order, until the log has no room.
     fn append_finished(&mut self) -> Result<(), Failure> {
-        if let Some(payload) = self.refused.take() {
-            self.append(payload)?;
-        }
-        if self.refused.is_none() && !self.group.is_empty() {
+        if !self.group.is_empty() {
             let payload = self.group.finish();
-            self.append(payload)?;
+            self.refused.push_back(payload);
         }
-        Ok(())
-    }
-
-    fn append(&mut self, payload: Bytes) -> Result<(), Failure> {
-        match self.log.append(payload.clone()) {
-            Ok(number) => self.appended = number,
-            Err(AppendError::Busy) => self.refused = Some(payload),
-            Err(AppendError::Poisoned(poisoned)) => return Err(poisoned.into()),
-            Err(error) => return Err(Failure::Append(error)),
+        while let Some(payload) = self.refused.front() {
+            match self.log.append(payload.clone()) {
+                Ok(number) => self.appended = number,
+                Err(AppendError::Busy) => return Ok(()),
+                Err(AppendError::Poisoned(poisoned)) => return Err(poisoned.into()),
+                Err(error) => return Err(Failure::Append(error)),
+            }
+            self.refused.pop_front();
         }
         Ok(())
     }
@@ -351,9 +378,16 @@ impl<L: Log> Shard<L> {
         }
         let effects = std::mem::take(&mut self.effects);
         let freed = std::mem::take(&mut self.freed);
+        let cleanup = (!freed.is_empty()).then_some(Cleanup::Forget(freed));
         // What was decided may rest on any fact decided before it, so it waits for all of them.
         let after = self.group.newest_with_facts();
-        self.held.push_back(Held { after, effects, freed });
+        self.held.push_back(Held { after, effects, cleanup });
+        self.release();
+    }
+
+    fn hold_cleanup(&mut self, cleanup: Cleanup) {
+        let after = self.group.newest_with_facts();
+        self.held.push_back(Held { after, effects: Vec::new(), cleanup: Some(cleanup) });
         self.release();
     }
 
@@ -361,7 +395,7 @@ impl<L: Log> Shard<L> {
         self.seen = watermark;
         self.release();
         self.append_finished()?;
-        self.housekeeping.start(&mut self.engine, &mut self.log, self.appended);
+        self.keep_house();
         Ok(())
     }
 
@@ -369,8 +403,8 @@ impl<L: Log> Shard<L> {
         while self.held.front().is_some_and(|held| held.after <= self.seen) {
             let Some(held) = self.held.pop_front() else { break };
             self.outgoing.release(held.effects);
-            if !held.freed.is_empty() {
-                self.cleanups.push_back((self.outgoing.started(), Cleanup::Forget(held.freed)));
+            if let Some(cleanup) = held.cleanup {
+                self.cleanups.push_back((self.outgoing.started(), cleanup));
             }
         }
         self.clean_up();
@@ -380,8 +414,14 @@ impl<L: Log> Shard<L> {
     fn clean_up(&mut self) {
         while self.cleanups.front().is_some_and(|(reads, _)| *reads <= self.outgoing.finished()) {
             match self.cleanups.pop_front() {
-                Some((_, Cleanup::Trim(trim))) => self.log.trim(trim.upto, trim.bodies_upto),
-                Some((_, Cleanup::Forget(bodies))) => self.log.forget_cold(&bodies),
+                Some((_, Cleanup::Trim(trim))) => {
+                    self.log.trim(trim.upto, trim.bodies_upto);
+                    self.housekeeping.trimmed();
+                }
+                Some((_, Cleanup::Forget(bodies))) => {
+                    self.log.forget_cold(&bodies);
+                    self.housekeeping.forgotten();
+                }
                 None => break,
             }
         }
@@ -410,13 +450,15 @@ impl<L: Log> Shard<L> {
                 self.clean_up();
             }
             Ok(Done::Moved(moved)) => self.record_moves(moved)?,
-            Err(HousekeepingError::Evacuate(error @ (ReadError::Corrupt { .. } | ReadError::Poisoned(_)))) => {
-                return Err(error.into());
+            Err(error) => {
+                if let Some(poisoned) = error.poisoned() {
+                    return Err(poisoned.into());
+                }
+                // The log is as long as it was; a later try may fare better.
+                tracing::warn!(shard = self.id.0, "could not shorten the log: {error}");
             }
-            // The log is as long as it was; the next round tries again.
-            Err(error) => tracing::warn!(shard = self.id.0, "could not shorten the log: {error}"),
         }
-        self.housekeeping.start(&mut self.engine, &mut self.log, self.appended);
+        self.keep_house();
         Ok(())
     }
 
@@ -429,7 +471,11 @@ impl<L: Log> Shard<L> {
             }
         }
         self.collect();
-        self.append_group()
+        self.append_group()?;
+        // The old places are free once the moves are durable.
+        let trim = self.housekeeping.report(&mut self.engine, self.appended);
+        self.hold_cleanup(Cleanup::Trim(trim));
+        Ok(())
     }
 }
 

@@ -115,6 +115,31 @@ async fn a_busy_disk_slows_senders_and_loses_nothing() {
     assert_eq!(queue.peek().await, expected);
 }
 
+/// The engine runs ahead of a log that has no room; a snapshot of it would claim too much.
+#[tokio::test]
+async fn a_snapshot_asked_for_while_the_disk_is_busy_holds_what_the_log_holds() {
+    let rig = Rig::start_with(MemoryJournal::with_backlog_bytes_max(4096)).await;
+    let mut queue = rig.queue("orders").await;
+    rig.journal.hold();
+    rig.journal.ask_snapshot(queue.shard_id());
+    for i in 0..32_u8 {
+        queue.start_send(&[i; 512]).await;
+        tokio::task::yield_now().await;
+    }
+    assert!(queue.peer.stays_silent().await);
+    rig.journal.release();
+    for _ in 0..32 {
+        queue.answer().await.unwrap();
+    }
+    rig.journal.ask_snapshot(queue.shard_id());
+    queue.send(b"last").await;
+    drop(queue);
+    let rig = rig.crash().await;
+    let mut expected: Vec<_> = (0..32_u8).map(|i| vec![i; 512]).collect();
+    expected.push(b"last".to_vec());
+    assert_eq!(rig.queue("orders").await.peek().await, expected);
+}
+
 #[tokio::test]
 async fn a_full_disk_refuses_sends_and_lets_the_rest_go_on() {
     let rig = Rig::start().await;

@@ -115,7 +115,11 @@ impl TestQueue<'_> {
     pub(crate) async fn start_send(&mut self, body: &[u8]) {
         let mut batch = Batch::default();
         let mut messages = batch.messages();
-        messages.add(|out| Ok::<_, ()>(out.extend_from_slice(body))).unwrap();
+        let write = |out: &mut bytes::BytesMut| {
+            out.extend_from_slice(body);
+            Ok::<_, std::convert::Infallible>(())
+        };
+        messages.add(write).unwrap();
         messages.send(Ticket(1), self.entity);
         self.hand_over(batch).await;
     }
