@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use peeklock_client::Message;
+use peeklock_client::{Message, Sender};
 use tempfile::TempDir;
 
 use crate::Arguments;
@@ -16,6 +16,8 @@ use crate::report::{Row, Target};
 /// What the bare side writes: the journal's block with one such message.
 const BLOCK_BYTES: usize = 4096;
 const BODY_BYTES: usize = 1024;
+const SLICE: usize = 50;
+const WARM_UP: usize = 200;
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Vec<Row>> {
     let rounds = if arguments.quick { 300 } else { 2000 };
@@ -50,13 +52,22 @@ struct Once {
     loopback: Duration,
 }
 
+/// The three take turns in short slices: on a shared machine the disk and the scheduler change by the second.
 async fn once(arguments: &Arguments, rounds: usize) -> Result<Once> {
     let folder = TempDir::with_prefix_in("peeklock-bench-raw-", &arguments.data)?;
     let mut raw = Raw::new(folder.path())?;
-    let mut disk = raw.latencies(BLOCK_BYTES, rounds / 2)?;
-    let sends = sends(arguments, rounds).await?;
-    disk.extend(raw.latencies(BLOCK_BYTES, rounds / 2)?);
-    let loopback = loopback(rounds)?;
+    let mut echo = Echo::start()?;
+    let broker = Broker::start(&arguments.data)?;
+    let client = broker.connect().await?;
+    let sender = client.sender(QUEUE).await?;
+    send_slice(&sender, WARM_UP).await?;
+    let (mut sends, mut disk, mut loopback) = (Vec::new(), Vec::new(), Vec::new());
+    while sends.len() < rounds {
+        sends.extend(send_slice(&sender, SLICE).await?);
+        disk.extend(raw.latencies(BLOCK_BYTES, SLICE)?);
+        loopback.extend(echo.latencies(SLICE)?);
+    }
+    client.close().await;
     Ok(Once {
         p50: quantile(&sends, 0.5),
         p99: quantile(&sends, 0.99),
@@ -66,53 +77,46 @@ async fn once(arguments: &Arguments, rounds: usize) -> Result<Once> {
     })
 }
 
-async fn sends(arguments: &Arguments, rounds: usize) -> Result<Vec<Duration>> {
-    let broker = Broker::start(&arguments.data)?;
-    let client = broker.connect().await?;
-    let sender = client.sender(QUEUE).await?;
+async fn send_slice(sender: &Sender, rounds: usize) -> Result<Vec<Duration>> {
     let message = Message::data(vec![b'x'; BODY_BYTES]);
     let mut times = Vec::with_capacity(rounds);
-    for round in 0..rounds + rounds / 10 {
+    for _ in 0..rounds {
         let start = Instant::now();
         sender.send(&message).await?;
-        // The first tenth warms up.
-        if round >= rounds / 10 {
-            times.push(start.elapsed());
-        }
+        times.push(start.elapsed());
     }
-    client.close().await;
     Ok(times)
 }
 
 /// A question and an answer between two threads over TCP.
-fn loopback(rounds: usize) -> Result<Vec<Duration>> {
-    let listener = TcpListener::bind("127.0.0.1:0")?;
-    let address = listener.local_addr()?;
-    let echo = std::thread::spawn(move || -> Result<()> {
-        let (mut stream, _) = listener.accept()?;
+struct Echo(TcpStream);
+
+impl Echo {
+    fn start() -> Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let stream = TcpStream::connect(listener.local_addr()?)?;
         stream.set_nodelay(true)?;
+        let (mut other, _) = listener.accept()?;
+        other.set_nodelay(true)?;
+        // Ends when this side is dropped.
+        std::thread::spawn(move || {
+            let mut block = [0; BODY_BYTES];
+            while other.read_exact(&mut block).and_then(|()| other.write_all(&block)).is_ok() {}
+        });
+        Ok(Echo(stream))
+    }
+
+    fn latencies(&mut self, rounds: usize) -> Result<Vec<Duration>> {
         let mut block = [0; BODY_BYTES];
-        while stream.read_exact(&mut block).is_ok() {
-            stream.write_all(&block)?;
-        }
-        Ok(())
-    });
-    let mut stream = TcpStream::connect(address)?;
-    stream.set_nodelay(true)?;
-    let mut block = [0; BODY_BYTES];
-    let mut times = Vec::with_capacity(rounds);
-    for _ in 0..rounds {
-        let start = Instant::now();
-        stream.write_all(&block)?;
-        stream.read_exact(&mut block)?;
-        times.push(start.elapsed());
+        (0..rounds)
+            .map(|_| {
+                let start = Instant::now();
+                self.0.write_all(&block)?;
+                self.0.read_exact(&mut block)?;
+                Ok(start.elapsed())
+            })
+            .collect()
     }
-    drop(stream);
-    match echo.join() {
-        Ok(result) => result?,
-        Err(_) => anyhow::bail!("the echo thread failed"),
-    }
-    Ok(times)
 }
 
 fn quantile(times: &[Duration], share: f64) -> Duration {

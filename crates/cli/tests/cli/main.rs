@@ -1,5 +1,7 @@
 //! The `peeklock` binary as users run it: a broker in one process, commands in others.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests may unwrap like the tests themselves")]
+
 mod broker;
 mod errors;
 mod messages;
