@@ -105,6 +105,22 @@ fn a_shard_that_nobody_opened_keeps_everything() {
 }
 
 #[test]
+fn a_trim_without_a_snapshot_takes_nothing() {
+    let disk = SimDisk::new();
+    let (journal, mut driver) = open(&disk, tiny());
+    let (mut log, _) = now(journal.open(ShardId(0))).unwrap();
+    for _ in 0..60 {
+        append(&mut log, &mut driver, 3000).unwrap();
+        log.trim(log.watermark(), log.watermark());
+        driver.keep();
+    }
+    drop((log, journal, driver));
+    let (journal, _driver) = open(&disk, tiny());
+    let (_log, recovery) = now(journal.open(ShardId(0))).unwrap();
+    assert_eq!(recovery.groups.filter(Result::is_ok).count(), 60);
+}
+
+#[test]
 fn a_segment_that_is_being_read_is_not_written_again() {
     let disk = SimDisk::new();
     let (journal, mut driver) = open(&disk, tiny());
