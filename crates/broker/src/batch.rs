@@ -67,12 +67,12 @@ pub enum Request {
     /// A delivery that never reached its receiver goes back uncounted. Nobody waits for it.
     Release { entity: EntityId, sub_queue: SubQueue, token: LockToken },
     /// The receiver takes deliveries until there were `limit` in all. A running count, not a rest: deliveries that are on their way to the
-    /// peer while it says this are in it. With `drain`, [`Reply::Drained`] follows whatever could be delivered at once.
-    Credit { receiver: ReceiverId, limit: u64, drain: bool },
+    /// peer while it says this are in it.
+    Credit { receiver: ReceiverId, limit: u64, drain: Drain },
     /// The peer has passed on this many bytes of deliveries.
     Window { receiver: ReceiverId, size_bytes: i64 },
     Attach { ticket: Ticket, entity: EntityId, sub_queue: SubQueue, receiver: ReceiverId, mode: ReceiveMode },
-    Detach { receiver: ReceiverId },
+    Detach { ticket: Ticket, receiver: ReceiverId },
     Renew { ticket: Ticket, entity: EntityId, sub_queue: SubQueue, tokens: Vec<LockToken> },
     Peek { ticket: Ticket, entity: EntityId, sub_queue: SubQueue, from: SequenceNumber, count_max: usize },
     ReceiveDeferred { ticket: Ticket, entity: EntityId, sub_queue: SubQueue, numbers: Vec<SequenceNumber>, mode: ReceiveMode },
@@ -85,6 +85,17 @@ pub enum Request {
     Gone,
 }
 
+/// What a word about credit means for a drain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Drain {
+    /// Nothing: one that is under way goes on.
+    Keep,
+    /// Hand out what there is, take the rest of the credit back, and say [`Reply::Drained`].
+    Start,
+    /// The receiver has changed its mind: the credit stands.
+    Cancel,
+}
+
 #[derive(Debug)]
 pub enum Reply {
     Answer { ticket: Ticket, result: Result<Answer, Error> },
@@ -94,6 +105,16 @@ pub enum Reply {
     Closed { receiver: ReceiverId },
     /// The shard has stopped and will answer nothing more.
     Stopped { reason: String },
+}
+
+impl Reply {
+    /// The delivery that it brings, if it brings one.
+    pub fn into_delivery(self) -> Option<Delivery> {
+        match self {
+            Reply::Delivery { delivery, .. } => Some(delivery),
+            Reply::Answer { .. } | Reply::Drained { .. } | Reply::Closed { .. } | Reply::Stopped { .. } => None,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -145,11 +166,11 @@ impl Request {
             Request::Release { .. }
             | Request::Credit { .. }
             | Request::Window { .. }
-            | Request::Detach { .. }
             | Request::Gone => false,
             Request::Send { .. }
             | Request::Settle { .. }
             | Request::Attach { .. }
+            | Request::Detach { .. }
             | Request::Renew { .. }
             | Request::Peek { .. }
             | Request::ReceiveDeferred { .. }

@@ -16,7 +16,7 @@ use crate::shard::{Envelope, Failure, Shard};
 pub const SHARD_COUNT: u16 = 8;
 
 /// Batches that may wait for one shard before peers have to wait too.
-const SHARD_QUEUE_MAX: usize = 1024;
+const SHARD_QUEUE_MAX: usize = 64;
 
 /// All shards of one journal. Cheap to clone; the shards stop when the last clone is gone.
 #[derive(Clone)]

@@ -206,8 +206,11 @@ impl<R: Reader> Outgoing<R> {
     pub(crate) fn flush(&mut self) {
         for peer in self.dirty.drain(..) {
             if let Some(lane) = self.peers.get_mut(&peer) {
-                // A peer that no longer listens says so itself; until then its replies go nowhere.
-                let _ = lane.replies.send(std::mem::take(&mut lane.batch));
+                let batch = std::mem::take(&mut lane.batch);
+                if let Err(mpsc::error::SendError(batch)) = lane.replies.send(batch) {
+                    // The peer no longer listens, and will say so itself.
+                    self.undeliverable.extend(batch.into_iter().filter_map(Reply::into_delivery));
+                }
             }
         }
     }

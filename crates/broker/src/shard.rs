@@ -15,7 +15,7 @@ use peeklock_types::{GroupNumber, LockToken, ShardId, Timestamp, limits};
 use rustc_hash::FxHashMap;
 use tokio::sync::mpsc;
 
-use crate::batch::{Answer, Batch, Error, Peer, PeerId, QueueInfo, Request, Ticket};
+use crate::batch::{Answer, Batch, Drain, Error, Peer, PeerId, QueueInfo, Request, Ticket};
 use crate::clock::Clock;
 use crate::group::GroupBuilder;
 use crate::housekeeping::{Done, Housekeeping, HousekeepingError, Moved, Trim};
@@ -64,6 +64,8 @@ pub(crate) struct Shard<L: Log> {
     group: GroupBuilder,
     /// Finished groups that the log had no room for yet. Nothing new is decided while there are any.
     refused: VecDeque<Bytes>,
+    /// Messages may wait for receivers with credit, because the log had no room for the locks.
+    owes_delivery: bool,
     appended: GroupNumber,
     seen: GroupNumber,
     effects: Vec<Effect>,
@@ -104,6 +106,7 @@ impl<L: Log> Shard<L> {
             outbox: Outbox::default(),
             group: GroupBuilder::new(log.next_group()),
             refused: VecDeque::new(),
+            owes_delivery: false,
             appended,
             seen: appended,
             effects: Vec::new(),
@@ -119,6 +122,11 @@ impl<L: Log> Shard<L> {
         let result = self.serve().await;
         if let Err(failure) = &result {
             tracing::error!(shard = self.id.0, "the shard has stopped: {failure}");
+            // Those whose requests were not even looked at must hear it too.
+            self.incoming.close();
+            while let Ok(envelope) = self.incoming.try_recv() {
+                self.outgoing.join(&envelope.peer);
+            }
             self.outgoing.stop(&failure.to_string());
         }
         result
@@ -138,17 +146,17 @@ impl<L: Log> Shard<L> {
                     result?;
                     self.clean_up();
                 }
+                result = self.housekeeping.step_done() => self.on_housekeeping(result)?,
                 count = self.incoming.recv_many(&mut taken, ROUND_BATCHES_MAX), if open && is_free && waiting.is_empty() => {
                     open = count > 0;
                     waiting.extend(taken.drain(..));
                     self.round(&mut waiting)?;
                 }
-                result = self.housekeeping.step_done() => self.on_housekeeping(result)?,
                 () = sleep_until(self.clock, deadline) => self.round(&mut waiting)?,
                 () = tokio::time::sleep(RETRY_AFTER), if !is_free && self.appended == self.seen => self.append_finished()?,
                 () = tokio::time::sleep(HOUSEKEEPING_EVERY), if is_free => self.keep_house(),
             }
-            if self.refused.is_empty() && !waiting.is_empty() {
+            if self.refused.is_empty() && (self.owes_delivery || !waiting.is_empty()) {
                 self.round(&mut waiting)?;
             }
             self.give_back()?;
@@ -244,17 +252,20 @@ impl<L: Log> Shard<L> {
                 let delivered = self.delivered.get(&receiver).copied().unwrap_or_default();
                 let credit = u32::try_from(limit.saturating_sub(delivered)).unwrap_or(u32::MAX);
                 self.engine.set_credit(receiver, credit);
-                if drain {
-                    self.engine.drain(receiver);
+                match drain {
+                    Drain::Keep => {}
+                    Drain::Start => self.engine.drain(receiver),
+                    Drain::Cancel => self.engine.cancel_drain(receiver),
                 }
                 return;
             }
             Request::Window { receiver, size_bytes } => return self.engine.add_window(receiver, size_bytes),
-            Request::Detach { receiver } => {
+            Request::Detach { ticket, receiver } => {
                 if let Some(receivers) = self.receivers.get_mut(&peer) {
                     receivers.retain(|r| *r != receiver);
                 }
-                return self.detach(receiver);
+                self.detach(receiver);
+                (ticket, Ok(Answer::Done))
             }
             Request::Release { entity, sub_queue, token } => {
                 // A lock that has run out meanwhile has already given the message back.
@@ -321,15 +332,19 @@ impl<L: Log> Shard<L> {
 
     /// Hands out what can be handed out and ends the group, as often as there is more than one group can hold.
     fn deliver_and_append(&mut self, now: Timestamp) -> Result<(), Failure> {
-        loop {
-            let may_deliver = self.log.space() < Space::OnlySettle && self.refused.is_empty();
-            let more = may_deliver && self.engine.deliver(now, &mut nonce, &mut self.outbox);
+        self.append_finished()?;
+        self.owes_delivery = !self.refused.is_empty();
+        while !self.owes_delivery {
+            let more = self.engine.deliver(now, &mut nonce, &mut self.outbox);
             self.collect();
             self.append_group()?;
             if !more {
                 return Ok(());
             }
+            self.owes_delivery = !self.refused.is_empty();
         }
+        self.hold();
+        Ok(())
     }
 
     /// Takes over what the engine has put into the outbox.
@@ -488,7 +503,7 @@ fn first_of(messages: Vec<peeklock_engine::Message>) -> impl Iterator<Item = pee
     let mut size_bytes = 0;
     messages.into_iter().take_while(move |message| {
         let is_first = size_bytes == 0;
-        size_bytes += message.size_bytes as usize;
+        size_bytes += message.size_bytes as usize + message.patch.size_bytes();
         is_first || size_bytes <= limits::MESSAGE_SIZE_BYTES_MAX
     })
 }

@@ -33,7 +33,7 @@ impl Engine {
     pub fn detach_receiver(&mut self, receiver: ReceiverId) {
         self.set_credit(receiver, 0);
         self.receivers.by_id.remove(&receiver);
-        self.receivers.draining.retain(|&other| other != receiver);
+        self.cancel_drain(receiver);
     }
 
     /// Says how many messages the receiver will still take. Unknown receivers are ignored: they may just have been closed.
@@ -61,6 +61,11 @@ impl Engine {
         if self.receivers.by_id.contains_key(&receiver) && !draining.contains(&receiver) {
             draining.push(receiver);
         }
+    }
+
+    /// Takes back a [`Engine::drain`] that is not done yet: the credit stands.
+    pub fn cancel_drain(&mut self, receiver: ReceiverId) {
+        self.receivers.draining.retain(|&other| other != receiver);
     }
 
     fn change_receiver(&mut self, id: ReceiverId, change: impl FnOnce(&mut Receiver)) {

@@ -16,7 +16,7 @@ use crate::sas::Right;
 /// Deliveries that a sender may have under way on one link.
 pub(crate) const SENDER_CREDIT: u32 = 1000;
 /// Requests that may be under way on one link to `$cbs` or `$management`.
-const REQUEST_CREDIT: u32 = 100;
+pub(crate) const REQUEST_CREDIT: u32 = 100;
 /// Bytes of deliveries that may be under way from a shard to one link. What lies beyond stays in the queue.
 pub(crate) const RECEIVER_WINDOW_BYTES: i64 = 1024 * 1024;
 
@@ -53,6 +53,7 @@ impl Conversation<'_> {
                 settled: attach.snd_settle_mode == SenderSettleMode::Settled,
                 next_tag: 0,
                 waiting: std::collections::VecDeque::new(),
+                waiting_bytes: 0,
             })),
         };
         self.insert(Link { id, session, kind })?;
@@ -194,6 +195,8 @@ fn reply(attach: &Attach) -> AttachReply {
     let mut source = attach.source.clone().unwrap_or_default();
     let mut target = attach.target.clone().unwrap_or_else(|| Target::Node(TargetNode::default()));
     let name = || Some(attach.name.clone());
+    // The reply names the filters that are in place, and there are none.
+    source.filter = None;
     fill(&mut source, name);
     if let Target::Node(node) = &mut target {
         node.address = node.address.take().or_else(name);

@@ -5,20 +5,21 @@ use std::collections::VecDeque;
 use bytes::BytesMut;
 use peeklock_amqp::connection::{Config, Connection, DeliveryId, Event, LinkId, Millis, SessionId};
 use peeklock_amqp::{AmqpError, DeliveryState, DeliveryTag, SaslCode, Symbol, condition};
-use peeklock_broker::{Batch, Peer, Reply, Request};
+use peeklock_broker::{Batch, Drain, Peer, Reply, Request};
 use peeklock_types::{LockToken, Timestamp};
 use tokio::sync::mpsc;
 
 use crate::Gateway;
+use crate::attach::REQUEST_CREDIT;
 use crate::error::Refusal;
-use crate::link::{Link, LinkKind, LinkNumber, Links, Service};
+use crate::link::{LinkKind, LinkNumber, Links, Service};
 use crate::management::Pending;
 use crate::outcome::settlement_of;
 use crate::request::Waiter;
 use crate::sas::{Claim, Right};
 
-/// While sends of this size wait for the peer's window, shards are not listened to.
-const BLOCKED_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// How shards reach a conversation.
+pub(crate) type Replies = mpsc::UnboundedReceiver<Vec<Reply>>;
 
 pub(crate) struct Conversation<'g> {
     pub(crate) gateway: &'g Gateway,
@@ -44,7 +45,7 @@ pub(crate) struct Conversation<'g> {
 }
 
 impl<'g> Conversation<'g> {
-    pub(crate) fn new(gateway: &'g Gateway, now: Millis) -> (Self, mpsc::UnboundedReceiver<Vec<Reply>>) {
+    pub(crate) fn new(gateway: &'g Gateway, now: Millis) -> (Self, Replies) {
         let (peer, replies) = Peer::new();
         let shard_count = gateway.broker.shard_count();
         let conversation = Conversation {
@@ -80,6 +81,7 @@ impl<'g> Conversation<'g> {
                 self.is_over = true;
                 return;
             }
+            self.retry_backlog();
             // A client may have sent more behind its credentials without waiting for the verdict.
             if !waits_for_sasl || input.is_empty() {
                 return;
@@ -92,6 +94,11 @@ impl<'g> Conversation<'g> {
             tracing::info!("closing a connection: {error}");
             self.is_over = true;
         }
+        self.handle_events();
+    }
+
+    /// Takes what the engine has to say besides input: a flow that came before its link was accepted, say.
+    pub(crate) fn handle_events(&mut self) {
         while let Some(event) = self.connection.poll_event() {
             self.on_event(event);
         }
@@ -122,6 +129,14 @@ impl<'g> Conversation<'g> {
 
     pub(crate) fn is_closing(&self) -> bool {
         self.is_closing
+    }
+
+    /// Takes no more deliveries. What is under way still comes, and the answers to this come behind it.
+    pub(crate) fn detach_receivers(&mut self) {
+        let receivers: Vec<_> = self.links.iter().filter_map(|(_, link)| link.receiver()).collect();
+        for (entity, receiver) in receivers {
+            self.push(entity.shard, Request::Detach { ticket: Waiter::Nobody.ticket(), receiver });
+        }
     }
 
     /// Says goodbye, once.
@@ -196,6 +211,9 @@ impl<'g> Conversation<'g> {
             LinkKind::Requests(service) => {
                 let (service, session) = (service.clone(), link.session);
                 self.connection.settle(id, delivery.id, DeliveryState::Accepted);
+                if self.connection.credit(id) <= REQUEST_CREDIT / 2 {
+                    self.connection.set_credit(id, REQUEST_CREDIT);
+                }
                 match service {
                     Service::Cbs => self.on_token(session, &delivery.payload),
                     Service::Management(path) => self.on_management(session, path, &delivery.payload),
@@ -235,7 +253,7 @@ impl<'g> Conversation<'g> {
     fn on_flow(&mut self, id: LinkId, drain: bool) {
         let Some(number) = self.links.number(id) else { return };
         match self.links.get_mut(number).map(|link| &mut link.kind) {
-            Some(LinkKind::Receiver(_)) => self.grant(number, drain),
+            Some(LinkKind::Receiver(_)) => self.grant(number, if drain { Drain::Start } else { Drain::Cancel }),
             Some(LinkKind::Responses(_)) => {
                 self.send_responses(number);
                 if drain {
@@ -248,7 +266,7 @@ impl<'g> Conversation<'g> {
 
     /// Tells the shard how many deliveries the link takes: what the peer has credit for, and no more than its window lets out. What lies
     /// beyond the window is better off in the queue, where another receiver can have it.
-    pub(crate) fn grant(&mut self, number: LinkNumber, drain: bool) {
+    pub(crate) fn grant(&mut self, number: LinkNumber, drain: Drain) {
         let Some(link) = self.links.get_mut(number) else { return };
         let LinkKind::Receiver(receiver) = &mut link.kind else { return };
         let limit = receiver.passed_count + u64::from(self.connection.sendable(link.id));
@@ -259,11 +277,12 @@ impl<'g> Conversation<'g> {
 
     /// A window that was closed is open: what waited for it goes on, and receivers may have more.
     fn on_unblocked(&mut self, session: SessionId) {
-        self.handle_replies(Vec::new());
-        let is_held_up = |link: &Link| link.session == session && matches!(link.kind, LinkKind::Receiver(_));
-        let held_up: Vec<_> = self.links.iter().filter(|(_, link)| is_held_up(link)).map(|(number, _)| number).collect();
-        for number in held_up {
-            self.grant(number, false);
+        self.retry_backlog();
+        let of_session = self.links.iter().filter(|(_, link)| link.session == session);
+        let numbers: Vec<_> = of_session.map(|(number, _)| number).collect();
+        for number in numbers {
+            self.send_responses(number);
+            self.grant(number, Drain::Keep);
         }
     }
 
@@ -277,7 +296,7 @@ impl<'g> Conversation<'g> {
         };
         if let Some(entity) = entity {
             let receiver = self.peer.id.receiver(number.0);
-            self.push(entity.shard, Request::Detach { receiver });
+            self.push(entity.shard, Request::Detach { ticket: Waiter::Nobody.ticket(), receiver });
         }
     }
 
@@ -291,27 +310,23 @@ impl<'g> Conversation<'g> {
         self.batches.get_mut(shard)
     }
 
-    /// Whether there is room for what shards have to say.
-    pub(crate) fn wants_replies(&self) -> bool {
-        self.backlog.is_empty() && self.connection.blocked_len() < BLOCKED_BYTES_MAX
+    /// Passes replies on. Answers go out at once; a delivery that there is no room for waits, with what must stay behind it. How much can
+    /// wait is bounded by the windows of the receivers.
+    pub(crate) fn handle_replies(&mut self, replies: Vec<Reply>) {
+        for reply in replies {
+            if matches!(reply, Reply::Answer { .. }) {
+                self.waiting_count = self.waiting_count.saturating_sub(1);
+            } else if !self.backlog.is_empty() {
+                self.backlog.push_back(reply);
+                continue;
+            }
+            if let Some(reply) = self.on_reply(reply) {
+                self.backlog.push_back(reply);
+            }
+        }
     }
 
-    /// Passes replies on, in order, as far as there is room for them.
-    pub(crate) fn handle_replies(&mut self, replies: Vec<Reply>) {
-        let is_answer = |reply: &&Reply| matches!(reply, Reply::Answer { .. });
-        self.waiting_count = self.waiting_count.saturating_sub(replies.iter().filter(is_answer).count());
-        if self.backlog.is_empty() {
-            let mut replies = replies.into_iter();
-            while let Some(reply) = replies.next() {
-                if let Some(reply) = self.on_reply(reply) {
-                    self.backlog.push_back(reply);
-                    self.backlog.extend(replies);
-                    return;
-                }
-            }
-            return;
-        }
-        self.backlog.extend(replies);
+    fn retry_backlog(&mut self) {
         while let Some(reply) = self.backlog.pop_front() {
             if let Some(reply) = self.on_reply(reply) {
                 return self.backlog.push_front(reply);
@@ -336,12 +351,23 @@ impl<'g> Conversation<'g> {
         }
     }
 
-    /// Says goodbye to every shard that knows this peer.
-    pub(crate) async fn leave(&mut self) {
-        for shard in (0..self.known_to.len()).filter(|shard| self.known_to.get(*shard).is_some_and(|known| *known)) {
-            if let Some(handle) = self.gateway.broker.shard(shard) {
-                let _ = handle.send(self.peer.clone(), Batch::from(Request::Gone)).await;
+    /// Says goodbye to every shard that knows this peer. Deliveries that it never saw return to their queues at once.
+    pub(crate) async fn leave(&mut self, mut replies: Replies) {
+        replies.close();
+        let mut unseen: Vec<_> = self.backlog.drain(..).collect();
+        while let Ok(batch) = replies.try_recv() {
+            unseen.extend(batch);
+        }
+        for reply in unseen {
+            if let Reply::Delivery { shard, delivery, .. } = reply {
+                self.give_back(shard, &delivery);
             }
         }
+        for shard in 0..self.known_to.len() {
+            if self.known_to.get(shard).is_some_and(|known| *known) {
+                self.push(shard, Request::Gone);
+            }
+        }
+        self.send_batches().await;
     }
 }

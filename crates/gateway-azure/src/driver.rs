@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::Gateway;
-use crate::conversation::Conversation;
+use crate::conversation::{Conversation, Replies};
 
 /// Room for one read: little for a quiet connection, so that thousands of them are cheap, and more as reads fill it, so that a busy one
 /// costs few system calls.
@@ -29,11 +29,9 @@ where
 {
     let (mut conversation, mut replies) = Conversation::new(gateway, Millis(0));
     let result = converse(&mut conversation, &mut replies, stream, stopping).await;
-    conversation.leave().await;
+    conversation.leave(replies).await;
     result
 }
-
-type Replies = tokio::sync::mpsc::UnboundedReceiver<Vec<peeklock_broker::Reply>>;
 
 async fn converse<S>(
     conversation: &mut Conversation<'_>,
@@ -51,15 +49,16 @@ where
     let mut read_bytes = READ_BYTES_MIN;
     let mut stop_deadline = None;
     let mut write_deadline = None;
+    let mut needs_flush = false;
     loop {
         if stop_deadline.is_some() && !conversation.is_waiting() {
             conversation.stop();
         }
         let output_len = conversation.prepare_output();
-        if output_len == 0 {
+        if output_len == 0 && !needs_flush {
             write_deadline = None;
             if conversation.is_over() {
-                return writer.shutdown().await;
+                return tokio::time::timeout(STOP_TIME_MAX, writer.shutdown()).await?;
             }
         } else if write_deadline.is_none() {
             write_deadline = Some(Instant::now() + WRITE_TIME_MAX);
@@ -70,18 +69,16 @@ where
         let timeout = conversation.poll_timeout().map(|at| start + Duration::from_millis(at.0));
         tokio::select! {
             biased;
-            written = writer.write_buf(conversation.output()), if output_len > 0 => {
-                if written? == 0 {
-                    return Err(io::ErrorKind::WriteZero.into());
-                }
+            pushed = push(&mut writer, conversation.output()), if output_len > 0 || needs_flush => {
+                needs_flush = pushed? == Pushed::Written;
                 write_deadline = None;
-                writer.flush().await?;
             }
-            batch = replies.recv(), if has_room && conversation.wants_replies() => {
+            batch = replies.recv(), if has_room => {
                 conversation.handle_replies(batch.unwrap_or_default());
-                while conversation.wants_replies() && let Ok(batch) = replies.try_recv() {
+                while let Ok(batch) = replies.try_recv() {
                     conversation.handle_replies(batch);
                 }
+                conversation.handle_events();
             }
             count = reader.read_buf(&mut input), if reads => {
                 let count = count?;
@@ -96,9 +93,28 @@ where
             () = sleep_until(stop_deadline) => return Ok(()),
             () = stop_asked(&mut stopping), if stop_deadline.is_none() => {
                 stop_deadline = Some(Instant::now() + STOP_TIME_MAX);
+                conversation.detach_receivers();
             }
         }
         conversation.send_batches().await;
+    }
+}
+
+#[derive(PartialEq, Eq)]
+enum Pushed {
+    Written,
+    Flushed,
+}
+
+/// Writes some of the output; when there is none, flushes: with TLS, what was written may still lie in the session. Safe to cancel.
+async fn push(writer: &mut (impl AsyncWrite + Unpin), output: &mut BytesMut) -> io::Result<Pushed> {
+    if output.is_empty() {
+        writer.flush().await?;
+        return Ok(Pushed::Flushed);
+    }
+    match writer.write_buf(output).await? {
+        0 => Err(io::ErrorKind::WriteZero.into()),
+        _ => Ok(Pushed::Written),
     }
 }
 

@@ -19,6 +19,16 @@ pub(crate) struct Link {
     pub(crate) kind: LinkKind,
 }
 
+impl Link {
+    /// The receiver behind it, if it is one.
+    pub(crate) fn receiver(&self) -> Option<(EntityRef, ReceiverId)> {
+        match &self.kind {
+            LinkKind::Receiver(link) => Some((link.entity, link.receiver)),
+            _ => None,
+        }
+    }
+}
+
 pub(crate) enum LinkKind {
     /// The shard is being asked about the entity.
     Pending(Box<PendingLink>),
@@ -51,6 +61,7 @@ pub(crate) struct Responses {
     pub(crate) next_tag: u32,
     /// Responses that wait for credit.
     pub(crate) waiting: VecDeque<Bytes>,
+    pub(crate) waiting_bytes: usize,
 }
 
 /// An entity and the shard that owns it.

@@ -114,7 +114,19 @@ fn entries(part: &PatchPart) -> Vec<(Value, Value)> {
     }
 }
 
-pub(crate) fn encode_properties(properties: Vec<(Value, Value)>) -> Bytes {
+/// Properties that one settlement may set.
+const PATCH_PROPERTIES_MAX: usize = 256;
+
+/// Properties that a settlement sets, as they are stored beside the message.
+pub(crate) fn encode_patch(properties: Vec<(Value, Value)>) -> Result<Option<Bytes>, Refusal> {
+    if properties.len() > PATCH_PROPERTIES_MAX {
+        let text = format!("{} properties to modify; at most {PATCH_PROPERTIES_MAX} are allowed", properties.len());
+        return Err(Refusal::bad_request(text));
+    }
+    Ok((!properties.is_empty()).then(|| encode_properties(properties)))
+}
+
+fn encode_properties(properties: Vec<(Value, Value)>) -> Bytes {
     Value::Map(properties).to_bytes()
 }
 

@@ -5,7 +5,7 @@ use peeklock_amqp::{AmqpError, DeliveryState, Fields, Value};
 use peeklock_broker::engine::Settlement;
 
 use crate::error::Refusal;
-use crate::message::encode_properties;
+use crate::message::encode_patch;
 use crate::request::Mirror;
 
 pub(crate) const REASON: &str = "DeadLetterReason";
@@ -20,7 +20,7 @@ pub(crate) fn settlement_of(
         Some(DeliveryState::Accepted) => (Settlement::Complete, Mirror::Accepted),
         Some(DeliveryState::Released) => (Settlement::Release, Mirror::Released),
         Some(DeliveryState::Modified { undeliverable_here, message_annotations, .. }) => {
-            let patch = patch_of(message_annotations.unwrap_or_default());
+            let patch = patch_of(message_annotations.unwrap_or_default())?;
             // SDK quirk: Python says "delivery failed" for both; only this field tells a deferral from an abandonment.
             let settlement = match undeliverable_here {
                 Some(true) => Settlement::Defer { patch },
@@ -28,7 +28,7 @@ pub(crate) fn settlement_of(
             };
             (settlement, Mirror::Modified)
         }
-        Some(DeliveryState::Rejected { error }) => (dead_letter(error.map(|error| *error)), Mirror::Rejected),
+        Some(DeliveryState::Rejected { error }) => (dead_letter(error.map(|error| *error))?, Mirror::Rejected),
         Some(DeliveryState::Transactional { .. } | DeliveryState::Declared { .. }) => {
             return Err(Refusal::not_implemented("transactions are not supported yet"));
         }
@@ -39,18 +39,13 @@ pub(crate) fn settlement_of(
 }
 
 /// The reason and description travel in the error's info; what else is there are properties to set.
-fn dead_letter(error: Option<AmqpError>) -> Settlement {
+fn dead_letter(error: Option<AmqpError>) -> Result<Settlement, Refusal> {
     let mut info = error.and_then(|error| error.info).unwrap_or_default();
     let mut take = |key: &str| info.remove(key).as_ref().and_then(Value::as_str).map(str::to_owned);
     let (reason, description) = (take(REASON), take(DESCRIPTION));
-    Settlement::DeadLetter { reason, description, patch: patch_of(info) }
+    Ok(Settlement::DeadLetter { reason, description, patch: patch_of(info)? })
 }
 
-fn patch_of(fields: Fields) -> Option<Bytes> {
-    if fields.is_empty() {
-        return None;
-    }
-    let properties: Vec<(Value, Value)> =
-        fields.into_iter().map(|(key, value)| (Value::String(key.to_text()), value)).collect();
-    Some(encode_properties(properties))
+fn patch_of(fields: Fields) -> Result<Option<Bytes>, Refusal> {
+    encode_patch(fields.into_iter().map(|(key, value)| (Value::String(key.to_text()), value)).collect())
 }

@@ -2,14 +2,14 @@
 
 use peeklock_amqp::connection::{Delivery, DeliveryId, Outgoing, SendError};
 use peeklock_amqp::{AmqpError, Batch, DeliveryState, DeliveryTag, is_batch};
-use peeklock_broker::engine::{self, ReceiveMode};
-use peeklock_broker::{Answer, Error, PeerId, Reply, Request};
+use peeklock_broker::engine::{self, ReceiveMode, Settlement};
+use peeklock_broker::{Answer, Drain, Error, PeerId, Reply, Request};
 use peeklock_types::{ShardId, Timestamp, limits};
 
 use crate::attach::{RECEIVER_WINDOW_BYTES, SENDER_CREDIT};
 use crate::conversation::Conversation;
 use crate::error::{Refusal, refusal};
-use crate::link::{LinkKind, LinkNumber, ReceiverLink};
+use crate::link::{LinkKind, LinkNumber};
 use crate::message;
 use crate::request::{Mirror, Waiter};
 
@@ -76,12 +76,20 @@ impl Conversation<'_> {
     fn on_sent(&mut self, number: LinkNumber, delivery: DeliveryId, result: Result<Answer, Error>) {
         let Some(link) = self.links.get_mut(number) else { return };
         let LinkKind::Sender(sender) = &link.kind else { return };
-        let state = match result {
-            Ok(_) => DeliveryState::Accepted,
-            Err(error) => DeliveryState::rejected(refusal(&error, Some(&sender.path)).into()),
+        let (state, is_gone) = match result {
+            Ok(_) => (DeliveryState::Accepted, false),
+            Err(error) => {
+                let refusal = refusal(&error, Some(&sender.path));
+                (DeliveryState::rejected(refusal.clone().into()), refusal.status == 404)
+            }
         };
-        self.connection.settle(link.id, delivery, state);
+        let (id, path) = (link.id, is_gone.then(|| sender.path.clone()));
+        self.connection.settle(id, delivery, state);
         self.confirm(number);
+        if let Some(path) = path {
+            // A queue of that name may be created anew; only a new link finds it.
+            self.connection.detach(id, Some(Refusal::no_such_entity(path).into()));
+        }
     }
 
     /// One delivery less under way; gives new credit when enough is free.
@@ -115,7 +123,9 @@ impl Conversation<'_> {
         if let Err(error) = message::write_delivery(&delivery.message, token, body, &mut self.scratch) {
             let sequence_number = delivery.message.sequence_number;
             tracing::error!("message {sequence_number} of '{}' cannot be read back: {error}", receiver.path);
-            return Err(SendError::NotAttached);
+            self.pass(number, shard, delivery.message.size_bytes);
+            self.set_aside(shard, delivery, &error.to_string());
+            return Ok(());
         }
         let outgoing = Outgoing {
             tag: DeliveryTag::from(delivery.token.to_guid_bytes()),
@@ -123,35 +133,46 @@ impl Conversation<'_> {
             settled: token.is_none(),
             state: None,
         };
-        let link_id = link.id;
-        let sent = self.connection.send(link_id, &outgoing, &[&self.scratch]);
+        let sent = self.connection.send(link.id, &outgoing, &[&self.scratch]);
         if sent == Err(SendError::Blocked) {
             return sent;
         }
-        let returned = pass(receiver, delivery.message.size_bytes);
-        let (is_spent, receiver) = (receiver.passed_count >= receiver.limit, receiver.receiver);
+        self.pass(number, shard, delivery.message.size_bytes);
+        sent
+    }
+
+    /// Counts a delivery as passed on, and tells the shard when enough of them have made room.
+    fn pass(&mut self, number: LinkNumber, shard: ShardId, size_bytes: u32) {
+        let Some(link) = self.links.get_mut(number) else { return };
+        let LinkKind::Receiver(receiver) = &mut link.kind else { return };
+        receiver.passed_count += 1;
+        receiver.passed_bytes += i64::from(size_bytes);
+        let is_spent = receiver.passed_count >= receiver.limit;
+        let returned = (receiver.passed_bytes >= RECEIVER_WINDOW_BYTES / 4).then(|| std::mem::take(&mut receiver.passed_bytes));
+        let (id, receiver) = (link.id, receiver.receiver);
         if let Some(size_bytes) = returned {
             self.push(usize::from(shard.0), Request::Window { receiver, size_bytes });
         }
         // The limit was the window's; if that has moved meanwhile, nobody else tells.
-        if is_spent && self.connection.sendable(link_id) > 0 {
-            self.grant(number, false);
+        if is_spent && self.connection.sendable(id) > 0 {
+            self.grant(number, Drain::Keep);
         }
-        sent
+    }
+
+    /// A message whose stored form is damaged would come back for ever; the dead-letter queue is where somebody looks at it.
+    fn set_aside(&mut self, shard: ShardId, delivery: &engine::Delivery, description: &str) {
+        let (entity, sub_queue, token) = (delivery.entity, delivery.sub_queue, delivery.token);
+        let reason = Some("Unreadable".to_owned());
+        let settlement = Settlement::DeadLetter { reason, description: Some(description.to_owned()), patch: None };
+        let ticket = Waiter::Nobody.ticket();
+        self.push(usize::from(shard.0), Request::Settle { ticket, entity, sub_queue, token, settlement });
     }
 
     /// A delivery that cannot reach its receiver returns to the queue, uncounted.
-    fn give_back(&mut self, shard: ShardId, delivery: &engine::Delivery) {
+    pub(crate) fn give_back(&mut self, shard: ShardId, delivery: &engine::Delivery) {
         let (entity, sub_queue, token) = (delivery.entity, delivery.sub_queue, delivery.token);
         self.push(usize::from(shard.0), Request::Release { entity, sub_queue, token });
     }
-}
-
-/// Counts a delivery as passed on. Enough of them: the bytes to give back to the shard.
-fn pass(receiver: &mut ReceiverLink, size_bytes: u32) -> Option<i64> {
-    receiver.passed_count += 1;
-    receiver.passed_bytes += i64::from(size_bytes);
-    (receiver.passed_bytes >= RECEIVER_WINDOW_BYTES / 4).then(|| std::mem::take(&mut receiver.passed_bytes))
 }
 
 fn store_all(

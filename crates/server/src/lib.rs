@@ -56,6 +56,7 @@ pub struct Server {
 impl Server {
     pub async fn start(options: Options) -> Result<Server> {
         let started = Instant::now();
+        listen::raise_handle_limit();
         let uses_well_known_key = options.keys.is_empty();
         let addresses = [Some(options.listen), options.listen_tls];
         let keys = access::choose_keys(options.keys, addresses.into_iter().flatten())?;

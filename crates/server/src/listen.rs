@@ -8,7 +8,9 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
 /// Connections that one listener serves at the same time; more wait in the kernel's line.
-const CONNECTIONS_MAX: usize = 5000;
+const CONNECTIONS_MAX: u64 = 5000;
+/// File handles that are left to the journal.
+const HANDLES_RESERVED: u64 = 256;
 const TLS_HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(20);
 /// After a failed accept (out of file handles, say), a pause instead of a spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -20,7 +22,7 @@ pub(crate) async fn serve(
     gateway: Arc<Gateway>,
     mut stopping: watch::Receiver<bool>,
 ) {
-    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let room = Arc::new(Semaphore::new(seats()));
     let mut connections = JoinSet::new();
     loop {
         let accepted = async {
@@ -48,6 +50,24 @@ pub(crate) async fn serve(
         }
     }
     while connections.join_next().await.is_some() {}
+}
+
+/// As many as the process may have file handles for, with both listeners and the journal in mind: a journal without handles stops.
+fn seats() -> usize {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let handles = limit.current.unwrap_or(u64::MAX);
+    let seats = (handles.saturating_sub(HANDLES_RESERVED) / 2).clamp(16, CONNECTIONS_MAX);
+    usize::try_from(seats).unwrap_or(16)
+}
+
+/// Lets the process have as many file handles as it may.
+pub(crate) fn raise_handle_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::warn!("cannot raise the limit on open files: {error}");
+    }
 }
 
 async fn connect(

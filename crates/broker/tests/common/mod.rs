@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use peeklock_broker::engine::{Delivery, EntityId, ReceiveMode, ReceiverId, Settlement};
-use peeklock_broker::{Answer, Batch, Broker, Error, Peer, Reply, Request, Running, Ticket};
+use peeklock_broker::{Answer, Batch, Broker, Drain, Error, Peer, Reply, Request, Running, Ticket};
 use peeklock_journal::MemoryJournal;
 use peeklock_types::{EntityName, LockToken, QueueSettings, SequenceNumber, ShardId, SubQueue};
 use tokio::sync::mpsc;
@@ -139,6 +139,7 @@ impl TestQueue<'_> {
     }
 
     pub(crate) async fn credit(&mut self, receiver: ReceiverId, limit: u64, drain: bool) {
+        let drain = if drain { Drain::Start } else { Drain::Cancel };
         self.ask(Request::Credit { receiver, limit, drain }).await;
     }
 

@@ -10,7 +10,7 @@ use peeklock_types::{EntityName, LockToken, QueueSettings, SequenceNumber, SubQu
 
 use super::ResponseKind;
 use crate::error::Refusal;
-use crate::message::{RequestMessage, encode_properties};
+use crate::message::{RequestMessage, encode_patch};
 use crate::sas::Right;
 
 pub(super) enum Operation {
@@ -152,22 +152,25 @@ fn update_disposition(body: &Value) -> Result<Operation, Refusal> {
     let text = |key| body.lookup(key).and_then(Value::as_str).map(str::to_owned);
     let settlement = match status {
         Some("completed") => Settlement::Complete,
-        Some("abandoned") => Settlement::Abandon { patch: patch(body) },
+        Some("abandoned") => Settlement::Abandon { patch: patch(body)? },
         // The service's own spelling.
-        Some("defered" | "deferred") => Settlement::Defer { patch: patch(body) },
+        Some("defered" | "deferred") => Settlement::Defer { patch: patch(body)? },
         Some("suspended") => Settlement::DeadLetter {
             reason: text("deadletter-reason"),
             description: text("deadletter-description"),
-            patch: patch(body),
+            patch: patch(body)?,
         },
         _ => return Err(missing("disposition-status", "completed, abandoned, defered or suspended")),
     };
     Ok(Operation::Entity(EntityOperation::Settle { tokens: lock_tokens(body)?, settlement }))
 }
 
-fn patch(body: &Value) -> Option<Bytes> {
-    let properties = body.lookup("properties-to-modify").and_then(Value::as_map)?;
-    (!properties.is_empty()).then(|| encode_properties(properties.to_vec()))
+fn patch(body: &Value) -> Result<Option<Bytes>, Refusal> {
+    let Some(properties) = body.lookup("properties-to-modify").and_then(Value::as_map) else { return Ok(None) };
+    if properties.iter().any(|(key, _)| key.as_str().is_none()) {
+        return Err(missing("properties-to-modify", "a map with texts for keys"));
+    }
+    encode_patch(properties.to_vec())
 }
 
 fn lock_tokens(body: &Value) -> Result<Vec<LockToken>, Refusal> {

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use peeklock_amqp::connection::{Outgoing, SessionId};
-use peeklock_amqp::{Array, DeliveryTag, Kind, MessageId, Symbol, Value};
+use peeklock_amqp::{AmqpError, Array, DeliveryTag, Kind, MessageId, Symbol, Value, condition};
 use peeklock_broker::{Message, QueueInfo};
 
 use super::{Findings, ResponseKind};
@@ -11,8 +11,8 @@ use crate::error::Refusal;
 use crate::link::{LinkKind, LinkNumber, Service};
 use crate::message::{self, encode_response};
 
-/// Responses that may wait for credit on one link.
-const WAITING_MAX: usize = 1000;
+/// Bytes of responses that may wait for credit on one link.
+const WAITING_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 impl Conversation<'_> {
     /// The link for responses of `service` in the same session. Several: the one that the request names.
@@ -57,9 +57,8 @@ impl Conversation<'_> {
 
     pub(crate) fn respond(&mut self, number: LinkNumber, response: Bytes) {
         if let Some(LinkKind::Responses(responses)) = self.links.get_mut(number).map(|link| &mut link.kind) {
-            if responses.waiting.len() < WAITING_MAX {
-                responses.waiting.push_back(response);
-            }
+            responses.waiting_bytes += response.len();
+            responses.waiting.push_back(response);
             self.send_responses(number);
         }
     }
@@ -76,10 +75,15 @@ impl Conversation<'_> {
                 state: None,
             };
             if self.connection.send(link.id, &outgoing, &[response]).is_err() {
-                return;
+                break;
             }
+            responses.waiting_bytes -= response.len();
             responses.next_tag = responses.next_tag.wrapping_add(1);
             responses.waiting.pop_front();
+        }
+        if responses.waiting_bytes > WAITING_BYTES_MAX {
+            let text = "too many responses wait for credit on this link; give it credit, or ask for less";
+            self.connection.detach(link.id, Some(AmqpError::new(condition::RESOURCE_LIMIT_EXCEEDED, text)));
         }
     }
 }
