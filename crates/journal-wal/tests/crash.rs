@@ -2,8 +2,15 @@
 
 mod support;
 
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use peeklock_journal::{Journal, Log};
+use peeklock_journal_wal::WalJournal;
 use peeklock_journal_wal::sim::{Fault, Loss, SimDisk};
-use support::{Broker, Oracle, Random, tiny, work};
+use peeklock_types::{GroupNumber, ShardId};
+use support::{Broker, DIRECTORY, Oracle, Random, now, tiny, work};
 
 const SHARDS: u16 = 3;
 const ROUNDS: u64 = 48;
@@ -86,6 +93,40 @@ fn what_was_seen_after_a_kill_outlives_a_power_cut() {
         recover_and_go_on(&disk, &mut oracle, &format!("killed at step {step}"));
         disk.reboot(Loss::All);
         recover_and_go_on(&disk, &mut oracle, &format!("power off after a kill at step {step}"));
+    }
+}
+
+/// The log is given back on the word of a snapshot that the process before may not have synced.
+#[test]
+fn a_snapshot_found_after_a_kill_outlives_a_power_cut() {
+    let open = |disk: &SimDisk| {
+        WalJournal::open_driven(Arc::new(disk.clone()), Path::new(DIRECTORY), tiny()).unwrap()
+    };
+    for steps in 0..9 {
+        let disk = SimDisk::new();
+        let (journal, mut driver) = open(&disk);
+        let (mut log, _) = now(journal.open(ShardId(0))).unwrap();
+        for _ in 0..40 {
+            log.append(vec![1; 3000].into()).unwrap();
+            while driver.commit() {}
+            driver.keep();
+        }
+        disk.fail_at(disk.step_count() + steps + 1, Fault::PowerOff);
+        let put = now(log.put_snapshot(GroupNumber(40), Bytes::from_static(b"forty")));
+        drop((log, journal, driver));
+        disk.kill_process();
+        let (journal, mut driver) = open(&disk);
+        let (mut log, recovery) = now(journal.open(ShardId(0))).unwrap();
+        let found = recovery.snapshot.map_or(GroupNumber::NONE, |snapshot| snapshot.upto);
+        assert!(put.is_err() || found == GroupNumber(40));
+        drop(recovery.groups);
+        log.trim(found, found);
+        driver.keep();
+        drop((log, journal, driver));
+        disk.reboot(Loss::All);
+        let (journal, _driver) = open(&disk);
+        let (log, _) = now(journal.open(ShardId(0))).unwrap_or_else(|error| panic!("{steps} steps: {error}"));
+        assert_eq!(log.next_group(), GroupNumber(41));
     }
 }
 
