@@ -125,6 +125,7 @@ impl Connection {
         }
         link.credit = credit;
         link.overrun = 0;
+        link.keep_credit_of_partial();
         // Before the sender's attach its delivery-count is unknown: the credit goes out when it comes.
         if link.state == State::Attached {
             self.put_link_flow(id);
@@ -135,6 +136,7 @@ impl Connection {
         let Some(link) = self.links.get_mut(id).filter(|link| link.is_attached(Role::Receiver)) else {
             return;
         };
+        link.keep_credit_of_partial();
         if link.credit == 0 {
             self.events.push_back(Event::Flow { link: id, credit: 0, drain: true, available: None });
             return;

@@ -31,7 +31,8 @@ pub enum Event {
     /// for refused ones and when the whole connection closes. The causes: the peer detached it (we have answered),
     /// or answered our detach, or broke a rule (then `error` is what we told it), or its session ended.
     Detached { link: LinkId, closed: bool, error: Option<AmqpError> },
-    /// A whole delivery came in.
+    /// A whole delivery came in. One larger than the link takes was rejected and is not told; nor is one that its
+    /// sender aborted. Neither costs credit.
     Delivery { link: LinkId, delivery: Delivery },
     /// The peer told the state of one delivery. For a delivery that we sent and that is not `settled`, answer with
     /// [`Connection::settle`](super::Connection::settle); at most one unsettled outcome per delivery is reported.
@@ -86,7 +87,7 @@ pub struct AttachReply {
     pub target: Option<Target>,
     pub snd_settle_mode: Option<SenderSettleMode>,
     pub rcv_settle_mode: Option<ReceiverSettleMode>,
-    /// The largest message we take on this link, and what the peer is told.
+    /// The largest message we take on this link, and what the peer is told. A larger one is rejected.
     /// `None`: the connection's limit, which is then told too (some clients read 0 or nothing as "nothing fits").
     pub max_message_size: Option<u64>,
     pub properties: Option<Fields>,

@@ -81,6 +81,11 @@ pub(super) struct Partial {
     pub(super) message_format: u32,
     pub(super) settled: bool,
     pub(super) state: Option<DeliveryState>,
+    /// It took one credit, which the link gets back if the driver never hears of the delivery.
+    pub(super) has_credit: bool,
+    /// Bytes of all its frames so far.
+    pub(super) size: u64,
+    /// Empty once `size` is above what the link takes: nothing of such a delivery is kept.
     pub(super) payload: BytesMut,
 }
 
@@ -133,6 +138,13 @@ impl Link {
     pub(super) fn begin_delivery(&mut self) {
         self.delivery_count = self.delivery_count.wrapping_add(1);
         self.credit = self.credit.saturating_sub(1);
+    }
+
+    /// As receiver: the credit is fixed anew, so what an incomplete delivery took is not given back on top.
+    pub(super) fn keep_credit_of_partial(&mut self) {
+        if let Some(partial) = &mut self.partial {
+            partial.has_credit = false;
+        }
     }
 
     /// As sender: credit by the receiver's count (AMQP 1.0 §2.6.7). Deliveries it had not seen yet are taken off.

@@ -1,4 +1,6 @@
 //! Transfers that come in: numbering, credit, and putting deliveries of several frames together.
+//!
+//! A delivery that the driver never hears of (too large, or aborted) gives its credit back, because nobody else would.
 
 use bytes::{Bytes, BytesMut};
 
@@ -6,7 +8,7 @@ use super::error::Fault;
 use super::link::{Link, Partial, State};
 use super::ring::Entry;
 use super::{Connection, Delivery, DeliveryId, Event, LinkId, SessionId};
-use crate::{Role, Transfer, condition};
+use crate::{AmqpError, DeliveryState, Role, Transfer, condition};
 
 impl Connection {
     pub(super) fn on_transfer(
@@ -62,13 +64,10 @@ impl Connection {
         self.number_delivery(session_id, delivery_id, entry)?;
         let Some(link) = self.links.get_mut(id) else { return Ok(()) };
         link.unsettled += u32::from(is_unsettled);
-        count_delivery(link, id, self.config.limits.overrun_max)?;
+        let has_credit = count_delivery(link, id, self.config.limits.overrun_max)?;
         if transfer.aborted {
-            self.tell_if_drained(id);
+            self.drop_delivery(id, has_credit);
             return Ok(());
-        }
-        if payload.len() as u64 > link.max_message_size {
-            return Err(too_large(id, payload.len() as u64, link.max_message_size));
         }
         let message_format = transfer.message_format.unwrap_or(0);
         if transfer.more {
@@ -78,10 +77,17 @@ impl Connection {
                 message_format,
                 settled,
                 state: transfer.state,
+                has_credit,
+                size: 0,
                 payload: BytesMut::new(),
             };
             link.partial = Some(Box::new(partial));
             return self.extend_partial(id, &payload);
+        }
+        let size = payload.len() as u64;
+        if size > link.max_message_size {
+            self.reject_oversized(id, delivery_id, size, has_credit);
+            return Ok(());
         }
         let state = transfer.state.map(Box::new);
         let delivery = Delivery { id: delivery_id, tag, message_format, settled, state, payload };
@@ -134,10 +140,10 @@ impl Connection {
             return Err(Fault::session(link.session, condition::NOT_ALLOWED, text));
         }
         if transfer.aborted {
-            let partial_id = partial.id;
+            let (partial_id, has_credit) = (partial.id, partial.has_credit);
             self.drop_partial(id);
             self.forget_incoming(id, partial_id);
-            self.tell_if_drained(id);
+            self.drop_delivery(id, has_credit);
             return Ok(());
         }
         // AMQP 1.0 §2.7.5: settled as soon as one frame says so; the last state told is the state.
@@ -152,13 +158,16 @@ impl Connection {
         Ok(())
     }
 
-    /// Adds a frame's payload, unless the message or all incomplete messages get too large: then nothing is kept.
+    /// Adds a frame's payload. Of a message that is too large nothing is kept, but its frames are counted: the peer
+    /// hears of it after the last one. All incomplete messages together cost the link that makes them too large.
     fn extend_partial(&mut self, id: LinkId, payload: &Bytes) -> Result<(), Fault> {
         let Some(link) = self.links.get_mut(id) else { return Ok(()) };
         let Some(partial) = &mut link.partial else { return Ok(()) };
-        let size = partial.payload.len() as u64 + payload.len() as u64;
-        if size > link.max_message_size {
-            return Err(too_large(id, size, link.max_message_size));
+        partial.size = partial.size.saturating_add(payload.len() as u64);
+        if partial.size > link.max_message_size {
+            self.incomplete_bytes -= partial.payload.len();
+            partial.payload = BytesMut::new();
+            return Ok(());
         }
         let limit = self.config.limits.incomplete_bytes_max;
         if self.incomplete_bytes + payload.len() > limit {
@@ -171,10 +180,15 @@ impl Connection {
     }
 
     fn finish_delivery(&mut self, id: LinkId) {
-        let Some(partial) = self.links.get_mut(id).and_then(|link| link.partial.take()) else { return };
+        let Some(link) = self.links.get_mut(id) else { return };
+        let limit = link.max_message_size;
+        let Some(partial) = link.partial.take() else { return };
         self.incomplete_bytes -= partial.payload.len();
         if partial.settled {
             self.forget_incoming(id, partial.id);
+        }
+        if partial.size > limit {
+            return self.reject_oversized(id, partial.id, partial.size, partial.has_credit);
         }
         let delivery = Delivery {
             id: partial.id,
@@ -185,6 +199,28 @@ impl Connection {
             payload: partial.payload.freeze(),
         };
         self.events.push_back(Event::Delivery { link: id, delivery });
+        self.tell_if_drained(id);
+    }
+
+    /// Answers a message above the link's limit. One that was sent settled has nobody who waits for an answer.
+    // SDK quirk: no SDK connects a detach with the send that caused it; they time out and send again.
+    #[cold]
+    fn reject_oversized(&mut self, id: LinkId, delivery: DeliveryId, size: u64, has_credit: bool) {
+        let Some(limit) = self.links.get(id).map(|link| link.max_message_size) else { return };
+        let text = format!("the message has {size} bytes, but the link takes no more than {limit}");
+        let error = AmqpError::new(condition::MESSAGE_SIZE_EXCEEDED, text)
+            .with_info("message-size", size)
+            .with_info("max-message-size", limit);
+        self.settle_delivery(id, delivery, DeliveryState::rejected(error));
+        self.drop_delivery(id, has_credit);
+    }
+
+    /// A delivery is over without an event, so the driver will not renew the credit it took.
+    fn drop_delivery(&mut self, id: LinkId, has_credit: bool) {
+        if has_credit && let Some(link) = self.links.get_mut(id) {
+            link.credit = link.credit.saturating_add(1);
+            self.put_link_flow(id);
+        }
         self.tell_if_drained(id);
     }
 
@@ -215,8 +251,11 @@ impl Connection {
     }
 }
 
+/// Counts a delivery that begins; true when it took credit that is to be given back if nothing comes of it.
 // SDK quirk: pyamqp sends without regard to credit, so some excess is tolerated.
-fn count_delivery(link: &mut Link, id: LinkId, overrun_max: u32) -> Result<(), Fault> {
+fn count_delivery(link: &mut Link, id: LinkId, overrun_max: u32) -> Result<bool, Fault> {
+    // A drain is there to use up the credit.
+    let has_credit = link.credit > 0 && !link.drain;
     if link.credit == 0 {
         link.overrun += 1;
         if link.overrun > overrun_max {
@@ -225,10 +264,5 @@ fn count_delivery(link: &mut Link, id: LinkId, overrun_max: u32) -> Result<(), F
         }
     }
     link.begin_delivery();
-    Ok(())
-}
-
-fn too_large(id: LinkId, size: u64, limit: u64) -> Fault {
-    let text = format!("a message of {size} bytes or more exceeds the {limit} bytes that the link allows");
-    Fault::link(id, condition::MESSAGE_SIZE_EXCEEDED, text)
+    Ok(has_credit)
 }

@@ -171,7 +171,10 @@ impl World {
                 self.requested.push(link);
             }
             Event::Detached { link, .. } => assert!(self.announced.remove(&link), "detached once"),
-            Event::Delivery { link, delivery } => self.deliveries.push((link, delivery.id)),
+            Event::Delivery { link, delivery } => {
+                assert!(delivery.payload.len() as u64 <= MESSAGE_SIZE_MAX);
+                self.deliveries.push((link, delivery.id));
+            }
             Event::Disposition { link, id, .. } => self.deliveries.push((link, id)),
             _ => {}
         }
@@ -182,7 +185,8 @@ impl World {
             Act::Peer { channel, ref frame } => self.peer(channel, performative(frame)),
             Act::Accept => {
                 if let Some(link) = self.requested.pop() {
-                    self.server.accept(link, AttachReply::default());
+                    let max_message_size = Some(MESSAGE_SIZE_MAX);
+                    self.server.accept(link, AttachReply { max_message_size, ..AttachReply::default() });
                     self.links.push(link);
                 }
             }
@@ -238,6 +242,9 @@ fn choose<T: Copy>(from: &[T], pick: usize) -> Option<T> {
     // The newest first: they are the ones most likely alive.
     from.len().checked_sub(1 + pick % from.len().max(1)).and_then(|index| from.get(index)).copied()
 }
+
+/// Two transfers fit into a message, three do not.
+const MESSAGE_SIZE_MAX: u64 = 15;
 
 fn payload(performative: &Performative) -> &'static [u8] {
     if matches!(performative, Performative::Transfer(_)) { b"payload" } else { b"" }

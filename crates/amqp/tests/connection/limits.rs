@@ -65,45 +65,6 @@ fn links_of_a_connection_are_bounded() {
 }
 
 #[test]
-fn a_message_that_is_too_large_costs_the_link_and_nothing_is_kept() {
-    let (mut script, _) = Script::server();
-    let reply = peeklock_amqp::connection::AttachReply { max_message_size: Some(10), ..Default::default() };
-    let link = script.peer_attach(0, Role::Sender);
-    script.machine.accept(link, reply);
-    script.machine.set_credit(link, 10);
-    script.sent();
-    script.transfer(transfer(0, 0), &[0; 10]);
-    script.transfer(Transfer { more: true, ..transfer(0, 1) }, &[0; 6]);
-    script.transfer(Transfer { handle: 0, more: true, ..Transfer::default() }, &[0; 5]);
-    assert_eq!(detach_condition(&mut script), condition::MESSAGE_SIZE_EXCEEDED);
-    let events = script.events();
-    assert!(
-        matches!(&events[..], [Event::Delivery { .. }, Event::Detached { error: Some(e), .. }]
-            if e.condition == condition::MESSAGE_SIZE_EXCEEDED),
-        "{events:?}"
-    );
-    // The rest of the delivery, and the next, are dropped; the peer's answer ends the link quietly.
-    script.transfer(Transfer { handle: 0, more: false, ..Transfer::default() }, &[0; 5]);
-    script.transfer(transfer(0, 2), b"x");
-    script.send(1, Detach { handle: 0, closed: true, error: None });
-    assert!(script.events().is_empty());
-    assert_eq!(script.sent(), []);
-    let next = script.receiving_link(0, 1);
-    script.transfer(transfer(0, 3), b"y");
-    assert!(matches!(script.events()[..], [Event::Delivery { link, .. }] if link == next));
-}
-
-#[test]
-fn a_single_frame_that_is_too_large_is_refused_as_well() {
-    let mut config = Config::server("s");
-    config.limits.message_size_bytes_max = 10;
-    let (mut script, _) = Script::server_with(config);
-    script.receiving_link(0, 10);
-    script.transfer(transfer(0, 0), &[0; 11]);
-    assert_eq!(detach_condition(&mut script), condition::MESSAGE_SIZE_EXCEEDED);
-}
-
-#[test]
 fn incomplete_deliveries_of_all_links_together_are_bounded() {
     let mut config = Config::server("s");
     config.limits.incomplete_bytes_max = 100;

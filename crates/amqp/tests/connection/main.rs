@@ -8,6 +8,7 @@ mod handshake;
 mod hostile;
 mod lifecycle;
 mod limits;
+mod oversized;
 mod property;
 mod recordings;
 mod support;
