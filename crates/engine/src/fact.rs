@@ -101,12 +101,4 @@ impl Fact {
             | Fact::Moved { entity, .. } => entity,
         }
     }
-
-    /// Whether nobody needs to wait for this fact to be durable.
-    ///
-    /// A lost lock, renewal or expiry costs a redelivery or an uncounted one after a crash, never a message: the next owner finds the
-    /// message waiting, or finds the older lock and lets it run out again.
-    pub fn is_soft(&self) -> bool {
-        matches!(self, Fact::Locked { .. } | Fact::Renewed { .. } | Fact::LockExpired { .. })
-    }
 }

@@ -526,24 +526,6 @@ fn a_queue_is_created_once_and_only_with_possible_settings() {
 }
 
 #[test]
-fn only_what_can_be_lost_without_harm_is_soft() {
-    let mut story = Story::with_sent(3);
-    assert!(story.out.facts.iter().all(|fact| !fact.is_soft()), "{:?}", story.out.facts);
-    let delivery = story.receive(MAIN).unwrap();
-    assert!(story.out.facts.iter().all(Fact::is_soft));
-    for settlement in [ABANDON, Settlement::Release, DEFER] {
-        let delivery = story.receive(MAIN).unwrap();
-        story.settle(&delivery, settlement).unwrap();
-        assert!(story.out.facts.iter().all(|fact| !fact.is_soft()), "{:?}", story.out.facts);
-    }
-    story.settle(&delivery, Settlement::Complete).unwrap();
-    assert!(!story.out.facts[0].is_soft());
-    let delivery = story.receive(MAIN).unwrap();
-    story.settle(&delivery, DEAD_LETTER).unwrap();
-    assert!(!story.out.facts[0].is_soft());
-}
-
-#[test]
 fn a_moved_body_frees_the_log_and_a_settled_one_its_cold_segment() {
     let mut story = Story::with_sent(1);
     story.send(1);

@@ -39,7 +39,7 @@ pub(crate) struct World {
     now: Timestamp,
     out: Outbox,
     groups: Vec<Group>,
-    /// Facts that wait for a group: soft ones may wait long, and a crash takes them.
+    /// Facts that wait for a group; a crash takes them.
     pending: Vec<Fact>,
     tickets: Vec<Ticket>,
     completed: BTreeSet<(EntityId, SequenceNumber)>,
@@ -111,7 +111,7 @@ impl World {
         GroupNumber(self.groups.len() as u64 + 1)
     }
 
-    /// Writes what is pending, unless nobody waits for it.
+    /// Writes what was decided.
     fn journal(&mut self) {
         assert!(
             self.out.deliveries.is_empty() && self.out.freed.is_empty(),
@@ -119,7 +119,7 @@ impl World {
         );
         self.pending.append(&mut self.out.facts);
         self.out.clear();
-        if !self.pending.iter().all(Fact::is_soft) {
+        if !self.pending.is_empty() {
             self.commit();
         }
     }
