@@ -62,25 +62,87 @@ pub struct Batch {
 #[derive(Debug)]
 pub enum Request {
     /// Store the messages that were written to the batch under these numbers: all or none.
-    Send { ticket: Ticket, entity: EntityId, messages: Range<usize> },
-    Settle { ticket: Ticket, entity: EntityId, sub_queue: SubQueue, token: LockToken, settlement: Settlement },
+    Send {
+        ticket: Ticket,
+        entity: EntityId,
+        messages: Range<usize>,
+    },
+    Settle {
+        ticket: Ticket,
+        entity: EntityId,
+        sub_queue: SubQueue,
+        token: LockToken,
+        settlement: Settlement,
+    },
     /// A delivery that never reached its receiver goes back uncounted. Nobody waits for it.
-    Release { entity: EntityId, sub_queue: SubQueue, token: LockToken },
+    Release {
+        entity: EntityId,
+        sub_queue: SubQueue,
+        token: LockToken,
+    },
     /// The receiver takes deliveries until there were `limit` in all. A running count, not a rest: deliveries that are on their way to the
     /// peer while it says this are in it.
-    Credit { receiver: ReceiverId, limit: u64, drain: Drain },
+    Credit {
+        receiver: ReceiverId,
+        limit: u64,
+        drain: Drain,
+    },
     /// The peer has passed on this many bytes of deliveries.
-    Window { receiver: ReceiverId, size_bytes: i64 },
-    Attach { ticket: Ticket, entity: EntityId, sub_queue: SubQueue, receiver: ReceiverId, mode: ReceiveMode },
-    Detach { ticket: Ticket, receiver: ReceiverId },
-    Renew { ticket: Ticket, entity: EntityId, sub_queue: SubQueue, tokens: Vec<LockToken> },
-    Peek { ticket: Ticket, entity: EntityId, sub_queue: SubQueue, from: SequenceNumber, count_max: usize },
-    ReceiveDeferred { ticket: Ticket, entity: EntityId, sub_queue: SubQueue, numbers: Vec<SequenceNumber>, mode: ReceiveMode },
-    Find { ticket: Ticket, name: EntityName },
-    CreateQueue { ticket: Ticket, name: EntityName, settings: QueueSettings },
-    DeleteQueue { ticket: Ticket, name: EntityName },
-    ShowQueue { ticket: Ticket, name: EntityName },
-    ListQueues { ticket: Ticket },
+    Window {
+        receiver: ReceiverId,
+        size_bytes: i64,
+    },
+    Attach {
+        ticket: Ticket,
+        entity: EntityId,
+        sub_queue: SubQueue,
+        receiver: ReceiverId,
+        mode: ReceiveMode,
+    },
+    Detach {
+        ticket: Ticket,
+        receiver: ReceiverId,
+    },
+    Renew {
+        ticket: Ticket,
+        entity: EntityId,
+        sub_queue: SubQueue,
+        tokens: Vec<LockToken>,
+    },
+    Peek {
+        ticket: Ticket,
+        entity: EntityId,
+        sub_queue: SubQueue,
+        from: SequenceNumber,
+        count_max: usize,
+    },
+    ReceiveDeferred {
+        ticket: Ticket,
+        entity: EntityId,
+        sub_queue: SubQueue,
+        numbers: Vec<SequenceNumber>,
+        mode: ReceiveMode,
+    },
+    Find {
+        ticket: Ticket,
+        name: EntityName,
+    },
+    CreateQueue {
+        ticket: Ticket,
+        name: EntityName,
+        settings: QueueSettings,
+    },
+    DeleteQueue {
+        ticket: Ticket,
+        name: EntityName,
+    },
+    ShowQueue {
+        ticket: Ticket,
+        name: EntityName,
+    },
+    ListQueues {
+        ticket: Ticket,
+    },
     /// The peer has gone; what it had attached is detached.
     Gone,
 }
@@ -98,13 +160,26 @@ pub enum Drain {
 
 #[derive(Debug)]
 pub enum Reply {
-    Answer { ticket: Ticket, result: Result<Answer, Error> },
-    Delivery { shard: ShardId, delivery: Delivery, body: Bytes },
-    Drained { receiver: ReceiverId },
+    Answer {
+        ticket: Ticket,
+        result: Result<Answer, Error>,
+    },
+    Delivery {
+        shard: ShardId,
+        delivery: Delivery,
+        body: Bytes,
+    },
+    Drained {
+        receiver: ReceiverId,
+    },
     /// The queue was deleted; the receiver is detached.
-    Closed { receiver: ReceiverId },
+    Closed {
+        receiver: ReceiverId,
+    },
     /// The shard has stopped and will answer nothing more.
-    Stopped { reason: String },
+    Stopped {
+        reason: String,
+    },
 }
 
 impl Reply {
@@ -112,7 +187,9 @@ impl Reply {
     pub fn into_delivery(self) -> Option<Delivery> {
         match self {
             Reply::Delivery { delivery, .. } => Some(delivery),
-            Reply::Answer { .. } | Reply::Drained { .. } | Reply::Closed { .. } | Reply::Stopped { .. } => None,
+            Reply::Answer { .. } | Reply::Drained { .. } | Reply::Closed { .. } | Reply::Stopped { .. } => {
+                None
+            }
         }
     }
 }
@@ -163,10 +240,9 @@ impl From<peeklock_engine::Error> for Error {
 impl Request {
     fn has_ticket(&self) -> bool {
         match self {
-            Request::Release { .. }
-            | Request::Credit { .. }
-            | Request::Window { .. }
-            | Request::Gone => false,
+            Request::Release { .. } | Request::Credit { .. } | Request::Window { .. } | Request::Gone => {
+                false
+            }
             Request::Send { .. }
             | Request::Settle { .. }
             | Request::Attach { .. }

@@ -32,7 +32,9 @@ pub struct ShardHandle {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("this part of the broker has stopped after a failure of its journal; its log says why. Restart the broker")]
+#[error(
+    "this part of the broker has stopped after a failure of its journal; its log says why. Restart the broker"
+)]
 pub struct ShardStopped;
 
 #[derive(Debug, thiserror::Error)]
@@ -79,7 +81,8 @@ impl Broker {
             for queue in engine.queues() {
                 recovered.queue_count += 1;
                 let counts = queue.counts;
-                recovered.message_count += counts.active_count + counts.deferred_count + counts.dead_letter_count;
+                recovered.message_count +=
+                    counts.active_count + counts.deferred_count + counts.dead_letter_count;
             }
             let (incoming, envelopes) = mpsc::channel(SHARD_QUEUE_MAX);
             running.spawn(Shard::new(id, engine, log, snapshot_upto, clock, envelopes).run());
@@ -157,7 +160,10 @@ impl ShardHandle {
 }
 
 /// The state of a shard, its log, and the group up to which a snapshot replaces the log.
-async fn recover<J: Journal>(journal: &J, shard: ShardId) -> Result<(Engine, J::Log, GroupNumber), OpenError> {
+async fn recover<J: Journal>(
+    journal: &J,
+    shard: ShardId,
+) -> Result<(Engine, J::Log, GroupNumber), OpenError> {
     let (mut log, Recovery { snapshot, groups }) = journal.open(shard).await?;
     let damaged = |group, what: String| OpenError::Replay { shard, group, what };
     let (mut engine, upto) = match snapshot {
@@ -168,8 +174,10 @@ async fn recover<J: Journal>(journal: &J, shard: ShardId) -> Result<(Engine, J::
         let stored = stored?;
         replay(&mut engine, stored.number, &stored.payload).map_err(|what| damaged(stored.number, what))?;
     }
-    let cold: Vec<_> =
-        engine.cold_bodies().map(|body| StoredBody { place: body.place, size_bytes: body.size_bytes }).collect();
+    let cold: Vec<_> = engine
+        .cold_bodies()
+        .map(|body| StoredBody { place: body.place, size_bytes: body.size_bytes })
+        .collect();
     log.remember_cold(&cold);
     log.trim(upto, housekeeping::bodies_upto(&mut engine, upto));
     Ok((engine, log, upto))

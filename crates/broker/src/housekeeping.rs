@@ -33,8 +33,14 @@ enum SnapshotStep {
     #[default]
     Idle,
     /// Taken from memory; the log must hold it all before it may replace the log.
-    Taken { trim: Trim, payload: Bytes },
-    Writing { trim: Trim, done: JoinHandle<Result<(), SnapshotError>> },
+    Taken {
+        trim: Trim,
+        payload: Bytes,
+    },
+    Writing {
+        trim: Trim,
+        done: JoinHandle<Result<(), SnapshotError>>,
+    },
     /// Safe; the log has not been told yet.
     Written,
 }
@@ -112,7 +118,11 @@ impl Housekeeping {
         if self.not_before.is_some_and(|at| Instant::now() < at) {
             return None;
         }
-        if may_snapshot && matches!(self.snapshot, SnapshotStep::Idle) && log.wants_snapshot() && appended > self.snapshot_upto {
+        if may_snapshot
+            && matches!(self.snapshot, SnapshotStep::Idle)
+            && log.wants_snapshot()
+            && appended > self.snapshot_upto
+        {
             let trim = Trim { upto: appended, bodies_upto: bodies_upto(engine, appended) };
             self.snapshot = SnapshotStep::Taken { trim, payload: engine.snapshot().into() };
         }
@@ -129,7 +139,12 @@ impl Housekeeping {
         };
     }
 
-    fn start_evacuation<L: Log>(&mut self, engine: &mut Engine, log: &mut L, appended: GroupNumber) -> Option<Trim> {
+    fn start_evacuation<L: Log>(
+        &mut self,
+        engine: &mut Engine,
+        log: &mut L,
+        appended: GroupNumber,
+    ) -> Option<Trim> {
         if self.evacuation.is_some() || self.is_reporting {
             return None;
         }
@@ -198,7 +213,9 @@ async fn snapshot_written(step: &mut SnapshotStep) -> Result<Trim, SnapshotError
     let SnapshotStep::Writing { trim, done } = step else { return std::future::pending().await };
     match done.await {
         Ok(result) => result.map(|()| *trim),
-        Err(stopped) => Err(SnapshotError::Io { path: String::new(), source: std::io::Error::other(stopped) }),
+        Err(stopped) => {
+            Err(SnapshotError::Io { path: String::new(), source: std::io::Error::other(stopped) })
+        }
     }
 }
 

@@ -11,7 +11,9 @@ mod housekeeping;
 mod outgoing;
 mod shard;
 
-pub use batch::{Answer, Batch, Drain, Error, Message, Messages, Peer, PeerId, QueueInfo, Reply, Request, Ticket};
+pub use batch::{
+    Answer, Batch, Drain, Error, Message, Messages, Peer, PeerId, QueueInfo, Reply, Request, Ticket,
+};
 pub use broker::{AdminError, Broker, OpenError, Recovered, Running, SHARD_COUNT, ShardHandle, ShardStopped};
 pub use clock::Clock;
 pub use peeklock_engine as engine;

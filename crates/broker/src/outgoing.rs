@@ -17,19 +17,29 @@ use crate::batch::{Answer, Error, Message, Peer, PeerId, Reply, Ticket};
 /// One thing for one peer.
 #[derive(Debug)]
 pub(crate) enum Effect {
-    Answer { peer: PeerId, ticket: Ticket, result: Result<Answer, Error> },
+    Answer {
+        peer: PeerId,
+        ticket: Ticket,
+        result: Result<Answer, Error>,
+    },
     Delivery(Delivery),
     Drained(ReceiverId),
     Closed(ReceiverId),
     /// The answer to a request for messages that are not delivered on a link.
-    Messages { peer: PeerId, ticket: Ticket, messages: Vec<(Option<LockToken>, peeklock_engine::Message)> },
+    Messages {
+        peer: PeerId,
+        ticket: Ticket,
+        messages: Vec<(Option<LockToken>, peeklock_engine::Message)>,
+    },
 }
 
 impl Effect {
     fn bodies(&self) -> Vec<StoredBody> {
         match self {
             Effect::Delivery(delivery) => vec![stored(&delivery.message)],
-            Effect::Messages { messages, .. } => messages.iter().map(|(_, message)| stored(message)).collect(),
+            Effect::Messages { messages, .. } => {
+                messages.iter().map(|(_, message)| stored(message)).collect()
+            }
             Effect::Answer { .. } | Effect::Drained(_) | Effect::Closed(_) => Vec::new(),
         }
     }
@@ -84,11 +94,21 @@ async fn read<R: Reader>(reader: R, wanted: Vec<StoredBody>) -> Result<Vec<Optio
 
 impl<R: Reader> Outgoing<R> {
     pub(crate) fn new(shard: ShardId, reader: R) -> Self {
-        Outgoing { shard, reader, peers: HashMap::new(), dirty: Vec::new(), waiting: VecDeque::new(), started: 0, undeliverable: Vec::new() }
+        Outgoing {
+            shard,
+            reader,
+            peers: HashMap::new(),
+            dirty: Vec::new(),
+            waiting: VecDeque::new(),
+            started: 0,
+            undeliverable: Vec::new(),
+        }
     }
 
     pub(crate) fn join(&mut self, peer: &Peer) {
-        self.peers.entry(peer.id).or_insert_with(|| Lane { replies: peer.replies.clone(), batch: Vec::new() });
+        self.peers
+            .entry(peer.id)
+            .or_insert_with(|| Lane { replies: peer.replies.clone(), batch: Vec::new() });
     }
 
     pub(crate) fn leave(&mut self, peer: PeerId) {
@@ -127,7 +147,8 @@ impl<R: Reader> Outgoing<R> {
             self.emit(effect, &mut std::iter::once(Some(body)));
             return None;
         }
-        let bodies: Option<Vec<Bytes>> = effect.bodies().into_iter().map(|body| self.reader.try_read(body)).collect();
+        let bodies: Option<Vec<Bytes>> =
+            effect.bodies().into_iter().map(|body| self.reader.try_read(body)).collect();
         let Some(bodies) = bodies else { return Some(effect) };
         self.emit(effect, &mut bodies.into_iter().map(Some));
         None

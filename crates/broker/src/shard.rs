@@ -190,7 +190,11 @@ impl<L: Log> Shard<L> {
         }
     }
 
-    fn execute_batch(&mut self, now: Timestamp, Envelope { peer, mut batch }: Envelope) -> Result<(), Failure> {
+    fn execute_batch(
+        &mut self,
+        now: Timestamp,
+        Envelope { peer, mut batch }: Envelope,
+    ) -> Result<(), Failure> {
         for request in std::mem::take(&mut batch.requests) {
             self.execute(now, peer.id, &batch, request);
             if self.group.size_bytes() >= GROUP_BYTES_MAX {
@@ -236,16 +240,20 @@ impl<L: Log> Shard<L> {
                 let result = found.map(describe).ok_or(peeklock_engine::Error::NoSuchQueue { name });
                 (ticket, result.map(|info| Answer::Queues(vec![info])).map_err(Error::from))
             }
-            Request::ListQueues { ticket } => (ticket, Ok(Answer::Queues(self.engine.queues().map(describe).collect()))),
+            Request::ListQueues { ticket } => {
+                (ticket, Ok(Answer::Queues(self.engine.queues().map(describe).collect())))
+            }
             Request::Peek { ticket, entity, sub_queue, from, count_max } => {
                 let found = self.engine.peek(entity, sub_queue, from, count_max.min(limits::BATCH_COUNT_MAX));
                 let found = found.map(|found| first_of(found).map(|message| (None, message)).collect());
                 return self.answer_messages(peer, ticket, found);
             }
             Request::ReceiveDeferred { ticket, entity, sub_queue, numbers, mode } => {
-                let found = self.engine.receive_deferred(now, entity, sub_queue, &numbers, mode, nonce(), out);
+                let found =
+                    self.engine.receive_deferred(now, entity, sub_queue, &numbers, mode, nonce(), out);
                 self.collect();
-                let found = found.map(|found| found.into_iter().map(|r| (Some(r.token), r.message)).collect());
+                let found =
+                    found.map(|found| found.into_iter().map(|r| (Some(r.token), r.message)).collect());
                 return self.answer_messages(peer, ticket, found);
             }
             Request::Credit { receiver, limit, drain } => {
@@ -278,7 +286,13 @@ impl<L: Log> Shard<L> {
         self.effects.push(Effect::Answer { peer, ticket, result });
     }
 
-    fn send(&mut self, now: Timestamp, entity: EntityId, batch: &Batch, messages: Range<usize>) -> Result<Answer, Error> {
+    fn send(
+        &mut self,
+        now: Timestamp,
+        entity: EntityId,
+        batch: &Batch,
+        messages: Range<usize>,
+    ) -> Result<Answer, Error> {
         if self.log.space() > Space::Enough {
             return Err(Error::DiskFull);
         }
@@ -294,8 +308,15 @@ impl<L: Log> Shard<L> {
         result
     }
 
-    fn store(&mut self, now: Timestamp, entity: EntityId, batch: &Batch, messages: Range<usize>) -> Result<Answer, Error> {
-        let too_large = |size_bytes| Error::TooLarge { size_bytes, limit_bytes: limits::MESSAGE_SIZE_BYTES_MAX };
+    fn store(
+        &mut self,
+        now: Timestamp,
+        entity: EntityId,
+        batch: &Batch,
+        messages: Range<usize>,
+    ) -> Result<Answer, Error> {
+        let too_large =
+            |size_bytes| Error::TooLarge { size_bytes, limit_bytes: limits::MESSAGE_SIZE_BYTES_MAX };
         let mut new = smallvec::SmallVec::<[NewMessage; 8]>::new();
         for bytes in batch.bodies(messages) {
             let body = self.group.put_body(bytes).map_err(|_| too_large(bytes.len()))?;
@@ -479,7 +500,8 @@ impl<L: Log> Shard<L> {
 
     fn record_moves(&mut self, moved: Vec<Moved>) -> Result<(), Failure> {
         for Moved { body, to } in moved {
-            let taken = self.engine.move_body(body.entity, body.sequence_number, body.place, to, &mut self.outbox);
+            let taken =
+                self.engine.move_body(body.entity, body.sequence_number, body.place, to, &mut self.outbox);
             if !taken {
                 // Settled while the copy was made: the copy is not needed.
                 self.freed.push(StoredBody { place: to, size_bytes: body.size_bytes });
@@ -504,7 +526,7 @@ fn first_of(messages: Vec<peeklock_engine::Message>) -> impl Iterator<Item = pee
     messages.into_iter().take_while(move |message| {
         let is_first = size_bytes == 0;
         size_bytes += message.size_bytes as usize + message.patch.size_bytes();
-        is_first || size_bytes <= limits::MESSAGE_SIZE_BYTES_MAX
+        is_first || size_bytes <= limits::ANSWER_SIZE_BYTES_MAX
     })
 }
 

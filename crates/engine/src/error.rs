@@ -23,6 +23,11 @@ pub enum Error {
     #[error("{count} messages were named at once; at most {max} are allowed", max = limits::BATCH_COUNT_MAX)]
     TooMany { count: usize },
     #[error(
+        "the messages have {size_bytes} bytes together; ask for at most {max} at once, or for one message at a time",
+        max = limits::ANSWER_SIZE_BYTES_MAX
+    )]
+    TooMuch { size_bytes: usize },
+    #[error(
         "the lock on message {sequence_number} in '{path}' is not held under this token: it ran out, or the message was settled; \
          receive it again"
     )]

@@ -1,7 +1,7 @@
 //! Link addresses and token audiences, in all the spellings that SDKs use.
 
-use percent_encoding::percent_decode_str;
 use peeklock_types::{EntityPath, NameError};
+use percent_encoding::percent_decode_str;
 
 /// What a link address names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,7 +78,13 @@ mod tests {
     #[test]
     fn every_spelling_of_a_queue_is_the_same_queue() {
         let plain = Node::parse("orders").unwrap();
-        for spelling in ["/orders", "amqps://localhost:5672/orders", "amqp://ns.example/Orders", "sb://h/orders/", "%6frders"] {
+        for spelling in [
+            "/orders",
+            "amqps://localhost:5672/orders",
+            "amqp://ns.example/Orders",
+            "sb://h/orders/",
+            "%6frders",
+        ] {
             assert_eq!(Node::parse(spelling).unwrap(), plain, "{spelling}");
         }
     }
@@ -87,7 +93,10 @@ mod tests {
     fn suffixes_name_the_parts_of_an_entity() {
         let dead = EntityPath::parse("orders/$DeadLetterQueue").unwrap();
         assert_eq!(Node::parse("orders/$deadletterqueue").unwrap(), Node::Entity(dead.clone()));
-        assert_eq!(Node::parse("/orders/$DeadLetterQueue/$management").unwrap(), Node::Management(Some(dead)));
+        assert_eq!(
+            Node::parse("/orders/$DeadLetterQueue/$management").unwrap(),
+            Node::Management(Some(dead))
+        );
         assert_eq!(Node::parse("$cbs").unwrap(), Node::Cbs);
         assert_eq!(Node::parse("amqps://h/$management").unwrap(), Node::Management(None));
         assert!(Node::parse("").is_err());

@@ -9,7 +9,9 @@ use peeklock_types::{EntityPath, SubQueue, limits};
 use crate::address::{Node, Scope};
 use crate::conversation::Conversation;
 use crate::error::{Refusal, refusal};
-use crate::link::{EntityRef, Link, LinkKind, LinkNumber, PendingLink, ReceiverLink, Responses, SenderLink, Service};
+use crate::link::{
+    EntityRef, Link, LinkKind, LinkNumber, PendingLink, ReceiverLink, Responses, SenderLink, Service,
+};
 use crate::request::Waiter;
 use crate::sas::Right;
 
@@ -87,7 +89,9 @@ impl Conversation<'_> {
 
     fn insert(&mut self, link: Link) -> Result<LinkNumber, Refusal> {
         let full = "this connection has had too many links; open a new one";
-        self.links.insert(link).ok_or_else(|| Refusal::new(403, peeklock_amqp::condition::RESOURCE_LIMIT_EXCEEDED, full))
+        self.links
+            .insert(link)
+            .ok_or_else(|| Refusal::new(403, peeklock_amqp::condition::RESOURCE_LIMIT_EXCEEDED, full))
     }
 
     /// The shard has found the entity, or has attached the receiver.
@@ -115,7 +119,9 @@ impl Conversation<'_> {
 
     fn attach_receiver(&mut self, number: LinkNumber) {
         let receiver = self.peer.id.receiver(number.0);
-        let Some(LinkKind::Pending(pending)) = self.links.get_mut(number).map(|link| &link.kind) else { return };
+        let Some(LinkKind::Pending(pending)) = self.links.get_mut(number).map(|link| &link.kind) else {
+            return;
+        };
         let Some(entity) = pending.entity else { return };
         let sub_queue = pending.path.sub_queue;
         let mode = mode_of(&pending.attach);

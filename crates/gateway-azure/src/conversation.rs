@@ -156,7 +156,9 @@ impl<'g> Conversation<'g> {
             }
             Event::Attach { session, link, attach } => self.on_attach(session, link, attach),
             Event::Delivery { link, delivery } => self.on_delivery(link, delivery),
-            Event::Disposition { link, id, tag, state, settled } => self.on_disposition(link, id, tag, state, settled),
+            Event::Disposition { link, id, tag, state, settled } => {
+                self.on_disposition(link, id, tag, state, settled)
+            }
             Event::Flow { link, drain, .. } => self.on_flow(link, drain),
             Event::Detached { link, .. } => self.on_detached(link),
             Event::Unblocked { session } => self.on_unblocked(session),
@@ -176,7 +178,8 @@ impl<'g> Conversation<'g> {
         }
         let mut parts = response.splitn(3, |byte| *byte == 0).skip(1);
         let (Some(name), Some(secret)) = (parts.next(), parts.next()) else { return SaslCode::Auth };
-        let claim = std::str::from_utf8(name).ok().and_then(|name| self.gateway.keys.check_secret(name, secret));
+        let claim =
+            std::str::from_utf8(name).ok().and_then(|name| self.gateway.keys.check_secret(name, secret));
         match claim {
             Some(claim) => {
                 self.claims.push(claim);
@@ -243,7 +246,10 @@ impl<'g> Conversation<'g> {
             Ok(Some((settlement, mirror))) => {
                 let waiter = if settled { Waiter::Nobody } else { Waiter::Settle(number, delivery, mirror) };
                 let ticket = waiter.ticket();
-                self.push(entity.shard, Request::Settle { ticket, entity: entity.entity, sub_queue, token, settlement });
+                self.push(
+                    entity.shard,
+                    Request::Settle { ticket, entity: entity.entity, sub_queue, token, settlement },
+                );
             }
             Ok(None) => {}
             Err(refusal) => self.connection.settle(id, delivery, DeliveryState::rejected(refusal.into())),
@@ -253,7 +259,9 @@ impl<'g> Conversation<'g> {
     fn on_flow(&mut self, id: LinkId, drain: bool) {
         let Some(number) = self.links.number(id) else { return };
         match self.links.get_mut(number).map(|link| &mut link.kind) {
-            Some(LinkKind::Receiver(_)) => self.grant(number, if drain { Drain::Start } else { Drain::Cancel }),
+            Some(LinkKind::Receiver(_)) => {
+                self.grant(number, if drain { Drain::Start } else { Drain::Cancel })
+            }
             Some(LinkKind::Responses(_)) => {
                 self.send_responses(number);
                 if drain {

@@ -35,7 +35,9 @@ impl Refusal {
 
     /// SDK quirk: JavaScript knows a missing entity only by this sentence, whatever the condition. Used for nothing else.
     pub(crate) fn no_such_entity(name: impl std::fmt::Display) -> Self {
-        let text = format!("The messaging entity '{name}' could not be found. Create it with: peeklock queue create {name}");
+        let text = format!(
+            "The messaging entity '{name}' could not be found. Create it with: peeklock queue create {name}"
+        );
         Refusal::new(404, condition::NOT_FOUND, text)
     }
 
@@ -78,10 +80,16 @@ fn engine_refusal(error: &engine::Error, path: Option<&EntityPath>, text: String
         E::AlreadyExists { .. } => Refusal::new(409, condition::ENTITY_ALREADY_EXISTS, text),
         E::LockLost { .. } => Refusal::new(410, condition::MESSAGE_LOCK_LOST, text),
         E::NotFound { .. } => Refusal::new(404, condition::MESSAGE_NOT_FOUND, text),
-        E::NoEntityLeft | E::NoSequenceNumberLeft { .. } => Refusal::new(403, condition::RESOURCE_LIMIT_EXCEEDED, text),
-        E::Settings(_) | E::Nothing | E::TooMany { .. } | E::Repeated { .. } | E::PatchTooLarge { .. } | E::TextTooLong { .. } => {
-            Refusal::new(400, condition::ARGUMENT_OUT_OF_RANGE, text)
+        E::NoEntityLeft | E::NoSequenceNumberLeft { .. } => {
+            Refusal::new(403, condition::RESOURCE_LIMIT_EXCEEDED, text)
         }
+        E::Settings(_)
+        | E::Nothing
+        | E::TooMany { .. }
+        | E::TooMuch { .. }
+        | E::Repeated { .. }
+        | E::PatchTooLarge { .. }
+        | E::TextTooLong { .. } => Refusal::new(400, condition::ARGUMENT_OUT_OF_RANGE, text),
         E::ReceiverExists { .. } | E::BodyOrder { .. } => Refusal::new(500, condition::INTERNAL_ERROR, text),
     }
 }

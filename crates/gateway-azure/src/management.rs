@@ -99,7 +99,9 @@ impl Conversation<'_> {
         match (operation, path) {
             (Operation::Entity(operation), Some(path)) => self.find_entity(pending, operation, path),
             (Operation::Namespace(operation), _) => self.ask_namespace(pending, operation),
-            (Operation::Entity(_), None) => return Err(Refusal::bad_request("this operation needs an entity")),
+            (Operation::Entity(_), None) => {
+                return Err(Refusal::bad_request("this operation needs an entity"));
+            }
         }
         Ok(())
     }

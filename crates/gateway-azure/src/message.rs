@@ -1,7 +1,9 @@
 //! Messages on their way in and out: what is stored of them, and what a delivery adds.
 
 use bytes::{Bytes, BytesMut};
-use peeklock_amqp::{Body, Encode, Message, MessageId, MessageIdRef, RawMap, Sections, Stamp, StoredMessage, Text, Value};
+use peeklock_amqp::{
+    Body, Encode, Message, MessageId, MessageIdRef, RawMap, Sections, Stamp, StoredMessage, Text, Value,
+};
 use peeklock_broker::engine::{self, MessageState, Patch, PatchPart};
 use peeklock_types::{LockToken, Timestamp, limits};
 
@@ -35,7 +37,10 @@ fn check_message_id(id: Option<MessageIdRef<'_>>) -> Result<(), Refusal> {
         _ => 0,
     };
     if count > limits::MESSAGE_ID_CHARS_MAX {
-        let text = format!("the message id has {count} characters; at most {} are allowed", limits::MESSAGE_ID_CHARS_MAX);
+        let text = format!(
+            "the message id has {count} characters; at most {} are allowed",
+            limits::MESSAGE_ID_CHARS_MAX
+        );
         return Err(Refusal::new(400, peeklock_amqp::condition::ARGUMENT_OUT_OF_RANGE, text));
     }
     Ok(())
@@ -47,7 +52,11 @@ type Checked = Result<Result<(), Refusal>, peeklock_amqp::DecodeError>;
 fn check_schedule(annotations: &RawMap<'_>, now: Timestamp) -> Checked {
     let due = annotations.get(SCHEDULED_TIME)?.and_then(|value| value.as_timestamp());
     let is_later = due.is_some_and(|due| due > timestamp(now));
-    Ok(if is_later { Err(Refusal::not_implemented("scheduled messages are not supported yet")) } else { Ok(()) })
+    Ok(if is_later {
+        Err(Refusal::not_implemented("scheduled messages are not supported yet"))
+    } else {
+        Ok(())
+    })
 }
 
 pub(crate) fn timestamp(at: Timestamp) -> i64 {
@@ -104,7 +113,9 @@ fn merge(patch: &Patch) -> Option<Bytes> {
 fn entries(part: &PatchPart) -> Vec<(Value, Value)> {
     match part {
         // Encoded by us when the settlement came in.
-        PatchPart::Properties(encoded) => RawMap::parse(encoded).and_then(|map| map.decode()).unwrap_or_default(),
+        PatchPart::Properties(encoded) => {
+            RawMap::parse(encoded).and_then(|map| map.decode()).unwrap_or_default()
+        }
         PatchPart::DeadLetter { reason, description } => {
             let entry = |key: &'static str, text: &Option<String>| {
                 text.as_ref().map(|text| (Value::from(key), Value::from(text.clone())))
@@ -120,7 +131,8 @@ const PATCH_PROPERTIES_MAX: usize = 256;
 /// Properties that a settlement sets, as they are stored beside the message.
 pub(crate) fn encode_patch(properties: Vec<(Value, Value)>) -> Result<Option<Bytes>, Refusal> {
     if properties.len() > PATCH_PROPERTIES_MAX {
-        let text = format!("{} properties to modify; at most {PATCH_PROPERTIES_MAX} are allowed", properties.len());
+        let text =
+            format!("{} properties to modify; at most {PATCH_PROPERTIES_MAX} are allowed", properties.len());
         return Err(Refusal::bad_request(text));
     }
     Ok((!properties.is_empty()).then(|| encode_properties(properties)))

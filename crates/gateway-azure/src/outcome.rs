@@ -28,7 +28,9 @@ pub(crate) fn settlement_of(
             };
             (settlement, Mirror::Modified)
         }
-        Some(DeliveryState::Rejected { error }) => (dead_letter(error.map(|error| *error))?, Mirror::Rejected),
+        Some(DeliveryState::Rejected { error }) => {
+            (dead_letter(error.map(|error| *error))?, Mirror::Rejected)
+        }
         Some(DeliveryState::Transactional { .. } | DeliveryState::Declared { .. }) => {
             return Err(Refusal::not_implemented("transactions are not supported yet"));
         }

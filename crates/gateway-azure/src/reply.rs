@@ -104,7 +104,13 @@ impl Conversation<'_> {
         }
     }
 
-    fn on_settled(&mut self, number: LinkNumber, id: DeliveryId, mirror: Mirror, result: Result<Answer, Error>) {
+    fn on_settled(
+        &mut self,
+        number: LinkNumber,
+        id: DeliveryId,
+        mirror: Mirror,
+        result: Result<Answer, Error>,
+    ) {
         let Some(link) = self.links.get_mut(number) else { return };
         let LinkKind::Receiver(receiver) = &link.kind else { return };
         let state = match result {
@@ -148,7 +154,8 @@ impl Conversation<'_> {
         receiver.passed_count += 1;
         receiver.passed_bytes += i64::from(size_bytes);
         let is_spent = receiver.passed_count >= receiver.limit;
-        let returned = (receiver.passed_bytes >= RECEIVER_WINDOW_BYTES / 4).then(|| std::mem::take(&mut receiver.passed_bytes));
+        let returned = (receiver.passed_bytes >= RECEIVER_WINDOW_BYTES / 4)
+            .then(|| std::mem::take(&mut receiver.passed_bytes));
         let (id, receiver) = (link.id, receiver.receiver);
         if let Some(size_bytes) = returned {
             self.push(usize::from(shard.0), Request::Window { receiver, size_bytes });
@@ -163,7 +170,8 @@ impl Conversation<'_> {
     fn set_aside(&mut self, shard: ShardId, delivery: &engine::Delivery, description: &str) {
         let (entity, sub_queue, token) = (delivery.entity, delivery.sub_queue, delivery.token);
         let reason = Some("Unreadable".to_owned());
-        let settlement = Settlement::DeadLetter { reason, description: Some(description.to_owned()), patch: None };
+        let settlement =
+            Settlement::DeadLetter { reason, description: Some(description.to_owned()), patch: None };
         let ticket = Waiter::Nobody.ticket();
         self.push(usize::from(shard.0), Request::Settle { ticket, entity, sub_queue, token, settlement });
     }

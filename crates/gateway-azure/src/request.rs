@@ -34,9 +34,11 @@ impl Mirror {
     pub(crate) fn state(self) -> DeliveryState {
         match self {
             Mirror::Accepted => DeliveryState::Accepted,
-            Mirror::Modified => {
-                DeliveryState::Modified { delivery_failed: None, undeliverable_here: None, message_annotations: None }
-            }
+            Mirror::Modified => DeliveryState::Modified {
+                delivery_failed: None,
+                undeliverable_here: None,
+                message_annotations: None,
+            },
             Mirror::Rejected => DeliveryState::Rejected { error: None },
             Mirror::Released => DeliveryState::Released,
         }
@@ -89,7 +91,8 @@ mod tests {
         let id = DeliveryId(u32::MAX);
         let mirrors = [Mirror::Accepted, Mirror::Modified, Mirror::Rejected, Mirror::Released];
         let settles = mirrors.map(|mirror| Waiter::Settle(link, id, mirror));
-        let others = [Waiter::Nobody, Waiter::Send(link, id), Waiter::Link(link), Waiter::Management(u32::MAX)];
+        let others =
+            [Waiter::Nobody, Waiter::Send(link, id), Waiter::Link(link), Waiter::Management(u32::MAX)];
         for waiter in settles.into_iter().chain(others) {
             assert_eq!(Waiter::of(waiter.ticket()), waiter);
         }

@@ -9,7 +9,10 @@ use peeklock_gateway_azure::{AccessKey, Right};
 pub const WELL_KNOWN_KEY_NAME: &str = "RootManageSharedAccessKey";
 pub const WELL_KNOWN_KEY_SECRET: &str = "SAS_KEY_VALUE";
 
-pub(crate) fn choose_keys(given: Vec<AccessKey>, addresses: impl Iterator<Item = SocketAddr>) -> Result<Vec<AccessKey>> {
+pub(crate) fn choose_keys(
+    given: Vec<AccessKey>,
+    addresses: impl Iterator<Item = SocketAddr>,
+) -> Result<Vec<AccessKey>> {
     let open_address = addresses.into_iter().find(|address| !address.ip().is_loopback());
     if let Some(address) = open_address {
         if given.is_empty() {

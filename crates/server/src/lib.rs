@@ -135,7 +135,11 @@ async fn declare(broker: &Broker, name: EntityName, settings: QueueSettings) -> 
     use peeklock_broker::{Error, engine};
     match broker.create_queue(name.clone(), settings).await {
         Ok(()) => Ok(()),
-        Err(AdminError::Refused(Error::Engine(error))) if matches!(*error, engine::Error::AlreadyExists { .. }) => Ok(()),
+        Err(AdminError::Refused(Error::Engine(error)))
+            if matches!(*error, engine::Error::AlreadyExists { .. }) =>
+        {
+            Ok(())
+        }
         Err(error) => Err(error).with_context(|| format!("cannot create the queue '{name}'")),
     }
 }

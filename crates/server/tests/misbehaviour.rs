@@ -13,15 +13,22 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 const HEADER: &[u8] = b"AMQP\x00\x01\x00\x00";
-const OPEN: &[u8] = &[0, 0, 0, 0x14, 2, 0, 0, 0, 0, 0x53, 0x10, 0xc0, 0x07, 0x04, 0xa1, 0x01, b'x', 0x40, 0x40, 0x40];
+const OPEN: &[u8] =
+    &[0, 0, 0, 0x14, 2, 0, 0, 0, 0, 0x53, 0x10, 0xc0, 0x07, 0x04, 0xa1, 0x01, b'x', 0x40, 0x40, 0x40];
 
 async fn start(data: &tempfile::TempDir) -> Server {
     let loopback: SocketAddr = "127.0.0.1:0".parse().unwrap();
     let settings = QueueSettings { lock_duration: Duration::from_secs(2), ..QueueSettings::default() };
     let queue = (EntityName::parse("orders").unwrap(), settings);
     let data = data.path().to_owned();
-    let options =
-        Options { data, listen: loopback, listen_tls: None, certificate: None, keys: vec![], queues: vec![queue] };
+    let options = Options {
+        data,
+        listen: loopback,
+        listen_tls: None,
+        certificate: None,
+        keys: vec![],
+        queues: vec![queue],
+    };
     Server::start(options).await.unwrap()
 }
 
@@ -104,7 +111,8 @@ async fn a_peer_that_never_reads_holds_up_nobody_and_loses_nothing() {
         sender.send(&Message::data(body.clone())).await.unwrap();
     }
     let deaf = deaf_receiver(&server).await;
-    let mut receiver = good.receiver("orders").mode(ReceiveMode::ReceiveAndDelete).credit(10).open().await.unwrap();
+    let mut receiver =
+        good.receiver("orders").mode(ReceiveMode::ReceiveAndDelete).credit(10).open().await.unwrap();
     let mut received = 0;
     while let Ok(delivery) = timeout(Duration::from_millis(500), receiver.next()).await {
         drop(delivery.unwrap().unwrap());

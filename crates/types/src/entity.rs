@@ -36,7 +36,9 @@ impl EntityName {
             return Err(NameError::TooLong { count });
         }
         let bad = |found| NameError::Character { name: text.to_owned(), found };
-        if let Some(found) = text.chars().find(|c| !c.is_alphanumeric() && !matches!(c, '.' | '-' | '_' | '~' | '/')) {
+        if let Some(found) =
+            text.chars().find(|c| !c.is_alphanumeric() && !matches!(c, '.' | '-' | '_' | '~' | '/'))
+        {
             return Err(bad(found));
         }
         for part in text.split('/') {
@@ -118,7 +120,9 @@ impl EntityPath {
         let cut = text.len().checked_sub(Self::DEAD_LETTER_SUFFIX.len());
         let parts = cut.and_then(|at| text.split_at_checked(at));
         let (name, sub_queue) = match parts {
-            Some((name, suffix)) if suffix.eq_ignore_ascii_case(Self::DEAD_LETTER_SUFFIX) => (name, SubQueue::DeadLetter),
+            Some((name, suffix)) if suffix.eq_ignore_ascii_case(Self::DEAD_LETTER_SUFFIX) => {
+                (name, SubQueue::DeadLetter)
+            }
             _ => (text, SubQueue::Main),
         };
         if name.starts_with('$') || name.contains("/$") {
@@ -162,7 +166,10 @@ mod tests {
         let path = EntityPath::parse("Orders/$deadLetterQueue").unwrap();
         assert_eq!(path.sub_queue, SubQueue::DeadLetter);
         assert_eq!(path.to_string(), "Orders/$DeadLetterQueue");
-        assert!(matches!(EntityPath::parse("orders/$Transfer/$DeadLetterQueue"), Err(NameError::Reserved { .. })));
+        assert!(matches!(
+            EntityPath::parse("orders/$Transfer/$DeadLetterQueue"),
+            Err(NameError::Reserved { .. })
+        ));
         assert!(matches!(EntityPath::parse("$cbs"), Err(NameError::Reserved { .. })));
     }
 }

@@ -150,14 +150,19 @@ impl BodyRef {
 
     /// `None` if the offset is not aligned or too large, or the group number is beyond 2^43.
     pub fn in_log(group: GroupNumber, offset_bytes: u32) -> Option<Self> {
-        let fits = offset_bytes.is_multiple_of(8) && offset_bytes <= Self::LOG_OFFSET_MAX && group.0 < 1 << 43;
+        let fits =
+            offset_bytes.is_multiple_of(8) && offset_bytes <= Self::LOG_OFFSET_MAX && group.0 < 1 << 43;
         fits.then(|| BodyRef((group.0 << Self::LOG_OFFSET_BITS) | u64::from(offset_bytes / 8)))
     }
 
     /// `None` if the offset is not aligned or too large, or the segment number is beyond 2^31.
     pub fn in_cold(segment: u32, offset_bytes: u64) -> Option<Self> {
-        let fits = offset_bytes.is_multiple_of(8) && offset_bytes / 8 < 1 << Self::COLD_OFFSET_BITS && segment < 1 << 31;
-        fits.then(|| BodyRef(Self::COLD | (u64::from(segment) << Self::COLD_OFFSET_BITS) | (offset_bytes / 8)))
+        let fits = offset_bytes.is_multiple_of(8)
+            && offset_bytes / 8 < 1 << Self::COLD_OFFSET_BITS
+            && segment < 1 << 31;
+        fits.then(|| {
+            BodyRef(Self::COLD | (u64::from(segment) << Self::COLD_OFFSET_BITS) | (offset_bytes / 8))
+        })
     }
 
     pub fn place(self) -> BodyPlace {
@@ -220,7 +225,10 @@ mod tests {
             BodyPlace::Log { group: GroupNumber((1 << 43) - 1), offset_bytes: BodyRef::LOG_OFFSET_MAX }
         );
         let cold = BodyRef::in_cold(u32::MAX >> 1, ((1 << 32) - 1) * 8).unwrap();
-        assert_eq!(cold.place(), BodyPlace::Cold { segment: u32::MAX >> 1, offset_bytes: ((1 << 32) - 1) * 8 });
+        assert_eq!(
+            cold.place(),
+            BodyPlace::Cold { segment: u32::MAX >> 1, offset_bytes: ((1 << 32) - 1) * 8 }
+        );
         assert!(BodyRef::in_log(GroupNumber(1), 4).is_none());
         assert!(BodyRef::in_log(GroupNumber(1 << 43), 0).is_none());
     }

@@ -12,6 +12,8 @@ pub mod limits {
     pub const DEAD_LETTER_TEXT_CHARS_MAX: usize = 4096;
     /// One message with all its sections; also the ceiling for one batch.
     pub const MESSAGE_SIZE_BYTES_MAX: usize = 1024 * 1024;
+    /// Bodies of all messages that one answer carries, unless it carries only one.
+    pub const ANSWER_SIZE_BYTES_MAX: usize = 4 * 1024 * 1024;
     /// Messages that one batch, one peek or one management call may name.
     pub const BATCH_COUNT_MAX: usize = 4096;
 }

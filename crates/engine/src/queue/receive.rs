@@ -46,19 +46,23 @@ impl Queue {
     ) -> Result<Vec<Received>, Error> {
         check_count(numbers.len())?;
         check_distinct(numbers)?;
+        let mut size_bytes = 0;
         for &number in numbers {
-            self.check_deferred(sub_queue, number)?;
+            size_bytes += self.check_deferred(sub_queue, number)?;
+        }
+        if numbers.len() > 1 && size_bytes > limits::ANSWER_SIZE_BYTES_MAX {
+            return Err(Error::TooMuch { size_bytes });
         }
         let hand_out = |&number| self.hand_out(now, sub_queue, number, mode, nonce, out);
         Ok(numbers.iter().map(hand_out).collect())
     }
 
-    fn check_deferred(&self, sub_queue: SubQueue, sequence_number: SequenceNumber) -> Result<(), Error> {
+    /// The size of a deferred message that nobody has locked.
+    fn check_deferred(&self, sub_queue: SubQueue, sequence_number: SequenceNumber) -> Result<usize, Error> {
         let entry = self.part(sub_queue).messages.get(sequence_number);
-        if entry.is_some_and(|entry| entry.state == MessageState::Deferred && entry.lock.is_none()) {
-            return Ok(());
-        }
-        Err(Error::NotFound { path: self.path(sub_queue), sequence_number })
+        let free = entry.filter(|entry| entry.state == MessageState::Deferred && entry.lock.is_none());
+        let missing = || Error::NotFound { path: self.path(sub_queue), sequence_number };
+        free.map(|entry| entry.size_bytes as usize).ok_or_else(missing)
     }
 
     pub(crate) fn peek(&self, sub_queue: SubQueue, from: SequenceNumber, max: usize) -> Vec<Message> {

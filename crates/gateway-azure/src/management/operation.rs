@@ -69,7 +69,9 @@ impl Operation {
             Operation::Entity(EntityOperation::Settle { .. }) => ResponseKind::Done,
             Operation::Namespace(NamespaceOperation::CreateQueue { .. }) => ResponseKind::Created,
             Operation::Namespace(NamespaceOperation::DeleteQueue { .. }) => ResponseKind::Done,
-            Operation::Namespace(NamespaceOperation::ShowQueue { .. } | NamespaceOperation::ListQueues) => ResponseKind::Queues,
+            Operation::Namespace(NamespaceOperation::ShowQueue { .. } | NamespaceOperation::ListQueues) => {
+                ResponseKind::Queues
+            }
         }
     }
 }
@@ -86,7 +88,13 @@ impl EntityOperation {
                 vec![Request::ReceiveDeferred { ticket, entity, sub_queue, numbers, mode }]
             }
             EntityOperation::Settle { tokens, settlement } => {
-                let settle = |token| Request::Settle { ticket, entity, sub_queue, token, settlement: settlement.clone() };
+                let settle = |token| Request::Settle {
+                    ticket,
+                    entity,
+                    sub_queue,
+                    token,
+                    settlement: settlement.clone(),
+                };
                 tokens.into_iter().map(settle).collect()
             }
         }
@@ -166,7 +174,9 @@ fn update_disposition(body: &Value) -> Result<Operation, Refusal> {
 }
 
 fn patch(body: &Value) -> Result<Option<Bytes>, Refusal> {
-    let Some(properties) = body.lookup("properties-to-modify").and_then(Value::as_map) else { return Ok(None) };
+    let Some(properties) = body.lookup("properties-to-modify").and_then(Value::as_map) else {
+        return Ok(None);
+    };
     if properties.iter().any(|(key, _)| key.as_str().is_none()) {
         return Err(missing("properties-to-modify", "a map with texts for keys"));
     }
@@ -175,7 +185,8 @@ fn patch(body: &Value) -> Result<Option<Bytes>, Refusal> {
 
 fn lock_tokens(body: &Value) -> Result<Vec<LockToken>, Refusal> {
     let tokens = elements(body, "lock-tokens")?;
-    let tokens = tokens.iter().map(|token| token.as_uuid().map(LockToken::from_bytes)).collect::<Option<Vec<_>>>();
+    let tokens =
+        tokens.iter().map(|token| token.as_uuid().map(LockToken::from_bytes)).collect::<Option<Vec<_>>>();
     tokens.ok_or_else(|| missing("lock-tokens", "a list of uuids"))
 }
 
@@ -184,7 +195,11 @@ fn elements<'a>(body: &'a Value, key: &str) -> Result<&'a [Value], Refusal> {
     let elements = body.lookup(key).and_then(Value::as_elements).filter(|elements| !elements.is_empty());
     let elements = elements.ok_or_else(|| missing(key, "a list with at least one element"))?;
     if elements.len() > limits::BATCH_COUNT_MAX {
-        let text = format!("'{key}' has {} elements; at most {} are allowed", elements.len(), limits::BATCH_COUNT_MAX);
+        let text = format!(
+            "'{key}' has {} elements; at most {} are allowed",
+            elements.len(),
+            limits::BATCH_COUNT_MAX
+        );
         return Err(Refusal::bad_request(text));
     }
     Ok(elements)

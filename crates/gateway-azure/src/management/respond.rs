@@ -28,7 +28,8 @@ impl Conversation<'_> {
             if responses.service != *service {
                 continue;
             }
-            let is_named = reply_to.is_some_and(|to| responses.address.as_deref() == Some(to) || responses.name == to);
+            let is_named =
+                reply_to.is_some_and(|to| responses.address.as_deref() == Some(to) || responses.name == to);
             if is_named {
                 return Some(number);
             }
@@ -37,16 +38,23 @@ impl Conversation<'_> {
         found
     }
 
-    pub(super) fn respond_found(&mut self, link: LinkNumber, correlation: Option<MessageId>, findings: Findings) {
+    pub(super) fn respond_found(
+        &mut self,
+        link: LinkNumber,
+        correlation: Option<MessageId>,
+        findings: Findings,
+    ) {
         let (status, text, body) = describe(findings);
-        let properties = vec![
-            ("statusCode", Value::Int(status)),
-            ("statusDescription", Value::from(text)),
-        ];
+        let properties = vec![("statusCode", Value::Int(status)), ("statusDescription", Value::from(text))];
         self.respond(link, encode_response(correlation, properties, body));
     }
 
-    pub(super) fn respond_refused(&mut self, link: LinkNumber, correlation: Option<MessageId>, refusal: &Refusal) {
+    pub(super) fn respond_refused(
+        &mut self,
+        link: LinkNumber,
+        correlation: Option<MessageId>,
+        refusal: &Refusal,
+    ) {
         let properties = vec![
             ("statusCode", Value::Int(refusal.status)),
             ("statusDescription", Value::from(refusal.description.clone())),
