@@ -55,7 +55,7 @@ struct Once {
 /// The three take turns in short slices: on a shared machine the disk and the scheduler change by the second.
 async fn once(arguments: &Arguments, rounds: usize) -> Result<Once> {
     let folder = TempDir::with_prefix_in("peeklock-bench-raw-", &arguments.data)?;
-    let mut raw = Raw::new(folder.path())?;
+    let raw = Raw::new(folder.path())?;
     let mut echo = Echo::start()?;
     let broker = Broker::start(&arguments.data)?;
     let client = broker.connect().await?;

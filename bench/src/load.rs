@@ -133,7 +133,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Vec<Row>> {
 async fn against_disk(arguments: &Arguments) -> Result<(f64, f64)> {
     let times = Times::of(arguments);
     let folder = TempDir::with_prefix_in("peeklock-bench-raw-", &arguments.data)?;
-    let mut raw = Raw::new(folder.path())?;
+    let raw = Raw::new(folder.path())?;
     let before = raw.rate(256, 1024, times.disk)?;
     let broker = Broker::start(&arguments.data)?;
     let load = Load::start(&broker, 1024).await?;

@@ -22,8 +22,15 @@ pub(crate) fn describe(data: &Path) -> String {
         kernel()
     );
     let _ = writeln!(text, "- Disk: {} on {}", file_system(data), device(data));
+    let _ = writeln!(text, "- Busy with other things (load average when the run ended): {}", load_average());
     text.push('\n');
     text
+}
+
+/// On a quiet machine this is the run itself, about the number of cores; more means that others took part of the time.
+fn load_average() -> String {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split_whitespace().take(3).collect::<Vec<_>>().join(", ")
 }
 
 fn kernel() -> String {
