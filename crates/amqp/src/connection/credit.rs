@@ -7,8 +7,8 @@ use crate::{Flow, Role, condition};
 
 impl Connection {
     pub(super) fn on_flow(&mut self, session_id: SessionId, flow: &Flow) -> Result<(), Fault> {
+        let was_blocked = self.is_blocked(session_id);
         let Some(session) = self.sessions.get_mut(session_id) else { return Ok(()) };
-        let was_blocked = session.room() == 0;
         session.handle_flow(flow);
         let link = match flow.handle {
             None => None,
@@ -22,13 +22,23 @@ impl Connection {
             }
         };
         self.pump(session_id);
-        if was_blocked && self.sessions.get(session_id).is_some_and(|session| session.room() > 0) {
-            self.events.push_back(Event::Unblocked { session: session_id });
-        }
+        self.tell_if_unblocked(session_id, was_blocked);
         if flow.echo {
             self.echo(session_id, link);
         }
         Ok(())
+    }
+
+    /// Whether a driver that keeps to `sendable` has to wait, whatever the credit of its links.
+    pub(super) fn is_blocked(&self, id: SessionId) -> bool {
+        self.sessions.get(id).is_some_and(|session| session.room(&self.config.limits) == 0)
+    }
+
+    /// Tells the driver if something made room on a session that had none before.
+    pub(super) fn tell_if_unblocked(&mut self, id: SessionId, was_blocked: bool) {
+        if was_blocked && !self.is_blocked(id) {
+            self.events.push_back(Event::Unblocked { session: id });
+        }
     }
 
     fn on_link_flow(&mut self, id: LinkId, flow: &Flow) {

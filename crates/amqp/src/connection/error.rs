@@ -34,7 +34,7 @@ pub enum SendError {
     /// Wait for [`Event::Unblocked`](super::Event::Unblocked), then try again.
     #[error("the peer's session window is closed and enough sends wait for it already")]
     Blocked,
-    /// Wait until the peer settles something on this session, then try again.
+    /// Wait for [`Event::Unblocked`](super::Event::Unblocked), then try again.
     #[error("too many deliveries of the session are unsettled")]
     TooManyUnsettled,
 }

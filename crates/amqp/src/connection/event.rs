@@ -49,7 +49,8 @@ pub enum Event {
     /// [`Connection::drained`](super::Connection::drained), also when credit is 0.
     /// On a link we receive on: `drain` tells that a drain is complete.
     Flow { link: LinkId, credit: u32, drain: bool, available: Option<u32> },
-    /// The peer's window of this session was closed and is open again; sends that waited for it have left.
+    /// This session had no room for sends and has some again: the peer opened its window and sends that waited for it
+    /// have left, or unsettled deliveries were settled or forgotten.
     /// See [`Connection::sendable`](super::Connection::sendable).
     Unblocked { session: SessionId },
     /// The connection is over: the peer closed it or answered our close. No `Detached` or `SessionEnded` come for

@@ -190,6 +190,7 @@ impl Connection {
             let text = format!("detach of handle {}, which has no link", detach.handle);
             return Err(Fault::session(session_id, condition::UNATTACHED_HANDLE, text));
         };
+        let was_blocked = self.is_blocked(session_id);
         let announce = match state {
             State::DetachSent { announce } => announce,
             // Resumption is not supported, so a detach that keeps the link is answered with one that closes it.
@@ -206,6 +207,8 @@ impl Connection {
         if announce {
             self.events.push_back(Event::Detached { link: id, closed: detach.closed, error: detach.error });
         }
+        // Its unsettled deliveries are forgotten, which makes room for those of other links.
+        self.tell_if_unblocked(session_id, was_blocked);
         Ok(())
     }
 

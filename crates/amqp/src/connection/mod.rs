@@ -280,14 +280,16 @@ impl Connection {
     }
 
     /// Sending link: how many small sends would leave at once. Less than [`Connection::credit`] while the peer's session
-    /// window is nearly used up; then more becomes possible with [`Event::Unblocked`].
+    /// window is nearly used up, or nearly [`Limits::unsettled_outgoing_max`] deliveries of the session are unsettled;
+    /// after 0, more becomes possible with [`Event::Unblocked`]. The links of a session share its room: a send on one
+    /// takes from all.
     ///
     /// Sends beyond it wait, which is safe but has a price: a drain is answered only after them, and rhea, whose window
     /// shrinks with every delivery its user has not settled, gives up a link that does not answer at once. So take no
     /// more messages from a queue than this.
     pub fn sendable(&self, link: LinkId) -> u32 {
         let Some(link) = self.links.get(link).filter(|link| link.is_attached(Role::Sender)) else { return 0 };
-        let room = self.sessions.get(link.session).map_or(0, Session::room);
+        let room = self.sessions.get(link.session).map_or(0, |session| session.room(&self.config.limits));
         link.free_credit().min(room)
     }
 

@@ -6,7 +6,7 @@ use bytes::{Bytes, BytesMut};
 
 use super::ring::Ring;
 use super::table::Table;
-use super::{Config, DeliveryId, LinkId, Outgoing, wire};
+use super::{Config, DeliveryId, Limits, LinkId, Outgoing, wire};
 use crate::{Begin, DeliveryState, Disposition, Flow, Role};
 
 /// How many transfers we claim to be ready to send: no limit of our own, so a number nobody runs into.
@@ -125,9 +125,13 @@ impl Session {
         self.peer_window > 0
     }
 
-    /// Frames that would leave at once.
-    pub(super) fn room(&self) -> u32 {
-        if self.waiting.is_empty() { self.peer_window } else { 0 }
+    /// Small sends that would leave at once: as many frames as the peer has room for, and as many unsettled deliveries
+    /// as we do.
+    pub(super) fn room(&self, limits: &Limits) -> u32 {
+        if !self.waiting.is_empty() {
+            return 0;
+        }
+        self.peer_window.min(limits.unsettled_outgoing_max.saturating_sub(self.outgoing.unsettled()))
     }
 
     /// Counts a transfer frame that goes out.

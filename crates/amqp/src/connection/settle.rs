@@ -11,6 +11,7 @@ impl Connection {
         if !settled && !state.as_ref().is_some_and(DeliveryState::is_outcome) {
             return;
         }
+        let was_blocked = self.is_blocked(session_id);
         let Some(session) = self.sessions.get_mut(session_id) else { return };
         let ring = match role {
             Role::Receiver => &mut session.outgoing,
@@ -34,11 +35,13 @@ impl Connection {
         if role == Role::Sender && settled {
             self.mark_dirty(session_id);
         }
+        self.tell_if_unblocked(session_id, was_blocked);
     }
 
     pub(super) fn settle_delivery(&mut self, id: LinkId, delivery: DeliveryId, state: DeliveryState) {
         let Some(link) = self.links.get_mut(id).filter(|link| link.state == State::Attached) else { return };
         let Some(session) = self.sessions.get_mut(link.session) else { return };
+        let was_blocked = session.room(&self.config.limits) == 0;
         let ring = match link.role {
             Role::Sender => &mut session.outgoing,
             Role::Receiver => &mut session.incoming,
@@ -48,6 +51,7 @@ impl Connection {
             let session_id = link.session;
             session.dispose(&mut self.out, link.role, delivery, true, state);
             self.mark_dirty(session_id);
+            self.tell_if_unblocked(session_id, was_blocked);
         }
     }
 

@@ -131,7 +131,8 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let config = Config { max_frame_size_bytes: 512, incoming_window: 6, ..Config::server("s") };
+        let mut config = Config { max_frame_size_bytes: 512, incoming_window: 6, ..Config::server("s") };
+        config.limits.unsettled_outgoing_max = 3;
         let mut world = Self {
             server: Connection::server(config, T0),
             sessions: Vec::new(),
@@ -157,10 +158,25 @@ impl World {
     }
 
     fn run(&mut self, act: &Act) {
+        let held_up = self.held_up();
         self.act(act);
+        let mut unblocked = HashSet::new();
         while let Some(event) = self.server.poll_event() {
+            if let Event::Unblocked { session } = event {
+                unblocked.insert(session);
+            }
             self.take(event);
         }
+        for (link, session) in held_up {
+            assert!(self.server.sendable(link) == 0 || unblocked.contains(&session), "{link:?} is not told");
+        }
+    }
+
+    /// Links with credit that cannot use it.
+    fn held_up(&self) -> Vec<(LinkId, SessionId)> {
+        let is_held_up = |link: &LinkId| self.server.credit(*link) > 0 && self.server.sendable(*link) == 0;
+        let links = self.links.iter().copied().filter(is_held_up);
+        links.filter_map(|link| Some((link, self.server.link(link)?.session))).collect()
     }
 
     fn take(&mut self, event: Event) {
@@ -199,7 +215,9 @@ impl World {
             Act::Send { pick, len, settled } => {
                 if let Some(link) = choose(&self.links, pick) {
                     let delivery = peeklock_amqp::connection::Outgoing { settled, ..outgoing(1) };
-                    let _ = self.server.send(link, &delivery, &[&vec![7; len]]);
+                    let is_sendable = self.server.sendable(link) > 0;
+                    let result = self.server.send(link, &delivery, &[&vec![7; len]]);
+                    assert!(result.is_ok() || !is_sendable, "{result:?}");
                 }
             }
             Act::Settle { pick } => {

@@ -1,6 +1,6 @@
 //! What a hostile or careless peer may try: each attempt is bounded and costs only its owner.
 
-use peeklock_amqp::connection::{Config, Error, Event};
+use peeklock_amqp::connection::{Config, Error, Event, LinkId, SessionId};
 use peeklock_amqp::{
     Begin, DeliveryState, Detach, Disposition, End, Performative, Role, Transfer, condition,
 };
@@ -192,6 +192,68 @@ fn unsettled_sends_are_bounded() {
     script.machine.send(link, &outgoing(1), &[]).unwrap();
     let refused = script.machine.send(link, &outgoing(2), &[]);
     assert_eq!(refused, Err(peeklock_amqp::connection::SendError::TooManyUnsettled));
+}
+
+/// Two links share a session that takes two unsettled sends, and `first` has made them.
+fn with_two_unsettled() -> (Script, SessionId, LinkId, LinkId) {
+    let mut config = Config::server("s");
+    config.limits.unsettled_outgoing_max = 2;
+    let (mut script, session) = Script::server_with(config);
+    let (first, second) = (script.sending_link(0), script.sending_link(1));
+    script.grant(0, 10);
+    script.grant(1, 10);
+    for tag in 0..2 {
+        assert_eq!(script.machine.sendable(second), 2 - tag);
+        script.machine.send(first, &outgoing(tag), &[]).unwrap();
+    }
+    assert_eq!((script.machine.sendable(first), script.machine.sendable(second)), (0, 0));
+    script.sent();
+    (script, session, first, second)
+}
+
+fn completed(first: u32, settled: bool) -> Disposition {
+    let state = Some(DeliveryState::Accepted);
+    Disposition { role: Role::Receiver, first, last: None, settled, state, batchable: false }
+}
+
+#[test]
+fn a_driver_can_keep_to_the_unsettled_sends_and_hears_when_the_peer_settles() {
+    let (mut script, session, first, second) = with_two_unsettled();
+    script.send(1, completed(65_536, true));
+    let events = script.events();
+    assert!(
+        matches!(events[..], [Event::Disposition { .. }, Event::Unblocked { session: s }] if s == session),
+        "{events:?}"
+    );
+    assert_eq!((script.machine.sendable(first), script.machine.sendable(second)), (1, 1));
+    script.send(1, completed(65_537, true));
+    assert!(matches!(script.events()[..], [Event::Disposition { .. }]), "there was room already");
+    assert_eq!(script.machine.sendable(first), 2);
+}
+
+/// Peek-lock: it is the driver who settles, but it need not remember to ask again.
+#[test]
+fn settling_what_the_peer_has_completed_makes_room_too() {
+    let (mut script, session, first, _) = with_two_unsettled();
+    script.send(1, completed(65_536, false));
+    let events = script.events();
+    let [Event::Disposition { id, .. }] = events[..] else { panic!("{events:?}") };
+    assert_eq!(script.machine.sendable(first), 0);
+    script.machine.settle(first, id, DeliveryState::Accepted);
+    assert!(matches!(script.events()[..], [Event::Unblocked { session: s }] if s == session));
+    assert_eq!(script.machine.sendable(first), 1);
+}
+
+#[test]
+fn a_link_that_goes_takes_its_unsettled_sends_along() {
+    let (mut script, session, _, second) = with_two_unsettled();
+    script.send(1, Detach { handle: 0, closed: true, error: None });
+    let events = script.events();
+    assert!(
+        matches!(events[..], [Event::Detached { .. }, Event::Unblocked { session: s }] if s == session),
+        "{events:?}"
+    );
+    assert_eq!(script.machine.sendable(second), 2);
 }
 
 #[test]
