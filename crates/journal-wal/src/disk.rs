@@ -69,7 +69,7 @@ impl Disk for RealDisk {
         }
         file.set_len(0)?;
         file.write_all(owner.as_bytes())?;
-        Ok(Some(Box::new(file)))
+        Ok(Some(Box::new(HeldLock(file))))
     }
 
     fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
@@ -108,6 +108,15 @@ impl Disk for RealDisk {
     fn free_bytes(&self, directory: &Path) -> io::Result<u64> {
         let found = rustix::fs::statvfs(directory)?;
         Ok(found.f_bavail.saturating_mul(found.f_frsize))
+    }
+}
+
+struct HeldLock(File);
+
+impl Drop for HeldLock {
+    fn drop(&mut self) {
+        // Closing is not enough while a child that is just being started has the file open too. Nothing can be done about a failure.
+        let _ = rustix::fs::flock(&self.0, FlockOperation::Unlock);
     }
 }
 

@@ -257,15 +257,25 @@ impl Scan<'_> {
 
     /// The next segment may hold a torn first commit without a header. More than that means that its header was lost.
     fn expect_unwritten(&self, segment: &Segment) -> Result<(), OpenError> {
-        let bytes = read_whole(segment, None).map_err(failed("reading", &self.layout.segment(segment.id)))?;
-        match later_commit(&bytes, BLOCK_BYTES, segment.id, self.last_commit.saturating_add(1)) {
-            None => Ok(()),
-            Some(at) => {
-                let what =
-                    format!("the header of the segment is damaged, but a commit is intact at byte {at}");
-                Err(damaged(self.layout, segment.id, 0, &what))
+        const CHUNK_BYTES: u64 = 1024 * 1024;
+        let torn = self.last_commit.saturating_add(1);
+        let mut chunk = Vec::new();
+        let mut start = BLOCK_BYTES;
+        while start < segment.size_bytes {
+            let size = CHUNK_BYTES.min(segment.size_bytes - start);
+            chunk.resize(usize::try_from(size).unwrap_or(0), 0);
+            let read = segment.file.read_at(&mut chunk, start);
+            read.map_err(failed("reading", &self.layout.segment(segment.id)))?;
+            if let Some(at) = later_commit(&chunk, 0, segment.id, torn) {
+                let what = format!(
+                    "the header of the segment is damaged, but a commit is intact at byte {}",
+                    start + at
+                );
+                return Err(damaged(self.layout, segment.id, 0, &what));
             }
+            start += size;
         }
+        Ok(())
     }
 
     /// Adds a group to its shard, or says why it does not follow the one before.

@@ -50,7 +50,8 @@ impl Ring {
 
     /// Takes the next spare. A pool that this leaves empty is too small for the pace.
     pub(crate) fn take_spare(&mut self, wanted_min: usize, wanted_max: usize) -> Option<Segment> {
-        if self.spares.len() <= 1 {
+        // The very first roll says nothing: there is one small segment, and the keeper has just begun.
+        if self.spares.len() <= 1 && !self.live.is_empty() {
             self.calm_rolls = 0;
             self.spares_wanted = (self.spares_wanted + 1).min(wanted_max);
         } else {

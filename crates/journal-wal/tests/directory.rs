@@ -88,7 +88,7 @@ fn a_newer_format_is_left_alone() {
     drop(open(directory.path()).unwrap());
     std::fs::write(directory.path().join("FORMAT"), "peeklock journal 7\n").unwrap();
     let error = open(directory.path()).err().unwrap();
-    assert!(matches!(error, OpenError::NewerFormat { found: 7, known: 1, .. }));
+    assert!(matches!(error, OpenError::NewerFormat { found: 7, known: 1, .. }), "{error}");
     assert!(error.to_string().contains("newer version"), "{error}");
 }
 
