@@ -52,6 +52,9 @@ pub enum Event {
     /// This session had no room for sends and has some again: the peer opened its window and sends that waited for it
     /// have left, or unsettled deliveries were settled or forgotten.
     /// See [`Connection::sendable`](super::Connection::sendable).
+    ///
+    /// Comes as well when sends that waited were dropped with their link, or with the session itself. Then the room is
+    /// in [`Connection::blocked_len`](super::Connection::blocked_len), which all sessions share.
     Unblocked { session: SessionId },
     /// The connection is over: the peer closed it or answered our close. No `Detached` or `SessionEnded` come for
     /// what it took along.

@@ -169,7 +169,8 @@ impl Connection {
         if self.is_held { self.sasl_out.len() } else { self.out.len() }
     }
 
-    /// Bytes of sends that wait for the peer to open its session windows.
+    /// Bytes of sends that wait for the peer to open its session windows. A driver that waits for it to fall is woken by
+    /// [`Event::Unblocked`]: when a session's sends have left, or when some were dropped.
     pub fn blocked_len(&self) -> usize {
         self.blocked_bytes
     }

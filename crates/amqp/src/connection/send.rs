@@ -6,7 +6,7 @@ use super::link::{Link, State};
 use super::ring::Entry;
 use super::session::{Session, Waiting};
 use super::wire::{self, Payload, Route};
-use super::{Connection, LinkId, Outgoing, SendError, SessionId};
+use super::{Connection, Event, LinkId, Outgoing, SendError, SessionId};
 use crate::Role;
 
 impl Connection {
@@ -98,7 +98,7 @@ impl Connection {
         }
     }
 
-    /// Takes back sends of a link that will not leave any more.
+    /// Takes back sends of a link that will not leave any more. A driver that waits for room hears of it.
     pub(super) fn drop_waiting(&mut self, id: LinkId) {
         let Some(link) = self.links.get_mut(id) else { return };
         let Some(session) = self.sessions.get_mut(link.session) else { return };
@@ -113,6 +113,9 @@ impl Connection {
             is_kept
         });
         self.blocked_bytes -= dropped;
+        if dropped > 0 {
+            self.events.push_back(Event::Unblocked { session: link.session });
+        }
     }
 }
 

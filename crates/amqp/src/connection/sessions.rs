@@ -129,7 +129,7 @@ impl Connection {
         }
     }
 
-    /// The links of a session go with it.
+    /// The links of a session go with it, and so do their sends that wait: a driver that waits for room hears of it.
     fn drop_links(&mut self, id: SessionId) {
         let Some(session) = self.sessions.get_mut(id) else { return };
         let waiting = std::mem::take(&mut session.waiting);
@@ -140,6 +140,9 @@ impl Connection {
         links.dedup();
         for link in links {
             self.drop_link(link);
+        }
+        if !waiting.is_empty() {
+            self.events.push_back(Event::Unblocked { session: id });
         }
     }
 

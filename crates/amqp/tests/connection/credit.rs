@@ -1,7 +1,7 @@
 //! Flow: link credit, drain, echo and session windows.
 
 use peeklock_amqp::connection::{AttachReply, Config, Event, SendError};
-use peeklock_amqp::{Begin, Detach, Flow, Performative, Role};
+use peeklock_amqp::{Begin, Detach, End, Flow, Performative, Role};
 
 use super::support::{Pair, Script, Sent, attach, link_flow, outgoing, transfer};
 
@@ -287,6 +287,54 @@ fn a_blocked_link_can_be_detached_and_leaves_no_gap_in_the_ids() {
         "{sent:?}"
     );
     assert_eq!(script.machine.blocked_len(), 0);
+}
+
+/// A driver that waits for room is told when it comes from sends that will never leave, however they are dropped.
+#[test]
+fn sends_that_are_dropped_while_they_wait_make_room_and_the_driver_hears_of_it() {
+    for cause in ["detached by the peer", "detached by us", "ended by the peer", "ended by us"] {
+        let (mut script, session) = Script::server();
+        let (a, b) = (script.sending_link(0), script.sending_link(1));
+        script.send(1, Flow { incoming_window: 0, ..link_flow(0, 0, 100) });
+        script.send(1, Flow { incoming_window: 0, ..link_flow(1, 0, 100) });
+        script.machine.send(a, &outgoing(0), &[b"a"]).unwrap();
+        let of_one = script.machine.blocked_len();
+        script.machine.send(b, &outgoing(1), &[b"b"]).unwrap();
+        script.events();
+        let is_end = match cause {
+            "detached by the peer" => {
+                script.send(1, Detach { handle: 0, closed: true, error: None });
+                false
+            }
+            "detached by us" => {
+                script.machine.detach(a, None);
+                false
+            }
+            "ended by the peer" => {
+                script.send(1, End::default());
+                true
+            }
+            _ => {
+                script.machine.end(session, None);
+                true
+            }
+        };
+        let events = script.events();
+        let is_unblocked = |event: &&Event| matches!(event, Event::Unblocked { session: s } if *s == session);
+        assert_eq!(events.iter().filter(is_unblocked).count(), 1, "{cause}: {events:?}");
+        assert_eq!(script.machine.blocked_len(), if is_end { 0 } else { of_one }, "{cause}");
+    }
+}
+
+#[test]
+fn a_link_without_waiting_sends_detaches_without_a_word_about_room() {
+    let (mut script, _) = Script::server();
+    let (a, _) = (script.sending_link(0), script.sending_link(1));
+    script.send(1, Flow { incoming_window: 0, ..link_flow(0, 0, 100) });
+    script.machine.send(a, &outgoing(0), &[b"a"]).unwrap();
+    script.events();
+    script.send(1, Detach { handle: 1, closed: true, error: None });
+    assert!(matches!(script.events()[..], [Event::Detached { .. }]));
 }
 
 #[test]

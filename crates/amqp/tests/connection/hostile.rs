@@ -158,7 +158,7 @@ impl World {
     }
 
     fn run(&mut self, act: &Act) {
-        let held_up = self.held_up();
+        let (held_up, blocked_len) = (self.held_up(), self.server.blocked_len());
         self.act(act);
         let mut unblocked = HashSet::new();
         while let Some(event) = self.server.poll_event() {
@@ -170,6 +170,10 @@ impl World {
         for (link, session) in held_up {
             assert!(self.server.sendable(link) == 0 || unblocked.contains(&session), "{link:?} is not told");
         }
+        // A flow lets out as much as it has room for, and tells only when that is everything.
+        let is_flow = matches!(act, Act::Peer { frame: Frame::Flow { .. }, .. });
+        let is_less = self.server.blocked_len() < blocked_len && !self.server.is_closed();
+        assert!(!is_less || is_flow || !unblocked.is_empty(), "{blocked_len} bytes are less, untold");
     }
 
     /// Links with credit that cannot use it.
