@@ -353,6 +353,8 @@ proptest! {
             world.run(&Act::Accept);
             world.run(&Act::Credit { pick: 0, credit: 4 });
         }
+        let frame = Frame::Flow { handle: Some(1), window: 5, credit: 9, drain: false, echo: false };
+        world.run(&Act::Peer { channel: 0, frame });
         for act in &acts {
             world.run(act);
         }
