@@ -1,6 +1,7 @@
 //! Receiving and settling.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use peeklock_amqp::connection::{DeliveryId, LinkId};
@@ -87,12 +88,18 @@ impl ReceiverBuilder {
         let (arrivals, arrived) = mpsc::channel(usize::try_from(room).unwrap_or(usize::MAX));
         let ending = Ending::default();
         let credit = if self.is_manual { 0 } else { self.credit };
-        let kind = LinkKind::Receive { mode: self.mode, credit, arrivals };
+        let confirmed_count = Arc::<AtomicU64>::default();
+        let kind = LinkKind::Receive {
+            mode: self.mode,
+            credit,
+            arrivals,
+            confirmed_count: Arc::clone(&confirmed_count),
+        };
         let request = LinkRequest { entity: Arc::clone(&self.entity), ending: Arc::clone(&ending), kind };
         let opened = self.shared.open(request).await?;
         let link = ReceiverLink { shared: self.shared, link: opened.link, entity: self.entity, ending };
         let credit = Credit { window: credit, taken: 0 };
-        Ok(Receiver { link: Arc::new(link), arrived, credit })
+        Ok(Receiver { link: Arc::new(link), arrived, credit, batch: Vec::new(), confirmed_count })
     }
 }
 
@@ -112,6 +119,9 @@ pub struct Receiver {
     link: Arc<ReceiverLink>,
     arrived: mpsc::Receiver<Arrival>,
     credit: Credit,
+    /// Empty between calls; kept for its room.
+    batch: Vec<Arrival>,
+    confirmed_count: Arc<AtomicU64>,
 }
 
 /// Shared by a receiver and its deliveries; the link is detached when the last of them is gone.
@@ -161,17 +171,18 @@ impl Drop for ReceiverLink {
 struct Credit {
     /// 0: the user grants it.
     window: u32,
+    /// Taken and not granted again.
     taken: u32,
 }
 
 impl Credit {
-    /// What to grant after `count` more messages were taken; 0 for nothing yet.
-    fn take(&mut self, count: usize) -> u32 {
-        if self.window == 0 {
-            return 0;
-        }
+    fn take(&mut self, count: usize) {
         self.taken = self.taken.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
-        if self.taken < self.window.div_ceil(2) { 0 } else { std::mem::take(&mut self.taken) }
+    }
+
+    /// What to grant now; 0 for nothing yet.
+    fn due(&self) -> u32 {
+        if self.window > 0 && self.taken >= self.window.div_ceil(2) { self.taken } else { 0 }
     }
 }
 
@@ -180,20 +191,23 @@ impl Receiver {
     ///
     /// May be dropped and called again without losing a message.
     pub async fn next(&mut self) -> Result<Option<Delivery>, Error> {
+        self.grant().await?;
         let Some(arrival) = self.arrived.recv().await else { return self.ended().map(|()| None) };
-        self.grant(1);
+        self.credit.take(1);
         Ok(Some(self.delivery(arrival)))
     }
 
     /// Adds the messages that are there to `into`, at most `max`; waits for the first. 0 after [`Receiver::stop`].
+    ///
+    /// May be dropped and called again without losing a message.
     pub async fn next_many(&mut self, into: &mut Vec<Delivery>, max: usize) -> Result<usize, Error> {
-        let mut arrivals = Vec::new();
-        let count = self.arrived.recv_many(&mut arrivals, max).await;
+        self.grant().await?;
+        let count = self.arrived.recv_many(&mut self.batch, max).await;
         if count == 0 && max > 0 {
             return self.ended().map(|()| 0);
         }
-        into.extend(arrivals.into_iter().map(|arrival| self.delivery(arrival)));
-        self.grant(count);
+        self.credit.take(count);
+        into.extend(self.batch.drain(..).map(|arrival| Delivery { link: Arc::clone(&self.link), arrival }));
         Ok(count)
     }
 
@@ -209,12 +223,16 @@ impl Receiver {
         }
     }
 
-    /// Not awaited: a call that is given up while it holds a message would lose it. What finds no place is granted later.
-    fn grant(&mut self, taken: usize) {
-        let count = self.credit.take(taken);
-        if count > 0 && !self.link.try_tell(ReceiverCommand::AddCredit(count)) {
-            self.credit.taken = count;
+    /// Grants again what was taken. Before a message is in hand, not after: a call that is given up must not lose one.
+    async fn grant(&mut self) -> Result<(), Error> {
+        let count = self.credit.due();
+        if count > 0 {
+            let place = self.link.shared.commands.reserve().await.map_err(|_| self.link.lost())?;
+            place
+                .send(Command::Receiver { link: self.link.link, command: ReceiverCommand::AddCredit(count) });
+            self.credit.taken = 0;
         }
+        Ok(())
     }
 
     /// Asks for `count` more messages, for receivers with manual credit.
@@ -253,6 +271,11 @@ impl Receiver {
     /// Waits until every settlement of [`Receiver::settle_many`] is confirmed. Returns the first that failed.
     pub async fn flush(&self) -> Result<(), Error> {
         self.link.ask(ReceiverCommand::Flush).await
+    }
+
+    /// How many settlements of [`Receiver::settle_many`] the broker has confirmed so far.
+    pub fn confirmed_count(&self) -> u64 {
+        self.confirmed_count.load(Ordering::Relaxed)
     }
 
     /// Stops, gives back what nobody has taken, and detaches. Deliveries still held can no longer be settled.
@@ -363,12 +386,15 @@ mod tests {
     #[test]
     fn credit_is_granted_again_in_halves() {
         let mut credit = Credit { window: 10, taken: 0 };
-        assert_eq!((0..4).map(|_| credit.take(1)).sum::<u32>(), 0);
-        assert_eq!(credit.take(1), 5);
-        assert_eq!(credit.take(9), 9);
-        let mut single = Credit { window: 1, taken: 0 };
-        assert_eq!(single.take(1), 1);
-        let mut manual = Credit { window: 0, taken: 0 };
-        assert_eq!(manual.take(1000), 0);
+        credit.take(4);
+        assert_eq!(credit.due(), 0);
+        credit.take(1);
+        assert_eq!(credit.due(), 5);
+        credit.take(9);
+        assert_eq!(credit.due(), 14);
+        let single = Credit { window: 1, taken: 1 };
+        assert_eq!(single.due(), 1);
+        let manual = Credit { window: 0, taken: 1000 };
+        assert_eq!(manual.due(), 0);
     }
 }

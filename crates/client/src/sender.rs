@@ -96,7 +96,7 @@ impl Sender {
         Ok(Self { link: Arc::new(SenderLink::open(shared, entity, UNCONFIRMED_MAX).await?) })
     }
 
-    /// Sends one message; returns when the broker has it on stable storage.
+    /// Sends one message; returns when the broker has it on stable storage. A broker that gives no credit makes it wait.
     pub async fn send(&self, message: &Message) -> Result<(), Error> {
         self.send_encoded(message.to_bytes(), 0).await
     }

@@ -1,6 +1,7 @@
 //! What handles ask of the task that owns the connection.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use bytes::Bytes;
 use peeklock_amqp::connection::{DeliveryId, LinkId};
@@ -81,8 +82,15 @@ pub(crate) struct LinkRequest {
 }
 
 pub(crate) enum LinkKind {
-    Send { permits: Arc<Semaphore> },
-    Receive { mode: ReceiveMode, credit: u32, arrivals: mpsc::Sender<Arrival> },
+    Send {
+        permits: Arc<Semaphore>,
+    },
+    Receive {
+        mode: ReceiveMode,
+        credit: u32,
+        arrivals: mpsc::Sender<Arrival>,
+        confirmed_count: Arc<AtomicU64>,
+    },
 }
 
 /// What both sides agreed on.

@@ -3,7 +3,9 @@
 //! It alone touches the AMQP machine. Handles reach it over one bounded channel; what it tells them goes to the places they
 //! left in their commands. It never waits for a handle.
 
+mod attach;
 pub(crate) mod command;
+mod events;
 mod receiving;
 mod requests;
 mod sending;
@@ -14,15 +16,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use peeklock_amqp::connection::{self, Connection, Event, LinkId, Millis};
-use peeklock_amqp::{Attach, ReceiverSettleMode, Role, SaslCode, SenderSettleMode, Source, Target};
+use peeklock_amqp::SaslCode;
+use peeklock_amqp::connection::{self, Connection, LinkId, Millis};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use crate::error::{Ending, Error};
-use crate::receiver::ReceiveMode;
-use command::{Command, LinkKind, LinkRequest, Opened, Reply};
+use attach::attach_for;
+use command::{Command, LinkRequest, Opened, Reply};
 use receiving::ReceivingLink;
 use requests::Node;
 use sending::SendingLink;
@@ -96,6 +98,8 @@ impl Driver {
     pub(crate) async fn run<S: AsyncRead + AsyncWrite + Send>(mut self, stream: S) {
         let (mut reader, mut writer) = tokio::io::split(stream);
         let error = self.converse(&mut reader, &mut writer).await;
+        // A reason that the broker gave with its close came first, and says more.
+        let error = self.ending.get().cloned().unwrap_or(error);
         // Whatever is left explains to the broker why we go; nothing depends on it.
         let farewell = async {
             while self.connection.has_output() {
@@ -136,10 +140,16 @@ impl Driver {
                 }
                 count = reader.read_buf(&mut input) => match count {
                     Ok(0) => return self.lost("the broker closed it"),
-                    Ok(_) => if let Err(error) = self.connection.handle_input(now(), &mut input) {
-                        self.handle_events();
-                        return self.failed(&error);
-                    },
+                    Ok(_) => {
+                        if let Err(error) = self.connection.handle_input(now(), &mut input) {
+                            self.handle_events();
+                            return self.failed(&error);
+                        }
+                        // What handles ask meanwhile leaves with the same write.
+                        if has_room {
+                            self.handle_waiting_commands();
+                        }
+                    }
                     Err(error) => return self.lost(&error.to_string()),
                 },
                 count = self.commands.recv_many(&mut commands, COMMANDS_PER_ROUND), if has_room && !self.handles_are_gone => {
@@ -193,6 +203,15 @@ impl Driver {
         }
     }
 
+    fn handle_waiting_commands(&mut self) {
+        for _ in 0..COMMANDS_PER_ROUND {
+            match self.commands.try_recv() {
+                Ok(command) => self.handle_command(command),
+                Err(_) => return,
+            }
+        }
+    }
+
     fn handle_command(&mut self, command: Command) {
         match command {
             Command::Open { request, reply } => self.open(request, reply),
@@ -227,10 +246,13 @@ impl Driver {
     fn open(&mut self, request: Box<LinkRequest>, reply: Reply<Opened>) {
         self.serial += 1;
         let attach = attach_for(&request, self.serial);
-        let link = self.connection.begin().and_then(|session| self.connection.attach(session, attach));
-        match link {
+        let session = self.connection.begin();
+        match session.and_then(|session| self.connection.attach(session, attach)) {
             Some(link) => drop(self.links.insert(link, Link::Opening(request, reply))),
-            None => drop(reply.send(Err(Error::TooManyLinks))),
+            None => {
+                session.into_iter().for_each(|session| self.connection.end(session, None));
+                let _ = reply.send(Err(Error::TooManyLinks));
+            }
         }
     }
 
@@ -277,173 +299,6 @@ impl Driver {
         if self.touched.last() != Some(&link) {
             self.touched.push(link);
         }
-    }
-
-    fn handle_events(&mut self) {
-        while let Some(event) = self.connection.poll_event() {
-            self.handle_event(event);
-        }
-    }
-
-    fn handle_event(&mut self, event: Event) {
-        match event {
-            Event::Delivery { link, delivery } => self.handle_delivery(link, delivery),
-            Event::Disposition { link, id, tag, state, settled } => {
-                self.handle_disposition(link, id, tag, state, settled);
-            }
-            Event::Flow { link, drain, .. } => match self.links.get_mut(&link) {
-                Some(Link::Receiving(receiving)) if drain => receiving.handle_drained(),
-                Some(Link::Sending(_)) => {
-                    if drain {
-                        // We hold nothing back, so whatever had credit is sent already.
-                        self.connection.drained(link);
-                    }
-                    self.touch(link);
-                }
-                Some(Link::Request(_)) => self.touch(link),
-                _ => {}
-            },
-            Event::Unblocked { .. } => self.touch_all(),
-            Event::Attached { link, .. } => self.handle_attached(link),
-            Event::Detached { link, error, .. } => self.handle_detached(link, error),
-            Event::Opened { .. } => {
-                if let Some(opening) = self.opening.take() {
-                    let _ = opening.send(Ok(()));
-                }
-            }
-            Event::SaslOutcome { code, .. } if code != SaslCode::Ok => {
-                let failure = match code {
-                    SaslCode::Auth => OpenFailure::Credentials,
-                    code => OpenFailure::Other(format!("SASL ended with {code:?}")),
-                };
-                self.refuse_opening(failure);
-            }
-            Event::Closed { error: Some(error) } => {
-                let _ = self.ending.set(self.lost(&error.to_string()));
-                self.refuse_opening(OpenFailure::Other(error.to_string()));
-            }
-            // A broker neither begins sessions nor links, and tells of a lost session by its links.
-            Event::SessionEnded { .. } | Event::SessionBegun { .. } | Event::SaslOutcome { .. } => {}
-            Event::Closed { error: None } | Event::SaslInit { .. } => {}
-            Event::Attach { link, .. } => self.connection.refuse(
-                link,
-                peeklock_amqp::AmqpError::new(
-                    peeklock_amqp::condition::NOT_ALLOWED,
-                    "a client serves no links",
-                ),
-            ),
-        }
-    }
-
-    fn handle_delivery(&mut self, link: LinkId, delivery: connection::Delivery) {
-        match self.links.get_mut(&link) {
-            Some(Link::Receiving(receiving)) => {
-                receiving.handle_delivery(link, delivery, &mut self.connection)
-            }
-            Some(Link::Request(address)) => {
-                if let Some(node) = self.nodes.get_mut(address) {
-                    node.handle_response(&delivery, &mut self.connection);
-                }
-            }
-            _ => {}
-        }
-    }
-
-    fn handle_disposition(
-        &mut self,
-        link: LinkId,
-        id: connection::DeliveryId,
-        tag: peeklock_amqp::DeliveryTag,
-        state: Option<peeklock_amqp::DeliveryState>,
-        settled: bool,
-    ) {
-        match self.links.get_mut(&link) {
-            Some(Link::Sending(sending)) => {
-                if !settled {
-                    self.connection.settle(
-                        link,
-                        id,
-                        state.clone().unwrap_or(peeklock_amqp::DeliveryState::Accepted),
-                    );
-                }
-                sending.handle_outcome(tag, state);
-                self.touch(link);
-            }
-            Some(Link::Receiving(receiving)) if settled => receiving.handle_confirmation(id, state),
-            Some(Link::Request(address)) => {
-                if let Some(node) = self.nodes.get_mut(address) {
-                    node.handle_outcome(tag, state);
-                }
-            }
-            _ => {}
-        }
-    }
-
-    fn handle_attached(&mut self, link: LinkId) {
-        match self.links.remove(&link) {
-            Some(Link::Opening(request, reply)) => self.handle_opened(link, *request, reply),
-            Some(Link::Request(address)) => {
-                if let Some(node) = self.nodes.get(&address) {
-                    node.handle_attached(link, &mut self.connection);
-                }
-                self.links.insert(link, Link::Request(address));
-            }
-            Some(other) => drop(self.links.insert(link, other)),
-            None => {}
-        }
-    }
-
-    fn handle_opened(&mut self, link: LinkId, request: LinkRequest, reply: Reply<Opened>) {
-        let LinkRequest { entity, ending, kind } = request;
-        let open = match kind {
-            LinkKind::Send { permits } => Link::Sending(SendingLink::new(entity, ending, permits)),
-            LinkKind::Receive { credit, arrivals, .. } => {
-                Link::Receiving(ReceivingLink::new(entity, ending, arrivals, credit))
-            }
-        };
-        let message_size_bytes_max = self.connection.link(link).and_then(|info| info.remote_max_message_size);
-        let credit = if let Link::Receiving(receiving) = &open { receiving.initial_credit() } else { 0 };
-        self.links.insert(link, open);
-        if reply.send(Ok(Opened { link, message_size_bytes_max })).is_err() {
-            // Whoever asked has given up meanwhile.
-            self.detach(link, Vec::new(), None);
-        } else if credit > 0 {
-            self.connection.set_credit(link, credit);
-        }
-    }
-
-    fn handle_detached(&mut self, link: LinkId, error: Option<peeklock_amqp::AmqpError>) {
-        match self.links.remove(&link) {
-            Some(Link::Request(address)) => self.handle_node_lost(link, &address, error),
-            Some(open) => {
-                let error = Error::link_ended(&open.entity().unwrap_or_else(|| Arc::from("")), error);
-                open.end(&error);
-            }
-            None => {}
-        }
-    }
-
-    /// A node works with both links or not at all; the next request asks for it again.
-    fn handle_node_lost(
-        &mut self,
-        link: LinkId,
-        address: &Arc<str>,
-        error: Option<peeklock_amqp::AmqpError>,
-    ) {
-        // The second of the two links may follow after a new pair was made: leave that one alone.
-        if !self.nodes.get(address).is_some_and(|node| node.sender == link || node.receiver == link) {
-            return;
-        }
-        let Some(node) = self.nodes.remove(address) else { return };
-        let other = if node.sender == link { node.receiver } else { node.sender };
-        let session = self.connection.link(other).map(|info| info.session);
-        self.connection.detach(other, None);
-        self.links.insert(other, Link::Closing(None));
-        if let Some(session) = session {
-            self.connection.end(session, None);
-        }
-        let entity = node.address().trim_end_matches("/$management").into();
-        node.end(&Error::link_ended(&entity, error));
     }
 
     fn touch_all(&mut self) {
@@ -497,31 +352,6 @@ impl Link {
             Link::Receiving(receiving) => receiving.end(error),
             Link::Closing(Some(reply)) => drop(reply.send(Ok(()))),
             Link::Request(_) | Link::Closing(None) => {}
-        }
-    }
-}
-
-fn attach_for(request: &LinkRequest, serial: u64) -> Attach {
-    let entity = request.entity.to_string();
-    let name = format!("{entity}-{serial}");
-    match request.kind {
-        LinkKind::Send { .. } => {
-            let mut attach = Attach::new(name.clone(), 0, Role::Sender);
-            attach.snd_settle_mode = SenderSettleMode::Unsettled;
-            attach.source = Some(Source::with_address(name));
-            attach.target = Some(Target::with_address(entity));
-            attach.initial_delivery_count = Some(0);
-            attach
-        }
-        LinkKind::Receive { mode, .. } => {
-            let mut attach = Attach::new(name.clone(), 0, Role::Receiver);
-            (attach.snd_settle_mode, attach.rcv_settle_mode) = match mode {
-                ReceiveMode::PeekLock => (SenderSettleMode::Unsettled, ReceiverSettleMode::Second),
-                ReceiveMode::ReceiveAndDelete => (SenderSettleMode::Settled, ReceiverSettleMode::First),
-            };
-            attach.source = Some(Source::with_address(entity));
-            attach.target = Some(Target::with_address(name));
-            attach
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use peeklock_amqp::DeliveryState;
 use peeklock_amqp::connection::{self, Connection, DeliveryId, LinkId};
@@ -21,6 +22,8 @@ pub(super) struct ReceivingLink {
     awaited: HashMap<u32, Reply<()>>,
     /// Settlements under way that nobody awaits one by one.
     counted: usize,
+    /// Those of them that the broker has confirmed, for the receiver to see.
+    confirmed_count: Arc<AtomicU64>,
     first_failure: Option<Error>,
     flushes: Vec<Reply<()>>,
 }
@@ -31,6 +34,7 @@ impl ReceivingLink {
         ending: Ending,
         arrivals: mpsc::Sender<Arrival>,
         initial_credit: u32,
+        confirmed_count: Arc<AtomicU64>,
     ) -> Self {
         Self {
             entity,
@@ -40,6 +44,7 @@ impl ReceivingLink {
             is_stopping: false,
             awaited: HashMap::new(),
             counted: 0,
+            confirmed_count,
             first_failure: None,
             flushes: Vec::new(),
         }
@@ -122,8 +127,9 @@ impl ReceivingLink {
             return;
         }
         self.counted = self.counted.saturating_sub(1);
-        if let Err(error) = result {
-            self.first_failure.get_or_insert(error);
+        match result {
+            Ok(()) => drop(self.confirmed_count.fetch_add(1, Ordering::Relaxed)),
+            Err(error) => drop(self.first_failure.get_or_insert(error)),
         }
         if self.counted == 0 {
             self.answer_flushes();

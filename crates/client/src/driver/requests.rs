@@ -38,8 +38,12 @@ impl Node {
         let mut response = Attach::new(reply_to.clone(), 0, Role::Receiver);
         response.source = Some(Source::with_address(address.to_string()));
         response.target = Some(Target::with_address(reply_to.clone()));
-        let receiver = connection.attach(session, response)?;
-        let sender = connection.attach(session, request)?;
+        let receiver = connection.attach(session, response);
+        let sender = connection.attach(session, request);
+        let (Some(receiver), Some(sender)) = (receiver, sender) else {
+            connection.end(session, None);
+            return None;
+        };
         Some(Self {
             address,
             sender,

@@ -1,0 +1,32 @@
+//! How links introduce themselves.
+
+use peeklock_amqp::{Attach, ReceiverSettleMode, Role, SenderSettleMode, Source, Target};
+
+use super::command::{LinkKind, LinkRequest};
+use crate::receiver::ReceiveMode;
+
+/// `serial` makes the name unique on its connection.
+pub(super) fn attach_for(request: &LinkRequest, serial: u64) -> Attach {
+    let entity = request.entity.to_string();
+    let name = format!("{entity}-{serial}");
+    match request.kind {
+        LinkKind::Send { .. } => {
+            let mut attach = Attach::new(name.clone(), 0, Role::Sender);
+            attach.snd_settle_mode = SenderSettleMode::Unsettled;
+            attach.source = Some(Source::with_address(name));
+            attach.target = Some(Target::with_address(entity));
+            attach.initial_delivery_count = Some(0);
+            attach
+        }
+        LinkKind::Receive { mode, .. } => {
+            let mut attach = Attach::new(name.clone(), 0, Role::Receiver);
+            (attach.snd_settle_mode, attach.rcv_settle_mode) = match mode {
+                ReceiveMode::PeekLock => (SenderSettleMode::Unsettled, ReceiverSettleMode::Second),
+                ReceiveMode::ReceiveAndDelete => (SenderSettleMode::Settled, ReceiverSettleMode::First),
+            };
+            attach.source = Some(Source::with_address(entity));
+            attach.target = Some(Target::with_address(name));
+            attach
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! What the connection tells, passed on to the links it concerns.
+
+use std::sync::Arc;
+
+use peeklock_amqp::connection::{self, Event, LinkId};
+use peeklock_amqp::{AmqpError, DeliveryState, DeliveryTag, SaslCode, condition};
+
+use super::command::{LinkKind, LinkRequest, Opened, Reply};
+use super::receiving::ReceivingLink;
+use super::sending::SendingLink;
+use super::{Driver, Link, OpenFailure};
+use crate::error::Error;
+
+impl Driver {
+    pub(super) fn handle_events(&mut self) {
+        while let Some(event) = self.connection.poll_event() {
+            self.handle_event(event);
+        }
+    }
+
+    fn handle_event(&mut self, event: Event) {
+        match event {
+            Event::Delivery { link, delivery } => self.handle_delivery(link, delivery),
+            Event::Disposition { link, id, tag, state, settled } => {
+                self.handle_disposition(link, id, tag, state, settled);
+            }
+            Event::Flow { link, drain, .. } => match self.links.get_mut(&link) {
+                Some(Link::Receiving(receiving)) if drain => receiving.handle_drained(),
+                Some(Link::Sending(sending)) => {
+                    if drain {
+                        // What waits goes first; then the rest of the credit is given back.
+                        sending.pump(link, &mut self.connection);
+                        self.connection.drained(link);
+                    }
+                    self.touch(link);
+                }
+                Some(Link::Request(_)) => self.touch(link),
+                _ => {}
+            },
+            Event::Unblocked { .. } => self.touch_all(),
+            Event::Attached { link, .. } => self.handle_attached(link),
+            Event::Detached { link, error, .. } => self.handle_detached(link, error),
+            Event::Opened { .. } => {
+                if let Some(opening) = self.opening.take() {
+                    let _ = opening.send(Ok(()));
+                }
+            }
+            Event::SaslOutcome { code, .. } if code != SaslCode::Ok => {
+                let failure = match code {
+                    SaslCode::Auth => OpenFailure::Credentials,
+                    code => OpenFailure::Other(format!("SASL ended with {code:?}")),
+                };
+                self.refuse_opening(failure);
+            }
+            Event::Closed { error: Some(error) } => {
+                let _ = self.ending.set(self.lost(&error.to_string()));
+                self.refuse_opening(OpenFailure::Other(error.to_string()));
+            }
+            // A broker neither begins sessions nor links, and tells of a lost session by its links.
+            Event::SessionEnded { .. } | Event::SessionBegun { .. } | Event::SaslOutcome { .. } => {}
+            Event::Closed { error: None } | Event::SaslInit { .. } => {}
+            Event::Attach { link, .. } => self
+                .connection
+                .refuse(link, AmqpError::new(condition::NOT_ALLOWED, "a client serves no links")),
+        }
+    }
+
+    fn handle_delivery(&mut self, link: LinkId, delivery: connection::Delivery) {
+        match self.links.get_mut(&link) {
+            Some(Link::Receiving(receiving)) => {
+                receiving.handle_delivery(link, delivery, &mut self.connection)
+            }
+            Some(Link::Request(address)) => {
+                if let Some(node) = self.nodes.get_mut(address) {
+                    node.handle_response(&delivery, &mut self.connection);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn handle_disposition(
+        &mut self,
+        link: LinkId,
+        id: connection::DeliveryId,
+        tag: DeliveryTag,
+        state: Option<DeliveryState>,
+        settled: bool,
+    ) {
+        match self.links.get_mut(&link) {
+            Some(Link::Sending(sending)) => {
+                if !settled {
+                    self.connection.settle(link, id, state.clone().unwrap_or(DeliveryState::Accepted));
+                }
+                sending.handle_outcome(tag, state);
+                self.touch(link);
+            }
+            Some(Link::Receiving(receiving)) if settled => receiving.handle_confirmation(id, state),
+            Some(Link::Request(address)) => {
+                if let Some(node) = self.nodes.get_mut(address) {
+                    node.handle_outcome(tag, state);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn handle_attached(&mut self, link: LinkId) {
+        match self.links.remove(&link) {
+            Some(Link::Opening(request, reply)) => self.handle_opened(link, *request, reply),
+            Some(Link::Request(address)) => {
+                if let Some(node) = self.nodes.get(&address) {
+                    node.handle_attached(link, &mut self.connection);
+                }
+                self.links.insert(link, Link::Request(address));
+            }
+            Some(other) => drop(self.links.insert(link, other)),
+            None => {}
+        }
+    }
+
+    fn handle_opened(&mut self, link: LinkId, request: LinkRequest, reply: Reply<Opened>) {
+        let LinkRequest { entity, ending, kind } = request;
+        let open = match kind {
+            LinkKind::Send { permits } => Link::Sending(SendingLink::new(entity, ending, permits)),
+            LinkKind::Receive { credit, arrivals, confirmed_count, .. } => {
+                Link::Receiving(ReceivingLink::new(entity, ending, arrivals, credit, confirmed_count))
+            }
+        };
+        let message_size_bytes_max = self.connection.link(link).and_then(|info| info.remote_max_message_size);
+        let credit = if let Link::Receiving(receiving) = &open { receiving.initial_credit() } else { 0 };
+        self.links.insert(link, open);
+        if reply.send(Ok(Opened { link, message_size_bytes_max })).is_err() {
+            // Whoever asked has given up meanwhile.
+            self.detach(link, Vec::new(), None);
+        } else if credit > 0 {
+            self.connection.set_credit(link, credit);
+        }
+    }
+
+    fn handle_detached(&mut self, link: LinkId, error: Option<AmqpError>) {
+        match self.links.remove(&link) {
+            Some(Link::Request(address)) => self.handle_node_lost(link, &address, error),
+            Some(open) => {
+                let error = Error::link_ended(&open.entity().unwrap_or_else(|| Arc::from("")), error);
+                open.end(&error);
+            }
+            None => {}
+        }
+    }
+
+    /// A node works with both links or not at all; the next request asks for it again.
+    fn handle_node_lost(&mut self, link: LinkId, address: &Arc<str>, error: Option<AmqpError>) {
+        // The second of the two links may follow after a new pair was made: leave that one alone.
+        if !self.nodes.get(address).is_some_and(|node| node.sender == link || node.receiver == link) {
+            return;
+        }
+        let Some(node) = self.nodes.remove(address) else { return };
+        let other = if node.sender == link { node.receiver } else { node.sender };
+        let session = self.connection.link(other).map(|info| info.session);
+        self.connection.detach(other, None);
+        self.links.insert(other, Link::Closing(None));
+        if let Some(session) = session {
+            self.connection.end(session, None);
+        }
+        let entity = node.address().trim_end_matches("/$management").into();
+        node.end(&Error::link_ended(&entity, error));
+    }
+}
