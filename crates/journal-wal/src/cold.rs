@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, TryLockError};
 
 use bytes::{BufMut as _, Bytes, BytesMut};
@@ -37,6 +37,8 @@ pub(crate) struct ColdStore {
 }
 
 struct Books {
+    /// Epoch of the owner whose word counts here.
+    owner: u32,
     segments: BTreeMap<u32, Segment>,
     mostly_dead: BTreeSet<u32>,
     /// Whether the owner has named everything that lives.
@@ -78,8 +80,13 @@ fn checksum(segment: u32, offset: u64, body: &[u8]) -> u32 {
 
 impl ColdStore {
     pub(crate) fn new(shard: ShardId) -> Self {
-        let books =
-            Books { segments: BTreeMap::new(), mostly_dead: BTreeSet::new(), counted: false, next: 1 };
+        let books = Books {
+            owner: 0,
+            segments: BTreeMap::new(),
+            mostly_dead: BTreeSet::new(),
+            counted: false,
+            next: 1,
+        };
         ColdStore {
             shard,
             books: Mutex::new(books),
@@ -106,10 +113,15 @@ impl ColdStore {
         Ok(books.segments.values().map(|s| s.size_bytes).sum())
     }
 
-    /// A new owner counts anew.
-    pub(crate) fn start_count(&self) {
-        *locked(&self.writer) = None;
+    /// A new owner counts anew, and what an older one still says changes nothing.
+    pub(crate) fn start_count(&self, epoch: u32) {
+        let mut writer = locked(&self.writer);
         let mut books = locked(&self.books);
+        if epoch < books.owner {
+            return;
+        }
+        *writer = None;
+        books.owner = epoch;
         books.counted = false;
         books.mostly_dead.clear();
         for segment in books.segments.values_mut() {
@@ -119,9 +131,9 @@ impl ColdStore {
         self.publish(&books);
     }
 
-    pub(crate) fn close_count(&self) -> Vec<Dead> {
+    pub(crate) fn close_count(&self, epoch: u32) -> Vec<Dead> {
         let mut books = locked(&self.books);
-        if books.counted {
+        if books.counted || books.owner != epoch {
             return Vec::new();
         }
         books.counted = true;
@@ -131,8 +143,11 @@ impl ColdStore {
         dead
     }
 
-    pub(crate) fn remember(&self, bodies: &[StoredBody]) {
+    pub(crate) fn remember(&self, epoch: u32, bodies: &[StoredBody]) {
         let mut books = locked(&self.books);
+        if books.owner != epoch {
+            return;
+        }
         for (number, _, size) in bodies.iter().filter_map(cold_place) {
             if let Some(segment) = books.segments.get_mut(&number) {
                 segment.live_bytes += size;
@@ -143,9 +158,12 @@ impl ColdStore {
         self.publish(&books);
     }
 
-    pub(crate) fn forget(&self, bodies: &[StoredBody]) -> Vec<Dead> {
+    pub(crate) fn forget(&self, epoch: u32, bodies: &[StoredBody]) -> Vec<Dead> {
         let mut dead = Vec::new();
         let mut books = locked(&self.books);
+        if books.owner != epoch {
+            return dead;
+        }
         for (number, _, size) in bodies.iter().filter_map(cold_place) {
             if let Some(segment) = books.segments.get_mut(&number) {
                 segment.live_bytes = segment.live_bytes.saturating_sub(size);
@@ -217,44 +235,29 @@ impl ColdStore {
         Ok(Some(file))
     }
 
-    /// Copies bodies behind each other and returns their places once all of them are durable. A segment that failed without holding
-    /// anything else is added to `dead`: when the disk is full, its space is needed at once.
+    /// Copies bodies behind each other and returns their places once all of them are durable. Segments that turn out to hold nothing that
+    /// lives are added to `dead`, even if the copying fails: when the disk is full, their space is needed at once.
     pub(crate) fn write(
         &self,
         site: &Site<'_>,
         bodies: &[Bytes],
         dead: &mut Vec<Dead>,
-    ) -> Result<Written, ReadError> {
+    ) -> Result<Vec<BodyRef>, ReadError> {
         let mut writer = locked(&self.writer);
-        let mut copies =
-            Copies { store: self, site, writer: &mut writer, touched: Vec::new(), created: false, bytes: 0 };
-        match copies.write_all(bodies) {
-            Ok(places) => {
-                let size_bytes = copies.bytes;
-                self.count_copies(&places, bodies);
-                Ok(Written { places, size_bytes })
-            }
-            Err(failed) => {
-                // What stands at the end of the file is unknown: nothing may be written behind it.
-                if let Some(writer) = writer.take() {
-                    let mut books = locked(&self.books);
-                    books.seal(writer.number, writer.end);
-                    dead.extend(books.review(writer.number));
-                }
-                Err(failed.into_read_error())
-            }
-        }
-    }
-
-    fn count_copies(&self, places: &[BodyRef], bodies: &[Bytes]) {
-        let mut books = locked(&self.books);
-        for (place, body) in places.iter().zip(bodies) {
-            if let BodyPlace::Cold { segment, .. } = place.place()
-                && let Some(segment) = books.segments.get_mut(&segment)
-            {
-                segment.live_bytes += stored_bytes(body.len());
-            }
-        }
+        let counted = BTreeMap::new();
+        let mut copies = Copies {
+            store: self,
+            site,
+            writer: &mut writer,
+            touched: Vec::new(),
+            created: false,
+            counted,
+            dead,
+        };
+        copies.write_all(bodies).map_err(|failed| {
+            copies.take_back();
+            failed.into_read_error()
+        })
     }
 }
 
@@ -268,10 +271,9 @@ impl Books {
         }
     }
 
-    fn seal(&mut self, number: u32, end: u64) {
+    fn seal(&mut self, number: u32) {
         if let Some(segment) = self.segments.get_mut(&number) {
             segment.sealed = true;
-            segment.size_bytes = segment.size_bytes.max(end);
         }
     }
 
@@ -294,17 +296,13 @@ impl Books {
     }
 }
 
-/// What one call has written.
-pub(crate) struct Written {
-    pub(crate) places: Vec<BodyRef>,
-    pub(crate) size_bytes: u64,
-}
-
 /// Where cold segments are written.
 pub(crate) struct Site<'a> {
     pub(crate) disk: &'a dyn Disk,
     pub(crate) layout: &'a Layout,
     pub(crate) segment_bytes: u64,
+    /// What all cold segments hold: raised with the size of a segment, lowered when the segment goes.
+    pub(crate) usage_bytes: &'a AtomicU64,
 }
 
 /// One call of [`ColdStore::write`].
@@ -315,7 +313,9 @@ struct Copies<'a> {
     /// Files to sync before the copies count as durable.
     touched: Vec<Arc<dyn DiskFile>>,
     created: bool,
-    bytes: u64,
+    /// Bytes that were counted as live, by segment.
+    counted: BTreeMap<u32, u64>,
+    dead: &'a mut Vec<Dead>,
 }
 
 struct WriteFailed {
@@ -369,29 +369,57 @@ impl Copies<'_> {
         }
         let (file, at, number) = (Arc::clone(&writer.file), writer.end, writer.number);
         writer.end += buffer.len() as u64;
-        self.bytes += buffer.len() as u64;
-        let mut books = locked(&self.store.books);
-        if let Some(segment) = books.segments.get_mut(&number) {
-            segment.size_bytes = segment.size_bytes.max(writer.end);
-        }
-        drop(books);
+        self.count(number, buffer.len() as u64);
         write_all(&*file, &buffer, at).map_err(|source| self.failed(source))?;
         Ok(count)
     }
 
-    fn ensure_segment(&mut self) -> Result<(), WriteFailed> {
-        match self.writer.as_ref() {
-            Some(writer) if writer.end < self.site.segment_bytes => {
-                let known = self.touched.iter().any(|file| Arc::ptr_eq(file, &writer.file));
-                if !known {
-                    self.touched.push(Arc::clone(&writer.file));
-                }
-                return Ok(());
-            }
-            Some(full) => locked(&self.store.books).seal(full.number, full.end),
-            None => {}
+    /// Copies count as live before they are written: their segment may be sealed, and the last other body in it forgotten, before they are
+    /// durable.
+    fn count(&mut self, number: u32, bytes: u64) {
+        let mut books = locked(&self.store.books);
+        if let Some(segment) = books.segments.get_mut(&number) {
+            segment.size_bytes += bytes;
+            segment.live_bytes += bytes;
+            self.site.usage_bytes.fetch_add(bytes, Ordering::Relaxed);
         }
-        *self.writer = None;
+        *self.counted.entry(number).or_default() += bytes;
+    }
+
+    /// After a failure nobody will ever name the copies, and what stands at the end of the file is unknown: nothing may be written behind it.
+    fn take_back(&mut self) {
+        let mut books = locked(&self.store.books);
+        if let Some(writer) = self.writer.take() {
+            self.counted.entry(writer.number).or_default();
+            books.seal(writer.number);
+        }
+        for (number, bytes) in std::mem::take(&mut self.counted) {
+            if let Some(segment) = books.segments.get_mut(&number) {
+                segment.live_bytes = segment.live_bytes.saturating_sub(bytes);
+            }
+            self.dead.extend(books.review(number));
+        }
+        self.store.publish(&books);
+    }
+
+    fn seal(&mut self, number: u32) {
+        let mut books = locked(&self.store.books);
+        books.seal(number);
+        self.dead.extend(books.review(number));
+        self.store.publish(&books);
+    }
+
+    fn ensure_segment(&mut self) -> Result<(), WriteFailed> {
+        if let Some(writer) = self.writer.as_ref().filter(|writer| writer.end < self.site.segment_bytes) {
+            let known = self.touched.iter().any(|file| Arc::ptr_eq(file, &writer.file));
+            if !known {
+                self.touched.push(Arc::clone(&writer.file));
+            }
+            return Ok(());
+        }
+        if let Some(full) = self.writer.take() {
+            self.seal(full.number);
+        }
         *self.writer = Some(self.start_segment().map_err(|source| self.failed(source))?);
         Ok(())
     }
@@ -407,10 +435,16 @@ impl Copies<'_> {
             books.next += 1;
             number
         };
-        let file = disk.create(&layout.cold(self.store.shard, number))?;
+        let path = layout.cold(self.store.shard, number);
+        let file = disk.create(&path)?;
         self.created = true;
-        write_all(&*file, &encode_header(self.store.shard, number), 0)?;
+        if let Err(error) = write_all(&*file, &encode_header(self.store.shard, number), 0) {
+            // The first error is the one to tell; no one knows of this file yet.
+            let _ = disk.remove(&path);
+            return Err(error);
+        }
         let end = HEADER_BYTES as u64;
+        self.site.usage_bytes.fetch_add(end, Ordering::Relaxed);
         let segment =
             Segment { size_bytes: end, live_bytes: 0, sealed: false, file: Some(Arc::clone(&file)) };
         locked(&self.store.books).segments.insert(number, segment);
@@ -476,3 +510,6 @@ fn cold_place(body: &StoredBody) -> Option<(u32, u64, u64)> {
         BodyPlace::Log { .. } => None,
     }
 }
+
+#[cfg(test)]
+mod tests;

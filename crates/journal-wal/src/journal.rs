@@ -366,48 +366,66 @@ fn fence(shard: &Shard) -> (u32, GroupNumber) {
     let mut books = locked(&shard.books);
     books.epoch = books.epoch.saturating_add(1);
     let fenced = (books.epoch, books.last);
-    drop(books);
     shard.progress.send_modify(|progress| progress.epoch = fenced.0);
     fenced
 }
 
 /// Finds the newest snapshot and the groups after it, and checks that they belong together.
-fn take_over(shared: &Shared, shard: &Shard, epoch: u32) -> Result<(u32, Recovery), OpenError> {
-    shard.cold.start_count();
+fn take_over(shared: &Shared, shard: &Shard, fenced_epoch: u32) -> Result<(u32, Recovery), OpenError> {
     let loaded = snapshot::load(&*shared.disk, &shared.layout, shard.id)?;
     let mark = loaded.newest.as_ref().map(|stored| stored.mark()).unwrap_or_default();
     let written_by = loaded.newest.as_ref().map_or(0, |stored| stored.epoch);
-    let epoch = adopt(shard, mark, epoch.max(written_by.saturating_add(1)));
+    check_unreadable(shared, shard, &loaded)?;
+    let epoch = adopt(shard, mark, fenced_epoch, written_by)?;
+    shard.cold.start_count(epoch);
     check_cover(shared, shard, mark, &loaded)?;
     check_chain(shared, shard, mark)?;
     let groups = Box::new(replay(shared, shard, mark.upto.next()));
     Ok((epoch, Recovery { snapshot: loaded.newest.map(|stored| stored.snapshot), groups }))
 }
 
-/// The shard goes on from its snapshot when the log holds nothing of it any more.
-fn adopt(shard: &Shard, mark: SnapshotMark, epoch: u32) -> u32 {
+/// A snapshot that does not read back covered groups that may be nowhere else. They must all be in the log, or an older state would pass for
+/// the newest one.
+fn check_unreadable(shared: &Shared, shard: &Shard, loaded: &Loaded) -> Result<(), OpenError> {
+    let Some(unreadable) = loaded.unreadable else { return Ok(()) };
+    let books = locked(&shard.books);
+    if books.oldest().is_some() && books.last >= unreadable {
+        return Ok(());
+    }
+    let what = format!("the log of {} does not hold the groups up to {unreadable} any more", shard.id);
+    Err(OpenError::Corrupt { file: text(&shared.layout.snapshot(shard.id, unreadable)), offset: 0, what })
+}
+
+/// Makes this open the one owner, unless a newer one came in between. The shard goes on from its snapshot when the log holds nothing of it
+/// any more.
+fn adopt(shard: &Shard, mark: SnapshotMark, fenced_epoch: u32, written_by: u32) -> Result<u32, OpenError> {
     let mut books = locked(&shard.books);
-    books.epoch = books.epoch.max(epoch);
-    if books.oldest().is_none() && books.last < mark.upto {
+    if books.epoch != fenced_epoch {
+        return Err(OpenError::AlreadyOpen(shard.id));
+    }
+    books.epoch = books.epoch.max(written_by.saturating_add(1));
+    let epoch = books.epoch;
+    let goes_on_after = (books.oldest().is_none() && books.last < mark.upto).then_some(mark.upto);
+    if goes_on_after.is_some() {
         books.start_after(mark);
     }
-    let (epoch, last) = (books.epoch, books.last);
-    drop(books);
-    shard.snapshot_taken(mark, 0);
+    // Told under the lock: a newer open must not be followed by what an older one says.
     shard.progress.send_modify(|progress| {
         progress.epoch = epoch;
-        progress.watermark = last;
+        progress.watermark = goes_on_after.unwrap_or(progress.watermark);
     });
-    epoch
+    drop(books);
+    shard.snapshot_taken(mark, 0);
+    Ok(epoch)
 }
 
 /// The log must reach from the snapshot to the newest group without a gap.
 fn check_cover(shared: &Shared, shard: &Shard, mark: SnapshotMark, loaded: &Loaded) -> Result<(), OpenError> {
     let books = locked(&shard.books);
     let gap = |what: String| {
-        let known = || text(&shared.layout.snapshot_dir(shard.id));
-        let file = loaded.unreadable.clone().unwrap_or_else(known);
-        Err(OpenError::Corrupt { file, offset: 0, what })
+        let unreadable = loaded.unreadable.map(|upto| shared.layout.snapshot(shard.id, upto));
+        let file = unreadable.unwrap_or_else(|| shared.layout.snapshot_dir(shard.id));
+        Err(OpenError::Corrupt { file: text(&file), offset: 0, what })
     };
     match books.oldest() {
         Some(oldest) if oldest > mark.upto.next() => {
@@ -415,9 +433,6 @@ fn check_cover(shared: &Shared, shard: &Shard, mark: SnapshotMark, loaded: &Load
         }
         _ if books.last < mark.upto => {
             gap(format!("the snapshot ends with {}, the log of {} with {}", mark.upto, shard.id, books.last))
-        }
-        None if loaded.unreadable.is_some() && mark.upto == GroupNumber::NONE => {
-            gap(format!("the only snapshot of {} is damaged, and the log does not reach back", shard.id))
         }
         _ => Ok(()),
     }

@@ -177,7 +177,7 @@ impl Log for WalLog {
         if self.shard.trim(upto, bodies_upto) {
             self.shared().bell.ring();
         }
-        self.shared().bury(self.shard.id, &self.shard.cold.close_count());
+        self.shared().bury(self.shard.id, &self.shard.cold.close_count(self.epoch));
     }
 
     fn wants_evacuation(&self) -> Option<Evacuation> {
@@ -195,15 +195,11 @@ impl Log for WalLog {
     }
 
     fn remember_cold(&mut self, bodies: &[StoredBody]) {
-        if self.owns() {
-            self.shard.cold.remember(bodies);
-        }
+        self.shard.cold.remember(self.epoch, bodies);
     }
 
     fn forget_cold(&mut self, bodies: &[StoredBody]) {
-        if self.owns() {
-            self.shared().bury(self.shard.id, &self.shard.cold.forget(bodies));
-        }
+        self.shared().bury(self.shard.id, &self.shard.cold.forget(self.epoch, bodies));
     }
 
     fn space(&self) -> Space {
@@ -274,7 +270,7 @@ fn evacuate(
                 let copied = places.iter().zip(bodies);
                 let copies: Vec<_> =
                     copied.map(|(place, body)| StoredBody { place: *place, ..*body }).collect();
-                shared.bury(shard.id, &shard.cold.forget(&copies));
+                shared.bury(shard.id, &shard.cold.forget(epoch, &copies));
                 return Err(error);
             }
         }
@@ -295,14 +291,16 @@ fn count_within(bodies: &[StoredBody], limit_bytes: u64) -> usize {
 
 fn evacuate_some(shared: &Shared, shard: &Shard, bodies: &[StoredBody]) -> Result<Vec<BodyRef>, ReadError> {
     let copies = fetch::checked_bodies(shared, shard, bodies)?;
-    let site =
-        Site { disk: &*shared.disk, layout: &shared.layout, segment_bytes: shared.config.cold_segment_bytes };
+    let site = Site {
+        disk: &*shared.disk,
+        layout: &shared.layout,
+        segment_bytes: shared.config.cold_segment_bytes,
+        usage_bytes: &shared.usage.cold_bytes,
+    };
     let mut dead = Vec::new();
     let written = shard.cold.write(&site, &copies, &mut dead);
     shared.bury(shard.id, &dead);
-    let written = written?;
-    shared.usage.cold_bytes.fetch_add(written.size_bytes, Ordering::Relaxed);
-    Ok(written.places)
+    written
 }
 
 /// Reads bodies of one shard, beside appends.

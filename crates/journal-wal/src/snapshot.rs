@@ -84,8 +84,8 @@ pub(crate) fn total_bytes(disk: &dyn Disk, layout: &Layout, shard: ShardId) -> i
 /// What the snapshot files of a shard offer.
 pub(crate) struct Loaded {
     pub(crate) newest: Option<Stored>,
-    /// Name of a newer file that could not be used.
-    pub(crate) unreadable: Option<String>,
+    /// The newest one that could not be used, if it is newer.
+    pub(crate) unreadable: Option<GroupNumber>,
 }
 
 /// The newest snapshot that reads back as it was written.
@@ -105,7 +105,7 @@ pub(crate) fn load(disk: &dyn Disk, layout: &Layout, shard: ShardId) -> Result<L
         }
         let file = text(&layout.snapshot(shard, upto));
         tracing::warn!(file, "this snapshot is damaged; trying the one before it");
-        unreadable.get_or_insert(file);
+        unreadable.get_or_insert(upto);
     }
     Ok(Loaded { newest: None, unreadable })
 }

@@ -6,14 +6,15 @@ mod support;
 
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use peeklock_journal::{Journal, Log, OpenError};
 use peeklock_journal_wal::sim::SimDisk;
-use peeklock_journal_wal::{WalConfig, WalJournal};
+use peeklock_journal_wal::{WalConfig, WalJournal, WalLog};
 use peeklock_types::{GroupNumber, ShardId};
-use support::{Broker, Oracle, Random, tiny, work};
+use support::{Broker, DIRECTORY, Oracle, Random, now, tiny, work};
 
 fn open(directory: &Path) -> Result<WalJournal, OpenError> {
     WalJournal::open(directory, WalConfig::default())
@@ -168,4 +169,40 @@ fn a_damaged_snapshot_without_a_log_behind_it_is_an_error() {
     }
     let error = Broker::open(&disk, &tiny(), &mut oracle, 2).err().unwrap();
     assert!(matches!(&error, OpenError::Corrupt { file, .. } if Path::new(file) == files[0]), "{error}");
+}
+
+/// The log of an idle shard is used again by others. If its newest snapshot is damaged then, the one before it is an older state, which must
+/// not pass for the newest.
+#[test]
+fn a_damaged_snapshot_of_an_idle_shard_does_not_turn_it_back() {
+    let (disk, config) = (SimDisk::new(), tiny());
+    let open =
+        || WalJournal::open_driven(Arc::new(disk.clone()), Path::new(DIRECTORY), config.clone()).unwrap();
+    let (journal, mut driver) = open();
+    let (mut idle, _) = now(journal.open(ShardId(0))).unwrap();
+    let (mut busy, _) = now(journal.open(ShardId(1))).unwrap();
+    let mut step = |log: &mut WalLog| {
+        log.append(vec![7; 3000].into()).unwrap();
+        while driver.commit() {}
+        let upto = log.watermark();
+        now(log.put_snapshot(upto, Bytes::from_static(b"state"))).unwrap();
+        log.trim(upto, upto);
+        driver.keep();
+    };
+    (0..4).for_each(|_| step(&mut idle));
+    (0..60).for_each(|_| step(&mut busy));
+    drop((idle, busy, journal, driver));
+    let newest = snapshots(&disk)[0].clone();
+    disk.damage(&newest, |bytes| bytes[60] ^= 1);
+    for _ in 0..2 {
+        let (journal, _driver) = open();
+        now(journal.open(ShardId(1))).unwrap();
+        for _ in 0..2 {
+            let error = now(journal.open(ShardId(0))).err().unwrap();
+            assert!(
+                matches!(&error, OpenError::Corrupt { file, .. } if Path::new(file) == newest),
+                "{error}"
+            );
+        }
+    }
 }

@@ -7,7 +7,7 @@ mod support;
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use peeklock_journal::{AppendError, Evacuation, Journal, Log, Poisoned, Reader, StoredBody};
+use peeklock_journal::{AppendError, Evacuation, Journal, Log, OpenError, Poisoned, Reader, StoredBody};
 use peeklock_journal_wal::{WalConfig, WalJournal, WalLog};
 use peeklock_types::{BodyPlace, BodyRef, GroupNumber, ShardId};
 use support::{Random, body, stored};
@@ -179,4 +179,34 @@ async fn a_closed_journal_refuses_and_answers() {
     assert!(log.evacuate(vec![first]).await.is_err());
     assert!(journal.open(ShardId(0)).await.is_err());
     WalJournal::open(directory.path(), config()).unwrap();
+}
+
+/// However many open one shard at once, one of them has it in the end, and what it says is what is found.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn one_owner_comes_out_of_many_opens() {
+    let directory = tempfile::tempdir().unwrap();
+    let journal = WalJournal::open(directory.path(), config()).unwrap();
+    let mut appended = 0;
+    for _ in 0..50 {
+        let opens: Vec<_> = (0..4)
+            .map(|_| {
+                let journal = journal.clone();
+                tokio::spawn(async move { journal.open(ShardId(0)).await })
+            })
+            .collect();
+        let mut logs = Vec::new();
+        for open in opens {
+            match open.await.unwrap() {
+                Ok((log, _)) => logs.push(log),
+                Err(error) => assert!(matches!(error, OpenError::AlreadyOpen(ShardId(0))), "{error}"),
+            }
+        }
+        let owner_count =
+            logs.iter_mut().filter_map(|log| log.append(Bytes::from_static(b"one")).ok()).count();
+        assert_eq!(owner_count, 1);
+        appended += 1;
+    }
+    let (log, recovery) = journal.open(ShardId(0)).await.unwrap();
+    assert_eq!(log.watermark(), GroupNumber(appended));
+    assert_eq!(recovery.groups.filter(Result::is_ok).count() as u64, appended);
 }
