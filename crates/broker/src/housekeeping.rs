@@ -167,6 +167,15 @@ impl Housekeeping {
         None
     }
 
+    /// The state at the end, if the newest snapshot does not have it all.
+    pub(crate) fn last_snapshot(&self, engine: &mut Engine, appended: GroupNumber) -> Option<(Trim, Bytes)> {
+        let is_new = appended > self.snapshot_upto && matches!(self.snapshot, SnapshotStep::Idle);
+        is_new.then(|| {
+            let trim = Trim { upto: appended, bodies_upto: bodies_upto(engine, appended) };
+            (trim, engine.snapshot().into())
+        })
+    }
+
     /// What the log may use again as things stand now, to be told once they are durable.
     pub(crate) fn report(&mut self, engine: &mut Engine, appended: GroupNumber) -> Trim {
         self.is_reporting = true;

@@ -3,12 +3,13 @@
 //! Answers leave at once. Whatever carries bodies leaves in order: bodies that are in memory are taken from there, the others are read in the
 //! background while the shard goes on, and later deliveries wait behind them.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
 use bytes::Bytes;
 use peeklock_engine::{Delivery, ReceiverId};
 use peeklock_journal::{Poisoned, ReadError, Reader, StoredBody};
 use peeklock_types::{LockToken, ShardId};
+use rustc_hash::FxHashMap;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -52,7 +53,7 @@ fn stored(message: &peeklock_engine::Message) -> StoredBody {
 pub(crate) struct Outgoing<R> {
     shard: ShardId,
     reader: R,
-    peers: HashMap<PeerId, Lane>,
+    peers: FxHashMap<PeerId, Lane>,
     dirty: Vec<PeerId>,
     waiting: VecDeque<Waiting>,
     /// How many reads were started, and so which number the next one gets.
@@ -97,7 +98,7 @@ impl<R: Reader> Outgoing<R> {
         Outgoing {
             shard,
             reader,
-            peers: HashMap::new(),
+            peers: FxHashMap::default(),
             dirty: Vec::new(),
             waiting: VecDeque::new(),
             started: 0,

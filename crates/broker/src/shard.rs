@@ -4,7 +4,7 @@
 //! round are held until its group is durable. While the disk works, the next round is decided: the engine's memory runs ahead of the disk,
 //! what others see does not.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -56,7 +56,7 @@ pub(crate) struct Shard<L: Log> {
     incoming: mpsc::Receiver<Envelope>,
     outgoing: Outgoing<L::Reader>,
     /// What each peer has attached, to be detached when it goes.
-    receivers: HashMap<PeerId, Vec<ReceiverId>>,
+    receivers: FxHashMap<PeerId, Vec<ReceiverId>>,
     /// How many deliveries each receiver got so far.
     delivered: FxHashMap<ReceiverId, u64>,
     housekeeping: Housekeeping,
@@ -100,7 +100,7 @@ impl<L: Log> Shard<L> {
             clock,
             incoming,
             outgoing,
-            receivers: HashMap::new(),
+            receivers: FxHashMap::default(),
             delivered: FxHashMap::default(),
             housekeeping: Housekeeping::new(snapshot_upto),
             outbox: Outbox::default(),
@@ -120,6 +120,9 @@ impl<L: Log> Shard<L> {
     /// Serves until every handle is gone and everything is durable and answered, or until the log fails.
     pub(crate) async fn run(mut self) -> Result<(), Failure> {
         let result = self.serve().await;
+        if result.is_ok() {
+            self.rest().await;
+        }
         if let Err(failure) = &result {
             tracing::error!(shard = self.id.0, "the shard has stopped: {failure}");
             // Those whose requests were not even looked at must hear it too.
@@ -130,6 +133,17 @@ impl<L: Log> Shard<L> {
             self.outgoing.stop(&failure.to_string());
         }
         result
+    }
+
+    /// A last snapshot, so that the next start reads little and the log can let go of its segments. Nothing depends on it.
+    async fn rest(&mut self) {
+        let Some((trim, payload)) = self.housekeeping.last_snapshot(&mut self.engine, self.appended) else {
+            return;
+        };
+        match self.log.put_snapshot(trim.upto, payload).await {
+            Ok(()) => self.log.trim(trim.upto, trim.bodies_upto),
+            Err(error) => tracing::warn!(shard = self.id.0, "no snapshot at the end: {error}"),
+        }
     }
 
     async fn serve(&mut self) -> Result<(), Failure> {

@@ -26,8 +26,18 @@ pub(crate) fn store(payload: &[u8], now: Timestamp, out: &mut BytesMut) -> Resul
     if properties.message_id.is_some() {
         return StoredMessage::encode(out, &sections, None).map_err(unreadable);
     }
-    let id = format!("{:032x}", fastrand::u128(..));
-    StoredMessage::encode(out, &sections, Some(&id)).map_err(unreadable)
+    let mut id = [0; 32];
+    let id = write_hex(fastrand::u128(..), &mut id);
+    StoredMessage::encode(out, &sections, Some(id)).map_err(unreadable)
+}
+
+/// By hand, because the formatter costs as much as storing a small message.
+fn write_hex(number: u128, digits: &mut [u8; 32]) -> &str {
+    for (pair, byte) in digits.chunks_exact_mut(2).zip(number.to_be_bytes()) {
+        let digit = |nibble: u8| if nibble < 10 { b'0' + nibble } else { b'a' + nibble - 10 };
+        pair.copy_from_slice(&[digit(byte >> 4), digit(byte & 15)]);
+    }
+    std::str::from_utf8(digits).unwrap_or_default()
 }
 
 fn check_message_id(id: Option<MessageIdRef<'_>>) -> Result<(), Refusal> {
@@ -63,13 +73,13 @@ pub(crate) fn timestamp(at: Timestamp) -> i64 {
     i64::try_from(at.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// Writes a message as a receiver gets it.
-pub(crate) fn write_delivery(
+/// Writes the front of a message as a receiver gets it, and returns the stored bytes that follow it.
+pub(crate) fn write_front<'b>(
     message: &engine::Message,
     token: Option<LockToken>,
-    body: &[u8],
+    body: &'b [u8],
     out: &mut BytesMut,
-) -> Result<(), peeklock_amqp::DecodeError> {
+) -> Result<&'b [u8], peeklock_amqp::DecodeError> {
     let patch = merge(&message.patch);
     let stamp = Stamp {
         delivery_count: message.delivery_count,
@@ -85,13 +95,14 @@ pub(crate) fn write_delivery(
         patch: patch.as_deref(),
         ..Stamp::default()
     };
-    StoredMessage::parse(body)?.write_delivery(out, &stamp)
+    StoredMessage::parse(body)?.write_front(out, &stamp)
 }
 
-/// The same, for messages that travel inside a management response.
+/// A whole message, for those that travel inside a management response.
 pub(crate) fn encode_whole(found: &peeklock_broker::Message) -> Result<Bytes, peeklock_amqp::DecodeError> {
     let mut out = BytesMut::new();
-    write_delivery(&found.message, found.token, &found.body, &mut out)?;
+    let rest = write_front(&found.message, found.token, &found.body, &mut out)?;
+    out.extend_from_slice(rest);
     Ok(out.freeze())
 }
 
@@ -181,4 +192,16 @@ pub(crate) fn encode_response(
     message.application_properties =
         properties.into_iter().map(|(key, value)| (Text::from_static(key), value)).collect();
     message.to_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn generated_ids_are_plain_hex() {
+        for number in [0, u128::MAX, 0x0123_4567_89ab_cdef_0f1e_2d3c_4b5a_6978] {
+            assert_eq!(write_hex(number, &mut [0; 32]), format!("{number:032x}"));
+        }
+    }
 }

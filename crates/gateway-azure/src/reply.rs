@@ -126,20 +126,26 @@ impl Conversation<'_> {
         let LinkKind::Receiver(receiver) = &mut link.kind else { return Err(SendError::NotAttached) };
         let token = (receiver.mode == ReceiveMode::PeekLock).then_some(delivery.token);
         self.scratch.clear();
-        if let Err(error) = message::write_delivery(&delivery.message, token, body, &mut self.scratch) {
-            let sequence_number = delivery.message.sequence_number;
-            tracing::error!("message {sequence_number} of '{}' cannot be read back: {error}", receiver.path);
-            self.pass(number, shard, delivery.message.size_bytes);
-            self.set_aside(shard, delivery, &error.to_string());
-            return Ok(());
-        }
+        let rest = match message::write_front(&delivery.message, token, body, &mut self.scratch) {
+            Ok(rest) => rest,
+            Err(error) => {
+                let sequence_number = delivery.message.sequence_number;
+                tracing::error!(
+                    "message {sequence_number} of '{}' cannot be read back: {error}",
+                    receiver.path
+                );
+                self.pass(number, shard, delivery.message.size_bytes);
+                self.set_aside(shard, delivery, &error.to_string());
+                return Ok(());
+            }
+        };
         let outgoing = Outgoing {
             tag: DeliveryTag::from(delivery.token.to_guid_bytes()),
             message_format: 0,
             settled: token.is_none(),
             state: None,
         };
-        let sent = self.connection.send(link.id, &outgoing, &[&self.scratch]);
+        let sent = self.connection.send(link.id, &outgoing, &[&self.scratch, rest]);
         if sent == Err(SendError::Blocked) {
             return sent;
         }

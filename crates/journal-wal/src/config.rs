@@ -48,7 +48,7 @@ impl Default for WalConfig {
             backlog_bytes_max: 64 << 20,
             commit_bytes_max: 4 << 20,
             group_bytes_max: 8 << 20,
-            snapshot_after_bytes: 64 * MIB,
+            snapshot_after_bytes: 256 * MIB,
             cold_segment_bytes: 64 * MIB,
             free_bytes_soft: 256 * MIB,
             free_bytes_hard: 64 * MIB,

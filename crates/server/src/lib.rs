@@ -5,7 +5,7 @@ mod listen;
 mod tls;
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -23,6 +23,8 @@ pub use peeklock_gateway_azure::{AccessKey, Right};
 
 /// How long open connections get to finish when the server stops.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(5);
+const RING_BYTES_MIN: u64 = 128 << 20;
+const RING_BYTES_MAX: u64 = 2 << 30;
 
 /// What `serve` was told.
 pub struct Options {
@@ -125,9 +127,19 @@ async fn bind(address: SocketAddr) -> Result<TcpListener> {
     })
 }
 
-async fn open(data: &std::path::Path) -> Result<(Broker, Running, Recovered)> {
-    let journal = WalJournal::open(data, WalConfig::default())?;
+async fn open(data: &Path) -> Result<(Broker, Running, Recovered)> {
+    std::fs::create_dir_all(data)
+        .with_context(|| format!("cannot create the data directory {}", data.display()))?;
+    let ring_bytes = ring_bytes(data);
+    let journal = WalJournal::open(data, WalConfig { ring_bytes, ..WalConfig::default() })?;
     Ok(Broker::open(&journal).await?)
+}
+
+/// How much log to keep before old bodies are copied out of it. A backlog that is worked off before then is written once instead of
+/// twice, so this is generous, but never more than a small part of the disk.
+fn ring_bytes(data: &Path) -> u64 {
+    let free_bytes = rustix::fs::statvfs(data).map_or(0, |fs| fs.f_bavail.saturating_mul(fs.f_frsize));
+    (free_bytes / 8).clamp(RING_BYTES_MIN, RING_BYTES_MAX)
 }
 
 /// Creates the queue; one that is there already is left as it is.
