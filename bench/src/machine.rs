@@ -3,6 +3,9 @@
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
 
 pub(crate) fn describe(data: &Path) -> String {
     let mut text = String::new();
@@ -22,15 +25,54 @@ pub(crate) fn describe(data: &Path) -> String {
         kernel()
     );
     let _ = writeln!(text, "- Disk: {} on {}", file_system(data), device(data));
-    let _ = writeln!(text, "- Busy with other things (load average when the run ended): {}", load_average());
     text.push('\n');
     text
 }
 
-/// On a quiet machine this is the run itself, about the number of cores; more means that others took part of the time.
-fn load_average() -> String {
-    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    text.split_whitespace().take(3).collect::<Vec<_>>().join(", ")
+/// Core time of the whole machine and of this program with the brokers that it has ended.
+#[derive(Clone, Copy)]
+pub(crate) struct Activity {
+    all: Duration,
+    ours: Duration,
+    at: Instant,
+}
+
+impl Activity {
+    pub(crate) fn now() -> Result<Self> {
+        Ok(Activity { all: busy_time()?, ours: own_time()?, at: Instant::now() })
+    }
+
+    /// The share of the machine's cores that others used since then. Brokers still running would count as others.
+    pub(crate) fn others_share_since(self, before: Activity) -> f64 {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from) as f64;
+        let others =
+            (self.all.saturating_sub(before.all)).saturating_sub(self.ours.saturating_sub(before.ours));
+        others.as_secs_f64() / (self.at - before.at).as_secs_f64() / cores
+    }
+}
+
+fn ticks(count: u64) -> Duration {
+    Duration::from_secs_f64(count as f64 / rustix::param::clock_ticks_per_second() as f64)
+}
+
+/// All that was neither idle nor waiting for a disk.
+fn busy_time() -> Result<Duration> {
+    let text = std::fs::read_to_string("/proc/stat")?;
+    let line = text.lines().next().context("/proc/stat is empty")?;
+    let fields: Vec<u64> = line.split_whitespace().skip(1).filter_map(|field| field.parse().ok()).collect();
+    let (Some(idle), Some(waiting)) = (fields.get(3), fields.get(4)) else {
+        bail!("/proc/stat has another form")
+    };
+    // The first eight add up; the last two are parts of the first two.
+    Ok(ticks(fields.iter().take(8).sum::<u64>().saturating_sub(idle + waiting)))
+}
+
+/// Of this process and its ended children, in user and kernel mode.
+fn own_time() -> Result<Duration> {
+    let text = std::fs::read_to_string("/proc/self/stat")?;
+    let (_, rest) = text.rsplit_once(')').context("/proc/self/stat has another form")?;
+    let fields = rest.split_whitespace().skip(11).take(4).filter_map(|field| field.parse::<u64>().ok());
+    Ok(ticks(fields.sum()))
 }
 
 fn kernel() -> String {

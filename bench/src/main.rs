@@ -20,6 +20,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use clap::Parser;
 
+use machine::Activity;
 use report::{Report, Row};
 
 /// Measure the broker against the bare machine.
@@ -61,7 +62,9 @@ fn main() -> Result<()> {
     let mut report = Report::new(&arguments);
     for (name, run) in PARTS.into_iter().filter(|(name, _)| wants(name)) {
         eprintln!("measuring {name} …");
-        report.add(run(&arguments).with_context(|| format!("cannot measure {name}"))?);
+        let before = Activity::now()?;
+        let rows = run(&arguments).with_context(|| format!("cannot measure {name}"))?;
+        report.add(rows, Activity::now()?.others_share_since(before));
     }
     if wants("journal") {
         eprintln!("measuring journal …");

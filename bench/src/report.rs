@@ -10,7 +10,12 @@ pub(crate) struct Row {
     pub(crate) unit: &'static str,
     pub(crate) values: Vec<f64>,
     pub(crate) target: Option<Target>,
+    /// The share of the cores that other programs used meanwhile.
+    pub(crate) others_share: f64,
 }
+
+/// With more than this, a measurement says more about the others.
+const OTHERS_SHARE_MAX: f64 = 0.1;
 
 #[derive(Clone, Copy)]
 pub(crate) enum Target {
@@ -20,7 +25,7 @@ pub(crate) enum Target {
 
 impl Row {
     pub(crate) fn new(what: impl Into<String>, unit: &'static str, values: Vec<f64>) -> Self {
-        Row { what: what.into(), unit, values, target: None }
+        Row { what: what.into(), unit, values, target: None, others_share: 0.0 }
     }
 
     pub(crate) fn target(mut self, target: Target) -> Self {
@@ -33,6 +38,10 @@ impl Row {
     }
 
     fn verdict(&self) -> &'static str {
+        // A sync that ends while all cores are taken waits for its turn, and a bare disk looks slower than a broker.
+        if self.target.is_some() && self.others_share > OTHERS_SHARE_MAX {
+            return "disturbed";
+        }
         let median = self.median();
         match self.target {
             None => "",
@@ -69,8 +78,9 @@ impl Report {
         }
     }
 
-    pub(crate) fn add(&mut self, rows: Vec<Row>) {
-        for row in &rows {
+    pub(crate) fn add(&mut self, mut rows: Vec<Row>, others_share: f64) {
+        for row in &mut rows {
+            row.others_share = others_share;
             eprintln!(
                 "  {}: {} {} {:?} {}",
                 row.what,
@@ -90,21 +100,25 @@ impl Report {
             page,
             "Durability is on: every confirmed send and every confirmed completion was on disk before it was confirmed. \
              Each row ran {} times; the spread is the least and the greatest. Ratios have both sides measured inside the same \
-             repetition. Clients and broker share the machine's cores.{}\n\n",
+             repetition. Clients and broker share the machine's cores; \"others\" is the share of them that other programs used meanwhile, and \
+             with more than a tenth nothing is claimed.{}\n\n",
             self.repetitions,
             if self.quick { " **A quick run: for a look, not for a claim.**" } else { "" }
         );
-        page.push_str("| what | median | spread | target | |\n| --- | --- | --- | --- | --- |\n");
+        page.push_str(
+            "| what | median | spread | target | | others |\n| --- | --- | --- | --- | --- | --- |\n",
+        );
         for row in &self.rows {
             let _ = writeln!(
                 page,
-                "| {} | {} {} | {} | {} | {} |",
+                "| {} | {} {} | {} | {} | {} | {:.0} % |",
                 row.what,
                 number(row.median()),
                 row.unit,
                 spread(row),
                 target(row),
-                row.verdict()
+                row.verdict(),
+                row.others_share * 100.0
             );
         }
         if !self.journal.is_empty() {
