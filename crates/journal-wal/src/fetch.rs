@@ -19,6 +19,8 @@ use crate::shared::Shared;
 /// Two ranges this near are read in one go, up to this much at a time.
 const GAP_BYTES_MAX: u64 = 64 * 1024;
 const READ_BYTES_MAX: u64 = 4 * 1024 * 1024;
+/// A body is copied out of a read that would keep more than this in memory beside it, for as long as a receiver takes.
+const PINNED_BYTES_MAX: usize = 4096;
 
 /// The body if it is in memory.
 pub(crate) fn hot(shard: &Shard, body: StoredBody) -> Option<Bytes> {
@@ -70,7 +72,8 @@ pub(crate) fn checked_bodies(
         if start.checked_add(size).is_none_or(|end| end > payload.len()) {
             return Err(ReadError::Gone(body.place));
         }
-        found[at] = payload.slice(start..start + size);
+        // A copy: a slice would keep the whole group in memory until all of them are written.
+        found[at] = payload.get(start..start + size).map(Bytes::copy_from_slice).unwrap_or_default();
         last = Some((number, payload));
     }
     Ok(found)
@@ -296,6 +299,10 @@ impl Plan<'_> {
             let to = from.checked_add(usize::try_from(size).ok()?)?;
             (to <= bytes.len()).then(|| bytes.slice(from..to))
         };
+        let keep = |body: Bytes| {
+            let pinned_bytes = bytes.len().saturating_sub(body.len());
+            if pinned_bytes > PINNED_BYTES_MAX { Bytes::copy_from_slice(&body) } else { body }
+        };
         for piece in run {
             let Some(part) = cut(piece.offset, piece.size_bytes) else { continue };
             match (piece.purpose, piece.source) {
@@ -317,9 +324,9 @@ impl Plan<'_> {
                 (Purpose::ColdBody { slot }, SourceId::Cold(segment)) => {
                     let body = cold::check_body(&part, segment, piece.offset);
                     let body = body.map_err(|what| source.damaged(piece.offset, &what))?;
-                    found[slot] = Some(body);
+                    found[slot] = Some(keep(body));
                 }
-                (Purpose::LogBody { slot } | Purpose::ColdBody { slot }, _) => found[slot] = Some(part),
+                (Purpose::LogBody { slot } | Purpose::ColdBody { slot }, _) => found[slot] = Some(keep(part)),
             }
         }
         Ok(())

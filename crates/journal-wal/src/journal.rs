@@ -141,7 +141,9 @@ impl Handle {
         self.shared.bell.close();
         self.readers.close();
         self.movers.close();
-        for thread in std::mem::take(&mut *locked(&self.threads)) {
+        // Held to the end: whoever closes at the same time must not let go of the directory before the threads are done with it.
+        let mut threads = locked(&self.threads);
+        for thread in threads.drain(..) {
             // A thread that panicked has stopped the journal already.
             let _ = thread.join();
         }
@@ -171,6 +173,9 @@ fn prepare(disk: Arc<dyn Disk>, directory: &Path, config: WalConfig) -> Result<O
     let lock = lock.ok_or_else(|| OpenError::Locked { directory: text(directory) })?;
     settle_format(&*disk, &layout)?;
     let Found { live, unused, next_id, end, next_commit, shards } = recovery::recover(&*disk, &layout)?;
+    if live.is_empty() {
+        expect_no_log(&*disk, &layout)?;
+    }
     remove_drafts(&*disk, &layout)?;
     let mut next_id = next_id;
     let spares = ready_spares(&*disk, &layout, &config, unused, &mut next_id)?;
@@ -250,6 +255,28 @@ fn read_file(disk: &dyn Disk, path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; usize::try_from(file.size_bytes()?.min(FORMAT_BYTES_MAX)).unwrap_or(0)];
     file.read_at(&mut bytes, 0)?;
     Ok(bytes)
+}
+
+/// The segment that was written last is never used again, so whoever has snapshots or cold bodies has a log.
+fn expect_no_log(disk: &dyn Disk, layout: &Layout) -> Result<(), OpenError> {
+    let mut made_from_it = Vec::new();
+    for id in numbered_dirs(disk, &layout.snapshot_root())? {
+        made_from_it.push((layout.snapshot_dir(id), ".snap"));
+    }
+    for id in numbered_dirs(disk, &layout.cold_root())? {
+        made_from_it.push((layout.cold_dir(id), ".seg"));
+    }
+    for (directory, suffix) in made_from_it {
+        let entries = disk.list(&directory).map_err(failed("listing", &directory))?;
+        if let Some(entry) =
+            entries.iter().find(|entry| number_in(&entry.name, suffix).is_some_and(|number| number > 0))
+        {
+            let what =
+                format!("the log is missing, but {} was made from it", text(&directory.join(&entry.name)));
+            return Err(OpenError::Corrupt { file: text(&layout.wal_dir()), offset: 0, what });
+        }
+    }
+    Ok(())
 }
 
 /// Half-written files of an earlier run; they were never part of anything.

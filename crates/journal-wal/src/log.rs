@@ -218,19 +218,38 @@ fn put_snapshot(shared: &Shared, shard: &Shard, epoch: u32, snapshot: Snapshot) 
     let path = text(&shared.layout.snapshot(shard.id, upto));
     let failed = |source| SnapshotError::Io { path: path.clone(), source };
     let previous = locked(&shard.books).snapshot;
-    if upto < previous.upto {
-        // A newer one covers it already.
+    let logged_bytes = shard.logged_bytes();
+    if upto <= previous.upto {
+        // One that is as new is there already, and writing over it would risk it. The owner need not be asked again.
+        if upto == previous.upto {
+            shard.snapshot_taken(previous, logged_bytes);
+        }
         return Ok(());
     }
-    let logged_bytes = shard.logged_bytes();
     let chain = chain_of(shared, shard, upto).map_err(failed)?;
     let stored = Stored { snapshot, chain, epoch };
-    let put =
-        snapshot::put(&*shared.disk, &shared.layout, shard.id, &stored, previous.upto).map_err(failed)?;
-    shared.usage.snapshot_bytes.fetch_add(put.added_bytes, Ordering::Relaxed);
-    lower(&shared.usage.snapshot_bytes, put.removed_bytes);
+    let put = counting_snapshots(shared, shard, || {
+        snapshot::put(&*shared.disk, &shared.layout, shard.id, &stored, previous.upto)
+    });
+    put.map_err(failed)?;
     shard.snapshot_taken(stored.mark(), logged_bytes);
     Ok(())
+}
+
+/// Keeps account of the files whatever becomes of the change: it may fail after some of them were written or removed.
+fn counting_snapshots(
+    shared: &Shared,
+    shard: &Shard,
+    change: impl FnOnce() -> io::Result<()>,
+) -> io::Result<()> {
+    let total = || snapshot::total_bytes(&*shared.disk, &shared.layout, shard.id);
+    let before = total()?;
+    let changed = change();
+    if let Ok(after) = total() {
+        shared.usage.snapshot_bytes.fetch_add(after.saturating_sub(before), Ordering::Relaxed);
+        lower(&shared.usage.snapshot_bytes, before.saturating_sub(after));
+    }
+    changed
 }
 
 /// The chain at the end of a durable group.

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use peeklock_journal::OpenError;
@@ -17,6 +18,9 @@ use crate::layout::{Layout, number_in, text};
 use crate::ring::RingSegment;
 use crate::segment::{Link, Place, Segment, SegmentHeader};
 use crate::shard::Logged;
+
+/// Frames start on multiples of this.
+const FRAME_ALIGNMENT: usize = 8;
 
 pub(crate) struct Found {
     pub(crate) live: VecDeque<RingSegment>,
@@ -77,9 +81,6 @@ fn sort_out(disk: &dyn Disk, layout: &Layout, ids: &[u64]) -> Result<(Vec<Used>,
         match (header, wanted) {
             (Some(header), None) => used.push(Used { segment, header }),
             (Some(header), Some(wanted)) if wanted == *id => used.push(Used { segment, header }),
-            (None, Some(wanted)) if wanted == *id => {
-                return Err(damaged(layout, *id, 0, "the header of the segment is damaged"));
-            }
             (Some(_), Some(wanted)) => {
                 let newer = used.last().map_or(0, |newer| newer.segment.id);
                 let what = format!(
@@ -87,7 +88,12 @@ fn sort_out(disk: &dyn Disk, layout: &Layout, ids: &[u64]) -> Result<(Vec<Used>,
                 );
                 return Err(damaged(layout, newer, 0, &what));
             }
-            (None, _) => unused.push(segment),
+            // Segments are used in the order of their ids.
+            (None, Some(_)) => {
+                let what = "a newer segment is in use, so this one was: its header is damaged";
+                return Err(damaged(layout, *id, 0, what));
+            }
+            (None, None) => unused.push(segment),
         }
     }
     used.reverse();
@@ -246,7 +252,8 @@ impl Scan<'_> {
     /// A bad frame at the end of the log is a torn write if nothing of a later commit stands behind it: a commit is only started when the one
     /// before it is durable.
     fn expect_torn(&self, bytes: &[u8], id: u64, cursor: &Cursor) -> Result<(), OpenError> {
-        match later_commit(bytes, cursor.next, id, self.expected_commit(cursor)) {
+        let later = later_than(self.expected_commit(cursor), bytes.len() as u64);
+        match later_commit(bytes, cursor.next, id, &later) {
             None => Ok(()),
             Some(at) => {
                 let what = format!("a frame is damaged, but a later commit is intact at byte {at}");
@@ -258,7 +265,7 @@ impl Scan<'_> {
     /// The next segment may hold a torn first commit without a header. More than that means that its header was lost.
     fn expect_unwritten(&self, segment: &Segment) -> Result<(), OpenError> {
         const CHUNK_BYTES: u64 = 1024 * 1024;
-        let torn = self.last_commit.saturating_add(1);
+        let later = later_than(self.last_commit.saturating_add(1), segment.size_bytes);
         let mut chunk = Vec::new();
         let mut start = BLOCK_BYTES;
         while start < segment.size_bytes {
@@ -266,7 +273,7 @@ impl Scan<'_> {
             chunk.resize(usize::try_from(size).unwrap_or(0), 0);
             let read = segment.file.read_at(&mut chunk, start);
             read.map_err(failed("reading", &self.layout.segment(segment.id)))?;
-            if let Some(at) = later_commit(&chunk, 0, segment.id, torn) {
+            if let Some(at) = later_commit(&chunk, 0, segment.id, &later) {
                 let what = format!(
                     "the header of the segment is damaged, but a commit is intact at byte {}",
                     start + at
@@ -310,16 +317,23 @@ impl Cursor {
     }
 }
 
-/// First block at or after `from` where a frame of a commit after `torn` starts.
-fn later_commit(bytes: &[u8], from: u64, id: u64, torn: u64) -> Option<u64> {
-    let block = usize::try_from(BLOCK_BYTES).ok()?;
-    let mut at = usize::try_from(from).ok()?.next_multiple_of(block);
+/// Commits that a segment of this size can hold after a torn one: at most one per block. A frame that claims to be from further on is something
+/// that a message says.
+fn later_than(torn: u64, size_bytes: u64) -> RangeInclusive<u64> {
+    torn.saturating_add(1)..=torn.saturating_add(size_bytes / BLOCK_BYTES)
+}
+
+/// First place at or after `from` where a frame of one of these commits stands. Not only the first frame of a commit tells: it may be torn
+/// itself.
+fn later_commit(bytes: &[u8], from: u64, id: u64, commits: &RangeInclusive<u64>) -> Option<u64> {
+    let is_later =
+        |header: FrameHeader| header.landing.segment == id && commits.contains(&header.landing.commit);
+    let mut at = usize::try_from(from).ok()?.next_multiple_of(FRAME_ALIGNMENT);
     while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
-        let header = FrameHeader::decode(rest);
-        if header.is_some_and(|header| header.landing.segment == id && header.landing.commit > torn) {
+        if FrameHeader::decode(rest).is_some_and(is_later) {
             return Some(at as u64);
         }
-        at += block;
+        at += FRAME_ALIGNMENT;
     }
     None
 }

@@ -117,12 +117,6 @@ fn read(disk: &dyn Disk, layout: &Layout, shard: ShardId, upto: GroupNumber) -> 
     Ok(Stored::decode(shard, bytes.into()).filter(|stored| stored.snapshot.upto == upto))
 }
 
-/// What a new snapshot has changed in the directory.
-pub(crate) struct Put {
-    pub(crate) added_bytes: u64,
-    pub(crate) removed_bytes: u64,
-}
-
 /// Writes a snapshot so that a crash leaves either all of it or none, then removes the ones that are not needed any more.
 pub(crate) fn put(
     disk: &dyn Disk,
@@ -130,7 +124,7 @@ pub(crate) fn put(
     shard: ShardId,
     stored: &Stored,
     previous: GroupNumber,
-) -> io::Result<Put> {
+) -> io::Result<()> {
     let (directory, draft) = (layout.snapshot_dir(shard), layout.snapshot_draft(shard));
     disk.create_dir_all(&directory)?;
     disk.sync_dir(&layout.snapshot_root())?;
@@ -145,8 +139,7 @@ pub(crate) fn put(
     if read(disk, layout, shard, upto)?.is_none() {
         return Err(io::Error::other("the snapshot does not read back as it was written"));
     }
-    let removed_bytes = remove_older(disk, layout, shard, upto, previous)?;
-    Ok(Put { added_bytes: (HEADER_BYTES + stored.snapshot.payload.len()) as u64, removed_bytes })
+    remove_older(disk, layout, shard, upto, previous)
 }
 
 fn write_draft(disk: &dyn Disk, layout: &Layout, shard: ShardId, stored: &Stored) -> io::Result<()> {
@@ -163,13 +156,10 @@ fn remove_older(
     shard: ShardId,
     upto: GroupNumber,
     previous: GroupNumber,
-) -> io::Result<u64> {
-    let mut removed_bytes = 0;
-    for (old, size_bytes) in
-        list(disk, layout, shard)?.into_iter().filter(|(old, _)| *old < upto && *old != previous)
-    {
+) -> io::Result<()> {
+    let files = list(disk, layout, shard)?.into_iter();
+    for (old, _) in files.filter(|(old, _)| *old < upto && *old != previous) {
         disk.remove(&layout.snapshot(shard, old))?;
-        removed_bytes += size_bytes;
     }
-    Ok(removed_bytes)
+    Ok(())
 }

@@ -139,10 +139,8 @@ fn verdict(segments: &[Segment], at: usize, is_changed: impl Fn(Range<usize>) ->
         return Verdict::Found(groups_in(segments.iter().flat_map(|segment| &segment.frames)));
     };
     let torn_commit = segment.frames[lost_from].commit;
-    let is_start = |frame: &Frame| frame.range.start.is_multiple_of(BLOCK);
     let header_of = |frame: &Frame| frame.range.start..frame.range.start + FRAME_HEADER;
-    let later =
-        segment.frames.iter().any(|f| f.commit > torn_commit && is_start(f) && !is_changed(header_of(f)));
+    let later = segment.frames.iter().any(|f| f.commit > torn_commit && !is_changed(header_of(f)));
     let offset = if header_lost { 0 } else { segment.frames[lost_from].range.start };
     if !is_last || later {
         return Verdict::Corrupt(segment.path.clone(), offset);
@@ -300,6 +298,49 @@ fn a_missing_segment_is_noticed() {
             matches!(replay(&copy), Err(OpenError::Corrupt { .. })),
             "{} is missing",
             segment.path.display()
+        );
+    }
+}
+
+/// A commit that was acknowledged is missed even if the one after it is torn: any frame of that one tells.
+#[test]
+fn damage_before_a_torn_commit_is_noticed() {
+    let disk = filled();
+    let segments = segments_of(&disk);
+    let frames = &segments.last().unwrap().frames;
+    let newest = frames.last().unwrap();
+    let acknowledged = frames.iter().rfind(|f| f.commit < newest.commit).unwrap().range.clone();
+    let torn = frames.iter().find(|f| f.commit == newest.commit).unwrap().range.start;
+    for sectors in 1..=(newest.range.start - torn) / 512 {
+        let what = format!("{sectors} sectors of the last commit did not reach the disk");
+        damage(&disk, &segments, segments.len() - 1, &what, |bytes| {
+            bytes[acknowledged.start + FRAME_HEADER] ^= 1;
+            bytes[torn..torn + sectors * 512].fill(0);
+        });
+    }
+}
+
+#[test]
+fn a_log_that_is_missing_altogether_is_noticed() {
+    let (disk, mut oracle) = (SimDisk::new(), Oracle::default());
+    let mut broker = Broker::open(&disk, &tiny(), &mut oracle, SHARDS).unwrap();
+    assert!(work(&mut broker, &mut oracle, &mut Random(5), 40));
+    drop(broker);
+    let is_in = |path: &Path, directory: &str| path.starts_with(Path::new(DIRECTORY).join(directory));
+    for evidence in ["snap", "cold"] {
+        let copy = disk.copy();
+        assert!(copy.files().iter().any(|path| is_in(path, evidence)));
+        for path in copy.files() {
+            let gone = is_in(&path, "wal") || (is_in(&path, "snap") && evidence == "cold");
+            if gone {
+                peeklock_journal_wal::disk::Disk::remove(&copy, &path).unwrap();
+            }
+        }
+        let found = replay(&copy);
+        assert!(
+            matches!(&found, Err(OpenError::Corrupt { file, .. }) if file.ends_with("wal")),
+            "with {evidence}: {:?}",
+            found.map(|_| ())
         );
     }
 }

@@ -206,3 +206,23 @@ fn a_damaged_snapshot_of_an_idle_shard_does_not_turn_it_back() {
         }
     }
 }
+
+#[test]
+fn a_snapshot_that_is_there_already_is_not_written_again() {
+    let (disk, mut oracle) = (SimDisk::new(), Oracle::default());
+    let mut broker = Broker::open(&disk, &tiny(), &mut oracle, 1).unwrap();
+    let known = |oracle: &Oracle| oracle.shards[&ShardId(0)].clone();
+    now(broker.owners[0].log.put_snapshot(GroupNumber::NONE, Bytes::new())).unwrap();
+    assert!(snapshots(&disk).is_empty(), "no group, no state");
+    for _ in 0..2 {
+        assert!(work(&mut broker, &mut oracle, &mut Random(3), 2));
+        assert!(broker.owners[0].snapshot(&known(&oracle)));
+    }
+    let (files, steps) = (snapshots(&disk), disk.step_count());
+    assert!(broker.owners[0].snapshot(&known(&oracle)));
+    assert_eq!((snapshots(&disk), disk.step_count()), (files.clone(), steps));
+    assert_eq!(files.len(), 2);
+    assert!(!broker.owners[0].log.wants_snapshot());
+    let on_disk: usize = files.iter().map(|file| disk.bytes(file).unwrap().len()).sum();
+    assert_eq!(broker.journal.stats().snapshot_bytes, on_disk as u64);
+}

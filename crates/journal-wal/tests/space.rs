@@ -218,3 +218,23 @@ fn the_whole_directory_can_have_a_limit() {
     let stats = broker.journal.stats();
     assert!(stats.commit_count > 200 && stats.segment_count < 10, "{stats:?}");
 }
+
+/// After a start all that the log holds counts as new. An owner whose snapshot covers it anyway is asked once, not for ever.
+#[test]
+fn an_owner_that_has_a_snapshot_of_everything_is_not_asked_for_ever() {
+    let disk = SimDisk::new();
+    let mut config = tiny();
+    config.ring_bytes = 1 << 30;
+    let (journal, mut driver) = open(&disk, config.clone());
+    let (mut log, _) = now(journal.open(ShardId(0))).unwrap();
+    for _ in 0..20 {
+        append(&mut log, &mut driver, 3000).unwrap();
+    }
+    let upto = log.watermark();
+    now(log.put_snapshot(upto, Bytes::from_static(b"state"))).unwrap();
+    drop((log, journal, driver));
+    let (journal, _driver) = open(&disk, config);
+    let (mut log, _) = now(journal.open(ShardId(0))).unwrap();
+    now(log.put_snapshot(upto, Bytes::from_static(b"state"))).unwrap();
+    assert!(!log.wants_snapshot());
+}
