@@ -1,13 +1,17 @@
 //! The file layer: all that the journal asks of an operating system, so that tests can put a faulty disk under it.
 
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice, Write as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::FileExt as _;
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 
 use rustix::fs::{Advice, FlockOperation};
+use rustix::io::Errno;
+
+use crate::locked;
 
 /// What stands in a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,8 +55,29 @@ pub trait DiskFile: Send + Sync + 'static {
 }
 
 /// The operating system's files.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct RealDisk;
+#[derive(Debug, Default)]
+pub struct RealDisk {
+    /// Open handles of directories that were synced once. A directory must be synced after a change in it, even if the process is out of handles
+    /// by then.
+    directories: Mutex<BTreeMap<PathBuf, Arc<File>>>,
+}
+
+/// So many directories are held open; more than a broker has.
+const DIRECTORIES_MAX: usize = 256;
+
+impl RealDisk {
+    fn directory(&self, path: &Path) -> io::Result<Arc<File>> {
+        let mut directories = locked(&self.directories);
+        if let Some(directory) = directories.get(path) {
+            return Ok(Arc::clone(directory));
+        }
+        let directory = Arc::new(File::open(path)?);
+        if directories.len() < DIRECTORIES_MAX {
+            directories.insert(path.to_path_buf(), Arc::clone(&directory));
+        }
+        Ok(directory)
+    }
+}
 
 impl Disk for RealDisk {
     fn create_dir_all(&self, directory: &Path) -> io::Result<()> {
@@ -64,11 +89,14 @@ impl Disk for RealDisk {
         let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
+            Err(Errno::WOULDBLOCK) => return Ok(None),
             Err(error) => return Err(error.into()),
         }
-        file.set_len(0)?;
-        file.write_all(owner.as_bytes())?;
+        // For people only: a full disk must not keep its owner out.
+        let noted = file.set_len(0).and_then(|()| file.write_all(owner.as_bytes()));
+        if let Err(error) = noted {
+            tracing::warn!(path = %path.display(), %error, "the owner could not be noted in the lock file");
+        }
         Ok(Some(Box::new(HeldLock(file))))
     }
 
@@ -102,7 +130,7 @@ impl Disk for RealDisk {
     }
 
     fn sync_dir(&self, directory: &Path) -> io::Result<()> {
-        File::open(directory)?.sync_all()
+        self.directory(directory)?.sync_all()
     }
 
     fn free_bytes(&self, directory: &Path) -> io::Result<u64> {
@@ -143,7 +171,7 @@ impl DiskFile for RealFile {
                 Ok(0) if now.iter().all(|part| part.is_empty()) => return Ok(()),
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(written) => written,
-                Err(rustix::io::Errno::INTR) => continue,
+                Err(Errno::INTR) => continue,
                 Err(error) => return Err(error.into()),
             };
             offset = offset.saturating_add(written as u64);
@@ -164,6 +192,11 @@ impl DiskFile for RealFile {
 /// Writes one buffer.
 pub(crate) fn write_all(file: &dyn DiskFile, bytes: &[u8], offset: u64) -> io::Result<()> {
     file.write_at(&mut [IoSlice::new(bytes)], offset)
+}
+
+/// Whether an error says that this process or the machine has too many files open, which passes.
+pub(crate) fn is_out_of_handles(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
 }
 
 /// Whether an error says that there is no room, which passes, and not that the disk fails, which does not.

@@ -12,7 +12,7 @@ use peeklock_types::{GroupNumber, ShardId};
 
 use crate::cold::ColdStore;
 use crate::config::WalConfig;
-use crate::disk::{DirectoryLock, Disk, RealDisk, write_all};
+use crate::disk::{DirectoryLock, Disk, RealDisk, is_no_room, write_all};
 use crate::keeper::{Keeper, prepare_segment};
 use crate::layout::{Layout, number_in, text};
 use crate::log::WalLog;
@@ -69,7 +69,7 @@ fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> OpenEr
 impl WalJournal {
     /// Opens or creates a journal. Reads the whole log, so it may take a second after a crash under load; call it where blocking is fine.
     pub fn open(directory: impl AsRef<Path>, config: WalConfig) -> Result<Self, OpenError> {
-        Self::open_on(Arc::new(RealDisk), directory.as_ref(), config)
+        Self::open_on(Arc::new(RealDisk::default()), directory.as_ref(), config)
     }
 
     /// The same on any file layer.
@@ -77,8 +77,9 @@ impl WalJournal {
         let Opened { shared, writer, lock } = prepare(disk, directory, config)?;
         let spawned = |action: &'static str| failed(action, directory);
         let (readers, mut threads) =
-            Pool::start("wal-reader", READER_COUNT).map_err(spawned("starting readers for"))?;
-        let (movers, mover_threads) = Pool::start("wal-mover", 1).map_err(spawned("starting a mover for"))?;
+            Pool::start("wal-reader", READER_COUNT, &shared).map_err(spawned("starting readers for"))?;
+        let (movers, mover_threads) =
+            Pool::start("wal-mover", 1, &shared).map_err(spawned("starting a mover for"))?;
         threads.extend(mover_threads);
         let keeper = Keeper::new(Arc::clone(&shared));
         let named = |name: &str| std::thread::Builder::new().name(name.to_owned());
@@ -178,7 +179,7 @@ fn prepare(disk: Arc<dyn Disk>, directory: &Path, config: WalConfig) -> Result<O
     }
     remove_drafts(&*disk, &layout)?;
     let mut next_id = next_id;
-    let spares = ready_spares(&*disk, &layout, &config, unused, &mut next_id)?;
+    let spares = ready_spares(&*disk, &layout, &config, unused, !live.is_empty(), &mut next_id)?;
     let ring = Ring::new(live, spares, next_id, config.spares_min);
     let shared = Arc::new(Shared::new(disk, layout, config, ring));
     for (id, logged) in shards {
@@ -307,10 +308,16 @@ fn ready_spares(
     disk: &dyn Disk,
     layout: &Layout,
     config: &WalConfig,
-    unused: Vec<Segment>,
+    mut unused: Vec<Segment>,
+    has_log: bool,
     next_id: &mut u64,
 ) -> Result<VecDeque<Segment>, OpenError> {
+    let is_small = |segment: &Segment| segment.size_bytes <= config.first_segment_bytes;
+    unused.sort_by_key(|segment| !is_small(segment));
     let mut spares = VecDeque::new();
+    if !unused.first().is_some_and(is_small) {
+        spares.extend(first_segment(disk, layout, config, has_log, unused.is_empty(), next_id)?);
+    }
     let changed = !unused.is_empty();
     for segment in unused {
         let old = layout.segment(segment.id);
@@ -326,15 +333,38 @@ fn ready_spares(
     if changed {
         disk.sync_dir(&layout.wal_dir()).map_err(failed("syncing", &layout.wal_dir()))?;
     }
-    if spares.is_empty() {
-        // Small, so that the first start is instant; the keeper makes the others meanwhile.
-        let path = layout.segment(*next_id);
-        let size_bytes = config.first_segment_bytes;
-        let first = prepare_segment(disk, layout, *next_id, size_bytes).map_err(failed("creating", &path))?;
-        *next_id += 1;
-        spares.push_back(first);
-    }
     Ok(spares)
+}
+
+/// Every start writes into a new segment first. It is a small one, so that the first start is instant and many starts in a row, each ended
+/// before anything could be trimmed, do not fill the disk. The keeper makes the others meanwhile.
+fn first_segment(
+    disk: &dyn Disk,
+    layout: &Layout,
+    config: &WalConfig,
+    has_log: bool,
+    is_needed: bool,
+    next_id: &mut u64,
+) -> Result<Option<Segment>, OpenError> {
+    if !is_needed && config.total_bytes_max.is_some() {
+        // What is there counts towards the limit already.
+        return Ok(None);
+    }
+    let path = layout.segment(*next_id);
+    let prepare = || prepare_segment(disk, layout, *next_id, config.first_segment_bytes);
+    let is_full = |made: &io::Result<Segment>| made.as_ref().is_err_and(is_no_room);
+    let mut made = prepare();
+    if is_full(&made) && is_needed && disk.remove(&layout.reserve()).is_ok() {
+        made = prepare();
+    }
+    if is_full(&made) && (has_log || !is_needed) {
+        // What is in the log can be read, and what frees space needs no new segment if it finds one to use again.
+        tracing::warn!(path = text(&path), "there is no room for a new segment");
+        return Ok(None);
+    }
+    let segment = made.map_err(failed("creating", &path))?;
+    *next_id += 1;
+    Ok(Some(segment))
 }
 
 /// Takes note of cold segments and snapshots of all shards.

@@ -6,17 +6,17 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use peeklock_journal::Space;
 
 use crate::config::WalConfig;
-use crate::disk::{Disk, DiskFile, is_no_room, write_all};
+use crate::disk::{Disk, DiskFile, is_no_room, is_out_of_handles, write_all};
 use crate::layout::{Layout, text};
 use crate::locked;
 use crate::ring::RingSegment;
 use crate::segment::Segment;
-use crate::shared::Shared;
+use crate::shared::{Shared, StopOnPanic};
 
 /// How often a keeper that lacks room looks again. It sleeps without a timer otherwise.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
@@ -33,22 +33,32 @@ impl Keeper {
     }
 
     pub(crate) fn run(mut self) {
+        let _alarm = StopOnPanic { shared: Arc::clone(&self.shared), who: "the keeper" };
+        let mut next_try = Instant::now();
         loop {
-            self.pass();
-            let troubled = self.shared.space() != Space::Enough;
-            if !self.shared.bell.wait(troubled.then_some(LOOK_AGAIN)) || self.shared.stopped().is_some() {
+            let now = Instant::now();
+            let may_try = now >= next_try;
+            if may_try {
+                next_try = now + LOOK_AGAIN;
+            }
+            self.pass(may_try);
+            let troubled = self.no_room || self.shared.space() != Space::Enough;
+            let at_most = troubled.then(|| next_try.saturating_duration_since(Instant::now()));
+            if !self.shared.bell.wait(at_most) || self.shared.stopped().is_some() {
                 return;
             }
         }
     }
 
-    /// Does all there is to do. An error other than a lack of room stops the journal: a directory that cannot be synced cannot be trusted.
-    pub(crate) fn pass(&mut self) {
+    /// Does all there is to do. An error that does not pass by itself stops the journal: a directory that cannot be synced cannot be trusted.
+    /// After an attempt that found no room the next one is made when `may_try` says so: an attempt writes until the disk is full, and the bell
+    /// rings often.
+    pub(crate) fn pass(&mut self, may_try: bool) {
         if self.shared.stopped().is_some() {
             return;
         }
         self.remove_doomed();
-        let kept = self.reclaim().and_then(|()| self.shed_spares()).and_then(|()| self.fill_spares());
+        let kept = self.reclaim().and_then(|()| self.shed_spares()).and_then(|()| self.fill_spares(may_try));
         if let Err(error) = kept {
             self.shared.stop(format!("preparing segments in {}: {error}", text(self.shared.root())));
             return;
@@ -135,8 +145,12 @@ impl Keeper {
         Ok(())
     }
 
-    fn fill_spares(&mut self) -> io::Result<()> {
-        self.no_room = false;
+    /// Whether there was no room stays what it was until an attempt has shown otherwise: free space as the file system tells it may not be all
+    /// that counts.
+    fn fill_spares(&mut self, may_try: bool) -> io::Result<()> {
+        if self.no_room && !may_try {
+            return Ok(());
+        }
         while self.lacks_spare() {
             let Shared { disk, layout, ring, config, .. } = &*self.shared;
             // Trying would write until the disk is full, and again at every look.
@@ -148,20 +162,23 @@ impl Keeper {
             let id = locked(ring).next_id();
             match prepare_segment(&**disk, layout, id, config.segment_bytes) {
                 Ok(segment) => locked(ring).spares.push_back(segment),
-                Err(error) if is_no_room(&error) => {
+                Err(error) if is_no_room(&error) || is_out_of_handles(&error) => {
                     self.no_room = true;
                     return Ok(());
                 }
                 Err(error) => return Err(error),
             }
+            self.no_room = false;
             self.end_stall();
         }
+        self.no_room = false;
         Ok(())
     }
 
     fn lacks_spare(&self) -> bool {
         let ring = locked(&self.shared.ring);
-        let wanted = if self.shared.space() == Space::Enough { ring.spares_wanted() } else { 1 };
+        let in_full = self.no_room || self.shared.space() == Space::Enough;
+        let wanted = if in_full { ring.spares_wanted() } else { 1 };
         ring.spares.len() < wanted
     }
 
@@ -201,8 +218,10 @@ impl Keeper {
                 "the space has changed"
             );
             self.shared.set_space(now);
-            // Segments that were held back may be made now.
-            self.shared.bell.ring();
+            if now < before {
+                // Segments that were held back may be made now.
+                self.shared.bell.ring();
+            }
         }
         self.keep_reserve(now, free_bytes);
     }

@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use tokio::sync::oneshot;
 
 use crate::locked;
+use crate::shared::{Shared, StopOnPanic};
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -34,12 +35,18 @@ impl Pool {
         Pool { queue: None }
     }
 
-    pub(crate) fn start(name: &str, thread_count: usize) -> io::Result<(Self, Vec<JoinHandle<()>>)> {
+    pub(crate) fn start(
+        name: &'static str,
+        thread_count: usize,
+        shared: &Arc<Shared>,
+    ) -> io::Result<(Self, Vec<JoinHandle<()>>)> {
         let queue = Arc::new(JobQueue::default());
         let mut threads = Vec::new();
         for _ in 0..thread_count {
             let queue = Arc::clone(&queue);
-            threads.push(std::thread::Builder::new().name(name.to_owned()).spawn(move || queue.work())?);
+            let alarm = StopOnPanic { shared: Arc::clone(shared), who: name };
+            let thread = std::thread::Builder::new().name(name.to_owned());
+            threads.push(thread.spawn(move || queue.work(alarm))?);
         }
         Ok((Pool { queue: Some(queue) }, threads))
     }
@@ -80,7 +87,9 @@ impl JobQueue {
         self.changed.notify_one();
     }
 
-    fn work(&self) {
+    /// A job that panics stops the journal. The jobs that wait would wait for ever: whoever asked for them learns that they are gone.
+    fn work(&self, _alarm: StopOnPanic) {
+        let _drain = DropJobsOnPanic(self);
         while let Some(job) = self.next() {
             job();
         }
@@ -96,6 +105,20 @@ impl JobQueue {
                 return None;
             }
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+struct DropJobsOnPanic<'a>(&'a JobQueue);
+
+impl Drop for DropJobsOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let mut state = locked(&self.0.state);
+            state.closing = true;
+            let jobs = std::mem::take(&mut state.jobs);
+            drop(state);
+            drop(jobs);
         }
     }
 }

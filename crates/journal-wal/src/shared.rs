@@ -130,6 +130,20 @@ impl Shared {
     }
 }
 
+/// A thread that panics must not leave owners waiting for what it would have done.
+pub(crate) struct StopOnPanic {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) who: &'static str,
+}
+
+impl Drop for StopOnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.shared.stop(format!("{} has failed; this is a fault of the program", self.who));
+        }
+    }
+}
+
 /// Wakes the keeper.
 #[derive(Default)]
 pub(crate) struct Bell {

@@ -25,6 +25,6 @@ impl Driver {
 
     /// Prepares and takes back segments, looks at the space, asks owners.
     pub fn keep(&mut self) {
-        self.keeper.pass();
+        self.keeper.pass(true);
     }
 }

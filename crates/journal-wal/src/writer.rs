@@ -19,7 +19,7 @@ use crate::queue::Pending;
 use crate::ring::RingSegment;
 use crate::segment::{Link, Place, Segment, SegmentHeader};
 use crate::shard::Shard;
-use crate::shared::Shared;
+use crate::shared::{Shared, StopOnPanic};
 
 /// The keeper looks at free space after so many commits, whether or not a segment filled.
 const COMMITS_PER_LOOK: u64 = 256;
@@ -87,7 +87,7 @@ impl Writer {
 
     /// Works until the journal closes and nothing waits.
     pub(crate) fn run(mut self) {
-        let _alarm = StopOnPanic { shared: Arc::clone(&self.shared) };
+        let _alarm = StopOnPanic { shared: Arc::clone(&self.shared), who: "the writer" };
         loop {
             let go_on = match self.step() {
                 Step::Committed => true,
@@ -354,18 +354,5 @@ impl<'a> CommitLayout<'a> {
         self.pad(blocks(self.at) - self.at);
         self.close_part();
         self
-    }
-}
-
-/// A writer that panics must not leave owners waiting.
-struct StopOnPanic {
-    shared: Arc<Shared>,
-}
-
-impl Drop for StopOnPanic {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.shared.stop("the writer has failed; this is a fault of the program".to_owned());
-        }
     }
 }

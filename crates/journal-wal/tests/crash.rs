@@ -186,6 +186,23 @@ fn an_error_at_every_step_loses_nothing() {
     }
 }
 
+/// Too many open files are no reason to stop: what needs one is tried again.
+#[test]
+fn a_lack_of_handles_stops_nothing() {
+    let opened = {
+        let disk = SimDisk::new();
+        drop(Broker::open(&disk, &tiny(), &mut Oracle::default(), SHARDS).unwrap());
+        disk.step_count()
+    };
+    for step in opened + 1..=step_count() {
+        let (disk, mut oracle) = (SimDisk::new(), Oracle::default());
+        disk.fail_at(step, Fault::NoHandle);
+        let mut broker = Broker::open(&disk, &tiny(), &mut oracle, SHARDS).unwrap();
+        assert!(work(&mut broker, &mut oracle, &mut Random(1), ROUNDS), "no handle at step {step}");
+        broker.owners.iter().for_each(|owner| owner.check_bodies());
+    }
+}
+
 #[test]
 fn a_lack_of_room_at_every_step_loses_nothing() {
     for step in 1..=step_count() {

@@ -238,3 +238,89 @@ fn an_owner_that_has_a_snapshot_of_everything_is_not_asked_for_ever() {
     now(log.put_snapshot(upto, Bytes::from_static(b"state"))).unwrap();
     assert!(!log.wants_snapshot());
 }
+
+#[test]
+fn a_broker_that_filled_its_disk_starts_again() {
+    let (disk, mut oracle) = (SimDisk::new(), Oracle::default());
+    disk.set_capacity(Some(450 * 1024));
+    let mut config = tiny();
+    config.ring_bytes = 1 << 30;
+    config.snapshot_after_bytes = 1 << 30;
+    let mut broker = Broker::open(&disk, &config, &mut oracle, 2).unwrap();
+    for _ in 0..100 {
+        assert!(work(&mut broker, &mut oracle, &mut Random(8), 1), "one round at a time: nothing is trimmed");
+    }
+    assert_eq!(broker.journal.stats().spare_count, 0, "it is full");
+    drop(broker);
+    disk.reboot(Loss::All);
+    disk.set_capacity(Some(disk.used_bytes()));
+    let mut broker = Broker::open(&disk, &config, &mut oracle, 2).unwrap();
+    broker.driver.keep();
+    assert_eq!(broker.owners[0].log.space(), Space::OnlySettle);
+    disk.set_capacity(None);
+    broker.driver.keep();
+    assert!(work(&mut broker, &mut oracle, &mut Random(9), 5));
+    assert_eq!(broker.owners[0].log.space(), Space::Enough);
+}
+
+/// The reserve is there for this: after a start on a full disk the settlements that free it still find a segment.
+#[test]
+fn the_reserve_becomes_the_first_segment_on_a_full_disk() {
+    let (disk, mut oracle) = (SimDisk::new(), Oracle::default());
+    let mut broker = Broker::open(&disk, &tiny(), &mut oracle, 1).unwrap();
+    assert!(work(&mut broker, &mut oracle, &mut Random(8), 3));
+    drop(broker);
+    let is_spare =
+        |path: &Path| path.extension().is_some_and(|e| e == "wal") && disk.bytes(path).unwrap()[0] == 0;
+    for path in disk.files().into_iter().filter(|path| is_spare(path)) {
+        peeklock_journal_wal::disk::Disk::remove(&disk, &path).unwrap();
+    }
+    assert!(disk.files().contains(&Path::new("/data/RESERVE").to_path_buf()));
+    disk.set_capacity(Some(disk.used_bytes()));
+    let mut broker = Broker::open(&disk, &tiny(), &mut oracle, 1).unwrap();
+    let known = oracle.shards.get_mut(&ShardId(0)).unwrap();
+    broker.owners[0].work(known, &mut Random(9)).unwrap();
+    assert!(broker.driver.commit());
+}
+
+/// A limit that the file system does not tell shows in failed writes only. The level must not go to and fro, and the disk not be filled at
+/// every look.
+#[test]
+fn a_hidden_limit_gives_a_steady_level() {
+    let disk = SimDisk::new();
+    let (journal, mut driver) = open(&disk, tiny());
+    let (mut log, _) = now(journal.open(ShardId(0))).unwrap();
+    append(&mut log, &mut driver, 100).unwrap();
+    assert_eq!(log.space(), Space::Enough);
+    disk.set_capacity(Some(disk.used_bytes()));
+    disk.hide_capacity();
+    for _ in 0..8 {
+        append(&mut log, &mut driver, 3000).unwrap();
+    }
+    assert_eq!(log.space(), Space::RejectSends);
+    for _ in 0..10 {
+        driver.keep();
+        assert_eq!(log.space(), Space::RejectSends);
+    }
+    disk.set_capacity(None);
+    driver.keep();
+    assert_eq!(log.space(), Space::Enough);
+}
+
+/// Each start writes to a new segment, and one that ends soon has no time to trim.
+#[test]
+fn a_hundred_starts_in_a_row_take_little_room() {
+    let disk = SimDisk::new();
+    let mut config = tiny();
+    config.segment_bytes = 1024 * 1024;
+    config.ring_bytes = 1 << 30;
+    for n in 0..100 {
+        let (journal, mut driver) = open(&disk, config.clone());
+        let (mut log, recovery) = now(journal.open(ShardId(0))).unwrap();
+        assert_eq!(recovery.groups.count(), n);
+        append(&mut log, &mut driver, 100).unwrap();
+        drop((log, journal, driver));
+        disk.kill_process();
+    }
+    assert!(disk.used_bytes() < 6 << 20, "{} bytes", disk.used_bytes());
+}

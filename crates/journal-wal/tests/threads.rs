@@ -5,9 +5,13 @@
 mod support;
 
 use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use peeklock_journal::{AppendError, Evacuation, Journal, Log, OpenError, Poisoned, Reader, StoredBody};
+use peeklock_journal_wal::sim::{Fault, SimDisk};
 use peeklock_journal_wal::{WalConfig, WalJournal, WalLog};
 use peeklock_types::{BodyPlace, BodyRef, GroupNumber, ShardId};
 use support::{Random, body, stored};
@@ -209,4 +213,44 @@ async fn one_owner_comes_out_of_many_opens() {
     let (log, recovery) = journal.open(ShardId(0)).await.unwrap();
     assert_eq!(log.watermark(), GroupNumber(appended));
     assert_eq!(recovery.groups.filter(Result::is_ok).count() as u64, appended);
+}
+
+/// A thread that panics stops the journal: nobody waits for what it would have done.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fault_of_the_program_in_any_thread_is_heard() {
+    let patience = Duration::from_secs(20);
+    let disk = SimDisk::new();
+    let path = Path::new(support::DIRECTORY);
+    let journal = WalJournal::open_on(Arc::new(disk.clone()), path, config()).unwrap();
+    let (mut log, _) = journal.open(ShardId(0)).await.unwrap();
+    log.append(Bytes::from_static(b"one")).unwrap();
+    log.durable(GroupNumber::NONE).await.unwrap();
+    while journal.stats().spare_count < config().spares_min || journal.stats().commit_count == 0 {
+        tokio::task::yield_now().await;
+    }
+    // The keeper may have a step of its own to do; one of the next few is the mover's.
+    (1..9).for_each(|n| disk.fail_at(disk.step_count() + n, Fault::Panic));
+    let snapshot = tokio::time::timeout(patience, log.put_snapshot(GroupNumber(1), Bytes::new()));
+    assert!(snapshot.await.expect("there is an answer").is_err());
+    let later = tokio::time::timeout(patience, log.durable(GroupNumber(1)));
+    assert!(later.await.expect("there is an answer").is_err());
+    assert!(matches!(log.append(Bytes::new()), Err(AppendError::Poisoned(_))));
+    let body = StoredBody { place: BodyRef::in_log(GroupNumber(1), 0).unwrap(), size_bytes: 3 };
+    let moved = tokio::time::timeout(patience, log.evacuate(vec![body]));
+    assert!(moved.await.expect("there is an answer").is_err());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fault_in_the_keeper_is_heard() {
+    let (disk, trial) = (SimDisk::new(), SimDisk::new());
+    let path = Path::new(support::DIRECTORY);
+    drop(WalJournal::open_driven(Arc::new(trial.clone()), path, config()).unwrap());
+    disk.fail_at(trial.step_count() + 1, Fault::Panic);
+    let journal = WalJournal::open_on(Arc::new(disk), path, config()).unwrap();
+    let heard = async {
+        while journal.open(ShardId(0)).await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), heard).await.expect("the journal has stopped");
 }

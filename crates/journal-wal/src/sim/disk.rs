@@ -26,6 +26,10 @@ pub enum Fault {
     Error,
     /// The step fails for lack of room, if it needs any.
     NoRoom,
+    /// The step fails because too many files are open, if it opens one.
+    NoHandle,
+    /// The program has a fault here.
+    Panic,
 }
 
 /// What a power cut leaves of unsynced changes.
@@ -51,6 +55,7 @@ struct State {
     faults: BTreeMap<u64, Fault>,
     off: bool,
     capacity_bytes: Option<u64>,
+    hides_capacity: bool,
 }
 
 #[derive(Clone, Default)]
@@ -117,6 +122,11 @@ impl SimDisk {
     /// Room for so many bytes, or for any number.
     pub fn set_capacity(&self, capacity_bytes: Option<u64>) {
         locked(&self.state).capacity_bytes = capacity_bytes;
+    }
+
+    /// From now on only a write tells that there is no room, as with a quota.
+    pub fn hide_capacity(&self) {
+        locked(&self.state).hides_capacity = true;
     }
 
     pub fn used_bytes(&self) -> u64 {
@@ -189,14 +199,17 @@ impl State {
             return Err(powered_off());
         }
         self.step_count += 1;
-        Ok(self.faults.get(&self.step_count).copied())
+        let fault = self.faults.get(&self.step_count).copied();
+        assert!(fault != Some(Fault::Panic), "a fault that was asked for");
+        Ok(fault)
     }
 
     /// A change of names, with the fault of its step.
-    fn change_names(&mut self, change: NameChange, needs_room: bool) -> io::Result<()> {
+    fn change_names(&mut self, change: NameChange, creates: bool) -> io::Result<()> {
         match self.step()? {
             Some(Fault::Error) => return Err(io::Error::other("the device reports an error")),
-            Some(Fault::NoRoom) if needs_room => return Err(io::ErrorKind::StorageFull.into()),
+            Some(Fault::NoRoom) if creates => return Err(io::ErrorKind::StorageFull.into()),
+            Some(Fault::NoHandle) if creates => return Err(rustix::io::Errno::MFILE.into()),
             Some(Fault::PowerOff) => self.off = true,
             _ => {}
         }
@@ -382,7 +395,8 @@ impl Disk for SimDisk {
 
     fn free_bytes(&self, _directory: &Path) -> io::Result<u64> {
         let state = locked(&self.state);
-        Ok(state.capacity_bytes.map_or(u64::MAX, |capacity| capacity.saturating_sub(state.used_bytes())))
+        let capacity_bytes = state.capacity_bytes.filter(|_| !state.hides_capacity);
+        Ok(capacity_bytes.map_or(u64::MAX, |capacity| capacity.saturating_sub(state.used_bytes())))
     }
 }
 
@@ -438,7 +452,7 @@ impl DiskFile for SimFile {
             Some(Fault::Error) => return Err(io::Error::other("the device reports an error")),
             Some(Fault::NoRoom) => return Err(io::ErrorKind::StorageFull.into()),
             Some(Fault::PowerOff) => state.off = true,
-            None => {}
+            Some(Fault::NoHandle | Fault::Panic) | None => {}
         }
         let size = state.inodes.get(self.inode).map_or(0, |inode| inode.current.len());
         let growth = (at + bytes.len()).saturating_sub(size) as u64;
