@@ -12,11 +12,11 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use peeklock_journal::{Journal, OpenError};
-use peeklock_journal_wal::WalJournal;
+use peeklock_journal::{Journal, Log, OpenError, Reader};
 use peeklock_journal_wal::sim::SimDisk;
+use peeklock_journal_wal::{WalConfig, WalJournal};
 use peeklock_types::ShardId;
-use support::{Broker, DIRECTORY, Oracle, Random, now, tiny, work};
+use support::{Broker, DIRECTORY, Oracle, Random, body, now, stored, tend, tiny, work};
 
 const BLOCK: usize = 4096;
 const FRAME_HEADER: usize = 64;
@@ -357,4 +357,78 @@ fn segments_that_changed_places_are_noticed() {
         copy.damage(&pair[1].path, |bytes| *bytes = one);
         assert!(matches!(replay(&copy), Err(OpenError::Corrupt { .. })));
     }
+}
+
+/// A journal that has run for long: most of its log was used again, and its state is in snapshots and cold segments.
+fn long_trimmed(config: &WalConfig) -> (SimDisk, Oracle) {
+    let (disk, mut oracle) = (SimDisk::new(), Oracle::default());
+    let mut broker = Broker::open(&disk, config, &mut oracle, SHARDS).unwrap();
+    assert!(work(&mut broker, &mut oracle, &mut Random(21), 150));
+    assert!(broker.done.cold_evacuations > 0 && broker.done.snapshots > 10, "{:?}", broker.done);
+    // The last shard sleeps from here on: its log goes altogether, and only its snapshots are left.
+    let idle = broker.owners.len() - 1;
+    let shard = broker.owners[idle].shard;
+    assert!(broker.owners[idle].snapshot(&oracle.shards[&shard]));
+    for _ in 0..60 {
+        for owner in &mut broker.owners[..idle] {
+            owner.work(oracle.shards.get_mut(&owner.shard).unwrap(), &mut Random(22)).unwrap();
+        }
+        broker.commit(&mut oracle);
+        assert!(tend(&mut broker, &mut oracle));
+        broker.driver.keep();
+    }
+    drop(broker);
+    (disk, oracle)
+}
+
+/// Opens all shards and reads all that lives. What is found must be exactly what the oracle knows to be newest.
+fn read_all(disk: &SimDisk, config: &WalConfig, oracle: &Oracle) -> Result<(), String> {
+    let (journal, _driver) =
+        WalJournal::open_driven(Arc::new(disk.clone()), Path::new(DIRECTORY), config.clone())
+            .map_err(|error| error.to_string())?;
+    for (shard, known) in &oracle.shards {
+        let (log, recovery) = now(journal.open(*shard)).map_err(|error| error.to_string())?;
+        recovery.groups.for_each(|group| drop(group.unwrap()));
+        assert_eq!(log.watermark().0, known.durable, "{shard}: not the newest state");
+        let state = &known.states[&known.durable];
+        let wanted: Vec<_> = state.iter().map(|(id, place)| stored(*shard, *id, *place)).collect();
+        let found = now(log.reader().read(wanted)).map_err(|error| error.to_string())?;
+        for (id, found) in state.keys().zip(found) {
+            assert_eq!(found, body(*shard, *id), "{shard}: body {id}");
+        }
+    }
+    Ok(())
+}
+
+/// Damage to a snapshot or a cold segment is harmless or named. It never gives an older state or another body.
+#[test]
+fn damaged_snapshots_and_cold_segments_are_named_or_harmless() {
+    let config = tiny();
+    let (disk, oracle) = long_trimmed(&config);
+    read_all(&disk, &config, &oracle).unwrap();
+    let is_in = |path: &Path, directory: &str| path.starts_with(Path::new(DIRECTORY).join(directory));
+    let files: Vec<PathBuf> =
+        disk.files().into_iter().filter(|path| is_in(path, "snap") || is_in(path, "cold")).collect();
+    let mut random = Random(23);
+    let (mut named, mut harmless) = (0, 0);
+    for n in 0..600 {
+        let copy = disk.copy();
+        let path = &files[random.index(files.len())];
+        let size = copy.bytes(path).unwrap().len();
+        let (at, kind) = (random.index(size), random.below(3));
+        copy.damage(path, |bytes| match kind {
+            0 => bytes[at] ^= 1 << random.below(8),
+            1 => bytes[at..].fill(0),
+            _ => bytes.truncate(at),
+        });
+        match read_all(&copy, &config, &oracle) {
+            Ok(()) => harmless += 1,
+            Err(error) => {
+                named += 1;
+                let directory = path.parent().unwrap().to_str().unwrap();
+                assert!(error.contains(directory), "{n}: {} byte {at}: {error}", path.display());
+            }
+        }
+    }
+    assert!(named > 100 && harmless > 20, "{named} named, {harmless} harmless");
 }
