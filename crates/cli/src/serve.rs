@@ -32,10 +32,11 @@ pub(crate) struct Arguments {
     /// Private key of the certificate in PEM form
     #[arg(long, value_name = "FILE", env = "PEEKLOCK_TLS_KEY", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// A queue to create unless it exists: NAME[,lock=30s][,max-delivery=10]; may be repeated, or separated by ';'
+    /// A queue to create unless it exists: NAME or NAME,lock=30s,max-delivery=10; may be repeated, or separated by ';'
     #[arg(long = "queue", value_name = "QUEUE", env = "PEEKLOCK_QUEUES", value_delimiter = ';', value_parser = QueueSpec::parse)]
     queues: Vec<QueueSpec>,
-    /// A key that clients may use: NAME=SECRET[:Send,Listen,Manage]; may be repeated, or separated by ';'
+    /// A key that clients may use, in place of the well-known one: NAME=SECRET or NAME=SECRET:Send,Listen; may be repeated, or
+    /// separated by ';'
     #[arg(long = "key", value_name = "KEY", env = "PEEKLOCK_KEYS", hide_env_values = true, value_delimiter = ';', value_parser = KeySpec::parse)]
     keys: Vec<KeySpec>,
 }
