@@ -90,6 +90,11 @@ fn range(wanted: Evacuation) -> Evacuate {
 }
 
 impl HousekeepingError {
+    /// A message was settled, and its body given back, while the body was on its way to another place.
+    pub(crate) fn is_overtaken(&self) -> bool {
+        matches!(self, HousekeepingError::Evacuate(ReadError::Gone(_)))
+    }
+
     /// Whether the whole log has failed, not just this step.
     pub(crate) fn poisoned(&self) -> Option<Poisoned> {
         match self {

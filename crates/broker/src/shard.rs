@@ -505,7 +505,11 @@ impl<L: Log> Shard<L> {
                     return Err(poisoned.into());
                 }
                 // The log is as long as it was; a later try may fare better.
-                tracing::warn!(shard = self.id.0, "could not shorten the log: {error}");
+                if error.is_overtaken() {
+                    tracing::debug!(shard = self.id.0, "a body was settled while it was moved: {error}");
+                } else {
+                    tracing::warn!(shard = self.id.0, "could not shorten the log: {error}");
+                }
             }
         }
         self.keep_house();

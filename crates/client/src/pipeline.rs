@@ -19,7 +19,7 @@ const BUFFER_BYTES: usize = 64 * 1024;
 
 /// A message that the broker did not take.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[error("message {number} of the pipeline failed: {error}")]
+#[error("message {} was not stored", number + 1)]
 pub struct Failure {
     /// Counts the messages of the pipeline from 0.
     pub number: u64,
