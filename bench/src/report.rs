@@ -64,7 +64,8 @@ pub(crate) struct Report {
     pub(crate) journal: String,
     quick: bool,
     repetitions: usize,
-    data: std::path::PathBuf,
+    /// Taken at the start: the tree may change while a run goes on, the programs do not.
+    machine: String,
 }
 
 impl Report {
@@ -74,7 +75,7 @@ impl Report {
             journal: String::new(),
             quick: arguments.quick,
             repetitions: arguments.repetitions,
-            data: arguments.data.clone(),
+            machine: machine::describe(&arguments.data),
         }
     }
 
@@ -95,7 +96,7 @@ impl Report {
 
     pub(crate) fn to_markdown(&self) -> String {
         let mut page = String::from("# Results of one run\n\n");
-        page.push_str(&machine::describe(&self.data));
+        page.push_str(&self.machine);
         let _ = write!(
             page,
             "Durability is on: every confirmed send and every confirmed completion was on disk before it was confirmed. \
