@@ -14,7 +14,9 @@ use peeklock_journal::{AppendError, Log, Poisoned, Space, StoredBody};
 use peeklock_types::{GroupNumber, LockToken, ShardId, Timestamp, limits};
 use rustc_hash::FxHashMap;
 use tokio::sync::mpsc;
+use tokio::time::MissedTickBehavior;
 
+use crate::alarm::Alarm;
 use crate::batch::{Answer, Batch, Drain, Error, Peer, PeerId, QueueInfo, Request, Ticket};
 use crate::clock::Clock;
 use crate::group::GroupBuilder;
@@ -150,9 +152,12 @@ impl<L: Log> Shard<L> {
         let mut waiting = VecDeque::new();
         let mut taken = Vec::new();
         let mut open = true;
+        let mut alarm = Alarm::default();
+        let mut housekeeping = tokio::time::interval(HOUSEKEEPING_EVERY);
+        housekeeping.set_missed_tick_behavior(MissedTickBehavior::Delay);
         while open || !self.held.is_empty() || self.outgoing.is_reading() || !waiting.is_empty() {
             let is_free = self.refused.is_empty();
-            let deadline = self.engine.next_deadline().filter(|_| is_free);
+            let deadline = self.engine.next_deadline().filter(|_| is_free).map(|at| self.clock.instant(at));
             tokio::select! {
                 biased;
                 result = self.log.durable(self.seen), if self.appended > self.seen => self.on_durable(result?)?,
@@ -166,9 +171,9 @@ impl<L: Log> Shard<L> {
                     waiting.extend(taken.drain(..));
                     self.round(&mut waiting)?;
                 }
-                () = sleep_until(self.clock, deadline) => self.round(&mut waiting)?,
+                () = alarm.wait_until(deadline) => self.round(&mut waiting)?,
                 () = tokio::time::sleep(RETRY_AFTER), if !is_free && self.appended == self.seen => self.append_finished()?,
-                () = tokio::time::sleep(HOUSEKEEPING_EVERY), if is_free => self.keep_house(),
+                _ = housekeeping.tick(), if is_free => self.keep_house(),
             }
             if self.refused.is_empty() && (self.owes_delivery || !waiting.is_empty()) {
                 self.round(&mut waiting)?;
@@ -550,11 +555,4 @@ fn first_of(messages: Vec<peeklock_engine::Message>) -> impl Iterator<Item = pee
 
 fn nonce() -> u64 {
     fastrand::u64(..)
-}
-
-async fn sleep_until(clock: Clock, deadline: Option<Timestamp>) {
-    match deadline {
-        Some(at) => tokio::time::sleep_until(clock.instant(at)).await,
-        None => std::future::pending().await,
-    }
 }

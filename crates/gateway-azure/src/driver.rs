@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use peeklock_amqp::connection::Millis;
+use peeklock_broker::Alarm;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -50,6 +51,7 @@ where
     let mut stop_deadline = None;
     let mut write_deadline = None;
     let mut needs_flush = false;
+    let mut alarm = Alarm::default();
     loop {
         if stop_deadline.is_some() && !conversation.is_waiting() {
             conversation.stop();
@@ -67,6 +69,7 @@ where
         let reads = has_room && (stop_deadline.is_none() || conversation.is_closing());
         input.reserve(read_bytes);
         let timeout = conversation.poll_timeout().map(|at| start + Duration::from_millis(at.0));
+        let next = [timeout, write_deadline, stop_deadline].into_iter().flatten().min();
         tokio::select! {
             biased;
             pushed = push(&mut writer, conversation.output()), if output_len > 0 || needs_flush => {
@@ -88,9 +91,16 @@ where
                 read_bytes = next_read_bytes(read_bytes, count);
                 conversation.handle_input(now(), &mut input);
             }
-            () = sleep_until(timeout) => conversation.handle_timeout(now()),
-            () = sleep_until(write_deadline) => return Err(io::ErrorKind::TimedOut.into()),
-            () = sleep_until(stop_deadline) => return Ok(()),
+            () = alarm.wait_until(next) => {
+                let is_due = |deadline: Option<Instant>| deadline.is_some_and(|at| at <= Instant::now());
+                if is_due(write_deadline) {
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
+                if is_due(stop_deadline) {
+                    return Ok(());
+                }
+                conversation.handle_timeout(now());
+            }
             () = stop_asked(&mut stopping), if stop_deadline.is_none() => {
                 stop_deadline = Some(Instant::now() + STOP_TIME_MAX);
                 conversation.detach_receivers();
@@ -131,11 +141,4 @@ fn next_read_bytes(now: usize, count: usize) -> usize {
 async fn stop_asked(stopping: &mut watch::Receiver<bool>) {
     // An error means that whoever could ask is gone, which is as good as being asked.
     let _ = stopping.wait_for(|stop| *stop).await;
-}
-
-async fn sleep_until(at: Option<Instant>) {
-    match at {
-        Some(at) => tokio::time::sleep_until(at).await,
-        None => std::future::pending().await,
-    }
 }
