@@ -1,14 +1,13 @@
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::{Bytes, BytesMut};
 use peeklock_engine::{Counts, Delivery, EntityId, ReceiveMode, ReceiverId, Settlement};
 use peeklock_types::{EntityName, LockToken, QueueSettings, SequenceNumber, ShardId, SubQueue, Timestamp};
 use tokio::sync::mpsc;
 
-/// One connection, unique while the process lives.
+/// One connection, unique while its broker lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct PeerId(u64);
+pub struct PeerId(pub(crate) u64);
 
 impl PeerId {
     const LOCAL_BITS: u32 = 24;
@@ -40,10 +39,9 @@ pub struct Peer {
 }
 
 impl Peer {
-    pub fn new() -> (Self, mpsc::UnboundedReceiver<Vec<Reply>>) {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
+    pub(crate) fn new(id: PeerId) -> (Self, mpsc::UnboundedReceiver<Vec<Reply>>) {
         let (replies, incoming) = mpsc::unbounded_channel();
-        (Peer { id: PeerId(NEXT.fetch_add(1, Ordering::Relaxed)), replies }, incoming)
+        (Peer { id, replies }, incoming)
     }
 }
 

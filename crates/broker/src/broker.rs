@@ -1,4 +1,5 @@
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use peeklock_engine::{Engine, record};
 use peeklock_journal::{Journal, Log, Recovery, StoredBody};
@@ -6,7 +7,7 @@ use peeklock_types::{EntityName, GroupNumber, QueueSettings, ShardId};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::batch::{Answer, Batch, Error, Peer, QueueInfo, Reply, Request, Ticket};
+use crate::batch::{Answer, Batch, Error, Peer, PeerId, QueueInfo, Reply, Request, Ticket};
 use crate::clock::Clock;
 use crate::group;
 use crate::housekeeping;
@@ -23,6 +24,8 @@ const SHARD_QUEUE_MAX: usize = 64;
 pub struct Broker {
     shards: Arc<[ShardHandle]>,
     clock: Clock,
+    /// Of this broker and not of the process: a run then gives the same numbers whatever ran before it.
+    next_peer: Arc<AtomicU64>,
 }
 
 /// The way to one shard.
@@ -72,7 +75,14 @@ impl Running {
 impl Broker {
     /// Recovers every shard and starts to serve.
     pub async fn open<J: Journal>(journal: &J) -> Result<(Broker, Running, Recovered), OpenError> {
-        let clock = Clock::start();
+        Self::open_at(journal, Clock::start()).await
+    }
+
+    /// The same with a clock of the caller's.
+    pub async fn open_at<J: Journal>(
+        journal: &J,
+        clock: Clock,
+    ) -> Result<(Broker, Running, Recovered), OpenError> {
         let mut running = JoinSet::new();
         let mut shards = Vec::new();
         let mut recovered = Recovered::default();
@@ -88,7 +98,13 @@ impl Broker {
             running.spawn(Shard::new(id, engine, log, snapshot_upto, clock, envelopes).run());
             shards.push(ShardHandle { incoming });
         }
-        Ok((Broker { shards: shards.into(), clock }, Running(running), recovered))
+        let next_peer = Arc::new(AtomicU64::new(1));
+        Ok((Broker { shards: shards.into(), clock, next_peer }, Running(running), recovered))
+    }
+
+    /// A new peer, and where its replies arrive.
+    pub fn peer(&self) -> (Peer, mpsc::UnboundedReceiver<Vec<Reply>>) {
+        Peer::new(PeerId(self.next_peer.fetch_add(1, Ordering::Relaxed)))
     }
 
     pub fn clock(&self) -> Clock {
@@ -131,7 +147,7 @@ impl Broker {
 
     /// One request from nobody's connection.
     async fn ask(&self, shard: usize, request: impl FnOnce(Ticket) -> Request) -> Result<Answer, AdminError> {
-        let (peer, mut replies) = Peer::new();
+        let (peer, mut replies) = self.peer();
         let handle = self.shards.get(shard).ok_or(ShardStopped)?;
         handle.send(peer.clone(), Batch::from(request(Ticket(0)))).await?;
         let reply = replies.recv().await.and_then(|replies| replies.into_iter().next());

@@ -7,6 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use peeklock_amqp::connection::{Config, Connection, Millis, SaslClient};
 use peeklock_types::{LockToken, SequenceNumber, Timestamp};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::admin::Admin;
@@ -64,7 +65,16 @@ impl Client {
     /// Connects with options.
     pub async fn connect_with(target: &Target, options: &Options) -> Result<Self, ConnectError> {
         let stream = transport::connect(target, options.certificates.as_deref()).await?;
-        let config = Config::client(container_id(), target.host.clone());
+        Self::connect_over(stream, target, &container_id()).await
+    }
+
+    /// Speaks over a stream that is open already: a tunnel, a pipe in memory. `container_id` tells this connection from others in a broker's
+    /// log.
+    pub async fn connect_over<S>(stream: S, target: &Target, container_id: &str) -> Result<Self, ConnectError>
+    where
+        S: AsyncRead + AsyncWrite + Send + 'static,
+    {
+        let config = Config::client(container_id.to_owned(), target.host.clone());
         let connection = Connection::client(config, Some(sasl(&target.credentials)), Millis(0));
         let (commands, incoming) = mpsc::channel(COMMANDS_MAX);
         let (opening, opened) = oneshot::channel();

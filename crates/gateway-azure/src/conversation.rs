@@ -46,7 +46,7 @@ pub(crate) struct Conversation<'g> {
 
 impl<'g> Conversation<'g> {
     pub(crate) fn new(gateway: &'g Gateway, now: Millis) -> (Self, Replies) {
-        let (peer, replies) = Peer::new();
+        let (peer, replies) = gateway.broker.peer();
         let shard_count = gateway.broker.shard_count();
         let conversation = Conversation {
             gateway,

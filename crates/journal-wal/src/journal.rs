@@ -95,7 +95,7 @@ impl WalJournal {
         config: WalConfig,
     ) -> Result<(Self, Driver), OpenError> {
         let Opened { shared, writer, lock } = prepare(disk, directory, config)?;
-        let driver = Driver::new(writer, Keeper::new(Arc::clone(&shared)));
+        let driver = Driver::new(Arc::clone(&shared), writer, Keeper::new(Arc::clone(&shared)));
         Ok((Self::assemble(shared, Pool::inline(), Pool::inline(), Vec::new(), lock), driver))
     }
 

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use bytes::Bytes;
+use tokio::sync::Notify;
 
 use crate::frame::GroupHead;
 use crate::locked;
@@ -20,6 +21,8 @@ pub(crate) struct Pending {
 pub(crate) struct Queue {
     pub(crate) state: Mutex<QueueState>,
     changed: Condvar,
+    /// Wakes a driver that waits without a thread.
+    arrived: Notify,
     backlog_bytes: AtomicU64,
     /// The writer has no segment to go on with.
     pub(crate) stalled: AtomicBool,
@@ -52,6 +55,7 @@ impl Queue {
 
     pub(crate) fn wake_writer(&self) {
         self.changed.notify_one();
+        self.arrived.notify_one();
     }
 
     pub(crate) fn landed(&self, bytes: u64) {
@@ -77,6 +81,20 @@ impl Queue {
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         !state.waiting.is_empty()
+    }
+
+    /// Like [`Queue::wait_for_group`], for a writer that is driven by a task.
+    pub(crate) async fn group_arrived(&self) {
+        loop {
+            {
+                let mut state = locked(&self.state);
+                if !state.waiting.is_empty() {
+                    return;
+                }
+                state.asleep = true;
+            }
+            self.arrived.notified().await;
+        }
     }
 
     /// Sleeps until there may be a segment; false when the journal closes instead.

@@ -2,20 +2,29 @@
 
 mod disk;
 
+use std::sync::Arc;
+
 use crate::keeper::Keeper;
+use crate::shared::Shared;
 use crate::writer::{Step, Writer};
 
 pub use disk::{Fault, Loss, SimDisk};
 
 /// Moves a journal that was opened without threads.
 pub struct Driver {
+    shared: Arc<Shared>,
     writer: Writer,
     keeper: Keeper,
 }
 
 impl Driver {
-    pub(crate) fn new(writer: Writer, keeper: Keeper) -> Self {
-        Driver { writer, keeper }
+    pub(crate) fn new(shared: Arc<Shared>, writer: Writer, keeper: Keeper) -> Self {
+        Driver { shared, writer, keeper }
+    }
+
+    /// Returns when a group waits to be written.
+    pub async fn group_arrived(&self) {
+        self.shared.queue.group_arrived().await;
     }
 
     /// Writes one commit of what waits; false if there was nothing to do or no way to do it.

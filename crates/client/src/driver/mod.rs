@@ -10,7 +10,7 @@ mod receiving;
 mod requests;
 mod sending;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,8 +49,9 @@ pub(crate) struct Driver {
     address: Arc<str>,
     connection: Connection,
     commands: mpsc::Receiver<Command>,
-    links: HashMap<LinkId, Link>,
-    nodes: HashMap<Arc<str>, Node>,
+    /// In order, like the nodes: who hears of an end first must not depend on chance.
+    links: BTreeMap<LinkId, Link>,
+    nodes: BTreeMap<Arc<str>, Node>,
     /// Told to every handle that finds the driver gone.
     ending: Ending,
     opening: Option<oneshot::Sender<Result<(), OpenFailure>>>,
@@ -84,8 +85,8 @@ impl Driver {
             address,
             connection,
             commands,
-            links: HashMap::new(),
-            nodes: HashMap::new(),
+            links: BTreeMap::new(),
+            nodes: BTreeMap::new(),
             ending,
             opening: Some(opening),
             closing: Vec::new(),
@@ -192,10 +193,10 @@ impl Driver {
         // The reason is there before anybody wakes to look for it.
         let _ = self.ending.set(error.clone());
         self.refuse_opening(OpenFailure::Other(error.to_string()));
-        for (_, link) in self.links.drain() {
+        for (_, link) in std::mem::take(&mut self.links) {
             link.end(error);
         }
-        for (_, node) in self.nodes.drain() {
+        for (_, node) in std::mem::take(&mut self.nodes) {
             node.end(error);
         }
         for reply in self.closing.drain(..) {

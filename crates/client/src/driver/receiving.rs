@@ -1,6 +1,6 @@
 //! One link that we receive on: where deliveries go, and which settlements wait for their confirmation.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -19,7 +19,7 @@ pub(super) struct ReceivingLink {
     arrivals: Option<mpsc::Sender<Arrival>>,
     initial_credit: u32,
     is_stopping: bool,
-    awaited: HashMap<u32, Reply<()>>,
+    awaited: BTreeMap<u32, Reply<()>>,
     /// Settlements under way that nobody awaits one by one.
     counted: usize,
     /// Those of them that the broker has confirmed, for the receiver to see.
@@ -42,7 +42,7 @@ impl ReceivingLink {
             arrivals: Some(arrivals),
             initial_credit,
             is_stopping: false,
-            awaited: HashMap::new(),
+            awaited: BTreeMap::new(),
             counted: 0,
             confirmed_count,
             first_failure: None,

@@ -1,6 +1,6 @@
 //! Request and response over a pair of links to one node, such as `$cbs` or `orders/$management`.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -23,7 +23,7 @@ pub(super) struct Node {
     reply_to: Text,
     next_number: u64,
     waiting: VecDeque<(u64, Bytes)>,
-    pending: HashMap<u64, Reply<Message>>,
+    pending: BTreeMap<u64, Reply<Message>>,
 }
 
 impl Node {
@@ -51,7 +51,7 @@ impl Node {
             reply_to,
             next_number: 0,
             waiting: VecDeque::new(),
-            pending: HashMap::new(),
+            pending: BTreeMap::new(),
         })
     }
 
