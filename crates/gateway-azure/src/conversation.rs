@@ -164,6 +164,7 @@ impl<'g> Conversation<'g> {
             Event::Unblocked { session } => self.on_unblocked(session),
             Event::Closed { .. } => self.is_over = true,
             Event::SaslOutcome { .. }
+            | Event::Part { .. }
             | Event::Opened { .. }
             | Event::SessionBegun { .. }
             | Event::SessionEnded { .. }

@@ -50,6 +50,9 @@ pub struct Limits {
     pub links_max: usize,
     /// Largest message on a link whose attach names no `max-message-size`.
     pub message_size_bytes_max: u64,
+    /// Deliveries of several frames that are larger than this are handed up in parts, see
+    /// [`Event::Part`](super::Event::Part), on links that take them at all. By default every delivery comes whole.
+    pub whole_size_bytes_max: u64,
     /// Unsettled deliveries that we received, per session. The announced window shrinks to keep below it.
     pub unsettled_incoming_max: u32,
     /// Unsettled deliveries that we sent, per session. Beyond it `send` queues nothing and says so.
@@ -116,6 +119,7 @@ impl Default for Limits {
         Self {
             links_max: 8_192,
             message_size_bytes_max: 1_048_576,
+            whole_size_bytes_max: u64::MAX,
             unsettled_incoming_max: 20_000,
             unsettled_outgoing_max: 100_000,
             incomplete_bytes_max: 64 << 20,

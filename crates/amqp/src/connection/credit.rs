@@ -7,8 +7,9 @@ use crate::{Flow, Role, condition};
 
 impl Connection {
     pub(super) fn on_flow(&mut self, session_id: SessionId, flow: &Flow) -> Result<(), Fault> {
-        let was_blocked = self.is_blocked(session_id);
         let Some(session) = self.sessions.get_mut(session_id) else { return Ok(()) };
+        let was_blocked = session.room(&self.config.limits) == 0;
+        let was_shut = session.frame_room() == 0;
         session.handle_flow(flow);
         let link = match flow.handle {
             None => None,
@@ -22,7 +23,7 @@ impl Connection {
             }
         };
         self.pump(session_id);
-        self.tell_if_unblocked(session_id, was_blocked);
+        self.tell_of_room(session_id, was_blocked, was_shut);
         if flow.echo {
             self.echo(session_id, link);
         }
@@ -37,6 +38,15 @@ impl Connection {
     /// Tells the driver if something made room on a session that had none before.
     pub(super) fn tell_if_unblocked(&mut self, id: SessionId, was_blocked: bool) {
         if was_blocked && !self.is_blocked(id) {
+            self.events.push_back(Event::Unblocked { session: id });
+        }
+    }
+
+    /// The same when the window has moved: parts of a delivery that has begun need no more than that.
+    fn tell_of_room(&mut self, id: SessionId, was_blocked: bool, was_shut: bool) {
+        let Some(session) = self.sessions.get(id) else { return };
+        let is_free = was_blocked && session.room(&self.config.limits) > 0;
+        if is_free || (was_shut && session.frame_room() > 0) {
             self.events.push_back(Event::Unblocked { session: id });
         }
     }

@@ -37,6 +37,8 @@ pub enum SendError {
     /// Wait for [`Event::Unblocked`](super::Event::Unblocked), then try again.
     #[error("too many deliveries of the session are unsettled")]
     TooManyUnsettled,
+    #[error("a delivery in parts is under way on the link")]
+    Incomplete,
 }
 
 /// A peer's mistake, and how much of the connection it costs.

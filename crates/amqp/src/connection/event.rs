@@ -34,6 +34,13 @@ pub enum Event {
     /// A whole delivery came in. One larger than the link takes was rejected and is not told; nor is one that its
     /// sender aborted. Neither costs credit.
     Delivery { link: LinkId, delivery: Delivery },
+    /// A piece of a delivery larger than [`Limits::whole_size_bytes_max`](super::Limits::whole_size_bytes_max), as its
+    /// frames come in. A link has one such delivery at a time. Nothing is kept of a part, so a driver bounds memory by
+    /// not reading while it cannot take more. `Detached`, or the end of the connection, ends a delivery in parts, too.
+    ///
+    /// A driver that has seen enough settles it early: what still comes of it is dropped without further parts, and the
+    /// outcome leaves behind its last frame.
+    Part { link: LinkId, id: DeliveryId, part: Part },
     /// The peer told the state of one delivery. For a delivery that we sent and that is not `settled`, answer with
     /// [`Connection::settle`](super::Connection::settle); at most one unsettled outcome per delivery is reported.
     Disposition {
@@ -73,6 +80,20 @@ pub struct Delivery {
     pub state: Option<Box<DeliveryState>>,
     /// The encoded message. A single-frame payload shares the driver's read buffer, so copy what is kept for long.
     pub payload: Bytes,
+}
+
+/// One step of a delivery that comes in parts.
+#[derive(Debug, Clone)]
+pub enum Part {
+    /// What came until it was known to be large. `settled` and `state` are what the sender has said so far.
+    First(Box<Delivery>),
+    /// The bytes that follow. They share the driver's read buffer.
+    More(Bytes),
+    /// All of it has come; `settled` and `state` as the sender said last.
+    Last { settled: bool, state: Option<Box<DeliveryState>> },
+    /// It is over before its end: its sender aborted it, or it is larger than the link takes and has been rejected. It
+    /// costs no credit.
+    Dropped,
 }
 
 /// What to say about a delivery that goes out; the payload is passed beside it.

@@ -57,6 +57,10 @@ pub(super) struct Link {
     pub(super) available: u32,
     /// Sender: the count the first flow without `delivery-count` refers to.
     pub(super) initial_delivery_count: u32,
+    /// Sender: the newest delivery is sent in parts, and more of them are to come.
+    pub(super) is_open: bool,
+    /// Sender: the newest delivery of which a frame has left.
+    pub(super) last_begun: DeliveryId,
     /// A flow came before our attach: told to the driver when it accepts the link.
     pub(super) early_flow: bool,
 
@@ -85,8 +89,13 @@ pub(super) struct Partial {
     pub(super) has_credit: bool,
     /// Bytes of all its frames so far.
     pub(super) size: u64,
-    /// Empty once `size` is above what the link takes: nothing of such a delivery is kept.
+    /// Empty once `size` is above what the link takes: nothing of such a delivery is kept. Empty as well while it is
+    /// handed up in parts.
     pub(super) payload: BytesMut,
+    /// The driver gets it in parts.
+    pub(super) is_in_parts: bool,
+    /// The driver has settled it before its end; told to the peer behind its last frame.
+    pub(super) verdict: Option<DeliveryState>,
 }
 
 impl Link {
@@ -111,6 +120,8 @@ impl Link {
             drained_after_waiting: false,
             available: 0,
             initial_delivery_count: 0,
+            is_open: false,
+            last_begun: DeliveryId(0),
             early_flow: false,
             overrun: 0,
             partial: None,

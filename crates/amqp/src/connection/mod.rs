@@ -44,7 +44,7 @@ use bytes::{Bytes, BytesMut};
 
 pub use config::{Config, Limits, SaslClient};
 pub use error::{Error, SendError};
-pub use event::{AttachReply, Delivery, Event, Outgoing};
+pub use event::{AttachReply, Delivery, Event, Outgoing, Part};
 pub use id::{DeliveryId, LinkId, SessionId};
 pub use time::Millis;
 
@@ -283,13 +283,14 @@ impl Connection {
     /// Sending link: how many small sends would leave at once. Less than [`Connection::credit`] while the peer's session
     /// window is nearly used up, or nearly [`Limits::unsettled_outgoing_max`] deliveries of the session are unsettled;
     /// after 0, more becomes possible with [`Event::Unblocked`]. The links of a session share its room: a send on one
-    /// takes from all.
+    /// takes from all. 0 as well while a delivery in parts is under way on the link.
     ///
     /// Sends beyond it wait, which is safe but has a price: a drain is answered only after them, and rhea, whose window
     /// shrinks with every delivery its user has not settled, gives up a link that does not answer at once. So take no
     /// more messages from a queue than this.
     pub fn sendable(&self, link: LinkId) -> u32 {
-        let Some(link) = self.links.get(link).filter(|link| link.is_attached(Role::Sender)) else { return 0 };
+        let can_send = |link: &&Link| link.is_attached(Role::Sender) && !link.is_open;
+        let Some(link) = self.links.get(link).filter(can_send) else { return 0 };
         let room = self.sessions.get(link.session).map_or(0, |session| session.room(&self.config.limits));
         link.free_credit().min(room)
     }
@@ -306,6 +307,34 @@ impl Connection {
     /// delivery may be dropped by a detach), so outcomes are told apart by `tag`.
     pub fn send(&mut self, link: LinkId, delivery: &Outgoing, parts: &[&[u8]]) -> Result<(), SendError> {
         self.send_delivery(link, delivery, parts)
+    }
+
+    /// Sends the next part of a delivery, which begins with the first part and ends with the one that has no `more` behind
+    /// it. `delivery` is the same for all parts. Sends on other links may come in between, one on this link may not.
+    ///
+    /// A part is written or waits like a send. To hold little, pass no more than [`Connection::part_room`] at once, and
+    /// only while little output waits. An empty part with `more` behind it does nothing.
+    pub fn send_part(
+        &mut self,
+        link: LinkId,
+        delivery: &Outgoing,
+        parts: &[&[u8]],
+        more: bool,
+    ) -> Result<(), SendError> {
+        self.send_some(link, delivery, parts, more)
+    }
+
+    /// Bytes of a part that would leave at once. After 0, more becomes possible with [`Event::Unblocked`].
+    pub fn part_room(&self, link: LinkId) -> usize {
+        let Some(link) = self.links.get(link).filter(|link| link.is_attached(Role::Sender)) else { return 0 };
+        let frames = self.sessions.get(link.session).map_or(0, Session::frame_room);
+        let frame_bytes = self.frame_size_out_max.saturating_sub(wire::HEAD_LEN_MAX);
+        usize::try_from(frames).unwrap_or(usize::MAX).saturating_mul(frame_bytes)
+    }
+
+    /// Gives up the delivery in parts that is under way on a link, if there is one. It counts as settled.
+    pub fn abort(&mut self, link: LinkId) {
+        self.abort_delivery(link);
     }
 
     /// Either role: settles a delivery with a final state and forgets it. Does nothing for one that is settled.

@@ -7,7 +7,7 @@ use bytes::{Bytes, BytesMut};
 use super::error::Fault;
 use super::link::{Link, Partial, State};
 use super::ring::Entry;
-use super::{Connection, Delivery, DeliveryId, Event, LinkId, SessionId};
+use super::{Connection, Delivery, DeliveryId, Event, LinkId, Part, SessionId};
 use crate::{AmqpError, DeliveryState, Role, Transfer, condition};
 
 impl Connection {
@@ -29,7 +29,7 @@ impl Connection {
         };
         match (link.role, link.state) {
             (Role::Receiver, State::Attached) if link.partial.is_some() => {
-                self.continue_delivery(id, transfer, &payload)
+                self.continue_delivery(id, transfer, payload)
             }
             (Role::Receiver, State::Attached) => self.start_delivery(session_id, id, transfer, payload),
             // It may have been on the way when we sent our detach. Its id is used up all the same.
@@ -80,9 +80,11 @@ impl Connection {
                 has_credit,
                 size: 0,
                 payload: BytesMut::new(),
+                is_in_parts: false,
+                verdict: None,
             };
             link.partial = Some(Box::new(partial));
-            return self.extend_partial(id, &payload);
+            return self.extend_partial(id, payload);
         }
         let size = payload.len() as u64;
         if size > link.max_message_size {
@@ -131,7 +133,7 @@ impl Connection {
     }
 
     // SDK quirk: pyamqp repeats id, tag and format on every frame, others leave them out.
-    fn continue_delivery(&mut self, id: LinkId, transfer: Transfer, payload: &Bytes) -> Result<(), Fault> {
+    fn continue_delivery(&mut self, id: LinkId, transfer: Transfer, payload: Bytes) -> Result<(), Fault> {
         let Some(link) = self.links.get_mut(id) else { return Ok(()) };
         let Some(partial) = &mut link.partial else { return Ok(()) };
         if transfer.delivery_id.is_some_and(|delivery_id| delivery_id != partial.id.0) {
@@ -140,7 +142,9 @@ impl Connection {
             return Err(Fault::session(link.session, condition::NOT_ALLOWED, text));
         }
         if transfer.aborted {
-            let (partial_id, has_credit) = (partial.id, partial.has_credit);
+            // Who has settled it early renews its credit as well.
+            let (partial_id, has_credit) = (partial.id, partial.has_credit && partial.verdict.is_none());
+            self.tell_dropped(id);
             self.drop_partial(id);
             self.forget_incoming(id, partial_id);
             self.drop_delivery(id, has_credit);
@@ -160,13 +164,21 @@ impl Connection {
 
     /// Adds a frame's payload. Of a message that is too large nothing is kept, but its frames are counted: the peer
     /// hears of it after the last one. All incomplete messages together cost the link that makes them too large.
-    fn extend_partial(&mut self, id: LinkId, payload: &Bytes) -> Result<(), Fault> {
+    fn extend_partial(&mut self, id: LinkId, payload: Bytes) -> Result<(), Fault> {
         let Some(link) = self.links.get_mut(id) else { return Ok(()) };
         let Some(partial) = &mut link.partial else { return Ok(()) };
+        if partial.verdict.is_some() {
+            return Ok(());
+        }
         partial.size = partial.size.saturating_add(payload.len() as u64);
         if partial.size > link.max_message_size {
             self.incomplete_bytes -= partial.payload.len();
             partial.payload = BytesMut::new();
+            self.tell_dropped(id);
+            return Ok(());
+        }
+        if partial.size > self.config.limits.whole_size_bytes_max {
+            self.hand_up(id, payload);
             return Ok(());
         }
         let limit = self.config.limits.incomplete_bytes_max;
@@ -175,8 +187,38 @@ impl Connection {
             return Err(Fault::link(id, condition::RESOURCE_LIMIT_EXCEEDED, text));
         }
         self.incomplete_bytes += payload.len();
-        partial.payload.extend_from_slice(payload);
+        partial.payload.extend_from_slice(&payload);
         Ok(())
+    }
+
+    /// Passes a large delivery on as it comes.
+    fn hand_up(&mut self, link: LinkId, payload: Bytes) {
+        let Some(partial) = self.links.get_mut(link).and_then(|link| link.partial.as_mut()) else { return };
+        let id = partial.id;
+        if !partial.is_in_parts {
+            partial.is_in_parts = true;
+            self.incomplete_bytes -= partial.payload.len();
+            let first = Delivery {
+                id,
+                tag: partial.tag,
+                message_format: partial.message_format,
+                settled: partial.settled,
+                state: partial.state.clone().map(Box::new),
+                payload: std::mem::take(&mut partial.payload).freeze(),
+            };
+            self.events.push_back(Event::Part { link, id, part: Part::First(Box::new(first)) });
+        }
+        if !payload.is_empty() {
+            self.events.push_back(Event::Part { link, id, part: Part::More(payload) });
+        }
+    }
+
+    /// Tells a driver that has parts of a delivery to forget them.
+    fn tell_dropped(&mut self, link: LinkId) {
+        let Some(partial) = self.links.get_mut(link).and_then(|link| link.partial.as_mut()) else { return };
+        if std::mem::take(&mut partial.is_in_parts) && partial.verdict.is_none() {
+            self.events.push_back(Event::Part { link, id: partial.id, part: Part::Dropped });
+        }
     }
 
     fn finish_delivery(&mut self, id: LinkId) {
@@ -187,18 +229,28 @@ impl Connection {
         if partial.settled {
             self.forget_incoming(id, partial.id);
         }
+        if let Some(verdict) = partial.verdict {
+            self.settle_delivery(id, partial.id, verdict);
+            return self.tell_if_drained(id);
+        }
         if partial.size > limit {
             return self.reject_oversized(id, partial.id, partial.size, partial.has_credit);
         }
-        let delivery = Delivery {
-            id: partial.id,
-            tag: partial.tag,
-            message_format: partial.message_format,
-            settled: partial.settled,
-            state: partial.state.map(Box::new),
-            payload: partial.payload.freeze(),
-        };
-        self.events.push_back(Event::Delivery { link: id, delivery });
+        let state = partial.state.map(Box::new);
+        self.events.push_back(if partial.is_in_parts {
+            let part = Part::Last { settled: partial.settled, state };
+            Event::Part { link: id, id: partial.id, part }
+        } else {
+            let delivery = Delivery {
+                id: partial.id,
+                tag: partial.tag,
+                message_format: partial.message_format,
+                settled: partial.settled,
+                state,
+                payload: partial.payload.freeze(),
+            };
+            Event::Delivery { link: id, delivery }
+        });
         self.tell_if_drained(id);
     }
 

@@ -4,10 +4,10 @@ use bytes::{Bytes, BytesMut};
 
 use super::link::{Link, State};
 use super::ring::Entry;
-use super::session::{Session, Waiting};
+use super::session::{End, Session, Waiting};
 use super::wire::{self, Payload, Route};
-use super::{Connection, Event, LinkId, Outgoing, SendError, SessionId};
-use crate::Role;
+use super::{Connection, DeliveryId, Event, Limits, LinkId, Outgoing, SendError, SessionId};
+use crate::{DeliveryTag, Role};
 
 impl Connection {
     pub(super) fn send_delivery(
@@ -19,26 +19,55 @@ impl Connection {
         let link = self.links.get_mut(id).filter(|link| link.is_attached(Role::Sender));
         let link = link.ok_or(SendError::NotAttached)?;
         let session = self.sessions.get_mut(link.session).ok_or(SendError::NotAttached)?;
-        if link.free_credit() == 0 {
-            return Err(SendError::NoCredit);
+        if link.is_open {
+            return Err(SendError::Incomplete);
         }
-        if session.outgoing.unsettled() >= self.config.limits.unsettled_outgoing_max {
-            return Err(SendError::TooManyUnsettled);
+        check_room(link, session, &self.config.limits)?;
+        self.write_or_queue(id, delivery, parts, false, End::Whole)
+    }
+
+    pub(super) fn send_some(
+        &mut self,
+        id: LinkId,
+        delivery: &Outgoing,
+        parts: &[&[u8]],
+        more: bool,
+    ) -> Result<(), SendError> {
+        let link = self.links.get_mut(id).filter(|link| link.is_attached(Role::Sender));
+        let link = link.ok_or(SendError::NotAttached)?;
+        let session = self.sessions.get_mut(link.session).ok_or(SendError::NotAttached)?;
+        let has_begun = link.is_open;
+        if !has_begun {
+            check_room(link, session, &self.config.limits)?;
         }
+        if more && parts.iter().all(|part| part.is_empty()) {
+            return Ok(());
+        }
+        let end = if more { End::Open } else { End::Whole };
+        self.write_or_queue(id, delivery, parts, has_begun, end)?;
+        if let Some(link) = self.links.get_mut(id) {
+            link.is_open = more;
+        }
+        Ok(())
+    }
+
+    /// Writes what the peer has room for; the rest waits.
+    #[inline]
+    fn write_or_queue(
+        &mut self,
+        id: LinkId,
+        delivery: &Outgoing,
+        parts: &[&[u8]],
+        mut has_begun: bool,
+        end: End,
+    ) -> Result<(), SendError> {
+        let link = self.links.get_mut(id).ok_or(SendError::NotAttached)?;
+        let session = self.sessions.get_mut(link.session).ok_or(SendError::NotAttached)?;
         let mut payload = Payload::new(parts);
-        let mut has_begun = false;
         if session.waiting.is_empty() && session.has_window() {
             session.flush_run(&mut self.out);
-            write_frames(
-                &mut self.out,
-                self.frame_size_out_max,
-                session,
-                link,
-                id,
-                delivery,
-                false,
-                &mut payload,
-            );
+            let frame = FrameArgs { frame_size_max: self.frame_size_out_max, id, has_begun, end };
+            write_frames(&mut self.out, session, link, frame, delivery, &mut payload);
             if payload.is_empty() {
                 return Ok(());
             }
@@ -48,10 +77,79 @@ impl Connection {
         }
         link.waiting += u32::from(!has_begun);
         let payload = copy(&mut payload);
-        let send = Waiting { link: id, delivery: delivery.clone(), has_begun, payload };
+        let send = Waiting { link: id, delivery: delivery.clone(), has_begun, payload, end };
         self.blocked_bytes += send.cost();
         session.waiting.push_back(send);
         Ok(())
+    }
+
+    /// Gives up a delivery in parts. What waits of it is taken back; if some of it has left, the peer is told.
+    pub(super) fn abort_delivery(&mut self, id: LinkId) {
+        let Some(link) = self.links.get_mut(id).filter(|link| link.is_attached(Role::Sender) && link.is_open)
+        else {
+            return;
+        };
+        link.is_open = false;
+        // Deliveries of a link leave in order, and this is its newest.
+        let has_begun = link.waiting == 0;
+        let last_begun = link.last_begun;
+        self.take_back_newest(id, has_begun);
+        if has_begun {
+            self.forget_outgoing(id, last_begun);
+            self.put_abort(id);
+        }
+        self.answer_drain_if_due(id);
+    }
+
+    fn take_back_newest(&mut self, id: LinkId, has_begun: bool) {
+        let Some(link) = self.links.get_mut(id) else { return };
+        let Some(session) = self.sessions.get_mut(link.session) else { return };
+        let is_first = |send: &Waiting| send.link == id && !send.has_begun;
+        let from = if has_begun { 0 } else { session.waiting.iter().rposition(is_first).unwrap_or(0) };
+        link.waiting -= u32::from(!has_begun);
+        let (mut at, mut dropped) = (0, 0);
+        session.waiting.retain(|send| {
+            let is_kept = send.link != id || at < from;
+            at += 1;
+            dropped += if is_kept { 0 } else { send.cost() };
+            is_kept
+        });
+        self.blocked_bytes -= dropped;
+        if dropped > 0 {
+            self.events.push_back(Event::Unblocked { session: link.session });
+        }
+    }
+
+    fn forget_outgoing(&mut self, id: LinkId, delivery: DeliveryId) {
+        let Some(link) = self.links.get_mut(id) else { return };
+        let Some(session) = self.sessions.get_mut(link.session) else { return };
+        if session.outgoing.take(delivery, id).is_some() {
+            link.unsettled -= 1;
+        }
+    }
+
+    fn put_abort(&mut self, id: LinkId) {
+        let Some(link) = self.links.get_mut(id) else { return };
+        let Some(session) = self.sessions.get_mut(link.session) else { return };
+        if session.waiting.is_empty() && session.has_window() {
+            session.flush_run(&mut self.out);
+            wire::put_abort(&mut self.out, session.channel, link.handle.unwrap_or_default());
+            session.count_outgoing();
+            return;
+        }
+        let delivery = Outgoing { tag: DeliveryTag::from(0), message_format: 0, settled: false, state: None };
+        let payload = Bytes::new();
+        let send = Waiting { link: id, delivery, has_begun: true, payload, end: End::Aborted };
+        self.blocked_bytes += send.cost();
+        session.waiting.push_back(send);
+    }
+
+    /// A drain that waited for sends is answered when the last of them is gone.
+    fn answer_drain_if_due(&mut self, id: LinkId) {
+        let is_due = self.links.get(id).is_some_and(|link| link.drained_after_waiting && link.waiting == 0);
+        if is_due {
+            self.answer_drain(id);
+        }
     }
 
     /// Sends what waited, as far as the peer's window goes.
@@ -75,21 +173,16 @@ impl Connection {
         let parts = [&bytes[..]];
         let mut payload = Payload::new(&parts);
         link.waiting -= u32::from(!send.has_begun);
-        write_frames(
-            &mut self.out,
-            self.frame_size_out_max,
-            session,
-            link,
-            send.link,
-            &send.delivery,
-            send.has_begun,
-            &mut payload,
-        );
+        if send.end == End::Aborted {
+            wire::put_abort(&mut self.out, session.channel, link.handle.unwrap_or_default());
+            session.count_outgoing();
+            return;
+        }
+        let (id, has_begun) = (send.link, send.has_begun);
+        let frame = FrameArgs { frame_size_max: self.frame_size_out_max, id, has_begun, end: send.end };
+        write_frames(&mut self.out, session, link, frame, &send.delivery, &mut payload);
         if payload.is_empty() {
-            let is_drained = link.drained_after_waiting && link.waiting == 0;
-            if is_drained {
-                self.answer_drain(send.link);
-            }
+            self.answer_drain_if_due(send.link);
         } else {
             let sent_len = bytes.len() - payload.len();
             let rest = Waiting { has_begun: true, payload: bytes.slice(sent_len..), ..send };
@@ -119,28 +212,49 @@ impl Connection {
     }
 }
 
-/// Writes frames of one delivery until it is complete or the peer's window is used up, which has room for one.
-#[allow(clippy::too_many_arguments)] // Pieces of the connection that are borrowed one by one.
+/// Whether a link may begin a delivery.
+#[inline]
+fn check_room(link: &Link, session: &Session, limits: &Limits) -> Result<(), SendError> {
+    if link.free_credit() == 0 {
+        return Err(SendError::NoCredit);
+    }
+    if session.outgoing.unsettled() >= limits.unsettled_outgoing_max {
+        return Err(SendError::TooManyUnsettled);
+    }
+    Ok(())
+}
+
+/// What the frames of one payload have in common.
+#[derive(Clone, Copy)]
+struct FrameArgs {
+    frame_size_max: usize,
+    id: LinkId,
+    /// Frames of the delivery have left before.
+    has_begun: bool,
+    end: End,
+}
+
+/// Writes frames of one delivery until its payload is out or the peer's window is used up, which has room for one.
 #[inline]
 fn write_frames(
     out: &mut BytesMut,
-    frame_size_max: usize,
     session: &mut Session,
     link: &mut Link,
-    id: LinkId,
+    frame: FrameArgs,
     delivery: &Outgoing,
-    has_begun: bool,
     payload: &mut Payload<'_>,
 ) {
+    let FrameArgs { frame_size_max, id, has_begun, end } = frame;
     debug_assert_eq!(link.state, State::Attached);
     let route = Route { channel: session.channel, handle: link.handle.unwrap_or_default(), frame_size_max };
     let mut delivery_id = (!has_begun).then(|| {
         link.begin_delivery();
         link.unsettled += u32::from(!delivery.settled);
-        session.outgoing.push((!delivery.settled).then(|| Entry::new(id, delivery.tag)))
+        link.last_begun = session.outgoing.push((!delivery.settled).then(|| Entry::new(id, delivery.tag)));
+        link.last_begun
     });
     loop {
-        wire::put_transfer(out, route, delivery_id.take(), delivery, payload);
+        wire::put_transfer(out, route, delivery_id.take(), delivery, payload, end == End::Open);
         session.count_outgoing();
         if payload.is_empty() || !session.has_window() {
             return;

@@ -65,6 +65,18 @@ pub(super) struct Waiting {
     pub(super) delivery: Outgoing,
     pub(super) has_begun: bool,
     pub(super) payload: Bytes,
+    pub(super) end: End,
+}
+
+/// What stands behind the bytes of a send that waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    /// The delivery ends with them.
+    Whole,
+    /// More parts of it are to come.
+    Open,
+    /// Its sender gives it up: there are no bytes.
+    Aborted,
 }
 
 impl Waiting {
@@ -132,6 +144,11 @@ impl Session {
             return 0;
         }
         self.peer_window.min(limits.unsettled_outgoing_max.saturating_sub(self.outgoing.unsettled()))
+    }
+
+    /// Frames that would leave at once.
+    pub(super) fn frame_room(&self) -> u32 {
+        if self.waiting.is_empty() { self.peer_window } else { 0 }
     }
 
     /// Counts a transfer frame that goes out.

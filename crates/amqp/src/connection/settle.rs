@@ -40,6 +40,13 @@ impl Connection {
 
     pub(super) fn settle_delivery(&mut self, id: LinkId, delivery: DeliveryId, state: DeliveryState) {
         let Some(link) = self.links.get_mut(id).filter(|link| link.state == State::Attached) else { return };
+        if let Some(partial) =
+            link.partial.as_mut().filter(|partial| partial.is_in_parts && partial.id == delivery)
+        {
+            // SDK quirk: pyamqp does not look for an answer before it has sent the last frame.
+            partial.verdict = Some(state);
+            return;
+        }
         let Some(session) = self.sessions.get_mut(link.session) else { return };
         let was_blocked = session.room(&self.config.limits) == 0;
         let ring = match link.role {

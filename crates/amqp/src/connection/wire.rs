@@ -6,7 +6,7 @@ use super::{DeliveryId, Outgoing};
 use crate::{Encode, FrameWriter, Transfer};
 
 /// More than any frame header and transfer performative takes, apart from its delivery state.
-const HEAD_LEN_MAX: usize = 128;
+pub(super) const HEAD_LEN_MAX: usize = 128;
 
 pub(super) fn put_frame(out: &mut BytesMut, channel: u16, performative: &impl Encode) {
     FrameWriter::amqp(out, channel, performative).finish();
@@ -62,13 +62,14 @@ impl<'a> Payload<'a> {
 }
 
 /// Writes one transfer frame with as much of the payload as fits. `id` is given for the first frame of a delivery;
-/// later frames leave out what the first one said.
+/// later frames leave out what the first one said. With `is_open` the delivery goes on behind this payload.
 pub(super) fn put_transfer(
     out: &mut BytesMut,
     route: Route,
     id: Option<DeliveryId>,
     delivery: &Outgoing,
     payload: &mut Payload<'_>,
+    is_open: bool,
 ) {
     let mut transfer = Transfer {
         handle: route.handle,
@@ -77,6 +78,7 @@ pub(super) fn put_transfer(
         message_format: id.map(|_| delivery.message_format),
         settled: (id.is_some() || delivery.settled).then_some(delivery.settled),
         state: id.and_then(|_| delivery.state.clone()),
+        more: is_open,
         ..Transfer::default()
     };
     // Whether the payload fits is known only when the performative's length is; near the limit it is measured.
@@ -86,12 +88,17 @@ pub(super) fn put_transfer(
         let start = out.len();
         let head_len = FrameWriter::amqp(out, route.channel, &transfer).frame_len();
         out.truncate(start);
-        transfer.more = head_len + payload.len() > route.frame_size_max;
+        transfer.more = is_open || head_len + payload.len() > route.frame_size_max;
     }
     let mut frame = FrameWriter::amqp(out, route.channel, &transfer);
     let room = route.frame_size_max.saturating_sub(frame.frame_len());
     payload.write(frame.payload(), room);
     frame.finish();
+}
+
+/// Writes the frame that gives up a delivery of which others have left.
+pub(super) fn put_abort(out: &mut BytesMut, channel: u16, handle: u32) {
+    put_frame(out, channel, &Transfer { handle, aborted: true, ..Transfer::default() });
 }
 
 #[cfg(test)]
@@ -107,9 +114,9 @@ mod tests {
             Outgoing { tag: DeliveryTag::from([7; 16]), message_format: 0, settled: false, state: None };
         let route = Route { channel: 3, handle: 9, frame_size_max };
         let mut out = BytesMut::new();
-        put_transfer(&mut out, route, Some(DeliveryId(5)), &delivery, &mut payload);
+        put_transfer(&mut out, route, Some(DeliveryId(5)), &delivery, &mut payload, false);
         while !payload.is_empty() {
-            put_transfer(&mut out, route, None, &delivery, &mut payload);
+            put_transfer(&mut out, route, None, &delivery, &mut payload, false);
         }
         let mut frames = Vec::new();
         let mut rest: &[u8] = &out;

@@ -9,6 +9,8 @@ mod hostile;
 mod lifecycle;
 mod limits;
 mod oversized;
+mod parts;
+mod parts_out;
 mod property;
 mod recordings;
 mod support;

@@ -59,6 +59,8 @@ impl Driver {
             // A broker neither begins sessions nor links, and tells of a lost session by its links.
             Event::SessionEnded { .. } | Event::SessionBegun { .. } | Event::SaslOutcome { .. } => {}
             Event::Closed { error: None } | Event::SaslInit { .. } => {}
+            // Not asked for: every delivery comes whole.
+            Event::Part { .. } => {}
             Event::Attach { link, .. } => self
                 .connection
                 .refuse(link, AmqpError::new(condition::NOT_ALLOWED, "a client serves no links")),

@@ -92,7 +92,8 @@ impl SendingLink {
                     SendError::NoCredit
                     | SendError::Blocked
                     | SendError::TooManyUnsettled
-                    | SendError::NotAttached,
+                    | SendError::NotAttached
+                    | SendError::Incomplete,
                 ) => {
                     break;
                 }
