@@ -26,8 +26,8 @@ pub use frame::{
     decode_frame, encode_frame,
 };
 pub use message::{
-    Body, BodyKind, Entries, Entry, Header, Message, MessageId, MessageIdRef, Properties, PropertiesRef,
-    RawMap, RawValue, Sections, Stamp, StoredMessage,
+    Body, BodyKind, Entries, Entry, Header, LargeMessage, Message, MessageId, MessageIdRef, Properties,
+    PropertiesRef, RawMap, RawValue, Sections, Stamp, StoredMessage,
 };
 pub use performative::{
     Attach, Begin, Close, DeliveryTag, Detach, Disposition, End, Flow, Open, Performative,

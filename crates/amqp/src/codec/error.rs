@@ -67,6 +67,12 @@ pub enum Problem {
     MixedBody,
     #[error("another section stands between two body sections")]
     SplitBody,
+    #[error("a {section} section stands behind the body, where a large message has none")]
+    LateSection { section: &'static str },
+    #[error("the sections {part} the body have more than {limit} bytes together")]
+    LongSections { part: &'static str, limit: usize },
+    #[error("the message has {size} bytes at least, but no more than {limit} are taken")]
+    Oversized { size: u64, limit: u64 },
     #[error("the stored message is not in a form this version wrote")]
     BadStoredForm,
 }

@@ -19,7 +19,9 @@ pub use encode::Encode;
 pub use error::{DecodeError, Problem};
 
 pub(crate) use composite::composite;
-pub(crate) use constructor::{BINARY8, STRING8, SYMBOL8};
+pub(crate) use constructor::{
+    BINARY8, BINARY32, DESCRIBED, LIST0, LIST8, LIST32, STRING8, SYMBOL8, Width, width,
+};
 pub(crate) use decode::read_field;
 pub(crate) use decoder::Compound;
 pub(crate) use descriptor::section;

@@ -2,7 +2,9 @@
 
 use bytes::{BufMut, BytesMut};
 
-use crate::codec::{CompoundWriter, DecodeError, Encode, STRING8, put_counted, put_descriptor, section};
+use crate::codec::{
+    CompoundWriter, DecodeError, Decoder, Encode, Problem, STRING8, put_counted, put_descriptor, section,
+};
 use crate::message::stored::put_raw;
 use crate::message::{RawMap, Sections, StoredMessage};
 use crate::value::Value;
@@ -47,7 +49,7 @@ impl<'a> StoredMessage<'a> {
     }
 
     /// The same in two parts, which saves copying the body: appends what is new for this delivery and returns the stored bytes that
-    /// follow it. A patched message is appended whole, and nothing follows.
+    /// follow it. Of a large message [`LargeMessage::STORED_FRONT_BYTES_MAX`](crate::LargeMessage::STORED_FRONT_BYTES_MAX) bytes are enough; the rest follows what is returned.
     pub fn write_front(&self, out: &mut BytesMut, stamp: &Stamp<'_>) -> Result<&'a [u8], DecodeError> {
         let start = out.len();
         out.reserve(FRONT_LEN_MAX + self.annotation_entries().1.len());
@@ -57,8 +59,7 @@ impl<'a> StoredMessage<'a> {
         }
         self.put_annotations(out, stamp);
         let Some(patch) = stamp.patch else { return Ok(self.bare()) };
-        self.put_patched(out, patch).inspect_err(|_| out.truncate(start))?;
-        Ok(&[])
+        self.put_patched(out, patch).inspect_err(|_| out.truncate(start))
     }
 
     /// What was confirmed is durable, whatever the sender asked for.
@@ -96,10 +97,11 @@ impl<'a> StoredMessage<'a> {
         map.finish(out, count * 2);
     }
 
-    /// The bare message with the patch merged into its application properties: the patch wins.
-    fn put_patched(&self, out: &mut BytesMut, patch: &[u8]) -> Result<(), DecodeError> {
+    /// What stands in front of the body with the patch merged into the application properties: the patch wins. The rest is returned.
+    fn put_patched(&self, out: &mut BytesMut, patch: &[u8]) -> Result<&'a [u8], DecodeError> {
         let patch = RawMap::parse(patch)?;
-        let sections = Sections::scan(self.bare())?;
+        let (front, rest) = split_front(self.bare())?;
+        let sections = Sections::scan(front)?;
         put_raw(out, section::PROPERTIES, sections.raw_properties());
         put_descriptor(out, section::APPLICATION_PROPERTIES);
         let map = CompoundWriter::map(out);
@@ -116,10 +118,23 @@ impl<'a> StoredMessage<'a> {
             count += 1;
         }
         map.finish(out, count * 2);
-        out.put_slice(sections.raw_body());
-        put_raw(out, section::FOOTER, sections.raw_footer());
-        Ok(())
+        Ok(rest)
     }
+}
+
+/// Properties and application properties, which come first in a stored message, and all that follows.
+fn split_front(bare: &[u8]) -> Result<(&[u8], &[u8]), DecodeError> {
+    let mut decoder = Decoder::new(bare);
+    let mut front_len = 0;
+    while !decoder.is_empty() {
+        let code = decoder.descriptor_code("a message section")?;
+        if code != section::PROPERTIES.into() && code != section::APPLICATION_PROPERTIES.into() {
+            break;
+        }
+        decoder.skip()?;
+        front_len = decoder.position();
+    }
+    bare.split_at_checked(front_len).ok_or_else(|| decoder.error(Problem::BadStoredForm))
 }
 
 fn put_lock_token(out: &mut BytesMut, token: &[u8; 16]) {

@@ -2,6 +2,7 @@
 
 mod delivery;
 mod entries;
+mod large;
 mod owned;
 mod properties;
 mod sections;
@@ -9,6 +10,7 @@ mod stored;
 
 pub use delivery::Stamp;
 pub use entries::{Entries, Entry, RawMap, RawValue};
+pub use large::LargeMessage;
 pub use owned::{Body, Message};
 pub use properties::{Header, MessageId, MessageIdRef, Properties, PropertiesRef};
 pub use sections::{BodyKind, Sections};

@@ -185,6 +185,26 @@ impl<'a> Sections<'a> {
         set(self.footer)
     }
 
+    pub(super) fn has_footer(&self) -> bool {
+        self.footer.is_some()
+    }
+
+    pub(super) fn has_delivery_annotations(&self) -> bool {
+        self.delivery_annotations.is_some()
+    }
+
+    /// The first section that is none of those which may stand behind the body of a large message.
+    pub(super) fn first_but_the_last(&self) -> Option<&'static str> {
+        let found = [
+            (self.header.is_some(), "header"),
+            (self.message_annotations.is_some(), "message-annotations"),
+            (self.properties.is_some(), "properties"),
+            (self.application_properties.is_some(), "application-properties"),
+            (self.body_kind != BodyKind::None, "second body"),
+        ];
+        found.into_iter().find_map(|(is_there, name)| is_there.then_some(name))
+    }
+
     pub fn body_kind(&self) -> BodyKind {
         self.body_kind
     }

@@ -102,6 +102,18 @@ fn encode_unguarded(
     sections: &Sections<'_>,
     message_id: Option<&str>,
 ) -> Result<(), DecodeError> {
+    encode_front(out, sections, message_id)?;
+    put_body(out, sections);
+    put_raw(out, section::FOOTER, sections.raw_footer());
+    Ok(())
+}
+
+/// Appends what the stored form has in front of the body.
+pub(super) fn encode_front(
+    out: &mut BytesMut,
+    sections: &Sections<'_>,
+    message_id: Option<&str>,
+) -> Result<(), DecodeError> {
     let header = sections.header()?;
     check_application_properties(sections.application_properties()?)?;
     let start = out.len();
@@ -111,8 +123,6 @@ fn encode_unguarded(
     out[start..start + PREFIX_LEN].copy_from_slice(&prefix(&header, annotations_len, count));
     put_properties(out, sections, message_id)?;
     put_raw(out, section::APPLICATION_PROPERTIES, sections.raw_application_properties());
-    put_body(out, sections);
-    put_raw(out, section::FOOTER, sections.raw_footer());
     Ok(())
 }
 
