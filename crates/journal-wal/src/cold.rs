@@ -3,6 +3,9 @@
 //! A segment is written by one run of the program. After a restart a new one is started, so a torn tail is never written behind; whatever
 //! nobody names as live is removed once the owner has counted.
 
+mod kind;
+mod large;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,12 +17,14 @@ use peeklock_types::{BodyPlace, BodyRef, ShardId};
 
 use crate::disk::{Disk, DiskFile, is_no_room, write_all};
 use crate::frame::{u16_at, u32_at};
-use crate::layout::{Layout, number_in, text};
+use crate::layout::{Layout, text};
 use crate::locked;
+
+pub(crate) use self::kind::Kind;
 
 const MAGIC: [u8; 8] = *b"PLcoldsg";
 const VERSION: u32 = 1;
-const HEADER_BYTES: usize = 24;
+pub(crate) const HEADER_BYTES: usize = 24;
 /// Checksum and length before each body.
 pub(crate) const BODY_HEADER_BYTES: usize = 8;
 /// Copies are gathered up to this much before they are written.
@@ -47,6 +52,7 @@ struct Books {
 }
 
 struct Segment {
+    kind: Kind,
     size_bytes: u64,
     live_bytes: u64,
     sealed: bool,
@@ -59,9 +65,13 @@ struct Writer {
     file: Arc<dyn DiskFile>,
 }
 
+/// A segment that is open for reading, and what it holds.
+pub(crate) type OpenSegment = (Arc<dyn DiskFile>, Kind);
+
 /// A segment without live bodies, to be removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Dead {
+    pub(crate) kind: Kind,
     pub(crate) segment: u32,
     pub(crate) size_bytes: u64,
 }
@@ -71,7 +81,7 @@ fn stored_bytes(body_bytes: usize) -> u64 {
 }
 
 /// Covers the place too, so that a body cannot pass for another one.
-fn checksum(segment: u32, offset: u64, body: &[u8]) -> u32 {
+pub(crate) fn checksum(segment: u32, offset: u64, body: &[u8]) -> u32 {
     let mut place = [0; 12];
     place[..4].copy_from_slice(&segment.to_le_bytes());
     place[4..].copy_from_slice(&offset.to_le_bytes());
@@ -103,9 +113,9 @@ impl ColdStore {
         };
         let mut books = locked(&self.books);
         for entry in entries {
-            if let Some(number) = number_in(&entry.name, ".seg").and_then(|n| u32::try_from(n).ok()) {
+            if let Some((kind, number)) = Kind::of(&entry.name) {
                 let segment =
-                    Segment { size_bytes: entry.size_bytes, live_bytes: 0, sealed: true, file: None };
+                    Segment { kind, size_bytes: entry.size_bytes, live_bytes: 0, sealed: true, file: None };
                 books.segments.insert(number, segment);
                 books.next = books.next.max(number.saturating_add(1));
             }
@@ -170,8 +180,8 @@ impl ColdStore {
             }
             dead.extend(books.review(number));
         }
-        let idle =
-            books.segments.iter().find(|(_, s)| !s.sealed && s.live_bytes == 0).map(|(number, _)| *number);
+        let is_idle = |s: &Segment| !s.sealed && s.live_bytes == 0 && s.kind == Kind::Moved;
+        let idle = books.segments.iter().find(|(_, s)| is_idle(s)).map(|(number, _)| *number);
         if let Some(number) = idle {
             dead.extend(self.seal_if_idle(&mut books, number));
         }
@@ -204,22 +214,23 @@ impl ColdStore {
         self.has_mostly_dead.store(!books.mostly_dead.is_empty(), Ordering::Relaxed);
     }
 
-    /// An open file of the segment, or `None` if there is no such segment any more.
+    /// An open file of the segment and what it holds, or `None` if there is no such segment any more.
     pub(crate) fn file(
         &self,
         disk: &dyn Disk,
         layout: &Layout,
         number: u32,
-    ) -> Result<Option<Arc<dyn DiskFile>>, ReadError> {
-        match locked(&self.books).segments.get(&number) {
+    ) -> Result<Option<OpenSegment>, ReadError> {
+        let kind = match locked(&self.books).segments.get(&number) {
             None => return Ok(None),
             Some(segment) => {
                 if let Some(file) = &segment.file {
-                    return Ok(Some(Arc::clone(file)));
+                    return Ok(Some((Arc::clone(file), segment.kind)));
                 }
+                segment.kind
             }
-        }
-        let path = layout.cold(self.shard, number);
+        };
+        let path = kind.path(layout, self.shard, number);
         let failed = |source| ReadError::Io { path: text(&path), source };
         let file = match disk.open(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -227,12 +238,12 @@ impl ColdStore {
         };
         let mut header = [0; HEADER_BYTES];
         file.read_at(&mut header, 0).map_err(failed)?;
-        if header != encode_header(self.shard, number) {
-            let what = describe_header(&header);
+        if header != encode_header(kind, self.shard, number) {
+            let what = describe_header(kind, &header);
             return Err(ReadError::Corrupt { file: text(&path), offset: 0, what });
         }
         locked(&self.books).keep_open(number, &file);
-        Ok(Some(file))
+        Ok(Some((file, kind)))
     }
 
     /// Copies bodies behind each other and returns their places once all of them are durable. Segments that turn out to hold nothing that
@@ -284,7 +295,9 @@ impl Books {
             return None;
         }
         if segment.live_bytes > 0 {
-            if segment.live_bytes.saturating_mul(2) < segment.size_bytes {
+            // Moving a body that has a segment to itself would gain nothing.
+            let is_shared = segment.kind == Kind::Moved;
+            if is_shared && segment.live_bytes.saturating_mul(2) < segment.size_bytes {
                 self.mostly_dead.insert(number);
             } else {
                 self.mostly_dead.remove(&number);
@@ -292,7 +305,8 @@ impl Books {
             return None;
         }
         self.mostly_dead.remove(&number);
-        self.segments.remove(&number).map(|s| Dead { segment: number, size_bytes: s.size_bytes })
+        let gone = self.segments.remove(&number)?;
+        Some(Dead { kind: gone.kind, segment: number, size_bytes: gone.size_bytes })
     }
 }
 
@@ -438,15 +452,15 @@ impl Copies<'_> {
         let path = layout.cold(self.store.shard, number);
         let file = disk.create(&path)?;
         self.created = true;
-        if let Err(error) = write_all(&*file, &encode_header(self.store.shard, number), 0) {
+        if let Err(error) = write_all(&*file, &encode_header(Kind::Moved, self.store.shard, number), 0) {
             // The first error is the one to tell; no one knows of this file yet.
             let _ = disk.remove(&path);
             return Err(error);
         }
         let end = HEADER_BYTES as u64;
         self.site.usage_bytes.fetch_add(end, Ordering::Relaxed);
-        let segment =
-            Segment { size_bytes: end, live_bytes: 0, sealed: false, file: Some(Arc::clone(&file)) };
+        let (kind, file_kept) = (Kind::Moved, Some(Arc::clone(&file)));
+        let segment = Segment { kind, size_bytes: end, live_bytes: 0, sealed: false, file: file_kept };
         locked(&self.store.books).segments.insert(number, segment);
         self.touched.push(Arc::clone(&file));
         Ok(Writer { number, end, file })
@@ -482,9 +496,9 @@ pub(crate) fn check_body(frame: &Bytes, segment: u32, offset: u64) -> Result<Byt
     Ok(frame.slice(BODY_HEADER_BYTES..))
 }
 
-fn encode_header(shard: ShardId, number: u32) -> [u8; HEADER_BYTES] {
+pub(crate) fn encode_header(kind: Kind, shard: ShardId, number: u32) -> [u8; HEADER_BYTES] {
     let mut out = [0; HEADER_BYTES];
-    out[..8].copy_from_slice(&MAGIC);
+    out[..8].copy_from_slice(&kind.magic());
     out[8..12].copy_from_slice(&VERSION.to_le_bytes());
     out[12..14].copy_from_slice(&shard.0.to_le_bytes());
     out[16..20].copy_from_slice(&number.to_le_bytes());
@@ -493,8 +507,8 @@ fn encode_header(shard: ShardId, number: u32) -> [u8; HEADER_BYTES] {
     out
 }
 
-fn describe_header(header: &[u8; HEADER_BYTES]) -> String {
-    if header[..8] == MAGIC && u32_at(header, 20) == crc32c::crc32c(&header[..20]) {
+fn describe_header(kind: Kind, header: &[u8; HEADER_BYTES]) -> String {
+    if header[..8] == kind.magic() && u32_at(header, 20) == crc32c::crc32c(&header[..20]) {
         let (shard, number) = (u16_at(header, 12), u32_at(header, 16));
         return format!("this is cold segment {number} of shard {shard}, version {}", u32_at(header, 8));
     }

@@ -1,15 +1,17 @@
 //! Reading bodies back from log and cold segments, neighbours together.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use peeklock_journal::{ReadError, StoredBody};
 use peeklock_types::{BodyPlace, GroupNumber};
 
-use crate::cold::{self, BODY_HEADER_BYTES};
+use crate::cold::{self, BODY_HEADER_BYTES, Kind};
 use crate::disk::DiskFile;
 use crate::frame::{FRAME_HEADER_BYTES, FrameHeader};
+use crate::large::LargeRange;
 use crate::layout::text;
 use crate::locked;
 use crate::segment::{Place, Segment};
@@ -39,12 +41,39 @@ pub(crate) fn bodies(shared: &Shared, shard: &Shard, wanted: &[StoredBody]) -> R
     for (slot, body) in wanted.iter().enumerate() {
         match hot(shard, *body) {
             Some(bytes) => found[slot] = Some(bytes),
-            None => plan.add(slot, *body)?,
+            None => found[slot] = plan.add(slot, *body)?,
         }
     }
     plan.read(&mut found)?;
     let missing = |at: usize| ReadError::Gone(wanted[at].place);
     found.into_iter().enumerate().map(|(at, bytes)| bytes.ok_or_else(|| missing(at))).collect()
+}
+
+/// Some bytes of a body. Only large ones are read in part: of the others the whole is checked, and it is small.
+pub(crate) fn range(
+    shared: &Shared,
+    shard: &Shard,
+    body: StoredBody,
+    range: Range<u32>,
+) -> Result<Bytes, ReadError> {
+    if let BodyPlace::Cold { segment, .. } = body.place.place()
+        && let (source, Kind::Large) =
+            cold_source(shared, shard, segment)?.ok_or(ReadError::Gone(body.place))?
+    {
+        return source.large_range(&LargeRange::new(segment, body.size_bytes, range));
+    }
+    let whole = bodies(shared, shard, &[body])?.pop().ok_or(ReadError::Gone(body.place))?;
+    let end = (range.end as usize).min(whole.len());
+    Ok(whole.slice((range.start as usize).min(end)..end))
+}
+
+/// A cold segment, open for reading, and what it holds; `None` if it is not there any more.
+fn cold_source(shared: &Shared, shard: &Shard, number: u32) -> Result<Option<(Source, Kind)>, ReadError> {
+    let Shared { disk, layout, .. } = shared;
+    let Some((file, kind)) = shard.cold.file(&**disk, layout, number)? else { return Ok(None) };
+    let path = text(&kind.path(layout, shard.id, number));
+    let size_bytes = file.size_bytes().map_err(|source| ReadError::Io { path: path.clone(), source })?;
+    Ok(Some((Source { path, file, size_bytes, _segment: None }, kind)))
 }
 
 /// The bodies in order, each checked by the checksum of its whole group: a copy must not make damage look sound.
@@ -161,6 +190,12 @@ impl Source {
         Ok(bytes.into())
     }
 
+    fn large_range(&self, range: &LargeRange) -> Result<Bytes, ReadError> {
+        let wanted = range.file_range();
+        let chunks = self.read(wanted.start, wanted.end - wanted.start)?;
+        range.cut(&chunks).map_err(|(offset, what)| self.damaged(offset, what))
+    }
+
     fn header(
         &self,
         bytes: &[u8],
@@ -217,11 +252,13 @@ struct Plan<'a> {
     pieces: Vec<Piece>,
     /// Where each wanted group stands, and how long it must be at least.
     groups: BTreeMap<GroupNumber, (Place, u64)>,
-    sources: BTreeMap<SourceId, Source>,
+    /// The kind is that of a cold segment.
+    sources: BTreeMap<SourceId, (Source, Kind)>,
 }
 
 impl Plan<'_> {
-    fn add(&mut self, slot: usize, body: StoredBody) -> Result<(), ReadError> {
+    /// Plans to read a body, or reads it at once if it is a large one, which has no neighbours.
+    fn add(&mut self, slot: usize, body: StoredBody) -> Result<Option<Bytes>, ReadError> {
         let size_bytes = u64::from(body.size_bytes);
         match body.place.place() {
             BodyPlace::Log { group, offset_bytes } => {
@@ -234,33 +271,34 @@ impl Plan<'_> {
                 self.pieces.push(Piece { source, offset, size_bytes, purpose: Purpose::LogBody { slot } });
             }
             BodyPlace::Cold { segment, offset_bytes: offset } => {
-                self.open_cold(segment)?.ok_or(ReadError::Gone(body.place))?;
+                if self.open_cold(segment)?.ok_or(ReadError::Gone(body.place))? == Kind::Large {
+                    let all = LargeRange::new(segment, body.size_bytes, 0..body.size_bytes);
+                    let source = self.sources.get(&SourceId::Cold(segment));
+                    return source.map(|(source, _)| source.large_range(&all)).transpose();
+                }
                 let size_bytes = size_bytes + BODY_HEADER_BYTES as u64;
                 let source = SourceId::Cold(segment);
                 self.pieces.push(Piece { source, offset, size_bytes, purpose: Purpose::ColdBody { slot } });
             }
         }
-        Ok(())
+        Ok(None)
     }
 
     fn open_log(&mut self, id: u64) -> Option<()> {
         if !self.sources.contains_key(&SourceId::Log(id)) {
             let segment = locked(&self.shared.ring).find(id)?;
-            self.sources.insert(SourceId::Log(id), Source::log(self.shared, segment));
+            self.sources.insert(SourceId::Log(id), (Source::log(self.shared, segment), Kind::Moved));
         }
         Some(())
     }
 
-    fn open_cold(&mut self, number: u32) -> Result<Option<()>, ReadError> {
-        if self.sources.contains_key(&SourceId::Cold(number)) {
-            return Ok(Some(()));
+    fn open_cold(&mut self, number: u32) -> Result<Option<Kind>, ReadError> {
+        if let Some((_, kind)) = self.sources.get(&SourceId::Cold(number)) {
+            return Ok(Some(*kind));
         }
-        let Shared { disk, layout, .. } = self.shared;
-        let path = text(&layout.cold(self.shard.id, number));
-        let Some(file) = self.shard.cold.file(&**disk, layout, number)? else { return Ok(None) };
-        let size_bytes = file.size_bytes().map_err(|source| ReadError::Io { path: path.clone(), source })?;
-        self.sources.insert(SourceId::Cold(number), Source { path, file, size_bytes, _segment: None });
-        Ok(Some(()))
+        let Some((source, kind)) = cold_source(self.shared, self.shard, number)? else { return Ok(None) };
+        self.sources.insert(SourceId::Cold(number), (source, kind));
+        Ok(Some(kind))
     }
 
     fn read(mut self, found: &mut [Option<Bytes>]) -> Result<(), ReadError> {
@@ -276,7 +314,7 @@ impl Plan<'_> {
         while let Some((first, _)) = rest.split_first() {
             let (count, end) = run_of(rest);
             let (run, after) = rest.split_at(count);
-            if let Some(source) = self.sources.get(&first.source) {
+            if let Some((source, _)) = self.sources.get(&first.source) {
                 let bytes = source.read(first.offset, end - first.offset)?;
                 self.hand_out(source, run, &bytes, found)?;
             }

@@ -52,6 +52,11 @@ impl Layout {
         self.cold_dir(shard).join(format!("{segment:010}.seg"))
     }
 
+    /// A cold segment that is one large body.
+    pub(crate) fn large(&self, shard: ShardId, segment: u32) -> PathBuf {
+        self.cold_dir(shard).join(format!("{segment:010}.body"))
+    }
+
     pub(crate) fn snapshot_root(&self) -> PathBuf {
         self.root.join("snap")
     }

@@ -9,6 +9,7 @@ mod fetch;
 mod frame;
 mod journal;
 mod keeper;
+mod large;
 mod layout;
 mod log;
 mod pool;
@@ -27,6 +28,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use config::WalConfig;
 pub use journal::{Stats, WalJournal};
+pub use large::{WalLargeBodies, WalLargeBody};
 pub use log::{WalLog, WalReader};
 
 /// A panic while a lock is held stops the journal through the writer's alarm or the owner's end; the state under the lock is still read.

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -15,6 +16,7 @@ use tokio::sync::watch;
 use crate::cold::Site;
 use crate::frame::{GroupHead, frame_bytes};
 use crate::journal::Handle;
+use crate::large::WalLargeBodies;
 use crate::layout::text;
 use crate::pool::Pool;
 use crate::queue::Pending;
@@ -39,11 +41,11 @@ pub struct WalLog {
     watermark: GroupNumber,
 }
 
-fn fenced() -> Poisoned {
+pub(crate) fn fenced() -> Poisoned {
     Poisoned { reason: "a newer owner has opened this log".to_owned() }
 }
 
-fn closed() -> Poisoned {
+pub(crate) fn closed() -> Poisoned {
     Poisoned { reason: "the journal is closed".to_owned() }
 }
 
@@ -113,6 +115,7 @@ impl WalLog {
 
 impl Log for WalLog {
     type Reader = WalReader;
+    type LargeBodies = WalLargeBodies;
 
     fn next_group(&self) -> GroupNumber {
         self.next
@@ -152,6 +155,15 @@ impl Log for WalLog {
             shared: Arc::clone(&self.handle.shared),
             shard: Arc::clone(&self.shard),
             pool: self.handle.readers.clone(),
+        }
+    }
+
+    fn large_bodies(&self) -> WalLargeBodies {
+        WalLargeBodies {
+            shared: Arc::clone(&self.handle.shared),
+            shard: Arc::clone(&self.shard),
+            movers: self.handle.movers.clone(),
+            epoch: self.epoch,
         }
     }
 
@@ -207,7 +219,7 @@ impl Log for WalLog {
     }
 }
 
-fn check(shared: &Shared, shard: &Shard, epoch: u32) -> Result<(), Poisoned> {
+pub(crate) fn check(shared: &Shared, shard: &Shard, epoch: u32) -> Result<(), Poisoned> {
     shared.check()?;
     if locked(&shard.books).epoch == epoch { Ok(()) } else { Err(fenced()) }
 }
@@ -341,6 +353,16 @@ impl Reader for WalReader {
     ) -> impl Future<Output = Result<Vec<Bytes>, ReadError>> + Send + 'static {
         let (shared, shard) = (Arc::clone(&self.shared), Arc::clone(&self.shard));
         let done = self.pool.run(move || fetch::bodies(&shared, &shard, &bodies));
+        async move { done.await.map_err(|_| closed())? }
+    }
+
+    fn read_range(
+        &self,
+        body: StoredBody,
+        range: Range<u32>,
+    ) -> impl Future<Output = Result<Bytes, ReadError>> + Send + 'static {
+        let (shared, shard) = (Arc::clone(&self.shared), Arc::clone(&self.shard));
+        let done = self.pool.run(move || fetch::range(&shared, &shard, body, range));
         async move { done.await.map_err(|_| closed())? }
     }
 }

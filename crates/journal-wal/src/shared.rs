@@ -116,7 +116,8 @@ impl Shared {
         if dead.is_empty() {
             return;
         }
-        locked(&self.doomed).extend(dead.iter().map(|dead| self.layout.cold(shard, dead.segment)));
+        locked(&self.doomed)
+            .extend(dead.iter().map(|dead| dead.kind.path(&self.layout, shard, dead.segment)));
         dead.iter().for_each(|dead| lower(&self.usage.cold_bytes, dead.size_bytes));
         self.bell.ring();
     }

@@ -3,6 +3,8 @@
 //! A journal's own tests call [`run`] with a way to make stores. Whatever can be said without knowing the journal is checked here; torn
 //! writes, failed syncs and full disks are the journal's own to test.
 
+mod large;
+
 use bytes::Bytes;
 use peeklock_types::{BodyRef, GroupNumber, ShardId};
 
@@ -35,6 +37,7 @@ where
     groups_have_a_limit(store()).await;
     empty_and_large_payloads_are_kept(store()).await;
     replay_repeats_itself(store()).await;
+    large::run(store).await;
 }
 
 const SHARD: ShardId = ShardId(3);

@@ -16,9 +16,10 @@ pub mod conformance;
 mod memory;
 
 use std::future::Future;
+use std::ops::Range;
 
 use bytes::Bytes;
-pub use memory::{MemoryJournal, MemoryLog, MemoryReader};
+pub use memory::{MemoryJournal, MemoryLargeBodies, MemoryLargeBody, MemoryLog, MemoryReader};
 use peeklock_types::{BodyRef, GroupNumber, ShardId};
 
 /// A place where shards keep their logs.
@@ -54,6 +55,7 @@ pub type GroupStream = Box<dyn Iterator<Item = Result<StoredGroup, OpenError>> +
 /// Ordered, durable groups of one shard.
 pub trait Log: Send + 'static {
     type Reader: Reader;
+    type LargeBodies: LargeBodies;
 
     /// The number that the next appended group will get.
     fn next_group(&self) -> GroupNumber;
@@ -69,6 +71,9 @@ pub trait Log: Send + 'static {
 
     /// A handle for bodies that works beside appends, from any task.
     fn reader(&self) -> Self::Reader;
+
+    /// A handle that writes large bodies beside appends, from any task.
+    fn large_bodies(&self) -> Self::LargeBodies;
 
     /// Keeps `payload` as the state after group `upto`. Completes when it is durable and verified.
     fn put_snapshot(
@@ -100,7 +105,7 @@ pub trait Log: Send + 'static {
     ) -> impl Future<Output = Result<Vec<BodyRef>, ReadError>> + Send + 'static;
 
     /// Counts bodies in cold segments as live: called once per live cold body after recovery, before the first [`Log::trim`].
-    /// (`evacuate` counts its copies itself.)
+    /// (`evacuate` and [`LargeBody::finish`] count theirs themselves.)
     fn remember_cold(&mut self, bodies: &[StoredBody]);
 
     /// Says that bodies in cold segments are no longer needed, after the fact that settled or moved them is durable. A cold segment without
@@ -121,6 +126,32 @@ pub trait Reader: Clone + Send + Sync + 'static {
         &self,
         bodies: Vec<StoredBody>,
     ) -> impl Future<Output = Result<Vec<Bytes>, ReadError>> + Send + 'static;
+
+    /// Some bytes of a body, so that a large one never has to be in memory whole. What lies behind its end is left out.
+    fn read_range(
+        &self,
+        body: StoredBody,
+        range: Range<u32>,
+    ) -> impl Future<Output = Result<Bytes, ReadError>> + Send + 'static;
+}
+
+/// Takes bodies that are too large for a group to cold segments of their own, piece by piece.
+pub trait LargeBodies: Clone + Send + Sync + 'static {
+    type Body: LargeBody;
+
+    /// Begins a body. Refused when new messages are.
+    fn start(&self) -> impl Future<Output = Result<Self::Body, BodyError>> + Send + 'static;
+}
+
+/// A large body in the making. One that is dropped before it is finished, or of which a call failed or was cancelled, is gone for good and
+/// leaves nothing behind.
+pub trait LargeBody: Send + 'static {
+    /// Adds bytes behind those before.
+    fn write(&mut self, pieces: Vec<Bytes>) -> impl Future<Output = Result<(), BodyError>> + Send;
+
+    /// Completes when all of it is durable. It counts as live from then on: the owner of the log journals its place, or says through
+    /// [`Log::forget_cold`] that nobody will. After a crash in between it is removed with all that nobody remembers.
+    fn finish(self) -> impl Future<Output = Result<StoredBody, BodyError>> + Send;
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -197,6 +228,22 @@ pub enum ReadError {
     Io { path: String, source: std::io::Error },
     #[error("no room for the copy: {0}")]
     NoSpace(String),
+    #[error(transparent)]
+    Poisoned(#[from] Poisoned),
+}
+
+/// Why a large body was not kept.
+#[derive(Debug, thiserror::Error)]
+pub enum BodyError {
+    #[error("no room for the body: {0}")]
+    NoSpace(String),
+    #[error("writing {path}: {source}")]
+    Io { path: String, source: std::io::Error },
+    #[error("a body of more than {limit_bytes} bytes")]
+    TooLarge { limit_bytes: u32 },
+    /// A call of it failed or was cancelled before.
+    #[error("an earlier write of the body failed")]
+    Lost,
     #[error(transparent)]
     Poisoned(#[from] Poisoned),
 }

@@ -3,9 +3,11 @@
 //! Everything is durable at once unless a test holds the watermark, so that "appended" and "durable" can be told apart.
 
 mod cold;
+mod large;
 
 use std::collections::{HashMap, VecDeque};
 use std::future::{Future, ready};
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -13,6 +15,7 @@ use peeklock_types::{BodyPlace, BodyRef, GroupNumber, ShardId};
 use tokio::sync::watch;
 
 use self::cold::ColdSegments;
+pub use self::large::{MemoryLargeBodies, MemoryLargeBody};
 use crate::{
     AppendError, Evacuation, Journal, Log, OpenError, Poisoned, ReadError, Reader, Recovery, Snapshot,
     SnapshotError, Space, StoredBody, StoredGroup,
@@ -196,6 +199,13 @@ impl State {
         }
     }
 
+    fn check(&self, epoch: u64) -> Result<(), Poisoned> {
+        if self.epoch != epoch {
+            return Err(fenced());
+        }
+        self.stopped.clone().map_or(Ok(()), Err)
+    }
+
     fn snapshot_upto(&self) -> GroupNumber {
         self.snapshot.as_ref().map_or(GroupNumber::NONE, |s| s.upto)
     }
@@ -269,10 +279,7 @@ pub struct MemoryLog {
 
 impl MemoryLog {
     fn check(&self, state: &State) -> Result<(), Poisoned> {
-        if state.epoch != self.epoch {
-            return Err(fenced());
-        }
-        state.stopped.clone().map_or(Ok(()), Err)
+        state.check(self.epoch)
     }
 }
 
@@ -282,6 +289,7 @@ fn fenced() -> Poisoned {
 
 impl Log for MemoryLog {
     type Reader = MemoryReader;
+    type LargeBodies = MemoryLargeBodies;
 
     fn next_group(&self) -> GroupNumber {
         locked(&self.shard.state).last().next()
@@ -326,6 +334,14 @@ impl Log for MemoryLog {
 
     fn reader(&self) -> MemoryReader {
         MemoryReader { shard: Arc::clone(&self.shard) }
+    }
+
+    fn large_bodies(&self) -> MemoryLargeBodies {
+        MemoryLargeBodies {
+            store: Arc::clone(&self.store),
+            shard: Arc::clone(&self.shard),
+            epoch: self.epoch,
+        }
     }
 
     fn put_snapshot(
@@ -408,5 +424,16 @@ impl Reader for MemoryReader {
         bodies: Vec<StoredBody>,
     ) -> impl Future<Output = Result<Vec<Bytes>, ReadError>> + Send + 'static {
         ready(read_all(&locked(&self.shard.state), &bodies))
+    }
+
+    fn read_range(
+        &self,
+        body: StoredBody,
+        range: Range<u32>,
+    ) -> impl Future<Output = Result<Bytes, ReadError>> + Send + 'static {
+        let found = locked(&self.shard.state).body(body).ok_or(ReadError::Gone(body.place));
+        let end = range.end.min(body.size_bytes) as usize;
+        let start = (range.start as usize).min(end);
+        ready(found.map(|bytes| bytes.slice(start..end)))
     }
 }

@@ -13,7 +13,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
-use peeklock_journal::{AppendError, Evacuation, Journal, Log, OpenError, Reader, StoredBody};
+use peeklock_journal::{
+    AppendError, BodyError, Evacuation, Journal, LargeBodies, LargeBody, Log, OpenError, Reader, StoredBody,
+};
 use peeklock_journal_wal::sim::{Driver, SimDisk};
 use peeklock_journal_wal::{WalConfig, WalJournal, WalLog};
 use peeklock_types::{BodyPlace, BodyRef, GroupNumber, ShardId};
@@ -72,8 +74,23 @@ pub(crate) type State = BTreeMap<u64, BodyRef>;
 
 pub(crate) fn body(shard: ShardId, id: u64) -> Vec<u8> {
     let mut random = Random(id << 16 | u64::from(shard.0));
-    let size = if id.is_multiple_of(13) { 5000 } else { random.below(600) + 1 };
-    (0..size).map(|_| random.next().to_le_bytes()[0]).collect()
+    let size = match id {
+        // Two chunks of a large body.
+        _ if id % 40 == 4 => 66_000,
+        _ if id.is_multiple_of(13) => 5000,
+        _ => random.below(600) + 1,
+    };
+    let mut word = random.next();
+    let mut next = || {
+        word = word.rotate_left(7) ^ 0x9e37_79b9;
+        word.to_le_bytes()[0]
+    };
+    (0..size).map(|_| next()).collect()
+}
+
+/// Written beside the log; its size does not matter to the journal.
+fn is_large(id: u64) -> bool {
+    id % 20 == 4
 }
 
 pub(crate) fn stored(shard: ShardId, id: u64, place: BodyRef) -> StoredBody {
@@ -165,6 +182,8 @@ pub(crate) struct Owner {
     covered: GroupNumber,
     /// Cold bodies to forget once the group that settled them is durable.
     forget: Vec<(GroupNumber, StoredBody)>,
+    writes_large: bool,
+    pub(crate) large_count: u64,
 }
 
 /// A running journal with its owners.
@@ -210,6 +229,12 @@ impl Broker {
         }
     }
 
+    /// From now on some bodies are written beside the log.
+    pub(crate) fn with_large(mut self) -> Self {
+        self.owners.iter_mut().for_each(|owner| owner.writes_large = true);
+        self
+    }
+
     pub(crate) fn is_running(&mut self) -> bool {
         self.owners
             .iter_mut()
@@ -247,9 +272,14 @@ impl Owner {
         let cold = state.iter().filter(|(_, place)| place.is_cold());
         let cold: Vec<StoredBody> = cold.map(|(id, place)| stored(shard, *id, *place)).collect();
         log.remember_cold(&cold);
-        let owner = Owner { shard, log, state, covered, forget: Vec::new() };
+        let owner =
+            Owner { shard, log, state, covered, forget: Vec::new(), writes_large: false, large_count: 0 };
         owner.check_bodies();
         Ok(owner)
+    }
+
+    pub(crate) fn large_live(&self) -> impl Iterator<Item = u64> {
+        self.state.keys().copied().filter(|id| self.writes_large && is_large(*id))
     }
 
     /// Every live body reads back, one by one and all together.
@@ -268,7 +298,12 @@ impl Owner {
         let mut facts = Vec::new();
         for _ in 0..=random.below(5) {
             known.next_id += 1;
-            facts.push(Fact::Put(known.next_id));
+            let id = known.next_id;
+            if !self.writes_large || !is_large(id) {
+                facts.push(Fact::Put(id));
+            } else if let Ok(body) = self.put_large(id) {
+                facts.push(Fact::Moved(id, body.place));
+            }
         }
         // Most bodies are settled soon; some live until they were moved, and a few until they were moved again.
         let is_done = |id: &u64| match id % 15 {
@@ -277,7 +312,33 @@ impl Owner {
             _ => id + 6 < known.next_id,
         };
         facts.extend(self.state.keys().filter(|id| is_done(id)).take(6).map(|id| Fact::Settled(*id)));
-        self.append(known, &facts)
+        self.append(known, &facts).inspect_err(|_| self.forget_placed(&facts))
+    }
+
+    /// Writes a large body. Failing is fine: nobody was told that it is there.
+    fn put_large(&mut self, id: u64) -> Result<StoredBody, BodyError> {
+        let bodies = self.log.large_bodies();
+        if id.is_multiple_of(3) {
+            // One that its sender gives up.
+            let mut given_up = now(bodies.start())?;
+            now(given_up.write(vec![vec![1; 10_000].into()]))?;
+        }
+        let content = Bytes::from(body(self.shard, id));
+        let mut large = now(bodies.start())?;
+        now(large.write(content.chunks(30_000).map(Bytes::copy_from_slice).collect()))?;
+        let written = now(large.finish())?;
+        assert_eq!(written, stored(self.shard, id, written.place));
+        self.large_count += 1;
+        Ok(written)
+    }
+
+    /// Nobody will ever name them.
+    fn forget_placed(&mut self, facts: &[Fact]) {
+        for fact in facts {
+            if let Fact::Moved(id, place) = *fact {
+                self.log.forget_cold(&[stored(self.shard, id, place)]);
+            }
+        }
     }
 
     fn append(&mut self, known: &mut Known, facts: &[Fact]) -> Result<(), AppendError> {

@@ -72,6 +72,20 @@ impl ColdSegments {
         BodyRef::in_cold(number, offset).expect("segments are far smaller than a reference can say")
     }
 
+    /// A segment with one body, which is never mostly dead.
+    pub(super) fn push_alone(&mut self, body: Bytes) -> BodyRef {
+        self.seal_last();
+        let place = self.push(body);
+        self.seal_last();
+        place
+    }
+
+    fn seal_last(&mut self) {
+        if let Some(mut last) = self.segments.last_entry() {
+            last.get_mut().sealed = true;
+        }
+    }
+
     fn open_segment(&mut self) -> u32 {
         match self.segments.last_key_value() {
             Some((number, segment)) if !segment.sealed => *number,

@@ -1,0 +1,37 @@
+use std::path::PathBuf;
+
+use peeklock_types::ShardId;
+
+use crate::large;
+use crate::layout::{Layout, number_in};
+
+/// What a segment holds. Its name tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Bodies that were moved here, one after the other.
+    Moved,
+    /// One body that was too large for the log.
+    Large,
+}
+
+impl Kind {
+    pub(crate) fn path(self, layout: &Layout, shard: ShardId, number: u32) -> PathBuf {
+        match self {
+            Kind::Moved => layout.cold(shard, number),
+            Kind::Large => layout.large(shard, number),
+        }
+    }
+
+    pub(super) fn of(name: &str) -> Option<(Kind, u32)> {
+        let number = |suffix| number_in(name, suffix).and_then(|number| u32::try_from(number).ok());
+        let moved = number(".seg").map(|number| (Kind::Moved, number));
+        moved.or_else(|| number(".body").map(|number| (Kind::Large, number)))
+    }
+
+    pub(super) fn magic(self) -> [u8; 8] {
+        match self {
+            Kind::Moved => super::MAGIC,
+            Kind::Large => large::MAGIC,
+        }
+    }
+}
