@@ -74,18 +74,8 @@ pub(crate) type State = BTreeMap<u64, BodyRef>;
 
 pub(crate) fn body(shard: ShardId, id: u64) -> Vec<u8> {
     let mut random = Random(id << 16 | u64::from(shard.0));
-    let size = match id {
-        // Two chunks of a large body.
-        _ if id % 40 == 4 => 66_000,
-        _ if id.is_multiple_of(13) => 5000,
-        _ => random.below(600) + 1,
-    };
-    let mut word = random.next();
-    let mut next = || {
-        word = word.rotate_left(7) ^ 0x9e37_79b9;
-        word.to_le_bytes()[0]
-    };
-    (0..size).map(|_| next()).collect()
+    let size = if id.is_multiple_of(13) { 5000 } else { random.below(600) + 1 };
+    (0..size).map(|_| random.next().to_le_bytes()[0]).collect()
 }
 
 /// Written beside the log; its size does not matter to the journal.
@@ -325,7 +315,7 @@ impl Owner {
         }
         let content = Bytes::from(body(self.shard, id));
         let mut large = now(bodies.start())?;
-        now(large.write(content.chunks(30_000).map(Bytes::copy_from_slice).collect()))?;
+        now(large.write(content.chunks(3_000).map(Bytes::copy_from_slice).collect()))?;
         let written = now(large.finish())?;
         assert_eq!(written, stored(self.shard, id, written.place));
         self.large_count += 1;
