@@ -10,6 +10,7 @@ mod counts;
 mod fuzz;
 mod interop;
 mod process;
+mod sim;
 mod test;
 mod workspace;
 
@@ -23,7 +24,7 @@ const HELP: &str = "\
 cargo xtask <command>
 
   check                    formatting, clippy, rustdoc, and names in ARCHITECTURE.md that must exist
-  test                     everything: check, cargo tests, a short fuzz run, all of interop, the kill loop
+  test                     everything: check, cargo tests, short fuzz and simulation runs, all of interop, the kill loop
   interop [part]           foreign clients against a running broker; without a part, all of them
       python                 azure-servicebus (sync and asyncio) and qpid-proton
       proton                 qpid-proton alone
@@ -31,6 +32,9 @@ cargo xtask <command>
       fe2o3                  the Rust AMQP client
       kill                   100 times kill -9 under load, then an audit of the clients' logs
   fuzz [--seconds N]       hostile bytes into codec and connection, N seconds each (default 60)
+  sim                      every seed that ever failed, and a minute of fresh ones
+      --seed N [--log]       one seed, with its log
+      --seeds M [--from N]   M seeds from N on (default 1)
   bench [arguments]        the benchmarks; arguments go to the benchmark program
   help                     this text
 
@@ -59,6 +63,7 @@ fn dispatch(arguments: &[String]) -> Result<Counts> {
         "test" => test::run(rest),
         "interop" => interop::run(rest),
         "fuzz" => fuzz::run(rest),
+        "sim" => sim::run(rest),
         "bench" => bench::run(rest),
         "help" | "--help" | "-h" => {
             println!("{HELP}");

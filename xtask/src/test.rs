@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Result, bail};
 
 use crate::counts::{self, Counts, Part};
-use crate::{check, fuzz, interop, process, workspace};
+use crate::{check, fuzz, interop, process, sim, workspace};
 
 pub(crate) fn run(arguments: &[String]) -> Result<Counts> {
     if let Some(argument) = arguments.first() {
@@ -16,6 +16,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<Counts> {
     let broker = workspace::build_broker();
     parts.push(Part::close("cargo", with(&broker, cargo_tests)));
     parts.push(fuzz::short());
+    parts.push(sim::short());
     parts.push(Part::close("python", with(&broker, interop::python)));
     parts.push(Part::close("js", with(&broker, interop::js)));
     parts.push(Part::close("kill", with(&broker, interop::kill)));

@@ -8,12 +8,15 @@ use peeklock_amqp::connection::{self, Connection, LinkId, Outgoing};
 use peeklock_amqp::{
     Attach, DeliveryState, DeliveryTag, Encode, Message, MessageId, Role, Source, Target, Text,
 };
+use peeklock_types::limits;
 
 use super::command::Reply;
 use crate::error::Error;
 
 /// Responses that may come before we grant more.
 const CREDIT: u32 = 100;
+/// Messages that were asked for come in one response: a broker fills it with bodies up to its limit, and each has an envelope.
+const RESPONSE_SIZE_BYTES_MAX: u64 = 2 * limits::ANSWER_SIZE_BYTES_MAX as u64;
 
 /// A node with its two links and the requests under way.
 pub(super) struct Node {
@@ -38,6 +41,7 @@ impl Node {
         let mut response = Attach::new(reply_to.clone(), 0, Role::Receiver);
         response.source = Some(Source::with_address(address.to_string()));
         response.target = Some(Target::with_address(reply_to.clone()));
+        response.max_message_size = Some(RESPONSE_SIZE_BYTES_MAX);
         let receiver = connection.attach(session, response);
         let sender = connection.attach(session, request);
         let (Some(receiver), Some(sender)) = (receiver, sender) else {

@@ -1,0 +1,191 @@
+//! The clients of a run, each with the real client-side engine, and what they do to each other and to the broker.
+
+pub(crate) mod body;
+mod consumer;
+mod deleter;
+mod peeker;
+mod producer;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use fastrand::Rng;
+use peeklock_client::{Client, Error, ReceivedMessage, Target};
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use crate::log::{Answer, Event, Log, Part, QueueIndex, Seen};
+use crate::machine::{KEY_NAME, KEY_SECRET};
+use crate::network::{Dialled, Network};
+use crate::pipe::Wire;
+use crate::scenario::Scenario;
+
+pub(crate) use consumer::consume;
+pub(crate) use deleter::{delete, idle};
+pub(crate) use peeker::{peek, peeked};
+pub(crate) use producer::produce;
+
+/// A client that has waited so long for one answer gives the connection up.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+const PAUSE_MS_MAX: u64 = 2_000;
+
+/// What every client knows.
+pub(crate) struct World {
+    pub(crate) log: Log,
+    pub(crate) network: Network,
+    pub(crate) scenario: Scenario,
+    /// Deferred messages that somebody may ask for, per queue.
+    deferred: Mutex<Vec<(QueueIndex, Part, u64)>>,
+    is_over: watch::Receiver<bool>,
+}
+
+/// One client: its name and its own chance.
+pub(crate) struct Party {
+    pub(crate) world: Arc<World>,
+    pub(crate) name: Arc<str>,
+    pub(crate) rng: Rng,
+    connection_count: u32,
+}
+
+/// A connection to one run of the broker.
+pub(crate) struct Connected {
+    pub(crate) client: Client,
+    pub(crate) run: u32,
+    wire: Arc<Wire>,
+}
+
+impl Drop for Connected {
+    /// Clients leave in any way they like; a socket that is closed by a dying process is the rudest of them.
+    fn drop(&mut self) {
+        self.wire.cut();
+    }
+}
+
+impl World {
+    pub(crate) fn new(
+        log: Log,
+        network: Network,
+        scenario: Scenario,
+        is_over: watch::Receiver<bool>,
+    ) -> Self {
+        World { log, network, scenario, deferred: Mutex::default(), is_over }
+    }
+
+    pub(crate) fn queue_name(&self, queue: QueueIndex) -> &str {
+        self.scenario.queues.get(queue).map_or("", |queue| &queue.name)
+    }
+
+    pub(crate) fn entity(&self, queue: QueueIndex, part: Part) -> String {
+        match part {
+            Part::Main => self.queue_name(queue).to_owned(),
+            Part::DeadLetter => format!("{}/$DeadLetterQueue", self.queue_name(queue)),
+        }
+    }
+
+    fn note_deferred(&self, queue: QueueIndex, part: Part, number: u64) {
+        self.deferred.lock().unwrap_or_else(PoisonError::into_inner).push((queue, part, number));
+    }
+
+    /// Some of the deferred messages of a queue; others may ask for them too.
+    fn some_deferred(&self, queue: QueueIndex, part: Part, rng: &mut Rng) -> Vec<u64> {
+        let deferred = self.deferred.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut found: Vec<_> =
+            deferred.iter().filter(|(q, p, _)| (*q, *p) == (queue, part)).map(|(_, _, n)| *n).collect();
+        rng.shuffle(&mut found);
+        found.truncate(rng.usize(1..4));
+        found
+    }
+
+    fn forget_deferred(&self, queue: QueueIndex, part: Part, number: u64) {
+        let mut deferred = self.deferred.lock().unwrap_or_else(PoisonError::into_inner);
+        deferred.retain(|known| *known != (queue, part, number));
+    }
+}
+
+impl Party {
+    pub(crate) fn new(world: &Arc<World>, name: impl Into<Arc<str>>, rng: Rng) -> Self {
+        Party { world: Arc::clone(world), name: name.into(), rng, connection_count: 0 }
+    }
+
+    pub(crate) fn log(&self, event: Event) {
+        self.world.log.add(&self.name, event);
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        *self.world.is_over.borrow()
+    }
+
+    pub(crate) async fn pause(&mut self) {
+        let span = Duration::from_millis(self.rng.u64(1..=PAUSE_MS_MAX));
+        tokio::time::sleep(span).await;
+    }
+
+    pub(crate) async fn pause_up_to(&mut self, max_ms: u64) {
+        tokio::time::sleep(Duration::from_millis(self.rng.u64(0..=max_ms))).await;
+    }
+
+    /// Connects, however often it takes.
+    pub(crate) async fn connect(&mut self) -> Connected {
+        loop {
+            if let Some(connected) = self.try_connect().await {
+                return connected;
+            }
+            self.pause().await;
+        }
+    }
+
+    async fn try_connect(&mut self) -> Option<Connected> {
+        self.connection_count += 1;
+        let Dialled { endpoint, wire, run } = self.world.network.dial()?;
+        let target = Target::parse(&format!("amqp://{KEY_NAME}:{KEY_SECRET}@broker:5672")).ok()?;
+        let container = format!("{}-{}", self.name, self.connection_count);
+        let opened = timeout(PATIENCE, Client::connect_over(endpoint, &target, &container)).await;
+        match opened {
+            Ok(Ok(client)) => Some(Connected { client, run, wire }),
+            Ok(Err(_)) | Err(_) => {
+                wire.cut();
+                None
+            }
+        }
+    }
+}
+
+/// What the broker wrote on a message, for the log.
+pub(crate) fn seen(message: &ReceivedMessage, queue: QueueIndex, part: Part, run: u32) -> Seen {
+    let (number, is_intact) = body::read(message);
+    Seen {
+        queue,
+        part,
+        message: number,
+        sequence_number: message.sequence_number().map_or(0, |number| number.0),
+        token: message.lock_token,
+        locked_until_ms: message.locked_until().map_or(0, |until| until.as_millis()),
+        delivery_count: message.delivery_count(),
+        run,
+        is_intact,
+        dead_letter_reason: message.dead_letter_reason().map(str::to_owned),
+        by_number: false,
+    }
+}
+
+/// An operation that must end in time, and how it ended.
+pub(crate) async fn ask<T>(operation: impl Future<Output = Result<T, Error>>) -> (Option<T>, Answer) {
+    match timeout(PATIENCE, operation).await {
+        Ok(Ok(value)) => (Some(value), Answer::Done),
+        Ok(Err(error)) => (None, answer_of(&error)),
+        Err(_) => (None, Answer::Unknown),
+    }
+}
+
+fn answer_of(error: &Error) -> Answer {
+    let refused = |lock_lost| Answer::Refused { lock_lost, why: error.to_string() };
+    match error {
+        Error::LockLost { .. } => refused(true),
+        Error::Rejected { .. }
+        | Error::NotSettled { .. }
+        | Error::Refused { .. }
+        | Error::TooLarge { .. }
+        | Error::NotFound { .. } => refused(false),
+        _ => Answer::Unknown,
+    }
+}

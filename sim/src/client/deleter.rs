@@ -1,0 +1,72 @@
+//! Receivers that delete what they receive, and receivers that never ask for anything.
+
+use std::time::Duration;
+
+use peeklock_client::{ReceiveMode, Receiver};
+use tokio::time::timeout;
+
+use super::{Connected, PATIENCE, Party, ask, seen};
+use crate::log::{Event, Part, QueueIndex};
+
+pub(crate) async fn delete(mut party: Party, queue: QueueIndex, credit: u32) {
+    while !party.is_over() {
+        let connected = party.connect().await;
+        let builder = connected.client.receiver(party.world.queue_name(queue));
+        let request = party.world.log.next_request();
+        // Noted before it opens: messages may be on their way before the answer is here.
+        party.log(Event::Deleting { request, queue, credit });
+        let opened = ask(builder.mode(ReceiveMode::ReceiveAndDelete).credit(credit).open()).await.0;
+        if let Some(mut receiver) = opened
+            && take(&mut party, &connected, queue, &mut receiver).await.is_some()
+        {
+            party.log(Event::DeletingEnded { request });
+        }
+        drop(connected);
+        party.pause().await;
+    }
+}
+
+/// Takes messages for a while and then what is still on its way; `None` if something was lost.
+async fn take(
+    party: &mut Party,
+    connected: &Connected,
+    queue: QueueIndex,
+    receiver: &mut Receiver,
+) -> Option<()> {
+    for _ in 0..party.rng.u32(1..100) {
+        party.pause_up_to(300).await;
+        match timeout(Duration::from_secs(5), receiver.next()).await {
+            Ok(Ok(Some(delivery))) => note(party, connected, queue, &delivery),
+            Ok(Ok(None) | Err(_)) => return None,
+            Err(_) => {}
+        }
+    }
+    ask(receiver.stop()).await.0?;
+    while let Some(delivery) = timeout(PATIENCE, receiver.next()).await.ok()?.ok()? {
+        note(party, connected, queue, &delivery);
+    }
+    Some(())
+}
+
+fn note(party: &Party, connected: &Connected, queue: QueueIndex, delivery: &peeklock_client::Delivery) {
+    match delivery.message() {
+        Ok(message) => party.log(Event::Received(seen(&message, queue, Part::Main, connected.run))),
+        Err(error) => party.log(Event::Trouble { what: format!("a delivery cannot be read: {error}") }),
+    }
+}
+
+/// Attaches, gives no credit, and must get nothing.
+pub(crate) async fn idle(mut party: Party, queue: QueueIndex) {
+    while !party.is_over() {
+        let connected = party.connect().await;
+        let builder = connected.client.receiver(party.world.queue_name(queue)).manual_credit();
+        if let (Some(mut receiver), _) = ask(builder.open()).await {
+            let span = Duration::from_secs(party.rng.u64(1..120));
+            if let Ok(Ok(Some(_))) = timeout(span, receiver.next()).await {
+                party.log(Event::Trouble { what: "a delivery without credit".to_owned() });
+            }
+        }
+        drop(connected);
+        party.pause().await;
+    }
+}

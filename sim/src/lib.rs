@@ -1,0 +1,18 @@
+//! The whole broker in one process on virtual time, disk and network: many clients, one seed, and an oracle that judges what they saw.
+//!
+//! A run draws a [`Scenario`] from its seed, lets it storm, calms everything, and takes out of the queues what is there. The same seed gives
+//! the same log, byte for byte, so whatever it finds can be looked at again. Nothing here sleeps for real, and nothing but the log is judged.
+
+mod audit;
+mod client;
+mod log;
+mod machine;
+mod network;
+pub mod oracle;
+mod pipe;
+mod scenario;
+mod world;
+
+pub use log::{Answer, Counted, Entry, Event, MessageNumber, Part, Peeked, QueueIndex, Seen};
+pub use scenario::Scenario;
+pub use world::{Report, run};

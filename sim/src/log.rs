@@ -1,0 +1,211 @@
+//! What the parties saw, in the order in which they saw it. The oracle knows nothing else.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use peeklock_client::{LockToken, Outcome};
+use tokio::time::Instant;
+
+/// A message as its sender names it; unique in a run.
+pub type MessageNumber = u32;
+
+/// A queue of the scenario.
+pub type QueueIndex = usize;
+
+/// Where a message was seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    Main,
+    DeadLetter,
+}
+
+/// How a request ended for the one who made it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    Done,
+    /// The broker says that it did nothing.
+    Refused {
+        lock_lost: bool,
+        why: String,
+    },
+    /// No answer: it may have happened.
+    Unknown,
+}
+
+/// A delivery, or a message that was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    pub queue: QueueIndex,
+    pub part: Part,
+    /// `None`: nobody has sent such a message.
+    pub message: Option<MessageNumber>,
+    pub sequence_number: u64,
+    /// `None` in mode receive-and-delete.
+    pub token: Option<LockToken>,
+    /// By the broker's clock.
+    pub locked_until_ms: u64,
+    pub delivery_count: u32,
+    /// The run of the broker that it came from.
+    pub run: u32,
+    pub is_intact: bool,
+    pub dead_letter_reason: Option<String>,
+    /// It was asked for by its number, and not delivered on a link.
+    pub by_number: bool,
+}
+
+/// A message that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peeked {
+    pub message: Option<MessageNumber>,
+    pub sequence_number: u64,
+    pub is_deferred: bool,
+}
+
+/// What a queue says of itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counted {
+    pub active: u64,
+    pub locked: u64,
+    pub deferred: u64,
+    pub dead_letter: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The broker serves, and its clock says `wall_ms`.
+    Started {
+        run: u32,
+        wall_ms: u64,
+    },
+    /// The broker is gone.
+    Ended {
+        run: u32,
+        how: String,
+    },
+    /// Something that must never happen.
+    Trouble {
+        what: String,
+    },
+    Sending {
+        request: u32,
+        queue: QueueIndex,
+        messages: Vec<MessageNumber>,
+    },
+    Sent {
+        request: u32,
+        answer: Answer,
+    },
+    Received(Seen),
+    Settling {
+        request: u32,
+        token: LockToken,
+        outcome: Outcome,
+    },
+    Settled {
+        request: u32,
+        answer: Answer,
+    },
+    Renewing {
+        request: u32,
+        token: LockToken,
+    },
+    /// With the new end of the lock, by the broker's clock.
+    Renewed {
+        request: u32,
+        answer: Answer,
+        until_ms: u64,
+    },
+    /// A receiver that deletes what it receives lets this much come unseen.
+    Deleting {
+        request: u32,
+        queue: QueueIndex,
+        credit: u32,
+    },
+    /// It has taken everything that was sent to it.
+    DeletingEnded {
+        request: u32,
+    },
+    Peeking {
+        request: u32,
+        queue: QueueIndex,
+        part: Part,
+    },
+    Peeked {
+        request: u32,
+        messages: Vec<Peeked>,
+    },
+    /// All is at rest, and from here on one party takes out what is there.
+    Resting,
+    Counted {
+        queue: QueueIndex,
+        counts: Counted,
+    },
+    /// Nothing more comes out of it.
+    Emptied {
+        queue: QueueIndex,
+        counts: Counted,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    pub at_ms: u64,
+    pub party: Arc<str>,
+    pub event: Event,
+}
+
+impl fmt::Display for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Entry { at_ms, party, event } = self;
+        write!(f, "{at_ms:>9} {party:<12} {event:?}")
+    }
+}
+
+/// Collects the entries of a run. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Log {
+    start: Instant,
+    state: Arc<Mutex<LogState>>,
+}
+
+#[derive(Default)]
+struct LogState {
+    entries: Vec<Entry>,
+    request_count: u32,
+    message_count: u32,
+}
+
+impl Log {
+    pub(crate) fn start() -> Self {
+        Log { start: Instant::now(), state: Arc::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, LogState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn now_ms(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    pub(crate) fn add(&self, party: &Arc<str>, event: Event) {
+        let entry = Entry { at_ms: self.now_ms(), party: Arc::clone(party), event };
+        self.state().entries.push(entry);
+    }
+
+    pub(crate) fn next_request(&self) -> u32 {
+        let mut state = self.state();
+        state.request_count += 1;
+        state.request_count
+    }
+
+    pub(crate) fn next_message(&self) -> MessageNumber {
+        let mut state = self.state();
+        state.message_count += 1;
+        state.message_count
+    }
+
+    pub(crate) fn take(&self) -> Vec<Entry> {
+        std::mem::take(&mut self.state().entries)
+    }
+}

@@ -1,0 +1,394 @@
+//! The machine that the broker runs on: a disk, a clock, and a process that dies and is started again.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use fastrand::Rng;
+use peeklock_broker::{Broker, Clock, Running};
+use peeklock_gateway_azure::{AccessKey, Gateway, Keys, Right};
+use peeklock_journal_wal::sim::{Driver, Fault, Loss, SimDisk};
+use peeklock_journal_wal::{WalConfig, WalJournal};
+use peeklock_types::Timestamp;
+use tokio::sync::{mpsc, watch};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::Instant;
+
+use crate::log::{Event, Log};
+use crate::network::Network;
+use crate::pipe::Endpoint;
+
+pub(crate) const KEY_NAME: &str = "sim";
+pub(crate) const KEY_SECRET: &str = "secret";
+/// What the clock says when the world begins.
+const WALL_START_MS: u64 = 1_700_000_000_000;
+/// A process that was asked to stop has so long.
+const STOP_TIME_MAX: Duration = Duration::from_secs(120);
+/// How often the disk is looked after without being asked.
+const KEEP_EVERY: Duration = Duration::from_millis(500);
+
+/// What can be done to the machine.
+#[derive(Debug)]
+pub(crate) enum Blow {
+    /// The process dies; the disk keeps what was written.
+    Kill,
+    /// Everything dies; of what was not synced, the disk keeps some.
+    PowerCut,
+    /// The process is asked to end.
+    Stop,
+    /// A coming step of the disk fails.
+    Break(Fault, u64),
+    /// So much more fits on the disk, or anything.
+    Fill(Option<u64>),
+    Stall(Duration),
+    /// No more of this.
+    Calm,
+}
+
+/// How the disk behaves now, for the task that drives it.
+#[derive(Clone)]
+struct Mood {
+    state: Arc<Mutex<MoodState>>,
+}
+
+struct MoodState {
+    rng: Rng,
+    commit_ms_max: u64,
+    stalled_until: Instant,
+}
+
+impl Mood {
+    fn next_wait(&self) -> Duration {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let max = state.commit_ms_max;
+        let commit = Duration::from_millis(state.rng.u64(0..=max));
+        commit + state.stalled_until.saturating_duration_since(Instant::now())
+    }
+
+    fn stall(&self, span: Duration) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).stalled_until = Instant::now() + span;
+    }
+
+    fn calm(&self) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.commit_ms_max = 1;
+        state.stalled_until = Instant::now();
+    }
+}
+
+pub(crate) struct Machine {
+    log: Log,
+    party: Arc<str>,
+    network: Network,
+    disk: SimDisk,
+    mood: Mood,
+    wal: WalConfig,
+    rng: Rng,
+    clock_step_ms_max: u64,
+    wall_offset_ms: i64,
+    run: u32,
+    is_calm: bool,
+    /// Something was done to the disk that a process may die of.
+    is_disk_harmed: bool,
+}
+
+/// A broker that runs.
+struct Process {
+    run: u32,
+    journal: WalJournal,
+    running: Running,
+    stop: watch::Sender<bool>,
+    serving: JoinHandle<()>,
+    driving: JoinHandle<()>,
+}
+
+/// Why a run ended.
+enum End {
+    Kill,
+    PowerCut,
+    Stop,
+    Failed(String),
+}
+
+impl Machine {
+    pub(crate) fn new(
+        log: Log,
+        network: Network,
+        scenario: &crate::scenario::Scenario,
+        mut rng: Rng,
+    ) -> Self {
+        let mood = MoodState {
+            rng: rng.fork(),
+            commit_ms_max: scenario.machine.commit_ms_max,
+            stalled_until: Instant::now(),
+        };
+        Machine {
+            log,
+            party: "broker".into(),
+            network,
+            disk: SimDisk::new(),
+            mood: Mood { state: Arc::new(Mutex::new(mood)) },
+            wal: scenario.wal.clone(),
+            rng,
+            clock_step_ms_max: scenario.machine.clock_step_ms_max,
+            wall_offset_ms: 0,
+            run: 0,
+            is_calm: false,
+            is_disk_harmed: false,
+        }
+    }
+
+    /// Runs the broker again and again until nobody can do anything to it any more.
+    pub(crate) async fn live(mut self, mut blows: mpsc::UnboundedReceiver<Blow>) {
+        loop {
+            match self.start().await {
+                Ok(process) => {
+                    if !self.watch(process, &mut blows).await {
+                        return;
+                    }
+                }
+                Err(why) => self.note_failed_start(&why),
+            }
+            if blows.is_closed() && blows.is_empty() {
+                return;
+            }
+            self.rest_between_runs(&mut blows).await;
+        }
+    }
+
+    fn trouble(&self, what: String) {
+        self.log.add(&self.party, Event::Trouble { what });
+    }
+
+    /// A disk that was made to fail may keep a broker from starting; a healthy one may not.
+    fn note_failed_start(&mut self, why: &str) {
+        let run = self.run;
+        if self.is_disk_harmed {
+            self.log.add(&self.party, Event::Ended { run, how: format!("could not start: {why}") });
+        } else {
+            self.trouble(format!("a start on a healthy disk failed: {why}"));
+        }
+        let lost = (self.disk.is_off() || self.rng.bool()).then(|| self.rng.u64(..));
+        self.lose(lost);
+    }
+
+    async fn rest_between_runs(&mut self, blows: &mut mpsc::UnboundedReceiver<Blow>) {
+        let down = if self.is_calm { 100 } else { self.rng.u64(0..5_000) };
+        let back = Instant::now() + Duration::from_millis(down);
+        // What is meant for a process that does not run has no effect, but calm is for good.
+        while let Ok(Some(blow)) = tokio::time::timeout_at(back, blows.recv()).await {
+            if let Blow::Calm = blow {
+                self.calm();
+            }
+        }
+        if self.clock_step_ms_max > 0 && !self.is_calm {
+            let max = i64::try_from(self.clock_step_ms_max).unwrap_or(0);
+            self.wall_offset_ms += self.rng.i64(-max..=max);
+        }
+    }
+
+    fn wall_ms(&self) -> u64 {
+        (WALL_START_MS + self.log.now_ms()).saturating_add_signed(self.wall_offset_ms)
+    }
+
+    async fn start(&mut self) -> Result<Process, String> {
+        self.run += 1;
+        let run = self.run;
+        let disk = Arc::new(self.disk.clone());
+        let (journal, driver) = WalJournal::open_driven(disk, Path::new("/data"), self.wal.clone())
+            .map_err(|error| error.to_string())?;
+        let wall_ms = self.wall_ms();
+        let clock = Clock::start_at(Timestamp::from_millis(wall_ms));
+        let opened = Broker::open_at(&journal, clock).await;
+        let (broker, running, _) = opened.map_err(|error| error.to_string())?;
+        let rights = vec![Right::Send, Right::Listen, Right::Manage];
+        let keys = Keys::new(vec![AccessKey::new(KEY_NAME, KEY_SECRET, rights)]);
+        let gateway = Gateway::new(broker, keys);
+        let (stop, stopping) = watch::channel(false);
+        let incoming = self.network.listen(run);
+        let trouble = {
+            let (log, party) = (self.log.clone(), Arc::clone(&self.party));
+            move |what| log.add(&party, Event::Trouble { what })
+        };
+        let serving = tokio::spawn(serve(gateway, incoming, stopping, trouble));
+        let driving = tokio::spawn(drive(driver, self.disk.clone(), self.mood.clone()));
+        self.log.add(&self.party, Event::Started { run, wall_ms });
+        Ok(Process { run, journal, running, stop, serving, driving })
+    }
+
+    /// Looks after a process until it has ended; false when nothing more can happen to it.
+    async fn watch(&mut self, mut process: Process, blows: &mut mpsc::UnboundedReceiver<Blow>) -> bool {
+        let end = loop {
+            tokio::select! {
+                biased;
+                stopped = process.running.stopped() => {
+                    break End::Failed(stopped.err().unwrap_or_else(|| "every shard has ended".to_owned()));
+                }
+                _ = &mut process.driving => break End::PowerCut,
+                blow = blows.recv() => match blow {
+                    None => break End::Stop,
+                    Some(Blow::Kill) => break End::Kill,
+                    Some(Blow::PowerCut) => break End::PowerCut,
+                    Some(Blow::Stop) => break End::Stop,
+                    Some(other) => self.take(other),
+                },
+            }
+        };
+        let is_last = blows.is_closed() && blows.is_empty();
+        match end {
+            End::Kill => self.kill(process, "killed", None),
+            End::PowerCut => self.power_cut(process),
+            End::Stop => self.stop(process).await,
+            End::Failed(why) => self.failed(process, &why),
+        }
+        !is_last
+    }
+
+    /// What does not end the process at once.
+    fn take(&mut self, blow: Blow) {
+        match blow {
+            Blow::Break(fault, after) => {
+                self.is_disk_harmed = true;
+                self.disk.fail_at(self.disk.step_count() + 1 + after, fault);
+            }
+            Blow::Fill(room) => {
+                let used = self.disk.used_bytes();
+                self.disk.set_capacity(room.map(|room| used + room));
+            }
+            Blow::Stall(span) => self.mood.stall(span),
+            Blow::Calm => self.calm(),
+            Blow::Kill | Blow::PowerCut | Blow::Stop => {}
+        }
+    }
+
+    fn calm(&mut self) {
+        self.is_calm = true;
+        self.disk.clear_faults();
+        self.disk.set_capacity(None);
+        self.mood.calm();
+        self.network.calm();
+    }
+
+    fn failed(&mut self, process: Process, why: &str) {
+        if !self.is_disk_harmed {
+            self.trouble(format!("the broker stopped on a healthy disk: {why}"));
+        }
+        if self.disk.is_off() {
+            return self.power_cut(process);
+        }
+        self.kill(process, &format!("failed: {why}"), None);
+    }
+
+    fn power_cut(&mut self, process: Process) {
+        let down = Duration::from_millis(self.rng.u64(0..20_000));
+        self.network.silence(process.run, down);
+        let seed = self.rng.u64(..);
+        self.kill(process, "power cut", Some(seed));
+    }
+
+    /// The process is gone from one moment to the next. What its tasks still do reaches neither the disk that goes on nor any client.
+    fn kill(&mut self, process: Process, how: &str, lost: Option<u64>) {
+        self.network.unlisten();
+        self.network.cut(process.run);
+        self.lose(lost);
+        process.serving.abort();
+        process.driving.abort();
+        drop(process.running);
+        self.log.add(&self.party, Event::Ended { run: process.run, how: how.to_owned() });
+    }
+
+    /// Goes on with the disk as a dead process, or a power cut, has left it.
+    fn lose(&mut self, lost: Option<u64>) {
+        self.disk = self.disk.copy();
+        match lost {
+            None => self.disk.kill_process(),
+            Some(seed) => {
+                let loss = match seed % 4 {
+                    0 => Loss::All,
+                    1 => Loss::None,
+                    _ => Loss::Some { seed },
+                };
+                self.disk.reboot(loss);
+            }
+        }
+        self.is_disk_harmed = false;
+    }
+
+    async fn stop(&mut self, mut process: Process) {
+        let _ = process.stop.send(true);
+        self.network.unlisten();
+        let ended = async {
+            let _ = (&mut process.serving).await;
+            process.running.stopped().await
+        };
+        let how = match tokio::time::timeout(STOP_TIME_MAX, ended).await {
+            Ok(Ok(())) => "stopped".to_owned(),
+            Ok(Err(why)) if self.is_disk_harmed => format!("failed to stop: {why}"),
+            Ok(Err(why)) => {
+                self.trouble(format!("the broker failed to stop on a healthy disk: {why}"));
+                why
+            }
+            Err(_) if self.is_disk_harmed => "had to be killed".to_owned(),
+            Err(_) => {
+                self.trouble("the broker did not stop in time".to_owned());
+                "had to be killed".to_owned()
+            }
+        };
+        process.journal.close();
+        self.kill(process, &how, None);
+    }
+}
+
+/// Takes connections and serves them until it is told to stop.
+async fn serve(
+    gateway: Gateway,
+    mut incoming: mpsc::UnboundedReceiver<Endpoint>,
+    stopping: watch::Receiver<bool>,
+    trouble: impl Fn(String) + Send + 'static,
+) {
+    let gateway = Arc::new(gateway);
+    let mut connections = JoinSet::new();
+    let mut stop = stopping.clone();
+    loop {
+        tokio::select! {
+            biased;
+            Some(ended) = connections.join_next() => note_panic(ended, &trouble),
+            _ = stop.wait_for(|stop| *stop) => break,
+            endpoint = incoming.recv() => {
+                let Some(endpoint) = endpoint else { break };
+                let (gateway, stopping) = (Arc::clone(&gateway), stopping.clone());
+                connections.spawn(async move { gateway.serve(endpoint, stopping).await });
+            }
+        }
+    }
+    while let Some(ended) = connections.join_next().await {
+        note_panic(ended, &trouble);
+    }
+}
+
+fn note_panic(ended: Result<std::io::Result<()>, tokio::task::JoinError>, trouble: &impl Fn(String)) {
+    if let Err(error) = ended
+        && error.is_panic()
+    {
+        trouble(format!("a connection's task panicked: {error}"));
+    }
+}
+
+/// The disk at work: a commit takes its time, and only then is it done. Ends when the power is off.
+async fn drive(mut driver: Driver, disk: SimDisk, mood: Mood) {
+    let mut keep = tokio::time::interval(KEEP_EVERY);
+    keep.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    while !disk.is_off() {
+        tokio::select! {
+            biased;
+            _ = keep.tick() => driver.keep(),
+            () = driver.group_arrived() => {
+                tokio::time::sleep(mood.next_wait()).await;
+                if !driver.commit() {
+                    driver.keep();
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            }
+        }
+    }
+}

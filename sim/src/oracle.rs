@@ -1,0 +1,109 @@
+//! Judges a run by what its parties saw. It knows the broker's promises and nothing else of it.
+//!
+//! An answer that did not come means that either may have happened. Times of locks are the broker's own, so they are moved to the time of
+//! the world by what each run's clock said when it started.
+
+mod counting;
+#[cfg(test)]
+mod forge;
+mod history;
+mod identity;
+mod locks;
+mod loss;
+mod order;
+mod rest;
+
+use std::fmt;
+
+use crate::log::{Answer, Entry, Event, MessageNumber};
+use crate::scenario::Scenario;
+use history::History;
+
+/// A promise that was not kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    pub promise: &'static str,
+    pub message: Option<MessageNumber>,
+    pub what: String,
+    /// Everything that was seen of the message.
+    pub history: Vec<String>,
+}
+
+impl Violation {
+    fn new(
+        promise: &'static str,
+        message: impl Into<Option<MessageNumber>>,
+        what: impl Into<String>,
+    ) -> Self {
+        Violation { promise, message: message.into(), what: what.into(), history: Vec::new() }
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Violation { promise, message, what, history } = self;
+        match message {
+            Some(number) => write!(f, "{promise}: message {number}: {what}")?,
+            None => write!(f, "{promise}: {what}")?,
+        }
+        history.iter().try_for_each(|line| write!(f, "\n    {line}"))
+    }
+}
+
+/// One promise: finds where it was broken.
+type Checker = fn(&History<'_>) -> Vec<Violation>;
+
+const CHECKERS: [Checker; 15] = [
+    trouble,
+    identity::nothing_is_invented,
+    identity::nothing_is_stored_twice,
+    identity::all_or_nothing,
+    loss::nothing_confirmed_is_lost,
+    loss::nothing_completed_comes_back,
+    locks::one_holder_at_a_time,
+    locks::a_lock_lasts_as_promised,
+    locks::a_lock_is_settled_once,
+    locks::lock_times_are_true,
+    counting::delivery_counts_never_fall,
+    counting::dead_lettered_exactly_at_the_limit,
+    order::sequence_numbers_follow_the_sends,
+    order::peeks_tell_the_truth,
+    rest::counts_equal_reality,
+];
+
+/// Every promise that the log shows broken.
+pub fn judge(scenario: &Scenario, entries: &[Entry]) -> Vec<Violation> {
+    let history = History::new(scenario, entries);
+    let mut violations: Vec<_> = CHECKERS.iter().flat_map(|check| check(&history)).collect();
+    for violation in &mut violations {
+        violation.history = violation.message.map(|number| history.lines_of(number)).unwrap_or_default();
+    }
+    violations
+}
+
+/// What no party may ever see.
+fn trouble(history: &History<'_>) -> Vec<Violation> {
+    let troubles = history.entries.iter().filter_map(|entry| match &entry.event {
+        Event::Trouble { what } => Some(Violation::new("no trouble", None, format!("{entry}: {what}"))),
+        _ => None,
+    });
+    troubles.collect()
+}
+
+/// How much happened, in one line.
+pub fn summary(entries: &[Entry]) -> String {
+    let count = |matches: fn(&Event) -> bool| entries.iter().filter(|entry| matches(&entry.event)).count();
+    let figures = [
+        ("runs", count(|event| matches!(event, Event::Started { .. }))),
+        ("sends", count(|event| matches!(event, Event::Sending { .. }))),
+        ("confirmed", count(|event| matches!(event, Event::Sent { answer: Answer::Done, .. }))),
+        ("received", count(|event| matches!(event, Event::Received(_)))),
+        ("again", count(|event| matches!(event, Event::Received(seen) if seen.delivery_count > 0))),
+        ("settled", count(|event| matches!(event, Event::Settled { answer: Answer::Done, .. }))),
+        ("refused", count(|event| matches!(event, Event::Settled { answer: Answer::Refused { .. }, .. }))),
+        ("unknown", count(|event| matches!(event, Event::Settled { answer: Answer::Unknown, .. }))),
+        ("renewed", count(|event| matches!(event, Event::Renewed { answer: Answer::Done, .. }))),
+        ("peeks", count(|event| matches!(event, Event::Peeked { .. }))),
+    ];
+    figures.map(|(name, count)| format!("{name} {count}")).join(", ")
+}

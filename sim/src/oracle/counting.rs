@@ -1,0 +1,121 @@
+//! Delivery counts rise with each failed delivery, and lead to the dead-letter queue at their limit.
+
+use peeklock_client::Outcome;
+
+use super::Violation;
+use super::history::{Delivery, History};
+use crate::log::Part;
+
+pub(super) const TOO_MANY_DELIVERIES: &str = "MaxDeliveryCountExceeded";
+
+pub(super) fn delivery_counts_never_fall(history: &History<'_>) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    for (number, message) in &history.messages {
+        for (earlier, later) in message.deliveries.iter().zip(message.deliveries.iter().skip(1)) {
+            if earlier.seen.part != later.seen.part {
+                continue;
+            }
+            let least = earlier.seen.delivery_count + u32::from(has_failed(earlier));
+            if later.seen.delivery_count < least {
+                let what = format!(
+                    "its delivery count went from {} to {}, and should be at least {least}",
+                    earlier.seen.delivery_count, later.seen.delivery_count
+                );
+                violations.push(Violation::new("delivery counts never fall", *number, what));
+            }
+        }
+    }
+    violations
+}
+
+/// The delivery counts as failed, whatever became of what its holder said and got no answer to.
+fn has_failed(delivery: &Delivery) -> bool {
+    let has_given_up = delivery.has_done(|outcome| *outcome == Outcome::Abandon);
+    has_given_up || !delivery.attempts.iter().any(|attempt| attempt.may_count())
+}
+
+pub(super) fn dead_lettered_exactly_at_the_limit(history: &History<'_>) -> Vec<Violation> {
+    const PROMISE: &str = "dead-lettered exactly at the limit";
+    let mut violations = Vec::new();
+    for (number, message) in &history.messages {
+        let limit =
+            history.scenario.queues.get(message.queue).map_or(0, |queue| queue.settings.max_delivery_count);
+        let by_choice = message
+            .deliveries
+            .iter()
+            .any(|d| d.may_have_done(|outcome| matches!(outcome, Outcome::DeadLetter { .. })));
+        for delivery in &message.deliveries {
+            let (count, reason) = (delivery.seen.delivery_count, delivery.seen.dead_letter_reason.as_deref());
+            let wrong = match (delivery.seen.part, reason) {
+                (Part::Main, _) => count >= limit,
+                (Part::DeadLetter, Some(TOO_MANY_DELIVERIES)) => count < limit,
+                (Part::DeadLetter, _) => !by_choice,
+            };
+            if wrong {
+                let what =
+                    format!("in {:?} with {count} of {limit} deliveries, {reason:?}", delivery.seen.part);
+                violations.push(Violation::new(PROMISE, *number, what));
+            }
+        }
+    }
+    violations
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::forge::{Forge, LIMIT, promises};
+    use super::*;
+    use crate::log::{Answer, Seen};
+
+    #[test]
+    fn a_count_that_falls_or_stands_still() {
+        let mut forge = Forge::new();
+        forge.sent(1);
+        forge.received_as(Seen { delivery_count: 1, ..forge.seen(1, 1) });
+        forge.later();
+        forge.received_as(Seen { delivery_count: 1, ..forge.seen(1, 2) });
+        assert_eq!(promises(delivery_counts_never_fall, &forge).len(), 1, "the first lock ran out");
+    }
+
+    #[test]
+    fn a_message_that_was_given_back_untouched_counts_as_before() {
+        let mut forge = Forge::new();
+        forge.sent(1);
+        let token = forge.received(1, 1);
+        forge.settled(token, Outcome::Release, Answer::Done);
+        forge.later();
+        forge.received(1, 2);
+        assert!(promises(delivery_counts_never_fall, &forge).is_empty());
+    }
+
+    #[test]
+    fn one_delivery_too_many() {
+        let mut forge = Forge::new();
+        forge.sent(1);
+        forge.received_as(Seen { delivery_count: LIMIT - 1, ..forge.seen(1, 1) });
+        assert!(promises(dead_lettered_exactly_at_the_limit, &forge).is_empty());
+        forge.later();
+        forge.received_as(Seen { delivery_count: LIMIT, ..forge.seen(1, 2) });
+        assert_eq!(promises(dead_lettered_exactly_at_the_limit, &forge).len(), 1);
+    }
+
+    #[test]
+    fn a_dead_letter_too_early_or_for_no_reason() {
+        let dead = |reason: Option<&str>, count| {
+            let mut forge = Forge::new();
+            forge.sent(1);
+            let seen = forge.seen(1, 1);
+            let dead_letter_reason = reason.map(str::to_owned);
+            forge.received_as(Seen {
+                part: Part::DeadLetter,
+                dead_letter_reason,
+                delivery_count: count,
+                ..seen
+            });
+            promises(dead_lettered_exactly_at_the_limit, &forge).len()
+        };
+        assert_eq!(dead(Some(TOO_MANY_DELIVERIES), LIMIT), 0);
+        assert_eq!(dead(Some(TOO_MANY_DELIVERIES), LIMIT - 1), 1);
+        assert_eq!(dead(Some("Simulated"), 0), 1);
+    }
+}

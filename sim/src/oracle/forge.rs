@@ -1,0 +1,173 @@
+//! Logs as a broken broker would leave them, to show that each checker notices.
+
+use std::time::Duration;
+
+use peeklock_client::{LockToken, Outcome, SequenceNumber};
+
+use super::history::History;
+use super::{CHECKERS, Checker};
+use crate::log::{Answer, Counted, Entry, Event, MessageNumber, Part, Peeked, Seen};
+use crate::scenario::Scenario;
+
+pub(super) const LOCK_MS: u64 = 10_000;
+pub(super) const LIMIT: u32 = 4;
+const WALL_MS: u64 = 1_000_000;
+
+pub(super) struct Forge {
+    scenario: Scenario,
+    entries: Vec<Entry>,
+    now_ms: u64,
+    offset_ms: u64,
+    run: u32,
+    request: u32,
+}
+
+/// The promises that a checker finds broken.
+pub(super) fn promises(check: Checker, forge: &Forge) -> Vec<&'static str> {
+    let history = History::new(&forge.scenario, &forge.entries);
+    check(&history).into_iter().map(|violation| violation.promise).collect()
+}
+
+impl Forge {
+    pub(super) fn new() -> Self {
+        let mut scenario = Scenario::draw(1);
+        scenario.queues.truncate(1);
+        for queue in &mut scenario.queues {
+            queue.settings.lock_duration = Duration::from_millis(LOCK_MS);
+            queue.settings.max_delivery_count = LIMIT;
+        }
+        let mut forge =
+            Forge { scenario, entries: Vec::new(), now_ms: 0, offset_ms: WALL_MS, run: 0, request: 0 };
+        forge.start();
+        forge
+    }
+
+    fn add(&mut self, event: Event) {
+        self.entries.push(Entry { at_ms: self.now_ms, party: "forger".into(), event });
+    }
+
+    fn start(&mut self) {
+        self.run += 1;
+        let (run, wall_ms) = (self.run, self.now_ms + self.offset_ms);
+        self.add(Event::Started { run, wall_ms });
+    }
+
+    pub(super) fn restarted(&mut self, step_ms: u64) {
+        let run = self.run;
+        self.add(Event::Ended { run, how: "killed".to_owned() });
+        self.offset_ms += step_ms;
+        self.start();
+    }
+
+    pub(super) fn pass(&mut self, ms: u64) {
+        self.now_ms += ms;
+    }
+
+    /// After the end of every lock.
+    pub(super) fn later(&mut self) {
+        self.pass(LOCK_MS + 10);
+    }
+
+    fn send(&mut self, messages: &[MessageNumber], answer: Answer) {
+        self.request += 1;
+        let request = self.request;
+        self.add(Event::Sending { request, queue: 0, messages: messages.to_vec() });
+        self.add(Event::Sent { request, answer });
+    }
+
+    pub(super) fn sent(&mut self, number: MessageNumber) {
+        self.send(&[number], Answer::Done);
+    }
+
+    pub(super) fn unknown(&mut self, number: MessageNumber) {
+        self.send(&[number], Answer::Unknown);
+    }
+
+    pub(super) fn unknown_batch(&mut self, numbers: &[MessageNumber]) {
+        self.send(numbers, Answer::Unknown);
+    }
+
+    pub(super) fn refused(&mut self, number: MessageNumber) {
+        self.send(&[number], Answer::Refused { lock_lost: false, why: String::new() });
+    }
+
+    /// What a good broker would deliver now, under a lock with this nonce.
+    pub(super) fn seen(&self, number: MessageNumber, nonce: u64) -> Seen {
+        Seen {
+            queue: 0,
+            part: Part::Main,
+            message: Some(number),
+            sequence_number: u64::from(number),
+            token: Some(LockToken::new(SequenceNumber(u64::from(number)), nonce)),
+            locked_until_ms: self.now_ms + self.offset_ms + LOCK_MS,
+            delivery_count: 0,
+            run: self.run,
+            is_intact: true,
+            dead_letter_reason: None,
+            by_number: false,
+        }
+    }
+
+    pub(super) fn received(&mut self, number: MessageNumber, nonce: u64) -> LockToken {
+        let seen = self.seen(number, nonce);
+        self.received_as(seen);
+        LockToken::new(SequenceNumber(u64::from(number)), nonce)
+    }
+
+    pub(super) fn received_as(&mut self, seen: Seen) {
+        self.add(Event::Received(seen));
+    }
+
+    pub(super) fn settled(&mut self, token: LockToken, outcome: Outcome, answer: Answer) {
+        self.request += 1;
+        let request = self.request;
+        self.add(Event::Settling { request, token, outcome });
+        self.add(Event::Settled { request, answer });
+    }
+
+    pub(super) fn renewed(&mut self, token: LockToken) {
+        self.request += 1;
+        let (request, until_ms) = (self.request, self.now_ms + self.offset_ms + LOCK_MS);
+        self.add(Event::Renewing { request, token });
+        self.add(Event::Renewed { request, answer: Answer::Done, until_ms });
+    }
+
+    pub(super) fn deleting(&mut self, credit: u32) {
+        self.request += 1;
+        let request = self.request;
+        self.add(Event::Deleting { request, queue: 0, credit });
+    }
+
+    pub(super) fn peeked(&mut self, messages: Vec<Peeked>) {
+        self.request += 1;
+        let request = self.request;
+        self.add(Event::Peeking { request, queue: 0, part: Part::Main });
+        self.add(Event::Peeked { request, messages });
+    }
+
+    pub(super) fn resting(&mut self, counts: Counted) {
+        self.add(Event::Resting);
+        self.add(Event::Counted { queue: 0, counts });
+    }
+
+    pub(super) fn emptied(&mut self, counts: Counted) {
+        self.add(Event::Emptied { queue: 0, counts });
+    }
+}
+
+#[test]
+fn a_good_broker_breaks_no_promise() {
+    let mut forge = Forge::new();
+    forge.sent(1);
+    let token = forge.received(1, 1);
+    forge.settled(token, Outcome::Complete, Answer::Done);
+    let found: Vec<_> = CHECKERS.iter().flat_map(|check| promises(*check, &forge)).collect();
+    assert!(found.is_empty(), "{found:?}");
+}
+
+#[test]
+fn trouble_is_told() {
+    let mut forge = Forge::new();
+    forge.add(Event::Trouble { what: "a panic".to_owned() });
+    assert_eq!(promises(super::trouble, &forge).len(), 1);
+}

@@ -1,0 +1,400 @@
+//! The log, sorted by what it is about.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use peeklock_client::{LockToken, Outcome};
+
+use crate::log::{Answer, Counted, Entry, Event, MessageNumber, Part, Peeked, QueueIndex, Seen};
+use crate::scenario::Scenario;
+
+/// Clocks are read in whole milliseconds on both sides.
+pub(super) const TOLERANCE_MS: i64 = 2;
+
+pub(super) struct History<'a> {
+    pub(super) scenario: &'a Scenario,
+    pub(super) entries: &'a [Entry],
+    runs: Vec<Run>,
+    pub(super) sends: Vec<Send>,
+    pub(super) messages: BTreeMap<MessageNumber, Message>,
+    /// Deliveries of what nobody sent.
+    pub(super) strangers: Vec<Delivery>,
+    pub(super) peeks: Vec<Peek>,
+    /// Receivers that delete, by queue: how much each may have let come unseen.
+    pub(super) unseen_max: BTreeMap<QueueIndex, u64>,
+    pub(super) counted: BTreeMap<QueueIndex, Counted>,
+    pub(super) emptied: BTreeMap<QueueIndex, Counted>,
+}
+
+#[derive(Clone, Debug)]
+struct Run {
+    number: u32,
+    start_ms: i64,
+    end_ms: i64,
+    /// The broker's clock minus the world's.
+    offset_ms: i64,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Send {
+    pub(super) queue: QueueIndex,
+    pub(super) messages: Vec<MessageNumber>,
+    pub(super) at_ms: i64,
+    pub(super) answer: Answer,
+    pub(super) answered_ms: Option<i64>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Message {
+    pub(super) queue: QueueIndex,
+    /// Its place in `History::sends`.
+    pub(super) send: usize,
+    /// In the order in which the broker made them.
+    pub(super) deliveries: Vec<Delivery>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Delivery {
+    pub(super) party: Arc<str>,
+    pub(super) at_ms: i64,
+    pub(super) seen: Seen,
+    /// In the time of the world.
+    pub(super) locked_at_ms: i64,
+    pub(super) attempts: Vec<Attempt>,
+    pub(super) renewals: Vec<Renewal>,
+    /// Found when all was at rest.
+    pub(super) is_at_rest: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Attempt {
+    pub(super) outcome: Outcome,
+    pub(super) at_ms: i64,
+    pub(super) answer: Answer,
+    pub(super) answered_ms: i64,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Renewal {
+    pub(super) answer: Answer,
+    pub(super) answered_ms: i64,
+    /// By the broker's clock.
+    pub(super) until_ms: i64,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Peek {
+    pub(super) queue: QueueIndex,
+    pub(super) part: Part,
+    pub(super) at_ms: i64,
+    pub(super) messages: Vec<Peeked>,
+}
+
+impl Attempt {
+    pub(super) fn is_done(&self) -> bool {
+        self.answer == Answer::Done
+    }
+
+    /// It may have changed the message.
+    pub(super) fn may_count(&self) -> bool {
+        !matches!(self.answer, Answer::Refused { .. })
+    }
+}
+
+impl Delivery {
+    /// Settled in this way, and told so.
+    pub(super) fn has_done(&self, outcome: fn(&Outcome) -> bool) -> bool {
+        self.attempts.iter().any(|attempt| attempt.is_done() && outcome(&attempt.outcome))
+    }
+
+    /// Settled in this way for all that is known.
+    pub(super) fn may_have_done(&self, outcome: fn(&Outcome) -> bool) -> bool {
+        self.attempts.iter().any(|attempt| attempt.may_count() && outcome(&attempt.outcome))
+    }
+
+    /// Gone with its delivery.
+    pub(super) fn is_deleted(&self) -> bool {
+        self.seen.token.is_none()
+    }
+}
+
+pub(super) fn is_complete(outcome: &Outcome) -> bool {
+    *outcome == Outcome::Complete
+}
+
+fn ms(at: u64) -> i64 {
+    i64::try_from(at).unwrap_or(i64::MAX)
+}
+
+impl<'a> History<'a> {
+    pub(super) fn new(scenario: &'a Scenario, entries: &'a [Entry]) -> Self {
+        let mut history = History {
+            scenario,
+            entries,
+            runs: runs_of(entries),
+            sends: Vec::new(),
+            messages: BTreeMap::new(),
+            strangers: Vec::new(),
+            peeks: Vec::new(),
+            unseen_max: BTreeMap::new(),
+            counted: BTreeMap::new(),
+            emptied: BTreeMap::new(),
+        };
+        history.collect_sends();
+        history.collect_deliveries();
+        history.collect_peeks();
+        history.collect_rest();
+        history
+    }
+
+    fn collect_sends(&mut self) {
+        let mut by_request = BTreeMap::new();
+        for entry in self.entries {
+            match &entry.event {
+                Event::Sending { request, queue, messages } => {
+                    by_request.insert(*request, self.sends.len());
+                    for number in messages {
+                        let message =
+                            Message { queue: *queue, send: self.sends.len(), deliveries: Vec::new() };
+                        self.messages.insert(*number, message);
+                    }
+                    self.sends.push(Send {
+                        queue: *queue,
+                        messages: messages.clone(),
+                        at_ms: ms(entry.at_ms),
+                        answer: Answer::Unknown,
+                        answered_ms: None,
+                    });
+                }
+                Event::Sent { request, answer } => {
+                    let send = by_request.get(request).and_then(|index| self.sends.get_mut(*index));
+                    if let Some(send) = send {
+                        send.answer = answer.clone();
+                        send.answered_ms = Some(ms(entry.at_ms));
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn collect_deliveries(&mut self) {
+        let mut settlements = Settlements::of(self.entries);
+        let mut is_at_rest = false;
+        for entry in self.entries {
+            is_at_rest |= entry.event == Event::Resting;
+            let Event::Received(seen) = &entry.event else { continue };
+            let (attempts, renewals) = seen.token.map(|token| settlements.take(token)).unwrap_or_default();
+            let delivery = Delivery {
+                party: Arc::clone(&entry.party),
+                at_ms: ms(entry.at_ms),
+                seen: seen.clone(),
+                locked_at_ms: self.locked_at(seen, ms(entry.at_ms)),
+                attempts,
+                renewals,
+                is_at_rest,
+            };
+            match seen.message.and_then(|number| self.messages.get_mut(&number)) {
+                Some(message) => message.deliveries.push(delivery),
+                None => self.strangers.push(delivery),
+            }
+        }
+        for message in self.messages.values_mut() {
+            // A lock can follow another in the same millisecond; then the delivery count tells which was first.
+            message.deliveries.sort_by_key(|d| (d.seen.part, d.locked_at_ms, d.seen.delivery_count, d.at_ms));
+        }
+    }
+
+    fn collect_peeks(&mut self) {
+        let mut asked = BTreeMap::new();
+        for entry in self.entries {
+            match &entry.event {
+                Event::Peeking { request, queue, part } => {
+                    asked.insert(*request, (*queue, *part, ms(entry.at_ms)));
+                }
+                Event::Peeked { request, messages } => {
+                    if let Some((queue, part, at_ms)) = asked.remove(request) {
+                        self.peeks.push(Peek { queue, part, at_ms, messages: messages.clone() });
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn collect_rest(&mut self) {
+        let mut open = BTreeMap::new();
+        for entry in self.entries {
+            match &entry.event {
+                Event::Deleting { request, queue, credit } => drop(open.insert(*request, (*queue, *credit))),
+                Event::DeletingEnded { request } => drop(open.remove(request)),
+                Event::Counted { queue, counts } => drop(self.counted.insert(*queue, *counts)),
+                Event::Emptied { queue, counts } => drop(self.emptied.insert(*queue, *counts)),
+                _ => {}
+            }
+        }
+        for (queue, credit) in open.into_values() {
+            *self.unseen_max.entry(queue).or_default() += u64::from(credit);
+        }
+    }
+
+    pub(super) fn lock_ms(&self, queue: QueueIndex) -> i64 {
+        let duration = self.scenario.queues.get(queue).map(|queue| queue.settings.lock_duration);
+        ms(duration.map_or(0, |duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)))
+    }
+
+    fn run(&self, number: u32) -> Option<&Run> {
+        self.runs.iter().find(|run| run.number == number)
+    }
+
+    /// When the broker locked what was seen. A receipt can be later, but never earlier.
+    fn locked_at(&self, seen: &Seen, at_ms: i64) -> i64 {
+        match (seen.token, self.run(seen.run)) {
+            (Some(_), Some(run)) => ms(seen.locked_until_ms) - self.lock_ms(seen.queue) - run.offset_ms,
+            _ => at_ms,
+        }
+    }
+
+    /// When the run started that a delivery came from.
+    pub(super) fn run_start(&self, number: u32) -> i64 {
+        self.run(number).map_or(i64::MAX, |run| run.start_ms)
+    }
+
+    /// The first moment at which a broker could think the lock over, in the time of the world: `until_ms` by the clock of the run that was
+    /// there `from_ms`, or of a later one.
+    fn over_at(&self, until_ms: i64, from_ms: i64) -> i64 {
+        for run in self.runs.iter().filter(|run| run.end_ms >= from_ms) {
+            let over = (until_ms - run.offset_ms).max(run.start_ms);
+            if over <= run.end_ms {
+                return over;
+            }
+        }
+        i64::MAX
+    }
+
+    /// When the lock ended if nobody settled it: its own end, or that of the last renewal that was confirmed.
+    pub(super) fn lock_end(&self, delivery: &Delivery) -> i64 {
+        let confirmed = delivery.renewals.iter().rfind(|renewal| renewal.answer == Answer::Done);
+        match confirmed {
+            Some(renewal) => self.over_at(renewal.until_ms, renewal.answered_ms),
+            None => self.over_at(ms(delivery.seen.locked_until_ms), delivery.locked_at_ms),
+        }
+    }
+
+    /// Stored, for all that was seen.
+    pub(super) fn is_stored(&self, send: &Send) -> bool {
+        send.answer == Answer::Done || send.messages.iter().any(|number| self.was_seen(*number))
+    }
+
+    pub(super) fn was_seen(&self, number: MessageNumber) -> bool {
+        self.messages.get(&number).is_some_and(|message| !message.deliveries.is_empty())
+    }
+
+    /// What the log says of one message.
+    pub(super) fn lines_of(&self, number: MessageNumber) -> Vec<String> {
+        let mut requests = Vec::new();
+        let mut tokens = Vec::new();
+        let mut lines = Vec::new();
+        for entry in self.entries {
+            let concerns = match &entry.event {
+                Event::Sending { request, messages, .. } if messages.contains(&number) => {
+                    requests.push(*request);
+                    true
+                }
+                Event::Received(seen) if seen.message == Some(number) => {
+                    tokens.extend(seen.token);
+                    true
+                }
+                Event::Settling { request, token, .. } | Event::Renewing { request, token }
+                    if tokens.contains(token) =>
+                {
+                    requests.push(*request);
+                    true
+                }
+                Event::Sent { request, .. }
+                | Event::Settled { request, .. }
+                | Event::Renewed { request, .. } => requests.contains(request),
+                Event::Started { .. } | Event::Ended { .. } | Event::Resting => !lines.is_empty(),
+                _ => false,
+            };
+            if concerns {
+                lines.push(entry.to_string());
+            }
+        }
+        lines
+    }
+}
+
+fn runs_of(entries: &[Entry]) -> Vec<Run> {
+    let mut runs: Vec<Run> = Vec::new();
+    for entry in entries {
+        match &entry.event {
+            Event::Started { run, wall_ms } => {
+                let start_ms = ms(entry.at_ms);
+                let offset_ms = ms(*wall_ms) - start_ms;
+                runs.push(Run { number: *run, start_ms, end_ms: i64::MAX, offset_ms });
+            }
+            Event::Ended { run, .. } => {
+                if let Some(known) = runs.iter_mut().find(|known| known.number == *run) {
+                    known.end_ms = ms(entry.at_ms);
+                }
+            }
+            _ => {}
+        }
+    }
+    runs
+}
+
+/// What was done with each lock token.
+struct Settlements(BTreeMap<[u8; 16], (Vec<Attempt>, Vec<Renewal>)>);
+
+impl Settlements {
+    fn of(entries: &[Entry]) -> Self {
+        let answers = answers_of(entries);
+        let mut found: BTreeMap<[u8; 16], (Vec<Attempt>, Vec<Renewal>)> = BTreeMap::new();
+        for entry in entries {
+            match &entry.event {
+                Event::Settling { request, token, outcome } => {
+                    let (answer, answered_ms, _) = answer_to(&answers, *request);
+                    let outcome = outcome.clone();
+                    let attempt = Attempt { outcome, at_ms: ms(entry.at_ms), answer, answered_ms };
+                    found.entry(token.to_bytes()).or_default().0.push(attempt);
+                }
+                Event::Renewing { request, token } => {
+                    let (answer, answered_ms, until_ms) = answer_to(&answers, *request);
+                    let renewal = Renewal { answer, answered_ms, until_ms };
+                    found.entry(token.to_bytes()).or_default().1.push(renewal);
+                }
+                _ => {}
+            }
+        }
+        Settlements(found)
+    }
+
+    fn take(&mut self, token: LockToken) -> (Vec<Attempt>, Vec<Renewal>) {
+        self.0.remove(&token.to_bytes()).unwrap_or_default()
+    }
+}
+
+type Answers = BTreeMap<u32, (Answer, i64, i64)>;
+
+fn answers_of(entries: &[Entry]) -> Answers {
+    let mut answers = BTreeMap::new();
+    for entry in entries {
+        match &entry.event {
+            Event::Settled { request, answer } => {
+                answers.insert(*request, (answer.clone(), ms(entry.at_ms), 0));
+            }
+            Event::Renewed { request, answer, until_ms } => {
+                answers.insert(*request, (answer.clone(), ms(entry.at_ms), ms(*until_ms)));
+            }
+            _ => {}
+        }
+    }
+    answers
+}
+
+/// One who has gone before the answer came does not know it.
+fn answer_to(answers: &Answers, request: u32) -> (Answer, i64, i64) {
+    answers.get(&request).cloned().unwrap_or((Answer::Unknown, i64::MAX, 0))
+}

@@ -1,0 +1,97 @@
+//! What comes out is what went in: nothing invented, changed, stored twice or in part.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Violation;
+use super::history::History;
+use crate::log::Answer;
+
+pub(super) fn nothing_is_invented(history: &History<'_>) -> Vec<Violation> {
+    const PROMISE: &str = "nothing is invented or changed";
+    let mut violations = Vec::new();
+    for stranger in &history.strangers {
+        violations.push(Violation::new(PROMISE, None, format!("nobody sent {:?}", stranger.seen)));
+    }
+    for (number, message) in &history.messages {
+        for delivery in &message.deliveries {
+            if !delivery.seen.is_intact {
+                violations.push(Violation::new(PROMISE, *number, "its body is not the one that was sent"));
+            }
+            if delivery.seen.queue != message.queue {
+                violations.push(Violation::new(PROMISE, *number, "it came out of another queue"));
+            }
+        }
+    }
+    violations
+}
+
+pub(super) fn nothing_is_stored_twice(history: &History<'_>) -> Vec<Violation> {
+    const PROMISE: &str = "nothing is stored twice";
+    let mut violations = Vec::new();
+    let mut owners = BTreeMap::new();
+    for (number, message) in &history.messages {
+        let places: BTreeSet<_> = message.deliveries.iter().map(|d| d.seen.sequence_number).collect();
+        if places.len() > 1 {
+            violations.push(Violation::new(PROMISE, *number, format!("it has the numbers {places:?}")));
+        }
+        for place in places {
+            if let Some(other) = owners.insert((message.queue, place), *number) {
+                let what = format!("it has the sequence number {place}, as message {other} has");
+                violations.push(Violation::new(PROMISE, *number, what));
+            }
+        }
+    }
+    violations
+}
+
+/// What was refused is nowhere. (That a batch is stored as a whole follows from the loss of one part of it being found.)
+pub(super) fn all_or_nothing(history: &History<'_>) -> Vec<Violation> {
+    let refused = history.sends.iter().filter(|send| matches!(send.answer, Answer::Refused { .. }));
+    let seen = refused.flat_map(|send| &send.messages).filter(|number| history.was_seen(**number));
+    seen.map(|number| Violation::new("what is refused is not stored", *number, "it was delivered")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::forge::{Forge, promises};
+    use super::*;
+    use crate::log::Seen;
+
+    #[test]
+    fn a_message_that_nobody_sent() {
+        let mut forge = Forge::new();
+        forge.sent(1);
+        forge.received_as(Seen { message: Some(9), ..forge.seen(1, 1) });
+        assert_eq!(promises(nothing_is_invented, &forge), ["nothing is invented or changed"]);
+    }
+
+    #[test]
+    fn a_message_that_was_changed_or_moved() {
+        let mut forge = Forge::new();
+        forge.sent(1);
+        forge.received_as(Seen { is_intact: false, ..forge.seen(1, 1) });
+        forge.received_as(Seen { queue: 1, ..forge.seen(1, 2) });
+        assert_eq!(promises(nothing_is_invented, &forge).len(), 2);
+    }
+
+    #[test]
+    fn two_numbers_for_one_message_and_one_number_for_two() {
+        let mut forge = Forge::new();
+        forge.sent(1);
+        forge.sent(2);
+        forge.received_as(Seen { sequence_number: 5, ..forge.seen(1, 1) });
+        forge.received_as(Seen { sequence_number: 6, ..forge.seen(1, 2) });
+        assert_eq!(promises(nothing_is_stored_twice, &forge).len(), 1);
+        forge.received_as(Seen { sequence_number: 6, ..forge.seen(2, 3) });
+        assert_eq!(promises(nothing_is_stored_twice, &forge).len(), 2);
+    }
+
+    #[test]
+    fn a_refused_message_that_comes_out() {
+        let mut forge = Forge::new();
+        forge.refused(1);
+        assert!(promises(all_or_nothing, &forge).is_empty());
+        forge.received(1, 1);
+        assert_eq!(promises(all_or_nothing, &forge).len(), 1);
+    }
+}

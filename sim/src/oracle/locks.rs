@@ -1,0 +1,235 @@
+//! One holder at a time, for as long as the lock says, and one settlement.
+
+use super::Violation;
+use super::history::{Delivery, History, TOLERANCE_MS};
+use crate::log::Answer;
+
+pub(super) fn one_holder_at_a_time(history: &History<'_>) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    for (number, message) in &history.messages {
+        let deliveries = &message.deliveries;
+        for (at, later) in deliveries.iter().enumerate().skip(1) {
+            for earlier in deliveries.iter().take(at).filter(|earlier| earlier.seen.part == later.seen.part) {
+                if later.locked_at_ms < certain_end(history, earlier) - TOLERANCE_MS {
+                    let what = format!("{} got it while {} held it", later.party, earlier.party);
+                    violations.push(Violation::new("one holder at a time", *number, what));
+                }
+            }
+        }
+    }
+    violations
+}
+
+/// Until then nobody but the holder could have it: its lock was not over, and it had not said anything about it.
+fn certain_end(history: &History<'_>, delivery: &Delivery) -> i64 {
+    if delivery.is_deleted() {
+        return i64::MIN;
+    }
+    let spoke_at = delivery.attempts.iter().map(|attempt| attempt.at_ms).min();
+    history.lock_end(delivery).min(spoke_at.unwrap_or(i64::MAX))
+}
+
+/// A holder is refused only when its lock is over, or when it may have settled before.
+pub(super) fn a_lock_lasts_as_promised(history: &History<'_>) -> Vec<Violation> {
+    const PROMISE: &str = "a lock lasts as promised";
+    let mut violations = Vec::new();
+    for (number, message) in &history.messages {
+        for delivery in &message.deliveries {
+            for (at, attempt) in delivery.attempts.iter().enumerate() {
+                let is_lost = matches!(attempt.answer, Answer::Refused { lock_lost: true, .. });
+                let spoke_else = delivery.attempts.iter().enumerate().any(|(n, a)| n != at && a.may_count());
+                let end = history.lock_end(delivery);
+                if is_lost && !spoke_else && attempt.answered_ms < end - TOLERANCE_MS {
+                    let what = format!(
+                        "{} was refused at {}, before the lock ended at {end}",
+                        delivery.party, attempt.answered_ms
+                    );
+                    violations.push(Violation::new(PROMISE, *number, what));
+                }
+            }
+            for renewal in &delivery.renewals {
+                let is_lost = matches!(renewal.answer, Answer::Refused { lock_lost: true, .. });
+                let end = history.lock_end(delivery);
+                if is_lost && delivery.attempts.is_empty() && renewal.answered_ms < end - TOLERANCE_MS {
+                    violations.push(Violation::new(
+                        PROMISE,
+                        *number,
+                        "its lock could not be renewed in time",
+                    ));
+                }
+            }
+        }
+    }
+    violations
+}
+
+/// Of all that is said about one lock, one thing counts; and it counts only for the one who holds it.
+pub(super) fn a_lock_is_settled_once(history: &History<'_>) -> Vec<Violation> {
+    const PROMISE: &str = "a lock is settled once, by its holder";
+    let mut violations = Vec::new();
+    for (number, message) in &history.messages {
+        for (at, delivery) in message.deliveries.iter().enumerate() {
+            let done: Vec<_> = delivery.attempts.iter().filter(|attempt| attempt.is_done()).collect();
+            if done.len() > 1 {
+                let what = format!("{} settled it {} times", delivery.party, done.len());
+                violations.push(Violation::new(PROMISE, *number, what));
+            }
+            let Some(first) = done.first() else { continue };
+            let later = message.deliveries.iter().skip(at + 1);
+            let taken = later
+                .filter(|d| d.seen.part == delivery.seen.part)
+                .find(|d| d.locked_at_ms < first.at_ms - TOLERANCE_MS);
+            if let Some(taken) = taken {
+                let what = format!("{} settled it when {} had it already", delivery.party, taken.party);
+                violations.push(Violation::new(PROMISE, *number, what));
+            }
+        }
+    }
+    violations
+}
+
+/// A lock was made in the run that it came from, before it was seen, and for the queue's lock duration.
+pub(super) fn lock_times_are_true(history: &History<'_>) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    for (number, message) in &history.messages {
+        for delivery in message.deliveries.iter().filter(|delivery| !delivery.is_deleted()) {
+            let first = history.run_start(delivery.seen.run) - TOLERANCE_MS;
+            let last = delivery.at_ms + TOLERANCE_MS;
+            if !(first..=last).contains(&delivery.locked_at_ms) {
+                let what = format!(
+                    "{} saw it at {} with a lock that was made at {}",
+                    delivery.party, delivery.at_ms, delivery.locked_at_ms
+                );
+                violations.push(Violation::new("lock times are true", *number, what));
+            }
+        }
+    }
+    violations
+}
+
+#[cfg(test)]
+mod tests {
+    use peeklock_client::Outcome;
+
+    use super::super::forge::{Forge, LOCK_MS, promises};
+    use super::*;
+    use crate::log::Seen;
+
+    fn lost() -> Answer {
+        Answer::Refused { lock_lost: true, why: String::new() }
+    }
+
+    #[test]
+    fn two_holders() {
+        let mut forge = Forge::new();
+        forge.sent(1);
+        forge.received(1, 1);
+        forge.pass(LOCK_MS / 2);
+        forge.received(1, 2);
+        assert_eq!(promises(one_holder_at_a_time, &forge).len(), 1);
+    }
+
+    #[test]
+    fn a_second_holder_after_the_lock_or_the_word_of_the_first() {
+        let mut forge = Forge::new();
+        forge.sent(1);
+        let token = forge.received(1, 1);
+        forge.pass(10);
+        forge.settled(token, Outcome::Abandon, Answer::Unknown);
+        forge.pass(10);
+        forge.received(1, 2);
+        forge.pass(LOCK_MS);
+        forge.received(1, 3);
+        assert!(promises(one_holder_at_a_time, &forge).is_empty());
+    }
+
+    #[test]
+    fn a_renewed_lock_is_held_longer() {
+        let mut forge = Forge::new();
+        forge.sent(1);
+        let token = forge.received(1, 1);
+        forge.pass(LOCK_MS / 2);
+        forge.renewed(token);
+        forge.pass(LOCK_MS / 2 + 10);
+        forge.received(1, 2);
+        assert_eq!(promises(one_holder_at_a_time, &forge).len(), 1);
+    }
+
+    #[test]
+    fn a_clock_that_was_set_forward_ends_a_lock_with_the_next_run() {
+        let mut forge = Forge::new();
+        forge.sent(1);
+        forge.received(1, 1);
+        forge.restarted(LOCK_MS);
+        forge.received(1, 2);
+        assert!(promises(one_holder_at_a_time, &forge).is_empty());
+        let mut forge = Forge::new();
+        forge.sent(1);
+        forge.received(1, 1);
+        forge.restarted(0);
+        forge.received(1, 2);
+        assert_eq!(promises(one_holder_at_a_time, &forge).len(), 1);
+    }
+
+    #[test]
+    fn a_holder_that_is_refused_in_time() {
+        let mut forge = Forge::new();
+        forge.sent(1);
+        let token = forge.received(1, 1);
+        forge.pass(LOCK_MS / 2);
+        forge.settled(token, Outcome::Complete, lost());
+        assert_eq!(promises(a_lock_lasts_as_promised, &forge).len(), 1);
+    }
+
+    #[test]
+    fn a_holder_that_is_refused_late_or_after_an_unknown_end() {
+        let mut forge = Forge::new();
+        forge.sent(1);
+        let token = forge.received(1, 1);
+        forge.settled(token, Outcome::Complete, Answer::Unknown);
+        forge.settled(token, Outcome::Complete, lost());
+        forge.later();
+        let token = forge.received(1, 2);
+        forge.later();
+        forge.settled(token, Outcome::Complete, lost());
+        assert!(promises(a_lock_lasts_as_promised, &forge).is_empty());
+    }
+
+    #[test]
+    fn a_lock_that_is_settled_twice() {
+        let mut forge = Forge::new();
+        forge.sent(1);
+        let token = forge.received(1, 1);
+        forge.settled(token, Outcome::Abandon, Answer::Done);
+        forge.settled(token, Outcome::Complete, Answer::Done);
+        assert_eq!(promises(a_lock_is_settled_once, &forge).len(), 1);
+    }
+
+    #[test]
+    fn a_settlement_by_one_who_lost_the_lock() {
+        let mut forge = Forge::new();
+        forge.sent(1);
+        let token = forge.received(1, 1);
+        forge.later();
+        forge.received(1, 2);
+        forge.pass(10);
+        forge.settled(token, Outcome::Complete, Answer::Done);
+        assert_eq!(promises(a_lock_is_settled_once, &forge).len(), 1);
+    }
+
+    #[test]
+    fn a_lock_from_the_future_or_the_run_before() {
+        let mut forge = Forge::new();
+        forge.sent(1);
+        let seen = forge.seen(1, 1);
+        forge.received_as(Seen { locked_until_ms: seen.locked_until_ms + 100, ..seen });
+        assert_eq!(promises(lock_times_are_true, &forge).len(), 1);
+        let mut forge = Forge::new();
+        forge.sent(1);
+        let seen = forge.seen(1, 1);
+        forge.pass(100);
+        forge.restarted(0);
+        forge.received_as(Seen { run: 2, ..seen });
+        assert_eq!(promises(lock_times_are_true, &forge).len(), 1);
+    }
+}

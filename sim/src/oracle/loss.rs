@@ -1,0 +1,166 @@
+//! Confirmed sends are delivered until completed; what is completed never comes back.
+
+use std::collections::BTreeMap;
+
+use peeklock_client::Outcome;
+
+use super::Violation;
+use super::history::{Delivery, History, Message, is_complete};
+use crate::log::Part;
+
+pub(super) fn nothing_confirmed_is_lost(history: &History<'_>) -> Vec<Violation> {
+    const PROMISE: &str = "nothing confirmed is lost";
+    let mut missing: BTreeMap<usize, Vec<u32>> = BTreeMap::new();
+    for (number, message) in &history.messages {
+        let is_stored = history.sends.get(message.send).is_some_and(|send| history.is_stored(send));
+        if is_stored && !is_accounted_for(message) {
+            missing.entry(message.queue).or_default().push(*number);
+        }
+    }
+    let mut violations = Vec::new();
+    for (queue, numbers) in missing {
+        // A receiver that deletes and goes away takes with it what was on its way, but no more than it had asked for.
+        let excused = history.unseen_max.get(&queue).copied().unwrap_or(0);
+        if numbers.len() as u64 > excused {
+            let what = format!(
+                "in queue {queue} {} messages are missing, and {excused} could be excused: {numbers:?}",
+                numbers.len()
+            );
+            violations.push(Violation::new(PROMISE, numbers.first().copied(), what));
+        }
+    }
+    violations
+}
+
+/// The last one who had it completed it, for all that is known. One who was refused did not.
+fn is_accounted_for(message: &Message) -> bool {
+    message.deliveries.last().is_some_and(|last| last.is_deleted() || last.may_have_done(is_complete))
+}
+
+pub(super) fn nothing_completed_comes_back(history: &History<'_>) -> Vec<Violation> {
+    const PROMISE: &str = "nothing settled for good comes back";
+    let mut violations = Vec::new();
+    for (number, message) in &history.messages {
+        let mut gone: Option<&Delivery> = None;
+        for delivery in &message.deliveries {
+            if let Some(gone) = gone {
+                let what = format!("{} settled it, and {} got it afterwards", gone.party, delivery.party);
+                violations.push(Violation::new(PROMISE, *number, what));
+            }
+            if delivery.is_deleted() || delivery.has_done(is_complete) {
+                gone = Some(delivery);
+            }
+        }
+        violations.extend(returns(message).map(|what| Violation::new(PROMISE, *number, what)));
+    }
+    violations
+}
+
+/// A message that was set aside or dead-lettered is not delivered as if nothing had happened.
+fn returns(message: &Message) -> Option<String> {
+    let moved =
+        |delivery: &Delivery| delivery.has_done(|outcome| matches!(outcome, Outcome::DeadLetter { .. }));
+    let deferred = |delivery: &Delivery| delivery.has_done(|outcome| *outcome == Outcome::Defer);
+    let main: Vec<_> = message.deliveries.iter().filter(|d| d.seen.part == Part::Main).collect();
+    let first_dead = message.deliveries.iter().find(|d| d.seen.part == Part::DeadLetter);
+    for (at, delivery) in main.iter().enumerate() {
+        let mut later = main.iter().skip(at + 1);
+        if moved(delivery) && later.clone().next().is_some() {
+            return Some("it was dead-lettered, and delivered from the queue afterwards".to_owned());
+        }
+        if deferred(delivery) && later.any(|d| !d.seen.by_number) {
+            return Some("it was deferred, and delivered on a link afterwards".to_owned());
+        }
+        if first_dead.is_some_and(|dead| dead.locked_at_ms < delivery.locked_at_ms) {
+            return Some("it was a dead letter, and delivered from the queue afterwards".to_owned());
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::forge::{Forge, promises};
+    use super::*;
+    use crate::log::{Answer, Seen};
+
+    #[test]
+    fn a_confirmed_message_must_come_out() {
+        let mut forge = Forge::new();
+        forge.sent(1);
+        forge.unknown(2);
+        assert_eq!(promises(nothing_confirmed_is_lost, &forge).len(), 1, "the unknown one may be lost");
+        let token = forge.received(1, 1);
+        assert_eq!(promises(nothing_confirmed_is_lost, &forge).len(), 1, "it was not completed");
+        forge.settled(token, Outcome::Complete, Answer::Unknown);
+        assert!(promises(nothing_confirmed_is_lost, &forge).is_empty());
+    }
+
+    #[test]
+    fn a_refused_completion_accounts_for_nothing() {
+        let mut forge = Forge::new();
+        forge.sent(1);
+        let token = forge.received(1, 1);
+        forge.settled(token, Outcome::Complete, Answer::Refused { lock_lost: true, why: String::new() });
+        assert_eq!(promises(nothing_confirmed_is_lost, &forge).len(), 1);
+    }
+
+    #[test]
+    fn a_part_of_a_batch_that_is_missing() {
+        let mut forge = Forge::new();
+        forge.unknown_batch(&[1, 2]);
+        assert!(promises(nothing_confirmed_is_lost, &forge).is_empty());
+        let token = forge.received(1, 1);
+        forge.settled(token, Outcome::Complete, Answer::Done);
+        assert_eq!(promises(nothing_confirmed_is_lost, &forge).len(), 1, "the other half");
+    }
+
+    #[test]
+    fn a_lost_receiver_that_deletes_excuses_no_more_than_its_credit() {
+        let mut forge = Forge::new();
+        forge.sent(1);
+        forge.deleting(1);
+        assert!(promises(nothing_confirmed_is_lost, &forge).is_empty());
+        forge.sent(2);
+        assert_eq!(promises(nothing_confirmed_is_lost, &forge).len(), 1);
+    }
+
+    #[test]
+    fn a_completed_message_that_comes_back() {
+        let mut forge = Forge::new();
+        forge.sent(1);
+        let token = forge.received(1, 1);
+        forge.settled(token, Outcome::Complete, Answer::Unknown);
+        forge.later();
+        let token = forge.received(1, 2);
+        assert!(promises(nothing_completed_comes_back, &forge).is_empty());
+        forge.settled(token, Outcome::Complete, Answer::Done);
+        forge.later();
+        forge.received(1, 3);
+        assert_eq!(promises(nothing_completed_comes_back, &forge).len(), 1);
+    }
+
+    #[test]
+    fn a_message_that_was_set_aside_and_is_delivered() {
+        let mut forge = Forge::new();
+        forge.sent(1);
+        let token = forge.received(1, 1);
+        forge.settled(token, Outcome::Defer, Answer::Done);
+        forge.later();
+        forge.received_as(Seen { by_number: true, ..forge.seen(1, 2) });
+        assert!(promises(nothing_completed_comes_back, &forge).is_empty());
+        forge.later();
+        forge.received(1, 3);
+        assert_eq!(promises(nothing_completed_comes_back, &forge).len(), 1);
+    }
+
+    #[test]
+    fn a_dead_letter_that_returns() {
+        let mut forge = Forge::new();
+        forge.sent(1);
+        forge.received_as(Seen { part: Part::DeadLetter, ..forge.seen(1, 1) });
+        forge.later();
+        forge.received(1, 2);
+        assert_eq!(promises(nothing_completed_comes_back, &forge).len(), 1);
+    }
+}

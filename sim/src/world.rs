@@ -1,0 +1,158 @@
+//! One run from its seed to its verdict.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fastrand::Rng;
+use peeklock_journal_wal::sim::Fault;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+
+use crate::audit;
+use crate::client::{self, Party, World};
+use crate::log::{Entry, Event, Log};
+use crate::machine::{Blow, Machine};
+use crate::network::Network;
+use crate::oracle::{self, Violation};
+use crate::scenario::{MachineFaults, NetworkFaults, Scenario, Weather};
+
+/// Until all is set up, and again until all is taken out at the end.
+const QUIET_TIME_MAX: Duration = Duration::from_secs(4 * 3600);
+
+/// What a run has brought.
+pub struct Report {
+    pub seed: u64,
+    pub entries: Vec<Entry>,
+    pub violations: Vec<Violation>,
+    /// Virtual time from the first to the last moment.
+    pub lasted: Duration,
+}
+
+impl Report {
+    /// The log, one line per entry.
+    pub fn log_text(&self) -> String {
+        self.entries.iter().map(|entry| format!("{entry}\n")).collect()
+    }
+}
+
+/// Runs a seed. The same seed gives the same report.
+pub fn run(seed: u64) -> Report {
+    let scenario = Scenario::draw(seed);
+    // The broker takes its nonces from the thread's generator.
+    fastrand::seed(seed);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    let runtime = runtime.expect("a runtime without I/O needs nothing from the system");
+    let (entries, lasted) = runtime.block_on(live(seed, scenario.clone()));
+    let violations = oracle::judge(&scenario, &entries);
+    Report { seed, entries, violations, lasted }
+}
+
+async fn live(seed: u64, scenario: Scenario) -> (Vec<Entry>, Duration) {
+    let mut rng = Rng::with_seed(seed ^ 0x5eed);
+    let start = tokio::time::Instant::now();
+    let log = Log::start();
+    let network = Network::new(NetworkFaults::default(), Weather::CALM, rng.fork());
+    let (blows, struck) = mpsc::unbounded_channel();
+    let machine = Machine::new(log.clone(), network.clone(), &scenario, rng.fork());
+    let machine = tokio::spawn(machine.live(struck));
+    let (over, is_over) = watch::channel(false);
+    let world = Arc::new(World::new(log.clone(), network.clone(), scenario.clone(), is_over));
+    let auditor = Party::new(&world, "auditor", rng.fork());
+    if set_up(auditor).await {
+        network.set_faults(scenario.network, scenario.weather);
+        storm(&world, &blows, &mut rng).await;
+        let _ = over.send(true);
+        calm(&blows, &mut rng).await;
+        let auditor = Party::new(&world, "auditor", rng.fork());
+        if tokio::time::timeout(QUIET_TIME_MAX, audit::take_out(auditor)).await.is_err() {
+            trouble(&log, "the queues could not be emptied in time");
+        }
+    }
+    drop(blows);
+    if tokio::time::timeout(QUIET_TIME_MAX, machine).await.is_err() {
+        trouble(&log, "the broker did not end");
+    }
+    (log.take(), start.elapsed())
+}
+
+fn trouble(log: &Log, what: &str) {
+    log.add(&"world".into(), Event::Trouble { what: what.to_owned() });
+}
+
+async fn set_up(mut auditor: Party) -> bool {
+    let created = tokio::time::timeout(QUIET_TIME_MAX, audit::create_queues(&mut auditor)).await;
+    let done = created.unwrap_or(false);
+    if !done {
+        auditor.log(Event::Trouble { what: "the queues could not be created".to_owned() });
+    }
+    done
+}
+
+/// Everybody at once, for as long as the scenario says; then all clients are gone from one moment to the next.
+async fn storm(world: &Arc<World>, blows: &mpsc::UnboundedSender<Blow>, rng: &mut Rng) {
+    let scenario = &world.scenario;
+    let mut parties = JoinSet::new();
+    let mut party = |name: String| Party::new(world, name, rng.fork());
+    for (n, spec) in scenario.producers.iter().enumerate() {
+        parties.spawn(client::produce(party(format!("producer-{n}")), spec.clone()));
+    }
+    for (n, spec) in scenario.consumers.iter().enumerate() {
+        parties.spawn(client::consume(party(format!("consumer-{n}")), spec.clone()));
+    }
+    for (n, (queue, credit)) in scenario.deleters.iter().enumerate() {
+        parties.spawn(client::delete(party(format!("deleter-{n}")), *queue, *credit));
+    }
+    for (n, queue) in scenario.idlers.iter().enumerate() {
+        parties.spawn(client::idle(party(format!("idler-{n}")), *queue));
+    }
+    for n in 0..scenario.peekers {
+        parties.spawn(client::peek(party(format!("peeker-{n}"))));
+    }
+    parties.spawn(strike(blows.clone(), scenario.machine, rng.fork()));
+    tokio::time::sleep(scenario.storm).await;
+    parties.shutdown().await;
+}
+
+/// Does to the machine what the scenario allows, at any time.
+async fn strike(blows: mpsc::UnboundedSender<Blow>, faults: MachineFaults, mut rng: Rng) {
+    loop {
+        tokio::time::sleep(Duration::from_millis(rng.u64(1..=faults.every_ms * 2))).await;
+        if let Some(blow) = choose(&faults, &mut rng) {
+            let _ = blows.send(blow);
+        }
+    }
+}
+
+fn choose(faults: &MachineFaults, rng: &mut Rng) -> Option<Blow> {
+    let after_steps = rng.u64(0..60);
+    Some(match rng.u32(0..9) {
+        0 if faults.kills => Blow::Kill,
+        1 if faults.power_cuts => Blow::PowerCut,
+        2 if faults.clean_stops => Blow::Stop,
+        3 if faults.power_cuts => Blow::Break(Fault::PowerOff, after_steps),
+        4 if faults.disk_errors => Blow::Break(Fault::Error, after_steps),
+        5 if faults.disk_errors => Blow::Break(Fault::NoRoom, after_steps),
+        6 if faults.disk_fills => Blow::Fill(Some(rng.u64(0..2 << 20))),
+        7 if faults.disk_fills => Blow::Fill(None),
+        8 if faults.disk_stall_ms_max > 0 => {
+            Blow::Stall(Duration::from_millis(rng.u64(0..=faults.disk_stall_ms_max)))
+        }
+        _ => return None,
+    })
+}
+
+/// Ends every fault; sometimes with a last blow, so that what is found at the end has gone through a recovery.
+async fn calm(blows: &mpsc::UnboundedSender<Blow>, rng: &mut Rng) {
+    let _ = blows.send(Blow::Calm);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let last = match rng.u32(0..4) {
+        0 => Some(Blow::Kill),
+        1 => Some(Blow::PowerCut),
+        2 => Some(Blow::Stop),
+        _ => None,
+    };
+    if let Some(blow) = last {
+        let _ = blows.send(blow);
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+}
