@@ -1,5 +1,4 @@
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -11,9 +10,9 @@ use peeklock_types::{
 };
 use tokio::sync::mpsc;
 
-/// One connection, unique while the process lives.
+/// One connection, unique while its broker lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct PeerId(u64);
+pub struct PeerId(pub(crate) u64);
 
 impl PeerId {
     const LOCAL_BITS: u32 = 24;
@@ -45,10 +44,9 @@ pub struct Peer {
 }
 
 impl Peer {
-    pub fn new() -> (Self, mpsc::UnboundedReceiver<Vec<Reply>>) {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
+    pub(crate) fn new(id: PeerId) -> (Self, mpsc::UnboundedReceiver<Vec<Reply>>) {
         let (replies, incoming) = mpsc::unbounded_channel();
-        (Peer { id: PeerId(NEXT.fetch_add(1, Ordering::Relaxed)), replies }, incoming)
+        (Peer { id, replies }, incoming)
     }
 }
 
@@ -267,6 +265,35 @@ pub enum Request {
     },
     /// The peer has gone; what it had attached is detached.
     Gone,
+    /// Messages from the outbox of a shard, in order. The answer says how far they were taken.
+    Bring {
+        ticket: Ticket,
+        source: ShardId,
+        messages: Vec<Brought>,
+    },
+    /// What became of messages that were brought to `target`.
+    Transferred {
+        target: ShardId,
+        outcome: TransferOutcome,
+    },
+}
+
+/// A message from another shard.
+#[derive(Debug)]
+pub struct Brought {
+    pub(crate) number: u64,
+    pub(crate) target: EntityName,
+    /// Its number among those that were written to the batch.
+    pub(crate) message: usize,
+}
+
+/// How far a shard has taken what was brought to it.
+#[derive(Debug, Default)]
+pub struct TransferOutcome {
+    /// Everything up to this number is taken.
+    pub(crate) upto: u64,
+    /// The next one is refused, and nothing behind it was looked at.
+    pub(crate) refused: Option<(u64, String)>,
 }
 
 /// What a word about credit means for a drain.
@@ -331,6 +358,7 @@ pub enum Answer {
     State(Option<Bytes>),
     /// How many messages it hit.
     Count(u64),
+    Brought(TransferOutcome),
 }
 
 /// A queue, with what its senders must know.
@@ -370,6 +398,8 @@ pub enum Error {
     TooLarge { size_bytes: usize, limit_bytes: usize },
     #[error("no session of the queue has messages and is free; try again later")]
     NoSession,
+    #[error("the queue was {what} while the receiver waited for a session")]
+    Gone { what: &'static str },
 }
 
 impl From<peeklock_engine::Error> for Error {
@@ -382,7 +412,11 @@ impl Request {
     fn has_ticket(&self) -> bool {
         !matches!(
             self,
-            Request::Release { .. } | Request::Credit { .. } | Request::Window { .. } | Request::Gone
+            Request::Release { .. }
+                | Request::Credit { .. }
+                | Request::Window { .. }
+                | Request::Transferred { .. }
+                | Request::Gone
         )
     }
 }

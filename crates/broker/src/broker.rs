@@ -1,4 +1,5 @@
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use peeklock_engine::{Engine, record};
 use peeklock_journal::{Journal, Log, Recovery, StoredBody};
@@ -6,14 +7,12 @@ use peeklock_types::{EntityName, GroupNumber, QueueSettings, ShardId};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::batch::{Answer, Batch, Error, Peer, QueueInfo, Reply, Request, Ticket};
+use crate::batch::{Answer, Batch, Error, Peer, PeerId, QueueInfo, Reply, Request, Ticket};
 use crate::clock::Clock;
 use crate::group;
 use crate::housekeeping;
-use crate::shard::{Envelope, Failure, Shard};
-
-/// How many shards a broker has. Entities find their shard by it, so it belongs to the format of the data directory.
-pub const SHARD_COUNT: u16 = 8;
+use crate::router::Router;
+use crate::shard::{Envelope, Failure, RecoveredShard, Shard};
 
 /// Batches that may wait for one shard before peers have to wait too.
 const SHARD_QUEUE_MAX: usize = 64;
@@ -23,12 +22,14 @@ const SHARD_QUEUE_MAX: usize = 64;
 pub struct Broker {
     shards: Arc<[ShardHandle]>,
     clock: Clock,
+    /// Of this broker and not of the process: a run then gives the same numbers whatever ran before it.
+    next_peer: Arc<AtomicU64>,
 }
 
 /// The way to one shard.
 #[derive(Clone)]
 pub struct ShardHandle {
-    incoming: mpsc::Sender<Envelope>,
+    pub(crate) incoming: mpsc::Sender<Envelope>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -72,23 +73,39 @@ impl Running {
 impl Broker {
     /// Recovers every shard and starts to serve.
     pub async fn open<J: Journal>(journal: &J) -> Result<(Broker, Running, Recovered), OpenError> {
-        let clock = Clock::start();
+        Self::open_at(journal, Clock::start()).await
+    }
+
+    /// The same with a clock of the caller's.
+    pub async fn open_at<J: Journal>(
+        journal: &J,
+        clock: Clock,
+    ) -> Result<(Broker, Running, Recovered), OpenError> {
         let mut running = JoinSet::new();
-        let mut shards = Vec::new();
+        let (mut shards, mut recovered_shards) = (Vec::new(), Vec::new());
         let mut recovered = Recovered::default();
-        for id in (0..SHARD_COUNT).map(ShardId) {
+        for id in (0..ShardId::COUNT).map(ShardId) {
             let (engine, log, snapshot_upto) = recover(journal, id).await?;
             for queue in engine.queues() {
                 recovered.queue_count += 1;
                 let counts = queue.counts;
-                recovered.message_count +=
-                    counts.active_count + counts.deferred_count + counts.dead_letter_count;
+                recovered.message_count += counts.message_count();
             }
             let (incoming, envelopes) = mpsc::channel(SHARD_QUEUE_MAX);
-            running.spawn(Shard::new(id, engine, log, snapshot_upto, clock, envelopes).run());
             shards.push(ShardHandle { incoming });
+            recovered_shards.push((RecoveredShard { id, engine, log, snapshot_upto }, envelopes));
         }
-        Ok((Broker { shards: shards.into(), clock }, Running(running), recovered))
+        let next_peer = Arc::new(AtomicU64::new(1));
+        let router = Router::new(&shards, Arc::clone(&next_peer));
+        for (shard, envelopes) in recovered_shards {
+            running.spawn(Shard::new(shard, clock, envelopes, router.clone()).run());
+        }
+        Ok((Broker { shards: shards.into(), clock, next_peer }, Running(running), recovered))
+    }
+
+    /// A new peer, and where its replies arrive.
+    pub fn peer(&self) -> (Peer, mpsc::UnboundedReceiver<Vec<Reply>>) {
+        Peer::new(PeerId(self.next_peer.fetch_add(1, Ordering::Relaxed)))
     }
 
     pub fn clock(&self) -> Clock {
@@ -97,11 +114,7 @@ impl Broker {
 
     /// Number of the shard that owns `name`, for [`Broker::shard`].
     pub fn place(&self, name: &EntityName) -> usize {
-        // FNV-1a: the answer must be the same in every version, on every machine.
-        let hash = name.folded().bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-        });
-        usize::try_from(hash % u64::from(SHARD_COUNT)).unwrap_or_default()
+        ShardId::of(name).0.into()
     }
 
     pub fn shard(&self, number: usize) -> Option<&ShardHandle> {
@@ -131,7 +144,7 @@ impl Broker {
 
     /// One request from nobody's connection.
     async fn ask(&self, shard: usize, request: impl FnOnce(Ticket) -> Request) -> Result<Answer, AdminError> {
-        let (peer, mut replies) = Peer::new();
+        let (peer, mut replies) = self.peer();
         let handle = self.shards.get(shard).ok_or(ShardStopped)?;
         handle.send(peer.clone(), Batch::from(request(Ticket(0)))).await?;
         let reply = replies.recv().await.and_then(|replies| replies.into_iter().next());

@@ -15,7 +15,12 @@ impl Clock {
     pub fn start() -> Self {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let millis = u64::try_from(wall.as_millis()).unwrap_or(u64::MAX);
-        Clock { start: Instant::now(), start_wall: Timestamp::from_millis(millis) }
+        Self::start_at(Timestamp::from_millis(millis))
+    }
+
+    /// A clock that says `wall` now: for runs that bring their own time.
+    pub fn start_at(wall: Timestamp) -> Self {
+        Clock { start: Instant::now(), start_wall: wall }
     }
 
     pub fn now(&self) -> Timestamp {

@@ -203,6 +203,7 @@ impl Housekeeping {
     /// Waits for a background step to end. Safe to cancel. Waits for ever if none runs.
     pub(crate) async fn step_done(&mut self) -> Result<Done, HousekeepingError> {
         tokio::select! {
+            biased;
             result = snapshot_written(&mut self.snapshot) => {
                 self.snapshot = if result.is_ok() { SnapshotStep::Written } else { SnapshotStep::Idle };
                 self.retry_later(result.is_err());

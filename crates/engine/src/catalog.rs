@@ -40,6 +40,18 @@ pub struct Counts {
     pub size_bytes: u64,
 }
 
+impl Counts {
+    /// All messages, wherever they are.
+    pub fn message_count(&self) -> u64 {
+        self.active_count
+            + self.deferred_count
+            + self.scheduled_count
+            + self.dead_letter_count
+            + self.transfer_count
+            + self.transfer_dead_letter_count
+    }
+}
+
 impl Engine {
     pub fn create_queue(
         &mut self,

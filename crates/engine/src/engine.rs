@@ -40,10 +40,16 @@ impl Engine {
         &mut self,
         now: Timestamp,
         entity: EntityId,
-        messages: impl IntoIterator<Item = NewMessage>,
+        messages: impl AsRef<[NewMessage]> + IntoIterator<Item = NewMessage>,
         out: &mut Outbox,
     ) -> Result<(), Error> {
-        self.schedule(now, entity, messages, out).map(|_| ())
+        self.command(now, entity, |queue| {
+            queue.check_send(now, messages.as_ref())?;
+            for message in messages {
+                queue.store(now, message, out);
+            }
+            Ok(())
+        })
     }
 
     /// The same, and tells each message's sequence number: a scheduled one can be cancelled by it. Of a duplicate it is the number of the first.
@@ -51,12 +57,11 @@ impl Engine {
         &mut self,
         now: Timestamp,
         entity: EntityId,
-        messages: impl IntoIterator<Item = NewMessage>,
+        messages: impl AsRef<[NewMessage]> + IntoIterator<Item = NewMessage>,
         out: &mut Outbox,
     ) -> Result<Vec<SequenceNumber>, Error> {
-        let messages: Vec<_> = messages.into_iter().collect();
         self.command(now, entity, |queue| {
-            queue.check_send(now, &messages)?;
+            queue.check_send(now, messages.as_ref())?;
             Ok(messages.into_iter().map(|message| queue.store(now, message, out)).collect())
         })
     }

@@ -41,7 +41,7 @@ impl Rig {
         let name = EntityName::parse(name).unwrap();
         let _ = self.broker.create_queue(name.clone(), settings).await;
         let shard = self.broker.place(&name);
-        let mut queue = TestQueue { rig: self, shard, entity: EntityId(0), peer: TestPeer::new() };
+        let mut queue = TestQueue { rig: self, shard, entity: EntityId(0), peer: TestPeer::of(&self.broker) };
         queue.entity = queue.find(name).await;
         queue
     }
@@ -54,8 +54,8 @@ pub(crate) struct TestPeer {
 }
 
 impl TestPeer {
-    pub(crate) fn new() -> Self {
-        let (peer, incoming) = Peer::new();
+    pub(crate) fn of(broker: &Broker) -> Self {
+        let (peer, incoming) = broker.peer();
         TestPeer { peer, incoming, ready: std::collections::VecDeque::new() }
     }
 
