@@ -1,4 +1,5 @@
 //! Guards what happens between queues: forwarding and transactions, which may cross shards, arrive once and lose nothing.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! Guards how receivers come by sessions, and lose them.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 mod common;
 
