@@ -89,6 +89,8 @@ impl Conversation<'_> {
         if responses.line.ready_bytes() > WAITING_BYTES_MAX {
             let text = "too many responses wait for credit on this link; give it credit, or ask for less";
             self.connection.detach(link.id, Some(AmqpError::new(condition::RESOURCE_LIMIT_EXCEEDED, text)));
+            // At once, because a peer that never answers the detach could go on asking.
+            self.links.remove(number);
         }
     }
 }

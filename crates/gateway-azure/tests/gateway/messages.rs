@@ -156,3 +156,20 @@ async fn responses_keep_the_order_of_requests() {
     assert_eq!(client.response(&management).await.0, "com.microsoft:peek-message");
     assert_eq!(client.response(&management).await.0, "nonsense");
 }
+
+#[tokio::test(start_paused = true)]
+async fn who_asks_and_never_listens_is_told_to_stop() {
+    let rig = Rig::with_queue("q", QueueSettings::default()).await;
+    let mut client = rig.client().await;
+    let sender = client.sender("q").await;
+    client.send(sender, &Message::data(vec![0; 900_000])).await;
+    let deaf = client.management_with("q", 0).await;
+    let peek = || vec![("from-sequence-number", 0_i64.into()), ("message-count", 10.into())];
+    for _ in 0..10 {
+        client.start_request(&deaf, "com.microsoft:peek-message", peek(), None);
+    }
+    assert_eq!(client.detached(deaf.responses).await.condition, condition::RESOURCE_LIMIT_EXCEEDED);
+    client.start_request(&deaf, "com.microsoft:peek-message", peek(), None);
+    let management = client.management("q").await;
+    assert_eq!(client.count(&management).await, 1, "the others go on");
+}

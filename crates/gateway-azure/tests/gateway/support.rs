@@ -247,17 +247,25 @@ impl Client {
 
     /// Links to the management of an entity, or with an empty name of the namespace.
     pub(crate) async fn management(&mut self, entity: &str) -> Management {
+        self.management_with(entity, 1000).await
+    }
+
+    /// The same for one who takes only so many responses.
+    pub(crate) async fn management_with(&mut self, entity: &str, credit: u32) -> Management {
         let address =
             if entity.is_empty() { "$management".to_owned() } else { format!("{entity}/$management") };
         let target = Target::with_address("replies");
         let source = Some(Source::with_address(address.clone()));
         let responses = Attach { source, target: Some(target), ..Attach::new("", 0, Role::Receiver) };
         let responses = self.attach(responses).await.unwrap().0;
-        self.connection.set_credit(responses, 1000);
+        self.connection.set_credit(responses, credit);
         let target = Some(Target::with_address(address));
         let source = Some(Source::default());
         let requests =
             self.attach(Attach { source, target, ..Attach::new("", 0, Role::Sender) }).await.unwrap().0;
+        while self.connection.credit(requests) == 0 {
+            self.turn().await;
+        }
         Management { requests, responses }
     }
 
@@ -315,9 +323,6 @@ impl Client {
         body: Vec<(&'static str, Value)>,
         txn: Option<&Bytes>,
     ) -> Response {
-        while self.connection.credit(management.requests) == 0 {
-            self.turn().await;
-        }
         self.start_request(management, operation, body, txn);
         let (correlation, response) = self.response(management).await;
         assert_eq!(correlation, operation);
