@@ -42,7 +42,7 @@ impl QueueSpec {
                 _ => bail!("'{part}' is not a setting of a queue; there are lock=30s and max-delivery=10"),
             }
         }
-        settings.check()?;
+        settings.check(&name)?;
         Ok(QueueSpec { name, settings })
     }
 }
