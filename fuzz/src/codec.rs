@@ -63,7 +63,13 @@ fn fuzz_storage(sections: &Sections<'_>) {
     }
     let patch = Value::Map(vec![("DeadLetterReason".into(), "fuzz".into())]).to_bytes();
     for patch in [None, Some(&patch[..])] {
-        let stamp = Stamp { lock_token: Some([1; 16]), locked_until_ms: Some(5), patch, ..Stamp::default() };
+        let stamp = Stamp {
+            lock_token: Some([1; 16]),
+            locked_until_ms: Some(5),
+            expires_at_ms: Some(7),
+            patch,
+            ..Stamp::default()
+        };
         let mut delivery = BytesMut::new();
         let stored = StoredMessage::parse(&stored).expect("the form that was just written");
         stored.write_delivery(&mut delivery, &stamp).expect("a stored message can be delivered");

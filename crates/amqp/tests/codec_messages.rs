@@ -235,6 +235,37 @@ fn a_patch_goes_over_the_application_properties() {
 }
 
 #[test]
+fn the_broker_says_when_a_message_expires() {
+    let full = Properties {
+        absolute_expiry_time: Some(1),
+        creation_time: Some(2),
+        group_id: Some("g".into()),
+        ..Properties::default()
+    };
+    let short = Properties { to: Some("t".into()), ..Properties::default() };
+    let patch = Value::Map(vec![("added".into(), true.into())]).to_bytes();
+    for properties in [full, short, Properties::default()] {
+        let message = Message { properties, ..Message::data("x").with_property("kept", 1) };
+        let stored = store(&message.to_bytes(), Some("id")).unwrap();
+        for patch in [None, Some(&patch[..])] {
+            let delivered = deliver(&stored, &Stamp { expires_at_ms: Some(77), patch, ..Stamp::default() });
+            let expected = Properties {
+                message_id: Some("id".into()),
+                absolute_expiry_time: Some(77),
+                ..message.properties.clone()
+            };
+            assert_eq!(delivered.properties, expected);
+            assert_eq!(delivered.body, message.body);
+            assert_eq!(delivered.application_properties.len(), 1 + usize::from(patch.is_some()));
+        }
+    }
+    let bare = store(b"\x00\x53\x75\xa0\x01x", None).unwrap();
+    let delivered = deliver(&bare, &Stamp { expires_at_ms: Some(77), ..Stamp::default() });
+    assert_eq!(delivered.properties.absolute_expiry_time, Some(77), "also when there were no properties");
+    assert_eq!(delivered.body, Message::data("x").body);
+}
+
+#[test]
 fn a_bad_patch_leaves_the_output_alone() {
     let stored = store(&Message::data("x").to_bytes(), None).unwrap();
     let mut out = BytesMut::from(&b"before"[..]);

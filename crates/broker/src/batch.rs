@@ -1,8 +1,13 @@
 use std::ops::Range;
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use peeklock_engine::{Counts, Delivery, EntityId, ReceiveMode, ReceiverId, Settlement};
-use peeklock_types::{EntityName, LockToken, QueueSettings, SequenceNumber, ShardId, SubQueue, Timestamp};
+use peeklock_engine::{
+    Attributes, CloseReason, Counts, Delivery, EntityId, HeldSession, ReceiveMode, ReceiverId, Settlement,
+};
+use peeklock_types::{
+    EntityName, LockToken, QueueSettings, SequenceNumber, SessionId, ShardId, SubQueue, Timestamp,
+};
 use tokio::sync::mpsc;
 
 /// One connection, unique while its broker lives.
@@ -54,7 +59,49 @@ pub struct Ticket(pub u64);
 pub struct Batch {
     pub(crate) requests: Vec<Request>,
     arena: BytesMut,
-    messages: Vec<Range<usize>>,
+    messages: Vec<Written>,
+}
+
+/// A message whose bytes lie in a batch's arena.
+#[derive(Debug)]
+struct Written {
+    bytes: Range<usize>,
+    attributes: Option<Box<Attributes>>,
+}
+
+/// A session, and the receiver that says that it holds it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionHold {
+    pub session: SessionId,
+    pub receiver: ReceiverId,
+}
+
+/// Which session a receiver asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SessionAsk {
+    /// None: the queue has no sessions.
+    None,
+    Named(SessionId),
+    /// The next that has messages and that nobody holds. The answer comes when there is one, or an error after `timeout`.
+    Next {
+        timeout: Duration,
+    },
+}
+
+/// A settlement that is part of a transaction.
+#[derive(Clone, Debug)]
+pub struct TransactionSettle {
+    pub sub_queue: SubQueue,
+    pub token: LockToken,
+    pub settlement: Settlement,
+}
+
+/// A send that is part of a transaction.
+#[derive(Clone, Debug)]
+pub struct TransactionSend {
+    pub target: EntityName,
+    /// Numbers of messages that were written to the batch.
+    pub messages: Range<usize>,
 }
 
 #[derive(Debug)]
@@ -65,12 +112,46 @@ pub enum Request {
         entity: EntityId,
         messages: Range<usize>,
     },
+    /// The same, and the answer names the messages' sequence numbers: for those who may cancel scheduled ones.
+    Schedule {
+        ticket: Ticket,
+        entity: EntityId,
+        messages: Range<usize>,
+    },
+    CancelScheduled {
+        ticket: Ticket,
+        entity: EntityId,
+        numbers: Vec<SequenceNumber>,
+    },
     Settle {
         ticket: Ticket,
         entity: EntityId,
         sub_queue: SubQueue,
         token: LockToken,
         settlement: Settlement,
+    },
+    /// Several at once: all or none. `session`: the messages must belong to it.
+    SettleAll {
+        ticket: Ticket,
+        entity: EntityId,
+        sub_queue: SubQueue,
+        tokens: Vec<LockToken>,
+        settlement: Settlement,
+        session: Option<SessionId>,
+    },
+    /// Whether the lock is held now: a settlement of it takes part in a transaction.
+    CheckLock {
+        ticket: Ticket,
+        entity: EntityId,
+        sub_queue: SubQueue,
+        token: LockToken,
+    },
+    /// Settlements of one queue and sends to any, all or nothing. A send to another shard goes by way of `entity`.
+    Commit {
+        ticket: Ticket,
+        entity: EntityId,
+        settles: Vec<TransactionSettle>,
+        sends: Vec<TransactionSend>,
     },
     /// A delivery that never reached its receiver goes back uncounted. Nobody waits for it.
     Release {
@@ -96,6 +177,7 @@ pub enum Request {
         sub_queue: SubQueue,
         receiver: ReceiverId,
         mode: ReceiveMode,
+        session: SessionAsk,
     },
     Detach {
         ticket: Ticket,
@@ -113,6 +195,7 @@ pub enum Request {
         sub_queue: SubQueue,
         from: SequenceNumber,
         count_max: usize,
+        session: Option<SessionId>,
     },
     ReceiveDeferred {
         ticket: Ticket,
@@ -120,12 +203,51 @@ pub enum Request {
         sub_queue: SubQueue,
         numbers: Vec<SequenceNumber>,
         mode: ReceiveMode,
+        /// In a queue with sessions: whose messages they are.
+        hold: Option<SessionHold>,
+    },
+    RenewSession {
+        ticket: Ticket,
+        entity: EntityId,
+        hold: SessionHold,
+    },
+    SessionState {
+        ticket: Ticket,
+        entity: EntityId,
+        hold: SessionHold,
+    },
+    SetSessionState {
+        ticket: Ticket,
+        entity: EntityId,
+        hold: SessionHold,
+        state: Option<Bytes>,
+    },
+    /// Sessions by name: those with messages, or those whose state was set after a time.
+    ListSessions {
+        ticket: Ticket,
+        entity: EntityId,
+        updated_since: Option<Timestamp>,
+        skip: usize,
+        top: usize,
+    },
+    /// Deletes messages that nobody holds: the oldest `count_max` of those that came before `before`.
+    Purge {
+        ticket: Ticket,
+        entity: EntityId,
+        sub_queue: SubQueue,
+        before: Option<Timestamp>,
+        count_max: Option<u64>,
     },
     Find {
         ticket: Ticket,
         name: EntityName,
     },
     CreateQueue {
+        ticket: Ticket,
+        name: EntityName,
+        settings: QueueSettings,
+    },
+    UpdateQueue {
         ticket: Ticket,
         name: EntityName,
         settings: QueueSettings,
@@ -143,6 +265,35 @@ pub enum Request {
     },
     /// The peer has gone; what it had attached is detached.
     Gone,
+    /// Messages from the outbox of a shard, in order. The answer says how far they were taken.
+    Bring {
+        ticket: Ticket,
+        source: ShardId,
+        messages: Vec<Brought>,
+    },
+    /// What became of messages that were brought to `target`.
+    Transferred {
+        target: ShardId,
+        outcome: TransferOutcome,
+    },
+}
+
+/// A message from another shard.
+#[derive(Debug)]
+pub struct Brought {
+    pub(crate) number: u64,
+    pub(crate) target: EntityName,
+    /// Its number among those that were written to the batch.
+    pub(crate) message: usize,
+}
+
+/// How far a shard has taken what was brought to it.
+#[derive(Debug, Default)]
+pub struct TransferOutcome {
+    /// Everything up to this number is taken.
+    pub(crate) upto: u64,
+    /// The next one is refused, and nothing behind it was looked at.
+    pub(crate) refused: Option<(u64, String)>,
 }
 
 /// What a word about credit means for a drain.
@@ -170,9 +321,10 @@ pub enum Reply {
     Drained {
         receiver: ReceiverId,
     },
-    /// The queue was deleted; the receiver is detached.
+    /// The receiver is detached.
     Closed {
         receiver: ReceiverId,
+        reason: CloseReason,
     },
     /// The shard has stopped and will answer nothing more.
     Stopped {
@@ -195,10 +347,27 @@ impl Reply {
 #[derive(Debug)]
 pub enum Answer {
     Done,
-    Found(EntityId),
+    Found(Found),
+    /// With the session, if the queue has any.
+    Attached(Option<HeldSession>),
     Renewed(Vec<Timestamp>),
     Messages(Vec<Message>),
     Queues(Vec<QueueInfo>),
+    Scheduled(Vec<SequenceNumber>),
+    Sessions(Vec<SessionId>),
+    State(Option<Bytes>),
+    /// How many messages it hit.
+    Count(u64),
+    Brought(TransferOutcome),
+}
+
+/// A queue, with what its senders must know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    pub entity: EntityId,
+    pub max_message_size_bytes: u32,
+    /// Whether messages must come with their message ids: the queue detects duplicates, or forwards to one that may.
+    pub needs_message_id: bool,
 }
 
 /// A message that was asked for, with what the engine knows of it and its stored bytes.
@@ -227,6 +396,10 @@ pub enum Error {
     DiskFull,
     #[error("{size_bytes} bytes are over the limit of {limit_bytes} for one message or batch")]
     TooLarge { size_bytes: usize, limit_bytes: usize },
+    #[error("no session of the queue has messages and is free; try again later")]
+    NoSession,
+    #[error("the queue was {what} while the receiver waited for a session")]
+    Gone { what: &'static str },
 }
 
 impl From<peeklock_engine::Error> for Error {
@@ -237,23 +410,14 @@ impl From<peeklock_engine::Error> for Error {
 
 impl Request {
     fn has_ticket(&self) -> bool {
-        match self {
-            Request::Release { .. } | Request::Credit { .. } | Request::Window { .. } | Request::Gone => {
-                false
-            }
-            Request::Send { .. }
-            | Request::Settle { .. }
-            | Request::Attach { .. }
-            | Request::Detach { .. }
-            | Request::Renew { .. }
-            | Request::Peek { .. }
-            | Request::ReceiveDeferred { .. }
-            | Request::Find { .. }
-            | Request::CreateQueue { .. }
-            | Request::DeleteQueue { .. }
-            | Request::ShowQueue { .. }
-            | Request::ListQueues { .. } => true,
-        }
+        !matches!(
+            self,
+            Request::Release { .. }
+                | Request::Credit { .. }
+                | Request::Window { .. }
+                | Request::Transferred { .. }
+                | Request::Gone
+        )
     }
 }
 
@@ -283,8 +447,13 @@ impl Batch {
     }
 
     pub(crate) fn bodies(&self, messages: Range<usize>) -> impl ExactSizeIterator<Item = &[u8]> {
-        let ranges = self.messages.get(messages).unwrap_or_default();
-        ranges.iter().map(|range| self.arena.get(range.clone()).unwrap_or_default())
+        let written = self.messages.get(messages).unwrap_or_default();
+        written.iter().map(|message| self.arena.get(message.bytes.clone()).unwrap_or_default())
+    }
+
+    /// The attributes of a message, which are taken out of the batch.
+    pub(crate) fn take_attributes(&mut self, message: usize) -> Option<Box<Attributes>> {
+        self.messages.get_mut(message).and_then(|message| message.attributes.take())
     }
 
     pub fn take(&mut self) -> Batch {
@@ -300,11 +469,14 @@ pub struct Messages<'a> {
 }
 
 impl Messages<'_> {
-    /// Adds one message, written by `write` behind what is there already.
-    pub fn add<E>(&mut self, write: impl FnOnce(&mut BytesMut) -> Result<(), E>) -> Result<(), E> {
+    /// Adds one message, written by `write` behind what is there already; it returns what the queue must know of it.
+    pub fn add<E>(
+        &mut self,
+        write: impl FnOnce(&mut BytesMut) -> Result<Option<Box<Attributes>>, E>,
+    ) -> Result<(), E> {
         let start = self.batch.arena.len();
-        write(&mut self.batch.arena)?;
-        self.batch.messages.push(start..self.batch.arena.len());
+        let attributes = write(&mut self.batch.arena)?;
+        self.batch.messages.push(Written { bytes: start..self.batch.arena.len(), attributes });
         Ok(())
     }
 
@@ -312,10 +484,24 @@ impl Messages<'_> {
         self.batch.messages.len() - self.first
     }
 
-    pub fn send(mut self, ticket: Ticket, entity: EntityId) {
+    pub fn send(self, ticket: Ticket, entity: EntityId) {
+        self.ask(|messages| Request::Send { ticket, entity, messages });
+    }
+
+    pub fn schedule(self, ticket: Ticket, entity: EntityId) {
+        self.ask(|messages| Request::Schedule { ticket, entity, messages });
+    }
+
+    /// Leaves the messages in the batch, for a request that names them by these numbers.
+    pub fn keep(mut self) -> Range<usize> {
+        self.sent = true;
+        self.first..self.batch.messages.len()
+    }
+
+    fn ask(mut self, request: impl FnOnce(Range<usize>) -> Request) {
         self.sent = true;
         let messages = self.first..self.batch.messages.len();
-        self.batch.requests.push(Request::Send { ticket, entity, messages });
+        self.batch.requests.push(request(messages));
     }
 }
 

@@ -11,10 +11,8 @@ use crate::batch::{Answer, Batch, Error, Peer, PeerId, QueueInfo, Reply, Request
 use crate::clock::Clock;
 use crate::group;
 use crate::housekeeping;
-use crate::shard::{Envelope, Failure, Shard};
-
-/// How many shards a broker has. Entities find their shard by it, so it belongs to the format of the data directory.
-pub const SHARD_COUNT: u16 = 8;
+use crate::router::Router;
+use crate::shard::{Envelope, Failure, RecoveredShard, Shard};
 
 /// Batches that may wait for one shard before peers have to wait too.
 const SHARD_QUEUE_MAX: usize = 64;
@@ -31,7 +29,7 @@ pub struct Broker {
 /// The way to one shard.
 #[derive(Clone)]
 pub struct ShardHandle {
-    incoming: mpsc::Sender<Envelope>,
+    pub(crate) incoming: mpsc::Sender<Envelope>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -84,21 +82,24 @@ impl Broker {
         clock: Clock,
     ) -> Result<(Broker, Running, Recovered), OpenError> {
         let mut running = JoinSet::new();
-        let mut shards = Vec::new();
+        let (mut shards, mut recovered_shards) = (Vec::new(), Vec::new());
         let mut recovered = Recovered::default();
-        for id in (0..SHARD_COUNT).map(ShardId) {
+        for id in (0..ShardId::COUNT).map(ShardId) {
             let (engine, log, snapshot_upto) = recover(journal, id).await?;
             for queue in engine.queues() {
                 recovered.queue_count += 1;
                 let counts = queue.counts;
-                recovered.message_count +=
-                    counts.active_count + counts.deferred_count + counts.dead_letter_count;
+                recovered.message_count += counts.message_count();
             }
             let (incoming, envelopes) = mpsc::channel(SHARD_QUEUE_MAX);
-            running.spawn(Shard::new(id, engine, log, snapshot_upto, clock, envelopes).run());
             shards.push(ShardHandle { incoming });
+            recovered_shards.push((RecoveredShard { id, engine, log, snapshot_upto }, envelopes));
         }
         let next_peer = Arc::new(AtomicU64::new(1));
+        let router = Router::new(&shards, Arc::clone(&next_peer));
+        for (shard, envelopes) in recovered_shards {
+            running.spawn(Shard::new(shard, clock, envelopes, router.clone()).run());
+        }
         Ok((Broker { shards: shards.into(), clock, next_peer }, Running(running), recovered))
     }
 
@@ -113,11 +114,7 @@ impl Broker {
 
     /// Number of the shard that owns `name`, for [`Broker::shard`].
     pub fn place(&self, name: &EntityName) -> usize {
-        // FNV-1a: the answer must be the same in every version, on every machine.
-        let hash = name.folded().bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-        });
-        usize::try_from(hash % u64::from(SHARD_COUNT)).unwrap_or_default()
+        ShardId::of(name).0.into()
     }
 
     pub fn shard(&self, number: usize) -> Option<&ShardHandle> {

@@ -7,15 +7,18 @@ mod alarm;
 mod batch;
 mod broker;
 mod clock;
+mod execute;
 mod group;
 mod housekeeping;
 mod outgoing;
+mod router;
 mod shard;
 
 pub use alarm::Alarm;
 pub use batch::{
-    Answer, Batch, Drain, Error, Message, Messages, Peer, PeerId, QueueInfo, Reply, Request, Ticket,
+    Answer, Batch, Brought, Drain, Error, Found, Message, Messages, Peer, PeerId, QueueInfo, Reply, Request,
+    SessionAsk, SessionHold, Ticket, TransactionSend, TransactionSettle, TransferOutcome,
 };
-pub use broker::{AdminError, Broker, OpenError, Recovered, Running, SHARD_COUNT, ShardHandle, ShardStopped};
+pub use broker::{AdminError, Broker, OpenError, Recovered, Running, ShardHandle, ShardStopped};
 pub use clock::Clock;
 pub use peeklock_engine as engine;

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use peeklock_engine::{Delivery, ReceiverId};
+use peeklock_engine::{Closed, Delivery, OutMessage, ReceiverId};
 use peeklock_journal::{Poisoned, ReadError, Reader, StoredBody};
 use peeklock_types::{LockToken, ShardId};
 use rustc_hash::FxHashMap;
@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::batch::{Answer, Error, Message, Peer, PeerId, Reply, Ticket};
+use crate::router::Router;
 
 /// One thing for one peer.
 #[derive(Debug)]
@@ -25,7 +26,12 @@ pub(crate) enum Effect {
     },
     Delivery(Delivery),
     Drained(ReceiverId),
-    Closed(ReceiverId),
+    Closed(Closed),
+    /// Messages that are to be brought to another shard.
+    Transfer {
+        target: ShardId,
+        messages: Vec<OutMessage>,
+    },
     /// The answer to a request for messages that are not delivered on a link.
     Messages {
         peer: PeerId,
@@ -41,6 +47,11 @@ impl Effect {
             Effect::Messages { messages, .. } => {
                 messages.iter().map(|(_, message)| stored(message)).collect()
             }
+            Effect::Transfer { messages, .. } => {
+                let body =
+                    |message: &OutMessage| StoredBody { place: message.body, size_bytes: message.size_bytes };
+                messages.iter().map(body).collect()
+            }
             Effect::Answer { .. } | Effect::Drained(_) | Effect::Closed(_) => Vec::new(),
         }
     }
@@ -53,6 +64,7 @@ fn stored(message: &peeklock_engine::Message) -> StoredBody {
 pub(crate) struct Outgoing<R> {
     shard: ShardId,
     reader: R,
+    router: Router,
     peers: FxHashMap<PeerId, Lane>,
     dirty: Vec<PeerId>,
     waiting: VecDeque<Waiting>,
@@ -94,10 +106,11 @@ async fn read<R: Reader>(reader: R, wanted: Vec<StoredBody>) -> Result<Vec<Optio
 }
 
 impl<R: Reader> Outgoing<R> {
-    pub(crate) fn new(shard: ShardId, reader: R) -> Self {
+    pub(crate) fn new(shard: ShardId, reader: R, router: Router) -> Self {
         Outgoing {
             shard,
             reader,
+            router,
             peers: FxHashMap::default(),
             dirty: Vec::new(),
             waiting: VecDeque::new(),
@@ -193,7 +206,13 @@ impl<R: Reader> Outgoing<R> {
     fn emit(&mut self, effect: Effect, bodies: &mut dyn Iterator<Item = Option<Bytes>>) {
         match effect {
             Effect::Answer { peer, ticket, result } => self.push(peer, Reply::Answer { ticket, result }),
-            Effect::Closed(receiver) => self.push(PeerId::of(receiver), Reply::Closed { receiver }),
+            Effect::Closed(Closed { receiver, reason }) => {
+                self.push(PeerId::of(receiver), Reply::Closed { receiver, reason })
+            }
+            Effect::Transfer { target, messages } => {
+                let messages = messages.into_iter().zip(bodies).collect();
+                self.router.bring(self.shard, target, messages);
+            }
             Effect::Drained(receiver) => self.push(PeerId::of(receiver), Reply::Drained { receiver }),
             Effect::Delivery(delivery) => {
                 let peer = PeerId::of(delivery.receiver);

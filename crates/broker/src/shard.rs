@@ -4,27 +4,30 @@
 //! round are held until its group is durable. While the disk works, the next round is decided: the engine's memory runs ahead of the disk,
 //! what others see does not.
 
-use std::collections::VecDeque;
-use std::ops::Range;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
-use peeklock_engine::{Engine, EntityId, NewMessage, Outbox, QueueView, ReceiverId, Settlement};
-use peeklock_journal::{AppendError, Log, Poisoned, Space, StoredBody};
-use peeklock_types::{GroupNumber, LockToken, ShardId, Timestamp, limits};
+use peeklock_engine::{Accepted, CloseReason, Engine, Outbox, ReceiverId, Settlement};
+use peeklock_journal::{AppendError, Log, Poisoned, StoredBody};
+use peeklock_types::{GroupNumber, ShardId, Timestamp};
 use rustc_hash::FxHashMap;
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 
 use crate::alarm::Alarm;
-use crate::batch::{Answer, Batch, Drain, Error, Peer, PeerId, QueueInfo, Request, Ticket};
+use crate::batch::{Answer, Batch, Error, Peer, PeerId, Ticket};
 use crate::clock::Clock;
 use crate::group::GroupBuilder;
 use crate::housekeeping::{Done, Housekeeping, HousekeepingError, Moved, Trim};
 use crate::outgoing::{Effect, Outgoing};
+use crate::router::Router;
 
 /// A group this large is appended before more is added to it.
 const GROUP_BYTES_MAX: usize = 1024 * 1024;
+/// Messages, and their bytes, that travel to another shard at a time.
+const TRANSFER_COUNT_MAX: usize = 256;
+const TRANSFER_BYTES_MAX: u64 = 1024 * 1024;
 /// Batches taken in one round.
 const ROUND_BATCHES_MAX: usize = 256;
 /// When the log had no room although nothing of this shard waits for the disk, nobody says when there is some again.
@@ -50,27 +53,40 @@ enum Cleanup {
     Forget(Vec<StoredBody>),
 }
 
+/// What recovery has found of a shard.
+pub(crate) struct RecoveredShard<L> {
+    pub(crate) id: ShardId,
+    pub(crate) engine: Engine,
+    pub(crate) log: L,
+    /// The group up to which a snapshot replaces the log.
+    pub(crate) snapshot_upto: GroupNumber,
+}
+
 pub(crate) struct Shard<L: Log> {
-    id: ShardId,
-    engine: Engine,
-    log: L,
+    pub(crate) id: ShardId,
+    pub(crate) engine: Engine,
+    pub(crate) log: L,
     clock: Clock,
     incoming: mpsc::Receiver<Envelope>,
     outgoing: Outgoing<L::Reader>,
     /// What each peer has attached, to be detached when it goes.
-    receivers: FxHashMap<PeerId, Vec<ReceiverId>>,
+    pub(crate) receivers: FxHashMap<PeerId, Vec<ReceiverId>>,
     /// How many deliveries each receiver got so far.
-    delivered: FxHashMap<ReceiverId, u64>,
+    pub(crate) delivered: FxHashMap<ReceiverId, u64>,
+    /// Receivers that wait for a session, and who is told when they have one.
+    pub(crate) waiting: FxHashMap<ReceiverId, (PeerId, Ticket)>,
+    /// Shards that a batch of messages is on its way to.
+    pub(crate) bringing: BTreeSet<ShardId>,
     housekeeping: Housekeeping,
-    outbox: Outbox,
-    group: GroupBuilder,
+    pub(crate) outbox: Outbox,
+    pub(crate) group: GroupBuilder,
     /// Finished groups that the log had no room for yet. Nothing new is decided while there are any.
     refused: VecDeque<Bytes>,
     /// Messages may wait for receivers with credit, because the log had no room for the locks.
     owes_delivery: bool,
     appended: GroupNumber,
     seen: GroupNumber,
-    effects: Vec<Effect>,
+    pub(crate) effects: Vec<Effect>,
     freed: Vec<StoredBody>,
     held: VecDeque<Held>,
     cleanups: VecDeque<(u64, Cleanup)>,
@@ -85,16 +101,14 @@ pub(crate) enum Failure {
 }
 
 impl<L: Log> Shard<L> {
-    /// `snapshot_upto`: the group up to which a snapshot replaces the log.
     pub(crate) fn new(
-        id: ShardId,
-        engine: Engine,
-        log: L,
-        snapshot_upto: GroupNumber,
+        recovered: RecoveredShard<L>,
         clock: Clock,
         incoming: mpsc::Receiver<Envelope>,
+        router: Router,
     ) -> Self {
-        let outgoing = Outgoing::new(id, log.reader());
+        let RecoveredShard { id, engine, log, snapshot_upto } = recovered;
+        let outgoing = Outgoing::new(id, log.reader(), router);
         let appended = log.watermark();
         Shard {
             id,
@@ -104,6 +118,8 @@ impl<L: Log> Shard<L> {
             outgoing,
             receivers: FxHashMap::default(),
             delivered: FxHashMap::default(),
+            waiting: FxHashMap::default(),
+            bringing: BTreeSet::new(),
             housekeeping: Housekeeping::new(snapshot_upto),
             outbox: Outbox::default(),
             group: GroupBuilder::new(log.next_group()),
@@ -149,6 +165,10 @@ impl<L: Log> Shard<L> {
     }
 
     async fn serve(&mut self) -> Result<(), Failure> {
+        let now = self.clock.now();
+        self.engine.wake(now, &mut self.outbox);
+        self.collect();
+        self.deliver_and_append(now)?;
         let mut waiting = VecDeque::new();
         let mut taken = Vec::new();
         let mut open = true;
@@ -215,7 +235,7 @@ impl<L: Log> Shard<L> {
         Envelope { peer, mut batch }: Envelope,
     ) -> Result<(), Failure> {
         for request in std::mem::take(&mut batch.requests) {
-            self.execute(now, peer.id, &batch, request);
+            self.execute(now, peer.id, &mut batch, request);
             if self.group.size_bytes() >= GROUP_BYTES_MAX {
                 self.deliver_and_append(now)?;
             }
@@ -223,151 +243,20 @@ impl<L: Log> Shard<L> {
         Ok(())
     }
 
-    fn execute(&mut self, now: Timestamp, peer: PeerId, batch: &Batch, request: Request) {
-        let out = &mut self.outbox;
-        let (ticket, result) = match request {
-            Request::Send { ticket, entity, messages } => (ticket, self.send(now, entity, batch, messages)),
-            Request::Settle { ticket, entity, sub_queue, token, settlement } => {
-                let result = self.engine.settle(now, entity, sub_queue, token, settlement, out);
-                (ticket, result.map(|()| Answer::Done).map_err(Error::from))
-            }
-            Request::Renew { ticket, entity, sub_queue, tokens } => {
-                let result = self.engine.renew(now, entity, sub_queue, &tokens, out);
-                (ticket, result.map(Answer::Renewed).map_err(Error::from))
-            }
-            Request::Attach { ticket, entity, sub_queue, receiver, mode } => {
-                let result = self.engine.attach_receiver(entity, sub_queue, receiver, mode);
-                if result.is_ok() {
-                    self.receivers.entry(peer).or_default().push(receiver);
-                }
-                (ticket, result.map(|()| Answer::Done).map_err(Error::from))
-            }
-            Request::Find { ticket, name } => {
-                let result = self.engine.find(&name).ok_or(peeklock_engine::Error::NoSuchQueue { name });
-                (ticket, result.map(Answer::Found).map_err(Error::from))
-            }
-            Request::CreateQueue { ticket, name, settings } => {
-                let result = self.engine.create_queue(now, name, settings, out);
-                (ticket, result.map(Answer::Found).map_err(Error::from))
-            }
-            Request::DeleteQueue { ticket, name } => {
-                let result = self.engine.delete_queue(&name, out);
-                (ticket, result.map(Answer::Found).map_err(Error::from))
-            }
-            Request::ShowQueue { ticket, name } => {
-                let found = self.engine.find(&name).and_then(|entity| self.engine.queue(entity));
-                let result = found.map(describe).ok_or(peeklock_engine::Error::NoSuchQueue { name });
-                (ticket, result.map(|info| Answer::Queues(vec![info])).map_err(Error::from))
-            }
-            Request::ListQueues { ticket } => {
-                (ticket, Ok(Answer::Queues(self.engine.queues().map(describe).collect())))
-            }
-            Request::Peek { ticket, entity, sub_queue, from, count_max } => {
-                let found = self.engine.peek(entity, sub_queue, from, count_max.min(limits::BATCH_COUNT_MAX));
-                let found = found.map(|found| first_of(found).map(|message| (None, message)).collect());
-                return self.answer_messages(peer, ticket, found);
-            }
-            Request::ReceiveDeferred { ticket, entity, sub_queue, numbers, mode } => {
-                let found =
-                    self.engine.receive_deferred(now, entity, sub_queue, &numbers, mode, nonce(), out);
-                self.collect();
-                let found =
-                    found.map(|found| found.into_iter().map(|r| (Some(r.token), r.message)).collect());
-                return self.answer_messages(peer, ticket, found);
-            }
-            Request::Credit { receiver, limit, drain } => {
-                let delivered = self.delivered.get(&receiver).copied().unwrap_or_default();
-                let credit = u32::try_from(limit.saturating_sub(delivered)).unwrap_or(u32::MAX);
-                self.engine.set_credit(receiver, credit);
-                match drain {
-                    Drain::Keep => {}
-                    Drain::Start => self.engine.drain(receiver),
-                    Drain::Cancel => self.engine.cancel_drain(receiver),
-                }
-                return;
-            }
-            Request::Window { receiver, size_bytes } => return self.engine.add_window(receiver, size_bytes),
-            Request::Detach { ticket, receiver } => {
-                if let Some(receivers) = self.receivers.get_mut(&peer) {
-                    receivers.retain(|r| *r != receiver);
-                }
-                self.detach(receiver);
-                (ticket, Ok(Answer::Done))
-            }
-            Request::Release { entity, sub_queue, token } => {
-                // A lock that has run out meanwhile has already given the message back.
-                let _ = self.engine.settle(now, entity, sub_queue, token, Settlement::Release, out);
-                return self.collect();
-            }
-            Request::Gone => return self.forget(peer),
-        };
-        self.collect();
-        self.effects.push(Effect::Answer { peer, ticket, result });
-    }
-
-    fn send(
-        &mut self,
-        now: Timestamp,
-        entity: EntityId,
-        batch: &Batch,
-        messages: Range<usize>,
-    ) -> Result<Answer, Error> {
-        if self.log.space() > Space::Enough {
-            return Err(Error::DiskFull);
-        }
-        let size_bytes = batch.bodies(messages.clone()).map(<[u8]>::len).sum();
-        if size_bytes > 2 * limits::MESSAGE_SIZE_BYTES_MAX {
-            return Err(Error::TooLarge { size_bytes, limit_bytes: limits::MESSAGE_SIZE_BYTES_MAX });
-        }
-        let mark = self.group.mark();
-        let result = self.store(now, entity, batch, messages);
-        if result.is_err() {
-            self.group.truncate(mark);
-        }
-        result
-    }
-
-    fn store(
-        &mut self,
-        now: Timestamp,
-        entity: EntityId,
-        batch: &Batch,
-        messages: Range<usize>,
-    ) -> Result<Answer, Error> {
-        let too_large =
-            |size_bytes| Error::TooLarge { size_bytes, limit_bytes: limits::MESSAGE_SIZE_BYTES_MAX };
-        let mut new = smallvec::SmallVec::<[NewMessage; 8]>::new();
-        for bytes in batch.bodies(messages) {
-            let body = self.group.put_body(bytes).map_err(|_| too_large(bytes.len()))?;
-            let size_bytes = u32::try_from(bytes.len()).map_err(|_| too_large(bytes.len()))?;
-            new.push(NewMessage { body, size_bytes });
-        }
-        self.engine.send(now, entity, &new, &mut self.outbox)?;
-        Ok(Answer::Done)
-    }
-
-    fn answer_messages(
-        &mut self,
-        peer: PeerId,
-        ticket: Ticket,
-        found: Result<Vec<(Option<LockToken>, peeklock_engine::Message)>, peeklock_engine::Error>,
-    ) {
-        self.effects.push(match found {
-            Ok(messages) => Effect::Messages { peer, ticket, messages },
-            Err(error) => Effect::Answer { peer, ticket, result: Err(error.into()) },
-        });
-    }
-
-    fn forget(&mut self, peer: PeerId) {
+    pub(crate) fn forget(&mut self, now: Timestamp, peer: PeerId) {
         for receiver in self.receivers.remove(&peer).unwrap_or_default() {
-            self.detach(receiver);
+            self.detach(now, receiver);
         }
         self.outgoing.leave(peer);
     }
 
-    fn detach(&mut self, receiver: ReceiverId) {
-        self.engine.detach_receiver(receiver);
+    pub(crate) fn detach(&mut self, now: Timestamp, receiver: ReceiverId) {
+        self.engine.detach_receiver(now, receiver, &mut self.outbox);
+        self.collect();
         self.delivered.remove(&receiver);
+        if let Some((peer, ticket)) = self.waiting.remove(&receiver) {
+            self.effects.push(Effect::Answer { peer, ticket, result: Err(Error::NoSession) });
+        }
     }
 
     /// Hands out what can be handed out and ends the group, as often as there is more than one group can hold.
@@ -388,7 +277,7 @@ impl<L: Log> Shard<L> {
     }
 
     /// Takes over what the engine has put into the outbox.
-    fn collect(&mut self) {
+    pub(crate) fn collect(&mut self) {
         for fact in self.outbox.facts.drain(..) {
             self.group.put_fact(&fact);
         }
@@ -397,7 +286,19 @@ impl<L: Log> Shard<L> {
             self.effects.push(Effect::Delivery(delivery));
         }
         self.effects.extend(self.outbox.drained.drain(..).map(|drained| Effect::Drained(drained.receiver)));
-        self.effects.extend(self.outbox.closed.drain(..).map(Effect::Closed));
+        for Accepted { receiver, held } in self.outbox.accepted.drain(..) {
+            if let Some((peer, ticket)) = self.waiting.remove(&receiver) {
+                let result = Ok(Answer::Attached(Some(held)));
+                self.effects.push(Effect::Answer { peer, ticket, result });
+            }
+        }
+        for closed in self.outbox.closed.drain(..) {
+            self.delivered.remove(&closed.receiver);
+            self.effects.push(match self.waiting.remove(&closed.receiver) {
+                Some((peer, ticket)) => Effect::Answer { peer, ticket, result: Err(refused(closed.reason)) },
+                None => Effect::Closed(closed),
+            });
+        }
         let freed = self.outbox.freed.drain(..);
         self.freed.extend(freed.map(|body| StoredBody { place: body.place, size_bytes: body.size_bytes }));
     }
@@ -428,6 +329,7 @@ impl<L: Log> Shard<L> {
     }
 
     fn hold(&mut self) {
+        self.start_transfers();
         if self.effects.is_empty() && self.freed.is_empty() {
             return;
         }
@@ -438,6 +340,19 @@ impl<L: Log> Shard<L> {
         let after = self.group.newest_with_facts();
         self.held.push_back(Held { after, effects, cleanup });
         self.release();
+    }
+
+    /// Sends off what is to go to other shards: one batch for each at a time.
+    fn start_transfers(&mut self) {
+        let idle: Vec<_> =
+            self.engine.transfer_targets().filter(|shard| !self.bringing.contains(shard)).collect();
+        for target in idle {
+            let messages = self.engine.outgoing(target, TRANSFER_COUNT_MAX, TRANSFER_BYTES_MAX);
+            if !messages.is_empty() {
+                self.bringing.insert(target);
+                self.effects.push(Effect::Transfer { target, messages });
+            }
+        }
     }
 
     fn hold_cleanup(&mut self, cleanup: Cleanup) {
@@ -539,20 +454,15 @@ impl<L: Log> Shard<L> {
     }
 }
 
-fn describe(queue: QueueView<'_>) -> QueueInfo {
-    QueueInfo { name: queue.name.clone(), settings: queue.settings.clone(), counts: queue.counts }
+/// What a receiver hears whose attachment ended before it began.
+fn refused(reason: CloseReason) -> Error {
+    match reason {
+        CloseReason::NoSession | CloseReason::SessionLockLost => Error::NoSession,
+        CloseReason::Deleted => Error::Gone { what: "deleted" },
+        CloseReason::Disabled => Error::Gone { what: "disabled" },
+    }
 }
 
-/// As many messages as fit one answer, and at least one.
-fn first_of(messages: Vec<peeklock_engine::Message>) -> impl Iterator<Item = peeklock_engine::Message> {
-    let mut size_bytes = 0;
-    messages.into_iter().take_while(move |message| {
-        let is_first = size_bytes == 0;
-        size_bytes += message.size_bytes as usize + message.patch.size_bytes();
-        is_first || size_bytes <= limits::ANSWER_SIZE_BYTES_MAX
-    })
-}
-
-fn nonce() -> u64 {
+pub(crate) fn nonce() -> u64 {
     fastrand::u64(..)
 }

@@ -58,8 +58,12 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     let mut out = Vec::new();
     match arguments.action {
         Action::Create { name, lock, max_delivery, connect } => {
-            let settings = QueueSettings { lock_duration: lock, max_delivery_count: max_delivery };
-            settings.check()?;
+            let settings = QueueSettings {
+                lock_duration: lock,
+                max_delivery_count: max_delivery,
+                ..QueueSettings::default()
+            };
+            settings.check(&name)?;
             let client = connect.open().await?;
             client.admin().create_queue(&name, &settings).await?;
             client.close().await;

@@ -42,7 +42,7 @@ impl QueueSpec {
                 _ => bail!("'{part}' is not a setting of a queue; there are lock=30s and max-delivery=10"),
             }
         }
-        settings.check()?;
+        settings.check(&name)?;
         Ok(QueueSpec { name, settings })
     }
 }
@@ -134,7 +134,7 @@ mod tests {
         let set = QueueSpec::parse("orders,lock=5s,max-delivery=3").unwrap();
         assert_eq!(
             set.settings,
-            QueueSettings { lock_duration: Duration::from_secs(5), max_delivery_count: 3 }
+            QueueSettings { lock_duration: Duration::from_secs(5), max_delivery_count: 3, ..QueueSettings::default() }
         );
         for wrong in [
             "",

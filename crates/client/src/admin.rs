@@ -104,6 +104,7 @@ fn queue_info(value: &Value) -> Option<QueueInfo> {
     let settings = QueueSettings {
         lock_duration: Duration::from_millis(number("lock-duration-ms")?),
         max_delivery_count: value.lookup("max-delivery-count").and_then(Value::as_u32)?,
+        ..QueueSettings::default()
     };
     Some(QueueInfo {
         name: value.lookup("name")?.as_str()?.to_owned(),

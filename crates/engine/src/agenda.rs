@@ -15,9 +15,9 @@ pub(crate) struct Address {
 /// Which sub-queues have something to do, so that nobody looks through all of them.
 #[derive(Debug, Default)]
 pub(crate) struct Agenda {
-    /// Those with both a waiting message and a receiver that asks; perhaps some that have neither any more, or are gone.
+    /// Those with both a waiting message and somebody who takes it; perhaps some that have neither any more, or are gone.
     ready: VecDeque<Address>,
-    /// When the next lock of each runs out.
+    /// When something next happens by itself in each.
     deadlines: BTreeSet<(Timestamp, Address)>,
 }
 
@@ -25,18 +25,19 @@ impl Agenda {
     /// Takes note of what a command has changed in `queue`.
     pub(crate) fn note(&mut self, queue: &mut Queue) {
         let entity = queue.entity;
-        self.note_part(Address { entity, sub_queue: SubQueue::Main }, &mut queue.main);
-        self.note_part(Address { entity, sub_queue: SubQueue::DeadLetter }, &mut queue.dead_letter);
-    }
-
-    fn note_part(&mut self, address: Address, part: &mut Part) {
-        if !part.noted.ready && part.messages.waiting_count() > 0 && !part.asking.is_empty() {
-            part.noted.ready = true;
-            self.ready.push_back(address);
-        }
-        let deadline = part.messages.next_deadline();
-        if deadline != part.noted.deadline {
-            self.note_deadline(address, part, deadline);
+        for sub_queue in SubQueue::ALL {
+            let has_work = has_work(queue, sub_queue);
+            let idle_at = queue.idle_at().filter(|_| sub_queue == SubQueue::Main);
+            let part = queue.part_mut(sub_queue);
+            let address = Address { entity, sub_queue };
+            if has_work && !part.noted.ready {
+                part.noted.ready = true;
+                self.ready.push_back(address);
+            }
+            let deadline = part.messages.next_deadline().into_iter().chain(idle_at).min();
+            if deadline != part.noted.deadline {
+                self.note_deadline(address, part, deadline);
+            }
         }
     }
 
@@ -53,16 +54,17 @@ impl Agenda {
     /// Takes note that `queue` goes away.
     pub(crate) fn forget(&mut self, queue: &mut Queue) {
         let entity = queue.entity;
-        self.note_deadline(Address { entity, sub_queue: SubQueue::Main }, &mut queue.main, None);
-        self.note_deadline(Address { entity, sub_queue: SubQueue::DeadLetter }, &mut queue.dead_letter, None);
+        for sub_queue in SubQueue::ALL {
+            self.note_deadline(Address { entity, sub_queue }, queue.part_mut(sub_queue), None);
+        }
     }
 
     pub(crate) fn next_deadline(&self) -> Option<Timestamp> {
         self.deadlines.first().map(|&(deadline, _)| deadline)
     }
 
-    /// The sub-queue whose lock runs out first, if that is by `now`.
-    pub(crate) fn next_expired(&self, now: Timestamp) -> Option<Address> {
+    /// The sub-queue in which something is due first, if that is by `now`.
+    pub(crate) fn next_due(&self, now: Timestamp) -> Option<Address> {
         self.deadlines.first().filter(|&&(deadline, _)| deadline <= now).map(|&(_, address)| address)
     }
 
@@ -70,4 +72,11 @@ impl Agenda {
     pub(crate) fn next_ready(&mut self) -> Option<Address> {
         self.ready.pop_front()
     }
+}
+
+/// Whether something can be handed out or on.
+fn has_work(queue: &Queue, sub_queue: SubQueue) -> bool {
+    let part = queue.part(sub_queue);
+    let is_asked_for = part.messages.waiting_count() > 0 && !part.asking.is_empty();
+    is_asked_for || part.messages.sessions().has_work() || queue.has_to_forward(sub_queue)
 }

@@ -8,7 +8,7 @@ use crate::engine::Engine;
 use crate::fact::Fact;
 use crate::message::EntityId;
 use crate::outbox::{ColdBody, Outbox};
-use crate::queue::{Entry, Messages, Queue, cold};
+use crate::queue::{Entry, Queue, cold};
 
 /// Which bodies should move so that space can be used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,14 +36,12 @@ pub(crate) struct ColdScan {
     at: Option<(EntityName, SubQueue, SequenceNumber)>,
 }
 
-const SUB_QUEUES: [SubQueue; 2] = [SubQueue::Main, SubQueue::DeadLetter];
-
 impl Engine {
     /// The oldest group with a body that a message still needs; `None` if every body is gone or in a cold segment. Looks at every queue, but
     /// not at its messages.
     pub fn oldest_log_body(&mut self) -> Option<GroupNumber> {
-        let parts = self.queues.values_mut().flat_map(|queue| [&mut queue.main, &mut queue.dead_letter]);
-        parts.filter_map(|part| part.messages.oldest_in_log()).map(|(_, group)| group).min()
+        let parts = self.queues.values_mut().flat_map(Queue::parts_mut);
+        parts.filter_map(|part| part.messages.oldest_in_log()).min()
     }
 
     /// Up to `max` bodies that should move, in the order of each queue. An empty answer means that there are none.
@@ -79,7 +77,7 @@ impl Engine {
     /// Every body in a cold segment; asked once, after recovery.
     pub fn cold_bodies(&self) -> impl Iterator<Item = ColdBody> {
         let parts = self.names.values().filter_map(|entity| self.queues.get(entity));
-        let parts = parts.flat_map(|queue| [&queue.main, &queue.dead_letter]);
+        let parts = parts.flat_map(Queue::parts);
         let parts = parts.filter(|part| part.messages.cold_count() > 0);
         parts.flat_map(|part| part.messages.iter_from(SequenceNumber(0)).filter_map(|(_, entry)| cold(entry)))
     }
@@ -88,8 +86,10 @@ impl Engine {
         let mut found = Vec::new();
         for entity in self.names.values() {
             let Some(queue) = self.queues.get_mut(entity) else { continue };
-            for part in [&mut queue.main, &mut queue.dead_letter] {
-                collect_log_bodies(*entity, &mut part.messages, upto, max, &mut found);
+            for part in queue.parts_mut() {
+                let room = max - found.len();
+                let bodies = part.messages.in_log_upto(upto).take(room);
+                found.extend(bodies.map(|(number, entry)| live(*entity, number, entry)));
             }
             if found.len() >= max {
                 break;
@@ -118,7 +118,7 @@ impl Engine {
         let first = start.as_ref().map_or(Bound::Unbounded, |(name, ..)| Bound::Included(name));
         for entity in self.names.range((first, Bound::Unbounded)).map(|(_, entity)| entity) {
             let Some(queue) = self.queues.get(entity) else { continue };
-            for sub_queue in SUB_QUEUES {
+            for sub_queue in SubQueue::ALL {
                 let from = match &start {
                     Some((name, passed, _)) if queue.name == *name && sub_queue < *passed => continue,
                     Some((name, here, number)) if queue.name == *name && sub_queue == *here => *number,
@@ -163,25 +163,6 @@ fn collect_cold_bodies(
         }
     }
     None
-}
-
-fn collect_log_bodies(
-    entity: EntityId,
-    messages: &mut Messages,
-    upto: GroupNumber,
-    max: usize,
-    found: &mut Vec<LiveBody>,
-) {
-    let Some((first, _)) = messages.oldest_in_log() else { return };
-    for (number, entry) in messages.iter_from(first) {
-        match entry.body.place() {
-            BodyPlace::Cold { .. } => {}
-            BodyPlace::Log { group, .. } if group <= upto && found.len() < max => {
-                found.push(live(entity, number, entry))
-            }
-            BodyPlace::Log { .. } => return,
-        }
-    }
 }
 
 fn live(entity: EntityId, sequence_number: SequenceNumber, entry: &Entry) -> LiveBody {

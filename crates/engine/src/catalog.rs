@@ -6,7 +6,7 @@ use crate::engine::Engine;
 use crate::error::{Error, ReplayError};
 use crate::fact::Fact;
 use crate::message::{EntityId, ReceiverId};
-use crate::outbox::{ColdBody, Outbox};
+use crate::outbox::{CloseReason, ColdBody, Outbox};
 use crate::queue::{Queue, cold};
 
 /// What can be told about a queue without looking at its messages.
@@ -22,16 +22,34 @@ pub struct QueueView<'a> {
 /// How many messages a queue holds, kept as they come and go.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Neither deferred nor dead-lettered; locked ones included.
+    /// Neither deferred nor scheduled nor dead-lettered; locked and delayed ones included.
     pub active_count: u64,
     /// Set aside; locked ones included, dead-lettered ones not.
     pub deferred_count: u64,
+    /// Not due yet.
+    pub scheduled_count: u64,
     /// Locked right now, outside of the dead-letter queue.
     pub locked_count: u64,
     /// In the dead-letter queue, whatever their state.
     pub dead_letter_count: u64,
+    /// On the way to another queue.
+    pub transfer_count: u64,
+    /// Could not be brought to another queue.
+    pub transfer_dead_letter_count: u64,
     /// Bytes of all bodies, dead-lettered ones included.
     pub size_bytes: u64,
+}
+
+impl Counts {
+    /// All messages, wherever they are.
+    pub fn message_count(&self) -> u64 {
+        self.active_count
+            + self.deferred_count
+            + self.scheduled_count
+            + self.dead_letter_count
+            + self.transfer_count
+            + self.transfer_dead_letter_count
+    }
 }
 
 impl Engine {
@@ -45,7 +63,8 @@ impl Engine {
         if let Some(entity) = self.find(&name) {
             return Err(Error::AlreadyExists { name, entity });
         }
-        settings.check()?;
+        settings.check(&name)?;
+        let settings = Box::new(settings);
         let entity = self.next_entity;
         if entity.0 == u32::MAX {
             return Err(Error::NoEntityLeft);
@@ -54,14 +73,56 @@ impl Engine {
         Ok(entity)
     }
 
-    /// Deletes a queue with all its messages. Its receivers are detached and listed in [`Outbox::closed`].
-    pub fn delete_queue(&mut self, name: &EntityName, out: &mut Outbox) -> Result<EntityId, Error> {
+    /// Changes a queue's settings. Whoever receives from a queue that hands out nothing any more is detached.
+    pub fn update_queue(
+        &mut self,
+        now: Timestamp,
+        name: &EntityName,
+        settings: QueueSettings,
+        out: &mut Outbox,
+    ) -> Result<EntityId, Error> {
         let entity = self.find(name).ok_or_else(|| Error::NoSuchQueue { name: name.clone() })?;
-        let closed = self.receivers_of(entity);
-        closed.iter().for_each(|&receiver| self.detach_receiver(receiver));
-        out.closed.extend(closed);
+        self.command(now, entity, |queue| {
+            settings.check(&queue.name)?;
+            Ok(queue.settings.check_change(&settings)?)
+        })?;
+        self.record(Fact::QueueUpdated { entity, settings: Box::new(settings) }, out);
+        for receiver in self.receivers_of(entity) {
+            if !self.can_receive(entity, receiver) {
+                self.close_receiver(now, receiver, CloseReason::Disabled, out);
+            }
+        }
+        Ok(entity)
+    }
+
+    /// Deletes a queue with all its messages. Its receivers are detached and listed in [`Outbox::closed`].
+    pub fn delete_queue(
+        &mut self,
+        now: Timestamp,
+        name: &EntityName,
+        out: &mut Outbox,
+    ) -> Result<EntityId, Error> {
+        let entity = self.find(name).ok_or_else(|| Error::NoSuchQueue { name: name.clone() })?;
+        for receiver in self.receivers_of(entity) {
+            self.close_receiver(now, receiver, CloseReason::Deleted, out);
+        }
         self.record(Fact::QueueDeleted { entity }, out);
         Ok(entity)
+    }
+
+    pub(crate) fn delete_if_idle(&mut self, now: Timestamp, entity: EntityId, out: &mut Outbox) {
+        let Some(queue) = self.queues.get(&entity) else { return };
+        if queue.idle_at().is_some_and(|at| at <= now) {
+            self.record(Fact::QueueDeleted { entity }, out);
+        }
+    }
+
+    fn can_receive(&self, entity: EntityId, receiver: ReceiverId) -> bool {
+        let sub_queue = self.receivers.by_id.get(&receiver).map(|receiver| receiver.address.sub_queue);
+        let queue = self.queues.get(&entity);
+        queue.zip(sub_queue).is_some_and(|(queue, sub_queue)| {
+            queue.settings.status.can_receive() && queue.forwards_to(sub_queue).is_none()
+        })
     }
 
     pub fn find(&self, name: &EntityName) -> Option<EntityId> {
@@ -84,17 +145,12 @@ impl Engine {
         found
     }
 
-    fn record(&mut self, fact: Fact, out: &mut Outbox) {
-        self.apply_fact(&fact, &mut out.freed).expect("a fact fits the state on which it was decided");
-        out.facts.push(fact);
-    }
-
     pub(crate) fn insert_queue(&mut self, queue: Queue) -> Result<(), ReplayError> {
         let (entity, expected) = (queue.entity, self.next_entity);
         if entity < expected || entity.0 == u32::MAX {
             return Err(ReplayError::EntityOrder { entity, expected });
         }
-        queue.settings.check().map_err(|reason| ReplayError::Settings { entity, reason })?;
+        queue.settings.check(&queue.name).map_err(|reason| ReplayError::Settings { entity, reason })?;
         if self.names.contains_key(&queue.name) {
             return Err(ReplayError::NameTaken { entity, name: queue.name });
         }
@@ -112,7 +168,8 @@ impl Engine {
         let mut queue = self.queues.remove(&entity).ok_or(ReplayError::NoSuchEntity { entity })?;
         self.names.remove(&queue.name);
         self.agenda.forget(&mut queue);
-        for part in [&queue.main, &queue.dead_letter] {
+        self.transfers.forget(entity);
+        for part in queue.parts() {
             if part.messages.cold_count() > 0 {
                 freed
                     .extend(part.messages.iter_from(Default::default()).filter_map(|(_, entry)| cold(entry)));

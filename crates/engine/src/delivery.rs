@@ -1,41 +1,15 @@
 //! Receivers, and handing out messages to them.
 
-use peeklock_types::{SubQueue, Timestamp};
+use peeklock_types::{SequenceNumber, SubQueue, Timestamp};
 
 use crate::agenda::Address;
 use crate::engine::{Engine, FACTS_PER_CALL_MAX};
-use crate::error::Error;
-use crate::message::{EntityId, ReceiveMode, ReceiverId};
+use crate::message::ReceiverId;
 use crate::outbox::{Delivery, Drained, Outbox, Received};
-use crate::queue::Queue;
-use crate::receivers::{Receiver, Receivers};
+use crate::queue::{Holder, Queue, SessionSlot};
+use crate::receivers::{Place, Receiver, Receivers};
 
 impl Engine {
-    /// Adds a receiver, without credit and with an empty window.
-    pub fn attach_receiver(
-        &mut self,
-        entity: EntityId,
-        sub_queue: SubQueue,
-        receiver: ReceiverId,
-        mode: ReceiveMode,
-    ) -> Result<(), Error> {
-        if !self.queues.contains_key(&entity) {
-            return Err(Error::NoSuchEntity { entity });
-        }
-        if self.receivers.by_id.contains_key(&receiver) {
-            return Err(Error::ReceiverExists { receiver });
-        }
-        self.receivers.by_id.insert(receiver, Receiver::new(Address { entity, sub_queue }, mode));
-        Ok(())
-    }
-
-    /// Takes a receiver away: it gets nothing from now on. Its locks stay until they are settled or run out.
-    pub fn detach_receiver(&mut self, receiver: ReceiverId) {
-        self.set_credit(receiver, 0);
-        self.receivers.by_id.remove(&receiver);
-        self.cancel_drain(receiver);
-    }
-
     /// Says how many messages the receiver will still take. Unknown receivers are ignored: they may just have been closed.
     pub fn set_credit(&mut self, receiver: ReceiverId, credit: u32) {
         self.change_receiver(receiver, |receiver| receiver.credit = credit);
@@ -72,7 +46,7 @@ impl Engine {
         let Some(receiver) = self.receivers.by_id.get_mut(&id) else { return };
         change(receiver);
         let Some(queue) = self.queues.get_mut(&receiver.address.entity) else { return };
-        receiver.queue_up(id, &mut queue.part_mut(receiver.address.sub_queue).asking);
+        queue_up(queue, id, receiver);
         self.agenda.note(queue);
     }
 
@@ -89,9 +63,12 @@ impl Engine {
         {
             let Some(queue) = self.queues.get_mut(&address.entity) else { continue };
             queue.part_mut(address.sub_queue).noted.ready = false;
-            let server = Server { now, address, nonces: &mut *nonces };
-            budget -= server.serve(queue, &mut self.receivers, budget, out);
-            self.agenda.note(queue);
+            let mut server = Server { now, address, nonces: &mut *nonces, budget };
+            server.serve(queue, &mut self.receivers, out);
+            server.serve_sessions(queue, &mut self.receivers, out);
+            budget = server.budget;
+            budget -= self.forward(address.entity, address.sub_queue, budget, out);
+            self.note(address.entity);
         }
         self.finish_drains(out);
         budget == 0
@@ -104,8 +81,7 @@ impl Engine {
         for id in std::mem::take(&mut self.receivers.draining) {
             let Some(receiver) = self.receivers.by_id.get(&id) else { continue };
             let Some(queue) = self.queues.get(&receiver.address.entity) else { continue };
-            let waiting_count = queue.part(receiver.address.sub_queue).messages.waiting_count();
-            if receiver.credit > 0 && waiting_count > 0 {
+            if receiver.credit > 0 && waits_for(queue, receiver) {
                 self.receivers.draining.push(id);
             } else {
                 out.drained.push(Drained { receiver: id, unused_credit: receiver.credit });
@@ -115,31 +91,118 @@ impl Engine {
     }
 }
 
+/// Puts the receiver into the row that it asks in, or takes it out.
+fn queue_up(queue: &mut Queue, id: ReceiverId, receiver: &mut Receiver) {
+    match receiver.place {
+        Place::Queue => receiver.queue_up(id, &mut queue.part_mut(receiver.address.sub_queue).asking),
+        Place::Session(slot) => {
+            let messages = &mut queue.main.messages;
+            let is_asking = receiver.can_take();
+            if let Some(holder) = messages.holder(slot).filter(|holder| holder.receiver == id) {
+                messages.set_holder(slot, Some(Holder { is_asking, ..holder }));
+            }
+        }
+        Place::Nowhere => {}
+    }
+}
+
+/// Whether there is a message that the receiver could get.
+fn waits_for(queue: &Queue, receiver: &Receiver) -> bool {
+    match receiver.place {
+        Place::Queue => queue.part(receiver.address.sub_queue).messages.waiting_count() > 0,
+        Place::Session(slot) => {
+            queue.main.messages.sessions().get(slot).is_some_and(|session| session.head().is_some())
+        }
+        Place::Nowhere => false,
+    }
+}
+
 /// Serves the receivers of one sub-queue in turn, one message each, so that they share evenly.
 struct Server<'a> {
     now: Timestamp,
     address: Address,
     nonces: &'a mut dyn FnMut() -> u64,
+    /// How many messages may still be handed out.
+    budget: usize,
 }
 
 impl Server<'_> {
-    /// Returns how many messages were handed out.
-    fn serve(self, queue: &mut Queue, receivers: &mut Receivers, max: usize, out: &mut Outbox) -> usize {
-        let Address { entity, sub_queue } = self.address;
-        for served in 0..max {
+    fn serve(&mut self, queue: &mut Queue, receivers: &mut Receivers, out: &mut Outbox) {
+        let sub_queue = self.address.sub_queue;
+        while self.budget > 0 {
             let part = queue.part_mut(sub_queue);
-            let Some(&id) = part.asking.front() else { return served };
-            let Some(number) = part.messages.next_waiting() else { return served };
-            part.asking.pop_front();
+            let Some(&id) = part.asking.front() else { return };
+            let Some(number) = part.messages.next_waiting() else { return };
+            if self.expire(queue, number, out) {
+                continue;
+            }
+            queue.part_mut(sub_queue).asking.pop_front();
             let Some(receiver) = receivers.by_id.get_mut(&id) else { continue };
-            let nonce = (self.nonces)();
-            let Received { token, message } =
-                queue.hand_out(self.now, sub_queue, number, receiver.mode, nonce, out);
-            receiver.charge(message.size_bytes);
             receiver.asking = false;
-            receiver.queue_up(id, &mut queue.part_mut(sub_queue).asking);
-            out.deliveries.push(Delivery { entity, sub_queue, receiver: id, token, message });
+            self.hand_out(queue, id, receiver, number, out);
         }
-        max
+    }
+
+    /// Gives sessions to those who wait for one, and to holders what their sessions have.
+    fn serve_sessions(&mut self, queue: &mut Queue, receivers: &mut Receivers, out: &mut Outbox) {
+        if self.address.sub_queue != SubQueue::Main {
+            return;
+        }
+        crate::sessions::match_waiters(self.now, queue, receivers, out);
+        while self.budget > 0 {
+            let Some(slot) = queue.main.messages.sessions_mut().next_ready() else { return };
+            self.serve_session(queue, slot, receivers, out);
+        }
+    }
+
+    fn serve_session(
+        &mut self,
+        queue: &mut Queue,
+        slot: SessionSlot,
+        receivers: &mut Receivers,
+        out: &mut Outbox,
+    ) {
+        while self.budget > 0 {
+            let Some(session) = queue.main.messages.sessions().get(slot) else { return };
+            let (Some(holder), Some(number)) = (session.holder(), session.head()) else { return };
+            let Some(receiver) = receivers.by_id.get_mut(&holder.receiver) else { return };
+            if !receiver.can_take() {
+                return;
+            }
+            let number = SequenceNumber(number);
+            if !self.expire(queue, number, out) {
+                self.hand_out(queue, holder.receiver, receiver, number, out);
+            }
+        }
+    }
+
+    /// A message whose time is over is not handed out, however late that is found.
+    fn expire(&mut self, queue: &mut Queue, number: SequenceNumber, out: &mut Outbox) -> bool {
+        let sub_queue = self.address.sub_queue;
+        let has_expired = queue.part(sub_queue).messages.has_expired(self.now, number);
+        if has_expired {
+            let fact = queue.expire(sub_queue, number);
+            queue.record(fact, out);
+            self.budget -= 1;
+        }
+        has_expired
+    }
+
+    fn hand_out(
+        &mut self,
+        queue: &mut Queue,
+        id: ReceiverId,
+        receiver: &mut Receiver,
+        number: SequenceNumber,
+        out: &mut Outbox,
+    ) {
+        let Address { entity, sub_queue } = self.address;
+        let nonce = (self.nonces)();
+        let Received { token, message } =
+            queue.hand_out(self.now, sub_queue, number, receiver.mode, nonce, out);
+        receiver.charge(message.size_bytes);
+        queue_up(queue, id, receiver);
+        out.deliveries.push(Delivery { entity, sub_queue, receiver: id, token, message });
+        self.budget -= 1;
     }
 }

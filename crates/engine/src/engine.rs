@@ -1,16 +1,17 @@
 use std::collections::BTreeMap;
 
-use peeklock_types::{EntityName, LockToken, SequenceNumber, SubQueue, Timestamp};
+use peeklock_types::{EntityName, LockToken, SequenceNumber, SessionId, SubQueue, Timestamp};
 
 use crate::agenda::Agenda;
 use crate::bodies::ColdScan;
 use crate::error::{Error, ReplayError};
 use crate::fact::Fact;
-use crate::message::{EntityId, Message, NewMessage, ReceiveMode, Settlement};
+use crate::message::{EntityId, Message, NewMessage, Settlement};
 use crate::number_map::NumberMap;
-use crate::outbox::{ColdBody, Outbox, Received};
+use crate::outbox::{ColdBody, Outbox};
 use crate::queue::Queue;
 use crate::receivers::Receivers;
+use crate::transfers::Transfers;
 
 /// How many locks one call of [`Engine::tick`] releases and how many messages one call of [`Engine::deliver`] hands out at most, so that
 /// the facts of one batch fit a journal group.
@@ -27,21 +28,53 @@ pub struct Engine {
     pub(crate) next_entity: EntityId,
     pub(crate) receivers: Receivers,
     pub(crate) agenda: Agenda,
+    pub(crate) transfers: Transfers,
     pub(crate) cold_scan: Option<ColdScan>,
 }
 
 impl Engine {
-    /// Enqueues a batch, all or nothing. Returns the first message's sequence number; the others follow without a gap.
+    /// Enqueues a batch, all or nothing. Duplicates are dropped where the queue looks for them.
     ///
     /// Bodies lie in the log in the order of sequence numbers: a body's group is never before that of an earlier message of this queue.
     pub fn send(
         &mut self,
         now: Timestamp,
         entity: EntityId,
-        messages: &[NewMessage],
+        messages: impl AsRef<[NewMessage]> + IntoIterator<Item = NewMessage>,
         out: &mut Outbox,
-    ) -> Result<SequenceNumber, Error> {
-        self.command(entity, |queue| queue.send(now, messages, out))
+    ) -> Result<(), Error> {
+        self.command(now, entity, |queue| {
+            queue.check_send(now, messages.as_ref())?;
+            for message in messages {
+                queue.store(now, message, out);
+            }
+            Ok(())
+        })
+    }
+
+    /// The same, and tells each message's sequence number: a scheduled one can be cancelled by it. Of a duplicate it is the number of the first.
+    pub fn schedule(
+        &mut self,
+        now: Timestamp,
+        entity: EntityId,
+        messages: impl AsRef<[NewMessage]> + IntoIterator<Item = NewMessage>,
+        out: &mut Outbox,
+    ) -> Result<Vec<SequenceNumber>, Error> {
+        self.command(now, entity, |queue| {
+            queue.check_send(now, messages.as_ref())?;
+            Ok(messages.into_iter().map(|message| queue.store(now, message, out)).collect())
+        })
+    }
+
+    /// Deletes scheduled messages, all of them or none.
+    pub fn cancel_scheduled(
+        &mut self,
+        now: Timestamp,
+        entity: EntityId,
+        numbers: &[SequenceNumber],
+        out: &mut Outbox,
+    ) -> Result<(), Error> {
+        self.command(now, entity, |queue| queue.cancel_scheduled(numbers, out))
     }
 
     /// Settles a locked message. [`Error::LockLost`] if `token` does not hold it: the lock ran out by `now`, the message is gone, or
@@ -55,7 +88,33 @@ impl Engine {
         settlement: Settlement,
         out: &mut Outbox,
     ) -> Result<(), Error> {
-        self.command(entity, |queue| queue.settle(now, sub_queue, token, settlement, out))
+        self.command(now, entity, |queue| queue.settle(now, sub_queue, token, settlement, out))
+    }
+
+    /// Settles several messages in the same way, all of them or none. With a session, they must all belong to it.
+    #[expect(clippy::too_many_arguments, reason = "time is an argument, on top of what the receiver says")]
+    pub fn settle_all(
+        &mut self,
+        now: Timestamp,
+        entity: EntityId,
+        sub_queue: SubQueue,
+        tokens: &[LockToken],
+        settlement: &Settlement,
+        session: Option<&SessionId>,
+        out: &mut Outbox,
+    ) -> Result<(), Error> {
+        self.command(now, entity, |queue| queue.settle_all(now, sub_queue, tokens, settlement, session, out))
+    }
+
+    /// Whether `token` holds its message now.
+    pub fn check_lock(
+        &mut self,
+        now: Timestamp,
+        entity: EntityId,
+        sub_queue: SubQueue,
+        token: LockToken,
+    ) -> Result<(), Error> {
+        self.command(now, entity, |queue| queue.check_held(now, sub_queue, token))
     }
 
     /// Lets locks run for another lock duration from now, all of them or none. Returns when each runs out, in order.
@@ -67,25 +126,7 @@ impl Engine {
         tokens: &[LockToken],
         out: &mut Outbox,
     ) -> Result<Vec<Timestamp>, Error> {
-        self.command(entity, |queue| queue.renew(now, sub_queue, tokens, out))
-    }
-
-    /// Hands out deferred messages by number, all of them or none. A message that is not deferred, or locked, is [`Error::NotFound`].
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "time and nonce are arguments, on top of what the receiver says"
-    )]
-    pub fn receive_deferred(
-        &mut self,
-        now: Timestamp,
-        entity: EntityId,
-        sub_queue: SubQueue,
-        numbers: &[SequenceNumber],
-        mode: ReceiveMode,
-        nonce: u64,
-        out: &mut Outbox,
-    ) -> Result<Vec<Received>, Error> {
-        self.command(entity, |queue| queue.receive_deferred(now, sub_queue, numbers, mode, nonce, out))
+        self.command(now, entity, |queue| queue.renew(now, sub_queue, tokens, out))
     }
 
     /// Shows messages from `from` on, in order and in any state, without touching them. At most `max`, and never more than
@@ -101,20 +142,38 @@ impl Engine {
         Ok(queue.peek(sub_queue, from, max))
     }
 
-    /// Releases locks that ran out by `now`; the deliveries count as failed. If more than [`FACTS_PER_CALL_MAX`] ran out, the rest waits
-    /// for the next call, and [`Engine::next_deadline`] says so by not being after `now`.
+    /// Deletes the first `count_max` messages that came before `before`, that nobody holds and that are not scheduled. Tells how many. One fact,
+    /// however many there are.
+    pub fn purge(
+        &mut self,
+        now: Timestamp,
+        entity: EntityId,
+        sub_queue: SubQueue,
+        before: Timestamp,
+        count_max: u64,
+        out: &mut Outbox,
+    ) -> Result<u64, Error> {
+        self.command(now, entity, |queue| Ok(queue.purge(sub_queue, before, count_max, out)))
+    }
+
+    /// Does what is due by `now`: locks run out, messages come due or expire, sessions are lost, idle queues go. If more than
+    /// [`FACTS_PER_CALL_MAX`] steps are due, the rest waits for the next call, and [`Engine::next_deadline`] says so by not being after `now`.
     pub fn tick(&mut self, now: Timestamp, out: &mut Outbox) {
         let mut budget = FACTS_PER_CALL_MAX;
         while budget > 0
-            && let Some(address) = self.agenda.next_expired(now)
+            && let Some(address) = self.agenda.next_due(now)
             && let Some(queue) = self.queues.get_mut(&address.entity)
         {
-            budget -= queue.release_expired(now, address.sub_queue, budget, out);
+            budget -= queue.tick(now, address.sub_queue, budget, out).min(budget);
             self.agenda.note(queue);
+            if address.sub_queue == SubQueue::Main {
+                self.end_sessions(now, address.entity, out);
+                self.delete_if_idle(now, address.entity, out);
+            }
         }
     }
 
-    /// When the next lock runs out.
+    /// When something happens by itself.
     pub fn next_deadline(&self) -> Option<Timestamp> {
         self.agenda.next_deadline()
     }
@@ -132,27 +191,57 @@ impl Engine {
                 if *entity != expected {
                     return Err(ReplayError::EntityOrder { entity: *entity, expected });
                 }
-                self.insert_queue(Queue::new(*entity, name.clone(), settings.clone(), *created_at))
-            }
-            Fact::QueueDeleted { entity } => self.remove_queue(*entity, freed),
-            _ => {
-                let entity = fact.entity();
-                let queue = self.queues.get_mut(&entity).ok_or(ReplayError::NoSuchEntity { entity })?;
-                queue.apply(fact, freed)?;
-                self.agenda.note(queue);
+                let settings = settings.as_ref().clone();
+                self.insert_queue(Queue::new(*entity, name.clone(), settings, *created_at))?;
+                self.note(*entity);
                 Ok(())
             }
+            Fact::QueueDeleted { entity } => self.remove_queue(*entity, freed),
+            Fact::Arrived { source, number } => self.transfers.arrive(*source, *number),
+            _ => self.apply_to_queue(fact, freed),
+        }
+    }
+
+    fn apply_to_queue(&mut self, fact: &Fact, freed: &mut Vec<ColdBody>) -> Result<(), ReplayError> {
+        let missing = |entity| ReplayError::NoSuchEntity { entity };
+        let entity = fact.entity().unwrap_or_default();
+        let queue = self.queues.get_mut(&entity).ok_or(missing(entity))?;
+        let leaving = Transfers::leaving(queue, fact);
+        queue.apply(fact, freed)?;
+        self.agenda.note(queue);
+        self.transfers.follow(fact, leaving)
+    }
+
+    pub(crate) fn note(&mut self, entity: EntityId) {
+        if let Some(queue) = self.queues.get_mut(&entity) {
+            self.agenda.note(queue);
+        }
+    }
+
+    /// Says that somebody has used the queue, which keeps it from being deleted for idleness.
+    pub fn touch(&mut self, now: Timestamp, entity: EntityId) {
+        if let Some(queue) = self.queues.get_mut(&entity) {
+            queue.used_at = queue.used_at.max(now);
+            self.agenda.note(queue);
         }
     }
 
     pub(crate) fn command<R>(
         &mut self,
+        now: Timestamp,
         entity: EntityId,
         command: impl FnOnce(&mut Queue) -> Result<R, Error>,
     ) -> Result<R, Error> {
         let queue = self.queues.get_mut(&entity).ok_or(Error::NoSuchEntity { entity })?;
+        queue.used_at = queue.used_at.max(now);
         let done = command(queue);
         self.agenda.note(queue);
         done
+    }
+
+    /// Records a fact that may concern more than one queue.
+    pub(crate) fn record(&mut self, fact: Fact, out: &mut Outbox) {
+        self.apply_fact(&fact, &mut out.freed).expect("a fact fits the state on which it was decided");
+        out.facts.push(fact);
     }
 }

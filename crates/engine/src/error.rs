@@ -1,4 +1,6 @@
-use peeklock_types::{EntityName, EntityPath, GroupNumber, SequenceNumber, SettingsError, limits};
+use peeklock_types::{
+    EntityName, EntityPath, GroupNumber, SequenceNumber, SessionId, SettingsError, ShardId, limits,
+};
 
 use crate::message::{EntityId, ReceiverId};
 use crate::patch::PATCH_SIZE_BYTES_MAX;
@@ -34,6 +36,42 @@ pub enum Error {
     LockLost { path: EntityPath, sequence_number: SequenceNumber },
     #[error("there is no deferred message {sequence_number} in '{path}' that could be received now")]
     NotFound { path: EntityPath, sequence_number: SequenceNumber },
+    #[error(
+        "there is no scheduled message {sequence_number} in '{path}'; it is due already, was cancelled, or never was"
+    )]
+    NotScheduled { path: EntityPath, sequence_number: SequenceNumber },
+    #[error(
+        "'{path}' is full: {size_bytes} of {max} bytes are taken; receive messages, or raise the queue's max size"
+    )]
+    QueueFull { path: EntityPath, size_bytes: u64, max: u64 },
+    #[error("the message has {size_bytes} bytes; '{path}' takes at most {max} for one message")]
+    MessageTooLarge { path: EntityPath, size_bytes: u32, max: u32 },
+    #[error("the queue '{name}' is disabled for {what}; set its status to active")]
+    Disabled { name: EntityName, what: &'static str },
+    #[error("'{path}' forwards its messages to '{target}'; receive there")]
+    Forwards { path: EntityPath, target: EntityName },
+    #[error("'{path}' requires sessions; give each message a session id, and receive from a session")]
+    SessionRequired { path: EntityPath },
+    #[error("'{path}' does not have sessions; receive from it without a session id")]
+    NoSessions { path: EntityPath },
+    #[error(
+        "the session '{session}' of '{path}' is locked by another receiver; try again when that one is done, or accept the next session"
+    )]
+    SessionLocked { path: EntityPath, session: SessionId },
+    #[error(
+        "the lock on the session '{session}' of '{path}' is not held: it ran out, or the receiver was closed; accept the session again"
+    )]
+    SessionLockLost { path: EntityPath, session: SessionId },
+    #[error("message locks in '{path}' last as long as that of their session; renew the session's lock")]
+    RenewSession { path: EntityPath },
+    #[error("the session state has {size_bytes} bytes; at most {max} are allowed", max = limits::SESSION_STATE_BYTES_MAX)]
+    StateTooLarge { size_bytes: usize },
+    #[error(
+        "a time to live of zero would expire the message at once; give at least one millisecond, or none"
+    )]
+    NoTimeToLive,
+    #[error("the message is scheduled more than {max:?} ahead", max = limits::SCHEDULE_AHEAD_MAX)]
+    TooFarAhead,
     #[error("message {sequence_number} is named twice; name it once")]
     Repeated { sequence_number: SequenceNumber },
     #[error(
@@ -80,4 +118,8 @@ pub enum ReplayError {
         "the body of message {sequence_number} of {entity} does not lie where it was moved from, or does not move to a cold segment"
     )]
     BodyMoved { entity: EntityId, sequence_number: SequenceNumber },
+    #[error("message {sequence_number} of {entity} is not in the state that the journal says")]
+    OtherState { entity: EntityId, sequence_number: SequenceNumber },
+    #[error("message {number} from or to {shard} comes out of order")]
+    TransferOrder { shard: ShardId, number: u64 },
 }

@@ -1,7 +1,9 @@
 use bytes::Bytes;
-use peeklock_types::{BodyRef, EntityName, QueueSettings, SequenceNumber, SubQueue, Timestamp};
+use peeklock_types::{
+    BodyRef, EntityName, QueueSettings, SequenceNumber, SessionId, ShardId, SubQueue, Timestamp,
+};
 
-use crate::message::EntityId;
+use crate::message::{Attributes, EntityId};
 use crate::patch::Patch;
 
 /// What durably happened. Facts are journaled in the order in which they were decided; applied in that order they give the same state.
@@ -10,8 +12,12 @@ pub enum Fact {
     QueueCreated {
         entity: EntityId,
         name: EntityName,
-        settings: QueueSettings,
+        settings: Box<QueueSettings>,
         created_at: Timestamp,
+    },
+    QueueUpdated {
+        entity: EntityId,
+        settings: Box<QueueSettings>,
     },
     QueueDeleted {
         entity: EntityId,
@@ -22,7 +28,16 @@ pub enum Fact {
         enqueued_at: Timestamp,
         body: BodyRef,
         size_bytes: u32,
+        attributes: Option<Box<Attributes>>,
     },
+    /// A scheduled message is due: it takes its place at the end of the queue, under a new number.
+    Activated {
+        entity: EntityId,
+        sequence_number: SequenceNumber,
+        new_number: SequenceNumber,
+        at: Timestamp,
+    },
+    /// In a queue with sessions `until` is [`Timestamp::MAX`]: the lock lasts as long as that of the session.
     Locked {
         entity: EntityId,
         sub_queue: SubQueue,
@@ -36,21 +51,29 @@ pub enum Fact {
         sequence_number: SequenceNumber,
         until: Timestamp,
     },
-    /// The message is gone: settled, or received and deleted.
+    /// The message is gone: settled, received and deleted, cancelled, expired, or brought to another queue.
     Completed {
         entity: EntityId,
         sub_queue: SubQueue,
         sequence_number: SequenceNumber,
     },
-    /// Back to its place; the delivery failed.
+    /// Back to its place, at once or when it is due; the delivery failed.
     Abandoned {
         entity: EntityId,
         sub_queue: SubQueue,
         sequence_number: SequenceNumber,
         patch: Option<Bytes>,
+        due: Option<Timestamp>,
     },
-    /// Back to its place; the delivery failed because nobody settled in time.
+    /// Back to its place, at once or when it is due; the delivery failed because nobody settled in time.
     LockExpired {
+        entity: EntityId,
+        sub_queue: SubQueue,
+        sequence_number: SequenceNumber,
+        due: Option<Timestamp>,
+    },
+    /// A delayed message waits again.
+    DelayEnded {
         entity: EntityId,
         sub_queue: SubQueue,
         sequence_number: SequenceNumber,
@@ -75,6 +98,50 @@ pub enum Fact {
         failed: bool,
         patch: Patch,
     },
+    /// All messages that nobody holds, that wait or are deferred, and that came before `before`: the first `count_max` of them are gone.
+    Purged {
+        entity: EntityId,
+        sub_queue: SubQueue,
+        before: Timestamp,
+        count_max: u64,
+    },
+    SessionStateSet {
+        entity: EntityId,
+        session: SessionId,
+        state: Option<Bytes>,
+        at: Timestamp,
+    },
+    /// Moved from `sub_queue` to the way to `target`, as number `number` of those that go to the target's shard.
+    TransferStarted {
+        entity: EntityId,
+        sub_queue: SubQueue,
+        sequence_number: SequenceNumber,
+        target: EntityName,
+        number: u64,
+    },
+    /// A transaction that changed this queue has sent a message to `target`, which lives in another shard.
+    SentOn {
+        entity: EntityId,
+        sequence_number: SequenceNumber,
+        enqueued_at: Timestamp,
+        body: BodyRef,
+        size_bytes: u32,
+        attributes: Option<Box<Attributes>>,
+        target: EntityName,
+        number: u64,
+    },
+    /// The message could not be brought to its target, or may not go on: it is set aside in the transfer dead-letter queue.
+    TransferFailed {
+        entity: EntityId,
+        sub_queue: SubQueue,
+        sequence_number: SequenceNumber,
+        patch: Patch,
+    },
+    /// The message that follows came from another shard, as that one's number `number`.
+    Arrived {
+        source: ShardId,
+        number: u64,
+    },
     /// The body was copied from `from` to the cold segment at `to`.
     Moved {
         entity: EntityId,
@@ -85,20 +152,30 @@ pub enum Fact {
 }
 
 impl Fact {
-    pub fn entity(&self) -> EntityId {
+    /// The queue that it is about; `None` if it is about the shard.
+    pub fn entity(&self) -> Option<EntityId> {
         match *self {
+            Fact::Arrived { .. } => None,
             Fact::QueueCreated { entity, .. }
+            | Fact::QueueUpdated { entity, .. }
             | Fact::QueueDeleted { entity }
             | Fact::Enqueued { entity, .. }
+            | Fact::Activated { entity, .. }
             | Fact::Locked { entity, .. }
             | Fact::Renewed { entity, .. }
             | Fact::Completed { entity, .. }
             | Fact::Abandoned { entity, .. }
             | Fact::LockExpired { entity, .. }
+            | Fact::DelayEnded { entity, .. }
             | Fact::Released { entity, .. }
             | Fact::Deferred { entity, .. }
             | Fact::DeadLettered { entity, .. }
-            | Fact::Moved { entity, .. } => entity,
+            | Fact::Purged { entity, .. }
+            | Fact::SessionStateSet { entity, .. }
+            | Fact::TransferStarted { entity, .. }
+            | Fact::SentOn { entity, .. }
+            | Fact::TransferFailed { entity, .. }
+            | Fact::Moved { entity, .. } => Some(entity),
         }
     }
 }

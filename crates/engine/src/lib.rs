@@ -20,8 +20,13 @@ mod outbox;
 mod patch;
 mod queue;
 mod receivers;
+mod sessions;
 mod snapshot;
+mod transaction;
+mod transfers;
 mod wire;
+mod wire_message;
+mod wire_settings;
 
 pub mod record;
 
@@ -30,7 +35,13 @@ pub use catalog::{Counts, QueueView};
 pub use engine::{Engine, FACTS_PER_CALL_MAX};
 pub use error::{Error, ReplayError};
 pub use fact::Fact;
-pub use message::{EntityId, Message, MessageState, NewMessage, ReceiveMode, ReceiverId, Settlement};
-pub use outbox::{ColdBody, Delivery, Drained, Outbox, Received};
+pub use message::{
+    Attributes, Details, EntityId, Message, MessageState, NewMessage, Origin, ReceiveMode, ReceiverId,
+    SessionWish, Settlement, Transfer, TransferReason,
+};
+pub use outbox::{Accepted, CloseReason, Closed, ColdBody, Delivery, Drained, HeldSession, Outbox, Received};
 pub use patch::{PATCH_SIZE_BYTES_MAX, Patch, PatchPart};
+pub use sessions::Attached;
+pub use transaction::Transaction;
+pub use transfers::OutMessage;
 pub use wire::DecodeError;

@@ -1,7 +1,8 @@
 use std::fmt;
+use std::time::Duration;
 
 use bytes::Bytes;
-use peeklock_types::{BodyRef, SequenceNumber, Timestamp, limits};
+use peeklock_types::{BodyRef, EntityName, SequenceNumber, SessionId, Timestamp, limits};
 
 use crate::error::Error;
 use crate::patch::Patch;
@@ -29,11 +30,45 @@ pub enum ReceiveMode {
     ReceiveAndDelete,
 }
 
-/// A message on its way in. Its bytes go into the same journal group as the fact that it was enqueued.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A message on its way in. Its bytes go into the same journal group as the fact that it was enqueued, or lie in a cold segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewMessage {
     pub body: BodyRef,
     pub size_bytes: u32,
+    /// `None` for a message that says nothing special, as most do.
+    pub attributes: Option<Box<Attributes>>,
+}
+
+/// What a queue must know of a message beside its bytes, when there is something to know.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Attributes {
+    pub session: Option<SessionId>,
+    pub time_to_live: Option<Duration>,
+    /// Not before this time. A time that has passed means at once.
+    pub scheduled_for: Option<Timestamp>,
+    /// Needed where duplicates are detected or messages are forwarded; left out elsewhere to save work.
+    pub message_id: Option<Bytes>,
+    /// Of a message that comes from another queue.
+    pub origin: Option<Origin>,
+}
+
+impl Attributes {
+    pub fn is_empty(&self) -> bool {
+        *self == Attributes::default()
+    }
+}
+
+/// Where a forwarded message comes from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Origin {
+    /// The number that it had where it was sent first.
+    pub sequence_number: SequenceNumber,
+    /// How often it was forwarded.
+    pub hop_count: u8,
+    /// The queue that dead-lettered it, if that is why it was forwarded.
+    pub dead_letter_source: Option<EntityName>,
+    /// What settlements had changed in its properties.
+    pub patch: Patch,
 }
 
 /// What the holder of a lock says about the message. The `patch` bytes are an encoded map of properties, opaque here.
@@ -41,8 +76,9 @@ pub struct NewMessage {
 pub enum Settlement {
     /// Done: the message is gone for good.
     Complete,
-    /// Failed: the message returns to its place, or is dead-lettered when it failed too often.
-    Abandon { patch: Option<Bytes> },
+    /// Failed: the message returns to its place, or is dead-lettered when it failed too often. It stays away for `delay`; without one, for
+    /// as long as the queue's retry policy says.
+    Abandon { patch: Option<Bytes>, delay: Option<Duration> },
     /// Set aside: from now on only its sequence number gets it.
     Defer { patch: Option<Bytes> },
     /// Hopeless: moves to the dead-letter queue. A message that is there already stays there, is unlocked and takes the new reason.
@@ -55,6 +91,9 @@ pub enum Settlement {
 pub enum MessageState {
     Active,
     Deferred,
+    Scheduled,
+    /// Failed, and not to be delivered again before a certain time.
+    Delayed,
 }
 
 /// What a receiver is told about a message, beside its bytes.
@@ -70,6 +109,54 @@ pub struct Message {
     pub locked_until: Option<Timestamp>,
     pub state: MessageState,
     pub patch: Patch,
+    pub details: Option<Box<Details>>,
+}
+
+/// What is kept of a message's attributes, and what became of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Details {
+    /// The shorter of what the sender and the queue say.
+    pub time_to_live: Option<Duration>,
+    /// When a scheduled or delayed message is due.
+    pub due: Option<Timestamp>,
+    /// Kept where the message may be forwarded.
+    pub message_id: Option<Bytes>,
+    /// Kept where the message may be forwarded; in a queue with sessions the message itself belongs to one.
+    pub session: Option<SessionId>,
+    pub origin: Option<Origin>,
+    /// Of a message on its way to another queue.
+    pub transfer: Option<Transfer>,
+}
+
+/// A message's way to another queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transfer {
+    pub target: EntityName,
+    /// Its number among those that go to the target's shard.
+    pub number: u64,
+    pub why: TransferReason,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TransferReason {
+    /// The queue forwards its messages.
+    Forward,
+    /// It was dead-lettered, and the queue forwards its dead letters.
+    DeadLetter,
+    /// A transaction of this queue has sent it to another one.
+    Transaction,
+}
+
+/// Which session a receiver wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SessionWish {
+    /// None: the queue has no sessions.
+    None,
+    Named(SessionId),
+    /// The next that has messages and that nobody holds.
+    Next {
+        give_up_at: Timestamp,
+    },
 }
 
 /// How many messages one command may name.

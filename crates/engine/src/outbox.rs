@@ -1,4 +1,4 @@
-use peeklock_types::{BodyRef, LockToken, SubQueue};
+use peeklock_types::{BodyRef, LockToken, SessionId, SubQueue, Timestamp};
 
 use crate::fact::Fact;
 use crate::message::{EntityId, Message, ReceiverId};
@@ -13,8 +13,10 @@ pub struct Outbox {
     pub deliveries: Vec<Delivery>,
     /// Receivers whose drain is done.
     pub drained: Vec<Drained>,
-    /// Receivers that were detached because their queue was deleted.
-    pub closed: Vec<ReceiverId>,
+    /// Receivers that waited for a session and have one now.
+    pub accepted: Vec<Accepted>,
+    /// Receivers that the engine has detached.
+    pub closed: Vec<Closed>,
     /// Bodies in cold segments that no message needs any more. A receive-and-delete delivery beside it may still have to read them.
     pub freed: Vec<ColdBody>,
 }
@@ -24,6 +26,7 @@ impl Outbox {
         self.facts.is_empty()
             && self.deliveries.is_empty()
             && self.drained.is_empty()
+            && self.accepted.is_empty()
             && self.closed.is_empty()
             && self.freed.is_empty()
     }
@@ -33,6 +36,7 @@ impl Outbox {
         self.facts.clear();
         self.deliveries.clear();
         self.drained.clear();
+        self.accepted.clear();
         self.closed.clear();
         self.freed.clear();
     }
@@ -61,6 +65,37 @@ pub struct Received {
 pub struct Drained {
     pub receiver: ReceiverId,
     pub unused_credit: u32,
+}
+
+/// A session that a receiver holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeldSession {
+    pub session: SessionId,
+    pub locked_until: Timestamp,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Accepted {
+    pub receiver: ReceiverId,
+    pub held: HeldSession,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Closed {
+    pub receiver: ReceiverId,
+    pub reason: CloseReason,
+}
+
+/// Why the engine has detached a receiver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CloseReason {
+    /// The queue was deleted.
+    Deleted,
+    /// The queue hands out no messages any more.
+    Disabled,
+    SessionLockLost,
+    /// No session became free in time.
+    NoSession,
 }
 
 /// A body in a cold segment.

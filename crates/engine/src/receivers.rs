@@ -3,6 +3,7 @@ use std::collections::VecDeque;
 use crate::agenda::Address;
 use crate::message::{ReceiveMode, ReceiverId};
 use crate::number_map::NumberMap;
+use crate::queue::SessionSlot;
 
 /// Who takes messages. Lives only in memory: after a restart receivers attach again.
 #[derive(Debug, Default)]
@@ -22,11 +23,23 @@ pub(crate) struct Receiver {
     pub(crate) window_bytes: i64,
     /// Whether it stands in the row of those that ask.
     pub(crate) asking: bool,
+    pub(crate) place: Place,
+}
+
+/// What a receiver receives from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// The whole sub-queue.
+    Queue,
+    /// One session, which it holds.
+    Session(SessionSlot),
+    /// Nothing yet: it waits for a session.
+    Nowhere,
 }
 
 impl Receiver {
-    pub(crate) fn new(address: Address, mode: ReceiveMode) -> Receiver {
-        Receiver { address, mode, credit: 0, window_bytes: 0, asking: false }
+    pub(crate) fn new(address: Address, mode: ReceiveMode, place: Place) -> Receiver {
+        Receiver { address, mode, credit: 0, window_bytes: 0, asking: false, place }
     }
 
     pub(crate) fn can_take(&self) -> bool {

@@ -1,34 +1,47 @@
 //! Facts as bytes: self-delimiting, so that a group holds one after the other.
 //!
 //! ```text
-//! kind (1 byte; top bit: in the dead-letter queue), entity, then the fields in the order of the enum
+//! kind (1 byte; top two bits: the sub-queue), entity, then the fields in the order of the enum
 //! ```
 //! Numbers take seven bits per byte. A body that lies in the group of its own record is told by its offset alone; the group's number is
 //! known to whoever reads the group.
 
-use peeklock_types::{BodyPlace, BodyRef, GroupNumber, SequenceNumber, SubQueue};
+use peeklock_types::{BodyPlace, BodyRef, GroupNumber, SequenceNumber, ShardId, SubQueue, Timestamp};
 
 use crate::fact::Fact;
-use crate::message::EntityId;
+use crate::message::{Attributes, EntityId};
 use crate::wire::{
-    DecodeError, Reader, put_bytes, put_fixed, put_number, put_optional, put_patch, put_settings,
+    DecodeError, Reader, put_attributes, put_bytes, put_fixed, put_number, put_optional, put_optional_number,
+    put_patch, put_settings,
 };
 
-// Kinds are on disk: a number is never given to another kind.
-const QUEUE_CREATED: u8 = 1;
+// Kinds are on disk: a number is never given to another kind. 1, 8 and 9 were earlier forms.
 const QUEUE_DELETED: u8 = 2;
 const ENQUEUED_HERE: u8 = 3;
 const ENQUEUED_ELSEWHERE: u8 = 4;
 const LOCKED: u8 = 5;
 const RENEWED: u8 = 6;
 const COMPLETED: u8 = 7;
-const ABANDONED: u8 = 8;
-const LOCK_EXPIRED: u8 = 9;
 const RELEASED: u8 = 10;
 const DEFERRED: u8 = 11;
 const DEAD_LETTERED: u8 = 12;
 const MOVED: u8 = 13;
-const IN_DEAD_LETTER: u8 = 0x80;
+const QUEUE_CREATED: u8 = 14;
+const QUEUE_UPDATED: u8 = 15;
+const ENQUEUED_HERE_WITH: u8 = 16;
+const ENQUEUED_ELSEWHERE_WITH: u8 = 17;
+const ACTIVATED: u8 = 18;
+const ABANDONED: u8 = 19;
+const LOCK_EXPIRED: u8 = 20;
+const DELAY_ENDED: u8 = 21;
+const PURGED: u8 = 22;
+const SESSION_STATE_SET: u8 = 23;
+const TRANSFER_STARTED: u8 = 24;
+const TRANSFER_FAILED: u8 = 25;
+const ARRIVED: u8 = 26;
+const SENT_ON: u8 = 27;
+
+const SUB_QUEUE_SHIFT: u32 = 6;
 
 /// Appends `fact` to `out`, as part of group `group`.
 pub fn encode(fact: &Fact, group: GroupNumber, out: &mut Vec<u8>) {
@@ -39,18 +52,72 @@ pub fn encode(fact: &Fact, group: GroupNumber, out: &mut Vec<u8>) {
             put_settings(settings, out);
             put_number(created_at.as_millis(), out);
         }
-        Fact::QueueDeleted { entity } => put_entity(QUEUE_DELETED, *entity, out),
-        &Fact::Enqueued { entity, sequence_number, enqueued_at, body, size_bytes } => {
-            let here = offset_in(group, body);
-            let kind = if here.is_some() { ENQUEUED_HERE } else { ENQUEUED_ELSEWHERE };
-            put_message(kind, SubQueue::Main, entity, sequence_number, out);
-            put_number(enqueued_at.as_millis(), out);
-            match here {
-                Some(offset_bytes) => put_number(offset_bytes.into(), out),
-                None => put_fixed(body.to_raw(), out),
-            }
-            put_number(size_bytes.into(), out);
+        Fact::QueueUpdated { entity, settings } => {
+            put_entity(QUEUE_UPDATED, *entity, out);
+            put_settings(settings, out);
         }
+        Fact::QueueDeleted { entity } => put_entity(QUEUE_DELETED, *entity, out),
+        Fact::Enqueued { entity, sequence_number, enqueued_at, body, size_bytes, attributes } => {
+            let here = offset_in(group, *body);
+            let kind = match (here, attributes) {
+                (Some(_), None) => ENQUEUED_HERE,
+                (None, None) => ENQUEUED_ELSEWHERE,
+                (Some(_), Some(_)) => ENQUEUED_HERE_WITH,
+                (None, Some(_)) => ENQUEUED_ELSEWHERE_WITH,
+            };
+            put_message(kind, SubQueue::Main, *entity, *sequence_number, out);
+            put_new(*enqueued_at, here, *body, *size_bytes, out);
+            if let Some(attributes) = attributes {
+                put_attributes(attributes, out);
+            }
+        }
+        Fact::SentOn {
+            entity,
+            sequence_number,
+            enqueued_at,
+            body,
+            size_bytes,
+            attributes,
+            target,
+            number,
+        } => {
+            put_message(SENT_ON, SubQueue::Main, *entity, *sequence_number, out);
+            put_new(*enqueued_at, None, *body, *size_bytes, out);
+            put_attributes(attributes.as_deref().unwrap_or(&Attributes::default()), out);
+            put_bytes(target.as_str().as_bytes(), out);
+            put_number(*number, out);
+        }
+        &Fact::Activated { entity, sequence_number, new_number, at } => {
+            put_message(ACTIVATED, SubQueue::Main, entity, sequence_number, out);
+            put_number(new_number.0, out);
+            put_number(at.as_millis(), out);
+        }
+        Fact::Purged { entity, sub_queue, before, count_max } => {
+            put_message(PURGED, *sub_queue, *entity, SequenceNumber(*count_max), out);
+            put_number(before.as_millis(), out);
+        }
+        Fact::SessionStateSet { entity, session, state, at } => {
+            put_entity(SESSION_STATE_SET, *entity, out);
+            put_bytes(session.as_str().as_bytes(), out);
+            put_optional(state.as_deref(), out);
+            put_number(at.as_millis(), out);
+        }
+        Fact::Arrived { source, number } => {
+            put_entity(ARRIVED, EntityId(source.0.into()), out);
+            put_number(*number, out);
+        }
+        &Fact::Moved { entity, sequence_number, from, to } => {
+            put_message(MOVED, SubQueue::Main, entity, sequence_number, out);
+            put_fixed(from.to_raw(), out);
+            put_fixed(to.to_raw(), out);
+        }
+        _ => encode_step(fact, out),
+    }
+}
+
+/// The kinds that say how a message of any sub-queue went on.
+fn encode_step(fact: &Fact, out: &mut Vec<u8>) {
+    match fact {
         &Fact::Locked { entity, sub_queue, sequence_number, nonce, until } => {
             put_message(LOCKED, sub_queue, entity, sequence_number, out);
             put_fixed(nonce, out);
@@ -63,12 +130,17 @@ pub fn encode(fact: &Fact, group: GroupNumber, out: &mut Vec<u8>) {
         &Fact::Completed { entity, sub_queue, sequence_number } => {
             put_message(COMPLETED, sub_queue, entity, sequence_number, out);
         }
-        Fact::Abandoned { entity, sub_queue, sequence_number, patch } => {
+        Fact::Abandoned { entity, sub_queue, sequence_number, patch, due } => {
             put_message(ABANDONED, *sub_queue, *entity, *sequence_number, out);
             put_optional(patch.as_deref(), out);
+            put_optional_number(due.map(Timestamp::as_millis), out);
         }
-        &Fact::LockExpired { entity, sub_queue, sequence_number } => {
+        &Fact::LockExpired { entity, sub_queue, sequence_number, due } => {
             put_message(LOCK_EXPIRED, sub_queue, entity, sequence_number, out);
+            put_optional_number(due.map(Timestamp::as_millis), out);
+        }
+        &Fact::DelayEnded { entity, sub_queue, sequence_number } => {
+            put_message(DELAY_ENDED, sub_queue, entity, sequence_number, out);
         }
         &Fact::Released { entity, sub_queue, sequence_number } => {
             put_message(RELEASED, sub_queue, entity, sequence_number, out);
@@ -82,11 +154,16 @@ pub fn encode(fact: &Fact, group: GroupNumber, out: &mut Vec<u8>) {
             out.push((*failed).into());
             put_patch(patch, out);
         }
-        &Fact::Moved { entity, sequence_number, from, to } => {
-            put_message(MOVED, SubQueue::Main, entity, sequence_number, out);
-            put_fixed(from.to_raw(), out);
-            put_fixed(to.to_raw(), out);
+        Fact::TransferStarted { entity, sub_queue, sequence_number, target, number } => {
+            put_message(TRANSFER_STARTED, *sub_queue, *entity, *sequence_number, out);
+            put_bytes(target.as_str().as_bytes(), out);
+            put_number(*number, out);
         }
+        Fact::TransferFailed { entity, sub_queue, sequence_number, patch } => {
+            put_message(TRANSFER_FAILED, *sub_queue, *entity, *sequence_number, out);
+            put_patch(patch, out);
+        }
+        _ => unreachable!("the caller encodes the others"),
     }
 }
 
@@ -96,9 +173,23 @@ fn put_entity(kind: u8, entity: EntityId, out: &mut Vec<u8>) {
 }
 
 fn put_message(kind: u8, sub_queue: SubQueue, entity: EntityId, number: SequenceNumber, out: &mut Vec<u8>) {
-    let mark = if sub_queue == SubQueue::DeadLetter { IN_DEAD_LETTER } else { 0 };
-    put_entity(kind | mark, entity, out);
+    let mark = match sub_queue {
+        SubQueue::Main => 0,
+        SubQueue::Transfer => 1,
+        SubQueue::DeadLetter => 2,
+        SubQueue::TransferDeadLetter => 3,
+    };
+    put_entity(kind | (mark << SUB_QUEUE_SHIFT), entity, out);
     put_number(number.0, out);
+}
+
+fn put_new(at: Timestamp, here: Option<u32>, body: BodyRef, size_bytes: u32, out: &mut Vec<u8>) {
+    put_number(at.as_millis(), out);
+    match here {
+        Some(offset_bytes) => put_number(offset_bytes.into(), out),
+        None => put_fixed(body.to_raw(), out),
+    }
+    put_number(size_bytes.into(), out);
 }
 
 fn offset_in(here: GroupNumber, body: BodyRef) -> Option<u32> {
@@ -112,29 +203,62 @@ fn offset_in(here: GroupNumber, body: BodyRef) -> Option<u32> {
 pub fn decode(input: &mut &[u8], group: GroupNumber) -> Result<Fact, DecodeError> {
     let mut reader = Reader { rest: input };
     let kind = reader.byte("a record's kind")?;
-    let (kind, sub_queue) = match kind & IN_DEAD_LETTER {
-        0 => (kind, SubQueue::Main),
-        _ => (kind & !IN_DEAD_LETTER, SubQueue::DeadLetter),
+    let sub_queue = match kind >> SUB_QUEUE_SHIFT {
+        0 => SubQueue::Main,
+        1 => SubQueue::Transfer,
+        2 => SubQueue::DeadLetter,
+        _ => SubQueue::TransferDeadLetter,
     };
+    let kind = kind & ((1 << SUB_QUEUE_SHIFT) - 1);
     let entity = reader.entity()?;
-    let fact = match (kind, sub_queue) {
-        (QUEUE_CREATED, SubQueue::Main) => {
-            let (name, settings) = (reader.name()?, reader.settings()?);
-            Fact::QueueCreated { entity, name, settings, created_at: reader.timestamp()? }
-        }
-        (QUEUE_DELETED, SubQueue::Main) => Fact::QueueDeleted { entity },
-        (ENQUEUED_HERE | ENQUEUED_ELSEWHERE, SubQueue::Main) => {
-            decode_enqueued(kind, entity, &mut reader, group)?
-        }
-        (MOVED, SubQueue::Main) => {
-            let sequence_number = reader.sequence_number()?;
-            let (from, to) = (decode_body(&mut reader, group)?, decode_body(&mut reader, group)?);
-            Fact::Moved { entity, sequence_number, from, to }
-        }
+    let fact = match sub_queue {
+        SubQueue::Main => match decode_main(kind, entity, &mut reader, group)? {
+            Some(fact) => fact,
+            None => decode_step(kind, entity, sub_queue, &mut reader)?,
+        },
         _ => decode_step(kind, entity, sub_queue, &mut reader)?,
     };
     *input = reader.rest;
     Ok(fact)
+}
+
+/// The kinds that name no sub-queue.
+fn decode_main(
+    kind: u8,
+    entity: EntityId,
+    reader: &mut Reader<'_>,
+    group: GroupNumber,
+) -> Result<Option<Fact>, DecodeError> {
+    Ok(Some(match kind {
+        QUEUE_CREATED => {
+            let (name, settings) = (reader.name()?, Box::new(reader.settings()?));
+            Fact::QueueCreated { entity, name, settings, created_at: reader.timestamp()? }
+        }
+        QUEUE_UPDATED => Fact::QueueUpdated { entity, settings: Box::new(reader.settings()?) },
+        QUEUE_DELETED => Fact::QueueDeleted { entity },
+        ENQUEUED_HERE | ENQUEUED_ELSEWHERE | ENQUEUED_HERE_WITH | ENQUEUED_ELSEWHERE_WITH => {
+            decode_enqueued(kind, entity, reader, group)?
+        }
+        SENT_ON => decode_sent_on(entity, reader, group)?,
+        ACTIVATED => {
+            let (sequence_number, new_number) = (reader.sequence_number()?, reader.sequence_number()?);
+            Fact::Activated { entity, sequence_number, new_number, at: reader.timestamp()? }
+        }
+        SESSION_STATE_SET => {
+            let (session, state) = (reader.session()?, reader.optional_state()?);
+            Fact::SessionStateSet { entity, session, state, at: reader.timestamp()? }
+        }
+        ARRIVED => {
+            let source = u16::try_from(entity.0).map_err(|_| DecodeError::Value("a shard's number"))?;
+            Fact::Arrived { source: ShardId(source), number: reader.number("a number in an outbox")? }
+        }
+        MOVED => {
+            let sequence_number = reader.sequence_number()?;
+            let (from, to) = (decode_body(reader, group)?, decode_body(reader, group)?);
+            Fact::Moved { entity, sequence_number, from, to }
+        }
+        _ => return Ok(None),
+    }))
 }
 
 fn decode_enqueued(
@@ -144,19 +268,29 @@ fn decode_enqueued(
     group: GroupNumber,
 ) -> Result<Fact, DecodeError> {
     let (sequence_number, enqueued_at) = (reader.sequence_number()?, reader.timestamp()?);
-    let body = if kind == ENQUEUED_HERE {
+    let body = if matches!(kind, ENQUEUED_HERE | ENQUEUED_HERE_WITH) {
         let offset_bytes = reader.number32("a body's offset")?;
         BodyRef::in_log(group, offset_bytes).ok_or(DecodeError::Value("a body's offset"))?
     } else {
         decode_body(reader, group)?
     };
-    Ok(Fact::Enqueued {
-        entity,
-        sequence_number,
-        enqueued_at,
-        body,
-        size_bytes: reader.number32("a body's size")?,
-    })
+    let size_bytes = reader.number32("a body's size")?;
+    let has_more = matches!(kind, ENQUEUED_HERE_WITH | ENQUEUED_ELSEWHERE_WITH);
+    let attributes = has_more.then(|| reader.attributes().map(Box::new)).transpose()?;
+    Ok(Fact::Enqueued { entity, sequence_number, enqueued_at, body, size_bytes, attributes })
+}
+
+fn decode_sent_on(
+    entity: EntityId,
+    reader: &mut Reader<'_>,
+    group: GroupNumber,
+) -> Result<Fact, DecodeError> {
+    let (sequence_number, enqueued_at) = (reader.sequence_number()?, reader.timestamp()?);
+    let (body, size_bytes) = (decode_body(reader, group)?, reader.number32("a body's size")?);
+    let attributes = reader.attributes()?;
+    let attributes = (!attributes.is_empty()).then(|| Box::new(attributes));
+    let (target, number) = (reader.name()?, reader.number("a number in an outbox")?);
+    Ok(Fact::SentOn { entity, sequence_number, enqueued_at, body, size_bytes, attributes, target, number })
 }
 
 /// A body that lies anywhere but in a group of the future.
@@ -168,7 +302,7 @@ fn decode_body(reader: &mut Reader<'_>, here: GroupNumber) -> Result<BodyRef, De
     }
 }
 
-/// The kinds that say how a message of either sub-queue went on.
+/// The kinds that say how a message of any sub-queue went on.
 fn decode_step(
     kind: u8,
     entity: EntityId,
@@ -184,16 +318,30 @@ fn decode_step(
         RENEWED => Fact::Renewed { entity, sub_queue, sequence_number, until: reader.timestamp()? },
         COMPLETED => Fact::Completed { entity, sub_queue, sequence_number },
         ABANDONED => {
-            Fact::Abandoned { entity, sub_queue, sequence_number, patch: reader.optional_properties()? }
+            let (patch, due) = (reader.optional_properties()?, reader.optional_timestamp()?);
+            Fact::Abandoned { entity, sub_queue, sequence_number, patch, due }
         }
-        LOCK_EXPIRED => Fact::LockExpired { entity, sub_queue, sequence_number },
+        LOCK_EXPIRED => {
+            Fact::LockExpired { entity, sub_queue, sequence_number, due: reader.optional_timestamp()? }
+        }
+        DELAY_ENDED => Fact::DelayEnded { entity, sub_queue, sequence_number },
         RELEASED => Fact::Released { entity, sub_queue, sequence_number },
         DEFERRED => {
             Fact::Deferred { entity, sub_queue, sequence_number, patch: reader.optional_properties()? }
         }
         DEAD_LETTERED => {
-            let failed = reader.flag("whether a delivery failed")?;
+            let failed = reader.flag("a failed delivery")?;
             Fact::DeadLettered { entity, sub_queue, sequence_number, failed, patch: reader.patch()? }
+        }
+        PURGED => {
+            Fact::Purged { entity, sub_queue, before: reader.timestamp()?, count_max: sequence_number.0 }
+        }
+        TRANSFER_STARTED => {
+            let (target, number) = (reader.name()?, reader.number("a number in an outbox")?);
+            Fact::TransferStarted { entity, sub_queue, sequence_number, target, number }
+        }
+        TRANSFER_FAILED => {
+            Fact::TransferFailed { entity, sub_queue, sequence_number, patch: reader.patch()? }
         }
         _ => return Err(DecodeError::Value("a record's kind")),
     })

@@ -1,27 +1,40 @@
 //! The whole durable state as bytes: what replay of all facts so far would give.
 //!
 //! ```text
-//! "PKLE", version (1 byte), next entity, number of queues, queues by entity, CRC-32C of all before (4 bytes)
-//! queue:   entity, name, settings, created at, next sequence number, newest group, messages, dead letters
+//! "PKLE", version (1 byte), next entity, number of queues, queues by entity, lanes, arrivals, CRC-32C of all before (4 bytes)
+//! queue:   entity, name, settings, created at, next sequence number, newest group, sessions, history, messages of each sub-queue
+//! session: id, state, set at
 //! message: step of sequence number, flags (1 byte), step of body, step of enqueued-at, size, delivery count,
-//!          if locked: nonce (8 bytes), until; if patched: patch
+//!          if in a session: its number in the list of sessions; if locked: nonce (8 bytes), until; if patched: patch; if detailed: details
 //! ```
-//! The same state gives the same bytes, however it came about.
+//! The same state gives the same bytes, however it came about. What is on its way to other shards is found again from the messages.
 
-use peeklock_types::{BodyPlace, BodyRef, GroupNumber, SequenceNumber, SubQueue, Timestamp};
+use std::collections::BTreeMap;
+
+use peeklock_types::{
+    BodyPlace, BodyRef, GroupNumber, SequenceNumber, SessionId, ShardId, SubQueue, Timestamp,
+};
 
 use crate::engine::Engine;
-use crate::message::MessageState;
+use crate::message::{Details, MessageState};
 use crate::patch::Patch;
-use crate::queue::{Entry, Messages, Queue, SEQUENCE_NUMBER_MAX};
-use crate::wire::{DecodeError, Reader, put_bytes, put_fixed, put_number, put_patch, put_settings, put_step};
+use crate::queue::{Entry, Marks, Messages, Moving, Queue, SEQUENCE_NUMBER_MAX};
+use crate::wire::{
+    DecodeError, Reader, put_bytes, put_details, put_fixed, put_number, put_optional, put_patch,
+    put_settings, put_step,
+};
 
 const MAGIC: &[u8; 4] = b"PKLE";
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
-const FLAG_DEFERRED: u8 = 1;
-const FLAG_LOCKED: u8 = 2;
-const FLAG_PATCHED: u8 = 4;
+// The two lowest bits are the state.
+const STATE_MASK: u8 = 3;
+const FLAG_LOCKED: u8 = 4;
+const FLAG_PATCHED: u8 = 8;
+const FLAG_DETAILED: u8 = 16;
+const FLAG_STRAY: u8 = 32;
+const FLAG_POISON: u8 = 64;
+const FLAG_SESSION: u8 = 128;
 
 impl Engine {
     pub fn snapshot(&self) -> Vec<u8> {
@@ -32,6 +45,9 @@ impl Engine {
         queues.sort_unstable_by_key(|queue| queue.entity);
         put_number(queues.len() as u64, &mut out);
         queues.into_iter().for_each(|queue| put_queue(queue, &mut out));
+        let lanes = self.transfers.lanes.iter().map(|(shard, lane)| (*shard, lane.newest));
+        put_shard_numbers(lanes.collect(), &mut out);
+        put_shard_numbers(self.transfers.arrived.clone(), &mut out);
         let checksum = crc32c::crc32c(&out);
         out.extend_from_slice(&checksum.to_le_bytes());
         out
@@ -52,6 +68,14 @@ impl Engine {
     }
 }
 
+fn put_shard_numbers(numbers: BTreeMap<ShardId, u64>, out: &mut Vec<u8>) {
+    put_number(numbers.len() as u64, out);
+    for (shard, number) in numbers {
+        put_number(shard.0.into(), out);
+        put_number(number, out);
+    }
+}
+
 fn put_queue(queue: &Queue, out: &mut Vec<u8>) {
     put_number(queue.entity.0.into(), out);
     put_bytes(queue.name.as_str().as_bytes(), out);
@@ -59,8 +83,33 @@ fn put_queue(queue: &Queue, out: &mut Vec<u8>) {
     put_number(queue.created_at.as_millis(), out);
     put_number(queue.next_number.0, out);
     put_number(queue.newest_group.0, out);
-    put_messages(&queue.main.messages, out);
-    put_messages(&queue.dead_letter.messages, out);
+    let sessions = put_sessions(queue, out);
+    put_history(queue, out);
+    for part in queue.parts() {
+        put_messages(&part.messages, &sessions, out);
+    }
+}
+
+/// Writes the sessions that are more than held, by name, and tells which got which number.
+fn put_sessions<'q>(queue: &'q Queue, out: &mut Vec<u8>) -> BTreeMap<&'q SessionId, u64> {
+    let sessions = queue.main.messages.sessions();
+    let kept = || sessions.iter().filter(|session| session.message_count() > 0 || session.state.is_some());
+    put_number(kept().count() as u64, out);
+    for session in kept() {
+        put_bytes(session.id.as_str().as_bytes(), out);
+        put_optional(session.state.as_deref(), out);
+        put_number(session.state_set_at.as_millis(), out);
+    }
+    kept().map(|session| &session.id).zip(0..).collect()
+}
+
+fn put_history(queue: &Queue, out: &mut Vec<u8>) {
+    put_number(queue.history.len() as u64, out);
+    for (at, id, number) in queue.history.iter() {
+        put_number(at.as_millis(), out);
+        put_bytes(id, out);
+        put_number(number.0, out);
+    }
 }
 
 /// What the next message's fields are told as steps from.
@@ -71,34 +120,50 @@ struct Last {
     enqueued_at: u64,
 }
 
-fn put_messages(messages: &Messages, out: &mut Vec<u8>) {
+fn put_messages(messages: &Messages, sessions: &BTreeMap<&SessionId, u64>, out: &mut Vec<u8>) {
     put_number(messages.count(), out);
     let mut last = Last::default();
     for (number, entry) in messages.iter_from(SequenceNumber(0)) {
         let now =
             Last { number: number.0, body: entry.body.to_raw(), enqueued_at: entry.enqueued_at.as_millis() };
-        let lock = messages.lock_of(entry);
-        let patch = if entry.patched { messages.patch_of(number) } else { None };
         put_number(now.number - last.number, out);
-        out.push(flags(entry.state == MessageState::Deferred, lock.is_some(), patch.is_some()));
+        out.push(flags(entry));
         put_step(last.body, now.body, out);
         put_step(last.enqueued_at, now.enqueued_at, out);
         put_number(entry.size_bytes.into(), out);
         put_number(entry.delivery_count.into(), out);
-        if let Some(lock) = lock {
+        if let Some(session) = entry.session.and_then(|slot| messages.sessions().get(slot)) {
+            put_number(sessions.get(&session.id).copied().unwrap_or_default(), out);
+        }
+        if let Some(lock) = messages.lock_of(entry) {
             put_fixed(lock.nonce, out);
             put_number(lock.until.as_millis(), out);
         }
-        if let Some(patch) = patch {
-            put_patch(patch, out);
+        if entry.marks.has(Marks::PATCHED) {
+            put_patch(messages.patch_of(number).unwrap_or(&Patch::default()), out);
+        }
+        if entry.marks.has(Marks::DETAILED) {
+            put_details(messages.details_of(number).unwrap_or(&Details::default()), out);
         }
         last = now;
     }
 }
 
-fn flags(deferred: bool, locked: bool, patched: bool) -> u8 {
+fn flags(entry: &Entry) -> u8 {
+    let state = match entry.state {
+        MessageState::Active => 0,
+        MessageState::Deferred => 1,
+        MessageState::Scheduled => 2,
+        MessageState::Delayed => 3,
+    };
     let flag = |set: bool, flag: u8| if set { flag } else { 0 };
-    flag(deferred, FLAG_DEFERRED) | flag(locked, FLAG_LOCKED) | flag(patched, FLAG_PATCHED)
+    state
+        | flag(entry.lock.is_some(), FLAG_LOCKED)
+        | flag(entry.marks.has(Marks::PATCHED), FLAG_PATCHED)
+        | flag(entry.marks.has(Marks::DETAILED), FLAG_DETAILED)
+        | flag(entry.is_stray(), FLAG_STRAY)
+        | flag(entry.marks.has(Marks::POISON), FLAG_POISON)
+        | flag(entry.session.is_some(), FLAG_SESSION)
 }
 
 fn restore_queues(reader: &mut Reader<'_>) -> Result<Engine, DecodeError> {
@@ -108,14 +173,48 @@ fn restore_queues(reader: &mut Reader<'_>) -> Result<Engine, DecodeError> {
         let queue = restore_queue(reader)?;
         let entity = queue.entity;
         engine.insert_queue(queue).map_err(|_| DecodeError::Value("a queue"))?;
-        let queue = engine.queues.get_mut(&entity).ok_or(DecodeError::Value("a queue"))?;
-        engine.agenda.note(queue);
+        restore_transfers(&mut engine, entity)?;
+        engine.note(entity);
     }
+    for (shard, newest) in restore_shard_numbers(reader)? {
+        let lane = engine.transfers.lanes.entry(shard).or_default();
+        if lane.newest > newest {
+            return Err(DecodeError::Value("a number in an outbox"));
+        }
+        lane.newest = newest;
+    }
+    engine.transfers.arrived = restore_shard_numbers(reader)?;
     if next_entity < engine.next_entity || !reader.rest.is_empty() {
         return Err(DecodeError::Value("the end of a snapshot"));
     }
     engine.next_entity = next_entity;
     Ok(engine)
+}
+
+fn restore_shard_numbers(reader: &mut Reader<'_>) -> Result<BTreeMap<ShardId, u64>, DecodeError> {
+    let mut numbers = BTreeMap::new();
+    for _ in 0..reader.number("the number of shards")? {
+        let shard = u16::try_from(reader.number("a shard's number")?);
+        let shard = ShardId(shard.map_err(|_| DecodeError::Value("a shard's number"))?);
+        numbers.insert(shard, reader.number("a number in an outbox")?);
+    }
+    Ok(numbers)
+}
+
+/// Puts what a queue has for other shards back into their lanes.
+fn restore_transfers(engine: &mut Engine, entity: crate::EntityId) -> Result<(), DecodeError> {
+    let Some(queue) = engine.queues.get(&entity) else { return Ok(()) };
+    let messages = &queue.transfer.messages;
+    for (number, _) in messages.iter_from(SequenceNumber(0)) {
+        let transfer = messages.details_of(number).and_then(|details| details.transfer.as_ref());
+        let transfer = transfer.ok_or(DecodeError::Value("a transfer"))?;
+        let lane = engine.transfers.lanes.entry(ShardId::of(&transfer.target)).or_default();
+        lane.newest = lane.newest.max(transfer.number);
+        if lane.pending.insert(transfer.number, (entity, number)).is_some() {
+            return Err(DecodeError::Value("a number in an outbox"));
+        }
+    }
+    Ok(())
 }
 
 fn restore_queue(reader: &mut Reader<'_>) -> Result<Queue, DecodeError> {
@@ -126,9 +225,28 @@ fn restore_queue(reader: &mut Reader<'_>) -> Result<Queue, DecodeError> {
         return Err(DecodeError::Value("a sequence number"));
     }
     queue.newest_group = GroupNumber(reader.number("a group number")?);
-    restore_messages(&mut queue, SubQueue::Main, reader)?;
-    restore_messages(&mut queue, SubQueue::DeadLetter, reader)?;
+    let sessions = restore_sessions(&mut queue, reader)?;
+    for _ in 0..reader.number("the number of message ids")? {
+        let (at, id) = (reader.timestamp()?, reader.message_id()?);
+        queue.history.restore(at, id, reader.sequence_number()?);
+    }
+    for sub_queue in SubQueue::ALL {
+        restore_messages(&mut queue, sub_queue, &sessions, reader)?;
+    }
     Ok(queue)
+}
+
+fn restore_sessions(queue: &mut Queue, reader: &mut Reader<'_>) -> Result<Vec<SessionId>, DecodeError> {
+    let mut sessions = Vec::new();
+    for _ in 0..reader.number("the number of sessions")? {
+        let (session, state, at) = (reader.session()?, reader.optional_state()?, reader.timestamp()?);
+        // A session without a state is there for its messages; it comes with the first of them.
+        if state.is_some() {
+            queue.main.messages.set_session_state(&session, state, at);
+        }
+        sessions.push(session);
+    }
+    Ok(sessions)
 }
 
 struct RestoredLock {
@@ -137,28 +255,44 @@ struct RestoredLock {
     until: Timestamp,
 }
 
+/// A message as it was read; its session is still a number in the list of sessions.
+struct Restored {
+    number: SequenceNumber,
+    moving: Moving,
+    session: Option<u64>,
+    lock: Option<RestoredLock>,
+}
+
 fn restore_messages(
     queue: &mut Queue,
     sub_queue: SubQueue,
+    sessions: &[SessionId],
     reader: &mut Reader<'_>,
 ) -> Result<(), DecodeError> {
     let mut last = Last::default();
     let mut newest = GroupNumber::NONE;
     let mut locks = Vec::new();
     for _ in 0..reader.number("the number of messages")? {
-        let (number, entry, lock, patch) = restore_message(&mut last, reader)?;
+        let Restored { number, mut moving, session, lock } = restore_message(&mut last, reader)?;
         if number >= queue.next_number || queue.sub_queue_of(number).is_some() {
             return Err(DecodeError::Value("a sequence number"));
         }
-        if let BodyPlace::Log { group, .. } = entry.body.place() {
-            if group < newest || group > queue.newest_group {
+        if let BodyPlace::Log { group, .. } = moving.entry.body.place() {
+            let is_out_of_order = group < newest && !moving.entry.is_stray();
+            if is_out_of_order || group > queue.newest_group {
                 return Err(DecodeError::Value("a body's place"));
             }
-            newest = group;
+            newest = newest.max(if moving.entry.is_stray() { newest } else { group });
+        }
+        if let Some(session) = session {
+            let id = usize::try_from(session).ok().and_then(|index| sessions.get(index));
+            let id = id.filter(|_| sub_queue == SubQueue::Main && queue.settings.requires_session);
+            let id = id.ok_or(DecodeError::Value("a message's session"))?;
+            moving.entry.session = Some(queue.main.messages.open_session(id));
         }
         locks.extend(lock);
         let misfit = |_| DecodeError::Value("a message");
-        queue.part_mut(sub_queue).messages.insert(number, entry, patch).map_err(misfit)?;
+        queue.part_mut(sub_queue).messages.insert(number, moving).map_err(misfit)?;
     }
     // In the order in which they run out, as they were made: each finds its place without a search.
     locks.sort_by_key(|lock| lock.until);
@@ -169,31 +303,32 @@ fn restore_messages(
     Ok(())
 }
 
-type Restored = (SequenceNumber, Entry, Option<RestoredLock>, Patch);
-
 fn restore_message(last: &mut Last, reader: &mut Reader<'_>) -> Result<Restored, DecodeError> {
     let step = reader.number("a sequence number")?;
     let number = last.number.checked_add(step).filter(|_| step > 0);
     let number = SequenceNumber(number.ok_or(DecodeError::Value("a sequence number"))?);
     let flags = reader.byte("a message's flags")?;
-    if flags & !(FLAG_DEFERRED | FLAG_LOCKED | FLAG_PATCHED) != 0 {
-        return Err(DecodeError::Value("a message's flags"));
-    }
+    let has = |flag: u8| flags & flag != 0;
     let body = reader.step(last.body, "a body's place")?;
     let enqueued_at = reader.step(last.enqueued_at, "a time")?;
     *last = Last { number: number.0, body, enqueued_at };
-    let entry = Entry {
-        body: BodyRef::from_raw(body),
-        enqueued_at: Timestamp::from_millis(enqueued_at),
-        size_bytes: reader.number32("a body's size")?,
-        delivery_count: reader.number32("a delivery count")?,
-        lock: None,
-        state: if flags & FLAG_DEFERRED != 0 { MessageState::Deferred } else { MessageState::Active },
-        patched: false,
+    let size_bytes = reader.number32("a body's size")?;
+    let mut entry = Entry::new(BodyRef::from_raw(body), size_bytes, Timestamp::from_millis(enqueued_at));
+    let count = reader.number("a delivery count")?;
+    entry.delivery_count = u16::try_from(count).map_err(|_| DecodeError::Value("a delivery count"))?;
+    entry.state = match flags & STATE_MASK {
+        0 => MessageState::Active,
+        1 => MessageState::Deferred,
+        2 => MessageState::Scheduled,
+        _ => MessageState::Delayed,
     };
-    let lock = (flags & FLAG_LOCKED != 0).then(|| restore_lock(number, reader)).transpose()?;
-    let patch = if flags & FLAG_PATCHED != 0 { reader.patch()? } else { Patch::default() };
-    Ok((number, entry, lock, patch))
+    entry.marks.set(Marks::STRAY, has(FLAG_STRAY));
+    entry.marks.set(Marks::POISON, has(FLAG_POISON));
+    let session = has(FLAG_SESSION).then(|| reader.number("a message's session")).transpose()?;
+    let lock = has(FLAG_LOCKED).then(|| restore_lock(number, reader)).transpose()?;
+    let patch = if has(FLAG_PATCHED) { reader.patch()? } else { Patch::default() };
+    let details = has(FLAG_DETAILED).then(|| reader.details().map(Box::new)).transpose()?;
+    Ok(Restored { number, moving: Moving { entry, patch, details, session: None }, session, lock })
 }
 
 fn restore_lock(number: SequenceNumber, reader: &mut Reader<'_>) -> Result<RestoredLock, DecodeError> {

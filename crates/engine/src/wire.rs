@@ -1,11 +1,12 @@
 //! The few shapes of which records and snapshots are made. Reading checks everything: the bytes come from a disk.
 
 use bytes::Bytes;
-use peeklock_types::{EntityName, QueueSettings, SequenceNumber, Timestamp, limits};
-use std::time::Duration;
+use peeklock_types::{EntityName, SequenceNumber, SessionId, Timestamp, limits};
 
 use crate::message::EntityId;
 use crate::patch::{PATCH_SIZE_BYTES_MAX, Patch, PatchPart};
+pub(crate) use crate::wire_message::{put_attributes, put_details};
+pub(crate) use crate::wire_settings::put_settings;
 
 /// Bytes that do not say what they should.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -15,7 +16,7 @@ pub enum DecodeError {
     #[error("{0} has an impossible value")]
     Value(&'static str),
     #[error(
-        "the snapshot has format {found}, this program knows {known}; use a newer version of the program"
+        "the snapshot has format {found}, this program knows {known}; use the version of the program that wrote it"
     )]
     Version { found: u8, known: u8 },
     #[error("the checksum of the snapshot does not fit its bytes")]
@@ -60,10 +61,11 @@ pub(crate) fn put_optional(bytes: Option<&[u8]>, out: &mut Vec<u8>) {
     }
 }
 
-pub(crate) fn put_settings(settings: &QueueSettings, out: &mut Vec<u8>) {
-    // The limits of the settings keep this far below 2^64.
-    put_number(u64::try_from(settings.lock_duration.as_nanos()).unwrap_or(u64::MAX), out);
-    put_number(settings.max_delivery_count.into(), out);
+pub(crate) fn put_optional_number(number: Option<u64>, out: &mut Vec<u8>) {
+    out.push(number.is_some().into());
+    if let Some(number) = number {
+        put_number(number, out);
+    }
 }
 
 pub(crate) fn put_patch(patch: &Patch, out: &mut Vec<u8>) {
@@ -166,9 +168,26 @@ impl<'a> Reader<'a> {
         EntityName::parse(text).map_err(|_| DecodeError::Value("an entity name"))
     }
 
-    pub(crate) fn settings(&mut self) -> Result<QueueSettings, DecodeError> {
-        let lock_duration = Duration::from_nanos(self.number("a lock duration")?);
-        Ok(QueueSettings { lock_duration, max_delivery_count: self.number32("a max delivery count")? })
+    pub(crate) fn session(&mut self) -> Result<SessionId, DecodeError> {
+        let text = self.text(limits::SESSION_ID_CHARS_MAX * 4, "a session id")?;
+        SessionId::parse(text).map_err(|_| DecodeError::Value("a session id"))
+    }
+
+    pub(crate) fn optional_number(&mut self, what: &'static str) -> Result<Option<u64>, DecodeError> {
+        self.flag(what)?.then(|| self.number(what)).transpose()
+    }
+
+    pub(crate) fn optional_timestamp(&mut self) -> Result<Option<Timestamp>, DecodeError> {
+        Ok(self.optional_number("a time")?.map(Timestamp::from_millis))
+    }
+
+    /// What a session keeps.
+    pub(crate) fn optional_state(&mut self) -> Result<Option<Bytes>, DecodeError> {
+        let what = "a session's state";
+        let state = |reader: &mut Self| {
+            reader.bytes(limits::SESSION_STATE_BYTES_MAX, what).map(Bytes::copy_from_slice)
+        };
+        self.flag(what)?.then(|| state(self)).transpose()
     }
 
     pub(crate) fn properties(&mut self) -> Result<Bytes, DecodeError> {

@@ -1,19 +1,21 @@
 //! Links as they come: who may have which, and what they are told.
 
 use peeklock_amqp::connection::{AttachReply, LinkId, SessionId};
-use peeklock_amqp::{Attach, Role, SenderSettleMode, Source, Target, TargetNode, Text};
-use peeklock_broker::engine::ReceiveMode;
-use peeklock_broker::{Answer, Error, Request};
+use peeklock_amqp::{Attach, Fields, Role, SenderSettleMode, Source, Target, TargetNode, Text, Value};
+use peeklock_broker::engine::{CloseReason, HeldSession, ReceiveMode};
+use peeklock_broker::{Answer, Error, Found, Request, SessionAsk};
 use peeklock_types::{EntityPath, SubQueue, limits};
 
 use crate::address::{Node, Scope};
 use crate::conversation::Conversation;
-use crate::error::{Refusal, refusal};
+use crate::error::{Refusal, close_refusal, refusal};
 use crate::link::{
-    EntityRef, Link, LinkKind, LinkNumber, PendingLink, ReceiverLink, Responses, SenderLink, Service,
+    EntityRef, Link, LinkKind, LinkNumber, PendingLink, ReceiverLink, ResponseLine, Responses, SenderLink,
+    Service,
 };
 use crate::request::Waiter;
 use crate::sas::Right;
+use crate::sessions::SessionFilter;
 
 /// Deliveries that a sender may have under way on one link.
 pub(crate) const SENDER_CREDIT: u32 = 1000;
@@ -22,7 +24,8 @@ pub(crate) const REQUEST_CREDIT: u32 = 100;
 /// Bytes of deliveries that may be under way from a shard to one link. What lies beyond stays in the queue.
 pub(crate) const RECEIVER_WINDOW_BYTES: i64 = 1024 * 1024;
 
-const SESSION_FILTER: &str = "com.microsoft:session-filter";
+/// A sender that names one entity and means another: what it sends goes there by way of the first.
+const TRANSFER_DESTINATION: &str = "com.microsoft:transfer-destination-address";
 
 impl Conversation<'_> {
     pub(crate) fn on_attach(&mut self, session: SessionId, id: LinkId, attach: Box<Attach>) {
@@ -32,6 +35,9 @@ impl Conversation<'_> {
     }
 
     fn start_link(&mut self, session: SessionId, id: LinkId, attach: Box<Attach>) -> Result<(), Refusal> {
+        if attach.role == Role::Sender && matches!(attach.target, Some(Target::Coordinator(_))) {
+            return self.start_coordinator(session, id, &attach);
+        }
         match Node::parse(address(&attach)?)? {
             Node::Cbs => self.start_service(session, id, &attach, Service::Cbs),
             Node::Management(path) => self.start_service(session, id, &attach, Service::Management(path)),
@@ -54,12 +60,11 @@ impl Conversation<'_> {
                 address: attach.target.as_ref().and_then(Target::address).map(str::to_owned),
                 settled: attach.snd_settle_mode == SenderSettleMode::Settled,
                 next_tag: 0,
-                waiting: std::collections::VecDeque::new(),
-                waiting_bytes: 0,
+                line: ResponseLine::default(),
             })),
         };
         self.insert(Link { id, session, kind })?;
-        self.connection.accept(id, reply(attach));
+        self.connection.accept(id, reply(attach, limits::MESSAGE_SIZE_BYTES_MAX as u64));
         if attach.role == Role::Sender {
             self.connection.set_credit(id, REQUEST_CREDIT);
         }
@@ -78,16 +83,29 @@ impl Conversation<'_> {
             Role::Receiver => Right::Listen,
         };
         self.check_right(right, &Scope::parse(&path.to_string()))?;
-        check_terminus(&attach, &path)?;
+        check_terminus(attach.role, &path)?;
+        let path = match transfer_destination(&attach)? {
+            // Nothing is gained by a stop on the way: a transaction may send to any entity, and the outbox carries what must cross shards.
+            Some(destination) => {
+                self.check_right(right, &Scope::parse(&destination.to_string()))?;
+                check_terminus(attach.role, &destination)?;
+                destination
+            }
+            None => path,
+        };
+        let session_filter = match attach.role {
+            Role::Sender => None,
+            Role::Receiver => SessionFilter::of(&attach)?,
+        };
         let shard = self.gateway.broker.place(&path.name);
         let name = path.name.clone();
-        let kind = LinkKind::Pending(Box::new(PendingLink { attach, path, entity: None }));
-        let number = self.insert(Link { id, session, kind })?;
+        let pending = PendingLink { attach, path, session: session_filter, entity: None };
+        let number = self.insert(Link { id, session, kind: LinkKind::Pending(Box::new(pending)) })?;
         self.push(shard, Request::Find { ticket: Waiter::Link(number).ticket(), name });
         Ok(())
     }
 
-    fn insert(&mut self, link: Link) -> Result<LinkNumber, Refusal> {
+    pub(crate) fn insert(&mut self, link: Link) -> Result<LinkNumber, Refusal> {
         let full = "this connection has had too many links; open a new one";
         self.links
             .insert(link)
@@ -105,15 +123,16 @@ impl Conversation<'_> {
                 self.links.remove(number);
                 self.connection.refuse(id, refusal.into());
             }
-            Ok(Answer::Found(entity)) => {
+            Ok(Answer::Found(found)) => {
                 let shard = self.gateway.broker.place(&pending.path.name);
-                pending.entity = Some(EntityRef { shard, entity });
+                pending.entity = Some(EntityRef { shard, entity: found.entity });
                 match pending.attach.role {
-                    Role::Sender => self.open_link(number),
+                    Role::Sender => self.open_sender(number, found),
                     Role::Receiver => self.attach_receiver(number),
                 }
             }
-            Ok(_) => self.open_link(number),
+            Ok(Answer::Attached(held)) => self.open_receiver(number, held),
+            Ok(_) => {}
         }
     }
 
@@ -122,51 +141,79 @@ impl Conversation<'_> {
         let Some(LinkKind::Pending(pending)) = self.links.get_mut(number).map(|link| &link.kind) else {
             return;
         };
-        let Some(entity) = pending.entity else { return };
+        let Some(EntityRef { shard, entity }) = pending.entity else { return };
         let sub_queue = pending.path.sub_queue;
         let mode = mode_of(&pending.attach);
+        let session = pending.session.as_ref().map_or(SessionAsk::None, |filter| filter.ask.clone());
         let ticket = Waiter::Link(number).ticket();
-        self.push(entity.shard, Request::Attach { ticket, entity: entity.entity, sub_queue, receiver, mode });
-        self.push(entity.shard, Request::Window { receiver, size_bytes: RECEIVER_WINDOW_BYTES });
+        self.push(shard, Request::Attach { ticket, entity, sub_queue, receiver, mode, session });
+        self.push(shard, Request::Window { receiver, size_bytes: RECEIVER_WINDOW_BYTES });
     }
 
-    /// Everything is settled with the shard: the peer gets its link.
-    fn open_link(&mut self, number: LinkNumber) {
-        let receiver = self.peer.id.receiver(number.0);
+    /// The queue is there: the sender gets its link.
+    fn open_sender(&mut self, number: LinkNumber, found: Found) {
         let Some(link) = self.links.get_mut(number) else { return };
-        let id = link.id;
         let LinkKind::Pending(pending) = &link.kind else { return };
         let (Some(entity), path) = (pending.entity, pending.path.clone()) else { return };
-        let reply = reply(&pending.attach);
-        let role = pending.attach.role;
-        link.kind = match role {
-            Role::Sender => LinkKind::Sender(SenderLink { entity, path, unconfirmed: 0, confirmed: 0 }),
-            Role::Receiver => LinkKind::Receiver(ReceiverLink {
-                entity,
-                sub_queue: path.sub_queue,
-                mode: mode_of(&pending.attach),
-                path,
-                receiver,
-                passed_count: 0,
-                limit: 0,
-                passed_bytes: 0,
-            }),
-        };
+        // The one place that says how large a message of the link may be; the AMQP engine rejects a larger one.
+        let mut reply = reply(&pending.attach, found.max_message_size_bytes.into());
+        if let Some(destination) = property(&pending.attach, TRANSFER_DESTINATION) {
+            reply.properties = Some(Fields::new().with(TRANSFER_DESTINATION, destination.clone()));
+        }
+        let needs_message_id = found.needs_message_id;
+        link.kind =
+            LinkKind::Sender(SenderLink { entity, path, needs_message_id, unconfirmed: 0, confirmed: 0 });
+        let id = link.id;
         self.connection.accept(id, reply);
-        if role == Role::Sender {
-            self.connection.set_credit(id, SENDER_CREDIT);
+        self.connection.set_credit(id, SENDER_CREDIT);
+    }
+
+    /// The shard knows the receiver, and has locked a session for it if it asked for one: it gets its link.
+    fn open_receiver(&mut self, number: LinkNumber, held: Option<HeldSession>) {
+        let receiver = self.peer.id.receiver(number.0);
+        let Some(link) = self.links.get_mut(number) else { return };
+        let LinkKind::Pending(pending) = &link.kind else { return };
+        let (Some(entity), path) = (pending.entity, pending.path.clone()) else { return };
+        let mut reply = reply(&pending.attach, limits::MESSAGE_SIZE_BYTES_MAX as u64);
+        if let (Some(filter), Some(held)) = (&pending.session, &held) {
+            filter.fill(held, &mut reply);
+        }
+        link.kind = LinkKind::Receiver(ReceiverLink {
+            entity,
+            sub_queue: path.sub_queue,
+            mode: mode_of(&pending.attach),
+            path,
+            receiver,
+            session: held.map(|held| held.session),
+            passed_count: 0,
+            limit: 0,
+            passed_bytes: 0,
+        });
+        self.connection.accept(link.id, reply);
+    }
+
+    /// The shard has detached a receiver of its own accord.
+    pub(crate) fn on_closed(&mut self, number: LinkNumber, reason: CloseReason) {
+        let Some(link) = self.links.get_mut(number) else { return };
+        let id = link.id;
+        match &link.kind {
+            LinkKind::Receiver(receiver) => {
+                let refusal = close_refusal(reason, &receiver.path);
+                self.connection.detach(id, Some(refusal.into()));
+            }
+            LinkKind::Pending(pending) => {
+                let refusal = close_refusal(reason, &pending.path);
+                self.links.remove(number);
+                self.connection.refuse(id, refusal.into());
+            }
+            _ => {}
         }
     }
 }
 
 fn address(attach: &Attach) -> Result<&str, Refusal> {
     let address = match attach.role {
-        Role::Sender => match &attach.target {
-            Some(Target::Coordinator(_)) => {
-                return Err(Refusal::not_implemented("transactions are not supported yet"));
-            }
-            target => target.as_ref().and_then(Target::address),
-        },
+        Role::Sender => attach.target.as_ref().and_then(Target::address),
         Role::Receiver => attach.source.as_ref().and_then(|source| source.address.as_ref()).map(Text::as_str),
     };
     address.ok_or_else(|| {
@@ -175,17 +222,28 @@ fn address(attach: &Attach) -> Result<&str, Refusal> {
     })
 }
 
-fn check_terminus(attach: &Attach, path: &EntityPath) -> Result<(), Refusal> {
-    if attach.role == Role::Sender && path.sub_queue == SubQueue::DeadLetter {
+fn check_terminus(role: Role, path: &EntityPath) -> Result<(), Refusal> {
+    if role == Role::Sender && path.sub_queue != SubQueue::Main {
         let text = format!("'{path}' takes no messages from senders; send to '{}'", path.name);
         return Err(Refusal::not_allowed(text));
     }
-    let filter = attach.source.as_ref().and_then(|source| source.filter.as_ref());
-    if attach.role == Role::Receiver && filter.is_some_and(|filter| filter.get(SESSION_FILTER).is_some()) {
-        let text = format!("'{path}' does not have sessions; receive from it without a session id");
-        return Err(Refusal::not_allowed(text));
-    }
     Ok(())
+}
+
+fn property<'a>(attach: &'a Attach, key: &str) -> Option<&'a Value> {
+    attach.properties.as_ref().and_then(|properties| properties.get(key))
+}
+
+fn transfer_destination(attach: &Attach) -> Result<Option<EntityPath>, Refusal> {
+    let destination = property(attach, TRANSFER_DESTINATION).filter(|_| attach.role == Role::Sender);
+    let Some(destination) = destination.filter(|destination| !destination.is_null()) else { return Ok(None) };
+    match destination.as_str().map(Node::parse).transpose()? {
+        Some(Node::Entity(path)) => Ok(Some(path)),
+        _ => {
+            let text = format!("the property {TRANSFER_DESTINATION} does not name a queue");
+            Err(Refusal::new(400, peeklock_amqp::condition::INVALID_FIELD, text))
+        }
+    }
 }
 
 fn mode_of(attach: &Attach) -> ReceiveMode {
@@ -197,24 +255,23 @@ fn mode_of(attach: &Attach) -> ReceiveMode {
 
 /// Echoes what the peer asked for.
 // SDK quirk: Python takes a source or target without any field for a refusal.
-fn reply(attach: &Attach) -> AttachReply {
+fn reply(attach: &Attach, max_message_size: u64) -> AttachReply {
     let mut source = attach.source.clone().unwrap_or_default();
     let mut target = attach.target.clone().unwrap_or_else(|| Target::Node(TargetNode::default()));
-    let name = || Some(attach.name.clone());
     // The reply names the filters that are in place, and there are none.
     source.filter = None;
-    fill(&mut source, name);
+    fill_source(&mut source, attach);
     if let Target::Node(node) = &mut target {
-        node.address = node.address.take().or_else(name);
+        node.address = node.address.take().or_else(|| Some(attach.name.clone()));
     }
     AttachReply {
         source: Some(source),
         target: Some(target),
-        max_message_size: Some(limits::MESSAGE_SIZE_BYTES_MAX as u64),
+        max_message_size: Some(max_message_size),
         ..AttachReply::default()
     }
 }
 
-fn fill(source: &mut Source, name: impl FnOnce() -> Option<Text>) {
-    source.address = source.address.take().or_else(name);
+pub(crate) fn fill_source(source: &mut Source, attach: &Attach) {
+    source.address = source.address.take().or_else(|| Some(attach.name.clone()));
 }

@@ -6,7 +6,8 @@ use peeklock_amqp::{Value, condition};
 
 use crate::conversation::Conversation;
 use crate::link::Service;
-use crate::message::{RequestMessage, encode_response};
+use crate::management::ReplyTo;
+use crate::message::RequestMessage;
 
 /// Claims that one connection may hold; a client that puts more tokens than it can have links for is at fault.
 const CLAIMS_MAX: usize = 4096;
@@ -17,7 +18,8 @@ impl Conversation<'_> {
             Ok(request) => request,
             Err(error) => return tracing::info!("a request to $cbs cannot be read: {error}"),
         };
-        let Some(link) = self.response_link(session, &Service::Cbs, request.reply_to.as_deref()) else {
+        let link = self.response_link(session, &Service::Cbs, request.reply_to.as_deref());
+        let Some((link, place)) = link.and_then(|link| Some((link, self.take_place(link)?))) else {
             return tracing::info!("a request to $cbs has no link for its response");
         };
         let mut properties = Vec::new();
@@ -34,8 +36,7 @@ impl Conversation<'_> {
                 put("error-condition", Value::symbol(condition::AUTH_FAILED));
             }
         }
-        let response = encode_response(request.message_id, properties, Value::Null);
-        self.respond(link, response);
+        self.respond(ReplyTo { link, place, correlation: request.message_id }, properties, Value::Null);
     }
 
     fn put_token(&mut self, request: &RequestMessage) -> Result<(), String> {

@@ -11,12 +11,14 @@ use tokio::sync::mpsc;
 
 use crate::Gateway;
 use crate::attach::REQUEST_CREDIT;
+use crate::coordinator::{Checks, in_transaction, transaction_of};
 use crate::error::Refusal;
-use crate::link::{LinkKind, LinkNumber, Links, Service};
+use crate::link::{EntityRef, LinkKind, LinkNumber, Links, Service};
 use crate::management::Pending;
 use crate::outcome::settlement_of;
 use crate::request::Waiter;
 use crate::sas::{Claim, Right};
+use crate::transaction::Transactions;
 
 /// How shards reach a conversation.
 pub(crate) type Replies = mpsc::UnboundedReceiver<Vec<Reply>>;
@@ -29,7 +31,11 @@ pub(crate) struct Conversation<'g> {
     pub(crate) claims: Vec<Claim>,
     /// When the bytes came in that are being handled.
     pub(crate) now: Timestamp,
+    /// The same moment by the connection's own clock.
+    pub(crate) millis: Millis,
     pub(crate) pending: Pending,
+    pub(crate) transactions: Transactions,
+    pub(crate) checks: Checks,
     /// Reused for the part of a delivery that is written anew each time.
     pub(crate) scratch: BytesMut,
     /// One batch per shard, for everything that one round has brought.
@@ -55,7 +61,10 @@ impl<'g> Conversation<'g> {
             links: Links::default(),
             claims: Vec::new(),
             now: gateway.broker.clock().now(),
+            millis: now,
             pending: Pending::default(),
+            transactions: Transactions::default(),
+            checks: Checks::default(),
             scratch: BytesMut::new(),
             batches: (0..shard_count).map(|_| Batch::default()).collect(),
             known_to: vec![false; shard_count],
@@ -69,6 +78,7 @@ impl<'g> Conversation<'g> {
 
     pub(crate) fn handle_input(&mut self, now: Millis, input: &mut BytesMut) {
         self.now = self.gateway.broker.clock().now();
+        self.millis = now;
         loop {
             let result = self.connection.handle_input(now, input);
             let mut waits_for_sasl = false;
@@ -90,6 +100,7 @@ impl<'g> Conversation<'g> {
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Millis) {
+        self.transactions.expire(now);
         if let Err(error) = self.connection.handle_timeout(now) {
             tracing::info!("closing a connection: {error}");
             self.is_over = true;
@@ -105,7 +116,8 @@ impl<'g> Conversation<'g> {
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Millis> {
-        self.connection.poll_timeout()
+        let timeouts = [self.connection.poll_timeout(), self.transactions.next_deadline()];
+        timeouts.into_iter().flatten().min()
     }
 
     /// Readies what is to be written and says how much it is.
@@ -133,10 +145,16 @@ impl<'g> Conversation<'g> {
 
     /// Takes no more deliveries. What is under way still comes, and the answers to this come behind it.
     pub(crate) fn detach_receivers(&mut self) {
-        let receivers: Vec<_> = self.links.iter().filter_map(|(_, link)| link.receiver()).collect();
-        for (entity, receiver) in receivers {
-            self.push(entity.shard, Request::Detach { ticket: Waiter::Nobody.ticket(), receiver });
+        let receiving = self.links.iter().filter_map(|(number, link)| Some((number, link.receives_from()?)));
+        let receiving: Vec<_> = receiving.collect();
+        for (number, entity) in receiving {
+            self.detach_receiver(number, entity);
         }
+    }
+
+    fn detach_receiver(&mut self, number: LinkNumber, entity: EntityRef) {
+        let receiver = self.peer.id.receiver(number.0);
+        self.push(entity.shard, Request::Detach { ticket: Waiter::Nobody.ticket(), receiver });
     }
 
     /// Says goodbye, once.
@@ -214,15 +232,21 @@ impl<'g> Conversation<'g> {
             LinkKind::Sender(_) => self.on_message(number, &delivery),
             LinkKind::Requests(service) => {
                 let (service, session) = (service.clone(), link.session);
-                self.connection.settle(id, delivery.id, DeliveryState::Accepted);
+                let accepted = DeliveryState::Accepted;
+                let state = match transaction_of(&delivery) {
+                    Some(txn_id) => in_transaction(txn_id.clone(), accepted),
+                    None => accepted,
+                };
+                self.connection.settle(id, delivery.id, state);
                 if self.connection.credit(id) <= REQUEST_CREDIT / 2 {
                     self.connection.set_credit(id, REQUEST_CREDIT);
                 }
                 match service {
                     Service::Cbs => self.on_token(session, &delivery.payload),
-                    Service::Management(path) => self.on_management(session, path, &delivery.payload),
+                    Service::Management(path) => self.on_management(session, path, &delivery),
                 }
             }
+            LinkKind::Coordinator => self.on_control(number, id, &delivery),
             LinkKind::Pending(_) | LinkKind::Responses(_) | LinkKind::Receiver(_) => {}
         }
     }
@@ -243,6 +267,10 @@ impl<'g> Conversation<'g> {
         let Ok(token) = <[u8; 16]>::try_from(tag.as_slice()) else { return };
         let token = LockToken::from_guid_bytes(token);
         let (entity, sub_queue) = (link.entity, link.sub_queue);
+        if let Some(DeliveryState::Transactional { txn_id, outcome }) = state {
+            let step = (txn_id, outcome.map(|outcome| *outcome));
+            return self.on_transactional_disposition(number, delivery, token, step);
+        }
         match settlement_of(state, settled) {
             Ok(Some((settlement, mirror))) => {
                 let waiter = if settled { Waiter::Nobody } else { Waiter::Settle(number, delivery, mirror) };
@@ -298,14 +326,11 @@ impl<'g> Conversation<'g> {
     fn on_detached(&mut self, id: LinkId) {
         let Some(number) = self.links.number(id) else { return };
         let Some(link) = self.links.remove(number) else { return };
-        let entity = match link.kind {
-            LinkKind::Receiver(receiver) => Some(receiver.entity),
-            LinkKind::Pending(pending) => pending.entity,
-            _ => None,
-        };
-        if let Some(entity) = entity {
-            let receiver = self.peer.id.receiver(number.0);
-            self.push(entity.shard, Request::Detach { ticket: Waiter::Nobody.ticket(), receiver });
+        if let Some(entity) = link.receives_from() {
+            self.detach_receiver(number, entity);
+        }
+        if matches!(link.kind, LinkKind::Coordinator) {
+            self.transactions.roll_back_all_of(number);
         }
     }
 

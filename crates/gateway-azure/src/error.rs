@@ -1,8 +1,9 @@
 //! The one table from what went wrong inside to what a peer is told.
 
 use peeklock_amqp::{AmqpError, condition};
-use peeklock_broker::{Error, engine};
-use peeklock_types::{EntityPath, NameError};
+use peeklock_broker::Error;
+use peeklock_broker::engine::{self, CloseReason};
+use peeklock_types::{EntityPath, NameError, SessionIdError};
 
 /// A refusal on its way to the peer: the condition that SDKs map to their exceptions, and the status that management answers with.
 #[derive(Clone, Debug)]
@@ -41,6 +42,11 @@ impl Refusal {
         Refusal::new(404, condition::NOT_FOUND, text)
     }
 
+    pub(crate) fn session_lock_lost(path: &EntityPath) -> Self {
+        let text = format!("the lock on the session of '{path}' is not held; accept the session again");
+        Refusal::new(410, condition::SESSION_LOCK_LOST, text)
+    }
+
     pub(crate) fn stopped(reason: &str) -> Self {
         let text = format!("this part of the broker has stopped and must be restarted: {reason}");
         Refusal::new(500, condition::INTERNAL_ERROR, text)
@@ -59,29 +65,59 @@ impl From<NameError> for Refusal {
     }
 }
 
+impl From<SessionIdError> for Refusal {
+    fn from(error: SessionIdError) -> Self {
+        Refusal::new(400, condition::ARGUMENT_OUT_OF_RANGE, error.to_string())
+    }
+}
+
+/// Why a receiver that was attached is attached no more.
+pub(crate) fn close_refusal(reason: CloseReason, path: &EntityPath) -> Refusal {
+    match reason {
+        CloseReason::Deleted => Refusal::no_such_entity(path),
+        CloseReason::Disabled => {
+            let text = format!("'{path}' is disabled for receiving; set its status to active");
+            Refusal::new(403, condition::ENTITY_DISABLED, text)
+        }
+        CloseReason::SessionLockLost => Refusal::session_lock_lost(path),
+        CloseReason::NoSession => refusal(&Error::NoSession, Some(path)),
+    }
+}
+
 /// `path` is what the peer was talking to.
 pub(crate) fn refusal(error: &Error, path: Option<&EntityPath>) -> Refusal {
     let text = error.to_string();
     match error {
         Error::DiskFull => Refusal::new(403, condition::RESOURCE_LIMIT_EXCEEDED, text),
         Error::TooLarge { .. } => Refusal::new(400, condition::MESSAGE_SIZE_EXCEEDED, text),
+        // SDKs take this for "nothing there yet" and ask again.
+        Error::NoSession => Refusal::new(408, condition::TIMEOUT, text),
+        // SDKs ask again after this, and then hear what is wrong with the queue now.
+        Error::Gone { .. } => Refusal::new(410, condition::DETACH_FORCED, text),
         Error::Engine(error) => engine_refusal(error, path, text),
     }
 }
 
 fn engine_refusal(error: &engine::Error, path: Option<&EntityPath>, text: String) -> Refusal {
     use engine::Error as E;
-    match error {
-        E::NoSuchQueue { name } => Refusal::no_such_entity(name),
+    let (status, condition) = match error {
+        E::NoSuchQueue { name } => return Refusal::no_such_entity(name),
         E::NoSuchEntity { .. } => match path {
-            Some(path) => Refusal::no_such_entity(path),
-            None => Refusal::new(404, condition::NOT_FOUND, text),
+            Some(path) => return Refusal::no_such_entity(path),
+            None => (404, condition::NOT_FOUND),
         },
-        E::AlreadyExists { .. } => Refusal::new(409, condition::ENTITY_ALREADY_EXISTS, text),
-        E::LockLost { .. } => Refusal::new(410, condition::MESSAGE_LOCK_LOST, text),
-        E::NotFound { .. } => Refusal::new(404, condition::MESSAGE_NOT_FOUND, text),
-        E::NoEntityLeft | E::NoSequenceNumberLeft { .. } => {
-            Refusal::new(403, condition::RESOURCE_LIMIT_EXCEEDED, text)
+        E::AlreadyExists { .. } => (409, condition::ENTITY_ALREADY_EXISTS),
+        E::LockLost { .. } => (410, condition::MESSAGE_LOCK_LOST),
+        E::SessionLockLost { .. } => (410, condition::SESSION_LOCK_LOST),
+        E::SessionLocked { .. } => (409, condition::SESSION_CANNOT_BE_LOCKED),
+        E::NotFound { .. } | E::NotScheduled { .. } => (404, condition::MESSAGE_NOT_FOUND),
+        E::QueueFull { .. } | E::NoEntityLeft | E::NoSequenceNumberLeft { .. } => {
+            (403, condition::RESOURCE_LIMIT_EXCEEDED)
+        }
+        E::MessageTooLarge { .. } => (400, condition::MESSAGE_SIZE_EXCEEDED),
+        E::Disabled { .. } => (403, condition::ENTITY_DISABLED),
+        E::Forwards { .. } | E::SessionRequired { .. } | E::NoSessions { .. } | E::RenewSession { .. } => {
+            (400, condition::NOT_ALLOWED)
         }
         E::Settings(_)
         | E::Nothing
@@ -89,7 +125,11 @@ fn engine_refusal(error: &engine::Error, path: Option<&EntityPath>, text: String
         | E::TooMuch { .. }
         | E::Repeated { .. }
         | E::PatchTooLarge { .. }
-        | E::TextTooLong { .. } => Refusal::new(400, condition::ARGUMENT_OUT_OF_RANGE, text),
-        E::ReceiverExists { .. } | E::BodyOrder { .. } => Refusal::new(500, condition::INTERNAL_ERROR, text),
-    }
+        | E::TextTooLong { .. }
+        | E::StateTooLarge { .. }
+        | E::NoTimeToLive
+        | E::TooFarAhead => (400, condition::ARGUMENT_OUT_OF_RANGE),
+        E::ReceiverExists { .. } | E::BodyOrder { .. } => (500, condition::INTERNAL_ERROR),
+    };
+    Refusal::new(status, condition, text)
 }

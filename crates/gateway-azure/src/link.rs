@@ -3,11 +3,13 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use peeklock_amqp::Attach;
-use peeklock_amqp::connection::{LinkId, SessionId};
+use peeklock_amqp::connection::{self, LinkId};
+use peeklock_amqp::{Attach, Role};
 use peeklock_broker::engine::{EntityId, ReceiveMode, ReceiverId};
-use peeklock_types::{EntityPath, SubQueue};
+use peeklock_types::{EntityPath, SessionId, SubQueue};
 use rustc_hash::FxHashMap;
+
+use crate::sessions::SessionFilter;
 
 /// A link's number within its connection, never used twice, so that a late answer cannot hit a later link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -15,15 +17,16 @@ pub(crate) struct LinkNumber(pub(crate) u32);
 
 pub(crate) struct Link {
     pub(crate) id: LinkId,
-    pub(crate) session: SessionId,
+    pub(crate) session: connection::SessionId,
     pub(crate) kind: LinkKind,
 }
 
 impl Link {
-    /// The receiver behind it, if it is one.
-    pub(crate) fn receiver(&self) -> Option<(EntityRef, ReceiverId)> {
+    /// The entity at which a shard knows a receiver for this link: it receives, or waits for a session.
+    pub(crate) fn receives_from(&self) -> Option<EntityRef> {
         match &self.kind {
-            LinkKind::Receiver(link) => Some((link.entity, link.receiver)),
+            LinkKind::Receiver(link) => Some(link.entity),
+            LinkKind::Pending(link) if link.attach.role == Role::Receiver => link.entity,
             _ => None,
         }
     }
@@ -38,6 +41,8 @@ pub(crate) enum LinkKind {
     Responses(Box<Responses>),
     Sender(SenderLink),
     Receiver(ReceiverLink),
+    /// The peer begins and ends transactions here.
+    Coordinator,
 }
 
 /// What answers requests: the token service, or the management of an entity or of the namespace.
@@ -49,7 +54,9 @@ pub(crate) enum Service {
 
 pub(crate) struct PendingLink {
     pub(crate) attach: Box<Attach>,
+    /// Where messages go to or come from.
     pub(crate) path: EntityPath,
+    pub(crate) session: Option<SessionFilter>,
     pub(crate) entity: Option<EntityRef>,
 }
 
@@ -59,9 +66,55 @@ pub(crate) struct Responses {
     pub(crate) address: Option<String>,
     pub(crate) settled: bool,
     pub(crate) next_tag: u32,
-    /// Responses that wait for credit.
-    pub(crate) waiting: VecDeque<Bytes>,
-    pub(crate) waiting_bytes: usize,
+    pub(crate) line: ResponseLine,
+}
+
+/// The responses of one link in the order of their requests, whatever the order in which they become ready.
+// SDK quirk: azservicebus for Rust does not look at correlation ids; it takes the next response for the answer to its oldest request.
+#[derive(Default)]
+pub(crate) struct ResponseLine {
+    /// One place for each request that has no response yet, or one that waits for credit.
+    places: VecDeque<Option<Bytes>>,
+    /// The number of the first place.
+    first: u64,
+    ready_bytes: usize,
+}
+
+/// A place in a [`ResponseLine`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place(u64);
+
+impl ResponseLine {
+    /// A place behind all others, for the response to a request that has just come.
+    pub(crate) fn take_place(&mut self) -> Place {
+        self.places.push_back(None);
+        Place(self.first + self.places.len() as u64 - 1)
+    }
+
+    pub(crate) fn fill(&mut self, place: Place, response: Bytes) {
+        let at = place.0.checked_sub(self.first).and_then(|at| usize::try_from(at).ok());
+        if let Some(slot) = at.and_then(|at| self.places.get_mut(at)) {
+            self.ready_bytes += response.len();
+            *slot = Some(response);
+        }
+    }
+
+    /// The response whose turn it is, if it is ready.
+    pub(crate) fn front(&self) -> Option<&Bytes> {
+        self.places.front().and_then(Option::as_ref)
+    }
+
+    pub(crate) fn pop(&mut self) {
+        if let Some(place) = self.places.pop_front() {
+            self.first += 1;
+            self.ready_bytes -= place.map_or(0, |response| response.len());
+        }
+    }
+
+    /// Bytes of responses that are ready and not sent.
+    pub(crate) fn ready_bytes(&self) -> usize {
+        self.ready_bytes
+    }
 }
 
 /// An entity and the shard that owns it.
@@ -75,6 +128,8 @@ pub(crate) struct EntityRef {
 pub(crate) struct SenderLink {
     pub(crate) entity: EntityRef,
     pub(crate) path: EntityPath,
+    /// The queue wants to know the ids of messages.
+    pub(crate) needs_message_id: bool,
     /// Deliveries that the shard has not answered yet.
     pub(crate) unconfirmed: u32,
     /// Deliveries answered since credit was given last.
@@ -88,6 +143,8 @@ pub(crate) struct ReceiverLink {
     pub(crate) path: EntityPath,
     pub(crate) mode: ReceiveMode,
     pub(crate) receiver: ReceiverId,
+    /// The session that it holds.
+    pub(crate) session: Option<SessionId>,
     /// Deliveries passed on to the link so far; the shard counts the same from its side.
     pub(crate) passed_count: u64,
     /// How far the shard may count.
@@ -133,5 +190,31 @@ impl Links {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (LinkNumber, &Link)> {
         self.links.iter().map(|(number, link)| (LinkNumber(*number), link))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn responses_leave_in_the_order_of_their_requests() {
+        let mut line = ResponseLine::default();
+        let places = [line.take_place(), line.take_place(), line.take_place()];
+        line.fill(places[1], Bytes::from_static(b"second"));
+        assert_eq!(line.front(), None, "the first is not ready");
+        line.fill(places[0], Bytes::from_static(b"first"));
+        assert_eq!(line.ready_bytes(), 11);
+        let mut sent = Vec::new();
+        while let Some(response) = line.front() {
+            sent.push(response.clone());
+            line.pop();
+        }
+        assert_eq!(sent, ["first", "second"]);
+        line.fill(places[0], Bytes::from_static(b"again"));
+        line.fill(places[2], Bytes::from_static(b"third"));
+        assert_eq!(line.front(), Some(&Bytes::from_static(b"third")));
+        line.pop();
+        assert_eq!((line.front(), line.ready_bytes()), (None, 0));
     }
 }

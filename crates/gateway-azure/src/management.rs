@@ -1,22 +1,27 @@
 //! Requests to `$management`: of an entity as Service Bus has them, and of the namespace for queues themselves.
 
+mod answer;
+mod body;
 mod operation;
 mod respond;
+mod settings;
 
 use bytes::Bytes;
-use peeklock_amqp::MessageId;
-use peeklock_amqp::connection::SessionId;
-use peeklock_broker::engine::EntityId;
-use peeklock_broker::{Answer, Error, Message, QueueInfo, Request};
-use peeklock_types::{EntityPath, Timestamp};
+use peeklock_amqp::connection::{Delivery, SessionId};
+use peeklock_amqp::{MessageId, Value};
+use peeklock_broker::{Answer, Error, Found, QueueInfo, Request, SessionHold, TransactionSettle};
+use peeklock_types::{self as types, EntityName, EntityPath};
 use rustc_hash::FxHashMap;
 
 use crate::address::Scope;
 use crate::conversation::Conversation;
+use crate::coordinator::transaction_of;
 use crate::error::{Refusal, refusal};
-use crate::link::{LinkNumber, Service};
+use crate::incoming;
+use crate::link::{EntityRef, LinkKind, LinkNumber, Place, Service};
 use crate::message::RequestMessage;
 use crate::request::Waiter;
+use answer::AnswerKind;
 use operation::{EntityOperation, NamespaceOperation, Operation};
 
 /// Requests of one connection that wait for their shards.
@@ -28,58 +33,66 @@ pub(crate) struct Pending {
     next: u32,
 }
 
+/// Where a response goes.
+#[derive(Clone, Debug)]
+pub(crate) struct ReplyTo {
+    pub(crate) link: LinkNumber,
+    pub(crate) place: Place,
+    pub(crate) correlation: Option<MessageId>,
+}
+
 struct PendingRequest {
-    link: LinkNumber,
-    correlation: Option<MessageId>,
+    reply_to: ReplyTo,
     path: Option<EntityPath>,
-    /// What to do once the entity is found.
-    todo: Option<EntityOperation>,
+    transaction: Option<Bytes>,
+    kind: AnswerKind,
+    /// What to do once the first answer is there.
+    todo: Option<Todo>,
     /// Answers still to come.
     remaining: usize,
-    result: Result<Findings, Refusal>,
+    result: Result<Vec<Answer>, Refusal>,
 }
 
-/// What the answers to a request have brought so far.
-#[derive(Default)]
-pub(crate) struct Findings {
-    pub(crate) kind: ResponseKind,
-    pub(crate) expirations: Vec<Timestamp>,
-    pub(crate) messages: Vec<Message>,
-    pub(crate) queues: Vec<QueueInfo>,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum ResponseKind {
-    #[default]
-    Done,
-    Expirations,
-    Peeked,
-    Received,
-    Queues,
-    Created,
+enum Todo {
+    /// When the entity is found.
+    Entity(EntityOperation),
+    /// When the settings are known that it changes.
+    Update { name: EntityName, changes: Value },
 }
 
 impl Conversation<'_> {
-    pub(crate) fn on_management(&mut self, session: SessionId, path: Option<EntityPath>, payload: &Bytes) {
-        let request = match RequestMessage::decode(payload) {
+    pub(crate) fn on_management(
+        &mut self,
+        session: SessionId,
+        path: Option<EntityPath>,
+        delivery: &Delivery,
+    ) {
+        let request = match RequestMessage::decode(&delivery.payload) {
             Ok(request) => request,
             Err(error) => return tracing::info!("a management request cannot be read: {error}"),
         };
         let service = Service::Management(path);
-        let Some(link) = self.response_link(session, &service, request.reply_to.as_deref()) else {
+        let link = self.response_link(session, &service, request.reply_to.as_deref());
+        let Some((link, place)) = link.and_then(|link| Some((link, self.take_place(link)?))) else {
             return tracing::info!("a management request has no link for its response");
         };
         let Service::Management(path) = service else { return };
-        if let Err(refusal) = self.start_request(link, path, &request) {
-            self.respond_refused(link, request.message_id, &refusal);
+        let reply_to = ReplyTo { link, place, correlation: request.message_id.clone() };
+        let transaction = transaction_of(delivery).cloned();
+        if let Err(refusal) = self.start_request(reply_to.clone(), path, &request, transaction.clone()) {
+            if let Some(txn_id) = transaction {
+                self.transactions.doom(&txn_id, &refusal.description);
+            }
+            self.respond_refused(reply_to, &refusal);
         }
     }
 
     fn start_request(
         &mut self,
-        link: LinkNumber,
+        reply_to: ReplyTo,
         path: Option<EntityPath>,
         request: &RequestMessage,
+        transaction: Option<Bytes>,
     ) -> Result<(), Refusal> {
         if self.pending.requests.len() >= PENDING_MAX {
             let text = format!("{PENDING_MAX} requests of this connection wait for their answers already");
@@ -88,13 +101,21 @@ impl Conversation<'_> {
         let operation = Operation::parse(request, path.is_some())?;
         let scope = path.as_ref().map_or(Scope::NAMESPACE, |path| Scope::parse(&path.to_string()));
         self.check_right(operation.right(), &scope)?;
+        if transaction.is_some() && !operation.is_settlement() {
+            let text = "of management requests only update-disposition can be part of a transaction; send the message with its \
+                        scheduled time over a link instead, or leave the transaction";
+            return Err(Refusal::not_implemented(text));
+        }
+        let kind = operation.answer_kind();
+        let result = Ok(Vec::new());
         let pending = PendingRequest {
-            link,
-            correlation: request.message_id.clone(),
+            reply_to,
             path: path.clone(),
+            transaction,
+            kind,
             todo: None,
             remaining: 1,
-            result: Ok(Findings { kind: operation.response_kind(), ..Findings::default() }),
+            result,
         };
         match (operation, path) {
             (Operation::Entity(operation), Some(path)) => self.find_entity(pending, operation, path),
@@ -107,7 +128,7 @@ impl Conversation<'_> {
     }
 
     fn find_entity(&mut self, mut pending: PendingRequest, operation: EntityOperation, path: EntityPath) {
-        pending.todo = Some(operation);
+        pending.todo = Some(Todo::Entity(operation));
         let shard = self.gateway.broker.place(&path.name);
         let number = self.pending.insert(pending);
         self.push(shard, Request::Find { ticket: Waiter::Management(number).ticket(), name: path.name });
@@ -122,6 +143,9 @@ impl Conversation<'_> {
             None => 0..self.gateway.broker.shard_count(),
         };
         pending.remaining = shards.len();
+        if let NamespaceOperation::UpdateQueue { name, changes } = &operation {
+            pending.todo = Some(Todo::Update { name: name.clone(), changes: changes.clone() });
+        }
         let ticket = Waiter::Management(self.pending.insert(pending)).ticket();
         for shard in shards {
             self.push(shard, operation.request(ticket));
@@ -131,31 +155,137 @@ impl Conversation<'_> {
     /// A shard has answered a management request, or a part of it.
     pub(crate) fn on_management_answer(&mut self, number: u32, result: Result<Answer, Error>) {
         let Some(pending) = self.pending.requests.get_mut(&number) else { return };
-        if let (Some(todo), Ok(Answer::Found(entity))) = (pending.todo.take(), &result) {
-            let entity = *entity;
-            return self.ask_entity(number, todo, entity);
-        }
-        pending.take(result);
-        if pending.remaining == 0
-            && let Some(done) = self.pending.requests.remove(&number)
+        let next = match (pending.todo.take(), result) {
+            (Some(Todo::Entity(operation)), Ok(Answer::Found(found))) => {
+                self.ask_entity(number, operation, found)
+            }
+            (Some(Todo::Update { name, changes }), Ok(Answer::Queues(queues))) => {
+                self.ask_update(number, name, &changes, queues)
+            }
+            (_, result) => {
+                pending.take(result);
+                Ok(())
+            }
+        };
+        if let Err(refusal) = next
+            && let Some(pending) = self.pending.requests.get_mut(&number)
         {
-            match done.result {
-                Ok(findings) => self.respond_found(done.link, done.correlation, findings),
-                Err(refusal) => self.respond_refused(done.link, done.correlation, &refusal),
+            pending.remaining = 0;
+            pending.result = Err(refusal);
+        }
+        self.finish_request(number);
+    }
+
+    /// Responds if all answers are there.
+    fn finish_request(&mut self, number: u32) {
+        if self.pending.requests.get(&number).is_none_or(|pending| pending.remaining > 0) {
+            return;
+        }
+        let Some(done) = self.pending.requests.remove(&number) else { return };
+        match done.result {
+            Ok(answers) => self.respond_found(done.reply_to, done.kind, answers),
+            Err(refusal) => {
+                if let Some(txn_id) = done.transaction {
+                    self.transactions.doom(&txn_id, &refusal.description);
+                }
+                self.respond_refused(done.reply_to, &refusal);
             }
         }
     }
 
-    fn ask_entity(&mut self, number: u32, operation: EntityOperation, entity: EntityId) {
-        let Some(pending) = self.pending.requests.get_mut(&number) else { return };
-        let Some(path) = pending.path.clone() else { return };
+    /// The entity is there: now for what was asked of it.
+    fn ask_entity(&mut self, number: u32, operation: EntityOperation, found: Found) -> Result<(), Refusal> {
+        let Some(pending) = self.pending.requests.get_mut(&number) else { return Ok(()) };
+        let Some(path) = pending.path.clone() else { return Ok(()) };
+        let transaction = pending.transaction.clone();
+        let entity = EntityRef { shard: self.gateway.broker.place(&path.name), entity: found.entity };
         let ticket = Waiter::Management(number).ticket();
-        let requests = operation.requests(ticket, entity, path.sub_queue);
-        pending.remaining = requests.len();
-        let shard = self.gateway.broker.place(&path.name);
-        for request in requests {
-            self.push(shard, request);
+        let hold = match operation.held_session() {
+            Some(session) => Some(self.hold_of(&path, session)?),
+            None => None,
+        };
+        match (operation, transaction) {
+            (EntityOperation::Schedule { messages }, _) => self.schedule(ticket, entity, &messages, found),
+            (operation @ EntityOperation::Settle { .. }, Some(txn_id)) => {
+                self.settle_in_transaction(number, &txn_id, &path, entity, operation)
+            }
+            (operation, _) => {
+                let request = operation.request(ticket, found.entity, path.sub_queue, hold);
+                request.into_iter().for_each(|request| self.push(entity.shard, request));
+                Ok(())
+            }
         }
+    }
+
+    fn schedule(
+        &mut self,
+        ticket: peeklock_broker::Ticket,
+        entity: EntityRef,
+        payloads: &[Bytes],
+        found: Found,
+    ) -> Result<(), Refusal> {
+        let now = self.now;
+        let Some(batch) = self.batch(entity.shard) else { return Ok(()) };
+        let mut messages = batch.messages();
+        for payload in payloads {
+            messages.add(|out| incoming::store(payload, now, found.needs_message_id, out))?;
+        }
+        messages.schedule(ticket, entity.entity);
+        Ok(())
+    }
+
+    /// Each settlement becomes a step of the transaction, and each lock is looked at.
+    fn settle_in_transaction(
+        &mut self,
+        number: u32,
+        txn_id: &Bytes,
+        path: &EntityPath,
+        entity: EntityRef,
+        operation: EntityOperation,
+    ) -> Result<(), Refusal> {
+        let EntityOperation::Settle { tokens, settlement, .. } = operation else { return Ok(()) };
+        let sub_queue = path.sub_queue;
+        let step = |token| TransactionSettle { sub_queue, token, settlement: settlement.clone() };
+        let steps = tokens.iter().copied().map(step).collect();
+        self.add_settles(txn_id, path, entity, steps)?;
+        if let Some(pending) = self.pending.requests.get_mut(&number) {
+            pending.remaining = tokens.len();
+        }
+        let ticket = Waiter::Management(number).ticket();
+        for token in tokens {
+            let entity_id = entity.entity;
+            self.push(entity.shard, Request::CheckLock { ticket, entity: entity_id, sub_queue, token });
+        }
+        Ok(())
+    }
+
+    /// The receiver on this connection that holds the session.
+    fn hold_of(&self, path: &EntityPath, session: &types::SessionId) -> Result<SessionHold, Refusal> {
+        let held = self.links.iter().find_map(|(_, link)| match &link.kind {
+            LinkKind::Receiver(link) if link.path == *path && link.session.as_ref() == Some(session) => {
+                Some(link.receiver)
+            }
+            _ => None,
+        });
+        let receiver = held.ok_or_else(|| Refusal::session_lock_lost(path))?;
+        Ok(SessionHold { session: session.clone(), receiver })
+    }
+
+    /// The settings are known: now they are changed.
+    fn ask_update(
+        &mut self,
+        number: u32,
+        name: EntityName,
+        changes: &Value,
+        queues: Vec<QueueInfo>,
+    ) -> Result<(), Refusal> {
+        let queue = queues.into_iter().next().ok_or_else(|| Refusal::no_such_entity(&name))?;
+        let mut settings = queue.settings;
+        settings::change(&mut settings, changes)?;
+        let shard = self.gateway.broker.place(&name);
+        let ticket = Waiter::Management(number).ticket();
+        self.push(shard, Request::UpdateQueue { ticket, name, settings });
+        Ok(())
     }
 }
 
@@ -172,19 +302,13 @@ impl Pending {
 impl PendingRequest {
     fn take(&mut self, result: Result<Answer, Error>) {
         self.remaining = self.remaining.saturating_sub(1);
-        let answer = match result {
-            Ok(answer) => answer,
-            Err(error) => {
-                self.result = Err(refusal(&error, self.path.as_ref()));
-                return;
+        match result {
+            Ok(answer) => {
+                if let Ok(answers) = &mut self.result {
+                    answers.push(answer);
+                }
             }
-        };
-        let Ok(findings) = &mut self.result else { return };
-        match answer {
-            Answer::Done | Answer::Found(_) => {}
-            Answer::Renewed(expirations) => findings.expirations.extend(expirations),
-            Answer::Messages(messages) => findings.messages.extend(messages),
-            Answer::Queues(queues) => findings.queues.extend(queues),
+            Err(error) => self.result = Err(refusal(&error, self.path.as_ref())),
         }
     }
 }

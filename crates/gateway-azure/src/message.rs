@@ -1,76 +1,23 @@
-//! Messages on their way in and out: what is stored of them, and what a delivery adds.
+//! Messages on their way out: what a delivery adds to the stored form. Requests and responses, too.
 
 use bytes::{Bytes, BytesMut};
 use peeklock_amqp::{
-    Body, Encode, Message, MessageId, MessageIdRef, RawMap, Sections, Stamp, StoredMessage, Text, Value,
+    Body, BodyKind, Encode, Message, MessageId, RawMap, Sections, Stamp, StoredMessage, Text, Value,
 };
 use peeklock_broker::engine::{self, MessageState, Patch, PatchPart};
-use peeklock_types::{LockToken, Timestamp, limits};
+use peeklock_types::{EntityName, LockToken, SequenceNumber, Timestamp};
 
 use crate::error::Refusal;
 use crate::outcome::{DESCRIPTION, REASON};
 
-const SCHEDULED_TIME: &str = "x-opt-scheduled-enqueue-time";
-
-/// Writes the stored form of a message that a peer has sent.
-pub(crate) fn store(payload: &[u8], now: Timestamp, out: &mut BytesMut) -> Result<(), Refusal> {
-    let unreadable = |error: peeklock_amqp::DecodeError| {
-        let text = format!("the message is not valid AMQP: {error}");
-        Refusal::new(400, peeklock_amqp::condition::DECODE_ERROR, text)
-    };
-    let sections = Sections::scan(payload).map_err(unreadable)?;
-    let properties = sections.properties().map_err(unreadable)?;
-    check_message_id(properties.message_id)?;
-    let annotations = sections.message_annotations().map_err(unreadable)?;
-    check_schedule(&annotations, now).map_err(unreadable)??;
-    if properties.message_id.is_some() {
-        return StoredMessage::encode(out, &sections, None).map_err(unreadable);
-    }
-    let mut id = [0; 32];
-    let id = write_hex(fastrand::u128(..), &mut id);
-    StoredMessage::encode(out, &sections, Some(id)).map_err(unreadable)
-}
-
-/// By hand, because the formatter costs as much as storing a small message.
-fn write_hex(number: u128, digits: &mut [u8; 32]) -> &str {
-    for (pair, byte) in digits.chunks_exact_mut(2).zip(number.to_be_bytes()) {
-        let digit = |nibble: u8| if nibble < 10 { b'0' + nibble } else { b'a' + nibble - 10 };
-        pair.copy_from_slice(&[digit(byte >> 4), digit(byte & 15)]);
-    }
-    std::str::from_utf8(digits).unwrap_or_default()
-}
-
-fn check_message_id(id: Option<MessageIdRef<'_>>) -> Result<(), Refusal> {
-    let count = match id {
-        Some(MessageIdRef::String(text)) => text.chars().count(),
-        Some(MessageIdRef::Binary(bytes)) => bytes.len(),
-        _ => 0,
-    };
-    if count > limits::MESSAGE_ID_CHARS_MAX {
-        let text = format!(
-            "the message id has {count} characters; at most {} are allowed",
-            limits::MESSAGE_ID_CHARS_MAX
-        );
-        return Err(Refusal::new(400, peeklock_amqp::condition::ARGUMENT_OUT_OF_RANGE, text));
-    }
-    Ok(())
-}
-
-type Checked = Result<Result<(), Refusal>, peeklock_amqp::DecodeError>;
-
-/// Delivering a scheduled message at once would be a lie; say so instead.
-fn check_schedule(annotations: &RawMap<'_>, now: Timestamp) -> Checked {
-    let due = annotations.get(SCHEDULED_TIME)?.and_then(|value| value.as_timestamp());
-    let is_later = due.is_some_and(|due| due > timestamp(now));
-    Ok(if is_later {
-        Err(Refusal::not_implemented("scheduled messages are not supported yet"))
-    } else {
-        Ok(())
-    })
-}
-
 pub(crate) fn timestamp(at: Timestamp) -> i64 {
-    i64::try_from(at.as_millis()).unwrap_or(i64::MAX)
+    // SDK quirk: Python and .NET fail on a time beyond the year 9999.
+    const TIME_MS_MAX: i64 = 253_402_300_799_999;
+    i64::try_from(at.as_millis()).unwrap_or(i64::MAX).min(TIME_MS_MAX)
+}
+
+fn number(number: SequenceNumber) -> i64 {
+    i64::try_from(number.0).unwrap_or(i64::MAX)
 }
 
 /// Writes the front of a message as a receiver gets it, and returns the stored bytes that follow it.
@@ -81,28 +28,54 @@ pub(crate) fn write_front<'b>(
     out: &mut BytesMut,
 ) -> Result<&'b [u8], peeklock_amqp::DecodeError> {
     let patch = merge(&message.patch);
+    let details = message.details.as_deref();
+    let origin = details.and_then(|details| details.origin.as_ref());
+    let time_to_live = details.and_then(|details| details.time_to_live);
     let stamp = Stamp {
         delivery_count: message.delivery_count,
-        sequence_number: i64::try_from(message.sequence_number.0).unwrap_or(i64::MAX),
+        sequence_number: number(message.sequence_number),
         enqueued_at_ms: timestamp(message.enqueued_at),
         locked_until_ms: message.locked_until.map(timestamp),
         message_state: match message.state {
-            MessageState::Active => 0,
+            // A delayed message is an active one that nobody gets yet; the SDKs have no word for it.
+            MessageState::Active | MessageState::Delayed => 0,
             MessageState::Deferred => 1,
+            MessageState::Scheduled => 2,
         },
+        enqueue_sequence_number: origin.map_or(0, |origin| number(origin.sequence_number)),
         // SDK quirk: azservicebus for Rust reads the token from here; the tag's byte order confuses it.
         lock_token: token.map(LockToken::to_bytes),
+        dead_letter_source: origin
+            .and_then(|origin| origin.dead_letter_source.as_ref())
+            .map(EntityName::as_str),
+        ttl_ms: time_to_live.map(|span| u32::try_from(span.as_millis()).unwrap_or(u32::MAX)),
+        expires_at_ms: time_to_live.map(|span| timestamp(message.enqueued_at + span)),
         patch: patch.as_deref(),
-        ..Stamp::default()
     };
     StoredMessage::parse(body)?.write_front(out, &stamp)
 }
 
 /// A whole message, for those that travel inside a management response.
-pub(crate) fn encode_whole(found: &peeklock_broker::Message) -> Result<Bytes, peeklock_amqp::DecodeError> {
+pub(crate) fn encode_whole(
+    found: &peeklock_broker::Message,
+    omit_body: bool,
+) -> Result<Bytes, peeklock_amqp::DecodeError> {
+    /// AMQP 1.0 §3.2: a message has a body, be it an empty one.
+    const EMPTY_BODY: &[u8] = &[0x00, 0x53, 0x75, 0xa0, 0x00];
     let mut out = BytesMut::new();
     let rest = write_front(&found.message, found.token, &found.body, &mut out)?;
     out.extend_from_slice(rest);
+    if omit_body {
+        let sections = Sections::scan(&out)?;
+        if sections.body_kind() == BodyKind::None {
+            return Ok(out.freeze());
+        }
+        let body = sections.body_range();
+        let footer = out.split_off(body.end);
+        out.truncate(body.start);
+        out.extend_from_slice(EMPTY_BODY);
+        out.extend_from_slice(&footer);
+    }
     Ok(out.freeze())
 }
 
@@ -192,16 +165,4 @@ pub(crate) fn encode_response(
     message.application_properties =
         properties.into_iter().map(|(key, value)| (Text::from_static(key), value)).collect();
     message.to_bytes()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn generated_ids_are_plain_hex() {
-        for number in [0, u128::MAX, 0x0123_4567_89ab_cdef_0f1e_2d3c_4b5a_6978] {
-            assert_eq!(write_hex(number, &mut [0; 32]), format!("{number:032x}"));
-        }
-    }
 }

@@ -1,9 +1,9 @@
 //! What a receiver's delivery state asks of the queue.
 
-use bytes::Bytes;
 use peeklock_amqp::{AmqpError, DeliveryState, Fields, Value};
 use peeklock_broker::engine::Settlement;
 
+use crate::delay::take_delay;
 use crate::error::Refusal;
 use crate::message::encode_patch;
 use crate::request::Mirror;
@@ -20,11 +20,11 @@ pub(crate) fn settlement_of(
         Some(DeliveryState::Accepted) => (Settlement::Complete, Mirror::Accepted),
         Some(DeliveryState::Released) => (Settlement::Release, Mirror::Released),
         Some(DeliveryState::Modified { undeliverable_here, message_annotations, .. }) => {
-            let patch = patch_of(message_annotations.unwrap_or_default())?;
+            let properties = entries(message_annotations.unwrap_or_default());
             // SDK quirk: Python says "delivery failed" for both; only this field tells a deferral from an abandonment.
             let settlement = match undeliverable_here {
-                Some(true) => Settlement::Defer { patch },
-                _ => Settlement::Abandon { patch },
+                Some(true) => Settlement::Defer { patch: encode_patch(properties)? },
+                _ => abandon(properties)?,
             };
             (settlement, Mirror::Modified)
         }
@@ -32,7 +32,7 @@ pub(crate) fn settlement_of(
             (dead_letter(error.map(|error| *error))?, Mirror::Rejected)
         }
         Some(DeliveryState::Transactional { .. } | DeliveryState::Declared { .. }) => {
-            return Err(Refusal::not_implemented("transactions are not supported yet"));
+            return Err(Refusal::bad_request("a settlement names one outcome; this state is none"));
         }
         // Forgotten without a word: the message was not worked on as far as anybody can tell.
         None if settled => (Settlement::Release, Mirror::Released),
@@ -45,9 +45,15 @@ fn dead_letter(error: Option<AmqpError>) -> Result<Settlement, Refusal> {
     let mut info = error.and_then(|error| error.info).unwrap_or_default();
     let mut take = |key: &str| info.remove(key).as_ref().and_then(Value::as_str).map(str::to_owned);
     let (reason, description) = (take(REASON), take(DESCRIPTION));
-    Ok(Settlement::DeadLetter { reason, description, patch: patch_of(info)? })
+    Ok(Settlement::DeadLetter { reason, description, patch: encode_patch(entries(info))? })
 }
 
-fn patch_of(fields: Fields) -> Result<Option<Bytes>, Refusal> {
-    encode_patch(fields.into_iter().map(|(key, value)| (Value::String(key.to_text()), value)).collect())
+/// An abandonment that sets these properties, one of which may say when to deliver the message again.
+pub(crate) fn abandon(mut properties: Vec<(Value, Value)>) -> Result<Settlement, Refusal> {
+    let delay = take_delay(&mut properties)?;
+    Ok(Settlement::Abandon { patch: encode_patch(properties)?, delay })
+}
+
+fn entries(fields: Fields) -> Vec<(Value, Value)> {
+    fields.into_iter().map(|(key, value)| (Value::String(key.to_text()), value)).collect()
 }

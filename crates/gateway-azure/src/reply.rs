@@ -1,14 +1,16 @@
 //! The two hot paths: messages from senders to shards, and replies from shards to links.
 
 use peeklock_amqp::connection::{Delivery, DeliveryId, Outgoing, SendError};
-use peeklock_amqp::{AmqpError, Batch, DeliveryState, DeliveryTag, is_batch};
+use peeklock_amqp::{AmqpError, DeliveryState, DeliveryTag};
 use peeklock_broker::engine::{self, ReceiveMode, Settlement};
 use peeklock_broker::{Answer, Drain, Error, PeerId, Reply, Request};
-use peeklock_types::{ShardId, Timestamp, limits};
+use peeklock_types::ShardId;
 
 use crate::attach::{RECEIVER_WINDOW_BYTES, SENDER_CREDIT};
 use crate::conversation::Conversation;
+use crate::coordinator::transaction_of;
 use crate::error::{Refusal, refusal};
+use crate::incoming;
 use crate::link::{LinkKind, LinkNumber};
 use crate::message;
 use crate::request::{Mirror, Waiter};
@@ -20,12 +22,19 @@ impl Conversation<'_> {
         let Some(link) = self.links.get_mut(number) else { return };
         let id = link.id;
         let LinkKind::Sender(sender) = &mut link.kind else { return };
-        let entity = sender.entity;
+        let (entity, needs_message_id) = (sender.entity, sender.needs_message_id);
         sender.unconfirmed += 1;
+        if let Some(txn_id) = transaction_of(delivery) {
+            self.on_transactional_message(number, delivery, txn_id);
+            return self.confirm(number);
+        }
         let ticket = Waiter::Send(number, delivery.id).ticket();
         let Some(batch) = self.batch(entity.shard) else { return };
         let mut messages = batch.messages();
-        match store_all(delivery, now, &mut messages) {
+        let stored = incoming::each_message(delivery.message_format, &delivery.payload, |payload| {
+            messages.add(|out| incoming::store(payload, now, needs_message_id, out))
+        });
+        match stored {
             Ok(()) => messages.send(ticket, entity.entity),
             Err(refusal) => {
                 drop(messages);
@@ -49,15 +58,7 @@ impl Conversation<'_> {
                     self.connection.drained(link.id);
                 }
             }
-            Reply::Closed { receiver } => {
-                let number = LinkNumber(PeerId::local(receiver));
-                if let Some(link) = self.links.get_mut(number)
-                    && let LinkKind::Receiver(closed) = &link.kind
-                {
-                    let refusal = Refusal::no_such_entity(&closed.path);
-                    self.connection.detach(link.id, Some(refusal.into()));
-                }
-            }
+            Reply::Closed { receiver, reason } => self.on_closed(LinkNumber(PeerId::local(receiver)), reason),
             Reply::Stopped { reason } => self.connection.close(Some(Refusal::stopped(&reason).into())),
         }
         None
@@ -69,6 +70,8 @@ impl Conversation<'_> {
             Waiter::Settle(link, id, mirror) => self.on_settled(link, id, mirror, result),
             Waiter::Link(link) => self.on_link_answer(link, result),
             Waiter::Management(number) => self.on_management_answer(number, result),
+            Waiter::Check(number) => self.on_checked(number, result),
+            Waiter::Commit(transaction) => self.on_committed(transaction, result),
             Waiter::Nobody => {}
         }
     }
@@ -187,30 +190,4 @@ impl Conversation<'_> {
         let (entity, sub_queue, token) = (delivery.entity, delivery.sub_queue, delivery.token);
         self.push(usize::from(shard.0), Request::Release { entity, sub_queue, token });
     }
-}
-
-fn store_all(
-    delivery: &Delivery,
-    now: Timestamp,
-    messages: &mut peeklock_broker::Messages<'_>,
-) -> Result<(), Refusal> {
-    if delivery.state.is_some() {
-        return Err(Refusal::not_implemented("transactions are not supported yet"));
-    }
-    if !is_batch(delivery.message_format) {
-        return messages.add(|out| message::store(&delivery.payload, now, out));
-    }
-    for part in Batch::new(&delivery.payload) {
-        let unreadable = |error| Refusal::bad_request(format!("the batch is not valid AMQP: {error}"));
-        let part = part.map_err(unreadable)?;
-        messages.add(|out| message::store(part, now, out))?;
-        if messages.count() > limits::BATCH_COUNT_MAX {
-            let text = format!("the batch has more than {} messages; send several", limits::BATCH_COUNT_MAX);
-            return Err(Refusal::bad_request(text));
-        }
-    }
-    if messages.count() == 0 {
-        return Err(Refusal::bad_request("the batch is empty"));
-    }
-    Ok(())
 }

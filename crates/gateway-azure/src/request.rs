@@ -5,6 +5,7 @@ use peeklock_amqp::connection::DeliveryId;
 use peeklock_broker::Ticket;
 
 use crate::link::LinkNumber;
+use crate::transaction::TransactionNumber;
 
 /// Who waits for an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +18,10 @@ pub(crate) enum Waiter {
     Link(LinkNumber),
     /// A management request, by its number.
     Management(u32),
+    /// A settlement in a transaction whose lock is looked at, by its number.
+    Check(u32),
+    /// The one who wants a transaction committed.
+    Commit(TransactionNumber),
     Nobody,
 }
 
@@ -59,6 +64,8 @@ impl Waiter {
             Waiter::Settle(link, id, Mirror::Released) => (5, link.0, id.0),
             Waiter::Link(link) => (6, link.0, 0),
             Waiter::Management(number) => (7, 0, number),
+            Waiter::Check(number) => (8, 0, number),
+            Waiter::Commit(TransactionNumber(number)) => (9, 0, number),
         };
         Ticket((kind << KIND_SHIFT) | (u64::from(link) << LINK_SHIFT) | u64::from(low))
     }
@@ -76,6 +83,8 @@ impl Waiter {
             5 => Waiter::Settle(link, id, Mirror::Released),
             6 => Waiter::Link(link),
             7 => Waiter::Management(low),
+            8 => Waiter::Check(low),
+            9 => Waiter::Commit(TransactionNumber(low)),
             _ => Waiter::Nobody,
         }
     }
@@ -91,8 +100,14 @@ mod tests {
         let id = DeliveryId(u32::MAX);
         let mirrors = [Mirror::Accepted, Mirror::Modified, Mirror::Rejected, Mirror::Released];
         let settles = mirrors.map(|mirror| Waiter::Settle(link, id, mirror));
-        let others =
-            [Waiter::Nobody, Waiter::Send(link, id), Waiter::Link(link), Waiter::Management(u32::MAX)];
+        let others = [
+            Waiter::Nobody,
+            Waiter::Send(link, id),
+            Waiter::Link(link),
+            Waiter::Management(u32::MAX),
+            Waiter::Check(u32::MAX),
+            Waiter::Commit(TransactionNumber(u32::MAX)),
+        ];
         for waiter in settles.into_iter().chain(others) {
             assert_eq!(Waiter::of(waiter.ticket()), waiter);
         }

@@ -104,9 +104,18 @@ pub enum SubQueue {
     #[default]
     Main,
     DeadLetter,
+    /// On the way to another queue. Has no address: nobody receives from it.
+    Transfer,
+    /// Could not be brought to another queue.
+    TransferDeadLetter,
 }
 
-/// A queue or its dead-letter queue: `orders`, `orders/$DeadLetterQueue`.
+impl SubQueue {
+    pub const ALL: [SubQueue; 4] =
+        [SubQueue::Main, SubQueue::DeadLetter, SubQueue::Transfer, SubQueue::TransferDeadLetter];
+}
+
+/// A queue or one of its parts: `orders`, `orders/$DeadLetterQueue`, `orders/$Transfer/$DeadLetterQueue`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct EntityPath {
     pub name: EntityName,
@@ -114,17 +123,20 @@ pub struct EntityPath {
 }
 
 impl EntityPath {
-    const DEAD_LETTER_SUFFIX: &str = "/$deadletterqueue";
+    /// The longer one first: the other is its end.
+    const SUFFIXES: [(&str, SubQueue); 2] = [
+        ("/$transfer/$deadletterqueue", SubQueue::TransferDeadLetter),
+        ("/$deadletterqueue", SubQueue::DeadLetter),
+    ];
 
     pub fn parse(text: &str) -> Result<Self, NameError> {
-        let cut = text.len().checked_sub(Self::DEAD_LETTER_SUFFIX.len());
-        let parts = cut.and_then(|at| text.split_at_checked(at));
-        let (name, sub_queue) = match parts {
-            Some((name, suffix)) if suffix.eq_ignore_ascii_case(Self::DEAD_LETTER_SUFFIX) => {
-                (name, SubQueue::DeadLetter)
-            }
-            _ => (text, SubQueue::Main),
+        let without = |suffix: &str| {
+            let (name, end) = text.split_at_checked(text.len().checked_sub(suffix.len())?)?;
+            end.eq_ignore_ascii_case(suffix).then_some(name)
         };
+        let found =
+            Self::SUFFIXES.iter().find_map(|(suffix, sub_queue)| Some((without(suffix)?, *sub_queue)));
+        let (name, sub_queue) = found.unwrap_or((text, SubQueue::Main));
         if name.starts_with('$') || name.contains("/$") {
             return Err(NameError::Reserved { name: text.to_owned() });
         }
@@ -137,6 +149,8 @@ impl fmt::Display for EntityPath {
         match self.sub_queue {
             SubQueue::Main => self.name.fmt(f),
             SubQueue::DeadLetter => write!(f, "{}/$DeadLetterQueue", self.name),
+            SubQueue::Transfer => write!(f, "{}/$Transfer", self.name),
+            SubQueue::TransferDeadLetter => write!(f, "{}/$Transfer/$DeadLetterQueue", self.name),
         }
     }
 }
@@ -166,10 +180,10 @@ mod tests {
         let path = EntityPath::parse("Orders/$deadLetterQueue").unwrap();
         assert_eq!(path.sub_queue, SubQueue::DeadLetter);
         assert_eq!(path.to_string(), "Orders/$DeadLetterQueue");
-        assert!(matches!(
-            EntityPath::parse("orders/$Transfer/$DeadLetterQueue"),
-            Err(NameError::Reserved { .. })
-        ));
+        let path = EntityPath::parse("Orders/$transfer/$deadletterqueue").unwrap();
+        assert_eq!(path.sub_queue, SubQueue::TransferDeadLetter);
+        assert_eq!(path.to_string(), "Orders/$Transfer/$DeadLetterQueue");
+        assert!(matches!(EntityPath::parse("orders/$Transfer"), Err(NameError::Reserved { .. })));
         assert!(matches!(EntityPath::parse("$cbs"), Err(NameError::Reserved { .. })));
     }
 }

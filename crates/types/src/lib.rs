@@ -4,10 +4,12 @@
 
 mod entity;
 mod number;
+mod session;
 mod settings;
 mod time;
 
 pub use entity::{EntityName, EntityPath, NameError, SubQueue};
 pub use number::{BodyPlace, BodyRef, GroupNumber, LockToken, SequenceNumber, ShardId};
-pub use settings::{QueueSettings, SettingsError, limits};
+pub use session::{SessionId, SessionIdError};
+pub use settings::{PoisonSession, QueueSettings, QueueStatus, RetryPolicy, SettingsError, limits};
 pub use time::Timestamp;

@@ -1,5 +1,7 @@
 use std::fmt;
 
+use crate::EntityName;
+
 /// Place of a message in its queue: unique, rising, never reused. The first message is number 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SequenceNumber(pub u64);
@@ -22,6 +24,21 @@ impl fmt::Display for SequenceNumber {
 /// One shard of the broker: the unit of ownership, replay and snapshot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ShardId(pub u16);
+
+impl ShardId {
+    /// How many shards a broker has. Entities find their shard by it, so it belongs to the format of the data directory.
+    pub const COUNT: u16 = 8;
+
+    /// The shard that owns the entity of this name.
+    pub fn of(name: &EntityName) -> ShardId {
+        // FNV-1a: the answer must be the same in every version, on every machine.
+        let hash = name.folded().bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+        });
+        #[expect(clippy::cast_possible_truncation, reason = "a rest below the count")]
+        ShardId((hash % u64::from(Self::COUNT)) as u16)
+    }
+}
 
 impl fmt::Display for ShardId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

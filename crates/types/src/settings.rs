@@ -1,5 +1,7 @@
 use std::time::Duration;
 
+use crate::EntityName;
+
 /// Bounds that hold everywhere, each with its unit in the name.
 pub mod limits {
     use std::time::Duration;
@@ -9,45 +11,215 @@ pub mod limits {
     pub const LOCK_DURATION_MAX: Duration = Duration::from_secs(300);
     pub const DELIVERY_COUNT_MAX: u32 = 2000;
     pub const MESSAGE_ID_CHARS_MAX: usize = 128;
+    pub const SESSION_ID_CHARS_MAX: usize = 128;
+    pub const SESSION_STATE_BYTES_MAX: usize = 256 * 1024;
     pub const DEAD_LETTER_TEXT_CHARS_MAX: usize = 4096;
-    /// One message with all its sections; also the ceiling for one batch.
+    /// One message with all its sections, unless its queue says otherwise; also the ceiling for one batch.
     pub const MESSAGE_SIZE_BYTES_MAX: usize = 1024 * 1024;
+    /// What a queue may raise that to.
+    pub const LARGE_MESSAGE_SIZE_BYTES_MAX: usize = 100 * 1024 * 1024;
     /// Bodies of all messages that one answer carries, unless it carries only one.
     pub const ANSWER_SIZE_BYTES_MAX: usize = 4 * 1024 * 1024;
     /// Messages that one batch, one peek or one management call may name.
     pub const BATCH_COUNT_MAX: usize = 4096;
+    pub const TIME_TO_LIVE_MIN: Duration = Duration::from_millis(1);
+    /// How far ahead a message may be scheduled, and how long a delay may last: ten years.
+    pub const SCHEDULE_AHEAD_MAX: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+    pub const AUTO_DELETE_ON_IDLE_MIN: Duration = Duration::from_secs(1);
+    pub const DUPLICATE_WINDOW_MIN: Duration = Duration::from_secs(1);
+    pub const DUPLICATE_WINDOW_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
+    /// A message that was forwarded this often is not forwarded again.
+    pub const FORWARD_HOPS_MAX: u8 = 4;
+    /// Sends and settlements of one transaction.
+    pub const TRANSACTION_STEPS_MAX: usize = 100;
+    /// Bodies of all messages that one transaction sends: they share one group of the journal.
+    pub const TRANSACTION_SIZE_BYTES_MAX: usize = 4 * 1024 * 1024;
+    /// Ten thousand years: longer than anybody means, and far from the ends of all clocks.
+    pub const DURATION_MAX: Duration = Duration::from_secs(10_000 * 365 * 24 * 3600);
 }
 
-/// What a queue was told when it was created.
+/// What a queue was told when it was created or changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueSettings {
     pub lock_duration: Duration,
     /// A message that was delivered this often without success goes to the dead-letter queue.
     pub max_delivery_count: u32,
+    /// Every message belongs to a session. Cannot be changed later.
+    pub requires_session: bool,
+    /// How long a message may wait that says nothing itself, and the most that one may say.
+    pub default_time_to_live: Option<Duration>,
+    /// Expired messages go to the dead-letter queue; otherwise they are gone.
+    pub dead_letter_on_expiration: bool,
+    /// The queue deletes itself when nobody has used it for so long.
+    pub auto_delete_on_idle: Option<Duration>,
+    /// A message id that was seen within this time is dropped. Whether there is a window cannot be changed later.
+    pub duplicate_window: Option<Duration>,
+    /// Bytes of all bodies, dead-lettered ones included. `None`: what the disk holds.
+    pub max_size_bytes: Option<u64>,
+    pub max_message_size_bytes: u32,
+    pub status: QueueStatus,
+    /// Where every message goes on to.
+    pub forward_to: Option<EntityName>,
+    pub forward_dead_letters_to: Option<EntityName>,
+    pub retry: RetryPolicy,
+    pub poison_session: PoisonSession,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum QueueStatus {
+    #[default]
+    Active,
+    SendDisabled,
+    ReceiveDisabled,
+    Disabled,
+}
+
+impl QueueStatus {
+    pub fn can_send(self) -> bool {
+        matches!(self, QueueStatus::Active | QueueStatus::ReceiveDisabled)
+    }
+
+    pub fn can_receive(self) -> bool {
+        matches!(self, QueueStatus::Active | QueueStatus::SendDisabled)
+    }
+}
+
+/// How long a message whose delivery failed stays away before it is delivered again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RetryPolicy {
+    /// Not at all.
+    #[default]
+    Immediate,
+    Fixed {
+        delay: Duration,
+    },
+    /// `step` after the first failure, twice that after the second, up to `cap`.
+    Linear {
+        step: Duration,
+        cap: Duration,
+    },
+    /// `base` after the first failure, doubled with each, up to `cap`; with jitter anything from zero to that, evenly.
+    Exponential {
+        base: Duration,
+        cap: Duration,
+        jitter: bool,
+    },
+}
+
+/// What becomes of a session when a message in it has failed as often as the queue allows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PoisonSession {
+    /// The message goes to the dead-letter queue, the session goes on without it.
+    #[default]
+    DeadLetter,
+    /// The message stays at its place and is delivered again and again: nothing overtakes it.
+    Block,
+    /// The message stays, and the session is handed only to those who ask for it by name.
+    SetAside,
 }
 
 impl Default for QueueSettings {
     fn default() -> Self {
-        QueueSettings { lock_duration: Duration::from_secs(60), max_delivery_count: 10 }
+        QueueSettings {
+            lock_duration: Duration::from_secs(60),
+            max_delivery_count: 10,
+            requires_session: false,
+            default_time_to_live: None,
+            dead_letter_on_expiration: false,
+            auto_delete_on_idle: None,
+            duplicate_window: None,
+            max_size_bytes: None,
+            max_message_size_bytes: 1024 * 1024,
+            status: QueueStatus::Active,
+            forward_to: None,
+            forward_dead_letters_to: None,
+            retry: RetryPolicy::Immediate,
+            poison_session: PoisonSession::DeadLetter,
+        }
     }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SettingsError {
-    #[error("a lock duration of {given:?} is outside of {min:?} to {max:?}", min = limits::LOCK_DURATION_MIN, max = limits::LOCK_DURATION_MAX)]
-    LockDuration { given: Duration },
+    #[error("a {what} of {given:?} is outside of {min:?} to {max:?}")]
+    Duration { what: &'static str, given: Duration, min: Duration, max: Duration },
     #[error("a max delivery count of {given} is outside of 1 to {max}", max = limits::DELIVERY_COUNT_MAX)]
     MaxDeliveryCount { given: u32 },
+    #[error("a max size of 0 bytes would take no message; leave it out, or give at least 1")]
+    MaxSize,
+    #[error("a max message size of {given} bytes is outside of 1 to {max}", max = limits::LARGE_MESSAGE_SIZE_BYTES_MAX)]
+    MaxMessageSize { given: u32 },
+    #[error("a queue with sessions cannot forward its messages; forward from a queue without sessions")]
+    ForwardsSessions,
+    #[error("the queue would forward to itself")]
+    ForwardsToItself,
+    #[error("'{what}' cannot be changed after the queue was created; delete the queue and create it anew")]
+    Immutable { what: &'static str },
 }
 
 impl QueueSettings {
-    pub fn check(&self) -> Result<(), SettingsError> {
-        if !(limits::LOCK_DURATION_MIN..=limits::LOCK_DURATION_MAX).contains(&self.lock_duration) {
-            return Err(SettingsError::LockDuration { given: self.lock_duration });
-        }
+    pub fn check(&self, name: &EntityName) -> Result<(), SettingsError> {
+        within("lock duration", self.lock_duration, limits::LOCK_DURATION_MIN, limits::LOCK_DURATION_MAX)?;
         if !(1..=limits::DELIVERY_COUNT_MAX).contains(&self.max_delivery_count) {
             return Err(SettingsError::MaxDeliveryCount { given: self.max_delivery_count });
         }
+        self.check_times()?;
+        if self.max_size_bytes == Some(0) {
+            return Err(SettingsError::MaxSize);
+        }
+        let size_fits =
+            (1..=limits::LARGE_MESSAGE_SIZE_BYTES_MAX).contains(&(self.max_message_size_bytes as usize));
+        if !size_fits {
+            return Err(SettingsError::MaxMessageSize { given: self.max_message_size_bytes });
+        }
+        if self.requires_session && self.forward_to.is_some() {
+            return Err(SettingsError::ForwardsSessions);
+        }
+        if [&self.forward_to, &self.forward_dead_letters_to].into_iter().flatten().any(|to| to == name) {
+            return Err(SettingsError::ForwardsToItself);
+        }
         Ok(())
     }
+
+    fn check_times(&self) -> Result<(), SettingsError> {
+        let max = limits::DURATION_MAX;
+        if let Some(given) = self.default_time_to_live {
+            within("time to live", given, limits::TIME_TO_LIVE_MIN, max)?;
+        }
+        if let Some(given) = self.auto_delete_on_idle {
+            within("time until deletion of an idle queue", given, limits::AUTO_DELETE_ON_IDLE_MIN, max)?;
+        }
+        if let Some(given) = self.duplicate_window {
+            let (min, max) = (limits::DUPLICATE_WINDOW_MIN, limits::DUPLICATE_WINDOW_MAX);
+            within("duplicate detection window", given, min, max)?;
+        }
+        let longest = match self.retry {
+            RetryPolicy::Immediate => return Ok(()),
+            RetryPolicy::Fixed { delay } => [delay, delay],
+            RetryPolicy::Linear { step, cap } => [step, cap],
+            RetryPolicy::Exponential { base, cap, .. } => [base, cap],
+        };
+        for given in longest {
+            within("retry delay", given, Duration::from_millis(1), limits::SCHEDULE_AHEAD_MAX)?;
+        }
+        Ok(())
+    }
+
+    /// Whether a queue with these settings may take on `new` ones.
+    pub fn check_change(&self, new: &QueueSettings) -> Result<(), SettingsError> {
+        if self.requires_session != new.requires_session {
+            return Err(SettingsError::Immutable { what: "requires session" });
+        }
+        if self.duplicate_window.is_some() != new.duplicate_window.is_some() {
+            return Err(SettingsError::Immutable { what: "requires duplicate detection" });
+        }
+        Ok(())
+    }
+}
+
+fn within(what: &'static str, given: Duration, min: Duration, max: Duration) -> Result<(), SettingsError> {
+    if (min..=max).contains(&given) {
+        return Ok(());
+    }
+    Err(SettingsError::Duration { what, given, min, max })
 }

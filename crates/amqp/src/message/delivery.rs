@@ -6,7 +6,7 @@ use crate::codec::{
     CompoundWriter, DecodeError, Decoder, Encode, Problem, STRING8, put_counted, put_descriptor, section,
 };
 use crate::message::stored::put_raw;
-use crate::message::{RawMap, Sections, StoredMessage};
+use crate::message::{RawMap, RawValue, SectionReader, Sections, StoredMessage};
 use crate::value::Value;
 
 /// Room for everything written before the bare message, without annotations of variable length.
@@ -20,6 +20,8 @@ const LOCKED_UNTIL: &[u8] = b"\xa3\x12x-opt-locked-until\x83";
 const MESSAGE_STATE: &[u8] = b"\xa3\x13x-opt-message-state";
 const ENQUEUE_SEQUENCE_NUMBER: &[u8] = b"\xa3\x1dx-opt-enqueue-sequence-number\x81";
 const DEAD_LETTER_SOURCE: &[u8] = b"\xa3\x17x-opt-deadletter-source";
+
+const EMPTY_LIST: &[u8] = &[0x45];
 
 /// What the broker knows about one delivery of a message.
 #[derive(Debug, Clone, Copy, Default)]
@@ -36,12 +38,15 @@ pub struct Stamp<'a> {
     pub dead_letter_source: Option<&'a str>,
     /// The ttl that holds, when it is not the one the sender asked for.
     pub ttl_ms: Option<u32>,
+    /// When the message expires: goes over what the sender reckoned in its properties.
+    pub expires_at_ms: Option<i64>,
     /// An encoded map with string keys that goes over the application properties.
     pub patch: Option<&'a [u8]>,
 }
 
 impl<'a> StoredMessage<'a> {
-    /// Appends the message as one delivery of it. Fails only on a patch that is no map; then nothing is appended.
+    /// Appends the message as one delivery of it. Fails only on a patch that is no map, or a stored form that is damaged; then nothing is
+    /// appended.
     pub fn write_delivery(&self, out: &mut BytesMut, stamp: &Stamp<'_>) -> Result<(), DecodeError> {
         let rest = self.write_front(out, stamp)?;
         out.put_slice(rest);
@@ -58,8 +63,24 @@ impl<'a> StoredMessage<'a> {
             put_lock_token(out, token);
         }
         self.put_annotations(out, stamp);
-        let Some(patch) = stamp.patch else { return Ok(self.bare()) };
-        self.put_patched(out, patch).inspect_err(|_| out.truncate(start))
+        self.put_bare(out, stamp).inspect_err(|_| out.truncate(start))
+    }
+
+    /// Appends what of the bare message is not as it was stored, and returns the rest.
+    fn put_bare(&self, out: &mut BytesMut, stamp: &Stamp<'_>) -> Result<&'a [u8], DecodeError> {
+        match (stamp.patch, stamp.expires_at_ms) {
+            (None, None) => Ok(self.bare()),
+            (None, Some(expires_at_ms)) => self.put_expiring(out, expires_at_ms),
+            (Some(patch), expires_at_ms) => self.put_patched(out, patch, expires_at_ms),
+        }
+    }
+
+    /// Only the properties change, and they come first.
+    fn put_expiring(&self, out: &mut BytesMut, expires_at_ms: i64) -> Result<&'a [u8], DecodeError> {
+        let first = SectionReader::new(self.bare()).next()?;
+        let properties = first.filter(|found| found.code == section::PROPERTIES);
+        put_properties(out, properties.map(|found| found.value), Some(expires_at_ms))?;
+        Ok(self.bare().get(properties.map_or(0, |found| found.end)..).unwrap_or_default())
     }
 
     /// What was confirmed is durable, whatever the sender asked for.
@@ -98,11 +119,16 @@ impl<'a> StoredMessage<'a> {
     }
 
     /// What stands in front of the body with the patch merged into the application properties: the patch wins. The rest is returned.
-    fn put_patched(&self, out: &mut BytesMut, patch: &[u8]) -> Result<&'a [u8], DecodeError> {
+    fn put_patched(
+        &self,
+        out: &mut BytesMut,
+        patch: &[u8],
+        expires_at_ms: Option<i64>,
+    ) -> Result<&'a [u8], DecodeError> {
         let patch = RawMap::parse(patch)?;
         let (front, rest) = split_front(self.bare())?;
         let sections = Sections::scan(front)?;
-        put_raw(out, section::PROPERTIES, sections.raw_properties());
+        put_properties(out, sections.raw_properties(), expires_at_ms)?;
         put_descriptor(out, section::APPLICATION_PROPERTIES);
         let map = CompoundWriter::map(out);
         let mut count = 0;
@@ -135,6 +161,34 @@ fn split_front(bare: &[u8]) -> Result<(&[u8], &[u8]), DecodeError> {
         front_len = decoder.position();
     }
     bare.split_at_checked(front_len).ok_or_else(|| decoder.error(Problem::BadStoredForm))
+}
+
+/// Fields before absolute-expiry-time in the properties.
+const BEFORE_EXPIRY: u32 = 8;
+
+fn put_properties(
+    out: &mut BytesMut,
+    raw: Option<RawValue<'_>>,
+    expires_at_ms: Option<i64>,
+) -> Result<(), DecodeError> {
+    let Some(expires_at_ms) = expires_at_ms else {
+        put_raw(out, section::PROPERTIES, raw);
+        return Ok(());
+    };
+    put_descriptor(out, section::PROPERTIES);
+    let list = CompoundWriter::list(out);
+    let mut decoder = raw.map_or_else(|| Decoder::new(EMPTY_LIST), |raw| Decoder::new(raw.as_encoded()));
+    let count = decoder.enter_list("properties")?.count;
+    for field in 0..BEFORE_EXPIRY {
+        if field < count { out.put_slice(decoder.raw()?) } else { None::<bool>.encode(out) }
+    }
+    Value::Timestamp(expires_at_ms).encode(out);
+    if count > BEFORE_EXPIRY {
+        decoder.skip()?;
+        out.put_slice(decoder.remaining());
+    }
+    list.finish(out, usize::try_from(count.max(BEFORE_EXPIRY + 1)).unwrap_or(usize::MAX));
+    Ok(())
 }
 
 fn put_lock_token(out: &mut BytesMut, token: &[u8; 16]) {

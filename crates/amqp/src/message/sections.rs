@@ -41,7 +41,7 @@ pub(crate) struct Section<'a> {
     pub(crate) code: u8,
     pub(crate) value: RawValue<'a>,
     start: usize,
-    end: usize,
+    pub(super) end: usize,
 }
 
 /// Reads section after section.
@@ -212,6 +212,11 @@ impl<'a> Sections<'a> {
     /// The encoded body sections, with their descriptors as the sender wrote them.
     pub fn raw_body(&self) -> &'a [u8] {
         self.input.get(self.body_start..self.body_end).unwrap_or_default()
+    }
+
+    /// Where in the input they lie.
+    pub fn body_range(&self) -> std::ops::Range<usize> {
+        self.body_start..self.body_end
     }
 
     pub(super) fn body_is_canonical(&self) -> bool {

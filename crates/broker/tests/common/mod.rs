@@ -1,11 +1,14 @@
 //! A broker over a journal in memory, and a peer that talks to it in short sentences.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+#![allow(dead_code, reason = "each test file uses its part")]
 
 use std::time::Duration;
 
 use bytes::Bytes;
-use peeklock_broker::engine::{Delivery, EntityId, ReceiveMode, ReceiverId, Settlement};
-use peeklock_broker::{Answer, Batch, Broker, Drain, Error, Peer, Reply, Request, Running, Ticket};
+use peeklock_broker::engine::{Attributes, Delivery, EntityId, ReceiveMode, ReceiverId, Settlement};
+use peeklock_broker::{
+    Answer, Batch, Broker, Drain, Error, Peer, QueueInfo, Reply, Request, Running, SessionAsk, Ticket,
+};
 use peeklock_journal::MemoryJournal;
 use peeklock_types::{EntityName, LockToken, QueueSettings, SequenceNumber, ShardId, SubQueue};
 use tokio::sync::mpsc;
@@ -92,7 +95,7 @@ impl TestQueue<'_> {
         self.hand_over(Batch::from(request)).await;
     }
 
-    async fn hand_over(&mut self, batch: Batch) {
+    pub(crate) async fn hand_over(&mut self, batch: Batch) {
         self.rig.broker.shard(self.shard).unwrap().send(self.peer.peer.clone(), batch).await.unwrap();
     }
 
@@ -106,22 +109,45 @@ impl TestQueue<'_> {
     async fn find(&mut self, name: EntityName) -> EntityId {
         self.ask(Request::Find { ticket: Ticket(0), name }).await;
         match self.answer().await.unwrap() {
-            Answer::Found(entity) => entity,
+            Answer::Found(found) => found.entity,
             other => panic!("{other:?}"),
         }
     }
 
     /// Asks for the message to be stored; does not wait.
     pub(crate) async fn start_send(&mut self, body: &[u8]) {
+        self.start_send_with(body, None).await;
+    }
+
+    pub(crate) async fn start_send_with(&mut self, body: &[u8], attributes: Option<Attributes>) {
         let mut batch = Batch::default();
         let mut messages = batch.messages();
-        let write = |out: &mut bytes::BytesMut| {
-            out.extend_from_slice(body);
-            Ok::<_, std::convert::Infallible>(())
-        };
-        messages.add(write).unwrap();
+        messages.add(write(body, attributes)).unwrap();
         messages.send(Ticket(1), self.entity);
         self.hand_over(batch).await;
+    }
+
+    pub(crate) async fn send_with(&mut self, body: &[u8], attributes: Attributes) -> Result<Answer, Error> {
+        self.start_send_with(body, Some(attributes)).await;
+        self.answer().await
+    }
+
+    /// Asks for a receiver on a session; does not wait.
+    pub(crate) async fn start_accept(&mut self, local: u32, session: SessionAsk) -> ReceiverId {
+        let receiver = self.peer.peer.id.receiver(local);
+        let (ticket, entity, sub_queue) = (Ticket(2), self.entity, SubQueue::Main);
+        let mode = ReceiveMode::PeekLock;
+        self.ask(Request::Attach { ticket, entity, sub_queue, receiver, mode, session }).await;
+        self.ask(Request::Window { receiver, size_bytes: 1 << 30 }).await;
+        receiver
+    }
+
+    pub(crate) async fn info(&mut self, name: &str) -> QueueInfo {
+        self.ask(Request::ShowQueue { ticket: Ticket(5), name: EntityName::parse(name).unwrap() }).await;
+        match self.answer().await.unwrap() {
+            Answer::Queues(mut queues) => queues.pop().unwrap(),
+            other => panic!("{other:?}"),
+        }
     }
 
     pub(crate) async fn send(&mut self, body: &[u8]) {
@@ -132,7 +158,8 @@ impl TestQueue<'_> {
     pub(crate) async fn attach(&mut self, local: u32, mode: ReceiveMode) -> ReceiverId {
         let receiver = self.peer.peer.id.receiver(local);
         let (ticket, entity, sub_queue) = (Ticket(2), self.entity, SubQueue::Main);
-        self.ask(Request::Attach { ticket, entity, sub_queue, receiver, mode }).await;
+        self.ask(Request::Attach { ticket, entity, sub_queue, receiver, mode, session: SessionAsk::None })
+            .await;
         self.answer().await.unwrap();
         self.ask(Request::Window { receiver, size_bytes: 1 << 30 }).await;
         receiver
@@ -158,11 +185,27 @@ impl TestQueue<'_> {
 
     /// The bodies of all messages, in order.
     pub(crate) async fn peek(&mut self) -> Vec<Bytes> {
-        let (entity, sub_queue, from) = (self.entity, SubQueue::Main, SequenceNumber(0));
-        self.ask(Request::Peek { ticket: Ticket(4), entity, sub_queue, from, count_max: 1000 }).await;
+        self.peek_at(SubQueue::Main).await
+    }
+
+    pub(crate) async fn peek_at(&mut self, sub_queue: SubQueue) -> Vec<Bytes> {
+        let (entity, from, ticket) = (self.entity, SequenceNumber(0), Ticket(4));
+        let request = Request::Peek { ticket, entity, sub_queue, from, count_max: 1000, session: None };
+        self.ask(request).await;
         match self.answer().await.unwrap() {
             Answer::Messages(messages) => messages.into_iter().map(|message| message.body).collect(),
             other => panic!("{other:?}"),
         }
+    }
+}
+
+/// Writes a body, and says what the queue must know of it.
+pub(crate) fn write(
+    body: &[u8],
+    attributes: Option<Attributes>,
+) -> impl FnOnce(&mut bytes::BytesMut) -> Result<Option<Box<Attributes>>, std::convert::Infallible> {
+    move |out| {
+        out.extend_from_slice(body);
+        Ok(attributes.map(Box::new))
     }
 }

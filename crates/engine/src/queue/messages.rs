@@ -4,11 +4,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use peeklock_types::{BodyPlace, BodyRef, GroupNumber, LockToken, SequenceNumber, Timestamp};
+use bytes::Bytes;
+use peeklock_types::{BodyPlace, BodyRef, GroupNumber, LockToken, SequenceNumber, SessionId, Timestamp};
 
 use super::locks::{Lock, Locks};
-use super::table::{Entry, Table};
-use crate::message::{Message, MessageState};
+use super::sessions::{Holder, Look, SessionSlot, Sessions};
+use super::table::{Entry, Marks, Table};
+use super::waiting::Waiting;
+use crate::message::{Details, Message, MessageState};
 use crate::outbox::ColdBody;
 use crate::patch::{Patch, PatchPart};
 
@@ -17,36 +20,44 @@ pub(crate) struct Messages {
     table: Table,
     locks: Locks,
     patches: BTreeMap<u64, Patch>,
+    details: BTreeMap<u64, Box<Details>>,
     waiting: Waiting,
-    deferred_count: u64,
-    cold_count: u64,
-    size_bytes: u64,
-    /// Every message before this number is in a cold segment. Only ever a shortcut: see `oldest_in_log`.
+    sessions: Sessions,
+    /// When scheduled and delayed messages are due.
+    due: BTreeSet<(Timestamp, u64)>,
+    /// When messages that nobody has locked expire.
+    expiry: BTreeSet<(Timestamp, u64)>,
+    /// Whether messages expire here: dead letters do not.
+    expires: bool,
+    tally: Tally,
+    /// Bodies in the log that are out of order.
+    strays: BTreeSet<(GroupNumber, u64)>,
+    /// Every message before this number is in a cold segment or a stray. Only ever a shortcut: see `oldest_in_log`.
     log_from: u64,
 }
 
-/// Which messages wait to be handed out. Every waiting message before `from` is in `returned`; those after it need no index, because the
-/// table itself holds them in order.
-#[derive(Debug, Default)]
-struct Waiting {
-    from: u64,
-    returned: BTreeSet<u64>,
-    count: u64,
+/// What is counted as messages come and go.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tally {
+    deferred: u64,
+    scheduled: u64,
+    cold: u64,
+    size_bytes: u64,
 }
 
-impl Waiting {
-    fn add(&mut self, number: u64) {
-        self.count += 1;
-        if number < self.from {
-            self.returned.insert(number);
-        }
+impl Tally {
+    fn add(&mut self, entry: &Entry) {
+        self.deferred += u64::from(entry.state == MessageState::Deferred);
+        self.scheduled += u64::from(entry.state == MessageState::Scheduled);
+        self.cold += u64::from(entry.body.is_cold());
+        self.size_bytes += u64::from(entry.size_bytes);
     }
 
-    fn remove(&mut self, number: u64) {
-        self.count -= 1;
-        if number < self.from {
-            self.returned.remove(&number);
-        }
+    fn remove(&mut self, entry: &Entry) {
+        self.deferred -= u64::from(entry.state == MessageState::Deferred);
+        self.scheduled -= u64::from(entry.state == MessageState::Scheduled);
+        self.cold -= u64::from(entry.body.is_cold());
+        self.size_bytes -= u64::from(entry.size_bytes);
     }
 }
 
@@ -58,27 +69,46 @@ pub(crate) enum Misfit {
     LockedTwice,
     NotLocked,
     OtherBody,
+    OtherState,
 }
 
 /// How a locked message goes on without leaving its sub-queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Unlock {
     /// Whether the delivery counts as failed.
     pub(crate) failed: bool,
     /// The new state; `None` keeps the one it has, so a deferred message stays deferred.
     pub(crate) state: Option<MessageState>,
+    /// Not before this time.
+    pub(crate) due: Option<Timestamp>,
+    /// From this number of failed deliveries on, its session is set aside.
+    pub(crate) poison_from: Option<u32>,
+}
+
+/// A message on its way into a sub-queue, or out of one.
+#[derive(Clone, Debug)]
+pub(crate) struct Moving {
+    pub(crate) entry: Entry,
+    pub(crate) patch: Patch,
+    pub(crate) details: Option<Box<Details>>,
+    /// Of the session that it was in.
+    pub(crate) session: Option<SessionId>,
 }
 
 impl Messages {
-    pub(crate) fn new(table: Table) -> Messages {
+    pub(crate) fn new(table: Table, expires: bool) -> Messages {
         Messages {
             table,
             locks: Locks::default(),
             patches: BTreeMap::new(),
+            details: BTreeMap::new(),
             waiting: Waiting::default(),
-            deferred_count: 0,
-            cold_count: 0,
-            size_bytes: 0,
+            sessions: Sessions::default(),
+            due: BTreeSet::new(),
+            expiry: BTreeSet::new(),
+            expires,
+            tally: Tally::default(),
+            strays: BTreeSet::new(),
             log_from: 0,
         }
     }
@@ -88,23 +118,28 @@ impl Messages {
     }
 
     pub(crate) fn deferred_count(&self) -> u64 {
-        self.deferred_count
+        self.tally.deferred
+    }
+
+    pub(crate) fn scheduled_count(&self) -> u64 {
+        self.tally.scheduled
     }
 
     pub(crate) fn locked_count(&self) -> u64 {
         self.locks.count()
     }
 
+    /// How many wait outside of sessions.
     pub(crate) fn waiting_count(&self) -> u64 {
-        self.waiting.count
+        self.waiting.count()
     }
 
     pub(crate) fn cold_count(&self) -> u64 {
-        self.cold_count
+        self.tally.cold
     }
 
     pub(crate) fn size_bytes(&self) -> u64 {
-        self.size_bytes
+        self.tally.size_bytes
     }
 
     pub(crate) fn get(&self, number: SequenceNumber) -> Option<&Entry> {
@@ -119,6 +154,14 @@ impl Messages {
         self.patches.get(&number.0)
     }
 
+    pub(crate) fn details_of(&self, number: SequenceNumber) -> Option<&Details> {
+        self.details.get(&number.0).map(Box::as_ref)
+    }
+
+    pub(crate) fn sessions(&self) -> &Sessions {
+        &self.sessions
+    }
+
     /// All messages from `number` on, in order.
     pub(crate) fn iter_from(&self, number: SequenceNumber) -> impl Iterator<Item = (SequenceNumber, &Entry)> {
         self.table.iter_from(number.0).map(|(number, entry)| (SequenceNumber(number), entry))
@@ -126,94 +169,146 @@ impl Messages {
 
     /// Whether `token` is the one under which the message is locked now. A lock that has run out is lost, released or not.
     pub(crate) fn is_held(&self, now: Timestamp, token: LockToken) -> bool {
-        let entry = self.get(token.sequence_number());
-        let lock = entry.and_then(|entry| self.lock_of(entry));
-        lock.is_some_and(|lock| lock.nonce == token.nonce() && lock.until > now)
+        let Some(entry) = self.get(token.sequence_number()) else { return false };
+        let is_locked =
+            self.lock_of(entry).is_some_and(|lock| lock.nonce == token.nonce() && lock.until > now);
+        is_locked
+            && entry.session.is_none_or(|slot| self.holder(slot).is_some_and(|holder| holder.until > now))
     }
 
+    pub(crate) fn holder(&self, slot: SessionSlot) -> Option<Holder> {
+        self.sessions.get(slot).and_then(|session| session.holder())
+    }
+
+    /// When something happens here by itself.
     pub(crate) fn next_deadline(&self) -> Option<Timestamp> {
-        self.locks.first().map(|lock| lock.until)
+        let lock = self.locks.first().map(|lock| lock.until).filter(|&until| until != Timestamp::MAX);
+        let due = self.due.first().map(|&(at, _)| at);
+        let expiry = self.expiry.first().map(|&(at, _)| at);
+        [lock, due, expiry, self.sessions.next_deadline()].into_iter().flatten().min()
     }
 
     /// The message whose lock ran out first, if it ran out by `now`.
-    pub(crate) fn next_expired(&self, now: Timestamp) -> Option<SequenceNumber> {
+    pub(crate) fn next_lock_expired(&self, now: Timestamp) -> Option<SequenceNumber> {
         self.locks.first().filter(|lock| lock.until <= now).map(|lock| lock.sequence_number)
+    }
+
+    /// The scheduled or delayed message that was due first, if it was by `now`.
+    pub(crate) fn next_due(&self, now: Timestamp) -> Option<SequenceNumber> {
+        self.due.first().filter(|&&(at, _)| at <= now).map(|&(_, number)| SequenceNumber(number))
+    }
+
+    /// The message that expired first, if it did by `now`.
+    pub(crate) fn next_expired(&self, now: Timestamp) -> Option<SequenceNumber> {
+        self.expiry.first().filter(|&&(at, _)| at <= now).map(|&(_, number)| SequenceNumber(number))
+    }
+
+    /// Whether an unlocked message's time is over.
+    pub(crate) fn has_expired(&self, now: Timestamp, number: SequenceNumber) -> bool {
+        let entry = self.get(number).filter(|entry| entry.lock.is_none());
+        entry.and_then(|entry| self.timers(number, entry).1).is_some_and(|at| at <= now)
     }
 
     /// The message to hand out next. It stays where it is until a fact locks or removes it.
     pub(crate) fn next_waiting(&mut self) -> Option<SequenceNumber> {
-        if self.waiting.count == 0 {
-            return None;
-        }
-        if let Some(&number) = self.waiting.returned.first() {
-            return Some(SequenceNumber(number));
-        }
-        loop {
-            let next = self.table.next_from(self.waiting.from);
-            let (number, entry) = next.expect("the count says that one waits, and none has returned");
-            if entry.is_waiting() {
-                self.waiting.from = number;
-                return Some(SequenceNumber(number));
-            }
-            self.waiting.from = number + 1;
-        }
+        let table = &self.table;
+        let row = |from| {
+            table
+                .next_from(from)
+                .map(|(number, entry)| (number, entry.is_waiting() && entry.session.is_none()))
+        };
+        self.waiting.first(row).map(SequenceNumber)
     }
 
     pub(crate) fn view(&self, sequence_number: SequenceNumber, entry: &Entry) -> Message {
-        let patch = if entry.patched { self.patch_of(sequence_number).cloned() } else { None };
+        let patch =
+            if entry.marks.has(Marks::PATCHED) { self.patch_of(sequence_number).cloned() } else { None };
+        let details = if entry.marks.has(Marks::DETAILED) {
+            self.details.get(&sequence_number.0).cloned()
+        } else {
+            None
+        };
         Message {
             sequence_number,
             body: entry.body,
             size_bytes: entry.size_bytes,
-            delivery_count: entry.delivery_count,
+            delivery_count: entry.delivery_count.into(),
             enqueued_at: entry.enqueued_at,
-            locked_until: self.lock_of(entry).map(|lock| lock.until),
+            locked_until: self.locked_until(entry),
             state: entry.state,
             patch: patch.unwrap_or_default(),
+            details,
         }
     }
 
-    /// Takes in a message that nobody has locked.
-    pub(crate) fn insert(
-        &mut self,
-        number: SequenceNumber,
-        entry: Entry,
-        patch: Patch,
-    ) -> Result<(), Misfit> {
-        let entry = Entry { lock: None, patched: !patch.is_empty(), ..entry };
+    fn locked_until(&self, entry: &Entry) -> Option<Timestamp> {
+        let until = self.lock_of(entry)?.until;
+        let session = entry.session.and_then(|slot| self.holder(slot)).map(|holder| holder.until);
+        Some(session.unwrap_or(until))
+    }
+
+    /// Takes in a message that nobody has locked. `entry.session` is one of the sessions here.
+    pub(crate) fn insert(&mut self, number: SequenceNumber, moving: Moving) -> Result<(), Misfit> {
+        let Moving { mut entry, patch, details, .. } = moving;
+        let details = details.filter(|details| **details != Details::default());
+        entry.lock = None;
+        entry.marks.set(Marks::PATCHED, !patch.is_empty());
+        entry.marks.set(Marks::DETAILED, details.is_some());
         if !self.table.insert(number.0, entry) {
             return Err(Misfit::Present);
         }
-        self.size_bytes += u64::from(entry.size_bytes);
-        self.deferred_count += u64::from(entry.state == MessageState::Deferred);
-        if entry.body.is_cold() {
-            self.cold_count += 1;
-        } else {
-            self.log_from = self.log_from.min(number.0);
-        }
-        if entry.is_waiting() {
-            self.waiting.add(number.0);
-        }
-        if entry.patched {
+        self.tally.add(&entry);
+        self.note_body(number, &entry);
+        if entry.marks.has(Marks::PATCHED) {
             self.patches.insert(number.0, patch);
         }
+        if let Some(details) = details {
+            self.details.insert(number.0, details);
+        }
+        if let Some(slot) = entry.session {
+            self.sessions.add_message(slot, number.0);
+            if entry.marks.has(Marks::POISON) {
+                self.sessions.add_poison(slot);
+            }
+        }
+        self.arm(number, &entry);
+        self.refresh(entry.session);
         Ok(())
     }
 
+    fn note_body(&mut self, number: SequenceNumber, entry: &Entry) {
+        match entry.body.place() {
+            BodyPlace::Log { group, .. } if entry.is_stray() => {
+                self.strays.insert((group, number.0));
+            }
+            BodyPlace::Log { .. } => self.log_from = self.log_from.min(number.0),
+            BodyPlace::Cold { .. } => {}
+        }
+    }
+
     /// Takes a message out, locked or not.
-    pub(crate) fn remove(&mut self, number: SequenceNumber) -> Result<(Entry, Patch), Misfit> {
-        let entry = self.table.remove(number.0).ok_or(Misfit::Missing)?;
-        self.size_bytes -= u64::from(entry.size_bytes);
-        self.deferred_count -= u64::from(entry.state == MessageState::Deferred);
-        self.cold_count -= u64::from(entry.body.is_cold());
-        if entry.is_waiting() {
-            self.waiting.remove(number.0);
+    pub(crate) fn remove(&mut self, number: SequenceNumber) -> Result<Moving, Misfit> {
+        let mut entry = self.table.remove(number.0).ok_or(Misfit::Missing)?;
+        self.tally.remove(&entry);
+        match entry.lock.take() {
+            Some(slot) => self.locks.remove(slot),
+            None => self.disarm(number, &entry),
         }
-        if let Some(slot) = entry.lock {
-            self.locks.remove(slot);
+        if let BodyPlace::Log { group, .. } = entry.body.place()
+            && entry.is_stray()
+        {
+            self.strays.remove(&(group, number.0));
         }
-        let patch = if entry.patched { self.patches.remove(&number.0) } else { None };
-        Ok((entry, patch.unwrap_or_default()))
+        let patch = if entry.marks.has(Marks::PATCHED) { self.patches.remove(&number.0) } else { None };
+        let details = if entry.marks.has(Marks::DETAILED) { self.details.remove(&number.0) } else { None };
+        let mut session = None;
+        if let Some(slot) = entry.session.take() {
+            session = self.sessions.get(slot).map(|session| session.id.clone());
+            self.sessions.remove_message(slot, number.0, entry.marks.has(Marks::POISON));
+            self.refresh(Some(slot));
+        }
+        entry.marks.set(Marks::POISON, false);
+        Ok(Moving { entry, patch: patch.unwrap_or_default(), details, session })
     }
 
     pub(crate) fn lock(
@@ -222,45 +317,168 @@ impl Messages {
         nonce: u64,
         until: Timestamp,
     ) -> Result<(), Misfit> {
-        let entry = self.table.get_mut(number.0).ok_or(Misfit::Missing)?;
+        let entry = *self.get(number).ok_or(Misfit::Missing)?;
         if entry.lock.is_some() {
             return Err(Misfit::LockedTwice);
         }
-        if entry.is_waiting() {
-            self.waiting.remove(number.0);
+        self.disarm(number, &entry);
+        let slot = self.locks.add(number, nonce, until);
+        self.change(number, |entry| entry.lock = Some(slot))?;
+        if let Some(slot) = entry.session {
+            self.sessions.set_locked(slot, number.0, true);
+            self.refresh(Some(slot));
         }
-        entry.lock = Some(self.locks.add(number, nonce, until));
         Ok(())
     }
 
     pub(crate) fn renew(&mut self, number: SequenceNumber, until: Timestamp) -> Result<(), Misfit> {
-        let entry = self.table.get(number.0).ok_or(Misfit::Missing)?;
+        let entry = self.get(number).ok_or(Misfit::Missing)?;
         let slot = entry.lock.ok_or(Misfit::NotLocked)?;
         self.locks.renew(slot, until);
         Ok(())
     }
 
     pub(crate) fn unlock(&mut self, number: SequenceNumber, how: Unlock) -> Result<(), Misfit> {
-        let entry = self.table.get_mut(number.0).ok_or(Misfit::Missing)?;
+        let mut entry = *self.get(number).ok_or(Misfit::Missing)?;
         let slot = entry.lock.take().ok_or(Misfit::NotLocked)?;
         self.locks.remove(slot);
+        self.tally.remove(&entry);
         if how.failed {
             entry.delivery_count = entry.delivery_count.saturating_add(1);
         }
-        self.deferred_count -= u64::from(entry.state == MessageState::Deferred);
         entry.state = how.state.unwrap_or(entry.state);
-        self.deferred_count += u64::from(entry.state == MessageState::Deferred);
-        if entry.is_waiting() {
-            self.waiting.add(number.0);
+        self.tally.add(&entry);
+        let is_poison =
+            how.poison_from.is_some_and(|from| how.failed && u32::from(entry.delivery_count) >= from);
+        if let Some(slot) = entry.session {
+            self.sessions.set_locked(slot, number.0, false);
+            if is_poison && !entry.marks.has(Marks::POISON) {
+                entry.marks.set(Marks::POISON, true);
+                self.sessions.add_poison(slot);
+            }
         }
+        self.change(number, |stored| *stored = entry)?;
+        if how.due.is_some() || entry.marks.has(Marks::DETAILED) {
+            self.set_due(number, how.due)?;
+            entry = *self.get(number).ok_or(Misfit::Missing)?;
+        }
+        self.arm(number, &entry);
+        self.refresh(entry.session);
         Ok(())
     }
 
+    /// A delayed message waits again.
+    pub(crate) fn end_delay(&mut self, number: SequenceNumber) -> Result<(), Misfit> {
+        let entry = *self.get(number).ok_or(Misfit::Missing)?;
+        if entry.state != MessageState::Delayed || entry.lock.is_some() {
+            return Err(Misfit::OtherState);
+        }
+        self.disarm(number, &entry);
+        self.change(number, |entry| entry.state = MessageState::Active)?;
+        self.set_due(number, None)?;
+        let entry = *self.get(number).ok_or(Misfit::Missing)?;
+        self.arm(number, &entry);
+        self.refresh(entry.session);
+        Ok(())
+    }
+
+    fn change(&mut self, number: SequenceNumber, change: impl FnOnce(&mut Entry)) -> Result<(), Misfit> {
+        self.table.get_mut(number.0).map(change).ok_or(Misfit::Missing)
+    }
+
+    /// Only while the message is not armed.
+    fn set_due(&mut self, number: SequenceNumber, due: Option<Timestamp>) -> Result<(), Misfit> {
+        if due == self.details_of(number).and_then(|details| details.due) {
+            return Ok(());
+        }
+        let details = self.details.entry(number.0).or_default();
+        details.due = due;
+        let is_needed = **details != Details::default();
+        if !is_needed {
+            self.details.remove(&number.0);
+        }
+        self.change(number, |entry| entry.marks.set(Marks::DETAILED, is_needed))
+    }
+
     pub(crate) fn add_patch(&mut self, number: SequenceNumber, part: PatchPart) -> Result<(), Misfit> {
-        let entry = self.table.get_mut(number.0).ok_or(Misfit::Missing)?;
-        entry.patched = true;
+        self.change(number, |entry| entry.marks.set(Marks::PATCHED, true))?;
         self.patches.entry(number.0).or_default().add(part);
         Ok(())
+    }
+
+    /// Puts a message that nobody has locked under everything that can happen to it by itself.
+    fn arm(&mut self, number: SequenceNumber, entry: &Entry) {
+        if entry.is_waiting() {
+            match entry.session {
+                Some(slot) => self.sessions.add_waiting(slot, number.0),
+                None => self.waiting.add(number.0),
+            }
+        }
+        let (due, expiry) = self.timers(number, entry);
+        self.due.extend(due.map(|at| (at, number.0)));
+        self.expiry.extend(expiry.map(|at| (at, number.0)));
+    }
+
+    fn disarm(&mut self, number: SequenceNumber, entry: &Entry) {
+        if entry.is_waiting() {
+            match entry.session {
+                Some(slot) => self.sessions.remove_waiting(slot, number.0),
+                None => self.waiting.remove(number.0),
+            }
+        }
+        let (due, expiry) = self.timers(number, entry);
+        if let Some(at) = due {
+            self.due.remove(&(at, number.0));
+        }
+        if let Some(at) = expiry {
+            self.expiry.remove(&(at, number.0));
+        }
+    }
+
+    /// When an unlocked message is due, and when it expires.
+    fn timers(&self, number: SequenceNumber, entry: &Entry) -> (Option<Timestamp>, Option<Timestamp>) {
+        if !entry.marks.has(Marks::DETAILED) {
+            return (None, None);
+        }
+        let Some(details) = self.details_of(number) else { return (None, None) };
+        let waits_for_time = matches!(entry.state, MessageState::Scheduled | MessageState::Delayed);
+        let due = details.due.filter(|_| waits_for_time);
+        let counts = self.expires && entry.state != MessageState::Scheduled;
+        (due, details.time_to_live.filter(|_| counts).map(|ttl| entry.enqueued_at + ttl))
+    }
+
+    fn refresh(&mut self, slot: Option<SessionSlot>) {
+        let Some(slot) = slot else { return };
+        let table = &self.table;
+        self.sessions.refresh(slot, |number| {
+            let entry = table.get(number);
+            Look {
+                waits: entry.is_some_and(Entry::is_waiting),
+                is_delayed: entry.is_some_and(|entry| entry.state == MessageState::Delayed),
+            }
+        });
+    }
+
+    /// The session of this name, made if need be; it goes again when nothing comes to need it.
+    pub(crate) fn open_session(&mut self, id: &SessionId) -> SessionSlot {
+        self.sessions.open(id)
+    }
+
+    pub(crate) fn set_session_state(&mut self, id: &SessionId, state: Option<Bytes>, at: Timestamp) {
+        let slot = self.sessions.open(id);
+        self.sessions.set_state(slot, state, at);
+        self.refresh(Some(slot));
+    }
+
+    /// Volatile, so not a step of a fact: says who holds the session.
+    pub(crate) fn set_holder(&mut self, slot: SessionSlot, holder: Option<Holder>) {
+        self.sessions.set_holder(slot, holder);
+        self.refresh(Some(slot));
+    }
+
+    /// The queues of sessions and of those who wait for them.
+    pub(crate) fn sessions_mut(&mut self) -> &mut Sessions {
+        &mut self.sessions
     }
 
     /// Says that the body now lies in a cold segment; returns the message's old body if that was in one too.
@@ -270,19 +488,31 @@ impl Messages {
         from: BodyRef,
         to: BodyRef,
     ) -> Result<Option<ColdBody>, Misfit> {
-        let entry = self.table.get_mut(number.0).ok_or(Misfit::Missing)?;
+        let entry = *self.get(number).ok_or(Misfit::Missing)?;
         // Bodies in the log lie in the order of sequence numbers, and `oldest_in_log` rests on it: nothing moves back into the log.
         if entry.body != from || !to.is_cold() {
             return Err(Misfit::OtherBody);
         }
-        entry.body = to;
-        let freed = from.is_cold().then_some(ColdBody { place: from, size_bytes: entry.size_bytes });
-        self.cold_count += u64::from(freed.is_none());
-        Ok(freed)
+        if let BodyPlace::Log { group, .. } = from.place() {
+            self.strays.remove(&(group, number.0));
+            self.tally.cold += 1;
+        }
+        self.change(number, |entry| {
+            entry.body = to;
+            entry.marks.set(Marks::STRAY, false);
+        })?;
+        Ok(from.is_cold().then_some(ColdBody { place: from, size_bytes: entry.size_bytes }))
     }
 
-    /// The first message whose body is still in the log, and that body's group. The walk goes over each moved message once.
-    pub(crate) fn oldest_in_log(&mut self) -> Option<(SequenceNumber, GroupNumber)> {
+    /// The oldest group with a body of this sub-queue. The walk goes over each moved message once.
+    pub(crate) fn oldest_in_log(&mut self) -> Option<GroupNumber> {
+        let stray = self.strays.first().map(|&(group, _)| group);
+        let in_order = self.first_in_log().map(|(_, group)| group);
+        stray.into_iter().chain(in_order).min()
+    }
+
+    /// The first message whose body is in the log and in order, and that body's group.
+    fn first_in_log(&mut self) -> Option<(u64, GroupNumber)> {
         loop {
             let Some((number, entry)) = self.table.next_from(self.log_from) else {
                 // Nothing is left to walk over again; whatever comes in late lowers the mark.
@@ -291,9 +521,28 @@ impl Messages {
             };
             self.log_from = number;
             match entry.body.place() {
-                BodyPlace::Log { group, .. } => return Some((SequenceNumber(number), group)),
-                BodyPlace::Cold { .. } => self.log_from = number + 1,
+                BodyPlace::Log { group, .. } if !entry.is_stray() => return Some((number, group)),
+                BodyPlace::Log { .. } | BodyPlace::Cold { .. } => self.log_from = number + 1,
             }
         }
+    }
+
+    /// Messages with bodies in groups at or before `upto`.
+    pub(crate) fn in_log_upto(
+        &mut self,
+        upto: GroupNumber,
+    ) -> impl Iterator<Item = (SequenceNumber, &Entry)> {
+        let first = self.first_in_log().map_or(u64::MAX, |(number, _)| number);
+        let strays = self.strays.iter().take_while(move |(group, _)| *group <= upto);
+        let strays = strays.filter_map(|&(_, number)| Some((number, self.table.get(number)?)));
+        let in_order = self.table.iter_from(first).filter(|(_, entry)| !entry.is_stray());
+        let in_order = in_order.filter_map(move |(number, entry)| match entry.body.place() {
+            BodyPlace::Log { group, .. } => Some((number, entry, group)),
+            BodyPlace::Cold { .. } => None,
+        });
+        let in_order = in_order.take_while(move |(.., group)| *group <= upto);
+        strays
+            .chain(in_order.map(|(number, entry, _)| (number, entry)))
+            .map(|(n, entry)| (SequenceNumber(n), entry))
     }
 }

@@ -1,29 +1,37 @@
-//! One queue with its dead-letter queue.
+//! One queue with its sub-queues.
 
+mod apply;
+mod forward;
+mod history;
 mod locks;
 mod messages;
+mod purge;
 mod receive;
+mod retry;
 mod send;
+mod sessions;
 mod settle;
 mod table;
+mod time;
+mod waiting;
 
 use std::collections::VecDeque;
 
 use peeklock_types::{
-    BodyPlace, EntityName, EntityPath, GroupNumber, QueueSettings, SequenceNumber, SubQueue, Timestamp,
+    EntityName, EntityPath, GroupNumber, QueueSettings, SequenceNumber, SubQueue, Timestamp,
 };
 
-pub(crate) use messages::Messages;
-pub(crate) use table::Entry;
+pub(crate) use forward::reason;
+pub(crate) use history::History;
+pub(crate) use messages::{Messages, Moving};
+pub(crate) use sessions::{Holder, SessionSlot};
+pub(crate) use table::{Entry, Marks};
 
-use self::messages::{Misfit, Unlock};
 use self::table::Table;
 use crate::catalog::Counts;
-use crate::error::ReplayError;
 use crate::fact::Fact;
-use crate::message::{EntityId, MessageState, ReceiverId};
+use crate::message::{EntityId, ReceiverId};
 use crate::outbox::{ColdBody, Outbox};
-use crate::patch::{Patch, PatchPart};
 
 /// Sequence numbers go over the wire as signed 64-bit numbers.
 pub(crate) const SEQUENCE_NUMBER_MAX: SequenceNumber = SequenceNumber(i64::MAX as u64);
@@ -36,13 +44,20 @@ pub(crate) struct Queue {
     pub(crate) created_at: Timestamp,
     /// The number that the next message gets.
     pub(crate) next_number: SequenceNumber,
-    /// The newest group that a body was put in: bodies rise with sequence numbers.
+    /// The newest group that a body was put in: bodies rise with sequence numbers, but for strays.
     pub(crate) newest_group: GroupNumber,
     pub(crate) main: Part,
     pub(crate) dead_letter: Part,
+    pub(crate) transfer: Part,
+    pub(crate) transfer_dead_letter: Part,
+    /// Message ids seen, where duplicates are detected.
+    pub(crate) history: History,
+    /// When somebody used it last, and how many receivers it has. Both live only in memory.
+    pub(crate) used_at: Timestamp,
+    pub(crate) receiver_count: usize,
 }
 
-/// One of a queue's two sub-queues: its messages, and who asks for them.
+/// One of a queue's sub-queues: its messages, and who asks for them.
 #[derive(Debug)]
 pub(crate) struct Part {
     pub(crate) messages: Messages,
@@ -59,8 +74,8 @@ pub(crate) struct Noted {
 }
 
 impl Part {
-    fn new(table: Table) -> Part {
-        Part { messages: Messages::new(table), asking: VecDeque::new(), noted: Noted::default() }
+    fn new(messages: Messages) -> Part {
+        Part { messages, asking: VecDeque::new(), noted: Noted::default() }
     }
 }
 
@@ -71,6 +86,7 @@ impl Queue {
         settings: QueueSettings,
         created_at: Timestamp,
     ) -> Queue {
+        let aside = || Part::new(Messages::new(Table::sparse(), false));
         Queue {
             entity,
             name,
@@ -78,8 +94,13 @@ impl Queue {
             created_at,
             next_number: SequenceNumber::FIRST,
             newest_group: GroupNumber::NONE,
-            main: Part::new(Table::dense()),
-            dead_letter: Part::new(Table::sparse()),
+            main: Part::new(Messages::new(Table::dense(), true)),
+            dead_letter: aside(),
+            transfer: aside(),
+            transfer_dead_letter: aside(),
+            history: History::default(),
+            used_at: created_at,
+            receiver_count: 0,
         }
     }
 
@@ -87,6 +108,8 @@ impl Queue {
         match sub_queue {
             SubQueue::Main => &self.main,
             SubQueue::DeadLetter => &self.dead_letter,
+            SubQueue::Transfer => &self.transfer,
+            SubQueue::TransferDeadLetter => &self.transfer_dead_letter,
         }
     }
 
@@ -94,7 +117,17 @@ impl Queue {
         match sub_queue {
             SubQueue::Main => &mut self.main,
             SubQueue::DeadLetter => &mut self.dead_letter,
+            SubQueue::Transfer => &mut self.transfer,
+            SubQueue::TransferDeadLetter => &mut self.transfer_dead_letter,
         }
+    }
+
+    pub(crate) fn parts(&self) -> [&Part; 4] {
+        SubQueue::ALL.map(|sub_queue| self.part(sub_queue))
+    }
+
+    pub(crate) fn parts_mut(&mut self) -> [&mut Part; 4] {
+        [&mut self.main, &mut self.dead_letter, &mut self.transfer, &mut self.transfer_dead_letter]
     }
 
     pub(crate) fn path(&self, sub_queue: SubQueue) -> EntityPath {
@@ -102,14 +135,27 @@ impl Queue {
     }
 
     pub(crate) fn counts(&self) -> Counts {
-        let (main, dead_letter) = (&self.main.messages, &self.dead_letter.messages);
+        let main = &self.main.messages;
         Counts {
-            active_count: main.count() - main.deferred_count(),
+            active_count: main.count() - main.deferred_count() - main.scheduled_count(),
             deferred_count: main.deferred_count(),
+            scheduled_count: main.scheduled_count(),
             locked_count: main.locked_count(),
-            dead_letter_count: dead_letter.count(),
-            size_bytes: main.size_bytes() + dead_letter.size_bytes(),
+            dead_letter_count: self.dead_letter.messages.count(),
+            transfer_count: self.transfer.messages.count(),
+            transfer_dead_letter_count: self.transfer_dead_letter.messages.count(),
+            size_bytes: self.size_bytes(),
         }
+    }
+
+    pub(crate) fn size_bytes(&self) -> u64 {
+        self.parts().into_iter().map(|part| part.messages.size_bytes()).sum()
+    }
+
+    /// A message keeps its number while it is in the queue, so it is in one sub-queue at most.
+    pub(crate) fn sub_queue_of(&self, number: SequenceNumber) -> Option<SubQueue> {
+        let is_in = |sub_queue: &SubQueue| self.part(*sub_queue).messages.get(number).is_some();
+        SubQueue::ALL.into_iter().find(is_in)
     }
 
     /// Applies a fact that was just decided on this very state, and hands it to the journal.
@@ -118,140 +164,13 @@ impl Queue {
         out.facts.push(fact);
     }
 
-    /// The only way in which durable state changes, live and in replay.
-    pub(crate) fn apply(&mut self, fact: &Fact, freed: &mut Vec<ColdBody>) -> Result<(), ReplayError> {
-        const BACK: Unlock = Unlock { failed: false, state: None };
-        const FAILED: Unlock = Unlock { failed: true, state: None };
-        const SET_ASIDE: Unlock = Unlock { failed: false, state: Some(MessageState::Deferred) };
-        let entity = self.entity;
-        match *fact {
-            Fact::QueueCreated { .. } | Fact::QueueDeleted { .. } => {
-                unreachable!("the catalog applies these")
-            }
-            Fact::Enqueued { sequence_number, enqueued_at, body, size_bytes, .. } => {
-                let state = MessageState::Active;
-                let entry = Entry {
-                    body,
-                    enqueued_at,
-                    size_bytes,
-                    delivery_count: 0,
-                    lock: None,
-                    state,
-                    patched: false,
-                };
-                self.enqueue(sequence_number, entry)
-            }
-            Fact::Locked { sub_queue, sequence_number: number, nonce, until, .. } => {
-                self.messages(sub_queue).lock(number, nonce, until).map_err(at(entity, number))
-            }
-            Fact::Renewed { sub_queue, sequence_number: number, until, .. } => {
-                self.messages(sub_queue).renew(number, until).map_err(at(entity, number))
-            }
-            Fact::Completed { sub_queue, sequence_number: number, .. } => {
-                let (entry, _) = self.messages(sub_queue).remove(number).map_err(at(entity, number))?;
-                freed.extend(cold(&entry));
-                Ok(())
-            }
-            Fact::Abandoned { sub_queue, sequence_number, ref patch, .. } => {
-                self.unlock(sub_queue, sequence_number, FAILED, patch.as_ref())
-            }
-            Fact::LockExpired { sub_queue, sequence_number, .. } => {
-                self.unlock(sub_queue, sequence_number, FAILED, None)
-            }
-            Fact::Released { sub_queue, sequence_number, .. } => {
-                self.unlock(sub_queue, sequence_number, BACK, None)
-            }
-            Fact::Deferred { sub_queue, sequence_number, ref patch, .. } => {
-                self.unlock(sub_queue, sequence_number, SET_ASIDE, patch.as_ref())
-            }
-            Fact::DeadLettered { sub_queue, sequence_number: number, failed, ref patch, .. } => {
-                self.dead_letter(sub_queue, number, failed, patch).map_err(at(entity, number))
-            }
-            Fact::Moved { sequence_number: number, from, to, .. } => {
-                let sub_queue =
-                    self.sub_queue_of(number).ok_or_else(|| at(entity, number)(Misfit::Missing))?;
-                freed.extend(
-                    self.messages(sub_queue).move_body(number, from, to).map_err(at(entity, number))?,
-                );
-                Ok(())
-            }
-        }
-    }
-
-    fn messages(&mut self, sub_queue: SubQueue) -> &mut Messages {
-        &mut self.part_mut(sub_queue).messages
-    }
-
-    /// A message keeps its number for life, so it is in one sub-queue at most.
-    pub(crate) fn sub_queue_of(&self, number: SequenceNumber) -> Option<SubQueue> {
-        let is_in = |sub_queue: &SubQueue| self.part(*sub_queue).messages.get(number).is_some();
-        [SubQueue::Main, SubQueue::DeadLetter].into_iter().find(is_in)
-    }
-
-    fn enqueue(&mut self, number: SequenceNumber, entry: Entry) -> Result<(), ReplayError> {
-        let (entity, expected, newest) = (self.entity, self.next_number, self.newest_group);
-        if number != expected || number >= SEQUENCE_NUMBER_MAX {
-            return Err(ReplayError::SequenceOrder { entity, found: number, expected });
-        }
-        if let BodyPlace::Log { group, .. } = entry.body.place() {
-            if group < newest {
-                return Err(ReplayError::BodyOrder { entity, sequence_number: number, group, newest });
-            }
-            self.newest_group = group;
-        }
-        self.next_number = number.next();
-        self.main.messages.insert(number, entry, Patch::default()).map_err(at(entity, number))
-    }
-
-    fn unlock(
-        &mut self,
-        sub_queue: SubQueue,
-        number: SequenceNumber,
-        how: Unlock,
-        patch: Option<&bytes::Bytes>,
-    ) -> Result<(), ReplayError> {
-        let entity = self.entity;
-        let messages = self.messages(sub_queue);
-        messages.unlock(number, how).map_err(at(entity, number))?;
-        match patch {
-            Some(map) => {
-                messages.add_patch(number, PatchPart::Properties(map.clone())).map_err(at(entity, number))
-            }
-            None => Ok(()),
-        }
-    }
-
-    fn dead_letter(
-        &mut self,
-        sub_queue: SubQueue,
-        number: SequenceNumber,
-        failed: bool,
-        patch: &Patch,
-    ) -> Result<(), Misfit> {
-        // A deferred message waits again once it is dead-lettered: whoever reads the dead letters does not know its number.
-        self.messages(sub_queue).unlock(number, Unlock { failed, state: Some(MessageState::Active) })?;
-        if sub_queue == SubQueue::Main {
-            let (entry, patch) = self.main.messages.remove(number)?;
-            self.dead_letter.messages.insert(number, entry, patch)?;
-        }
-        for part in &patch.parts {
-            self.dead_letter.messages.add_patch(number, part.clone())?;
-        }
-        Ok(())
+    /// When the queue deletes itself if nobody uses it.
+    pub(crate) fn idle_at(&self) -> Option<Timestamp> {
+        self.settings.auto_delete_on_idle.filter(|_| self.receiver_count == 0).map(|idle| self.used_at + idle)
     }
 }
 
 /// The body of `entry` if it lies in a cold segment.
 pub(crate) fn cold(entry: &Entry) -> Option<ColdBody> {
     entry.body.is_cold().then_some(ColdBody { place: entry.body, size_bytes: entry.size_bytes })
-}
-
-fn at(entity: EntityId, sequence_number: SequenceNumber) -> impl Fn(Misfit) -> ReplayError {
-    move |misfit| match misfit {
-        Misfit::Missing => ReplayError::NoSuchMessage { entity, sequence_number },
-        Misfit::Present => ReplayError::TwiceThere { entity, sequence_number },
-        Misfit::LockedTwice => ReplayError::LockedTwice { entity, sequence_number },
-        Misfit::NotLocked => ReplayError::NotLocked { entity, sequence_number },
-        Misfit::OtherBody => ReplayError::BodyMoved { entity, sequence_number },
-    }
 }

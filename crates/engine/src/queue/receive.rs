@@ -1,6 +1,6 @@
-use peeklock_types::{LockToken, SequenceNumber, SubQueue, Timestamp, limits};
+use peeklock_types::{LockToken, SequenceNumber, SessionId, SubQueue, Timestamp, limits};
 
-use super::Queue;
+use super::{Queue, SessionSlot};
 use crate::error::Error;
 use crate::fact::Fact;
 use crate::message::{Message, MessageState, ReceiveMode, check_count};
@@ -18,18 +18,21 @@ impl Queue {
         out: &mut Outbox,
     ) -> Received {
         let entity = self.entity;
+        let messages = &self.part(sub_queue).messages;
+        let entry = messages.get(sequence_number).expect("the caller has just found it");
+        let session = entry.session.and_then(|slot| messages.holder(slot));
         let fact = match mode {
             ReceiveMode::PeekLock => {
-                let until = now + self.settings.lock_duration;
+                // In a session the lock is that of the session, which may be renewed and may end early.
+                let until =
+                    if session.is_some() { Timestamp::MAX } else { now + self.settings.lock_duration };
                 Fact::Locked { entity, sub_queue, sequence_number, nonce, until }
             }
             ReceiveMode::ReceiveAndDelete => Fact::Completed { entity, sub_queue, sequence_number },
         };
-        let messages = &self.part(sub_queue).messages;
-        let entry = messages.get(sequence_number).expect("the caller has just found it");
         let mut message = messages.view(sequence_number, entry);
         if let Fact::Locked { until, .. } = fact {
-            message.locked_until = Some(until);
+            message.locked_until = Some(session.map_or(until, |holder| holder.until));
         }
         self.record(fact, out);
         Received { token: LockToken::new(sequence_number, nonce), message }
@@ -41,14 +44,18 @@ impl Queue {
         sub_queue: SubQueue,
         numbers: &[SequenceNumber],
         mode: ReceiveMode,
+        held: Option<SessionSlot>,
         nonce: u64,
         out: &mut Outbox,
     ) -> Result<Vec<Received>, Error> {
         check_count(numbers.len())?;
         check_distinct(numbers)?;
+        if self.settings.requires_session && sub_queue == SubQueue::Main && held.is_none() {
+            return Err(Error::SessionRequired { path: self.path(sub_queue) });
+        }
         let mut size_bytes = 0;
         for &number in numbers {
-            size_bytes += self.check_deferred(sub_queue, number)?;
+            size_bytes += self.check_deferred(now, sub_queue, number, held)?;
         }
         if numbers.len() > 1 && size_bytes > limits::ANSWER_SIZE_BYTES_MAX {
             return Err(Error::TooMuch { size_bytes });
@@ -58,9 +65,17 @@ impl Queue {
     }
 
     /// The size of a deferred message that nobody has locked.
-    fn check_deferred(&self, sub_queue: SubQueue, sequence_number: SequenceNumber) -> Result<usize, Error> {
-        let entry = self.part(sub_queue).messages.get(sequence_number);
+    fn check_deferred(
+        &self,
+        now: Timestamp,
+        sub_queue: SubQueue,
+        sequence_number: SequenceNumber,
+        held: Option<SessionSlot>,
+    ) -> Result<usize, Error> {
+        let messages = &self.part(sub_queue).messages;
+        let entry = messages.get(sequence_number).filter(|entry| entry.session == held);
         let free = entry.filter(|entry| entry.state == MessageState::Deferred && entry.lock.is_none());
+        let free = free.filter(|_| !messages.has_expired(now, sequence_number));
         let missing = || Error::NotFound { path: self.path(sub_queue), sequence_number };
         free.map(|entry| entry.size_bytes as usize).ok_or_else(missing)
     }
@@ -70,9 +85,19 @@ impl Queue {
         let found = messages.iter_from(from).take(max.min(limits::BATCH_COUNT_MAX));
         found.map(|(number, entry)| messages.view(number, entry)).collect()
     }
+
+    /// The same within one session.
+    pub(crate) fn peek_session(&self, session: &SessionId, from: SequenceNumber, max: usize) -> Vec<Message> {
+        let messages = &self.main.messages;
+        let session = messages.sessions().find(session).and_then(|slot| messages.sessions().get(slot));
+        let numbers =
+            session.into_iter().flat_map(|session| session.numbers_from(from.0)).map(SequenceNumber);
+        let found = numbers.filter_map(|number| Some(messages.view(number, messages.get(number)?)));
+        found.take(max.min(limits::BATCH_COUNT_MAX)).collect()
+    }
 }
 
-fn check_distinct(numbers: &[SequenceNumber]) -> Result<(), Error> {
+pub(super) fn check_distinct(numbers: &[SequenceNumber]) -> Result<(), Error> {
     let mut sorted = numbers.to_vec();
     sorted.sort_unstable();
     match sorted.windows(2).find(|pair| pair[0] == pair[1]) {

@@ -1,4 +1,4 @@
-use peeklock_types::{BodyPlace, SequenceNumber, SubQueue, Timestamp};
+use peeklock_types::{BodyPlace, SequenceNumber, SubQueue, Timestamp, limits};
 
 use super::{Queue, SEQUENCE_NUMBER_MAX};
 use crate::error::Error;
@@ -7,31 +7,75 @@ use crate::message::{NewMessage, check_count};
 use crate::outbox::Outbox;
 
 impl Queue {
-    pub(crate) fn send(
-        &mut self,
-        now: Timestamp,
-        messages: &[NewMessage],
-        out: &mut Outbox,
-    ) -> Result<SequenceNumber, Error> {
-        check_count(messages.len())?;
-        self.check_numbers(messages.len())?;
-        self.check_bodies(messages)?;
-        let (entity, first) = (self.entity, self.next_number);
-        for &NewMessage { body, size_bytes } in messages {
-            let sequence_number = self.next_number;
-            self.record(Fact::Enqueued { entity, sequence_number, enqueued_at: now, body, size_bytes }, out);
+    /// Whether the queue would take these messages, all of them.
+    pub(crate) fn check_send(&self, now: Timestamp, messages: &[NewMessage]) -> Result<(), Error> {
+        if !self.settings.status.can_send() {
+            return Err(Error::Disabled { name: self.name.clone(), what: "sending" });
         }
-        Ok(first)
+        check_count(messages.len())?;
+        self.check_room(messages)?;
+        self.check_bodies(messages)?;
+        messages.iter().try_for_each(|message| self.check_message(now, message))
     }
 
-    fn check_numbers(&self, count: usize) -> Result<(), Error> {
+    /// Stores a message that was checked, and tells its number. A duplicate is dropped, and the number is that of the first one.
+    pub(crate) fn store(&mut self, now: Timestamp, message: NewMessage, out: &mut Outbox) -> SequenceNumber {
+        if let Some(number) = self.find_duplicate(now, &message) {
+            return number;
+        }
+        let NewMessage { body, size_bytes, attributes } = message;
+        let (entity, sequence_number) = (self.entity, self.next_number);
+        let fact = Fact::Enqueued { entity, sequence_number, enqueued_at: now, body, size_bytes, attributes };
+        self.record(fact, out);
+        sequence_number
+    }
+
+    fn find_duplicate(&self, now: Timestamp, message: &NewMessage) -> Option<SequenceNumber> {
+        let window = self.settings.duplicate_window?;
+        let id = message.attributes.as_ref()?.message_id.as_ref()?;
+        self.history.find(now, window, id)
+    }
+
+    fn check_message(&self, now: Timestamp, message: &NewMessage) -> Result<(), Error> {
+        let (path, max) = (|| self.path(SubQueue::Main), self.settings.max_message_size_bytes);
+        // What is stored of a message is a little more than what was sent.
+        if message.size_bytes > max.saturating_add(STORED_EXTRA_BYTES) {
+            return Err(Error::MessageTooLarge { path: path(), size_bytes: message.size_bytes, max });
+        }
+        let attributes = message.attributes.as_deref();
+        if self.settings.requires_session && attributes.is_none_or(|attributes| attributes.session.is_none())
+        {
+            return Err(Error::SessionRequired { path: path() });
+        }
+        let Some(attributes) = attributes else { return Ok(()) };
+        if attributes.time_to_live.is_some_and(|ttl| ttl.is_zero()) {
+            return Err(Error::NoTimeToLive);
+        }
+        if attributes.scheduled_for.is_some_and(|due| due > now + limits::SCHEDULE_AHEAD_MAX) {
+            return Err(Error::TooFarAhead);
+        }
+        Ok(())
+    }
+
+    fn check_room(&self, messages: &[NewMessage]) -> Result<(), Error> {
+        self.check_numbers(messages.len())?;
+        let Some(max) = self.settings.max_size_bytes else { return Ok(()) };
+        let size_bytes = self.size_bytes();
+        let more: u64 = messages.iter().map(|message| u64::from(message.size_bytes)).sum();
+        if size_bytes + more > max {
+            return Err(Error::QueueFull { path: self.path(SubQueue::Main), size_bytes, max });
+        }
+        Ok(())
+    }
+
+    pub(crate) fn check_numbers(&self, count: usize) -> Result<(), Error> {
         if SEQUENCE_NUMBER_MAX.0 - self.next_number.0 < count as u64 {
             return Err(Error::NoSequenceNumberLeft { path: self.path(SubQueue::Main) });
         }
         Ok(())
     }
 
-    fn check_bodies(&self, messages: &[NewMessage]) -> Result<(), Error> {
+    pub(crate) fn check_bodies(&self, messages: &[NewMessage]) -> Result<(), Error> {
         let mut newest = self.newest_group;
         for message in messages {
             if let BodyPlace::Log { group, .. } = message.body.place() {
@@ -44,3 +88,6 @@ impl Queue {
         Ok(())
     }
 }
+
+/// A prefix, and a message id for those that come without one.
+const STORED_EXTRA_BYTES: u32 = 1024;

@@ -1,7 +1,8 @@
 use bytes::Bytes;
-use peeklock_types::{LockToken, SequenceNumber, SubQueue, Timestamp, limits};
+use peeklock_types::{LockToken, PoisonSession, SequenceNumber, SessionId, SubQueue, Timestamp, limits};
 
 use super::Queue;
+use super::receive::check_distinct;
 use crate::error::Error;
 use crate::fact::Fact;
 use crate::message::{Settlement, check_count};
@@ -11,22 +12,27 @@ use crate::patch::{PATCH_SIZE_BYTES_MAX, Patch, PatchPart};
 const REASON_TOO_MANY_DELIVERIES: &str = "MaxDeliveryCountExceeded";
 
 impl Queue {
-    pub(crate) fn settle(
-        &mut self,
+    /// What a settlement leads to, or why it cannot be. Nothing has changed yet.
+    pub(crate) fn decide_settle(
+        &self,
         now: Timestamp,
         sub_queue: SubQueue,
         token: LockToken,
         settlement: Settlement,
-        out: &mut Outbox,
-    ) -> Result<(), Error> {
+    ) -> Result<Fact, Error> {
         self.check_held(now, sub_queue, token)?;
         let (entity, sequence_number) = (self.entity, token.sequence_number());
-        let fact = match settlement {
+        Ok(match settlement {
             Settlement::Complete => Fact::Completed { entity, sub_queue, sequence_number },
             Settlement::Release => Fact::Released { entity, sub_queue, sequence_number },
-            Settlement::Abandon { patch } => {
+            Settlement::Abandon { patch, delay } => {
                 self.check_patch(sub_queue, sequence_number, &properties(patch.as_ref()))?;
-                self.abandon(sub_queue, sequence_number, patch)
+                if self.failed_too_often(sub_queue, sequence_number) {
+                    self.give_up(sub_queue, sequence_number, properties(patch.as_ref()))
+                } else {
+                    let due = self.retry_at(now, sub_queue, sequence_number, delay);
+                    Fact::Abandoned { entity, sub_queue, sequence_number, patch, due }
+                }
             }
             Settlement::Defer { patch } => {
                 self.check_patch(sub_queue, sequence_number, &properties(patch.as_ref()))?;
@@ -42,8 +48,43 @@ impl Queue {
                 self.check_patch(sub_queue, sequence_number, &patch)?;
                 Fact::DeadLettered { entity, sub_queue, sequence_number, failed: false, patch }
             }
-        };
+        })
+    }
+
+    pub(crate) fn settle(
+        &mut self,
+        now: Timestamp,
+        sub_queue: SubQueue,
+        token: LockToken,
+        settlement: Settlement,
+        out: &mut Outbox,
+    ) -> Result<(), Error> {
+        let fact = self.decide_settle(now, sub_queue, token, settlement)?;
         self.record(fact, out);
+        Ok(())
+    }
+
+    /// Several at once, all or none. With a session, they must all belong to it.
+    pub(crate) fn settle_all(
+        &mut self,
+        now: Timestamp,
+        sub_queue: SubQueue,
+        tokens: &[LockToken],
+        settlement: &Settlement,
+        session: Option<&SessionId>,
+        out: &mut Outbox,
+    ) -> Result<(), Error> {
+        check_count(tokens.len())?;
+        let numbers: Vec<_> = tokens.iter().map(|token| token.sequence_number()).collect();
+        check_distinct(&numbers)?;
+        let mut facts = Vec::with_capacity(tokens.len());
+        for &token in tokens {
+            if let Some(session) = session {
+                self.check_session_of(sub_queue, token.sequence_number(), session)?;
+            }
+            facts.push(self.decide_settle(now, sub_queue, token, settlement.clone())?);
+        }
+        facts.into_iter().for_each(|fact| self.record(fact, out));
         Ok(())
     }
 
@@ -57,6 +98,10 @@ impl Queue {
         check_count(tokens.len())?;
         for &token in tokens {
             self.check_held(now, sub_queue, token)?;
+            let entry = self.part(sub_queue).messages.get(token.sequence_number());
+            if entry.is_some_and(|entry| entry.session.is_some()) {
+                return Err(Error::RenewSession { path: self.path(sub_queue) });
+            }
         }
         let (entity, until) = (self.entity, now + self.settings.lock_duration);
         for token in tokens {
@@ -66,45 +111,22 @@ impl Queue {
         Ok(vec![until; tokens.len()])
     }
 
-    /// Releases locks that ran out by `now`, at most `max` of them; tells how many.
-    pub(crate) fn release_expired(
-        &mut self,
-        now: Timestamp,
-        sub_queue: SubQueue,
-        max: usize,
-        out: &mut Outbox,
-    ) -> usize {
-        for released in 0..max {
-            let Some(sequence_number) = self.part(sub_queue).messages.next_expired(now) else {
-                return released;
-            };
-            let fact = if self.failed_too_often(sub_queue, sequence_number) {
-                self.give_up(sub_queue, sequence_number, Patch::default())
-            } else {
-                Fact::LockExpired { entity: self.entity, sub_queue, sequence_number }
-            };
-            self.record(fact, out);
-        }
-        max
-    }
-
-    fn abandon(&self, sub_queue: SubQueue, sequence_number: SequenceNumber, patch: Option<Bytes>) -> Fact {
-        if self.failed_too_often(sub_queue, sequence_number) {
-            self.give_up(sub_queue, sequence_number, properties(patch.as_ref()))
-        } else {
-            Fact::Abandoned { entity: self.entity, sub_queue, sequence_number, patch }
-        }
-    }
-
     /// Whether one more failed delivery is the last one. Dead letters can fail for ever: there is no place to move them to.
-    fn failed_too_often(&self, sub_queue: SubQueue, sequence_number: SequenceNumber) -> bool {
-        let entry = self.part(sub_queue).messages.get(sequence_number);
-        let failed_count = entry.map_or(0, |entry| entry.delivery_count.saturating_add(1));
-        sub_queue == SubQueue::Main && failed_count >= self.settings.max_delivery_count
+    pub(super) fn failed_too_often(&self, sub_queue: SubQueue, sequence_number: SequenceNumber) -> bool {
+        let Some(entry) = self.part(sub_queue).messages.get(sequence_number) else { return false };
+        let failed_count = u32::from(entry.delivery_count) + 1;
+        // In a session the order may be worth more than getting rid of the message.
+        let stays = entry.session.is_some() && self.settings.poison_session != PoisonSession::DeadLetter;
+        sub_queue == SubQueue::Main && failed_count >= self.settings.max_delivery_count && !stays
     }
 
     // The reason is the broker's own and short, so it does not count against the limit of the message's patch.
-    fn give_up(&self, sub_queue: SubQueue, sequence_number: SequenceNumber, mut patch: Patch) -> Fact {
+    pub(super) fn give_up(
+        &self,
+        sub_queue: SubQueue,
+        sequence_number: SequenceNumber,
+        mut patch: Patch,
+    ) -> Fact {
         let count = self.settings.max_delivery_count;
         patch.add(PatchPart::DeadLetter {
             reason: Some(REASON_TOO_MANY_DELIVERIES.to_owned()),
@@ -113,11 +135,37 @@ impl Queue {
         Fact::DeadLettered { entity: self.entity, sub_queue, sequence_number, failed: true, patch }
     }
 
-    fn check_held(&self, now: Timestamp, sub_queue: SubQueue, token: LockToken) -> Result<(), Error> {
-        if self.part(sub_queue).messages.is_held(now, token) {
+    pub(crate) fn check_held(
+        &self,
+        now: Timestamp,
+        sub_queue: SubQueue,
+        token: LockToken,
+    ) -> Result<(), Error> {
+        let messages = &self.part(sub_queue).messages;
+        if messages.is_held(now, token) {
             return Ok(());
         }
-        Err(Error::LockLost { path: self.path(sub_queue), sequence_number: token.sequence_number() })
+        let (path, sequence_number) = (self.path(sub_queue), token.sequence_number());
+        let slot = messages.get(sequence_number).and_then(|entry| entry.session);
+        match slot.and_then(|slot| messages.sessions().get(slot)) {
+            // The message may be there and unlocked, or in other hands: either way the session is lost.
+            Some(session) => Err(Error::SessionLockLost { path, session: session.id.clone() }),
+            None => Err(Error::LockLost { path, sequence_number }),
+        }
+    }
+
+    fn check_session_of(
+        &self,
+        sub_queue: SubQueue,
+        number: SequenceNumber,
+        session: &SessionId,
+    ) -> Result<(), Error> {
+        let messages = &self.part(sub_queue).messages;
+        let slot = messages.get(number).and_then(|entry| entry.session);
+        if slot.and_then(|slot| messages.sessions().get(slot)).is_some_and(|found| found.id == *session) {
+            return Ok(());
+        }
+        Err(Error::SessionLockLost { path: self.path(sub_queue), session: session.clone() })
     }
 
     fn check_patch(

@@ -8,18 +8,44 @@ use std::collections::{BTreeMap, VecDeque, btree_map};
 use peeklock_types::{BodyRef, Timestamp};
 
 use super::locks::LockSlot;
+use super::sessions::SessionSlot;
 use crate::message::MessageState;
 
-/// What is kept of each message. Patches are rare and lie elsewhere.
+/// What is kept of each message. Patches and details are rare and lie elsewhere.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
     pub(crate) body: BodyRef,
     pub(crate) enqueued_at: Timestamp,
     pub(crate) size_bytes: u32,
-    pub(crate) delivery_count: u32,
     pub(crate) lock: Option<LockSlot>,
+    /// The session it belongs to, in a queue that has them.
+    pub(crate) session: Option<SessionSlot>,
+    pub(crate) delivery_count: u16,
     pub(crate) state: MessageState,
-    pub(crate) patched: bool,
+    pub(crate) marks: Marks,
+}
+
+/// Rare properties of a message, one bit each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Marks(u8);
+
+impl Marks {
+    /// There is a patch.
+    pub(crate) const PATCHED: Marks = Marks(1);
+    /// There are details.
+    pub(crate) const DETAILED: Marks = Marks(2);
+    /// Its body lies in the log before that of an earlier message.
+    pub(crate) const STRAY: Marks = Marks(4);
+    /// It has failed as often as the queue allows, and its session is set aside for it.
+    pub(crate) const POISON: Marks = Marks(8);
+
+    pub(crate) fn has(self, mark: Marks) -> bool {
+        self.0 & mark.0 != 0
+    }
+
+    pub(crate) fn set(&mut self, mark: Marks, on: bool) {
+        self.0 = if on { self.0 | mark.0 } else { self.0 & !mark.0 };
+    }
 }
 
 const _: () = assert!(size_of::<Entry>() == 32, "a million waiting messages are to fit in 32 MB");
@@ -29,14 +55,26 @@ impl Entry {
         body: BodyRef::from_raw(0),
         enqueued_at: Timestamp::ZERO,
         size_bytes: 0,
-        delivery_count: 0,
         lock: None,
+        session: None,
+        delivery_count: 0,
         state: MessageState::Active,
-        patched: false,
+        marks: Marks(0),
     };
 
+    /// A message that nobody has worked on yet.
+    pub(crate) fn new(body: BodyRef, size_bytes: u32, enqueued_at: Timestamp) -> Entry {
+        Entry { body, size_bytes, enqueued_at, ..Entry::BLANK }
+    }
+
+    /// Whether it stands in the row of those to be handed out. In a session a delayed message stands there too: nothing overtakes it.
     pub(crate) fn is_waiting(&self) -> bool {
-        self.lock.is_none() && self.state == MessageState::Active
+        let delayed_in_session = self.state == MessageState::Delayed && self.session.is_some();
+        self.lock.is_none() && (self.state == MessageState::Active || delayed_in_session)
+    }
+
+    pub(crate) fn is_stray(&self) -> bool {
+        self.marks.has(Marks::STRAY)
     }
 }
 

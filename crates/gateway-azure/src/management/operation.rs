@@ -1,16 +1,19 @@
 //! What a management request asks for, read out of its properties and body.
 
-use std::time::Duration;
-
 use bytes::Bytes;
 use peeklock_amqp::Value;
 use peeklock_broker::engine::{EntityId, ReceiveMode, Settlement};
-use peeklock_broker::{Request, Ticket};
-use peeklock_types::{EntityName, LockToken, QueueSettings, SequenceNumber, SubQueue, limits};
+use peeklock_broker::{Request, SessionHold, Ticket};
+use peeklock_types::{
+    EntityName, LockToken, QueueSettings, SequenceNumber, SessionId, SubQueue, Timestamp, limits,
+};
 
-use super::ResponseKind;
+use super::answer::AnswerKind;
+use super::body::{Body, missing};
+use super::settings;
 use crate::error::Refusal;
 use crate::message::{RequestMessage, encode_patch};
+use crate::outcome::abandon;
 use crate::sas::Right;
 
 pub(super) enum Operation {
@@ -19,14 +22,60 @@ pub(super) enum Operation {
 }
 
 pub(super) enum EntityOperation {
-    Renew { tokens: Vec<LockToken> },
-    Peek { from: SequenceNumber, count_max: usize },
-    ReceiveDeferred { numbers: Vec<SequenceNumber>, mode: ReceiveMode },
-    Settle { tokens: Vec<LockToken>, settlement: Settlement },
+    Renew {
+        tokens: Vec<LockToken>,
+    },
+    Peek {
+        from: SequenceNumber,
+        count_max: usize,
+        session: Option<SessionId>,
+        omit_body: bool,
+    },
+    ReceiveDeferred {
+        numbers: Vec<SequenceNumber>,
+        mode: ReceiveMode,
+        session: Option<SessionId>,
+    },
+    Settle {
+        tokens: Vec<LockToken>,
+        settlement: Settlement,
+        session: Option<SessionId>,
+    },
+    Schedule {
+        messages: Vec<Bytes>,
+    },
+    CancelScheduled {
+        numbers: Vec<SequenceNumber>,
+    },
+    RenewSession {
+        session: SessionId,
+    },
+    SessionState {
+        session: SessionId,
+    },
+    SetSessionState {
+        session: SessionId,
+        state: Option<Bytes>,
+    },
+    ListSessions {
+        updated_since: Option<Timestamp>,
+        skip: usize,
+        top: usize,
+    },
+    /// Deletes at most so many messages, as the SDKs ask for it.
+    BatchDelete {
+        before: Option<Timestamp>,
+        count_max: u64,
+    },
+    Purge {
+        before: Option<Timestamp>,
+        count_max: Option<u64>,
+    },
 }
 
 pub(super) enum NamespaceOperation {
-    CreateQueue { name: EntityName, settings: QueueSettings },
+    CreateQueue { name: EntityName, settings: Box<QueueSettings> },
+    UpdateQueue { name: EntityName, changes: Value },
     DeleteQueue { name: EntityName },
     ShowQueue { name: EntityName },
     ListQueues,
@@ -36,188 +85,253 @@ impl Operation {
     pub(super) fn parse(request: &RequestMessage, of_entity: bool) -> Result<Self, Refusal> {
         let name = request.property("operation").and_then(Value::as_str);
         let name = name.ok_or_else(|| Refusal::bad_request("the request has no 'operation'"))?;
-        let body = &request.body;
-        match (name, of_entity) {
-            ("com.microsoft:renew-lock", true) => renew(body),
-            ("com.microsoft:peek-message", true) => peek(body),
-            ("com.microsoft:receive-by-sequence-number", true) => receive_deferred(body),
-            ("com.microsoft:update-disposition", true) => update_disposition(body),
-            ("peeklock:create-queue", false) => create_queue(body),
-            ("peeklock:delete-queue", false) => {
-                Ok(Operation::Namespace(NamespaceOperation::DeleteQueue { name: entity_name(body)? }))
-            }
-            ("peeklock:show-queue", false) => {
-                Ok(Operation::Namespace(NamespaceOperation::ShowQueue { name: entity_name(body)? }))
-            }
-            ("peeklock:list-queues", false) => Ok(Operation::Namespace(NamespaceOperation::ListQueues)),
-            _ => Err(Refusal::not_implemented(format!("the operation '{name}' is not supported here (yet)"))),
-        }
+        let body = Body(&request.body);
+        let operation = if of_entity {
+            EntityOperation::parse(name, body)?.map(Operation::Entity)
+        } else {
+            NamespaceOperation::parse(name, body)?.map(Operation::Namespace)
+        };
+        let unknown =
+            || Refusal::not_implemented(format!("the operation '{name}' is not supported here (yet)"));
+        operation.ok_or_else(unknown)
     }
 
     pub(super) fn right(&self) -> Right {
         match self {
+            Operation::Entity(EntityOperation::Schedule { .. } | EntityOperation::CancelScheduled { .. }) => {
+                Right::Send
+            }
             Operation::Entity(_) => Right::Listen,
             Operation::Namespace(_) => Right::Manage,
         }
     }
 
-    pub(super) fn response_kind(&self) -> ResponseKind {
+    pub(super) fn is_settlement(&self) -> bool {
+        matches!(self, Operation::Entity(EntityOperation::Settle { .. }))
+    }
+
+    pub(super) fn answer_kind(&self) -> AnswerKind {
         match self {
-            Operation::Entity(EntityOperation::Renew { .. }) => ResponseKind::Expirations,
-            Operation::Entity(EntityOperation::Peek { .. }) => ResponseKind::Peeked,
-            Operation::Entity(EntityOperation::ReceiveDeferred { .. }) => ResponseKind::Received,
-            Operation::Entity(EntityOperation::Settle { .. }) => ResponseKind::Done,
-            Operation::Namespace(NamespaceOperation::CreateQueue { .. }) => ResponseKind::Created,
-            Operation::Namespace(NamespaceOperation::DeleteQueue { .. }) => ResponseKind::Done,
+            Operation::Entity(operation) => operation.answer_kind(),
+            Operation::Namespace(NamespaceOperation::CreateQueue { .. }) => AnswerKind::Created,
+            Operation::Namespace(
+                NamespaceOperation::DeleteQueue { .. } | NamespaceOperation::UpdateQueue { .. },
+            ) => AnswerKind::Done,
             Operation::Namespace(NamespaceOperation::ShowQueue { .. } | NamespaceOperation::ListQueues) => {
-                ResponseKind::Queues
+                AnswerKind::Queues
             }
         }
     }
 }
 
 impl EntityOperation {
-    /// At least one request.
-    pub(super) fn requests(self, ticket: Ticket, entity: EntityId, sub_queue: SubQueue) -> Vec<Request> {
+    fn parse(name: &str, body: Body<'_>) -> Result<Option<Self>, Refusal> {
+        Ok(Some(match name {
+            "com.microsoft:renew-lock" => EntityOperation::Renew { tokens: body.lock_tokens()? },
+            "com.microsoft:peek-message" => peek(body)?,
+            "com.microsoft:receive-by-sequence-number" => receive_deferred(body)?,
+            "com.microsoft:update-disposition" => update_disposition(body)?,
+            "com.microsoft:schedule-message" => schedule(body)?,
+            "com.microsoft:cancel-scheduled-message" => {
+                EntityOperation::CancelScheduled { numbers: body.sequence_numbers()? }
+            }
+            "com.microsoft:renew-session-lock" => {
+                EntityOperation::RenewSession { session: body.required_session()? }
+            }
+            "com.microsoft:get-session-state" => {
+                EntityOperation::SessionState { session: body.required_session()? }
+            }
+            "com.microsoft:set-session-state" => EntityOperation::SetSessionState {
+                session: body.required_session()?,
+                state: body.bytes("session-state")?,
+            },
+            "com.microsoft:get-message-sessions" => list_sessions(body)?,
+            "com.microsoft:batch-delete-messages" => batch_delete(body)?,
+            "peeklock:purge" => EntityOperation::Purge {
+                before: body.time("before")?,
+                count_max: body.count("message-count")?,
+            },
+            _ => return Ok(None),
+        }))
+    }
+
+    fn answer_kind(&self) -> AnswerKind {
         match self {
-            EntityOperation::Renew { tokens } => vec![Request::Renew { ticket, entity, sub_queue, tokens }],
-            EntityOperation::Peek { from, count_max } => {
-                vec![Request::Peek { ticket, entity, sub_queue, from, count_max }]
-            }
-            EntityOperation::ReceiveDeferred { numbers, mode } => {
-                vec![Request::ReceiveDeferred { ticket, entity, sub_queue, numbers, mode }]
-            }
-            EntityOperation::Settle { tokens, settlement } => {
-                let settle = |token| Request::Settle {
-                    ticket,
-                    entity,
-                    sub_queue,
-                    token,
-                    settlement: settlement.clone(),
-                };
-                tokens.into_iter().map(settle).collect()
-            }
+            EntityOperation::Renew { .. } => AnswerKind::Expirations,
+            EntityOperation::Peek { omit_body, .. } => AnswerKind::Peeked { omit_body: *omit_body },
+            EntityOperation::ReceiveDeferred { .. } => AnswerKind::Received,
+            EntityOperation::Schedule { .. } => AnswerKind::Scheduled,
+            EntityOperation::RenewSession { .. } => AnswerKind::SessionExpiration,
+            EntityOperation::SessionState { .. } => AnswerKind::SessionState,
+            EntityOperation::ListSessions { skip, .. } => AnswerKind::Sessions { skip: *skip },
+            EntityOperation::BatchDelete { .. } => AnswerKind::Deleted,
+            EntityOperation::Purge { .. } => AnswerKind::Purged,
+            EntityOperation::Settle { .. }
+            | EntityOperation::CancelScheduled { .. }
+            | EntityOperation::SetSessionState { .. } => AnswerKind::Done,
         }
+    }
+
+    /// The session that the peer must hold for it, if it needs one.
+    pub(super) fn held_session(&self) -> Option<&SessionId> {
+        match self {
+            EntityOperation::ReceiveDeferred { session, .. } | EntityOperation::Settle { session, .. } => {
+                session.as_ref()
+            }
+            EntityOperation::RenewSession { session }
+            | EntityOperation::SessionState { session }
+            | EntityOperation::SetSessionState { session, .. } => Some(session),
+            _ => None,
+        }
+    }
+
+    /// The request to the shard; `None` for what is no single request.
+    pub(super) fn request(
+        self,
+        ticket: Ticket,
+        entity: EntityId,
+        sub_queue: SubQueue,
+        hold: Option<SessionHold>,
+    ) -> Option<Request> {
+        Some(match self {
+            EntityOperation::Renew { tokens } => Request::Renew { ticket, entity, sub_queue, tokens },
+            EntityOperation::Peek { from, count_max, session, .. } => {
+                Request::Peek { ticket, entity, sub_queue, from, count_max, session }
+            }
+            EntityOperation::ReceiveDeferred { numbers, mode, .. } => {
+                Request::ReceiveDeferred { ticket, entity, sub_queue, numbers, mode, hold }
+            }
+            EntityOperation::Settle { tokens, settlement, session } => {
+                Request::SettleAll { ticket, entity, sub_queue, tokens, settlement, session }
+            }
+            EntityOperation::CancelScheduled { numbers } => {
+                Request::CancelScheduled { ticket, entity, numbers }
+            }
+            EntityOperation::RenewSession { .. } => Request::RenewSession { ticket, entity, hold: hold? },
+            EntityOperation::SessionState { .. } => Request::SessionState { ticket, entity, hold: hold? },
+            EntityOperation::SetSessionState { state, .. } => {
+                Request::SetSessionState { ticket, entity, hold: hold?, state }
+            }
+            EntityOperation::ListSessions { updated_since, skip, top } => {
+                Request::ListSessions { ticket, entity, updated_since, skip, top }
+            }
+            EntityOperation::BatchDelete { before, count_max } => {
+                Request::Purge { ticket, entity, sub_queue, before, count_max: Some(count_max) }
+            }
+            EntityOperation::Purge { before, count_max } => {
+                Request::Purge { ticket, entity, sub_queue, before, count_max }
+            }
+            EntityOperation::Schedule { .. } => return None,
+        })
     }
 }
 
 impl NamespaceOperation {
+    fn parse(name: &str, body: Body<'_>) -> Result<Option<Self>, Refusal> {
+        Ok(Some(match name {
+            "peeklock:create-queue" => {
+                let name = body.entity_name()?;
+                NamespaceOperation::CreateQueue { settings: Box::new(settings::create(&name, body.0)?), name }
+            }
+            "peeklock:update-queue" => {
+                // What is wrong in itself is refused at once; the rest depends on what the queue has.
+                settings::change(&mut QueueSettings::default(), body.0)?;
+                NamespaceOperation::UpdateQueue { name: body.entity_name()?, changes: body.0.clone() }
+            }
+            "peeklock:delete-queue" => NamespaceOperation::DeleteQueue { name: body.entity_name()? },
+            "peeklock:show-queue" => NamespaceOperation::ShowQueue { name: body.entity_name()? },
+            "peeklock:list-queues" => NamespaceOperation::ListQueues,
+            _ => return Ok(None),
+        }))
+    }
+
     /// The one entity it is about, if it is about one.
     pub(super) fn name(&self) -> Option<&EntityName> {
         match self {
             NamespaceOperation::CreateQueue { name, .. }
+            | NamespaceOperation::UpdateQueue { name, .. }
             | NamespaceOperation::DeleteQueue { name }
             | NamespaceOperation::ShowQueue { name } => Some(name),
             NamespaceOperation::ListQueues => None,
         }
     }
 
+    /// The first request to the shard; an update looks at the settings before it changes them.
     pub(super) fn request(&self, ticket: Ticket) -> Request {
         match self {
             NamespaceOperation::CreateQueue { name, settings } => {
-                Request::CreateQueue { ticket, name: name.clone(), settings: settings.clone() }
+                Request::CreateQueue { ticket, name: name.clone(), settings: (**settings).clone() }
             }
             NamespaceOperation::DeleteQueue { name } => Request::DeleteQueue { ticket, name: name.clone() },
-            NamespaceOperation::ShowQueue { name } => Request::ShowQueue { ticket, name: name.clone() },
+            NamespaceOperation::UpdateQueue { name, .. } | NamespaceOperation::ShowQueue { name } => {
+                Request::ShowQueue { ticket, name: name.clone() }
+            }
             NamespaceOperation::ListQueues => Request::ListQueues { ticket },
         }
     }
 }
 
-fn missing(key: &str, what: &str) -> Refusal {
-    Refusal::bad_request(format!("the request's body has no '{key}' that is {what}"))
+fn peek(body: Body<'_>) -> Result<EntityOperation, Refusal> {
+    let from = SequenceNumber(u64::try_from(body.number("from-sequence-number")?).unwrap_or_default());
+    Ok(EntityOperation::Peek {
+        from,
+        count_max: body.message_count()?,
+        session: body.session()?,
+        omit_body: body.boolean("omit-message-body")?.unwrap_or(false),
+    })
 }
 
-fn renew(body: &Value) -> Result<Operation, Refusal> {
-    Ok(Operation::Entity(EntityOperation::Renew { tokens: lock_tokens(body)? }))
-}
-
-fn peek(body: &Value) -> Result<Operation, Refusal> {
-    let from = body.lookup("from-sequence-number").and_then(Value::as_i64);
-    let from = from.ok_or_else(|| missing("from-sequence-number", "a number"))?;
-    let count = body.lookup("message-count").and_then(Value::as_i64);
-    let count = count.ok_or_else(|| missing("message-count", "a number"))?;
-    let count_max = usize::try_from(count).ok().filter(|count| *count > 0);
-    let count_max = count_max.ok_or_else(|| Refusal::bad_request("'message-count' must be above zero"))?;
-    let from = SequenceNumber(u64::try_from(from).unwrap_or_default());
-    Ok(Operation::Entity(EntityOperation::Peek { from, count_max: count_max.min(limits::BATCH_COUNT_MAX) }))
-}
-
-fn receive_deferred(body: &Value) -> Result<Operation, Refusal> {
-    let numbers = elements(body, "sequence-numbers")?;
-    let number = |value: &Value| value.as_i64().and_then(|n| u64::try_from(n).ok()).map(SequenceNumber);
-    let numbers = numbers.iter().map(number).collect::<Option<Vec<_>>>();
-    let numbers = numbers.ok_or_else(|| missing("sequence-numbers", "a list of numbers"))?;
-    let mode = match body.lookup("receiver-settle-mode").and_then(Value::as_u64) {
+fn receive_deferred(body: Body<'_>) -> Result<EntityOperation, Refusal> {
+    let mode = match body.count("receiver-settle-mode")? {
         Some(0) => ReceiveMode::ReceiveAndDelete,
         _ => ReceiveMode::PeekLock,
     };
-    Ok(Operation::Entity(EntityOperation::ReceiveDeferred { numbers, mode }))
+    Ok(EntityOperation::ReceiveDeferred { numbers: body.sequence_numbers()?, mode, session: body.session()? })
 }
 
-fn update_disposition(body: &Value) -> Result<Operation, Refusal> {
-    let status = body.lookup("disposition-status").and_then(Value::as_str);
-    let text = |key| body.lookup(key).and_then(Value::as_str).map(str::to_owned);
-    let settlement = match status {
+fn update_disposition(body: Body<'_>) -> Result<EntityOperation, Refusal> {
+    let settlement = match body.text("disposition-status")?.as_deref() {
         Some("completed") => Settlement::Complete,
-        Some("abandoned") => Settlement::Abandon { patch: patch(body)? },
+        Some("abandoned") => abandon(body.properties()?)?,
         // The service's own spelling.
-        Some("defered" | "deferred") => Settlement::Defer { patch: patch(body)? },
+        Some("defered" | "deferred") => Settlement::Defer { patch: encode_patch(body.properties()?)? },
         Some("suspended") => Settlement::DeadLetter {
-            reason: text("deadletter-reason"),
-            description: text("deadletter-description"),
-            patch: patch(body)?,
+            reason: body.text("deadletter-reason")?,
+            description: body.text("deadletter-description")?,
+            patch: encode_patch(body.properties()?)?,
         },
         _ => return Err(missing("disposition-status", "completed, abandoned, defered or suspended")),
     };
-    Ok(Operation::Entity(EntityOperation::Settle { tokens: lock_tokens(body)?, settlement }))
+    Ok(EntityOperation::Settle { tokens: body.lock_tokens()?, settlement, session: body.session()? })
 }
 
-fn patch(body: &Value) -> Result<Option<Bytes>, Refusal> {
-    let Some(properties) = body.lookup("properties-to-modify").and_then(Value::as_map) else {
-        return Ok(None);
-    };
-    if properties.iter().any(|(key, _)| key.as_str().is_none()) {
-        return Err(missing("properties-to-modify", "a map with texts for keys"));
+fn schedule(body: Body<'_>) -> Result<EntityOperation, Refusal> {
+    // What else stands beside the message is in the message, too.
+    let message = |entry: &Value| entry.lookup("message").and_then(Value::as_bytes).cloned();
+    Ok(EntityOperation::Schedule {
+        messages: body.elements("messages", "a list of encoded messages", message)?,
+    })
+}
+
+fn list_sessions(body: Body<'_>) -> Result<EntityOperation, Refusal> {
+    /// The first moment of the year 10000: SDKs say it for "all sessions that have messages".
+    const EVERY_SESSION: Timestamp = Timestamp::from_millis(253_402_300_800_000);
+    let count = |key| Ok::<_, Refusal>(usize::try_from(body.count(key)?.unwrap_or(0)).unwrap_or(usize::MAX));
+    let updated_since = body.time("last-updated-time")?.filter(|time| *time < EVERY_SESSION);
+    let top = count("top")?.min(limits::BATCH_COUNT_MAX);
+    if top == 0 {
+        return Err(Refusal::bad_request("'top' must be above zero"));
     }
-    encode_patch(properties.to_vec())
+    Ok(EntityOperation::ListSessions { updated_since, skip: count("skip")?, top })
 }
 
-fn lock_tokens(body: &Value) -> Result<Vec<LockToken>, Refusal> {
-    let tokens = elements(body, "lock-tokens")?;
-    let tokens =
-        tokens.iter().map(|token| token.as_uuid().map(LockToken::from_bytes)).collect::<Option<Vec<_>>>();
-    tokens.ok_or_else(|| missing("lock-tokens", "a list of uuids"))
-}
-
-/// The elements of an array or list; some, but not too many.
-fn elements<'a>(body: &'a Value, key: &str) -> Result<&'a [Value], Refusal> {
-    let elements = body.lookup(key).and_then(Value::as_elements).filter(|elements| !elements.is_empty());
-    let elements = elements.ok_or_else(|| missing(key, "a list with at least one element"))?;
-    if elements.len() > limits::BATCH_COUNT_MAX {
-        let text = format!(
-            "'{key}' has {} elements; at most {} are allowed",
-            elements.len(),
-            limits::BATCH_COUNT_MAX
-        );
-        return Err(Refusal::bad_request(text));
+fn batch_delete(body: Body<'_>) -> Result<EntityOperation, Refusal> {
+    if body.session()?.is_some() {
+        let text = "deleting the messages of one session is not supported; receive and complete them";
+        return Err(Refusal::not_implemented(text));
     }
-    Ok(elements)
-}
-
-fn entity_name(body: &Value) -> Result<EntityName, Refusal> {
-    let name = body.lookup("name").and_then(Value::as_str).ok_or_else(|| missing("name", "a text"))?;
-    EntityName::parse(name).map_err(|error| Refusal::bad_request(error.to_string()))
-}
-
-fn create_queue(body: &Value) -> Result<Operation, Refusal> {
-    let mut settings = QueueSettings::default();
-    if let Some(millis) = body.lookup("lock-duration-ms").and_then(Value::as_u64) {
-        settings.lock_duration = Duration::from_millis(millis);
-    }
-    if let Some(count) = body.lookup("max-delivery-count").and_then(Value::as_u64) {
-        settings.max_delivery_count = u32::try_from(count).unwrap_or(u32::MAX);
-    }
-    settings.check().map_err(|error| Refusal::bad_request(error.to_string()))?;
-    Ok(Operation::Namespace(NamespaceOperation::CreateQueue { name: entity_name(body)?, settings }))
+    Ok(EntityOperation::BatchDelete {
+        before: body.time("enqueued-time-utc")?,
+        count_max: body.message_count()? as u64,
+    })
 }

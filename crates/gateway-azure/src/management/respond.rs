@@ -1,17 +1,17 @@
 //! Responses on the links that wait for them.
 
-use bytes::Bytes;
 use peeklock_amqp::connection::{Outgoing, SessionId};
-use peeklock_amqp::{AmqpError, Array, DeliveryTag, Kind, MessageId, Symbol, Value, condition};
-use peeklock_broker::{Message, QueueInfo};
+use peeklock_amqp::{AmqpError, DeliveryTag, Symbol, Value, condition};
+use peeklock_broker::Answer;
 
-use super::{Findings, ResponseKind};
+use super::ReplyTo;
+use super::answer::{AnswerKind, describe};
 use crate::conversation::Conversation;
 use crate::error::Refusal;
-use crate::link::{LinkKind, LinkNumber, Service};
-use crate::message::{self, encode_response};
+use crate::link::{LinkKind, LinkNumber, Place, Service};
+use crate::message::encode_response;
 
-/// Bytes of responses that may wait for credit on one link.
+/// Bytes of responses that may wait for credit, or for an earlier response, on one link.
 const WAITING_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 impl Conversation<'_> {
@@ -38,35 +38,33 @@ impl Conversation<'_> {
         found
     }
 
-    pub(super) fn respond_found(
-        &mut self,
-        link: LinkNumber,
-        correlation: Option<MessageId>,
-        findings: Findings,
-    ) {
-        let (status, text, body) = describe(findings);
-        let properties = vec![("statusCode", Value::Int(status)), ("statusDescription", Value::from(text))];
-        self.respond(link, encode_response(correlation, properties, body));
+    /// The place of a response whose request has just come. `None` if the link is gone.
+    pub(crate) fn take_place(&mut self, number: LinkNumber) -> Option<Place> {
+        match self.links.get_mut(number).map(|link| &mut link.kind) {
+            Some(LinkKind::Responses(responses)) => Some(responses.line.take_place()),
+            _ => None,
+        }
     }
 
-    pub(super) fn respond_refused(
-        &mut self,
-        link: LinkNumber,
-        correlation: Option<MessageId>,
-        refusal: &Refusal,
-    ) {
+    pub(super) fn respond_found(&mut self, reply_to: ReplyTo, kind: AnswerKind, answers: Vec<Answer>) {
+        let (status, text, body) = describe(kind, answers);
+        let properties = vec![("statusCode", Value::Int(status)), ("statusDescription", Value::from(text))];
+        self.respond(reply_to, properties, body);
+    }
+
+    pub(super) fn respond_refused(&mut self, reply_to: ReplyTo, refusal: &Refusal) {
         let properties = vec![
             ("statusCode", Value::Int(refusal.status)),
             ("statusDescription", Value::from(refusal.description.clone())),
             ("errorCondition", Value::Symbol(Symbol::from_static(refusal.condition))),
         ];
-        self.respond(link, encode_response(correlation, properties, Value::Map(Vec::new())));
+        self.respond(reply_to, properties, Value::Map(Vec::new()));
     }
 
-    pub(crate) fn respond(&mut self, number: LinkNumber, response: Bytes) {
+    pub(crate) fn respond(&mut self, reply_to: ReplyTo, properties: Vec<(&'static str, Value)>, body: Value) {
+        let ReplyTo { link: number, place, correlation } = reply_to;
         if let Some(LinkKind::Responses(responses)) = self.links.get_mut(number).map(|link| &mut link.kind) {
-            responses.waiting_bytes += response.len();
-            responses.waiting.push_back(response);
+            responses.line.fill(place, encode_response(correlation, properties, body));
             self.send_responses(number);
         }
     }
@@ -75,7 +73,7 @@ impl Conversation<'_> {
     pub(crate) fn send_responses(&mut self, number: LinkNumber) {
         let Some(link) = self.links.get_mut(number) else { return };
         let LinkKind::Responses(responses) = &mut link.kind else { return };
-        while let Some(response) = responses.waiting.front() {
+        while let Some(response) = responses.line.front() {
             let outgoing = Outgoing {
                 tag: DeliveryTag::from(responses.next_tag),
                 message_format: 0,
@@ -85,70 +83,14 @@ impl Conversation<'_> {
             if self.connection.send(link.id, &outgoing, &[response]).is_err() {
                 break;
             }
-            responses.waiting_bytes -= response.len();
             responses.next_tag = responses.next_tag.wrapping_add(1);
-            responses.waiting.pop_front();
+            responses.line.pop();
         }
-        if responses.waiting_bytes > WAITING_BYTES_MAX {
+        if responses.line.ready_bytes() > WAITING_BYTES_MAX {
             let text = "too many responses wait for credit on this link; give it credit, or ask for less";
             self.connection.detach(link.id, Some(AmqpError::new(condition::RESOURCE_LIMIT_EXCEEDED, text)));
+            // At once, because a peer that never answers the detach could go on asking.
+            self.links.remove(number);
         }
     }
-}
-
-fn map(entries: Vec<(&'static str, Value)>) -> Value {
-    Value::Map(entries.into_iter().map(|(key, value)| (Value::from(key), value)).collect())
-}
-
-fn describe(findings: Findings) -> (i32, &'static str, Value) {
-    match findings.kind {
-        ResponseKind::Done => (200, "OK", map(Vec::new())),
-        ResponseKind::Created => (201, "Created", map(Vec::new())),
-        ResponseKind::Expirations => {
-            let stamp = |at: &peeklock_types::Timestamp| Value::Timestamp(message::timestamp(*at));
-            let array = Array::new(Kind::Timestamp, findings.expirations.iter().map(stamp).collect());
-            let expirations = array.map_or(Value::Null, Value::Array);
-            (200, "OK", map(vec![("expirations", expirations)]))
-        }
-        ResponseKind::Peeked | ResponseKind::Received if findings.messages.is_empty() => {
-            (204, "No messages", map(Vec::new()))
-        }
-        ResponseKind::Peeked | ResponseKind::Received => {
-            let messages = findings.messages.iter().filter_map(describe_message).collect();
-            (200, "OK", map(vec![("messages", Value::List(messages))]))
-        }
-        ResponseKind::Queues => {
-            let queues = findings.queues.iter().map(describe_queue).collect();
-            (200, "OK", map(vec![("queues", Value::List(queues))]))
-        }
-    }
-}
-
-fn describe_message(found: &Message) -> Option<Value> {
-    let encoded = match message::encode_whole(found) {
-        Ok(encoded) => encoded,
-        Err(error) => {
-            tracing::error!("message {} cannot be read back: {error}", found.message.sequence_number);
-            return None;
-        }
-    };
-    let mut entries = vec![("message", Value::Binary(encoded))];
-    if let Some(token) = found.token {
-        entries.push(("lock-token", Value::Uuid(token.to_bytes())));
-    }
-    Some(map(entries))
-}
-
-fn describe_queue(queue: &QueueInfo) -> Value {
-    let lock_duration_ms = u64::try_from(queue.settings.lock_duration.as_millis()).unwrap_or(u64::MAX);
-    map(vec![
-        ("name", Value::from(queue.name.to_string())),
-        ("lock-duration-ms", Value::Ulong(lock_duration_ms)),
-        ("max-delivery-count", Value::Uint(queue.settings.max_delivery_count)),
-        ("active-count", Value::Ulong(queue.counts.active_count)),
-        ("locked-count", Value::Ulong(queue.counts.locked_count)),
-        ("deferred-count", Value::Ulong(queue.counts.deferred_count)),
-        ("dead-letter-count", Value::Ulong(queue.counts.dead_letter_count)),
-        ("size-bytes", Value::Ulong(queue.counts.size_bytes)),
-    ])
 }

@@ -1,0 +1,437 @@
+//! What each request asks of the engine.
+
+use std::ops::Range;
+
+use peeklock_engine::{
+    Attached, Engine, EntityId, NewMessage, QueueView, ReceiverId, SessionWish, Settlement, Transaction,
+};
+use peeklock_journal::{Log, Space};
+use peeklock_types::{EntityName, LockToken, ShardId, Timestamp, limits};
+
+use crate::batch::{
+    Answer, Batch, Brought, Drain, Error, Found, PeerId, QueueInfo, Request, SessionAsk, Ticket,
+    TransactionSend, TransactionSettle, TransferOutcome,
+};
+use crate::outgoing::Effect;
+use crate::shard::{Shard, nonce};
+
+/// Messages of one send; most are single.
+type New = smallvec::SmallVec<[NewMessage; 8]>;
+
+/// Who waits for an answer, and the answer; or nobody, or not now.
+type Answered = Option<(Ticket, Result<Answer, Error>)>;
+
+impl<L: Log> Shard<L> {
+    pub(crate) fn execute(&mut self, now: Timestamp, peer: PeerId, batch: &mut Batch, request: Request) {
+        let answered = match request {
+            Request::Send { .. }
+            | Request::Schedule { .. }
+            | Request::CancelScheduled { .. }
+            | Request::Commit { .. }
+            | Request::Bring { .. } => self.execute_send(now, batch, request),
+            Request::Settle { .. }
+            | Request::SettleAll { .. }
+            | Request::CheckLock { .. }
+            | Request::Renew { .. }
+            | Request::Release { .. }
+            | Request::Purge { .. }
+            | Request::Transferred { .. } => self.execute_settle(now, request),
+            Request::Attach { .. }
+            | Request::Detach { .. }
+            | Request::Credit { .. }
+            | Request::Window { .. }
+            | Request::Gone => self.execute_receiver(now, peer, request),
+            Request::RenewSession { .. }
+            | Request::SessionState { .. }
+            | Request::SetSessionState { .. }
+            | Request::ListSessions { .. } => self.execute_session(now, request),
+            Request::Peek { .. } | Request::ReceiveDeferred { .. } => self.execute_fetch(now, peer, request),
+            Request::Find { .. }
+            | Request::CreateQueue { .. }
+            | Request::UpdateQueue { .. }
+            | Request::DeleteQueue { .. }
+            | Request::ShowQueue { .. }
+            | Request::ListQueues { .. } => self.execute_catalog(now, request),
+        };
+        self.collect();
+        if let Some((ticket, result)) = answered {
+            self.effects.push(Effect::Answer { peer, ticket, result });
+        }
+    }
+
+    fn execute_send(&mut self, now: Timestamp, batch: &mut Batch, request: Request) -> Answered {
+        Some(match request {
+            Request::Send { ticket, entity, messages } => {
+                let send = |shard: &mut Self, new| shard.engine.send(now, entity, new, &mut shard.outbox);
+                (ticket, self.send(batch, messages, send).map(|()| Answer::Done))
+            }
+            Request::Schedule { ticket, entity, messages } => {
+                let send = |shard: &mut Self, new| shard.engine.schedule(now, entity, new, &mut shard.outbox);
+                (ticket, self.send(batch, messages, send).map(Answer::Scheduled))
+            }
+            Request::CancelScheduled { ticket, entity, numbers } => {
+                let result = self.engine.cancel_scheduled(now, entity, &numbers, &mut self.outbox);
+                (ticket, done(result))
+            }
+            Request::Commit { ticket, entity, settles, sends } => {
+                (ticket, self.commit(now, entity, batch, settles, sends).map(|()| Answer::Done))
+            }
+            Request::Bring { ticket, source, messages } => {
+                (ticket, self.take_in(now, source, batch, messages).map(Answer::Brought))
+            }
+            _ => return None,
+        })
+    }
+
+    fn execute_settle(&mut self, now: Timestamp, request: Request) -> Answered {
+        let (engine, out) = (&mut self.engine, &mut self.outbox);
+        Some(match request {
+            Request::Settle { ticket, entity, sub_queue, token, settlement } => {
+                (ticket, done(engine.settle(now, entity, sub_queue, token, settlement, out)))
+            }
+            Request::SettleAll { ticket, entity, sub_queue, tokens, settlement, session } => {
+                let session = session.as_ref();
+                let result = engine.settle_all(now, entity, sub_queue, &tokens, &settlement, session, out);
+                (ticket, done(result))
+            }
+            Request::CheckLock { ticket, entity, sub_queue, token } => {
+                (ticket, done(engine.check_lock(now, entity, sub_queue, token)))
+            }
+            Request::Renew { ticket, entity, sub_queue, tokens } => {
+                let result = engine.renew(now, entity, sub_queue, &tokens, out);
+                (ticket, result.map(Answer::Renewed).map_err(Error::from))
+            }
+            Request::Purge { ticket, entity, sub_queue, before, count_max } => {
+                let (before, count_max) = (before.unwrap_or(Timestamp::MAX), count_max.unwrap_or(u64::MAX));
+                let result = engine.purge(now, entity, sub_queue, before, count_max, out);
+                (ticket, result.map(Answer::Count).map_err(Error::from))
+            }
+            Request::Release { entity, sub_queue, token } => {
+                // A lock that has run out meanwhile has already given the message back.
+                let _ = engine.settle(now, entity, sub_queue, token, Settlement::Release, out);
+                return None;
+            }
+            Request::Transferred { target, outcome } => {
+                engine.transferred(target, outcome.upto, out);
+                if let Some((number, reason)) = outcome.refused {
+                    engine.transfer_refused(target, number, reason, out);
+                }
+                self.bringing.remove(&target);
+                return None;
+            }
+            _ => return None,
+        })
+    }
+
+    fn execute_receiver(&mut self, now: Timestamp, peer: PeerId, request: Request) -> Answered {
+        match request {
+            Request::Attach { ticket, entity, sub_queue, receiver, mode, session } => {
+                let wish = wish(now, session);
+                let result = self.engine.attach_receiver(now, entity, sub_queue, receiver, mode, wish);
+                self.attached(peer, ticket, receiver, result)
+            }
+            Request::Detach { ticket, receiver } => {
+                if let Some(receivers) = self.receivers.get_mut(&peer) {
+                    receivers.retain(|r| *r != receiver);
+                }
+                self.detach(now, receiver);
+                Some((ticket, Ok(Answer::Done)))
+            }
+            Request::Credit { receiver, limit, drain } => {
+                let delivered = self.delivered.get(&receiver).copied().unwrap_or_default();
+                let credit = u32::try_from(limit.saturating_sub(delivered)).unwrap_or(u32::MAX);
+                self.engine.set_credit(receiver, credit);
+                match drain {
+                    Drain::Keep => {}
+                    Drain::Start => self.engine.drain(receiver),
+                    Drain::Cancel => self.engine.cancel_drain(receiver),
+                }
+                None
+            }
+            Request::Window { receiver, size_bytes } => {
+                self.engine.add_window(receiver, size_bytes);
+                None
+            }
+            Request::Gone => {
+                self.forget(now, peer);
+                None
+            }
+            _ => None,
+        }
+    }
+
+    fn attached(
+        &mut self,
+        peer: PeerId,
+        ticket: Ticket,
+        receiver: ReceiverId,
+        result: Result<Attached, peeklock_engine::Error>,
+    ) -> Answered {
+        let session = match result {
+            Err(error) => return Some((ticket, Err(error.into()))),
+            Ok(Attached::Queue) => Some(None),
+            Ok(Attached::Session(held)) => Some(Some(held)),
+            Ok(Attached::Waiting) => None,
+        };
+        self.receivers.entry(peer).or_default().push(receiver);
+        if session.is_none() {
+            self.waiting.insert(receiver, (peer, ticket));
+        }
+        session.map(|held| (ticket, Ok(Answer::Attached(held))))
+    }
+
+    fn execute_session(&mut self, now: Timestamp, request: Request) -> Answered {
+        let (engine, out) = (&mut self.engine, &mut self.outbox);
+        Some(match request {
+            Request::RenewSession { ticket, entity, hold } => {
+                let result = engine.renew_session(now, entity, &hold.session, hold.receiver);
+                (ticket, result.map(|until| Answer::Renewed(vec![until])).map_err(Error::from))
+            }
+            Request::SessionState { ticket, entity, hold } => {
+                let result = engine.session_state(now, entity, &hold.session, hold.receiver);
+                (ticket, result.map(Answer::State).map_err(Error::from))
+            }
+            Request::SetSessionState { ticket, entity, hold, state } => {
+                let result = engine.set_session_state(now, entity, &hold.session, hold.receiver, state, out);
+                (ticket, done(result))
+            }
+            Request::ListSessions { ticket, entity, updated_since, skip, top } => {
+                let result = engine.list_sessions(now, entity, updated_since, skip, top);
+                (ticket, result.map(Answer::Sessions).map_err(Error::from))
+            }
+            _ => return None,
+        })
+    }
+
+    fn execute_fetch(&mut self, now: Timestamp, peer: PeerId, request: Request) -> Answered {
+        match request {
+            Request::Peek { ticket, entity, sub_queue, from, count_max, session } => {
+                self.engine.touch(now, entity);
+                let count_max = count_max.min(limits::BATCH_COUNT_MAX);
+                let found = match session {
+                    Some(session) => self.engine.peek_session(entity, &session, from, count_max),
+                    None => self.engine.peek(entity, sub_queue, from, count_max),
+                };
+                let found = found.map(|found| first_of(found).map(|message| (None, message)).collect());
+                self.answer_messages(peer, ticket, found)
+            }
+            Request::ReceiveDeferred { ticket, entity, sub_queue, numbers, mode, hold } => {
+                let hold = hold.as_ref().map(|hold| (&hold.session, hold.receiver));
+                let (engine, out) = (&mut self.engine, &mut self.outbox);
+                let found =
+                    engine.receive_deferred(now, entity, sub_queue, &numbers, mode, hold, nonce(), out);
+                self.collect();
+                let found =
+                    found.map(|found| found.into_iter().map(|r| (Some(r.token), r.message)).collect());
+                self.answer_messages(peer, ticket, found)
+            }
+            _ => None,
+        }
+    }
+
+    fn execute_catalog(&mut self, now: Timestamp, request: Request) -> Answered {
+        let (engine, out) = (&mut self.engine, &mut self.outbox);
+        let missing = |name| peeklock_engine::Error::NoSuchQueue { name };
+        Some(match request {
+            Request::Find { ticket, name } => {
+                (ticket, find(engine, &name).ok_or_else(|| missing(name).into()))
+            }
+            Request::CreateQueue { ticket, name, settings } => {
+                let result = engine.create_queue(now, name.clone(), settings, out);
+                (ticket, done(result.map(|_| ())))
+            }
+            Request::UpdateQueue { ticket, name, settings } => {
+                (ticket, done(engine.update_queue(now, &name, settings, out).map(|_| ())))
+            }
+            Request::DeleteQueue { ticket, name } => {
+                (ticket, done(engine.delete_queue(now, &name, out).map(|_| ())))
+            }
+            Request::ShowQueue { ticket, name } => {
+                let found = engine.find(&name).and_then(|entity| engine.queue(entity));
+                let result = found.map(describe).ok_or_else(|| missing(name));
+                (ticket, result.map(|info| Answer::Queues(vec![info])).map_err(Error::from))
+            }
+            Request::ListQueues { ticket } => {
+                (ticket, Ok(Answer::Queues(engine.queues().map(describe).collect())))
+            }
+            _ => return None,
+        })
+    }
+
+    fn send<T>(
+        &mut self,
+        batch: &mut Batch,
+        messages: Range<usize>,
+        send: impl FnOnce(&mut Self, New) -> Result<T, peeklock_engine::Error>,
+    ) -> Result<T, Error> {
+        let limit_bytes = limits::MESSAGE_SIZE_BYTES_MAX;
+        self.check_room(batch, messages.clone(), 2 * limit_bytes, limit_bytes)?;
+        self.in_group(|shard| {
+            let new = shard.put_bodies(batch, messages)?;
+            Ok(send(shard, new)?)
+        })
+    }
+
+    fn commit(
+        &mut self,
+        now: Timestamp,
+        entity: EntityId,
+        batch: &mut Batch,
+        settles: Vec<TransactionSettle>,
+        sends: Vec<TransactionSend>,
+    ) -> Result<(), Error> {
+        let limit_bytes = limits::TRANSACTION_SIZE_BYTES_MAX;
+        for send in &sends {
+            self.check_room(batch, send.messages.clone(), limit_bytes, limit_bytes)?;
+        }
+        let settles = settles.into_iter().map(|step| (step.sub_queue, step.token, step.settlement)).collect();
+        self.in_group(|shard| {
+            let mut transaction = Transaction { settles, sends: Vec::new() };
+            for TransactionSend { target, messages } in sends {
+                let new = shard.put_bodies(batch, messages)?;
+                transaction.sends.extend(new.into_iter().map(|message| (target.clone(), message)));
+            }
+            Ok(shard.engine.commit(now, shard.id, entity, transaction, &mut shard.outbox)?)
+        })
+    }
+
+    /// Takes what another shard brings, in order, until one is refused.
+    fn take_in(
+        &mut self,
+        now: Timestamp,
+        source: ShardId,
+        batch: &mut Batch,
+        messages: Vec<Brought>,
+    ) -> Result<TransferOutcome, Error> {
+        if self.log.space() > Space::Enough {
+            return Err(Error::DiskFull);
+        }
+        let mut outcome = TransferOutcome::default();
+        for Brought { number, target, message } in messages {
+            match self.take_one(now, source, number, &target, batch, message) {
+                Ok(()) => outcome.upto = number,
+                Err(error) => {
+                    outcome.refused = Some((number, error.to_string()));
+                    break;
+                }
+            }
+        }
+        Ok(outcome)
+    }
+
+    fn take_one(
+        &mut self,
+        now: Timestamp,
+        source: ShardId,
+        number: u64,
+        target: &EntityName,
+        batch: &mut Batch,
+        message: usize,
+    ) -> Result<(), Error> {
+        let mark = self.group.mark();
+        let is_stored = self.in_group(|shard| {
+            let mut new = shard.put_bodies(batch, message..message + 1)?;
+            let Some(message) = new.pop() else { return Ok(false) };
+            Ok(shard.engine.arrive(now, source, number, target, message, &mut shard.outbox)?)
+        })?;
+        if !is_stored {
+            self.group.truncate(mark);
+        }
+        self.collect();
+        Ok(())
+    }
+
+    fn check_room(
+        &self,
+        batch: &Batch,
+        messages: Range<usize>,
+        max: usize,
+        limit_bytes: usize,
+    ) -> Result<(), Error> {
+        if self.log.space() > Space::Enough {
+            return Err(Error::DiskFull);
+        }
+        let size_bytes = batch.bodies(messages).map(<[u8]>::len).sum();
+        if size_bytes > max {
+            return Err(Error::TooLarge { size_bytes, limit_bytes });
+        }
+        Ok(())
+    }
+
+    /// Does something that puts bodies into the group; if it fails, they are taken out again.
+    fn in_group<T>(&mut self, todo: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
+        let mark = self.group.mark();
+        let result = todo(self);
+        if result.is_err() {
+            self.group.truncate(mark);
+        }
+        result
+    }
+
+    fn put_bodies(&mut self, batch: &mut Batch, messages: Range<usize>) -> Result<New, Error> {
+        let too_large =
+            |size_bytes| Error::TooLarge { size_bytes, limit_bytes: limits::MESSAGE_SIZE_BYTES_MAX };
+        let mut new = New::new();
+        for bytes in batch.bodies(messages.clone()) {
+            let body = self.group.put_body(bytes).map_err(|_| too_large(bytes.len()))?;
+            let size_bytes = u32::try_from(bytes.len()).map_err(|_| too_large(bytes.len()))?;
+            new.push(NewMessage { body, size_bytes, attributes: None });
+        }
+        for (message, number) in new.iter_mut().zip(messages) {
+            message.attributes = batch.take_attributes(number);
+        }
+        Ok(new)
+    }
+
+    fn answer_messages(
+        &mut self,
+        peer: PeerId,
+        ticket: Ticket,
+        found: Result<Vec<(Option<LockToken>, peeklock_engine::Message)>, peeklock_engine::Error>,
+    ) -> Answered {
+        match found {
+            Ok(messages) => {
+                self.effects.push(Effect::Messages { peer, ticket, messages });
+                None
+            }
+            Err(error) => Some((ticket, Err(error.into()))),
+        }
+    }
+}
+
+fn done(result: Result<(), peeklock_engine::Error>) -> Result<Answer, Error> {
+    result.map(|()| Answer::Done).map_err(Error::from)
+}
+
+fn wish(now: Timestamp, session: SessionAsk) -> SessionWish {
+    match session {
+        SessionAsk::None => SessionWish::None,
+        SessionAsk::Named(session) => SessionWish::Named(session),
+        SessionAsk::Next { timeout } => SessionWish::Next { give_up_at: now + timeout },
+    }
+}
+
+fn find(engine: &Engine, name: &EntityName) -> Option<Answer> {
+    let queue = engine.find(name).and_then(|entity| engine.queue(entity))?;
+    let settings = queue.settings;
+    let forwards = settings.forward_to.is_some() || settings.forward_dead_letters_to.is_some();
+    Some(Answer::Found(Found {
+        entity: queue.entity,
+        max_message_size_bytes: settings.max_message_size_bytes,
+        needs_message_id: settings.duplicate_window.is_some() || forwards,
+    }))
+}
+
+fn describe(queue: QueueView<'_>) -> QueueInfo {
+    QueueInfo { name: queue.name.clone(), settings: queue.settings.clone(), counts: queue.counts }
+}
+
+/// As many messages as fit one answer, and at least one.
+fn first_of(messages: Vec<peeklock_engine::Message>) -> impl Iterator<Item = peeklock_engine::Message> {
+    let mut size_bytes = 0;
+    messages.into_iter().take_while(move |message| {
+        let is_first = size_bytes == 0;
+        size_bytes += message.size_bytes as usize + message.patch.size_bytes();
+        is_first || size_bytes <= limits::ANSWER_SIZE_BYTES_MAX
+    })
+}

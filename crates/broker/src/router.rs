@@ -1,0 +1,115 @@
+//! The way from one shard to another: what a shard's outbox holds is brought to its target, and the target's word comes back.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use peeklock_engine::OutMessage;
+use peeklock_types::ShardId;
+use tokio::sync::mpsc;
+
+use crate::batch::{Answer, Batch, Brought, Error, Peer, PeerId, Reply, Request, Ticket, TransferOutcome};
+use crate::broker::ShardHandle;
+use crate::shard::Envelope;
+
+/// When the target cannot take anything at the moment.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// Reaches all shards, and keeps none of them alive.
+#[derive(Clone)]
+pub(crate) struct Router {
+    shards: Arc<[mpsc::WeakSender<Envelope>]>,
+    next_peer: Arc<AtomicU64>,
+}
+
+/// A message with its body; without one when that cannot be read.
+pub(crate) type Load = Vec<(OutMessage, Option<Bytes>)>;
+
+/// Why messages are not where they should be yet.
+enum Delay {
+    /// The target cannot take anything now; later it may.
+    Busy,
+    /// The broker stops. The messages stay in the outbox.
+    Stopping,
+}
+
+impl Router {
+    pub(crate) fn new(shards: &[ShardHandle], next_peer: Arc<AtomicU64>) -> Self {
+        Router { shards: shards.iter().map(|shard| shard.incoming.downgrade()).collect(), next_peer }
+    }
+
+    /// Brings messages from `source` to `target`, in the background, and tells `source` what became of them.
+    pub(crate) fn bring(&self, source: ShardId, target: ShardId, load: Load) {
+        tokio::spawn(self.clone().run(source, target, load));
+    }
+
+    async fn run(self, source: ShardId, target: ShardId, load: Load) {
+        let outcome = loop {
+            match self.offer(source, target, &load).await {
+                Ok(outcome) => break outcome,
+                Err(Delay::Busy) => tokio::time::sleep(RETRY_AFTER).await,
+                Err(Delay::Stopping) => return,
+            }
+        };
+        let (peer, _replies) = self.peer();
+        let _ = self.send(source, &peer, Batch::from(Request::Transferred { target, outcome })).await;
+        let _ = self.send(source, &peer, Batch::from(Request::Gone)).await;
+    }
+
+    async fn offer(&self, source: ShardId, target: ShardId, load: &Load) -> Result<TransferOutcome, Delay> {
+        let readable = load.iter().take_while(|(_, body)| body.is_some()).count();
+        let mut outcome = TransferOutcome::default();
+        if let Some(batch) = write(source, &load[..readable]) {
+            outcome = self.ask(target, batch).await?;
+        }
+        if let (None, Some((lost, _))) = (&outcome.refused, load.get(readable)) {
+            outcome.refused = Some((lost.number, "its body cannot be read from the disk".to_owned()));
+        }
+        Ok(outcome)
+    }
+
+    async fn ask(&self, target: ShardId, batch: Batch) -> Result<TransferOutcome, Delay> {
+        let (peer, mut replies) = self.peer();
+        self.send(target, &peer, batch).await?;
+        let reply = replies.recv().await.and_then(|replies| replies.into_iter().next());
+        let _ = self.send(target, &peer, Batch::from(Request::Gone)).await;
+        match reply {
+            Some(Reply::Answer { result: Ok(Answer::Brought(outcome)), .. }) => Ok(outcome),
+            Some(Reply::Answer { result: Err(Error::DiskFull), .. }) => Err(Delay::Busy),
+            // A shard whose journal has failed takes nothing before a restart.
+            _ => Err(Delay::Busy),
+        }
+    }
+
+    fn peer(&self) -> (Peer, mpsc::UnboundedReceiver<Vec<Reply>>) {
+        Peer::new(PeerId(self.next_peer.fetch_add(1, Ordering::Relaxed)))
+    }
+
+    async fn send(&self, shard: ShardId, peer: &Peer, batch: Batch) -> Result<(), Delay> {
+        let handle = self.shards.get(usize::from(shard.0)).and_then(mpsc::WeakSender::upgrade);
+        let handle = handle.ok_or(Delay::Stopping)?;
+        handle.send(Envelope { peer: peer.clone(), batch }).await.map_err(|_| Delay::Busy)
+    }
+}
+
+/// The messages as a batch for their target; `None` if there are none.
+fn write(source: ShardId, load: &[(OutMessage, Option<Bytes>)]) -> Option<Batch> {
+    let mut batch = Batch::default();
+    let mut messages = batch.messages();
+    let mut brought = Vec::with_capacity(load.len());
+    for (message, body) in load {
+        let OutMessage { number, target, attributes, .. } = message;
+        brought.push(Brought { number: *number, target: target.clone(), message: messages.count() });
+        let written = messages.add(|out: &mut BytesMut| -> Result<_, std::convert::Infallible> {
+            out.extend_from_slice(body.as_deref().unwrap_or_default());
+            Ok(Some(attributes.clone()))
+        });
+        let Ok(()) = written;
+    }
+    let first = messages.keep().start;
+    brought.iter_mut().for_each(|brought| brought.message += first);
+    let is_empty = brought.is_empty();
+    batch.push(Request::Bring { ticket: Ticket(0), source, messages: brought });
+    (!is_empty).then_some(batch)
+}

@@ -1,0 +1,182 @@
+//! Guards what happens between queues: forwarding and transactions, which may cross shards, arrive once and lose nothing.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod common;
+
+use std::time::Duration;
+
+use common::{Rig, TestQueue, write};
+use peeklock_broker::engine::{ReceiveMode, Settlement};
+use peeklock_broker::{Answer, Batch, Error, Request, Ticket, TransactionSend, TransactionSettle};
+use peeklock_types::{EntityName, QueueSettings, QueueStatus, ShardId, SubQueue};
+
+fn name(text: &str) -> EntityName {
+    EntityName::parse(text).unwrap()
+}
+
+fn forwarding(target: &str) -> QueueSettings {
+    QueueSettings { forward_to: Some(name(target)), ..QueueSettings::default() }
+}
+
+/// A name like `near`, owned by another shard.
+fn far_from(near: &str) -> String {
+    let names = (0..).map(|number| format!("far{number}"));
+    names.into_iter().find(|far| ShardId::of(&name(far)) != ShardId::of(&name(near))).unwrap()
+}
+
+async fn wait_for(queue: &mut TestQueue<'_>, sub_queue: SubQueue, count: usize) -> Vec<bytes::Bytes> {
+    for _ in 0..500 {
+        let found = queue.peek_at(sub_queue).await;
+        if found.len() >= count {
+            return found;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    panic!("{count} messages do not come");
+}
+
+#[tokio::test]
+async fn a_forwarded_message_arrives_in_another_shard_and_is_gone_here() {
+    let rig = Rig::start().await;
+    let far = far_from("near");
+    let mut target = rig.queue(&far).await;
+    let mut source = rig.queue_with("near", forwarding(&far)).await;
+    for body in [&b"one"[..], b"two", b"three"] {
+        source.send(body).await;
+    }
+    assert_eq!(wait_for(&mut target, SubQueue::Main, 3).await, [&b"one"[..], b"two", b"three"]);
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    assert_eq!(source.info("near").await.counts.message_count(), 0);
+    assert_eq!(target.info(&far).await.counts.active_count, 3);
+}
+
+#[tokio::test]
+async fn a_crash_at_any_point_of_a_transfer_neither_loses_nor_doubles() {
+    for turns in 0..60 {
+        let rig = Rig::start().await;
+        let far = far_from("near");
+        rig.queue(&far).await;
+        let mut source = rig.queue_with("near", forwarding(&far)).await;
+        source.send(b"one").await;
+        source.send(b"two").await;
+        for _ in 0..turns {
+            tokio::task::yield_now().await;
+        }
+        drop(source);
+        let rig = rig.crash().await;
+        let mut target = rig.queue(&far).await;
+        assert_eq!(
+            wait_for(&mut target, SubQueue::Main, 2).await,
+            [&b"one"[..], b"two"],
+            "after {turns} turns"
+        );
+        let mut source = rig.queue_with("near", forwarding(&far)).await;
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        assert_eq!(source.info("near").await.counts.message_count(), 0);
+        assert_eq!(target.peek().await.len(), 2);
+    }
+}
+
+#[tokio::test]
+async fn a_message_whose_target_is_gone_or_disabled_is_set_aside_and_blocks_nothing() {
+    let rig = Rig::start().await;
+    let far = far_from("near");
+    let disabled = QueueSettings { status: QueueStatus::SendDisabled, ..QueueSettings::default() };
+    rig.queue_with(&far, disabled).await;
+    let mut source = rig.queue_with("near", forwarding(&far)).await;
+    source.send(b"one").await;
+    assert_eq!(wait_for(&mut source, SubQueue::TransferDeadLetter, 1).await, [&b"one"[..]]);
+    let mut gone = rig.queue_with("lonely", forwarding("nowhere")).await;
+    gone.send(b"two").await;
+    assert_eq!(wait_for(&mut gone, SubQueue::TransferDeadLetter, 1).await, [&b"two"[..]]);
+    let counts = gone.info("lonely").await.counts;
+    assert_eq!((counts.transfer_count, counts.transfer_dead_letter_count), (0, 1));
+}
+
+#[tokio::test]
+async fn a_cycle_ends_at_the_hop_limit() {
+    let rig = Rig::start().await;
+    let mut one = rig.queue_with("one", forwarding("two")).await;
+    let mut two = rig.queue_with("two", forwarding("one")).await;
+    one.send(b"round").await;
+    assert_eq!(wait_for(&mut one, SubQueue::DeadLetter, 1).await, [&b"round"[..]]);
+    assert_eq!(two.info("two").await.counts.message_count(), 0);
+}
+
+/// Completes a message of `queue` and sends one to each target, in one transaction.
+async fn commit(
+    queue: &mut TestQueue<'_>,
+    settles: Vec<TransactionSettle>,
+    targets: &[&str],
+) -> Result<Answer, Error> {
+    let mut batch = Batch::default();
+    let mut sends = Vec::new();
+    for target in targets {
+        let mut messages = batch.messages();
+        messages.add(write(target.as_bytes(), None)).unwrap();
+        sends.push(TransactionSend { target: name(target), messages: messages.keep() });
+    }
+    batch.push(Request::Commit { ticket: Ticket(9), entity: queue.entity, settles, sends });
+    queue.hand_over(batch).await;
+    queue.answer().await
+}
+
+async fn receive_one(queue: &mut TestQueue<'_>) -> TransactionSettle {
+    let receiver = queue.attach(1, ReceiveMode::PeekLock).await;
+    queue.credit(receiver, 1, false).await;
+    let (delivery, _) = queue.delivery().await;
+    TransactionSettle { sub_queue: SubQueue::Main, token: delivery.token, settlement: Settlement::Complete }
+}
+
+#[tokio::test]
+async fn a_transaction_completes_and_sends_to_any_shard() {
+    let rig = Rig::start().await;
+    let far = far_from("near");
+    let mut target = rig.queue(&far).await;
+    let mut queue = rig.queue("near").await;
+    queue.send(b"job").await;
+    let settle = receive_one(&mut queue).await;
+    commit(&mut queue, vec![settle], &[&far, "near"]).await.unwrap();
+    assert_eq!(queue.peek().await, [&b"near"[..]]);
+    assert_eq!(wait_for(&mut target, SubQueue::Main, 1).await, [far.as_bytes()]);
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    assert_eq!(queue.info("near").await.counts.message_count(), 1);
+}
+
+#[tokio::test]
+async fn a_transaction_with_a_lost_lock_does_nothing() {
+    let rig = Rig::start().await;
+    let far = far_from("near");
+    let mut target = rig.queue(&far).await;
+    let mut queue = rig.queue("near").await;
+    queue.send(b"job").await;
+    let settle = receive_one(&mut queue).await;
+    queue.settle(settle.token, Settlement::Release).await.unwrap();
+    assert!(commit(&mut queue, vec![settle], &[&far, "near"]).await.is_err());
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    assert_eq!(queue.peek().await, [&b"job"[..]]);
+    assert!(target.peek().await.is_empty());
+}
+
+#[tokio::test]
+async fn a_committed_transaction_survives_a_crash_whole() {
+    for turns in 0..30 {
+        let rig = Rig::start().await;
+        let far = far_from("near");
+        rig.queue(&far).await;
+        let mut queue = rig.queue("near").await;
+        queue.send(b"job").await;
+        let settle = receive_one(&mut queue).await;
+        commit(&mut queue, vec![settle], &[&far]).await.unwrap();
+        for _ in 0..turns {
+            tokio::task::yield_now().await;
+        }
+        drop(queue);
+        let rig = rig.crash().await;
+        assert!(rig.queue("near").await.peek().await.is_empty());
+        let mut target = rig.queue(&far).await;
+        assert_eq!(wait_for(&mut target, SubQueue::Main, 1).await, [far.as_bytes()]);
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        assert_eq!(target.peek().await.len(), 1, "after {turns} turns");
+    }
+}

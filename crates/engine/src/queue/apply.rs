@@ -1,0 +1,355 @@
+//! The only way in which a queue's durable state changes, live and in replay.
+
+use bytes::Bytes;
+use peeklock_types::{BodyPlace, EntityName, PoisonSession, SequenceNumber, SubQueue, Timestamp};
+
+use super::messages::{Misfit, Moving, Unlock};
+use super::table::{Entry, Marks};
+use super::{Messages, Queue, SEQUENCE_NUMBER_MAX, cold};
+use crate::error::ReplayError;
+use crate::fact::Fact;
+use crate::message::{Attributes, Details, EntityId, MessageState, Transfer, TransferReason};
+use crate::outbox::ColdBody;
+use crate::patch::{Patch, PatchPart};
+
+impl Queue {
+    pub(crate) fn apply(&mut self, fact: &Fact, freed: &mut Vec<ColdBody>) -> Result<(), ReplayError> {
+        let entity = self.entity;
+        match *fact {
+            Fact::QueueCreated { .. } | Fact::QueueDeleted { .. } | Fact::Arrived { .. } => {
+                unreachable!("the engine applies these")
+            }
+            Fact::QueueUpdated { ref settings, .. } => self.update(settings),
+            Fact::Enqueued { sequence_number, enqueued_at, body, size_bytes, ref attributes, .. } => {
+                let entry = Entry::new(body, size_bytes, enqueued_at);
+                self.enqueue(sequence_number, entry, attributes.as_deref())
+            }
+            Fact::SentOn {
+                sequence_number,
+                enqueued_at,
+                body,
+                size_bytes,
+                ref attributes,
+                ref target,
+                number,
+                ..
+            } => {
+                let entry = Entry::new(body, size_bytes, enqueued_at);
+                let why = TransferReason::Transaction;
+                let transfer = Transfer { target: target.clone(), number, why };
+                self.send_on(sequence_number, entry, attributes.as_deref(), transfer)
+            }
+            Fact::Activated { sequence_number, new_number, at, .. } => {
+                self.activate(sequence_number, new_number, at)
+            }
+            Fact::Purged { sub_queue, before, count_max, .. } => {
+                self.apply_purge(sub_queue, before, count_max, freed);
+                Ok(())
+            }
+            Fact::SessionStateSet { ref session, ref state, at, .. } => {
+                self.main.messages.set_session_state(session, state.clone(), at);
+                Ok(())
+            }
+            _ => self.apply_step(fact, freed).map_err(|(misfit, number)| at(entity, number)(misfit)),
+        }
+    }
+
+    /// The facts that say how one message went on.
+    fn apply_step(&mut self, fact: &Fact, freed: &mut Vec<ColdBody>) -> Result<(), (Misfit, SequenceNumber)> {
+        let number = number_of(fact);
+        let step = match *fact {
+            Fact::Locked { sub_queue, nonce, until, .. } => {
+                self.messages(sub_queue).lock(number, nonce, until)
+            }
+            Fact::Renewed { sub_queue, until, .. } => self.messages(sub_queue).renew(number, until),
+            Fact::Completed { sub_queue, .. } => {
+                self.messages(sub_queue).remove(number).map(|moving| freed.extend(cold(&moving.entry)))
+            }
+            Fact::Abandoned { sub_queue, ref patch, due, .. } => {
+                self.unlock(sub_queue, number, self.failed(due), patch.as_ref())
+            }
+            Fact::LockExpired { sub_queue, due, .. } => {
+                self.unlock(sub_queue, number, self.failed(due), None)
+            }
+            Fact::Released { sub_queue, .. } => self.unlock(sub_queue, number, Unlock::default(), None),
+            Fact::Deferred { sub_queue, ref patch, .. } => {
+                let how = Unlock { state: Some(MessageState::Deferred), ..Unlock::default() };
+                self.unlock(sub_queue, number, how, patch.as_ref())
+            }
+            Fact::DelayEnded { sub_queue, .. } => self.messages(sub_queue).end_delay(number),
+            Fact::DeadLettered { sub_queue, failed, ref patch, .. } => {
+                self.dead_letter(sub_queue, number, failed, patch)
+            }
+            Fact::TransferStarted { sub_queue, ref target, number: out, .. } => {
+                self.start_transfer(sub_queue, number, target, out)
+            }
+            Fact::TransferFailed { sub_queue, ref patch, .. } => self.fail_transfer(sub_queue, number, patch),
+            Fact::Moved { from, to, .. } => {
+                let sub_queue = self.sub_queue_of(number).ok_or((Misfit::Missing, number))?;
+                self.messages(sub_queue).move_body(number, from, to).map(|old| freed.extend(old))
+            }
+            _ => unreachable!("the caller applies the others"),
+        };
+        step.map_err(|misfit| (misfit, number))
+    }
+
+    fn messages(&mut self, sub_queue: SubQueue) -> &mut Messages {
+        &mut self.part_mut(sub_queue).messages
+    }
+
+    fn update(&mut self, settings: &peeklock_types::QueueSettings) -> Result<(), ReplayError> {
+        let checked = settings.check(&self.name).and_then(|()| self.settings.check_change(settings));
+        checked.map_err(|reason| ReplayError::Settings { entity: self.entity, reason })?;
+        self.settings = settings.clone();
+        Ok(())
+    }
+
+    fn enqueue(
+        &mut self,
+        number: SequenceNumber,
+        mut entry: Entry,
+        attributes: Option<&Attributes>,
+    ) -> Result<(), ReplayError> {
+        let entity = self.entity;
+        self.take_number(number, &entry)?;
+        let (mut details, mut patch) = (None, Patch::default());
+        if attributes.is_some() || self.settings.default_time_to_live.is_some() {
+            let none = Attributes::default();
+            let attributes = attributes.unwrap_or(&none);
+            patch = attributes.origin.as_ref().map(|origin| origin.patch.clone()).unwrap_or_default();
+            details = Some(Box::new(self.details_of(entry.enqueued_at, attributes)));
+            self.remember(number, entry.enqueued_at, attributes);
+            if let Some(session) = attributes.session.as_ref().filter(|_| self.settings.requires_session) {
+                entry.session = Some(self.main.messages.open_session(session));
+            }
+        }
+        if details.as_ref().is_some_and(|details| details.due.is_some()) {
+            entry.state = MessageState::Scheduled;
+        }
+        self.main
+            .messages
+            .insert(number, Moving { entry, patch, details, session: None })
+            .map_err(at(entity, number))
+    }
+
+    /// A message of a transaction goes straight on the way to its target.
+    fn send_on(
+        &mut self,
+        number: SequenceNumber,
+        entry: Entry,
+        attributes: Option<&Attributes>,
+        transfer: Transfer,
+    ) -> Result<(), ReplayError> {
+        let entity = self.entity;
+        self.take_number(number, &entry)?;
+        let attributes = attributes.cloned().unwrap_or_default();
+        let details = Details {
+            time_to_live: attributes.time_to_live,
+            due: attributes.scheduled_for,
+            message_id: attributes.message_id,
+            session: attributes.session,
+            origin: None,
+            transfer: Some(transfer),
+        };
+        let moving =
+            Moving { entry, patch: Patch::default(), details: Some(Box::new(details)), session: None };
+        self.transfer.messages.insert(number, moving).map_err(at(entity, number))
+    }
+
+    /// A new message gets its number, and its body follows those before it.
+    fn take_number(&mut self, number: SequenceNumber, entry: &Entry) -> Result<(), ReplayError> {
+        let entity = self.entity;
+        self.check_number(number)?;
+        if let BodyPlace::Log { group, .. } = entry.body.place() {
+            let newest = self.newest_group;
+            if group < newest {
+                return Err(ReplayError::BodyOrder { entity, sequence_number: number, group, newest });
+            }
+            self.newest_group = group;
+        }
+        self.next_number = number.next();
+        Ok(())
+    }
+
+    fn check_number(&self, number: SequenceNumber) -> Result<(), ReplayError> {
+        let (entity, expected) = (self.entity, self.next_number);
+        if number != expected || number >= SEQUENCE_NUMBER_MAX {
+            return Err(ReplayError::SequenceOrder { entity, found: number, expected });
+        }
+        Ok(())
+    }
+
+    /// What is kept of a message's attributes.
+    fn details_of(&self, enqueued_at: Timestamp, attributes: &Attributes) -> Details {
+        let settings = &self.settings;
+        let forwards = settings.forward_to.is_some() || settings.forward_dead_letters_to.is_some();
+        let own = attributes.time_to_live;
+        let mut origin = attributes.origin.clone();
+        if let Some(origin) = &mut origin {
+            origin.patch = Patch::default();
+        }
+        Details {
+            time_to_live: own.into_iter().chain(settings.default_time_to_live).min(),
+            due: attributes.scheduled_for.filter(|due| *due > enqueued_at),
+            message_id: attributes.message_id.clone().filter(|_| forwards),
+            session: attributes.session.clone().filter(|_| forwards && !settings.requires_session),
+            origin,
+            transfer: None,
+        }
+    }
+
+    fn remember(&mut self, number: SequenceNumber, at: Timestamp, attributes: &Attributes) {
+        if let (Some(window), Some(id)) = (self.settings.duplicate_window, &attributes.message_id) {
+            self.history.add(at, window, id.clone(), number);
+        }
+    }
+
+    fn activate(
+        &mut self,
+        number: SequenceNumber,
+        new_number: SequenceNumber,
+        now: Timestamp,
+    ) -> Result<(), ReplayError> {
+        let entity = self.entity;
+        self.check_number(new_number)?;
+        let is_scheduled =
+            self.main.messages.get(number).is_some_and(|entry| entry.state == MessageState::Scheduled);
+        if !is_scheduled {
+            return Err(at(entity, number)(Misfit::OtherState));
+        }
+        let mut moving = self.main.messages.remove(number).map_err(at(entity, number))?;
+        moving.entry.session = moving.session.as_ref().map(|id| self.main.messages.open_session(id));
+        moving.entry.state = MessageState::Active;
+        moving.entry.enqueued_at = now;
+        if let Some(details) = &mut moving.details {
+            details.due = None;
+        }
+        if let BodyPlace::Log { group, .. } = moving.entry.body.place() {
+            moving.entry.marks.set(Marks::STRAY, group < self.newest_group);
+        }
+        self.next_number = new_number.next();
+        self.main.messages.insert(new_number, moving).map_err(at(entity, new_number))
+    }
+
+    /// Back to its place after a failure.
+    fn failed(&self, due: Option<Timestamp>) -> Unlock {
+        let sets_aside =
+            self.settings.requires_session && self.settings.poison_session == PoisonSession::SetAside;
+        Unlock {
+            failed: true,
+            state: due.map(|_| MessageState::Delayed),
+            due,
+            poison_from: sets_aside.then_some(self.settings.max_delivery_count),
+        }
+    }
+
+    fn unlock(
+        &mut self,
+        sub_queue: SubQueue,
+        number: SequenceNumber,
+        how: Unlock,
+        patch: Option<&Bytes>,
+    ) -> Result<(), Misfit> {
+        let messages = self.messages(sub_queue);
+        messages.unlock(number, how)?;
+        match patch {
+            Some(map) => messages.add_patch(number, PatchPart::Properties(map.clone())),
+            None => Ok(()),
+        }
+    }
+
+    fn dead_letter(
+        &mut self,
+        sub_queue: SubQueue,
+        number: SequenceNumber,
+        failed: bool,
+        patch: &Patch,
+    ) -> Result<(), Misfit> {
+        // A deferred message waits again once it is dead-lettered: whoever reads the dead letters does not know its number.
+        if sub_queue == SubQueue::DeadLetter {
+            let how = Unlock { failed, state: Some(MessageState::Active), ..Unlock::default() };
+            self.dead_letter.messages.unlock(number, how)?;
+        } else {
+            let mut moving = self.messages(sub_queue).remove(number)?;
+            if failed {
+                moving.entry.delivery_count = moving.entry.delivery_count.saturating_add(1);
+            }
+            self.set_aside(&mut moving);
+            self.dead_letter.messages.insert(number, moving)?;
+        }
+        patch.parts.iter().try_for_each(|part| self.dead_letter.messages.add_patch(number, part.clone()))
+    }
+
+    /// What a message loses and keeps when it leaves the main queue.
+    fn set_aside(&self, moving: &mut Moving) {
+        moving.entry.state = MessageState::Active;
+        if let Some(details) = &mut moving.details {
+            details.due = None;
+        }
+        if let (Some(session), true) =
+            (moving.session.take(), self.settings.forward_dead_letters_to.is_some())
+        {
+            moving.details.get_or_insert_default().session = Some(session);
+        }
+    }
+
+    fn start_transfer(
+        &mut self,
+        sub_queue: SubQueue,
+        number: SequenceNumber,
+        target: &EntityName,
+        out: u64,
+    ) -> Result<(), Misfit> {
+        let mut moving = self.messages(sub_queue).remove(number)?;
+        let is_dead_letter = sub_queue == SubQueue::DeadLetter;
+        let why = if is_dead_letter { TransferReason::DeadLetter } else { TransferReason::Forward };
+        let details = moving.details.get_or_insert_default();
+        details.transfer = Some(Transfer { target: target.clone(), number: out, why });
+        self.transfer.messages.insert(number, moving)
+    }
+
+    fn fail_transfer(
+        &mut self,
+        sub_queue: SubQueue,
+        number: SequenceNumber,
+        patch: &Patch,
+    ) -> Result<(), Misfit> {
+        let mut moving = self.messages(sub_queue).remove(number)?;
+        if let Some(details) = &mut moving.details {
+            details.transfer = None;
+        }
+        let aside = &mut self.transfer_dead_letter.messages;
+        aside.insert(number, moving)?;
+        patch.parts.iter().try_for_each(|part| aside.add_patch(number, part.clone()))
+    }
+}
+
+/// The message that a step is about.
+fn number_of(fact: &Fact) -> SequenceNumber {
+    match *fact {
+        Fact::Locked { sequence_number, .. }
+        | Fact::Renewed { sequence_number, .. }
+        | Fact::Completed { sequence_number, .. }
+        | Fact::Abandoned { sequence_number, .. }
+        | Fact::LockExpired { sequence_number, .. }
+        | Fact::DelayEnded { sequence_number, .. }
+        | Fact::Released { sequence_number, .. }
+        | Fact::Deferred { sequence_number, .. }
+        | Fact::DeadLettered { sequence_number, .. }
+        | Fact::TransferStarted { sequence_number, .. }
+        | Fact::TransferFailed { sequence_number, .. }
+        | Fact::Moved { sequence_number, .. } => sequence_number,
+        _ => unreachable!("the caller applies the others"),
+    }
+}
+
+fn at(entity: EntityId, sequence_number: SequenceNumber) -> impl Fn(Misfit) -> ReplayError {
+    move |misfit| match misfit {
+        Misfit::Missing => ReplayError::NoSuchMessage { entity, sequence_number },
+        Misfit::Present => ReplayError::TwiceThere { entity, sequence_number },
+        Misfit::LockedTwice => ReplayError::LockedTwice { entity, sequence_number },
+        Misfit::NotLocked => ReplayError::NotLocked { entity, sequence_number },
+        Misfit::OtherBody => ReplayError::BodyMoved { entity, sequence_number },
+        Misfit::OtherState => ReplayError::OtherState { entity, sequence_number },
+    }
+}

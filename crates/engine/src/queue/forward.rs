@@ -1,0 +1,91 @@
+//! What a queue hands on to another one.
+
+use peeklock_types::{EntityName, SequenceNumber, SubQueue, limits};
+
+use super::Queue;
+use crate::fact::Fact;
+use crate::message::{Attributes, Origin, TransferReason};
+use crate::patch::{Patch, PatchPart};
+
+const REASON_TOO_MANY_HOPS: &str = "MaxTransferHopCountExceeded";
+
+impl Queue {
+    /// Where messages of a sub-queue go on to, if they do.
+    pub(crate) fn forwards_to(&self, sub_queue: SubQueue) -> Option<&EntityName> {
+        match sub_queue {
+            SubQueue::Main => self.settings.forward_to.as_ref(),
+            SubQueue::DeadLetter => self.settings.forward_dead_letters_to.as_ref(),
+            SubQueue::Transfer | SubQueue::TransferDeadLetter => None,
+        }
+    }
+
+    /// Whether there are messages to hand on from this sub-queue.
+    pub(crate) fn has_to_forward(&self, sub_queue: SubQueue) -> bool {
+        self.forwards_to(sub_queue).is_some() && self.part(sub_queue).messages.waiting_count() > 0
+    }
+
+    /// What is to happen with a message that is to be handed on, as number `number` of those that go to the target's shard.
+    pub(crate) fn forward(
+        &self,
+        sub_queue: SubQueue,
+        sequence_number: SequenceNumber,
+        target: &EntityName,
+        number: u64,
+    ) -> Fact {
+        let entity = self.entity;
+        let details = self.part(sub_queue).messages.details_of(sequence_number);
+        let hop_count =
+            details.and_then(|details| details.origin.as_ref()).map_or(0, |origin| origin.hop_count);
+        if hop_count < limits::FORWARD_HOPS_MAX {
+            return Fact::TransferStarted {
+                entity,
+                sub_queue,
+                sequence_number,
+                target: target.clone(),
+                number,
+            };
+        }
+        let text = format!(
+            "The message was forwarded {hop_count} times and was not forwarded to '{target}'; look for a cycle."
+        );
+        let patch = reason(REASON_TOO_MANY_HOPS, text);
+        match sub_queue {
+            SubQueue::Main if self.settings.forward_dead_letters_to.is_none() => {
+                Fact::DeadLettered { entity, sub_queue, sequence_number, failed: false, patch }
+            }
+            // Dead letters would be forwarded too.
+            _ => Fact::TransferFailed { entity, sub_queue, sequence_number, patch },
+        }
+    }
+
+    /// What the target must know of a message on its way.
+    pub(crate) fn attributes_of(&self, sequence_number: SequenceNumber) -> Attributes {
+        let messages = &self.transfer.messages;
+        let details = messages.details_of(sequence_number).cloned().unwrap_or_default();
+        let mut attributes = Attributes {
+            session: details.session,
+            time_to_live: details.time_to_live,
+            scheduled_for: details.due,
+            message_id: details.message_id,
+            origin: None,
+        };
+        let why = details.transfer.map_or(TransferReason::Forward, |transfer| transfer.why);
+        if why != TransferReason::Transaction {
+            let mut origin = details.origin.unwrap_or(Origin { sequence_number, ..Origin::default() });
+            origin.hop_count = origin.hop_count.saturating_add(1);
+            origin.patch = messages.patch_of(sequence_number).cloned().unwrap_or_default();
+            if why == TransferReason::DeadLetter {
+                origin.dead_letter_source = Some(self.name.clone());
+            }
+            attributes.origin = Some(origin);
+        }
+        attributes
+    }
+}
+
+/// A patch that says why a message was set aside.
+pub(crate) fn reason(reason: &str, description: String) -> Patch {
+    let mut patch = Patch::default();
+    patch.add(PatchPart::DeadLetter { reason: Some(reason.to_owned()), description: Some(description) });
+    patch
+}

@@ -1,0 +1,292 @@
+//! The sessions of one queue: which messages belong together, who holds which session, and which can be had next.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::num::NonZeroU32;
+
+use bytes::Bytes;
+use peeklock_types::{SessionId, Timestamp};
+
+use super::waiting::Waiting;
+use crate::message::ReceiverId;
+
+/// Where a session lies. Counts from one, so that a message without a session needs no extra byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct SessionSlot(NonZeroU32);
+
+impl SessionSlot {
+    fn index(self) -> usize {
+        self.0.get() as usize - 1
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Sessions {
+    by_id: BTreeMap<SessionId, SessionSlot>,
+    slots: Vec<Option<Session>>,
+    free: Vec<SessionSlot>,
+    /// Sessions that somebody could have now, by their first message: the one that waits longest comes first.
+    available: BTreeSet<(u64, SessionSlot)>,
+    /// Sessions whose holder asks for a message that there is; perhaps some that have neither any more.
+    ready: VecDeque<SessionSlot>,
+    /// Receivers that wait for a session, in the order in which they came.
+    waiters: VecDeque<ReceiverId>,
+    waiter_deadlines: BTreeSet<(Timestamp, ReceiverId)>,
+    lock_deadlines: BTreeSet<(Timestamp, SessionSlot)>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) id: SessionId,
+    /// All its messages, whatever their state.
+    numbers: BTreeSet<u64>,
+    waiting: Waiting,
+    locked: BTreeSet<u64>,
+    poison_count: u32,
+    pub(crate) state: Option<Bytes>,
+    pub(crate) state_set_at: Timestamp,
+    /// Lives only in memory: after a restart every receiver is gone, and its session free.
+    holder: Option<Holder>,
+    /// The message to hand out next; none while the first one is delayed.
+    head: Option<u64>,
+    /// Under which number it stands among the available ones.
+    listed: Option<u64>,
+    is_ready: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Holder {
+    pub(crate) receiver: ReceiverId,
+    pub(crate) until: Timestamp,
+    /// Whether the receiver would take a message now.
+    pub(crate) is_asking: bool,
+}
+
+impl Session {
+    fn new(id: SessionId) -> Session {
+        Session {
+            id,
+            numbers: BTreeSet::new(),
+            waiting: Waiting::default(),
+            locked: BTreeSet::new(),
+            poison_count: 0,
+            state: None,
+            state_set_at: Timestamp::ZERO,
+            holder: None,
+            head: None,
+            listed: None,
+            is_ready: false,
+        }
+    }
+
+    pub(crate) fn holder(&self) -> Option<Holder> {
+        self.holder
+    }
+
+    pub(crate) fn head(&self) -> Option<u64> {
+        self.head
+    }
+
+    pub(crate) fn message_count(&self) -> usize {
+        self.numbers.len()
+    }
+
+    pub(crate) fn locked(&self) -> impl Iterator<Item = u64> {
+        self.locked.iter().copied()
+    }
+
+    pub(crate) fn numbers_from(&self, number: u64) -> impl Iterator<Item = u64> {
+        self.numbers.range(number..).copied()
+    }
+
+    fn is_needed(&self) -> bool {
+        !self.numbers.is_empty() || self.state.is_some() || self.holder.is_some()
+    }
+
+    /// Whether somebody who asks for any session could have it.
+    fn can_be_had(&self) -> Option<u64> {
+        self.head.filter(|_| self.holder.is_none() && self.poison_count == 0)
+    }
+}
+
+impl Sessions {
+    pub(crate) fn find(&self, id: &SessionId) -> Option<SessionSlot> {
+        self.by_id.get(id).copied()
+    }
+
+    pub(crate) fn get(&self, slot: SessionSlot) -> Option<&Session> {
+        self.slots.get(slot.index()).and_then(Option::as_ref)
+    }
+
+    fn get_mut(&mut self, slot: SessionSlot) -> Option<&mut Session> {
+        self.slots.get_mut(slot.index()).and_then(Option::as_mut)
+    }
+
+    /// All sessions, by name.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Session> {
+        self.by_id.values().filter_map(|&slot| self.get(slot))
+    }
+
+    /// Sessions from `after` on, by name, with their slots.
+    pub(crate) fn slots(&self) -> impl Iterator<Item = SessionSlot> {
+        self.by_id.values().copied()
+    }
+
+    /// The session of this name, made if need be. Whoever opens one gives it a reason to stay, and then calls [`Sessions::refresh`].
+    pub(crate) fn open(&mut self, id: &SessionId) -> SessionSlot {
+        if let Some(slot) = self.find(id) {
+            return slot;
+        }
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            let number = u32::try_from(self.slots.len()).ok().and_then(NonZeroU32::new);
+            SessionSlot(number.expect("four billion sessions would not fit in memory"))
+        });
+        self.slots[slot.index()] = Some(Session::new(id.clone()));
+        self.by_id.insert(id.clone(), slot);
+        slot
+    }
+
+    pub(crate) fn add_message(&mut self, slot: SessionSlot, number: u64) {
+        if let Some(session) = self.get_mut(slot) {
+            session.numbers.insert(number);
+        }
+    }
+
+    pub(crate) fn remove_message(&mut self, slot: SessionSlot, number: u64, is_poison: bool) {
+        if let Some(session) = self.get_mut(slot) {
+            session.numbers.remove(&number);
+            session.locked.remove(&number);
+            session.poison_count -= u32::from(is_poison);
+        }
+    }
+
+    pub(crate) fn add_waiting(&mut self, slot: SessionSlot, number: u64) {
+        if let Some(session) = self.get_mut(slot) {
+            session.waiting.add(number);
+        }
+    }
+
+    pub(crate) fn remove_waiting(&mut self, slot: SessionSlot, number: u64) {
+        if let Some(session) = self.get_mut(slot) {
+            session.waiting.remove(number);
+        }
+    }
+
+    pub(crate) fn set_locked(&mut self, slot: SessionSlot, number: u64, is_locked: bool) {
+        let Some(session) = self.get_mut(slot) else { return };
+        if is_locked {
+            session.locked.insert(number);
+        } else {
+            session.locked.remove(&number);
+        }
+    }
+
+    pub(crate) fn add_poison(&mut self, slot: SessionSlot) {
+        if let Some(session) = self.get_mut(slot) {
+            session.poison_count += 1;
+        }
+    }
+
+    pub(crate) fn set_state(&mut self, slot: SessionSlot, state: Option<Bytes>, at: Timestamp) {
+        if let Some(session) = self.get_mut(slot) {
+            session.state = state;
+            session.state_set_at = at;
+        }
+    }
+
+    /// Brings everything up to date that follows from a session's messages, state and holder. `waits` tells of a message whether it waits, and
+    /// whether it is delayed.
+    pub(crate) fn refresh(&mut self, slot: SessionSlot, look: impl Fn(u64) -> Look) {
+        let Some(session) = self.slots.get_mut(slot.index()).and_then(Option::as_mut) else { return };
+        let Session { numbers, waiting, .. } = session;
+        let row = |from| numbers.range(from..).next().map(|&number| (number, look(number).waits));
+        session.head = waiting.first(row).filter(|&number| !look(number).is_delayed);
+        let listed = session.can_be_had();
+        if listed != session.listed {
+            let old = std::mem::replace(&mut session.listed, listed);
+            if let Some(number) = old {
+                self.available.remove(&(number, slot));
+            }
+            if let Some(number) = listed {
+                self.available.insert((number, slot));
+            }
+        }
+        if session.head.is_some()
+            && session.holder.is_some_and(|holder| holder.is_asking)
+            && !session.is_ready
+        {
+            session.is_ready = true;
+            self.ready.push_back(slot);
+        }
+        if !session.is_needed() {
+            self.by_id.remove(&session.id);
+            self.slots[slot.index()] = None;
+            self.free.push(slot);
+        }
+    }
+
+    /// Gives the session to a receiver, takes it from one, or changes how long it is held. Call [`Sessions::refresh`] afterwards.
+    pub(crate) fn set_holder(&mut self, slot: SessionSlot, holder: Option<Holder>) {
+        let Some(session) = self.slots.get_mut(slot.index()).and_then(Option::as_mut) else { return };
+        if let Some(old) = std::mem::replace(&mut session.holder, holder) {
+            self.lock_deadlines.remove(&(old.until, slot));
+        }
+        if let Some(new) = holder {
+            self.lock_deadlines.insert((new.until, slot));
+        }
+    }
+
+    /// Whether there is something to hand out: a session to somebody who waits, or a message to a holder.
+    pub(crate) fn has_work(&self) -> bool {
+        !self.ready.is_empty() || (!self.waiters.is_empty() && !self.available.is_empty())
+    }
+
+    pub(crate) fn next_ready(&mut self) -> Option<SessionSlot> {
+        let slot = self.ready.pop_front()?;
+        if let Some(session) = self.get_mut(slot) {
+            session.is_ready = false;
+        }
+        Some(slot)
+    }
+
+    pub(crate) fn next_available(&self) -> Option<SessionSlot> {
+        self.available.first().map(|&(_, slot)| slot)
+    }
+
+    pub(crate) fn wait(&mut self, receiver: ReceiverId, give_up_at: Timestamp) {
+        self.waiters.push_back(receiver);
+        self.waiter_deadlines.insert((give_up_at, receiver));
+    }
+
+    pub(crate) fn next_waiter(&self) -> Option<ReceiverId> {
+        self.waiters.front().copied()
+    }
+
+    pub(crate) fn stop_waiting(&mut self, receiver: ReceiverId) {
+        self.waiters.retain(|&other| other != receiver);
+        self.waiter_deadlines.retain(|&(_, other)| other != receiver);
+    }
+
+    pub(crate) fn next_deadline(&self) -> Option<Timestamp> {
+        let locks = self.lock_deadlines.first().map(|&(at, _)| at);
+        let waiters = self.waiter_deadlines.first().map(|&(at, _)| at);
+        locks.into_iter().chain(waiters).min()
+    }
+
+    /// A session whose lock ran out by `now`.
+    pub(crate) fn next_expired(&self, now: Timestamp) -> Option<SessionSlot> {
+        self.lock_deadlines.first().filter(|&&(at, _)| at <= now).map(|&(_, slot)| slot)
+    }
+
+    /// A receiver that has waited long enough by `now`.
+    pub(crate) fn next_impatient(&self, now: Timestamp) -> Option<ReceiverId> {
+        self.waiter_deadlines.first().filter(|&&(at, _)| at <= now).map(|&(_, receiver)| receiver)
+    }
+}
+
+/// What a session must know of one of its messages.
+#[derive(Clone, Copy)]
+pub(crate) struct Look {
+    pub(crate) waits: bool,
+    pub(crate) is_delayed: bool,
+}

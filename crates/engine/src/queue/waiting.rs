@@ -1,0 +1,49 @@
+use std::collections::BTreeSet;
+
+/// Which messages of a row wait to be handed out. Every waiting message before `from` is in `returned`; those after it need no index, because
+/// the row itself holds them in order.
+#[derive(Debug, Default)]
+pub(crate) struct Waiting {
+    from: u64,
+    returned: BTreeSet<u64>,
+    count: u64,
+}
+
+impl Waiting {
+    pub(crate) fn count(&self) -> u64 {
+        self.count
+    }
+
+    pub(crate) fn add(&mut self, number: u64) {
+        self.count += 1;
+        if number < self.from {
+            self.returned.insert(number);
+        }
+    }
+
+    pub(crate) fn remove(&mut self, number: u64) {
+        self.count -= 1;
+        if number < self.from {
+            self.returned.remove(&number);
+        }
+    }
+
+    /// The first that waits. `row` finds the first message at or after a number, and whether it waits.
+    pub(crate) fn first(&mut self, row: impl Fn(u64) -> Option<(u64, bool)>) -> Option<u64> {
+        if self.count == 0 {
+            return None;
+        }
+        if let Some(&number) = self.returned.first() {
+            return Some(number);
+        }
+        loop {
+            let (number, waits) =
+                row(self.from).expect("the count says that one waits, and none has returned");
+            if waits {
+                self.from = number;
+                return Some(number);
+            }
+            self.from = number + 1;
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! Receivers that come and go, and the sessions that they hold.
+
+use bytes::Bytes;
+use peeklock_types::{SequenceNumber, SessionId, SubQueue, Timestamp, limits};
+
+use crate::agenda::Address;
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::fact::Fact;
+use crate::message::{EntityId, Message, ReceiveMode, ReceiverId, SessionWish};
+use crate::outbox::{Accepted, CloseReason, Closed, HeldSession, Outbox, Received};
+use crate::queue::{Holder, Queue, SessionSlot};
+use crate::receivers::{Place, Receiver, Receivers};
+
+/// What a new receiver has to receive from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Attached {
+    Queue,
+    Session(HeldSession),
+    /// [`Outbox::accepted`] will tell which session, or [`Outbox::closed`] that there was none in time.
+    Waiting,
+}
+
+impl Engine {
+    /// Adds a receiver, without credit and with an empty window.
+    pub fn attach_receiver(
+        &mut self,
+        now: Timestamp,
+        entity: EntityId,
+        sub_queue: SubQueue,
+        receiver: ReceiverId,
+        mode: ReceiveMode,
+        wish: SessionWish,
+    ) -> Result<Attached, Error> {
+        if self.receivers.by_id.contains_key(&receiver) {
+            return Err(Error::ReceiverExists { receiver });
+        }
+        let (place, attached) = self.command(now, entity, |queue| {
+            check_receive(queue, sub_queue)?;
+            let found = find_place(now, queue, sub_queue, receiver, wish)?;
+            queue.receiver_count += 1;
+            Ok(found)
+        })?;
+        self.receivers.by_id.insert(receiver, Receiver::new(Address { entity, sub_queue }, mode, place));
+        Ok(attached)
+    }
+
+    /// Takes a receiver away: it gets nothing from now on. Its locks stay until they are settled or run out; but a session that it holds is free
+    /// at once, and what is locked in it returns.
+    pub fn detach_receiver(&mut self, now: Timestamp, id: ReceiverId, out: &mut Outbox) {
+        self.set_credit(id, 0);
+        self.cancel_drain(id);
+        let Some(receiver) = self.receivers.by_id.remove(&id) else { return };
+        let Some(queue) = self.queues.get_mut(&receiver.address.entity) else { return };
+        queue.receiver_count = queue.receiver_count.saturating_sub(1);
+        queue.used_at = queue.used_at.max(now);
+        match receiver.place {
+            Place::Queue => {}
+            Place::Nowhere => queue.main.messages.sessions_mut().stop_waiting(id),
+            Place::Session(slot) => free_session(now, queue, slot, out),
+        }
+        self.agenda.note(queue);
+    }
+
+    /// Lets the session's lock run for another lock duration from now.
+    pub fn renew_session(
+        &mut self,
+        now: Timestamp,
+        entity: EntityId,
+        session: &SessionId,
+        receiver: ReceiverId,
+    ) -> Result<Timestamp, Error> {
+        self.command(now, entity, |queue| {
+            let (slot, holder) = held(now, queue, session, receiver)?;
+            let until = now + queue.settings.lock_duration;
+            queue.main.messages.set_holder(slot, Some(Holder { until, ..holder }));
+            Ok(until)
+        })
+    }
+
+    pub fn session_state(
+        &mut self,
+        now: Timestamp,
+        entity: EntityId,
+        session: &SessionId,
+        receiver: ReceiverId,
+    ) -> Result<Option<Bytes>, Error> {
+        self.command(now, entity, |queue| {
+            let (slot, _) = held(now, queue, session, receiver)?;
+            Ok(queue.main.messages.sessions().get(slot).and_then(|session| session.state.clone()))
+        })
+    }
+
+    pub fn set_session_state(
+        &mut self,
+        now: Timestamp,
+        entity: EntityId,
+        session: &SessionId,
+        receiver: ReceiverId,
+        state: Option<Bytes>,
+        out: &mut Outbox,
+    ) -> Result<(), Error> {
+        let size_bytes = state.as_ref().map_or(0, Bytes::len);
+        if size_bytes > limits::SESSION_STATE_BYTES_MAX {
+            return Err(Error::StateTooLarge { size_bytes });
+        }
+        self.command(now, entity, |queue| {
+            held(now, queue, session, receiver)?;
+            let session = session.clone();
+            queue.record(Fact::SessionStateSet { entity, session, state, at: now }, out);
+            Ok(())
+        })
+    }
+
+    /// Sessions by name: those with messages, or those whose state was set after a time.
+    pub fn list_sessions(
+        &mut self,
+        now: Timestamp,
+        entity: EntityId,
+        updated_since: Option<Timestamp>,
+        skip: usize,
+        top: usize,
+    ) -> Result<Vec<SessionId>, Error> {
+        self.command(now, entity, |queue| {
+            if !queue.settings.requires_session {
+                return Err(Error::NoSessions { path: queue.path(SubQueue::Main) });
+            }
+            let all = queue.main.messages.sessions().iter();
+            let wanted = all.filter(|session| match updated_since {
+                Some(since) => session.state.is_some() && session.state_set_at > since,
+                None => session.message_count() > 0,
+            });
+            Ok(wanted
+                .skip(skip)
+                .take(top.min(limits::BATCH_COUNT_MAX))
+                .map(|session| session.id.clone())
+                .collect())
+        })
+    }
+
+    /// Like [`Engine::peek`], within one session.
+    pub fn peek_session(
+        &self,
+        entity: EntityId,
+        session: &SessionId,
+        from: SequenceNumber,
+        max: usize,
+    ) -> Result<Vec<Message>, Error> {
+        let queue = self.queues.get(&entity).ok_or(Error::NoSuchEntity { entity })?;
+        Ok(queue.peek_session(session, from, max))
+    }
+
+    /// Hands out deferred messages by number, all of them or none. A message that is not deferred, or locked, is [`Error::NotFound`]. In a queue
+    /// with sessions the messages must belong to the session that the receiver holds.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "time and nonce are arguments, on top of what the receiver says"
+    )]
+    pub fn receive_deferred(
+        &mut self,
+        now: Timestamp,
+        entity: EntityId,
+        sub_queue: SubQueue,
+        numbers: &[SequenceNumber],
+        mode: ReceiveMode,
+        hold: Option<(&SessionId, ReceiverId)>,
+        nonce: u64,
+        out: &mut Outbox,
+    ) -> Result<Vec<Received>, Error> {
+        self.command(now, entity, |queue| {
+            let hold = hold.filter(|_| queue.settings.requires_session && sub_queue == SubQueue::Main);
+            let slot = match hold {
+                Some((session, receiver)) => Some(held(now, queue, session, receiver)?.0),
+                None => None,
+            };
+            queue.receive_deferred(now, sub_queue, numbers, mode, slot, nonce, out)
+        })
+    }
+
+    /// Takes sessions from holders whose lock ran out by `now`, and tells those who have waited long enough for one.
+    pub(crate) fn end_sessions(&mut self, now: Timestamp, entity: EntityId, out: &mut Outbox) {
+        while let Some(queue) = self.queues.get_mut(&entity) {
+            let sessions = queue.main.messages.sessions();
+            let (receiver, reason) = if let Some(slot) = sessions.next_expired(now) {
+                let holder = queue.main.messages.holder(slot).map(|holder| holder.receiver);
+                let Some(holder) = holder else { return };
+                (holder, CloseReason::SessionLockLost)
+            } else if let Some(receiver) = sessions.next_impatient(now) {
+                (receiver, CloseReason::NoSession)
+            } else {
+                return;
+            };
+            self.close_receiver(now, receiver, reason, out);
+        }
+    }
+
+    pub(crate) fn close_receiver(
+        &mut self,
+        now: Timestamp,
+        receiver: ReceiverId,
+        reason: CloseReason,
+        out: &mut Outbox,
+    ) {
+        self.detach_receiver(now, receiver, out);
+        out.closed.push(Closed { receiver, reason });
+    }
+
+    /// To be called once after recovery. Sessions were held by receivers that are gone: what was locked in them returns. And idle queues are
+    /// given their time anew.
+    pub fn wake(&mut self, now: Timestamp, out: &mut Outbox) {
+        let entities: Vec<_> = self.names.values().copied().collect();
+        for entity in entities {
+            let Some(queue) = self.queues.get_mut(&entity) else { continue };
+            queue.used_at = queue.used_at.max(now);
+            let slots: Vec<_> = queue.main.messages.sessions().slots().collect();
+            slots.into_iter().for_each(|slot| free_session(now, queue, slot, out));
+            self.agenda.note(queue);
+        }
+    }
+}
+
+fn check_receive(queue: &Queue, sub_queue: SubQueue) -> Result<(), Error> {
+    if !queue.settings.status.can_receive() {
+        return Err(Error::Disabled { name: queue.name.clone(), what: "receiving" });
+    }
+    match queue.forwards_to(sub_queue) {
+        Some(target) => Err(Error::Forwards { path: queue.path(sub_queue), target: target.clone() }),
+        None => Ok(()),
+    }
+}
+
+fn find_place(
+    now: Timestamp,
+    queue: &mut Queue,
+    sub_queue: SubQueue,
+    receiver: ReceiverId,
+    wish: SessionWish,
+) -> Result<(Place, Attached), Error> {
+    let has_sessions = queue.settings.requires_session && sub_queue == SubQueue::Main;
+    let path = || queue.path(sub_queue);
+    match wish {
+        SessionWish::None if has_sessions => Err(Error::SessionRequired { path: path() }),
+        SessionWish::None => Ok((Place::Queue, Attached::Queue)),
+        _ if !has_sessions => Err(Error::NoSessions { path: path() }),
+        SessionWish::Named(session) => {
+            let sessions = queue.main.messages.sessions();
+            let is_held = sessions.find(&session).and_then(|slot| queue.main.messages.holder(slot)).is_some();
+            if is_held {
+                return Err(Error::SessionLocked { path: path(), session });
+            }
+            let slot = queue.main.messages.open_session(&session);
+            let held = hold(now, queue, slot, session, receiver);
+            Ok((Place::Session(slot), Attached::Session(held)))
+        }
+        SessionWish::Next { give_up_at } => {
+            let sessions = queue.main.messages.sessions_mut();
+            sessions.wait(receiver, give_up_at);
+            Ok((Place::Nowhere, Attached::Waiting))
+        }
+    }
+}
+
+fn hold(
+    now: Timestamp,
+    queue: &mut Queue,
+    slot: SessionSlot,
+    session: SessionId,
+    receiver: ReceiverId,
+) -> HeldSession {
+    let locked_until = now + queue.settings.lock_duration;
+    let holder = Holder { receiver, until: locked_until, is_asking: false };
+    queue.main.messages.set_holder(slot, Some(holder));
+    HeldSession { session, locked_until }
+}
+
+/// Gives available sessions to those who wait for one, first come, first served.
+pub(crate) fn match_waiters(now: Timestamp, queue: &mut Queue, receivers: &mut Receivers, out: &mut Outbox) {
+    loop {
+        let sessions = queue.main.messages.sessions_mut();
+        let (Some(receiver), Some(slot)) = (sessions.next_waiter(), sessions.next_available()) else {
+            return;
+        };
+        sessions.stop_waiting(receiver);
+        let Some(session) = sessions.get(slot).map(|session| session.id.clone()) else { return };
+        let Some(waiting) = receivers.by_id.get_mut(&receiver) else { continue };
+        waiting.place = Place::Session(slot);
+        let held = hold(now, queue, slot, session, receiver);
+        // Credit may have come before the session did.
+        if waiting.can_take()
+            && let Some(holder) = queue.main.messages.holder(slot)
+        {
+            queue.main.messages.set_holder(slot, Some(Holder { is_asking: true, ..holder }));
+        }
+        out.accepted.push(Accepted { receiver, held });
+    }
+}
+
+/// The session, if the receiver holds it.
+fn held(
+    now: Timestamp,
+    queue: &Queue,
+    session: &SessionId,
+    receiver: ReceiverId,
+) -> Result<(SessionSlot, Holder), Error> {
+    let messages = &queue.main.messages;
+    let slot = messages.sessions().find(session);
+    let holder = slot.and_then(|slot| Some((slot, messages.holder(slot)?)));
+    let is_held = |(_, holder): &(SessionSlot, Holder)| holder.receiver == receiver && holder.until > now;
+    holder
+        .filter(is_held)
+        .ok_or_else(|| Error::SessionLockLost { path: queue.path(SubQueue::Main), session: session.clone() })
+}
+
+/// Ends whatever hold there is on a session: what is locked in it returns, and counts as failed.
+fn free_session(now: Timestamp, queue: &mut Queue, slot: SessionSlot, out: &mut Outbox) {
+    let Some(session) = queue.main.messages.sessions().get(slot) else { return };
+    let locked: Vec<_> = session.locked().collect();
+    for number in locked {
+        let fact = queue.expire_lock(now, SubQueue::Main, SequenceNumber(number));
+        queue.record(fact, out);
+    }
+    if queue.main.messages.sessions().get(slot).is_some() {
+        queue.main.messages.set_holder(slot, None);
+    }
+}

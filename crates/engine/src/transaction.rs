@@ -1,0 +1,115 @@
+//! Several settlements and sends as one.
+
+use std::collections::BTreeMap;
+
+use peeklock_types::{EntityName, LockToken, SequenceNumber, ShardId, SubQueue, Timestamp};
+
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::fact::Fact;
+use crate::message::{EntityId, NewMessage, Settlement};
+use crate::outbox::Outbox;
+
+/// What a transaction does, all or nothing.
+#[derive(Debug, Default)]
+pub struct Transaction {
+    /// Settlements of messages of one queue.
+    pub settles: Vec<(SubQueue, LockToken, Settlement)>,
+    /// Messages to any queues.
+    pub sends: Vec<(EntityName, NewMessage)>,
+}
+
+impl Engine {
+    /// Commits a transaction of the queue `entity` in the shard `here`. Messages for other shards go by way of the queue: they are part of the
+    /// transaction, and are brought to their targets afterwards.
+    pub fn commit(
+        &mut self,
+        now: Timestamp,
+        here: ShardId,
+        entity: EntityId,
+        transaction: Transaction,
+        out: &mut Outbox,
+    ) -> Result<(), Error> {
+        let Transaction { settles, sends } = transaction;
+        let settled = self.decide_settles(now, entity, settles)?;
+        let (local, remote): (Vec<_>, Vec<_>) =
+            sends.into_iter().partition(|(to, _)| ShardId::of(to) == here);
+        let local = self.check_local(now, local)?;
+        self.command(now, entity, |queue| {
+            queue.check_numbers(remote.len())?;
+            remote.iter().try_for_each(|(_, message)| queue.check_bodies(std::slice::from_ref(message)))
+        })?;
+        // Nothing can fail from here on. All bodies lie in one group, so their order among each other does not matter.
+        settled.into_iter().for_each(|fact| self.record(fact, out));
+        for (target, message) in local {
+            self.command(now, target, |queue| Ok(queue.store(now, message, out)))?;
+        }
+        for (target, message) in remote {
+            self.send_on(now, entity, target, message, out);
+        }
+        Ok(())
+    }
+
+    fn decide_settles(
+        &mut self,
+        now: Timestamp,
+        entity: EntityId,
+        settles: Vec<(SubQueue, LockToken, Settlement)>,
+    ) -> Result<Vec<Fact>, Error> {
+        let mut seen: BTreeMap<SequenceNumber, ()> = BTreeMap::new();
+        self.command(now, entity, |queue| {
+            let decide = |(sub_queue, token, settlement): (SubQueue, LockToken, Settlement)| {
+                let sequence_number = token.sequence_number();
+                if seen.insert(sequence_number, ()).is_some() {
+                    return Err(Error::Repeated { sequence_number });
+                }
+                queue.decide_settle(now, sub_queue, token, settlement)
+            };
+            settles.into_iter().map(decide).collect()
+        })
+    }
+
+    /// Whether the queues of this shard would take their messages; with their numbers in place of their names.
+    fn check_local(
+        &mut self,
+        now: Timestamp,
+        sends: Vec<(EntityName, NewMessage)>,
+    ) -> Result<Vec<(EntityId, NewMessage)>, Error> {
+        let mut by_queue: BTreeMap<EntityId, Vec<NewMessage>> = BTreeMap::new();
+        let mut found = Vec::with_capacity(sends.len());
+        for (name, message) in sends {
+            let entity = self.find(&name).ok_or(Error::NoSuchQueue { name })?;
+            by_queue.entry(entity).or_default().push(message.clone());
+            found.push((entity, message));
+        }
+        for (entity, messages) in by_queue {
+            self.command(now, entity, |queue| queue.check_send(now, &messages))?;
+        }
+        Ok(found)
+    }
+
+    fn send_on(
+        &mut self,
+        now: Timestamp,
+        entity: EntityId,
+        target: EntityName,
+        message: NewMessage,
+        out: &mut Outbox,
+    ) {
+        let Some(queue) = self.queues.get(&entity) else { return };
+        let NewMessage { body, size_bytes, attributes } = message;
+        let (sequence_number, number) = (queue.next_number, self.transfers.next_number(&target));
+        let enqueued_at = now;
+        let fact = Fact::SentOn {
+            entity,
+            sequence_number,
+            enqueued_at,
+            body,
+            size_bytes,
+            attributes,
+            target,
+            number,
+        };
+        self.record(fact, out);
+    }
+}

@@ -1,0 +1,202 @@
+//! The outbox: messages on their way to other queues, which may live in other shards.
+//!
+//! Each shard numbers what it has for each other shard. Messages of one such lane travel in the order of their numbers, and the target keeps the
+//! newest number that it has taken, so a message that is brought twice is taken once. A lane has one batch under way at a time; a message that
+//! the target refuses ends the batch, and is set aside here before anything behind it travels.
+
+use std::collections::BTreeMap;
+
+use peeklock_types::{BodyRef, EntityName, SequenceNumber, ShardId, SubQueue, Timestamp};
+
+use crate::engine::Engine;
+use crate::error::{Error, ReplayError};
+use crate::fact::Fact;
+use crate::message::{Attributes, EntityId, NewMessage, Transfer};
+use crate::outbox::Outbox;
+use crate::queue::Queue;
+
+const REASON_REFUSED: &str = "TransferFailed";
+
+#[derive(Debug, Default)]
+pub(crate) struct Transfers {
+    /// What goes to each shard.
+    pub(crate) lanes: BTreeMap<ShardId, Lane>,
+    /// The newest number taken from each shard.
+    pub(crate) arrived: BTreeMap<ShardId, u64>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Lane {
+    /// The newest number given out.
+    pub(crate) newest: u64,
+    pub(crate) pending: BTreeMap<u64, (EntityId, SequenceNumber)>,
+}
+
+/// A message that is to be brought to another queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutMessage {
+    pub number: u64,
+    pub target: EntityName,
+    pub body: BodyRef,
+    pub size_bytes: u32,
+    pub attributes: Box<Attributes>,
+}
+
+impl Transfers {
+    /// The number that the next message for `target` gets.
+    pub(crate) fn next_number(&self, target: &EntityName) -> u64 {
+        self.lanes.get(&ShardId::of(target)).map_or(0, |lane| lane.newest) + 1
+    }
+
+    /// The way that a fact is about to take a message off, if it does.
+    pub(crate) fn leaving(queue: &Queue, fact: &Fact) -> Option<Transfer> {
+        let (Fact::Completed { sub_queue: SubQueue::Transfer, sequence_number, .. }
+        | Fact::TransferFailed { sub_queue: SubQueue::Transfer, sequence_number, .. }) = fact
+        else {
+            return None;
+        };
+        queue.transfer.messages.details_of(*sequence_number).and_then(|details| details.transfer.clone())
+    }
+
+    /// Keeps the lanes in step with the queues.
+    pub(crate) fn follow(&mut self, fact: &Fact, leaving: Option<Transfer>) -> Result<(), ReplayError> {
+        if let Some(transfer) = leaving
+            && let Some(lane) = self.lanes.get_mut(&ShardId::of(&transfer.target))
+        {
+            lane.pending.remove(&transfer.number);
+        }
+        match fact {
+            Fact::TransferStarted { entity, sequence_number, target, number, .. }
+            | Fact::SentOn { entity, sequence_number, target, number, .. } => {
+                self.start(target, *number, *entity, *sequence_number)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn start(
+        &mut self,
+        target: &EntityName,
+        number: u64,
+        entity: EntityId,
+        sequence_number: SequenceNumber,
+    ) -> Result<(), ReplayError> {
+        let shard = ShardId::of(target);
+        let lane = self.lanes.entry(shard).or_default();
+        if number <= lane.newest {
+            return Err(ReplayError::TransferOrder { shard, number });
+        }
+        lane.newest = number;
+        lane.pending.insert(number, (entity, sequence_number));
+        Ok(())
+    }
+
+    pub(crate) fn arrive(&mut self, shard: ShardId, number: u64) -> Result<(), ReplayError> {
+        let newest = self.arrived.entry(shard).or_default();
+        if number <= *newest {
+            return Err(ReplayError::TransferOrder { shard, number });
+        }
+        *newest = number;
+        Ok(())
+    }
+
+    pub(crate) fn forget(&mut self, gone: EntityId) {
+        for lane in self.lanes.values_mut() {
+            lane.pending.retain(|_, (entity, _)| *entity != gone);
+        }
+    }
+}
+
+impl Engine {
+    /// Shards that something waits for.
+    pub fn transfer_targets(&self) -> impl Iterator<Item = ShardId> {
+        self.transfers.lanes.iter().filter(|(_, lane)| !lane.pending.is_empty()).map(|(shard, _)| *shard)
+    }
+
+    /// The next messages for a shard, in order: at most `count_max`, and no more than `size_bytes_max` together unless it is a single one.
+    pub fn outgoing(&self, shard: ShardId, count_max: usize, size_bytes_max: u64) -> Vec<OutMessage> {
+        let Some(lane) = self.transfers.lanes.get(&shard) else { return Vec::new() };
+        let mut size_bytes = 0;
+        let messages = lane.pending.iter().filter_map(|(&number, &place)| self.out_message(number, place));
+        let fits = messages.take(count_max).take_while(|message| {
+            let is_first = size_bytes == 0;
+            size_bytes += u64::from(message.size_bytes).max(1);
+            is_first || size_bytes <= size_bytes_max
+        });
+        fits.collect()
+    }
+
+    fn out_message(
+        &self,
+        number: u64,
+        (entity, sequence_number): (EntityId, SequenceNumber),
+    ) -> Option<OutMessage> {
+        let queue = self.queues.get(&entity)?;
+        let entry = queue.transfer.messages.get(sequence_number)?;
+        let target = queue.transfer.messages.details_of(sequence_number)?.transfer.as_ref()?.target.clone();
+        let attributes = Box::new(queue.attributes_of(sequence_number));
+        Some(OutMessage { number, target, body: entry.body, size_bytes: entry.size_bytes, attributes })
+    }
+
+    /// The shard has taken everything up to number `upto`.
+    pub fn transferred(&mut self, shard: ShardId, upto: u64, out: &mut Outbox) {
+        let Some(lane) = self.transfers.lanes.get(&shard) else { return };
+        let done: Vec<_> = lane.pending.range(..=upto).map(|(_, &place)| place).collect();
+        for (entity, sequence_number) in done {
+            self.record(Fact::Completed { entity, sub_queue: SubQueue::Transfer, sequence_number }, out);
+        }
+    }
+
+    /// The shard does not take this message: it is set aside with the reason.
+    pub fn transfer_refused(&mut self, shard: ShardId, number: u64, reason: String, out: &mut Outbox) {
+        let lane = self.transfers.lanes.get(&shard);
+        let Some(&(entity, sequence_number)) = lane.and_then(|lane| lane.pending.get(&number)) else {
+            return;
+        };
+        let patch = crate::queue::reason(REASON_REFUSED, reason);
+        let sub_queue = SubQueue::Transfer;
+        self.record(Fact::TransferFailed { entity, sub_queue, sequence_number, patch }, out);
+    }
+
+    /// A message from another shard, or from this one to itself. Says whether it was stored: one that was taken before is not stored again.
+    pub fn arrive(
+        &mut self,
+        now: Timestamp,
+        source: ShardId,
+        number: u64,
+        target: &EntityName,
+        message: NewMessage,
+        out: &mut Outbox,
+    ) -> Result<bool, Error> {
+        if self.transfers.arrived.get(&source).is_some_and(|newest| *newest >= number) {
+            return Ok(false);
+        }
+        let entity = self.find(target).ok_or_else(|| Error::NoSuchQueue { name: target.clone() })?;
+        self.command(now, entity, |queue| queue.check_send(now, std::slice::from_ref(&message)))?;
+        self.record(Fact::Arrived { source, number }, out);
+        let fact_count = out.facts.len();
+        self.command(now, entity, |queue| Ok(queue.store(now, message, out)))?;
+        Ok(out.facts.len() > fact_count)
+    }
+
+    /// Hands on what waits in a sub-queue that forwards; at most `max`. Returns how many.
+    pub(crate) fn forward(
+        &mut self,
+        entity: EntityId,
+        sub_queue: SubQueue,
+        max: usize,
+        out: &mut Outbox,
+    ) -> usize {
+        for done in 0..max {
+            let Some(queue) = self.queues.get_mut(&entity) else { return done };
+            let Some(target) = queue.forwards_to(sub_queue).cloned() else { return done };
+            let Some(sequence_number) = queue.part_mut(sub_queue).messages.next_waiting() else {
+                return done;
+            };
+            let number = self.transfers.next_number(&target);
+            let fact = queue.forward(sub_queue, sequence_number, &target, number);
+            self.record(fact, out);
+        }
+        max
+    }
+}

@@ -1,0 +1,139 @@
+//! What is known of a message beside its bytes, as bytes.
+//!
+//! ```text
+//! flags (1 byte), then what they announce: session, time to live, time due, message id, origin, transfer
+//! origin:   sequence number, hops (1 byte), dead-letter source (optional), patch
+//! transfer: target, number, reason (1 byte)
+//! ```
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use peeklock_types::{Timestamp, limits};
+
+use crate::message::{Attributes, Details, Origin, Transfer, TransferReason};
+use crate::wire::{DecodeError, Reader, put_bytes, put_number, put_optional, put_patch};
+
+const SESSION: u8 = 1;
+const TIME_TO_LIVE: u8 = 2;
+const DUE: u8 = 4;
+const MESSAGE_ID: u8 = 8;
+const ORIGIN: u8 = 16;
+const TRANSFER: u8 = 32;
+
+/// A message id of the longest kind: four bytes per character, and its type.
+const MESSAGE_ID_BYTES_MAX: usize = limits::MESSAGE_ID_CHARS_MAX * 4 + 16;
+
+pub(crate) fn put_attributes(attributes: &Attributes, out: &mut Vec<u8>) {
+    let details = Details {
+        session: attributes.session.clone(),
+        time_to_live: attributes.time_to_live,
+        due: attributes.scheduled_for,
+        message_id: attributes.message_id.clone(),
+        origin: attributes.origin.clone(),
+        transfer: None,
+    };
+    put_details(&details, out);
+}
+
+pub(crate) fn put_details(details: &Details, out: &mut Vec<u8>) {
+    let flag = |set: bool, flag: u8| if set { flag } else { 0 };
+    out.push(
+        flag(details.session.is_some(), SESSION)
+            | flag(details.time_to_live.is_some(), TIME_TO_LIVE)
+            | flag(details.due.is_some(), DUE)
+            | flag(details.message_id.is_some(), MESSAGE_ID)
+            | flag(details.origin.is_some(), ORIGIN)
+            | flag(details.transfer.is_some(), TRANSFER),
+    );
+    if let Some(session) = &details.session {
+        put_bytes(session.as_str().as_bytes(), out);
+    }
+    if let Some(span) = details.time_to_live {
+        put_number(u64::try_from(span.as_millis()).unwrap_or(u64::MAX), out);
+    }
+    if let Some(due) = details.due {
+        put_number(due.as_millis(), out);
+    }
+    if let Some(id) = &details.message_id {
+        put_bytes(id, out);
+    }
+    if let Some(origin) = &details.origin {
+        put_origin(origin, out);
+    }
+    if let Some(transfer) = &details.transfer {
+        put_bytes(transfer.target.as_str().as_bytes(), out);
+        put_number(transfer.number, out);
+        out.push(match transfer.why {
+            TransferReason::Forward => 0,
+            TransferReason::DeadLetter => 1,
+            TransferReason::Transaction => 2,
+        });
+    }
+}
+
+fn put_origin(origin: &Origin, out: &mut Vec<u8>) {
+    put_number(origin.sequence_number.0, out);
+    out.push(origin.hop_count);
+    put_optional(origin.dead_letter_source.as_ref().map(|name| name.as_str().as_bytes()), out);
+    put_patch(&origin.patch, out);
+}
+
+impl Reader<'_> {
+    pub(crate) fn attributes(&mut self) -> Result<Attributes, DecodeError> {
+        let details = self.details()?;
+        if details.transfer.is_some() {
+            return Err(DecodeError::Value("a message's attributes"));
+        }
+        Ok(Attributes {
+            session: details.session,
+            time_to_live: details.time_to_live,
+            scheduled_for: details.due,
+            message_id: details.message_id,
+            origin: details.origin,
+        })
+    }
+
+    pub(crate) fn details(&mut self) -> Result<Details, DecodeError> {
+        let flags = self.byte("a message's attributes")?;
+        if flags & !(SESSION | TIME_TO_LIVE | DUE | MESSAGE_ID | ORIGIN | TRANSFER) != 0 {
+            return Err(DecodeError::Value("a message's attributes"));
+        }
+        let has = |flag: u8| flags & flag != 0;
+        Ok(Details {
+            session: has(SESSION).then(|| self.session()).transpose()?,
+            time_to_live: has(TIME_TO_LIVE)
+                .then(|| self.number("a time to live"))
+                .transpose()?
+                .map(Duration::from_millis),
+            due: has(DUE).then(|| self.number("a time")).transpose()?.map(Timestamp::from_millis),
+            message_id: has(MESSAGE_ID).then(|| self.message_id()).transpose()?,
+            origin: has(ORIGIN).then(|| self.origin()).transpose()?,
+            transfer: has(TRANSFER).then(|| self.transfer()).transpose()?,
+        })
+    }
+
+    pub(crate) fn message_id(&mut self) -> Result<Bytes, DecodeError> {
+        self.bytes(MESSAGE_ID_BYTES_MAX, "a message id").map(Bytes::copy_from_slice)
+    }
+
+    fn origin(&mut self) -> Result<Origin, DecodeError> {
+        Ok(Origin {
+            sequence_number: self.sequence_number()?,
+            hop_count: self.byte("a number of hops")?,
+            dead_letter_source: self.flag("a dead-letter source")?.then(|| self.name()).transpose()?,
+            patch: self.patch()?,
+        })
+    }
+
+    fn transfer(&mut self) -> Result<Transfer, DecodeError> {
+        let (target, number) = (self.name()?, self.number("a number in an outbox")?);
+        let why = match self.byte("a transfer")? {
+            0 => TransferReason::Forward,
+            1 => TransferReason::DeadLetter,
+            2 => TransferReason::Transaction,
+            _ => return Err(DecodeError::Value("a transfer")),
+        };
+        Ok(Transfer { target, number, why })
+    }
+}

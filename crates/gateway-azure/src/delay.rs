@@ -1,0 +1,143 @@
+//! How an abandoned message says when it wants to be delivered again.
+//!
+//! SDKs have no word for it, but they can change properties with a settlement. Two names are reserved for it; they are taken out of the
+//! changes and never stored.
+
+use std::time::Duration;
+
+use peeklock_amqp::{Described, Value, condition};
+use peeklock_types::limits;
+
+use crate::error::Refusal;
+
+const AFTER_MS: &str = "peeklock-retry-after-ms";
+const AFTER: &str = "peeklock-retry-after";
+/// How .NET sends a `TimeSpan`: a number of ticks.
+const TIMESPAN: &str = "com.microsoft:timespan";
+
+/// Takes the delay out of the properties that an abandonment sets.
+pub(crate) fn take_delay(properties: &mut Vec<(Value, Value)>) -> Result<Option<Duration>, Refusal> {
+    let mut take = |name: &str| {
+        let at = properties.iter().position(|(key, _)| key.as_str() == Some(name))?;
+        Some(properties.remove(at).1).filter(|value| !value.is_null())
+    };
+    let (after_ms, after) = (take(AFTER_MS), take(AFTER));
+    let delay = match (after_ms, after) {
+        (Some(value), _) => value.as_u64().map(Duration::from_millis).ok_or_else(|| {
+            Refusal::bad_request(format!("'{AFTER_MS}' must be a whole number of milliseconds, zero or more"))
+        })?,
+        (None, Some(value)) => duration_of(&value).ok_or_else(|| {
+            let text =
+                format!("'{AFTER}' must be a number of seconds, zero or more, or a duration like PT1M30S");
+            Refusal::bad_request(text)
+        })?,
+        (None, None) => return Ok(None),
+    };
+    if delay > limits::SCHEDULE_AHEAD_MAX {
+        let text = format!("a delay of {delay:?} is over the limit of {:?}", limits::SCHEDULE_AHEAD_MAX);
+        return Err(Refusal::new(400, condition::ARGUMENT_OUT_OF_RANGE, text));
+    }
+    Ok(Some(delay))
+}
+
+fn duration_of(value: &Value) -> Option<Duration> {
+    match value {
+        Value::Float(seconds) => Duration::try_from_secs_f32(*seconds).ok(),
+        Value::Double(seconds) => Duration::try_from_secs_f64(*seconds).ok(),
+        Value::String(text) => parse_duration(text.as_str()),
+        Value::Described(described) => timespan(described),
+        number => number.as_u64().map(Duration::from_secs),
+    }
+}
+
+fn timespan(described: &Described) -> Option<Duration> {
+    const TICKS_PER_MS: u64 = 10_000;
+    let ticks = described.value.as_u64().filter(|_| described.descriptor.as_str() == Some(TIMESPAN))?;
+    Some(Duration::from_millis(ticks / TICKS_PER_MS))
+}
+
+/// An ISO 8601 duration of weeks, days, hours, minutes and seconds. Months and years have no fixed length and are not taken.
+fn parse_duration(text: &str) -> Option<Duration> {
+    let rest = text.strip_prefix('P')?;
+    let (date, time) = rest.split_once('T').map_or((rest, None), |(date, time)| (date, Some(time)));
+    if (date.is_empty() && time.is_none()) || time == Some("") {
+        return None;
+    }
+    let date = parse_parts(date, &[('W', 604_800.0), ('D', 86_400.0)])?;
+    let time = parse_parts(time.unwrap_or_default(), &[('H', 3600.0), ('M', 60.0), ('S', 1.0)])?;
+    Duration::try_from_secs_f64(date + time).ok()
+}
+
+/// Numbers, each with its unit behind it, in the order of the units; any of them may be left out.
+fn parse_parts(mut text: &str, units: &[(char, f64)]) -> Option<f64> {
+    let mut seconds = 0.0;
+    for (unit, length_s) in units {
+        if let Some((number, rest)) = text.split_once(*unit) {
+            seconds += parse_number(number)? * length_s;
+            text = rest;
+        }
+    }
+    text.is_empty().then_some(seconds)
+}
+
+/// Digits with at most one point; not what else Rust takes for a number.
+fn parse_number(text: &str) -> Option<f64> {
+    let is_plain = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    if is_plain { text.parse().ok() } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn taken(key: &'static str, value: impl Into<Value>) -> Result<Option<Duration>, Refusal> {
+        let mut properties = vec![("kept".into(), 1.into()), (key.into(), value.into())];
+        let delay = take_delay(&mut properties);
+        assert_eq!(properties, vec![("kept".into(), Value::Int(1))], "it is never stored");
+        delay
+    }
+
+    #[test]
+    fn a_delay_is_told_in_many_ways() {
+        let minute_and_half = Ok(Some(Duration::from_secs(90)));
+        let told = |delay: Result<_, Refusal>| delay.map_err(|refusal| refusal.description);
+        assert_eq!(told(taken(AFTER_MS, 90_000)), minute_and_half);
+        assert_eq!(told(taken(AFTER_MS, 90_000_u64)), minute_and_half);
+        assert_eq!(told(taken(AFTER, 90_u8)), minute_and_half);
+        assert_eq!(told(taken(AFTER, 90.0)), minute_and_half);
+        assert_eq!(told(taken(AFTER, 90.0_f32)), minute_and_half);
+        assert_eq!(told(taken(AFTER, "PT1M30S")), minute_and_half);
+        let timespan = Value::described(Value::symbol(TIMESPAN), 900_000_000_i64);
+        assert_eq!(told(taken(AFTER, timespan)), minute_and_half);
+        assert_eq!(told(taken(AFTER, Value::Null)), Ok(None));
+        assert_eq!(told(taken(AFTER, 0)), Ok(Some(Duration::ZERO)));
+        assert_eq!(told(take_delay(&mut vec![("other".into(), 1.into())])), Ok(None));
+    }
+
+    #[test]
+    fn what_is_no_delay_is_refused() {
+        assert!(taken(AFTER_MS, -1).is_err());
+        assert!(taken(AFTER_MS, 1.5).is_err());
+        assert!(taken(AFTER_MS, "PT1S").is_err());
+        assert!(taken(AFTER, -0.5).is_err());
+        assert!(taken(AFTER, f64::NAN).is_err());
+        assert!(taken(AFTER, f64::INFINITY).is_err());
+        assert!(taken(AFTER, "soon").is_err());
+        assert!(taken(AFTER, Value::Boolean(true)).is_err());
+        assert!(taken(AFTER, i64::MAX).is_err(), "longer than anybody waits");
+    }
+
+    #[test]
+    fn durations_in_words_are_read_exactly() {
+        let seconds = |text| parse_duration(text).map(|duration| duration.as_secs_f64());
+        assert_eq!(seconds("P1W2DT3H4M5.25S"), Some(604_800.0 + 172_800.0 + 10_800.0 + 240.0 + 5.25));
+        assert_eq!(seconds("PT0.5S"), Some(0.5));
+        assert_eq!(seconds("P1D"), Some(86_400.0));
+        for bad in [
+            "", "P", "PT", "P1DT", "1S", "PT1", "PTS", "PT1S1M", "P1M", "P1Y", "PT-1S", "PTinfS", "PT1e3S",
+            "PT1.2.3S",
+        ] {
+            assert_eq!(seconds(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! Messages on their way in: what is stored of them, and what their queue must know.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use peeklock_amqp::{
+    Batch, Header, MessageIdRef, PropertiesRef, RawMap, Sections, StoredMessage, condition, is_batch,
+};
+use peeklock_broker::engine::Attributes;
+use peeklock_types::{SessionId, Timestamp, limits};
+
+use crate::error::Refusal;
+
+const SCHEDULED_TIME: &str = "x-opt-scheduled-enqueue-time";
+
+/// Hands on the message of a delivery, or each message of a batch; some, but not too many.
+pub(crate) fn each_message(
+    message_format: u32,
+    payload: &[u8],
+    mut take: impl FnMut(&[u8]) -> Result<(), Refusal>,
+) -> Result<(), Refusal> {
+    if !is_batch(message_format) {
+        return take(payload);
+    }
+    let mut count = 0;
+    for part in Batch::new(payload) {
+        let unreadable = |error| Refusal::bad_request(format!("the batch is not valid AMQP: {error}"));
+        take(part.map_err(unreadable)?)?;
+        count += 1;
+        if count > limits::BATCH_COUNT_MAX {
+            let text = format!("the batch has more than {} messages; send several", limits::BATCH_COUNT_MAX);
+            return Err(Refusal::bad_request(text));
+        }
+    }
+    if count == 0 {
+        return Err(Refusal::bad_request("the batch is empty"));
+    }
+    Ok(())
+}
+
+/// Writes the stored form of a message that a peer has sent, and says what its queue must know of it: for most messages nothing.
+pub(crate) fn store(
+    payload: &[u8],
+    now: Timestamp,
+    needs_message_id: bool,
+    out: &mut BytesMut,
+) -> Result<Option<Box<Attributes>>, Refusal> {
+    let sections = Sections::scan(payload).map_err(unreadable)?;
+    let properties = sections.properties().map_err(unreadable)?;
+    check_message_id(properties.message_id)?;
+    let header = sections.header().map_err(unreadable)?;
+    let annotations = sections.message_annotations().map_err(unreadable)?;
+    let attributes = Attributes {
+        session: properties.group_id.map(SessionId::parse).transpose()?,
+        time_to_live: time_to_live(&header, &properties),
+        scheduled_for: scheduled_for(&annotations)?.filter(|due| *due > now),
+        message_id: properties.message_id.filter(|_| needs_message_id).map(id_bytes),
+        origin: None,
+    };
+    if properties.message_id.is_some() {
+        StoredMessage::encode(out, &sections, None).map_err(unreadable)?;
+    } else {
+        let mut id = [0; 32];
+        let id = write_hex(fastrand::u128(..), &mut id);
+        StoredMessage::encode(out, &sections, Some(id)).map_err(unreadable)?;
+    }
+    Ok((!attributes.is_empty()).then(|| Box::new(attributes)))
+}
+
+fn unreadable(error: peeklock_amqp::DecodeError) -> Refusal {
+    Refusal::new(400, condition::DECODE_ERROR, format!("the message is not valid AMQP: {error}"))
+}
+
+/// By hand, because the formatter costs as much as storing a small message.
+fn write_hex(number: u128, digits: &mut [u8; 32]) -> &str {
+    for (pair, byte) in digits.chunks_exact_mut(2).zip(number.to_be_bytes()) {
+        let digit = |nibble: u8| if nibble < 10 { b'0' + nibble } else { b'a' + nibble - 10 };
+        pair.copy_from_slice(&[digit(byte >> 4), digit(byte & 15)]);
+    }
+    std::str::from_utf8(digits).unwrap_or_default()
+}
+
+fn check_message_id(id: Option<MessageIdRef<'_>>) -> Result<(), Refusal> {
+    let count = match id {
+        Some(MessageIdRef::String(text)) => text.chars().count(),
+        Some(MessageIdRef::Binary(bytes)) => bytes.len(),
+        _ => 0,
+    };
+    if count > limits::MESSAGE_ID_CHARS_MAX {
+        let text = format!(
+            "the message id has {count} characters; at most {} are allowed",
+            limits::MESSAGE_ID_CHARS_MAX
+        );
+        return Err(Refusal::new(400, condition::ARGUMENT_OUT_OF_RANGE, text));
+    }
+    Ok(())
+}
+
+/// The id with its type in front: `1` and `"1"` are different messages.
+fn id_bytes(id: MessageIdRef<'_>) -> Bytes {
+    let tagged = |tag: u8, value: &[u8]| [&[tag], value].concat().into();
+    match id {
+        MessageIdRef::Ulong(number) => tagged(b'n', &number.to_be_bytes()),
+        MessageIdRef::Uuid(uuid) => tagged(b'u', &uuid),
+        MessageIdRef::Binary(bytes) => tagged(b'b', bytes),
+        MessageIdRef::String(text) => tagged(b's', text.as_bytes()),
+    }
+}
+
+/// SDK quirk: .NET says a time to live that does not fit the header as the largest that does, and the true one by two times.
+fn time_to_live(header: &Header, properties: &PropertiesRef<'_>) -> Option<Duration> {
+    let ttl_ms = u64::from(header.ttl?);
+    let spans = (properties.absolute_expiry_time, properties.creation_time);
+    let true_ms = match spans {
+        (Some(end), Some(start)) if header.ttl == Some(u32::MAX) => {
+            end.checked_sub(start).and_then(|span| u64::try_from(span).ok())
+        }
+        _ => None,
+    };
+    let time_to_live = Duration::from_millis(true_ms.map_or(ttl_ms, |true_ms| true_ms.max(ttl_ms)));
+    Some(time_to_live.min(limits::DURATION_MAX))
+}
+
+/// Delivering a message at once that asks for another time in an unknown way would be a lie.
+fn scheduled_for(annotations: &RawMap<'_>) -> Result<Option<Timestamp>, Refusal> {
+    let value = annotations.get(SCHEDULED_TIME).map_err(unreadable)?;
+    let Some(value) = value.filter(|value| !value.is_null()) else { return Ok(None) };
+    let millis = value.as_timestamp().ok_or_else(|| {
+        Refusal::new(400, condition::INVALID_FIELD, format!("the annotation {SCHEDULED_TIME} is not a time"))
+    })?;
+    Ok(Some(Timestamp::from_millis(u64::try_from(millis).unwrap_or_default())))
+}
+
+#[cfg(test)]
+mod tests {
+    use peeklock_amqp::{BatchBuilder, Encode, Fields, Message, MessageId, Properties, Value};
+
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_millis(1_700_000_000_000);
+
+    fn attributes(message: &Message) -> Result<Option<Box<Attributes>>, Refusal> {
+        store(&message.to_bytes(), NOW, true, &mut BytesMut::new())
+    }
+
+    fn with_ttl(ttl: u32, expires: Option<i64>, created: Option<i64>) -> Option<Duration> {
+        let message = Message {
+            header: Some(Header { ttl: Some(ttl), ..Header::default() }),
+            properties: Properties {
+                absolute_expiry_time: expires,
+                creation_time: created,
+                ..Properties::default()
+            },
+            ..Message::data("x")
+        };
+        attributes(&message).unwrap().unwrap().time_to_live
+    }
+
+    fn scheduled_at(time: impl Into<Value>) -> Result<Option<Timestamp>, Refusal> {
+        let annotations = Fields::new().with(SCHEDULED_TIME, time);
+        let found = attributes(&Message { message_annotations: annotations, ..Message::data("x") })?;
+        Ok(found.and_then(|found| found.scheduled_for))
+    }
+
+    #[test]
+    fn generated_ids_are_plain_hex() {
+        for number in [0, u128::MAX, 0x0123_4567_89ab_cdef_0f1e_2d3c_4b5a_6978] {
+            assert_eq!(write_hex(number, &mut [0; 32]), format!("{number:032x}"));
+        }
+    }
+
+    #[test]
+    fn a_plain_message_has_nothing_to_say() {
+        assert_eq!(attributes(&Message::data("x")).unwrap(), None);
+    }
+
+    #[test]
+    fn a_session_id_is_told_and_bounded() {
+        let of = |id: String| {
+            let properties = Properties { group_id: Some(id.into()), ..Properties::default() };
+            attributes(&Message { properties, ..Message::data("x") })
+        };
+        let found = of("s".into()).unwrap().unwrap();
+        assert_eq!(found.session, Some(SessionId::parse("s").unwrap()));
+        assert!(of("".into()).unwrap().unwrap().session.is_some(), "an empty one is one");
+        assert_eq!(of("x".repeat(129)).unwrap_err().condition, condition::ARGUMENT_OUT_OF_RANGE);
+    }
+
+    #[test]
+    fn a_time_to_live_beyond_the_header_is_found() {
+        let day_ms = 86_400_000;
+        assert_eq!(with_ttl(5, None, None), Some(Duration::from_millis(5)));
+        assert_eq!(with_ttl(0, None, None), Some(Duration::ZERO), "for the queue to refuse");
+        assert_eq!(with_ttl(5, Some(100), Some(0)), Some(Duration::from_millis(5)));
+        let most = Duration::from_millis(u32::MAX.into());
+        assert_eq!(with_ttl(u32::MAX, None, Some(0)), Some(most));
+        assert_eq!(with_ttl(u32::MAX, Some(9), Some(0)), Some(most));
+        assert_eq!(with_ttl(u32::MAX, Some(i64::MAX), Some(-1)), Some(most), "nonsense changes nothing");
+        let hundred_days = Some(Duration::from_secs(100 * 86_400));
+        assert_eq!(with_ttl(u32::MAX, Some(100 * day_ms), Some(0)), hundred_days);
+        assert_eq!(with_ttl(u32::MAX, Some(i64::MAX), Some(0)), Some(limits::DURATION_MAX));
+    }
+
+    #[test]
+    fn only_a_time_to_come_is_a_schedule() {
+        let now = i64::try_from(NOW.as_millis()).unwrap();
+        assert_eq!(scheduled_at(Value::Timestamp(now + 5)).unwrap(), Some(NOW + Duration::from_millis(5)));
+        assert_eq!(scheduled_at(now + 5).unwrap(), Some(NOW + Duration::from_millis(5)), "a long will do");
+        assert_eq!(scheduled_at(Value::Timestamp(now)).unwrap(), None);
+        assert_eq!(scheduled_at(Value::Timestamp(-5)).unwrap(), None);
+        assert_eq!(scheduled_at(Value::Null).unwrap(), None);
+        assert_eq!(scheduled_at("tomorrow").unwrap_err().condition, condition::INVALID_FIELD);
+    }
+
+    #[test]
+    fn ids_of_different_types_are_different_ids() {
+        let of = |id: MessageId| {
+            let properties = Properties { message_id: Some(id), ..Properties::default() };
+            let message = Message { properties, ..Message::data("x") };
+            attributes(&message).unwrap().unwrap().message_id.unwrap()
+        };
+        let ids = [
+            of(MessageId::Ulong(49)),
+            of(MessageId::String("1".into())),
+            of(MessageId::Binary(Bytes::from_static(b"1"))),
+            of(MessageId::Uuid([49; 16])),
+            of(MessageId::Binary(Bytes::from_static(&[49; 16]))),
+        ];
+        for (i, id) in ids.iter().enumerate() {
+            assert!(!ids[i + 1..].contains(id), "{i}");
+        }
+        let properties = Properties { message_id: Some("1".into()), ..Properties::default() };
+        let message = Message { properties, ..Message::data("x") };
+        let plain = store(&message.to_bytes(), NOW, false, &mut BytesMut::new()).unwrap();
+        assert_eq!(plain, None, "where nobody asks, it costs nothing");
+    }
+
+    #[test]
+    fn batches_are_taken_apart_and_empty_ones_refused() {
+        let mut builder = BatchBuilder::new(1000);
+        for body in ["a", "b"] {
+            assert!(builder.try_add(&Message::data(body).to_bytes()));
+        }
+        let batch = builder.finish();
+        let mut count = 0;
+        let mut take = |_: &[u8]| {
+            count += 1;
+            Ok(())
+        };
+        each_message(peeklock_amqp::BATCH_FORMAT, &batch, &mut take).unwrap();
+        assert!(each_message(peeklock_amqp::BATCH_FORMAT, b"", &mut take).is_err());
+        assert!(each_message(peeklock_amqp::BATCH_FORMAT, b"nonsense", &mut take).is_err());
+        each_message(0, b"", &mut take).unwrap();
+        assert_eq!(count, 3);
+    }
+}

@@ -1,0 +1,162 @@
+//! What shards have answered, as the body of a management response.
+
+use peeklock_amqp::{Array, Kind, Text, Value};
+use peeklock_broker::{Answer, Message, QueueInfo};
+use peeklock_types::{SequenceNumber, SessionId, Timestamp};
+
+use super::settings;
+use crate::message;
+
+/// The form of the response to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AnswerKind {
+    Done,
+    Created,
+    Expirations,
+    SessionExpiration,
+    Peeked { omit_body: bool },
+    Received,
+    Scheduled,
+    Sessions { skip: usize },
+    SessionState,
+    Deleted,
+    Purged,
+    Queues,
+}
+
+/// Status, its description, and the body.
+pub(super) type Described = (i32, &'static str, Value);
+
+/// SDKs are particular about types: a list where they expect an array is an error, and the other way round.
+pub(super) fn describe(kind: AnswerKind, answers: Vec<Answer>) -> Described {
+    match kind {
+        AnswerKind::Done => ok(Vec::new()),
+        AnswerKind::Created => (201, "Created", map(Vec::new())),
+        AnswerKind::Expirations => {
+            let times = expirations(&answers).map(|at| Value::Timestamp(message::timestamp(at))).collect();
+            let array = Array::new(Kind::Timestamp, times).map_or(Value::Null, Value::Array);
+            ok(vec![("expirations", array)])
+        }
+        AnswerKind::SessionExpiration => {
+            let until = expirations(&answers).next().unwrap_or_default();
+            ok(vec![("expiration", Value::Timestamp(message::timestamp(until)))])
+        }
+        AnswerKind::Peeked { omit_body } => describe_messages(&answers, omit_body),
+        AnswerKind::Received => describe_messages(&answers, false),
+        AnswerKind::Scheduled => {
+            let numbers =
+                answers.iter().flat_map(scheduled).map(|number| i64::try_from(number.0).unwrap_or(i64::MAX));
+            ok(vec![("sequence-numbers", Value::Array(Array::longs(numbers)))])
+        }
+        AnswerKind::Sessions { skip } => describe_sessions(skip, &answers),
+        AnswerKind::SessionState => {
+            let state = answers.into_iter().find_map(|answer| match answer {
+                Answer::State(state) => state,
+                _ => None,
+            });
+            ok(vec![("session-state", state.map_or(Value::Null, Value::Binary))])
+        }
+        AnswerKind::Deleted if count(&answers) == 0 => (204, "No messages", map(Vec::new())),
+        AnswerKind::Deleted => {
+            let count = i32::try_from(count(&answers)).unwrap_or(i32::MAX);
+            ok(vec![("message-count", Value::Int(count))])
+        }
+        AnswerKind::Purged => ok(vec![("message-count", Value::Ulong(count(&answers)))]),
+        AnswerKind::Queues => {
+            let queues = answers.iter().flat_map(queues).map(describe_queue).collect();
+            ok(vec![("queues", Value::List(queues))])
+        }
+    }
+}
+
+fn ok(entries: Vec<(&'static str, Value)>) -> Described {
+    (200, "OK", map(entries))
+}
+
+fn map(entries: Vec<(&'static str, Value)>) -> Value {
+    Value::Map(entries.into_iter().map(|(key, value)| (Value::from(key), value)).collect())
+}
+
+fn expirations(answers: &[Answer]) -> impl Iterator<Item = Timestamp> {
+    answers
+        .iter()
+        .flat_map(|answer| match answer {
+            Answer::Renewed(times) => &times[..],
+            _ => &[],
+        })
+        .copied()
+}
+
+fn scheduled(answer: &Answer) -> &[SequenceNumber] {
+    if let Answer::Scheduled(numbers) = answer { numbers } else { &[] }
+}
+
+fn sessions(answer: &Answer) -> &[SessionId] {
+    if let Answer::Sessions(sessions) = answer { sessions } else { &[] }
+}
+
+fn messages(answer: &Answer) -> &[Message] {
+    if let Answer::Messages(messages) = answer { messages } else { &[] }
+}
+
+fn queues(answer: &Answer) -> &[QueueInfo] {
+    if let Answer::Queues(queues) = answer { queues } else { &[] }
+}
+
+fn count(answers: &[Answer]) -> u64 {
+    answers.iter().map(|answer| if let Answer::Count(count) = answer { *count } else { 0 }).sum()
+}
+
+fn describe_messages(answers: &[Answer], omit_body: bool) -> Described {
+    let mut found = answers.iter().flat_map(messages).peekable();
+    if found.peek().is_none() {
+        return (204, "No messages", map(Vec::new()));
+    }
+    let messages = found.filter_map(|message| describe_message(message, omit_body)).collect();
+    ok(vec![("messages", Value::List(messages))])
+}
+
+fn describe_message(found: &Message, omit_body: bool) -> Option<Value> {
+    let encoded = match message::encode_whole(found, omit_body) {
+        Ok(encoded) => encoded,
+        Err(error) => {
+            tracing::error!("message {} cannot be read back: {error}", found.message.sequence_number);
+            return None;
+        }
+    };
+    let mut entries = vec![("message", Value::Binary(encoded))];
+    if let Some(token) = found.token {
+        entries.push(("lock-token", Value::Uuid(token.to_bytes())));
+    }
+    Some(map(entries))
+}
+
+fn describe_sessions(skip: usize, answers: &[Answer]) -> Described {
+    let ids: Vec<_> =
+        answers.iter().flat_map(sessions).map(|id| Text::from(id.as_str().to_owned())).collect();
+    if ids.is_empty() {
+        return (204, "No sessions", map(Vec::new()));
+    }
+    let skip = Value::Int(i32::try_from(skip).unwrap_or(i32::MAX));
+    ok(vec![("skip", skip), ("sessions-ids", Value::Array(Array::strings(ids)))])
+}
+
+fn describe_queue(queue: &QueueInfo) -> Value {
+    let counts = &queue.counts;
+    let mut entries = vec![("name", Value::from(queue.name.to_string()))];
+    entries.extend(settings::describe(&queue.settings));
+    entries.extend(
+        [
+            ("active-count", counts.active_count),
+            ("locked-count", counts.locked_count),
+            ("deferred-count", counts.deferred_count),
+            ("scheduled-count", counts.scheduled_count),
+            ("dead-letter-count", counts.dead_letter_count),
+            ("transfer-count", counts.transfer_count),
+            ("transfer-dead-letter-count", counts.transfer_dead_letter_count),
+            ("size-bytes", counts.size_bytes),
+        ]
+        .map(|(key, count)| (key, Value::Ulong(count))),
+    );
+    map(entries)
+}

@@ -1,0 +1,504 @@
+//! The transactions of one connection, until they are committed.
+//!
+//! Nothing of a transaction is durable or visible before its commit, so all of it lives here: the messages that it sends, and the
+//! settlements that it makes. A connection that ends takes its transactions along, which is the same as rolling them back.
+//!
+//! A transaction with a step that was refused can only be rolled back. A client may commit without having looked at the answer to each
+//! step, and half of a transaction must never be done.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use bytes::Bytes;
+use peeklock_amqp::condition;
+use peeklock_amqp::connection::{DeliveryId, Millis};
+use peeklock_broker::TransactionSettle;
+use peeklock_broker::engine::{Attributes, Settlement};
+use peeklock_types::{EntityName, limits};
+use rustc_hash::FxHashMap;
+
+use crate::error::Refusal;
+use crate::link::{EntityRef, LinkNumber};
+
+/// Transactions that one connection may have open at a time.
+const OPEN_MAX: usize = 100;
+/// What all transactions of one connection may hold in memory.
+const SIZE_BYTES_MAX: usize = 4 * limits::TRANSACTION_SIZE_BYTES_MAX;
+/// A transaction in which nothing happens for so long is rolled back.
+const IDLE_MAX: Duration = Duration::from_secs(120);
+/// How many timed-out transactions are remembered, so that late steps learn why they are refused.
+const REMEMBERED_MAX: usize = 1000;
+
+/// A transaction's number within its connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct TransactionNumber(pub(crate) u32);
+
+impl TransactionNumber {
+    /// The id that the peer gets and names.
+    pub(crate) fn to_id(self) -> Bytes {
+        Bytes::copy_from_slice(&self.0.to_be_bytes())
+    }
+
+    fn of(id: &[u8]) -> Result<Self, Refusal> {
+        let bytes = <[u8; 4]>::try_from(id).map_err(|_| unknown())?;
+        Ok(TransactionNumber(u32::from_be_bytes(bytes)))
+    }
+}
+
+/// A message that waits for its transaction's commit, in its stored form.
+#[derive(Debug)]
+pub(crate) struct HeldMessage {
+    pub(crate) body: Bytes,
+    pub(crate) attributes: Option<Box<Attributes>>,
+}
+
+/// One transactional delivery: its messages are sent together.
+#[derive(Debug)]
+pub(crate) struct HeldSend {
+    pub(crate) target: EntityName,
+    pub(crate) entity: EntityRef,
+    pub(crate) messages: Vec<HeldMessage>,
+}
+
+/// Everything that a commit does.
+#[derive(Debug, Default)]
+pub(crate) struct Work {
+    /// The one queue whose messages are settled.
+    settled: Option<(EntityName, EntityRef)>,
+    pub(crate) settles: Vec<TransactionSettle>,
+    pub(crate) sends: Vec<HeldSend>,
+    step_count: usize,
+    size_bytes: usize,
+}
+
+impl Work {
+    /// The entity whose shard commits: that of the settlements, else that of the first send. `None`: there is nothing to do.
+    pub(crate) fn home(&self) -> Option<EntityRef> {
+        let of_sends = || self.sends.first().map(|send| send.entity);
+        self.settled.as_ref().map(|(_, entity)| *entity).or_else(of_sends)
+    }
+}
+
+/// The delivery on a control link that asked for the end of a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Discharger {
+    pub(crate) control: LinkNumber,
+    pub(crate) delivery: DeliveryId,
+}
+
+#[derive(Debug)]
+struct Transaction {
+    control: LinkNumber,
+    expires_at: Millis,
+    work: Work,
+    /// Why it can only be rolled back.
+    doomed: Option<String>,
+    /// Its commit is under way.
+    discharger: Option<Discharger>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Transactions {
+    open: FxHashMap<u32, Transaction>,
+    timed_out: VecDeque<u32>,
+    next: u32,
+    size_bytes: usize,
+}
+
+impl Transactions {
+    pub(crate) fn declare(&mut self, control: LinkNumber, now: Millis) -> Result<TransactionNumber, Refusal> {
+        if self.open.len() >= OPEN_MAX {
+            let text = format!("this connection has {OPEN_MAX} open transactions; end one first");
+            return Err(Refusal::new(403, condition::RESOURCE_LIMIT_EXCEEDED, text));
+        }
+        // Few are open at a time, so a number that comes round again is free.
+        let number = self.next;
+        self.next = self.next.wrapping_add(1);
+        let work = Work::default();
+        let expires_at = now.after(IDLE_MAX);
+        self.open.insert(number, Transaction { control, expires_at, work, doomed: None, discharger: None });
+        Ok(TransactionNumber(number))
+    }
+
+    /// Adds the messages of one delivery.
+    pub(crate) fn add_send(&mut self, now: Millis, id: &[u8], send: HeldSend) -> Result<(), Refusal> {
+        let size_bytes = send.messages.iter().map(|message| message.body.len()).sum();
+        let transaction = self.step(now, id, send.messages.len(), size_bytes)?;
+        transaction.work.sends.push(send);
+        Ok(())
+    }
+
+    /// Adds settlements of messages of one queue.
+    pub(crate) fn add_settles(
+        &mut self,
+        now: Millis,
+        id: &[u8],
+        queue: (&EntityName, EntityRef),
+        settles: Vec<TransactionSettle>,
+    ) -> Result<TransactionNumber, Refusal> {
+        let size_bytes = settles.iter().map(|settle| size_of(&settle.settlement)).sum();
+        let transaction = self.step(now, id, settles.len(), size_bytes)?;
+        let (name, entity) = queue;
+        let (settled, _) = transaction.work.settled.get_or_insert_with(|| (name.clone(), entity));
+        if settled != name {
+            let text = format!(
+                "the transaction settles messages of '{settled}' already, and cannot settle those of '{name}' too; it may send to any \
+                 queue. Use one transaction for each"
+            );
+            return Err(transaction.refuse(Refusal::not_allowed(text)));
+        }
+        transaction.work.settles.extend(settles);
+        TransactionNumber::of(id)
+    }
+
+    /// The transaction, for a step that needs so much room.
+    fn step(
+        &mut self,
+        now: Millis,
+        id: &[u8],
+        count: usize,
+        size_bytes: usize,
+    ) -> Result<&mut Transaction, Refusal> {
+        let number = TransactionNumber::of(id)?;
+        self.check_known(number)?;
+        let transaction = self.open.get_mut(&number.0).ok_or_else(unknown)?;
+        if transaction.discharger.is_some() {
+            return Err(unknown());
+        }
+        transaction.expires_at = now.after(IDLE_MAX);
+        let work = &mut transaction.work;
+        let refusal = if work.step_count + count > limits::TRANSACTION_STEPS_MAX {
+            Some(format!("a transaction can have {} sends and settlements", limits::TRANSACTION_STEPS_MAX))
+        } else if work.size_bytes + size_bytes > limits::TRANSACTION_SIZE_BYTES_MAX {
+            Some(format!("a transaction can hold {} bytes", limits::TRANSACTION_SIZE_BYTES_MAX))
+        } else if self.size_bytes + size_bytes > SIZE_BYTES_MAX {
+            Some(format!("the open transactions of one connection can hold {SIZE_BYTES_MAX} bytes"))
+        } else {
+            None
+        };
+        if let Some(limit) = refusal {
+            let refusal =
+                Refusal::new(403, condition::RESOURCE_LIMIT_EXCEEDED, format!("{limit}; use several"));
+            return Err(transaction.refuse(refusal));
+        }
+        work.step_count += count;
+        work.size_bytes += size_bytes;
+        self.size_bytes += size_bytes;
+        Ok(transaction)
+    }
+
+    /// A step was refused elsewhere, so the transaction cannot be committed any more.
+    pub(crate) fn doom(&mut self, id: &[u8], reason: &str) {
+        let number = TransactionNumber::of(id).ok();
+        if let Some(transaction) = number.and_then(|number| self.open.get_mut(&number.0)) {
+            transaction.doomed.get_or_insert_with(|| reason.to_owned());
+        }
+    }
+
+    /// Whether it is open or being committed.
+    pub(crate) fn check_known(&self, number: TransactionNumber) -> Result<(), Refusal> {
+        if self.open.contains_key(&number.0) {
+            return Ok(());
+        }
+        if self.timed_out.contains(&number.0) {
+            let text = format!(
+                "nothing happened in the transaction for {IDLE_MAX:?}, so it was rolled back; begin a new one"
+            );
+            return Err(Refusal::new(408, condition::TRANSACTION_TIMEOUT, text));
+        }
+        Err(unknown())
+    }
+
+    pub(crate) fn roll_back(&mut self, id: &[u8]) -> Result<(), Refusal> {
+        let number = self.dischargeable(id)?;
+        self.remove(number);
+        Ok(())
+    }
+
+    /// What a commit has to do. The transaction is known until [`Transactions::end`].
+    pub(crate) fn commit(
+        &mut self,
+        id: &[u8],
+        discharger: Discharger,
+    ) -> Result<(TransactionNumber, Work), Refusal> {
+        let number = self.dischargeable(id)?;
+        let doomed = self.open.get(&number.0).and_then(|transaction| transaction.doomed.clone());
+        if let Some(reason) = doomed {
+            self.remove(number);
+            return Err(rolled_back(&reason));
+        }
+        let transaction = self.open.get_mut(&number.0).ok_or_else(unknown)?;
+        transaction.discharger = Some(discharger);
+        let work = std::mem::take(&mut transaction.work);
+        self.size_bytes = self.size_bytes.saturating_sub(work.size_bytes);
+        Ok((number, work))
+    }
+
+    fn dischargeable(&self, id: &[u8]) -> Result<TransactionNumber, Refusal> {
+        let number = TransactionNumber::of(id)?;
+        self.check_known(number)?;
+        let is_open = self.open.get(&number.0).is_some_and(|transaction| transaction.discharger.is_none());
+        if is_open { Ok(number) } else { Err(unknown()) }
+    }
+
+    /// The commit is over, one way or the other.
+    pub(crate) fn end(&mut self, number: TransactionNumber) -> Option<Discharger> {
+        self.remove(number).and_then(|transaction| transaction.discharger)
+    }
+
+    /// The control link is gone, and with it those who could commit. A commit that is under way goes on.
+    pub(crate) fn roll_back_all_of(&mut self, control: LinkNumber) {
+        self.remove_where(|transaction| transaction.control == control && transaction.discharger.is_none());
+    }
+
+    /// Rolls back what has been idle for too long.
+    pub(crate) fn expire(&mut self, now: Millis) {
+        let gone = self.remove_where(|transaction| {
+            transaction.discharger.is_none() && transaction.expires_at.0 <= now.0
+        });
+        self.timed_out.extend(gone);
+        let excess = self.timed_out.len().saturating_sub(REMEMBERED_MAX);
+        self.timed_out.drain(..excess);
+    }
+
+    pub(crate) fn next_deadline(&self) -> Option<Millis> {
+        let waiting = self.open.values().filter(|transaction| transaction.discharger.is_none());
+        waiting.map(|transaction| transaction.expires_at.0).min().map(Millis)
+    }
+
+    fn remove_where(&mut self, is_over: impl Fn(&Transaction) -> bool) -> Vec<u32> {
+        let over: Vec<_> = self
+            .open
+            .iter()
+            .filter(|(_, transaction)| is_over(transaction))
+            .map(|(number, _)| *number)
+            .collect();
+        for number in &over {
+            self.remove(TransactionNumber(*number));
+        }
+        over
+    }
+
+    fn remove(&mut self, number: TransactionNumber) -> Option<Transaction> {
+        let transaction = self.open.remove(&number.0)?;
+        self.size_bytes = self.size_bytes.saturating_sub(transaction.work.size_bytes);
+        Some(transaction)
+    }
+}
+
+impl Transaction {
+    fn refuse(&mut self, refusal: Refusal) -> Refusal {
+        self.doomed.get_or_insert_with(|| refusal.description.clone());
+        refusal
+    }
+}
+
+pub(crate) fn rolled_back(reason: &str) -> Refusal {
+    let text = format!("the transaction was rolled back, nothing of it was done: {reason}");
+    Refusal::new(400, condition::TRANSACTION_ROLLBACK, text)
+}
+
+fn unknown() -> Refusal {
+    let text = "there is no open transaction with this id on this connection; it ended, or it never was";
+    Refusal::new(400, condition::TRANSACTION_UNKNOWN_ID, text)
+}
+
+fn size_of(settlement: &Settlement) -> usize {
+    let bytes = |patch: &Option<Bytes>| patch.as_ref().map_or(0, Bytes::len);
+    let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+    match settlement {
+        Settlement::Complete | Settlement::Release => 0,
+        Settlement::Abandon { patch, .. } | Settlement::Defer { patch } => bytes(patch),
+        Settlement::DeadLetter { reason, description, patch } => {
+            text(reason) + text(description) + bytes(patch)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use peeklock_broker::engine::EntityId;
+    use peeklock_types::{LockToken, SequenceNumber, SubQueue};
+
+    use super::*;
+
+    const CONTROL: LinkNumber = LinkNumber(1);
+    const NOW: Millis = Millis(1000);
+    const DISCHARGER: Discharger = Discharger { control: CONTROL, delivery: DeliveryId(7) };
+
+    fn begun() -> (Transactions, Bytes) {
+        let mut transactions = Transactions::default();
+        let id = transactions.declare(CONTROL, NOW).unwrap().to_id();
+        (transactions, id)
+    }
+
+    fn queue(name: &str, number: u32) -> (EntityName, EntityRef) {
+        (EntityName::parse(name).unwrap(), EntityRef { shard: 0, entity: EntityId(number) })
+    }
+
+    fn send(size_bytes: usize) -> HeldSend {
+        let (target, entity) = queue("target", 1);
+        let body = Bytes::from(vec![0; size_bytes]);
+        HeldSend { target, entity, messages: vec![HeldMessage { body, attributes: None }] }
+    }
+
+    fn settle(number: u64) -> TransactionSettle {
+        TransactionSettle {
+            sub_queue: SubQueue::Main,
+            token: LockToken::new(SequenceNumber(number), 1),
+            settlement: Settlement::Complete,
+        }
+    }
+
+    fn add_settle(transactions: &mut Transactions, id: &[u8], name: &str) -> Result<(), Refusal> {
+        let (name, entity) = queue(name, 9);
+        transactions.add_settles(NOW, id, (&name, entity), vec![settle(1)]).map(|_| ())
+    }
+
+    fn condition_of<T: std::fmt::Debug>(result: Result<T, Refusal>) -> &'static str {
+        result.unwrap_err().condition
+    }
+
+    #[test]
+    fn a_commit_does_all_steps_at_the_settled_queue() {
+        let (mut transactions, id) = begun();
+        transactions.add_send(NOW, &id, send(10)).unwrap();
+        add_settle(&mut transactions, &id, "source").unwrap();
+        let (number, work) = transactions.commit(&id, DISCHARGER).unwrap();
+        assert_eq!((work.sends.len(), work.settles.len()), (1, 1));
+        assert_eq!(work.home().unwrap().entity, EntityId(9));
+        assert_eq!(condition_of(transactions.add_send(NOW, &id, send(1))), condition::TRANSACTION_UNKNOWN_ID);
+        assert!(transactions.check_known(number).is_ok(), "answers to its steps may be on their way");
+        assert_eq!(transactions.end(number), Some(DISCHARGER));
+        assert_eq!(condition_of(transactions.roll_back(&id)), condition::TRANSACTION_UNKNOWN_ID);
+        assert_eq!(transactions.size_bytes, 0);
+    }
+
+    #[test]
+    fn without_settlements_the_first_target_commits_and_without_sends_nobody() {
+        let (mut transactions, id) = begun();
+        transactions.add_send(NOW, &id, send(10)).unwrap();
+        let (_, work) = transactions.commit(&id, DISCHARGER).unwrap();
+        assert_eq!(work.home().unwrap().entity, EntityId(1));
+        let (mut transactions, id) = begun();
+        let (_, work) = transactions.commit(&id, DISCHARGER).unwrap();
+        assert!(work.home().is_none());
+    }
+
+    #[test]
+    fn several_transactions_do_not_disturb_each_other() {
+        let (mut transactions, one) = begun();
+        let two = transactions.declare(CONTROL, NOW).unwrap().to_id();
+        assert_ne!(one, two);
+        transactions.add_send(NOW, &one, send(1)).unwrap();
+        transactions.roll_back(&one).unwrap();
+        add_settle(&mut transactions, &two, "q").unwrap();
+        assert_eq!(transactions.commit(&two, DISCHARGER).unwrap().1.sends.len(), 0);
+    }
+
+    #[test]
+    fn two_queues_cannot_be_settled_together() {
+        let (mut transactions, id) = begun();
+        add_settle(&mut transactions, &id, "one").unwrap();
+        add_settle(&mut transactions, &id, "ONE").unwrap();
+        assert_eq!(condition_of(add_settle(&mut transactions, &id, "two")), condition::NOT_ALLOWED);
+        let refusal = transactions.commit(&id, DISCHARGER).unwrap_err();
+        assert_eq!(refusal.condition, condition::TRANSACTION_ROLLBACK);
+        assert!(refusal.description.contains("'two'"), "{}", refusal.description);
+    }
+
+    #[test]
+    fn a_refused_step_leaves_only_the_way_back() {
+        let (mut transactions, id) = begun();
+        transactions.add_send(NOW, &id, send(1)).unwrap();
+        transactions.doom(&id, "the lock is lost");
+        assert_eq!(condition_of(transactions.commit(&id, DISCHARGER)), condition::TRANSACTION_ROLLBACK);
+        assert_eq!(condition_of(transactions.commit(&id, DISCHARGER)), condition::TRANSACTION_UNKNOWN_ID);
+        let id = transactions.declare(CONTROL, NOW).unwrap().to_id();
+        transactions.doom(&id, "the lock is lost");
+        transactions.roll_back(&id).unwrap();
+        transactions.doom(b"nonsense", "nobody hears it");
+    }
+
+    #[test]
+    fn steps_and_bytes_are_bounded() {
+        let (mut transactions, id) = begun();
+        for _ in 0..limits::TRANSACTION_STEPS_MAX {
+            transactions.add_send(NOW, &id, send(1)).unwrap();
+        }
+        let refused = add_settle(&mut transactions, &id, "q");
+        assert_eq!(condition_of(refused), condition::RESOURCE_LIMIT_EXCEEDED);
+        transactions.roll_back(&id).unwrap();
+
+        let most = limits::TRANSACTION_SIZE_BYTES_MAX;
+        let mut declare = || transactions.declare(CONTROL, NOW).unwrap().to_id();
+        let ids = [declare(), declare(), declare(), declare(), declare()];
+        for id in &ids[..4] {
+            transactions.add_send(NOW, id, send(most)).unwrap();
+        }
+        let condition = condition_of(transactions.add_send(NOW, &ids[0], send(1)));
+        assert_eq!(condition, condition::RESOURCE_LIMIT_EXCEEDED, "too much for one");
+        let condition = condition_of(transactions.add_send(NOW, &ids[4], send(1)));
+        assert_eq!(condition, condition::RESOURCE_LIMIT_EXCEEDED, "too much for all");
+        transactions.roll_back(&ids[0]).unwrap();
+        let id = transactions.declare(CONTROL, NOW).unwrap().to_id();
+        transactions.add_send(NOW, &id, send(1)).unwrap();
+    }
+
+    #[test]
+    fn open_transactions_are_bounded() {
+        let (mut transactions, _) = begun();
+        for _ in 1..OPEN_MAX {
+            transactions.declare(CONTROL, NOW).unwrap();
+        }
+        assert_eq!(condition_of(transactions.declare(CONTROL, NOW)), condition::RESOURCE_LIMIT_EXCEEDED);
+        transactions.roll_back_all_of(LinkNumber(2));
+        assert!(transactions.declare(CONTROL, NOW).is_err());
+        transactions.roll_back_all_of(CONTROL);
+        assert!(transactions.declare(CONTROL, NOW).is_ok());
+    }
+
+    #[test]
+    fn an_idle_transaction_times_out_and_late_steps_learn_why() {
+        let (mut transactions, id) = begun();
+        let deadline = transactions.next_deadline().unwrap();
+        assert_eq!(deadline, Millis(121_000));
+        let later = Millis(deadline.0 - 1);
+        transactions.expire(later);
+        transactions.add_send(later, &id, send(5)).unwrap();
+        transactions.expire(deadline);
+        let deadline = transactions.next_deadline().unwrap();
+        assert_eq!(deadline, Millis(later.0 + 120_000), "each step starts the time anew");
+        transactions.expire(deadline);
+        assert_eq!(transactions.next_deadline(), None);
+        assert_eq!(transactions.size_bytes, 0);
+        assert_eq!(
+            condition_of(transactions.add_send(deadline, &id, send(5))),
+            condition::TRANSACTION_TIMEOUT
+        );
+        assert_eq!(condition_of(transactions.commit(&id, DISCHARGER)), condition::TRANSACTION_TIMEOUT);
+        assert_eq!(condition_of(transactions.roll_back(&id)), condition::TRANSACTION_TIMEOUT);
+    }
+
+    #[test]
+    fn a_commit_under_way_neither_times_out_nor_ends_with_its_link() {
+        let (mut transactions, id) = begun();
+        let (number, _) = transactions.commit(&id, DISCHARGER).unwrap();
+        assert_eq!(transactions.next_deadline(), None);
+        transactions.expire(Millis(u64::MAX));
+        transactions.roll_back_all_of(CONTROL);
+        assert_eq!(transactions.end(number), Some(DISCHARGER));
+    }
+
+    #[test]
+    fn ids_that_nobody_gave_out_are_unknown() {
+        let (mut transactions, _) = begun();
+        for id in [&b""[..], b"abcd", b"a long id that is none of ours at all"] {
+            assert_eq!(
+                condition_of(transactions.add_send(NOW, id, send(1))),
+                condition::TRANSACTION_UNKNOWN_ID
+            );
+            assert_eq!(condition_of(transactions.roll_back(id)), condition::TRANSACTION_UNKNOWN_ID);
+        }
+    }
+}

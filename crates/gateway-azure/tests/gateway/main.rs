@@ -1,0 +1,9 @@
+//! The gateway as a client sees it: the AMQP engine of ours as client, a pipe, the gateway, and a broker in memory. Time is virtual, so a
+//! wait of minutes costs nothing.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod messages;
+mod queues;
+mod sessions;
+mod support;
+mod transactions;

@@ -1,0 +1,175 @@
+//! Messages with a time of their own: scheduled, expiring, delayed; and what management shows of them.
+
+use std::time::Duration;
+
+use peeklock_amqp::connection::SaslClient;
+use peeklock_amqp::{Array, Body, DeliveryState, Encode, Fields, Header, Message, Value, condition};
+use peeklock_broker::Clock;
+use peeklock_types::QueueSettings;
+
+use crate::support::{Rig, condition_of, message, modified};
+
+const SCHEDULED: &str = "x-opt-scheduled-enqueue-time";
+
+/// A time in milliseconds, so far ahead.
+fn ahead(seconds: u64) -> i64 {
+    let now = Clock::start().now() + Duration::from_secs(seconds);
+    i64::try_from(now.as_millis()).unwrap()
+}
+
+fn scheduled(body: &'static str, seconds: u64) -> Message {
+    let message_annotations = Fields::new().with(SCHEDULED, Value::Timestamp(ahead(seconds)));
+    Message { message_annotations, ..message(body) }
+}
+
+fn schedule_body(messages: &[Message]) -> Vec<(&'static str, Value)> {
+    let entry = |message: &Message| Value::Map(vec![("message".into(), message.to_bytes().into())]);
+    vec![("messages", Value::List(messages.iter().map(entry).collect()))]
+}
+
+#[tokio::test(start_paused = true)]
+async fn scheduled_messages_are_numbered_shown_and_cancelled() {
+    let rig = Rig::with_queue("q", QueueSettings::default()).await;
+    let mut client = rig.client().await;
+    let management = client.management("q").await;
+    let body = schedule_body(&[scheduled("a", 3600), scheduled("b", 3600)]);
+    let response = client.request(&management, "com.microsoft:schedule-message", body).await;
+    assert_eq!(response.status, 200);
+    assert_eq!(response.get("sequence-numbers"), Value::Array(Array::longs([1, 2])));
+
+    let body = vec![("from-sequence-number", 0_i64.into()), ("message-count", 10.into())];
+    let peeked = client.request(&management, "com.microsoft:peek-message", body).await.get("messages");
+    let first = peeked.as_list().unwrap()[0].lookup("message").unwrap().as_bytes().unwrap().clone();
+    let first = Message::decode(&first).unwrap();
+    assert_eq!(first.message_annotations.get("x-opt-message-state"), Some(&Value::Int(2)));
+
+    let cancel = || vec![("sequence-numbers", Value::Array(Array::longs([1])))];
+    let operation = "com.microsoft:cancel-scheduled-message";
+    assert_eq!(client.request(&management, operation, cancel()).await.status, 200);
+    let again = client.request(&management, operation, cancel()).await;
+    assert_eq!((again.status, again.condition.as_deref()), (404, Some(condition::MESSAGE_NOT_FOUND)));
+    assert_eq!(client.count(&management).await, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn scheduling_needs_the_right_to_send_and_peeking_the_right_to_listen() {
+    let rig = Rig::with_queue("q", QueueSettings::default()).await;
+    let body = || schedule_body(&[scheduled("a", 3600)]);
+    let mut sender = rig.client_with(SaslClient::plain("sender", "secret")).await;
+    let management = sender.management("q").await;
+    assert_eq!(sender.request(&management, "com.microsoft:schedule-message", body()).await.status, 200);
+    let peek = vec![("from-sequence-number", 0_i64.into()), ("message-count", 10.into())];
+    assert_eq!(sender.request(&management, "com.microsoft:peek-message", peek).await.status, 401);
+    let mut listener = rig.client_with(SaslClient::plain("listener", "secret")).await;
+    let management = listener.management("q").await;
+    assert_eq!(listener.request(&management, "com.microsoft:schedule-message", body()).await.status, 401);
+    assert_eq!(listener.count(&management).await, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_scheduled_message_comes_when_it_is_due() {
+    let rig = Rig::with_queue("q", QueueSettings::default()).await;
+    let mut client = rig.client().await;
+    let sender = client.sender("q").await;
+    assert_eq!(client.send(sender, &scheduled("later", 30)).await, DeliveryState::Accepted);
+    let link = client.receiver("q").await;
+    let start = tokio::time::Instant::now();
+    let (_, found) = client.receive(link).await;
+    assert_eq!(found.body, message("later").body);
+    assert!((29..33).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
+    assert_eq!(found.message_annotations.get("x-opt-message-state"), Some(&Value::Int(0)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn receivers_learn_when_a_message_expires() {
+    let settings =
+        QueueSettings { default_time_to_live: Some(Duration::from_secs(60)), ..QueueSettings::default() };
+    let rig = Rig::with_queue("q", settings).await;
+    let mut client = rig.client().await;
+    let sender = client.sender("q").await;
+    let ttl = |ttl| Message { header: Some(Header { ttl: Some(ttl), ..Header::default() }), ..message("m") };
+    client.send(sender, &ttl(5000)).await;
+    client.send(sender, &ttl(u32::MAX)).await;
+    let refused = client.send(sender, &ttl(0)).await;
+    assert_eq!(condition_of(&refused), condition::ARGUMENT_OUT_OF_RANGE);
+    let link = client.receiver("q").await;
+    for expected in [5000, 60_000] {
+        let (_, found) = client.receive(link).await;
+        assert_eq!(found.header.unwrap().ttl, Some(expected));
+        let Some(Value::Timestamp(enqueued)) = found.message_annotations.get("x-opt-enqueued-time") else {
+            panic!()
+        };
+        assert_eq!(found.properties.absolute_expiry_time, Some(enqueued + i64::from(expected)));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_abandoned_message_stays_away_as_long_as_asked() {
+    let rig = Rig::with_queue("q", QueueSettings::default()).await;
+    let mut client = rig.client().await;
+    let sender = client.sender("q").await;
+    client.send(sender, &message("m")).await;
+    let link = client.receiver("q").await;
+    let (delivery, _) = client.receive(link).await;
+    let annotations = Fields::new().with("peeklock-retry-after", "PT20S").with("why", "busy");
+    let outcome = client.settle(link, delivery.id, modified(annotations)).await;
+    assert!(matches!(outcome, DeliveryState::Modified { .. }), "{outcome:?}");
+    let start = tokio::time::Instant::now();
+    let (delivery, found) = client.receive(link).await;
+    assert!((20..21).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
+    assert_eq!(found.application_properties, vec![("why".into(), "busy".into())]);
+
+    let bad =
+        client.settle(link, delivery.id, modified(Fields::new().with("peeklock-retry-after", "soon"))).await;
+    assert_eq!(condition_of(&bad), condition::ARGUMENT_ERROR);
+}
+
+#[tokio::test(start_paused = true)]
+async fn peeking_can_leave_the_body_out() {
+    let rig = Rig::with_queue("q", QueueSettings::default()).await;
+    let mut client = rig.client().await;
+    let management = client.management("q").await;
+    let sender = client.sender("q").await;
+    client.send(sender, &message("a long story").with_property("kept", 1)).await;
+    let body = vec![
+        ("from-sequence-number", 0_i64.into()),
+        ("message-count", 10.into()),
+        ("omit-message-body", true.into()),
+    ];
+    let peeked = client.request(&management, "com.microsoft:peek-message", body).await.get("messages");
+    let found = peeked.as_list().unwrap()[0].lookup("message").unwrap().as_bytes().unwrap().clone();
+    let found = Message::decode(&found).unwrap();
+    assert_eq!(found.body, Body::Data(vec!["".into()]));
+    assert_eq!(found.application_properties, vec![("kept".into(), 1.into())]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn responses_keep_the_order_of_requests() {
+    let rig = Rig::with_queue("q", QueueSettings::default()).await;
+    let mut client = rig.client().await;
+    let management = client.management("q").await;
+    assert_eq!(client.count(&management).await, 0);
+    // The first has to ask a shard, the second is refused at once.
+    let peek = vec![("from-sequence-number", 0_i64.into()), ("message-count", 10.into())];
+    client.start_request(&management, "com.microsoft:peek-message", peek, None);
+    client.start_request(&management, "nonsense", Vec::new(), None);
+    assert_eq!(client.response(&management).await.0, "com.microsoft:peek-message");
+    assert_eq!(client.response(&management).await.0, "nonsense");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_asks_and_never_listens_is_told_to_stop() {
+    let rig = Rig::with_queue("q", QueueSettings::default()).await;
+    let mut client = rig.client().await;
+    let sender = client.sender("q").await;
+    client.send(sender, &Message::data(vec![0; 900_000])).await;
+    let deaf = client.management_with("q", 0).await;
+    let peek = || vec![("from-sequence-number", 0_i64.into()), ("message-count", 10.into())];
+    for _ in 0..10 {
+        client.start_request(&deaf, "com.microsoft:peek-message", peek(), None);
+    }
+    assert_eq!(client.detached(deaf.responses).await.condition, condition::RESOURCE_LIMIT_EXCEEDED);
+    client.start_request(&deaf, "com.microsoft:peek-message", peek(), None);
+    let management = client.management("q").await;
+    assert_eq!(client.count(&management).await, 1, "the others go on");
+}

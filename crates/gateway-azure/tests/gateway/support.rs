@@ -1,0 +1,419 @@
+//! A broker in memory behind the gateway, and a client on the other end of a pipe that speaks in short sentences.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use peeklock_amqp::connection::{
+    Config, Connection, Delivery, DeliveryId, Event, LinkId, Millis, Outgoing, SaslClient, SessionId,
+};
+use peeklock_amqp::{
+    AmqpError, Attach, Body, Coordinator, Declare, DeliveryState, DeliveryTag, Discharge, Encode, Fields,
+    Message, ReceiverSettleMode, Role, SenderSettleMode, Source, Symbol, Target, Value,
+};
+use peeklock_broker::{Broker, Running};
+use peeklock_gateway_azure::{AccessKey, Gateway, Keys, Right};
+use peeklock_journal::MemoryJournal;
+use peeklock_types::{EntityName, QueueSettings};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+use tokio::sync::watch;
+
+pub(crate) const SESSION_FILTER: &str = "com.microsoft:session-filter";
+
+pub(crate) struct Rig {
+    pub(crate) broker: Broker,
+    gateway: Arc<Gateway>,
+    _running: Running,
+    stop: watch::Sender<bool>,
+}
+
+impl Rig {
+    pub(crate) async fn start() -> Self {
+        let (broker, running, _) = Broker::open(&MemoryJournal::new()).await.unwrap();
+        let keys = Keys::new(vec![
+            AccessKey::new("all", "secret", vec![Right::Manage]),
+            AccessKey::new("sender", "secret", vec![Right::Send]),
+            AccessKey::new("listener", "secret", vec![Right::Listen]),
+        ]);
+        let gateway = Arc::new(Gateway::new(broker.clone(), keys));
+        Rig { broker, gateway, _running: running, stop: watch::channel(false).0 }
+    }
+
+    pub(crate) async fn with_queue(name: &str, settings: QueueSettings) -> Self {
+        let rig = Self::start().await;
+        rig.queue(name, settings).await;
+        rig
+    }
+
+    pub(crate) async fn queue(&self, name: &str, settings: QueueSettings) {
+        self.broker.create_queue(EntityName::parse(name).unwrap(), settings).await.unwrap();
+    }
+
+    pub(crate) async fn client(&self) -> Client {
+        self.client_with(SaslClient::plain("all", "secret")).await
+    }
+
+    pub(crate) async fn client_with(&self, sasl: SaslClient) -> Client {
+        let (stream, other_end) = tokio::io::duplex(1 << 20);
+        let (gateway, stopping) = (Arc::clone(&self.gateway), self.stop.subscribe());
+        tokio::spawn(async move { gateway.serve(other_end, stopping).await });
+        let mut connection = Connection::client(Config::client("test", "localhost"), Some(sasl), Millis(0));
+        let session = connection.begin().unwrap();
+        let events = VecDeque::new();
+        let mut client =
+            Client { connection, stream, input: BytesMut::new(), events, session, links: 0, tags: 0 };
+        client.until(|event| matches!(event, Event::Opened { .. }).then_some(())).await;
+        client
+    }
+}
+
+pub(crate) fn sessions() -> QueueSettings {
+    QueueSettings { requires_session: true, ..QueueSettings::default() }
+}
+
+pub(crate) struct Client {
+    pub(crate) connection: Connection,
+    stream: DuplexStream,
+    input: BytesMut,
+    events: VecDeque<Event>,
+    session: SessionId,
+    links: u32,
+    tags: u32,
+}
+
+/// The response to a management request.
+#[derive(Debug)]
+pub(crate) struct Response {
+    pub(crate) status: i32,
+    pub(crate) condition: Option<String>,
+    pub(crate) body: Value,
+}
+
+impl Response {
+    pub(crate) fn get(&self, key: &str) -> Value {
+        self.body.lookup(key).cloned().unwrap_or_default()
+    }
+}
+
+pub(crate) type Refused = Result<(LinkId, Box<Attach>), AmqpError>;
+
+impl Client {
+    /// Writes what there is and reads until something comes.
+    async fn turn(&mut self) {
+        self.flush().await;
+        let read = self.stream.read_buf(&mut self.input);
+        let count = tokio::time::timeout(Duration::from_secs(600), read).await.expect("an answer comes");
+        assert!(count.unwrap() > 0, "the gateway hung up");
+        self.connection.handle_input(Millis(0), &mut self.input).unwrap();
+        while let Some(event) = self.connection.poll_event() {
+            self.events.push_back(event);
+        }
+    }
+
+    pub(crate) async fn flush(&mut self) {
+        let output = self.connection.output().split();
+        self.stream.write_all(&output).await.unwrap();
+    }
+
+    /// The first event that is wanted; others stay for later.
+    pub(crate) async fn until<T>(&mut self, wanted: impl Fn(&Event) -> Option<T>) -> T {
+        loop {
+            if let Some(at) = self.events.iter().position(|event| wanted(event).is_some()) {
+                let event = self.events.remove(at).unwrap();
+                return wanted(&event).unwrap();
+            }
+            self.turn().await;
+        }
+    }
+
+    pub(crate) fn start_attach(&mut self, attach: Attach) -> LinkId {
+        self.links += 1;
+        let name = format!("link-{}", self.links);
+        self.connection.attach(self.session, Attach { name: name.into(), ..attach }).unwrap()
+    }
+
+    pub(crate) async fn attached(&mut self, link: LinkId) -> Refused {
+        self.until(|event| match event {
+            Event::Attached { link: found, attach } if *found == link => Some(Ok((link, attach.clone()))),
+            Event::Detached { link: found, error, .. } if *found == link => {
+                Some(Err(error.clone().expect("a refusal says why")))
+            }
+            _ => None,
+        })
+        .await
+    }
+
+    pub(crate) async fn attach(&mut self, attach: Attach) -> Refused {
+        let link = self.start_attach(attach);
+        self.attached(link).await
+    }
+
+    /// The error with which a link is taken away.
+    pub(crate) async fn detached(&mut self, link: LinkId) -> AmqpError {
+        self.until(|event| match event {
+            Event::Detached { link: found, error, .. } if *found == link => Some(error.clone().unwrap()),
+            _ => None,
+        })
+        .await
+    }
+
+    pub(crate) async fn sender(&mut self, name: &'static str) -> LinkId {
+        self.attach(sender(name)).await.unwrap().0
+    }
+
+    pub(crate) async fn receiver(&mut self, name: &'static str) -> LinkId {
+        self.attach(receiver(name, None)).await.unwrap().0
+    }
+
+    pub(crate) async fn session(&mut self, name: &'static str, filter: impl Into<Value>) -> Refused {
+        self.attach(receiver(name, Some(filter.into()))).await
+    }
+
+    pub(crate) fn start_send(
+        &mut self,
+        link: LinkId,
+        message: &Message,
+        state: Option<DeliveryState>,
+    ) -> DeliveryTag {
+        self.tags += 1;
+        let tag = DeliveryTag::from(self.tags);
+        let outgoing = Outgoing { tag, message_format: 0, settled: false, state };
+        self.connection.send(link, &outgoing, &[&message.to_bytes()]).unwrap();
+        tag
+    }
+
+    async fn outcome(&mut self, link: LinkId, tag: DeliveryTag) -> DeliveryState {
+        self.until(|event| match event {
+            Event::Disposition { link: found, tag: of, state, settled: true, .. }
+                if *found == link && *of == tag =>
+            {
+                Some(state.clone().expect("an outcome"))
+            }
+            _ => None,
+        })
+        .await
+    }
+
+    pub(crate) async fn send(&mut self, link: LinkId, message: &Message) -> DeliveryState {
+        self.send_in(link, message, None).await
+    }
+
+    pub(crate) async fn send_in(
+        &mut self,
+        link: LinkId,
+        message: &Message,
+        txn: Option<&Bytes>,
+    ) -> DeliveryState {
+        // Credit comes with the first flow.
+        while self.connection.credit(link) == 0 {
+            self.turn().await;
+        }
+        let state = txn.map(|txn_id| DeliveryState::Transactional { txn_id: txn_id.clone(), outcome: None });
+        let tag = self.start_send(link, message, state);
+        self.outcome(link, tag).await
+    }
+
+    pub(crate) async fn receive(&mut self, link: LinkId) -> (Delivery, Message) {
+        self.connection.set_credit(link, 1);
+        let delivery = self
+            .until(|event| match event {
+                Event::Delivery { link: found, delivery } if *found == link => Some(delivery.clone()),
+                _ => None,
+            })
+            .await;
+        let message = Message::decode(&delivery.payload).unwrap();
+        (delivery, message)
+    }
+
+    pub(crate) async fn settle(
+        &mut self,
+        link: LinkId,
+        id: DeliveryId,
+        state: DeliveryState,
+    ) -> DeliveryState {
+        self.connection.set_outcome(link, id, state);
+        self.until(|event| match event {
+            Event::Disposition { link: found, id: of, state, settled: true, .. }
+                if *found == link && *of == id =>
+            {
+                Some(state.clone().expect("an outcome"))
+            }
+            _ => None,
+        })
+        .await
+    }
+
+    /// Links to the management of an entity, or with an empty name of the namespace.
+    pub(crate) async fn management(&mut self, entity: &str) -> Management {
+        self.management_with(entity, 1000).await
+    }
+
+    /// The same for one who takes only so many responses.
+    pub(crate) async fn management_with(&mut self, entity: &str, credit: u32) -> Management {
+        let address =
+            if entity.is_empty() { "$management".to_owned() } else { format!("{entity}/$management") };
+        let target = Target::with_address("replies");
+        let source = Some(Source::with_address(address.clone()));
+        let responses = Attach { source, target: Some(target), ..Attach::new("", 0, Role::Receiver) };
+        let responses = self.attach(responses).await.unwrap().0;
+        self.connection.set_credit(responses, credit);
+        let target = Some(Target::with_address(address));
+        let source = Some(Source::default());
+        let requests =
+            self.attach(Attach { source, target, ..Attach::new("", 0, Role::Sender) }).await.unwrap().0;
+        while self.connection.credit(requests) == 0 {
+            self.turn().await;
+        }
+        Management { requests, responses }
+    }
+
+    pub(crate) fn start_request(
+        &mut self,
+        management: &Management,
+        operation: &'static str,
+        body: Vec<(&'static str, Value)>,
+        txn: Option<&Bytes>,
+    ) {
+        let body = body.into_iter().map(|(key, value)| (Value::from(key), value)).collect::<Vec<_>>();
+        let message = Message::value(body).with_message_id(operation).with_property("operation", operation);
+        let state = txn.map(|txn_id| DeliveryState::Transactional { txn_id: txn_id.clone(), outcome: None });
+        self.start_send(management.requests, &message, state);
+    }
+
+    pub(crate) async fn response(&mut self, management: &Management) -> (String, Response) {
+        let delivery = self
+            .until(|event| match event {
+                Event::Delivery { link, delivery } if *link == management.responses => Some(delivery.clone()),
+                _ => None,
+            })
+            .await;
+        let message = Message::decode(&delivery.payload).unwrap();
+        let property = |key: &str| {
+            message
+                .application_properties
+                .iter()
+                .find(|(name, _)| *name == key)
+                .map(|(_, value)| value.clone())
+        };
+        let Some(Value::Int(status)) = property("statusCode") else { panic!("{message:?}") };
+        let condition = property("errorCondition").map(|condition| match condition {
+            Value::Symbol(condition) => condition.to_string(),
+            other => panic!("{other:?}"),
+        });
+        let Body::Value(body) = message.body else { panic!("{:?}", message.body) };
+        let correlation = Value::from(message.properties.correlation_id.unwrap());
+        (correlation.as_str().unwrap().to_owned(), Response { status, condition, body })
+    }
+
+    pub(crate) async fn request(
+        &mut self,
+        management: &Management,
+        operation: &'static str,
+        body: Vec<(&'static str, Value)>,
+    ) -> Response {
+        self.request_in(management, operation, body, None).await
+    }
+
+    pub(crate) async fn request_in(
+        &mut self,
+        management: &Management,
+        operation: &'static str,
+        body: Vec<(&'static str, Value)>,
+        txn: Option<&Bytes>,
+    ) -> Response {
+        self.start_request(management, operation, body, txn);
+        let (correlation, response) = self.response(management).await;
+        assert_eq!(correlation, operation);
+        response
+    }
+
+    pub(crate) async fn coordinator(&mut self) -> (LinkId, Box<Attach>) {
+        let target = Some(Target::Coordinator(Coordinator::default()));
+        let attach = Attach { source: Some(Source::default()), target, ..Attach::new("", 0, Role::Sender) };
+        self.attach(attach).await.unwrap()
+    }
+
+    pub(crate) async fn declare(&mut self, control: LinkId) -> Bytes {
+        match self.send(control, &body_of(&Declare::default())).await {
+            DeliveryState::Declared { txn_id } => txn_id,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(crate) async fn discharge(&mut self, control: LinkId, txn_id: &Bytes, fail: bool) -> DeliveryState {
+        let discharge = Discharge { txn_id: txn_id.clone(), fail: Some(fail) };
+        self.send(control, &body_of(&discharge)).await
+    }
+
+    /// How many messages a queue shows.
+    pub(crate) async fn count(&mut self, management: &Management) -> usize {
+        let body = vec![("from-sequence-number", 0_i64.into()), ("message-count", 100.into())];
+        let response = self.request(management, "com.microsoft:peek-message", body).await;
+        response.get("messages").as_list().map_or(0, <[Value]>::len)
+    }
+}
+
+pub(crate) struct Management {
+    pub(crate) requests: LinkId,
+    pub(crate) responses: LinkId,
+}
+
+/// A message whose body is one described value.
+fn body_of(value: &impl Encode) -> Message {
+    use peeklock_amqp::Decode;
+    Message::value(Value::decode_all(&value.to_bytes()).unwrap())
+}
+
+pub(crate) fn sender(name: &'static str) -> Attach {
+    let target = Some(Target::with_address(name));
+    Attach { source: Some(Source::default()), target, ..Attach::new("", 0, Role::Sender) }
+}
+
+pub(crate) fn receiver(name: &'static str, filter: Option<Value>) -> Attach {
+    let filter = filter.map(|value| Fields::new().with(SESSION_FILTER, value));
+    let source = Source { filter, ..Source::with_address(name) };
+    Attach {
+        source: Some(source),
+        target: Some(Target::with_address("here")),
+        snd_settle_mode: SenderSettleMode::Unsettled,
+        rcv_settle_mode: ReceiverSettleMode::Second,
+        ..Attach::new("", 0, Role::Receiver)
+    }
+}
+
+pub(crate) fn with_timeout(attach: Attach, timeout_ms: u32) -> Attach {
+    Attach { properties: Some(Fields::new().with("com.microsoft:timeout", timeout_ms)), ..attach }
+}
+
+pub(crate) fn message(body: &'static str) -> Message {
+    Message::data(body).with_message_id(body)
+}
+
+pub(crate) fn in_session(body: &'static str, session: &'static str) -> Message {
+    let mut message = message(body);
+    message.properties.group_id = Some(session.into());
+    message
+}
+
+pub(crate) fn modified(annotations: Fields) -> DeliveryState {
+    DeliveryState::Modified {
+        delivery_failed: Some(true),
+        undeliverable_here: Some(false),
+        message_annotations: Some(annotations),
+    }
+}
+
+/// The condition of a rejection, wrapped in a transaction's state or not.
+pub(crate) fn condition_of(state: &DeliveryState) -> String {
+    match state {
+        DeliveryState::Rejected { error: Some(error) } => error.condition.to_string(),
+        DeliveryState::Transactional { outcome: Some(outcome), .. } => condition_of(outcome),
+        other => panic!("no rejection: {other:?}"),
+    }
+}
+
+pub(crate) fn symbol(text: &'static str) -> Symbol {
+    Symbol::from_static(text)
+}

@@ -1,0 +1,248 @@
+//! Transactions: nothing of one is seen before its commit, all of it afterwards, or nothing at all.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use peeklock_amqp::connection::SaslClient;
+use peeklock_amqp::{Array, Attach, DeliveryState, Fields, Target, Value, condition};
+use peeklock_types::QueueSettings;
+
+use crate::support::{Client, Rig, condition_of, message, modified, sender, symbol};
+
+fn accepted(txn_id: &Bytes) -> DeliveryState {
+    in_transaction(txn_id, DeliveryState::Accepted)
+}
+
+fn in_transaction(txn_id: &Bytes, outcome: DeliveryState) -> DeliveryState {
+    DeliveryState::Transactional { txn_id: txn_id.clone(), outcome: Some(Box::new(outcome)) }
+}
+
+async fn two_queues() -> (Rig, Client) {
+    let rig = Rig::with_queue("one", QueueSettings::default()).await;
+    rig.queue("two", QueueSettings::default()).await;
+    let client = rig.client().await;
+    (rig, client)
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_control_link_needs_no_token_and_names_its_capabilities() {
+    let rig = Rig::start().await;
+    let mut client = rig.client_with(SaslClient::anonymous()).await;
+    let (control, attach) = client.coordinator().await;
+    let Some(Target::Coordinator(coordinator)) = attach.target else { panic!("{:?}", attach.target) };
+    assert!(coordinator.capabilities.contains(&symbol("amqp:local-transactions")));
+    let txn_id = client.declare(control).await;
+    assert!(!txn_id.is_empty() && txn_id.len() <= 32);
+    assert_eq!(
+        client.discharge(control, &txn_id, false).await,
+        DeliveryState::Accepted,
+        "nothing is soon done"
+    );
+    let again = client.discharge(control, &txn_id, false).await;
+    assert_eq!(condition_of(&again), condition::TRANSACTION_UNKNOWN_ID);
+    assert_eq!(condition_of(&client.send(control, &message("hello")).await), condition::ARGUMENT_ERROR);
+}
+
+#[tokio::test(start_paused = true)]
+async fn sends_are_seen_after_the_commit_and_never_after_a_rollback() {
+    let (_rig, mut client) = two_queues().await;
+    let control = client.coordinator().await.0;
+    let (one, two) = (client.sender("one").await, client.sender("two").await);
+    let (see_one, see_two) = (client.management("one").await, client.management("two").await);
+    let (kept, dropped) = (client.declare(control).await, client.declare(control).await);
+    assert_eq!(client.send_in(one, &message("a"), Some(&kept)).await, accepted(&kept));
+    assert_eq!(client.send_in(one, &message("x"), Some(&dropped)).await, accepted(&dropped));
+    assert_eq!(client.send_in(two, &message("b"), Some(&kept)).await, accepted(&kept));
+    assert_eq!((client.count(&see_one).await, client.count(&see_two).await), (0, 0));
+
+    assert_eq!(client.discharge(control, &dropped, true).await, DeliveryState::Accepted);
+    assert_eq!(client.discharge(control, &kept, false).await, DeliveryState::Accepted);
+    assert_eq!(client.count(&see_one).await, 1);
+    let link = client.receiver("two").await;
+    let (_, found) = client.receive(link).await;
+    assert_eq!(found.body, message("b").body, "what crosses shards arrives soon after");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_is_passed_on_as_one_step() {
+    let (_rig, mut client) = two_queues().await;
+    let control = client.coordinator().await.0;
+    let (one, two) = (client.sender("one").await, client.sender("two").await);
+    client.send(one, &message("work")).await;
+    let link = client.receiver("one").await;
+    let (delivery, _) = client.receive(link).await;
+    let txn_id = client.declare(control).await;
+    assert_eq!(client.send_in(two, &message("result"), Some(&txn_id)).await, accepted(&txn_id));
+    let outcome = client.settle(link, delivery.id, accepted(&txn_id)).await;
+    assert_eq!(outcome, accepted(&txn_id));
+    let see_one = client.management("one").await;
+    assert_eq!(client.count(&see_one).await, 1, "not before the commit");
+    assert_eq!(client.discharge(control, &txn_id, false).await, DeliveryState::Accepted);
+    assert_eq!(client.count(&see_one).await, 0);
+    let link = client.receiver("two").await;
+    assert_eq!(client.receive(link).await.1.body, message("result").body);
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_outcome_is_mirrored_in_its_kind() {
+    let (_rig, mut client) = two_queues().await;
+    let control = client.coordinator().await.0;
+    let one = client.sender("one").await;
+    let link = client.receiver("one").await;
+    let txn_id = client.declare(control).await;
+    for outcome in [modified(Fields::new()), DeliveryState::Rejected { error: None }, DeliveryState::Accepted]
+    {
+        client.send(one, &message("m")).await;
+        let (delivery, _) = client.receive(link).await;
+        let answer = client.settle(link, delivery.id, in_transaction(&txn_id, outcome.clone())).await;
+        let DeliveryState::Transactional { outcome: Some(mirrored), .. } = answer else {
+            panic!("{answer:?}")
+        };
+        assert_eq!(std::mem::discriminant(&*mirrored), std::mem::discriminant(&outcome));
+    }
+    assert_eq!(client.discharge(control, &txn_id, false).await, DeliveryState::Accepted);
+    let (see, see_dead) = (client.management("one").await, client.management("one/$DeadLetterQueue").await);
+    assert_eq!((client.count(&see).await, client.count(&see_dead).await), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_lock_leaves_only_the_way_back() {
+    let settings = QueueSettings { lock_duration: Duration::from_secs(5), ..QueueSettings::default() };
+    let rig = Rig::with_queue("one", settings).await;
+    let mut client = rig.client().await;
+    let control = client.coordinator().await.0;
+    let one = client.sender("one").await;
+    client.send(one, &message("m")).await;
+    let link = client.receiver("one").await;
+    let (delivery, _) = client.receive(link).await;
+    let txn_id = client.declare(control).await;
+    client.send_in(one, &message("other"), Some(&txn_id)).await;
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    let refused = client.settle(link, delivery.id, accepted(&txn_id)).await;
+    assert_eq!(condition_of(&refused), condition::MESSAGE_LOCK_LOST);
+    let refused = client.discharge(control, &txn_id, false).await;
+    assert_eq!(condition_of(&refused), condition::TRANSACTION_ROLLBACK);
+    let see = client.management("one").await;
+    assert_eq!(client.count(&see).await, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_lost_between_settlement_and_commit_undoes_all() {
+    let settings = QueueSettings { lock_duration: Duration::from_secs(5), ..QueueSettings::default() };
+    let rig = Rig::with_queue("one", settings).await;
+    let mut client = rig.client().await;
+    let control = client.coordinator().await.0;
+    let one = client.sender("one").await;
+    client.send(one, &message("m")).await;
+    let link = client.receiver("one").await;
+    let (delivery, _) = client.receive(link).await;
+    let txn_id = client.declare(control).await;
+    client.send_in(one, &message("other"), Some(&txn_id)).await;
+    assert_eq!(client.settle(link, delivery.id, accepted(&txn_id)).await, accepted(&txn_id));
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    let refused = client.discharge(control, &txn_id, false).await;
+    assert_eq!(condition_of(&refused), condition::TRANSACTION_ROLLBACK);
+    let see = client.management("one").await;
+    assert_eq!(client.count(&see).await, 1, "neither settled nor sent");
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_queues_cannot_be_settled_in_one_transaction() {
+    let (_rig, mut client) = two_queues().await;
+    let control = client.coordinator().await.0;
+    let txn_id = client.declare(control).await;
+    let mut answers = Vec::new();
+    for name in ["one", "two"] {
+        let link = client.sender(name).await;
+        client.send(link, &message("m")).await;
+        let link = client.receiver(name).await;
+        let (delivery, _) = client.receive(link).await;
+        answers.push(client.settle(link, delivery.id, accepted(&txn_id)).await);
+    }
+    assert_eq!(answers[0], accepted(&txn_id));
+    assert_eq!(condition_of(&answers[1]), condition::NOT_ALLOWED);
+    let refused = client.discharge(control, &txn_id, false).await;
+    assert_eq!(condition_of(&refused), condition::TRANSACTION_ROLLBACK);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_transaction_times_out_and_says_so() {
+    let (_rig, mut client) = two_queues().await;
+    let control = client.coordinator().await.0;
+    let one = client.sender("one").await;
+    let txn_id = client.declare(control).await;
+    tokio::time::sleep(Duration::from_secs(121)).await;
+    let late = client.send_in(one, &message("late"), Some(&txn_id)).await;
+    assert_eq!(condition_of(&late), condition::TRANSACTION_TIMEOUT);
+    let late = client.discharge(control, &txn_id, false).await;
+    assert_eq!(condition_of(&late), condition::TRANSACTION_TIMEOUT);
+}
+
+#[tokio::test(start_paused = true)]
+async fn unknown_ids_are_refused_and_a_closed_control_link_rolls_back() {
+    let (_rig, mut client) = two_queues().await;
+    let control = client.coordinator().await.0;
+    let one = client.sender("one").await;
+    let unknown = Bytes::from_static(b"nobody's");
+    let refused = client.send_in(one, &message("m"), Some(&unknown)).await;
+    assert_eq!(condition_of(&refused), condition::TRANSACTION_UNKNOWN_ID);
+    let txn_id = client.declare(control).await;
+    client.send_in(one, &message("m"), Some(&txn_id)).await;
+    client.connection.detach(control, None);
+    let other = client.coordinator().await.0;
+    let refused = client.discharge(other, &txn_id, false).await;
+    assert_eq!(condition_of(&refused), condition::TRANSACTION_UNKNOWN_ID);
+}
+
+#[tokio::test(start_paused = true)]
+async fn management_settles_in_a_transaction_and_refuses_the_rest() {
+    let (_rig, mut client) = two_queues().await;
+    let control = client.coordinator().await.0;
+    let management = client.management("one").await;
+    let one = client.sender("one").await;
+    client.send(one, &message("m")).await;
+    let link = client.receiver("one").await;
+    let (delivery, _) = client.receive(link).await;
+    let tag: [u8; 16] = delivery.tag.as_slice().try_into().unwrap();
+    let token = peeklock_types::LockToken::from_guid_bytes(tag).to_bytes();
+    let body = |token| {
+        vec![
+            ("disposition-status", Value::from("completed")),
+            ("lock-tokens", Value::Array(Array::uuids([token]))),
+        ]
+    };
+    let operation = "com.microsoft:update-disposition";
+
+    let txn_id = client.declare(control).await;
+    assert_eq!(client.request_in(&management, operation, body(token), Some(&txn_id)).await.status, 200);
+    assert_eq!(client.count(&management).await, 1, "not before the commit");
+    assert_eq!(client.discharge(control, &txn_id, false).await, DeliveryState::Accepted);
+    assert_eq!(client.count(&management).await, 0);
+
+    let txn_id = client.declare(control).await;
+    let lost = client.request_in(&management, operation, body(token), Some(&txn_id)).await;
+    assert_eq!((lost.status, lost.condition.as_deref()), (410, Some(condition::MESSAGE_LOCK_LOST)));
+    let refused = client.discharge(control, &txn_id, false).await;
+    assert_eq!(condition_of(&refused), condition::TRANSACTION_ROLLBACK);
+
+    let txn_id = client.declare(control).await;
+    let peek = vec![("from-sequence-number", 0_i64.into()), ("message-count", 1.into())];
+    let refused = client.request_in(&management, "com.microsoft:peek-message", peek, Some(&txn_id)).await;
+    assert_eq!((refused.status, refused.condition.as_deref()), (501, Some(condition::NOT_IMPLEMENTED)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sender_by_way_of_another_queue_reaches_its_destination() {
+    const DESTINATION: &str = "com.microsoft:transfer-destination-address";
+    let (_rig, mut client) = two_queues().await;
+    let via =
+        |to: &'static str| Attach { properties: Some(Fields::new().with(DESTINATION, to)), ..sender("one") };
+    let (link, attach) = client.attach(via("two")).await.unwrap();
+    assert_eq!(attach.target.unwrap().address(), Some("one"));
+    assert_eq!(attach.properties.unwrap().get(DESTINATION), Some(&Value::from("two")));
+    assert_eq!(client.send(link, &message("m")).await, DeliveryState::Accepted);
+    let link = client.receiver("two").await;
+    client.receive(link).await;
+    let error = client.attach(via("nowhere")).await.unwrap_err();
+    assert_eq!(error.condition, condition::NOT_FOUND);
+}
