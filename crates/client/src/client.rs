@@ -7,6 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use peeklock_amqp::connection::{Config, Connection, Millis, SaslClient};
 use peeklock_types::{LockToken, SequenceNumber, Timestamp};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::admin::Admin;
@@ -22,6 +23,7 @@ use crate::receiver::{ReceiveMode, ReceiverBuilder};
 use crate::sender::Sender;
 use crate::shared::Shared;
 use crate::target::{Credentials, Target};
+use crate::transaction::Transaction;
 use crate::transport;
 
 /// A connection to a broker. Cheap to clone; it closes when the last clone and all that was opened with it are gone.
@@ -64,7 +66,16 @@ impl Client {
     /// Connects with options.
     pub async fn connect_with(target: &Target, options: &Options) -> Result<Self, ConnectError> {
         let stream = transport::connect(target, options.certificates.as_deref()).await?;
-        let config = Config::client(container_id(), target.host.clone());
+        Self::connect_over(stream, target, &container_id()).await
+    }
+
+    /// Speaks over a stream that is open already: a tunnel, a pipe in memory. `container_id` tells this connection from others in a broker's
+    /// log.
+    pub async fn connect_over<S>(stream: S, target: &Target, container_id: &str) -> Result<Self, ConnectError>
+    where
+        S: AsyncRead + AsyncWrite + Send + 'static,
+    {
+        let config = Config::client(container_id.to_owned(), target.host.clone());
         let connection = Connection::client(config, Some(sasl(&target.credentials)), Millis(0));
         let (commands, incoming) = mpsc::channel(COMMANDS_MAX);
         let (opening, opened) = oneshot::channel();
@@ -102,7 +113,41 @@ impl Client {
         from: SequenceNumber,
         count: u32,
     ) -> Result<Vec<ReceivedMessage>, Error> {
-        self.management(entity).await?.peek(from, count).await
+        self.management(entity).await?.peek(from, count, None).await
+    }
+
+    /// Looks at the messages of one session without locking anything.
+    pub async fn peek_session(
+        &self,
+        entity: &str,
+        session: &str,
+        from: SequenceNumber,
+        count: u32,
+    ) -> Result<Vec<ReceivedMessage>, Error> {
+        self.management(entity).await?.peek(from, count, Some(session)).await
+    }
+
+    /// The ids of all sessions that have messages; or with a time, of those whose state was set since.
+    pub async fn list_sessions(
+        &self,
+        entity: &str,
+        updated_since: Option<Timestamp>,
+    ) -> Result<Vec<String>, Error> {
+        const PAGE_COUNT_MAX: i32 = 1000;
+        let management = self.management(entity).await?;
+        let mut sessions = Vec::new();
+        loop {
+            let page = management.sessions(updated_since, sessions.len(), PAGE_COUNT_MAX).await?;
+            if page.is_empty() {
+                return Ok(sessions);
+            }
+            sessions.extend(page);
+        }
+    }
+
+    /// Starts a transaction.
+    pub async fn transaction(&self) -> Result<Transaction, Error> {
+        Transaction::declare(Arc::clone(&self.shared)).await
     }
 
     /// Extends locks; the new ends, in the order of the tokens.
@@ -117,7 +162,7 @@ impl Client {
         numbers: &[SequenceNumber],
         mode: ReceiveMode,
     ) -> Result<Vec<ReceivedMessage>, Error> {
-        self.management(entity).await?.receive_deferred(numbers, mode).await
+        self.management(entity).await?.receive_deferred(numbers, mode, None).await
     }
 
     /// Settles messages by their lock tokens, for those that did not come over a link.

@@ -5,19 +5,20 @@
 
 mod attach;
 pub(crate) mod command;
+mod coordinator;
 mod events;
 mod receiving;
 mod requests;
 mod sending;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::BytesMut;
-use peeklock_amqp::SaslCode;
+use bytes::{Bytes, BytesMut};
 use peeklock_amqp::connection::{self, Connection, LinkId, Millis};
+use peeklock_amqp::{DeliveryState, SaslCode};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
@@ -25,6 +26,7 @@ use tokio::time::Instant;
 use crate::error::{Ending, Error};
 use attach::attach_for;
 use command::{Command, LinkRequest, Opened, Reply};
+use coordinator::Coordinator;
 use receiving::ReceivingLink;
 use requests::Node;
 use sending::SendingLink;
@@ -49,8 +51,10 @@ pub(crate) struct Driver {
     address: Arc<str>,
     connection: Connection,
     commands: mpsc::Receiver<Command>,
-    links: HashMap<LinkId, Link>,
-    nodes: HashMap<Arc<str>, Node>,
+    /// In order, like the nodes: who hears of an end first must not depend on chance.
+    links: BTreeMap<LinkId, Link>,
+    nodes: BTreeMap<Arc<str>, Node>,
+    coordinator: Option<Coordinator>,
     /// Told to every handle that finds the driver gone.
     ending: Ending,
     opening: Option<oneshot::Sender<Result<(), OpenFailure>>>,
@@ -68,6 +72,7 @@ enum Link {
     Receiving(ReceivingLink),
     /// One of the two links of a node.
     Request(Arc<str>),
+    Coordinator,
     /// We detached it and wait for the answer.
     Closing(Option<Reply<()>>),
 }
@@ -84,8 +89,9 @@ impl Driver {
             address,
             connection,
             commands,
-            links: HashMap::new(),
-            nodes: HashMap::new(),
+            links: BTreeMap::new(),
+            nodes: BTreeMap::new(),
+            coordinator: None,
             ending,
             opening: Some(opening),
             closing: Vec::new(),
@@ -192,11 +198,14 @@ impl Driver {
         // The reason is there before anybody wakes to look for it.
         let _ = self.ending.set(error.clone());
         self.refuse_opening(OpenFailure::Other(error.to_string()));
-        for (_, link) in self.links.drain() {
+        for (_, link) in std::mem::take(&mut self.links) {
             link.end(error);
         }
-        for (_, node) in self.nodes.drain() {
+        for (_, node) in std::mem::take(&mut self.nodes) {
             node.end(error);
+        }
+        if let Some(coordinator) = self.coordinator.take() {
+            coordinator.end(error);
         }
         for reply in self.closing.drain(..) {
             let _ = reply.send(());
@@ -215,9 +224,9 @@ impl Driver {
     fn handle_command(&mut self, command: Command) {
         match command {
             Command::Open { request, reply } => self.open(request, reply),
-            Command::Send { link, payload, message_format, reply } => {
+            Command::Send { link, payload, message_format, transaction, reply } => {
                 if let Some(Link::Sending(sending)) = self.links.get_mut(&link) {
-                    sending.push(payload, message_format, reply);
+                    sending.push(payload, message_format, transaction, reply);
                     self.touch(link);
                 }
             }
@@ -228,7 +237,10 @@ impl Driver {
                 }
             }
             Command::Detach { link, unseen, reply } => self.detach(link, unseen, reply),
-            Command::Request { node, message, reply } => self.request(&node, *message, reply),
+            Command::Request { node, message, transaction, reply } => {
+                self.request(&node, *message, transaction, reply);
+            }
+            Command::Control { request, reply } => self.control(request, reply),
             Command::Close { reply } => {
                 self.closing.push(reply);
                 self.connection.close(None);
@@ -259,7 +271,7 @@ impl Driver {
     fn detach(&mut self, link: LinkId, unseen: Vec<connection::DeliveryId>, reply: Option<Reply<()>>) {
         let Some(open) = self.links.remove(&link) else { return };
         for id in unseen {
-            self.connection.settle(link, id, peeklock_amqp::DeliveryState::Released);
+            self.connection.settle(link, id, DeliveryState::Released);
         }
         let session = self.connection.link(link).map(|info| info.session);
         self.connection.detach(link, None);
@@ -275,6 +287,7 @@ impl Driver {
         &mut self,
         address: &Arc<str>,
         message: peeklock_amqp::Message,
+        transaction: Option<Bytes>,
         reply: Reply<peeklock_amqp::Message>,
     ) {
         if !self.nodes.contains_key(address) {
@@ -290,8 +303,25 @@ impl Driver {
         }
         if let Some(node) = self.nodes.get_mut(address) {
             node.forget_abandoned();
-            node.push(message, reply);
+            node.push(message, transaction, reply);
             self.touched.push(node.sender);
+        }
+    }
+
+    fn control(&mut self, request: Bytes, reply: Reply<DeliveryState>) {
+        if self.coordinator.is_none() {
+            self.serial += 1;
+            self.coordinator = Coordinator::attach(self.serial, &mut self.connection);
+            if let Some(coordinator) = &self.coordinator {
+                self.links.insert(coordinator.link, Link::Coordinator);
+            }
+        }
+        match &mut self.coordinator {
+            Some(coordinator) => {
+                coordinator.push(request, reply);
+                self.touched.push(coordinator.link);
+            }
+            None => drop(reply.send(Err(Error::TooManyLinks))),
         }
     }
 
@@ -325,6 +355,11 @@ impl Driver {
                         node.pump(&mut self.connection);
                     }
                 }
+                Some(Link::Coordinator) => {
+                    if let Some(coordinator) = &mut self.coordinator {
+                        coordinator.pump(&mut self.connection);
+                    }
+                }
                 _ => {}
             }
         }
@@ -341,7 +376,7 @@ impl Link {
             Link::Sending(sending) => Some(sending.entity()),
             Link::Receiving(receiving) => Some(receiving.entity()),
             Link::Request(address) => Some(Arc::clone(address)),
-            Link::Closing(_) => None,
+            Link::Coordinator | Link::Closing(_) => None,
         }
     }
 
@@ -351,7 +386,7 @@ impl Link {
             Link::Sending(sending) => sending.end(error),
             Link::Receiving(receiving) => receiving.end(error),
             Link::Closing(Some(reply)) => drop(reply.send(Ok(()))),
-            Link::Request(_) | Link::Closing(None) => {}
+            Link::Request(_) | Link::Coordinator | Link::Closing(None) => {}
         }
     }
 }

@@ -1,6 +1,6 @@
 //! One link that we receive on: where deliveries go, and which settlements wait for their confirmation.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 
 use super::command::{ReceiverCommand, Reply};
 use crate::error::{Ending, Error};
+use crate::outcome::outcome_of;
 use crate::receiver::Arrival;
 
 pub(super) struct ReceivingLink {
@@ -19,7 +20,7 @@ pub(super) struct ReceivingLink {
     arrivals: Option<mpsc::Sender<Arrival>>,
     initial_credit: u32,
     is_stopping: bool,
-    awaited: HashMap<u32, Reply<()>>,
+    awaited: BTreeMap<u32, Reply<()>>,
     /// Settlements under way that nobody awaits one by one.
     counted: usize,
     /// Those of them that the broker has confirmed, for the receiver to see.
@@ -42,7 +43,7 @@ impl ReceivingLink {
             arrivals: Some(arrivals),
             initial_credit,
             is_stopping: false,
-            awaited: HashMap::new(),
+            awaited: BTreeMap::new(),
             counted: 0,
             confirmed_count,
             first_failure: None,
@@ -114,7 +115,7 @@ impl ReceivingLink {
 
     /// The broker confirmed a settlement, or refused it.
     pub(super) fn handle_confirmation(&mut self, id: DeliveryId, state: Option<DeliveryState>) {
-        let result = match state {
+        let result = match outcome_of(state) {
             Some(DeliveryState::Rejected { error: Some(error) }) => {
                 Err(Error::not_settled(&self.entity, *error))
             }
