@@ -1,13 +1,13 @@
-//! Creating, listing and deleting queues.
+//! Creating, changing, listing, purging and deleting queues.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use peeklock_amqp::Value;
-use peeklock_types::{EntityName, QueueSettings};
+use peeklock_types::{EntityName, QueueSettings, Timestamp};
 
 use crate::error::Error;
 use crate::management::Management;
+use crate::settings::{self, Setting};
 use crate::shared::Shared;
 
 /// Manages the queues of a namespace. Needs a key with the Manage right.
@@ -38,7 +38,13 @@ pub struct QueueInfo {
     /// Held by a receiver.
     pub locked_count: u64,
     pub deferred_count: u64,
+    /// Not yet available.
+    pub scheduled_count: u64,
     pub dead_letter_count: u64,
+    /// On their way to the queue that this one forwards to.
+    pub transfer_count: u64,
+    /// Those that could not be forwarded.
+    pub transfer_dead_letter_count: u64,
     pub size_bytes: u64,
 }
 
@@ -49,13 +55,18 @@ impl Admin {
 
     /// Creates a queue; one that is there already is an error with status 409.
     pub async fn create_queue(&self, name: &EntityName, settings: &QueueSettings) -> Result<(), Error> {
-        let lock_ms = u64::try_from(settings.lock_duration.as_millis()).unwrap_or(u64::MAX);
-        let body = vec![
-            name_entry(name),
-            ("lock-duration-ms".into(), lock_ms.into()),
-            ("max-delivery-count".into(), settings.max_delivery_count.into()),
-        ];
-        self.call("peeklock:create-queue", body).await.map(|_| ())
+        self.call("peeklock:create-queue", body(name, &Setting::all(settings))).await.map(|_| ())
+    }
+
+    /// Changes these settings of a queue and leaves the others as they are.
+    pub async fn update_queue(&self, name: &EntityName, changes: &[Setting]) -> Result<(), Error> {
+        self.call("peeklock:update-queue", body(name, changes)).await.map(|_| ())
+    }
+
+    /// Removes all messages of a queue or sub-queue (`orders/$DeadLetterQueue`), or those that were enqueued before a time; how many.
+    /// Messages that a receiver holds stay. Needs the Listen right only.
+    pub async fn purge(&self, entity: &str, before: Option<Timestamp>) -> Result<u64, Error> {
+        Management::open(&self.shared, entity).await?.purge(before).await
     }
 
     /// Deletes a queue with everything in it; one that is not there is an error with status 404.
@@ -99,20 +110,24 @@ fn name_entry(name: &EntityName) -> (Value, Value) {
     ("name".into(), name.as_str().to_owned().into())
 }
 
+fn body(name: &EntityName, settings: &[Setting]) -> Vec<(Value, Value)> {
+    let mut body = vec![name_entry(name)];
+    settings.iter().for_each(|setting| setting.encode(&mut body));
+    body
+}
+
 fn queue_info(value: &Value) -> Option<QueueInfo> {
     let number = |key: &str| value.lookup(key).and_then(Value::as_u64);
-    let settings = QueueSettings {
-        lock_duration: Duration::from_millis(number("lock-duration-ms")?),
-        max_delivery_count: value.lookup("max-delivery-count").and_then(Value::as_u32)?,
-        ..QueueSettings::default()
-    };
     Some(QueueInfo {
         name: value.lookup("name")?.as_str()?.to_owned(),
-        settings,
+        settings: settings::decode(value)?,
         active_count: number("active-count")?,
         locked_count: number("locked-count")?,
         deferred_count: number("deferred-count")?,
+        scheduled_count: number("scheduled-count")?,
         dead_letter_count: number("dead-letter-count")?,
+        transfer_count: number("transfer-count")?,
+        transfer_dead_letter_count: number("transfer-dead-letter-count")?,
         size_bytes: number("size-bytes")?,
     })
 }

@@ -89,7 +89,7 @@ async fn put_token(
 ) -> Result<(), Error> {
     let (reply, answer) = oneshot::channel();
     let message = Box::new(signer.request(entity));
-    let command = Command::Request { node: NODE.into(), message, reply };
+    let command = Command::Request { node: NODE.into(), message, transaction: None, reply };
     match commands.upgrade() {
         Some(commands) if commands.send(command).await.is_ok() => {}
         _ => return Err(Error::Closed),

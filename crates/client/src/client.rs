@@ -23,6 +23,7 @@ use crate::receiver::{ReceiveMode, ReceiverBuilder};
 use crate::sender::Sender;
 use crate::shared::Shared;
 use crate::target::{Credentials, Target};
+use crate::transaction::Transaction;
 use crate::transport;
 
 /// A connection to a broker. Cheap to clone; it closes when the last clone and all that was opened with it are gone.
@@ -112,7 +113,41 @@ impl Client {
         from: SequenceNumber,
         count: u32,
     ) -> Result<Vec<ReceivedMessage>, Error> {
-        self.management(entity).await?.peek(from, count).await
+        self.management(entity).await?.peek(from, count, None).await
+    }
+
+    /// Looks at the messages of one session without locking anything.
+    pub async fn peek_session(
+        &self,
+        entity: &str,
+        session: &str,
+        from: SequenceNumber,
+        count: u32,
+    ) -> Result<Vec<ReceivedMessage>, Error> {
+        self.management(entity).await?.peek(from, count, Some(session)).await
+    }
+
+    /// The ids of all sessions that have messages; or with a time, of those whose state was set since.
+    pub async fn list_sessions(
+        &self,
+        entity: &str,
+        updated_since: Option<Timestamp>,
+    ) -> Result<Vec<String>, Error> {
+        const PAGE_COUNT_MAX: i32 = 1000;
+        let management = self.management(entity).await?;
+        let mut sessions = Vec::new();
+        loop {
+            let page = management.sessions(updated_since, sessions.len(), PAGE_COUNT_MAX).await?;
+            if page.is_empty() {
+                return Ok(sessions);
+            }
+            sessions.extend(page);
+        }
+    }
+
+    /// Starts a transaction.
+    pub async fn transaction(&self) -> Result<Transaction, Error> {
+        Transaction::declare(Arc::clone(&self.shared)).await
     }
 
     /// Extends locks; the new ends, in the order of the tokens.
@@ -127,7 +162,7 @@ impl Client {
         numbers: &[SequenceNumber],
         mode: ReceiveMode,
     ) -> Result<Vec<ReceivedMessage>, Error> {
-        self.management(entity).await?.receive_deferred(numbers, mode).await
+        self.management(entity).await?.receive_deferred(numbers, mode, None).await
     }
 
     /// Settles messages by their lock tokens, for those that did not come over a link.

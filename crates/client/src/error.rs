@@ -57,6 +57,18 @@ pub enum Error {
     TooLarge { entity: Arc<str>, size_bytes: usize, max: u64 },
     #[error("the lock on the message in '{entity}' is gone ({reason}); it will be, or was, delivered again")]
     LockLost { entity: Arc<str>, reason: Arc<str> },
+    #[error("the lock on the session in '{entity}' is gone ({reason}); accept the session again")]
+    SessionLockLost { entity: Arc<str>, reason: Arc<str> },
+    #[error("the session in '{entity}' cannot be had: {reason}")]
+    SessionLocked { entity: Arc<str>, reason: Arc<str> },
+    #[error("no session with messages became free in '{entity}' in time")]
+    NoSession { entity: Arc<str> },
+    #[error(
+        "a transaction belongs to one connection; what is part of it must have been opened by the same client"
+    )]
+    OtherConnection,
+    #[error("the transaction is rolled back, nothing of it was done: {reason}")]
+    RolledBack { reason: Arc<str> },
     #[error("the message from '{entity}' was received and deleted at once, so there is nothing to settle")]
     NotLocked { entity: Arc<str> },
     #[error("the delivery does not belong to this receiver of '{entity}'; settle it by itself")]
@@ -89,6 +101,14 @@ impl Error {
             Some(error) if error.condition == condition::UNAUTHORIZED_ACCESS => {
                 Error::Unauthorized { entity, reason: description(&error) }
             }
+            Some(error) if error.condition == condition::SESSION_LOCK_LOST => {
+                Error::SessionLockLost { entity, reason: description(&error) }
+            }
+            Some(error) if error.condition == condition::SESSION_CANNOT_BE_LOCKED => {
+                Error::SessionLocked { entity, reason: description(&error) }
+            }
+            // Service Bus ends a link so only if it was to wait for a session.
+            Some(error) if error.condition == condition::TIMEOUT => Error::NoSession { entity },
             Some(error) => Error::LinkLost { entity, error: Box::new(error) },
             None => Error::LinkLost { entity, error: Box::new(closed_without_reason()) },
         }
@@ -101,10 +121,22 @@ impl Error {
 
     pub(crate) fn not_settled(entity: &Arc<str>, error: AmqpError) -> Self {
         let entity = Arc::clone(entity);
-        if error.condition == condition::MESSAGE_LOCK_LOST {
-            return Error::LockLost { entity, reason: description(&error) };
+        match error.condition.as_str() {
+            condition::MESSAGE_LOCK_LOST => Error::LockLost { entity, reason: description(&error) },
+            condition::SESSION_LOCK_LOST => Error::SessionLockLost { entity, reason: description(&error) },
+            _ => Error::NotSettled { entity, error: Box::new(error) },
         }
-        Error::NotSettled { entity, error: Box::new(error) }
+    }
+
+    /// The coordinator did not do what a transaction asked of it.
+    pub(crate) fn not_committed(error: Option<AmqpError>) -> Self {
+        let error = error.unwrap_or_else(closed_without_reason);
+        match error.condition.as_str() {
+            condition::TRANSACTION_ROLLBACK
+            | condition::TRANSACTION_TIMEOUT
+            | condition::TRANSACTION_UNKNOWN_ID => Error::RolledBack { reason: description(&error) },
+            _ => Error::Rejected { entity: "$coordinator".into(), error: Box::new(error) },
+        }
     }
 
     pub(crate) fn malformed(entity: &Arc<str>, reason: impl Into<MalformedReason>) -> Self {
@@ -138,6 +170,9 @@ mod tests {
         assert!(ended(condition::NOT_FOUND).to_string().contains("peeklock queue create orders"));
         assert!(ended(condition::UNAUTHORIZED_ACCESS).to_string().ends_with("because"));
         assert!(matches!(ended(condition::INTERNAL_ERROR), Error::LinkLost { .. }));
+        assert!(matches!(ended(condition::SESSION_LOCK_LOST), Error::SessionLockLost { .. }));
+        assert!(matches!(ended(condition::SESSION_CANNOT_BE_LOCKED), Error::SessionLocked { .. }));
+        assert!(matches!(ended(condition::TIMEOUT), Error::NoSession { .. }));
         let lost = Error::not_settled(&entity, AmqpError::new(condition::MESSAGE_LOCK_LOST, "expired"));
         assert!(lost.to_string().contains("delivered again"), "{lost}");
     }

@@ -19,27 +19,37 @@ mod client;
 mod driver;
 mod error;
 mod management;
+mod message;
 mod outcome;
 mod pipeline;
 mod received;
 mod receiver;
 mod sas;
 mod sender;
+mod session;
+mod settings;
 mod shared;
 mod target;
+mod transaction;
 mod transport;
 
 pub use admin::{Admin, QueueInfo};
 pub use client::{Client, Options};
 pub use error::{ConnectError, Error, MalformedReason};
+pub use message::MessageExt;
 pub use outcome::Outcome;
 pub use pipeline::{Failure, Pipeline, PipelineError};
 pub use received::{MessageState, ReceivedMessage};
 pub use receiver::{Delivery, ReceiveMode, Receiver, ReceiverBuilder};
 pub use sender::Sender;
+pub use session::Session;
+pub use settings::{POISON_SESSIONS, QUEUE_STATUSES, Setting};
 pub use target::{Target, TargetError};
+pub use transaction::Transaction;
 
 pub use peeklock_amqp::{
     AmqpError, Body, Encode, Fields, Header, Message, MessageId, Properties, Symbol, Text, Value,
 };
-pub use peeklock_types::{EntityName, LockToken, QueueSettings, SequenceNumber, Timestamp};
+pub use peeklock_types::{
+    EntityName, LockToken, PoisonSession, QueueSettings, QueueStatus, RetryPolicy, SequenceNumber, Timestamp,
+};

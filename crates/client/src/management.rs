@@ -1,8 +1,9 @@
-//! Requests to a `$management` node: peek, locks, deferred messages.
+//! Requests to a `$management` node: peek, locks, deferred and scheduled messages, sessions, purge.
 
 use std::sync::Arc;
 
-use peeklock_amqp::{Array, Body, Message, Value};
+use bytes::Bytes;
+use peeklock_amqp::{Array, Body, Encode, Message, Text, Value, condition};
 use peeklock_types::{LockToken, SequenceNumber, Timestamp};
 
 use crate::error::{Error, MalformedReason};
@@ -17,7 +18,12 @@ pub(crate) struct Management<'a> {
     /// For messages to people.
     entity: Arc<str>,
     node: Arc<str>,
+    transaction: Option<Bytes>,
+    session: Option<Text>,
 }
+
+/// The status of a response that has nothing to tell.
+const NO_CONTENT: i32 = 204;
 
 /// A response that is not a refusal.
 struct Response {
@@ -32,7 +38,19 @@ impl<'a> Management<'a> {
             if entity.is_empty() { "$management".into() } else { format!("{entity}/$management").into() };
         let entity: Arc<str> = entity.into();
         shared.authorize(&entity).await?;
-        Ok(Self { shared, entity, node })
+        Ok(Self { shared, entity, node, transaction: None, session: None })
+    }
+
+    /// Makes what is settled part of a transaction.
+    pub(crate) fn in_transaction(mut self, id: &Bytes) -> Self {
+        self.transaction = Some(id.clone());
+        self
+    }
+
+    /// Says that what is settled belongs to a session.
+    pub(crate) fn in_session(mut self, id: &str) -> Self {
+        self.session = Some(id.to_owned().into());
+        self
     }
 
     /// Sends a request; the map of its response.
@@ -42,7 +60,8 @@ impl<'a> Management<'a> {
 
     async fn ask(&self, operation: &str, body: Vec<(Value, Value)>) -> Result<Response, Error> {
         let request = Message::value(Value::Map(body)).with_property("operation", operation.to_owned());
-        let response = self.shared.request(&self.node, operation, request).await?;
+        let transaction = self.transaction.clone();
+        let response = self.shared.request(&self.node, operation, request, transaction).await?;
         let status = response.property("statusCode").and_then(Value::as_i32);
         let status = status.ok_or_else(|| self.missing("statusCode"))?;
         if !(200..300).contains(&status) {
@@ -58,8 +77,9 @@ impl<'a> Management<'a> {
             (text("errorCondition").into(), text("statusDescription").into());
         let entity = Arc::clone(&self.entity);
         match &*condition {
-            peeklock_amqp::condition::MESSAGE_LOCK_LOST => Error::LockLost { entity, reason },
-            peeklock_amqp::condition::UNAUTHORIZED_ACCESS => Error::Unauthorized { entity, reason },
+            condition::MESSAGE_LOCK_LOST => Error::LockLost { entity, reason },
+            condition::SESSION_LOCK_LOST => Error::SessionLockLost { entity, reason },
+            condition::UNAUTHORIZED_ACCESS => Error::Unauthorized { entity, reason },
             _ => Error::Refused { operation: operation.into(), entity, status, condition, reason },
         }
     }
@@ -68,10 +88,17 @@ impl<'a> Management<'a> {
         Error::malformed(&self.entity, MalformedReason::Missing(what))
     }
 
-    pub(crate) async fn peek(&self, from: SequenceNumber, count: u32) -> Result<Vec<ReceivedMessage>, Error> {
+    pub(crate) async fn peek(
+        &self,
+        from: SequenceNumber,
+        count: u32,
+        session: Option<&str>,
+    ) -> Result<Vec<ReceivedMessage>, Error> {
         let from = i64::try_from(from.0).unwrap_or(i64::MAX);
         let count = i32::try_from(count).unwrap_or(i32::MAX);
-        let body = vec![("from-sequence-number".into(), from.into()), ("message-count".into(), count.into())];
+        let mut body =
+            vec![("from-sequence-number".into(), from.into()), ("message-count".into(), count.into())];
+        body.extend(session.map(session_entry));
         let response = self.ask("com.microsoft:peek-message", body).await?;
         self.messages(&response)
     }
@@ -80,19 +107,16 @@ impl<'a> Management<'a> {
         &self,
         numbers: &[SequenceNumber],
         mode: ReceiveMode,
+        session: Option<&str>,
     ) -> Result<Vec<ReceivedMessage>, Error> {
-        let numbers = Array::longs(numbers.iter().map(|number| i64::try_from(number.0).unwrap_or(i64::MAX)));
         let settle_mode: u32 = if mode == ReceiveMode::PeekLock { 1 } else { 0 };
-        let body = vec![
-            ("sequence-numbers".into(), numbers.into()),
-            ("receiver-settle-mode".into(), settle_mode.into()),
-        ];
+        let mut body = vec![number_array(numbers), ("receiver-settle-mode".into(), settle_mode.into())];
+        body.extend(session.map(session_entry));
         let response = self.ask("com.microsoft:receive-by-sequence-number", body).await?;
         self.messages(&response)
     }
 
     fn messages(&self, response: &Response) -> Result<Vec<ReceivedMessage>, Error> {
-        const NO_CONTENT: i32 = 204;
         if response.status == NO_CONTENT {
             return Ok(Vec::new());
         }
@@ -111,10 +135,73 @@ impl<'a> Management<'a> {
         let body = vec![("lock-tokens".into(), token_array(tokens))];
         let response = self.call("com.microsoft:renew-lock", body).await?;
         let expirations = response.lookup("expirations").and_then(Value::as_elements);
-        let millis = expirations.ok_or_else(|| self.missing("expirations"))?.iter().map(|value| {
-            value.as_timestamp().and_then(|millis| u64::try_from(millis).ok()).map(Timestamp::from_millis)
-        });
+        let millis = expirations.ok_or_else(|| self.missing("expirations"))?.iter().map(time);
         millis.collect::<Option<_>>().ok_or_else(|| self.missing("expirations"))
+    }
+
+    pub(crate) async fn schedule(&self, messages: &[Message]) -> Result<Vec<SequenceNumber>, Error> {
+        let body = vec![("messages".into(), Value::List(messages.iter().map(scheduled).collect()))];
+        let response = self.call("com.microsoft:schedule-message", body).await?;
+        let numbers = response.lookup("sequence-numbers").and_then(Value::as_elements);
+        let numbers = numbers.unwrap_or_default().iter().map(|number| number.as_u64().map(SequenceNumber));
+        let numbers: Option<Vec<_>> = numbers.collect();
+        let is_whole = |numbers: &Vec<_>| numbers.len() == messages.len();
+        numbers.filter(is_whole).ok_or_else(|| self.missing("sequence-numbers"))
+    }
+
+    pub(crate) async fn cancel_scheduled(&self, numbers: &[SequenceNumber]) -> Result<(), Error> {
+        self.call("com.microsoft:cancel-scheduled-message", vec![number_array(numbers)]).await.map(|_| ())
+    }
+
+    pub(crate) async fn renew_session(&self, session: &str) -> Result<Timestamp, Error> {
+        let body = vec![session_entry(session)];
+        let response = self.call("com.microsoft:renew-session-lock", body).await?;
+        response.lookup("expiration").and_then(time).ok_or_else(|| self.missing("expiration"))
+    }
+
+    pub(crate) async fn session_state(&self, session: &str) -> Result<Option<Bytes>, Error> {
+        let response = self.call("com.microsoft:get-session-state", vec![session_entry(session)]).await?;
+        match response.lookup("session-state") {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::Binary(state)) => Ok(Some(state.clone())),
+            Some(_) => Err(self.missing("session-state")),
+        }
+    }
+
+    pub(crate) async fn set_session_state(&self, session: &str, state: Option<Bytes>) -> Result<(), Error> {
+        let state = ("session-state".into(), state.map_or(Value::Null, Value::Binary));
+        let body = vec![session_entry(session), state];
+        self.call("com.microsoft:set-session-state", body).await.map(|_| ())
+    }
+
+    /// One page of session ids; an empty one is the last.
+    pub(crate) async fn sessions(
+        &self,
+        updated_since: Option<Timestamp>,
+        skip: usize,
+        top: i32,
+    ) -> Result<Vec<String>, Error> {
+        /// The first moment of the year 10000, which Service Bus takes for "all sessions that have messages".
+        const WITH_MESSAGES: Timestamp = Timestamp::from_millis(253_402_300_800_000);
+        let body = vec![
+            ("last-updated-time".into(), time_value(updated_since.unwrap_or(WITH_MESSAGES))),
+            ("skip".into(), i32::try_from(skip).unwrap_or(i32::MAX).into()),
+            ("top".into(), top.into()),
+        ];
+        let response = self.ask("com.microsoft:get-message-sessions", body).await?;
+        if response.status == NO_CONTENT {
+            return Ok(Vec::new());
+        }
+        let ids = response.body.lookup("sessions-ids").and_then(Value::as_elements);
+        let ids = ids.ok_or_else(|| self.missing("sessions-ids"))?.iter();
+        let ids: Option<_> = ids.map(|id| id.as_str().map(str::to_owned)).collect();
+        ids.ok_or_else(|| self.missing("sessions-ids"))
+    }
+
+    pub(crate) async fn purge(&self, before: Option<Timestamp>) -> Result<u64, Error> {
+        let body = before.map(|before| ("before".into(), time_value(before)));
+        let response = self.call("peeklock:purge", body.into_iter().collect()).await?;
+        response.lookup("message-count").and_then(Value::as_u64).ok_or_else(|| self.missing("message-count"))
     }
 
     pub(crate) async fn settle(&self, tokens: &[LockToken], outcome: Outcome) -> Result<(), Error> {
@@ -122,12 +209,37 @@ impl<'a> Management<'a> {
             ("disposition-status".into(), outcome.status().into()),
             ("lock-tokens".into(), token_array(tokens)),
         ];
-        if let Outcome::DeadLetter { reason, description } = outcome {
-            body.push(("deadletter-reason".into(), reason.into()));
-            body.push(("deadletter-description".into(), description.into()));
-        }
+        body.extend(outcome.into_entries());
+        body.extend(self.session.as_ref().map(|id| session_entry(id.as_str())));
         self.call("com.microsoft:update-disposition", body).await.map(|_| ())
     }
+}
+
+fn session_entry(id: &str) -> (Value, Value) {
+    ("session-id".into(), id.to_owned().into())
+}
+
+fn number_array(numbers: &[SequenceNumber]) -> (Value, Value) {
+    let numbers = Array::longs(numbers.iter().map(|number| i64::try_from(number.0).unwrap_or(i64::MAX)));
+    ("sequence-numbers".into(), numbers.into())
+}
+
+fn time(value: &Value) -> Option<Timestamp> {
+    value.as_timestamp().and_then(|millis| u64::try_from(millis).ok()).map(Timestamp::from_millis)
+}
+
+fn time_value(at: Timestamp) -> Value {
+    Value::Timestamp(i64::try_from(at.as_millis()).unwrap_or(i64::MAX))
+}
+
+/// A message as the request to schedule it carries it.
+fn scheduled(message: &Message) -> Value {
+    let properties = &message.properties;
+    let id = properties.message_id.clone().map(|id| ("message-id".into(), id.into()));
+    let session = properties.group_id.as_ref().map(|id| session_entry(id.as_str()));
+    let mut entries = vec![("message".into(), message.to_bytes().into())];
+    entries.extend(id.into_iter().chain(session));
+    Value::Map(entries)
 }
 
 fn token_array(tokens: &[LockToken]) -> Value {

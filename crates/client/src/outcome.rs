@@ -1,14 +1,23 @@
 //! What a receiver says about a message, and how AMQP says it.
 
-use peeklock_amqp::{AmqpError, DeliveryState, Symbol, condition};
+use std::time::Duration;
+
+use bytes::Bytes;
+use peeklock_amqp::{AmqpError, DeliveryState, Fields, Symbol, Value, condition};
+
+/// A property to modify that a broker takes for itself: how long an abandoned message stays away.
+const RETRY_AFTER_MS: &str = "peeklock-retry-after-ms";
 
 /// How a message is settled.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
     /// Done: the message goes for good.
     Complete,
     /// Failed: available again, with one more delivery on its count.
     Abandon,
+    /// Failed, with more to say: application properties to set on the message, and how long it stays away before it is delivered again
+    /// (`None`: as its queue does it). Only Peeklock knows the delay; another broker takes it for a property.
+    AbandonWith { properties: Fields, delay: Option<Duration> },
     /// Set aside until somebody asks for its sequence number.
     Defer,
     /// Moved to the dead-letter queue.
@@ -21,8 +30,12 @@ impl Outcome {
     pub(crate) fn into_state(self) -> DeliveryState {
         match self {
             Outcome::Complete => DeliveryState::Accepted,
-            Outcome::Abandon => modified(false),
-            Outcome::Defer => modified(true),
+            Outcome::Abandon => modified(false, None),
+            Outcome::AbandonWith { properties, delay } => {
+                let properties = with_delay(properties, delay);
+                modified(false, (!properties.is_empty()).then_some(properties))
+            }
+            Outcome::Defer => modified(true, None),
             Outcome::DeadLetter { reason, description } => {
                 let error = AmqpError {
                     condition: Symbol::from_static(condition::DEAD_LETTER),
@@ -40,19 +53,56 @@ impl Outcome {
     pub(crate) fn status(&self) -> &'static str {
         match self {
             Outcome::Complete => "completed",
-            Outcome::Abandon | Outcome::Release => "abandoned",
+            Outcome::Abandon | Outcome::AbandonWith { .. } | Outcome::Release => "abandoned",
             // Spelled so by Service Bus and all its SDKs.
             Outcome::Defer => "defered",
             Outcome::DeadLetter { .. } => "suspended",
         }
     }
+
+    /// What the `update-disposition` call says beside that word.
+    pub(crate) fn into_entries(self) -> Vec<(Value, Value)> {
+        match self {
+            Outcome::DeadLetter { reason, description } => vec![
+                ("deadletter-reason".into(), reason.into()),
+                ("deadletter-description".into(), description.into()),
+            ],
+            Outcome::AbandonWith { properties, delay } => {
+                let properties = with_delay(properties, delay);
+                let entries =
+                    properties.iter().map(|(key, value)| (key.as_str().to_owned().into(), value.clone()));
+                vec![("properties-to-modify".into(), Value::Map(entries.collect()))]
+            }
+            Outcome::Complete | Outcome::Abandon | Outcome::Defer | Outcome::Release => Vec::new(),
+        }
+    }
 }
 
-fn modified(undeliverable_here: bool) -> DeliveryState {
+fn with_delay(properties: Fields, delay: Option<Duration>) -> Fields {
+    match delay {
+        Some(delay) => properties.with(RETRY_AFTER_MS, u64::try_from(delay.as_millis()).unwrap_or(u64::MAX)),
+        None => properties,
+    }
+}
+
+fn modified(undeliverable_here: bool, message_annotations: Option<Fields>) -> DeliveryState {
     DeliveryState::Modified {
         delivery_failed: Some(true),
         undeliverable_here: Some(undeliverable_here),
-        message_annotations: None,
+        message_annotations,
+    }
+}
+
+/// Says that a delivery is part of a transaction.
+pub(crate) fn in_transaction(id: Option<&Bytes>) -> Option<DeliveryState> {
+    id.map(|id| DeliveryState::Transactional { txn_id: id.clone(), outcome: None })
+}
+
+/// The outcome itself, be it that of a step in a transaction.
+pub(crate) fn outcome_of(state: Option<DeliveryState>) -> Option<DeliveryState> {
+    match state {
+        Some(DeliveryState::Transactional { outcome, .. }) => outcome.map(|outcome| *outcome),
+        other => other,
     }
 }
 
@@ -68,6 +118,18 @@ mod tests {
             |state| matches!(state, DeliveryState::Modified { undeliverable_here: Some(true), .. });
         assert!(deferred(Outcome::Defer.into_state()));
         assert!(!deferred(Outcome::Abandon.into_state()));
+        let later = Outcome::AbandonWith {
+            properties: Fields::new().with("step", 2),
+            delay: Some(Duration::from_secs(5)),
+        };
+        assert_eq!(later.clone().into_entries().len(), 1);
+        let DeliveryState::Modified { undeliverable_here: Some(false), message_annotations, .. } =
+            later.into_state()
+        else {
+            panic!("not abandoned")
+        };
+        let expected = Fields::new().with("step", 2).with(RETRY_AFTER_MS, 5000_u64);
+        assert_eq!(message_annotations, Some(expected));
         let dead = Outcome::DeadLetter { reason: "bad".into(), description: "street is empty".into() };
         let DeliveryState::Rejected { error: Some(error) } = dead.into_state() else {
             panic!("not rejected")

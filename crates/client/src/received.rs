@@ -3,10 +3,11 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use peeklock_amqp::{Body, Message, MessageId, Value};
+use peeklock_amqp::{Body, Message, MessageId, Text, Value};
 use peeklock_types::{LockToken, SequenceNumber, Timestamp};
 
 use crate::error::Error;
+use crate::message::SCHEDULED_TIME;
 
 /// A decoded message. The message itself is in [`ReceivedMessage::message`]; the methods read what the broker added.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,6 +49,34 @@ impl ReceivedMessage {
         self.time("x-opt-locked-until")
     }
 
+    /// When a scheduled message becomes available.
+    pub fn scheduled_for(&self) -> Option<Timestamp> {
+        self.time(SCHEDULED_TIME)
+    }
+
+    /// When the message expires; `None` if it does not.
+    pub fn expires_at(&self) -> Option<Timestamp> {
+        millis(self.message.properties.absolute_expiry_time?)
+    }
+
+    pub fn session_id(&self) -> Option<&str> {
+        self.message.properties.group_id.as_ref().map(Text::as_str)
+    }
+
+    pub fn subject(&self) -> Option<&str> {
+        self.message.properties.subject.as_ref().map(Text::as_str)
+    }
+
+    /// The queue that an answer should go to.
+    pub fn reply_to(&self) -> Option<&str> {
+        self.message.properties.reply_to.as_ref().map(Text::as_str)
+    }
+
+    /// The session that an answer should belong to.
+    pub fn reply_to_session_id(&self) -> Option<&str> {
+        self.message.properties.reply_to_group_id.as_ref().map(Text::as_str)
+    }
+
     pub fn state(&self) -> MessageState {
         match self.annotation("x-opt-message-state").and_then(Value::as_i32) {
             Some(1) => MessageState::Deferred,
@@ -74,6 +103,11 @@ impl ReceivedMessage {
     /// Why the message is in the dead-letter queue.
     pub fn dead_letter_reason(&self) -> Option<&str> {
         self.message.property("DeadLetterReason")?.as_str()
+    }
+
+    /// The queue whose dead-letter queue the message was in before it was forwarded.
+    pub fn dead_letter_source(&self) -> Option<&str> {
+        self.annotation("x-opt-deadletter-source")?.as_str()
     }
 
     pub fn dead_letter_description(&self) -> Option<&str> {
@@ -111,9 +145,12 @@ impl ReceivedMessage {
     }
 
     fn time(&self, key: &str) -> Option<Timestamp> {
-        let millis = self.annotation(key)?.as_timestamp()?;
-        u64::try_from(millis).ok().map(Timestamp::from_millis)
+        millis(self.annotation(key)?.as_timestamp()?)
     }
+}
+
+fn millis(millis: i64) -> Option<Timestamp> {
+    u64::try_from(millis).ok().map(Timestamp::from_millis)
 }
 
 fn id_text(id: &MessageId) -> String {

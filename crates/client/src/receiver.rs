@@ -2,17 +2,20 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use peeklock_amqp::connection::{DeliveryId, LinkId};
-use peeklock_amqp::{DeliveryState, DeliveryTag};
-use peeklock_types::LockToken;
+use peeklock_amqp::{DeliveryState, DeliveryTag, Fields, Text};
+use peeklock_types::{LockToken, SequenceNumber};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::driver::command::{Command, LinkKind, LinkRequest, ReceiverCommand, Reply};
-use crate::error::{Ending, Error};
+use crate::error::{Ending, Error, MalformedReason};
+use crate::management::Management;
 use crate::outcome::Outcome;
 use crate::received::ReceivedMessage;
+use crate::session::{Session, SessionWish};
 use crate::shared::Shared;
 
 /// Credit of a receiver that was not told otherwise.
@@ -44,6 +47,7 @@ pub struct ReceiverBuilder {
     shared: Arc<Shared>,
     entity: Arc<str>,
     mode: ReceiveMode,
+    session: SessionWish,
     credit: u32,
     is_manual: bool,
 }
@@ -54,6 +58,7 @@ impl ReceiverBuilder {
             shared,
             entity: entity.into(),
             mode: ReceiveMode::PeekLock,
+            session: SessionWish::None,
             credit: CREDIT_DEFAULT,
             is_manual: false,
         }
@@ -67,6 +72,19 @@ impl ReceiverBuilder {
     /// Receive from the dead-letter queue of the queue.
     pub fn dead_letter(mut self) -> Self {
         self.entity = format!("{}/$DeadLetterQueue", self.entity).into();
+        self
+    }
+
+    /// Receive the messages of this session only, and nobody else meanwhile. The session need not have messages yet;
+    /// [`Error::SessionLocked`] if somebody holds it.
+    pub fn session(mut self, id: impl Into<Text>) -> Self {
+        self.session = SessionWish::Named(id.into());
+        self
+    }
+
+    /// Receive the messages of any session that has some and that nobody holds. [`Error::NoSession`] if none comes free within `wait`.
+    pub fn next_session(mut self, wait: Duration) -> Self {
+        self.session = SessionWish::Next { wait };
         self
     }
 
@@ -91,6 +109,7 @@ impl ReceiverBuilder {
         let confirmed_count = Arc::<AtomicU64>::default();
         let kind = LinkKind::Receive {
             mode: self.mode,
+            session: self.session.clone(),
             credit,
             arrivals,
             confirmed_count: Arc::clone(&confirmed_count),
@@ -98,8 +117,15 @@ impl ReceiverBuilder {
         let request = LinkRequest { entity: Arc::clone(&self.entity), ending: Arc::clone(&ending), kind };
         let opened = self.shared.open(request).await?;
         let link = ReceiverLink { shared: self.shared, link: opened.link, entity: self.entity, ending };
+        let session = match (self.session, opened.session) {
+            (SessionWish::None, _) => None,
+            (_, Some(held)) => Some(Session::new(Arc::clone(&link.shared), Arc::clone(&link.entity), held)),
+            // A broker that knows no sessions gives a link to all messages.
+            (_, None) => return Err(Error::malformed(&link.entity, MalformedReason::Missing("the session"))),
+        };
         let credit = Credit { window: credit, taken: 0 };
-        Ok(Receiver { link: Arc::new(link), arrived, credit, batch: Vec::new(), confirmed_count })
+        let (link, batch) = (Arc::new(link), Vec::new());
+        Ok(Receiver { link, arrived, mode: self.mode, session, credit, batch, confirmed_count })
     }
 }
 
@@ -118,6 +144,8 @@ impl ReceiverBuilder {
 pub struct Receiver {
     link: Arc<ReceiverLink>,
     arrived: mpsc::Receiver<Arrival>,
+    mode: ReceiveMode,
+    session: Option<Session>,
     credit: Credit,
     /// Empty between calls; kept for its room.
     batch: Vec<Arrival>,
@@ -209,6 +237,18 @@ impl Receiver {
         self.credit.take(count);
         into.extend(self.batch.drain(..).map(|arrival| Delivery { link: Arc::clone(&self.link), arrival }));
         Ok(count)
+    }
+
+    /// The session that this receiver holds, if it was told to hold one.
+    pub fn session(&self) -> Option<&Session> {
+        self.session.as_ref()
+    }
+
+    /// Fetches deferred messages by their sequence numbers, in the mode and the session of this receiver. In peek-lock mode settle them
+    /// with [`Client::settle`](crate::Client::settle) or [`Session::settle`].
+    pub async fn receive_deferred(&self, numbers: &[SequenceNumber]) -> Result<Vec<ReceivedMessage>, Error> {
+        let management = Management::open(&self.link.shared, &self.link.entity).await?;
+        management.receive_deferred(numbers, self.mode, self.session.as_ref().map(Session::id)).await
     }
 
     fn delivery(&self, arrival: Arrival) -> Delivery {
@@ -350,6 +390,17 @@ impl Delivery {
         self.settle(Outcome::Abandon).await
     }
 
+    /// The work failed, and to try again at once would not help: the message becomes available after the delay. Only with Peeklock;
+    /// another broker takes it for [`Delivery::abandon`].
+    pub async fn abandon_after(self, delay: Duration) -> Result<(), Error> {
+        self.settle(Outcome::AbandonWith { properties: Fields::new(), delay: Some(delay) }).await
+    }
+
+    /// The work failed: the message becomes available again with these application properties set.
+    pub async fn abandon_with(self, properties: Fields) -> Result<(), Error> {
+        self.settle(Outcome::AbandonWith { properties, delay: None }).await
+    }
+
     /// Sets the message aside until somebody asks for its sequence number.
     pub async fn defer(self) -> Result<(), Error> {
         self.settle(Outcome::Defer).await
@@ -368,13 +419,33 @@ impl Delivery {
 
     /// Settles the message and waits until the broker has confirmed it.
     pub async fn settle(self, outcome: Outcome) -> Result<(), Error> {
+        self.settle_as(outcome, |state| state).await
+    }
+
+    pub(crate) async fn settle_in(self, transaction: &Bytes, outcome: Outcome) -> Result<(), Error> {
+        let in_transaction = |state| DeliveryState::Transactional {
+            txn_id: transaction.clone(),
+            outcome: Some(Box::new(state)),
+        };
+        self.settle_as(outcome, in_transaction).await
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.link.shared
+    }
+
+    async fn settle_as(
+        self,
+        outcome: Outcome,
+        wrap: impl FnOnce(DeliveryState) -> DeliveryState,
+    ) -> Result<(), Error> {
         if self.arrival.is_settled {
             return match outcome {
                 Outcome::Complete => Ok(()),
                 _ => Err(Error::NotLocked { entity: Arc::clone(&self.link.entity) }),
             };
         }
-        let (id, state) = (self.arrival.id, outcome.into_state());
+        let (id, state) = (self.arrival.id, wrap(outcome.into_state()));
         self.link.ask(|reply| ReceiverCommand::Settle { id, state, reply }).await
     }
 }

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use peeklock_amqp::connection::LinkId;
 use peeklock_amqp::{Body, Encode, Message};
+use peeklock_types::SequenceNumber;
 use tokio::sync::{Semaphore, oneshot};
 
 use crate::driver::command::{Command, LinkKind, LinkRequest};
 use crate::error::{Ending, Error};
+use crate::management::Management;
 use crate::shared::Shared;
 
 /// Sends of one [`Sender`] that may wait for their confirmation at the same time; more wait for a place.
@@ -98,21 +100,61 @@ impl Sender {
 
     /// Sends one message; returns when the broker has it on stable storage. A broker that gives no credit makes it wait.
     pub async fn send(&self, message: &Message) -> Result<(), Error> {
-        self.send_encoded(message.to_bytes(), 0).await
+        self.send_encoded(message.to_bytes(), 0, None).await
     }
 
     /// Sends all messages as one: all are taken or none. They must fit the size limit together.
     pub async fn send_batch(&self, messages: &[Message]) -> Result<(), Error> {
+        self.send_all(messages, None).await
+    }
+
+    /// Hands over messages that become available later, each at its own time
+    /// ([`with_scheduled_time`](crate::MessageExt::with_scheduled_time)). The numbers are for [`Sender::cancel_scheduled`]: a message gets
+    /// another one when it becomes available. All are taken or none.
+    pub async fn schedule(&self, messages: &[Message]) -> Result<Vec<SequenceNumber>, Error> {
+        if messages.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.management().await?.schedule(messages).await
+    }
+
+    /// Takes back scheduled messages: all of them, or none if one is not scheduled (any more).
+    pub async fn cancel_scheduled(&self, numbers: &[SequenceNumber]) -> Result<(), Error> {
+        self.management().await?.cancel_scheduled(numbers).await
+    }
+
+    pub(crate) async fn send_in(&self, transaction: &Bytes, message: &Message) -> Result<(), Error> {
+        self.send_encoded(message.to_bytes(), 0, Some(transaction.clone())).await
+    }
+
+    pub(crate) async fn send_batch_in(&self, transaction: &Bytes, messages: &[Message]) -> Result<(), Error> {
+        self.send_all(messages, Some(transaction.clone())).await
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.link.shared
+    }
+
+    async fn management(&self) -> Result<Management<'_>, Error> {
+        Management::open(&self.link.shared, &self.link.entity).await
+    }
+
+    async fn send_all(&self, messages: &[Message], transaction: Option<Bytes>) -> Result<(), Error> {
         if messages.is_empty() {
             return Ok(());
         }
         let parts = messages.iter().map(Encode::to_bytes).collect();
         let batch = Message { body: Body::Data(parts), ..Message::default() };
-        self.send_encoded(batch.to_bytes(), BATCH_FORMAT).await
+        self.send_encoded(batch.to_bytes(), BATCH_FORMAT, transaction).await
     }
 
     /// Sends a message that is encoded already.
-    async fn send_encoded(&self, payload: Bytes, message_format: u32) -> Result<(), Error> {
+    async fn send_encoded(
+        &self,
+        payload: Bytes,
+        message_format: u32,
+        transaction: Option<Bytes>,
+    ) -> Result<(), Error> {
         let link = &self.link;
         link.check_size(payload.len())?;
         let permit = link.permits.acquire().await.map_err(|_| link.lost())?;
@@ -120,7 +162,7 @@ impl Sender {
         let (reply, outcome) = oneshot::channel();
         // From here on the driver gives the permit back, with the outcome.
         permit.forget();
-        place.send(Command::Send { link: link.link, payload, message_format, reply });
+        place.send(Command::Send { link: link.link, payload, message_format, transaction, reply });
         outcome.await.unwrap_or_else(|_| Err(link.lost()))
     }
 }

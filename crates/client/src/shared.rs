@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use peeklock_amqp::Message;
+use bytes::Bytes;
 use peeklock_amqp::connection::LinkId;
+use peeklock_amqp::{DeliveryState, Message};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::cbs::TokenKeeper;
@@ -41,12 +42,13 @@ impl Shared {
         &self,
         operation: &str,
         entity: &Arc<str>,
+        after: Duration,
         command: impl FnOnce(Reply<T>) -> Command,
     ) -> Result<T, Error> {
-        let answer = tokio::time::timeout(ANSWER_TIME_MAX, self.ask(command)).await;
+        let answer = tokio::time::timeout(after, self.ask(command)).await;
         answer.unwrap_or_else(|_| {
             let (operation, entity) = (operation.into(), Arc::clone(entity));
-            Err(Error::NoAnswer { operation, entity, after: ANSWER_TIME_MAX })
+            Err(Error::NoAnswer { operation, entity, after })
         })
     }
 
@@ -54,8 +56,9 @@ impl Shared {
     pub(crate) async fn open(&self, request: LinkRequest) -> Result<Opened, Error> {
         let entity = Arc::clone(&request.entity);
         self.authorize(&entity).await?;
+        let time_max = ANSWER_TIME_MAX.saturating_add(request.kind.wait());
         let request = Box::new(request);
-        self.ask_in_time("open", &entity, |reply| Command::Open { request, reply }).await
+        self.ask_in_time("open", &entity, time_max, |reply| Command::Open { request, reply }).await
     }
 
     pub(crate) async fn authorize(&self, entity: &Arc<str>) -> Result<(), Error> {
@@ -71,10 +74,20 @@ impl Shared {
         node: &Arc<str>,
         operation: &str,
         message: Message,
+        transaction: Option<Bytes>,
     ) -> Result<Message, Error> {
         let message = Box::new(message);
-        let command = |reply| Command::Request { node: Arc::clone(node), message, reply };
-        self.ask_in_time(operation, node, command).await
+        let command = |reply| Command::Request { node: Arc::clone(node), message, transaction, reply };
+        self.ask_in_time(operation, node, ANSWER_TIME_MAX, command).await
+    }
+
+    /// One request to the transaction coordinator.
+    pub(crate) async fn control(
+        &self,
+        operation: &str,
+        command: impl FnOnce(Reply<DeliveryState>) -> Command,
+    ) -> Result<DeliveryState, Error> {
+        self.ask_in_time(operation, &"$coordinator".into(), ANSWER_TIME_MAX, command).await
     }
 
     /// Detaches without waiting: for handles that are dropped. When the driver is too busy to listen, the link stays

@@ -9,7 +9,7 @@ use crate::receiver::ReceiveMode;
 pub(super) fn attach_for(request: &LinkRequest, serial: u64) -> Attach {
     let entity = request.entity.to_string();
     let name = format!("{entity}-{serial}");
-    match request.kind {
+    match &request.kind {
         LinkKind::Send { .. } => {
             let mut attach = Attach::new(name.clone(), 0, Role::Sender);
             attach.snd_settle_mode = SenderSettleMode::Unsettled;
@@ -18,7 +18,7 @@ pub(super) fn attach_for(request: &LinkRequest, serial: u64) -> Attach {
             attach.initial_delivery_count = Some(0);
             attach
         }
-        LinkKind::Receive { mode, .. } => {
+        LinkKind::Receive { mode, session, .. } => {
             let mut attach = Attach::new(name.clone(), 0, Role::Receiver);
             (attach.snd_settle_mode, attach.rcv_settle_mode) = match mode {
                 ReceiveMode::PeekLock => (SenderSettleMode::Unsettled, ReceiverSettleMode::Second),
@@ -26,6 +26,7 @@ pub(super) fn attach_for(request: &LinkRequest, serial: u64) -> Attach {
             };
             attach.source = Some(Source::with_address(entity));
             attach.target = Some(Target::with_address(name));
+            session.fill(&mut attach);
             attach
         }
     }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use bytes::Bytes;
 use peeklock_amqp::connection::{DeliveryId, LinkId};
@@ -12,6 +13,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use crate::error::{Ending, Error};
 use crate::pipeline::Failure;
 use crate::receiver::{Arrival, ReceiveMode};
+use crate::session::{HeldSession, SessionWish};
 
 /// Commands that may wait for the driver before handles have to wait too.
 pub(crate) const COMMANDS_MAX: usize = 1024;
@@ -27,6 +29,7 @@ pub(crate) enum Command {
         link: LinkId,
         payload: Bytes,
         message_format: u32,
+        transaction: Option<Bytes>,
         reply: Reply<()>,
     },
     /// Each payload is a delivery of its own; nobody waits for a single one. Permits come back as they are confirmed.
@@ -48,7 +51,13 @@ pub(crate) enum Command {
     Request {
         node: Arc<str>,
         message: Box<Message>,
+        transaction: Option<Bytes>,
         reply: Reply<Message>,
+    },
+    /// A request to the transaction coordinator; the outcome is the answer.
+    Control {
+        request: Bytes,
+        reply: Reply<DeliveryState>,
     },
     Close {
         reply: oneshot::Sender<()>,
@@ -87,16 +96,29 @@ pub(crate) enum LinkKind {
     },
     Receive {
         mode: ReceiveMode,
+        session: SessionWish,
         credit: u32,
         arrivals: mpsc::Sender<Arrival>,
         confirmed_count: Arc<AtomicU64>,
     },
 }
 
+impl LinkKind {
+    /// How long the broker may take over its answer beyond the usual.
+    pub(crate) fn wait(&self) -> Duration {
+        match self {
+            LinkKind::Send { .. } => Duration::ZERO,
+            LinkKind::Receive { session, .. } => session.wait(),
+        }
+    }
+}
+
 /// What both sides agreed on.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Opened {
     pub(crate) link: LinkId,
     /// Largest message the broker takes on it, if it told.
     pub(crate) message_size_bytes_max: Option<u64>,
+    /// What a receiver holds that asked for a session.
+    pub(crate) session: Option<HeldSession>,
 }

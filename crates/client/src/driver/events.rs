@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use peeklock_amqp::connection::{self, Event, LinkId};
-use peeklock_amqp::{AmqpError, DeliveryState, DeliveryTag, SaslCode, condition};
+use peeklock_amqp::{AmqpError, Attach, DeliveryState, DeliveryTag, SaslCode, condition};
 
 use super::command::{LinkKind, LinkRequest, Opened, Reply};
 use super::receiving::ReceivingLink;
 use super::sending::SendingLink;
 use super::{Driver, Link, OpenFailure};
 use crate::error::Error;
+use crate::session::HeldSession;
 
 impl Driver {
     pub(super) fn handle_events(&mut self) {
@@ -34,11 +35,11 @@ impl Driver {
                     }
                     self.touch(link);
                 }
-                Some(Link::Request(_)) => self.touch(link),
+                Some(Link::Request(_) | Link::Coordinator) => self.touch(link),
                 _ => {}
             },
             Event::Unblocked { .. } => self.touch_all(),
-            Event::Attached { link, .. } => self.handle_attached(link),
+            Event::Attached { link, attach } => self.handle_attached(link, &attach),
             Event::Detached { link, error, .. } => self.handle_detached(link, error),
             Event::Opened { .. } => {
                 if let Some(opening) = self.opening.take() {
@@ -97,6 +98,14 @@ impl Driver {
                 sending.handle_outcome(tag, state);
                 self.touch(link);
             }
+            Some(Link::Coordinator) => {
+                if !settled {
+                    self.connection.settle(link, id, state.clone().unwrap_or(DeliveryState::Accepted));
+                }
+                if let Some(coordinator) = &mut self.coordinator {
+                    coordinator.handle_outcome(tag, state);
+                }
+            }
             Some(Link::Receiving(receiving)) if settled => receiving.handle_confirmation(id, state),
             Some(Link::Request(address)) => {
                 if let Some(node) = self.nodes.get_mut(address) {
@@ -107,9 +116,9 @@ impl Driver {
         }
     }
 
-    fn handle_attached(&mut self, link: LinkId) {
+    fn handle_attached(&mut self, link: LinkId, attach: &Attach) {
         match self.links.remove(&link) {
-            Some(Link::Opening(request, reply)) => self.handle_opened(link, *request, reply),
+            Some(Link::Opening(request, reply)) => self.handle_opened(link, *request, reply, attach),
             Some(Link::Request(address)) => {
                 if let Some(node) = self.nodes.get(&address) {
                     node.handle_attached(link, &mut self.connection);
@@ -121,7 +130,7 @@ impl Driver {
         }
     }
 
-    fn handle_opened(&mut self, link: LinkId, request: LinkRequest, reply: Reply<Opened>) {
+    fn handle_opened(&mut self, link: LinkId, request: LinkRequest, reply: Reply<Opened>, attach: &Attach) {
         let LinkRequest { entity, ending, kind } = request;
         let open = match kind {
             LinkKind::Send { permits } => Link::Sending(SendingLink::new(entity, ending, permits)),
@@ -132,7 +141,8 @@ impl Driver {
         let message_size_bytes_max = self.connection.link(link).and_then(|info| info.remote_max_message_size);
         let credit = if let Link::Receiving(receiving) = &open { receiving.initial_credit() } else { 0 };
         self.links.insert(link, open);
-        if reply.send(Ok(Opened { link, message_size_bytes_max })).is_err() {
+        let opened = Opened { link, message_size_bytes_max, session: HeldSession::of(attach) };
+        if reply.send(Ok(opened)).is_err() {
             // Whoever asked has given up meanwhile.
             self.detach(link, Vec::new(), None);
         } else if credit > 0 {
@@ -143,11 +153,19 @@ impl Driver {
     fn handle_detached(&mut self, link: LinkId, error: Option<AmqpError>) {
         match self.links.remove(&link) {
             Some(Link::Request(address)) => self.handle_node_lost(link, &address, error),
+            Some(Link::Coordinator) => self.handle_coordinator_lost(error),
             Some(open) => {
                 let error = Error::link_ended(&open.entity().unwrap_or_else(|| Arc::from("")), error);
                 open.end(&error);
             }
             None => {}
+        }
+    }
+
+    /// Its transactions are rolled back; the next one asks for it again.
+    fn handle_coordinator_lost(&mut self, error: Option<AmqpError>) {
+        if let Some(coordinator) = self.coordinator.take() {
+            coordinator.end(&Error::link_ended(&"$coordinator".into(), error));
         }
     }
 

@@ -5,6 +5,7 @@
 
 mod attach;
 pub(crate) mod command;
+mod coordinator;
 mod events;
 mod receiving;
 mod requests;
@@ -15,9 +16,9 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::BytesMut;
-use peeklock_amqp::SaslCode;
+use bytes::{Bytes, BytesMut};
 use peeklock_amqp::connection::{self, Connection, LinkId, Millis};
+use peeklock_amqp::{DeliveryState, SaslCode};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
@@ -25,6 +26,7 @@ use tokio::time::Instant;
 use crate::error::{Ending, Error};
 use attach::attach_for;
 use command::{Command, LinkRequest, Opened, Reply};
+use coordinator::Coordinator;
 use receiving::ReceivingLink;
 use requests::Node;
 use sending::SendingLink;
@@ -52,6 +54,7 @@ pub(crate) struct Driver {
     /// In order, like the nodes: who hears of an end first must not depend on chance.
     links: BTreeMap<LinkId, Link>,
     nodes: BTreeMap<Arc<str>, Node>,
+    coordinator: Option<Coordinator>,
     /// Told to every handle that finds the driver gone.
     ending: Ending,
     opening: Option<oneshot::Sender<Result<(), OpenFailure>>>,
@@ -69,6 +72,7 @@ enum Link {
     Receiving(ReceivingLink),
     /// One of the two links of a node.
     Request(Arc<str>),
+    Coordinator,
     /// We detached it and wait for the answer.
     Closing(Option<Reply<()>>),
 }
@@ -87,6 +91,7 @@ impl Driver {
             commands,
             links: BTreeMap::new(),
             nodes: BTreeMap::new(),
+            coordinator: None,
             ending,
             opening: Some(opening),
             closing: Vec::new(),
@@ -199,6 +204,9 @@ impl Driver {
         for (_, node) in std::mem::take(&mut self.nodes) {
             node.end(error);
         }
+        if let Some(coordinator) = self.coordinator.take() {
+            coordinator.end(error);
+        }
         for reply in self.closing.drain(..) {
             let _ = reply.send(());
         }
@@ -216,9 +224,9 @@ impl Driver {
     fn handle_command(&mut self, command: Command) {
         match command {
             Command::Open { request, reply } => self.open(request, reply),
-            Command::Send { link, payload, message_format, reply } => {
+            Command::Send { link, payload, message_format, transaction, reply } => {
                 if let Some(Link::Sending(sending)) = self.links.get_mut(&link) {
-                    sending.push(payload, message_format, reply);
+                    sending.push(payload, message_format, transaction, reply);
                     self.touch(link);
                 }
             }
@@ -229,7 +237,10 @@ impl Driver {
                 }
             }
             Command::Detach { link, unseen, reply } => self.detach(link, unseen, reply),
-            Command::Request { node, message, reply } => self.request(&node, *message, reply),
+            Command::Request { node, message, transaction, reply } => {
+                self.request(&node, *message, transaction, reply);
+            }
+            Command::Control { request, reply } => self.control(request, reply),
             Command::Close { reply } => {
                 self.closing.push(reply);
                 self.connection.close(None);
@@ -260,7 +271,7 @@ impl Driver {
     fn detach(&mut self, link: LinkId, unseen: Vec<connection::DeliveryId>, reply: Option<Reply<()>>) {
         let Some(open) = self.links.remove(&link) else { return };
         for id in unseen {
-            self.connection.settle(link, id, peeklock_amqp::DeliveryState::Released);
+            self.connection.settle(link, id, DeliveryState::Released);
         }
         let session = self.connection.link(link).map(|info| info.session);
         self.connection.detach(link, None);
@@ -276,6 +287,7 @@ impl Driver {
         &mut self,
         address: &Arc<str>,
         message: peeklock_amqp::Message,
+        transaction: Option<Bytes>,
         reply: Reply<peeklock_amqp::Message>,
     ) {
         if !self.nodes.contains_key(address) {
@@ -291,8 +303,25 @@ impl Driver {
         }
         if let Some(node) = self.nodes.get_mut(address) {
             node.forget_abandoned();
-            node.push(message, reply);
+            node.push(message, transaction, reply);
             self.touched.push(node.sender);
+        }
+    }
+
+    fn control(&mut self, request: Bytes, reply: Reply<DeliveryState>) {
+        if self.coordinator.is_none() {
+            self.serial += 1;
+            self.coordinator = Coordinator::attach(self.serial, &mut self.connection);
+            if let Some(coordinator) = &self.coordinator {
+                self.links.insert(coordinator.link, Link::Coordinator);
+            }
+        }
+        match &mut self.coordinator {
+            Some(coordinator) => {
+                coordinator.push(request, reply);
+                self.touched.push(coordinator.link);
+            }
+            None => drop(reply.send(Err(Error::TooManyLinks))),
         }
     }
 
@@ -326,6 +355,11 @@ impl Driver {
                         node.pump(&mut self.connection);
                     }
                 }
+                Some(Link::Coordinator) => {
+                    if let Some(coordinator) = &mut self.coordinator {
+                        coordinator.pump(&mut self.connection);
+                    }
+                }
                 _ => {}
             }
         }
@@ -342,7 +376,7 @@ impl Link {
             Link::Sending(sending) => Some(sending.entity()),
             Link::Receiving(receiving) => Some(receiving.entity()),
             Link::Request(address) => Some(Arc::clone(address)),
-            Link::Closing(_) => None,
+            Link::Coordinator | Link::Closing(_) => None,
         }
     }
 
@@ -352,7 +386,7 @@ impl Link {
             Link::Sending(sending) => sending.end(error),
             Link::Receiving(receiving) => receiving.end(error),
             Link::Closing(Some(reply)) => drop(reply.send(Ok(()))),
-            Link::Request(_) | Link::Closing(None) => {}
+            Link::Request(_) | Link::Coordinator | Link::Closing(None) => {}
         }
     }
 }

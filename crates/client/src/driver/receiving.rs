@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 
 use super::command::{ReceiverCommand, Reply};
 use crate::error::{Ending, Error};
+use crate::outcome::outcome_of;
 use crate::receiver::Arrival;
 
 pub(super) struct ReceivingLink {
@@ -114,7 +115,7 @@ impl ReceivingLink {
 
     /// The broker confirmed a settlement, or refused it.
     pub(super) fn handle_confirmation(&mut self, id: DeliveryId, state: Option<DeliveryState>) {
-        let result = match state {
+        let result = match outcome_of(state) {
             Some(DeliveryState::Rejected { error: Some(error) }) => {
                 Err(Error::not_settled(&self.entity, *error))
             }

@@ -12,6 +12,7 @@ use peeklock_types::limits;
 
 use super::command::Reply;
 use crate::error::Error;
+use crate::outcome::{in_transaction, outcome_of};
 
 /// Responses that may come before we grant more.
 const CREDIT: u32 = 100;
@@ -25,8 +26,14 @@ pub(super) struct Node {
     pub(super) receiver: LinkId,
     reply_to: Text,
     next_number: u64,
-    waiting: VecDeque<(u64, Bytes)>,
+    waiting: VecDeque<Waiting>,
     pending: BTreeMap<u64, Reply<Message>>,
+}
+
+struct Waiting {
+    number: u64,
+    payload: Bytes,
+    transaction: Option<Bytes>,
 }
 
 impl Node {
@@ -65,19 +72,20 @@ impl Node {
         }
     }
 
-    pub(super) fn push(&mut self, mut message: Message, reply: Reply<Message>) {
+    pub(super) fn push(&mut self, mut message: Message, transaction: Option<Bytes>, reply: Reply<Message>) {
         let number = self.next_number;
         self.next_number += 1;
         message.properties.message_id = Some(MessageId::Ulong(number));
         message.properties.reply_to = Some(self.reply_to.clone());
-        self.waiting.push_back((number, message.to_bytes()));
+        self.waiting.push_back(Waiting { number, payload: message.to_bytes(), transaction });
         self.pending.insert(number, reply);
     }
 
     pub(super) fn pump(&mut self, connection: &mut Connection) {
-        while let Some((number, payload)) = self.waiting.front() {
+        while let Some(Waiting { number, payload, transaction }) = self.waiting.front() {
             let Ok(tag) = DeliveryTag::new(&number.to_be_bytes()) else { return };
-            let delivery = Outgoing { tag, message_format: 0, settled: false, state: None };
+            let state = in_transaction(transaction.as_ref());
+            let delivery = Outgoing { tag, message_format: 0, settled: false, state };
             if connection.send(self.sender, &delivery, &[payload]).is_err() {
                 return;
             }
@@ -91,7 +99,7 @@ impl Node {
 
     /// The broker's word on a request as a delivery; the response comes apart from it.
     pub(super) fn handle_outcome(&mut self, tag: DeliveryTag, state: Option<DeliveryState>) {
-        let Some(DeliveryState::Rejected { error }) = state else { return };
+        let Some(DeliveryState::Rejected { error }) = outcome_of(state) else { return };
         let Ok(number) = tag.as_slice().try_into() else { return };
         if let Some(reply) = self.pending.remove(&u64::from_be_bytes(number)) {
             let _ = reply.send(Err(Error::rejected(&self.address, error.map(|error| *error))));

@@ -11,6 +11,7 @@ use tokio::sync::{Semaphore, mpsc};
 use super::OUTPUT_BYTES_MAX;
 use super::command::Reply;
 use crate::error::{Ending, Error};
+use crate::outcome::{in_transaction, outcome_of};
 use crate::pipeline::Failure;
 
 pub(super) struct SendingLink {
@@ -31,6 +32,7 @@ struct Waiting {
     number: u64,
     payload: Bytes,
     message_format: u32,
+    transaction: Option<Bytes>,
 }
 
 enum Slot {
@@ -57,21 +59,27 @@ impl SendingLink {
         Arc::clone(&self.entity)
     }
 
-    pub(super) fn push(&mut self, payload: Bytes, message_format: u32, reply: Reply<()>) {
-        self.enqueue(payload, message_format, Slot::Awaited(reply));
+    pub(super) fn push(
+        &mut self,
+        payload: Bytes,
+        message_format: u32,
+        transaction: Option<Bytes>,
+        reply: Reply<()>,
+    ) {
+        self.enqueue(payload, message_format, transaction, Slot::Awaited(reply));
     }
 
     pub(super) fn push_counted(&mut self, payload: Bytes, failures: &mpsc::Sender<Failure>) {
         if self.failures.is_none() {
             self.failures = Some(failures.clone());
         }
-        self.enqueue(payload, 0, Slot::Counted);
+        self.enqueue(payload, 0, None, Slot::Counted);
     }
 
-    fn enqueue(&mut self, payload: Bytes, message_format: u32, slot: Slot) {
+    fn enqueue(&mut self, payload: Bytes, message_format: u32, transaction: Option<Bytes>, slot: Slot) {
         let number = self.first_number + self.outcomes.len() as u64;
         self.outcomes.push_back(slot);
-        self.waiting.push_back(Waiting { number, payload, message_format });
+        self.waiting.push_back(Waiting { number, payload, message_format, transaction });
     }
 
     /// Hands over as much as credit, window and output allow.
@@ -83,7 +91,7 @@ impl SendingLink {
                 tag: tag(next.number),
                 message_format: next.message_format,
                 settled: false,
-                state: None,
+                state: in_transaction(next.transaction.as_ref()),
             };
             match connection.send(link, &delivery, &[&next.payload]) {
                 Ok(()) => drop(self.waiting.pop_front()),
@@ -109,7 +117,7 @@ impl SendingLink {
         let Some(index) = self.index_of(tag) else { return };
         let Some(slot) = self.outcomes.get_mut(index) else { return };
         let slot = std::mem::replace(slot, Slot::Done);
-        let result = match state {
+        let result = match outcome_of(state) {
             Some(DeliveryState::Accepted) => Ok(()),
             other => Err(Error::rejected(&self.entity, Some(refusal(other)))),
         };

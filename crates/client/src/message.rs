@@ -1,0 +1,128 @@
+//! What Service Bus reads in a message, said when the message is made.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use peeklock_amqp::{Header, Message, Text, Value};
+use peeklock_types::{Timestamp, limits};
+
+pub(crate) const SCHEDULED_TIME: &str = "x-opt-scheduled-enqueue-time";
+
+/// Fields of a message, beside those that every AMQP message can be given.
+///
+/// ```
+/// use std::time::Duration;
+/// use peeklock_client::{Message, MessageExt};
+///
+/// let message = Message::data("one coffee")
+///     .with_message_id("order-17")
+///     .with_session_id("table-4")
+///     .with_reply_to("served")
+///     .with_time_to_live(Duration::from_secs(600));
+/// assert_eq!(message.properties.group_id.unwrap(), "table-4");
+/// ```
+pub trait MessageExt: Sized {
+    /// The session that the message belongs to. Queues with sessions take no message without.
+    #[must_use]
+    fn with_session_id(self, id: impl Into<Text>) -> Self;
+
+    /// What the message is about.
+    #[must_use]
+    fn with_subject(self, subject: impl Into<Text>) -> Self;
+
+    /// The queue that an answer should go to.
+    #[must_use]
+    fn with_reply_to(self, address: impl Into<Text>) -> Self;
+
+    /// The session that an answer should belong to.
+    #[must_use]
+    fn with_reply_to_session_id(self, id: impl Into<Text>) -> Self;
+
+    /// How long the message may wait before it expires. Its queue may allow less.
+    #[must_use]
+    fn with_time_to_live(self, span: Duration) -> Self;
+
+    /// When the message becomes available; at once if the time has passed.
+    #[must_use]
+    fn with_scheduled_time(self, at: Timestamp) -> Self;
+}
+
+impl MessageExt for Message {
+    fn with_session_id(mut self, id: impl Into<Text>) -> Self {
+        self.properties.group_id = Some(id.into());
+        self
+    }
+
+    fn with_subject(mut self, subject: impl Into<Text>) -> Self {
+        self.properties.subject = Some(subject.into());
+        self
+    }
+
+    fn with_reply_to(mut self, address: impl Into<Text>) -> Self {
+        self.properties.reply_to = Some(address.into());
+        self
+    }
+
+    fn with_reply_to_session_id(mut self, id: impl Into<Text>) -> Self {
+        self.properties.reply_to_group_id = Some(id.into());
+        self
+    }
+
+    fn with_time_to_live(mut self, span: Duration) -> Self {
+        let millis = i64::try_from(span.min(limits::DURATION_MAX).as_millis()).unwrap_or(i64::MAX);
+        let ttl = u32::try_from(millis).unwrap_or(u32::MAX);
+        self.header = Some(Header { ttl: Some(ttl), ..self.header.unwrap_or_default() });
+        if ttl == u32::MAX {
+            // The header has room for 49 days. Beyond, these two times say how long.
+            let now = now_ms();
+            self.properties.creation_time = Some(now);
+            self.properties.absolute_expiry_time = Some(now.saturating_add(millis));
+        }
+        self
+    }
+
+    fn with_scheduled_time(mut self, at: Timestamp) -> Self {
+        let millis = i64::try_from(at.as_millis()).unwrap_or(i64::MAX);
+        self.message_annotations.insert(SCHEDULED_TIME, Value::Timestamp(millis));
+        self
+    }
+}
+
+fn now_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use peeklock_amqp::Encode;
+
+    #[test]
+    fn every_field_is_where_service_bus_looks_for_it() {
+        let message = Message::data("x")
+            .with_session_id("s")
+            .with_subject("coffee")
+            .with_reply_to("served")
+            .with_reply_to_session_id("r")
+            .with_time_to_live(Duration::from_secs(5))
+            .with_scheduled_time(Timestamp::from_millis(7));
+        let message = Message::decode(&message.to_bytes()).unwrap();
+        assert_eq!(message.properties.group_id.unwrap(), "s");
+        assert_eq!(message.properties.subject.unwrap(), "coffee");
+        assert_eq!(message.properties.reply_to.unwrap(), "served");
+        assert_eq!(message.properties.reply_to_group_id.unwrap(), "r");
+        assert_eq!(message.header.unwrap().ttl, Some(5000));
+        assert_eq!(message.message_annotations.get(SCHEDULED_TIME), Some(&Value::Timestamp(7)));
+        assert_eq!(message.properties.absolute_expiry_time, None);
+    }
+
+    #[test]
+    fn a_long_life_does_not_end_after_49_days() {
+        let year = Duration::from_secs(365 * 86_400);
+        let message = Message::data("x").with_time_to_live(year);
+        assert_eq!(message.header.unwrap().ttl, Some(u32::MAX));
+        let (start, end) =
+            (message.properties.creation_time.unwrap(), message.properties.absolute_expiry_time);
+        assert_eq!(end.unwrap() - start, 31_536_000_000);
+    }
+}
