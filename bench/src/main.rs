@@ -7,6 +7,7 @@ mod backlog;
 mod broker;
 mod disk;
 mod empty;
+mod features;
 mod journal;
 mod latency;
 mod load;
@@ -29,7 +30,7 @@ pub(crate) struct Arguments {
     /// A short run: numbers for a look, not for a claim
     #[arg(long)]
     quick: bool,
-    /// Only this part: protocol, load, cpu, latency, backlog, empty or journal
+    /// Only this part: protocol, load, cpu, latency, backlog, features, empty or journal
     #[arg(long, value_name = "PART")]
     only: Option<String>,
     /// Where the broker and the bare files write; must be the disk that counts
@@ -45,13 +46,14 @@ pub(crate) struct Arguments {
 
 type Part = (&'static str, fn(&Arguments) -> Result<Vec<Row>>);
 
-const PARTS: [Part; 6] = [
+const PARTS: [Part; 7] = [
     ("empty", empty::run),
     ("protocol", protocol::run),
     ("load", load::run),
     ("cpu", load::run_cpu),
     ("latency", latency::run),
     ("backlog", backlog::run),
+    ("features", features::run),
 ];
 
 fn main() -> Result<()> {

@@ -1,0 +1,318 @@
+//! What each feature of a queue costs beside the plain path, measured in the same repetition.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use bytes::Bytes;
+use peeklock_client::{
+    Client, Encode, EntityName, Error, Message, MessageExt, Outcome, QueueSettings, Timestamp,
+};
+use tokio::task::JoinSet;
+
+use crate::Arguments;
+use crate::broker::Broker;
+use crate::load::{self, SENDERS};
+use crate::report::{Row, Target};
+
+const BODY_BYTES: usize = 256;
+const FILL_UNCONFIRMED_MAX: u32 = 2_000;
+const SESSIONS_ACTIVE: usize = 64;
+const MESSAGES_PER_SESSION: usize = 20;
+/// How long somebody looks for one more session before there is none left.
+const SESSION_WAIT: Duration = Duration::from_millis(200);
+
+pub(crate) fn run(arguments: &Arguments) -> Result<Vec<Row>> {
+    let runtime = load::runtime()?;
+    let mut rows = Vec::new();
+    for part in
+        [Feature::Sessions, Feature::Duplicates, Feature::Scheduled, Feature::Transactions, Feature::Purge]
+    {
+        let mut values: Vec<Vec<f64>> = Vec::new();
+        for _ in 0..arguments.repetitions {
+            let once = runtime.block_on(part.measure(arguments)).with_context(|| format!("{part:?}"))?;
+            values.resize(once.len(), Vec::new());
+            values.iter_mut().zip(once).for_each(|(row, value)| row.push(value));
+        }
+        rows.extend(part.rows(arguments, values));
+    }
+    Ok(rows)
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Feature {
+    Sessions,
+    Duplicates,
+    Scheduled,
+    Transactions,
+    Purge,
+}
+
+/// A tenth of everything in a quick run.
+fn count(arguments: &Arguments, full: usize) -> usize {
+    if arguments.quick { full / 10 } else { full }
+}
+
+impl Feature {
+    async fn measure(self, arguments: &Arguments) -> Result<Vec<f64>> {
+        match self {
+            Feature::Sessions => sessions(arguments).await,
+            Feature::Duplicates => duplicates(arguments).await,
+            Feature::Scheduled => scheduled(arguments).await,
+            Feature::Transactions => transactions(arguments).await,
+            Feature::Purge => purge(arguments).await,
+        }
+    }
+
+    fn rows(self, arguments: &Arguments, values: Vec<Vec<f64>>) -> Vec<Row> {
+        let session_count = count(arguments, 10_000);
+        let million = count(arguments, 1_000_000);
+        let named: Vec<(String, &'static str, Option<Target>)> = match self {
+            Feature::Sessions => vec![
+                (
+                    format!(
+                        "{session_count} sessions × {MESSAGES_PER_SESSION}, {SESSIONS_ACTIVE} receivers taking one after the other"
+                    ),
+                    "messages/s",
+                    None,
+                ),
+                ("the same messages without sessions, as many receivers".into(), "messages/s", None),
+                ("with sessions / without".into(), "", None),
+            ],
+            Feature::Duplicates => vec![
+                ("sends with message ids, duplicates detected".into(), "messages/s", None),
+                ("the same, not detected".into(), "messages/s", None),
+                ("detected / not".into(), "", None),
+            ],
+            Feature::Scheduled => vec![
+                (format!("scheduling {million} messages for tomorrow"), "messages/s", None),
+                ("the same messages for now".into(), "messages/s", None),
+                ("scheduled / plain".into(), "", None),
+                (
+                    format!("sends beside {million} scheduled ones / beside none"),
+                    "",
+                    Some(Target::AtLeast(0.9)),
+                ),
+            ],
+            Feature::Transactions => vec![
+                ("receive, send, complete, commit as one, 16 at a time".into(), "transactions/s", None),
+                ("receive, send, complete without a transaction, 16 at a time".into(), "rounds/s", None),
+                ("with / without".into(), "", None),
+            ],
+            Feature::Purge => {
+                vec![(format!("purge of {million} waiting messages"), "ms", Some(Target::AtMost(1000.0)))]
+            }
+        };
+        let rows = named.into_iter().zip(values);
+        rows.map(|((what, unit, target), values)| Row { target, ..Row::new(what, unit, values) }).collect()
+    }
+}
+
+async fn create(broker: &Broker, name: &str, settings: QueueSettings) -> Result<()> {
+    let client = broker.connect().await?;
+    client.admin().create_queue(&EntityName::parse(name)?, &settings).await?;
+    client.close().await;
+    Ok(())
+}
+
+fn settings() -> QueueSettings {
+    QueueSettings { lock_duration: Duration::from_secs(300), ..QueueSettings::default() }
+}
+
+fn body() -> Message {
+    Message::data(vec![b'x'; BODY_BYTES])
+}
+
+/// Sends `count` messages, made by `make` from their numbers, and tells how many it sent per second.
+async fn fill(broker: &Broker, queue: &'static str, count: usize, make: fn(usize) -> Message) -> Result<f64> {
+    let mut tasks = JoinSet::new();
+    let started = Instant::now();
+    for sender in 0..SENDERS {
+        let client = broker.connect().await?;
+        tasks.spawn(async move {
+            let mut pipeline = client.pipeline(queue, FILL_UNCONFIRMED_MAX).await?;
+            let numbers = (sender..count).step_by(SENDERS);
+            pipeline.send_many_encoded(numbers.map(|number| -> Bytes { make(number).to_bytes() })).await?;
+            pipeline.flush().await?;
+            client.close().await;
+            anyhow::Ok(())
+        });
+    }
+    join(tasks).await?;
+    Ok(count as f64 / started.elapsed().as_secs_f64())
+}
+
+async fn join(mut tasks: JoinSet<Result<()>>) -> Result<()> {
+    while let Some(ended) = tasks.join_next().await {
+        ended??;
+    }
+    Ok(())
+}
+
+async fn sessions(arguments: &Arguments) -> Result<Vec<f64>> {
+    let session_count = count(arguments, 10_000);
+    let total = session_count * MESSAGES_PER_SESSION;
+    let broker = Broker::start(&arguments.data)?;
+    create(&broker, "sessions", QueueSettings { requires_session: true, ..settings() }).await?;
+    create(&broker, "plain", settings()).await?;
+    let make: fn(usize) -> Message = if arguments.quick {
+        |number| body().with_session_id(format!("s{}", number % 1_000))
+    } else {
+        |number| body().with_session_id(format!("s{}", number % 10_000))
+    };
+    fill(&broker, "sessions", total, make).await?;
+    fill(&broker, "plain", total, make).await?;
+    let with = drained(&broker, total, |client| take_sessions(client, session_count)).await?;
+    let share = total / SESSIONS_ACTIVE;
+    let without = drained(&broker, share * SESSIONS_ACTIVE, |client| take(client, share)).await?;
+    Ok(vec![with, without, with / without])
+}
+
+/// Messages per second that so many receivers take all together.
+async fn drained<F>(broker: &Broker, total: usize, taker: impl Fn(Client) -> F) -> Result<f64>
+where
+    F: Future<Output = Result<()>> + Send + 'static,
+{
+    let mut tasks = JoinSet::new();
+    for _ in 0..SESSIONS_ACTIVE {
+        tasks.spawn(taker(broker.connect().await?));
+    }
+    let started = Instant::now();
+    join(tasks).await?;
+    Ok(total as f64 / started.elapsed().saturating_sub(SESSION_WAIT).as_secs_f64())
+}
+
+async fn take_sessions(client: Client, session_count: usize) -> Result<()> {
+    for _ in 0..session_count {
+        let builder = client
+            .receiver("sessions")
+            .next_session(SESSION_WAIT)
+            .credit(u32::try_from(MESSAGES_PER_SESSION)?);
+        let mut receiver = match builder.open().await {
+            Ok(receiver) => receiver,
+            Err(Error::NoSession { .. }) => break,
+            Err(error) => return Err(error.into()),
+        };
+        let mut deliveries = Vec::new();
+        let mut taken = 0;
+        while taken < MESSAGES_PER_SESSION {
+            receiver.next_many(&mut deliveries, MESSAGES_PER_SESSION).await?;
+            taken += deliveries.len();
+            receiver.settle_many(deliveries.drain(..), Outcome::Complete).await?;
+        }
+        receiver.flush().await?;
+        receiver.close().await?;
+    }
+    client.close().await;
+    Ok(())
+}
+
+async fn take(client: Client, count: usize) -> Result<()> {
+    let mut receiver = client.receiver("plain").manual_credit().open().await?;
+    receiver.add_credit(u32::try_from(count)?).await?;
+    let mut deliveries = Vec::new();
+    let mut taken = 0;
+    while taken < count {
+        receiver.next_many(&mut deliveries, MESSAGES_PER_SESSION).await?;
+        taken += deliveries.len();
+        receiver.settle_many(deliveries.drain(..), Outcome::Complete).await?;
+    }
+    receiver.flush().await?;
+    client.close().await;
+    Ok(())
+}
+
+async fn duplicates(arguments: &Arguments) -> Result<Vec<f64>> {
+    let total = count(arguments, 500_000);
+    let broker = Broker::start(&arguments.data)?;
+    let window = Some(Duration::from_secs(600));
+    create(&broker, "dedup", QueueSettings { duplicate_window: window, ..settings() }).await?;
+    create(&broker, "plain", settings()).await?;
+    let make: fn(usize) -> Message = |number| body().with_message_id(format!("id-{number}"));
+    let without = fill(&broker, "plain", total, make).await?;
+    let with = fill(&broker, "dedup", total, make).await?;
+    Ok(vec![with, without, with / without])
+}
+
+/// Tomorrow, for every message of the run.
+fn tomorrow() -> Timestamp {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    Timestamp::from_millis(u64::try_from(now.as_millis()).unwrap_or(u64::MAX)) + Duration::from_secs(86_400)
+}
+
+async fn scheduled(arguments: &Arguments) -> Result<Vec<f64>> {
+    let total = count(arguments, 1_000_000);
+    let broker = Broker::start(&arguments.data)?;
+    for queue in ["later", "plain"] {
+        create(&broker, queue, settings()).await?;
+    }
+    let plain = fill(&broker, "plain", total, |_| body()).await?;
+    let later = fill(&broker, "later", total, |_| body().with_scheduled_time(tomorrow())).await?;
+    let beside = fill(&broker, "later", total, |_| body()).await?;
+    Ok(vec![later, plain, later / plain, beside / plain])
+}
+
+const LANES: usize = 16;
+
+async fn transactions(arguments: &Arguments) -> Result<Vec<f64>> {
+    let rounds = count(arguments, 1_000);
+    let broker = Broker::start(&arguments.data)?;
+    for queue in ["in", "out"] {
+        create(&broker, queue, settings()).await?;
+    }
+    fill(&broker, "in", 2 * rounds * LANES, |_| body()).await?;
+    let without = in_lanes(&broker, rounds, |client| loop_plainly(client, rounds)).await?;
+    let with = in_lanes(&broker, rounds, |client| loop_in_transactions(client, rounds)).await?;
+    Ok(vec![with, without, with / without])
+}
+
+async fn in_lanes<F>(broker: &Broker, rounds: usize, lane: impl Fn(Client) -> F) -> Result<f64>
+where
+    F: Future<Output = Result<()>> + Send + 'static,
+{
+    let mut tasks = JoinSet::new();
+    let started = Instant::now();
+    for _ in 0..LANES {
+        tasks.spawn(lane(broker.connect().await?));
+    }
+    join(tasks).await?;
+    Ok((rounds * LANES) as f64 / started.elapsed().as_secs_f64())
+}
+
+async fn loop_plainly(client: Client, rounds: usize) -> Result<()> {
+    let sender = client.sender("out").await?;
+    let mut receiver = client.receiver("in").credit(1).open().await?;
+    for _ in 0..rounds {
+        let delivery = receiver.next().await?.context("the link ended")?;
+        sender.send(&body()).await?;
+        delivery.complete().await?;
+    }
+    client.close().await;
+    Ok(())
+}
+
+async fn loop_in_transactions(client: Client, rounds: usize) -> Result<()> {
+    let sender = client.sender("out").await?;
+    let mut receiver = client.receiver("in").credit(1).open().await?;
+    for _ in 0..rounds {
+        let delivery = receiver.next().await?.context("the link ended")?;
+        let transaction = client.transaction().await?;
+        transaction.send(&sender, &body()).await?;
+        transaction.complete(delivery).await?;
+        transaction.commit().await?;
+    }
+    client.close().await;
+    Ok(())
+}
+
+async fn purge(arguments: &Arguments) -> Result<Vec<f64>> {
+    let total = count(arguments, 1_000_000);
+    let broker = Broker::start(&arguments.data)?;
+    create(&broker, "plain", settings()).await?;
+    fill(&broker, "plain", total, |_| body()).await?;
+    let client = broker.connect().await?;
+    let started = Instant::now();
+    let deleted = client.admin().purge("plain", None).await?;
+    let elapsed = started.elapsed();
+    anyhow::ensure!(deleted == total as u64, "{deleted} of {total} messages were deleted");
+    Ok(vec![elapsed.as_secs_f64() * 1e3])
+}
