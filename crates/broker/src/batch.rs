@@ -5,10 +5,13 @@ use bytes::{Bytes, BytesMut};
 use peeklock_engine::{
     Attributes, CloseReason, Counts, Delivery, EntityId, HeldSession, ReceiveMode, ReceiverId, Settlement,
 };
+use peeklock_journal::StoredBody;
 use peeklock_types::{
     EntityName, LockToken, QueueSettings, SequenceNumber, SessionId, ShardId, SubQueue, Timestamp,
 };
 use tokio::sync::mpsc;
+
+use crate::large::BodyHold;
 
 /// One connection, unique while its broker lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -62,10 +65,11 @@ pub struct Batch {
     messages: Vec<Written>,
 }
 
-/// A message whose bytes lie in a batch's arena.
+/// A message whose bytes lie in a batch's arena, or in the journal already.
 #[derive(Debug)]
 struct Written {
     bytes: Range<usize>,
+    stored: Option<StoredBody>,
     attributes: Option<Box<Attributes>>,
 }
 
@@ -318,6 +322,18 @@ pub enum Reply {
         delivery: Delivery,
         body: Bytes,
     },
+    /// A delivery whose body is too large to be passed on whole; see [`Broker::fetch`](crate::Broker::fetch).
+    Large {
+        shard: ShardId,
+        delivery: Delivery,
+        hold: BodyHold,
+    },
+    /// Some bytes of such a body, or why they cannot be read.
+    Range {
+        receiver: ReceiverId,
+        token: LockToken,
+        bytes: Result<Bytes, String>,
+    },
     Drained {
         receiver: ReceiverId,
     },
@@ -336,10 +352,12 @@ impl Reply {
     /// The delivery that it brings, if it brings one.
     pub fn into_delivery(self) -> Option<Delivery> {
         match self {
-            Reply::Delivery { delivery, .. } => Some(delivery),
-            Reply::Answer { .. } | Reply::Drained { .. } | Reply::Closed { .. } | Reply::Stopped { .. } => {
-                None
-            }
+            Reply::Delivery { delivery, .. } | Reply::Large { delivery, .. } => Some(delivery),
+            Reply::Answer { .. }
+            | Reply::Range { .. }
+            | Reply::Drained { .. }
+            | Reply::Closed { .. }
+            | Reply::Stopped { .. } => None,
         }
     }
 }
@@ -396,6 +414,12 @@ pub enum Error {
     DiskFull,
     #[error("{size_bytes} bytes are over the limit of {limit_bytes} for one message or batch")]
     TooLarge { size_bytes: usize, limit_bytes: usize },
+    #[error("the message could not be stored: {0}")]
+    NotKept(String),
+    #[error(
+        "message {number} has {size_bytes} bytes, too many for an answer; do not defer messages of more than {limit_bytes} bytes, but abandon them"
+    )]
+    TooLargeToAnswer { number: SequenceNumber, size_bytes: u32, limit_bytes: u32 },
     #[error("no session of the queue has messages and is free; try again later")]
     NoSession,
     #[error("the queue was {what} while the receiver waited for a session")]
@@ -451,6 +475,11 @@ impl Batch {
         written.iter().map(|message| self.arena.get(message.bytes.clone()).unwrap_or_default())
     }
 
+    /// The message's body, if it is in the journal already.
+    pub(crate) fn stored(&self, message: usize) -> Option<StoredBody> {
+        self.messages.get(message).and_then(|message| message.stored)
+    }
+
     /// The attributes of a message, which are taken out of the batch.
     pub(crate) fn take_attributes(&mut self, message: usize) -> Option<Box<Attributes>> {
         self.messages.get_mut(message).and_then(|message| message.attributes.take())
@@ -476,8 +505,14 @@ impl Messages<'_> {
     ) -> Result<(), E> {
         let start = self.batch.arena.len();
         let attributes = write(&mut self.batch.arena)?;
-        self.batch.messages.push(Written { bytes: start..self.batch.arena.len(), attributes });
+        let bytes = start..self.batch.arena.len();
+        self.batch.messages.push(Written { bytes, stored: None, attributes });
         Ok(())
+    }
+
+    /// Adds a message whose body is in the shard's journal already. If it is not taken, the shard gives the body up.
+    pub(crate) fn add_stored(&mut self, body: StoredBody, attributes: Option<Box<Attributes>>) {
+        self.batch.messages.push(Written { bytes: 0..0, stored: Some(body), attributes });
     }
 
     pub fn count(&self) -> usize {

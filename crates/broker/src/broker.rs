@@ -11,6 +11,7 @@ use crate::batch::{Answer, Batch, Error, Peer, PeerId, QueueInfo, Reply, Request
 use crate::clock::Clock;
 use crate::group;
 use crate::housekeeping;
+use crate::large::LargeStore;
 use crate::router::Router;
 use crate::shard::{Envelope, Failure, RecoveredShard, Shard};
 
@@ -30,6 +31,7 @@ pub struct Broker {
 #[derive(Clone)]
 pub struct ShardHandle {
     pub(crate) incoming: mpsc::Sender<Envelope>,
+    pub(crate) large: LargeStore,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -92,7 +94,8 @@ impl Broker {
                 recovered.message_count += counts.message_count();
             }
             let (incoming, envelopes) = mpsc::channel(SHARD_QUEUE_MAX);
-            shards.push(ShardHandle { incoming });
+            let large = LargeStore::new(log.large_bodies(), log.reader());
+            shards.push(ShardHandle { incoming, large });
             recovered_shards.push((RecoveredShard { id, engine, log, snapshot_upto }, envelopes));
         }
         let next_peer = Arc::new(AtomicU64::new(1));
@@ -144,9 +147,14 @@ impl Broker {
 
     /// One request from nobody's connection.
     async fn ask(&self, shard: usize, request: impl FnOnce(Ticket) -> Request) -> Result<Answer, AdminError> {
+        self.ask_batch(shard, Batch::from(request(Ticket(0)))).await
+    }
+
+    /// The same for a request that brings messages.
+    pub(crate) async fn ask_batch(&self, shard: usize, batch: Batch) -> Result<Answer, AdminError> {
         let (peer, mut replies) = self.peer();
         let handle = self.shards.get(shard).ok_or(ShardStopped)?;
-        handle.send(peer.clone(), Batch::from(request(Ticket(0)))).await?;
+        handle.send(peer.clone(), batch).await?;
         let reply = replies.recv().await.and_then(|replies| replies.into_iter().next());
         // Only now: a shard drops what it still has for a peer that has left.
         let _ = handle.send(peer, Batch::from(Request::Gone)).await;

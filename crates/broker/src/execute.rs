@@ -3,15 +3,16 @@
 use std::ops::Range;
 
 use peeklock_engine::{
-    Attached, Engine, EntityId, NewMessage, QueueView, ReceiverId, SessionWish, Settlement, Transaction,
+    Attached, Engine, EntityId, Fact, NewMessage, QueueView, ReceiverId, SessionWish, Settlement, Transaction,
 };
-use peeklock_journal::{Log, Space};
-use peeklock_types::{EntityName, LockToken, ShardId, Timestamp, limits};
+use peeklock_journal::{Log, Space, StoredBody};
+use peeklock_types::{EntityName, LockToken, SequenceNumber, ShardId, SubQueue, Timestamp, limits};
 
 use crate::batch::{
     Answer, Batch, Brought, Drain, Error, Found, PeerId, QueueInfo, Request, SessionAsk, Ticket,
     TransactionSend, TransactionSettle, TransferOutcome,
 };
+use crate::large::{WHOLE_BODY_BYTES_MAX, is_large};
 use crate::outgoing::Effect;
 use crate::shard::{Shard, nonce};
 
@@ -217,6 +218,9 @@ impl<L: Log> Shard<L> {
             }
             Request::ReceiveDeferred { ticket, entity, sub_queue, numbers, mode, hold } => {
                 let hold = hold.as_ref().map(|hold| (&hold.session, hold.receiver));
+                if let Some(error) = self.first_large(entity, sub_queue, &numbers) {
+                    return Some((ticket, Err(error)));
+                }
                 let (engine, out) = (&mut self.engine, &mut self.outbox);
                 let found =
                     engine.receive_deferred(now, entity, sub_queue, &numbers, mode, hold, nonce(), out);
@@ -227,6 +231,24 @@ impl<L: Log> Shard<L> {
             }
             _ => None,
         }
+    }
+
+    /// An answer carries bodies whole, so a large message cannot be in it: better not to lock it at all.
+    fn first_large(
+        &self,
+        entity: EntityId,
+        sub_queue: SubQueue,
+        numbers: &[SequenceNumber],
+    ) -> Option<Error> {
+        let found = numbers.iter().take(limits::BATCH_COUNT_MAX).filter_map(|number| {
+            let found = self.engine.peek(entity, sub_queue, *number, 1).ok()?.pop()?;
+            (found.sequence_number == *number && is_large(found.size_bytes)).then_some(found)
+        });
+        found.into_iter().next().map(|found| Error::TooLargeToAnswer {
+            number: found.sequence_number,
+            size_bytes: found.size_bytes,
+            limit_bytes: WHOLE_BODY_BYTES_MAX,
+        })
     }
 
     fn execute_catalog(&mut self, now: Timestamp, request: Request) -> Answered {
@@ -265,11 +287,26 @@ impl<L: Log> Shard<L> {
         send: impl FnOnce(&mut Self, New) -> Result<T, peeklock_engine::Error>,
     ) -> Result<T, Error> {
         let limit_bytes = limits::MESSAGE_SIZE_BYTES_MAX;
-        self.check_room(batch, messages.clone(), 2 * limit_bytes, limit_bytes)?;
-        self.in_group(|shard| {
-            let new = shard.put_bodies(batch, messages)?;
-            Ok(send(shard, new)?)
-        })
+        let room = self.check_room(batch, messages.clone(), 2 * limit_bytes, limit_bytes);
+        let result = room.and_then(|()| {
+            self.in_group(|shard| {
+                let new = shard.put_bodies(batch, messages.clone())?;
+                Ok(send(shard, new)?)
+            })
+        });
+        self.free_unused(batch, messages);
+        result
+    }
+
+    /// Bodies that came by their place and that no message has taken, because it was refused or is a duplicate, are of no use.
+    fn free_unused(&mut self, batch: &Batch, messages: Range<usize>) {
+        for body in messages.filter_map(|message| batch.stored(message)) {
+            let has_taken =
+                |fact: &Fact| matches!(fact, Fact::Enqueued { body: place, .. } if *place == body.place);
+            if !self.outbox.facts.iter().any(has_taken) {
+                self.freed.push(body);
+            }
+        }
     }
 
     fn commit(
@@ -329,12 +366,13 @@ impl<L: Log> Shard<L> {
         message: usize,
     ) -> Result<(), Error> {
         let mark = self.group.mark();
-        let is_stored = self.in_group(|shard| {
+        let result = self.in_group(|shard| {
             let mut new = shard.put_bodies(batch, message..message + 1)?;
             let Some(message) = new.pop() else { return Ok(false) };
             Ok(shard.engine.arrive(now, source, number, target, message, &mut shard.outbox)?)
-        })?;
-        if !is_stored {
+        });
+        self.free_unused(batch, message..message + 1);
+        if !result? {
             self.group.truncate(mark);
         }
         self.collect();
@@ -372,7 +410,11 @@ impl<L: Log> Shard<L> {
         let too_large =
             |size_bytes| Error::TooLarge { size_bytes, limit_bytes: limits::MESSAGE_SIZE_BYTES_MAX };
         let mut new = New::new();
-        for bytes in batch.bodies(messages.clone()) {
+        for (bytes, number) in batch.bodies(messages.clone()).zip(messages.clone()) {
+            if let Some(StoredBody { place: body, size_bytes }) = batch.stored(number) {
+                new.push(NewMessage { body, size_bytes, attributes: None });
+                continue;
+            }
             let body = self.group.put_body(bytes).map_err(|_| too_large(bytes.len()))?;
             let size_bytes = u32::try_from(bytes.len()).map_err(|_| too_large(bytes.len()))?;
             new.push(NewMessage { body, size_bytes, attributes: None });

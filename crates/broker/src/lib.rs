@@ -10,6 +10,7 @@ mod clock;
 mod execute;
 mod group;
 mod housekeeping;
+mod large;
 mod outgoing;
 mod router;
 mod shard;
@@ -21,4 +22,6 @@ pub use batch::{
 };
 pub use broker::{AdminError, Broker, OpenError, Recovered, Running, ShardHandle, ShardStopped};
 pub use clock::Clock;
+pub use large::{BodyHold, FRONT_BYTES, Upload, WHOLE_BODY_BYTES_MAX, Wanted};
 pub use peeklock_engine as engine;
+pub use peeklock_journal::StoredBody;

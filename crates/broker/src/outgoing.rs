@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::batch::{Answer, Error, Message, Peer, PeerId, Reply, Ticket};
+use crate::large::{FRONT_BYTES, Holds, is_large};
 use crate::router::Router;
 
 /// One thing for one peer.
@@ -43,6 +44,8 @@ pub(crate) enum Effect {
 impl Effect {
     fn bodies(&self) -> Vec<StoredBody> {
         match self {
+            Effect::Delivery(delivery) if is_large(delivery.message.size_bytes) => Vec::new(),
+            Effect::Transfer { messages, .. } if large_one(messages) => Vec::new(),
             Effect::Delivery(delivery) => vec![stored(&delivery.message)],
             Effect::Messages { messages, .. } => {
                 messages.iter().map(|(_, message)| stored(message)).collect()
@@ -55,6 +58,11 @@ impl Effect {
             Effect::Answer { .. } | Effect::Drained(_) | Effect::Closed(_) => Vec::new(),
         }
     }
+}
+
+/// A large message travels alone.
+fn large_one(messages: &[OutMessage]) -> bool {
+    matches!(messages, [message] if is_large(message.size_bytes))
 }
 
 fn stored(message: &peeklock_engine::Message) -> StoredBody {
@@ -71,6 +79,7 @@ pub(crate) struct Outgoing<R> {
     /// How many reads were started, and so which number the next one gets.
     started: u64,
     undeliverable: Vec<Delivery>,
+    holds: Holds,
 }
 
 struct Lane {
@@ -86,15 +95,19 @@ struct Waiting {
 
 /// Reads the bodies. One that cannot be read is `None` and is logged: it must not keep the others from their receivers.
 async fn read<R: Reader>(reader: R, wanted: Vec<StoredBody>) -> Result<Vec<Option<Bytes>>, Poisoned> {
-    match reader.read(wanted.clone()).await {
-        Ok(bodies) => return Ok(bodies.into_iter().map(Some).collect()),
-        Err(ReadError::Poisoned(poisoned)) => return Err(poisoned),
-        Err(error) => tracing::warn!("reading {} bodies one by one, because: {error}", wanted.len()),
+    if !wanted.iter().any(|body| is_large(body.size_bytes)) {
+        match reader.read(wanted.clone()).await {
+            Ok(bodies) => return Ok(bodies.into_iter().map(Some).collect()),
+            Err(ReadError::Poisoned(poisoned)) => return Err(poisoned),
+            Err(error) => tracing::warn!("reading {} bodies one by one, because: {error}", wanted.len()),
+        }
     }
     let mut bodies = Vec::with_capacity(wanted.len());
     for body in wanted {
-        bodies.push(match reader.read(vec![body]).await {
-            Ok(mut found) => found.pop(),
+        // Of a large one that is only looked at, the front is enough.
+        let range = if is_large(body.size_bytes) { 0..FRONT_BYTES } else { 0..body.size_bytes };
+        bodies.push(match reader.read_range(body, range).await {
+            Ok(found) => Some(found),
             Err(ReadError::Poisoned(poisoned)) => return Err(poisoned),
             Err(error) => {
                 tracing::error!("the body at {:?} cannot be read: {error}", body.place);
@@ -116,6 +129,7 @@ impl<R: Reader> Outgoing<R> {
             waiting: VecDeque::new(),
             started: 0,
             undeliverable: Vec::new(),
+            holds: Holds::default(),
         }
     }
 
@@ -155,17 +169,28 @@ impl<R: Reader> Outgoing<R> {
 
     /// Sends the effect if its bodies are in memory, else gives it back.
     fn emit_from_memory(&mut self, effect: Effect) -> Option<Effect> {
-        if let Effect::Delivery(delivery) = &effect {
+        if let Effect::Delivery(delivery) = &effect
+            && !is_large(delivery.message.size_bytes)
+        {
             // The common case, without a list.
             let Some(body) = self.reader.try_read(stored(&delivery.message)) else { return Some(effect) };
             self.emit(effect, &mut std::iter::once(Some(body)));
             return None;
         }
         let bodies: Option<Vec<Bytes>> =
-            effect.bodies().into_iter().map(|body| self.reader.try_read(body)).collect();
+            effect.bodies().into_iter().map(|body| self.try_read(body)).collect();
         let Some(bodies) = bodies else { return Some(effect) };
         self.emit(effect, &mut bodies.into_iter().map(Some));
         None
+    }
+
+    fn try_read(&self, body: StoredBody) -> Option<Bytes> {
+        if is_large(body.size_bytes) { None } else { self.reader.try_read(body) }
+    }
+
+    /// Whether somebody still reads this body.
+    pub(crate) fn is_held(&self, body: &StoredBody) -> bool {
+        is_large(body.size_bytes) && self.holds.is_held(body.place)
     }
 
     fn read_later(&mut self, effects: Vec<Effect>) {
@@ -209,6 +234,11 @@ impl<R: Reader> Outgoing<R> {
             Effect::Closed(Closed { receiver, reason }) => {
                 self.push(PeerId::of(receiver), Reply::Closed { receiver, reason })
             }
+            Effect::Transfer { target, mut messages } if large_one(&messages) => {
+                if let Some(message) = messages.pop() {
+                    self.router.bring_large(self.shard, target, message);
+                }
+            }
             Effect::Transfer { target, messages } => {
                 let messages = messages.into_iter().zip(bodies).collect();
                 self.router.bring(self.shard, target, messages);
@@ -216,6 +246,9 @@ impl<R: Reader> Outgoing<R> {
             Effect::Drained(receiver) => self.push(PeerId::of(receiver), Reply::Drained { receiver }),
             Effect::Delivery(delivery) => {
                 let peer = PeerId::of(delivery.receiver);
+                if is_large(delivery.message.size_bytes) {
+                    return self.emit_large(peer, delivery);
+                }
                 // Without its body the message stays locked until the lock runs out; another try may fare better.
                 let Some(body) = bodies.next().flatten() else { return };
                 if self.peers.contains_key(&peer) {
@@ -232,6 +265,15 @@ impl<R: Reader> Outgoing<R> {
                     .collect();
                 self.push(peer, Reply::Answer { ticket, result: Ok(Answer::Messages(messages)) });
             }
+        }
+    }
+
+    fn emit_large(&mut self, peer: PeerId, delivery: Delivery) {
+        if self.peers.contains_key(&peer) {
+            let hold = self.holds.take(delivery.message.body);
+            self.push(peer, Reply::Large { shard: self.shard, delivery, hold });
+        } else {
+            self.undeliverable.push(delivery);
         }
     }
 

@@ -6,20 +6,25 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use peeklock_engine::OutMessage;
+use peeklock_journal::{ReadError, StoredBody};
 use peeklock_types::ShardId;
 use tokio::sync::mpsc;
 
 use crate::batch::{Answer, Batch, Brought, Error, Peer, PeerId, Reply, Request, Ticket, TransferOutcome};
 use crate::broker::ShardHandle;
+use crate::large::{CopyError, LargeStore};
 use crate::shard::Envelope;
 
 /// When the target cannot take anything at the moment.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
+const UNREADABLE: &str = "its body cannot be read from the disk";
+
 /// Reaches all shards, and keeps none of them alive.
 #[derive(Clone)]
 pub(crate) struct Router {
     shards: Arc<[mpsc::WeakSender<Envelope>]>,
+    large: Arc<[LargeStore]>,
     next_peer: Arc<AtomicU64>,
 }
 
@@ -36,12 +41,18 @@ enum Delay {
 
 impl Router {
     pub(crate) fn new(shards: &[ShardHandle], next_peer: Arc<AtomicU64>) -> Self {
-        Router { shards: shards.iter().map(|shard| shard.incoming.downgrade()).collect(), next_peer }
+        let large = shards.iter().map(|shard| shard.large.clone()).collect();
+        Router { shards: shards.iter().map(|shard| shard.incoming.downgrade()).collect(), large, next_peer }
     }
 
     /// Brings messages from `source` to `target`, in the background, and tells `source` what became of them.
     pub(crate) fn bring(&self, source: ShardId, target: ShardId, load: Load) {
         tokio::spawn(self.clone().run(source, target, load));
+    }
+
+    /// The same for one whose body is too large to be loaded.
+    pub(crate) fn bring_large(&self, source: ShardId, target: ShardId, message: OutMessage) {
+        tokio::spawn(self.clone().run_large(source, target, message));
     }
 
     async fn run(self, source: ShardId, target: ShardId, load: Load) {
@@ -52,6 +63,21 @@ impl Router {
                 Err(Delay::Stopping) => return,
             }
         };
+        self.report(source, target, outcome).await;
+    }
+
+    async fn run_large(self, source: ShardId, target: ShardId, message: OutMessage) {
+        let outcome = loop {
+            match self.offer_large(source, target, &message).await {
+                Ok(outcome) => break outcome,
+                Err(Delay::Busy) => tokio::time::sleep(RETRY_AFTER).await,
+                Err(Delay::Stopping) => return,
+            }
+        };
+        self.report(source, target, outcome).await;
+    }
+
+    async fn report(&self, source: ShardId, target: ShardId, outcome: TransferOutcome) {
         let (peer, _replies) = self.peer();
         let _ = self.send(source, &peer, Batch::from(Request::Transferred { target, outcome })).await;
         let _ = self.send(source, &peer, Batch::from(Request::Gone)).await;
@@ -64,9 +90,37 @@ impl Router {
             outcome = self.ask(target, batch).await?;
         }
         if let (None, Some((lost, _))) = (&outcome.refused, load.get(readable)) {
-            outcome.refused = Some((lost.number, "its body cannot be read from the disk".to_owned()));
+            outcome.refused = Some((lost.number, UNREADABLE.to_owned()));
         }
         Ok(outcome)
+    }
+
+    async fn offer_large(
+        &self,
+        source: ShardId,
+        target: ShardId,
+        message: &OutMessage,
+    ) -> Result<TransferOutcome, Delay> {
+        let store = |shard: ShardId| self.large.get(usize::from(shard.0)).ok_or(Delay::Stopping);
+        let body = StoredBody { place: message.body, size_bytes: message.size_bytes };
+        let copy = match store(target)?.copy_from(store(source)?, body).await {
+            Ok(copy) => copy,
+            Err(CopyError::Read(ReadError::Corrupt { .. } | ReadError::Gone(_))) => {
+                let refused = Some((message.number, UNREADABLE.to_owned()));
+                return Ok(TransferOutcome { refused, ..TransferOutcome::default() });
+            }
+            Err(error) => {
+                tracing::warn!("a large message waits to be brought to {target}: {error}");
+                return Err(Delay::Busy);
+            }
+        };
+        let mut batch = Batch::default();
+        let mut messages = batch.messages();
+        messages.add_stored(copy, Some(message.attributes.clone()));
+        let first = messages.keep().start;
+        let brought = Brought { number: message.number, target: message.target.clone(), message: first };
+        batch.push(Request::Bring { ticket: Ticket(0), source, messages: vec![brought] });
+        self.ask(target, batch).await
     }
 
     async fn ask(&self, target: ShardId, batch: Batch) -> Result<TransferOutcome, Delay> {

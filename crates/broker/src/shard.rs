@@ -87,7 +87,9 @@ pub(crate) struct Shard<L: Log> {
     appended: GroupNumber,
     seen: GroupNumber,
     pub(crate) effects: Vec<Effect>,
-    freed: Vec<StoredBody>,
+    pub(crate) freed: Vec<StoredBody>,
+    /// Bodies of messages that are gone, which somebody still reads.
+    lingering: Vec<StoredBody>,
     held: VecDeque<Held>,
     cleanups: VecDeque<(u64, Cleanup)>,
 }
@@ -129,6 +131,7 @@ impl<L: Log> Shard<L> {
             seen: appended,
             effects: Vec::new(),
             freed: Vec::new(),
+            lingering: Vec::new(),
             held: VecDeque::new(),
             cleanups: VecDeque::new(),
             log,
@@ -221,6 +224,10 @@ impl<L: Log> Shard<L> {
     }
 
     fn keep_house(&mut self) {
+        if !self.lingering.is_empty() {
+            let lingering = std::mem::take(&mut self.lingering);
+            self.forget_bodies(lingering);
+        }
         // A snapshot must hold exactly what the log holds: nothing that was decided may still be outside of it.
         let may_snapshot = self.refused.is_empty() && self.group.is_empty();
         let report = self.housekeeping.start(&mut self.engine, &mut self.log, self.appended, may_snapshot);
@@ -389,12 +396,19 @@ impl<L: Log> Shard<L> {
                     self.housekeeping.trimmed();
                 }
                 Some((_, Cleanup::Forget(bodies))) => {
-                    self.log.forget_cold(&bodies);
+                    self.forget_bodies(bodies);
                     self.housekeeping.forgotten();
                 }
                 None => break,
             }
         }
+    }
+
+    /// A large body stays as long as it is being read: under receive-and-delete its message is gone before it has left.
+    fn forget_bodies(&mut self, bodies: Vec<StoredBody>) {
+        let (held, free): (Vec<_>, Vec<_>) = bodies.into_iter().partition(|body| self.outgoing.is_held(body));
+        self.lingering.extend(held);
+        self.log.forget_cold(&free);
     }
 
     /// Messages whose receiver was gone before they could leave return to the queue.

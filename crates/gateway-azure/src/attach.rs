@@ -160,9 +160,14 @@ impl Conversation<'_> {
         if let Some(destination) = property(&pending.attach, TRANSFER_DESTINATION) {
             reply.properties = Some(Fields::new().with(TRANSFER_DESTINATION, destination.clone()));
         }
-        let needs_message_id = found.needs_message_id;
-        link.kind =
-            LinkKind::Sender(SenderLink { entity, path, needs_message_id, unconfirmed: 0, confirmed: 0 });
+        link.kind = LinkKind::Sender(SenderLink {
+            entity,
+            path,
+            needs_message_id: found.needs_message_id,
+            max_message_size_bytes: found.max_message_size_bytes,
+            unconfirmed: 0,
+            confirmed: 0,
+        });
         let id = link.id;
         self.connection.accept(id, reply);
         self.connection.set_credit(id, SENDER_CREDIT);

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use bytes::BytesMut;
-use peeklock_amqp::connection::{Config, Connection, DeliveryId, Event, LinkId, Millis, SessionId};
+use peeklock_amqp::connection::{Connection, DeliveryId, Event, LinkId, Millis, SessionId};
 use peeklock_amqp::{AmqpError, DeliveryState, DeliveryTag, SaslCode, Symbol, condition};
 use peeklock_broker::{Batch, Drain, Peer, Reply, Request};
 use peeklock_types::{LockToken, Timestamp};
@@ -18,7 +18,9 @@ use crate::management::Pending;
 use crate::outcome::settlement_of;
 use crate::request::Waiter;
 use crate::sas::{Claim, Right};
+use crate::stream::Streams;
 use crate::transaction::Transactions;
+use crate::upload::{self, Uploads};
 
 /// How shards reach a conversation.
 pub(crate) type Replies = mpsc::UnboundedReceiver<Vec<Reply>>;
@@ -36,6 +38,8 @@ pub(crate) struct Conversation<'g> {
     pub(crate) pending: Pending,
     pub(crate) transactions: Transactions,
     pub(crate) checks: Checks,
+    pub(crate) uploads: Uploads,
+    pub(crate) streams: Streams,
     /// Reused for the part of a delivery that is written anew each time.
     pub(crate) scratch: BytesMut,
     /// One batch per shard, for everything that one round has brought.
@@ -56,7 +60,7 @@ impl<'g> Conversation<'g> {
         let shard_count = gateway.broker.shard_count();
         let conversation = Conversation {
             gateway,
-            connection: Connection::server(Config::server("peeklock"), now),
+            connection: Connection::server(upload::config(), now),
             peer,
             links: Links::default(),
             claims: Vec::new(),
@@ -65,6 +69,8 @@ impl<'g> Conversation<'g> {
             pending: Pending::default(),
             transactions: Transactions::default(),
             checks: Checks::default(),
+            uploads: Uploads::default(),
+            streams: Streams::default(),
             scratch: BytesMut::new(),
             batches: (0..shard_count).map(|_| Batch::default()).collect(),
             known_to: vec![false; shard_count],
@@ -174,6 +180,7 @@ impl<'g> Conversation<'g> {
             }
             Event::Attach { session, link, attach } => self.on_attach(session, link, attach),
             Event::Delivery { link, delivery } => self.on_delivery(link, delivery),
+            Event::Part { link, id, part } => self.on_part(link, id, part),
             Event::Disposition { link, id, tag, state, settled } => {
                 self.on_disposition(link, id, tag, state, settled)
             }
@@ -182,7 +189,6 @@ impl<'g> Conversation<'g> {
             Event::Unblocked { session } => self.on_unblocked(session),
             Event::Closed { .. } => self.is_over = true,
             Event::SaslOutcome { .. }
-            | Event::Part { .. }
             | Event::Opened { .. }
             | Event::SessionBegun { .. }
             | Event::SessionEnded { .. }
@@ -314,6 +320,7 @@ impl<'g> Conversation<'g> {
 
     /// A window that was closed is open: what waited for it goes on, and receivers may have more.
     fn on_unblocked(&mut self, session: SessionId) {
+        self.resume_streams();
         self.retry_backlog();
         let of_session = self.links.iter().filter(|(_, link)| link.session == session);
         let numbers: Vec<_> = of_session.map(|(number, _)| number).collect();
@@ -326,6 +333,8 @@ impl<'g> Conversation<'g> {
     fn on_detached(&mut self, id: LinkId) {
         let Some(number) = self.links.number(id) else { return };
         let Some(link) = self.links.remove(number) else { return };
+        self.forget_upload(number);
+        self.give_up_stream(number);
         if let Some(entity) = link.receives_from() {
             self.detach_receiver(number, entity);
         }
@@ -350,6 +359,8 @@ impl<'g> Conversation<'g> {
         for reply in replies {
             if matches!(reply, Reply::Answer { .. }) {
                 self.waiting_count = self.waiting_count.saturating_sub(1);
+            } else if matches!(reply, Reply::Range { .. }) {
+                // What waits may wait for this.
             } else if !self.backlog.is_empty() {
                 self.backlog.push_back(reply);
                 continue;
@@ -360,7 +371,12 @@ impl<'g> Conversation<'g> {
         }
     }
 
-    fn retry_backlog(&mut self) {
+    /// One more answer will come, by another way than a batch.
+    pub(crate) fn expect_answer(&mut self) {
+        self.waiting_count += 1;
+    }
+
+    pub(crate) fn retry_backlog(&mut self) {
         while let Some(reply) = self.backlog.pop_front() {
             if let Some(reply) = self.on_reply(reply) {
                 return self.backlog.push_front(reply);
@@ -370,6 +386,7 @@ impl<'g> Conversation<'g> {
 
     /// Hands every shard what this round has for it.
     pub(crate) async fn send_batches(&mut self) {
+        self.flush_uploads().await;
         for shard in 0..self.batches.len() {
             let Some(batch) = self.batches.get_mut(shard).filter(|batch| !batch.is_empty()) else { continue };
             let batch = batch.take();
@@ -392,8 +409,11 @@ impl<'g> Conversation<'g> {
         while let Ok(batch) = replies.try_recv() {
             unseen.extend(batch);
         }
+        for stream in std::mem::take(&mut self.streams).into_values() {
+            self.give_back(stream.shard, &stream.delivery);
+        }
         for reply in unseen {
-            if let Reply::Delivery { shard, delivery, .. } = reply {
+            if let Reply::Delivery { shard, delivery, .. } | Reply::Large { shard, delivery, .. } = reply {
                 self.give_back(shard, &delivery);
             }
         }

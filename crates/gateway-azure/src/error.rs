@@ -89,7 +89,10 @@ pub(crate) fn refusal(error: &Error, path: Option<&EntityPath>) -> Refusal {
     let text = error.to_string();
     match error {
         Error::DiskFull => Refusal::new(403, condition::RESOURCE_LIMIT_EXCEEDED, text),
-        Error::TooLarge { .. } => Refusal::new(400, condition::MESSAGE_SIZE_EXCEEDED, text),
+        Error::TooLarge { .. } | Error::TooLargeToAnswer { .. } => {
+            Refusal::new(400, condition::MESSAGE_SIZE_EXCEEDED, text)
+        }
+        Error::NotKept(_) => Refusal::new(500, condition::INTERNAL_ERROR, text),
         // SDKs take this for "nothing there yet" and ask again.
         Error::NoSession => Refusal::new(408, condition::TIMEOUT, text),
         // SDKs ask again after this, and then hear what is wrong with the queue now.

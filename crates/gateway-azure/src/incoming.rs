@@ -46,6 +46,23 @@ pub(crate) fn store(
     out: &mut BytesMut,
 ) -> Result<Option<Box<Attributes>>, Refusal> {
     let sections = Sections::scan(payload).map_err(unreadable)?;
+    let (attributes, has_id) = describe(&sections, now, needs_message_id)?;
+    if has_id {
+        StoredMessage::encode(out, &sections, None).map_err(unreadable)?;
+    } else {
+        let mut id = [0; 32];
+        let id = write_hex(fastrand::u128(..), &mut id);
+        StoredMessage::encode(out, &sections, Some(id)).map_err(unreadable)?;
+    }
+    Ok(attributes)
+}
+
+/// What a queue must know of a message, and whether the message has an id.
+pub(crate) fn describe(
+    sections: &Sections<'_>,
+    now: Timestamp,
+    needs_message_id: bool,
+) -> Result<(Option<Box<Attributes>>, bool), Refusal> {
     let properties = sections.properties().map_err(unreadable)?;
     check_message_id(properties.message_id)?;
     let header = sections.header().map_err(unreadable)?;
@@ -57,17 +74,11 @@ pub(crate) fn store(
         message_id: properties.message_id.filter(|_| needs_message_id).map(id_bytes),
         origin: None,
     };
-    if properties.message_id.is_some() {
-        StoredMessage::encode(out, &sections, None).map_err(unreadable)?;
-    } else {
-        let mut id = [0; 32];
-        let id = write_hex(fastrand::u128(..), &mut id);
-        StoredMessage::encode(out, &sections, Some(id)).map_err(unreadable)?;
-    }
-    Ok((!attributes.is_empty()).then(|| Box::new(attributes)))
+    let attributes = (!attributes.is_empty()).then(|| Box::new(attributes));
+    Ok((attributes, properties.message_id.is_some()))
 }
 
-fn unreadable(error: peeklock_amqp::DecodeError) -> Refusal {
+pub(crate) fn unreadable(error: peeklock_amqp::DecodeError) -> Refusal {
     Refusal::new(400, condition::DECODE_ERROR, format!("the message is not valid AMQP: {error}"))
 }
 

@@ -20,7 +20,9 @@ mod reply;
 mod request;
 mod sas;
 mod sessions;
+mod stream;
 mod transaction;
+mod upload;
 
 use peeklock_broker::Broker;
 use tokio::io::{AsyncRead, AsyncWrite};

@@ -130,6 +130,7 @@ pub(crate) struct SenderLink {
     pub(crate) path: EntityPath,
     /// The queue wants to know the ids of messages.
     pub(crate) needs_message_id: bool,
+    pub(crate) max_message_size_bytes: u32,
     /// Deliveries that the shard has not answered yet.
     pub(crate) unconfirmed: u32,
     /// Deliveries answered since credit was given last.

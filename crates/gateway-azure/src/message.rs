@@ -4,6 +4,7 @@ use bytes::{Bytes, BytesMut};
 use peeklock_amqp::{
     Body, BodyKind, Encode, Message, MessageId, RawMap, Sections, Stamp, StoredMessage, Text, Value,
 };
+use peeklock_broker::WHOLE_BODY_BYTES_MAX;
 use peeklock_broker::engine::{self, MessageState, Patch, PatchPart};
 use peeklock_types::{EntityName, LockToken, SequenceNumber, Timestamp};
 
@@ -25,6 +26,15 @@ pub(crate) fn write_front<'b>(
     message: &engine::Message,
     token: Option<LockToken>,
     body: &'b [u8],
+    out: &mut BytesMut,
+) -> Result<&'b [u8], peeklock_amqp::DecodeError> {
+    write_front_of(message, token, StoredMessage::parse(body)?, out)
+}
+
+fn write_front_of<'b>(
+    message: &engine::Message,
+    token: Option<LockToken>,
+    stored: StoredMessage<'b>,
     out: &mut BytesMut,
 ) -> Result<&'b [u8], peeklock_amqp::DecodeError> {
     let patch = merge(&message.patch);
@@ -52,10 +62,10 @@ pub(crate) fn write_front<'b>(
         expires_at_ms: time_to_live.map(|span| timestamp(message.enqueued_at + span)),
         patch: patch.as_deref(),
     };
-    StoredMessage::parse(body)?.write_front(out, &stamp)
+    stored.write_front(out, &stamp)
 }
 
-/// A whole message, for those that travel inside a management response.
+/// A whole message, for those that travel inside a management response. A large one is shown without its body, which was not loaded.
 pub(crate) fn encode_whole(
     found: &peeklock_broker::Message,
     omit_body: bool,
@@ -63,6 +73,13 @@ pub(crate) fn encode_whole(
     /// AMQP 1.0 §3.2: a message has a body, be it an empty one.
     const EMPTY_BODY: &[u8] = &[0x00, 0x53, 0x75, 0xa0, 0x00];
     let mut out = BytesMut::new();
+    if found.message.size_bytes > WHOLE_BODY_BYTES_MAX {
+        let front = StoredMessage::parse(&found.body)?.without_body()?;
+        let rest = write_front_of(&found.message, found.token, front, &mut out)?;
+        out.extend_from_slice(rest);
+        out.extend_from_slice(EMPTY_BODY);
+        return Ok(out.freeze());
+    }
     let rest = write_front(&found.message, found.token, &found.body, &mut out)?;
     out.extend_from_slice(rest);
     if omit_body {

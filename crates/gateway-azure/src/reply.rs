@@ -50,9 +50,14 @@ impl Conversation<'_> {
             Reply::Answer { ticket, result } => self.on_answer(Waiter::of(ticket), result),
             Reply::Delivery { shard, delivery, body } => match self.deliver(shard, &delivery, &body) {
                 Ok(()) => {}
-                Err(SendError::Blocked) => return Some(Reply::Delivery { shard, delivery, body }),
+                // One that waits for a large message on its own link waits here, too.
+                Err(SendError::Blocked | SendError::Incomplete) => {
+                    return Some(Reply::Delivery { shard, delivery, body });
+                }
                 Err(_) => self.give_back(shard, &delivery),
             },
+            Reply::Large { shard, delivery, hold } => return self.start_stream(shard, delivery, hold),
+            Reply::Range { receiver, token, bytes } => self.on_range(receiver, token, bytes),
             Reply::Drained { receiver } => {
                 if let Some(link) = self.links.get_mut(LinkNumber(PeerId::local(receiver))) {
                     self.connection.drained(link.id);
@@ -96,7 +101,7 @@ impl Conversation<'_> {
     }
 
     /// One delivery less under way; gives new credit when enough is free.
-    fn confirm(&mut self, number: LinkNumber) {
+    pub(crate) fn confirm(&mut self, number: LinkNumber) {
         let Some(link) = self.links.get_mut(number) else { return };
         let LinkKind::Sender(sender) = &mut link.kind else { return };
         sender.unconfirmed = sender.unconfirmed.saturating_sub(1);
@@ -149,7 +154,7 @@ impl Conversation<'_> {
             state: None,
         };
         let sent = self.connection.send(link.id, &outgoing, &[&self.scratch, rest]);
-        if sent == Err(SendError::Blocked) {
+        if matches!(sent, Err(SendError::Blocked | SendError::Incomplete)) {
             return sent;
         }
         self.pass(number, shard, delivery.message.size_bytes);
@@ -157,7 +162,7 @@ impl Conversation<'_> {
     }
 
     /// Counts a delivery as passed on, and tells the shard when enough of them have made room.
-    fn pass(&mut self, number: LinkNumber, shard: ShardId, size_bytes: u32) {
+    pub(crate) fn pass(&mut self, number: LinkNumber, shard: ShardId, size_bytes: u32) {
         let Some(link) = self.links.get_mut(number) else { return };
         let LinkKind::Receiver(receiver) = &mut link.kind else { return };
         receiver.passed_count += 1;
@@ -176,7 +181,7 @@ impl Conversation<'_> {
     }
 
     /// A message whose stored form is damaged would come back for ever; the dead-letter queue is where somebody looks at it.
-    fn set_aside(&mut self, shard: ShardId, delivery: &engine::Delivery, description: &str) {
+    pub(crate) fn set_aside(&mut self, shard: ShardId, delivery: &engine::Delivery, description: &str) {
         let (entity, sub_queue, token) = (delivery.entity, delivery.sub_queue, delivery.token);
         let reason = Some("Unreadable".to_owned());
         let settlement =

@@ -66,6 +66,12 @@ impl<'a> StoredMessage<'a> {
         self.put_bare(out, stamp).inspect_err(|_| out.truncate(start))
     }
 
+    /// The same message with nothing behind what stands in front of the body. Of a large message the front is enough.
+    pub fn without_body(self) -> Result<Self, DecodeError> {
+        let (front, _) = split_front(self.bare())?;
+        Ok(self.with_bare(front))
+    }
+
     /// Appends what of the bare message is not as it was stored, and returns the rest.
     fn put_bare(&self, out: &mut BytesMut, stamp: &Stamp<'_>) -> Result<&'a [u8], DecodeError> {
         match (stamp.patch, stamp.expires_at_ms) {

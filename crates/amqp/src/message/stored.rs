@@ -87,6 +87,10 @@ impl<'a> StoredMessage<'a> {
         self.bare
     }
 
+    pub(super) fn with_bare(self, bare: &'a [u8]) -> Self {
+        Self { bare, ..self }
+    }
+
     /// The sender's annotations, without those the broker owns.
     pub fn annotations(&self) -> RawMap<'a> {
         RawMap::from_content(u32::from(self.annotation_count) * 2, self.annotations)

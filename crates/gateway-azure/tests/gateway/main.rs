@@ -2,6 +2,7 @@
 //! wait of minutes costs nothing.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
+mod large;
 mod messages;
 mod queues;
 mod sessions;

@@ -1,0 +1,229 @@
+//! Messages that are too large for a shard's queue: their bodies go to the journal and come from it piece by piece, past the shard. The
+//! shard hears of one when it is durable, and hands it out by its place.
+
+use std::future::Future;
+use std::ops::Range;
+use std::pin::Pin;
+use std::sync::{Arc, Weak};
+
+use bytes::Bytes;
+use peeklock_engine::{Attributes, EntityId, ReceiverId};
+use peeklock_journal::{BodyError, LargeBodies, LargeBody, ReadError, Reader, StoredBody};
+use peeklock_types::{BodyRef, LockToken};
+use tokio::sync::mpsc;
+
+use crate::batch::{Answer, Batch, Error, Peer, Reply, Ticket};
+use crate::broker::{AdminError, Broker};
+
+/// Bodies up to this size are loaded whole.
+pub const WHOLE_BODY_BYTES_MAX: u32 = 2 * 1024 * 1024;
+/// What is loaded of a larger one that is only looked at.
+pub const FRONT_BYTES: u32 = 512 * 1024;
+/// Pieces of an upload that wait for the disk.
+const STEPS_MAX: usize = 2;
+/// What is copied at a time from one shard to another.
+const COPY_BYTES: u32 = 256 * 1024;
+
+/// Whether a body of this size is never loaded whole.
+pub(crate) fn is_large(size_bytes: u32) -> bool {
+    size_bytes > WHOLE_BODY_BYTES_MAX
+}
+
+type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// The way to the large bodies of one shard, whatever its journal.
+#[derive(Clone)]
+pub(crate) struct LargeStore(Arc<dyn Ways>);
+
+trait Ways: Send + Sync {
+    fn start(&self) -> Boxed<'static, Result<Box<dyn Draft>, BodyError>>;
+    fn read_range(&self, body: StoredBody, range: Range<u32>) -> Boxed<'static, Result<Bytes, ReadError>>;
+}
+
+trait Draft: Send {
+    fn write(&mut self, pieces: Vec<Bytes>) -> Boxed<'_, Result<(), BodyError>>;
+    fn finish(self: Box<Self>) -> Boxed<'static, Result<StoredBody, BodyError>>;
+}
+
+struct JournalWays<B, R> {
+    bodies: B,
+    reader: R,
+}
+
+impl<B: LargeBodies, R: Reader> Ways for JournalWays<B, R> {
+    fn start(&self) -> Boxed<'static, Result<Box<dyn Draft>, BodyError>> {
+        let started = self.bodies.start();
+        Box::pin(async move { Ok(Box::new(JournalDraft(started.await?)) as Box<dyn Draft>) })
+    }
+
+    fn read_range(&self, body: StoredBody, range: Range<u32>) -> Boxed<'static, Result<Bytes, ReadError>> {
+        Box::pin(self.reader.read_range(body, range))
+    }
+}
+
+struct JournalDraft<B>(B);
+
+impl<B: LargeBody> Draft for JournalDraft<B> {
+    fn write(&mut self, pieces: Vec<Bytes>) -> Boxed<'_, Result<(), BodyError>> {
+        Box::pin(self.0.write(pieces))
+    }
+
+    fn finish(self: Box<Self>) -> Boxed<'static, Result<StoredBody, BodyError>> {
+        Box::pin(async move { self.0.finish().await })
+    }
+}
+
+impl LargeStore {
+    pub(crate) fn new(bodies: impl LargeBodies, reader: impl Reader) -> Self {
+        LargeStore(Arc::new(JournalWays { bodies, reader }))
+    }
+
+    /// Copies a body from another shard.
+    pub(crate) async fn copy_from(
+        &self,
+        source: &LargeStore,
+        body: StoredBody,
+    ) -> Result<StoredBody, CopyError> {
+        let mut draft = self.0.start().await?;
+        let mut at = 0;
+        while at < body.size_bytes {
+            let end = at.saturating_add(COPY_BYTES).min(body.size_bytes);
+            let piece = source.0.read_range(body, at..end).await?;
+            draft.write(vec![piece]).await?;
+            at = end;
+        }
+        Ok(draft.finish().await?)
+    }
+}
+
+/// Why a body could not be copied.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CopyError {
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    #[error(transparent)]
+    Write(#[from] BodyError),
+}
+
+impl From<BodyError> for Error {
+    fn from(error: BodyError) -> Self {
+        match error {
+            BodyError::NoSpace(_) => Error::DiskFull,
+            other => Error::NotKept(other.to_string()),
+        }
+    }
+}
+
+/// A large message on its way in. Dropped before [`Upload::finish`], it leaves nothing behind.
+#[derive(Debug)]
+pub struct Upload {
+    steps: mpsc::Sender<Step>,
+}
+
+#[derive(Debug)]
+enum Step {
+    Write(Vec<Bytes>),
+    Finish { entity: EntityId, attributes: Option<Box<Attributes>> },
+}
+
+impl Upload {
+    /// Adds to the stored form of the message; waits while the disk is behind. What goes wrong is told at the end.
+    pub async fn write(&self, pieces: Vec<Bytes>) {
+        let _ = self.steps.send(Step::Write(pieces)).await;
+    }
+
+    /// All of it was written. The answer comes to the peer, under the ticket that was given at the start.
+    pub async fn finish(self, entity: EntityId, attributes: Option<Box<Attributes>>) {
+        let _ = self.steps.send(Step::Finish { entity, attributes }).await;
+    }
+}
+
+impl Broker {
+    /// Begins to store a large message in a queue of this shard.
+    pub fn upload(&self, shard: usize, peer: &Peer, ticket: Ticket) -> Upload {
+        let (steps, incoming) = mpsc::channel(STEPS_MAX);
+        tokio::spawn(take_in(self.clone(), shard, peer.clone(), ticket, incoming));
+        Upload { steps }
+    }
+
+    /// Reads some bytes of a large message that was delivered as [`Reply::Large`]; they come as [`Reply::Range`].
+    pub fn fetch(&self, shard: usize, peer: &Peer, wanted: Wanted) {
+        let Some(handle) = self.shard(shard) else { return };
+        let read = handle.large.0.read_range(wanted.body, wanted.range);
+        let (replies, receiver, token) = (peer.replies.clone(), wanted.receiver, wanted.token);
+        tokio::spawn(async move {
+            let bytes = read.await.map_err(|error| error.to_string());
+            let _ = replies.send(vec![Reply::Range { receiver, token, bytes }]);
+        });
+    }
+}
+
+/// Which bytes of which delivery.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    pub receiver: ReceiverId,
+    pub token: LockToken,
+    pub body: StoredBody,
+    pub range: Range<u32>,
+}
+
+async fn take_in(broker: Broker, shard: usize, peer: Peer, ticket: Ticket, mut steps: mpsc::Receiver<Step>) {
+    let Some(store) = broker.shard(shard).map(|handle| handle.large.clone()) else { return };
+    let mut draft = store.0.start().await;
+    while let Some(step) = steps.recv().await {
+        match step {
+            Step::Write(pieces) => {
+                if let Ok(open) = &mut draft
+                    && let Err(error) = open.write(pieces).await
+                {
+                    draft = Err(error);
+                }
+            }
+            Step::Finish { entity, attributes } => {
+                let result = keep(&broker, shard, draft, entity, attributes).await;
+                let _ = peer.replies.send(vec![Reply::Answer { ticket, result }]);
+                return;
+            }
+        }
+    }
+}
+
+async fn keep(
+    broker: &Broker,
+    shard: usize,
+    draft: Result<Box<dyn Draft>, BodyError>,
+    entity: EntityId,
+    attributes: Option<Box<Attributes>>,
+) -> Result<Answer, Error> {
+    let body = draft?.finish().await?;
+    let mut batch = Batch::default();
+    let mut messages = batch.messages();
+    messages.add_stored(body, attributes);
+    messages.send(Ticket(0), entity);
+    match broker.ask_batch(shard, batch).await {
+        Ok(answer) => Ok(answer),
+        Err(AdminError::Refused(error)) => Err(error),
+        Err(AdminError::Stopped(stopped)) => Err(Error::NotKept(stopped.to_string())),
+    }
+}
+
+/// Held by whoever still reads a large body: it stays for so long, even if its message is gone.
+#[derive(Clone, Debug)]
+pub struct BodyHold(#[expect(dead_code, reason = "only its being there counts")] Arc<()>);
+
+/// Large bodies that somebody reads.
+#[derive(Default)]
+pub(crate) struct Holds(Vec<(BodyRef, Weak<()>)>);
+
+impl Holds {
+    pub(crate) fn take(&mut self, body: BodyRef) -> BodyHold {
+        self.0.retain(|(_, held)| held.strong_count() > 0);
+        let hold = Arc::new(());
+        self.0.push((body, Arc::downgrade(&hold)));
+        BodyHold(hold)
+    }
+
+    pub(crate) fn is_held(&self, body: BodyRef) -> bool {
+        self.0.iter().any(|(held, by)| *held == body && by.strong_count() > 0)
+    }
+}

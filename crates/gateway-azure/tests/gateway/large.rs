@@ -1,0 +1,299 @@
+//! Messages that are larger than the usual path takes: they come and go in parts, and nobody can tell the difference.
+
+use std::time::Duration;
+
+use peeklock_amqp::connection::{Event, LinkId};
+use peeklock_amqp::{
+    Array, Attach, BATCH_FORMAT, Body, DeliveryState, Encode, Message, SenderSettleMode, Value, condition,
+};
+use peeklock_types::{EntityName, QueueSettings, ShardId};
+
+use crate::support::{Client, Management, Rig, condition_of, message, receiver};
+
+const MIB: usize = 1024 * 1024;
+const SIZE_MAX: u32 = 8 * 1024 * 1024;
+
+fn settings() -> QueueSettings {
+    QueueSettings { max_message_size_bytes: SIZE_MAX, ..QueueSettings::default() }
+}
+
+fn large(size: usize) -> Message {
+    let body: Vec<u8> = (0..size).map(|n| u8::try_from((n * 31 + n / 251) % 251).unwrap()).collect();
+    let mut message = Message::data(body).with_message_id("large").with_property("colour", "green");
+    message.properties.subject = Some("much".into());
+    message
+}
+
+/// A receiver that takes large messages, and whether they are gone when they are delivered.
+fn large_receiver(name: &'static str, settled: bool) -> Attach {
+    let mode = if settled { SenderSettleMode::Settled } else { SenderSettleMode::Unsettled };
+    Attach { max_message_size: Some(100 << 20), snd_settle_mode: mode, ..receiver(name, None) }
+}
+
+async fn receive_from(
+    client: &mut Client,
+    name: &'static str,
+) -> (LinkId, peeklock_amqp::connection::Delivery, Message) {
+    let link = client.attach(large_receiver(name, false)).await.unwrap().0;
+    let (delivery, message) = client.receive(link).await;
+    (link, delivery, message)
+}
+
+async fn peek(client: &mut Client, management: &Management) -> Vec<Message> {
+    let body = vec![("from-sequence-number", 0_i64.into()), ("message-count", 100.into())];
+    let found = client.request(management, "com.microsoft:peek-message", body).await.get("messages");
+    let decode =
+        |entry: &Value| Message::decode(entry.lookup("message").unwrap().as_bytes().unwrap()).unwrap();
+    found.as_list().map_or(Vec::new(), |list| list.iter().map(decode).collect())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_large_message_comes_and_goes_like_any_other() {
+    let rig = Rig::with_queue("q", settings()).await;
+    let mut client = rig.client().await;
+    let sender = client.sender("q").await;
+    for size in [MIB - 200, MIB + 1, 2 * MIB, 2 * MIB + 4096, 5 * MIB] {
+        let sent = large(size);
+        assert_eq!(client.send(sender, &sent).await, DeliveryState::Accepted, "{size}");
+        let (link, delivery, found) = receive_from(&mut client, "q").await;
+        assert!(found.body == sent.body, "{size}");
+        assert_eq!(found.properties.subject, sent.properties.subject);
+        assert_eq!(found.application_properties, sent.application_properties);
+        assert_eq!(client.settle(link, delivery.id, DeliveryState::Accepted).await, DeliveryState::Accepted);
+        client.connection.detach(link, None);
+    }
+    let management = client.management("q").await;
+    assert_eq!(client.count(&management).await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_over_the_limit_is_refused_and_the_link_goes_on() {
+    let rig = Rig::with_queue("q", settings()).await;
+    let mut client = rig.client().await;
+    let sender = client.sender("q").await;
+    for _ in 0..3 {
+        let refused = client.send(sender, &large(SIZE_MAX as usize)).await;
+        assert_eq!(condition_of(&refused), condition::MESSAGE_SIZE_EXCEEDED);
+    }
+    assert_eq!(client.send(sender, &message("small")).await, DeliveryState::Accepted);
+    let management = client.management("q").await;
+    assert_eq!(client.count(&management).await, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_large_is_refused_by_name() {
+    let rig = Rig::with_queue("q", settings()).await;
+    let mut client = rig.client().await;
+    let sender = client.sender("q").await;
+    let control = client.coordinator().await.0;
+    let txn = client.declare(control).await;
+    let refused = client.send_in(sender, &large(3 * MIB), Some(&txn)).await;
+    assert_eq!(condition_of(&refused), condition::NOT_ALLOWED);
+    let batch = peeklock_amqp::connection::Outgoing {
+        tag: 77.into(),
+        message_format: BATCH_FORMAT,
+        settled: false,
+        state: None,
+    };
+    client.connection.send(sender, &batch, &[&large(3 * MIB).to_bytes()]).unwrap();
+    let refused = client
+        .until(|event| match event {
+            Event::Disposition { state: Some(state), .. } => Some(state.clone()),
+            _ => None,
+        })
+        .await;
+    assert_eq!(condition_of(&refused), condition::MESSAGE_SIZE_EXCEEDED);
+    let mut broken = large(3 * MIB).to_bytes().to_vec();
+    broken.truncate(2 * MIB);
+    let whole = peeklock_amqp::connection::Outgoing { tag: 78.into(), message_format: 0, ..batch };
+    client.connection.send(sender, &whole, &[&broken]).unwrap();
+    let refused = client
+        .until(|event| match event {
+            Event::Disposition { state: Some(state), .. } => Some(state.clone()),
+            _ => None,
+        })
+        .await;
+    assert_eq!(condition_of(&refused), condition::DECODE_ERROR);
+    assert_eq!(client.send(sender, &message("small")).await, DeliveryState::Accepted);
+}
+
+/// The message is gone the moment it is delivered; its bytes must not be.
+#[tokio::test(start_paused = true)]
+async fn receive_and_delete_brings_all_of_it() {
+    let rig = Rig::with_queue("q", settings()).await;
+    let mut client = rig.client().await;
+    let sender = client.sender("q").await;
+    let sent = large(6 * MIB);
+    assert_eq!(client.send(sender, &sent).await, DeliveryState::Accepted);
+    let link = client.attach(large_receiver("q", true)).await.unwrap().0;
+    // Long enough for the shard to give back what nobody holds.
+    client.connection.set_credit(link, 1);
+    client.flush().await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let (delivery, found) = client.receive(link).await;
+    assert!(delivery.settled && found.body == sent.body);
+    let management = client.management("q").await;
+    assert_eq!(client.count(&management).await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_is_dead_lettered_with_its_reason() {
+    let rig = Rig::with_queue("q", settings()).await;
+    let mut client = rig.client().await;
+    let sender = client.sender("q").await;
+    let sent = large(3 * MIB);
+    assert_eq!(client.send(sender, &sent).await, DeliveryState::Accepted);
+    let (link, delivery, _) = receive_from(&mut client, "q").await;
+    let error = peeklock_amqp::AmqpError::new("com.microsoft:dead-letter", "")
+        .with_info("DeadLetterReason", "poison");
+    client.settle(link, delivery.id, DeliveryState::rejected(error)).await;
+    let (_, _, found) = receive_from(&mut client, "q/$deadletterqueue").await;
+    assert!(found.body == sent.body);
+    assert_eq!(found.application_properties.len(), 2, "{:?}", found.application_properties);
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_is_forwarded_from_shard_to_shard() {
+    let name = |text: &str| EntityName::parse(text).unwrap();
+    let far = ["far1", "far2", "far3", "far4"]
+        .into_iter()
+        .find(|far| ShardId::of(&name(far)) != ShardId::of(&name("q")))
+        .unwrap();
+    let rig = Rig::start().await;
+    rig.queue(far, settings()).await;
+    rig.queue("q", QueueSettings { forward_to: Some(name(far)), ..settings() }).await;
+    let mut client = rig.client().await;
+    let sender = client.sender("q").await;
+    let sent = large(4 * MIB);
+    assert_eq!(client.send(sender, &message("before")).await, DeliveryState::Accepted);
+    assert_eq!(client.send(sender, &sent).await, DeliveryState::Accepted);
+    assert_eq!(client.send(sender, &message("after")).await, DeliveryState::Accepted);
+    let link = client.attach(large_receiver(far, true)).await.unwrap().0;
+    for expected in [message("before"), sent, message("after")] {
+        assert!(client.receive(link).await.1.body == expected.body);
+    }
+}
+
+/// The target takes no message of that size: it is set aside at the source, whole.
+#[tokio::test(start_paused = true)]
+async fn one_that_the_target_refuses_is_kept() {
+    let rig = Rig::start().await;
+    rig.queue("small", QueueSettings::default()).await;
+    let forward_to = Some(EntityName::parse("small").unwrap());
+    rig.queue("q", QueueSettings { forward_to, ..settings() }).await;
+    let mut client = rig.client().await;
+    let sender = client.sender("q").await;
+    let sent = large(4 * MIB);
+    assert_eq!(client.send(sender, &sent).await, DeliveryState::Accepted);
+    let (_, _, found) = receive_from(&mut client, "q/$Transfer/$deadletterqueue").await;
+    assert!(found.body == sent.body);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_look_at_it_shows_everything_but_the_body() {
+    let rig = Rig::with_queue("q", settings()).await;
+    let mut client = rig.client().await;
+    let sender = client.sender("q").await;
+    assert_eq!(client.send(sender, &message("small")).await, DeliveryState::Accepted);
+    assert_eq!(client.send(sender, &large(4 * MIB)).await, DeliveryState::Accepted);
+    let management = client.management("q").await;
+    let found = peek(&mut client, &management).await;
+    assert_eq!(found.len(), 1, "the small one fills no answer, the large one would");
+    let body = vec![("from-sequence-number", 2_i64.into()), ("message-count", 100.into())];
+    let response = client.request(&management, "com.microsoft:peek-message", body).await.get("messages");
+    let bytes = response.as_list().unwrap()[0].lookup("message").unwrap().as_bytes().unwrap().clone();
+    let found = Message::decode(&bytes).unwrap();
+    assert_eq!(found.properties.subject, Some("much".into()));
+    assert_eq!(found.application_properties.len(), 1);
+    assert_eq!(found.body, Body::Data(vec![Default::default()]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deferred_one_cannot_be_had_by_its_number_and_stays() {
+    let rig = Rig::with_queue("q", settings()).await;
+    let mut client = rig.client().await;
+    let sender = client.sender("q").await;
+    assert_eq!(client.send(sender, &large(4 * MIB)).await, DeliveryState::Accepted);
+    let (link, delivery, _) = receive_from(&mut client, "q").await;
+    let deferred = DeliveryState::Modified {
+        delivery_failed: Some(true),
+        undeliverable_here: Some(true),
+        message_annotations: None,
+    };
+    client.settle(link, delivery.id, deferred).await;
+    let management = client.management("q").await;
+    let body =
+        vec![("sequence-numbers", Value::Array(Array::longs([1]))), ("receiver-settle-mode", Value::Uint(0))];
+    let response = client.request(&management, "com.microsoft:receive-by-sequence-number", body).await;
+    assert_eq!(response.condition.as_deref(), Some(condition::MESSAGE_SIZE_EXCEEDED));
+    let body = vec![("from-sequence-number", 1_i64.into()), ("message-count", 1.into())];
+    let peeked = client.request(&management, "com.microsoft:peek-message", body).await;
+    assert_eq!(peeked.status, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sender_that_goes_in_the_middle_leaves_nothing() {
+    let rig = Rig::with_queue("q", settings()).await;
+    let mut client = rig.client().await;
+    let sender = client.sender("q").await;
+    assert_eq!(client.send(sender, &message("small")).await, DeliveryState::Accepted);
+    let bytes = large(5 * MIB).to_bytes();
+    let outgoing =
+        peeklock_amqp::connection::Outgoing { tag: 9.into(), message_format: 0, settled: false, state: None };
+    client.connection.send_part(sender, &outgoing, &[&bytes[..3 * MIB]], true).unwrap();
+    client.flush().await;
+    // Given up, and the link goes on.
+    client.connection.abort(sender);
+    assert_eq!(client.send(sender, &message("next")).await, DeliveryState::Accepted);
+    client.connection.send_part(sender, &outgoing, &[&bytes[..3 * MIB]], true).unwrap();
+    client.flush().await;
+    drop(client);
+    let mut client = rig.client().await;
+    let management = client.management("q").await;
+    assert_eq!(client.count(&management).await, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_receiver_that_goes_in_the_middle_gives_it_back() {
+    let rig = Rig::with_queue("q", settings()).await;
+    let mut client = rig.client().await;
+    let sender = client.sender("q").await;
+    let sent = large(7 * MIB);
+    assert_eq!(client.send(sender, &sent).await, DeliveryState::Accepted);
+    let mut slow = rig.client().await;
+    let link = slow.attach(large_receiver("q", false)).await.unwrap().0;
+    slow.connection.set_credit(link, 1);
+    slow.flush().await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    drop(slow);
+    let (_, _, found) = receive_from(&mut client, "q").await;
+    assert!(found.body == sent.body);
+    assert_eq!(found.header.unwrap().delivery_count.unwrap_or(0), 0, "it was never seen");
+}
+
+/// The peer's window is small: it is sent as the peer takes it, and others get through.
+#[tokio::test(start_paused = true)]
+async fn a_slow_receiver_does_not_hold_up_other_links() {
+    let rig = Rig::with_queue("q", settings()).await;
+    rig.queue("other", QueueSettings::default()).await;
+    let mut client = rig.client().await;
+    let sender = client.sender("q").await;
+    let sent = large(7 * MIB);
+    assert_eq!(client.send(sender, &sent).await, DeliveryState::Accepted);
+    let other = client.sender("other").await;
+    let small = client.receiver("other").await;
+    let link = client.attach(large_receiver("q", false)).await.unwrap().0;
+    client.connection.set_credit(link, 5);
+    client.connection.set_credit(small, 5);
+    client.flush().await;
+    assert_eq!(client.send(other, &message("small")).await, DeliveryState::Accepted);
+    let first = client
+        .until(|event| match event {
+            Event::Delivery { link, .. } => Some(*link),
+            _ => None,
+        })
+        .await;
+    assert_eq!(first, small, "the small one overtakes the large one");
+    let (_, found) = client.receive(link).await;
+    assert!(found.body == sent.body);
+}
