@@ -7,4 +7,5 @@ mod errors;
 mod messages;
 mod queues;
 mod serve;
+mod sessions;
 mod tls;
