@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests may unwrap like the tests themselves")]
 
 mod broker;
+mod client;
 mod errors;
 mod messages;
 mod queues;
