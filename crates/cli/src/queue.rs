@@ -27,22 +27,24 @@ enum Action {
     /// Create a queue
     #[command(after_help = CREATE_EXAMPLES)]
     Create {
+        /// The queue
         #[arg(value_parser = EntityName::parse)]
         name: EntityName,
         #[command(flatten)]
-        settings: Box<Settings>,
-        #[command(flatten)]
         connect: Connect,
+        #[command(flatten)]
+        settings: Box<Settings>,
     },
     /// Change settings of a queue; those not named stay as they are
     #[command(after_help = UPDATE_EXAMPLES)]
     Update {
+        /// The queue
         #[arg(value_parser = EntityName::parse)]
         name: EntityName,
         #[command(flatten)]
-        settings: Box<Settings>,
-        #[command(flatten)]
         connect: Connect,
+        #[command(flatten)]
+        settings: Box<Settings>,
     },
     /// List all queues with their counts
     List {
@@ -51,6 +53,7 @@ enum Action {
     },
     /// Show one queue: what differs from the default, and its counts
     Show {
+        /// The queue
         #[arg(value_parser = EntityName::parse)]
         name: EntityName,
         #[command(flatten)]
@@ -60,6 +63,7 @@ enum Action {
     Purge(Purge),
     /// Delete a queue with everything in it
     Delete {
+        /// The queue
         #[arg(value_parser = EntityName::parse)]
         name: EntityName,
         #[command(flatten)]
@@ -70,6 +74,7 @@ enum Action {
 #[derive(clap::Args)]
 #[command(after_help = PURGE_EXAMPLES)]
 struct Purge {
+    /// The queue
     #[arg(value_parser = EntityName::parse)]
     name: EntityName,
     /// Only messages that came longer ago than this

@@ -18,7 +18,7 @@ const NONE: &str = "none";
 #[command(next_help_heading = "Settings")]
 pub(crate) struct Settings {
     /// Every message belongs to a session, and one receiver at a time gets a session's messages, in order; cannot be changed later
-    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true", hide_possible_values = true)]
     sessions: Option<bool>,
     /// How long a received message or session stays locked [default: 60s]
     #[arg(long, value_name = "TIME", visible_alias = "lock", value_parser = parse_duration)]
@@ -30,7 +30,7 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "TIME", value_parser = or_none(parse_duration))]
     ttl: Option<Maybe<Duration>>,
     /// Expired messages go to the dead-letter queue instead of being dropped
-    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true", hide_possible_values = true)]
     dead_letter_expired: Option<bool>,
     /// Delete the queue when nobody has used it for so long, or 'none' [default: none]
     #[arg(long, value_name = "TIME", value_parser = or_none(parse_duration))]
@@ -57,8 +57,8 @@ pub(crate) struct Settings {
     /// exponential:1s..10m:jitter [default: immediate]
     #[arg(long, value_name = "POLICY", value_parser = parse_retry)]
     retry: Option<RetryPolicy>,
-    /// When a message of a session has failed too often: dead-letter it, block the session, or set the session aside for those who ask for
-    /// it by name: dead-letter, block or set-aside [default: dead-letter]
+    /// When a message of a session has failed too often: dead-letter (the session goes on without it), block (nothing overtakes it) or
+    /// set-aside (only who asks for the session by name gets it) [default: dead-letter]
     #[arg(long, value_name = "RULE", value_parser = |text: &str| parse_word(text, &POISON_SESSIONS))]
     poison_session: Option<PoisonSession>,
 }

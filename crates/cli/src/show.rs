@@ -25,7 +25,10 @@ fn to_text(message: &ReceivedMessage) -> String {
     head.extend(
         message.scheduled_for().filter(|_| is_scheduled(message)).map(|at| format!("for {}", time(at))),
     );
-    head.extend(message.expires_at().map(|at| format!("expires {}", time(at))));
+    // A scheduled message starts to age when it becomes available.
+    head.extend(
+        message.expires_at().filter(|_| !is_scheduled(message)).map(|at| format!("expires {}", time(at))),
+    );
     head.extend(message.session_id().map(|id| format!("session {id}")));
     let mut text = head.join("  ");
     for (key, value) in &message.message.application_properties {
