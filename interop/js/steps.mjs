@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { after, before } from "node:test";
 import { ServiceBusClient } from "@azure/service-bus";
 import { Broker, QueuePool } from "./broker.mjs";
+import { createQueue } from "./management.mjs";
 
 export const SEND_KEY = ["send-only", "secret-of-the-sender"];
 export const LISTEN_KEY = ["listen-only", "secret-of-the-listener"];
@@ -12,7 +13,7 @@ export const CLIENT_OPTIONS = { retryOptions: { maxRetries: 3, retryDelayInMs: 1
 
 /** A broker and a client for the tests of one file. */
 export function useBroker(options = {}) {
-  const context = { pool: new QueuePool() };
+  const context = { pool: new QueuePool(), create: (settings) => createQueue(context.broker, settings) };
   before(async () => {
     const keys = [`${SEND_KEY.join("=")}:Send`, `${LISTEN_KEY.join("=")}:Listen`];
     context.broker = await Broker.start({ queues: QueuePool.declarations(), keys, ...options });
@@ -28,6 +29,12 @@ export function useBroker(options = {}) {
 export async function send(client, queue, ...bodies) {
   const sender = client.createSender(queue);
   await sender.sendMessages(bodies.map((body) => ({ body })));
+  await sender.close();
+}
+
+export async function sendInSession(client, queue, sessionId, ...bodies) {
+  const sender = client.createSender(queue);
+  await sender.sendMessages(bodies.map((body) => ({ body, sessionId })));
   await sender.close();
 }
 
@@ -55,6 +62,21 @@ export async function assertEmpty(client, queue, options = {}) {
   assert.deepEqual(bodies(peeked), []);
   assert.deepEqual(bodies(await receiver.receiveMessages(1, { maxWaitTimeInMs: 500 })), []);
   await receiver.close();
+}
+
+export const DEAD_LETTER = { subQueueType: "deadLetter" };
+export const TRANSFER_DEAD_LETTER = { subQueueType: "transferDeadLetter" };
+
+export async function receiveDeadLetter(client, queue, subQueue = DEAD_LETTER) {
+  const receiver = client.createReceiver(queue, subQueue);
+  const message = await receiveOne(receiver);
+  await receiver.completeMessage(message);
+  await receiver.close();
+  return message;
+}
+
+export function inMs(ms) {
+  return new Date(Date.now() + ms);
 }
 
 export function bodies(messages) {

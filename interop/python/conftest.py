@@ -4,6 +4,7 @@ import pytest
 
 import flavour as flavours
 from broker import Broker, QueuePool
+from plain import Management
 
 SEND_KEY = ("send-only", "secret-of-the-sender")
 LISTEN_KEY = ("listen-only", "secret-of-the-listener")
@@ -21,6 +22,17 @@ def broker(tmp_path_factory):
 @pytest.fixture(scope="session")
 def pool():
     return QueuePool()
+
+
+@pytest.fixture(scope="session")
+def management(broker):
+    return Management(broker)
+
+
+@pytest.fixture
+def create(management):
+    """Creates a queue with settings of its own."""
+    return management.create_queue
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import inspect
 import threading
 
 from azure import servicebus
+from azure.core.async_paging import AsyncItemPaged
 from azure.servicebus import aio
 
 # Delays between retries are the SDK's own by shape, shorter by size, so that a refused call fails soon.
@@ -58,7 +59,14 @@ class Asyncio:
         return Bridged(value, self) if isinstance(value, BRIDGED_TYPES) else value
 
 
-BRIDGED_TYPES = (aio.ServiceBusClient, aio.ServiceBusSender, aio.ServiceBusReceiver, aio.AutoLockRenewer)
+BRIDGED_TYPES = (
+    aio.ServiceBusClient,
+    aio.ServiceBusSender,
+    aio.ServiceBusReceiver,
+    aio.ServiceBusSession,
+    aio.AutoLockRenewer,
+    AsyncItemPaged,
+)
 
 
 class Bridged:
@@ -70,7 +78,7 @@ class Bridged:
 
     def __getattr__(self, name):
         value = getattr(self._target, name)
-        return functools.partial(self._flavour.call, value) if callable(value) else value
+        return functools.partial(self._flavour.call, value) if callable(value) else self._flavour.bridged(value)
 
     def __enter__(self):
         self._flavour.call(self._target.__aenter__)

@@ -1,8 +1,10 @@
 """Steps that many scenarios share."""
 
+import contextlib
+import datetime
 import time
 
-from azure.servicebus import ServiceBusMessage, ServiceBusReceiveMode
+from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusMessage, ServiceBusReceiveMode, ServiceBusSubQueue
 
 RECEIVE_TIMEOUT_SECONDS = 10
 
@@ -10,6 +12,22 @@ RECEIVE_TIMEOUT_SECONDS = 10
 def send(client, queue, *bodies):
     with client.get_queue_sender(queue) as sender:
         sender.send_messages([ServiceBusMessage(body) for body in bodies])
+
+
+@contextlib.contextmanager
+def ends(client, queue):
+    """A sender and a receiver, both open while the scenario runs: the SDK takes a second to close either."""
+    with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
+        yield sender, receiver
+
+
+def send_in_session(client, queue, session_id, *bodies):
+    with client.get_queue_sender(queue) as sender:
+        sender.send_messages([ServiceBusMessage(body, session_id=session_id) for body in bodies])
+
+
+def next_session(client, queue, seconds=RECEIVE_TIMEOUT_SECONDS):
+    return client.get_queue_receiver(queue, session_id=NEXT_AVAILABLE_SESSION, max_wait_time=seconds)
 
 
 def receive(receiver, count, seconds=RECEIVE_TIMEOUT_SECONDS):
@@ -33,6 +51,24 @@ def assert_empty(client, queue, seconds=1, **options):
     with client.get_queue_receiver(queue, **options) as receiver:
         assert [body(message) for message in receiver.peek_messages(max_message_count=10)] == []
         assert [body(message) for message in receiver.receive_messages(max_wait_time=seconds)] == []
+
+
+def receive_dead_letter(client, queue, sub_queue=ServiceBusSubQueue.DEAD_LETTER):
+    with client.get_queue_receiver(queue, sub_queue=sub_queue) as dead:
+        message = receive_one(dead)
+        dead.complete_message(message)
+        return message
+
+
+def until(condition, what, seconds=RECEIVE_TIMEOUT_SECONDS):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {seconds} s in vain for: {what}"
+        time.sleep(0.02)
+
+
+def in_seconds(seconds):
+    return datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(seconds=seconds)
 
 
 def body(message):

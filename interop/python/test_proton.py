@@ -24,21 +24,8 @@ from proton import (
 )
 from proton.utils import BlockingConnection, LinkDetached, SendException
 
-from broker import KEY, KEY_NAME
 from conftest import LISTEN_KEY, SEND_KEY
-
-TIMEOUT_SECONDS = 10
-
-
-def connect(broker, key_name=KEY_NAME, key=KEY, mechanisms="PLAIN"):
-    return BlockingConnection(
-        f"amqp://{broker.address}",
-        timeout=TIMEOUT_SECONDS,
-        user=key_name,
-        password=key,
-        allowed_mechs=mechanisms,
-        allow_insecure_mechs=True,
-    )
+from plain import TIMEOUT_SECONDS, connect
 
 
 @pytest.fixture

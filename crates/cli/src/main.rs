@@ -1,13 +1,17 @@
 //! The `peeklock` command: the broker, and tools to use one. One file per command.
 
 mod connect;
+mod describe;
 mod peek;
 mod queue;
 mod receive;
 mod send;
 mod serve;
+mod session;
+mod settings;
 mod show;
 mod text;
+mod time;
 
 use std::io;
 use std::process::ExitCode;
@@ -32,6 +36,7 @@ Examples:
   peeklock receive orders --count 10          receive, print and complete up to ten
   peeklock peek orders                        look without receiving
   peeklock queue list                         all queues with their counts
+  peeklock queue create jobs --sessions       a queue whose messages are worked on in order, session by session
 
 The commands other than serve talk to amqp://127.0.0.1:5672 unless --connect or PEEKLOCK_CONNECT says otherwise.
 Exit codes: 0 done, 1 failed, 2 wrong usage.";
@@ -40,6 +45,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage.";
 enum Command {
     Serve(serve::Arguments),
     Queue(queue::Arguments),
+    Session(session::Arguments),
     Send(send::Arguments),
     Receive(receive::Arguments),
     Peek(peek::Arguments),
@@ -69,6 +75,7 @@ fn run(command: Command) -> Result<()> {
         match command {
             Command::Serve(arguments) => serve::run(arguments).await,
             Command::Queue(arguments) => queue::run(arguments).await,
+            Command::Session(arguments) => session::run(arguments).await,
             Command::Send(arguments) => send::run(arguments).await,
             Command::Receive(arguments) => receive::run(arguments).await,
             Command::Peek(arguments) => peek::run(arguments).await,

@@ -20,6 +20,9 @@ pub(crate) struct Arguments {
     /// At most this many messages
     #[arg(long, default_value_t = 10)]
     count: u32,
+    /// Look at one session only
+    #[arg(long, value_name = "ID")]
+    session: Option<String>,
     /// Look into the queue's dead-letter queue
     #[arg(long)]
     dead_letter: bool,
@@ -31,6 +34,7 @@ const EXAMPLES: &str = "\
 Examples:
   peeklock peek orders
   peeklock peek orders --from 1000 --count 50 --json
+  peeklock peek orders --session table-4
   peeklock peek orders --dead-letter";
 
 /// Asked for in one request; a broker may send fewer.
@@ -46,7 +50,11 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     let mut from = SequenceNumber(arguments.from);
     let mut left = arguments.count;
     while left > 0 {
-        let messages = client.peek(&entity, from, left.min(REQUEST_COUNT_MAX)).await?;
+        let count = left.min(REQUEST_COUNT_MAX);
+        let messages = match &arguments.session {
+            Some(session) => client.peek_session(&entity, session, from, count).await?,
+            None => client.peek(&entity, from, count).await?,
+        };
         for message in &messages {
             show::message(message, arguments.connect.json)?;
         }

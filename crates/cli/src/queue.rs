@@ -1,17 +1,21 @@
-//! `peeklock queue`: create, list, show and delete queues.
+//! `peeklock queue`: create, change, list, show, purge and delete queues.
 
-use std::io::{self, Write};
+use std::io::{self, BufRead, IsTerminal, Write};
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::Subcommand;
-use peeklock_client::{EntityName, QueueInfo, QueueSettings};
+use peeklock_client::{Client, EntityName};
 use serde_json::json;
 
 use crate::connect::Connect;
-use crate::text::parse_duration;
+use crate::describe::{list, show};
+use crate::serve::plural;
+use crate::settings::Settings;
+use crate::text::{parse_duration, show_duration};
+use crate::time::now;
 
-/// Create, list, show and delete queues.
+/// Create, change, list, show, purge and delete queues.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -21,32 +25,45 @@ pub(crate) struct Arguments {
 #[derive(Subcommand)]
 enum Action {
     /// Create a queue
+    #[command(after_help = CREATE_EXAMPLES)]
     Create {
+        /// The queue
         #[arg(value_parser = EntityName::parse)]
         name: EntityName,
-        /// How long a received message stays locked
-        #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_duration)]
-        lock: Duration,
-        /// After so many deliveries a message goes to the dead-letter queue
-        #[arg(long, value_name = "COUNT", default_value_t = 10)]
-        max_delivery: u32,
         #[command(flatten)]
         connect: Connect,
+        #[command(flatten)]
+        settings: Box<Settings>,
+    },
+    /// Change settings of a queue; those not named stay as they are
+    #[command(after_help = UPDATE_EXAMPLES)]
+    Update {
+        /// The queue
+        #[arg(value_parser = EntityName::parse)]
+        name: EntityName,
+        #[command(flatten)]
+        connect: Connect,
+        #[command(flatten)]
+        settings: Box<Settings>,
     },
     /// List all queues with their counts
     List {
         #[command(flatten)]
         connect: Connect,
     },
-    /// Show one queue
+    /// Show one queue: what differs from the default, and its counts
     Show {
+        /// The queue
         #[arg(value_parser = EntityName::parse)]
         name: EntityName,
         #[command(flatten)]
         connect: Connect,
     },
+    /// Remove the messages of a queue for good; those locked or scheduled stay
+    Purge(Purge),
     /// Delete a queue with everything in it
     Delete {
+        /// The queue
         #[arg(value_parser = EntityName::parse)]
         name: EntityName,
         #[command(flatten)]
@@ -54,20 +71,63 @@ enum Action {
     },
 }
 
+#[derive(clap::Args)]
+#[command(after_help = PURGE_EXAMPLES)]
+struct Purge {
+    /// The queue
+    #[arg(value_parser = EntityName::parse)]
+    name: EntityName,
+    /// Only messages that came longer ago than this
+    #[arg(long, value_name = "TIME", visible_alias = "before", value_parser = parse_duration)]
+    older_than: Option<Duration>,
+    /// Purge the queue's dead-letter queue instead
+    #[arg(long)]
+    dead_letters: bool,
+    /// Do not ask
+    #[arg(long)]
+    yes: bool,
+    #[command(flatten)]
+    connect: Connect,
+}
+
+const CREATE_EXAMPLES: &str = "\
+Examples:
+  peeklock queue create orders
+  peeklock queue create orders --sessions --lock-duration 30s --max-delivery-count 5
+  peeklock queue create jobs --retry exponential:1s..10m:jitter --duplicate-window 10m
+  peeklock queue create news --ttl 1h --dead-letter-expired";
+
+const UPDATE_EXAMPLES: &str = "\
+Examples:
+  peeklock queue update orders --lock-duration 5m
+  peeklock queue update orders --status receive-disabled
+  peeklock queue update orders --ttl none --forward-to archive";
+
+const PURGE_EXAMPLES: &str = "\
+Examples:
+  peeklock queue purge orders
+  peeklock queue purge orders --older-than 1h --yes
+  peeklock queue purge orders --dead-letters";
+
 pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     let mut out = Vec::new();
     match arguments.action {
-        Action::Create { name, lock, max_delivery, connect } => {
-            let settings = QueueSettings {
-                lock_duration: lock,
-                max_delivery_count: max_delivery,
-                ..QueueSettings::default()
-            };
-            settings.check(&name)?;
+        Action::Create { name, settings, connect } => {
+            let settings = settings.of_new(&name)?;
             let client = connect.open().await?;
             client.admin().create_queue(&name, &settings).await?;
             client.close().await;
             said(&mut out, &connect, "created", &name)?;
+        }
+        Action::Update { name, settings, connect } => {
+            let changes = settings.said();
+            if changes.is_empty() {
+                bail!("nothing to change; name a setting, such as --lock-duration 30s (see --help)");
+            }
+            let client = connect.open().await?;
+            client.admin().update_queue(&name, &changes).await?;
+            client.close().await;
+            said(&mut out, &connect, "updated", &name)?;
         }
         Action::List { connect } => {
             let client = connect.open().await?;
@@ -81,6 +141,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
             client.close().await;
             show(&mut out, &queue, connect.json)?;
         }
+        Action::Purge(arguments) => purge(&mut out, arguments).await?,
         Action::Delete { name, connect } => {
             let client = connect.open().await?;
             client.admin().delete_queue(&name).await?;
@@ -100,49 +161,59 @@ fn said(out: &mut Vec<u8>, connect: &Connect, done: &str, name: &EntityName) -> 
     writeln!(out, "{capital}{} queue '{name}'", done.get(1..).unwrap_or_default())
 }
 
-fn list(out: &mut Vec<u8>, queues: &[QueueInfo], as_json: bool) -> io::Result<()> {
-    if as_json {
-        return queues.iter().try_for_each(|queue| show(out, queue, true));
+async fn purge(out: &mut Vec<u8>, arguments: Purge) -> Result<()> {
+    let client = arguments.connect.open().await?;
+    if !arguments.yes {
+        arguments.confirm(&client).await?;
     }
-    let width = queues.iter().map(|queue| queue.name.chars().count()).max().unwrap_or(0).max("NAME".len());
-    writeln!(
-        out,
-        "{:width$}  {:>10}  {:>8}  {:>8}  {:>8}  {:>14}",
-        "NAME", "ACTIVE", "LOCKED", "DEFERRED", "DEAD", "BYTES"
-    )?;
-    for queue in queues {
-        let QueueInfo {
-            name, active_count, locked_count, deferred_count, dead_letter_count, size_bytes, ..
-        } = queue;
-        writeln!(
-            out,
-            "{name:width$}  {active_count:>10}  {locked_count:>8}  {deferred_count:>8}  {dead_letter_count:>8}  {size_bytes:>14}"
-        )?;
+    let before = arguments.older_than.map(|age| now() - age);
+    let count = client.admin().purge(&arguments.entity(), before).await?;
+    client.close().await;
+    if arguments.connect.json {
+        writeln!(out, "{}", json!({ "queue": arguments.name.as_str(), "purged": count }))?;
+    } else {
+        writeln!(out, "Purged {} from {}", plural(count, "message"), arguments.place())?;
     }
     Ok(())
 }
 
-fn show(out: &mut Vec<u8>, queue: &QueueInfo, as_json: bool) -> io::Result<()> {
-    let lock_ms = u64::try_from(queue.settings.lock_duration.as_millis()).unwrap_or(u64::MAX);
-    if as_json {
-        let object = json!({
-            "name": queue.name,
-            "lockDurationMs": lock_ms,
-            "maxDeliveryCount": queue.settings.max_delivery_count,
-            "activeCount": queue.active_count,
-            "lockedCount": queue.locked_count,
-            "deferredCount": queue.deferred_count,
-            "deadLetterCount": queue.dead_letter_count,
-            "sizeBytes": queue.size_bytes,
-        });
-        return writeln!(out, "{object}");
+impl Purge {
+    fn entity(&self) -> String {
+        let sub_queue = if self.dead_letters { "/$DeadLetterQueue" } else { "" };
+        format!("{}{sub_queue}", self.name)
     }
-    writeln!(out, "Name            {}", queue.name)?;
-    writeln!(out, "Lock duration   {lock_ms} ms")?;
-    writeln!(out, "Max deliveries  {}", queue.settings.max_delivery_count)?;
-    writeln!(out, "Active          {}", queue.active_count)?;
-    writeln!(out, "Locked          {}", queue.locked_count)?;
-    writeln!(out, "Deferred        {}", queue.deferred_count)?;
-    writeln!(out, "Dead-lettered   {}", queue.dead_letter_count)?;
-    writeln!(out, "Bytes           {}", queue.size_bytes)
+
+    fn place(&self) -> String {
+        if self.dead_letters {
+            format!("the dead-letter queue of '{}'", self.name)
+        } else {
+            format!("'{}'", self.name)
+        }
+    }
+
+    /// Asks a person; a script has to say that it means it.
+    async fn confirm(&self, client: &Client) -> Result<()> {
+        if !io::stdin().is_terminal() {
+            bail!("purging cannot be undone; add --yes to purge {}", self.place());
+        }
+        let queue = client.admin().show_queue(&self.name).await?;
+        let count = if self.dead_letters {
+            queue.dead_letter_count
+        } else {
+            queue.active_count + queue.deferred_count
+        };
+        let which = match self.older_than {
+            Some(age) => {
+                format!("those older than {} of up to {}", show_duration(age), plural(count, "message"))
+            }
+            None => plural(count, "message"),
+        };
+        eprint!("Purge {which} from {}? This cannot be undone. [y/N] ", self.place());
+        let mut answer = String::new();
+        io::stdin().lock().read_line(&mut answer)?;
+        if !matches!(answer.trim(), "y" | "Y" | "yes") {
+            bail!("nothing was purged");
+        }
+        Ok(())
+    }
 }

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use peeklock_client::{Delivery, ReceiveMode, Receiver};
+use peeklock_client::{Delivery, Error, ReceiveMode, Receiver};
 
 use crate::connect::Connect;
 use crate::show;
-use crate::text::parse_duration;
+use crate::text::{parse_duration, show_duration};
 
 /// Receive messages from a queue, print each, and complete it.
 #[derive(clap::Args)]
@@ -27,10 +27,19 @@ pub(crate) struct Arguments {
     /// Receive from the queue's dead-letter queue
     #[arg(long)]
     dead_letter: bool,
+    /// Receive the messages of this session, for a queue with sessions
+    #[arg(long, value_name = "ID", conflicts_with_all = ["next_session", "dead_letter"])]
+    session: Option<String>,
+    /// Receive the messages of the next session that has some and that nobody holds
+    #[arg(long, conflicts_with = "dead_letter")]
+    next_session: bool,
     /// Give each message back after printing; its delivery counts
     #[arg(long, conflicts_with = "keep")]
     abandon: bool,
-    /// Leave each message locked after printing; it comes back when its lock runs out
+    /// How long a message that is given back stays away
+    #[arg(long, value_name = "TIME", requires = "abandon", value_parser = parse_duration)]
+    delay: Option<Duration>,
+    /// Leave each message locked after printing; it comes back when its lock runs out (in a session at once)
     #[arg(long)]
     keep: bool,
     #[command(flatten)]
@@ -41,6 +50,8 @@ const EXAMPLES: &str = "\
 Examples:
   peeklock receive orders
   peeklock receive orders --count 100 --wait 1s --json
+  peeklock receive orders --next-session --count 100
+  peeklock receive orders --abandon --delay 5m
   peeklock receive orders --dead-letter --keep";
 
 pub(crate) async fn run(arguments: Arguments) -> Result<()> {
@@ -50,14 +61,34 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     if arguments.dead_letter {
         builder = builder.dead_letter();
     }
-    let mut receiver = builder.open().await?;
+    if let Some(session) = &arguments.session {
+        builder = builder.session(session.clone());
+    }
+    if arguments.next_session {
+        builder = builder.next_session(arguments.wait);
+    }
+    let mut receiver = match builder.open().await {
+        Err(Error::NoSession { .. }) => {
+            eprintln!(
+                "no session to receive in '{}' within {}",
+                arguments.queue,
+                show_duration(arguments.wait)
+            );
+            return Ok(());
+        }
+        opened => opened?,
+    };
     receiver.add_credit(arguments.count).await?;
     let received_count = receive(&arguments, &mut receiver).await?;
     receiver.close().await?;
     client.close().await;
     if received_count == 0 {
         let place = if arguments.dead_letter { "the dead-letter queue of " } else { "" };
-        eprintln!("nothing to receive in {place}'{}' within {}", arguments.queue, seconds(arguments.wait));
+        eprintln!(
+            "nothing to receive in {place}'{}' within {}",
+            arguments.queue,
+            show_duration(arguments.wait)
+        );
     }
     Ok(())
 }
@@ -89,18 +120,10 @@ async fn handle(arguments: &Arguments, delivery: Delivery) -> Result<()> {
     if arguments.keep {
         return Ok(());
     }
-    if arguments.abandon {
-        delivery.abandon().await?
-    } else {
-        delivery.complete().await?
+    match arguments.delay {
+        Some(delay) => delivery.abandon_after(delay).await?,
+        None if arguments.abandon => delivery.abandon().await?,
+        None => delivery.complete().await?,
     }
     Ok(())
-}
-
-fn seconds(wait: Duration) -> String {
-    if wait.subsec_millis() == 0 {
-        format!("{} s", wait.as_secs())
-    } else {
-        format!("{} ms", wait.as_millis())
-    }
 }

@@ -2,15 +2,16 @@
 
 use std::io::{self, BufRead, Write};
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use peeklock_client::{Message, Pipeline};
+use peeklock_client::{Body, Message, MessageExt, MessageId, Pipeline, Text, Timestamp};
 use serde_json::json;
 
 use crate::connect::{CONFIRM_TIME_MAX, Connect};
 use crate::serve::plural;
-use crate::text::parse_property;
+use crate::text::{parse_duration, parse_property};
+use crate::time::{now, parse_time};
 
 /// Send messages to a queue; returns when all are on the broker's disk.
 #[derive(clap::Args)]
@@ -25,8 +26,32 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
     /// The message id; with several messages they become ID-1, ID-2, …
-    #[arg(long)]
-    id: Option<String>,
+    #[arg(long, value_name = "ID", visible_alias = "id")]
+    message_id: Option<String>,
+    /// The session that the message belongs to; queues with sessions need it
+    #[arg(long, value_name = "ID")]
+    session: Option<String>,
+    /// How long the message may wait before it expires
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    ttl: Option<Duration>,
+    /// Make the message available at this time, such as 2026-01-31T18:00:00Z
+    #[arg(long, value_name = "WHEN", value_parser = parse_time)]
+    at: Option<Timestamp>,
+    /// Make the message available after so long
+    #[arg(long = "in", value_name = "TIME", value_parser = parse_duration, conflicts_with = "at")]
+    after: Option<Duration>,
+    /// What the message is about
+    #[arg(long, value_name = "TEXT")]
+    subject: Option<String>,
+    /// The message that this one belongs to or answers
+    #[arg(long, value_name = "ID")]
+    correlation_id: Option<String>,
+    /// The queue that an answer should go to
+    #[arg(long, value_name = "QUEUE")]
+    reply_to: Option<String>,
+    /// The session that an answer should belong to
+    #[arg(long, value_name = "ID")]
+    reply_to_session: Option<String>,
     /// An application property; may be repeated
     #[arg(long = "property", value_name = "KEY=VALUE", value_parser = parse_property)]
     properties: Vec<(String, String)>,
@@ -40,9 +65,11 @@ pub(crate) struct Arguments {
 const EXAMPLES: &str = "\
 Examples:
   peeklock send orders 'hello'
-  peeklock send orders --file order.json --id order-17 --property tier=gold
+  peeklock send orders --file order.json --message-id order-17 --property tier=gold
   seq 1000 | peeklock send orders -
-  peeklock send orders test --count 100";
+  peeklock send orders test --count 100
+  peeklock send orders 'one coffee' --session table-4 --ttl 10m
+  peeklock send orders 'wake up' --in 30s";
 
 /// Messages under way at the same time.
 const UNCONFIRMED_MAX: u32 = 256;
@@ -52,6 +79,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     let mut sending = Sending {
         pipeline: client.pipeline(&arguments.queue, UNCONFIRMED_MAX).await?,
         sent_count: 0,
+        template: arguments.template(),
         arguments: &arguments,
     };
     let started = Instant::now();
@@ -69,9 +97,34 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     report(&arguments, sent_count, started)
 }
 
+impl Arguments {
+    fn template(&self) -> Message {
+        let mut message = Message::default();
+        for (key, value) in &self.properties {
+            message = message.with_property(key.clone(), value.clone());
+        }
+        if let Some(span) = self.ttl {
+            message = message.with_time_to_live(span);
+        }
+        if let Some(at) = self.at.or_else(|| self.after.map(|span| now() + span)) {
+            message = message.with_scheduled_time(at);
+        }
+        let text = |text: &Option<String>| text.clone().map(Text::from);
+        let properties = &mut message.properties;
+        properties.group_id = text(&self.session);
+        properties.subject = text(&self.subject);
+        properties.correlation_id = self.correlation_id.clone().map(MessageId::from);
+        properties.reply_to = text(&self.reply_to);
+        properties.reply_to_group_id = text(&self.reply_to_session);
+        message
+    }
+}
+
 struct Sending<'a> {
     pipeline: Pipeline,
     sent_count: u64,
+    /// Everything but the body and the message id.
+    template: Message,
     arguments: &'a Arguments,
 }
 
@@ -96,13 +149,11 @@ impl Sending<'_> {
 
     async fn send(&mut self, body: &[u8], is_one_of_many: bool) -> Result<()> {
         self.sent_count += 1;
-        let mut message = Message::data(body.to_vec());
-        if let Some(id) = &self.arguments.id {
+        let mut message = self.template.clone();
+        message.body = Body::Data(vec![body.to_vec().into()]);
+        if let Some(id) = &self.arguments.message_id {
             let id = if is_one_of_many { format!("{id}-{}", self.sent_count) } else { id.clone() };
             message = message.with_message_id(id);
-        }
-        for (key, value) in &self.arguments.properties {
-            message = message.with_property(key.clone(), value.clone());
         }
         in_time(self.pipeline.send(&message)).await
     }

@@ -8,7 +8,8 @@ use anyhow::{Context, Result, bail};
 use peeklock_server::{Options, Server, WELL_KNOWN_KEY_NAME, WELL_KNOWN_KEY_SECRET};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::text::{KeySpec, Listen, QueueSpec};
+use crate::settings::QueueSpec;
+use crate::text::{KeySpec, Listen};
 
 /// Start a broker and print how to connect to it.
 ///
@@ -32,7 +33,8 @@ pub(crate) struct Arguments {
     /// Private key of the certificate in PEM form
     #[arg(long, value_name = "FILE", env = "PEEKLOCK_TLS_KEY", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// A queue to create unless it exists: NAME or NAME,lock=30s,max-delivery=10; may be repeated, or separated by ';'
+    /// A queue to create unless it exists: NAME, or with settings as `queue create` has them: NAME,sessions,lock-duration=30s; may be
+    /// repeated, or separated by ';'
     #[arg(long = "queue", value_name = "QUEUE", env = "PEEKLOCK_QUEUES", value_delimiter = ';', value_parser = QueueSpec::parse)]
     queues: Vec<QueueSpec>,
     /// A key that clients may use, in place of the well-known one: NAME=SECRET or NAME=SECRET:Send,Listen; may be repeated, or
@@ -44,7 +46,7 @@ pub(crate) struct Arguments {
 const EXAMPLES: &str = "\
 Examples:
   peeklock serve
-  peeklock serve --queue orders --queue invoices,lock=5m,max-delivery=3
+  peeklock serve --queue orders --queue invoices,sessions,lock-duration=5m,max-delivery-count=3
   peeklock serve --listen 0.0.0.0:5672 --listen-tls 0.0.0.0:5671 --key app=$(openssl rand -base64 32):Send,Listen";
 
 /// More names than this make the first screen harder to read, not easier.

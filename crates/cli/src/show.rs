@@ -5,6 +5,8 @@ use std::io::{self, Write};
 use peeklock_client::{MessageState, ReceivedMessage, Timestamp, Value};
 use serde_json::{Map, json};
 
+use crate::time::show_time as time;
+
 /// One message on stdout, as text or as one line of JSON.
 pub(crate) fn message(message: &ReceivedMessage, as_json: bool) -> io::Result<()> {
     let mut out = io::stdout().lock();
@@ -20,6 +22,14 @@ fn to_text(message: &ReceivedMessage) -> String {
     if message.state() != MessageState::Active {
         head.push(state(message).to_owned());
     }
+    head.extend(
+        message.scheduled_for().filter(|_| is_scheduled(message)).map(|at| format!("for {}", time(at))),
+    );
+    // A scheduled message starts to age when it becomes available.
+    head.extend(
+        message.expires_at().filter(|_| !is_scheduled(message)).map(|at| format!("expires {}", time(at))),
+    );
+    head.extend(message.session_id().map(|id| format!("session {id}")));
     let mut text = head.join("  ");
     for (key, value) in &message.message.application_properties {
         text.push_str(&format!("\n  {key} = {}", plain(value)));
@@ -36,6 +46,10 @@ fn times(count: u32) -> String {
         1 => "once".to_owned(),
         count => format!("{count} times"),
     }
+}
+
+fn is_scheduled(message: &ReceivedMessage) -> bool {
+    message.state() == MessageState::Scheduled
 }
 
 fn state(message: &ReceivedMessage) -> &'static str {
@@ -65,7 +79,13 @@ fn to_json(message: &ReceivedMessage) -> serde_json::Value {
         optional(object, "lockedUntil", message.locked_until().map(time));
         optional(object, "lockToken", message.lock_token.map(|token| token.to_string()));
         optional(object, "correlationId", message.correlation_id());
-        optional(object, "subject", message.message.properties.subject.as_ref().map(ToString::to_string));
+        optional(object, "subject", message.subject().map(str::to_owned));
+        optional(object, "sessionId", message.session_id().map(str::to_owned));
+        optional(object, "replyTo", message.reply_to().map(str::to_owned));
+        optional(object, "replyToSessionId", message.reply_to_session_id().map(str::to_owned));
+        optional(object, "scheduledFor", message.scheduled_for().map(time));
+        optional(object, "expiresAt", message.expires_at().map(time));
+        optional(object, "deadLetterSource", message.dead_letter_source().map(str::to_owned));
         let body = match message.body_bytes() {
             Some(bytes) => bytes_json(&bytes),
             None => json!({ "body": message.body_text() }),
@@ -122,33 +142,10 @@ fn value_json(value: &Value) -> serde_json::Value {
     }
 }
 
-/// As RFC 3339 writes it, in UTC.
-fn time(at: Timestamp) -> String {
-    let (seconds, millis) = (at.as_millis() / 1000, at.as_millis() % 1000);
-    let (day, second) = (seconds / 86_400, seconds % 86_400);
-    let (year, month, day) = date(day);
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
-}
-
-/// Year, month and day of a day counted from 1970-01-01. Counts in years that start in March, so that leap days come last.
-fn date(days: u64) -> (u64, u64, u64) {
-    const DAYS_TO_MARCH_0000: u64 = 719_468;
-    const DAYS_PER_ERA: u64 = 146_097;
-    let days = days + DAYS_TO_MARCH_0000;
-    let (era, day_of_era) = (days / DAYS_PER_ERA, days % DAYS_PER_ERA);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let march_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * march_month + 2) / 5 + 1;
-    let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
-    (era * 400 + year_of_era + u64::from(month <= 2), month, day)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use peeklock_client::{Body, Message};
+    use peeklock_client::{Body, Message, MessageExt};
 
     fn received(message: Message) -> ReceivedMessage {
         ReceivedMessage { message, lock_token: None }
@@ -162,20 +159,28 @@ mod tests {
     }
 
     #[test]
-    fn times_are_readable() {
-        let shown = |millis| time(Timestamp::from_millis(millis));
-        assert_eq!(shown(0), "1970-01-01T00:00:00.000Z");
-        assert_eq!(shown(951_782_400_000), "2000-02-29T00:00:00.000Z");
-        assert_eq!(shown(1_700_000_000_123), "2023-11-14T22:13:20.123Z");
-        assert_eq!(shown(1_735_689_599_999), "2024-12-31T23:59:59.999Z");
-    }
-
-    #[test]
     fn a_message_is_shown_as_text() {
         assert_eq!(
             to_text(&example()),
             "#7  order-17  enqueued 2023-11-14T22:13:20.123Z  delivered never before\n  tier = gold\n  size = 5\nhello\n"
         );
+    }
+
+    #[test]
+    fn what_is_special_about_a_message_is_told() {
+        let mut message = example();
+        message.message = message
+            .message
+            .with_session_id("table-4")
+            .with_reply_to("served")
+            .with_scheduled_time(Timestamp::from_millis(0));
+        message.message.message_annotations.insert("x-opt-message-state", 2);
+        let text = to_text(&message);
+        assert!(text.contains("  scheduled  for 1970-01-01T00:00:00.000Z  session table-4\n"), "{text}");
+        let object = to_json(&message);
+        assert_eq!(object["sessionId"], "table-4");
+        assert_eq!(object["replyTo"], "served");
+        assert_eq!(object["scheduledFor"], "1970-01-01T00:00:00.000Z");
     }
 
     #[test]

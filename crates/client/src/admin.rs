@@ -55,54 +55,51 @@ impl Admin {
 
     /// Creates a queue; one that is there already is an error with status 409.
     pub async fn create_queue(&self, name: &EntityName, settings: &QueueSettings) -> Result<(), Error> {
-        self.call("peeklock:create-queue", body(name, &Setting::all(settings))).await.map(|_| ())
+        self.call("peeklock:create-queue", name.as_str(), body(name, &Setting::all(settings)))
+            .await
+            .map(|_| ())
     }
 
     /// Changes these settings of a queue and leaves the others as they are.
     pub async fn update_queue(&self, name: &EntityName, changes: &[Setting]) -> Result<(), Error> {
-        self.call("peeklock:update-queue", body(name, changes)).await.map(|_| ())
+        self.call("peeklock:update-queue", name.as_str(), body(name, changes)).await.map(|_| ())
     }
 
     /// Removes all messages of a queue or sub-queue (`orders/$DeadLetterQueue`), or those that were enqueued before a time; how many.
-    /// Messages that a receiver holds stay. Needs the Listen right only.
+    /// Messages that a receiver holds stay, and so do scheduled ones. Needs the Listen right only.
     pub async fn purge(&self, entity: &str, before: Option<Timestamp>) -> Result<u64, Error> {
         Management::open(&self.shared, entity).await?.purge(before).await
     }
 
-    /// Deletes a queue with everything in it; one that is not there is an error with status 404.
+    /// Deletes a queue with everything in it; one that is not there is [`Error::NotFound`].
     pub async fn delete_queue(&self, name: &EntityName) -> Result<(), Error> {
-        self.call("peeklock:delete-queue", vec![name_entry(name)]).await.map(|_| ())
+        self.call("peeklock:delete-queue", name.as_str(), vec![name_entry(name)]).await.map(|_| ())
     }
 
     pub async fn list_queues(&self) -> Result<Vec<QueueInfo>, Error> {
-        self.call("peeklock:list-queues", Vec::new()).await
+        self.call("peeklock:list-queues", "$management", Vec::new()).await
     }
 
     pub async fn show_queue(&self, name: &EntityName) -> Result<QueueInfo, Error> {
-        let queues = self.call("peeklock:show-queue", vec![name_entry(name)]).await?;
+        let queues = self.call("peeklock:show-queue", name.as_str(), vec![name_entry(name)]).await?;
         queues.into_iter().next().ok_or_else(|| Error::NotFound { entity: name.as_str().into() })
     }
 
-    async fn call(&self, operation: &str, body: Vec<(Value, Value)>) -> Result<Vec<QueueInfo>, Error> {
+    /// `about` is what an error speaks of: the namespace itself has no name that would mean anything to a reader.
+    async fn call(
+        &self,
+        operation: &str,
+        about: &str,
+        body: Vec<(Value, Value)>,
+    ) -> Result<Vec<QueueInfo>, Error> {
         let management = Management::open(&self.shared, "").await?;
-        let response = management.call(operation, body).await.map_err(name_queue)?;
+        let response = management.call(operation, body).await.map_err(|error| error.about(about))?;
         let queues = response.lookup("queues").and_then(Value::as_elements).unwrap_or_default();
         queues
             .iter()
             .map(queue_info)
             .collect::<Option<_>>()
             .ok_or_else(|| management.missing("a field of a queue"))
-    }
-}
-
-/// The namespace itself has no name that would mean anything to a reader.
-fn name_queue(error: Error) -> Error {
-    match error {
-        Error::Refused { operation, status, condition, reason, .. } => {
-            Error::Refused { operation, entity: "$management".into(), status, condition, reason }
-        }
-        Error::Unauthorized { reason, .. } => Error::Unauthorized { entity: "$management".into(), reason },
-        other => other,
     }
 }
 

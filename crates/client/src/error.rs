@@ -97,7 +97,7 @@ impl Error {
     pub(crate) fn link_ended(entity: &Arc<str>, error: Option<AmqpError>) -> Self {
         let entity = Arc::clone(entity);
         match error {
-            Some(error) if error.condition == condition::NOT_FOUND => Error::NotFound { entity },
+            Some(error) if error.condition == condition::NOT_FOUND => Error::not_found(&entity),
             Some(error) if error.condition == condition::UNAUTHORIZED_ACCESS => {
                 Error::Unauthorized { entity, reason: description(&error) }
             }
@@ -111,6 +111,24 @@ impl Error {
             Some(error) if error.condition == condition::TIMEOUT => Error::NoSession { entity },
             Some(error) => Error::LinkLost { entity, error: Box::new(error) },
             None => Error::LinkLost { entity, error: Box::new(closed_without_reason()) },
+        }
+    }
+
+    /// What is missing is the queue, also for those who asked for a part of it.
+    pub(crate) fn not_found(entity: &str) -> Self {
+        Error::NotFound { entity: entity.split("/$").next().unwrap_or(entity).into() }
+    }
+
+    /// The same error, told of another entity.
+    pub(crate) fn about(self, about: &str) -> Self {
+        let entity = about.into();
+        match self {
+            Error::Refused { operation, status, condition, reason, .. } => {
+                Error::Refused { operation, entity, status, condition, reason }
+            }
+            Error::Unauthorized { reason, .. } => Error::Unauthorized { entity, reason },
+            Error::NotFound { .. } => Error::NotFound { entity },
+            other => other,
         }
     }
 
@@ -168,6 +186,7 @@ mod tests {
         let ended = |condition| Error::link_ended(&entity, Some(AmqpError::new(condition, "because")));
         assert_eq!(ended(condition::NOT_FOUND), Error::NotFound { entity: "orders".into() });
         assert!(ended(condition::NOT_FOUND).to_string().contains("peeklock queue create orders"));
+        assert_eq!(Error::not_found("orders/$DeadLetterQueue"), Error::NotFound { entity: "orders".into() });
         assert!(ended(condition::UNAUTHORIZED_ACCESS).to_string().ends_with("because"));
         assert!(matches!(ended(condition::INTERNAL_ERROR), Error::LinkLost { .. }));
         assert!(matches!(ended(condition::SESSION_LOCK_LOST), Error::SessionLockLost { .. }));

@@ -79,6 +79,7 @@ impl<'a> Management<'a> {
         match &*condition {
             condition::MESSAGE_LOCK_LOST => Error::LockLost { entity, reason },
             condition::SESSION_LOCK_LOST => Error::SessionLockLost { entity, reason },
+            condition::NOT_FOUND => Error::not_found(&entity),
             condition::UNAUTHORIZED_ACCESS => Error::Unauthorized { entity, reason },
             _ => Error::Refused { operation: operation.into(), entity, status, condition, reason },
         }

@@ -7,7 +7,9 @@ use std::hint::black_box;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use peeklock_engine::{Engine, EntityId, NewMessage, Outbox, ReceiveMode, ReceiverId, Settlement, record};
+use peeklock_engine::{
+    Engine, EntityId, NewMessage, Outbox, ReceiveMode, ReceiverId, SessionWish, Settlement, record,
+};
 use peeklock_types::{BodyRef, EntityName, GroupNumber, LockToken, QueueSettings, SubQueue, Timestamp};
 
 /// The system's allocator with a count of the bytes in use.
@@ -53,7 +55,7 @@ impl Bench {
         let now = Timestamp::from_millis(1_700_000_000_000);
         let queue = engine.create_queue(now, name, QueueSettings::default(), &mut out).expect("a new name");
         engine
-            .attach_receiver(queue, SubQueue::Main, RECEIVER, ReceiveMode::PeekLock)
+            .attach_receiver(now, queue, SubQueue::Main, RECEIVER, ReceiveMode::PeekLock, SessionWish::None)
             .expect("a new receiver");
         engine.add_window(RECEIVER, i64::MAX);
         Bench { engine, queue, out, now, group: GroupNumber(1), nonce: 0 }
@@ -62,8 +64,9 @@ impl Bench {
     fn send(&mut self, count: u32) {
         self.group = self.group.next();
         let place = |n| BodyRef::in_log(self.group, n * 1024).expect("a small offset");
-        let batch: Vec<_> = (0..count).map(|n| NewMessage { body: place(n), size_bytes: 1024 }).collect();
-        self.engine.send(self.now, self.queue, &batch, &mut self.out).expect("a good batch");
+        let batch: Vec<_> =
+            (0..count).map(|n| NewMessage { body: place(n), size_bytes: 1024, attributes: None }).collect();
+        self.engine.send(self.now, self.queue, batch, &mut self.out).expect("a good batch");
     }
 
     fn deliver(&mut self, tokens: &mut Vec<LockToken>) {

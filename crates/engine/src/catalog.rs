@@ -2,12 +2,13 @@
 
 use peeklock_types::{EntityName, QueueSettings, Timestamp};
 
-use crate::engine::Engine;
+use crate::engine::{Engine, FACTS_PER_CALL_MAX};
 use crate::error::{Error, ReplayError};
 use crate::fact::Fact;
 use crate::message::{EntityId, ReceiverId};
 use crate::outbox::{CloseReason, ColdBody, Outbox};
 use crate::queue::{Queue, cold};
+use crate::wire_settings::kept;
 
 /// What can be told about a queue without looking at its messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,8 +64,8 @@ impl Engine {
         if let Some(entity) = self.find(&name) {
             return Err(Error::AlreadyExists { name, entity });
         }
+        let settings = Box::new(kept(&settings));
         settings.check(&name)?;
-        let settings = Box::new(settings);
         let entity = self.next_entity;
         if entity.0 == u32::MAX {
             return Err(Error::NoEntityLeft);
@@ -82,14 +83,16 @@ impl Engine {
         out: &mut Outbox,
     ) -> Result<EntityId, Error> {
         let entity = self.find(name).ok_or_else(|| Error::NoSuchQueue { name: name.clone() })?;
+        let settings = kept(&settings);
         self.command(now, entity, |queue| {
             settings.check(&queue.name)?;
             Ok(queue.settings.check_change(&settings)?)
         })?;
         self.record(Fact::QueueUpdated { entity, settings: Box::new(settings) }, out);
+        let mut left = FACTS_PER_CALL_MAX;
         for receiver in self.receivers_of(entity) {
             if !self.can_receive(entity, receiver) {
-                self.close_receiver(now, receiver, CloseReason::Disabled, out);
+                left -= self.close_receiver(now, receiver, CloseReason::Disabled, left, out);
             }
         }
         Ok(entity)
@@ -104,7 +107,8 @@ impl Engine {
     ) -> Result<EntityId, Error> {
         let entity = self.find(name).ok_or_else(|| Error::NoSuchQueue { name: name.clone() })?;
         for receiver in self.receivers_of(entity) {
-            self.close_receiver(now, receiver, CloseReason::Deleted, out);
+            // What is locked goes with the queue and need not return first.
+            self.close_receiver(now, receiver, CloseReason::Deleted, 0, out);
         }
         self.record(Fact::QueueDeleted { entity }, out);
         Ok(entity)

@@ -98,7 +98,7 @@ fn queue_up(queue: &mut Queue, id: ReceiverId, receiver: &mut Receiver) {
         Place::Session(slot) => {
             let messages = &mut queue.main.messages;
             let is_asking = receiver.can_take();
-            if let Some(holder) = messages.holder(slot).filter(|holder| holder.receiver == id) {
+            if let Some(holder) = messages.holder(slot).filter(|holder| holder.receiver == Some(id)) {
                 messages.set_holder(slot, Some(Holder { is_asking, ..holder }));
             }
         }
@@ -165,13 +165,14 @@ impl Server<'_> {
         while self.budget > 0 {
             let Some(session) = queue.main.messages.sessions().get(slot) else { return };
             let (Some(holder), Some(number)) = (session.holder(), session.head()) else { return };
-            let Some(receiver) = receivers.by_id.get_mut(&holder.receiver) else { return };
+            let Some(id) = holder.receiver else { return };
+            let Some(receiver) = receivers.by_id.get_mut(&id) else { return };
             if !receiver.can_take() {
                 return;
             }
             let number = SequenceNumber(number);
             if !self.expire(queue, number, out) {
-                self.hand_out(queue, holder.receiver, receiver, number, out);
+                self.hand_out(queue, id, receiver, number, out);
             }
         }
     }

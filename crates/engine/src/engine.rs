@@ -14,7 +14,7 @@ use crate::receivers::Receivers;
 use crate::transfers::Transfers;
 
 /// How many locks one call of [`Engine::tick`] releases and how many messages one call of [`Engine::deliver`] hands out at most, so that
-/// the facts of one batch fit a journal group.
+/// the facts of one batch fit a journal group. Nothing else decides more in one call.
 pub const FACTS_PER_CALL_MAX: usize = 4096;
 
 /// All queues of one shard.
@@ -153,7 +153,10 @@ impl Engine {
         count_max: u64,
         out: &mut Outbox,
     ) -> Result<u64, Error> {
-        self.command(now, entity, |queue| Ok(queue.purge(sub_queue, before, count_max, out)))
+        self.command(now, entity, |queue| {
+            queue.check_address(sub_queue)?;
+            Ok(queue.purge(sub_queue, before, count_max, out))
+        })
     }
 
     /// Does what is due by `now`: locks run out, messages come due or expire, sessions are lost, idle queues go. If more than
@@ -167,7 +170,7 @@ impl Engine {
             budget -= queue.tick(now, address.sub_queue, budget, out).min(budget);
             self.agenda.note(queue);
             if address.sub_queue == SubQueue::Main {
-                self.end_sessions(now, address.entity, out);
+                budget -= self.end_sessions(now, address.entity, budget, out);
                 self.delete_if_idle(now, address.entity, out);
             }
         }
@@ -203,13 +206,14 @@ impl Engine {
     }
 
     fn apply_to_queue(&mut self, fact: &Fact, freed: &mut Vec<ColdBody>) -> Result<(), ReplayError> {
-        let missing = |entity| ReplayError::NoSuchEntity { entity };
         let entity = fact.entity().unwrap_or_default();
-        let queue = self.queues.get_mut(&entity).ok_or(missing(entity))?;
+        let queue = self.queues.get_mut(&entity).ok_or(ReplayError::NoSuchEntity { entity })?;
+        self.transfers.check(fact)?;
         let leaving = Transfers::leaving(queue, fact);
         queue.apply(fact, freed)?;
         self.agenda.note(queue);
-        self.transfers.follow(fact, leaving)
+        self.transfers.follow(fact, leaving);
+        Ok(())
     }
 
     pub(crate) fn note(&mut self, entity: EntityId) {

@@ -2,7 +2,7 @@ use peeklock_types::{
     EntityName, EntityPath, GroupNumber, SequenceNumber, SessionId, SettingsError, ShardId, limits,
 };
 
-use crate::message::{EntityId, ReceiverId};
+use crate::message::{EntityId, MESSAGE_ID_BYTES_MAX, ReceiverId};
 use crate::patch::PATCH_SIZE_BYTES_MAX;
 
 /// Why a command was refused. A refused command changes nothing and decides no fact.
@@ -25,7 +25,7 @@ pub enum Error {
     #[error("{count} messages were named at once; at most {max} are allowed", max = limits::BATCH_COUNT_MAX)]
     TooMany { count: usize },
     #[error(
-        "the messages have {size_bytes} bytes together; ask for at most {max} at once, or for one message at a time",
+        "{size_bytes} bytes are too many at once; ask for at most {max} together, or for one message at a time",
         max = limits::ANSWER_SIZE_BYTES_MAX
     )]
     TooMuch { size_bytes: usize },
@@ -34,6 +34,10 @@ pub enum Error {
          receive it again"
     )]
     LockLost { path: EntityPath, sequence_number: SequenceNumber },
+    #[error("'{path}' has no messages that could be received or deleted")]
+    NoAddress { path: EntityPath },
+    #[error("the message id has {size_bytes} bytes; at most {max} are allowed", max = MESSAGE_ID_BYTES_MAX)]
+    MessageIdTooLong { size_bytes: usize },
     #[error("there is no deferred message {sequence_number} in '{path}' that could be received now")]
     NotFound { path: EntityPath, sequence_number: SequenceNumber },
     #[error(

@@ -39,10 +39,14 @@ pub struct NewMessage {
     pub attributes: Option<Box<Attributes>>,
 }
 
+/// A message id of the longest kind: four bytes per character, and its type.
+pub(crate) const MESSAGE_ID_BYTES_MAX: usize = limits::MESSAGE_ID_CHARS_MAX * 4 + 16;
+
 /// What a queue must know of a message beside its bytes, when there is something to know.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attributes {
     pub session: Option<SessionId>,
+    /// In whole milliseconds; what is beyond is cut off.
     pub time_to_live: Option<Duration>,
     /// Not before this time. A time that has passed means at once.
     pub scheduled_for: Option<Timestamp>,
@@ -55,6 +59,15 @@ pub struct Attributes {
 impl Attributes {
     pub fn is_empty(&self) -> bool {
         *self == Attributes::default()
+    }
+
+    /// Just what a record says: after a restart a message must not know more or less than before.
+    pub(crate) fn kept(attributes: Option<Box<Attributes>>) -> Option<Box<Attributes>> {
+        let mut attributes = attributes?;
+        if let Some(span) = &mut attributes.time_to_live {
+            *span = Duration::from_millis(u64::try_from(span.as_millis()).unwrap_or(u64::MAX));
+        }
+        (!attributes.is_empty()).then_some(attributes)
     }
 }
 
@@ -85,6 +98,22 @@ pub enum Settlement {
     DeadLetter { reason: Option<String>, description: Option<String>, patch: Option<Bytes> },
     /// Never looked at: the message returns to its place, and the delivery does not count as failed.
     Release,
+}
+
+impl Settlement {
+    /// What it adds to the journal, beside a few bytes.
+    pub(crate) fn size_bytes(&self) -> usize {
+        let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+        match self {
+            Settlement::Complete | Settlement::Release => 0,
+            Settlement::Abandon { patch, .. } | Settlement::Defer { patch } => {
+                patch.as_ref().map_or(0, Bytes::len)
+            }
+            Settlement::DeadLetter { reason, description, patch } => {
+                text(reason) + text(description) + patch.as_ref().map_or(0, Bytes::len)
+            }
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -83,7 +83,8 @@ pub fn encode(fact: &Fact, group: GroupNumber, out: &mut Vec<u8>) {
         } => {
             put_message(SENT_ON, SubQueue::Main, *entity, *sequence_number, out);
             put_new(*enqueued_at, None, *body, *size_bytes, out);
-            put_attributes(attributes.as_deref().unwrap_or(&Attributes::default()), out);
+            let none = Attributes::default();
+            put_attributes(attributes.as_deref().unwrap_or(&none), out);
             put_bytes(target.as_str().as_bytes(), out);
             put_number(*number, out);
         }

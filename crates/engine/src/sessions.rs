@@ -4,7 +4,7 @@ use bytes::Bytes;
 use peeklock_types::{SequenceNumber, SessionId, SubQueue, Timestamp, limits};
 
 use crate::agenda::Address;
-use crate::engine::Engine;
+use crate::engine::{Engine, FACTS_PER_CALL_MAX};
 use crate::error::Error;
 use crate::fact::Fact;
 use crate::message::{EntityId, Message, ReceiveMode, ReceiverId, SessionWish};
@@ -46,20 +46,30 @@ impl Engine {
     }
 
     /// Takes a receiver away: it gets nothing from now on. Its locks stay until they are settled or run out; but a session that it holds is free
-    /// at once, and what is locked in it returns.
+    /// at once, and what is locked in it returns. If that is more than [`FACTS_PER_CALL_MAX`] messages, the rest follows with the next
+    /// [`Engine::tick`], and the session is free then.
     pub fn detach_receiver(&mut self, now: Timestamp, id: ReceiverId, out: &mut Outbox) {
+        self.detach(now, id, FACTS_PER_CALL_MAX, out);
+    }
+
+    /// Returns at most `max` locked messages, and tells how many.
+    fn detach(&mut self, now: Timestamp, id: ReceiverId, max: usize, out: &mut Outbox) -> usize {
         self.set_credit(id, 0);
         self.cancel_drain(id);
-        let Some(receiver) = self.receivers.by_id.remove(&id) else { return };
-        let Some(queue) = self.queues.get_mut(&receiver.address.entity) else { return };
+        let Some(receiver) = self.receivers.by_id.remove(&id) else { return 0 };
+        let Some(queue) = self.queues.get_mut(&receiver.address.entity) else { return 0 };
         queue.receiver_count = queue.receiver_count.saturating_sub(1);
         queue.used_at = queue.used_at.max(now);
-        match receiver.place {
-            Place::Queue => {}
-            Place::Nowhere => queue.main.messages.sessions_mut().stop_waiting(id),
-            Place::Session(slot) => free_session(now, queue, slot, out),
-        }
+        let returned_count = match receiver.place {
+            Place::Queue => 0,
+            Place::Nowhere => {
+                queue.main.messages.sessions_mut().stop_waiting(id);
+                0
+            }
+            Place::Session(slot) => free_session(now, queue, slot, max, out),
+        };
         self.agenda.note(queue);
+        returned_count
     }
 
     /// Lets the session's lock run for another lock duration from now.
@@ -168,6 +178,7 @@ impl Engine {
         out: &mut Outbox,
     ) -> Result<Vec<Received>, Error> {
         self.command(now, entity, |queue| {
+            queue.check_address(sub_queue)?;
             let hold = hold.filter(|_| queue.settings.requires_session && sub_queue == SubQueue::Main);
             let slot = match hold {
                 Some((session, receiver)) => Some(held(now, queue, session, receiver)?.0),
@@ -177,21 +188,35 @@ impl Engine {
         })
     }
 
-    /// Takes sessions from holders whose lock ran out by `now`, and tells those who have waited long enough for one.
-    pub(crate) fn end_sessions(&mut self, now: Timestamp, entity: EntityId, out: &mut Outbox) {
+    /// Takes sessions from holders whose lock ran out by `now`, and tells those who have waited long enough for one. Returns at most `max`
+    /// locked messages, and tells how many.
+    pub(crate) fn end_sessions(
+        &mut self,
+        now: Timestamp,
+        entity: EntityId,
+        max: usize,
+        out: &mut Outbox,
+    ) -> usize {
+        let mut returned_count = 0;
         while let Some(queue) = self.queues.get_mut(&entity) {
             let sessions = queue.main.messages.sessions();
-            let (receiver, reason) = if let Some(slot) = sessions.next_expired(now) {
-                let holder = queue.main.messages.holder(slot).map(|holder| holder.receiver);
-                let Some(holder) = holder else { return };
-                (holder, CloseReason::SessionLockLost)
+            let left = max - returned_count;
+            if let Some(slot) = sessions.next_expired(now).filter(|_| left > 0) {
+                let holder = queue.main.messages.holder(slot).and_then(|holder| holder.receiver);
+                returned_count += match holder {
+                    Some(receiver) => {
+                        self.close_receiver(now, receiver, CloseReason::SessionLockLost, left, out)
+                    }
+                    None => free_session(now, queue, slot, left, out),
+                };
             } else if let Some(receiver) = sessions.next_impatient(now) {
-                (receiver, CloseReason::NoSession)
+                self.close_receiver(now, receiver, CloseReason::NoSession, 0, out);
             } else {
-                return;
-            };
-            self.close_receiver(now, receiver, reason, out);
+                break;
+            }
         }
+        self.note(entity);
+        returned_count
     }
 
     pub(crate) fn close_receiver(
@@ -199,27 +224,32 @@ impl Engine {
         now: Timestamp,
         receiver: ReceiverId,
         reason: CloseReason,
+        max: usize,
         out: &mut Outbox,
-    ) {
-        self.detach_receiver(now, receiver, out);
+    ) -> usize {
         out.closed.push(Closed { receiver, reason });
+        self.detach(now, receiver, max, out)
     }
 
-    /// To be called once after recovery. Sessions were held by receivers that are gone: what was locked in them returns. And idle queues are
-    /// given their time anew.
+    /// To be called once after recovery. Sessions were held by receivers that are gone: what was locked in them returns, at the latest with the
+    /// next [`Engine::deliver`]. And idle queues are given their time anew.
     pub fn wake(&mut self, now: Timestamp, out: &mut Outbox) {
         let entities: Vec<_> = self.names.values().copied().collect();
+        let mut left = FACTS_PER_CALL_MAX;
         for entity in entities {
             let Some(queue) = self.queues.get_mut(&entity) else { continue };
             queue.used_at = queue.used_at.max(now);
-            let slots: Vec<_> = queue.main.messages.sessions().slots().collect();
-            slots.into_iter().for_each(|slot| free_session(now, queue, slot, out));
+            let slots: Vec<_> = queue.main.messages.sessions().with_locks().collect();
+            for slot in slots {
+                left -= free_session(now, queue, slot, left, out);
+            }
             self.agenda.note(queue);
         }
     }
 }
 
 fn check_receive(queue: &Queue, sub_queue: SubQueue) -> Result<(), Error> {
+    queue.check_address(sub_queue)?;
     if !queue.settings.status.can_receive() {
         return Err(Error::Disabled { name: queue.name.clone(), what: "receiving" });
     }
@@ -268,7 +298,7 @@ fn hold(
     receiver: ReceiverId,
 ) -> HeldSession {
     let locked_until = now + queue.settings.lock_duration;
-    let holder = Holder { receiver, until: locked_until, is_asking: false };
+    let holder = Holder { receiver: Some(receiver), until: locked_until, is_asking: false };
     queue.main.messages.set_holder(slot, Some(holder));
     HeldSession { session, locked_until }
 }
@@ -305,21 +335,27 @@ fn held(
     let messages = &queue.main.messages;
     let slot = messages.sessions().find(session);
     let holder = slot.and_then(|slot| Some((slot, messages.holder(slot)?)));
-    let is_held = |(_, holder): &(SessionSlot, Holder)| holder.receiver == receiver && holder.until > now;
+    let is_held =
+        |(_, holder): &(SessionSlot, Holder)| holder.receiver == Some(receiver) && holder.until > now;
     holder
         .filter(is_held)
         .ok_or_else(|| Error::SessionLockLost { path: queue.path(SubQueue::Main), session: session.clone() })
 }
 
-/// Ends whatever hold there is on a session: what is locked in it returns, and counts as failed.
-fn free_session(now: Timestamp, queue: &mut Queue, slot: SessionSlot, out: &mut Outbox) {
-    let Some(session) = queue.main.messages.sessions().get(slot) else { return };
-    let locked: Vec<_> = session.locked().collect();
-    for number in locked {
+/// Ends whatever hold there is on a session: what is locked in it returns, and counts as failed. At most `max` messages; when more are locked,
+/// the session stays with nobody, its time over, until the next call.
+fn free_session(now: Timestamp, queue: &mut Queue, slot: SessionSlot, max: usize, out: &mut Outbox) -> usize {
+    let nobody = Holder { receiver: None, until: Timestamp::ZERO, is_asking: false };
+    queue.main.messages.set_holder(slot, Some(nobody));
+    let locked = queue.main.messages.sessions().get(slot).map(|session| session.locked().take(max).collect());
+    let locked: Vec<_> = locked.unwrap_or_default();
+    for &number in &locked {
         let fact = queue.expire_lock(now, SubQueue::Main, SequenceNumber(number));
         queue.record(fact, out);
     }
-    if queue.main.messages.sessions().get(slot).is_some() {
+    let sessions = queue.main.messages.sessions();
+    if sessions.get(slot).is_some_and(|session| session.locked().next().is_none()) {
         queue.main.messages.set_holder(slot, None);
     }
+    locked.len()
 }

@@ -16,9 +16,10 @@ use peeklock_types::{
 };
 
 use crate::engine::Engine;
-use crate::message::{Details, MessageState};
+use crate::message::MessageState;
 use crate::patch::Patch;
 use crate::queue::{Entry, Marks, Messages, Moving, Queue, SEQUENCE_NUMBER_MAX};
+use crate::transfers::OUT_NUMBER_MAX;
 use crate::wire::{
     DecodeError, Reader, put_bytes, put_details, put_fixed, put_number, put_optional, put_patch,
     put_settings, put_step,
@@ -139,11 +140,11 @@ fn put_messages(messages: &Messages, sessions: &BTreeMap<&SessionId, u64>, out: 
             put_fixed(lock.nonce, out);
             put_number(lock.until.as_millis(), out);
         }
-        if entry.marks.has(Marks::PATCHED) {
-            put_patch(messages.patch_of(number).unwrap_or(&Patch::default()), out);
+        if let Some(patch) = messages.patch_of(number).filter(|_| entry.marks.has(Marks::PATCHED)) {
+            put_patch(patch, out);
         }
-        if entry.marks.has(Marks::DETAILED) {
-            put_details(messages.details_of(number).unwrap_or(&Details::default()), out);
+        if let Some(details) = messages.details_of(number).filter(|_| entry.marks.has(Marks::DETAILED)) {
+            put_details(details, out);
         }
         last = now;
     }
@@ -196,7 +197,11 @@ fn restore_shard_numbers(reader: &mut Reader<'_>) -> Result<BTreeMap<ShardId, u6
     for _ in 0..reader.number("the number of shards")? {
         let shard = u16::try_from(reader.number("a shard's number")?);
         let shard = ShardId(shard.map_err(|_| DecodeError::Value("a shard's number"))?);
-        numbers.insert(shard, reader.number("a number in an outbox")?);
+        let number = reader.number("a number in an outbox")?;
+        if number > OUT_NUMBER_MAX {
+            return Err(DecodeError::Value("a number in an outbox"));
+        }
+        numbers.insert(shard, number);
     }
     Ok(numbers)
 }
@@ -209,6 +214,9 @@ fn restore_transfers(engine: &mut Engine, entity: crate::EntityId) -> Result<(),
         let transfer = messages.details_of(number).and_then(|details| details.transfer.as_ref());
         let transfer = transfer.ok_or(DecodeError::Value("a transfer"))?;
         let lane = engine.transfers.lanes.entry(ShardId::of(&transfer.target)).or_default();
+        if transfer.number > OUT_NUMBER_MAX {
+            return Err(DecodeError::Value("a number in an outbox"));
+        }
         lane.newest = lane.newest.max(transfer.number);
         if lane.pending.insert(transfer.number, (entity, number)).is_some() {
             return Err(DecodeError::Value("a number in an outbox"));
@@ -232,6 +240,9 @@ fn restore_queue(reader: &mut Reader<'_>) -> Result<Queue, DecodeError> {
     }
     for sub_queue in SubQueue::ALL {
         restore_messages(&mut queue, sub_queue, &sessions, reader)?;
+    }
+    if SEQUENCE_NUMBER_MAX.0 - queue.next_number.0 < queue.main.messages.scheduled_count() {
+        return Err(DecodeError::Value("a sequence number"));
     }
     Ok(queue)
 }
@@ -274,6 +285,9 @@ fn restore_messages(
     let mut locks = Vec::new();
     for _ in 0..reader.number("the number of messages")? {
         let Restored { number, mut moving, session, lock } = restore_message(&mut last, reader)?;
+        if !is_possible(sub_queue, &moving) {
+            return Err(DecodeError::Value("a message's state"));
+        }
         if number >= queue.next_number || queue.sub_queue_of(number).is_some() {
             return Err(DecodeError::Value("a sequence number"));
         }
@@ -296,11 +310,25 @@ fn restore_messages(
     }
     // In the order in which they run out, as they were made: each finds its place without a search.
     locks.sort_by_key(|lock| lock.until);
+    if sub_queue == SubQueue::Transfer && !locks.is_empty() {
+        return Err(DecodeError::Value("a lock"));
+    }
     for RestoredLock { number, nonce, until } in locks {
         let misfit = |_| DecodeError::Value("a lock");
         queue.part_mut(sub_queue).messages.lock(number, nonce, until).map_err(misfit)?;
     }
     Ok(())
+}
+
+/// Whether a message in such a state can be there. That it is not locked too is seen when it is to be locked.
+fn is_possible(sub_queue: SubQueue, Moving { entry, details, .. }: &Moving) -> bool {
+    let is_due = details.as_ref().is_some_and(|details| details.due.is_some());
+    match entry.state {
+        MessageState::Scheduled => sub_queue == SubQueue::Main && is_due,
+        MessageState::Delayed => sub_queue != SubQueue::Transfer && is_due,
+        MessageState::Deferred => sub_queue != SubQueue::Transfer,
+        MessageState::Active => true,
+    }
 }
 
 fn restore_message(last: &mut Last, reader: &mut Reader<'_>) -> Result<Restored, DecodeError> {

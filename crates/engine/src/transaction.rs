@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use peeklock_types::{EntityName, LockToken, SequenceNumber, ShardId, SubQueue, Timestamp};
+use peeklock_types::{EntityName, LockToken, SequenceNumber, ShardId, SubQueue, Timestamp, limits};
 
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::fact::Fact;
-use crate::message::{EntityId, NewMessage, Settlement};
+use crate::message::{Attributes, EntityId, NewMessage, Settlement};
 use crate::outbox::Outbox;
 
 /// What a transaction does, all or nothing.
@@ -30,16 +30,19 @@ impl Engine {
         transaction: Transaction,
         out: &mut Outbox,
     ) -> Result<(), Error> {
+        check_size(&transaction)?;
         let Transaction { settles, sends } = transaction;
         let settled = self.decide_settles(now, entity, settles)?;
         let (local, remote): (Vec<_>, Vec<_>) =
             sends.into_iter().partition(|(to, _)| ShardId::of(to) == here);
         let local = self.check_local(now, local)?;
         self.command(now, entity, |queue| {
-            queue.check_numbers(remote.len())?;
-            remote.iter().try_for_each(|(_, message)| queue.check_bodies(std::slice::from_ref(message)))
+            queue.check_numbers(remote.len() + local.len())?;
+            // Those for this queue itself come first.
+            let bodies = local.iter().filter(|(target, _)| *target == entity).map(|(_, message)| message);
+            queue.check_bodies(bodies.chain(remote.iter().map(|(_, message)| message)))
         })?;
-        // Nothing can fail from here on. All bodies lie in one group, so their order among each other does not matter.
+        // Nothing can fail from here on.
         settled.into_iter().for_each(|fact| self.record(fact, out));
         for (target, message) in local {
             self.command(now, target, |queue| Ok(queue.store(now, message, out)))?;
@@ -98,6 +101,7 @@ impl Engine {
     ) {
         let Some(queue) = self.queues.get(&entity) else { return };
         let NewMessage { body, size_bytes, attributes } = message;
+        let attributes = Attributes::kept(attributes);
         let (sequence_number, number) = (queue.next_number, self.transfers.next_number(&target));
         let enqueued_at = now;
         let fact = Fact::SentOn {
@@ -112,4 +116,15 @@ impl Engine {
         };
         self.record(fact, out);
     }
+}
+
+/// All facts of a transaction, and the bodies that they speak of, share one group of the journal.
+fn check_size(transaction: &Transaction) -> Result<(), Error> {
+    let sent = transaction.sends.iter().map(|(_, message)| message.size_bytes as usize);
+    let changed = transaction.settles.iter().map(|(.., settlement)| settlement.size_bytes());
+    let size_bytes: usize = sent.chain(changed).sum();
+    if size_bytes > limits::TRANSACTION_SIZE_BYTES_MAX {
+        return Err(Error::TooMuch { size_bytes });
+    }
+    Ok(())
 }

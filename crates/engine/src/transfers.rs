@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use peeklock_types::{BodyRef, EntityName, SequenceNumber, ShardId, SubQueue, Timestamp};
+use peeklock_types::{BodyRef, EntityName, SequenceNumber, ShardId, SubQueue, Timestamp, limits};
 
 use crate::engine::Engine;
 use crate::error::{Error, ReplayError};
@@ -16,6 +16,9 @@ use crate::outbox::Outbox;
 use crate::queue::Queue;
 
 const REASON_REFUSED: &str = "TransferFailed";
+
+/// No shard comes near it; only damage does.
+pub(crate) const OUT_NUMBER_MAX: u64 = u64::MAX / 2;
 
 #[derive(Debug, Default)]
 pub(crate) struct Transfers {
@@ -58,42 +61,39 @@ impl Transfers {
         queue.transfer.messages.details_of(*sequence_number).and_then(|details| details.transfer.clone())
     }
 
+    /// Whether a message that a fact sends off is the next in its lane.
+    pub(crate) fn check(&self, fact: &Fact) -> Result<(), ReplayError> {
+        let (Fact::TransferStarted { target, number, .. } | Fact::SentOn { target, number, .. }) = fact
+        else {
+            return Ok(());
+        };
+        let (shard, number) = (ShardId::of(target), *number);
+        let newest = self.lanes.get(&shard).map_or(0, |lane| lane.newest);
+        if number <= newest || number > OUT_NUMBER_MAX {
+            return Err(ReplayError::TransferOrder { shard, number });
+        }
+        Ok(())
+    }
+
     /// Keeps the lanes in step with the queues.
-    pub(crate) fn follow(&mut self, fact: &Fact, leaving: Option<Transfer>) -> Result<(), ReplayError> {
+    pub(crate) fn follow(&mut self, fact: &Fact, leaving: Option<Transfer>) {
         if let Some(transfer) = leaving
             && let Some(lane) = self.lanes.get_mut(&ShardId::of(&transfer.target))
         {
             lane.pending.remove(&transfer.number);
         }
-        match fact {
-            Fact::TransferStarted { entity, sequence_number, target, number, .. }
-            | Fact::SentOn { entity, sequence_number, target, number, .. } => {
-                self.start(target, *number, *entity, *sequence_number)
-            }
-            _ => Ok(()),
+        if let Fact::TransferStarted { entity, sequence_number, target, number, .. }
+        | Fact::SentOn { entity, sequence_number, target, number, .. } = fact
+        {
+            let lane = self.lanes.entry(ShardId::of(target)).or_default();
+            lane.newest = *number;
+            lane.pending.insert(*number, (*entity, *sequence_number));
         }
-    }
-
-    pub(crate) fn start(
-        &mut self,
-        target: &EntityName,
-        number: u64,
-        entity: EntityId,
-        sequence_number: SequenceNumber,
-    ) -> Result<(), ReplayError> {
-        let shard = ShardId::of(target);
-        let lane = self.lanes.entry(shard).or_default();
-        if number <= lane.newest {
-            return Err(ReplayError::TransferOrder { shard, number });
-        }
-        lane.newest = number;
-        lane.pending.insert(number, (entity, sequence_number));
-        Ok(())
     }
 
     pub(crate) fn arrive(&mut self, shard: ShardId, number: u64) -> Result<(), ReplayError> {
         let newest = self.arrived.entry(shard).or_default();
-        if number <= *newest {
+        if number <= *newest || number > OUT_NUMBER_MAX {
             return Err(ReplayError::TransferOrder { shard, number });
         }
         *newest = number;
@@ -153,7 +153,8 @@ impl Engine {
         let Some(&(entity, sequence_number)) = lane.and_then(|lane| lane.pending.get(&number)) else {
             return;
         };
-        let patch = crate::queue::reason(REASON_REFUSED, reason);
+        let text = reason.chars().take(limits::DEAD_LETTER_TEXT_CHARS_MAX).collect();
+        let patch = crate::queue::reason(REASON_REFUSED, text);
         let sub_queue = SubQueue::Transfer;
         self.record(Fact::TransferFailed { entity, sub_queue, sequence_number, patch }, out);
     }

@@ -9,9 +9,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use peeklock_types::{Timestamp, limits};
+use peeklock_types::Timestamp;
 
-use crate::message::{Attributes, Details, Origin, Transfer, TransferReason};
+use crate::message::{Attributes, Details, MESSAGE_ID_BYTES_MAX, Origin, Transfer, TransferReason};
 use crate::wire::{DecodeError, Reader, put_bytes, put_number, put_optional, put_patch};
 
 const SESSION: u8 = 1;
@@ -20,9 +20,6 @@ const DUE: u8 = 4;
 const MESSAGE_ID: u8 = 8;
 const ORIGIN: u8 = 16;
 const TRANSFER: u8 = 32;
-
-/// A message id of the longest kind: four bytes per character, and its type.
-const MESSAGE_ID_BYTES_MAX: usize = limits::MESSAGE_ID_CHARS_MAX * 4 + 16;
 
 pub(crate) fn put_attributes(attributes: &Attributes, out: &mut Vec<u8>) {
     let details = Details {

@@ -32,6 +32,13 @@ pub(crate) fn put_settings(settings: &QueueSettings, out: &mut Vec<u8>) {
     });
 }
 
+/// Just what a record says of the settings: times in whole milliseconds. After a restart a queue must not know more or less than before.
+pub(crate) fn kept(settings: &QueueSettings) -> QueueSettings {
+    let mut bytes = Vec::new();
+    put_settings(settings, &mut bytes);
+    Reader { rest: &bytes }.settings().expect("what was just written can be read")
+}
+
 fn millis(span: Duration) -> u64 {
     // The limits of the settings keep this far below 2^64.
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)

@@ -5,14 +5,25 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use peeklock_engine::{DecodeError, Engine, EntityId, Fact, Patch, PatchPart, ReplayError, record};
-use peeklock_types::{BodyRef, EntityName, GroupNumber, QueueSettings, SequenceNumber, SubQueue, Timestamp};
+use peeklock_engine::{
+    Attributes, DecodeError, Engine, EntityId, Evacuate, Fact, Origin, Outbox, Patch, PatchPart, ReplayError,
+    record,
+};
+use peeklock_types::{
+    BodyRef, EntityName, GroupNumber, PoisonSession, QueueSettings, QueueStatus, RetryPolicy, SequenceNumber,
+    SessionId, ShardId, SubQueue, Timestamp,
+};
 use proptest::prelude::*;
 
 const GROUP: GroupNumber = GroupNumber(1000);
 
 fn sub_queue() -> impl Strategy<Value = SubQueue> {
-    prop_oneof![3 => Just(SubQueue::Main), 1 => Just(SubQueue::DeadLetter)]
+    prop_oneof![
+        6 => Just(SubQueue::Main),
+        2 => Just(SubQueue::DeadLetter),
+        1 => Just(SubQueue::Transfer),
+        1 => Just(SubQueue::TransferDeadLetter),
+    ]
 }
 
 /// Small numbers, so that facts meet each other, and now and then any number.
@@ -20,8 +31,29 @@ fn small(limit: u64) -> impl Strategy<Value = u64> {
     prop_oneof![9 => 0..limit, 1 => any::<u64>()]
 }
 
+fn time() -> impl Strategy<Value = Timestamp> {
+    small(1000).prop_map(Timestamp::from_millis)
+}
+
+fn span() -> impl Strategy<Value = Duration> {
+    small(100_000).prop_map(Duration::from_millis)
+}
+
+fn number() -> impl Strategy<Value = SequenceNumber> {
+    small(14).prop_map(SequenceNumber)
+}
+
 fn entity() -> impl Strategy<Value = EntityId> {
     prop_oneof![9 => 0..2u32, 1 => any::<u32>()].prop_map(EntityId)
+}
+
+fn name() -> impl Strategy<Value = EntityName> {
+    let names = prop_oneof![Just("orders"), Just("Bills"), Just("a/b.c")];
+    names.prop_map(|name| EntityName::parse(name).unwrap())
+}
+
+fn session() -> impl Strategy<Value = SessionId> {
+    prop_oneof!["[ab]", ".{0,20}"].prop_map(|text| SessionId::parse(&text).unwrap())
 }
 
 fn body() -> impl Strategy<Value = BodyRef> {
@@ -45,68 +77,184 @@ fn patch() -> impl Strategy<Value = Patch> {
     prop::collection::vec(part, 0..3).prop_map(|parts| Patch { parts })
 }
 
-fn created() -> impl Strategy<Value = Fact> {
-    let names = prop_oneof![Just("orders"), Just("Bills"), Just("a/b.c")];
-    (entity(), names, 0..400_000u64, 0..2100u32, small(1000)).prop_map(|(entity, name, millis, count, at)| {
-        let lock_duration = Duration::from_millis(millis) + Duration::from_nanos(count.into());
-        let settings = QueueSettings { lock_duration, max_delivery_count: count };
-        let name = EntityName::parse(name).unwrap();
-        Fact::QueueCreated { entity, name, settings, created_at: Timestamp::from_millis(at) }
+fn retry() -> impl Strategy<Value = RetryPolicy> {
+    (0..4u8, span(), span(), any::<bool>()).prop_map(|(kind, first, cap, jitter)| match kind {
+        0 => RetryPolicy::Immediate,
+        1 => RetryPolicy::Fixed { delay: first },
+        2 => RetryPolicy::Linear { step: first, cap },
+        _ => RetryPolicy::Exponential { base: first, cap, jitter },
     })
 }
 
+/// Possible ones and impossible ones.
+fn settings() -> impl Strategy<Value = QueueSettings> {
+    let spans = (0..400_000u64, prop::option::of(span()), prop::option::of(span()), prop::option::of(span()));
+    let sizes = (0..2100u32, prop::option::of(small(10_000)), any::<u32>());
+    let targets = (prop::option::of(name()), prop::option::of(name()));
+    let status = prop_oneof![
+        3 => Just(QueueStatus::Active),
+        1 => Just(QueueStatus::SendDisabled),
+        1 => Just(QueueStatus::ReceiveDisabled),
+        1 => Just(QueueStatus::Disabled),
+    ];
+    let poison = prop_oneof![
+        Just(PoisonSession::DeadLetter),
+        Just(PoisonSession::Block),
+        Just(PoisonSession::SetAside)
+    ];
+    (spans, sizes, targets, status, poison, retry(), any::<[bool; 2]>()).prop_map(
+        |(spans, sizes, targets, status, poison_session, retry, flags)| QueueSettings {
+            lock_duration: Duration::from_millis(spans.0),
+            max_delivery_count: sizes.0,
+            requires_session: flags[0],
+            default_time_to_live: spans.1,
+            dead_letter_on_expiration: flags[1],
+            auto_delete_on_idle: spans.2,
+            duplicate_window: spans.3,
+            max_size_bytes: sizes.1,
+            max_message_size_bytes: sizes.2,
+            status,
+            forward_to: targets.0,
+            forward_dead_letters_to: targets.1,
+            retry,
+            poison_session,
+        },
+    )
+}
+
+fn attributes() -> impl Strategy<Value = Attributes> {
+    let origin = (number(), any::<u8>(), prop::option::of(name()), patch()).prop_map(
+        |(sequence_number, hop_count, dead_letter_source, patch)| Origin {
+            sequence_number,
+            hop_count,
+            dead_letter_source,
+            patch,
+        },
+    );
+    use prop::option::of as some;
+
+    let id = prop::collection::vec(0..3u8, 0..3).prop_map(Bytes::from);
+    (some(session()), some(span()), some(time()), some(id), some(origin)).prop_map(
+        |(session, time_to_live, scheduled_for, message_id, origin)| Attributes {
+            session,
+            time_to_live,
+            scheduled_for,
+            message_id,
+            origin,
+        },
+    )
+}
+
+fn of_a_queue() -> impl Strategy<Value = Fact> {
+    let state = prop::option::of(map());
+    prop_oneof![
+        2 => (entity(), name(), settings(), time()).prop_map(|(entity, name, settings, created_at)| {
+            Fact::QueueCreated { entity, name, settings: Box::new(settings), created_at }
+        }),
+        2 => (entity(), settings())
+            .prop_map(|(entity, settings)| Fact::QueueUpdated { entity, settings: Box::new(settings) }),
+        1 => entity().prop_map(|entity| Fact::QueueDeleted { entity }),
+        2 => (entity(), session(), state, time())
+            .prop_map(|(entity, session, state, at)| Fact::SessionStateSet { entity, session, state, at }),
+        1 => (entity(), sub_queue(), time(), small(20)).prop_map(|(entity, sub_queue, before, count_max)| {
+            Fact::Purged { entity, sub_queue, before, count_max }
+        }),
+        1 => (any::<u16>(), small(20))
+            .prop_map(|(source, number)| Fact::Arrived { source: ShardId(source), number }),
+    ]
+}
+
+fn new_message() -> impl Strategy<Value = Fact> {
+    let attributes = prop::option::of(attributes().prop_map(Box::new));
+    (entity(), number(), time(), body(), any::<u32>(), attributes, prop::option::of((name(), small(20))))
+        .prop_map(|(entity, sequence_number, enqueued_at, body, size_bytes, attributes, transfer)| {
+            match transfer {
+                None => Fact::Enqueued { entity, sequence_number, enqueued_at, body, size_bytes, attributes },
+                Some((target, number)) => {
+                    // Empty attributes are written as none.
+                    let attributes = attributes.filter(|attributes| !attributes.is_empty());
+                    Fact::SentOn {
+                        entity,
+                        sequence_number,
+                        enqueued_at,
+                        body,
+                        size_bytes,
+                        attributes,
+                        target,
+                        number,
+                    }
+                }
+            }
+        })
+}
+
 fn step() -> impl Strategy<Value = Fact> {
-    let common = (entity(), sub_queue(), small(12).prop_map(SequenceNumber));
-    let time = small(1000).prop_map(Timestamp::from_millis);
-    (common, time, any::<u64>(), prop::option::of(map()), patch(), 0..8u8).prop_map(
-        |((entity, sub_queue, sequence_number), until, nonce, map, patch, kind)| match kind {
-            0 | 1 => Fact::Locked { entity, sub_queue, sequence_number, nonce, until },
-            2 => Fact::Renewed { entity, sub_queue, sequence_number, until },
-            3 => Fact::Completed { entity, sub_queue, sequence_number },
-            4 => Fact::Abandoned { entity, sub_queue, sequence_number, patch: map },
-            5 => match nonce % 2 {
-                0 => Fact::LockExpired { entity, sub_queue, sequence_number },
-                _ => Fact::Released { entity, sub_queue, sequence_number },
-            },
-            6 => Fact::Deferred { entity, sub_queue, sequence_number, patch: map },
-            _ => Fact::DeadLettered { entity, sub_queue, sequence_number, failed: nonce % 2 == 0, patch },
+    let common = (entity(), sub_queue(), number());
+    let due = prop::option::of(time());
+    let more = (name(), small(20));
+    (common, time(), any::<u64>(), prop::option::of(map()), patch(), due, more, 0..13u8).prop_map(
+        |((entity, sub_queue, sequence_number), until, nonce, map, patch, due, (target, number), kind)| {
+            match kind {
+                0..=2 => Fact::Locked { entity, sub_queue, sequence_number, nonce, until },
+                3 => Fact::Renewed { entity, sub_queue, sequence_number, until },
+                4 => Fact::Completed { entity, sub_queue, sequence_number },
+                5 => Fact::Abandoned { entity, sub_queue, sequence_number, patch: map, due },
+                6 => Fact::LockExpired { entity, sub_queue, sequence_number, due },
+                7 => Fact::Released { entity, sub_queue, sequence_number },
+                8 => Fact::Deferred { entity, sub_queue, sequence_number, patch: map },
+                9 => Fact::DeadLettered { entity, sub_queue, sequence_number, failed: nonce % 2 == 0, patch },
+                10 => Fact::DelayEnded { entity, sub_queue, sequence_number },
+                11 => Fact::TransferStarted { entity, sub_queue, sequence_number, target, number },
+                _ => Fact::TransferFailed { entity, sub_queue, sequence_number, patch },
+            }
         },
     )
 }
 
 fn fact() -> impl Strategy<Value = Fact> {
-    let number = || small(12).prop_map(SequenceNumber);
     prop_oneof![
-        1 => created(),
-        1 => entity().prop_map(|entity| Fact::QueueDeleted { entity }),
-        6 => (entity(), number(), small(1000), body(), any::<u32>()).prop_map(
-            |(entity, sequence_number, at, body, size_bytes)| {
-                let enqueued_at = Timestamp::from_millis(at);
-                Fact::Enqueued { entity, sequence_number, enqueued_at, body, size_bytes }
-            }
-        ),
-        12 => step(),
+        2 => of_a_queue(),
+        6 => new_message(),
+        14 => step(),
+        1 => (entity(), number(), number(), time()).prop_map(|(entity, sequence_number, new_number, at)| {
+            Fact::Activated { entity, sequence_number, new_number, at }
+        }),
         1 => (entity(), number(), body(), body())
             .prop_map(|(entity, sequence_number, from, to)| Fact::Moved { entity, sequence_number, from, to }),
     ]
 }
 
+/// The first queue has sessions, the second one times and ids.
 fn orders(entity: u32) -> Fact {
+    let with_sessions = QueueSettings { requires_session: true, ..QueueSettings::default() };
+    let with_times = QueueSettings {
+        default_time_to_live: Some(Duration::from_millis(700)),
+        duplicate_window: Some(Duration::from_secs(1)),
+        ..QueueSettings::default()
+    };
     Fact::QueueCreated {
         entity: EntityId(entity),
         name: EntityName::parse(["orders", "bills"][entity as usize]).unwrap(),
-        settings: QueueSettings::default(),
+        settings: Box::new([with_sessions, with_times][entity as usize].clone()),
         created_at: Timestamp::from_millis(5),
     }
 }
 
 fn enqueued(entity: u32, number: u64) -> Fact {
+    let session = SessionId::parse(["a", "b"][(number % 2) as usize]).unwrap();
+    let in_session = Attributes { session: Some(session), ..Attributes::default() };
+    let later = Attributes {
+        scheduled_for: number.is_multiple_of(3).then_some(Timestamp::from_millis(500)),
+        message_id: Some(Bytes::from(vec![(number % 5) as u8])),
+        ..Attributes::default()
+    };
     Fact::Enqueued {
         entity: EntityId(entity),
         sequence_number: SequenceNumber(number),
         enqueued_at: Timestamp::from_millis(10 + number),
         body: BodyRef::in_log(GroupNumber(number), 8).unwrap(),
         size_bytes: 100,
+        attributes: Some(Box::new([in_session, later][entity as usize].clone())),
     }
 }
 
@@ -130,20 +278,31 @@ fn with_checksum(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// Whatever state there is, it can be asked everything and written down.
+/// Whatever state there is, it can be asked everything, worked with and written down.
 fn use_it(mut engine: Engine) {
     let snapshot = engine.snapshot();
-    let mut out = peeklock_engine::Outbox::default();
-    engine.tick(Timestamp::MAX, &mut out);
+    let mut out = Outbox::default();
+    let now = Timestamp::from_millis(2000);
+    engine.wake(now, &mut out);
+    for now in [now, now + Duration::from_secs(600), Timestamp::MAX] {
+        let _more = engine.deliver(now, &mut || 7, &mut out);
+    }
     let _oldest = engine.oldest_log_body();
+    let _old_bodies = engine.bodies_in(Evacuate::Groups { upto: GROUP }, 1000);
+    for shard in engine.transfer_targets().collect::<Vec<_>>() {
+        let waiting = engine.outgoing(shard, 2, u64::MAX);
+        let Some(first) = waiting.first() else { continue };
+        engine.transfer_refused(shard, first.number, "no".to_owned(), &mut out);
+        engine.transferred(shard, u64::MAX, &mut out);
+    }
     for queue in engine.queues() {
         let peek = |sub_queue| engine.peek(queue.entity, sub_queue, SequenceNumber(0), 1000).unwrap();
-        let messages = [SubQueue::Main, SubQueue::DeadLetter].into_iter().flat_map(peek);
-        assert_eq!(
-            messages.map(|message| u64::from(message.size_bytes)).sum::<u64>(),
-            queue.counts.size_bytes
-        );
+        let messages: Vec<_> = SubQueue::ALL.into_iter().flat_map(peek).collect();
+        assert_eq!(queue.counts.message_count(), messages.len() as u64);
+        let sizes = messages.iter().map(|message| u64::from(message.size_bytes));
+        assert_eq!(sizes.sum::<u64>(), queue.counts.size_bytes);
     }
+    assert_eq!(Engine::restore(&engine.snapshot()).unwrap().snapshot(), engine.snapshot());
     assert_eq!(Engine::restore(&snapshot).unwrap().snapshot(), snapshot);
 }
 
@@ -190,7 +349,7 @@ proptest! {
     fn any_bytes_are_a_snapshot_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         prop_assert!(Engine::restore(&bytes).is_err());
         // The checksum is no wall against a writer with a bug, so look behind it too.
-        let mut dressed = b"PKLE\x01".to_vec();
+        let mut dressed = b"PKLE\x02".to_vec();
         dressed.extend_from_slice(&bytes);
         if let Ok(engine) = Engine::restore(&with_checksum(dressed)) {
             use_it(engine);
@@ -220,10 +379,10 @@ fn a_snapshot_of_a_newer_format_says_so() {
     let mut bytes = Engine::default().snapshot();
     bytes[4] = 9;
     let error = Engine::restore(&bytes).unwrap_err();
-    assert_eq!(error, DecodeError::Version { found: 9, known: 1 });
+    assert_eq!(error, DecodeError::Version { found: 9, known: 2 });
     assert_eq!(
         error.to_string(),
-        "the snapshot has format 9, this program knows 1; use a newer version of the program"
+        "the snapshot has format 9, this program knows 2; use the version of the program that wrote it"
     );
 }
 
@@ -239,9 +398,13 @@ fn a_body_of_a_group_to_come_is_refused() {
 #[test]
 fn a_record_of_a_body_in_its_own_group_is_short() {
     let mut bytes = Vec::new();
-    record::encode(&enqueued(0, 7), GroupNumber(7), &mut bytes);
+    let mut plain = enqueued(0, 7);
+    if let Fact::Enqueued { attributes, .. } = &mut plain {
+        *attributes = None;
+    }
+    record::encode(&plain, GroupNumber(7), &mut bytes);
     assert_eq!(bytes.len(), 6);
-    assert_eq!(record::decode(&mut bytes.as_slice(), GroupNumber(7)), Ok(enqueued(0, 7)));
+    assert_eq!(record::decode(&mut bytes.as_slice(), GroupNumber(7)), Ok(plain));
 }
 
 #[test]

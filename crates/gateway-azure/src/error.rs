@@ -119,9 +119,11 @@ fn engine_refusal(error: &engine::Error, path: Option<&EntityPath>, text: String
         }
         E::MessageTooLarge { .. } => (400, condition::MESSAGE_SIZE_EXCEEDED),
         E::Disabled { .. } => (403, condition::ENTITY_DISABLED),
-        E::Forwards { .. } | E::SessionRequired { .. } | E::NoSessions { .. } | E::RenewSession { .. } => {
-            (400, condition::NOT_ALLOWED)
-        }
+        E::Forwards { .. }
+        | E::NoAddress { .. }
+        | E::SessionRequired { .. }
+        | E::NoSessions { .. }
+        | E::RenewSession { .. } => (400, condition::NOT_ALLOWED),
         E::Settings(_)
         | E::Nothing
         | E::TooMany { .. }
@@ -130,6 +132,7 @@ fn engine_refusal(error: &engine::Error, path: Option<&EntityPath>, text: String
         | E::PatchTooLarge { .. }
         | E::TextTooLong { .. }
         | E::StateTooLarge { .. }
+        | E::MessageIdTooLong { .. }
         | E::NoTimeToLive
         | E::TooFarAhead => (400, condition::ARGUMENT_OUT_OF_RANGE),
         E::ReceiverExists { .. } | E::BodyOrder { .. } => (500, condition::INTERNAL_ERROR),

@@ -3,7 +3,8 @@ import assert from "node:assert/strict";
 import { afterEach, beforeEach, test } from "node:test";
 import { ServiceBusClient } from "@azure/service-bus";
 import { Broker, freeFixedPort } from "../broker.mjs";
-import { CLIENT_OPTIONS, assertEmpty, bodies, receive, receiveOne, send, until } from "../steps.mjs";
+import { showQueue } from "../management.mjs";
+import { CLIENT_OPTIONS, assertEmpty, bodies, receive, receiveOne, send, sleep, until } from "../steps.mjs";
 
 const QUEUE = "jobs";
 let broker;
@@ -22,6 +23,11 @@ afterEach(async () => {
 async function killAndStart() {
   await broker.kill();
   await broker.start();
+}
+
+/** The pump settles in the background; a kill before that would bring the message again. */
+async function settled() {
+  while (Number((await showQueue(broker, QUEUE))["active-count"]) > 0) await sleep(20);
 }
 
 test("sender and receiver work after a kill", async () => {
@@ -47,6 +53,7 @@ test("the message pump goes on after a kill", async () => {
   });
   await send(client, QUEUE, "before");
   await until(() => got.includes("before"), "the first message");
+  await settled();
   await killAndStart();
   await send(client, QUEUE, "after");
   await until(() => got.includes("after"), "a message after the restart", 30_000);

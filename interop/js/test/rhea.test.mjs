@@ -3,24 +3,13 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { test } from "node:test";
 import rhea from "rhea";
-import { KEY, KEY_NAME } from "../broker.mjs";
+import { connected as onConnection } from "../management.mjs";
 import { until, useBroker } from "../steps.mjs";
 
 const context = useBroker();
 const BATCH_FORMAT = 0x80013700;
 
-async function connected(action, options = {}) {
-  const { port } = context.broker;
-  const container = rhea.create_container();
-  const connection = container.connect({ host: "127.0.0.1", port, username: KEY_NAME, password: KEY, reconnect: false, ...options });
-  try {
-    await once(connection, "connection_open");
-    return await action(connection);
-  } finally {
-    connection.close();
-    await once(connection, "connection_close");
-  }
-}
+const connected = (action) => onConnection(context.broker, action);
 
 async function openSender(connection, queue) {
   const sender = connection.open_sender({ target: queue });

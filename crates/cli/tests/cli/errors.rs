@@ -95,6 +95,12 @@ fn wrong_usage_has_a_code_of_its_own() {
         &["serve", "--key", "nosecret"],
         &["serve", "--tls-cert", "only.pem"],
         &["queue", "create", "$bad"],
+        &["queue", "create", "orders", "--lock-duration", "5"],
+        &["queue", "create", "orders", "--retry", "sometimes"],
+        &["queue", "update", "orders", "--max-size", "1GB"],
+        &["send", "orders", "x", "--at", "tomorrow"],
+        &["receive", "orders", "--delay", "5s"],
+        &["serve", "--queue", "orders,color=red"],
         &["frobnicate"],
     ] {
         let output = peeklock().args(arguments).output().unwrap();

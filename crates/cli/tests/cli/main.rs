@@ -3,8 +3,10 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests may unwrap like the tests themselves")]
 
 mod broker;
+mod client;
 mod errors;
 mod messages;
 mod queues;
 mod serve;
+mod sessions;
 mod tls;

@@ -71,7 +71,7 @@ fn nothing_to_receive_is_said_and_is_no_failure() {
     let broker = broker();
     let output = broker.command(&["receive", "orders", "--wait", "10ms"]).output().unwrap();
     assert_eq!(text_of(&output), "");
-    assert_eq!(String::from_utf8_lossy(&output.stderr), "nothing to receive in 'orders' within 10 ms\n");
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "nothing to receive in 'orders' within 10ms\n");
 }
 
 #[test]

@@ -1,26 +1,125 @@
 //! Managing queues over the wire.
 
+use serde_json::Value;
+
 use crate::broker::Broker;
+
+fn shown(broker: &Broker, queue: &str) -> Value {
+    serde_json::from_str(&broker.run(&["queue", "show", queue, "--json"])).unwrap()
+}
 
 #[test]
 fn a_queue_is_created_listed_shown_and_deleted() {
     let broker = Broker::start(&["--listen-tls", "off"]);
     assert_eq!(
-        broker.run(&["queue", "create", "orders", "--lock", "5s", "--max-delivery", "3"]),
+        broker.run(&["queue", "create", "orders", "--lock-duration", "5s", "--max-delivery-count", "3"]),
         "Created queue 'orders'\n"
     );
     broker.run(&["send", "orders", "one"]);
     let list = broker.run(&["queue", "list"]);
     let row: Vec<_> = list.lines().nth(1).unwrap().split_whitespace().collect();
-    assert_eq!(row[..5], ["orders", "1", "0", "0", "0"], "{list}");
-    let shown: serde_json::Value =
-        serde_json::from_str(&broker.run(&["queue", "show", "orders", "--json"])).unwrap();
-    assert_eq!(shown["lockDurationMs"], 5000);
-    assert_eq!(shown["maxDeliveryCount"], 3);
-    assert_eq!(shown["activeCount"], 1);
-    assert!(broker.run(&["queue", "show", "orders"]).contains("\nMax deliveries  3\n"));
+    assert_eq!(row[..6], ["orders", "1", "0", "0", "0", "0"], "{list}");
+    let json = shown(&broker, "orders");
+    assert_eq!(json["lockDurationMs"], 5000);
+    assert_eq!(json["maxDeliveryCount"], 3);
+    assert_eq!(json["activeCount"], 1);
+    assert_eq!(json["requiresSession"], false);
+    assert_eq!(json["forwardTo"], Value::Null);
+    let text = broker.run(&["queue", "show", "orders"]);
+    assert!(text.contains("\n  max-delivery-count     3\n"), "{text}");
+    assert!(!text.contains("sessions"), "what is as by default is not told: {text}");
     assert_eq!(broker.run(&["queue", "delete", "orders"]), "Deleted queue 'orders'\n");
     assert_eq!(broker.run(&["queue", "list", "--json"]), "");
+}
+
+#[test]
+fn every_setting_reaches_the_broker_and_comes_back() {
+    let broker =
+        Broker::start(&["--listen-tls", "off", "--queue", "archive", "--queue", "jobs,sessions,lock=30s"]);
+    assert_eq!(shown(&broker, "jobs")["requiresSession"], true);
+    assert_eq!(shown(&broker, "jobs")["lockDurationMs"], 30_000);
+    let settings = [
+        ["--lock-duration", "30s"],
+        ["--max-delivery-count", "5"],
+        ["--ttl", "1h"],
+        ["--auto-delete-idle", "1d"],
+        ["--duplicate-window", "10m"],
+        ["--max-size", "1GiB"],
+        ["--max-message-size", "100MiB"],
+        ["--status", "receive-disabled"],
+        ["--forward-dead-letters-to", "archive"],
+        ["--retry", "exponential:1s..10m:jitter"],
+        ["--poison-session", "block"],
+    ];
+    let create = ["queue", "create", "full", "--sessions", "--dead-letter-expired"];
+    broker.run(&[&create, settings.concat().as_slice()].concat());
+    let text = broker.run(&["queue", "show", "full"]);
+    for [flag, value] in settings {
+        let line = format!("\n  {:<22} {value}\n", flag.trim_start_matches('-'));
+        assert!(text.contains(&line), "{line}{text}");
+    }
+    assert!(text.contains("\n  sessions               true\n"), "{text}");
+    assert!(text.contains("\n  dead-letter-expired    true\n"), "{text}");
+}
+
+#[test]
+fn an_update_changes_what_it_names() {
+    let broker =
+        Broker::start(&["--listen-tls", "off", "--queue", "orders,ttl=1h,max-delivery=3", "--queue", "next"]);
+    let updated = broker.run(&[
+        "queue",
+        "update",
+        "orders",
+        "--lock-duration",
+        "5m",
+        "--ttl",
+        "none",
+        "--forward-to",
+        "next",
+    ]);
+    assert_eq!(updated, "Updated queue 'orders'\n");
+    let json = shown(&broker, "orders");
+    assert_eq!(json["lockDurationMs"], 300_000);
+    assert_eq!(json["defaultTimeToLiveMs"], Value::Null);
+    assert_eq!(json["forwardTo"], "next");
+    assert_eq!(json["maxDeliveryCount"], 3, "not named, not changed");
+    let error = broker.fails(&["queue", "update", "next", "--sessions"]);
+    assert!(
+        error.contains("'next'") && error.contains("cannot be changed after the queue was created"),
+        "{error}"
+    );
+    assert!(broker.fails(&["queue", "update", "orders"]).contains("nothing to change"));
+    let error = broker.fails(&["queue", "update", "nowhere", "--ttl", "1h"]);
+    assert!(error.contains("nowhere"), "{error}");
+}
+
+#[test]
+fn a_disabled_queue_says_so() {
+    let broker = Broker::start(&["--listen-tls", "off", "--queue", "orders"]);
+    broker.run(&["queue", "update", "orders", "--status", "send-disabled"]);
+    let error = broker.fails(&["send", "orders", "x"]);
+    assert!(error.contains("disabled"), "{error}");
+    broker.run(&["queue", "update", "orders", "--status", "active"]);
+    broker.run(&["send", "orders", "x"]);
+}
+
+#[test]
+fn a_purge_removes_what_it_was_told_to() {
+    let broker = Broker::start(&["--listen-tls", "off", "--queue", "orders,max-delivery=1"]);
+    broker.run(&["send", "orders", "dead"]);
+    broker.run(&["receive", "orders", "--abandon"]);
+    broker.run(&["send", "orders", "x", "--count", "5"]);
+    let error = broker.fails(&["queue", "purge", "orders"]);
+    assert!(error.contains("--yes"), "a script has to say it: {error}");
+    assert_eq!(
+        broker.run(&["queue", "purge", "orders", "--older-than", "1h", "--yes"]),
+        "Purged 0 messages from 'orders'\n"
+    );
+    assert_eq!(broker.run(&["queue", "purge", "orders", "--yes"]), "Purged 5 messages from 'orders'\n");
+    let json = shown(&broker, "orders");
+    assert_eq!((json["activeCount"].as_u64(), json["deadLetterCount"].as_u64()), (Some(0), Some(1)));
+    let purged = broker.run(&["queue", "purge", "orders", "--dead-letters", "--yes", "--json"]);
+    assert_eq!(purged, "{\"purged\":1,\"queue\":\"orders\"}\n");
 }
 
 #[test]
@@ -29,7 +128,7 @@ fn a_queue_is_created_once_and_deleted_once() {
     let again = broker.fails(&["queue", "create", "orders"]);
     assert!(again.contains("orders") && again.contains("409"), "{again}");
     let unknown = broker.fails(&["queue", "delete", "nowhere"]);
-    assert!(unknown.contains("nowhere") && unknown.contains("404"), "{unknown}");
+    assert!(unknown.contains("there is no queue 'nowhere'"), "{unknown}");
     let unknown = broker.fails(&["queue", "show", "nowhere"]);
-    assert!(unknown.contains("nowhere"), "{unknown}");
+    assert!(unknown.contains("peeklock queue create nowhere"), "{unknown}");
 }

@@ -6,3 +6,4 @@ mod losing;
 mod receiving;
 mod script;
 mod sending;
+mod transactions;

@@ -5,7 +5,7 @@ use peeklock_types::{BodyPlace, EntityName, PoisonSession, SequenceNumber, SubQu
 
 use super::messages::{Misfit, Moving, Unlock};
 use super::table::{Entry, Marks};
-use super::{Messages, Queue, SEQUENCE_NUMBER_MAX, cold};
+use super::{Messages, NUMBERS_PER_MESSAGE, Queue, SEQUENCE_NUMBER_MAX, cold};
 use crate::error::ReplayError;
 use crate::fact::Fact;
 use crate::message::{Attributes, Details, EntityId, MessageState, Transfer, TransferReason};
@@ -42,6 +42,9 @@ impl Queue {
             Fact::Activated { sequence_number, new_number, at, .. } => {
                 self.activate(sequence_number, new_number, at)
             }
+            Fact::Purged { sub_queue: SubQueue::Transfer, .. } => {
+                Err(at(entity, SequenceNumber::default())(Misfit::OtherState))
+            }
             Fact::Purged { sub_queue, before, count_max, .. } => {
                 self.apply_purge(sub_queue, before, count_max, freed);
                 Ok(())
@@ -57,6 +60,7 @@ impl Queue {
     /// The facts that say how one message went on.
     fn apply_step(&mut self, fact: &Fact, freed: &mut Vec<ColdBody>) -> Result<(), (Misfit, SequenceNumber)> {
         let number = number_of(fact);
+        self.check_step(fact, number).map_err(|misfit| (misfit, number))?;
         let step = match *fact {
             Fact::Locked { sub_queue, nonce, until, .. } => {
                 self.messages(sub_queue).lock(number, nonce, until)
@@ -91,6 +95,25 @@ impl Queue {
             _ => unreachable!("the caller applies the others"),
         };
         step.map_err(|misfit| (misfit, number))
+    }
+
+    /// What is on its way leaves only by arriving or by being refused, and only what waits sets out.
+    fn check_step(&self, fact: &Fact, number: SequenceNumber) -> Result<(), Misfit> {
+        let fits = match *fact {
+            Fact::Completed { .. } | Fact::Moved { .. } => true,
+            Fact::TransferFailed { sub_queue: SubQueue::Transfer, .. } => true,
+            Fact::TransferStarted { sub_queue, .. } | Fact::TransferFailed { sub_queue, .. } => {
+                let entry = self.part(sub_queue).messages.get(number).ok_or(Misfit::Missing)?;
+                let waits = entry.lock.is_none() && entry.state == MessageState::Active;
+                waits && matches!(sub_queue, SubQueue::Main | SubQueue::DeadLetter)
+            }
+            Fact::DeadLettered { sub_queue, .. } | Fact::Locked { sub_queue, .. } => {
+                sub_queue != SubQueue::Transfer
+            }
+            // All others unlock a message, and on its way none is locked.
+            _ => true,
+        };
+        fits.then_some(()).ok_or(Misfit::OtherState)
     }
 
     fn messages(&mut self, sub_queue: SubQueue) -> &mut Messages {
@@ -160,6 +183,9 @@ impl Queue {
     fn take_number(&mut self, number: SequenceNumber, entry: &Entry) -> Result<(), ReplayError> {
         let entity = self.entity;
         self.check_number(number)?;
+        if self.numbers_left() < NUMBERS_PER_MESSAGE {
+            return Err(ReplayError::SequenceOrder { entity, found: number, expected: SEQUENCE_NUMBER_MAX });
+        }
         if let BodyPlace::Log { group, .. } = entry.body.place() {
             let newest = self.newest_group;
             if group < newest {

@@ -76,6 +76,8 @@ impl Queue {
             origin.patch = messages.patch_of(sequence_number).cloned().unwrap_or_default();
             if why == TransferReason::DeadLetter {
                 origin.dead_letter_source = Some(self.name.clone());
+                // Dead letters do not expire; one that has expired already would be gone as soon as it arrives.
+                attributes.time_to_live = None;
             }
             attributes.origin = Some(origin);
         }

@@ -321,6 +321,9 @@ impl Messages {
         if entry.lock.is_some() {
             return Err(Misfit::LockedTwice);
         }
+        if matches!(entry.state, MessageState::Scheduled | MessageState::Delayed) {
+            return Err(Misfit::OtherState);
+        }
         self.disarm(number, &entry);
         let slot = self.locks.add(number, nonce, until);
         self.change(number, |entry| entry.lock = Some(slot))?;

@@ -29,12 +29,16 @@ pub(crate) use table::{Entry, Marks};
 
 use self::table::Table;
 use crate::catalog::Counts;
+use crate::error::Error;
 use crate::fact::Fact;
 use crate::message::{EntityId, ReceiverId};
 use crate::outbox::{ColdBody, Outbox};
 
 /// Sequence numbers go over the wire as signed 64-bit numbers.
 pub(crate) const SEQUENCE_NUMBER_MAX: SequenceNumber = SequenceNumber(i64::MAX as u64);
+
+/// A scheduled message takes a second number when it is due.
+pub(crate) const NUMBERS_PER_MESSAGE: u64 = 2;
 
 #[derive(Debug)]
 pub(crate) struct Queue {
@@ -158,15 +162,30 @@ impl Queue {
         SubQueue::ALL.into_iter().find(is_in)
     }
 
+    /// Numbers that are neither given out nor kept for scheduled messages.
+    pub(crate) fn numbers_left(&self) -> u64 {
+        (SEQUENCE_NUMBER_MAX.0 - self.next_number.0).saturating_sub(self.main.messages.scheduled_count())
+    }
+
+    /// Messages on their way belong to the outbox: nobody receives or deletes them.
+    pub(crate) fn check_address(&self, sub_queue: SubQueue) -> Result<(), Error> {
+        match sub_queue {
+            SubQueue::Transfer => Err(Error::NoAddress { path: self.path(sub_queue) }),
+            SubQueue::Main | SubQueue::DeadLetter | SubQueue::TransferDeadLetter => Ok(()),
+        }
+    }
+
     /// Applies a fact that was just decided on this very state, and hands it to the journal.
     pub(crate) fn record(&mut self, fact: Fact, out: &mut Outbox) {
         self.apply(&fact, &mut out.freed).expect("a fact fits the state on which it was decided");
         out.facts.push(fact);
     }
 
-    /// When the queue deletes itself if nobody uses it.
+    /// When the queue deletes itself if nobody uses it. Not before its messages for other queues have left: they may be part of a transaction
+    /// that was confirmed.
     pub(crate) fn idle_at(&self) -> Option<Timestamp> {
-        self.settings.auto_delete_on_idle.filter(|_| self.receiver_count == 0).map(|idle| self.used_at + idle)
+        let idle = self.settings.auto_delete_on_idle?;
+        (self.receiver_count == 0 && self.transfer.messages.count() == 0).then(|| self.used_at + idle)
     }
 }
 

@@ -38,6 +38,7 @@ impl Queue {
         Received { token: LockToken::new(sequence_number, nonce), message }
     }
 
+    #[expect(clippy::too_many_arguments, reason = "as the engine's method of the same name")]
     pub(crate) fn receive_deferred(
         &mut self,
         now: Timestamp,

@@ -1,9 +1,10 @@
+use bytes::Bytes;
 use peeklock_types::{BodyPlace, SequenceNumber, SubQueue, Timestamp, limits};
 
-use super::{Queue, SEQUENCE_NUMBER_MAX};
+use super::{NUMBERS_PER_MESSAGE, Queue};
 use crate::error::Error;
 use crate::fact::Fact;
-use crate::message::{NewMessage, check_count};
+use crate::message::{Attributes, MESSAGE_ID_BYTES_MAX, NewMessage, check_count};
 use crate::outbox::Outbox;
 
 impl Queue {
@@ -24,6 +25,7 @@ impl Queue {
             return number;
         }
         let NewMessage { body, size_bytes, attributes } = message;
+        let attributes = Attributes::kept(attributes);
         let (entity, sequence_number) = (self.entity, self.next_number);
         let fact = Fact::Enqueued { entity, sequence_number, enqueued_at: now, body, size_bytes, attributes };
         self.record(fact, out);
@@ -48,8 +50,12 @@ impl Queue {
             return Err(Error::SessionRequired { path: path() });
         }
         let Some(attributes) = attributes else { return Ok(()) };
-        if attributes.time_to_live.is_some_and(|ttl| ttl.is_zero()) {
+        if attributes.time_to_live.is_some_and(|ttl| ttl < limits::TIME_TO_LIVE_MIN) {
             return Err(Error::NoTimeToLive);
+        }
+        let size_bytes = attributes.message_id.as_ref().map_or(0, Bytes::len);
+        if size_bytes > MESSAGE_ID_BYTES_MAX {
+            return Err(Error::MessageIdTooLong { size_bytes });
         }
         if attributes.scheduled_for.is_some_and(|due| due > now + limits::SCHEDULE_AHEAD_MAX) {
             return Err(Error::TooFarAhead);
@@ -69,13 +75,16 @@ impl Queue {
     }
 
     pub(crate) fn check_numbers(&self, count: usize) -> Result<(), Error> {
-        if SEQUENCE_NUMBER_MAX.0 - self.next_number.0 < count as u64 {
+        if self.numbers_left() / NUMBERS_PER_MESSAGE < count as u64 {
             return Err(Error::NoSequenceNumberLeft { path: self.path(SubQueue::Main) });
         }
         Ok(())
     }
 
-    pub(crate) fn check_bodies(&self, messages: &[NewMessage]) -> Result<(), Error> {
+    pub(crate) fn check_bodies<'m>(
+        &self,
+        messages: impl IntoIterator<Item = &'m NewMessage>,
+    ) -> Result<(), Error> {
         let mut newest = self.newest_group;
         for message in messages {
             if let BodyPlace::Log { group, .. } = message.body.place() {

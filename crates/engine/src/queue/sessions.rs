@@ -55,7 +55,8 @@ pub(crate) struct Session {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Holder {
-    pub(crate) receiver: ReceiverId,
+    /// `None`: the receiver is gone, and the session is free as soon as everything that it had locked has returned.
+    pub(crate) receiver: Option<ReceiverId>,
     pub(crate) until: Timestamp,
     /// Whether the receiver would take a message now.
     pub(crate) is_asking: bool,
@@ -126,9 +127,11 @@ impl Sessions {
         self.by_id.values().filter_map(|&slot| self.get(slot))
     }
 
-    /// Sessions from `after` on, by name, with their slots.
-    pub(crate) fn slots(&self) -> impl Iterator<Item = SessionSlot> {
-        self.by_id.values().copied()
+    /// Sessions in which something is locked.
+    pub(crate) fn with_locks(&self) -> impl Iterator<Item = SessionSlot> {
+        let is_locked =
+            |slot: &SessionSlot| self.get(*slot).is_some_and(|session| !session.locked.is_empty());
+        self.by_id.values().copied().filter(is_locked)
     }
 
     /// The session of this name, made if need be. Whoever opens one gives it a reason to stay, and then calls [`Sessions::refresh`].
@@ -189,8 +192,9 @@ impl Sessions {
 
     pub(crate) fn set_state(&mut self, slot: SessionSlot, state: Option<Bytes>, at: Timestamp) {
         if let Some(session) = self.get_mut(slot) {
+            // A session without a state has no time of one: it may be forgotten and come again, and is the same then.
+            session.state_set_at = if state.is_some() { at } else { Timestamp::ZERO };
             session.state = state;
-            session.state_set_at = at;
         }
     }
 

@@ -77,6 +77,11 @@ impl Queue {
         check_count(tokens.len())?;
         let numbers: Vec<_> = tokens.iter().map(|token| token.sequence_number()).collect();
         check_distinct(&numbers)?;
+        // Each message takes a copy of its own, and all of them go into one group of the journal.
+        let size_bytes = settlement.size_bytes().saturating_mul(tokens.len());
+        if tokens.len() > 1 && size_bytes > limits::ANSWER_SIZE_BYTES_MAX {
+            return Err(Error::TooMuch { size_bytes });
+        }
         let mut facts = Vec::with_capacity(tokens.len());
         for &token in tokens {
             if let Some(session) = session {

@@ -1,30 +1,37 @@
-//! The engine against a naive model: a sorted `Vec` of messages per queue, and the rules written down as plainly as possible.
+//! A queue without sessions against a naive model: a sorted `Vec` of messages per queue, and the rules written down as plainly as possible.
 //!
 //! Guards every rule at once, under random commands, times and receivers, with *crash and replay* as one of the commands: no message is
 //! lost, none comes back after it was completed, none is locked twice, order holds, and all counts and indexes equal a recount.
 
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
+mod bodies;
+mod commands;
 mod model;
+mod receivers;
 mod world;
 
 use std::time::Duration;
 
 use peeklock_engine::{ReceiveMode, Settlement};
-use peeklock_types::SubQueue;
+use peeklock_types::{QueueStatus, SubQueue};
 use proptest::prelude::*;
 
-use crate::world::World;
+use crate::world::{QUEUE_COUNT, World};
 
 /// One thing that happens. Numbers called `pick` choose among what is there, modulo how much there is.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
     Create { queue: usize },
     Delete { queue: usize },
-    Send { queue: usize, sizes: Vec<u32> },
+    SetStatus { queue: usize, status: QueueStatus },
+    Send { queue: usize, messages: Vec<Sent> },
+    CancelScheduled { queue: usize, picks: Vec<usize> },
     Settle { pick: usize, settlement: Settlement },
+    SettleAll { picks: Vec<usize>, settlement: Settlement },
     Renew { picks: Vec<usize> },
     ReceiveDeferred { queue: usize, sub_queue: SubQueue, picks: Vec<usize>, mode: ReceiveMode },
+    Purge { queue: usize, sub_queue: SubQueue, age: Duration, count_max: u64 },
     Attach { queue: usize, sub_queue: SubQueue, mode: ReceiveMode },
     Detach { pick: usize },
     Credit { pick: usize, credit: u32 },
@@ -38,6 +45,32 @@ pub(crate) enum Step {
     EvacuateCold { segment: u32, max: usize },
     Snapshot,
     Crash { lost_group_count: usize, from_snapshot: bool },
+}
+
+/// A message as its sender wants it.
+#[derive(Clone, Debug)]
+pub(crate) struct Sent {
+    pub(crate) size_bytes: u32,
+    pub(crate) time_to_live: Option<Duration>,
+    /// How far ahead it is scheduled.
+    pub(crate) ahead: Option<Duration>,
+    pub(crate) id: Option<u8>,
+}
+
+fn queue() -> impl Strategy<Value = usize> {
+    0..QUEUE_COUNT
+}
+
+fn halves(range: std::ops::Range<u64>) -> impl Strategy<Value = Duration> {
+    // Half seconds, so that things often meet in the very moment of a command.
+    range.prop_map(|halves| Duration::from_millis(halves * 500))
+}
+
+fn sent() -> impl Strategy<Value = Sent> {
+    let time_to_live = prop_oneof![3 => Just(None), 1 => halves(1..8).prop_map(Some)];
+    let ahead = prop_oneof![3 => Just(None), 1 => halves(0..8).prop_map(Some)];
+    (0..200u32, time_to_live, ahead, prop::option::of(0..4u8))
+        .prop_map(|(size_bytes, time_to_live, ahead, id)| Sent { size_bytes, time_to_live, ahead, id })
 }
 
 fn sub_queue() -> impl Strategy<Value = SubQueue> {
@@ -63,9 +96,10 @@ fn text() -> impl Strategy<Value = Option<String>> {
 }
 
 fn settlement() -> impl Strategy<Value = Settlement> {
+    let delay = prop_oneof![3 => Just(None), 1 => halves(0..6).prop_map(Some)];
     prop_oneof![
         3 => Just(Settlement::Complete),
-        3 => patch().prop_map(|patch| Settlement::Abandon { patch }),
+        4 => (patch(), delay).prop_map(|(patch, delay)| Settlement::Abandon { patch, delay }),
         2 => patch().prop_map(|patch| Settlement::Defer { patch }),
         2 => (text(), text(), patch())
             .prop_map(|(reason, description, patch)| Settlement::DeadLetter { reason, description, patch }),
@@ -73,23 +107,40 @@ fn settlement() -> impl Strategy<Value = Settlement> {
     ]
 }
 
-fn command() -> impl Strategy<Value = Step> {
-    let queue = || 0..2usize;
-    let pick = any::<usize>;
+fn status() -> impl Strategy<Value = QueueStatus> {
     prop_oneof![
-        1 => queue().prop_map(|queue| Step::Create { queue }),
-        20 => (queue(), prop::collection::vec(0..200u32, 1..6)).prop_map(|(queue, sizes)| Step::Send { queue, sizes }),
+        6 => Just(QueueStatus::Active),
+        1 => Just(QueueStatus::SendDisabled),
+        1 => Just(QueueStatus::ReceiveDisabled),
+        1 => Just(QueueStatus::Disabled),
+    ]
+}
+
+fn command() -> impl Strategy<Value = Step> {
+    let pick = any::<usize>;
+    let picks = |range| prop::collection::vec(any::<usize>(), range);
+    prop_oneof![
+        2 => queue().prop_map(|queue| Step::Create { queue }),
+        2 => (queue(), status()).prop_map(|(queue, status)| Step::SetStatus { queue, status }),
+        20 => (queue(), prop::collection::vec(sent(), 1..6))
+            .prop_map(|(queue, messages)| Step::Send { queue, messages }),
+        2 => (queue(), picks(1..3)).prop_map(|(queue, picks)| Step::CancelScheduled { queue, picks }),
         30 => (pick(), settlement()).prop_map(|(pick, settlement)| Step::Settle { pick, settlement }),
-        5 => prop::collection::vec(pick(), 0..3).prop_map(|picks| Step::Renew { picks }),
-        6 => (queue(), sub_queue(), prop::collection::vec(pick(), 1..3), mode())
+        3 => (picks(0..3), settlement())
+            .prop_map(|(picks, settlement)| Step::SettleAll { picks, settlement }),
+        5 => picks(0..3).prop_map(|picks| Step::Renew { picks }),
+        6 => (queue(), sub_queue(), picks(1..3), mode())
             .prop_map(|(queue, sub_queue, picks, mode)| Step::ReceiveDeferred { queue, sub_queue, picks, mode }),
+        1 => (queue(), sub_queue(), halves(0..6), 0..6u64).prop_map(|(queue, sub_queue, age, count_max)| {
+            Step::Purge { queue, sub_queue, age, count_max }
+        }),
     ]
 }
 
 fn receiver_step() -> impl Strategy<Value = Step> {
     let pick = any::<usize>;
     prop_oneof![
-        4 => (0..2usize, sub_queue(), mode())
+        4 => (queue(), sub_queue(), mode())
             .prop_map(|(queue, sub_queue, mode)| Step::Attach { queue, sub_queue, mode }),
         1 => pick().prop_map(|pick| Step::Detach { pick }),
         8 => (pick(), 0..5u32).prop_map(|(pick, credit)| Step::Credit { pick, credit }),
@@ -100,11 +151,9 @@ fn receiver_step() -> impl Strategy<Value = Step> {
 }
 
 fn surroundings() -> impl Strategy<Value = Step> {
-    let millis = Duration::from_millis;
     prop_oneof![
-        // Half seconds, so that a lock often runs out in the very moment of a command.
-        8 => (0..4u64).prop_map(move |halves| Step::Wait { span: millis(halves * 500) }),
-        1 => (0..1500u64).prop_map(move |span| Step::SetClockBack { span: millis(span) }),
+        8 => halves(0..4).prop_map(|span| Step::Wait { span }),
+        1 => (0..1500u64).prop_map(|span| Step::SetClockBack { span: Duration::from_millis(span) }),
         4 => Just(Step::Tick),
         3 => (0..10u64, 1..6usize, 2..5usize)
             .prop_map(|(back, max, lose_every)| Step::EvacuateGroups { back, max, lose_every }),
@@ -112,7 +161,7 @@ fn surroundings() -> impl Strategy<Value = Step> {
         2 => Just(Step::Snapshot),
         3 => (0..3usize, any::<bool>())
             .prop_map(|(lost_group_count, from_snapshot)| Step::Crash { lost_group_count, from_snapshot }),
-        1 => (0..2usize).prop_map(|queue| Step::Delete { queue }),
+        1 => queue().prop_map(|queue| Step::Delete { queue }),
     ]
 }
 
@@ -122,7 +171,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1500, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 1000, ..ProptestConfig::default() })]
 
     #[test]
     fn the_engine_does_what_the_model_does(steps in steps()) {

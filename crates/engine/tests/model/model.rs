@@ -1,13 +1,15 @@
 //! The rules, as plainly as possible. Slow on purpose: everything is a search through a `Vec`.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use peeklock_engine::{
-    Counts, EntityId, Message, MessageState, NewMessage, PATCH_SIZE_BYTES_MAX, Patch, PatchPart, ReceiveMode,
-    ReceiverId, Settlement,
+    Counts, Details, EntityId, Message, MessageState, NewMessage, PATCH_SIZE_BYTES_MAX, Patch, PatchPart,
+    ReceiveMode, ReceiverId, Settlement,
 };
 use peeklock_types::{
-    BodyPlace, BodyRef, EntityName, GroupNumber, LockToken, QueueSettings, SequenceNumber, SubQueue,
-    Timestamp,
+    BodyPlace, BodyRef, EntityName, GroupNumber, LockToken, QueueSettings, RetryPolicy, SequenceNumber,
+    SubQueue, Timestamp,
 };
 
 /// What must survive a crash.
@@ -22,9 +24,15 @@ pub(crate) struct ModelQueue {
     pub(crate) entity: EntityId,
     pub(crate) name: EntityName,
     pub(crate) settings: QueueSettings,
+    pub(crate) created_at: Timestamp,
     pub(crate) next_number: u64,
+    pub(crate) newest_group: GroupNumber,
     /// By sequence number, in both sub-queues.
     pub(crate) messages: Vec<ModelMessage>,
+    /// Message ids in the order in which they came.
+    pub(crate) history: Vec<(Timestamp, Bytes, SequenceNumber)>,
+    /// When somebody used it last, as far as anybody remembers.
+    pub(crate) used_at: Timestamp,
 }
 
 #[derive(Clone, Debug)]
@@ -32,6 +40,8 @@ pub(crate) struct ModelMessage {
     pub(crate) sub_queue: SubQueue,
     pub(crate) message: Message,
     pub(crate) nonce: Option<u64>,
+    /// Its body lies before that of an earlier message.
+    pub(crate) is_stray: bool,
 }
 
 /// What a crash takes away.
@@ -53,6 +63,8 @@ pub(crate) enum Refusal {
     LockLost,
     PatchTooLarge,
     TextTooLong,
+    Disabled,
+    QueueFull,
 }
 
 impl ModelMessage {
@@ -82,25 +94,65 @@ impl ModelMessage {
         self.message.patch = merged(&self.message.patch, &patch);
     }
 
+    fn set_due(&mut self, due: Option<Timestamp>) {
+        let mut details = self.message.details.take().map(|details| *details).unwrap_or_default();
+        details.due = due;
+        self.message.details = (details != Details::default()).then(|| Box::new(details));
+    }
+
+    /// When it is due, if it waits for a time.
+    pub(crate) fn due(&self) -> Option<Timestamp> {
+        let waits = matches!(self.message.state, MessageState::Scheduled | MessageState::Delayed);
+        self.message.details.as_ref().filter(|_| waits).and_then(|details| details.due)
+    }
+
+    /// When it expires, if nobody locks it before that.
+    pub(crate) fn expires_at(&self) -> Option<Timestamp> {
+        let counts = self.sub_queue == SubQueue::Main
+            && self.nonce.is_none()
+            && self.message.state != MessageState::Scheduled;
+        let ttl = self.message.details.as_ref().filter(|_| counts).and_then(|details| details.time_to_live);
+        ttl.map(|ttl| self.message.enqueued_at + ttl)
+    }
+
     fn dead_letter(&mut self, failed: bool, patch: Patch) {
         self.unlock(failed);
         self.sub_queue = SubQueue::DeadLetter;
         self.message.state = MessageState::Active;
+        self.set_due(None);
         self.patch(patch);
     }
 
-    fn fail(&mut self, max_delivery_count: u32, mut patch: Patch) {
-        if self.sub_queue == SubQueue::Main && self.message.delivery_count + 1 >= max_delivery_count {
-            let description =
-                format!("Message could not be consumed after {max_delivery_count} delivery attempts.");
-            let reason = Some("MaxDeliveryCountExceeded".to_owned());
-            patch.parts.push(PatchPart::DeadLetter { reason, description: Some(description) });
+    fn fail(&mut self, settings: &QueueSettings, now: Timestamp, wish: Option<Duration>, mut patch: Patch) {
+        let max = settings.max_delivery_count;
+        if self.sub_queue == SubQueue::Main && self.message.delivery_count + 1 >= max {
+            let text = format!("Message could not be consumed after {max} delivery attempts.");
+            patch.parts.push(reason("MaxDeliveryCountExceeded", &text));
             self.dead_letter(true, patch);
-        } else {
-            self.unlock(true);
-            self.patch(patch);
+            return;
+        }
+        self.unlock(true);
+        self.patch(patch);
+        let policy = if self.sub_queue == SubQueue::Main { settings.retry } else { RetryPolicy::Immediate };
+        let delay = wish.unwrap_or_else(|| delay_of(policy, self.message.delivery_count));
+        if self.message.state != MessageState::Deferred && !delay.is_zero() {
+            self.message.state = MessageState::Delayed;
+            self.set_due(Some(now + delay));
         }
     }
+}
+
+fn delay_of(policy: RetryPolicy, failed_count: u32) -> Duration {
+    match policy {
+        RetryPolicy::Immediate => Duration::ZERO,
+        RetryPolicy::Fixed { delay } => delay,
+        RetryPolicy::Linear { step, cap } => (step * failed_count).min(cap),
+        RetryPolicy::Exponential { base, cap, .. } => (base * 2_u32.pow(failed_count - 1)).min(cap),
+    }
+}
+
+fn reason(reason: &str, description: &str) -> PatchPart {
+    PatchPart::DeadLetter { reason: Some(reason.to_owned()), description: Some(description.to_owned()) }
 }
 
 fn merged(old: &Patch, new: &Patch) -> Patch {
@@ -122,21 +174,56 @@ fn merged(old: &Patch, new: &Patch) -> Patch {
 }
 
 impl ModelQueue {
-    pub(crate) fn send(&mut self, now: Timestamp, messages: &[NewMessage]) {
-        for &NewMessage { body, size_bytes } in messages {
-            let message = Message {
-                sequence_number: SequenceNumber(self.next_number),
-                body,
-                size_bytes,
-                delivery_count: 0,
-                enqueued_at: now,
-                locked_until: None,
-                state: MessageState::Active,
-                patch: Patch::default(),
-            };
-            self.next_number += 1;
-            self.messages.push(ModelMessage { sub_queue: SubQueue::Main, message, nonce: None });
+    /// Stores the batch, and tells the number of each message.
+    pub(crate) fn send(&mut self, now: Timestamp, batch: &[NewMessage]) -> Result<Vec<u64>, Refusal> {
+        if !self.settings.status.can_send() {
+            return Err(Refusal::Disabled);
         }
+        let size: u64 = self.messages.iter().map(|m| u64::from(m.message.size_bytes)).sum();
+        let more: u64 = batch.iter().map(|message| u64::from(message.size_bytes)).sum();
+        if self.settings.max_size_bytes.is_some_and(|max| size + more > max) {
+            return Err(Refusal::QueueFull);
+        }
+        Ok(batch.iter().map(|message| self.store(now, message)).collect())
+    }
+
+    fn store(&mut self, now: Timestamp, new: &NewMessage) -> u64 {
+        let attributes = new.attributes.as_deref().cloned().unwrap_or_default();
+        let number = SequenceNumber(self.next_number);
+        if let (Some(window), Some(id)) = (self.settings.duplicate_window, attributes.message_id) {
+            let seen = self.history.iter().rfind(|(_, seen, _)| *seen == id);
+            if let Some((.., first)) = seen.filter(|(at, ..)| *at > now - window) {
+                return first.0;
+            }
+            while self.history.first().is_some_and(|(at, ..)| *at <= now - window) {
+                self.history.remove(0);
+            }
+            self.history.push((now, id, number));
+        }
+        let own = attributes.time_to_live;
+        let details = Details {
+            time_to_live: own.into_iter().chain(self.settings.default_time_to_live).min(),
+            due: attributes.scheduled_for.filter(|due| *due > now),
+            ..Details::default()
+        };
+        let state = if details.due.is_some() { MessageState::Scheduled } else { MessageState::Active };
+        let message = Message {
+            sequence_number: number,
+            body: new.body,
+            size_bytes: new.size_bytes,
+            delivery_count: 0,
+            enqueued_at: now,
+            locked_until: None,
+            state,
+            patch: Patch::default(),
+            details: (details != Details::default()).then(|| Box::new(details)),
+        };
+        let sub_queue = SubQueue::Main;
+        let new = ModelMessage { sub_queue, message, nonce: None, is_stray: false };
+        self.newest_group = self.newest_group.max(new.group().unwrap());
+        self.next_number += 1;
+        self.messages.push(new);
+        number.0
     }
 
     pub(crate) fn find(&mut self, sub_queue: SubQueue, number: SequenceNumber) -> Option<&mut ModelMessage> {
@@ -162,7 +249,7 @@ impl ModelQueue {
         token: LockToken,
         settlement: Settlement,
     ) -> Result<Vec<BodyRef>, Refusal> {
-        let max_delivery_count = self.settings.max_delivery_count;
+        let settings = self.settings.clone();
         let held = self.held(now, sub_queue, token).ok_or(Refusal::LockLost)?;
         let allowed = |held: &ModelMessage, more: &Patch| {
             let fits =
@@ -172,9 +259,9 @@ impl ModelQueue {
         match settlement {
             Settlement::Complete => return Ok(self.remove(token.sequence_number())),
             Settlement::Release => held.unlock(false),
-            Settlement::Abandon { patch } => {
+            Settlement::Abandon { patch, delay } => {
                 allowed(held, &properties(patch.clone()))?;
-                held.fail(max_delivery_count, properties(patch));
+                held.fail(&settings, now, delay, properties(patch));
             }
             Settlement::Defer { patch } => {
                 allowed(held, &properties(patch.clone()))?;
@@ -206,11 +293,62 @@ impl ModelQueue {
         Some(body).filter(|body| body.is_cold()).into_iter().collect()
     }
 
-    pub(crate) fn expire(&mut self, now: Timestamp) {
+    pub(crate) fn purge(&mut self, sub_queue: SubQueue, before: Timestamp, count_max: u64) -> Vec<Message> {
+        let mut left = count_max;
+        let mut is_purged = |m: &mut ModelMessage| {
+            let is_meant = m.sub_queue == sub_queue
+                && m.nonce.is_none()
+                && m.message.state != MessageState::Scheduled
+                && m.message.enqueued_at < before
+                && left > 0;
+            left -= u64::from(is_meant);
+            is_meant
+        };
+        self.messages.extract_if(.., |m| is_purged(m)).map(|m| m.message).collect()
+    }
+
+    /// What happens by itself: locks run out, messages come due, messages expire. Returns bodies that are gone.
+    pub(crate) fn tick(&mut self, now: Timestamp) -> Vec<BodyRef> {
+        let settings = self.settings.clone();
         for held in &mut self.messages {
             if held.message.locked_until.is_some_and(|until| until <= now) {
-                held.fail(self.settings.max_delivery_count, Patch::default());
+                held.fail(&settings, now, None, Patch::default());
             }
+        }
+        while let Some(at) = self.next_due(now) {
+            self.come_due(now, at);
+        }
+        let mut freed = Vec::new();
+        let expired = |m: &&mut ModelMessage| m.expires_at().is_some_and(|at| at <= now);
+        while let Some(expired) = self.messages.iter_mut().filter(expired).min_by_key(|m| m.expires_at()) {
+            if settings.dead_letter_on_expiration {
+                let part = reason("TTLExpiredException", "The message expired and was dead lettered.");
+                expired.dead_letter(false, Patch { parts: vec![part] });
+            } else {
+                let number = expired.message.sequence_number;
+                freed.extend(self.remove(number));
+            }
+        }
+        freed
+    }
+
+    fn next_due(&self, now: Timestamp) -> Option<usize> {
+        let due = self.messages.iter().enumerate().filter(|(_, m)| m.due().is_some_and(|due| due <= now));
+        due.min_by_key(|(at, m)| (m.due(), *at)).map(|(at, _)| at)
+    }
+
+    /// A scheduled message goes to the end, a delayed one stays where it is.
+    fn come_due(&mut self, now: Timestamp, at: usize) {
+        let is_scheduled = self.messages[at].message.state == MessageState::Scheduled;
+        self.messages[at].message.state = MessageState::Active;
+        self.messages[at].set_due(None);
+        if is_scheduled {
+            let mut moved = self.messages.remove(at);
+            moved.message.sequence_number = SequenceNumber(self.next_number);
+            moved.message.enqueued_at = now;
+            moved.is_stray = moved.group().is_some_and(|group| group < self.newest_group);
+            self.next_number += 1;
+            self.messages.push(moved);
         }
     }
 
@@ -219,13 +357,19 @@ impl ModelQueue {
     }
 
     pub(crate) fn counts(&self) -> Counts {
-        let main =
-            |wanted: MessageState| self.of(SubQueue::Main).filter(|m| m.message.state == wanted).count();
+        let main = |is_it: &dyn Fn(&ModelMessage) -> bool| {
+            self.of(SubQueue::Main).filter(|m| is_it(m)).count() as u64
+        };
+        let is_active =
+            |m: &ModelMessage| !matches!(m.message.state, MessageState::Deferred | MessageState::Scheduled);
         Counts {
-            active_count: main(MessageState::Active) as u64,
-            deferred_count: main(MessageState::Deferred) as u64,
-            locked_count: self.of(SubQueue::Main).filter(|m| m.nonce.is_some()).count() as u64,
+            active_count: main(&is_active),
+            deferred_count: main(&|m| m.message.state == MessageState::Deferred),
+            scheduled_count: main(&|m| m.message.state == MessageState::Scheduled),
+            locked_count: main(&|m| m.nonce.is_some()),
             dead_letter_count: self.of(SubQueue::DeadLetter).count() as u64,
+            transfer_count: 0,
+            transfer_dead_letter_count: 0,
             size_bytes: self.messages.iter().map(|m| u64::from(m.message.size_bytes)).sum(),
         }
     }
@@ -244,11 +388,21 @@ impl Model {
         self.queues.iter().flat_map(|queue| queue.messages.iter().map(|m| (queue.entity, m)))
     }
 
-    pub(crate) fn next_deadline(&self) -> Option<Timestamp> {
-        self.messages().filter_map(|(_, m)| m.message.locked_until).min()
+    pub(crate) fn next_deadline(&self, receivers: &[ModelReceiver]) -> Option<Timestamp> {
+        let of_message = |m: &ModelMessage| [m.message.locked_until, m.due(), m.expires_at()];
+        let messages = self.messages().flat_map(|(_, m)| of_message(m)).flatten();
+        messages.chain(self.queues.iter().filter_map(|queue| queue.idle_at(receivers))).min()
     }
 
     pub(crate) fn oldest_log_body(&self) -> Option<GroupNumber> {
         self.messages().filter_map(|(_, m)| m.group()).min()
+    }
+}
+
+impl ModelQueue {
+    /// When it is deleted because nobody uses it.
+    pub(crate) fn idle_at(&self, receivers: &[ModelReceiver]) -> Option<Timestamp> {
+        let is_free = receivers.iter().all(|receiver| receiver.entity != self.entity);
+        self.settings.auto_delete_on_idle.filter(|_| is_free).map(|idle| self.used_at + idle)
     }
 }

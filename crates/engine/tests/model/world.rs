@@ -3,26 +3,24 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use peeklock_engine::{
-    Delivery, Engine, EntityId, Error, Evacuate, Fact, MessageState, NewMessage, Outbox, ReceiveMode,
-    ReceiverId, Settlement, record,
-};
+use peeklock_engine::{Engine, EntityId, Fact, Outbox, record};
 use peeklock_types::{
-    BodyPlace, BodyRef, EntityName, GroupNumber, LockToken, QueueSettings, SequenceNumber, SubQueue,
+    BodyRef, EntityName, GroupNumber, LockToken, QueueSettings, RetryPolicy, SequenceNumber, SubQueue,
     Timestamp,
 };
 
 use crate::Step;
-use crate::model::{Model, ModelQueue, ModelReceiver, Refusal};
+use crate::model::{Model, ModelReceiver};
 
-const SUB_QUEUES: [SubQueue; 2] = [SubQueue::Main, SubQueue::DeadLetter];
+pub(crate) const SUB_QUEUES: [SubQueue; 2] = [SubQueue::Main, SubQueue::DeadLetter];
+pub(crate) const QUEUE_COUNT: usize = 4;
 
 /// A lock that some client holds or once held.
 #[derive(Clone, Copy, Debug)]
-struct Ticket {
-    entity: EntityId,
-    sub_queue: SubQueue,
-    token: LockToken,
+pub(crate) struct Ticket {
+    pub(crate) entity: EntityId,
+    pub(crate) sub_queue: SubQueue,
+    pub(crate) token: LockToken,
 }
 
 /// A durable group, and the state after it.
@@ -33,20 +31,20 @@ struct Group {
 }
 
 pub(crate) struct World {
-    engine: Engine,
-    model: Model,
-    receivers: Vec<ModelReceiver>,
-    now: Timestamp,
-    out: Outbox,
+    pub(crate) engine: Engine,
+    pub(crate) model: Model,
+    pub(crate) receivers: Vec<ModelReceiver>,
+    pub(crate) now: Timestamp,
+    pub(crate) out: Outbox,
     groups: Vec<Group>,
     /// Facts that wait for a group; a crash takes them.
     pending: Vec<Fact>,
-    tickets: Vec<Ticket>,
-    completed: BTreeSet<(EntityId, SequenceNumber)>,
-    nonce: u64,
-    next_receiver: u64,
-    asked: u64,
-    cold_offset: u64,
+    pub(crate) tickets: Vec<Ticket>,
+    pub(crate) completed: BTreeSet<(EntityId, SequenceNumber)>,
+    pub(crate) nonce: u64,
+    pub(crate) next_receiver: u64,
+    pub(crate) asked: u64,
+    pub(crate) cold_offset: u64,
 }
 
 impl World {
@@ -66,8 +64,7 @@ impl World {
             asked: 0,
             cold_offset: 0,
         };
-        world.take(Step::Create { queue: 0 });
-        world.take(Step::Create { queue: 1 });
+        (0..QUEUE_COUNT).for_each(|queue| world.take(Step::Create { queue }));
         world
     }
 
@@ -75,12 +72,16 @@ impl World {
         match step {
             Step::Create { queue } => self.create(queue),
             Step::Delete { queue } => self.delete(queue),
-            Step::Send { queue, sizes } => self.send(queue, &sizes),
+            Step::SetStatus { queue, status } => self.set_status(queue, status),
+            Step::Send { queue, messages } => self.send(queue, &messages),
+            Step::CancelScheduled { queue, picks } => self.cancel_scheduled(queue, &picks),
             Step::Settle { pick, settlement } => self.settle(pick, settlement),
+            Step::SettleAll { picks, settlement } => self.settle_all(&picks, &settlement),
             Step::Renew { picks } => self.renew(&picks),
             Step::ReceiveDeferred { queue, sub_queue, picks, mode } => {
                 self.receive_deferred(queue, sub_queue, &picks, mode);
             }
+            Step::Purge { queue, sub_queue, age, count_max } => self.purge(queue, sub_queue, age, count_max),
             Step::Attach { queue, sub_queue, mode } => self.attach(queue, sub_queue, mode),
             Step::Detach { pick } => self.detach(pick),
             Step::Credit { pick, credit } => self.change_receiver(pick, |engine, receiver| {
@@ -107,7 +108,7 @@ impl World {
         self.journal();
     }
 
-    fn next_group(&self) -> GroupNumber {
+    pub(crate) fn next_group(&self) -> GroupNumber {
         GroupNumber(self.groups.len() as u64 + 1)
     }
 
@@ -130,331 +131,38 @@ impl World {
         self.groups.push(Group { bytes, model: self.model.clone(), snapshot: None });
     }
 
-    fn entity(&self, queue: usize) -> EntityId {
+    pub(crate) fn entity(&self, queue: usize) -> EntityId {
         self.engine.find(&name(queue)).unwrap_or(EntityId(u32::MAX))
     }
 
-    fn take_freed(&mut self) -> Vec<BodyRef> {
+    /// Takes note that somebody uses the queue.
+    pub(crate) fn touch(&mut self, entity: EntityId) {
+        let now = self.now;
+        if let Some(queue) = self.model.queue(entity) {
+            queue.used_at = queue.used_at.max(now);
+        }
+    }
+
+    pub(crate) fn take_freed(&mut self) -> Vec<BodyRef> {
         self.out.freed.drain(..).map(|freed| freed.place).collect()
     }
 
-    fn create(&mut self, queue: usize) {
-        let settings = settings(queue);
-        let created = self.engine.create_queue(self.now, name(queue), settings.clone(), &mut self.out);
-        if self.model.queues.iter().any(|q| q.name == name(queue)) {
-            assert!(matches!(created, Err(Error::AlreadyExists { .. })));
-            return;
-        }
-        let entity = EntityId(self.model.next_entity);
-        assert_eq!(created, Ok(entity));
-        self.model.next_entity += 1;
-        self.model.queues.push(ModelQueue {
-            entity,
-            name: name(queue),
-            settings,
-            next_number: 1,
-            messages: Vec::new(),
-        });
-    }
-
-    fn delete(&mut self, queue: usize) {
-        let entity = self.entity(queue);
-        let deleted = self.engine.delete_queue(&name(queue), &mut self.out);
-        let Some(at) = self.model.queues.iter().position(|q| q.entity == entity) else {
-            assert!(matches!(deleted, Err(Error::NoSuchQueue { .. })));
-            return;
-        };
-        let gone = self.model.queues.remove(at);
-        let cold = gone.messages.iter().map(|m| m.message.body).filter(|body| body.is_cold());
-        assert_eq!(sorted(self.take_freed()), sorted(cold.collect()));
-        let closed: Vec<_> = self.receivers.extract_if(.., |receiver| receiver.entity == entity).collect();
-        assert!(self.out.closed.iter().copied().eq(closed.iter().map(|receiver| receiver.id)));
-    }
-
-    fn send(&mut self, queue: usize, sizes: &[u32]) {
-        let (entity, group) = (self.entity(queue), self.next_group());
-        let place = |offset: u32| BodyRef::in_log(group, offset * 8).unwrap();
-        let batch: Vec<_> =
-            (0..).zip(sizes).map(|(n, &size_bytes)| NewMessage { body: place(n), size_bytes }).collect();
-        let sent = self.engine.send(self.now, entity, &batch, &mut self.out);
-        let Some(model) = self.model.queue(entity) else {
-            assert_eq!(sent, Err(Error::NoSuchEntity { entity }));
-            return;
-        };
-        assert_eq!(sent, Ok(SequenceNumber(model.next_number)));
-        model.send(self.now, &batch);
-    }
-
-    fn settle(&mut self, pick: usize, settlement: Settlement) {
-        if self.tickets.is_empty() {
-            return;
-        }
-        let at = pick % self.tickets.len();
-        let Ticket { entity, sub_queue, token } = self.tickets[at];
-        let settled =
-            self.engine.settle(self.now, entity, sub_queue, token, settlement.clone(), &mut self.out);
-        let Some(model) = self.model.queue(entity) else {
-            assert_eq!(settled, Err(Error::NoSuchEntity { entity }));
-            return;
-        };
-        let is_complete = settlement == Settlement::Complete;
-        match model.settle(self.now, sub_queue, token, settlement) {
-            Ok(freed) => {
-                assert_eq!(settled, Ok(()));
-                assert_eq!(self.take_freed(), freed);
-                if is_complete {
-                    self.completed.insert((entity, token.sequence_number()));
-                }
-            }
-            Err(refusal) => {
-                assert_eq!(settled.map_err(|error| refusal_of(&error)), Err(Some(refusal)));
-                assert!(self.out.is_empty(), "a refused command decides nothing");
-            }
-        }
-        // Old tokens stay in play for a while: none of them may ever work again.
-        if self.tickets.len() > 30 {
-            self.tickets.swap_remove(at);
-        }
-    }
-
-    fn renew(&mut self, picks: &[usize]) {
-        let Some(&first) = self.tickets.get(picks.first().copied().unwrap_or(0) % self.tickets.len().max(1))
-        else {
-            return;
-        };
-        let Ticket { entity, sub_queue, .. } = first;
-        let mates: Vec<_> =
-            self.tickets.iter().filter(|t| (t.entity, t.sub_queue) == (entity, sub_queue)).copied().collect();
-        let tokens: Vec<_> = picks.iter().map(|pick| mates[pick % mates.len()].token).collect();
-        let renewed = self.engine.renew(self.now, entity, sub_queue, &tokens, &mut self.out);
-        let now = self.now;
-        let Some(model) = self.model.queue(entity) else {
-            assert_eq!(renewed, Err(Error::NoSuchEntity { entity }));
-            return;
-        };
-        if tokens.is_empty() {
-            assert_eq!(renewed, Err(Error::Nothing));
-        } else if tokens.iter().all(|&token| model.held(now, sub_queue, token).is_some()) {
-            let until = now + model.settings.lock_duration;
-            assert_eq!(renewed, Ok(vec![until; tokens.len()]));
-            for &token in &tokens {
-                model.held(now, sub_queue, token).unwrap().message.locked_until = Some(until);
-            }
-        } else {
-            assert!(matches!(renewed, Err(Error::LockLost { .. })));
-            assert!(self.out.is_empty(), "all or nothing");
-        }
-    }
-
-    fn receive_deferred(&mut self, queue: usize, sub_queue: SubQueue, picks: &[usize], mode: ReceiveMode) {
-        let (entity, now) = (self.entity(queue), self.now);
-        let Some(model) = self.model.queue(entity) else { return };
-        let deferred: Vec<_> = model
-            .of(sub_queue)
-            .filter(|m| m.message.state == MessageState::Deferred)
-            .map(|m| m.message.sequence_number)
-            .collect();
-        // Mostly deferred ones, sometimes one that was never there or is not deferred.
-        let choose = |&pick: &usize| match deferred.len() {
-            0 => SequenceNumber(pick as u64 % 20),
-            count if pick % 8 != 0 => deferred[pick % count],
-            _ => SequenceNumber(pick as u64 % 20),
-        };
-        let numbers: Vec<_> = picks.iter().map(choose).collect();
-        self.nonce += 1;
-        let nonce = self.nonce;
-        let received =
-            self.engine.receive_deferred(now, entity, sub_queue, &numbers, mode, nonce, &mut self.out);
-        let distinct = numbers.iter().collect::<BTreeSet<_>>().len() == numbers.len();
-        let mut free = |number: &SequenceNumber| {
-            let found = model.find(sub_queue, *number);
-            found.is_some_and(|m| m.message.state == MessageState::Deferred && m.nonce.is_none())
-        };
-        if !distinct || !numbers.iter().all(&mut free) {
-            assert!(matches!(received, Err(Error::NotFound { .. } | Error::Repeated { .. })));
-            assert!(self.out.is_empty(), "all or nothing");
-            return;
-        }
-        let received = received.unwrap();
-        assert_eq!(received.len(), numbers.len());
-        let until = now + model.settings.lock_duration;
-        let mut freed = Vec::new();
-        for (received, number) in received.into_iter().zip(numbers) {
-            assert_eq!(received.token, LockToken::new(number, nonce));
-            let found = model.find(sub_queue, number).unwrap();
-            match mode {
-                ReceiveMode::PeekLock => {
-                    found.lock(nonce, until);
-                    assert_eq!(received.message, found.message);
-                    self.tickets.push(Ticket { entity, sub_queue, token: received.token });
-                }
-                ReceiveMode::ReceiveAndDelete => {
-                    assert_eq!(received.message, found.message);
-                    freed.extend(model.remove(number));
-                    self.completed.insert((entity, number));
-                }
-            }
-        }
-        assert_eq!(self.take_freed(), freed);
-    }
-
-    fn attach(&mut self, queue: usize, sub_queue: SubQueue, mode: ReceiveMode) {
-        let (entity, id) = (self.entity(queue), ReceiverId(self.next_receiver));
-        let attached = self.engine.attach_receiver(entity, sub_queue, id, mode);
-        if self.model.queue(entity).is_none() {
-            assert_eq!(attached, Err(Error::NoSuchEntity { entity }));
-            return;
-        }
-        assert_eq!(attached, Ok(()));
-        assert!(self.engine.attach_receiver(entity, sub_queue, id, mode).is_err());
-        self.next_receiver += 1;
-        self.engine.add_window(id, 300);
-        let (credit, window, draining, asked) = (0, 300, false, None);
-        self.receivers.push(ModelReceiver { id, entity, sub_queue, mode, credit, window, draining, asked });
-    }
-
-    fn detach(&mut self, pick: usize) {
-        if !self.receivers.is_empty() {
-            let receiver = self.receivers.remove(pick % self.receivers.len());
-            self.engine.detach_receiver(receiver.id);
-        }
-    }
-
-    fn change_receiver(&mut self, pick: usize, change: impl FnOnce(&mut Engine, &mut ModelReceiver)) {
-        let count = self.receivers.len();
-        if count > 0 {
-            let receiver = &mut self.receivers[pick % count];
-            change(&mut self.engine, receiver);
-            ask(receiver, &mut self.asked);
-        }
-    }
-
-    fn tick(&mut self) {
+    pub(crate) fn tick(&mut self) {
         self.engine.tick(self.now, &mut self.out);
-        self.expire();
+        let freed = self.model_tick();
+        assert_eq!(sorted(self.take_freed()), sorted(freed));
     }
 
-    fn expire(&mut self) {
-        self.model.queues.iter_mut().for_each(|queue| queue.expire(self.now));
-    }
-
-    /// The engine says who gets what; the model says whether each of these was the one right choice at its turn.
-    fn deliver(&mut self) {
-        let nonce = &mut self.nonce;
-        let mut nonces = || {
-            *nonce += 1;
-            *nonce
-        };
-        assert!(!self.engine.deliver(self.now, &mut nonces, &mut self.out), "few messages need one call");
-        self.expire();
-        let mut freed = Vec::new();
-        for delivery in std::mem::take(&mut self.out.deliveries) {
-            freed.extend(self.check_delivery(&delivery));
+    /// What happens by itself, in the model. Returns bodies that are gone.
+    pub(crate) fn model_tick(&mut self) -> Vec<BodyRef> {
+        let (now, receivers) = (self.now, &self.receivers);
+        let mut freed: Vec<_> = self.model.queues.iter_mut().flat_map(|queue| queue.tick(now)).collect();
+        let is_idle =
+            |queue: &mut crate::model::ModelQueue| queue.idle_at(receivers).is_some_and(|at| at <= now);
+        for gone in self.model.queues.extract_if(.., is_idle) {
+            freed.extend(gone.messages.iter().map(|m| m.message.body).filter(|body| body.is_cold()));
         }
-        assert_eq!(self.take_freed(), freed);
-        for receiver in &mut self.receivers {
-            let queue = self.model.queues.iter().find(|queue| queue.entity == receiver.entity).unwrap();
-            let waits = queue.of(receiver.sub_queue).any(|m| m.is_waiting());
-            assert!(receiver.asked.is_none() || !waits, "nobody asks while something waits");
-            let drained = self.out.drained.iter().find(|drained| drained.receiver == receiver.id);
-            if receiver.draining && (receiver.credit == 0 || !waits) {
-                assert_eq!(drained.map(|drained| drained.unused_credit), Some(receiver.credit));
-                receiver.credit = 0;
-                receiver.draining = false;
-                ask(receiver, &mut self.asked);
-            } else {
-                assert_eq!(drained, None);
-            }
-        }
-    }
-
-    fn check_delivery(&mut self, delivery: &Delivery) -> Vec<BodyRef> {
-        let &Delivery { entity, sub_queue, token, ref message, .. } = delivery;
-        let number = message.sequence_number;
-        assert_eq!(token.sequence_number(), number);
-        assert!(!self.completed.contains(&(entity, number)), "a completed message came back");
-        let here =
-            |r: &&mut ModelReceiver| r.entity == entity && r.sub_queue == sub_queue && r.asked.is_some();
-        let receiver = self.receivers.iter_mut().filter(here).min_by_key(|r| r.asked).unwrap();
-        assert_eq!(receiver.id, delivery.receiver, "receivers take turns");
-        receiver.credit -= 1;
-        receiver.window -= i64::from(message.size_bytes);
-        receiver.asked = None;
-        ask(receiver, &mut self.asked);
-
-        let mode = receiver.mode;
-        let queue = self.model.queue(entity).unwrap();
-        let until = self.now + queue.settings.lock_duration;
-        let is_next = |m: &&mut crate::model::ModelMessage| m.sub_queue == sub_queue && m.is_waiting();
-        let next = queue.messages.iter_mut().find(is_next).unwrap();
-        assert_eq!(next.message.sequence_number, number, "first in, first out");
-        if mode == ReceiveMode::PeekLock {
-            next.lock(token.nonce(), until);
-            assert_eq!(next.message, *message);
-            self.tickets.push(Ticket { entity, sub_queue, token });
-            return Vec::new();
-        }
-        assert_eq!(next.message, *message);
-        self.completed.insert((entity, number));
-        queue.remove(number)
-    }
-
-    fn evacuate_groups(&mut self, back: u64, max: usize, lose_every: usize) {
-        let upto = GroupNumber(self.next_group().0.saturating_sub(back));
-        let found = self.engine.bodies_in(Evacuate::Groups { upto }, max);
-        let is_old = |m: &&crate::model::ModelMessage| m.group().is_some_and(|group| group <= upto);
-        let mut by_name: Vec<_> = self.model.queues.iter().collect();
-        by_name.sort_by(|a, b| a.name.cmp(&b.name));
-        let places = by_name.into_iter().flat_map(|queue| {
-            let parts = SUB_QUEUES.into_iter().flat_map(|sub_queue| queue.of(sub_queue));
-            parts.filter(is_old).map(|m| (queue.entity, m.message.sequence_number, m.message.body))
-        });
-        let expected: Vec<_> = places.take(max).collect();
-        let told: Vec<_> = found.iter().map(|body| (body.entity, body.sequence_number, body.place)).collect();
-        assert_eq!(told, expected);
-        for (n, (entity, number, from)) in expected.into_iter().enumerate() {
-            if n % lose_every != lose_every - 1 {
-                self.move_body(entity, number, from);
-            }
-        }
-        assert_eq!(self.take_freed(), []);
-    }
-
-    fn evacuate_cold(&mut self, segment: u32, max: usize) {
-        let is_there =
-            |body: BodyRef| matches!(body.place(), BodyPlace::Cold { segment: s, .. } if s == segment);
-        let found = self.engine.bodies_in(Evacuate::Cold { segment }, max);
-        let expected: BTreeSet<_> = self
-            .model
-            .messages()
-            .filter(|(_, m)| is_there(m.message.body))
-            .map(|(entity, m)| (entity, m.message.sequence_number, m.message.body))
-            .collect();
-        assert!(found.len() <= max && found.is_empty() == expected.is_empty());
-        let mut freed = Vec::new();
-        for body in found {
-            let told = (body.entity, body.sequence_number, body.place);
-            assert!(expected.contains(&told));
-            self.move_body(body.entity, body.sequence_number, body.place);
-            freed.push(body.place);
-        }
-        assert_eq!(self.take_freed(), freed);
-    }
-
-    fn move_body(&mut self, entity: EntityId, number: SequenceNumber, from: BodyRef) {
-        self.cold_offset += 8;
-        let segment = u32::try_from(self.cold_offset / 8 % 3).unwrap();
-        let to = BodyRef::in_cold(segment, self.cold_offset).unwrap();
-        let wrong = BodyRef::in_cold(7, 0).unwrap();
-        assert!(!self.engine.move_body(entity, number, wrong, to, &mut self.out), "the body is not there");
-        assert!(
-            !self.engine.move_body(entity, SequenceNumber(999), from, to, &mut self.out),
-            "no such message"
-        );
-        assert!(self.engine.move_body(entity, number, from, to, &mut self.out));
-        let queue = self.model.queue(entity).unwrap();
-        let moved = queue.messages.iter_mut().find(|m| m.message.sequence_number == number).unwrap();
-        moved.message.body = to;
+        freed
     }
 
     fn snapshot(&mut self) {
@@ -467,8 +175,8 @@ impl World {
     /// Takes away what was not written, and perhaps the last groups too, and opens what is left.
     fn crash(&mut self, lost_group_count: usize, from_snapshot: bool) {
         self.pending.clear();
-        // The first two groups create the queues.
-        let kept = self.groups.len().saturating_sub(lost_group_count).max(2);
+        // The first groups create the queues.
+        let kept = self.groups.len().saturating_sub(lost_group_count).max(QUEUE_COUNT);
         self.groups.truncate(kept);
         self.model = self.groups.last().unwrap().model.clone();
         self.receivers.clear();
@@ -487,6 +195,15 @@ impl World {
         assert_eq!(self.engine.snapshot(), self.replay(!from_snapshot).snapshot());
         let told = self.engine.cold_bodies().map(|body| body.place).collect();
         assert_eq!(sorted(told), sorted(cold));
+        self.wake();
+    }
+
+    fn wake(&mut self) {
+        self.engine.wake(self.now, &mut self.out);
+        assert!(self.out.is_empty(), "without sessions nothing is to be returned");
+        for queue in &mut self.model.queues {
+            queue.used_at = queue.created_at.max(self.now);
+        }
     }
 
     fn replay(&self, from_snapshot: bool) -> Engine {
@@ -506,7 +223,7 @@ impl World {
 
     /// Everything that can be seen of the engine equals a recount of the model.
     pub(crate) fn check(&mut self) {
-        assert_eq!(self.engine.next_deadline(), self.model.next_deadline());
+        assert_eq!(self.engine.next_deadline(), self.model.next_deadline(&self.receivers));
         assert_eq!(self.engine.oldest_log_body(), self.model.oldest_log_body());
         assert_eq!(self.engine.queues().count(), self.model.queues.len());
         for queue in &self.model.queues {
@@ -515,7 +232,8 @@ impl World {
             assert_eq!(view.counts, queue.counts());
             for sub_queue in SUB_QUEUES {
                 let seen = self.engine.peek(queue.entity, sub_queue, SequenceNumber(0), 1000).unwrap();
-                assert!(seen.iter().eq(queue.of(sub_queue).map(|m| &m.message)));
+                let expected: Vec<_> = queue.of(sub_queue).map(|m| m.message.clone()).collect();
+                assert_eq!(seen, expected);
             }
         }
         for receiver in &self.receivers {
@@ -524,32 +242,35 @@ impl World {
     }
 }
 
-/// Keeps the place of a receiver that already asks; whoever begins to ask joins at the end.
-fn ask(receiver: &mut ModelReceiver, clock: &mut u64) {
-    let can_take = receiver.credit > 0 && receiver.window > 0;
-    *clock += 1;
-    receiver.asked = can_take.then(|| receiver.asked.unwrap_or(*clock));
+pub(crate) fn name(queue: usize) -> EntityName {
+    EntityName::parse(["orders", "bills", "mail", "jobs"][queue]).unwrap()
 }
 
-fn refusal_of(error: &Error) -> Option<Refusal> {
-    match error {
-        Error::LockLost { .. } => Some(Refusal::LockLost),
-        Error::PatchTooLarge { .. } => Some(Refusal::PatchTooLarge),
-        Error::TextTooLong { .. } => Some(Refusal::TextTooLong),
-        _ => None,
+/// Each queue has other rules to keep.
+pub(crate) fn settings(queue: usize) -> QueueSettings {
+    let millis = Duration::from_millis;
+    let lock_duration = Duration::from_secs([2, 5, 2, 3][queue]);
+    let plain =
+        QueueSettings { lock_duration, max_delivery_count: [3, 1, 4, 3][queue], ..QueueSettings::default() };
+    match queue {
+        2 => QueueSettings {
+            default_time_to_live: Some(millis(3000)),
+            dead_letter_on_expiration: true,
+            duplicate_window: Some(millis(2000)),
+            retry: RetryPolicy::Linear { step: millis(500), cap: millis(1000) },
+            ..plain
+        },
+        3 => QueueSettings {
+            auto_delete_on_idle: Some(millis(6000)),
+            max_size_bytes: Some(1500),
+            retry: RetryPolicy::Exponential { base: millis(500), cap: millis(1500), jitter: false },
+            ..plain
+        },
+        _ => plain,
     }
 }
 
-fn name(queue: usize) -> EntityName {
-    EntityName::parse(["orders", "bills"][queue]).unwrap()
-}
-
-fn settings(queue: usize) -> QueueSettings {
-    let lock_duration = Duration::from_secs([2, 5][queue]);
-    QueueSettings { lock_duration, max_delivery_count: [3, 1][queue] }
-}
-
-fn sorted(mut bodies: Vec<BodyRef>) -> Vec<BodyRef> {
+pub(crate) fn sorted(mut bodies: Vec<BodyRef>) -> Vec<BodyRef> {
     bodies.sort_unstable();
     bodies
 }

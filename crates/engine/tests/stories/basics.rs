@@ -1,146 +1,19 @@
-//! Each rule of a queue as a short story. What is guarded is in the names.
-
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
-
-use std::time::Duration;
+//! Numbers, locks, settlements, receivers and bodies.
 
 use bytes::Bytes;
 use peeklock_engine::{
-    Delivery, Drained, Engine, EntityId, Error, Evacuate, FACTS_PER_CALL_MAX, Fact, MessageState, NewMessage,
-    Outbox, PATCH_SIZE_BYTES_MAX, PatchPart, ReceiveMode, ReceiverId, Settlement,
+    CloseReason, Closed, Drained, EntityId, Error, Evacuate, FACTS_PER_CALL_MAX, Fact, MessageState,
+    PATCH_SIZE_BYTES_MAX, PatchPart, ReceiveMode, ReceiverId, SessionWish, Settlement,
 };
-use peeklock_types::{
-    BodyRef, EntityName, GroupNumber, LockToken, QueueSettings, SequenceNumber, SubQueue, Timestamp, limits,
-};
+use peeklock_types::{BodyRef, GroupNumber, QueueSettings, SequenceNumber, limits};
 
-const MAIN: SubQueue = SubQueue::Main;
-const DEAD: SubQueue = SubQueue::DeadLetter;
-const ABANDON: Settlement = Settlement::Abandon { patch: None };
-const DEFER: Settlement = Settlement::Defer { patch: None };
-const DEAD_LETTER: Settlement = Settlement::DeadLetter { reason: None, description: None, patch: None };
-
-/// A queue "orders" with a lock duration of 30 seconds and three deliveries, and receivers by number.
-struct Story {
-    engine: Engine,
-    queue: EntityId,
-    now: Timestamp,
-    out: Outbox,
-    group: GroupNumber,
-    nonce: u64,
-}
-
-fn name(text: &str) -> EntityName {
-    EntityName::parse(text).unwrap()
-}
-
-fn secs(count: u64) -> Duration {
-    Duration::from_secs(count)
-}
-
-fn cold(segment: u32, n: u64) -> BodyRef {
-    BodyRef::in_cold(segment, n * 8).unwrap()
-}
-
-fn seq(number: u64) -> SequenceNumber {
-    SequenceNumber(number)
-}
-
-impl Story {
-    fn new() -> Story {
-        let (mut engine, mut out) = (Engine::default(), Outbox::default());
-        let now = Timestamp::from_millis(1_000_000);
-        let settings = QueueSettings { lock_duration: secs(30), max_delivery_count: 3 };
-        let queue = engine.create_queue(now, name("orders"), settings, &mut out).unwrap();
-        Story { engine, queue, now, out, group: GroupNumber(0), nonce: 0 }
-    }
-
-    fn with_sent(count: usize) -> Story {
-        let mut story = Story::new();
-        story.send(count);
-        story
-    }
-
-    fn batch(&mut self, count: usize) -> Vec<NewMessage> {
-        self.group = self.group.next();
-        let body = |n: u32| BodyRef::in_log(self.group, n * 8).unwrap();
-        (0..).take(count).map(|n| NewMessage { body: body(n), size_bytes: 100 }).collect()
-    }
-
-    fn send(&mut self, count: usize) -> SequenceNumber {
-        let batch = self.batch(count);
-        self.engine.send(self.now, self.queue, &batch, &mut self.out).unwrap()
-    }
-
-    fn attach(&mut self, sub_queue: SubQueue, receiver: u64, mode: ReceiveMode, credit: u32) -> ReceiverId {
-        let receiver = ReceiverId(receiver);
-        self.engine.attach_receiver(self.queue, sub_queue, receiver, mode).unwrap();
-        self.engine.add_window(receiver, i64::MAX);
-        self.engine.set_credit(receiver, credit);
-        receiver
-    }
-
-    fn deliver(&mut self) -> Vec<Delivery> {
-        self.out.clear();
-        let nonce = &mut self.nonce;
-        let mut nonces = || {
-            *nonce += 1;
-            *nonce
-        };
-        let _more = self.engine.deliver(self.now, &mut nonces, &mut self.out);
-        std::mem::take(&mut self.out.deliveries)
-    }
-
-    /// Receives one message as a client would that comes for just one.
-    fn receive(&mut self, sub_queue: SubQueue) -> Option<Delivery> {
-        let receiver = self.attach(sub_queue, u64::MAX, ReceiveMode::PeekLock, 1);
-        let delivery = self.deliver().pop();
-        self.engine.detach_receiver(receiver);
-        delivery
-    }
-
-    fn settle(&mut self, delivery: &Delivery, settlement: Settlement) -> Result<(), Error> {
-        self.settle_token(delivery.sub_queue, delivery.token, settlement)
-    }
-
-    fn settle_token(
-        &mut self,
-        sub_queue: SubQueue,
-        token: LockToken,
-        settlement: Settlement,
-    ) -> Result<(), Error> {
-        self.out.clear();
-        self.engine.settle(self.now, self.queue, sub_queue, token, settlement, &mut self.out)
-    }
-
-    fn receive_deferred(&mut self, numbers: &[u64], mode: ReceiveMode) -> Result<Vec<LockToken>, Error> {
-        let numbers: Vec<_> = numbers.iter().copied().map(SequenceNumber).collect();
-        self.nonce += 1;
-        let (now, queue, nonce) = (self.now, self.queue, self.nonce);
-        let received =
-            self.engine.receive_deferred(now, queue, MAIN, &numbers, mode, nonce, &mut self.out)?;
-        Ok(received.into_iter().map(|received| received.token).collect())
-    }
-
-    fn wait(&mut self, span: Duration) {
-        self.now = self.now + span;
-        self.engine.tick(self.now, &mut self.out);
-    }
-
-    fn numbers(&self, sub_queue: SubQueue) -> Vec<u64> {
-        let seen = self.engine.peek(self.queue, sub_queue, seq(0), 1000).unwrap();
-        seen.into_iter().map(|message| message.sequence_number.0).collect()
-    }
-}
-
-fn numbers(deliveries: &[Delivery]) -> Vec<u64> {
-    deliveries.iter().map(|delivery| delivery.message.sequence_number.0).collect()
-}
+use crate::story::{ABANDON, DEAD, DEAD_LETTER, DEFER, MAIN, Story, cold, name, numbers, secs, seq};
 
 #[test]
 fn messages_are_numbered_from_one_and_come_in_order() {
     let mut story = Story::new();
-    assert_eq!(story.send(2), seq(1));
-    assert_eq!(story.send(1), seq(3));
+    story.send(2);
+    story.send(1);
     story.attach(MAIN, 1, ReceiveMode::PeekLock, 10);
     let deliveries = story.deliver();
     assert_eq!(numbers(&deliveries), [1, 2, 3]);
@@ -154,10 +27,11 @@ fn a_batch_is_bounded_and_not_empty() {
     let mut story = Story::new();
     let (queue, now) = (story.queue, story.now);
     let batch = story.batch(limits::BATCH_COUNT_MAX + 1);
-    let sent = story.engine.send(now, queue, &batch, &mut story.out);
+    let sent = story.engine.send(now, queue, batch, &mut story.out);
     assert_eq!(sent, Err(Error::TooMany { count: limits::BATCH_COUNT_MAX + 1 }));
-    assert_eq!(story.engine.send(now, queue, &[], &mut story.out), Err(Error::Nothing));
-    assert_eq!(story.send(limits::BATCH_COUNT_MAX), seq(1));
+    assert_eq!(story.engine.send(now, queue, [], &mut story.out), Err(Error::Nothing));
+    story.send(limits::BATCH_COUNT_MAX);
+    assert_eq!(story.counts().active_count, 4096);
 }
 
 #[test]
@@ -167,7 +41,7 @@ fn a_body_from_an_earlier_group_than_its_elders_is_refused_and_nothing_is_sent()
     story.send(1);
     let mut batch = story.batch(1);
     batch.extend(early);
-    let sent = story.engine.send(story.now, story.queue, &batch, &mut story.out);
+    let sent = story.engine.send(story.now, story.queue, batch, &mut story.out);
     assert!(matches!(sent, Err(Error::BodyOrder { .. })));
     assert_eq!(story.numbers(MAIN), [1]);
 }
@@ -282,7 +156,7 @@ fn a_dead_letter_can_be_completed_deferred_and_given_a_new_reason() {
     let (now, queue) = (story.now, story.queue);
     let taken = story
         .engine
-        .receive_deferred(now, queue, DEAD, &[seq(1)], ReceiveMode::ReceiveAndDelete, 9, &mut story.out)
+        .receive_deferred(now, queue, DEAD, &[seq(1)], ReceiveMode::ReceiveAndDelete, None, 9, &mut story.out)
         .unwrap();
     assert_eq!(taken[0].message.locked_until, None);
     assert_eq!(story.numbers(DEAD), [0; 0]);
@@ -368,7 +242,7 @@ fn receive_and_delete_leaves_nothing_behind() {
     assert_eq!(numbers(&deliveries), [1, 2]);
     assert_eq!(deliveries[0].message.locked_until, None);
     assert!(story.out.facts.iter().all(|fact| matches!(fact, Fact::Completed { .. })));
-    assert_eq!(story.engine.queue(story.queue).unwrap().counts, Default::default());
+    assert_eq!(story.counts(), Default::default());
     assert_eq!(story.engine.next_deadline(), None);
 }
 
@@ -393,7 +267,7 @@ fn a_detached_receiver_gets_nothing_and_its_locks_stay() {
     let receiver = story.attach(MAIN, 1, ReceiveMode::PeekLock, 1);
     let delivery = story.deliver().remove(0);
     story.engine.set_credit(receiver, 5);
-    story.engine.detach_receiver(receiver);
+    story.detach(receiver.0);
     assert!(story.deliver().is_empty());
     assert_eq!(story.settle(&delivery, Settlement::Complete), Ok(()));
 }
@@ -402,7 +276,8 @@ fn a_detached_receiver_gets_nothing_and_its_locks_stay() {
 fn the_window_stops_after_the_message_that_goes_beyond() {
     let mut story = Story::with_sent(5);
     let receiver = ReceiverId(1);
-    story.engine.attach_receiver(story.queue, MAIN, receiver, ReceiveMode::PeekLock).unwrap();
+    let (now, mode) = (story.now, ReceiveMode::PeekLock);
+    story.engine.attach_receiver(now, story.queue, MAIN, receiver, mode, SessionWish::None).unwrap();
     story.engine.set_credit(receiver, 10);
     assert!(story.deliver().is_empty());
     story.engine.add_window(receiver, 150);
@@ -425,7 +300,7 @@ fn a_drain_takes_what_there_is_and_gives_the_rest_of_the_credit_back() {
     assert!(story.deliver().is_empty());
     // A drain ends with its receiver: the next one under the same number knows nothing of it.
     story.engine.drain(receiver);
-    story.engine.detach_receiver(receiver);
+    story.detach(receiver.0);
     story.attach(MAIN, receiver.0, ReceiveMode::PeekLock, 5);
     assert_eq!(story.deliver().len(), 1);
     assert_eq!(story.out.drained, []);
@@ -471,7 +346,7 @@ fn patches_add_up_and_are_bounded() {
     let mut story = Story::with_sent(1);
     let patch = |len: usize| Some(Bytes::from(vec![1; len]));
     let delivery = story.receive(MAIN).unwrap();
-    story.settle(&delivery, Settlement::Abandon { patch: patch(10) }).unwrap();
+    story.settle(&delivery, Settlement::Abandon { patch: patch(10), delay: None }).unwrap();
     let delivery = story.receive(MAIN).unwrap();
     let huge = story.settle(&delivery, Settlement::Defer { patch: patch(PATCH_SIZE_BYTES_MAX - 40) });
     assert!(matches!(huge, Err(Error::PatchTooLarge { .. })));
@@ -504,13 +379,13 @@ fn a_deleted_queue_is_gone_with_its_receivers_and_its_number_is_not_used_again()
         &mut story.out
     ));
     story.out.clear();
-    assert_eq!(story.engine.delete_queue(&name("ORDERS"), &mut story.out), Ok(queue));
-    assert_eq!(story.out.closed, [receiver]);
+    assert_eq!(story.engine.delete_queue(now, &name("ORDERS"), &mut story.out), Ok(queue));
+    assert_eq!(story.out.closed, [Closed { receiver, reason: CloseReason::Deleted }]);
     assert_eq!(story.out.freed.iter().map(|freed| freed.place).collect::<Vec<_>>(), [cold(1, 0)]);
     assert_eq!((story.engine.find(&name("orders")), story.engine.next_deadline()), (None, None));
     let again = story.engine.create_queue(now, name("orders"), QueueSettings::default(), &mut story.out);
     assert_eq!(again, Ok(EntityId(queue.0 + 1)));
-    let sent = story.engine.send(now, queue, &[], &mut story.out);
+    let sent = story.engine.send(now, queue, [], &mut story.out);
     assert_eq!(sent, Err(Error::NoSuchEntity { entity: queue }));
 }
 

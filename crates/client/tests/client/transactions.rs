@@ -1,0 +1,105 @@
+//! Transactions and sessions with a broker that loses its coordinator, or knows less than ours.
+
+use std::time::Duration;
+
+use peeklock_amqp::connection::{Connection, Event};
+use peeklock_amqp::{AmqpError, DeliveryState, Role, Target, condition};
+use peeklock_client::{Error, Message};
+
+use crate::script::{Then, accept, connect};
+
+fn is_coordinator(attach: &peeklock_amqp::Attach) -> bool {
+    matches!(attach.target, Some(Target::Coordinator(_)))
+}
+
+#[tokio::test]
+async fn a_broker_without_a_coordinator_says_so() {
+    let client = connect(|connection, event| {
+        if let Event::Attach { link, attach, .. } = event {
+            assert!(is_coordinator(&attach));
+            connection.refuse(link, AmqpError::new(condition::NOT_IMPLEMENTED, "no transactions here"));
+        }
+        Then::GoOn
+    })
+    .await;
+    for _ in 0..2 {
+        let told = client.transaction().await.err();
+        assert!(matches!(&told, Some(Error::LinkLost { .. })), "{told:?}");
+    }
+}
+
+/// Answers the first request to the coordinator with its end, and declares from then on.
+struct Forgetful {
+    has_ended: bool,
+    declared: u8,
+}
+
+impl Forgetful {
+    fn handle(&mut self, connection: &mut Connection, event: Event) -> Then {
+        match event {
+            Event::Attach { link, attach, .. } => accept(connection, link, attach.role),
+            Event::Delivery { link, .. } if !self.has_ended => {
+                self.has_ended = true;
+                connection.detach(link, Some(AmqpError::new(condition::DETACH_FORCED, "idle")));
+            }
+            Event::Delivery { link, delivery } => {
+                let state = match delivery.state.as_deref() {
+                    // A step: refused inside of its transaction.
+                    Some(DeliveryState::Transactional { txn_id, .. }) => {
+                        let error = AmqpError::new(condition::RESOURCE_LIMIT_EXCEEDED, "the queue is full");
+                        let outcome = Some(Box::new(DeliveryState::rejected(error)));
+                        DeliveryState::Transactional { txn_id: txn_id.clone(), outcome }
+                    }
+                    _ if self.declared == 1 => DeliveryState::rejected(AmqpError::new(
+                        condition::TRANSACTION_ROLLBACK,
+                        "a step failed",
+                    )),
+                    _ => {
+                        self.declared += 1;
+                        DeliveryState::Declared { txn_id: vec![self.declared].into() }
+                    }
+                };
+                connection.settle(link, delivery.id, state);
+            }
+            _ => {}
+        }
+        Then::GoOn
+    }
+}
+
+#[tokio::test]
+async fn a_lost_coordinator_is_asked_for_again() {
+    let mut broker = Forgetful { has_ended: false, declared: 0 };
+    let client = connect(move |connection, event| broker.handle(connection, event)).await;
+    let told = client.transaction().await.err();
+    assert!(matches!(&told, Some(Error::LinkLost { .. })), "{told:?}");
+    let work = client.transaction().await.unwrap();
+    let orders = client.sender("orders").await.unwrap();
+    let told = work.send(&orders, &Message::data("x")).await;
+    assert!(matches!(&told, Err(Error::Rejected { .. })), "a refusal inside a transaction is one: {told:?}");
+    let told = work.commit().await;
+    assert_eq!(told, Err(Error::RolledBack { reason: "a step failed".into() }));
+}
+
+#[tokio::test]
+async fn a_link_without_the_session_is_not_taken_for_it() {
+    let client = connect(|connection, event| {
+        if let Event::Attach { link, attach, .. } = event {
+            let mut source = attach.source.clone().unwrap();
+            source.filter = None;
+            let reply = peeklock_amqp::connection::AttachReply { source: Some(source), ..Default::default() };
+            assert_eq!(attach.role, Role::Receiver);
+            connection.accept(link, reply);
+        }
+        Then::GoOn
+    })
+    .await;
+    for builder in [
+        client.receiver("orders").session("a"),
+        client.receiver("orders").next_session(Duration::from_secs(1)),
+    ] {
+        let told = builder.open().await.err();
+        assert!(matches!(&told, Some(Error::Malformed { .. })), "{told:?}");
+    }
+    assert!(client.receiver("orders").open().await.unwrap().session().is_none());
+}

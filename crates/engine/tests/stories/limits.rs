@@ -1,0 +1,162 @@
+//! What a queue takes and gives: duplicates, sizes, status, purges.
+
+use bytes::Bytes;
+use peeklock_engine::{
+    Attributes, CloseReason, Closed, Error, Fact, ReceiveMode, ReceiverId, SessionWish, Settlement,
+};
+use peeklock_types::{QueueSettings, QueueStatus, SubQueue, Timestamp};
+
+use crate::story::{DEAD, DEAD_LETTER, DEFER, MAIN, Story, id, secs, seq, settings};
+
+fn with_window() -> Story {
+    Story::with(QueueSettings { duplicate_window: Some(secs(60)), ..settings() })
+}
+
+#[test]
+fn a_message_id_that_was_seen_within_the_window_is_dropped() {
+    let mut story = with_window();
+    assert_eq!(story.send_with(id("a")), Ok(seq(1)));
+    assert_eq!(story.send_with(id("b")), Ok(seq(2)));
+    assert_eq!(story.send_with(id("a")), Ok(seq(1)), "accepted, and nothing happens");
+    let delivery = story.receive(MAIN).unwrap();
+    story.settle(&delivery, Settlement::Complete).unwrap();
+    story.restart();
+    story.now = story.now + secs(59);
+    assert_eq!(story.send_with(id("a")), Ok(seq(1)), "known even when the message is gone");
+    story.now = story.now + secs(1);
+    assert_eq!(story.send_with(id("a")), Ok(seq(3)));
+    assert_eq!(story.send_with(Attributes::default()), Ok(seq(4)));
+    assert_eq!(story.send_with(Attributes::default()), Ok(seq(5)), "no id, no duplicate");
+    story.restart();
+}
+
+#[test]
+fn a_batch_may_hold_the_same_id_twice_and_only_the_first_is_kept() {
+    let mut story = with_window();
+    let mut batch = story.batch(3);
+    for message in &mut batch[..2] {
+        message.attributes = Some(Box::new(id("a")));
+    }
+    let sent = story.engine.schedule(story.now, story.queue, batch, &mut story.out);
+    assert_eq!(sent, Ok(vec![seq(1), seq(1), seq(2)]));
+}
+
+// A record could not say it, so a journal with it could not be read back.
+#[test]
+fn a_message_id_beyond_all_measure_is_refused() {
+    let mut story = with_window();
+    let long = |len| Attributes { message_id: Some(Bytes::from(vec![1; len])), ..Attributes::default() };
+    assert_eq!(story.send_with(long(529)), Err(Error::MessageIdTooLong { size_bytes: 529 }));
+    story.send_with(long(528)).unwrap();
+    story.restart();
+}
+
+#[test]
+fn whether_ids_are_watched_and_sessions_required_is_decided_at_the_beginning() {
+    let mut story = with_window();
+    assert!(story.update(|settings| settings.duplicate_window = Some(secs(5))).is_ok());
+    let changed = story.update(|settings| settings.duplicate_window = None);
+    assert!(matches!(changed, Err(Error::Settings(_))));
+    let changed = story.update(|settings| settings.requires_session = true);
+    assert!(matches!(changed, Err(Error::Settings(_))));
+}
+
+#[test]
+fn a_full_queue_takes_nothing_until_there_is_room() {
+    let mut story = Story::with(QueueSettings { max_size_bytes: Some(250), ..settings() });
+    story.send(2);
+    let batch = story.batch(1);
+    let refused = story.engine.send(story.now, story.queue, batch, &mut story.out);
+    assert!(matches!(refused, Err(Error::QueueFull { size_bytes: 200, max: 250, .. })));
+    let delivery = story.receive(MAIN).unwrap();
+    story.settle(&delivery, DEAD_LETTER).unwrap();
+    let batch = story.batch(1);
+    assert!(story.engine.send(story.now, story.queue, batch, &mut story.out).is_err(), "dead letters count");
+    let dead = story.receive(DEAD).unwrap();
+    story.settle(&dead, Settlement::Complete).unwrap();
+    story.send(1);
+}
+
+#[test]
+fn a_queue_has_a_largest_message() {
+    let mut story = Story::with(QueueSettings { max_message_size_bytes: 1000, ..settings() });
+    let mut batch = story.batch(2);
+    batch[1].size_bytes = 2025;
+    let refused = story.engine.send(story.now, story.queue, batch, &mut story.out);
+    assert!(matches!(refused, Err(Error::MessageTooLarge { size_bytes: 2025, max: 1000, .. })));
+    assert_eq!(story.counts().message_count(), 0, "all or nothing");
+    let mut batch = story.batch(1);
+    // What is stored may be a little more than what was sent.
+    batch[0].size_bytes = 2024;
+    story.engine.send(story.now, story.queue, batch, &mut story.out).unwrap();
+}
+
+#[test]
+fn the_status_says_who_may_do_what() {
+    let mut story = Story::with_sent(1);
+    let receiver = story.attach(MAIN, 1, ReceiveMode::PeekLock, 1);
+    story.update(|settings| settings.status = QueueStatus::SendDisabled).unwrap();
+    assert!(matches!(story.send_with(Attributes::default()), Err(Error::Disabled { what: "sending", .. })));
+    let delivery = story.deliver().remove(0);
+    story.update(|settings| settings.status = QueueStatus::Disabled).unwrap();
+    assert_eq!(story.out.closed, [Closed { receiver, reason: CloseReason::Disabled }]);
+    let (mode, wish) = (ReceiveMode::PeekLock, SessionWish::None);
+    let attached = story.engine.attach_receiver(story.now, story.queue, MAIN, ReceiverId(2), mode, wish);
+    assert!(matches!(attached, Err(Error::Disabled { what: "receiving", .. })));
+    // Whoever has a message may still say what became of it.
+    assert_eq!(story.settle(&delivery, Settlement::Complete), Ok(()));
+    story.restart();
+    story.update(|settings| settings.status = QueueStatus::Active).unwrap();
+    story.send(1);
+    assert!(story.receive(MAIN).is_some());
+}
+
+#[test]
+fn a_purge_takes_old_messages_that_nobody_holds_in_one_fact() {
+    let mut story = Story::with_sent(4);
+    let later = Attributes { scheduled_for: Some(story.now + secs(99)), ..Attributes::default() };
+    story.send_with(later).unwrap();
+    story.receive(MAIN).unwrap();
+    let second = story.receive(MAIN).unwrap();
+    story.settle(&second, DEFER).unwrap();
+    story.wait(secs(1));
+    story.send(1);
+    story.forget_effects();
+    let (now, queue) = (story.now, story.queue);
+    let mut purge =
+        |before, count_max| story.engine.purge(now, queue, MAIN, before, count_max, &mut story.out).unwrap();
+    assert_eq!((purge(now, 0), purge(now - secs(1), 9)), (0, 0));
+    assert_eq!((purge(now, 1), purge(now, 9)), (1, 2));
+    assert!(story.out.facts.iter().all(|fact| matches!(fact, Fact::Purged { .. })));
+    assert_eq!((story.out.facts.len(), story.numbers(MAIN)), (2, vec![1, 5, 6]));
+    story.restart();
+    assert_eq!(story.engine.purge(now, queue, MAIN, Timestamp::MAX, u64::MAX, &mut story.out), Ok(1));
+    assert_eq!(story.counts().size_bytes, 200);
+}
+
+#[test]
+fn what_is_on_its_way_is_nobodys_to_receive_or_delete() {
+    let mut story = Story::new();
+    let (now, queue, way) = (story.now, story.queue, SubQueue::Transfer);
+    let (mode, wish) = (ReceiveMode::PeekLock, SessionWish::None);
+    let attached = story.engine.attach_receiver(now, queue, way, ReceiverId(1), mode, wish);
+    assert!(matches!(attached, Err(Error::NoAddress { .. })));
+    let purged = story.engine.purge(now, queue, way, Timestamp::MAX, 9, &mut story.out);
+    assert!(matches!(purged, Err(Error::NoAddress { .. })));
+    let received = story.engine.receive_deferred(now, queue, way, &[seq(1)], mode, None, 1, &mut story.out);
+    assert!(matches!(received, Err(Error::NoAddress { .. })));
+}
+
+// Each message would take its own copy of the changed properties, and all would have to fit one group of the journal.
+#[test]
+fn many_settlements_at_once_with_many_properties_are_refused() {
+    let mut story = Story::with_sent(100);
+    story.attach(MAIN, 1, ReceiveMode::PeekLock, 100);
+    let tokens: Vec<_> = story.deliver().iter().map(|delivery| delivery.token).collect();
+    let settlement = Settlement::Defer { patch: Some(Bytes::from(vec![1; 60_000])) };
+    let (now, queue) = (story.now, story.queue);
+    let mut settle =
+        |tokens: &[_]| story.engine.settle_all(now, queue, MAIN, tokens, &settlement, None, &mut story.out);
+    assert_eq!(settle(&tokens), Err(Error::TooMuch { size_bytes: 6_000_000 }));
+    assert_eq!(settle(&tokens[..50]), Ok(()));
+}

@@ -1,0 +1,9 @@
+//! Each rule of a queue as a short story. What is guarded is in the names.
+
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+mod basics;
+mod limits;
+mod sessions;
+mod story;
+mod time;

@@ -1,0 +1,153 @@
+// The SDK's message pump as applications use it: many calls at once, settlement by hand, errors, sessions.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { deleteQueue } from "../management.mjs";
+import { assertEmpty, receiveDeadLetter, send, sendInSession, sleep, until, useBroker } from "../steps.mjs";
+
+const context = useBroker();
+
+test("ten calls run at once, and each settles its message itself", async () => {
+  const { client, create } = context;
+  const queue = await create({ "max-delivery-count": 3 });
+  const sent = [...Array(60).keys()];
+  await send(client, queue, ...sent, "poison");
+  const receiver = client.createReceiver(queue);
+  const done = [];
+  const errors = [];
+  let running = 0;
+  let most = 0;
+  const pump = receiver.subscribe(
+    {
+      processMessage: async (message) => {
+        most = Math.max(most, ++running);
+        try {
+          await sleep(20);
+          if (message.body === "poison") throw new Error("cannot work on this");
+          await receiver.completeMessage(message);
+          done.push(message.body);
+        } catch (error) {
+          await receiver.abandonMessage(message, { error: error.message });
+          throw error;
+        } finally {
+          running--;
+        }
+      },
+      processError: async ({ error, errorSource }) => void errors.push([errorSource, error.message]),
+    },
+    { maxConcurrentCalls: 10, autoCompleteMessages: false },
+  );
+  await until(() => done.length === sent.length && errors.length === 3, "the work and three failures");
+  await pump.close();
+  await receiver.close();
+  assert.deepEqual(done.sort((a, b) => a - b), sent);
+  assert.deepEqual(errors, Array(3).fill(["processMessageCallback", "cannot work on this"]));
+  assert.ok(most > 1 && most <= 10, `${most} calls at once`);
+  const dead = await receiveDeadLetter(client, queue);
+  assert.deepEqual([dead.body, dead.deadLetterReason], ["poison", "MaxDeliveryCountExceeded"]);
+  assert.equal(dead.applicationProperties.error, "cannot work on this");
+  await assertEmpty(client, queue);
+});
+
+test("without auto-complete a message that nobody settles comes again", async () => {
+  const { client, create } = context;
+  const queue = await create({ "lock-duration-ms": 1000 });
+  await send(client, queue, "forgotten");
+  const receiver = client.createReceiver(queue, { maxAutoLockRenewalDurationInMs: 0 });
+  const counts = [];
+  const pump = receiver.subscribe(
+    {
+      processMessage: async (message) => {
+        counts.push(message.deliveryCount);
+        if (counts.length === 3) await receiver.completeMessage(message);
+      },
+      processError: async () => {},
+    },
+    { autoCompleteMessages: false },
+  );
+  await until(() => counts.length === 3, "three deliveries");
+  await pump.close();
+  assert.deepEqual(counts, [0, 1, 2]);
+  await assertEmpty(client, queue);
+});
+
+test("the error handler hears that the queue is gone", async () => {
+  const { broker, client, create } = context;
+  const queue = await create();
+  const receiver = client.createReceiver(queue);
+  const codes = [];
+  const pump = receiver.subscribe({
+    processMessage: async () => {},
+    processError: async ({ error }) => void codes.push(error.code),
+  });
+  await sleep(300);
+  await deleteQueue(broker, queue);
+  await until(() => codes.includes("MessagingEntityNotFound"), "the error", 20_000);
+  await pump.close();
+});
+
+test("a closed pump takes no more, and what it had not taken stays for others", async () => {
+  const { client, create } = context;
+  const queue = await create();
+  const receiver = client.createReceiver(queue);
+  const done = [];
+  const pump = receiver.subscribe({ processMessage: async (message) => void done.push(message.body), processError: async () => {} });
+  await send(client, queue, "before");
+  await until(() => done.length === 1, "the first message");
+  await pump.close();
+  await send(client, queue, "after");
+  const other = client.createReceiver(queue, { receiveMode: "receiveAndDelete" });
+  const [message] = await other.receiveMessages(1, { maxWaitTimeInMs: 5000 });
+  assert.deepEqual([done, message.body, message.deliveryCount], [["before"], "after", 0]);
+});
+
+test("a pump per session: sessions one after the other, each in order", async () => {
+  const { client, create } = context;
+  const queue = await create({ "requires-session": true });
+  const sessions = ["a", "b", "c", "d"];
+  const numbers = [...Array(10).keys()];
+  for (const session of sessions) await sendInSession(client, queue, session, ...numbers);
+  const done = Object.fromEntries(sessions.map((session) => [session, []]));
+  const left = () => sessions.length * numbers.length - Object.values(done).flat().length;
+  await Promise.all([pumpSessions(client, queue, done, left), pumpSessions(client, queue, done, left)]);
+  for (const session of sessions) assert.deepEqual(done[session], numbers, session);
+});
+
+/** As the SDK's samples do it: accept a session, pump until it is idle, close, take the next. */
+async function pumpSessions(client, queue, done, left) {
+  while (left() > 0) {
+    const receiver = await client.acceptNextSession(queue).catch(() => undefined);
+    if (!receiver) continue;
+    let last = Date.now();
+    const pump = receiver.subscribe(
+      {
+        processMessage: async (message) => {
+          last = Date.now();
+          done[receiver.sessionId].push(message.body);
+          await receiver.completeMessage(message);
+        },
+        processError: async () => {},
+      },
+      { autoCompleteMessages: false },
+    );
+    await until(() => Date.now() - last > 300, "an idle session");
+    await pump.close();
+    await receiver.close();
+  }
+}
+
+test("a session's pump is told that its lock is lost", async () => {
+  const { client, create } = context;
+  const queue = await create({ "requires-session": true, "lock-duration-ms": 1000 });
+  await sendInSession(client, queue, "s", "slow");
+  const receiver = await client.acceptSession(queue, "s", { maxAutoLockRenewalDurationInMs: 0 });
+  const codes = [];
+  receiver.subscribe({
+    processMessage: () => sleep(1800),
+    processError: async ({ error }) => void codes.push(error.code),
+  });
+  await until(() => codes.includes("SessionLockLost"), "the error");
+  await receiver.close();
+  const next = await client.acceptSession(queue, "s");
+  const [message] = await next.receiveMessages(1, { maxWaitTimeInMs: 5000 });
+  assert.equal(message.deliveryCount, 1);
+});

@@ -1,0 +1,225 @@
+// Sessions: one receiver at a time, order within, state, locks, and many sessions shared by many receivers.
+import assert from "node:assert/strict";
+import { describe, test } from "node:test";
+import { ServiceBusClient } from "@azure/service-bus";
+import { CLIENT_OPTIONS, bodies, receive, receiveDeadLetter, receiveOne, sendInSession, sleep, useBroker } from "../steps.mjs";
+
+const context = useBroker();
+const WITHOUT_RENEWAL = { maxAutoLockRenewalDurationInMs: 0 };
+// How long this client waits for the next session.
+const WAIT_MS = 1500;
+const IMPATIENT = { retryOptions: { ...CLIENT_OPTIONS.retryOptions, maxRetries: 0, timeoutInMs: WAIT_MS } };
+
+async function given(settings, ...sessions) {
+  const { client, create } = context;
+  const queue = await create({ "requires-session": true, ...settings });
+  for (const [session, ...messages] of sessions) await sendInSession(client, queue, session, ...messages);
+  return { client, queue };
+}
+
+async function impatiently(action) {
+  const client = new ServiceBusClient(context.broker.connectionString, IMPATIENT);
+  try {
+    return await action(client);
+  } finally {
+    await client.close();
+  }
+}
+
+/** Takes a few messages of one session after the other, until there is none. */
+async function workOnSessions(client, queue, done) {
+  for (;;) {
+    const receiver = await client.acceptNextSession(queue).catch((error) => assert.equal(error.code, "ServiceTimeout"));
+    if (!receiver) return;
+    for (const message of await receiver.receiveMessages(7, { maxWaitTimeInMs: 500 })) {
+      done[receiver.sessionId].push(message.body);
+      await receiver.completeMessage(message);
+    }
+    await receiver.close();
+  }
+}
+
+describe("accepting", () => {
+  test("a named session gives its own messages in order", async () => {
+    const { client, queue } = await given({}, ["red", "r1", "r2"], ["blue", "b1"], ["red", "r3"]);
+    const receiver = await client.acceptSession(queue, "red");
+    assert.equal(receiver.sessionId, "red");
+    const messages = await receive(receiver, 3);
+    assert.deepEqual(bodies(messages), ["r1", "r2", "r3"]);
+    for (const message of messages) await receiver.completeMessage(message);
+    assert.deepEqual(await receiver.receiveMessages(1, { maxWaitTimeInMs: 300 }), []);
+  });
+
+  test("a session without messages can be held until they come", async () => {
+    const { client, queue } = await given();
+    const receiver = await client.acceptSession(queue, "early");
+    await sendInSession(client, queue, "late", "not mine");
+    await sendInSession(client, queue, "early", "mine");
+    assert.equal((await receiveOne(receiver)).body, "mine");
+  });
+
+  test("two receivers get two sessions", async () => {
+    const { client, queue } = await given({}, ["a", "in a"], ["b", "in b"]);
+    const receivers = await Promise.all([client.acceptNextSession(queue), client.acceptNextSession(queue)]);
+    const got = {};
+    for (const receiver of receivers) got[receiver.sessionId] = (await receiveOne(receiver)).body;
+    assert.deepEqual(got, { a: "in a", b: "in b" });
+  });
+
+  test("the wait for a session ends", async () => {
+    const { queue } = await given();
+    await impatiently(async (client) => {
+      const started = Date.now();
+      await assert.rejects(client.acceptNextSession(queue), { code: "ServiceTimeout" });
+      assert.ok(Date.now() - started > WAIT_MS - 200);
+    });
+  });
+
+  test("a session that comes while somebody waits is his", async () => {
+    const { client, queue } = await given();
+    const waiting = client.acceptNextSession(queue);
+    await sleep(300);
+    await sendInSession(client, queue, "awaited", "here");
+    const receiver = await waiting;
+    assert.equal(receiver.sessionId, "awaited");
+    assert.equal((await receiveOne(receiver)).body, "here");
+  });
+
+  test("a held session is refused to others and free when closed", async () => {
+    const { client, queue } = await given({}, ["one", "work"]);
+    const holder = await client.acceptSession(queue, "one");
+    await assert.rejects(client.acceptSession(queue, "one"), { code: "SessionCannotBeLocked" });
+    await holder.close();
+    const receiver = await client.acceptSession(queue, "one");
+    assert.equal((await receiveOne(receiver)).body, "work");
+  });
+
+  // The SDK takes every refusal of a session that it named for a locked one; it passes on the broker's words for the rest.
+  const NAMED_REFUSED = { code: "SessionCannotBeLocked" };
+
+  test("a session receiver on a plain queue is refused, and the reverse", async () => {
+    const { client, queue } = await given();
+    const plain = context.pool.take();
+    await assert.rejects(client.acceptSession(plain, "s"), NAMED_REFUSED);
+    await assert.rejects(client.acceptNextSession(plain), { code: "GeneralError" });
+    await assert.rejects(client.createReceiver(queue).receiveMessages(1, { maxWaitTimeInMs: 500 }), /requires sessions/);
+    await assert.rejects(client.createSender(queue).sendMessages({ body: "no session" }), /requires sessions/);
+  });
+
+  test("a session id that is too long is refused", async () => {
+    const { client, queue } = await given();
+    const tooLong = "x".repeat(129);
+    await assert.rejects(client.acceptSession(queue, tooLong), NAMED_REFUSED);
+    await assert.rejects(client.createSender(queue).sendMessages({ body: "x", sessionId: tooLong }), /129|128/);
+  });
+});
+
+describe("state", () => {
+  test("outlives the receiver and can be cleared", async () => {
+    const { client, queue } = await given();
+    let receiver = await client.acceptSession(queue, "s");
+    assert.ok((await receiver.getSessionState()) == null);
+    await receiver.setSessionState({ step: 3 });
+    await receiver.close();
+    receiver = await client.acceptSession(queue, "s");
+    assert.deepEqual(await receiver.getSessionState(), { step: 3 });
+    await receiver.setSessionState(null);
+    assert.ok((await receiver.getSessionState()) == null);
+  });
+});
+
+describe("order", () => {
+  test("holds in every session while receivers compete", async () => {
+    const sessions = ["a", "b", "c", "d", "e"];
+    const numbers = [...Array(20).keys()];
+    const { queue } = await given({}, ...sessions.map((session) => [session, ...numbers]));
+    const done = Object.fromEntries(sessions.map((session) => [session, []]));
+    await impatiently((client) => Promise.all([1, 2, 3].map(() => workOnSessions(client, queue, done))));
+    for (const session of sessions) assert.deepEqual(done[session], numbers, session);
+  });
+
+  test("an abandoned message comes again before those behind it", async () => {
+    const { client, queue } = await given({}, ["s", "first", "second"]);
+    const receiver = await client.acceptSession(queue, "s");
+    await receiver.abandonMessage(await receiveOne(receiver), { attempt: "one" });
+    const messages = await receive(receiver, 2);
+    assert.deepEqual(bodies(messages), ["first", "second"]);
+    assert.equal(messages[0].deliveryCount, 1);
+    assert.equal(messages[0].applicationProperties.attempt, "one");
+  });
+});
+
+describe("messages aside", () => {
+  for (const settlement of ["completeMessage", "abandonMessage", "deferMessage", "deadLetterMessage"]) {
+    test(`a deferred message in a session: ${settlement}`, async () => {
+      const { client, queue } = await given({}, ["s", "later", "now"]);
+      const receiver = await client.acceptSession(queue, "s");
+      const [later, now] = await receive(receiver, 2);
+      await receiver.deferMessage(later);
+      await receiver.completeMessage(now);
+      const [deferred] = await receiver.receiveDeferredMessages(later.sequenceNumber);
+      assert.equal(deferred.body, "later");
+      await receiver[settlement](deferred);
+      if (settlement === "abandonMessage" || settlement === "deferMessage") {
+        const [again] = await receiver.receiveDeferredMessages(later.sequenceNumber);
+        await receiver.completeMessage(again);
+      }
+      assert.deepEqual(bodies(await receiver.peekMessages(10)), []);
+      if (settlement === "deadLetterMessage") assert.equal((await receiveDeadLetter(client, queue)).body, "later");
+    });
+  }
+
+  test("dead letters of a session queue are received without session", async () => {
+    const { client, queue } = await given({}, ["s", "poison", "good"]);
+    const receiver = await client.acceptSession(queue, "s");
+    await receiver.deadLetterMessage(await receiveOne(receiver), { deadLetterReason: "why" });
+    assert.equal((await receiveOne(receiver)).body, "good");
+    const dead = await receiveDeadLetter(client, queue);
+    assert.deepEqual([dead.body, dead.sessionId, dead.deadLetterReason], ["poison", "s", "why"]);
+  });
+
+  test("peek sees one session only", async () => {
+    const { client, queue } = await given({}, ["a", "a1", "a2"], ["b", "b1"]);
+    const receiver = await client.acceptSession(queue, "a");
+    assert.deepEqual(bodies(await receiver.peekMessages(10)), ["a1", "a2"]);
+  });
+});
+
+describe("the lock on a session", () => {
+  test("is kept by renewal", async () => {
+    const { client, queue } = await given({ "lock-duration-ms": 1000 }, ["s", "work"]);
+    const receiver = await client.acceptSession(queue, "s", WITHOUT_RENEWAL);
+    const message = await receiveOne(receiver);
+    const first = receiver.sessionLockedUntilUtc;
+    for (let turn = 0; turn < 4; turn++) {
+      await sleep(500);
+      assert.ok((await receiver.renewSessionLock()) > first);
+    }
+    assert.ok(receiver.sessionLockedUntilUtc > first);
+    await receiver.completeMessage(message);
+    assert.deepEqual(await receiver.peekMessages(1), []);
+  });
+
+  test("is kept by the SDK while a handler works", async () => {
+    const { client, queue } = await given({ "lock-duration-ms": 5000 }, ["s", "long work"]);
+    const receiver = await client.acceptSession(queue, "s");
+    const message = await receiveOne(receiver);
+    await sleep(6500);
+    await receiver.completeMessage(message);
+    assert.deepEqual(await receiver.peekMessages(1), []);
+  });
+
+  test("is told when lost: on settling, on renewal, on state", async () => {
+    const { client, queue } = await given({ "lock-duration-ms": 1000 }, ["s", "slow work"]);
+    const receiver = await client.acceptSession(queue, "s", WITHOUT_RENEWAL);
+    const late = await receiveOne(receiver);
+    await sleep(receiver.sessionLockedUntilUtc - Date.now() + 300);
+    const lost = { code: "SessionLockLost" };
+    await assert.rejects(receiver.completeMessage(late), lost);
+    await assert.rejects(receiver.renewSessionLock(), lost);
+    await assert.rejects(receiver.getSessionState(), lost);
+    const next = await client.acceptNextSession(queue);
+    const again = await receiveOne(next);
+    assert.deepEqual([again.body, again.deliveryCount], ["slow work", 1]);
+  });
+});

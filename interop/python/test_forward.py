@@ -1,0 +1,149 @@
+"""Messages that go on to another queue by themselves, and what happens where they cannot."""
+
+import pytest
+from azure.servicebus import ServiceBusMessage, ServiceBusSubQueue
+from azure.servicebus.exceptions import ServiceBusError
+
+from steps import assert_empty, receive, receive_dead_letter, receive_one, send, send_in_session, text, texts
+
+TRANSFER = ServiceBusSubQueue.TRANSFER_DEAD_LETTER
+
+
+def test_messages_go_on_with_all_they_have(client, create):
+    target = create()
+    source = create(forward_to=target)
+    with client.get_queue_sender(source) as sender:
+        properties = {"message_id": "m", "subject": "s", "application_properties": {"own": 7}}
+        sender.send_messages([ServiceBusMessage("first", **properties), ServiceBusMessage("second")])
+    with client.get_queue_receiver(target) as receiver:
+        first, second = receive(receiver, 2)
+        assert texts([first, second]) == ["first", "second"]
+        assert (first.message_id, first.subject, first.application_properties) == ("m", "s", {b"own": 7})
+        assert (first.enqueued_sequence_number, second.enqueued_sequence_number) == (1, 2)
+        assert first.delivery_count == 0
+
+
+def test_many_messages_arrive_once_and_in_order(client, create):
+    target = create()
+    source = create(forward_to=target)
+    sent = [str(number) for number in range(500)]
+    send(client, source, *sent)
+    with client.get_queue_receiver(target) as receiver:
+        assert texts(receive(receiver, 500)) == sent
+        assert receiver.receive_messages(max_wait_time=0.3) == []
+
+
+def test_nobody_receives_from_a_queue_that_forwards(client, create):
+    source = create(forward_to=create())
+    with pytest.raises(ServiceBusError, match="forwards its messages"):
+        with client.get_queue_receiver(source) as receiver:
+            receiver.receive_messages(max_wait_time=1)
+
+
+def test_a_queue_that_starts_to_forward_hands_on_what_it_has(client, create, management):
+    target, source = create(), create()
+    send(client, source, "waited")
+    management.update_queue(source, forward_to=target)
+    with client.get_queue_receiver(target) as receiver:
+        assert text(receive_one(receiver)) == "waited"
+
+
+def test_dead_letters_go_on_with_reason_and_source(client, create):
+    graveyard = create()
+    source = create(forward_dead_letters_to=graveyard)
+    send(client, source, "poison")
+    with client.get_queue_receiver(source) as receiver:
+        number = receive_one(receiver)
+        receiver.dead_letter_message(number, reason="why", error_description="more")
+    with client.get_queue_receiver(graveyard) as receiver:
+        message = receive_one(receiver)
+    assert (text(message), message.dead_letter_reason, message.dead_letter_error_description) == ("poison", "why", "more")
+    assert message.dead_letter_source == source
+    assert message.enqueued_sequence_number == number.sequence_number
+
+
+def test_poison_and_expired_messages_go_on_too(client, create):
+    graveyard = create()
+    poison = create(max_delivery_count=1, forward_dead_letters_to=graveyard)
+    send(client, poison, "poison")
+    with client.get_queue_receiver(poison) as receiver:
+        receiver.abandon_message(receive_one(receiver))
+    short = create(default_time_to_live_ms=300, dead_letter_on_expiration=True, forward_dead_letters_to=graveyard)
+    send(client, short, "late")
+    with client.get_queue_receiver(graveyard) as receiver:
+        got = {text(message): (message.dead_letter_reason, message.dead_letter_source) for message in receive(receiver, 2)}
+    assert got == {"poison": ("MaxDeliveryCountExceeded", poison), "late": ("TTLExpiredException", short)}
+
+
+def transfer_dead_letter(client, source, fragment):
+    message = receive_dead_letter(client, source, TRANSFER)
+    assert fragment in message.dead_letter_error_description
+    assert message.dead_letter_reason
+    return text(message)
+
+
+def test_a_message_for_a_deleted_queue_is_set_aside(client, create, management):
+    target = create()
+    source = create(forward_to=target)
+    management.delete_queue(target)
+    send(client, source, "homeless")
+    assert transfer_dead_letter(client, source, target) == "homeless"
+    assert management.show_queue(source)["transfer-dead-letter-count"] == 0
+
+
+def test_a_message_for_a_full_queue_is_set_aside(client, create):
+    target = create(max_size_bytes=2000)
+    source = create(forward_to=target)
+    send(client, source, "x" * 1500)
+    send(client, source, "y" * 1500)
+    assert transfer_dead_letter(client, source, "full") == "y" * 1500
+    with client.get_queue_receiver(target) as receiver:
+        assert text(receive_one(receiver)) == "x" * 1500
+
+
+def test_a_message_for_a_disabled_queue_is_set_aside(client, create):
+    target = create(status="send-disabled")
+    source = create(forward_to=target)
+    send(client, source, "refused")
+    assert transfer_dead_letter(client, source, "disabled") == "refused"
+
+
+def test_a_message_without_session_for_a_session_queue_is_set_aside(client, create):
+    target = create(requires_session=True)
+    source = create(forward_to=target)
+    send(client, source, "no session")
+    send_in_session(client, source, "s", "in a session")
+    assert transfer_dead_letter(client, source, "session") == "no session"
+    with client.get_queue_receiver(target, session_id="s") as receiver:
+        assert text(receive_one(receiver)) == "in a session"
+
+
+def chain(create, hops):
+    """Queues that forward `hops` times in a row; gives them from the first to the last."""
+    names = [create()]
+    for _ in range(hops):
+        names.insert(0, create(forward_to=names[0]))
+    return names
+
+
+def test_four_hops_are_allowed(client, create):
+    first, *_, last = chain(create, 4)
+    send(client, first, "far")
+    with client.get_queue_receiver(last) as receiver:
+        assert text(receive_one(receiver)) == "far"
+
+
+def test_a_fifth_hop_is_not(client, create):
+    first, *_, stuck, last = chain(create, 5)
+    send(client, first, "too far")
+    dead = receive_dead_letter(client, stuck)
+    assert (text(dead), dead.dead_letter_reason) == ("too far", "MaxTransferHopCountExceeded")
+    assert_empty(client, last)
+
+
+def test_a_circle_ends(client, create, management):
+    one, two = create(), create()
+    management.update_queue(one, forward_to=two)
+    management.update_queue(two, forward_to=one)
+    send(client, one, "dizzy")
+    assert receive_dead_letter(client, one).dead_letter_reason == "MaxTransferHopCountExceeded"

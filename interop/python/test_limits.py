@@ -1,0 +1,200 @@
+"""What a queue refuses: by its status, by its size, by the size of a message; and settings that make no sense."""
+
+import time
+
+import pytest
+from azure.servicebus import ServiceBusMessage, ServiceBusMessageState
+from azure.servicebus.exceptions import (
+    MessageSizeExceededError,
+    MessagingEntityDisabledError,
+    MessagingEntityNotFoundError,
+    ServiceBusQuotaExceededError,
+)
+from proton import int32, timestamp
+
+from plain import Refused
+from steps import assert_empty, in_seconds, receive, receive_one, send, text, texts
+
+
+def test_a_queue_disabled_for_sending_still_gives(client, create, management):
+    queue = create()
+    send(client, queue, "before")
+    management.update_queue(queue, status="send-disabled")
+    with pytest.raises(MessagingEntityDisabledError):
+        send(client, queue, "refused")
+    with client.get_queue_receiver(queue) as receiver:
+        assert text(receive_one(receiver)) == "before"
+    management.update_queue(queue, status="active")
+    send(client, queue, "after")
+
+
+def test_a_queue_disabled_for_receiving_still_takes(client, create, management):
+    queue = create(status="receive-disabled")
+    send(client, queue, "kept")
+    with pytest.raises(MessagingEntityDisabledError):
+        with client.get_queue_receiver(queue) as receiver:
+            receiver.receive_messages(max_wait_time=1)
+    management.update_queue(queue, status="active")
+    with client.get_queue_receiver(queue) as receiver:
+        assert text(receive_one(receiver)) == "kept"
+
+
+def test_a_disabled_queue_does_neither(client, create):
+    queue = create(status="disabled")
+    with pytest.raises(MessagingEntityDisabledError):
+        send(client, queue, "refused")
+    with pytest.raises(MessagingEntityDisabledError):
+        with client.get_queue_receiver(queue) as receiver:
+            receiver.receive_messages(max_wait_time=1)
+
+
+def test_a_receiver_is_told_when_its_queue_is_disabled(client, create, management):
+    queue = create()
+    with client.get_queue_receiver(queue) as receiver:
+        assert receiver.receive_messages(max_wait_time=0.2) == []
+        management.update_queue(queue, status="receive-disabled")
+        # The SDK retries this error, so it takes its time until it shows.
+        with pytest.raises(MessagingEntityDisabledError):
+            receiver.receive_messages(max_wait_time=20)
+
+
+def test_a_receiver_is_told_when_its_queue_is_deleted(client, create, management):
+    queue = create()
+    with client.get_queue_receiver(queue) as receiver:
+        assert receiver.receive_messages(max_wait_time=0.2) == []
+        management.delete_queue(queue)
+        with pytest.raises(MessagingEntityNotFoundError):
+            receiver.receive_messages(max_wait_time=2)
+
+
+def test_a_full_queue_refuses_until_there_is_room(client, create):
+    queue = create(max_size_bytes=3000)
+    send(client, queue, "x" * 2000)
+    with pytest.raises(ServiceBusQuotaExceededError):
+        send(client, queue, "y" * 2000)
+    with client.get_queue_receiver(queue) as receiver:
+        receiver.complete_message(receive_one(receiver))
+        send(client, queue, "z" * 2000)
+        assert text(receive_one(receiver)) == "z" * 2000
+
+
+def test_a_message_above_the_queues_own_limit_is_refused(client, create):
+    queue = create(max_message_size_bytes=100_000)
+    send(client, queue, "x" * 90_000)
+    with pytest.raises(MessageSizeExceededError):
+        send(client, queue, "x" * 110_000)
+    with client.get_queue_receiver(queue) as receiver:
+        receiver.complete_message(receive_one(receiver))
+    assert_empty(client, queue)
+
+
+def test_a_message_above_the_general_limit_is_refused(client, queue):
+    with pytest.raises(MessageSizeExceededError):
+        with client.get_queue_sender(queue) as sender:
+            sender.send_messages(ServiceBusMessage("x" * 1_100_000))
+    assert_empty(client, queue)
+
+
+def test_peek_pages_over_every_state(client, create):
+    queue = create(retry="fixed", retry_delay_ms=60_000)
+    send(client, queue, "deferred", "delayed", "locked", *[f"active {number}" for number in range(5)])
+    with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
+        sender.schedule_messages([ServiceBusMessage("scheduled")], in_seconds(3600))
+        deferred, delayed, _locked = receive(receiver, 3)
+        receiver.defer_message(deferred)
+        receiver.abandon_message(delayed)
+        seen = []
+        while page := receiver.peek_messages(max_message_count=4, sequence_number=next_number(seen)):
+            assert len(page) <= 4
+            seen += page
+        assert texts(seen) == ["deferred", "delayed", "locked", *[f"active {number}" for number in range(5)], "scheduled"]
+        states = {text(message): message.state for message in seen}
+        assert states["deferred"] == ServiceBusMessageState.DEFERRED
+        assert states["scheduled"] == ServiceBusMessageState.SCHEDULED
+        assert {states[name] for name in ("delayed", "locked", "active 0")} == {ServiceBusMessageState.ACTIVE}
+
+
+def next_number(seen):
+    return seen[-1].sequence_number + 1 if seen else 1
+
+
+def test_batch_delete_and_purge(client, create, management):
+    queue = create()
+    send(client, queue, *"abcdef")
+    now_ms = int(time.time() * 1000) + 1000
+    request = {"message-count": int32(2), "enqueued-time-utc": timestamp(now_ms)}
+    assert management.ask("com.microsoft:batch-delete-messages", request, of=queue) == {"message-count": 2}
+    with client.get_queue_receiver(queue) as receiver:
+        assert texts(receiver.peek_messages(max_message_count=10, sequence_number=1)) == list("cdef")
+    assert management.ask("peeklock:purge", {}, of=queue) == {"message-count": 4}
+    assert_empty(client, queue)
+
+
+def test_a_purge_spares_what_is_younger_and_what_is_locked(client, create, management):
+    queue = create()
+    send(client, queue, "locked", "old")
+    with client.get_queue_receiver(queue) as receiver:
+        locked = receive_one(receiver)
+        time.sleep(0.05)
+        border = int(time.time() * 1000)
+        time.sleep(0.05)
+        send(client, queue, "young")
+        management.ask("peeklock:purge", {"before": timestamp(border)}, of=queue)
+        assert "young" in texts(receiver.peek_messages(max_message_count=10, sequence_number=1))
+        receiver.complete_message(locked)
+        assert texts(receiver.peek_messages(max_message_count=10, sequence_number=1)) == ["young"]
+
+
+def test_dead_letters_can_be_purged(client, create, management):
+    queue = create()
+    send(client, queue, "poison", "good")
+    with client.get_queue_receiver(queue) as receiver:
+        receiver.dead_letter_message(receive_one(receiver))
+    assert management.ask("peeklock:purge", {}, of=f"{queue}/$DeadLetterQueue") == {"message-count": 1}
+    with client.get_queue_receiver(queue) as receiver:
+        assert text(receive_one(receiver)) == "good"
+
+
+@pytest.mark.parametrize(
+    "settings, word",
+    [
+        ({"colour": "red"}, "colour"),
+        ({"lock_duration_ms": "long"}, "lock-duration-ms"),
+        ({"lock_duration_ms": 1}, "lock duration"),
+        ({"max_delivery_count": 0}, "max delivery count"),
+        ({"status": "asleep"}, "status"),
+        ({"retry": "never"}, "retry"),
+        ({"max_size_bytes": 0}, "max size"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
+)
+def test_settings_that_make_no_sense_are_refused_by_name(create, settings, word):
+    with pytest.raises(Refused, match=word):
+        create(**settings)
+
+
+def test_settings_are_shown_as_they_were_given_and_changed(create, management):
+    queue = create(lock_duration_ms=5000, requires_session=True, retry="linear", retry_delay_ms=10, retry_cap_ms=20)
+    management.update_queue(queue, max_delivery_count=7, default_time_to_live_ms=60_000)
+    shown = management.show_queue(queue)
+    expected = {
+        "name": queue,
+        "lock-duration-ms": 5000,
+        "requires-session": True,
+        "retry": "linear",
+        "retry-delay-ms": 10,
+        "retry-cap-ms": 20,
+        "max-delivery-count": 7,
+        "default-time-to-live-ms": 60_000,
+        "active-count": 0,
+    }
+    assert {key: shown[key] for key in expected} == expected
+    management.update_queue(queue, default_time_to_live_ms=None)
+    assert "default-time-to-live-ms" not in management.show_queue(queue)
+
+
+def test_what_a_queue_is_cannot_be_changed_later(create, management):
+    queue = create()
+    for change in ({"requires_session": True}, {"duplicate_window_ms": 60_000}):
+        with pytest.raises(Refused, match="cannot be changed"):
+            management.update_queue(queue, **change)

@@ -1,0 +1,107 @@
+"""Messages for later: scheduled by call or by property, cancelled, due in order, and kept over a restart."""
+
+import datetime
+import time
+
+import pytest
+from azure.servicebus import ServiceBusMessage, ServiceBusMessageState
+from azure.servicebus.exceptions import MessageNotFoundError
+
+from steps import assert_empty, in_seconds, receive, receive_one, send, text, texts
+
+FAR = 3600
+
+
+def now():
+    return datetime.datetime.now(datetime.timezone.utc)
+
+
+def test_a_scheduled_message_comes_when_it_is_due(sender, receiver):
+    due = in_seconds(1.5)
+    [number] = sender.schedule_messages(ServiceBusMessage("later"), due)
+    [peeked] = receiver.peek_messages(sequence_number=1)
+    assert peeked.state == ServiceBusMessageState.SCHEDULED
+    assert (peeked.sequence_number, text(peeked)) == (number, "later")
+    assert abs(peeked.scheduled_enqueue_time_utc - due) < datetime.timedelta(milliseconds=2)
+    assert receiver.receive_messages(max_wait_time=0.5) == []
+    message = receive_one(receiver)
+    assert now() >= due
+    assert (text(message), message.delivery_count) == ("later", 0)
+    assert message.enqueued_time_utc >= due - datetime.timedelta(milliseconds=2)
+    receiver.complete_message(message)
+
+
+def test_many_are_scheduled_at_once_and_come_in_order(sender, receiver):
+    sent = [str(number) for number in range(10)]
+    numbers = sender.schedule_messages([ServiceBusMessage(body) for body in sent], in_seconds(1))
+    assert numbers == sorted(set(numbers)) and len(numbers) == 10
+    assert texts(receive(receiver, 10)) == sent
+
+
+def test_the_due_time_decides_the_order(client, queue, sender, receiver):
+    sender.schedule_messages(ServiceBusMessage("second"), in_seconds(1.6))
+    sender.schedule_messages(ServiceBusMessage("first"), in_seconds(0.8))
+    send(client, queue, "at once")
+    assert texts(receive(receiver, 3)) == ["at once", "first", "second"]
+
+
+def test_a_scheduled_message_can_be_cancelled(client, queue, sender):
+    numbers = sender.schedule_messages([ServiceBusMessage("a"), ServiceBusMessage("b")], in_seconds(FAR))
+    [one] = sender.schedule_messages(ServiceBusMessage("c"), in_seconds(FAR))
+    sender.cancel_scheduled_messages(numbers)
+    sender.cancel_scheduled_messages(one)
+    assert_empty(client, queue)
+
+
+def test_what_is_not_scheduled_cannot_be_cancelled(sender, receiver):
+    [number] = sender.schedule_messages(ServiceBusMessage("a"), in_seconds(FAR))
+    for numbers in ([number + 1000], [number, number + 1000]):
+        with pytest.raises(MessageNotFoundError):
+            sender.cancel_scheduled_messages(numbers)
+    assert texts(receiver.peek_messages(sequence_number=1)) == ["a"]
+    sender.cancel_scheduled_messages(number)
+    with pytest.raises(MessageNotFoundError):
+        sender.cancel_scheduled_messages(number)
+
+
+def test_a_message_that_came_cannot_be_cancelled(sender, receiver):
+    [number] = sender.schedule_messages(ServiceBusMessage("a"), in_seconds(0.3))
+    message = receive_one(receiver)
+    with pytest.raises(MessageNotFoundError):
+        sender.cancel_scheduled_messages(number)
+    receiver.complete_message(message)
+
+
+def test_the_property_schedules_too(sender, receiver):
+    due = in_seconds(1.2)
+    sender.send_messages([ServiceBusMessage("later", scheduled_enqueue_time_utc=due), ServiceBusMessage("now")])
+    assert texts(receive(receiver, 1)) == ["now"]
+    [peeked] = receiver.peek_messages(sequence_number=1)[:1]
+    assert peeked.state == ServiceBusMessageState.SCHEDULED
+    assert text(receive_one(receiver)) == "later"
+    assert now() >= due
+
+
+@pytest.mark.parametrize("by_call", [True, False])
+def test_the_past_is_now(sender, receiver, by_call):
+    if by_call:
+        sender.schedule_messages(ServiceBusMessage("at once"), in_seconds(-FAR))
+    else:
+        sender.send_messages(ServiceBusMessage("at once", scheduled_enqueue_time_utc=in_seconds(-FAR)))
+    started = time.monotonic()
+    assert text(receive_one(receiver)) == "at once"
+    assert time.monotonic() - started < 1
+
+
+def test_scheduling_in_a_session(client, create):
+    queue = create(requires_session=True)
+    with client.get_queue_sender(queue) as sender:
+        sender.schedule_messages([ServiceBusMessage(body, session_id="s") for body in ("a", "b")], in_seconds(0.8))
+    with client.get_queue_receiver(queue, session_id="s") as receiver:
+        assert texts(receive(receiver, 2)) == ["a", "b"]
+
+
+def test_the_queue_counts_what_is_scheduled(management, queue, sender):
+    sender.schedule_messages([ServiceBusMessage("a"), ServiceBusMessage("b")], in_seconds(FAR))
+    counts = management.show_queue(queue)
+    assert (counts["scheduled-count"], counts["active-count"]) == (2, 0)

@@ -1,0 +1,128 @@
+"""The lock on a session: renewal by hand and by the SDK's renewer, its end, and what a poison message does to a session."""
+
+import datetime
+import time
+
+import pytest
+from azure.servicebus.exceptions import OperationTimeoutError, SessionLockLostError
+
+from flavour import unbridged
+from steps import next_session, receive, receive_dead_letter, receive_one, send_in_session, text, texts
+
+
+@pytest.fixture
+def queue(create):
+    return create(requires_session=True, lock_duration_ms=1000)
+
+
+def wait_out(session, margin=0.3):
+    left = session.locked_until_utc - datetime.datetime.now(datetime.timezone.utc)
+    time.sleep(max(0, left.total_seconds()) + margin)
+
+
+def believe_in_the_lock(session):
+    """The SDK refuses by its own clock; here the broker must refuse."""
+    later = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(minutes=1)
+    unbridged(session)._locked_until_utc = later
+
+
+def test_renewal_keeps_the_session(client, queue):
+    send_in_session(client, queue, "s", "work")
+    with client.get_queue_receiver(queue, session_id="s") as receiver:
+        message = receive_one(receiver)
+        first = receiver.session.locked_until_utc
+        for _ in range(4):
+            time.sleep(0.5)
+            renewed = receiver.session.renew_lock()
+            assert renewed > first
+        assert receiver.session.locked_until_utc == renewed
+        receiver.complete_message(message)
+        assert receiver.peek_messages() == []
+
+
+def test_the_renewer_keeps_the_session(client, flavour, create):
+    queue = create(requires_session=True, lock_duration_ms=3000)
+    send_in_session(client, queue, "s", "long work")
+    with flavour.lock_renewer(max_lock_renewal_duration=30) as renewer:
+        with client.get_queue_receiver(queue, session_id="s", auto_lock_renewer=renewer) as receiver:
+            message = receive_one(receiver)
+            time.sleep(4.5)
+            assert receiver.session.auto_renew_error is None
+            receiver.complete_message(message)
+            assert receiver.peek_messages() == []
+
+
+def test_a_lost_session_is_told_on_settling(client, queue):
+    send_in_session(client, queue, "s", "slow work")
+    with client.get_queue_receiver(queue, session_id="s") as receiver:
+        late = receive_one(receiver)
+        wait_out(receiver.session)
+        believe_in_the_lock(receiver.session)
+        with pytest.raises(SessionLockLostError):
+            receiver.complete_message(late)
+    with client.get_queue_receiver(queue, session_id="s") as receiver:
+        again = receive_one(receiver)
+        assert (text(again), again.delivery_count) == ("slow work", 1)
+
+
+def test_a_lost_session_is_told_on_renewal_and_state(client, queue):
+    with client.get_queue_receiver(queue, session_id="s") as receiver:
+        receiver.session.set_state("mine")
+        wait_out(receiver.session)
+        for call in ("renew_lock", "get_state"):
+            believe_in_the_lock(receiver.session)
+            with pytest.raises(SessionLockLostError):
+                getattr(receiver.session, call)()
+
+
+def test_a_lost_session_goes_to_the_next_receiver(client, queue):
+    send_in_session(client, queue, "s", "work")
+    with client.get_queue_receiver(queue, session_id="s") as slow:
+        receive_one(slow)
+        with next_session(client, queue) as next_one:
+            assert next_one.session.session_id == "s"
+            message = receive_one(next_one)
+            assert message.delivery_count == 1
+            believe_in_the_lock(slow.session)
+            with pytest.raises(SessionLockLostError):
+                slow.session.renew_lock()
+            next_one.complete_message(message)
+
+
+def test_a_poison_message_leaves_its_session(client, create):
+    queue = create(requires_session=True, max_delivery_count=2)
+    send_in_session(client, queue, "s", "poison", "good")
+    with client.get_queue_receiver(queue, session_id="s") as receiver:
+        for _ in range(2):
+            receiver.abandon_message(receive_one(receiver))
+        assert text(receive_one(receiver)) == "good"
+    dead = receive_dead_letter(client, queue)
+    assert (text(dead), dead.dead_letter_reason) == ("poison", "MaxDeliveryCountExceeded")
+
+
+def test_a_poison_message_can_block_its_session(client, create):
+    queue = create(requires_session=True, max_delivery_count=2, poison_session="block")
+    send_in_session(client, queue, "s", "poison", "behind")
+    with client.get_queue_receiver(queue, session_id="s") as receiver:
+        for count in range(4):
+            message = receive_one(receiver)
+            assert (text(message), message.delivery_count) == ("poison", count)
+            receiver.abandon_message(message)
+        receiver.complete_message(receive_one(receiver))
+        assert text(receive_one(receiver)) == "behind"
+
+
+def test_a_poisoned_session_can_be_set_aside_for_those_who_name_it(client, create):
+    queue = create(requires_session=True, max_delivery_count=2, poison_session="set-aside")
+    send_in_session(client, queue, "bad", "poison", "behind")
+    with next_session(client, queue) as receiver:
+        for _ in range(2):
+            receiver.abandon_message(receive_one(receiver))
+    with pytest.raises(OperationTimeoutError):
+        with next_session(client, queue, seconds=0.5):
+            pass
+    with client.get_queue_receiver(queue, session_id="bad") as receiver:
+        messages = receive(receiver, 2)
+        assert texts(messages) == ["poison", "behind"]
+        for message in messages:
+            receiver.complete_message(message)
