@@ -209,7 +209,8 @@ impl<L: Log> Shard<L> {
             Request::Peek { ticket, entity, sub_queue, from, count_max, session } => {
                 self.engine.touch(now, entity);
                 let count_max = count_max.min(limits::BATCH_COUNT_MAX);
-                let found = match session {
+                // Only the queue itself has sessions.
+                let found = match session.filter(|_| sub_queue == SubQueue::Main) {
                     Some(session) => self.engine.peek_session(entity, &session, from, count_max),
                     None => self.engine.peek(entity, sub_queue, from, count_max),
                 };

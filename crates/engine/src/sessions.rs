@@ -232,7 +232,8 @@ impl Engine {
     }
 
     /// To be called once after recovery. Sessions were held by receivers that are gone: what was locked in them returns, at the latest with the
-    /// next [`Engine::deliver`]. And idle queues are given their time anew.
+    /// next [`Engine::deliver`]. Locks that would last too long, because the clock was set back, are shortened. And idle queues are given
+    /// their time anew.
     pub fn wake(&mut self, now: Timestamp, out: &mut Outbox) {
         let entities: Vec<_> = self.names.values().copied().collect();
         let mut left = FACTS_PER_CALL_MAX;
@@ -243,9 +244,24 @@ impl Engine {
             for slot in slots {
                 left -= free_session(now, queue, slot, left, out);
             }
+            left -= shorten_locks(now, queue, left, out);
             self.agenda.note(queue);
         }
     }
+}
+
+/// Locks last no longer than they would if they were made now: a wall clock that was set back while nobody looked must not hold messages for hours.
+fn shorten_locks(now: Timestamp, queue: &mut Queue, max: usize, out: &mut Outbox) -> usize {
+    let (entity, until) = (queue.entity, now + queue.settings.lock_duration);
+    let mut count = 0;
+    for sub_queue in SubQueue::ALL {
+        let numbers: Vec<_> = queue.part(sub_queue).messages.locked_beyond(until).take(max - count).collect();
+        count += numbers.len();
+        for sequence_number in numbers {
+            queue.record(Fact::Renewed { entity, sub_queue, sequence_number, until }, out);
+        }
+    }
+    count
 }
 
 fn check_receive(queue: &Queue, sub_queue: SubQueue) -> Result<(), Error> {

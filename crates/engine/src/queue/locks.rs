@@ -47,6 +47,11 @@ impl Locks {
         self.first.map(|slot| self.get(slot))
     }
 
+    /// All locks, the one that runs out first at the front.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Lock> {
+        std::iter::successors(self.first(), |lock| lock.after.map(|slot| self.get(slot)))
+    }
+
     pub(crate) fn add(&mut self, sequence_number: SequenceNumber, nonce: u64, until: Timestamp) -> LockSlot {
         let lock = Lock { sequence_number, nonce, until, before: None, after: None };
         let slot = if let Some(slot) = self.free {

@@ -193,6 +193,12 @@ impl Messages {
         self.locks.first().filter(|lock| lock.until <= now).map(|lock| lock.sequence_number)
     }
 
+    /// Messages whose own locks run beyond `limit`.
+    pub(crate) fn locked_beyond(&self, limit: Timestamp) -> impl Iterator<Item = SequenceNumber> {
+        let beyond = self.locks.iter().filter(move |lock| lock.until > limit && lock.until != Timestamp::MAX);
+        beyond.map(|lock| lock.sequence_number)
+    }
+
     /// The scheduled or delayed message that was due first, if it was by `now`.
     pub(crate) fn next_due(&self, now: Timestamp) -> Option<SequenceNumber> {
         self.due.first().filter(|&&(at, _)| at <= now).map(|&(_, number)| SequenceNumber(number))

@@ -277,3 +277,15 @@ fn a_queue_that_nobody_uses_deletes_itself() {
     assert_eq!((story.engine.find(&name("orders")), story.engine.next_deadline()), (None, None));
     story.restart();
 }
+
+#[test]
+fn a_clock_that_was_set_back_while_the_broker_was_off_does_not_hold_locks_for_hours() {
+    let mut story = Story::with_sent(1);
+    let held = story.receive(MAIN).unwrap();
+    story.now = story.now - secs(900);
+    story.restart();
+    assert_eq!(story.engine.next_deadline(), Some(story.now + secs(30)));
+    story.wait(secs(29));
+    story.settle(&held, Settlement::Complete).unwrap();
+    story.restart();
+}
