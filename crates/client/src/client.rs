@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use peeklock_amqp::connection::{Config, Connection, Millis, SaslClient};
-use peeklock_types::{LockToken, SequenceNumber, Timestamp};
+use peeklock_types::{LockToken, SequenceNumber, Timestamp, limits};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, oneshot};
 
@@ -25,6 +25,12 @@ use crate::shared::Shared;
 use crate::target::{Credentials, Target};
 use crate::transaction::Transaction;
 use crate::transport;
+
+/// The largest that a queue can hold, with room for what a broker writes on it. A receiver that took less would reject what it cannot
+/// take, and a broker moves what is rejected to the dead-letter queue.
+const MESSAGE_SIZE_BYTES_MAX: u64 = limits::LARGE_MESSAGE_SIZE_BYTES_MAX as u64 + 1024 * 1024;
+/// Messages that are coming in on several links at the same time: some of the largest.
+const INCOMPLETE_BYTES_MAX: usize = 4 * limits::LARGE_MESSAGE_SIZE_BYTES_MAX;
 
 /// A connection to a broker. Cheap to clone; it closes when the last clone and all that was opened with it are gone.
 ///
@@ -75,7 +81,9 @@ impl Client {
     where
         S: AsyncRead + AsyncWrite + Send + 'static,
     {
-        let config = Config::client(container_id.to_owned(), target.host.clone());
+        let mut config = Config::client(container_id.to_owned(), target.host.clone());
+        config.limits.message_size_bytes_max = MESSAGE_SIZE_BYTES_MAX;
+        config.limits.incomplete_bytes_max = INCOMPLETE_BYTES_MAX;
         let connection = Connection::client(config, Some(sasl(&target.credentials)), Millis(0));
         let (commands, incoming) = mpsc::channel(COMMANDS_MAX);
         let (opening, opened) = oneshot::channel();

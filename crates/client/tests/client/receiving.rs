@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use peeklock_amqp::connection::{Connection, Event, LinkId};
-use peeklock_amqp::{AmqpError, DeliveryState, condition};
+use peeklock_amqp::connection::{Connection, Event, LinkId, Outgoing};
+use peeklock_amqp::{AmqpError, DeliveryState, DeliveryTag, Encode, Message, condition};
 use peeklock_client::{Client, Error, Outcome};
 
 use crate::script::{Then, accept, connect, deliver};
@@ -156,4 +156,31 @@ async fn a_lost_lock_is_told_with_what_follows() {
     let mut receiver = client.receiver("orders").credit(1).open().await.unwrap();
     let told = receiver.next().await.unwrap().unwrap().complete().await;
     assert!(matches!(&told, Err(Error::LockLost { .. })), "{told:?}");
+}
+
+#[tokio::test]
+async fn a_large_message_is_not_rejected() {
+    let client = connect(|connection, event| {
+        match event {
+            Event::Attach { link, attach, .. } => accept(connection, link, attach.role),
+            Event::Flow { link, credit, .. } if credit > 0 => {
+                let delivery = Outgoing {
+                    tag: DeliveryTag::from([7; 16]),
+                    message_format: 0,
+                    settled: false,
+                    state: None,
+                };
+                let payload = Message::data(vec![b'x'; 3 << 20]).to_bytes();
+                connection.send(link, &delivery, &[&payload]).unwrap();
+            }
+            Event::Disposition { link, id, state: Some(state), .. } => connection.settle(link, id, state),
+            _ => {}
+        }
+        Then::GoOn
+    })
+    .await;
+    let mut receiver = client.receiver("orders").credit(1).open().await.unwrap();
+    let delivery = receiver.next().await.unwrap().unwrap();
+    assert_eq!(delivery.message().unwrap().body_text().len(), 3 << 20);
+    delivery.complete().await.unwrap();
 }

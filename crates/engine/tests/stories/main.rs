@@ -3,7 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 mod basics;
+mod forwarding;
 mod limits;
 mod sessions;
 mod story;
 mod time;
+mod transactions;

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use peeklock_engine::{
-    Attached, Attributes, Delivery, Engine, EntityId, Error, Fact, Message, NewMessage, Outbox, ReceiveMode,
-    ReceiverId, SessionWish, Settlement, record,
+    Attached, Attributes, Delivery, Engine, EntityId, Error, Fact, Message, NewMessage, OutMessage, Outbox,
+    ReceiveMode, ReceiverId, SessionWish, Settlement, record,
 };
 use peeklock_types::{
-    BodyRef, EntityName, GroupNumber, LockToken, QueueSettings, SequenceNumber, SessionId, SubQueue,
+    BodyRef, EntityName, GroupNumber, LockToken, QueueSettings, SequenceNumber, SessionId, ShardId, SubQueue,
     Timestamp,
 };
 
@@ -82,8 +82,8 @@ impl Story {
         story
     }
 
-    pub(crate) fn create(&mut self, text: &str, settings: QueueSettings) -> EntityId {
-        self.engine.create_queue(self.now, name(text), settings, &mut self.out).unwrap()
+    pub(crate) fn create(&mut self, name: &EntityName, settings: QueueSettings) -> EntityId {
+        self.engine.create_queue(self.now, name.clone(), settings, &mut self.out).unwrap()
     }
 
     /// Changes the settings of "orders".
@@ -237,6 +237,10 @@ impl Story {
         self.engine.peek(self.queue, sub_queue, seq(0), 1000).unwrap()
     }
 
+    pub(crate) fn peek_in(&self, queue: EntityId, sub_queue: SubQueue) -> Vec<Message> {
+        self.engine.peek(queue, sub_queue, seq(0), 1000).unwrap()
+    }
+
     pub(crate) fn numbers(&self, sub_queue: SubQueue) -> Vec<u64> {
         self.peek(sub_queue).into_iter().map(|message| message.sequence_number.0).collect()
     }
@@ -266,6 +270,49 @@ impl Story {
         assert_eq!(Engine::restore(&before).unwrap().snapshot(), before);
         self.engine.wake(self.now, &mut self.out);
     }
+}
+
+impl Story {
+    /// Brings everything for this shard to where it should be, as the broker does between shards.
+    pub(crate) fn forward(&mut self) {
+        self.deliver();
+        while let Some(first) = self.engine.outgoing(here(), 1, u64::MAX).pop() {
+            self.bring(&first);
+            self.deliver();
+        }
+    }
+
+    /// Brings one message to its queue in this shard, and tells the outbox what became of it.
+    fn bring(&mut self, message: &OutMessage) {
+        match self.arrive(message) {
+            Ok(_) => self.engine.transferred(here(), message.number, &mut self.out),
+            Err(error) => {
+                self.engine.transfer_refused(here(), message.number, error.to_string(), &mut self.out);
+            }
+        }
+    }
+
+    pub(crate) fn arrive(&mut self, message: &OutMessage) -> Result<bool, Error> {
+        let mut new = self.batch(1).remove(0);
+        new.attributes = Some(message.attributes.clone());
+        new.size_bytes = message.size_bytes;
+        self.engine.arrive(self.now, here(), message.number, &message.target, new, &mut self.out)
+    }
+}
+
+/// The shard of "orders".
+pub(crate) fn here() -> ShardId {
+    ShardId::of(&name("orders"))
+}
+
+/// Names of other queues of the same shard.
+pub(crate) fn neighbours() -> impl Iterator<Item = EntityName> {
+    (0..).map(|n| name(&format!("next{n}"))).filter(|name| ShardId::of(name) == here())
+}
+
+/// A queue of another shard.
+pub(crate) fn far_away() -> EntityName {
+    (0..).map(|n| name(&format!("far{n}"))).find(|name| ShardId::of(name) != here()).unwrap()
 }
 
 pub(crate) fn id(text: &'static str) -> Attributes {

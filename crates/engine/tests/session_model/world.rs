@@ -1,0 +1,404 @@
+//! The engine and the model side by side, with a journal that forgets what was not written.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use peeklock_engine::{
+    Attached, Attributes, CloseReason, Closed, Engine, EntityId, Error, HeldSession, Message, MessageState,
+    NewMessage, Outbox, ReceiveMode, ReceiverId, SessionWish, Settlement, record,
+};
+use peeklock_types::{
+    BodyRef, EntityName, GroupNumber, LockToken, PoisonSession, QueueSettings, RetryPolicy, SequenceNumber,
+    SessionId, SubQueue, Timestamp,
+};
+
+use crate::Step;
+use crate::model::{Hold, Model, ModelMessage};
+
+const QUEUE: EntityId = EntityId(0);
+const MAIN: SubQueue = SubQueue::Main;
+const LOCK_DURATION: Duration = Duration::from_secs(3);
+
+struct Group {
+    bytes: Vec<u8>,
+    model: Model,
+    snapshot: Option<Vec<u8>>,
+}
+
+pub(crate) struct World {
+    engine: Engine,
+    model: Model,
+    holds: Vec<Hold>,
+    /// Who waits for a session, and until when.
+    waiters: Vec<(ReceiverId, Timestamp)>,
+    credits: Vec<(ReceiverId, u32)>,
+    tokens: Vec<LockToken>,
+    now: Timestamp,
+    out: Outbox,
+    groups: Vec<Group>,
+    nonce: u64,
+    next_receiver: u64,
+}
+
+fn session(n: usize) -> SessionId {
+    SessionId::parse(["", "a", "b"][n]).unwrap()
+}
+
+impl World {
+    pub(crate) fn new(poison_session: PoisonSession, retry: RetryPolicy) -> World {
+        let (mut engine, mut out) = (Engine::default(), Outbox::default());
+        let settings = QueueSettings {
+            requires_session: true,
+            lock_duration: LOCK_DURATION,
+            max_delivery_count: 3,
+            poison_session,
+            retry,
+            ..QueueSettings::default()
+        };
+        let now = Timestamp::from_millis(1_000_000);
+        let name = EntityName::parse("orders").unwrap();
+        assert_eq!(engine.create_queue(now, name, settings.clone(), &mut out), Ok(QUEUE));
+        let model = Model { settings, next_number: 1, messages: Vec::new(), states: [None; 3] };
+        let mut world = World {
+            engine,
+            model,
+            holds: Vec::new(),
+            waiters: Vec::new(),
+            credits: Vec::new(),
+            tokens: Vec::new(),
+            now,
+            out,
+            groups: Vec::new(),
+            nonce: 0,
+            next_receiver: 1,
+        };
+        world.journal();
+        world
+    }
+
+    pub(crate) fn take(&mut self, step: Step) {
+        match step {
+            Step::Send { session, time_to_live, ahead } => self.send(session, time_to_live, ahead),
+            Step::AcceptNamed { session } => self.accept_named(session),
+            Step::AcceptNext { patience } => self.accept_next(patience),
+            Step::Detach { pick } => self.detach(pick),
+            Step::Credit { pick, credit } => self.set_credit(pick, credit),
+            Step::Settle { pick, settlement } => self.settle(pick, settlement),
+            Step::RenewSession { pick } => self.renew_session(pick),
+            Step::SetState { pick, state } => self.set_state(pick, state),
+            Step::ReceiveDeferred { pick, number_pick } => self.receive_deferred(pick, number_pick),
+            Step::Purge { age, count_max } => self.purge(age, count_max),
+            Step::Deliver => self.deliver(),
+            Step::Tick => self.tick(),
+            Step::Wait { span } => self.now = self.now + span,
+            Step::Snapshot => {
+                self.journal();
+                let snapshot = self.engine.snapshot();
+                self.groups.last_mut().unwrap().snapshot = Some(snapshot);
+            }
+            Step::Crash { lost_group_count, from_snapshot } => self.crash(lost_group_count, from_snapshot),
+        }
+        if !self.out.facts.is_empty() {
+            self.journal();
+        }
+        self.out.clear();
+    }
+
+    fn next_group(&self) -> GroupNumber {
+        GroupNumber(self.groups.len() as u64 + 1)
+    }
+
+    fn journal(&mut self) {
+        let (group, mut bytes) = (self.next_group(), Vec::new());
+        self.out.facts.drain(..).for_each(|fact| record::encode(&fact, group, &mut bytes));
+        self.groups.push(Group { bytes, model: self.model.clone(), snapshot: None });
+    }
+
+    fn send(&mut self, n: usize, time_to_live: Option<Duration>, ahead: Option<Duration>) {
+        let (now, body) = (self.now, BodyRef::in_log(self.next_group(), 8).unwrap());
+        let scheduled_for = ahead.map(|ahead| now + ahead);
+        let attributes =
+            Attributes { session: Some(session(n)), time_to_live, scheduled_for, ..Attributes::default() };
+        let message = NewMessage { body, size_bytes: 1, attributes: Some(Box::new(attributes)) };
+        self.engine.send(now, QUEUE, [message], &mut self.out).unwrap();
+        let due = scheduled_for.filter(|due| *due > now);
+        self.model.messages.push(ModelMessage {
+            number: SequenceNumber(self.model.next_number),
+            body,
+            session: n,
+            is_dead: false,
+            enqueued_at: now,
+            time_to_live,
+            state: if due.is_some() { MessageState::Scheduled } else { MessageState::Active },
+            due,
+            failed_count: 0,
+            nonce: None,
+            is_poison: false,
+        });
+        self.model.next_number += 1;
+    }
+
+    fn attach(&mut self, wish: SessionWish) -> (ReceiverId, Result<Attached, Error>) {
+        let receiver = ReceiverId(self.next_receiver);
+        self.next_receiver += 1;
+        let attached =
+            self.engine.attach_receiver(self.now, QUEUE, MAIN, receiver, ReceiveMode::PeekLock, wish);
+        if attached.is_ok() {
+            self.engine.add_window(receiver, i64::MAX);
+            self.credits.push((receiver, 0));
+        }
+        (receiver, attached)
+    }
+
+    fn accept_named(&mut self, n: usize) {
+        let (receiver, attached) = self.attach(SessionWish::Named(session(n)));
+        if self.holds.iter().any(|hold| hold.session == n) {
+            assert!(matches!(attached, Err(Error::SessionLocked { .. })));
+            return;
+        }
+        let until = self.now + LOCK_DURATION;
+        assert_eq!(attached, Ok(Attached::Session(HeldSession { session: session(n), locked_until: until })));
+        self.holds.push(Hold { receiver, session: n, until });
+    }
+
+    fn accept_next(&mut self, patience: Duration) {
+        let give_up_at = self.now + patience;
+        let (receiver, attached) = self.attach(SessionWish::Next { give_up_at });
+        assert_eq!(attached, Ok(Attached::Waiting));
+        self.waiters.push((receiver, give_up_at));
+    }
+
+    fn detach(&mut self, pick: usize) {
+        if !self.credits.is_empty() {
+            let (receiver, _) = self.credits[pick % self.credits.len()];
+            self.engine.detach_receiver(self.now, receiver, &mut self.out);
+            self.model_detach(receiver);
+        }
+    }
+
+    fn model_detach(&mut self, receiver: ReceiverId) {
+        self.credits.retain(|(other, _)| *other != receiver);
+        self.waiters.retain(|(other, _)| *other != receiver);
+        for hold in self.holds.extract_if(.., |hold| hold.receiver == receiver) {
+            self.model.free(self.now, hold.session);
+        }
+    }
+
+    fn set_credit(&mut self, pick: usize, credit: u32) {
+        let count = self.credits.len().max(1);
+        if let Some((receiver, left)) = self.credits.get_mut(pick % count) {
+            *left = credit;
+            self.engine.set_credit(*receiver, credit);
+        }
+    }
+
+    fn settle(&mut self, pick: usize, settlement: Settlement) {
+        let Some(&token) = self.tokens.get(pick % self.tokens.len().max(1)) else { return };
+        let number = token.sequence_number();
+        let settled = self.engine.settle(self.now, QUEUE, MAIN, token, settlement.clone(), &mut self.out);
+        let found = self.model.find(number).filter(|m| m.nonce == Some(token.nonce())).map(|m| m.session);
+        let is_held =
+            found.is_some_and(|n| self.holds.iter().any(|hold| hold.session == n && hold.until > self.now));
+        if is_held {
+            assert_eq!(settled, Ok(()));
+            self.model.settle(self.now, number, &settlement);
+        } else {
+            assert!(matches!(settled, Err(Error::LockLost { .. } | Error::SessionLockLost { .. })));
+            assert!(self.out.is_empty(), "a refused command decides nothing");
+        }
+        if self.tokens.len() > 20 {
+            self.tokens.swap_remove(pick % self.tokens.len());
+        }
+    }
+
+    /// Some hold, and whether it is still good.
+    fn pick_hold(&self, pick: usize) -> Option<(usize, bool)> {
+        let at = pick % self.holds.len().max(1);
+        self.holds.get(at).map(|hold| (at, hold.until > self.now))
+    }
+
+    fn renew_session(&mut self, pick: usize) {
+        let Some((at, is_good)) = self.pick_hold(pick) else { return };
+        let hold = &mut self.holds[at];
+        let renewed = self.engine.renew_session(self.now, QUEUE, &session(hold.session), hold.receiver);
+        if is_good {
+            hold.until = self.now + LOCK_DURATION;
+            assert_eq!(renewed, Ok(hold.until));
+        } else {
+            assert!(matches!(renewed, Err(Error::SessionLockLost { .. })));
+        }
+    }
+
+    fn set_state(&mut self, pick: usize, state: Option<u8>) {
+        let Some((at, is_good)) = self.pick_hold(pick) else { return };
+        let (now, Hold { receiver, session: n, .. }) = (self.now, self.holds[at]);
+        let bytes = state.map(|state| Bytes::from(vec![state]));
+        let set = self.engine.set_session_state(now, QUEUE, &session(n), receiver, bytes, &mut self.out);
+        assert_eq!(set.is_ok(), is_good);
+        if is_good {
+            self.model.states[n] = state.map(|state| (state, now));
+            let told = self.engine.session_state(now, QUEUE, &session(n), receiver);
+            assert_eq!(told.unwrap().map(|state| state[0]), state);
+        }
+    }
+
+    fn receive_deferred(&mut self, pick: usize, number_pick: usize) {
+        let Some((at, is_good)) = self.pick_hold(pick) else { return };
+        let Hold { receiver, session: n, until } = self.holds[at];
+        let count = self.model.messages.len().max(1);
+        let Some(number) = self.model.messages.get(number_pick % count).map(|m| m.number) else { return };
+        self.nonce += 1;
+        let (now, nonce, mode) = (self.now, self.nonce, ReceiveMode::PeekLock);
+        let (id, out) = (session(n), &mut self.out);
+        let hold = Some((&id, receiver));
+        let received = self.engine.receive_deferred(now, QUEUE, MAIN, &[number], mode, hold, nonce, out);
+        let found = self.model.find(number).unwrap();
+        let is_there = !found.is_dead
+            && (found.session, found.state, found.nonce) == (n, MessageState::Deferred, None)
+            && found.expires_at().is_none_or(|at| at > now);
+        if is_good && is_there {
+            found.nonce = Some(nonce);
+            let received = received.unwrap().remove(0);
+            assert_eq!(received.message.locked_until, Some(until));
+            self.tokens.push(received.token);
+        } else {
+            assert!(matches!(received, Err(Error::NotFound { .. } | Error::SessionLockLost { .. })));
+        }
+    }
+
+    fn purge(&mut self, age: Duration, count_max: u64) {
+        let purged = self.engine.purge(self.now, QUEUE, MAIN, self.now - age, count_max, &mut self.out);
+        assert_eq!(purged, Ok(self.model.purge(self.now - age, count_max)));
+    }
+
+    fn tick(&mut self) {
+        self.engine.tick(self.now, &mut self.out);
+        self.model_tick();
+    }
+
+    /// What is due and expired, lost sessions and those who waited too long; what a lost session returns may expire at once.
+    fn model_tick(&mut self) {
+        let now = self.now;
+        self.model.tick(now);
+        let lost = self.holds.iter().filter(|hold| hold.until <= now);
+        let lost = lost.map(|hold| (hold.receiver, CloseReason::SessionLockLost));
+        let tired = self.waiters.iter().filter(|(_, give_up_at)| *give_up_at <= now);
+        let tired = tired.map(|(receiver, _)| (*receiver, CloseReason::NoSession));
+        let mut expected: Vec<_> =
+            lost.chain(tired).map(|(receiver, reason)| Closed { receiver, reason }).collect();
+        expected.iter().for_each(|closed| self.model_detach(closed.receiver));
+        self.model.tick(now);
+        let mut told = self.out.closed.clone();
+        told.sort_by_key(|closed| closed.receiver);
+        expected.sort_by_key(|closed| closed.receiver);
+        assert_eq!(told, expected);
+    }
+
+    fn deliver(&mut self) {
+        let nonce = &mut self.nonce;
+        let mut nonces = || {
+            *nonce += 1;
+            *nonce
+        };
+        assert!(!self.engine.deliver(self.now, &mut nonces, &mut self.out));
+        self.model_tick();
+        let until = self.now + LOCK_DURATION;
+        let mut accepted = std::mem::take(&mut self.out.accepted).into_iter();
+        while let Some(n) = self.model.available(&self.holds).filter(|_| !self.waiters.is_empty()) {
+            let (receiver, _) = self.waiters.remove(0);
+            let accepted = accepted.next().unwrap();
+            assert_eq!(accepted.receiver, receiver, "first come, first served");
+            assert_eq!(accepted.held, HeldSession { session: session(n), locked_until: until });
+            self.holds.push(Hold { receiver, session: n, until });
+        }
+        assert_eq!(accepted.next(), None);
+        let mut deliveries = std::mem::take(&mut self.out.deliveries);
+        for hold in &self.holds {
+            let (_, credit) = self.credits.iter_mut().find(|(id, _)| *id == hold.receiver).unwrap();
+            while let Some(number) = self.model.head(hold.session).filter(|_| *credit > 0) {
+                let at = deliveries.iter().position(|delivery| delivery.receiver == hold.receiver).unwrap();
+                let delivery = deliveries.remove(at);
+                assert_eq!(delivery.message.sequence_number, number, "first in, first out");
+                assert_eq!(delivery.message.locked_until, Some(hold.until));
+                self.model.find(number).unwrap().nonce = Some(delivery.token.nonce());
+                self.tokens.push(delivery.token);
+                *credit -= 1;
+            }
+        }
+        assert_eq!(deliveries, [], "nobody else gets anything");
+    }
+
+    fn crash(&mut self, lost_group_count: usize, from_snapshot: bool) {
+        let kept = self.groups.len().saturating_sub(lost_group_count).max(1);
+        self.groups.truncate(kept);
+        self.model = self.groups.last().unwrap().model.clone();
+        self.engine = self.replay(from_snapshot);
+        assert_eq!(self.engine.snapshot(), self.replay(!from_snapshot).snapshot());
+        self.holds.clear();
+        self.waiters.clear();
+        self.credits.clear();
+        self.engine.wake(self.now, &mut self.out);
+        (0..3).for_each(|n| self.model.free(self.now, n));
+    }
+
+    fn replay(&self, from_snapshot: bool) -> Engine {
+        let last = self.groups.iter().rposition(|group| group.snapshot.is_some()).filter(|_| from_snapshot);
+        let mut engine = match last {
+            Some(at) => Engine::restore(self.groups[at].snapshot.as_ref().unwrap()).unwrap(),
+            None => Engine::default(),
+        };
+        for (group, number) in self.groups.iter().zip(1..).skip(last.map_or(0, |at| at + 1)) {
+            let mut bytes = group.bytes.as_slice();
+            while !bytes.is_empty() {
+                engine.apply(&record::decode(&mut bytes, GroupNumber(number)).unwrap()).unwrap();
+            }
+        }
+        engine
+    }
+
+    pub(crate) fn check(&mut self) {
+        assert_eq!(self.engine.next_deadline(), self.next_deadline());
+        let seen = self.engine.peek(QUEUE, MAIN, SequenceNumber(0), 1000).unwrap();
+        self.check_messages(&seen, &|m: &ModelMessage| !m.is_dead);
+        let dead = self.engine.peek(QUEUE, SubQueue::DeadLetter, SequenceNumber(0), 1000).unwrap();
+        self.check_messages(&dead, &|m: &ModelMessage| m.is_dead);
+        for n in 0..3 {
+            let seen = self.engine.peek_session(QUEUE, &session(n), SequenceNumber(0), 1000).unwrap();
+            self.check_messages(&seen, &|m: &ModelMessage| !m.is_dead && m.session == n);
+        }
+        let with_messages = (0..3).filter(|n| self.model.in_session(*n).next().is_some()).map(session);
+        let with_messages: Vec<_> = with_messages.collect();
+        assert_eq!(self.list(None), with_messages);
+        let since = self.now - Duration::from_secs(1);
+        let is_new = |n: &usize| self.model.states[*n].is_some_and(|(_, at)| at > since);
+        let with_state: Vec<_> = (0..3).filter(is_new).map(session).collect();
+        assert_eq!(self.list(Some(since)), with_state);
+        let locked_count = self.model.messages.iter().filter(|m| m.nonce.is_some()).count();
+        assert_eq!(self.engine.queue(QUEUE).unwrap().counts.locked_count, locked_count as u64);
+    }
+
+    fn list(&mut self, since: Option<Timestamp>) -> Vec<SessionId> {
+        self.engine.list_sessions(self.now, QUEUE, since, 0, 10).unwrap()
+    }
+
+    fn next_deadline(&self) -> Option<Timestamp> {
+        let messages = self.model.messages.iter().flat_map(|m| [m.due, m.expires_at()]).flatten();
+        let holds = self.holds.iter().map(|hold| hold.until);
+        messages.chain(holds).chain(self.waiters.iter().map(|(_, give_up_at)| *give_up_at)).min()
+    }
+
+    fn check_messages(&self, seen: &[Message], is_meant: &dyn Fn(&ModelMessage) -> bool) {
+        let until = |m: &ModelMessage| {
+            let hold = self.holds.iter().find(|hold| hold.session == m.session);
+            m.nonce.map(|_| hold.expect("what is locked is held").until)
+        };
+        let expected = self.model.messages.iter().filter(|m| is_meant(m));
+        let expected = expected.map(|m| (m.number, m.body, m.state, m.failed_count, m.due, until(m)));
+        let due = |message: &Message| message.details.as_ref().and_then(|details| details.due);
+        let seen = seen.iter().map(|message| {
+            let Message { sequence_number, body, state, delivery_count, locked_until, .. } = *message;
+            (sequence_number, body, state, delivery_count, due(message), locked_until)
+        });
+        assert_eq!(seen.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,93 @@
+//! Two shards, queues that forward to each other, transactions across both, and a forwarder between them that may be interrupted anywhere.
+//!
+//! Guards that every message that was accepted is in exactly one place when everything has arrived, that one that was taken never comes back,
+//! and that order holds along the way; whatever crashes when, and however often something is brought again.
+
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+mod shard;
+mod world;
+
+use proptest::prelude::*;
+
+use crate::world::{QUEUES, World};
+
+/// One thing that happens. Queues are numbers in [`QUEUES`], shards are 0 and 1.
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    Send {
+        queue: usize,
+        count: usize,
+    },
+    /// Somebody receives and deletes a message.
+    Take {
+        queue: usize,
+        is_dead_letter: bool,
+    },
+    DeadLetter {
+        queue: usize,
+    },
+    /// A transaction completes a message, if there is one, and sends to two queues.
+    Transact {
+        queue: usize,
+        targets: [usize; 2],
+    },
+    /// A queue takes nothing for a while, or something again.
+    Toggle {
+        queue: usize,
+    },
+    /// Hands out and on what waits.
+    Deliver {
+        shard: usize,
+    },
+    /// What was decided becomes durable.
+    Commit {
+        shard: usize,
+    },
+    /// Brings durable messages from one shard to a shard, and the word of the target back, if nothing is lost on the way.
+    Bring {
+        from: usize,
+        to: usize,
+        count: usize,
+        target_crashes: bool,
+        word_is_lost: bool,
+    },
+    /// Everything that is not durable is gone.
+    Crash {
+        shard: usize,
+        from_snapshot: bool,
+    },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let (queue, shard) = (|| 0..QUEUES.len(), || 0..2usize);
+    prop_oneof![
+        20 => (queue(), 1..4usize).prop_map(|(queue, count)| Step::Send { queue, count }),
+        6 => (queue(), any::<bool>()).prop_map(|(queue, is_dead_letter)| Step::Take { queue, is_dead_letter }),
+        6 => queue().prop_map(|queue| Step::DeadLetter { queue }),
+        6 => (queue(), [queue(), queue()]).prop_map(|(queue, targets)| Step::Transact { queue, targets }),
+        2 => queue().prop_map(|queue| Step::Toggle { queue }),
+        20 => shard().prop_map(|shard| Step::Deliver { shard }),
+        10 => shard().prop_map(|shard| Step::Commit { shard }),
+        30 => (shard(), shard(), 1..5usize, prop::bool::weighted(0.1), prop::bool::weighted(0.1)).prop_map(
+            |(from, to, count, target_crashes, word_is_lost)| {
+                Step::Bring { from, to, count, target_crashes, word_is_lost }
+            }
+        ),
+        5 => (shard(), any::<bool>()).prop_map(|(shard, from_snapshot)| Step::Crash { shard, from_snapshot }),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_message_arrives_once(steps in prop::collection::vec(step(), 1..120)) {
+        let mut world = World::new();
+        for step in steps {
+            world.take(step);
+            world.check();
+        }
+        world.finish();
+    }
+}

@@ -1,0 +1,166 @@
+//! Transactions with a Rust AMQP 1.0 client that others wrote: sends and settlements, all or nothing.
+
+mod broker;
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use fe2o3_amqp::connection::ConnectionHandle;
+use fe2o3_amqp::link::delivery::Delivery;
+use fe2o3_amqp::session::SessionHandle;
+use fe2o3_amqp::transaction::{
+    Controller, Transaction, TransactionDischarge, TransactionPosting, TransactionRetirement,
+};
+use fe2o3_amqp::types::messaging::Outcome;
+use fe2o3_amqp::{Connection, Receiver, Sender, Session};
+use tokio::time::timeout;
+
+use crate::broker::Broker;
+
+/// Longer than anything takes that happens at all.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Long enough for a message that should not come.
+const SILENCE: Duration = Duration::from_millis(300);
+
+/// A broker with two queues, and one connection with a control link.
+struct Scene {
+    controller: Controller,
+    source: Receiver,
+    source_sender: Sender,
+    target: Receiver,
+    target_sender: Sender,
+    session: SessionHandle<()>,
+    connection: ConnectionHandle<()>,
+    broker: Broker,
+}
+
+impl Scene {
+    async fn set() -> Result<Self> {
+        let broker = Broker::start(&["source,lock=1s", "target"])?;
+        let mut connection = connect(&broker).await?;
+        let mut session = Session::begin(&mut connection).await?;
+        Ok(Scene {
+            controller: Controller::attach(&mut session, "controller").await?,
+            source: Receiver::attach(&mut session, "source receiver", "source").await?,
+            source_sender: Sender::attach(&mut session, "source sender", "source").await?,
+            target: Receiver::attach(&mut session, "target receiver", "target").await?,
+            target_sender: Sender::attach(&mut session, "target sender", "target").await?,
+            session,
+            connection,
+            broker,
+        })
+    }
+
+    /// A message of the source that was received and not settled.
+    async fn work(&mut self) -> Result<Delivery<String>> {
+        self.source_sender.send("work").await?;
+        received(&mut self.source).await
+    }
+
+    async fn close(mut self) -> Result<()> {
+        self.controller.close().await?;
+        self.session.end().await?;
+        self.connection.close().await?;
+        Ok(())
+    }
+}
+
+async fn connect(broker: &Broker) -> Result<ConnectionHandle<()>> {
+    let url = format!("amqp://RootManageSharedAccessKey:SAS_KEY_VALUE@{}", broker.address);
+    Ok(Connection::open("fe2o3", url.as_str()).await?)
+}
+
+async fn post(transaction: &Transaction<'_>, sender: &mut Sender, body: &str) -> Result<()> {
+    let outcome = transaction.post(sender, body).await?;
+    ensure!(matches!(outcome, Outcome::Accepted(_)), "the send of '{body}' ended as {outcome:?}");
+    Ok(())
+}
+
+async fn received(receiver: &mut Receiver) -> Result<Delivery<String>> {
+    Ok(timeout(PATIENCE, receiver.recv()).await.context("no message came")??)
+}
+
+async fn is_silent(receiver: &mut Receiver) -> bool {
+    timeout(SILENCE, receiver.recv::<String>()).await.is_err()
+}
+
+#[tokio::test]
+async fn a_commit_sends_and_settles() -> Result<()> {
+    let mut scene = Scene::set().await?;
+    let work = scene.work().await?;
+    let transaction = Transaction::declare(&scene.controller, None).await?;
+    post(&transaction, &mut scene.target_sender, "result").await?;
+    transaction.accept(&mut scene.source, &work).await?;
+    assert!(is_silent(&mut scene.target).await, "a message was visible before its commit");
+    transaction.commit().await?;
+    let result = received(&mut scene.target).await?;
+    assert_eq!(result.body(), "result");
+    scene.target.accept(&result).await?;
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    assert!(is_silent(&mut scene.source).await, "a completed message came back");
+    scene.close().await
+}
+
+#[tokio::test]
+async fn a_rollback_leaves_everything_as_it_was() -> Result<()> {
+    let mut scene = Scene::set().await?;
+    let work = scene.work().await?;
+    let transaction = Transaction::declare(&scene.controller, None).await?;
+    post(&transaction, &mut scene.target_sender, "result").await?;
+    transaction.accept(&mut scene.source, &work).await?;
+    transaction.rollback().await?;
+    let again = received(&mut scene.source).await?;
+    assert_eq!(again.body(), "work");
+    scene.source.accept(&again).await?;
+    assert!(is_silent(&mut scene.target).await, "a message of a rolled back transaction is there");
+    scene.close().await
+}
+
+#[tokio::test]
+async fn two_transactions_at_once_are_apart() -> Result<()> {
+    let mut scene = Scene::set().await?;
+    let kept = Transaction::declare(&scene.controller, None).await?;
+    let dropped = Transaction::declare(&scene.controller, None).await?;
+    post(&kept, &mut scene.target_sender, "kept").await?;
+    post(&dropped, &mut scene.target_sender, "dropped").await?;
+    dropped.rollback().await?;
+    kept.commit().await?;
+    let message = received(&mut scene.target).await?;
+    assert_eq!(message.body(), "kept");
+    scene.target.accept(&message).await?;
+    assert!(is_silent(&mut scene.target).await);
+    scene.close().await
+}
+
+#[tokio::test]
+async fn a_lock_that_ran_out_refuses_the_commit() -> Result<()> {
+    let mut scene = Scene::set().await?;
+    let work = scene.work().await?;
+    let transaction = Transaction::declare(&scene.controller, None).await?;
+    post(&transaction, &mut scene.target_sender, "result").await?;
+    transaction.accept(&mut scene.source, &work).await?;
+    let again = received(&mut scene.source).await?;
+    assert_eq!(again.body(), "work");
+    let refused = transaction.commit().await.err().map(|error| format!("{error:?}"));
+    let refused = refused.context("the commit of a lost lock was accepted")?;
+    assert!(refused.contains("Rollback"), "{refused}");
+    assert!(is_silent(&mut scene.target).await, "half of a transaction was done");
+    scene.source.accept(&again).await?;
+    scene.close().await
+}
+
+#[tokio::test]
+async fn a_client_that_vanishes_takes_its_transaction_along() -> Result<()> {
+    let mut scene = Scene::set().await?;
+    let mut doomed = connect(&scene.broker).await?;
+    let mut session = Session::begin(&mut doomed).await?;
+    let controller = Controller::attach(&mut session, "controller").await?;
+    let mut sender = Sender::attach(&mut session, "sender", "target").await?;
+    let transaction = Transaction::declare(&controller, None).await?;
+    post(&transaction, &mut sender, "never").await?;
+    // Neither discharged nor closed: the broker learns of it from the connection's end alone.
+    std::mem::forget(transaction);
+    doomed.close().await?;
+    assert!(is_silent(&mut scene.target).await, "a transaction was done that nobody committed");
+    scene.close().await
+}
