@@ -74,7 +74,10 @@ pub enum Error {
         "a time to live of zero would expire the message at once; give at least one millisecond, or none"
     )]
     NoTimeToLive,
-    #[error("the message is scheduled more than {max:?} ahead", max = limits::SCHEDULE_AHEAD_MAX)]
+    #[error(
+        "the message is scheduled more than {max} days ahead; schedule it for an earlier time",
+        max = limits::SCHEDULE_AHEAD_MAX.as_secs() / 86_400
+    )]
     TooFarAhead,
     #[error("message {sequence_number} is named twice; name it once")]
     Repeated { sequence_number: SequenceNumber },

@@ -59,10 +59,16 @@ fn write_front_of<'b>(
             .and_then(|origin| origin.dead_letter_source.as_ref())
             .map(EntityName::as_str),
         ttl_ms: time_to_live.map(|span| u32::try_from(span.as_millis()).unwrap_or(u32::MAX)),
-        expires_at_ms: time_to_live.map(|span| timestamp(message.enqueued_at + span)),
+        expires_at_ms: time_to_live.map(|span| timestamp(lives_from(message) + span)),
         patch: patch.as_deref(),
     };
     stored.write_front(out, &stamp)
+}
+
+/// When a message's time to live begins: for a scheduled one when it is due.
+fn lives_from(message: &engine::Message) -> Timestamp {
+    let due = message.details.as_ref().and_then(|details| details.due);
+    due.filter(|_| message.state == MessageState::Scheduled).unwrap_or(message.enqueued_at)
 }
 
 /// A whole message, for those that travel inside a management response. A large one is shown without its body, which was not loaded.
