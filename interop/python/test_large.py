@@ -1,0 +1,111 @@
+"""Messages of many megabytes: they arrive as they were sent, and the broker never holds one whole."""
+
+import os
+import time
+
+import pytest
+from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusReceiveMode, ServiceBusSubQueue
+from azure.servicebus.exceptions import MessageSizeExceededError
+
+from broker import Broker
+from steps import assert_empty, receive_one
+
+MB = 1000 * 1000
+RECEIVE_SECONDS = 60
+# What a broker may need on top for messages of any size: far below the hundred that one of them has.
+PEAK_MB_MAX = 40
+
+
+@pytest.fixture
+def large(tmp_path):
+    queues = ["big,max-message-size=100MiB", "next,max-message-size=100MiB", "way,max-message-size=100MiB,forward-to=next"]
+    broker = Broker(tmp_path, queues).start()
+    yield broker
+    broker.stop()
+
+
+@pytest.fixture
+def large_client(flavour, large):
+    with flavour.client(large.connection_string) as client:
+        yield client
+
+
+def content(message):
+    return b"".join(message.body)
+
+
+def peak_mb(broker):
+    with open(f"/proc/{broker.process.pid}/status", encoding="ascii") as status:
+        return next(int(line.split()[1]) // 1024 for line in status if line.startswith("VmHWM"))
+
+
+def large_files(broker):
+    return list((broker.folder / "data" / "cold").glob("*/*.body"))
+
+
+@pytest.mark.parametrize("mode", list(ServiceBusReceiveMode))
+@pytest.mark.parametrize("size", [20 * MB, 100 * MB])
+def test_it_arrives_whole_and_the_broker_stays_small(large, large_client, size, mode):
+    sent = os.urandom(size)
+    before = peak_mb(large)
+    with large_client.get_queue_sender("big") as sender:
+        sender.send_messages(ServiceBusMessage(sent, message_id="m", application_properties={"colour": "green"}))
+    with large_client.get_queue_receiver("big", receive_mode=mode) as receiver:
+        message = receive_one(receiver, RECEIVE_SECONDS)
+        assert content(message) == sent
+        assert (message.message_id, message.application_properties) == ("m", {b"colour": b"green"})
+        if mode == ServiceBusReceiveMode.PEEK_LOCK:
+            receiver.complete_message(message)
+    assert peak_mb(large) - before < PEAK_MB_MAX
+    assert_empty(large_client, "big")
+
+
+def test_one_over_the_limit_is_refused_and_the_sender_goes_on(large, large_client):
+    with large_client.get_queue_sender("big") as sender:
+        with pytest.raises(MessageSizeExceededError):
+            sender.send_messages(ServiceBusMessage(b"x" * (105 * MB)))
+        sender.send_messages(ServiceBusMessage(b"next"))
+    with large_client.get_queue_receiver("big") as receiver:
+        assert content(receive_one(receiver)) == b"next"
+    assert large_files(large) == []
+
+
+def test_it_is_abandoned_dead_lettered_and_forwarded_like_any_other(large_client):
+    sent = os.urandom(5 * MB)
+    with large_client.get_queue_sender("way") as sender:
+        sender.send_messages(ServiceBusMessage(sent))
+    with large_client.get_queue_receiver("next") as receiver:
+        receiver.abandon_message(receive_one(receiver, RECEIVE_SECONDS))
+        message = receive_one(receiver, RECEIVE_SECONDS)
+        assert content(message) == sent and message.delivery_count == 1
+        receiver.dead_letter_message(message, reason="poison")
+    with large_client.get_queue_receiver("next", sub_queue=ServiceBusSubQueue.DEAD_LETTER) as receiver:
+        message = receive_one(receiver, RECEIVE_SECONDS)
+        assert content(message) == sent and message.dead_letter_reason == "poison"
+        receiver.complete_message(message)
+
+
+def test_a_look_at_it_shows_no_body(large_client):
+    with large_client.get_queue_sender("big") as sender:
+        sender.send_messages(ServiceBusMessage(os.urandom(5 * MB), subject="much"))
+    with large_client.get_queue_receiver("big") as receiver:
+        [message] = receiver.peek_messages()
+        assert (message.subject, content(message)) == ("much", b"")
+
+
+def test_it_outlives_a_kill_and_leaves_no_file_behind(large, large_client):
+    sent = os.urandom(8 * MB)
+    with large_client.get_queue_sender("big") as sender:
+        sender.send_messages(ServiceBusMessage(sent))
+    # The address changes with the next start, and so does the client.
+    large.kill()
+    large.start()
+    with ServiceBusClient.from_connection_string(large.connection_string) as client:
+        with client.get_queue_receiver("big") as receiver:
+            message = receive_one(receiver, RECEIVE_SECONDS)
+            assert content(message) == sent
+            receiver.complete_message(message)
+        deadline = time.monotonic() + 10
+        while large_files(large) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert large_files(large) == []
