@@ -192,6 +192,10 @@ impl<L: Log> Shard<L> {
                 let result = engine.session_state(now, entity, &hold.session, hold.receiver);
                 (ticket, result.map(Answer::State).map_err(Error::from))
             }
+            // A state may be as large as many messages; to clear one is always allowed.
+            Request::SetSessionState { ticket, state: Some(_), .. } if self.log.space() > Space::Enough => {
+                (ticket, Err(Error::DiskFull))
+            }
             Request::SetSessionState { ticket, entity, hold, state } => {
                 let result = engine.set_session_state(now, entity, &hold.session, hold.receiver, state, out);
                 (ticket, done(result))
@@ -342,12 +346,19 @@ impl<L: Log> Shard<L> {
         messages: Vec<Brought>,
     ) -> Result<TransferOutcome, Error> {
         if self.log.space() > Space::Enough {
+            // They are brought again later, and a large body is copied anew for that.
+            for brought in messages {
+                self.free_unused(batch, brought.message..brought.message + 1);
+            }
             return Err(Error::DiskFull);
         }
         let mut outcome = TransferOutcome::default();
         for Brought { number, target, message } in messages {
             match self.take_one(now, source, number, &target, batch, message) {
-                Ok(()) => outcome.upto = number,
+                Ok(()) => {
+                    outcome.upto = number;
+                    self.end_large_group();
+                }
                 Err(error) => {
                     outcome.refused = Some((number, error.to_string()));
                     break;

@@ -80,7 +80,7 @@ pub(crate) struct Shard<L: Log> {
     housekeeping: Housekeeping,
     pub(crate) outbox: Outbox,
     pub(crate) group: GroupBuilder,
-    /// Finished groups that the log had no room for yet. Nothing new is decided while there are any.
+    /// Finished groups that were not appended yet, mostly because the log had no room. No new batch is begun while there are any.
     refused: VecDeque<Bytes>,
     /// Messages may wait for receivers with credit, because the log had no room for the locks.
     owes_delivery: bool,
@@ -253,6 +253,7 @@ impl<L: Log> Shard<L> {
     pub(crate) fn forget(&mut self, now: Timestamp, peer: PeerId) {
         for receiver in self.receivers.remove(&peer).unwrap_or_default() {
             self.detach(now, receiver);
+            self.end_large_group();
         }
         self.outgoing.leave(peer);
     }
@@ -301,6 +302,10 @@ impl<L: Log> Shard<L> {
         }
         for closed in self.outbox.closed.drain(..) {
             self.delivered.remove(&closed.receiver);
+            // Nobody detaches it any more, and a connection may ask for sessions in vain for weeks.
+            if let Some(receivers) = self.receivers.get_mut(&PeerId::of(closed.receiver)) {
+                receivers.retain(|receiver| *receiver != closed.receiver);
+            }
             self.effects.push(match self.waiting.remove(&closed.receiver) {
                 Some((peer, ticket)) => Effect::Answer { peer, ticket, result: Err(refused(closed.reason)) },
                 None => Effect::Closed(closed),
@@ -315,6 +320,15 @@ impl<L: Log> Shard<L> {
         self.append_finished()?;
         self.hold();
         Ok(())
+    }
+
+    /// Between the steps of a request that has many: a group has a limit, and what is beyond it stops the shard. What must be durable together
+    /// is one step.
+    pub(crate) fn end_large_group(&mut self) {
+        if self.group.size_bytes() >= GROUP_BYTES_MAX && !self.group.is_empty() {
+            let payload = self.group.finish();
+            self.refused.push_back(payload);
+        }
     }
 
     /// Ends the group in the making and appends what is finished, in order, until the log has no room.

@@ -180,3 +180,89 @@ async fn a_committed_transaction_survives_a_crash_whole() {
         assert_eq!(target.peek().await.len(), 1, "after {turns} turns");
     }
 }
+
+#[tokio::test]
+async fn messages_with_many_changed_properties_are_forwarded_without_stopping_their_target() {
+    let rig = Rig::start().await;
+    let far = far_from("near");
+    let mut target = rig.queue(&far).await;
+    let settings = QueueSettings { forward_dead_letters_to: Some(name(&far)), ..QueueSettings::default() };
+    let mut source = rig.queue_with("near", settings).await;
+    let receiver = source.attach(1, ReceiveMode::PeekLock).await;
+    let count = 200;
+    source.credit(receiver, count, false).await;
+    for _ in 0..count {
+        source.start_send(b"x").await;
+    }
+    let (mut tokens, mut answers) = (Vec::new(), 0);
+    while tokens.len() < 200 || answers < 200 {
+        match source.peer.next().await {
+            peeklock_broker::Reply::Delivery { delivery, .. } => tokens.push(delivery.token),
+            _ => answers += 1,
+        }
+    }
+    // All at once, so that they travel together.
+    let mut batch = Batch::default();
+    for token in tokens {
+        let patch = Some(bytes::Bytes::from(vec![0; 60_000]));
+        let settlement = Settlement::DeadLetter { reason: None, description: None, patch };
+        let (ticket, entity, sub_queue) = (Ticket(7), source.entity, SubQueue::Main);
+        batch.push(Request::Settle { ticket, entity, sub_queue, token, settlement });
+    }
+    source.hand_over(batch).await;
+    for _ in 0..count {
+        source.answer().await.unwrap();
+    }
+    let mut arrived_count = 0;
+    for _ in 0..500 {
+        arrived_count = target.info(&far).await.counts.active_count;
+        if arrived_count == count {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!(arrived_count, count);
+}
+
+#[tokio::test]
+async fn what_a_transaction_sent_elsewhere_survives_the_queue_that_it_settled() {
+    let rig = Rig::start().await;
+    let far = far_from("near");
+    let mut target = rig.queue(&far).await;
+    let mut queue = rig.queue("near").await;
+    queue.send(b"job").await;
+    let settle = receive_one(&mut queue).await;
+    // The commit, and right behind it the end of the queue: as near to each other as two can be.
+    let mut batch = Batch::default();
+    let mut messages = batch.messages();
+    messages.add(write(b"result", None)).unwrap();
+    let sends = vec![TransactionSend { target: name(&far), messages: messages.keep() }];
+    let entity = queue.entity;
+    batch.push(Request::Commit { ticket: Ticket(9), entity, settles: vec![settle], sends });
+    batch.push(Request::DeleteQueue { ticket: Ticket(10), name: name("near") });
+    queue.hand_over(batch).await;
+    queue.answer().await.expect("committed");
+    assert!(queue.answer().await.is_err(), "the queue goes when the message has left");
+    assert_eq!(wait_for(&mut target, SubQueue::Main, 1).await, [&b"result"[..]]);
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    let mut other = rig.queue("near").await;
+    other.ask(Request::DeleteQueue { ticket: Ticket(11), name: name("near") }).await;
+    other.answer().await.expect("nothing is on its way any more");
+}
+
+#[tokio::test]
+async fn messages_keep_their_sessions_when_a_queue_starts_to_forward() {
+    let rig = Rig::start().await;
+    let far = far_from("near");
+    let sessions = QueueSettings { requires_session: true, ..QueueSettings::default() };
+    let mut target = rig.queue_with(&far, sessions).await;
+    let mut source = rig.queue("near").await;
+    let session = Some(peeklock_types::SessionId::parse("s").unwrap());
+    let attributes = peeklock_broker::engine::Attributes { session, ..Default::default() };
+    source.send_with(b"one", attributes).await.unwrap();
+    source
+        .ask(Request::UpdateQueue { ticket: Ticket(8), name: name("near"), settings: forwarding(&far) })
+        .await;
+    source.answer().await.unwrap();
+    assert_eq!(wait_for(&mut target, SubQueue::Main, 1).await, [&b"one"[..]]);
+}

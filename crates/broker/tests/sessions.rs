@@ -5,9 +5,10 @@ mod common;
 
 use std::time::Duration;
 
-use common::{Rig, TestQueue};
+use common::{Rig, TestQueue, write};
 use peeklock_broker::engine::{Attributes, CloseReason, ReceiverId, Settlement};
-use peeklock_broker::{Answer, Error, Reply, Request, SessionAsk, Ticket};
+use peeklock_broker::{Answer, Batch, Error, Reply, Request, SessionAsk, SessionHold, Ticket};
+use peeklock_journal::Space;
 use peeklock_types::{QueueSettings, SessionId};
 
 fn settings() -> QueueSettings {
@@ -123,4 +124,63 @@ async fn a_crash_frees_sessions_and_keeps_their_messages() {
     assert_eq!(accepted(&mut queue).await, "red");
     queue.credit(receiver, 1, false).await;
     assert_eq!(queue.delivery().await.0.message.delivery_count, 1);
+}
+
+#[tokio::test]
+async fn a_peer_that_goes_with_very_many_locked_messages_does_not_stop_the_shard() {
+    let rig = Rig::start().await;
+    // Each message that returns is dead-lettered, with a reason: more than one group of the journal can hold.
+    let mut queue = rig.queue_with("orders", QueueSettings { max_delivery_count: 1, ..settings() }).await;
+    let mut other = rig.queue("orders").await;
+    let (session_count, message_count) = (30, 4000);
+    let mut receivers = Vec::new();
+    for local in 0..session_count {
+        let mut batch = Batch::default();
+        let mut messages = batch.messages();
+        for _ in 0..message_count {
+            let attributes =
+                Attributes { session: Some(session(&local.to_string())), ..Attributes::default() };
+            messages.add(write(b"x", Some(attributes))).unwrap();
+        }
+        messages.send(Ticket(1), queue.entity);
+        queue.hand_over(batch).await;
+        queue.answer().await.unwrap();
+        receivers.push(queue.start_accept(local, SessionAsk::Named(session(&local.to_string()))).await);
+        assert_eq!(accepted(&mut queue).await, local.to_string());
+    }
+    for receiver in receivers {
+        queue.credit(receiver, message_count, false).await;
+    }
+    for _ in 0..u64::from(session_count) * message_count {
+        assert!(matches!(queue.peer.next().await, Reply::Delivery { .. }));
+    }
+    queue.ask(Request::Gone).await;
+    let counts = other.info("orders").await.counts;
+    assert_eq!((counts.locked_count, counts.active_count), (0, 0));
+}
+
+#[tokio::test]
+async fn somebody_who_cannot_wait_gets_a_session_that_is_there() {
+    let rig = Rig::start().await;
+    let mut queue = rig.queue_with("orders", settings()).await;
+    send(&mut queue, "red", b"one").await;
+    queue.start_accept(1, next(0)).await;
+    assert_eq!(accepted(&mut queue).await, "red");
+    queue.start_accept(2, next(0)).await;
+    assert!(matches!(queue.answer().await, Err(Error::NoSession)));
+}
+
+#[tokio::test]
+async fn a_session_gets_no_new_state_while_the_disk_is_nearly_full_but_gives_its_old_one_up() {
+    let rig = Rig::start().await;
+    let mut queue = rig.queue_with("orders", settings()).await;
+    let receiver = queue.start_accept(1, SessionAsk::Named(session("red"))).await;
+    accepted(&mut queue).await;
+    rig.journal.set_space(Space::RejectSends);
+    for state in [Some(bytes::Bytes::from_static(b"new")), None] {
+        let (ticket, entity, is_new) = (Ticket(6), queue.entity, state.is_some());
+        let hold = SessionHold { session: session("red"), receiver };
+        queue.ask(Request::SetSessionState { ticket, entity, hold, state }).await;
+        assert_eq!(matches!(queue.answer().await, Err(Error::DiskFull)), is_new);
+    }
 }

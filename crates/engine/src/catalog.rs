@@ -98,7 +98,8 @@ impl Engine {
         Ok(entity)
     }
 
-    /// Deletes a queue with all its messages. Its receivers are detached and listed in [`Outbox::closed`].
+    /// Deletes a queue with all its messages. Its receivers are detached and listed in [`Outbox::closed`]. Refused while messages of a
+    /// transaction are on their way from here to other queues: they were confirmed, and are not this queue's to lose.
     pub fn delete_queue(
         &mut self,
         now: Timestamp,
@@ -106,6 +107,9 @@ impl Engine {
         out: &mut Outbox,
     ) -> Result<EntityId, Error> {
         let entity = self.find(name).ok_or_else(|| Error::NoSuchQueue { name: name.clone() })?;
+        if self.queues.get(&entity).is_some_and(Queue::owes_sends) {
+            return Err(Error::StillSending { name: name.clone() });
+        }
         for receiver in self.receivers_of(entity) {
             // What is locked goes with the queue and need not return first.
             self.close_receiver(now, receiver, CloseReason::Deleted, 0, out);

@@ -14,6 +14,10 @@ pub enum Error {
     NoSuchQueue { name: EntityName },
     #[error("{entity} does not exist (any more)")]
     NoSuchEntity { entity: EntityId },
+    #[error(
+        "messages that transactions have sent by way of '{name}' are still on their way to other queues; try again in a moment"
+    )]
+    StillSending { name: EntityName },
     #[error(transparent)]
     Settings(#[from] SettingsError),
     #[error("this shard has given out all its entity numbers; create the queue in another shard")]

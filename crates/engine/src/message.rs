@@ -150,7 +150,7 @@ pub struct Details {
     pub due: Option<Timestamp>,
     /// Kept where the message may be forwarded.
     pub message_id: Option<Bytes>,
-    /// Kept where the message may be forwarded; in a queue with sessions the message itself belongs to one.
+    /// For when the message is forwarded; in a queue with sessions the message itself belongs to one.
     pub session: Option<SessionId>,
     pub origin: Option<Origin>,
     /// Of a message on its way to another queue.

@@ -209,8 +209,12 @@ impl Engine {
                     }
                     None => free_session(now, queue, slot, left, out),
                 };
-            } else if let Some(receiver) = sessions.next_impatient(now) {
-                self.close_receiver(now, receiver, CloseReason::NoSession, 0, out);
+            } else if sessions.next_impatient(now).is_some() {
+                // Nobody leaves with nothing while there is a session to be had.
+                match_waiters(now, queue, &mut self.receivers, out);
+                if let Some(receiver) = queue.main.messages.sessions().next_impatient(now) {
+                    self.close_receiver(now, receiver, CloseReason::NoSession, 0, out);
+                }
             } else {
                 break;
             }

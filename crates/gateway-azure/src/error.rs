@@ -109,6 +109,7 @@ fn engine_refusal(error: &engine::Error, path: Option<&EntityPath>, text: String
             Some(path) => return Refusal::no_such_entity(path),
             None => (404, condition::NOT_FOUND),
         },
+        E::StillSending { .. } => (503, condition::SERVER_BUSY),
         E::AlreadyExists { .. } => (409, condition::ENTITY_ALREADY_EXISTS),
         E::LockLost { .. } => (410, condition::MESSAGE_LOCK_LOST),
         E::SessionLockLost { .. } => (410, condition::SESSION_LOCK_LOST),

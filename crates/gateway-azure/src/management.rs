@@ -261,12 +261,14 @@ impl Conversation<'_> {
 
     /// The receiver on this connection that holds the session.
     fn hold_of(&self, path: &EntityPath, session: &types::SessionId) -> Result<SessionHold, Refusal> {
-        let held = self.links.iter().find_map(|(_, link)| match &link.kind {
+        let held = self.links.iter().filter_map(|(_, link)| match &link.kind {
             LinkKind::Receiver(link) if link.path == *path && link.session.as_ref() == Some(session) => {
                 Some(link.receiver)
             }
             _ => None,
         });
+        // A link that has lost the session may still be there when a newer one has it.
+        let held = held.max();
         let receiver = held.ok_or_else(|| Refusal::session_lock_lost(path))?;
         Ok(SessionHold { session: session.clone(), receiver })
     }

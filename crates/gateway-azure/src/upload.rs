@@ -11,6 +11,7 @@ use peeklock_types::{Timestamp, limits};
 use rustc_hash::FxHashMap;
 
 use crate::conversation::Conversation;
+use crate::coordinator::transaction_of;
 use crate::error::Refusal;
 use crate::incoming;
 use crate::link::{LinkKind, LinkNumber};
@@ -90,6 +91,10 @@ fn check_kind(first: &Delivery) -> Result<(), Refusal> {
 impl Conversation<'_> {
     pub(crate) fn on_part(&mut self, id: LinkId, delivery: DeliveryId, part: Part) {
         let Some(number) = self.links.number(id) else { return };
+        let txn_id = match &part {
+            Part::First(first) => transaction_of(first).cloned(),
+            _ => None,
+        };
         let result = match part {
             Part::First(first) => self.start_upload(number, &first),
             Part::More(bytes) => self.feed_upload(number, bytes),
@@ -97,6 +102,9 @@ impl Conversation<'_> {
             Part::Dropped => return self.drop_upload(number),
         };
         if let Err(refusal) = result {
+            if let Some(txn_id) = txn_id {
+                self.transactions.doom(&txn_id, &refusal.description);
+            }
             self.uploads.open.remove(&number.0);
             self.connection.settle(id, delivery, DeliveryState::rejected(refusal.into()));
             self.confirm(number);

@@ -218,7 +218,8 @@ impl Queue {
             time_to_live: own.into_iter().chain(settings.default_time_to_live).min(),
             due: attributes.scheduled_for.filter(|due| *due > enqueued_at),
             message_id: attributes.message_id.clone().filter(|_| forwards),
-            session: attributes.session.clone().filter(|_| forwards && !settings.requires_session),
+            // Whether it forwards or not: it may do so later, to a queue that takes no message without a session.
+            session: attributes.session.clone().filter(|_| !settings.requires_session),
             origin,
             transfer: None,
         }

@@ -58,6 +58,15 @@ impl Queue {
         }
     }
 
+    /// Whether messages that a transaction has sent are on their way from here.
+    pub(crate) fn owes_sends(&self) -> bool {
+        let messages = &self.transfer.messages;
+        let why = |number| Some(messages.details_of(number)?.transfer.as_ref()?.why);
+        messages
+            .iter_from(SequenceNumber(0))
+            .any(|(number, _)| why(number) == Some(TransferReason::Transaction))
+    }
+
     /// What the target must know of a message on its way.
     pub(crate) fn attributes_of(&self, sequence_number: SequenceNumber) -> Attributes {
         let messages = &self.transfer.messages;

@@ -246,3 +246,20 @@ async fn a_sender_by_way_of_another_queue_reaches_its_destination() {
     let error = client.attach(via("nowhere")).await.unwrap_err();
     assert_eq!(error.condition, condition::NOT_FOUND);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_is_too_large_for_a_transaction_leaves_only_the_way_back() {
+    let settings = QueueSettings { max_message_size_bytes: 8 << 20, ..QueueSettings::default() };
+    let rig = Rig::with_queue("one", settings).await;
+    let mut client = rig.client().await;
+    let control = client.coordinator().await.0;
+    let one = client.sender("one").await;
+    let txn_id = client.declare(control).await;
+    assert_eq!(client.send_in(one, &message("a"), Some(&txn_id)).await, accepted(&txn_id));
+    let large = peeklock_amqp::Message::data(vec![0; 2 << 20]);
+    assert_eq!(condition_of(&client.send_in(one, &large, Some(&txn_id)).await), condition::NOT_ALLOWED);
+    let outcome = client.discharge(control, &txn_id, false).await;
+    assert_eq!(condition_of(&outcome), condition::TRANSACTION_ROLLBACK);
+    let see_one = client.management("one").await;
+    assert_eq!(client.count(&see_one).await, 0);
+}
