@@ -69,9 +69,22 @@ impl Broker {
 
     /// Memory that is in use now.
     pub(crate) fn resident_bytes(&self) -> Result<u64> {
+        self.status_bytes("VmRSS:")
+    }
+
+    /// The most memory that was in use since [`Broker::forget_peak`].
+    pub(crate) fn peak_bytes(&self) -> Result<u64> {
+        self.status_bytes("VmHWM:")
+    }
+
+    pub(crate) fn forget_peak(&self) -> Result<()> {
+        Ok(std::fs::write(format!("/proc/{}/clear_refs", self.process.id()), "5")?)
+    }
+
+    fn status_bytes(&self, label: &str) -> Result<u64> {
         let text = std::fs::read_to_string(format!("/proc/{}/status", self.process.id()))?;
-        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
-        let kib: u64 = line.trim().trim_end_matches(" kB").parse().context("VmRSS is no number")?;
+        let line = text.lines().find_map(|line| line.strip_prefix(label)).context("no such line")?;
+        let kib: u64 = line.trim().trim_end_matches(" kB").parse().context("no number")?;
         Ok(kib * 1024)
     }
 

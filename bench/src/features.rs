@@ -24,9 +24,14 @@ const SESSION_WAIT: Duration = Duration::from_millis(200);
 pub(crate) fn run(arguments: &Arguments) -> Result<Vec<Row>> {
     let runtime = load::runtime()?;
     let mut rows = Vec::new();
-    for part in
-        [Feature::Sessions, Feature::Duplicates, Feature::Scheduled, Feature::Transactions, Feature::Purge]
-    {
+    for part in [
+        Feature::Sessions,
+        Feature::Duplicates,
+        Feature::Scheduled,
+        Feature::Transactions,
+        Feature::Purge,
+        Feature::Large,
+    ] {
         let mut values: Vec<Vec<f64>> = Vec::new();
         for _ in 0..arguments.repetitions {
             let once = runtime.block_on(part.measure(arguments)).with_context(|| format!("{part:?}"))?;
@@ -45,6 +50,7 @@ enum Feature {
     Scheduled,
     Transactions,
     Purge,
+    Large,
 }
 
 /// A tenth of everything in a quick run.
@@ -60,6 +66,7 @@ impl Feature {
             Feature::Scheduled => scheduled(arguments).await,
             Feature::Transactions => transactions(arguments).await,
             Feature::Purge => purge(arguments).await,
+            Feature::Large => large(arguments).await,
         }
     }
 
@@ -101,6 +108,11 @@ impl Feature {
             Feature::Purge => {
                 vec![(format!("purge of {million} waiting messages"), "ms", Some(Target::AtMost(1000.0)))]
             }
+            Feature::Large => vec![(
+                "a message of 100 MB sent, stored, received and completed: growth of the broker's peak memory".into(),
+                "MiB",
+                Some(Target::AtMost(16.0)),
+            )],
         };
         let rows = named.into_iter().zip(values);
         rows.map(|((what, unit, target), values)| Row { target, ..Row::new(what, unit, values) }).collect()
@@ -315,4 +327,26 @@ async fn purge(arguments: &Arguments) -> Result<Vec<f64>> {
     let elapsed = started.elapsed();
     anyhow::ensure!(deleted == total as u64, "{deleted} of {total} messages were deleted");
     Ok(vec![elapsed.as_secs_f64() * 1e3])
+}
+
+/// The largest message there is, with room for its other sections.
+const LARGE_BYTES: usize = 100 * 1024 * 1024 - 4096;
+
+async fn large(arguments: &Arguments) -> Result<Vec<f64>> {
+    let broker = Broker::start(&arguments.data)?;
+    let max_message_size_bytes = 100 * 1024 * 1024;
+    create(&broker, "large", QueueSettings { max_message_size_bytes, ..settings() }).await?;
+    let client = broker.connect().await?;
+    let sender = client.sender("large").await?;
+    sender.send(&body()).await?;
+    let before = broker.resident_bytes()?;
+    broker.forget_peak()?;
+    sender.send(&Message::data(vec![b'x'; LARGE_BYTES])).await?;
+    let mut receiver = client.receiver("large").credit(1).open().await?;
+    for size_bytes in [BODY_BYTES, LARGE_BYTES] {
+        let delivery = receiver.next().await?.context("the link ended")?;
+        anyhow::ensure!(delivery.payload().len() > size_bytes, "the message came back shorter");
+        delivery.complete().await?;
+    }
+    Ok(vec![broker.peak_bytes()?.saturating_sub(before) as f64 / f64::from(1 << 20)])
 }
