@@ -1,15 +1,18 @@
 //! Sets the queues up, and at the end, when all is at rest, counts and takes out what is there.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use peeklock_client::{EntityName, Outcome, ReceiveMode, SequenceNumber};
+use peeklock_client::{EntityName, Outcome, ReceiveMode, ReceiverBuilder, SequenceNumber, Session};
 use tokio::time::timeout;
 
-use crate::client::{Connected, Party, ask, seen};
-use crate::log::{Answer, Counted, Event, Part, QueueIndex, Seen};
+use crate::client::{Connected, Party, ask, peeked, seen, session_id};
+use crate::log::{Answer, Counted, Event, Part, Peeked, QueueIndex, Seen, SessionNumber};
 
 /// An empty queue has nothing to deliver for this long.
 const EMPTY_AFTER: Duration = Duration::from_secs(10);
+/// The same for a session; less than any session's lock.
+const SESSION_EMPTY_AFTER: Duration = Duration::from_secs(1);
 const CREDIT: u32 = 50;
 const PEEK_COUNT: u32 = 200;
 /// How often to look whether the last locks are over.
@@ -17,10 +20,12 @@ const LOOK_EVERY: Duration = Duration::from_secs(10);
 
 pub(crate) async fn create_queues(party: &mut Party) -> bool {
     let connected = party.connect().await;
-    for queue in party.world.scenario.queues.clone() {
+    // The last one first: queues forward to later ones.
+    for queue in party.world.scenario.queues.clone().into_iter().rev() {
         let Ok(name) = EntityName::parse(&queue.name) else { return false };
         let (_, answer) = ask(connected.client.admin().create_queue(&name, &queue.settings)).await;
         if answer != Answer::Done {
+            party.log(Event::Trouble { what: format!("{}: {answer:?}", queue.name) });
             return false;
         }
     }
@@ -34,8 +39,8 @@ pub(crate) async fn take_out(mut party: Party) {
     }
     party.log(Event::Resting);
     for queue in 0..party.world.scenario.queues.len() {
-        if !try_take_out(&mut party, queue).await {
-            party.log(Event::Trouble { what: format!("queue {queue} could not be emptied") });
+        if let Err(step) = try_take_out(&mut party, queue).await {
+            party.log(Event::Trouble { what: format!("queue {queue} could not be emptied: {step}") });
         }
     }
 }
@@ -48,6 +53,8 @@ async fn count(party: &Party, connected: &Connected, queue: QueueIndex) -> Optio
         locked: info.locked_count,
         deferred: info.deferred_count,
         dead_letter: info.dead_letter_count,
+        scheduled: info.scheduled_count,
+        transfers: info.transfer_count + info.transfer_dead_letter_count,
     })
 }
 
@@ -63,86 +70,133 @@ async fn try_wait(party: &mut Party, queue: QueueIndex) -> bool {
     }
 }
 
-async fn try_take_out(party: &mut Party, queue: QueueIndex) -> bool {
+/// On an error, the step that failed.
+async fn try_take_out(party: &mut Party, queue: QueueIndex) -> Result<(), &'static str> {
     let connected = party.connect().await;
-    let Some(counts) = count(party, &connected, queue).await else { return false };
+    let counts = count(party, &connected, queue).await.ok_or("counting")?;
     party.log(Event::Counted { queue, counts });
     for part in [Part::Main, Part::DeadLetter] {
-        let Some(deferred) = deferred_in(party, &connected, queue, part).await else { return false };
-        if take_waiting(party, &connected, queue, part).await.is_none()
-            || take_deferred(party, &connected, queue, part, &deferred).await.is_none()
-        {
-            return false;
+        let found = look(party, &connected, queue, part).await.ok_or("peeking")?;
+        let place = Place { party, connected: &connected, queue, part };
+        let has_sessions = party.world.scenario.queues.get(queue).is_some_and(|q| q.session_count > 0);
+        if part == Part::Main && has_sessions {
+            let sessions: BTreeSet<_> = found.iter().filter_map(|peeked| peeked.session).collect();
+            for session in sessions {
+                place.take_session(session, &found).await.ok_or("a session")?;
+            }
+        } else if !party.world.scenario.forwards(queue, part) {
+            place.take_waiting(place.builder(), EMPTY_AFTER).await.ok_or("taking out what waits")?;
+            let deferred = found.iter().filter(|peeked| peeked.is_deferred);
+            place.take_deferred(deferred, None).await.ok_or("taking out what is deferred")?;
         }
     }
-    let Some(counts) = count(party, &connected, queue).await else { return false };
+    let counts = count(party, &connected, queue).await.ok_or("counting again")?;
     party.log(Event::Emptied { queue, counts });
-    true
+    Ok(())
 }
 
-/// Looks at everything there is, and finds what is set aside.
-async fn deferred_in(
-    party: &Party,
-    connected: &Connected,
-    queue: QueueIndex,
-    part: Part,
-) -> Option<Vec<SequenceNumber>> {
+/// Everything there is.
+async fn look(party: &Party, connected: &Connected, queue: QueueIndex, part: Part) -> Option<Vec<Peeked>> {
     let entity = party.world.entity(queue, part);
     let mut from = SequenceNumber::FIRST;
-    let mut deferred = Vec::new();
+    let mut all = Vec::new();
     loop {
         let request = party.world.log.next_request();
         party.log(Event::Peeking { request, queue, part });
         let found = ask(connected.client.peek(&entity, from, PEEK_COUNT)).await.0?;
-        let messages: Vec<_> = found.iter().map(crate::client::peeked).collect();
+        let messages: Vec<_> = found.iter().map(peeked).collect();
         let last = messages.last().map(|message| message.sequence_number);
-        deferred.extend(messages.iter().filter(|m| m.is_deferred).map(|m| SequenceNumber(m.sequence_number)));
+        all.extend(messages.iter().cloned());
         party.log(Event::Peeked { request, messages });
         match last {
             Some(last) if last >= from.0 => from = SequenceNumber(last).next(),
-            _ => return Some(deferred),
+            _ => return Some(all),
         }
     }
 }
 
-async fn take_waiting(party: &Party, connected: &Connected, queue: QueueIndex, part: Part) -> Option<()> {
-    let builder = connected.client.receiver(party.world.queue_name(queue)).credit(CREDIT);
-    let builder = if part == Part::DeadLetter { builder.dead_letter() } else { builder };
-    let mut receiver = ask(builder.open()).await.0?;
-    while let Ok(next) = timeout(EMPTY_AFTER, receiver.next()).await {
-        let delivery = next.ok()??;
-        let message = delivery.message().ok()?;
-        let seen = seen(&message, queue, part, connected.run);
-        let token = seen.token?;
-        party.log(Event::Received(seen));
-        let request = party.world.log.next_request();
-        party.log(Event::Settling { request, token, outcome: Outcome::Complete });
-        let (_, answer) = ask(delivery.settle(Outcome::Complete)).await;
-        party.log(Event::Settled { request, answer });
-    }
-    ask(receiver.close()).await.0
-}
-
-async fn take_deferred(
-    party: &Party,
-    connected: &Connected,
+/// Where the auditor takes out what there is.
+struct Place<'a> {
+    party: &'a Party,
+    connected: &'a Connected,
     queue: QueueIndex,
     part: Part,
-    numbers: &[SequenceNumber],
-) -> Option<()> {
-    let entity = party.world.entity(queue, part);
-    for number in numbers {
-        let mode = ReceiveMode::PeekLock;
-        let found = ask(connected.client.receive_deferred(&entity, &[*number], mode)).await.0?;
-        for message in found {
-            let seen = Seen { by_number: true, ..seen(&message, queue, part, connected.run) };
-            let token = seen.token?;
-            party.log(Event::Received(seen));
-            let request = party.world.log.next_request();
-            party.log(Event::Settling { request, token, outcome: Outcome::Complete });
-            let (_, answer) = ask(connected.client.settle(&entity, &[token], Outcome::Complete)).await;
-            party.log(Event::Settled { request, answer });
-        }
+}
+
+impl Place<'_> {
+    fn builder(&self) -> ReceiverBuilder {
+        let builder = self.connected.client.receiver(self.party.world.queue_name(self.queue)).credit(CREDIT);
+        if self.part == Part::DeadLetter { builder.dead_letter() } else { builder }
     }
-    Some(())
+
+    fn seen(&self, message: &peeklock_client::ReceivedMessage) -> Seen {
+        seen(message, self.queue, self.part, self.connected.run)
+    }
+
+    async fn take_waiting(&self, builder: ReceiverBuilder, empty_after: Duration) -> Option<()> {
+        let mut receiver = ask(builder.open()).await.0?;
+        while let Ok(next) = timeout(empty_after, receiver.next()).await {
+            if let Some(session) = receiver.session() {
+                ask(session.renew()).await.0?;
+            }
+            let delivery = next.ok()??;
+            let seen = self.seen(&delivery.message().ok()?);
+            self.complete(seen, delivery.settle(Outcome::Complete)).await?;
+        }
+        ask(receiver.close()).await.0
+    }
+
+    async fn take_session(&self, session: SessionNumber, found: &[Peeked]) -> Option<()> {
+        let builder = || self.builder().session(session_id(session));
+        self.take_waiting(builder(), SESSION_EMPTY_AFTER).await?;
+        let receiver = ask(builder().open()).await.0?;
+        let held = receiver.session()?.clone();
+        let deferred = found.iter().filter(|peeked| peeked.is_deferred && peeked.session == Some(session));
+        self.take_deferred(deferred, Some(&held)).await?;
+        ask(receiver.close()).await.0
+    }
+
+    async fn take_deferred(
+        &self,
+        deferred: impl Iterator<Item = &Peeked>,
+        session: Option<&Session>,
+    ) -> Option<()> {
+        let (client, entity) = (&self.connected.client, self.party.world.entity(self.queue, self.part));
+        for number in deferred.map(|peeked| SequenceNumber(peeked.sequence_number)) {
+            if let Some(session) = session {
+                ask(session.renew()).await.0?;
+            }
+            let mode = ReceiveMode::PeekLock;
+            let (found, _) = match session {
+                Some(session) => ask(session.receive_deferred(&[number], mode)).await,
+                None => ask(client.receive_deferred(&entity, &[number], mode)).await,
+            };
+            for message in found? {
+                let seen = Seen { by_number: true, ..self.seen(&message) };
+                let token = seen.token?;
+                let settling = async {
+                    match session {
+                        Some(session) => session.settle(&[token], Outcome::Complete).await,
+                        None => client.settle(&entity, &[token], Outcome::Complete).await,
+                    }
+                };
+                self.complete(seen, settling).await?;
+            }
+        }
+        Some(())
+    }
+
+    async fn complete(
+        &self,
+        seen: Seen,
+        settling: impl Future<Output = Result<(), peeklock_client::Error>>,
+    ) -> Option<()> {
+        let token = seen.token?;
+        self.party.log(Event::Received(seen));
+        let request = self.party.world.log.next_request();
+        self.party.log(Event::Settling { request, token, outcome: Outcome::Complete, transaction: None });
+        let (_, answer) = ask(settling).await;
+        self.party.log(Event::Settled { request, answer });
+        Some(())
+    }
 }

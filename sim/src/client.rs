@@ -5,6 +5,9 @@ mod consumer;
 mod deleter;
 mod peeker;
 mod producer;
+mod purger;
+mod session;
+mod worker;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -14,7 +17,7 @@ use peeklock_client::{Client, Error, ReceivedMessage, Target};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::log::{Answer, Event, Log, Part, QueueIndex, Seen};
+use crate::log::{Answer, Event, Log, Part, QueueIndex, Seen, SessionNumber};
 use crate::machine::{KEY_NAME, KEY_SECRET};
 use crate::network::{Dialled, Network};
 use crate::pipe::Wire;
@@ -24,6 +27,8 @@ pub(crate) use consumer::consume;
 pub(crate) use deleter::{delete, idle};
 pub(crate) use peeker::{peek, peeked};
 pub(crate) use producer::produce;
+pub(crate) use purger::purge;
+pub(crate) use session::consume_sessions;
 
 /// A client that has waited so long for one answer gives the connection up.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -34,9 +39,17 @@ pub(crate) struct World {
     pub(crate) log: Log,
     pub(crate) network: Network,
     pub(crate) scenario: Scenario,
-    /// Deferred messages that somebody may ask for, per queue.
-    deferred: Mutex<Vec<(QueueIndex, Part, u64)>>,
+    deferred: Mutex<Vec<Deferred>>,
     is_over: watch::Receiver<bool>,
+}
+
+/// A deferred message that somebody may ask for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Deferred {
+    queue: QueueIndex,
+    part: Part,
+    session: Option<SessionNumber>,
+    number: u64,
 }
 
 /// One client: its name and its own chance.
@@ -51,12 +64,16 @@ pub(crate) struct Party {
 pub(crate) struct Connected {
     pub(crate) client: Client,
     pub(crate) run: u32,
+    pub(crate) connection: u32,
     wire: Arc<Wire>,
+    log: Log,
+    name: Arc<str>,
 }
 
 impl Drop for Connected {
     /// Clients leave in any way they like; a socket that is closed by a dying process is the rudest of them.
     fn drop(&mut self) {
+        self.log.add(&self.name, Event::Broken { connection: self.connection });
         self.wire.cut();
     }
 }
@@ -75,6 +92,10 @@ impl World {
         self.scenario.queues.get(queue).map_or("", |queue| &queue.name)
     }
 
+    pub(crate) fn lock_duration(&self, queue: QueueIndex) -> Duration {
+        self.scenario.queues.get(queue).map_or(PATIENCE, |queue| queue.settings.lock_duration)
+    }
+
     pub(crate) fn entity(&self, queue: QueueIndex, part: Part) -> String {
         match part {
             Part::Main => self.queue_name(queue).to_owned(),
@@ -82,23 +103,30 @@ impl World {
         }
     }
 
-    fn note_deferred(&self, queue: QueueIndex, part: Part, number: u64) {
-        self.deferred.lock().unwrap_or_else(PoisonError::into_inner).push((queue, part, number));
+    fn note_deferred(&self, deferred: Deferred) {
+        self.deferred.lock().unwrap_or_else(PoisonError::into_inner).push(deferred);
     }
 
-    /// Some of the deferred messages of a queue; others may ask for them too.
-    fn some_deferred(&self, queue: QueueIndex, part: Part, rng: &mut Rng) -> Vec<u64> {
+    /// Some of the deferred messages of a place; others may ask for them too.
+    fn some_deferred(
+        &self,
+        queue: QueueIndex,
+        part: Part,
+        session: Option<SessionNumber>,
+        rng: &mut Rng,
+    ) -> Vec<Deferred> {
         let deferred = self.deferred.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut found: Vec<_> =
-            deferred.iter().filter(|(q, p, _)| (*q, *p) == (queue, part)).map(|(_, _, n)| *n).collect();
+        let is_here = |d: &&Deferred| (d.queue, d.part, d.session) == (queue, part, session);
+        let mut found: Vec<_> = deferred.iter().filter(is_here).copied().collect();
         rng.shuffle(&mut found);
         found.truncate(rng.usize(1..4));
+        found.dedup();
         found
     }
 
-    fn forget_deferred(&self, queue: QueueIndex, part: Part, number: u64) {
-        let mut deferred = self.deferred.lock().unwrap_or_else(PoisonError::into_inner);
-        deferred.retain(|known| *known != (queue, part, number));
+    fn forget_deferred(&self, deferred: Deferred) {
+        let mut known = self.deferred.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|known| *known != deferred);
     }
 }
 
@@ -136,12 +164,15 @@ impl Party {
 
     async fn try_connect(&mut self) -> Option<Connected> {
         self.connection_count += 1;
-        let Dialled { endpoint, wire, run } = self.world.network.dial()?;
+        let Dialled { endpoint, wire, run, connection } = self.world.network.dial()?;
         let target = Target::parse(&format!("amqp://{KEY_NAME}:{KEY_SECRET}@broker:5672")).ok()?;
         let container = format!("{}-{}", self.name, self.connection_count);
         let opened = timeout(PATIENCE, Client::connect_over(endpoint, &target, &container)).await;
         match opened {
-            Ok(Ok(client)) => Some(Connected { client, run, wire }),
+            Ok(Ok(client)) => {
+                let (log, name) = (self.world.log.clone(), Arc::clone(&self.name));
+                Some(Connected { client, run, connection, wire, log, name })
+            }
             Ok(Err(_)) | Err(_) => {
                 wire.cut();
                 None
@@ -165,7 +196,17 @@ pub(crate) fn seen(message: &ReceivedMessage, queue: QueueIndex, part: Part, run
         is_intact,
         dead_letter_reason: message.dead_letter_reason().map(str::to_owned),
         by_number: false,
+        session: message.session_id().and_then(session_number),
+        hold: None,
     }
+}
+
+pub(crate) fn session_id(number: SessionNumber) -> String {
+    format!("s{number}")
+}
+
+pub(crate) fn session_number(id: &str) -> Option<SessionNumber> {
+    id.strip_prefix('s')?.parse().ok()
 }
 
 /// An operation that must end in time, and how it ended.
@@ -180,10 +221,11 @@ pub(crate) async fn ask<T>(operation: impl Future<Output = Result<T, Error>>) ->
 fn answer_of(error: &Error) -> Answer {
     let refused = |lock_lost| Answer::Refused { lock_lost, why: error.to_string() };
     match error {
-        Error::LockLost { .. } => refused(true),
+        Error::LockLost { .. } | Error::SessionLockLost { .. } => refused(true),
         Error::Rejected { .. }
         | Error::NotSettled { .. }
         | Error::Refused { .. }
+        | Error::RolledBack { .. }
         | Error::TooLarge { .. }
         | Error::NotFound { .. } => refused(false),
         _ => Answer::Unknown,

@@ -13,6 +13,8 @@ mod pipe;
 mod scenario;
 mod world;
 
-pub use log::{Answer, Counted, Entry, Event, MessageNumber, Part, Peeked, QueueIndex, Seen};
+pub use log::{
+    Answer, Counted, Entry, Event, MessageNumber, Part, Peeked, QueueIndex, Seen, SessionNumber, Terms,
+};
 pub use scenario::Scenario;
 pub use world::{Report, run};

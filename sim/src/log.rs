@@ -19,6 +19,19 @@ pub enum Part {
     DeadLetter,
 }
 
+/// The number of a session in its queue.
+pub type SessionNumber = u32;
+
+/// What a sender asks for beyond the sending.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Terms {
+    pub session: Option<SessionNumber>,
+    pub time_to_live_ms: Option<u64>,
+    /// Not to be delivered before, in the time of the world.
+    pub due_ms: Option<u64>,
+    pub transaction: Option<u32>,
+}
+
 /// How a request ended for the one who made it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
@@ -51,12 +64,16 @@ pub struct Seen {
     pub dead_letter_reason: Option<String>,
     /// It was asked for by its number, and not delivered on a link.
     pub by_number: bool,
+    pub session: Option<SessionNumber>,
+    /// The hold of a session under which it came.
+    pub hold: Option<u32>,
 }
 
 /// A message that was looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peeked {
     pub message: Option<MessageNumber>,
+    pub session: Option<SessionNumber>,
     pub sequence_number: u64,
     pub is_deferred: bool,
 }
@@ -68,86 +85,63 @@ pub struct Counted {
     pub locked: u64,
     pub deferred: u64,
     pub dead_letter: u64,
+    pub scheduled: u64,
+    /// On their way to another queue, or refused there.
+    pub transfers: u64,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
+#[rustfmt::skip]
 pub enum Event {
     /// The broker serves, and its clock says `wall_ms`.
-    Started {
-        run: u32,
-        wall_ms: u64,
-    },
+    Started { run: u32, wall_ms: u64 },
+    /// The broker was asked to end.
+    Stopping { run: u32 },
     /// The broker is gone.
-    Ended {
-        run: u32,
-        how: String,
-    },
+    Ended { run: u32, how: String },
     /// Something that must never happen.
-    Trouble {
-        what: String,
-    },
-    Sending {
-        request: u32,
-        queue: QueueIndex,
-        messages: Vec<MessageNumber>,
-    },
-    Sent {
-        request: u32,
-        answer: Answer,
-    },
+    Trouble { what: String },
+    Sending { request: u32, queue: QueueIndex, messages: Vec<MessageNumber>, terms: Terms },
+    Sent { request: u32, answer: Answer },
+    /// Messages that are scheduled are taken back.
+    Cancelling { request: u32, messages: Vec<MessageNumber> },
+    Cancelled { request: u32, answer: Answer },
     Received(Seen),
-    Settling {
-        request: u32,
-        token: LockToken,
-        outcome: Outcome,
-    },
-    Settled {
-        request: u32,
-        answer: Answer,
-    },
-    Renewing {
-        request: u32,
-        token: LockToken,
-    },
+    Settling { request: u32, token: LockToken, outcome: Outcome, transaction: Option<u32> },
+    Settled { request: u32, answer: Answer },
+    Renewing { request: u32, token: LockToken },
     /// With the new end of the lock, by the broker's clock.
-    Renewed {
-        request: u32,
-        answer: Answer,
-        until_ms: u64,
-    },
+    Renewed { request: u32, answer: Answer, until_ms: u64 },
+    /// What was said in a transaction is to happen. One that nobody commits must come to nothing.
+    Committing { transaction: u32 },
+    Committed { transaction: u32, answer: Answer },
+    /// A session is held, until a time by the broker's clock.
+    Holding { hold: u32, queue: QueueIndex, session: SessionNumber, until_ms: u64, run: u32, connection: u32 },
+    HoldRenewed { hold: u32, until_ms: u64 },
+    /// From here on the broker may give it to somebody else.
+    HoldEnding { hold: u32 },
+    StateSetting { request: u32, hold: u32, value: u64 },
+    StateSet { request: u32, answer: Answer },
+    StateReading { request: u32, hold: u32 },
+    StateRead { request: u32, value: Option<u64> },
+    /// A connection is cut, or carries nothing any more.
+    Broken { connection: u32 },
+    Purging { request: u32, queue: QueueIndex },
+    Purged { request: u32, answer: Answer, count: u64 },
     /// A receiver that deletes what it receives lets this much come unseen.
-    Deleting {
-        request: u32,
-        queue: QueueIndex,
-        credit: u32,
-    },
+    Deleting { request: u32, queue: QueueIndex, credit: u32 },
     /// It has taken everything that was sent to it.
-    DeletingEnded {
-        request: u32,
-    },
-    Peeking {
-        request: u32,
-        queue: QueueIndex,
-        part: Part,
-    },
-    Peeked {
-        request: u32,
-        messages: Vec<Peeked>,
-    },
+    DeletingEnded { request: u32 },
+    Peeking { request: u32, queue: QueueIndex, part: Part },
+    Peeked { request: u32, messages: Vec<Peeked> },
     /// All is at rest, and from here on one party takes out what is there.
     Resting,
-    Counted {
-        queue: QueueIndex,
-        counts: Counted,
-    },
+    Counted { queue: QueueIndex, counts: Counted },
     /// Nothing more comes out of it.
-    Emptied {
-        queue: QueueIndex,
-        counts: Counted,
-    },
+    Emptied { queue: QueueIndex, counts: Counted },
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
     pub at_ms: u64,
     pub party: Arc<str>,

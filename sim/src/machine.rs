@@ -21,7 +21,7 @@ use crate::pipe::Endpoint;
 pub(crate) const KEY_NAME: &str = "sim";
 pub(crate) const KEY_SECRET: &str = "secret";
 /// What the clock says when the world begins.
-const WALL_START_MS: u64 = 1_700_000_000_000;
+pub(crate) const WALL_START_MS: u64 = 1_700_000_000_000;
 /// A process that was asked to stop has so long.
 const STOP_TIME_MAX: Duration = Duration::from_secs(120);
 /// How often the disk is looked after without being asked.
@@ -315,6 +315,7 @@ impl Machine {
     }
 
     async fn stop(&mut self, mut process: Process) {
+        self.log.add(&self.party, Event::Stopping { run: process.run });
         let _ = process.stop.send(true);
         self.network.unlisten();
         let ended = async {

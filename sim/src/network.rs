@@ -6,12 +6,14 @@ use std::time::Duration;
 use fastrand::Rng;
 use tokio::sync::mpsc;
 
+use crate::log::{Event, Log};
 use crate::pipe::{Endpoint, Wire};
 use crate::scenario::{NetworkFaults, Weather};
 
 /// A cheap handle to the one network.
 #[derive(Clone)]
 pub(crate) struct Network {
+    log: Log,
     state: Arc<Mutex<State>>,
 }
 
@@ -21,6 +23,7 @@ struct State {
     weather: Weather,
     listener: Option<Listener>,
     wires: Vec<(u32, Arc<Wire>)>,
+    connection_count: u32,
 }
 
 struct Listener {
@@ -33,12 +36,13 @@ pub(crate) struct Dialled {
     pub(crate) endpoint: Endpoint,
     pub(crate) wire: Arc<Wire>,
     pub(crate) run: u32,
+    pub(crate) connection: u32,
 }
 
 impl Network {
-    pub(crate) fn new(faults: NetworkFaults, weather: Weather, rng: Rng) -> Self {
-        let state = State { rng, faults, weather, listener: None, wires: Vec::new() };
-        Network { state: Arc::new(Mutex::new(state)) }
+    pub(crate) fn new(log: Log, faults: NetworkFaults, weather: Weather, rng: Rng) -> Self {
+        let state = State { rng, faults, weather, listener: None, wires: Vec::new(), connection_count: 0 };
+        Network { log, state: Arc::new(Mutex::new(state)) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -106,15 +110,17 @@ impl Network {
         let (seed, weather) = (state.rng.u64(..), state.weather);
         let (wire, near, far) = Wire::new(weather, Rng::with_seed(seed));
         state.wires.push((run, Arc::clone(&wire)));
-        state.plan_fate(&wire);
+        state.connection_count += 1;
+        let connection = state.connection_count;
+        state.plan_fate(&wire, connection, self.log.clone());
         state.listener.as_ref()?.accepted.send(far).ok()?;
-        Some(Dialled { endpoint: near, wire, run })
+        Some(Dialled { endpoint: near, wire, run, connection })
     }
 }
 
 impl State {
     /// Decides when and how the connection will fail, if it will.
-    fn plan_fate(&mut self, wire: &Arc<Wire>) {
+    fn plan_fate(&mut self, wire: &Arc<Wire>, connection: u32, log: Log) {
         let faults = self.faults;
         let Some(after_ms_max) = faults.fails_within_ms else { return };
         let after = Duration::from_millis(self.rng.u64(0..=after_ms_max));
@@ -122,6 +128,7 @@ impl State {
         let wire = Arc::clone(wire);
         tokio::spawn(async move {
             tokio::time::sleep(after).await;
+            log.add(&"network".into(), Event::Broken { connection });
             match silent_sides {
                 0 => wire.cut(),
                 1 => wire.silence(0),

@@ -12,6 +12,9 @@ mod locks;
 mod loss;
 mod order;
 mod rest;
+mod sessions;
+mod time;
+mod transactions;
 
 use std::fmt;
 
@@ -53,7 +56,7 @@ impl fmt::Display for Violation {
 /// One promise: finds where it was broken.
 type Checker = fn(&History<'_>) -> Vec<Violation>;
 
-const CHECKERS: [Checker; 15] = [
+const CHECKERS: [Checker; 23] = [
     trouble,
     identity::nothing_is_invented,
     identity::nothing_is_stored_twice,
@@ -69,6 +72,14 @@ const CHECKERS: [Checker; 15] = [
     order::sequence_numbers_follow_the_sends,
     order::peeks_tell_the_truth,
     rest::counts_equal_reality,
+    sessions::one_holder_per_session,
+    sessions::sessions_keep_their_order,
+    sessions::messages_stay_in_their_session,
+    sessions::session_state_is_what_was_kept,
+    time::nothing_is_delivered_before_it_is_due,
+    time::nothing_is_delivered_after_its_time,
+    time::delays_are_kept,
+    transactions::transactions_are_all_or_nothing,
 ];
 
 /// Every promise that the log shows broken.
@@ -103,6 +114,9 @@ pub fn summary(entries: &[Entry]) -> String {
         ("refused", count(|event| matches!(event, Event::Settled { answer: Answer::Refused { .. }, .. }))),
         ("unknown", count(|event| matches!(event, Event::Settled { answer: Answer::Unknown, .. }))),
         ("renewed", count(|event| matches!(event, Event::Renewed { answer: Answer::Done, .. }))),
+        ("holds", count(|event| matches!(event, Event::Holding { .. }))),
+        ("cancelled", count(|event| matches!(event, Event::Cancelled { answer: Answer::Done, .. }))),
+        ("committed", count(|event| matches!(event, Event::Committed { answer: Answer::Done, .. }))),
         ("peeks", count(|event| matches!(event, Event::Peeked { .. }))),
     ];
     figures.map(|(name, count)| format!("{name} {count}")).join(", ")

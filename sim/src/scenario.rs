@@ -1,10 +1,14 @@
-//! What one run is made of. Everything is drawn from the seed, so that many seeds cover many combinations.
+//! What one run is made of.
 
+mod draw;
+
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use fastrand::Rng;
 use peeklock_journal_wal::WalConfig;
-use peeklock_types::QueueSettings;
+use peeklock_types::{QueueSettings, RetryPolicy};
+
+use crate::log::Part;
 
 /// How long bytes take.
 #[derive(Clone, Copy, Debug)]
@@ -28,7 +32,7 @@ pub struct NetworkFaults {
     pub falls_silent: bool,
 }
 
-/// What happens to the broker's machine. `None` or 0: it does not.
+/// What happens to the broker's machine. `false` or 0: it does not.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MachineFaults {
     pub kills: bool,
@@ -50,6 +54,8 @@ pub struct MachineFaults {
 pub struct Habits {
     pub complete: u32,
     pub abandon: u32,
+    /// Abandons for some time.
+    pub delay: u32,
     pub defer: u32,
     pub dead_letter: u32,
     pub release: u32,
@@ -59,6 +65,8 @@ pub struct Habits {
     /// Settles at about the time at which the lock ends.
     pub late: u32,
     pub twice: u32,
+    /// Completes it and sends messages elsewhere, in one transaction.
+    pub transact: u32,
 }
 
 #[derive(Clone, Debug)]
@@ -68,7 +76,10 @@ pub struct Consumer {
     pub habits: Habits,
     pub work_ms_max: u64,
     pub from_dead_letters: bool,
+    pub in_sessions: bool,
     pub fetches_deferred: bool,
+    /// Where its transactions send to.
+    pub target: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -78,12 +89,18 @@ pub struct Producer {
     pub batch_max: usize,
     pub burst_max: usize,
     pub body_bytes_max: usize,
+    /// Messages say themselves how long they live, up to this; 0: they do not.
+    pub lives_ms_max: u64,
+    /// Messages are scheduled up to so far ahead; 0: they are not.
+    pub ahead_ms_max: u64,
 }
 
 #[derive(Clone, Debug)]
 pub struct Queue {
     pub name: String,
     pub settings: QueueSettings,
+    /// How many sessions messages belong to; 0 for a queue without.
+    pub session_count: u32,
 }
 
 #[derive(Clone, Debug)]
@@ -95,6 +112,8 @@ pub struct Scenario {
     pub deleters: Vec<(usize, u32)>,
     /// Queues with a receiver that never gives credit.
     pub idlers: Vec<usize>,
+    /// Queues that somebody empties now and then.
+    pub purged: Vec<usize>,
     pub peekers: usize,
     pub weather: Weather,
     pub network: NetworkFaults,
@@ -103,149 +122,49 @@ pub struct Scenario {
     pub storm: Duration,
 }
 
-fn one_in(rng: &mut Rng, count: u32) -> bool {
-    rng.u32(0..count) == 0
-}
-
-fn pick<T: Copy>(rng: &mut Rng, from: &[T], otherwise: T) -> T {
-    if from.is_empty() { otherwise } else { from.get(rng.usize(..from.len())).copied().unwrap_or(otherwise) }
-}
-
 impl Scenario {
-    pub fn draw(seed: u64) -> Self {
-        let mut rng = Rng::with_seed(seed);
-        let rng = &mut rng;
-        let queues: Vec<_> = (0..rng.usize(1..=4)).map(|n| queue(rng, n)).collect();
-        let count = queues.len();
-        let mut producers: Vec<_> = (0..count).map(|queue| producer(rng, queue)).collect();
-        producers.extend(
-            (0..rng.usize(0..3))
-                .map(|_| rng.usize(..count))
-                .collect::<Vec<_>>()
-                .into_iter()
-                .map(|queue| producer(rng, queue)),
-        );
-        let mut consumers = Vec::new();
-        for _ in 0..rng.usize(1..=6) {
-            let queue = rng.usize(..count);
-            consumers.push(consumer(rng, queue));
-        }
-        let any_queue = |rng: &mut Rng| rng.usize(..count);
-        Scenario {
-            deleters: if one_in(rng, 4) { vec![(any_queue(rng), rng.u32(1..20))] } else { Vec::new() },
-            idlers: if one_in(rng, 4) { vec![any_queue(rng)] } else { Vec::new() },
-            peekers: rng.usize(0..2),
-            weather: weather(rng),
-            network: network(rng),
-            machine: machine(rng),
-            wal: wal(rng, &producers),
-            storm: Duration::from_secs(rng.u64(30..=150)),
-            queues,
-            producers,
-            consumers,
-        }
-    }
-
-    /// After this time every lock of the storm is over.
+    /// After this time nothing of the storm is under way any more: locks, lives, schedules, delays.
     pub fn rest(&self) -> Duration {
-        let longest = self.queues.iter().map(|queue| queue.settings.lock_duration).max();
-        // Each restart may have set the clock back while a lock was held.
-        longest.unwrap_or_default()
-            + Duration::from_millis(10 * self.machine.clock_step_ms_max)
+        let queue_span = |queue: &Queue| {
+            let settings = &queue.settings;
+            let retry = match settings.retry {
+                RetryPolicy::Immediate => Duration::ZERO,
+                RetryPolicy::Fixed { delay } => delay,
+                RetryPolicy::Linear { cap, .. } | RetryPolicy::Exponential { cap, .. } => cap,
+            };
+            settings.lock_duration + retry + settings.default_time_to_live.unwrap_or_default()
+        };
+        let queues = self.queues.iter().map(queue_span).max().unwrap_or_default();
+        let own_ms =
+            self.producers.iter().map(|producer| producer.lives_ms_max + producer.ahead_ms_max).max();
+        let steps_ms = 10 * self.machine.clock_step_ms_max;
+        queues
+            + Duration::from_millis(own_ms.unwrap_or_default() + steps_ms)
+            + draw::DELAY_MAX
             + Duration::from_secs(5)
     }
-}
 
-fn queue(rng: &mut Rng, number: usize) -> Queue {
-    let mut queue = Queue { name: format!("queue-{number}"), settings: QueueSettings::default() };
-    queue.settings.lock_duration = Duration::from_secs(pick(rng, &[2, 5, 15, 30], 60));
-    queue.settings.max_delivery_count = pick(rng, &[1, 2, 3, 5, 10], 10);
-    queue
-}
-
-fn producer(rng: &mut Rng, queue: usize) -> Producer {
-    let (batch_max, burst_max) = (pick(rng, &[1, 4, 20], 1), pick(rng, &[1, 1, 8], 1));
-    let round_bytes_max = pick(rng, &[4 << 10, 16 << 10, 60 << 10], 4 << 10);
-    Producer {
-        queue,
-        pause_ms_max: pick(rng, &[300, 1500, 5000], 500),
-        batch_max,
-        burst_max,
-        body_bytes_max: pick(rng, &[10, 200, 2000, 20_000], 100)
-            .min(round_bytes_max / (batch_max * burst_max)),
+    /// The queue itself, and all that its messages and dead letters may be forwarded to.
+    pub fn places(&self, queue: usize) -> BTreeSet<usize> {
+        let mut places = BTreeSet::from([queue]);
+        let mut open = vec![queue];
+        while let Some(next) = open.pop() {
+            let Some(settings) = self.queues.get(next).map(|queue| &queue.settings) else { continue };
+            let onward = [&settings.forward_to, &settings.forward_dead_letters_to];
+            for name in onward.into_iter().flatten() {
+                let target = self.queues.iter().position(|queue| queue.name == name.as_str());
+                open.extend(target.filter(|target| places.insert(*target)));
+            }
+        }
+        places
     }
-}
 
-fn consumer(rng: &mut Rng, queue: usize) -> Consumer {
-    let some = |rng: &mut Rng, weight| if rng.bool() { rng.u32(0..=weight) } else { 0 };
-    let habits = Habits {
-        complete: rng.u32(1..=20),
-        abandon: some(rng, 6),
-        defer: some(rng, 3),
-        dead_letter: some(rng, 3),
-        release: some(rng, 4),
-        renew: some(rng, 5),
-        forget: some(rng, 3),
-        late: some(rng, 3),
-        twice: some(rng, 3),
-    };
-    Consumer {
-        queue,
-        credit: pick(rng, &[1, 2, 10, 100], 10),
-        habits,
-        work_ms_max: pick(rng, &[10, 200, 3000], 100),
-        from_dead_letters: one_in(rng, 6),
-        fetches_deferred: rng.bool(),
-    }
-}
-
-fn weather(rng: &mut Rng) -> Weather {
-    let storm_one_in = pick(rng, &[0, 0, 50, 500], 0);
-    Weather { delay_ms_max: pick(rng, &[1, 5, 50], 5), storm_one_in, storm_ms_max: rng.u64(100..=8000) }
-}
-
-fn network(rng: &mut Rng) -> NetworkFaults {
-    let fails_within_ms = rng.bool().then(|| rng.u64(1_000..120_000));
-    NetworkFaults { fails_within_ms, falls_silent: one_in(rng, 3) }
-}
-
-fn machine(rng: &mut Rng) -> MachineFaults {
-    MachineFaults {
-        kills: rng.bool(),
-        power_cuts: rng.bool(),
-        clean_stops: one_in(rng, 3),
-        every_ms: pick(rng, &[3_000, 15_000, 60_000], 30_000),
-        clock_step_ms_max: pick(rng, &[0, 0, 500, 20_000], 0),
-        disk_errors: one_in(rng, 3),
-        disk_fills: one_in(rng, 4),
-        disk_stall_ms_max: pick(rng, &[0, 0, 500, 10_000], 0),
-        commit_ms_max: pick(rng, &[1, 3, 20, 100], 3),
-    }
-}
-
-/// Segments as small as can be, so that a short run rolls, recycles, snapshots and evacuates. A group must fit into one, and a round of a
-/// shard may find everything that all producers can send at one time.
-fn wal(rng: &mut Rng, producers: &[Producer]) -> WalConfig {
-    const FACTS_BYTES: u64 = 128 << 10;
-    const ENVELOPE_BYTES: usize = 200;
-    let round_bytes = producers
-        .iter()
-        .map(|p| p.batch_max * p.burst_max * (p.body_bytes_max + ENVELOPE_BYTES))
-        .sum::<usize>();
-    let segment_bytes = round_bytes as u64 + FACTS_BYTES + pick(rng, &[0, 128 << 10], 0);
-    WalConfig {
-        segment_bytes,
-        first_segment_bytes: 32 << 10,
-        ring_bytes: segment_bytes * rng.u64(3..8),
-        ring_bytes_max: segment_bytes * 64,
-        hot_cache_bytes: pick(rng, &[4 << 10, 64 << 10, 1 << 20], 64 << 10),
-        backlog_bytes_max: 1 << 20,
-        commit_bytes_max: 64 << 10,
-        snapshot_after_bytes: pick(rng, &[32 << 10, 128 << 10, 1 << 20], 128 << 10),
-        cold_segment_bytes: pick(rng, &[8 << 10, 64 << 10], 8 << 10),
-        free_bytes_soft: 4 * segment_bytes,
-        free_bytes_hard: 2 * segment_bytes,
-        reserve_bytes: segment_bytes,
-        ..WalConfig::default()
+    /// Messages go on to another queue at once, and nobody can receive here.
+    pub fn forwards(&self, queue: usize, part: Part) -> bool {
+        let settings = self.queues.get(queue).map(|queue| &queue.settings);
+        settings.is_some_and(|settings| match part {
+            Part::Main => settings.forward_to.is_some(),
+            Part::DeadLetter => settings.forward_dead_letters_to.is_some(),
+        })
     }
 }

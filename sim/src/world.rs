@@ -51,7 +51,7 @@ async fn live(seed: u64, scenario: Scenario) -> (Vec<Entry>, Duration) {
     let mut rng = Rng::with_seed(seed ^ 0x5eed);
     let start = tokio::time::Instant::now();
     let log = Log::start();
-    let network = Network::new(NetworkFaults::default(), Weather::CALM, rng.fork());
+    let network = Network::new(log.clone(), NetworkFaults::default(), Weather::CALM, rng.fork());
     let (blows, struck) = mpsc::unbounded_channel();
     let machine = Machine::new(log.clone(), network.clone(), &scenario, rng.fork());
     let machine = tokio::spawn(machine.live(struck));
@@ -97,13 +97,21 @@ async fn storm(world: &Arc<World>, blows: &mpsc::UnboundedSender<Blow>, rng: &mu
         parties.spawn(client::produce(party(format!("producer-{n}")), spec.clone()));
     }
     for (n, spec) in scenario.consumers.iter().enumerate() {
-        parties.spawn(client::consume(party(format!("consumer-{n}")), spec.clone()));
+        let party = party(format!("consumer-{n}"));
+        if spec.in_sessions {
+            parties.spawn(client::consume_sessions(party, spec.clone()));
+        } else {
+            parties.spawn(client::consume(party, spec.clone()));
+        }
     }
     for (n, (queue, credit)) in scenario.deleters.iter().enumerate() {
         parties.spawn(client::delete(party(format!("deleter-{n}")), *queue, *credit));
     }
     for (n, queue) in scenario.idlers.iter().enumerate() {
         parties.spawn(client::idle(party(format!("idler-{n}")), *queue));
+    }
+    for queue in &scenario.purged {
+        parties.spawn(client::purge(party(format!("purger-{queue}")), *queue));
     }
     for n in 0..scenario.peekers {
         parties.spawn(client::peek(party(format!("peeker-{n}"))));
@@ -125,20 +133,21 @@ async fn strike(blows: mpsc::UnboundedSender<Blow>, faults: MachineFaults, mut r
 
 fn choose(faults: &MachineFaults, rng: &mut Rng) -> Option<Blow> {
     let after_steps = rng.u64(0..60);
-    Some(match rng.u32(0..9) {
-        0 if faults.kills => Blow::Kill,
-        1 if faults.power_cuts => Blow::PowerCut,
-        2 if faults.clean_stops => Blow::Stop,
-        3 if faults.power_cuts => Blow::Break(Fault::PowerOff, after_steps),
-        4 if faults.disk_errors => Blow::Break(Fault::Error, after_steps),
-        5 if faults.disk_errors => Blow::Break(Fault::NoRoom, after_steps),
-        6 if faults.disk_fills => Blow::Fill(Some(rng.u64(0..2 << 20))),
-        7 if faults.disk_fills => Blow::Fill(None),
-        8 if faults.disk_stall_ms_max > 0 => {
-            Blow::Stall(Duration::from_millis(rng.u64(0..=faults.disk_stall_ms_max)))
-        }
-        _ => return None,
-    })
+    let stall_ms = rng.u64(0..=faults.disk_stall_ms_max);
+    let blows = [
+        (faults.kills, Blow::Kill),
+        (faults.power_cuts, Blow::PowerCut),
+        (faults.clean_stops, Blow::Stop),
+        (faults.power_cuts, Blow::Break(Fault::PowerOff, after_steps)),
+        (faults.disk_errors, Blow::Break(Fault::Error, after_steps)),
+        (faults.disk_errors, Blow::Break(Fault::NoRoom, after_steps)),
+        (faults.disk_fills, Blow::Fill(Some(rng.u64(0..2 << 20)))),
+        (faults.disk_fills, Blow::Fill(None)),
+        (faults.disk_stall_ms_max > 0, Blow::Stall(Duration::from_millis(stall_ms))),
+    ];
+    let mut allowed: Vec<_> =
+        blows.into_iter().filter(|(allowed, _)| *allowed).map(|(_, blow)| blow).collect();
+    (!allowed.is_empty()).then(|| allowed.swap_remove(rng.usize(..allowed.len())))
 }
 
 /// Ends every fault; sometimes with a last blow, so that what is found at the end has gone through a recovery.

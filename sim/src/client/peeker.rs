@@ -43,6 +43,7 @@ async fn look(
 pub(crate) fn peeked(message: &ReceivedMessage) -> Peeked {
     Peeked {
         message: body::read(message).0,
+        session: message.session_id().and_then(super::session_number),
         sequence_number: message.sequence_number().map_or(0, |number| number.0),
         is_deferred: message.state() == MessageState::Deferred,
     }

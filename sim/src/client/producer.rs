@@ -1,16 +1,19 @@
-//! Sends single messages, batches and bursts, and notes what it was told.
+//! Sends single messages, batches and bursts, now or for later, sometimes twice, and notes what it was told.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use peeklock_client::{Message, Sender};
+use peeklock_client::{Message, MessageExt, Sender};
 use tokio::task::JoinSet;
 
-use super::{Connected, Party, ask, body};
-use crate::log::{Answer, Event};
+use super::{Connected, Party, World, ask, body, session_id};
+use crate::log::{Answer, Event, MessageNumber, QueueIndex, Terms};
 use crate::scenario::Producer;
 
 /// After so many sends a producer connects anew.
 const SENDS_PER_CONNECTION_MAX: u32 = 200;
+/// A repeated send comes so soon, well inside of every window for duplicates.
+const REPEAT_AFTER_MS_MAX: u64 = 4_000;
 
 pub(crate) async fn produce(mut party: Party, spec: Producer) {
     while !party.is_over() {
@@ -29,7 +32,7 @@ async fn send_on(party: &mut Party, spec: &Producer, connected: &Connected) {
         party.pause_up_to(spec.pause_ms_max).await;
         let mut under_way = JoinSet::new();
         for _ in 0..party.rng.usize(1..=spec.burst_max) {
-            under_way.spawn(send(party, spec, sender.clone()));
+            under_way.spawn(Shipment::new(party, spec, sender.clone()).ship());
         }
         while let Some(answer) = under_way.join_next().await {
             if !matches!(answer, Ok(Answer::Done | Answer::Refused { .. })) {
@@ -39,23 +42,124 @@ async fn send_on(party: &mut Party, spec: &Producer, connected: &Connected) {
     }
 }
 
-/// One message, or several as one.
-fn send(party: &mut Party, spec: &Producer, sender: Sender) -> impl Future<Output = Answer> + Send + use<> {
-    let count = if party.rng.bool() { 1 } else { party.rng.usize(1..=spec.batch_max) };
-    let numbers: Vec<_> = (0..count).map(|_| party.world.log.next_message()).collect();
-    let messages: Vec<Message> = numbers
-        .iter()
-        .map(|number| body::message(*number, party.rng.usize(0..=spec.body_bytes_max)))
-        .collect();
-    let request = party.world.log.next_request();
-    let (log, name) = (party.world.log.clone(), Arc::clone(&party.name));
-    log.add(&name, Event::Sending { request, queue: spec.queue, messages: numbers });
-    async move {
-        let (_, answer) = match messages.as_slice() {
-            [single] => ask(sender.send(single)).await,
-            batch => ask(sender.send_batch(batch)).await,
-        };
-        log.add(&name, Event::Sent { request, answer: answer.clone() });
+/// One message, or several as one, and all that becomes of them.
+struct Shipment {
+    world: Arc<World>,
+    name: Arc<str>,
+    sender: Sender,
+    queue: QueueIndex,
+    numbers: Vec<MessageNumber>,
+    messages: Vec<Message>,
+    terms: Terms,
+    repeats_after_ms: Option<u64>,
+    cancels_after_ms: Option<u64>,
+}
+
+impl Shipment {
+    fn new(party: &mut Party, spec: &Producer, sender: Sender) -> Self {
+        let terms = terms(party, spec);
+        let rng = &mut party.rng;
+        let count = if rng.bool() { 1 } else { rng.usize(1..=spec.batch_max) };
+        let numbers: Vec<_> = (0..count).map(|_| party.world.log.next_message()).collect();
+        let messages = numbers
+            .iter()
+            .map(|number| apply(body::message(*number, rng.usize(0..=spec.body_bytes_max)), &terms));
+        let messages = messages.collect();
+        let has_window = party
+            .world
+            .scenario
+            .queues
+            .get(spec.queue)
+            .is_some_and(|q| q.settings.duplicate_window.is_some());
+        let repeats = has_window && rng.u32(0..4) == 0;
+        let cancels = terms.due_ms.is_some() && rng.u32(0..3) == 0;
+        Shipment {
+            world: Arc::clone(&party.world),
+            name: Arc::clone(&party.name),
+            sender,
+            queue: spec.queue,
+            numbers,
+            messages,
+            terms,
+            repeats_after_ms: repeats.then(|| rng.u64(0..REPEAT_AFTER_MS_MAX)),
+            cancels_after_ms: cancels.then(|| rng.u64(0..spec.ahead_ms_max.max(1))),
+        }
+    }
+
+    async fn ship(self) -> Answer {
+        let answer = if self.terms.due_ms.is_some() { self.schedule().await } else { self.send().await };
+        if let Some(after_ms) = self.repeats_after_ms {
+            tokio::time::sleep(Duration::from_millis(after_ms)).await;
+            return self.send().await;
+        }
         answer
     }
+
+    fn log(&self, event: Event) {
+        self.world.log.add(&self.name, event);
+    }
+
+    fn note_sending(&self) -> u32 {
+        let request = self.world.log.next_request();
+        let (queue, messages, terms) = (self.queue, self.numbers.clone(), self.terms);
+        self.log(Event::Sending { request, queue, messages, terms });
+        request
+    }
+
+    async fn send(&self) -> Answer {
+        let request = self.note_sending();
+        let (_, answer) = match self.messages.as_slice() {
+            [single] => ask(self.sender.send(single)).await,
+            batch => ask(self.sender.send_batch(batch)).await,
+        };
+        self.log(Event::Sent { request, answer: answer.clone() });
+        answer
+    }
+
+    async fn schedule(&self) -> Answer {
+        let request = self.note_sending();
+        let (numbers, answer) = ask(self.sender.schedule(&self.messages)).await;
+        self.log(Event::Sent { request, answer: answer.clone() });
+        let (Some(numbers), Some(after_ms)) = (numbers, self.cancels_after_ms) else { return answer };
+        tokio::time::sleep(Duration::from_millis(after_ms)).await;
+        let request = self.world.log.next_request();
+        self.log(Event::Cancelling { request, messages: self.numbers.clone() });
+        let (_, answer) = ask(self.sender.cancel_scheduled(&numbers)).await;
+        self.log(Event::Cancelled { request, answer: answer.clone() });
+        answer
+    }
+}
+
+fn terms(party: &mut Party, spec: &Producer) -> Terms {
+    let session = session_for(party, spec.queue);
+    let rng = &mut party.rng;
+    let lives_ms = spec.lives_ms_max > 0 && rng.u32(0..3) == 0;
+    let waits_ms = spec.ahead_ms_max > 0 && rng.u32(0..3) == 0;
+    Terms {
+        session,
+        time_to_live_ms: lives_ms.then(|| rng.u64(1..=spec.lives_ms_max)),
+        due_ms: waits_ms.then(|| party.world.log.now_ms() + rng.u64(0..=spec.ahead_ms_max)),
+        transaction: None,
+    }
+}
+
+/// Any of the sessions of a queue that has them.
+pub(super) fn session_for(party: &mut Party, queue: QueueIndex) -> Option<u32> {
+    let count = party.world.scenario.queues.get(queue).map_or(0, |queue| queue.session_count);
+    (count > 0).then(|| party.rng.u32(0..count))
+}
+
+/// The message with what its terms say.
+pub(super) fn apply(mut message: Message, terms: &Terms) -> Message {
+    if let Some(session) = terms.session {
+        message = message.with_session_id(session_id(session));
+    }
+    if let Some(ms) = terms.time_to_live_ms {
+        message = message.with_time_to_live(Duration::from_millis(ms));
+    }
+    if let Some(due_ms) = terms.due_ms {
+        let at = peeklock_client::Timestamp::from_millis(crate::machine::WALL_START_MS + due_ms);
+        message = message.with_scheduled_time(at);
+    }
+    message
 }

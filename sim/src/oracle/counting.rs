@@ -1,18 +1,20 @@
 //! Delivery counts rise with each failed delivery, and lead to the dead-letter queue at their limit.
 
 use peeklock_client::Outcome;
+use peeklock_types::PoisonSession;
 
 use super::Violation;
-use super::history::{Delivery, History};
+use super::history::{Delivery, History, is_abandon};
 use crate::log::Part;
 
-pub(super) const TOO_MANY_DELIVERIES: &str = "MaxDeliveryCountExceeded";
+const TOO_MANY_DELIVERIES: &str = "MaxDeliveryCountExceeded";
+pub(super) const EXPIRED: &str = "TTLExpiredException";
 
 pub(super) fn delivery_counts_never_fall(history: &History<'_>) -> Vec<Violation> {
     let mut violations = Vec::new();
     for (number, message) in &history.messages {
         for (earlier, later) in message.deliveries.iter().zip(message.deliveries.iter().skip(1)) {
-            if earlier.seen.part != later.seen.part {
+            if (earlier.seen.queue, earlier.seen.part) != (later.seen.queue, later.seen.part) {
                 continue;
             }
             let least = earlier.seen.delivery_count + u32::from(has_failed(earlier));
@@ -30,7 +32,7 @@ pub(super) fn delivery_counts_never_fall(history: &History<'_>) -> Vec<Violation
 
 /// The delivery counts as failed, whatever became of what its holder said and got no answer to.
 fn has_failed(delivery: &Delivery) -> bool {
-    let has_given_up = delivery.has_done(|outcome| *outcome == Outcome::Abandon);
+    let has_given_up = delivery.has_done(is_abandon);
     has_given_up || !delivery.attempts.iter().any(|attempt| attempt.may_count())
 }
 
@@ -38,17 +40,22 @@ pub(super) fn dead_lettered_exactly_at_the_limit(history: &History<'_>) -> Vec<V
     const PROMISE: &str = "dead-lettered exactly at the limit";
     let mut violations = Vec::new();
     for (number, message) in &history.messages {
-        let limit =
-            history.scenario.queues.get(message.queue).map_or(0, |queue| queue.settings.max_delivery_count);
+        let has_life = history.time_to_live_ms(message).is_some();
         let by_choice = message
             .deliveries
             .iter()
             .any(|d| d.may_have_done(|outcome| matches!(outcome, Outcome::DeadLetter { .. })));
         for delivery in &message.deliveries {
+            let Some(queue) = history.scenario.queues.get(delivery.seen.queue) else { continue };
+            let limit = queue.settings.max_delivery_count;
+            // A session may keep what fails again and again.
+            let has_limit =
+                queue.session_count == 0 || queue.settings.poison_session == PoisonSession::DeadLetter;
             let (count, reason) = (delivery.seen.delivery_count, delivery.seen.dead_letter_reason.as_deref());
             let wrong = match (delivery.seen.part, reason) {
-                (Part::Main, _) => count >= limit,
+                (Part::Main, _) => has_limit && count >= limit,
                 (Part::DeadLetter, Some(TOO_MANY_DELIVERIES)) => count < limit,
+                (Part::DeadLetter, Some(EXPIRED)) => !has_life,
                 (Part::DeadLetter, _) => !by_choice,
             };
             if wrong {

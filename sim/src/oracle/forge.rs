@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use peeklock_client::{LockToken, Outcome, SequenceNumber};
+use peeklock_types::QueueSettings;
 
 use super::history::History;
 use super::{CHECKERS, Checker};
-use crate::log::{Answer, Counted, Entry, Event, MessageNumber, Part, Peeked, Seen};
+use crate::log::{Answer, Counted, Entry, Event, MessageNumber, Part, Peeked, Seen, Terms};
 use crate::scenario::Scenario;
 
 pub(super) const LOCK_MS: u64 = 10_000;
@@ -32,7 +33,10 @@ impl Forge {
     pub(super) fn new() -> Self {
         let mut scenario = Scenario::draw(1);
         scenario.queues.truncate(1);
+        scenario.machine.clock_step_ms_max = 0;
         for queue in &mut scenario.queues {
+            queue.session_count = 0;
+            queue.settings = QueueSettings::default();
             queue.settings.lock_duration = Duration::from_millis(LOCK_MS);
             queue.settings.max_delivery_count = LIMIT;
         }
@@ -42,7 +46,13 @@ impl Forge {
         forge
     }
 
-    fn add(&mut self, event: Event) {
+    pub(super) fn with_sessions() -> Self {
+        let mut forge = Forge::new();
+        forge.scenario.queues.iter_mut().for_each(|queue| queue.session_count = 3);
+        forge
+    }
+
+    pub(super) fn add(&mut self, event: Event) {
         self.entries.push(Entry { at_ms: self.now_ms, party: "forger".into(), event });
     }
 
@@ -68,10 +78,31 @@ impl Forge {
         self.pass(LOCK_MS + 10);
     }
 
+    /// A session that is held from now on.
+    pub(super) fn held(&mut self, session: u32) -> u32 {
+        self.request += 1;
+        let (hold, run) = (self.request, self.run);
+        let until_ms = self.now_ms + self.offset_ms + LOCK_MS;
+        self.add(Event::Holding { hold, queue: 0, session, until_ms, run, connection: hold });
+        hold
+    }
+
+    pub(super) fn sent_on(&mut self, number: MessageNumber, terms: Terms) {
+        self.send_on(&[number], terms, Answer::Done);
+    }
+
+    pub(super) fn sent_in(&mut self, number: MessageNumber, transaction: u32) {
+        self.sent_on(number, Terms { transaction: Some(transaction), ..Terms::default() });
+    }
+
     fn send(&mut self, messages: &[MessageNumber], answer: Answer) {
+        self.send_on(messages, Terms::default(), answer);
+    }
+
+    fn send_on(&mut self, messages: &[MessageNumber], terms: Terms, answer: Answer) {
         self.request += 1;
         let request = self.request;
-        self.add(Event::Sending { request, queue: 0, messages: messages.to_vec() });
+        self.add(Event::Sending { request, queue: 0, messages: messages.to_vec(), terms });
         self.add(Event::Sent { request, answer });
     }
 
@@ -105,6 +136,8 @@ impl Forge {
             is_intact: true,
             dead_letter_reason: None,
             by_number: false,
+            session: None,
+            hold: None,
         }
     }
 
@@ -121,8 +154,15 @@ impl Forge {
     pub(super) fn settled(&mut self, token: LockToken, outcome: Outcome, answer: Answer) {
         self.request += 1;
         let request = self.request;
-        self.add(Event::Settling { request, token, outcome });
+        self.add(Event::Settling { request, token, outcome, transaction: None });
         self.add(Event::Settled { request, answer });
+    }
+
+    pub(super) fn settled_in(&mut self, token: LockToken, outcome: Outcome, transaction: u32) {
+        self.request += 1;
+        let request = self.request;
+        self.add(Event::Settling { request, token, outcome, transaction: Some(transaction) });
+        self.add(Event::Settled { request, answer: Answer::Done });
     }
 
     pub(super) fn renewed(&mut self, token: LockToken) {

@@ -1,12 +1,20 @@
 //! The log, sorted by what it is about.
 
+mod holds;
+mod sends;
+mod settlements;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use peeklock_client::{LockToken, Outcome};
+use peeklock_client::Outcome;
 
-use crate::log::{Answer, Counted, Entry, Event, MessageNumber, Part, Peeked, QueueIndex, Seen};
+use crate::log::{
+    Answer, Counted, Entry, Event, MessageNumber, Part, Peeked, QueueIndex, Seen, SessionNumber, Terms,
+};
 use crate::scenario::Scenario;
+use sends::transactions_of;
+use settlements::Settlements;
 
 /// Clocks are read in whole milliseconds on both sides.
 pub(super) const TOLERANCE_MS: i64 = 2;
@@ -20,6 +28,8 @@ pub(super) struct History<'a> {
     /// Deliveries of what nobody sent.
     pub(super) strangers: Vec<Delivery>,
     pub(super) peeks: Vec<Peek>,
+    pub(super) holds: BTreeMap<u32, Hold>,
+    pub(super) transactions: BTreeMap<u32, Answer>,
     /// Receivers that delete, by queue: how much each may have let come unseen.
     pub(super) unseen_max: BTreeMap<QueueIndex, u64>,
     pub(super) counted: BTreeMap<QueueIndex, Counted>,
@@ -31,6 +41,8 @@ struct Run {
     number: u32,
     start_ms: i64,
     end_ms: i64,
+    /// From here on sessions are let go of.
+    stopping_ms: i64,
     /// The broker's clock minus the world's.
     offset_ms: i64,
 }
@@ -39,6 +51,7 @@ struct Run {
 pub(super) struct Send {
     pub(super) queue: QueueIndex,
     pub(super) messages: Vec<MessageNumber>,
+    pub(super) terms: Terms,
     pub(super) at_ms: i64,
     pub(super) answer: Answer,
     pub(super) answered_ms: Option<i64>,
@@ -47,8 +60,11 @@ pub(super) struct Send {
 #[derive(Clone, Debug)]
 pub(super) struct Message {
     pub(super) queue: QueueIndex,
-    /// Its place in `History::sends`.
-    pub(super) send: usize,
+    pub(super) terms: Terms,
+    /// Their places in `History::sends`: a message may be sent again.
+    pub(super) sends: Vec<usize>,
+    /// What became of the wish to take it back before it was due.
+    pub(super) cancelled: Option<Answer>,
     /// In the order in which the broker made them.
     pub(super) deliveries: Vec<Delivery>,
 }
@@ -57,6 +73,8 @@ pub(super) struct Message {
 pub(super) struct Delivery {
     pub(super) party: Arc<str>,
     pub(super) at_ms: i64,
+    /// Its place in the log.
+    pub(super) log_index: usize,
     pub(super) seen: Seen,
     /// In the time of the world.
     pub(super) locked_at_ms: i64,
@@ -69,6 +87,7 @@ pub(super) struct Delivery {
 #[derive(Clone, Debug)]
 pub(super) struct Attempt {
     pub(super) outcome: Outcome,
+    pub(super) transaction: Option<u32>,
     pub(super) at_ms: i64,
     pub(super) answer: Answer,
     pub(super) answered_ms: i64,
@@ -80,6 +99,18 @@ pub(super) struct Renewal {
     pub(super) answered_ms: i64,
     /// By the broker's clock.
     pub(super) until_ms: i64,
+}
+
+/// A session in somebody's hands.
+#[derive(Clone, Debug)]
+pub(super) struct Hold {
+    pub(super) queue: QueueIndex,
+    pub(super) session: SessionNumber,
+    pub(super) party: Arc<str>,
+    /// In the time of the world.
+    pub(super) accepted_ms: i64,
+    /// Until then nobody else could have it.
+    pub(super) certain_end_ms: i64,
 }
 
 #[derive(Clone, Debug)]
@@ -118,6 +149,10 @@ impl Delivery {
     }
 }
 
+pub(super) fn is_abandon(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Abandon | Outcome::AbandonWith { .. })
+}
+
 pub(super) fn is_complete(outcome: &Outcome) -> bool {
     *outcome == Outcome::Complete
 }
@@ -136,58 +171,32 @@ impl<'a> History<'a> {
             messages: BTreeMap::new(),
             strangers: Vec::new(),
             peeks: Vec::new(),
+            holds: BTreeMap::new(),
+            transactions: transactions_of(entries),
             unseen_max: BTreeMap::new(),
             counted: BTreeMap::new(),
             emptied: BTreeMap::new(),
         };
+        history.collect_holds();
         history.collect_sends();
         history.collect_deliveries();
+        history.resolve_transactions();
         history.collect_peeks();
         history.collect_rest();
         history
     }
 
-    fn collect_sends(&mut self) {
-        let mut by_request = BTreeMap::new();
-        for entry in self.entries {
-            match &entry.event {
-                Event::Sending { request, queue, messages } => {
-                    by_request.insert(*request, self.sends.len());
-                    for number in messages {
-                        let message =
-                            Message { queue: *queue, send: self.sends.len(), deliveries: Vec::new() };
-                        self.messages.insert(*number, message);
-                    }
-                    self.sends.push(Send {
-                        queue: *queue,
-                        messages: messages.clone(),
-                        at_ms: ms(entry.at_ms),
-                        answer: Answer::Unknown,
-                        answered_ms: None,
-                    });
-                }
-                Event::Sent { request, answer } => {
-                    let send = by_request.get(request).and_then(|index| self.sends.get_mut(*index));
-                    if let Some(send) = send {
-                        send.answer = answer.clone();
-                        send.answered_ms = Some(ms(entry.at_ms));
-                    }
-                }
-                _ => {}
-            }
-        }
-    }
-
     fn collect_deliveries(&mut self) {
         let mut settlements = Settlements::of(self.entries);
         let mut is_at_rest = false;
-        for entry in self.entries {
+        for (log_index, entry) in self.entries.iter().enumerate() {
             is_at_rest |= entry.event == Event::Resting;
             let Event::Received(seen) = &entry.event else { continue };
             let (attempts, renewals) = seen.token.map(|token| settlements.take(token)).unwrap_or_default();
             let delivery = Delivery {
                 party: Arc::clone(&entry.party),
                 at_ms: ms(entry.at_ms),
+                log_index,
                 seen: seen.clone(),
                 locked_at_ms: self.locked_at(seen, ms(entry.at_ms)),
                 attempts,
@@ -201,7 +210,7 @@ impl<'a> History<'a> {
         }
         for message in self.messages.values_mut() {
             // A lock can follow another in the same millisecond; then the delivery count tells which was first.
-            message.deliveries.sort_by_key(|d| (d.seen.part, d.locked_at_ms, d.seen.delivery_count, d.at_ms));
+            message.deliveries.sort_by_key(|d| (d.locked_at_ms, d.seen.part, d.seen.delivery_count, d.at_ms));
         }
     }
 
@@ -224,8 +233,15 @@ impl<'a> History<'a> {
 
     fn collect_rest(&mut self) {
         let mut open = BTreeMap::new();
+        let mut purges = BTreeMap::new();
         for entry in self.entries {
             match &entry.event {
+                Event::Purging { request, queue } => drop(purges.insert(*request, (*queue, None))),
+                Event::Purged { request, answer: Answer::Done, count } => {
+                    if let Some(purge) = purges.get_mut(request) {
+                        purge.1 = Some(*count);
+                    }
+                }
                 Event::Deleting { request, queue, credit } => drop(open.insert(*request, (*queue, *credit))),
                 Event::DeletingEnded { request } => drop(open.remove(request)),
                 Event::Counted { queue, counts } => drop(self.counted.insert(*queue, *counts)),
@@ -236,11 +252,35 @@ impl<'a> History<'a> {
         for (queue, credit) in open.into_values() {
             *self.unseen_max.entry(queue).or_default() += u64::from(credit);
         }
+        for (queue, count) in purges.into_values() {
+            let unseen = self.unseen_max.entry(queue).or_default();
+            // Without an answer it may have taken everything.
+            *unseen = count.map_or(u64::MAX, |count| unseen.saturating_add(count));
+        }
     }
 
     pub(super) fn lock_ms(&self, queue: QueueIndex) -> i64 {
         let duration = self.scenario.queues.get(queue).map(|queue| queue.settings.lock_duration);
         ms(duration.map_or(0, |duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)))
+    }
+
+    pub(super) fn has_sessions(&self, queue: QueueIndex) -> bool {
+        self.scenario.queues.get(queue).is_some_and(|queue| queue.session_count > 0)
+    }
+
+    /// The broker's clock goes as the world's does, in every run.
+    pub(super) fn is_steady(&self) -> bool {
+        self.scenario.machine.clock_step_ms_max == 0
+    }
+
+    /// How long the message may wait, by what it says and what the queues on its way say.
+    pub(super) fn time_to_live_ms(&self, message: &Message) -> Option<i64> {
+        let own = message.terms.time_to_live_ms.map(ms);
+        let places = self.scenario.places(message.queue);
+        let queues = places.iter().filter_map(|queue| self.scenario.queues.get(*queue));
+        let spans = queues.filter_map(|queue| queue.settings.default_time_to_live);
+        let spans = spans.map(|span| ms(u64::try_from(span.as_millis()).unwrap_or(u64::MAX)));
+        own.into_iter().chain(spans).min()
     }
 
     fn run(&self, number: u32) -> Option<&Run> {
@@ -249,7 +289,12 @@ impl<'a> History<'a> {
 
     /// When the broker locked what was seen. A receipt can be later, but never earlier.
     fn locked_at(&self, seen: &Seen, at_ms: i64) -> i64 {
+        // In a session the lock on a message is that of its session; messages follow each other under one hold.
+        if let Some(hold) = seen.hold.and_then(|hold| self.holds.get(&hold)) {
+            return hold.accepted_ms;
+        }
         match (seen.token, self.run(seen.run)) {
+            _ if self.has_sessions(seen.queue) && seen.part == Part::Main => at_ms,
             (Some(_), Some(run)) => ms(seen.locked_until_ms) - self.lock_ms(seen.queue) - run.offset_ms,
             _ => at_ms,
         }
@@ -274,11 +319,31 @@ impl<'a> History<'a> {
 
     /// When the lock ended if nobody settled it: its own end, or that of the last renewal that was confirmed.
     pub(super) fn lock_end(&self, delivery: &Delivery) -> i64 {
+        if let Some(hold) = delivery.seen.hold.and_then(|hold| self.holds.get(&hold)) {
+            return hold.certain_end_ms;
+        }
         let confirmed = delivery.renewals.iter().rfind(|renewal| renewal.answer == Answer::Done);
         match confirmed {
             Some(renewal) => self.over_at(renewal.until_ms, renewal.answered_ms),
             None => self.over_at(ms(delivery.seen.locked_until_ms), delivery.locked_at_ms),
         }
+    }
+
+    /// It may be gone without anybody having seen or settled it: expired, taken back, purged, or deleted on its way.
+    pub(super) fn may_vanish(&self, message: &Message) -> bool {
+        let places = self.scenario.places(message.queue);
+        let is_unseen = places.iter().any(|queue| self.unseen_max.contains_key(queue));
+        is_unseen || self.may_be_gone(message)
+    }
+
+    /// It was taken back before it was due, or it has outlived its time in a queue that does not keep such messages.
+    pub(super) fn may_be_gone(&self, message: &Message) -> bool {
+        let cancelled = message.cancelled.as_ref();
+        let is_cancelled = cancelled.is_some_and(|answer| !matches!(answer, Answer::Refused { .. }));
+        let places = self.scenario.places(message.queue);
+        let mut queues = places.iter().filter_map(|queue| self.scenario.queues.get(*queue));
+        let drops_expired = queues.any(|queue| !queue.settings.dead_letter_on_expiration);
+        is_cancelled || (self.time_to_live_ms(message).is_some() && drops_expired)
     }
 
     /// Stored, for all that was seen.
@@ -332,69 +397,21 @@ fn runs_of(entries: &[Entry]) -> Vec<Run> {
             Event::Started { run, wall_ms } => {
                 let start_ms = ms(entry.at_ms);
                 let offset_ms = ms(*wall_ms) - start_ms;
-                runs.push(Run { number: *run, start_ms, end_ms: i64::MAX, offset_ms });
+                runs.push(Run { number: *run, start_ms, end_ms: i64::MAX, stopping_ms: i64::MAX, offset_ms });
+            }
+            Event::Stopping { run } => {
+                if let Some(known) = runs.iter_mut().find(|known| known.number == *run) {
+                    known.stopping_ms = ms(entry.at_ms);
+                }
             }
             Event::Ended { run, .. } => {
                 if let Some(known) = runs.iter_mut().find(|known| known.number == *run) {
                     known.end_ms = ms(entry.at_ms);
+                    known.stopping_ms = known.stopping_ms.min(known.end_ms);
                 }
             }
             _ => {}
         }
     }
     runs
-}
-
-/// What was done with each lock token.
-struct Settlements(BTreeMap<[u8; 16], (Vec<Attempt>, Vec<Renewal>)>);
-
-impl Settlements {
-    fn of(entries: &[Entry]) -> Self {
-        let answers = answers_of(entries);
-        let mut found: BTreeMap<[u8; 16], (Vec<Attempt>, Vec<Renewal>)> = BTreeMap::new();
-        for entry in entries {
-            match &entry.event {
-                Event::Settling { request, token, outcome } => {
-                    let (answer, answered_ms, _) = answer_to(&answers, *request);
-                    let outcome = outcome.clone();
-                    let attempt = Attempt { outcome, at_ms: ms(entry.at_ms), answer, answered_ms };
-                    found.entry(token.to_bytes()).or_default().0.push(attempt);
-                }
-                Event::Renewing { request, token } => {
-                    let (answer, answered_ms, until_ms) = answer_to(&answers, *request);
-                    let renewal = Renewal { answer, answered_ms, until_ms };
-                    found.entry(token.to_bytes()).or_default().1.push(renewal);
-                }
-                _ => {}
-            }
-        }
-        Settlements(found)
-    }
-
-    fn take(&mut self, token: LockToken) -> (Vec<Attempt>, Vec<Renewal>) {
-        self.0.remove(&token.to_bytes()).unwrap_or_default()
-    }
-}
-
-type Answers = BTreeMap<u32, (Answer, i64, i64)>;
-
-fn answers_of(entries: &[Entry]) -> Answers {
-    let mut answers = BTreeMap::new();
-    for entry in entries {
-        match &entry.event {
-            Event::Settled { request, answer } => {
-                answers.insert(*request, (answer.clone(), ms(entry.at_ms), 0));
-            }
-            Event::Renewed { request, answer, until_ms } => {
-                answers.insert(*request, (answer.clone(), ms(entry.at_ms), ms(*until_ms)));
-            }
-            _ => {}
-        }
-    }
-    answers
-}
-
-/// One who has gone before the answer came does not know it.
-fn answer_to(answers: &Answers, request: u32) -> (Answer, i64, i64) {
-    answers.get(&request).cloned().unwrap_or((Answer::Unknown, i64::MAX, 0))
 }

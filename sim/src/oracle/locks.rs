@@ -2,14 +2,14 @@
 
 use super::Violation;
 use super::history::{Delivery, History, TOLERANCE_MS};
-use crate::log::Answer;
+use crate::log::{Answer, Part};
 
 pub(super) fn one_holder_at_a_time(history: &History<'_>) -> Vec<Violation> {
     let mut violations = Vec::new();
     for (number, message) in &history.messages {
         let deliveries = &message.deliveries;
         for (at, later) in deliveries.iter().enumerate().skip(1) {
-            for earlier in deliveries.iter().take(at).filter(|earlier| earlier.seen.part == later.seen.part) {
+            for earlier in deliveries.iter().take(at).filter(|earlier| is_same_place(earlier, later)) {
                 if later.locked_at_ms < certain_end(history, earlier) - TOLERANCE_MS {
                     let what = format!("{} got it while {} held it", later.party, earlier.party);
                     violations.push(Violation::new("one holder at a time", *number, what));
@@ -18,6 +18,12 @@ pub(super) fn one_holder_at_a_time(history: &History<'_>) -> Vec<Violation> {
         }
     }
     violations
+}
+
+/// In the same queue; and not both under one hold of a session, whose end is the end of both.
+fn is_same_place(one: &Delivery, other: &Delivery) -> bool {
+    let is_one_hold = one.seen.hold.is_some() && one.seen.hold == other.seen.hold;
+    (one.seen.queue, one.seen.part) == (other.seen.queue, other.seen.part) && !is_one_hold
 }
 
 /// Until then nobody but the holder could have it: its lock was not over, and it had not said anything about it.
@@ -75,7 +81,7 @@ pub(super) fn a_lock_is_settled_once(history: &History<'_>) -> Vec<Violation> {
                 violations.push(Violation::new(PROMISE, *number, what));
             }
             let Some(first) = done.first() else { continue };
-            let later = message.deliveries.iter().skip(at + 1);
+            let later = message.deliveries.iter().skip(at + 1).filter(|d| is_same_place(d, delivery));
             let taken = later
                 .filter(|d| d.seen.part == delivery.seen.part)
                 .find(|d| d.locked_at_ms < first.at_ms - TOLERANCE_MS);
@@ -92,7 +98,11 @@ pub(super) fn a_lock_is_settled_once(history: &History<'_>) -> Vec<Violation> {
 pub(super) fn lock_times_are_true(history: &History<'_>) -> Vec<Violation> {
     let mut violations = Vec::new();
     for (number, message) in &history.messages {
-        for delivery in message.deliveries.iter().filter(|delivery| !delivery.is_deleted()) {
+        let is_own = |delivery: &&Delivery| {
+            let in_session = history.has_sessions(delivery.seen.queue) && delivery.seen.part == Part::Main;
+            !delivery.is_deleted() && !in_session
+        };
+        for delivery in message.deliveries.iter().filter(is_own) {
             let first = history.run_start(delivery.seen.run) - TOLERANCE_MS;
             let last = delivery.at_ms + TOLERANCE_MS;
             if !(first..=last).contains(&delivery.locked_at_ms) {

@@ -6,21 +6,25 @@ use peeklock_client::Outcome;
 
 use super::Violation;
 use super::history::{Delivery, History, Message, is_complete};
-use crate::log::Part;
+use crate::log::{Answer, Part};
 
 pub(super) fn nothing_confirmed_is_lost(history: &History<'_>) -> Vec<Violation> {
     const PROMISE: &str = "nothing confirmed is lost";
     let mut missing: BTreeMap<usize, Vec<u32>> = BTreeMap::new();
     for (number, message) in &history.messages {
-        let is_stored = history.sends.get(message.send).is_some_and(|send| history.is_stored(send));
-        if is_stored && !is_accounted_for(message) {
+        let mut sends = message.sends.iter().filter_map(|send| history.sends.get(*send));
+        if sends.any(|send| history.is_stored(send))
+            && !is_accounted_for(message)
+            && !history.may_be_gone(message)
+        {
             missing.entry(message.queue).or_default().push(*number);
         }
     }
     let mut violations = Vec::new();
     for (queue, numbers) in missing {
         // A receiver that deletes and goes away takes with it what was on its way, but no more than it had asked for.
-        let excused = history.unseen_max.get(&queue).copied().unwrap_or(0);
+        let unseen = |queue: &usize| history.unseen_max.get(queue).copied().unwrap_or(0);
+        let excused = history.scenario.places(queue).iter().map(unseen).fold(0, u64::saturating_add);
         if numbers.len() as u64 > excused {
             let what = format!(
                 "in queue {queue} {} messages are missing, and {excused} could be excused: {numbers:?}",
@@ -51,6 +55,13 @@ pub(super) fn nothing_completed_comes_back(history: &History<'_>) -> Vec<Violati
                 gone = Some(delivery);
             }
         }
+        if message.cancelled == Some(Answer::Done) && !message.deliveries.is_empty() {
+            violations.push(Violation::new(
+                PROMISE,
+                *number,
+                "it was taken back before it was due, and delivered",
+            ));
+        }
         violations.extend(returns(message).map(|what| Violation::new(PROMISE, *number, what)));
     }
     violations
@@ -61,8 +72,11 @@ fn returns(message: &Message) -> Option<String> {
     let moved =
         |delivery: &Delivery| delivery.has_done(|outcome| matches!(outcome, Outcome::DeadLetter { .. }));
     let deferred = |delivery: &Delivery| delivery.has_done(|outcome| *outcome == Outcome::Defer);
-    let main: Vec<_> = message.deliveries.iter().filter(|d| d.seen.part == Part::Main).collect();
-    let first_dead = message.deliveries.iter().find(|d| d.seen.part == Part::DeadLetter);
+    // Dead letters may be forwarded to another queue, and are ordinary messages there.
+    let is_home = |delivery: &&Delivery| delivery.seen.queue == message.queue;
+    let at_home = || message.deliveries.iter().filter(is_home);
+    let main: Vec<_> = at_home().filter(|d| d.seen.part == Part::Main).collect();
+    let first_dead = at_home().find(|d| d.seen.part == Part::DeadLetter);
     for (at, delivery) in main.iter().enumerate() {
         let mut later = main.iter().skip(at + 1);
         if moved(delivery) && later.clone().next().is_some() {
@@ -82,7 +96,7 @@ fn returns(message: &Message) -> Option<String> {
 mod tests {
     use super::super::forge::{Forge, promises};
     use super::*;
-    use crate::log::{Answer, Seen};
+    use crate::log::Seen;
 
     #[test]
     fn a_confirmed_message_must_come_out() {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Violation;
-use super::history::{History, Message, is_complete};
+use super::history::{History, Message, Send, is_complete};
 use crate::log::{MessageNumber, QueueIndex};
 
 /// A send that began after another was confirmed has the higher numbers; and in a batch they rise.
@@ -11,7 +11,9 @@ pub(super) fn sequence_numbers_follow_the_sends(history: &History<'_>) -> Vec<Vi
     const PROMISE: &str = "sequence numbers follow the sends";
     let mut violations = Vec::new();
     let mut by_queue: BTreeMap<QueueIndex, Vec<Numbers>> = BTreeMap::new();
-    for send in &history.sends {
+    // Scheduled messages get their numbers when they are due, and those of a transaction when they arrive.
+    let is_plain = |send: &&Send| send.terms.due_ms.is_none() && send.terms.transaction.is_none();
+    for send in history.sends.iter().filter(is_plain) {
         let known: Vec<_> =
             send.messages.iter().filter_map(|n| Some((*n, number_of(history, *n)?))).collect();
         if !known.is_sorted_by_key(|(_, place)| *place) {
@@ -66,7 +68,9 @@ fn check_queue(sends: Vec<Numbers>) -> Vec<(MessageNumber, String)> {
 }
 
 fn number_of(history: &History<'_>, number: MessageNumber) -> Option<u64> {
-    history.messages.get(&number)?.deliveries.first().map(|delivery| delivery.seen.sequence_number)
+    let message = history.messages.get(&number).filter(|message| message.sends.len() == 1)?;
+    let at_home = message.deliveries.iter().find(|delivery| delivery.seen.queue == message.queue)?;
+    Some(at_home.seen.sequence_number)
 }
 
 pub(super) fn peeks_tell_the_truth(history: &History<'_>) -> Vec<Violation> {
@@ -85,7 +89,7 @@ pub(super) fn peeks_tell_the_truth(history: &History<'_>) -> Vec<Violation> {
             let known = peeked.message.and_then(|number| Some((number, history.messages.get(&number)?)));
             match known {
                 None => violations.push(Violation::new(PROMISE, None, format!("nobody sent {peeked:?}"))),
-                Some((number, message)) if message.queue != peek.queue => {
+                Some((number, message)) if !history.scenario.places(message.queue).contains(&peek.queue) => {
                     violations.push(Violation::new(PROMISE, number, "it was seen in another queue"));
                 }
                 Some((number, message)) if was_gone(message, peek.at_ms) => {
@@ -149,7 +153,8 @@ mod tests {
     fn a_completed_message_that_is_still_seen() {
         let mut forge = Forge::new();
         forge.sent(1);
-        let peeked = |message, sequence_number| Peeked { message, sequence_number, is_deferred: false };
+        let peeked =
+            |message, sequence_number| Peeked { message, session: None, sequence_number, is_deferred: false };
         forge.peeked(vec![peeked(Some(1), 1)]);
         let token = forge.received(1, 1);
         forge.settled(token, Outcome::Complete, Answer::Done);

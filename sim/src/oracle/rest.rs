@@ -25,8 +25,8 @@ pub(super) fn counts_equal_reality(history: &History<'_>) -> Vec<Violation> {
 
 fn found_in(history: &History<'_>, queue: QueueIndex) -> Counted {
     let mut found = Counted::default();
-    let of_queue = history.messages.values().filter(|message| message.queue == queue);
-    for delivery in of_queue.filter_map(|message| message.deliveries.iter().find(|d| d.is_at_rest)) {
+    let deliveries = history.messages.values().flat_map(|message| &message.deliveries);
+    for delivery in deliveries.filter(|delivery| delivery.is_at_rest && delivery.seen.queue == queue) {
         let Delivery { seen, .. } = delivery;
         match (seen.part, seen.by_number) {
             (Part::DeadLetter, _) => found.dead_letter += 1,

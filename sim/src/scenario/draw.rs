@@ -1,0 +1,220 @@
+//! Draws a scenario from a seed, so that many seeds cover many combinations.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+use peeklock_journal_wal::WalConfig;
+use peeklock_types::{EntityName, PoisonSession, QueueSettings, RetryPolicy};
+
+use super::{Consumer, Habits, MachineFaults, NetworkFaults, Producer, Queue, Scenario, Weather};
+
+/// The longest that a consumer abandons a message for.
+pub(crate) const DELAY_MAX: Duration = Duration::from_secs(20);
+
+fn one_in(rng: &mut Rng, count: u32) -> bool {
+    rng.u32(0..count) == 0
+}
+
+fn pick<T: Copy>(rng: &mut Rng, from: &[T], otherwise: T) -> T {
+    if from.is_empty() { otherwise } else { from.get(rng.usize(..from.len())).copied().unwrap_or(otherwise) }
+}
+
+impl Scenario {
+    pub fn draw(seed: u64) -> Self {
+        let rng = &mut Rng::with_seed(seed);
+        let count = rng.usize(1..=4);
+        let mut queues: Vec<_> = (0..count).map(|n| queue(rng, n)).collect();
+        for from in 0..count.saturating_sub(1) {
+            forward(rng, &mut queues, from);
+        }
+        let has_no_sessions = |queue: usize| queues.get(queue).is_some_and(|queue| queue.session_count == 0);
+        let forwards =
+            |queue: usize| queues.get(queue).is_some_and(|queue| queue.settings.forward_to.is_some());
+        let forwards_dead =
+            |n: usize| queues.get(n).is_some_and(|queue| queue.settings.forward_dead_letters_to.is_some());
+        let mut producers: Vec<_> = (0..count).map(|queue| producer(rng, queue)).collect();
+        for _ in 0..rng.usize(0..3) {
+            let queue = rng.usize(..count);
+            producers.push(producer(rng, queue));
+        }
+        let mut consumers = Vec::new();
+        for _ in 0..rng.usize(1..=6) {
+            let queue = rng.usize(..count);
+            let target = rng.usize(..count);
+            let mut consumer = consumer(rng, queue, target);
+            consumer.from_dead_letters |= forwards(queue);
+            if consumer.from_dead_letters && forwards_dead(queue) {
+                continue;
+            }
+            consumer.in_sessions = !has_no_sessions(queue) && !consumer.from_dead_letters;
+            consumers.push(consumer);
+        }
+        let plain: Vec<_> = (0..count).filter(|q| has_no_sessions(*q) && !forwards(*q)).collect();
+        let some_plain = |rng: &mut Rng, in_so_many| {
+            let chosen = one_in(rng, in_so_many) && !plain.is_empty();
+            chosen.then(|| pick(rng, &plain, 0))
+        };
+        Scenario {
+            deleters: some_plain(rng, 4).map(|queue| (queue, rng.u32(1..20))).into_iter().collect(),
+            idlers: some_plain(rng, 4).into_iter().collect(),
+            purged: some_plain(rng, 8).into_iter().collect(),
+            peekers: rng.usize(0..2),
+            weather: weather(rng),
+            network: network(rng),
+            machine: machine(rng),
+            wal: wal(rng, &producers),
+            storm: Duration::from_secs(rng.u64(30..=150)),
+            queues,
+            producers,
+            consumers,
+        }
+    }
+}
+
+fn queue(rng: &mut Rng, number: usize) -> Queue {
+    let mut settings = settings(rng);
+    settings.requires_session = one_in(rng, 4);
+    settings.poison_session = pick(
+        rng,
+        &[PoisonSession::DeadLetter, PoisonSession::Block, PoisonSession::SetAside],
+        PoisonSession::Block,
+    );
+    let session_count = if settings.requires_session { rng.u32(1..6) } else { 0 };
+    Queue { name: format!("queue-{number}"), settings, session_count }
+}
+
+fn settings(rng: &mut Rng) -> QueueSettings {
+    let seconds = Duration::from_secs;
+    QueueSettings {
+        lock_duration: seconds(pick(rng, &[2, 5, 15, 30], 60)),
+        max_delivery_count: pick(rng, &[1, 2, 3, 5, 10], 10),
+        default_time_to_live: one_in(rng, 6).then(|| seconds(rng.u64(2..40))),
+        dead_letter_on_expiration: rng.bool(),
+        duplicate_window: one_in(rng, 5).then(|| seconds(rng.u64(30..300))),
+        retry: if one_in(rng, 3) { retry(rng) } else { RetryPolicy::Immediate },
+        ..QueueSettings::default()
+    }
+}
+
+fn retry(rng: &mut Rng) -> RetryPolicy {
+    let (short, long) = (Duration::from_millis(rng.u64(1..3_000)), Duration::from_secs(rng.u64(3..20)));
+    match rng.u32(0..3) {
+        0 => RetryPolicy::Fixed { delay: short },
+        1 => RetryPolicy::Linear { step: short, cap: long },
+        _ => RetryPolicy::Exponential { base: short, cap: long, jitter: rng.bool() },
+    }
+}
+
+/// Only to later queues without sessions, so that nothing goes in circles or is refused.
+fn forward(rng: &mut Rng, queues: &mut [Queue], from: usize) {
+    let targets: Vec<_> = (from + 1..queues.len())
+        .filter(|n| queues.get(*n).is_some_and(|queue| queue.session_count == 0))
+        .collect();
+    if targets.is_empty() {
+        return;
+    }
+    let name_of = |queues: &[Queue], n: usize| queues.get(n).and_then(|q| EntityName::parse(&q.name).ok());
+    let (on, dead) = (pick(rng, &targets, from), pick(rng, &targets, from));
+    let (on, dead) = (name_of(queues, on), name_of(queues, dead));
+    let (forwards, forwards_dead) = (one_in(rng, 4), one_in(rng, 5));
+    let Some(queue) = queues.get_mut(from) else { return };
+    if forwards && queue.session_count == 0 {
+        queue.settings.forward_to = on;
+    }
+    if forwards_dead {
+        queue.settings.forward_dead_letters_to = dead;
+    }
+}
+
+fn producer(rng: &mut Rng, queue: usize) -> Producer {
+    let (batch_max, burst_max) = (pick(rng, &[1, 4, 20], 1), pick(rng, &[1, 1, 8], 1));
+    let round_bytes_max = pick(rng, &[4 << 10, 16 << 10, 60 << 10], 4 << 10);
+    Producer {
+        queue,
+        pause_ms_max: pick(rng, &[300, 1500, 5000], 500),
+        batch_max,
+        burst_max,
+        body_bytes_max: pick(rng, &[10, 200, 2000, 20_000], 100)
+            .min(round_bytes_max / (batch_max * burst_max)),
+        lives_ms_max: if one_in(rng, 4) { rng.u64(1..30_000) } else { 0 },
+        ahead_ms_max: if one_in(rng, 3) { rng.u64(1..30_000) } else { 0 },
+    }
+}
+
+fn consumer(rng: &mut Rng, queue: usize, target: usize) -> Consumer {
+    let some = |rng: &mut Rng, weight| if rng.bool() { rng.u32(0..=weight) } else { 0 };
+    let habits = Habits {
+        complete: rng.u32(1..=20),
+        abandon: some(rng, 6),
+        delay: some(rng, 3),
+        defer: some(rng, 3),
+        dead_letter: some(rng, 3),
+        release: some(rng, 4),
+        renew: some(rng, 5),
+        forget: some(rng, 3),
+        late: some(rng, 3),
+        twice: some(rng, 3),
+        transact: some(rng, 5),
+    };
+    Consumer {
+        queue,
+        credit: pick(rng, &[1, 2, 10, 100], 10),
+        habits,
+        work_ms_max: pick(rng, &[10, 200, 3000], 100),
+        from_dead_letters: one_in(rng, 6),
+        in_sessions: false,
+        fetches_deferred: rng.bool(),
+        target,
+    }
+}
+
+fn weather(rng: &mut Rng) -> Weather {
+    let storm_one_in = pick(rng, &[0, 0, 50, 500], 0);
+    Weather { delay_ms_max: pick(rng, &[1, 5, 50], 5), storm_one_in, storm_ms_max: rng.u64(100..=8000) }
+}
+
+fn network(rng: &mut Rng) -> NetworkFaults {
+    let fails_within_ms = rng.bool().then(|| rng.u64(1_000..120_000));
+    NetworkFaults { fails_within_ms, falls_silent: one_in(rng, 3) }
+}
+
+fn machine(rng: &mut Rng) -> MachineFaults {
+    MachineFaults {
+        kills: rng.bool(),
+        power_cuts: rng.bool(),
+        clean_stops: one_in(rng, 3),
+        every_ms: pick(rng, &[1_000, 5_000, 20_000], 10_000),
+        clock_step_ms_max: pick(rng, &[0, 0, 500, 20_000], 0),
+        disk_errors: one_in(rng, 3),
+        disk_fills: one_in(rng, 4),
+        disk_stall_ms_max: pick(rng, &[0, 0, 500, 10_000], 0),
+        commit_ms_max: pick(rng, &[1, 3, 20, 100], 3),
+    }
+}
+
+/// Segments as small as can be, so that a short run rolls, recycles, snapshots and evacuates. A group must fit into one, and a round of a
+/// shard may find everything that all producers can send at one time.
+fn wal(rng: &mut Rng, producers: &[Producer]) -> WalConfig {
+    const FACTS_BYTES: u64 = 128 << 10;
+    const ENVELOPE_BYTES: usize = 200;
+    let round_bytes = producers
+        .iter()
+        .map(|p| p.batch_max * p.burst_max * (p.body_bytes_max + ENVELOPE_BYTES))
+        .sum::<usize>();
+    let segment_bytes = round_bytes as u64 + FACTS_BYTES + pick(rng, &[0, 128 << 10], 0);
+    WalConfig {
+        segment_bytes,
+        first_segment_bytes: 32 << 10,
+        ring_bytes: segment_bytes * rng.u64(3..8),
+        ring_bytes_max: segment_bytes * 64,
+        hot_cache_bytes: pick(rng, &[4 << 10, 64 << 10, 1 << 20], 64 << 10),
+        backlog_bytes_max: 1 << 20,
+        commit_bytes_max: 64 << 10,
+        snapshot_after_bytes: pick(rng, &[32 << 10, 128 << 10, 1 << 20], 128 << 10),
+        cold_segment_bytes: pick(rng, &[8 << 10, 64 << 10], 8 << 10),
+        free_bytes_soft: 4 * segment_bytes,
+        free_bytes_hard: 2 * segment_bytes,
+        reserve_bytes: segment_bytes,
+        ..WalConfig::default()
+    }
+}
