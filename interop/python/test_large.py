@@ -5,7 +5,7 @@ import time
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusReceiveMode, ServiceBusSubQueue
-from azure.servicebus.exceptions import MessageSizeExceededError
+from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusQuotaExceededError
 
 from broker import Broker
 from steps import assert_empty, receive_one
@@ -18,7 +18,9 @@ PEAK_MB_MAX = 40
 
 @pytest.fixture
 def large(tmp_path):
-    queues = ["big,max-message-size=100MiB", "next,max-message-size=100MiB", "way,max-message-size=100MiB,forward-to=next"]
+    large = "max-message-size=100MiB"
+    queues = [f"big,{large}", f"next,{large}", f"way,{large},forward-to=next"]
+    queues.append(f"once,{large},duplicate-window=10m,max-size=10MiB")
     broker = Broker(tmp_path, queues).start()
     yield broker
     broker.stop()
@@ -41,6 +43,13 @@ def peak_mb(broker):
 
 def large_files(broker):
     return list((broker.folder / "data" / "cold").glob("*/*.body"))
+
+
+def until(condition, seconds=10):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it does not come to that"
+        time.sleep(0.1)
 
 
 @pytest.mark.parametrize("mode", list(ServiceBusReceiveMode))
@@ -85,6 +94,15 @@ def test_it_is_abandoned_dead_lettered_and_forwarded_like_any_other(large_client
         receiver.complete_message(message)
 
 
+def test_what_the_queue_does_not_keep_leaves_no_file(large, large_client):
+    with large_client.get_queue_sender("once") as sender:
+        for _ in range(3):
+            sender.send_messages(ServiceBusMessage(b"x" * 4 * MB, message_id="same"))
+        with pytest.raises(ServiceBusQuotaExceededError):
+            sender.send_messages(ServiceBusMessage(b"x" * 8 * MB, message_id="other"))
+    until(lambda: len(large_files(large)) == 1)
+
+
 def test_a_look_at_it_shows_no_body(large_client):
     with large_client.get_queue_sender("big") as sender:
         sender.send_messages(ServiceBusMessage(os.urandom(5 * MB), subject="much"))
@@ -105,7 +123,4 @@ def test_it_outlives_a_kill_and_leaves_no_file_behind(large, large_client):
             message = receive_one(receiver, RECEIVE_SECONDS)
             assert content(message) == sent
             receiver.complete_message(message)
-        deadline = time.monotonic() + 10
-        while large_files(large) and time.monotonic() < deadline:
-            time.sleep(0.1)
-        assert large_files(large) == []
+        until(lambda: large_files(large) == [])
