@@ -1,19 +1,16 @@
 """What a queue refuses: by its status, by its size, by the size of a message; and settings that make no sense."""
 
-import time
-
 import pytest
-from azure.servicebus import ServiceBusMessage, ServiceBusMessageState
+from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import (
     MessageSizeExceededError,
     MessagingEntityDisabledError,
     MessagingEntityNotFoundError,
     ServiceBusQuotaExceededError,
 )
-from proton import int32, timestamp
 
 from plain import Refused
-from steps import assert_empty, in_seconds, receive, receive_one, send, text, texts
+from steps import assert_empty, receive_one, send, text
 
 
 def test_a_queue_disabled_for_sending_still_gives(client, create, management):
@@ -93,66 +90,6 @@ def test_a_message_above_the_general_limit_is_refused(client, queue):
         with client.get_queue_sender(queue) as sender:
             sender.send_messages(ServiceBusMessage("x" * 1_100_000))
     assert_empty(client, queue)
-
-
-def test_peek_pages_over_every_state(client, create):
-    queue = create(retry="fixed", retry_delay_ms=60_000)
-    send(client, queue, "deferred", "delayed", "locked", *[f"active {number}" for number in range(5)])
-    with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
-        sender.schedule_messages([ServiceBusMessage("scheduled")], in_seconds(3600))
-        deferred, delayed, _locked = receive(receiver, 3)
-        receiver.defer_message(deferred)
-        receiver.abandon_message(delayed)
-        seen = []
-        while page := receiver.peek_messages(max_message_count=4, sequence_number=next_number(seen)):
-            assert len(page) <= 4
-            seen += page
-        assert texts(seen) == ["deferred", "delayed", "locked", *[f"active {number}" for number in range(5)], "scheduled"]
-        states = {text(message): message.state for message in seen}
-        assert states["deferred"] == ServiceBusMessageState.DEFERRED
-        assert states["scheduled"] == ServiceBusMessageState.SCHEDULED
-        assert {states[name] for name in ("delayed", "locked", "active 0")} == {ServiceBusMessageState.ACTIVE}
-
-
-def next_number(seen):
-    return seen[-1].sequence_number + 1 if seen else 1
-
-
-def test_batch_delete_and_purge(client, create, management):
-    queue = create()
-    send(client, queue, *"abcdef")
-    now_ms = int(time.time() * 1000) + 1000
-    request = {"message-count": int32(2), "enqueued-time-utc": timestamp(now_ms)}
-    assert management.ask("com.microsoft:batch-delete-messages", request, of=queue) == {"message-count": 2}
-    with client.get_queue_receiver(queue) as receiver:
-        assert texts(receiver.peek_messages(max_message_count=10, sequence_number=1)) == list("cdef")
-    assert management.ask("peeklock:purge", {}, of=queue) == {"message-count": 4}
-    assert_empty(client, queue)
-
-
-def test_a_purge_spares_what_is_younger_and_what_is_locked(client, create, management):
-    queue = create()
-    send(client, queue, "locked", "old")
-    with client.get_queue_receiver(queue) as receiver:
-        locked = receive_one(receiver)
-        time.sleep(0.05)
-        border = int(time.time() * 1000)
-        time.sleep(0.05)
-        send(client, queue, "young")
-        management.ask("peeklock:purge", {"before": timestamp(border)}, of=queue)
-        assert "young" in texts(receiver.peek_messages(max_message_count=10, sequence_number=1))
-        receiver.complete_message(locked)
-        assert texts(receiver.peek_messages(max_message_count=10, sequence_number=1)) == ["young"]
-
-
-def test_dead_letters_can_be_purged(client, create, management):
-    queue = create()
-    send(client, queue, "poison", "good")
-    with client.get_queue_receiver(queue) as receiver:
-        receiver.dead_letter_message(receive_one(receiver))
-    assert management.ask("peeklock:purge", {}, of=f"{queue}/$DeadLetterQueue") == {"message-count": 1}
-    with client.get_queue_receiver(queue) as receiver:
-        assert text(receive_one(receiver)) == "good"
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
 """Peeking changes nothing, pages by sequence number and sees every state."""
 
-from azure.servicebus import ServiceBusMessageState, ServiceBusSubQueue
+from azure.servicebus import ServiceBusMessage, ServiceBusMessageState, ServiceBusSubQueue
 
-from steps import receive, receive_one, send, text, texts
+from steps import in_seconds, receive, receive_one, send, text, texts
 
 
 def test_peek_neither_locks_nor_counts(client, queue, receiver):
@@ -61,3 +61,26 @@ def test_peek_of_large_messages_still_pages(client, queue, receiver):
     while page := receiver.peek_messages(max_message_count=5):
         got += texts(page)
     assert [body[0] for body in got] == ["0", "1", "2", "3", "4"]
+
+
+def test_peek_pages_over_every_state(client, create):
+    queue = create(retry="fixed", retry_delay_ms=60_000)
+    send(client, queue, "deferred", "delayed", "locked", *[f"active {number}" for number in range(5)])
+    with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
+        sender.schedule_messages([ServiceBusMessage("scheduled")], in_seconds(3600))
+        deferred, delayed, _locked = receive(receiver, 3)
+        receiver.defer_message(deferred)
+        receiver.abandon_message(delayed)
+        seen = []
+        while page := receiver.peek_messages(max_message_count=4, sequence_number=next_number(seen)):
+            assert len(page) <= 4
+            seen += page
+        assert texts(seen) == ["deferred", "delayed", "locked", *[f"active {number}" for number in range(5)], "scheduled"]
+        states = {text(message): message.state for message in seen}
+        assert states["deferred"] == ServiceBusMessageState.DEFERRED
+        assert states["scheduled"] == ServiceBusMessageState.SCHEDULED
+        assert {states[name] for name in ("delayed", "locked", "active 0")} == {ServiceBusMessageState.ACTIVE}
+
+
+def next_number(seen):
+    return seen[-1].sequence_number + 1 if seen else 1

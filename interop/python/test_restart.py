@@ -4,7 +4,8 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 
 from broker import Broker, free_fixed_port
-from steps import assert_empty, receive, receive_one, send, text, texts
+from plain import Management
+from steps import assert_empty, in_seconds, receive, receive_one, send, send_in_session, text, texts
 
 
 @pytest.fixture
@@ -81,6 +82,39 @@ def test_delivery_counts_survive_a_restart(mortal, mortal_client):
     restart(mortal, "kill")
     with mortal_client.get_queue_receiver("jobs") as receiver:
         assert receive_one(receiver).delivery_count == 1
+
+
+def test_scheduled_messages_survive_a_kill(mortal, mortal_client):
+    with mortal_client.get_queue_sender("jobs") as sender, mortal_client.get_queue_receiver("jobs") as receiver:
+        [cancelled] = sender.schedule_messages(ServiceBusMessage("cancelled"), in_seconds(3600))
+        sender.schedule_messages([ServiceBusMessage("soon"), ServiceBusMessage("too")], in_seconds(2))
+        restart(mortal, "kill")
+        assert texts(receive(receiver, 2, seconds=20)) == ["soon", "too"]
+        sender.cancel_scheduled_messages(cancelled)
+
+
+def test_sessions_and_their_state_survive_a_kill(mortal, mortal_client):
+    queue = Management(mortal).create_queue(requires_session=True)
+    send_in_session(mortal_client, queue, "s", "first", "second", "third")
+    with mortal_client.get_queue_receiver(queue, session_id="s") as receiver:
+        receiver.complete_message(receive_one(receiver))
+        receiver.session.set_state("one done")
+    restart(mortal, "kill")
+    with mortal_client.get_queue_receiver(queue, session_id="s") as receiver:
+        assert receiver.session.get_state() == b"one done"
+        assert texts(receive(receiver, 2)) == ["second", "third"]
+
+
+def test_forwarded_messages_arrive_once_whatever_happens(mortal, mortal_client):
+    management = Management(mortal)
+    target = management.create_queue()
+    source = management.create_queue(forward_to=target)
+    sent = [str(number) for number in range(100)]
+    send(mortal_client, source, *sent)
+    restart(mortal, "kill")
+    with mortal_client.get_queue_receiver(target) as receiver:
+        assert texts(receive(receiver, 100, seconds=20)) == sent
+        assert receiver.receive_messages(max_wait_time=0.5) == []
 
 
 def test_the_broker_says_what_it_recovered(mortal, mortal_client):

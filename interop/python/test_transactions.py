@@ -1,5 +1,8 @@
 """Transactions: all or nothing, over sends to any queue and settlements of one."""
 
+import pathlib
+import subprocess
+import sys
 import time
 
 import pytest
@@ -232,6 +235,31 @@ def test_a_transaction_ends_with_its_connection(broker, lines):
     transaction = Coordinator(connection).begin()
     transaction.send(connection.create_sender(line.queue), "lost")
     connection.close()
+    assert line.drain() == []
+
+
+VANISHING = """
+import sys, time
+from plain import connect
+from transactions import Coordinator
+
+class Place:
+    address = sys.argv[1]
+
+connection = connect(Place)
+transaction = Coordinator(connection).begin()
+print(transaction.send(connection.create_sender(sys.argv[2]), "lost"), flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_transaction_ends_with_a_client_that_is_killed(broker, lines):
+    line, _ = lines
+    command = [sys.executable, "-c", VANISHING, broker.address, line.queue]
+    client = subprocess.Popen(command, cwd=pathlib.Path(__file__).parent, stdout=subprocess.PIPE, text=True)
+    assert client.stdout.readline().strip() == ACCEPTED
+    client.kill()
+    client.wait()
     assert line.drain() == []
 
 

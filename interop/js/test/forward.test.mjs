@@ -1,4 +1,4 @@
-// Messages that go on to another queue by themselves, and requests that get an answer.
+// Messages that go on to another queue by themselves, requests that get an answer, and queues that are emptied.
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { ask, deleteQueue, showQueue } from "../management.mjs";

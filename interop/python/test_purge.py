@@ -1,0 +1,44 @@
+"""Removing many messages at once: as the newer SDKs ask for it, and as the broker's own purge does."""
+
+import time
+
+from proton import int32, timestamp
+
+from steps import assert_empty, receive_one, send, text, texts
+
+
+def test_batch_delete_and_purge(client, create, management):
+    queue = create()
+    send(client, queue, *"abcdef")
+    now_ms = int(time.time() * 1000) + 1000
+    request = {"message-count": int32(2), "enqueued-time-utc": timestamp(now_ms)}
+    assert management.ask("com.microsoft:batch-delete-messages", request, of=queue) == {"message-count": 2}
+    with client.get_queue_receiver(queue) as receiver:
+        assert texts(receiver.peek_messages(max_message_count=10, sequence_number=1)) == list("cdef")
+    assert management.ask("peeklock:purge", {}, of=queue) == {"message-count": 4}
+    assert_empty(client, queue)
+
+
+def test_a_purge_spares_what_is_younger_and_what_is_locked(client, create, management):
+    queue = create()
+    send(client, queue, "locked", "old")
+    with client.get_queue_receiver(queue) as receiver:
+        locked = receive_one(receiver)
+        time.sleep(0.05)
+        border = int(time.time() * 1000)
+        time.sleep(0.05)
+        send(client, queue, "young")
+        management.ask("peeklock:purge", {"before": timestamp(border)}, of=queue)
+        assert "young" in texts(receiver.peek_messages(max_message_count=10, sequence_number=1))
+        receiver.complete_message(locked)
+        assert texts(receiver.peek_messages(max_message_count=10, sequence_number=1)) == ["young"]
+
+
+def test_dead_letters_can_be_purged(client, create, management):
+    queue = create()
+    send(client, queue, "poison", "good")
+    with client.get_queue_receiver(queue) as receiver:
+        receiver.dead_letter_message(receive_one(receiver))
+    assert management.ask("peeklock:purge", {}, of=f"{queue}/$DeadLetterQueue") == {"message-count": 1}
+    with client.get_queue_receiver(queue) as receiver:
+        assert text(receive_one(receiver)) == "good"
