@@ -28,8 +28,9 @@ fn is_same_place(one: &Delivery, other: &Delivery) -> bool {
 
 /// Until then nobody but the holder could have it: its lock was not over, and it had not said anything about it.
 fn certain_end(history: &History<'_>, delivery: &Delivery) -> i64 {
+    // What is deleted with its delivery is held by nobody.
     if delivery.is_deleted() {
-        return i64::MIN;
+        return 0;
     }
     let spoke_at = delivery.attempts.iter().map(|attempt| attempt.at_ms).min();
     history.lock_end(delivery).min(spoke_at.unwrap_or(i64::MAX))
@@ -137,6 +138,15 @@ mod tests {
         forge.pass(LOCK_MS / 2);
         forge.received(1, 2);
         assert_eq!(promises(one_holder_at_a_time, &forge).len(), 1);
+    }
+
+    #[test]
+    fn a_deleted_message_has_no_holder() {
+        let mut forge = Forge::new();
+        forge.sent(1);
+        forge.received_as(Seen { token: None, ..forge.seen(1, 1) });
+        forge.received(1, 2);
+        assert!(promises(one_holder_at_a_time, &forge).is_empty(), "its return is told elsewhere");
     }
 
     #[test]
