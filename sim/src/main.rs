@@ -8,7 +8,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use peeklock_sim::Report;
+use peeklock_sim::{Report, Scenario};
 
 /// What the command line asks for.
 #[derive(Default)]
@@ -60,6 +60,7 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options> {
 fn one(seed: u64, prints_log: bool) -> Result<()> {
     let report = peeklock_sim::run(seed);
     if prints_log {
+        println!("{:#?}", Scenario::draw(seed));
         print!("{}", report.log_text());
     }
     println!("{}", describe(&report));

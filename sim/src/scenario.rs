@@ -89,6 +89,9 @@ pub struct Producer {
     pub batch_max: usize,
     pub burst_max: usize,
     pub body_bytes_max: usize,
+    /// One message in so many is of up to this many bytes, alone; 0: none is.
+    pub large_one_in: u32,
+    pub large_bytes_max: usize,
     /// Messages say themselves how long they live, up to this; 0: they do not.
     pub lives_ms_max: u64,
     /// Messages are scheduled up to so far ahead; 0: they are not.

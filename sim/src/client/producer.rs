@@ -59,11 +59,12 @@ impl Shipment {
     fn new(party: &mut Party, spec: &Producer, sender: Sender) -> Self {
         let terms = terms(party, spec);
         let rng = &mut party.rng;
-        let count = if rng.bool() { 1 } else { rng.usize(1..=spec.batch_max) };
+        let is_large = spec.large_one_in > 0 && rng.u32(0..spec.large_one_in) == 0;
+        let count = if is_large || rng.bool() { 1 } else { rng.usize(1..=spec.batch_max) };
+        let bytes_max = if is_large { spec.large_bytes_max } else { spec.body_bytes_max };
         let numbers: Vec<_> = (0..count).map(|_| party.world.log.next_message()).collect();
-        let messages = numbers
-            .iter()
-            .map(|number| apply(body::message(*number, rng.usize(0..=spec.body_bytes_max)), &terms));
+        let messages =
+            numbers.iter().map(|number| apply(body::message(*number, rng.usize(0..=bytes_max)), &terms));
         let messages = messages.collect();
         let has_window = party
             .world

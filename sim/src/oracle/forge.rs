@@ -69,6 +69,11 @@ impl Forge {
         self.start();
     }
 
+    pub(super) fn set_back(&mut self, step_ms: u64) {
+        self.offset_ms -= step_ms;
+        self.restarted(0);
+    }
+
     pub(super) fn pass(&mut self, ms: u64) {
         self.now_ms += ms;
     }

@@ -306,9 +306,12 @@ impl<'a> History<'a> {
     }
 
     /// The first moment at which a broker could think the lock over, in the time of the world: `until_ms` by the clock of the run that was
-    /// there `from_ms`, or of a later one.
-    fn over_at(&self, until_ms: i64, from_ms: i64) -> i64 {
+    /// there `from_ms`, or of a later one. A run shortens what it finds to the lock duration from its start: its clock may have been set back.
+    fn over_at(&self, mut until_ms: i64, from_ms: i64, lock_ms: i64) -> i64 {
         for run in self.runs.iter().filter(|run| run.end_ms >= from_ms) {
+            if run.start_ms > from_ms {
+                until_ms = until_ms.min(run.start_ms + run.offset_ms + lock_ms);
+            }
             let over = (until_ms - run.offset_ms).max(run.start_ms);
             if over <= run.end_ms {
                 return over;
@@ -322,10 +325,11 @@ impl<'a> History<'a> {
         if let Some(hold) = delivery.seen.hold.and_then(|hold| self.holds.get(&hold)) {
             return hold.certain_end_ms;
         }
+        let lock_ms = self.lock_ms(delivery.seen.queue);
         let confirmed = delivery.renewals.iter().rfind(|renewal| renewal.answer == Answer::Done);
         match confirmed {
-            Some(renewal) => self.over_at(renewal.until_ms, renewal.answered_ms),
-            None => self.over_at(ms(delivery.seen.locked_until_ms), delivery.locked_at_ms),
+            Some(renewal) => self.over_at(renewal.until_ms, renewal.answered_ms, lock_ms),
+            None => self.over_at(ms(delivery.seen.locked_until_ms), delivery.locked_at_ms, lock_ms),
         }
     }
 

@@ -192,6 +192,17 @@ mod tests {
     }
 
     #[test]
+    fn a_clock_that_was_set_back_holds_no_lock_for_longer() {
+        let mut forge = Forge::new();
+        forge.sent(1);
+        forge.received(1, 1);
+        forge.set_back(LOCK_MS * 5);
+        forge.pass(LOCK_MS + 10);
+        forge.received(1, 2);
+        assert!(promises(one_holder_at_a_time, &forge).is_empty());
+    }
+
+    #[test]
     fn a_holder_that_is_refused_in_time() {
         let mut forge = Forge::new();
         forge.sent(1);

@@ -27,16 +27,18 @@ impl Scenario {
         for from in 0..count.saturating_sub(1) {
             forward(rng, &mut queues, from);
         }
-        let has_no_sessions = |queue: usize| queues.get(queue).is_some_and(|queue| queue.session_count == 0);
-        let forwards =
-            |queue: usize| queues.get(queue).is_some_and(|queue| queue.settings.forward_to.is_some());
-        let forwards_dead =
-            |n: usize| queues.get(n).is_some_and(|queue| queue.settings.forward_dead_letters_to.is_some());
         let mut producers: Vec<_> = (0..count).map(|queue| producer(rng, queue)).collect();
         for _ in 0..rng.usize(0..3) {
             let queue = rng.usize(..count);
             producers.push(producer(rng, queue));
         }
+        if one_in(rng, 8) {
+            add_large(rng, &mut queues, &mut producers);
+        }
+        let has_no_sessions = |queue: usize| queues.get(queue).is_some_and(|queue| queue.session_count == 0);
+        let forwards = |n: usize| queues.get(n).is_some_and(|queue| queue.settings.forward_to.is_some());
+        let forwards_dead =
+            |n: usize| queues.get(n).is_some_and(|queue| queue.settings.forward_dead_letters_to.is_some());
         let mut consumers = Vec::new();
         for _ in 0..rng.usize(1..=6) {
             let queue = rng.usize(..count);
@@ -105,6 +107,17 @@ fn retry(rng: &mut Rng) -> RetryPolicy {
     }
 }
 
+/// Messages that do not pass in one piece, everywhere: those of one queue may be forwarded to another.
+fn add_large(rng: &mut Rng, queues: &mut [Queue], producers: &mut [Producer]) {
+    for queue in queues {
+        queue.settings.max_message_size_bytes = 8 << 20;
+    }
+    for producer in producers {
+        producer.large_one_in = rng.u32(20..200);
+        producer.large_bytes_max = rng.usize(300_000..4_000_000);
+    }
+}
+
 /// Only to later queues without sessions, so that nothing goes in circles or is refused.
 fn forward(rng: &mut Rng, queues: &mut [Queue], from: usize) {
     let targets: Vec<_> = (from + 1..queues.len())
@@ -136,6 +149,8 @@ fn producer(rng: &mut Rng, queue: usize) -> Producer {
         burst_max,
         body_bytes_max: pick(rng, &[10, 200, 2000, 20_000], 100)
             .min(round_bytes_max / (batch_max * burst_max)),
+        large_one_in: 0,
+        large_bytes_max: 0,
         lives_ms_max: if one_in(rng, 4) { rng.u64(1..30_000) } else { 0 },
         ahead_ms_max: if one_in(rng, 3) { rng.u64(1..30_000) } else { 0 },
     }
@@ -201,7 +216,10 @@ fn wal(rng: &mut Rng, producers: &[Producer]) -> WalConfig {
         .iter()
         .map(|p| p.batch_max * p.burst_max * (p.body_bytes_max + ENVELOPE_BYTES))
         .sum::<usize>();
-    let segment_bytes = round_bytes as u64 + FACTS_BYTES + pick(rng, &[0, 128 << 10], 0);
+    let is_large = producers.iter().any(|producer| producer.large_one_in > 0);
+    // A shard ends a group at a mebibyte, and what comes last may be as large as a body that is loaded whole.
+    let large_bytes = if is_large { 7 << 19 } else { 0 };
+    let segment_bytes = round_bytes as u64 + FACTS_BYTES + large_bytes + pick(rng, &[0, 128 << 10], 0);
     WalConfig {
         segment_bytes,
         first_segment_bytes: 32 << 10,

@@ -15,14 +15,16 @@ impl History<'_> {
                 Event::Holding { hold, queue, session, until_ms, run, connection } => {
                     let Some(found) = self.run(*run) else { continue };
                     let accepted_ms = ms(*until_ms) - self.lock_ms(*queue) - found.offset_ms;
-                    let lasts_to = self.over_at(ms(*until_ms), accepted_ms).min(found.stopping_ms);
+                    let lock_ms = self.lock_ms(*queue);
+                    let lasts_to = self.over_at(ms(*until_ms), accepted_ms, lock_ms).min(found.stopping_ms);
                     ends.insert(*hold, (*connection, found.stopping_ms));
                     let (queue, session, party) = (*queue, *session, Arc::clone(&entry.party));
                     self.holds
                         .insert(*hold, Hold { queue, session, party, accepted_ms, certain_end_ms: lasts_to });
                 }
                 Event::HoldRenewed { hold, until_ms } => {
-                    let over = self.over_at(ms(*until_ms), at_ms);
+                    let lock_ms = self.holds.get(hold).map_or(0, |hold| self.lock_ms(hold.queue));
+                    let over = self.over_at(ms(*until_ms), at_ms, lock_ms);
                     let stopping = ends.get(hold).map_or(0, |(_, stopping)| *stopping);
                     if let Some(hold) = self.holds.get_mut(hold) {
                         hold.certain_end_ms = over.min(stopping);
