@@ -47,6 +47,7 @@ impl Locks {
         self.first.map(|slot| self.get(slot))
     }
 
+    #[inline]
     pub(crate) fn add(&mut self, sequence_number: SequenceNumber, nonce: u64, until: Timestamp) -> LockSlot {
         let lock = Lock { sequence_number, nonce, until, before: None, after: None };
         let slot = if let Some(slot) = self.free {
@@ -63,6 +64,7 @@ impl Locks {
         slot
     }
 
+    #[inline]
     pub(crate) fn remove(&mut self, slot: LockSlot) {
         self.unlink(slot);
         self.slots[slot.index()].after = self.free.replace(slot);
@@ -76,6 +78,7 @@ impl Locks {
     }
 
     /// Puts the lock behind all that run out no later.
+    #[inline]
     fn link(&mut self, slot: LockSlot) {
         let until = self.get(slot).until;
         let mut before = self.placed;
@@ -92,6 +95,7 @@ impl Locks {
         self.placed = Some(slot);
     }
 
+    #[inline]
     fn unlink(&mut self, slot: LockSlot) {
         let &Lock { before, after, .. } = self.get(slot);
         self.join(before, after);
