@@ -344,23 +344,29 @@ impl Machine {
 async fn serve(
     gateway: Gateway,
     mut incoming: mpsc::UnboundedReceiver<Endpoint>,
-    stopping: watch::Receiver<bool>,
+    mut stopping: watch::Receiver<bool>,
     trouble: impl Fn(String) + Send + 'static,
 ) {
     let gateway = Arc::new(gateway);
     let mut connections = JoinSet::new();
-    let mut stop = stopping.clone();
+    // One each, because a watch wakes those who share it in an order of chance.
+    let mut stops = Vec::new();
     loop {
         tokio::select! {
             biased;
             Some(ended) = connections.join_next() => note_panic(ended, &trouble),
-            _ = stop.wait_for(|stop| *stop) => break,
+            _ = stopping.wait_for(|stop| *stop) => break,
             endpoint = incoming.recv() => {
                 let Some(endpoint) = endpoint else { break };
-                let (gateway, stopping) = (Arc::clone(&gateway), stopping.clone());
+                let (stop, stopping) = watch::channel(false);
+                stops.push(stop);
+                let gateway = Arc::clone(&gateway);
                 connections.spawn(async move { gateway.serve(endpoint, stopping).await });
             }
         }
+    }
+    for stop in &stops {
+        let _ = stop.send(true);
     }
     while let Some(ended) = connections.join_next().await {
         note_panic(ended, &trouble);

@@ -24,20 +24,29 @@ pub(crate) struct Agenda {
 impl Agenda {
     /// Takes note of what a command has changed in `queue`.
     pub(crate) fn note(&mut self, queue: &mut Queue) {
-        let entity = queue.entity;
-        for sub_queue in SubQueue::ALL {
-            let has_work = has_work(queue, sub_queue);
-            let idle_at = queue.idle_at().filter(|_| sub_queue == SubQueue::Main);
-            let part = queue.part_mut(sub_queue);
-            let address = Address { entity, sub_queue };
-            if has_work && !part.noted.ready {
-                part.noted.ready = true;
-                self.ready.push_back(address);
+        let idle_at = queue.idle_at();
+        self.note_part(queue, SubQueue::Main, idle_at);
+        if queue.uses_asides {
+            for sub_queue in [SubQueue::DeadLetter, SubQueue::Transfer, SubQueue::TransferDeadLetter] {
+                self.note_part(queue, sub_queue, None);
             }
-            let deadline = part.messages.next_deadline().into_iter().chain(idle_at).min();
-            if deadline != part.noted.deadline {
-                self.note_deadline(address, part, deadline);
-            }
+            let asides = [&queue.dead_letter, &queue.transfer, &queue.transfer_dead_letter];
+            queue.uses_asides = asides.iter().any(|part| part.messages.count() > 0);
+        }
+    }
+
+    #[inline]
+    fn note_part(&mut self, queue: &mut Queue, sub_queue: SubQueue, idle_at: Option<Timestamp>) {
+        let has_work = has_work(queue, sub_queue);
+        let address = Address { entity: queue.entity, sub_queue };
+        let part = queue.part_mut(sub_queue);
+        if has_work && !part.noted.ready {
+            part.noted.ready = true;
+            self.ready.push_back(address);
+        }
+        let deadline = earlier(part.messages.next_deadline(), idle_at);
+        if deadline != part.noted.deadline {
+            self.note_deadline(address, part, deadline);
         }
     }
 
@@ -74,9 +83,18 @@ impl Agenda {
     }
 }
 
+fn earlier(one: Option<Timestamp>, other: Option<Timestamp>) -> Option<Timestamp> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, None) => one,
+        (None, other) => other,
+    }
+}
+
 /// Whether something can be handed out or on.
+#[inline]
 fn has_work(queue: &Queue, sub_queue: SubQueue) -> bool {
     let part = queue.part(sub_queue);
-    let is_asked_for = part.messages.waiting_count() > 0 && !part.asking.is_empty();
-    is_asked_for || part.messages.sessions().has_work() || queue.has_to_forward(sub_queue)
+    let is_wanted = || !part.asking.is_empty() || queue.forwards_to(sub_queue).is_some();
+    (part.messages.waiting_count() > 0 && is_wanted()) || part.messages.sessions().has_work()
 }

@@ -65,10 +65,14 @@ impl Engine {
             queue.part_mut(address.sub_queue).noted.ready = false;
             let mut server = Server { now, address, nonces: &mut *nonces, budget };
             server.serve(queue, &mut self.receivers, out);
-            server.serve_sessions(queue, &mut self.receivers, out);
+            if address.sub_queue == SubQueue::Main && queue.settings.requires_session {
+                server.serve_sessions(queue, &mut self.receivers, out);
+            }
             budget = server.budget;
-            budget -= self.forward(address.entity, address.sub_queue, budget, out);
-            self.note(address.entity);
+            self.agenda.note(queue);
+            if queue.has_to_forward(address.sub_queue) {
+                budget -= self.forward(address.entity, address.sub_queue, budget, out);
+            }
         }
         self.finish_drains(out);
         budget == 0
@@ -145,9 +149,6 @@ impl Server<'_> {
 
     /// Gives sessions to those who wait for one, and to holders what their sessions have.
     fn serve_sessions(&mut self, queue: &mut Queue, receivers: &mut Receivers, out: &mut Outbox) {
-        if self.address.sub_queue != SubQueue::Main {
-            return;
-        }
         crate::sessions::match_waiters(self.now, queue, receivers, out);
         while self.budget > 0 {
             let Some(slot) = queue.main.messages.sessions_mut().next_ready() else { return };
@@ -178,6 +179,7 @@ impl Server<'_> {
     }
 
     /// A message whose time is over is not handed out, however late that is found.
+    #[inline]
     fn expire(&mut self, queue: &mut Queue, number: SequenceNumber, out: &mut Outbox) -> bool {
         let sub_queue = self.address.sub_queue;
         let has_expired = queue.part(sub_queue).messages.has_expired(self.now, number);
@@ -189,6 +191,7 @@ impl Server<'_> {
         has_expired
     }
 
+    #[inline]
     fn hand_out(
         &mut self,
         queue: &mut Queue,

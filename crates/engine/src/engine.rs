@@ -236,7 +236,7 @@ impl Engine {
         entity: EntityId,
         command: impl FnOnce(&mut Queue) -> Result<R, Error>,
     ) -> Result<R, Error> {
-        let queue = self.queues.get_mut(&entity).ok_or(Error::NoSuchEntity { entity })?;
+        let Some(queue) = self.queues.get_mut(&entity) else { return Err(Error::NoSuchEntity { entity }) };
         queue.used_at = queue.used_at.max(now);
         let done = command(queue);
         self.agenda.note(queue);

@@ -127,7 +127,7 @@ pub enum Fact {
         body: BodyRef,
         size_bytes: u32,
         attributes: Option<Box<Attributes>>,
-        target: EntityName,
+        target: Box<EntityName>,
         number: u64,
     },
     /// The message could not be brought to its target, or may not go on: it is set aside in the transfer dead-letter queue.
@@ -150,6 +150,8 @@ pub enum Fact {
         to: BodyRef,
     },
 }
+
+const _: () = assert!(size_of::<Fact>() <= 72, "most facts are small, and each is moved a few times");
 
 impl Fact {
     /// The queue that it is about; `None` if it is about the shard.

@@ -46,17 +46,7 @@ const SUB_QUEUE_SHIFT: u32 = 6;
 /// Appends `fact` to `out`, as part of group `group`.
 pub fn encode(fact: &Fact, group: GroupNumber, out: &mut Vec<u8>) {
     match fact {
-        Fact::QueueCreated { entity, name, settings, created_at } => {
-            put_entity(QUEUE_CREATED, *entity, out);
-            put_bytes(name.as_str().as_bytes(), out);
-            put_settings(settings, out);
-            put_number(created_at.as_millis(), out);
-        }
-        Fact::QueueUpdated { entity, settings } => {
-            put_entity(QUEUE_UPDATED, *entity, out);
-            put_settings(settings, out);
-        }
-        Fact::QueueDeleted { entity } => put_entity(QUEUE_DELETED, *entity, out),
+        // The life of most messages.
         Fact::Enqueued { entity, sequence_number, enqueued_at, body, size_bytes, attributes } => {
             let here = offset_in(group, *body);
             let kind = match (here, attributes) {
@@ -71,6 +61,25 @@ pub fn encode(fact: &Fact, group: GroupNumber, out: &mut Vec<u8>) {
                 put_attributes(attributes, out);
             }
         }
+        &Fact::Locked { entity, sub_queue, sequence_number, nonce, until } => {
+            put_message(LOCKED, sub_queue, entity, sequence_number, out);
+            put_fixed(nonce, out);
+            put_number(until.as_millis(), out);
+        }
+        &Fact::Completed { entity, sub_queue, sequence_number } => {
+            put_message(COMPLETED, sub_queue, entity, sequence_number, out);
+        }
+        Fact::QueueCreated { entity, name, settings, created_at } => {
+            put_entity(QUEUE_CREATED, *entity, out);
+            put_bytes(name.as_str().as_bytes(), out);
+            put_settings(settings, out);
+            put_number(created_at.as_millis(), out);
+        }
+        Fact::QueueUpdated { entity, settings } => {
+            put_entity(QUEUE_UPDATED, *entity, out);
+            put_settings(settings, out);
+        }
+        Fact::QueueDeleted { entity } => put_entity(QUEUE_DELETED, *entity, out),
         Fact::SentOn {
             entity,
             sequence_number,
@@ -119,17 +128,9 @@ pub fn encode(fact: &Fact, group: GroupNumber, out: &mut Vec<u8>) {
 /// The kinds that say how a message of any sub-queue went on.
 fn encode_step(fact: &Fact, out: &mut Vec<u8>) {
     match fact {
-        &Fact::Locked { entity, sub_queue, sequence_number, nonce, until } => {
-            put_message(LOCKED, sub_queue, entity, sequence_number, out);
-            put_fixed(nonce, out);
-            put_number(until.as_millis(), out);
-        }
         &Fact::Renewed { entity, sub_queue, sequence_number, until } => {
             put_message(RENEWED, sub_queue, entity, sequence_number, out);
             put_number(until.as_millis(), out);
-        }
-        &Fact::Completed { entity, sub_queue, sequence_number } => {
-            put_message(COMPLETED, sub_queue, entity, sequence_number, out);
         }
         Fact::Abandoned { entity, sub_queue, sequence_number, patch, due } => {
             put_message(ABANDONED, *sub_queue, *entity, *sequence_number, out);
@@ -290,7 +291,7 @@ fn decode_sent_on(
     let (body, size_bytes) = (decode_body(reader, group)?, reader.number32("a body's size")?);
     let attributes = reader.attributes()?;
     let attributes = (!attributes.is_empty()).then(|| Box::new(attributes));
-    let (target, number) = (reader.name()?, reader.number("a number in an outbox")?);
+    let (target, number) = (Box::new(reader.name()?), reader.number("a number in an outbox")?);
     Ok(Fact::SentOn { entity, sequence_number, enqueued_at, body, size_bytes, attributes, target, number })
 }
 

@@ -111,7 +111,7 @@ impl Engine {
             body,
             size_bytes,
             attributes,
-            target,
+            target: Box::new(target),
             number,
         };
         self.record(fact, out);

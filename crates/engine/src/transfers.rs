@@ -63,11 +63,8 @@ impl Transfers {
 
     /// Whether a message that a fact sends off is the next in its lane.
     pub(crate) fn check(&self, fact: &Fact) -> Result<(), ReplayError> {
-        let (Fact::TransferStarted { target, number, .. } | Fact::SentOn { target, number, .. }) = fact
-        else {
-            return Ok(());
-        };
-        let (shard, number) = (ShardId::of(target), *number);
+        let Some((target, number)) = sent_off(fact) else { return Ok(()) };
+        let shard = ShardId::of(target);
         let newest = self.lanes.get(&shard).map_or(0, |lane| lane.newest);
         if number <= newest || number > OUT_NUMBER_MAX {
             return Err(ReplayError::TransferOrder { shard, number });
@@ -82,12 +79,13 @@ impl Transfers {
         {
             lane.pending.remove(&transfer.number);
         }
-        if let Fact::TransferStarted { entity, sequence_number, target, number, .. }
-        | Fact::SentOn { entity, sequence_number, target, number, .. } = fact
+        if let Fact::TransferStarted { entity, sequence_number, .. }
+        | Fact::SentOn { entity, sequence_number, .. } = fact
+            && let Some((target, number)) = sent_off(fact)
         {
             let lane = self.lanes.entry(ShardId::of(target)).or_default();
-            lane.newest = *number;
-            lane.pending.insert(*number, (*entity, *sequence_number));
+            lane.newest = number;
+            lane.pending.insert(number, (*entity, *sequence_number));
         }
     }
 
@@ -104,6 +102,15 @@ impl Transfers {
         for lane in self.lanes.values_mut() {
             lane.pending.retain(|_, (entity, _)| *entity != gone);
         }
+    }
+}
+
+/// Where a fact sends a message off to, and as which number of its lane.
+fn sent_off(fact: &Fact) -> Option<(&EntityName, u64)> {
+    match fact {
+        Fact::TransferStarted { target, number, .. } => Some((target, *number)),
+        Fact::SentOn { target, number, .. } => Some((target, *number)),
+        _ => None,
     }
 }
 

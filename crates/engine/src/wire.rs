@@ -31,6 +31,7 @@ const PART_PROPERTIES: u8 = 0;
 const PART_DEAD_LETTER: u8 = 1;
 
 /// Seven bits per byte, the lowest first; the top bit says that more follow.
+#[inline]
 pub(crate) fn put_number(mut number: u64, out: &mut Vec<u8>) {
     while number >= 0x80 {
         out.push(number.to_le_bytes()[0] | 0x80);
@@ -45,6 +46,7 @@ pub(crate) fn put_step(from: u64, to: u64, out: &mut Vec<u8>) {
     put_number(((step << 1) ^ (step >> 63)).cast_unsigned(), out);
 }
 
+#[inline]
 pub(crate) fn put_fixed(number: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(&number.to_le_bytes());
 }

@@ -173,6 +173,7 @@ fn new_message() -> impl Strategy<Value = Fact> {
                 Some((target, number)) => {
                     // Empty attributes are written as none.
                     let attributes = attributes.filter(|attributes| !attributes.is_empty());
+                    let target = Box::new(target);
                     Fact::SentOn {
                         entity,
                         sequence_number,

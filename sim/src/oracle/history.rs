@@ -308,8 +308,8 @@ impl<'a> History<'a> {
     /// The first moment at which a broker could think the lock over, in the time of the world: `until_ms` by the clock of the run that was
     /// there `from_ms`, or of a later one. A run shortens what it finds to the lock duration from its start: its clock may have been set back.
     fn over_at(&self, mut until_ms: i64, from_ms: i64, lock_ms: i64) -> i64 {
-        for run in self.runs.iter().filter(|run| run.end_ms >= from_ms) {
-            if run.start_ms > from_ms {
+        for (later, run) in self.runs.iter().filter(|run| run.end_ms >= from_ms).enumerate() {
+            if later > 0 {
                 until_ms = until_ms.min(run.start_ms + run.offset_ms + lock_ms);
             }
             let over = (until_ms - run.offset_ms).max(run.start_ms);

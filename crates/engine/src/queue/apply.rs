@@ -5,7 +5,7 @@ use peeklock_types::{BodyPlace, EntityName, PoisonSession, SequenceNumber, SubQu
 
 use super::messages::{Misfit, Moving, Unlock};
 use super::table::{Entry, Marks};
-use super::{Messages, NUMBERS_PER_MESSAGE, Queue, SEQUENCE_NUMBER_MAX, cold};
+use super::{Messages, NUMBERS_PER_MESSAGE, Queue, SEQUENCE_NUMBER_MAX};
 use crate::error::ReplayError;
 use crate::fact::Fact;
 use crate::message::{Attributes, Details, EntityId, MessageState, Transfer, TransferReason};
@@ -16,14 +16,26 @@ impl Queue {
     pub(crate) fn apply(&mut self, fact: &Fact, freed: &mut Vec<ColdBody>) -> Result<(), ReplayError> {
         let entity = self.entity;
         match *fact {
-            Fact::QueueCreated { .. } | Fact::QueueDeleted { .. } | Fact::Arrived { .. } => {
-                unreachable!("the engine applies these")
-            }
-            Fact::QueueUpdated { ref settings, .. } => self.update(settings),
+            // The life of most messages.
             Fact::Enqueued { sequence_number, enqueued_at, body, size_bytes, ref attributes, .. } => {
                 let entry = Entry::new(body, size_bytes, enqueued_at);
                 self.enqueue(sequence_number, entry, attributes.as_deref())
             }
+            Fact::Locked { sub_queue, sequence_number, nonce, until, .. }
+                if sub_queue != SubQueue::Transfer =>
+            {
+                self.messages(sub_queue)
+                    .lock(sequence_number, nonce, until)
+                    .map_err(at(entity, sequence_number))
+            }
+            Fact::Completed { sub_queue, sequence_number, .. } => {
+                let gone = self.messages(sub_queue).discard(sequence_number);
+                gone.map(|body| freed.extend(body)).map_err(at(entity, sequence_number))
+            }
+            Fact::QueueCreated { .. } | Fact::QueueDeleted { .. } | Fact::Arrived { .. } => {
+                unreachable!("the engine applies these")
+            }
+            Fact::QueueUpdated { ref settings, .. } => self.update(settings),
             Fact::SentOn {
                 sequence_number,
                 enqueued_at,
@@ -36,7 +48,7 @@ impl Queue {
             } => {
                 let entry = Entry::new(body, size_bytes, enqueued_at);
                 let why = TransferReason::Transaction;
-                let transfer = Transfer { target: target.clone(), number, why };
+                let transfer = Transfer { target: target.as_ref().clone(), number, why };
                 self.send_on(sequence_number, entry, attributes.as_deref(), transfer)
             }
             Fact::Activated { sequence_number, new_number, at, .. } => {
@@ -60,15 +72,11 @@ impl Queue {
     /// The facts that say how one message went on.
     fn apply_step(&mut self, fact: &Fact, freed: &mut Vec<ColdBody>) -> Result<(), (Misfit, SequenceNumber)> {
         let number = number_of(fact);
+        // Only these and what is sent on can put a message there.
+        self.uses_asides = true;
         self.check_step(fact, number).map_err(|misfit| (misfit, number))?;
         let step = match *fact {
-            Fact::Locked { sub_queue, nonce, until, .. } => {
-                self.messages(sub_queue).lock(number, nonce, until)
-            }
             Fact::Renewed { sub_queue, until, .. } => self.messages(sub_queue).renew(number, until),
-            Fact::Completed { sub_queue, .. } => {
-                self.messages(sub_queue).remove(number).map(|moving| freed.extend(cold(&moving.entry)))
-            }
             Fact::Abandoned { sub_queue, ref patch, due, .. } => {
                 self.unlock(sub_queue, number, self.failed(due), patch.as_ref())
             }
@@ -100,16 +108,16 @@ impl Queue {
     /// What is on its way leaves only by arriving or by being refused, and only what waits sets out.
     fn check_step(&self, fact: &Fact, number: SequenceNumber) -> Result<(), Misfit> {
         let fits = match *fact {
-            Fact::Completed { .. } | Fact::Moved { .. } => true,
+            Fact::Moved { .. } => true,
             Fact::TransferFailed { sub_queue: SubQueue::Transfer, .. } => true,
             Fact::TransferStarted { sub_queue, .. } | Fact::TransferFailed { sub_queue, .. } => {
                 let entry = self.part(sub_queue).messages.get(number).ok_or(Misfit::Missing)?;
                 let waits = entry.lock.is_none() && entry.state == MessageState::Active;
                 waits && matches!(sub_queue, SubQueue::Main | SubQueue::DeadLetter)
             }
-            Fact::DeadLettered { sub_queue, .. } | Fact::Locked { sub_queue, .. } => {
-                sub_queue != SubQueue::Transfer
-            }
+            Fact::DeadLettered { sub_queue, .. } => sub_queue != SubQueue::Transfer,
+            // What can be locked is locked elsewhere.
+            Fact::Locked { .. } => false,
             // All others unlock a message, and on its way none is locked.
             _ => true,
         };
@@ -135,24 +143,22 @@ impl Queue {
     ) -> Result<(), ReplayError> {
         let entity = self.entity;
         self.take_number(number, &entry)?;
-        let (mut details, mut patch) = (None, Patch::default());
-        if attributes.is_some() || self.settings.default_time_to_live.is_some() {
-            let none = Attributes::default();
-            let attributes = attributes.unwrap_or(&none);
-            patch = attributes.origin.as_ref().map(|origin| origin.patch.clone()).unwrap_or_default();
-            details = Some(Box::new(self.details_of(entry.enqueued_at, attributes)));
-            self.remember(number, entry.enqueued_at, attributes);
-            if let Some(session) = attributes.session.as_ref().filter(|_| self.settings.requires_session) {
-                entry.session = Some(self.main.messages.open_session(session));
-            }
+        if attributes.is_none() && self.settings.default_time_to_live.is_none() {
+            return self.main.messages.insert_plain(number, entry).map_err(at(entity, number));
         }
-        if details.as_ref().is_some_and(|details| details.due.is_some()) {
+        let none = Attributes::default();
+        let attributes = attributes.unwrap_or(&none);
+        let patch = attributes.origin.as_ref().map(|origin| origin.patch.clone()).unwrap_or_default();
+        let details = self.details_of(entry.enqueued_at, attributes);
+        self.remember(number, entry.enqueued_at, attributes);
+        if let Some(session) = attributes.session.as_ref().filter(|_| self.settings.requires_session) {
+            entry.session = Some(self.main.messages.open_session(session));
+        }
+        if details.due.is_some() {
             entry.state = MessageState::Scheduled;
         }
-        self.main
-            .messages
-            .insert(number, Moving { entry, patch, details, session: None })
-            .map_err(at(entity, number))
+        let moving = Moving { entry, patch, details: Some(Box::new(details)), session: None };
+        self.main.messages.insert(number, moving).map_err(at(entity, number))
     }
 
     /// A message of a transaction goes straight on the way to its target.
@@ -164,6 +170,7 @@ impl Queue {
         transfer: Transfer,
     ) -> Result<(), ReplayError> {
         let entity = self.entity;
+        self.uses_asides = true;
         self.take_number(number, &entry)?;
         let attributes = attributes.cloned().unwrap_or_default();
         let details = Details {
@@ -356,7 +363,6 @@ fn number_of(fact: &Fact) -> SequenceNumber {
     match *fact {
         Fact::Locked { sequence_number, .. }
         | Fact::Renewed { sequence_number, .. }
-        | Fact::Completed { sequence_number, .. }
         | Fact::Abandoned { sequence_number, .. }
         | Fact::LockExpired { sequence_number, .. }
         | Fact::DelayEnded { sequence_number, .. }

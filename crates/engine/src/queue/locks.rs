@@ -52,6 +52,7 @@ impl Locks {
         std::iter::successors(self.first(), |lock| lock.after.map(|slot| self.get(slot)))
     }
 
+    #[inline]
     pub(crate) fn add(&mut self, sequence_number: SequenceNumber, nonce: u64, until: Timestamp) -> LockSlot {
         let lock = Lock { sequence_number, nonce, until, before: None, after: None };
         let slot = if let Some(slot) = self.free {
@@ -68,6 +69,7 @@ impl Locks {
         slot
     }
 
+    #[inline]
     pub(crate) fn remove(&mut self, slot: LockSlot) {
         self.unlink(slot);
         self.slots[slot.index()].after = self.free.replace(slot);
@@ -81,6 +83,7 @@ impl Locks {
     }
 
     /// Puts the lock behind all that run out no later.
+    #[inline]
     fn link(&mut self, slot: LockSlot) {
         let until = self.get(slot).until;
         let mut before = self.placed;
@@ -97,6 +100,7 @@ impl Locks {
         self.placed = Some(slot);
     }
 
+    #[inline]
     fn unlink(&mut self, slot: LockSlot) {
         let &Lock { before, after, .. } = self.get(slot);
         self.join(before, after);

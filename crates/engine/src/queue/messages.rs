@@ -2,11 +2,16 @@
 //!
 //! The changing methods are the steps of which facts are made; only `Queue::apply` calls them.
 
+mod bodies;
+mod tally;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use peeklock_types::{BodyPlace, BodyRef, GroupNumber, LockToken, SequenceNumber, SessionId, Timestamp};
+use peeklock_types::{BodyPlace, GroupNumber, LockToken, SequenceNumber, SessionId, Timestamp};
 
+use self::tally::Tally;
+use super::cold;
 use super::locks::{Lock, Locks};
 use super::sessions::{Holder, Look, SessionSlot, Sessions};
 use super::table::{Entry, Marks, Table};
@@ -34,31 +39,6 @@ pub(crate) struct Messages {
     strays: BTreeSet<(GroupNumber, u64)>,
     /// Every message before this number is in a cold segment or a stray. Only ever a shortcut: see `oldest_in_log`.
     log_from: u64,
-}
-
-/// What is counted as messages come and go.
-#[derive(Clone, Copy, Debug, Default)]
-struct Tally {
-    deferred: u64,
-    scheduled: u64,
-    cold: u64,
-    size_bytes: u64,
-}
-
-impl Tally {
-    fn add(&mut self, entry: &Entry) {
-        self.deferred += u64::from(entry.state == MessageState::Deferred);
-        self.scheduled += u64::from(entry.state == MessageState::Scheduled);
-        self.cold += u64::from(entry.body.is_cold());
-        self.size_bytes += u64::from(entry.size_bytes);
-    }
-
-    fn remove(&mut self, entry: &Entry) {
-        self.deferred -= u64::from(entry.state == MessageState::Deferred);
-        self.scheduled -= u64::from(entry.state == MessageState::Scheduled);
-        self.cold -= u64::from(entry.body.is_cold());
-        self.size_bytes -= u64::from(entry.size_bytes);
-    }
 }
 
 /// A step that does not fit the message's state.
@@ -168,6 +148,7 @@ impl Messages {
     }
 
     /// Whether `token` is the one under which the message is locked now. A lock that has run out is lost, released or not.
+    #[inline]
     pub(crate) fn is_held(&self, now: Timestamp, token: LockToken) -> bool {
         let Some(entry) = self.get(token.sequence_number()) else { return false };
         let is_locked =
@@ -181,11 +162,20 @@ impl Messages {
     }
 
     /// When something happens here by itself.
+    #[inline]
     pub(crate) fn next_deadline(&self) -> Option<Timestamp> {
-        let lock = self.locks.first().map(|lock| lock.until).filter(|&until| until != Timestamp::MAX);
-        let due = self.due.first().map(|&(at, _)| at);
-        let expiry = self.expiry.first().map(|&(at, _)| at);
-        [lock, due, expiry, self.sessions.next_deadline()].into_iter().flatten().min()
+        let mut next = self.locks.first().map_or(Timestamp::MAX, |lock| lock.until);
+        if let Some(&(at, _)) = self.due.first() {
+            next = next.min(at);
+        }
+        if let Some(&(at, _)) = self.expiry.first() {
+            next = next.min(at);
+        }
+        if let Some(at) = self.sessions.next_deadline() {
+            next = next.min(at);
+        }
+        // The end of time is when the locks of messages in sessions run out: never.
+        (next != Timestamp::MAX).then_some(next)
     }
 
     /// The message whose lock ran out first, if it ran out by `now`.
@@ -210,12 +200,17 @@ impl Messages {
     }
 
     /// Whether an unlocked message's time is over.
+    #[inline]
     pub(crate) fn has_expired(&self, now: Timestamp, number: SequenceNumber) -> bool {
+        if self.expiry.is_empty() {
+            return false;
+        }
         let entry = self.get(number).filter(|entry| entry.lock.is_none());
         entry.and_then(|entry| self.timers(number, entry).1).is_some_and(|at| at <= now)
     }
 
     /// The message to hand out next. It stays where it is until a fact locks or removes it.
+    #[inline]
     pub(crate) fn next_waiting(&mut self) -> Option<SequenceNumber> {
         let table = &self.table;
         let row = |from| {
@@ -226,6 +221,7 @@ impl Messages {
         self.waiting.first(row).map(SequenceNumber)
     }
 
+    #[inline]
     pub(crate) fn view(&self, sequence_number: SequenceNumber, entry: &Entry) -> Message {
         let patch =
             if entry.marks.has(Marks::PATCHED) { self.patch_of(sequence_number).cloned() } else { None };
@@ -251,6 +247,18 @@ impl Messages {
         let until = self.lock_of(entry)?.until;
         let session = entry.session.and_then(|slot| self.holder(slot)).map(|holder| holder.until);
         Some(session.unwrap_or(until))
+    }
+
+    /// Takes in a new message about which there is nothing more to say, as about most.
+    #[inline]
+    pub(crate) fn insert_plain(&mut self, number: SequenceNumber, entry: Entry) -> Result<(), Misfit> {
+        if !self.table.insert(number.0, entry) {
+            return Err(Misfit::Present);
+        }
+        self.tally.add(&entry);
+        self.note_body(number, &entry);
+        self.waiting.add(number.0);
+        Ok(())
     }
 
     /// Takes in a message that nobody has locked. `entry.session` is one of the sessions here.
@@ -282,57 +290,81 @@ impl Messages {
         Ok(())
     }
 
-    fn note_body(&mut self, number: SequenceNumber, entry: &Entry) {
-        match entry.body.place() {
-            BodyPlace::Log { group, .. } if entry.is_stray() => {
-                self.strays.insert((group, number.0));
-            }
-            BodyPlace::Log { .. } => self.log_from = self.log_from.min(number.0),
-            BodyPlace::Cold { .. } => {}
-        }
-    }
-
     /// Takes a message out, locked or not.
     pub(crate) fn remove(&mut self, number: SequenceNumber) -> Result<Moving, Misfit> {
-        let mut entry = self.table.remove(number.0).ok_or(Misfit::Missing)?;
-        self.tally.remove(&entry);
-        match entry.lock.take() {
-            Some(slot) => self.locks.remove(slot),
-            None => self.disarm(number, &entry),
-        }
-        if let BodyPlace::Log { group, .. } = entry.body.place()
-            && entry.is_stray()
-        {
-            self.strays.remove(&(group, number.0));
-        }
+        let mut entry = *self.get(number).ok_or(Misfit::Missing)?;
+        self.take_out(number, &entry);
+        entry.lock = None;
         let patch = if entry.marks.has(Marks::PATCHED) { self.patches.remove(&number.0) } else { None };
         let details = if entry.marks.has(Marks::DETAILED) { self.details.remove(&number.0) } else { None };
-        let mut session = None;
-        if let Some(slot) = entry.session.take() {
-            session = self.sessions.get(slot).map(|session| session.id.clone());
-            self.sessions.remove_message(slot, number.0, entry.marks.has(Marks::POISON));
-            self.refresh(Some(slot));
-        }
+        let slot = entry.session.take();
+        let session = slot.and_then(|slot| self.leave_session(slot, number, &entry));
         entry.marks.set(Marks::POISON, false);
         Ok(Moving { entry, patch: patch.unwrap_or_default(), details, session })
     }
 
+    /// The message is gone for good. Returns its body if that lies in a cold segment.
+    #[inline]
+    pub(crate) fn discard(&mut self, number: SequenceNumber) -> Result<Option<ColdBody>, Misfit> {
+        let entry = *self.get(number).ok_or(Misfit::Missing)?;
+        self.take_out(number, &entry);
+        if entry.marks.has(Marks::PATCHED) {
+            self.patches.remove(&number.0);
+        }
+        if entry.marks.has(Marks::DETAILED) {
+            self.details.remove(&number.0);
+        }
+        if let Some(slot) = entry.session {
+            self.leave_session(slot, number, &entry);
+        }
+        Ok(cold(&entry))
+    }
+
+    /// Takes a message out of everything but its session and what is known of it.
+    #[inline]
+    fn take_out(&mut self, number: SequenceNumber, entry: &Entry) {
+        self.table.remove(number.0);
+        self.tally.remove(entry);
+        match entry.lock {
+            Some(slot) => self.locks.remove(slot),
+            None => self.disarm(number, entry),
+        }
+        if entry.is_stray()
+            && let BodyPlace::Log { group, .. } = entry.body.place()
+        {
+            self.strays.remove(&(group, number.0));
+        }
+    }
+
+    fn leave_session(
+        &mut self,
+        slot: SessionSlot,
+        number: SequenceNumber,
+        entry: &Entry,
+    ) -> Option<SessionId> {
+        let session = self.sessions.get(slot).map(|session| session.id.clone());
+        self.sessions.remove_message(slot, number.0, entry.marks.has(Marks::POISON));
+        self.refresh(Some(slot));
+        session
+    }
+
+    #[inline]
     pub(crate) fn lock(
         &mut self,
         number: SequenceNumber,
         nonce: u64,
         until: Timestamp,
     ) -> Result<(), Misfit> {
-        let entry = *self.get(number).ok_or(Misfit::Missing)?;
-        if entry.lock.is_some() {
+        let stored = self.table.get_mut(number.0).ok_or(Misfit::Missing)?;
+        if stored.lock.is_some() {
             return Err(Misfit::LockedTwice);
         }
-        if matches!(entry.state, MessageState::Scheduled | MessageState::Delayed) {
+        if matches!(stored.state, MessageState::Scheduled | MessageState::Delayed) {
             return Err(Misfit::OtherState);
         }
+        let entry = *stored;
+        stored.lock = Some(self.locks.add(number, nonce, until));
         self.disarm(number, &entry);
-        let slot = self.locks.add(number, nonce, until);
-        self.change(number, |entry| entry.lock = Some(slot))?;
         if let Some(slot) = entry.session {
             self.sessions.set_locked(slot, number.0, true);
             self.refresh(Some(slot));
@@ -428,6 +460,7 @@ impl Messages {
         self.expiry.extend(expiry.map(|at| (at, number.0)));
     }
 
+    #[inline]
     fn disarm(&mut self, number: SequenceNumber, entry: &Entry) {
         if entry.is_waiting() {
             match entry.session {
@@ -445,6 +478,7 @@ impl Messages {
     }
 
     /// When an unlocked message is due, and when it expires.
+    #[inline]
     fn timers(&self, number: SequenceNumber, entry: &Entry) -> (Option<Timestamp>, Option<Timestamp>) {
         if !entry.marks.has(Marks::DETAILED) {
             return (None, None);
@@ -488,70 +522,5 @@ impl Messages {
     /// The queues of sessions and of those who wait for them.
     pub(crate) fn sessions_mut(&mut self) -> &mut Sessions {
         &mut self.sessions
-    }
-
-    /// Says that the body now lies in a cold segment; returns the message's old body if that was in one too.
-    pub(crate) fn move_body(
-        &mut self,
-        number: SequenceNumber,
-        from: BodyRef,
-        to: BodyRef,
-    ) -> Result<Option<ColdBody>, Misfit> {
-        let entry = *self.get(number).ok_or(Misfit::Missing)?;
-        // Bodies in the log lie in the order of sequence numbers, and `oldest_in_log` rests on it: nothing moves back into the log.
-        if entry.body != from || !to.is_cold() {
-            return Err(Misfit::OtherBody);
-        }
-        if let BodyPlace::Log { group, .. } = from.place() {
-            self.strays.remove(&(group, number.0));
-            self.tally.cold += 1;
-        }
-        self.change(number, |entry| {
-            entry.body = to;
-            entry.marks.set(Marks::STRAY, false);
-        })?;
-        Ok(from.is_cold().then_some(ColdBody { place: from, size_bytes: entry.size_bytes }))
-    }
-
-    /// The oldest group with a body of this sub-queue. The walk goes over each moved message once.
-    pub(crate) fn oldest_in_log(&mut self) -> Option<GroupNumber> {
-        let stray = self.strays.first().map(|&(group, _)| group);
-        let in_order = self.first_in_log().map(|(_, group)| group);
-        stray.into_iter().chain(in_order).min()
-    }
-
-    /// The first message whose body is in the log and in order, and that body's group.
-    fn first_in_log(&mut self) -> Option<(u64, GroupNumber)> {
-        loop {
-            let Some((number, entry)) = self.table.next_from(self.log_from) else {
-                // Nothing is left to walk over again; whatever comes in late lowers the mark.
-                self.log_from = u64::MAX;
-                return None;
-            };
-            self.log_from = number;
-            match entry.body.place() {
-                BodyPlace::Log { group, .. } if !entry.is_stray() => return Some((number, group)),
-                BodyPlace::Log { .. } | BodyPlace::Cold { .. } => self.log_from = number + 1,
-            }
-        }
-    }
-
-    /// Messages with bodies in groups at or before `upto`.
-    pub(crate) fn in_log_upto(
-        &mut self,
-        upto: GroupNumber,
-    ) -> impl Iterator<Item = (SequenceNumber, &Entry)> {
-        let first = self.first_in_log().map_or(u64::MAX, |(number, _)| number);
-        let strays = self.strays.iter().take_while(move |(group, _)| *group <= upto);
-        let strays = strays.filter_map(|&(_, number)| Some((number, self.table.get(number)?)));
-        let in_order = self.table.iter_from(first).filter(|(_, entry)| !entry.is_stray());
-        let in_order = in_order.filter_map(move |(number, entry)| match entry.body.place() {
-            BodyPlace::Log { group, .. } => Some((number, entry, group)),
-            BodyPlace::Cold { .. } => None,
-        });
-        let in_order = in_order.take_while(move |(.., group)| *group <= upto);
-        strays
-            .chain(in_order.map(|(number, entry, _)| (number, entry)))
-            .map(|(n, entry)| (SequenceNumber(n), entry))
     }
 }

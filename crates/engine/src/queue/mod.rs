@@ -54,6 +54,8 @@ pub(crate) struct Queue {
     pub(crate) dead_letter: Part,
     pub(crate) transfer: Part,
     pub(crate) transfer_dead_letter: Part,
+    /// Whether there may be a message anywhere but in the main part. Mostly there is none, and nobody needs to look.
+    pub(crate) uses_asides: bool,
     /// Message ids seen, where duplicates are detected.
     pub(crate) history: History,
     /// When somebody used it last, and how many receivers it has. Both live only in memory.
@@ -102,6 +104,7 @@ impl Queue {
             dead_letter: aside(),
             transfer: aside(),
             transfer_dead_letter: aside(),
+            uses_asides: true,
             history: History::default(),
             used_at: created_at,
             receiver_count: 0,

@@ -20,6 +20,7 @@ impl Queue {
     }
 
     /// Stores a message that was checked, and tells its number. A duplicate is dropped, and the number is that of the first one.
+    #[inline]
     pub(crate) fn store(&mut self, now: Timestamp, message: NewMessage, out: &mut Outbox) -> SequenceNumber {
         if let Some(number) = self.find_duplicate(now, &message) {
             return number;

@@ -51,6 +51,7 @@ impl Queue {
         })
     }
 
+    #[inline]
     pub(crate) fn settle(
         &mut self,
         now: Timestamp,
@@ -59,7 +60,12 @@ impl Queue {
         settlement: Settlement,
         out: &mut Outbox,
     ) -> Result<(), Error> {
-        let fact = self.decide_settle(now, sub_queue, token, settlement)?;
+        let fact = if matches!(settlement, Settlement::Complete) {
+            self.check_held(now, sub_queue, token)?;
+            Fact::Completed { entity: self.entity, sub_queue, sequence_number: token.sequence_number() }
+        } else {
+            self.decide_settle(now, sub_queue, token, settlement)?
+        };
         self.record(fact, out);
         Ok(())
     }
@@ -140,6 +146,7 @@ impl Queue {
         Fact::DeadLettered { entity: self.entity, sub_queue, sequence_number, failed: true, patch }
     }
 
+    #[inline]
     pub(crate) fn check_held(
         &self,
         now: Timestamp,

@@ -68,6 +68,7 @@ impl Entry {
     }
 
     /// Whether it stands in the row of those to be handed out. In a session a delayed message stands there too: nothing overtakes it.
+    #[inline]
     pub(crate) fn is_waiting(&self) -> bool {
         let delayed_in_session = self.state == MessageState::Delayed && self.session.is_some();
         self.lock.is_none() && (self.state == MessageState::Active || delayed_in_session)
@@ -128,6 +129,7 @@ impl Table {
         self.len
     }
 
+    #[inline]
     pub(crate) fn get(&self, number: u64) -> Option<&Entry> {
         let (chunk, place) = split(number);
         let Some(index) = chunk.checked_sub(self.first_chunk) else { return self.stragglers.get(&number) };
@@ -135,6 +137,7 @@ impl Table {
         (chunk.live & (1 << place) != 0).then(|| &chunk.entries[place])
     }
 
+    #[inline]
     pub(crate) fn get_mut(&mut self, number: u64) -> Option<&mut Entry> {
         let (chunk, place) = split(number);
         let Some(index) = chunk.checked_sub(self.first_chunk) else {
@@ -145,8 +148,11 @@ impl Table {
     }
 
     /// The first message whose number is at least `number`.
+    #[inline]
     pub(crate) fn next_from(&self, number: u64) -> Option<(u64, &Entry)> {
-        if let Some((&found, entry)) = self.stragglers.range(number..).next() {
+        if !self.stragglers.is_empty()
+            && let Some((&found, entry)) = self.stragglers.range(number..).next()
+        {
             return Some((found, entry));
         }
         let (chunk, place) = split(number);
@@ -179,6 +185,7 @@ impl Table {
     }
 
     /// `false` if the number is there already.
+    #[inline]
     pub(crate) fn insert(&mut self, number: u64, entry: Entry) -> bool {
         let (chunk, place) = split(number);
         let is_new = if chunk < self.first_chunk {
@@ -199,24 +206,26 @@ impl Table {
         is_new
     }
 
-    pub(crate) fn remove(&mut self, number: u64) -> Option<Entry> {
+    #[inline]
+    /// `false` if the number is not there. Who wants the message copies it before: returned from here it would be copied once more.
+    pub(crate) fn remove(&mut self, number: u64) -> bool {
         let (chunk, place) = split(number);
         let Some(index) = chunk.checked_sub(self.first_chunk) else {
-            let entry = self.stragglers.remove(&number)?;
-            self.len -= 1;
-            return Some(entry);
+            let was_there = self.stragglers.remove(&number).is_some();
+            self.len -= u64::from(was_there);
+            return was_there;
         };
-        let slot = self.chunks.get_mut(usize::try_from(index).ok()?)?;
-        let chunk = slot.as_mut().filter(|chunk| chunk.live & (1 << place) != 0)?;
+        let slot = usize::try_from(index).ok().and_then(|index| self.chunks.get_mut(index));
+        let Some(slot) = slot else { return false };
+        let Some(chunk) = slot.as_mut().filter(|chunk| chunk.live & (1 << place) != 0) else { return false };
         chunk.live &= !(1 << place);
         self.len -= 1;
-        let entry = chunk.entries[place];
         if chunk.live == 0 {
             self.spare = slot.take();
             self.chunk_count -= 1;
             self.shorten();
         }
-        Some(entry)
+        true
     }
 
     /// The chunk with this number, which is at or after the first one, made if need be.
@@ -282,7 +291,7 @@ mod tests {
         for number in 1..=100_000 {
             assert!(table.insert(number, entry(1)));
             if number != 5 {
-                assert!(table.remove(number).is_some());
+                assert!(table.remove(number));
             }
         }
         assert!(table.chunks.len() < 20);
@@ -350,9 +359,9 @@ mod tests {
                     }
                     Step::RemoveNth { nth } if !model.is_empty() => {
                         let number = *model.keys().nth(nth % model.len()).unwrap();
-                        let removed = table.remove(number).map(|entry| entry.size_bytes);
+                        let removed = table.get(number).map(|entry| entry.size_bytes);
                         prop_assert_eq!(removed, model.remove(&number));
-                        prop_assert!(table.remove(number).is_none());
+                        prop_assert!(table.remove(number) && !table.remove(number));
                         prop_assert!(table.get_mut(number).is_none());
                     }
                     Step::RemoveNth { .. } => {}

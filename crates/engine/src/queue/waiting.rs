@@ -14,6 +14,7 @@ impl Waiting {
         self.count
     }
 
+    #[inline]
     pub(crate) fn add(&mut self, number: u64) {
         self.count += 1;
         if number < self.from {
@@ -21,14 +22,19 @@ impl Waiting {
         }
     }
 
+    #[inline]
     pub(crate) fn remove(&mut self, number: u64) {
         self.count -= 1;
         if number < self.from {
             self.returned.remove(&number);
+        } else if number == self.from {
+            // Mostly it is the first one that goes: no need to look at it again.
+            self.from = number + 1;
         }
     }
 
     /// The first that waits. `row` finds the first message at or after a number, and whether it waits.
+    #[inline]
     pub(crate) fn first(&mut self, row: impl Fn(u64) -> Option<(u64, bool)>) -> Option<u64> {
         if self.count == 0 {
             return None;

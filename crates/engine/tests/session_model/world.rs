@@ -274,24 +274,48 @@ impl World {
     fn tick(&mut self) {
         self.engine.tick(self.now, &mut self.out);
         self.model_tick();
+        assert_eq!(self.out.accepted, []);
     }
 
     /// What is due and expired, lost sessions and those who waited too long; what a lost session returns may expire at once.
     fn model_tick(&mut self) {
         let now = self.now;
         self.model.tick(now);
-        let lost = self.holds.iter().filter(|hold| hold.until <= now);
-        let lost = lost.map(|hold| (hold.receiver, CloseReason::SessionLockLost));
-        let tired = self.waiters.iter().filter(|(_, give_up_at)| *give_up_at <= now);
-        let tired = tired.map(|(receiver, _)| (*receiver, CloseReason::NoSession));
-        let mut expected: Vec<_> =
-            lost.chain(tired).map(|(receiver, reason)| Closed { receiver, reason }).collect();
-        expected.iter().for_each(|closed| self.model_detach(closed.receiver));
+        let mut expected = Vec::new();
+        let lost: Vec<_> =
+            self.holds.iter().filter(|hold| hold.until <= now).map(|hold| hold.receiver).collect();
+        self.model_close(&lost, CloseReason::SessionLockLost, &mut expected);
+        let is_tired = |(_, give_up_at): &&(ReceiverId, Timestamp)| *give_up_at <= now;
+        if self.waiters.iter().any(|waiter| is_tired(&waiter)) {
+            // Nobody leaves with nothing while there is a session to be had.
+            self.match_waiters();
+        }
+        let tired: Vec<_> = self.waiters.iter().filter(is_tired).map(|(receiver, _)| *receiver).collect();
+        self.model_close(&tired, CloseReason::NoSession, &mut expected);
         self.model.tick(now);
         let mut told = self.out.closed.clone();
         told.sort_by_key(|closed| closed.receiver);
         expected.sort_by_key(|closed| closed.receiver);
         assert_eq!(told, expected);
+    }
+
+    fn model_close(&mut self, receivers: &[ReceiverId], reason: CloseReason, closed: &mut Vec<Closed>) {
+        for &receiver in receivers {
+            self.model_detach(receiver);
+            closed.push(Closed { receiver, reason });
+        }
+    }
+
+    /// Gives sessions to those who wait, and looks whether the engine did the same.
+    fn match_waiters(&mut self) {
+        let until = self.now + LOCK_DURATION;
+        while let Some(n) = self.model.available(&self.holds).filter(|_| !self.waiters.is_empty()) {
+            let (receiver, _) = self.waiters.remove(0);
+            let accepted = self.out.accepted.remove(0);
+            assert_eq!(accepted.receiver, receiver, "first come, first served");
+            assert_eq!(accepted.held, HeldSession { session: session(n), locked_until: until });
+            self.holds.push(Hold { receiver, session: n, until });
+        }
     }
 
     fn deliver(&mut self) {
@@ -302,16 +326,8 @@ impl World {
         };
         assert!(!self.engine.deliver(self.now, &mut nonces, &mut self.out));
         self.model_tick();
-        let until = self.now + LOCK_DURATION;
-        let mut accepted = std::mem::take(&mut self.out.accepted).into_iter();
-        while let Some(n) = self.model.available(&self.holds).filter(|_| !self.waiters.is_empty()) {
-            let (receiver, _) = self.waiters.remove(0);
-            let accepted = accepted.next().unwrap();
-            assert_eq!(accepted.receiver, receiver, "first come, first served");
-            assert_eq!(accepted.held, HeldSession { session: session(n), locked_until: until });
-            self.holds.push(Hold { receiver, session: n, until });
-        }
-        assert_eq!(accepted.next(), None);
+        self.match_waiters();
+        assert_eq!(self.out.accepted, []);
         let mut deliveries = std::mem::take(&mut self.out.deliveries);
         for hold in &self.holds {
             let (_, credit) = self.credits.iter_mut().find(|(id, _)| *id == hold.receiver).unwrap();

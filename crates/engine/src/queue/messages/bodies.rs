@@ -1,0 +1,85 @@
+//! Where the bodies of a sub-queue's messages lie.
+
+use peeklock_types::{BodyPlace, BodyRef, GroupNumber, SequenceNumber};
+
+use super::super::table::{Entry, Marks};
+use super::{Messages, Misfit};
+use crate::outbox::ColdBody;
+
+impl Messages {
+    #[inline]
+    pub(super) fn note_body(&mut self, number: SequenceNumber, entry: &Entry) {
+        match entry.body.place() {
+            BodyPlace::Log { group, .. } if entry.is_stray() => {
+                self.strays.insert((group, number.0));
+            }
+            BodyPlace::Log { .. } => self.log_from = self.log_from.min(number.0),
+            BodyPlace::Cold { .. } => {}
+        }
+    }
+
+    /// Says that the body now lies in a cold segment; returns the message's old body if that was in one too.
+    pub(crate) fn move_body(
+        &mut self,
+        number: SequenceNumber,
+        from: BodyRef,
+        to: BodyRef,
+    ) -> Result<Option<ColdBody>, Misfit> {
+        let entry = *self.get(number).ok_or(Misfit::Missing)?;
+        // Bodies in the log lie in the order of sequence numbers, and `oldest_in_log` rests on it: nothing moves back into the log.
+        if entry.body != from || !to.is_cold() {
+            return Err(Misfit::OtherBody);
+        }
+        if let BodyPlace::Log { group, .. } = from.place() {
+            self.strays.remove(&(group, number.0));
+            self.tally.cold += 1;
+        }
+        self.change(number, |entry| {
+            entry.body = to;
+            entry.marks.set(Marks::STRAY, false);
+        })?;
+        Ok(from.is_cold().then_some(ColdBody { place: from, size_bytes: entry.size_bytes }))
+    }
+
+    /// The oldest group with a body of this sub-queue. The walk goes over each moved message once.
+    pub(crate) fn oldest_in_log(&mut self) -> Option<GroupNumber> {
+        let stray = self.strays.first().map(|&(group, _)| group);
+        let in_order = self.first_in_log().map(|(_, group)| group);
+        stray.into_iter().chain(in_order).min()
+    }
+
+    /// The first message whose body is in the log and in order, and that body's group.
+    fn first_in_log(&mut self) -> Option<(u64, GroupNumber)> {
+        loop {
+            let Some((number, entry)) = self.table.next_from(self.log_from) else {
+                // Nothing is left to walk over again; whatever comes in late lowers the mark.
+                self.log_from = u64::MAX;
+                return None;
+            };
+            self.log_from = number;
+            match entry.body.place() {
+                BodyPlace::Log { group, .. } if !entry.is_stray() => return Some((number, group)),
+                BodyPlace::Log { .. } | BodyPlace::Cold { .. } => self.log_from = number + 1,
+            }
+        }
+    }
+
+    /// Messages with bodies in groups at or before `upto`.
+    pub(crate) fn in_log_upto(
+        &mut self,
+        upto: GroupNumber,
+    ) -> impl Iterator<Item = (SequenceNumber, &Entry)> {
+        let first = self.first_in_log().map_or(u64::MAX, |(number, _)| number);
+        let strays = self.strays.iter().take_while(move |(group, _)| *group <= upto);
+        let strays = strays.filter_map(|&(_, number)| Some((number, self.table.get(number)?)));
+        let in_order = self.table.iter_from(first).filter(|(_, entry)| !entry.is_stray());
+        let in_order = in_order.filter_map(move |(number, entry)| match entry.body.place() {
+            BodyPlace::Log { group, .. } => Some((number, entry, group)),
+            BodyPlace::Cold { .. } => None,
+        });
+        let in_order = in_order.take_while(move |(.., group)| *group <= upto);
+        strays
+            .chain(in_order.map(|(number, entry, _)| (number, entry)))
+            .map(|(n, entry)| (SequenceNumber(n), entry))
+    }
+}

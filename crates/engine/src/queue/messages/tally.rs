@@ -1,0 +1,31 @@
+use super::super::table::Entry;
+use crate::message::MessageState;
+
+/// What is counted as messages come and go.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Tally {
+    pub(super) deferred: u64,
+    pub(super) scheduled: u64,
+    pub(super) cold: u64,
+    pub(super) size_bytes: u64,
+}
+
+impl Tally {
+    pub(super) fn add(&mut self, entry: &Entry) {
+        if entry.state != MessageState::Active {
+            self.deferred += u64::from(entry.state == MessageState::Deferred);
+            self.scheduled += u64::from(entry.state == MessageState::Scheduled);
+        }
+        self.cold += u64::from(entry.body.is_cold());
+        self.size_bytes += u64::from(entry.size_bytes);
+    }
+
+    pub(super) fn remove(&mut self, entry: &Entry) {
+        if entry.state != MessageState::Active {
+            self.deferred -= u64::from(entry.state == MessageState::Deferred);
+            self.scheduled -= u64::from(entry.state == MessageState::Scheduled);
+        }
+        self.cold -= u64::from(entry.body.is_cold());
+        self.size_bytes -= u64::from(entry.size_bytes);
+    }
+}
