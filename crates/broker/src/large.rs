@@ -9,14 +9,14 @@ use std::sync::{Arc, Weak};
 use bytes::Bytes;
 use peeklock_engine::{Attributes, EntityId, ReceiverId};
 use peeklock_journal::{BodyError, LargeBodies, LargeBody, ReadError, Reader, StoredBody};
-use peeklock_types::{BodyRef, LockToken};
+use peeklock_types::{BodyRef, LockToken, limits};
 use tokio::sync::mpsc;
 
 use crate::batch::{Answer, Batch, Error, Peer, Reply, Ticket};
 use crate::broker::{AdminError, Broker};
 
 /// Bodies up to this size are loaded whole.
-pub const WHOLE_BODY_BYTES_MAX: u32 = 2 * 1024 * 1024;
+pub const WHOLE_BODY_BYTES_MAX: u32 = limits::DEFERRED_SIZE_BYTES_MAX;
 /// What is loaded of a larger one that is only looked at.
 pub const FRONT_BYTES: u32 = 512 * 1024;
 /// Pieces of an upload that wait for the disk.

@@ -121,6 +121,7 @@ fn engine_refusal(error: &engine::Error, path: Option<&EntityPath>, text: String
         E::MessageTooLarge { .. } => (400, condition::MESSAGE_SIZE_EXCEEDED),
         E::Disabled { .. } => (403, condition::ENTITY_DISABLED),
         E::Forwards { .. }
+        | E::TooLargeToDefer { .. }
         | E::NoAddress { .. }
         | E::SessionRequired { .. }
         | E::NoSessions { .. }

@@ -20,6 +20,8 @@ pub mod limits {
     pub const LARGE_MESSAGE_SIZE_BYTES_MAX: usize = 100 * 1024 * 1024;
     /// Bodies of all messages that one answer carries, unless it carries only one.
     pub const ANSWER_SIZE_BYTES_MAX: usize = 4 * 1024 * 1024;
+    /// A deferred message comes back in one answer, whole; a larger one could not be had again.
+    pub const DEFERRED_SIZE_BYTES_MAX: u32 = 2 * 1024 * 1024;
     /// Messages that one batch, one peek or one management call may name.
     pub const BATCH_COUNT_MAX: usize = 4096;
     pub const TIME_TO_LIVE_MIN: Duration = Duration::from_millis(1);

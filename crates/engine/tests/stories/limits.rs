@@ -160,3 +160,14 @@ fn many_settlements_at_once_with_many_properties_are_refused() {
     assert_eq!(settle(&tokens), Err(Error::TooMuch { size_bytes: 6_000_000 }));
     assert_eq!(settle(&tokens[..50]), Ok(()));
 }
+
+#[test]
+fn a_message_that_could_not_be_received_by_its_number_is_not_deferred() {
+    let mut story = Story::with(QueueSettings { max_message_size_bytes: 50_000_000, ..settings() });
+    let mut batch = story.batch(1);
+    batch[0].size_bytes = 2 * 1024 * 1024 + 1;
+    story.engine.send(story.now, story.queue, batch, &mut story.out).unwrap();
+    let delivery = story.receive(MAIN).unwrap();
+    assert!(matches!(story.settle(&delivery, DEFER), Err(Error::TooLargeToDefer { .. })));
+    story.settle(&delivery, Settlement::Complete).unwrap();
+}
