@@ -24,6 +24,7 @@ pub(crate) const KEY_SECRET: &str = "secret";
 pub(crate) const WALL_START_MS: u64 = 1_700_000_000_000;
 /// A process that was asked to stop has so long.
 const STOP_TIME_MAX: Duration = Duration::from_secs(120);
+const TROUBLES_MAX: u32 = 10;
 /// How often the disk is looked after without being asked.
 const KEEP_EVERY: Duration = Duration::from_millis(500);
 
@@ -90,6 +91,7 @@ pub(crate) struct Machine {
     is_calm: bool,
     /// Something was done to the disk that a process may die of.
     is_disk_harmed: bool,
+    trouble_count: u32,
 }
 
 /// A broker that runs.
@@ -135,6 +137,7 @@ impl Machine {
             run: 0,
             is_calm: false,
             is_disk_harmed: false,
+            trouble_count: 0,
         }
     }
 
@@ -149,14 +152,16 @@ impl Machine {
                 }
                 Err(why) => self.note_failed_start(&why),
             }
-            if blows.is_closed() && blows.is_empty() {
+            // A broker that cannot live is not started for ever.
+            if (blows.is_closed() && blows.is_empty()) || self.trouble_count > TROUBLES_MAX {
                 return;
             }
             self.rest_between_runs(&mut blows).await;
         }
     }
 
-    fn trouble(&self, what: String) {
+    fn trouble(&mut self, what: String) {
+        self.trouble_count += 1;
         self.log.add(&self.party, Event::Trouble { what });
     }
 

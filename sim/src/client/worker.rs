@@ -14,6 +14,9 @@ use super::{Deferred, World, ask, body, seen};
 use crate::log::{Answer, Event, Part, QueueIndex, Seen, SessionNumber, Terms};
 use crate::scenario::Habits;
 
+/// Messages up to this size come in an answer.
+const ANSWERED_BYTES_MAX: usize = 2_000_000;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Deed {
     Complete,
@@ -115,7 +118,9 @@ impl Worker {
         let Some(token) = seen.token else { return };
         let lock = self.world.lock_duration(self.queue);
         tokio::time::sleep(work).await;
-        match deed {
+        // Whoever asks for a deferred message by its number gets it in one answer, and so not when it is larger than that.
+        let is_large = delivery.payload().len() > ANSWERED_BYTES_MAX;
+        match if deed == Deed::Defer && is_large { Deed::Complete } else { deed } {
             Deed::Forget => tokio::time::sleep(lock * 2).await,
             Deed::Renew => {
                 for _ in 0..rng.u32(1..4) {

@@ -64,7 +64,7 @@ impl Scenario {
             weather: weather(rng),
             network: network(rng),
             machine: machine(rng),
-            wal: wal(rng, &producers),
+            wal: wal(rng, &queues, &producers),
             storm: Duration::from_secs(rng.u64(30..=150)),
             queues,
             producers,
@@ -207,9 +207,21 @@ fn machine(rng: &mut Rng) -> MachineFaults {
     }
 }
 
+/// What may arrive from another queue at one time.
+fn transfer_bytes(queues: &[Queue], producers: &[Producer]) -> u64 {
+    const COUNT_MAX: usize = 256;
+    const BYTES_MAX: usize = 1 << 20;
+    let forwards = |queue: &Queue| {
+        queue.settings.forward_to.is_some() || queue.settings.forward_dead_letters_to.is_some()
+    };
+    let body_bytes = producers.iter().map(|producer| producer.body_bytes_max).max().unwrap_or(0);
+    let bytes = if queues.iter().any(forwards) { COUNT_MAX * (body_bytes + 400) } else { COUNT_MAX * 400 };
+    bytes.min(BYTES_MAX) as u64
+}
+
 /// Segments as small as can be, so that a short run rolls, recycles, snapshots and evacuates. A group must fit into one, and a round of a
 /// shard may find everything that all producers can send at one time.
-fn wal(rng: &mut Rng, producers: &[Producer]) -> WalConfig {
+fn wal(rng: &mut Rng, queues: &[Queue], producers: &[Producer]) -> WalConfig {
     const FACTS_BYTES: u64 = 128 << 10;
     const ENVELOPE_BYTES: usize = 200;
     let round_bytes = producers
@@ -219,7 +231,11 @@ fn wal(rng: &mut Rng, producers: &[Producer]) -> WalConfig {
     let is_large = producers.iter().any(|producer| producer.large_one_in > 0);
     // A shard ends a group at a mebibyte, and what comes last may be as large as a body that is loaded whole.
     let large_bytes = if is_large { 7 << 19 } else { 0 };
-    let segment_bytes = round_bytes as u64 + FACTS_BYTES + large_bytes + pick(rng, &[0, 128 << 10], 0);
+    let segment_bytes = round_bytes as u64
+        + FACTS_BYTES
+        + large_bytes
+        + transfer_bytes(queues, producers)
+        + pick(rng, &[0, 128 << 10], 0);
     WalConfig {
         segment_bytes,
         first_segment_bytes: 32 << 10,
