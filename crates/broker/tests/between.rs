@@ -35,7 +35,7 @@ async fn wait_for(queue: &mut TestQueue<'_>, sub_queue: SubQueue, count: usize) 
     panic!("{count} messages do not come");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_forwarded_message_arrives_in_another_shard_and_is_gone_here() {
     let rig = Rig::start().await;
     let far = far_from("near");
@@ -50,7 +50,7 @@ async fn a_forwarded_message_arrives_in_another_shard_and_is_gone_here() {
     assert_eq!(target.info(&far).await.counts.active_count, 3);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_crash_at_any_point_of_a_transfer_neither_loses_nor_doubles() {
     for turns in 0..60 {
         let rig = Rig::start().await;
@@ -77,7 +77,7 @@ async fn a_crash_at_any_point_of_a_transfer_neither_loses_nor_doubles() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_message_whose_target_is_gone_or_disabled_is_set_aside_and_blocks_nothing() {
     let rig = Rig::start().await;
     let far = far_from("near");
@@ -93,7 +93,7 @@ async fn a_message_whose_target_is_gone_or_disabled_is_set_aside_and_blocks_noth
     assert_eq!((counts.transfer_count, counts.transfer_dead_letter_count), (0, 1));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_cycle_ends_at_the_hop_limit() {
     let rig = Rig::start().await;
     let mut one = rig.queue_with("one", forwarding("two")).await;
@@ -128,7 +128,7 @@ async fn receive_one(queue: &mut TestQueue<'_>) -> TransactionSettle {
     TransactionSettle { sub_queue: SubQueue::Main, token: delivery.token, settlement: Settlement::Complete }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_transaction_completes_and_sends_to_any_shard() {
     let rig = Rig::start().await;
     let far = far_from("near");
@@ -143,7 +143,7 @@ async fn a_transaction_completes_and_sends_to_any_shard() {
     assert_eq!(queue.info("near").await.counts.message_count(), 1);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_transaction_with_a_lost_lock_does_nothing() {
     let rig = Rig::start().await;
     let far = far_from("near");
@@ -158,7 +158,7 @@ async fn a_transaction_with_a_lost_lock_does_nothing() {
     assert!(target.peek().await.is_empty());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_committed_transaction_survives_a_crash_whole() {
     for turns in 0..30 {
         let rig = Rig::start().await;
@@ -181,7 +181,7 @@ async fn a_committed_transaction_survives_a_crash_whole() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn messages_with_many_changed_properties_are_forwarded_without_stopping_their_target() {
     let rig = Rig::start().await;
     let far = far_from("near");
@@ -224,7 +224,7 @@ async fn messages_with_many_changed_properties_are_forwarded_without_stopping_th
     assert_eq!(arrived_count, count);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_a_transaction_sent_elsewhere_survives_the_queue_that_it_settled() {
     let rig = Rig::start().await;
     let far = far_from("near");
@@ -250,7 +250,7 @@ async fn what_a_transaction_sent_elsewhere_survives_the_queue_that_it_settled() 
     other.answer().await.expect("nothing is on its way any more");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn messages_keep_their_sessions_when_a_queue_starts_to_forward() {
     let rig = Rig::start().await;
     let far = far_from("near");
