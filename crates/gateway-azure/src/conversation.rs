@@ -181,6 +181,11 @@ impl<'g> Conversation<'g> {
             Event::Attach { session, link, attach } => self.on_attach(session, link, attach),
             Event::Delivery { link, delivery } => self.on_delivery(link, delivery),
             Event::Part { link, id, part } => self.on_part(link, id, part),
+            Event::Oversized { state, .. } => {
+                if let DeliveryState::Transactional { txn_id, .. } = *state {
+                    self.transactions.doom(&txn_id, "a message was larger than its link takes");
+                }
+            }
             Event::Disposition { link, id, tag, state, settled } => {
                 self.on_disposition(link, id, tag, state, settled)
             }

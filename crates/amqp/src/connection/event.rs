@@ -52,6 +52,9 @@ pub enum Event {
     },
     /// The peer's view of a link's credit.
     ///
+    /// A delivery was larger than the link takes and has been rejected. Told only when its sender had said something of it, such as the
+    /// transaction it belongs to.
+    Oversized { link: LinkId, state: Box<DeliveryState> },
     /// On a link we send on: `credit` more deliveries may be sent. With `drain`, send what there is and then call
     /// [`Connection::drained`](super::Connection::drained), also when credit is 0.
     /// On a link we receive on: `drain` tells that a drain is complete.

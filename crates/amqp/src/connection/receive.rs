@@ -88,7 +88,7 @@ impl Connection {
         }
         let size = payload.len() as u64;
         if size > link.max_message_size {
-            self.reject_oversized(id, delivery_id, size, has_credit);
+            self.reject_oversized(id, delivery_id, size, has_credit, transfer.state);
             return Ok(());
         }
         let state = transfer.state.map(Box::new);
@@ -234,7 +234,8 @@ impl Connection {
             return self.tell_if_drained(id);
         }
         if partial.size > limit {
-            return self.reject_oversized(id, partial.id, partial.size, partial.has_credit);
+            let Partial { id: delivery, size, has_credit, state, .. } = *partial;
+            return self.reject_oversized(id, delivery, size, has_credit, state);
         }
         let state = partial.state.map(Box::new);
         self.events.push_back(if partial.is_in_parts {
@@ -257,13 +258,21 @@ impl Connection {
     /// Answers a message above the link's limit. One that was sent settled has nobody who waits for an answer.
     // SDK quirk: no SDK connects a detach with the send that caused it; they time out and send again.
     #[cold]
-    fn reject_oversized(&mut self, id: LinkId, delivery: DeliveryId, size: u64, has_credit: bool) {
+    fn reject_oversized(
+        &mut self,
+        id: LinkId,
+        delivery: DeliveryId,
+        size: u64,
+        has_credit: bool,
+        state: Option<DeliveryState>,
+    ) {
         let Some(limit) = self.links.get(id).map(|link| link.max_message_size) else { return };
         let text = format!("the message has {size} bytes, but the link takes no more than {limit}");
         let error = AmqpError::new(condition::MESSAGE_SIZE_EXCEEDED, text)
             .with_info("message-size", size)
             .with_info("max-message-size", limit);
         self.settle_delivery(id, delivery, DeliveryState::rejected(error));
+        self.events.extend(state.map(|state| Event::Oversized { link: id, state: Box::new(state) }));
         self.drop_delivery(id, has_credit);
     }
 

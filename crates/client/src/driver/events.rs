@@ -61,7 +61,7 @@ impl Driver {
             Event::SessionEnded { .. } | Event::SessionBegun { .. } | Event::SaslOutcome { .. } => {}
             Event::Closed { error: None } | Event::SaslInit { .. } => {}
             // Not asked for: every delivery comes whole.
-            Event::Part { .. } => {}
+            Event::Part { .. } | Event::Oversized { .. } => {}
             Event::Attach { link, .. } => self
                 .connection
                 .refuse(link, AmqpError::new(condition::NOT_ALLOWED, "a client serves no links")),

@@ -263,3 +263,17 @@ async fn a_message_that_is_too_large_for_a_transaction_leaves_only_the_way_back(
     let see_one = client.management("one").await;
     assert_eq!(client.count(&see_one).await, 0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_message_over_the_links_limit_leaves_only_the_way_back() {
+    let (_rig, mut client) = two_queues().await;
+    let control = client.coordinator().await.0;
+    let one = client.sender("one").await;
+    let txn_id = client.declare(control).await;
+    assert_eq!(client.send_in(one, &message("a"), Some(&txn_id)).await, accepted(&txn_id));
+    let large = peeklock_amqp::Message::data(vec![0; 2 << 20]);
+    let refused = client.send_in(one, &large, Some(&txn_id)).await;
+    assert_eq!(condition_of(&refused), condition::MESSAGE_SIZE_EXCEEDED);
+    let outcome = client.discharge(control, &txn_id, false).await;
+    assert_eq!(condition_of(&outcome), condition::TRANSACTION_ROLLBACK);
+}
