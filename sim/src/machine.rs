@@ -204,7 +204,7 @@ impl Machine {
             .map_err(|error| error.to_string())?;
         let wall_ms = self.wall_ms();
         let clock = Clock::start_at(Timestamp::from_millis(wall_ms));
-        let opened = Broker::open_at(&journal, clock).await;
+        let opened = Broker::open_at(&journal, clock, peeklock_gateway_azure::describe).await;
         let (broker, running, _) = opened.map_err(|error| error.to_string())?;
         let rights = vec![Right::Send, Right::Listen, Right::Manage];
         let keys = Keys::new(vec![AccessKey::new(KEY_NAME, KEY_SECRET, rights)]);

@@ -23,12 +23,14 @@ mod sessions;
 mod stream;
 mod transaction;
 mod upload;
+mod view;
 
 use peeklock_broker::Broker;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 
 pub use sas::{AccessKey, Keys, Right};
+pub use view::describe;
 
 /// Serves connections for one broker.
 pub struct Gateway {

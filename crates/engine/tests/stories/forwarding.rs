@@ -23,7 +23,7 @@ fn forwarding() -> (Story, EntityName) {
 fn reason_of(parts: &[PatchPart]) -> Option<&str> {
     parts.iter().find_map(|part| match part {
         PatchPart::DeadLetter { reason, .. } => reason.as_deref(),
-        PatchPart::Properties(_) => None,
+        PatchPart::Properties(_) | PatchPart::Changes(_) => None,
     })
 }
 

@@ -31,7 +31,8 @@ pub(crate) struct Rig {
 
 impl Rig {
     pub(crate) async fn start() -> Self {
-        let (broker, running, _) = Broker::open(&MemoryJournal::new()).await.unwrap();
+        let (broker, running, _) =
+            Broker::open(&MemoryJournal::new(), peeklock_gateway_azure::describe).await.unwrap();
         let keys = Keys::new(vec![
             AccessKey::new("all", "secret", vec![Right::Manage]),
             AccessKey::new("sender", "secret", vec![Right::Send]),
