@@ -194,7 +194,10 @@ impl<'a> Reader<'a> {
     }
 
     pub(crate) fn rule(&mut self) -> Result<Rule, DecodeError> {
-        Rule::decode(&mut self.rest).map_err(|_| DecodeError::Value("a rule"))
+        Rule::decode(&mut self.rest).map_err(|error| match error {
+            peeklock_filter::DecodeError::Short(what) => DecodeError::Short(what),
+            peeklock_filter::DecodeError::Value(what) => DecodeError::Value(what),
+        })
     }
 
     pub(crate) fn rule_name(&mut self) -> Result<RuleName, DecodeError> {

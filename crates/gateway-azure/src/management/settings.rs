@@ -292,6 +292,7 @@ mod tests {
                 jitter: true,
             },
             poison_session: PoisonSession::SetAside,
+            ..QueueSettings::default()
         };
         assert_eq!(created(describe(&settings)), Ok(settings));
         for retry in [
