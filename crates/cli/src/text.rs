@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use anyhow::{Context, Result, bail};
-use peeklock_server::{AccessKey, Right};
+use peeklock_server::{Policy, Right};
 
 /// An address to listen on, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,8 +43,8 @@ impl KeySpec {
         Ok(KeySpec { name: name.to_owned(), secret: secret.to_owned(), rights })
     }
 
-    pub(crate) fn into_key(self) -> AccessKey {
-        AccessKey::new(self.name, self.secret, self.rights)
+    pub(crate) fn into_policy(self) -> Policy {
+        Policy::with_one_key(self.name, self.secret, &self.rights)
     }
 }
 
