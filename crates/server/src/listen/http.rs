@@ -78,13 +78,9 @@ async fn answer(
     handover: Handover,
 ) -> Result<Response<Body>, Infallible> {
     if websocket::is_asked_for(&request) {
-        return Ok(match websocket::accept(&mut request) {
-            Ok((response, upgrade)) => {
-                *handover.lock().unwrap_or_else(PoisonError::into_inner) = Some(upgrade);
-                response
-            }
-            Err(refusal) => refusal,
-        });
+        let (response, upgrade) = websocket::accept(&mut request);
+        *handover.lock().unwrap_or_else(PoisonError::into_inner) = upgrade;
+        return Ok(response);
     }
     // Those who write links in their answers must know how they were reached.
     request.extensions_mut().insert(scheme);

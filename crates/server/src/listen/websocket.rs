@@ -36,32 +36,15 @@ pub(crate) fn is_asked_for<B>(request: &Request<B>) -> bool {
     path.strip_suffix('/').unwrap_or(&path).eq_ignore_ascii_case(PATH)
 }
 
-/// The answer that turns the connection into a WebSocket, and what becomes of it; or why not.
-pub(crate) fn accept<B>(request: &mut Request<B>) -> Result<(Response<Body>, OnUpgrade), Response<Body>> {
-    if request.method() != Method::GET {
-        return Err(plain(StatusCode::METHOD_NOT_ALLOWED, "a WebSocket begins with GET"));
-    }
-    let headers = request.headers();
-    if !has_token(headers, header::CONNECTION, "upgrade") || !has_token(headers, header::UPGRADE, "websocket")
-    {
-        return Err(plain(
-            StatusCode::UPGRADE_REQUIRED,
-            "this address is for AMQP over WebSocket; connect to it with a WebSocket client",
-        ));
-    }
-    if !has_token(headers, header::SEC_WEBSOCKET_VERSION, VERSION) {
-        let mut refusal = plain(StatusCode::UPGRADE_REQUIRED, "the version of WebSocket served here is 13");
-        refusal.headers_mut().insert(header::SEC_WEBSOCKET_VERSION, HeaderValue::from_static(VERSION));
-        return Err(refusal);
-    }
-    let Some(protocol) = sub_protocol(headers) else {
-        let text = "offer the sub-protocol AMQPWSB10 or amqp in Sec-WebSocket-Protocol";
-        return Err(plain(StatusCode::BAD_REQUEST, text));
-    };
-    let key = headers.get(header::SEC_WEBSOCKET_KEY);
-    let proof = key.and_then(|key| HeaderValue::from_str(&derive_accept_key(key.as_bytes())).ok());
-    let Some(proof) = proof else {
-        return Err(plain(StatusCode::BAD_REQUEST, "the header Sec-WebSocket-Key is missing"));
+/// The answer that turns the connection into a WebSocket, and what becomes of it; or an answer that says why not.
+pub(crate) fn accept<B>(request: &mut Request<B>) -> (Response<Body>, Option<OnUpgrade>) {
+    let Wish { proof, protocol } = match check(request) {
+        Ok(wish) => wish,
+        Err((status, text)) => {
+            let mut refusal = plain(status, text);
+            refusal.headers_mut().insert(header::SEC_WEBSOCKET_VERSION, HeaderValue::from_static(VERSION));
+            return (refusal, None);
+        }
     };
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
@@ -70,7 +53,34 @@ pub(crate) fn accept<B>(request: &mut Request<B>) -> Result<(Response<Body>, OnU
     headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
     headers.insert(header::SEC_WEBSOCKET_ACCEPT, proof);
     headers.insert(header::SEC_WEBSOCKET_PROTOCOL, protocol);
-    Ok((response, hyper::upgrade::on(request)))
+    (response, Some(hyper::upgrade::on(request)))
+}
+
+/// What the answer to a good request repeats.
+struct Wish {
+    proof: HeaderValue,
+    protocol: HeaderValue,
+}
+
+fn check<B>(request: &Request<B>) -> Result<Wish, (StatusCode, &'static str)> {
+    if request.method() != Method::GET {
+        return Err((StatusCode::METHOD_NOT_ALLOWED, "a WebSocket begins with GET"));
+    }
+    let headers = request.headers();
+    if !has_token(headers, header::CONNECTION, "upgrade") || !has_token(headers, header::UPGRADE, "websocket")
+    {
+        let text = "this address is for AMQP over WebSocket; connect to it with a WebSocket client";
+        return Err((StatusCode::UPGRADE_REQUIRED, text));
+    }
+    if !has_token(headers, header::SEC_WEBSOCKET_VERSION, VERSION) {
+        return Err((StatusCode::UPGRADE_REQUIRED, "the version of WebSocket served here is 13"));
+    }
+    let unknown = "offer the sub-protocol AMQPWSB10 or amqp in Sec-WebSocket-Protocol";
+    let protocol = sub_protocol(headers).ok_or((StatusCode::BAD_REQUEST, unknown))?;
+    let key = headers.get(header::SEC_WEBSOCKET_KEY);
+    let proof = key.and_then(|key| HeaderValue::from_str(&derive_accept_key(key.as_bytes())).ok());
+    let proof = proof.ok_or((StatusCode::BAD_REQUEST, "the header Sec-WebSocket-Key is missing"))?;
+    Ok(Wish { proof, protocol })
 }
 
 /// The words of a header that is a list.
