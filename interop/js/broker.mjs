@@ -21,11 +21,13 @@ process.once("SIGTERM", () => process.exit(1));
 
 /** One broker process with its data folder. It may be killed and started again at the same place. */
 export class Broker {
-  constructor({ queues = [], keys = [], listen = "127.0.0.1:0", listenTls = "off", folder } = {}) {
+  constructor({ queues = [], keys = [], listen = "127.0.0.1:0", listenTls = "off", http = "off", https = "off", folder } = {}) {
     this.ownsFolder = folder === undefined;
     this.folder = folder ?? mkdtempSync(join(tmpdir(), "peeklock-interop-"));
     this.listen = listen;
     this.listenTls = listenTls;
+    this.http = http;
+    this.https = https;
     // The broker's own key is there only while no other is named, so it is named beside others.
     this.keys = keys.length > 0 ? [`${KEY_NAME}=${KEY}:Manage`, ...keys] : [];
     this.options = [...queues.flatMap((queue) => ["--queue", queue]), ...this.keys.flatMap((key) => ["--key", key])];
@@ -42,7 +44,8 @@ export class Broker {
   spawn() {
     const binary = process.env.PEEKLOCK_BIN;
     if (!binary) throw new Error("PEEKLOCK_BIN does not name the broker to test; run `cargo xtask interop js`");
-    const place = ["--data", join(this.folder, "data"), "--listen", this.listen, "--listen-tls", this.listenTls];
+    const listen = ["--listen", this.listen, "--listen-tls", this.listenTls, "--http", this.http, "--https", this.https];
+    const place = ["--data", join(this.folder, "data"), ...listen];
     const log = openSync(this.logPath, "a");
     this.process = spawn(binary, ["serve", ...place, ...this.options], { stdio: ["ignore", "pipe", log] });
     closeSync(log);

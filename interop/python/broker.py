@@ -23,10 +23,12 @@ FIXED_PORTS = range(20000, 32000)
 class Broker:
     """One broker process with its data folder. It may be killed and started again at the same place."""
 
-    def __init__(self, folder, queues, keys=(), listen="127.0.0.1:0", listen_tls="off"):
+    def __init__(self, folder, queues, keys=(), listen="127.0.0.1:0", listen_tls="off", http="off", https="off"):
         self.folder = pathlib.Path(folder)
         self.listen = listen
         self.listen_tls = listen_tls
+        self.http = http
+        self.https = https
         # The broker's own key is there only while no other is named, so it is named beside others.
         self.keys = [f"{KEY_NAME}={KEY}:Manage", *keys] if keys else []
         self.arguments = [*options("--queue", queues), *options("--key", self.keys)]
@@ -38,7 +40,7 @@ class Broker:
         if not binary:
             raise RuntimeError("PEEKLOCK_BIN does not name the broker to test; run `cargo xtask interop python`")
         command = [binary, "serve", "--data", str(self.folder / "data"), "--listen", self.listen]
-        command += ["--listen-tls", self.listen_tls, *self.arguments]
+        command += ["--listen-tls", self.listen_tls, "--http", self.http, "--https", self.https, *self.arguments]
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
         self.labels = self._read_labels()

@@ -181,7 +181,7 @@ impl<'a> Reader<'a> {
 
     pub(crate) fn name(&mut self) -> Result<EntityName, DecodeError> {
         let text = self.text(limits::ENTITY_NAME_CHARS_MAX * 4, "an entity name")?;
-        EntityName::parse(text).map_err(|_| DecodeError::Value("an entity name"))
+        EntityName::parse_stored(text).map_err(|_| DecodeError::Value("an entity name"))
     }
 
     pub(crate) fn kind(&mut self) -> Result<EntityKind, DecodeError> {
