@@ -192,7 +192,7 @@ impl Broker {
         request: impl FnOnce(Ticket) -> Request,
     ) -> Result<EntityInfo, AdminError> {
         match self.ask(shard, request).await? {
-            Answer::Entities(mut entities) => entities.pop().ok_or(ShardStopped.into()),
+            Answer::Entities(mut entities) => entities.pop().ok_or_else(|| ShardStopped.into()),
             _ => Err(ShardStopped.into()),
         }
     }

@@ -197,6 +197,11 @@ impl<K: Copy + Ord + Hash> RuleSet<K> {
         self.rules.is_empty()
     }
 
+    /// Number of rules, of whatever kind.
+    pub fn len(&self) -> usize {
+        self.rules.len()
+    }
+
     /// Number of rules with an SQL filter.
     pub fn sql_count(&self) -> usize {
         self.sql_count
