@@ -23,12 +23,15 @@ mod sessions;
 mod stream;
 mod transaction;
 mod upload;
+mod view;
 
 use peeklock_access::Access;
 use peeklock_amqp::{AmqpError, condition};
 use peeklock_broker::Broker;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
+
+pub use view::describe;
 
 /// Serves connections for one broker.
 pub struct Gateway {

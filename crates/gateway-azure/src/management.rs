@@ -10,7 +10,7 @@ use bytes::Bytes;
 use peeklock_access::Scope;
 use peeklock_amqp::connection::{Delivery, SessionId};
 use peeklock_amqp::{MessageId, Value};
-use peeklock_broker::{Answer, Error, Found, QueueInfo, Request, SessionHold, TransactionSettle};
+use peeklock_broker::{Answer, EntityInfo, Error, Found, Request, SessionHold, TransactionSettle};
 use peeklock_types::{self as types, EntityName, EntityPath};
 use rustc_hash::FxHashMap;
 
@@ -159,7 +159,7 @@ impl Conversation<'_> {
             (Some(Todo::Entity(operation)), Ok(Answer::Found(found))) => {
                 self.ask_entity(number, operation, found)
             }
-            (Some(Todo::Update { name, changes }), Ok(Answer::Queues(queues))) => {
+            (Some(Todo::Update { name, changes }), Ok(Answer::Entities(queues))) => {
                 self.ask_update(number, name, &changes, queues)
             }
             (_, result) => {
@@ -279,14 +279,14 @@ impl Conversation<'_> {
         number: u32,
         name: EntityName,
         changes: &Value,
-        queues: Vec<QueueInfo>,
+        queues: Vec<EntityInfo>,
     ) -> Result<(), Refusal> {
         let queue = queues.into_iter().next().ok_or_else(|| Refusal::no_such_entity(&name))?;
-        let mut settings = queue.settings;
+        let (mut settings, expected) = (queue.settings, Some(queue.revision));
         settings::change(&mut settings, changes)?;
         let shard = self.gateway.broker.place(&name);
         let ticket = Waiter::Management(number).ticket();
-        self.push(shard, Request::UpdateQueue { ticket, name, settings });
+        self.push(shard, Request::Update { ticket, name, settings, expected });
         Ok(())
     }
 }

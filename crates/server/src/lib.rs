@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use peeklock_broker::{AdminError, Broker, Recovered, Running};
+use peeklock_broker::{AdminError, Broker, Listing, Page, Recovered, Running};
 use peeklock_gateway_azure::Gateway;
 use peeklock_journal_wal::{WalConfig, WalJournal};
 use peeklock_types::{EntityName, QueueSettings};
@@ -87,7 +87,12 @@ impl Server {
         for (name, settings) in options.queues {
             declare(&broker, name, settings).await?;
         }
-        let queue_names = broker.queues().await?.into_iter().map(|queue| queue.name.to_string()).collect();
+        let queue_names = broker
+            .list(Listing::All, Page::ALL)
+            .await?
+            .into_iter()
+            .map(|queue| queue.name.to_string())
+            .collect();
         let (stop, stopping) = watch::channel(false);
         let (acceptor, certificate) = tls.map(|tls| (tls.acceptor, tls.certificate)).unzip();
         let gateway = Gateway::new(broker, access);
@@ -141,7 +146,7 @@ async fn open(data: &Path) -> Result<(Broker, Running, Recovered)> {
         .with_context(|| format!("cannot create the data directory {}", data.display()))?;
     let ring_bytes = ring_bytes(data);
     let journal = WalJournal::open(data, WalConfig { ring_bytes, ..WalConfig::default() })?;
-    Ok(Broker::open(&journal).await?)
+    Ok(Broker::open(&journal, peeklock_gateway_azure::describe).await?)
 }
 
 /// How much log to keep before old bodies are copied out of it. A backlog that is worked off before then is written once instead of

@@ -32,7 +32,8 @@ pub(crate) struct Rig {
 
 impl Rig {
     pub(crate) async fn start() -> Self {
-        let (broker, running, _) = Broker::open(&MemoryJournal::new()).await.unwrap();
+        let (broker, running, _) =
+            Broker::open(&MemoryJournal::new(), peeklock_gateway_azure::describe).await.unwrap();
         let policies = vec![
             Policy::with_one_key("all", "secret", &[Right::Manage]),
             Policy::with_one_key("sender", "secret", &[Right::Send]),
