@@ -33,6 +33,11 @@ use tokio::sync::watch;
 
 pub use view::describe;
 
+/// A message that was looked at, as a receiver would get it. The body of a large one is left out.
+pub fn encode_message(found: &peeklock_broker::Message) -> Result<bytes::Bytes, peeklock_amqp::DecodeError> {
+    message::encode_whole(found, false)
+}
+
 /// Serves connections for one broker.
 pub struct Gateway {
     broker: Broker,

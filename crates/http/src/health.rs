@@ -7,7 +7,9 @@ use axum::response::Response;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderValue, StatusCode};
 use peeklock_broker::engine::{EntityId, ReceiveMode};
-use peeklock_broker::{AdminError, Answer, Batch, Broker, Drain, Listing, Page, PageStart, Reply, Request, SessionAsk, Ticket};
+use peeklock_broker::{
+    AdminError, Answer, Batch, Broker, Drain, Listing, Page, PageStart, Reply, Request, SessionAsk, Ticket,
+};
 use peeklock_types::{EntityKind, EntityName, QueueSettings, SubQueue};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
@@ -94,7 +96,8 @@ impl Health {
 
 pub(crate) async fn answer(health: &Health) -> Response {
     let is_healthy = health.is_healthy().await;
-    let (status, body) = if is_healthy { (StatusCode::OK, HEALTHY) } else { (StatusCode::SERVICE_UNAVAILABLE, UNHEALTHY) };
+    let (status, body) =
+        if is_healthy { (StatusCode::OK, HEALTHY) } else { (StatusCode::SERVICE_UNAVAILABLE, UNHEALTHY) };
     let mut response = Response::new(body.into());
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -106,7 +109,7 @@ pub(crate) async fn answer(health: &Health) -> Response {
 async fn pass_a_message(broker: &Broker, number: u64) -> Result<(), Failure> {
     let name = EntityName::self_test();
     let created = broker.create(name.clone(), EntityKind::Queue, QueueSettings::default(), None).await;
-    match created.map_err(|error| (Problem::from_ref(&error), error)) {
+    match created.map_err(|error| (Problem::from(&error), error)) {
         Ok(_) | Err((Problem::Exists(_), _)) => {}
         Err((_, error)) => return Err(error.into()),
     }
@@ -122,7 +125,9 @@ async fn pass_a_message(broker: &Broker, number: u64) -> Result<(), Failure> {
         }
         waiting = replies.recv().await.ok_or(Failure::Stopped)?.into_iter();
     };
-    let Reply::Answer { result: Ok(Answer::Found(found)), .. } = next().await? else { return Err(Failure::Strange) };
+    let Reply::Answer { result: Ok(Answer::Found(found)), .. } = next().await? else {
+        return Err(Failure::Strange);
+    };
 
     let body = format!("self-test {} {number}", broker.clock().now().as_millis());
     let receiver = peer.id.receiver(0);
@@ -147,7 +152,8 @@ async fn pass_a_message(broker: &Broker, number: u64) -> Result<(), Failure> {
 /// A receiver with credit for one message, and one message.
 fn exchange(entity: EntityId, receiver: peeklock_broker::engine::ReceiverId, body: &str) -> Batch {
     let (sub_queue, mode, session) = (SubQueue::Main, ReceiveMode::ReceiveAndDelete, SessionAsk::None);
-    let mut batch = Batch::from(Request::Attach { ticket: Ticket(0), entity, sub_queue, receiver, mode, session });
+    let mut batch =
+        Batch::from(Request::Attach { ticket: Ticket(0), entity, sub_queue, receiver, mode, session });
     batch.push(Request::Window { receiver, size_bytes: WINDOW_BYTES });
     batch.push(Request::Credit { receiver, limit: 1, drain: Drain::Keep });
     let mut messages = batch.messages();

@@ -68,6 +68,7 @@ fn surface(head: &Head) -> Surface {
 }
 
 fn welcome() -> Response {
-    let text = "nothing is at '/'; /api/openapi.json describes the API, /health tells whether the broker works";
+    let text =
+        "nothing is at '/'; /api/openapi.json describes the API, /health tells whether the broker works";
     Problem::NotFound(text.to_owned()).into_json()
 }

@@ -7,6 +7,7 @@ use http::StatusCode;
 use peeklock_amqp::{Body, MessageId, Value};
 use peeklock_broker::engine::MessageState;
 use peeklock_broker::{Message, WHOLE_BODY_BYTES_MAX};
+use peeklock_filter::Value as Property;
 use peeklock_spec::{Named, PropertyValue, show_time};
 use peeklock_types::{EntityPath, SequenceNumber, SubQueue, Timestamp, limits};
 use serde::Serialize;
@@ -104,7 +105,10 @@ impl Call<'_> {
         let found = SUB_QUEUES.iter().find(|(name, _)| name.eq_ignore_ascii_case(given));
         found.map(|(_, sub_queue)| *sub_queue).ok_or_else(|| {
             let known = SUB_QUEUES.map(|(name, _)| name).join(" or ");
-            Problem::bad(format!("the query's 'subQueue' is '{}'; give {known}, or leave it out", shown(given)))
+            Problem::bad(format!(
+                "the query's 'subQueue' is '{}'; give {known}, or leave it out",
+                shown(given)
+            ))
         })
     }
 }
@@ -131,14 +135,17 @@ fn show(found: &Message) -> Result<Shown, Problem> {
         size_bytes: found.message.size_bytes,
         times: times(found),
         system: system(&message.properties),
-        properties: Named(properties.map(|(name, value)| (name.as_str().to_owned(), property(value))).collect()),
+        properties: Named(
+            properties.map(|(name, value)| (name.as_str().to_owned(), property(value))).collect(),
+        ),
         body: if is_whole { body(message.body) } else { ShownBody::Omitted },
     })
 }
 
 fn times(found: &Message) -> Times {
     let details = found.message.details.as_deref();
-    let due = details.and_then(|details| details.due).filter(|_| found.message.state == MessageState::Scheduled);
+    let due =
+        details.and_then(|details| details.due).filter(|_| found.message.state == MessageState::Scheduled);
     let time_to_live = details.and_then(|details| details.time_to_live);
     Times {
         locked_until: found.message.locked_until.map(show_time),
@@ -178,7 +185,7 @@ fn body(body: Body) -> ShownBody {
             Err(error) => ShownBody::Base64(BASE64.encode(error.as_bytes())),
         },
         Body::Sequence(lists) => {
-            ShownBody::Value(lists.into_iter().map(|list| list.into_iter().map(plain).collect()).collect())
+            ShownBody::Value(lists.into_iter().map(|list| plain(Value::List(list))).collect())
         }
         Body::Value(Value::String(text)) => ShownBody::Text(text.as_str().to_owned()),
         Body::Value(Value::Binary(bytes)) => ShownBody::Base64(BASE64.encode(bytes)),
@@ -186,26 +193,26 @@ fn body(body: Body) -> ShownBody {
     }
 }
 
-/// A property; what the property language of documents has no word for is shown as JSON text.
+/// A property; what filters have no word for is shown as JSON text.
 fn property(value: Value) -> PropertyValue {
-    match value {
-        Value::Null => PropertyValue::Null,
-        Value::Boolean(value) => PropertyValue::Bool(value),
-        Value::Float(value) => PropertyValue::Double(value.into()),
-        Value::Double(value) => PropertyValue::Double(value),
-        Value::Timestamp(millis) => PropertyValue::Time(millis),
-        Value::Uuid(bytes) => PropertyValue::Uuid(bytes),
-        Value::Binary(bytes) => PropertyValue::Binary(bytes.to_vec()),
-        Value::String(text) => PropertyValue::Text(text.as_str().to_owned()),
-        Value::Symbol(text) => PropertyValue::Text(text.as_str().to_owned()),
+    PropertyValue(match value {
+        Value::Null => Property::Null,
+        Value::Boolean(value) => Property::Bool(value),
+        Value::Float(value) => Property::Double(value.into()),
+        Value::Double(value) => Property::Double(value),
+        Value::Timestamp(millis) => Property::Time(millis),
+        Value::Uuid(bytes) => Property::Uuid(bytes),
+        Value::Binary(bytes) => Property::Binary(bytes),
+        Value::String(text) => Property::text(text.as_str()),
+        Value::Symbol(text) => Property::text(text.as_str()),
         other => match plain(other) {
             serde_json::Value::Number(number) if number.is_i64() => {
-                PropertyValue::Long(number.as_i64().unwrap_or_default())
+                Property::Long(number.as_i64().unwrap_or_default())
             }
-            serde_json::Value::String(text) => PropertyValue::Text(text),
-            other => PropertyValue::Text(other.to_string()),
+            serde_json::Value::String(text) => Property::text(text),
+            other => Property::text(other.to_string()),
         },
-    }
+    })
 }
 
 /// Any AMQP value as near as JSON comes to it. Values nest no deeper than the codec allows.

@@ -10,7 +10,8 @@ const SUMMARY_HEALTH: &str = "Whether the broker works: a message was sent, stor
 pub(super) fn description() -> Value {
     let mut paths = Map::new();
     for route in &ROUTES {
-        let path = paths.entry(route.path).or_insert_with(|| json!({ "parameters": path_parameters(route.path) }));
+        let path =
+            paths.entry(route.path).or_insert_with(|| json!({ "parameters": path_parameters(route.path) }));
         path[route.method.as_str().to_lowercase()] = operation(route);
     }
     let healthy = json!({ "description": "It does" });
@@ -74,14 +75,21 @@ fn summary(operation: Operation) -> String {
         Operation::List(Collection::Subscriptions) => "The subscriptions of a topic, by name".to_owned(),
         Operation::List(Collection::Rules) => "The rules of a subscription, by name".to_owned(),
         Operation::List(_) => "The shared access policies here, without their keys".to_owned(),
-        Operation::Show(item) => format!("One {}{}", noun(item), if is_policy(item) { ", with its keys" } else { "" }),
+        Operation::Show(item) => {
+            format!("One {}{}", noun(item), if is_policy(item) { ", with its keys" } else { "" })
+        }
         Operation::Put(item) => {
-            format!("Creates a {0}, or changes one: what is left out keeps its value. May be repeated", noun(item))
+            format!(
+                "Creates a {0}, or changes one: what is left out keeps its value. May be repeated",
+                noun(item)
+            )
         }
         Operation::Delete(item) => format!("Deletes a {} with all that belongs to it", noun(item)),
         Operation::Regenerate(_) => "Replaces one of the two keys of a policy".to_owned(),
         Operation::Messages(_) => "Looks at messages without touching them".to_owned(),
-        Operation::Explain => "Which subscriptions would get a message, and why the others would not".to_owned(),
+        Operation::Explain => {
+            "Which subscriptions would get a message, and why the others would not".to_owned()
+        }
     }
 }
 
@@ -100,9 +108,7 @@ fn is_policy(item: Item) -> bool {
 }
 
 fn query_parameters(operation: Operation) -> Value {
-    let parameter = |name: &str, kind: &str, text: &str| {
-        json!({ "name": name, "in": "query", "schema": { "type": kind }, "description": text })
-    };
+    let parameter = |name: &str, kind: &str, text: &str| json!({ "name": name, "in": "query", "schema": { "type": kind }, "description": text });
     let top = || parameter("top", "integer", "How many at most; 100 unless said");
     match operation {
         Operation::List(_) => json!([top(), parameter("after", "string", "The 'next' of the page before")]),
@@ -163,7 +169,8 @@ fn responses(route: &Route) -> Value {
         None => json!({ "type": "object" }),
     };
     let told = json!({ "description": "Done", "content": content(&schema) });
-    let refused = json!({ "description": "Refused; the message says why", "content": content(&reference("Error")) });
+    let refused =
+        json!({ "description": "Refused; the message says why", "content": content(&reference("Error")) });
     let mut responses = match route.method {
         Method::DELETE => json!({ "204": { "description": "Deleted" } }),
         Method::PUT => json!({ "200": told.clone(), "201": told }),

@@ -117,15 +117,6 @@ struct ExplainedRule {
     why: String,
 }
 
-/// What may be said of a policy.
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub(super) struct PolicyBody {
-    pub(super) rights: Option<Vec<String>>,
-    pub(super) primary_key: Option<String>,
-    pub(super) secondary_key: Option<String>,
-}
-
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RegenerateBody {

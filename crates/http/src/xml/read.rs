@@ -1,3 +1,4 @@
+use quick_xml::XmlVersion;
 use quick_xml::events::{BytesRef, BytesStart, Event};
 use quick_xml::name::{Namespace, NamespaceResolver, ResolveResult};
 use quick_xml::reader::NsReader;
@@ -107,9 +108,8 @@ impl Tree<'_> {
             let before = reader.buffer_position();
             let event = reader.read_event().map_err(|error| (reader.error_position(), error.into()));
             let is_end = matches!(event, Ok(Event::Eof));
-            let handled = event.and_then(|event| {
-                self.handle(event, reader.resolver()).map_err(|trouble| (before, trouble))
-            });
+            let handled = event
+                .and_then(|event| self.handle(event, reader.resolver()).map_err(|trouble| (before, trouble)));
             handled.map_err(|(at, trouble)| self.error(at, trouble))?;
             if is_end {
                 return self.root.ok_or(XmlError::Empty);
@@ -208,7 +208,7 @@ fn read_attributes(
         if !matches!(space, ResolveResult::Bound(Namespace(INSTANCE))) {
             continue;
         }
-        let value = attribute.unescape_value()?;
+        let value = attribute.normalized_value(XmlVersion::Implicit1_0)?;
         match name.as_ref() {
             // The prefix stands for XML Schema or for Service Bus; the names do not overlap.
             "type" => element.kind = Some(value.rsplit(':').next().unwrap_or_default().to_owned()),
@@ -306,8 +306,14 @@ mod tests {
 
     #[test]
     fn what_is_not_well_formed_says_where() {
-        for text in ["<a><b></a>", "<a>", "<a/><b/>", "x<a/>", "<a b=c/>", "<x:a/>", "</a>", "<a", "<a>&</a>", "{}"] {
-            assert!(matches!(read_str(text), Err(XmlError::Malformed { line: 1, .. })), "{text}: {:?}", read_str(text));
+        for text in
+            ["<a><b></a>", "<a>", "<a/><b/>", "x<a/>", "<a b=c/>", "<x:a/>", "</a>", "<a", "<a>&</a>", "{}"]
+        {
+            assert!(
+                matches!(read_str(text), Err(XmlError::Malformed { line: 1, .. })),
+                "{text}: {:?}",
+                read_str(text)
+            );
         }
         assert_eq!(read_str("").unwrap_err(), XmlError::Empty);
         assert_eq!(read(b"<a>\xff</a>").unwrap_err(), XmlError::NotUtf8 { at: 3 });

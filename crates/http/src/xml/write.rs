@@ -88,7 +88,9 @@ fn escape(out: &mut String, text: &str) {
             // Otherwise a reader turns it into a line feed.
             '\r' => out.push_str("&#xD;"),
             // XML has no way to say these.
-            '\u{0}'..='\u{8}' | '\u{b}' | '\u{c}' | '\u{e}'..='\u{1f}' | '\u{fffe}' | '\u{ffff}' => out.push('\u{fffd}'),
+            '\u{0}'..='\u{8}' | '\u{b}' | '\u{c}' | '\u{e}'..='\u{1f}' | '\u{fffe}' | '\u{ffff}' => {
+                out.push('\u{fffd}')
+            }
             other => out.push(other),
         }
     }
