@@ -6,15 +6,18 @@
 mod address;
 mod attach;
 mod cbs;
+mod claims;
 mod conversation;
 mod coordinator;
 mod delay;
 mod driver;
 mod error;
 mod incoming;
+mod limits;
 mod link;
 mod management;
 mod message;
+mod namespace;
 mod outcome;
 mod refuse;
 mod reply;
@@ -31,22 +34,37 @@ use peeklock_broker::Broker;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 
+pub use limits::Limits;
+pub use namespace::Namespace;
 pub use view::describe;
+use namespace::Namespaces;
 
 /// A message that was looked at, as a receiver would get it. The body of a large one is left out.
 pub fn encode_message(found: &peeklock_broker::Message) -> Result<bytes::Bytes, peeklock_amqp::DecodeError> {
     message::encode_whole(found, false)
 }
 
-/// Serves connections for one broker.
+/// Serves connections for one broker or several.
 pub struct Gateway {
-    broker: Broker,
-    access: Access,
+    namespaces: Namespaces,
+    limits: Limits,
 }
 
 impl Gateway {
+    /// One namespace for everybody, whatever host name they use.
     pub fn new(broker: Broker, access: Access) -> Self {
-        Gateway { broker, access }
+        let first = Namespace { name: "default".to_owned(), hosts: Vec::new(), broker, access };
+        Gateway::with_namespaces(first, Vec::new())
+    }
+
+    /// A connection belongs to the namespace whose host it names, else to the only one that knows the name of its key, else to the first.
+    /// What it can see and which keys count is that namespace's alone.
+    pub fn with_namespaces(first: Namespace, others: Vec<Namespace>) -> Self {
+        Gateway { namespaces: Namespaces { first, others }, limits: Limits::default() }
+    }
+
+    pub fn with_limits(self, limits: Limits) -> Self {
+        Gateway { limits, ..self }
     }
 
     /// Serves one connection until either side ends it, or until `stopping` turns true.

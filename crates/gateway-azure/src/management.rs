@@ -129,7 +129,7 @@ impl Conversation<'_> {
 
     fn find_entity(&mut self, mut pending: PendingRequest, operation: EntityOperation, path: EntityPath) {
         pending.todo = Some(Todo::Entity(operation));
-        let shard = self.gateway.broker.place(&path.name);
+        let shard = self.namespace.broker.place(&path.name);
         let number = self.pending.insert(pending);
         self.push(shard, Request::Find { ticket: Waiter::Management(number).ticket(), name: path.name });
     }
@@ -137,10 +137,10 @@ impl Conversation<'_> {
     fn ask_namespace(&mut self, mut pending: PendingRequest, operation: NamespaceOperation) {
         let shards = match operation.name() {
             Some(name) => {
-                let shard = self.gateway.broker.place(name);
+                let shard = self.namespace.broker.place(name);
                 shard..shard + 1
             }
-            None => 0..self.gateway.broker.shard_count(),
+            None => 0..self.namespace.broker.shard_count(),
         };
         pending.remaining = shards.len();
         if let NamespaceOperation::UpdateQueue { name, changes } = &operation {
@@ -198,7 +198,7 @@ impl Conversation<'_> {
         let Some(pending) = self.pending.requests.get_mut(&number) else { return Ok(()) };
         let Some(path) = pending.path.clone() else { return Ok(()) };
         let transaction = pending.transaction.clone();
-        let entity = EntityRef { shard: self.gateway.broker.place(&path.name), entity: found.entity };
+        let entity = EntityRef { shard: self.namespace.broker.place(&path.name), entity: found.entity };
         let ticket = Waiter::Management(number).ticket();
         let hold = match operation.held_session() {
             Some(session) => Some(self.hold_of(&path, session)?),
@@ -284,7 +284,7 @@ impl Conversation<'_> {
         let queue = queues.into_iter().next().ok_or_else(|| Refusal::no_such_entity(&name))?;
         let (mut settings, expected) = (queue.settings, Some(queue.revision));
         settings::change(&mut settings, changes)?;
-        let shard = self.gateway.broker.place(&name);
+        let shard = self.namespace.broker.place(&name);
         let ticket = Waiter::Management(number).ticket();
         self.push(shard, Request::Update { ticket, name, settings, expected });
         Ok(())

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use peeklock_broker::{AdminError, Broker, Listing, Page, Recovered, Running};
 use peeklock_gateway_azure::Gateway;
+use peeklock_http::HttpState;
 use peeklock_journal_wal::{WalConfig, WalJournal};
 use peeklock_types::{EntityName, QueueSettings};
 use tokio::sync::watch;
@@ -21,10 +22,13 @@ use listen::Edge;
 
 pub use access::{WELL_KNOWN_KEY_NAME, WELL_KNOWN_KEY_SECRET};
 pub use listen::ListenLimits;
-pub use peeklock_access::{Policy, Right};
+pub use peeklock_access::{Access, Policy, Right};
+pub use peeklock_gateway_azure::Limits as AmqpLimits;
 
 /// How long open connections get to finish when the server stops.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(5);
+/// What the official emulator calls its only namespace.
+const NAMESPACE_NAME: &str = "sbemulatorns";
 const RING_BYTES_MIN: u64 = 128 << 20;
 const RING_BYTES_MAX: u64 = 2 << 30;
 
@@ -54,7 +58,10 @@ pub struct Options {
     pub certificate: Option<(PathBuf, PathBuf)>,
     /// Policies that hold while this server runs, whatever is stored. Empty: the well-known key, on loopback only.
     pub keys: Vec<Policy>,
+    /// Of all connections together, before anybody knows who they are.
     pub limits: ListenLimits,
+    /// Of each AMQP connection.
+    pub amqp_limits: AmqpLimits,
     /// Created if they are not there yet.
     pub queues: Vec<(EntityName, QueueSettings)>,
 }
@@ -69,6 +76,7 @@ pub struct Server {
     pub queue_names: Vec<String>,
     pub ready_after: Duration,
     pub uses_well_known_key: bool,
+    pub access: Access,
     running: Running,
     listeners: JoinSet<()>,
     stop: watch::Sender<bool>,
@@ -95,8 +103,9 @@ impl Server {
             .collect();
         let (stop, stopping) = watch::channel(false);
         let (acceptor, certificate) = tls.map(|tls| (tls.acceptor, tls.certificate)).unzip();
-        let gateway = Gateway::new(broker, access);
-        let edge = Edge::new(gateway, axum::Router::new(), acceptor, options.limits);
+        let routes = routes(broker.clone(), access.clone());
+        let gateway = Gateway::new(broker, access.clone()).with_limits(options.amqp_limits);
+        let edge = Edge::new(gateway, routes, acceptor, options.limits);
         let mut listeners = JoinSet::new();
         let addresses = bound.addresses;
         for (listener, door) in bound.listeners {
@@ -112,6 +121,7 @@ impl Server {
             queue_names,
             ready_after,
             uses_well_known_key,
+            access,
             running,
             listeners,
             stop,
@@ -139,6 +149,14 @@ impl Server {
             Err(reason) => bail!(reason),
         }
     }
+}
+
+/// Management over HTTP.
+fn routes(broker: Broker, access: Access) -> axum::Router {
+    let created_at = broker.clock().now();
+    let (name, hosts) = (NAMESPACE_NAME.to_owned(), Vec::new());
+    let namespace = peeklock_http::Namespace { name, hosts, broker, access, created_at };
+    peeklock_http::router(HttpState::new(vec![namespace], peeklock_http::Limits::default()))
 }
 
 async fn open(data: &Path) -> Result<(Broker, Running, Recovered)> {
