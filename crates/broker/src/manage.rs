@@ -145,6 +145,14 @@ impl Broker {
         self.ask(shard, |ticket| Request::RemoveRule { ticket, name, rule }).await.map(|_| ())
     }
 
+    pub async fn rule(&self, subscription: EntityName, rule: RuleName) -> Result<RuleInfo, AdminError> {
+        let (shard, name) = (self.place(&subscription), subscription);
+        match self.ask(shard, |ticket| Request::ShowRule { ticket, name, rule }).await? {
+            Answer::Rules(mut rules) => rules.pop().ok_or_else(|| ShardStopped.into()),
+            _ => Err(ShardStopped.into()),
+        }
+    }
+
     pub async fn rules(
         &self,
         subscription: EntityName,
