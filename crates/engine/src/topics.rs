@@ -528,7 +528,7 @@ impl Engine {
             // Each subscription begins with one of these, so they have room of their own.
             Filter::True | Filter::False => {
                 let max = limits::SUBSCRIPTIONS_PER_TOPIC_MAX + limits::SQL_RULES_PER_TOPIC_MAX;
-                (topic.rules.len() - sql - correlation, "rules for all messages or none", max)
+                (topic.rules.rule_count() - sql - correlation, "rules for all messages or none", max)
             }
         };
         let is_in_place = old.is_some_and(|old| class(old) == class(&rule.filter));
