@@ -519,23 +519,24 @@ impl Engine {
     fn check_rule_count(&self, name: &EntityName, rule: &Rule, old: Option<&Filter>) -> Result<(), Error> {
         let topic = self.find(name).and_then(|topic| self.topics.get(&topic));
         let topic = topic.ok_or_else(|| Error::NoSuchTopic { name: name.clone() })?;
-        let (sql, correlation) = (topic.rules.sql_count(), topic.rules.correlation_count());
-        let (count, what, max) = match rule.filter {
-            Filter::Correlation(_) => {
-                (correlation, "correlation filters", limits::CORRELATION_RULES_PER_TOPIC_MAX)
+        let (sql_count, correlation_count) = (topic.rules.sql_count(), topic.rules.correlation_count());
+        let check = |count: usize, goes: fn(&Filter) -> bool, what, max| {
+            if count.saturating_sub(usize::from(old.is_some_and(goes))) >= max {
+                return Err(Error::TopicFull { name: name.clone(), what, max });
             }
-            Filter::Sql(_) => (sql, "SQL filters", limits::SQL_RULES_PER_TOPIC_MAX),
-            // Each subscription begins with one of these, so they have room of their own.
-            Filter::True | Filter::False => {
-                let max = limits::SUBSCRIPTIONS_PER_TOPIC_MAX + limits::SQL_RULES_PER_TOPIC_MAX;
-                (topic.rules.rule_count() - sql - correlation, "rules for all messages or none", max)
-            }
+            Ok(())
         };
-        let is_in_place = old.is_some_and(|old| class(old) == class(&rule.filter));
-        if count >= max && !is_in_place {
-            return Err(Error::TopicFull { name: name.clone(), what, max });
+        if is_correlation(&rule.filter) {
+            let max = limits::CORRELATION_RULES_PER_TOPIC_MAX;
+            return check(correlation_count, is_correlation, "correlation filters", max);
         }
-        Ok(())
+        if is_sql(&rule.filter) {
+            check(sql_count, is_sql, "SQL filters", limits::SQL_RULES_PER_TOPIC_MAX)?;
+        }
+        // Each subscription begins with a rule that takes everything, so those have room of their own.
+        let max = limits::SUBSCRIPTIONS_PER_TOPIC_MAX + limits::SQL_RULES_PER_TOPIC_MAX;
+        let count = topic.rules.rule_count().saturating_sub(correlation_count);
+        check(count, |old| !is_correlation(old), "rules without correlation filter", max)
     }
 
     /// An entity, behind its subscriptions if it is a topic.
@@ -571,13 +572,12 @@ impl Engine {
     }
 }
 
-/// Filters that are counted together.
-fn class(filter: &Filter) -> u8 {
-    match filter {
-        Filter::True | Filter::False => 0,
-        Filter::Sql(_) => 1,
-        Filter::Correlation(_) => 2,
-    }
+fn is_correlation(filter: &Filter) -> bool {
+    matches!(filter, Filter::Correlation(_))
+}
+
+fn is_sql(filter: &Filter) -> bool {
+    matches!(filter, Filter::Sql(_))
 }
 
 /// The session that a view speaks of.
