@@ -21,6 +21,7 @@ mod patch;
 mod plan;
 mod queue;
 mod receivers;
+mod rules;
 mod sessions;
 mod shared;
 mod snapshot;

@@ -28,8 +28,6 @@ pub enum DecodeError {
 const PATCH_PART_COUNT_MAX: u64 = PATCH_SIZE_BYTES_MAX as u64 / 16 + 2;
 /// A character takes up to four bytes.
 const TEXT_SIZE_BYTES_MAX: usize = limits::DEAD_LETTER_TEXT_CHARS_MAX * 4;
-/// With lengths and kinds beside the names and values that are limited.
-const CHANGES_ENCODED_BYTES_MAX: usize = 2 * peeklock_filter::limits::CHANGES_SIZE_BYTES_MAX;
 const PART_PROPERTIES: u8 = 0;
 const PART_DEAD_LETTER: u8 = 1;
 const PART_CHANGES: u8 = 2;
@@ -253,10 +251,7 @@ impl<'a> Reader<'a> {
     fn patch_part(&mut self) -> Result<PatchPart, DecodeError> {
         match self.byte("a part of a patch")? {
             PART_PROPERTIES => self.properties().map(PatchPart::Properties),
-            PART_CHANGES => {
-                let changes = self.bytes(CHANGES_ENCODED_BYTES_MAX, "changes of a rule")?;
-                Ok(PatchPart::Changes(Bytes::copy_from_slice(changes)))
-            }
+            PART_CHANGES => self.properties().map(PatchPart::Changes),
             PART_DEAD_LETTER => {
                 let reason = self.optional_text("a dead-letter reason")?;
                 let description = self.optional_text("a dead-letter description")?;

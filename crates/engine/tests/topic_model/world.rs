@@ -131,7 +131,9 @@ impl World {
             Step::Unsubscribe { at } => self.unsubscribe(at),
             Step::Renew { topic } => self.renew(topic),
             Step::PutRule { at, rule, kind } => self.put_rule(at, &rule_name(rule), kind),
-            Step::RemoveRule { at, rule } => self.remove_rule(at, rule.map_or(DEFAULT.to_owned(), rule_name)),
+            Step::RemoveRule { at, rule } => {
+                self.remove_rule(at, rule.map_or_else(|| DEFAULT.to_owned(), rule_name))
+            }
             Step::Send { topic, messages } => self.send(topic, &messages),
             Step::Cancel { topic, pick } => self.cancel(topic, pick),
             Step::Take { at, is_dead, how } => self.receive_and_settle(at, is_dead, how),
@@ -213,7 +215,7 @@ impl World {
             assert!(created.is_err());
             return;
         }
-        let rule = kind.map_or((DEFAULT.to_owned(), RuleKind::True), |kind| (rule_name(0), kind));
+        let rule = kind.map_or_else(|| (DEFAULT.to_owned(), RuleKind::True), |kind| (rule_name(0), kind));
         let (entity, rules) = (created.unwrap(), BTreeMap::from([rule]));
         let copies = Vec::new();
         self.model.topics[at.0].subscriptions[at.1] =
