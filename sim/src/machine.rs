@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use fastrand::Rng;
+use peeklock_access::{Access, Policy, Right};
 use peeklock_broker::{Broker, Clock, Running};
-use peeklock_gateway_azure::{AccessKey, Gateway, Keys, Right};
+use peeklock_gateway_azure::Gateway;
 use peeklock_journal_wal::sim::{Driver, Fault, Loss, SimDisk};
 use peeklock_journal_wal::{WalConfig, WalJournal};
 use peeklock_types::Timestamp;
@@ -206,9 +207,9 @@ impl Machine {
         let clock = Clock::start_at(Timestamp::from_millis(wall_ms));
         let opened = Broker::open_at(&journal, clock).await;
         let (broker, running, _) = opened.map_err(|error| error.to_string())?;
-        let rights = vec![Right::Send, Right::Listen, Right::Manage];
-        let keys = Keys::new(vec![AccessKey::new(KEY_NAME, KEY_SECRET, rights)]);
-        let gateway = Gateway::new(broker, keys);
+        let policy = Policy::with_one_key(KEY_NAME, KEY_SECRET, &[Right::Manage]);
+        let access = Access::open(None, vec![policy]).map_err(|error| error.to_string())?;
+        let gateway = Gateway::new(broker, access);
         let (stop, stopping) = watch::channel(false);
         let incoming = self.network.listen(run);
         let trouble = {

@@ -12,8 +12,8 @@ use crate::connect::Connect;
 use crate::describe::{list, show};
 use crate::serve::plural;
 use crate::settings::Settings;
-use crate::text::{parse_duration, show_duration};
 use crate::time::now;
+use peeklock_spec::{parse_duration, show_duration};
 
 /// Create, change, list, show, purge and delete queues.
 #[derive(clap::Args)]

@@ -7,7 +7,7 @@ use peeklock_client::{Delivery, Error, ReceiveMode, Receiver};
 
 use crate::connect::Connect;
 use crate::show;
-use crate::text::{parse_duration, show_duration};
+use peeklock_spec::{parse_duration, show_duration};
 
 /// Receive messages from a queue, print each, and complete it.
 #[derive(clap::Args)]

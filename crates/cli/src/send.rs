@@ -10,8 +10,10 @@ use serde_json::json;
 
 use crate::connect::{CONFIRM_TIME_MAX, Connect};
 use crate::serve::plural;
-use crate::text::{parse_duration, parse_property};
-use crate::time::{now, parse_time};
+use crate::text::parse_property;
+use crate::time::now;
+use peeklock_spec::parse_duration;
+use peeklock_spec::parse_time;
 
 /// Send messages to a queue; returns when all are on the broker's disk.
 #[derive(clap::Args)]

@@ -81,7 +81,7 @@ impl Arguments {
             listen: self.listen,
             listen_tls: self.listen_tls.0,
             certificate: self.tls_cert.zip(self.tls_key),
-            keys: self.keys.into_iter().map(KeySpec::into_key).collect(),
+            keys: self.keys.into_iter().map(KeySpec::into_policy).collect(),
             queues: self.queues.into_iter().map(|queue| (queue.name, queue.settings)).collect(),
         }
     }

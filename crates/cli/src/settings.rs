@@ -2,17 +2,13 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, anyhow};
 use clap::Parser;
-use peeklock_client::{
-    EntityName, POISON_SESSIONS, PoisonSession, QUEUE_STATUSES, QueueSettings, QueueStatus, RetryPolicy,
-    Setting,
+use peeklock_client::{EntityName, PoisonSession, QueueSettings, QueueStatus, RetryPolicy, Setting};
+use peeklock_spec::{
+    MessageSize, NONE, parse_duration, parse_poison_session, parse_retry, parse_size, parse_status,
+    show_duration, show_poison_session, show_retry, show_size, show_status,
 };
-
-use crate::text::{parse_duration, parse_size, show_duration, show_size};
-
-/// Says that a setting which may be absent shall be so.
-const NONE: &str = "none";
 
 #[derive(clap::Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Settings")]
@@ -42,16 +38,16 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "SIZE", value_parser = or_none(parse_size))]
     max_size: Option<Maybe<u64>>,
     /// Largest message, up to 100MiB [default: 1MiB]
-    #[arg(long, value_name = "SIZE", value_parser = parse_message_size)]
-    max_message_size: Option<u32>,
+    #[arg(long, value_name = "SIZE")]
+    max_message_size: Option<MessageSize>,
     /// Which ways are open: active, send-disabled, receive-disabled or disabled [default: active]
-    #[arg(long, value_name = "STATUS", value_parser = |text: &str| parse_word(text, &QUEUE_STATUSES))]
+    #[arg(long, value_name = "STATUS", value_parser = parse_status)]
     status: Option<QueueStatus>,
     /// Move every message on to this queue, or 'none' [default: none]
-    #[arg(long, value_name = "QUEUE", value_parser = or_none(parse_name))]
+    #[arg(long, value_name = "QUEUE", value_parser = or_none(EntityName::parse))]
     forward_to: Option<Maybe<EntityName>>,
     /// Move dead-lettered messages on to this queue, or 'none' [default: none]
-    #[arg(long, value_name = "QUEUE", value_parser = or_none(parse_name))]
+    #[arg(long, value_name = "QUEUE", value_parser = or_none(EntityName::parse))]
     forward_dead_letters_to: Option<Maybe<EntityName>>,
     /// How long a message whose delivery failed stays away: immediate, fixed:5s, linear:5s..1m, exponential:1s..10m or
     /// exponential:1s..10m:jitter [default: immediate]
@@ -59,7 +55,7 @@ pub(crate) struct Settings {
     retry: Option<RetryPolicy>,
     /// When a message of a session has failed too often: dead-letter (the session goes on without it), block (nothing overtakes it) or
     /// set-aside (only who asks for the session by name gets it) [default: dead-letter]
-    #[arg(long, value_name = "RULE", value_parser = |text: &str| parse_word(text, &POISON_SESSIONS))]
+    #[arg(long, value_name = "RULE", value_parser = parse_poison_session)]
     poison_session: Option<PoisonSession>,
 }
 
@@ -79,7 +75,7 @@ impl Settings {
             self.auto_delete_idle.map(|idle| Setting::AutoDeleteOnIdle(idle.0)),
             self.duplicate_window.map(|window| Setting::DuplicateWindow(window.0)),
             self.max_size.map(|size| Setting::MaxSizeBytes(size.0)),
-            self.max_message_size.map(Setting::MaxMessageSizeBytes),
+            self.max_message_size.map(|size| Setting::MaxMessageSizeBytes(size.0)),
             self.status.map(Setting::Status),
             self.forward_to.map(|queue| Setting::ForwardTo(queue.0)),
             self.forward_dead_letters_to.map(|queue| Setting::ForwardDeadLettersTo(queue.0)),
@@ -132,57 +128,16 @@ fn first_line(error: &clap::Error) -> String {
     )
 }
 
-fn or_none<T>(
-    parse: impl Fn(&str) -> Result<T> + Clone + Send + Sync,
+fn or_none<T, E: Into<anyhow::Error>>(
+    parse: impl Fn(&str) -> Result<T, E> + Clone + Send + Sync,
 ) -> impl Fn(&str) -> Result<Maybe<T>> + Clone + Send + Sync {
-    move |text| if text == NONE { Ok(Maybe(None)) } else { parse(text).map(|value| Maybe(Some(value))) }
-}
-
-fn parse_name(text: &str) -> Result<EntityName> {
-    Ok(EntityName::parse(text)?)
-}
-
-fn parse_message_size(text: &str) -> Result<u32> {
-    u32::try_from(parse_size(text)?).map_err(|_| anyhow!("'{text}' is more than a message can have"))
-}
-
-fn parse_word<T: Copy>(text: &str, words: &[(&str, T)]) -> Result<T> {
-    match words.iter().find(|(word, _)| *word == text) {
-        Some((_, meaning)) => Ok(*meaning),
-        None => {
-            let known: Vec<_> = words.iter().map(|(word, _)| *word).collect();
-            bail!("'{text}' is none of {}", known.join(", "))
+    move |text| {
+        if text == NONE {
+            Ok(Maybe(None))
+        } else {
+            parse(text).map(|value| Maybe(Some(value))).map_err(Into::into)
         }
     }
-}
-
-fn parse_retry(text: &str) -> Result<RetryPolicy> {
-    let wrong = || {
-        anyhow!(
-            "'{text}' is not a retry policy; write immediate, fixed:5s, linear:5s..1m, exponential:1s..10m or \
-             exponential:1s..10m:jitter"
-        )
-    };
-    let range = |range: &str| -> Result<_> {
-        let (from, to) = range.split_once("..").ok_or_else(wrong)?;
-        Ok((parse_duration(from)?, parse_duration(to)?))
-    };
-    let mut parts = text.split(':');
-    let (kind, times, extra) = (parts.next(), parts.next(), parts.next());
-    let policy = match (kind, times, extra) {
-        (Some("immediate"), None, None) => RetryPolicy::Immediate,
-        (Some("fixed"), Some(delay), None) => RetryPolicy::Fixed { delay: parse_duration(delay)? },
-        (Some("linear"), Some(times), None) => {
-            let (step, cap) = range(times)?;
-            RetryPolicy::Linear { step, cap }
-        }
-        (Some("exponential"), Some(times), None | Some("jitter")) => {
-            let (base, cap) = range(times)?;
-            RetryPolicy::Exponential { base, cap, jitter: extra.is_some() }
-        }
-        _ => return Err(wrong()),
-    };
-    if parts.next().is_some() { Err(wrong()) } else { Ok(policy) }
 }
 
 /// A setting in the words of the flag that sets it: its name and its value.
@@ -199,28 +154,12 @@ pub(crate) fn describe(setting: &Setting) -> (&'static str, String) {
         Setting::DuplicateWindow(value) => ("duplicate-window", time(value)),
         Setting::MaxSizeBytes(value) => ("max-size", value.map_or_else(|| NONE.to_owned(), show_size)),
         Setting::MaxMessageSizeBytes(value) => ("max-message-size", show_size((*value).into())),
-        Setting::Status(value) => ("status", word_of(&QUEUE_STATUSES, *value)),
+        Setting::Status(value) => ("status", show_status(*value).to_owned()),
         Setting::ForwardTo(value) => ("forward-to", name(value)),
         Setting::ForwardDeadLettersTo(value) => ("forward-dead-letters-to", name(value)),
         Setting::Retry(value) => ("retry", show_retry(*value)),
-        Setting::PoisonSession(value) => ("poison-session", word_of(&POISON_SESSIONS, *value)),
+        Setting::PoisonSession(value) => ("poison-session", show_poison_session(*value).to_owned()),
     }
-}
-
-fn show_retry(policy: RetryPolicy) -> String {
-    let shown = show_duration;
-    match policy {
-        RetryPolicy::Immediate => "immediate".to_owned(),
-        RetryPolicy::Fixed { delay } => format!("fixed:{}", shown(delay)),
-        RetryPolicy::Linear { step, cap } => format!("linear:{}..{}", shown(step), shown(cap)),
-        RetryPolicy::Exponential { base, cap, jitter } => {
-            format!("exponential:{}..{}{}", shown(base), shown(cap), if jitter { ":jitter" } else { "" })
-        }
-    }
-}
-
-fn word_of<T: PartialEq>(words: &[(&str, T)], meaning: T) -> String {
-    words.iter().find(|(_, known)| *known == meaning).map_or_else(String::new, |(word, _)| (*word).to_owned())
 }
 
 #[cfg(test)]
@@ -254,7 +193,7 @@ mod tests {
     fn what_is_no_setting_is_named() {
         assert!(refused("orders,color=red").contains("'color'"), "{}", refused("orders,color=red"));
         assert!(refused("orders,lock=5").contains("'5' is not a duration"), "{}", refused("orders,lock=5"));
-        assert!(refused("orders,status=asleep").contains("none of active, send-disabled"));
+        assert!(refused("orders,status=asleep").contains("write active, send-disabled"));
         assert!(refused("orders,lock=2h").contains("lock duration"));
         assert!(refused("orders,forward-to=orders").contains("itself"));
         for wrong in ["", "a b", "orders,lock", "orders,max-delivery=0", "orders,,", "orders,retry=fixed"] {
@@ -290,24 +229,5 @@ mod tests {
             [Setting::DefaultTimeToLive(None), Setting::MaxSizeBytes(None), Setting::ForwardTo(None)]
         );
         assert!(Declared::try_parse_from(["--lock-duration", "none"]).is_err());
-    }
-
-    #[test]
-    fn retry_policies_that_make_no_sense_are_refused() {
-        for wrong in [
-            "",
-            "never",
-            "fixed",
-            "fixed:5",
-            "fixed:5s..1m",
-            "linear:5s",
-            "linear:5s..",
-            "exponential:1s..2s:shaky",
-            "exponential:1s..2s:jitter:more",
-            "immediate:5s",
-            "fixed:5s:jitter",
-        ] {
-            assert!(parse_retry(wrong).is_err(), "{wrong}");
-        }
     }
 }

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use peeklock_client::{MessageState, ReceivedMessage, Timestamp, Value};
 use serde_json::{Map, json};
 
-use crate::time::show_time as time;
+use peeklock_spec::show_time as time;
 
 /// One message on stdout, as text or as one line of JSON.
 pub(crate) fn message(message: &ReceivedMessage, as_json: bool) -> io::Result<()> {

@@ -58,6 +58,10 @@ impl Setting {
             forward_dead_letters_to,
             retry,
             poison_session,
+            // Not spoken of over AMQP.
+            dead_letter_on_filter_error: _,
+            batched_operations: _,
+            user_metadata: _,
         } = settings.clone();
         vec![
             Setting::LockDuration(lock_duration),
@@ -166,6 +170,7 @@ pub(crate) fn decode(queue: &Value) -> Option<QueueSettings> {
         forward_dead_letters_to: entry.optional("forward-dead-letters-to", Entry::name)?,
         retry: entry.retry()?,
         poison_session: entry.word("poison-session", &POISON_SESSIONS)?,
+        ..QueueSettings::default()
     })
 }
 

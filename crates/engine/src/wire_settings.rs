@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use peeklock_types::{EntityName, PoisonSession, QueueSettings, QueueStatus, RetryPolicy};
+use peeklock_types::{EntityName, PoisonSession, QueueSettings, QueueStatus, RetryPolicy, limits};
 
-use crate::wire::{DecodeError, Reader, put_bytes, put_number, put_optional_number};
+use crate::wire::{DecodeError, Reader, put_bytes, put_number, put_optional, put_optional_number};
 
 pub(crate) fn put_settings(settings: &QueueSettings, out: &mut Vec<u8>) {
     put_duration(settings.lock_duration, out);
@@ -30,6 +30,9 @@ pub(crate) fn put_settings(settings: &QueueSettings, out: &mut Vec<u8>) {
         PoisonSession::Block => 1,
         PoisonSession::SetAside => 2,
     });
+    out.push(settings.dead_letter_on_filter_error.into());
+    out.push(settings.batched_operations.into());
+    put_optional(settings.user_metadata.as_deref().map(str::as_bytes), out);
 }
 
 /// Just what a record says of the settings: times in whole milliseconds. After a restart a queue must not know more or less than before.
@@ -89,7 +92,16 @@ impl Reader<'_> {
             forward_dead_letters_to: self.target()?,
             retry: self.retry()?,
             poison_session: self.poison_session()?,
+            dead_letter_on_filter_error: self.flag("a setting")?,
+            batched_operations: self.flag("a setting")?,
+            user_metadata: self.user_metadata()?,
         })
+    }
+
+    fn user_metadata(&mut self) -> Result<Option<String>, DecodeError> {
+        let what = "the user metadata";
+        let text = |reader: &mut Self| reader.text(limits::USER_METADATA_CHARS_MAX * 4, what).map(str::to_owned);
+        self.flag(what)?.then(|| text(self)).transpose()
     }
 
     fn duration(&mut self, what: &'static str) -> Result<Duration, DecodeError> {

@@ -1,12 +1,13 @@
 //! Links as they come: who may have which, and what they are told.
 
+use peeklock_access::{Right, Scope};
 use peeklock_amqp::connection::{AttachReply, LinkId, SessionId};
 use peeklock_amqp::{Attach, Fields, Role, SenderSettleMode, Source, Target, TargetNode, Text, Value};
 use peeklock_broker::engine::{CloseReason, HeldSession, ReceiveMode};
 use peeklock_broker::{Answer, Error, Found, Request, SessionAsk};
 use peeklock_types::{EntityPath, SubQueue, limits};
 
-use crate::address::{Node, Scope};
+use crate::address::Node;
 use crate::conversation::Conversation;
 use crate::error::{Refusal, close_refusal, refusal};
 use crate::link::{
@@ -14,7 +15,6 @@ use crate::link::{
     Service,
 };
 use crate::request::Waiter;
-use crate::sas::Right;
 use crate::sessions::SessionFilter;
 
 /// Deliveries that a sender may have under way on one link.
@@ -82,12 +82,12 @@ impl Conversation<'_> {
             Role::Sender => Right::Send,
             Role::Receiver => Right::Listen,
         };
-        self.check_right(right, &Scope::parse(&path.to_string()))?;
+        self.check_right(right, &Scope::from(&path))?;
         check_terminus(attach.role, &path)?;
         let path = match transfer_destination(&attach)? {
             // Nothing is gained by a stop on the way: a transaction may send to any entity, and the outbox carries what must cross shards.
             Some(destination) => {
-                self.check_right(right, &Scope::parse(&destination.to_string()))?;
+                self.check_right(right, &Scope::from(&destination))?;
                 check_terminus(attach.role, &destination)?;
                 destination
             }

@@ -49,8 +49,8 @@ impl Conversation<'_> {
         // The 'type' is not looked at. SDK quirk: Python labels its shared access signatures 'jwt'.
         let now_s = self.now_s();
         let claim =
-            self.gateway.keys.check_token(token, audience, now_s).map_err(|error| error.to_string())?;
-        self.claims.retain(|old| old.scope != claim.scope && !old.has_expired(now_s));
+            self.gateway.access.check_token(token, audience, now_s).map_err(|error| error.to_string())?;
+        self.claims.retain(|old| old.scope() != claim.scope() && !old.has_expired(now_s));
         if self.claims.len() >= CLAIMS_MAX {
             return Err(format!("this connection holds {CLAIMS_MAX} tokens already; open another one"));
         }

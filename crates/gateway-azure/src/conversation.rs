@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use bytes::BytesMut;
+use peeklock_access::{Claim, Right, Scope};
 use peeklock_amqp::connection::{Connection, DeliveryId, Event, LinkId, Millis, SessionId};
 use peeklock_amqp::{AmqpError, DeliveryState, DeliveryTag, SaslCode, Symbol, condition};
 use peeklock_broker::{Batch, Drain, Peer, Reply, Request};
@@ -17,7 +18,6 @@ use crate::link::{EntityRef, LinkKind, LinkNumber, Links, Service};
 use crate::management::Pending;
 use crate::outcome::settlement_of;
 use crate::request::Waiter;
-use crate::sas::{Claim, Right};
 use crate::stream::Streams;
 use crate::transaction::Transactions;
 use crate::upload::{self, Uploads};
@@ -209,7 +209,7 @@ impl<'g> Conversation<'g> {
         let mut parts = response.splitn(3, |byte| *byte == 0).skip(1);
         let (Some(name), Some(secret)) = (parts.next(), parts.next()) else { return SaslCode::Auth };
         let claim =
-            std::str::from_utf8(name).ok().and_then(|name| self.gateway.keys.check_secret(name, secret));
+            std::str::from_utf8(name).ok().and_then(|name| self.gateway.access.check_secret(name, secret));
         match claim {
             Some(claim) => {
                 self.claims.push(claim);
@@ -223,7 +223,7 @@ impl<'g> Conversation<'g> {
         self.now.as_millis() / 1000
     }
 
-    pub(crate) fn check_right(&self, right: Right, scope: &crate::address::Scope) -> Result<(), Refusal> {
+    pub(crate) fn check_right(&self, right: Right, scope: &Scope) -> Result<(), Refusal> {
         let now_s = self.now_s();
         if self.claims.iter().any(|claim| claim.allows(right, scope, now_s)) {
             return Ok(());

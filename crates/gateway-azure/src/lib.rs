@@ -18,27 +18,25 @@ mod message;
 mod outcome;
 mod reply;
 mod request;
-mod sas;
 mod sessions;
 mod stream;
 mod transaction;
 mod upload;
 
+use peeklock_access::Access;
 use peeklock_broker::Broker;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 
-pub use sas::{AccessKey, Keys, Right};
-
 /// Serves connections for one broker.
 pub struct Gateway {
     broker: Broker,
-    keys: Keys,
+    access: Access,
 }
 
 impl Gateway {
-    pub fn new(broker: Broker, keys: Keys) -> Self {
-        Gateway { broker, keys }
+    pub fn new(broker: Broker, access: Access) -> Self {
+        Gateway { broker, access }
     }
 
     /// Serves one connection until either side ends it, or until `stopping` turns true.

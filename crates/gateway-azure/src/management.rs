@@ -7,13 +7,13 @@ mod respond;
 mod settings;
 
 use bytes::Bytes;
+use peeklock_access::Scope;
 use peeklock_amqp::connection::{Delivery, SessionId};
 use peeklock_amqp::{MessageId, Value};
 use peeklock_broker::{Answer, Error, Found, QueueInfo, Request, SessionHold, TransactionSettle};
 use peeklock_types::{self as types, EntityName, EntityPath};
 use rustc_hash::FxHashMap;
 
-use crate::address::Scope;
 use crate::conversation::Conversation;
 use crate::coordinator::transaction_of;
 use crate::error::{Refusal, refusal};
@@ -99,7 +99,7 @@ impl Conversation<'_> {
             return Err(Refusal::new(503, peeklock_amqp::condition::SERVER_BUSY, text));
         }
         let operation = Operation::parse(request, path.is_some())?;
-        let scope = path.as_ref().map_or(Scope::NAMESPACE, |path| Scope::parse(&path.to_string()));
+        let scope = path.as_ref().map_or(Scope::NAMESPACE, Scope::from);
         self.check_right(operation.right(), &scope)?;
         if transaction.is_some() && !operation.is_settlement() {
             let text = "of management requests only update-disposition can be part of a transaction; send the message with its \

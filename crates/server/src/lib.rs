@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use peeklock_broker::{AdminError, Broker, Recovered, Running};
-use peeklock_gateway_azure::{Gateway, Keys};
+use peeklock_gateway_azure::Gateway;
 use peeklock_journal_wal::{WalConfig, WalJournal};
 use peeklock_types::{EntityName, QueueSettings};
 use tokio::net::TcpListener;
@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 pub use access::{WELL_KNOWN_KEY_NAME, WELL_KNOWN_KEY_SECRET};
-pub use peeklock_gateway_azure::{AccessKey, Right};
+pub use peeklock_access::{Policy, Right};
 
 /// How long open connections get to finish when the server stops.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(5);
@@ -34,8 +34,8 @@ pub struct Options {
     pub listen_tls: Option<SocketAddr>,
     /// Certificate chain and private key, both PEM. `None`: a self-signed one, made on first start.
     pub certificate: Option<(PathBuf, PathBuf)>,
-    /// Empty: the well-known key, on loopback only.
-    pub keys: Vec<AccessKey>,
+    /// Policies that hold while this server runs, whatever is stored. Empty: the well-known key, on loopback only.
+    pub keys: Vec<Policy>,
     /// Created if they are not there yet.
     pub queues: Vec<(EntityName, QueueSettings)>,
 }
@@ -61,7 +61,7 @@ impl Server {
         listen::raise_handle_limit();
         let uses_well_known_key = options.keys.is_empty();
         let addresses = [Some(options.listen), options.listen_tls];
-        let keys = access::choose_keys(options.keys, addresses.into_iter().flatten())?;
+        let access = access::open(options.keys, &options.data, addresses.into_iter().flatten())?;
         let plain = bind(options.listen).await?;
         let (broker, running, recovered) = open(&options.data).await?;
         for (name, settings) in options.queues {
@@ -69,7 +69,7 @@ impl Server {
         }
         let queue_names = broker.queues().await?.into_iter().map(|queue| queue.name.to_string()).collect();
         let (stop, stopping) = watch::channel(false);
-        let gateway = Arc::new(Gateway::new(broker, Keys::new(keys)));
+        let gateway = Arc::new(Gateway::new(broker, access));
         let mut listeners = JoinSet::new();
         let address = plain.local_addr()?;
         listeners.spawn(listen::serve(plain, None, Arc::clone(&gateway), stopping.clone()));

@@ -4,12 +4,46 @@ use std::sync::Arc;
 
 use crate::limits;
 
-/// Name of a queue, as its creator wrote it. Two names that differ only in case are the same name.
+/// Name of a queue, a topic or a subscription (`topic/Subscriptions/name`), as its creator wrote it. Two names that differ only in case are
+/// the same name.
 #[derive(Clone)]
 pub struct EntityName {
     text: Arc<str>,
     folded: Arc<str>,
+    /// Where the topic's part ends, in both forms; only in the name of a subscription.
+    topic_end: Option<TopicEnd>,
 }
+
+#[derive(Clone, Copy)]
+struct TopicEnd {
+    text: u16,
+    folded: u16,
+}
+
+/// What an entity is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum EntityKind {
+    #[default]
+    Queue,
+    /// Hands on what is sent to it to its subscriptions.
+    Topic,
+    /// A queue that gets what its rules take from its topic.
+    Subscription,
+}
+
+impl fmt::Display for EntityKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            EntityKind::Queue => "queue",
+            EntityKind::Topic => "topic",
+            EntityKind::Subscription => "subscription",
+        })
+    }
+}
+
+/// Between the names of a topic and its subscription. As a part of any other name it would be ambiguous.
+const SUBSCRIPTIONS: &str = "Subscriptions";
+const BETWEEN_FOLDED: &str = "/subscriptions/";
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
@@ -24,30 +58,74 @@ pub enum NameError {
     Character { name: String, found: char },
     #[error("'{name}' is not an address that this broker serves")]
     Reserved { name: String },
+    #[error(
+        "'{name}' has the part 'Subscriptions', which stands between the name of a topic and that of one of its subscriptions: \
+         write topic/Subscriptions/name, with no '/' in the last part"
+    )]
+    Subscription { name: String },
+    #[error("the subscription name has {count} characters; at most {max} are allowed", max = limits::SUBSCRIPTION_NAME_CHARS_MAX)]
+    SubscriptionTooLong { count: usize },
 }
 
 impl EntityName {
+    /// Reads the name of a queue or a topic, or that of a subscription as `topic/Subscriptions/name`.
     pub fn parse(text: &str) -> Result<Self, NameError> {
-        let count = text.chars().count();
-        if count == 0 {
-            return Err(NameError::Empty);
+        let folded = text.to_lowercase();
+        let is_between = |part: &str| part.eq_ignore_ascii_case(SUBSCRIPTIONS);
+        if !text.split('/').any(is_between) {
+            check(text)?;
+            return Ok(EntityName { text: text.into(), folded: folded.into(), topic_end: None });
         }
-        if count > limits::ENTITY_NAME_CHARS_MAX {
-            return Err(NameError::TooLong { count });
+        let mut parts = text.rsplitn(3, '/');
+        let (name, between, topic) = (parts.next(), parts.next(), parts.next());
+        let ambiguous = || NameError::Subscription { name: text.to_owned() };
+        let (Some(name), Some(topic), true) = (name, topic, between.is_some_and(is_between)) else {
+            return Err(ambiguous());
+        };
+        Self::subscription(&Self::parse(topic)?, name).map_err(|error| match error {
+            NameError::Subscription { .. } => ambiguous(),
+            error => error,
+        })
+    }
+
+    /// The name of a topic's subscription.
+    pub fn subscription(topic: &EntityName, name: &str) -> Result<Self, NameError> {
+        let text = format!("{topic}/{SUBSCRIPTIONS}/{name}");
+        if topic.is_subscription() || name.contains('/') || name.eq_ignore_ascii_case(SUBSCRIPTIONS) {
+            return Err(NameError::Subscription { name: text });
         }
-        let bad = |found| NameError::Character { name: text.to_owned(), found };
-        if let Some(found) =
-            text.chars().find(|c| !c.is_alphanumeric() && !matches!(c, '.' | '-' | '_' | '~' | '/'))
-        {
-            return Err(bad(found));
+        check(name)?;
+        let count = name.chars().count();
+        if count > limits::SUBSCRIPTION_NAME_CHARS_MAX {
+            return Err(NameError::SubscriptionTooLong { count });
         }
-        for part in text.split('/') {
-            let edge_is_fine = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
-            if !edge_is_fine(part.chars().next()) || !edge_is_fine(part.chars().next_back()) {
-                return Err(bad(part.chars().next().unwrap_or('/')));
-            }
-        }
-        Ok(EntityName { text: text.into(), folded: text.to_lowercase().into() })
+        let folded = format!("{}{BETWEEN_FOLDED}{}", topic.folded, name.to_lowercase());
+        // A name of 260 characters has fewer bytes than that, in any case.
+        let end = |text: &str| u16::try_from(text.len()).unwrap_or(u16::MAX);
+        let topic_end = Some(TopicEnd { text: end(&topic.text), folded: end(&topic.folded) });
+        Ok(EntityName { text: text.into(), folded: folded.into(), topic_end })
+    }
+
+    pub fn is_subscription(&self) -> bool {
+        self.topic_end.is_some()
+    }
+
+    /// Both names, of a subscription.
+    pub fn topic_and_subscription(&self) -> Option<(&str, &str)> {
+        let (topic, rest) = self.text.split_at_checked(self.topic_end?.text.into())?;
+        Some((topic, rest.get(BETWEEN_FOLDED.len()..)?))
+    }
+
+    /// The topic of a subscription.
+    pub fn topic(&self) -> Option<EntityName> {
+        let (topic, _) = self.topic_and_subscription()?;
+        Some(EntityName { text: topic.into(), folded: self.shard_key().into(), topic_end: None })
+    }
+
+    /// What decides which shard the entity lives in: a topic's subscriptions live with their topic.
+    pub(crate) fn shard_key(&self) -> &str {
+        let end = self.topic_end.map(|end| usize::from(end.folded));
+        end.and_then(|end| self.folded.get(..end)).unwrap_or(&self.folded)
     }
 
     pub fn as_str(&self) -> &str {
@@ -58,6 +136,30 @@ impl EntityName {
     pub fn folded(&self) -> &str {
         &self.folded
     }
+}
+
+/// Whether a name has only what a name may have.
+fn check(text: &str) -> Result<(), NameError> {
+    let count = text.chars().count();
+    if count == 0 {
+        return Err(NameError::Empty);
+    }
+    if count > limits::ENTITY_NAME_CHARS_MAX {
+        return Err(NameError::TooLong { count });
+    }
+    let bad = |found| NameError::Character { name: text.to_owned(), found };
+    if let Some(found) =
+        text.chars().find(|c| !c.is_alphanumeric() && !matches!(c, '.' | '-' | '_' | '~' | '/'))
+    {
+        return Err(bad(found));
+    }
+    for part in text.split('/') {
+        let edge_is_fine = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
+        if !edge_is_fine(part.chars().next()) || !edge_is_fine(part.chars().next_back()) {
+            return Err(bad(part.chars().next().unwrap_or('/')));
+        }
+    }
+    Ok(())
 }
 
 impl PartialEq for EntityName {
@@ -173,6 +275,38 @@ mod tests {
         assert!(matches!(EntityName::parse("/a"), Err(NameError::Character { .. })));
         assert!(matches!(EntityName::parse("a//b"), Err(NameError::Character { .. })));
         assert!(matches!(EntityName::parse(&"x".repeat(261)), Err(NameError::TooLong { count: 261 })));
+    }
+
+    #[test]
+    fn a_subscription_belongs_to_its_topic() {
+        let name = EntityName::parse("Shop/Orders/subscriptions/Audit").unwrap();
+        assert_eq!(name.to_string(), "Shop/Orders/Subscriptions/Audit");
+        assert_eq!(name, EntityName::parse("shop/orders/SUBSCRIPTIONS/audit").unwrap());
+        assert_eq!(name.topic_and_subscription(), Some(("Shop/Orders", "Audit")));
+        let topic = EntityName::parse("SHOP/orders").unwrap();
+        assert_eq!(name.topic(), Some(topic.clone()));
+        assert_eq!(EntityName::subscription(&topic, "audit").unwrap(), name);
+        assert_eq!(crate::ShardId::of(&name), crate::ShardId::of(&topic));
+        assert_eq!(topic.topic(), None);
+        let path = EntityPath::parse("shop/orders/Subscriptions/audit/$DeadLetterQueue").unwrap();
+        assert_eq!((path.name, path.sub_queue), (name, SubQueue::DeadLetter));
+    }
+
+    #[test]
+    fn a_name_with_subscriptions_elsewhere_is_refused() {
+        let ambiguous = [
+            "Subscriptions",
+            "subscriptions/a",
+            "a/subscriptions",
+            "a/Subscriptions/b/c",
+            "a/subscriptions/b/subscriptions/c",
+        ];
+        for name in ambiguous {
+            assert!(matches!(EntityName::parse(name), Err(NameError::Subscription { .. })), "{name}");
+        }
+        let long = format!("a/Subscriptions/{}", "x".repeat(51));
+        assert!(matches!(EntityName::parse(&long), Err(NameError::SubscriptionTooLong { count: 51 })));
+        assert!(matches!(EntityName::parse("a/Subscriptions/"), Err(NameError::Empty)));
     }
 
     #[test]

@@ -8,7 +8,7 @@ mod session;
 mod settings;
 mod time;
 
-pub use entity::{EntityName, EntityPath, NameError, SubQueue};
+pub use entity::{EntityKind, EntityName, EntityPath, NameError, SubQueue};
 pub use number::{BodyPlace, BodyRef, GroupNumber, LockToken, SequenceNumber, ShardId};
 pub use session::{SessionId, SessionIdError};
 pub use settings::{PoisonSession, QueueSettings, QueueStatus, RetryPolicy, SettingsError, limits};

@@ -32,7 +32,7 @@ impl ShardId {
     /// The shard that owns the entity of this name.
     pub fn of(name: &EntityName) -> ShardId {
         // FNV-1a: the answer must be the same in every version, on every machine.
-        let hash = name.folded().bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        let hash = name.shard_key().bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
         });
         #[expect(clippy::cast_possible_truncation, reason = "a rest below the count")]

@@ -1,12 +1,22 @@
 use std::time::Duration;
 
-use crate::EntityName;
+use crate::{EntityKind, EntityName};
 
 /// Bounds that hold everywhere, each with its unit in the name.
 pub mod limits {
     use std::time::Duration;
 
     pub const ENTITY_NAME_CHARS_MAX: usize = 260;
+    pub const SUBSCRIPTION_NAME_CHARS_MAX: usize = 50;
+    pub const RULE_NAME_CHARS_MAX: usize = 50;
+    pub const SUBSCRIPTIONS_PER_TOPIC_MAX: usize = 2000;
+    pub const SQL_RULES_PER_TOPIC_MAX: usize = 2000;
+    pub const CORRELATION_RULES_PER_TOPIC_MAX: usize = 100_000;
+    pub const USER_METADATA_CHARS_MAX: usize = 1024;
+    /// What the copies of one send add to the journal, beside the bodies: all of it shares one group.
+    pub const COPIES_SIZE_BYTES_MAX: usize = 2 * 1024 * 1024;
+    /// Properties of one message, as filters see them.
+    pub const VIEW_SIZE_BYTES_MAX: usize = 256 * 1024;
     pub const LOCK_DURATION_MIN: Duration = Duration::from_secs(1);
     pub const LOCK_DURATION_MAX: Duration = Duration::from_secs(300);
     pub const DELIVERY_COUNT_MAX: u32 = 2000;
@@ -65,6 +75,12 @@ pub struct QueueSettings {
     pub forward_dead_letters_to: Option<EntityName>,
     pub retry: RetryPolicy,
     pub poison_session: PoisonSession,
+    /// Of a subscription: a message that a filter cannot be evaluated on goes to the dead-letter queue; otherwise the filter does not take it.
+    pub dead_letter_on_filter_error: bool,
+    /// Kept and shown, for those who set it: everything here is done in batches.
+    pub batched_operations: bool,
+    /// The owner's own words.
+    pub user_metadata: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -137,6 +153,9 @@ impl Default for QueueSettings {
             forward_dead_letters_to: None,
             retry: RetryPolicy::Immediate,
             poison_session: PoisonSession::DeadLetter,
+            dead_letter_on_filter_error: true,
+            batched_operations: true,
+            user_metadata: None,
         }
     }
 }
@@ -155,8 +174,14 @@ pub enum SettingsError {
     ForwardsSessions,
     #[error("the queue would forward to itself")]
     ForwardsToItself,
-    #[error("'{what}' cannot be changed after the queue was created; delete the queue and create it anew")]
+    #[error("'{target}' is a subscription, which gets messages only from its topic; forward to a queue or a topic")]
+    ForwardsToSubscription { target: EntityName },
+    #[error("'{what}' cannot be changed after the entity was created; delete it and create it anew")]
     Immutable { what: &'static str },
+    #[error("the user metadata has {count} characters; at most {max} are allowed", max = limits::USER_METADATA_CHARS_MAX)]
+    UserMetadata { count: usize },
+    #[error("a {kind} has no {what}; {instead}")]
+    NotForKind { kind: EntityKind, what: &'static str, instead: &'static str },
 }
 
 impl QueueSettings {
@@ -180,7 +205,38 @@ impl QueueSettings {
         if [&self.forward_to, &self.forward_dead_letters_to].into_iter().flatten().any(|to| to == name) {
             return Err(SettingsError::ForwardsToItself);
         }
+        let mut targets = [&self.forward_to, &self.forward_dead_letters_to].into_iter().flatten();
+        if let Some(target) = targets.find(|to| to.is_subscription()) {
+            return Err(SettingsError::ForwardsToSubscription { target: target.clone() });
+        }
+        let count = self.user_metadata.as_ref().map_or(0, |text| text.chars().count());
+        if count > limits::USER_METADATA_CHARS_MAX {
+            return Err(SettingsError::UserMetadata { count });
+        }
         Ok(())
+    }
+
+    /// Whether an entity of this kind can have what is set.
+    pub fn check_kind(&self, kind: EntityKind) -> Result<(), SettingsError> {
+        let on_subscriptions = "set it on the topic's subscriptions";
+        let forwards = self.forward_to.is_some() || self.forward_dead_letters_to.is_some();
+        let wrong = match kind {
+            EntityKind::Queue => [(false, "", ""); 3],
+            EntityKind::Topic => [
+                (self.requires_session, "sessions", on_subscriptions),
+                (forwards, "forwarding", on_subscriptions),
+                (self.dead_letter_on_expiration, "dead-letter queue", on_subscriptions),
+            ],
+            EntityKind::Subscription => [
+                (self.duplicate_window.is_some(), "duplicate detection", "set it on the topic"),
+                (self.max_size_bytes.is_some(), "size of its own", "set it on the topic"),
+                (self.status == QueueStatus::SendDisabled, "senders", "set the status of the topic"),
+            ],
+        };
+        match wrong.into_iter().find(|(is_wrong, ..)| *is_wrong) {
+            Some((_, what, instead)) => Err(SettingsError::NotForKind { kind, what, instead }),
+            None => Ok(()),
+        }
     }
 
     fn check_times(&self) -> Result<(), SettingsError> {

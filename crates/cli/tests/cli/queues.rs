@@ -85,7 +85,7 @@ fn an_update_changes_what_it_names() {
     assert_eq!(json["maxDeliveryCount"], 3, "not named, not changed");
     let error = broker.fails(&["queue", "update", "next", "--sessions"]);
     assert!(
-        error.contains("'next'") && error.contains("cannot be changed after the queue was created"),
+        error.contains("'next'") && error.contains("cannot be changed after the entity was created"),
         "{error}"
     );
     assert!(broker.fails(&["queue", "update", "orders"]).contains("nothing to change"));

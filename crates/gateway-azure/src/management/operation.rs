@@ -1,6 +1,7 @@
 //! What a management request asks for, read out of its properties and body.
 
 use bytes::Bytes;
+use peeklock_access::Right;
 use peeklock_amqp::Value;
 use peeklock_broker::engine::{EntityId, ReceiveMode, Settlement};
 use peeklock_broker::{Request, SessionHold, Ticket};
@@ -14,7 +15,6 @@ use super::settings;
 use crate::error::Refusal;
 use crate::message::{RequestMessage, encode_patch};
 use crate::outcome::abandon;
-use crate::sas::Right;
 
 pub(super) enum Operation {
     Entity(EntityOperation),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use peeklock_access::{Access, Policy, Right};
 use peeklock_amqp::connection::{
     Config, Connection, Delivery, DeliveryId, Event, LinkId, Millis, Outgoing, SaslClient, SessionId,
 };
@@ -14,7 +15,7 @@ use peeklock_amqp::{
     Message, ReceiverSettleMode, Role, SenderSettleMode, Source, Symbol, Target, Value,
 };
 use peeklock_broker::{Broker, Running};
-use peeklock_gateway_azure::{AccessKey, Gateway, Keys, Right};
+use peeklock_gateway_azure::Gateway;
 use peeklock_journal::MemoryJournal;
 use peeklock_types::{EntityName, QueueSettings};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
@@ -32,12 +33,13 @@ pub(crate) struct Rig {
 impl Rig {
     pub(crate) async fn start() -> Self {
         let (broker, running, _) = Broker::open(&MemoryJournal::new()).await.unwrap();
-        let keys = Keys::new(vec![
-            AccessKey::new("all", "secret", vec![Right::Manage]),
-            AccessKey::new("sender", "secret", vec![Right::Send]),
-            AccessKey::new("listener", "secret", vec![Right::Listen]),
-        ]);
-        let gateway = Arc::new(Gateway::new(broker.clone(), keys));
+        let policies = vec![
+            Policy::with_one_key("all", "secret", &[Right::Manage]),
+            Policy::with_one_key("sender", "secret", &[Right::Send]),
+            Policy::with_one_key("listener", "secret", &[Right::Listen]),
+        ];
+        let access = Access::open(None, policies).unwrap();
+        let gateway = Arc::new(Gateway::new(broker.clone(), access));
         Rig { broker, gateway, _running: running, stop: watch::channel(false).0 }
     }
 

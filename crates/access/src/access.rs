@@ -1,0 +1,398 @@
+//! All policies of a namespace, and the judgement of what peers show.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+
+use peeklock_types::{EntityName, Timestamp};
+use tokio::sync::watch;
+
+use crate::claim::{Claim, Origin};
+use crate::jwt::JwtKeys;
+use crate::policy::{POLICIES_PER_SCOPE_MAX, Policy, PolicyError};
+use crate::right::Rights;
+use crate::scope::Scope;
+use crate::secret::{NoRandomBytes, Secret};
+use crate::store::{self, OpenError};
+use crate::token::{TOKEN_BYTES_MAX, TokenError, TokenParts, is_signature, shown};
+
+/// The policies of one namespace. Clones share them.
+///
+/// Checks never wait for a disk. Changes do: they return when the file is durable, and only then take effect.
+#[derive(Clone)]
+pub struct Access(Arc<Inner>);
+
+struct Inner {
+    policies: RwLock<Arc<Policies>>,
+    /// Held while the file is replaced, so that changes follow each other.
+    file: Mutex<Option<PathBuf>>,
+    revision: watch::Sender<u64>,
+    jwt: OnceLock<JwtKeys>,
+}
+
+#[derive(Clone, Default)]
+struct Policies {
+    by_scope: BTreeMap<Scope, BTreeMap<String, Held>>,
+    by_name: BTreeMap<String, BTreeSet<Scope>>,
+}
+
+#[derive(Clone)]
+struct Held {
+    policy: Policy,
+    /// Given by flags or configuration: wins over what is stored, and is not stored.
+    is_declared: bool,
+}
+
+/// Which of a policy's two keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    Primary,
+    Secondary,
+}
+
+/// What to make of a policy. What is left out keeps its value; in a new policy, keys that are left out are made.
+#[derive(Clone, Debug, Default)]
+pub struct PolicyChange {
+    pub rights: Option<Rights>,
+    pub primary: Option<Secret>,
+    pub secondary: Option<Secret>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ChangeError {
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    #[error("there is no policy '{name}' on {scope}")]
+    NoSuchPolicy { name: String, scope: Scope },
+    #[error(
+        "the policy '{name}' is declared where the broker was started (flags or configuration); change it there"
+    )]
+    Declared { name: String },
+    #[error("{scope} has {POLICIES_PER_SCOPE_MAX} policies, the most that are allowed; remove one first")]
+    TooMany { scope: Scope },
+    #[error(transparent)]
+    Random(#[from] NoRandomBytes),
+    #[error("the policies could not be stored, and stay as they were: {0}")]
+    Store(#[from] std::io::Error),
+}
+
+impl Access {
+    /// Policies that are declared, and those of the file, if there is to be one. Of two with the same name and scope the declared one counts.
+    pub fn open(file: Option<PathBuf>, declared: Vec<Policy>) -> Result<Access, OpenError> {
+        let mut policies = Policies::default();
+        for policy in declared {
+            policy.check()?;
+            let name = policy.name.clone();
+            if policies.insert(Held { policy, is_declared: true }).is_some() {
+                return Err(OpenError::DeclaredTwice { name });
+            }
+        }
+        let stored = file.as_deref().map_or_else(|| Ok(Vec::new()), store::load)?;
+        for policy in stored {
+            if policies.get(&policy.place(), &policy.name).is_none() {
+                policies.insert(Held { policy, is_declared: false });
+            }
+        }
+        Ok(Access(Arc::new(Inner {
+            policies: RwLock::new(Arc::new(policies)),
+            file: Mutex::new(file),
+            revision: watch::channel(0).0,
+            jwt: OnceLock::new(),
+        })))
+    }
+
+    /// Takes bearer tokens of this issuer too. The first call counts.
+    pub fn with_jwt(self, keys: JwtKeys) -> Access {
+        let _ = self.0.jwt.set(keys);
+        self
+    }
+
+    /// Checks a token (shared access signature, or bearer token where that is on) that a peer offers for `audience`.
+    pub fn check_token(&self, token: &str, audience: &str, now_s: u64) -> Result<Claim, TokenError> {
+        if token.len() > TOKEN_BYTES_MAX {
+            return Err(TokenError::TooLong(token.len()));
+        }
+        let asked = Scope::parse(audience);
+        if !is_signature(token) {
+            return self.check_bearer(token, asked, now_s);
+        }
+        let parts = TokenParts::parse(token)?;
+        let (origin, rights) =
+            self.signer(&parts, &asked).ok_or_else(|| TokenError::Signature(shown(&parts.key_name)))?;
+        if parts.expires_at_s <= now_s {
+            return Err(TokenError::Expired(now_s - parts.expires_at_s));
+        }
+        let signed = parts.scope();
+        if !signed.covers(&asked) {
+            return Err(TokenError::Scope { signed, asked });
+        }
+        Ok(Claim { scope: asked, rights, expires_at_s: Some(parts.expires_at_s), origin })
+    }
+
+    /// Checks a name and a secret given in the clear (SASL PLAIN); good for the whole connection.
+    pub fn check_secret(&self, name: &str, secret: &[u8]) -> Option<Claim> {
+        let policies = self.policies_now();
+        let held = policies.named(name).find(|held| held.policy.has_secret(secret))?;
+        let place = held.policy.place();
+        let secret = Secret::new(std::str::from_utf8(secret).ok()?);
+        let origin = Origin::Key { place: place.clone(), policy: held.policy.name.clone(), secret };
+        Some(Claim { scope: place, rights: held.policy.rights, expires_at_s: None, origin })
+    }
+
+    /// False once the key behind the claim was removed or replaced, or its policy lost a right. Ends by time are not looked at.
+    pub fn is_current(&self, claim: &Claim) -> bool {
+        let Origin::Key { place, policy, secret } = &claim.origin else { return true };
+        let policies = self.policies_now();
+        policies.get(place, policy).is_some_and(|held| {
+            held.policy.rights.includes(claim.rights) && held.policy.has_secret(secret.expose().as_bytes())
+        })
+    }
+
+    /// Counts changes, so that whoever holds claims knows when to ask [`Access::is_current`].
+    pub fn revision(&self) -> watch::Receiver<u64> {
+        self.0.revision.subscribe()
+    }
+
+    /// Whether any policy has this text for a key.
+    pub fn uses_secret(&self, secret: &[u8]) -> bool {
+        let policies = self.policies_now();
+        policies.by_scope.values().flat_map(BTreeMap::values).any(|held| held.policy.has_secret(secret))
+    }
+
+    /// Names of all policies, at whatever scope.
+    pub fn key_names(&self) -> Vec<String> {
+        self.policies_now().by_name.keys().cloned().collect()
+    }
+
+    pub fn knows_key_name(&self, name: &str) -> bool {
+        self.policies_now().by_name.contains_key(name)
+    }
+
+    /// The policies of the namespace (`None`) or of one entity, by name.
+    pub fn policies(&self, scope: Option<&EntityName>) -> Vec<Policy> {
+        let policies = self.policies_now();
+        let here = policies.by_scope.get(&Scope::of_entity(scope));
+        here.into_iter().flat_map(BTreeMap::values).map(|held| held.policy.clone()).collect()
+    }
+
+    pub fn policy(&self, scope: Option<&EntityName>, name: &str) -> Option<Policy> {
+        self.policies_now().get(&Scope::of_entity(scope), name).map(|held| held.policy.clone())
+    }
+
+    /// Whether the policy comes from flags or configuration and so cannot be changed here.
+    pub fn is_declared(&self, scope: Option<&EntityName>, name: &str) -> bool {
+        self.policies_now().get(&Scope::of_entity(scope), name).is_some_and(|held| held.is_declared)
+    }
+
+    /// Creates or changes a policy; says whether it is new.
+    pub fn put(
+        &self,
+        scope: Option<&EntityName>,
+        name: &str,
+        change: PolicyChange,
+        now: Timestamp,
+    ) -> Result<(Policy, bool), ChangeError> {
+        self.change(|policies| {
+            let place = Scope::of_entity(scope);
+            let old = policies.changeable(&place, name)?;
+            if old.is_none() && policies.count(&place) >= POLICIES_PER_SCOPE_MAX {
+                return Err(ChangeError::TooMany { scope: place });
+            }
+            let is_new = old.is_none();
+            let policy = merge(old, scope, name, change, now)?;
+            policy.check()?;
+            policies.insert(Held { policy: policy.clone(), is_declared: false });
+            Ok((policy, is_new))
+        })
+    }
+
+    pub fn remove(&self, scope: Option<&EntityName>, name: &str) -> Result<(), ChangeError> {
+        self.change(|policies| {
+            let place = Scope::of_entity(scope);
+            if policies.changeable(&place, name)?.is_none() {
+                return Err(ChangeError::NoSuchPolicy { name: name.to_owned(), scope: place });
+            }
+            policies.remove(&place, name);
+            Ok(())
+        })
+    }
+
+    /// Replaces one key by a new one. Tokens signed with the other key stay good.
+    pub fn regenerate(
+        &self,
+        scope: Option<&EntityName>,
+        name: &str,
+        which: Which,
+        now: Timestamp,
+    ) -> Result<Policy, ChangeError> {
+        if self.policy(scope, name).is_none() {
+            let scope = Scope::of_entity(scope);
+            return Err(ChangeError::NoSuchPolicy { name: name.to_owned(), scope });
+        }
+        let secret = Some(Secret::generate()?);
+        let change = match which {
+            Which::Primary => PolicyChange { primary: secret, ..PolicyChange::default() },
+            Which::Secondary => PolicyChange { secondary: secret, ..PolicyChange::default() },
+        };
+        Ok(self.put(scope, name, change, now)?.0)
+    }
+
+    /// Forgets the policies of an entity that is gone, so that a later one of the same name does not inherit them.
+    pub fn forget_entity(&self, entity: &EntityName) -> Result<(), ChangeError> {
+        let place = Scope::from(entity);
+        if !self.policies_now().has_stored_within(&place) {
+            return Ok(());
+        }
+        self.change(|policies| {
+            policies.remove_within(&place);
+            Ok(())
+        })
+    }
+
+    fn check_bearer(&self, token: &str, asked: Scope, now_s: u64) -> Result<Claim, TokenError> {
+        let keys = self.0.jwt.get().ok_or(TokenError::Kind)?;
+        let token = token.strip_prefix("Bearer ").unwrap_or(token).trim();
+        let bearer = keys.check(token, now_s)?;
+        let expires_at_s = Some(bearer.expires_at_s);
+        Ok(Claim { scope: asked, rights: bearer.rights, expires_at_s, origin: Origin::Issuer })
+    }
+
+    /// The policy that signed the token: one of the entity itself, else one above it.
+    fn signer(&self, parts: &TokenParts<'_>, asked: &Scope) -> Option<(Origin, Rights)> {
+        let policies = self.policies_now();
+        let scopes = policies.by_name.get(&parts.key_name)?;
+        asked.upwards().find_map(|above| {
+            let place = scopes.get(above).filter(|place| place.owns(asked))?;
+            let policy = &policies.get(place, &parts.key_name)?.policy;
+            let secret = parts.signer(policy)?;
+            Some((Origin::Key { place: place.clone(), policy: policy.name.clone(), secret }, policy.rights))
+        })
+    }
+
+    fn policies_now(&self) -> Arc<Policies> {
+        // Nothing can panic while the lock is held, and what it guards is always whole.
+        Arc::clone(&self.0.policies.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The file first, then memory: what a crash could take back is never seen.
+    fn change<T>(
+        &self,
+        decide: impl FnOnce(&mut Policies) -> Result<T, ChangeError>,
+    ) -> Result<T, ChangeError> {
+        let file = self.0.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut policies = Policies::clone(&self.policies_now());
+        let result = decide(&mut policies)?;
+        if let Some(path) = &*file {
+            store::save(path, policies.stored())?;
+        }
+        *self.0.policies.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(policies);
+        self.0.revision.send_modify(|revision| *revision += 1);
+        Ok(result)
+    }
+}
+
+fn merge(
+    old: Option<&Policy>,
+    scope: Option<&EntityName>,
+    name: &str,
+    change: PolicyChange,
+    now: Timestamp,
+) -> Result<Policy, ChangeError> {
+    let key = |given: Option<Secret>, old: Option<&Secret>| match given.or_else(|| old.cloned()) {
+        Some(secret) => Ok(secret),
+        None => Secret::generate(),
+    };
+    let rights = change.rights.or_else(|| old.map(|old| old.rights));
+    Ok(Policy {
+        name: name.to_owned(),
+        scope: scope.cloned(),
+        rights: rights.unwrap_or(Rights::NONE),
+        primary: key(change.primary, old.map(|old| &old.primary))?,
+        secondary: key(change.secondary, old.map(|old| &old.secondary))?,
+        created_at: old.map_or(now, |old| old.created_at),
+        modified_at: now,
+    })
+}
+
+impl Policies {
+    fn get(&self, place: &Scope, name: &str) -> Option<&Held> {
+        self.by_scope.get(place)?.get(name)
+    }
+
+    fn count(&self, place: &Scope) -> usize {
+        self.by_scope.get(place).map_or(0, BTreeMap::len)
+    }
+
+    fn named(&self, name: &str) -> impl Iterator<Item = &Held> {
+        let places = self.by_name.get(name).into_iter().flatten();
+        places.filter_map(move |place| self.get(place, name))
+    }
+
+    fn stored(&self) -> impl Iterator<Item = &Policy> {
+        let all = self.by_scope.values().flat_map(BTreeMap::values);
+        all.filter(|held| !held.is_declared).map(|held| &held.policy)
+    }
+
+    /// The policy as it is, if it may be changed.
+    fn changeable(&self, place: &Scope, name: &str) -> Result<Option<&Policy>, ChangeError> {
+        match self.get(place, name) {
+            Some(held) if held.is_declared => Err(ChangeError::Declared { name: name.to_owned() }),
+            held => Ok(held.map(|held| &held.policy)),
+        }
+    }
+
+    fn insert(&mut self, held: Held) -> Option<Held> {
+        let (place, name) = (held.policy.place(), held.policy.name.clone());
+        self.by_name.entry(name.clone()).or_default().insert(place.clone());
+        self.by_scope.entry(place).or_default().insert(name, held)
+    }
+
+    fn remove(&mut self, place: &Scope, name: &str) {
+        if let Some(here) = self.by_scope.get_mut(place) {
+            here.remove(name);
+            if here.is_empty() {
+                self.by_scope.remove(place);
+            }
+        }
+        if let Some(places) = self.by_name.get_mut(name) {
+            places.remove(place);
+            if places.is_empty() {
+                self.by_name.remove(name);
+            }
+        }
+    }
+
+    fn has_stored_within(&self, entity: &Scope) -> bool {
+        self.stored_within(entity).next().is_some()
+    }
+
+    fn stored_within<'a>(&'a self, entity: &'a Scope) -> impl Iterator<Item = (&'a Scope, &'a str)> {
+        // Everything below a name sorts behind it.
+        let below = self
+            .by_scope
+            .range(entity.clone()..)
+            .take_while(|(place, _)| place.as_str().starts_with(entity.as_str()));
+        let owned = below.filter(|(place, _)| entity.owns(place));
+        owned.flat_map(|(place, here)| {
+            let stored = here.values().filter(|held| !held.is_declared);
+            stored.map(move |held| (place, held.policy.name.as_str()))
+        })
+    }
+
+    fn remove_within(&mut self, entity: &Scope) {
+        let found: Vec<_> =
+            self.stored_within(entity).map(|(place, name)| (place.clone(), name.to_owned())).collect();
+        for (place, name) in found {
+            self.remove(&place, &name);
+        }
+    }
+}
+
+impl std::borrow::Borrow<str> for Scope {
+    fn borrow(&self) -> &str {
+        self.as_str()
+    }
+}
+
+#[cfg(test)]
+mod tests;

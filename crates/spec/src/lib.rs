@@ -1,0 +1,26 @@
+//! How entities are written in JSON, in TOML and in the official emulators' `Config.json`. One table for each kind, for all of them and both ways.
+//!
+//! Owns the forms that people and files use: durations, sizes, words, times, rules; and the reading of documents with errors that point at
+//! their place. Never does I/O, and knows nothing of what becomes of an entity.
+
+mod document;
+mod entity;
+pub mod iso8601;
+mod named;
+mod property;
+mod rule;
+mod text;
+mod time;
+mod written;
+
+pub use document::{DOCUMENT_DEPTH_MAX, Problem, from_json, from_json_bytes, from_toml, nearest};
+pub use entity::{QueueSpec, SubscriptionSpec, TopicSpec};
+pub use named::{Name, Named, SubscriptionName};
+pub use property::PropertyValue;
+pub use rule::{CorrelationSpec, Match, Properties, RuleSpec};
+pub use text::{
+    NONE, POISON_SESSIONS, STATUSES, TextError, parse_duration, parse_poison_session, parse_retry,
+    parse_size, parse_status, show_duration, show_poison_session, show_retry, show_size, show_status,
+};
+pub use time::{parse_time, show_time};
+pub use written::{MessageSize, Size};
