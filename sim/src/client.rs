@@ -17,11 +17,11 @@ use peeklock_client::{Client, Error, ReceivedMessage, Target};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::log::{Answer, Event, Log, Part, QueueIndex, Seen, SessionNumber};
+use crate::log::{Answer, Event, Log, MessageNumber, Part, QueueIndex, Seen, SessionNumber};
 use crate::machine::{KEY_NAME, KEY_SECRET};
 use crate::network::{Dialled, Network};
 use crate::pipe::Wire;
-use crate::scenario::Scenario;
+use crate::scenario::{Scenario, Target};
 
 pub(crate) use consumer::consume;
 pub(crate) use deleter::{delete, idle};
@@ -90,6 +90,11 @@ impl World {
 
     pub(crate) fn queue_name(&self, queue: QueueIndex) -> &str {
         self.scenario.queues.get(queue).map_or("", |queue| &queue.name)
+    }
+
+    /// The numbers of a message to this place, of which the first is its own.
+    pub(crate) fn next_message(&self, target: Target) -> MessageNumber {
+        self.log.next_message(self.scenario.numbers(target))
     }
 
     pub(crate) fn lock_duration(&self, queue: QueueIndex) -> Duration {
@@ -182,12 +187,19 @@ impl Party {
 }
 
 /// What the broker wrote on a message, for the log.
-pub(crate) fn seen(message: &ReceivedMessage, queue: QueueIndex, part: Part, run: u32) -> Seen {
-    let (number, is_intact) = body::read(message);
+pub(crate) fn seen(
+    scenario: &Scenario,
+    message: &ReceivedMessage,
+    queue: QueueIndex,
+    part: Part,
+    run: u32,
+) -> Seen {
+    let read = body::read(message);
+    let is_intact = read.is_intact;
     Seen {
         queue,
         part,
-        message: number,
+        message: number_in(scenario, &read, queue),
         sequence_number: message.sequence_number().map_or(0, |number| number.0),
         token: message.lock_token,
         locked_until_ms: message.locked_until().map_or(0, |until| until.as_millis()),
@@ -199,6 +211,11 @@ pub(crate) fn seen(message: &ReceivedMessage, queue: QueueIndex, part: Part, run
         session: message.session_id().and_then(session_number),
         hold: None,
     }
+}
+
+/// The number of what was found in a queue.
+pub(crate) fn number_in(scenario: &Scenario, read: &body::Read, queue: QueueIndex) -> Option<MessageNumber> {
+    scenario.number_of(read.number?, read.topic, read.rule.as_deref(), queue)
 }
 
 pub(crate) fn session_id(number: SessionNumber) -> String {

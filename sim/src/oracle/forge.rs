@@ -8,7 +8,7 @@ use peeklock_types::QueueSettings;
 use super::history::History;
 use super::{CHECKERS, Checker};
 use crate::log::{Answer, Counted, Entry, Event, MessageNumber, Part, Peeked, Seen, Terms};
-use crate::scenario::Scenario;
+use crate::scenario::{Scenario, Target};
 
 pub(super) const LOCK_MS: u64 = 10_000;
 pub(super) const LIMIT: u32 = 4;
@@ -107,7 +107,7 @@ impl Forge {
     fn send_on(&mut self, messages: &[MessageNumber], terms: Terms, answer: Answer) {
         self.request += 1;
         let request = self.request;
-        self.add(Event::Sending { request, queue: 0, messages: messages.to_vec(), terms });
+        self.add(Event::Sending { request, target: Target::Queue(0), messages: messages.to_vec(), terms });
         self.add(Event::Sent { request, answer });
     }
 
