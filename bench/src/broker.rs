@@ -30,7 +30,7 @@ impl Broker {
         let folder = TempDir::with_prefix_in("peeklock-bench-", data)?;
         let started = Instant::now();
         let mut process = Command::new(binary()?)
-            .args(["serve", "--listen", "127.0.0.1:0", "--listen-tls", "off", "--data"])
+            .args(["serve", "--listen", "127.0.0.1:0", "--listen-tls", "off", "--http", "off", "--data"])
             .arg(folder.path().join("data"))
             .args(arguments)
             .stdout(Stdio::piped())

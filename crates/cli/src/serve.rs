@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
-use peeklock_server::{Options, Server, WELL_KNOWN_KEY_NAME, WELL_KNOWN_KEY_SECRET};
+use peeklock_server::{Addresses, ListenLimits, Options, Server, WELL_KNOWN_KEY_NAME, WELL_KNOWN_KEY_SECRET};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::settings::QueueSpec;
@@ -21,12 +21,18 @@ pub(crate) struct Arguments {
     /// Where messages are kept; created if it is not there
     #[arg(long, value_name = "DIR", env = "PEEKLOCK_DATA", default_value = "./peeklock-data")]
     data: PathBuf,
-    /// Address for plain AMQP; port 0 takes any that is free
-    #[arg(long, value_name = "ADDRESS", env = "PEEKLOCK_LISTEN", default_value = "127.0.0.1:5672")]
-    listen: SocketAddr,
+    /// Address for plain AMQP, or 'off'; port 0 takes any that is free. Every address serves AMQP, HTTP and AMQP over WebSocket
+    #[arg(long, value_name = "ADDRESS", env = "PEEKLOCK_LISTEN", default_value = "127.0.0.1:5672", value_parser = Listen::parse)]
+    listen: Listen,
     /// Address for AMQP over TLS, or 'off'
     #[arg(long, value_name = "ADDRESS", env = "PEEKLOCK_LISTEN_TLS", default_value = "127.0.0.1:5671", value_parser = Listen::parse)]
     listen_tls: Listen,
+    /// Address for management and health over HTTP, or 'off'
+    #[arg(long, value_name = "ADDRESS", env = "PEEKLOCK_HTTP", default_value = "127.0.0.1:5300", value_parser = Listen::parse)]
+    http: Listen,
+    /// Address for HTTPS, or 'off'; Azure's administration clients look for it at port 443
+    #[arg(long, value_name = "ADDRESS", env = "PEEKLOCK_HTTPS", default_value = "off", value_parser = Listen::parse)]
+    https: Listen,
     /// Certificate chain in PEM form; without it one is made on first start
     #[arg(long, value_name = "FILE", env = "PEEKLOCK_TLS_CERT", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
@@ -78,9 +84,14 @@ impl Arguments {
     fn into_options(self) -> Options {
         Options {
             data: self.data,
-            listen: self.listen,
-            listen_tls: self.listen_tls.0,
+            listen: Addresses {
+                amqp: self.listen.0,
+                amqp_tls: self.listen_tls.0,
+                http: self.http.0,
+                https: self.https.0,
+            },
             certificate: self.tls_cert.zip(self.tls_key),
+            limits: ListenLimits::default(),
             keys: self.keys.into_iter().map(KeySpec::into_policy).collect(),
             queues: self.queues.into_iter().map(|queue| (queue.name, queue.settings)).collect(),
         }
@@ -96,14 +107,20 @@ fn print(text: &str) -> io::Result<()> {
 /// Tests and scripts read these labels: each stands at the start of its line, two or more spaces before its value.
 fn first_screen(server: &Server, key_name: Option<&str>) -> io::Result<String> {
     let mut screen = Screen(Vec::new());
-    screen.line("AMQP", &server.address)?;
-    if let Some(address) = server.address_tls {
-        screen.line("AMQP over TLS", &address)?;
+    let Addresses { amqp, amqp_tls, http, https } = server.addresses;
+    let addresses = [("AMQP", amqp), ("AMQP over TLS", amqp_tls), ("HTTP", http), ("HTTPS", https)];
+    for (label, address) in addresses {
+        if let Some(address) = address {
+            screen.line(label, &address)?;
+        }
     }
     if let Some(certificate) = &server.certificate {
         screen.line("Certificate", &certificate.display())?;
     }
-    screen.line("Connection string", &connection_string(server.address, key_name))?;
+    // Any address that takes plain AMQP will do.
+    if let Some(address) = amqp.or(http) {
+        screen.line("Connection string", &connection_string(address, key_name))?;
+    }
     screen.line("Data directory", &server.data.display())?;
     let recovered = server.recovered;
     let messages = plural(recovered.message_count, "message");

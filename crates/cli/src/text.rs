@@ -11,7 +11,7 @@ pub(crate) struct Listen(pub(crate) Option<SocketAddr>);
 
 impl Listen {
     pub(crate) fn parse(text: &str) -> Result<Self> {
-        if text == "off" {
+        if text == "off" || text == "none" {
             return Ok(Listen(None));
         }
         let wrong = || format!("'{text}' is not an address such as 127.0.0.1:5671, nor 'off'");

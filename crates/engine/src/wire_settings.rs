@@ -100,7 +100,8 @@ impl Reader<'_> {
 
     fn user_metadata(&mut self) -> Result<Option<String>, DecodeError> {
         let what = "the user metadata";
-        let text = |reader: &mut Self| reader.text(limits::USER_METADATA_CHARS_MAX * 4, what).map(str::to_owned);
+        let text =
+            |reader: &mut Self| reader.text(limits::USER_METADATA_CHARS_MAX * 4, what).map(str::to_owned);
         self.flag(what)?.then(|| text(self)).transpose()
     }
 

@@ -16,6 +16,7 @@ mod link;
 mod management;
 mod message;
 mod outcome;
+mod refuse;
 mod reply;
 mod request;
 mod sessions;
@@ -24,6 +25,7 @@ mod transaction;
 mod upload;
 
 use peeklock_access::Access;
+use peeklock_amqp::{AmqpError, condition};
 use peeklock_broker::Broker;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
@@ -45,5 +47,15 @@ impl Gateway {
         S: AsyncRead + AsyncWrite + Send,
     {
         driver::run(self, stream, stopping).await
+    }
+
+    /// Tells a peer that there are as many connections as there may be.
+    pub async fn refuse_for_lack_of_room<S>(stream: S) -> std::io::Result<()>
+    where
+        S: AsyncRead + AsyncWrite + Send,
+    {
+        let text = "the broker has as many connections as it allows; close some, or raise the limit";
+        let error = AmqpError::new(condition::RESOURCE_LIMIT_EXCEEDED, text);
+        refuse::refuse(stream, error).await
     }
 }

@@ -14,11 +14,13 @@ use peeklock_broker::{AdminError, Broker, Recovered, Running};
 use peeklock_gateway_azure::Gateway;
 use peeklock_journal_wal::{WalConfig, WalJournal};
 use peeklock_types::{EntityName, QueueSettings};
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use listen::Edge;
+
 pub use access::{WELL_KNOWN_KEY_NAME, WELL_KNOWN_KEY_SECRET};
+pub use listen::ListenLimits;
 pub use peeklock_access::{Policy, Right};
 
 /// How long open connections get to finish when the server stops.
@@ -26,24 +28,41 @@ const DRAIN_TIME_MAX: Duration = Duration::from_secs(5);
 const RING_BYTES_MIN: u64 = 128 << 20;
 const RING_BYTES_MAX: u64 = 2 << 30;
 
+/// Where to listen; `None`: not there. Each address serves AMQP, HTTP and AMQP over WebSocket, told apart by the first bytes; the names say
+/// what clients look for at the usual ports.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Addresses {
+    pub amqp: Option<SocketAddr>,
+    /// TLS only.
+    pub amqp_tls: Option<SocketAddr>,
+    pub http: Option<SocketAddr>,
+    /// TLS only.
+    pub https: Option<SocketAddr>,
+}
+
+impl Addresses {
+    fn iter(self) -> impl Iterator<Item = SocketAddr> {
+        [self.amqp, self.amqp_tls, self.http, self.https].into_iter().flatten()
+    }
+}
+
 /// What `serve` was told.
 pub struct Options {
     pub data: PathBuf,
-    pub listen: SocketAddr,
-    /// `None`: no TLS.
-    pub listen_tls: Option<SocketAddr>,
+    pub listen: Addresses,
     /// Certificate chain and private key, both PEM. `None`: a self-signed one, made on first start.
     pub certificate: Option<(PathBuf, PathBuf)>,
     /// Policies that hold while this server runs, whatever is stored. Empty: the well-known key, on loopback only.
     pub keys: Vec<Policy>,
+    pub limits: ListenLimits,
     /// Created if they are not there yet.
     pub queues: Vec<(EntityName, QueueSettings)>,
 }
 
 /// A running broker with its listeners.
 pub struct Server {
-    pub address: SocketAddr,
-    pub address_tls: Option<SocketAddr>,
+    /// As bound: port 0 has become a real one.
+    pub addresses: Addresses,
     pub certificate: Option<PathBuf>,
     pub data: PathBuf,
     pub recovered: Recovered,
@@ -60,32 +79,28 @@ impl Server {
         let started = Instant::now();
         listen::raise_handle_limit();
         let uses_well_known_key = options.keys.is_empty();
-        let addresses = [Some(options.listen), options.listen_tls];
-        let access = access::open(options.keys, &options.data, addresses.into_iter().flatten())?;
-        let plain = bind(options.listen).await?;
+        let access = access::open(options.keys, &options.data, options.listen.iter())?;
+        // Before the data is opened: a broker that nobody can reach should not touch it.
+        let bound = listen::bind(options.listen).await?;
+        let tls = tls::load_if_needed(options.certificate, &options.data, options.listen)?;
         let (broker, running, recovered) = open(&options.data).await?;
         for (name, settings) in options.queues {
             declare(&broker, name, settings).await?;
         }
         let queue_names = broker.queues().await?.into_iter().map(|queue| queue.name.to_string()).collect();
         let (stop, stopping) = watch::channel(false);
-        let gateway = Arc::new(Gateway::new(broker, access));
+        let (acceptor, certificate) = tls.map(|tls| (tls.acceptor, tls.certificate)).unzip();
+        let gateway = Gateway::new(broker, access);
+        let edge = Edge::new(gateway, axum::Router::new(), acceptor, options.limits);
         let mut listeners = JoinSet::new();
-        let address = plain.local_addr()?;
-        listeners.spawn(listen::serve(plain, None, Arc::clone(&gateway), stopping.clone()));
-        let (mut address_tls, mut certificate) = (None, None);
-        if let Some(wanted) = options.listen_tls {
-            let listener = bind(wanted).await?;
-            let tls = tls::load(options.certificate, &options.data, wanted.ip())?;
-            address_tls = Some(listener.local_addr()?);
-            certificate = Some(tls.certificate);
-            listeners.spawn(listen::serve(listener, Some(tls.acceptor), gateway, stopping));
+        let addresses = bound.addresses;
+        for (listener, door) in bound.listeners {
+            listeners.spawn(listen::serve(listener, door, Arc::clone(&edge), stopping.clone()));
         }
         let ready_after = started.elapsed();
         let data = options.data;
         Ok(Server {
-            address,
-            address_tls,
+            addresses,
             certificate,
             data,
             recovered,
@@ -119,12 +134,6 @@ impl Server {
             Err(reason) => bail!(reason),
         }
     }
-}
-
-async fn bind(address: SocketAddr) -> Result<TcpListener> {
-    TcpListener::bind(address).await.with_context(|| {
-        format!("cannot listen on {address}; another program may use it. Choose another address with --listen or --listen-tls")
-    })
 }
 
 async fn open(data: &Path) -> Result<(Broker, Running, Recovered)> {

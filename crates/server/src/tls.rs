@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::Write;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,12 +13,28 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::TlsAcceptor;
 
+use crate::Addresses;
+
 pub(crate) struct Tls {
     pub(crate) acceptor: TlsAcceptor,
     pub(crate) certificate: PathBuf,
 }
 
-pub(crate) fn load(given: Option<(PathBuf, PathBuf)>, data: &Path, address: IpAddr) -> Result<Tls> {
+/// A certificate is needed where only TLS is let in; one that is given serves all addresses.
+pub(crate) fn load_if_needed(
+    given: Option<(PathBuf, PathBuf)>,
+    data: &Path,
+    listen: Addresses,
+) -> Result<Option<Tls>> {
+    let address = listen.https.or(listen.amqp_tls);
+    if address.is_none() && given.is_none() {
+        return Ok(None);
+    }
+    let ip = address.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |address| address.ip());
+    load(given, data, ip).map(Some)
+}
+
+fn load(given: Option<(PathBuf, PathBuf)>, data: &Path, address: IpAddr) -> Result<Tls> {
     let (certificate, key) = match given {
         Some(pair) => pair,
         None => self_signed(&data.join("tls"), address)?,

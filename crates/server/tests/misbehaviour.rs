@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use peeklock_amqp::Message;
 use peeklock_client::{Client, ReceiveMode};
-use peeklock_server::{Options, Server};
+use peeklock_server::{Addresses, ListenLimits, Options, Server};
 use peeklock_types::{EntityName, QueueSettings};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -23,23 +23,27 @@ async fn start(data: &tempfile::TempDir) -> Server {
     let data = data.path().to_owned();
     let options = Options {
         data,
-        listen: loopback,
-        listen_tls: None,
+        listen: Addresses { amqp: Some(loopback), ..Addresses::default() },
         certificate: None,
         keys: vec![],
+        limits: ListenLimits::default(),
         queues: vec![queue],
     };
     Server::start(options).await.unwrap()
 }
 
+fn address(server: &Server) -> SocketAddr {
+    server.addresses.amqp.unwrap()
+}
+
 async fn client(server: &Server) -> Client {
-    let target = format!("amqp://RootManageSharedAccessKey:SAS_KEY_VALUE@{}", server.address);
+    let target = format!("amqp://RootManageSharedAccessKey:SAS_KEY_VALUE@{}", address(server));
     Client::connect(&target).await.unwrap()
 }
 
 /// Everything the broker says before it hangs up.
 async fn say(server: &Server, bytes: &[u8]) -> Vec<u8> {
-    let mut stream = TcpStream::connect(server.address).await.unwrap();
+    let mut stream = TcpStream::connect(address(server)).await.unwrap();
     stream.write_all(bytes).await.unwrap();
     let mut answer = Vec::new();
     let read = timeout(Duration::from_secs(10), stream.read_to_end(&mut answer)).await;
@@ -61,11 +65,13 @@ async fn still_works(server: &Server) {
 }
 
 #[tokio::test]
-async fn garbage_before_the_header_is_answered_with_ours() {
+async fn a_wrong_version_is_answered_with_ours_and_garbage_with_an_http_error() {
     let data = tempfile::tempdir().unwrap();
     let server = start(&data).await;
-    let answer = say(&server, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await;
-    assert!(answer.starts_with(b"AMQP"), "{answer:?}");
+    let answer = say(&server, b"AMQP\x00\x09\x01\x00").await;
+    assert!(answer.starts_with(b"AMQP\x00\x01\x00\x00") || answer.starts_with(b"AMQP\x03"), "{answer:?}");
+    let answer = say(&server, b"\0\0\0\0garbage\r\n\r\n").await;
+    assert!(answer.starts_with(b"HTTP/1.1 400"), "{answer:?}");
     still_works(&server).await;
 }
 
@@ -93,7 +99,7 @@ async fn a_malformed_frame_ends_its_connection_and_says_where() {
 async fn a_wrong_secret_is_refused() {
     let data = tempfile::tempdir().unwrap();
     let server = start(&data).await;
-    let target = format!("amqp://RootManageSharedAccessKey:wrong@{}", server.address);
+    let target = format!("amqp://RootManageSharedAccessKey:wrong@{}", address(&server));
     assert!(Client::connect(&target).await.is_err());
     still_works(&server).await;
 }
@@ -132,7 +138,7 @@ async fn a_peer_that_never_reads_holds_up_nobody_and_loses_nothing() {
 async fn deaf_receiver(server: &Server) -> TcpStream {
     use peeklock_amqp::connection::{Config, Connection, Event, Millis, SaslClient};
     use peeklock_amqp::{Attach, Role, Source, Target};
-    let mut stream = TcpStream::connect(server.address).await.unwrap();
+    let mut stream = TcpStream::connect(address(server)).await.unwrap();
     let sasl = SaslClient::plain("RootManageSharedAccessKey", "SAS_KEY_VALUE");
     let mut connection = Connection::client(Config::client("deaf", "localhost"), Some(sasl), Millis(0));
     let session = connection.begin().unwrap();

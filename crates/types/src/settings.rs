@@ -174,7 +174,9 @@ pub enum SettingsError {
     ForwardsSessions,
     #[error("the queue would forward to itself")]
     ForwardsToItself,
-    #[error("'{target}' is a subscription, which gets messages only from its topic; forward to a queue or a topic")]
+    #[error(
+        "'{target}' is a subscription, which gets messages only from its topic; forward to a queue or a topic"
+    )]
     ForwardsToSubscription { target: EntityName },
     #[error("'{what}' cannot be changed after the entity was created; delete it and create it anew")]
     Immutable { what: &'static str },

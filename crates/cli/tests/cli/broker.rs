@@ -137,7 +137,7 @@ fn data_of(folder: &TempDir) -> PathBuf {
 /// `serve` on free ports of this machine, without TLS.
 pub(crate) fn serve(data: &Path) -> Command {
     let mut command = peeklock();
-    command.arg("serve").arg("--data").arg(data).args(["--listen", "127.0.0.1:0"]);
+    command.arg("serve").arg("--data").arg(data).args(["--listen", "127.0.0.1:0", "--http", "off"]);
     command
 }
 

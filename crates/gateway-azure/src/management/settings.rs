@@ -292,6 +292,8 @@ mod tests {
                 jitter: true,
             },
             poison_session: PoisonSession::SetAside,
+            // Not said over AMQP.
+            ..QueueSettings::default()
         };
         assert_eq!(created(describe(&settings)), Ok(settings));
         for retry in [

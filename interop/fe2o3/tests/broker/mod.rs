@@ -24,7 +24,7 @@ impl Broker {
         let data = TempDir::new()?;
         let mut command = Command::new(binary);
         command.arg("serve").arg("--data").arg(data.path());
-        command.args(["--listen", "127.0.0.1:0", "--listen-tls", "off"]);
+        command.args(["--listen", "127.0.0.1:0", "--listen-tls", "off", "--http", "off"]);
         command.args(queues.iter().flat_map(|queue| ["--queue", queue]));
         let mut process = command.stdout(Stdio::piped()).spawn().context("cannot start the broker")?;
         let stdout = process.stdout.take().context("the broker has no stdout")?;

@@ -1,0 +1,83 @@
+//! What an action did to a subscription's copy of a message.
+
+use bytes::Bytes;
+
+use crate::system::SystemProperty;
+use crate::value::{Value, ValueRef};
+use crate::wire::{DecodeError, Reader, put_text};
+
+/// One change. Names of user properties are meant without case ([`crate::same_name`]).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    SetUser {
+        name: String,
+        value: Value,
+    },
+    RemoveUser {
+        name: String,
+    },
+    /// Null clears the property.
+    SetSystem {
+        property: SystemProperty,
+        value: Value,
+    },
+}
+
+const SET_USER: u8 = 0;
+const REMOVE_USER: u8 = 1;
+const SET_SYSTEM: u8 = 2;
+
+/// The encoded form of a list of changes, to be applied in order.
+#[derive(Clone, Copy, Debug)]
+pub struct Changes;
+
+impl Changes {
+    pub fn encode(changes: &[Change]) -> Bytes {
+        let mut out = Vec::new();
+        changes.iter().for_each(|change| put_change(change, &mut out));
+        out.into()
+    }
+
+    pub fn decode(bytes: &[u8]) -> Result<Vec<Change>, DecodeError> {
+        let mut reader = Reader { rest: bytes };
+        let mut changes = Vec::new();
+        while !reader.rest.is_empty() {
+            changes.push(read_change(&mut reader)?);
+        }
+        Ok(changes)
+    }
+}
+
+fn put_change(change: &Change, out: &mut Vec<u8>) {
+    match change {
+        Change::SetUser { name, value } => {
+            out.push(SET_USER);
+            put_text(name, out);
+            value.encode(out);
+        }
+        Change::RemoveUser { name } => {
+            out.push(REMOVE_USER);
+            put_text(name, out);
+        }
+        Change::SetSystem { property, value } => {
+            out.extend_from_slice(&[SET_SYSTEM, property.code()]);
+            value.encode(out);
+        }
+    }
+}
+
+fn read_change(reader: &mut Reader<'_>) -> Result<Change, DecodeError> {
+    const WHAT: &str = "a change of a property";
+    match reader.byte(WHAT)? {
+        SET_USER => Ok(Change::SetUser {
+            name: reader.text(WHAT)?.to_owned(),
+            value: ValueRef::decode(reader)?.to_value(),
+        }),
+        REMOVE_USER => Ok(Change::RemoveUser { name: reader.text(WHAT)?.to_owned() }),
+        SET_SYSTEM => {
+            let property = SystemProperty::of_code(reader.byte(WHAT)?).ok_or(DecodeError::Value(WHAT))?;
+            Ok(Change::SetSystem { property, value: ValueRef::decode(reader)?.to_value() })
+        }
+        _ => Err(DecodeError::Value(WHAT)),
+    }
+}

@@ -1,0 +1,187 @@
+//! Why a rule matches a message or does not, in words.
+
+use crate::action::Script;
+use crate::index::{Condition, value_of};
+use crate::rule::RuleName;
+use crate::run::{Fault, Ids, Run, Steps, Truth};
+use crate::set::Program;
+use crate::slots::Message;
+use crate::sql::{Kind, Node, PatternSource, Property};
+use crate::wire::DecodeError;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    Matched,
+    NotMatched,
+    /// The rule could not be run on this message.
+    Error,
+}
+
+/// One rule's answer to a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Explained<K> {
+    pub key: K,
+    pub rule: RuleName,
+    pub decision: Decision,
+    pub why: String,
+}
+
+impl<K> Explained<K> {
+    pub fn matched(&self) -> bool {
+        self.decision == Decision::Matched
+    }
+}
+
+/// Speaks of one rule and one message.
+pub(crate) struct Explainer<'m> {
+    rule: &'m RuleName,
+    message: &'m Message<'m>,
+    ids: Ids,
+    steps: Steps,
+}
+
+type Answer = (Decision, String);
+
+impl<'m> Explainer<'m> {
+    pub(crate) fn new(rule: &'m RuleName, message: &'m Message<'m>) -> Self {
+        Self { rule, message, ids: Ids::new(0), steps: Steps::new() }
+    }
+
+    pub(crate) fn open() -> Answer {
+        (Decision::Matched, "a true filter matches every message".to_owned())
+    }
+
+    pub(crate) fn closed() -> Answer {
+        (Decision::NotMatched, "a false filter matches no message".to_owned())
+    }
+
+    pub(crate) fn unreadable(error: &DecodeError) -> Answer {
+        (Decision::Error, format!("the properties of the message cannot be read: {error}"))
+    }
+
+    pub(crate) fn program(&self, program: &'m Program) -> Answer {
+        let Some((source, condition)) = &program.condition else {
+            return self.matched(Self::open().1, program.script.as_ref());
+        };
+        let run = Run { source, message: self.message, changes: &[], ids: &self.ids, steps: &self.steps };
+        match run.condition(condition).and_then(|truth| Ok((truth, why(&run, condition, truth)?))) {
+            Ok((Some(true), why)) => self.matched(why, program.script.as_ref()),
+            Ok((_, why)) => (Decision::NotMatched, why),
+            Err(fault) => (Decision::Error, fault),
+        }
+    }
+
+    pub(crate) fn correlation(&self, conditions: &[Condition], script: Option<&'m Script>) -> Answer {
+        let unmet: Vec<String> = conditions
+            .iter()
+            .filter(|condition| !condition.is_met_by(self.message))
+            .map(|condition| match value_of(condition.field, self.message) {
+                Some(value) => format!("{} is {value}, not {}", condition.label, condition.value),
+                None => format!("{} is not set, expected {}", condition.label, condition.value),
+            })
+            .collect();
+        if !unmet.is_empty() {
+            return (Decision::NotMatched, unmet.join("; "));
+        }
+        let met = conditions.iter().map(|condition| format!("{} is {}", condition.label, condition.value));
+        self.matched(met.collect::<Vec<_>>().join(", "), script)
+    }
+
+    /// A match is only worth something if the action can be run too.
+    fn matched(&self, why: String, script: Option<&Script>) -> Answer {
+        match script.map(|script| script.run(self.rule, self.message, &self.ids, &self.steps)) {
+            Some(Err(fault)) => (Decision::Error, format!("{why}; but the action fails: {fault}")),
+            Some(Ok(_)) => (Decision::Matched, format!("{why}; its copy is changed by the action")),
+            None => (Decision::Matched, why),
+        }
+    }
+}
+
+/// The part of a condition that decided, with the values behind it.
+fn why<'r>(run: &Run<'r>, node: &'r Node, truth: Truth) -> Result<String, Fault> {
+    match &node.kind {
+        Kind::Not(inner) => why(run, inner, truth.map(|is_true| !is_true)),
+        Kind::And(list) => decided(run, list, truth, truth == Some(true)),
+        Kind::Or(list) => decided(run, list, truth, truth == Some(false)),
+        _ => Ok(leaf(run, node, truth)),
+    }
+}
+
+/// All parts of a chain if all were needed for its result, else the first that has the same.
+fn decided<'r>(run: &Run<'r>, list: &'r [Node], truth: Truth, needs_all: bool) -> Result<String, Fault> {
+    let mut reasons = Vec::new();
+    for node in list {
+        let part = run.condition(node)?;
+        if part == truth {
+            reasons.push(why(run, node, part)?);
+            if !needs_all {
+                break;
+            }
+        }
+    }
+    Ok(reasons.join("; "))
+}
+
+fn leaf<'r>(run: &Run<'r>, node: &'r Node, truth: Truth) -> String {
+    let mut names: Vec<(String, Option<String>)> = Vec::new();
+    collect(run, node, &mut names);
+    let text = run.text(node);
+    let shown = |(name, value): &(String, Option<String>)| match value {
+        Some(value) => format!("{name} is {value}"),
+        None => format!("{name} is not set"),
+    };
+    if let (None, Some(missing)) = (truth, names.iter().find(|(_, value)| value.is_none())) {
+        return format!("{}, so {text} is unknown", shown(missing));
+    }
+    let truth = truth.map_or_else(|| "unknown".to_owned(), |is_true| is_true.to_string());
+    if names.is_empty() {
+        return format!("{text} is {truth}");
+    }
+    format!("{text} is {truth}: {}", names.iter().map(shown).collect::<Vec<_>>().join(", "))
+}
+
+/// Every property in an expression, once, with its value as a person reads it.
+fn collect<'r>(run: &Run<'r>, node: &'r Node, names: &mut Vec<(String, Option<String>)>) {
+    match &node.kind {
+        Kind::Property(property) | Kind::Exists(property) => show(run, property, names),
+        Kind::Literal(_) | Kind::NewId => (),
+        Kind::Lookup(value) | Kind::Sign { value, .. } | Kind::IsNull { value, .. } | Kind::Not(value) => {
+            collect(run, value, names);
+        }
+        Kind::Arithmetic { first, rest } => {
+            collect(run, first, names);
+            rest.iter().for_each(|(_, node)| collect(run, node, names));
+        }
+        Kind::Compare { left, right, .. } => {
+            collect(run, left, names);
+            collect(run, right, names);
+        }
+        Kind::Like { text, pattern, .. } => {
+            collect(run, text, names);
+            if let PatternSource::Computed { pattern, escape } = pattern {
+                collect(run, pattern, names);
+                escape.iter().for_each(|node| collect(run, node, names));
+            }
+        }
+        Kind::In { value, list, .. } => {
+            collect(run, value, names);
+            list.iter().for_each(|node| collect(run, node, names));
+        }
+        Kind::And(list) | Kind::Or(list) => list.iter().for_each(|node| collect(run, node, names)),
+    }
+}
+
+fn show(run: &Run<'_>, property: &Property, names: &mut Vec<(String, Option<String>)>) {
+    let (name, value) = match property {
+        Property::System(system) => {
+            let value = run.property(property);
+            (system.to_string(), (!value.is_null()).then(|| value.to_string()))
+        }
+        Property::User { name, slot } => {
+            (format!("user.{name}"), run.user(name, *slot).map(|value| value.to_string()))
+        }
+    };
+    if !names.iter().any(|(other, _)| *other == name) {
+        names.push((name, value));
+    }
+}

@@ -1,0 +1,406 @@
+//! The rules of all subscriptions of a topic, compiled.
+
+use std::collections::BTreeMap;
+use std::hash::Hash;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::action::Script;
+use crate::error::RuleError;
+use crate::explain::{Explained, Explainer};
+use crate::index::{Condition, Correlation, Field, Index};
+use crate::rule::{Action, Filter, Rule, RuleName};
+use crate::run::{Fault, Ids, Run, Steps};
+use crate::slots::{Message, Slots};
+use crate::sql::{self, Node};
+
+/// What becomes of a message in one subscription.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict<K> {
+    pub key: K,
+    pub outcome: Outcome,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Copies {
+        /// One copy as it was sent, for all rules without action together.
+        plain: bool,
+        /// One more copy for each rule with an action.
+        changed: Vec<Changed>,
+    },
+    /// A rule could not be run: the first by its name, if it is not the only one.
+    Error { rule: RuleName, reason: String },
+}
+
+/// A copy with changes ([`crate::Changes`]).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Changed {
+    pub rule: RuleName,
+    pub changes: Bytes,
+}
+
+/// Compiled rules, by subscription and name. `K` is what the caller calls a subscription by.
+///
+/// Rules that match everything cost nothing per message, correlation filters one look-up for each set of properties that
+/// they ask for, and SQL filters a run each.
+#[derive(Clone, Debug)]
+pub struct RuleSet<K> {
+    slots: Slots,
+    rules: BTreeMap<(K, RuleName), Compiled<K>>,
+    /// Subscriptions that take every message as it is, with the number of rules that say so.
+    open: BTreeMap<K, usize>,
+    /// Rules that must run for every message.
+    programs: BTreeMap<(K, RuleName), Arc<Program>>,
+    index: Index<K>,
+    sql_count: usize,
+    correlation_count: usize,
+}
+
+#[derive(Clone, Debug)]
+enum Compiled<K> {
+    Open,
+    Closed,
+    Program(Arc<Program>),
+    Correlation(Arc<Correlation<K>>),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Program {
+    /// `None` is true for every message.
+    pub(crate) condition: Option<(String, Node)>,
+    pub(crate) script: Option<Script>,
+}
+
+/// One rule that has something to say about a message.
+struct Hit<'s, K> {
+    key: K,
+    rule: &'s RuleName,
+    /// `None` for a plain copy.
+    result: Result<Option<Bytes>, Fault>,
+}
+
+impl<K> Default for RuleSet<K> {
+    fn default() -> Self {
+        Self {
+            slots: Slots::default(),
+            rules: BTreeMap::new(),
+            open: BTreeMap::new(),
+            programs: BTreeMap::new(),
+            index: Index::default(),
+            sql_count: 0,
+            correlation_count: 0,
+        }
+    }
+}
+
+impl<K: Copy + Ord + Hash> RuleSet<K> {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a rule, or replaces the one of the same name. A rule that is refused changes nothing.
+    pub fn insert(&mut self, key: K, rule: &Rule) -> Result<(), RuleError> {
+        let script = rule.action.as_ref().map(compile_action).transpose()?;
+        match &rule.filter {
+            Filter::False => self.put(key, rule, Compiled::Closed),
+            Filter::True if script.is_none() => self.put(key, rule, Compiled::Open),
+            Filter::True => self.put_program(key, rule, Program { condition: None, script }),
+            Filter::Sql(filter) => {
+                let condition = Some((filter.expression.clone(), sql::parse_filter(filter)?));
+                self.put_program(key, rule, Program { condition, script });
+            }
+            Filter::Correlation(filter) => {
+                filter.check()?;
+                self.remove(key, &rule.name);
+                let conditions = Condition::all_of(filter, &mut self.slots);
+                let script = script.map(|script| self.slots.bind_script(script));
+                let rule_of = Correlation { key, name: rule.name.clone(), conditions, script };
+                self.put(key, rule, Compiled::Correlation(Arc::new(rule_of)));
+            }
+        }
+        Ok(())
+    }
+
+    fn put_program(&mut self, key: K, rule: &Rule, program: Program) {
+        self.remove(key, &rule.name);
+        let program = self.slots.bind(program);
+        self.put(key, rule, Compiled::Program(Arc::new(program)));
+    }
+
+    fn put(&mut self, key: K, rule: &Rule, compiled: Compiled<K>) {
+        self.remove(key, &rule.name);
+        match &compiled {
+            Compiled::Open => *self.open.entry(key).or_default() += 1,
+            Compiled::Closed => (),
+            Compiled::Program(program) => {
+                self.sql_count += usize::from(program.condition.is_some());
+                self.programs.insert((key, rule.name.clone()), Arc::clone(program));
+            }
+            Compiled::Correlation(correlation) => {
+                self.correlation_count += 1;
+                self.index.insert(Arc::clone(correlation));
+            }
+        }
+        self.rules.insert((key, rule.name.clone()), compiled);
+    }
+
+    /// Whether there was such a rule.
+    pub fn remove(&mut self, key: K, name: &RuleName) -> bool {
+        let place = (key, name.clone());
+        let Some(compiled) = self.rules.remove(&place) else { return false };
+        match compiled {
+            Compiled::Open => {
+                if let Some(count) = self.open.get_mut(&key) {
+                    *count -= 1;
+                    if *count == 0 {
+                        self.open.remove(&key);
+                    }
+                }
+            }
+            Compiled::Closed => (),
+            Compiled::Program(program) => {
+                self.sql_count -= usize::from(program.condition.is_some());
+                self.programs.remove(&place);
+                self.slots.unbind(&program);
+            }
+            Compiled::Correlation(correlation) => {
+                self.correlation_count -= 1;
+                self.index.remove(&correlation);
+                for condition in &correlation.conditions {
+                    if let Field::User { slot } = condition.field {
+                        self.slots.release(slot);
+                    }
+                }
+                correlation.script.iter().for_each(|script| self.slots.unbind_script(script));
+            }
+        }
+        true
+    }
+
+    /// Removes all rules of a subscription.
+    pub fn remove_all(&mut self, key: K) {
+        let from = (key, RuleName::lowest());
+        let names: Vec<RuleName> = self
+            .rules
+            .range(from..)
+            .take_while(|((k, _), _)| *k == key)
+            .map(|((_, name), _)| name.clone())
+            .collect();
+        for name in &names {
+            self.remove(key, name);
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.rules.is_empty()
+    }
+
+    /// Number of rules with an SQL filter.
+    pub fn sql_count(&self) -> usize {
+        self.sql_count
+    }
+
+    /// Number of rules with a correlation filter.
+    pub fn correlation_count(&self) -> usize {
+        self.correlation_count
+    }
+
+    /// Whether the verdicts depend on the message at all. If not, an empty view does.
+    pub fn needs_view(&self) -> bool {
+        !self.programs.is_empty() || !self.index.is_empty()
+    }
+
+    /// Adds what becomes of a message, in the order of subscriptions; nothing where no rule matches.
+    ///
+    /// A subscription has up to two verdicts: its copies, and behind them an error if one of its rules could not be run.
+    /// The seed decides what `newid()` gives: the same message, rules and seed have the same verdicts.
+    pub fn evaluate(&self, view: &[u8], seed: u64, out: &mut Vec<Verdict<K>>) {
+        if !self.needs_view() {
+            out.extend(
+                self.open.keys().map(|&key| Verdict { key, outcome: Outcome::copies(true, Vec::new()) }),
+            );
+            return;
+        }
+        let mut hits = self.hits(view, &Ids::new(seed));
+        hits.sort_by(|left, right| (left.key, left.rule).cmp(&(right.key, right.rule)));
+        let mut open = self.open.keys().copied().peekable();
+        let mut hits = hits.into_iter().peekable();
+        loop {
+            let key = match (open.peek(), hits.peek()) {
+                (None, None) => return,
+                (Some(&key), None) => key,
+                (None, Some(hit)) => hit.key,
+                (Some(&key), Some(hit)) => key.min(hit.key),
+            };
+            let plain = open.next_if_eq(&key).is_some();
+            gather(key, plain, std::iter::from_fn(|| hits.next_if(|hit| hit.key == key)), out);
+        }
+    }
+
+    fn hits(&self, view: &[u8], ids: &Ids) -> Vec<Hit<'_, K>> {
+        let message = match self.slots.read(view) {
+            Ok(message) => message,
+            Err(error) => {
+                return self.unreadable(&format!("the properties of the message cannot be read: {error}"));
+            }
+        };
+        let mut hits = Vec::new();
+        for ((key, rule), program) in &self.programs {
+            if let Some(result) = program.run(rule, &message, ids).transpose() {
+                hits.push(Hit { key: *key, rule, result });
+            }
+        }
+        let mut found = Vec::new();
+        self.index.find(&message, &mut found);
+        // New ids are given in this order, which must not depend on how the rules came into the set.
+        found.sort_by(|left, right| (left.key, &left.name).cmp(&(right.key, &right.name)));
+        for rule in found {
+            let script = rule.script.as_ref();
+            let changes = script.map(|script| script.run(&rule.name, &message, ids, &Steps::new()));
+            hits.push(Hit { key: rule.key, rule: &rule.name, result: changes.transpose() });
+        }
+        hits
+    }
+
+    /// A message that cannot be judged is an error for each rule that would have to, so that it is not lost.
+    fn unreadable(&self, reason: &str) -> Vec<Hit<'_, K>> {
+        let judges =
+            |compiled: &Compiled<K>| matches!(compiled, Compiled::Program(_) | Compiled::Correlation(_));
+        self.rules
+            .iter()
+            .filter(|(_, compiled)| judges(compiled))
+            .map(|((key, rule), _)| Hit { key: *key, rule, result: Err(reason.to_owned()) })
+            .collect()
+    }
+
+    /// For every rule, in the order of subscriptions and names, whether it matches the message and why.
+    pub fn explain(&self, view: &[u8]) -> Vec<Explained<K>> {
+        let message = self.slots.read(view);
+        let explain = |((key, rule), compiled): (&(K, RuleName), &Compiled<K>)| {
+            let (decision, why) = match (compiled, &message) {
+                (Compiled::Open, _) => Explainer::open(),
+                (Compiled::Closed, _) => Explainer::closed(),
+                (_, Err(error)) => Explainer::unreadable(error),
+                (Compiled::Program(program), Ok(message)) => Explainer::new(rule, message).program(program),
+                (Compiled::Correlation(correlation), Ok(message)) => {
+                    let (conditions, script) = (&correlation.conditions, correlation.script.as_ref());
+                    Explainer::new(rule, message).correlation(conditions, script)
+                }
+            };
+            Explained { key: *key, rule: rule.clone(), decision, why }
+        };
+        self.rules.iter().map(explain).collect()
+    }
+}
+
+/// Makes the verdicts of one subscription from its rules that matched or failed.
+fn gather<'s, K: Copy + 's>(
+    key: K,
+    mut plain: bool,
+    hits: impl Iterator<Item = Hit<'s, K>>,
+    out: &mut Vec<Verdict<K>>,
+) {
+    let (mut changed, mut error) = (Vec::new(), None);
+    for hit in hits {
+        match hit.result {
+            Ok(None) => plain = true,
+            Ok(Some(changes)) => changed.push(Changed { rule: hit.rule.clone(), changes }),
+            Err(reason) => {
+                error.get_or_insert_with(|| Outcome::Error { rule: hit.rule.clone(), reason });
+            }
+        }
+    }
+    if plain || !changed.is_empty() {
+        out.push(Verdict { key, outcome: Outcome::copies(plain, changed) });
+    }
+    out.extend(error.map(|outcome| Verdict { key, outcome }));
+}
+
+impl Outcome {
+    fn copies(plain: bool, changed: Vec<Changed>) -> Self {
+        Outcome::Copies { plain, changed }
+    }
+}
+
+impl Program {
+    /// `None` when the message does not match, else the changes of the copy, if any.
+    fn run(&self, rule: &RuleName, message: &Message<'_>, ids: &Ids) -> Result<Option<Option<Bytes>>, Fault> {
+        let steps = Steps::new();
+        if let Some((source, condition)) = &self.condition {
+            let run = Run { source, message, changes: &[], ids, steps: &steps };
+            if run.condition(condition)? != Some(true) {
+                return Ok(None);
+            }
+        }
+        let changes = self.script.as_ref().map(|script| script.run(rule, message, ids, &steps));
+        changes.transpose().map(Some)
+    }
+}
+
+fn compile_action(action: &Action) -> Result<Script, RuleError> {
+    Ok(Script { source: action.expression.clone(), statements: sql::parse_action(action)? })
+}
+
+impl Slots {
+    fn bind(&mut self, mut program: Program) -> Program {
+        if let Some((_, condition)) = &mut program.condition {
+            condition.properties_mut(&mut |property| self.take_property(property));
+        }
+        program.script = program.script.map(|script| self.bind_script(script));
+        program
+    }
+
+    fn bind_script(&mut self, mut script: Script) -> Script {
+        for statement in &mut script.statements {
+            statement.properties_mut(&mut |property| self.take_property(property));
+        }
+        script
+    }
+
+    fn unbind(&mut self, program: &Program) {
+        if let Some((_, condition)) = &program.condition {
+            condition.clone().properties_mut(&mut |property| self.release_property(property));
+        }
+        program.script.iter().for_each(|script| self.unbind_script(script));
+    }
+
+    fn unbind_script(&mut self, script: &Script) {
+        for mut statement in script.statements.iter().cloned() {
+            statement.properties_mut(&mut |property| self.release_property(property));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{CorrelationFilter, SqlFilter, Value};
+
+    fn rule(name: &str, filter: Filter, action: Option<&str>) -> Rule {
+        let action = action.map(|text| Action { expression: text.to_owned(), parameters: Vec::new() });
+        Rule { name: RuleName::parse(name).unwrap(), filter, action }
+    }
+
+    #[test]
+    fn removed_rules_leave_nothing_behind() {
+        let mut rules = RuleSet::new();
+        let sql = SqlFilter { expression: "a = 1 AND p(b) LIKE c".to_owned(), parameters: Vec::new() };
+        let properties = vec![("A".to_owned(), Value::Long(1)), ("d".to_owned(), Value::Long(2))];
+        let correlation = CorrelationFilter { properties, ..CorrelationFilter::default() };
+        rules.insert(1, &rule("sql", Filter::Sql(sql), Some("SET e = f; REMOVE g"))).unwrap();
+        rules.insert(1, &rule("correlation", Filter::Correlation(correlation), Some("SET a = h"))).unwrap();
+        rules.insert(1, &rule("open", Filter::True, None)).unwrap();
+        rules.insert(2, &rule("closed", Filter::False, None)).unwrap();
+        assert_eq!(rules.slots.used_count(), 8);
+        assert_eq!((rules.sql_count(), rules.correlation_count()), (1, 1));
+
+        assert!(!rules.remove(2, &RuleName::parse("sql").unwrap()));
+        rules.remove_all(1);
+        assert!(rules.remove(2, &RuleName::parse("CLOSED").unwrap()));
+        assert_eq!(rules.slots.used_count(), 0);
+        assert_eq!((rules.sql_count(), rules.correlation_count()), (0, 0));
+        assert!(rules.is_empty() && !rules.needs_view() && rules.open.is_empty());
+    }
+}

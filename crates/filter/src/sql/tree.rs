@@ -1,0 +1,174 @@
+//! What the text of a filter or action means.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::like::Pattern;
+use crate::system::SystemProperty;
+use crate::value::Value;
+
+/// A part of an expression, and the bytes of the text that it came from.
+#[derive(Clone, Debug)]
+pub(crate) struct Node {
+    pub(crate) kind: Kind,
+    pub(crate) span: Range<usize>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Kind {
+    /// Also a parameter: its value is known.
+    Literal(Value),
+    Property(Property),
+    NewId,
+    /// `property(name)`
+    Lookup(Box<Node>),
+    Sign {
+        is_minus: bool,
+        value: Box<Node>,
+    },
+    /// From left to right. A chain is one node, so that only parentheses nest.
+    Arithmetic {
+        first: Box<Node>,
+        rest: Vec<(Operator, Node)>,
+    },
+    Compare {
+        left: Box<Node>,
+        comparison: Comparison,
+        right: Box<Node>,
+    },
+    Like {
+        is_negated: bool,
+        text: Box<Node>,
+        pattern: PatternSource,
+    },
+    In {
+        is_negated: bool,
+        value: Box<Node>,
+        list: Vec<Node>,
+    },
+    IsNull {
+        is_negated: bool,
+        value: Box<Node>,
+    },
+    Exists(Property),
+    Not(Box<Node>),
+    And(Vec<Node>),
+    Or(Vec<Node>),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum PatternSource {
+    /// Written as a text: compiled once.
+    Fixed(Pattern),
+    Computed {
+        pattern: Box<Node>,
+        escape: Option<Box<Node>>,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operator {
+    Add,
+    Subtract,
+    Multiply,
+    Divide,
+    Remainder,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Comparison {
+    Equal,
+    NotEqual,
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Property {
+    System(SystemProperty),
+    User {
+        name: Arc<str>,
+        /// Where its value is found while a filter runs. Given by the set that the rule is in.
+        slot: usize,
+    },
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Statement {
+    Set { target: Property, value: Node },
+    Remove { target: Property },
+}
+
+impl Node {
+    /// Whether it can only be true, false or unknown, and so has no place where a value is asked for.
+    pub(crate) fn is_condition(&self) -> bool {
+        matches!(
+            self.kind,
+            Kind::Compare { .. }
+                | Kind::Like { .. }
+                | Kind::In { .. }
+                | Kind::IsNull { .. }
+                | Kind::Exists(_)
+                | Kind::Not(_)
+                | Kind::And(_)
+                | Kind::Or(_)
+        )
+    }
+
+    /// Whether it can be true, false or unknown. What a property holds is not known before a message comes.
+    pub(crate) fn can_be_condition(&self) -> bool {
+        self.is_condition()
+            || matches!(
+                self.kind,
+                Kind::Property(_) | Kind::Lookup(_) | Kind::Literal(Value::Bool(_) | Value::Null)
+            )
+    }
+
+    /// Visits every property that the expression names.
+    pub(crate) fn properties_mut(&mut self, visit: &mut dyn FnMut(&mut Property)) {
+        match &mut self.kind {
+            Kind::Property(property) | Kind::Exists(property) => visit(property),
+            Kind::Literal(_) | Kind::NewId => (),
+            Kind::Lookup(value)
+            | Kind::Sign { value, .. }
+            | Kind::IsNull { value, .. }
+            | Kind::Not(value) => {
+                value.properties_mut(visit);
+            }
+            Kind::Arithmetic { first, rest } => {
+                first.properties_mut(visit);
+                rest.iter_mut().for_each(|(_, node)| node.properties_mut(visit));
+            }
+            Kind::Compare { left, right, .. } => {
+                left.properties_mut(visit);
+                right.properties_mut(visit);
+            }
+            Kind::Like { text, pattern, .. } => {
+                text.properties_mut(visit);
+                if let PatternSource::Computed { pattern, escape } = pattern {
+                    pattern.properties_mut(visit);
+                    escape.iter_mut().for_each(|node| node.properties_mut(visit));
+                }
+            }
+            Kind::In { value, list, .. } => {
+                value.properties_mut(visit);
+                list.iter_mut().for_each(|node| node.properties_mut(visit));
+            }
+            Kind::And(list) | Kind::Or(list) => list.iter_mut().for_each(|node| node.properties_mut(visit)),
+        }
+    }
+}
+
+impl Statement {
+    pub(crate) fn properties_mut(&mut self, visit: &mut dyn FnMut(&mut Property)) {
+        match self {
+            Statement::Set { target, value } => {
+                visit(target);
+                value.properties_mut(visit);
+            }
+            Statement::Remove { target } => visit(target),
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! Peers that there is no room for: they are told so in their own language, at little cost.
+
+use std::io;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use peeklock_amqp::connection::{Config, Connection, Event, Millis};
+use peeklock_amqp::{AmqpError, SaslCode};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+/// How long a refusal may take.
+const TIME_MAX: Duration = Duration::from_secs(5);
+/// What a peer may send until it has heard why.
+const READ_BYTES: usize = 4 * 1024;
+
+pub(crate) async fn refuse<S>(stream: S, error: AmqpError) -> io::Result<()>
+where
+    S: AsyncRead + AsyncWrite + Send,
+{
+    tokio::time::timeout(TIME_MAX, converse(stream, error)).await?
+}
+
+/// Goes through the handshake, because an error has its place in the close behind it, and asks for no secret.
+async fn converse<S>(stream: S, error: AmqpError) -> io::Result<()>
+where
+    S: AsyncRead + AsyncWrite + Send,
+{
+    let mut stream = std::pin::pin!(stream);
+    let mut connection = Connection::server(Config::server("peeklock"), Millis(0));
+    let mut input = BytesMut::with_capacity(READ_BYTES);
+    let mut error = Some(error);
+    while !connection.is_closed() {
+        if input.len() >= READ_BYTES || stream.read_buf(&mut input).await? == 0 {
+            break;
+        }
+        let handled = connection.handle_input(Millis(0), &mut input);
+        while let Some(event) = connection.poll_event() {
+            match event {
+                Event::SaslInit { .. } => connection.sasl_outcome(SaslCode::Ok, None),
+                Event::Opened { .. } => connection.close(error.take()),
+                _ => {}
+            }
+        }
+        stream.write_all_buf(connection.output()).await?;
+        stream.flush().await?;
+        if handled.is_err() {
+            break;
+        }
+    }
+    stream.shutdown().await
+}
