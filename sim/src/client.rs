@@ -13,12 +13,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use fastrand::Rng;
-use peeklock_client::{Client, Error, ReceivedMessage, Target};
+use peeklock_client::{Client, Error, ReceivedMessage, Target as Address};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::log::{Answer, Event, Log, MessageNumber, Part, QueueIndex, Seen, SessionNumber};
-use crate::machine::{KEY_NAME, KEY_SECRET};
+use crate::machine::{KEY_NAME, KEY_SECRET, Office};
 use crate::network::{Dialled, Network};
 use crate::pipe::Wire;
 use crate::scenario::{Scenario, Target};
@@ -38,6 +38,7 @@ const PAUSE_MS_MAX: u64 = 2_000;
 pub(crate) struct World {
     pub(crate) log: Log,
     pub(crate) network: Network,
+    pub(crate) office: Office,
     pub(crate) scenario: Scenario,
     deferred: Mutex<Vec<Deferred>>,
     is_over: watch::Receiver<bool>,
@@ -82,10 +83,11 @@ impl World {
     pub(crate) fn new(
         log: Log,
         network: Network,
+        office: Office,
         scenario: Scenario,
         is_over: watch::Receiver<bool>,
     ) -> Self {
-        World { log, network, scenario, deferred: Mutex::default(), is_over }
+        World { log, network, office, scenario, deferred: Mutex::default(), is_over }
     }
 
     pub(crate) fn queue_name(&self, queue: QueueIndex) -> &str {
@@ -170,7 +172,7 @@ impl Party {
     async fn try_connect(&mut self) -> Option<Connected> {
         self.connection_count += 1;
         let Dialled { endpoint, wire, run, connection } = self.world.network.dial()?;
-        let target = Target::parse(&format!("amqp://{KEY_NAME}:{KEY_SECRET}@broker:5672")).ok()?;
+        let target = Address::parse(&format!("amqp://{KEY_NAME}:{KEY_SECRET}@broker:5672")).ok()?;
         let container = format!("{}-{}", self.name, self.connection_count);
         let opened = timeout(PATIENCE, Client::connect_over(endpoint, &target, &container)).await;
         match opened {

@@ -210,17 +210,7 @@ impl Scenario {
 
     /// The queue itself, and all that its messages and dead letters may be forwarded to.
     pub fn places(&self, queue: usize) -> BTreeSet<usize> {
-        let mut places = BTreeSet::from([queue]);
-        let mut open = vec![queue];
-        while let Some(next) = open.pop() {
-            let Some(settings) = self.queues.get(next).map(|queue| &queue.settings) else { continue };
-            let onward = [&settings.forward_to, &settings.forward_dead_letters_to];
-            for name in onward.into_iter().flatten() {
-                let target = self.queues.iter().position(|queue| queue.name == name.as_str());
-                open.extend(target.filter(|target| places.insert(*target)));
-            }
-        }
-        places
+        places(&self.queues, queue)
     }
 
     /// Messages go on to another queue at once, and nobody can receive here.
@@ -231,4 +221,18 @@ impl Scenario {
             Part::DeadLetter => settings.forward_dead_letters_to.is_some(),
         })
     }
+}
+
+fn places(queues: &[Queue], queue: usize) -> BTreeSet<usize> {
+    let mut places = BTreeSet::from([queue]);
+    let mut open = vec![queue];
+    while let Some(next) = open.pop() {
+        let Some(settings) = queues.get(next).map(|queue| &queue.settings) else { continue };
+        let onward = [&settings.forward_to, &settings.forward_dead_letters_to];
+        for name in onward.into_iter().flatten() {
+            let target = queues.iter().position(|queue| queue.name == name.as_str());
+            open.extend(target.filter(|target| places.insert(*target)));
+        }
+    }
+    places
 }

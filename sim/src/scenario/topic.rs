@@ -166,8 +166,7 @@ impl Copy<'_> {
 impl Topic {
     /// Every copy that any message may have. The number of a copy is that of its message, plus one, plus its place here.
     pub fn copies(&self) -> Vec<Copy<'_>> {
-        let of = |subscription: &'_ Subscription| -> Vec<Copy<'_>> { copies_of(subscription) };
-        self.subscriptions.iter().flat_map(of).collect()
+        self.subscriptions.iter().flat_map(copies_of).collect()
     }
 
     /// The numbers that a message needs: its own, and one for each copy.
