@@ -224,7 +224,7 @@ impl Machine {
             .map_err(|error| error.to_string())?;
         let wall_ms = self.wall_ms();
         let clock = Clock::start_at(Timestamp::from_millis(wall_ms));
-        let opened = Broker::open_at(&journal, clock).await;
+        let opened = Broker::open_at(&journal, clock, peeklock_gateway_azure::describe).await;
         let (broker, running, _) = opened.map_err(|error| error.to_string())?;
         let policy = Policy::with_one_key(KEY_NAME, KEY_SECRET, &[Right::Manage]);
         let access = Access::open(None, vec![policy]).map_err(|error| error.to_string())?;

@@ -3,11 +3,13 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use peeklock_engine::{
-    Attributes, CloseReason, Counts, Delivery, EntityId, HeldSession, ReceiveMode, ReceiverId, Settlement,
+    Attributes, CloseReason, Counts, Delivery, EntityId, Explained, HeldSession, ReceiveMode, ReceiverId,
+    Settlement,
 };
+use peeklock_filter::{Rule, RuleName};
 use peeklock_journal::StoredBody;
 use peeklock_types::{
-    EntityName, LockToken, QueueSettings, SequenceNumber, SessionId, ShardId, SubQueue, Timestamp,
+    EntityKind, EntityName, LockToken, QueueSettings, SequenceNumber, SessionId, ShardId, SubQueue, Timestamp,
 };
 use tokio::sync::mpsc;
 
@@ -246,26 +248,69 @@ pub enum Request {
         ticket: Ticket,
         name: EntityName,
     },
-    CreateQueue {
+    /// `rule`: the first rule of a subscription; without one it gets everything.
+    Create {
+        ticket: Ticket,
+        name: EntityName,
+        kind: EntityKind,
+        settings: QueueSettings,
+        rule: Option<Rule>,
+    },
+    /// `expected`: the revision that the caller has read.
+    Update {
         ticket: Ticket,
         name: EntityName,
         settings: QueueSettings,
+        expected: Option<u64>,
     },
-    UpdateQueue {
+    Delete {
         ticket: Ticket,
         name: EntityName,
-        settings: QueueSettings,
+        expected: Option<u64>,
     },
-    DeleteQueue {
-        ticket: Ticket,
-        name: EntityName,
-    },
-    ShowQueue {
+    Show {
         ticket: Ticket,
         name: EntityName,
     },
-    ListQueues {
+    /// Entities by name, after `after`, at most `top`.
+    List {
         ticket: Ticket,
+        what: Listing,
+        after: Option<EntityName>,
+        top: usize,
+    },
+    /// Only their names, all of them.
+    Names {
+        ticket: Ticket,
+        what: Listing,
+    },
+    AddRule {
+        ticket: Ticket,
+        name: EntityName,
+        rule: Rule,
+    },
+    /// In place of the one with the same name.
+    ReplaceRule {
+        ticket: Ticket,
+        name: EntityName,
+        rule: Rule,
+    },
+    RemoveRule {
+        ticket: Ticket,
+        name: EntityName,
+        rule: RuleName,
+    },
+    ListRules {
+        ticket: Ticket,
+        name: EntityName,
+        skip: usize,
+        top: usize,
+    },
+    /// What a topic would do with a message that has these properties.
+    Explain {
+        ticket: Ticket,
+        name: EntityName,
+        view: Bytes,
     },
     /// The peer has gone; what it had attached is detached.
     Gone,
@@ -280,6 +325,15 @@ pub enum Request {
         target: ShardId,
         outcome: TransferOutcome,
     },
+}
+
+/// Which entities are meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Listing {
+    All,
+    Queues,
+    Topics,
+    Subscriptions { topic: EntityName },
 }
 
 /// A message from another shard.
@@ -370,7 +424,10 @@ pub enum Answer {
     Attached(Option<HeldSession>),
     Renewed(Vec<Timestamp>),
     Messages(Vec<Message>),
-    Queues(Vec<QueueInfo>),
+    Entities(Vec<EntityInfo>),
+    Names(Vec<EntityName>),
+    Rules(Vec<RuleInfo>),
+    Explained(Vec<Explained>),
     Scheduled(Vec<SequenceNumber>),
     Sessions(Vec<SessionId>),
     State(Option<Bytes>),
@@ -379,10 +436,12 @@ pub enum Answer {
     Brought(TransferOutcome),
 }
 
-/// A queue, with what its senders must know.
+/// An entity, with what its senders must know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
     pub entity: EntityId,
+    /// A topic needs messages with their views.
+    pub kind: EntityKind,
     pub max_message_size_bytes: u32,
     /// Whether messages must come with their message ids: the queue detects duplicates, or forwards to one that may.
     pub needs_message_id: bool,
@@ -398,10 +457,29 @@ pub struct Message {
 }
 
 #[derive(Clone, Debug)]
-pub struct QueueInfo {
+pub struct EntityInfo {
     pub name: EntityName,
+    pub kind: EntityKind,
     pub settings: QueueSettings,
     pub counts: Counts,
+    pub created_at: Timestamp,
+    pub updated_at: Timestamp,
+    /// When somebody used it last; since the start of the broker at the earliest.
+    pub accessed_at: Timestamp,
+    /// Grows with each change of the settings.
+    pub revision: u64,
+    /// Of a topic.
+    pub subscription_count: usize,
+    pub sql_rule_count: usize,
+    pub correlation_rule_count: usize,
+    /// Of a subscription.
+    pub rule_count: usize,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct RuleInfo {
+    pub rule: Rule,
+    pub created_at: Timestamp,
 }
 
 #[derive(Debug, thiserror::Error)]

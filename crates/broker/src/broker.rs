@@ -1,13 +1,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use peeklock_engine::{Engine, record};
+use bytes::Bytes;
+use peeklock_engine::{Engine, Patch, record};
 use peeklock_journal::{Journal, Log, Recovery, StoredBody};
-use peeklock_types::{EntityName, GroupNumber, QueueSettings, ShardId};
+use peeklock_types::{EntityName, GroupNumber, ShardId};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::batch::{Answer, Batch, Error, Peer, PeerId, QueueInfo, Reply, Request, Ticket};
+use crate::batch::{Batch, Peer, PeerId, Reply};
 use crate::clock::Clock;
 use crate::group;
 use crate::housekeeping;
@@ -26,6 +27,10 @@ pub struct Broker {
     /// Of this broker and not of the process: a run then gives the same numbers whatever ran before it.
     next_peer: Arc<AtomicU64>,
 }
+
+/// Makes the view of a stored message, for the filters of a topic that it is forwarded to; see [`peeklock_filter`]. The broker itself does not
+/// know what the bytes of a message say. Of a large message these are only the first, and the end of its properties may lie beyond.
+pub type Describe = fn(stored: &[u8], patch: &Patch) -> Option<Bytes>;
 
 /// The way to one shard.
 #[derive(Clone)]
@@ -74,14 +79,18 @@ impl Running {
 
 impl Broker {
     /// Recovers every shard and starts to serve.
-    pub async fn open<J: Journal>(journal: &J) -> Result<(Broker, Running, Recovered), OpenError> {
-        Self::open_at(journal, Clock::start()).await
+    pub async fn open<J: Journal>(
+        journal: &J,
+        describe: Describe,
+    ) -> Result<(Broker, Running, Recovered), OpenError> {
+        Self::open_at(journal, Clock::start(), describe).await
     }
 
     /// The same with a clock of the caller's.
     pub async fn open_at<J: Journal>(
         journal: &J,
         clock: Clock,
+        describe: Describe,
     ) -> Result<(Broker, Running, Recovered), OpenError> {
         let mut running = JoinSet::new();
         let (mut shards, mut recovered_shards) = (Vec::new(), Vec::new());
@@ -99,9 +108,9 @@ impl Broker {
             recovered_shards.push((RecoveredShard { id, engine, log, snapshot_upto }, envelopes));
         }
         let next_peer = Arc::new(AtomicU64::new(1));
-        let router = Router::new(&shards, Arc::clone(&next_peer));
+        let router = Router::new(&shards, Arc::clone(&next_peer), describe);
         for (shard, envelopes) in recovered_shards {
-            running.spawn(Shard::new(shard, clock, envelopes, router.clone()).run());
+            running.spawn(Shard::new(shard, clock, envelopes, router.clone(), describe).run());
         }
         Ok((Broker { shards: shards.into(), clock, next_peer }, Running(running), recovered))
     }
@@ -127,50 +136,6 @@ impl Broker {
     pub fn shard_count(&self) -> usize {
         self.shards.len()
     }
-
-    pub async fn create_queue(&self, name: EntityName, settings: QueueSettings) -> Result<(), AdminError> {
-        let shard = self.place(&name);
-        let request = |ticket| Request::CreateQueue { ticket, name, settings };
-        self.ask(shard, request).await.map(|_| ())
-    }
-
-    pub async fn queues(&self) -> Result<Vec<QueueInfo>, AdminError> {
-        let mut all = Vec::new();
-        for shard in 0..self.shards.len() {
-            if let Answer::Queues(queues) = self.ask(shard, |ticket| Request::ListQueues { ticket }).await? {
-                all.extend(queues);
-            }
-        }
-        all.sort_by(|a, b| a.name.cmp(&b.name));
-        Ok(all)
-    }
-
-    /// One request from nobody's connection.
-    async fn ask(&self, shard: usize, request: impl FnOnce(Ticket) -> Request) -> Result<Answer, AdminError> {
-        self.ask_batch(shard, Batch::from(request(Ticket(0)))).await
-    }
-
-    /// The same for a request that brings messages.
-    pub(crate) async fn ask_batch(&self, shard: usize, batch: Batch) -> Result<Answer, AdminError> {
-        let (peer, mut replies) = self.peer();
-        let handle = self.shards.get(shard).ok_or(ShardStopped)?;
-        handle.send(peer.clone(), batch).await?;
-        let reply = replies.recv().await.and_then(|replies| replies.into_iter().next());
-        // Only now: a shard drops what it still has for a peer that has left.
-        let _ = handle.send(peer, Batch::from(Request::Gone)).await;
-        match reply {
-            Some(Reply::Answer { result, .. }) => Ok(result?),
-            _ => Err(ShardStopped.into()),
-        }
-    }
-}
-
-#[derive(Debug, thiserror::Error)]
-pub enum AdminError {
-    #[error(transparent)]
-    Refused(#[from] Error),
-    #[error(transparent)]
-    Stopped(#[from] ShardStopped),
 }
 
 impl ShardHandle {

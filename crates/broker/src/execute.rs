@@ -3,14 +3,16 @@
 use std::ops::Range;
 
 use peeklock_engine::{
-    Attached, Engine, EntityId, Fact, NewMessage, QueueView, ReceiverId, SessionWish, Settlement, Transaction,
+    Attached, EntityId, Fact, NewMessage, ReceiverId, SessionWish, Settlement, Transaction,
 };
 use peeklock_journal::{Log, Space, StoredBody};
-use peeklock_types::{EntityName, LockToken, SequenceNumber, ShardId, SubQueue, Timestamp, limits};
+use peeklock_types::{
+    EntityKind, EntityName, LockToken, SequenceNumber, ShardId, SubQueue, Timestamp, limits,
+};
 
 use crate::batch::{
-    Answer, Batch, Brought, Drain, Error, Found, PeerId, QueueInfo, Request, SessionAsk, Ticket,
-    TransactionSend, TransactionSettle, TransferOutcome,
+    Answer, Batch, Brought, Drain, Error, PeerId, Request, SessionAsk, Ticket, TransactionSend,
+    TransactionSettle, TransferOutcome,
 };
 use crate::large::{WHOLE_BODY_BYTES_MAX, is_large};
 use crate::outgoing::Effect;
@@ -20,7 +22,7 @@ use crate::shard::{Shard, nonce};
 type New = smallvec::SmallVec<[NewMessage; 8]>;
 
 /// Who waits for an answer, and the answer; or nobody, or not now.
-type Answered = Option<(Ticket, Result<Answer, Error>)>;
+pub(crate) type Answered = Option<(Ticket, Result<Answer, Error>)>;
 
 impl<L: Log> Shard<L> {
     pub(crate) fn execute(&mut self, now: Timestamp, peer: PeerId, batch: &mut Batch, request: Request) {
@@ -48,11 +50,17 @@ impl<L: Log> Shard<L> {
             | Request::ListSessions { .. } => self.execute_session(now, request),
             Request::Peek { .. } | Request::ReceiveDeferred { .. } => self.execute_fetch(now, peer, request),
             Request::Find { .. }
-            | Request::CreateQueue { .. }
-            | Request::UpdateQueue { .. }
-            | Request::DeleteQueue { .. }
-            | Request::ShowQueue { .. }
-            | Request::ListQueues { .. } => self.execute_catalog(now, request),
+            | Request::Create { .. }
+            | Request::Update { .. }
+            | Request::Delete { .. }
+            | Request::Show { .. }
+            | Request::List { .. }
+            | Request::Names { .. } => self.execute_catalog(now, request),
+            Request::AddRule { .. }
+            | Request::ReplaceRule { .. }
+            | Request::RemoveRule { .. }
+            | Request::ListRules { .. }
+            | Request::Explain { .. } => self.execute_rules(now, request),
         };
         self.collect();
         if let Some((ticket, result)) = answered {
@@ -256,35 +264,6 @@ impl<L: Log> Shard<L> {
         })
     }
 
-    fn execute_catalog(&mut self, now: Timestamp, request: Request) -> Answered {
-        let (engine, out) = (&mut self.engine, &mut self.outbox);
-        let missing = |name| peeklock_engine::Error::NoSuchQueue { name };
-        Some(match request {
-            Request::Find { ticket, name } => {
-                (ticket, find(engine, &name).ok_or_else(|| missing(name).into()))
-            }
-            Request::CreateQueue { ticket, name, settings } => {
-                let result = engine.create_queue(now, name.clone(), settings, out);
-                (ticket, done(result.map(|_| ())))
-            }
-            Request::UpdateQueue { ticket, name, settings } => {
-                (ticket, done(engine.update_queue(now, &name, settings, out).map(|_| ())))
-            }
-            Request::DeleteQueue { ticket, name } => {
-                (ticket, done(engine.delete_queue(now, &name, out).map(|_| ())))
-            }
-            Request::ShowQueue { ticket, name } => {
-                let found = engine.find(&name).and_then(|entity| engine.queue(entity));
-                let result = found.map(describe).ok_or_else(|| missing(name));
-                (ticket, result.map(|info| Answer::Queues(vec![info])).map_err(Error::from))
-            }
-            Request::ListQueues { ticket } => {
-                (ticket, Ok(Answer::Queues(engine.queues().map(describe).collect())))
-            }
-            _ => return None,
-        })
-    }
-
     fn send<T>(
         &mut self,
         batch: &mut Batch,
@@ -306,8 +285,12 @@ impl<L: Log> Shard<L> {
     /// Bodies that came by their place and that no message has taken, because it was refused or is a duplicate, are of no use.
     fn free_unused(&mut self, batch: &Batch, messages: Range<usize>) {
         for body in messages.filter_map(|message| batch.stored(message)) {
-            let has_taken =
-                |fact: &Fact| matches!(fact, Fact::Enqueued { body: place, .. } if *place == body.place);
+            let has_taken = |fact: &Fact| match fact {
+                Fact::Enqueued { body: place, .. } | Fact::FannedOut { body: place, .. } => {
+                    *place == body.place
+                }
+                _ => false,
+            };
             if !self.outbox.facts.iter().any(has_taken) {
                 self.freed.push(body);
             }
@@ -375,20 +358,32 @@ impl<L: Log> Shard<L> {
         number: u64,
         target: &EntityName,
         batch: &mut Batch,
-        message: usize,
+        number_in_batch: usize,
     ) -> Result<(), Error> {
         let mark = self.group.mark();
         let result = self.in_group(|shard| {
-            let mut new = shard.put_bodies(batch, message..message + 1)?;
-            let Some(message) = new.pop() else { return Ok(false) };
+            let mut new = shard.put_bodies(batch, number_in_batch..number_in_batch + 1)?;
+            let Some(mut message) = new.pop() else { return Ok(false) };
+            shard.add_view(target, batch, number_in_batch, &mut message);
             Ok(shard.engine.arrive(now, source, number, target, message, &mut shard.outbox)?)
         });
-        self.free_unused(batch, message..message + 1);
+        self.free_unused(batch, number_in_batch..number_in_batch + 1);
         if !result? {
             self.group.truncate(mark);
         }
         self.collect();
         Ok(())
+    }
+
+    /// A topic needs to know the properties of a message, and what comes from another queue brings none. Of a large one the router has looked.
+    fn add_view(&self, target: &EntityName, batch: &Batch, number: usize, message: &mut NewMessage) {
+        let attributes = message.attributes.get_or_insert_default();
+        let is_topic = self.engine.find(target).and_then(|entity| self.engine.queue(entity));
+        if is_topic.is_none_or(|queue| queue.kind != EntityKind::Topic) || attributes.view.is_some() {
+            return;
+        }
+        let body = batch.bodies(number..number + 1).next().unwrap_or_default();
+        attributes.view = (self.describe)(body, &attributes.patch);
     }
 
     fn check_room(
@@ -453,7 +448,7 @@ impl<L: Log> Shard<L> {
     }
 }
 
-fn done(result: Result<(), peeklock_engine::Error>) -> Result<Answer, Error> {
+pub(crate) fn done(result: Result<(), peeklock_engine::Error>) -> Result<Answer, Error> {
     result.map(|()| Answer::Done).map_err(Error::from)
 }
 
@@ -463,21 +458,6 @@ fn wish(now: Timestamp, session: SessionAsk) -> SessionWish {
         SessionAsk::Named(session) => SessionWish::Named(session),
         SessionAsk::Next { timeout } => SessionWish::Next { give_up_at: now + timeout },
     }
-}
-
-fn find(engine: &Engine, name: &EntityName) -> Option<Answer> {
-    let queue = engine.find(name).and_then(|entity| engine.queue(entity))?;
-    let settings = queue.settings;
-    let forwards = settings.forward_to.is_some() || settings.forward_dead_letters_to.is_some();
-    Some(Answer::Found(Found {
-        entity: queue.entity,
-        max_message_size_bytes: settings.max_message_size_bytes,
-        needs_message_id: settings.duplicate_window.is_some() || forwards,
-    }))
-}
-
-fn describe(queue: QueueView<'_>) -> QueueInfo {
-    QueueInfo { name: queue.name.clone(), settings: queue.settings.clone(), counts: queue.counts }
 }
 
 /// As many messages as fit one answer, and at least one.

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use peeklock_engine::{Engine, Evacuate, LiveBody};
 use peeklock_journal::{Evacuation, Log, Poisoned, ReadError, SnapshotError, StoredBody};
 use peeklock_types::{BodyRef, GroupNumber};
+use rustc_hash::{FxHashMap, FxHashSet};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -53,13 +54,15 @@ pub(crate) struct Trim {
 
 struct RunningEvacuation {
     bodies: Vec<LiveBody>,
+    /// What is copied. A body that several messages have is copied once.
+    places: Vec<BodyRef>,
     done: JoinHandle<Result<Vec<BodyRef>, ReadError>>,
 }
 
-/// A body that now lies in a second place too.
+/// A body that now lies in a second place too. `None`: it did so before.
 pub(crate) struct Moved {
     pub(crate) body: LiveBody,
-    pub(crate) to: BodyRef,
+    pub(crate) to: Option<BodyRef>,
 }
 
 /// What a background step has brought.
@@ -167,8 +170,13 @@ impl Housekeeping {
                 }
             };
         }
-        let stored = bodies.iter().map(|b| StoredBody { place: b.place, size_bytes: b.size_bytes }).collect();
-        self.evacuation = Some(RunningEvacuation { bodies, done: tokio::spawn(log.evacuate(stored)) });
+        let mut seen = FxHashSet::default();
+        let is_new = |body: &&LiveBody| engine.copy_of(body.place).is_none() && seen.insert(body.place);
+        let stored = |body: &LiveBody| StoredBody { place: body.place, size_bytes: body.size_bytes };
+        let stored: Vec<_> = bodies.iter().filter(is_new).map(stored).collect();
+        let places = stored.iter().map(|body| body.place).collect();
+        let done = tokio::spawn(log.evacuate(stored));
+        self.evacuation = Some(RunningEvacuation { bodies, places, done });
         None
     }
 
@@ -212,9 +220,10 @@ impl Housekeeping {
                 Ok(Done::Trim(trim))
             }
             result = evacuated(&mut self.evacuation) => {
-                let bodies = self.evacuation.take().map(|running| running.bodies).unwrap_or_default();
+                let running = self.evacuation.take();
                 self.retry_later(result.is_err());
-                Ok(Done::Moved(bodies.into_iter().zip(result?).map(|(body, to)| Moved { body, to }).collect()))
+                let copies = result?;
+                Ok(Done::Moved(running.map(|running| moves(running, copies)).unwrap_or_default()))
             }
         }
     }
@@ -222,6 +231,12 @@ impl Housekeeping {
     fn retry_later(&mut self, has_failed: bool) {
         self.not_before = has_failed.then(|| Instant::now() + RETRY_AFTER);
     }
+}
+
+fn moves(running: RunningEvacuation, copies: Vec<BodyRef>) -> Vec<Moved> {
+    let copies: FxHashMap<_, _> = running.places.into_iter().zip(copies).collect();
+    let moved = |body: LiveBody| Moved { body, to: copies.get(&body.place).copied() };
+    running.bodies.into_iter().map(moved).collect()
 }
 
 async fn snapshot_written(step: &mut SnapshotStep) -> Result<Trim, SnapshotError> {

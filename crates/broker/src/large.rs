@@ -13,7 +13,8 @@ use peeklock_types::{BodyRef, LockToken, limits};
 use tokio::sync::mpsc;
 
 use crate::batch::{Answer, Batch, Error, Peer, Reply, Ticket};
-use crate::broker::{AdminError, Broker};
+use crate::broker::Broker;
+use crate::manage::AdminError;
 
 /// Bodies up to this size are loaded whole.
 pub const WHOLE_BODY_BYTES_MAX: u32 = limits::DEFERRED_SIZE_BYTES_MAX;
@@ -93,6 +94,13 @@ impl LargeStore {
             at = end;
         }
         Ok(draft.finish().await?)
+    }
+}
+
+impl LargeStore {
+    /// The first bytes of a body, in which its properties are.
+    pub(crate) async fn front(&self, body: StoredBody) -> Result<Bytes, ReadError> {
+        self.0.read_range(body, 0..FRONT_BYTES.min(body.size_bytes)).await
     }
 }
 

@@ -3,6 +3,7 @@
 //! A peer (a connection of any protocol) hands a shard one [`Batch`] of requests for everything that one read produced and gets batches of
 //! [`Reply`] back. The broker knows no protocol; it never shows an effect before the facts behind it are durable.
 
+mod admin;
 mod alarm;
 mod batch;
 mod broker;
@@ -11,17 +12,20 @@ mod execute;
 mod group;
 mod housekeeping;
 mod large;
+mod manage;
 mod outgoing;
 mod router;
 mod shard;
 
 pub use alarm::Alarm;
 pub use batch::{
-    Answer, Batch, Brought, Drain, Error, Found, Message, Messages, Peer, PeerId, QueueInfo, Reply, Request,
-    SessionAsk, SessionHold, Ticket, TransactionSend, TransactionSettle, TransferOutcome,
+    Answer, Batch, Brought, Drain, EntityInfo, Error, Found, Listing, Message, Messages, Peer, PeerId, Reply,
+    Request, RuleInfo, SessionAsk, SessionHold, Ticket, TransactionSend, TransactionSettle, TransferOutcome,
 };
-pub use broker::{AdminError, Broker, OpenError, Recovered, Running, ShardHandle, ShardStopped};
+pub use broker::{Broker, Describe, OpenError, Recovered, Running, ShardHandle, ShardStopped};
 pub use clock::Clock;
 pub use large::{BodyHold, FRONT_BYTES, Upload, WHOLE_BODY_BYTES_MAX, Wanted};
+pub use manage::{AdminError, Page, PageStart};
 pub use peeklock_engine as engine;
+pub use peeklock_filter as filter;
 pub use peeklock_journal::StoredBody;

@@ -11,7 +11,7 @@ use peeklock_types::ShardId;
 use tokio::sync::mpsc;
 
 use crate::batch::{Answer, Batch, Brought, Error, Peer, PeerId, Reply, Request, Ticket, TransferOutcome};
-use crate::broker::ShardHandle;
+use crate::broker::{Describe, ShardHandle};
 use crate::large::{CopyError, LargeStore};
 use crate::shard::Envelope;
 
@@ -26,6 +26,7 @@ pub(crate) struct Router {
     shards: Arc<[mpsc::WeakSender<Envelope>]>,
     large: Arc<[LargeStore]>,
     next_peer: Arc<AtomicU64>,
+    describe: Describe,
 }
 
 /// A message with its body; without one when that cannot be read.
@@ -40,9 +41,14 @@ enum Delay {
 }
 
 impl Router {
-    pub(crate) fn new(shards: &[ShardHandle], next_peer: Arc<AtomicU64>) -> Self {
+    pub(crate) fn new(shards: &[ShardHandle], next_peer: Arc<AtomicU64>, describe: Describe) -> Self {
         let large = shards.iter().map(|shard| shard.large.clone()).collect();
-        Router { shards: shards.iter().map(|shard| shard.incoming.downgrade()).collect(), large, next_peer }
+        Router {
+            shards: shards.iter().map(|shard| shard.incoming.downgrade()).collect(),
+            large,
+            next_peer,
+            describe,
+        }
     }
 
     /// Brings messages from `source` to `target`, in the background, and tells `source` what became of them.
@@ -114,9 +120,13 @@ impl Router {
                 return Err(Delay::Busy);
             }
         };
+        let mut attributes = message.attributes.clone();
+        // The target may be a topic, and the shard does not look at large bodies.
+        let front = store(source)?.front(body).await.unwrap_or_default();
+        attributes.view = (self.describe)(&front, &attributes.patch);
         let mut batch = Batch::default();
         let mut messages = batch.messages();
-        messages.add_stored(copy, Some(message.attributes.clone()));
+        messages.add_stored(copy, Some(attributes));
         let first = messages.keep().start;
         let brought = Brought { number: message.number, target: message.target.clone(), message: first };
         batch.push(Request::Bring { ticket: Ticket(0), source, messages: vec![brought] });

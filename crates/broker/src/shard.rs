@@ -10,13 +10,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use peeklock_engine::{Accepted, CloseReason, Engine, Outbox, ReceiverId, Settlement};
 use peeklock_journal::{AppendError, Log, Poisoned, StoredBody};
-use peeklock_types::{GroupNumber, ShardId, Timestamp};
+use peeklock_types::{BodyRef, GroupNumber, ShardId, Timestamp};
 use rustc_hash::FxHashMap;
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 
 use crate::alarm::Alarm;
 use crate::batch::{Answer, Batch, Error, Peer, PeerId, Ticket};
+use crate::broker::Describe;
 use crate::clock::Clock;
 use crate::group::GroupBuilder;
 use crate::housekeeping::{Done, Housekeeping, HousekeepingError, Moved, Trim};
@@ -75,6 +76,7 @@ pub(crate) struct Shard<L: Log> {
     pub(crate) delivered: FxHashMap<ReceiverId, u64>,
     /// Receivers that wait for a session, and who is told when they have one.
     pub(crate) waiting: FxHashMap<ReceiverId, (PeerId, Ticket)>,
+    pub(crate) describe: Describe,
     /// Shards that a batch of messages is on its way to.
     pub(crate) bringing: BTreeSet<ShardId>,
     housekeeping: Housekeeping,
@@ -108,6 +110,7 @@ impl<L: Log> Shard<L> {
         clock: Clock,
         incoming: mpsc::Receiver<Envelope>,
         router: Router,
+        describe: Describe,
     ) -> Self {
         let RecoveredShard { id, engine, log, snapshot_upto } = recovered;
         let outgoing = Outgoing::new(id, log.reader(), router);
@@ -121,6 +124,7 @@ impl<L: Log> Shard<L> {
             receivers: FxHashMap::default(),
             delivered: FxHashMap::default(),
             waiting: FxHashMap::default(),
+            describe,
             bringing: BTreeSet::new(),
             housekeeping: Housekeeping::new(snapshot_upto),
             outbox: Outbox::default(),
@@ -311,6 +315,7 @@ impl<L: Log> Shard<L> {
                 None => Effect::Closed(closed),
             });
         }
+        self.engine.unshare(&mut self.outbox.freed);
         let freed = self.outbox.freed.drain(..);
         self.freed.extend(freed.map(|body| StoredBody { place: body.place, size_bytes: body.size_bytes }));
     }
@@ -465,14 +470,19 @@ impl<L: Log> Shard<L> {
     }
 
     fn record_moves(&mut self, moved: Vec<Moved>) -> Result<(), Failure> {
+        // Copies that no message needs any more: settled while they were made.
+        let mut unused: FxHashMap<BodyRef, u32> = FxHashMap::default();
+        unused.extend(moved.iter().filter_map(|moved| Some((moved.to?, moved.body.size_bytes))));
         for Moved { body, to } in moved {
-            let taken =
-                self.engine.move_body(body.entity, body.sequence_number, body.place, to, &mut self.outbox);
-            if !taken {
-                // Settled while the copy was made: the copy is not needed.
-                self.freed.push(StoredBody { place: to, size_bytes: body.size_bytes });
+            // Another message with the same body may have moved before.
+            let Some(to) = to.or_else(|| self.engine.copy_of(body.place)) else { continue };
+            let (entity, number) = (body.entity, body.sequence_number);
+            if self.engine.move_body(entity, number, body.place, to, &mut self.outbox) {
+                unused.remove(&to);
             }
         }
+        let unused = unused.into_iter().map(|(place, size_bytes)| StoredBody { place, size_bytes });
+        self.freed.extend(unused);
         self.collect();
         self.append_group()?;
         // The old places are free once the moves are durable.

@@ -239,14 +239,14 @@ async fn what_a_transaction_sent_elsewhere_survives_the_queue_that_it_settled() 
     let sends = vec![TransactionSend { target: name(&far), messages: messages.keep() }];
     let entity = queue.entity;
     batch.push(Request::Commit { ticket: Ticket(9), entity, settles: vec![settle], sends });
-    batch.push(Request::DeleteQueue { ticket: Ticket(10), name: name("near") });
+    batch.push(Request::Delete { ticket: Ticket(10), name: name("near"), expected: None });
     queue.hand_over(batch).await;
     queue.answer().await.expect("committed");
     assert!(queue.answer().await.is_err(), "the queue goes when the message has left");
     assert_eq!(wait_for(&mut target, SubQueue::Main, 1).await, [&b"result"[..]]);
     tokio::time::sleep(Duration::from_millis(10)).await;
     let mut other = rig.queue("near").await;
-    other.ask(Request::DeleteQueue { ticket: Ticket(11), name: name("near") }).await;
+    other.ask(Request::Delete { ticket: Ticket(11), name: name("near"), expected: None }).await;
     other.answer().await.expect("nothing is on its way any more");
 }
 
@@ -261,7 +261,12 @@ async fn messages_keep_their_sessions_when_a_queue_starts_to_forward() {
     let attributes = peeklock_broker::engine::Attributes { session, ..Default::default() };
     source.send_with(b"one", attributes).await.unwrap();
     source
-        .ask(Request::UpdateQueue { ticket: Ticket(8), name: name("near"), settings: forwarding(&far) })
+        .ask(Request::Update {
+            ticket: Ticket(8),
+            name: name("near"),
+            settings: forwarding(&far),
+            expected: None,
+        })
         .await;
     source.answer().await.unwrap();
     assert_eq!(wait_for(&mut target, SubQueue::Main, 1).await, [&b"one"[..]]);

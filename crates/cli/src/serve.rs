@@ -5,7 +5,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
-use peeklock_server::{Addresses, ListenLimits, Options, Server, WELL_KNOWN_KEY_NAME, WELL_KNOWN_KEY_SECRET};
+use peeklock_server::{
+    Addresses, AmqpLimits, ListenLimits, Options, Server, WELL_KNOWN_KEY_NAME, WELL_KNOWN_KEY_SECRET,
+};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::settings::QueueSpec;
@@ -92,6 +94,7 @@ impl Arguments {
             },
             certificate: self.tls_cert.zip(self.tls_key),
             limits: ListenLimits::default(),
+            amqp_limits: AmqpLimits::default(),
             keys: self.keys.into_iter().map(KeySpec::into_policy).collect(),
             queues: self.queues.into_iter().map(|queue| (queue.name, queue.settings)).collect(),
         }

@@ -265,6 +265,7 @@ mod tests {
             forward_dead_letters_to: EntityName::parse("dead").ok(),
             retry: RetryPolicy::Exponential { base: seconds(1), cap: seconds(9), jitter: true },
             poison_session: PoisonSession::SetAside,
+            ..QueueSettings::default()
         }
     }
 

@@ -1,8 +1,9 @@
 //! Which bodies are still needed, so that the journal's space can be used again.
 
+use std::collections::BTreeSet;
 use std::ops::Bound;
 
-use peeklock_types::{BodyPlace, BodyRef, EntityName, GroupNumber, SequenceNumber, SubQueue};
+use peeklock_types::{BodyPlace, BodyRef, EntityKind, EntityName, GroupNumber, SequenceNumber, SubQueue};
 
 use crate::engine::Engine;
 use crate::fact::Fact;
@@ -49,10 +50,14 @@ impl Engine {
     /// Bodies that were returned and not moved are returned again: for groups by the next call, for a cold segment after the search came to
     /// its end.
     pub fn bodies_in(&mut self, what: Evacuate, max: usize) -> Vec<LiveBody> {
-        match what {
+        let found = match what {
             Evacuate::Groups { upto } => self.bodies_in_groups(upto, max),
             Evacuate::Cold { segment } => self.bodies_in_cold(segment, max),
+        };
+        if found.is_empty() {
+            self.shared.forget_copies();
         }
+        found
     }
 
     /// Journals that a body was copied to the cold segment at `to`. `false`, and nothing happens, if the message is gone, its body does
@@ -65,17 +70,34 @@ impl Engine {
         to: BodyRef,
         out: &mut Outbox,
     ) -> bool {
-        let Some(queue) = self.queues.get_mut(&entity) else { return false };
+        let Some(queue) = self.queues.get(&entity) else { return false };
         let body = queue.entry(sequence_number).map(|entry| entry.body);
         let fits = body == Some(from) && to.is_cold() && from != to;
         if fits {
-            queue.record(Fact::Moved { entity, sequence_number, from, to }, out);
+            let is_copy = queue.kind == EntityKind::Subscription;
+            let again = self.shared.copy_of(from) == Some(to);
+            self.record(Fact::Moved { entity, sequence_number, from, to, again }, out);
+            if is_copy && !again {
+                self.shared.note_copy(from, to);
+            }
         }
         fits
     }
 
-    /// Every body in a cold segment; asked once, after recovery.
+    /// Where this body was copied to for another copy of the same message: it need not be copied once more, only
+    /// [moved](Engine::move_body).
+    pub fn copy_of(&self, from: BodyRef) -> Option<BodyRef> {
+        self.shared.copy_of(from)
+    }
+
+    /// Every body in a cold segment, once; asked after recovery.
     pub fn cold_bodies(&self) -> impl Iterator<Item = ColdBody> {
+        let mut seen = BTreeSet::new();
+        let bodies = self.all_cold_bodies();
+        bodies.filter(move |body| !self.shared.is_shared(body.place) || seen.insert(body.place))
+    }
+
+    fn all_cold_bodies(&self) -> impl Iterator<Item = ColdBody> {
         let parts = self.names.values().filter_map(|entity| self.queues.get(entity));
         let parts = parts.flat_map(Queue::parts);
         let parts = parts.filter(|part| part.messages.cold_count() > 0);

@@ -1,6 +1,7 @@
 //! Creating, deleting and finding queues.
 
-use peeklock_types::{EntityName, QueueSettings, Timestamp};
+use peeklock_filter::Rule;
+use peeklock_types::{EntityKind, EntityName, QueueSettings, Timestamp};
 
 use crate::engine::{Engine, FACTS_PER_CALL_MAX};
 use crate::error::{Error, ReplayError};
@@ -15,9 +16,24 @@ use crate::wire_settings::kept;
 pub struct QueueView<'a> {
     pub entity: EntityId,
     pub name: &'a EntityName,
+    pub kind: EntityKind,
     pub settings: &'a QueueSettings,
     pub created_at: Timestamp,
+    /// When its settings were changed last.
+    pub updated_at: Timestamp,
+    /// When somebody used it last; since the start of the program at the earliest.
+    pub used_at: Timestamp,
+    /// Grows with each change of its settings.
+    pub revision: u64,
     pub counts: Counts,
+    pub rule_count: usize,
+}
+
+/// A rule of a subscription.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RuleView<'a> {
+    pub rule: &'a Rule,
+    pub created_at: Timestamp,
 }
 
 /// How many messages a queue holds, kept as they come and go.
@@ -61,17 +77,55 @@ impl Engine {
         settings: QueueSettings,
         out: &mut Outbox,
     ) -> Result<EntityId, Error> {
-        if let Some(entity) = self.find(&name) {
-            return Err(Error::AlreadyExists { name, entity });
+        self.create(now, name, EntityKind::Queue, settings, out)
+    }
+
+    /// Creates a queue or a topic; [`Engine::create_subscription`] is for the third kind.
+    pub fn create(
+        &mut self,
+        now: Timestamp,
+        name: EntityName,
+        kind: EntityKind,
+        settings: QueueSettings,
+        out: &mut Outbox,
+    ) -> Result<EntityId, Error> {
+        if name.is_subscription() || kind == EntityKind::Subscription {
+            return Err(Error::OtherKind { name, kind });
         }
-        let settings = Box::new(kept(&settings));
-        settings.check(&name)?;
+        let settings = self.check_new(&name, kind, &settings)?;
         let entity = self.next_entity;
-        if entity.0 == u32::MAX {
+        self.record(Fact::QueueCreated { entity, name, kind, settings, created_at: now }, out);
+        Ok(entity)
+    }
+
+    pub(crate) fn check_new(
+        &self,
+        name: &EntityName,
+        kind: EntityKind,
+        settings: &QueueSettings,
+    ) -> Result<Box<QueueSettings>, Error> {
+        if let Some(queue) = self.find(name).and_then(|entity| self.queues.get(&entity)) {
+            let (kind, entity) = (queue.kind, queue.entity);
+            return Err(Error::AlreadyExists { name: name.clone(), kind, entity });
+        }
+        let settings = Box::new(kept(settings));
+        settings.check(name)?;
+        settings.check_kind(kind)?;
+        if self.next_entity.0 == u32::MAX {
             return Err(Error::NoEntityLeft);
         }
-        self.record(Fact::QueueCreated { entity, name, settings, created_at: now }, out);
-        Ok(entity)
+        Ok(settings)
+    }
+
+    /// Whether the entity is still as the caller has read it. `None`: whatever it is.
+    pub fn check_revision(&self, name: &EntityName, expected: Option<u64>) -> Result<(), Error> {
+        let queue = self.find(name).and_then(|entity| self.queues.get(&entity));
+        match (queue, expected) {
+            (Some(queue), Some(expected)) if queue.revision != expected => {
+                Err(Error::RevisionChanged { name: name.clone(), expected, found: queue.revision })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Changes a queue's settings. Whoever receives from a queue that hands out nothing any more is detached.
@@ -86,9 +140,10 @@ impl Engine {
         let settings = kept(&settings);
         self.command(now, entity, |queue| {
             settings.check(&queue.name)?;
+            settings.check_kind(queue.kind)?;
             Ok(queue.settings.check_change(&settings)?)
         })?;
-        self.record(Fact::QueueUpdated { entity, settings: Box::new(settings) }, out);
+        self.record(Fact::QueueUpdated { entity, settings: Box::new(settings), at: now }, out);
         let mut left = FACTS_PER_CALL_MAX;
         for receiver in self.receivers_of(entity) {
             if !self.can_receive(entity, receiver) {
@@ -98,7 +153,7 @@ impl Engine {
         Ok(entity)
     }
 
-    /// Deletes a queue with all its messages. Its receivers are detached and listed in [`Outbox::closed`]. Refused while messages of a
+    /// Deletes a queue with all its messages, or a topic with all its subscriptions. Their receivers are detached and listed in [`Outbox::closed`]. Refused while messages of a
     /// transaction are on their way from here to other queues: they were confirmed, and are not this queue's to lose.
     pub fn delete_queue(
         &mut self,
@@ -107,22 +162,45 @@ impl Engine {
         out: &mut Outbox,
     ) -> Result<EntityId, Error> {
         let entity = self.find(name).ok_or_else(|| Error::NoSuchQueue { name: name.clone() })?;
-        if self.queues.get(&entity).is_some_and(Queue::owes_sends) {
-            return Err(Error::StillSending { name: name.clone() });
+        let all = self.with_subscriptions(entity);
+        let owing = all.iter().filter_map(|entity| self.queues.get(entity)).find(|queue| queue.owes_sends());
+        if let Some(queue) = owing {
+            return Err(Error::StillSending { name: queue.name.clone() });
         }
-        for receiver in self.receivers_of(entity) {
-            // What is locked goes with the queue and need not return first.
-            self.close_receiver(now, receiver, CloseReason::Deleted, 0, out);
+        for entity in all {
+            for receiver in self.receivers_of(entity) {
+                // What is locked goes with the queue and need not return first.
+                self.close_receiver(now, receiver, CloseReason::Deleted, 0, out);
+            }
+            self.record(Fact::QueueDeleted { entity }, out);
         }
-        self.record(Fact::QueueDeleted { entity }, out);
         Ok(entity)
     }
 
     pub(crate) fn delete_if_idle(&mut self, now: Timestamp, entity: EntityId, out: &mut Outbox) {
         let Some(queue) = self.queues.get(&entity) else { return };
-        if queue.idle_at().is_some_and(|at| at <= now) {
+        if queue.idle_at().is_none_or(|at| at > now) {
+            return;
+        }
+        let all = self.with_subscriptions(entity);
+        if let Some(used_at) = self.last_use(now, &all).filter(|used_at| *used_at > queue.used_at) {
+            // A topic is in use as long as one of its subscriptions is.
+            return self.touch(used_at, entity);
+        }
+        for entity in all {
             self.record(Fact::QueueDeleted { entity }, out);
         }
+    }
+
+    /// When one of these was used last: now, if somebody receives or something is on its way to another queue.
+    fn last_use(&self, now: Timestamp, entities: &[EntityId]) -> Option<Timestamp> {
+        let queues = entities.iter().filter_map(|entity| self.queues.get(entity));
+        let used_at = |queue: &Queue| match queue.receiver_count == 0 && queue.transfer.messages.count() == 0
+        {
+            true => queue.used_at,
+            false => now,
+        };
+        queues.map(used_at).max()
     }
 
     fn can_receive(&self, entity: EntityId, receiver: ReceiverId) -> bool {
@@ -158,10 +236,12 @@ impl Engine {
         if entity < expected || entity.0 == u32::MAX {
             return Err(ReplayError::EntityOrder { entity, expected });
         }
-        queue.settings.check(&queue.name).map_err(|reason| ReplayError::Settings { entity, reason })?;
+        let checked = queue.settings.check(&queue.name).and_then(|()| queue.settings.check_kind(queue.kind));
+        checked.map_err(|reason| ReplayError::Settings { entity, reason })?;
         if self.names.contains_key(&queue.name) {
             return Err(ReplayError::NameTaken { entity, name: queue.name });
         }
+        self.insert_topic(&queue)?;
         self.next_entity = EntityId(entity.0 + 1);
         self.names.insert(queue.name.clone(), entity);
         self.queues.insert(entity, queue);
@@ -175,6 +255,7 @@ impl Engine {
     ) -> Result<(), ReplayError> {
         let mut queue = self.queues.remove(&entity).ok_or(ReplayError::NoSuchEntity { entity })?;
         self.names.remove(&queue.name);
+        self.remove_topic(&queue);
         self.agenda.forget(&mut queue);
         self.transfers.forget(entity);
         for part in queue.parts() {
@@ -191,8 +272,13 @@ fn view(queue: &Queue) -> QueueView<'_> {
     QueueView {
         entity: queue.entity,
         name: &queue.name,
+        kind: queue.kind,
         settings: &queue.settings,
         created_at: queue.created_at,
+        updated_at: queue.updated_at,
+        used_at: queue.used_at,
+        revision: queue.revision,
         counts: queue.counts(),
+        rule_count: queue.rules.len(),
     }
 }

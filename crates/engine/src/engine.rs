@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use peeklock_types::{EntityName, LockToken, SequenceNumber, SessionId, SubQueue, Timestamp};
+use peeklock_types::{EntityKind, EntityName, LockToken, SequenceNumber, SessionId, SubQueue, Timestamp};
 
 use crate::agenda::Agenda;
 use crate::bodies::ColdScan;
@@ -9,15 +9,17 @@ use crate::fact::Fact;
 use crate::message::{EntityId, Message, NewMessage, Settlement};
 use crate::number_map::NumberMap;
 use crate::outbox::{ColdBody, Outbox};
-use crate::queue::Queue;
+use crate::queue::{Entry, Queue};
 use crate::receivers::Receivers;
+use crate::shared::Shared;
+use crate::topics::Topic;
 use crate::transfers::Transfers;
 
 /// How many locks one call of [`Engine::tick`] releases and how many messages one call of [`Engine::deliver`] hands out at most, so that
 /// the facts of one batch fit a journal group. Nothing else decides more in one call.
 pub const FACTS_PER_CALL_MAX: usize = 4096;
 
-/// All queues of one shard.
+/// All queues, topics and subscriptions of one shard.
 ///
 /// A command checks everything first: it is done whole, or refused with an [`Error`] and nothing has changed.
 #[derive(Debug, Default)]
@@ -29,6 +31,9 @@ pub struct Engine {
     pub(crate) receivers: Receivers,
     pub(crate) agenda: Agenda,
     pub(crate) transfers: Transfers,
+    /// The subscriptions of each topic, and their rules.
+    pub(crate) topics: NumberMap<EntityId, Topic>,
+    pub(crate) shared: Shared,
     pub(crate) cold_scan: Option<ColdScan>,
 }
 
@@ -43,6 +48,9 @@ impl Engine {
         messages: impl AsRef<[NewMessage]> + IntoIterator<Item = NewMessage>,
         out: &mut Outbox,
     ) -> Result<(), Error> {
+        if self.topics.contains_key(&entity) {
+            return self.publish(now, entity, messages, out).map(|_| ());
+        }
         self.command(now, entity, |queue| {
             queue.check_send(now, messages.as_ref())?;
             for message in messages {
@@ -60,6 +68,9 @@ impl Engine {
         messages: impl AsRef<[NewMessage]> + IntoIterator<Item = NewMessage>,
         out: &mut Outbox,
     ) -> Result<Vec<SequenceNumber>, Error> {
+        if self.topics.contains_key(&entity) {
+            return self.publish(now, entity, messages, out);
+        }
         self.command(now, entity, |queue| {
             queue.check_send(now, messages.as_ref())?;
             Ok(messages.into_iter().map(|message| queue.store(now, message, out)).collect())
@@ -167,6 +178,10 @@ impl Engine {
             && let Some(address) = self.agenda.next_due(now)
             && let Some(queue) = self.queues.get_mut(&address.entity)
         {
+            if queue.kind == EntityKind::Topic {
+                budget -= self.tick_topic(now, address.entity, budget, out).min(budget);
+                continue;
+            }
             budget -= queue.tick(now, address.sub_queue, budget, out).min(budget);
             self.agenda.note(queue);
             if address.sub_queue == SubQueue::Main {
@@ -184,23 +199,37 @@ impl Engine {
     /// Applies a fact that was read back from the journal. After an error the engine is not to be used further.
     pub fn apply(&mut self, fact: &Fact) -> Result<(), ReplayError> {
         // After replay the owner counts cold bodies afresh, so nobody needs to hear of freed ones.
-        self.apply_fact(fact, &mut Vec::new())
+        let mut freed = Vec::new();
+        self.apply_fact(fact, &mut freed)?;
+        self.shared.release(&mut freed);
+        Ok(())
+    }
+
+    /// Leaves of bodies that messages have given up those that no other message has. To be called for all of [`Outbox::freed`], once.
+    pub fn unshare(&mut self, freed: &mut Vec<ColdBody>) {
+        self.shared.release(freed);
     }
 
     pub(crate) fn apply_fact(&mut self, fact: &Fact, freed: &mut Vec<ColdBody>) -> Result<(), ReplayError> {
         match fact {
-            Fact::QueueCreated { entity, name, settings, created_at } => {
+            Fact::QueueCreated { entity, name, kind, settings, created_at } => {
                 let expected = self.next_entity;
                 if *entity != expected {
                     return Err(ReplayError::EntityOrder { entity: *entity, expected });
                 }
                 let settings = settings.as_ref().clone();
-                self.insert_queue(Queue::new(*entity, name.clone(), settings, *created_at))?;
+                self.insert_queue(Queue::new(*entity, name.clone(), *kind, settings, *created_at))?;
                 self.note(*entity);
                 Ok(())
             }
             Fact::QueueDeleted { entity } => self.remove_queue(*entity, freed),
             Fact::Arrived { source, number } => self.transfers.arrive(*source, *number),
+            Fact::FannedOut { copies, enqueued_at, body, size_bytes, attributes, again } => {
+                let entry = Entry::new(*body, *size_bytes, *enqueued_at);
+                self.fan_out(copies, entry, attributes.as_deref(), *again)
+            }
+            Fact::RuleSet { entity, rule, at } => self.set_rule(*entity, rule, *at),
+            Fact::RuleRemoved { entity, name } => self.drop_rule(*entity, name),
             _ => self.apply_to_queue(fact, freed),
         }
     }
@@ -213,6 +242,9 @@ impl Engine {
         queue.apply(fact, freed)?;
         self.agenda.note(queue);
         self.transfers.follow(fact, leaving);
+        if let Fact::Moved { to, again: true, .. } = fact {
+            self.shared.add(*to, 1);
+        }
         Ok(())
     }
 

@@ -1,5 +1,7 @@
+use peeklock_filter::{RuleError, RuleName};
 use peeklock_types::{
-    EntityName, EntityPath, GroupNumber, SequenceNumber, SessionId, SettingsError, ShardId, limits,
+    EntityKind, EntityName, EntityPath, GroupNumber, SequenceNumber, SessionId, SettingsError, ShardId,
+    limits,
 };
 
 use crate::message::{EntityId, MESSAGE_ID_BYTES_MAX, ReceiverId};
@@ -8,10 +10,38 @@ use crate::patch::PATCH_SIZE_BYTES_MAX;
 /// Why a command was refused. A refused command changes nothing and decides no fact.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    #[error("the queue '{name}' exists already")]
-    AlreadyExists { name: EntityName, entity: EntityId },
-    #[error("there is no queue '{name}'; create it first")]
+    #[error("the {kind} '{name}' exists already")]
+    AlreadyExists { name: EntityName, kind: EntityKind, entity: EntityId },
+    #[error("there is no {} '{name}'; create it first", if name.is_subscription() { "subscription" } else { "queue or topic" })]
     NoSuchQueue { name: EntityName },
+    #[error("there is no topic '{name}' that could have a subscription; create it first")]
+    NoSuchTopic { name: EntityName },
+    #[error(
+        "'{name}' is not a {kind}; a subscription has a name like topic/Subscriptions/name, a queue or a topic has not"
+    )]
+    OtherKind { name: EntityName, kind: EntityKind },
+    #[error("'{name}' is a topic; receive from one of its subscriptions, '{name}/Subscriptions/…'")]
+    IsTopic { name: EntityName },
+    #[error("'{name}' is a subscription, which gets messages only from its topic; send to the topic")]
+    IsSubscription { name: EntityName },
+    #[error("'{name}' has no rules; only subscriptions have")]
+    NoRules { name: EntityName },
+    #[error("the subscription '{name}' has no rule '{rule}'")]
+    NoSuchRule { name: EntityName, rule: RuleName },
+    #[error("the subscription '{name}' has a rule '{rule}' already; remove it first, or give another name")]
+    RuleExists { name: EntityName, rule: RuleName },
+    #[error("the rule does not work: {0}")]
+    Rule(#[from] RuleError),
+    #[error("the topic '{name}' has {max} {what} already, and more are not allowed; delete some first")]
+    TopicFull { name: EntityName, what: &'static str, max: usize },
+    #[error(
+        "the messages would be copied {copy_count} times, which is more than one send may do to the journal; send fewer at once"
+    )]
+    TooManyCopies { copy_count: usize },
+    #[error(
+        "'{name}' was changed meanwhile: it is at revision {found}, not {expected}; read it again and repeat the change"
+    )]
+    RevisionChanged { name: EntityName, expected: u64, found: u64 },
     #[error("{entity} does not exist (any more)")]
     NoSuchEntity { entity: EntityId },
     #[error(
@@ -117,6 +147,10 @@ pub enum ReplayError {
     NameTaken { entity: EntityId, name: EntityName },
     #[error("{entity} does not exist")]
     NoSuchEntity { entity: EntityId },
+    #[error("{entity} is of another kind than its name or its facts say")]
+    OtherKind { entity: EntityId },
+    #[error("a rule of {entity} does not work: {reason}")]
+    Rule { entity: EntityId, reason: RuleError },
     #[error("{entity} has impossible settings: {reason}")]
     Settings { entity: EntityId, reason: SettingsError },
     #[error("message {found} was enqueued in {entity}, but the next one is {expected}")]

@@ -1,6 +1,7 @@
 use bytes::Bytes;
+use peeklock_filter::{Rule, RuleName};
 use peeklock_types::{
-    BodyRef, EntityName, QueueSettings, SequenceNumber, SessionId, ShardId, SubQueue, Timestamp,
+    BodyRef, EntityKind, EntityName, QueueSettings, SequenceNumber, SessionId, ShardId, SubQueue, Timestamp,
 };
 
 use crate::message::{Attributes, EntityId};
@@ -12,12 +13,14 @@ pub enum Fact {
     QueueCreated {
         entity: EntityId,
         name: EntityName,
+        kind: EntityKind,
         settings: Box<QueueSettings>,
         created_at: Timestamp,
     },
     QueueUpdated {
         entity: EntityId,
         settings: Box<QueueSettings>,
+        at: Timestamp,
     },
     QueueDeleted {
         entity: EntityId,
@@ -29,6 +32,31 @@ pub enum Fact {
         body: BodyRef,
         size_bytes: u32,
         attributes: Option<Box<Attributes>>,
+    },
+    /// A message of a topic has come to these subscriptions, under these numbers. `again`: its body belongs to other copies already.
+    FannedOut {
+        copies: Box<[(EntityId, SequenceNumber)]>,
+        enqueued_at: Timestamp,
+        body: BodyRef,
+        size_bytes: u32,
+        attributes: Option<Box<Attributes>>,
+        again: bool,
+    },
+    /// A topic that detects duplicates has seen this message id.
+    Seen {
+        entity: EntityId,
+        message_id: Bytes,
+        at: Timestamp,
+    },
+    /// A subscription has this rule from now on, instead of one of the same name if there was one.
+    RuleSet {
+        entity: EntityId,
+        rule: Box<Rule>,
+        at: Timestamp,
+    },
+    RuleRemoved {
+        entity: EntityId,
+        name: RuleName,
     },
     /// A scheduled message is due: it takes its place at the end of the queue, under a new number.
     Activated {
@@ -148,6 +176,8 @@ pub enum Fact {
         sequence_number: SequenceNumber,
         from: BodyRef,
         to: BodyRef,
+        /// The copy belongs to other messages already.
+        again: bool,
     },
 }
 
@@ -157,11 +187,14 @@ impl Fact {
     /// The queue that it is about; `None` if it is about the shard.
     pub fn entity(&self) -> Option<EntityId> {
         match *self {
-            Fact::Arrived { .. } => None,
+            Fact::Arrived { .. } | Fact::FannedOut { .. } => None,
             Fact::QueueCreated { entity, .. }
             | Fact::QueueUpdated { entity, .. }
             | Fact::QueueDeleted { entity }
             | Fact::Enqueued { entity, .. }
+            | Fact::Seen { entity, .. }
+            | Fact::RuleSet { entity, .. }
+            | Fact::RuleRemoved { entity, .. }
             | Fact::Activated { entity, .. }
             | Fact::Locked { entity, .. }
             | Fact::Renewed { entity, .. }

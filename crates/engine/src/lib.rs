@@ -21,7 +21,9 @@ mod patch;
 mod queue;
 mod receivers;
 mod sessions;
+mod shared;
 mod snapshot;
+mod topics;
 mod transaction;
 mod transfers;
 mod wire;
@@ -31,7 +33,7 @@ mod wire_settings;
 pub mod record;
 
 pub use bodies::{Evacuate, LiveBody};
-pub use catalog::{Counts, QueueView};
+pub use catalog::{Counts, QueueView, RuleView};
 pub use engine::{Engine, FACTS_PER_CALL_MAX};
 pub use error::{Error, ReplayError};
 pub use fact::Fact;
@@ -42,6 +44,7 @@ pub use message::{
 pub use outbox::{Accepted, CloseReason, Closed, ColdBody, Delivery, Drained, HeldSession, Outbox, Received};
 pub use patch::{PATCH_SIZE_BYTES_MAX, Patch, PatchPart};
 pub use sessions::Attached;
+pub use topics::{Explained, ExplainedRule};
 pub use transaction::Transaction;
 pub use transfers::OutMessage;
 pub use wire::DecodeError;

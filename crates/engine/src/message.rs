@@ -7,7 +7,7 @@ use peeklock_types::{BodyRef, EntityName, SequenceNumber, SessionId, Timestamp, 
 use crate::error::Error;
 use crate::patch::Patch;
 
-/// One queue, with its dead-letter queue. Never given out twice by a shard.
+/// One queue with its dead-letter queue, one topic, or one subscription. Never given out twice by a shard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EntityId(pub u32);
 
@@ -54,6 +54,10 @@ pub struct Attributes {
     pub message_id: Option<Bytes>,
     /// Of a message that comes from another queue.
     pub origin: Option<Origin>,
+    /// What differs from the stored bytes: settlements before it was forwarded, or a rule's action, have changed it.
+    pub patch: Patch,
+    /// Its properties, for the filters of a topic; see `peeklock_filter`. Left out elsewhere.
+    pub view: Option<Bytes>,
 }
 
 impl Attributes {
@@ -61,9 +65,12 @@ impl Attributes {
         *self == Attributes::default()
     }
 
-    /// Just what a record says: after a restart a message must not know more or less than before.
-    pub(crate) fn kept(attributes: Option<Box<Attributes>>) -> Option<Box<Attributes>> {
+    /// Just what a record says: after a restart a message must not know more or less than before. Only a topic keeps the view.
+    pub(crate) fn kept(attributes: Option<Box<Attributes>>, keeps_view: bool) -> Option<Box<Attributes>> {
         let mut attributes = attributes?;
+        if !keeps_view {
+            attributes.view = None;
+        }
         if let Some(span) = &mut attributes.time_to_live {
             *span = Duration::from_millis(u64::try_from(span.as_millis()).unwrap_or(u64::MAX));
         }
@@ -80,8 +87,6 @@ pub struct Origin {
     pub hop_count: u8,
     /// The queue that dead-lettered it, if that is why it was forwarded.
     pub dead_letter_source: Option<EntityName>,
-    /// What settlements had changed in its properties.
-    pub patch: Patch,
 }
 
 /// What the holder of a lock says about the message. The `patch` bytes are an encoded map of properties, opaque here.
@@ -155,6 +160,8 @@ pub struct Details {
     pub origin: Option<Origin>,
     /// Of a message on its way to another queue.
     pub transfer: Option<Transfer>,
+    /// Of a message that waits in a topic until it is due.
+    pub view: Option<Bytes>,
 }
 
 /// A message's way to another queue.

@@ -17,6 +17,8 @@ pub struct Patch {
 pub enum PatchPart {
     /// An encoded map, opaque to the engine.
     Properties(Bytes),
+    /// What the action of a rule has changed; see `peeklock_filter::Change`.
+    Changes(Bytes),
     /// Why the message was dead-lettered. A patch holds at most one such part.
     DeadLetter { reason: Option<String>, description: Option<String> },
 }
@@ -34,7 +36,7 @@ impl Patch {
     /// message can be dead-lettered again and again without growing.
     pub(crate) fn add(&mut self, part: PatchPart) {
         match part {
-            PatchPart::Properties(_) => self.parts.push(part),
+            PatchPart::Properties(_) | PatchPart::Changes(_) => self.parts.push(part),
             PatchPart::DeadLetter { reason, description } => {
                 let (old_reason, old_description) = self.take_dead_letter();
                 let (reason, description) = (reason.or(old_reason), description.or(old_description));
@@ -57,7 +59,7 @@ impl PatchPart {
         let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
         PART_OVERHEAD_BYTES
             + match self {
-                PatchPart::Properties(map) => map.len(),
+                PatchPart::Properties(map) | PatchPart::Changes(map) => map.len(),
                 PatchPart::DeadLetter { reason, description } => text(reason) + text(description),
             }
     }

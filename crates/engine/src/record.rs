@@ -11,8 +11,8 @@ use peeklock_types::{BodyPlace, BodyRef, GroupNumber, SequenceNumber, ShardId, S
 use crate::fact::Fact;
 use crate::message::{Attributes, EntityId};
 use crate::wire::{
-    DecodeError, Reader, put_attributes, put_bytes, put_fixed, put_number, put_optional, put_optional_number,
-    put_patch, put_settings,
+    DecodeError, Reader, put_attributes, put_bytes, put_fixed, put_kind, put_number, put_optional,
+    put_optional_number, put_patch, put_settings, put_step,
 };
 
 // Kinds are on disk: a number is never given to another kind. 1, 8 and 9 were earlier forms.
@@ -40,6 +40,14 @@ const TRANSFER_STARTED: u8 = 24;
 const TRANSFER_FAILED: u8 = 25;
 const ARRIVED: u8 = 26;
 const SENT_ON: u8 = 27;
+const FANNED_OUT: u8 = 28;
+const SEEN: u8 = 29;
+const RULE_SET: u8 = 30;
+const RULE_REMOVED: u8 = 31;
+const MOVED_AGAIN: u8 = 32;
+
+/// No topic has as many subscriptions; only damage says so.
+const COPY_COUNT_MAX: u64 = 1 << 24;
 
 const SUB_QUEUE_SHIFT: u32 = 6;
 
@@ -69,15 +77,42 @@ pub fn encode(fact: &Fact, group: GroupNumber, out: &mut Vec<u8>) {
         &Fact::Completed { entity, sub_queue, sequence_number } => {
             put_message(COMPLETED, sub_queue, entity, sequence_number, out);
         }
-        Fact::QueueCreated { entity, name, settings, created_at } => {
+        Fact::FannedOut { copies, enqueued_at, body, size_bytes, attributes, again } => {
+            put_entity(FANNED_OUT, EntityId(0), out);
+            put_copies(copies, out);
+            let here = offset_in(group, *body);
+            let flag = |set: bool, flag: u8| if set { flag } else { 0 };
+            out.push(flag(here.is_some(), HERE) | flag(attributes.is_some(), WITH) | flag(*again, AGAIN));
+            put_new(*enqueued_at, here, *body, *size_bytes, out);
+            if let Some(attributes) = attributes {
+                put_attributes(attributes, out);
+            }
+        }
+        Fact::Seen { entity, message_id, at } => {
+            put_entity(SEEN, *entity, out);
+            put_bytes(message_id, out);
+            put_number(at.as_millis(), out);
+        }
+        Fact::RuleSet { entity, rule, at } => {
+            put_entity(RULE_SET, *entity, out);
+            rule.encode(out);
+            put_number(at.as_millis(), out);
+        }
+        Fact::RuleRemoved { entity, name } => {
+            put_entity(RULE_REMOVED, *entity, out);
+            put_bytes(name.as_str().as_bytes(), out);
+        }
+        Fact::QueueCreated { entity, name, kind, settings, created_at } => {
             put_entity(QUEUE_CREATED, *entity, out);
             put_bytes(name.as_str().as_bytes(), out);
+            put_kind(*kind, out);
             put_settings(settings, out);
             put_number(created_at.as_millis(), out);
         }
-        Fact::QueueUpdated { entity, settings } => {
+        Fact::QueueUpdated { entity, settings, at } => {
             put_entity(QUEUE_UPDATED, *entity, out);
             put_settings(settings, out);
+            put_number(at.as_millis(), out);
         }
         Fact::QueueDeleted { entity } => put_entity(QUEUE_DELETED, *entity, out),
         Fact::SentOn {
@@ -116,12 +151,34 @@ pub fn encode(fact: &Fact, group: GroupNumber, out: &mut Vec<u8>) {
             put_entity(ARRIVED, EntityId(source.0.into()), out);
             put_number(*number, out);
         }
-        &Fact::Moved { entity, sequence_number, from, to } => {
-            put_message(MOVED, SubQueue::Main, entity, sequence_number, out);
+        &Fact::Moved { entity, sequence_number, from, to, again } => {
+            put_message(
+                if again { MOVED_AGAIN } else { MOVED },
+                SubQueue::Main,
+                entity,
+                sequence_number,
+                out,
+            );
             put_fixed(from.to_raw(), out);
             put_fixed(to.to_raw(), out);
         }
         _ => encode_step(fact, out),
+    }
+}
+
+// What a fact about copies announces.
+const HERE: u8 = 1;
+const WITH: u8 = 2;
+const AGAIN: u8 = 4;
+
+/// Numbers of neighbouring subscriptions are close.
+fn put_copies(copies: &[(EntityId, SequenceNumber)], out: &mut Vec<u8>) {
+    put_number(copies.len() as u64, out);
+    let mut last = 0;
+    for (entity, number) in copies {
+        put_step(last, entity.0.into(), out);
+        last = entity.0.into();
+        put_number(number.0, out);
     }
 }
 
@@ -233,10 +290,17 @@ fn decode_main(
 ) -> Result<Option<Fact>, DecodeError> {
     Ok(Some(match kind {
         QUEUE_CREATED => {
-            let (name, settings) = (reader.name()?, Box::new(reader.settings()?));
-            Fact::QueueCreated { entity, name, settings, created_at: reader.timestamp()? }
+            let (name, kind, settings) = (reader.name()?, reader.kind()?, Box::new(reader.settings()?));
+            Fact::QueueCreated { entity, name, kind, settings, created_at: reader.timestamp()? }
         }
-        QUEUE_UPDATED => Fact::QueueUpdated { entity, settings: Box::new(reader.settings()?) },
+        QUEUE_UPDATED => {
+            let settings = Box::new(reader.settings()?);
+            Fact::QueueUpdated { entity, settings, at: reader.timestamp()? }
+        }
+        FANNED_OUT => decode_fanned_out(reader, group)?,
+        SEEN => Fact::Seen { entity, message_id: reader.message_id()?, at: reader.timestamp()? },
+        RULE_SET => Fact::RuleSet { entity, rule: Box::new(reader.rule()?), at: reader.timestamp()? },
+        RULE_REMOVED => Fact::RuleRemoved { entity, name: reader.rule_name()? },
         QUEUE_DELETED => Fact::QueueDeleted { entity },
         ENQUEUED_HERE | ENQUEUED_ELSEWHERE | ENQUEUED_HERE_WITH | ENQUEUED_ELSEWHERE_WITH => {
             decode_enqueued(kind, entity, reader, group)?
@@ -254,10 +318,10 @@ fn decode_main(
             let source = u16::try_from(entity.0).map_err(|_| DecodeError::Value("a shard's number"))?;
             Fact::Arrived { source: ShardId(source), number: reader.number("a number in an outbox")? }
         }
-        MOVED => {
+        MOVED | MOVED_AGAIN => {
             let sequence_number = reader.sequence_number()?;
             let (from, to) = (decode_body(reader, group)?, decode_body(reader, group)?);
-            Fact::Moved { entity, sequence_number, from, to }
+            Fact::Moved { entity, sequence_number, from, to, again: kind == MOVED_AGAIN }
         }
         _ => return Ok(None),
     }))
@@ -271,8 +335,7 @@ fn decode_enqueued(
 ) -> Result<Fact, DecodeError> {
     let (sequence_number, enqueued_at) = (reader.sequence_number()?, reader.timestamp()?);
     let body = if matches!(kind, ENQUEUED_HERE | ENQUEUED_HERE_WITH) {
-        let offset_bytes = reader.number32("a body's offset")?;
-        BodyRef::in_log(group, offset_bytes).ok_or(DecodeError::Value("a body's offset"))?
+        decode_body_here(reader, group)?
     } else {
         decode_body(reader, group)?
     };
@@ -280,6 +343,32 @@ fn decode_enqueued(
     let has_more = matches!(kind, ENQUEUED_HERE_WITH | ENQUEUED_ELSEWHERE_WITH);
     let attributes = has_more.then(|| reader.attributes().map(Box::new)).transpose()?;
     Ok(Fact::Enqueued { entity, sequence_number, enqueued_at, body, size_bytes, attributes })
+}
+
+fn decode_fanned_out(reader: &mut Reader<'_>, group: GroupNumber) -> Result<Fact, DecodeError> {
+    let count = reader.number("the number of copies")?;
+    if count > COPY_COUNT_MAX {
+        return Err(DecodeError::Value("the number of copies"));
+    }
+    let mut last = 0;
+    let mut copy = || {
+        last = reader.step(last, "an entity number")?;
+        let entity = u32::try_from(last).map_err(|_| DecodeError::Value("an entity number"))?;
+        Ok((EntityId(entity), reader.sequence_number()?))
+    };
+    let copies = (0..count).map(|_| copy()).collect::<Result<_, DecodeError>>()?;
+    let flags = reader.byte("the flags of copies")?;
+    let has = |flag: u8| flags & flag != 0;
+    let enqueued_at = reader.timestamp()?;
+    let body = if has(HERE) { decode_body_here(reader, group)? } else { decode_body(reader, group)? };
+    let size_bytes = reader.number32("a body's size")?;
+    let attributes = has(WITH).then(|| reader.attributes().map(Box::new)).transpose()?;
+    Ok(Fact::FannedOut { copies, enqueued_at, body, size_bytes, attributes, again: has(AGAIN) })
+}
+
+fn decode_body_here(reader: &mut Reader<'_>, group: GroupNumber) -> Result<BodyRef, DecodeError> {
+    let offset_bytes = reader.number32("a body's offset")?;
+    BodyRef::in_log(group, offset_bytes).ok_or(DecodeError::Value("a body's offset"))
 }
 
 fn decode_sent_on(

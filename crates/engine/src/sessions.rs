@@ -1,7 +1,7 @@
 //! Receivers that come and go, and the sessions that they hold.
 
 use bytes::Bytes;
-use peeklock_types::{SequenceNumber, SessionId, SubQueue, Timestamp, limits};
+use peeklock_types::{EntityKind, SequenceNumber, SessionId, SubQueue, Timestamp, limits};
 
 use crate::agenda::Address;
 use crate::engine::{Engine, FACTS_PER_CALL_MAX};
@@ -36,6 +36,9 @@ impl Engine {
             return Err(Error::ReceiverExists { receiver });
         }
         let (place, attached) = self.command(now, entity, |queue| {
+            if queue.kind == EntityKind::Topic && sub_queue != SubQueue::TransferDeadLetter {
+                return Err(Error::IsTopic { name: queue.name.clone() });
+            }
             check_receive(queue, sub_queue)?;
             let found = find_place(now, queue, sub_queue, receiver, wish)?;
             queue.receiver_count += 1;

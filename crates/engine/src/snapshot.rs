@@ -1,9 +1,11 @@
 //! The whole durable state as bytes: what replay of all facts so far would give.
 //!
 //! ```text
-//! "PKLE", version (1 byte), next entity, number of queues, queues by entity, lanes, arrivals, CRC-32C of all before (4 bytes)
-//! queue:   entity, name, settings, created at, next sequence number, newest group, sessions, history, messages of each sub-queue
+//! "PKLE", version (1 byte), next entity, number of queues, queues by entity, lanes, arrivals, shared bodies, CRC-32C of all before (4 bytes)
+//! queue:   entity, name, kind, settings, created at, updated at, revision, rules, next sequence number, newest group, sessions, history, messages of each sub-queue
+//! rule:    the rule, created at
 //! session: id, state, set at
+//! shared body: place, how many more messages than one have it
 //! message: step of sequence number, flags (1 byte), step of body, step of enqueued-at, size, delivery count,
 //!          if in a session: its number in the list of sessions; if locked: nonce (8 bytes), until; if patched: patch; if detailed: details
 //! ```
@@ -18,15 +20,16 @@ use peeklock_types::{
 use crate::engine::Engine;
 use crate::message::MessageState;
 use crate::patch::Patch;
-use crate::queue::{Entry, Marks, Messages, Moving, Queue, SEQUENCE_NUMBER_MAX};
+use crate::queue::{Entry, Marks, Messages, Moving, Queue, SEQUENCE_NUMBER_MAX, StoredRule};
+use crate::shared::Shared;
 use crate::transfers::OUT_NUMBER_MAX;
 use crate::wire::{
-    DecodeError, Reader, put_bytes, put_details, put_fixed, put_number, put_optional, put_patch,
+    DecodeError, Reader, put_bytes, put_details, put_fixed, put_kind, put_number, put_optional, put_patch,
     put_settings, put_step,
 };
 
 const MAGIC: &[u8; 4] = b"PKLE";
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 
 // The two lowest bits are the state.
 const STATE_MASK: u8 = 3;
@@ -49,6 +52,7 @@ impl Engine {
         let lanes = self.transfers.lanes.iter().map(|(shard, lane)| (*shard, lane.newest));
         put_shard_numbers(lanes.collect(), &mut out);
         put_shard_numbers(self.transfers.arrived.clone(), &mut out);
+        self.shared.put(&mut out);
         let checksum = crc32c::crc32c(&out);
         out.extend_from_slice(&checksum.to_le_bytes());
         out
@@ -80,8 +84,16 @@ fn put_shard_numbers(numbers: BTreeMap<ShardId, u64>, out: &mut Vec<u8>) {
 fn put_queue(queue: &Queue, out: &mut Vec<u8>) {
     put_number(queue.entity.0.into(), out);
     put_bytes(queue.name.as_str().as_bytes(), out);
+    put_kind(queue.kind, out);
     put_settings(&queue.settings, out);
     put_number(queue.created_at.as_millis(), out);
+    put_number(queue.updated_at.as_millis(), out);
+    put_number(queue.revision, out);
+    put_number(queue.rules.len() as u64, out);
+    for stored in &queue.rules {
+        stored.rule.encode(out);
+        put_number(stored.created_at.as_millis(), out);
+    }
     put_number(queue.next_number.0, out);
     put_number(queue.newest_group.0, out);
     let sessions = put_sessions(queue, out);
@@ -172,8 +184,12 @@ fn restore_queues(reader: &mut Reader<'_>) -> Result<Engine, DecodeError> {
     let next_entity = reader.entity()?;
     for _ in 0..reader.number("the number of queues")? {
         let queue = restore_queue(reader)?;
-        let entity = queue.entity;
+        let (entity, rules) = (queue.entity, queue.rules.clone());
         engine.insert_queue(queue).map_err(|_| DecodeError::Value("a queue"))?;
+        rules
+            .iter()
+            .try_for_each(|stored| engine.compile(entity, &stored.rule))
+            .map_err(|_| DecodeError::Value("a rule"))?;
         restore_transfers(&mut engine, entity)?;
         engine.note(entity);
     }
@@ -185,6 +201,7 @@ fn restore_queues(reader: &mut Reader<'_>) -> Result<Engine, DecodeError> {
         lane.newest = newest;
     }
     engine.transfers.arrived = restore_shard_numbers(reader)?;
+    engine.shared = Shared::restore(reader)?;
     if next_entity < engine.next_entity || !reader.rest.is_empty() {
         return Err(DecodeError::Value("the end of a snapshot"));
     }
@@ -226,8 +243,13 @@ fn restore_transfers(engine: &mut Engine, entity: crate::EntityId) -> Result<(),
 }
 
 fn restore_queue(reader: &mut Reader<'_>) -> Result<Queue, DecodeError> {
-    let (entity, name, settings) = (reader.entity()?, reader.name()?, reader.settings()?);
-    let mut queue = Queue::new(entity, name, settings, reader.timestamp()?);
+    let (entity, name, kind) = (reader.entity()?, reader.name()?, reader.kind()?);
+    let settings = reader.settings()?;
+    let mut queue = Queue::new(entity, name, kind, settings, reader.timestamp()?);
+    (queue.updated_at, queue.revision) = (reader.timestamp()?, reader.number("a revision")?);
+    for _ in 0..reader.number("the number of rules")? {
+        queue.rules.push(StoredRule { rule: reader.rule()?, created_at: reader.timestamp()? });
+    }
     queue.next_number = reader.sequence_number()?;
     if !(SequenceNumber::FIRST..=SEQUENCE_NUMBER_MAX).contains(&queue.next_number) {
         return Err(DecodeError::Value("a sequence number"));

@@ -1,6 +1,6 @@
 //! Several settlements and sends as one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use peeklock_types::{EntityName, LockToken, SequenceNumber, ShardId, SubQueue, Timestamp, limits};
 
@@ -9,6 +9,7 @@ use crate::error::Error;
 use crate::fact::Fact;
 use crate::message::{Attributes, EntityId, NewMessage, Settlement};
 use crate::outbox::Outbox;
+use crate::topics::{Plan, check_copies};
 
 /// What a transaction does, all or nothing.
 #[derive(Debug, Default)]
@@ -18,6 +19,9 @@ pub struct Transaction {
     /// Messages to any queues.
     pub sends: Vec<(EntityName, NewMessage)>,
 }
+
+/// Messages to queues of this shard, and what becomes of those to topics, in the same order.
+type Local = (Vec<(EntityId, NewMessage)>, BTreeMap<EntityId, VecDeque<Plan>>);
 
 impl Engine {
     /// Commits a transaction of the queue `entity` in the shard `here`. Messages for other shards go by way of the queue: they are part of the
@@ -35,7 +39,7 @@ impl Engine {
         let settled = self.decide_settles(now, entity, settles)?;
         let (local, remote): (Vec<_>, Vec<_>) =
             sends.into_iter().partition(|(to, _)| ShardId::of(to) == here);
-        let local = self.check_local(now, local)?;
+        let (local, mut plans) = self.check_local(now, local)?;
         self.command(now, entity, |queue| {
             queue.check_numbers(remote.len() + local.len())?;
             // Those for this queue itself come first.
@@ -45,7 +49,10 @@ impl Engine {
         // Nothing can fail from here on.
         settled.into_iter().for_each(|fact| self.record(fact, out));
         for (target, message) in local {
-            self.command(now, target, |queue| Ok(queue.store(now, message, out)))?;
+            match plans.get_mut(&target).and_then(VecDeque::pop_front) {
+                Some(plan) => self.put(now, target, message, plan, out),
+                None => self.command(now, target, |queue| Ok(queue.store(now, message, out)))?,
+            };
         }
         for (target, message) in remote {
             self.send_on(now, entity, target, message, out);
@@ -72,12 +79,9 @@ impl Engine {
         })
     }
 
-    /// Whether the queues of this shard would take their messages; with their numbers in place of their names.
-    fn check_local(
-        &mut self,
-        now: Timestamp,
-        sends: Vec<(EntityName, NewMessage)>,
-    ) -> Result<Vec<(EntityId, NewMessage)>, Error> {
+    /// Whether the queues and topics of this shard would take their messages; with their numbers in place of their names, and with what
+    /// becomes of those to topics.
+    fn check_local(&mut self, now: Timestamp, sends: Vec<(EntityName, NewMessage)>) -> Result<Local, Error> {
         let mut by_queue: BTreeMap<EntityId, Vec<NewMessage>> = BTreeMap::new();
         let mut found = Vec::with_capacity(sends.len());
         for (name, message) in sends {
@@ -85,10 +89,16 @@ impl Engine {
             by_queue.entry(entity).or_default().push(message.clone());
             found.push((entity, message));
         }
+        let mut plans = BTreeMap::new();
         for (entity, messages) in by_queue {
-            self.command(now, entity, |queue| queue.check_send(now, &messages))?;
+            if self.topics.contains_key(&entity) {
+                plans.insert(entity, self.plan(now, entity, &messages)?.into());
+            } else {
+                self.command(now, entity, |queue| queue.check_send(now, &messages))?;
+            }
         }
-        Ok(found)
+        check_copies(plans.values().flatten())?;
+        Ok((found, plans))
     }
 
     fn send_on(
@@ -101,7 +111,7 @@ impl Engine {
     ) {
         let Some(queue) = self.queues.get(&entity) else { return };
         let NewMessage { body, size_bytes, attributes } = message;
-        let attributes = Attributes::kept(attributes);
+        let attributes = Attributes::kept(attributes, false);
         let (sequence_number, number) = (queue.next_number, self.transfers.next_number(&target));
         let enqueued_at = now;
         let fact = Fact::SentOn {

@@ -180,10 +180,18 @@ impl Engine {
             return Ok(false);
         }
         let entity = self.find(target).ok_or_else(|| Error::NoSuchQueue { name: target.clone() })?;
-        self.command(now, entity, |queue| queue.check_send(now, std::slice::from_ref(&message)))?;
+        let plan = if self.topics.contains_key(&entity) {
+            self.plan(now, entity, std::slice::from_ref(&message))?.pop()
+        } else {
+            self.command(now, entity, |queue| queue.check_send(now, std::slice::from_ref(&message)))?;
+            None
+        };
         self.record(Fact::Arrived { source, number }, out);
         let fact_count = out.facts.len();
-        self.command(now, entity, |queue| Ok(queue.store(now, message, out)))?;
+        match plan {
+            Some(plan) => self.put(now, entity, message, plan, out),
+            None => self.command(now, entity, |queue| Ok(queue.store(now, message, out)))?,
+        };
         Ok(out.facts.len() > fact_count)
     }
 

@@ -1,7 +1,8 @@
 //! The few shapes of which records and snapshots are made. Reading checks everything: the bytes come from a disk.
 
 use bytes::Bytes;
-use peeklock_types::{EntityName, SequenceNumber, SessionId, Timestamp, limits};
+use peeklock_filter::{Rule, RuleName};
+use peeklock_types::{EntityKind, EntityName, SequenceNumber, SessionId, Timestamp, limits};
 
 use crate::message::EntityId;
 use crate::patch::{PATCH_SIZE_BYTES_MAX, Patch, PatchPart};
@@ -29,6 +30,7 @@ const PATCH_PART_COUNT_MAX: u64 = PATCH_SIZE_BYTES_MAX as u64 / 16 + 2;
 const TEXT_SIZE_BYTES_MAX: usize = limits::DEAD_LETTER_TEXT_CHARS_MAX * 4;
 const PART_PROPERTIES: u8 = 0;
 const PART_DEAD_LETTER: u8 = 1;
+const PART_CHANGES: u8 = 2;
 
 /// Seven bits per byte, the lowest first; the top bit says that more follow.
 #[inline]
@@ -70,6 +72,14 @@ pub(crate) fn put_optional_number(number: Option<u64>, out: &mut Vec<u8>) {
     }
 }
 
+pub(crate) fn put_kind(kind: EntityKind, out: &mut Vec<u8>) {
+    out.push(match kind {
+        EntityKind::Queue => 0,
+        EntityKind::Topic => 1,
+        EntityKind::Subscription => 2,
+    });
+}
+
 pub(crate) fn put_patch(patch: &Patch, out: &mut Vec<u8>) {
     put_number(patch.parts.len() as u64, out);
     for part in &patch.parts {
@@ -77,6 +87,10 @@ pub(crate) fn put_patch(patch: &Patch, out: &mut Vec<u8>) {
             PatchPart::Properties(map) => {
                 out.push(PART_PROPERTIES);
                 put_bytes(map, out);
+            }
+            PatchPart::Changes(changes) => {
+                out.push(PART_CHANGES);
+                put_bytes(changes, out);
             }
             PatchPart::DeadLetter { reason, description } => {
                 out.push(PART_DEAD_LETTER);
@@ -167,7 +181,28 @@ impl<'a> Reader<'a> {
 
     pub(crate) fn name(&mut self) -> Result<EntityName, DecodeError> {
         let text = self.text(limits::ENTITY_NAME_CHARS_MAX * 4, "an entity name")?;
-        EntityName::parse(text).map_err(|_| DecodeError::Value("an entity name"))
+        EntityName::parse_stored(text).map_err(|_| DecodeError::Value("an entity name"))
+    }
+
+    pub(crate) fn kind(&mut self) -> Result<EntityKind, DecodeError> {
+        match self.byte("the kind of an entity")? {
+            0 => Ok(EntityKind::Queue),
+            1 => Ok(EntityKind::Topic),
+            2 => Ok(EntityKind::Subscription),
+            _ => Err(DecodeError::Value("the kind of an entity")),
+        }
+    }
+
+    pub(crate) fn rule(&mut self) -> Result<Rule, DecodeError> {
+        Rule::decode(&mut self.rest).map_err(|error| match error {
+            peeklock_filter::DecodeError::Short(what) => DecodeError::Short(what),
+            peeklock_filter::DecodeError::Value(what) => DecodeError::Value(what),
+        })
+    }
+
+    pub(crate) fn rule_name(&mut self) -> Result<RuleName, DecodeError> {
+        let text = self.text(limits::RULE_NAME_CHARS_MAX * 4, "the name of a rule")?;
+        RuleName::parse(text).map_err(|_| DecodeError::Value("the name of a rule"))
     }
 
     pub(crate) fn session(&mut self) -> Result<SessionId, DecodeError> {
@@ -216,6 +251,7 @@ impl<'a> Reader<'a> {
     fn patch_part(&mut self) -> Result<PatchPart, DecodeError> {
         match self.byte("a part of a patch")? {
             PART_PROPERTIES => self.properties().map(PatchPart::Properties),
+            PART_CHANGES => self.properties().map(PatchPart::Changes),
             PART_DEAD_LETTER => {
                 let reason = self.optional_text("a dead-letter reason")?;
                 let description = self.optional_text("a dead-letter description")?;

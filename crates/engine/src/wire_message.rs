@@ -1,17 +1,18 @@
 //! What is known of a message beside its bytes, as bytes.
 //!
 //! ```text
-//! flags (1 byte), then what they announce: session, time to live, time due, message id, origin, transfer
-//! origin:   sequence number, hops (1 byte), dead-letter source (optional), patch
+//! flags (1 byte), then what they announce: session, time to live, time due, message id, origin, transfer, view
+//! origin:   sequence number, hops (1 byte), dead-letter source (optional)
 //! transfer: target, number, reason (1 byte)
 //! ```
 
 use std::time::Duration;
 
 use bytes::Bytes;
-use peeklock_types::Timestamp;
+use peeklock_types::{Timestamp, limits};
 
 use crate::message::{Attributes, Details, MESSAGE_ID_BYTES_MAX, Origin, Transfer, TransferReason};
+use crate::patch::Patch;
 use crate::wire::{DecodeError, Reader, put_bytes, put_number, put_optional, put_patch};
 
 const SESSION: u8 = 1;
@@ -20,6 +21,9 @@ const DUE: u8 = 4;
 const MESSAGE_ID: u8 = 8;
 const ORIGIN: u8 = 16;
 const TRANSFER: u8 = 32;
+const VIEW: u8 = 64;
+/// In attributes only: details have their patch elsewhere.
+const PATCH: u8 = 128;
 
 pub(crate) fn put_attributes(attributes: &Attributes, out: &mut Vec<u8>) {
     let details = Details {
@@ -29,11 +33,20 @@ pub(crate) fn put_attributes(attributes: &Attributes, out: &mut Vec<u8>) {
         message_id: attributes.message_id.clone(),
         origin: attributes.origin.clone(),
         transfer: None,
+        view: attributes.view.clone(),
     };
-    put_details(&details, out);
+    let is_patched = !attributes.patch.is_empty();
+    put_flagged(&details, if is_patched { PATCH } else { 0 }, out);
+    if is_patched {
+        put_patch(&attributes.patch, out);
+    }
 }
 
 pub(crate) fn put_details(details: &Details, out: &mut Vec<u8>) {
+    put_flagged(details, 0, out);
+}
+
+fn put_flagged(details: &Details, more: u8, out: &mut Vec<u8>) {
     let flag = |set: bool, flag: u8| if set { flag } else { 0 };
     out.push(
         flag(details.session.is_some(), SESSION)
@@ -41,7 +54,9 @@ pub(crate) fn put_details(details: &Details, out: &mut Vec<u8>) {
             | flag(details.due.is_some(), DUE)
             | flag(details.message_id.is_some(), MESSAGE_ID)
             | flag(details.origin.is_some(), ORIGIN)
-            | flag(details.transfer.is_some(), TRANSFER),
+            | flag(details.transfer.is_some(), TRANSFER)
+            | flag(details.view.is_some(), VIEW)
+            | more,
     );
     if let Some(session) = &details.session {
         put_bytes(session.as_str().as_bytes(), out);
@@ -67,18 +82,21 @@ pub(crate) fn put_details(details: &Details, out: &mut Vec<u8>) {
             TransferReason::Transaction => 2,
         });
     }
+    if let Some(view) = &details.view {
+        put_bytes(view, out);
+    }
 }
 
 fn put_origin(origin: &Origin, out: &mut Vec<u8>) {
     put_number(origin.sequence_number.0, out);
     out.push(origin.hop_count);
     put_optional(origin.dead_letter_source.as_ref().map(|name| name.as_str().as_bytes()), out);
-    put_patch(&origin.patch, out);
 }
 
 impl Reader<'_> {
     pub(crate) fn attributes(&mut self) -> Result<Attributes, DecodeError> {
-        let details = self.details()?;
+        let (details, more) = self.flagged()?;
+        let patch = if more & PATCH != 0 { self.patch()? } else { Patch::default() };
         if details.transfer.is_some() {
             return Err(DecodeError::Value("a message's attributes"));
         }
@@ -88,16 +106,23 @@ impl Reader<'_> {
             scheduled_for: details.due,
             message_id: details.message_id,
             origin: details.origin,
+            patch,
+            view: details.view,
         })
     }
 
     pub(crate) fn details(&mut self) -> Result<Details, DecodeError> {
-        let flags = self.byte("a message's attributes")?;
-        if flags & !(SESSION | TIME_TO_LIVE | DUE | MESSAGE_ID | ORIGIN | TRANSFER) != 0 {
-            return Err(DecodeError::Value("a message's attributes"));
+        match self.flagged()? {
+            (details, 0) => Ok(details),
+            _ => Err(DecodeError::Value("a message's attributes")),
         }
+    }
+
+    /// With the flags that are not about the details themselves.
+    fn flagged(&mut self) -> Result<(Details, u8), DecodeError> {
+        let flags = self.byte("a message's attributes")?;
         let has = |flag: u8| flags & flag != 0;
-        Ok(Details {
+        let details = Details {
             session: has(SESSION).then(|| self.session()).transpose()?,
             time_to_live: has(TIME_TO_LIVE)
                 .then(|| self.number("a time to live"))
@@ -107,7 +132,13 @@ impl Reader<'_> {
             message_id: has(MESSAGE_ID).then(|| self.message_id()).transpose()?,
             origin: has(ORIGIN).then(|| self.origin()).transpose()?,
             transfer: has(TRANSFER).then(|| self.transfer()).transpose()?,
-        })
+            view: has(VIEW).then(|| self.view()).transpose()?,
+        };
+        Ok((details, flags & PATCH))
+    }
+
+    fn view(&mut self) -> Result<Bytes, DecodeError> {
+        self.bytes(limits::VIEW_SIZE_BYTES_MAX, "a message's view").map(Bytes::copy_from_slice)
     }
 
     pub(crate) fn message_id(&mut self) -> Result<Bytes, DecodeError> {
@@ -119,7 +150,6 @@ impl Reader<'_> {
             sequence_number: self.sequence_number()?,
             hop_count: self.byte("a number of hops")?,
             dead_letter_source: self.flag("a dead-letter source")?.then(|| self.name()).transpose()?,
-            patch: self.patch()?,
         })
     }
 

@@ -8,6 +8,7 @@ use peeklock_broker::{Answer, Error, Found, Request, SessionAsk};
 use peeklock_types::{EntityPath, SubQueue, limits};
 
 use crate::address::Node;
+use crate::claims::Need;
 use crate::conversation::Conversation;
 use crate::error::{Refusal, close_refusal, refusal};
 use crate::link::{
@@ -63,7 +64,7 @@ impl Conversation<'_> {
                 line: ResponseLine::default(),
             })),
         };
-        self.insert(Link { id, session, kind })?;
+        self.insert(Link { id, session, kind, rests_on: Box::default() })?;
         self.connection.accept(id, reply(attach, limits::MESSAGE_SIZE_BYTES_MAX as u64));
         if attach.role == Role::Sender {
             self.connection.set_credit(id, REQUEST_CREDIT);
@@ -82,12 +83,12 @@ impl Conversation<'_> {
             Role::Sender => Right::Send,
             Role::Receiver => Right::Listen,
         };
-        self.check_right(right, &Scope::from(&path))?;
+        let mut rests_on = vec![self.need(right, &path)?];
         check_terminus(attach.role, &path)?;
         let path = match transfer_destination(&attach)? {
             // Nothing is gained by a stop on the way: a transaction may send to any entity, and the outbox carries what must cross shards.
             Some(destination) => {
-                self.check_right(right, &Scope::from(&destination))?;
+                rests_on.push(self.need(right, &destination)?);
                 check_terminus(attach.role, &destination)?;
                 destination
             }
@@ -97,12 +98,23 @@ impl Conversation<'_> {
             Role::Sender => None,
             Role::Receiver => SessionFilter::of(&attach)?,
         };
-        let shard = self.gateway.broker.place(&path.name);
+        let shard = self.namespace.broker.place(&path.name);
         let name = path.name.clone();
         let pending = PendingLink { attach, path, session: session_filter, entity: None };
-        let number = self.insert(Link { id, session, kind: LinkKind::Pending(Box::new(pending)) })?;
+        let number = self.insert(Link {
+            id,
+            session,
+            kind: LinkKind::Pending(Box::new(pending)),
+            rests_on: rests_on.into(),
+        })?;
         self.push(shard, Request::Find { ticket: Waiter::Link(number).ticket(), name });
         Ok(())
+    }
+
+    fn need(&self, right: Right, path: &EntityPath) -> Result<Need, Refusal> {
+        let scope = Scope::from(path);
+        self.check_right(right, &scope)?;
+        Ok(Need { right, scope })
     }
 
     pub(crate) fn insert(&mut self, link: Link) -> Result<LinkNumber, Refusal> {
@@ -124,7 +136,7 @@ impl Conversation<'_> {
                 self.connection.refuse(id, refusal.into());
             }
             Ok(Answer::Found(found)) => {
-                let shard = self.gateway.broker.place(&pending.path.name);
+                let shard = self.namespace.broker.place(&pending.path.name);
                 pending.entity = Some(EntityRef { shard, entity: found.entity });
                 match pending.attach.role {
                     Role::Sender => self.open_sender(number, found),
@@ -156,7 +168,9 @@ impl Conversation<'_> {
         let LinkKind::Pending(pending) = &link.kind else { return };
         let (Some(entity), path) = (pending.entity, pending.path.clone()) else { return };
         // The one place that says how large a message of the link may be; the AMQP engine rejects a larger one.
-        let mut reply = reply(&pending.attach, found.max_message_size_bytes.into());
+        let max_message_size_bytes =
+            found.max_message_size_bytes.min(self.gateway.limits.message_size_bytes_max);
+        let mut reply = reply(&pending.attach, max_message_size_bytes.into());
         if let Some(destination) = property(&pending.attach, TRANSFER_DESTINATION) {
             reply.properties = Some(Fields::new().with(TRANSFER_DESTINATION, destination.clone()));
         }
@@ -164,7 +178,7 @@ impl Conversation<'_> {
             entity,
             path,
             needs_message_id: found.needs_message_id,
-            max_message_size_bytes: found.max_message_size_bytes,
+            max_message_size_bytes,
             unconfirmed: 0,
             confirmed: 0,
         });

@@ -9,9 +9,6 @@ use crate::link::Service;
 use crate::management::ReplyTo;
 use crate::message::RequestMessage;
 
-/// Claims that one connection may hold; a client that puts more tokens than it can have links for is at fault.
-const CLAIMS_MAX: usize = 4096;
-
 impl Conversation<'_> {
     pub(crate) fn on_token(&mut self, session: SessionId, payload: &Bytes) {
         let request = match RequestMessage::decode(payload) {
@@ -47,14 +44,6 @@ impl Conversation<'_> {
         let audience = request.property("name").and_then(Value::as_str).ok_or("the request has no 'name'")?;
         let token = request.body.as_str().ok_or("the request's body is not a token")?;
         // The 'type' is not looked at. SDK quirk: Python labels its shared access signatures 'jwt'.
-        let now_s = self.now_s();
-        let claim =
-            self.gateway.access.check_token(token, audience, now_s).map_err(|error| error.to_string())?;
-        self.claims.retain(|old| old.scope() != claim.scope() && !old.has_expired(now_s));
-        if self.claims.len() >= CLAIMS_MAX {
-            return Err(format!("this connection holds {CLAIMS_MAX} tokens already; open another one"));
-        }
-        self.claims.push(claim);
-        Ok(())
+        self.take_token(token, audience)
     }
 }

@@ -3,34 +3,40 @@
 use std::collections::VecDeque;
 
 use bytes::BytesMut;
-use peeklock_access::{Claim, Right, Scope};
 use peeklock_amqp::connection::{Connection, DeliveryId, Event, LinkId, Millis, SessionId};
-use peeklock_amqp::{AmqpError, DeliveryState, DeliveryTag, SaslCode, Symbol, condition};
+use peeklock_amqp::{DeliveryState, DeliveryTag, SaslCode, Symbol, Text, condition};
 use peeklock_broker::{Batch, Drain, Peer, Reply, Request};
 use peeklock_types::{LockToken, Timestamp};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::Gateway;
 use crate::attach::REQUEST_CREDIT;
+use crate::claims::Claims;
 use crate::coordinator::{Checks, in_transaction, transaction_of};
 use crate::error::Refusal;
-use crate::link::{EntityRef, LinkKind, LinkNumber, Links, Service};
+use crate::link::{EntityRef, Link, LinkKind, LinkNumber, Links, Service};
 use crate::management::Pending;
+use crate::namespace::Namespace;
 use crate::outcome::settlement_of;
 use crate::request::Waiter;
 use crate::stream::Streams;
 use crate::transaction::Transactions;
-use crate::upload::{self, Uploads};
+use crate::upload::Uploads;
 
 /// How shards reach a conversation.
 pub(crate) type Replies = mpsc::UnboundedReceiver<Vec<Reply>>;
 
 pub(crate) struct Conversation<'g> {
     pub(crate) gateway: &'g Gateway,
+    /// The one that the peer means, as far as is known.
+    pub(crate) namespace: &'g Namespace,
+    /// Whether that is certain.
+    pub(crate) is_at_home: bool,
+    pub(crate) moved: Option<(Replies, watch::Receiver<u64>)>,
     pub(crate) connection: Connection,
     pub(crate) peer: Peer,
     pub(crate) links: Links,
-    pub(crate) claims: Vec<Claim>,
+    pub(crate) claims: Claims,
     /// When the bytes came in that are being handled.
     pub(crate) now: Timestamp,
     /// The same moment by the connection's own clock.
@@ -56,15 +62,19 @@ pub(crate) struct Conversation<'g> {
 
 impl<'g> Conversation<'g> {
     pub(crate) fn new(gateway: &'g Gateway, now: Millis) -> (Self, Replies) {
-        let (peer, replies) = gateway.broker.peer();
-        let shard_count = gateway.broker.shard_count();
+        let namespace = &gateway.namespaces.first;
+        let (peer, replies) = namespace.broker.peer();
+        let shard_count = namespace.broker.shard_count();
         let conversation = Conversation {
             gateway,
-            connection: Connection::server(upload::config(), now),
+            namespace,
+            is_at_home: false,
+            moved: None,
+            connection: Connection::server(gateway.limits.config(), now),
             peer,
             links: Links::default(),
-            claims: Vec::new(),
-            now: gateway.broker.clock().now(),
+            claims: Claims::new(now),
+            now: namespace.broker.clock().now(),
             millis: now,
             pending: Pending::default(),
             transactions: Transactions::default(),
@@ -82,8 +92,18 @@ impl<'g> Conversation<'g> {
         (conversation, replies)
     }
 
+    /// Begins anew as a peer of another namespace.
+    pub(crate) fn enter(&mut self, namespace: &'g Namespace) -> Replies {
+        let (peer, replies) = namespace.broker.peer();
+        let shard_count = namespace.broker.shard_count();
+        self.peer = peer;
+        self.batches = (0..shard_count).map(|_| Batch::default()).collect();
+        self.known_to = vec![false; shard_count];
+        replies
+    }
+
     pub(crate) fn handle_input(&mut self, now: Millis, input: &mut BytesMut) {
-        self.now = self.gateway.broker.clock().now();
+        self.now = self.namespace.broker.clock().now();
         self.millis = now;
         loop {
             let result = self.connection.handle_input(now, input);
@@ -106,7 +126,10 @@ impl<'g> Conversation<'g> {
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Millis) {
+        self.now = self.namespace.broker.clock().now();
+        self.millis = now;
         self.transactions.expire(now);
+        self.watch_claims();
         if let Err(error) = self.connection.handle_timeout(now) {
             tracing::info!("closing a connection: {error}");
             self.is_over = true;
@@ -122,7 +145,8 @@ impl<'g> Conversation<'g> {
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Millis> {
-        let timeouts = [self.connection.poll_timeout(), self.transactions.next_deadline()];
+        let timeouts =
+            [self.connection.poll_timeout(), self.transactions.next_deadline(), self.claims_deadline()];
         timeouts.into_iter().flatten().min()
     }
 
@@ -165,17 +189,21 @@ impl<'g> Conversation<'g> {
 
     /// Says goodbye, once.
     pub(crate) fn stop(&mut self) {
-        if std::mem::replace(&mut self.is_closing, true) {
-            return;
-        }
         let text = "the broker is stopping; connect again when it is back";
-        self.connection.close(Some(AmqpError::new(condition::CONNECTION_FORCED, text)));
+        self.close(Refusal::new(503, condition::CONNECTION_FORCED, text));
+    }
+
+    pub(crate) fn close(&mut self, refusal: Refusal) {
+        if !std::mem::replace(&mut self.is_closing, true) {
+            self.connection.close(Some(refusal.into()));
+        }
     }
 
     fn on_event(&mut self, event: Event) {
         match event {
-            Event::SaslInit { mechanism, initial_response, .. } => {
-                let code = self.check_sasl(&mechanism, initial_response.as_deref().unwrap_or_default());
+            Event::SaslInit { mechanism, initial_response, hostname } => {
+                let response = initial_response.as_deref().unwrap_or_default();
+                let code = self.check_sasl(&mechanism, response, hostname.as_ref().map(Text::as_str));
                 self.connection.sasl_outcome(code, None);
             }
             Event::Attach { session, link, attach } => self.on_attach(session, link, attach),
@@ -193,8 +221,8 @@ impl<'g> Conversation<'g> {
             Event::Detached { link, .. } => self.on_detached(link),
             Event::Unblocked { session } => self.on_unblocked(session),
             Event::Closed { .. } => self.is_over = true,
+            Event::Opened { open, .. } => self.choose(open.hostname.as_ref().map(Text::as_str), None),
             Event::SaslOutcome { .. }
-            | Event::Opened { .. }
             | Event::SessionBegun { .. }
             | Event::SessionEnded { .. }
             | Event::Attached { .. } => {}
@@ -202,38 +230,18 @@ impl<'g> Conversation<'g> {
     }
 
     /// A mechanism without a secret is let in and shows its token later, through `$cbs`.
-    fn check_sasl(&mut self, mechanism: &Symbol, response: &[u8]) -> SaslCode {
+    fn check_sasl(&mut self, mechanism: &Symbol, response: &[u8], host: Option<&str>) -> SaslCode {
         if *mechanism != "PLAIN" {
             return SaslCode::Ok;
         }
         let mut parts = response.splitn(3, |byte| *byte == 0).skip(1);
         let (Some(name), Some(secret)) = (parts.next(), parts.next()) else { return SaslCode::Auth };
-        let claim =
-            std::str::from_utf8(name).ok().and_then(|name| self.gateway.access.check_secret(name, secret));
-        match claim {
-            Some(claim) => {
-                self.claims.push(claim);
-                SaslCode::Ok
-            }
-            None => SaslCode::Auth,
-        }
+        let is_known = std::str::from_utf8(name).is_ok_and(|name| self.sign_in(host, name, secret));
+        if is_known { SaslCode::Ok } else { SaslCode::Auth }
     }
 
     pub(crate) fn now_s(&self) -> u64 {
         self.now.as_millis() / 1000
-    }
-
-    pub(crate) fn check_right(&self, right: Right, scope: &Scope) -> Result<(), Refusal> {
-        let now_s = self.now_s();
-        if self.claims.iter().any(|claim| claim.allows(right, scope, now_s)) {
-            return Ok(());
-        }
-        let text = if self.claims.is_empty() {
-            format!("no valid token was put for {scope}; send one to $cbs, or use SASL PLAIN")
-        } else {
-            format!("the key does not have the right {right} on {scope}; use a key that has it")
-        };
-        Err(Refusal::unauthorized(text))
     }
 
     fn on_delivery(&mut self, id: LinkId, delivery: peeklock_amqp::connection::Delivery) {
@@ -336,8 +344,14 @@ impl<'g> Conversation<'g> {
     }
 
     fn on_detached(&mut self, id: LinkId) {
-        let Some(number) = self.links.number(id) else { return };
-        let Some(link) = self.links.remove(number) else { return };
+        if let Some(number) = self.links.number(id) {
+            self.forget_link(number);
+        }
+    }
+
+    /// Nobody hears of the link any more; what it held goes back.
+    pub(crate) fn forget_link(&mut self, number: LinkNumber) -> Option<Link> {
+        let link = self.links.remove(number)?;
         self.forget_upload(number);
         self.give_up_stream(number);
         if let Some(entity) = link.receives_from() {
@@ -346,6 +360,7 @@ impl<'g> Conversation<'g> {
         if matches!(link.kind, LinkKind::Coordinator) {
             self.transactions.roll_back_all_of(number);
         }
+        Some(link)
     }
 
     pub(crate) fn push(&mut self, shard: usize, request: Request) {
@@ -396,7 +411,7 @@ impl<'g> Conversation<'g> {
             let Some(batch) = self.batches.get_mut(shard).filter(|batch| !batch.is_empty()) else { continue };
             let batch = batch.take();
             self.waiting_count += batch.ticket_count();
-            let Some(handle) = self.gateway.broker.shard(shard) else { continue };
+            let Some(handle) = self.namespace.broker.shard(shard) else { continue };
             if handle.send(self.peer.clone(), batch).await.is_err() {
                 let refusal = Refusal::stopped("its journal has failed");
                 self.connection.close(Some(refusal.into()));

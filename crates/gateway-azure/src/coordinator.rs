@@ -72,7 +72,7 @@ impl Conversation<'_> {
         id: LinkId,
         attach: &Attach,
     ) -> Result<(), Refusal> {
-        self.insert(Link { id, session, kind: LinkKind::Coordinator })?;
+        self.insert(Link { id, session, kind: LinkKind::Coordinator, rests_on: Box::default() })?;
         let mut source = attach.source.clone().unwrap_or_default();
         fill_source(&mut source, attach);
         let target = Target::Coordinator(Coordinator { capabilities: CAPABILITIES.to_vec() });

@@ -52,6 +52,7 @@ where
     let mut write_deadline = None;
     let mut needs_flush = false;
     let mut alarm = Alarm::default();
+    let mut revision = conversation.namespace.access.revision();
     loop {
         if stop_deadline.is_some() && !conversation.is_waiting() {
             conversation.stop();
@@ -90,6 +91,10 @@ where
                 }
                 read_bytes = next_read_bytes(read_bytes, count);
                 conversation.handle_input(now(), &mut input);
+                conversation.count_input(count);
+                if let Some(moved) = conversation.take_moved() {
+                    (*replies, revision) = moved;
+                }
             }
             () = alarm.wait_until(next) => {
                 let is_due = |deadline: Option<Instant>| deadline.is_some_and(|at| at <= Instant::now());
@@ -101,6 +106,7 @@ where
                 }
                 conversation.handle_timeout(now());
             }
+            () = changed(&mut revision) => conversation.review_claims(),
             () = stop_asked(&mut stopping), if stop_deadline.is_none() => {
                 stop_deadline = Some(Instant::now() + STOP_TIME_MAX);
                 conversation.detach_receivers();
@@ -135,6 +141,13 @@ fn next_read_bytes(now: usize, count: usize) -> usize {
         (now / 2).max(READ_BYTES_MIN)
     } else {
         now
+    }
+}
+
+async fn changed(revision: &mut watch::Receiver<u64>) {
+    if revision.changed().await.is_err() {
+        // Whoever could change anything is gone.
+        std::future::pending().await
     }
 }
 

@@ -109,6 +109,12 @@ fn engine_refusal(error: &engine::Error, path: Option<&EntityPath>, text: String
             Some(path) => return Refusal::no_such_entity(path),
             None => (404, condition::NOT_FOUND),
         },
+        E::NoSuchTopic { name } => return Refusal::no_such_entity(name),
+        E::NoSuchRule { .. } => (404, condition::NOT_FOUND),
+        E::RuleExists { .. } => (409, condition::ENTITY_ALREADY_EXISTS),
+        E::RevisionChanged { .. } => (412, condition::PRECONDITION_FAILED),
+        E::TopicFull { .. } | E::TooManyCopies { .. } => (403, condition::RESOURCE_LIMIT_EXCEEDED),
+        E::Rule(_) => (400, condition::ARGUMENT_ERROR),
         E::StillSending { .. } => (503, condition::SERVER_BUSY),
         E::AlreadyExists { .. } => (409, condition::ENTITY_ALREADY_EXISTS),
         E::LockLost { .. } => (410, condition::MESSAGE_LOCK_LOST),
@@ -121,6 +127,10 @@ fn engine_refusal(error: &engine::Error, path: Option<&EntityPath>, text: String
         E::MessageTooLarge { .. } => (400, condition::MESSAGE_SIZE_EXCEEDED),
         E::Disabled { .. } => (403, condition::ENTITY_DISABLED),
         E::Forwards { .. }
+        | E::OtherKind { .. }
+        | E::IsTopic { .. }
+        | E::IsSubscription { .. }
+        | E::NoRules { .. }
         | E::TooLargeToDefer { .. }
         | E::NoAddress { .. }
         | E::SessionRequired { .. }

@@ -72,7 +72,7 @@ pub(crate) fn describe(
         time_to_live: time_to_live(&header, &properties),
         scheduled_for: scheduled_for(&annotations)?.filter(|due| *due > now),
         message_id: properties.message_id.filter(|_| needs_message_id).map(id_bytes),
-        origin: None,
+        ..Attributes::default()
     };
     let attributes = (!attributes.is_empty()).then(|| Box::new(attributes));
     Ok((attributes, properties.message_id.is_some()))

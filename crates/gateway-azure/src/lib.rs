@@ -6,15 +6,18 @@
 mod address;
 mod attach;
 mod cbs;
+mod claims;
 mod conversation;
 mod coordinator;
 mod delay;
 mod driver;
 mod error;
 mod incoming;
+mod limits;
 mod link;
 mod management;
 mod message;
+mod namespace;
 mod outcome;
 mod refuse;
 mod reply;
@@ -23,6 +26,7 @@ mod sessions;
 mod stream;
 mod transaction;
 mod upload;
+mod view;
 
 use peeklock_access::Access;
 use peeklock_amqp::{AmqpError, condition};
@@ -30,15 +34,32 @@ use peeklock_broker::Broker;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 
-/// Serves connections for one broker.
+pub use limits::Limits;
+pub use namespace::Namespace;
+pub use view::describe;
+use namespace::Namespaces;
+
+/// Serves connections for one broker or several.
 pub struct Gateway {
-    broker: Broker,
-    access: Access,
+    namespaces: Namespaces,
+    limits: Limits,
 }
 
 impl Gateway {
+    /// One namespace for everybody, whatever host name they use.
     pub fn new(broker: Broker, access: Access) -> Self {
-        Gateway { broker, access }
+        let first = Namespace { name: "default".to_owned(), hosts: Vec::new(), broker, access };
+        Gateway::with_namespaces(first, Vec::new())
+    }
+
+    /// A connection belongs to the namespace whose host it names, else to the only one that knows the name of its key, else to the first.
+    /// What it can see and which keys count is that namespace's alone.
+    pub fn with_namespaces(first: Namespace, others: Vec<Namespace>) -> Self {
+        Gateway { namespaces: Namespaces { first, others }, limits: Limits::default() }
+    }
+
+    pub fn with_limits(self, limits: Limits) -> Self {
+        Gateway { limits, ..self }
     }
 
     /// Serves one connection until either side ends it, or until `stopping` turns true.

@@ -9,6 +9,7 @@ use peeklock_broker::engine::{EntityId, ReceiveMode, ReceiverId};
 use peeklock_types::{EntityPath, SessionId, SubQueue};
 use rustc_hash::FxHashMap;
 
+use crate::claims::Need;
 use crate::sessions::SessionFilter;
 
 /// A link's number within its connection, never used twice, so that a late answer cannot hit a later link.
@@ -19,6 +20,8 @@ pub(crate) struct Link {
     pub(crate) id: LinkId,
     pub(crate) session: connection::SessionId,
     pub(crate) kind: LinkKind,
+    /// The rights without which it has no place here.
+    pub(crate) rests_on: Box<[Need]>,
 }
 
 impl Link {

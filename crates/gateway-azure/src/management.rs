@@ -10,7 +10,7 @@ use bytes::Bytes;
 use peeklock_access::Scope;
 use peeklock_amqp::connection::{Delivery, SessionId};
 use peeklock_amqp::{MessageId, Value};
-use peeklock_broker::{Answer, Error, Found, QueueInfo, Request, SessionHold, TransactionSettle};
+use peeklock_broker::{Answer, EntityInfo, Error, Found, Request, SessionHold, TransactionSettle};
 use peeklock_types::{self as types, EntityName, EntityPath};
 use rustc_hash::FxHashMap;
 
@@ -129,7 +129,7 @@ impl Conversation<'_> {
 
     fn find_entity(&mut self, mut pending: PendingRequest, operation: EntityOperation, path: EntityPath) {
         pending.todo = Some(Todo::Entity(operation));
-        let shard = self.gateway.broker.place(&path.name);
+        let shard = self.namespace.broker.place(&path.name);
         let number = self.pending.insert(pending);
         self.push(shard, Request::Find { ticket: Waiter::Management(number).ticket(), name: path.name });
     }
@@ -137,10 +137,10 @@ impl Conversation<'_> {
     fn ask_namespace(&mut self, mut pending: PendingRequest, operation: NamespaceOperation) {
         let shards = match operation.name() {
             Some(name) => {
-                let shard = self.gateway.broker.place(name);
+                let shard = self.namespace.broker.place(name);
                 shard..shard + 1
             }
-            None => 0..self.gateway.broker.shard_count(),
+            None => 0..self.namespace.broker.shard_count(),
         };
         pending.remaining = shards.len();
         if let NamespaceOperation::UpdateQueue { name, changes } = &operation {
@@ -159,7 +159,7 @@ impl Conversation<'_> {
             (Some(Todo::Entity(operation)), Ok(Answer::Found(found))) => {
                 self.ask_entity(number, operation, found)
             }
-            (Some(Todo::Update { name, changes }), Ok(Answer::Queues(queues))) => {
+            (Some(Todo::Update { name, changes }), Ok(Answer::Entities(queues))) => {
                 self.ask_update(number, name, &changes, queues)
             }
             (_, result) => {
@@ -198,7 +198,7 @@ impl Conversation<'_> {
         let Some(pending) = self.pending.requests.get_mut(&number) else { return Ok(()) };
         let Some(path) = pending.path.clone() else { return Ok(()) };
         let transaction = pending.transaction.clone();
-        let entity = EntityRef { shard: self.gateway.broker.place(&path.name), entity: found.entity };
+        let entity = EntityRef { shard: self.namespace.broker.place(&path.name), entity: found.entity };
         let ticket = Waiter::Management(number).ticket();
         let hold = match operation.held_session() {
             Some(session) => Some(self.hold_of(&path, session)?),
@@ -279,14 +279,14 @@ impl Conversation<'_> {
         number: u32,
         name: EntityName,
         changes: &Value,
-        queues: Vec<QueueInfo>,
+        queues: Vec<EntityInfo>,
     ) -> Result<(), Refusal> {
         let queue = queues.into_iter().next().ok_or_else(|| Refusal::no_such_entity(&name))?;
-        let mut settings = queue.settings;
+        let (mut settings, expected) = (queue.settings, Some(queue.revision));
         settings::change(&mut settings, changes)?;
-        let shard = self.gateway.broker.place(&name);
+        let shard = self.namespace.broker.place(&name);
         let ticket = Waiter::Management(number).ticket();
-        self.push(shard, Request::UpdateQueue { ticket, name, settings });
+        self.push(shard, Request::Update { ticket, name, settings, expected });
         Ok(())
     }
 }

@@ -123,6 +123,8 @@ fn entries(part: &PatchPart) -> Vec<(Value, Value)> {
         PatchPart::Properties(encoded) => {
             RawMap::parse(encoded).and_then(|map| map.decode()).unwrap_or_default()
         }
+        // Not merged into what is delivered yet.
+        PatchPart::Changes(_) => Vec::new(),
         PatchPart::DeadLetter { reason, description } => {
             let entry = |key: &'static str, text: &Option<String>| {
                 text.as_ref().map(|text| (Value::from(key), Value::from(text.clone())))

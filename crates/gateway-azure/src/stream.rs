@@ -89,7 +89,7 @@ impl Conversation<'_> {
         if let Some(stream) = self.streams.get_mut(&number.0) {
             stream.is_stalled = false;
             let wanted = stream.next_range();
-            self.gateway.broker.fetch(stream.shard.0.into(), &self.peer, wanted);
+            self.namespace.broker.fetch(stream.shard.0.into(), &self.peer, wanted);
         }
     }
 

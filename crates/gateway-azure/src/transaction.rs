@@ -195,6 +195,13 @@ impl Transactions {
         }
     }
 
+    /// Nothing that is open can be committed any more. A commit that is under way goes on.
+    pub(crate) fn doom_all(&mut self, reason: &str) {
+        for transaction in self.open.values_mut() {
+            transaction.doomed.get_or_insert_with(|| reason.to_owned());
+        }
+    }
+
     /// Whether it is open or being committed.
     pub(crate) fn check_known(&self, number: TransactionNumber) -> Result<(), Refusal> {
         if self.open.contains_key(&number.0) {

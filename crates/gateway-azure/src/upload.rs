@@ -3,7 +3,7 @@
 //! A connection that the disk is too slow for is not read from: see `flush_uploads`. TCP then slows the sender down.
 
 use bytes::Bytes;
-use peeklock_amqp::connection::{Config, Delivery, DeliveryId, LinkId, Part};
+use peeklock_amqp::connection::{Delivery, DeliveryId, LinkId, Part};
 use peeklock_amqp::{DecodeError, DeliveryState, LargeMessage, Problem, Sections, condition, is_batch};
 use peeklock_broker::Upload;
 use peeklock_broker::engine::{Attributes, EntityId};
@@ -21,12 +21,6 @@ use crate::request::Waiter;
 const UPLOADS_MAX: usize = 32;
 
 /// What the connection engine is told: larger messages than fit the usual path come in parts.
-pub(crate) fn config() -> Config {
-    let mut config = Config::server("peeklock");
-    config.limits.whole_size_bytes_max = limits::MESSAGE_SIZE_BYTES_MAX as u64;
-    config
-}
-
 /// The large messages of one connection.
 #[derive(Default)]
 pub(crate) struct Uploads {
@@ -125,7 +119,7 @@ impl Conversation<'_> {
         let ticket = Waiter::Send(number, first.id).ticket();
         let incoming = Incoming {
             message: LargeMessage::new(size_max.into(), Some(format!("{:032x}", fastrand::u128(..)))),
-            upload: self.gateway.broker.upload(shard, &self.peer, ticket),
+            upload: self.namespace.broker.upload(shard, &self.peer, ticket),
             pieces: Vec::new(),
             attributes: None,
         };

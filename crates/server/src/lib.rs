@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use peeklock_broker::{AdminError, Broker, Recovered, Running};
+use peeklock_broker::{AdminError, Broker, Listing, Page, Recovered, Running};
 use peeklock_gateway_azure::Gateway;
 use peeklock_journal_wal::{WalConfig, WalJournal};
 use peeklock_types::{EntityName, QueueSettings};
@@ -21,7 +21,8 @@ use listen::Edge;
 
 pub use access::{WELL_KNOWN_KEY_NAME, WELL_KNOWN_KEY_SECRET};
 pub use listen::ListenLimits;
-pub use peeklock_access::{Policy, Right};
+pub use peeklock_access::{Access, Policy, Right};
+pub use peeklock_gateway_azure::Limits as AmqpLimits;
 
 /// How long open connections get to finish when the server stops.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(5);
@@ -54,7 +55,10 @@ pub struct Options {
     pub certificate: Option<(PathBuf, PathBuf)>,
     /// Policies that hold while this server runs, whatever is stored. Empty: the well-known key, on loopback only.
     pub keys: Vec<Policy>,
+    /// Of all connections together, before anybody knows who they are.
     pub limits: ListenLimits,
+    /// Of each AMQP connection.
+    pub amqp_limits: AmqpLimits,
     /// Created if they are not there yet.
     pub queues: Vec<(EntityName, QueueSettings)>,
 }
@@ -69,6 +73,7 @@ pub struct Server {
     pub queue_names: Vec<String>,
     pub ready_after: Duration,
     pub uses_well_known_key: bool,
+    pub access: Access,
     running: Running,
     listeners: JoinSet<()>,
     stop: watch::Sender<bool>,
@@ -87,10 +92,15 @@ impl Server {
         for (name, settings) in options.queues {
             declare(&broker, name, settings).await?;
         }
-        let queue_names = broker.queues().await?.into_iter().map(|queue| queue.name.to_string()).collect();
+        let queue_names = broker
+            .list(Listing::All, Page::ALL)
+            .await?
+            .into_iter()
+            .map(|queue| queue.name.to_string())
+            .collect();
         let (stop, stopping) = watch::channel(false);
         let (acceptor, certificate) = tls.map(|tls| (tls.acceptor, tls.certificate)).unzip();
-        let gateway = Gateway::new(broker, access);
+        let gateway = Gateway::new(broker, access.clone()).with_limits(options.amqp_limits);
         let edge = Edge::new(gateway, axum::Router::new(), acceptor, options.limits);
         let mut listeners = JoinSet::new();
         let addresses = bound.addresses;
@@ -107,6 +117,7 @@ impl Server {
             queue_names,
             ready_after,
             uses_well_known_key,
+            access,
             running,
             listeners,
             stop,
@@ -141,7 +152,7 @@ async fn open(data: &Path) -> Result<(Broker, Running, Recovered)> {
         .with_context(|| format!("cannot create the data directory {}", data.display()))?;
     let ring_bytes = ring_bytes(data);
     let journal = WalJournal::open(data, WalConfig { ring_bytes, ..WalConfig::default() })?;
-    Ok(Broker::open(&journal).await?)
+    Ok(Broker::open(&journal, peeklock_gateway_azure::describe).await?)
 }
 
 /// How much log to keep before old bodies are copied out of it. A backlog that is worked off before then is written once instead of

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use peeklock_amqp::Message;
 use peeklock_client::{Client, ReceiveMode};
-use peeklock_server::{Addresses, ListenLimits, Options, Server};
+use peeklock_server::{Addresses, AmqpLimits, ListenLimits, Options, Server};
 use peeklock_types::{EntityName, QueueSettings};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -27,6 +27,7 @@ async fn start(data: &tempfile::TempDir) -> Server {
         certificate: None,
         keys: vec![],
         limits: ListenLimits::default(),
+        amqp_limits: AmqpLimits::default(),
         queues: vec![queue],
     };
     Server::start(options).await.unwrap()

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use peeklock_filter::RuleName;
 use peeklock_types::{EntityName, PoisonSession, QueueSettings, QueueStatus, RetryPolicy};
 use serde::{Deserialize, Serialize};
 
@@ -22,7 +23,7 @@ macro_rules! entity_spec {
         $(#[$doc])*
         ///
         /// What is `None` was not said. Where a setting can be absent, `Some(None)` says that it shall be.
-        #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+        #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
         #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
         pub struct $name {
             $( #[serde(with = "required", skip_serializing_if = "Option::is_none")] pub $required: Option<$required_as>, )*
@@ -129,7 +130,7 @@ entity_spec! {
         also {
             /// In configuration files, and when a subscription is created: all of its rules by name. Without it there is one,
             /// `$Default`, that takes everything.
-            rules: Named<String, RuleSpec>,
+            rules: Named<RuleName, RuleSpec>,
         }
     }
 }

@@ -4,20 +4,27 @@
 //! their place. Never does I/O, and knows nothing of what becomes of an entity.
 
 mod document;
+pub mod emulator;
 mod entity;
 pub mod iso8601;
 mod named;
+mod namespace;
+mod policy;
 mod property;
 mod rule;
 mod text;
 mod time;
 mod written;
 
-pub use document::{DOCUMENT_DEPTH_MAX, Problem, from_json, from_json_bytes, from_toml, nearest};
+pub use document::{
+    DOCUMENT_DEPTH_MAX, Document, Problem, from_json, from_json_bytes, from_toml, nearest, utf8,
+};
 pub use entity::{QueueSpec, SubscriptionSpec, TopicSpec};
 pub use named::{Name, Named, SubscriptionName};
+pub use namespace::{HubSpec, Misfit, NamespaceSpec};
+pub use policy::{DeclaredPolicyError, KeyText, PolicySpec, RightList};
 pub use property::PropertyValue;
-pub use rule::{CorrelationSpec, Match, Properties, RuleSpec};
+pub use rule::{CorrelationSpec, Match, Properties, RuleSpec, RuleSpecError};
 pub use text::{
     NONE, POISON_SESSIONS, STATUSES, TextError, parse_duration, parse_poison_session, parse_retry,
     parse_size, parse_status, show_duration, show_poison_session, show_retry, show_size, show_status,

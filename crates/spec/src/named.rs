@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::marker::PhantomData;
 
+use peeklock_filter::RuleName;
 use peeklock_types::{EntityName, NameError};
 use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, MapAccess, Visitor};
 use serde::ser::{Serialize, Serializer};
@@ -31,6 +32,16 @@ impl Name for String {
 
     fn as_text(&self) -> &str {
         self
+    }
+}
+
+impl Name for RuleName {
+    fn parse_name(text: &str) -> Result<Self, String> {
+        RuleName::parse(text).map_err(|error| error.to_string())
+    }
+
+    fn as_text(&self) -> &str {
+        self.as_str()
     }
 }
 

@@ -5,73 +5,61 @@ use std::fmt;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use peeklock_filter::Value;
 use peeklock_types::Timestamp;
 use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use crate::{iso8601, text, time};
 
-#[derive(Clone, Debug, PartialEq)]
-pub enum PropertyValue {
-    Null,
-    Bool(bool),
-    Long(i64),
-    Double(f64),
-    Text(String),
-    /// Written in base64.
-    Binary(Vec<u8>),
-    /// In the order in which it is written.
-    Uuid([u8; 16]),
-    /// Milliseconds since 1970; written as RFC 3339 does.
-    Time(i64),
-    /// Ticks of 100 nanoseconds; written as a duration.
-    Span(i64),
-}
+/// A value: binary in base64, a time as RFC 3339 has it, a span as a duration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PropertyValue(pub Value);
 
 const TYPES: [&str; 8] = ["boolean", "long", "double", "text", "binary", "uuid", "time", "span"];
 const TICKS_PER_SECOND: u64 = 10_000_000;
 
 impl PropertyValue {
     /// The value that `text` writes in the form of a type.
-    pub fn parse(kind: &str, text: &str) -> Result<PropertyValue, String> {
+    pub fn parse(kind: &str, text: &str) -> Result<Self, String> {
         let wrong = |what: &str| format!("'{}' is not {what}", text::excerpt(text));
-        Ok(match kind {
-            "boolean" => PropertyValue::Bool(text.parse().map_err(|_| wrong("true or false"))?),
-            "long" => PropertyValue::Long(text.parse().map_err(|_| wrong("a whole number of 64 bits"))?),
-            "double" => PropertyValue::Double(text.parse().map_err(|_| wrong("a number"))?),
-            "text" => PropertyValue::Text(text.to_owned()),
-            "binary" => PropertyValue::Binary(BASE64.decode(text).map_err(|_| wrong("base64"))?),
-            "uuid" => PropertyValue::Uuid(parse_uuid(text).ok_or_else(|| wrong("a UUID"))?),
+        Ok(PropertyValue(match kind {
+            "boolean" => Value::Bool(text.parse().map_err(|_| wrong("true or false"))?),
+            "long" => Value::Long(text.parse().map_err(|_| wrong("a whole number of 64 bits"))?),
+            "double" => Value::Double(text.parse().map_err(|_| wrong("a number"))?),
+            "text" => Value::text(text),
+            "binary" => Value::Binary(BASE64.decode(text).map_err(|_| wrong("base64"))?.into()),
+            "uuid" => Value::Uuid(parse_uuid(text).ok_or_else(|| wrong("a UUID"))?),
             "time" => {
                 let at = time::parse_time(text).map_err(|error| error.to_string())?;
-                PropertyValue::Time(i64::try_from(at.as_millis()).unwrap_or(i64::MAX))
+                Value::Time(i64::try_from(at.as_millis()).unwrap_or(i64::MAX))
             }
             "span" => {
                 let span = text::parse_duration(text).map_err(|error| error.to_string())?;
                 let ticks = u128::from(span.as_secs()) * u128::from(TICKS_PER_SECOND)
                     + u128::from(span.subsec_nanos() / 100);
-                PropertyValue::Span(i64::try_from(ticks).map_err(|_| wrong("a span of 64 bits"))?)
+                Value::Span(i64::try_from(ticks).map_err(|_| wrong("a span of 64 bits"))?)
             }
             _ => return Err(text::TextError::new(kind, "a type", text::one_of(&TYPES)).to_string()),
-        })
+        }))
     }
 
     /// Type and text of what has no form of its own.
     fn typed(&self) -> Option<(&'static str, String)> {
-        match self {
-            PropertyValue::Binary(bytes) => Some(("binary", BASE64.encode(bytes))),
-            PropertyValue::Uuid(bytes) => Some(("uuid", show_uuid(bytes))),
-            PropertyValue::Time(millis) => {
+        match &self.0 {
+            Value::Binary(bytes) => Some(("binary", BASE64.encode(bytes))),
+            Value::Uuid(bytes) => Some(("uuid", show_uuid(bytes))),
+            Value::Time(millis) => {
                 let at = Timestamp::from_millis(u64::try_from(*millis).unwrap_or(0));
                 Some(("time", time::show_time(at)))
             }
-            PropertyValue::Span(ticks) => {
+            Value::Span(ticks) => {
                 let ticks = u64::try_from(*ticks).unwrap_or(0);
                 let nanos = u32::try_from(ticks % TICKS_PER_SECOND * 100).unwrap_or(0);
                 Some(("span", iso8601::show(std::time::Duration::new(ticks / TICKS_PER_SECOND, nanos))))
             }
             // A whole number would come back as one.
-            PropertyValue::Double(value) if value.fract() == 0.0 || !value.is_finite() => {
+            Value::Double(value) if value.fract() == 0.0 || !value.is_finite() => {
                 Some(("double", value.to_string()))
             }
             _ => None,
@@ -104,11 +92,11 @@ impl Serialize for PropertyValue {
             map.serialize_entry("value", &text)?;
             return map.end();
         }
-        match self {
-            PropertyValue::Bool(value) => serializer.serialize_bool(*value),
-            PropertyValue::Long(value) => serializer.serialize_i64(*value),
-            PropertyValue::Double(value) => serializer.serialize_f64(*value),
-            PropertyValue::Text(text) => serializer.serialize_str(text),
+        match &self.0 {
+            Value::Bool(value) => serializer.serialize_bool(*value),
+            Value::Long(value) => serializer.serialize_i64(*value),
+            Value::Double(value) => serializer.serialize_f64(*value),
+            Value::Text(text) => serializer.serialize_str(text),
             _ => serializer.serialize_unit(),
         }
     }
@@ -130,28 +118,28 @@ impl<'de> Visitor<'de> for AnyValue {
     }
 
     fn visit_unit<E: de::Error>(self) -> Result<PropertyValue, E> {
-        Ok(PropertyValue::Null)
+        Ok(PropertyValue(Value::Null))
     }
 
     fn visit_bool<E: de::Error>(self, value: bool) -> Result<PropertyValue, E> {
-        Ok(PropertyValue::Bool(value))
+        Ok(PropertyValue(Value::Bool(value)))
     }
 
     fn visit_i64<E: de::Error>(self, value: i64) -> Result<PropertyValue, E> {
-        Ok(PropertyValue::Long(value))
+        Ok(PropertyValue(Value::Long(value)))
     }
 
     fn visit_u64<E: de::Error>(self, value: u64) -> Result<PropertyValue, E> {
         let too_large = |_| E::custom(format!("{value} is more than 64 bits with a sign can hold"));
-        i64::try_from(value).map(PropertyValue::Long).map_err(too_large)
+        i64::try_from(value).map(|value| PropertyValue(Value::Long(value))).map_err(too_large)
     }
 
     fn visit_f64<E: de::Error>(self, value: f64) -> Result<PropertyValue, E> {
-        Ok(PropertyValue::Double(value))
+        Ok(PropertyValue(Value::Double(value)))
     }
 
     fn visit_str<E: de::Error>(self, text: &str) -> Result<PropertyValue, E> {
-        Ok(PropertyValue::Text(text.to_owned()))
+        Ok(PropertyValue(Value::text(text)))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<PropertyValue, A::Error> {
@@ -177,18 +165,19 @@ mod tests {
     #[test]
     fn every_value_can_be_read_again() {
         let values = [
-            PropertyValue::Null,
-            PropertyValue::Bool(true),
-            PropertyValue::Long(i64::MIN),
-            PropertyValue::Double(0.5),
-            PropertyValue::Double(3.0),
-            PropertyValue::Text("a\"ä".to_owned()),
-            PropertyValue::Binary(vec![0, 255]),
-            PropertyValue::Uuid(*b"0123456789abcdef"),
-            PropertyValue::Time(1_700_000_000_123),
-            PropertyValue::Span(900_000_000_001),
+            Value::Null,
+            Value::Bool(true),
+            Value::Long(i64::MIN),
+            Value::Double(0.5),
+            Value::Double(3.0),
+            Value::text("a\"ä"),
+            Value::Binary(vec![0, 255].into()),
+            Value::Uuid(*b"0123456789abcdef"),
+            Value::Time(1_700_000_000_123),
+            Value::Span(900_000_000_001),
         ];
         for value in values {
+            let value = PropertyValue(value);
             let text = serde_json::to_string(&value).unwrap();
             assert_eq!(from_json::<PropertyValue>(&text).unwrap(), value, "{text}");
         }

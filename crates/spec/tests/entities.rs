@@ -4,9 +4,11 @@
 
 use std::time::Duration;
 
+use peeklock_access::{Right, Rights};
+use peeklock_filter::{Filter, RuleName, Value};
 use peeklock_spec::{
-    Match, MessageSize, Named, PropertyValue, QueueSpec, RuleSpec, Size, SubscriptionSpec, TopicSpec,
-    from_json, from_json_bytes, from_toml,
+    Match, MessageSize, Named, PolicySpec, PropertyValue, QueueSpec, RuleSpec, Size, SubscriptionSpec,
+    TopicSpec, from_json, from_json_bytes, from_toml,
 };
 use peeklock_types::{EntityName, PoisonSession, QueueSettings, QueueStatus, RetryPolicy};
 use serde_json::json;
@@ -180,7 +182,10 @@ fn a_topic_brings_its_subscriptions_and_they_their_rules() {
     let Named(subscriptions) = topic.subscriptions.clone().unwrap();
     assert_eq!(subscriptions[0].0.as_str(), "High");
     let Named(rules) = subscriptions[0].1.rules.clone().unwrap();
-    assert_eq!(rules[0].1.parameters.as_ref().unwrap().0[0], ("@p".to_owned(), PropertyValue::Long(3)));
+    assert_eq!(
+        rules[0].1.parameters.as_ref().unwrap().0[0],
+        ("@p".to_owned(), PropertyValue(Value::Long(3)))
+    );
     let correlation = rules[1].1.correlation.as_ref().unwrap();
     assert_eq!(correlation.label.as_deref(), Some("x"));
     assert_eq!(rules[2].1, RuleSpec { r#match: Some(Match::None), ..RuleSpec::default() });
@@ -197,4 +202,52 @@ fn a_topic_brings_its_subscriptions_and_they_their_rules() {
     );
     assert!(refused(r#"{"subscriptions": {"a/b": {}}}"#).contains("column 20: subscriptions: "));
     assert!(refused(r#"{"lockDuration": "5s"}"#).contains("unknown key 'lockDuration'"));
+}
+
+#[test]
+fn rules_come_back_as_they_were_written() {
+    let name = || RuleName::parse("r").unwrap();
+    for text in [
+        r#"{"match":"all"}"#,
+        r#"{"match":"none","action":"SET a = @b","actionParameters":{"@b":{"type":"span","value":"PT1M"}}}"#,
+        r#"{"sql":"a > @b","parameters":{"@b":3}}"#,
+        r#"{"correlation":{"correlationId":"c","label":"l","properties":{"n":1.5,"t":"x"}}}"#,
+    ] {
+        let spec: RuleSpec = from_json(text).unwrap();
+        let rule = spec.rule(name()).unwrap();
+        assert_eq!(serde_json::to_string(&RuleSpec::of(&rule)).unwrap(), text);
+    }
+    assert_eq!(RuleSpec::default().rule(name()).unwrap().filter, Filter::True);
+    let refused = |text| {
+        let error = from_json::<RuleSpec>(text).unwrap().rule(name()).unwrap_err();
+        (error.key, error.message)
+    };
+    assert_eq!(refused(r#"{"sql": "a >"}"#).0, Some("sql"));
+    assert_eq!(refused(r#"{"action": "SIT a = 1"}"#).0, Some("action"));
+    assert_eq!(refused(r#"{"correlation": {}}"#).0, Some("correlation"));
+    assert!(refused(r#"{"sql": "a = 1", "match": "all"}"#).1.contains("only one of"));
+    assert_eq!(refused(r#"{"parameters": {"@a": 1}}"#).0, Some("parameters"));
+    assert_eq!(refused(r#"{"actionParameters": {"@a": 1}}"#).0, Some("actionParameters"));
+}
+
+#[test]
+fn a_policy_has_rights_and_keys() {
+    let spec: PolicySpec = from_toml("rights = ['Send', 'listen']\nprimary-key = 'abc'").unwrap();
+    let policy = spec.declared("app").unwrap();
+    assert_eq!(policy.rights, Rights::of(&[Right::Send, Right::Listen]));
+    assert!(policy.has_secret(b"abc") && policy.secondary == policy.primary);
+    let text = serde_json::to_string(&PolicySpec::of(&policy)).unwrap();
+    assert_eq!(text, r#"{"rights":["Send","Listen"],"primaryKey":"abc","secondaryKey":"abc"}"#);
+    assert!(!format!("{spec:?}").contains("abc"));
+    let all: PolicySpec = from_json(r#"{"entity": "orders", "secondaryKey": "x"}"#).unwrap();
+    let policy = all.declared("all").unwrap();
+    assert_eq!((policy.rights, policy.scope), (Rights::ALL, EntityName::parse("orders").ok()));
+    let error = PolicySpec::default().declared("none").unwrap_err().to_string();
+    assert!(error.contains("has no key; give it a primary-key"), "{error}");
+    assert!(all.declared("-").is_err());
+    let refused = from_json::<PolicySpec>(r#"{"rights": ["Send", "Write"]}"#).unwrap_err().to_string();
+    assert_eq!(
+        refused,
+        "line 1, column 21: rights.[2]: 'Write' is not a right; write Send, Listen or Manage"
+    );
 }

@@ -43,6 +43,7 @@ impl fmt::Display for EntityKind {
 
 /// Between the names of a topic and its subscription. As a part of any other name it would be ambiguous.
 const SUBSCRIPTIONS: &str = "Subscriptions";
+const SELF_TEST: &str = "$self-test";
 const BETWEEN_FOLDED: &str = "/subscriptions/";
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -86,6 +87,21 @@ impl EntityName {
             NameError::Subscription { .. } => ambiguous(),
             error => error,
         })
+    }
+
+    /// The queue with which the broker tests itself. [`EntityName::parse`] refuses this name, so no client can reach the queue; lists leave
+    /// it out.
+    pub fn self_test() -> Self {
+        EntityName { text: SELF_TEST.into(), folded: SELF_TEST.into(), topic_end: None }
+    }
+
+    pub fn is_internal(&self) -> bool {
+        self.text.starts_with('$')
+    }
+
+    /// For names that the broker wrote down itself.
+    pub fn parse_stored(text: &str) -> Result<Self, NameError> {
+        if text == SELF_TEST { Ok(Self::self_test()) } else { Self::parse(text) }
     }
 
     /// The name of a topic's subscription.
@@ -275,6 +291,16 @@ mod tests {
         assert!(matches!(EntityName::parse("/a"), Err(NameError::Character { .. })));
         assert!(matches!(EntityName::parse("a//b"), Err(NameError::Character { .. })));
         assert!(matches!(EntityName::parse(&"x".repeat(261)), Err(NameError::TooLong { count: 261 })));
+    }
+
+    #[test]
+    fn the_queue_of_the_self_test_is_out_of_reach() {
+        let name = EntityName::self_test();
+        assert!(name.is_internal());
+        assert_eq!(EntityName::parse_stored(name.as_str()).unwrap(), name);
+        assert!(EntityName::parse(name.as_str()).is_err());
+        assert!(EntityPath::parse(name.as_str()).is_err());
+        assert!(!EntityName::parse_stored("orders").unwrap().is_internal());
     }
 
     #[test]

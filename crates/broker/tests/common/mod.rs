@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use peeklock_broker::engine::{Attributes, Delivery, EntityId, ReceiveMode, ReceiverId, Settlement};
 use peeklock_broker::{
-    Answer, Batch, Broker, Drain, Error, Peer, QueueInfo, Reply, Request, Running, SessionAsk, Ticket,
+    Answer, Batch, Broker, Drain, EntityInfo, Error, Peer, Reply, Request, Running, SessionAsk, Ticket,
 };
 use peeklock_journal::MemoryJournal;
 use peeklock_types::{EntityName, LockToken, QueueSettings, SequenceNumber, ShardId, SubQueue};
@@ -25,7 +25,7 @@ impl Rig {
     }
 
     pub(crate) async fn start_with(journal: MemoryJournal) -> Self {
-        let (broker, running, _) = Broker::open(&journal).await.unwrap();
+        let (broker, running, _) = Broker::open(&journal, |_, _| None).await.unwrap();
         Rig { journal, broker, running }
     }
 
@@ -142,10 +142,10 @@ impl TestQueue<'_> {
         receiver
     }
 
-    pub(crate) async fn info(&mut self, name: &str) -> QueueInfo {
-        self.ask(Request::ShowQueue { ticket: Ticket(5), name: EntityName::parse(name).unwrap() }).await;
+    pub(crate) async fn info(&mut self, name: &str) -> EntityInfo {
+        self.ask(Request::Show { ticket: Ticket(5), name: EntityName::parse(name).unwrap() }).await;
         match self.answer().await.unwrap() {
-            Answer::Queues(mut queues) => queues.pop().unwrap(),
+            Answer::Entities(mut queues) => queues.pop().unwrap(),
             other => panic!("{other:?}"),
         }
     }

@@ -1,7 +1,7 @@
 //! The only way in which a queue's durable state changes, live and in replay.
 
 use bytes::Bytes;
-use peeklock_types::{BodyPlace, EntityName, PoisonSession, SequenceNumber, SubQueue, Timestamp};
+use peeklock_types::{BodyPlace, EntityKind, EntityName, PoisonSession, SequenceNumber, SubQueue, Timestamp};
 
 use super::messages::{Misfit, Moving, Unlock};
 use super::table::{Entry, Marks};
@@ -32,10 +32,19 @@ impl Queue {
                 let gone = self.messages(sub_queue).discard(sequence_number);
                 gone.map(|body| freed.extend(body)).map_err(at(entity, sequence_number))
             }
-            Fact::QueueCreated { .. } | Fact::QueueDeleted { .. } | Fact::Arrived { .. } => {
-                unreachable!("the engine applies these")
+            Fact::QueueCreated { .. }
+            | Fact::QueueDeleted { .. }
+            | Fact::Arrived { .. }
+            | Fact::FannedOut { .. }
+            | Fact::RuleSet { .. }
+            | Fact::RuleRemoved { .. } => unreachable!("the engine applies these"),
+            Fact::QueueUpdated { ref settings, at, .. } => self.update(settings, at),
+            Fact::Seen { ref message_id, at, .. } => {
+                if let Some(window) = self.settings.duplicate_window {
+                    self.history.add(at, window, message_id.clone(), SequenceNumber::default());
+                }
+                Ok(())
             }
-            Fact::QueueUpdated { ref settings, .. } => self.update(settings),
             Fact::SentOn {
                 sequence_number,
                 enqueued_at,
@@ -128,27 +137,30 @@ impl Queue {
         &mut self.part_mut(sub_queue).messages
     }
 
-    fn update(&mut self, settings: &peeklock_types::QueueSettings) -> Result<(), ReplayError> {
-        let checked = settings.check(&self.name).and_then(|()| self.settings.check_change(settings));
+    fn update(&mut self, settings: &peeklock_types::QueueSettings, at: Timestamp) -> Result<(), ReplayError> {
+        let checked = settings.check(&self.name).and_then(|()| settings.check_kind(self.kind));
+        let checked = checked.and_then(|()| self.settings.check_change(settings));
         checked.map_err(|reason| ReplayError::Settings { entity: self.entity, reason })?;
         self.settings = settings.clone();
+        self.updated_at = at;
+        self.revision = self.revision.saturating_add(1);
         Ok(())
     }
 
-    fn enqueue(
+    pub(crate) fn enqueue(
         &mut self,
         number: SequenceNumber,
         mut entry: Entry,
         attributes: Option<&Attributes>,
     ) -> Result<(), ReplayError> {
         let entity = self.entity;
-        self.take_number(number, &entry)?;
+        self.take_number(number, &mut entry)?;
         if attributes.is_none() && self.settings.default_time_to_live.is_none() {
             return self.main.messages.insert_plain(number, entry).map_err(at(entity, number));
         }
         let none = Attributes::default();
         let attributes = attributes.unwrap_or(&none);
-        let patch = attributes.origin.as_ref().map(|origin| origin.patch.clone()).unwrap_or_default();
+        let patch = attributes.patch.clone();
         let details = self.details_of(entry.enqueued_at, attributes);
         self.remember(number, entry.enqueued_at, attributes);
         if let Some(session) = attributes.session.as_ref().filter(|_| self.settings.requires_session) {
@@ -165,13 +177,13 @@ impl Queue {
     fn send_on(
         &mut self,
         number: SequenceNumber,
-        entry: Entry,
+        mut entry: Entry,
         attributes: Option<&Attributes>,
         transfer: Transfer,
     ) -> Result<(), ReplayError> {
         let entity = self.entity;
         self.uses_asides = true;
-        self.take_number(number, &entry)?;
+        self.take_number(number, &mut entry)?;
         let attributes = attributes.cloned().unwrap_or_default();
         let details = Details {
             time_to_live: attributes.time_to_live,
@@ -180,6 +192,7 @@ impl Queue {
             session: attributes.session,
             origin: None,
             transfer: Some(transfer),
+            view: None,
         };
         let moving =
             Moving { entry, patch: Patch::default(), details: Some(Box::new(details)), session: None };
@@ -187,7 +200,7 @@ impl Queue {
     }
 
     /// A new message gets its number, and its body follows those before it.
-    fn take_number(&mut self, number: SequenceNumber, entry: &Entry) -> Result<(), ReplayError> {
+    fn take_number(&mut self, number: SequenceNumber, entry: &mut Entry) -> Result<(), ReplayError> {
         let entity = self.entity;
         self.check_number(number)?;
         if self.numbers_left() < NUMBERS_PER_MESSAGE {
@@ -195,10 +208,13 @@ impl Queue {
         }
         if let BodyPlace::Log { group, .. } = entry.body.place() {
             let newest = self.newest_group;
-            if group < newest {
+            // A message that was scheduled in the topic was written when it was sent, long before it came here.
+            let is_stray = group < newest && self.kind == EntityKind::Subscription;
+            if group < newest && !is_stray {
                 return Err(ReplayError::BodyOrder { entity, sequence_number: number, group, newest });
             }
-            self.newest_group = group;
+            entry.marks.set(Marks::STRAY, is_stray);
+            self.newest_group = group.max(newest);
         }
         self.next_number = number.next();
         Ok(())
@@ -215,20 +231,19 @@ impl Queue {
     /// What is kept of a message's attributes.
     fn details_of(&self, enqueued_at: Timestamp, attributes: &Attributes) -> Details {
         let settings = &self.settings;
-        let forwards = settings.forward_to.is_some() || settings.forward_dead_letters_to.is_some();
+        let is_topic = self.kind == EntityKind::Topic;
+        let hands_on =
+            is_topic || settings.forward_to.is_some() || settings.forward_dead_letters_to.is_some();
         let own = attributes.time_to_live;
-        let mut origin = attributes.origin.clone();
-        if let Some(origin) = &mut origin {
-            origin.patch = Patch::default();
-        }
         Details {
             time_to_live: own.into_iter().chain(settings.default_time_to_live).min(),
             due: attributes.scheduled_for.filter(|due| *due > enqueued_at),
-            message_id: attributes.message_id.clone().filter(|_| forwards),
+            message_id: attributes.message_id.clone().filter(|_| hands_on),
             // Whether it forwards or not: it may do so later, to a queue that takes no message without a session.
             session: attributes.session.clone().filter(|_| !settings.requires_session),
-            origin,
+            origin: attributes.origin.clone(),
             transfer: None,
+            view: attributes.view.clone().filter(|_| is_topic),
         }
     }
 

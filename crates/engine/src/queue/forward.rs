@@ -76,13 +76,13 @@ impl Queue {
             time_to_live: details.time_to_live,
             scheduled_for: details.due,
             message_id: details.message_id,
-            origin: None,
+            ..Attributes::default()
         };
         let why = details.transfer.map_or(TransferReason::Forward, |transfer| transfer.why);
         if why != TransferReason::Transaction {
             let mut origin = details.origin.unwrap_or(Origin { sequence_number, ..Origin::default() });
             origin.hop_count = origin.hop_count.saturating_add(1);
-            origin.patch = messages.patch_of(sequence_number).cloned().unwrap_or_default();
+            attributes.patch = messages.patch_of(sequence_number).cloned().unwrap_or_default();
             if why == TransferReason::DeadLetter {
                 origin.dead_letter_source = Some(self.name.clone());
                 // Dead letters do not expire; one that has expired already would be gone as soon as it arrives.

@@ -17,8 +17,9 @@ mod waiting;
 
 use std::collections::VecDeque;
 
+use peeklock_filter::Rule;
 use peeklock_types::{
-    EntityName, EntityPath, GroupNumber, QueueSettings, SequenceNumber, SubQueue, Timestamp,
+    EntityKind, EntityName, EntityPath, GroupNumber, QueueSettings, SequenceNumber, SubQueue, Timestamp,
 };
 
 pub(crate) use forward::reason;
@@ -40,12 +41,25 @@ pub(crate) const SEQUENCE_NUMBER_MAX: SequenceNumber = SequenceNumber(i64::MAX a
 /// A scheduled message takes a second number when it is due.
 pub(crate) const NUMBERS_PER_MESSAGE: u64 = 2;
 
+/// A rule of a subscription.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct StoredRule {
+    pub(crate) rule: Rule,
+    pub(crate) created_at: Timestamp,
+}
+
 #[derive(Debug)]
 pub(crate) struct Queue {
     pub(crate) entity: EntityId,
     pub(crate) name: EntityName,
+    pub(crate) kind: EntityKind,
     pub(crate) settings: QueueSettings,
     pub(crate) created_at: Timestamp,
+    pub(crate) updated_at: Timestamp,
+    /// Grows with each change of the settings.
+    pub(crate) revision: u64,
+    /// Which messages of its topic a subscription gets, by name.
+    pub(crate) rules: Vec<StoredRule>,
     /// The number that the next message gets.
     pub(crate) next_number: SequenceNumber,
     /// The newest group that a body was put in: bodies rise with sequence numbers, but for strays.
@@ -89,6 +103,7 @@ impl Queue {
     pub(crate) fn new(
         entity: EntityId,
         name: EntityName,
+        kind: EntityKind,
         settings: QueueSettings,
         created_at: Timestamp,
     ) -> Queue {
@@ -96,8 +111,12 @@ impl Queue {
         Queue {
             entity,
             name,
+            kind,
             settings,
             created_at,
+            updated_at: created_at,
+            revision: 0,
+            rules: Vec::new(),
             next_number: SequenceNumber::FIRST,
             newest_group: GroupNumber::NONE,
             main: Part::new(Messages::new(Table::dense(), true)),

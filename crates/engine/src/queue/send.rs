@@ -1,5 +1,5 @@
 use bytes::Bytes;
-use peeklock_types::{BodyPlace, SequenceNumber, SubQueue, Timestamp, limits};
+use peeklock_types::{BodyPlace, EntityKind, SequenceNumber, SubQueue, Timestamp, limits};
 
 use super::{NUMBERS_PER_MESSAGE, Queue};
 use crate::error::Error;
@@ -10,6 +10,9 @@ use crate::outbox::Outbox;
 impl Queue {
     /// Whether the queue would take these messages, all of them.
     pub(crate) fn check_send(&self, now: Timestamp, messages: &[NewMessage]) -> Result<(), Error> {
+        if self.kind == EntityKind::Subscription {
+            return Err(Error::IsSubscription { name: self.name.clone() });
+        }
         if !self.settings.status.can_send() {
             return Err(Error::Disabled { name: self.name.clone(), what: "sending" });
         }
@@ -26,14 +29,14 @@ impl Queue {
             return number;
         }
         let NewMessage { body, size_bytes, attributes } = message;
-        let attributes = Attributes::kept(attributes);
+        let attributes = Attributes::kept(attributes, self.kind == EntityKind::Topic);
         let (entity, sequence_number) = (self.entity, self.next_number);
         let fact = Fact::Enqueued { entity, sequence_number, enqueued_at: now, body, size_bytes, attributes };
         self.record(fact, out);
         sequence_number
     }
 
-    fn find_duplicate(&self, now: Timestamp, message: &NewMessage) -> Option<SequenceNumber> {
+    pub(crate) fn find_duplicate(&self, now: Timestamp, message: &NewMessage) -> Option<SequenceNumber> {
         let window = self.settings.duplicate_window?;
         let id = message.attributes.as_ref()?.message_id.as_ref()?;
         self.history.find(now, window, id)

@@ -5,7 +5,7 @@ use peeklock_engine::{
     CloseReason, Closed, Drained, EntityId, Error, Evacuate, FACTS_PER_CALL_MAX, Fact, MessageState,
     PATCH_SIZE_BYTES_MAX, PatchPart, ReceiveMode, ReceiverId, SessionWish, Settlement,
 };
-use peeklock_types::{BodyRef, GroupNumber, QueueSettings, SequenceNumber, limits};
+use peeklock_types::{BodyRef, EntityKind, GroupNumber, QueueSettings, SequenceNumber, limits};
 
 use crate::story::{ABANDON, DEAD, DEAD_LETTER, DEFER, MAIN, Story, cold, name, numbers, secs, seq};
 
@@ -394,7 +394,10 @@ fn a_queue_is_created_once_and_only_with_possible_settings() {
     let mut story = Story::new();
     let (now, queue) = (story.now, story.queue);
     let again = story.engine.create_queue(now, name("Orders"), QueueSettings::default(), &mut story.out);
-    assert_eq!(again, Err(Error::AlreadyExists { name: name("orders"), entity: queue }));
+    assert_eq!(
+        again,
+        Err(Error::AlreadyExists { name: name("orders"), kind: EntityKind::Queue, entity: queue })
+    );
     let settings = QueueSettings { max_delivery_count: 0, ..QueueSettings::default() };
     let refused = story.engine.create_queue(now, name("bills"), settings, &mut story.out);
     assert!(matches!(refused, Err(Error::Settings(_))));

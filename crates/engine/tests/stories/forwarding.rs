@@ -23,7 +23,7 @@ fn forwarding() -> (Story, EntityName) {
 fn reason_of(parts: &[PatchPart]) -> Option<&str> {
     parts.iter().find_map(|part| match part {
         PatchPart::DeadLetter { reason, .. } => reason.as_deref(),
-        PatchPart::Properties(_) => None,
+        PatchPart::Properties(_) | PatchPart::Changes(_) => None,
     })
 }
 
@@ -93,7 +93,7 @@ fn a_message_that_its_target_refuses_is_set_aside_and_those_behind_it_go_on() {
     story.send(1);
     story.forward();
     let aside = &story.peek(ASIDE)[0];
-    let text = format!("there is no queue '{target}'; create it first");
+    let text = format!("there is no queue or topic '{target}'; create it first");
     let part = PatchPart::DeadLetter { reason: Some("TransferFailed".to_owned()), description: Some(text) };
     assert_eq!((aside.sequence_number, &aside.patch.parts), (seq(1), &vec![part]));
     let target = story.create(&target, settings());

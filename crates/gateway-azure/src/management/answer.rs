@@ -1,7 +1,7 @@
 //! What shards have answered, as the body of a management response.
 
 use peeklock_amqp::{Array, Kind, Text, Value};
-use peeklock_broker::{Answer, Message, QueueInfo};
+use peeklock_broker::{Answer, EntityInfo, Message};
 use peeklock_types::{SequenceNumber, SessionId, Timestamp};
 
 use super::settings;
@@ -99,8 +99,8 @@ fn messages(answer: &Answer) -> &[Message] {
     if let Answer::Messages(messages) = answer { messages } else { &[] }
 }
 
-fn queues(answer: &Answer) -> &[QueueInfo] {
-    if let Answer::Queues(queues) = answer { queues } else { &[] }
+fn queues(answer: &Answer) -> &[EntityInfo] {
+    if let Answer::Entities(queues) = answer { queues } else { &[] }
 }
 
 fn count(answers: &[Answer]) -> u64 {
@@ -141,7 +141,7 @@ fn describe_sessions(skip: usize, answers: &[Answer]) -> Described {
     ok(vec![("skip", skip), ("sessions-ids", Value::Array(Array::strings(ids)))])
 }
 
-fn describe_queue(queue: &QueueInfo) -> Value {
+fn describe_queue(queue: &EntityInfo) -> Value {
     let counts = &queue.counts;
     let mut entries = vec![("name", Value::from(queue.name.to_string()))];
     entries.extend(settings::describe(&queue.settings));

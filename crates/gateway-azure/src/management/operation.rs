@@ -4,9 +4,9 @@ use bytes::Bytes;
 use peeklock_access::Right;
 use peeklock_amqp::Value;
 use peeklock_broker::engine::{EntityId, ReceiveMode, Settlement};
-use peeklock_broker::{Request, SessionHold, Ticket};
+use peeklock_broker::{Listing, Request, SessionHold, Ticket};
 use peeklock_types::{
-    EntityName, LockToken, QueueSettings, SequenceNumber, SessionId, SubQueue, Timestamp, limits,
+    EntityKind, EntityName, LockToken, QueueSettings, SequenceNumber, SessionId, SubQueue, Timestamp, limits,
 };
 
 use super::answer::AnswerKind;
@@ -260,13 +260,18 @@ impl NamespaceOperation {
     pub(super) fn request(&self, ticket: Ticket) -> Request {
         match self {
             NamespaceOperation::CreateQueue { name, settings } => {
-                Request::CreateQueue { ticket, name: name.clone(), settings: (**settings).clone() }
+                let (kind, settings) = (EntityKind::Queue, (**settings).clone());
+                Request::Create { ticket, name: name.clone(), kind, settings, rule: None }
             }
-            NamespaceOperation::DeleteQueue { name } => Request::DeleteQueue { ticket, name: name.clone() },
+            NamespaceOperation::DeleteQueue { name } => {
+                Request::Delete { ticket, name: name.clone(), expected: None }
+            }
             NamespaceOperation::UpdateQueue { name, .. } | NamespaceOperation::ShowQueue { name } => {
-                Request::ShowQueue { ticket, name: name.clone() }
+                Request::Show { ticket, name: name.clone() }
             }
-            NamespaceOperation::ListQueues => Request::ListQueues { ticket },
+            NamespaceOperation::ListQueues => {
+                Request::List { ticket, what: Listing::Queues, after: None, top: usize::MAX }
+            }
         }
     }
 }

@@ -2,8 +2,10 @@
 //! wait of minutes costs nothing.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
+mod access;
 mod large;
 mod messages;
+mod namespaces;
 mod queues;
 mod sessions;
 mod support;

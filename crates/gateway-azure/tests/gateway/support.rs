@@ -25,6 +25,7 @@ pub(crate) const SESSION_FILTER: &str = "com.microsoft:session-filter";
 
 pub(crate) struct Rig {
     pub(crate) broker: Broker,
+    pub(crate) access: Access,
     gateway: Arc<Gateway>,
     _running: Running,
     stop: watch::Sender<bool>,
@@ -32,15 +33,16 @@ pub(crate) struct Rig {
 
 impl Rig {
     pub(crate) async fn start() -> Self {
-        let (broker, running, _) = Broker::open(&MemoryJournal::new()).await.unwrap();
+        let (broker, running, _) =
+            Broker::open(&MemoryJournal::new(), peeklock_gateway_azure::describe).await.unwrap();
         let policies = vec![
             Policy::with_one_key("all", "secret", &[Right::Manage]),
             Policy::with_one_key("sender", "secret", &[Right::Send]),
             Policy::with_one_key("listener", "secret", &[Right::Listen]),
         ];
         let access = Access::open(None, policies).unwrap();
-        let gateway = Arc::new(Gateway::new(broker.clone(), access));
-        Rig { broker, gateway, _running: running, stop: watch::channel(false).0 }
+        let gateway = Arc::new(Gateway::new(broker.clone(), access.clone()));
+        Rig { broker, access, gateway, _running: running, stop: watch::channel(false).0 }
     }
 
     pub(crate) async fn with_queue(name: &str, settings: QueueSettings) -> Self {
@@ -57,11 +59,20 @@ impl Rig {
         self.client_with(SaslClient::plain("all", "secret")).await
     }
 
+    /// The same broker behind another gateway.
+    pub(crate) fn behind(self, gateway: Gateway) -> Self {
+        Rig { gateway: Arc::new(gateway), ..self }
+    }
+
     pub(crate) async fn client_with(&self, sasl: SaslClient) -> Client {
+        self.client_of("localhost", sasl).await
+    }
+
+    pub(crate) async fn client_of(&self, host: &'static str, sasl: SaslClient) -> Client {
         let (stream, other_end) = tokio::io::duplex(1 << 20);
         let (gateway, stopping) = (Arc::clone(&self.gateway), self.stop.subscribe());
         tokio::spawn(async move { gateway.serve(other_end, stopping).await });
-        let mut connection = Connection::client(Config::client("test", "localhost"), Some(sasl), Millis(0));
+        let mut connection = Connection::client(Config::client("test", host), Some(sasl), Millis(0));
         let session = connection.begin().unwrap();
         let events = VecDeque::new();
         let mut client =
@@ -256,6 +267,10 @@ impl Client {
     pub(crate) async fn management_with(&mut self, entity: &str, credit: u32) -> Management {
         let address =
             if entity.is_empty() { "$management".to_owned() } else { format!("{entity}/$management") };
+        self.service(address, credit).await
+    }
+
+    async fn service(&mut self, address: String, credit: u32) -> Management {
         let target = Target::with_address("replies");
         let source = Some(Source::with_address(address.clone()));
         let responses = Attach { source, target: Some(target), ..Attach::new("", 0, Role::Receiver) };
@@ -269,6 +284,28 @@ impl Client {
             self.turn().await;
         }
         Management { requests, responses }
+    }
+
+    /// Links to the token service.
+    pub(crate) async fn tokens(&mut self) -> Management {
+        self.service("$cbs".to_owned(), 1000).await
+    }
+
+    /// Puts a token; says the status.
+    pub(crate) async fn put_token(&mut self, tokens: &Management, audience: &str, token: String) -> i32 {
+        let request = Message::value(token)
+            .with_message_id("put")
+            .with_property("operation", "put-token")
+            .with_property("name", audience.to_owned());
+        self.start_send(tokens.requests, &request, None);
+        let delivery = self
+            .until(|event| match event {
+                Event::Delivery { link, delivery } if *link == tokens.responses => Some(delivery.clone()),
+                _ => None,
+            })
+            .await;
+        let response = Message::decode(&delivery.payload).unwrap();
+        response.property("status-code").and_then(Value::as_i32).unwrap()
     }
 
     pub(crate) fn start_request(

@@ -41,7 +41,65 @@ pub(crate) struct Key {
     pub(crate) text: String,
 }
 
-/// Reads JSON. Comments and trailing commas are taken, as in the emulators' own `Config.json`; a key that is given twice is not.
+/// A text that has been taken apart, so that it can be read as one thing or another and problems with it have a place.
+#[derive(Clone, Debug)]
+pub struct Document {
+    text: String,
+    root: Node,
+}
+
+impl Document {
+    /// Comments and trailing commas are taken, as in the emulators' own `Config.json`; a key that is given twice is not.
+    pub fn json(text: &str) -> Result<Self, Problem> {
+        let root = json::parse(text).map_err(|fault| fault.locate(text))?;
+        Ok(Document { text: text.to_owned(), root })
+    }
+
+    pub fn toml(text: &str) -> Result<Self, Problem> {
+        let root = toml::parse(text).map_err(|fault| fault.locate(text))?;
+        Ok(Document { text: text.to_owned(), root })
+    }
+
+    pub fn read<T: DeserializeOwned>(&self) -> Result<T, Problem> {
+        read::read(&self.root).map_err(|fault| fault.locate(&self.text))
+    }
+
+    /// Whether there is something under these keys. A place in a list is written as its number, from 1: `[2]`.
+    pub fn has(&self, path: &[&str]) -> bool {
+        path.iter().try_fold(&self.root, |node, key| node.child(key).map(|(_, child)| child)).is_some()
+    }
+
+    /// A problem with the value under these keys, or with the nearest there is on the way to it.
+    pub fn problem(&self, path: &[&str], message: impl Into<String>) -> Problem {
+        let (mut node, mut at) = (&self.root, self.root.at);
+        for key in path {
+            let Some((key_at, child)) = node.child(key) else { break };
+            // A table or list is best found by its key.
+            at = if matches!(child.value, Value::Table(_) | Value::List(_)) { key_at } else { child.at };
+            node = child;
+        }
+        let fault = problem::Fault::new(at, message);
+        path.iter().rev().fold(fault, |fault, key| fault.under(key)).locate(&self.text)
+    }
+}
+
+impl Node {
+    /// What is under a key, and where the key is.
+    fn child(&self, key: &str) -> Option<(usize, &Node)> {
+        match &self.value {
+            Value::Table(entries) => {
+                entries.iter().find(|(known, _)| known.text == key).map(|(known, node)| (known.at, node))
+            }
+            Value::List(nodes) => {
+                let number: usize = key.strip_prefix('[')?.strip_suffix(']')?.parse().ok()?;
+                nodes.get(number.checked_sub(1)?).map(|node| (node.at, node))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Reads JSON, as [`Document::json`] has it.
 pub fn from_json<T: DeserializeOwned>(text: &str) -> Result<T, Problem> {
     json::parse(text).and_then(|root| read::read(&root)).map_err(|fault| fault.locate(text))
 }
@@ -55,7 +113,8 @@ pub fn from_toml<T: DeserializeOwned>(text: &str) -> Result<T, Problem> {
     toml::parse(text).and_then(|root| read::read(&root)).map_err(|fault| fault.locate(text))
 }
 
-fn utf8(bytes: &[u8]) -> Result<&str, Problem> {
+/// Text, if the bytes are UTF-8.
+pub fn utf8(bytes: &[u8]) -> Result<&str, Problem> {
     std::str::from_utf8(bytes).map_err(|error| {
         let good = bytes.get(..error.valid_up_to()).and_then(|good| std::str::from_utf8(good).ok());
         let good = good.unwrap_or_default();

@@ -1,0 +1,92 @@
+//! Bodies that several messages have: the copies of one message in the subscriptions of a topic.
+//!
+//! A body in the log stays as long as any message needs its group, so nobody counts there. A body in a cold segment is given back when its
+//! last message is gone.
+
+use std::collections::BTreeMap;
+
+use peeklock_types::BodyRef;
+
+use crate::number_map::NumberMap;
+use crate::outbox::ColdBody;
+use crate::wire::{DecodeError, Reader, put_fixed, put_number};
+
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    /// How many more messages than one have a body in a cold segment.
+    extra: BTreeMap<u64, u64>,
+    /// Where a body was copied to whose other messages may still have it at the old place, and back. A shortcut that need not survive: without
+    /// it the body is copied once more.
+    copied: NumberMap<BodyRef, BodyRef>,
+    copied_from: NumberMap<BodyRef, BodyRef>,
+}
+
+impl Shared {
+    /// So many more messages have this body.
+    pub(crate) fn add(&mut self, body: BodyRef, count: u64) {
+        if body.is_cold() && count > 0 {
+            let extra = self.extra.entry(body.to_raw()).or_default();
+            *extra = extra.saturating_add(count);
+        }
+    }
+
+    /// Each of these bodies has one message less. Leaves those that have none any more.
+    pub(crate) fn release(&mut self, freed: &mut Vec<ColdBody>) {
+        if self.extra.is_empty() && self.copied.is_empty() {
+            return;
+        }
+        freed.retain(|body| {
+            let raw = body.place.to_raw();
+            if let Some(extra) = self.extra.get_mut(&raw) {
+                *extra -= 1;
+                if *extra == 0 {
+                    self.extra.remove(&raw);
+                }
+                return false;
+            }
+            if let Some(from) = self.copied_from.remove(&body.place) {
+                self.copied.remove(&from);
+            }
+            true
+        });
+    }
+
+    pub(crate) fn is_shared(&self, body: BodyRef) -> bool {
+        self.extra.contains_key(&body.to_raw())
+    }
+
+    /// Where the body was copied to, if that was for another of its messages.
+    pub(crate) fn copy_of(&self, from: BodyRef) -> Option<BodyRef> {
+        self.copied.get(&from).copied()
+    }
+
+    pub(crate) fn note_copy(&mut self, from: BodyRef, to: BodyRef) {
+        self.copied.insert(from, to);
+        self.copied_from.insert(to, from);
+    }
+
+    pub(crate) fn forget_copies(&mut self) {
+        self.copied = NumberMap::default();
+        self.copied_from = NumberMap::default();
+    }
+
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+        put_number(self.extra.len() as u64, out);
+        for (&body, &extra) in &self.extra {
+            put_fixed(body, out);
+            put_number(extra, out);
+        }
+    }
+
+    pub(crate) fn restore(reader: &mut Reader<'_>) -> Result<Shared, DecodeError> {
+        let what = "a shared body";
+        let mut extra = BTreeMap::new();
+        for _ in 0..reader.number(what)? {
+            let (body, count) = (reader.fixed(what)?, reader.number(what)?);
+            if !BodyRef::from_raw(body).is_cold() || count == 0 || extra.insert(body, count).is_some() {
+                return Err(DecodeError::Value(what));
+            }
+        }
+        Ok(Shared { extra, ..Shared::default() })
+    }
+}

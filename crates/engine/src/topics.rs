@@ -1,0 +1,651 @@
+//! Topics: which subscriptions get a message, and in which form.
+//!
+//! A topic is an entity that hands on what it gets. Its message is stored once; each copy is an entry in a subscription that points to the
+//! same body, and all copies of a message are decided together. Only a scheduled message waits in the topic itself.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use peeklock_filter::{
+    Change, Changed, Changes, Filter, Outcome, Rule, RuleName, RuleSet, SystemProperty, Value,
+};
+use peeklock_types::{
+    EntityKind, EntityName, QueueSettings, SequenceNumber, SessionId, SubQueue, Timestamp, limits,
+};
+
+use crate::catalog::RuleView;
+use crate::engine::Engine;
+use crate::error::{Error, ReplayError};
+use crate::fact::Fact;
+use crate::message::{Attributes, EntityId, NewMessage};
+use crate::outbox::Outbox;
+use crate::patch::PatchPart;
+use crate::queue::{Entry, NUMBERS_PER_MESSAGE, Queue, StoredRule, reason};
+
+const REASON_NO_SESSION: &str = "Session ID is null";
+const DESCRIPTION_NO_SESSION: &str = "The subscription requires sessions, and the message has no session id.";
+const REASON_FILTER: &str = "FilterEvaluationException";
+/// What a copy adds to the journal when it is like all others.
+const COPY_BYTES: usize = 12;
+/// What a copy with words of its own adds beside those.
+const OWN_COPY_BYTES: usize = 64;
+/// What all actions of a topic may change in one message.
+const CHANGES_BYTES_MAX: usize = 512 * 1024;
+
+#[derive(Debug, Default)]
+pub(crate) struct Topic {
+    pub(crate) subscriptions: BTreeMap<EntityName, EntityId>,
+    pub(crate) rules: RuleSet<EntityId>,
+}
+
+/// What becomes of a message in a topic.
+#[derive(Debug, Default)]
+pub(crate) struct Plan {
+    /// Who gets it as it is.
+    plain: Vec<EntityId>,
+    /// Who gets it changed by an action.
+    changed: Vec<(EntityId, Bytes)>,
+    /// Who gets it in the dead-letter queue, and why.
+    failed: Vec<(EntityId, String)>,
+    size_bytes: usize,
+}
+
+impl Plan {
+    fn copy_count(&self) -> usize {
+        self.plain.len() + self.changed.len() + self.failed.len()
+    }
+}
+
+/// What a topic would do with a message, for one subscription.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Explained {
+    pub subscription: EntityName,
+    pub copy_count: usize,
+    /// Why the message would be dead-lettered.
+    pub dead_letter: Option<String>,
+    pub rules: Vec<ExplainedRule>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct ExplainedRule {
+    pub name: RuleName,
+    pub matched: bool,
+    pub why: String,
+}
+
+impl Engine {
+    pub fn create_subscription(
+        &mut self,
+        now: Timestamp,
+        name: EntityName,
+        settings: QueueSettings,
+        rule: Option<Rule>,
+        out: &mut Outbox,
+    ) -> Result<EntityId, Error> {
+        let kind = EntityKind::Subscription;
+        let Some(topic_name) = name.topic() else { return Err(Error::OtherKind { name, kind }) };
+        let topic = self.find(&topic_name).and_then(|entity| self.topics.get(&entity));
+        let topic = topic.ok_or_else(|| Error::NoSuchTopic { name: topic_name.clone() })?;
+        let max = limits::SUBSCRIPTIONS_PER_TOPIC_MAX;
+        let is_full = topic.subscriptions.len() >= max;
+        let settings = self.check_new(&name, kind, &settings)?;
+        if is_full {
+            return Err(Error::TopicFull { name: topic_name, what: "subscriptions", max });
+        }
+        let all = || Rule { name: RuleName::default_rule(), filter: Filter::True, action: None };
+        let rule = rule.unwrap_or_else(all);
+        rule.check()?;
+        let entity = self.next_entity;
+        self.check_rule_count(&topic_name, &rule)?;
+        self.record(Fact::QueueCreated { entity, name, kind, settings, created_at: now }, out);
+        self.record(Fact::RuleSet { entity, rule: Box::new(rule), at: now }, out);
+        Ok(entity)
+    }
+
+    pub fn add_rule(
+        &mut self,
+        now: Timestamp,
+        name: &EntityName,
+        rule: Rule,
+        out: &mut Outbox,
+    ) -> Result<(), Error> {
+        if self.subscription(name)?.rules.iter().any(|stored| stored.rule.name == rule.name) {
+            return Err(Error::RuleExists { name: name.clone(), rule: rule.name });
+        }
+        self.put_rule(now, name, rule, out)
+    }
+
+    pub fn replace_rule(
+        &mut self,
+        now: Timestamp,
+        name: &EntityName,
+        rule: Rule,
+        out: &mut Outbox,
+    ) -> Result<(), Error> {
+        if !self.subscription(name)?.rules.iter().any(|stored| stored.rule.name == rule.name) {
+            return Err(Error::NoSuchRule { name: name.clone(), rule: rule.name });
+        }
+        self.put_rule(now, name, rule, out)
+    }
+
+    fn put_rule(
+        &mut self,
+        now: Timestamp,
+        name: &EntityName,
+        rule: Rule,
+        out: &mut Outbox,
+    ) -> Result<(), Error> {
+        rule.check()?;
+        if let Some(topic) = name.topic() {
+            self.check_rule_count(&topic, &rule)?;
+        }
+        let entity = self.subscription(name)?.entity;
+        self.touch(now, entity);
+        self.record(Fact::RuleSet { entity, rule: Box::new(rule), at: now }, out);
+        Ok(())
+    }
+
+    pub fn remove_rule(
+        &mut self,
+        now: Timestamp,
+        name: &EntityName,
+        rule: &RuleName,
+        out: &mut Outbox,
+    ) -> Result<(), Error> {
+        let queue = self.subscription(name)?;
+        let entity = queue.entity;
+        let found = queue.rules.iter().map(|stored| &stored.rule.name).find(|name| *name == rule).cloned();
+        let Some(found) = found else {
+            return Err(Error::NoSuchRule { name: name.clone(), rule: rule.clone() });
+        };
+        self.touch(now, entity);
+        self.record(Fact::RuleRemoved { entity, name: found }, out);
+        Ok(())
+    }
+
+    /// The rules of a subscription, by name.
+    pub fn rules(&self, name: &EntityName) -> Result<impl Iterator<Item = RuleView<'_>>, Error> {
+        let rules = self.subscription(name)?.rules.iter();
+        Ok(rules.map(|stored| RuleView { rule: &stored.rule, created_at: stored.created_at }))
+    }
+
+    /// The subscriptions of a topic, by name.
+    pub fn subscriptions(&self, topic: EntityId) -> impl Iterator<Item = EntityId> {
+        self.topics.get(&topic).into_iter().flat_map(|topic| topic.subscriptions.values().copied())
+    }
+
+    /// How many SQL filters and how many correlation filters the subscriptions of a topic have.
+    pub fn rule_counts(&self, topic: EntityId) -> (usize, usize) {
+        self.topics
+            .get(&topic)
+            .map_or((0, 0), |topic| (topic.rules.sql_count(), topic.rules.correlation_count()))
+    }
+
+    /// Who would get a message with these properties, and why the others would not.
+    pub fn explain(&self, name: &EntityName, view: &[u8]) -> Result<Vec<Explained>, Error> {
+        let found = self.find(name).ok_or_else(|| Error::NoSuchQueue { name: name.clone() })?;
+        let kind = EntityKind::Topic;
+        let topic = self.topics.get(&found).ok_or_else(|| Error::OtherKind { name: name.clone(), kind })?;
+        let plan = self.plan_one(topic, view, 0);
+        let mut rules: BTreeMap<EntityId, Vec<ExplainedRule>> = BTreeMap::new();
+        for explained in topic.rules.explain(view) {
+            let (matched, why) = (explained.matched(), explained.why);
+            let rule = ExplainedRule { name: explained.rule, matched, why };
+            rules.entry(explained.key).or_default().push(rule);
+        }
+        let explain = |(name, entity): (&EntityName, &EntityId)| Explained {
+            subscription: name.clone(),
+            copy_count: plan.plain.iter().filter(|to| *to == entity).count()
+                + plan.changed.iter().filter(|(to, _)| to == entity).count(),
+            dead_letter: plan.failed.iter().find(|(to, _)| to == entity).map(|(_, why)| why.clone()),
+            rules: rules.remove(entity).unwrap_or_default(),
+        };
+        Ok(topic.subscriptions.iter().map(explain).collect())
+    }
+
+    /// Sends messages to a topic, all or nothing. Of a message that is not scheduled the number says nothing.
+    pub(crate) fn publish(
+        &mut self,
+        now: Timestamp,
+        topic: EntityId,
+        messages: impl AsRef<[NewMessage]> + IntoIterator<Item = NewMessage>,
+        out: &mut Outbox,
+    ) -> Result<Vec<SequenceNumber>, Error> {
+        let plans = self.plan(now, topic, messages.as_ref())?;
+        check_copies(plans.iter())?;
+        let put = |(message, plan)| self.put(now, topic, message, plan, out);
+        Ok(messages.into_iter().zip(plans).map(put).collect())
+    }
+
+    /// What would become of messages that a topic would take, all of them.
+    pub(crate) fn plan(
+        &mut self,
+        now: Timestamp,
+        entity: EntityId,
+        messages: &[NewMessage],
+    ) -> Result<Vec<Plan>, Error> {
+        self.command(now, entity, |queue| queue.check_send(now, messages))?;
+        self.check_topic_size(entity, messages)?;
+        let Some(topic) = self.topics.get(&entity) else { return Err(Error::NoSuchEntity { entity }) };
+        let plan = |message: &NewMessage| {
+            let attributes = message.attributes.as_deref();
+            if attributes.is_some_and(|attributes| is_scheduled(attributes, now)) {
+                return Plan::default();
+            }
+            let view = attributes.and_then(|attributes| attributes.view.as_deref()).unwrap_or_default();
+            let mut plan = self.plan_one(topic, view, seed(now, message));
+            plan.size_bytes +=
+                attributes.map_or(0, size_of_attributes) * (1 + plan.changed.len() + plan.failed.len());
+            plan
+        };
+        let plans: Vec<_> = messages.iter().map(plan).collect();
+        self.check_numbers(&plans, messages.len())?;
+        Ok(plans)
+    }
+
+    fn plan_one(&self, topic: &Topic, view: &[u8], seed: u64) -> Plan {
+        let mut verdicts = Vec::new();
+        topic.rules.evaluate(view, seed, &mut verdicts);
+        let mut plan = Plan::default();
+        for verdict in verdicts {
+            let key = verdict.key;
+            match verdict.outcome {
+                Outcome::Copies { plain, changed } => {
+                    plan.plain.extend(plain.then_some(key));
+                    for Changed { rule, changes } in changed {
+                        plan.change(key, &rule, changes);
+                    }
+                }
+                Outcome::Error { rule, reason } => {
+                    if self.queues.get(&key).is_some_and(|queue| queue.settings.dead_letter_on_filter_error) {
+                        plan.fail(key, format!("The rule '{rule}' cannot be evaluated: {reason}."));
+                    }
+                }
+            }
+        }
+        plan.size_bytes += plan.plain.len() * COPY_BYTES;
+        plan
+    }
+
+    fn check_numbers(&self, plans: &[Plan], message_count: usize) -> Result<(), Error> {
+        let needed = NUMBERS_PER_MESSAGE.saturating_mul(message_count as u64);
+        let targets = plans.iter().flat_map(|plan| {
+            let others = plan.changed.iter().map(|(to, _)| to).chain(plan.failed.iter().map(|(to, _)| to));
+            plan.plain.iter().chain(others)
+        });
+        // A rule with an action makes a copy of its own, and a subscription has a bounded number of rules.
+        let factor = limits::SQL_RULES_PER_TOPIC_MAX as u64;
+        for queue in targets.filter_map(|to| self.queues.get(to)) {
+            if queue.numbers_left() / factor < needed {
+                return Err(Error::NoSequenceNumberLeft { path: queue.path(SubQueue::Main) });
+            }
+        }
+        Ok(())
+    }
+
+    /// A topic's size is that of all its subscriptions.
+    fn check_topic_size(&self, entity: EntityId, messages: &[NewMessage]) -> Result<(), Error> {
+        let Some(queue) = self.queues.get(&entity) else { return Ok(()) };
+        let Some(max) = queue.settings.max_size_bytes else { return Ok(()) };
+        let size_bytes = self.topic_size(entity);
+        let more: u64 = messages.iter().map(|message| u64::from(message.size_bytes)).sum();
+        if size_bytes + more > max {
+            return Err(Error::QueueFull { path: queue.path(SubQueue::Main), size_bytes, max });
+        }
+        Ok(())
+    }
+
+    /// Bytes of what waits in a topic and in its subscriptions. A body counts once for each copy.
+    pub fn topic_size(&self, topic: EntityId) -> u64 {
+        let all = std::iter::once(topic).chain(self.subscriptions(topic));
+        all.filter_map(|entity| self.queues.get(&entity)).map(Queue::size_bytes).sum()
+    }
+
+    /// Does with a message of a topic what was planned.
+    pub(crate) fn put(
+        &mut self,
+        now: Timestamp,
+        topic: EntityId,
+        message: NewMessage,
+        plan: Plan,
+        out: &mut Outbox,
+    ) -> SequenceNumber {
+        let Some(queue) = self.queues.get_mut(&topic) else { return SequenceNumber::default() };
+        if message.attributes.as_ref().is_some_and(|attributes| is_scheduled(attributes, now)) {
+            let number = queue.store(now, message, out);
+            self.note(topic);
+            return number;
+        }
+        if let Some(number) = queue.find_duplicate(now, &message) {
+            return number;
+        }
+        let id = message.attributes.as_ref().and_then(|attributes| attributes.message_id.clone());
+        if let (Some(message_id), true) = (id, queue.settings.duplicate_window.is_some()) {
+            self.record(Fact::Seen { entity: topic, message_id, at: now }, out);
+        }
+        self.copy(now, topic, message, plan, false, out);
+        SequenceNumber::default()
+    }
+
+    /// Puts the copies of a message into subscriptions. `again`: the body belongs to a message already.
+    fn copy(
+        &mut self,
+        now: Timestamp,
+        topic: EntityId,
+        message: NewMessage,
+        plan: Plan,
+        mut again: bool,
+        out: &mut Outbox,
+    ) {
+        let Some(queue) = self.queues.get(&topic) else { return };
+        let NewMessage { body, size_bytes, attributes } = message;
+        let mut base = attributes.map(|attributes| *attributes).unwrap_or_default();
+        (base.view, base.scheduled_for) = (None, None);
+        base.time_to_live = base.time_to_live.into_iter().chain(queue.settings.default_time_to_live).min();
+        if !self.hands_on(&plan) {
+            base.message_id = None;
+        }
+        let mut fan = |engine: &mut Self, to: &[EntityId], attributes: &Attributes| {
+            let number = |to: &EntityId| Some((*to, engine.queues.get(to)?.next_number));
+            let copies: Box<[_]> = to.iter().filter_map(number).collect();
+            let attributes = Attributes::kept(Some(Box::new(attributes.clone())), false);
+            if !copies.is_empty() {
+                let fact = Fact::FannedOut {
+                    copies: copies.clone(),
+                    enqueued_at: now,
+                    body,
+                    size_bytes,
+                    attributes,
+                    again: std::mem::replace(&mut again, true),
+                };
+                engine.record(fact, out);
+            }
+            copies
+        };
+        let mut dead = Vec::new();
+        for (entity, number) in fan(self, &plan.plain, &base) {
+            if self.lacks_session(entity, &base) {
+                dead.push((entity, number, REASON_NO_SESSION, DESCRIPTION_NO_SESSION.to_owned()));
+            }
+        }
+        for (entity, changes) in plan.changed {
+            let (attributes, problem) = changed(&base, now, changes);
+            for (entity, number) in fan(self, &[entity], &attributes) {
+                let problem = problem.clone().map(|problem| (REASON_FILTER, problem));
+                let no_session = || (REASON_NO_SESSION, DESCRIPTION_NO_SESSION.to_owned());
+                let why = problem.or_else(|| self.lacks_session(entity, &attributes).then(no_session));
+                dead.extend(why.map(|(reason, text)| (entity, number, reason, text)));
+            }
+        }
+        for (entity, why) in plan.failed {
+            for (entity, number) in fan(self, &[entity], &base) {
+                dead.push((entity, number, REASON_FILTER, why.clone()));
+            }
+        }
+        for (entity, sequence_number, why, text) in dead {
+            let text = text.chars().take(limits::DEAD_LETTER_TEXT_CHARS_MAX).collect();
+            let (sub_queue, patch) = (SubQueue::Main, reason(why, text));
+            self.record(Fact::DeadLettered { entity, sub_queue, sequence_number, failed: false, patch }, out);
+        }
+    }
+
+    /// Whether one of those who get the message may forward it, to where its id may matter.
+    fn hands_on(&self, plan: &Plan) -> bool {
+        let others = plan.changed.iter().map(|(to, _)| to).chain(plan.failed.iter().map(|(to, _)| to));
+        let mut queues = plan.plain.iter().chain(others).filter_map(|to| self.queues.get(to));
+        queues.any(|queue| {
+            queue.settings.forward_to.is_some() || queue.settings.forward_dead_letters_to.is_some()
+        })
+    }
+
+    fn lacks_session(&self, entity: EntityId, attributes: &Attributes) -> bool {
+        let queue = self.queues.get(&entity);
+        attributes.session.is_none() && queue.is_some_and(|queue| queue.settings.requires_session)
+    }
+
+    /// Hands on scheduled messages that are due by `now`, at most about `max` steps; tells how many.
+    pub(crate) fn tick_topic(
+        &mut self,
+        now: Timestamp,
+        entity: EntityId,
+        max: usize,
+        out: &mut Outbox,
+    ) -> usize {
+        let start = out.facts.len();
+        while out.facts.len() - start < max {
+            let Some((sequence_number, message)) = self.next_due_in_topic(now, entity) else { break };
+            let view = message.attributes.as_ref().and_then(|attributes| attributes.view.clone());
+            let plan = match self.topics.get(&entity) {
+                Some(topic) => self.plan_one(topic, &view.unwrap_or_default(), seed(now, &message)),
+                None => Plan::default(),
+            };
+            self.copy(now, entity, message, plan, true, out);
+            self.record(Fact::Completed { entity, sub_queue: SubQueue::Main, sequence_number }, out);
+        }
+        self.delete_if_idle(now, entity, out);
+        self.note(entity);
+        out.facts.len() - start
+    }
+
+    fn next_due_in_topic(&self, now: Timestamp, entity: EntityId) -> Option<(SequenceNumber, NewMessage)> {
+        let messages = &self.queues.get(&entity)?.main.messages;
+        let number = messages.next_due(now)?;
+        let (entry, details) =
+            (messages.get(number)?, messages.details_of(number).cloned().unwrap_or_default());
+        let attributes = Attributes {
+            session: details.session,
+            time_to_live: details.time_to_live,
+            scheduled_for: None,
+            message_id: details.message_id,
+            origin: details.origin,
+            patch: messages.patch_of(number).cloned().unwrap_or_default(),
+            view: details.view,
+        };
+        let attributes = Some(Box::new(attributes));
+        Some((number, NewMessage { body: entry.body, size_bytes: entry.size_bytes, attributes }))
+    }
+
+    pub(crate) fn fan_out(
+        &mut self,
+        copies: &[(EntityId, SequenceNumber)],
+        entry: Entry,
+        attributes: Option<&Attributes>,
+        again: bool,
+    ) -> Result<(), ReplayError> {
+        for &(entity, number) in copies {
+            let queue = self.queues.get_mut(&entity).ok_or(ReplayError::NoSuchEntity { entity })?;
+            if queue.kind != EntityKind::Subscription {
+                return Err(ReplayError::OtherKind { entity });
+            }
+            queue.enqueue(number, entry, attributes)?;
+            self.agenda.note(queue);
+        }
+        let first = u64::from(!again);
+        self.shared.add(entry.body, (copies.len() as u64).saturating_sub(first));
+        Ok(())
+    }
+
+    pub(crate) fn set_rule(
+        &mut self,
+        entity: EntityId,
+        rule: &Rule,
+        at: Timestamp,
+    ) -> Result<(), ReplayError> {
+        self.compile(entity, rule)?;
+        let queue = self.queues.get_mut(&entity).ok_or(ReplayError::NoSuchEntity { entity })?;
+        let stored = StoredRule { rule: rule.clone(), created_at: at };
+        match queue.rules.binary_search_by(|other| other.rule.name.cmp(&rule.name)) {
+            Ok(place) => queue.rules[place] = stored,
+            Err(place) => queue.rules.insert(place, stored),
+        }
+        Ok(())
+    }
+
+    /// Makes a rule of a subscription one of those that its topic looks at.
+    pub(crate) fn compile(&mut self, entity: EntityId, rule: &Rule) -> Result<(), ReplayError> {
+        let topic = self.topic_of(entity).ok_or(ReplayError::OtherKind { entity })?;
+        topic.rules.remove(entity, &rule.name);
+        topic.rules.insert(entity, rule).map_err(|reason| ReplayError::Rule { entity, reason })
+    }
+
+    pub(crate) fn drop_rule(&mut self, entity: EntityId, name: &RuleName) -> Result<(), ReplayError> {
+        let topic = self.topic_of(entity).ok_or(ReplayError::OtherKind { entity })?;
+        topic.rules.remove(entity, name);
+        let queue = self.queues.get_mut(&entity).ok_or(ReplayError::NoSuchEntity { entity })?;
+        queue.rules.retain(|stored| stored.rule.name != *name);
+        Ok(())
+    }
+
+    fn topic_of(&mut self, subscription: EntityId) -> Option<&mut Topic> {
+        let name = self.queues.get(&subscription)?.name.topic()?;
+        let topic = self.find(&name)?;
+        self.topics.get_mut(&topic)
+    }
+
+    fn subscription(&self, name: &EntityName) -> Result<&Queue, Error> {
+        let queue = self.find(name).and_then(|entity| self.queues.get(&entity));
+        let queue = queue.ok_or_else(|| Error::NoSuchQueue { name: name.clone() })?;
+        match queue.kind {
+            EntityKind::Subscription => Ok(queue),
+            EntityKind::Queue | EntityKind::Topic => Err(Error::NoRules { name: name.clone() }),
+        }
+    }
+
+    fn check_rule_count(&self, topic: &EntityName, rule: &Rule) -> Result<(), Error> {
+        let (sql_count, correlation_count) = self.find(topic).map_or((0, 0), |topic| self.rule_counts(topic));
+        let (count, what, max) = match rule.filter {
+            Filter::Correlation(_) => {
+                (correlation_count, "correlation filters", limits::CORRELATION_RULES_PER_TOPIC_MAX)
+            }
+            _ => (sql_count, "SQL filters", limits::SQL_RULES_PER_TOPIC_MAX),
+        };
+        if count >= max {
+            return Err(Error::TopicFull { name: topic.clone(), what, max });
+        }
+        Ok(())
+    }
+
+    /// An entity, behind its subscriptions if it is a topic.
+    pub(crate) fn with_subscriptions(&self, entity: EntityId) -> Vec<EntityId> {
+        self.subscriptions(entity).chain([entity]).collect()
+    }
+
+    /// Whether the entity can be what it says it is, and where it belongs.
+    pub(crate) fn insert_topic(&mut self, queue: &Queue) -> Result<(), ReplayError> {
+        let entity = queue.entity;
+        let fits = queue.name.is_subscription() == (queue.kind == EntityKind::Subscription);
+        let misfit = ReplayError::OtherKind { entity };
+        match queue.kind {
+            _ if !fits => return Err(misfit),
+            EntityKind::Queue => {}
+            EntityKind::Topic => drop(self.topics.insert(entity, Topic::default())),
+            EntityKind::Subscription => {
+                let topic = queue.name.topic().and_then(|name| self.find(&name));
+                let topic = topic.and_then(|topic| self.topics.get_mut(&topic)).ok_or(misfit)?;
+                topic.subscriptions.insert(queue.name.clone(), entity);
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn remove_topic(&mut self, queue: &Queue) {
+        self.topics.remove(&queue.entity);
+        let topic = queue.name.topic().and_then(|name| self.find(&name));
+        if let Some(topic) = topic.and_then(|topic| self.topics.get_mut(&topic)) {
+            topic.subscriptions.remove(&queue.name);
+            topic.rules.remove_all(queue.entity);
+        }
+    }
+}
+
+impl Plan {
+    fn change(&mut self, to: EntityId, rule: &RuleName, changes: Bytes) {
+        let so_far: usize = self.changed.iter().map(|(_, changes)| changes.len()).sum();
+        if so_far + changes.len() > CHANGES_BYTES_MAX {
+            let why =
+                format!("The rule '{rule}' and others change more of one message than is allowed together.");
+            return self.fail(to, why);
+        }
+        self.size_bytes += OWN_COPY_BYTES + changes.len();
+        self.changed.push((to, changes));
+    }
+
+    fn fail(&mut self, to: EntityId, why: String) {
+        self.size_bytes += OWN_COPY_BYTES + why.len();
+        self.failed.push((to, why));
+    }
+}
+
+/// All copies of one send share a group of the journal.
+pub(crate) fn check_copies<'p>(plans: impl Iterator<Item = &'p Plan> + Clone) -> Result<(), Error> {
+    let size_bytes: usize = plans.clone().map(|plan| plan.size_bytes).sum();
+    if size_bytes > limits::COPIES_SIZE_BYTES_MAX {
+        return Err(Error::TooManyCopies { copy_count: plans.map(Plan::copy_count).sum() });
+    }
+    Ok(())
+}
+
+fn is_scheduled(attributes: &Attributes, now: Timestamp) -> bool {
+    attributes.scheduled_for.is_some_and(|due| due > now)
+}
+
+fn size_of_attributes(attributes: &Attributes) -> usize {
+    let session = attributes.session.as_ref().map_or(0, |session| session.as_str().len());
+    let id = attributes.message_id.as_ref().map_or(0, Bytes::len);
+    OWN_COPY_BYTES + session + id + attributes.patch.size_bytes()
+}
+
+/// What `newid()` rests on: different for each message, the same whenever it is asked.
+fn seed(now: Timestamp, message: &NewMessage) -> u64 {
+    message.body.to_raw().rotate_left(32) ^ now.as_millis()
+}
+
+/// What an action makes of a message's attributes; and what is wrong with it, if the copy cannot be as the action says.
+fn changed(base: &Attributes, now: Timestamp, changes: Bytes) -> (Attributes, Option<String>) {
+    let mut attributes = base.clone();
+    let list = Changes::decode(&changes).unwrap_or_default();
+    attributes.patch.add(PatchPart::Changes(changes));
+    let mut problem = None;
+    for change in list {
+        if let Change::SetSystem { property, value } = change
+            && let Err(what) = set_system(&mut attributes, now, property, &value)
+        {
+            problem = Some(format!("An action set sys.{property} to a value that it cannot have: {what}."));
+        }
+    }
+    if problem.is_some() {
+        return (base.clone(), problem);
+    }
+    (attributes, None)
+}
+
+/// The system properties that a queue goes by; the others are only shown.
+fn set_system(
+    attributes: &mut Attributes,
+    now: Timestamp,
+    property: SystemProperty,
+    value: &Value,
+) -> Result<(), String> {
+    match (property, value) {
+        (SystemProperty::SessionId, Value::Null) => attributes.session = None,
+        (SystemProperty::SessionId, Value::Text(text)) => {
+            attributes.session = Some(SessionId::parse(text).map_err(|error| error.to_string())?);
+        }
+        (SystemProperty::TimeToLive, Value::Null) => attributes.time_to_live = None,
+        (SystemProperty::TimeToLive, Value::Span(ticks)) => {
+            let span_ms = u64::try_from(*ticks / 10_000).ok().filter(|span_ms| *span_ms > 0);
+            let span_ms = span_ms.ok_or("a time to live is at least a millisecond")?;
+            attributes.time_to_live =
+                Some(std::time::Duration::from_millis(span_ms).min(limits::DURATION_MAX));
+        }
+        (SystemProperty::ScheduledEnqueueTimeUtc, Value::Time(at)) => {
+            let due = Timestamp::from_millis(u64::try_from(*at).unwrap_or_default());
+            if due > now + limits::SCHEDULE_AHEAD_MAX {
+                return Err("it is too far ahead".to_owned());
+            }
+            attributes.scheduled_for = Some(due).filter(|due| *due > now);
+        }
+        _ => {}
+    }
+    Ok(())
+}

@@ -1,0 +1,271 @@
+//! What the peer has shown that it may do, what its links rest on, and what becomes of them when a claim ends.
+//!
+//! Every link and every management call is checked against the claims that hold at that moment. A link rests on them for as long as it lives:
+//! when the token ends without another in its place, or its key is removed or replaced, the link is detached.
+
+use std::time::Duration;
+
+use peeklock_access::{Claim, Right, Scope};
+use peeklock_amqp::condition;
+use peeklock_amqp::connection::Millis;
+use tokio::sync::watch;
+
+use crate::conversation::{Conversation, Replies};
+use crate::error::Refusal;
+use crate::link::{LinkKind, LinkNumber};
+use crate::namespace::Namespace;
+
+/// A right that a link was given its place for.
+#[derive(Clone, Debug)]
+pub(crate) struct Need {
+    pub(crate) right: Right,
+    pub(crate) scope: Scope,
+}
+
+/// The claims of one connection.
+pub(crate) struct Claims {
+    held: Vec<Claim>,
+    /// When the first of them ends.
+    next_end_s: Option<u64>,
+    /// Since when there is none, and what has come in since.
+    bare: Option<Bare>,
+}
+
+struct Bare {
+    since: Millis,
+    input_bytes: usize,
+}
+
+/// Why a claim does not hold any more.
+#[derive(Clone, Copy)]
+enum Loss {
+    Expired,
+    KeyGone,
+    Replaced,
+}
+
+impl Claims {
+    pub(crate) fn new(now: Millis) -> Self {
+        Claims { held: Vec::new(), next_end_s: None, bare: Some(Bare { since: now, input_bytes: 0 }) }
+    }
+
+    fn allow(&self, need: &Need, now_s: u64) -> bool {
+        self.held.iter().any(|claim| claim.allows(need.right, &need.scope, now_s))
+    }
+
+    fn add(&mut self, claim: Claim) {
+        self.next_end_s = [self.next_end_s, claim.expires_at_s()].into_iter().flatten().min();
+        self.held.push(claim);
+        self.bare = None;
+    }
+
+    /// Takes out what is lost.
+    fn take_lost(&mut self, now: Millis, is_lost: impl Fn(&Claim) -> Option<Loss>) -> Vec<(Claim, Loss)> {
+        let mut lost = Vec::new();
+        self.held.retain(|claim| match is_lost(claim) {
+            Some(loss) => {
+                lost.push((claim.clone(), loss));
+                false
+            }
+            None => true,
+        });
+        if !lost.is_empty() {
+            self.next_end_s = self.held.iter().filter_map(Claim::expires_at_s).min();
+        }
+        if self.held.is_empty() && self.bare.is_none() {
+            self.bare = Some(Bare { since: now, input_bytes: 0 });
+        }
+        lost
+    }
+}
+
+impl<'g> Conversation<'g> {
+    pub(crate) fn check_right(&self, right: Right, scope: &Scope) -> Result<(), Refusal> {
+        if self.claims.allow(&Need { right, scope: scope.clone() }, self.now_s()) {
+            return Ok(());
+        }
+        let text = if self.claims.held.is_empty() {
+            format!("no valid token was put for {scope}; send one to $cbs, or use SASL PLAIN")
+        } else {
+            format!("the key does not have the right {right} on {scope}; use a key that has it")
+        };
+        Err(Refusal::unauthorized(text))
+    }
+
+    /// A name and a secret in the clear.
+    pub(crate) fn sign_in(&mut self, host: Option<&str>, name: &str, secret: &[u8]) -> bool {
+        self.choose(host, Some(name));
+        let claim = self.namespace.access.check_secret(name, secret);
+        let is_known = claim.is_some();
+        if let Some(claim) = claim {
+            self.is_at_home = true;
+            self.claims.add(claim);
+        }
+        is_known
+    }
+
+    /// A token takes the place of the one that was put for the same scope.
+    pub(crate) fn take_token(&mut self, token: &str, audience: &str) -> Result<(), String> {
+        self.choose(None, peeklock_access::key_name(token).as_deref());
+        let claim = self.namespace.access.check_token(token, audience, self.now_s());
+        let claim = claim.map_err(|error| error.to_string())?;
+        let scope = claim.scope().clone();
+        let replaced =
+            self.claims.take_lost(self.millis, |old| (*old.scope() == scope).then_some(Loss::Replaced));
+        if self.claims.held.len() >= self.gateway.limits.tokens_per_connection_max {
+            let count = self.claims.held.len();
+            return Err(format!(
+                "this connection holds {count} tokens, the most that are allowed; open another one"
+            ));
+        }
+        self.is_at_home = true;
+        self.claims.add(claim);
+        self.review_links(&replaced);
+        Ok(())
+    }
+
+    /// Settles which namespace the peer means, as long as nothing was done in any.
+    pub(crate) fn choose(&mut self, host: Option<&str>, key_name: Option<&str>) {
+        if self.is_at_home || self.gateway.namespaces.others.is_empty() {
+            return;
+        }
+        let namespaces = &self.gateway.namespaces;
+        if let Some(namespace) = host.and_then(|host| namespaces.by_host(host)) {
+            self.is_at_home = true;
+            return self.move_to(namespace);
+        }
+        if let Some(namespace) = key_name.and_then(|name| namespaces.by_key_name(name)) {
+            self.move_to(namespace);
+        }
+    }
+
+    /// No shard has heard of this peer yet, so nothing is left behind.
+    fn move_to(&mut self, namespace: &'g Namespace) {
+        if std::ptr::eq(self.namespace, namespace) {
+            return;
+        }
+        self.namespace = namespace;
+        let replies = self.enter(namespace);
+        self.moved = Some((replies, namespace.access.revision()));
+    }
+
+    /// What to listen to from now on, if that has changed.
+    pub(crate) fn take_moved(&mut self) -> Option<(Replies, watch::Receiver<u64>)> {
+        self.moved.take()
+    }
+
+    /// Drops claims that have ended, and the links that have nothing else to rest on.
+    pub(crate) fn review_claims(&mut self) {
+        self.now = self.namespace.broker.clock().now();
+        let now_s = self.now_s();
+        let access = &self.namespace.access;
+        let lost = self.claims.take_lost(self.millis, |claim| {
+            if claim.has_expired(now_s) {
+                Some(Loss::Expired)
+            } else if !access.is_current(claim) {
+                Some(Loss::KeyGone)
+            } else {
+                None
+            }
+        });
+        self.review_links(&lost);
+    }
+
+    fn review_links(&mut self, lost: &[(Claim, Loss)]) {
+        if lost.is_empty() {
+            return;
+        }
+        let now_s = self.now_s();
+        let unmet = self.links.iter().filter_map(|(number, link)| {
+            let need = link.rests_on.iter().find(|need| !self.claims.allow(need, now_s))?;
+            Some((number, ended(need, lost)))
+        });
+        let unmet: Vec<_> = unmet.collect();
+        if unmet.is_empty() {
+            return;
+        }
+        self.transactions.doom_all("a token that it rested on has ended");
+        for (number, refusal) in unmet {
+            self.withdraw(number, refusal);
+        }
+    }
+
+    /// Ends a link at once, whatever its peer makes of it.
+    fn withdraw(&mut self, number: LinkNumber, refusal: Refusal) {
+        let Some(link) = self.forget_link(number) else { return };
+        match link.kind {
+            LinkKind::Pending(_) => self.connection.refuse(link.id, refusal.into()),
+            _ => self.connection.detach(link.id, Some(refusal.into())),
+        }
+    }
+
+    /// When claims must be looked at, or the peer must have shown some.
+    pub(crate) fn claims_deadline(&self) -> Option<Millis> {
+        let until_end = |end_s: u64| {
+            let ms = end_s.saturating_mul(1000).saturating_sub(self.now.as_millis());
+            self.millis.after(Duration::from_millis(ms))
+        };
+        [self.claims.next_end_s.map(until_end), self.bare_deadline()].into_iter().flatten().min()
+    }
+
+    fn bare_deadline(&self) -> Option<Millis> {
+        let bare = self.claims.bare.as_ref().filter(|_| !self.is_closing())?;
+        Some(bare.since.after(self.gateway.limits.unauthenticated_time_max))
+    }
+
+    /// Time has passed.
+    pub(crate) fn watch_claims(&mut self) {
+        let now_s = self.now_s();
+        if self.claims.next_end_s.is_some_and(|end_s| end_s <= now_s) {
+            self.review_claims();
+        }
+        if self.bare_deadline().is_some_and(|deadline| deadline <= self.millis) {
+            let text = format!(
+                "unauthorized: no valid token was shown within {:?}; put one to $cbs after opening the connection",
+                self.gateway.limits.unauthenticated_time_max
+            );
+            self.turn_away(text);
+        }
+    }
+
+    /// Bytes have come in and were handled.
+    pub(crate) fn count_input(&mut self, count: usize) {
+        let bytes_max = self.gateway.limits.unauthenticated_bytes_max;
+        let Some(bare) = &mut self.claims.bare else { return };
+        bare.input_bytes = bare.input_bytes.saturating_add(count);
+        if bare.input_bytes > bytes_max {
+            let text = format!(
+                "unauthorized: more than {bytes_max} bytes came before a valid token; put one to $cbs before anything else"
+            );
+            self.turn_away(text);
+        }
+    }
+
+    fn turn_away(&mut self, text: String) {
+        tracing::info!("closing a connection: {text}");
+        self.close(Refusal::new(401, condition::CONNECTION_FORCED, text));
+    }
+}
+
+/// What to tell the peer of a link that rested on a claim which is lost.
+fn ended(need: &Need, lost: &[(Claim, Loss)]) -> Refusal {
+    let scope = &need.scope;
+    let loss = lost.iter().find(|(claim, _)| claim.scope().covers(scope)).map(|(_, loss)| *loss);
+    let text = match loss {
+        Some(Loss::Expired) => {
+            format!(
+                "ExpiredToken: the token for {scope} has expired and was not renewed; put a new one and attach again"
+            )
+        }
+        Some(Loss::KeyGone) => format!(
+            "the key behind the token for {scope} was removed, replaced or lost a right; put a token of another key and attach again"
+        ),
+        Some(Loss::Replaced) | None => {
+            let right = need.right;
+            format!(
+                "the newest token for {scope} does not give the right {right}; put one that does and attach again"
+            )
+        }
+    };
+    Refusal::unauthorized(text)
+}

@@ -1,0 +1,50 @@
+//! What one connection may cost. Limits on connections as such belong to whoever accepts them.
+
+use std::time::Duration;
+
+use peeklock_amqp::connection::Config;
+use peeklock_types::limits;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    pub sessions_per_connection_max: u16,
+    pub links_per_connection_max: usize,
+    pub frame_size_bytes_max: u32,
+    /// No message may be larger, whatever its entity allows.
+    pub message_size_bytes_max: u32,
+    /// Tokens that a connection may hold at a time.
+    pub tokens_per_connection_max: usize,
+    /// How long a connection may be without a valid token.
+    pub unauthenticated_time_max: Duration,
+    /// How much it may send in that time.
+    pub unauthenticated_bytes_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            // The numbers that Service Bus itself shows its clients, where it shows any.
+            sessions_per_connection_max: 5_000,
+            links_per_connection_max: 8_192,
+            frame_size_bytes_max: 65_536,
+            message_size_bytes_max: u32::MAX,
+            // A client that puts more tokens than it can have links for is at fault.
+            tokens_per_connection_max: 4_096,
+            unauthenticated_time_max: Duration::from_secs(20),
+            // A handshake with a large token takes less than a tenth.
+            unauthenticated_bytes_max: 256 * 1024,
+        }
+    }
+}
+
+impl Limits {
+    pub(crate) fn config(&self) -> Config {
+        let mut config = Config::server("peeklock");
+        config.channel_max = self.sessions_per_connection_max.saturating_sub(1);
+        config.max_frame_size_bytes = self.frame_size_bytes_max.max(peeklock_amqp::FRAME_SIZE_BYTES_MIN);
+        config.handshake_timeout = self.unauthenticated_time_max;
+        config.limits.links_max = self.links_per_connection_max;
+        config.limits.whole_size_bytes_max = limits::MESSAGE_SIZE_BYTES_MAX as u64;
+        config
+    }
+}

@@ -1,0 +1,250 @@
+//! Claims: what a connection may do, for how long, and what happens to its links when that is over.
+
+use std::time::Duration;
+
+use peeklock_access::{Policy, PolicyChange, Right, Rights, Secret, Which, sign};
+use peeklock_amqp::connection::{Event, SaslClient};
+use peeklock_amqp::{AmqpError, Attach, DeliveryState, Fields};
+use peeklock_types::{EntityName, QueueSettings};
+use tokio::time::Instant;
+
+use crate::support::{Client, Rig, condition_of, message, receiver, sender};
+
+const UNAUTHORIZED: &str = "amqp:unauthorized-access";
+
+/// A token that ends in so many seconds.
+pub(crate) fn token(rig: &Rig, key_name: &str, secret: &Secret, audience: &str, life_s: u64) -> String {
+    let resource = audience.replace(':', "%3a").replace('/', "%2f");
+    let end = (rig.broker.clock().now().as_millis() / 1000 + life_s).to_string();
+    let signature = sign(secret, &resource, &end).replace('+', "%2B").replace('/', "%2F").replace('=', "%3D");
+    format!("SharedAccessSignature sr={resource}&sig={signature}&se={end}&skn={key_name}")
+}
+
+fn orders_token(rig: &Rig, life_s: u64) -> String {
+    token(rig, "all", &Secret::new("secret"), "sb://h/orders", life_s)
+}
+
+async fn rig() -> Rig {
+    let rig = Rig::with_queue("orders", QueueSettings::default()).await;
+    rig.queue("invoices", QueueSettings::default()).await;
+    rig
+}
+
+async fn anonymous(rig: &Rig) -> Client {
+    rig.client_with(SaslClient::anonymous()).await
+}
+
+async fn closed(client: &mut Client) -> AmqpError {
+    client
+        .until(|event| match event {
+            Event::Closed { error } => Some(error.clone().expect("it says why")),
+            _ => None,
+        })
+        .await
+}
+
+fn text(error: &AmqpError) -> String {
+    error.description.as_ref().map(ToString::to_string).unwrap_or_default()
+}
+
+fn rights(rights: &[Right]) -> PolicyChange {
+    PolicyChange { rights: Some(Rights::of(rights)), ..PolicyChange::default() }
+}
+
+fn policy(rig: &Rig, scope: Option<&str>, name: &str, given: &[Right]) -> Policy {
+    let scope = scope.map(|scope| EntityName::parse(scope).unwrap());
+    rig.access.put(scope.as_ref(), name, rights(given), rig.broker.clock().now()).unwrap().0
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_without_a_token_ends_after_twenty_seconds() {
+    let rig = rig().await;
+    let mut client = anonymous(&rig).await;
+    let began = Instant::now();
+    let error = closed(&mut client).await;
+    assert_eq!(error.condition, "amqp:connection:forced");
+    assert!(text(&error).contains("unauthorized: no valid token"), "{error:?}");
+    assert!((19..22).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_without_a_token_sends_only_so_much() {
+    let rig = rig().await;
+    let mut client = anonymous(&rig).await;
+    let tokens = client.tokens().await;
+    let began = Instant::now();
+    for _ in 0..40 {
+        let bad = format!("SharedAccessSignature sr=a&sig=b&se=1&skn={}", "x".repeat(8000));
+        let request = message("put").with_property("operation", "put-token").with_property("name", bad);
+        client.start_send(tokens.requests, &request, None);
+    }
+    let error = closed(&mut client).await;
+    assert!(text(&error).contains("unauthorized: more than 262144 bytes"), "{error:?}");
+    assert!(began.elapsed() < Duration::from_secs(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn links_end_with_their_token_and_others_live_on() {
+    let rig = rig().await;
+    let mut client = anonymous(&rig).await;
+    let tokens = client.tokens().await;
+    assert_eq!(client.attach(sender("orders")).await.unwrap_err().condition, UNAUTHORIZED);
+    assert_eq!(client.put_token(&tokens, "sb://h/orders", orders_token(&rig, 60)).await, 202);
+    let longer = token(&rig, "all", &Secret::new("secret"), "sb://h/invoices", 300);
+    assert_eq!(client.put_token(&tokens, "sb://h/invoices", longer).await, 202);
+    let (orders, invoices) = (client.sender("orders").await, client.sender("invoices").await);
+    let listening = client.receiver("orders").await;
+    let began = Instant::now();
+    for link in [orders, listening] {
+        let error = client.detached(link).await;
+        assert_eq!(error.condition, UNAUTHORIZED);
+        assert!(text(&error).contains("ExpiredToken"), "{error:?}");
+    }
+    assert!((59..62).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
+    assert_eq!(client.send(invoices, &message("one")).await, DeliveryState::Accepted);
+    assert_eq!(client.attach(sender("orders")).await.unwrap_err().condition, UNAUTHORIZED);
+    let mut management = client.management("invoices").await;
+    assert_eq!(client.count(&management).await, 1);
+    management = client.management("orders").await;
+    let body = vec![("from-sequence-number", 0_i64.into()), ("message-count", 1.into())];
+    let response = client.request(&management, "com.microsoft:peek-message", body).await;
+    assert_eq!(response.status, 401);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_lost_receiver_held_goes_to_others() {
+    let rig = rig().await;
+    let mut good = rig.client().await;
+    let mut client = anonymous(&rig).await;
+    let tokens = client.tokens().await;
+    assert_eq!(client.put_token(&tokens, "sb://h/orders", orders_token(&rig, 10)).await, 202);
+    let listening = client.receiver("orders").await;
+    client.connection.set_credit(listening, 10);
+    client.detached(listening).await;
+    // The peer has answered the detach or not: its credit takes nothing any more.
+    let sender = good.sender("orders").await;
+    good.send(sender, &message("one")).await;
+    let receiver = good.receiver("orders").await;
+    assert_eq!(good.receive(receiver).await.1.properties.message_id, message("one").properties.message_id);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_put_again_renews() {
+    let rig = rig().await;
+    let mut client = anonymous(&rig).await;
+    let tokens = client.tokens().await;
+    assert_eq!(client.put_token(&tokens, "sb://h/orders", orders_token(&rig, 60)).await, 202);
+    let orders = client.sender("orders").await;
+    for _ in 0..5 {
+        tokio::time::sleep(Duration::from_secs(50)).await;
+        assert_eq!(
+            client.put_token(&tokens, "amqps://h/Orders/$management", orders_token(&rig, 60)).await,
+            202
+        );
+        assert_eq!(client.send(orders, &message("on and on")).await, DeliveryState::Accepted);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_is_replaced_or_removed_takes_its_links_along() {
+    let rig = rig().await;
+    let app = policy(&rig, None, "app", &[Right::Send]);
+    let (mut first, mut second) = (anonymous(&rig).await, anonymous(&rig).await);
+    let mut links = Vec::new();
+    for (client, secret) in [(&mut first, &app.primary), (&mut second, &app.secondary)] {
+        let tokens = client.tokens().await;
+        let token = token(&rig, "app", secret, "sb://h/orders", 3600);
+        assert_eq!(client.put_token(&tokens, "sb://h/orders", token).await, 202);
+        links.push(client.sender("orders").await);
+    }
+    let now = rig.broker.clock().now();
+    rig.access.regenerate(None, "app", Which::Primary, now).unwrap();
+    let error = first.detached(links[0]).await;
+    assert_eq!(error.condition, UNAUTHORIZED);
+    assert!(text(&error).contains("removed, replaced"), "{error:?}");
+    assert_eq!(second.send(links[1], &message("still")).await, DeliveryState::Accepted);
+    rig.access.remove(None, "app").unwrap();
+    assert_eq!(second.detached(links[1]).await.condition, UNAUTHORIZED);
+    // A connection that has nothing left to show is not kept for long.
+    assert!(text(&closed(&mut second).await).contains("no valid token"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_in_the_clear_is_watched_too() {
+    let rig = rig().await;
+    let app = policy(&rig, Some("orders"), "app", &[Right::Listen]);
+    let mut client = rig.client_with(SaslClient::plain("app", app.primary.expose())).await;
+    assert_eq!(client.attach(sender("orders")).await.unwrap_err().condition, UNAUTHORIZED);
+    assert_eq!(client.attach(receiver("invoices", None)).await.unwrap_err().condition, UNAUTHORIZED);
+    let link = client.receiver("orders").await;
+    policy(&rig, Some("orders"), "app", &[Right::Send]);
+    assert_eq!(client.detached(link).await.condition, UNAUTHORIZED);
+}
+
+#[tokio::test(start_paused = true)]
+async fn to_send_by_way_of_another_entity_takes_a_right_on_both() {
+    let rig = rig().await;
+    let via = |to: &'static str| {
+        let properties = Some(Fields::new().with("com.microsoft:transfer-destination-address", to));
+        Attach { properties, ..sender("orders") }
+    };
+    let app = policy(&rig, Some("orders"), "app", &[Right::Manage]);
+    let mut client = rig.client_with(SaslClient::plain("app", app.primary.expose())).await;
+    assert_eq!(client.attach(via("invoices")).await.unwrap_err().condition, UNAUTHORIZED);
+    let tokens = client.tokens().await;
+    let other = policy(&rig, Some("invoices"), "other", &[Right::Send]);
+    let token = token(&rig, "other", &other.primary, "sb://h/invoices", 60);
+    assert_eq!(client.put_token(&tokens, "sb://h/invoices", token).await, 202);
+    let link = client.attach(via("invoices")).await.unwrap().0;
+    assert_eq!(client.send(link, &message("one")).await, DeliveryState::Accepted);
+    let error = client.detached(link).await;
+    assert!(text(&error).contains("'invoices'"), "{error:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_transaction_cannot_outlive_the_token_of_its_steps() {
+    let rig = rig().await;
+    let mut client = rig.client_with(SaslClient::plain("listener", "secret")).await;
+    let tokens = client.tokens().await;
+    assert_eq!(client.put_token(&tokens, "sb://h/orders", orders_token(&rig, 30)).await, 202);
+    let orders = client.sender("orders").await;
+    let (control, _) = client.coordinator().await;
+    let txn = client.declare(control).await;
+    client.send_in(orders, &message("one"), Some(&txn)).await;
+    client.detached(orders).await;
+    let refused = client.discharge(control, &txn, false).await;
+    assert_eq!(condition_of(&refused), "amqp:transaction:rollback");
+    let management = client.management("orders").await;
+    assert_eq!(client.count(&management).await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_for_one_entity_opens_no_other() {
+    let rig = rig().await;
+    rig.queue("orders/2024", QueueSettings::default()).await;
+    let app = policy(&rig, Some("orders"), "app", &[Right::Manage]);
+    let mut client = anonymous(&rig).await;
+    let tokens = client.tokens().await;
+    let put = |audience: &str, signed_for: &str| {
+        (audience.to_owned(), token(&rig, "app", &app.primary, signed_for, 3600))
+    };
+    for (audience, signed_for) in [
+        ("sb://h/invoices", "sb://h/orders"),
+        ("sb://h/invoices", "sb://h/"),
+        ("sb://h/", "sb://h/"),
+        ("sb://h/orders/../invoices", "sb://h/orders"),
+        ("sb://h/orders%2f..%2finvoices", "sb://h/orders"),
+        ("sb://h/orders/2024", "sb://h/orders"),
+        ("sb://h//", "sb://h/orders"),
+    ] {
+        let (audience, token) = put(audience, signed_for);
+        let status = client.put_token(&tokens, &audience, token).await;
+        assert!(status == 401, "{audience} by {signed_for}");
+    }
+    let (audience, token) = put("sb://h/orders", "sb://h/");
+    assert_eq!(client.put_token(&tokens, &audience, token).await, 202);
+    client.sender("orders").await;
+    for other in ["invoices", "orders/2024", "orders/../invoices", "orders%2f..%2finvoices"] {
+        assert!(client.attach(sender(other)).await.is_err(), "{other}");
+    }
+}

@@ -1,0 +1,208 @@
+//! Queues, topics and subscriptions.
+
+use axum::body::Body;
+use axum::response::Response;
+use http::StatusCode;
+use peeklock_broker::{EntityInfo, Listing, Page, PageStart};
+use peeklock_filter::Rule;
+use peeklock_spec::{QueueSpec, RuleSpec, SubscriptionSpec, TopicSpec};
+use peeklock_types::{EntityKind, EntityName, QueueSettings};
+
+use super::route::{Collection, Item, Operation};
+use super::{Call, done, json, plain_name, rules, shape};
+use crate::auth::check_targets;
+use crate::entity;
+use crate::problem::Problem;
+use crate::request::Condition;
+
+/// Somebody else may create or delete the entity while we look; nobody does so again and again.
+const ATTEMPT_COUNT_MAX: usize = 3;
+
+/// What a `PUT` says of an entity.
+enum Spec {
+    Queue(QueueSpec),
+    Topic(TopicSpec),
+    Subscription(SubscriptionSpec, Option<Vec<Rule>>),
+}
+
+impl Spec {
+    fn kind(&self) -> EntityKind {
+        match self {
+            Spec::Queue(_) => EntityKind::Queue,
+            Spec::Topic(_) => EntityKind::Topic,
+            Spec::Subscription(..) => EntityKind::Subscription,
+        }
+    }
+
+    fn apply(&self, settings: &mut QueueSettings) {
+        match self {
+            Spec::Queue(spec) => spec.apply(settings),
+            Spec::Topic(spec) => spec.apply(settings),
+            Spec::Subscription(spec, _) => spec.apply(settings),
+        }
+    }
+
+    fn rules(&self) -> Option<&[Rule]> {
+        match self {
+            Spec::Subscription(_, rules) => rules.as_deref(),
+            Spec::Queue(_) | Spec::Topic(_) => None,
+        }
+    }
+}
+
+fn kind_of(item: Item) -> EntityKind {
+    match item {
+        Item::Topic => EntityKind::Topic,
+        Item::Subscription => EntityKind::Subscription,
+        _ => EntityKind::Queue,
+    }
+}
+
+impl Call<'_> {
+    pub(super) async fn list_entities(&self, operation: Operation) -> Result<Response, Problem> {
+        let what = match operation {
+            Operation::List(Collection::Topics) => Listing::Topics,
+            Operation::List(Collection::Subscriptions) => Listing::Subscriptions { topic: self.entity()? },
+            _ => Listing::Queues,
+        };
+        let start = match (self.head.query("after"), &what) {
+            (None, _) => PageStart::Skip(0),
+            (Some(name), Listing::Subscriptions { topic }) => PageStart::After(EntityName::subscription(topic, name)?),
+            (Some(name), _) => PageStart::After(plain_name(name)?),
+        };
+        let top = self.top()?;
+        // One more than asked for tells whether there is a next page.
+        let mut found = self.namespace.broker.list(what, Page { start, top: top.saturating_add(1) }).await?;
+        let is_more = found.len() > top;
+        found.truncate(top);
+        let next = found.last().filter(|_| is_more).map(short_name);
+        let items = found.iter().map(tell).collect::<Result<_, _>>()?;
+        json(StatusCode::OK, None, &shape::Page { items, next })
+    }
+
+    pub(super) async fn show_entity(&self, item: Item) -> Result<Response, Problem> {
+        let entity = entity::show(&self.namespace.broker, self.entity()?, kind_of(item)).await?;
+        respond(StatusCode::OK, &entity)
+    }
+
+    pub(super) async fn delete_entity(&self, item: Item) -> Result<Response, Problem> {
+        let name = self.entity()?;
+        entity::delete(self.namespace, name, Some(kind_of(item)), self.head.condition()).await?;
+        Ok(done())
+    }
+
+    pub(super) async fn put_entity(&self, item: Item, body: Body) -> Result<Response, Problem> {
+        let spec = self.spec(item, body).await?;
+        let name = self.entity()?;
+        let condition = self.head.condition();
+        for _ in 0..ATTEMPT_COUNT_MAX {
+            let current = match self.namespace.broker.show(name.clone()).await.map_err(Problem::from) {
+                Ok(current) => Some(current),
+                Err(Problem::NotFound(_)) => None,
+                Err(problem) => return Err(problem),
+            };
+            let result = match (current, &condition) {
+                (None, Condition::None | Condition::IsNew) => self.create(&name, &spec).await,
+                (None, _) => return Err(Problem::NotFound(format!("there is no {} '{name}'", spec.kind()))),
+                (Some(_), Condition::IsNew) => {
+                    return Err(Problem::Exists(format!("'{name}' exists already")));
+                }
+                (Some(current), condition) => self.update(current, &spec, condition).await,
+            };
+            match result {
+                // Only for a change that any state will do for.
+                Err(Problem::Exists(_) | Problem::Conflict(_)) if condition == Condition::None => {}
+                result => return result,
+            }
+        }
+        Err(Problem::Conflict(format!("'{name}' is being changed by others; try again")))
+    }
+
+    async fn spec(&self, item: Item, body: Body) -> Result<Spec, Problem> {
+        match item {
+            Item::Topic => {
+                let spec: TopicSpec = self.body(body).await?;
+                if spec.subscriptions.is_some() {
+                    let text = "a topic's subscriptions are created at their own addresses, /api/topics/TOPIC/subscriptions/NAME";
+                    return Err(Problem::bad(text));
+                }
+                Ok(Spec::Topic(spec))
+            }
+            Item::Subscription => {
+                let spec: SubscriptionSpec = self.body(body).await?;
+                let rules = spec.rules.as_ref().map(|rules| {
+                    rules.0.iter().map(|(name, spec): &(String, RuleSpec)| rules::read(name, spec)).collect::<Result<_, _>>()
+                });
+                let rules = rules.transpose()?;
+                Ok(Spec::Subscription(spec, rules))
+            }
+            _ => Ok(Spec::Queue(self.body(body).await?)),
+        }
+    }
+
+    async fn create(&self, name: &EntityName, spec: &Spec) -> Result<Response, Problem> {
+        let mut settings = QueueSettings::default();
+        spec.apply(&mut settings);
+        check_targets(self.namespace, self.head, &settings, None)?;
+        let broker = &self.namespace.broker;
+        let first = spec.rules().and_then(<[Rule]>::first).cloned();
+        let created = broker.create(name.clone(), spec.kind(), settings, first).await?;
+        if let Some(rules) = spec.rules()
+            && let Err(problem) = rules::set(broker, name, rules).await
+        {
+            // All or nothing: nobody has been told of it yet.
+            broker.delete(name.clone(), None).await?;
+            return Err(problem);
+        }
+        let created = if spec.rules().is_some() { broker.show(name.clone()).await? } else { created };
+        respond(StatusCode::CREATED, &created)
+    }
+
+    async fn update(&self, current: EntityInfo, spec: &Spec, condition: &Condition) -> Result<Response, Problem> {
+        let broker = &self.namespace.broker;
+        if current.kind != spec.kind() {
+            return Err(Problem::bad(format!("'{}' is a {}, not a {}", current.name, current.kind, spec.kind())));
+        }
+        let expected = match condition {
+            Condition::Revision(revision) => Some(*revision),
+            Condition::Unknown => return Err(entity::changed_meanwhile(&current.name)),
+            _ => None,
+        };
+        if expected.is_some_and(|expected| expected != current.revision) {
+            return Err(entity::changed_meanwhile(&current.name));
+        }
+        let mut settings = current.settings.clone();
+        spec.apply(&mut settings);
+        let name = current.name.clone();
+        let mut updated = if settings == current.settings {
+            current
+        } else {
+            check_targets(self.namespace, self.head, &settings, Some(&current.settings))?;
+            let updated = broker.update(name.clone(), settings, Some(current.revision)).await;
+            updated.map_err(|error| entity::update_problem(error, expected.is_some()))?
+        };
+        if let Some(rules) = spec.rules() {
+            rules::set(broker, &name, rules).await?;
+            updated = broker.show(name).await?;
+        }
+        respond(StatusCode::OK, &updated)
+    }
+}
+
+/// Without the topic, for a subscription.
+fn short_name(entity: &EntityInfo) -> String {
+    entity.name.topic_and_subscription().map_or(entity.name.as_str(), |(_, name)| name).to_owned()
+}
+
+fn tell(entity: &EntityInfo) -> Result<serde_json::Value, Problem> {
+    let told = match entity.kind {
+        EntityKind::Queue => serde_json::to_value(shape::Queue::of(entity)),
+        EntityKind::Topic => serde_json::to_value(shape::Topic::of(entity)),
+        EntityKind::Subscription => serde_json::to_value(shape::Subscription::of(entity)),
+    };
+    told.map_err(|error| Problem::Unavailable(error.to_string()))
+}
+
+fn respond(status: StatusCode, entity: &EntityInfo) -> Result<Response, Problem> {
+    json(status, Some(entity.revision), &tell(entity)?)
+}

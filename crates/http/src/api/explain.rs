@@ -1,0 +1,75 @@
+//! Which subscriptions of a topic would get a message, and why the others would not.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::response::Response;
+use bytes::Bytes;
+use http::StatusCode;
+use peeklock_filter::{SystemProperty, Value, ViewBuilder};
+use peeklock_spec::PropertyValue;
+use peeklock_types::limits;
+
+use super::shape::{Explained, Page, Sample};
+use super::{Call, json, parse};
+use crate::problem::Problem;
+
+impl Call<'_> {
+    pub(super) async fn explain(&self, body: Body) -> Result<Response, Problem> {
+        let sample: Sample = self.body(body).await?;
+        let view = view(sample)?;
+        let explained = self.namespace.broker.explain(self.entity()?, view).await?;
+        let items = explained.into_iter().map(Explained::of).collect();
+        json(StatusCode::OK, None, &Page { items, next: None })
+    }
+}
+
+/// Reads the body of an `explain`. For fuzzing: it must come back, whatever the bytes.
+pub fn check_body(bytes: &[u8]) -> Result<(), String> {
+    let sample = parse(&Bytes::copy_from_slice(bytes)).map_err(|problem| problem.to_string())?;
+    view(sample).map(|_| ()).map_err(|problem| problem.to_string())
+}
+
+/// The message as filters see it.
+fn view(sample: Sample) -> Result<Bytes, Problem> {
+    let mut view = ViewBuilder::new();
+    let system = [
+        (SystemProperty::MessageId, sample.message_id),
+        (SystemProperty::CorrelationId, sample.correlation_id),
+        (SystemProperty::SessionId, sample.session_id),
+        (SystemProperty::ReplyToSessionId, sample.reply_to_session_id),
+        (SystemProperty::To, sample.to),
+        (SystemProperty::ReplyTo, sample.reply_to),
+        (SystemProperty::Label, sample.label),
+        (SystemProperty::ContentType, sample.content_type),
+        (SystemProperty::PartitionKey, sample.partition_key),
+    ];
+    for (property, text) in system {
+        if let Some(text) = text {
+            view.system(property, &Value::Text(Arc::from(text)));
+        }
+    }
+    for (name, value) in sample.properties.0 {
+        view.user(&name, &value_of(value));
+    }
+    let view = view.finish();
+    if view.len() > limits::VIEW_SIZE_BYTES_MAX {
+        let max = limits::VIEW_SIZE_BYTES_MAX;
+        return Err(Problem::bad(format!("the message's properties take {} bytes; at most {max} are allowed", view.len())));
+    }
+    Ok(view)
+}
+
+fn value_of(value: PropertyValue) -> Value {
+    match value {
+        PropertyValue::Null => Value::Null,
+        PropertyValue::Bool(value) => Value::Bool(value),
+        PropertyValue::Long(value) => Value::Long(value),
+        PropertyValue::Double(value) => Value::Double(value),
+        PropertyValue::Text(text) => Value::Text(Arc::from(text)),
+        PropertyValue::Binary(bytes) => Value::Binary(Bytes::from(bytes)),
+        PropertyValue::Uuid(bytes) => Value::Uuid(bytes),
+        PropertyValue::Time(millis) => Value::Time(millis),
+        PropertyValue::Span(ticks) => Value::Span(ticks),
+    }
+}

@@ -1,0 +1,183 @@
+//! Management in JSON: what ATOM cannot say, and what the command line uses.
+
+mod entities;
+mod explain;
+mod messages;
+mod openapi;
+mod policies;
+mod route;
+mod rules;
+mod shape;
+
+use axum::body::Body;
+use axum::response::Response;
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, ETAG};
+use http::{HeaderValue, StatusCode};
+use peeklock_access::Right;
+use peeklock_filter::RuleName;
+use peeklock_types::EntityName;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::auth::authorize;
+use crate::problem::Problem;
+use crate::request::{Head, read_body, tag};
+use crate::state::{HttpState, Namespace};
+use route::{Collection, Item, Operation};
+
+pub use explain::check_body as check_sample;
+
+const JSON: &str = "application/json";
+/// How many items come to those who do not say.
+const PAGE_COUNT_DEFAULT: usize = 100;
+
+pub(crate) async fn answer(state: &HttpState, head: Head, body: Body) -> Response {
+    handle(state, &head, body).await.unwrap_or_else(Problem::into_json)
+}
+
+async fn handle(state: &HttpState, head: &Head, body: Body) -> Result<Response, Problem> {
+    let (operation, names) = route::find(head)?;
+    if operation == Operation::OpenApi {
+        return json(StatusCode::OK, None, &openapi::description());
+    }
+    let names = Names::read(operation, &names)?;
+    let right = if matches!(operation, Operation::Messages(_)) { Right::Listen } else { Right::Manage };
+    let namespace = state.namespace(head);
+    authorize(namespace, head, names.entity.as_ref().map_or("", EntityName::as_str), right)?;
+    head.check_query(known_query(operation))?;
+    Call { state, namespace, head, names }.run(operation, body).await
+}
+
+fn known_query(operation: Operation) -> &'static [&'static str] {
+    match operation {
+        Operation::List(_) => &["top", "after"],
+        Operation::Messages(_) => &["top", "from", "subQueue"],
+        _ => &[],
+    }
+}
+
+/// What the path names.
+#[derive(Default)]
+struct Names {
+    /// The queue, topic or subscription; `None` for the namespace.
+    entity: Option<EntityName>,
+    rule: Option<RuleName>,
+    policy: Option<String>,
+}
+
+impl Names {
+    fn read(operation: Operation, names: &[&str]) -> Result<Self, Problem> {
+        let (is_namespace, has_policy) = match operation {
+            Operation::OpenApi | Operation::List(Collection::Queues | Collection::Topics | Collection::Policies) => {
+                (true, false)
+            }
+            Operation::Show(item) | Operation::Put(item) | Operation::Delete(item) | Operation::Regenerate(item) => {
+                let has_policy = matches!(item, Item::Policy | Item::QueuePolicy | Item::TopicPolicy);
+                (item == Item::Policy, has_policy)
+            }
+            _ => (false, false),
+        };
+        let mut names = names.iter();
+        let mut read = Names::default();
+        if !is_namespace && let Some(name) = names.next() {
+            read.entity = Some(plain_name(name)?);
+        }
+        if has_policy {
+            read.policy = names.next().map(|name| (*name).to_owned());
+        } else if let (Some(topic), Some(name)) = (&read.entity, names.next()) {
+            read.entity = Some(EntityName::subscription(topic, name)?);
+            read.rule = names.next().map(|name| RuleName::parse(name)).transpose()?;
+        }
+        Ok(read)
+    }
+}
+
+/// The name of a queue or topic.
+fn plain_name(text: &str) -> Result<EntityName, Problem> {
+    let name = EntityName::parse(text)?;
+    if name.is_subscription() {
+        let text = format!("'{name}' is a subscription; its address is /api/topics/TOPIC/subscriptions/NAME");
+        return Err(Problem::NotFound(text));
+    }
+    Ok(name)
+}
+
+/// One request of somebody who may ask it.
+struct Call<'a> {
+    state: &'a HttpState,
+    namespace: &'a Namespace,
+    head: &'a Head,
+    names: Names,
+}
+
+impl Call<'_> {
+    async fn run(self, operation: Operation, body: Body) -> Result<Response, Problem> {
+        match operation {
+            Operation::OpenApi => json(StatusCode::OK, None, &openapi::description()),
+            Operation::List(Collection::Queues | Collection::Topics | Collection::Subscriptions) => {
+                self.list_entities(operation).await
+            }
+            Operation::List(Collection::Rules) => self.list_rules().await,
+            Operation::List(_) => self.list_policies().await,
+            Operation::Show(item) => match item {
+                Item::Queue | Item::Topic | Item::Subscription => self.show_entity(item).await,
+                Item::Rule => self.show_rule().await,
+                Item::Policy | Item::QueuePolicy | Item::TopicPolicy => self.show_policy().await,
+            },
+            Operation::Put(item) => match item {
+                Item::Queue | Item::Topic | Item::Subscription => self.put_entity(item, body).await,
+                Item::Rule => self.put_rule(body).await,
+                Item::Policy | Item::QueuePolicy | Item::TopicPolicy => self.put_policy(item, body).await,
+            },
+            Operation::Delete(item) => match item {
+                Item::Queue | Item::Topic | Item::Subscription => self.delete_entity(item).await,
+                Item::Rule => self.delete_rule().await,
+                Item::Policy | Item::QueuePolicy | Item::TopicPolicy => self.delete_policy().await,
+            },
+            Operation::Regenerate(_) => self.regenerate(body).await,
+            Operation::Messages(item) => self.messages(item).await,
+            Operation::Explain => self.explain(body).await,
+        }
+    }
+
+    /// The entity in the path.
+    fn entity(&self) -> Result<EntityName, Problem> {
+        self.names.entity.clone().ok_or_else(|| Problem::bad("the path names no entity"))
+    }
+
+    async fn body<T: DeserializeOwned>(&self, body: Body) -> Result<T, Problem> {
+        self.head.check_content_type(&[JSON], JSON)?;
+        let limits = self.state.limits();
+        parse(&read_body(body, limits.body_size_bytes_max, limits.body_time_max).await?)
+    }
+
+    fn top(&self) -> Result<usize, Problem> {
+        let top = self.head.query_number("top")?;
+        let top = top.map_or(PAGE_COUNT_DEFAULT, |top| usize::try_from(top).unwrap_or(usize::MAX));
+        Ok(top.clamp(1, self.state.limits().page_count_max))
+    }
+}
+
+/// An empty body says nothing, as `{}` does.
+fn parse<T: DeserializeOwned>(body: &Bytes) -> Result<T, Problem> {
+    let body: &[u8] = if body.is_empty() { b"{}" } else { body };
+    peeklock_spec::from_json_bytes(body).map_err(|error| Problem::bad(format!("the body is not as it should be: {error}")))
+}
+
+fn json(status: StatusCode, revision: Option<u64>, body: &impl Serialize) -> Result<Response, Problem> {
+    let body = serde_json::to_vec(body).map_err(|error| Problem::Unavailable(error.to_string()))?;
+    let mut response = Response::new(body.into());
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
+    if let Some(tag) = revision.and_then(|revision| HeaderValue::from_str(&tag(revision)).ok()) {
+        response.headers_mut().insert(ETAG, tag);
+    }
+    Ok(response)
+}
+
+fn done() -> Response {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    response
+}

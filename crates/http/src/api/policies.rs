@@ -1,0 +1,110 @@
+//! Shared access policies of the namespace, of queues and of topics.
+
+use axum::body::Body;
+use axum::response::Response;
+use http::StatusCode;
+use peeklock_access::{Policy, PolicyChange, Right, Rights, Secret, Which};
+use peeklock_types::{EntityKind, EntityName};
+
+use super::route::Item;
+use super::shape::{KeyName, PolicyBody, PolicyShape, RegenerateBody};
+use super::{Call, done, json, shape};
+use crate::entity;
+use crate::problem::Problem;
+use crate::request::{Condition, shown};
+
+impl Call<'_> {
+    fn place(&self) -> Option<&EntityName> {
+        self.names.entity.as_ref()
+    }
+
+    fn policy_name(&self) -> Result<&str, Problem> {
+        self.names.policy.as_deref().ok_or_else(|| Problem::bad("the path names no policy"))
+    }
+
+    /// A policy cannot be longer than a page: there are a dozen at most.
+    pub(super) async fn list_policies(&self) -> Result<Response, Problem> {
+        if let Some(entity) = self.place() {
+            self.namespace.broker.show(entity.clone()).await?;
+        }
+        let policies = self.namespace.access.policies(self.place());
+        let items = policies.iter().map(|policy| self.tell(policy, false)).collect();
+        json(StatusCode::OK, None, &shape::Page { items, next: None })
+    }
+
+    pub(super) async fn show_policy(&self) -> Result<Response, Problem> {
+        let name = self.policy_name()?;
+        let policy = self.namespace.access.policy(self.place(), name).ok_or_else(|| self.no_policy(name))?;
+        json(StatusCode::OK, None, &self.tell(&policy, true))
+    }
+
+    pub(super) async fn put_policy(&self, item: Item, body: Body) -> Result<Response, Problem> {
+        let body: PolicyBody = self.body(body).await?;
+        let name = self.policy_name()?.to_owned();
+        if let Some(entity) = self.place() {
+            // A policy of nothing would wait for whoever takes the name.
+            let kind = if item == Item::TopicPolicy { EntityKind::Topic } else { EntityKind::Queue };
+            entity::show(&self.namespace.broker, entity.clone(), kind).await?;
+        }
+        let is_there = self.namespace.access.policy(self.place(), &name).is_some();
+        match self.head.condition() {
+            Condition::IsNew if is_there => {
+                return Err(Problem::Exists(format!("the policy '{name}' exists already")));
+            }
+            Condition::None | Condition::IsNew => {}
+            Condition::Exists if is_there => {}
+            Condition::Exists => return Err(self.no_policy(&name)),
+            Condition::Revision(_) | Condition::Unknown => {
+                return Err(Problem::Precondition("policies have no tags; use If-Match: *".to_owned()));
+            }
+        }
+        let change = read(body)?;
+        let (access, place, now) = (self.namespace.access.clone(), self.place().cloned(), self.namespace.now());
+        let (policy, is_new) = entity::blocking(move || access.put(place.as_ref(), &name, change, now)).await?;
+        let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
+        json(status, None, &self.tell(&policy, true))
+    }
+
+    pub(super) async fn delete_policy(&self) -> Result<Response, Problem> {
+        let (access, place, name) =
+            (self.namespace.access.clone(), self.place().cloned(), self.policy_name()?.to_owned());
+        entity::blocking(move || access.remove(place.as_ref(), &name)).await?;
+        Ok(done())
+    }
+
+    pub(super) async fn regenerate(&self, body: Body) -> Result<Response, Problem> {
+        let body: RegenerateBody = self.body(body).await?;
+        let which = match body.key {
+            KeyName::Primary => Which::Primary,
+            KeyName::Secondary => Which::Secondary,
+        };
+        let (access, place, now) = (self.namespace.access.clone(), self.place().cloned(), self.namespace.now());
+        let name = self.policy_name()?.to_owned();
+        let policy = entity::blocking(move || access.regenerate(place.as_ref(), &name, which, now)).await?;
+        json(StatusCode::OK, None, &self.tell(&policy, true))
+    }
+
+    fn tell(&self, policy: &Policy, with_keys: bool) -> PolicyShape {
+        PolicyShape::of(policy, self.namespace.access.is_declared(self.place(), &policy.name), with_keys)
+    }
+
+    fn no_policy(&self, name: &str) -> Problem {
+        let place = self.place().map_or_else(|| "the namespace".to_owned(), |entity| format!("'{entity}'"));
+        Problem::NotFound(format!("there is no policy '{}' on {place}", shown(name)))
+    }
+}
+
+fn read(body: PolicyBody) -> Result<PolicyChange, Problem> {
+    let rights = body.rights.map(|rights| {
+        let read = |right: &String| {
+            let wrong = || Problem::bad(format!("'{}' is not a right; give Send, Listen or Manage", shown(right)));
+            Right::parse(right).ok_or_else(wrong)
+        };
+        rights.iter().map(read).collect::<Result<Rights, Problem>>()
+    });
+    Ok(PolicyChange {
+        rights: rights.transpose()?,
+        primary: body.primary_key.map(Secret::new),
+        secondary: body.secondary_key.map(Secret::new),
+    })
+}

@@ -1,0 +1,140 @@
+//! The addresses of the JSON API: one table, which requests are matched against and which the OpenAPI description is made from.
+
+use http::Method;
+
+use crate::problem::Problem;
+use crate::request::Head;
+
+/// What a request asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Operation {
+    OpenApi,
+    List(Collection),
+    Show(Item),
+    Put(Item),
+    Delete(Item),
+    Regenerate(Item),
+    Messages(Item),
+    Explain,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Collection {
+    Queues,
+    Topics,
+    Subscriptions,
+    Rules,
+    Policies,
+    QueuePolicies,
+    TopicPolicies,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Item {
+    Queue,
+    Topic,
+    Subscription,
+    Rule,
+    Policy,
+    QueuePolicy,
+    TopicPolicy,
+}
+
+/// A method and a path, with `{…}` for each name in it.
+pub(crate) struct Route {
+    pub(crate) method: Method,
+    pub(crate) path: &'static str,
+    pub(crate) operation: Operation,
+}
+
+const QUEUE: &str = "/api/queues/{queue}";
+const TOPIC: &str = "/api/topics/{topic}";
+const SUBSCRIPTION: &str = "/api/topics/{topic}/subscriptions/{subscription}";
+const RULE: &str = "/api/topics/{topic}/subscriptions/{subscription}/rules/{rule}";
+const POLICY: &str = "/api/policies/{policy}";
+const QUEUE_POLICY: &str = "/api/queues/{queue}/policies/{policy}";
+const TOPIC_POLICY: &str = "/api/topics/{topic}/policies/{policy}";
+
+const fn route(method: Method, path: &'static str, operation: Operation) -> Route {
+    Route { method, path, operation }
+}
+
+pub(crate) const ROUTES: [Route; 36] = [
+    route(Method::GET, "/api/openapi.json", Operation::OpenApi),
+    route(Method::GET, "/api/queues", Operation::List(Collection::Queues)),
+    route(Method::GET, QUEUE, Operation::Show(Item::Queue)),
+    route(Method::PUT, QUEUE, Operation::Put(Item::Queue)),
+    route(Method::DELETE, QUEUE, Operation::Delete(Item::Queue)),
+    route(Method::GET, "/api/queues/{queue}/messages", Operation::Messages(Item::Queue)),
+    route(Method::GET, "/api/queues/{queue}/policies", Operation::List(Collection::QueuePolicies)),
+    route(Method::GET, QUEUE_POLICY, Operation::Show(Item::QueuePolicy)),
+    route(Method::PUT, QUEUE_POLICY, Operation::Put(Item::QueuePolicy)),
+    route(Method::DELETE, QUEUE_POLICY, Operation::Delete(Item::QueuePolicy)),
+    route(Method::POST, "/api/queues/{queue}/policies/{policy}/regenerate", Operation::Regenerate(Item::QueuePolicy)),
+    route(Method::GET, "/api/topics", Operation::List(Collection::Topics)),
+    route(Method::GET, TOPIC, Operation::Show(Item::Topic)),
+    route(Method::PUT, TOPIC, Operation::Put(Item::Topic)),
+    route(Method::DELETE, TOPIC, Operation::Delete(Item::Topic)),
+    route(Method::GET, "/api/topics/{topic}/messages", Operation::Messages(Item::Topic)),
+    route(Method::POST, "/api/topics/{topic}/explain", Operation::Explain),
+    route(Method::GET, "/api/topics/{topic}/policies", Operation::List(Collection::TopicPolicies)),
+    route(Method::GET, TOPIC_POLICY, Operation::Show(Item::TopicPolicy)),
+    route(Method::PUT, TOPIC_POLICY, Operation::Put(Item::TopicPolicy)),
+    route(Method::DELETE, TOPIC_POLICY, Operation::Delete(Item::TopicPolicy)),
+    route(Method::POST, "/api/topics/{topic}/policies/{policy}/regenerate", Operation::Regenerate(Item::TopicPolicy)),
+    route(Method::GET, "/api/topics/{topic}/subscriptions", Operation::List(Collection::Subscriptions)),
+    route(Method::GET, SUBSCRIPTION, Operation::Show(Item::Subscription)),
+    route(Method::PUT, SUBSCRIPTION, Operation::Put(Item::Subscription)),
+    route(Method::DELETE, SUBSCRIPTION, Operation::Delete(Item::Subscription)),
+    route(
+        Method::GET,
+        "/api/topics/{topic}/subscriptions/{subscription}/messages",
+        Operation::Messages(Item::Subscription),
+    ),
+    route(
+        Method::GET,
+        "/api/topics/{topic}/subscriptions/{subscription}/rules",
+        Operation::List(Collection::Rules),
+    ),
+    route(Method::GET, RULE, Operation::Show(Item::Rule)),
+    route(Method::PUT, RULE, Operation::Put(Item::Rule)),
+    route(Method::DELETE, RULE, Operation::Delete(Item::Rule)),
+    route(Method::GET, "/api/policies", Operation::List(Collection::Policies)),
+    route(Method::GET, POLICY, Operation::Show(Item::Policy)),
+    route(Method::PUT, POLICY, Operation::Put(Item::Policy)),
+    route(Method::DELETE, POLICY, Operation::Delete(Item::Policy)),
+    route(Method::POST, "/api/policies/{policy}/regenerate", Operation::Regenerate(Item::Policy)),
+];
+
+/// The operation, and the names in the path from left to right.
+pub(crate) fn find(head: &Head) -> Result<(Operation, Vec<&str>), Problem> {
+    let mut allowed: Vec<&str> = Vec::new();
+    for route in &ROUTES {
+        let Some(names) = match_path(route.path, &head.segments) else { continue };
+        if route.method == head.parts.method {
+            return Ok((route.operation, names));
+        }
+        allowed.push(route.method.as_str());
+    }
+    if allowed.is_empty() {
+        let path = crate::request::shown(head.parts.uri.path());
+        return Err(Problem::NotFound(format!(
+            "nothing is at '{path}'; /api/openapi.json tells what there is. A '/' in a name is written %2F"
+        )));
+    }
+    Err(head.not_allowed(&allowed.join(", ")))
+}
+
+fn match_path<'h>(path: &str, segments: &'h [String]) -> Option<Vec<&'h str>> {
+    let mut names = Vec::new();
+    let mut given = segments.iter();
+    for wanted in path.trim_start_matches('/').split('/') {
+        let given = given.next()?;
+        if wanted.starts_with('{') {
+            names.push(given.as_str());
+        } else if wanted != given {
+            return None;
+        }
+    }
+    given.next().is_none().then_some(names)
+}

@@ -1,0 +1,258 @@
+//! The elements of descriptions: which there are, and what each does to an entity's settings.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use peeklock_spec::iso8601;
+use peeklock_types::{EntityKind, EntityName, QueueSettings, QueueStatus};
+
+use super::describe::{
+    BYTES_PER_KILOBYTE, BYTES_PER_MEGABYTE, DUPLICATE_WINDOW_DEFAULT, kilobytes, megabytes, status_name,
+};
+use peeklock_spec::nearest;
+use crate::problem::Problem;
+use crate::request::shown;
+use crate::xml::{Element, Space};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Property {
+    LockDuration,
+    MaxSize,
+    RequiresDuplicateDetection,
+    DuplicateWindow,
+    RequiresSession,
+    TimeToLive,
+    DeadLetterOnExpiration,
+    DeadLetterOnFilterError,
+    MaxDeliveryCount,
+    BatchedOperations,
+    Status,
+    ForwardTo,
+    ForwardDeadLettersTo,
+    AutoDeleteOnIdle,
+    UserMetadata,
+    MaxMessageSize,
+    /// Read by others.
+    Elsewhere,
+    /// Ours to say; clients send it back with the rest of what they got.
+    ReadOnly,
+    /// We do it in one way only.
+    Only(bool, &'static str),
+}
+
+const QUEUE: u8 = 1;
+const TOPIC: u8 = 2;
+const SUBSCRIPTION: u8 = 4;
+const ALL: u8 = QUEUE | TOPIC | SUBSCRIPTION;
+
+const NOT_PARTITIONED: &str = "an entity here lives whole in one place, and keeps its order";
+const ALWAYS_DURABLE: &str = "every message here is on disk before it is confirmed";
+const NEVER_ANONYMOUS: &str = "every client must show a key";
+const ALWAYS_ORDERED: &str = "order is always kept here";
+const FILTERS_LATER: &str = "a message that no subscription wants is taken and dropped here";
+
+const ELEMENTS: [(&str, u8, Property); 34] = [
+    ("LockDuration", QUEUE | SUBSCRIPTION, Property::LockDuration),
+    ("MaxSizeInMegabytes", QUEUE | TOPIC, Property::MaxSize),
+    ("RequiresDuplicateDetection", QUEUE | TOPIC, Property::RequiresDuplicateDetection),
+    ("RequiresSession", QUEUE | SUBSCRIPTION, Property::RequiresSession),
+    ("DefaultMessageTimeToLive", ALL, Property::TimeToLive),
+    ("DeadLetteringOnMessageExpiration", QUEUE | SUBSCRIPTION, Property::DeadLetterOnExpiration),
+    ("DeadLetteringOnFilterEvaluationExceptions", SUBSCRIPTION, Property::DeadLetterOnFilterError),
+    ("DefaultRuleDescription", SUBSCRIPTION, Property::Elsewhere),
+    ("DuplicateDetectionHistoryTimeWindow", QUEUE | TOPIC, Property::DuplicateWindow),
+    ("MaxDeliveryCount", QUEUE | SUBSCRIPTION, Property::MaxDeliveryCount),
+    ("EnableBatchedOperations", ALL, Property::BatchedOperations),
+    ("SizeInBytes", QUEUE | TOPIC, Property::ReadOnly),
+    ("MessageCount", QUEUE | SUBSCRIPTION, Property::ReadOnly),
+    ("FilteringMessagesBeforePublishing", TOPIC, Property::Only(false, FILTERS_LATER)),
+    ("IsAnonymousAccessible", QUEUE | TOPIC, Property::Only(false, NEVER_ANONYMOUS)),
+    ("AuthorizationRules", QUEUE | TOPIC, Property::Elsewhere),
+    ("Status", ALL, Property::Status),
+    ("ForwardTo", QUEUE | SUBSCRIPTION, Property::ForwardTo),
+    ("CreatedAt", ALL, Property::ReadOnly),
+    ("UpdatedAt", ALL, Property::ReadOnly),
+    ("AccessedAt", ALL, Property::ReadOnly),
+    ("SupportOrdering", QUEUE | TOPIC, Property::Only(true, ALWAYS_ORDERED)),
+    ("CountDetails", ALL, Property::ReadOnly),
+    ("SubscriptionCount", TOPIC, Property::ReadOnly),
+    ("SqlFilterCount", TOPIC, Property::ReadOnly),
+    ("CorrelationFilterCount", TOPIC, Property::ReadOnly),
+    ("AutoDeleteOnIdle", ALL, Property::AutoDeleteOnIdle),
+    ("EnablePartitioning", QUEUE | TOPIC, Property::Only(false, NOT_PARTITIONED)),
+    ("EntityAvailabilityStatus", ALL, Property::ReadOnly),
+    ("EnableSubscriptionPartitioning", TOPIC, Property::Only(false, NOT_PARTITIONED)),
+    ("EnableExpress", QUEUE | TOPIC, Property::Only(false, ALWAYS_DURABLE)),
+    ("UserMetadata", ALL, Property::UserMetadata),
+    ("ForwardDeadLetteredMessagesTo", QUEUE | SUBSCRIPTION, Property::ForwardDeadLettersTo),
+    ("MaxMessageSizeInKilobytes", QUEUE | TOPIC, Property::MaxMessageSize),
+];
+
+/// The settings that a description asks for. With `current`, those of an entity that is to be changed: what is left out goes back to its
+/// default, as the SDKs expect, except what cannot be changed and what ATOM has no element for.
+pub(super) fn read_settings(
+    kind: EntityKind,
+    description: &Element,
+    current: Option<&QueueSettings>,
+) -> Result<QueueSettings, Problem> {
+    let mut reading = Reading {
+        settings: start(current),
+        current,
+        detects_duplicates: current.map(|current| current.duplicate_window.is_some()),
+        window: current.and_then(|current| current.duplicate_window),
+    };
+    let mut seen: Vec<&str> = Vec::new();
+    for element in &description.children {
+        let property = find(kind, element)?;
+        if seen.contains(&element.name.as_str()) {
+            return Err(Problem::bad(format!("the element {} is there twice", shown(&element.name))));
+        }
+        seen.push(&element.name);
+        if !element.is_nil {
+            reading.take(property, element)?;
+        }
+    }
+    Ok(reading.finish())
+}
+
+fn start(current: Option<&QueueSettings>) -> QueueSettings {
+    let default = QueueSettings::default();
+    match current {
+        Some(current) => QueueSettings {
+            requires_session: current.requires_session,
+            retry: current.retry,
+            poison_session: current.poison_session,
+            ..default
+        },
+        None => default,
+    }
+}
+
+fn find(kind: EntityKind, element: &Element) -> Result<Property, Problem> {
+    let bit = match kind {
+        EntityKind::Queue => QUEUE,
+        EntityKind::Topic => TOPIC,
+        EntityKind::Subscription => SUBSCRIPTION,
+    };
+    let known = || ELEMENTS.iter().filter(move |(_, kinds, _)| kinds & bit != 0);
+    let found = known().find(|(name, ..)| *name == element.name).filter(|_| element.space == Space::ServiceBus);
+    found.map(|(_, _, property)| *property).ok_or_else(|| {
+        let near = nearest(&element.name, known().map(|(name, ..)| *name));
+        let near = near.map(|near| format!("; did you mean {near}?")).unwrap_or_default();
+        Problem::bad(format!("a {kind} has no property '{}'{near}", shown(&element.name)))
+    })
+}
+
+struct Reading<'a> {
+    settings: QueueSettings,
+    current: Option<&'a QueueSettings>,
+    detects_duplicates: Option<bool>,
+    window: Option<Duration>,
+}
+
+impl Reading<'_> {
+    fn take(&mut self, property: Property, element: &Element) -> Result<(), Problem> {
+        let settings = &mut self.settings;
+        match property {
+            Property::LockDuration => settings.lock_duration = duration(element)?,
+            Property::MaxSize => settings.max_size_bytes = self.max_size(element)?,
+            Property::RequiresDuplicateDetection => self.detects_duplicates = Some(boolean(element)?),
+            Property::DuplicateWindow => self.window = Some(duration(element)?),
+            Property::RequiresSession => settings.requires_session = boolean(element)?,
+            Property::TimeToLive => settings.default_time_to_live = endless_duration(element)?,
+            Property::DeadLetterOnExpiration => settings.dead_letter_on_expiration = boolean(element)?,
+            Property::DeadLetterOnFilterError => settings.dead_letter_on_filter_error = boolean(element)?,
+            Property::MaxDeliveryCount => settings.max_delivery_count = number(element)?,
+            Property::BatchedOperations => settings.batched_operations = boolean(element)?,
+            Property::Status => settings.status = status(element)?,
+            Property::ForwardTo => settings.forward_to = target(element)?,
+            Property::ForwardDeadLettersTo => settings.forward_dead_letters_to = target(element)?,
+            Property::AutoDeleteOnIdle => settings.auto_delete_on_idle = endless_duration(element)?,
+            Property::UserMetadata => {
+                settings.user_metadata = Some(element.text.clone()).filter(|text| !text.is_empty());
+            }
+            Property::MaxMessageSize => settings.max_message_size_bytes = self.max_message_size(element)?,
+            Property::Elsewhere | Property::ReadOnly => {}
+            Property::Only(value, why) => only(element, value, why)?,
+        }
+        Ok(())
+    }
+
+    /// A size that we have told ourselves, rounded up, stays what it was.
+    fn max_size(&self, element: &Element) -> Result<Option<u64>, Problem> {
+        let given: u64 = number(element)?;
+        if let Some(current) = self.current
+            && megabytes(current.max_size_bytes) == given
+        {
+            return Ok(current.max_size_bytes);
+        }
+        given.checked_mul(BYTES_PER_MEGABYTE).map(Some).ok_or_else(|| wrong(element, "a smaller number"))
+    }
+
+    fn max_message_size(&self, element: &Element) -> Result<u32, Problem> {
+        let given: u32 = number(element)?;
+        if let Some(current) = self.current
+            && kilobytes(current.max_message_size_bytes) == given
+        {
+            return Ok(current.max_message_size_bytes);
+        }
+        given.checked_mul(BYTES_PER_KILOBYTE).ok_or_else(|| wrong(element, "a smaller number"))
+    }
+
+    /// A window without detection means nothing, here as on the service: clients send back the default that they were shown.
+    fn finish(self) -> QueueSettings {
+        let window = self.window.unwrap_or(DUPLICATE_WINDOW_DEFAULT);
+        let duplicate_window = self.detects_duplicates.unwrap_or(false).then_some(window);
+        QueueSettings { duplicate_window, ..self.settings }
+    }
+}
+
+fn only(element: &Element, value: bool, why: &str) -> Result<(), Problem> {
+    if boolean(element)? == value {
+        return Ok(());
+    }
+    let text = format!("{} cannot be {}: {why}; leave it out", element.name, !value);
+    Err(Problem::bad(text))
+}
+
+pub(super) fn boolean(element: &Element) -> Result<bool, Problem> {
+    match element.trimmed() {
+        text if text.eq_ignore_ascii_case("true") || text == "1" => Ok(true),
+        text if text.eq_ignore_ascii_case("false") || text == "0" => Ok(false),
+        _ => Err(wrong(element, "true or false")),
+    }
+}
+
+fn number<T: FromStr>(element: &Element) -> Result<T, Problem> {
+    element.trimmed().parse().map_err(|_| wrong(element, "a whole number within the limits"))
+}
+
+fn duration(element: &Element) -> Result<Duration, Problem> {
+    iso8601::parse(element.trimmed()).map_err(|_| wrong(element, "an ISO 8601 duration such as PT1M or P14D"))
+}
+
+/// What is longer than any clock can count is no limit.
+fn endless_duration(element: &Element) -> Result<Option<Duration>, Problem> {
+    Ok(Some(duration(element)?).filter(|span| *span < iso8601::INFINITE_FROM))
+}
+
+fn status(element: &Element) -> Result<QueueStatus, Problem> {
+    const STATUSES: [QueueStatus; 4] =
+        [QueueStatus::Active, QueueStatus::Disabled, QueueStatus::SendDisabled, QueueStatus::ReceiveDisabled];
+    let found = STATUSES.into_iter().find(|status| status_name(*status).eq_ignore_ascii_case(element.trimmed()));
+    found.ok_or_else(|| wrong(element, &STATUSES.map(status_name).join(", ")))
+}
+
+/// A name, or an address that ends with one.
+fn target(element: &Element) -> Result<Option<EntityName>, Problem> {
+    let path = peeklock_access::normalize(element.trimmed());
+    if path.is_empty() {
+        return Ok(None);
+    }
+    let name = EntityName::parse(&path).map_err(|error| Problem::bad(format!("{}: {error}", element.name)))?;
+    Ok(Some(name))
+}
+
+pub(super) fn wrong(element: &Element, wanted: &str) -> Problem {
+    Problem::bad(format!("{} is '{}'; give {wanted}", shown(&element.name), shown(element.trimmed())))
+}

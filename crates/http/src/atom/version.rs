@@ -1,0 +1,30 @@
+use crate::problem::Problem;
+use crate::request::{Head, shown};
+
+/// Which form of the management protocol a client speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Version {
+    V2017,
+    V2021,
+    V2024,
+}
+
+impl Version {
+    const ALL: [Version; 3] = [Version::V2017, Version::V2021, Version::V2024];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Version::V2017 => "2017-04",
+            Version::V2021 => "2021-05",
+            Version::V2024 => "2024-05",
+        }
+    }
+
+    pub(super) fn of(head: &Head) -> Result<Self, Problem> {
+        let Some(given) = head.query("api-version") else { return Ok(Version::V2021) };
+        Self::ALL.into_iter().find(|version| version.name() == given).ok_or_else(|| {
+            let known = Self::ALL.map(Version::name).join(", ");
+            Problem::bad(format!("the api-version '{}' is unknown; use one of {known}", shown(given)))
+        })
+    }
+}

@@ -1,0 +1,80 @@
+//! Who may ask for what. Every call but health and the description of the API shows a token.
+
+use http::HeaderName;
+use peeklock_access::{Claim, Right, Scope};
+use peeklock_types::{EntityName, QueueSettings};
+
+use crate::problem::Problem;
+use crate::request::Head;
+use crate::state::Namespace;
+
+const FORWARD: HeaderName = HeaderName::from_static("servicebussupplementaryauthorization");
+const FORWARD_DEAD_LETTERS: HeaderName = HeaderName::from_static("servicebusdlqsupplementaryauthorization");
+
+/// Refuses a request whose token does not have `right` on what lies at `path`.
+pub(crate) fn authorize(namespace: &Namespace, head: &Head, path: &str, right: Right) -> Result<(), Problem> {
+    let Some(token) = head.token() else {
+        let text = "the request has no Authorization header; send a shared access signature, or a bearer token where that is on";
+        return Err(Problem::Unauthorized(text.to_owned()));
+    };
+    let now_s = now_s(namespace);
+    let claim = namespace.access.check_token(token, path, now_s)?;
+    let scope = Scope::parse(path);
+    if claim.allows(right, &scope, now_s) {
+        return Ok(());
+    }
+    Err(Problem::Forbidden(format!("the key has the rights {}; this needs {right} on {scope}", claim.rights())))
+}
+
+fn now_s(namespace: &Namespace) -> u64 {
+    namespace.now().as_millis() / 1000
+}
+
+/// An entity hands on messages in its owner's name. So whoever makes it forward must be allowed to send to the target: with the token of the
+/// request, or with another one beside it.
+pub(crate) fn check_targets(
+    namespace: &Namespace,
+    head: &Head,
+    settings: &QueueSettings,
+    current: Option<&QueueSettings>,
+) -> Result<(), Problem> {
+    let targets = [
+        (&settings.forward_to, current.map(|current| &current.forward_to), FORWARD),
+        (
+            &settings.forward_dead_letters_to,
+            current.map(|current| &current.forward_dead_letters_to),
+            FORWARD_DEAD_LETTERS,
+        ),
+    ];
+    for (target, before, header) in targets {
+        let Some(target) = target else { continue };
+        let is_new = before.and_then(Option::as_ref) != Some(target);
+        if is_new && !may_send(namespace, head, target, &header) {
+            return Err(Problem::Forbidden(format!(
+                "to forward to '{target}' takes the right Send on it; sign with a key that has it"
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn may_send(namespace: &Namespace, head: &Head, target: &EntityName, header: &HeaderName) -> bool {
+    let now_s = now_s(namespace);
+    let scope = Scope::from(target);
+    let allows = |token: &str| {
+        let claim = namespace.access.check_token(token, target.as_str(), now_s);
+        claim.is_ok_and(|claim| claim.allows(Right::Send, &scope, now_s))
+    };
+    let extra = head.header(header);
+    head.token().is_some_and(allows)
+        || extra.is_some_and(allows)
+        || extra.is_some_and(|token| is_for_host(namespace, head, token, now_s))
+}
+
+/// SDK quirk: JS signs such a token for the bare host, without a scheme; it means the whole namespace.
+fn is_for_host(namespace: &Namespace, head: &Head, token: &str, now_s: u64) -> bool {
+    let claim = namespace.access.check_token(token, head.authority(), now_s);
+    let is_of_namespace =
+        || peeklock_access::key_name(token).is_some_and(|name| namespace.access.policy(None, &name).is_some());
+    claim.is_ok_and(|claim: Claim| claim.rights().has(Right::Send)) && is_of_namespace()
+}

@@ -1,0 +1,96 @@
+//! What both kinds of management do with entities.
+
+use peeklock_access::ChangeError;
+use peeklock_broker::{AdminError, Broker, EntityInfo, Error, RuleInfo, engine};
+use peeklock_filter::RuleName;
+use peeklock_types::{EntityKind, EntityName};
+
+use crate::problem::Problem;
+use crate::request::Condition;
+use crate::state::Namespace;
+
+/// An entity of this kind: one of another kind under the same name is not there, for those who ask for this one.
+pub(crate) async fn show(broker: &Broker, name: EntityName, kind: EntityKind) -> Result<EntityInfo, Problem> {
+    let entity = broker.show(name).await?;
+    if entity.kind == kind {
+        return Ok(entity);
+    }
+    Err(Problem::NotFound(format!("'{}' is a {}, not a {kind}", entity.name, entity.kind)))
+}
+
+/// Deletes an entity with all that belongs to it. `kind`: only if it is of this kind.
+pub(crate) async fn delete(
+    namespace: &Namespace,
+    name: EntityName,
+    kind: Option<EntityKind>,
+    condition: Condition,
+) -> Result<(), Problem> {
+    let expected = match condition {
+        Condition::None | Condition::Exists => None,
+        Condition::Revision(revision) => Some(revision),
+        Condition::Unknown | Condition::IsNew => return Err(changed_meanwhile(&name)),
+    };
+    if let Some(kind) = kind {
+        show(&namespace.broker, name.clone(), kind).await?;
+    }
+    namespace.broker.delete(name.clone(), expected).await?;
+    let access = namespace.access.clone();
+    blocking(move || access.forget_entity(&name)).await
+}
+
+/// Refuses if a rule is not as the request expects it.
+pub(crate) async fn check_rule(
+    broker: &Broker,
+    subscription: &EntityName,
+    name: &RuleName,
+    condition: &Condition,
+) -> Result<(), Problem> {
+    if *condition == Condition::None {
+        return Ok(());
+    }
+    let found = rule(broker, subscription, name).await?;
+    match condition {
+        Condition::Revision(revision) if *revision == found.created_at.as_millis() => Ok(()),
+        Condition::None | Condition::Exists => Ok(()),
+        _ => Err(Problem::Precondition(format!("the rule '{name}' has changed meanwhile; read it again"))),
+    }
+}
+
+pub(crate) async fn rule(broker: &Broker, subscription: &EntityName, name: &RuleName) -> Result<RuleInfo, Problem> {
+    Ok(broker.rule(subscription.clone(), name.clone()).await?)
+}
+
+pub(crate) fn changed_meanwhile(name: &EntityName) -> Problem {
+    Problem::Precondition(format!("'{name}' is not in the state that the request expects; read it again"))
+}
+
+/// A change that was meant for any state may meet another one: then it is tried again.
+pub(crate) fn update_problem(error: AdminError, was_expected: bool) -> Problem {
+    match Problem::from(error) {
+        Problem::Precondition(text) if !was_expected => Problem::Conflict(text),
+        problem => problem,
+    }
+}
+
+/// Runs what waits for a disk where it holds up nobody else.
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, ChangeError> + Send + 'static,
+) -> Result<T, Problem> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result.map_err(Problem::from),
+        Err(error) => Err(Problem::Unavailable(format!("the change was cut off: {error}"))),
+    }
+}
+
+impl From<ChangeError> for Problem {
+    fn from(error: ChangeError) -> Self {
+        let text = error.to_string();
+        match error {
+            ChangeError::Policy(_) => Problem::BadRequest(text),
+            ChangeError::NoSuchPolicy { .. } => Problem::NotFound(text),
+            ChangeError::Declared { .. } => Problem::Conflict(text),
+            ChangeError::TooMany { .. } => Problem::Quota(text),
+            ChangeError::Random(_) | ChangeError::Store(_) => Problem::Unavailable(text),
+        }
+    }
+}

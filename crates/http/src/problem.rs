@@ -1,0 +1,169 @@
+//! Why a request was refused, told the same way to both kinds of clients.
+
+use axum::response::Response;
+use http::header::{ALLOW, CONTENT_TYPE, WWW_AUTHENTICATE};
+use http::{HeaderValue, StatusCode};
+use peeklock_access::TokenError;
+use peeklock_broker::{AdminError, engine};
+use peeklock_filter::RuleError;
+use peeklock_types::{NameError, SettingsError};
+use serde::Serialize;
+
+use crate::xml::{Writer, XmlError};
+
+/// A refusal; its text is for people and says what to do.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Problem {
+    #[error("{0}")]
+    BadRequest(String),
+    #[error("{0}")]
+    Unauthorized(String),
+    /// The token is good, but not for this.
+    #[error("{0}")]
+    Forbidden(String),
+    #[error("{0}")]
+    NotFound(String),
+    #[error("{method} is not possible here; use {allow}")]
+    Method { method: String, allow: String },
+    #[error("{0}")]
+    Exists(String),
+    /// Something else happens at the same time; the same request may succeed later.
+    #[error("{0}")]
+    Conflict(String),
+    #[error("{0}")]
+    Precondition(String),
+    #[error("the body has more than {limit_bytes} bytes; send less, or raise the limit on management bodies")]
+    TooLarge { limit_bytes: usize },
+    #[error("the body's content type is '{given}'; send {wanted}")]
+    MediaType { given: String, wanted: &'static str },
+    #[error("the body did not come within {seconds} s; send the request again")]
+    Slow { seconds: u64 },
+    #[error("{0}")]
+    Quota(String),
+    #[error("{0}")]
+    Unavailable(String),
+}
+
+impl Problem {
+    pub(crate) fn bad(text: impl Into<String>) -> Self {
+        Problem::BadRequest(text.into())
+    }
+
+    pub(crate) fn status(&self) -> StatusCode {
+        match self {
+            Problem::BadRequest(_) => StatusCode::BAD_REQUEST,
+            Problem::Unauthorized(_) => StatusCode::UNAUTHORIZED,
+            Problem::Forbidden(_) | Problem::Quota(_) => StatusCode::FORBIDDEN,
+            Problem::NotFound(_) => StatusCode::NOT_FOUND,
+            Problem::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
+            Problem::Exists(_) | Problem::Conflict(_) => StatusCode::CONFLICT,
+            Problem::Precondition(_) => StatusCode::PRECONDITION_FAILED,
+            Problem::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            Problem::MediaType { .. } => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Problem::Slow { .. } => StatusCode::REQUEST_TIMEOUT,
+            Problem::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+
+    /// For programs; never changes.
+    fn code(&self) -> &'static str {
+        match self {
+            Problem::BadRequest(_) => "badRequest",
+            Problem::Unauthorized(_) => "unauthorized",
+            Problem::Forbidden(_) => "forbidden",
+            Problem::NotFound(_) => "notFound",
+            Problem::Method { .. } => "methodNotAllowed",
+            Problem::Exists(_) => "exists",
+            Problem::Conflict(_) => "conflict",
+            Problem::Precondition(_) => "preconditionFailed",
+            Problem::TooLarge { .. } => "tooLarge",
+            Problem::MediaType { .. } => "unsupportedMediaType",
+            Problem::Slow { .. } => "slow",
+            Problem::Quota(_) => "quotaExceeded",
+            Problem::Unavailable(_) => "unavailable",
+        }
+    }
+
+    pub(crate) fn into_json(self) -> Response {
+        #[derive(Serialize)]
+        struct Body {
+            error: Inner,
+        }
+        #[derive(Serialize)]
+        struct Inner {
+            code: &'static str,
+            message: String,
+        }
+        let body = Body { error: Inner { code: self.code(), message: self.to_string() } };
+        let body = serde_json::to_vec(&body).unwrap_or_default();
+        self.into_response("application/json", body)
+    }
+
+    pub(crate) fn into_xml(self) -> Response {
+        // SDK quirk: on management calls the SDKs read 403 as "quota exceeded", so a missing right is 401 here, as on the service.
+        let problem = match self {
+            Problem::Forbidden(text) => Problem::Unauthorized(text),
+            other => other,
+        };
+        let mut detail = problem.to_string();
+        // SDK quirk: JS and .NET tell "exists" and "try again" apart by this word.
+        if matches!(problem, Problem::Conflict(_)) {
+            detail.push_str(" SubCode=40901.");
+        }
+        let mut writer = Writer::default();
+        writer.begin("Error", &[]);
+        writer.number("Code", problem.status().as_u16());
+        writer.text("Detail", &detail);
+        writer.end();
+        problem.into_response("application/xml; charset=utf-8", writer.finish().into_bytes())
+    }
+
+    fn into_response(self, content_type: &'static str, body: Vec<u8>) -> Response {
+        let mut response = Response::new(body.into());
+        *response.status_mut() = self.status();
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+        match &self {
+            Problem::Unauthorized(_) => {
+                headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("SharedAccessSignature, Bearer"));
+            }
+            Problem::Method { allow, .. } => {
+                if let Ok(allow) = HeaderValue::from_str(allow) {
+                    headers.insert(ALLOW, allow);
+                }
+            }
+            _ => {}
+        }
+        response
+    }
+}
+
+impl From<XmlError> for Problem {
+    fn from(error: XmlError) -> Self {
+        Problem::bad(error.to_string())
+    }
+}
+
+impl From<NameError> for Problem {
+    fn from(error: NameError) -> Self {
+        Problem::bad(error.to_string())
+    }
+}
+
+impl From<SettingsError> for Problem {
+    fn from(error: SettingsError) -> Self {
+        Problem::bad(error.to_string())
+    }
+}
+
+impl From<RuleError> for Problem {
+    fn from(error: RuleError) -> Self {
+        Problem::bad(error.to_string())
+    }
+}
+
+impl From<TokenError> for Problem {
+    fn from(error: TokenError) -> Self {
+        Problem::Unauthorized(error.to_string())
+    }
+}

@@ -1,0 +1,116 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use peeklock_access::{Access, key_name};
+use peeklock_broker::Broker;
+use peeklock_types::Timestamp;
+
+use crate::health::Health;
+use crate::request::Head;
+
+/// A set of entities with its own keys.
+#[derive(Clone)]
+pub struct Namespace {
+    pub name: String,
+    /// Host names that mean this one, beside those whose first label is its name.
+    pub hosts: Vec<String>,
+    pub broker: Broker,
+    pub access: Access,
+    pub created_at: Timestamp,
+}
+
+/// What one request may cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    pub body_size_bytes_max: usize,
+    /// From the first byte of a body to its last.
+    pub body_time_max: Duration,
+    /// Entities, rules or messages in one answer.
+    pub page_count_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        // The largest rule that a filter's own limits allow is well below half a megabyte of XML.
+        Limits { body_size_bytes_max: 1 << 20, body_time_max: Duration::from_secs(30), page_count_max: 1000 }
+    }
+}
+
+/// All that requests are answered from. Clones share it.
+#[derive(Clone)]
+pub struct HttpState(Arc<Inner>);
+
+struct Inner {
+    namespaces: Vec<Namespace>,
+    limits: Limits,
+    health: Health,
+}
+
+impl HttpState {
+    /// The first namespace answers those who name none.
+    ///
+    /// # Panics
+    /// Without any namespace.
+    pub fn new(namespaces: Vec<Namespace>, limits: Limits) -> Self {
+        assert!(!namespaces.is_empty(), "a server has at least one namespace");
+        let brokers = namespaces.iter().map(|namespace| namespace.broker.clone()).collect();
+        HttpState(Arc::new(Inner { namespaces, limits, health: Health::new(brokers) }))
+    }
+
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.0.limits
+    }
+
+    pub(crate) fn health(&self) -> &Health {
+        &self.0.health
+    }
+
+    /// The namespace that a request means: by its host, else by the name of its key, else the first.
+    pub(crate) fn namespace(&self, head: &Head) -> &Namespace {
+        let (first, rest) = self.0.namespaces.split_first().expect("checked when it was made");
+        if rest.is_empty() {
+            return first;
+        }
+        let host = host_of(head.authority());
+        let key_name = head.token().and_then(key_name);
+        let by_host = || self.0.namespaces.iter().find(|namespace| namespace.has_host(host));
+        let by_key = || {
+            let name = key_name.as_deref()?;
+            self.0.namespaces.iter().find(|namespace| namespace.access.knows_key_name(name))
+        };
+        by_host().or_else(by_key).unwrap_or(first)
+    }
+}
+
+impl Namespace {
+    fn has_host(&self, host: &str) -> bool {
+        let label = host.split('.').next().unwrap_or_default();
+        label.eq_ignore_ascii_case(&self.name) || self.hosts.iter().any(|known| known.eq_ignore_ascii_case(host))
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.broker.clock().now()
+    }
+}
+
+/// Without a port.
+fn host_of(authority: &str) -> &str {
+    match authority.rsplit_once(':') {
+        // What is left may be an IPv6 address, which has colons itself, in brackets.
+        Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
+        _ => authority,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_lose_their_ports() {
+        assert_eq!(host_of("a.b:5300"), "a.b");
+        assert_eq!(host_of("a.b"), "a.b");
+        assert_eq!(host_of("[::1]:80"), "[::1]");
+        assert_eq!(host_of("[::1]"), "[::1]");
+    }
+}

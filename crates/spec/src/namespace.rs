@@ -1,0 +1,116 @@
+//! A namespace with everything in it, as configuration files write it.
+
+use peeklock_types::{EntityKind, EntityName, QueueSettings};
+use serde::{Deserialize, Serialize};
+
+use crate::entity::{QueueSpec, TopicSpec};
+use crate::named::{Name, Named};
+use crate::policy::PolicySpec;
+
+/// Partitions of one hub.
+const PARTITION_COUNT_MAX: u32 = 2048;
+
+/// The entities of a namespace. A topic brings its subscriptions, and they their rules.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct NamespaceSpec {
+    /// Host names that clients use for it.
+    pub hosts: Vec<String>,
+    /// Policies with their keys, by name.
+    pub keys: Named<String, PolicySpec>,
+    pub queues: Named<EntityName, QueueSpec>,
+    pub topics: Named<EntityName, TopicSpec>,
+    pub hubs: Named<EntityName, HubSpec>,
+}
+
+/// An event hub. Kept for later: hubs are not served yet.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct HubSpec {
+    pub partition_count: Option<u32>,
+    /// Beside `$Default`, which every hub has.
+    pub consumer_groups: Vec<String>,
+}
+
+/// What is wrong in a namespace, and the keys that lead there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Misfit {
+    pub path: Vec<String>,
+    pub message: String,
+}
+
+impl NamespaceSpec {
+    /// Whether every entity makes sense by itself, and no two share a name.
+    pub fn check(&self) -> Result<(), Misfit> {
+        for (name, queue) in &self.queues.0 {
+            let path = || vec!["queues".to_owned(), name.to_string()];
+            check_settings(&queue.settings(), name, EntityKind::Queue)
+                .map_err(|message| misfit(path(), message))?;
+        }
+        for (name, topic) in &self.topics.0 {
+            let path = || vec!["topics".to_owned(), name.to_string()];
+            if self.queues.0.iter().any(|(queue, _)| queue == name) {
+                return Err(misfit(
+                    path(),
+                    format!("there is a queue '{name}' already; a queue and a topic cannot share a name"),
+                ));
+            }
+            check_settings(&topic.settings(), name, EntityKind::Topic)
+                .map_err(|message| misfit(path(), message))?;
+            check_subscriptions(name, topic, &path())?;
+        }
+        for (name, policy) in &self.keys.0 {
+            let path = || vec!["keys".to_owned(), name.clone()];
+            policy.declared(name).map_err(|error| misfit(path(), error.to_string()))?;
+        }
+        for (name, hub) in &self.hubs.0 {
+            hub.check().map_err(|message| misfit(vec!["hubs".to_owned(), name.to_string()], message))?;
+        }
+        Ok(())
+    }
+}
+
+fn misfit(path: Vec<String>, message: impl Into<String>) -> Misfit {
+    Misfit { path, message: message.into() }
+}
+
+pub(crate) fn check_settings(
+    settings: &QueueSettings,
+    name: &EntityName,
+    kind: EntityKind,
+) -> Result<(), String> {
+    if kind != EntityKind::Subscription && name.is_subscription() {
+        return Err(format!("'{name}' is the name of a subscription; declare it under its topic"));
+    }
+    settings.check(name).and_then(|()| settings.check_kind(kind)).map_err(|error| error.to_string())
+}
+
+fn check_subscriptions(topic: &EntityName, spec: &TopicSpec, path: &[String]) -> Result<(), Misfit> {
+    let subscriptions = spec.subscriptions.iter().flat_map(|named| &named.0);
+    for (name, subscription) in subscriptions {
+        let path = [path, &["subscriptions".to_owned(), name.as_text().to_owned()]].concat();
+        let wrong = |message: String| misfit(path.clone(), message);
+        let full =
+            EntityName::subscription(topic, name.as_str()).map_err(|error| wrong(error.to_string()))?;
+        check_settings(&subscription.settings(), &full, EntityKind::Subscription).map_err(wrong)?;
+        for (rule_name, rule) in subscription.rules.iter().flat_map(|named| &named.0) {
+            let place = |key: Option<&str>| {
+                let keys = ["rules", rule_name.as_text()].into_iter().chain(key);
+                path.iter().cloned().chain(keys.map(str::to_owned)).collect()
+            };
+            rule.check().map_err(|error| misfit(place(error.key), error.message))?;
+        }
+    }
+    Ok(())
+}
+
+impl HubSpec {
+    pub(crate) fn check(&self) -> Result<(), String> {
+        if let Some(count) = self.partition_count
+            && !(1..=PARTITION_COUNT_MAX).contains(&count)
+        {
+            return Err(format!("a partition count of {count} is outside of 1 to {PARTITION_COUNT_MAX}"));
+        }
+        Ok(())
+    }
+}

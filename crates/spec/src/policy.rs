@@ -1,0 +1,117 @@
+//! Shared access policies as documents write them.
+
+use peeklock_access::{Policy, PolicyChange, PolicyError, Right, Rights, Secret};
+use peeklock_types::{EntityName, Timestamp};
+use serde::de::{self, Deserialize, Deserializer};
+use serde::ser::{Serialize, Serializer};
+use serde::{Deserialize as DeriveDeserialize, Serialize as DeriveSerialize};
+
+use crate::text::TextError;
+use crate::written::required;
+
+/// A policy: what its keys allow, and the keys.
+#[derive(Clone, Debug, Default, PartialEq, Eq, DeriveSerialize, DeriveDeserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct PolicySpec {
+    /// In configuration files: the queue or topic that the policy is for. Without it, it is for the whole namespace.
+    #[serde(with = "required", skip_serializing_if = "Option::is_none")]
+    pub entity: Option<EntityName>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rights: Option<RightList>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub primary_key: Option<KeyText>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub secondary_key: Option<KeyText>,
+}
+
+/// Rights as a list of words: `["Send", "Listen"]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RightList(pub Rights);
+
+/// A key as text. Written in full: whoever writes it has decided to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyText(pub Secret);
+
+impl PolicySpec {
+    /// Everything that the policy says, keys included.
+    pub fn of(policy: &Policy) -> Self {
+        PolicySpec {
+            entity: policy.scope.clone(),
+            rights: Some(RightList(policy.rights)),
+            primary_key: Some(KeyText(policy.primary.clone())),
+            secondary_key: Some(KeyText(policy.secondary.clone())),
+        }
+    }
+
+    /// What is to be changed on a policy.
+    pub fn change(&self) -> PolicyChange {
+        PolicyChange {
+            rights: self.rights.map(|list| list.0),
+            primary: self.primary_key.clone().map(|key| key.0),
+            secondary: self.secondary_key.clone().map(|key| key.0),
+        }
+    }
+
+    /// A policy that a configuration file declares: it needs a key, and one key is enough.
+    pub fn declared(&self, name: &str) -> Result<Policy, DeclaredPolicyError> {
+        let key = self.primary_key.as_ref().or(self.secondary_key.as_ref());
+        let key = key.ok_or_else(|| DeclaredPolicyError::NoKey { name: name.to_owned() })?;
+        let or_key = |given: &Option<KeyText>| given.as_ref().unwrap_or(key).0.clone();
+        let policy = Policy {
+            name: name.to_owned(),
+            scope: self.entity.clone(),
+            rights: self.rights.map_or(Rights::ALL, |list| list.0),
+            primary: or_key(&self.primary_key),
+            secondary: or_key(&self.secondary_key),
+            created_at: Timestamp::ZERO,
+            modified_at: Timestamp::ZERO,
+        };
+        policy.check()?;
+        Ok(policy)
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DeclaredPolicyError {
+    #[error(
+        "the policy '{name}' has no key; give it a primary-key, for example one made by `openssl rand -base64 32`"
+    )]
+    NoKey { name: String },
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+}
+
+impl Serialize for RightList {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.iter().map(Right::name))
+    }
+}
+
+impl<'de> Deserialize<'de> for RightList {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let words = Vec::<RightWord>::deserialize(deserializer)?;
+        Ok(RightList(words.into_iter().map(|word| word.0).collect()))
+    }
+}
+
+struct RightWord(Right);
+
+impl<'de> Deserialize<'de> for RightWord {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let word = String::deserialize(deserializer)?;
+        let wrong = || de::Error::custom(TextError::new(&word, "a right", "Send, Listen or Manage"));
+        Right::parse(&word).map(RightWord).ok_or_else(wrong)
+    }
+}
+
+impl Serialize for KeyText {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.0.expose())
+    }
+}
+
+impl<'de> Deserialize<'de> for KeyText {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer).map(|text| KeyText(Secret::new(text)))
+    }
+}
