@@ -2,8 +2,8 @@
 import assert from "node:assert/strict";
 import { after, before } from "node:test";
 import { ServiceBusClient } from "@azure/service-bus";
+import { createQueue } from "./api.mjs";
 import { Broker, QueuePool } from "./broker.mjs";
-import { createQueue } from "./management.mjs";
 
 export const SEND_KEY = ["send-only", "secret-of-the-sender"];
 export const LISTEN_KEY = ["listen-only", "secret-of-the-listener"];

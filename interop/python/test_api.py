@@ -62,7 +62,7 @@ def test_topics_subscriptions_and_rules(api, client):
     publish(client, topic, ServiceBusMessage("m", application_properties={"tier": "paying"}), "other")
     [shown] = [s for s in api.get("topics", topic, "subscriptions")["items"] if s["name"] == "high"]
     assert shown["maxDeliveryCount"] == 3
-    assert shown["counts"]["active"] == 1
+    assert shown["activeCount"] == 1
     api.delete("topics", topic, "subscriptions", "high")
     api.delete("topics", topic)
 
@@ -73,15 +73,15 @@ def test_counts_and_messages(api, client, queue):
         sender.send_messages(ServiceBusMessage("third", subject="s", application_properties={"a": 1}))
     with client.get_queue_receiver(queue) as receiver:
         receiver.dead_letter_message(receive(receiver, 3)[0], reason="why")
-        counts = api.get("queues", queue)["counts"]
-        assert (counts["active"], counts["deadLetter"]) == (2, 1)
+        counts = api.get("queues", queue)
+        assert (counts["activeCount"], counts["lockedCount"], counts["deadLetterCount"]) == (2, 2, 1)
     messages = api.get("queues", queue, "messages")["items"]
     assert [message["sequenceNumber"] for message in messages] == [2, 3]
-    assert base64.b64decode(messages[0]["body"]["base64"]) == b"\xff\x00"
-    assert messages[1]["body"]["text"] == "third"
-    assert messages[1]["applicationProperties"] == {"a": 1}
+    assert messages[0]["body"] == {"kind": "base64", "value": base64.b64encode(b"\xff\x00").decode()}
+    assert messages[1]["body"] == {"kind": "text", "value": "third"}
+    assert (messages[1]["subject"], messages[1]["properties"]) == ("s", {"a": 1})
     [dead] = api.get("queues", queue, "messages", subQueue="deadLetter")["items"]
-    assert dead["deadLetterReason"] == "why"
+    assert (dead["sequenceNumber"], dead["body"]["value"]) == (1, "first")
 
 
 def test_a_filter_is_tried_without_sending(api, topics):
@@ -91,7 +91,7 @@ def test_a_filter_is_tried_without_sending(api, topics):
         labelled=CorrelationRuleFilter(label="l"),
         broken=SqlRuleFilter("Priority > 3"),
     )
-    told = api.post("topics", topic, "explain", applicationProperties={"Priority": "High"}, subject="l")
+    told = api.post("topics", topic, "explain", properties={"Priority": "High"}, subject="l")
     found = {shown["subscription"]: shown for shown in told["items"]}
     assert {name for name, shown in found.items() if shown["copies"]} == {"high", "labelled"}
     assert found["broken"]["deadLetters"]

@@ -10,26 +10,23 @@ from broker import Broker, connection_string
 from steps import receive_one, send, text
 
 TOML = """
-[[keys]]
-name = "root-of-none"
-key = "secret-of-none"
+[keys.root-of-none]
+primary-key = "secret-of-none"
 rights = ["Manage"]
 
 [queues.jobs]
 
 [namespaces.east]
 hosts = ["east.example.net"]
-[[namespaces.east.keys]]
-name = "root-of-east"
-key = "secret-of-east"
+[namespaces.east.keys.root-of-east]
+primary-key = "secret-of-east"
 rights = ["Manage"]
 [namespaces.east.queues.jobs]
 
 [namespaces.west]
 hosts = ["west.example.net"]
-[[namespaces.west.keys]]
-name = "root-of-west"
-key = "secret-of-west"
+[namespaces.west.keys.root-of-west]
+primary-key = "secret-of-west"
 rights = ["Manage"]
 [namespaces.west.queues.jobs]
 [namespaces.west.queues.only-west]

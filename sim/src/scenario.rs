@@ -10,7 +10,7 @@ use peeklock_journal_wal::WalConfig;
 use peeklock_types::{QueueSettings, RetryPolicy};
 
 use crate::log::{MessageNumber, Part};
-pub use topic::{Rule, Subscription, Test, Topic};
+pub(crate) use topic::{Rule, Subscription, Test, Topic};
 
 /// How long bytes take.
 #[derive(Clone, Copy, Debug)]

@@ -13,9 +13,8 @@ const TOML = ["east", "west"]
     (side) => `
 [namespaces.${side}]
 hosts = ["${side}.example.net"]
-[[namespaces.${side}.keys]]
-name = "root-of-${side}"
-key = "secret-of-${side}"
+[namespaces.${side}.keys.root-of-${side}]
+primary-key = "secret-of-${side}"
 rights = ["Manage"]
 [namespaces.${side}.queues.jobs]
 `,

@@ -63,8 +63,9 @@ impl Shipment {
         let count = if is_large || rng.bool() { 1 } else { rng.usize(1..=spec.batch_max) };
         let bytes_max = if is_large { spec.large_bytes_max } else { spec.body_bytes_max };
         let numbers: Vec<_> = (0..count).map(|_| party.world.next_message(spec.target)).collect();
-        let messages =
-            numbers.iter().map(|number| apply(body::message(*number, rng.usize(0..=bytes_max), spec.target), &terms));
+        let messages = numbers
+            .iter()
+            .map(|number| apply(body::message(*number, rng.usize(0..=bytes_max), spec.target), &terms));
         let messages = messages.collect();
         let settings = party.world.scenario.target_settings(spec.target);
         let has_window = settings.is_some_and(|settings| settings.duplicate_window.is_some());

@@ -98,7 +98,8 @@ impl Worker {
 
     pub(super) fn note_message(&self, message: &ReceivedMessage, by_number: bool) -> Seen {
         let hold = self.hold.as_ref().map(|hold| hold.hold);
-        let seen = Seen { by_number, hold, ..seen(&self.world.scenario, message, self.queue, self.part, self.run) };
+        let seen =
+            Seen { by_number, hold, ..seen(&self.world.scenario, message, self.queue, self.part, self.run) };
         self.log(Event::Received(seen.clone()));
         seen
     }

@@ -382,7 +382,9 @@ impl<'a> History<'a> {
         for entry in self.entries {
             let concerns = match &entry.event {
                 Event::Sending { request, messages, .. }
-                    if messages.iter().any(|sent| *sent == number || self.copies_of(*sent).contains(&number)) =>
+                    if messages
+                        .iter()
+                        .any(|sent| *sent == number || self.copies_of(*sent).contains(&number)) =>
                 {
                     requests.push(*request);
                     true

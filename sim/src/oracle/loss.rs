@@ -174,7 +174,11 @@ mod tests {
         forge.published(number, Answer::Unknown);
         assert!(promises(nothing_confirmed_is_lost, &forge).is_empty());
         forge.took(number + 1, 1);
-        assert_eq!(promises(nothing_confirmed_is_lost, &forge).len(), 1, "the copy of the other subscription");
+        assert_eq!(
+            promises(nothing_confirmed_is_lost, &forge).len(),
+            1,
+            "the copy of the other subscription"
+        );
     }
 
     #[test]

@@ -8,8 +8,8 @@ use peeklock_types::{EntityName, PoisonSession, QueueSettings, RetryPolicy};
 
 use super::topic::{COLORS, LEVELS, SUBJECTS};
 use super::{
-    Consumer, Habits, MachineFaults, NetworkFaults, Producer, Queue, Rule, Scenario, Subscription, Target, Test,
-    Topic, Weather,
+    Consumer, Habits, MachineFaults, NetworkFaults, Producer, Queue, Rule, Scenario, Subscription, Target,
+    Test, Topic, Weather,
 };
 
 /// The longest that a consumer abandons a message for.
@@ -149,7 +149,8 @@ fn forward_apart(rng: &mut Rng, queues: &mut [Queue], from: usize, first: usize)
     let targets: Vec<_> = (0..first).filter(is_apart).collect();
     let (forwards, forwards_dead) = (one_in(rng, 5), one_in(rng, 5));
     let target = pick(rng, &targets, first);
-    let target = queues.get(target).filter(|_| !targets.is_empty()).and_then(|q| EntityName::parse(&q.name).ok());
+    let target =
+        queues.get(target).filter(|_| !targets.is_empty()).and_then(|q| EntityName::parse(&q.name).ok());
     let Some(queue) = queues.get_mut(from) else { return };
     if forwards && queue.session_count == 0 {
         queue.settings.forward_to.clone_from(&target);

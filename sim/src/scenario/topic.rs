@@ -59,15 +59,19 @@ pub struct Traits {
     pub level: u32,
 }
 
-pub const COLORS: u32 = 3;
-pub const SUBJECTS: u32 = 3;
-pub const LEVELS: u32 = 10;
+pub(crate) const COLORS: u32 = 3;
+pub(crate) const SUBJECTS: u32 = 3;
+pub(crate) const LEVELS: u32 = 10;
 
 impl Traits {
     pub fn of(number: MessageNumber) -> Self {
         let mut rng = fastrand::Rng::with_seed(number.into());
         let color = rng.u32(0..=COLORS);
-        Traits { color: (color < COLORS).then_some(color), subject: rng.u32(0..SUBJECTS), level: rng.u32(0..LEVELS) }
+        Traits {
+            color: (color < COLORS).then_some(color),
+            subject: rng.u32(0..SUBJECTS),
+            level: rng.u32(0..LEVELS),
+        }
     }
 }
 
@@ -88,7 +92,9 @@ impl Test {
             Test::Subject(subject) => traits.subject == subject,
             Test::Both(color, subject) => traits.color == Some(color) && traits.subject == subject,
             Test::Above(level) => traits.level > level,
-            Test::Either(color, level) => traits.color.is_some_and(|own| own != color) || traits.level == level,
+            Test::Either(color, level) => {
+                traits.color.is_some_and(|own| own != color) || traits.level == level
+            }
         }
     }
 
@@ -183,6 +189,6 @@ fn copies_of(subscription: &Subscription) -> Vec<Copy<'_>> {
 }
 
 /// The number of the copy at a place of `Topic::copies`.
-pub fn copy_number(message: MessageNumber, place: usize) -> MessageNumber {
+pub(crate) fn copy_number(message: MessageNumber, place: usize) -> MessageNumber {
     message.saturating_add(1).saturating_add(u32::try_from(place).unwrap_or(u32::MAX))
 }
