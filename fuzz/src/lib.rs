@@ -6,10 +6,12 @@ pub mod bounds;
 mod codec;
 mod connection;
 pub mod coverage;
+mod filter;
 pub mod mutate;
 
 pub use codec::fuzz_codec;
 pub use connection::fuzz_connection;
+pub use filter::fuzz_filter;
 
 /// Longer inputs find nothing that shorter ones do not, and take their time.
 pub const INPUT_LEN_MAX: usize = 64 << 10;
@@ -19,6 +21,7 @@ pub const INPUT_LEN_MAX: usize = 64 << 10;
 pub enum Target {
     Codec,
     Connection,
+    Filter,
 }
 
 impl Target {
@@ -26,6 +29,7 @@ impl Target {
         match self {
             Self::Codec => fuzz_codec(input),
             Self::Connection => fuzz_connection(input),
+            Self::Filter => fuzz_filter(input),
         }
     }
 
@@ -33,6 +37,7 @@ impl Target {
         match self {
             Self::Codec => "codec",
             Self::Connection => "connection",
+            Self::Filter => "filter",
         }
     }
 }

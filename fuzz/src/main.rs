@@ -14,7 +14,7 @@ use peeklock_fuzz::{Target, mutate};
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Feeds mutated bytes to the AMQP codec or to a whole connection.
+/// Feeds mutated bytes to the AMQP codec, to a whole connection, or to rules.
 #[derive(Debug, Parser)]
 struct Options {
     #[arg(long, value_enum, default_value = "codec")]
@@ -40,6 +40,7 @@ struct Options {
 enum TargetName {
     Codec,
     Connection,
+    Filter,
 }
 
 impl From<TargetName> for Target {
@@ -47,6 +48,7 @@ impl From<TargetName> for Target {
         match name {
             TargetName::Codec => Self::Codec,
             TargetName::Connection => Self::Connection,
+            TargetName::Filter => Self::Filter,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Mutations that know a little AMQP: its type codes, its sizes, and where frames begin.
+//! Mutations that know a little AMQP: its type codes, its sizes, and where frames begin; and the words of filters.
 
 use fastrand::Rng;
 
@@ -42,6 +42,53 @@ const TOKENS: [&[u8]; 34] = [
     b"\x00\x53\x30\x45",
 ];
 
+/// Words and signs of the filter language, and values of a view.
+const FILTER_TOKENS: [&[u8]; 43] = [
+    b" AND ",
+    b" OR ",
+    b"NOT ",
+    b" = ",
+    b" <> ",
+    b" < ",
+    b" >= ",
+    b" IN (",
+    b",",
+    b")",
+    b"(",
+    b" LIKE ",
+    b" ESCAPE '!'",
+    b"'%a_'",
+    b" IS NULL",
+    b" IS NOT NULL",
+    b"EXISTS(a)",
+    b"sys.",
+    b"Label",
+    b"user.",
+    b"[a b]",
+    b"\"a\"",
+    b"'text'",
+    b"''",
+    b"1",
+    b"0",
+    b"-",
+    b"+",
+    b"*",
+    b"/",
+    b"%",
+    b"9223372036854775807",
+    b"2.5",
+    b"1e308",
+    b"TRUE",
+    b"NULL",
+    b"@p",
+    b"newid()",
+    b"p(a)",
+    b"SET a = ",
+    b";REMOVE a",
+    b"\0",
+    b"\xff\x01a\x03\x01\0\0\0\0\0\0\0",
+];
+
 const NUMBERS: [u32; 10] = [0, 1, 7, 8, 255, 256, 511, 512, 0x7fff_ffff, u32::MAX];
 const PREFIX_LEN: usize = 8;
 
@@ -52,7 +99,8 @@ pub fn mutate(random: &mut Rng, target: Target, corpus: &[Vec<u8>]) -> Vec<u8> {
         let other = pick(random, corpus);
         match target {
             Target::Connection if random.u8(..) < 180 => mutate_frames(random, &mut input, other),
-            _ => mutate_bytes(random, &mut input, other),
+            Target::Filter => mutate_bytes(random, &mut input, other, &FILTER_TOKENS),
+            _ => mutate_bytes(random, &mut input, other, &TOKENS),
         }
     }
     input.truncate(INPUT_LEN_MAX);
@@ -64,15 +112,15 @@ fn pick<'a>(random: &mut Rng, corpus: &'a [Vec<u8>]) -> &'a Vec<u8> {
     random.choice(corpus).unwrap_or(&EMPTY)
 }
 
-fn mutate_bytes(random: &mut Rng, input: &mut Vec<u8>, other: &[u8]) {
+fn mutate_bytes(random: &mut Rng, input: &mut Vec<u8>, other: &[u8], tokens: &[&[u8]]) {
     let at = random.usize(..=input.len());
     match random.u8(..9) {
         0 => if_there(input, at, |byte| *byte ^= 1 << random.u8(..8)),
         1 => if_there(input, at, |byte| *byte = random.u8(..)),
         // Sizes and counts that are off by one.
         2 => if_there(input, at, |byte| *byte = byte.wrapping_add(if random.bool() { 1 } else { 255 })),
-        3 => insert(input, at, random.choice(TOKENS).unwrap_or_default()),
-        4 => overwrite(input, at, random.choice(TOKENS).unwrap_or_default()),
+        3 => insert(input, at, random.choice(tokens).copied().unwrap_or_default()),
+        4 => overwrite(input, at, random.choice(tokens).copied().unwrap_or_default()),
         5 => overwrite(input, at, &random.choice(NUMBERS).unwrap_or_default().to_be_bytes()),
         6 => drop(input.drain(at..random.usize(at..=input.len().min(at + 64)))),
         7 => {
@@ -127,10 +175,10 @@ fn mutate_frames(random: &mut Rng, input: &mut Vec<u8>, other: &[u8]) {
 
 fn mutate_body(random: &mut Rng, frame: &mut Vec<u8>, other: &[u8]) {
     if frame.starts_with(b"AMQP") || frame.len() < 8 {
-        return mutate_bytes(random, frame, other);
+        return mutate_bytes(random, frame, other, &TOKENS);
     }
     let mut body = frame.split_off(8);
-    mutate_bytes(random, &mut body, other);
+    mutate_bytes(random, &mut body, other, &TOKENS);
     frame.append(&mut body);
     let size = u32::try_from(frame.len()).unwrap_or(u32::MAX);
     overwrite(frame, 0, &size.to_be_bytes());

@@ -1,11 +1,11 @@
-//! Hostile bytes into the decoders and the connection machine for a bounded time.
+//! Hostile bytes into the decoders, the connection machine and rules for a bounded time.
 
 use anyhow::{Context, Result, bail};
 
 use crate::counts::{self, Counts, Part};
 use crate::{process, workspace};
 
-const TARGETS: [&str; 2] = ["codec", "connection"];
+const TARGETS: [&str; 3] = ["codec", "connection", "filter"];
 const SECONDS_DEFAULT: u32 = 60;
 /// Enough to try the corpus and some hundred thousand mutations in every test run.
 const SECONDS_SHORT: u32 = 10;

@@ -64,14 +64,15 @@ impl<L: Log> Shard<L> {
             Request::RemoveRule { ticket, name, rule } => {
                 (ticket, done(engine.remove_rule(now, &name, &rule, out)))
             }
-            Request::ListRules { ticket, name, skip, top } => {
-                let rules = engine.rules(&name).map(|rules| {
-                    let info = |rule: peeklock_engine::RuleView<'_>| RuleInfo {
-                        rule: rule.rule.clone(),
-                        created_at: rule.created_at,
-                    };
-                    rules.skip(skip).take(top).map(info).collect()
+            Request::ShowRule { ticket, name, rule } => {
+                let found = engine.rules(&name).and_then(|mut rules| {
+                    let found = rules.find(|found| found.rule.name == rule).map(rule_info);
+                    found.ok_or_else(|| peeklock_engine::Error::NoSuchRule { name: name.clone(), rule })
                 });
+                (ticket, found.map(|rule| Answer::Rules(vec![rule])).map_err(Error::from))
+            }
+            Request::ListRules { ticket, name, skip, top } => {
+                let rules = engine.rules(&name).map(|rules| rules.skip(skip).take(top).map(rule_info).collect());
                 (ticket, rules.map(Answer::Rules).map_err(Error::from))
             }
             Request::Explain { ticket, name, view } => {
@@ -80,6 +81,10 @@ impl<L: Log> Shard<L> {
             _ => return None,
         })
     }
+}
+
+fn rule_info(rule: peeklock_engine::RuleView<'_>) -> RuleInfo {
+    RuleInfo { rule: rule.rule.clone(), created_at: rule.created_at }
 }
 
 fn missing(name: EntityName) -> Error {
@@ -109,9 +114,10 @@ fn list<'e>(
     engine: &'e Engine,
     what: &Listing,
 ) -> Result<Box<dyn Iterator<Item = QueueView<'e>> + 'e>, Error> {
-    let of_kind = |kind| engine.queues().filter(move |queue| queue.kind == kind);
+    let all = || engine.queues().filter(|queue| !queue.name.is_internal());
+    let of_kind = |kind| all().filter(move |queue| queue.kind == kind);
     Ok(match what {
-        Listing::All => Box::new(engine.queues()),
+        Listing::All => Box::new(all()),
         Listing::Queues => Box::new(of_kind(EntityKind::Queue)),
         Listing::Topics => Box::new(of_kind(EntityKind::Topic)),
         Listing::Subscriptions { topic } => {

@@ -300,6 +300,11 @@ pub enum Request {
         name: EntityName,
         rule: RuleName,
     },
+    ShowRule {
+        ticket: Ticket,
+        name: EntityName,
+        rule: RuleName,
+    },
     ListRules {
         ticket: Ticket,
         name: EntityName,

@@ -97,7 +97,7 @@ impl Broker {
         let mut recovered = Recovered::default();
         for id in (0..ShardId::COUNT).map(ShardId) {
             let (engine, log, snapshot_upto) = recover(journal, id).await?;
-            for queue in engine.queues() {
+            for queue in engine.queues().filter(|queue| !queue.name.is_internal()) {
                 recovered.queue_count += 1;
                 let counts = queue.counts;
                 recovered.message_count += counts.message_count();

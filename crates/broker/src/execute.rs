@@ -59,6 +59,7 @@ impl<L: Log> Shard<L> {
             Request::AddRule { .. }
             | Request::ReplaceRule { .. }
             | Request::RemoveRule { .. }
+            | Request::ShowRule { .. }
             | Request::ListRules { .. }
             | Request::Explain { .. } => self.execute_rules(now, request),
         };

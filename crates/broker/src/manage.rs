@@ -145,6 +145,14 @@ impl Broker {
         self.ask(shard, |ticket| Request::RemoveRule { ticket, name, rule }).await.map(|_| ())
     }
 
+    pub async fn rule(&self, subscription: EntityName, rule: RuleName) -> Result<RuleInfo, AdminError> {
+        let (shard, name) = (self.place(&subscription), subscription);
+        match self.ask(shard, |ticket| Request::ShowRule { ticket, name, rule }).await? {
+            Answer::Rules(mut rules) => rules.pop().ok_or_else(|| ShardStopped.into()),
+            _ => Err(ShardStopped.into()),
+        }
+    }
+
     pub async fn rules(
         &self,
         subscription: EntityName,
@@ -192,7 +200,7 @@ impl Broker {
         request: impl FnOnce(Ticket) -> Request,
     ) -> Result<EntityInfo, AdminError> {
         match self.ask(shard, request).await? {
-            Answer::Entities(mut entities) => entities.pop().ok_or(ShardStopped.into()),
+            Answer::Entities(mut entities) => entities.pop().ok_or_else(|| ShardStopped.into()),
             _ => Err(ShardStopped.into()),
         }
     }

@@ -41,7 +41,7 @@ impl Engine {
     /// The oldest group with a body that a message still needs; `None` if every body is gone or in a cold segment. Looks at every queue, but
     /// not at its messages.
     pub fn oldest_log_body(&mut self) -> Option<GroupNumber> {
-        let parts = self.queues.values_mut().flat_map(Queue::parts_mut);
+        let parts = self.queues.values_mut().flat_map(|queue| queue.parts_mut());
         parts.filter_map(|part| part.messages.oldest_in_log()).min()
     }
 
@@ -99,7 +99,7 @@ impl Engine {
 
     fn all_cold_bodies(&self) -> impl Iterator<Item = ColdBody> {
         let parts = self.names.values().filter_map(|entity| self.queues.get(entity));
-        let parts = parts.flat_map(Queue::parts);
+        let parts = parts.flat_map(|queue| queue.parts());
         let parts = parts.filter(|part| part.messages.cold_count() > 0);
         parts.flat_map(|part| part.messages.iter_from(SequenceNumber(0)).filter_map(|(_, entry)| cold(entry)))
     }

@@ -200,7 +200,7 @@ impl Engine {
             true => queue.used_at,
             false => now,
         };
-        queues.map(used_at).max()
+        queues.map(|queue| used_at(queue)).max()
     }
 
     fn can_receive(&self, entity: EntityId, receiver: ReceiverId) -> bool {
@@ -216,7 +216,7 @@ impl Engine {
     }
 
     pub fn queue(&self, entity: EntityId) -> Option<QueueView<'_>> {
-        self.queues.get(&entity).map(view)
+        self.queues.get(&entity).map(|queue| view(queue))
     }
 
     /// All queues, by name.
@@ -244,7 +244,7 @@ impl Engine {
         self.insert_topic(&queue)?;
         self.next_entity = EntityId(entity.0 + 1);
         self.names.insert(queue.name.clone(), entity);
-        self.queues.insert(entity, queue);
+        self.queues.insert(entity, Box::new(queue));
         Ok(())
     }
 

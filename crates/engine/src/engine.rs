@@ -24,7 +24,8 @@ pub const FACTS_PER_CALL_MAX: usize = 4096;
 /// A command checks everything first: it is done whole, or refused with an [`Error`] and nothing has changed.
 #[derive(Debug, Default)]
 pub struct Engine {
-    pub(crate) queues: NumberMap<EntityId, Queue>,
+    /// Boxed: a table has room for many more than it holds, and a queue is large.
+    pub(crate) queues: NumberMap<EntityId, Box<Queue>>,
     pub(crate) names: BTreeMap<EntityName, EntityId>,
     /// The number that the next queue gets. Numbers are not used again, so a late command never meets a wrong queue.
     pub(crate) next_entity: EntityId,

@@ -298,7 +298,7 @@ impl Engine {
     /// Bytes of what waits in a topic and in its subscriptions. A body counts once for each copy.
     pub fn topic_size(&self, topic: EntityId) -> u64 {
         let all = std::iter::once(topic).chain(self.subscriptions(topic));
-        all.filter_map(|entity| self.queues.get(&entity)).map(Queue::size_bytes).sum()
+        all.filter_map(|entity| self.queues.get(&entity)).map(|queue| queue.size_bytes()).sum()
     }
 
     /// Does with a message of a topic what was planned.

@@ -32,8 +32,6 @@ pub enum RuleError {
         limits::EXPRESSION_DEPTH_MAX
     )]
     TooDeep { part: Part, column: usize },
-    #[error("the list at column {column} of the {part} has more than {} values", limits::IN_LIST_COUNT_MAX)]
-    ListTooLong { part: Part, column: usize },
     #[error(
         "the {part} has more than {} statements, the first too many at column {column}",
         limits::STATEMENT_COUNT_MAX
@@ -76,7 +74,6 @@ impl RuleError {
         match self {
             RuleError::Syntax { column, .. }
             | RuleError::TooDeep { column, .. }
-            | RuleError::ListTooLong { column, .. }
             | RuleError::TooManyStatements { column, .. } => Some(*column),
             _ => None,
         }

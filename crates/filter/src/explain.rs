@@ -63,12 +63,23 @@ impl<'m> Explainer<'m> {
         let Some((source, condition)) = &program.condition else {
             return self.matched(Self::open().1, program.script.as_ref());
         };
-        let run = Run { source, message: self.message, changes: &[], ids: &self.ids, steps: &self.steps };
-        match run.condition(condition).and_then(|truth| Ok((truth, why(&run, condition, truth)?))) {
-            Ok((Some(true), why)) => self.matched(why, program.script.as_ref()),
-            Ok((_, why)) => (Decision::NotMatched, why),
-            Err(fault) => (Decision::Error, fault),
+        let run = self.run(source, &self.ids, &self.steps);
+        let truth = match run.condition(condition) {
+            Ok(truth) => truth,
+            Err(fault) => return (Decision::Error, fault),
+        };
+        // Looking for words costs as much again, which must not change the answer.
+        let (ids, steps) = (Ids::new(0), Steps::new());
+        let words = why(&self.run(source, &ids, &steps), condition, truth);
+        let words = words.unwrap_or_else(|_| format!("{source} is {}", shown_truth(truth)));
+        match truth {
+            Some(true) => self.matched(words, program.script.as_ref()),
+            _ => (Decision::NotMatched, words),
         }
+    }
+
+    fn run<'r>(&'r self, source: &'r str, ids: &'r Ids, steps: &'r Steps) -> Run<'r> {
+        Run { source, message: self.message, changes: &[], ids, steps }
     }
 
     pub(crate) fn correlation(&self, conditions: &[Condition], script: Option<&'m Script>) -> Answer {
@@ -122,6 +133,14 @@ fn decided<'r>(run: &Run<'r>, list: &'r [Node], truth: Truth, needs_all: bool) -
     Ok(reasons.join("; "))
 }
 
+fn shown_truth(truth: Truth) -> &'static str {
+    match truth {
+        Some(true) => "true",
+        Some(false) => "false",
+        None => "unknown",
+    }
+}
+
 fn leaf<'r>(run: &Run<'r>, node: &'r Node, truth: Truth) -> String {
     let mut names: Vec<(String, Option<String>)> = Vec::new();
     collect(run, node, &mut names);
@@ -133,7 +152,7 @@ fn leaf<'r>(run: &Run<'r>, node: &'r Node, truth: Truth) -> String {
     if let (None, Some(missing)) = (truth, names.iter().find(|(_, value)| value.is_none())) {
         return format!("{}, so {text} is unknown", shown(missing));
     }
-    let truth = truth.map_or_else(|| "unknown".to_owned(), |is_true| is_true.to_string());
+    let truth = shown_truth(truth);
     if names.is_empty() {
         return format!("{text} is {truth}");
     }

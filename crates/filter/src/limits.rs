@@ -2,14 +2,12 @@
 
 /// Characters in a rule's name.
 pub const RULE_NAME_CHARS_MAX: usize = 50;
-/// Characters in the text of a filter or of an action.
+/// Characters in the text of a filter or of an action. Bounds also the number of values in the list of an `IN`.
 pub const EXPRESSION_CHARS_MAX: usize = 1024;
 /// Parentheses, functions, `NOT` and signs inside one another. Chains of `AND`, `OR` or `+` are not nested.
 pub const EXPRESSION_DEPTH_MAX: usize = 64;
 /// Statements in an action.
 pub const STATEMENT_COUNT_MAX: usize = 32;
-/// Values in the list of an `IN`.
-pub const IN_LIST_COUNT_MAX: usize = 1000;
 /// Parameters of a filter or of an action.
 pub const PARAMETER_COUNT_MAX: usize = 64;
 /// Properties that a correlation filter compares.

@@ -10,7 +10,7 @@ use crate::action::Script;
 use crate::error::RuleError;
 use crate::explain::{Explained, Explainer};
 use crate::index::{Condition, Correlation, Field, Index};
-use crate::rule::{Action, Filter, Rule, RuleName};
+use crate::rule::{Action, CorrelationFilter, Filter, Rule, RuleName};
 use crate::run::{Fault, Ids, Run, Steps};
 use crate::slots::{Message, Slots};
 use crate::sql::{self, Node};
@@ -102,29 +102,29 @@ impl<K: Copy + Ord + Hash> RuleSet<K> {
 
     /// Adds a rule, or replaces the one of the same name. A rule that is refused changes nothing.
     pub fn insert(&mut self, key: K, rule: &Rule) -> Result<(), RuleError> {
+        let condition = match &rule.filter {
+            Filter::Sql(filter) => Some((filter.expression.clone(), sql::parse_filter(filter)?)),
+            Filter::Correlation(filter) => filter.check().map(|()| None)?,
+            Filter::True | Filter::False => None,
+        };
         let script = rule.action.as_ref().map(compile_action).transpose()?;
         match &rule.filter {
             Filter::False => self.put(key, rule, Compiled::Closed),
             Filter::True if script.is_none() => self.put(key, rule, Compiled::Open),
-            Filter::True => self.put_program(key, rule, Program { condition: None, script }),
-            Filter::Sql(filter) => {
-                let condition = Some((filter.expression.clone(), sql::parse_filter(filter)?));
-                self.put_program(key, rule, Program { condition, script });
-            }
-            Filter::Correlation(filter) => {
-                filter.check()?;
-                self.remove(key, &rule.name);
-                let conditions = Condition::all_of(filter, &mut self.slots);
-                let script = script.map(|script| self.slots.bind_script(script));
-                let rule_of = Correlation { key, name: rule.name.clone(), conditions, script };
-                self.put(key, rule, Compiled::Correlation(Arc::new(rule_of)));
-            }
+            Filter::True | Filter::Sql(_) => self.put_program(key, rule, Program { condition, script }),
+            Filter::Correlation(filter) => self.put_correlation(key, rule, filter, script),
         }
         Ok(())
     }
 
+    fn put_correlation(&mut self, key: K, rule: &Rule, filter: &CorrelationFilter, script: Option<Script>) {
+        let conditions = Condition::all_of(filter, &mut self.slots);
+        let script = script.map(|script| self.slots.bind_script(script));
+        let correlation = Correlation { key, name: rule.name.clone(), conditions, script };
+        self.put(key, rule, Compiled::Correlation(Arc::new(correlation)));
+    }
+
     fn put_program(&mut self, key: K, rule: &Rule, program: Program) {
-        self.remove(key, &rule.name);
         let program = self.slots.bind(program);
         self.put(key, rule, Compiled::Program(Arc::new(program)));
     }
@@ -376,7 +376,7 @@ impl Slots {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{CorrelationFilter, SqlFilter, Value};
+    use crate::{SqlFilter, Value};
 
     fn rule(name: &str, filter: Filter, action: Option<&str>) -> Rule {
         let action = action.map(|text| Action { expression: text.to_owned(), parameters: Vec::new() });

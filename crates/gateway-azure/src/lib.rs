@@ -39,6 +39,11 @@ pub use namespace::Namespace;
 pub use view::describe;
 use namespace::Namespaces;
 
+/// A message that was looked at, as a receiver would get it. The body of a large one is left out.
+pub fn encode_message(found: &peeklock_broker::Message) -> Result<bytes::Bytes, peeklock_amqp::DecodeError> {
+    message::encode_whole(found, false)
+}
+
 /// Serves connections for one broker or several.
 pub struct Gateway {
     namespaces: Namespaces,

@@ -23,7 +23,10 @@ pub(crate) fn authorize(namespace: &Namespace, head: &Head, path: &str, right: R
     if claim.allows(right, &scope, now_s) {
         return Ok(());
     }
-    Err(Problem::Forbidden(format!("the key has the rights {}; this needs {right} on {scope}", claim.rights())))
+    Err(Problem::Forbidden(format!(
+        "the key has the rights {}; this needs {right} on {scope}",
+        claim.rights()
+    )))
 }
 
 fn now_s(namespace: &Namespace) -> u64 {
@@ -74,7 +77,8 @@ fn may_send(namespace: &Namespace, head: &Head, target: &EntityName, header: &He
 /// SDK quirk: JS signs such a token for the bare host, without a scheme; it means the whole namespace.
 fn is_for_host(namespace: &Namespace, head: &Head, token: &str, now_s: u64) -> bool {
     let claim = namespace.access.check_token(token, head.authority(), now_s);
-    let is_of_namespace =
-        || peeklock_access::key_name(token).is_some_and(|name| namespace.access.policy(None, &name).is_some());
+    let is_of_namespace = || {
+        peeklock_access::key_name(token).is_some_and(|name| namespace.access.policy(None, &name).is_some())
+    };
     claim.is_ok_and(|claim: Claim| claim.rights().has(Right::Send)) && is_of_namespace()
 }

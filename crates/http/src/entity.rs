@@ -1,7 +1,7 @@
 //! What both kinds of management do with entities.
 
 use peeklock_access::ChangeError;
-use peeklock_broker::{AdminError, Broker, EntityInfo, Error, RuleInfo, engine};
+use peeklock_broker::{AdminError, Broker, EntityInfo, RuleInfo};
 use peeklock_filter::RuleName;
 use peeklock_types::{EntityKind, EntityName};
 
@@ -56,7 +56,11 @@ pub(crate) async fn check_rule(
     }
 }
 
-pub(crate) async fn rule(broker: &Broker, subscription: &EntityName, name: &RuleName) -> Result<RuleInfo, Problem> {
+pub(crate) async fn rule(
+    broker: &Broker,
+    subscription: &EntityName,
+    name: &RuleName,
+) -> Result<RuleInfo, Problem> {
     Ok(broker.rule(subscription.clone(), name.clone()).await?)
 }
 

@@ -1,1 +1,74 @@
+//! Management over HTTP: ATOM for the Azure SDKs, JSON for everything else, health, and a description of the API.
+//!
+//! Translates between requests and the broker; has no rules of its own about entities or messages. Never listens: a server puts the
+//! [`router`] behind its sockets.
+
+mod api;
+mod atom;
+mod auth;
+mod entity;
+mod health;
+mod problem;
+mod request;
+mod state;
 pub mod xml;
+
+use axum::Router;
+use axum::extract::Request;
+use axum::response::Response;
+use http::Method;
+
+pub use api::check_sample;
+pub use atom::check_body as check_atom_body;
+pub use state::{HttpState, Limits, Namespace};
+
+use problem::Problem;
+use request::Head;
+
+/// Answers every request that is not for a WebSocket. Whoever calls it says by an extension of type [`http::uri::Scheme`] how the client came
+/// in, for the links in answers.
+pub fn router(state: HttpState) -> Router {
+    Router::new().fallback(async move |request: Request| answer(&state, request).await)
+}
+
+async fn answer(state: &HttpState, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let head = match Head::new(parts) {
+        Ok(head) => head,
+        Err(problem) => return problem.into_xml(),
+    };
+    match surface(&head) {
+        Surface::Health if head.parts.method == Method::GET || head.parts.method == Method::HEAD => {
+            health::answer(state.health()).await
+        }
+        Surface::Health => head.not_allowed("GET").into_json(),
+        Surface::Json => api::answer(state, head, body).await,
+        Surface::Atom => atom::answer(state, head, body).await,
+        Surface::Nothing => welcome(),
+    }
+}
+
+enum Surface {
+    Health,
+    Json,
+    Atom,
+    Nothing,
+}
+
+/// An entity may be called `health` or `api/…`: management clients always send their version.
+fn surface(head: &Head) -> Surface {
+    let words: Vec<&str> = head.segments.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        _ if head.query("api-version").is_some() => Surface::Atom,
+        ["health"] => Surface::Health,
+        ["api", ..] => Surface::Json,
+        [] => Surface::Nothing,
+        _ => Surface::Atom,
+    }
+}
+
+fn welcome() -> Response {
+    let text =
+        "nothing is at '/'; /api/openapi.json describes the API, /health tells whether the broker works";
+    Problem::NotFound(text.to_owned()).into_json()
+}

@@ -4,8 +4,9 @@ use axum::response::Response;
 use http::header::{ALLOW, CONTENT_TYPE, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
 use peeklock_access::TokenError;
-use peeklock_broker::{AdminError, engine};
-use peeklock_filter::RuleError;
+use peeklock_broker::engine::Error as EngineError;
+use peeklock_broker::{AdminError, Error};
+use peeklock_filter::{RuleError, RuleNameError};
 use peeklock_types::{NameError, SettingsError};
 use serde::Serialize;
 
@@ -159,6 +160,44 @@ impl From<SettingsError> for Problem {
 impl From<RuleError> for Problem {
     fn from(error: RuleError) -> Self {
         Problem::bad(error.to_string())
+    }
+}
+
+impl From<RuleNameError> for Problem {
+    fn from(error: RuleNameError) -> Self {
+        Problem::bad(error.to_string())
+    }
+}
+
+impl From<&AdminError> for Problem {
+    fn from(error: &AdminError) -> Self {
+        let text = error.to_string();
+        match error {
+            AdminError::Refused(Error::Engine(error)) => of_engine(error, text),
+            AdminError::Refused(Error::DiskFull) => Problem::Quota(text),
+            AdminError::Refused(_) => Problem::BadRequest(text),
+            AdminError::Stopped(_) => Problem::Unavailable(text),
+        }
+    }
+}
+
+impl From<AdminError> for Problem {
+    fn from(error: AdminError) -> Self {
+        Problem::from(&error)
+    }
+}
+
+fn of_engine(error: &EngineError, text: String) -> Problem {
+    match error {
+        EngineError::AlreadyExists { .. } | EngineError::RuleExists { .. } => Problem::Exists(text),
+        EngineError::NoSuchQueue { .. }
+        | EngineError::NoSuchTopic { .. }
+        | EngineError::NoSuchEntity { .. }
+        | EngineError::NoSuchRule { .. } => Problem::NotFound(text),
+        EngineError::RevisionChanged { .. } => Problem::Precondition(text),
+        EngineError::StillSending { .. } => Problem::Conflict(text),
+        EngineError::TopicFull { .. } | EngineError::NoEntityLeft => Problem::Quota(text),
+        _ => Problem::BadRequest(text),
     }
 }
 

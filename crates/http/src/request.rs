@@ -65,7 +65,8 @@ impl Head {
     pub(crate) fn query_number(&self, name: &str) -> Result<Option<u64>, Problem> {
         self.query(name)
             .map(|text| {
-                let wrong = || Problem::bad(format!("the query's '{name}' is '{}'; give a number", shown(text)));
+                let wrong =
+                    || Problem::bad(format!("the query's '{name}' is '{}'; give a number", shown(text)));
                 text.parse().map_err(|_| wrong())
             })
             .transpose()
@@ -79,7 +80,10 @@ impl Head {
             }
             Some((key, _)) => {
                 let known = known.join(", ");
-                Err(Problem::bad(format!("the query has '{}'; only these are known here: {known}", shown(key))))
+                Err(Problem::bad(format!(
+                    "the query has '{}'; only these are known here: {known}",
+                    shown(key)
+                )))
             }
             None => Ok(()),
         }
@@ -160,11 +164,7 @@ pub(crate) fn shown(text: &str) -> String {
 }
 
 /// The whole body, if it is small enough and comes in time.
-pub(crate) async fn read_body(
-    body: Body,
-    limit_bytes: usize,
-    time_max: Duration,
-) -> Result<Bytes, Problem> {
+pub(crate) async fn read_body(body: Body, limit_bytes: usize, time_max: Duration) -> Result<Bytes, Problem> {
     let collected = tokio::time::timeout(time_max, Limited::new(body, limit_bytes).collect()).await;
     match collected {
         Ok(Ok(body)) => Ok(body.to_bytes()),

@@ -85,7 +85,8 @@ impl HttpState {
 impl Namespace {
     fn has_host(&self, host: &str) -> bool {
         let label = host.split('.').next().unwrap_or_default();
-        label.eq_ignore_ascii_case(&self.name) || self.hosts.iter().any(|known| known.eq_ignore_ascii_case(host))
+        label.eq_ignore_ascii_case(&self.name)
+            || self.hosts.iter().any(|known| known.eq_ignore_ascii_case(host))
     }
 
     pub(crate) fn now(&self) -> Timestamp {

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use peeklock_broker::{AdminError, Broker, Listing, Page, Recovered, Running};
 use peeklock_gateway_azure::Gateway;
+use peeklock_http::HttpState;
 use peeklock_journal_wal::{WalConfig, WalJournal};
 use peeklock_types::{EntityName, QueueSettings};
 use tokio::sync::watch;
@@ -26,6 +27,8 @@ pub use peeklock_gateway_azure::Limits as AmqpLimits;
 
 /// How long open connections get to finish when the server stops.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(5);
+/// What the official emulator calls its only namespace.
+const NAMESPACE_NAME: &str = "sbemulatorns";
 const RING_BYTES_MIN: u64 = 128 << 20;
 const RING_BYTES_MAX: u64 = 2 << 30;
 
@@ -100,8 +103,9 @@ impl Server {
             .collect();
         let (stop, stopping) = watch::channel(false);
         let (acceptor, certificate) = tls.map(|tls| (tls.acceptor, tls.certificate)).unzip();
+        let routes = routes(broker.clone(), access.clone());
         let gateway = Gateway::new(broker, access.clone()).with_limits(options.amqp_limits);
-        let edge = Edge::new(gateway, axum::Router::new(), acceptor, options.limits);
+        let edge = Edge::new(gateway, routes, acceptor, options.limits);
         let mut listeners = JoinSet::new();
         let addresses = bound.addresses;
         for (listener, door) in bound.listeners {
@@ -145,6 +149,14 @@ impl Server {
             Err(reason) => bail!(reason),
         }
     }
+}
+
+/// Management over HTTP.
+fn routes(broker: Broker, access: Access) -> axum::Router {
+    let created_at = broker.clock().now();
+    let (name, hosts) = (NAMESPACE_NAME.to_owned(), Vec::new());
+    let namespace = peeklock_http::Namespace { name, hosts, broker, access, created_at };
+    peeklock_http::router(HttpState::new(vec![namespace], peeklock_http::Limits::default()))
 }
 
 async fn open(data: &Path) -> Result<(Broker, Running, Recovered)> {

@@ -134,7 +134,6 @@ fn key_of(error: &RuleError, rule: &Rule) -> Option<&'static str> {
         RuleError::Syntax { part, .. }
         | RuleError::TooLong { part, .. }
         | RuleError::TooDeep { part, .. }
-        | RuleError::ListTooLong { part, .. }
         | RuleError::TooManyStatements { part, .. }
         | RuleError::TooManyParameters { part, .. }
         | RuleError::RepeatedParameter { part, .. } => Some(*part),

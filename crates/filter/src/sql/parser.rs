@@ -193,13 +193,9 @@ impl<'a> Parser<'a> {
     }
 
     fn list(&mut self) -> Parsed<Vec<Node>> {
-        let start = self.start();
         self.needs("(", "'(' before the list")?;
         let mut list = vec![self.deeper(Self::operand)?];
         while self.takes(",") {
-            if list.len() == limits::IN_LIST_COUNT_MAX {
-                return Err(RuleError::ListTooLong { part: self.part, column: self.column(start) });
-            }
             list.push(self.deeper(Self::operand)?);
         }
         self.needs(")", "',' or ')'")?;

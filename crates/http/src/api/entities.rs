@@ -5,7 +5,7 @@ use axum::response::Response;
 use http::StatusCode;
 use peeklock_broker::{EntityInfo, Listing, Page, PageStart};
 use peeklock_filter::Rule;
-use peeklock_spec::{QueueSpec, RuleSpec, SubscriptionSpec, TopicSpec};
+use peeklock_spec::{QueueSpec, SubscriptionSpec, TopicSpec};
 use peeklock_types::{EntityKind, EntityName, QueueSettings};
 
 use super::route::{Collection, Item, Operation};
@@ -67,7 +67,9 @@ impl Call<'_> {
         };
         let start = match (self.head.query("after"), &what) {
             (None, _) => PageStart::Skip(0),
-            (Some(name), Listing::Subscriptions { topic }) => PageStart::After(EntityName::subscription(topic, name)?),
+            (Some(name), Listing::Subscriptions { topic }) => {
+                PageStart::After(EntityName::subscription(topic, name)?)
+            }
             (Some(name), _) => PageStart::After(plain_name(name)?),
         };
         let top = self.top()?;
@@ -131,7 +133,7 @@ impl Call<'_> {
             Item::Subscription => {
                 let spec: SubscriptionSpec = self.body(body).await?;
                 let rules = spec.rules.as_ref().map(|rules| {
-                    rules.0.iter().map(|(name, spec): &(String, RuleSpec)| rules::read(name, spec)).collect::<Result<_, _>>()
+                    rules.0.iter().map(|(name, spec)| rules::read(name, spec)).collect::<Result<_, _>>()
                 });
                 let rules = rules.transpose()?;
                 Ok(Spec::Subscription(spec, rules))
@@ -158,10 +160,20 @@ impl Call<'_> {
         respond(StatusCode::CREATED, &created)
     }
 
-    async fn update(&self, current: EntityInfo, spec: &Spec, condition: &Condition) -> Result<Response, Problem> {
+    async fn update(
+        &self,
+        current: EntityInfo,
+        spec: &Spec,
+        condition: &Condition,
+    ) -> Result<Response, Problem> {
         let broker = &self.namespace.broker;
         if current.kind != spec.kind() {
-            return Err(Problem::bad(format!("'{}' is a {}, not a {}", current.name, current.kind, spec.kind())));
+            return Err(Problem::bad(format!(
+                "'{}' is a {}, not a {}",
+                current.name,
+                current.kind,
+                spec.kind()
+            )));
         }
         let expected = match condition {
             Condition::Revision(revision) => Some(*revision),

@@ -7,7 +7,6 @@ use axum::response::Response;
 use bytes::Bytes;
 use http::StatusCode;
 use peeklock_filter::{SystemProperty, Value, ViewBuilder};
-use peeklock_spec::PropertyValue;
 use peeklock_types::limits;
 
 use super::shape::{Explained, Page, Sample};
@@ -50,26 +49,15 @@ fn view(sample: Sample) -> Result<Bytes, Problem> {
         }
     }
     for (name, value) in sample.properties.0 {
-        view.user(&name, &value_of(value));
+        view.user(&name, &value.0);
     }
     let view = view.finish();
     if view.len() > limits::VIEW_SIZE_BYTES_MAX {
         let max = limits::VIEW_SIZE_BYTES_MAX;
-        return Err(Problem::bad(format!("the message's properties take {} bytes; at most {max} are allowed", view.len())));
+        return Err(Problem::bad(format!(
+            "the message's properties take {} bytes; at most {max} are allowed",
+            view.len()
+        )));
     }
     Ok(view)
-}
-
-fn value_of(value: PropertyValue) -> Value {
-    match value {
-        PropertyValue::Null => Value::Null,
-        PropertyValue::Bool(value) => Value::Bool(value),
-        PropertyValue::Long(value) => Value::Long(value),
-        PropertyValue::Double(value) => Value::Double(value),
-        PropertyValue::Text(text) => Value::Text(Arc::from(text)),
-        PropertyValue::Binary(bytes) => Value::Binary(Bytes::from(bytes)),
-        PropertyValue::Uuid(bytes) => Value::Uuid(bytes),
-        PropertyValue::Time(millis) => Value::Time(millis),
-        PropertyValue::Span(ticks) => Value::Span(ticks),
-    }
 }

@@ -69,10 +69,14 @@ struct Names {
 impl Names {
     fn read(operation: Operation, names: &[&str]) -> Result<Self, Problem> {
         let (is_namespace, has_policy) = match operation {
-            Operation::OpenApi | Operation::List(Collection::Queues | Collection::Topics | Collection::Policies) => {
+            Operation::OpenApi
+            | Operation::List(Collection::Queues | Collection::Topics | Collection::Policies) => {
                 (true, false)
             }
-            Operation::Show(item) | Operation::Put(item) | Operation::Delete(item) | Operation::Regenerate(item) => {
+            Operation::Show(item)
+            | Operation::Put(item)
+            | Operation::Delete(item)
+            | Operation::Regenerate(item) => {
                 let has_policy = matches!(item, Item::Policy | Item::QueuePolicy | Item::TopicPolicy);
                 (item == Item::Policy, has_policy)
             }
@@ -162,7 +166,8 @@ impl Call<'_> {
 /// An empty body says nothing, as `{}` does.
 fn parse<T: DeserializeOwned>(body: &Bytes) -> Result<T, Problem> {
     let body: &[u8] = if body.is_empty() { b"{}" } else { body };
-    peeklock_spec::from_json_bytes(body).map_err(|error| Problem::bad(format!("the body is not as it should be: {error}")))
+    peeklock_spec::from_json_bytes(body)
+        .map_err(|error| Problem::bad(format!("the body is not as it should be: {error}")))
 }
 
 fn json(status: StatusCode, revision: Option<u64>, body: &impl Serialize) -> Result<Response, Problem> {

@@ -3,11 +3,12 @@
 use axum::body::Body;
 use axum::response::Response;
 use http::StatusCode;
-use peeklock_access::{Policy, PolicyChange, Right, Rights, Secret, Which};
+use peeklock_access::{Policy, Which};
+use peeklock_spec::PolicySpec;
 use peeklock_types::{EntityKind, EntityName};
 
 use super::route::Item;
-use super::shape::{KeyName, PolicyBody, PolicyShape, RegenerateBody};
+use super::shape::{KeyName, PolicyShape, RegenerateBody};
 use super::{Call, done, json, shape};
 use crate::entity;
 use crate::problem::Problem;
@@ -39,7 +40,10 @@ impl Call<'_> {
     }
 
     pub(super) async fn put_policy(&self, item: Item, body: Body) -> Result<Response, Problem> {
-        let body: PolicyBody = self.body(body).await?;
+        let spec: PolicySpec = self.body(body).await?;
+        if spec.entity.is_some() {
+            return Err(Problem::bad("the address says which entity the policy is for; leave 'entity' out"));
+        }
         let name = self.policy_name()?.to_owned();
         if let Some(entity) = self.place() {
             // A policy of nothing would wait for whoever takes the name.
@@ -58,9 +62,11 @@ impl Call<'_> {
                 return Err(Problem::Precondition("policies have no tags; use If-Match: *".to_owned()));
             }
         }
-        let change = read(body)?;
-        let (access, place, now) = (self.namespace.access.clone(), self.place().cloned(), self.namespace.now());
-        let (policy, is_new) = entity::blocking(move || access.put(place.as_ref(), &name, change, now)).await?;
+        let change = spec.change();
+        let (access, place, now) =
+            (self.namespace.access.clone(), self.place().cloned(), self.namespace.now());
+        let (policy, is_new) =
+            entity::blocking(move || access.put(place.as_ref(), &name, change, now)).await?;
         let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
         json(status, None, &self.tell(&policy, true))
     }
@@ -78,7 +84,8 @@ impl Call<'_> {
             KeyName::Primary => Which::Primary,
             KeyName::Secondary => Which::Secondary,
         };
-        let (access, place, now) = (self.namespace.access.clone(), self.place().cloned(), self.namespace.now());
+        let (access, place, now) =
+            (self.namespace.access.clone(), self.place().cloned(), self.namespace.now());
         let name = self.policy_name()?.to_owned();
         let policy = entity::blocking(move || access.regenerate(place.as_ref(), &name, which, now)).await?;
         json(StatusCode::OK, None, &self.tell(&policy, true))
@@ -92,19 +99,4 @@ impl Call<'_> {
         let place = self.place().map_or_else(|| "the namespace".to_owned(), |entity| format!("'{entity}'"));
         Problem::NotFound(format!("there is no policy '{}' on {place}", shown(name)))
     }
-}
-
-fn read(body: PolicyBody) -> Result<PolicyChange, Problem> {
-    let rights = body.rights.map(|rights| {
-        let read = |right: &String| {
-            let wrong = || Problem::bad(format!("'{}' is not a right; give Send, Listen or Manage", shown(right)));
-            Right::parse(right).ok_or_else(wrong)
-        };
-        rights.iter().map(read).collect::<Result<Rights, Problem>>()
-    });
-    Ok(PolicyChange {
-        rights: rights.transpose()?,
-        primary: body.primary_key.map(Secret::new),
-        secondary: body.secondary_key.map(Secret::new),
-    })
 }

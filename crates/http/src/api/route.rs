@@ -59,7 +59,7 @@ const fn route(method: Method, path: &'static str, operation: Operation) -> Rout
     Route { method, path, operation }
 }
 
-pub(crate) const ROUTES: [Route; 36] = [
+pub(crate) static ROUTES: [Route; 36] = [
     route(Method::GET, "/api/openapi.json", Operation::OpenApi),
     route(Method::GET, "/api/queues", Operation::List(Collection::Queues)),
     route(Method::GET, QUEUE, Operation::Show(Item::Queue)),
@@ -70,7 +70,11 @@ pub(crate) const ROUTES: [Route; 36] = [
     route(Method::GET, QUEUE_POLICY, Operation::Show(Item::QueuePolicy)),
     route(Method::PUT, QUEUE_POLICY, Operation::Put(Item::QueuePolicy)),
     route(Method::DELETE, QUEUE_POLICY, Operation::Delete(Item::QueuePolicy)),
-    route(Method::POST, "/api/queues/{queue}/policies/{policy}/regenerate", Operation::Regenerate(Item::QueuePolicy)),
+    route(
+        Method::POST,
+        "/api/queues/{queue}/policies/{policy}/regenerate",
+        Operation::Regenerate(Item::QueuePolicy),
+    ),
     route(Method::GET, "/api/topics", Operation::List(Collection::Topics)),
     route(Method::GET, TOPIC, Operation::Show(Item::Topic)),
     route(Method::PUT, TOPIC, Operation::Put(Item::Topic)),
@@ -81,7 +85,11 @@ pub(crate) const ROUTES: [Route; 36] = [
     route(Method::GET, TOPIC_POLICY, Operation::Show(Item::TopicPolicy)),
     route(Method::PUT, TOPIC_POLICY, Operation::Put(Item::TopicPolicy)),
     route(Method::DELETE, TOPIC_POLICY, Operation::Delete(Item::TopicPolicy)),
-    route(Method::POST, "/api/topics/{topic}/policies/{policy}/regenerate", Operation::Regenerate(Item::TopicPolicy)),
+    route(
+        Method::POST,
+        "/api/topics/{topic}/policies/{policy}/regenerate",
+        Operation::Regenerate(Item::TopicPolicy),
+    ),
     route(Method::GET, "/api/topics/{topic}/subscriptions", Operation::List(Collection::Subscriptions)),
     route(Method::GET, SUBSCRIPTION, Operation::Show(Item::Subscription)),
     route(Method::PUT, SUBSCRIPTION, Operation::Put(Item::Subscription)),

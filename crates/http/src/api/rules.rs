@@ -17,10 +17,8 @@ use crate::request::Condition;
 const BATCH_COUNT: usize = 1000;
 
 /// A rule as a body says it.
-pub(super) fn read(name: &str, spec: &RuleSpec) -> Result<Rule, Problem> {
-    let rule = spec.rule(name).map_err(|error| Problem::bad(format!("rule '{name}': {error}")))?;
-    rule.check().map_err(|error| Problem::bad(format!("rule '{name}': {error}")))?;
-    Ok(rule)
+pub(super) fn read(name: &RuleName, spec: &RuleSpec) -> Result<Rule, Problem> {
+    spec.rule(name.clone()).map_err(|error| Problem::bad(format!("rule '{name}': {error}")))
 }
 
 /// Makes the rules of a subscription these and no others; those that are right already are left alone.
@@ -30,8 +28,8 @@ pub(super) async fn set(broker: &Broker, subscription: &EntityName, wanted: &[Ru
         let old = before.iter().find(|old| old.rule.name == rule.name);
         match old {
             Some(old) if old.rule == *rule => {}
-            Some(_) => drop(broker.replace_rule(subscription.clone(), rule.clone()).await?),
-            None => drop(broker.add_rule(subscription.clone(), rule.clone()).await?),
+            Some(_) => broker.replace_rule(subscription.clone(), rule.clone()).await?,
+            None => broker.add_rule(subscription.clone(), rule.clone()).await?,
         }
     }
     for old in before {
@@ -79,12 +77,14 @@ impl Call<'_> {
     pub(super) async fn put_rule(&self, body: Body) -> Result<Response, Problem> {
         let (subscription, name) = (self.entity()?, self.rule_name()?);
         let spec: RuleSpec = self.body(body).await?;
-        let rule = read(name.as_str(), &spec)?;
+        let rule = read(&name, &spec)?;
         let broker = &self.namespace.broker;
         let condition = self.head.condition();
         if matches!(condition, Condition::None | Condition::IsNew) {
             match broker.add_rule(subscription.clone(), rule.clone()).await.map_err(Problem::from) {
-                Ok(added) => return respond(StatusCode::CREATED, &added),
+                Ok(()) => {
+                    return respond(StatusCode::CREATED, &entity::rule(broker, &subscription, &name).await?);
+                }
                 Err(Problem::Exists(_)) if condition == Condition::None => {}
                 Err(problem) => return Err(problem),
             }
@@ -95,7 +95,8 @@ impl Call<'_> {
         } else {
             entity::check_rule(broker, &subscription, &name, &condition).await?;
         }
-        respond(StatusCode::OK, &broker.replace_rule(subscription, rule).await?)
+        broker.replace_rule(subscription.clone(), rule).await?;
+        respond(StatusCode::OK, &entity::rule(broker, &subscription, &name).await?)
     }
 
     pub(super) async fn delete_rule(&self) -> Result<Response, Problem> {

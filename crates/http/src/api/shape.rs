@@ -1,7 +1,7 @@
 //! What the JSON API tells, as types. What it takes is declared in `peeklock_spec`, or here where it is nobody else's.
 
 use peeklock_access::Policy;
-use peeklock_broker::{EntityInfo, ExplainedSubscription, RuleInfo, engine};
+use peeklock_broker::{EntityInfo, RuleInfo, engine};
 use peeklock_spec::{Properties, QueueSpec, RuleSpec, SubscriptionSpec, TopicSpec, show_time};
 use serde::{Deserialize, Serialize};
 
@@ -115,15 +115,6 @@ struct ExplainedRule {
     name: String,
     matched: bool,
     why: String,
-}
-
-/// What may be said of a policy.
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub(super) struct PolicyBody {
-    pub(super) rights: Option<Vec<String>>,
-    pub(super) primary_key: Option<String>,
-    pub(super) secondary_key: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -250,7 +241,7 @@ impl PolicyShape {
 }
 
 impl Explained {
-    pub(super) fn of(explained: ExplainedSubscription) -> Self {
+    pub(super) fn of(explained: engine::Explained) -> Self {
         let name = explained.subscription.topic_and_subscription().map(|(_, name)| name.to_owned());
         let rules = explained.rules.into_iter().map(|rule| ExplainedRule {
             name: rule.name.to_string(),
@@ -259,8 +250,8 @@ impl Explained {
         });
         Explained {
             subscription: name.unwrap_or_default(),
-            copies: count(explained.copies),
-            dead_letters: explained.dead_letters,
+            copies: count(explained.copy_count),
+            dead_letters: explained.dead_letter,
             rules: rules.collect(),
         }
     }

@@ -6,11 +6,11 @@ use http::StatusCode;
 use peeklock_filter::{Rule, RuleName};
 use peeklock_types::{EntityKind, EntityName, QueueSettings};
 
+use super::Call;
 use super::describe::root_name;
 use super::policy::{Draft, read_policies, set_policies};
 use super::property::read_settings;
 use super::rule::read_rule;
-use super::Call;
 use crate::auth::check_targets;
 use crate::entity;
 use crate::problem::Problem;
@@ -31,7 +31,9 @@ impl Asked {
         let kind = [EntityKind::Queue, EntityKind::Topic, EntityKind::Subscription]
             .into_iter()
             .find(|kind| root_name(*kind) == description.name)
-            .ok_or_else(|| unexpected(&description.name, "QueueDescription, TopicDescription or SubscriptionDescription"))?;
+            .ok_or_else(|| {
+                unexpected(&description.name, "QueueDescription, TopicDescription or SubscriptionDescription")
+            })?;
         let policies = read_policies(&description)?;
         Ok(Asked { kind, description, policies })
     }
@@ -69,8 +71,12 @@ fn content(bytes: &[u8]) -> Result<Element, Problem> {
     if (entry.space, entry.name.as_str()) != (Space::Atom, "entry") {
         return Err(unexpected(&entry.name, "entry, of the namespace http://www.w3.org/2005/Atom"));
     }
-    let contents = entry.children.into_iter().find(|child| (child.space, child.name.as_str()) == (Space::Atom, "content"));
-    let contents = contents.ok_or_else(|| Problem::bad("the entry has no content; put the description there"))?;
+    let contents = entry
+        .children
+        .into_iter()
+        .find(|child| (child.space, child.name.as_str()) == (Space::Atom, "content"));
+    let contents =
+        contents.ok_or_else(|| Problem::bad("the entry has no content; put the description there"))?;
     let mut descriptions = contents.children.into_iter();
     match (descriptions.next(), descriptions.next()) {
         (Some(one), None) if one.space == Space::ServiceBus => Ok(one),
@@ -79,7 +85,9 @@ fn content(bytes: &[u8]) -> Result<Element, Problem> {
             Err(unexpected("an element of another namespace", &text))
         }
         (None, _) => Err(Problem::bad("the entry's content is empty; put the description there")),
-        (Some(_), Some(_)) => Err(Problem::bad("the entry's content has more than one description; send one at a time")),
+        (Some(_), Some(_)) => {
+            Err(Problem::bad("the entry's content has more than one description; send one at a time"))
+        }
     }
 }
 
@@ -134,7 +142,12 @@ impl Call<'_> {
         Ok(self.show_entity(StatusCode::CREATED, &created))
     }
 
-    async fn update(&self, name: EntityName, asked: Asked, revision: Option<u64>) -> Result<Response, Problem> {
+    async fn update(
+        &self,
+        name: EntityName,
+        asked: Asked,
+        revision: Option<u64>,
+    ) -> Result<Response, Problem> {
         let broker = &self.namespace.broker;
         let current = entity::show(broker, name.clone(), asked.kind).await?;
         if asked.description.child("DefaultRuleDescription").is_some_and(|rule| !rule.is_nil) {
@@ -175,19 +188,26 @@ impl Call<'_> {
         }
         let rule = read_rule(&description, Some(&name))?;
         let broker = &self.namespace.broker;
-        let (status, info) = match self.head.condition() {
+        let status = match self.head.condition() {
             Condition::None | Condition::IsNew => {
-                (StatusCode::CREATED, broker.add_rule(subscription.clone(), rule).await?)
+                broker.add_rule(subscription.clone(), rule).await?;
+                StatusCode::CREATED
             }
             condition => {
                 entity::check_rule(broker, &subscription, &name, &condition).await?;
-                (StatusCode::OK, broker.replace_rule(subscription.clone(), rule).await?)
+                broker.replace_rule(subscription.clone(), rule).await?;
+                StatusCode::OK
             }
         };
-        Ok(self.show_rule(status, &subscription, &info))
+        let rule = entity::rule(broker, &subscription, &name).await?;
+        Ok(self.show_rule(status, &subscription, &rule))
     }
 
-    pub(super) async fn delete_rule(&self, subscription: EntityName, name: RuleName) -> Result<Response, Problem> {
+    pub(super) async fn delete_rule(
+        &self,
+        subscription: EntityName,
+        name: RuleName,
+    ) -> Result<Response, Problem> {
         let broker = &self.namespace.broker;
         entity::check_rule(broker, &subscription, &name, &self.head.condition()).await?;
         broker.remove_rule(subscription, name).await?;

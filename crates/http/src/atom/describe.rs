@@ -21,7 +21,17 @@ pub(super) const UNLIMITED_MEGABYTES: u64 = 81_920;
 pub(super) const DUPLICATE_WINDOW_DEFAULT: Duration = Duration::from_secs(600);
 
 /// What cannot stand in a path as it is. `$` can: JS reads the names of rules off their addresses.
-const PATH: AsciiSet = CONTROLS.add(b' ').add(b'"').add(b'#').add(b'<').add(b'>').add(b'?').add(b'`').add(b'{').add(b'}').add(b'%');
+const PATH: AsciiSet = CONTROLS
+    .add(b' ')
+    .add(b'"')
+    .add(b'#')
+    .add(b'<')
+    .add(b'>')
+    .add(b'?')
+    .add(b'`')
+    .add(b'{')
+    .add(b'}')
+    .add(b'%');
 
 /// What answers repeat of the request that they answer.
 pub(super) struct Context<'a> {

@@ -17,7 +17,8 @@ const PAGE_COUNT_DEFAULT: usize = 100;
 
 impl Call<'_> {
     pub(super) async fn list(&self, path: AtomPath) -> Result<Response, Problem> {
-        let (skip, top) = (self.number("$skip")?.unwrap_or(0), self.number("$top")?.unwrap_or(PAGE_COUNT_DEFAULT));
+        let (skip, top) =
+            (self.number("$skip")?.unwrap_or(0), self.number("$top")?.unwrap_or(PAGE_COUNT_DEFAULT));
         let top = top.clamp(1, self.state.limits().page_count_max);
         // One more than asked for tells whether there is a next page.
         let page = Page { start: PageStart::Skip(skip), top: top.saturating_add(1) };

@@ -41,7 +41,8 @@ async fn handle(state: &HttpState, head: &Head, body: Body) -> Result<Response, 
     let path = AtomPath::parse(&head.segments)?;
     let namespace = state.namespace(head);
     authorize(namespace, head, &path.to_text(), Right::Manage)?;
-    let context = Context { base: head.base(), authority: head.authority(), namespace: &namespace.name, version };
+    let context =
+        Context { base: head.base(), authority: head.authority(), namespace: &namespace.name, version };
     let call = Call { state, namespace, head, context };
     match (&head.parts.method, path) {
         (&Method::GET, AtomPath::Namespace) => Ok(call.namespace()),
@@ -50,9 +51,15 @@ async fn handle(state: &HttpState, head: &Head, body: Body) -> Result<Response, 
         (&Method::GET, list) => call.list(list).await,
         (&Method::PUT, AtomPath::Entity(name)) => call.put_entity(name, body).await,
         (&Method::PUT, AtomPath::Subscription(name)) => call.put_subscription(name, body).await,
-        (&Method::PUT, AtomPath::Rule { subscription, name }) => call.put_rule(subscription, name, body).await,
-        (&Method::DELETE, AtomPath::Entity(name) | AtomPath::Subscription(name)) => call.delete_entity(name).await,
-        (&Method::DELETE, AtomPath::Rule { subscription, name }) => call.delete_rule(subscription, name).await,
+        (&Method::PUT, AtomPath::Rule { subscription, name }) => {
+            call.put_rule(subscription, name, body).await
+        }
+        (&Method::DELETE, AtomPath::Entity(name) | AtomPath::Subscription(name)) => {
+            call.delete_entity(name).await
+        }
+        (&Method::DELETE, AtomPath::Rule { subscription, name }) => {
+            call.delete_rule(subscription, name).await
+        }
         (_, AtomPath::Entity(_) | AtomPath::Subscription(_) | AtomPath::Rule { .. }) => {
             Err(head.not_allowed("GET, PUT, DELETE"))
         }
@@ -81,7 +88,10 @@ impl Call<'_> {
     }
 
     fn show_entity(&self, status: StatusCode, entity: &EntityInfo) -> Response {
-        if status == StatusCode::OK && self.head.parts.method == Method::GET && self.head.has_already(entity.revision) {
+        if status == StatusCode::OK
+            && self.head.parts.method == Method::GET
+            && self.head.has_already(entity.revision)
+        {
             return unchanged(entity.revision);
         }
         let mut writer = Writer::document();
@@ -96,7 +106,11 @@ impl Call<'_> {
         }
     }
 
-    async fn rule(&self, subscription: EntityName, name: &peeklock_filter::RuleName) -> Result<Response, Problem> {
+    async fn rule(
+        &self,
+        subscription: EntityName,
+        name: &peeklock_filter::RuleName,
+    ) -> Result<Response, Problem> {
         let found = self.namespace.broker.rule(subscription.clone(), name.clone()).await?;
         Ok(self.show_rule(StatusCode::OK, &subscription, &found))
     }

@@ -1,6 +1,5 @@
 //! Addresses of management over ATOM.
 
-use peeklock_access::Scope;
 use peeklock_filter::RuleName;
 use peeklock_types::EntityName;
 
@@ -14,10 +13,17 @@ pub(super) enum AtomPath {
     Topics,
     /// A queue or a topic: only its description tells which.
     Entity(EntityName),
-    Subscriptions { topic: EntityName },
+    Subscriptions {
+        topic: EntityName,
+    },
     Subscription(EntityName),
-    Rules { subscription: EntityName },
-    Rule { subscription: EntityName, name: RuleName },
+    Rules {
+        subscription: EntityName,
+    },
+    Rule {
+        subscription: EntityName,
+        name: RuleName,
+    },
 }
 
 impl AtomPath {
@@ -52,11 +58,6 @@ impl AtomPath {
 
     fn entity(name: EntityName) -> Self {
         if name.is_subscription() { AtomPath::Subscription(name) } else { AtomPath::Entity(name) }
-    }
-
-    /// What a token must be good for.
-    pub(super) fn scope(&self) -> Scope {
-        Scope::parse(&self.to_text())
     }
 
     /// As answers write it: JS reads names off the addresses of entries, and only in this case.
@@ -119,9 +120,21 @@ mod tests {
     #[test]
     fn everything_else_is_refused() {
         for path in [
-            "$cbs", "$Resources", "$Resources/relays", "..", "a/../b", ".", "a//b", "q1/$DeadLetterQueue", "a b",
-            "t/subscriptions/s/x", "t/subscriptions/s/rules/r/x", "subscriptions/s", "t/subscriptions/s/rules/",
-            "a\0", "t/subscriptions/..",
+            "$cbs",
+            "$Resources",
+            "$Resources/relays",
+            "..",
+            "a/../b",
+            ".",
+            "a//b",
+            "q1/$DeadLetterQueue",
+            "a b",
+            "t/subscriptions/s/x",
+            "t/subscriptions/s/rules/r/x",
+            "subscriptions/s",
+            "t/subscriptions/s/rules/",
+            "a\0",
+            "t/subscriptions/..",
         ] {
             assert!(parse(path).is_err(), "{path}: {:?}", parse(path));
         }

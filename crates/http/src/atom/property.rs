@@ -9,10 +9,10 @@ use peeklock_types::{EntityKind, EntityName, QueueSettings, QueueStatus};
 use super::describe::{
     BYTES_PER_KILOBYTE, BYTES_PER_MEGABYTE, DUPLICATE_WINDOW_DEFAULT, kilobytes, megabytes, status_name,
 };
-use peeklock_spec::nearest;
 use crate::problem::Problem;
 use crate::request::shown;
 use crate::xml::{Element, Space};
+use peeklock_spec::nearest;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Property {
@@ -135,7 +135,8 @@ fn find(kind: EntityKind, element: &Element) -> Result<Property, Problem> {
         EntityKind::Subscription => SUBSCRIPTION,
     };
     let known = || ELEMENTS.iter().filter(move |(_, kinds, _)| kinds & bit != 0);
-    let found = known().find(|(name, ..)| *name == element.name).filter(|_| element.space == Space::ServiceBus);
+    let found =
+        known().find(|(name, ..)| *name == element.name).filter(|_| element.space == Space::ServiceBus);
     found.map(|(_, _, property)| *property).ok_or_else(|| {
         let near = nearest(&element.name, known().map(|(name, ..)| *name));
         let near = near.map(|near| format!("; did you mean {near}?")).unwrap_or_default();
@@ -152,10 +153,10 @@ struct Reading<'a> {
 
 impl Reading<'_> {
     fn take(&mut self, property: Property, element: &Element) -> Result<(), Problem> {
-        let settings = &mut self.settings;
+        let (settings, current) = (&mut self.settings, self.current);
         match property {
             Property::LockDuration => settings.lock_duration = duration(element)?,
-            Property::MaxSize => settings.max_size_bytes = self.max_size(element)?,
+            Property::MaxSize => settings.max_size_bytes = max_size(element, current)?,
             Property::RequiresDuplicateDetection => self.detects_duplicates = Some(boolean(element)?),
             Property::DuplicateWindow => self.window = Some(duration(element)?),
             Property::RequiresSession => settings.requires_session = boolean(element)?,
@@ -171,32 +172,11 @@ impl Reading<'_> {
             Property::UserMetadata => {
                 settings.user_metadata = Some(element.text.clone()).filter(|text| !text.is_empty());
             }
-            Property::MaxMessageSize => settings.max_message_size_bytes = self.max_message_size(element)?,
+            Property::MaxMessageSize => settings.max_message_size_bytes = max_message_size(element, current)?,
             Property::Elsewhere | Property::ReadOnly => {}
             Property::Only(value, why) => only(element, value, why)?,
         }
         Ok(())
-    }
-
-    /// A size that we have told ourselves, rounded up, stays what it was.
-    fn max_size(&self, element: &Element) -> Result<Option<u64>, Problem> {
-        let given: u64 = number(element)?;
-        if let Some(current) = self.current
-            && megabytes(current.max_size_bytes) == given
-        {
-            return Ok(current.max_size_bytes);
-        }
-        given.checked_mul(BYTES_PER_MEGABYTE).map(Some).ok_or_else(|| wrong(element, "a smaller number"))
-    }
-
-    fn max_message_size(&self, element: &Element) -> Result<u32, Problem> {
-        let given: u32 = number(element)?;
-        if let Some(current) = self.current
-            && kilobytes(current.max_message_size_bytes) == given
-        {
-            return Ok(current.max_message_size_bytes);
-        }
-        given.checked_mul(BYTES_PER_KILOBYTE).ok_or_else(|| wrong(element, "a smaller number"))
     }
 
     /// A window without detection means nothing, here as on the service: clients send back the default that they were shown.
@@ -205,6 +185,27 @@ impl Reading<'_> {
         let duplicate_window = self.detects_duplicates.unwrap_or(false).then_some(window);
         QueueSettings { duplicate_window, ..self.settings }
     }
+}
+
+/// A size that we have told ourselves, rounded up, stays what it was.
+fn max_size(element: &Element, current: Option<&QueueSettings>) -> Result<Option<u64>, Problem> {
+    let given: u64 = number(element)?;
+    if let Some(current) = current
+        && megabytes(current.max_size_bytes) == given
+    {
+        return Ok(current.max_size_bytes);
+    }
+    given.checked_mul(BYTES_PER_MEGABYTE).map(Some).ok_or_else(|| wrong(element, "a smaller number"))
+}
+
+fn max_message_size(element: &Element, current: Option<&QueueSettings>) -> Result<u32, Problem> {
+    let given: u32 = number(element)?;
+    if let Some(current) = current
+        && kilobytes(current.max_message_size_bytes) == given
+    {
+        return Ok(current.max_message_size_bytes);
+    }
+    given.checked_mul(BYTES_PER_KILOBYTE).ok_or_else(|| wrong(element, "a smaller number"))
 }
 
 fn only(element: &Element, value: bool, why: &str) -> Result<(), Problem> {
@@ -239,7 +240,8 @@ fn endless_duration(element: &Element) -> Result<Option<Duration>, Problem> {
 fn status(element: &Element) -> Result<QueueStatus, Problem> {
     const STATUSES: [QueueStatus; 4] =
         [QueueStatus::Active, QueueStatus::Disabled, QueueStatus::SendDisabled, QueueStatus::ReceiveDisabled];
-    let found = STATUSES.into_iter().find(|status| status_name(*status).eq_ignore_ascii_case(element.trimmed()));
+    let found =
+        STATUSES.into_iter().find(|status| status_name(*status).eq_ignore_ascii_case(element.trimmed()));
     found.ok_or_else(|| wrong(element, &STATUSES.map(status_name).join(", ")))
 }
 
@@ -249,7 +251,8 @@ fn target(element: &Element) -> Result<Option<EntityName>, Problem> {
     if path.is_empty() {
         return Ok(None);
     }
-    let name = EntityName::parse(&path).map_err(|error| Problem::bad(format!("{}: {error}", element.name)))?;
+    let name =
+        EntityName::parse(&path).map_err(|error| Problem::bad(format!("{}: {error}", element.name)))?;
     Ok(Some(name))
 }
 

@@ -24,10 +24,12 @@ const TICKS_PER_SECOND: i64 = 10_000_000;
 pub(super) fn read_rule(description: &Element, name: Option<&RuleName>) -> Result<Rule, Problem> {
     check_children(description, "a rule", &["Filter", "Action", "CreatedAt", "Name"])?;
     let written = description.child("Name").map(Element::trimmed).filter(|name| !name.is_empty());
-    let written = written.map(RuleName::parse).transpose().map_err(|error| Problem::bad(error.to_string()))?;
+    let written =
+        written.map(RuleName::parse).transpose().map_err(|error| Problem::bad(error.to_string()))?;
     let name = match (name, written) {
         (Some(name), Some(written)) if *name != written => {
-            let text = format!("the rule's Name is '{written}', but its address says '{name}'; make them the same");
+            let text =
+                format!("the rule's Name is '{written}', but its address says '{name}'; make them the same");
             return Err(Problem::bad(text));
         }
         (Some(name), _) => name.clone(),
@@ -95,7 +97,15 @@ fn read_expression(element: &Element) -> Result<(String, Vec<(String, Value)>), 
 
 fn read_correlation(element: &Element) -> Result<CorrelationFilter, Problem> {
     let known = [
-        "CorrelationId", "MessageId", "To", "ReplyTo", "Label", "SessionId", "ReplyToSessionId", "ContentType", "Properties",
+        "CorrelationId",
+        "MessageId",
+        "To",
+        "ReplyTo",
+        "Label",
+        "SessionId",
+        "ReplyToSessionId",
+        "ContentType",
+        "Properties",
     ];
     check_children(element, "a correlation filter", &known)?;
     let text = |name: &str| {
@@ -132,7 +142,8 @@ fn check_children(element: &Element, what: &str, known: &[&str]) -> Result<(), P
 fn read_pairs(element: Option<&Element>) -> Result<Vec<(String, Value)>, Problem> {
     let pairs = element.map(|element| element.children.as_slice()).unwrap_or_default();
     let read = |pair: &Element| {
-        let (Some(key), Some(value), PAIR) = (pair.child("Key"), pair.child("Value"), pair.name.as_str()) else {
+        let (Some(key), Some(value), PAIR) = (pair.child("Key"), pair.child("Value"), pair.name.as_str())
+        else {
             return Err(Problem::bad(format!("'{}' is not a {PAIR} with Key and Value", shown(&pair.name))));
         };
         Ok((key.text.clone(), read_value(value)?))
@@ -147,13 +158,20 @@ fn read_value(element: &Element) -> Result<Value, Problem> {
     let text = element.trimmed();
     match element.kind.as_deref().unwrap_or("string") {
         "string" | "char" => Ok(Value::text(element.text.as_str())),
-        "int" | "long" | "short" | "byte" | "unsignedInt" | "unsignedShort" | "unsignedByte" | "unsignedLong" => {
+        "int" | "long" | "short" | "byte" | "unsignedInt" | "unsignedShort" | "unsignedByte"
+        | "unsignedLong" => {
             text.parse().map(Value::Long).map_err(|_| wrong(element, "a whole number of 64 bits"))
         }
-        "double" | "float" | "decimal" => text.parse().map(Value::Double).map_err(|_| wrong(element, "a number")),
+        "double" | "float" | "decimal" => {
+            text.parse().map(Value::Double).map_err(|_| wrong(element, "a number"))
+        }
         "boolean" => boolean(element).map(Value::Bool),
-        "dateTime" => read_time(text).map(Value::Time).ok_or_else(|| wrong(element, "a time since 1970, as 2026-01-31T18:00:00Z")),
-        "duration" => read_span(text).map(Value::Span).ok_or_else(|| wrong(element, "an ISO 8601 duration such as PT1M")),
+        "dateTime" => read_time(text)
+            .map(Value::Time)
+            .ok_or_else(|| wrong(element, "a time since 1970, as 2026-01-31T18:00:00Z")),
+        "duration" => read_span(text)
+            .map(Value::Span)
+            .ok_or_else(|| wrong(element, "an ISO 8601 duration such as PT1M")),
         "guid" => read_guid(text).map(Value::Uuid).ok_or_else(|| wrong(element, "a GUID")),
         "base64Binary" => {
             let bytes = BASE64.decode(text).map_err(|_| wrong(element, "base64"))?;

@@ -1,3 +1,4 @@
+use quick_xml::XmlVersion;
 use quick_xml::events::{BytesRef, BytesStart, Event};
 use quick_xml::name::{Namespace, NamespaceResolver, ResolveResult};
 use quick_xml::reader::NsReader;
@@ -207,7 +208,7 @@ fn read_attributes(
         if !matches!(space, ResolveResult::Bound(Namespace(INSTANCE))) {
             continue;
         }
-        let value = attribute.unescape_value()?;
+        let value = attribute.normalized_value(XmlVersion::Implicit1_0)?;
         match name.as_ref() {
             // The prefix stands for XML Schema or for Service Bus; the names do not overlap.
             "type" => element.kind = Some(value.rsplit(':').next().unwrap_or_default().to_owned()),

@@ -1,0 +1,260 @@
+//! Messages, looked at without touching them.
+
+use axum::response::Response;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use http::StatusCode;
+use peeklock_amqp::{Body, MessageId, Value};
+use peeklock_broker::engine::MessageState;
+use peeklock_broker::{Message, WHOLE_BODY_BYTES_MAX};
+use peeklock_filter::Value as Property;
+use peeklock_spec::{Named, PropertyValue, show_time};
+use peeklock_types::{EntityPath, SequenceNumber, SubQueue, Timestamp, limits};
+use serde::Serialize;
+
+use super::route::Item;
+use super::{Call, json, shape};
+use crate::problem::Problem;
+use crate::request::shown;
+
+const SUB_QUEUES: [(&str, SubQueue); 2] =
+    [("deadLetter", SubQueue::DeadLetter), ("transferDeadLetter", SubQueue::TransferDeadLetter)];
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Shown {
+    sequence_number: u64,
+    state: &'static str,
+    enqueued_at: String,
+    delivery_count: u32,
+    size_bytes: u32,
+    #[serde(flatten)]
+    times: Times,
+    #[serde(flatten)]
+    system: System,
+    properties: Named<String, PropertyValue>,
+    body: ShownBody,
+}
+
+#[derive(Serialize, Default)]
+#[serde(rename_all = "camelCase")]
+struct Times {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    locked_until: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    scheduled_for: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires_at: Option<String>,
+}
+
+#[derive(Serialize, Default)]
+#[serde(rename_all = "camelCase")]
+struct System {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    correlation_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    session_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reply_to_session_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    to: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reply_to: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    subject: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content_type: Option<String>,
+}
+
+/// Text where the bytes are text, else base64.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase", tag = "kind", content = "value")]
+enum ShownBody {
+    None,
+    Text(String),
+    Base64(String),
+    /// An AMQP value or sequence, in JSON.
+    Value(serde_json::Value),
+    /// Too large to be looked at whole.
+    Omitted,
+}
+
+impl Call<'_> {
+    pub(super) async fn messages(&self, item: Item) -> Result<Response, Problem> {
+        let sub_queue = self.sub_queue(item)?;
+        let from = SequenceNumber(self.head.query_number("from")?.unwrap_or(0));
+        let top = self.top()?;
+        let path = EntityPath { name: self.entity()?, sub_queue };
+        let found = self.namespace.broker.peek(path, from, top).await?;
+        let size_bytes: usize = found.iter().map(|message| message.body.len()).sum();
+        // The broker gives fewer than asked for when they are large.
+        let may_be_more = found.len() == top || size_bytes > limits::ANSWER_SIZE_BYTES_MAX / 2;
+        let last = found.last().map(|message| message.message.sequence_number);
+        let next = last.filter(|_| may_be_more).map(|last| last.next().to_string());
+        let items = found.iter().map(show).collect::<Result<_, _>>()?;
+        json(StatusCode::OK, None, &shape::Page { items, next })
+    }
+
+    fn sub_queue(&self, item: Item) -> Result<SubQueue, Problem> {
+        let Some(given) = self.head.query("subQueue") else { return Ok(SubQueue::Main) };
+        if item == Item::Topic {
+            return Err(Problem::bad("a topic has no sub-queues; look at those of its subscriptions"));
+        }
+        let found = SUB_QUEUES.iter().find(|(name, _)| name.eq_ignore_ascii_case(given));
+        found.map(|(_, sub_queue)| *sub_queue).ok_or_else(|| {
+            let known = SUB_QUEUES.map(|(name, _)| name).join(" or ");
+            Problem::bad(format!(
+                "the query's 'subQueue' is '{}'; give {known}, or leave it out",
+                shown(given)
+            ))
+        })
+    }
+}
+
+fn show(found: &Message) -> Result<Shown, Problem> {
+    let number = found.message.sequence_number.0;
+    let unreadable = |error: peeklock_amqp::DecodeError| {
+        Problem::Unavailable(format!("message {number} cannot be shown: {error}"))
+    };
+    let encoded = peeklock_gateway_azure::encode_message(found).map_err(unreadable)?;
+    let message = peeklock_amqp::Message::decode(&encoded).map_err(unreadable)?;
+    let is_whole = found.message.size_bytes <= WHOLE_BODY_BYTES_MAX;
+    let properties = message.application_properties.into_iter();
+    Ok(Shown {
+        sequence_number: number,
+        state: match found.message.state {
+            MessageState::Active => "active",
+            MessageState::Delayed => "delayed",
+            MessageState::Deferred => "deferred",
+            MessageState::Scheduled => "scheduled",
+        },
+        enqueued_at: show_time(found.message.enqueued_at),
+        delivery_count: found.message.delivery_count,
+        size_bytes: found.message.size_bytes,
+        times: times(found),
+        system: system(&message.properties),
+        properties: Named(
+            properties.map(|(name, value)| (name.as_str().to_owned(), property(value))).collect(),
+        ),
+        body: if is_whole { body(message.body) } else { ShownBody::Omitted },
+    })
+}
+
+fn times(found: &Message) -> Times {
+    let details = found.message.details.as_deref();
+    let due =
+        details.and_then(|details| details.due).filter(|_| found.message.state == MessageState::Scheduled);
+    let time_to_live = details.and_then(|details| details.time_to_live);
+    Times {
+        locked_until: found.message.locked_until.map(show_time),
+        scheduled_for: due.map(show_time),
+        expires_at: time_to_live.map(|span| show_time(due.unwrap_or(found.message.enqueued_at) + span)),
+    }
+}
+
+fn system(properties: &peeklock_amqp::Properties) -> System {
+    let text = |text: &Option<peeklock_amqp::Text>| text.as_ref().map(|text| text.as_str().to_owned());
+    System {
+        message_id: properties.message_id.as_ref().map(id),
+        correlation_id: properties.correlation_id.as_ref().map(id),
+        session_id: text(&properties.group_id),
+        reply_to_session_id: text(&properties.reply_to_group_id),
+        to: text(&properties.to),
+        reply_to: text(&properties.reply_to),
+        subject: text(&properties.subject),
+        content_type: properties.content_type.as_ref().map(|kind| kind.as_str().to_owned()),
+    }
+}
+
+fn id(id: &MessageId) -> String {
+    match id {
+        MessageId::Ulong(id) => id.to_string(),
+        MessageId::Uuid(bytes) => show_uuid(bytes),
+        MessageId::Binary(bytes) => BASE64.encode(bytes),
+        MessageId::String(id) => id.as_str().to_owned(),
+    }
+}
+
+fn body(body: Body) -> ShownBody {
+    match body {
+        Body::None => ShownBody::None,
+        Body::Data(parts) => match String::from_utf8(parts.concat()) {
+            Ok(text) => ShownBody::Text(text),
+            Err(error) => ShownBody::Base64(BASE64.encode(error.as_bytes())),
+        },
+        Body::Sequence(lists) => {
+            ShownBody::Value(lists.into_iter().map(|list| plain(Value::List(list))).collect())
+        }
+        Body::Value(Value::String(text)) => ShownBody::Text(text.as_str().to_owned()),
+        Body::Value(Value::Binary(bytes)) => ShownBody::Base64(BASE64.encode(bytes)),
+        Body::Value(value) => ShownBody::Value(plain(value)),
+    }
+}
+
+/// A property; what filters have no word for is shown as JSON text.
+fn property(value: Value) -> PropertyValue {
+    PropertyValue(match value {
+        Value::Null => Property::Null,
+        Value::Boolean(value) => Property::Bool(value),
+        Value::Float(value) => Property::Double(value.into()),
+        Value::Double(value) => Property::Double(value),
+        Value::Timestamp(millis) => Property::Time(millis),
+        Value::Uuid(bytes) => Property::Uuid(bytes),
+        Value::Binary(bytes) => Property::Binary(bytes),
+        Value::String(text) => Property::text(text.as_str()),
+        Value::Symbol(text) => Property::text(text.as_str()),
+        other => match plain(other) {
+            serde_json::Value::Number(number) if number.is_i64() => {
+                Property::Long(number.as_i64().unwrap_or_default())
+            }
+            serde_json::Value::String(text) => Property::text(text),
+            other => Property::text(other.to_string()),
+        },
+    })
+}
+
+/// Any AMQP value as near as JSON comes to it. Values nest no deeper than the codec allows.
+fn plain(value: Value) -> serde_json::Value {
+    use serde_json::Value as Json;
+    match value {
+        Value::Null => Json::Null,
+        Value::Boolean(value) => value.into(),
+        Value::Ubyte(number) => number.into(),
+        Value::Ushort(number) => number.into(),
+        Value::Uint(number) => number.into(),
+        Value::Ulong(number) => number.into(),
+        Value::Byte(number) => number.into(),
+        Value::Short(number) => number.into(),
+        Value::Int(number) => number.into(),
+        Value::Long(number) => number.into(),
+        Value::Float(number) => number.into(),
+        Value::Double(number) => number.into(),
+        Value::Decimal32(bytes) => BASE64.encode(bytes).into(),
+        Value::Decimal64(bytes) => BASE64.encode(bytes).into(),
+        Value::Decimal128(bytes) => BASE64.encode(bytes).into(),
+        Value::Char(char) => char.to_string().into(),
+        Value::Timestamp(millis) => {
+            show_time(Timestamp::from_millis(u64::try_from(millis).unwrap_or(0))).into()
+        }
+        Value::Uuid(bytes) => show_uuid(&bytes).into(),
+        Value::Binary(bytes) => BASE64.encode(bytes).into(),
+        Value::String(text) => text.as_str().into(),
+        Value::Symbol(text) => text.as_str().into(),
+        Value::List(values) => values.into_iter().map(plain).collect(),
+        Value::Map(entries) => {
+            let key = |key: Value| match plain(key) {
+                Json::String(text) => text,
+                other => other.to_string(),
+            };
+            entries.into_iter().map(|(name, value)| (key(name), plain(value))).collect()
+        }
+        Value::Array(array) => array.elements().iter().cloned().map(plain).collect(),
+        Value::Described(described) => plain(described.value),
+    }
+}
+
+fn show_uuid(bytes: &[u8; 16]) -> String {
+    peeklock_types::LockToken::from_bytes(*bytes).to_string()
+}

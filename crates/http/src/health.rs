@@ -1,0 +1,168 @@
+//! Whether the broker works: by sending a message to itself and receiving it, with everything durable on the way.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use axum::response::Response;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use http::{HeaderValue, StatusCode};
+use peeklock_broker::engine::{EntityId, ReceiveMode};
+use peeklock_broker::{
+    AdminError, Answer, Batch, Broker, Drain, Listing, Page, PageStart, Reply, Request, SessionAsk, Ticket,
+};
+use peeklock_types::{EntityKind, EntityName, QueueSettings, SubQueue};
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use crate::problem::Problem;
+
+/// How long a result is good: many may ask, the disk is asked once.
+const FRESH_FOR: Duration = Duration::from_secs(1);
+/// A broker that needs longer is not ready for work.
+const TEST_TIME_MAX: Duration = Duration::from_secs(5);
+/// Messages of earlier tests that were cut off; more than that were never under way at once.
+const LEFTOVER_COUNT_MAX: u64 = 1000;
+const WINDOW_BYTES: i64 = 1 << 20;
+
+const SENT: Ticket = Ticket(1);
+
+/// The exact words of the official emulator: test frameworks wait for them.
+const HEALTHY: &str = r#"{"status":"healthy","message":"Service is healthy."}"#;
+const UNHEALTHY: &str =
+    r#"{"status":"unhealthy","message":"Service not available. Please try after some time."}"#;
+
+/// The state of all brokers of this server.
+pub(crate) struct Health {
+    brokers: Vec<Broker>,
+    last: Mutex<Last>,
+}
+
+#[derive(Default)]
+struct Last {
+    at: Option<Instant>,
+    is_healthy: bool,
+    number: u64,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error(transparent)]
+    Admin(#[from] AdminError),
+    #[error("a part of the broker has stopped")]
+    Stopped,
+    #[error("an answer did not fit its question")]
+    Strange,
+    #[error("the message that was sent did not come back")]
+    Lost,
+}
+
+impl Health {
+    pub(crate) fn new(brokers: Vec<Broker>) -> Self {
+        Health { brokers, last: Mutex::new(Last::default()) }
+    }
+
+    /// Others wait while one tests, and share what it finds.
+    async fn is_healthy(&self) -> bool {
+        let mut last = self.last.lock().await;
+        if last.at.is_some_and(|at| at.elapsed() < FRESH_FOR) {
+            return last.is_healthy;
+        }
+        last.number += 1;
+        let result = tokio::time::timeout(TEST_TIME_MAX, self.test(last.number)).await;
+        last.is_healthy = match result {
+            Ok(Ok(())) => true,
+            Ok(Err(failure)) => {
+                tracing::warn!(%failure, "the self-test failed");
+                false
+            }
+            Err(_) => {
+                tracing::warn!("the self-test took longer than {TEST_TIME_MAX:?}");
+                false
+            }
+        };
+        last.at = Some(Instant::now());
+        last.is_healthy
+    }
+
+    async fn test(&self, number: u64) -> Result<(), Failure> {
+        for broker in &self.brokers {
+            // Reaches every shard; the message below only one.
+            broker.list(Listing::All, Page { start: PageStart::Skip(0), top: 1 }).await?;
+            pass_a_message(broker, number).await?;
+        }
+        Ok(())
+    }
+}
+
+pub(crate) async fn answer(health: &Health) -> Response {
+    let is_healthy = health.is_healthy().await;
+    let (status, body) =
+        if is_healthy { (StatusCode::OK, HEALTHY) } else { (StatusCode::SERVICE_UNAVAILABLE, UNHEALTHY) };
+    let mut response = Response::new(body.into());
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+/// Sends a message and receives it.
+async fn pass_a_message(broker: &Broker, number: u64) -> Result<(), Failure> {
+    let name = EntityName::self_test();
+    let created = broker.create(name.clone(), EntityKind::Queue, QueueSettings::default(), None).await;
+    match created.map_err(|error| (Problem::from(&error), error)) {
+        Ok(_) | Err((Problem::Exists(_), _)) => {}
+        Err((_, error)) => return Err(error.into()),
+    }
+    let (peer, mut replies) = broker.peer();
+    let shard = broker.shard(broker.place(&name)).ok_or(Failure::Stopped)?;
+    let hand_over = |batch| async { shard.send(peer.clone(), batch).await.map_err(|_| Failure::Stopped) };
+
+    hand_over(Batch::from(Request::Find { ticket: Ticket(0), name })).await?;
+    let mut waiting = Vec::new().into_iter();
+    let mut next = async || loop {
+        if let Some(reply) = waiting.next() {
+            return Ok::<Reply, Failure>(reply);
+        }
+        waiting = replies.recv().await.ok_or(Failure::Stopped)?.into_iter();
+    };
+    let Reply::Answer { result: Ok(Answer::Found(found)), .. } = next().await? else {
+        return Err(Failure::Strange);
+    };
+
+    let body = format!("self-test {} {number}", broker.clock().now().as_millis());
+    let receiver = peer.id.receiver(0);
+    hand_over(exchange(found.entity, receiver, &body)).await?;
+    let (mut is_sent, mut is_back, mut limit) = (false, false, 1);
+    while !(is_sent && is_back) {
+        match next().await? {
+            Reply::Answer { result: Ok(_), ticket } => is_sent |= ticket == SENT,
+            Reply::Delivery { body: found, .. } if found == body.as_bytes() => is_back = true,
+            // Of a test that was cut off: gone now.
+            Reply::Delivery { .. } if limit < LEFTOVER_COUNT_MAX => {
+                limit += 1;
+                hand_over(Batch::from(Request::Credit { receiver, limit, drain: Drain::Keep })).await?;
+            }
+            Reply::Delivery { .. } => return Err(Failure::Lost),
+            _ => return Err(Failure::Stopped),
+        }
+    }
+    hand_over(Batch::from(Request::Gone)).await
+}
+
+/// A receiver with credit for one message, and one message.
+fn exchange(entity: EntityId, receiver: peeklock_broker::engine::ReceiverId, body: &str) -> Batch {
+    let (sub_queue, mode, session) = (SubQueue::Main, ReceiveMode::ReceiveAndDelete, SessionAsk::None);
+    let mut batch =
+        Batch::from(Request::Attach { ticket: Ticket(0), entity, sub_queue, receiver, mode, session });
+    batch.push(Request::Window { receiver, size_bytes: WINDOW_BYTES });
+    batch.push(Request::Credit { receiver, limit: 1, drain: Drain::Keep });
+    let mut messages = batch.messages();
+    let written = messages.add(|out| {
+        out.extend_from_slice(body.as_bytes());
+        Ok::<_, Infallible>(None)
+    });
+    match written {
+        Ok(()) => messages.send(SENT, entity),
+    }
+    batch
+}
