@@ -9,6 +9,7 @@ use bytes::Bytes;
 use crate::action::Script;
 use crate::error::RuleError;
 use crate::explain::{Explained, Explainer};
+use crate::guard::{Guard, Guards};
 use crate::index::{Condition, Correlation, Field, Index};
 use crate::rule::{Action, CorrelationFilter, Filter, Rule, RuleName};
 use crate::run::{Fault, Ids, Run, Steps};
@@ -44,7 +45,7 @@ pub struct Changed {
 /// Compiled rules, by subscription and name. `K` is what the caller calls a subscription by.
 ///
 /// Rules that match everything cost nothing per message, correlation filters one look-up for each set of properties that
-/// they ask for, and SQL filters a run each.
+/// they ask for. SQL filters cost a run each, unless they begin with an equality that the message does not meet.
 #[derive(Clone, Debug)]
 pub struct RuleSet<K> {
     slots: Slots,
@@ -52,7 +53,9 @@ pub struct RuleSet<K> {
     /// Subscriptions that take every message as it is, with the number of rules that say so.
     open: BTreeMap<K, usize>,
     /// Rules that must run for every message.
-    programs: BTreeMap<(K, RuleName), Arc<Program>>,
+    programs: BTreeMap<(K, RuleName), Arc<Program<K>>>,
+    /// Rules that must run for some messages.
+    guards: Guards<Program<K>>,
     index: Index<K>,
     sql_count: usize,
     correlation_count: usize,
@@ -62,12 +65,14 @@ pub struct RuleSet<K> {
 enum Compiled<K> {
     Open,
     Closed,
-    Program(Arc<Program>),
+    Program(Arc<Program<K>>),
     Correlation(Arc<Correlation<K>>),
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Program {
+pub(crate) struct Program<K> {
+    key: K,
+    name: RuleName,
     /// `None` is true for every message.
     pub(crate) condition: Option<(String, Node)>,
     pub(crate) script: Option<Script>,
@@ -88,6 +93,7 @@ impl<K> Default for RuleSet<K> {
             rules: BTreeMap::new(),
             open: BTreeMap::new(),
             programs: BTreeMap::new(),
+            guards: Guards::default(),
             index: Index::default(),
             sql_count: 0,
             correlation_count: 0,
@@ -111,7 +117,9 @@ impl<K: Copy + Ord + Hash> RuleSet<K> {
         match &rule.filter {
             Filter::False => self.put(key, rule, Compiled::Closed),
             Filter::True if script.is_none() => self.put(key, rule, Compiled::Open),
-            Filter::True | Filter::Sql(_) => self.put_program(key, rule, Program { condition, script }),
+            Filter::True | Filter::Sql(_) => {
+                self.put_program(rule, Program { key, name: rule.name.clone(), condition, script });
+            }
             Filter::Correlation(filter) => self.put_correlation(key, rule, filter, script),
         }
         Ok(())
@@ -124,9 +132,9 @@ impl<K: Copy + Ord + Hash> RuleSet<K> {
         self.put(key, rule, Compiled::Correlation(Arc::new(correlation)));
     }
 
-    fn put_program(&mut self, key: K, rule: &Rule, program: Program) {
+    fn put_program(&mut self, rule: &Rule, program: Program<K>) {
         let program = self.slots.bind(program);
-        self.put(key, rule, Compiled::Program(Arc::new(program)));
+        self.put(program.key, rule, Compiled::Program(Arc::new(program)));
     }
 
     fn put(&mut self, key: K, rule: &Rule, compiled: Compiled<K>) {
@@ -136,7 +144,10 @@ impl<K: Copy + Ord + Hash> RuleSet<K> {
             Compiled::Closed => (),
             Compiled::Program(program) => {
                 self.sql_count += usize::from(program.condition.is_some());
-                self.programs.insert((key, rule.name.clone()), Arc::clone(program));
+                match program.guard() {
+                    Some(guard) => self.guards.insert(guard, Arc::clone(program)),
+                    None => drop(self.programs.insert((key, rule.name.clone()), Arc::clone(program))),
+                }
             }
             Compiled::Correlation(correlation) => {
                 self.correlation_count += 1;
@@ -162,7 +173,10 @@ impl<K: Copy + Ord + Hash> RuleSet<K> {
             Compiled::Closed => (),
             Compiled::Program(program) => {
                 self.sql_count -= usize::from(program.condition.is_some());
-                self.programs.remove(&place);
+                match program.guard() {
+                    Some(guard) => self.guards.remove(guard, &program),
+                    None => drop(self.programs.remove(&place)),
+                }
                 self.slots.unbind(&program);
             }
             Compiled::Correlation(correlation) => {
@@ -209,7 +223,7 @@ impl<K: Copy + Ord + Hash> RuleSet<K> {
 
     /// Whether the verdicts depend on the message at all. If not, an empty view does.
     pub fn needs_view(&self) -> bool {
-        !self.programs.is_empty() || !self.index.is_empty()
+        !self.programs.is_empty() || !self.guards.is_empty() || !self.index.is_empty()
     }
 
     /// Adds what becomes of a message, in the order of subscriptions; nothing where no rule matches.
@@ -246,16 +260,20 @@ impl<K: Copy + Ord + Hash> RuleSet<K> {
                 return self.unreadable(&format!("the properties of the message cannot be read: {error}"));
             }
         };
-        let mut hits = Vec::new();
-        for ((key, rule), program) in &self.programs {
-            if let Some(result) = program.run(rule, &message, ids).transpose() {
-                hits.push(Hit { key: *key, rule, result });
-            }
-        }
+        // New ids are given in the order of runs, which must not depend on how the rules came into the set.
+        let mut guarded = Vec::new();
+        self.guards.find(&message, &mut guarded);
+        guarded.sort_by(|left, right| (left.key, &left.name).cmp(&(right.key, &right.name)));
         let mut found = Vec::new();
         self.index.find(&message, &mut found);
-        // New ids are given in this order, which must not depend on how the rules came into the set.
         found.sort_by(|left, right| (left.key, &left.name).cmp(&(right.key, &right.name)));
+
+        let mut hits = Vec::new();
+        for program in self.programs.values().map(|program| &**program).chain(guarded) {
+            if let Some(result) = program.run(&message, ids).transpose() {
+                hits.push(Hit { key: program.key, rule: &program.name, result });
+            }
+        }
         for rule in found {
             let script = rule.script.as_ref();
             let changes = script.map(|script| script.run(&rule.name, &message, ids, &Steps::new()));
@@ -324,9 +342,13 @@ impl Outcome {
     }
 }
 
-impl Program {
+impl<K> Program<K> {
+    fn guard(&self) -> Option<Guard> {
+        self.condition.as_ref().and_then(|(_, condition)| Guard::of(condition))
+    }
+
     /// `None` when the message does not match, else the changes of the copy, if any.
-    fn run(&self, rule: &RuleName, message: &Message<'_>, ids: &Ids) -> Result<Option<Option<Bytes>>, Fault> {
+    fn run(&self, message: &Message<'_>, ids: &Ids) -> Result<Option<Option<Bytes>>, Fault> {
         let steps = Steps::new();
         if let Some((source, condition)) = &self.condition {
             let run = Run { source, message, changes: &[], ids, steps: &steps };
@@ -334,7 +356,7 @@ impl Program {
                 return Ok(None);
             }
         }
-        let changes = self.script.as_ref().map(|script| script.run(rule, message, ids, &steps));
+        let changes = self.script.as_ref().map(|script| script.run(&self.name, message, ids, &steps));
         changes.transpose().map(Some)
     }
 }
@@ -344,7 +366,7 @@ fn compile_action(action: &Action) -> Result<Script, RuleError> {
 }
 
 impl Slots {
-    fn bind(&mut self, mut program: Program) -> Program {
+    fn bind<K>(&mut self, mut program: Program<K>) -> Program<K> {
         if let Some((_, condition)) = &mut program.condition {
             condition.properties_mut(&mut |property| self.take_property(property));
         }
@@ -359,7 +381,7 @@ impl Slots {
         script
     }
 
-    fn unbind(&mut self, program: &Program) {
+    fn unbind<K>(&mut self, program: &Program<K>) {
         if let Some((_, condition)) = &program.condition {
             condition.clone().properties_mut(&mut |property| self.release_property(property));
         }
