@@ -134,9 +134,9 @@ def test_forwarding_by_name_and_by_address(admin, client):
 def test_runtime_properties_with_every_count(admin, client):
     name, nowhere = fresh("queue"), fresh("queue")
     admin.create_queue(name)
-    send(client, name, "active", "locked", "dead", "deferred")
+    send(client, name, "locked", "too", "dead", "deferred")
     with client.get_queue_receiver(name) as receiver:
-        active, locked, dead, deferred = receive(receiver, 4)
+        _, _, dead, deferred = receive(receiver, 4)
         receiver.dead_letter_message(dead)
         receiver.defer_message(deferred)
         with client.get_queue_sender(name) as sender:
@@ -145,9 +145,9 @@ def test_runtime_properties_with_every_count(admin, client):
     assert got.name == name
     assert got.scheduled_message_count == 2
     assert got.dead_letter_message_count == 1
-    assert got.active_message_count in (2, 3)
+    assert got.active_message_count == 2
     assert (got.transfer_message_count, got.transfer_dead_letter_message_count) == (0, 0)
-    assert got.total_message_count == got.active_message_count + 1 + 2
+    assert got.total_message_count == 6
     assert got.size_in_bytes > 0
     assert got.created_at_utc <= got.updated_at_utc
     assert got.accessed_at_utc >= got.created_at_utc
@@ -225,8 +225,8 @@ def test_what_is_not_there_cannot_be_changed(admin):
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"requires_session": True}, "RequiresSession"),
-        ({"requires_duplicate_detection": True}, "RequiresDuplicateDetection"),
+        ({"requires_session": True}, "(?i)requires ?session"),
+        ({"requires_duplicate_detection": True}, "(?i)requires ?duplicate ?detection"),
         ({"enable_partitioning": True}, "EnablePartitioning"),
     ],
     ids=str,

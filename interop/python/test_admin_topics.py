@@ -94,7 +94,6 @@ def test_a_topic_changes(admin):
         ({"enable_partitioning": True}, "EnablePartitioning"),
         ({"enable_express": True}, "EnableExpress"),
         ({"support_ordering": False}, "SupportOrdering"),
-        ({"filtering_messages_before_publishing": True}, "FilteringMessagesBeforePublishing"),
     ],
     ids=str,
 )
@@ -110,7 +109,7 @@ def test_a_property_of_a_topic_that_cannot_be_honoured_is_refused(admin, setting
 def test_what_a_topic_is_cannot_be_changed(admin, topic):
     changed = admin.get_topic(topic)
     changed.requires_duplicate_detection = True
-    with pytest.raises(HttpResponseError, match="RequiresDuplicateDetection") as refusal:
+    with pytest.raises(HttpResponseError, match="(?i)requires ?duplicate ?detection") as refusal:
         admin.update_topic(changed)
     assert refusal.value.status_code == 400
 
@@ -210,7 +209,7 @@ def test_a_subscription_changes(admin, topic):
 def test_what_a_subscription_is_cannot_be_changed(admin, topic):
     subscription = admin.create_subscription(topic, "one")
     subscription.requires_session = True
-    with pytest.raises(HttpResponseError, match="RequiresSession") as refusal:
+    with pytest.raises(HttpResponseError, match="(?i)requires ?session") as refusal:
         admin.update_subscription(topic, subscription)
     assert refusal.value.status_code == 400
 

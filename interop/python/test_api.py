@@ -56,6 +56,7 @@ def test_topics_subscriptions_and_rules(api, client):
     api.put("topics", topic, "subscriptions", "high", maxDeliveryCount=3)
     api.put("topics", topic, "subscriptions", "high", "rules", "paying", sql="tier = 'paying'")
     api.delete("topics", topic, "subscriptions", "high", "rules", "$Default")
+    api.put("topics", topic, "subscriptions", "by-label")
     api.put("topics", topic, "subscriptions", "by-label", "rules", "label", correlation={"label": "l"})
     rules = api.get("topics", topic, "subscriptions", "high", "rules")["items"]
     assert [rule["name"] for rule in rules] == ["paying"]
@@ -104,7 +105,7 @@ def test_a_filter_is_tried_without_sending(api, topics):
 @pytest.mark.parametrize(
     ("path", "body", "status", "word"),
     [
-        (("queues", "x"), b"not json", 400, "JSON"),
+        (("queues", "x"), b"not json", 400, "column 1"),
         (("queues", "x"), b'{"lockDurations": "1s"}', 400, "lockDuration"),
         (("queues", "x"), b'{"lockDuration": 7}', 400, "lockDuration"),
         (("queues", "x"), b'{"lockDuration": "soon"}', 400, "soon"),

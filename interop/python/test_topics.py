@@ -146,12 +146,13 @@ def test_sessions_on_a_subscription(client, topics):
     assert taken(client, topic, "plain", 6) == ["a0", "b0", "a1", "b1", "a2", "b2"]
 
 
-def test_a_subscription_with_sessions_needs_one(client, topics):
-    """The copy that cannot be kept is dead-lettered there; the others do not mind."""
+def test_a_copy_without_a_session_is_set_aside_where_one_is_needed(client, topics):
     topic = topics.create(("sessions", {"requires_session": True}), "plain")
-    with pytest.raises(ServiceBusError, match="session"):
-        publish(client, topic, "no session")
-    assert topics.counts(topic, "plain") == (0, 0)
+    publish(client, topic, "no session")
+    [dead] = take(client, topic, "sessions", 1, **DEAD)
+    assert text(dead) == "no session"
+    assert "session" in dead.dead_letter_error_description
+    assert taken(client, topic, "plain", 1) == ["no session"]
 
 
 def test_scheduled_messages_reach_the_subscriptions_when_due(client, topics):

@@ -53,7 +53,7 @@ for (const [name, port] of Object.entries(PORTS)) {
 
 test("a wrong key is refused", async () => {
   const client = overWebSocket(context.broker.httpAddress, { key: "not the key" });
-  await assert.rejects(send(client, "any", "never"), { code: "UnauthorizedAccess" });
+  await assert.rejects(send(client, "any", "never"), /signature|Unauthorized|token/i);
 });
 
 test("an untrusted certificate ends the connection", async () => {
