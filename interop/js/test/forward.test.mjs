@@ -130,7 +130,7 @@ describe("cleaning", () => {
     const listed = await ask(broker, "com.microsoft:get-message-sessions", everything, queue);
     assert.deepEqual([...listed["sessions-ids"]].sort(), ["a", "b"]);
     const shown = await showQueue(broker, queue);
-    assert.equal(shown["requires-session"], true);
+    assert.equal(shown.requiresSession, true);
     assert.equal(Number(shown.activeCount), 2);
   });
 });

