@@ -76,6 +76,18 @@ pub(crate) struct Program<K> {
     /// `None` is true for every message.
     pub(crate) condition: Option<(String, Node)>,
     pub(crate) script: Option<Script>,
+    schedule: Schedule,
+}
+
+/// For which messages a program runs.
+#[derive(Clone, Copy, Debug)]
+enum Schedule {
+    Each,
+    Guarded(Guard),
+    /// It is true for every message, such as `1=1`, and has no action.
+    Open,
+    /// It is true for no message, such as `1=0`.
+    Never,
 }
 
 /// One rule that has something to say about a message.
@@ -118,7 +130,8 @@ impl<K: Copy + Ord + Hash> RuleSet<K> {
             Filter::False => self.put(key, rule, Compiled::Closed),
             Filter::True if script.is_none() => self.put(key, rule, Compiled::Open),
             Filter::True | Filter::Sql(_) => {
-                self.put_program(rule, Program { key, name: rule.name.clone(), condition, script });
+                let name = rule.name.clone();
+                self.put_program(rule, Program { key, name, condition, script, schedule: Schedule::Each });
             }
             Filter::Correlation(filter) => self.put_correlation(key, rule, filter, script),
         }
@@ -133,20 +146,25 @@ impl<K: Copy + Ord + Hash> RuleSet<K> {
     }
 
     fn put_program(&mut self, rule: &Rule, program: Program<K>) {
-        let program = self.slots.bind(program);
+        let mut program = self.slots.bind(program);
+        program.schedule = program.scheduled();
         self.put(program.key, rule, Compiled::Program(Arc::new(program)));
     }
 
     fn put(&mut self, key: K, rule: &Rule, compiled: Compiled<K>) {
         self.remove(key, &rule.name);
         match &compiled {
-            Compiled::Open => *self.open.entry(key).or_default() += 1,
+            Compiled::Open => self.add_open(key),
             Compiled::Closed => (),
             Compiled::Program(program) => {
                 self.sql_count += usize::from(program.condition.is_some());
-                match program.guard() {
-                    Some(guard) => self.guards.insert(guard, Arc::clone(program)),
-                    None => drop(self.programs.insert((key, rule.name.clone()), Arc::clone(program))),
+                match program.schedule {
+                    Schedule::Each => {
+                        self.programs.insert((key, rule.name.clone()), Arc::clone(program));
+                    }
+                    Schedule::Guarded(guard) => self.guards.insert(guard, Arc::clone(program)),
+                    Schedule::Open => self.add_open(key),
+                    Schedule::Never => (),
                 }
             }
             Compiled::Correlation(correlation) => {
@@ -162,20 +180,15 @@ impl<K: Copy + Ord + Hash> RuleSet<K> {
         let place = (key, name.clone());
         let Some(compiled) = self.rules.remove(&place) else { return false };
         match compiled {
-            Compiled::Open => {
-                if let Some(count) = self.open.get_mut(&key) {
-                    *count -= 1;
-                    if *count == 0 {
-                        self.open.remove(&key);
-                    }
-                }
-            }
+            Compiled::Open => self.remove_open(key),
             Compiled::Closed => (),
             Compiled::Program(program) => {
                 self.sql_count -= usize::from(program.condition.is_some());
-                match program.guard() {
-                    Some(guard) => self.guards.remove(guard, &program),
-                    None => drop(self.programs.remove(&place)),
+                match program.schedule {
+                    Schedule::Each => drop(self.programs.remove(&place)),
+                    Schedule::Guarded(guard) => self.guards.remove(guard, &program),
+                    Schedule::Open => self.remove_open(key),
+                    Schedule::Never => (),
                 }
                 self.slots.unbind(&program);
             }
@@ -191,6 +204,19 @@ impl<K: Copy + Ord + Hash> RuleSet<K> {
             }
         }
         true
+    }
+
+    fn add_open(&mut self, key: K) {
+        *self.open.entry(key).or_default() += 1;
+    }
+
+    fn remove_open(&mut self, key: K) {
+        if let Some(count) = self.open.get_mut(&key) {
+            *count -= 1;
+            if *count == 0 {
+                self.open.remove(&key);
+            }
+        }
     }
 
     /// Removes all rules of a subscription.
@@ -209,6 +235,11 @@ impl<K: Copy + Ord + Hash> RuleSet<K> {
 
     pub fn is_empty(&self) -> bool {
         self.rules.is_empty()
+    }
+
+    /// Number of all rules.
+    pub fn rule_count(&self) -> usize {
+        self.rules.len()
     }
 
     /// Number of rules with an SQL filter.
@@ -343,8 +374,19 @@ impl Outcome {
 }
 
 impl<K> Program<K> {
-    fn guard(&self) -> Option<Guard> {
-        self.condition.as_ref().and_then(|(_, condition)| Guard::of(condition))
+    fn scheduled(&self) -> Schedule {
+        let Some((source, condition)) = &self.condition else { return Schedule::Each };
+        if condition.is_constant() {
+            let message = Message::empty();
+            let run =
+                Run { source, message: &message, changes: &[], ids: &Ids::new(0), steps: &Steps::new() };
+            match run.condition(condition) {
+                Ok(Some(true)) if self.script.is_none() => return Schedule::Open,
+                Ok(Some(false) | None) => return Schedule::Never,
+                _ => return Schedule::Each,
+            }
+        }
+        Guard::of(condition).map_or(Schedule::Each, Schedule::Guarded)
     }
 
     /// `None` when the message does not match, else the changes of the copy, if any.
