@@ -143,7 +143,9 @@ fn forward_apart(rng: &mut Rng, queues: &mut [Queue], from: usize, first: usize)
     let others: Vec<_> =
         (first..queues.len()).filter(|n| *n != from).flat_map(|n| reached(queues, n)).collect();
     let is_apart = |n: &usize| {
-        let is_plain = queues.get(*n).is_some_and(|queue| queue.session_count == 0);
+        // Nobody sends to another topic's subscription.
+        let is_plain =
+            queues.get(*n).is_some_and(|queue| queue.session_count == 0 && !queue.name.contains('/'));
         is_plain && reached(queues, *n).iter().all(|place| !others.contains(place))
     };
     let targets: Vec<_> = (0..first).filter(is_apart).collect();
