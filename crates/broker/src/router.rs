@@ -123,7 +123,8 @@ impl Router {
             Err(error) => return unread(message, error, target),
         };
         let mut attributes = message.attributes.clone();
-        attributes.view = (self.describe)(&front, &attributes.patch);
+        let view = (self.describe)(&front, &attributes.patch);
+        attributes.view = Some(view.unwrap_or_else(|| Bytes::from_static(peeklock_filter::UNREADABLE)));
         let mut batch = Batch::default();
         let mut messages = batch.messages();
         messages.add_stored(copy, Some(attributes));

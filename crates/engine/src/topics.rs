@@ -452,7 +452,7 @@ fn changed(base: &Attributes, now: Timestamp, changes: Bytes) -> (Attributes, Op
         if let Change::SetSystem { property, value } = change
             && let Err(what) = set_system(&mut attributes, now, property, &value)
         {
-            problem = Some(format!("An action set sys.{property} to a value that it cannot have: {what}."));
+            problem = Some(format!("An action set {property} to a value that it cannot have: {what}."));
         }
     }
     if problem.is_some() {

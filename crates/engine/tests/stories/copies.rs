@@ -2,20 +2,18 @@
 
 use bytes::Bytes;
 use peeklock_engine::{
-    Attributes, CloseReason, EntityId, Error, FACTS_PER_CALL_MAX, Fact, Message, PatchPart, ReceiveMode,
-    ReceiverId, SessionWish, Settlement, Transaction, record,
+    Attributes, CloseReason, EntityId, Error, Fact, Message, PatchPart, ReceiveMode, ReceiverId, SessionWish,
+    Settlement, Transaction, record,
 };
 use peeklock_filter::{
-    Action, Change, Changes, CorrelationFilter, Filter, Rule, RuleName, SqlFilter, SystemProperty, Value,
-    ViewBuilder,
+    Action, Change, Changes, Filter, Rule, RuleName, SqlFilter, SystemProperty, Value, ViewBuilder,
 };
 use peeklock_types::{
     EntityKind, EntityName, QueueSettings, QueueStatus, SettingsError, ShardId, SubQueue, limits,
 };
 
 use crate::story::{
-    ABANDON, DEAD, MAIN, Story, cold, far_away, here, id, in_session, name, neighbours, secs, session,
-    settings,
+    ABANDON, DEAD, MAIN, Story, cold, far_away, here, id, name, neighbours, secs, session, settings,
 };
 
 const ASIDE: SubQueue = SubQueue::TransferDeadLetter;
@@ -102,14 +100,6 @@ fn changes_of(message: &Message) -> Vec<Change> {
         _ => None,
     });
     changes.map(|changes| Changes::decode(changes).unwrap()).unwrap_or_default()
-}
-
-fn dead_letter_of(message: &Message) -> (&str, &str) {
-    let found = message.patch.parts.iter().find_map(|part| match part {
-        PatchPart::DeadLetter { reason, description } => Some((reason.as_deref()?, description.as_deref()?)),
-        _ => None,
-    });
-    found.unwrap_or_default()
 }
 
 #[test]
