@@ -72,7 +72,8 @@ impl<L: Log> Shard<L> {
                 (ticket, found.map(|rule| Answer::Rules(vec![rule])).map_err(Error::from))
             }
             Request::ListRules { ticket, name, skip, top } => {
-                let rules = engine.rules(&name).map(|rules| rules.skip(skip).take(top).map(rule_info).collect());
+                let rules =
+                    engine.rules(&name).map(|rules| rules.skip(skip).take(top).map(rule_info).collect());
                 (ticket, rules.map(Answer::Rules).map_err(Error::from))
             }
             Request::Explain { ticket, name, view } => {
