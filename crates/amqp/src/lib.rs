@@ -27,7 +27,7 @@ pub use frame::{
 };
 pub use message::{
     Body, BodyKind, Entries, Entry, Header, LargeMessage, Message, MessageId, MessageIdRef, Properties,
-    PropertiesRef, RawMap, RawValue, Sections, Stamp, StoredMessage,
+    PropertiesRef, RawMap, RawValue, Rewritten, Sections, Stamp, StoredMessage,
 };
 pub use performative::{
     Attach, Begin, Close, DeliveryTag, Detach, Disposition, End, Flow, Open, Performative,

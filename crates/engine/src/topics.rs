@@ -32,6 +32,27 @@ const OWN_COPY_BYTES: usize = 64;
 /// What all actions of a topic may change in one message.
 const CHANGES_BYTES_MAX: usize = 512 * 1024;
 
+/// One for each subscription, and as many more as there may be SQL filters.
+const TRUE_RULES_PER_TOPIC_MAX: usize = limits::SUBSCRIPTIONS_PER_TOPIC_MAX + limits::SQL_RULES_PER_TOPIC_MAX;
+/// What a tick hands on shares one group of the journal, so bytes count as steps too.
+const BYTES_PER_STEP: usize = 256;
+
+/// Rules that are counted together.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum RuleClass {
+    Sql,
+    Correlation,
+    Other,
+}
+
+fn class(rule: &Rule) -> RuleClass {
+    match rule.filter {
+        Filter::Sql(_) => RuleClass::Sql,
+        Filter::Correlation(_) => RuleClass::Correlation,
+        Filter::True | Filter::False => RuleClass::Other,
+    }
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Topic {
     pub(crate) subscriptions: BTreeMap<EntityName, EntityId>,
@@ -136,10 +157,13 @@ impl Engine {
         out: &mut Outbox,
     ) -> Result<(), Error> {
         rule.check()?;
-        if let Some(topic) = name.topic() {
+        let queue = self.subscription(name)?;
+        let entity = queue.entity;
+        let replaced = queue.rules.iter().map(|stored| &stored.rule).find(|stored| stored.name == rule.name);
+        let takes_place = replaced.is_some_and(|replaced| class(replaced) == class(&rule));
+        if let (Some(topic), false) = (name.topic(), takes_place) {
             self.check_rule_count(&topic, &rule)?;
         }
-        let entity = self.subscription(name)?.entity;
         self.touch(now, entity);
         self.record(Fact::RuleSet { entity, rule: Box::new(rule), at: now }, out);
         Ok(())
@@ -411,20 +435,22 @@ impl Engine {
         max: usize,
         out: &mut Outbox,
     ) -> usize {
-        let start = out.facts.len();
-        while out.facts.len() - start < max {
+        let (start, mut size_bytes) = (out.facts.len(), 0);
+        let steps = |out: &Outbox, size_bytes: usize| out.facts.len() - start + size_bytes / BYTES_PER_STEP;
+        while steps(out, size_bytes) < max {
             let Some((sequence_number, message)) = self.next_due_in_topic(now, entity) else { break };
             let view = message.attributes.as_ref().and_then(|attributes| attributes.view.clone());
             let plan = match self.topics.get(&entity) {
                 Some(topic) => self.plan_one(topic, &view.unwrap_or_default(), seed(now, &message)),
                 None => Plan::default(),
             };
+            size_bytes += plan.size_bytes;
             self.copy(now, entity, message, plan, true, out);
             self.record(Fact::Completed { entity, sub_queue: SubQueue::Main, sequence_number }, out);
         }
         self.delete_if_idle(now, entity, out);
         self.note(entity);
-        out.facts.len() - start
+        steps(out, size_bytes)
     }
 
     fn next_due_in_topic(&self, now: Timestamp, entity: EntityId) -> Option<(SequenceNumber, NewMessage)> {
@@ -512,12 +538,15 @@ impl Engine {
     }
 
     fn check_rule_count(&self, topic: &EntityName, rule: &Rule) -> Result<(), Error> {
-        let (sql_count, correlation_count) = self.find(topic).map_or((0, 0), |topic| self.rule_counts(topic));
-        let (count, what, max) = match rule.filter {
-            Filter::Correlation(_) => {
-                (correlation_count, "correlation filters", limits::CORRELATION_RULES_PER_TOPIC_MAX)
+        let Some(found) = self.find(topic).and_then(|topic| self.topics.get(&topic)) else { return Ok(()) };
+        let (sql, correlation) = (found.rules.sql_count(), found.rules.correlation_count());
+        let other = found.rules.rule_count().saturating_sub(sql + correlation);
+        let (count, what, max) = match class(rule) {
+            RuleClass::Sql => (sql, "SQL filters", limits::SQL_RULES_PER_TOPIC_MAX),
+            RuleClass::Correlation => {
+                (correlation, "correlation filters", limits::CORRELATION_RULES_PER_TOPIC_MAX)
             }
-            _ => (sql_count, "SQL filters", limits::SQL_RULES_PER_TOPIC_MAX),
+            RuleClass::Other => (other, "true and false filters", TRUE_RULES_PER_TOPIC_MAX),
         };
         if count >= max {
             return Err(Error::TopicFull { name: topic.clone(), what, max });
@@ -610,7 +639,7 @@ fn changed(base: &Attributes, now: Timestamp, changes: Bytes) -> (Attributes, Op
         if let Change::SetSystem { property, value } = change
             && let Err(what) = set_system(&mut attributes, now, property, &value)
         {
-            problem = Some(format!("An action set sys.{property} to a value that it cannot have: {what}."));
+            problem = Some(format!("An action set {property} to a value that it cannot have: {what}."));
         }
     }
     if problem.is_some() {

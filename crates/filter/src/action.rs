@@ -58,20 +58,12 @@ fn put(changes: &mut Vec<Change>, change: Change) -> Result<(), Fault> {
         Some(earlier) => *earlier = change,
         None => changes.push(change),
     }
-    let size: usize = changes.iter().map(size_bytes).sum();
+    let size: usize = changes.iter().map(Change::size_bytes).sum();
     if size > limits::CHANGES_SIZE_BYTES_MAX {
         let max = limits::CHANGES_SIZE_BYTES_MAX;
         return Err(format!("the action makes changes of {size} bytes; at most {max} are allowed"));
     }
     Ok(())
-}
-
-fn size_bytes(change: &Change) -> usize {
-    match change {
-        Change::SetUser { name, value } => name.len() + value.size_bytes(),
-        Change::RemoveUser { name } => name.len(),
-        Change::SetSystem { value, .. } => value.size_bytes(),
-    }
 }
 
 fn is_same_property(left: &Change, right: &Change) -> bool {
@@ -142,6 +134,9 @@ fn system_value(property: SystemProperty, value: &ValueRef<'_>) -> Result<Value,
             let count = text.as_deref().map_or(0, |text| text.chars().count());
             if let Some(max) = chars_max.filter(|max| count > *max) {
                 return Err(format!("{property} would have {count} characters; at most {max} are allowed"));
+            }
+            if property == SystemProperty::ContentType && !text.as_deref().is_none_or(str::is_ascii) {
+                return Err(format!("{property} cannot be set to {value}, as it is not ASCII"));
             }
             text.map(Value::text)
         }

@@ -23,6 +23,21 @@ pub enum Change {
     },
 }
 
+/// A tag, a code, and two lengths of up to five bytes.
+const CHANGE_OVERHEAD_BYTES: usize = 12;
+
+impl Change {
+    /// At least as much as it takes encoded.
+    pub(crate) fn size_bytes(&self) -> usize {
+        CHANGE_OVERHEAD_BYTES
+            + match self {
+                Change::SetUser { name, value } => name.len() + value.size_bytes(),
+                Change::RemoveUser { name } => name.len(),
+                Change::SetSystem { value, .. } => value.size_bytes(),
+            }
+    }
+}
+
 const SET_USER: u8 = 0;
 const REMOVE_USER: u8 = 1;
 const SET_SYSTEM: u8 = 2;

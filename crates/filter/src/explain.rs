@@ -59,7 +59,7 @@ impl<'m> Explainer<'m> {
         (Decision::Error, format!("the properties of the message cannot be read: {error}"))
     }
 
-    pub(crate) fn program(&self, program: &'m Program) -> Answer {
+    pub(crate) fn program<K>(&self, program: &'m Program<K>) -> Answer {
         let Some((source, condition)) = &program.condition else {
             return self.matched(Self::open().1, program.script.as_ref());
         };

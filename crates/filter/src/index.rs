@@ -78,7 +78,7 @@ fn is_same(left: &ValueRef<'_>, right: &ValueRef<'_>) -> bool {
 }
 
 /// Equal values have equal hashes, also when one is `1` and the other `1.0`, or one a GUID and the other its text.
-fn hash_value(value: &ValueRef<'_>, hasher: &mut FxHasher) {
+pub(crate) fn hash_value(value: &ValueRef<'_>, hasher: &mut FxHasher) {
     match value {
         ValueRef::Null => 0_u8.hash(hasher),
         ValueRef::Bool(value) => (1_u8, value).hash(hasher),

@@ -25,6 +25,7 @@ mod compare;
 mod error;
 mod explain;
 mod fold;
+mod guard;
 mod guid;
 mod index;
 mod like;

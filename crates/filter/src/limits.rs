@@ -18,8 +18,9 @@ pub const PROPERTY_NAME_CHARS_MAX: usize = 1024;
 pub const RULE_VALUE_SIZE_BYTES_MAX: usize = 4096;
 /// Bytes of one text made while a rule runs.
 pub const MADE_TEXT_SIZE_BYTES_MAX: usize = 64 << 10;
-/// Bytes of all changes that the action of one rule makes.
-pub const CHANGES_SIZE_BYTES_MAX: usize = 64 << 10;
+/// Bytes of all changes that the action of one rule makes, encoded. Leaves room for more changes among the 64 KiB that a message may
+/// carry: why it was dead-lettered, for one.
+pub const CHANGES_SIZE_BYTES_MAX: usize = 48 << 10;
 /// What one rule may cost for one message. A step is about a comparison of two characters.
 pub const STEP_COUNT_MAX: u64 = 1_000_000;
 /// Characters of an identifier that an action sets: message, session and reply-to session.

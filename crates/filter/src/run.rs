@@ -24,6 +24,9 @@ pub(crate) struct Steps {
     left: Cell<u64>,
 }
 
+/// Characters of a rule's text in an error.
+const QUOTED_CHARS_MAX: usize = 100;
+
 /// Comparing or copying bytes is that much faster than other steps.
 const BYTES_PER_STEP: usize = 16;
 
@@ -97,7 +100,7 @@ impl<'r> Run<'r> {
             _ => match self.value(node)? {
                 ValueRef::Bool(is_true) => Ok(Some(is_true)),
                 ValueRef::Null => Ok(None),
-                other => Err(format!("{} is {other}, which is neither true nor false", self.text(node))),
+                other => Err(format!("{} is {other}, which is neither true nor false", self.quote(node))),
             },
         }
     }
@@ -132,7 +135,7 @@ impl<'r> Run<'r> {
             (_, Comparison::NotEqual) => return Ok(Some(!relation.is_equal())),
             (Relation::Ordered(ordering), _) => ordering,
             (Relation::Unordered, _) => return Ok(Some(false)),
-            _ => return Err(format!("{}: {} has no order", self.text(node), left.kind())),
+            _ => return Err(format!("{}: {} has no order", self.quote(node), left.kind())),
         };
         Ok(Some(match comparison {
             Comparison::Less => ordering.is_lt(),
@@ -147,7 +150,7 @@ impl<'r> Run<'r> {
         match relate(left, right) {
             Relation::Mismatch => Err(format!(
                 "{} compares {} {left} with {} {right}",
-                self.text(node),
+                self.quote(node),
                 left.kind(),
                 right.kind()
             )),
@@ -190,7 +193,7 @@ impl<'r> Run<'r> {
         let escape = match &escape_value {
             Some((node, value)) => match self.text_of(node, value)? {
                 Some(escape) => {
-                    Some(escape_char(escape).map_err(|error| format!("{}: {error}", self.text(node)))?)
+                    Some(escape_char(escape).map_err(|error| format!("{}: {error}", self.quote(node)))?)
                 }
                 None => return Ok(None),
             },
@@ -198,7 +201,8 @@ impl<'r> Run<'r> {
         };
         let (Some(text), Some(pattern)) = (text, pattern) else { return Ok(None) };
         self.steps.take(pattern.len())?;
-        let compiled = Pattern::compile(pattern, escape).map_err(|error| format!("'{pattern}': {error}"))?;
+        let compiled =
+            Pattern::compile(pattern, escape).map_err(|error| format!("{pattern_value}: {error}"))?;
         Ok(Some(compiled.matches(text, self.steps)?))
     }
 
@@ -207,7 +211,7 @@ impl<'r> Run<'r> {
         match value {
             ValueRef::Null => Ok(None),
             ValueRef::Text(text) => Ok(Some(text)),
-            other => Err(format!("{} is {} {other}, where text is needed", self.text(node), other.kind())),
+            other => Err(format!("{} is {} {other}, where text is needed", self.quote(node), other.kind())),
         }
     }
 
@@ -255,7 +259,7 @@ impl<'r> Run<'r> {
             }
             ValueRef::Double(number) => Ok(ValueRef::Double(-number)),
             other => {
-                Err(format!("{} is {} {other}, where a number is needed", self.text(node), other.kind()))
+                Err(format!("{} is {} {other}, where a number is needed", self.quote(node), other.kind()))
             }
         }
     }
@@ -286,7 +290,7 @@ impl<'r> Run<'r> {
             }
             (left, right) => Err(format!(
                 "{} calculates with {} {left} and {} {right}",
-                self.text(node),
+                self.quote(node),
                 left.kind(),
                 right.kind()
             )),
@@ -324,7 +328,7 @@ impl<'r> Run<'r> {
             let max = limits::MADE_TEXT_SIZE_BYTES_MAX;
             return Err(format!(
                 "{} makes a text of {len} bytes; at most {max} are allowed",
-                self.text(node)
+                self.quote(node)
             ));
         }
         self.steps.take_bytes(len)?;
@@ -332,11 +336,11 @@ impl<'r> Run<'r> {
     }
 
     fn overflow(&self, node: &Node) -> Fault {
-        format!("{} goes beyond the largest number", self.text(node))
+        format!("{} goes beyond the largest number", self.quote(node))
     }
 
     fn division_by_zero(&self, node: &Node) -> Fault {
-        format!("{} divides by zero", self.text(node))
+        format!("{} divides by zero", self.quote(node))
     }
 
     pub(crate) fn property(&self, property: &Property) -> ValueRef<'r> {
@@ -378,6 +382,15 @@ impl<'r> Run<'r> {
     /// How the node is written in the rule.
     pub(crate) fn text(&self, node: &Node) -> &'r str {
         self.source.get(node.span.clone()).unwrap_or_default()
+    }
+
+    /// The same for an error, cut when it is long: a message carries the words in each of its copies.
+    fn quote(&self, node: &Node) -> Cow<'r, str> {
+        let text = self.text(node);
+        match text.char_indices().nth(QUOTED_CHARS_MAX) {
+            Some((end, _)) => Cow::Owned(format!("{}…", text.get(..end).unwrap_or_default())),
+            None => Cow::Borrowed(text),
+        }
     }
 }
 

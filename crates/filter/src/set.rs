@@ -9,6 +9,7 @@ use bytes::Bytes;
 use crate::action::Script;
 use crate::error::RuleError;
 use crate::explain::{Explained, Explainer};
+use crate::guard::{Guard, Guards};
 use crate::index::{Condition, Correlation, Field, Index};
 use crate::rule::{Action, CorrelationFilter, Filter, Rule, RuleName};
 use crate::run::{Fault, Ids, Run, Steps};
@@ -44,7 +45,7 @@ pub struct Changed {
 /// Compiled rules, by subscription and name. `K` is what the caller calls a subscription by.
 ///
 /// Rules that match everything cost nothing per message, correlation filters one look-up for each set of properties that
-/// they ask for, and SQL filters a run each.
+/// they ask for. SQL filters cost a run each, unless they begin with an equality that the message does not meet.
 #[derive(Clone, Debug)]
 pub struct RuleSet<K> {
     slots: Slots,
@@ -52,7 +53,9 @@ pub struct RuleSet<K> {
     /// Subscriptions that take every message as it is, with the number of rules that say so.
     open: BTreeMap<K, usize>,
     /// Rules that must run for every message.
-    programs: BTreeMap<(K, RuleName), Arc<Program>>,
+    programs: BTreeMap<(K, RuleName), Arc<Program<K>>>,
+    /// Rules that must run for some messages.
+    guards: Guards<Program<K>>,
     index: Index<K>,
     sql_count: usize,
     correlation_count: usize,
@@ -62,15 +65,29 @@ pub struct RuleSet<K> {
 enum Compiled<K> {
     Open,
     Closed,
-    Program(Arc<Program>),
+    Program(Arc<Program<K>>),
     Correlation(Arc<Correlation<K>>),
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Program {
+pub(crate) struct Program<K> {
+    key: K,
+    name: RuleName,
     /// `None` is true for every message.
     pub(crate) condition: Option<(String, Node)>,
     pub(crate) script: Option<Script>,
+    schedule: Schedule,
+}
+
+/// For which messages a program runs.
+#[derive(Clone, Copy, Debug)]
+enum Schedule {
+    Each,
+    Guarded(Guard),
+    /// It is true for every message, such as `1=1`, and has no action.
+    Open,
+    /// It is true for no message, such as `1=0`.
+    Never,
 }
 
 /// One rule that has something to say about a message.
@@ -88,6 +105,7 @@ impl<K> Default for RuleSet<K> {
             rules: BTreeMap::new(),
             open: BTreeMap::new(),
             programs: BTreeMap::new(),
+            guards: Guards::default(),
             index: Index::default(),
             sql_count: 0,
             correlation_count: 0,
@@ -111,7 +129,10 @@ impl<K: Copy + Ord + Hash> RuleSet<K> {
         match &rule.filter {
             Filter::False => self.put(key, rule, Compiled::Closed),
             Filter::True if script.is_none() => self.put(key, rule, Compiled::Open),
-            Filter::True | Filter::Sql(_) => self.put_program(key, rule, Program { condition, script }),
+            Filter::True | Filter::Sql(_) => {
+                let name = rule.name.clone();
+                self.put_program(rule, Program { key, name, condition, script, schedule: Schedule::Each });
+            }
             Filter::Correlation(filter) => self.put_correlation(key, rule, filter, script),
         }
         Ok(())
@@ -124,19 +145,27 @@ impl<K: Copy + Ord + Hash> RuleSet<K> {
         self.put(key, rule, Compiled::Correlation(Arc::new(correlation)));
     }
 
-    fn put_program(&mut self, key: K, rule: &Rule, program: Program) {
-        let program = self.slots.bind(program);
-        self.put(key, rule, Compiled::Program(Arc::new(program)));
+    fn put_program(&mut self, rule: &Rule, program: Program<K>) {
+        let mut program = self.slots.bind(program);
+        program.schedule = program.scheduled();
+        self.put(program.key, rule, Compiled::Program(Arc::new(program)));
     }
 
     fn put(&mut self, key: K, rule: &Rule, compiled: Compiled<K>) {
         self.remove(key, &rule.name);
         match &compiled {
-            Compiled::Open => *self.open.entry(key).or_default() += 1,
+            Compiled::Open => self.add_open(key),
             Compiled::Closed => (),
             Compiled::Program(program) => {
                 self.sql_count += usize::from(program.condition.is_some());
-                self.programs.insert((key, rule.name.clone()), Arc::clone(program));
+                match program.schedule {
+                    Schedule::Each => {
+                        self.programs.insert((key, rule.name.clone()), Arc::clone(program));
+                    }
+                    Schedule::Guarded(guard) => self.guards.insert(guard, Arc::clone(program)),
+                    Schedule::Open => self.add_open(key),
+                    Schedule::Never => (),
+                }
             }
             Compiled::Correlation(correlation) => {
                 self.correlation_count += 1;
@@ -151,18 +180,16 @@ impl<K: Copy + Ord + Hash> RuleSet<K> {
         let place = (key, name.clone());
         let Some(compiled) = self.rules.remove(&place) else { return false };
         match compiled {
-            Compiled::Open => {
-                if let Some(count) = self.open.get_mut(&key) {
-                    *count -= 1;
-                    if *count == 0 {
-                        self.open.remove(&key);
-                    }
-                }
-            }
+            Compiled::Open => self.remove_open(key),
             Compiled::Closed => (),
             Compiled::Program(program) => {
                 self.sql_count -= usize::from(program.condition.is_some());
-                self.programs.remove(&place);
+                match program.schedule {
+                    Schedule::Each => drop(self.programs.remove(&place)),
+                    Schedule::Guarded(guard) => self.guards.remove(guard, &program),
+                    Schedule::Open => self.remove_open(key),
+                    Schedule::Never => (),
+                }
                 self.slots.unbind(&program);
             }
             Compiled::Correlation(correlation) => {
@@ -177,6 +204,19 @@ impl<K: Copy + Ord + Hash> RuleSet<K> {
             }
         }
         true
+    }
+
+    fn add_open(&mut self, key: K) {
+        *self.open.entry(key).or_default() += 1;
+    }
+
+    fn remove_open(&mut self, key: K) {
+        if let Some(count) = self.open.get_mut(&key) {
+            *count -= 1;
+            if *count == 0 {
+                self.open.remove(&key);
+            }
+        }
     }
 
     /// Removes all rules of a subscription.
@@ -197,6 +237,11 @@ impl<K: Copy + Ord + Hash> RuleSet<K> {
         self.rules.is_empty()
     }
 
+    /// Number of all rules.
+    pub fn rule_count(&self) -> usize {
+        self.rules.len()
+    }
+
     /// Number of rules with an SQL filter.
     pub fn sql_count(&self) -> usize {
         self.sql_count
@@ -209,7 +254,7 @@ impl<K: Copy + Ord + Hash> RuleSet<K> {
 
     /// Whether the verdicts depend on the message at all. If not, an empty view does.
     pub fn needs_view(&self) -> bool {
-        !self.programs.is_empty() || !self.index.is_empty()
+        !self.programs.is_empty() || !self.guards.is_empty() || !self.index.is_empty()
     }
 
     /// Adds what becomes of a message, in the order of subscriptions; nothing where no rule matches.
@@ -246,16 +291,20 @@ impl<K: Copy + Ord + Hash> RuleSet<K> {
                 return self.unreadable(&format!("the properties of the message cannot be read: {error}"));
             }
         };
-        let mut hits = Vec::new();
-        for ((key, rule), program) in &self.programs {
-            if let Some(result) = program.run(rule, &message, ids).transpose() {
-                hits.push(Hit { key: *key, rule, result });
-            }
-        }
+        // New ids are given in the order of runs, which must not depend on how the rules came into the set.
+        let mut guarded = Vec::new();
+        self.guards.find(&message, &mut guarded);
+        guarded.sort_by(|left, right| (left.key, &left.name).cmp(&(right.key, &right.name)));
         let mut found = Vec::new();
         self.index.find(&message, &mut found);
-        // New ids are given in this order, which must not depend on how the rules came into the set.
         found.sort_by(|left, right| (left.key, &left.name).cmp(&(right.key, &right.name)));
+
+        let mut hits = Vec::new();
+        for program in self.programs.values().map(|program| &**program).chain(guarded) {
+            if let Some(result) = program.run(&message, ids).transpose() {
+                hits.push(Hit { key: program.key, rule: &program.name, result });
+            }
+        }
         for rule in found {
             let script = rule.script.as_ref();
             let changes = script.map(|script| script.run(&rule.name, &message, ids, &Steps::new()));
@@ -324,9 +373,24 @@ impl Outcome {
     }
 }
 
-impl Program {
+impl<K> Program<K> {
+    fn scheduled(&self) -> Schedule {
+        let Some((source, condition)) = &self.condition else { return Schedule::Each };
+        if condition.is_constant() {
+            let message = Message::empty();
+            let run =
+                Run { source, message: &message, changes: &[], ids: &Ids::new(0), steps: &Steps::new() };
+            match run.condition(condition) {
+                Ok(Some(true)) if self.script.is_none() => return Schedule::Open,
+                Ok(Some(false) | None) => return Schedule::Never,
+                _ => return Schedule::Each,
+            }
+        }
+        Guard::of(condition).map_or(Schedule::Each, Schedule::Guarded)
+    }
+
     /// `None` when the message does not match, else the changes of the copy, if any.
-    fn run(&self, rule: &RuleName, message: &Message<'_>, ids: &Ids) -> Result<Option<Option<Bytes>>, Fault> {
+    fn run(&self, message: &Message<'_>, ids: &Ids) -> Result<Option<Option<Bytes>>, Fault> {
         let steps = Steps::new();
         if let Some((source, condition)) = &self.condition {
             let run = Run { source, message, changes: &[], ids, steps: &steps };
@@ -334,7 +398,7 @@ impl Program {
                 return Ok(None);
             }
         }
-        let changes = self.script.as_ref().map(|script| script.run(rule, message, ids, &steps));
+        let changes = self.script.as_ref().map(|script| script.run(&self.name, message, ids, &steps));
         changes.transpose().map(Some)
     }
 }
@@ -344,7 +408,7 @@ fn compile_action(action: &Action) -> Result<Script, RuleError> {
 }
 
 impl Slots {
-    fn bind(&mut self, mut program: Program) -> Program {
+    fn bind<K>(&mut self, mut program: Program<K>) -> Program<K> {
         if let Some((_, condition)) = &mut program.condition {
             condition.properties_mut(&mut |property| self.take_property(property));
         }
@@ -359,7 +423,7 @@ impl Slots {
         script
     }
 
-    fn unbind(&mut self, program: &Program) {
+    fn unbind<K>(&mut self, program: &Program<K>) {
         if let Some((_, condition)) = &program.condition {
             condition.clone().properties_mut(&mut |property| self.release_property(property));
         }

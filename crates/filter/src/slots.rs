@@ -81,11 +81,7 @@ impl Slots {
 
     /// Reads a view. If a property is there twice, the first counts.
     pub(crate) fn read<'v>(&self, view: &'v [u8]) -> Result<Message<'v>, DecodeError> {
-        let mut message = Message {
-            view,
-            system: [const { ValueRef::Null }; SystemProperty::COUNT],
-            user: vec![None; self.slots.len()],
-        };
+        let mut message = Message { view, user: vec![None; self.slots.len()], ..Message::empty() };
         for entry in Entries::of(view) {
             match entry? {
                 Entry::System(property, value) => {
@@ -118,6 +114,11 @@ pub(crate) struct Message<'v> {
 }
 
 impl<'v> Message<'v> {
+    /// Without any property.
+    pub(crate) fn empty() -> Self {
+        Message { view: &[], system: [const { ValueRef::Null }; SystemProperty::COUNT], user: Vec::new() }
+    }
+
     /// Null when it is not set.
     pub(crate) fn system(&self, property: SystemProperty) -> &ValueRef<'v> {
         self.system.get(usize::from(property.code())).unwrap_or(&ValueRef::Null)

@@ -146,12 +146,30 @@ fn actions_that_fail_say_why() {
         ("SET sys.TimeToLive = 5", "sys.TimeToLive cannot be set to a number 5"),
         ("SET sys.SessionId = long", "sys.SessionId would have 30000 characters; at most 128 are allowed"),
         ("SET a = long + long + long", "makes a text of 90000 bytes; at most 65536 are allowed"),
-        ("SET a = long; SET b = long; SET c = long", "changes of 90003 bytes; at most 65536 are allowed"),
+        ("SET a = long; SET b = long", "changes of 60026 bytes; at most 49152 are allowed"),
+        ("SET sys.ContentType = 'é'", "sys.ContentType cannot be set to 'é', as it is not ASCII"),
     ];
     for (action, expected) in cases {
         let reason = run(action).unwrap_err();
         assert!(reason.contains(expected), "{action}: {reason}");
     }
+}
+
+#[test]
+fn the_largest_changes_are_within_their_limit_also_encoded() {
+    let longest = |len: usize| {
+        let mut rules = RuleSet::new();
+        rules.insert(1, &rule_with_action("r", Filter::True, "SET a = t; SET b = 1; SET c = TRUE")).unwrap();
+        let view = common::user_view(&[("t", Value::text("x".repeat(len)))]);
+        match evaluate(&rules, &view).remove(0).outcome {
+            Outcome::Copies { changed, .. } => Some(changed[0].changes.len()),
+            Outcome::Error { .. } => None,
+        }
+    };
+    let sizes: Vec<usize> =
+        (limits::CHANGES_SIZE_BYTES_MAX - 200..limits::CHANGES_SIZE_BYTES_MAX).map_while(longest).collect();
+    assert!(!sizes.is_empty() && sizes.len() < 200);
+    assert!(sizes.iter().all(|size| *size <= limits::CHANGES_SIZE_BYTES_MAX), "{:?}", sizes.last());
 }
 
 #[test]

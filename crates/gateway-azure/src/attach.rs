@@ -5,12 +5,13 @@ use peeklock_amqp::connection::{AttachReply, LinkId, SessionId};
 use peeklock_amqp::{Attach, Fields, Role, SenderSettleMode, Source, Target, TargetNode, Text, Value};
 use peeklock_broker::engine::{CloseReason, HeldSession, ReceiveMode};
 use peeklock_broker::{Answer, Error, Found, Request, SessionAsk};
-use peeklock_types::{EntityPath, SubQueue, limits};
+use peeklock_types::{EntityKind, EntityPath, SubQueue, limits};
 
 use crate::address::Node;
 use crate::claims::Need;
 use crate::conversation::Conversation;
 use crate::error::{Refusal, close_refusal, refusal};
+use crate::incoming::Needs;
 use crate::link::{
     EntityRef, Link, LinkKind, LinkNumber, PendingLink, ReceiverLink, ResponseLine, Responses, SenderLink,
     Service,
@@ -139,6 +140,11 @@ impl Conversation<'_> {
                 let shard = self.namespace.broker.place(&pending.path.name);
                 pending.entity = Some(EntityRef { shard, entity: found.entity });
                 match pending.attach.role {
+                    Role::Receiver if found.kind == EntityKind::Topic => {
+                        let refusal = receives_from_topic(&pending.path);
+                        self.links.remove(number);
+                        self.connection.refuse(id, refusal.into());
+                    }
                     Role::Sender => self.open_sender(number, found),
                     Role::Receiver => self.attach_receiver(number),
                 }
@@ -177,7 +183,7 @@ impl Conversation<'_> {
         link.kind = LinkKind::Sender(SenderLink {
             entity,
             path,
-            needs_message_id: found.needs_message_id,
+            needs: Needs::from(&found),
             max_message_size_bytes,
             unconfirmed: 0,
             confirmed: 0,
@@ -241,7 +247,20 @@ fn address(attach: &Attach) -> Result<&str, Refusal> {
     })
 }
 
+fn receives_from_topic(path: &EntityPath) -> Refusal {
+    let name = &path.name;
+    Refusal::not_allowed(format!(
+        "'{name}' is a topic; receive from one of its subscriptions, '{name}/Subscriptions/…'"
+    ))
+}
+
 fn check_terminus(role: Role, path: &EntityPath) -> Result<(), Refusal> {
+    if role == Role::Sender
+        && let Some(topic) = path.name.topic()
+    {
+        let text = format!("'{path}' gets its messages from its topic; send to '{topic}'");
+        return Err(Refusal::not_allowed(text));
+    }
     if role == Role::Sender && path.sub_queue != SubQueue::Main {
         let text = format!("'{path}' takes no messages from senders; send to '{}'", path.name);
         return Err(Refusal::not_allowed(text));

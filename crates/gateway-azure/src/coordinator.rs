@@ -181,11 +181,11 @@ impl Conversation<'_> {
             return Ok(());
         };
         let (target, entity) = (sender.path.name.clone(), sender.entity);
-        let (now, needs_message_id) = (self.now, sender.needs_message_id);
+        let (now, needs) = (self.now, sender.needs);
         let mut messages = Vec::new();
         incoming::each_message(delivery.message_format, &delivery.payload, |payload| {
             let mut body = BytesMut::new();
-            let attributes = incoming::store(payload, now, needs_message_id, &mut body)?;
+            let attributes = incoming::store(payload, now, needs, &mut body)?;
             messages.push(HeldMessage { body: body.freeze(), attributes });
             Ok(())
         })?;

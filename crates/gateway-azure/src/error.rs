@@ -3,7 +3,7 @@
 use peeklock_amqp::{AmqpError, condition};
 use peeklock_broker::Error;
 use peeklock_broker::engine::{self, CloseReason};
-use peeklock_types::{EntityPath, NameError, SessionIdError};
+use peeklock_types::{EntityName, EntityPath, NameError, SessionIdError};
 
 /// A refusal on its way to the peer: the condition that SDKs map to their exceptions, and the status that management answers with.
 #[derive(Clone, Debug)]
@@ -35,10 +35,12 @@ impl Refusal {
     }
 
     /// SDK quirk: JavaScript knows a missing entity only by this sentence, whatever the condition. Used for nothing else.
-    pub(crate) fn no_such_entity(name: impl std::fmt::Display) -> Self {
-        let text = format!(
-            "The messaging entity '{name}' could not be found. Create it with: peeklock queue create {name}"
-        );
+    pub(crate) fn no_such_entity(name: &EntityName) -> Self {
+        let command = match name.topic_and_subscription() {
+            Some((topic, subscription)) => format!("peeklock subscription create {topic} {subscription}"),
+            None => format!("peeklock queue create {name}"),
+        };
+        let text = format!("The messaging entity '{name}' could not be found. Create it with: {command}");
         Refusal::new(404, condition::NOT_FOUND, text)
     }
 
@@ -74,7 +76,7 @@ impl From<SessionIdError> for Refusal {
 /// Why a receiver that was attached is attached no more.
 pub(crate) fn close_refusal(reason: CloseReason, path: &EntityPath) -> Refusal {
     match reason {
-        CloseReason::Deleted => Refusal::no_such_entity(path),
+        CloseReason::Deleted => Refusal::no_such_entity(&path.name),
         CloseReason::Disabled => {
             let text = format!("'{path}' is disabled for receiving; set its status to active");
             Refusal::new(403, condition::ENTITY_DISABLED, text)
@@ -106,7 +108,7 @@ fn engine_refusal(error: &engine::Error, path: Option<&EntityPath>, text: String
     let (status, condition) = match error {
         E::NoSuchQueue { name } => return Refusal::no_such_entity(name),
         E::NoSuchEntity { .. } => match path {
-            Some(path) => return Refusal::no_such_entity(path),
+            Some(path) => return Refusal::no_such_entity(&path.name),
             None => (404, condition::NOT_FOUND),
         },
         E::NoSuchTopic { name } => return Refusal::no_such_entity(name),

@@ -6,10 +6,12 @@ use bytes::{Bytes, BytesMut};
 use peeklock_amqp::{
     Batch, Header, MessageIdRef, PropertiesRef, RawMap, Sections, StoredMessage, condition, is_batch,
 };
+use peeklock_broker::Found;
 use peeklock_broker::engine::Attributes;
-use peeklock_types::{SessionId, Timestamp, limits};
+use peeklock_types::{EntityKind, SessionId, Timestamp, limits};
 
 use crate::error::Refusal;
+use crate::view::{Parts, view};
 
 const SCHEDULED_TIME: &str = "x-opt-scheduled-enqueue-time";
 
@@ -38,44 +40,101 @@ pub(crate) fn each_message(
     Ok(())
 }
 
+/// What an entity wants to know of each message sent to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Needs {
+    pub(crate) message_id: bool,
+    /// It is a topic, whose filters look at the properties.
+    pub(crate) view: bool,
+}
+
+impl From<&Found> for Needs {
+    fn from(found: &Found) -> Self {
+        Needs { message_id: found.needs_message_id, view: found.kind == EntityKind::Topic }
+    }
+}
+
 /// Writes the stored form of a message that a peer has sent, and says what its queue must know of it: for most messages nothing.
 pub(crate) fn store(
     payload: &[u8],
     now: Timestamp,
-    needs_message_id: bool,
+    needs: Needs,
     out: &mut BytesMut,
 ) -> Result<Option<Box<Attributes>>, Refusal> {
     let sections = Sections::scan(payload).map_err(unreadable)?;
-    let (attributes, has_id) = describe(&sections, now, needs_message_id)?;
-    if has_id {
-        StoredMessage::encode(out, &sections, None).map_err(unreadable)?;
-    } else {
-        let mut id = [0; 32];
-        let id = write_hex(fastrand::u128(..), &mut id);
-        StoredMessage::encode(out, &sections, Some(id)).map_err(unreadable)?;
+    let mut digits = [0; 32];
+    let mut parts = parts(&sections)?;
+    if parts.properties.message_id.is_none() {
+        parts.new_id = Some(write_hex(fastrand::u128(..), &mut digits));
     }
+    parts.size_bytes = Some(payload.len());
+    let new_id = parts.new_id;
+    let attributes = describe(&sections, parts, now, needs)?;
+    StoredMessage::encode(out, &sections, new_id).map_err(unreadable)?;
     Ok(attributes)
 }
 
-/// What a queue must know of a message, and whether the message has an id.
-pub(crate) fn describe(
-    sections: &Sections<'_>,
+/// The same for a message whose front has come; the rest is stored as it comes.
+pub(crate) fn describe_front(
+    front: &[u8],
+    new_id: &str,
     now: Timestamp,
-    needs_message_id: bool,
-) -> Result<(Option<Box<Attributes>>, bool), Refusal> {
-    let properties = sections.properties().map_err(unreadable)?;
+    needs: Needs,
+) -> Result<Option<Box<Attributes>>, Refusal> {
+    let sections = Sections::scan(front).map_err(unreadable)?;
+    let mut parts = parts(&sections)?;
+    parts.new_id = parts.properties.message_id.is_none().then_some(new_id);
+    describe(&sections, parts, now, needs)
+}
+
+fn parts<'a>(sections: &Sections<'a>) -> Result<Parts<'a>, Refusal> {
+    Ok(Parts {
+        properties: sections.properties().map_err(unreadable)?,
+        new_id: None,
+        application_properties: sections.application_properties().map_err(unreadable)?,
+        annotations: sections.message_annotations().map_err(unreadable)?,
+        time_to_live: None,
+        enqueued_at: None,
+        size_bytes: None,
+    })
+}
+
+/// What a queue must know of a message.
+fn describe(
+    sections: &Sections<'_>,
+    mut parts: Parts<'_>,
+    now: Timestamp,
+    needs: Needs,
+) -> Result<Option<Box<Attributes>>, Refusal> {
+    let properties = &parts.properties;
     check_message_id(properties.message_id)?;
     let header = sections.header().map_err(unreadable)?;
-    let annotations = sections.message_annotations().map_err(unreadable)?;
-    let attributes = Attributes {
+    let mut attributes = Attributes {
         session: properties.group_id.map(SessionId::parse).transpose()?,
-        time_to_live: time_to_live(&header, &properties),
-        scheduled_for: scheduled_for(&annotations)?.filter(|due| *due > now),
-        message_id: properties.message_id.filter(|_| needs_message_id).map(id_bytes),
+        time_to_live: time_to_live(&header, properties),
+        scheduled_for: scheduled_for(&parts.annotations)?.filter(|due| *due > now),
+        message_id: properties.message_id.filter(|_| needs.message_id).map(id_bytes),
         ..Attributes::default()
     };
-    let attributes = (!attributes.is_empty()).then(|| Box::new(attributes));
-    Ok((attributes, properties.message_id.is_some()))
+    if needs.view {
+        parts.time_to_live = attributes.time_to_live;
+        parts.enqueued_at = Some(now);
+        attributes.view = Some(checked_view(&parts)?);
+    }
+    Ok((!attributes.is_empty()).then(|| Box::new(attributes)))
+}
+
+fn checked_view(parts: &Parts<'_>) -> Result<Bytes, Refusal> {
+    let view = view(parts).map_err(unreadable)?;
+    if view.len() > limits::VIEW_SIZE_BYTES_MAX {
+        let text = format!(
+            "the properties of the message have {} bytes; a topic takes at most {}. Put large values into the body",
+            view.len(),
+            limits::VIEW_SIZE_BYTES_MAX
+        );
+        return Err(Refusal::new(400, condition::MESSAGE_SIZE_EXCEEDED, text));
+    }
+    Ok(view)
 }
 
 pub(crate) fn unreadable(error: peeklock_amqp::DecodeError) -> Refusal {
@@ -151,7 +210,7 @@ mod tests {
     const NOW: Timestamp = Timestamp::from_millis(1_700_000_000_000);
 
     fn attributes(message: &Message) -> Result<Option<Box<Attributes>>, Refusal> {
-        store(&message.to_bytes(), NOW, true, &mut BytesMut::new())
+        store(&message.to_bytes(), NOW, Needs { message_id: true, view: false }, &mut BytesMut::new())
     }
 
     fn with_ttl(ttl: u32, expires: Option<i64>, created: Option<i64>) -> Option<Duration> {
@@ -242,7 +301,7 @@ mod tests {
         }
         let properties = Properties { message_id: Some("1".into()), ..Properties::default() };
         let message = Message { properties, ..Message::data("x") };
-        let plain = store(&message.to_bytes(), NOW, false, &mut BytesMut::new()).unwrap();
+        let plain = store(&message.to_bytes(), NOW, Needs::default(), &mut BytesMut::new()).unwrap();
         assert_eq!(plain, None, "where nobody asks, it costs nothing");
     }
 

@@ -6,6 +6,7 @@
 mod address;
 mod attach;
 mod cbs;
+mod changes;
 mod claims;
 mod conversation;
 mod coordinator;
@@ -26,6 +27,7 @@ mod sessions;
 mod stream;
 mod transaction;
 mod upload;
+mod values;
 mod view;
 
 use peeklock_access::Access;
@@ -36,8 +38,8 @@ use tokio::sync::watch;
 
 pub use limits::Limits;
 pub use namespace::Namespace;
-pub use view::describe;
 use namespace::Namespaces;
+pub use view::describe;
 
 /// A message that was looked at, as a receiver would get it. The body of a large one is left out.
 pub fn encode_message(found: &peeklock_broker::Message) -> Result<bytes::Bytes, peeklock_amqp::DecodeError> {

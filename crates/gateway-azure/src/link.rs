@@ -10,6 +10,7 @@ use peeklock_types::{EntityPath, SessionId, SubQueue};
 use rustc_hash::FxHashMap;
 
 use crate::claims::Need;
+use crate::incoming::Needs;
 use crate::sessions::SessionFilter;
 
 /// A link's number within its connection, never used twice, so that a late answer cannot hit a later link.
@@ -131,8 +132,7 @@ pub(crate) struct EntityRef {
 pub(crate) struct SenderLink {
     pub(crate) entity: EntityRef,
     pub(crate) path: EntityPath,
-    /// The queue wants to know the ids of messages.
-    pub(crate) needs_message_id: bool,
+    pub(crate) needs: Needs,
     pub(crate) max_message_size_bytes: u32,
     /// Deliveries that the shard has not answered yet.
     pub(crate) unconfirmed: u32,

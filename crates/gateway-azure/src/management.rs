@@ -4,6 +4,7 @@ mod answer;
 mod body;
 mod operation;
 mod respond;
+mod rules;
 mod settings;
 
 use bytes::Bytes;
@@ -17,7 +18,7 @@ use rustc_hash::FxHashMap;
 use crate::conversation::Conversation;
 use crate::coordinator::transaction_of;
 use crate::error::{Refusal, refusal};
-use crate::incoming;
+use crate::incoming::{self, Needs};
 use crate::link::{EntityRef, LinkKind, LinkNumber, Place, Service};
 use crate::message::RequestMessage;
 use crate::request::Waiter;
@@ -210,7 +211,7 @@ impl Conversation<'_> {
                 self.settle_in_transaction(number, &txn_id, &path, entity, operation)
             }
             (operation, _) => {
-                let request = operation.request(ticket, found.entity, path.sub_queue, hold);
+                let request = operation.request(ticket, found.entity, &path, hold);
                 request.into_iter().for_each(|request| self.push(entity.shard, request));
                 Ok(())
             }
@@ -228,7 +229,7 @@ impl Conversation<'_> {
         let Some(batch) = self.batch(entity.shard) else { return Ok(()) };
         let mut messages = batch.messages();
         for payload in payloads {
-            messages.add(|out| incoming::store(payload, now, found.needs_message_id, out))?;
+            messages.add(|out| incoming::store(payload, now, Needs::from(&found), out))?;
         }
         messages.schedule(ticket, entity.entity);
         Ok(())

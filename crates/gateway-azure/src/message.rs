@@ -2,14 +2,14 @@
 
 use bytes::{Bytes, BytesMut};
 use peeklock_amqp::{
-    Body, BodyKind, Encode, Message, MessageId, RawMap, Sections, Stamp, StoredMessage, Text, Value,
+    Body, BodyKind, Encode, Message, MessageId, Sections, Stamp, StoredMessage, Text, Value,
 };
 use peeklock_broker::WHOLE_BODY_BYTES_MAX;
-use peeklock_broker::engine::{self, MessageState, Patch, PatchPart};
+use peeklock_broker::engine::{self, MessageState, Patch};
 use peeklock_types::{EntityName, LockToken, SequenceNumber, Timestamp};
 
+use crate::changes;
 use crate::error::Refusal;
-use crate::outcome::{DESCRIPTION, REASON};
 
 pub(crate) fn timestamp(at: Timestamp) -> i64 {
     // SDK quirk: Python and .NET fail on a time beyond the year 9999.
@@ -37,7 +37,11 @@ fn write_front_of<'b>(
     stored: StoredMessage<'b>,
     out: &mut BytesMut,
 ) -> Result<&'b [u8], peeklock_amqp::DecodeError> {
-    let patch = merge(&message.patch);
+    let rewritten = match changes::has_actions(&message.patch) {
+        true => Some(changes::rewrite(&stored, &message.patch)?),
+        false => None,
+    };
+    let patch = if rewritten.is_some() { None } else { merge(&message.patch) };
     let details = message.details.as_deref();
     let origin = details.and_then(|details| details.origin.as_ref());
     let time_to_live = details.and_then(|details| details.time_to_live);
@@ -61,6 +65,7 @@ fn write_front_of<'b>(
         ttl_ms: time_to_live.map(|span| u32::try_from(span.as_millis()).unwrap_or(u32::MAX)),
         expires_at_ms: time_to_live.map(|span| timestamp(lives_from(message) + span)),
         patch: patch.as_deref(),
+        rewritten: rewritten.as_ref(),
     };
     stored.write_front(out, &stamp)
 }
@@ -109,29 +114,12 @@ fn merge(patch: &Patch) -> Option<Bytes> {
     }
     let mut merged: Vec<(Value, Value)> = Vec::new();
     for part in &patch.parts {
-        for (key, value) in entries(part) {
+        for (key, value) in changes::entries(part) {
             merged.retain(|(old, _)| *old != key);
             merged.push((key, value));
         }
     }
     Some(encode_properties(merged))
-}
-
-fn entries(part: &PatchPart) -> Vec<(Value, Value)> {
-    match part {
-        // Encoded by us when the settlement came in.
-        PatchPart::Properties(encoded) => {
-            RawMap::parse(encoded).and_then(|map| map.decode()).unwrap_or_default()
-        }
-        // Not merged into what is delivered yet.
-        PatchPart::Changes(_) => Vec::new(),
-        PatchPart::DeadLetter { reason, description } => {
-            let entry = |key: &'static str, text: &Option<String>| {
-                text.as_ref().map(|text| (Value::from(key), Value::from(text.clone())))
-            };
-            [entry(REASON, reason), entry(DESCRIPTION, description)].into_iter().flatten().collect()
-        }
-    }
 }
 
 /// Properties that one settlement may set.

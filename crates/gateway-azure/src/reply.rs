@@ -22,7 +22,7 @@ impl Conversation<'_> {
         let Some(link) = self.links.get_mut(number) else { return };
         let id = link.id;
         let LinkKind::Sender(sender) = &mut link.kind else { return };
-        let (entity, needs_message_id) = (sender.entity, sender.needs_message_id);
+        let (entity, needs) = (sender.entity, sender.needs);
         sender.unconfirmed += 1;
         if let Some(txn_id) = transaction_of(delivery) {
             self.on_transactional_message(number, delivery, txn_id);
@@ -32,7 +32,7 @@ impl Conversation<'_> {
         let Some(batch) = self.batch(entity.shard) else { return };
         let mut messages = batch.messages();
         let stored = incoming::each_message(delivery.message_format, &delivery.payload, |payload| {
-            messages.add(|out| incoming::store(payload, now, needs_message_id, out))
+            messages.add(|out| incoming::store(payload, now, needs, out))
         });
         match stored {
             Ok(()) => messages.send(ticket, entity.entity),
@@ -96,7 +96,7 @@ impl Conversation<'_> {
         self.confirm(number);
         if let Some(path) = path {
             // A queue of that name may be created anew; only a new link finds it.
-            self.connection.detach(id, Some(Refusal::no_such_entity(path).into()));
+            self.connection.detach(id, Some(Refusal::no_such_entity(&path.name).into()));
         }
     }
 

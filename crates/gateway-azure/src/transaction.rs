@@ -52,6 +52,13 @@ pub(crate) struct HeldMessage {
     pub(crate) attributes: Option<Box<Attributes>>,
 }
 
+impl HeldMessage {
+    fn size_bytes(&self) -> usize {
+        let view = self.attributes.as_ref().and_then(|attributes| attributes.view.as_ref());
+        self.body.len() + view.map_or(0, Bytes::len)
+    }
+}
+
 /// One transactional delivery: its messages are sent together.
 #[derive(Debug)]
 pub(crate) struct HeldSend {
@@ -122,7 +129,7 @@ impl Transactions {
 
     /// Adds the messages of one delivery.
     pub(crate) fn add_send(&mut self, now: Millis, id: &[u8], send: HeldSend) -> Result<(), Refusal> {
-        let size_bytes = send.messages.iter().map(|message| message.body.len()).sum();
+        let size_bytes = send.messages.iter().map(HeldMessage::size_bytes).sum();
         let transaction = self.step(now, id, send.messages.len(), size_bytes)?;
         transaction.work.sends.push(send);
         Ok(())

@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 use peeklock_amqp::connection::{Delivery, DeliveryId, LinkId, Part};
-use peeklock_amqp::{DecodeError, DeliveryState, LargeMessage, Problem, Sections, condition, is_batch};
+use peeklock_amqp::{DecodeError, DeliveryState, LargeMessage, Problem, condition, is_batch};
 use peeklock_broker::Upload;
 use peeklock_broker::engine::{Attributes, EntityId};
 use peeklock_types::{Timestamp, limits};
@@ -13,7 +13,7 @@ use rustc_hash::FxHashMap;
 use crate::conversation::Conversation;
 use crate::coordinator::transaction_of;
 use crate::error::Refusal;
-use crate::incoming;
+use crate::incoming::{self, Needs};
 use crate::link::{LinkKind, LinkNumber};
 use crate::request::Waiter;
 
@@ -32,6 +32,8 @@ pub(crate) struct Uploads {
 struct Incoming {
     message: LargeMessage,
     upload: Upload,
+    /// For a message that has none.
+    new_id: String,
     /// What of the stored form the disk has not been given yet.
     pieces: Vec<Bytes>,
     /// What the queue must know, once the front of the message has come.
@@ -46,14 +48,12 @@ struct Finished {
 }
 
 impl Incoming {
-    fn push(&mut self, bytes: Bytes, now: Timestamp, needs_message_id: bool) -> Result<(), Refusal> {
+    fn push(&mut self, bytes: Bytes, now: Timestamp, needs: Needs) -> Result<(), Refusal> {
         self.message.push(bytes, &mut self.pieces).map_err(refusal_of)?;
         if self.attributes.is_none()
             && let Some(front) = self.message.front()
         {
-            let sections = Sections::scan(front).map_err(refusal_of)?;
-            let (attributes, _) = incoming::describe(&sections, now, needs_message_id)?;
-            self.attributes = Some(attributes);
+            self.attributes = Some(incoming::describe_front(front, &self.new_id, now, needs)?);
         }
         Ok(())
     }
@@ -117,8 +117,10 @@ impl Conversation<'_> {
             return Err(Refusal::new(403, condition::RESOURCE_LIMIT_EXCEEDED, text));
         }
         let ticket = Waiter::Send(number, first.id).ticket();
+        let new_id = format!("{:032x}", fastrand::u128(..));
         let incoming = Incoming {
-            message: LargeMessage::new(size_max.into(), Some(format!("{:032x}", fastrand::u128(..)))),
+            message: LargeMessage::new(size_max.into(), Some(new_id.clone())),
+            new_id,
             upload: self.namespace.broker.upload(shard, &self.peer, ticket),
             pieces: Vec::new(),
             attributes: None,
@@ -131,11 +133,12 @@ impl Conversation<'_> {
         let Some(link) = self.links.get_mut(number) else { return Ok(()) };
         let LinkKind::Sender(sender) = &link.kind else { return Ok(()) };
         let Some(incoming) = self.uploads.open.get_mut(&number.0) else { return Ok(()) };
-        incoming.push(bytes, self.now, sender.needs_message_id)
+        incoming.push(bytes, self.now, sender.needs)
     }
 
     fn end_upload(&mut self, number: LinkNumber, has_state: bool) -> Result<(), Refusal> {
-        let Some(Incoming { message, upload, mut pieces, attributes }) = self.uploads.open.remove(&number.0)
+        let Some(Incoming { message, upload, mut pieces, attributes, .. }) =
+            self.uploads.open.remove(&number.0)
         else {
             return Ok(());
         };

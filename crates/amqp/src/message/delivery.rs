@@ -6,7 +6,7 @@ use crate::codec::{
     CompoundWriter, DecodeError, Decoder, Encode, Problem, STRING8, put_counted, put_descriptor, section,
 };
 use crate::message::stored::put_raw;
-use crate::message::{RawMap, RawValue, SectionReader, Sections, StoredMessage};
+use crate::message::{Properties, RawMap, RawValue, SectionReader, Sections, StoredMessage};
 use crate::value::Value;
 
 /// Room for everything written before the bare message, without annotations of variable length.
@@ -42,6 +42,29 @@ pub struct Stamp<'a> {
     pub expires_at_ms: Option<i64>,
     /// An encoded map with string keys that goes over the application properties.
     pub patch: Option<&'a [u8]>,
+    /// In place of what was stored; a patch is part of it already.
+    pub rewritten: Option<&'a Rewritten>,
+}
+
+/// What stands in front of a message's body, written anew.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Rewritten {
+    pub properties: Properties,
+    /// Keys are strings.
+    pub application_properties: Vec<(Value, Value)>,
+}
+
+impl Encode for Rewritten {
+    fn encode(&self, out: &mut BytesMut) {
+        self.properties.encode(out);
+        put_descriptor(out, section::APPLICATION_PROPERTIES);
+        let map = CompoundWriter::map(out);
+        for (key, value) in &self.application_properties {
+            key.encode(out);
+            value.encode(out);
+        }
+        map.finish(out, self.application_properties.len() * 2);
+    }
 }
 
 impl<'a> StoredMessage<'a> {
@@ -74,11 +97,47 @@ impl<'a> StoredMessage<'a> {
 
     /// Appends what of the bare message is not as it was stored, and returns the rest.
     fn put_bare(&self, out: &mut BytesMut, stamp: &Stamp<'_>) -> Result<&'a [u8], DecodeError> {
+        if let Some(rewritten) = stamp.rewritten {
+            return self.put_rewritten(out, rewritten, stamp.expires_at_ms);
+        }
         match (stamp.patch, stamp.expires_at_ms) {
             (None, None) => Ok(self.bare()),
             (None, Some(expires_at_ms)) => self.put_expiring(out, expires_at_ms),
             (Some(patch), expires_at_ms) => self.put_patched(out, patch, expires_at_ms),
         }
+    }
+
+    fn put_rewritten(
+        &self,
+        out: &mut BytesMut,
+        rewritten: &Rewritten,
+        expires_at_ms: Option<i64>,
+    ) -> Result<&'a [u8], DecodeError> {
+        let (_, rest) = split_front(self.bare())?;
+        match expires_at_ms {
+            None => rewritten.encode(out),
+            Some(_) => {
+                let mut expiring = rewritten.clone();
+                expiring.properties.absolute_expiry_time = expires_at_ms;
+                expiring.encode(out);
+            }
+        }
+        Ok(rest)
+    }
+
+    /// What was stored in front of the body.
+    pub fn front(&self) -> Result<Rewritten, DecodeError> {
+        let (front, _) = split_front(self.bare())?;
+        let sections = Sections::scan(front)?;
+        Ok(Rewritten {
+            properties: sections.owned_properties()?,
+            application_properties: sections.application_properties()?.decode()?,
+        })
+    }
+
+    /// The same, in place: properties and application properties only.
+    pub fn front_sections(&self) -> Result<Sections<'a>, DecodeError> {
+        Sections::scan(split_front(self.bare())?.0)
     }
 
     /// Only the properties change, and they come first.

@@ -8,7 +8,7 @@ mod properties;
 mod sections;
 mod stored;
 
-pub use delivery::Stamp;
+pub use delivery::{Rewritten, Stamp};
 pub use entries::{Entries, Entry, RawMap, RawValue};
 pub use large::LargeMessage;
 pub use owned::{Body, Message};

@@ -80,7 +80,8 @@ impl Queue {
         };
         let why = details.transfer.map_or(TransferReason::Forward, |transfer| transfer.why);
         if why != TransferReason::Transaction {
-            let mut origin = details.origin.unwrap_or(Origin { sequence_number, ..Origin::default() });
+            let mut origin =
+                details.origin.unwrap_or_else(|| Origin { sequence_number, ..Origin::default() });
             origin.hop_count = origin.hop_count.saturating_add(1);
             attributes.patch = messages.patch_of(sequence_number).cloned().unwrap_or_default();
             if why == TransferReason::DeadLetter {

@@ -8,4 +8,5 @@ mod limits;
 mod sessions;
 mod story;
 mod time;
+mod topics;
 mod transactions;

@@ -126,6 +126,23 @@ impl Node {
             )
     }
 
+    /// Whether it says the same about every message.
+    pub(crate) fn is_constant(&self) -> bool {
+        match &self.kind {
+            Kind::Literal(_) => true,
+            Kind::Property(_) | Kind::Exists(_) | Kind::Lookup(_) | Kind::NewId => false,
+            Kind::Sign { value, .. } | Kind::IsNull { value, .. } | Kind::Not(value) => value.is_constant(),
+            Kind::Arithmetic { first, rest } => {
+                first.is_constant() && rest.iter().all(|(_, node)| node.is_constant())
+            }
+            Kind::Compare { left, right, .. } => left.is_constant() && right.is_constant(),
+            Kind::Like { text, pattern: PatternSource::Fixed(_), .. } => text.is_constant(),
+            Kind::Like { .. } => false,
+            Kind::In { value, list, .. } => value.is_constant() && list.iter().all(Node::is_constant),
+            Kind::And(list) | Kind::Or(list) => list.iter().all(Node::is_constant),
+        }
+    }
+
     /// Visits every property that the expression names.
     pub(crate) fn properties_mut(&mut self, visit: &mut dyn FnMut(&mut Property)) {
         match &mut self.kind {

@@ -4,7 +4,7 @@ use peeklock_amqp::{Array, Kind, Text, Value};
 use peeklock_broker::{Answer, EntityInfo, Message};
 use peeklock_types::{SequenceNumber, SessionId, Timestamp};
 
-use super::settings;
+use super::{rules, settings};
 use crate::message;
 
 /// The form of the response to a request.
@@ -21,6 +21,7 @@ pub(super) enum AnswerKind {
     SessionState,
     Deleted,
     Purged,
+    Rules,
     Queues,
 }
 
@@ -62,6 +63,7 @@ pub(super) fn describe(kind: AnswerKind, answers: Vec<Answer>) -> Described {
             ok(vec![("message-count", Value::Int(count))])
         }
         AnswerKind::Purged => ok(vec![("message-count", Value::Ulong(count(&answers)))]),
+        AnswerKind::Rules => rules::describe(&answers),
         AnswerKind::Queues => {
             let queues = answers.iter().flat_map(queues).map(describe_queue).collect();
             ok(vec![("queues", Value::List(queues))])
@@ -69,11 +71,11 @@ pub(super) fn describe(kind: AnswerKind, answers: Vec<Answer>) -> Described {
     }
 }
 
-fn ok(entries: Vec<(&'static str, Value)>) -> Described {
+pub(super) fn ok(entries: Vec<(&'static str, Value)>) -> Described {
     (200, "OK", map(entries))
 }
 
-fn map(entries: Vec<(&'static str, Value)>) -> Value {
+pub(super) fn map(entries: Vec<(&'static str, Value)>) -> Value {
     Value::Map(entries.into_iter().map(|(key, value)| (Value::from(key), value)).collect())
 }
 

@@ -5,13 +5,15 @@ use peeklock_access::Right;
 use peeklock_amqp::Value;
 use peeklock_broker::engine::{EntityId, ReceiveMode, Settlement};
 use peeklock_broker::{Listing, Request, SessionHold, Ticket};
+use peeklock_filter::{Rule, RuleName};
 use peeklock_types::{
-    EntityKind, EntityName, LockToken, QueueSettings, SequenceNumber, SessionId, SubQueue, Timestamp, limits,
+    EntityKind, EntityName, EntityPath, LockToken, QueueSettings, SequenceNumber, SessionId, Timestamp,
+    limits,
 };
 
 use super::answer::AnswerKind;
 use super::body::{Body, missing};
-use super::settings;
+use super::{rules, settings};
 use crate::error::Refusal;
 use crate::message::{RequestMessage, encode_patch};
 use crate::outcome::abandon;
@@ -71,6 +73,12 @@ pub(super) enum EntityOperation {
         before: Option<Timestamp>,
         count_max: Option<u64>,
     },
+    AddRule(Box<Rule>),
+    RemoveRule(RuleName),
+    ListRules {
+        skip: usize,
+        top: usize,
+    },
 }
 
 pub(super) enum NamespaceOperation {
@@ -101,6 +109,7 @@ impl Operation {
             Operation::Entity(EntityOperation::Schedule { .. } | EntityOperation::CancelScheduled { .. }) => {
                 Right::Send
             }
+            Operation::Entity(EntityOperation::AddRule(_) | EntityOperation::RemoveRule(_)) => Right::Manage,
             Operation::Entity(_) => Right::Listen,
             Operation::Namespace(_) => Right::Manage,
         }
@@ -147,6 +156,9 @@ impl EntityOperation {
             },
             "com.microsoft:get-message-sessions" => list_sessions(body)?,
             "com.microsoft:batch-delete-messages" => batch_delete(body)?,
+            "com.microsoft:add-rule" => EntityOperation::AddRule(Box::new(rules::parse(body)?)),
+            "com.microsoft:remove-rule" => EntityOperation::RemoveRule(rules::parse_name(body)?),
+            "com.microsoft:enumerate-rules" => rules::list(body)?,
             "peeklock:purge" => EntityOperation::Purge {
                 before: body.time("before")?,
                 count_max: body.count("message-count")?,
@@ -166,9 +178,12 @@ impl EntityOperation {
             EntityOperation::ListSessions { skip, .. } => AnswerKind::Sessions { skip: *skip },
             EntityOperation::BatchDelete { .. } => AnswerKind::Deleted,
             EntityOperation::Purge { .. } => AnswerKind::Purged,
+            EntityOperation::ListRules { .. } => AnswerKind::Rules,
             EntityOperation::Settle { .. }
             | EntityOperation::CancelScheduled { .. }
-            | EntityOperation::SetSessionState { .. } => AnswerKind::Done,
+            | EntityOperation::SetSessionState { .. }
+            | EntityOperation::AddRule(_)
+            | EntityOperation::RemoveRule(_) => AnswerKind::Done,
         }
     }
 
@@ -190,10 +205,14 @@ impl EntityOperation {
         self,
         ticket: Ticket,
         entity: EntityId,
-        sub_queue: SubQueue,
+        path: &EntityPath,
         hold: Option<SessionHold>,
     ) -> Option<Request> {
+        let (sub_queue, name) = (path.sub_queue, path.name.clone());
         Some(match self {
+            EntityOperation::AddRule(rule) => Request::AddRule { ticket, name, rule: *rule },
+            EntityOperation::RemoveRule(rule) => Request::RemoveRule { ticket, name, rule },
+            EntityOperation::ListRules { skip, top } => Request::ListRules { ticket, name, skip, top },
             EntityOperation::Renew { tokens } => Request::Renew { ticket, entity, sub_queue, tokens },
             EntityOperation::Peek { from, count_max, session, .. } => {
                 Request::Peek { ticket, entity, sub_queue, from, count_max, session }

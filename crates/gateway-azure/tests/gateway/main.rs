@@ -9,4 +9,5 @@ mod namespaces;
 mod queues;
 mod sessions;
 mod support;
+mod topics;
 mod transactions;

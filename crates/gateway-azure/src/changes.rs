@@ -1,0 +1,86 @@
+//! What settlements, and the actions of rules, have changed in a message since it was stored.
+
+use peeklock_amqp::{DecodeError, MessageId, RawMap, Rewritten, StoredMessage, Symbol, Text, Value};
+use peeklock_broker::engine::{Patch, PatchPart};
+use peeklock_filter::{Change, Changes, SystemProperty, same_name};
+
+use crate::outcome::{DESCRIPTION, REASON};
+use crate::values::{from_filter, in_type_of};
+
+/// Whether a rule's action was at work, so that more has changed than some properties beside the stored ones.
+pub(crate) fn has_actions(patch: &Patch) -> bool {
+    patch.parts.iter().any(|part| matches!(part, PatchPart::Changes(_)))
+}
+
+/// What stands in front of the body with all changes made, in their order.
+pub(crate) fn rewrite(stored: &StoredMessage<'_>, patch: &Patch) -> Result<Rewritten, DecodeError> {
+    let mut front = stored.front()?;
+    for part in &patch.parts {
+        for (key, value) in entries(part) {
+            front.application_properties.retain(|(old, _)| *old != key);
+            front.application_properties.push((key, value));
+        }
+        if let PatchPart::Changes(encoded) = part {
+            // Encoded by the filter's own crate.
+            for change in Changes::decode(encoded).unwrap_or_default() {
+                apply(change, &mut front);
+            }
+        }
+    }
+    Ok(front)
+}
+
+/// The properties that a settlement has set.
+pub(crate) fn entries(part: &PatchPart) -> Vec<(Value, Value)> {
+    match part {
+        // Encoded by us when the settlement came in.
+        PatchPart::Properties(encoded) => {
+            RawMap::parse(encoded).and_then(|map| map.decode()).unwrap_or_default()
+        }
+        PatchPart::DeadLetter { reason, description } => {
+            let entry = |key: &'static str, text: &Option<String>| {
+                text.as_ref().map(|text| (Value::from(key), Value::from(text.clone())))
+            };
+            [entry(REASON, reason), entry(DESCRIPTION, description)].into_iter().flatten().collect()
+        }
+        PatchPart::Changes(_) => Vec::new(),
+    }
+}
+
+fn apply(change: Change, front: &mut Rewritten) {
+    let is = |name: &str, key: &Value| key.as_str().is_some_and(|key| same_name(key, name));
+    match change {
+        Change::SetUser { name, value } => {
+            let value = from_filter(&value);
+            match front.application_properties.iter_mut().find(|(key, _)| is(&name, key)) {
+                Some((_, old)) => *old = in_type_of(old, value),
+                None => front.application_properties.push((Value::from(name), value)),
+            }
+        }
+        Change::RemoveUser { name } => front.application_properties.retain(|(key, _)| !is(&name, key)),
+        Change::SetSystem { property, value } => set_system(property, &from_filter(&value), front),
+    }
+}
+
+/// The engine knows the times of a message, and the delivery is stamped with them; the rest stands in the properties.
+fn set_system(property: SystemProperty, value: &Value, front: &mut Rewritten) {
+    let properties = &mut front.properties;
+    let text = value.as_str().map(|text| Text::from(text.to_owned()));
+    match property {
+        // SDK quirk: JavaScript cannot settle a message without an id, so it may change but not go.
+        SystemProperty::MessageId => {
+            properties.message_id = text.map(MessageId::String).or_else(|| properties.message_id.take());
+        }
+        SystemProperty::CorrelationId => properties.correlation_id = text.map(MessageId::String),
+        SystemProperty::SessionId => properties.group_id = text,
+        SystemProperty::ReplyToSessionId => properties.reply_to_group_id = text,
+        SystemProperty::To => properties.to = text,
+        SystemProperty::ReplyTo => properties.reply_to = text,
+        SystemProperty::Label => properties.subject = text,
+        // What is not ASCII is no symbol.
+        SystemProperty::ContentType => {
+            properties.content_type = text.and_then(|text| Symbol::parse(text.as_str()).ok());
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,127 @@
+//! Property values on their way between AMQP and the filters of topics.
+
+use std::borrow::Cow;
+
+use peeklock_amqp::{MessageIdRef, RawValue, Value};
+use peeklock_filter::{self as filter, ValueRef};
+
+/// SDK quirk: .NET has types that AMQP has not, and sends them under names of its own.
+const TIMESPAN: &str = "com.microsoft:timespan";
+const DATETIME_OFFSET: &str = "com.microsoft:datetime-offset";
+
+/// .NET counts 100 ns from the year 1.
+const TICKS_PER_MS: i64 = 10_000;
+const EPOCH_TICKS: i64 = 621_355_968_000_000_000;
+
+/// What a filter sees of a value. Text and bytes stay where they are.
+pub(crate) fn seen<'a>(raw: &RawValue<'a>) -> Result<ValueRef<'a>, peeklock_amqp::DecodeError> {
+    if let Some(text) = raw.as_str() {
+        return Ok(ValueRef::Text(Cow::Borrowed(text)));
+    }
+    if let Some(bytes) = raw.as_binary() {
+        return Ok(ValueRef::Binary(bytes));
+    }
+    Ok(match to_filter(&raw.decode()?) {
+        Some(filter::Value::Text(text)) => ValueRef::Text(Cow::Owned(text.to_string())),
+        Some(value) => copied(&value).unwrap_or(ValueRef::Binary(raw.as_encoded())),
+        // Lists and maps are there, but compare with nothing.
+        None => ValueRef::Binary(raw.as_encoded()),
+    })
+}
+
+/// `None`: it has content that would have to be borrowed.
+fn copied<'a>(value: &filter::Value) -> Option<ValueRef<'a>> {
+    Some(match value {
+        filter::Value::Null => ValueRef::Null,
+        filter::Value::Bool(value) => ValueRef::Bool(*value),
+        filter::Value::Long(number) => ValueRef::Long(*number),
+        filter::Value::Double(number) => ValueRef::Double(*number),
+        filter::Value::Uuid(uuid) => ValueRef::Uuid(*uuid),
+        filter::Value::Time(time) => ValueRef::Time(*time),
+        filter::Value::Span(span) => ValueRef::Span(*span),
+        filter::Value::Text(_) | filter::Value::Binary(_) => return None,
+    })
+}
+
+/// `None`: no filter can say such a value.
+pub(crate) fn to_filter(value: &Value) -> Option<filter::Value> {
+    Some(match value {
+        Value::Null => filter::Value::Null,
+        Value::Boolean(value) => filter::Value::Bool(*value),
+        Value::Ubyte(_)
+        | Value::Ushort(_)
+        | Value::Uint(_)
+        | Value::Byte(_)
+        | Value::Short(_)
+        | Value::Int(_)
+        | Value::Long(_) => filter::Value::Long(value.as_i64()?),
+        // Beyond the largest signed number a filter sees the nearest that it can say.
+        Value::Ulong(number) => {
+            i64::try_from(*number).map_or(filter::Value::Double(*number as f64), filter::Value::Long)
+        }
+        Value::Float(number) => filter::Value::Double((*number).into()),
+        Value::Double(number) => filter::Value::Double(*number),
+        Value::Char(letter) => filter::Value::text(letter.to_string()),
+        Value::String(text) => filter::Value::text(text.as_str()),
+        Value::Symbol(symbol) => filter::Value::text(symbol.as_str()),
+        Value::Timestamp(time) => filter::Value::Time(*time),
+        Value::Uuid(uuid) => filter::Value::Uuid(*uuid),
+        Value::Binary(bytes) => filter::Value::Binary(bytes.clone()),
+        Value::Described(described) => match (described.descriptor.as_str(), described.value.as_i64()) {
+            (Some(TIMESPAN), Some(ticks)) => filter::Value::Span(ticks),
+            (Some(DATETIME_OFFSET), Some(ticks)) => {
+                filter::Value::Time(ticks.saturating_sub(EPOCH_TICKS).div_euclid(TICKS_PER_MS))
+            }
+            // Of what a peer describes in its own way, the value itself counts; one step is enough.
+            _ if matches!(described.value, Value::Described(_)) => return None,
+            _ => return to_filter(&described.value),
+        },
+        Value::Decimal32(_)
+        | Value::Decimal64(_)
+        | Value::Decimal128(_)
+        | Value::List(_)
+        | Value::Map(_)
+        | Value::Array(_) => return None,
+    })
+}
+
+/// A value that an action has made, as it goes into a message.
+pub(crate) fn from_filter(value: &filter::Value) -> Value {
+    match value {
+        filter::Value::Null => Value::Null,
+        filter::Value::Bool(value) => Value::Boolean(*value),
+        filter::Value::Long(number) => Value::Long(*number),
+        filter::Value::Double(number) => Value::Double(*number),
+        filter::Value::Text(text) => Value::from(text.to_string()),
+        filter::Value::Binary(bytes) => Value::Binary(bytes.clone()),
+        filter::Value::Uuid(uuid) => Value::Uuid(*uuid),
+        filter::Value::Time(time) => Value::Timestamp(*time),
+        filter::Value::Span(ticks) => Value::described(Value::symbol(TIMESPAN), Value::Long(*ticks)),
+    }
+}
+
+/// The same number in the type that the property had before, where it fits: a receiver that reads an int still finds one.
+pub(crate) fn in_type_of(before: &Value, value: Value) -> Value {
+    let Value::Long(number) = value else { return value };
+    let same = match before {
+        Value::Ubyte(_) => u8::try_from(number).ok().map(Value::Ubyte),
+        Value::Ushort(_) => u16::try_from(number).ok().map(Value::Ushort),
+        Value::Uint(_) => u32::try_from(number).ok().map(Value::Uint),
+        Value::Ulong(_) => u64::try_from(number).ok().map(Value::Ulong),
+        Value::Byte(_) => i8::try_from(number).ok().map(Value::Byte),
+        Value::Short(_) => i16::try_from(number).ok().map(Value::Short),
+        Value::Int(_) => i32::try_from(number).ok().map(Value::Int),
+        _ => None,
+    };
+    same.unwrap_or(Value::Long(number))
+}
+
+/// An identifier as text, which is how filters speak of it.
+pub(crate) fn id_text(id: MessageIdRef<'_>) -> Cow<'_, str> {
+    match id {
+        MessageIdRef::String(text) => Cow::Borrowed(text),
+        MessageIdRef::Ulong(number) => Cow::Owned(number.to_string()),
+        MessageIdRef::Uuid(uuid) => Cow::Owned(filter::Value::Uuid(uuid).to_string()),
+        MessageIdRef::Binary(bytes) => Cow::Owned(bytes.iter().map(|byte| format!("{byte:02x}")).collect()),
+    }
+}
