@@ -21,16 +21,15 @@ process.once("SIGTERM", () => process.exit(1));
 
 /** One broker process with its data folder. It may be killed and started again at the same place. */
 export class Broker {
-  constructor({ queues = [], keys = [], listen = "127.0.0.1:0", listenTls = "off", http = "off", https = "off", folder } = {}) {
+  constructor({ queues = [], keys = [], configs = [], folder, ...places } = {}) {
     this.ownsFolder = folder === undefined;
     this.folder = folder ?? mkdtempSync(join(tmpdir(), "peeklock-interop-"));
-    this.listen = listen;
-    this.listenTls = listenTls;
-    this.http = http;
-    this.https = https;
+    const { listen = "127.0.0.1:0", listenTls = "off", http = "off", https = "off" } = places;
+    this.places = ["--listen", listen, "--listen-tls", listenTls, "--http", http, "--https", https];
     // The broker's own key is there only while no other is named, so it is named beside others.
     this.keys = keys.length > 0 ? [`${KEY_NAME}=${KEY}:Manage`, ...keys] : [];
     this.options = [...queues.flatMap((queue) => ["--queue", queue]), ...this.keys.flatMap((key) => ["--key", key])];
+    this.options.push(...configs.flatMap((path) => ["--config", path]));
     this.labels = {};
   }
 
@@ -44,10 +43,8 @@ export class Broker {
   spawn() {
     const binary = process.env.PEEKLOCK_BIN;
     if (!binary) throw new Error("PEEKLOCK_BIN does not name the broker to test; run `cargo xtask interop js`");
-    const listen = ["--listen", this.listen, "--listen-tls", this.listenTls, "--http", this.http, "--https", this.https];
-    const place = ["--data", join(this.folder, "data"), ...listen];
     const log = openSync(this.logPath, "a");
-    this.process = spawn(binary, ["serve", ...place, ...this.options], { stdio: ["ignore", "pipe", log] });
+    this.process = spawn(binary, ["serve", "--data", join(this.folder, "data"), ...this.places, ...this.options], { stdio: ["ignore", "pipe", log] });
     closeSync(log);
     // No broker outlives its test process, however that ends.
     const child = this.process;
@@ -97,6 +94,10 @@ export class Broker {
     return this.labels["AMQP over TLS"];
   }
 
+  get httpAddress() {
+    return this.labels["HTTP"];
+  }
+
   get certificate() {
     return this.labels["Certificate"];
   }
@@ -106,8 +107,8 @@ export class Broker {
     return this.keys.length > 0 ? this.connectionStringOf(KEY_NAME, KEY) : this.labels["Connection string"];
   }
 
-  connectionStringOf(keyName, key) {
-    return `Endpoint=sb://${this.address};SharedAccessKeyName=${keyName};SharedAccessKey=${key};UseDevelopmentEmulator=true;`;
+  connectionStringOf(keyName, key, address = this.address) {
+    return `Endpoint=sb://${address};SharedAccessKeyName=${keyName};SharedAccessKey=${key};UseDevelopmentEmulator=true;`;
   }
 
   async readLabels() {

@@ -37,25 +37,3 @@ export function ask(broker, operation, body, of) {
     return message.body;
   });
 }
-
-let madeCount = 0;
-
-/** Settings are named as in the request. Gives the queue's name. */
-export async function createQueue(broker, settings = {}) {
-  const name = `made-${madeCount++}`;
-  await ask(broker, "peeklock:create-queue", { name, ...settings });
-  return name;
-}
-
-export function updateQueue(broker, name, settings) {
-  return ask(broker, "peeklock:update-queue", { name, ...settings });
-}
-
-export function deleteQueue(broker, name) {
-  return ask(broker, "peeklock:delete-queue", { name });
-}
-
-export async function showQueue(broker, name) {
-  const { queues } = await ask(broker, "peeklock:show-queue", { name });
-  return queues[0];
-}

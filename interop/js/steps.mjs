@@ -2,8 +2,8 @@
 import assert from "node:assert/strict";
 import { after, before } from "node:test";
 import { ServiceBusClient } from "@azure/service-bus";
+import { createQueue } from "./api.mjs";
 import { Broker, QueuePool } from "./broker.mjs";
-import { createQueue } from "./management.mjs";
 
 export const SEND_KEY = ["send-only", "secret-of-the-sender"];
 export const LISTEN_KEY = ["listen-only", "secret-of-the-listener"];
@@ -12,12 +12,13 @@ const RECEIVE_TIMEOUT_MS = 10_000;
 export const CLIENT_OPTIONS = { retryOptions: { maxRetries: 3, retryDelayInMs: 100, timeoutInMs: 10_000 } };
 
 /** A broker and a client for the tests of one file. */
-export function useBroker(options = {}) {
+export function useBroker(options = {}, prepare = () => {}) {
   const context = { pool: new QueuePool(), create: (settings) => createQueue(context.broker, settings) };
   before(async () => {
     const keys = [`${SEND_KEY.join("=")}:Send`, `${LISTEN_KEY.join("=")}:Listen`];
     context.broker = await Broker.start({ queues: QueuePool.declarations(), keys, ...options });
     context.client = new ServiceBusClient(context.broker.connectionString, CLIENT_OPTIONS);
+    await prepare();
   });
   after(async () => {
     await context.client?.close();

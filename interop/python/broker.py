@@ -23,15 +23,25 @@ FIXED_PORTS = range(20000, 32000)
 class Broker:
     """One broker process with its data folder. It may be killed and started again at the same place."""
 
-    def __init__(self, folder, queues, keys=(), listen="127.0.0.1:0", listen_tls="off", http="off", https="off"):
+    def __init__(
+        self,
+        folder,
+        queues=(),
+        keys=(),
+        listen="127.0.0.1:0",
+        listen_tls="off",
+        http="off",
+        https="off",
+        configs=(),
+        environment=None,
+    ):
         self.folder = pathlib.Path(folder)
-        self.listen = listen
-        self.listen_tls = listen_tls
-        self.http = http
-        self.https = https
+        self.places = ["--listen", listen, "--listen-tls", listen_tls, "--http", http, "--https", https]
+        self.environment = environment or {}
         # The broker's own key is there only while no other is named, so it is named beside others.
         self.keys = [f"{KEY_NAME}={KEY}:Manage", *keys] if keys else []
         self.arguments = [*options("--queue", queues), *options("--key", self.keys)]
+        self.arguments += options("--config", map(str, configs))
         self.labels = {}
         self.process = None
 
@@ -39,10 +49,10 @@ class Broker:
         binary = os.environ.get("PEEKLOCK_BIN")
         if not binary:
             raise RuntimeError("PEEKLOCK_BIN does not name the broker to test; run `cargo xtask interop python`")
-        command = [binary, "serve", "--data", str(self.folder / "data"), "--listen", self.listen]
-        command += ["--listen-tls", self.listen_tls, "--http", self.http, "--https", self.https, *self.arguments]
+        command = [binary, "serve", "--data", str(self.folder / "data"), *self.places, *self.arguments]
+        environment = os.environ | self.environment
         with open(self.log_path, "ab") as log:
-            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment)
         self.labels = self._read_labels()
         return self
 
@@ -74,6 +84,14 @@ class Broker:
         return self.labels["AMQP over TLS"]
 
     @property
+    def http_address(self):
+        return self.labels["HTTP"]
+
+    @property
+    def https_address(self):
+        return self.labels["HTTPS"]
+
+    @property
     def certificate(self):
         return self.labels["Certificate"]
 
@@ -82,11 +100,8 @@ class Broker:
         """As printed; where keys were given, the broker prints none of them in full."""
         return self.connection_string_of(KEY_NAME, KEY) if self.keys else self.labels["Connection string"]
 
-    def connection_string_of(self, key_name, key):
-        return (
-            f"Endpoint=sb://{self.address};SharedAccessKeyName={key_name};SharedAccessKey={key};"
-            "UseDevelopmentEmulator=true;"
-        )
+    def connection_string_of(self, key_name, key, address=None):
+        return connection_string(address or self.address, key_name, key)
 
     def _read_labels(self):
         lines = queue.Queue()
@@ -133,6 +148,12 @@ class QueuePool:
         number = next(self.numbers[kind])
         assert number < self.STOCK, f"the stock of '{kind}' queues is used up; raise STOCK"
         return f"{kind}-{number}"
+
+
+def connection_string(address, key_name=KEY_NAME, key=KEY):
+    return (
+        f"Endpoint=sb://{address};SharedAccessKeyName={key_name};SharedAccessKey={key};UseDevelopmentEmulator=true;"
+    )
 
 
 def options(flag, values):

@@ -1,10 +1,12 @@
-"""What every test has at hand: a broker per worker process, queues of its own, and a client of either flavour."""
+"""What every test has at hand: a broker per worker process, entities of its own, and clients of either flavour."""
 
 import pytest
 
 import flavour as flavours
+from api import Api
 from broker import Broker, QueuePool
 from plain import Management
+from topics import Topics
 
 SEND_KEY = ("send-only", "secret-of-the-sender")
 LISTEN_KEY = ("listen-only", "secret-of-the-listener")
@@ -14,7 +16,7 @@ LISTEN_KEY = ("listen-only", "secret-of-the-listener")
 def broker(tmp_path_factory):
     keys = [f"{SEND_KEY[0]}={SEND_KEY[1]}:Send", f"{LISTEN_KEY[0]}={LISTEN_KEY[1]}:Listen"]
     folder = tmp_path_factory.mktemp("broker")
-    broker = Broker(folder, QueuePool.declarations(), keys, listen_tls="127.0.0.1:0").start()
+    broker = Broker(folder, QueuePool.declarations(), keys, listen_tls="127.0.0.1:0", http="127.0.0.1:0").start()
     yield broker
     broker.stop()
 
@@ -33,6 +35,24 @@ def management(broker):
 def create(management):
     """Creates a queue with settings of its own."""
     return management.create_queue
+
+
+@pytest.fixture(scope="session")
+def api(broker):
+    return Api(broker)
+
+
+@pytest.fixture(scope="session")
+def topics(broker):
+    """Topics with their subscriptions and rules, made with the SDK."""
+    return Topics(flavours.Sync().admin(broker.connection_string, connection_verify=broker.certificate))
+
+
+@pytest.fixture
+def admin(flavour, broker):
+    """Every port of the broker answers TLS and HTTP beside AMQP, so the SDK gets the same connection string."""
+    with flavour.admin(broker.connection_string, connection_verify=broker.certificate) as admin:
+        yield admin
 
 
 @pytest.fixture

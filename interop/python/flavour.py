@@ -8,14 +8,21 @@ import threading
 from azure import servicebus
 from azure.core.async_paging import AsyncItemPaged
 from azure.servicebus import aio
+from azure.servicebus.aio.management import ServiceBusAdministrationClient as AsyncAdministrationClient
+from azure.servicebus.management import ServiceBusAdministrationClient
 
 # Delays between retries are the SDK's own by shape, shorter by size, so that a refused call fails soon.
 CLIENT_OPTIONS = {"retry_backoff_factor": 0.1}
+ADMIN_OPTIONS = {"retry_total": 0}
 
 
 class Sync:
     def client(self, connection_string, **options):
         return servicebus.ServiceBusClient.from_connection_string(connection_string, **(CLIENT_OPTIONS | options))
+
+    def admin(self, connection_string, **options):
+        create = ServiceBusAdministrationClient.from_connection_string
+        return create(connection_string, **(ADMIN_OPTIONS | options))
 
     def lock_renewer(self, **options):
         return servicebus.AutoLockRenewer(**options)
@@ -35,6 +42,10 @@ class Asyncio:
     def client(self, connection_string, **options):
         create = aio.ServiceBusClient.from_connection_string
         return self.call(create, connection_string, **(CLIENT_OPTIONS | options))
+
+    def admin(self, connection_string, **options):
+        create = AsyncAdministrationClient.from_connection_string
+        return self.call(create, connection_string, **(ADMIN_OPTIONS | options))
 
     def lock_renewer(self, **options):
         return self.call(aio.AutoLockRenewer, **options)
@@ -65,6 +76,7 @@ BRIDGED_TYPES = (
     aio.ServiceBusReceiver,
     aio.ServiceBusSession,
     aio.AutoLockRenewer,
+    AsyncAdministrationClient,
     AsyncItemPaged,
 )
 

@@ -6,6 +6,7 @@ import uuid
 from proton import Message
 from proton.utils import BlockingConnection
 
+from api import Api, ApiError
 from broker import KEY, KEY_NAME
 
 TIMEOUT_SECONDS = 10
@@ -32,14 +33,15 @@ class Refused(Exception):
 
 
 class Management:
-    """Asks on a new connection each time: what is idle between two tests cannot be closed for being idle."""
+    """Queues by the JSON API, and requests to the management addresses of AMQP."""
 
     def __init__(self, broker):
         self.broker = broker
+        self.api = Api(broker)
         self.numbers = itertools.count()
 
     def ask(self, operation, body, of=None):
-        """Asks the namespace, or the entity that `of` names; gives the body of the answer."""
+        """Asks the namespace, or the entity that `of` names, on a new connection; gives the body of the answer."""
         connection = connect(self.broker)
         try:
             return ask(connection, operation, body, of)
@@ -47,23 +49,26 @@ class Management:
             connection.close()
 
     def create_queue(self, name=None, **settings):
-        """Settings are named as in the request, with underscores. Gives the queue's name."""
+        """Settings are named as in the API, with underscores; times may be given in milliseconds. Gives the queue's name."""
         name = name or f"made-{next(self.numbers)}"
-        self.ask("peeklock:create-queue", {"name": name} | spelled(settings))
+        self.api.put("queues", name, **spelled(settings))
         return name
 
     def update_queue(self, name, **settings):
-        self.ask("peeklock:update-queue", {"name": name} | spelled(settings))
+        self.api.put("queues", name, **spelled(settings))
 
     def delete_queue(self, name):
-        self.ask("peeklock:delete-queue", {"name": name})
+        self.api.delete("queues", name)
 
     def show_queue(self, name):
-        [shown] = self.ask("peeklock:show-queue", {"name": name})["queues"]
-        return shown
+        return self.api.get("queues", name)
 
-    def queue_names(self):
-        return [shown["name"] for shown in self.ask("peeklock:list-queues", {})["queues"]]
+    def has_queue(self, name):
+        try:
+            return bool(self.show_queue(name))
+        except ApiError as error:
+            assert error.status == 404
+            return False
 
 
 def ask(connection, operation, body, of=None):
@@ -83,4 +88,11 @@ def ask(connection, operation, body, of=None):
 
 
 def spelled(settings):
-    return {name.replace("_", "-"): value for name, value in settings.items()}
+    return dict(spelled_one(name, value) for name, value in settings.items())
+
+
+def spelled_one(name, value):
+    if name.endswith("_ms"):
+        name, value = name.removesuffix("_ms"), None if value is None else f"{value}ms"
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest), value

@@ -1,10 +1,6 @@
 """Who may do what: keys, rights, expired tokens, unknown entities."""
 
-import base64
-import hashlib
-import hmac
 import time
-import urllib.parse
 
 import pytest
 from azure.servicebus import ServiceBusMessage
@@ -16,16 +12,10 @@ from azure.servicebus.exceptions import (
 
 from broker import KEY, KEY_NAME
 from conftest import LISTEN_KEY, SEND_KEY
+from signature import signature
 from steps import receive_one, send, text
 
 REFUSED = (ServiceBusAuthenticationError, ServiceBusAuthorizationError)
-
-
-def signature(resource, key_name, key, expiry):
-    resource = urllib.parse.quote_plus(resource)
-    digest = hmac.new(key.encode(), f"{resource}\n{expiry}".encode(), hashlib.sha256).digest()
-    proof = urllib.parse.quote_plus(base64.b64encode(digest))
-    return f"SharedAccessSignature sr={resource}&sig={proof}&se={expiry}&skn={key_name}"
 
 
 def try_to_send(flavour, connection_string, queue):

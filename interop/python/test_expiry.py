@@ -81,7 +81,7 @@ def test_deferred_messages_expire(client, create, management):
         sender.send_messages(ServiceBusMessage("deferred"))
         message = receive_one(receiver)
         receiver.defer_message(message)
-        until(lambda: management.show_queue(queue)["deferred-count"] == 0, "the deferred message's end")
+        until(lambda: management.show_queue(queue)["deferredCount"] == 0, "the deferred message's end")
         with pytest.raises(MessageNotFoundError):
             receiver.receive_deferred_messages([message.sequence_number])
 
@@ -106,5 +106,5 @@ def test_the_time_of_a_scheduled_message_starts_when_it_is_due(client, create):
 
 def test_a_queue_that_nobody_uses_deletes_itself(create, management):
     queue = create(auto_delete_on_idle_ms=1000)
-    assert queue in management.queue_names()
-    until(lambda: queue not in management.queue_names(), "the end of the idle queue")
+    assert management.has_queue(queue)
+    until(lambda: not management.has_queue(queue), "the end of the idle queue")

@@ -88,11 +88,11 @@ def test_a_message_for_a_deleted_queue_is_set_aside(client, create, management):
     management.delete_queue(target)
     send(client, source, "homeless")
     assert transfer_dead_letter(client, source, target) == "homeless"
-    assert management.show_queue(source)["transfer-dead-letter-count"] == 0
+    assert management.show_queue(source)["transferDeadLetterCount"] == 0
 
 
 def test_a_message_for_a_full_queue_is_set_aside(client, create):
-    target = create(max_size_bytes=2000)
+    target = create(max_size=2000)
     source = create(forward_to=target)
     send(client, source, "x" * 1500)
     send(client, source, "y" * 1500)

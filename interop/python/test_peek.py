@@ -64,7 +64,7 @@ def test_peek_of_large_messages_still_pages(client, queue, receiver):
 
 
 def test_peek_pages_over_every_state(client, create):
-    queue = create(retry="fixed", retry_delay_ms=60_000)
+    queue = create(retry="fixed:60s")
     send(client, queue, "deferred", "delayed", "locked", *[f"active {number}" for number in range(5)])
     with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         sender.schedule_messages([ServiceBusMessage("scheduled")], in_seconds(3600))

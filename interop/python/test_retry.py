@@ -34,9 +34,9 @@ def test_without_a_policy_a_failed_message_comes_at_once(client, queue, receiver
 @pytest.mark.parametrize(
     "policy, delays",
     [
-        ({"retry": "fixed", "retry_delay_ms": 700}, [0.7, 0.7]),
-        ({"retry": "linear", "retry_delay_ms": 400, "retry_cap_ms": 5000}, [0.4, 0.8]),
-        ({"retry": "exponential", "retry_delay_ms": 300, "retry_cap_ms": 800}, [0.3, 0.6, 0.8]),
+        ({"retry": "fixed:700ms"}, [0.7, 0.7]),
+        ({"retry": "linear:400ms..5s"}, [0.4, 0.8]),
+        ({"retry": "exponential:300ms..800ms"}, [0.3, 0.6, 0.8]),
     ],
     ids=["fixed", "linear", "exponential"],
 )
@@ -55,7 +55,7 @@ def test_the_policy_sets_the_delay(client, create, policy, delays):
 
 
 def test_an_expired_lock_counts_as_a_failure_for_the_policy(client, create):
-    queue = create(lock_duration_ms=1000, retry="fixed", retry_delay_ms=1000)
+    queue = create(lock_duration_ms=1000, retry="fixed:1s")
     send(client, queue, "x")
     with client.get_queue_receiver(queue) as receiver:
         receive_one(receiver)
@@ -66,7 +66,7 @@ def test_an_expired_lock_counts_as_a_failure_for_the_policy(client, create):
 
 
 def test_others_overtake_a_message_that_waits_for_its_retry(client, create):
-    queue = create(retry="fixed", retry_delay_ms=60_000)
+    queue = create(retry="fixed:60s")
     send(client, queue, "failing", "good")
     with client.get_queue_receiver(queue) as receiver:
         receiver.abandon_message(receive_one(receiver))
@@ -75,7 +75,7 @@ def test_others_overtake_a_message_that_waits_for_its_retry(client, create):
 
 
 def test_the_last_failure_dead_letters_without_a_wait(client, create):
-    queue = create(max_delivery_count=2, retry="fixed", retry_delay_ms=300)
+    queue = create(max_delivery_count=2, retry="fixed:300ms")
     send(client, queue, "poison")
     with client.get_queue_receiver(queue) as receiver:
         message, _ = abandon_and_time(receiver, receive_one(receiver))

@@ -104,4 +104,4 @@ def test_scheduling_in_a_session(client, create):
 def test_the_queue_counts_what_is_scheduled(management, queue, sender):
     sender.schedule_messages([ServiceBusMessage("a"), ServiceBusMessage("b")], in_seconds(FAR))
     counts = management.show_queue(queue)
-    assert (counts["scheduled-count"], counts["active-count"]) == (2, 0)
+    assert (counts["scheduledCount"], counts["activeCount"]) == (2, 0)

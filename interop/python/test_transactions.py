@@ -69,7 +69,7 @@ def message(body):
 def counts(management, queue):
     """Locked messages are active ones, too."""
     shown = management.show_queue(queue)
-    return {name: shown[f"{name}-count"] for name in ("active", "locked", "dead-letter")}
+    return {"active": shown["activeCount"], "locked": shown["lockedCount"], "dead-letter": shown["deadLetterCount"]}
 
 
 def test_sends_appear_with_the_commit(coordinator, lines):
@@ -175,7 +175,7 @@ def test_a_lock_that_runs_out_before_the_commit_refuses_it(coordinator, connecti
 
 
 def test_a_send_that_cannot_be_stored_refuses_the_whole_transaction(coordinator, connection, create, management):
-    source, target = Line(connection, create(max_size_bytes=2000)), Line(connection, create())
+    source, target = Line(connection, create(max_size=2000)), Line(connection, create())
     source.given("work")
     transaction = coordinator.begin()
     transaction.settle(source.receiver)
@@ -269,7 +269,7 @@ def test_a_transactional_message_is_scheduled_or_expires_like_any_other(coordina
     annotations = {symbol("x-opt-scheduled-enqueue-time"): timestamp(int(time.time() * 1000) + 3_600_000)}
     transaction.send(line.sender, "later", annotations=annotations)
     assert transaction.commit() == ACCEPTED
-    assert management.show_queue(line.queue)["scheduled-count"] == 1
+    assert management.show_queue(line.queue)["scheduledCount"] == 1
 
 
 def test_a_committed_transaction_survives_a_kill(tmp_path):

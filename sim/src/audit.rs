@@ -1,13 +1,18 @@
-//! Sets the queues up, and at the end, when all is at rest, counts and takes out what is there.
+//! Sets the entities up, and at the end, when all is at rest, counts and takes out what is there.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::time::Duration;
 
-use peeklock_client::{EntityName, Outcome, ReceiveMode, ReceiverBuilder, SequenceNumber, Session};
+use peeklock_broker::Broker;
+use peeklock_client::{Outcome, ReceiveMode, ReceiverBuilder, SequenceNumber, Session};
+use peeklock_filter::RuleName;
+use peeklock_types::{EntityKind, EntityName, QueueSettings};
 use tokio::time::timeout;
 
-use crate::client::{Connected, Party, ask, peeked, seen, session_id};
-use crate::log::{Answer, Counted, Event, Part, Peeked, QueueIndex, Seen, SessionNumber};
+use crate::client::{Connected, PATIENCE, Party, ask, peeked, seen, session_id};
+use crate::log::{Counted, Event, Part, Peeked, QueueIndex, Seen, SessionNumber};
+use crate::scenario::{Rule, Scenario};
 
 /// An empty queue has nothing to deliver for this long.
 const EMPTY_AFTER: Duration = Duration::from_secs(10);
@@ -17,27 +22,75 @@ const CREDIT: u32 = 50;
 const PEEK_COUNT: u32 = 200;
 /// How often to look whether the last locks are over.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
+const START_LOOK_EVERY: Duration = Duration::from_millis(100);
 
-pub(crate) async fn create_queues(party: &mut Party) -> bool {
-    let connected = party.connect().await;
-    // The last one first: queues forward to later ones.
-    for queue in party.world.scenario.queues.clone().into_iter().rev() {
-        let Ok(name) = EntityName::parse(&queue.name) else { return false };
-        let (_, answer) = ask(connected.client.admin().create_queue(&name, &queue.settings)).await;
-        if answer != Answer::Done {
-            party.log(Event::Trouble { what: format!("{}: {answer:?}", queue.name) });
-            return false;
+pub(crate) async fn create_entities(party: &Party) -> bool {
+    let broker = loop {
+        match party.world.office.broker() {
+            Some(broker) => break broker,
+            None => tokio::time::sleep(START_LOOK_EVERY).await,
         }
+    };
+    let created = Setup { broker, scenario: &party.world.scenario }.create().await;
+    if let Err(why) = &created {
+        party.log(Event::Trouble { what: why.clone() });
     }
-    true
+    created.is_ok()
+}
+
+/// Creates what a scenario has; errors tell which part of it failed.
+struct Setup<'a> {
+    broker: Broker,
+    scenario: &'a Scenario,
+}
+
+impl Setup<'_> {
+    async fn create(&self) -> Result<(), String> {
+        let subscriptions = self.scenario.topics.iter().flat_map(|topic| &topic.subscriptions);
+        let rules: BTreeMap<_, _> = subscriptions.map(|sub| (sub.queue, &sub.rules)).collect();
+        // The last one first: queues forward to later ones. Subscriptions forward to queues, and need their topic.
+        for (n, queue) in self.scenario.queues.iter().enumerate().rev() {
+            if !rules.contains_key(&n) {
+                self.create_one(&queue.name, EntityKind::Queue, &queue.settings).await?;
+            }
+        }
+        for topic in &self.scenario.topics {
+            self.create_one(&topic.name, EntityKind::Topic, &topic.settings).await?;
+        }
+        for (n, rules) in rules {
+            let Some(queue) = self.scenario.queues.get(n) else { continue };
+            self.create_one(&queue.name, EntityKind::Subscription, &queue.settings).await?;
+            self.give_rules(&queue.name, rules).await?;
+        }
+        Ok(())
+    }
+
+    async fn create_one(&self, name: &str, kind: EntityKind, settings: &QueueSettings) -> Result<(), String> {
+        let failed = |why: &dyn fmt::Display| format!("{name}: {why}");
+        let parsed = EntityName::parse(name).map_err(|why| failed(&why))?;
+        let created = self.broker.create(parsed, kind, settings.clone(), None).await;
+        created.map(|_| ()).map_err(|why| failed(&why))
+    }
+
+    async fn give_rules(&self, name: &str, rules: &[Rule]) -> Result<(), String> {
+        let failed = |why: &dyn fmt::Display| format!("the rules of {name}: {why}");
+        let parsed = EntityName::parse(name).map_err(|why| failed(&why))?;
+        for rule in rules {
+            let rule = rule.spelled().map_err(|why| failed(&why))?;
+            self.broker.add_rule(parsed.clone(), rule).await.map_err(|why| failed(&why))?;
+        }
+        let removed = self.broker.remove_rule(parsed, RuleName::default_rule()).await;
+        removed.map_err(|why| failed(&why))
+    }
 }
 
 pub(crate) async fn take_out(mut party: Party) {
     tokio::time::sleep(party.world.scenario.rest()).await;
     for queue in 0..party.world.scenario.queues.len() {
-        while !try_wait(&mut party, queue).await {}
+        wait_for_rest(&party, queue).await;
     }
     party.log(Event::Resting);
+    check_topics(&party).await;
     for queue in 0..party.world.scenario.queues.len() {
         if let Err(step) = try_take_out(&mut party, queue).await {
             party.log(Event::Trouble { what: format!("queue {queue} could not be emptied: {step}") });
@@ -45,27 +98,35 @@ pub(crate) async fn take_out(mut party: Party) {
     }
 }
 
-async fn count(party: &Party, connected: &Connected, queue: QueueIndex) -> Option<Counted> {
-    let name = EntityName::parse(party.world.queue_name(queue)).ok()?;
-    let info = ask(connected.client.admin().show_queue(&name)).await.0?;
+/// What a queue or a topic says of itself; `None` while no broker runs.
+async fn count(party: &Party, name: &str) -> Option<Counted> {
+    let name = EntityName::parse(name).ok()?;
+    let broker = party.world.office.broker()?;
+    let counts = timeout(PATIENCE, broker.show(name)).await.ok()?.ok()?.counts;
     Some(Counted {
-        active: info.active_count,
-        locked: info.locked_count,
-        deferred: info.deferred_count,
-        dead_letter: info.dead_letter_count,
-        scheduled: info.scheduled_count,
-        transfers: info.transfer_count + info.transfer_dead_letter_count,
+        active: counts.active_count,
+        locked: counts.locked_count,
+        deferred: counts.deferred_count,
+        dead_letter: counts.dead_letter_count,
+        scheduled: counts.scheduled_count,
+        transfers: counts.transfer_count + counts.transfer_dead_letter_count,
     })
 }
 
 /// Waits until no lock is held. Steps of the clock may have made some of them long.
-async fn try_wait(party: &mut Party, queue: QueueIndex) -> bool {
-    let connected = party.connect().await;
-    loop {
-        match count(party, &connected, queue).await {
-            Some(counts) if counts.locked == 0 => return true,
-            Some(_) => tokio::time::sleep(LOOK_EVERY).await,
-            None => return false,
+async fn wait_for_rest(party: &Party, queue: QueueIndex) {
+    while count(party, party.world.queue_name(queue)).await.is_none_or(|counts| counts.locked > 0) {
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// A topic keeps nothing but what is not due yet.
+async fn check_topics(party: &Party) {
+    for topic in &party.world.scenario.topics {
+        let left = count(party, &topic.name).await;
+        if left != Some(Counted::default()) {
+            let what = format!("{} is at rest, and says {left:?}", topic.name);
+            party.log(Event::Trouble { what });
         }
     }
 }
@@ -73,7 +134,7 @@ async fn try_wait(party: &mut Party, queue: QueueIndex) -> bool {
 /// On an error, the step that failed.
 async fn try_take_out(party: &mut Party, queue: QueueIndex) -> Result<(), &'static str> {
     let connected = party.connect().await;
-    let counts = count(party, &connected, queue).await.ok_or("counting")?;
+    let counts = count(party, party.world.queue_name(queue)).await.ok_or("counting")?;
     party.log(Event::Counted { queue, counts });
     for part in [Part::Main, Part::DeadLetter] {
         let found = look(party, &connected, queue, part).await.ok_or("peeking")?;
@@ -90,7 +151,7 @@ async fn try_take_out(party: &mut Party, queue: QueueIndex) -> Result<(), &'stat
             place.take_deferred(deferred, None).await.ok_or("taking out what is deferred")?;
         }
     }
-    let counts = count(party, &connected, queue).await.ok_or("counting again")?;
+    let counts = count(party, party.world.queue_name(queue)).await.ok_or("counting again")?;
     party.log(Event::Emptied { queue, counts });
     Ok(())
 }
@@ -104,7 +165,8 @@ async fn look(party: &Party, connected: &Connected, queue: QueueIndex, part: Par
         let request = party.world.log.next_request();
         party.log(Event::Peeking { request, queue, part });
         let found = ask(connected.client.peek(&entity, from, PEEK_COUNT)).await.0?;
-        let messages: Vec<_> = found.iter().map(peeked).collect();
+        let messages: Vec<_> =
+            found.iter().map(|message| peeked(&party.world.scenario, message, queue)).collect();
         let last = messages.last().map(|message| message.sequence_number);
         all.extend(messages.iter().cloned());
         party.log(Event::Peeked { request, messages });
@@ -130,7 +192,7 @@ impl Place<'_> {
     }
 
     fn seen(&self, message: &peeklock_client::ReceivedMessage) -> Seen {
-        seen(message, self.queue, self.part, self.connected.run)
+        seen(&self.party.world.scenario, message, self.queue, self.part, self.connected.run)
     }
 
     async fn take_waiting(&self, builder: ReceiverBuilder, empty_after: Duration) -> Option<()> {

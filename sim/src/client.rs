@@ -13,15 +13,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use fastrand::Rng;
-use peeklock_client::{Client, Error, ReceivedMessage, Target};
+use peeklock_client::{Client, Error, ReceivedMessage, Target as Address};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::log::{Answer, Event, Log, Part, QueueIndex, Seen, SessionNumber};
-use crate::machine::{KEY_NAME, KEY_SECRET};
+use crate::log::{Answer, Event, Log, MessageNumber, Part, QueueIndex, Seen, SessionNumber};
+use crate::machine::{KEY_NAME, KEY_SECRET, Office};
 use crate::network::{Dialled, Network};
 use crate::pipe::Wire;
-use crate::scenario::Scenario;
+use crate::scenario::{Scenario, Target};
 
 pub(crate) use consumer::consume;
 pub(crate) use deleter::{delete, idle};
@@ -38,6 +38,7 @@ const PAUSE_MS_MAX: u64 = 2_000;
 pub(crate) struct World {
     pub(crate) log: Log,
     pub(crate) network: Network,
+    pub(crate) office: Office,
     pub(crate) scenario: Scenario,
     deferred: Mutex<Vec<Deferred>>,
     is_over: watch::Receiver<bool>,
@@ -82,14 +83,20 @@ impl World {
     pub(crate) fn new(
         log: Log,
         network: Network,
+        office: Office,
         scenario: Scenario,
         is_over: watch::Receiver<bool>,
     ) -> Self {
-        World { log, network, scenario, deferred: Mutex::default(), is_over }
+        World { log, network, office, scenario, deferred: Mutex::default(), is_over }
     }
 
     pub(crate) fn queue_name(&self, queue: QueueIndex) -> &str {
         self.scenario.queues.get(queue).map_or("", |queue| &queue.name)
+    }
+
+    /// The numbers of a message to this place, of which the first is its own.
+    pub(crate) fn next_message(&self, target: Target) -> MessageNumber {
+        self.log.next_message(self.scenario.numbers(target))
     }
 
     pub(crate) fn lock_duration(&self, queue: QueueIndex) -> Duration {
@@ -165,7 +172,7 @@ impl Party {
     async fn try_connect(&mut self) -> Option<Connected> {
         self.connection_count += 1;
         let Dialled { endpoint, wire, run, connection } = self.world.network.dial()?;
-        let target = Target::parse(&format!("amqp://{KEY_NAME}:{KEY_SECRET}@broker:5672")).ok()?;
+        let target = Address::parse(&format!("amqp://{KEY_NAME}:{KEY_SECRET}@broker:5672")).ok()?;
         let container = format!("{}-{}", self.name, self.connection_count);
         let opened = timeout(PATIENCE, Client::connect_over(endpoint, &target, &container)).await;
         match opened {
@@ -182,12 +189,19 @@ impl Party {
 }
 
 /// What the broker wrote on a message, for the log.
-pub(crate) fn seen(message: &ReceivedMessage, queue: QueueIndex, part: Part, run: u32) -> Seen {
-    let (number, is_intact) = body::read(message);
+pub(crate) fn seen(
+    scenario: &Scenario,
+    message: &ReceivedMessage,
+    queue: QueueIndex,
+    part: Part,
+    run: u32,
+) -> Seen {
+    let read = body::read(message);
+    let is_intact = read.is_intact;
     Seen {
         queue,
         part,
-        message: number,
+        message: number_in(scenario, &read, queue),
         sequence_number: message.sequence_number().map_or(0, |number| number.0),
         token: message.lock_token,
         locked_until_ms: message.locked_until().map_or(0, |until| until.as_millis()),
@@ -199,6 +213,11 @@ pub(crate) fn seen(message: &ReceivedMessage, queue: QueueIndex, part: Part, run
         session: message.session_id().and_then(session_number),
         hold: None,
     }
+}
+
+/// The number of what was found in a queue.
+pub(crate) fn number_in(scenario: &Scenario, read: &body::Read, queue: QueueIndex) -> Option<MessageNumber> {
+    scenario.number_of(read.number?, read.topic, read.rule.as_deref(), queue)
 }
 
 pub(crate) fn session_id(number: SessionNumber) -> String {

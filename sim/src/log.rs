@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use peeklock_client::{LockToken, Outcome};
 use tokio::time::Instant;
 
-/// A message as its sender names it; unique in a run.
+use crate::scenario::Target;
+
+/// A message as its sender names it; unique in a run. What is sent to a topic has a number, and so has each copy of it.
 pub type MessageNumber = u32;
 
 /// A queue of the scenario.
@@ -101,7 +103,7 @@ pub enum Event {
     Ended { run: u32, how: String },
     /// Something that must never happen.
     Trouble { what: String },
-    Sending { request: u32, queue: QueueIndex, messages: Vec<MessageNumber>, terms: Terms },
+    Sending { request: u32, target: Target, messages: Vec<MessageNumber>, terms: Terms },
     Sent { request: u32, answer: Answer },
     /// Messages that are scheduled are taken back.
     Cancelling { request: u32, messages: Vec<MessageNumber> },
@@ -193,10 +195,12 @@ impl Log {
         state.request_count
     }
 
-    pub(crate) fn next_message(&self) -> MessageNumber {
+    /// The first of so many numbers in a row.
+    pub(crate) fn next_message(&self, count: u32) -> MessageNumber {
         let mut state = self.state();
-        state.message_count += 1;
-        state.message_count
+        let first = state.message_count + 1;
+        state.message_count += count;
+        first
     }
 
     pub(crate) fn take(&self) -> Vec<Entry> {

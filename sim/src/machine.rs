@@ -82,6 +82,7 @@ pub(crate) struct Machine {
     log: Log,
     party: Arc<str>,
     network: Network,
+    office: Office,
     disk: SimDisk,
     mood: Mood,
     wal: WalConfig,
@@ -93,6 +94,22 @@ pub(crate) struct Machine {
     /// Something was done to the disk that a process may die of.
     is_disk_harmed: bool,
     trouble_count: u32,
+}
+
+/// The broker's own door for management, while one runs. Cheap to clone.
+#[derive(Clone, Default)]
+pub(crate) struct Office {
+    broker: Arc<Mutex<Option<Broker>>>,
+}
+
+impl Office {
+    pub(crate) fn broker(&self) -> Option<Broker> {
+        self.broker.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set(&self, broker: Option<Broker>) {
+        *self.broker.lock().unwrap_or_else(PoisonError::into_inner) = broker;
+    }
 }
 
 /// A broker that runs.
@@ -117,6 +134,7 @@ impl Machine {
     pub(crate) fn new(
         log: Log,
         network: Network,
+        office: Office,
         scenario: &crate::scenario::Scenario,
         mut rng: Rng,
     ) -> Self {
@@ -129,6 +147,7 @@ impl Machine {
             log,
             party: "broker".into(),
             network,
+            office,
             disk: SimDisk::new(),
             mood: Mood { state: Arc::new(Mutex::new(mood)) },
             wal: scenario.wal.clone(),
@@ -209,6 +228,7 @@ impl Machine {
         let (broker, running, _) = opened.map_err(|error| error.to_string())?;
         let policy = Policy::with_one_key(KEY_NAME, KEY_SECRET, &[Right::Manage]);
         let access = Access::open(None, vec![policy]).map_err(|error| error.to_string())?;
+        self.office.set(Some(broker.clone()));
         let gateway = Gateway::new(broker, access);
         let (stop, stopping) = watch::channel(false);
         let incoming = self.network.listen(run);
@@ -294,6 +314,7 @@ impl Machine {
 
     /// The process is gone from one moment to the next. What its tasks still do reaches neither the disk that goes on nor any client.
     fn kill(&mut self, process: Process, how: &str, lost: Option<u64>) {
+        self.office.set(None);
         self.network.unlisten();
         self.network.cut(process.run);
         self.lose(lost);
@@ -323,6 +344,7 @@ impl Machine {
     async fn stop(&mut self, mut process: Process) {
         self.log.add(&self.party, Event::Stopping { run: process.run });
         let _ = process.stop.send(true);
+        self.office.set(None);
         self.network.unlisten();
         let ended = async {
             let _ = (&mut process.serving).await;

@@ -1,6 +1,7 @@
 //! What one run is made of.
 
 mod draw;
+pub(crate) mod topic;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -8,7 +9,8 @@ use std::time::Duration;
 use peeklock_journal_wal::WalConfig;
 use peeklock_types::{QueueSettings, RetryPolicy};
 
-use crate::log::Part;
+use crate::log::{MessageNumber, Part};
+pub(crate) use topic::{Rule, Subscription, Test, Topic};
 
 /// How long bytes take.
 #[derive(Clone, Copy, Debug)]
@@ -69,6 +71,13 @@ pub struct Habits {
     pub transact: u32,
 }
 
+/// Where messages are sent to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    Queue(usize),
+    Topic(usize),
+}
+
 #[derive(Clone, Debug)]
 pub struct Consumer {
     pub queue: usize,
@@ -79,12 +88,12 @@ pub struct Consumer {
     pub in_sessions: bool,
     pub fetches_deferred: bool,
     /// Where its transactions send to.
-    pub target: usize,
+    pub target: Target,
 }
 
 #[derive(Clone, Debug)]
 pub struct Producer {
-    pub queue: usize,
+    pub target: Target,
     pub pause_ms_max: u64,
     pub batch_max: usize,
     pub burst_max: usize,
@@ -108,7 +117,9 @@ pub struct Queue {
 
 #[derive(Clone, Debug)]
 pub struct Scenario {
+    /// Subscriptions are queues, too, and come last.
     pub queues: Vec<Queue>,
+    pub topics: Vec<Topic>,
     pub producers: Vec<Producer>,
     pub consumers: Vec<Consumer>,
     /// Queues with a receiver that deletes what it receives, and its credit.
@@ -147,19 +158,59 @@ impl Scenario {
             + Duration::from_secs(5)
     }
 
+    pub(crate) fn target_name(&self, target: Target) -> &str {
+        match target {
+            Target::Queue(queue) => self.queues.get(queue).map_or("", |queue| &queue.name),
+            Target::Topic(topic) => self.topics.get(topic).map_or("", |topic| &topic.name),
+        }
+    }
+
+    pub(crate) fn target_settings(&self, target: Target) -> Option<&QueueSettings> {
+        match target {
+            Target::Queue(queue) => self.queues.get(queue).map(|queue| &queue.settings),
+            Target::Topic(topic) => self.topics.get(topic).map(|topic| &topic.settings),
+        }
+    }
+
+    /// 0 where messages belong to none.
+    pub(crate) fn session_count(&self, target: Target) -> u32 {
+        match target {
+            Target::Queue(queue) => self.queues.get(queue).map_or(0, |queue| queue.session_count),
+            Target::Topic(topic) => self.topics.get(topic).map_or(0, |topic| topic.session_count),
+        }
+    }
+
+    /// How many numbers a message to this place needs.
+    pub(crate) fn numbers(&self, target: Target) -> u32 {
+        match target {
+            Target::Queue(_) => 1,
+            Target::Topic(topic) => self.topics.get(topic).map_or(1, Topic::numbers),
+        }
+    }
+
+    /// The number of what was found in a queue: a message, or the copy of one that was sent to a topic.
+    pub(crate) fn number_of(
+        &self,
+        message: MessageNumber,
+        topic: Option<usize>,
+        rule: Option<&str>,
+        queue: usize,
+    ) -> Option<MessageNumber> {
+        let Some(topic) = topic else { return Some(message) };
+        let copies = self.topics.get(topic)?.copies();
+        let is_it = |copy: &topic::Copy<'_>| copy.rule == rule && self.places(copy.queue).contains(&queue);
+        Some(topic::copy_number(message, copies.iter().position(is_it)?))
+    }
+
+    /// Everything that comes here is dead-lettered at once, by a rule that cannot decide.
+    pub(crate) fn fails_all(&self, queue: usize) -> bool {
+        let mut subscriptions = self.topics.iter().flat_map(|topic| &topic.subscriptions);
+        subscriptions.any(|subscription| subscription.queue == queue && subscription.fails())
+    }
+
     /// The queue itself, and all that its messages and dead letters may be forwarded to.
     pub fn places(&self, queue: usize) -> BTreeSet<usize> {
-        let mut places = BTreeSet::from([queue]);
-        let mut open = vec![queue];
-        while let Some(next) = open.pop() {
-            let Some(settings) = self.queues.get(next).map(|queue| &queue.settings) else { continue };
-            let onward = [&settings.forward_to, &settings.forward_dead_letters_to];
-            for name in onward.into_iter().flatten() {
-                let target = self.queues.iter().position(|queue| queue.name == name.as_str());
-                open.extend(target.filter(|target| places.insert(*target)));
-            }
-        }
-        places
+        places(&self.queues, queue)
     }
 
     /// Messages go on to another queue at once, and nobody can receive here.
@@ -170,4 +221,18 @@ impl Scenario {
             Part::DeadLetter => settings.forward_dead_letters_to.is_some(),
         })
     }
+}
+
+fn places(queues: &[Queue], queue: usize) -> BTreeSet<usize> {
+    let mut places = BTreeSet::from([queue]);
+    let mut open = vec![queue];
+    while let Some(next) = open.pop() {
+        let Some(settings) = queues.get(next).map(|queue| &queue.settings) else { continue };
+        let onward = [&settings.forward_to, &settings.forward_dead_letters_to];
+        for name in onward.into_iter().flatten() {
+            let target = queues.iter().position(|queue| queue.name == name.as_str());
+            open.extend(target.filter(|target| places.insert(*target)));
+        }
+    }
+    places
 }

@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use crate::audit;
 use crate::client::{self, Party, World};
 use crate::log::{Entry, Event, Log};
-use crate::machine::{Blow, Machine};
+use crate::machine::{Blow, Machine, Office};
 use crate::network::Network;
 use crate::oracle::{self, Violation};
 use crate::scenario::{MachineFaults, NetworkFaults, Scenario, Weather};
@@ -53,10 +53,11 @@ async fn live(seed: u64, scenario: Scenario) -> (Vec<Entry>, Duration) {
     let log = Log::start();
     let network = Network::new(log.clone(), NetworkFaults::default(), Weather::CALM, rng.fork());
     let (blows, struck) = mpsc::unbounded_channel();
-    let machine = Machine::new(log.clone(), network.clone(), &scenario, rng.fork());
+    let office = Office::default();
+    let machine = Machine::new(log.clone(), network.clone(), office.clone(), &scenario, rng.fork());
     let machine = tokio::spawn(machine.live(struck));
     let (over, is_over) = watch::channel(false);
-    let world = Arc::new(World::new(log.clone(), network.clone(), scenario.clone(), is_over));
+    let world = Arc::new(World::new(log.clone(), network.clone(), office, scenario.clone(), is_over));
     let auditor = Party::new(&world, "auditor", rng.fork());
     if set_up(auditor).await {
         network.set_faults(scenario.network, scenario.weather);
@@ -79,11 +80,11 @@ fn trouble(log: &Log, what: &str) {
     log.add(&"world".into(), Event::Trouble { what: what.to_owned() });
 }
 
-async fn set_up(mut auditor: Party) -> bool {
-    let created = tokio::time::timeout(QUIET_TIME_MAX, audit::create_queues(&mut auditor)).await;
+async fn set_up(auditor: Party) -> bool {
+    let created = tokio::time::timeout(QUIET_TIME_MAX, audit::create_entities(&auditor)).await;
     let done = created.unwrap_or(false);
     if !done {
-        auditor.log(Event::Trouble { what: "the queues could not be created".to_owned() });
+        auditor.log(Event::Trouble { what: "the entities could not be created".to_owned() });
     }
     done
 }

@@ -29,7 +29,8 @@ pub struct Broker {
 }
 
 /// Makes the view of a stored message, for the filters of a topic that it is forwarded to; see [`peeklock_filter`]. The broker itself does not
-/// know what the bytes of a message say. Of a large message these are only the first, and the end of its properties may lie beyond.
+/// know what the bytes of a message say. Of a large message these are only the first bytes. `None`: its properties cannot be
+/// read, and rules that look at them fail.
 pub type Describe = fn(stored: &[u8], patch: &Patch) -> Option<Bytes>;
 
 /// The way to one shard.

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use bytes::Bytes;
 use peeklock_engine::{
     Attached, EntityId, Fact, NewMessage, ReceiverId, SessionWish, Settlement, Transaction,
 };
@@ -384,7 +385,8 @@ impl<L: Log> Shard<L> {
             return;
         }
         let body = batch.bodies(number..number + 1).next().unwrap_or_default();
-        attributes.view = (self.describe)(body, &attributes.patch);
+        let view = (self.describe)(body, &attributes.patch);
+        attributes.view = Some(view.unwrap_or(Bytes::from_static(peeklock_filter::UNREADABLE)));
     }
 
     fn check_room(

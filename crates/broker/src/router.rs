@@ -123,7 +123,8 @@ impl Router {
         let mut attributes = message.attributes.clone();
         // The target may be a topic, and the shard does not look at large bodies.
         let front = store(source)?.front(body).await.unwrap_or_default();
-        attributes.view = (self.describe)(&front, &attributes.patch);
+        let view = (self.describe)(&front, &attributes.patch);
+        attributes.view = Some(view.unwrap_or(Bytes::from_static(peeklock_filter::UNREADABLE)));
         let mut batch = Batch::default();
         let mut messages = batch.messages();
         messages.add_stored(copy, Some(attributes));

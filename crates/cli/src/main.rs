@@ -2,16 +2,25 @@
 
 mod connect;
 mod describe;
+mod explain;
+mod filter;
+mod key;
 mod peek;
+mod property;
 mod queue;
 mod receive;
+mod rule;
+mod said;
 mod send;
 mod serve;
 mod session;
 mod settings;
 mod show;
+mod subscription;
+mod table;
 mod text;
 mod time;
+mod topic;
 
 use std::io;
 use std::process::ExitCode;
@@ -37,6 +46,7 @@ Examples:
   peeklock peek orders                        look without receiving
   peeklock queue list                         all queues with their counts
   peeklock queue create jobs --sessions       a queue whose messages are worked on in order, session by session
+  peeklock topic create news                  a topic; `peeklock subscription create news all` gives it a first subscription
 
 The commands other than serve talk to amqp://127.0.0.1:5672 unless --connect or PEEKLOCK_CONNECT says otherwise.
 Exit codes: 0 done, 1 failed, 2 wrong usage.";
@@ -45,6 +55,10 @@ Exit codes: 0 done, 1 failed, 2 wrong usage.";
 enum Command {
     Serve(serve::Arguments),
     Queue(queue::Arguments),
+    Topic(topic::Arguments),
+    Subscription(subscription::Arguments),
+    Rule(rule::Arguments),
+    Key(key::Arguments),
     Session(session::Arguments),
     Send(send::Arguments),
     Receive(receive::Arguments),
@@ -75,6 +89,10 @@ fn run(command: Command) -> Result<()> {
         match command {
             Command::Serve(arguments) => serve::run(arguments).await,
             Command::Queue(arguments) => queue::run(arguments).await,
+            Command::Topic(arguments) => topic::run(arguments).await,
+            Command::Subscription(arguments) => subscription::run(arguments).await,
+            Command::Rule(arguments) => rule::run(arguments).await,
+            Command::Key(arguments) => key::run(arguments).await,
             Command::Session(arguments) => session::run(arguments).await,
             Command::Send(arguments) => send::run(arguments).await,
             Command::Receive(arguments) => receive::run(arguments).await,

@@ -58,14 +58,6 @@ fn parse_rights(list: &str) -> Option<Vec<Right>> {
     list.split(',').map(right).collect()
 }
 
-/// `key=value`.
-pub(crate) fn parse_property(text: &str) -> Result<(String, String)> {
-    match text.split_once('=') {
-        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
-        _ => bail!("'{text}' is not a property; write key=value"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -93,12 +85,5 @@ mod tests {
         assert_eq!(Listen::parse("off").unwrap(), Listen(None));
         assert_eq!(Listen::parse("[::1]:7").unwrap(), Listen(Some("[::1]:7".parse().unwrap())));
         assert!(Listen::parse("localhost").is_err());
-    }
-
-    #[test]
-    fn a_property_has_a_name() {
-        assert_eq!(parse_property("a=b=c").unwrap(), ("a".to_owned(), "b=c".to_owned()));
-        assert!(parse_property("=b").is_err());
-        assert!(parse_property("a").is_err());
     }
 }

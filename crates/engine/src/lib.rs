@@ -20,6 +20,7 @@ mod outbox;
 mod patch;
 mod queue;
 mod receivers;
+mod rules;
 mod sessions;
 mod shared;
 mod snapshot;

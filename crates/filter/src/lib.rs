@@ -49,5 +49,5 @@ pub use rule::{Action, CorrelationFilter, Filter, Rule, RuleName, RuleNameError,
 pub use set::{Changed, Outcome, RuleSet, Verdict};
 pub use system::SystemProperty;
 pub use value::{Value, ValueRef};
-pub use view::{Entries, Entry, ViewBuilder};
+pub use view::{Entries, Entry, UNREADABLE, ViewBuilder};
 pub use wire::DecodeError;

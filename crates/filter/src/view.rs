@@ -9,6 +9,10 @@ use crate::wire::{DecodeError, Reader, put_text};
 /// Stands where a system property has its code.
 const USER: u8 = 0xff;
 
+/// A view of a message whose properties cannot be known. A rule that would have to look at them fails on it, so the message is not passed over
+/// in silence.
+pub const UNREADABLE: &[u8] = &[USER];
+
 /// Makes a view. A property that is not set is left out, or given as null.
 ///
 /// Identifiers (`MessageId`, `CorrelationId` and so on) are given as text, whatever type the peer sent, because filters

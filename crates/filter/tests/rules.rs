@@ -192,7 +192,7 @@ fn only_rules_that_look_at_the_message_need_its_view() {
     rules.insert(3, &rule("sql", sql("a = 1"))).unwrap();
     rules.insert(4, &rule("correlation", by_properties(&[("a", Value::Long(1))]))).unwrap();
     assert!(rules.needs_view());
-    let verdicts = evaluate(&rules, b"not a view");
+    let verdicts = evaluate(&rules, peeklock_filter::UNREADABLE);
     assert_eq!(verdicts[0], plain(1));
     for (verdict, key) in verdicts[1..].iter().zip([3, 4]) {
         assert_eq!(verdict.key, key);

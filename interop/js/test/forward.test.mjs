@@ -1,7 +1,8 @@
 // Messages that go on to another queue by themselves, requests that get an answer, and queues that are emptied.
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
-import { ask, deleteQueue, showQueue } from "../management.mjs";
+import { deleteQueue, showQueue } from "../api.mjs";
+import { ask } from "../management.mjs";
 import {
   TRANSFER_DEAD_LETTER,
   assertEmpty,
@@ -19,7 +20,7 @@ const context = useBroker();
 async function forwarding(targetSettings = {}) {
   const { client, create } = context;
   const target = await create(targetSettings);
-  return { client, target, source: await create({ "forward-to": target }) };
+  return { client, target, source: await create({ forwardTo: target }) };
 }
 
 describe("forwarding", () => {
@@ -41,7 +42,7 @@ describe("forwarding", () => {
   test("dead letters go on with reason and source", async () => {
     const { client, create } = context;
     const graveyard = await create();
-    const source = await create({ "forward-dead-letters-to": graveyard });
+    const source = await create({ forwardDeadLettersTo: graveyard });
     await send(client, source, "poison");
     const receiver = client.createReceiver(source);
     await receiver.deadLetterMessage(await receiveOne(receiver), { deadLetterReason: "why", deadLetterErrorDescription: "more" });
@@ -61,7 +62,7 @@ describe("forwarding", () => {
   });
 
   test("a message for a full queue is set aside", async () => {
-    const { client, source, target } = await forwarding({ "max-size-bytes": 2000 });
+    const { client, source, target } = await forwarding({ maxSize: 2000 });
     await send(client, source, "x".repeat(1500));
     await send(client, source, "y".repeat(1500));
     const dead = await receiveDeadLetter(client, source, TRANSFER_DEAD_LETTER);
@@ -72,7 +73,7 @@ describe("forwarding", () => {
   test("after four hops a message is dead-lettered", async () => {
     const { client, create } = context;
     const queues = [await create()];
-    for (let hop = 0; hop < 5; hop++) queues.unshift(await create({ "forward-to": queues[0] }));
+    for (let hop = 0; hop < 5; hop++) queues.unshift(await create({ forwardTo: queues[0] }));
     await send(client, queues[0], "too far");
     const dead = await receiveDeadLetter(client, queues[4]);
     assert.equal(dead.deadLetterReason, "MaxTransferHopCountExceeded");
@@ -84,7 +85,7 @@ describe("request and reply", () => {
   test("each requester gets its own answer from a queue with sessions", async () => {
     const { client, create } = context;
     const requests = await create();
-    const replies = await create({ "requires-session": true });
+    const replies = await create({ requiresSession: true });
     const server = client.createReceiver(requests).subscribe({
       processMessage: async (question) => {
         const sender = client.createSender(question.replyTo);
@@ -123,13 +124,13 @@ describe("cleaning", () => {
 
   test("sessions are listed", async () => {
     const { broker, client, create } = context;
-    const queue = await create({ "requires-session": true });
+    const queue = await create({ requiresSession: true });
     for (const session of ["a", "b"]) await sendInSession(client, queue, session, "work");
     const everything = { "last-updated-time": new Date(253_402_300_800_000), skip: 0, top: 100 };
     const listed = await ask(broker, "com.microsoft:get-message-sessions", everything, queue);
     assert.deepEqual([...listed["sessions-ids"]].sort(), ["a", "b"]);
     const shown = await showQueue(broker, queue);
-    assert.equal(shown["requires-session"], true);
-    assert.equal(Number(shown["active-count"]), 2);
+    assert.equal(shown.requiresSession, true);
+    assert.equal(Number(shown.activeCount), 2);
   });
 });

@@ -1,14 +1,14 @@
 // The SDK's message pump as applications use it: many calls at once, settlement by hand, errors, sessions.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { deleteQueue } from "../management.mjs";
+import { deleteQueue } from "../api.mjs";
 import { assertEmpty, receiveDeadLetter, send, sendInSession, sleep, until, useBroker } from "../steps.mjs";
 
 const context = useBroker();
 
 test("ten calls run at once, and each settles its message itself", async () => {
   const { client, create } = context;
-  const queue = await create({ "max-delivery-count": 3 });
+  const queue = await create({ maxDeliveryCount: 3 });
   const sent = [...Array(60).keys()];
   await send(client, queue, ...sent, "poison");
   const receiver = client.createReceiver(queue);
@@ -50,7 +50,7 @@ test("ten calls run at once, and each settles its message itself", async () => {
 
 test("without auto-complete a message that nobody settles comes again", async () => {
   const { client, create } = context;
-  const queue = await create({ "lock-duration-ms": 1000 });
+  const queue = await create({ lockDuration: "1000ms" });
   await send(client, queue, "forgotten");
   const receiver = client.createReceiver(queue, { maxAutoLockRenewalDurationInMs: 0 });
   const counts = [];
@@ -102,7 +102,7 @@ test("a closed pump takes no more, and what it had not taken stays for others", 
 
 test("a pump per session: sessions one after the other, each in order", async () => {
   const { client, create } = context;
-  const queue = await create({ "requires-session": true });
+  const queue = await create({ requiresSession: true });
   const sessions = ["a", "b", "c", "d"];
   const numbers = [...Array(10).keys()];
   for (const session of sessions) await sendInSession(client, queue, session, ...numbers);
@@ -137,7 +137,7 @@ async function pumpSessions(client, queue, done, left) {
 
 test("a session's pump is told that its lock is lost", async () => {
   const { client, create } = context;
-  const queue = await create({ "requires-session": true, "lock-duration-ms": 1000 });
+  const queue = await create({ requiresSession: true, lockDuration: "1000ms" });
   await sendInSession(client, queue, "s", "slow");
   const receiver = await client.acceptSession(queue, "s", { maxAutoLockRenewalDurationInMs: 0 });
   const codes = [];

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { afterEach, beforeEach, test } from "node:test";
 import { ServiceBusClient } from "@azure/service-bus";
 import { Broker, freeFixedPort } from "../broker.mjs";
-import { showQueue } from "../management.mjs";
+import { showQueue } from "../api.mjs";
 import { CLIENT_OPTIONS, assertEmpty, bodies, receive, receiveOne, send, sleep, until } from "../steps.mjs";
 
 const QUEUE = "jobs";
@@ -27,7 +27,7 @@ async function killAndStart() {
 
 /** The pump settles in the background; a kill before that would bring the message again. */
 async function settled() {
-  while (Number((await showQueue(broker, QUEUE))["active-count"]) > 0) await sleep(20);
+  while (Number((await showQueue(broker, QUEUE)).activeCount) > 0) await sleep(20);
 }
 
 test("sender and receiver work after a kill", async () => {

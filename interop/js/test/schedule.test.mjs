@@ -1,7 +1,7 @@
 // Messages for later, messages with an end, and messages that came before.
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
-import { updateQueue } from "../management.mjs";
+import { updateQueue } from "../api.mjs";
 import { DEAD_LETTER, assertEmpty, bodies, inMs, receive, receiveDeadLetter, receiveOne, send, sleep, useBroker } from "../steps.mjs";
 
 const context = useBroker();
@@ -16,7 +16,7 @@ async function given(settings) {
 describe("scheduling", () => {
   test("a scheduled message comes when it is due", async () => {
     const { sender, receiver } = await given();
-    const due = inMs(1000);
+    const due = inMs(2000);
     const [number] = await sender.scheduleMessages({ body: "later" }, due);
     const [peeked] = await receiver.peekMessages(1);
     assert.equal(peeked.state, "scheduled");
@@ -67,7 +67,7 @@ describe("time to live", () => {
   });
 
   test("or dead-lettered where the queue says so", async () => {
-    const { client, queue, sender } = await given({ "dead-letter-on-expiration": true });
+    const { client, queue, sender } = await given({ deadLetterOnExpiration: true });
     await sender.sendMessages({ body: "late", timeToLive: 300, messageId: "m" });
     const dead = await receiveDeadLetter(client, queue);
     assert.deepEqual([dead.body, dead.messageId, dead.deadLetterReason], ["late", "m", "TTLExpiredException"]);
@@ -75,7 +75,7 @@ describe("time to live", () => {
   });
 
   test("the queue's own time is a default and a limit", async () => {
-    const { sender, receiver } = await given({ "default-time-to-live-ms": 60_000 });
+    const { sender, receiver } = await given({ defaultTimeToLive: "60000ms" });
     await sender.sendMessages([{ body: "none" }, { body: "more", timeToLive: FAR_MS }, { body: "less", timeToLive: 30_000 }]);
     const messages = await receive(receiver, 3);
     for (const [index, expected] of [60_000, 60_000, 30_000].entries()) {
@@ -89,7 +89,7 @@ describe("time to live", () => {
 
 describe("duplicates", () => {
   test("a repeated id is accepted and dropped until the window has passed", async () => {
-    const { sender, receiver } = await given({ "duplicate-window-ms": 1500 });
+    const { sender, receiver } = await given({ duplicateWindow: "1500ms" });
     await sender.sendMessages({ body: "first", messageId: "same" });
     await sender.sendMessages([{ body: "again", messageId: "same" }, { body: "other", messageId: "other" }]);
     assert.deepEqual(bodies(await receiver.peekMessages(10)), ["first", "other"]);
@@ -99,7 +99,7 @@ describe("duplicates", () => {
   });
 
   test("ids of different types differ", async () => {
-    const { sender, receiver } = await given({ "duplicate-window-ms": 60_000 });
+    const { sender, receiver } = await given({ duplicateWindow: "60000ms" });
     await sender.sendMessages({ body: "text", messageId: "7" });
     await sender.sendMessages({ body: "number", messageId: 7 });
     assert.deepEqual(bodies(await receiver.peekMessages(10)), ["text", "number"]);
@@ -115,7 +115,7 @@ describe("retries", () => {
   }
 
   test("the queue's policy sets the delay", async () => {
-    const { client, queue, receiver } = await given({ retry: "linear", "retry-delay-ms": 400, "retry-cap-ms": 5000 });
+    const { client, queue, receiver } = await given({ retry: "linear:400ms..5s" });
     await send(client, queue, "failing");
     let message = await receiveOne(receiver);
     for (const [index, delay] of [0.4, 0.8].entries()) {
@@ -169,7 +169,7 @@ describe("limits", () => {
   });
 
   test("a full queue refuses until there is room", async () => {
-    const { sender, receiver } = await given({ "max-size-bytes": 3000 });
+    const { sender, receiver } = await given({ maxSize: 3000 });
     await sender.sendMessages({ body: "x".repeat(2000) });
     await assert.rejects(sender.sendMessages({ body: "y".repeat(2000) }), { code: "QuotaExceeded" });
     await receiver.completeMessage(await receiveOne(receiver));
@@ -177,7 +177,7 @@ describe("limits", () => {
   });
 
   test("a message above the queue's own limit is refused", async () => {
-    const { client, queue, sender } = await given({ "max-message-size-bytes": 100_000 });
+    const { client, queue, sender } = await given({ maxMessageSize: 100_000 });
     await assert.rejects(sender.sendMessages({ body: "x".repeat(110_000) }), { code: "MessageSizeExceeded" });
     await assertEmpty(client, queue);
   });

@@ -12,7 +12,7 @@ const IMPATIENT = { retryOptions: { ...CLIENT_OPTIONS.retryOptions, maxRetries: 
 
 async function given(settings, ...sessions) {
   const { client, create } = context;
-  const queue = await create({ "requires-session": true, ...settings });
+  const queue = await create({ requiresSession: true, ...settings });
   for (const [session, ...messages] of sessions) await sendInSession(client, queue, session, ...messages);
   return { client, queue };
 }
@@ -187,7 +187,7 @@ describe("messages aside", () => {
 
 describe("the lock on a session", () => {
   test("is kept by renewal", async () => {
-    const { client, queue } = await given({ "lock-duration-ms": 1000 }, ["s", "work"]);
+    const { client, queue } = await given({ lockDuration: "1000ms" }, ["s", "work"]);
     const receiver = await client.acceptSession(queue, "s", WITHOUT_RENEWAL);
     const message = await receiveOne(receiver);
     const first = receiver.sessionLockedUntilUtc;
@@ -201,7 +201,7 @@ describe("the lock on a session", () => {
   });
 
   test("is kept by the SDK while a handler works", async () => {
-    const { client, queue } = await given({ "lock-duration-ms": 5000 }, ["s", "long work"]);
+    const { client, queue } = await given({ lockDuration: "5000ms" }, ["s", "long work"]);
     const receiver = await client.acceptSession(queue, "s");
     const message = await receiveOne(receiver);
     await sleep(6500);
@@ -210,7 +210,7 @@ describe("the lock on a session", () => {
   });
 
   test("is told when lost: on settling, on renewal, on state", async () => {
-    const { client, queue } = await given({ "lock-duration-ms": 1000 }, ["s", "slow work"]);
+    const { client, queue } = await given({ lockDuration: "1000ms" }, ["s", "slow work"]);
     const receiver = await client.acceptSession(queue, "s", WITHOUT_RENEWAL);
     const late = await receiveOne(receiver);
     await sleep(receiver.sessionLockedUntilUtc - Date.now() + 300);

@@ -2,15 +2,30 @@
 
 use bytes::Bytes;
 use fastrand::Rng;
-use peeklock_client::{Message, ReceivedMessage};
+use peeklock_client::{Message, MessageExt, ReceivedMessage};
 
 use crate::log::MessageNumber;
+use crate::scenario::Target;
+use crate::scenario::topic::{MARK, Traits, color_name, subject_name};
 
-/// The message with this number: its body follows from the number and the size.
-pub(crate) fn message(number: MessageNumber, size_bytes: usize) -> Message {
-    Message::data(bytes(number, size_bytes))
+/// Written by the broker into copies that an action has changed.
+const RULE_NAME: &str = "RuleName";
+
+/// The message with this number: its body follows from the number and the size, and what rules look at from the number.
+pub(crate) fn message(number: MessageNumber, size_bytes: usize, target: Target) -> Message {
+    let message = Message::data(bytes(number, size_bytes))
         .with_message_id(format!("m{number}"))
-        .with_property("size", u64::try_from(size_bytes).unwrap_or(0))
+        .with_property("size", u64::try_from(size_bytes).unwrap_or(0));
+    let Target::Topic(topic) = target else { return message };
+    let Traits { color, subject, level } = Traits::of(number);
+    let message = message
+        .with_property("topic", u64::try_from(topic).unwrap_or(u64::MAX))
+        .with_property("level", u64::from(level))
+        .with_subject(subject_name(subject));
+    match color {
+        Some(color) => message.with_property("color", color_name(color)),
+        None => message,
+    }
 }
 
 fn bytes(number: MessageNumber, size_bytes: usize) -> Bytes {
@@ -20,16 +35,31 @@ fn bytes(number: MessageNumber, size_bytes: usize) -> Bytes {
     bytes.into()
 }
 
-/// The number of a message, and whether its body is the one that was sent.
-pub(crate) fn read(message: &ReceivedMessage) -> (Option<MessageNumber>, bool) {
+/// What a message says of itself.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Read {
+    pub(crate) number: Option<MessageNumber>,
+    /// It was sent to a topic.
+    pub(crate) topic: Option<usize>,
+    /// The rule that has made this copy.
+    pub(crate) rule: Option<String>,
+    /// Its body is the one that was sent, and it has the mark of its rule and no other.
+    pub(crate) is_intact: bool,
+}
+
+pub(crate) fn read(message: &ReceivedMessage) -> Read {
     let number = message.message_id().and_then(|id| id.strip_prefix('m')?.parse().ok());
-    let size = message.message.property("size").and_then(|size| size.as_u64());
+    let figure = |name: &str| message.message.property(name).and_then(|figure| figure.as_u64());
+    let text = |name: &str| message.message.property(name).and_then(|text| text.as_str().map(str::to_owned));
+    let size = figure("size");
     let expected = number.zip(size).map(|(number, size)| bytes(number, usize::try_from(size).unwrap_or(0)));
-    let is_intact = match (expected, message.body_bytes()) {
+    let is_whole = match (expected, message.body_bytes()) {
         (Some(expected), Some(found)) => expected[..] == found[..],
         _ => false,
     };
-    (number, is_intact)
+    let (rule, mark) = (text(RULE_NAME), text(MARK));
+    let topic = figure("topic").and_then(|topic| usize::try_from(topic).ok());
+    Read { number, topic, is_intact: is_whole && rule == mark, rule }
 }
 
 #[cfg(test)]
@@ -38,12 +68,27 @@ mod tests {
 
     #[test]
     fn a_changed_body_is_noticed() {
-        let received = |message| ReceivedMessage { message, lock_token: None };
-        assert_eq!(read(&received(message(7, 100))), (Some(7), true));
-        assert_eq!(read(&received(message(7, 0))), (Some(7), true));
-        let mut changed = message(7, 100);
-        changed.body = message(8, 100).body;
-        assert_eq!(read(&received(changed)), (Some(7), false));
-        assert_eq!(read(&received(Message::data("x"))), (None, false));
+        let of = |number, size| message(number, size, Target::Queue(0));
+        let read = |message| {
+            let Read { number, is_intact, .. } = read(&ReceivedMessage { message, lock_token: None });
+            (number, is_intact)
+        };
+        assert_eq!(read(of(7, 100)), (Some(7), true));
+        assert_eq!(read(of(7, 0)), (Some(7), true));
+        let mut changed = of(7, 100);
+        changed.body = of(8, 100).body;
+        assert_eq!(read(changed), (Some(7), false));
+        assert_eq!(read(Message::data("x")), (None, false));
+    }
+
+    #[test]
+    fn a_copy_with_the_mark_of_another_rule_is_noticed() {
+        let of = |rule: &str| {
+            let message = message(7, 10, Target::Topic(2)).with_property(RULE_NAME, rule.to_owned());
+            read(&ReceivedMessage { message: message.with_property(MARK, "a".to_owned()), lock_token: None })
+        };
+        let expected = Read { number: Some(7), topic: Some(2), rule: Some("a".to_owned()), is_intact: true };
+        assert_eq!(of("a"), expected);
+        assert!(!of("b").is_intact);
     }
 }

@@ -50,7 +50,10 @@ async fn take(
 
 fn note(party: &Party, connected: &Connected, queue: QueueIndex, delivery: &peeklock_client::Delivery) {
     match delivery.message() {
-        Ok(message) => party.log(Event::Received(seen(&message, queue, Part::Main, connected.run))),
+        Ok(message) => {
+            let seen = seen(&party.world.scenario, &message, queue, Part::Main, connected.run);
+            party.log(Event::Received(seen));
+        }
         Err(error) => party.log(Event::Trouble { what: format!("a delivery cannot be read: {error}") }),
     }
 }

@@ -2,8 +2,9 @@
 
 use peeklock_client::{MessageState, ReceivedMessage, SequenceNumber};
 
-use super::{Party, ask, body};
+use super::{Party, ask, body, number_in};
 use crate::log::{Event, Part, Peeked, QueueIndex};
+use crate::scenario::Scenario;
 
 const COUNT_MAX: u32 = 50;
 
@@ -36,13 +37,14 @@ async fn look(
     party.log(Event::Peeking { request, queue, part });
     let entity = party.world.entity(queue, part);
     let (Some(found), _) = ask(client.peek(&entity, from, count)).await else { return false };
-    party.log(Event::Peeked { request, messages: found.iter().map(peeked).collect() });
+    let messages = found.iter().map(|message| peeked(&party.world.scenario, message, queue)).collect();
+    party.log(Event::Peeked { request, messages });
     true
 }
 
-pub(crate) fn peeked(message: &ReceivedMessage) -> Peeked {
+pub(crate) fn peeked(scenario: &Scenario, message: &ReceivedMessage, queue: QueueIndex) -> Peeked {
     Peeked {
-        message: body::read(message).0,
+        message: number_in(scenario, &body::read(message), queue),
         session: message.session_id().and_then(super::session_number),
         sequence_number: message.sequence_number().map_or(0, |number| number.0),
         is_deferred: message.state() == MessageState::Deferred,

@@ -7,8 +7,8 @@ use peeklock_client::{Message, MessageExt, Sender};
 use tokio::task::JoinSet;
 
 use super::{Connected, Party, World, ask, body, session_id};
-use crate::log::{Answer, Event, MessageNumber, QueueIndex, Terms};
-use crate::scenario::Producer;
+use crate::log::{Answer, Event, MessageNumber, Terms};
+use crate::scenario::{Producer, Target};
 
 /// After so many sends a producer connects anew.
 const SENDS_PER_CONNECTION_MAX: u32 = 200;
@@ -26,8 +26,8 @@ pub(crate) async fn produce(mut party: Party, spec: Producer) {
 
 /// Sends until something is wrong with the connection.
 async fn send_on(party: &mut Party, spec: &Producer, connected: &Connected) {
-    let queue = party.world.queue_name(spec.queue).to_owned();
-    let (Some(sender), _) = ask(connected.client.sender(&queue)).await else { return };
+    let target = party.world.scenario.target_name(spec.target).to_owned();
+    let (Some(sender), _) = ask(connected.client.sender(&target)).await else { return };
     for _ in 0..party.rng.u32(1..=SENDS_PER_CONNECTION_MAX) {
         party.pause_up_to(spec.pause_ms_max).await;
         let mut under_way = JoinSet::new();
@@ -47,7 +47,7 @@ struct Shipment {
     world: Arc<World>,
     name: Arc<str>,
     sender: Sender,
-    queue: QueueIndex,
+    target: Target,
     numbers: Vec<MessageNumber>,
     messages: Vec<Message>,
     terms: Terms,
@@ -62,23 +62,20 @@ impl Shipment {
         let is_large = spec.large_one_in > 0 && rng.u32(0..spec.large_one_in) == 0;
         let count = if is_large || rng.bool() { 1 } else { rng.usize(1..=spec.batch_max) };
         let bytes_max = if is_large { spec.large_bytes_max } else { spec.body_bytes_max };
-        let numbers: Vec<_> = (0..count).map(|_| party.world.log.next_message()).collect();
-        let messages =
-            numbers.iter().map(|number| apply(body::message(*number, rng.usize(0..=bytes_max)), &terms));
+        let numbers: Vec<_> = (0..count).map(|_| party.world.next_message(spec.target)).collect();
+        let messages = numbers
+            .iter()
+            .map(|number| apply(body::message(*number, rng.usize(0..=bytes_max), spec.target), &terms));
         let messages = messages.collect();
-        let has_window = party
-            .world
-            .scenario
-            .queues
-            .get(spec.queue)
-            .is_some_and(|q| q.settings.duplicate_window.is_some());
+        let settings = party.world.scenario.target_settings(spec.target);
+        let has_window = settings.is_some_and(|settings| settings.duplicate_window.is_some());
         let repeats = has_window && rng.u32(0..4) == 0;
         let cancels = terms.due_ms.is_some() && rng.u32(0..3) == 0;
         Shipment {
             world: Arc::clone(&party.world),
             name: Arc::clone(&party.name),
             sender,
-            queue: spec.queue,
+            target: spec.target,
             numbers,
             messages,
             terms,
@@ -102,8 +99,8 @@ impl Shipment {
 
     fn note_sending(&self) -> u32 {
         let request = self.world.log.next_request();
-        let (queue, messages, terms) = (self.queue, self.numbers.clone(), self.terms);
-        self.log(Event::Sending { request, queue, messages, terms });
+        let (target, messages, terms) = (self.target, self.numbers.clone(), self.terms);
+        self.log(Event::Sending { request, target, messages, terms });
         request
     }
 
@@ -132,7 +129,7 @@ impl Shipment {
 }
 
 fn terms(party: &mut Party, spec: &Producer) -> Terms {
-    let session = session_for(party, spec.queue);
+    let session = session_for(party, spec.target);
     let rng = &mut party.rng;
     let lives_ms = spec.lives_ms_max > 0 && rng.u32(0..3) == 0;
     let waits_ms = spec.ahead_ms_max > 0 && rng.u32(0..3) == 0;
@@ -144,9 +141,9 @@ fn terms(party: &mut Party, spec: &Producer) -> Terms {
     }
 }
 
-/// Any of the sessions of a queue that has them.
-pub(super) fn session_for(party: &mut Party, queue: QueueIndex) -> Option<u32> {
-    let count = party.world.scenario.queues.get(queue).map_or(0, |queue| queue.session_count);
+/// Any of the sessions of a place that has them.
+pub(super) fn session_for(party: &mut Party, target: Target) -> Option<u32> {
+    let count = party.world.scenario.session_count(target);
     (count > 0).then(|| party.rng.u32(0..count))
 }
 

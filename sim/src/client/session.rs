@@ -11,7 +11,7 @@ use super::producer::session_for;
 use super::worker::{Hold, Worker};
 use super::{Connected, Party, ask, session_id, session_number};
 use crate::log::{Event, Part};
-use crate::scenario::Consumer;
+use crate::scenario::{Consumer, Target};
 
 pub(crate) async fn consume_sessions(mut party: Party, spec: Consumer) {
     while !party.is_over() {
@@ -44,7 +44,7 @@ async fn hold_one(party: &mut Party, spec: &Consumer, connected: &Connected) -> 
 async fn accept(party: &mut Party, spec: &Consumer, connected: &Connected) -> Option<Receiver> {
     let builder = connected.client.receiver(party.world.queue_name(spec.queue)).credit(spec.credit);
     let builder = if party.rng.bool() {
-        builder.session(session_id(session_for(party, spec.queue)?))
+        builder.session(session_id(session_for(party, Target::Queue(spec.queue))?))
     } else {
         builder.next_session(Duration::from_secs(party.rng.u64(1..20)))
     };

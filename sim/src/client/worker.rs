@@ -12,7 +12,7 @@ use peeklock_client::{
 use super::producer::apply;
 use super::{Deferred, World, ask, body, seen};
 use crate::log::{Answer, Event, Part, QueueIndex, Seen, SessionNumber, Terms};
-use crate::scenario::Habits;
+use crate::scenario::{Habits, Target};
 
 /// Messages up to this size come in an answer.
 const ANSWERED_BYTES_MAX: usize = 2_000_000;
@@ -78,7 +78,7 @@ pub(super) struct Worker {
     pub(super) part: Part,
     pub(super) hold: Option<Hold>,
     /// Where a transaction sends to.
-    pub(super) target: QueueIndex,
+    pub(super) target: Target,
 }
 
 impl Worker {
@@ -98,7 +98,8 @@ impl Worker {
 
     pub(super) fn note_message(&self, message: &ReceivedMessage, by_number: bool) -> Seen {
         let hold = self.hold.as_ref().map(|hold| hold.hold);
-        let seen = Seen { by_number, hold, ..seen(message, self.queue, self.part, self.run) };
+        let seen =
+            Seen { by_number, hold, ..seen(&self.world.scenario, message, self.queue, self.part, self.run) };
         self.log(Event::Received(seen.clone()));
         seen
     }
@@ -218,7 +219,7 @@ impl Worker {
 
     /// Completes the delivery and sends messages elsewhere, both or neither.
     async fn transact(&self, delivery: Delivery, token: LockToken, rng: &mut Rng) {
-        let target = self.world.queue_name(self.target).to_owned();
+        let target = self.world.scenario.target_name(self.target).to_owned();
         let (Some(sender), _) = ask(self.client.sender(&target)).await else { return };
         let (Some(work), _) = ask(self.client.transaction()).await else { return };
         let transaction = self.world.log.next_request();
@@ -243,13 +244,13 @@ impl Worker {
     }
 
     async fn send_in(&self, work: &Transaction, transaction: u32, sender: &Sender, rng: &mut Rng) -> Answer {
-        let number = self.world.log.next_message();
-        let sessions = self.world.scenario.queues.get(self.target).map_or(0, |queue| queue.session_count);
+        let number = self.world.next_message(self.target);
+        let sessions = self.world.scenario.session_count(self.target);
         let session = (sessions > 0).then(|| rng.u32(0..sessions));
         let terms = Terms { session, transaction: Some(transaction), ..Terms::default() };
-        let message = apply(body::message(number, rng.usize(0..200)), &terms);
+        let message = apply(body::message(number, rng.usize(0..200), self.target), &terms);
         let request = self.world.log.next_request();
-        self.log(Event::Sending { request, queue: self.target, messages: vec![number], terms });
+        self.log(Event::Sending { request, target: self.target, messages: vec![number], terms });
         let (_, answer) = ask(work.send(sender, &message)).await;
         self.log(Event::Sent { request, answer: answer.clone() });
         answer

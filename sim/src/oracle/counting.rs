@@ -56,7 +56,7 @@ pub(super) fn dead_lettered_exactly_at_the_limit(history: &History<'_>) -> Vec<V
                 (Part::Main, _) => has_limit && count >= limit,
                 (Part::DeadLetter, Some(TOO_MANY_DELIVERIES)) => count < limit,
                 (Part::DeadLetter, Some(EXPIRED)) => !has_life,
-                (Part::DeadLetter, _) => !by_choice,
+                (Part::DeadLetter, _) => !by_choice && !history.scenario.fails_all(message.queue),
             };
             if wrong {
                 let what =

@@ -8,7 +8,7 @@ use peeklock_types::QueueSettings;
 use super::history::History;
 use super::{CHECKERS, Checker};
 use crate::log::{Answer, Counted, Entry, Event, MessageNumber, Part, Peeked, Seen, Terms};
-use crate::scenario::Scenario;
+use crate::scenario::{Rule, Scenario, Subscription, Target, Test, Topic};
 
 pub(super) const LOCK_MS: u64 = 10_000;
 pub(super) const LIMIT: u32 = 4;
@@ -33,6 +33,7 @@ impl Forge {
     pub(super) fn new() -> Self {
         let mut scenario = Scenario::draw(1);
         scenario.queues.truncate(1);
+        scenario.topics.clear();
         scenario.machine.clock_step_ms_max = 0;
         for queue in &mut scenario.queues {
             queue.session_count = 0;
@@ -50,6 +51,41 @@ impl Forge {
         let mut forge = Forge::new();
         forge.scenario.queues.iter_mut().for_each(|queue| queue.session_count = 3);
         forge
+    }
+
+    /// With a topic: its first subscription takes everything, its second what is above level 4 and what rule `b` marks.
+    pub(super) fn with_topic() -> Self {
+        let mut forge = Forge::new();
+        let first = forge.scenario.queues.len();
+        forge.scenario.queues.extend([forge.scenario.queues.clone(), forge.scenario.queues.clone()].concat());
+        let rule = |name: &str, test, marks| Rule { name: name.to_owned(), test, marks };
+        let subscriptions = vec![
+            Subscription { queue: first, rules: vec![rule("a", Test::All, false)] },
+            Subscription {
+                queue: first + 1,
+                rules: vec![rule("a", Test::Above(4), false), rule("b", Test::Above(7), true)],
+            },
+        ];
+        let settings = QueueSettings::default();
+        let topic = Topic { name: "topic".to_owned(), settings, session_count: 0, subscriptions };
+        forge.scenario.topics.push(topic);
+        forge
+    }
+
+    pub(super) fn published(&mut self, number: MessageNumber, answer: Answer) {
+        self.request += 1;
+        let (request, target, terms) = (self.request, Target::Topic(0), Terms::default());
+        self.add(Event::Sending { request, target, messages: vec![number], terms });
+        self.add(Event::Sent { request, answer });
+    }
+
+    /// A delivery of a copy, which is completed.
+    pub(super) fn took(&mut self, copy: MessageNumber, queue: usize) {
+        let nonce = u64::from(copy);
+        let seen = Seen { queue, ..self.seen(copy, nonce) };
+        let token = seen.token;
+        self.received_as(seen);
+        token.into_iter().for_each(|token| self.settled(token, Outcome::Complete, Answer::Done));
     }
 
     pub(super) fn add(&mut self, event: Event) {
@@ -107,7 +143,7 @@ impl Forge {
     fn send_on(&mut self, messages: &[MessageNumber], terms: Terms, answer: Answer) {
         self.request += 1;
         let request = self.request;
-        self.add(Event::Sending { request, queue: 0, messages: messages.to_vec(), terms });
+        self.add(Event::Sending { request, target: Target::Queue(0), messages: messages.to_vec(), terms });
         self.add(Event::Sent { request, answer });
     }
 

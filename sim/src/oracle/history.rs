@@ -25,6 +25,8 @@ pub(super) struct History<'a> {
     runs: Vec<Run>,
     pub(super) sends: Vec<Send>,
     pub(super) messages: BTreeMap<MessageNumber, Message>,
+    /// What became of each number that was sent: itself, or the copies that a topic's rules made of it.
+    copies: BTreeMap<MessageNumber, Vec<MessageNumber>>,
     /// Deliveries of what nobody sent.
     pub(super) strangers: Vec<Delivery>,
     pub(super) peeks: Vec<Peek>,
@@ -47,10 +49,13 @@ struct Run {
     offset_ms: i64,
 }
 
+/// What one request puts into one queue.
 #[derive(Clone, Debug)]
 pub(super) struct Send {
     pub(super) queue: QueueIndex,
     pub(super) messages: Vec<MessageNumber>,
+    /// All that the request puts anywhere, if it puts anything.
+    pub(super) whole: Arc<[MessageNumber]>,
     pub(super) terms: Terms,
     pub(super) at_ms: i64,
     pub(super) answer: Answer,
@@ -60,6 +65,8 @@ pub(super) struct Send {
 #[derive(Clone, Debug)]
 pub(super) struct Message {
     pub(super) queue: QueueIndex,
+    /// It came here from a topic.
+    pub(super) topic: Option<usize>,
     pub(super) terms: Terms,
     /// Their places in `History::sends`: a message may be sent again.
     pub(super) sends: Vec<usize>,
@@ -169,6 +176,7 @@ impl<'a> History<'a> {
             runs: runs_of(entries),
             sends: Vec::new(),
             messages: BTreeMap::new(),
+            copies: BTreeMap::new(),
             strangers: Vec::new(),
             peeks: Vec::new(),
             holds: BTreeMap::new(),
@@ -280,7 +288,10 @@ impl<'a> History<'a> {
         let queues = places.iter().filter_map(|queue| self.scenario.queues.get(*queue));
         let spans = queues.filter_map(|queue| queue.settings.default_time_to_live);
         let spans = spans.map(|span| ms(u64::try_from(span.as_millis()).unwrap_or(u64::MAX)));
-        own.into_iter().chain(spans).min()
+        let topic = message.topic.and_then(|topic| self.scenario.topics.get(topic));
+        let of_topic = topic.and_then(|topic| topic.settings.default_time_to_live);
+        let of_topic = of_topic.map(|span| ms(u64::try_from(span.as_millis()).unwrap_or(u64::MAX)));
+        own.into_iter().chain(spans).chain(of_topic).min()
     }
 
     fn run(&self, number: u32) -> Option<&Run> {
@@ -352,11 +363,15 @@ impl<'a> History<'a> {
 
     /// Stored, for all that was seen.
     pub(super) fn is_stored(&self, send: &Send) -> bool {
-        send.answer == Answer::Done || send.messages.iter().any(|number| self.was_seen(*number))
+        send.answer == Answer::Done || send.whole.iter().any(|number| self.was_seen(*number))
     }
 
     pub(super) fn was_seen(&self, number: MessageNumber) -> bool {
         self.messages.get(&number).is_some_and(|message| !message.deliveries.is_empty())
+    }
+
+    pub(super) fn copies_of(&self, sent: MessageNumber) -> &[MessageNumber] {
+        self.copies.get(&sent).map_or(&[], Vec::as_slice)
     }
 
     /// What the log says of one message.
@@ -366,7 +381,11 @@ impl<'a> History<'a> {
         let mut lines = Vec::new();
         for entry in self.entries {
             let concerns = match &entry.event {
-                Event::Sending { request, messages, .. } if messages.contains(&number) => {
+                Event::Sending { request, messages, .. }
+                    if messages
+                        .iter()
+                        .any(|sent| *sent == number || self.copies_of(*sent).contains(&number)) =>
+                {
                     requests.push(*request);
                     true
                 }

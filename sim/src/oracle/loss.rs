@@ -95,8 +95,10 @@ fn returns(message: &Message) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::super::forge::{Forge, promises};
+    use super::super::identity::nothing_is_invented;
     use super::*;
     use crate::log::Seen;
+    use crate::scenario::topic::Traits;
 
     #[test]
     fn a_confirmed_message_must_come_out() {
@@ -137,6 +139,46 @@ mod tests {
         assert!(promises(nothing_confirmed_is_lost, &forge).is_empty());
         forge.sent(2);
         assert_eq!(promises(nothing_confirmed_is_lost, &forge).len(), 1);
+    }
+
+    /// The number of a message whose level is as wanted, far from others.
+    fn number_with(is_wanted: impl Fn(u32) -> bool) -> u32 {
+        (1..100).map(|n| n * 10).find(|n| is_wanted(Traits::of(*n).level)).unwrap()
+    }
+
+    #[test]
+    fn every_copy_that_the_rules_ask_for_must_come_out_and_no_other() {
+        let mut forge = Forge::with_topic();
+        let number = number_with(|level| level > 7);
+        forge.published(number, Answer::Done);
+        for (copy, queue) in [(number + 1, 1), (number + 2, 2)] {
+            assert!(!promises(nothing_confirmed_is_lost, &forge).is_empty());
+            forge.took(copy, queue);
+        }
+        assert_eq!(promises(nothing_confirmed_is_lost, &forge).len(), 1, "the copy with the mark");
+        forge.took(number + 3, 2);
+        assert!(promises(nothing_confirmed_is_lost, &forge).is_empty());
+        assert!(promises(nothing_is_invented, &forge).is_empty());
+        let low = number_with(|level| level <= 4);
+        forge.published(low, Answer::Done);
+        forge.took(low + 1, 1);
+        assert!(promises(nothing_confirmed_is_lost, &forge).is_empty());
+        forge.took(low + 2, 2);
+        assert_eq!(promises(nothing_is_invented, &forge).len(), 1, "no rule takes it");
+    }
+
+    #[test]
+    fn one_copy_tells_that_all_are_there() {
+        let mut forge = Forge::with_topic();
+        let number = number_with(|level| level == 6);
+        forge.published(number, Answer::Unknown);
+        assert!(promises(nothing_confirmed_is_lost, &forge).is_empty());
+        forge.took(number + 1, 1);
+        assert_eq!(
+            promises(nothing_confirmed_is_lost, &forge).len(),
+            1,
+            "the copy of the other subscription"
+        );
     }
 
     #[test]

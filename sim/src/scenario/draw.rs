@@ -6,7 +6,11 @@ use fastrand::Rng;
 use peeklock_journal_wal::WalConfig;
 use peeklock_types::{EntityName, PoisonSession, QueueSettings, RetryPolicy};
 
-use super::{Consumer, Habits, MachineFaults, NetworkFaults, Producer, Queue, Scenario, Weather};
+use super::topic::{COLORS, LEVELS, SUBJECTS};
+use super::{
+    Consumer, Habits, MachineFaults, NetworkFaults, Producer, Queue, Rule, Scenario, Subscription, Target,
+    Test, Topic, Weather,
+};
 
 /// The longest that a consumer abandons a message for.
 pub(crate) const DELAY_MAX: Duration = Duration::from_secs(20);
@@ -22,27 +26,33 @@ fn pick<T: Copy>(rng: &mut Rng, from: &[T], otherwise: T) -> T {
 impl Scenario {
     pub fn draw(seed: u64) -> Self {
         let rng = &mut Rng::with_seed(seed);
-        let count = rng.usize(1..=4);
-        let mut queues: Vec<_> = (0..count).map(|n| queue(rng, n)).collect();
-        for from in 0..count.saturating_sub(1) {
+        let plain_count = rng.usize(1..=4);
+        let mut queues: Vec<_> = (0..plain_count).map(|n| queue(rng, format!("queue-{n}"))).collect();
+        for from in 0..plain_count.saturating_sub(1) {
             forward(rng, &mut queues, from);
         }
-        let mut producers: Vec<_> = (0..count).map(|queue| producer(rng, queue)).collect();
+        let topic_count = pick(rng, &[0, 0, 1, 1, 1, 2], 1);
+        let mut topics: Vec<_> = (0..topic_count).map(|n| topic(rng, n, &mut queues)).collect();
+        let count = queues.len();
+        let mut targets: Vec<_> = (0..plain_count).map(Target::Queue).collect();
+        targets.extend((0..topic_count).map(Target::Topic));
+        let some_target = |rng: &mut Rng| pick(rng, &targets, Target::Queue(0));
+        let mut producers: Vec<_> = targets.iter().map(|target| producer(rng, *target)).collect();
         for _ in 0..rng.usize(0..3) {
-            let queue = rng.usize(..count);
-            producers.push(producer(rng, queue));
+            let target = some_target(rng);
+            producers.push(producer(rng, target));
         }
         if one_in(rng, 8) {
-            add_large(rng, &mut queues, &mut producers);
+            add_large(rng, &mut queues, &mut topics, &mut producers);
         }
         let has_no_sessions = |queue: usize| queues.get(queue).is_some_and(|queue| queue.session_count == 0);
         let forwards = |n: usize| queues.get(n).is_some_and(|queue| queue.settings.forward_to.is_some());
         let forwards_dead =
             |n: usize| queues.get(n).is_some_and(|queue| queue.settings.forward_dead_letters_to.is_some());
         let mut consumers = Vec::new();
-        for _ in 0..rng.usize(1..=6) {
+        for _ in 0..rng.usize(1..=6) + topic_count {
             let queue = rng.usize(..count);
-            let target = rng.usize(..count);
+            let target = some_target(rng);
             let mut consumer = consumer(rng, queue, target);
             consumer.from_dead_letters |= forwards(queue);
             if consumer.from_dead_letters && forwards_dead(queue) {
@@ -64,16 +74,95 @@ impl Scenario {
             weather: weather(rng),
             network: network(rng),
             machine: machine(rng),
-            wal: wal(rng, &queues, &producers),
+            wal: wal(rng, &queues, &topics, &producers),
             storm: Duration::from_secs(rng.u64(30..=150)),
             queues,
+            topics,
             producers,
             consumers,
         }
     }
 }
 
-fn queue(rng: &mut Rng, number: usize) -> Queue {
+/// A topic with subscriptions, which are added to the queues.
+fn topic(rng: &mut Rng, number: usize, queues: &mut Vec<Queue>) -> Topic {
+    let name = format!("topic-{number}");
+    let session_count = if one_in(rng, 3) { rng.u32(1..6) } else { 0 };
+    let mut subscriptions = Vec::new();
+    let first = queues.len();
+    for n in 0..rng.usize(1..=4) {
+        let mut queue = queue(rng, format!("{name}/Subscriptions/sub-{n}"));
+        // Only a topic looks for duplicates; and where there are sessions, subscriptions do without them, too.
+        queue.settings.duplicate_window = None;
+        queue.settings.requires_session = session_count > 0 && rng.bool();
+        queue.session_count = if queue.settings.requires_session { session_count } else { 0 };
+        let rules = rules(rng);
+        subscriptions.push(Subscription { queue: queues.len(), rules });
+        queues.push(queue);
+    }
+    for at in first..queues.len() {
+        let fails = subscriptions.iter().any(|subscription| subscription.queue == at && subscription.fails());
+        if !fails {
+            forward_apart(rng, queues, at, first);
+        }
+    }
+    let settings = QueueSettings {
+        default_time_to_live: one_in(rng, 8).then(|| Duration::from_secs(rng.u64(2..40))),
+        duplicate_window: one_in(rng, 5).then(|| Duration::from_secs(rng.u64(30..300))),
+        ..QueueSettings::default()
+    };
+    Topic { name, settings, session_count, subscriptions }
+}
+
+/// Sometimes none: then nothing comes.
+fn rules(rng: &mut Rng) -> Vec<Rule> {
+    if one_in(rng, 10) {
+        return vec![Rule { name: "broken".to_owned(), test: Test::Failing, marks: false }];
+    }
+    let rule = |rng: &mut Rng, n| Rule { name: format!("rule-{n}"), test: test(rng), marks: one_in(rng, 4) };
+    (0..pick(rng, &[1, 1, 1, 2, 3, 0], 1)).map(|n| rule(rng, n)).collect()
+}
+
+fn test(rng: &mut Rng) -> Test {
+    let (color, subject, level) = (rng.u32(0..COLORS), rng.u32(0..SUBJECTS), rng.u32(0..LEVELS));
+    let tests = [
+        Test::All,
+        Test::Nothing,
+        Test::Color(color),
+        Test::Subject(subject),
+        Test::Both(color, subject),
+        Test::Above(level),
+        Test::Either(color, level),
+    ];
+    pick(rng, &tests, Test::All)
+}
+
+/// To a queue that no other subscription leads to: two copies of a message in one place could not be told apart.
+fn forward_apart(rng: &mut Rng, queues: &mut [Queue], from: usize, first: usize) {
+    let reached = |queues: &[Queue], n: usize| super::places(queues, n);
+    let others: Vec<_> =
+        (first..queues.len()).filter(|n| *n != from).flat_map(|n| reached(queues, n)).collect();
+    let is_apart = |n: &usize| {
+        // Nobody sends to another topic's subscription.
+        let is_plain =
+            queues.get(*n).is_some_and(|queue| queue.session_count == 0 && !queue.name.contains('/'));
+        is_plain && reached(queues, *n).iter().all(|place| !others.contains(place))
+    };
+    let targets: Vec<_> = (0..first).filter(is_apart).collect();
+    let (forwards, forwards_dead) = (one_in(rng, 5), one_in(rng, 5));
+    let target = pick(rng, &targets, first);
+    let target =
+        queues.get(target).filter(|_| !targets.is_empty()).and_then(|q| EntityName::parse(&q.name).ok());
+    let Some(queue) = queues.get_mut(from) else { return };
+    if forwards && queue.session_count == 0 {
+        queue.settings.forward_to.clone_from(&target);
+    }
+    if forwards_dead {
+        queue.settings.forward_dead_letters_to = target;
+    }
+}
+
+fn queue(rng: &mut Rng, name: String) -> Queue {
     let mut settings = settings(rng);
     settings.requires_session = one_in(rng, 4);
     settings.poison_session = pick(
@@ -82,7 +171,7 @@ fn queue(rng: &mut Rng, number: usize) -> Queue {
         PoisonSession::Block,
     );
     let session_count = if settings.requires_session { rng.u32(1..6) } else { 0 };
-    Queue { name: format!("queue-{number}"), settings, session_count }
+    Queue { name, settings, session_count }
 }
 
 fn settings(rng: &mut Rng) -> QueueSettings {
@@ -108,9 +197,10 @@ fn retry(rng: &mut Rng) -> RetryPolicy {
 }
 
 /// Messages that do not pass in one piece, everywhere: those of one queue may be forwarded to another.
-fn add_large(rng: &mut Rng, queues: &mut [Queue], producers: &mut [Producer]) {
-    for queue in queues {
-        queue.settings.max_message_size_bytes = 8 << 20;
+fn add_large(rng: &mut Rng, queues: &mut [Queue], topics: &mut [Topic], producers: &mut [Producer]) {
+    let topics = topics.iter_mut().map(|topic| &mut topic.settings);
+    for settings in queues.iter_mut().map(|queue| &mut queue.settings).chain(topics) {
+        settings.max_message_size_bytes = 8 << 20;
     }
     for producer in producers {
         producer.large_one_in = rng.u32(20..200);
@@ -139,11 +229,11 @@ fn forward(rng: &mut Rng, queues: &mut [Queue], from: usize) {
     }
 }
 
-fn producer(rng: &mut Rng, queue: usize) -> Producer {
+fn producer(rng: &mut Rng, target: Target) -> Producer {
     let (batch_max, burst_max) = (pick(rng, &[1, 4, 20], 1), pick(rng, &[1, 1, 8], 1));
     let round_bytes_max = pick(rng, &[4 << 10, 16 << 10, 60 << 10], 4 << 10);
     Producer {
-        queue,
+        target,
         pause_ms_max: pick(rng, &[300, 1500, 5000], 500),
         batch_max,
         burst_max,
@@ -156,7 +246,7 @@ fn producer(rng: &mut Rng, queue: usize) -> Producer {
     }
 }
 
-fn consumer(rng: &mut Rng, queue: usize, target: usize) -> Consumer {
+fn consumer(rng: &mut Rng, queue: usize, target: Target) -> Consumer {
     let some = |rng: &mut Rng, weight| if rng.bool() { rng.u32(0..=weight) } else { 0 };
     let habits = Habits {
         complete: rng.u32(1..=20),
@@ -221,12 +311,13 @@ fn transfer_bytes(queues: &[Queue], producers: &[Producer]) -> u64 {
 
 /// Segments as small as can be, so that a short run rolls, recycles, snapshots and evacuates. A group must fit into one, and a round of a
 /// shard may find everything that all producers can send at one time.
-fn wal(rng: &mut Rng, queues: &[Queue], producers: &[Producer]) -> WalConfig {
+fn wal(rng: &mut Rng, queues: &[Queue], topics: &[Topic], producers: &[Producer]) -> WalConfig {
     const FACTS_BYTES: u64 = 128 << 10;
     const ENVELOPE_BYTES: usize = 200;
+    let copy_count_max = topics.iter().map(|topic| topic.copies().len()).max().unwrap_or(0).max(1);
     let round_bytes = producers
         .iter()
-        .map(|p| p.batch_max * p.burst_max * (p.body_bytes_max + ENVELOPE_BYTES))
+        .map(|p| p.batch_max * p.burst_max * (p.body_bytes_max + ENVELOPE_BYTES * copy_count_max))
         .sum::<usize>();
     let is_large = producers.iter().any(|producer| producer.large_one_in > 0);
     // A shard ends a group at a mebibyte, and what comes last may be as large as a body that is loaded whole.

@@ -5,8 +5,10 @@
 mod broker;
 mod client;
 mod errors;
+mod keys;
 mod messages;
 mod queues;
 mod serve;
 mod sessions;
 mod tls;
+mod topics;

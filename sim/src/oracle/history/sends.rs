@@ -1,9 +1,12 @@
 //! What was sent, taken back, and said in transactions.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::{History, Message, Send, ms};
 use crate::log::{Answer, Entry, Event, MessageNumber, QueueIndex, Terms};
+use crate::scenario::topic::{Copy, Traits, copy_number};
+use crate::scenario::{Target, Topic};
 
 impl History<'_> {
     pub(super) fn collect_sends(&mut self) {
@@ -11,13 +14,14 @@ impl History<'_> {
         let mut cancelling = BTreeMap::new();
         for entry in self.entries {
             match &entry.event {
-                Event::Sending { request, queue, messages, terms } => {
-                    by_request.insert(*request, self.sends.len());
-                    self.add_send(ms(entry.at_ms), *queue, messages, *terms);
+                Event::Sending { request, target, messages, terms } => {
+                    let first = self.sends.len();
+                    self.add_request(ms(entry.at_ms), *target, messages, *terms);
+                    by_request.insert(*request, first..self.sends.len());
                 }
                 Event::Sent { request, answer } => {
-                    let send = by_request.get(request).and_then(|index| self.sends.get_mut(*index));
-                    if let Some(send) = send {
+                    let sends = by_request.get(request).and_then(|range| self.sends.get_mut(range.clone()));
+                    for send in sends.unwrap_or_default() {
                         send.answer = answer.clone();
                         send.answered_ms = Some(ms(entry.at_ms));
                     }
@@ -35,25 +39,65 @@ impl History<'_> {
         }
     }
 
-    fn add_send(&mut self, at_ms: i64, queue: QueueIndex, messages: &[MessageNumber], terms: Terms) {
+    /// To a topic, a request sends all the copies that its rules ask for, or none.
+    fn add_request(&mut self, at_ms: i64, target: Target, messages: &[MessageNumber], terms: Terms) {
+        let parts: Vec<(QueueIndex, Vec<MessageNumber>)> = match target {
+            Target::Queue(queue) => vec![(queue, messages.to_vec())],
+            Target::Topic(topic) => {
+                let copies = self.scenario.topics.get(topic).map(Topic::copies).unwrap_or_default();
+                let of = |(place, copy): (usize, &Copy<'_>)| {
+                    let mine = messages.iter().filter(|number| copy.is_for(Traits::of(**number)));
+                    (copy.queue, mine.map(|number| copy_number(*number, place)).collect())
+                };
+                copies.iter().enumerate().map(of).collect()
+            }
+        };
+        self.note_copies(target, messages, &parts);
+        let whole: Arc<[_]> = parts.iter().flat_map(|(_, numbers)| numbers).copied().collect();
+        let topic = match target {
+            Target::Topic(topic) => Some(topic),
+            Target::Queue(_) => None,
+        };
+        for (queue, numbers) in parts.into_iter().filter(|(_, numbers)| !numbers.is_empty()) {
+            let (answer, answered_ms, whole) = (Answer::Unknown, None, Arc::clone(&whole));
+            let send = Send { queue, messages: numbers, whole, terms, at_ms, answer, answered_ms };
+            self.add_send(topic, send);
+        }
+    }
+
+    fn note_copies(
+        &mut self,
+        target: Target,
+        messages: &[MessageNumber],
+        parts: &[(QueueIndex, Vec<MessageNumber>)],
+    ) {
+        let width = self.scenario.numbers(target);
         for number in messages {
+            let own = *number..number.saturating_add(width);
+            let copies = parts.iter().flat_map(|(_, numbers)| numbers).filter(|copy| own.contains(copy));
+            self.copies.insert(*number, copies.copied().collect());
+        }
+    }
+
+    fn add_send(&mut self, topic: Option<usize>, send: Send) {
+        for number in &send.messages {
             let message = self.messages.entry(*number).or_insert_with(|| Message {
-                queue,
-                terms,
+                queue: send.queue,
+                topic,
+                terms: send.terms,
                 sends: Vec::new(),
                 cancelled: None,
                 deliveries: Vec::new(),
             });
             message.sends.push(self.sends.len());
         }
-        let messages = messages.to_vec();
-        let (answer, answered_ms) = (Answer::Unknown, None);
-        self.sends.push(Send { queue, messages, terms, at_ms, answer, answered_ms });
+        self.sends.push(send);
     }
 
     fn note_cancelled(&mut self, messages: &[MessageNumber], answer: &Answer) {
-        for number in messages {
-            if let Some(message) = self.messages.get_mut(number) {
+        let copies: Vec<_> = messages.iter().flat_map(|number| self.copies_of(*number)).copied().collect();
+        for number in copies {
+            if let Some(message) = self.messages.get_mut(&number) {
                 message.cancelled = Some(answer.clone());
             }
         }

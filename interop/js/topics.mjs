@@ -1,0 +1,80 @@
+// Topics for the scenarios, and the administration client that makes them.
+import { readFileSync } from "node:fs";
+import { ServiceBusAdministrationClient } from "@azure/service-bus";
+import { bodies, receive, useBroker } from "./steps.mjs";
+
+export const DEFAULT_RULE = "$Default";
+
+/** A broker with a certificate, a client, and an administration client that trusts the certificate. */
+export function useManagedBroker(options = {}) {
+  const places = { listenTls: "127.0.0.1:0", http: "127.0.0.1:0" };
+  const context = useBroker({ queues: [], ...places, ...options }, () => {
+    context.admin = adminOf(context.broker);
+  });
+  return context;
+}
+
+/** Every port of the broker answers TLS and HTTP beside AMQP, so the SDK gets the same connection string. */
+export function adminOf(broker, connectionString = broker.connectionString, options = {}) {
+  const tlsOptions = { ca: readFileSync(broker.certificate, "utf8") };
+  return new ServiceBusAdministrationClient(connectionString, { tlsOptions, retryOptions: { maxRetries: 0 }, ...options });
+}
+
+let freshCount = 0;
+
+export function fresh(stem) {
+  return `${stem}-made-${freshCount++}`;
+}
+
+/** Subscriptions by name, with their settings. Gives the topic's name. */
+export async function createTopic(admin, subscriptions, settings = {}) {
+  const topic = fresh("topic");
+  await admin.createTopic(topic, settings);
+  for (const [name, own] of Object.entries(subscriptions)) await admin.createSubscription(topic, name, own);
+  return topic;
+}
+
+/** A topic with one subscription per filter, which is its only rule. Gives the topic's name. */
+export async function createFiltered(admin, filters) {
+  const topic = await createTopic(admin, Object.fromEntries(Object.keys(filters).map((name) => [name, {}])));
+  for (const [name, filter] of Object.entries(filters)) await replaceRules(admin, topic, name, filter);
+  return topic;
+}
+
+export async function replaceRules(admin, topic, subscription, filter, action) {
+  await admin.createRule(topic, subscription, "only", filter, ...(action ? [action] : []));
+  await admin.deleteRule(topic, subscription, DEFAULT_RULE);
+}
+
+/** Messages are bodies, or whole messages. */
+export async function publish(client, topic, ...messages) {
+  const sender = client.createSender(topic);
+  await sender.sendMessages(messages.map((message) => (typeof message === "object" ? message : { body: message })));
+  await sender.close();
+}
+
+/** Receives and completes `count` messages; nothing more is there. */
+export async function take(client, topic, subscription, count, options = {}) {
+  const receiver = client.createReceiver(topic, subscription, options);
+  const messages = count > 0 ? await receive(receiver, count) : [];
+  for (const message of messages) await receiver.completeMessage(message);
+  const rest = await receiver.peekMessages(10);
+  if (rest.length > 0) throw new Error(`there is more in ${subscription}: ${bodies(rest)}`);
+  await receiver.close();
+  return messages;
+}
+
+export async function taken(client, topic, subscription, count, options) {
+  return bodies(await take(client, topic, subscription, count, options));
+}
+
+export async function activeCount(admin, topic, subscription) {
+  const shown = await admin.getSubscriptionRuntimeProperties(topic, subscription);
+  return shown.activeMessageCount;
+}
+
+export async function all(listed) {
+  const found = [];
+  for await (const one of listed) found.push(one);
+  return found;
+}

@@ -1,0 +1,51 @@
+"""The broker's JSON API, as a script would call it."""
+
+import time
+import urllib.parse
+
+import requests
+
+from broker import KEY, KEY_NAME
+from signature import signature
+
+TIMEOUT_SECONDS = 10
+
+
+class ApiError(Exception):
+    """The broker answered with an error."""
+
+    def __init__(self, status, error):
+        super().__init__(f"{status} {error['code']}: {error['message']}")
+        self.status = status
+        self.code = error["code"]
+        self.message = error["message"]
+
+
+class Api:
+    def __init__(self, broker, key_name=KEY_NAME, key=KEY, address=None, host=None):
+        self.address = address or broker.address
+        self.headers = {"Host": host} if host else {}
+        self.key_name, self.key = key_name, key
+
+    def get(self, *path, **query):
+        return self.ask("GET", path, query).json()
+
+    def put(self, *path, **body):
+        return self.ask("PUT", path, json=body).json()
+
+    def post(self, *path, **body):
+        return self.ask("POST", path, json=body).json()
+
+    def delete(self, *path):
+        self.ask("DELETE", path)
+
+    def ask(self, method, path, query=None, token=None, **options):
+        """Path segments may contain anything: each is escaped by itself."""
+        place = "/".join(urllib.parse.quote(segment, safe="") for segment in path)
+        token = token or signature(f"http://{self.address}", self.key_name, self.key, int(time.time()) + 600)
+        headers = {"Authorization": token} | self.headers
+        url = f"http://{self.address}/api/{place}"
+        response = requests.request(method, url, params=query, headers=headers, timeout=TIMEOUT_SECONDS, **options)
+        if not response.ok:
+            raise ApiError(response.status_code, response.json()["error"])
+        return response

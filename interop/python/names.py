@@ -1,0 +1,9 @@
+"""Names that no other test has."""
+
+import itertools
+
+numbers = itertools.count()
+
+
+def fresh(stem):
+    return f"{stem}-made-{next(numbers)}"

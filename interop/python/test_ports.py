@@ -1,0 +1,78 @@
+"""One open port is enough: each answers AMQP, HTTP and TLS, by what comes first."""
+
+import socket
+
+import pytest
+import requests
+from azure.core.exceptions import HttpResponseError
+
+from broker import Broker, connection_string
+from flavour import Sync
+from names import fresh
+from steps import receive_one, send, text
+
+HEALTHY = {"status": "healthy", "message": "Service is healthy."}
+
+
+@pytest.mark.parametrize("port", ["address", "http_address", "tls_address"])
+def test_health_in_the_format_of_the_emulator(broker, port):
+    address = getattr(broker, port)
+    answers = [requests.get(f"https://{address}/health", verify=broker.certificate, timeout=10)]
+    if port != "tls_address":
+        answers.append(requests.get(f"http://{address}/health", timeout=10))
+    for answer in answers:
+        assert (answer.status_code, answer.json()) == (200, HEALTHY)
+
+
+@pytest.mark.parametrize("port", ["address", "http_address"])
+def test_amqp_and_management_on_the_same_port(flavour, broker, port):
+    string = connection_string(getattr(broker, port))
+    name = fresh("queue")
+    with flavour.admin(string, connection_verify=broker.certificate) as admin:
+        admin.create_queue(name)
+        with flavour.client(string) as client:
+            send(client, name, "one port")
+            assert admin.get_queue_runtime_properties(name).active_message_count == 1
+            with client.get_queue_receiver(name) as receiver:
+                assert text(receive_one(receiver)) == "one port"
+
+
+def test_stock_clients_on_the_port_for_https(tmp_path, flavour):
+    """What stock administration clients dial: HTTPS on a port of its own, 443 for most people."""
+    broker = Broker(tmp_path, https="127.0.0.1:0").start()
+    try:
+        assert broker.https_address != broker.address
+        with flavour.admin(connection_string(broker.https_address), connection_verify=broker.certificate) as admin:
+            admin.create_queue("made")
+            assert [queue.name for queue in admin.list_queues()] == ["made"]
+        with flavour.client(broker.connection_string) as client:
+            send(client, "made", "there")
+            with client.get_queue_receiver("made") as receiver:
+                assert text(receive_one(receiver)) == "there"
+        with pytest.raises(requests.exceptions.ConnectionError):
+            requests.get(f"http://{broker.https_address}/health", timeout=10)
+    finally:
+        broker.stop()
+
+
+@pytest.mark.parametrize("host", ["localhost", "sb.example.net", "SB.EXAMPLE.NET:443", "10.1.2.3:5300"])
+def test_any_host_is_accepted(broker, host):
+    answer = requests.get(f"http://{broker.http_address}/health", headers={"Host": host}, timeout=10)
+    assert answer.json() == HEALTHY
+
+
+def test_any_host_is_accepted_by_management(broker):
+    """The token is for the host that the client believes to talk to."""
+    with Sync().admin(connection_string(broker.address.replace("127.0.0.1", "localhost")), connection_verify=broker.certificate) as admin:
+        name = fresh("queue")
+        admin.create_queue(name)
+        with pytest.raises(HttpResponseError):
+            admin.create_queue(name)
+
+
+@pytest.mark.parametrize("first", [b"GET", b"\x16\x03", b"AMQ", b"\x00\x00\x00"], ids=str)
+def test_what_never_becomes_a_protocol_hurts_nobody(broker, first):
+    host, _, port = broker.address.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=10) as stranger:
+        stranger.sendall(first)
+        assert requests.get(f"http://{broker.address}/health", timeout=10).json() == HEALTHY
