@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use peeklock_client::Client;
+use peeklock_client::{Admin, Client, Options, Target};
 use tempfile::TempDir;
 
 /// The queue of every scenario.
@@ -50,8 +50,16 @@ impl Broker {
     }
 
     pub(crate) async fn connect(&self) -> Result<Client> {
-        let target = self.labels.get("AMQP").context("the broker printed no address")?;
-        Ok(Client::connect(&format!("amqp://RootManageSharedAccessKey:SAS_KEY_VALUE@{target}")).await?)
+        Ok(Client::connect(&self.target()?).await?)
+    }
+
+    pub(crate) fn admin(&self) -> Result<Admin> {
+        Ok(Admin::new(&Target::parse(&self.target()?)?, &Options::default()))
+    }
+
+    fn target(&self) -> Result<String> {
+        let address = self.labels.get("AMQP").context("the broker printed no address")?;
+        Ok(format!("amqp://RootManageSharedAccessKey:SAS_KEY_VALUE@{address}"))
     }
 
     /// Time on a core so far, in user and kernel mode.

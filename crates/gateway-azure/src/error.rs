@@ -38,7 +38,7 @@ impl Refusal {
     pub(crate) fn no_such_entity(name: &EntityName) -> Self {
         let command = match name.topic_and_subscription() {
             Some((topic, subscription)) => format!("peeklock subscription create {topic} {subscription}"),
-            None => format!("peeklock queue create {name}"),
+            None => format!("peeklock queue create {name}, or peeklock topic create {name}"),
         };
         let text = format!("The messaging entity '{name}' could not be found. Create it with: {command}");
         Refusal::new(404, condition::NOT_FOUND, text)
