@@ -126,7 +126,7 @@ fn engine_refusal(error: &engine::Error, path: Option<&EntityPath>, text: String
         E::QueueFull { .. } | E::NoEntityLeft | E::NoSequenceNumberLeft { .. } => {
             (403, condition::RESOURCE_LIMIT_EXCEEDED)
         }
-        E::MessageTooLarge { .. } => (400, condition::MESSAGE_SIZE_EXCEEDED),
+        E::MessageTooLarge { .. } | E::PropertiesTooLarge { .. } => (400, condition::MESSAGE_SIZE_EXCEEDED),
         E::Disabled { .. } => (403, condition::ENTITY_DISABLED),
         E::Forwards { .. }
         | E::OtherKind { .. }
