@@ -146,13 +146,6 @@ impl Settings {
             batched_operations: None,
         }
     }
-
-    /// The settings of a new queue.
-    pub(crate) fn of_new(self, name: &EntityName) -> Result<QueueSettings> {
-        let settings = self.spec().settings();
-        settings.check(name)?;
-        Ok(settings)
-    }
 }
 
 impl TopicSettings {
@@ -199,9 +192,10 @@ impl SubscriptionSettings {
 
 /// `NAME[,SETTING[=VALUE]]…`, with the settings of `queue create`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct QueueSpec {
+pub(crate) struct DeclaredQueue {
     pub(crate) name: EntityName,
-    pub(crate) settings: QueueSettings,
+    /// What was said, and nothing else.
+    pub(crate) spec: spec::QueueSpec,
 }
 
 #[derive(Parser)]
@@ -211,13 +205,15 @@ struct Declared {
     settings: Settings,
 }
 
-impl QueueSpec {
+impl DeclaredQueue {
     pub(crate) fn parse(text: &str) -> Result<Self> {
         let mut parts = text.split(',');
         let name = EntityName::parse(parts.next().unwrap_or_default())?;
         let flags = parts.map(|part| format!("--{part}"));
         let declared = Declared::try_parse_from(flags).map_err(|error| anyhow!(first_line(&error)))?;
-        Ok(QueueSpec { settings: declared.settings.of_new(&name)?, name })
+        let spec = declared.settings.spec();
+        spec.settings().check(&name)?;
+        Ok(DeclaredQueue { name, spec })
     }
 }
 
@@ -297,11 +293,11 @@ mod tests {
     use super::*;
 
     fn settings(text: &str) -> QueueSettings {
-        QueueSpec::parse(&format!("orders{text}")).unwrap().settings
+        DeclaredQueue::parse(&format!("orders{text}")).unwrap().spec.settings()
     }
 
     fn refused(text: &str) -> String {
-        QueueSpec::parse(text).err().unwrap_or_else(|| panic!("{text} is taken")).to_string()
+        DeclaredQueue::parse(text).err().unwrap_or_else(|| panic!("{text} is taken")).to_string()
     }
 
     #[test]

@@ -1,23 +1,7 @@
-//! Text on the command line that means something: addresses, keys, properties.
+//! Text on the command line that means something: keys.
 
-use std::net::SocketAddr;
-
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use peeklock_server::{Policy, Right};
-
-/// An address to listen on, or none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Listen(pub(crate) Option<SocketAddr>);
-
-impl Listen {
-    pub(crate) fn parse(text: &str) -> Result<Self> {
-        if text == "off" || text == "none" {
-            return Ok(Listen(None));
-        }
-        let wrong = || format!("'{text}' is not an address such as 127.0.0.1:5671, nor 'off'");
-        text.parse().map(|address| Listen(Some(address))).with_context(wrong)
-    }
-}
 
 /// `NAME=SECRET[:Send,Listen,Manage]`, with all rights when none are named.
 #[derive(Clone)]
@@ -78,12 +62,5 @@ mod tests {
         }
         let told = KeySpec::parse("hidden").err().unwrap().to_string();
         assert!(!told.contains("hidden"), "{told}");
-    }
-
-    #[test]
-    fn listening_can_be_turned_off() {
-        assert_eq!(Listen::parse("off").unwrap(), Listen(None));
-        assert_eq!(Listen::parse("[::1]:7").unwrap(), Listen(Some("[::1]:7".parse().unwrap())));
-        assert!(Listen::parse("localhost").is_err());
     }
 }

@@ -4,6 +4,7 @@
 
 mod broker;
 mod client;
+mod config;
 mod errors;
 mod keys;
 mod messages;
