@@ -104,6 +104,14 @@ impl Admin {
         self.list(&Subject::Queues).await
     }
 
+    /// The first queues by name, at most `top`.
+    pub async fn first_queues(&mut self, top: usize) -> Result<Vec<QueueInfo>, AdminError> {
+        let mut call = Call::plain(Method::GET, &Subject::Queues);
+        call.rest = format!("?top={top}");
+        let page: Page<QueueInfo> = self.ask(call).await?;
+        Ok(page.items)
+    }
+
     /// Deletes a queue with everything in it.
     pub async fn delete_queue(&mut self, name: &EntityName) -> Result<(), AdminError> {
         self.delete(&Subject::Queue(name.clone())).await

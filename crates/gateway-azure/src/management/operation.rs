@@ -85,7 +85,7 @@ impl Operation {
     pub(super) fn right(&self) -> Right {
         match self {
             Operation::Schedule { .. } | Operation::CancelScheduled { .. } => Right::Send,
-            Operation::AddRule(_) | Operation::RemoveRule(_) => Right::Manage,
+            // Rules too: the rule managers of the SDKs promise to need no more, other than management over HTTP.
             _ => Right::Listen,
         }
     }
@@ -169,7 +169,7 @@ impl Operation {
     ) -> Option<Request> {
         let (sub_queue, name) = (path.sub_queue, path.name.clone());
         Some(match self {
-            Operation::AddRule(rule) => Request::AddRule { ticket, name, rule: *rule },
+            Operation::AddRule(rule) => Request::AddRule { ticket, name, rule },
             Operation::RemoveRule(rule) => Request::RemoveRule { ticket, name, rule },
             Operation::ListRules { skip, top } => Request::ListRules { ticket, name, skip, top },
             Operation::Renew { tokens } => Request::Renew { ticket, entity, sub_queue, tokens },
