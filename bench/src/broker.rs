@@ -7,14 +7,14 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use peeklock_client::Client;
+use peeklock_client::{Admin, Client, Options, Target};
 use tempfile::TempDir;
 
 /// The queue of every scenario.
 pub(crate) const QUEUE: &str = "work";
 
 pub(crate) struct Broker {
-    process: Child,
+    process: Process,
     labels: HashMap<String, String>,
     /// From the start of the process to its word that it serves.
     pub(crate) ready_after: Duration,
@@ -27,16 +27,28 @@ impl Broker {
     }
 
     pub(crate) fn start_with(data: &Path, arguments: &[&str]) -> Result<Self> {
-        let folder = TempDir::with_prefix_in("peeklock-bench-", data)?;
+        Self::start_in(TempDir::with_prefix_in("peeklock-bench-", data)?, arguments)
+    }
+
+    /// The same broker once more, with what it has on disk.
+    pub(crate) fn restart(self, arguments: &[&str]) -> Result<Self> {
+        let Broker { mut process, folder, .. } = self;
+        stop(&mut process)?;
+        Self::start_in(folder, arguments)
+    }
+
+    fn start_in(folder: TempDir, arguments: &[&str]) -> Result<Self> {
         let started = Instant::now();
-        let mut process = Command::new(binary()?)
-            .args(["serve", "--listen", "127.0.0.1:0", "--listen-tls", "off", "--http", "off", "--data"])
-            .arg(folder.path().join("data"))
-            .args(arguments)
-            .stdout(Stdio::piped())
-            .spawn()
-            .context("cannot start the broker")?;
-        let stdout = process.stdout.take().context("the broker has no stdout")?;
+        let mut process = Process(
+            Command::new(binary()?)
+                .args(["serve", "--listen", "127.0.0.1:0", "--listen-tls", "off", "--http", "off", "--data"])
+                .arg(folder.path().join("data"))
+                .args(arguments)
+                .stdout(Stdio::piped())
+                .spawn()
+                .context("cannot start the broker")?,
+        );
+        let stdout = process.0.stdout.take().context("the broker has no stdout")?;
         let mut broker = Broker { process, labels: HashMap::new(), ready_after: Duration::ZERO, folder };
         let mut lines = BufReader::new(stdout).lines();
         while !broker.labels.contains_key("Ready") {
@@ -50,13 +62,21 @@ impl Broker {
     }
 
     pub(crate) async fn connect(&self) -> Result<Client> {
-        let target = self.labels.get("AMQP").context("the broker printed no address")?;
-        Ok(Client::connect(&format!("amqp://RootManageSharedAccessKey:SAS_KEY_VALUE@{target}")).await?)
+        Ok(Client::connect(&self.target()?).await?)
+    }
+
+    pub(crate) fn admin(&self) -> Result<Admin> {
+        Ok(Admin::new(&Target::parse(&self.target()?)?, &Options::default()))
+    }
+
+    fn target(&self) -> Result<String> {
+        let address = self.labels.get("AMQP").context("the broker printed no address")?;
+        Ok(format!("amqp://RootManageSharedAccessKey:SAS_KEY_VALUE@{address}"))
     }
 
     /// Time on a core so far, in user and kernel mode.
     pub(crate) fn cpu_time(&self) -> Result<Duration> {
-        let text = std::fs::read_to_string(format!("/proc/{}/stat", self.process.id()))?;
+        let text = std::fs::read_to_string(format!("/proc/{}/stat", self.process.0.id()))?;
         // The name may hold spaces and brackets; what follows its last bracket is numbers.
         let (_, rest) = text.rsplit_once(')').context("/proc/…/stat has another form")?;
         let fields: Vec<&str> = rest.split_whitespace().collect();
@@ -78,11 +98,11 @@ impl Broker {
     }
 
     pub(crate) fn forget_peak(&self) -> Result<()> {
-        Ok(std::fs::write(format!("/proc/{}/clear_refs", self.process.id()), "5")?)
+        Ok(std::fs::write(format!("/proc/{}/clear_refs", self.process.0.id()), "5")?)
     }
 
     fn status_bytes(&self, label: &str) -> Result<u64> {
-        let text = std::fs::read_to_string(format!("/proc/{}/status", self.process.id()))?;
+        let text = std::fs::read_to_string(format!("/proc/{}/status", self.process.0.id()))?;
         let line = text.lines().find_map(|line| line.strip_prefix(label)).context("no such line")?;
         let kib: u64 = line.trim().trim_end_matches(" kB").parse().context("no number")?;
         Ok(kib * 1024)
@@ -94,12 +114,23 @@ impl Broker {
     }
 }
 
-impl Drop for Broker {
+/// Ends with whoever holds it.
+struct Process(Child);
+
+impl Drop for Process {
     fn drop(&mut self) {
-        if let Err(error) = self.process.kill().and_then(|()| self.process.wait()) {
+        if let Err(error) = self.0.kill().and_then(|()| self.0.wait()) {
             eprintln!("the broker could not be ended: {error}");
         }
     }
+}
+
+/// Asks the broker to end by itself, as an operator would.
+fn stop(process: &mut Process) -> Result<()> {
+    let pid = rustix::process::Pid::from_child(&process.0);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT)?;
+    process.0.wait()?;
+    Ok(())
 }
 
 fn disk_bytes(folder: &Path) -> Result<u64> {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use bytes::Bytes;
 use peeklock_client::{
-    Client, Encode, EntityName, Error, Message, MessageExt, Outcome, QueueSettings, Timestamp,
+    Client, Encode, EntityName, Error, Message, MessageExt, Outcome, QueueSettings, QueueSpec, Timestamp,
 };
 use tokio::task::JoinSet;
 
@@ -120,9 +120,7 @@ impl Feature {
 }
 
 async fn create(broker: &Broker, name: &str, settings: QueueSettings) -> Result<()> {
-    let client = broker.connect().await?;
-    client.admin().create_queue(&EntityName::parse(name)?, &settings).await?;
-    client.close().await;
+    broker.admin()?.create_queue(&EntityName::parse(name)?, &QueueSpec::of(&settings)).await?;
     Ok(())
 }
 
@@ -323,7 +321,7 @@ async fn purge(arguments: &Arguments) -> Result<Vec<f64>> {
     fill(&broker, "plain", total, |_| body()).await?;
     let client = broker.connect().await?;
     let started = Instant::now();
-    let deleted = client.admin().purge("plain", None).await?;
+    let deleted = client.purge("plain", None).await?;
     let elapsed = started.elapsed();
     anyhow::ensure!(deleted == total as u64, "{deleted} of {total} messages were deleted");
     Ok(vec![elapsed.as_secs_f64() * 1e3])

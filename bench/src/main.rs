@@ -12,9 +12,11 @@ mod journal;
 mod latency;
 mod load;
 mod machine;
+mod namespace;
 mod protocol;
 mod protocol_fe2o3;
 mod report;
+mod topics;
 
 use std::path::PathBuf;
 
@@ -30,7 +32,7 @@ pub(crate) struct Arguments {
     /// A short run: numbers for a look, not for a claim
     #[arg(long)]
     quick: bool,
-    /// Only this part: protocol, load, cpu, latency, backlog, features, empty or journal
+    /// Only this part: protocol, load, cpu, latency, backlog, features, topics, namespace, empty or journal
     #[arg(long, value_name = "PART")]
     only: Option<String>,
     /// Where the broker and the bare files write; must be the disk that counts
@@ -46,7 +48,7 @@ pub(crate) struct Arguments {
 
 type Part = (&'static str, fn(&Arguments) -> Result<Vec<Row>>);
 
-const PARTS: [Part; 7] = [
+const PARTS: [Part; 9] = [
     ("empty", empty::run),
     ("protocol", protocol::run),
     ("load", load::run),
@@ -54,6 +56,8 @@ const PARTS: [Part; 7] = [
     ("latency", latency::run),
     ("backlog", backlog::run),
     ("features", features::run),
+    ("topics", topics::run),
+    ("namespace", namespace::run),
 ];
 
 fn main() -> Result<()> {

@@ -7,11 +7,15 @@ mod codec;
 mod connection;
 pub mod coverage;
 mod filter;
+mod json;
 pub mod mutate;
+mod xml;
 
 pub use codec::fuzz_codec;
 pub use connection::fuzz_connection;
 pub use filter::fuzz_filter;
+pub use json::fuzz_json;
+pub use xml::fuzz_xml;
 
 /// Longer inputs find nothing that shorter ones do not, and take their time.
 pub const INPUT_LEN_MAX: usize = 64 << 10;
@@ -22,6 +26,8 @@ pub enum Target {
     Codec,
     Connection,
     Filter,
+    Json,
+    Xml,
 }
 
 impl Target {
@@ -30,6 +36,8 @@ impl Target {
             Self::Codec => fuzz_codec(input),
             Self::Connection => fuzz_connection(input),
             Self::Filter => fuzz_filter(input),
+            Self::Json => fuzz_json(input),
+            Self::Xml => fuzz_xml(input),
         }
     }
 
@@ -38,6 +46,8 @@ impl Target {
             Self::Codec => "codec",
             Self::Connection => "connection",
             Self::Filter => "filter",
+            Self::Json => "json",
+            Self::Xml => "xml",
         }
     }
 }

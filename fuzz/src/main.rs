@@ -41,6 +41,8 @@ enum TargetName {
     Codec,
     Connection,
     Filter,
+    Json,
+    Xml,
 }
 
 impl From<TargetName> for Target {
@@ -49,6 +51,8 @@ impl From<TargetName> for Target {
             TargetName::Codec => Self::Codec,
             TargetName::Connection => Self::Connection,
             TargetName::Filter => Self::Filter,
+            TargetName::Json => Self::Json,
+            TargetName::Xml => Self::Xml,
         }
     }
 }

@@ -89,6 +89,60 @@ const FILTER_TOKENS: [&[u8]; 43] = [
     b"\xff\x01a\x03\x01\0\0\0\0\0\0\0",
 ];
 
+const JSON_TOKENS: [&[u8]; 24] = [
+    b"{",
+    b"}",
+    b"[",
+    b"]",
+    b":",
+    b",",
+    b"\"",
+    b"\\",
+    b"\\u0000",
+    b"\\ud800",
+    b"null",
+    b"true",
+    b"-1",
+    b"1e400",
+    b"0.5",
+    b"18446744073709551616",
+    b"//",
+    b"/*",
+    b"*/",
+    b"\"rules\":{",
+    b"\"type\":\"uuid\"",
+    b"\"P1DT1S\"",
+    b"\"10MiB\"",
+    b"\xff",
+];
+
+const XML_TOKENS: [&[u8]; 24] = [
+    b"<",
+    b">",
+    b"/>",
+    b"</",
+    b"<a>",
+    b"</a>",
+    b"<?xml?>",
+    b"<!--",
+    b"-->",
+    b"<![CDATA[",
+    b"]]>",
+    b"<!DOCTYPE a>",
+    b"&amp;",
+    b"&#x0;",
+    b"&b;",
+    b" xmlns=\"\"",
+    b" xmlns:i=\"u\"",
+    b" i:type=\"SqlFilter\"",
+    b" i:nil=\"true\"",
+    b"\"",
+    b":",
+    b"P1DT1S",
+    b"-1",
+    b"\xff",
+];
+
 const NUMBERS: [u32; 10] = [0, 1, 7, 8, 255, 256, 511, 512, 0x7fff_ffff, u32::MAX];
 const PREFIX_LEN: usize = 8;
 
@@ -100,6 +154,8 @@ pub fn mutate(random: &mut Rng, target: Target, corpus: &[Vec<u8>]) -> Vec<u8> {
         match target {
             Target::Connection if random.u8(..) < 180 => mutate_frames(random, &mut input, other),
             Target::Filter => mutate_bytes(random, &mut input, other, &FILTER_TOKENS),
+            Target::Json => mutate_bytes(random, &mut input, other, &JSON_TOKENS),
+            Target::Xml => mutate_bytes(random, &mut input, other, &XML_TOKENS),
             _ => mutate_bytes(random, &mut input, other, &TOKENS),
         }
     }

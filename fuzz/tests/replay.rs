@@ -6,7 +6,7 @@ use peeklock_fuzz::Target;
 
 #[test]
 fn the_corpus_is_fine() {
-    for target in [Target::Codec, Target::Connection, Target::Filter] {
+    for target in [Target::Codec, Target::Connection, Target::Filter, Target::Json, Target::Xml] {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target.name());
         let mut input_count = 0;
         for entry in std::fs::read_dir(folder).unwrap() {

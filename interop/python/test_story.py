@@ -1,21 +1,48 @@
-"""The story that the documentation tells of competing consumers, word by word."""
+"""The stories that the documentation tells, word by word."""
 
+import os
 import pathlib
 import subprocess
 import sys
 
 from broker import Broker
 
-STORY = pathlib.Path(__file__).parents[2] / "examples" / "competing-consumers" / "story.py"
+EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
+
+
+def tell(pattern, *arguments):
+    """What the story of a pattern prints; it must end well."""
+    command = [sys.executable, str(EXAMPLES / pattern / "story.py"), *arguments]
+    story = subprocess.run(command, capture_output=True, text=True, timeout=55)
+    assert story.returncode == 0, story.stdout + story.stderr
+    return story.stdout
 
 
 def test_competing_consumers(tmp_path):
     broker = Broker(tmp_path, ["orders,lock=2s,max-delivery=3"]).start()
     try:
-        command = [sys.executable, str(STORY), broker.connection_string, "orders"]
-        story = subprocess.run(command, capture_output=True, text=True, timeout=55)
+        story = tell("competing-consumers", broker.connection_string, "orders")
     finally:
         broker.stop()
-    assert story.returncode == 0, story.stdout + story.stderr
-    assert "In the dead-letter queue: order-poison, MaxDeliveryCountExceeded" in story.stdout
-    assert "300 orders done" in story.stdout
+    assert "In the dead-letter queue: order-poison, MaxDeliveryCountExceeded" in story
+    assert "300 orders done" in story
+
+
+def test_priority_queue(tmp_path):
+    broker = Broker(tmp_path, []).start()
+
+    def peeklock(*arguments):
+        command = [os.environ["PEEKLOCK_BIN"], *arguments, "--connect", broker.connection_string]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+    try:
+        peeklock("topic", "create", "orders")
+        for priority in ("High", "Low"):
+            peeklock("subscription", "create", "orders", priority.lower(), "--sql", f"Priority = '{priority}'")
+        story = tell("priority-queue", broker.connection_string, "orders", "high", "low")
+        explained = peeklock("topic", "explain", "orders", "--property", "Priority=High")
+    finally:
+        broker.stop()
+    assert "Each order reached the pool of its priority, and high priority waited less." in story
+    rows = {line.split()[0]: line for line in explained.splitlines()}
+    assert "gets it" in rows["high"] and "gets it" not in rows["low"]

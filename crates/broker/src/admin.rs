@@ -16,10 +16,10 @@ impl<L: Log> Shard<L> {
             Request::Create { ticket, name, kind, settings, rule } => {
                 let created = match kind {
                     EntityKind::Queue | EntityKind::Topic => {
-                        engine.create(now, name.clone(), kind, settings, out)
+                        engine.create(now, name.clone(), kind, *settings, out)
                     }
                     EntityKind::Subscription => {
-                        engine.create_subscription(now, name.clone(), settings, rule, out)
+                        engine.create_subscription(now, name.clone(), *settings, rule.map(|rule| *rule), out)
                     }
                 };
                 let shown = created.map_err(Error::from).and_then(|_| show(engine, name));
@@ -28,7 +28,7 @@ impl<L: Log> Shard<L> {
             Request::Update { ticket, name, settings, expected } => {
                 let updated = engine
                     .check_revision(&name, expected)
-                    .and_then(|()| engine.update_queue(now, &name, settings, out));
+                    .and_then(|()| engine.update_queue(now, &name, *settings, out));
                 (ticket, updated.map_err(Error::from).and_then(|_| show(engine, name)))
             }
             Request::Delete { ticket, name, expected } => {
@@ -57,9 +57,11 @@ impl<L: Log> Shard<L> {
     pub(crate) fn execute_rules(&mut self, now: Timestamp, request: Request) -> Answered {
         let (engine, out) = (&mut self.engine, &mut self.outbox);
         Some(match request {
-            Request::AddRule { ticket, name, rule } => (ticket, done(engine.add_rule(now, &name, rule, out))),
+            Request::AddRule { ticket, name, rule } => {
+                (ticket, done(engine.add_rule(now, &name, *rule, out)))
+            }
             Request::ReplaceRule { ticket, name, rule } => {
-                (ticket, done(engine.replace_rule(now, &name, rule, out)))
+                (ticket, done(engine.replace_rule(now, &name, *rule, out)))
             }
             Request::RemoveRule { ticket, name, rule } => {
                 (ticket, done(engine.remove_rule(now, &name, &rule, out)))

@@ -253,14 +253,14 @@ pub enum Request {
         ticket: Ticket,
         name: EntityName,
         kind: EntityKind,
-        settings: QueueSettings,
-        rule: Option<Rule>,
+        settings: Box<QueueSettings>,
+        rule: Option<Box<Rule>>,
     },
     /// `expected`: the revision that the caller has read.
     Update {
         ticket: Ticket,
         name: EntityName,
-        settings: QueueSettings,
+        settings: Box<QueueSettings>,
         expected: Option<u64>,
     },
     Delete {
@@ -287,13 +287,13 @@ pub enum Request {
     AddRule {
         ticket: Ticket,
         name: EntityName,
-        rule: Rule,
+        rule: Box<Rule>,
     },
     /// In place of the one with the same name.
     ReplaceRule {
         ticket: Ticket,
         name: EntityName,
-        rule: Rule,
+        rule: Box<Rule>,
     },
     RemoveRule {
         ticket: Ticket,

@@ -45,7 +45,7 @@ impl Broker {
         settings: QueueSettings,
         rule: Option<Rule>,
     ) -> Result<EntityInfo, AdminError> {
-        let shard = self.place(&name);
+        let (shard, settings, rule) = (self.place(&name), Box::new(settings), rule.map(Box::new));
         self.one(shard, |ticket| Request::Create { ticket, name, kind, settings, rule }).await
     }
 
@@ -60,7 +60,7 @@ impl Broker {
         settings: QueueSettings,
         expected: Option<u64>,
     ) -> Result<EntityInfo, AdminError> {
-        let shard = self.place(&name);
+        let (shard, settings) = (self.place(&name), Box::new(settings));
         self.one(shard, |ticket| Request::Update { ticket, name, settings, expected }).await
     }
 
@@ -130,13 +130,13 @@ impl Broker {
     }
 
     pub async fn add_rule(&self, subscription: EntityName, rule: Rule) -> Result<(), AdminError> {
-        let (shard, name) = (self.place(&subscription), subscription);
+        let (shard, name, rule) = (self.place(&subscription), subscription, Box::new(rule));
         self.ask(shard, |ticket| Request::AddRule { ticket, name, rule }).await.map(|_| ())
     }
 
     /// In place of the one with the same name.
     pub async fn replace_rule(&self, subscription: EntityName, rule: Rule) -> Result<(), AdminError> {
-        let (shard, name) = (self.place(&subscription), subscription);
+        let (shard, name, rule) = (self.place(&subscription), subscription, Box::new(rule));
         self.ask(shard, |ticket| Request::ReplaceRule { ticket, name, rule }).await.map(|_| ())
     }
 

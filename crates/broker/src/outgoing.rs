@@ -236,7 +236,9 @@ impl<R: Reader> Outgoing<R> {
             }
             Effect::Transfer { target, mut messages } if large_one(&messages) => {
                 if let Some(message) = messages.pop() {
-                    self.router.bring_large(self.shard, target, message);
+                    // While it is copied, its message may move to another place, and leave this one free.
+                    let hold = self.holds.take(message.body);
+                    self.router.bring_large(self.shard, target, message, hold);
                 }
             }
             Effect::Transfer { target, messages } => {

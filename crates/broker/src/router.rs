@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 
 use crate::batch::{Answer, Batch, Brought, Error, Peer, PeerId, Reply, Request, Ticket, TransferOutcome};
 use crate::broker::{Describe, ShardHandle};
-use crate::large::{CopyError, LargeStore};
+use crate::large::{BodyHold, CopyError, LargeStore};
 use crate::shard::Envelope;
 
 /// When the target cannot take anything at the moment.
@@ -57,8 +57,12 @@ impl Router {
     }
 
     /// The same for one whose body is too large to be loaded.
-    pub(crate) fn bring_large(&self, source: ShardId, target: ShardId, message: OutMessage) {
-        tokio::spawn(self.clone().run_large(source, target, message));
+    pub(crate) fn bring_large(&self, source: ShardId, target: ShardId, message: OutMessage, hold: BodyHold) {
+        let run = self.clone().run_large(source, target, message);
+        tokio::spawn(async move {
+            run.await;
+            drop(hold);
+        });
     }
 
     async fn run(self, source: ShardId, target: ShardId, load: Load) {
@@ -109,22 +113,18 @@ impl Router {
     ) -> Result<TransferOutcome, Delay> {
         let store = |shard: ShardId| self.large.get(usize::from(shard.0)).ok_or(Delay::Stopping);
         let body = StoredBody { place: message.body, size_bytes: message.size_bytes };
+        // The target may be a topic, and the shard does not look at large bodies.
+        let front = match store(source)?.front(body).await {
+            Ok(front) => front,
+            Err(error) => return unread(message, CopyError::Read(error), target),
+        };
         let copy = match store(target)?.copy_from(store(source)?, body).await {
             Ok(copy) => copy,
-            Err(CopyError::Read(ReadError::Corrupt { .. } | ReadError::Gone(_))) => {
-                let refused = Some((message.number, UNREADABLE.to_owned()));
-                return Ok(TransferOutcome { refused, ..TransferOutcome::default() });
-            }
-            Err(error) => {
-                tracing::warn!("a large message waits to be brought to {target}: {error}");
-                return Err(Delay::Busy);
-            }
+            Err(error) => return unread(message, error, target),
         };
         let mut attributes = message.attributes.clone();
-        // The target may be a topic, and the shard does not look at large bodies.
-        let front = store(source)?.front(body).await.unwrap_or_default();
         let view = (self.describe)(&front, &attributes.patch);
-        attributes.view = Some(view.unwrap_or(Bytes::from_static(peeklock_filter::UNREADABLE)));
+        attributes.view = Some(view.unwrap_or_else(|| Bytes::from_static(peeklock_filter::UNREADABLE)));
         let mut batch = Batch::default();
         let mut messages = batch.messages();
         messages.add_stored(copy, Some(attributes));
@@ -156,6 +156,16 @@ impl Router {
         let handle = handle.ok_or(Delay::Stopping)?;
         handle.send(Envelope { peer: peer.clone(), batch }).await.map_err(|_| Delay::Busy)
     }
+}
+
+/// What becomes of a message whose body could not be copied: it waits, unless its body will never be read.
+fn unread(message: &OutMessage, error: CopyError, target: ShardId) -> Result<TransferOutcome, Delay> {
+    if let CopyError::Read(ReadError::Corrupt { .. } | ReadError::Gone(_)) = error {
+        let refused = Some((message.number, UNREADABLE.to_owned()));
+        return Ok(TransferOutcome { refused, ..TransferOutcome::default() });
+    }
+    tracing::warn!("a large message waits to be brought to {target}: {error}");
+    Err(Delay::Busy)
 }
 
 /// The messages as a batch for their target; `None` if there are none.

@@ -216,6 +216,10 @@ impl<L: Log> Shard<L> {
         let now = self.clock.now();
         self.engine.tick(now, &mut self.outbox);
         self.collect();
+        if self.group.size_bytes() >= GROUP_BYTES_MAX {
+            // Many messages of topics were due. The first request may need as much room again.
+            self.append_finished()?;
+        }
         while self.refused.is_empty()
             && let Some(envelope) = waiting.pop_front()
         {

@@ -264,7 +264,7 @@ async fn messages_keep_their_sessions_when_a_queue_starts_to_forward() {
         .ask(Request::Update {
             ticket: Ticket(8),
             name: name("near"),
-            settings: forwarding(&far),
+            settings: Box::new(forwarding(&far)),
             expected: None,
         })
         .await;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
-use peeklock_client::{Client, Options, Target};
+use peeklock_client::{Admin, Client, Options, Target};
 
 /// A broker that has not confirmed by then is given up.
 pub(crate) const CONFIRM_TIME_MAX: Duration = Duration::from_secs(60);
@@ -29,10 +29,23 @@ pub(crate) struct Connect {
 }
 
 impl Connect {
+    /// Connects, to send and receive.
     pub(crate) async fn open(&self) -> Result<Client> {
-        let target = Target::parse(&self.connect)?;
+        Ok(Client::connect_with(&self.target()?, &self.options()).await?)
+    }
+
+    /// Prepares for management.
+    pub(crate) fn admin(&self) -> Result<Admin> {
+        Ok(Admin::new(&self.target()?, &self.options()))
+    }
+
+    pub(crate) fn target(&self) -> Result<Target> {
+        Ok(Target::parse(&self.connect)?)
+    }
+
+    fn options(&self) -> Options {
         let mut options = Options::default();
         options.certificates.clone_from(&self.ca);
-        Ok(Client::connect_with(&target, &options).await?)
+        options
     }
 }

@@ -1,100 +1,140 @@
-//! Queues for people and for programs.
+//! Entities for people and for programs.
 
 use std::io::{self, Write};
-use std::time::Duration;
 
-use peeklock_client::{EntityName, QueueInfo, Setting};
-use serde_json::{Value, json};
+use peeklock_client::{Counts, QueueInfo, QueueSettings, RuleInfo, SubscriptionInfo, TopicInfo};
+use serde::Serialize;
 
+use crate::rule::filter_text;
 use crate::settings;
+use crate::table::Table;
 
-pub(crate) fn list(out: &mut Vec<u8>, queues: &[QueueInfo], as_json: bool) -> io::Result<()> {
+/// One object per line.
+pub(crate) fn json_lines<T: Serialize>(out: &mut Vec<u8>, items: &[T]) -> io::Result<()> {
+    items.iter().try_for_each(|item| writeln!(out, "{}", serde_json::to_string(item)?))
+}
+
+pub(crate) fn queues(out: &mut Vec<u8>, queues: &[QueueInfo], as_json: bool) -> io::Result<()> {
     if as_json {
-        return queues.iter().try_for_each(|queue| writeln!(out, "{}", to_json(queue)));
+        return json_lines(out, queues);
     }
-    let width = queues.iter().map(|queue| queue.name.chars().count()).max().unwrap_or(0).max("NAME".len());
-    writeln!(
-        out,
-        "{:width$}  {:>10}  {:>8}  {:>8}  {:>9}  {:>8}  {:>14}",
-        "NAME", "ACTIVE", "LOCKED", "DEFERRED", "SCHEDULED", "DEAD", "BYTES"
-    )?;
-    for queue in queues {
-        writeln!(
-            out,
-            "{:width$}  {:>10}  {:>8}  {:>8}  {:>9}  {:>8}  {:>14}",
-            queue.name,
-            queue.active_count,
-            queue.locked_count,
-            queue.deferred_count,
-            queue.scheduled_count,
-            queue.dead_letter_count,
-            queue.size_bytes
-        )?;
+    let table = Table::new().text("NAME").number("ACTIVE").number("LOCKED").number("DEFERRED");
+    let mut table = table.number("SCHEDULED").number("DEAD").number("BYTES");
+    for QueueInfo { name, counts, .. } in queues {
+        let numbers = [
+            counts.active_count,
+            counts.locked_count,
+            counts.deferred_count,
+            counts.scheduled_count,
+            counts.dead_letter_count,
+            counts.size_bytes,
+        ];
+        table.row(std::iter::once(name.clone()).chain(numbers.map(|number| number.to_string())));
     }
-    Ok(())
+    table.write(out)
+}
+
+pub(crate) fn topics(out: &mut Vec<u8>, topics: &[TopicInfo], as_json: bool) -> io::Result<()> {
+    if as_json {
+        return json_lines(out, topics);
+    }
+    let mut table = Table::new().text("NAME").number("SUBSCRIPTIONS").number("SCHEDULED").number("BYTES");
+    for topic in topics {
+        let numbers = [topic.subscription_count, topic.scheduled_count, topic.size_bytes];
+        table.row(std::iter::once(topic.name.clone()).chain(numbers.map(|number| number.to_string())));
+    }
+    table.write(out)
+}
+
+pub(crate) fn subscriptions(
+    out: &mut Vec<u8>,
+    subscriptions: &[SubscriptionInfo],
+    as_json: bool,
+) -> io::Result<()> {
+    if as_json {
+        return json_lines(out, subscriptions);
+    }
+    let table = Table::new().text("NAME").number("RULES").number("ACTIVE").number("LOCKED");
+    let mut table = table.number("DEFERRED").number("DEAD").number("BYTES");
+    for SubscriptionInfo { name, counts, rule_count, .. } in subscriptions {
+        let numbers = [
+            *rule_count,
+            counts.active_count,
+            counts.locked_count,
+            counts.deferred_count,
+            counts.dead_letter_count,
+            counts.size_bytes,
+        ];
+        table.row(std::iter::once(name.clone()).chain(numbers.map(|number| number.to_string())));
+    }
+    table.write(out)
 }
 
 /// The settings that are not as usual, in the words of the flags that set them, and all counts.
-pub(crate) fn show(out: &mut Vec<u8>, queue: &QueueInfo, as_json: bool) -> io::Result<()> {
+pub(crate) fn queue(out: &mut Vec<u8>, queue: &QueueInfo, as_json: bool) -> io::Result<()> {
     if as_json {
-        return writeln!(out, "{}", to_json(queue));
+        return json_lines(out, std::slice::from_ref(queue));
     }
-    let mut line = |label: &str, value: &dyn std::fmt::Display| writeln!(out, "{label:<24} {value}");
-    line("Queue", &queue.name)?;
-    let unusual = Setting::unusual(&queue.settings);
-    line("Settings", &if unusual.is_empty() { "all as by default" } else { "as by default, but" })?;
-    for setting in &unusual {
-        let (key, value) = settings::describe(setting);
-        line(&format!("  {key}"), &value)?;
-    }
-    line("Active", &queue.active_count)?;
-    line("Locked", &queue.locked_count)?;
-    line("Deferred", &queue.deferred_count)?;
-    line("Scheduled", &queue.scheduled_count)?;
-    line("Dead-lettered", &queue.dead_letter_count)?;
-    line("Being forwarded", &queue.transfer_count)?;
-    line("Not forwardable", &queue.transfer_dead_letter_count)?;
-    line("Bytes", &queue.size_bytes)
+    let mut page = Page(out);
+    page.line("Queue", &queue.name)?;
+    page.settings(&queue.spec.settings())?;
+    page.counts(&queue.counts)
 }
 
-fn to_json(queue: &QueueInfo) -> Value {
-    let mut object = json!({
-        "name": queue.name,
-        "activeCount": queue.active_count,
-        "lockedCount": queue.locked_count,
-        "deferredCount": queue.deferred_count,
-        "scheduledCount": queue.scheduled_count,
-        "deadLetterCount": queue.dead_letter_count,
-        "transferCount": queue.transfer_count,
-        "transferDeadLetterCount": queue.transfer_dead_letter_count,
-        "sizeBytes": queue.size_bytes,
-    });
-    if let Some(object) = object.as_object_mut() {
-        object.extend(Setting::all(&queue.settings).iter().map(setting_json));
+pub(crate) fn topic(out: &mut Vec<u8>, topic: &TopicInfo, as_json: bool) -> io::Result<()> {
+    if as_json {
+        return json_lines(out, std::slice::from_ref(topic));
     }
-    object
+    let mut page = Page(out);
+    page.line("Topic", &topic.name)?;
+    page.settings(&topic.spec.settings())?;
+    page.line("Subscriptions", &topic.subscription_count)?;
+    page.line("Scheduled", &topic.scheduled_count)?;
+    page.line("Bytes", &topic.size_bytes)
 }
 
-fn setting_json(setting: &Setting) -> (String, Value) {
-    let millis = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
-    let name = |name: &Option<EntityName>| json!(name.as_ref().map(EntityName::as_str));
-    // Words are told as the command line takes them.
-    let said = || settings::describe(setting).1;
-    let (key, value) = match setting {
-        Setting::RequiresSession(value) => ("requiresSession", json!(value)),
-        Setting::LockDuration(value) => ("lockDurationMs", json!(millis(*value))),
-        Setting::MaxDeliveryCount(value) => ("maxDeliveryCount", json!(value)),
-        Setting::DefaultTimeToLive(value) => ("defaultTimeToLiveMs", json!(value.map(millis))),
-        Setting::DeadLetterOnExpiration(value) => ("deadLetterOnExpiration", json!(value)),
-        Setting::AutoDeleteOnIdle(value) => ("autoDeleteOnIdleMs", json!(value.map(millis))),
-        Setting::DuplicateWindow(value) => ("duplicateWindowMs", json!(value.map(millis))),
-        Setting::MaxSizeBytes(value) => ("maxSizeBytes", json!(value)),
-        Setting::MaxMessageSizeBytes(value) => ("maxMessageSizeBytes", json!(value)),
-        Setting::Status(_) => ("status", json!(said())),
-        Setting::ForwardTo(value) => ("forwardTo", name(value)),
-        Setting::ForwardDeadLettersTo(value) => ("forwardDeadLettersTo", name(value)),
-        Setting::Retry(_) => ("retry", json!(said())),
-        Setting::PoisonSession(_) => ("poisonSession", json!(said())),
-    };
-    (key.to_owned(), value)
+pub(crate) fn subscription(
+    out: &mut Vec<u8>,
+    subscription: &SubscriptionInfo,
+    rules: &[RuleInfo],
+    as_json: bool,
+) -> io::Result<()> {
+    if as_json {
+        return json_lines(out, std::slice::from_ref(subscription));
+    }
+    let mut page = Page(out);
+    page.line("Subscription", &subscription.name)?;
+    page.line("Rules", &if rules.is_empty() { "none, so it gets nothing" } else { "" })?;
+    for rule in rules {
+        page.line(&format!("  {}", rule.name), &filter_text(&rule.spec))?;
+    }
+    page.settings(&subscription.spec.settings())?;
+    page.counts(&subscription.counts)
+}
+
+/// Labels with their values behind them, in one column.
+pub(crate) struct Page<'a>(pub(crate) &'a mut Vec<u8>);
+
+impl Page<'_> {
+    pub(crate) fn line(&mut self, label: &str, value: &dyn std::fmt::Display) -> io::Result<()> {
+        let line = format!("{label:<24} {value}");
+        writeln!(self.0, "{}", line.trim_end())
+    }
+
+    fn settings(&mut self, settings: &QueueSettings) -> io::Result<()> {
+        let unusual = settings::unusual(settings);
+        self.line("Settings", &if unusual.is_empty() { "all as by default" } else { "as by default, but" })?;
+        unusual.into_iter().try_for_each(|(key, value)| self.line(&format!("  {key}"), &value))
+    }
+
+    fn counts(&mut self, counts: &Counts) -> io::Result<()> {
+        self.line("Active", &counts.active_count)?;
+        self.line("Locked", &counts.locked_count)?;
+        self.line("Deferred", &counts.deferred_count)?;
+        self.line("Scheduled", &counts.scheduled_count)?;
+        self.line("Dead-lettered", &counts.dead_letter_count)?;
+        self.line("Being forwarded", &counts.transfer_count)?;
+        self.line("Not forwardable", &counts.transfer_dead_letter_count)?;
+        self.line("Bytes", &counts.size_bytes)
+    }
 }

@@ -1,23 +1,35 @@
 //! The `peeklock` command: the broker, and tools to use one. One file per command.
 
+mod config;
+mod configuration;
 mod connect;
 mod describe;
+mod explain;
+mod filter;
+mod key;
+mod options;
 mod peek;
+mod property;
 mod queue;
 mod receive;
+mod rule;
+mod said;
 mod send;
 mod serve;
 mod session;
 mod settings;
 mod show;
+mod subscription;
+mod table;
 mod text;
 mod time;
+mod topic;
 
 use std::io;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use clap::{Parser, Subcommand};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
 /// The Service Bus that you can own: a broker for Azure SDKs, and tools to use one.
@@ -37,6 +49,7 @@ Examples:
   peeklock peek orders                        look without receiving
   peeklock queue list                         all queues with their counts
   peeklock queue create jobs --sessions       a queue whose messages are worked on in order, session by session
+  peeklock topic create news                  a topic; `peeklock subscription create news all` gives it a first subscription
 
 The commands other than serve talk to amqp://127.0.0.1:5672 unless --connect or PEEKLOCK_CONNECT says otherwise.
 Exit codes: 0 done, 1 failed, 2 wrong usage.";
@@ -44,7 +57,12 @@ Exit codes: 0 done, 1 failed, 2 wrong usage.";
 #[derive(Subcommand)]
 enum Command {
     Serve(serve::Arguments),
+    Config(config::Arguments),
     Queue(queue::Arguments),
+    Topic(topic::Arguments),
+    Subscription(subscription::Arguments),
+    Rule(rule::Arguments),
+    Key(key::Arguments),
     Session(session::Arguments),
     Send(send::Arguments),
     Receive(receive::Arguments),
@@ -52,8 +70,9 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    match run(arguments.command) {
+    let matches = Arguments::command().get_matches();
+    let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    match run(arguments.command, innermost(&matches)) {
         Ok(()) => ExitCode::SUCCESS,
         // `peeklock peek orders | head` has shown what was asked for.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
@@ -64,7 +83,12 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(command: Command) -> Result<()> {
+/// Of the command that was called.
+fn innermost(matches: &ArgMatches) -> &ArgMatches {
+    matches.subcommand().map_or(matches, |(_, inner)| innermost(inner))
+}
+
+fn run(command: Command, matches: &ArgMatches) -> Result<()> {
     log_to_stderr();
     let runtime = match &command {
         // One worker per core, which is what the builder takes by default.
@@ -74,7 +98,12 @@ fn run(command: Command) -> Result<()> {
     runtime.context("cannot start the runtime")?.block_on(async {
         match command {
             Command::Serve(arguments) => serve::run(arguments).await,
+            Command::Config(arguments) => config::run(arguments, matches),
             Command::Queue(arguments) => queue::run(arguments).await,
+            Command::Topic(arguments) => topic::run(arguments).await,
+            Command::Subscription(arguments) => subscription::run(arguments).await,
+            Command::Rule(arguments) => rule::run(arguments).await,
+            Command::Key(arguments) => key::run(arguments).await,
             Command::Session(arguments) => session::run(arguments).await,
             Command::Send(arguments) => send::run(arguments).await,
             Command::Receive(arguments) => receive::run(arguments).await,
@@ -96,7 +125,6 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_arguments_are_declared_without_contradiction() {

@@ -8,12 +8,12 @@ use peeklock_client::SequenceNumber;
 use crate::connect::Connect;
 use crate::show;
 
-/// Look at the messages of a queue, in order; nothing is locked, counted or removed.
+/// Look at the messages of a queue or subscription, in order; nothing is locked, counted or removed.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// The queue
-    queue: String,
+    /// The queue, or a subscription as TOPIC/subscriptions/NAME
+    entity: String,
     /// Start at this sequence number
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     from: u64,
@@ -23,7 +23,7 @@ pub(crate) struct Arguments {
     /// Look at one session only
     #[arg(long, value_name = "ID")]
     session: Option<String>,
-    /// Look into the queue's dead-letter queue
+    /// Look into the entity's dead-letter queue
     #[arg(long)]
     dead_letter: bool,
     #[command(flatten)]
@@ -35,7 +35,8 @@ Examples:
   peeklock peek orders
   peeklock peek orders --from 1000 --count 50 --json
   peeklock peek orders --session table-4
-  peeklock peek orders --dead-letter";
+  peeklock peek orders --dead-letter
+  peeklock peek news/subscriptions/weather";
 
 /// Asked for in one request; a broker may send fewer.
 const REQUEST_COUNT_MAX: u32 = 250;
@@ -43,9 +44,9 @@ const REQUEST_COUNT_MAX: u32 = 250;
 pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     let client = arguments.connect.open().await?;
     let entity = if arguments.dead_letter {
-        format!("{}/$DeadLetterQueue", arguments.queue)
+        format!("{}/$DeadLetterQueue", arguments.entity)
     } else {
-        arguments.queue.clone()
+        arguments.entity.clone()
     };
     let mut from = SequenceNumber(arguments.from);
     let mut left = arguments.count;

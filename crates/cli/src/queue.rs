@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::Subcommand;
-use peeklock_client::{Client, EntityName};
+use peeklock_client::{Counts, EntityName, QueueSpec};
 use serde_json::json;
 
 use crate::connect::Connect;
-use crate::describe::{list, show};
+use crate::describe;
+use crate::said::said;
 use crate::serve::plural;
 use crate::settings::Settings;
 use crate::time::now;
@@ -74,7 +75,7 @@ enum Action {
 #[derive(clap::Args)]
 #[command(after_help = PURGE_EXAMPLES)]
 struct Purge {
-    /// The queue
+    /// The queue, or a subscription as TOPIC/subscriptions/NAME
     #[arg(value_parser = EntityName::parse)]
     name: EntityName,
     /// Only messages that came longer ago than this
@@ -113,61 +114,42 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     let mut out = Vec::new();
     match arguments.action {
         Action::Create { name, settings, connect } => {
-            let settings = settings.of_new(&name)?;
-            let client = connect.open().await?;
-            client.admin().create_queue(&name, &settings).await?;
-            client.close().await;
-            said(&mut out, &connect, "created", &name)?;
+            connect.admin()?.create_queue(&name, &settings.spec()).await?;
+            said(&mut out, connect.json, "created", "queue", name.as_str())?;
         }
         Action::Update { name, settings, connect } => {
-            let changes = settings.said();
-            if changes.is_empty() {
+            let changes = settings.spec();
+            if changes == QueueSpec::default() {
                 bail!("nothing to change; name a setting, such as --lock-duration 30s (see --help)");
             }
-            let client = connect.open().await?;
-            client.admin().update_queue(&name, &changes).await?;
-            client.close().await;
-            said(&mut out, &connect, "updated", &name)?;
+            connect.admin()?.update_queue(&name, &changes).await?;
+            said(&mut out, connect.json, "updated", "queue", name.as_str())?;
         }
         Action::List { connect } => {
-            let client = connect.open().await?;
-            let queues = client.admin().list_queues().await?;
-            client.close().await;
-            list(&mut out, &queues, connect.json)?;
+            let queues = connect.admin()?.queues().await?;
+            describe::queues(&mut out, &queues, connect.json)?;
         }
         Action::Show { name, connect } => {
-            let client = connect.open().await?;
-            let queue = client.admin().show_queue(&name).await?;
-            client.close().await;
-            show(&mut out, &queue, connect.json)?;
+            let queue = connect.admin()?.queue(&name).await?;
+            describe::queue(&mut out, &queue, connect.json)?;
         }
         Action::Purge(arguments) => purge(&mut out, arguments).await?,
         Action::Delete { name, connect } => {
-            let client = connect.open().await?;
-            client.admin().delete_queue(&name).await?;
-            client.close().await;
-            said(&mut out, &connect, "deleted", &name)?;
+            connect.admin()?.delete_queue(&name).await?;
+            said(&mut out, connect.json, "deleted", "queue", name.as_str())?;
         }
     }
     io::stdout().lock().write_all(&out)?;
     Ok(())
 }
 
-fn said(out: &mut Vec<u8>, connect: &Connect, done: &str, name: &EntityName) -> io::Result<()> {
-    if connect.json {
-        return writeln!(out, "{}", json!({ "queue": name.as_str(), "done": done }));
-    }
-    let capital = done.get(..1).unwrap_or_default().to_uppercase();
-    writeln!(out, "{capital}{} queue '{name}'", done.get(1..).unwrap_or_default())
-}
-
 async fn purge(out: &mut Vec<u8>, arguments: Purge) -> Result<()> {
-    let client = arguments.connect.open().await?;
     if !arguments.yes {
-        arguments.confirm(&client).await?;
+        arguments.confirm().await?;
     }
+    let client = arguments.connect.open().await?;
     let before = arguments.older_than.map(|age| now() - age);
-    let count = client.admin().purge(&arguments.entity(), before).await?;
+    let count = client.purge(&arguments.entity(), before).await?;
     client.close().await;
     if arguments.connect.json {
         writeln!(out, "{}", json!({ "queue": arguments.name.as_str(), "purged": count }))?;
@@ -191,16 +173,24 @@ impl Purge {
         }
     }
 
+    async fn counts(&self) -> Result<Counts> {
+        let mut admin = self.connect.admin()?;
+        Ok(match (self.name.topic(), self.name.topic_and_subscription()) {
+            (Some(topic), Some((_, name))) => admin.subscription(&topic, name).await?.counts,
+            _ => admin.queue(&self.name).await?.counts,
+        })
+    }
+
     /// Asks a person; a script has to say that it means it.
-    async fn confirm(&self, client: &Client) -> Result<()> {
+    async fn confirm(&self) -> Result<()> {
         if !io::stdin().is_terminal() {
             bail!("purging cannot be undone; add --yes to purge {}", self.place());
         }
-        let queue = client.admin().show_queue(&self.name).await?;
+        let counts = self.counts().await?;
         let count = if self.dead_letters {
-            queue.dead_letter_count
+            counts.dead_letter_count
         } else {
-            queue.active_count + queue.deferred_count
+            counts.active_count + counts.deferred_count
         };
         let which = match self.older_than {
             Some(age) => {

@@ -9,12 +9,12 @@ use crate::connect::Connect;
 use crate::show;
 use peeklock_spec::{parse_duration, show_duration};
 
-/// Receive messages from a queue, print each, and complete it.
+/// Receive messages from a queue or subscription, print each, and complete it.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// The queue
-    queue: String,
+    /// The queue, or a subscription as TOPIC/subscriptions/NAME
+    entity: String,
     /// At most this many messages
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     count: u32,
@@ -24,10 +24,10 @@ pub(crate) struct Arguments {
     /// Let the broker delete each message as it sends it: quicker, but a message is lost if this command is
     #[arg(long, conflicts_with_all = ["abandon", "keep"])]
     delete: bool,
-    /// Receive from the queue's dead-letter queue
+    /// Receive from the entity's dead-letter queue
     #[arg(long)]
     dead_letter: bool,
-    /// Receive the messages of this session, for a queue with sessions
+    /// Receive the messages of this session, for an entity with sessions
     #[arg(long, value_name = "ID", conflicts_with_all = ["next_session", "dead_letter"])]
     session: Option<String>,
     /// Receive the messages of the next session that has some and that nobody holds
@@ -52,12 +52,13 @@ Examples:
   peeklock receive orders --count 100 --wait 1s --json
   peeklock receive orders --next-session --count 100
   peeklock receive orders --abandon --delay 5m
-  peeklock receive orders --dead-letter --keep";
+  peeklock receive orders --dead-letter --keep
+  peeklock receive news/subscriptions/weather";
 
 pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     let client = arguments.connect.open().await?;
     let mode = if arguments.delete { ReceiveMode::ReceiveAndDelete } else { ReceiveMode::PeekLock };
-    let mut builder = client.receiver(&arguments.queue).mode(mode).manual_credit();
+    let mut builder = client.receiver(&arguments.entity).mode(mode).manual_credit();
     if arguments.dead_letter {
         builder = builder.dead_letter();
     }
@@ -71,7 +72,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
         Err(Error::NoSession { .. }) => {
             eprintln!(
                 "no session to receive in '{}' within {}",
-                arguments.queue,
+                arguments.entity,
                 show_duration(arguments.wait)
             );
             return Ok(());
@@ -86,7 +87,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
         let place = if arguments.dead_letter { "the dead-letter queue of " } else { "" };
         eprintln!(
             "nothing to receive in {place}'{}' within {}",
-            arguments.queue,
+            arguments.entity,
             show_duration(arguments.wait)
         );
     }

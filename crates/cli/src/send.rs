@@ -6,22 +6,21 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use peeklock_client::{Body, Message, MessageExt, MessageId, Pipeline, Text, Timestamp};
+use peeklock_spec::{parse_duration, parse_time};
 use serde_json::json;
 
 use crate::connect::{CONFIRM_TIME_MAX, Connect};
+use crate::property::{Property, amqp_value};
 use crate::serve::plural;
-use crate::text::parse_property;
 use crate::time::now;
-use peeklock_spec::parse_duration;
-use peeklock_spec::parse_time;
 
-/// Send messages to a queue; returns when all are on the broker's disk.
+/// Send messages to a queue or topic; returns when all are on the broker's disk.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 #[command(group = clap::ArgGroup::new("source").required(true).args(["body", "file"]))]
 pub(crate) struct Arguments {
-    /// The queue
-    queue: String,
+    /// The queue or topic
+    entity: String,
     /// The body, or '-' to send each line of stdin as a message
     body: Option<String>,
     /// Send the content of a file as one message
@@ -48,15 +47,15 @@ pub(crate) struct Arguments {
     /// The message that this one belongs to or answers
     #[arg(long, value_name = "ID")]
     correlation_id: Option<String>,
-    /// The queue that an answer should go to
-    #[arg(long, value_name = "QUEUE")]
+    /// The queue or topic that an answer should go to
+    #[arg(long, value_name = "ENTITY")]
     reply_to: Option<String>,
     /// The session that an answer should belong to
     #[arg(long, value_name = "ID")]
     reply_to_session: Option<String>,
-    /// An application property; may be repeated
-    #[arg(long = "property", value_name = "KEY=VALUE", value_parser = parse_property)]
-    properties: Vec<(String, String)>,
+    /// An application property, or KEY:=VALUE for a number, true or false; may be repeated
+    #[arg(long = "property", value_name = "KEY=TEXT", value_parser = Property::parse)]
+    properties: Vec<Property>,
     /// Send it this often
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     count: u64,
@@ -71,7 +70,8 @@ Examples:
   seq 1000 | peeklock send orders -
   peeklock send orders test --count 100
   peeklock send orders 'one coffee' --session table-4 --ttl 10m
-  peeklock send orders 'wake up' --in 30s";
+  peeklock send orders 'wake up' --in 30s
+  peeklock send news 'it rains' --subject weather --property Priority=High";
 
 /// Messages under way at the same time.
 const UNCONFIRMED_MAX: u32 = 256;
@@ -79,7 +79,7 @@ const UNCONFIRMED_MAX: u32 = 256;
 pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     let client = arguments.connect.open().await?;
     let mut sending = Sending {
-        pipeline: client.pipeline(&arguments.queue, UNCONFIRMED_MAX).await?,
+        pipeline: client.pipeline(&arguments.entity, UNCONFIRMED_MAX).await?,
         sent_count: 0,
         template: arguments.template(),
         arguments: &arguments,
@@ -102,8 +102,8 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
 impl Arguments {
     fn template(&self) -> Message {
         let mut message = Message::default();
-        for (key, value) in &self.properties {
-            message = message.with_property(key.clone(), value.clone());
+        for Property { key, value } in &self.properties {
+            message = message.with_property(key.clone(), amqp_value(value));
         }
         if let Some(span) = self.ttl {
             message = message.with_time_to_live(span);
@@ -176,10 +176,10 @@ fn report(arguments: &Arguments, sent_count: u64, started: Instant) -> Result<()
     let took = started.elapsed();
     if arguments.connect.json {
         let millis = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-        writeln!(out, "{}", json!({ "queue": arguments.queue, "sent": sent_count, "tookMs": millis }))?;
+        writeln!(out, "{}", json!({ "entity": arguments.entity, "sent": sent_count, "tookMs": millis }))?;
     } else {
         let messages = plural(sent_count, "message");
-        writeln!(out, "Sent {messages} to '{}' in {} ms", arguments.queue, took.as_millis())?;
+        writeln!(out, "Sent {messages} to '{}' in {} ms", arguments.entity, took.as_millis())?;
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `peeklock session`: the sessions of a queue.
+//! `peeklock session`: the sessions of a queue or subscription.
 
 use std::io::{self, Write};
 
@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::connect::Connect;
 
-/// See the sessions of a queue.
+/// See the sessions of a queue or subscription.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -19,20 +19,20 @@ pub(crate) struct Arguments {
 enum Action {
     /// List the sessions that have messages, one per line
     List {
-        /// The queue
-        queue: String,
+        /// The queue, or a subscription as TOPIC/subscriptions/NAME
+        entity: String,
         #[command(flatten)]
         connect: Connect,
     },
 }
 
 pub(crate) async fn run(arguments: Arguments) -> Result<()> {
-    let Action::List { queue, connect } = arguments.action;
+    let Action::List { entity, connect } = arguments.action;
     let client = connect.open().await?;
-    let sessions = client.list_sessions(&queue, None).await?;
+    let sessions = client.list_sessions(&entity, None).await?;
     client.close().await;
     if sessions.is_empty() {
-        eprintln!("no session of '{queue}' has messages");
+        eprintln!("no session of '{entity}' has messages");
     }
     let mut out = Vec::new();
     for session in sessions {

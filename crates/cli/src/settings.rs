@@ -1,18 +1,19 @@
-//! The settings of a queue as people write and read them. Each is declared once, for `queue create`, `queue update` and `serve --queue`.
+//! The settings of entities as people write and read them. Each is declared once, for `create`, `update` and `serve --queue`.
 
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use clap::Parser;
-use peeklock_client::{EntityName, PoisonSession, QueueSettings, QueueStatus, RetryPolicy, Setting};
+use peeklock_client::{EntityName, PoisonSession, QueueSettings, QueueStatus, RetryPolicy};
 use peeklock_spec::{
-    MessageSize, NONE, parse_duration, parse_poison_session, parse_retry, parse_size, parse_status,
-    show_duration, show_poison_session, show_retry, show_size, show_status,
+    self as spec, MessageSize, NONE, Size, SubscriptionSpec, TopicSpec, parse_duration, parse_poison_session,
+    parse_retry, parse_status, show_duration, show_poison_session, show_retry, show_size, show_status,
 };
 
+/// Of queues and subscriptions: how messages are handed out.
 #[derive(clap::Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Settings")]
-pub(crate) struct Settings {
+struct Delivering {
     /// Every message belongs to a session, and one receiver at a time gets a session's messages, in order; cannot be changed later
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true", hide_possible_values = true)]
     sessions: Option<bool>,
@@ -22,32 +23,14 @@ pub(crate) struct Settings {
     /// After so many failed deliveries a message goes to the dead-letter queue [default: 10]
     #[arg(long, value_name = "COUNT", visible_alias = "max-delivery")]
     max_delivery_count: Option<u32>,
-    /// How long a message may wait before it expires, or 'none'; a message may say less itself [default: none]
-    #[arg(long, value_name = "TIME", value_parser = or_none(parse_duration))]
-    ttl: Option<Maybe<Duration>>,
     /// Expired messages go to the dead-letter queue instead of being dropped
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true", hide_possible_values = true)]
     dead_letter_expired: Option<bool>,
-    /// Delete the queue when nobody has used it for so long, or 'none' [default: none]
-    #[arg(long, value_name = "TIME", value_parser = or_none(parse_duration))]
-    auto_delete_idle: Option<Maybe<Duration>>,
-    /// Drop a message whose id was seen within this time, or 'none'; a queue has it from the start or never [default: none]
-    #[arg(long, value_name = "TIME", value_parser = or_none(parse_duration))]
-    duplicate_window: Option<Maybe<Duration>>,
-    /// Refuse messages when the queue holds so much, or 'none' for what the disk takes [default: none]
-    #[arg(long, value_name = "SIZE", value_parser = or_none(parse_size))]
-    max_size: Option<Maybe<u64>>,
-    /// Largest message, up to 100MiB [default: 1MiB]
-    #[arg(long, value_name = "SIZE")]
-    max_message_size: Option<MessageSize>,
-    /// Which ways are open: active, send-disabled, receive-disabled or disabled [default: active]
-    #[arg(long, value_name = "STATUS", value_parser = parse_status)]
-    status: Option<QueueStatus>,
-    /// Move every message on to this queue, or 'none' [default: none]
-    #[arg(long, value_name = "QUEUE", value_parser = or_none(EntityName::parse))]
+    /// Move every message on to this queue or topic, or 'none' [default: none]
+    #[arg(long, value_name = "ENTITY", value_parser = or_none(EntityName::parse))]
     forward_to: Option<Maybe<EntityName>>,
-    /// Move dead-lettered messages on to this queue, or 'none' [default: none]
-    #[arg(long, value_name = "QUEUE", value_parser = or_none(EntityName::parse))]
+    /// Move dead-lettered messages on to this queue or topic, or 'none' [default: none]
+    #[arg(long, value_name = "ENTITY", value_parser = or_none(EntityName::parse))]
     forward_dead_letters_to: Option<Maybe<EntityName>>,
     /// How long a message whose delivery failed stays away: immediate, fixed:5s, linear:5s..1m, exponential:1s..10m or
     /// exponential:1s..10m:jitter [default: immediate]
@@ -59,46 +42,160 @@ pub(crate) struct Settings {
     poison_session: Option<PoisonSession>,
 }
 
+/// Of queues and topics: what senders may bring.
+#[derive(clap::Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Settings")]
+struct Taking {
+    /// Drop a message whose id was seen within this time, or 'none'; an entity has it from the start or never [default: none]
+    #[arg(long, value_name = "TIME", value_parser = or_none(parse_duration))]
+    duplicate_window: Option<Maybe<Duration>>,
+    /// Refuse messages when the entity holds so much, or 'none' for what the disk takes [default: none]
+    #[arg(long, value_name = "SIZE", value_parser = or_none(str::parse::<Size>))]
+    max_size: Option<Maybe<Size>>,
+    /// Largest message, up to 100MiB [default: 1MiB]
+    #[arg(long, value_name = "SIZE")]
+    max_message_size: Option<MessageSize>,
+}
+
+/// Of all entities.
+#[derive(clap::Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Settings")]
+struct General {
+    /// How long a message may wait before it expires, or 'none'; a message may say less itself [default: none]
+    #[arg(long, value_name = "TIME", value_parser = or_none(parse_duration))]
+    ttl: Option<Maybe<Duration>>,
+    /// Delete the entity when nobody has used it for so long, or 'none' [default: none]
+    #[arg(long, value_name = "TIME", value_parser = or_none(parse_duration))]
+    auto_delete_idle: Option<Maybe<Duration>>,
+    /// Which ways are open: active, send-disabled, receive-disabled or disabled [default: active]
+    #[arg(long, value_name = "STATUS", value_parser = parse_status)]
+    status: Option<QueueStatus>,
+    /// A note that is kept with the entity, or 'none' [default: none]
+    #[arg(long, value_name = "TEXT", value_parser = or_none(|text: &str| anyhow::Ok(text.to_owned())))]
+    user_metadata: Option<Maybe<String>>,
+}
+
 /// A value, or the wish for none.
 #[derive(Clone, Debug)]
 struct Maybe<T>(Option<T>);
 
+impl<T> Maybe<T> {
+    fn wish(self) -> Option<T> {
+        self.0
+    }
+}
+
+#[derive(clap::Args, Clone, Debug, Default)]
+pub(crate) struct Settings {
+    #[command(flatten)]
+    delivering: Delivering,
+    #[command(flatten)]
+    general: General,
+    #[command(flatten)]
+    taking: Taking,
+}
+
+#[derive(clap::Args, Clone, Debug, Default)]
+pub(crate) struct TopicSettings {
+    #[command(flatten)]
+    general: General,
+    #[command(flatten)]
+    taking: Taking,
+}
+
+#[derive(clap::Args, Clone, Debug, Default)]
+pub(crate) struct SubscriptionSettings {
+    #[command(flatten)]
+    delivering: Delivering,
+    #[command(flatten)]
+    general: General,
+    /// A message for which a filter cannot be evaluated goes to the dead-letter queue instead of being passed over [default: true]
+    #[arg(
+        long,
+        value_name = "true|false",
+        help_heading = "Settings",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        hide_possible_values = true
+    )]
+    dead_letter_filter_errors: Option<bool>,
+}
+
 impl Settings {
     /// What was said, and nothing else.
-    pub(crate) fn said(self) -> Vec<Setting> {
-        let said = [
-            self.sessions.map(Setting::RequiresSession),
-            self.lock_duration.map(Setting::LockDuration),
-            self.max_delivery_count.map(Setting::MaxDeliveryCount),
-            self.ttl.map(|ttl| Setting::DefaultTimeToLive(ttl.0)),
-            self.dead_letter_expired.map(Setting::DeadLetterOnExpiration),
-            self.auto_delete_idle.map(|idle| Setting::AutoDeleteOnIdle(idle.0)),
-            self.duplicate_window.map(|window| Setting::DuplicateWindow(window.0)),
-            self.max_size.map(|size| Setting::MaxSizeBytes(size.0)),
-            self.max_message_size.map(|size| Setting::MaxMessageSizeBytes(size.0)),
-            self.status.map(Setting::Status),
-            self.forward_to.map(|queue| Setting::ForwardTo(queue.0)),
-            self.forward_dead_letters_to.map(|queue| Setting::ForwardDeadLettersTo(queue.0)),
-            self.retry.map(Setting::Retry),
-            self.poison_session.map(Setting::PoisonSession),
-        ];
-        said.into_iter().flatten().collect()
+    pub(crate) fn spec(self) -> spec::QueueSpec {
+        let Settings { delivering, general, taking } = self;
+        spec::QueueSpec {
+            lock_duration: delivering.lock_duration,
+            max_delivery_count: delivering.max_delivery_count,
+            requires_session: delivering.sessions,
+            dead_letter_on_expiration: delivering.dead_letter_expired,
+            forward_to: delivering.forward_to.map(Maybe::wish),
+            forward_dead_letters_to: delivering.forward_dead_letters_to.map(Maybe::wish),
+            retry: delivering.retry,
+            poison_session: delivering.poison_session,
+            default_time_to_live: general.ttl.map(Maybe::wish),
+            auto_delete_on_idle: general.auto_delete_idle.map(Maybe::wish),
+            status: general.status,
+            user_metadata: general.user_metadata.map(Maybe::wish),
+            duplicate_window: taking.duplicate_window.map(Maybe::wish),
+            max_size: taking.max_size.map(Maybe::wish),
+            max_message_size: taking.max_message_size,
+            // Makes no difference here, so nobody needs a flag for it.
+            batched_operations: None,
+        }
     }
+}
 
-    /// The settings of a new queue.
-    pub(crate) fn of_new(self, name: &EntityName) -> Result<QueueSettings> {
-        let mut settings = QueueSettings::default();
-        self.said().into_iter().for_each(|setting| setting.apply(&mut settings));
-        settings.check(name)?;
-        Ok(settings)
+impl TopicSettings {
+    /// What was said, and nothing else.
+    pub(crate) fn spec(self) -> TopicSpec {
+        let TopicSettings { general, taking } = self;
+        TopicSpec {
+            default_time_to_live: general.ttl.map(Maybe::wish),
+            auto_delete_on_idle: general.auto_delete_idle.map(Maybe::wish),
+            status: general.status,
+            user_metadata: general.user_metadata.map(Maybe::wish),
+            duplicate_window: taking.duplicate_window.map(Maybe::wish),
+            max_size: taking.max_size.map(Maybe::wish),
+            max_message_size: taking.max_message_size,
+            batched_operations: None,
+            subscriptions: None,
+        }
+    }
+}
+
+impl SubscriptionSettings {
+    /// What was said, and nothing else.
+    pub(crate) fn spec(self) -> SubscriptionSpec {
+        let SubscriptionSettings { delivering, general, dead_letter_filter_errors } = self;
+        SubscriptionSpec {
+            lock_duration: delivering.lock_duration,
+            max_delivery_count: delivering.max_delivery_count,
+            requires_session: delivering.sessions,
+            dead_letter_on_expiration: delivering.dead_letter_expired,
+            dead_letter_on_filter_error: dead_letter_filter_errors,
+            forward_to: delivering.forward_to.map(Maybe::wish),
+            forward_dead_letters_to: delivering.forward_dead_letters_to.map(Maybe::wish),
+            retry: delivering.retry,
+            poison_session: delivering.poison_session,
+            default_time_to_live: general.ttl.map(Maybe::wish),
+            auto_delete_on_idle: general.auto_delete_idle.map(Maybe::wish),
+            status: general.status,
+            user_metadata: general.user_metadata.map(Maybe::wish),
+            batched_operations: None,
+            rules: None,
+        }
     }
 }
 
 /// `NAME[,SETTING[=VALUE]]…`, with the settings of `queue create`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct QueueSpec {
+pub(crate) struct DeclaredQueue {
     pub(crate) name: EntityName,
-    pub(crate) settings: QueueSettings,
+    /// What was said, and nothing else.
+    pub(crate) spec: spec::QueueSpec,
 }
 
 #[derive(Parser)]
@@ -108,13 +205,15 @@ struct Declared {
     settings: Settings,
 }
 
-impl QueueSpec {
+impl DeclaredQueue {
     pub(crate) fn parse(text: &str) -> Result<Self> {
         let mut parts = text.split(',');
         let name = EntityName::parse(parts.next().unwrap_or_default())?;
         let flags = parts.map(|part| format!("--{part}"));
         let declared = Declared::try_parse_from(flags).map_err(|error| anyhow!(first_line(&error)))?;
-        Ok(QueueSpec { settings: declared.settings.of_new(&name)?, name })
+        let spec = declared.settings.spec();
+        spec.settings().check(&name)?;
+        Ok(DeclaredQueue { name, spec })
     }
 }
 
@@ -140,26 +239,53 @@ fn or_none<T, E: Into<anyhow::Error>>(
     }
 }
 
-/// A setting in the words of the flag that sets it: its name and its value.
-pub(crate) fn describe(setting: &Setting) -> (&'static str, String) {
+/// The settings that an entity would not have if nobody had said anything, in the words of the flags that set them.
+pub(crate) fn unusual(settings: &QueueSettings) -> Vec<(&'static str, String)> {
+    let usual = described(&QueueSettings::default());
+    described(settings).into_iter().zip(usual).filter(|(is, usual)| is != usual).map(|(is, _)| is).collect()
+}
+
+fn described(settings: &QueueSettings) -> Vec<(&'static str, String)> {
+    // Taken apart by name, so that a new setting cannot be forgotten here.
+    let QueueSettings {
+        lock_duration,
+        max_delivery_count,
+        requires_session,
+        default_time_to_live,
+        dead_letter_on_expiration,
+        auto_delete_on_idle,
+        duplicate_window,
+        max_size_bytes,
+        max_message_size_bytes,
+        status,
+        forward_to,
+        forward_dead_letters_to,
+        retry,
+        poison_session,
+        user_metadata,
+        batched_operations: _,
+        dead_letter_on_filter_error,
+    } = settings;
     let time = |span: &Option<Duration>| span.map_or_else(|| NONE.to_owned(), show_duration);
     let name = |name: &Option<EntityName>| name.as_ref().map_or_else(|| NONE.to_owned(), ToString::to_string);
-    match setting {
-        Setting::RequiresSession(value) => ("sessions", value.to_string()),
-        Setting::LockDuration(value) => ("lock-duration", show_duration(*value)),
-        Setting::MaxDeliveryCount(value) => ("max-delivery-count", value.to_string()),
-        Setting::DefaultTimeToLive(value) => ("ttl", time(value)),
-        Setting::DeadLetterOnExpiration(value) => ("dead-letter-expired", value.to_string()),
-        Setting::AutoDeleteOnIdle(value) => ("auto-delete-idle", time(value)),
-        Setting::DuplicateWindow(value) => ("duplicate-window", time(value)),
-        Setting::MaxSizeBytes(value) => ("max-size", value.map_or_else(|| NONE.to_owned(), show_size)),
-        Setting::MaxMessageSizeBytes(value) => ("max-message-size", show_size((*value).into())),
-        Setting::Status(value) => ("status", show_status(*value).to_owned()),
-        Setting::ForwardTo(value) => ("forward-to", name(value)),
-        Setting::ForwardDeadLettersTo(value) => ("forward-dead-letters-to", name(value)),
-        Setting::Retry(value) => ("retry", show_retry(*value)),
-        Setting::PoisonSession(value) => ("poison-session", show_poison_session(*value).to_owned()),
-    }
+    vec![
+        ("sessions", requires_session.to_string()),
+        ("lock-duration", show_duration(*lock_duration)),
+        ("max-delivery-count", max_delivery_count.to_string()),
+        ("ttl", time(default_time_to_live)),
+        ("dead-letter-expired", dead_letter_on_expiration.to_string()),
+        ("dead-letter-filter-errors", dead_letter_on_filter_error.to_string()),
+        ("auto-delete-idle", time(auto_delete_on_idle)),
+        ("duplicate-window", time(duplicate_window)),
+        ("max-size", max_size_bytes.map_or_else(|| NONE.to_owned(), show_size)),
+        ("max-message-size", show_size((*max_message_size_bytes).into())),
+        ("status", show_status(*status).to_owned()),
+        ("forward-to", name(forward_to)),
+        ("forward-dead-letters-to", name(forward_dead_letters_to)),
+        ("retry", show_retry(*retry)),
+        ("poison-session", show_poison_session(*poison_session).to_owned()),
+        ("user-metadata", user_metadata.clone().unwrap_or_else(|| NONE.to_owned())),
+    ]
 }
 
 #[cfg(test)]
@@ -167,11 +293,11 @@ mod tests {
     use super::*;
 
     fn settings(text: &str) -> QueueSettings {
-        QueueSpec::parse(&format!("orders{text}")).unwrap().settings
+        DeclaredQueue::parse(&format!("orders{text}")).unwrap().spec.settings()
     }
 
     fn refused(text: &str) -> String {
-        QueueSpec::parse(text).err().unwrap_or_else(|| panic!("{text} is taken")).to_string()
+        DeclaredQueue::parse(text).err().unwrap_or_else(|| panic!("{text} is taken")).to_string()
     }
 
     #[test]
@@ -206,28 +332,25 @@ mod tests {
     fn every_setting_is_shown_as_it_can_be_said() {
         let every = ",sessions=true,lock-duration=5s,max-delivery-count=3,ttl=90s,dead-letter-expired=true,auto-delete-idle=1d,\
                      duplicate-window=10m,max-size=3GiB,max-message-size=100MiB,status=send-disabled,forward-dead-letters-to=dead,\
-                     retry=linear:5s..1m,poison-session=set-aside";
-        let unusual = Setting::unusual(&settings(every));
-        let shown =
-            unusual.iter().map(describe).map(|(key, value)| format!(",{key}={value}")).collect::<String>();
+                     retry=linear:5s..1m,poison-session=set-aside,user-metadata=mine";
+        let unusual = unusual(&settings(every));
+        let shown = unusual.iter().map(|(key, value)| format!(",{key}={value}")).collect::<String>();
         assert_eq!(settings(&shown), settings(every), "{shown}");
-        assert_eq!(unusual.len(), 13, "forward-to has no place beside sessions");
+        assert_eq!(unusual.len(), 14, "forward-to has no place beside sessions");
         assert_eq!(settings(",forward-to=next").forward_to, EntityName::parse("next").ok());
-        for retry in
-            ["immediate", "fixed:5s", "linear:5s..1m", "exponential:1s..10m", "exponential:1ms..10m:jitter"]
-        {
-            assert_eq!(show_retry(parse_retry(retry).unwrap()), retry);
-        }
     }
 
     #[test]
     fn none_clears_what_may_be_absent() {
         let flags = ["--ttl", "none", "--max-size", "none", "--forward-to", "none"];
-        let said = Declared::try_parse_from(flags).unwrap().settings.said();
-        assert_eq!(
-            said,
-            [Setting::DefaultTimeToLive(None), Setting::MaxSizeBytes(None), Setting::ForwardTo(None)]
-        );
+        let said = Declared::try_parse_from(flags).unwrap().settings.spec();
+        let expected = spec::QueueSpec {
+            default_time_to_live: Some(None),
+            max_size: Some(None),
+            forward_to: Some(None),
+            ..spec::QueueSpec::default()
+        };
+        assert_eq!(said, expected);
         assert!(Declared::try_parse_from(["--lock-duration", "none"]).is_err());
     }
 }

@@ -1,23 +1,7 @@
-//! Text on the command line that means something: addresses, keys, properties.
+//! Text on the command line that means something: keys.
 
-use std::net::SocketAddr;
-
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use peeklock_server::{Policy, Right};
-
-/// An address to listen on, or none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Listen(pub(crate) Option<SocketAddr>);
-
-impl Listen {
-    pub(crate) fn parse(text: &str) -> Result<Self> {
-        if text == "off" || text == "none" {
-            return Ok(Listen(None));
-        }
-        let wrong = || format!("'{text}' is not an address such as 127.0.0.1:5671, nor 'off'");
-        text.parse().map(|address| Listen(Some(address))).with_context(wrong)
-    }
-}
 
 /// `NAME=SECRET[:Send,Listen,Manage]`, with all rights when none are named.
 #[derive(Clone)]
@@ -58,14 +42,6 @@ fn parse_rights(list: &str) -> Option<Vec<Right>> {
     list.split(',').map(right).collect()
 }
 
-/// `key=value`.
-pub(crate) fn parse_property(text: &str) -> Result<(String, String)> {
-    match text.split_once('=') {
-        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
-        _ => bail!("'{text}' is not a property; write key=value"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -86,19 +62,5 @@ mod tests {
         }
         let told = KeySpec::parse("hidden").err().unwrap().to_string();
         assert!(!told.contains("hidden"), "{told}");
-    }
-
-    #[test]
-    fn listening_can_be_turned_off() {
-        assert_eq!(Listen::parse("off").unwrap(), Listen(None));
-        assert_eq!(Listen::parse("[::1]:7").unwrap(), Listen(Some("[::1]:7".parse().unwrap())));
-        assert!(Listen::parse("localhost").is_err());
-    }
-
-    #[test]
-    fn a_property_has_a_name() {
-        assert_eq!(parse_property("a=b=c").unwrap(), ("a".to_owned(), "b=c".to_owned()));
-        assert!(parse_property("=b").is_err());
-        assert!(parse_property("a").is_err());
     }
 }

@@ -10,9 +10,9 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::driver::command::Command;
 use crate::error::Error;
-use crate::sas;
+use crate::sas::{self, Signer};
 use crate::shared::ANSWER_TIME_MAX;
-use crate::target::{Audience, Credentials};
+use crate::target::Credentials;
 
 /// Well before a token ends: a broker detaches links whose token has ended.
 const RENEW_AFTER: Duration = Duration::from_secs(sas::TOKEN_LIFE.as_secs() / 4 * 3);
@@ -88,7 +88,7 @@ async fn put_token(
     commands: &mpsc::WeakSender<Command>,
 ) -> Result<(), Error> {
     let (reply, answer) = oneshot::channel();
-    let message = Box::new(signer.request(entity));
+    let message = Box::new(request(signer, entity));
     let command = Command::Request { node: NODE.into(), message, transaction: None, reply };
     match commands.upgrade() {
         Some(commands) if commands.send(command).await.is_ok() => {}
@@ -103,6 +103,13 @@ async fn put_token(
     check(entity, &answer.unwrap_or(Err(Error::Closed))?)
 }
 
+fn request(signer: &Signer, entity: &str) -> Message {
+    Message::value(signer.token(entity))
+        .with_property("operation", "put-token")
+        .with_property("type", "servicebus.windows.net:sastoken")
+        .with_property("name", signer.audience(entity))
+}
+
 fn check(entity: &Arc<str>, response: &Message) -> Result<(), Error> {
     let status = response.property("status-code").and_then(Value::as_i32).unwrap_or_default();
     if (200..300).contains(&status) {
@@ -113,44 +120,6 @@ fn check(entity: &Arc<str>, response: &Message) -> Result<(), Error> {
     Err(Error::Unauthorized { entity: Arc::clone(entity), reason })
 }
 
-/// Makes the tokens.
-struct Signer {
-    audience: Audience,
-    source: Source,
-}
-
-enum Source {
-    Key { name: String, secret: String },
-    Given(String),
-}
-
-impl Signer {
-    fn of(credentials: &Credentials) -> Option<Self> {
-        match credentials {
-            Credentials::Key { name, secret, audience } => {
-                let source = Source::Key { name: name.clone(), secret: secret.clone() };
-                Some(Self { audience: audience.clone(), source })
-            }
-            Credentials::Token { token, audience } => {
-                Some(Self { audience: audience.clone(), source: Source::Given(token.clone()) })
-            }
-            Credentials::Anonymous | Credentials::Plain { .. } => None,
-        }
-    }
-
-    fn request(&self, entity: &str) -> Message {
-        let audience = self.audience.of(entity);
-        let token = match &self.source {
-            Source::Key { name, secret } => sas::token(name, secret, &audience),
-            Source::Given(token) => token.clone(),
-        };
-        Message::value(token)
-            .with_property("operation", "put-token")
-            .with_property("type", "servicebus.windows.net:sastoken")
-            .with_property("name", audience)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -159,7 +128,7 @@ mod tests {
     #[test]
     fn a_put_token_request_names_the_entity_and_carries_a_signature_for_it() {
         let target = Target::parse("Endpoint=sb://h:7/;SharedAccessKeyName=k;SharedAccessKey=s").unwrap();
-        let request = Signer::of(&target.credentials).unwrap().request("orders");
+        let request = request(&Signer::of(&target.credentials).unwrap(), "orders");
         assert_eq!(request.property("name").and_then(Value::as_str), Some("sb://h:7/orders"));
         let peeklock_amqp::Body::Value(token) = request.body else { panic!("no token") };
         assert!(

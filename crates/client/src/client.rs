@@ -10,7 +10,6 @@ use peeklock_types::{LockToken, SequenceNumber, Timestamp, limits};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::admin::Admin;
 use crate::cbs::TokenKeeper;
 use crate::driver::command::{COMMANDS_MAX, Command};
 use crate::driver::{Driver, OpenFailure};
@@ -178,9 +177,10 @@ impl Client {
         self.management(entity).await?.settle(tokens, outcome).await
     }
 
-    /// Manages queues.
-    pub fn admin(&self) -> Admin {
-        Admin::new(Arc::clone(&self.shared))
+    /// Removes all messages of a queue, subscription or sub-queue (`orders/$DeadLetterQueue`), or those that were enqueued before a time;
+    /// how many. Messages that a receiver holds stay, and so do scheduled ones. Needs the Listen right only.
+    pub async fn purge(&self, entity: &str, before: Option<Timestamp>) -> Result<u64, Error> {
+        self.management(entity).await?.purge(before).await
     }
 
     /// Closes the connection, also for every clone and whatever was opened with them.

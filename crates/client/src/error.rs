@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use peeklock_amqp::{AmqpError, DecodeError, condition};
+use peeklock_types::EntityName;
 
 use crate::TargetError;
 
@@ -41,9 +42,7 @@ pub enum Error {
     ConnectionLost { address: Arc<str>, reason: Arc<str> },
     #[error("the client was closed")]
     Closed,
-    #[error(
-        "there is no queue '{entity}'; create it with `peeklock queue create {entity}`, or check the name"
-    )]
+    #[error("{}", missing(entity))]
     NotFound { entity: Arc<str> },
     #[error("access to '{entity}' is refused: {reason}")]
     Unauthorized { entity: Arc<str>, reason: Arc<str> },
@@ -119,19 +118,6 @@ impl Error {
         Error::NotFound { entity: entity.split("/$").next().unwrap_or(entity).into() }
     }
 
-    /// The same error, told of another entity.
-    pub(crate) fn about(self, about: &str) -> Self {
-        let entity = about.into();
-        match self {
-            Error::Refused { operation, status, condition, reason, .. } => {
-                Error::Refused { operation, entity, status, condition, reason }
-            }
-            Error::Unauthorized { reason, .. } => Error::Unauthorized { entity, reason },
-            Error::NotFound { .. } => Error::NotFound { entity },
-            other => other,
-        }
-    }
-
     pub(crate) fn rejected(entity: &Arc<str>, error: Option<AmqpError>) -> Self {
         let error = Box::new(error.unwrap_or_else(closed_without_reason));
         Error::Rejected { entity: Arc::clone(entity), error }
@@ -162,6 +148,20 @@ impl Error {
     }
 }
 
+/// What nobody has created, and how to.
+fn missing(entity: &str) -> String {
+    match EntityName::parse(entity).ok().as_ref().and_then(EntityName::topic_and_subscription) {
+        Some((topic, name)) => format!(
+            "there is no subscription '{name}' of a topic '{topic}'; create it with `peeklock subscription create {topic} {name}`, or check \
+             the names"
+        ),
+        None => format!(
+            "there is no queue or topic '{entity}'; create it with `peeklock queue create {entity}` or `peeklock topic create {entity}`, or \
+             check the name"
+        ),
+    }
+}
+
 fn description(error: &AmqpError) -> Arc<str> {
     match &error.description {
         Some(description) => description.as_str().into(),
@@ -186,6 +186,8 @@ mod tests {
         let ended = |condition| Error::link_ended(&entity, Some(AmqpError::new(condition, "because")));
         assert_eq!(ended(condition::NOT_FOUND), Error::NotFound { entity: "orders".into() });
         assert!(ended(condition::NOT_FOUND).to_string().contains("peeklock queue create orders"));
+        let missing = Error::not_found("orders/Subscriptions/audit/$DeadLetterQueue").to_string();
+        assert!(missing.contains("peeklock subscription create orders audit"), "{missing}");
         assert_eq!(Error::not_found("orders/$DeadLetterQueue"), Error::NotFound { entity: "orders".into() });
         assert!(ended(condition::UNAUTHORIZED_ACCESS).to_string().ends_with("because"));
         assert!(matches!(ended(condition::INTERNAL_ERROR), Error::LinkLost { .. }));

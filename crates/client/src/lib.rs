@@ -27,13 +27,15 @@ mod receiver;
 mod sas;
 mod sender;
 mod session;
-mod settings;
 mod shared;
 mod target;
 mod transaction;
 mod transport;
 
-pub use admin::{Admin, QueueInfo};
+pub use admin::{
+    Admin, AdminError, Counts, Explained, ExplainedRule, History, KeyInfo, KeyScope, QueueInfo, RuleInfo,
+    Sample, SubscriptionInfo, TopicInfo, WhichKey,
+};
 pub use client::{Client, Options};
 pub use error::{ConnectError, Error, MalformedReason};
 pub use message::MessageExt;
@@ -43,12 +45,14 @@ pub use received::{MessageState, ReceivedMessage};
 pub use receiver::{Delivery, ReceiveMode, Receiver, ReceiverBuilder};
 pub use sender::Sender;
 pub use session::Session;
-pub use settings::{POISON_SESSIONS, QUEUE_STATUSES, Setting};
 pub use target::{Target, TargetError};
 pub use transaction::Transaction;
 
 pub use peeklock_amqp::{
     AmqpError, Body, Encode, Fields, Header, Message, MessageId, Properties, Symbol, Text, Value,
+};
+pub use peeklock_spec::{
+    CorrelationSpec, Match, Named, PropertyValue, QueueSpec, RuleSpec, SubscriptionSpec, TopicSpec,
 };
 pub use peeklock_types::{
     EntityName, LockToken, PoisonSession, QueueSettings, QueueStatus, RetryPolicy, SequenceNumber, Timestamp,

@@ -32,10 +32,8 @@ struct Response {
 }
 
 impl<'a> Management<'a> {
-    /// Of an entity, or with `""` of the namespace.
     pub(crate) async fn open(shared: &'a Shared, entity: &str) -> Result<Self, Error> {
-        let node =
-            if entity.is_empty() { "$management".into() } else { format!("{entity}/$management").into() };
+        let node = format!("{entity}/$management").into();
         let entity: Arc<str> = entity.into();
         shared.authorize(&entity).await?;
         Ok(Self { shared, entity, node, transaction: None, session: None })

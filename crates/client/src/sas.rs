@@ -8,11 +8,63 @@ use hmac::{Hmac, Mac};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use sha2::Sha256;
 
+use crate::Target;
+use crate::target::{Audience, Credentials};
+
 /// How long a token is good for. Renewed well before.
 pub(crate) const TOKEN_LIFE: Duration = Duration::from_secs(3600);
 
+/// Makes the tokens for the entities of one broker.
+pub(crate) struct Signer {
+    audience: Audience,
+    source: Source,
+}
+
+enum Source {
+    Key { name: String, secret: String },
+    Given(String),
+}
+
+impl Signer {
+    /// `None` when there are no tokens to make: a connection itself carries the credentials, or there are none.
+    pub(crate) fn of(credentials: &Credentials) -> Option<Self> {
+        match credentials {
+            Credentials::Key { name, secret, audience } => {
+                let source = Source::Key { name: name.clone(), secret: secret.clone() };
+                Some(Self { audience: audience.clone(), source })
+            }
+            Credentials::Token { token, audience } => {
+                Some(Self { audience: audience.clone(), source: Source::Given(token.clone()) })
+            }
+            Credentials::Anonymous | Credentials::Plain { .. } => None,
+        }
+    }
+
+    /// For requests that have no connection with credentials around them: a user and a secret are a key, too.
+    pub(crate) fn of_target(target: &Target) -> Option<Self> {
+        match &target.credentials {
+            Credentials::Plain { user, secret } => Some(Self {
+                audience: Audience::of_address(&target.address()),
+                source: Source::Key { name: user.clone(), secret: secret.clone() },
+            }),
+            credentials => Self::of(credentials),
+        }
+    }
+
+    pub(crate) fn audience(&self, entity: &str) -> String {
+        self.audience.of(entity)
+    }
+
+    pub(crate) fn token(&self, entity: &str) -> String {
+        match &self.source {
+            Source::Key { name, secret } => token(name, secret, &self.audience(entity)),
+            Source::Given(token) => token.clone(),
+        }
+    }
+}
+
 /// A token for `audience`, good from now for [`TOKEN_LIFE`].
-pub(crate) fn token(key_name: &str, secret: &str, audience: &str) -> String {
+fn token(key_name: &str, secret: &str, audience: &str) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     signed(key_name, secret, audience, now.saturating_add(TOKEN_LIFE).as_secs())
 }

@@ -40,6 +40,10 @@ pub(crate) enum Credentials {
 pub(crate) struct Audience(String);
 
 impl Audience {
+    pub(crate) fn of_address(address: &str) -> Self {
+        Audience(format!("sb://{address}"))
+    }
+
     /// The name of an entity, or with `""` that of the whole namespace.
     pub(crate) fn of(&self, entity: &str) -> String {
         format!("{}/{entity}", self.0)
@@ -94,6 +98,13 @@ impl Target {
         }
     }
 
+    /// A connection string for the same broker with another key.
+    pub fn connection_string(&self, key_name: &str, secret: &str) -> String {
+        let emulator = if self.tls { "" } else { "UseDevelopmentEmulator=true;" };
+        let address = self.address();
+        format!("Endpoint=sb://{address};SharedAccessKeyName={key_name};SharedAccessKey={secret};{emulator}")
+    }
+
     pub fn uses_tls(&self) -> bool {
         self.tls
     }
@@ -128,7 +139,7 @@ fn from_connection_string(text: &str) -> Result<Target, TargetError> {
     let authority = endpoint.split_once("://").map_or(endpoint, |(_, rest)| rest).trim_end_matches('/');
     let (host, port) = parse_authority(authority)?;
     let tls = !parts.get("UseDevelopmentEmulator").is_some_and(|value| value.eq_ignore_ascii_case("true"));
-    let audience = Audience(format!("sb://{authority}"));
+    let audience = Audience::of_address(authority);
     let credentials = match parts.get("SharedAccessSignature") {
         Some(token) => Credentials::Token { token: token.to_owned(), audience },
         None => {
@@ -247,6 +258,17 @@ mod tests {
         assert_eq!(place("amqps://host"), ("host:5671".into(), true));
         assert_eq!(place("amqp://host/"), ("host:5672".into(), false));
         assert!(parse("amqp://host").credentials == Credentials::Anonymous);
+    }
+
+    #[test]
+    fn a_connection_string_for_another_key_leads_to_the_same_place() {
+        for text in ["amqp://u:s@h:7", "amqps://u:s@[::1]"] {
+            let target = parse(text);
+            let other = parse(&target.connection_string("k", "a=b"));
+            assert_eq!((other.address(), other.uses_tls()), (target.address(), target.uses_tls()));
+            let Credentials::Key { name, secret, .. } = other.credentials else { panic!("no key") };
+            assert_eq!((name.as_str(), secret.as_str()), ("k", "a=b"));
+        }
     }
 
     #[test]

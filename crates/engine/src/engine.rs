@@ -179,7 +179,7 @@ impl Engine {
             && let Some(address) = self.agenda.next_due(now)
             && let Some(queue) = self.queues.get_mut(&address.entity)
         {
-            if queue.kind == EntityKind::Topic {
+            if queue.kind == EntityKind::Topic && address.sub_queue == SubQueue::Main {
                 budget -= self.tick_topic(now, address.entity, budget, out).min(budget);
                 continue;
             }

@@ -84,6 +84,11 @@ pub enum Error {
     QueueFull { path: EntityPath, size_bytes: u64, max: u64 },
     #[error("the message has {size_bytes} bytes; '{path}' takes at most {max} for one message")]
     MessageTooLarge { path: EntityPath, size_bytes: u32, max: u32 },
+    #[error(
+        "the message's properties take {size_bytes} bytes as filters see them; '{path}' takes at most {max}",
+        max = limits::VIEW_SIZE_BYTES_MAX
+    )]
+    PropertiesTooLarge { path: EntityPath, size_bytes: usize },
     #[error("the queue '{name}' is disabled for {what}; set its status to active")]
     Disabled { name: EntityName, what: &'static str },
     #[error("'{path}' forwards its messages to '{target}'; receive there")]

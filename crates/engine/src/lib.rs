@@ -18,6 +18,7 @@ mod message;
 mod number_map;
 mod outbox;
 mod patch;
+mod plan;
 mod queue;
 mod receivers;
 mod rules;

@@ -1,6 +1,6 @@
 use bytes::Bytes;
 
-/// All that one message may carry in changed properties.
+/// All that settlements may change in the properties of one message.
 pub const PATCH_SIZE_BYTES_MAX: usize = 64 * 1024;
 
 /// What each part counts beside its bytes, so that a great many tiny parts are bounded too.
@@ -30,6 +30,12 @@ impl Patch {
 
     pub fn size_bytes(&self) -> usize {
         self.parts.iter().map(PatchPart::size_bytes).sum()
+    }
+
+    /// Without what rules have changed: that is bounded elsewhere, and whoever settles the message knows nothing of it.
+    pub(crate) fn settled_size_bytes(&self) -> usize {
+        let is_settled = |part: &&PatchPart| !matches!(part, PatchPart::Changes(_));
+        self.parts.iter().filter(is_settled).map(PatchPart::size_bytes).sum()
     }
 
     /// Adds a part at the end. A new dead-letter reason takes the place of the old one, and keeps of it what it does not say itself: a

@@ -12,23 +12,16 @@ use crate::outbox::Outbox;
 use crate::queue::{Queue, StoredRule};
 use crate::topics::Topic;
 
-/// One for each subscription, and as many more as there may be SQL filters.
-const TRUE_RULES_PER_TOPIC_MAX: usize = limits::SUBSCRIPTIONS_PER_TOPIC_MAX + limits::SQL_RULES_PER_TOPIC_MAX;
+/// Each subscription begins with a rule that takes everything, so those have room of their own.
+const OTHER_RULES_PER_TOPIC_MAX: usize =
+    limits::SUBSCRIPTIONS_PER_TOPIC_MAX + limits::SQL_RULES_PER_TOPIC_MAX;
 
-/// Rules that are counted together.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum RuleClass {
-    Sql,
-    Correlation,
-    Other,
+fn is_correlation(filter: &Filter) -> bool {
+    matches!(filter, Filter::Correlation(_))
 }
 
-fn class(rule: &Rule) -> RuleClass {
-    match rule.filter {
-        Filter::Sql(_) => RuleClass::Sql,
-        Filter::Correlation(_) => RuleClass::Correlation,
-        Filter::True | Filter::False => RuleClass::Other,
-    }
+fn is_sql(filter: &Filter) -> bool {
+    matches!(filter, Filter::Sql(_))
 }
 
 impl Engine {
@@ -39,7 +32,7 @@ impl Engine {
         rule: Rule,
         out: &mut Outbox,
     ) -> Result<(), Error> {
-        if self.subscription(name)?.rules.iter().any(|stored| stored.rule.name == rule.name) {
+        if self.subscription(name)?.find_rule(&rule.name).is_ok() {
             return Err(Error::RuleExists { name: name.clone(), rule: rule.name });
         }
         self.put_rule(now, name, rule, out)
@@ -52,7 +45,7 @@ impl Engine {
         rule: Rule,
         out: &mut Outbox,
     ) -> Result<(), Error> {
-        if !self.subscription(name)?.rules.iter().any(|stored| stored.rule.name == rule.name) {
+        if self.subscription(name)?.find_rule(&rule.name).is_err() {
             return Err(Error::NoSuchRule { name: name.clone(), rule: rule.name });
         }
         self.put_rule(now, name, rule, out)
@@ -67,11 +60,10 @@ impl Engine {
     ) -> Result<(), Error> {
         rule.check()?;
         let queue = self.subscription(name)?;
-        let entity = queue.entity;
-        let replaced = queue.rules.iter().map(|stored| &stored.rule).find(|stored| stored.name == rule.name);
-        let takes_place = replaced.is_some_and(|replaced| class(replaced) == class(&rule));
-        if let (Some(topic), false) = (name.topic(), takes_place) {
-            self.check_rule_count(&topic, &rule)?;
+        let (entity, old) = (queue.entity, queue.find_rule(&rule.name).ok());
+        let old = old.and_then(|place| queue.rules.get(place)).map(|stored| &stored.rule.filter);
+        if let Some(topic) = name.topic() {
+            self.check_rule_count(&topic, &rule, old)?;
         }
         self.touch(now, entity);
         self.record(Fact::RuleSet { entity, rule: Box::new(rule), at: now }, out);
@@ -87,8 +79,8 @@ impl Engine {
     ) -> Result<(), Error> {
         let queue = self.subscription(name)?;
         let entity = queue.entity;
-        let found = queue.rules.iter().map(|stored| &stored.rule.name).find(|name| *name == rule).cloned();
-        let Some(found) = found else {
+        let found = queue.find_rule(rule).ok().and_then(|place| queue.rules.get(place));
+        let Some(found) = found.map(|stored| stored.rule.name.clone()) else {
             return Err(Error::NoSuchRule { name: name.clone(), rule: rule.clone() });
         };
         self.touch(now, entity);
@@ -109,21 +101,36 @@ impl Engine {
             .map_or((0, 0), |topic| (topic.rules.sql_count(), topic.rules.correlation_count()))
     }
 
-    pub(crate) fn check_rule_count(&self, topic: &EntityName, rule: &Rule) -> Result<(), Error> {
-        let Some(found) = self.find(topic).and_then(|topic| self.topics.get(&topic)) else { return Ok(()) };
-        let (sql, correlation) = (found.rules.sql_count(), found.rules.correlation_count());
-        let other = found.rules.rule_count().saturating_sub(sql + correlation);
-        let (count, what, max) = match class(rule) {
-            RuleClass::Sql => (sql, "SQL filters", limits::SQL_RULES_PER_TOPIC_MAX),
-            RuleClass::Correlation => {
-                (correlation, "correlation filters", limits::CORRELATION_RULES_PER_TOPIC_MAX)
+    /// Whether the topic may have this rule, instead of `old` if there is one.
+    pub(crate) fn check_rule_count(
+        &self,
+        name: &EntityName,
+        rule: &Rule,
+        old: Option<&Filter>,
+    ) -> Result<(), Error> {
+        let topic = self.find(name).and_then(|topic| self.topics.get(&topic));
+        let topic = topic.ok_or_else(|| Error::NoSuchTopic { name: name.clone() })?;
+        let (sql_count, correlation_count) = (topic.rules.sql_count(), topic.rules.correlation_count());
+        let check = |count: usize, goes: fn(&Filter) -> bool, what, max| {
+            if count.saturating_sub(usize::from(old.is_some_and(goes))) >= max {
+                return Err(Error::TopicFull { name: name.clone(), what, max });
             }
-            RuleClass::Other => (other, "true and false filters", TRUE_RULES_PER_TOPIC_MAX),
+            Ok(())
         };
-        if count >= max {
-            return Err(Error::TopicFull { name: topic.clone(), what, max });
+        if is_correlation(&rule.filter) {
+            let max = limits::CORRELATION_RULES_PER_TOPIC_MAX;
+            return check(correlation_count, is_correlation, "correlation filters", max);
         }
-        Ok(())
+        if is_sql(&rule.filter) {
+            check(sql_count, is_sql, "SQL filters", limits::SQL_RULES_PER_TOPIC_MAX)?;
+        }
+        let count = topic.rules.rule_count().saturating_sub(correlation_count);
+        check(
+            count,
+            |old| !is_correlation(old),
+            "rules without correlation filter",
+            OTHER_RULES_PER_TOPIC_MAX,
+        )
     }
 
     pub(crate) fn set_rule(
@@ -135,7 +142,7 @@ impl Engine {
         self.compile(entity, rule)?;
         let queue = self.queues.get_mut(&entity).ok_or(ReplayError::NoSuchEntity { entity })?;
         let stored = StoredRule { rule: rule.clone(), created_at: at };
-        match queue.rules.binary_search_by(|other| other.rule.name.cmp(&rule.name)) {
+        match queue.find_rule(&rule.name) {
             Ok(place) => queue.rules[place] = stored,
             Err(place) => queue.rules.insert(place, stored),
         }
@@ -153,7 +160,9 @@ impl Engine {
         let topic = self.topic_of(entity).ok_or(ReplayError::OtherKind { entity })?;
         topic.rules.remove(entity, name);
         let queue = self.queues.get_mut(&entity).ok_or(ReplayError::NoSuchEntity { entity })?;
-        queue.rules.retain(|stored| stored.rule.name != *name);
+        if let Ok(place) = queue.find_rule(name) {
+            queue.rules.remove(place);
+        }
         Ok(())
     }
 

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use peeklock_filter::{
-    Change, Changed, Changes, Filter, Outcome, Rule, RuleName, RuleSet, SystemProperty, Value,
+    Change, Changed, Changes, Entries, Entry as ViewEntry, Filter, Outcome, Rule, RuleName, RuleSet,
+    SystemProperty, Value, ValueRef,
 };
 use peeklock_types::{
     EntityKind, EntityName, QueueSettings, SequenceNumber, SessionId, SubQueue, Timestamp, limits,
@@ -19,43 +20,19 @@ use crate::fact::Fact;
 use crate::message::{Attributes, EntityId, NewMessage};
 use crate::outbox::Outbox;
 use crate::patch::PatchPart;
+use crate::plan::{Plan, check_copies};
 use crate::queue::{Entry, NUMBERS_PER_MESSAGE, Queue, reason};
 
 const REASON_NO_SESSION: &str = "Session ID is null";
 const DESCRIPTION_NO_SESSION: &str = "The subscription requires sessions, and the message has no session id.";
 const REASON_FILTER: &str = "FilterEvaluationException";
-/// What a copy adds to the journal when it is like all others.
-const COPY_BYTES: usize = 12;
-/// What a copy with words of its own adds beside those.
-const OWN_COPY_BYTES: usize = 64;
-/// What all actions of a topic may change in one message.
-const CHANGES_BYTES_MAX: usize = 512 * 1024;
-
-/// What a tick hands on shares one group of the journal, so bytes count as steps too.
-const BYTES_PER_STEP: usize = 256;
+/// What one step of a tick may add to the journal; a message that takes more counts as several.
+const STEP_BYTES: usize = 256;
 
 #[derive(Debug, Default)]
 pub(crate) struct Topic {
     pub(crate) subscriptions: BTreeMap<EntityName, EntityId>,
     pub(crate) rules: RuleSet<EntityId>,
-}
-
-/// What becomes of a message in a topic.
-#[derive(Debug, Default)]
-pub(crate) struct Plan {
-    /// Who gets it as it is.
-    plain: Vec<EntityId>,
-    /// Who gets it changed by an action.
-    changed: Vec<(EntityId, Bytes)>,
-    /// Who gets it in the dead-letter queue, and why.
-    failed: Vec<(EntityId, String)>,
-    size_bytes: usize,
-}
-
-impl Plan {
-    fn copy_count(&self) -> usize {
-        self.plain.len() + self.changed.len() + self.failed.len()
-    }
 }
 
 /// What a topic would do with a message, for one subscription.
@@ -98,7 +75,7 @@ impl Engine {
         let rule = rule.unwrap_or_else(all);
         rule.check()?;
         let entity = self.next_entity;
-        self.check_rule_count(&topic_name, &rule)?;
+        self.check_rule_count(&topic_name, &rule, None)?;
         self.record(Fact::QueueCreated { entity, name, kind, settings, created_at: now }, out);
         self.record(Fact::RuleSet { entity, rule: Box::new(rule), at: now }, out);
         Ok(entity)
@@ -114,19 +91,32 @@ impl Engine {
         let found = self.find(name).ok_or_else(|| Error::NoSuchQueue { name: name.clone() })?;
         let kind = EntityKind::Topic;
         let topic = self.topics.get(&found).ok_or_else(|| Error::OtherKind { name: name.clone(), kind })?;
-        let plan = self.plan_one(topic, view, 0);
+        let base = Attributes { session: session_of(view), ..Attributes::default() };
+        let plan = self.plan_one(topic, view, 0, Some(&base));
         let mut rules: BTreeMap<EntityId, Vec<ExplainedRule>> = BTreeMap::new();
         for explained in topic.rules.explain(view) {
             let (matched, why) = (explained.matched(), explained.why);
             let rule = ExplainedRule { name: explained.rule, matched, why };
             rules.entry(explained.key).or_default().push(rule);
         }
-        let explain = |(name, entity): (&EntityName, &EntityId)| Explained {
-            subscription: name.clone(),
-            copy_count: plan.plain.iter().filter(|to| *to == entity).count()
-                + plan.changed.iter().filter(|(to, _)| to == entity).count(),
-            dead_letter: plan.failed.iter().find(|(to, _)| to == entity).map(|(_, why)| why.clone()),
-            rules: rules.remove(entity).unwrap_or_default(),
+        let mut copies: BTreeMap<EntityId, (usize, Option<String>)> = BTreeMap::new();
+        let mut note = |to: EntityId, problem: Option<String>| {
+            let (copy_count, dead_letter) = copies.entry(to).or_default();
+            *copy_count += usize::from(problem.is_none());
+            *dead_letter = dead_letter.take().or(problem);
+        };
+        for &to in &plan.plain {
+            note(to, self.problem(to, &base, None).map(|(_, text)| text));
+        }
+        for (to, changes) in plan.changed {
+            let (attributes, problem) = changed(&base, Timestamp::MAX, changes);
+            note(to, self.problem(to, &attributes, problem).map(|(_, text)| text));
+        }
+        plan.failed.into_iter().for_each(|(to, why)| note(to, Some(why)));
+        let explain = |(name, entity): (&EntityName, &EntityId)| {
+            let (copy_count, dead_letter) = copies.remove(entity).unwrap_or_default();
+            let rules = rules.remove(entity).unwrap_or_default();
+            Explained { subscription: name.clone(), copy_count, dead_letter, rules }
         };
         Ok(topic.subscriptions.iter().map(explain).collect())
     }
@@ -157,29 +147,30 @@ impl Engine {
         let Some(topic) = self.topics.get(&entity) else { return Err(Error::NoSuchEntity { entity }) };
         let plan = |message: &NewMessage| {
             let attributes = message.attributes.as_deref();
-            if attributes.is_some_and(|attributes| is_scheduled(attributes, now)) {
-                return Plan::default();
+            if let Some(attributes) = attributes.filter(|attributes| is_scheduled(attributes, now)) {
+                return Plan::waiting(attributes);
             }
             let view = attributes.and_then(|attributes| attributes.view.as_deref()).unwrap_or_default();
-            let mut plan = self.plan_one(topic, view, seed(now, message));
-            plan.size_bytes +=
-                attributes.map_or(0, size_of_attributes) * (1 + plan.changed.len() + plan.failed.len());
-            plan
+            self.plan_one(topic, view, seed(now, message), attributes)
         };
         let plans: Vec<_> = messages.iter().map(plan).collect();
         self.check_numbers(&plans, messages.len())?;
         Ok(plans)
     }
 
-    fn plan_one(&self, topic: &Topic, view: &[u8], seed: u64) -> Plan {
+    fn plan_one(&self, topic: &Topic, view: &[u8], seed: u64, attributes: Option<&Attributes>) -> Plan {
         let mut verdicts = Vec::new();
         topic.rules.evaluate(view, seed, &mut verdicts);
-        let mut plan = Plan::default();
+        let mut plan = Plan::of(attributes);
+        let none = Attributes::default();
+        let attributes = attributes.unwrap_or(&none);
         for verdict in verdicts {
             let key = verdict.key;
             match verdict.outcome {
                 Outcome::Copies { plain, changed } => {
-                    plan.plain.extend(plain.then_some(key));
+                    if plain {
+                        plan.copy(key, self.lacks_session(key, attributes));
+                    }
                     for Changed { rule, changes } in changed {
                         plan.change(key, &rule, changes);
                     }
@@ -191,18 +182,14 @@ impl Engine {
                 }
             }
         }
-        plan.size_bytes += plan.plain.len() * COPY_BYTES;
         plan
     }
 
     fn check_numbers(&self, plans: &[Plan], message_count: usize) -> Result<(), Error> {
         let needed = NUMBERS_PER_MESSAGE.saturating_mul(message_count as u64);
-        let targets = plans.iter().flat_map(|plan| {
-            let others = plan.changed.iter().map(|(to, _)| to).chain(plan.failed.iter().map(|(to, _)| to));
-            plan.plain.iter().chain(others)
-        });
+        let targets = plans.iter().flat_map(Plan::targets);
         // A rule with an action makes a copy of its own, and a subscription has a bounded number of rules.
-        let factor = limits::SQL_RULES_PER_TOPIC_MAX as u64;
+        let factor = (limits::SQL_RULES_PER_TOPIC_MAX + limits::CORRELATION_RULES_PER_TOPIC_MAX) as u64 + 2;
         for queue in targets.filter_map(|to| self.queues.get(to)) {
             if queue.numbers_left() / factor < needed {
                 return Err(Error::NoSequenceNumberLeft { path: queue.path(SubQueue::Main) });
@@ -292,24 +279,20 @@ impl Engine {
         };
         let mut dead = Vec::new();
         for (entity, number) in fan(self, &plan.plain, &base) {
-            if self.lacks_session(entity, &base) {
-                dead.push((entity, number, REASON_NO_SESSION, DESCRIPTION_NO_SESSION.to_owned()));
-            }
+            let problem = self.problem(entity, &base, None);
+            dead.extend(problem.map(|(reason, text)| (entity, number, reason, text)));
         }
         for (entity, changes) in plan.changed {
             let (attributes, problem) = changed(&base, now, changes);
             for (entity, number) in fan(self, &[entity], &attributes) {
-                let problem = problem.clone().map(|problem| (REASON_FILTER, problem));
-                let no_session = || (REASON_NO_SESSION, DESCRIPTION_NO_SESSION.to_owned());
-                let why = problem.or_else(|| self.lacks_session(entity, &attributes).then(no_session));
-                dead.extend(why.map(|(reason, text)| (entity, number, reason, text)));
+                let problem = self.problem(entity, &attributes, problem.clone());
+                dead.extend(problem.map(|(reason, text)| (entity, number, reason, text)));
             }
         }
-        for (entity, why) in plan.failed {
-            for (entity, number) in fan(self, &[entity], &base) {
-                dead.push((entity, number, REASON_FILTER, why.clone()));
-            }
-        }
+        let (failed, why): (Vec<_>, Vec<_>) = plan.failed.into_iter().unzip();
+        let numbers = fan(self, &failed, &base).into_iter().map(|(_, number)| number);
+        let failed = failed.into_iter().zip(numbers).zip(why);
+        dead.extend(failed.map(|((entity, number), why)| (entity, number, REASON_FILTER, why)));
         for (entity, sequence_number, why, text) in dead {
             let text = text.chars().take(limits::DEAD_LETTER_TEXT_CHARS_MAX).collect();
             let (sub_queue, patch) = (SubQueue::Main, reason(why, text));
@@ -319,11 +302,22 @@ impl Engine {
 
     /// Whether one of those who get the message may forward it, to where its id may matter.
     fn hands_on(&self, plan: &Plan) -> bool {
-        let others = plan.changed.iter().map(|(to, _)| to).chain(plan.failed.iter().map(|(to, _)| to));
-        let mut queues = plan.plain.iter().chain(others).filter_map(|to| self.queues.get(to));
+        let mut queues = plan.targets().filter_map(|to| self.queues.get(to));
         queues.any(|queue| {
             queue.settings.forward_to.is_some() || queue.settings.forward_dead_letters_to.is_some()
         })
+    }
+
+    /// Why a copy goes to the dead-letter queue, as a reason and a sentence; `changed`: what is wrong with what an action made of it.
+    fn problem(
+        &self,
+        to: EntityId,
+        attributes: &Attributes,
+        changed: Option<String>,
+    ) -> Option<(&'static str, String)> {
+        let no_session = || (REASON_NO_SESSION, DESCRIPTION_NO_SESSION.to_owned());
+        let lacks_session = || self.lacks_session(to, attributes).then(no_session);
+        changed.map(|text| (REASON_FILTER, text)).or_else(lacks_session)
     }
 
     fn lacks_session(&self, entity: EntityId, attributes: &Attributes) -> bool {
@@ -339,22 +333,23 @@ impl Engine {
         max: usize,
         out: &mut Outbox,
     ) -> usize {
-        let (start, mut size_bytes) = (out.facts.len(), 0);
-        let steps = |out: &Outbox, size_bytes: usize| out.facts.len() - start + size_bytes / BYTES_PER_STEP;
-        while steps(out, size_bytes) < max {
+        let mut done = 0;
+        while done < max {
             let Some((sequence_number, message)) = self.next_due_in_topic(now, entity) else { break };
-            let view = message.attributes.as_ref().and_then(|attributes| attributes.view.clone());
+            let attributes = message.attributes.as_deref();
+            let view = attributes.and_then(|attributes| attributes.view.clone()).unwrap_or_default();
             let plan = match self.topics.get(&entity) {
-                Some(topic) => self.plan_one(topic, &view.unwrap_or_default(), seed(now, &message)),
+                Some(topic) => self.plan_one(topic, &view, seed(now, &message), attributes),
                 None => Plan::default(),
             };
-            size_bytes += plan.size_bytes;
+            let (start, size_bytes) = (out.facts.len(), plan.size_bytes());
             self.copy(now, entity, message, plan, true, out);
             self.record(Fact::Completed { entity, sub_queue: SubQueue::Main, sequence_number }, out);
+            done += (out.facts.len() - start).max(size_bytes / STEP_BYTES);
         }
         self.delete_if_idle(now, entity, out);
         self.note(entity);
-        steps(out, size_bytes)
+        done
     }
 
     fn next_due_in_topic(&self, now: Timestamp, entity: EntityId) -> Option<(SequenceNumber, NewMessage)> {
@@ -428,41 +423,18 @@ impl Engine {
     }
 }
 
-impl Plan {
-    fn change(&mut self, to: EntityId, rule: &RuleName, changes: Bytes) {
-        let so_far: usize = self.changed.iter().map(|(_, changes)| changes.len()).sum();
-        if so_far + changes.len() > CHANGES_BYTES_MAX {
-            let why =
-                format!("The rule '{rule}' and others change more of one message than is allowed together.");
-            return self.fail(to, why);
+/// The session that a view speaks of.
+fn session_of(view: &[u8]) -> Option<SessionId> {
+    Entries::of(view).find_map(|entry| match entry {
+        Ok(ViewEntry::System(SystemProperty::SessionId, ValueRef::Text(text))) => {
+            SessionId::parse(&text).ok()
         }
-        self.size_bytes += OWN_COPY_BYTES + changes.len();
-        self.changed.push((to, changes));
-    }
-
-    fn fail(&mut self, to: EntityId, why: String) {
-        self.size_bytes += OWN_COPY_BYTES + why.len();
-        self.failed.push((to, why));
-    }
-}
-
-/// All copies of one send share a group of the journal.
-pub(crate) fn check_copies<'p>(plans: impl Iterator<Item = &'p Plan> + Clone) -> Result<(), Error> {
-    let size_bytes: usize = plans.clone().map(|plan| plan.size_bytes).sum();
-    if size_bytes > limits::COPIES_SIZE_BYTES_MAX {
-        return Err(Error::TooManyCopies { copy_count: plans.map(Plan::copy_count).sum() });
-    }
-    Ok(())
+        _ => None,
+    })
 }
 
 fn is_scheduled(attributes: &Attributes, now: Timestamp) -> bool {
     attributes.scheduled_for.is_some_and(|due| due > now)
-}
-
-fn size_of_attributes(attributes: &Attributes) -> usize {
-    let session = attributes.session.as_ref().map_or(0, |session| session.as_str().len());
-    let id = attributes.message_id.as_ref().map_or(0, Bytes::len);
-    OWN_COPY_BYTES + session + id + attributes.patch.size_bytes()
 }
 
 /// What `newid()` rests on: different for each message, the same whenever it is asked.

@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::fact::Fact;
 use crate::message::{Attributes, EntityId, NewMessage, Settlement};
 use crate::outbox::Outbox;
-use crate::topics::{Plan, check_copies};
+use crate::plan::{Plan, check_copies};
 
 /// What a transaction does, all or nothing.
 #[derive(Debug, Default)]

@@ -38,7 +38,7 @@ impl Refusal {
     pub(crate) fn no_such_entity(name: &EntityName) -> Self {
         let command = match name.topic_and_subscription() {
             Some((topic, subscription)) => format!("peeklock subscription create {topic} {subscription}"),
-            None => format!("peeklock queue create {name}"),
+            None => format!("peeklock queue create {name}, or peeklock topic create {name}"),
         };
         let text = format!("The messaging entity '{name}' could not be found. Create it with: {command}");
         Refusal::new(404, condition::NOT_FOUND, text)
@@ -126,7 +126,7 @@ fn engine_refusal(error: &engine::Error, path: Option<&EntityPath>, text: String
         E::QueueFull { .. } | E::NoEntityLeft | E::NoSequenceNumberLeft { .. } => {
             (403, condition::RESOURCE_LIMIT_EXCEEDED)
         }
-        E::MessageTooLarge { .. } => (400, condition::MESSAGE_SIZE_EXCEEDED),
+        E::MessageTooLarge { .. } | E::PropertiesTooLarge { .. } => (400, condition::MESSAGE_SIZE_EXCEEDED),
         E::Disabled { .. } => (403, condition::ENTITY_DISABLED),
         E::Forwards { .. }
         | E::OtherKind { .. }

@@ -1,18 +1,17 @@
-//! Requests to `$management`: of an entity as Service Bus has them, and of the namespace for queues themselves.
+//! Requests to the `$management` of an entity, as Service Bus has them. Entities themselves are managed over HTTP.
 
 mod answer;
 mod body;
 mod operation;
 mod respond;
 mod rules;
-mod settings;
 
 use bytes::Bytes;
 use peeklock_access::Scope;
+use peeklock_amqp::MessageId;
 use peeklock_amqp::connection::{Delivery, SessionId};
-use peeklock_amqp::{MessageId, Value};
-use peeklock_broker::{Answer, EntityInfo, Error, Found, Request, SessionHold, TransactionSettle};
-use peeklock_types::{self as types, EntityName, EntityPath};
+use peeklock_broker::{Answer, Error, Found, Request, SessionHold, TransactionSettle};
+use peeklock_types::{self as types, EntityPath};
 use rustc_hash::FxHashMap;
 
 use crate::conversation::Conversation;
@@ -23,7 +22,7 @@ use crate::link::{EntityRef, LinkKind, LinkNumber, Place, Service};
 use crate::message::RequestMessage;
 use crate::request::Waiter;
 use answer::AnswerKind;
-use operation::{EntityOperation, NamespaceOperation, Operation};
+use operation::Operation;
 
 /// Requests of one connection that wait for their shards.
 const PENDING_MAX: usize = 10_000;
@@ -44,21 +43,14 @@ pub(crate) struct ReplyTo {
 
 struct PendingRequest {
     reply_to: ReplyTo,
-    path: Option<EntityPath>,
+    path: EntityPath,
     transaction: Option<Bytes>,
     kind: AnswerKind,
-    /// What to do once the first answer is there.
-    todo: Option<Todo>,
+    /// What to do once the entity is found.
+    todo: Option<Operation>,
     /// Answers still to come.
     remaining: usize,
     result: Result<Vec<Answer>, Refusal>,
-}
-
-enum Todo {
-    /// When the entity is found.
-    Entity(EntityOperation),
-    /// When the settings are known that it changes.
-    Update { name: EntityName, changes: Value },
 }
 
 impl Conversation<'_> {
@@ -99,70 +91,36 @@ impl Conversation<'_> {
             let text = format!("{PENDING_MAX} requests of this connection wait for their answers already");
             return Err(Refusal::new(503, peeklock_amqp::condition::SERVER_BUSY, text));
         }
-        let operation = Operation::parse(request, path.is_some())?;
-        let scope = path.as_ref().map_or(Scope::NAMESPACE, Scope::from);
-        self.check_right(operation.right(), &scope)?;
+        let Some(path) = path else {
+            let text = "the namespace itself has no operations over AMQP; its entities are managed over HTTP, on the same port";
+            return Err(Refusal::not_implemented(text));
+        };
+        let operation = Operation::read(request)?;
+        self.check_right(operation.right(), &Scope::from(&path))?;
         if transaction.is_some() && !operation.is_settlement() {
             let text = "of management requests only update-disposition can be part of a transaction; send the message with its \
                         scheduled time over a link instead, or leave the transaction";
             return Err(Refusal::not_implemented(text));
         }
-        let kind = operation.answer_kind();
-        let result = Ok(Vec::new());
-        let pending = PendingRequest {
+        let (shard, name) = (self.namespace.broker.place(&path.name), path.name.clone());
+        let number = self.pending.insert(PendingRequest {
             reply_to,
-            path: path.clone(),
+            path,
             transaction,
-            kind,
-            todo: None,
+            kind: operation.answer_kind(),
+            todo: Some(operation),
             remaining: 1,
-            result,
-        };
-        match (operation, path) {
-            (Operation::Entity(operation), Some(path)) => self.find_entity(pending, operation, path),
-            (Operation::Namespace(operation), _) => self.ask_namespace(pending, operation),
-            (Operation::Entity(_), None) => {
-                return Err(Refusal::bad_request("this operation needs an entity"));
-            }
-        }
+            result: Ok(Vec::new()),
+        });
+        self.push(shard, Request::Find { ticket: Waiter::Management(number).ticket(), name });
         Ok(())
-    }
-
-    fn find_entity(&mut self, mut pending: PendingRequest, operation: EntityOperation, path: EntityPath) {
-        pending.todo = Some(Todo::Entity(operation));
-        let shard = self.namespace.broker.place(&path.name);
-        let number = self.pending.insert(pending);
-        self.push(shard, Request::Find { ticket: Waiter::Management(number).ticket(), name: path.name });
-    }
-
-    fn ask_namespace(&mut self, mut pending: PendingRequest, operation: NamespaceOperation) {
-        let shards = match operation.name() {
-            Some(name) => {
-                let shard = self.namespace.broker.place(name);
-                shard..shard + 1
-            }
-            None => 0..self.namespace.broker.shard_count(),
-        };
-        pending.remaining = shards.len();
-        if let NamespaceOperation::UpdateQueue { name, changes } = &operation {
-            pending.todo = Some(Todo::Update { name: name.clone(), changes: changes.clone() });
-        }
-        let ticket = Waiter::Management(self.pending.insert(pending)).ticket();
-        for shard in shards {
-            self.push(shard, operation.request(ticket));
-        }
     }
 
     /// A shard has answered a management request, or a part of it.
     pub(crate) fn on_management_answer(&mut self, number: u32, result: Result<Answer, Error>) {
         let Some(pending) = self.pending.requests.get_mut(&number) else { return };
         let next = match (pending.todo.take(), result) {
-            (Some(Todo::Entity(operation)), Ok(Answer::Found(found))) => {
-                self.ask_entity(number, operation, found)
-            }
-            (Some(Todo::Update { name, changes }), Ok(Answer::Entities(queues))) => {
-                self.ask_update(number, name, &changes, queues)
-            }
+            (Some(operation), Ok(Answer::Found(found))) => self.ask_entity(number, operation, found),
             (_, result) => {
                 pending.take(result);
                 Ok(())
@@ -195,10 +153,9 @@ impl Conversation<'_> {
     }
 
     /// The entity is there: now for what was asked of it.
-    fn ask_entity(&mut self, number: u32, operation: EntityOperation, found: Found) -> Result<(), Refusal> {
+    fn ask_entity(&mut self, number: u32, operation: Operation, found: Found) -> Result<(), Refusal> {
         let Some(pending) = self.pending.requests.get_mut(&number) else { return Ok(()) };
-        let Some(path) = pending.path.clone() else { return Ok(()) };
-        let transaction = pending.transaction.clone();
+        let (path, transaction) = (pending.path.clone(), pending.transaction.clone());
         let entity = EntityRef { shard: self.namespace.broker.place(&path.name), entity: found.entity };
         let ticket = Waiter::Management(number).ticket();
         let hold = match operation.held_session() {
@@ -206,8 +163,8 @@ impl Conversation<'_> {
             None => None,
         };
         match (operation, transaction) {
-            (EntityOperation::Schedule { messages }, _) => self.schedule(ticket, entity, &messages, found),
-            (operation @ EntityOperation::Settle { .. }, Some(txn_id)) => {
+            (Operation::Schedule { messages }, _) => self.schedule(ticket, entity, &messages, found),
+            (operation @ Operation::Settle { .. }, Some(txn_id)) => {
                 self.settle_in_transaction(number, &txn_id, &path, entity, operation)
             }
             (operation, _) => {
@@ -242,9 +199,9 @@ impl Conversation<'_> {
         txn_id: &Bytes,
         path: &EntityPath,
         entity: EntityRef,
-        operation: EntityOperation,
+        operation: Operation,
     ) -> Result<(), Refusal> {
-        let EntityOperation::Settle { tokens, settlement, .. } = operation else { return Ok(()) };
+        let Operation::Settle { tokens, settlement, .. } = operation else { return Ok(()) };
         let sub_queue = path.sub_queue;
         let step = |token| TransactionSettle { sub_queue, token, settlement: settlement.clone() };
         let steps = tokens.iter().copied().map(step).collect();
@@ -273,23 +230,6 @@ impl Conversation<'_> {
         let receiver = held.ok_or_else(|| Refusal::session_lock_lost(path))?;
         Ok(SessionHold { session: session.clone(), receiver })
     }
-
-    /// The settings are known: now they are changed.
-    fn ask_update(
-        &mut self,
-        number: u32,
-        name: EntityName,
-        changes: &Value,
-        queues: Vec<EntityInfo>,
-    ) -> Result<(), Refusal> {
-        let queue = queues.into_iter().next().ok_or_else(|| Refusal::no_such_entity(&name))?;
-        let (mut settings, expected) = (queue.settings, Some(queue.revision));
-        settings::change(&mut settings, changes)?;
-        let shard = self.namespace.broker.place(&name);
-        let ticket = Waiter::Management(number).ticket();
-        self.push(shard, Request::Update { ticket, name, settings, expected });
-        Ok(())
-    }
 }
 
 impl Pending {
@@ -311,7 +251,7 @@ impl PendingRequest {
                     answers.push(answer);
                 }
             }
-            Err(error) => self.result = Err(refusal(&error, self.path.as_ref())),
+            Err(error) => self.result = Err(refusal(&error, Some(&self.path))),
         }
     }
 }

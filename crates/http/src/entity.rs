@@ -2,12 +2,15 @@
 
 use peeklock_access::ChangeError;
 use peeklock_broker::{AdminError, Broker, EntityInfo, RuleInfo};
-use peeklock_filter::RuleName;
-use peeklock_types::{EntityKind, EntityName};
+use peeklock_filter::{Rule, RuleName};
+use peeklock_types::{EntityKind, EntityName, QueueSettings};
 
 use crate::problem::Problem;
 use crate::request::Condition;
 use crate::state::Namespace;
+
+/// How often a change is tried that meets others: somebody may be faster once, but not again and again.
+pub(crate) const ATTEMPT_COUNT_MAX: usize = 3;
 
 /// An entity of this kind: one of another kind under the same name is not there, for those who ask for this one.
 pub(crate) async fn show(broker: &Broker, name: EntityName, kind: EntityKind) -> Result<EntityInfo, Problem> {
@@ -16,6 +19,21 @@ pub(crate) async fn show(broker: &Broker, name: EntityName, kind: EntityKind) ->
         return Ok(entity);
     }
     Err(Problem::NotFound(format!("'{}' is a {}, not a {kind}", entity.name, entity.kind)))
+}
+
+/// Creates an entity. Policies that one of the same name has left behind, because it deleted itself when idle, are forgotten first: their
+/// keys are not good for this one.
+pub(crate) async fn create(
+    namespace: &Namespace,
+    name: EntityName,
+    kind: EntityKind,
+    settings: QueueSettings,
+    rule: Option<Rule>,
+) -> Result<EntityInfo, Problem> {
+    let created = namespace.broker.create(name.clone(), kind, settings, rule).await?;
+    let access = namespace.access.clone();
+    blocking(move || access.forget_entity(&name)).await?;
+    Ok(created)
 }
 
 /// Deletes an entity with all that belongs to it. `kind`: only if it is of this kind.

@@ -33,8 +33,10 @@ pub fn router(state: HttpState) -> Router {
 
 async fn answer(state: &HttpState, request: Request) -> Response {
     let (parts, body) = request.into_parts();
+    let is_json = parts.uri.path().starts_with("/api/");
     let head = match Head::new(parts) {
         Ok(head) => head,
+        Err(problem) if is_json => return problem.into_json(),
         Err(problem) => return problem.into_xml(),
     };
     match surface(&head) {

@@ -65,7 +65,7 @@ impl HttpState {
         &self.0.health
     }
 
-    /// The namespace that a request means: by its host, else by the name of its key, else the first.
+    /// The namespace that a request means: by its host, else by a key name that no other has, else the first.
     pub(crate) fn namespace(&self, head: &Head) -> &Namespace {
         let (first, rest) = self.0.namespaces.split_first().expect("checked when it was made");
         if rest.is_empty() {
@@ -76,7 +76,9 @@ impl HttpState {
         let by_host = || self.0.namespaces.iter().find(|namespace| namespace.has_host(host));
         let by_key = || {
             let name = key_name.as_deref()?;
-            self.0.namespaces.iter().find(|namespace| namespace.access.knows_key_name(name))
+            let mut known =
+                self.0.namespaces.iter().filter(|namespace| namespace.access.knows_key_name(name));
+            known.next().filter(|_| known.next().is_none())
         };
         by_host().or_else(by_key).unwrap_or(first)
     }

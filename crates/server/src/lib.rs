@@ -1,36 +1,38 @@
 //! Puts the parts together: the journal, the broker, the listeners and their keys. The only crate that names a concrete journal.
 
 mod access;
+mod declare;
 mod listen;
+mod namespace;
 mod tls;
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
-use peeklock_broker::{AdminError, Broker, Listing, Page, Recovered, Running};
+use anyhow::{Result, bail};
+use futures_util::future::select_all;
+use peeklock_access::JwtKeys;
+use peeklock_broker::{Recovered, Running};
 use peeklock_gateway_azure::Gateway;
 use peeklock_http::HttpState;
-use peeklock_journal_wal::{WalConfig, WalJournal};
-use peeklock_types::{EntityName, QueueSettings};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use listen::Edge;
+use namespace::Opened;
 
 pub use access::{WELL_KNOWN_KEY_NAME, WELL_KNOWN_KEY_SECRET};
+pub use declare::Entities;
 pub use listen::ListenLimits;
-pub use peeklock_access::{Access, Policy, Right};
+pub use namespace::{DEFAULT_NAMESPACE, NamespaceOptions};
+pub use peeklock_access::{Access, JwtOptions, Policy, Right};
 pub use peeklock_gateway_azure::Limits as AmqpLimits;
+pub use peeklock_http::Limits as HttpLimits;
 
 /// How long open connections get to finish when the server stops.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(5);
-/// What the official emulator calls its only namespace.
-const NAMESPACE_NAME: &str = "sbemulatorns";
-const RING_BYTES_MIN: u64 = 128 << 20;
-const RING_BYTES_MAX: u64 = 2 << 30;
 
 /// Where to listen; `None`: not there. Each address serves AMQP, HTTP and AMQP over WebSocket, told apart by the first bytes; the names say
 /// what clients look for at the usual ports.
@@ -51,19 +53,28 @@ impl Addresses {
 }
 
 /// What `serve` was told.
+#[derive(Default)]
 pub struct Options {
     pub data: PathBuf,
     pub listen: Addresses,
     /// Certificate chain and private key, both PEM. `None`: a self-signed one, made on first start.
     pub certificate: Option<(PathBuf, PathBuf)>,
-    /// Policies that hold while this server runs, whatever is stored. Empty: the well-known key, on loopback only.
-    pub keys: Vec<Policy>,
     /// Of all connections together, before anybody knows who they are.
     pub limits: ListenLimits,
     /// Of each AMQP connection.
     pub amqp_limits: AmqpLimits,
-    /// Created if they are not there yet.
-    pub queues: Vec<(EntityName, QueueSettings)>,
+    /// Of each request for management.
+    pub http_limits: HttpLimits,
+    /// Bearer tokens of this issuer are taken too, in all namespaces.
+    pub jwt: Option<JwtOptions>,
+    /// Of the default namespace: policies that hold while this server runs, whatever is stored. Empty: the well-known key, on loopback only.
+    pub keys: Vec<Policy>,
+    /// Of the default namespace.
+    pub entities: Entities,
+    /// Host names of the default namespace. It also serves every host that no other namespace has.
+    pub hosts: Vec<String>,
+    /// Those beside the default one.
+    pub namespaces: Vec<NamespaceOptions>,
 }
 
 /// A running broker with its listeners.
@@ -72,12 +83,18 @@ pub struct Server {
     pub addresses: Addresses,
     pub certificate: Option<PathBuf>,
     pub data: PathBuf,
+    /// In all namespaces.
     pub recovered: Recovered,
+    /// Of the default namespace, like the topics.
     pub queue_names: Vec<String>,
+    pub topic_names: Vec<String>,
+    /// Those beside the default one.
+    pub namespace_names: Vec<String>,
     pub ready_after: Duration,
     pub uses_well_known_key: bool,
+    /// Of the default namespace.
     pub access: Access,
-    running: Running,
+    running: Vec<Running>,
     listeners: JoinSet<()>,
     stop: watch::Sender<bool>,
 }
@@ -87,24 +104,35 @@ impl Server {
         let started = Instant::now();
         listen::raise_handle_limit();
         let uses_well_known_key = options.keys.is_empty();
-        let access = access::open(options.keys, &options.data, options.listen.iter())?;
+        let first = NamespaceOptions {
+            name: DEFAULT_NAMESPACE.to_owned(),
+            hosts: options.hosts,
+            keys: options.keys,
+            entities: options.entities,
+        };
+        let jwt = options.jwt.map(JwtKeys::load).transpose()?;
+        let access_of =
+            |space: &NamespaceOptions| space.open_access(&options.data, options.listen, jwt.as_ref());
+        let access = access_of(&first)?;
+        let other_access = options.namespaces.iter().map(access_of).collect::<Result<Vec<_>>>()?;
         // Before the data is opened: a broker that nobody can reach should not touch it.
         let bound = listen::bind(options.listen).await?;
         let tls = tls::load_if_needed(options.certificate, &options.data, options.listen)?;
-        let (broker, running, recovered) = open(&options.data).await?;
-        for (name, settings) in options.queues {
-            declare(&broker, name, settings).await?;
+        let first = first.open(&options.data, access.clone()).await?;
+        let (queue_names, topic_names) = first.names().await?;
+        let mut others = Vec::new();
+        for (space, access) in options.namespaces.into_iter().zip(other_access) {
+            others.push(space.open(&options.data, access).await?);
         }
-        let queue_names = broker
-            .list(Listing::All, Page::ALL)
-            .await?
-            .into_iter()
-            .map(|queue| queue.name.to_string())
-            .collect();
+        let namespace_names = others.iter().map(|space| space.name.clone()).collect();
+        let recovered = sum(std::iter::once(&first).chain(&others));
+        let routes = routes(std::iter::once(&first).chain(&others), options.http_limits);
+        let (first, first_running) = first.split();
+        let (others, mut running): (Vec<_>, Vec<_>) = others.into_iter().map(Opened::split).unzip();
+        running.push(first_running);
         let (stop, stopping) = watch::channel(false);
         let (acceptor, certificate) = tls.map(|tls| (tls.acceptor, tls.certificate)).unzip();
-        let routes = routes(broker.clone(), access.clone());
-        let gateway = Gateway::new(broker, access.clone()).with_limits(options.amqp_limits);
+        let gateway = Gateway::with_namespaces(first, others).with_limits(options.amqp_limits);
         let edge = Edge::new(gateway, routes, acceptor, options.limits);
         let mut listeners = JoinSet::new();
         let addresses = bound.addresses;
@@ -119,6 +147,8 @@ impl Server {
             data,
             recovered,
             queue_names,
+            topic_names,
+            namespace_names,
             ready_after,
             uses_well_known_key,
             access,
@@ -130,7 +160,9 @@ impl Server {
 
     /// Ends only when a part of the broker fails.
     pub async fn failed(&mut self) -> String {
-        match self.running.stopped().await {
+        let (ended, ..) =
+            select_all(self.running.iter_mut().map(|running| Box::pin(running.stopped()))).await;
+        match ended {
             Ok(()) => "every part of the broker has stopped".to_owned(),
             Err(reason) => reason,
         }
@@ -144,46 +176,23 @@ impl Server {
             self.listeners.abort_all();
             while self.listeners.join_next().await.is_some() {}
         }
-        match self.running.stopped().await {
-            Ok(()) => Ok(()),
-            Err(reason) => bail!(reason),
+        for running in &mut self.running {
+            if let Err(reason) = running.stopped().await {
+                bail!(reason);
+            }
         }
+        Ok(())
     }
 }
 
-/// Management over HTTP.
-fn routes(broker: Broker, access: Access) -> axum::Router {
-    let created_at = broker.clock().now();
-    let (name, hosts) = (NAMESPACE_NAME.to_owned(), Vec::new());
-    let namespace = peeklock_http::Namespace { name, hosts, broker, access, created_at };
-    peeklock_http::router(HttpState::new(vec![namespace], peeklock_http::Limits::default()))
+/// Management and health, for all namespaces.
+fn routes<'a>(spaces: impl Iterator<Item = &'a Opened>, limits: HttpLimits) -> axum::Router {
+    peeklock_http::router(HttpState::new(spaces.map(Opened::for_http).collect(), limits))
 }
 
-async fn open(data: &Path) -> Result<(Broker, Running, Recovered)> {
-    std::fs::create_dir_all(data)
-        .with_context(|| format!("cannot create the data directory {}", data.display()))?;
-    let ring_bytes = ring_bytes(data);
-    let journal = WalJournal::open(data, WalConfig { ring_bytes, ..WalConfig::default() })?;
-    Ok(Broker::open(&journal, peeklock_gateway_azure::describe).await?)
-}
-
-/// How much log to keep before old bodies are copied out of it. A backlog that is worked off before then is written once instead of
-/// twice, so this is generous, but never more than a small part of the disk.
-fn ring_bytes(data: &Path) -> u64 {
-    let free_bytes = rustix::fs::statvfs(data).map_or(0, |fs| fs.f_bavail.saturating_mul(fs.f_frsize));
-    (free_bytes / 8).clamp(RING_BYTES_MIN, RING_BYTES_MAX)
-}
-
-/// Creates the queue; one that is there already is left as it is.
-async fn declare(broker: &Broker, name: EntityName, settings: QueueSettings) -> Result<()> {
-    use peeklock_broker::{Error, engine};
-    match broker.create_queue(name.clone(), settings).await {
-        Ok(()) => Ok(()),
-        Err(AdminError::Refused(Error::Engine(error)))
-            if matches!(*error, engine::Error::AlreadyExists { .. }) =>
-        {
-            Ok(())
-        }
-        Err(error) => Err(error).with_context(|| format!("cannot create the queue '{name}'")),
-    }
+fn sum<'a>(spaces: impl Iterator<Item = &'a Opened>) -> Recovered {
+    spaces.fold(Recovered::default(), |sum, space| Recovered {
+        queue_count: sum.queue_count + space.recovered.queue_count,
+        message_count: sum.message_count + space.recovered.message_count,
+    })
 }

@@ -7,9 +7,9 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow, bail};
 use rustls::ServerConfig;
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::TlsAcceptor;
 
@@ -39,18 +39,50 @@ fn load(given: Option<(PathBuf, PathBuf)>, data: &Path, address: IpAddr) -> Resu
         Some(pair) => pair,
         None => self_signed(&data.join("tls"), address)?,
     };
-    let chain = CertificateDer::pem_file_iter(&certificate)
-        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-        .with_context(|| format!("cannot read the certificate {}", certificate.display()))?;
-    let secret = PrivateKeyDer::from_pem_file(&key)
-        .with_context(|| format!("cannot read the private key {}", key.display()))?;
+    let (chain, secret) = (read_chain(&certificate)?, read_key(&key)?);
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .with_no_client_auth()
         .with_single_cert(chain, secret)
-        .with_context(|| format!("{} and {} do not fit together", certificate.display(), key.display()))?;
+        .map_err(|error| unusable(&certificate, &key, error))?;
     Ok(Tls { acceptor: TlsAcceptor::from(Arc::new(config)), certificate })
+}
+
+fn read_chain(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
+    let chain = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let chain = chain.with_context(|| format!("cannot read the certificate {}", path.display()))?;
+    if chain.is_empty() {
+        bail!(
+            "{} holds no certificate; it must be in PEM form, with a line -----BEGIN CERTIFICATE----- (--tls-cert)",
+            path.display()
+        );
+    }
+    Ok(chain)
+}
+
+fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>> {
+    match PrivateKeyDer::from_pem_file(path) {
+        Err(pem::Error::NoItemsFound) => bail!(
+            "{} holds no private key; it must be in PEM form, with a line such as -----BEGIN PRIVATE KEY----- (--tls-key)",
+            path.display()
+        ),
+        read => read.with_context(|| format!("cannot read the private key {}", path.display())),
+    }
+}
+
+fn unusable(certificate: &Path, key: &Path, error: rustls::Error) -> anyhow::Error {
+    let (certificate, key) = (certificate.display(), key.display());
+    match error {
+        rustls::Error::InconsistentKeys(_) => {
+            anyhow!(
+                "{key} is not the private key of the certificate {certificate}; give the pair that belongs together"
+            )
+        }
+        other => {
+            anyhow!(other).context(format!("the certificate {certificate} with the key {key} cannot be used"))
+        }
+    }
 }
 
 fn self_signed(folder: &Path, address: IpAddr) -> Result<(PathBuf, PathBuf)> {

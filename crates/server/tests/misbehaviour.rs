@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use peeklock_amqp::Message;
 use peeklock_client::{Client, ReceiveMode};
-use peeklock_server::{Addresses, AmqpLimits, ListenLimits, Options, Server};
+use peeklock_server::{Addresses, Options, Server};
 use peeklock_types::{EntityName, QueueSettings};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -24,11 +24,8 @@ async fn start(data: &tempfile::TempDir) -> Server {
     let options = Options {
         data,
         listen: Addresses { amqp: Some(loopback), ..Addresses::default() },
-        certificate: None,
-        keys: vec![],
-        limits: ListenLimits::default(),
-        amqp_limits: AmqpLimits::default(),
-        queues: vec![queue],
+        entities: [queue].into_iter().collect(),
+        ..Options::default()
     };
     Server::start(options).await.unwrap()
 }

@@ -9,7 +9,7 @@ use bytes::BytesMut;
 use futures_util::{SinkExt, StreamExt};
 use peeklock_amqp::connection::{Config, Connection, Event, Millis, Outgoing, SaslClient};
 use peeklock_amqp::{Attach, DeliveryTag, Encode, Message, Role, Source, Target};
-use peeklock_server::{Addresses, AmqpLimits, ListenLimits, Options, Server};
+use peeklock_server::{Addresses, ListenLimits, Options, Server};
 use peeklock_types::{EntityName, QueueSettings};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -37,11 +37,9 @@ async fn start(data: &tempfile::TempDir, limits: ListenLimits) -> Server {
             http: Some(loopback),
             https: Some(loopback),
         },
-        certificate: None,
-        keys: vec![],
         limits,
-        amqp_limits: AmqpLimits::default(),
-        queues: vec![(EntityName::parse("orders").unwrap(), QueueSettings::default())],
+        entities: [(EntityName::parse("orders").unwrap(), QueueSettings::default())].into_iter().collect(),
+        ..Options::default()
     };
     Server::start(options).await.unwrap()
 }

@@ -158,7 +158,7 @@ forward-dead-letters-to = 'dead'
     let refused = |text| from_toml::<QueueSpec>(text).unwrap_err().to_string();
     assert_eq!(
         refused("\nlock-durration = '30s'"),
-        "line 2, column 1: unknown key 'lock-durration'; did you mean 'lockDuration'?"
+        "line 2, column 1: unknown key 'lock-durration'; did you mean 'lock-duration'?"
     );
     assert_eq!(
         refused("lock-duration = '3'"),

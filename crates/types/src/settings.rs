@@ -172,7 +172,9 @@ pub enum SettingsError {
     MaxMessageSize { given: u32 },
     #[error("a queue with sessions cannot forward its messages; forward from a queue without sessions")]
     ForwardsSessions,
-    #[error("the queue would forward to itself")]
+    #[error(
+        "the queue would forward to itself, or the subscription to its own topic; forward to another one"
+    )]
     ForwardsToItself,
     #[error(
         "'{target}' is a subscription, which gets messages only from its topic; forward to a queue or a topic"
@@ -204,7 +206,9 @@ impl QueueSettings {
         if self.requires_session && self.forward_to.is_some() {
             return Err(SettingsError::ForwardsSessions);
         }
-        if [&self.forward_to, &self.forward_dead_letters_to].into_iter().flatten().any(|to| to == name) {
+        let topic = name.topic();
+        let is_self = |to: &EntityName| to == name || topic.as_ref() == Some(to);
+        if [&self.forward_to, &self.forward_dead_letters_to].into_iter().flatten().any(is_self) {
             return Err(SettingsError::ForwardsToItself);
         }
         let mut targets = [&self.forward_to, &self.forward_dead_letters_to].into_iter().flatten();

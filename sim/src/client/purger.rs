@@ -11,7 +11,7 @@ pub(crate) async fn purge(mut party: Party, queue: QueueIndex) {
         let connected = party.connect().await;
         let request = party.world.log.next_request();
         party.log(Event::Purging { request, queue });
-        let (count, answer) = ask(connected.client.admin().purge(party.world.queue_name(queue), None)).await;
+        let (count, answer) = ask(connected.client.purge(party.world.queue_name(queue), None)).await;
         party.log(Event::Purged { request, answer, count: count.unwrap_or(0) });
     }
 }

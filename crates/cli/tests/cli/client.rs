@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use peeklock_client::{
-    Client, Delivery, EntityName, Error, Fields, Message, MessageExt, Outcome, ReceiveMode, Receiver,
-    SequenceNumber, Setting, Timestamp, Value,
+    Admin, AdminError, Client, Delivery, EntityName, Error, Fields, Message, MessageExt, Options, Outcome,
+    QueueSpec, ReceiveMode, Receiver, SequenceNumber, Target, Timestamp, Value,
 };
 
 use crate::broker::Broker;
@@ -26,6 +26,10 @@ async fn connect() -> (Broker, Client) {
     let broker = Broker::start(&QUEUES);
     let client = Client::connect(broker.connection_string()).await.unwrap();
     (broker, client)
+}
+
+fn admin(broker: &Broker) -> Admin {
+    Admin::new(&Target::parse(broker.connection_string()).unwrap(), &Options::default())
 }
 
 async fn send(client: &Client, queue: &str, messages: &[Message]) {
@@ -122,14 +126,14 @@ async fn a_transaction_stays_on_its_connection() {
 
 #[tokio::test]
 async fn scheduled_messages_can_be_taken_back() {
-    let (_broker, client) = connect().await;
+    let (broker, client) = connect().await;
     let orders = client.sender("orders").await.unwrap();
     let later = |body: &'static str| Message::data(body).with_scheduled_time(in_an_hour());
     let numbers = orders.schedule(&[later("one"), later("two")]).await.unwrap();
     assert_eq!(numbers.len(), 2);
     assert_eq!(orders.schedule(&[]).await, Ok(Vec::new()));
-    let queue = client.admin().show_queue(&EntityName::parse("orders").unwrap()).await.unwrap();
-    assert_eq!((queue.scheduled_count, queue.active_count), (2, 0));
+    let counts = admin(&broker).queue(&EntityName::parse("orders").unwrap()).await.unwrap().counts;
+    assert_eq!((counts.scheduled_count, counts.active_count), (2, 0));
     orders.cancel_scheduled(&numbers[..1]).await.unwrap();
     assert_eq!(bodies(&client, "orders").await, ["two"]);
     let told = orders.cancel_scheduled(&numbers).await;
@@ -223,21 +227,36 @@ async fn all_sessions_are_listed_however_many() {
     let mut listed = client.list_sessions("tables", None).await.unwrap();
     listed.sort();
     assert_eq!(listed, names);
-    assert_eq!(client.admin().purge("tables", None).await, Ok(1500));
+    assert_eq!(client.purge("tables", None).await, Ok(1500));
     assert_eq!(client.list_sessions("tables", None).await, Ok(Vec::new()));
 }
 
 #[tokio::test]
 async fn settings_are_changed_one_by_one() {
-    let (_broker, client) = connect().await;
-    let (admin, name) = (client.admin(), EntityName::parse("orders").unwrap());
-    let before = admin.show_queue(&name).await.unwrap().settings;
-    let change = Setting::DefaultTimeToLive(Some(Duration::from_secs(60)));
-    admin.update_queue(&name, std::slice::from_ref(&change)).await.unwrap();
-    let after = admin.show_queue(&name).await.unwrap().settings;
-    assert_eq!(Setting::unusual(&after), [change]);
-    admin.update_queue(&name, &[Setting::DefaultTimeToLive(None)]).await.unwrap();
-    assert_eq!(admin.show_queue(&name).await.unwrap().settings, before);
-    let unknown = admin.update_queue(&EntityName::parse("nowhere").unwrap(), &[]).await;
-    assert_eq!(unknown, Err(Error::NotFound { entity: "nowhere".into() }));
+    let (broker, _client) = connect().await;
+    let (mut admin, name) = (admin(&broker), EntityName::parse("orders").unwrap());
+    let before = admin.queue(&name).await.unwrap().spec;
+    let ttl = |ttl| QueueSpec { default_time_to_live: Some(ttl), ..QueueSpec::default() };
+    let after = admin.update_queue(&name, &ttl(Some(Duration::from_secs(60)))).await.unwrap();
+    assert_eq!(
+        after.spec,
+        QueueSpec { default_time_to_live: Some(Some(Duration::from_secs(60))), ..before.clone() }
+    );
+    assert_eq!(admin.queue(&name).await.unwrap(), after);
+    assert_eq!(admin.update_queue(&name, &ttl(None)).await.unwrap().spec, before);
+    let unknown = admin.update_queue(&EntityName::parse("nowhere").unwrap(), &ttl(None)).await;
+    assert!(matches!(unknown, Err(AdminError::NotFound { .. })), "{unknown:?}");
+    let again = admin.create_queue(&name, &QueueSpec::default()).await;
+    assert!(matches!(again, Err(AdminError::Exists { .. })), "{again:?}");
+}
+
+#[tokio::test]
+async fn all_queues_are_listed_however_many() {
+    let (broker, _client) = connect().await;
+    let mut admin = admin(&broker);
+    for number in 0..1100 {
+        let name = EntityName::parse(&format!("many/{number}")).unwrap();
+        admin.create_queue(&name, &QueueSpec::default()).await.unwrap();
+    }
+    assert_eq!(admin.queues().await.unwrap().len(), 1104);
 }

@@ -93,7 +93,7 @@ fn wrong_usage_has_a_code_of_its_own() {
         &["receive", "orders", "--delete", "--keep"],
         &["serve", "--queue", "a b"],
         &["serve", "--key", "nosecret"],
-        &["serve", "--tls-cert", "only.pem"],
+        &["serve", "--listen", "nowhere"],
         &["queue", "create", "$bad"],
         &["queue", "create", "orders", "--lock-duration", "5"],
         &["queue", "create", "orders", "--retry", "sometimes"],

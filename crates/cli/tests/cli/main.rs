@@ -4,9 +4,12 @@
 
 mod broker;
 mod client;
+mod config;
 mod errors;
+mod keys;
 mod messages;
 mod queues;
 mod serve;
 mod sessions;
 mod tls;
+mod topics;

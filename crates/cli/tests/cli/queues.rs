@@ -20,7 +20,7 @@ fn a_queue_is_created_listed_shown_and_deleted() {
     let row: Vec<_> = list.lines().nth(1).unwrap().split_whitespace().collect();
     assert_eq!(row[..6], ["orders", "1", "0", "0", "0", "0"], "{list}");
     let json = shown(&broker, "orders");
-    assert_eq!(json["lockDurationMs"], 5000);
+    assert_eq!(json["lockDuration"], "5s");
     assert_eq!(json["maxDeliveryCount"], 3);
     assert_eq!(json["activeCount"], 1);
     assert_eq!(json["requiresSession"], false);
@@ -37,7 +37,7 @@ fn every_setting_reaches_the_broker_and_comes_back() {
     let broker =
         Broker::start(&["--listen-tls", "off", "--queue", "archive", "--queue", "jobs,sessions,lock=30s"]);
     assert_eq!(shown(&broker, "jobs")["requiresSession"], true);
-    assert_eq!(shown(&broker, "jobs")["lockDurationMs"], 30_000);
+    assert_eq!(shown(&broker, "jobs")["lockDuration"], "30s");
     let settings = [
         ["--lock-duration", "30s"],
         ["--max-delivery-count", "5"],
@@ -79,8 +79,8 @@ fn an_update_changes_what_it_names() {
     ]);
     assert_eq!(updated, "Updated queue 'orders'\n");
     let json = shown(&broker, "orders");
-    assert_eq!(json["lockDurationMs"], 300_000);
-    assert_eq!(json["defaultTimeToLiveMs"], Value::Null);
+    assert_eq!(json["lockDuration"], "5m");
+    assert_eq!(json["defaultTimeToLive"], Value::Null);
     assert_eq!(json["forwardTo"], "next");
     assert_eq!(json["maxDeliveryCount"], 3, "not named, not changed");
     let error = broker.fails(&["queue", "update", "next", "--sessions"]);
@@ -126,7 +126,11 @@ fn a_purge_removes_what_it_was_told_to() {
 fn a_queue_is_created_once_and_deleted_once() {
     let broker = Broker::start(&["--listen-tls", "off", "--queue", "orders"]);
     let again = broker.fails(&["queue", "create", "orders"]);
-    assert!(again.contains("orders") && again.contains("409"), "{again}");
+    assert!(
+        again.contains("there is already a queue or topic 'orders'")
+            && again.contains("peeklock queue update orders"),
+        "{again}"
+    );
     let unknown = broker.fails(&["queue", "delete", "nowhere"]);
     assert!(unknown.contains("there is no queue 'nowhere'"), "{unknown}");
     let unknown = broker.fails(&["queue", "show", "nowhere"]);

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests may unwrap like the tests themselves")]
 
+mod admin;
 mod losing;
 mod receiving;
 mod script;

@@ -17,7 +17,7 @@ mod waiting;
 
 use std::collections::VecDeque;
 
-use peeklock_filter::Rule;
+use peeklock_filter::{Rule, RuleName};
 use peeklock_types::{
     EntityKind, EntityName, EntityPath, GroupNumber, QueueSettings, SequenceNumber, SubQueue, Timestamp,
 };
@@ -182,6 +182,11 @@ impl Queue {
     pub(crate) fn sub_queue_of(&self, number: SequenceNumber) -> Option<SubQueue> {
         let is_in = |sub_queue: &SubQueue| self.part(*sub_queue).messages.get(number).is_some();
         SubQueue::ALL.into_iter().find(is_in)
+    }
+
+    /// The place of a rule among those of the subscription, or where it would be.
+    pub(crate) fn find_rule(&self, name: &RuleName) -> Result<usize, usize> {
+        self.rules.binary_search_by(|stored| stored.rule.name.cmp(name))
     }
 
     /// Numbers that are neither given out nor kept for scheduled messages.

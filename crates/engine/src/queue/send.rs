@@ -61,6 +61,10 @@ impl Queue {
         if size_bytes > MESSAGE_ID_BYTES_MAX {
             return Err(Error::MessageIdTooLong { size_bytes });
         }
+        let size_bytes = attributes.view.as_ref().map_or(0, Bytes::len);
+        if size_bytes > limits::VIEW_SIZE_BYTES_MAX {
+            return Err(Error::PropertiesTooLarge { path: path(), size_bytes });
+        }
         if attributes.scheduled_for.is_some_and(|due| due > now + limits::SCHEDULE_AHEAD_MAX) {
             return Err(Error::TooFarAhead);
         }

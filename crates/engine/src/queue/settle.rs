@@ -201,7 +201,7 @@ impl Queue {
         }
         let mut patch = self.part(sub_queue).messages.patch_of(sequence_number).cloned().unwrap_or_default();
         more.parts.iter().for_each(|part| patch.add(part.clone()));
-        let size_bytes = patch.size_bytes();
+        let size_bytes = patch.settled_size_bytes();
         if size_bytes > PATCH_SIZE_BYTES_MAX {
             return Err(Error::PatchTooLarge { path: self.path(sub_queue), sequence_number, size_bytes });
         }

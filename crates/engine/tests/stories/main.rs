@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 mod basics;
+mod copies;
 mod forwarding;
 mod limits;
 mod sessions;

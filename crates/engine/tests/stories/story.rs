@@ -252,6 +252,7 @@ impl Story {
     /// Remembers the facts, and drops what else a command left behind.
     pub(crate) fn forget_effects(&mut self) {
         self.journal.append(&mut self.out.facts);
+        self.engine.unshare(&mut self.out.freed);
         self.out.clear();
     }
 

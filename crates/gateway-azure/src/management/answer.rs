@@ -1,17 +1,16 @@
 //! What shards have answered, as the body of a management response.
 
 use peeklock_amqp::{Array, Kind, Text, Value};
-use peeklock_broker::{Answer, EntityInfo, Message};
+use peeklock_broker::{Answer, Message};
 use peeklock_types::{SequenceNumber, SessionId, Timestamp};
 
-use super::{rules, settings};
+use super::rules;
 use crate::message;
 
 /// The form of the response to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AnswerKind {
     Done,
-    Created,
     Expirations,
     SessionExpiration,
     Peeked { omit_body: bool },
@@ -22,7 +21,6 @@ pub(super) enum AnswerKind {
     Deleted,
     Purged,
     Rules,
-    Queues,
 }
 
 /// Status, its description, and the body.
@@ -32,7 +30,6 @@ pub(super) type Described = (i32, &'static str, Value);
 pub(super) fn describe(kind: AnswerKind, answers: Vec<Answer>) -> Described {
     match kind {
         AnswerKind::Done => ok(Vec::new()),
-        AnswerKind::Created => (201, "Created", map(Vec::new())),
         AnswerKind::Expirations => {
             let times = expirations(&answers).map(|at| Value::Timestamp(message::timestamp(at))).collect();
             let array = Array::new(Kind::Timestamp, times).map_or(Value::Null, Value::Array);
@@ -64,10 +61,6 @@ pub(super) fn describe(kind: AnswerKind, answers: Vec<Answer>) -> Described {
         }
         AnswerKind::Purged => ok(vec![("message-count", Value::Ulong(count(&answers)))]),
         AnswerKind::Rules => rules::describe(&answers),
-        AnswerKind::Queues => {
-            let queues = answers.iter().flat_map(queues).map(describe_queue).collect();
-            ok(vec![("queues", Value::List(queues))])
-        }
     }
 }
 
@@ -99,10 +92,6 @@ fn sessions(answer: &Answer) -> &[SessionId] {
 
 fn messages(answer: &Answer) -> &[Message] {
     if let Answer::Messages(messages) = answer { messages } else { &[] }
-}
-
-fn queues(answer: &Answer) -> &[EntityInfo] {
-    if let Answer::Entities(queues) = answer { queues } else { &[] }
 }
 
 fn count(answers: &[Answer]) -> u64 {
@@ -141,24 +130,4 @@ fn describe_sessions(skip: usize, answers: &[Answer]) -> Described {
     }
     let skip = Value::Int(i32::try_from(skip).unwrap_or(i32::MAX));
     ok(vec![("skip", skip), ("sessions-ids", Value::Array(Array::strings(ids)))])
-}
-
-fn describe_queue(queue: &EntityInfo) -> Value {
-    let counts = &queue.counts;
-    let mut entries = vec![("name", Value::from(queue.name.to_string()))];
-    entries.extend(settings::describe(&queue.settings));
-    entries.extend(
-        [
-            ("active-count", counts.active_count),
-            ("locked-count", counts.locked_count),
-            ("deferred-count", counts.deferred_count),
-            ("scheduled-count", counts.scheduled_count),
-            ("dead-letter-count", counts.dead_letter_count),
-            ("transfer-count", counts.transfer_count),
-            ("transfer-dead-letter-count", counts.transfer_dead_letter_count),
-            ("size-bytes", counts.size_bytes),
-        ]
-        .map(|(key, count)| (key, Value::Ulong(count))),
-    );
-    map(entries)
 }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use peeklock_amqp::Value;
-use peeklock_types::{EntityName, LockToken, SequenceNumber, SessionId, Timestamp, limits};
+use peeklock_types::{LockToken, SequenceNumber, SessionId, Timestamp, limits};
 
 use crate::error::Refusal;
 
@@ -75,11 +75,6 @@ impl<'a> Body<'a> {
 
     pub(super) fn required_session(self) -> Result<SessionId, Refusal> {
         self.session()?.ok_or_else(|| missing("session-id", "a text"))
-    }
-
-    pub(super) fn entity_name(self) -> Result<EntityName, Refusal> {
-        let name = self.required("name", "a text", Value::as_str)?;
-        EntityName::parse(name).map_err(|error| Refusal::bad_request(error.to_string()))
     }
 
     pub(super) fn lock_tokens(self) -> Result<Vec<LockToken>, Refusal> {

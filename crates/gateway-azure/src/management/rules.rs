@@ -7,7 +7,7 @@ use peeklock_types::limits;
 
 use super::answer::{Described, map, ok};
 use super::body::{Body, missing};
-use super::operation::EntityOperation;
+use super::operation::Operation;
 use crate::error::Refusal;
 use crate::message::timestamp;
 use crate::values::{from_filter, to_filter};
@@ -74,14 +74,14 @@ fn correlation_properties(body: Body<'_>) -> Result<Vec<(String, peeklock_filter
     properties.as_map().ok_or_else(wrong)?.iter().map(|entry| property(entry).ok_or_else(wrong)).collect()
 }
 
-pub(super) fn list(body: Body<'_>) -> Result<EntityOperation, Refusal> {
+pub(super) fn list(body: Body<'_>) -> Result<Operation, Refusal> {
     let count =
         |key| Ok::<_, Refusal>(body.count(key)?.map(|count| usize::try_from(count).unwrap_or(usize::MAX)));
     let top = count("top")?.unwrap_or(limits::BATCH_COUNT_MAX).min(limits::BATCH_COUNT_MAX);
     if top == 0 {
         return Err(Refusal::bad_request("'top' must be above zero"));
     }
-    Ok(EntityOperation::ListRules { skip: count("skip")?.unwrap_or(0), top })
+    Ok(Operation::ListRules { skip: count("skip")?.unwrap_or(0), top })
 }
 
 pub(super) fn describe(answers: &[Answer]) -> Described {

@@ -1,60 +1,17 @@
-//! Queues and their settings, over the management of the namespace; and what a queue's limits do to its senders.
+//! What the settings and limits of a queue do to its senders and receivers.
 
 use peeklock_amqp::{DeliveryState, Value, condition};
-use peeklock_types::{QueueSettings, QueueStatus};
+use peeklock_types::{EntityName, QueueSettings, QueueStatus};
 
 use crate::support::{Rig, condition_of, message, receiver};
 
 #[tokio::test(start_paused = true)]
-async fn a_queue_is_created_changed_shown_and_deleted() {
+async fn the_namespace_is_managed_elsewhere() {
     let rig = Rig::start().await;
     let mut client = rig.client().await;
     let management = client.management("").await;
-    let body = vec![
-        ("name", "q".into()),
-        ("default-time-to-live-ms", 60_000.into()),
-        ("retry", "exponential".into()),
-        ("forward-dead-letters-to", "graves".into()),
-    ];
-    assert_eq!(client.request(&management, "peeklock:create-queue", body.clone()).await.status, 201);
-    assert_eq!(client.request(&management, "peeklock:create-queue", body).await.status, 409);
-    let changes = vec![
-        ("name", "q".into()),
-        ("forward-dead-letters-to", Value::Null),
-        ("max-delivery-count", 3.into()),
-    ];
-    assert_eq!(client.request(&management, "peeklock:update-queue", changes).await.status, 200);
-    let shown = client.request(&management, "peeklock:show-queue", vec![("name", "q".into())]).await;
-    let queues = shown.get("queues");
-    let queue = &queues.as_list().unwrap()[0];
-    assert_eq!(queue.lookup("default-time-to-live-ms"), Some(&Value::Ulong(60_000)));
-    assert_eq!(queue.lookup("max-delivery-count"), Some(&Value::Uint(3)));
-    assert_eq!(queue.lookup("forward-dead-letters-to"), None);
-    assert_eq!(queue.lookup("retry"), Some(&Value::from("exponential")));
-    for count in
-        ["active", "locked", "deferred", "scheduled", "dead-letter", "transfer", "transfer-dead-letter"]
-    {
-        assert_eq!(queue.lookup(&format!("{count}-count")), Some(&Value::Ulong(0)), "{count}");
-    }
-    assert_eq!(
-        client.request(&management, "peeklock:delete-queue", vec![("name", "q".into())]).await.status,
-        200
-    );
-    let gone = client.request(&management, "peeklock:update-queue", vec![("name", "q".into())]).await;
-    assert_eq!((gone.status, gone.condition.as_deref()), (404, Some(condition::NOT_FOUND)));
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_cannot_be_changed_is_refused() {
-    let rig = Rig::with_queue("q", QueueSettings::default()).await;
-    let mut client = rig.client().await;
-    let management = client.management("").await;
-    for (key, value) in
-        [("requires-session", Value::from(true)), ("colour", "red".into()), ("retry", 1.into())]
-    {
-        let body = vec![("name", "q".into()), (key, value)];
-        assert_eq!(client.request(&management, "peeklock:update-queue", body).await.status, 400, "{key}");
-    }
+    let refused = client.request(&management, "com.microsoft:peek-message", Vec::new()).await;
+    assert_eq!((refused.status, refused.condition.as_deref()), (501, Some(condition::NOT_IMPLEMENTED)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -114,14 +71,13 @@ async fn a_full_or_disabled_queue_says_so() {
 async fn receivers_are_detached_when_their_queue_is_disabled_or_deleted() {
     let rig = Rig::with_queue("q", QueueSettings::default()).await;
     let mut client = rig.client().await;
-    let management = client.management("").await;
+    let name = EntityName::parse("q").unwrap();
+    let with = |status| QueueSettings { status, ..QueueSettings::default() };
     let link = client.receiver("q").await;
-    let body = vec![("name", "q".into()), ("status", "receive-disabled".into())];
-    assert_eq!(client.request(&management, "peeklock:update-queue", body).await.status, 200);
+    rig.broker.update(name.clone(), with(QueueStatus::ReceiveDisabled), None).await.unwrap();
     assert_eq!(client.detached(link).await.condition, condition::ENTITY_DISABLED);
-    let body = vec![("name", "q".into()), ("status", "active".into())];
-    assert_eq!(client.request(&management, "peeklock:update-queue", body).await.status, 200);
+    rig.broker.update(name.clone(), with(QueueStatus::Active), None).await.unwrap();
     let link = client.receiver("q").await;
-    client.request(&management, "peeklock:delete-queue", vec![("name", "q".into())]).await;
+    rig.broker.delete(name, None).await.unwrap();
     assert_eq!(client.detached(link).await.condition, condition::NOT_FOUND);
 }

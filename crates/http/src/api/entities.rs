@@ -15,9 +15,6 @@ use crate::entity;
 use crate::problem::Problem;
 use crate::request::Condition;
 
-/// Somebody else may create or delete the entity while we look; nobody does so again and again.
-const ATTEMPT_COUNT_MAX: usize = 3;
-
 /// What a `PUT` says of an entity.
 enum Spec {
     Queue(QueueSpec),
@@ -97,7 +94,7 @@ impl Call<'_> {
         let spec = self.spec(item, body).await?;
         let name = self.entity()?;
         let condition = self.head.condition();
-        for _ in 0..ATTEMPT_COUNT_MAX {
+        for _ in 0..entity::ATTEMPT_COUNT_MAX {
             let current = match self.namespace.broker.show(name.clone()).await.map_err(Problem::from) {
                 Ok(current) => Some(current),
                 Err(Problem::NotFound(_)) => None,
@@ -113,7 +110,8 @@ impl Call<'_> {
             };
             match result {
                 // Only for a change that any state will do for.
-                Err(Problem::Exists(_) | Problem::Conflict(_)) if condition == Condition::None => {}
+                Err(Problem::Exists(_) | Problem::Conflict(_))
+                    if matches!(condition, Condition::None | Condition::Exists) => {}
                 result => return result,
             }
         }
@@ -148,7 +146,7 @@ impl Call<'_> {
         check_targets(self.namespace, self.head, &settings, None)?;
         let broker = &self.namespace.broker;
         let first = spec.rules().and_then(<[Rule]>::first).cloned();
-        let created = broker.create(name.clone(), spec.kind(), settings, first).await?;
+        let created = entity::create(self.namespace, name.clone(), spec.kind(), settings, first).await?;
         if let Some(rules) = spec.rules()
             && let Err(problem) = rules::set(broker, name, rules).await
         {

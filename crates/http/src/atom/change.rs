@@ -3,6 +3,7 @@
 use axum::body::Body;
 use axum::response::Response;
 use http::StatusCode;
+use peeklock_broker::EntityInfo;
 use peeklock_filter::{Rule, RuleName};
 use peeklock_types::{EntityKind, EntityName, QueueSettings};
 
@@ -131,7 +132,7 @@ impl Call<'_> {
         let settings = asked.settings(None)?;
         check_targets(self.namespace, self.head, &settings, None)?;
         let (broker, rule) = (&self.namespace.broker, asked.first_rule()?);
-        let created = broker.create(name.clone(), asked.kind, settings, rule).await?;
+        let created = entity::create(self.namespace, name.clone(), asked.kind, settings, rule).await?;
         if let Some(drafts) = asked.policies.filter(|drafts| !drafts.is_empty())
             && let Err(problem) = self.set_policies(&name, drafts).await
         {
@@ -148,22 +149,39 @@ impl Call<'_> {
         asked: Asked,
         revision: Option<u64>,
     ) -> Result<Response, Problem> {
-        let broker = &self.namespace.broker;
-        let current = entity::show(broker, name.clone(), asked.kind).await?;
         if asked.description.child("DefaultRuleDescription").is_some_and(|rule| !rule.is_nil) {
             let text = "DefaultRuleDescription is for new subscriptions; change rules at their own addresses";
             return Err(Problem::bad(text));
         }
+        let mut result = self.try_update(&name, &asked, revision).await;
+        for _ in 1..entity::ATTEMPT_COUNT_MAX {
+            // Somebody else was faster, but any state would do.
+            if revision.is_some() || !matches!(result, Err(Problem::Conflict(_))) {
+                break;
+            }
+            result = self.try_update(&name, &asked, revision).await;
+        }
+        let updated = result?;
+        if let Some(drafts) = asked.policies {
+            self.set_policies(&name, drafts).await?;
+        }
+        Ok(self.show_entity(StatusCode::OK, &updated))
+    }
+
+    async fn try_update(
+        &self,
+        name: &EntityName,
+        asked: &Asked,
+        revision: Option<u64>,
+    ) -> Result<EntityInfo, Problem> {
+        let broker = &self.namespace.broker;
+        let current = entity::show(broker, name.clone(), asked.kind).await?;
         let settings = asked.settings(Some(&current.settings))?;
         check_targets(self.namespace, self.head, &settings, Some(&current.settings))?;
         // What was read must be what is changed: the settings that ATOM cannot say come from there.
         let expected = revision.unwrap_or(current.revision);
         let updated = broker.update(name.clone(), settings, Some(expected)).await;
-        let updated = updated.map_err(|error| entity::update_problem(error, revision.is_some()))?;
-        if let Some(drafts) = asked.policies {
-            self.set_policies(&name, drafts).await?;
-        }
-        Ok(self.show_entity(StatusCode::OK, &updated))
+        updated.map_err(|error| entity::update_problem(error, revision.is_some()))
     }
 
     async fn set_policies(&self, name: &EntityName, drafts: Vec<Draft>) -> Result<(), Problem> {

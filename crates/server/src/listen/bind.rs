@@ -1,11 +1,13 @@
 //! Taking the addresses before anything else is touched.
 
+use std::io;
 use std::net::SocketAddr;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, anyhow, bail};
 use tokio::net::TcpListener;
 
 use super::Door;
+use super::occupant::occupant;
 use crate::Addresses;
 
 /// Listeners, and the addresses that they really have.
@@ -36,7 +38,28 @@ pub(crate) async fn bind(mut addresses: Addresses) -> Result<Bound> {
 }
 
 async fn bind_one(address: SocketAddr, flag: &str) -> Result<TcpListener> {
-    TcpListener::bind(address).await.with_context(|| {
-        format!("cannot listen on {address}; another program may use it. Choose another address with {flag}, or '{flag} off'")
-    })
+    TcpListener::bind(address).await.map_err(|error| refused(address, flag, error))
+}
+
+/// What happened, why, and what to do.
+fn refused(address: SocketAddr, flag: &str, error: io::Error) -> anyhow::Error {
+    let instead = format!("choose another address with {flag} ADDRESS, or leave it out with '{flag} off'");
+    match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            let who = match occupant(address) {
+                Some(found) if found.pid == std::process::id() => "this broker itself".to_owned(),
+                Some(found) => format!("{} (process {})", found.name, found.pid),
+                None => "another program".to_owned(),
+            };
+            anyhow!("cannot listen on {address}: {who} uses it already; {instead}")
+        }
+        io::ErrorKind::PermissionDenied => anyhow!(
+            "cannot listen on {address}: ports below 1024 are for root, or for programs with the capability CAP_NET_BIND_SERVICE; {instead}"
+        ),
+        io::ErrorKind::AddrNotAvailable => anyhow!(
+            "cannot listen on {address}: this machine does not have that address. 127.0.0.1 is for this machine only, 0.0.0.0 for all \
+             addresses it has; {instead}"
+        ),
+        _ => anyhow!(error).context(format!("cannot listen on {address}; {instead}")),
+    }
 }

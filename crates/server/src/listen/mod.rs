@@ -3,6 +3,7 @@
 mod bind;
 mod http;
 mod limits;
+mod occupant;
 mod patience;
 mod sniff;
 mod websocket;

@@ -64,12 +64,26 @@ fn unknown(kind: &str, given: &str, known: &'static [&'static str]) -> Fault {
     const KNOWN_SHOWN_MAX: usize = 24;
     let given_shown = excerpt(given);
     let hint = match nearest(given, known.iter().copied()) {
+        // As whoever wrote it would write it.
+        Some(near) if given.contains('-') => format!("; did you mean '{}'?", dashed(near)),
         Some(near) => format!("; did you mean '{near}'?"),
         None if known.is_empty() => "; none is known here".to_owned(),
         None if known.len() <= KNOWN_SHOWN_MAX => format!("; write {}", one_of(known)),
         None => String::new(),
     };
     Fault::unplaced(format!("unknown {kind} '{given_shown}'{hint}"))
+}
+
+/// `lockDuration` as `lock-duration`.
+fn dashed(key: &str) -> String {
+    let mut dashed = String::new();
+    for letter in key.chars() {
+        if letter.is_ascii_uppercase() && !dashed.is_empty() {
+            dashed.push('-');
+        }
+        dashed.push(letter.to_ascii_lowercase());
+    }
+    dashed
 }
 
 impl<'de> Deserializer<'de> for &Node {

@@ -1,0 +1,207 @@
+//! One HTTP/1.1 connection to the JSON API of a broker.
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, IF_MATCH, IF_NONE_MATCH};
+use hyper::{Method, Request, Response};
+use hyper_util::rt::TokioIo;
+use serde::Deserialize;
+use tokio::time::timeout;
+
+use super::error::AdminError;
+use super::subject::Subject;
+use crate::client::Options;
+use crate::sas::Signer;
+use crate::shared::ANSWER_TIME_MAX;
+use crate::{Target, transport};
+
+/// A page of a thousand entities has about one; a broker that sends more is none.
+const ANSWER_SIZE_BYTES_MAX: usize = 64 << 20;
+
+/// A refusal with the status of a missing right that is none.
+const QUOTA: &str = "quotaExceeded";
+
+/// Somebody else changes it at the same time; not that it exists.
+const CONFLICT: &str = "conflict";
+
+/// Dials when it is first needed, and again when the broker has closed the connection meanwhile.
+pub(super) struct Http {
+    target: Target,
+    options: Options,
+    signer: Option<Signer>,
+    connection: Option<SendRequest<Full<Bytes>>>,
+}
+
+/// What must be so, or nothing happens.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum If {
+    Any,
+    IsNew,
+    Exists,
+}
+
+pub(super) struct Call<'a> {
+    pub(super) method: Method,
+    pub(super) subject: &'a Subject,
+    /// Behind the subject's path: `/regenerate`, `?top=10`.
+    pub(super) rest: String,
+    pub(super) condition: If,
+    /// Also touches other entities, so that a token for this one is not enough.
+    pub(super) reaches_out: bool,
+    /// JSON.
+    pub(super) body: Option<Vec<u8>>,
+}
+
+impl<'a> Call<'a> {
+    pub(super) fn plain(method: Method, subject: &'a Subject) -> Self {
+        Call { method, subject, rest: String::new(), condition: If::Any, reaches_out: false, body: None }
+    }
+}
+
+/// How the JSON API tells an error.
+#[derive(Deserialize)]
+struct Refusal {
+    error: RefusalText,
+}
+
+#[derive(Deserialize)]
+struct RefusalText {
+    #[serde(default)]
+    code: String,
+    #[serde(default)]
+    message: String,
+}
+
+impl Http {
+    pub(super) fn new(target: &Target, options: &Options) -> Self {
+        let signer = Signer::of_target(target);
+        Self { target: target.clone(), options: options.clone(), signer, connection: None }
+    }
+
+    /// The body of the answer, unless it is a refusal.
+    pub(super) async fn call(&mut self, call: Call<'_>) -> Result<Bytes, AdminError> {
+        let request =
+            self.request(&call).map_err(|error| AdminError::Request { reason: error.to_string() })?;
+        let connection = self.connect().await?;
+        let answer = timeout(ANSWER_TIME_MAX, answer(connection, request)).await;
+        let address = self.target.address();
+        match answer {
+            Ok(Ok((status, body))) if (200..300).contains(&status) => Ok(body),
+            Ok(Ok((status, body))) => Err(refusal(call.subject, call.condition, status, &body)),
+            Ok(Err(failure)) => {
+                self.connection = None;
+                Err(failure.into_error(address))
+            }
+            Err(_) => {
+                // A late answer would be taken for that of the next request.
+                self.connection = None;
+                Err(AdminError::NoAnswer { address, after: ANSWER_TIME_MAX })
+            }
+        }
+    }
+
+    pub(super) fn malformed(&self, reason: impl ToString) -> AdminError {
+        AdminError::Malformed { address: self.target.address(), reason: reason.to_string() }
+    }
+
+    fn request(&self, call: &Call<'_>) -> hyper::http::Result<Request<Full<Bytes>>> {
+        let mut request = Request::builder()
+            .method(&call.method)
+            .uri(format!("{}{}", call.subject.path(), call.rest))
+            .header(HOST, self.target.address());
+        if let Some(signer) = &self.signer {
+            let entity = if call.reaches_out { "" } else { call.subject.token_entity() };
+            request = request.header(AUTHORIZATION, signer.token(entity));
+        }
+        request = match call.condition {
+            If::Any => request,
+            If::IsNew => request.header(IF_NONE_MATCH, "*"),
+            If::Exists => request.header(IF_MATCH, "*"),
+        };
+        if call.body.is_some() {
+            request = request.header(CONTENT_TYPE, "application/json");
+        }
+        let body = Full::new(Bytes::from(call.body.clone().unwrap_or_default()));
+        request.body(body)
+    }
+
+    async fn connect(&mut self) -> Result<&mut SendRequest<Full<Bytes>>, AdminError> {
+        if let Some(mut connection) = self.connection.take()
+            && connection.ready().await.is_ok()
+        {
+            return Ok(self.connection.insert(connection));
+        }
+        let connection = self.dial().await?;
+        Ok(self.connection.insert(connection))
+    }
+
+    async fn dial(&self) -> Result<SendRequest<Full<Bytes>>, AdminError> {
+        let stream = transport::connect(&self.target, self.options.certificates.as_deref()).await?;
+        let (requests, connection) =
+            http1::handshake(TokioIo::new(stream)).await.map_err(|error| self.malformed(error))?;
+        // Ends with the last handle; what goes wrong is told to whoever waits for an answer.
+        tokio::spawn(connection);
+        Ok(requests)
+    }
+}
+
+enum Failure {
+    Lost(String),
+    Strange(String),
+}
+
+impl Failure {
+    fn into_error(self, address: String) -> AdminError {
+        match self {
+            Failure::Lost(reason) => AdminError::ConnectionLost { address, reason },
+            Failure::Strange(reason) => AdminError::Malformed { address, reason },
+        }
+    }
+}
+
+impl From<hyper::Error> for Failure {
+    fn from(error: hyper::Error) -> Self {
+        if error.is_parse() { Failure::Strange(error.to_string()) } else { Failure::Lost(error.to_string()) }
+    }
+}
+
+async fn answer(
+    connection: &mut SendRequest<Full<Bytes>>,
+    request: Request<Full<Bytes>>,
+) -> Result<(u16, Bytes), Failure> {
+    let response: Response<Incoming> = connection.send_request(request).await?;
+    let status = response.status().as_u16();
+    match Limited::new(response.into_body(), ANSWER_SIZE_BYTES_MAX).collect().await {
+        Ok(body) => Ok((status, body.to_bytes())),
+        Err(error) if error.is::<LengthLimitError>() => {
+            Err(Failure::Strange(format!("the answer has more than {ANSWER_SIZE_BYTES_MAX} bytes")))
+        }
+        Err(error) => Err(Failure::Lost(error.to_string())),
+    }
+}
+
+fn refusal(subject: &Subject, condition: If, status: u16, body: &[u8]) -> AdminError {
+    let told = subject.to_string();
+    let (code, reason) = match serde_json::from_slice::<Refusal>(body) {
+        Ok(Refusal { error }) => (error.code, error.message),
+        // Not ours, then; the start of it may help.
+        Err(_) => (String::new(), String::from_utf8_lossy(body).chars().take(200).collect()),
+    };
+    let not_found = || {
+        let missing = subject.missing();
+        AdminError::NotFound { subject: missing.to_string(), remedy: missing.remedy() }
+    };
+    match status {
+        403 if code == QUOTA => AdminError::Refused { subject: told, status, code, reason },
+        401 | 403 => AdminError::Unauthorized { subject: told, reason },
+        // What is new cannot be missing; what it needs is, and the broker says which.
+        404 if condition != If::IsNew => not_found(),
+        412 if condition == If::Exists => not_found(),
+        409 | 412 if condition == If::IsNew && code != CONFLICT => {
+            AdminError::Exists { subject: subject.rival(), remedy: subject.change() }
+        }
+        _ => AdminError::Refused { subject: told, status, code, reason },
+    }
+}

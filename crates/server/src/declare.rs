@@ -1,0 +1,228 @@
+//! Makes a namespace have the entities that its configuration declares. What exists and is not declared stays as it is.
+
+use anyhow::{Context, Result, bail};
+use peeklock_broker::{AdminError, Broker, EntityInfo, Error, engine};
+use peeklock_filter::Rule;
+use peeklock_spec::{QueueSpec, SubscriptionName, SubscriptionSpec, TopicSpec};
+use peeklock_types::{EntityKind, EntityName, QueueSettings};
+use tokio::task::JoinSet;
+
+/// Entities made at the same time: enough to share the journal's syncs, and not so many that shards fall behind.
+const DECLARED_AT_ONCE_MAX: usize = 256;
+
+/// The entities that a namespace shall have. What they do not say keeps its value.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Entities {
+    pub queues: Vec<(EntityName, QueueSpec)>,
+    pub topics: Vec<(EntityName, TopicSpec)>,
+}
+
+impl FromIterator<(EntityName, QueueSettings)> for Entities {
+    fn from_iter<I: IntoIterator<Item = (EntityName, QueueSettings)>>(queues: I) -> Self {
+        let queues = queues.into_iter().map(|(name, settings)| (name, QueueSpec::of(&settings)));
+        Entities { queues: queues.collect(), topics: Vec::new() }
+    }
+}
+
+pub(crate) async fn declare(broker: &Broker, entities: Entities) -> Result<()> {
+    let mut at_work = JoinSet::new();
+    for (name, spec) in entities.queues {
+        let broker = broker.clone();
+        start(&mut at_work, async move { declare_queue(&broker, name, &spec).await }).await?;
+    }
+    for (name, spec) in entities.topics {
+        let broker = broker.clone();
+        start(&mut at_work, async move { declare_topic(&broker, name, spec).await }).await?;
+    }
+    while let Some(ended) = at_work.join_next().await {
+        ended??;
+    }
+    Ok(())
+}
+
+async fn start(
+    at_work: &mut JoinSet<Result<()>>,
+    work: impl Future<Output = Result<()>> + Send + 'static,
+) -> Result<()> {
+    if at_work.len() >= DECLARED_AT_ONCE_MAX
+        && let Some(ended) = at_work.join_next().await
+    {
+        ended??;
+    }
+    at_work.spawn(work);
+    Ok(())
+}
+
+async fn declare_queue(broker: &Broker, name: EntityName, spec: &QueueSpec) -> Result<()> {
+    declare_entity(broker, &name, EntityKind::Queue, |settings| spec.apply(settings), None).await.map(drop)
+}
+
+async fn declare_topic(broker: &Broker, name: EntityName, spec: TopicSpec) -> Result<()> {
+    declare_entity(broker, &name, EntityKind::Topic, |settings| spec.apply(settings), None).await?;
+    let subscriptions = spec.subscriptions.map_or_else(Vec::new, |named| named.0);
+    for (subscription, spec) in subscriptions {
+        declare_subscription(broker, &name, &subscription, &spec).await?;
+    }
+    Ok(())
+}
+
+async fn declare_subscription(
+    broker: &Broker,
+    topic: &EntityName,
+    name: &SubscriptionName,
+    spec: &SubscriptionSpec,
+) -> Result<()> {
+    let name = EntityName::subscription(topic, name.as_str())?;
+    let rules = match &spec.rules {
+        Some(named) => {
+            let rules = named.0.iter().map(|(rule, spec)| spec.rule(rule.clone()));
+            Some(rules.collect::<Result<Vec<_>, _>>().with_context(|| format!("a rule of '{name}'"))?)
+        }
+        None => None,
+    };
+    let first = rules.as_ref().and_then(|rules| rules.first().cloned());
+    declare_entity(broker, &name, EntityKind::Subscription, |settings| spec.apply(settings), first).await?;
+    match rules {
+        Some(rules) => {
+            declare_rules(broker, &name, rules).await.with_context(|| format!("the rules of '{name}'"))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Creates the entity, or changes it where it differs.
+async fn declare_entity(
+    broker: &Broker,
+    name: &EntityName,
+    kind: EntityKind,
+    apply: impl Fn(&mut QueueSettings),
+    rule: Option<Rule>,
+) -> Result<EntityInfo> {
+    let Some(found) = find(broker, name).await? else {
+        let mut settings = QueueSettings::default();
+        apply(&mut settings);
+        let created = broker.create(name.clone(), kind, settings, rule).await;
+        return created.with_context(|| format!("cannot create the {kind} '{name}' as configured"));
+    };
+    if found.kind != kind {
+        bail!(
+            "'{name}' is configured as a {kind}, but there is a {} of this name; delete it, or give the {kind} another name",
+            found.kind
+        );
+    }
+    let mut settings = found.settings.clone();
+    apply(&mut settings);
+    if settings == found.settings {
+        return Ok(found);
+    }
+    let updated = broker.update(name.clone(), settings, None).await;
+    updated.with_context(|| format!("cannot change the {kind} '{name}' to what is configured"))
+}
+
+async fn find(broker: &Broker, name: &EntityName) -> Result<Option<EntityInfo>> {
+    match broker.show(name.clone()).await {
+        Ok(found) => Ok(Some(found)),
+        Err(AdminError::Refused(Error::Engine(error)))
+            if matches!(*error, engine::Error::NoSuchQueue { .. } | engine::Error::NoSuchTopic { .. }) =>
+        {
+            Ok(None)
+        }
+        Err(error) => Err(error).with_context(|| format!("cannot look for '{name}'")),
+    }
+}
+
+/// The subscription ends up with these rules and no others. New ones come before old ones go, so that no message falls between.
+async fn declare_rules(broker: &Broker, name: &EntityName, rules: Vec<Rule>) -> Result<()> {
+    let found = broker.rules(name.clone(), 0, usize::MAX).await?;
+    for rule in &rules {
+        match found.iter().find(|known| known.rule.name == rule.name) {
+            None => broker.add_rule(name.clone(), rule.clone()).await?,
+            Some(known) if known.rule != *rule => broker.replace_rule(name.clone(), rule.clone()).await?,
+            Some(_) => {}
+        }
+    }
+    for known in found {
+        if !rules.iter().any(|rule| rule.name == known.rule.name) {
+            broker.remove_rule(name.clone(), known.rule.name).await?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use peeklock_broker::Running;
+    use peeklock_journal::MemoryJournal;
+    use peeklock_spec::{NamespaceSpec, from_toml};
+    use peeklock_types::EntityName;
+
+    async fn broker() -> (Broker, Running) {
+        let opened = Broker::open(&MemoryJournal::new(), peeklock_gateway_azure::describe).await;
+        let (broker, running, _) = opened.unwrap();
+        (broker, running)
+    }
+
+    fn entities(text: &str) -> Entities {
+        let spec: NamespaceSpec = from_toml(text).unwrap();
+        spec.check().unwrap();
+        Entities { queues: spec.queues.0, topics: spec.topics.0 }
+    }
+
+    fn name(text: &str) -> EntityName {
+        EntityName::parse(text).unwrap()
+    }
+
+    async fn rule_names(broker: &Broker) -> Vec<String> {
+        let rules = broker.rules(name("news/Subscriptions/all"), 0, 100).await.unwrap();
+        rules.into_iter().map(|known| known.rule.name.to_string()).collect()
+    }
+
+    #[tokio::test]
+    async fn what_is_missing_is_created_and_what_differs_is_changed() {
+        let (broker, _running) = broker().await;
+        let first = "[queues.orders]\nmax-delivery-count = 3\n[topics.news.subscriptions.all]\nmax-delivery-count = 4";
+        declare(&broker, entities(first)).await.unwrap();
+        assert_eq!(rule_names(&broker).await, ["$Default"]);
+        let before = broker.show(name("orders")).await.unwrap();
+        let second = "[queues.orders]\nlock-duration = '5s'\n[topics.news.subscriptions.all.rules.high]\nsql = 'a > 1'";
+        declare(&broker, entities(second)).await.unwrap();
+        let after = broker.show(name("orders")).await.unwrap();
+        assert_eq!(after.settings.lock_duration.as_secs(), 5);
+        assert_eq!(after.settings.max_delivery_count, 3, "not said, not changed");
+        assert!(after.revision > before.revision);
+        assert_eq!(rule_names(&broker).await, ["high"]);
+        // Once more changes nothing.
+        declare(&broker, entities(second)).await.unwrap();
+        assert_eq!(broker.show(name("orders")).await.unwrap().revision, after.revision);
+        let third = "[topics.news.subscriptions.all.rules]\nhigh.sql = 'a > 2'\nlow.match = 'none'";
+        declare(&broker, entities(third)).await.unwrap();
+        assert_eq!(rule_names(&broker).await, ["high", "low"]);
+        declare(&broker, entities("[topics.news.subscriptions.all.rules]")).await.unwrap();
+        assert_eq!(rule_names(&broker).await, [""; 0]);
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_changed_is_named() {
+        let (broker, _running) = broker().await;
+        declare(&broker, entities("[queues.orders]\n[topics.news]")).await.unwrap();
+        let refused = async |text| format!("{:#}", declare(&broker, entities(text)).await.unwrap_err());
+        let told = refused("[queues.orders]\nrequires-session = true").await;
+        assert!(
+            told.contains("cannot change the queue 'orders'") && told.contains("'requires session'"),
+            "{told}"
+        );
+        let told = refused("[queues.news]").await;
+        assert!(told.contains("'news' is configured as a queue, but there is a topic"), "{told}");
+        let told = refused("[topics.orders]").await;
+        assert!(told.contains("'orders' is configured as a topic, but there is a queue"), "{told}");
+    }
+
+    #[tokio::test]
+    async fn a_thousand_queues_are_made_in_one_go() {
+        let (broker, _running) = broker().await;
+        let text: String = (0..1000).map(|n| format!("[queues.q{n}]\n")).collect();
+        declare(&broker, entities(&text)).await.unwrap();
+        assert!(broker.show(name("q999")).await.is_ok());
+    }
+}

@@ -1,0 +1,128 @@
+//! Namespaces: each with its own data, keys and entities.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
+
+use anyhow::{Context, Result};
+use peeklock_access::{Access, JwtKeys, Policy};
+use peeklock_broker::{Broker, Listing, Page, Recovered, Running};
+use peeklock_gateway_azure::Namespace;
+use peeklock_journal_wal::{WalConfig, WalJournal};
+use peeklock_types::Timestamp;
+
+use crate::Addresses;
+use crate::access;
+use crate::declare::{Entities, declare};
+
+/// The namespace of whoever names none, called as the official emulator calls its only one.
+pub const DEFAULT_NAMESPACE: &str = "sbemulatorns";
+/// In the data directory: a folder for each namespace beside the default one.
+const NAMESPACES_FOLDER: &str = "namespaces";
+const RING_BYTES_MIN: u64 = 128 << 20;
+const RING_BYTES_MAX: u64 = 2 << 30;
+
+/// A namespace, as `serve` was told of it.
+#[derive(Clone, Debug, Default)]
+pub struct NamespaceOptions {
+    /// The first label of host names that mean it, and the name of its folder: letters, digits and '-' only.
+    pub name: String,
+    /// Other host names that mean it.
+    pub hosts: Vec<String>,
+    /// Policies that hold while this server runs, whatever is stored. Empty: the well-known key, on loopback only.
+    pub keys: Vec<Policy>,
+    pub entities: Entities,
+}
+
+/// A namespace that is open.
+pub(crate) struct Opened {
+    pub(crate) name: String,
+    pub(crate) hosts: Vec<String>,
+    folder: PathBuf,
+    pub(crate) broker: Broker,
+    pub(crate) access: Access,
+    pub(crate) running: Running,
+    pub(crate) recovered: Recovered,
+}
+
+impl NamespaceOptions {
+    pub(crate) fn folder(&self, data: &Path) -> PathBuf {
+        if self.name == DEFAULT_NAMESPACE {
+            return data.to_owned();
+        }
+        data.join(NAMESPACES_FOLDER).join(&self.name)
+    }
+
+    /// The keys first: they are refused before anything of the data is touched.
+    pub(crate) fn open_access(
+        &self,
+        data: &Path,
+        listen: Addresses,
+        jwt: Option<&JwtKeys>,
+    ) -> Result<Access> {
+        let addresses: Vec<SocketAddr> = listen.iter().collect();
+        let access = access::open(self.keys.clone(), &self.folder(data), addresses.into_iter())
+            .with_context(|| format!("the keys of the namespace '{}'", self.name))?;
+        Ok(match jwt {
+            Some(keys) => access.with_jwt(keys.clone()),
+            None => access,
+        })
+    }
+
+    pub(crate) async fn open(self, data: &Path, access: Access) -> Result<Opened> {
+        let folder = self.folder(data);
+        let (broker, running, recovered) = open_broker(&folder).await?;
+        declare(&broker, self.entities).await?;
+        Ok(Opened { name: self.name, hosts: self.hosts, folder, broker, access, running, recovered })
+    }
+}
+
+impl Opened {
+    /// What is served, and what keeps it going.
+    pub(crate) fn split(self) -> (Namespace, Running) {
+        let Opened { name, hosts, broker, access, running, .. } = self;
+        (Namespace { name, hosts, broker, access }, running)
+    }
+
+    pub(crate) fn for_http(&self) -> peeklock_http::Namespace {
+        peeklock_http::Namespace {
+            name: self.name.clone(),
+            hosts: self.hosts.clone(),
+            broker: self.broker.clone(),
+            access: self.access.clone(),
+            created_at: self.created_at(),
+        }
+    }
+
+    /// As old as its folder, where the file system knows.
+    fn created_at(&self) -> Timestamp {
+        let made = std::fs::metadata(&self.folder).and_then(|folder| folder.created()).ok();
+        let since = made.and_then(|made| made.duration_since(UNIX_EPOCH).ok());
+        let millis = since.and_then(|since| u64::try_from(since.as_millis()).ok());
+        millis.map_or_else(|| self.broker.clock().now(), Timestamp::from_millis)
+    }
+
+    /// The names of queues, and of topics.
+    pub(crate) async fn names(&self) -> Result<(Vec<String>, Vec<String>)> {
+        let names = async |what| -> Result<Vec<String>> {
+            let found = self.broker.list(what, Page::ALL).await?;
+            Ok(found.into_iter().map(|entity| entity.name.to_string()).collect())
+        };
+        Ok((names(Listing::Queues).await?, names(Listing::Topics).await?))
+    }
+}
+
+async fn open_broker(data: &Path) -> Result<(Broker, Running, Recovered)> {
+    std::fs::create_dir_all(data)
+        .with_context(|| format!("cannot create the data directory {}", data.display()))?;
+    let ring_bytes = ring_bytes(data);
+    let journal = WalJournal::open(data, WalConfig { ring_bytes, ..WalConfig::default() })?;
+    Ok(Broker::open(&journal, peeklock_gateway_azure::describe).await?)
+}
+
+/// How much log to keep before old bodies are copied out of it. A backlog that is worked off before then is written once instead of
+/// twice, so this is generous, but never more than a small part of the disk.
+fn ring_bytes(data: &Path) -> u64 {
+    let free_bytes = rustix::fs::statvfs(data).map_or(0, |fs| fs.f_bavail.saturating_mul(fs.f_frsize));
+    (free_bytes / 8).clamp(RING_BYTES_MIN, RING_BYTES_MAX)
+}
