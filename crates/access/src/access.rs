@@ -14,7 +14,7 @@ use crate::right::Rights;
 use crate::scope::Scope;
 use crate::secret::{NoRandomBytes, Secret};
 use crate::store::{self, OpenError};
-use crate::token::{TOKEN_BYTES_MAX, TokenError, TokenParts, is_signature, shown};
+use crate::token::{AUDIENCE_BYTES_MAX, TOKEN_BYTES_MAX, TokenError, TokenParts, is_signature, shown};
 
 /// The policies of one namespace. Clones share them.
 ///
@@ -111,6 +111,9 @@ impl Access {
     pub fn check_token(&self, token: &str, audience: &str, now_s: u64) -> Result<Claim, TokenError> {
         if token.len() > TOKEN_BYTES_MAX {
             return Err(TokenError::TooLong(token.len()));
+        }
+        if audience.len() > AUDIENCE_BYTES_MAX {
+            return Err(TokenError::AudienceTooLong(audience.len()));
         }
         let asked = Scope::parse(audience);
         if !is_signature(token) {

@@ -43,6 +43,14 @@ impl Claim {
         &self.scope
     }
 
+    /// Whether what it rests on is good for the whole namespace, whatever it was put for.
+    pub fn is_of_namespace(&self) -> bool {
+        match &self.origin {
+            Origin::Key { place, .. } => *place == Scope::NAMESPACE,
+            Origin::Issuer => true,
+        }
+    }
+
     pub fn rights(&self) -> Rights {
         self.rights
     }

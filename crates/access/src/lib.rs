@@ -20,4 +20,4 @@ pub use right::{Right, Rights};
 pub use scope::{Scope, normalize, without_management};
 pub use secret::{NoRandomBytes, SECRET_CHARS_MAX, Secret};
 pub use store::OpenError;
-pub use token::{TOKEN_BYTES_MAX, TokenError, key_name, sign};
+pub use token::{AUDIENCE_BYTES_MAX, TOKEN_BYTES_MAX, TokenError, key_name, sign};

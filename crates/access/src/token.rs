@@ -13,6 +13,8 @@ use crate::secret::Secret;
 
 /// A longer token is not looked at.
 pub const TOKEN_BYTES_MAX: usize = 16 * 1024;
+/// Nor is a longer audience: no entity has such a name.
+pub const AUDIENCE_BYTES_MAX: usize = 4 * 1024;
 /// Names from outside are repeated in errors up to here.
 const SHOWN_CHARS_MAX: usize = 64;
 
@@ -24,6 +26,8 @@ pub enum TokenError {
     Kind,
     #[error("the token has {0} bytes; at most {TOKEN_BYTES_MAX} are read")]
     TooLong(usize),
+    #[error("the audience has {0} bytes; at most {AUDIENCE_BYTES_MAX} are read")]
+    AudienceTooLong(usize),
     #[error("the token has no '{0}' part")]
     Missing(&'static str),
     #[error("the token's expiry '{0}' is not a number of seconds")]

@@ -5,19 +5,17 @@ use peeklock_amqp::connection::SessionId;
 use peeklock_amqp::{Value, condition};
 
 use crate::conversation::Conversation;
+use crate::error::Refusal;
 use crate::link::Service;
 use crate::management::ReplyTo;
 use crate::message::RequestMessage;
 
 impl Conversation<'_> {
-    pub(crate) fn on_token(&mut self, session: SessionId, payload: &Bytes) {
-        let request = match RequestMessage::decode(payload) {
-            Ok(request) => request,
-            Err(error) => return tracing::info!("a request to $cbs cannot be read: {error}"),
-        };
+    pub(crate) fn on_token(&mut self, session: SessionId, payload: &Bytes) -> Result<(), Refusal> {
+        let request = RequestMessage::decode(payload).map_err(|error| Refusal::unreadable(&error))?;
         let link = self.response_link(session, &Service::Cbs, request.reply_to.as_deref());
         let Some((link, place)) = link.and_then(|link| Some((link, self.take_place(link)?))) else {
-            return tracing::info!("a request to $cbs has no link for its response");
+            return Err(Refusal::no_way_back(request.reply_to.as_deref()));
         };
         let mut properties = Vec::new();
         let mut put = |key: &'static str, value: Value| properties.push((key, value));
@@ -34,6 +32,7 @@ impl Conversation<'_> {
             }
         }
         self.respond(ReplyTo { link, place, correlation: request.message_id }, properties, Value::Null);
+        Ok(())
     }
 
     fn put_token(&mut self, request: &RequestMessage) -> Result<(), String> {

@@ -260,9 +260,16 @@ impl<'g> Conversation<'g> {
                 if self.connection.credit(id) <= REQUEST_CREDIT / 2 {
                     self.connection.set_credit(id, REQUEST_CREDIT);
                 }
-                match service {
+                let handled = match service {
                     Service::Cbs => self.on_token(session, &delivery.payload),
                     Service::Management(path) => self.on_management(session, path, &delivery),
+                };
+                // A request that cannot be answered would leave its sender waiting.
+                if let Err(refusal) = handled {
+                    if let Some(txn_id) = transaction_of(&delivery) {
+                        self.transactions.doom(txn_id, &refusal.description);
+                    }
+                    self.connection.detach(id, Some(refusal.into()));
                 }
             }
             LinkKind::Coordinator => self.on_control(number, id, &delivery),

@@ -5,6 +5,8 @@ use peeklock_broker::Error;
 use peeklock_broker::engine::{self, CloseReason};
 use peeklock_types::{EntityName, EntityPath, NameError, SessionIdError};
 
+const DESCRIPTION_CHARS_MAX: usize = 1000;
+
 /// A refusal on its way to the peer: the condition that SDKs map to their exceptions, and the status that management answers with.
 #[derive(Clone, Debug)]
 pub(crate) struct Refusal {
@@ -44,6 +46,19 @@ impl Refusal {
         Refusal::new(404, condition::NOT_FOUND, text)
     }
 
+    /// A request without a readable way back.
+    pub(crate) fn unreadable(error: &dyn std::fmt::Display) -> Self {
+        Refusal::new(400, condition::DECODE_ERROR, format!("the request cannot be read: {error}"))
+    }
+
+    pub(crate) fn no_way_back(reply_to: Option<&str>) -> Self {
+        let reply_to = reply_to.unwrap_or("(not given)");
+        let text = format!(
+            "no link takes the response: its reply-to is {reply_to}; attach a receiver with that target address first"
+        );
+        Refusal::new(400, condition::INVALID_FIELD, text)
+    }
+
     pub(crate) fn session_lock_lost(path: &EntityPath) -> Self {
         let text = format!("the lock on the session of '{path}' is not held; accept the session again");
         Refusal::new(410, condition::SESSION_LOCK_LOST, text)
@@ -57,7 +72,11 @@ impl Refusal {
 
 impl From<Refusal> for AmqpError {
     fn from(refusal: Refusal) -> Self {
-        AmqpError::new(refusal.condition, refusal.description)
+        // It repeats what peers chose to say, and must fit into one frame.
+        let end = refusal.description.char_indices().nth(DESCRIPTION_CHARS_MAX).map(|(at, _)| at);
+        let mut description = refusal.description;
+        description.truncate(end.unwrap_or(usize::MAX));
+        AmqpError::new(refusal.condition, description)
     }
 }
 

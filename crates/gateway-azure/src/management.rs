@@ -59,17 +59,15 @@ impl Conversation<'_> {
         session: SessionId,
         path: Option<EntityPath>,
         delivery: &Delivery,
-    ) {
-        let request = match RequestMessage::decode(&delivery.payload) {
-            Ok(request) => request,
-            Err(error) => return tracing::info!("a management request cannot be read: {error}"),
-        };
+    ) -> Result<(), Refusal> {
+        let request =
+            RequestMessage::decode(&delivery.payload).map_err(|error| Refusal::unreadable(&error))?;
         let service = Service::Management(path);
         let link = self.response_link(session, &service, request.reply_to.as_deref());
         let Some((link, place)) = link.and_then(|link| Some((link, self.take_place(link)?))) else {
-            return tracing::info!("a management request has no link for its response");
+            return Err(Refusal::no_way_back(request.reply_to.as_deref()));
         };
-        let Service::Management(path) = service else { return };
+        let Service::Management(path) = service else { return Ok(()) };
         let reply_to = ReplyTo { link, place, correlation: request.message_id.clone() };
         let transaction = transaction_of(delivery).cloned();
         if let Err(refusal) = self.start_request(reply_to.clone(), path, &request, transaction.clone()) {
@@ -78,6 +76,7 @@ impl Conversation<'_> {
             }
             self.respond_refused(reply_to, &refusal);
         }
+        Ok(())
     }
 
     fn start_request(

@@ -33,14 +33,24 @@ where
         if input.len() >= READ_BYTES || stream.read_buf(&mut input).await? == 0 {
             break;
         }
-        let handled = connection.handle_input(Millis(0), &mut input);
-        while let Some(event) = connection.poll_event() {
-            match event {
-                Event::SaslInit { .. } => connection.sasl_outcome(SaslCode::Ok, None),
-                Event::Opened { .. } => connection.close(error.take()),
-                _ => {}
+        let handled = loop {
+            let handled = connection.handle_input(Millis(0), &mut input);
+            let mut waits_for_sasl = false;
+            while let Some(event) = connection.poll_event() {
+                match event {
+                    Event::SaslInit { .. } => {
+                        waits_for_sasl = true;
+                        connection.sasl_outcome(SaslCode::Ok, None);
+                    }
+                    Event::Opened { .. } => connection.close(error.take()),
+                    _ => {}
+                }
             }
-        }
+            // A client may have sent more behind its credentials without waiting for the verdict.
+            if !waits_for_sasl || handled.is_err() {
+                break handled;
+            }
+        };
         stream.write_all_buf(connection.output()).await?;
         stream.flush().await?;
         if handled.is_err() {

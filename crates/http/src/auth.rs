@@ -1,7 +1,7 @@
 //! Who may ask for what. Every call but health and the description of the API shows a token.
 
 use http::HeaderName;
-use peeklock_access::{Claim, Right, Scope};
+use peeklock_access::{Right, Scope};
 use peeklock_types::{EntityName, QueueSettings};
 
 use crate::problem::Problem;
@@ -77,8 +77,5 @@ fn may_send(namespace: &Namespace, head: &Head, target: &EntityName, header: &He
 /// SDK quirk: JS signs such a token for the bare host, without a scheme; it means the whole namespace.
 fn is_for_host(namespace: &Namespace, head: &Head, token: &str, now_s: u64) -> bool {
     let claim = namespace.access.check_token(token, head.authority(), now_s);
-    let is_of_namespace = || {
-        peeklock_access::key_name(token).is_some_and(|name| namespace.access.policy(None, &name).is_some())
-    };
-    claim.is_ok_and(|claim: Claim| claim.rights().has(Right::Send)) && is_of_namespace()
+    claim.is_ok_and(|claim| claim.is_of_namespace() && claim.rights().has(Right::Send))
 }

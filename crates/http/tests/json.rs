@@ -306,3 +306,42 @@ async fn the_description_and_the_routes_agree() {
         assert!(description["components"]["schemas"].get(name).is_some(), "{name} is described");
     }
 }
+
+#[tokio::test]
+async fn keys_of_an_earlier_entity_are_not_good_for_a_later_one() {
+    let rig = Rig::start().await;
+    let name = peeklock_types::EntityName::parse("q").unwrap();
+    let rights = Some(peeklock_access::Rights::ALL);
+    let change = peeklock_access::PolicyChange { rights, ..Default::default() };
+    // As if a queue had deleted itself when idle.
+    rig.access.put(Some(&name), "old", change, rig.broker.clock().now()).unwrap();
+    rig.put("/api/queues/q", "{}").await.expect(201);
+    rig.get("/api/queues/q/policies/old").await.expect(404);
+}
+
+/// A body that never comes.
+struct Never;
+
+impl axum::body::HttpBody for Never {
+    type Data = bytes::Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        self: std::pin::Pin<&mut Self>,
+        _: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Result<http_body::Frame<bytes::Bytes>, Self::Error>>> {
+        std::task::Poll::Pending
+    }
+}
+
+#[tokio::test]
+async fn a_slow_body_costs_only_its_sender() {
+    let body_time_max = std::time::Duration::from_millis(20);
+    let rig = Rig::start_with(Limits { body_time_max, ..Limits::default() }).await;
+    let put =
+        |token: &str| request("PUT", "/api/queues/q", token, &[], "").map(|_| axum::body::Body::new(Never));
+    // Without a token nobody waits for the body at all.
+    rig.call(put("")).await.expect(401);
+    let slow = rig.call(put(&token(ROOT, ROOT_KEY, "sb://any/"))).await.expect(408);
+    assert_eq!(slow.json()["error"]["code"], "slow");
+}

@@ -50,6 +50,8 @@ fn bad_tokens_say_why() {
     assert_eq!(check("eyJhbGciOi"), TokenError::Kind);
     assert_eq!(check("SharedAccessSignature sr=a&sig=b&se=1"), TokenError::Missing("skn"));
     assert_eq!(check(&"x".repeat(TOKEN_BYTES_MAX + 1)), TokenError::TooLong(TOKEN_BYTES_MAX + 1));
+    let long = declared().check_token(&token("SAS_KEY_VALUE", "root", 100), &"/a".repeat(5000), 50);
+    assert_eq!(long, Err(TokenError::AudienceTooLong(10_000)));
     assert_eq!(check(&token("wrong", "root", 100)), TokenError::Signature("root".into()));
     assert_eq!(check(&token("SAS_KEY_VALUE", "nobody", 100)), TokenError::Signature("nobody".into()));
     assert_eq!(check(&token("SAS_KEY_VALUE", "root", 20)), TokenError::Expired(30));

@@ -85,7 +85,7 @@ impl Operation {
     pub(super) fn right(&self) -> Right {
         match self {
             Operation::Schedule { .. } | Operation::CancelScheduled { .. } => Right::Send,
-            Operation::AddRule(_) | Operation::RemoveRule(_) => Right::Manage,
+            // Rules too: the rule managers of the SDKs promise to need no more, other than management over HTTP.
             _ => Right::Listen,
         }
     }

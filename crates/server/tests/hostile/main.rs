@@ -1,0 +1,11 @@
+//! Peers that mean harm: only they are hurt, each is told what it did, and nothing secret reaches the log.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod floods;
+mod log;
+mod names;
+mod rights;
+mod shapes;
+mod slow;
+mod support;
+mod wire;
