@@ -3,6 +3,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use peeklock_engine::{Engine, Patch, record};
+use peeklock_filter::Cost;
 use peeklock_journal::{Journal, Log, Recovery, StoredBody};
 use peeklock_types::{EntityName, GroupNumber, ShardId};
 use tokio::sync::mpsc;
@@ -93,11 +94,22 @@ impl Broker {
         clock: Clock,
         describe: Describe,
     ) -> Result<(Broker, Running, Recovered), OpenError> {
+        Self::open_with(journal, clock, describe, Cost::default()).await
+    }
+
+    /// The same, and with what the rules of a topic may cost for one message.
+    pub async fn open_with<J: Journal>(
+        journal: &J,
+        clock: Clock,
+        describe: Describe,
+        filter_cost: Cost,
+    ) -> Result<(Broker, Running, Recovered), OpenError> {
         let mut running = JoinSet::new();
         let (mut shards, mut recovered_shards) = (Vec::new(), Vec::new());
         let mut recovered = Recovered::default();
         for id in (0..ShardId::COUNT).map(ShardId) {
-            let (engine, log, snapshot_upto) = recover(journal, id).await?;
+            let (mut engine, log, snapshot_upto) = recover(journal, id).await?;
+            engine.set_filter_cost(filter_cost);
             for queue in engine.queues().filter(|queue| !queue.name.is_internal()) {
                 recovered.queue_count += 1;
                 let counts = queue.counts;

@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 
+use peeklock_filter::Cost;
 use peeklock_types::{EntityKind, EntityName, LockToken, SequenceNumber, SessionId, SubQueue, Timestamp};
 
 use crate::agenda::Agenda;
@@ -34,6 +35,7 @@ pub struct Engine {
     pub(crate) transfers: Transfers,
     /// The subscriptions of each topic, and their rules.
     pub(crate) topics: NumberMap<EntityId, Topic>,
+    pub(crate) filter_cost: Cost,
     pub(crate) shared: Shared,
     pub(crate) cold_scan: Option<ColdScan>,
 }

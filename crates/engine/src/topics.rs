@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use peeklock_filter::{
-    Change, Changed, Changes, Entries, Entry as ViewEntry, Filter, Outcome, Rule, RuleName, RuleSet,
+    Change, Changed, Changes, Cost, Entries, Entry as ViewEntry, Filter, Outcome, Rule, RuleName, RuleSet,
     SystemProperty, Value, ValueRef,
 };
 use peeklock_types::{
@@ -53,6 +53,12 @@ pub struct ExplainedRule {
 }
 
 impl Engine {
+    /// Sets what the rules of a topic may cost for one message. Not durable: what was decided stays.
+    pub fn set_filter_cost(&mut self, cost: Cost) {
+        self.filter_cost = cost;
+        self.topics.values_mut().for_each(|topic| topic.rules.set_cost(cost));
+    }
+
     pub fn create_subscription(
         &mut self,
         now: Timestamp,
@@ -403,7 +409,11 @@ impl Engine {
         match queue.kind {
             _ if !fits => return Err(misfit),
             EntityKind::Queue => {}
-            EntityKind::Topic => drop(self.topics.insert(entity, Topic::default())),
+            EntityKind::Topic => {
+                let mut topic = Topic::default();
+                topic.rules.set_cost(self.filter_cost);
+                self.topics.insert(entity, topic);
+            }
             EntityKind::Subscription => {
                 let topic = queue.name.topic().and_then(|name| self.find(&name));
                 let topic = topic.and_then(|topic| self.topics.get_mut(&topic)).ok_or(misfit)?;

@@ -30,7 +30,7 @@ impl Script {
         rule: &RuleName,
         message: &Message<'_>,
         ids: &Ids,
-        steps: &Steps,
+        steps: &Steps<'_>,
     ) -> Result<Bytes, Fault> {
         let mut changes = Vec::new();
         for statement in &self.statements {

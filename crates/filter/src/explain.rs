@@ -3,7 +3,7 @@
 use crate::action::Script;
 use crate::index::{Condition, value_of};
 use crate::rule::RuleName;
-use crate::run::{Fault, Ids, Run, Steps, Truth};
+use crate::run::{Budget, Fault, Ids, Run, Steps, Truth};
 use crate::set::Program;
 use crate::slots::Message;
 use crate::sql::{Kind, Node, PatternSource, Property};
@@ -37,14 +37,21 @@ pub(crate) struct Explainer<'m> {
     rule: &'m RuleName,
     message: &'m Message<'m>,
     ids: Ids,
-    steps: Steps,
+    steps: &'m Steps<'m>,
+    /// For looking for words, which costs as much again and must not change the answer.
+    words: &'m Budget,
 }
 
 type Answer = (Decision, String);
 
 impl<'m> Explainer<'m> {
-    pub(crate) fn new(rule: &'m RuleName, message: &'m Message<'m>) -> Self {
-        Self { rule, message, ids: Ids::new(0), steps: Steps::new() }
+    pub(crate) fn new(
+        rule: &'m RuleName,
+        message: &'m Message<'m>,
+        steps: &'m Steps<'m>,
+        words: &'m Budget,
+    ) -> Self {
+        Self { rule, message, ids: Ids::new(0), steps, words }
     }
 
     pub(crate) fn open() -> Answer {
@@ -63,14 +70,12 @@ impl<'m> Explainer<'m> {
         let Some((source, condition)) = &program.condition else {
             return self.matched(Self::open().1, program.script.as_ref());
         };
-        let run = self.run(source, &self.ids, &self.steps);
+        let run = self.run(source, &self.ids, self.steps);
         let truth = match run.condition(condition) {
             Ok(truth) => truth,
             Err(fault) => return (Decision::Error, fault),
         };
-        // Looking for words costs as much again, which must not change the answer.
-        let (ids, steps) = (Ids::new(0), Steps::new());
-        let words = why(&self.run(source, &ids, &steps), condition, truth);
+        let words = why(&self.run(source, &Ids::new(0), &Steps::new(self.words)), condition, truth);
         let words = words.unwrap_or_else(|_| format!("{source} is {}", shown_truth(truth)));
         match truth {
             Some(true) => self.matched(words, program.script.as_ref()),
@@ -78,7 +83,7 @@ impl<'m> Explainer<'m> {
         }
     }
 
-    fn run<'r>(&'r self, source: &'r str, ids: &'r Ids, steps: &'r Steps) -> Run<'r> {
+    fn run<'r>(&'r self, source: &'r str, ids: &'r Ids, steps: &'r Steps<'r>) -> Run<'r> {
         Run { source, message: self.message, changes: &[], ids, steps }
     }
 
@@ -100,7 +105,7 @@ impl<'m> Explainer<'m> {
 
     /// A match is only worth something if the action can be run too.
     fn matched(&self, why: String, script: Option<&Script>) -> Answer {
-        match script.map(|script| script.run(self.rule, self.message, &self.ids, &self.steps)) {
+        match script.map(|script| script.run(self.rule, self.message, &self.ids, self.steps)) {
             Some(Err(fault)) => (Decision::Error, format!("{why}; but the action fails: {fault}")),
             Some(Ok(_)) => (Decision::Matched, format!("{why}; its copy is changed by the action")),
             None => (Decision::Matched, why),

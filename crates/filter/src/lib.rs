@@ -46,6 +46,7 @@ pub use error::{Part, RuleError};
 pub use explain::{Decision, Explained};
 pub use fold::same_name;
 pub use rule::{Action, CorrelationFilter, Filter, Rule, RuleName, RuleNameError, SqlFilter};
+pub use run::Cost;
 pub use set::{Changed, Outcome, RuleSet, Verdict};
 pub use system::SystemProperty;
 pub use value::{Value, ValueRef};

@@ -50,7 +50,7 @@ impl Pattern {
         Ok(Self { pieces })
     }
 
-    pub(crate) fn matches(&self, text: &str, steps: &Steps) -> Result<bool, String> {
+    pub(crate) fn matches(&self, text: &str, steps: &Steps<'_>) -> Result<bool, String> {
         let Some((first, rest)) = self.pieces.split_first() else { return Ok(text.is_empty()) };
         let Some(text) = first.strip_front(text, steps)? else { return Ok(false) };
         let Some((last, middle)) = rest.split_last() else { return Ok(text.is_empty()) };
@@ -73,7 +73,7 @@ impl Piece {
         }
     }
 
-    fn strip_front<'a>(&self, text: &'a str, steps: &Steps) -> Result<Option<&'a str>, String> {
+    fn strip_front<'a>(&self, text: &'a str, steps: &Steps<'_>) -> Result<Option<&'a str>, String> {
         match self {
             Piece::Literal(literal) => {
                 steps.take_bytes(literal.len())?;
@@ -93,7 +93,7 @@ impl Piece {
         }
     }
 
-    fn strip_back<'a>(&self, text: &'a str, steps: &Steps) -> Result<Option<&'a str>, String> {
+    fn strip_back<'a>(&self, text: &'a str, steps: &Steps<'_>) -> Result<Option<&'a str>, String> {
         match self {
             Piece::Literal(literal) => {
                 steps.take_bytes(literal.len())?;
@@ -114,7 +114,7 @@ impl Piece {
     }
 
     /// What is behind the first place where the piece is found.
-    fn skip_first<'a>(&self, text: &'a str, steps: &Steps) -> Result<Option<&'a str>, String> {
+    fn skip_first<'a>(&self, text: &'a str, steps: &Steps<'_>) -> Result<Option<&'a str>, String> {
         match self {
             Piece::Literal(literal) => {
                 steps.take_bytes(text.len())?;

@@ -21,7 +21,9 @@ pub const MADE_TEXT_SIZE_BYTES_MAX: usize = 64 << 10;
 /// Bytes of all changes that the action of one rule makes, encoded. Leaves room for more changes among the 64 KiB that a message may
 /// carry: why it was dead-lettered, for one.
 pub const CHANGES_SIZE_BYTES_MAX: usize = 48 << 10;
-/// What one rule may cost for one message. A step is about a comparison of two characters.
-pub const STEP_COUNT_MAX: u64 = 1_000_000;
+/// What one rule may cost for one message, unless the caller says otherwise. A step is about a comparison of two characters.
+pub const RULE_STEPS_MAX: u64 = 1_000_000;
+/// What all rules of a topic may cost together for one message, unless the caller says otherwise.
+pub const MESSAGE_STEPS_MAX: u64 = 20_000_000;
 /// Characters of an identifier that an action sets: message, session and reply-to session.
 pub const IDENTIFIER_CHARS_MAX: usize = 128;

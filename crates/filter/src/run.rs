@@ -18,9 +18,38 @@ pub(crate) type Fault = String;
 /// True, false, or unknown.
 pub(crate) type Truth = Option<bool>;
 
+/// What rules may cost. A step is about a comparison of two characters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cost {
+    /// For one rule and one message.
+    pub rule_steps_max: u64,
+    /// For all rules of a topic and one message.
+    pub message_steps_max: u64,
+}
+
+impl Default for Cost {
+    fn default() -> Self {
+        Cost { rule_steps_max: limits::RULE_STEPS_MAX, message_steps_max: limits::MESSAGE_STEPS_MAX }
+    }
+}
+
+/// What the rules of a topic may still cost for one message.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    cost: Cost,
+    left: Cell<u64>,
+}
+
+impl Budget {
+    pub(crate) fn new(cost: Cost) -> Self {
+        Self { cost, left: Cell::new(cost.message_steps_max) }
+    }
+}
+
 /// What one rule may still cost.
 #[derive(Debug)]
-pub(crate) struct Steps {
+pub(crate) struct Steps<'b> {
+    budget: &'b Budget,
     left: Cell<u64>,
 }
 
@@ -30,19 +59,22 @@ const QUOTED_CHARS_MAX: usize = 100;
 /// Comparing or copying bytes is that much faster than other steps.
 const BYTES_PER_STEP: usize = 16;
 
-impl Steps {
-    pub(crate) fn new() -> Self {
-        Self { left: Cell::new(limits::STEP_COUNT_MAX) }
+impl<'b> Steps<'b> {
+    pub(crate) fn new(budget: &'b Budget) -> Self {
+        Self { budget, left: Cell::new(budget.cost.rule_steps_max) }
     }
 
     pub(crate) fn take(&self, count: usize) -> Result<(), Fault> {
-        match self.left.get().checked_sub(count as u64) {
-            Some(left) => {
-                self.left.set(left);
-                Ok(())
-            }
-            None => Err(format!("the rule takes more than {} steps", limits::STEP_COUNT_MAX)),
-        }
+        let Some(left) = self.left.get().checked_sub(count as u64) else {
+            return Err(format!("the rule takes more than {} steps", self.budget.cost.rule_steps_max));
+        };
+        let Some(left_of_all) = self.budget.left.get().checked_sub(count as u64) else {
+            let max = self.budget.cost.message_steps_max;
+            return Err(format!("the rules of the topic take more than {max} steps for this message"));
+        };
+        self.left.set(left);
+        self.budget.left.set(left_of_all);
+        Ok(())
     }
 
     pub(crate) fn take_bytes(&self, count: usize) -> Result<(), Fault> {
@@ -78,7 +110,7 @@ pub(crate) struct Run<'r> {
     /// What earlier statements of the action did.
     pub(crate) changes: &'r [Change],
     pub(crate) ids: &'r Ids,
-    pub(crate) steps: &'r Steps,
+    pub(crate) steps: &'r Steps<'r>,
 }
 
 impl<'r> Run<'r> {

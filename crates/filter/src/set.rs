@@ -12,7 +12,7 @@ use crate::explain::{Explained, Explainer};
 use crate::guard::{Guard, Guards};
 use crate::index::{Condition, Correlation, Field, Index};
 use crate::rule::{Action, CorrelationFilter, Filter, Rule, RuleName};
-use crate::run::{Fault, Ids, Run, Steps};
+use crate::run::{Budget, Cost, Fault, Ids, Run, Steps};
 use crate::slots::{Message, Slots};
 use crate::sql::{self, Node};
 
@@ -57,6 +57,7 @@ pub struct RuleSet<K> {
     /// Rules that must run for some messages.
     guards: Guards<Program<K>>,
     index: Index<K>,
+    cost: Cost,
     sql_count: usize,
     correlation_count: usize,
 }
@@ -107,6 +108,7 @@ impl<K> Default for RuleSet<K> {
             programs: BTreeMap::new(),
             guards: Guards::default(),
             index: Index::default(),
+            cost: Cost::default(),
             sql_count: 0,
             correlation_count: 0,
         }
@@ -233,6 +235,11 @@ impl<K: Copy + Ord + Hash> RuleSet<K> {
         }
     }
 
+    /// Sets what rules may cost from now on.
+    pub fn set_cost(&mut self, cost: Cost) {
+        self.cost = cost;
+    }
+
     pub fn is_empty(&self) -> bool {
         self.rules.is_empty()
     }
@@ -268,7 +275,7 @@ impl<K: Copy + Ord + Hash> RuleSet<K> {
             );
             return;
         }
-        let mut hits = self.hits(view, &Ids::new(seed));
+        let mut hits = self.hits(view, &Ids::new(seed), &Budget::new(self.cost));
         hits.sort_by(|left, right| (left.key, left.rule).cmp(&(right.key, right.rule)));
         let mut open = self.open.keys().copied().peekable();
         let mut hits = hits.into_iter().peekable();
@@ -284,7 +291,7 @@ impl<K: Copy + Ord + Hash> RuleSet<K> {
         }
     }
 
-    fn hits(&self, view: &[u8], ids: &Ids) -> Vec<Hit<'_, K>> {
+    fn hits(&self, view: &[u8], ids: &Ids, budget: &Budget) -> Vec<Hit<'_, K>> {
         let message = match self.slots.read(view) {
             Ok(message) => message,
             Err(error) => {
@@ -301,13 +308,13 @@ impl<K: Copy + Ord + Hash> RuleSet<K> {
 
         let mut hits = Vec::new();
         for program in self.programs.values().map(|program| &**program).chain(guarded) {
-            if let Some(result) = program.run(&message, ids).transpose() {
+            if let Some(result) = program.run(&message, ids, budget).transpose() {
                 hits.push(Hit { key: program.key, rule: &program.name, result });
             }
         }
         for rule in found {
             let script = rule.script.as_ref();
-            let changes = script.map(|script| script.run(&rule.name, &message, ids, &Steps::new()));
+            let changes = script.map(|script| script.run(&rule.name, &message, ids, &Steps::new(budget)));
             hits.push(Hit { key: rule.key, rule: &rule.name, result: changes.transpose() });
         }
         hits
@@ -327,15 +334,19 @@ impl<K: Copy + Ord + Hash> RuleSet<K> {
     /// For every rule, in the order of subscriptions and names, whether it matches the message and why.
     pub fn explain(&self, view: &[u8]) -> Vec<Explained<K>> {
         let message = self.slots.read(view);
+        let (budget, words) = (Budget::new(self.cost), Budget::new(self.cost));
         let explain = |((key, rule), compiled): (&(K, RuleName), &Compiled<K>)| {
+            let steps = Steps::new(&budget);
             let (decision, why) = match (compiled, &message) {
                 (Compiled::Open, _) => Explainer::open(),
                 (Compiled::Closed, _) => Explainer::closed(),
                 (_, Err(error)) => Explainer::unreadable(error),
-                (Compiled::Program(program), Ok(message)) => Explainer::new(rule, message).program(program),
+                (Compiled::Program(program), Ok(message)) => {
+                    Explainer::new(rule, message, &steps, &words).program(program)
+                }
                 (Compiled::Correlation(correlation), Ok(message)) => {
                     let (conditions, script) = (&correlation.conditions, correlation.script.as_ref());
-                    Explainer::new(rule, message).correlation(conditions, script)
+                    Explainer::new(rule, message, &steps, &words).correlation(conditions, script)
                 }
             };
             Explained { key: *key, rule: rule.clone(), decision, why }
@@ -378,8 +389,8 @@ impl<K> Program<K> {
         let Some((source, condition)) = &self.condition else { return Schedule::Each };
         if condition.is_constant() {
             let message = Message::empty();
-            let run =
-                Run { source, message: &message, changes: &[], ids: &Ids::new(0), steps: &Steps::new() };
+            let (ids, budget) = (Ids::new(0), Budget::new(Cost::default()));
+            let run = Run { source, message: &message, changes: &[], ids: &ids, steps: &Steps::new(&budget) };
             match run.condition(condition) {
                 Ok(Some(true)) if self.script.is_none() => return Schedule::Open,
                 Ok(Some(false) | None) => return Schedule::Never,
@@ -390,8 +401,8 @@ impl<K> Program<K> {
     }
 
     /// `None` when the message does not match, else the changes of the copy, if any.
-    fn run(&self, message: &Message<'_>, ids: &Ids) -> Result<Option<Option<Bytes>>, Fault> {
-        let steps = Steps::new();
+    fn run(&self, message: &Message<'_>, ids: &Ids, budget: &Budget) -> Result<Option<Option<Bytes>>, Fault> {
+        let steps = Steps::new(budget);
         if let Some((source, condition)) = &self.condition {
             let run = Run { source, message, changes: &[], ids, steps: &steps };
             if run.condition(condition)? != Some(true) {

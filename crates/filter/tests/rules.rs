@@ -6,7 +6,7 @@ mod common;
 use bytes::Bytes;
 use common::{evaluate, name, rule, rule_with_action, sql, user_view};
 use peeklock_filter::{
-    Change, Changes, CorrelationFilter, Filter, Outcome, Rule, RuleSet, SystemProperty, Value, Verdict,
+    Change, Changes, CorrelationFilter, Cost, Filter, Outcome, Rule, RuleSet, SystemProperty, Value, Verdict,
     ViewBuilder, limits,
 };
 use proptest::prelude::*;
@@ -227,6 +227,31 @@ fn filters_that_never_look_at_a_message_need_no_view() {
 }
 
 #[test]
+fn all_rules_of_a_topic_share_a_budget() {
+    let mut rules = RuleSet::new();
+    for key in 0..10 {
+        rules.insert(key, &rule("r", sql("a LIKE '%_%b' OR 1=1"))).unwrap();
+    }
+    let view = user_view(&[("a", Value::text("a".repeat(1000)))]);
+    let matched_count = |rules: &RuleSet<u32>| {
+        evaluate(rules, &view)
+            .iter()
+            .filter(|verdict| matches!(verdict.outcome, Outcome::Copies { .. }))
+            .count()
+    };
+    assert_eq!(matched_count(&rules), 10);
+    rules.set_cost(Cost { rule_steps_max: 1000, message_steps_max: 30 });
+    let verdicts = evaluate(&rules, &view);
+    assert!((1..10).contains(&matched_count(&rules)), "{verdicts:?}");
+    let Some(Verdict { outcome: Outcome::Error { reason, .. }, .. }) = verdicts.last() else {
+        panic!("{verdicts:?}")
+    };
+    assert_eq!(reason, "the rules of the topic take more than 30 steps for this message");
+    rules.set_cost(Cost { rule_steps_max: 3, message_steps_max: 1000 });
+    assert_eq!(matched_count(&rules), 0);
+}
+
+#[test]
 fn words_about_an_error_are_short() {
     let expression = format!("'{}' < a", "ö".repeat(900));
     let mut rules = RuleSet::new();
@@ -255,7 +280,7 @@ fn a_rule_has_a_budget() {
         rules.insert(0, &rule("r", sql(expression))).unwrap();
         match &evaluate(&rules, &view)[..] {
             [Verdict { outcome: Outcome::Error { reason, .. }, .. }] => {
-                assert!(reason.contains(&format!("more than {} steps", limits::STEP_COUNT_MAX)), "{reason}");
+                assert!(reason.contains(&format!("more than {} steps", limits::RULE_STEPS_MAX)), "{reason}");
                 true
             }
             _ => false,

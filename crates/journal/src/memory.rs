@@ -138,6 +138,11 @@ impl MemoryJournal {
         locked(&self.store.shard(shard).state).asked_snapshot = true;
     }
 
+    /// Bytes of cold bodies of a shard that were not given back.
+    pub fn cold_bytes(&self, shard: ShardId) -> u64 {
+        locked(&self.store.shard(shard).state).cold.live_bytes()
+    }
+
     fn each_shard(&self, mut visit: impl FnMut(&Shard, &mut State)) {
         for shard in locked(&self.store.shards).values() {
             visit(shard, &mut locked(&shard.state));

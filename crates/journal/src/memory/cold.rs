@@ -113,6 +113,10 @@ impl ColdSegments {
         }
     }
 
+    pub(super) fn live_bytes(&self) -> u64 {
+        self.segments.values().map(|segment| segment.live_bytes).sum()
+    }
+
     pub(super) fn mostly_dead(&self) -> Option<u32> {
         let dead = |s: &Segment| s.sealed && s.live_bytes * 2 < s.size_bytes;
         self.segments.iter().find(|(_, s)| self.counted && dead(s)).map(|(number, _)| *number)
