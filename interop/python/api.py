@@ -22,8 +22,8 @@ class ApiError(Exception):
 
 
 class Api:
-    def __init__(self, broker, key_name=KEY_NAME, key=KEY, address=None, host=None):
-        self.address = address or broker.address
+    def __init__(self, broker, key_name=KEY_NAME, key=KEY, host=None):
+        self.broker = broker
         self.headers = {"Host": host} if host else {}
         self.key_name, self.key = key_name, key
 
@@ -42,10 +42,11 @@ class Api:
     def ask(self, method, path, query=None, token=None, **options):
         """Path segments may contain anything: each is escaped by itself."""
         place = "/".join(urllib.parse.quote(segment, safe="") for segment in path)
-        token = token or signature(f"http://{self.address}", self.key_name, self.key, int(time.time()) + 600)
+        # Asked for each time: a broker that is started again has another.
+        root = f"http://{self.broker.address}"
+        token = token or signature(root, self.key_name, self.key, int(time.time()) + 600)
         headers = {"Authorization": token} | self.headers
-        url = f"http://{self.address}/api/{place}"
-        response = requests.request(method, url, params=query, headers=headers, timeout=TIMEOUT_SECONDS, **options)
+        response = requests.request(method, f"{root}/api/{place}", params=query, headers=headers, timeout=TIMEOUT_SECONDS, **options)
         if not response.ok:
             raise ApiError(response.status_code, response.json()["error"])
         return response

@@ -249,7 +249,6 @@ def test_what_a_queue_is_cannot_be_changed(admin, change, named):
         ({"lock_duration": datetime.timedelta(hours=1)}, "(?i)lock ?duration"),
         ({"max_delivery_count": 0}, "(?i)max.?delivery.?count"),
         ({"user_metadata": "x" * 1025}, "(?i)user.?metadata"),
-        ({"forward_to": "no-such-queue"}, "no-such-queue"),
     ],
     ids=str,
 )

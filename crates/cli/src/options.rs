@@ -142,6 +142,10 @@ options! {
         max_frame_size: MessageSize, "max-frame-size", "PEEKLOCK_MAX_FRAME_SIZE", "SIZE" = "64KiB";
         /// Largest message, whatever a queue or topic allows
         max_message_size: MessageSize, "max-message-size", "PEEKLOCK_MAX_MESSAGE_SIZE", "SIZE" = "100MiB";
+        /// Steps that a rule of a subscription may take for one message; a step is about a comparison of two characters
+        max_rule_steps: u32, "max-rule-steps", "PEEKLOCK_MAX_RULE_STEPS", "COUNT" = "1000000";
+        /// Steps that all rules of a topic may take together for one message
+        max_topic_steps: u32, "max-topic-steps", "PEEKLOCK_MAX_TOPIC_STEPS", "COUNT" = "20000000";
         /// Largest message of a WebSocket
         max_websocket_message_size: Size, "max-websocket-message-size", "PEEKLOCK_MAX_WEBSOCKET_MESSAGE_SIZE", "SIZE" = "1MiB";
         /// Largest head of an HTTP request

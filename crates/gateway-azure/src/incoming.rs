@@ -124,9 +124,12 @@ fn describe(
     Ok((!attributes.is_empty()).then(|| Box::new(attributes)))
 }
 
+/// Room for the size of a large message, which is added at its end.
+const SIZE_ENTRY_BYTES: usize = 16;
+
 fn checked_view(parts: &Parts<'_>) -> Result<Bytes, Refusal> {
     let view = view(parts).map_err(unreadable)?;
-    if view.len() > limits::VIEW_SIZE_BYTES_MAX {
+    if view.len() + SIZE_ENTRY_BYTES > limits::VIEW_SIZE_BYTES_MAX {
         let text = format!(
             "the properties of the message have {} bytes; a topic takes at most {}. Put large values into the body",
             view.len(),

@@ -16,6 +16,7 @@ use crate::error::Refusal;
 use crate::incoming::{self, Needs};
 use crate::link::{LinkKind, LinkNumber};
 use crate::request::Waiter;
+use crate::view;
 
 /// Large messages that one connection may have under way at a time; each takes about a megabyte.
 const UPLOADS_MAX: usize = 32;
@@ -34,6 +35,8 @@ struct Incoming {
     upload: Upload,
     /// For a message that has none.
     new_id: String,
+    /// What the sender has sent of it.
+    size_bytes: usize,
     /// What of the stored form the disk has not been given yet.
     pieces: Vec<Bytes>,
     /// What the queue must know, once the front of the message has come.
@@ -49,6 +52,7 @@ struct Finished {
 
 impl Incoming {
     fn push(&mut self, bytes: Bytes, now: Timestamp, needs: Needs) -> Result<(), Refusal> {
+        self.size_bytes += bytes.len();
         self.message.push(bytes, &mut self.pieces).map_err(refusal_of)?;
         if self.attributes.is_none()
             && let Some(front) = self.message.front()
@@ -121,6 +125,7 @@ impl Conversation<'_> {
         let incoming = Incoming {
             message: LargeMessage::new(size_max.into(), Some(new_id.clone())),
             new_id,
+            size_bytes: 0,
             upload: self.namespace.broker.upload(shard, &self.peer, ticket),
             pieces: Vec::new(),
             attributes: None,
@@ -137,7 +142,7 @@ impl Conversation<'_> {
     }
 
     fn end_upload(&mut self, number: LinkNumber, has_state: bool) -> Result<(), Refusal> {
-        let Some(Incoming { message, upload, mut pieces, attributes, .. }) =
+        let Some(Incoming { message, upload, mut pieces, attributes, size_bytes, .. }) =
             self.uploads.open.remove(&number.0)
         else {
             return Ok(());
@@ -148,7 +153,10 @@ impl Conversation<'_> {
             return Err(Refusal::not_allowed("a large message cannot be part of a transaction"));
         }
         message.finish(&mut pieces).map_err(refusal_of)?;
-        let attributes = attributes.ok_or_else(|| Refusal::bad_request("the message has no body"))?;
+        let mut attributes = attributes.ok_or_else(|| Refusal::bad_request("the message has no body"))?;
+        if let Some(view) = attributes.as_mut().and_then(|attributes| attributes.view.as_mut()) {
+            *view = view::with_size(view, size_bytes);
+        }
         self.uploads.finished.push(Finished { upload, pieces, entity: sender.entity.entity, attributes });
         self.expect_answer();
         Ok(())

@@ -125,3 +125,55 @@ pub(crate) fn id_text(id: MessageIdRef<'_>) -> Cow<'_, str> {
         MessageIdRef::Binary(bytes) => Cow::Owned(bytes.iter().map(|byte| format!("{byte:02x}")).collect()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_sees_what_net_calls_times_and_spans() {
+        let described = |name, ticks| Value::described(Value::symbol(name), Value::Long(ticks));
+        assert_eq!(to_filter(&described(TIMESPAN, 7)), Some(filter::Value::Span(7)));
+        let time = described(DATETIME_OFFSET, EPOCH_TICKS + 5 * TICKS_PER_MS);
+        assert_eq!(to_filter(&time), Some(filter::Value::Time(5)));
+        let uri = Value::described(Value::symbol("com.microsoft:uri"), Value::from("http://x"));
+        assert_eq!(to_filter(&uri), Some(filter::Value::text("http://x")));
+        let deep = Value::described(Value::Ulong(1), uri);
+        assert_eq!(to_filter(&deep), None);
+    }
+
+    #[test]
+    fn numbers_of_every_size_are_numbers_to_a_filter() {
+        for value in [Value::Ubyte(7), Value::Short(7), Value::Uint(7), Value::Ulong(7), Value::Long(7)] {
+            assert_eq!(to_filter(&value), Some(filter::Value::Long(7)), "{value:?}");
+        }
+        assert_eq!(to_filter(&Value::Ulong(u64::MAX)), Some(filter::Value::Double(u64::MAX as f64)));
+        assert_eq!(to_filter(&Value::List(vec![])), None);
+    }
+
+    #[test]
+    fn a_number_keeps_its_type_where_it_fits() {
+        assert_eq!(in_type_of(&Value::Int(1), Value::Long(2)), Value::Int(2));
+        assert_eq!(in_type_of(&Value::Ubyte(1), Value::Long(300)), Value::Long(300));
+        assert_eq!(in_type_of(&Value::Int(1), Value::from("text")), Value::from("text"));
+        assert_eq!(in_type_of(&Value::from("text"), Value::Long(2)), Value::Long(2));
+    }
+
+    #[test]
+    fn what_an_action_makes_is_seen_the_same_again() {
+        let values = [
+            filter::Value::Null,
+            filter::Value::Bool(true),
+            filter::Value::Long(-1),
+            filter::Value::Double(0.5),
+            filter::Value::text("x"),
+            filter::Value::Binary("x".into()),
+            filter::Value::Uuid([7; 16]),
+            filter::Value::Time(5),
+            filter::Value::Span(9),
+        ];
+        for value in values {
+            assert_eq!(to_filter(&from_filter(&value)), Some(value));
+        }
+    }
+}

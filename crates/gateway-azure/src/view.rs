@@ -102,6 +102,14 @@ fn put_times(parts: &Parts<'_>, view: &mut ViewBuilder) {
     }
 }
 
+/// The same view with the size of the message, which of a large one is known only at its end.
+pub(crate) fn with_size(view: &Bytes, size_bytes: usize) -> Bytes {
+    let mut size = ViewBuilder::new();
+    let size_bytes = i64::try_from(size_bytes).unwrap_or(i64::MAX);
+    size.system_ref(SystemProperty::Size, &ValueRef::Long(size_bytes));
+    [view.as_ref(), size.finish().as_ref()].concat().into()
+}
+
 /// The view of a stored message, for a topic that it is forwarded to. `None`: it cannot be read, or it is more than a topic keeps; only
 /// filters that look at nothing take it.
 pub fn describe(stored: &[u8], patch: &Patch) -> Option<Bytes> {

@@ -148,6 +148,8 @@ async fn policies_show_their_keys_one_at_a_time() {
     rig.put("/api/queues/q/policies/empty", "{}").await.expect(400);
     rig.put("/api/queues/missing/policies/app", r#"{"rights": ["Send"]}"#).await.expect(404);
     rig.put("/api/topics/q/policies/app", r#"{"rights": ["Send"]}"#).await.expect(404);
+    rig.get("/api/topics/q/policies/app").await.expect(404);
+    rig.get("/api/topics/q/policies").await.expect(404);
     rig.put(&format!("/api/policies/{ROOT}"), r#"{"rights": ["Send"]}"#).await.expect(409);
     rig.put("/api/policies/reader", r#"{"rights": ["Listen"]}"#).await.expect(201);
     rig.delete("/api/policies/reader").await.expect(204);
@@ -195,6 +197,10 @@ async fn messages_can_be_looked_at() {
     let dead = rig.get("/api/queues/q/messages?subQueue=deadLetter").await.expect(200).json();
     assert_eq!(dead["items"], json!([]));
     rig.get("/api/queues/q/messages?subQueue=other").await.expect(400);
+    rig.get("/api/topics/q/messages").await.expect(404);
+    rig.put("/api/topics/t", "{}").await.expect(201);
+    assert_eq!(rig.get("/api/topics/t/messages").await.expect(200).json()["items"], json!([]));
+    rig.get("/api/topics/t/messages?subQueue=deadLetter").await.expect(400);
     assert_eq!(rig.get("/api/queues/q").await.json()["activeCount"], 3);
 }
 

@@ -28,6 +28,7 @@ pub use declare::Entities;
 pub use listen::ListenLimits;
 pub use namespace::{DEFAULT_NAMESPACE, NamespaceOptions};
 pub use peeklock_access::{Access, JwtOptions, Policy, Right};
+pub use peeklock_broker::filter::Cost as FilterCost;
 pub use peeklock_gateway_azure::Limits as AmqpLimits;
 pub use peeklock_http::Limits as HttpLimits;
 
@@ -65,6 +66,8 @@ pub struct Options {
     pub amqp_limits: AmqpLimits,
     /// Of each request for management.
     pub http_limits: HttpLimits,
+    /// Of the rules of each topic, for one message.
+    pub filter_cost: FilterCost,
     /// Bearer tokens of this issuer are taken too, in all namespaces.
     pub jwt: Option<JwtOptions>,
     /// Of the default namespace: policies that hold while this server runs, whatever is stored. Empty: the well-known key, on loopback only.
@@ -118,11 +121,11 @@ impl Server {
         // Before the data is opened: a broker that nobody can reach should not touch it.
         let bound = listen::bind(options.listen).await?;
         let tls = tls::load_if_needed(options.certificate, &options.data, options.listen)?;
-        let first = first.open(&options.data, access.clone()).await?;
+        let first = first.open(&options.data, access.clone(), options.filter_cost).await?;
         let (queue_names, topic_names) = first.names().await?;
         let mut others = Vec::new();
         for (space, access) in options.namespaces.into_iter().zip(other_access) {
-            others.push(space.open(&options.data, access).await?);
+            others.push(space.open(&options.data, access, options.filter_cost).await?);
         }
         let namespace_names = others.iter().map(|space| space.name.clone()).collect();
         let recovered = sum(std::iter::once(&first).chain(&others));

@@ -6,14 +6,14 @@ use std::time::UNIX_EPOCH;
 
 use anyhow::{Context, Result};
 use peeklock_access::{Access, JwtKeys, Policy};
-use peeklock_broker::{Broker, Listing, Page, Recovered, Running};
+use peeklock_broker::{Broker, Clock, Listing, Page, Recovered, Running};
 use peeklock_gateway_azure::Namespace;
 use peeklock_journal_wal::{WalConfig, WalJournal};
 use peeklock_types::Timestamp;
 
-use crate::Addresses;
 use crate::access;
 use crate::declare::{Entities, declare};
+use crate::{Addresses, FilterCost};
 
 /// The namespace of whoever names none, called as the official emulator calls its only one.
 pub const DEFAULT_NAMESPACE: &str = "sbemulatorns";
@@ -69,9 +69,9 @@ impl NamespaceOptions {
         })
     }
 
-    pub(crate) async fn open(self, data: &Path, access: Access) -> Result<Opened> {
+    pub(crate) async fn open(self, data: &Path, access: Access, filter_cost: FilterCost) -> Result<Opened> {
         let folder = self.folder(data);
-        let (broker, running, recovered) = open_broker(&folder).await?;
+        let (broker, running, recovered) = open_broker(&folder, filter_cost).await?;
         declare(&broker, self.entities).await?;
         Ok(Opened { name: self.name, hosts: self.hosts, folder, broker, access, running, recovered })
     }
@@ -112,12 +112,13 @@ impl Opened {
     }
 }
 
-async fn open_broker(data: &Path) -> Result<(Broker, Running, Recovered)> {
+async fn open_broker(data: &Path, filter_cost: FilterCost) -> Result<(Broker, Running, Recovered)> {
     std::fs::create_dir_all(data)
         .with_context(|| format!("cannot create the data directory {}", data.display()))?;
     let ring_bytes = ring_bytes(data);
     let journal = WalJournal::open(data, WalConfig { ring_bytes, ..WalConfig::default() })?;
-    Ok(Broker::open(&journal, peeklock_gateway_azure::describe).await?)
+    let describe = peeklock_gateway_azure::describe;
+    Ok(Broker::open_with(&journal, Clock::start(), describe, filter_cost).await?)
 }
 
 /// How much log to keep before old bodies are copied out of it. A backlog that is worked off before then is written once instead of

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use peeklock_server::{
-    Addresses, AmqpLimits, Entities, HttpLimits, JwtOptions, ListenLimits, NamespaceOptions, Options,
+    Addresses, AmqpLimits, Entities, FilterCost, HttpLimits, JwtOptions, ListenLimits, NamespaceOptions,
+    Options,
 };
 use peeklock_spec::NamespaceSpec;
 
@@ -30,6 +31,7 @@ impl Configuration {
             limits: listen_limits(&options.limits)?,
             amqp_limits: amqp_limits(&options.limits)?,
             http_limits: http_limits(&options.limits)?,
+            filter_cost: filter_cost(&options.limits)?,
             jwt: jwt(options.jwt),
             keys,
             hosts: default.hosts.clone(),
@@ -123,6 +125,19 @@ fn http_limits(limits: &Limits) -> Result<HttpLimits> {
         )?,
         body_time_max: time(limits.http_body_time, usual.body_time_max),
         page_count_max: count(limits.max_page_count, "max-page-count", usual.page_count_max)?,
+    })
+}
+
+fn filter_cost(limits: &Limits) -> Result<FilterCost> {
+    let usual = FilterCost::default();
+    let steps = |given: Option<u32>, name: &str, usual: u64| match given {
+        Some(0) => bail!("{name} is 0, which lets no rule run; give at least 1"),
+        Some(count) => Ok(count.into()),
+        None => Ok(usual),
+    };
+    Ok(FilterCost {
+        rule_steps_max: steps(limits.max_rule_steps, "max-rule-steps", usual.rule_steps_max)?,
+        message_steps_max: steps(limits.max_topic_steps, "max-topic-steps", usual.message_steps_max)?,
     })
 }
 

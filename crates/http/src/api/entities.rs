@@ -47,7 +47,7 @@ impl Spec {
     }
 }
 
-fn kind_of(item: Item) -> EntityKind {
+pub(super) fn kind_of(item: Item) -> EntityKind {
     match item {
         Item::Topic => EntityKind::Topic,
         Item::Subscription => EntityKind::Subscription,

@@ -16,11 +16,12 @@ use http::header::{CONTENT_TYPE, ETAG};
 use http::{HeaderValue, StatusCode};
 use peeklock_access::Right;
 use peeklock_filter::RuleName;
-use peeklock_types::EntityName;
+use peeklock_types::{EntityKind, EntityName};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::auth::authorize;
+use crate::entity;
 use crate::problem::Problem;
 use crate::request::{Head, read_body, tag};
 use crate::state::{HttpState, Namespace};
@@ -54,6 +55,25 @@ fn known_query(operation: Operation) -> &'static [&'static str] {
         Operation::List(_) => &["top", "after"],
         Operation::Messages(_) => &["top", "from", "subQueue"],
         _ => &[],
+    }
+}
+
+/// The kind of the entity that policies or messages belong to; `None` for the namespace, and for entities themselves.
+fn owner(operation: Operation) -> Option<EntityKind> {
+    let item = match operation {
+        Operation::List(Collection::QueuePolicies) => Item::QueuePolicy,
+        Operation::List(Collection::TopicPolicies) => Item::TopicPolicy,
+        Operation::Messages(item) => return Some(entities::kind_of(item)),
+        Operation::Show(item)
+        | Operation::Put(item)
+        | Operation::Delete(item)
+        | Operation::Regenerate(item) => item,
+        Operation::OpenApi | Operation::List(_) | Operation::Explain => return None,
+    };
+    match item {
+        Item::QueuePolicy => Some(EntityKind::Queue),
+        Item::TopicPolicy => Some(EntityKind::Topic),
+        Item::Queue | Item::Topic | Item::Subscription | Item::Rule | Item::Policy => None,
     }
 }
 
@@ -117,6 +137,10 @@ struct Call<'a> {
 
 impl Call<'_> {
     async fn run(self, operation: Operation, body: Body) -> Result<Response, Problem> {
+        if let Some(kind) = owner(operation) {
+            // What belongs to an entity is at the address of its kind only.
+            entity::show(&self.namespace.broker, self.entity()?, kind).await?;
+        }
         match operation {
             Operation::OpenApi => json(StatusCode::OK, None, &openapi::description()),
             Operation::List(Collection::Queues | Collection::Topics | Collection::Subscriptions) => {
@@ -132,7 +156,7 @@ impl Call<'_> {
             Operation::Put(item) => match item {
                 Item::Queue | Item::Topic | Item::Subscription => self.put_entity(item, body).await,
                 Item::Rule => self.put_rule(body).await,
-                Item::Policy | Item::QueuePolicy | Item::TopicPolicy => self.put_policy(item, body).await,
+                Item::Policy | Item::QueuePolicy | Item::TopicPolicy => self.put_policy(body).await,
             },
             Operation::Delete(item) => match item {
                 Item::Queue | Item::Topic | Item::Subscription => self.delete_entity(item).await,

@@ -5,9 +5,8 @@ use axum::response::Response;
 use http::StatusCode;
 use peeklock_access::{Policy, Which};
 use peeklock_spec::PolicySpec;
-use peeklock_types::{EntityKind, EntityName};
+use peeklock_types::EntityName;
 
-use super::route::Item;
 use super::shape::{KeyName, PolicyShape, RegenerateBody};
 use super::{Call, done, json, shape};
 use crate::entity;
@@ -25,9 +24,6 @@ impl Call<'_> {
 
     /// A policy cannot be longer than a page: there are a dozen at most.
     pub(super) async fn list_policies(&self) -> Result<Response, Problem> {
-        if let Some(entity) = self.place() {
-            self.namespace.broker.show(entity.clone()).await?;
-        }
         let policies = self.namespace.access.policies(self.place());
         let items = policies.iter().map(|policy| self.tell(policy, false)).collect();
         json(StatusCode::OK, None, &shape::Page { items, next: None })
@@ -39,17 +35,12 @@ impl Call<'_> {
         json(StatusCode::OK, None, &self.tell(&policy, true))
     }
 
-    pub(super) async fn put_policy(&self, item: Item, body: Body) -> Result<Response, Problem> {
+    pub(super) async fn put_policy(&self, body: Body) -> Result<Response, Problem> {
         let spec: PolicySpec = self.body(body).await?;
         if spec.entity.is_some() {
             return Err(Problem::bad("the address says which entity the policy is for; leave 'entity' out"));
         }
         let name = self.policy_name()?.to_owned();
-        if let Some(entity) = self.place() {
-            // A policy of nothing would wait for whoever takes the name.
-            let kind = if item == Item::TopicPolicy { EntityKind::Topic } else { EntityKind::Queue };
-            entity::show(&self.namespace.broker, entity.clone(), kind).await?;
-        }
         let is_there = self.namespace.access.policy(self.place(), &name).is_some();
         match self.head.condition() {
             Condition::IsNew if is_there => {

@@ -139,22 +139,36 @@ async fn connect(
     };
     let Some((protocol, stream)) = first else { return Ok(()) };
     match (protocol, &edge.tls, visit.door) {
+        // Boxed, so that a plain connection does not pay for what only TLS needs.
         (Protocol::Tls, Some(acceptor), _) => {
-            let stream = tokio::select! {
-                stream = timeout(edge.limits.tls_handshake_time_max, acceptor.accept(stream)) => stream??,
-                () = stop_asked(&mut stopping) => return Ok(()),
-            };
-            let first = tokio::select! {
-                first = timeout(first_bytes_time_max, sniff(stream)) => first??,
-                () = stop_asked(&mut stopping) => return Ok(()),
-            };
-            let Some((protocol, stream)) = first else { return Ok(()) };
-            speak(protocol, Scheme::HTTPS, stream, visit, edge, stopping).await
+            Box::pin(connect_tls(stream, acceptor.clone(), visit, edge, stopping)).await
         }
         (Protocol::Tls, None, _) => Err(io::Error::other("it speaks TLS, and no certificate is loaded")),
         (_, _, Door::TlsOnly) => Err(io::Error::other("it does not speak TLS, which this address asks for")),
         (_, _, Door::Any) => speak(protocol, Scheme::HTTP, stream, visit, edge, stopping).await,
     }
+}
+
+async fn connect_tls<S>(
+    stream: S,
+    acceptor: TlsAcceptor,
+    visit: Visit,
+    edge: Arc<Edge>,
+    mut stopping: watch::Receiver<bool>,
+) -> io::Result<()>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let stream = tokio::select! {
+        stream = timeout(edge.limits.tls_handshake_time_max, acceptor.accept(stream)) => stream??,
+        () = stop_asked(&mut stopping) => return Ok(()),
+    };
+    let first = tokio::select! {
+        first = timeout(edge.limits.first_bytes_time_max, sniff(stream)) => first??,
+        () = stop_asked(&mut stopping) => return Ok(()),
+    };
+    let Some((protocol, stream)) = first else { return Ok(()) };
+    speak(protocol, Scheme::HTTPS, stream, visit, edge, stopping).await
 }
 
 async fn speak<S>(
