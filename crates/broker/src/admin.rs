@@ -39,15 +39,13 @@ impl<L: Log> Shard<L> {
             }
             Request::Show { ticket, name } => (ticket, show(engine, name)),
             Request::List { ticket, what, after, top } => {
-                let listed = list(engine, &what).map(|found| {
-                    let is_after =
-                        |queue: &QueueView<'_>| after.as_ref().is_none_or(|after| queue.name > after);
-                    found.filter(is_after).take(top).map(|queue| describe(engine, queue)).collect()
-                });
-                (ticket, listed.map(Answer::Entities))
+                let found = list(engine, &what, after.as_ref());
+                let described = found.map(|found| found.take(top).map(|queue| describe(engine, queue)));
+                (ticket, described.map(|described| Answer::Entities(described.collect())))
             }
             Request::Names { ticket, what } => {
-                let names = list(engine, &what).map(|found| found.map(|queue| queue.name.clone()).collect());
+                let names =
+                    list(engine, &what, None).map(|found| found.map(|queue| queue.name.clone()).collect());
                 (ticket, names.map(Answer::Names))
             }
             _ => return None,
@@ -116,8 +114,9 @@ fn show(engine: &Engine, name: EntityName) -> Result<Answer, Error> {
 fn list<'e>(
     engine: &'e Engine,
     what: &Listing,
+    after: Option<&'e EntityName>,
 ) -> Result<Box<dyn Iterator<Item = QueueView<'e>> + 'e>, Error> {
-    let all = || engine.queues().filter(|queue| !queue.name.is_internal());
+    let all = || engine.queues_after(after).filter(|queue| !queue.name.is_internal());
     let of_kind = |kind| all().filter(move |queue| queue.kind == kind);
     Ok(match what {
         Listing::All => Box::new(all()),
@@ -128,7 +127,8 @@ fn list<'e>(
             let found = found.filter(|queue| queue.kind == EntityKind::Topic);
             let no_topic = || peeklock_engine::Error::NoSuchTopic { name: topic.clone() };
             let entity = found.ok_or_else(no_topic)?.entity;
-            Box::new(engine.subscriptions(entity).filter_map(|entity| engine.queue(entity)))
+            let all = engine.subscriptions(entity).filter_map(|entity| engine.queue(entity));
+            Box::new(all.filter(move |queue| after.is_none_or(|after| queue.name > after)))
         }
     })
 }

@@ -1,5 +1,7 @@
 //! Creating, deleting and finding queues.
 
+use std::ops::Bound;
+
 use peeklock_filter::Rule;
 use peeklock_types::{EntityKind, EntityName, QueueSettings, Timestamp};
 
@@ -221,7 +223,14 @@ impl Engine {
 
     /// All queues, by name.
     pub fn queues(&self) -> impl Iterator<Item = QueueView<'_>> {
-        self.names.values().filter_map(|&entity| self.queue(entity))
+        self.queues_after(None)
+    }
+
+    /// Those whose names come after this one.
+    pub fn queues_after(&self, after: Option<&EntityName>) -> impl Iterator<Item = QueueView<'_>> {
+        let start = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let names = self.names.range::<EntityName, _>((start, Bound::Unbounded));
+        names.filter_map(|(_, &entity)| self.queue(entity))
     }
 
     fn receivers_of(&self, entity: EntityId) -> Vec<ReceiverId> {
