@@ -1,11 +1,11 @@
-//! Hostile bytes into the decoders, the connection machine and rules for a bounded time.
+//! Hostile bytes into the decoders, the connection machine, rules, and the documents of management, for a bounded time.
 
 use anyhow::{Context, Result, bail};
 
 use crate::counts::{self, Counts, Part};
 use crate::{process, workspace};
 
-const TARGETS: [&str; 3] = ["codec", "connection", "filter"];
+const TARGETS: [&str; 5] = ["codec", "connection", "filter", "json", "xml"];
 const SECONDS_DEFAULT: u32 = 60;
 /// Enough to try the corpus and some hundred thousand mutations in every test run.
 const SECONDS_SHORT: u32 = 10;

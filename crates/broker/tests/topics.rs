@@ -269,3 +269,62 @@ async fn rules_come_and_go_and_say_who_gets_a_message() {
     let found = rig.broker.peek(path, peeklock_types::SequenceNumber(0), 9).await.unwrap();
     assert!(found.is_empty());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_at_any_point_of_the_way_to_a_topic_neither_loses_nor_doubles() {
+    for turns in 0..60 {
+        let rig = start(MemoryJournal::new()).await;
+        let topic = far_from("near");
+        topic_with(&rig.broker, &topic, &[("high", Some(sql("r", "Priority = 'High'"))), ("all", None)])
+            .await;
+        let forwards = QueueSettings { forward_to: Some(name(&topic)), ..settings() };
+        let mut source = rig.queue_with("near", forwards).await;
+        source.send(b"Low").await;
+        source.send(b"High").await;
+        for _ in 0..turns {
+            tokio::task::yield_now().await;
+        }
+        drop(source);
+        let rig = start_again(rig).await;
+        settle_down().await;
+        let mut high = rig.queue(&format!("{topic}/Subscriptions/high")).await;
+        let mut all = rig.queue(&format!("{topic}/Subscriptions/all")).await;
+        assert_eq!(high.peek().await, [&b"High"[..]], "after {turns} turns");
+        assert_eq!(all.peek().await, [&b"Low"[..], b"High"], "after {turns} turns");
+    }
+}
+
+// A group of the journal takes 8 MiB. What is due here takes more than that.
+#[tokio::test(start_paused = true)]
+async fn a_shard_outlives_many_scheduled_messages_that_are_due_at_once() {
+    let rig = start(MemoryJournal::new()).await;
+    let acting = Rule {
+        action: Some(peeklock_broker::filter::Action {
+            expression: "SET a = Priority; SET b = Priority".to_owned(),
+            parameters: Vec::new(),
+        }),
+        ..sql("r", "Priority LIKE 'x%'")
+    };
+    let names: Vec<_> = (0..40).map(|n| format!("s{n}")).collect();
+    let subscriptions: Vec<_> = names.iter().map(|name| (name.as_str(), Some(acting.clone()))).collect();
+    topic_with(&rig.broker, "news", &subscriptions).await;
+    let mut topic = rig.queue("news").await;
+    let body = vec![b'x'; 10_000];
+    let view = describe(&body, &Patch::default());
+    let scheduled_for = Some(rig.broker.clock().now() + Duration::from_secs(60));
+    let message_count = 30;
+    for _ in 0..message_count {
+        let attributes = Attributes { scheduled_for, view: view.clone(), ..Attributes::default() };
+        topic.send_with(&body, attributes).await.unwrap();
+    }
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    assert_eq!(topic.info("news").await.counts.scheduled_count, 0);
+    let first = rig.broker.show(name("news/Subscriptions/s0")).await.unwrap();
+    assert_eq!((first.counts.active_count, first.counts.dead_letter_count), (message_count, 0));
+    drop(topic);
+    let rig = start_again(rig).await;
+    assert_eq!(
+        rig.broker.show(name("news/Subscriptions/s39")).await.unwrap().counts.active_count,
+        message_count
+    );
+}

@@ -24,9 +24,8 @@ async fn drip(address: std::net::SocketAddr, bytes: &[u8]) -> bool {
         if stream.write_all(std::slice::from_ref(byte)).await.is_err() {
             return true;
         }
-        match timeout(PACE, stream.read(&mut answer)).await {
-            Ok(Ok(0) | Err(_)) => return true,
-            Ok(Ok(_)) | Err(_) => {}
+        if let Ok(Ok(0) | Err(_)) = timeout(PACE, stream.read(&mut answer)).await {
+            return true;
         }
     }
     false
