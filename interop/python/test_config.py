@@ -225,7 +225,7 @@ def refused(tmp_path, name, content):
         ('"30s"', "[1]", ["3"]),
         ('"30s"', '"soon"', ["3", "soon"]),
         ("[queues.orders]", "[queues.orders", ["2"]),
-        ("sql = \"Priority = 'High'\"", 'sql = "Priority = "', ["14", "Priority"]),
+        ("sql = \"Priority = 'High'\"", 'sql = "Priority = "', ["line 14", "only-high", "column 12"]),
     ],
 )
 def test_a_mistake_is_shown_with_its_place(tmp_path, find, replace, words):

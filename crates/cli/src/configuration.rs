@@ -19,6 +19,9 @@ use file::File;
 
 /// Read if it is there and no file is named.
 const USUAL_FILE: &str = "peeklock.toml";
+/// Where the official emulators' images have theirs. Read if there is no other.
+const EMULATOR_FILES: [&str; 2] =
+    ["/ServiceBus_Emulator/ConfigFiles/Config.json", "/Eventhubs_Emulator/ConfigFiles/Config.json"];
 /// How the official emulators' images name it.
 const EMULATOR_FILE_VARIABLE: &str = "CONFIG_PATH";
 const EMULATOR_AMQP_PORT: &str = "EMULATOR_AMQP_PORT";
@@ -156,7 +159,7 @@ impl Source {
     }
 }
 
-/// The files that were named, else the one that the emulators' images name, else the usual one.
+/// The files that were named, else the one that the emulators' variable names, else the usual one, else those of the emulators' images.
 fn file_names(named: &[PathBuf]) -> Vec<PathBuf> {
     if !named.is_empty() {
         return named.to_vec();
@@ -164,8 +167,10 @@ fn file_names(named: &[PathBuf]) -> Vec<PathBuf> {
     if let Some(path) = env::var_os(EMULATOR_FILE_VARIABLE).filter(|path| !path.is_empty()) {
         return vec![path.into()];
     }
-    let usual = Path::new(USUAL_FILE);
-    if usual.exists() { vec![usual.to_owned()] } else { Vec::new() }
+    if Path::new(USUAL_FILE).exists() {
+        return vec![USUAL_FILE.into()];
+    }
+    EMULATOR_FILES.iter().map(PathBuf::from).filter(|path| path.exists()).collect()
 }
 
 /// The ports that the emulators' own variables name.

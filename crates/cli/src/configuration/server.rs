@@ -160,3 +160,36 @@ fn size(given: Option<u64>, name: &str, min: u64, usual: usize) -> Result<usize>
         None => Ok(usual),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options;
+
+    #[test]
+    fn the_defaults_that_help_shows_are_those_of_the_parts() {
+        let limits = options::Options::defaults().limits;
+        assert_eq!(listen_limits(&limits).unwrap(), ListenLimits::default());
+        assert_eq!(http_limits(&limits).unwrap(), HttpLimits::default());
+        // No queue takes a larger message, so both say the same.
+        let message_size_bytes_max = peeklock_types::limits::LARGE_MESSAGE_SIZE_BYTES_MAX.try_into().unwrap();
+        let usual = AmqpLimits { message_size_bytes_max, ..AmqpLimits::default() };
+        assert_eq!(amqp_limits(&limits).unwrap(), usual);
+    }
+
+    #[test]
+    fn limits_that_let_nobody_in_are_refused() {
+        let refused = |limits: Limits| {
+            let all = listen_limits(&limits).is_err()
+                || amqp_limits(&limits).is_err()
+                || http_limits(&limits).is_err();
+            assert!(all, "{limits:?}");
+        };
+        refused(Limits { max_connections: Some(0), ..Limits::default() });
+        refused(Limits { max_sessions: Some(0), ..Limits::default() });
+        refused(Limits { max_frame_size: "100".parse().ok(), ..Limits::default() });
+        refused(Limits { max_http_head_size: "1".parse().ok(), ..Limits::default() });
+        refused(Limits { max_http_body_size: "0".parse().ok(), ..Limits::default() });
+        refused(Limits { max_message_size: "0".parse().ok(), ..Limits::default() });
+    }
+}

@@ -24,7 +24,14 @@ lock-duration = '30s'
 [topics.news.subscriptions.high.rules.urgent]
 sql = 'Priority > 5'
 
+[keys.reader]
+entity = 'orders'
+rights = ['Listen']
+primary-key = 'only-look'
+
 [namespaces.shop.queues.bills]
+[namespaces.shop.keys.cashier]
+primary-key = 'till'
 ";
 
 const EMULATOR: &str = r#"{ // as the emulator takes it
@@ -66,9 +73,19 @@ fn a_file_brings_options_keys_and_entities() {
     assert_eq!(label("Namespaces"), Some("shop"));
     assert!(label("Connection string").unwrap().contains("SharedAccessKeyName=app;SharedAccessKey=***;"));
     assert!(broker.data().join("namespaces").join("shop").is_dir());
-    let connect = broker.connection_string().replace("***", "a-secret-of-mine");
-    let sent = peeklock().args(["send", "orders", "x", "--connect", &connect]).output().unwrap();
-    text_of(&sent);
+    let run = |key: &str, arguments: &[&str]| {
+        let connect = format!("amqp://{key}@{}", broker.address());
+        peeklock().args(arguments).args(["--connect", &connect]).output().unwrap()
+    };
+    text_of(&run("app:a-secret-of-mine", &["send", "orders", "x"]));
+    // A key of one queue, with the right to receive from it.
+    assert!(text_of(&run("reader:only-look", &["receive", "orders"])).ends_with("\nx\n"));
+    failure_of(&run("reader:only-look", &["send", "orders", "x"]));
+    failure_of(&run("reader:only-look", &["receive", "more"]));
+    // A key that only one namespace has leads there, and nowhere else.
+    text_of(&run("cashier:till", &["send", "bills", "x"]));
+    failure_of(&run("cashier:till", &["send", "orders", "x"]));
+    failure_of(&run("app:a-secret-of-mine", &["send", "bills", "x"]));
 }
 
 #[test]
