@@ -45,7 +45,7 @@ async fn a_token_is_good_for_its_entity_and_its_time_only() {
         ("sb://h/orders", good.replace("skn=owner", "skn=root")),
         ("sb://h/orders", good.replace("se=", "se=9")),
         ("sb://h/orders", good.replace("orders", "invoices")),
-        ("sb://h/orders", format!("{good}&sr=sb%3a%2f%2fh%2finvoices")).clone(),
+        ("sb://h/orders", format!("{good}&sr=sb%3a%2f%2fh%2finvoices")),
     ];
     for (number, (audience, token)) in (0..).zip(&refused) {
         let status = wire.put_token(number, audience, token).await;
