@@ -322,8 +322,11 @@ impl<K: Copy + Ord + Hash> RuleSet<K> {
 
     /// A message that cannot be judged is an error for each rule that would have to, so that it is not lost.
     fn unreadable(&self, reason: &str) -> Vec<Hit<'_, K>> {
-        let judges =
-            |compiled: &Compiled<K>| matches!(compiled, Compiled::Program(_) | Compiled::Correlation(_));
+        let judges = |compiled: &Compiled<K>| match compiled {
+            Compiled::Open | Compiled::Closed => false,
+            Compiled::Program(program) => !program.is_settled(),
+            Compiled::Correlation(_) => true,
+        };
         self.rules
             .iter()
             .filter(|(_, compiled)| judges(compiled))
@@ -334,12 +337,16 @@ impl<K: Copy + Ord + Hash> RuleSet<K> {
     /// For every rule, in the order of subscriptions and names, whether it matches the message and why.
     pub fn explain(&self, view: &[u8]) -> Vec<Explained<K>> {
         let message = self.slots.read(view);
+        let empty = Message::empty();
         let (budget, words) = (Budget::new(self.cost), Budget::new(self.cost));
         let explain = |((key, rule), compiled): (&(K, RuleName), &Compiled<K>)| {
             let steps = Steps::new(&budget);
             let (decision, why) = match (compiled, &message) {
                 (Compiled::Open, _) => Explainer::open(),
                 (Compiled::Closed, _) => Explainer::closed(),
+                (Compiled::Program(program), Err(_)) if program.is_settled() => {
+                    Explainer::new(rule, &empty, &steps, &words).program(program)
+                }
                 (_, Err(error)) => Explainer::unreadable(error),
                 (Compiled::Program(program), Ok(message)) => {
                     Explainer::new(rule, message, &steps, &words).program(program)
@@ -385,6 +392,11 @@ impl Outcome {
 }
 
 impl<K> Program<K> {
+    /// Whether what it says is the same for every message, so that it need not look at any.
+    fn is_settled(&self) -> bool {
+        matches!(self.schedule, Schedule::Open | Schedule::Never)
+    }
+
     fn scheduled(&self) -> Schedule {
         let Some((source, condition)) = &self.condition else { return Schedule::Each };
         if condition.is_constant() {

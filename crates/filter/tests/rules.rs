@@ -6,8 +6,8 @@ mod common;
 use bytes::Bytes;
 use common::{evaluate, name, rule, rule_with_action, sql, user_view};
 use peeklock_filter::{
-    Change, Changes, CorrelationFilter, Cost, Filter, Outcome, Rule, RuleSet, SystemProperty, Value, Verdict,
-    ViewBuilder, limits,
+    Change, Changes, CorrelationFilter, Cost, Decision, Filter, Outcome, Rule, RuleSet, SystemProperty,
+    Value, Verdict, ViewBuilder, limits,
 };
 use proptest::prelude::*;
 
@@ -180,6 +180,19 @@ fn rules_are_replaced_and_removed() {
     assert_eq!(evaluate(&rules, &view), [plain(2)]);
     rules.remove_all(2);
     assert!(rules.is_empty());
+}
+
+#[test]
+fn a_rule_that_looks_at_nothing_does_not_fail_on_what_cannot_be_read() {
+    let mut rules = RuleSet::new();
+    rules.insert(1, &rule("all", sql("1 = 1.0 OR FALSE"))).unwrap();
+    rules.insert(2, &rule("none", sql("1 = 0"))).unwrap();
+    rules.insert(3, &rule("sql", sql("a = 1"))).unwrap();
+    let verdicts = evaluate(&rules, peeklock_filter::UNREADABLE);
+    assert_eq!(verdicts[0], plain(1));
+    assert_eq!(verdicts.iter().map(|verdict| verdict.key).collect::<Vec<_>>(), [1, 3]);
+    let decisions: Vec<_> = rules.explain(peeklock_filter::UNREADABLE).iter().map(|e| e.decision).collect();
+    assert_eq!(decisions, [Decision::Matched, Decision::NotMatched, Decision::Error]);
 }
 
 #[test]
