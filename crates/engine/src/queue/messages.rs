@@ -13,7 +13,7 @@ use peeklock_types::{BodyPlace, GroupNumber, LockToken, SequenceNumber, SessionI
 use self::tally::Tally;
 use super::cold;
 use super::locks::{Lock, Locks};
-use super::sessions::{Holder, Look, SessionSlot, Sessions};
+use super::sessions::{Holder, LazySessions, Look, SessionSlot, Sessions};
 use super::table::{Entry, Marks, Table};
 use super::waiting::Waiting;
 use crate::message::{Details, Message, MessageState};
@@ -27,7 +27,7 @@ pub(crate) struct Messages {
     patches: BTreeMap<u64, Patch>,
     details: BTreeMap<u64, Box<Details>>,
     waiting: Waiting,
-    sessions: Sessions,
+    sessions: LazySessions,
     /// When scheduled and delayed messages are due.
     due: BTreeSet<(Timestamp, u64)>,
     /// When messages that nobody has locked expire.
@@ -83,7 +83,7 @@ impl Messages {
             patches: BTreeMap::new(),
             details: BTreeMap::new(),
             waiting: Waiting::default(),
-            sessions: Sessions::default(),
+            sessions: LazySessions::default(),
             due: BTreeSet::new(),
             expiry: BTreeSet::new(),
             expires,

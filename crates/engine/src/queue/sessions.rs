@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::num::NonZeroU32;
+use std::ops::{Deref, DerefMut};
 
 use bytes::Bytes;
 use peeklock_types::{SessionId, Timestamp};
@@ -32,6 +33,36 @@ pub(crate) struct Sessions {
     waiters: VecDeque<ReceiverId>,
     waiter_deadlines: BTreeSet<(Timestamp, ReceiverId)>,
     lock_deadlines: BTreeSet<(Timestamp, SessionSlot)>,
+}
+
+/// Sessions that take room only when there are any: four parts of every queue could have some, and few do.
+#[derive(Debug, Default)]
+pub(crate) struct LazySessions(Option<Box<Sessions>>);
+
+static NO_SESSIONS: Sessions = Sessions {
+    by_id: BTreeMap::new(),
+    slots: Vec::new(),
+    free: Vec::new(),
+    available: BTreeSet::new(),
+    ready: VecDeque::new(),
+    waiters: VecDeque::new(),
+    waiter_deadlines: BTreeSet::new(),
+    lock_deadlines: BTreeSet::new(),
+};
+
+impl Deref for LazySessions {
+    type Target = Sessions;
+
+    #[inline]
+    fn deref(&self) -> &Sessions {
+        self.0.as_deref().unwrap_or(&NO_SESSIONS)
+    }
+}
+
+impl DerefMut for LazySessions {
+    fn deref_mut(&mut self) -> &mut Sessions {
+        self.0.get_or_insert_default()
+    }
 }
 
 #[derive(Debug)]
