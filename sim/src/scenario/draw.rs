@@ -146,7 +146,11 @@ fn forward_apart(rng: &mut Rng, queues: &mut [Queue], from: usize, first: usize)
         // Nobody sends to another topic's subscription.
         let is_plain =
             queues.get(*n).is_some_and(|queue| queue.session_count == 0 && !queue.name.contains('/'));
-        is_plain && reached(queues, *n).iter().all(|place| !others.contains(place))
+        // Copies that several actions made of one message have its id: where duplicates are dropped, all but one would be.
+        let drops = |n: usize| queues.get(n).is_none_or(|queue| queue.settings.duplicate_window.is_some());
+        is_plain
+            && !reached(queues, *n).into_iter().any(drops)
+            && reached(queues, *n).iter().all(|place| !others.contains(place))
     };
     let targets: Vec<_> = (0..first).filter(is_apart).collect();
     let (forwards, forwards_dead) = (one_in(rng, 5), one_in(rng, 5));
