@@ -16,6 +16,7 @@ mod error;
 mod fact;
 mod message;
 mod number_map;
+mod order;
 mod outbox;
 mod patch;
 mod plan;
@@ -30,6 +31,7 @@ mod transaction;
 mod transfers;
 mod wire;
 mod wire_message;
+mod wire_order;
 mod wire_settings;
 
 pub mod record;
@@ -42,6 +44,10 @@ pub use fact::Fact;
 pub use message::{
     Attributes, Details, EntityId, Message, MessageState, NewMessage, Origin, ReceiveMode, ReceiverId,
     SessionWish, Settlement, Transfer, TransferReason,
+};
+pub use order::{
+    ClassView, ExplainedMessage, HISTOGRAM_BOUNDS_MS, Histogram, OrderView, TENANTS_SHOWN_MAX, TargetView,
+    TenantView, Window,
 };
 pub use outbox::{Accepted, CloseReason, Closed, ColdBody, Delivery, Drained, HeldSession, Outbox, Received};
 pub use patch::{PATCH_SIZE_BYTES_MAX, Patch, PatchPart};

@@ -5,6 +5,7 @@ use std::time::Duration;
 use peeklock_types::{EntityName, PoisonSession, QueueSettings, QueueStatus, RetryPolicy, limits};
 
 use crate::wire::{DecodeError, Reader, put_bytes, put_number, put_optional, put_optional_number};
+use crate::wire_order::put_order;
 
 pub(crate) fn put_settings(settings: &QueueSettings, out: &mut Vec<u8>) {
     put_duration(settings.lock_duration, out);
@@ -33,6 +34,7 @@ pub(crate) fn put_settings(settings: &QueueSettings, out: &mut Vec<u8>) {
     out.push(settings.dead_letter_on_filter_error.into());
     out.push(settings.batched_operations.into());
     put_optional(settings.user_metadata.as_deref().map(str::as_bytes), out);
+    put_order(settings.order.as_deref(), out);
 }
 
 /// Just what a record says of the settings: times in whole milliseconds. After a restart a queue must not know more or less than before.
@@ -95,6 +97,7 @@ impl Reader<'_> {
             dead_letter_on_filter_error: self.flag("a setting")?,
             batched_operations: self.flag("a setting")?,
             user_metadata: self.user_metadata()?,
+            order: self.order()?,
         })
     }
 

@@ -4,12 +4,17 @@
 
 mod entity;
 mod number;
+mod order;
 mod session;
 mod settings;
 mod time;
 
 pub use entity::{EntityKind, EntityName, EntityPath, NameError, SubQueue};
 pub use number::{BodyPlace, BodyRef, GroupNumber, LockToken, SequenceNumber, ShardId};
+pub use order::{
+    ClassName, ClassNameError, ClassRule, ClassSettings, OrderError, OrderPolicy, OrderSettings, Rate,
+    Target, TenantClass, TenantSettings,
+};
 pub use session::{SessionId, SessionIdError};
 pub use settings::{PoisonSession, QueueSettings, QueueStatus, RetryPolicy, SettingsError, limits};
 pub use time::Timestamp;

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use crate::{EntityKind, EntityName};
+use crate::{EntityKind, EntityName, OrderError, OrderSettings};
 
 /// Bounds that hold everywhere, each with its unit in the name.
 pub mod limits {
@@ -46,6 +46,21 @@ pub mod limits {
     pub const TRANSACTION_STEPS_MAX: usize = 100;
     /// Bodies of all messages that one transaction sends: they share one group of the journal.
     pub const TRANSACTION_SIZE_BYTES_MAX: usize = 4 * 1024 * 1024;
+    /// Classes of messages in one queue, and classes of tenants.
+    pub const CLASSES_MAX: usize = 16;
+    pub const CLASS_NAME_CHARS_MAX: usize = 50;
+    pub const CLASS_RULES_MAX: usize = 100;
+    pub const CLASS_EXPRESSION_CHARS_MAX: usize = 1024;
+    pub const WEIGHT_MAX: u32 = 1000;
+    pub const RATE_PER_SECOND_MAX: u64 = 10_000_000;
+    /// Tenants of all classes of one queue that have messages in it; further ones share a lane.
+    pub const LANES_MAX: usize = 10_000;
+    /// A tenant's name is cut off here.
+    pub const TENANT_BYTES_MAX: usize = 128;
+    /// What one receiver may hold unsettled on a queue with an order, at most.
+    pub const OUTSTANDING_MAX: u32 = 100_000;
+    /// A receiver on such a queue may hold what it settles in this time.
+    pub const OUTSTANDING_HORIZON: Duration = Duration::from_millis(100);
     /// Ten thousand years: longer than anybody means, and far from the ends of all clocks.
     pub const DURATION_MAX: Duration = Duration::from_secs(10_000 * 365 * 24 * 3600);
 }
@@ -75,6 +90,8 @@ pub struct QueueSettings {
     pub forward_dead_letters_to: Option<EntityName>,
     pub retry: RetryPolicy,
     pub poison_session: PoisonSession,
+    /// In which order messages are handed out. `None`: as they came.
+    pub order: Option<Box<OrderSettings>>,
     /// Of a subscription: a message that a filter cannot be evaluated on goes to the dead-letter queue; otherwise the filter does not take it.
     pub dead_letter_on_filter_error: bool,
     /// Kept and shown, for those who set it: everything here is done in batches.
@@ -153,6 +170,7 @@ impl Default for QueueSettings {
             forward_dead_letters_to: None,
             retry: RetryPolicy::Immediate,
             poison_session: PoisonSession::DeadLetter,
+            order: None,
             dead_letter_on_filter_error: true,
             batched_operations: true,
             user_metadata: None,
@@ -184,6 +202,8 @@ pub enum SettingsError {
     Immutable { what: &'static str },
     #[error("the user metadata has {count} characters; at most {max} are allowed", max = limits::USER_METADATA_CHARS_MAX)]
     UserMetadata { count: usize },
+    #[error(transparent)]
+    Order(#[from] OrderError),
     #[error("a {kind} has no {what}; {instead}")]
     NotForKind { kind: EntityKind, what: &'static str, instead: &'static str },
 }
@@ -219,7 +239,7 @@ impl QueueSettings {
         if count > limits::USER_METADATA_CHARS_MAX {
             return Err(SettingsError::UserMetadata { count });
         }
-        Ok(())
+        self.order.as_ref().map_or(Ok(()), |order| Ok(order.check()?))
     }
 
     /// Whether an entity of this kind can have what is set.
@@ -227,22 +247,32 @@ impl QueueSettings {
         let on_subscriptions = "set it on the topic's subscriptions";
         let forwards = self.forward_to.is_some() || self.forward_dead_letters_to.is_some();
         let wrong = match kind {
-            EntityKind::Queue => [(false, "", ""); 3],
+            EntityKind::Queue => [(false, "", ""); 4],
             EntityKind::Topic => [
                 (self.requires_session, "sessions", on_subscriptions),
                 (forwards, "forwarding", on_subscriptions),
                 (self.dead_letter_on_expiration, "dead-letter queue", on_subscriptions),
+                (self.order.is_some(), "order of its own", on_subscriptions),
             ],
             EntityKind::Subscription => [
                 (self.duplicate_window.is_some(), "duplicate detection", "set it on the topic"),
                 (self.max_size_bytes.is_some(), "size of its own", "set it on the topic"),
                 (self.status == QueueStatus::SendDisabled, "senders", "set the status of the topic"),
+                (self.has_send_rates(), "senders", "set send rates on a queue"),
             ],
         };
         match wrong.into_iter().find(|(is_wrong, ..)| *is_wrong) {
             Some((_, what, instead)) => Err(SettingsError::NotForKind { kind, what, instead }),
             None => Ok(()),
         }
+    }
+
+    fn has_send_rates(&self) -> bool {
+        let Some(order) = &self.order else { return false };
+        let tenants = order.tenants.iter().flat_map(|tenants| &tenants.classes);
+        order.send_rate.is_some()
+            || order.classes.iter().any(|class| class.send_rate.is_some())
+            || tenants.into_iter().any(|class| class.send_rate.is_some())
     }
 
     fn check_times(&self) -> Result<(), SettingsError> {

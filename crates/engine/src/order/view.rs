@@ -1,0 +1,112 @@
+//! What can be told about the order of a queue.
+
+use std::time::Duration;
+
+use peeklock_types::{ClassName, SequenceNumber, Target, Timestamp};
+
+use super::stats::Histogram;
+
+/// What happens in a queue with an order. Counts and times are since the start of the program, but for those of what is there now.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct OrderView {
+    /// The most urgent first.
+    pub classes: Vec<ClassView>,
+    pub tenant_classes: Vec<ClassView>,
+    /// The tenants with the most messages that wait or are worked on, the busiest first; at most [`TENANTS_SHOWN_MAX`].
+    pub tenants: Vec<TenantView>,
+    /// How many lanes there are: one for each class and tenant that has messages.
+    pub lane_count: usize,
+    /// Messages whose priority fitted no class; they went to the default class.
+    pub misfit_count: u64,
+    /// Messages that share a lane with others, because there were too many tenants.
+    pub crowded_count: u64,
+    /// Messages that were not taken, because of a send rate.
+    pub throttled_count: u64,
+    /// Everything that waits is over a rate until then.
+    pub limited_until: Option<Timestamp>,
+}
+
+pub const TENANTS_SHOWN_MAX: usize = 20;
+
+/// One class of messages, or of tenants.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClassView {
+    pub name: ClassName,
+    pub waiting_count: u64,
+    pub locked_count: u64,
+    /// When the message came that has waited longest.
+    pub oldest: Option<Timestamp>,
+    pub enqueued_count: u64,
+    /// First deliveries.
+    pub started_count: u64,
+    /// Completed or dead-lettered by a receiver.
+    pub settled_count: u64,
+    pub enqueued_per_second: f64,
+    pub settled_per_second: f64,
+    /// From the time at which a message could be received to its first delivery.
+    pub time_in_queue: Histogram,
+    /// The same to its settlement.
+    pub critical_time: Histogram,
+    pub target: Option<TargetView>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct TenantView {
+    /// `None`: messages of no tenant, or of those that share a lane.
+    pub tenant: Option<String>,
+    pub class: ClassName,
+    pub tenant_class: ClassName,
+    pub waiting_count: u64,
+    pub locked_count: u64,
+}
+
+/// How a class fares against its target. A message is bad as soon as it has waited longer than the target, whether it has started or not.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TargetView {
+    pub target: Target,
+    pub good_count: u64,
+    pub bad_count: u64,
+    /// The same of the last while, the shortest first: 5 min, 30 min, 1 h, 6 h, 3 d.
+    pub windows: Vec<Window>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    pub span: Duration,
+    pub good_count: u64,
+    pub bad_count: u64,
+}
+
+impl TargetView {
+    /// The share of messages that made it; `None` while there are none.
+    pub fn attainment(&self) -> Option<f64> {
+        share(self.good_count, self.bad_count)
+    }
+
+    /// How fast the allowed share of bad messages is used up in a window: 1 is just allowed. `None` while there are none.
+    pub fn burn(&self, window: &Window) -> Option<f64> {
+        let allowed = 1.0 - f64::from(self.target.objective_ppm) / 1e6;
+        share(window.good_count, window.bad_count).map(|good| (1.0 - good) / allowed)
+    }
+}
+
+fn share(good_count: u64, bad_count: u64) -> Option<f64> {
+    let count = good_count + bad_count;
+    #[expect(clippy::cast_precision_loss, reason = "a share is shown with a few digits")]
+    (count > 0).then(|| good_count as f64 / count as f64)
+}
+
+/// Why a message has not been received yet, and behind what it waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExplainedMessage {
+    pub sequence_number: SequenceNumber,
+    pub class: Option<ClassName>,
+    pub tenant_class: Option<ClassName>,
+    pub tenant: Option<String>,
+    /// One of `waiting`, `limited`, `locked`, `scheduled`, `delayed`, `deferred`, `in-session`.
+    pub state: &'static str,
+    /// One or more sentences for people.
+    pub why: String,
+    /// Messages that would be handed out before it if nothing else came, by class, the most urgent class first.
+    pub ahead: Vec<(ClassName, u64)>,
+}
