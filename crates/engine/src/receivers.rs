@@ -25,6 +25,8 @@ pub(crate) struct Receiver {
     pub(crate) credit: u32,
     /// How many bytes it will still take. The last message may go beyond.
     pub(crate) window_bytes: i64,
+    /// It takes no message that is less urgent than this.
+    pub(crate) not_after: Option<Timestamp>,
     /// Whether it stands in the row of those that ask.
     pub(crate) asking: bool,
     pub(crate) place: Place,
@@ -74,7 +76,16 @@ pub(crate) enum Place {
 
 impl Receiver {
     pub(crate) fn new(address: Address, mode: ReceiveMode, place: Place) -> Receiver {
-        Receiver { address, mode, credit: 0, window_bytes: 0, asking: false, place, bound: None }
+        Receiver {
+            address,
+            mode,
+            credit: 0,
+            window_bytes: 0,
+            not_after: None,
+            asking: false,
+            place,
+            bound: None,
+        }
     }
 
     /// Follows the order of its queue.

@@ -476,10 +476,10 @@ fn a_snapshot_of_a_newer_format_says_so() {
     let mut bytes = Engine::default().snapshot();
     bytes[4] = 9;
     let error = Engine::restore(&bytes).unwrap_err();
-    assert_eq!(error, DecodeError::Version { found: 9, known: 3 });
+    assert_eq!(error, DecodeError::Version { found: 9, known: 4 });
     assert_eq!(
         error.to_string(),
-        "the snapshot has format 9, this program knows 3; use the version of the program that wrote it"
+        "the snapshot has format 9, this program knows 4; use the version of the program that wrote it"
     );
 }
 

@@ -135,13 +135,15 @@ fn engine_refusal(error: &engine::Error, path: Option<&EntityPath>, text: String
         E::RuleExists { .. } => (409, condition::ENTITY_ALREADY_EXISTS),
         E::RevisionChanged { .. } => (412, condition::PRECONDITION_FAILED),
         E::TopicFull { .. } | E::TooManyCopies { .. } => (403, condition::RESOURCE_LIMIT_EXCEEDED),
-        E::Rule(_) => (400, condition::ARGUMENT_ERROR),
-        E::StillSending { .. } => (503, condition::SERVER_BUSY),
+        E::Rule(_) | E::OrderExpression { .. } => (400, condition::ARGUMENT_ERROR),
+        E::StillSending { .. } | E::Throttled { .. } => (503, condition::SERVER_BUSY),
         E::AlreadyExists { .. } => (409, condition::ENTITY_ALREADY_EXISTS),
         E::LockLost { .. } => (410, condition::MESSAGE_LOCK_LOST),
         E::SessionLockLost { .. } => (410, condition::SESSION_LOCK_LOST),
         E::SessionLocked { .. } => (409, condition::SESSION_CANNOT_BE_LOCKED),
-        E::NotFound { .. } | E::NotScheduled { .. } => (404, condition::MESSAGE_NOT_FOUND),
+        E::NotFound { .. } | E::NotScheduled { .. } | E::NoSuchMessage { .. } => {
+            (404, condition::MESSAGE_NOT_FOUND)
+        }
         E::QueueFull { .. } | E::NoEntityLeft | E::NoSequenceNumberLeft { .. } => {
             (403, condition::RESOURCE_LIMIT_EXCEEDED)
         }

@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use peeklock_types::{ClassName, OrderSettings, Timestamp, limits};
+use peeklock_types::{ClassName, OrderPolicy, OrderSettings, Timestamp, limits};
 
 use self::bucket::Bucket;
 pub(crate) use self::bytes::put_key;
@@ -215,6 +215,12 @@ impl Order {
     /// The class of the messages of a lane.
     pub(crate) fn class_of(&self, slot: LaneSlot) -> Option<ClassName> {
         self.class_name(self.lane(slot)?.key.class.into())
+    }
+
+    /// How much later messages of the lane count as come, if the order goes by age.
+    pub(crate) fn offset_of(&self, slot: LaneSlot) -> Duration {
+        let class = self.lane(slot).filter(|_| self.settings.policy == OrderPolicy::Aged);
+        class.map_or(Duration::ZERO, |lane| self.classes[usize::from(lane.key.class)].offset)
     }
 
     pub(crate) fn tenant_class_of(&self, slot: LaneSlot) -> Option<ClassName> {
