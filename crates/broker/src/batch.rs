@@ -465,11 +465,12 @@ pub enum Answer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
     pub entity: EntityId,
-    /// A topic needs messages with their views.
     pub kind: EntityKind,
     pub max_message_size_bytes: u32,
     /// Whether messages must come with their message ids: the queue detects duplicates, or forwards to one that may.
     pub needs_message_id: bool,
+    /// Whether messages should come with their views: it is a topic, or a queue with an order. What comes without, the shard looks at itself.
+    pub needs_view: bool,
 }
 
 /// A message that was asked for, with what the engine knows of it and its stored bytes.
