@@ -265,6 +265,8 @@ fn described(settings: &QueueSettings) -> Vec<(&'static str, String)> {
         user_metadata,
         batched_operations: _,
         dead_letter_on_filter_error,
+        // Has a page of its own.
+        order: _,
     } = settings;
     let time = |span: &Option<Duration>| span.map_or_else(|| NONE.to_owned(), show_duration);
     let name = |name: &Option<EntityName>| name.as_ref().map_or_else(|| NONE.to_owned(), ToString::to_string);

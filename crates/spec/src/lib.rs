@@ -12,6 +12,7 @@ mod namespace;
 mod policy;
 mod property;
 mod rule;
+mod runtime;
 mod text;
 mod time;
 mod written;
@@ -25,6 +26,10 @@ pub use namespace::{HubSpec, Misfit, NamespaceSpec};
 pub use policy::{DeclaredPolicyError, KeyText, PolicySpec, RightList};
 pub use property::PropertyValue;
 pub use rule::{CorrelationSpec, Match, Properties, RuleSpec, RuleSpecError};
+pub use runtime::{
+    Ahead, Alert, ClassRuntime, ExplainedMessage, Never, OrderRuntime, Percentiles, Runtime, TargetRuntime,
+    TenantRuntime, TimeToDrain, WindowRuntime,
+};
 pub use text::{
     NONE, POISON_SESSIONS, STATUSES, TextError, parse_duration, parse_poison_session, parse_retry,
     parse_size, parse_status, show_duration, show_poison_session, show_retry, show_size, show_status,

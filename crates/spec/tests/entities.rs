@@ -30,6 +30,7 @@ fn full() -> QueueSettings {
         forward_dead_letters_to: EntityName::parse("dead/letters").ok(),
         retry: RetryPolicy::Exponential { base: seconds(1), cap: seconds(9), jitter: true },
         poison_session: PoisonSession::SetAside,
+        order: None,
         dead_letter_on_filter_error: false,
         batched_operations: false,
         user_metadata: Some("mine".to_owned()),
