@@ -43,6 +43,8 @@ impl<L: Log> Shard<L> {
             Request::Attach { .. }
             | Request::Detach { .. }
             | Request::Credit { .. }
+            | Request::Take { .. }
+            | Request::Watch { .. }
             | Request::Window { .. }
             | Request::Gone => self.execute_receiver(now, peer, request),
             Request::RenewSession { .. }
@@ -149,14 +151,20 @@ impl<L: Log> Shard<L> {
                 Some((ticket, Ok(Answer::Done)))
             }
             Request::Credit { receiver, limit, drain } => {
-                let delivered = self.delivered.get(&receiver).copied().unwrap_or_default();
-                let credit = u32::try_from(limit.saturating_sub(delivered)).unwrap_or(u32::MAX);
-                self.engine.set_credit(receiver, credit);
+                self.engine.set_credit(receiver, self.credit_upto(receiver, limit));
                 match drain {
                     Drain::Keep => {}
                     Drain::Start => self.engine.drain(receiver),
                     Drain::Cancel => self.engine.cancel_drain(receiver),
                 }
+                None
+            }
+            Request::Take { receiver, limit, not_after } => {
+                self.engine.take_run(receiver, self.credit_upto(receiver, limit), not_after);
+                None
+            }
+            Request::Watch { receiver, is_watching } => {
+                self.engine.watch(receiver, is_watching);
                 None
             }
             Request::Window { receiver, size_bytes } => {
@@ -169,6 +177,11 @@ impl<L: Log> Shard<L> {
             }
             _ => None,
         }
+    }
+
+    fn credit_upto(&self, receiver: ReceiverId, limit: u64) -> u32 {
+        let delivered = self.delivered.get(&receiver).copied().unwrap_or_default();
+        u32::try_from(limit.saturating_sub(delivered)).unwrap_or(u32::MAX)
     }
 
     fn attached(

@@ -9,6 +9,7 @@ mod entity;
 pub mod iso8601;
 mod named;
 mod namespace;
+mod order;
 mod policy;
 mod property;
 mod rule;
@@ -23,6 +24,11 @@ pub use document::{
 pub use entity::{QueueSpec, SubscriptionSpec, TopicSpec};
 pub use named::{Name, Named, SubscriptionName};
 pub use namespace::{HubSpec, Misfit, NamespaceSpec};
+pub use order::{
+    ORDER_POLICIES, OrderSpec, parse_objective, parse_order_policy, parse_priorities, parse_rate,
+    parse_share, parse_tenant_weight, parse_weight, show_millionths, show_order_policy, show_priorities,
+    show_thousandths,
+};
 pub use policy::{DeclaredPolicyError, KeyText, PolicySpec, RightList};
 pub use property::PropertyValue;
 pub use rule::{CorrelationSpec, Match, Properties, RuleSpec, RuleSpecError};
