@@ -88,11 +88,11 @@ def test_an_abandoned_message_keeps_its_place(client, create):
 
 
 def test_a_message_whose_lock_ran_out_keeps_its_place(client, create):
-    queue = create(order=order("strict"), lock_duration="1s")
+    queue = create(order=order("strict"), lock_duration="3s")
     post(client, queue, *of_class("low", "l1", "l2"), *of_class("high", "h1"))
     with client.get_queue_receiver(queue) as receiver:
         assert texts(receive(receiver, 2)) == ["h1", "l1"]
-        time.sleep(1.5)
+        time.sleep(3.5)
         assert take_from(receiver, 3) == ["h1", "l1", "l2"]
 
 
