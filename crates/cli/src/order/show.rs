@@ -155,7 +155,9 @@ fn show_class_runtime(out: &mut Vec<u8>, heading: &'static str, classes: &[Class
     }
     let has_target = classes.iter().any(|class| class.target.is_some());
     let mut columns = Columns::new(heading);
-    for name in ["WAITING", "IN FLIGHT", "OLDEST", "IN/S", "OUT/S", "P50", "P99", "DONE P50", "DONE P99"] {
+    for name in
+        ["WAITING", "IN FLIGHT", "OLDEST", "IN/S", "OUT/S", "WAIT P50", "WAIT P99", "DONE P50", "DONE P99"]
+    {
         columns.number(name, true);
     }
     for name in ["ON TIME", "BURN 5m", "BURN 1h", "BURN 3d"] {
@@ -379,7 +381,7 @@ free               1  -          -
             ],
             "{text}"
         );
-        assert!(text.contains("\nlow         0          0      2h"), "{text}");
+        assert!(text.contains("\nlow          0          0      2h"), "{text}");
         assert!(text.contains("\n(others)  high   free                3          0\n"), "{text}");
         assert!(
             text.ends_with(
