@@ -23,9 +23,13 @@ def create_command(policy, seconds):
     """What somebody would type. A run of a minute shows what hours would, so offsets are short."""
     words = ["queue", "create", policy, "--order", policy]
     for name, priorities in PRIORITIES.items():
-        settings = {"aged": f",offset={offset(name, seconds) * 1000:.0f}ms", "weighted": f",weight={WEIGHTS[name]}"}
+        settings = {"aged": f",offset={written(offset(name, seconds))}", "weighted": f",weight={WEIGHTS[name]}"}
         words += ["--class", f"{name}={priorities}{settings.get(policy, '')}"]
     return words
+
+
+def written(seconds):
+    return f"{seconds:.0f}s" if seconds == round(seconds) else f"{seconds * 1000:.0f}ms"
 
 
 @contextlib.contextmanager

@@ -26,7 +26,7 @@ LABEL_GAP = 17
 SAYS = {
     "fifo": "who came first; all classes suffer alike",
     "strict": "the most urgent class, always; low starves",
-    "aged": "urgency grows with waiting; low is behind by 10 s at most",
+    "aged": "urgency grows with waiting; low lags by its offset at most",
     "weighted": "shares 6 : 3 : 1; low and normal divide what high leaves",
 }
 
@@ -65,8 +65,8 @@ class Panel:
         behind = offset("low", self.seconds) - offset("high", self.seconds)
         points = self.points([(moment, age + behind) for moment, age in high])
         yield f'<polyline points="{points}" fill="none" stroke="{INK}" stroke-width="1.3" stroke-dasharray="2 4"/>'
-        words = f"the promise to low: high + {behind:g} s"
-        yield text(self.left + 8, self.y(behind) - 12, words, size=11.5, colour=MUTED)
+        words = f"the promise to low: high + {behind:.3g} s"
+        yield text(self.left + 8, self.y(behind) - 15, words, size=11.5, colour=MUTED)
 
     def axes(self):
         yield f'<rect x="{self.left}" y="{self.upper}" width="{PANEL_WIDTH}" height="{PANEL_HEIGHT}" fill="{PANEL}"/>'
