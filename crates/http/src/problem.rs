@@ -1,7 +1,9 @@
 //! Why a request was refused, told the same way to both kinds of clients.
 
+use std::time::Duration;
+
 use axum::response::Response;
-use http::header::{ALLOW, CONTENT_TYPE, WWW_AUTHENTICATE};
+use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
 use peeklock_access::TokenError;
 use peeklock_broker::engine::Error as EngineError;
@@ -41,6 +43,9 @@ pub(crate) enum Problem {
     Slow { seconds: u64 },
     #[error("{0}")]
     Quota(String),
+    /// Too many in too short a time.
+    #[error("{text}")]
+    Throttled { text: String, retry_after: Duration },
     #[error("{0}")]
     Unavailable(String),
 }
@@ -62,6 +67,7 @@ impl Problem {
             Problem::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             Problem::MediaType { .. } => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Problem::Slow { .. } => StatusCode::REQUEST_TIMEOUT,
+            Problem::Throttled { .. } => StatusCode::TOO_MANY_REQUESTS,
             Problem::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
@@ -81,6 +87,7 @@ impl Problem {
             Problem::MediaType { .. } => "unsupportedMediaType",
             Problem::Slow { .. } => "slow",
             Problem::Quota(_) => "quotaExceeded",
+            Problem::Throttled { .. } => "throttled",
             Problem::Unavailable(_) => "unavailable",
         }
     }
@@ -132,6 +139,11 @@ impl Problem {
                 if let Ok(allow) = HeaderValue::from_str(allow) {
                     headers.insert(ALLOW, allow);
                 }
+            }
+            Problem::Throttled { retry_after, .. } => {
+                // In whole seconds, and not too early.
+                let seconds = retry_after.as_secs() + u64::from(retry_after.subsec_nanos() > 0);
+                headers.insert(RETRY_AFTER, HeaderValue::from(seconds.max(1)));
             }
             _ => {}
         }
@@ -193,7 +205,9 @@ fn of_engine(error: &EngineError, text: String) -> Problem {
         EngineError::NoSuchQueue { .. }
         | EngineError::NoSuchTopic { .. }
         | EngineError::NoSuchEntity { .. }
-        | EngineError::NoSuchRule { .. } => Problem::NotFound(text),
+        | EngineError::NoSuchRule { .. }
+        | EngineError::NoSuchMessage { .. } => Problem::NotFound(text),
+        EngineError::Throttled { retry_after, .. } => Problem::Throttled { text, retry_after: *retry_after },
         EngineError::RevisionChanged { .. } => Problem::Precondition(text),
         EngineError::StillSending { .. } => Problem::Conflict(text),
         EngineError::TopicFull { .. } | EngineError::NoEntityLeft => Problem::Quota(text),
@@ -204,5 +218,23 @@ fn of_engine(error: &EngineError, text: String) -> Problem {
 impl From<TokenError> for Problem {
     fn from(error: TokenError) -> Self {
         Problem::Unauthorized(error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_throttled_says_when_to_come_back() {
+        let path = peeklock_types::EntityPath::parse("jobs").unwrap();
+        let what = "the rate of sending".to_owned();
+        let over = EngineError::Throttled { path, what, retry_after: Duration::from_millis(1200) };
+        let problem = || Problem::from(AdminError::Refused(over.clone().into()));
+        for response in [problem().into_json(), problem().into_xml()] {
+            assert_eq!(response.status(), 429);
+            assert_eq!(response.headers()[RETRY_AFTER], "2", "whole seconds, and not too early");
+        }
+        assert!(problem().to_string().contains("in 1200 ms"), "{}", problem());
     }
 }

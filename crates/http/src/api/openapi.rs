@@ -308,6 +308,7 @@ fn entity_schemas() -> Value {
         "Message": object(&[
             &[("sequenceNumber", "integer"), ("state", "string"), ("enqueuedAt", "string"), ("deliveryCount", "integer")],
             &[("sizeBytes", "integer"), ("lockedUntil", "string"), ("scheduledFor", "string"), ("expiresAt", "string")],
+            &[("priority", "integer"), ("class", "string"), ("tenant", "string")],
             &IDENTITIES,
             &[("subject", "string"), ("properties", "object"), ("body", "object")],
         ]),
