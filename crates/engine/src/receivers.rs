@@ -7,6 +7,7 @@ use crate::message::{ReceiveMode, ReceiverId};
 use crate::number_map::NumberMap;
 use crate::queue::SessionSlot;
 
+#[expect(clippy::cast_possible_truncation, reason = "a span that we chose")]
 const HORIZON_MS: u64 = limits::OUTSTANDING_HORIZON.as_millis() as u64;
 
 /// Who takes messages. Lives only in memory: after a restart receivers attach again.

@@ -15,6 +15,8 @@ pub(crate) enum Operation {
     Delete(Item),
     Regenerate(Item),
     Messages(Item),
+    /// Why one message waits.
+    ExplainMessage(Item),
     Explain,
 }
 
@@ -68,6 +70,11 @@ pub(crate) static ROUTES: [Route; 38] = [
     route(Method::PUT, QUEUE, Operation::Put(Item::Queue)),
     route(Method::DELETE, QUEUE, Operation::Delete(Item::Queue)),
     route(Method::GET, "/api/queues/{queue}/messages", Operation::Messages(Item::Queue)),
+    route(
+        Method::GET,
+        "/api/queues/{queue}/messages/{number}/explain",
+        Operation::ExplainMessage(Item::Queue),
+    ),
     route(Method::GET, "/api/queues/{queue}/policies", Operation::List(Collection::QueuePolicies)),
     route(Method::GET, QUEUE_POLICY, Operation::Show(Item::QueuePolicy)),
     route(Method::PUT, QUEUE_POLICY, Operation::Put(Item::QueuePolicy)),
@@ -100,6 +107,11 @@ pub(crate) static ROUTES: [Route; 38] = [
         Method::GET,
         "/api/topics/{topic}/subscriptions/{subscription}/messages",
         Operation::Messages(Item::Subscription),
+    ),
+    route(
+        Method::GET,
+        "/api/topics/{topic}/subscriptions/{subscription}/messages/{number}/explain",
+        Operation::ExplainMessage(Item::Subscription),
     ),
     route(
         Method::GET,
