@@ -501,9 +501,13 @@ async fn a_member_with_an_order_of_its_own_keeps_its_own_bound() {
 
 #[tokio::test(start_paused = true)]
 async fn large_messages_of_several_members_share_the_link() {
-    let rig = rig(group(OrderPolicy::Weighted)).await;
+    let rig = rig_with(group(OrderPolicy::Weighted)).await;
+    for member in MEMBERS {
+        let settings = QueueSettings { max_message_size_bytes: 4 << 20, ..QueueSettings::default() };
+        rig.queue(member, settings).await;
+    }
     let mut client = rig.client().await;
-    let body = vec![7; 900 * 1024];
+    let body = vec![7; 2 << 20];
     for member in MEMBERS {
         let link = client.sender(member).await;
         for _ in 0..3 {

@@ -63,7 +63,7 @@ const fn route(method: Method, path: &'static str, operation: Operation) -> Rout
     Route { method, path, operation }
 }
 
-pub(crate) static ROUTES: [Route; 38] = [
+pub(crate) static ROUTES: [Route; 40] = [
     route(Method::GET, "/api/openapi.json", Operation::OpenApi),
     route(Method::GET, "/api/queues", Operation::List(Collection::Queues)),
     route(Method::GET, QUEUE, Operation::Show(Item::Queue)),
