@@ -2,7 +2,7 @@
 
 use peeklock_access::Policy;
 use peeklock_broker::{EntityInfo, RuleInfo, engine};
-use peeklock_spec::{Properties, QueueSpec, RuleSpec, SubscriptionSpec, TopicSpec, show_time};
+use peeklock_spec::{Properties, QueueSpec, RuleSpec, Runtime, SubscriptionSpec, TopicSpec, show_time};
 use serde::{Deserialize, Serialize};
 
 /// A page of a collection. `next` goes into `after` for the page behind this one.
@@ -13,6 +13,16 @@ pub(super) struct Page<T> {
     pub(super) next: Option<String>,
 }
 
+/// One of the three kinds. Written as it is, and not through a map that sorts its keys: classes of tenants are asked in the order in which
+/// they are written.
+#[derive(Serialize)]
+#[serde(untagged)]
+pub(super) enum Entity {
+    Queue(Box<Queue>),
+    Topic(Topic),
+    Subscription(Box<Subscription>),
+}
+
 #[derive(Serialize)]
 pub(super) struct Queue {
     name: String,
@@ -20,6 +30,8 @@ pub(super) struct Queue {
     spec: QueueSpec,
     #[serde(flatten)]
     counts: Counts,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    runtime: Option<Runtime>,
     #[serde(flatten)]
     dates: Dates,
 }
@@ -48,6 +60,8 @@ pub(super) struct Subscription {
     spec: SubscriptionSpec,
     #[serde(flatten)]
     counts: Counts,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    runtime: Option<Runtime>,
     rule_count: u64,
     #[serde(flatten)]
     dates: Dates,
@@ -147,19 +161,34 @@ pub(super) struct Sample {
     pub(super) properties: Properties,
 }
 
+impl Entity {
+    pub(super) fn queue(entity: &EntityInfo, runtime: Option<Runtime>) -> Self {
+        Entity::Queue(Box::new(Queue::of(entity, runtime)))
+    }
+
+    pub(super) fn topic(entity: &EntityInfo) -> Self {
+        Entity::Topic(Topic::of(entity))
+    }
+
+    pub(super) fn subscription(entity: &EntityInfo, runtime: Option<Runtime>) -> Self {
+        Entity::Subscription(Box::new(Subscription::of(entity, runtime)))
+    }
+}
+
 impl Queue {
-    pub(super) fn of(entity: &EntityInfo) -> Self {
+    fn of(entity: &EntityInfo, runtime: Option<Runtime>) -> Self {
         Queue {
             name: entity.name.to_string(),
             spec: QueueSpec::of(&entity.settings),
             counts: Counts::of(&entity.counts),
+            runtime,
             dates: Dates::of(entity),
         }
     }
 }
 
 impl Topic {
-    pub(super) fn of(entity: &EntityInfo) -> Self {
+    fn of(entity: &EntityInfo) -> Self {
         Topic {
             name: entity.name.to_string(),
             spec: TopicSpec::of(&entity.settings),
@@ -174,13 +203,14 @@ impl Topic {
 }
 
 impl Subscription {
-    pub(super) fn of(entity: &EntityInfo) -> Self {
+    fn of(entity: &EntityInfo, runtime: Option<Runtime>) -> Self {
         let (topic, name) = entity.name.topic_and_subscription().unwrap_or_default();
         Subscription {
             name: name.to_owned(),
             topic: topic.to_owned(),
             spec: SubscriptionSpec::of(&entity.settings),
             counts: Counts::of(&entity.counts),
+            runtime,
             rule_count: count(entity.rule_count),
             dates: Dates::of(entity),
         }
