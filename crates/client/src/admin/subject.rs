@@ -24,6 +24,8 @@ pub(crate) enum Subject {
     Subscription { topic: EntityName, name: String },
     Rules { topic: EntityName, subscription: String },
     Rule { topic: EntityName, subscription: String, name: String },
+    Groups,
+    Group(EntityName),
     Keys(KeyScope),
     Key(KeyScope, String),
 }
@@ -48,6 +50,8 @@ impl Subject {
                 let (topic, subscription) = (encode(topic.as_str()), encode(subscription));
                 format!("/api/topics/{topic}/subscriptions/{subscription}/rules/{}", encode(name))
             }
+            Subject::Groups => "/api/groups".to_owned(),
+            Subject::Group(name) => format!("/api/groups/{}", encode(name.as_str())),
             Subject::Keys(scope) => format!("{}/policies", scope.path()),
             Subject::Key(scope, name) => format!("{}/policies/{}", scope.path(), encode(name)),
         }
@@ -57,8 +61,8 @@ impl Subject {
     /// below it.
     pub(crate) fn token_entity(&self) -> &str {
         match self {
-            Subject::Queues | Subject::Topics => "",
-            Subject::Queue(name) | Subject::Topic(name) => name.as_str(),
+            Subject::Queues | Subject::Topics | Subject::Groups => "",
+            Subject::Queue(name) | Subject::Topic(name) | Subject::Group(name) => name.as_str(),
             Subject::Subscriptions { topic }
             | Subject::Subscription { topic, .. }
             | Subject::Rules { topic, .. }
@@ -96,7 +100,12 @@ impl Subject {
             Subject::Key(scope, _) => {
                 format!("`peeklock key list{}` shows those that are there", scope.flag())
             }
-            Subject::Queues | Subject::Topics | Subject::Keys(_) => "check the address".to_owned(),
+            Subject::Group(name) => {
+                format!("declare it in the broker's configuration under [groups.{name}], or check the name")
+            }
+            Subject::Queues | Subject::Topics | Subject::Groups | Subject::Keys(_) => {
+                "check the address".to_owned()
+            }
             Subject::Subscriptions { .. } | Subject::Rules { .. } => self.missing().remedy(),
         }
     }
@@ -147,6 +156,8 @@ impl fmt::Display for Subject {
             Subject::Rule { topic, subscription, name } => {
                 write!(f, "rule '{name}' of subscription '{subscription}' of topic '{topic}'")
             }
+            Subject::Groups => write!(f, "the groups"),
+            Subject::Group(name) => write!(f, "group '{name}'"),
             Subject::Keys(scope) => write!(f, "the keys of {scope}"),
             Subject::Key(scope, name) => write!(f, "key '{name}' of {scope}"),
         }
