@@ -243,7 +243,11 @@ async fn an_order_is_set_replaced_and_removed() {
     let order = created.json()["order"].clone();
     assert_eq!(order["classes"]["high"], json!({ "priorities": "7-9", "target": "10s", "objective": 0.99 }));
     assert_eq!(order["tenants"]["classes"]["paying"]["weight"], 2.5);
-    assert_eq!(rig.get("/api/queues/q").await.json()["order"], order);
+    let shown = rig.get("/api/queues/q").await;
+    assert_eq!(shown.json()["order"], order);
+    let at = |text: &str| shown.body.find(text).unwrap();
+    assert!(at("\"paying\":{") < at("\"free\":{"), "tenants are asked in this order: {}", shown.body);
+    assert!(at("\"high\":{") < at("\"low\":{"), "the most urgent first: {}", shown.body);
     rig.put("/api/queues/q", r#"{"lockDuration": "5s"}"#).await.expect(200);
     assert_eq!(rig.get("/api/queues/q").await.json()["order"], order, "not said, not changed");
     rig.put("/api/queues/q", r#"{"order": {"policy": "fifo"}}"#).await.expect(200);
