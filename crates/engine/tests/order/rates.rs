@@ -159,7 +159,8 @@ fn a_tenant_keeps_its_limit_while_it_is_away() {
         arrivals.push(arrival(dice.below(1000), tenant, 1));
         arrivals.push(arrival(2000 + dice.below(8000), tenant, 1));
     }
-    // So many others come and go that nobody's lane is kept for long.
+    // One has much to do, and so many others come and go that nobody's lane is kept for long.
+    arrivals.extend((0..5000).map(|n| arrival(n * 2, 999, 0)));
     arrivals.extend((0..1000).map(|n| arrival(u64::from(n) * 10, 1000 + n, 0)));
     arrivals.sort_by_key(|arrival| arrival.at_ms);
     let mut shop = Shop::open(World::new(order), 4, arrivals.clone());
