@@ -10,8 +10,8 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use peeklock_client::{
-    Admin, AdminError, EntityName, KeyScope, Options, QueueSpec, RuleSpec, Sample, Target, TopicSpec,
-    WhichKey,
+    Admin, AdminError, EntityName, KeyScope, Options, OrderSpec, QueueSpec, RuleSpec, Sample,
+    SubscriptionSpec, Target, TopicSpec, WhichKey,
 };
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
@@ -87,6 +87,23 @@ async fn what_is_new_and_what_is_changed_is_asked_for_differently() {
             "PUT /api/queues/orders if-match:* {}",
             "GET /api/queues/orders",
             "DELETE /api/queues/orders",
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_change_from_what_was_there_meets_no_other() {
+    let (mut admin, asked) =
+        admin(&[(200, QUEUE), (412, r#"{"error":{"code":"preconditionFailed"}}"#)]).await;
+    let spec = QueueSpec { order: Some(Some(OrderSpec::default())), ..QueueSpec::default() };
+    admin.update_queue_at(&name("orders"), 7, &spec).await.unwrap();
+    let late = admin.update_subscription_at(&name("news"), "all", 8, &SubscriptionSpec::default()).await;
+    assert!(matches!(late, Err(AdminError::Changed { .. })), "{late:?}");
+    assert_eq!(
+        *asked.lock().unwrap(),
+        [
+            r#"PUT /api/queues/orders if-match:"7" {"order":{"policy":"aged","maxOutstanding":16}}"#,
+            r#"PUT /api/topics/news/subscriptions/all if-match:"8" {}"#,
         ]
     );
 }
