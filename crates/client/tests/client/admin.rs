@@ -10,7 +10,7 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use peeklock_client::{
-    Admin, AdminError, EntityName, KeyScope, Options, OrderSpec, QueueSpec, RuleSpec, Sample,
+    Admin, AdminError, EntityName, KeyScope, Options, OrderSpec, QueueSpec, RuleSpec, Sample, SequenceNumber,
     SubscriptionSpec, Target, TopicSpec, WhichKey,
 };
 use tokio::io::AsyncWriteExt;
@@ -104,6 +104,22 @@ async fn a_change_from_what_was_there_meets_no_other() {
         [
             r#"PUT /api/queues/orders if-match:"7" {"order":{"policy":"aged","maxOutstanding":16}}"#,
             r#"PUT /api/topics/news/subscriptions/all if-match:"8" {}"#,
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_message_is_explained_where_it_is() {
+    let (mut admin, asked) = admin(&[(200, r#"{"state":"waiting","aheadCount":2}"#), (404, "{}")]).await;
+    let told = admin.explain_message(&name("jobs"), SequenceNumber(17)).await.unwrap();
+    assert_eq!((told.state.as_str(), told.ahead_count), ("waiting", 2));
+    let gone = admin.explain_message(&name("news/subscriptions/all"), SequenceNumber(18)).await.unwrap_err();
+    assert!(gone.to_string().starts_with("there is no message 18 of 'news/"), "{gone}");
+    assert_eq!(
+        *asked.lock().unwrap(),
+        [
+            "GET /api/queues/jobs/messages/17/explain",
+            "GET /api/topics/news/subscriptions/all/messages/18/explain"
         ]
     );
 }
