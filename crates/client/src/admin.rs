@@ -250,7 +250,15 @@ impl Admin {
         };
         let mut call = Call::plain(Method::GET, &subject);
         call.rest = format!("/messages/{number}/explain");
-        self.ask(call).await
+        let answer = self.ask(call).await;
+        if let Err(AdminError::NotFound { .. }) = &answer {
+            // The message or the entity; it is told here if it is the entity.
+            self.ask::<serde_json::Value>(Call::plain(Method::GET, &subject)).await?;
+            let remedy =
+                format!("it is gone, or never was; `peeklock peek {name}` shows those that are there");
+            return Err(AdminError::NotFound { subject: format!("message {number} in {subject}"), remedy });
+        }
+        answer
     }
 
     /// Adds a rule to a subscription; one of that name is [`AdminError::Exists`].

@@ -10,8 +10,8 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use peeklock_client::{
-    Admin, AdminError, EntityName, KeyScope, Options, QueueSpec, RuleSpec, Sample, Target, TopicSpec,
-    WhichKey,
+    Admin, AdminError, EntityName, KeyScope, Options, QueueSpec, RuleSpec, Sample, SequenceNumber, Target,
+    TopicSpec, WhichKey,
 };
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
@@ -130,6 +130,16 @@ async fn keys_and_samples_are_posted() {
             r#"POST /api/topics/news/explain {"properties":{},"label":"order"}"#,
         ]
     );
+}
+
+#[tokio::test]
+async fn a_message_that_is_not_there_is_not_a_queue_that_is_not_there() {
+    let missing = |answers: &'static [(u16, &'static str)]| async {
+        let (mut admin, _) = admin(answers).await;
+        admin.explain_message(&name("jobs"), SequenceNumber(99)).await.unwrap_err().to_string()
+    };
+    assert!(missing(&[(404, "{}"), (200, "{}")]).await.starts_with("there is no message 99 in queue 'jobs'"));
+    assert!(missing(&[(404, "{}"), (404, "{}")]).await.starts_with("there is no queue 'jobs'"));
 }
 
 async fn refused(status: u16, body: &'static str) -> String {
