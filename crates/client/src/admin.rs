@@ -244,21 +244,10 @@ impl Admin {
         name: &EntityName,
         number: SequenceNumber,
     ) -> Result<ExplainedMessage, AdminError> {
-        let subject = match (name.topic(), name.topic_and_subscription()) {
-            (Some(topic), Some((_, name))) => subscription(&topic, name),
-            _ => Subject::Queue(name.clone()),
-        };
+        let subject = Subject::Message { entity: name.clone(), number };
         let mut call = Call::plain(Method::GET, &subject);
-        call.rest = format!("/messages/{number}/explain");
-        let answer = self.ask(call).await;
-        if let Err(AdminError::NotFound { .. }) = &answer {
-            // The message or the entity; it is told here if it is the entity.
-            self.ask::<serde_json::Value>(Call::plain(Method::GET, &subject)).await?;
-            let remedy =
-                format!("it is gone, or never was; `peeklock peek {name}` shows those that are there");
-            return Err(AdminError::NotFound { subject: format!("message {number} in {subject}"), remedy });
-        }
-        answer
+        "/explain".clone_into(&mut call.rest);
+        self.ask(call).await
     }
 
     /// Adds a rule to a subscription; one of that name is [`AdminError::Exists`].
