@@ -6,6 +6,7 @@ use fastrand::Rng;
 use peeklock_journal_wal::WalConfig;
 use peeklock_types::{EntityName, PoisonSession, QueueSettings, RetryPolicy};
 
+use super::order::order;
 use super::topic::{COLORS, LEVELS, SUBJECTS};
 use super::{
     Consumer, Habits, MachineFaults, NetworkFaults, Producer, Queue, Rule, Scenario, Subscription, Target,
@@ -15,11 +16,11 @@ use super::{
 /// The longest that a consumer abandons a message for.
 pub(crate) const DELAY_MAX: Duration = Duration::from_secs(20);
 
-fn one_in(rng: &mut Rng, count: u32) -> bool {
+pub(super) fn one_in(rng: &mut Rng, count: u32) -> bool {
     rng.u32(0..count) == 0
 }
 
-fn pick<T: Copy>(rng: &mut Rng, from: &[T], otherwise: T) -> T {
+pub(super) fn pick<T: Copy>(rng: &mut Rng, from: &[T], otherwise: T) -> T {
     if from.is_empty() { otherwise } else { from.get(rng.usize(..from.len())).copied().unwrap_or(otherwise) }
 }
 
@@ -33,6 +34,13 @@ impl Scenario {
         }
         let topic_count = pick(rng, &[0, 0, 1, 1, 1, 2], 1);
         let mut topics: Vec<_> = (0..topic_count).map(|n| topic(rng, n, &mut queues)).collect();
+        // By a chance of their own: what else is drawn stays what it was.
+        let order_rng = &mut Rng::with_seed(seed ^ 0x0dde5);
+        for queue in &mut queues {
+            if order_rng.u32(0..5) < 3 {
+                queue.settings.order = Some(Box::new(order(order_rng, queue.session_count > 0)));
+            }
+        }
         let count = queues.len();
         let mut targets: Vec<_> = (0..plain_count).map(Target::Queue).collect();
         targets.extend((0..topic_count).map(Target::Topic));
@@ -71,6 +79,8 @@ impl Scenario {
             idlers: some_plain(rng, 4).into_iter().collect(),
             purged: some_plain(rng, 8).into_iter().collect(),
             peekers: rng.usize(0..2),
+            reorders_every_ms: one_in(order_rng, 2)
+                .then(|| pick(order_rng, &[2_000, 10_000, 30_000], 10_000)),
             weather: weather(rng),
             network: network(rng),
             machine: machine(rng),
