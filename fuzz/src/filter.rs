@@ -1,8 +1,8 @@
 //! Rules as anybody may write them, on views as anybody may cause them. What the set decides, it can explain.
 
 use peeklock_filter::{
-    Action, Changes, CorrelationFilter, Decision, Entries, Entry, Filter, Outcome, Rule, RuleName, RuleSet,
-    SqlFilter, Value, Verdict,
+    Action, Changes, CorrelationFilter, Decision, Entries, Entry, Expression, Filter, Outcome, Rule,
+    RuleName, RuleSet, SqlFilter, Value, Verdict,
 };
 
 /// The text of a filter, a zero byte, the text of an action, a zero byte, and a view.
@@ -12,6 +12,7 @@ pub fn fuzz_filter(input: &[u8]) {
     let mut text = || String::from_utf8_lossy(parts.next().unwrap_or_default()).into_owned();
     let (filter, action) = (text(), text());
     let view = parts.next().unwrap_or_default();
+    fuzz_expression(&filter, view);
     let parameters = vec![("p".to_owned(), Value::Long(5)), ("@q".to_owned(), Value::text("text"))];
     let filter = Filter::Sql(SqlFilter { expression: filter, parameters: parameters.clone() });
     let action = Some(Action { expression: action, parameters });
@@ -72,6 +73,26 @@ fn fuzz_rule(rule: &Rule, view: &[u8]) {
     }
     rules.remove_all(1);
     assert!(rules.is_empty() && !rules.needs_view(), "a removed rule left something behind");
+}
+
+/// The text of a filter, taken for that of a value.
+fn fuzz_expression(text: &str, view: &[u8]) {
+    match Expression::parse(text) {
+        Ok(expression) => {
+            assert_eq!(
+                expression.evaluate(view, 1),
+                expression.evaluate(view, 1),
+                "the same message has another value"
+            );
+        }
+        Err(error) => {
+            let columns = 1..=text.chars().count() + 1;
+            assert!(
+                error.column().is_none_or(|column| columns.contains(&column)),
+                "a column outside of the text"
+            );
+        }
+    }
 }
 
 fn has_new_ids(rule: &Rule) -> bool {

@@ -102,6 +102,7 @@ fn find(engine: &Engine, name: &EntityName) -> Option<Answer> {
         kind: queue.kind,
         max_message_size_bytes: settings.max_message_size_bytes,
         needs_message_id: settings.duplicate_window.is_some() || forwards || is_topic,
+        needs_view: engine.needs_view(queue.entity),
     }))
 }
 

@@ -3,8 +3,8 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use peeklock_engine::{
-    Attributes, CloseReason, Counts, Delivery, EntityId, Explained, HeldSession, ReceiveMode, ReceiverId,
-    Settlement,
+    Attributes, CloseReason, Counts, Delivery, EntityId, Explained, Head, HeldSession, ReceiveMode,
+    ReceiverId, Settlement,
 };
 use peeklock_filter::{Rule, RuleName};
 use peeklock_journal::StoredBody;
@@ -171,6 +171,18 @@ pub enum Request {
         receiver: ReceiverId,
         limit: u64,
         drain: Drain,
+    },
+    /// The receiver takes deliveries until there were `limit` in all, none less urgent than `not_after`, and no more than there are now.
+    /// [`Reply::Drained`] says when that is done. See [`Request::Watch`].
+    Take {
+        receiver: ReceiverId,
+        limit: u64,
+        not_after: Option<Timestamp>,
+    },
+    /// Tell the receiver by [`Reply::Head`] which message is next, now and whenever that changes; or stop to.
+    Watch {
+        receiver: ReceiverId,
+        is_watching: bool,
     },
     /// The peer has passed on this many bytes of deliveries.
     Window {
@@ -396,6 +408,11 @@ pub enum Reply {
     Drained {
         receiver: ReceiverId,
     },
+    /// What the queue of a receiver that watches would hand out next.
+    Head {
+        receiver: ReceiverId,
+        head: Option<Head>,
+    },
     /// The receiver is detached.
     Closed {
         receiver: ReceiverId,
@@ -415,6 +432,7 @@ impl Reply {
             Reply::Answer { .. }
             | Reply::Range { .. }
             | Reply::Drained { .. }
+            | Reply::Head { .. }
             | Reply::Closed { .. }
             | Reply::Stopped { .. } => None,
         }
@@ -445,11 +463,12 @@ pub enum Answer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
     pub entity: EntityId,
-    /// A topic needs messages with their views.
     pub kind: EntityKind,
     pub max_message_size_bytes: u32,
     /// Whether messages must come with their message ids: the queue detects duplicates, or forwards to one that may.
     pub needs_message_id: bool,
+    /// Whether messages should come with their views: it is a topic, or a queue with an order. What comes without, the shard looks at itself.
+    pub needs_view: bool,
 }
 
 /// A message that was asked for, with what the engine knows of it and its stored bytes.
@@ -521,6 +540,8 @@ impl Request {
             self,
             Request::Release { .. }
                 | Request::Credit { .. }
+                | Request::Take { .. }
+                | Request::Watch { .. }
                 | Request::Window { .. }
                 | Request::Transferred { .. }
                 | Request::Gone

@@ -7,9 +7,7 @@ use peeklock_engine::{
     Attached, EntityId, Fact, NewMessage, ReceiverId, SessionWish, Settlement, Transaction,
 };
 use peeklock_journal::{Log, Space, StoredBody};
-use peeklock_types::{
-    EntityKind, EntityName, LockToken, SequenceNumber, ShardId, SubQueue, Timestamp, limits,
-};
+use peeklock_types::{EntityName, LockToken, SequenceNumber, ShardId, SubQueue, Timestamp, limits};
 
 use crate::batch::{
     Answer, Batch, Brought, Drain, Error, PeerId, Request, SessionAsk, Ticket, TransactionSend,
@@ -43,6 +41,8 @@ impl<L: Log> Shard<L> {
             Request::Attach { .. }
             | Request::Detach { .. }
             | Request::Credit { .. }
+            | Request::Take { .. }
+            | Request::Watch { .. }
             | Request::Window { .. }
             | Request::Gone => self.execute_receiver(now, peer, request),
             Request::RenewSession { .. }
@@ -74,11 +74,11 @@ impl<L: Log> Shard<L> {
         Some(match request {
             Request::Send { ticket, entity, messages } => {
                 let send = |shard: &mut Self, new| shard.engine.send(now, entity, new, &mut shard.outbox);
-                (ticket, self.send(batch, messages, send).map(|()| Answer::Done))
+                (ticket, self.send(entity, batch, messages, send).map(|()| Answer::Done))
             }
             Request::Schedule { ticket, entity, messages } => {
                 let send = |shard: &mut Self, new| shard.engine.schedule(now, entity, new, &mut shard.outbox);
-                (ticket, self.send(batch, messages, send).map(Answer::Scheduled))
+                (ticket, self.send(entity, batch, messages, send).map(Answer::Scheduled))
             }
             Request::CancelScheduled { ticket, entity, numbers } => {
                 let result = self.engine.cancel_scheduled(now, entity, &numbers, &mut self.outbox);
@@ -149,14 +149,20 @@ impl<L: Log> Shard<L> {
                 Some((ticket, Ok(Answer::Done)))
             }
             Request::Credit { receiver, limit, drain } => {
-                let delivered = self.delivered.get(&receiver).copied().unwrap_or_default();
-                let credit = u32::try_from(limit.saturating_sub(delivered)).unwrap_or(u32::MAX);
-                self.engine.set_credit(receiver, credit);
+                self.engine.set_credit(receiver, self.credit_upto(receiver, limit));
                 match drain {
                     Drain::Keep => {}
                     Drain::Start => self.engine.drain(receiver),
                     Drain::Cancel => self.engine.cancel_drain(receiver),
                 }
+                None
+            }
+            Request::Take { receiver, limit, not_after } => {
+                self.engine.take_run(receiver, self.credit_upto(receiver, limit), not_after);
+                None
+            }
+            Request::Watch { receiver, is_watching } => {
+                self.engine.watch(receiver, is_watching);
                 None
             }
             Request::Window { receiver, size_bytes } => {
@@ -169,6 +175,11 @@ impl<L: Log> Shard<L> {
             }
             _ => None,
         }
+    }
+
+    fn credit_upto(&self, receiver: ReceiverId, limit: u64) -> u32 {
+        let delivered = self.delivered.get(&receiver).copied().unwrap_or_default();
+        u32::try_from(limit.saturating_sub(delivered)).unwrap_or(u32::MAX)
     }
 
     fn attached(
@@ -268,6 +279,7 @@ impl<L: Log> Shard<L> {
 
     fn send<T>(
         &mut self,
+        entity: EntityId,
         batch: &mut Batch,
         messages: Range<usize>,
         send: impl FnOnce(&mut Self, New) -> Result<T, peeklock_engine::Error>,
@@ -276,7 +288,8 @@ impl<L: Log> Shard<L> {
         let room = self.check_room(batch, messages.clone(), 2 * limit_bytes, limit_bytes);
         let result = room.and_then(|()| {
             self.in_group(|shard| {
-                let new = shard.put_bodies(batch, messages.clone())?;
+                let mut new = shard.put_bodies(batch, messages.clone())?;
+                shard.add_views(Some(entity), batch, messages.clone(), &mut new);
                 Ok(send(shard, new)?)
             })
         });
@@ -315,7 +328,9 @@ impl<L: Log> Shard<L> {
         self.in_group(|shard| {
             let mut transaction = Transaction { settles, sends: Vec::new() };
             for TransactionSend { target, messages } in sends {
-                let new = shard.put_bodies(batch, messages)?;
+                let mut new = shard.put_bodies(batch, messages.clone())?;
+                // One of another shard is looked at when it gets there.
+                shard.add_views(shard.engine.find(&target), batch, messages, &mut new);
                 transaction.sends.extend(new.into_iter().map(|message| (target.clone(), message)));
             }
             Ok(shard.engine.commit(now, shard.id, entity, transaction, &mut shard.outbox)?)
@@ -364,9 +379,10 @@ impl<L: Log> Shard<L> {
     ) -> Result<(), Error> {
         let mark = self.group.mark();
         let result = self.in_group(|shard| {
-            let mut new = shard.put_bodies(batch, number_in_batch..number_in_batch + 1)?;
-            let Some(mut message) = new.pop() else { return Ok(false) };
-            shard.add_view(target, batch, number_in_batch, &mut message);
+            let messages = number_in_batch..number_in_batch + 1;
+            let mut new = shard.put_bodies(batch, messages.clone())?;
+            shard.add_views(shard.engine.find(target), batch, messages, &mut new);
+            let Some(message) = new.pop() else { return Ok(false) };
             Ok(shard.engine.arrive(now, source, number, target, message, &mut shard.outbox)?)
         });
         self.free_unused(batch, number_in_batch..number_in_batch + 1);
@@ -377,16 +393,25 @@ impl<L: Log> Shard<L> {
         Ok(())
     }
 
-    /// A topic needs to know the properties of a message, and what comes from another queue brings none. Of a large one the router has looked.
-    fn add_view(&self, target: &EntityName, batch: &Batch, number: usize, message: &mut NewMessage) {
-        let attributes = message.attributes.get_or_insert_default();
-        let is_topic = self.engine.find(target).and_then(|entity| self.engine.queue(entity));
-        if is_topic.is_none_or(|queue| queue.kind != EntityKind::Topic) || attributes.view.is_some() {
+    /// Topics and queues with an order look at the properties of a message. It mostly brings them, but not when it comes from another queue, or
+    /// from a sender that is older than the order. Of a large one, whose bytes are not here, somebody has looked before.
+    fn add_views(
+        &self,
+        target: Option<EntityId>,
+        batch: &Batch,
+        messages: Range<usize>,
+        new: &mut [NewMessage],
+    ) {
+        if !target.is_some_and(|target| self.engine.needs_view(target)) {
             return;
         }
-        let body = batch.bodies(number..number + 1).next().unwrap_or_default();
-        let view = (self.describe)(body, &attributes.patch);
-        attributes.view = Some(view.unwrap_or(Bytes::from_static(peeklock_filter::UNREADABLE)));
+        for (message, body) in new.iter_mut().zip(batch.bodies(messages)) {
+            let attributes = message.attributes.get_or_insert_default();
+            if attributes.view.is_none() {
+                let view = (self.describe)(body, &attributes.patch);
+                attributes.view = Some(view.unwrap_or(Bytes::from_static(peeklock_filter::UNREADABLE)));
+            }
+        }
     }
 
     fn check_room(

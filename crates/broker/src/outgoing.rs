@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use peeklock_engine::{Closed, Delivery, OutMessage, ReceiverId};
+use peeklock_engine::{Closed, Delivery, HeadChange, OutMessage, ReceiverId};
 use peeklock_journal::{Poisoned, ReadError, Reader, StoredBody};
 use peeklock_types::{LockToken, ShardId};
 use rustc_hash::FxHashMap;
@@ -27,6 +27,7 @@ pub(crate) enum Effect {
     },
     Delivery(Delivery),
     Drained(ReceiverId),
+    Head(HeadChange),
     Closed(Closed),
     /// Messages that are to be brought to another shard.
     Transfer {
@@ -55,7 +56,7 @@ impl Effect {
                     |message: &OutMessage| StoredBody { place: message.body, size_bytes: message.size_bytes };
                 messages.iter().map(body).collect()
             }
-            Effect::Answer { .. } | Effect::Drained(_) | Effect::Closed(_) => Vec::new(),
+            Effect::Answer { .. } | Effect::Drained(_) | Effect::Head(_) | Effect::Closed(_) => Vec::new(),
         }
     }
 }
@@ -246,6 +247,9 @@ impl<R: Reader> Outgoing<R> {
                 self.router.bring(self.shard, target, messages);
             }
             Effect::Drained(receiver) => self.push(PeerId::of(receiver), Reply::Drained { receiver }),
+            Effect::Head(HeadChange { receiver, head }) => {
+                self.push(PeerId::of(receiver), Reply::Head { receiver, head })
+            }
             Effect::Delivery(delivery) => {
                 let peer = PeerId::of(delivery.receiver);
                 if is_large(delivery.message.size_bytes) {

@@ -113,7 +113,7 @@ impl Router {
     ) -> Result<TransferOutcome, Delay> {
         let store = |shard: ShardId| self.large.get(usize::from(shard.0)).ok_or(Delay::Stopping);
         let body = StoredBody { place: message.body, size_bytes: message.size_bytes };
-        // The target may be a topic, and the shard does not look at large bodies.
+        // The target may be a topic or have an order, and the shard does not look at large bodies.
         let front = match store(source)?.front(body).await {
             Ok(front) => front,
             Err(error) => return unread(message, CopyError::Read(error), target),

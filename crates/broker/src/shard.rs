@@ -301,6 +301,7 @@ impl<L: Log> Shard<L> {
             *self.delivered.entry(delivery.receiver).or_default() += 1;
             self.effects.push(Effect::Delivery(delivery));
         }
+        self.effects.extend(self.outbox.heads.drain(..).map(Effect::Head));
         self.effects.extend(self.outbox.drained.drain(..).map(|drained| Effect::Drained(drained.receiver)));
         for Accepted { receiver, held } in self.outbox.accepted.drain(..) {
             if let Some((peer, ticket)) = self.waiting.remove(&receiver) {

@@ -142,6 +142,7 @@ impl Settings {
             duplicate_window: taking.duplicate_window.map(Maybe::wish),
             max_size: taking.max_size.map(Maybe::wish),
             max_message_size: taking.max_message_size,
+            order: None,
             // Makes no difference here, so nobody needs a flag for it.
             batched_operations: None,
         }
@@ -184,6 +185,7 @@ impl SubscriptionSettings {
             auto_delete_on_idle: general.auto_delete_idle.map(Maybe::wish),
             status: general.status,
             user_metadata: general.user_metadata.map(Maybe::wish),
+            order: None,
             batched_operations: None,
             rules: None,
         }
@@ -265,6 +267,8 @@ fn described(settings: &QueueSettings) -> Vec<(&'static str, String)> {
         user_metadata,
         batched_operations: _,
         dead_letter_on_filter_error,
+        // Has a page of its own.
+        order: _,
     } = settings;
     let time = |span: &Option<Duration>| span.map_or_else(|| NONE.to_owned(), show_duration);
     let name = |name: &Option<EntityName>| name.as_ref().map_or_else(|| NONE.to_owned(), ToString::to_string);

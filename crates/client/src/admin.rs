@@ -6,8 +6,8 @@ mod subject;
 mod view;
 
 use hyper::Method;
-use peeklock_spec::{QueueSpec, RuleSpec, SubscriptionSpec, TopicSpec};
-use peeklock_types::EntityName;
+use peeklock_spec::{ExplainedMessage, QueueSpec, RuleSpec, SubscriptionSpec, TopicSpec};
+use peeklock_types::{EntityName, SequenceNumber};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -202,6 +202,21 @@ impl Admin {
     /// Deletes a subscription with everything in it.
     pub async fn delete_subscription(&mut self, topic: &EntityName, name: &str) -> Result<(), AdminError> {
         self.delete(&subscription(topic, name)).await
+    }
+
+    /// Tells why a message of a queue or subscription has not been received yet, and behind what it waits.
+    pub async fn explain_message(
+        &mut self,
+        name: &EntityName,
+        number: SequenceNumber,
+    ) -> Result<ExplainedMessage, AdminError> {
+        let subject = match (name.topic(), name.topic_and_subscription()) {
+            (Some(topic), Some((_, name))) => subscription(&topic, name),
+            _ => Subject::Queue(name.clone()),
+        };
+        let mut call = Call::plain(Method::GET, &subject);
+        call.rest = format!("/messages/{number}/explain");
+        self.ask(call).await
     }
 
     /// Adds a rule to a subscription; one of that name is [`AdminError::Exists`].

@@ -52,7 +52,9 @@ pub use peeklock_amqp::{
     AmqpError, Body, Encode, Fields, Header, Message, MessageId, Properties, Symbol, Text, Value,
 };
 pub use peeklock_spec::{
-    CorrelationSpec, Match, Named, PropertyValue, QueueSpec, RuleSpec, SubscriptionSpec, TopicSpec,
+    Ahead, Alert, ClassRuntime, CorrelationSpec, ExplainedMessage, Match, Named, OrderRuntime, Percentiles,
+    PropertyValue, QueueSpec, RuleSpec, Runtime, SubscriptionSpec, TargetRuntime, TenantRuntime, TimeToDrain,
+    TopicSpec, WindowRuntime,
 };
 pub use peeklock_types::{
     EntityName, LockToken, PoisonSession, QueueSettings, QueueStatus, RetryPolicy, SequenceNumber, Timestamp,

@@ -4,6 +4,7 @@ use peeklock_types::{SubQueue, Timestamp};
 
 use crate::message::EntityId;
 use crate::queue::{Part, Queue};
+use crate::watch::Changed;
 
 /// One sub-queue of the shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -19,6 +20,8 @@ pub(crate) struct Agenda {
     ready: VecDeque<Address>,
     /// When something next happens by itself in each.
     deadlines: BTreeSet<(Timestamp, Address)>,
+    /// Those whose watchers may have something to hear.
+    pub(crate) changed: Changed,
 }
 
 impl Agenda {
@@ -37,6 +40,7 @@ impl Agenda {
 
     #[inline]
     fn note_part(&mut self, queue: &mut Queue, sub_queue: SubQueue, idle_at: Option<Timestamp>) {
+        self.changed.note(queue, sub_queue);
         let has_work = has_work(queue, sub_queue);
         let address = Address { entity: queue.entity, sub_queue };
         let part = queue.part_mut(sub_queue);

@@ -221,6 +221,12 @@ impl Engine {
         self.queues.get(&entity).map(|queue| view(queue))
     }
 
+    /// Whether messages to it must come with their views: filters of a topic or the order of a queue look at them.
+    pub fn needs_view(&self, entity: EntityId) -> bool {
+        let queue = self.queues.get(&entity);
+        queue.is_some_and(|queue| queue.kind == EntityKind::Topic || queue.settings.order.is_some())
+    }
+
     /// All queues, by name.
     pub fn queues(&self) -> impl Iterator<Item = QueueView<'_>> {
         self.queues_after(None)

@@ -8,6 +8,7 @@ use crate::message::ReceiverId;
 use crate::outbox::{Delivery, Drained, Outbox, Received};
 use crate::queue::{Holder, Queue, SessionSlot};
 use crate::receivers::{Place, Receiver, Receivers};
+use crate::watch::urgency;
 
 impl Engine {
     /// Says how many messages the receiver will still take. Unknown receivers are ignored: they may just have been closed.
@@ -40,6 +41,10 @@ impl Engine {
     /// Takes back a [`Engine::drain`] that is not done yet: the credit stands.
     pub fn cancel_drain(&mut self, receiver: ReceiverId) {
         self.receivers.draining.retain(|&other| other != receiver);
+    }
+
+    pub(crate) fn set_not_after(&mut self, receiver: ReceiverId, not_after: Option<Timestamp>) {
+        self.change_receiver(receiver, |receiver| receiver.not_after = not_after);
     }
 
     fn change_receiver(&mut self, id: ReceiverId, change: impl FnOnce(&mut Receiver)) {
@@ -75,6 +80,7 @@ impl Engine {
             }
         }
         self.finish_drains(out);
+        self.tell_heads(out);
         budget == 0
     }
 
@@ -143,6 +149,11 @@ impl Server<'_> {
             queue.part_mut(sub_queue).asking.pop_front();
             let Some(receiver) = receivers.by_id.get_mut(&id) else { continue };
             receiver.asking = false;
+            if receiver.not_after.is_some_and(|last| urgency(queue, sub_queue, number) > last) {
+                // Its run ends here: the message is for somebody else.
+                receiver.credit = 0;
+                continue;
+            }
             self.hand_out(queue, id, receiver, number, out);
         }
     }

@@ -15,6 +15,7 @@ use crate::receivers::Receivers;
 use crate::shared::Shared;
 use crate::topics::Topic;
 use crate::transfers::Transfers;
+use crate::watch::Watchers;
 
 /// How many locks one call of [`Engine::tick`] releases and how many messages one call of [`Engine::deliver`] hands out at most, so that
 /// the facts of one batch fit a journal group. Nothing else decides more in one call.
@@ -31,6 +32,7 @@ pub struct Engine {
     /// The number that the next queue gets. Numbers are not used again, so a late command never meets a wrong queue.
     pub(crate) next_entity: EntityId,
     pub(crate) receivers: Receivers,
+    pub(crate) watchers: Watchers,
     pub(crate) agenda: Agenda,
     pub(crate) transfers: Transfers,
     /// The subscriptions of each topic, and their rules.

@@ -2,6 +2,7 @@ use peeklock_types::{BodyRef, LockToken, SessionId, SubQueue, Timestamp};
 
 use crate::fact::Fact;
 use crate::message::{EntityId, Message, ReceiverId};
+use crate::watch::HeadChange;
 
 /// What commands leave behind for the outside. Reused across calls; the caller clears it.
 ///
@@ -11,6 +12,8 @@ use crate::message::{EntityId, Message, ReceiverId};
 pub struct Outbox {
     pub facts: Vec<Fact>,
     pub deliveries: Vec<Delivery>,
+    /// What receivers that watch have to hear. It comes before the end of their drains.
+    pub heads: Vec<HeadChange>,
     /// Receivers whose drain is done.
     pub drained: Vec<Drained>,
     /// Receivers that waited for a session and have one now.
@@ -25,6 +28,7 @@ impl Outbox {
     pub fn is_empty(&self) -> bool {
         self.facts.is_empty()
             && self.deliveries.is_empty()
+            && self.heads.is_empty()
             && self.drained.is_empty()
             && self.accepted.is_empty()
             && self.closed.is_empty()
@@ -35,6 +39,7 @@ impl Outbox {
     pub fn clear(&mut self) {
         self.facts.clear();
         self.deliveries.clear();
+        self.heads.clear();
         self.drained.clear();
         self.accepted.clear();
         self.closed.clear();

@@ -1,5 +1,7 @@
 use std::collections::VecDeque;
 
+use peeklock_types::Timestamp;
+
 use crate::agenda::Address;
 use crate::message::{ReceiveMode, ReceiverId};
 use crate::number_map::NumberMap;
@@ -21,6 +23,8 @@ pub(crate) struct Receiver {
     pub(crate) credit: u32,
     /// How many bytes it will still take. The last message may go beyond.
     pub(crate) window_bytes: i64,
+    /// It takes no message that is less urgent than this.
+    pub(crate) not_after: Option<Timestamp>,
     /// Whether it stands in the row of those that ask.
     pub(crate) asking: bool,
     pub(crate) place: Place,
@@ -39,7 +43,7 @@ pub(crate) enum Place {
 
 impl Receiver {
     pub(crate) fn new(address: Address, mode: ReceiveMode, place: Place) -> Receiver {
-        Receiver { address, mode, credit: 0, window_bytes: 0, asking: false, place }
+        Receiver { address, mode, credit: 0, window_bytes: 0, not_after: None, asking: false, place }
     }
 
     pub(crate) fn can_take(&self) -> bool {

@@ -59,6 +59,7 @@ impl Engine {
     fn detach(&mut self, now: Timestamp, id: ReceiverId, max: usize, out: &mut Outbox) -> usize {
         self.set_credit(id, 0);
         self.cancel_drain(id);
+        self.watch(id, false);
         let Some(receiver) = self.receivers.by_id.remove(&id) else { return 0 };
         let Some(queue) = self.queues.get_mut(&receiver.address.entity) else { return 0 };
         queue.receiver_count = queue.receiver_count.saturating_sub(1);

@@ -9,6 +9,8 @@ use crate::limits;
 pub enum Part {
     Filter,
     Action,
+    /// A value that stands by itself.
+    Expression,
 }
 
 impl fmt::Display for Part {
@@ -16,6 +18,7 @@ impl fmt::Display for Part {
         f.write_str(match self {
             Part::Filter => "SQL filter",
             Part::Action => "SQL action",
+            Part::Expression => "expression",
         })
     }
 }

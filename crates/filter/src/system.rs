@@ -25,6 +25,8 @@ pub enum SystemProperty {
     DeadLetterSource,
     EnqueuedSequenceNumber,
     State,
+    /// What the header of the message says, if it says one.
+    Priority,
 }
 
 /// What an action may give a system property.
@@ -37,7 +39,7 @@ pub(crate) enum Settable {
 }
 
 impl SystemProperty {
-    pub const ALL: [SystemProperty; 20] = [
+    pub const ALL: [SystemProperty; 21] = [
         SystemProperty::MessageId,
         SystemProperty::CorrelationId,
         SystemProperty::SessionId,
@@ -58,6 +60,7 @@ impl SystemProperty {
         SystemProperty::DeadLetterSource,
         SystemProperty::EnqueuedSequenceNumber,
         SystemProperty::State,
+        SystemProperty::Priority,
     ];
     pub const COUNT: usize = Self::ALL.len();
 
@@ -83,6 +86,7 @@ impl SystemProperty {
             SystemProperty::DeadLetterSource => "DeadLetterSource",
             SystemProperty::EnqueuedSequenceNumber => "EnqueuedSequenceNumber",
             SystemProperty::State => "State",
+            SystemProperty::Priority => "Priority",
         }
     }
 

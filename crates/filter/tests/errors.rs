@@ -77,7 +77,7 @@ const SHAPES: [(&str, usize, &str, &str); 13] = [
     ("(a OR b) IS NULL", 2, "'a OR b'", "a value"),
 ];
 
-const ACTIONS: [(&str, usize, &str, &str); 14] = [
+const ACTIONS: [(&str, usize, &str, &str); 15] = [
     ("", 1, "the end", "SET or REMOVE"),
     ("a = 1", 1, "'a'", "SET or REMOVE"),
     ("SET", 4, "the end", "the name of a property"),
@@ -88,6 +88,7 @@ const ACTIONS: [(&str, usize, &str, &str); 14] = [
     ("SET a = 1;; SET b = 1", 11, "';'", "SET or REMOVE"),
     ("SET a = (b = 1)", 10, "'b = 1'", "a value"),
     ("SET sys.SequenceNumber = 1", 5, "sys.SequenceNumber", "another property"),
+    ("SET sys.Priority = 1", 5, "sys.Priority", "another property"),
     ("SET sys.Nothing = 1", 9, "'Nothing'", "MessageId"),
     ("SET set = 1", 5, "the keyword SET", "brackets"),
     ("REMOVE sys.Label", 8, "sys.Label", "a user property"),

@@ -8,6 +8,7 @@ use std::time::Duration;
 use peeklock_access::{Claim, Right, Scope};
 use peeklock_amqp::condition;
 use peeklock_amqp::connection::Millis;
+use peeklock_types::Timestamp;
 use tokio::sync::watch;
 
 use crate::conversation::{Conversation, Replies};
@@ -26,7 +27,7 @@ pub(crate) struct Need {
 pub(crate) struct Claims {
     held: Vec<Claim>,
     /// When the first of them ends.
-    next_end_s: Option<u64>,
+    next_end: Option<End>,
     /// Since when there is none, and what has come in since.
     bare: Option<Bare>,
 }
@@ -34,6 +35,30 @@ pub(crate) struct Claims {
 struct Bare {
     since: Millis,
     input_bytes: usize,
+}
+
+/// The end of a claim, by the clock of its issuer and by that of the connection. The second is reckoned once: both are cut to milliseconds, and
+/// a deadline that moves to and fro by one would set the timer anew each time.
+#[derive(Clone, Copy)]
+struct End {
+    at_s: u64,
+    deadline: Millis,
+}
+
+/// One moment by both clocks.
+#[derive(Clone, Copy)]
+struct Moment {
+    wall: Timestamp,
+    millis: Millis,
+}
+
+impl End {
+    fn new(at_s: u64, now: Moment) -> Self {
+        let left_ms = at_s.saturating_mul(1000).saturating_sub(now.wall.as_millis());
+        // One more, because of what was cut off: to wake before the end would be in vain.
+        let deadline = now.millis.after(Duration::from_millis(left_ms.saturating_add(1)));
+        End { at_s, deadline }
+    }
 }
 
 /// Why a claim does not hold any more.
@@ -46,21 +71,25 @@ enum Loss {
 
 impl Claims {
     pub(crate) fn new(now: Millis) -> Self {
-        Claims { held: Vec::new(), next_end_s: None, bare: Some(Bare { since: now, input_bytes: 0 }) }
+        Claims { held: Vec::new(), next_end: None, bare: Some(Bare { since: now, input_bytes: 0 }) }
     }
 
     fn allow(&self, need: &Need, now_s: u64) -> bool {
         self.held.iter().any(|claim| claim.allows(need.right, &need.scope, now_s))
     }
 
-    fn add(&mut self, claim: Claim) {
-        self.next_end_s = [self.next_end_s, claim.expires_at_s()].into_iter().flatten().min();
+    fn add(&mut self, claim: Claim, now: Moment) {
+        if let Some(at_s) =
+            claim.expires_at_s().filter(|at_s| self.next_end.is_none_or(|end| *at_s < end.at_s))
+        {
+            self.next_end = Some(End::new(at_s, now));
+        }
         self.held.push(claim);
         self.bare = None;
     }
 
     /// Takes out what is lost.
-    fn take_lost(&mut self, now: Millis, is_lost: impl Fn(&Claim) -> Option<Loss>) -> Vec<(Claim, Loss)> {
+    fn take_lost(&mut self, now: Moment, is_lost: impl Fn(&Claim) -> Option<Loss>) -> Vec<(Claim, Loss)> {
         let mut lost = Vec::new();
         self.held.retain(|claim| match is_lost(claim) {
             Some(loss) => {
@@ -70,10 +99,11 @@ impl Claims {
             None => true,
         });
         if !lost.is_empty() {
-            self.next_end_s = self.held.iter().filter_map(Claim::expires_at_s).min();
+            let at_s = self.held.iter().filter_map(Claim::expires_at_s).min();
+            self.next_end = at_s.map(|at_s| End::new(at_s, now));
         }
         if self.held.is_empty() && self.bare.is_none() {
-            self.bare = Some(Bare { since: now, input_bytes: 0 });
+            self.bare = Some(Bare { since: now.millis, input_bytes: 0 });
         }
         lost
     }
@@ -99,7 +129,7 @@ impl<'g> Conversation<'g> {
         let is_known = claim.is_some();
         if let Some(claim) = claim {
             self.is_at_home = true;
-            self.claims.add(claim);
+            self.claims.add(claim, self.moment());
         }
         is_known
     }
@@ -111,7 +141,7 @@ impl<'g> Conversation<'g> {
         let claim = claim.map_err(|error| error.to_string())?;
         let scope = claim.scope().clone();
         let replaced =
-            self.claims.take_lost(self.millis, |old| (*old.scope() == scope).then_some(Loss::Replaced));
+            self.claims.take_lost(self.moment(), |old| (*old.scope() == scope).then_some(Loss::Replaced));
         if self.claims.held.len() >= self.gateway.limits.tokens_per_connection_max {
             let count = self.claims.held.len();
             return Err(format!(
@@ -119,7 +149,7 @@ impl<'g> Conversation<'g> {
             ));
         }
         self.is_at_home = true;
-        self.claims.add(claim);
+        self.claims.add(claim, self.moment());
         self.review_links(&replaced);
         Ok(())
     }
@@ -159,7 +189,7 @@ impl<'g> Conversation<'g> {
         self.now = self.namespace.broker.clock().now();
         let now_s = self.now_s();
         let access = &self.namespace.access;
-        let lost = self.claims.take_lost(self.millis, |claim| {
+        let lost = self.claims.take_lost(self.moment(), |claim| {
             if claim.has_expired(now_s) {
                 Some(Loss::Expired)
             } else if !access.is_current(claim) {
@@ -201,11 +231,12 @@ impl<'g> Conversation<'g> {
 
     /// When claims must be looked at, or the peer must have shown some.
     pub(crate) fn claims_deadline(&self) -> Option<Millis> {
-        let until_end = |end_s: u64| {
-            let ms = end_s.saturating_mul(1000).saturating_sub(self.now.as_millis());
-            self.millis.after(Duration::from_millis(ms))
-        };
-        [self.claims.next_end_s.map(until_end), self.bare_deadline()].into_iter().flatten().min()
+        let end = self.claims.next_end.map(|end| end.deadline);
+        [end, self.bare_deadline()].into_iter().flatten().min()
+    }
+
+    fn moment(&self) -> Moment {
+        Moment { wall: self.now, millis: self.millis }
     }
 
     fn bare_deadline(&self) -> Option<Millis> {
@@ -215,9 +246,12 @@ impl<'g> Conversation<'g> {
 
     /// Time has passed.
     pub(crate) fn watch_claims(&mut self) {
-        let now_s = self.now_s();
-        if self.claims.next_end_s.is_some_and(|end_s| end_s <= now_s) {
-            self.review_claims();
+        if let Some(end) = self.claims.next_end.filter(|end| end.deadline <= self.millis) {
+            // It may not have come after all, when the two clocks were not read at quite the same time.
+            self.claims.next_end = Some(End::new(end.at_s, self.moment()));
+            if end.at_s <= self.now_s() {
+                self.review_claims();
+            }
         }
         if self.bare_deadline().is_some_and(|deadline| deadline <= self.millis) {
             let text = format!(

@@ -8,7 +8,7 @@ use peeklock_amqp::{
 };
 use peeklock_broker::Found;
 use peeklock_broker::engine::Attributes;
-use peeklock_types::{EntityKind, SessionId, Timestamp, limits};
+use peeklock_types::{SessionId, Timestamp, limits};
 
 use crate::error::Refusal;
 use crate::view::{Parts, view};
@@ -44,13 +44,13 @@ pub(crate) fn each_message(
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Needs {
     pub(crate) message_id: bool,
-    /// It is a topic, whose filters look at the properties.
+    /// Filters of a topic or the order of a queue look at the properties.
     pub(crate) view: bool,
 }
 
 impl From<&Found> for Needs {
     fn from(found: &Found) -> Self {
-        Needs { message_id: found.needs_message_id, view: found.kind == EntityKind::Topic }
+        Needs { message_id: found.needs_message_id, view: found.needs_view }
     }
 }
 
@@ -62,16 +62,18 @@ pub(crate) fn store(
     out: &mut BytesMut,
 ) -> Result<Option<Box<Attributes>>, Refusal> {
     let sections = Sections::scan(payload).map_err(unreadable)?;
+    let properties = sections.properties().map_err(unreadable)?;
     let mut digits = [0; 32];
-    let mut parts = parts(&sections)?;
-    if parts.properties.message_id.is_none() {
-        parts.new_id = Some(write_hex(fastrand::u128(..), &mut digits));
+    let new_id = match properties.message_id {
+        Some(_) => None,
+        None => Some(write_hex(fastrand::u128(..), &mut digits)),
+    };
+    let mut scanned = Scanned::read(&sections, properties, now, needs)?;
+    if needs.view {
+        scanned.attributes.view = Some(checked(scanned.view(new_id, Some(payload.len()))?)?);
     }
-    parts.size_bytes = Some(payload.len());
-    let new_id = parts.new_id;
-    let attributes = describe(&sections, parts, now, needs)?;
-    StoredMessage::encode(out, &sections, new_id).map_err(unreadable)?;
-    Ok(attributes)
+    StoredMessage::encode_read(out, &sections, (&scanned.header, &properties), new_id).map_err(unreadable)?;
+    Ok(scanned.attributes())
 }
 
 /// The same for a message whose front has come; the rest is stored as it comes.
@@ -82,56 +84,71 @@ pub(crate) fn describe_front(
     needs: Needs,
 ) -> Result<Option<Box<Attributes>>, Refusal> {
     let sections = Sections::scan(front).map_err(unreadable)?;
-    let mut parts = parts(&sections)?;
-    parts.new_id = parts.properties.message_id.is_none().then_some(new_id);
-    describe(&sections, parts, now, needs)
+    let properties = sections.properties().map_err(unreadable)?;
+    let mut scanned = Scanned::read(&sections, properties, now, needs)?;
+    let view = checked(scanned.view(properties.message_id.is_none().then_some(new_id), None)?);
+    // The queue may be given an order while the message comes, and nobody looks at a large one twice.
+    scanned.attributes.view = if needs.view { Some(view?) } else { view.ok() };
+    Ok(scanned.attributes())
 }
 
-fn parts<'a>(sections: &Sections<'a>) -> Result<Parts<'a>, Refusal> {
-    Ok(Parts {
-        properties: sections.properties().map_err(unreadable)?,
-        new_id: None,
-        application_properties: sections.application_properties().map_err(unreadable)?,
-        annotations: sections.message_annotations().map_err(unreadable)?,
-        time_to_live: None,
-        enqueued_at: None,
-        size_bytes: None,
-    })
-}
-
-/// What a queue must know of a message.
-fn describe(
-    sections: &Sections<'_>,
-    mut parts: Parts<'_>,
+/// A message that was looked at once.
+struct Scanned<'s, 'a> {
+    sections: &'s Sections<'a>,
+    properties: PropertiesRef<'a>,
+    annotations: RawMap<'a>,
+    header: Header,
     now: Timestamp,
-    needs: Needs,
-) -> Result<Option<Box<Attributes>>, Refusal> {
-    let properties = &parts.properties;
-    check_message_id(properties.message_id)?;
-    let header = sections.header().map_err(unreadable)?;
-    let mut attributes = Attributes {
-        session: properties.group_id.map(SessionId::parse).transpose()?,
-        time_to_live: time_to_live(&header, properties),
-        scheduled_for: scheduled_for(&parts.annotations)?.filter(|due| *due > now),
-        message_id: properties.message_id.filter(|_| needs.message_id).map(id_bytes),
-        ..Attributes::default()
-    };
-    if needs.view {
-        parts.time_to_live = attributes.time_to_live;
-        parts.enqueued_at = Some(now);
-        attributes.view = Some(checked_view(&parts)?);
+    attributes: Attributes,
+}
+
+impl<'s, 'a> Scanned<'s, 'a> {
+    fn read(
+        sections: &'s Sections<'a>,
+        properties: PropertiesRef<'a>,
+        now: Timestamp,
+        needs: Needs,
+    ) -> Result<Self, Refusal> {
+        check_message_id(properties.message_id)?;
+        let header = sections.header().map_err(unreadable)?;
+        let annotations = sections.message_annotations().map_err(unreadable)?;
+        let attributes = Attributes {
+            session: properties.group_id.map(SessionId::parse).transpose()?,
+            time_to_live: time_to_live(&header, &properties),
+            scheduled_for: scheduled_for(&annotations)?.filter(|due| *due > now),
+            message_id: properties.message_id.filter(|_| needs.message_id).map(id_bytes),
+            ..Attributes::default()
+        };
+        Ok(Scanned { sections, properties, annotations, header, now, attributes })
     }
-    Ok((!attributes.is_empty()).then(|| Box::new(attributes)))
+
+    /// What filters and orders see of it. `new_id`: in place of the id that the sender left out.
+    fn view(&self, new_id: Option<&str>, size_bytes: Option<usize>) -> Result<Bytes, Refusal> {
+        let parts = Parts {
+            properties: self.properties,
+            new_id,
+            application_properties: self.sections.application_properties().map_err(unreadable)?,
+            annotations: self.annotations,
+            priority: self.header.priority,
+            time_to_live: self.attributes.time_to_live,
+            enqueued_at: Some(self.now),
+            size_bytes,
+        };
+        view(&parts).map_err(unreadable)
+    }
+
+    fn attributes(self) -> Option<Box<Attributes>> {
+        (!self.attributes.is_empty()).then(|| Box::new(self.attributes))
+    }
 }
 
 /// Room for the size of a large message, which is added at its end.
 const SIZE_ENTRY_BYTES: usize = 16;
 
-fn checked_view(parts: &Parts<'_>) -> Result<Bytes, Refusal> {
-    let view = view(parts).map_err(unreadable)?;
+fn checked(view: Bytes) -> Result<Bytes, Refusal> {
     if view.len() + SIZE_ENTRY_BYTES > limits::VIEW_SIZE_BYTES_MAX {
         let text = format!(
-            "the properties of the message have {} bytes; a topic takes at most {}. Put large values into the body",
+            "the properties of the message have {} bytes; a topic, or a queue with an order, takes at most {}. Put large values into the body",
             view.len(),
             limits::VIEW_SIZE_BYTES_MAX
         );
@@ -207,6 +224,8 @@ fn scheduled_for(annotations: &RawMap<'_>) -> Result<Option<Timestamp>, Refusal>
 #[cfg(test)]
 mod tests {
     use peeklock_amqp::{BatchBuilder, Encode, Fields, Message, MessageId, Properties, Value};
+    use peeklock_broker::engine::Patch;
+    use peeklock_filter::{Entries, Entry, SystemProperty, ValueRef};
 
     use super::*;
 
@@ -306,6 +325,44 @@ mod tests {
         let message = Message { properties, ..Message::data("x") };
         let plain = store(&message.to_bytes(), NOW, Needs::default(), &mut BytesMut::new()).unwrap();
         assert_eq!(plain, None, "where nobody asks, it costs nothing");
+    }
+
+    /// What a view says of the priority: nothing, or a number.
+    fn priority_in(view: &[u8]) -> Option<i64> {
+        Entries::of(view).find_map(|entry| match entry.unwrap() {
+            Entry::System(SystemProperty::Priority, ValueRef::Long(priority)) => Some(priority),
+            _ => None,
+        })
+    }
+
+    #[test]
+    fn the_priority_of_the_header_is_seen_and_kept() {
+        let needs = Needs { view: true, ..Needs::default() };
+        for priority in [None, Some(0), Some(9), Some(255)] {
+            let header = Some(Header { priority, ..Header::default() });
+            let payload = Message { header, ..Message::data("x") }.to_bytes();
+            let expected = priority.map(i64::from);
+            let mut stored = BytesMut::new();
+            let seen = store(&payload, NOW, needs, &mut stored).unwrap().unwrap();
+            assert_eq!(priority_in(&seen.view.unwrap()), expected);
+            let described = crate::describe(&stored, &Patch::default()).unwrap();
+            assert_eq!(priority_in(&described), expected, "also by whoever looks later");
+            assert_eq!(store(&payload, NOW, Needs::default(), &mut stored).unwrap(), None);
+        }
+    }
+
+    #[test]
+    fn a_large_message_is_looked_at_in_any_case_and_refused_only_where_somebody_asks() {
+        let of = |count: usize, view: bool| {
+            let properties = vec![("p".into(), Value::from("x".repeat(count)))];
+            let message = Message { application_properties: properties, ..Message::data("x") };
+            describe_front(&message.to_bytes(), "id", NOW, Needs { view, ..Needs::default() })
+        };
+        assert!(of(5, false).unwrap().unwrap().view.is_some());
+        assert!(of(5, true).unwrap().unwrap().view.is_some());
+        let too_much = limits::VIEW_SIZE_BYTES_MAX;
+        assert_eq!(of(too_much, false).unwrap(), None);
+        assert_eq!(of(too_much, true).unwrap_err().condition, condition::MESSAGE_SIZE_EXCEEDED);
     }
 
     #[test]

@@ -63,6 +63,8 @@ impl Conversation<'_> {
                     self.connection.drained(link.id);
                 }
             }
+            // Nobody watches yet.
+            Reply::Head { .. } => {}
             Reply::Closed { receiver, reason } => self.on_closed(LinkNumber(PeerId::local(receiver)), reason),
             Reply::Stopped { reason } => self.connection.close(Some(Refusal::stopped(&reason).into())),
         }

@@ -1,4 +1,4 @@
-//! What the filters of a topic see of a message.
+//! What the filters of a topic, and the order of a queue, see of a message.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -27,6 +27,8 @@ pub(crate) struct Parts<'a> {
     pub(crate) new_id: Option<&'a str>,
     pub(crate) application_properties: RawMap<'a>,
     pub(crate) annotations: RawMap<'a>,
+    /// Of the header, if it says one.
+    pub(crate) priority: Option<u8>,
     pub(crate) time_to_live: Option<Duration>,
     pub(crate) enqueued_at: Option<Timestamp>,
     pub(crate) size_bytes: Option<usize>,
@@ -37,6 +39,9 @@ pub(crate) fn view(parts: &Parts<'_>) -> Result<Bytes, DecodeError> {
     let mut view = ViewBuilder::new();
     put_properties(parts, &mut view);
     put_annotations(parts, &mut view)?;
+    if let Some(priority) = parts.priority {
+        view.system_ref(SystemProperty::Priority, &ValueRef::Long(priority.into()));
+    }
     put_times(parts, &mut view);
     for entry in parts.application_properties.entries() {
         let entry = entry?;
@@ -110,8 +115,8 @@ pub(crate) fn with_size(view: &Bytes, size_bytes: usize) -> Bytes {
     [view.as_ref(), size.finish().as_ref()].concat().into()
 }
 
-/// The view of a stored message, for a topic that it is forwarded to. `None`: it cannot be read, or it is more than a topic keeps; only
-/// filters that look at nothing take it.
+/// The view of a stored message, for a topic that it is forwarded to, or a queue with an order. `None`: it cannot be read, or it is more than is
+/// kept; only filters that look at nothing take it, and it has the default class.
 pub fn describe(stored: &[u8], patch: &Patch) -> Option<Bytes> {
     let stored = StoredMessage::parse(stored).ok()?;
     let view = if patch.is_empty() {
@@ -130,6 +135,7 @@ fn view_of_stored(stored: &StoredMessage<'_>, front: &Sections<'_>) -> Result<By
         new_id: None,
         application_properties: front.application_properties()?,
         annotations: stored.annotations(),
+        priority: stored.priority,
         time_to_live: stored.ttl_ms.map(|ms| Duration::from_millis(ms.into())),
         enqueued_at: None,
         size_bytes: None,

@@ -7,6 +7,7 @@ use peeklock_types::{EntityName, PoisonSession, QueueSettings, QueueStatus, Retr
 use serde::{Deserialize, Serialize};
 
 use crate::named::{Named, SubscriptionName};
+use crate::order::OrderSpec;
 use crate::rule::RuleSpec;
 use crate::written::{MessageSize, Size, optional, required};
 
@@ -78,6 +79,7 @@ entity_spec! {
             max_size: Size => max_size_bytes,
             forward_to: EntityName => forward_to,
             forward_dead_letters_to: EntityName => forward_dead_letters_to,
+            order: OrderSpec => order,
             user_metadata: String => user_metadata,
         }
         also {}
@@ -125,6 +127,7 @@ entity_spec! {
             auto_delete_on_idle: Duration => auto_delete_on_idle,
             forward_to: EntityName => forward_to,
             forward_dead_letters_to: EntityName => forward_dead_letters_to,
+            order: OrderSpec => order,
             user_metadata: String => user_metadata,
         }
         also {

@@ -9,9 +9,11 @@ mod entity;
 pub mod iso8601;
 mod named;
 mod namespace;
+mod order;
 mod policy;
 mod property;
 mod rule;
+mod runtime;
 mod text;
 mod time;
 mod written;
@@ -22,9 +24,18 @@ pub use document::{
 pub use entity::{QueueSpec, SubscriptionSpec, TopicSpec};
 pub use named::{Name, Named, SubscriptionName};
 pub use namespace::{HubSpec, Misfit, NamespaceSpec};
+pub use order::{
+    ORDER_POLICIES, OrderSpec, parse_objective, parse_order_policy, parse_priorities, parse_rate,
+    parse_share, parse_tenant_weight, parse_weight, show_millionths, show_order_policy, show_priorities,
+    show_thousandths,
+};
 pub use policy::{DeclaredPolicyError, KeyText, PolicySpec, RightList};
 pub use property::PropertyValue;
 pub use rule::{CorrelationSpec, Match, Properties, RuleSpec, RuleSpecError};
+pub use runtime::{
+    Ahead, Alert, ClassRuntime, ExplainedMessage, Never, OrderRuntime, Percentiles, Runtime, TargetRuntime,
+    TenantRuntime, TimeToDrain, WindowRuntime,
+};
 pub use text::{
     NONE, POISON_SESSIONS, STATUSES, TextError, parse_duration, parse_poison_session, parse_retry,
     parse_size, parse_status, show_duration, show_poison_session, show_retry, show_size, show_status,

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::entity::{QueueSpec, TopicSpec};
 use crate::named::{Name, Named};
+use crate::order::OrderSpec;
 use crate::policy::PolicySpec;
 
 /// Partitions of one hub.
@@ -39,11 +40,20 @@ pub struct Misfit {
     pub message: String,
 }
 
+impl Misfit {
+    /// The same, seen from further outside.
+    #[must_use]
+    pub fn under(self, keys: impl IntoIterator<Item = String>) -> Self {
+        Misfit { path: keys.into_iter().chain(self.path).collect(), message: self.message }
+    }
+}
+
 impl NamespaceSpec {
     /// Whether every entity makes sense by itself, and no two share a name.
     pub fn check(&self) -> Result<(), Misfit> {
         for (name, queue) in &self.queues.0 {
             let path = || vec!["queues".to_owned(), name.to_string()];
+            check_order(queue.order.as_ref(), path)?;
             check_settings(&queue.settings(), name, EntityKind::Queue)
                 .map_err(|message| misfit(path(), message))?;
         }
@@ -74,6 +84,11 @@ fn misfit(path: Vec<String>, message: impl Into<String>) -> Misfit {
     Misfit { path, message: message.into() }
 }
 
+fn check_order(order: Option<&Option<OrderSpec>>, path: impl FnOnce() -> Vec<String>) -> Result<(), Misfit> {
+    let Some(Some(order)) = order else { return Ok(()) };
+    order.check().map_err(|inside| inside.under(path().into_iter().chain(["order".to_owned()])))
+}
+
 pub(crate) fn check_settings(
     settings: &QueueSettings,
     name: &EntityName,
@@ -92,6 +107,7 @@ fn check_subscriptions(topic: &EntityName, spec: &TopicSpec, path: &[String]) ->
         let wrong = |message: String| misfit(path.clone(), message);
         let full =
             EntityName::subscription(topic, name.as_str()).map_err(|error| wrong(error.to_string()))?;
+        check_order(subscription.order.as_ref(), || path.clone())?;
         check_settings(&subscription.settings(), &full, EntityKind::Subscription).map_err(wrong)?;
         for (rule_name, rule) in subscription.rules.iter().flat_map(|named| &named.0) {
             let place = |key: Option<&str>| {

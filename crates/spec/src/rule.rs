@@ -143,7 +143,7 @@ fn key_of(error: &RuleError, rule: &Rule) -> Option<&'static str> {
         (Some(Part::Filter), _) => Some("sql"),
         (Some(Part::Action), _) => Some("action"),
         (None, Filter::Correlation(_)) => Some("correlation"),
-        (None, _) => None,
+        (Some(Part::Expression) | None, _) => None,
     }
 }
 

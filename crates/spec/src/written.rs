@@ -103,9 +103,23 @@ impl<T> Visitor<'_> for Words<T> {
         }
         (self.parse)(&number.to_string()).map_err(E::custom)
     }
+
+    fn visit_i64<E: de::Error>(self, number: i64) -> Result<T, E> {
+        if !self.numbers {
+            return Err(E::invalid_type(de::Unexpected::Signed(number), &self));
+        }
+        (self.parse)(&number.to_string()).map_err(E::custom)
+    }
+
+    fn visit_f64<E: de::Error>(self, number: f64) -> Result<T, E> {
+        if !self.numbers {
+            return Err(E::invalid_type(de::Unexpected::Float(number), &self));
+        }
+        (self.parse)(&number.to_string()).map_err(E::custom)
+    }
 }
 
-fn read_text<'de, D: Deserializer<'de>, T>(
+pub(crate) fn read_text<'de, D: Deserializer<'de>, T>(
     deserializer: D,
     what: &'static str,
     parse: fn(&str) -> Result<T, String>,
@@ -113,12 +127,20 @@ fn read_text<'de, D: Deserializer<'de>, T>(
     deserializer.deserialize_any(Words { what, numbers: false, parse, made: PhantomData })
 }
 
+/// Numbers, and the same as text.
+pub(crate) fn read_number<'de, D: Deserializer<'de>, T>(
+    deserializer: D,
+    what: &'static str,
+    parse: fn(&str) -> Result<T, String>,
+) -> Result<T, D::Error> {
+    deserializer.deserialize_any(Words { what, numbers: true, parse, made: PhantomData })
+}
+
 fn read_size<'de, D: Deserializer<'de>, T>(
     deserializer: D,
     parse: fn(&str) -> Result<T, String>,
 ) -> Result<T, D::Error> {
-    let what = "a size such as 10MiB, or a number of bytes";
-    deserializer.deserialize_any(Words { what, numbers: true, parse, made: PhantomData })
+    read_number(deserializer, "a size such as 10MiB, or a number of bytes", parse)
 }
 
 impl Written for Duration {
@@ -198,17 +220,18 @@ impl Written for EntityName {
 
 macro_rules! as_serde_has_it {
     ($($kind:ty),*) => { $(
-        impl Written for $kind {
-            fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                Self::deserialize(deserializer)
+        impl $crate::written::Written for $kind {
+            fn read<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                <Self as serde::Deserialize>::deserialize(deserializer)
             }
 
-            fn write<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                self.serialize(serializer)
+            fn write<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                <Self as serde::Serialize>::serialize(self, serializer)
             }
         }
     )* };
 }
+pub(crate) use as_serde_has_it;
 as_serde_has_it!(bool, u32, String);
 
 /// For `serde`: the form of a [`Written`] value.
@@ -263,5 +286,23 @@ pub(crate) mod optional {
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
         value.as_ref().and_then(Option::as_ref).map(Form).serialize(serializer)
+    }
+}
+
+/// A value inside of one that is said as a whole: left out or `null`, it is not there.
+pub(crate) mod nullable {
+    use super::{Deserialize, Deserializer, Form, Serialize, Serializer, Written};
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>, T: Written>(
+        deserializer: D,
+    ) -> Result<Option<T>, D::Error> {
+        Ok(Option::<Form<T>>::deserialize(deserializer)?.map(|form| form.0))
+    }
+
+    pub(crate) fn serialize<S: Serializer, T: Written>(
+        value: &Option<T>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        value.as_ref().map(Form).serialize(serializer)
     }
 }

@@ -30,6 +30,7 @@ fn full() -> QueueSettings {
         forward_dead_letters_to: EntityName::parse("dead/letters").ok(),
         retry: RetryPolicy::Exponential { base: seconds(1), cap: seconds(9), jitter: true },
         poison_session: PoisonSession::SetAside,
+        order: Some(Box::default()),
         dead_letter_on_filter_error: false,
         batched_operations: false,
         user_metadata: Some("mine".to_owned()),
@@ -82,7 +83,7 @@ fn a_queue_is_written_for_people() {
             "deadLetterOnExpiration": true, "autoDeleteOnIdle": "61s", "duplicateWindow": "62s", "maxSize": "1GiB",
             "maxMessageSize": "1048577", "status": "send-disabled", "forwardTo": "next",
             "forwardDeadLettersTo": "dead/letters", "retry": "exponential:1s..9s:jitter", "poisonSession": "set-aside",
-            "batchedOperations": false, "userMetadata": "mine"
+            "batchedOperations": false, "userMetadata": "mine", "order": { "policy": "aged", "maxOutstanding": 16 }
         })
     );
 }

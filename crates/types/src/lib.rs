@@ -3,6 +3,7 @@
 //! Depends on nothing of ours, does no I/O and knows no protocol.
 
 mod entity;
+mod group;
 mod number;
 mod order;
 mod session;
@@ -10,6 +11,7 @@ mod settings;
 mod time;
 
 pub use entity::{EntityKind, EntityName, EntityPath, NameError, SubQueue};
+pub use group::{GroupError, GroupSettings, MemberSettings};
 pub use number::{BodyPlace, BodyRef, GroupNumber, LockToken, SequenceNumber, ShardId};
 pub use order::{
     ClassName, ClassNameError, ClassRule, ClassSettings, OrderError, OrderPolicy, OrderSettings, Rate,

@@ -61,6 +61,9 @@ pub mod limits {
     pub const OUTSTANDING_MAX: u32 = 100_000;
     /// A receiver on such a queue may hold what it settles in this time.
     pub const OUTSTANDING_HORIZON: Duration = Duration::from_millis(100);
+    /// Queues and subscriptions of one group, and groups of a namespace.
+    pub const GROUP_MEMBERS_MAX: usize = 32;
+    pub const GROUPS_MAX: usize = 1000;
     /// Ten thousand years: longer than anybody means, and far from the ends of all clocks.
     pub const DURATION_MAX: Duration = Duration::from_secs(10_000 * 365 * 24 * 3600);
 }

@@ -135,7 +135,8 @@ impl LargeMessage {
             put_raw(&mut out, section::FOOTER, sections.raw_footer());
             self.footer = Some(out.split().freeze());
         }
-        encode_front(&mut out, &sections, self.message_id.as_deref())?;
+        let read = (sections.header()?, sections.properties()?);
+        encode_front(&mut out, &sections, (&read.0, &read.1), self.message_id.as_deref())?;
         stored.push(out.freeze());
         Ok(())
     }

@@ -13,7 +13,7 @@ use bytes::{BufMut, BytesMut};
 use crate::codec::{
     CompoundWriter, DecodeError, Decoder, Problem, STRING8, length_u32, put_counted, put_descriptor, section,
 };
-use crate::message::{BodyKind, Header, RawMap, RawValue, Sections};
+use crate::message::{BodyKind, Header, PropertiesRef, RawMap, RawValue, Sections};
 
 const VERSION: u8 = 1;
 const PREFIX_LEN: usize = 13;
@@ -22,13 +22,15 @@ const FLAG_PRIORITY: u8 = 2;
 const FLAG_TTL: u8 = 4;
 
 /// Annotations that only the broker may write: a sender's are dropped, not believed.
-const OWNED: [&[u8]; 6] = [
+const OWNED: [&[u8]; 8] = [
     b"x-opt-sequence-number",
     b"x-opt-enqueued-time",
     b"x-opt-locked-until",
     b"x-opt-message-state",
     b"x-opt-enqueue-sequence-number",
     b"x-opt-deadletter-source",
+    b"x-opt-peeklock-class",
+    b"x-opt-peeklock-tenant",
 ];
 
 /// A stored message, parsed.
@@ -54,8 +56,19 @@ impl<'a> StoredMessage<'a> {
         sections: &Sections<'_>,
         message_id: Option<&str>,
     ) -> Result<(), DecodeError> {
+        let (header, properties) = (sections.header()?, sections.properties()?);
+        Self::encode_read(out, sections, (&header, &properties), message_id)
+    }
+
+    /// The same for a message whose header and properties were read already.
+    pub fn encode_read(
+        out: &mut BytesMut,
+        sections: &Sections<'_>,
+        read: (&Header, &PropertiesRef<'_>),
+        message_id: Option<&str>,
+    ) -> Result<(), DecodeError> {
         let start = out.len();
-        let result = encode_unguarded(out, sections, message_id);
+        let result = encode_unguarded(out, sections, read, message_id);
         if result.is_err() {
             out.truncate(start);
         }
@@ -104,9 +117,10 @@ impl<'a> StoredMessage<'a> {
 fn encode_unguarded(
     out: &mut BytesMut,
     sections: &Sections<'_>,
+    read: (&Header, &PropertiesRef<'_>),
     message_id: Option<&str>,
 ) -> Result<(), DecodeError> {
-    encode_front(out, sections, message_id)?;
+    encode_front(out, sections, read, message_id)?;
     put_body(out, sections);
     put_raw(out, section::FOOTER, sections.raw_footer());
     Ok(())
@@ -116,16 +130,17 @@ fn encode_unguarded(
 pub(super) fn encode_front(
     out: &mut BytesMut,
     sections: &Sections<'_>,
+    (header, properties): (&Header, &PropertiesRef<'_>),
     message_id: Option<&str>,
 ) -> Result<(), DecodeError> {
-    let header = sections.header()?;
     check_application_properties(sections.application_properties()?)?;
     let start = out.len();
     out.put_slice(&[0; PREFIX_LEN]);
     let count = put_annotations(out, sections.message_annotations()?)?;
     let annotations_len = out.len() - start - PREFIX_LEN;
-    out[start..start + PREFIX_LEN].copy_from_slice(&prefix(&header, annotations_len, count));
-    put_properties(out, sections, message_id)?;
+    out[start..start + PREFIX_LEN].copy_from_slice(&prefix(header, annotations_len, count));
+    let new_id = message_id.filter(|_| properties.message_id.is_none());
+    put_properties(out, sections.raw_properties(), new_id)?;
     put_raw(out, section::APPLICATION_PROPERTIES, sections.raw_application_properties());
     Ok(())
 }
@@ -166,15 +181,12 @@ fn put_annotations(out: &mut BytesMut, map: RawMap<'_>) -> Result<u16, DecodeErr
 
 fn put_properties(
     out: &mut BytesMut,
-    sections: &Sections<'_>,
-    message_id: Option<&str>,
+    raw: Option<RawValue<'_>>,
+    new_id: Option<&str>,
 ) -> Result<(), DecodeError> {
-    // Read in any case, to find out whether they can be read.
-    let has_id = sections.properties()?.message_id.is_some();
-    let raw = sections.raw_properties();
-    match message_id {
-        Some(id) if !has_id => put_properties_with_id(out, raw, id)?,
-        _ => put_raw(out, section::PROPERTIES, raw),
+    match new_id {
+        Some(id) => put_properties_with_id(out, raw, id)?,
+        None => put_raw(out, section::PROPERTIES, raw),
     }
     Ok(())
 }

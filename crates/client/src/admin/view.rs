@@ -1,6 +1,6 @@
 //! What the JSON API tells of entities, rules and keys.
 
-use peeklock_spec::{Named, PropertyValue, QueueSpec, RuleSpec, SubscriptionSpec, TopicSpec};
+use peeklock_spec::{Named, PropertyValue, QueueSpec, RuleSpec, Runtime, SubscriptionSpec, TopicSpec};
 use serde::{Deserialize, Serialize};
 
 /// A queue with its settings and counts.
@@ -11,6 +11,9 @@ pub struct QueueInfo {
     pub spec: QueueSpec,
     #[serde(flatten)]
     pub counts: Counts,
+    /// What happens in its classes, if it has an order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runtime: Option<Runtime>,
     #[serde(flatten)]
     pub history: History,
 }
@@ -43,6 +46,9 @@ pub struct SubscriptionInfo {
     pub spec: SubscriptionSpec,
     #[serde(flatten)]
     pub counts: Counts,
+    /// What happens in its classes, if it has an order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runtime: Option<Runtime>,
     pub rule_count: u64,
     #[serde(flatten)]
     pub history: History,

@@ -90,6 +90,9 @@ pub(crate) struct Part {
 #[derive(Debug, Default)]
 pub(crate) struct Noted {
     pub(crate) ready: bool,
+    /// Somebody wants to hear of its head, and it may be another one.
+    pub(crate) is_watched: bool,
+    pub(crate) has_changed: bool,
     pub(crate) deadline: Option<Timestamp>,
 }
 

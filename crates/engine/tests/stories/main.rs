@@ -11,3 +11,4 @@ mod story;
 mod time;
 mod topics;
 mod transactions;
+mod watching;

@@ -31,6 +31,11 @@ pub(crate) fn parse_action(action: &Action) -> Result<Vec<Statement>, RuleError>
     Parser::new(Part::Action, &action.expression, &action.parameters).action()
 }
 
+pub(crate) fn parse_value(text: &str) -> Result<Node, RuleError> {
+    check_text(Part::Expression, text, &[])?;
+    Parser::new(Part::Expression, text, &[]).value()
+}
+
 fn check_text(part: Part, expression: &str, parameters: &[(String, Value)]) -> Result<(), RuleError> {
     let count = expression.chars().count();
     if count > limits::EXPRESSION_CHARS_MAX {

@@ -64,6 +64,16 @@ impl<'a> Parser<'a> {
         Ok(statements)
     }
 
+    pub(super) fn value(mut self) -> Parsed<Node> {
+        // Parsed as widely as a filter, so that a comparison is called one instead of something behind the end.
+        let node = self.or()?;
+        self.needs_value(&node)?;
+        if *self.token() == Token::End {
+            return Ok(node);
+        }
+        Err(self.unexpected("an operator or the end"))
+    }
+
     fn statement(&mut self) -> Parsed<Statement> {
         if self.takes_keyword("SET") {
             let start = self.start();

@@ -122,6 +122,7 @@ fn start(current: Option<&QueueSettings>) -> QueueSettings {
             requires_session: current.requires_session,
             retry: current.retry,
             poison_session: current.poison_session,
+            order: current.order.clone(),
             ..default
         },
         None => default,

@@ -88,7 +88,12 @@ impl Node {
     fn child(&self, key: &str) -> Option<(usize, &Node)> {
         match &self.value {
             Value::Table(entries) => {
-                entries.iter().find(|(known, _)| known.text == key).map(|(known, node)| (known.at, node))
+                let find =
+                    |is_it: &dyn Fn(&str) -> bool| entries.iter().find(|(known, _)| is_it(&known.text));
+                // A name may have dashes of its own, so the very same goes first.
+                let found =
+                    find(&|known| known == key).or_else(|| find(&|known| read::is_spelling(known, key)));
+                found.map(|(known, node)| (known.at, node))
             }
             Value::List(nodes) => {
                 let number: usize = key.strip_prefix('[')?.strip_suffix(']')?.parse().ok()?;

@@ -197,26 +197,28 @@ impl<'a> Table<'a> {
         Table { entries: entries.iter(), fields, current: None }
     }
 
-    /// The field that is meant: `lock-duration` and `lock_duration` are ways to write `lockDuration`.
+    /// The field that is meant.
     fn field<'k>(&self, key: &'k str) -> &'k str {
-        let is_same = |field: &&str| {
-            let mut parts = key.split(['-', '_']);
-            let mut rest = parts.next().and_then(|first| field.strip_prefix(first));
-            for part in parts {
-                rest = rest.and_then(|rest| {
-                    let (head, tail) = rest.split_at_checked(part.len())?;
-                    let capital = part.chars().next().is_some_and(|c| c.is_ascii_lowercase())
-                        && head.starts_with(|c: char| c.is_ascii_uppercase());
-                    (capital && head.eq_ignore_ascii_case(part)).then_some(tail)
-                });
-            }
-            rest == Some("")
-        };
-        if !key.contains(['-', '_']) {
-            return key;
-        }
-        self.fields.iter().copied().find(|field| is_same(field)).unwrap_or(key)
+        self.fields.iter().copied().find(|field| is_spelling(key, field)).unwrap_or(key)
     }
+}
+
+/// Whether a key stands for a field in another spelling: `lock-duration` and `lock_duration` are ways to write `lockDuration`.
+pub(super) fn is_spelling(key: &str, field: &str) -> bool {
+    if !key.contains(['-', '_']) {
+        return false;
+    }
+    let mut parts = key.split(['-', '_']);
+    let mut rest = parts.next().and_then(|first| field.strip_prefix(first));
+    for part in parts {
+        rest = rest.and_then(|rest| {
+            let (head, tail) = rest.split_at_checked(part.len())?;
+            let capital = part.chars().next().is_some_and(|c| c.is_ascii_lowercase())
+                && head.starts_with(|c: char| c.is_ascii_uppercase());
+            (capital && head.eq_ignore_ascii_case(part)).then_some(tail)
+        });
+    }
+    rest == Some("")
 }
 
 impl<'de> MapAccess<'de> for Table<'_> {

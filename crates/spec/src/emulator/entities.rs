@@ -259,6 +259,8 @@ impl Properties {
             forward_to: self.forward_to.map(Some),
             forward_dead_letters_to: self.forward_dead_lettered_messages_to.map(Some),
             user_metadata: self.user_metadata.map(Some),
+            // The emulators have none; those who want one write a peeklock.toml.
+            order: None,
         }
     }
 }
@@ -319,6 +321,7 @@ impl Subscription {
             forward_to: properties.forward_to.map(Some),
             forward_dead_letters_to: properties.forward_dead_lettered_messages_to.map(Some),
             user_metadata: properties.user_metadata.map(Some),
+            order: None,
             rules,
         };
         let full = EntityName::subscription(topic, &self.name);

@@ -1,0 +1,117 @@
+//! Receivers that are told which message their sub-queue would hand out next.
+//!
+//! Whoever receives from several queues as from one compares their heads, and then takes a *run* from the one whose turn it is. Nothing is
+//! locked for being told, and where nobody watches it costs nothing.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use peeklock_types::{SequenceNumber, SubQueue, Timestamp};
+
+use crate::agenda::Address;
+use crate::engine::Engine;
+use crate::message::ReceiverId;
+use crate::outbox::Outbox;
+use crate::queue::Queue;
+
+/// The message that a sub-queue would hand out next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    pub sequence_number: SequenceNumber,
+    /// By what heads of several queues compare: when it came, and later by the offset of its class if the queue goes by age.
+    pub urgency: Timestamp,
+}
+
+/// A watching receiver's sub-queue has another head, or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeadChange {
+    pub receiver: ReceiverId,
+    pub head: Option<Head>,
+}
+
+/// Who watches what. Lives only in memory, as receivers do.
+#[derive(Debug, Default)]
+pub(crate) struct Watchers {
+    by_address: BTreeMap<Address, Vec<Watcher>>,
+}
+
+#[derive(Debug)]
+struct Watcher {
+    receiver: ReceiverId,
+    /// The last word that it heard; at first none.
+    told: Option<Option<Head>>,
+}
+
+/// Sub-queues that are watched and in which something has changed.
+#[derive(Debug, Default)]
+pub(crate) struct Changed(VecDeque<Address>);
+
+impl Changed {
+    /// Takes note of a change.
+    #[inline]
+    pub(crate) fn note(&mut self, queue: &mut Queue, sub_queue: SubQueue) {
+        let noted = &mut queue.part_mut(sub_queue).noted;
+        if noted.is_watched && !noted.has_changed {
+            noted.has_changed = true;
+            self.0.push_back(Address { entity: queue.entity, sub_queue });
+        }
+    }
+}
+
+impl Engine {
+    /// Tells the receiver in [`Outbox::heads`] of each [`Engine::deliver`] what its sub-queue would hand out next, whenever that has changed; or
+    /// stops to. To say it again is to ask for the word again. For receivers of a whole sub-queue; one of a session hears of what it does not get.
+    pub fn watch(&mut self, receiver: ReceiverId, is_watching: bool) {
+        let Some(address) = self.receivers.by_id.get(&receiver).map(|receiver| receiver.address) else {
+            return;
+        };
+        let here = self.watchers.by_address.entry(address).or_default();
+        here.retain(|watcher| watcher.receiver != receiver);
+        if is_watching {
+            here.push(Watcher { receiver, told: None });
+        }
+        let is_watched = !here.is_empty();
+        if !is_watched {
+            self.watchers.by_address.remove(&address);
+        }
+        let Some(queue) = self.queues.get_mut(&address.entity) else { return };
+        queue.part_mut(address.sub_queue).noted.is_watched = is_watched;
+        self.agenda.changed.note(queue, address.sub_queue);
+    }
+
+    /// Gives the receiver up to `credit` messages, none that is less urgent than `not_after`, and then takes the rest of the credit back: the
+    /// same as a drain, and told in the same way.
+    pub fn take_run(&mut self, receiver: ReceiverId, credit: u32, not_after: Option<Timestamp>) {
+        self.set_not_after(receiver, not_after);
+        self.set_credit(receiver, credit);
+        self.drain(receiver);
+    }
+
+    /// To be called when everything of a batch is decided.
+    pub(crate) fn tell_heads(&mut self, out: &mut Outbox) {
+        while let Some(address) = self.agenda.changed.0.pop_front() {
+            let Some(queue) = self.queues.get_mut(&address.entity) else {
+                self.watchers.by_address.remove(&address);
+                continue;
+            };
+            queue.part_mut(address.sub_queue).noted.has_changed = false;
+            let head = head(queue, address.sub_queue);
+            for watcher in self.watchers.by_address.get_mut(&address).into_iter().flatten() {
+                if watcher.told != Some(head) {
+                    watcher.told = Some(head);
+                    out.heads.push(HeadChange { receiver: watcher.receiver, head });
+                }
+            }
+        }
+    }
+}
+
+fn head(queue: &mut Queue, sub_queue: SubQueue) -> Option<Head> {
+    let sequence_number = queue.part_mut(sub_queue).messages.next_waiting()?;
+    Some(Head { sequence_number, urgency: urgency(queue, sub_queue, sequence_number) })
+}
+
+/// By what a message compares with those of other queues.
+pub(crate) fn urgency(queue: &Queue, sub_queue: SubQueue, number: SequenceNumber) -> Timestamp {
+    let entry = queue.part(sub_queue).messages.get(number);
+    entry.map_or(Timestamp::MAX, |entry| entry.enqueued_at)
+}

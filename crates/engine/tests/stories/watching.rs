@@ -1,0 +1,91 @@
+//! Receivers that hear which message is next, and take runs.
+
+use peeklock_engine::{Drained, Head, HeadChange, ReceiveMode, ReceiverId, Settlement};
+use peeklock_types::SubQueue;
+
+use crate::story::{MAIN, Story, numbers, secs, seq};
+
+/// A receiver without credit that watches.
+fn watching(story: &mut Story, receiver: u64) -> ReceiverId {
+    let receiver = story.attach(MAIN, receiver, ReceiveMode::PeekLock, 0);
+    story.engine.watch(receiver, true);
+    receiver
+}
+
+/// What was told, and to whom.
+fn told(story: &mut Story) -> Vec<(u64, Option<u64>)> {
+    let _ = story.deliver();
+    let heads = story.out.heads.drain(..);
+    heads.map(|HeadChange { receiver, head }| (receiver.0, head.map(|head| head.sequence_number.0))).collect()
+}
+
+#[test]
+fn a_watcher_hears_at_once_and_then_only_what_is_new() {
+    let mut story = Story::new();
+    let watcher = watching(&mut story, 1);
+    assert_eq!(told(&mut story), [(1, None)], "also that there is nothing");
+    assert_eq!(told(&mut story), []);
+    story.send(2);
+    assert_eq!(told(&mut story), [(1, Some(1))]);
+    story.send(1);
+    assert_eq!(told(&mut story), [], "the head is the same");
+    let taker = story.attach(MAIN, 2, ReceiveMode::PeekLock, 1);
+    assert_eq!(told(&mut story), [(1, Some(2))], "another one has taken it");
+    story.engine.watch(watcher, true);
+    assert_eq!(told(&mut story), [(1, Some(2))], "asked again, told again");
+    story.engine.watch(watcher, false);
+    story.engine.set_credit(taker, 2);
+    assert_eq!(told(&mut story), [], "who does not watch hears nothing");
+}
+
+#[test]
+fn a_message_that_returns_is_the_head_again() {
+    let mut story = Story::with_sent(2);
+    watching(&mut story, 1);
+    let taker = story.attach(MAIN, 2, ReceiveMode::PeekLock, 1);
+    let taken = story.deliver();
+    story.settle(&taken[0], Settlement::Release).unwrap();
+    assert_eq!(told(&mut story), [(1, Some(1))]);
+    story.engine.set_credit(taker, 1);
+    assert_eq!(told(&mut story), [(1, Some(2))]);
+    story.now = story.now + secs(31);
+    assert_eq!(told(&mut story), [(1, Some(1))], "its lock has run out");
+}
+
+#[test]
+fn a_run_ends_where_messages_are_less_urgent() {
+    let mut story = Story::new();
+    let receiver = watching(&mut story, 1);
+    story.send(2);
+    let first = story.now;
+    story.now = story.now + secs(1);
+    story.send(2);
+    story.engine.take_run(receiver, 10, Some(first));
+    let taken = story.deliver();
+    assert_eq!(numbers(&taken), [1, 2]);
+    assert_eq!(story.out.drained, [Drained { receiver, unused_credit: 0 }]);
+    let head = Head { sequence_number: seq(3), urgency: story.now };
+    assert_eq!(story.out.heads, [HeadChange { receiver, head: Some(head) }]);
+    assert_eq!(story.engine.credit(receiver), 0, "nothing stands");
+    story.engine.take_run(receiver, 1, None);
+    assert_eq!(numbers(&story.deliver()), [3]);
+    story.engine.take_run(receiver, 5, Some(first));
+    assert_eq!(numbers(&story.deliver()), [0; 0]);
+    assert_eq!(story.out.drained.len(), 1, "a run that gives nothing ends, too");
+}
+
+#[test]
+fn watching_ends_with_the_receiver_and_with_the_queue() {
+    let mut story = Story::with_sent(1);
+    let watcher = watching(&mut story, 1);
+    story.engine.detach_receiver(story.now, watcher, &mut story.out);
+    assert_eq!(told(&mut story), []);
+    let again = story.attach(MAIN, 1, ReceiveMode::PeekLock, 0);
+    assert_eq!(told(&mut story), [], "a later receiver of the number has not asked");
+    story.engine.watch(again, true);
+    let other = story.attach(SubQueue::DeadLetter, 2, ReceiveMode::PeekLock, 0);
+    story.engine.watch(other, true);
+    assert_eq!(told(&mut story), [(1, Some(1)), (2, None)]);
+    story.engine.delete_queue(story.now, &crate::story::name("orders"), &mut story.out).unwrap();
+    assert_eq!(told(&mut story), []);
+}

@@ -1,0 +1,35 @@
+//! The order of a queue as documents write it: classes, rules, tenants and rates.
+
+mod check;
+mod form;
+mod text;
+
+use peeklock_types::OrderSettings;
+use serde::{Deserialize, Serialize};
+
+use crate::written::as_serde_has_it;
+use form::OrderForm;
+
+pub use text::{
+    ORDER_POLICIES, parse_objective, parse_order_policy, parse_priorities, parse_rate, parse_share,
+    parse_tenant_weight, parse_weight, show_millionths, show_order_policy, show_priorities, show_thousandths,
+};
+
+/// In which order a queue hands out its messages. It is said as a whole: what it leaves out is as by default, whatever was before.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "OrderForm", into = "OrderForm")]
+pub struct OrderSpec(pub Box<OrderSettings>);
+
+as_serde_has_it!(OrderSpec);
+
+impl From<Box<OrderSettings>> for OrderSpec {
+    fn from(settings: Box<OrderSettings>) -> Self {
+        OrderSpec(settings)
+    }
+}
+
+impl From<OrderSpec> for Box<OrderSettings> {
+    fn from(spec: OrderSpec) -> Self {
+        spec.0
+    }
+}

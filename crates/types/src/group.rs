@@ -1,0 +1,170 @@
+//! Several queues or subscriptions that one pool of receivers works off as one.
+
+use std::time::Duration;
+
+use crate::{EntityName, OrderPolicy, OrderSettings, limits};
+
+/// What a group was told: who belongs to it, and whose message goes first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupSettings {
+    pub policy: OrderPolicy,
+    /// The most urgent first.
+    pub members: Vec<MemberSettings>,
+    /// How many messages one receiver may hold unsettled, however much credit it gives. The rest of the credit stands, and is used by urgency.
+    pub max_outstanding: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberSettings {
+    /// A queue or a subscription.
+    pub name: EntityName,
+    /// How much later a message of no offset may come and still go first, when the policy is [`OrderPolicy::Aged`]. `None`: by its place, see
+    /// [`GroupSettings::offset`].
+    pub offset: Option<Duration>,
+    /// Its share when the policy is [`OrderPolicy::Weighted`]. `None` is 1.
+    pub weight: Option<u32>,
+}
+
+/// Why a group makes no sense.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GroupError {
+    #[error("the group has no members; name at least one queue or subscription")]
+    NoMembers,
+    #[error("the group has {count} members; at most {max} are allowed", max = limits::GROUP_MEMBERS_MAX)]
+    TooManyMembers { count: usize },
+    #[error("the member '{name}' is named twice; name it once")]
+    NamedTwice { name: EntityName },
+    #[error("the group cannot be a member of itself")]
+    OwnMember,
+    #[error("the weight of '{name}' is {given}; a weight is from 1 to {max}", max = limits::WEIGHT_MAX)]
+    Weight { name: EntityName, given: u32 },
+    #[error(
+        "the order is strict, but the member '{name}' has a weight: either the first member always goes first, whatever it weighs \
+         (order strict; leave the weights out), or the members share by their weights (order weighted); say which"
+    )]
+    StrictWithWeights { name: EntityName },
+    #[error("the offset of '{name}' is {given:?}; at most {max:?} are allowed", max = limits::SCHEDULE_AHEAD_MAX)]
+    Offset { name: EntityName, given: Duration },
+    #[error("a max outstanding of {given} is outside of 1 to {max}", max = limits::OUTSTANDING_MAX)]
+    Outstanding { given: u32 },
+}
+
+impl MemberSettings {
+    pub fn new(name: EntityName) -> Self {
+        MemberSettings { name, offset: None, weight: None }
+    }
+}
+
+impl GroupSettings {
+    pub fn new(policy: OrderPolicy, members: impl IntoIterator<Item = EntityName>) -> Self {
+        let members = members.into_iter().map(MemberSettings::new).collect();
+        GroupSettings { policy, members, max_outstanding: OrderSettings::MAX_OUTSTANDING }
+    }
+
+    /// What was not said grows with the place of the member, as it does for classes: 0, 30 s, 5 min, and 5 min more for each below; but never less
+    /// than that of a member before it.
+    pub fn offset(&self, member: usize) -> Duration {
+        let mut least = Duration::ZERO;
+        for (place, member) in (0u32..).zip(self.members.iter().take(member + 1)) {
+            let usual = match place {
+                0 => Duration::ZERO,
+                1 => Duration::from_secs(30),
+                _ => Duration::from_secs(300) * (place - 1),
+            };
+            least = member.offset.unwrap_or_else(|| usual.max(least));
+        }
+        least
+    }
+
+    pub fn weight(&self, member: usize) -> u32 {
+        self.members.get(member).and_then(|member| member.weight).unwrap_or(1)
+    }
+
+    /// Whether the group `name` makes sense by itself.
+    pub fn check(&self, name: &EntityName) -> Result<(), GroupError> {
+        let count = self.members.len();
+        if count == 0 {
+            return Err(GroupError::NoMembers);
+        }
+        if count > limits::GROUP_MEMBERS_MAX {
+            return Err(GroupError::TooManyMembers { count });
+        }
+        if !(1..=limits::OUTSTANDING_MAX).contains(&self.max_outstanding) {
+            return Err(GroupError::Outstanding { given: self.max_outstanding });
+        }
+        for (place, member) in self.members.iter().enumerate() {
+            self.check_member(name, member)?;
+            if self.members.iter().take(place).any(|other| other.name == member.name) {
+                return Err(GroupError::NamedTwice { name: member.name.clone() });
+            }
+        }
+        Ok(())
+    }
+
+    fn check_member(&self, group: &EntityName, member: &MemberSettings) -> Result<(), GroupError> {
+        let name = || member.name.clone();
+        if member.name == *group {
+            return Err(GroupError::OwnMember);
+        }
+        if let Some(given) = member.weight {
+            if !(1..=limits::WEIGHT_MAX).contains(&given) {
+                return Err(GroupError::Weight { name: name(), given });
+            }
+            if self.policy == OrderPolicy::Strict {
+                return Err(GroupError::StrictWithWeights { name: name() });
+            }
+        }
+        match member.offset {
+            Some(given) if given > limits::SCHEDULE_AHEAD_MAX => {
+                Err(GroupError::Offset { name: name(), given })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> EntityName {
+        EntityName::parse(text).unwrap()
+    }
+
+    fn group(policy: OrderPolicy, members: &[&str]) -> GroupSettings {
+        GroupSettings::new(policy, members.iter().map(|member| name(member)))
+    }
+
+    #[test]
+    fn a_group_that_makes_no_sense_is_refused() {
+        let check = |group: &GroupSettings| group.check(&name("work"));
+        assert_eq!(check(&group(OrderPolicy::Strict, &["high", "low"])), Ok(()));
+        assert_eq!(check(&group(OrderPolicy::Strict, &[])), Err(GroupError::NoMembers));
+        assert_eq!(check(&group(OrderPolicy::Fifo, &["a", "WORK"])), Err(GroupError::OwnMember));
+        let twice = GroupError::NamedTwice { name: name("A") };
+        assert_eq!(check(&group(OrderPolicy::Fifo, &["a", "b", "A"])), Err(twice));
+        let mut many = group(OrderPolicy::Fifo, &[]);
+        many.members = (0..33).map(|n| MemberSettings::new(name(&format!("q{n}")))).collect();
+        assert_eq!(check(&many), Err(GroupError::TooManyMembers { count: 33 }));
+        let mut weighted = group(OrderPolicy::Weighted, &["a"]);
+        weighted.members[0].weight = Some(0);
+        assert_eq!(check(&weighted), Err(GroupError::Weight { name: name("a"), given: 0 }));
+        weighted.members[0].weight = Some(2);
+        assert_eq!(check(&weighted), Ok(()));
+        weighted.policy = OrderPolicy::Strict;
+        let told = check(&weighted).unwrap_err().to_string();
+        assert!(told.contains("order strict") && told.contains("order weighted"), "{told}");
+        weighted.max_outstanding = 0;
+        assert_eq!(check(&weighted), Err(GroupError::Outstanding { given: 0 }));
+    }
+
+    #[test]
+    fn offsets_grow_with_the_place() {
+        let mut group = group(OrderPolicy::Aged, &["a", "b", "c", "d"]);
+        let offsets = |group: &GroupSettings| [0, 1, 2, 3].map(|place| group.offset(place).as_secs());
+        assert_eq!(offsets(&group), [0, 30, 300, 600]);
+        group.members[1].offset = Some(Duration::from_secs(400));
+        assert_eq!(offsets(&group), [0, 400, 400, 600]);
+        assert_eq!(group.weight(0), 1);
+    }
+}
