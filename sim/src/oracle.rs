@@ -113,6 +113,14 @@ fn trouble(history: &History<'_>) -> Vec<Violation> {
     troubles.collect()
 }
 
+/// How many deliveries could have been found out of order, in one line.
+pub fn judged(scenario: &Scenario, entries: &[Entry]) -> String {
+    let history = History::new(scenario, entries);
+    let counts =
+        urgency::judged_counts(&history).into_iter().chain([("weighted", weights::judged_count(&history))]);
+    counts.map(|(name, count)| format!("{name} {count}")).collect::<Vec<_>>().join(", ")
+}
+
 /// How much happened, in one line.
 pub fn summary(entries: &[Entry]) -> String {
     let count = |matches: fn(&Event) -> bool| entries.iter().filter(|entry| matches(&entry.event)).count();

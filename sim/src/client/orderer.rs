@@ -7,7 +7,7 @@ use tokio::time::timeout;
 use super::{PATIENCE, Party};
 use crate::log::{Answer, Event, QueueIndex};
 use crate::scenario::Queue;
-use crate::scenario::order::changed;
+use crate::scenario::order::{Scope, changed};
 
 /// Only queues that had an order at first.
 pub(crate) async fn reorder(mut party: Party, every_ms: u64) {
@@ -17,10 +17,9 @@ pub(crate) async fn reorder(mut party: Party, every_ms: u64) {
     while !party.is_over() && !ordered.is_empty() {
         party.pause_up_to(2 * every_ms).await;
         let Some(queue) = party.rng.choice(&ordered).copied() else { return };
-        let has_sessions =
-            party.world.scenario.queues.get(queue).is_some_and(|queue| queue.session_count > 0);
+        let Some(scope) = party.world.scenario.queues.get(queue).map(Scope::of) else { return };
         let Some(order) = orders.get_mut(queue) else { return };
-        *order = changed(&mut party.rng, order.as_deref(), has_sessions).map(Box::new);
+        *order = changed(&mut party.rng, order.as_deref(), scope).map(Box::new);
         let order = order.clone();
         update(&party, queue, order).await;
     }

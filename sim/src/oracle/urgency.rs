@@ -5,7 +5,7 @@ use peeklock_types::{OrderPolicy, OrderSettings};
 use super::Violation;
 use super::history::{History, TOLERANCE_MS};
 use super::stage::{Pick, Stage, Wait, stages};
-use crate::log::Part;
+use crate::log::{MessageNumber, Part};
 
 /// The broker says of each delivery which class it is in.
 pub(super) fn classes_are_what_was_asked_for(history: &History<'_>) -> Vec<Violation> {
@@ -32,19 +32,20 @@ pub(super) fn classes_are_what_was_asked_for(history: &History<'_>) -> Vec<Viola
 
 /// A message that nobody had yet goes before every later one of its class and tenant; and where nothing else is said, before every later one.
 pub(super) fn lanes_keep_their_order(history: &History<'_>) -> Vec<Violation> {
-    judge(history, "lanes keep their order", |history, stage, pick, waits| {
-        let whole = is_one_lane(history, stage, pick.at_ms);
-        let order = history.order(stage.queue, pick.at_ms, pick.at_ms);
-        let has_tenants = order.is_none_or(|order| order.tenants.is_some());
-        let is_overtaken = |wait: &&Wait| {
-            let is_class = pick.class.is_some() && wait.pick.class == pick.class;
-            let is_same = is_class && (!has_tenants || wait.pick.tenant == pick.tenant);
-            let is_before = wait.pick.place < pick.place && pick.at_ms < wait.pick.at_ms - TOLERANCE_MS;
-            is_before && (whole || is_same)
-        };
-        let overtaken = waits.iter().find(is_overtaken)?;
-        Some(format!("{} came after {}", told(&overtaken.pick), told(pick)))
-    })
+    judge(history, lane_rule).violations("lanes keep their order")
+}
+
+fn lane_rule<'h>(history: &'h History<'_>, stage: &Stage, pick: &'h Pick) -> Option<Rule<'h>> {
+    let whole = is_one_lane(history, stage, pick.at_ms);
+    let order = history.order(stage.queue, pick.at_ms, pick.at_ms);
+    let has_tenants = order.is_none_or(|order| order.tenants.is_some());
+    Some(Box::new(move |wait| {
+        let is_class = pick.class.is_some() && wait.pick.class == pick.class;
+        let is_same = is_class && (!has_tenants || wait.pick.tenant == pick.tenant);
+        let was_there = wait.pick.place < pick.place || wait.is_at(pick.at_ms);
+        let is_later = pick.at_ms < wait.pick.at_ms - TOLERANCE_MS;
+        (was_there && is_later && (whole || is_same)).then_some(wait.pick.place > pick.place)
+    }))
 }
 
 /// One line for all: there is no order, or one that asks only who came first.
@@ -59,70 +60,89 @@ fn is_one_lane(history: &History<'_>, stage: &Stage, at_ms: i64) -> bool {
 
 /// Nothing goes while something of a more urgent class waits.
 pub(super) fn strict_is_strict(history: &History<'_>) -> Vec<Violation> {
-    judge(history, "strict is strict", |history, stage, pick, waits| {
-        let order = policy_at(history, stage, pick, OrderPolicy::Strict)?;
-        let rank = rank(order, pick)?;
-        let is_overtaken = |wait: &&Wait| {
-            wait.is_at(pick.at_ms)
-                && is_free(order, wait)
-                && self::rank(order, &wait.pick).is_some_and(|own| own < rank)
-        };
-        let overtaken = waits.iter().find(is_overtaken)?;
-        Some(format!(
-            "{} waited since {:?} when {} went",
-            told(&overtaken.pick),
-            overtaken.since_ms,
-            told(pick)
-        ))
-    })
+    judge(history, strict_rule).violations("strict is strict")
+}
+
+fn strict_rule<'h>(history: &'h History<'_>, stage: &Stage, pick: &'h Pick) -> Option<Rule<'h>> {
+    let order = policy_at(history, stage, pick, OrderPolicy::Strict)?;
+    let rank = rank(order, pick)?;
+    Some(Box::new(move |wait| {
+        let own = self::rank(order, &wait.pick).filter(|own| *own != rank)?;
+        (wait.is_at(pick.at_ms) && is_free(order, wait)).then_some(rank < own)
+    }))
 }
 
 /// The message goes for which the time of its coming and the offset of its class are the earliest.
 pub(super) fn aged_goes_by_age(history: &History<'_>) -> Vec<Violation> {
-    // A clock that steps puts messages into one line whose ages are not in order.
-    if !history.is_steady() {
-        return Vec::new();
-    }
-    judge(history, "aged goes by age", |history, stage, pick, waits| {
-        let order =
-            policy_at(history, stage, pick, OrderPolicy::Aged).filter(|order| order.tenants.is_none())?;
-        let key = key(order, pick)?;
-        let is_overtaken = |wait: &&Wait| {
-            let is_earlier = self::key(order, &wait.pick).is_some_and(|own| own + TOLERANCE_MS < key);
-            is_earlier && wait.is_at(pick.at_ms) && is_free(order, wait)
-        };
-        let overtaken = waits.iter().find(is_overtaken)?;
-        let own = self::key(order, &overtaken.pick);
-        Some(format!(
-            "{} with key {own:?} waited when {} with key {key} went",
-            told(&overtaken.pick),
-            told(pick)
-        ))
-    })
+    judge(history, aged_rule).violations("aged goes by age")
 }
 
-type Verdict = fn(&History<'_>, &Stage, &Pick, &[Wait]) -> Option<String>;
+fn aged_rule<'h>(history: &'h History<'_>, stage: &Stage, pick: &'h Pick) -> Option<Rule<'h>> {
+    let order = policy_at(history, stage, pick, OrderPolicy::Aged).filter(|order| order.tenants.is_none())?;
+    // A clock that steps puts messages into one line whose ages are not in order.
+    let key = key(order, pick).filter(|_| history.is_steady())?;
+    Some(Box::new(move |wait| {
+        let own = self::key(order, &wait.pick).filter(|_| wait.pick.class != pick.class)?;
+        (wait.is_at(pick.at_ms) && is_free(order, wait)).then_some(key <= own + TOLERANCE_MS)
+    }))
+}
 
-/// Asks of each pick at a clear time whether it should have been another.
-fn judge(history: &History<'_>, promise: &'static str, verdict: Verdict) -> Vec<Violation> {
-    let mut violations = Vec::new();
+/// Whether it was right that the pick went before one that waited; `None` if nobody can say.
+type Rule<'h> = Box<dyn Fn(&Wait) -> Option<bool> + 'h>;
+
+/// What came of asking of each pick at a clear time whether it should have been another.
+#[derive(Default)]
+struct Judged {
+    /// Picks that could have been wrong.
+    count: usize,
+    wrong: Vec<(MessageNumber, String)>,
+}
+
+fn judge(
+    history: &History<'_>,
+    rule: for<'h> fn(&'h History<'_>, &Stage, &'h Pick) -> Option<Rule<'h>>,
+) -> Judged {
+    let mut judged = Judged::default();
     for stage in stages(history) {
         for pick in stage.picks.iter().filter(|pick| stage.is_clear(pick.at_ms)) {
-            if let Some(what) = verdict(history, &stage, pick, &stage.waits) {
-                violations.push(Violation::new(
-                    promise,
-                    pick.number,
-                    format!("queue {}: {what}", stage.queue),
-                ));
+            let Some(rule) = rule(history, &stage, pick) else { continue };
+            let verdicts = || stage.waits.iter().filter_map(|wait| Some((wait, rule(wait)?)));
+            judged.count += usize::from(verdicts().next().is_some());
+            if let Some((wait, _)) = verdicts().find(|(_, is_right)| !is_right) {
+                let since_ms = wait.since_ms;
+                let what = format!(
+                    "queue {}: {} waited since {since_ms:?} when {} went",
+                    stage.queue,
+                    told(&wait.pick),
+                    told(pick)
+                );
+                judged.wrong.push((pick.number, what));
             }
         }
     }
-    violations
+    judged
+}
+
+impl Judged {
+    fn violations(self, promise: &'static str) -> Vec<Violation> {
+        self.wrong.into_iter().map(|(number, what)| Violation::new(promise, number, what)).collect()
+    }
+}
+
+/// How many picks could have been found wrong, by promise.
+pub(super) fn judged_counts(history: &History<'_>) -> [(&'static str, usize); 3] {
+    [
+        ("in lanes", judge(history, lane_rule).count),
+        ("strict", judge(history, strict_rule).count),
+        ("aged", judge(history, aged_rule).count),
+    ]
 }
 
 fn told(pick: &Pick) -> String {
-    let Pick { number, at_ms, place, class, tenant, .. } = pick;
-    format!("message {number} (place {place}, class {class:?}, tenant {tenant:?}, picked at {at_ms})")
+    let Pick { number, at_ms, place, enqueued_ms, class, tenant, .. } = pick;
+    format!(
+        "message {number} (place {place} since {enqueued_ms}, class {class:?}, tenant {tenant:?}, picked at {at_ms})"
+    )
 }
 
 /// The order of the queue at the time of a pick, if it has this policy beyond doubt.

@@ -10,15 +10,27 @@ use super::stage::{Pick, Stage, stages};
 
 /// While two classes both have messages that wait, each gets its share.
 pub(super) fn weights_are_kept(history: &History<'_>) -> Vec<Violation> {
+    weigh_all(history).1
+}
+
+/// How many picks could have been found to be too many.
+pub(super) fn judged_count(history: &History<'_>) -> usize {
+    weigh_all(history).0
+}
+
+fn weigh_all(history: &History<'_>) -> (usize, Vec<Violation>) {
     let mut violations = Vec::new();
+    let mut count = 0;
     for stage in stages(history) {
         for (one, other) in pairs_of(history, &stage) {
             for span in spans(&stage, &one, &other) {
-                violations.extend(weigh(history, &stage, (&one, &other), span));
+                let (weighed, violation) = weigh(history, &stage, (&one, &other), span);
+                count += weighed;
+                violations.extend(violation);
             }
         }
     }
-    violations
+    (count, violations)
 }
 
 /// Classes that ever shared by weight in this queue.
@@ -80,7 +92,8 @@ fn weigh(
     stage: &Stage,
     pair: (&str, &str),
     (from, upto): (i64, i64),
-) -> Option<Violation> {
+) -> (usize, Option<Violation>) {
+    let mut count = 0;
     let mut tally = Tally::default();
     let mut last_ms = from;
     let mut order: Option<&OrderSettings> = None;
@@ -108,6 +121,7 @@ fn weigh(
         if !may_share(order, pair) {
             continue;
         }
+        count += picks.len();
         for pick in &picks {
             tally.add(pick, pair, weights);
         }
@@ -117,10 +131,10 @@ fn weigh(
                 "queue {}: {} and {} with weights {weights:?}, up to {at_ms}: {what}",
                 stage.queue, pair.0, pair.1
             );
-            return Some(Violation::new("weights are kept", number, what));
+            return (count, Some(Violation::new("weights are kept", number, what)));
         }
     }
-    None
+    (count, None)
 }
 
 fn weights(order: &OrderSettings, (one, other): (&str, &str)) -> Option<(u32, u32)> {

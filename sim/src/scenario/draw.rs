@@ -6,7 +6,7 @@ use fastrand::Rng;
 use peeklock_journal_wal::WalConfig;
 use peeklock_types::{EntityName, PoisonSession, QueueSettings, RetryPolicy};
 
-use super::order::order;
+use super::order::{Scope, order};
 use super::topic::{COLORS, LEVELS, SUBJECTS};
 use super::{
     Consumer, Habits, MachineFaults, NetworkFaults, Producer, Queue, Rule, Scenario, Subscription, Target,
@@ -38,7 +38,7 @@ impl Scenario {
         let order_rng = &mut Rng::with_seed(seed ^ 0x0dde5);
         for queue in &mut queues {
             if order_rng.u32(0..5) < 3 {
-                queue.settings.order = Some(Box::new(order(order_rng, queue.session_count > 0)));
+                queue.settings.order = Some(Box::new(order(order_rng, Scope::of(queue))));
             }
         }
         let count = queues.len();

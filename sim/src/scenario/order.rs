@@ -8,6 +8,7 @@ use peeklock_types::{
     TenantSettings,
 };
 
+use super::Queue;
 use super::draw::{one_in, pick};
 use crate::log::MessageNumber;
 
@@ -101,8 +102,23 @@ pub(crate) fn tenant_name(tenant: u32) -> String {
     format!("tenant-{tenant}")
 }
 
-/// An order that fits the times of a run. Where there are sessions, rates are high enough for an auditor that waits for a second.
-pub(crate) fn order(rng: &mut Rng, has_sessions: bool) -> OrderSettings {
+/// What an order of a queue can say.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scope {
+    /// The queue has sessions: rates are high enough for an auditor that waits for a second.
+    has_sessions: bool,
+    /// Nobody sends to a subscription.
+    has_senders: bool,
+}
+
+impl Scope {
+    pub(crate) fn of(queue: &Queue) -> Self {
+        Scope { has_sessions: queue.session_count > 0, has_senders: !queue.name.contains('/') }
+    }
+}
+
+/// An order that fits the times of a run.
+pub(crate) fn order(rng: &mut Rng, scope: Scope) -> OrderSettings {
     let mut order = OrderSettings { classes: classes(rng), ..OrderSettings::default() };
     let some_class = |rng: &mut Rng, order: &OrderSettings| {
         let place = rng.usize(..order.classes.len().max(1));
@@ -119,14 +135,14 @@ pub(crate) fn order(rng: &mut Rng, has_sessions: bool) -> OrderSettings {
         }
     }
     if one_in(rng, 3) {
-        order.tenants = Some(tenants(rng, has_sessions));
+        order.tenants = Some(tenants(rng, scope));
     }
-    tune(rng, &mut order, has_sessions);
+    tune(rng, &mut order, scope);
     order
 }
 
 /// Changes what can be changed without giving messages another class.
-pub(crate) fn tune(rng: &mut Rng, order: &mut OrderSettings, has_sessions: bool) {
+pub(crate) fn tune(rng: &mut Rng, order: &mut OrderSettings, scope: Scope) {
     let policies = [
         OrderPolicy::Fifo,
         OrderPolicy::Strict,
@@ -144,26 +160,22 @@ pub(crate) fn tune(rng: &mut Rng, order: &mut OrderSettings, has_sessions: bool)
         class.target =
             one_in(rng, 3).then(|| Target { within: seconds(rng, 10_000), objective_ppm: 990_000 });
         class.weight = (policy != OrderPolicy::Strict && rng.bool()).then(|| rng.u32(1..6));
-        class.rate = one_in(rng, 6).then(|| rate(rng, has_sessions));
-        class.send_rate = one_in(rng, 20).then(|| send_rate(rng));
+        class.rate = one_in(rng, 6).then(|| rate(rng, scope));
+        class.send_rate = (one_in(rng, 20) && scope.has_senders).then(|| send_rate(rng));
     }
-    order.rate = one_in(rng, 8).then(|| rate(rng, has_sessions));
-    order.send_rate = one_in(rng, 12).then(|| send_rate(rng));
+    order.rate = one_in(rng, 8).then(|| rate(rng, scope));
+    order.send_rate = (one_in(rng, 12) && scope.has_senders).then(|| send_rate(rng));
     order.max_outstanding = pick(rng, &[1, 2, 5, 16, 16], 16);
 }
 
 /// Another order for a queue whose order was `before`: mostly the same classes, sometimes others, sometimes none.
-pub(crate) fn changed(
-    rng: &mut Rng,
-    before: Option<&OrderSettings>,
-    has_sessions: bool,
-) -> Option<OrderSettings> {
+pub(crate) fn changed(rng: &mut Rng, before: Option<&OrderSettings>, scope: Scope) -> Option<OrderSettings> {
     match (rng.u32(0..8), before) {
         (0, Some(_)) => None,
-        (0..=2, _) | (_, None) => Some(order(rng, has_sessions)),
+        (0..=2, _) | (_, None) => Some(order(rng, scope)),
         (_, Some(before)) => {
             let mut order = before.clone();
-            tune(rng, &mut order, has_sessions);
+            tune(rng, &mut order, scope);
             Some(order)
         }
     }
@@ -178,8 +190,8 @@ fn classes(rng: &mut Rng) -> Vec<ClassSettings> {
 }
 
 /// A lane goes on within two seconds; what takes longer looks like a standstill.
-fn rate(rng: &mut Rng, has_sessions: bool) -> Rate {
-    let per_second_milli = if has_sessions { rng.u64(4_000..20_000) } else { rng.u64(500..20_000) };
+fn rate(rng: &mut Rng, scope: Scope) -> Rate {
+    let per_second_milli = if scope.has_sessions { rng.u64(4_000..20_000) } else { rng.u64(500..20_000) };
     Rate { per_second_milli, burst: pick(rng, &[1, 1, 3, 10], 1) }
 }
 
@@ -187,7 +199,7 @@ fn send_rate(rng: &mut Rng) -> Rate {
     Rate { per_second_milli: rng.u64(2_000..50_000), burst: pick(rng, &[1, 5, 20], 5) }
 }
 
-fn tenants(rng: &mut Rng, has_sessions: bool) -> TenantSettings {
+fn tenants(rng: &mut Rng, scope: Scope) -> TenantSettings {
     let class = |name: &str| ClassName::parse(name).map(TenantClass::new).ok();
     let mut classes = Vec::new();
     if rng.bool() {
@@ -200,8 +212,8 @@ fn tenants(rng: &mut Rng, has_sessions: bool) -> TenantSettings {
         let free = class("free").map(|class| TenantClass {
             max_share_milli: one_in(rng, 3).then(|| rng.u32(100..900)),
             is_share_hard: one_in(rng, 3),
-            rate: one_in(rng, 3).then(|| rate(rng, has_sessions)),
-            send_rate: one_in(rng, 10).then(|| send_rate(rng)),
+            rate: one_in(rng, 3).then(|| rate(rng, scope)),
+            send_rate: (one_in(rng, 10) && scope.has_senders).then(|| send_rate(rng)),
             ..class
         });
         classes.extend(paying.into_iter().chain(free));
@@ -216,7 +228,8 @@ mod tests {
     #[test]
     fn what_is_drawn_can_be_used_and_uses_all_there_is() {
         let rng = &mut Rng::with_seed(1);
-        let orders: Vec<_> = (0..500).map(|_| order(rng, false)).collect();
+        let orders: Vec<_> =
+            (0..500).map(|_| order(rng, Scope { has_sessions: false, has_senders: true })).collect();
         assert!(orders.iter().all(|order| order.check().is_ok()));
         for policy in [OrderPolicy::Fifo, OrderPolicy::Strict, OrderPolicy::Aged, OrderPolicy::Weighted] {
             assert!(orders.iter().any(|order| order.policy == policy && order.tenants.is_some()));
@@ -234,7 +247,10 @@ mod tests {
     #[test]
     fn a_rule_goes_before_the_property_and_that_before_the_header() {
         let rng = &mut Rng::with_seed(1);
-        let mut order = OrderSettings { classes: Vec::new(), ..order(rng, false) };
+        let mut order = OrderSettings {
+            classes: Vec::new(),
+            ..order(rng, Scope { has_sessions: false, has_senders: true })
+        };
         let named = |name: &str| ClassName::parse(name).unwrap();
         order.default_class = None;
         order.rules = vec![ClassRule { when: "tier = 'paying'".to_owned(), class: named("low") }];
