@@ -19,6 +19,8 @@ pub(super) struct Pick {
     /// `None`: nobody can tell.
     pub(super) class: Option<String>,
     pub(super) tenant: Option<u32>,
+    /// The queue asked for its tenant when it came, and has done so in the same way since.
+    pub(super) has_tenant: bool,
     /// The broker had never given it to anybody, for all that it counts.
     pub(super) is_first: bool,
     pub(super) run: u32,
@@ -113,6 +115,7 @@ fn pick(
         message.sends.iter().filter_map(|send| history.sends.get(*send)).map(|send| send.at_ms).min();
     let at_ms = delivery.locked_at_ms;
     let classes = history.classes(delivery.seen.queue, wish, sent_ms.unwrap_or(i64::MIN), at_ms);
+    let has_tenant = history.asks_for_tenants(delivery.seen.queue, sent_ms.unwrap_or(i64::MIN), at_ms);
     let only = classes.filter(|classes| classes.len() == 1).and_then(|classes| classes.into_iter().next());
     Pick {
         number,
@@ -121,6 +124,7 @@ fn pick(
         enqueued_ms: i64::try_from(delivery.seen.enqueued_ms).unwrap_or(i64::MAX),
         class: only,
         tenant: wish.tenant,
+        has_tenant,
         is_first,
         run: delivery.seen.run,
     }

@@ -41,7 +41,8 @@ fn lane_rule<'h>(history: &'h History<'_>, stage: &Stage, pick: &'h Pick) -> Opt
     let has_tenants = order.is_none_or(|order| order.tenants.is_some());
     Some(Box::new(move |wait| {
         let is_class = pick.class.is_some() && wait.pick.class == pick.class;
-        let is_same = is_class && (!has_tenants || wait.pick.tenant == pick.tenant);
+        let is_tenant = pick.has_tenant && wait.pick.has_tenant && wait.pick.tenant == pick.tenant;
+        let is_same = is_class && (!has_tenants || is_tenant);
         let was_there = wait.pick.place < pick.place || wait.is_at(pick.at_ms);
         let is_later = pick.at_ms < wait.pick.at_ms - TOLERANCE_MS;
         (was_there && is_later && (whole || is_same)).then_some(wait.pick.place > pick.place)

@@ -97,6 +97,8 @@ fn weigh(
     let mut tally = Tally::default();
     let mut last_ms = from;
     let mut order: Option<&OrderSettings> = None;
+    let blurred = history.blurred_times(stage.queue);
+    let bound = bound(history, stage, pair);
     let mut by_time: BTreeMap<i64, Vec<&Pick>> = BTreeMap::new();
     for pick in stage.picks.iter().filter(|pick| (from..=upto).contains(&pick.at_ms)) {
         by_time.entry(pick.at_ms).or_default().push(pick);
@@ -105,9 +107,9 @@ fn weigh(
         let now =
             history.order(stage.queue, last_ms, at_ms).filter(|order| order.policy == OrderPolicy::Weighted);
         let is_same = now.is_some() && now == order;
-        let is_missing = stage
-            .dim
+        let is_missing = blurred
             .iter()
+            .chain(&stage.dim)
             .any(|(dim, upto)| *dim <= at_ms + TOLERANCE_MS && upto.saturating_add(TOLERANCE_MS) >= last_ms);
         last_ms = at_ms;
         if !is_same || is_missing || picks.iter().any(|pick| pick.class.is_none()) {
@@ -125,7 +127,7 @@ fn weigh(
         for pick in &picks {
             tally.add(pick, pair, weights);
         }
-        if let Some(what) = tally.unfair(weights) {
+        if let Some(what) = tally.unfair(bound) {
             let number = picks.first().map(|pick| pick.number);
             let what = format!(
                 "queue {}: {} and {} with weights {weights:?}, up to {at_ms}: {what}",
@@ -175,16 +177,25 @@ impl Tally {
         }
     }
 
-    /// Fair queueing by start times lets two classes be apart by what one pick of each costs.
-    fn unfair(&mut self, weights: (u32, u32)) -> Option<String> {
+    fn unfair(&mut self, bound: f64) -> Option<String> {
         self.least = self.least.min(self.apart);
         self.most = self.most.max(self.apart);
-        let (span, bound) = (self.most - self.least, 1.0 / f64::from(weights.0) + 1.0 / f64::from(weights.1));
+        let span = self.most - self.least;
         let (one, other) = self.counts;
         (span > bound + 1e-6).then(|| {
             format!("{one} and {other} were picked; they were {span:.2} apart, and may be {bound:.2}")
         })
     }
+}
+
+/// Fair queueing by start times lets two classes be apart by what one pick of each costs. What was charged by weights that were changed since
+/// still counts.
+fn bound(history: &History<'_>, stage: &Stage, pair: (&str, &str)) -> f64 {
+    let orders = history.orders(stage.queue, i64::MIN, i64::MAX).into_iter().flatten();
+    let weights: Vec<_> = orders.filter_map(|order| weights(order, pair)).collect();
+    let one = weights.iter().map(|(one, _)| *one).min().unwrap_or(1);
+    let other = weights.iter().map(|(_, other)| *other).min().unwrap_or(1);
+    1.0 / f64::from(one) + 1.0 / f64::from(other)
 }
 
 #[cfg(test)]

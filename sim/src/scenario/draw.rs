@@ -13,6 +13,9 @@ use super::{
     Test, Topic, Weather,
 };
 
+/// How often producers of a crowd send at least, and how long its consumers work at most.
+const CROWD_PAUSE_MS_MAX: u64 = 500;
+const CROWD_WORK_MS: u64 = 1_000;
 /// The longest that a consumer abandons a message for.
 pub(crate) const DELAY_MAX: Duration = Duration::from_secs(20);
 
@@ -74,7 +77,7 @@ impl Scenario {
             let chosen = one_in(rng, in_so_many) && !plain.is_empty();
             chosen.then(|| pick(rng, &plain, 0))
         };
-        Scenario {
+        let mut scenario = Scenario {
             deleters: some_plain(rng, 4).map(|queue| (queue, rng.u32(1..20))).into_iter().collect(),
             idlers: some_plain(rng, 4).into_iter().collect(),
             purged: some_plain(rng, 8).into_iter().collect(),
@@ -90,7 +93,25 @@ impl Scenario {
             topics,
             producers,
             consumers,
+        };
+        if one_in(order_rng, 3) {
+            crowd(&mut scenario);
         }
+        scenario
+    }
+}
+
+/// Nothing breaks, and more comes than can be worked on: what waits long can be judged best by the order in which it goes.
+fn crowd(scenario: &mut Scenario) {
+    scenario.network = NetworkFaults::default();
+    let MachineFaults { disk_stall_ms_max, commit_ms_max, every_ms, .. } = scenario.machine;
+    scenario.machine =
+        MachineFaults { disk_stall_ms_max, commit_ms_max, every_ms, ..MachineFaults::default() };
+    for producer in &mut scenario.producers {
+        producer.pause_ms_max = producer.pause_ms_max.min(CROWD_PAUSE_MS_MAX);
+    }
+    for consumer in &mut scenario.consumers {
+        consumer.work_ms_max = consumer.work_ms_max.max(CROWD_WORK_MS);
     }
 }
 

@@ -18,6 +18,8 @@ pub(in crate::oracle) struct Link {
     last_lock_ms: i64,
     /// Its connection was cut, or the broker was gone.
     ended_ms: i64,
+    /// It deletes what it receives: nobody knows when that left the queue.
+    deletes: bool,
     /// It told the broker to send nothing more, and took all that came.
     saw_all: bool,
 }
@@ -25,13 +27,15 @@ pub(in crate::oracle) struct Link {
 impl History<'_> {
     pub(super) fn collect_links(&mut self) {
         let mut connections = Vec::new();
+        let mut deleting = BTreeSet::new();
         for entry in self.entries {
             let at_ms = ms(entry.at_ms);
             match &entry.event {
                 Event::Attaching { link, queue, part, run, connection } => {
                     let ended_ms = self.run(*run).map_or(i64::MAX, |run| run.end_ms);
                     let (queue, part, opened_ms) = (*queue, *part, at_ms);
-                    let made = Link { queue, part, opened_ms, last_lock_ms: at_ms, ended_ms, saw_all: false };
+                    let (last_lock_ms, deletes, saw_all) = (at_ms, deleting.contains(link), false);
+                    let made = Link { queue, part, opened_ms, last_lock_ms, ended_ms, deletes, saw_all };
                     self.links.insert(*link, made);
                     connections.push((*link, *connection, ended_ms));
                 }
@@ -43,6 +47,7 @@ impl History<'_> {
                         }
                     }
                 }
+                Event::Deleting { request, .. } => drop(deleting.insert(*request)),
                 Event::DeletingEnded { request } => {
                     self.links.entry(*request).and_modify(|link| link.saw_all = true);
                 }
@@ -56,14 +61,23 @@ impl History<'_> {
         }
     }
 
+    fn slack_ms(&self) -> i64 {
+        NOTICE_MS + ms(self.scenario.machine.disk_stall_ms_max + 2 * self.scenario.machine.commit_ms_max)
+    }
+
+    fn links_of(&self, queue: QueueIndex) -> impl Iterator<Item = &Link> {
+        self.links.values().filter(move |link| link.queue == queue && link.part == Part::Main)
+    }
+
     /// The times at which messages of a queue may have been locked, or deleted, for somebody who never saw them.
     pub(in crate::oracle) fn dim_times(&self, queue: QueueIndex) -> BTreeSet<(i64, i64)> {
-        let slack_ms =
-            NOTICE_MS + ms(self.scenario.machine.disk_stall_ms_max + 2 * self.scenario.machine.commit_ms_max);
-        let links = self
-            .links
-            .values()
-            .filter(|link| link.queue == queue && link.part == Part::Main && !link.saw_all);
-        links.map(|link| (link.last_lock_ms, link.ended_ms.saturating_add(slack_ms))).collect()
+        let dim = self.links_of(queue).filter(|link| !link.saw_all);
+        dim.map(|link| (link.last_lock_ms, link.ended_ms.saturating_add(self.slack_ms()))).collect()
+    }
+
+    /// The times at which messages left a queue at moments that nobody knows.
+    pub(in crate::oracle) fn blurred_times(&self, queue: QueueIndex) -> BTreeSet<(i64, i64)> {
+        let blurred = self.links_of(queue).filter(|link| link.deletes);
+        blurred.map(|link| (link.opened_ms, link.ended_ms.saturating_add(self.slack_ms()))).collect()
     }
 }

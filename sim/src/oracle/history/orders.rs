@@ -108,6 +108,14 @@ impl History<'_> {
         self.reigns(queue, from_ms, upto_ms).all(|order| order.is_none())
     }
 
+    /// All the time between the two it told tenants apart, in one way.
+    pub(in crate::oracle) fn asks_for_tenants(&self, queue: QueueIndex, from_ms: i64, upto_ms: i64) -> bool {
+        let mut tenants =
+            self.reigns(queue, from_ms, upto_ms).map(|order| order.and_then(|order| order.tenants.as_ref()));
+        let first = tenants.next().flatten();
+        first.is_some() && tenants.all(|other| other == first)
+    }
+
     /// Every class that a message may be in at last, if it came into the queue at some time between the two. `None`: nobody can tell.
     pub(in crate::oracle) fn classes(
         &self,
