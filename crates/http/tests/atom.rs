@@ -152,6 +152,31 @@ async fn an_update_returns_what_is_left_out_to_its_default_and_keeps_what_atom_c
 }
 
 #[tokio::test]
+async fn an_update_that_knows_nothing_of_the_order_keeps_it() {
+    let rig = Rig::start().await;
+    let order = r#"{"policy": "weighted", "classes": {"high": {"priorities": "5-9", "weight": 3}, "low": {"priorities": "0-4"}}}"#;
+    rig.put("/api/queues/q1", &format!(r#"{{"order": {order}}}"#)).await.expect(201);
+    rig.put("/api/topics/t", "{}").await.expect(201);
+    rig.put("/api/topics/t/subscriptions/s", &format!(r#"{{"order": {order}}}"#)).await.expect(201);
+    let ours =
+        [("/q1", "/api/queues/q1"), ("/t/subscriptions/s", "/api/topics/t/subscriptions/s")].into_iter();
+    for (path, api) in ours {
+        let before = rig.get(api).await.json()["order"].clone();
+        assert_eq!(before["classes"]["high"]["weight"], 3);
+        let uri = format!("{path}?{V21}");
+        let shown = rig.get(&uri).await.expect(200);
+        let changed = description(&shown.body).replace("<LockDuration>PT1M<", "<LockDuration>PT30S<");
+        assert_eq!(rig.update(&uri, &js_entry(&changed)).await.expect(200).element("LockDuration"), "PT30S");
+        let after = rig.get(api).await.json();
+        assert_eq!((&after["order"], &after["lockDuration"]), (&before, &"30s".into()));
+    }
+    let uri = format!("/q2?{V21}");
+    rig.put(&uri, &js("QueueDescription", "")).await.expect(201);
+    rig.put(&format!("/q1?{V21}"), &js("QueueDescription", "")).await.expect(409);
+    assert_eq!(rig.get("/api/queues/q2").await.json()["order"], serde_json::Value::Null, "as they come");
+}
+
+#[tokio::test]
 async fn what_cannot_be_changed_or_honoured_is_refused_by_name() {
     let rig = Rig::start().await;
     let uri = format!("/q1?{V21}");

@@ -231,6 +231,85 @@ async fn bodies_that_are_wrong_are_refused_with_their_place() {
     assert_eq!(nothing["error"]["code"], "notFound");
 }
 
+const ORDER: &str = r#"{ "policy": "aged",
+  "classes": { "low": { "priorities": "0-3" }, "high": { "priorities": "7-9", "target": "10s" }, "normal": { "priorities": "4-6" } },
+  "rules": [ { "when": "tier = 'paying'", "class": "high" } ],
+  "tenants": { "key": "tenant", "classes": { "paying": { "when": "tier = 'paying'", "weight": 2.5 }, "free": {} } } }"#;
+
+#[tokio::test]
+async fn an_order_is_set_replaced_and_removed() {
+    let rig = Rig::start().await;
+    let created = rig.put("/api/queues/q", &format!(r#"{{"order": {ORDER}}}"#)).await.expect(201);
+    let order = created.json()["order"].clone();
+    assert_eq!(order["classes"]["high"], json!({ "priorities": "7-9", "target": "10s", "objective": 0.99 }));
+    assert_eq!(order["tenants"]["classes"]["paying"]["weight"], 2.5);
+    assert_eq!(rig.get("/api/queues/q").await.json()["order"], order);
+    rig.put("/api/queues/q", r#"{"lockDuration": "5s"}"#).await.expect(200);
+    assert_eq!(rig.get("/api/queues/q").await.json()["order"], order, "not said, not changed");
+    rig.put("/api/queues/q", r#"{"order": {"policy": "fifo"}}"#).await.expect(200);
+    let fifo = json!({ "policy": "fifo", "maxOutstanding": 16 });
+    assert_eq!(rig.get("/api/queues/q").await.json()["order"], fifo);
+    rig.put("/api/queues/q", r#"{"order": null}"#).await.expect(200);
+    assert_eq!(rig.get("/api/queues/q").await.json()["order"], Value::Null);
+    rig.put("/api/topics/t", "{}").await.expect(201);
+    rig.put("/api/topics/t/subscriptions/s", &format!(r#"{{"order": {ORDER}}}"#)).await.expect(201);
+    assert_eq!(rig.get("/api/topics/t/subscriptions/s").await.json()["order"], order);
+    rig.put("/api/topics/t", r#"{"order": {}}"#).await.expect(400);
+}
+
+#[tokio::test]
+async fn an_order_that_makes_no_sense_is_refused_with_its_place() {
+    let rig = Rig::start().await;
+    rig.put("/api/queues/q", &format!(r#"{{"order": {ORDER}}}"#)).await.expect(201);
+    let before = rig.get("/api/queues/q").await.json();
+    let refused = async |order: &str, said: &[&str]| {
+        for queue in ["q", "new"] {
+            let answer = rig.put(&format!("/api/queues/{queue}"), &format!("{{\"order\":\n{order}}}")).await;
+            let answer = answer.expect(400).json();
+            let message = answer["error"]["message"].as_str().unwrap();
+            assert!(said.iter().all(|said| message.contains(said)), "{message}");
+        }
+    };
+    let classes = |one: &str, other: &str| format!(r#"{{"classes": {{"a": {{{one}}}, "b": {{{other}}}}}}}"#);
+    let two = |one: &str, other: &str| {
+        classes(&format!(r#""priorities": "{one}""#), &format!(r#""priorities": "{other}""#))
+    };
+    refused(&two("0-5", "5-9"), &["line 2, column ", "order.classes.a.priorities: ", "overlap at 5"]).await;
+    refused(&two("0-5", "9-6"), &["line 2, column ", "order.classes.b.priorities: ", "'9-6' is not a range"])
+        .await;
+    refused(r#"{"policy": "lifo"}"#, &["line 2, column 12", "write fifo, strict, aged or weighted"]).await;
+    refused(
+        &classes(r#""priorities": 1"#, r#""target": "10s""#),
+        &["order.classes.b: ", "give it priorities"],
+    )
+    .await;
+    let weight =
+        |weight: &str| classes(r#""priorities": 1"#, &format!(r#""priorities": 2, "weight": {weight}"#));
+    refused(&weight("0"), &["order.classes.b.weight: ", "from 1 to 1000"]).await;
+    refused(&weight("-3"), &["order.classes.b.weight: ", "from 1 to 1000"]).await;
+    let strict = weight("3").replacen('{', r#"{"policy": "strict", "#, 1);
+    refused(
+        &strict,
+        &["order.classes.b.weight: ", "policy strict; leave the weights out", "policy weighted"],
+    )
+    .await;
+    refused(r#"{"defaultClass": "high"}"#, &["order.defaultClass: there is no class 'high'"]).await;
+    let tenants =
+        |rest: &str| format!(r#"{{"tenants": {{"key": "tenant", "classes": {{"free": {{}}}}, {rest}}}}}"#);
+    refused(
+        &tenants(r#""defaultClass": "x""#),
+        &["order.tenants.defaultClass: there is no class 'x'", "there are free"],
+    )
+    .await;
+    refused(&tenants(r#""defaultClass": "x""#).replace("tenant\"", "tenant >\""), &["there is no class 'x'"])
+        .await;
+    refused(r#"{"tenants": {"key": "tenant +"}}"#, &["order.tenants.key: ", "does not parse"]).await;
+    let rule = r#"{"classes": {"a": {"priorities": 1}}, "rules": [{"when": "tier ==", "class": "a"}]}"#;
+    refused(rule, &["line 2, column 58", "order.rules.[1].when: ", "does not parse: at column "]).await;
+    assert_eq!(rig.get("/api/queues/q").await.json(), before, "nothing has changed");
+    rig.get("/api/queues/new").await.expect(404);
+}
+
 #[tokio::test]
 async fn health_has_the_words_that_test_frameworks_wait_for() {
     let rig = Rig::start().await;
@@ -304,6 +383,17 @@ async fn the_description_and_the_routes_agree() {
     assert_eq!(keys("TopicSettings"), told(&spec));
     assert_eq!(keys("Queue"), told(&rig.put("/api/queues/q", "{}").await.json()));
     assert_eq!(keys("Topic"), told(&rig.put("/api/topics/t", "{}").await.json()));
+    let full = r#"{ "policy": "aged", "defaultClass": "a", "rate": "5/s", "sendRate": "5/s", "maxOutstanding": 2, "rules":
+        [{ "when": "b = 1", "class": "a" }], "tenants": { "key": "t", "defaultClass": "f", "classes": { "f": { "when": "c = 1",
+        "weight": 2, "maxShare": 0.5, "hard": true, "rate": "5/s", "sendRate": "5/s" } } }, "classes": { "a": { "priorities": "1-2",
+        "target": "1s", "objective": 0.9, "offset": "1s", "weight": 2, "rate": "5/s", "sendRate": "5/s" } } }"#;
+    let order: peeklock_spec::OrderSpec = peeklock_spec::from_json(full).unwrap();
+    let order = serde_json::to_value(order).unwrap();
+    assert_eq!(keys("Order"), told(&order));
+    assert_eq!(keys("OrderClass"), told(&order["classes"]["a"]));
+    assert_eq!(keys("OrderRule"), told(&order["rules"][0]));
+    assert_eq!(keys("OrderTenants"), told(&order["tenants"]));
+    assert_eq!(keys("OrderTenantClass"), told(&order["tenants"]["classes"]["f"]));
     assert_eq!(keys("Subscription"), told(&rig.put("/api/topics/t/subscriptions/s", "{}").await.json()));
     let policy = rig.put("/api/policies/p", r#"{"rights": ["Send"]}"#).await.json();
     assert_eq!(keys("Policy"), told(&policy));

@@ -5,11 +5,11 @@ use axum::response::Response;
 use http::StatusCode;
 use peeklock_broker::{EntityInfo, Listing, Page, PageStart};
 use peeklock_filter::Rule;
-use peeklock_spec::{QueueSpec, SubscriptionSpec, TopicSpec};
+use peeklock_spec::{Document, OrderSpec, QueueSpec, SubscriptionSpec, TopicSpec};
 use peeklock_types::{EntityKind, EntityName, QueueSettings};
 
 use super::route::{Collection, Item, Operation};
-use super::{Call, done, json, plain_name, rules, shape};
+use super::{Call, done, json, plain_name, rules, shape, wrong_body};
 use crate::auth::check_targets;
 use crate::entity;
 use crate::problem::Problem;
@@ -129,14 +129,21 @@ impl Call<'_> {
                 Ok(Spec::Topic(spec))
             }
             Item::Subscription => {
-                let spec: SubscriptionSpec = self.body(body).await?;
+                let document = self.document(body).await?;
+                let spec: SubscriptionSpec = document.read().map_err(wrong_body)?;
+                check_order(&document, spec.order.as_ref())?;
                 let rules = spec.rules.as_ref().map(|rules| {
                     rules.0.iter().map(|(name, spec)| rules::read(name, spec)).collect::<Result<_, _>>()
                 });
                 let rules = rules.transpose()?;
                 Ok(Spec::Subscription(spec, rules))
             }
-            _ => Ok(Spec::Queue(self.body(body).await?)),
+            _ => {
+                let document = self.document(body).await?;
+                let spec: QueueSpec = document.read().map_err(wrong_body)?;
+                check_order(&document, spec.order.as_ref())?;
+                Ok(Spec::Queue(spec))
+            }
         }
     }
 
@@ -197,6 +204,16 @@ impl Call<'_> {
         }
         respond(StatusCode::OK, &updated)
     }
+}
+
+/// Refuses an order that makes no sense, with its place in the body: the engine would refuse it too, but cannot say where.
+fn check_order(document: &Document, order: Option<&Option<OrderSpec>>) -> Result<(), Problem> {
+    let Some(Some(order)) = order else { return Ok(()) };
+    order.check().map_err(|misfit| {
+        let misfit = misfit.under(["order".to_owned()]);
+        let path: Vec<&str> = misfit.path.iter().map(String::as_str).collect();
+        wrong_body(document.problem(&path, misfit.message))
+    })
 }
 
 /// Without the topic, for a subscription.

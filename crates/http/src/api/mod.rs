@@ -4,6 +4,7 @@ mod entities;
 mod explain;
 mod messages;
 mod openapi;
+mod order_schema;
 mod policies;
 mod route;
 mod rules;
@@ -16,6 +17,7 @@ use http::header::{CONTENT_TYPE, ETAG};
 use http::{HeaderValue, StatusCode};
 use peeklock_access::Right;
 use peeklock_filter::RuleName;
+use peeklock_spec::Document;
 use peeklock_types::{EntityKind, EntityName};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -175,9 +177,14 @@ impl Call<'_> {
     }
 
     async fn body<T: DeserializeOwned>(&self, body: Body) -> Result<T, Problem> {
+        self.document(body).await?.read().map_err(wrong_body)
+    }
+
+    /// The body, not yet read as anything, for what needs its places later.
+    async fn document(&self, body: Body) -> Result<Document, Problem> {
         self.head.check_content_type(&[JSON], JSON)?;
         let limits = self.state.limits();
-        parse(&read_body(body, limits.body_size_bytes_max, limits.body_time_max).await?)
+        document(&read_body(body, limits.body_size_bytes_max, limits.body_time_max).await?)
     }
 
     fn top(&self) -> Result<usize, Problem> {
@@ -187,11 +194,18 @@ impl Call<'_> {
     }
 }
 
-/// An empty body says nothing, as `{}` does.
 fn parse<T: DeserializeOwned>(body: &Bytes) -> Result<T, Problem> {
+    document(body)?.read().map_err(wrong_body)
+}
+
+/// An empty body says nothing, as `{}` does.
+fn document(body: &Bytes) -> Result<Document, Problem> {
     let body: &[u8] = if body.is_empty() { b"{}" } else { body };
-    peeklock_spec::from_json_bytes(body)
-        .map_err(|error| Problem::bad(format!("the body is not as it should be: {error}")))
+    peeklock_spec::utf8(body).and_then(Document::json).map_err(wrong_body)
+}
+
+fn wrong_body(error: peeklock_spec::Problem) -> Problem {
+    Problem::bad(format!("the body is not as it should be: {error}"))
 }
 
 fn json(status: StatusCode, revision: Option<u64>, body: &impl Serialize) -> Result<Response, Problem> {

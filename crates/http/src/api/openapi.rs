@@ -3,6 +3,7 @@
 use http::Method;
 use serde_json::{Map, Value, json};
 
+use super::order_schema;
 use super::route::{Collection, Item, Operation, ROUTES, Route};
 
 const SUMMARY_HEALTH: &str = "Whether the broker works: a message was sent, stored and received";
@@ -190,10 +191,10 @@ fn reference(name: &str) -> Value {
     json!({ "$ref": format!("#/components/schemas/{name}") })
 }
 
-/// A field and its type; a type with `?` may be null.
+/// A field and its type; a type with `?` may be null, and one with `#` is another schema.
 type Field = (&'static str, &'static str);
 
-const QUEUE: [Field; 16] = [
+const QUEUE: [Field; 17] = [
     ("lockDuration", "string"),
     ("maxDeliveryCount", "integer"),
     ("requiresSession", "boolean"),
@@ -209,6 +210,7 @@ const QUEUE: [Field; 16] = [
     ("maxSize", "string?"),
     ("forwardTo", "string?"),
     ("forwardDeadLettersTo", "string?"),
+    ("order", "#Order?"),
     ("userMetadata", "string?"),
 ];
 const TOPIC: [Field; 8] = [
@@ -221,7 +223,7 @@ const TOPIC: [Field; 8] = [
     ("maxSize", "string?"),
     ("userMetadata", "string?"),
 ];
-const SUBSCRIPTION: [Field; 14] = [
+const SUBSCRIPTION: [Field; 15] = [
     ("lockDuration", "string"),
     ("maxDeliveryCount", "integer"),
     ("requiresSession", "boolean"),
@@ -235,6 +237,7 @@ const SUBSCRIPTION: [Field; 14] = [
     ("autoDeleteOnIdle", "string?"),
     ("forwardTo", "string?"),
     ("forwardDeadLettersTo", "string?"),
+    ("order", "#Order?"),
     ("userMetadata", "string?"),
 ];
 const COUNTS: [Field; 9] = [
@@ -277,6 +280,14 @@ const IDENTITIES: [Field; 7] = [
 ];
 
 fn schemas() -> Value {
+    let mut schemas = entity_schemas();
+    if let Value::Object(schemas) = &mut schemas {
+        schemas.extend(order_schema::schemas());
+    }
+    schemas
+}
+
+fn entity_schemas() -> Value {
     let name: &[Field] = &[("name", "string")];
     json!({
         "QueueSettings": closed(&[&QUEUE]),
@@ -312,9 +323,12 @@ fn schemas() -> Value {
 
 fn object(fields: &[&[Field]]) -> Value {
     let property = |(name, kind): &Field| {
-        let schema = match kind.strip_suffix('?') {
-            Some(kind) => json!({ "type": [kind, "null"] }),
-            None => json!({ "type": kind }),
+        let schema = match (kind.strip_prefix('#'), kind.strip_suffix('?')) {
+            (Some(other), _) => {
+                json!({ "anyOf": [reference(other.trim_end_matches('?')), { "type": "null" }] })
+            }
+            (None, Some(kind)) => json!({ "type": [kind, "null"] }),
+            (None, None) => json!({ "type": kind }),
         };
         ((*name).to_owned(), schema)
     };
