@@ -11,7 +11,7 @@ use peeklock_journal_wal::WalConfig;
 use peeklock_types::{QueueSettings, RetryPolicy};
 
 use crate::log::{MessageNumber, Part};
-pub use order::{Said, Wish};
+pub(crate) use order::{Said, Wish};
 pub(crate) use topic::{Rule, Subscription, Test, Topic};
 
 /// How long bytes take.

@@ -33,16 +33,16 @@ const CLASSES: [&[(&str, u8, u8)]; 5] = [
 
 /// What the sender of a message says about its urgency. It follows from the number of the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wish {
-    pub header: Option<u8>,
-    pub property: Option<Said>,
-    pub tenant: Option<u32>,
-    pub is_paying: bool,
+pub(crate) struct Wish {
+    pub(crate) header: Option<u8>,
+    pub(crate) property: Option<Said>,
+    pub(crate) tenant: Option<u32>,
+    pub(crate) is_paying: bool,
 }
 
 /// What the property says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Said {
+pub(crate) enum Said {
     Name(&'static str),
     Number(u8),
     /// A number, written out.
@@ -50,7 +50,7 @@ pub enum Said {
 }
 
 impl Wish {
-    pub fn of(number: MessageNumber) -> Self {
+    pub(crate) fn of(number: MessageNumber) -> Self {
         let mut rng = Rng::with_seed(u64::from(number) ^ 0x0bad_5eed);
         let rng = &mut rng;
         let priority = |rng: &mut Rng| rng.u8(0..=10);
@@ -66,7 +66,7 @@ impl Wish {
     }
 
     /// The class that a queue with this order puts it into.
-    pub fn class(&self, order: &OrderSettings) -> ClassName {
+    pub(crate) fn class(&self, order: &OrderSettings) -> ClassName {
         let place = order.rules.iter().find(|rule| self.fits(&rule.when)).map(|rule| rule.class.clone());
         place.unwrap_or_else(|| self.own_class(order))
     }
