@@ -179,10 +179,10 @@ pub enum Request {
         limit: u64,
         not_after: Option<Timestamp>,
     },
-    /// Tell the receiver by [`Reply::Head`] which message is next, now and whenever that changes; or stop to.
+    /// Tell the receiver by [`Reply::Head`] which message is next, now and whenever that changes; or stop to, for `None`.
     Watch {
         receiver: ReceiverId,
-        is_watching: bool,
+        serial: Option<u32>,
     },
     /// The peer has passed on this many bytes of deliveries.
     Window {
@@ -411,6 +411,8 @@ pub enum Reply {
     /// What the queue of a receiver that watches would hand out next.
     Head {
         receiver: ReceiverId,
+        /// Of the [`Request::Watch`] that it answers.
+        serial: u32,
         head: Option<Head>,
     },
     /// The receiver is detached.
@@ -516,6 +518,10 @@ pub enum Error {
     DiskFull,
     #[error("{size_bytes} bytes are over the limit of {limit_bytes} for one message or batch")]
     TooLarge { size_bytes: usize, limit_bytes: usize },
+    #[error(
+        "'{name}' is the name of a group of queues in the configuration; choose another name, or rename the group"
+    )]
+    NameOfGroup { name: EntityName },
     #[error("the message could not be stored: {0}")]
     NotKept(String),
     #[error(

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use peeklock_engine::{Engine, Patch, record};
 use peeklock_filter::Cost;
 use peeklock_journal::{Journal, Log, Recovery, StoredBody};
-use peeklock_types::{EntityName, GroupNumber, ShardId};
+use peeklock_types::{EntityName, GroupNumber, Groups, ShardId};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -27,6 +27,8 @@ pub struct Broker {
     clock: Clock,
     /// Of this broker and not of the process: a run then gives the same numbers whatever ran before it.
     next_peer: Arc<AtomicU64>,
+    /// Names that mean several entities to receivers.
+    groups: Arc<Groups>,
 }
 
 /// Makes the view of a stored message, for the filters of a topic that it is forwarded to; see [`peeklock_filter`]. The broker itself does not
@@ -125,7 +127,18 @@ impl Broker {
         for (shard, envelopes) in recovered_shards {
             running.spawn(Shard::new(shard, clock, envelopes, router.clone(), describe).run());
         }
-        Ok((Broker { shards: shards.into(), clock, next_peer }, Running(running), recovered))
+        let broker = Broker { shards: shards.into(), clock, next_peer, groups: Arc::default() };
+        Ok((broker, Running(running), recovered))
+    }
+
+    /// The same broker with these groups. Their names are taken: no entity of such a name is created.
+    #[must_use]
+    pub fn with_groups(self, groups: Groups) -> Self {
+        Broker { groups: Arc::new(groups), ..self }
+    }
+
+    pub fn groups(&self) -> &Groups {
+        &self.groups
     }
 
     /// A new peer, and where its replies arrive.

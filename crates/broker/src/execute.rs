@@ -161,8 +161,8 @@ impl<L: Log> Shard<L> {
                 self.engine.take_run(receiver, self.credit_upto(receiver, limit), not_after);
                 None
             }
-            Request::Watch { receiver, is_watching } => {
-                self.engine.watch(receiver, is_watching);
+            Request::Watch { receiver, serial } => {
+                self.engine.watch(receiver, serial);
                 None
             }
             Request::Window { receiver, size_bytes } => {

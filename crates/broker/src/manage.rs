@@ -45,6 +45,9 @@ impl Broker {
         settings: QueueSettings,
         rule: Option<Rule>,
     ) -> Result<EntityInfo, AdminError> {
+        if self.groups().contains_key(&name) {
+            return Err(Error::NameOfGroup { name }.into());
+        }
         let (shard, settings, rule) = (self.place(&name), Box::new(settings), rule.map(Box::new));
         self.one(shard, |ticket| Request::Create { ticket, name, kind, settings, rule }).await
     }

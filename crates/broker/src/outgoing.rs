@@ -247,8 +247,8 @@ impl<R: Reader> Outgoing<R> {
                 self.router.bring(self.shard, target, messages);
             }
             Effect::Drained(receiver) => self.push(PeerId::of(receiver), Reply::Drained { receiver }),
-            Effect::Head(HeadChange { receiver, head }) => {
-                self.push(PeerId::of(receiver), Reply::Head { receiver, head })
+            Effect::Head(HeadChange { receiver, serial, head }) => {
+                self.push(PeerId::of(receiver), Reply::Head { receiver, serial, head })
             }
             Effect::Delivery(delivery) => {
                 let peer = PeerId::of(delivery.receiver);

@@ -99,6 +99,7 @@ fn earlier(one: Option<Timestamp>, other: Option<Timestamp>) -> Option<Timestamp
 #[inline]
 fn has_work(queue: &Queue, sub_queue: SubQueue) -> bool {
     let part = queue.part(sub_queue);
-    let is_wanted = || !part.asking.is_empty() || queue.forwards_to(sub_queue).is_some();
-    (part.messages.waiting_count() > 0 && is_wanted()) || part.messages.sessions().has_work()
+    (part.messages.has_ready() && !part.asking.is_empty())
+        || part.messages.has_session_work()
+        || queue.has_to_forward(sub_queue)
 }

@@ -9,6 +9,7 @@ use crate::engine::{Engine, FACTS_PER_CALL_MAX};
 use crate::error::{Error, ReplayError};
 use crate::fact::Fact;
 use crate::message::{EntityId, ReceiverId};
+use crate::order::Classifier;
 use crate::outbox::{CloseReason, ColdBody, Outbox};
 use crate::queue::{Queue, cold};
 use crate::wire_settings::kept;
@@ -113,6 +114,7 @@ impl Engine {
         let settings = Box::new(kept(settings));
         settings.check(name)?;
         settings.check_kind(kind)?;
+        check_order(&settings)?;
         if self.next_entity.0 == u32::MAX {
             return Err(Error::NoEntityLeft);
         }
@@ -143,11 +145,13 @@ impl Engine {
         self.command(now, entity, |queue| {
             settings.check(&queue.name)?;
             settings.check_kind(queue.kind)?;
+            check_order(&settings)?;
             Ok(queue.settings.check_change(&settings)?)
         })?;
         self.record(Fact::QueueUpdated { entity, settings: Box::new(settings), at: now }, out);
         let mut left = FACTS_PER_CALL_MAX;
         for receiver in self.receivers_of(entity) {
+            self.follow_bound(entity, receiver);
             if !self.can_receive(entity, receiver) {
                 left -= self.close_receiver(now, receiver, CloseReason::Disabled, left, out);
             }
@@ -281,6 +285,11 @@ impl Engine {
         }
         Ok(())
     }
+}
+
+/// Whether the conditions of an order can be read.
+fn check_order(settings: &QueueSettings) -> Result<(), Error> {
+    settings.order.as_ref().map_or(Ok(()), |order| Classifier::new(order).map(|_| ()))
 }
 
 fn view(queue: &Queue) -> QueueView<'_> {

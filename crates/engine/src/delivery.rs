@@ -70,6 +70,7 @@ impl Engine {
             queue.part_mut(address.sub_queue).noted.ready = false;
             let mut server = Server { now, address, nonces: &mut *nonces, budget };
             server.serve(queue, &mut self.receivers, out);
+            settle_up(now, queue, &mut self.receivers);
             if address.sub_queue == SubQueue::Main && queue.settings.requires_session {
                 server.serve_sessions(queue, &mut self.receivers, out);
             }
@@ -80,7 +81,7 @@ impl Engine {
             }
         }
         self.finish_drains(out);
-        self.tell_heads(out);
+        self.tell_heads(now, out);
         budget == 0
     }
 
@@ -101,8 +102,19 @@ impl Engine {
     }
 }
 
+/// Lets receivers ask again that hold less than before.
+pub(crate) fn settle_up(now: Timestamp, queue: &mut Queue, receivers: &mut Receivers) {
+    let Some(order) = queue.main.messages.order_mut().filter(|order| !order.freed.is_empty()) else { return };
+    for id in std::mem::take(&mut order.freed) {
+        if let Some(receiver) = receivers.by_id.get_mut(&id) {
+            receiver.give_back(now);
+            queue_up(queue, id, receiver);
+        }
+    }
+}
+
 /// Puts the receiver into the row that it asks in, or takes it out.
-fn queue_up(queue: &mut Queue, id: ReceiverId, receiver: &mut Receiver) {
+pub(crate) fn queue_up(queue: &mut Queue, id: ReceiverId, receiver: &mut Receiver) {
     match receiver.place {
         Place::Queue => receiver.queue_up(id, &mut queue.part_mut(receiver.address.sub_queue).asking),
         Place::Session(slot) => {
@@ -119,7 +131,7 @@ fn queue_up(queue: &mut Queue, id: ReceiverId, receiver: &mut Receiver) {
 /// Whether there is a message that the receiver could get.
 fn waits_for(queue: &Queue, receiver: &Receiver) -> bool {
     match receiver.place {
-        Place::Queue => queue.part(receiver.address.sub_queue).messages.waiting_count() > 0,
+        Place::Queue => receiver.has_room() && queue.part(receiver.address.sub_queue).messages.has_ready(),
         Place::Session(slot) => {
             queue.main.messages.sessions().get(slot).is_some_and(|session| session.head().is_some())
         }
@@ -142,7 +154,7 @@ impl Server<'_> {
         while self.budget > 0 {
             let part = queue.part_mut(sub_queue);
             let Some(&id) = part.asking.front() else { return };
-            let Some(number) = part.messages.next_waiting() else { return };
+            let Some(number) = part.messages.next_waiting(self.now) else { return };
             if self.expire(queue, number, out) {
                 continue;
             }
@@ -184,6 +196,9 @@ impl Server<'_> {
             }
             let number = SequenceNumber(number);
             if !self.expire(queue, number, out) {
+                if queue.main.messages.hold_up(self.now, slot, number) {
+                    return;
+                }
                 self.hand_out(queue, id, receiver, number, out);
             }
         }
@@ -196,7 +211,7 @@ impl Server<'_> {
         let has_expired = queue.part(sub_queue).messages.has_expired(self.now, number);
         if has_expired {
             let fact = queue.expire(sub_queue, number);
-            queue.record(fact, out);
+            queue.record_end(self.now, fact, out);
             self.budget -= 1;
         }
         has_expired
@@ -213,9 +228,16 @@ impl Server<'_> {
     ) {
         let Address { entity, sub_queue } = self.address;
         let nonce = (self.nonces)();
+        let has_order = sub_queue == SubQueue::Main && queue.settings.order.is_some();
+        let lane =
+            if has_order { queue.main.messages.get(number).and_then(|entry| entry.lane) } else { None };
         let Received { token, message } =
             queue.hand_out(self.now, sub_queue, number, receiver.mode, nonce, out);
         receiver.charge(message.size_bytes);
+        if has_order {
+            receiver.hold(self.now);
+            queue.note_delivery(self.now, number, lane, receiver.is_bounded().then_some(id));
+        }
         queue_up(queue, id, receiver);
         out.deliveries.push(Delivery { entity, sub_queue, receiver: id, token, message });
         self.budget -= 1;

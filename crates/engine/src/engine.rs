@@ -5,6 +5,7 @@ use peeklock_types::{EntityKind, EntityName, LockToken, SequenceNumber, SessionI
 
 use crate::agenda::Agenda;
 use crate::bodies::ColdScan;
+use crate::delivery::settle_up;
 use crate::error::{Error, ReplayError};
 use crate::fact::Fact;
 use crate::message::{EntityId, Message, NewMessage, Settlement};
@@ -58,6 +59,7 @@ impl Engine {
         }
         self.command(now, entity, |queue| {
             queue.check_send(now, messages.as_ref())?;
+            queue.check_rates(now, messages.as_ref())?;
             for message in messages {
                 queue.store(now, message, out);
             }
@@ -78,6 +80,7 @@ impl Engine {
         }
         self.command(now, entity, |queue| {
             queue.check_send(now, messages.as_ref())?;
+            queue.check_rates(now, messages.as_ref())?;
             Ok(messages.into_iter().map(|message| queue.store(now, message, out)).collect())
         })
     }
@@ -188,6 +191,7 @@ impl Engine {
                 continue;
             }
             budget -= queue.tick(now, address.sub_queue, budget, out).min(budget);
+            settle_up(now, queue, &mut self.receivers);
             self.agenda.note(queue);
             if address.sub_queue == SubQueue::Main {
                 budget -= self.end_sessions(now, address.entity, budget, out);
@@ -223,7 +227,10 @@ impl Engine {
                     return Err(ReplayError::EntityOrder { entity: *entity, expected });
                 }
                 let settings = settings.as_ref().clone();
-                self.insert_queue(Queue::new(*entity, name.clone(), *kind, settings, *created_at))?;
+                let mut queue = Queue::new(*entity, name.clone(), *kind, settings, *created_at);
+                let order = queue.follow_order();
+                order.map_err(|reason| ReplayError::Order { entity: *entity, reason: reason.to_string() })?;
+                self.insert_queue(queue)?;
                 self.note(*entity);
                 Ok(())
             }
@@ -276,6 +283,7 @@ impl Engine {
         let Some(queue) = self.queues.get_mut(&entity) else { return Err(Error::NoSuchEntity { entity }) };
         queue.used_at = queue.used_at.max(now);
         let done = command(queue);
+        settle_up(now, queue, &mut self.receivers);
         self.agenda.note(queue);
         done
     }

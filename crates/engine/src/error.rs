@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use peeklock_filter::{RuleError, RuleName};
 use peeklock_types::{
     EntityKind, EntityName, EntityPath, GroupNumber, SequenceNumber, SessionId, SettingsError, ShardId,
@@ -50,6 +52,13 @@ pub enum Error {
     StillSending { name: EntityName },
     #[error(transparent)]
     Settings(#[from] SettingsError),
+    #[error("{what} cannot be read: {reason}")]
+    OrderExpression { what: String, reason: RuleError },
+    #[error(
+        "'{path}' takes no more messages just now: {what} is used up; send again in {} ms",
+        retry_after.as_millis()
+    )]
+    Throttled { path: EntityPath, what: String, retry_after: Duration },
     #[error("this shard has given out all its entity numbers; create the queue in another shard")]
     NoEntityLeft,
     #[error("'{path}' has given out all its sequence numbers")]
@@ -74,6 +83,8 @@ pub enum Error {
     MessageIdTooLong { size_bytes: usize },
     #[error("there is no deferred message {sequence_number} in '{path}' that could be received now")]
     NotFound { path: EntityPath, sequence_number: SequenceNumber },
+    #[error("there is no message {sequence_number} in '{path}'; it is gone, or never was")]
+    NoSuchMessage { path: EntityPath, sequence_number: SequenceNumber },
     #[error(
         "there is no scheduled message {sequence_number} in '{path}'; it is due already, was cancelled, or never was"
     )]
@@ -158,6 +169,8 @@ pub enum ReplayError {
     Rule { entity: EntityId, reason: RuleError },
     #[error("{entity} has impossible settings: {reason}")]
     Settings { entity: EntityId, reason: SettingsError },
+    #[error("{entity} has an order that does not work: {reason}")]
+    Order { entity: EntityId, reason: String },
     #[error("message {found} was enqueued in {entity}, but the next one is {expected}")]
     SequenceOrder { entity: EntityId, found: SequenceNumber, expected: SequenceNumber },
     #[error("message {sequence_number} of {entity} lies in {group}, before its elder in {newest}")]

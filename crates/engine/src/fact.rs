@@ -73,6 +73,12 @@ pub enum Fact {
         nonce: u64,
         until: Timestamp,
     },
+    /// What workers have spent on a message of a queue whose tenants share their time: on a locked one so much, on another what they usually do.
+    Charged {
+        entity: EntityId,
+        sequence_number: SequenceNumber,
+        cost_ms: u32,
+    },
     Renewed {
         entity: EntityId,
         sub_queue: SubQueue,
@@ -197,6 +203,7 @@ impl Fact {
             | Fact::RuleRemoved { entity, .. }
             | Fact::Activated { entity, .. }
             | Fact::Locked { entity, .. }
+            | Fact::Charged { entity, .. }
             | Fact::Renewed { entity, .. }
             | Fact::Completed { entity, .. }
             | Fact::Abandoned { entity, .. }

@@ -17,6 +17,7 @@ mod fact;
 mod message;
 mod number_map;
 mod order;
+mod orders;
 mod outbox;
 mod patch;
 mod plan;
@@ -47,8 +48,8 @@ pub use message::{
     SessionWish, Settlement, Transfer, TransferReason,
 };
 pub use order::{
-    ClassView, ExplainedMessage, HISTOGRAM_BOUNDS_MS, Histogram, OrderView, TENANTS_SHOWN_MAX, TargetView,
-    TenantView, Window,
+    ClassView, ExplainedMessage, HISTOGRAM_BOUNDS_MS, Histogram, LaneKey, OrderView, TENANTS_SHOWN_MAX,
+    TargetView, TenantView, Window,
 };
 pub use outbox::{Accepted, CloseReason, Closed, ColdBody, Delivery, Drained, HeldSession, Outbox, Received};
 pub use patch::{PATCH_SIZE_BYTES_MAX, Patch, PatchPart};

@@ -1,10 +1,12 @@
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use peeklock_types::{BodyRef, EntityName, SequenceNumber, SessionId, Timestamp, limits};
+use peeklock_types::{BodyRef, ClassName, EntityName, SequenceNumber, SessionId, Timestamp, limits};
 
 use crate::error::Error;
+use crate::order::LaneKey;
 use crate::patch::Patch;
 
 /// One queue with its dead-letter queue, one topic, or one subscription. Never given out twice by a shard.
@@ -39,6 +41,13 @@ pub struct NewMessage {
     pub attributes: Option<Box<Attributes>>,
 }
 
+impl NewMessage {
+    /// What `newid()` rests on in filters: different for each message, the same whenever it is asked.
+    pub(crate) fn seed(&self, now: Timestamp) -> u64 {
+        self.body.to_raw().rotate_left(32) ^ now.as_millis()
+    }
+}
+
 /// A message id of the longest kind: four bytes per character, and its type.
 pub(crate) const MESSAGE_ID_BYTES_MAX: usize = limits::MESSAGE_ID_CHARS_MAX * 4 + 16;
 
@@ -56,13 +65,26 @@ pub struct Attributes {
     pub origin: Option<Origin>,
     /// What differs from the stored bytes: settlements before it was forwarded, or a rule's action, have changed it.
     pub patch: Patch,
-    /// Its properties, for the filters of a topic; see `peeklock_filter`. Left out elsewhere.
+    /// Its properties, for the filters of a topic and the classes of a queue; see `peeklock_filter`. Left out elsewhere.
     pub view: Option<Bytes>,
+    /// Where it waits, in a queue with an order. The queue finds that out by itself, from the view.
+    pub lane: Option<LaneKey>,
 }
 
 impl Attributes {
     pub fn is_empty(&self) -> bool {
         *self == Attributes::default()
+    }
+
+    /// Whether nothing is said but where it waits.
+    pub(crate) fn is_only_lane(&self) -> bool {
+        self.session.is_none()
+            && self.time_to_live.is_none()
+            && self.scheduled_for.is_none()
+            && self.message_id.is_none()
+            && self.origin.is_none()
+            && self.patch.is_empty()
+            && self.view.is_none()
     }
 
     /// Just what a record says: after a restart a message must not know more or less than before. Only a topic keeps the view.
@@ -142,6 +164,9 @@ pub struct Message {
     /// `None` when nobody holds a lock on it.
     pub locked_until: Option<Timestamp>,
     pub state: MessageState,
+    /// Of a queue with an order.
+    pub class: Option<ClassName>,
+    pub tenant: Option<Arc<str>>,
     pub patch: Patch,
     pub details: Option<Box<Details>>,
 }

@@ -24,6 +24,8 @@ const WHY_BYTES_MAX: usize = 400;
 pub(crate) struct Plan {
     /// Who gets it as it is.
     pub(crate) plain: Vec<EntityId>,
+    /// Who gets it as it is, and has an order in which it takes a place.
+    pub(crate) placed: Vec<EntityId>,
     /// Who gets it changed by an action. A subscription gets a copy for each rule with one.
     pub(crate) changed: Vec<(EntityId, Bytes)>,
     /// Who gets it in the dead-letter queue, and why. Each subscription at most once.
@@ -31,6 +33,7 @@ pub(crate) struct Plan {
     /// What a copy says of the message beside its changes.
     base_bytes: usize,
     changed_bytes: usize,
+    placed_bytes: usize,
     /// Of what waits in the topic or goes to dead-letter queues.
     other_bytes: usize,
 }
@@ -48,7 +51,7 @@ impl Plan {
     }
 
     pub(crate) fn copy_count(&self) -> usize {
-        self.plain.len() + self.changed.len() + self.failed.len()
+        self.plain.len() + self.placed.len() + self.changed.len() + self.failed.len()
     }
 
     /// At least what the facts about it add to the journal.
@@ -62,6 +65,17 @@ impl Plan {
     pub(crate) fn copy(&mut self, to: EntityId, is_dead: bool) {
         self.other_bytes += if is_dead { OWN_COPY_BYTES } else { 0 };
         self.plain.push(to);
+    }
+
+    /// A copy as it is, which says its place by itself. Where too many do so of one message, the rest wait with those of which nothing is known.
+    pub(crate) fn place(&mut self, to: EntityId, is_dead: bool) {
+        let size_bytes = OWN_COPY_BYTES + self.base_bytes;
+        if self.placed_bytes + size_bytes > CHANGED_BYTES_MAX {
+            return self.copy(to, is_dead);
+        }
+        self.placed_bytes += size_bytes;
+        self.other_bytes += size_bytes + if is_dead { OWN_COPY_BYTES } else { 0 };
+        self.placed.push(to);
     }
 
     pub(crate) fn change(&mut self, to: EntityId, rule: &RuleName, changes: Bytes) {
@@ -88,7 +102,7 @@ impl Plan {
     /// All who get a copy; those more than once who get more than one.
     pub(crate) fn targets(&self) -> impl Iterator<Item = &EntityId> {
         let changed = self.changed.iter().map(|(to, _)| to);
-        self.plain.iter().chain(changed).chain(self.failed.iter().map(|(to, _)| to))
+        self.plain.iter().chain(&self.placed).chain(changed).chain(self.failed.iter().map(|(to, _)| to))
     }
 }
 

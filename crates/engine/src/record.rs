@@ -45,6 +45,7 @@ const SEEN: u8 = 29;
 const RULE_SET: u8 = 30;
 const RULE_REMOVED: u8 = 31;
 const MOVED_AGAIN: u8 = 32;
+const CHARGED: u8 = 33;
 
 /// No topic has as many subscriptions; only damage says so.
 const COPY_COUNT_MAX: u64 = 1 << 24;
@@ -76,6 +77,10 @@ pub fn encode(fact: &Fact, group: GroupNumber, out: &mut Vec<u8>) {
         }
         &Fact::Completed { entity, sub_queue, sequence_number } => {
             put_message(COMPLETED, sub_queue, entity, sequence_number, out);
+        }
+        &Fact::Charged { entity, sequence_number, cost_ms } => {
+            put_message(CHARGED, SubQueue::Main, entity, sequence_number, out);
+            put_number(cost_ms.into(), out);
         }
         Fact::FannedOut { copies, enqueued_at, body, size_bytes, attributes, again } => {
             put_entity(FANNED_OUT, EntityId(0), out);
@@ -304,6 +309,10 @@ fn decode_main(
         QUEUE_DELETED => Fact::QueueDeleted { entity },
         ENQUEUED_HERE | ENQUEUED_ELSEWHERE | ENQUEUED_HERE_WITH | ENQUEUED_ELSEWHERE_WITH => {
             decode_enqueued(kind, entity, reader, group)?
+        }
+        CHARGED => {
+            let sequence_number = reader.sequence_number()?;
+            Fact::Charged { entity, sequence_number, cost_ms: reader.number32("a cost")? }
         }
         SENT_ON => decode_sent_on(entity, reader, group)?,
         ACTIVATED => {

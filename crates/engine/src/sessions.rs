@@ -44,7 +44,9 @@ impl Engine {
             queue.receiver_count += 1;
             Ok(found)
         })?;
-        self.receivers.by_id.insert(receiver, Receiver::new(Address { entity, sub_queue }, mode, place));
+        let mut new = Receiver::new(Address { entity, sub_queue }, mode, place);
+        new.set_bound(self.queues.get(&entity).and_then(|queue| queue.settings.order.as_deref()));
+        self.receivers.by_id.insert(receiver, new);
         Ok(attached)
     }
 
@@ -59,7 +61,7 @@ impl Engine {
     fn detach(&mut self, now: Timestamp, id: ReceiverId, max: usize, out: &mut Outbox) -> usize {
         self.set_credit(id, 0);
         self.cancel_drain(id);
-        self.watch(id, false);
+        self.watch(id, None);
         let Some(receiver) = self.receivers.by_id.remove(&id) else { return 0 };
         let Some(queue) = self.queues.get_mut(&receiver.address.entity) else { return 0 };
         queue.receiver_count = queue.receiver_count.saturating_sub(1);
@@ -330,10 +332,9 @@ fn hold(
 /// Gives available sessions to those who wait for one, first come, first served.
 pub(crate) fn match_waiters(now: Timestamp, queue: &mut Queue, receivers: &mut Receivers, out: &mut Outbox) {
     loop {
+        let Some(receiver) = queue.main.messages.sessions().next_waiter() else { return };
+        let Some(slot) = queue.main.messages.next_session(now) else { return };
         let sessions = queue.main.messages.sessions_mut();
-        let (Some(receiver), Some(slot)) = (sessions.next_waiter(), sessions.next_available()) else {
-            return;
-        };
         sessions.stop_waiting(receiver);
         let Some(session) = sessions.get(slot).map(|session| session.id.clone()) else { return };
         let Some(waiting) = receivers.by_id.get_mut(&receiver) else { continue };
@@ -375,7 +376,7 @@ fn free_session(now: Timestamp, queue: &mut Queue, slot: SessionSlot, max: usize
     let locked: Vec<_> = locked.unwrap_or_default();
     for &number in &locked {
         let fact = queue.expire_lock(now, SubQueue::Main, SequenceNumber(number));
-        queue.record(fact, out);
+        queue.record_end(now, fact, out);
     }
     let sessions = queue.main.messages.sessions();
     if sessions.get(slot).is_some_and(|session| session.locked().next().is_none()) {

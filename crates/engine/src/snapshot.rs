@@ -29,16 +29,17 @@ use crate::wire::{
 };
 
 const MAGIC: &[u8; 4] = b"PKLE";
-const VERSION: u8 = 3;
+const VERSION: u8 = 4;
 
 // The two lowest bits are the state.
-const STATE_MASK: u8 = 3;
-const FLAG_LOCKED: u8 = 4;
-const FLAG_PATCHED: u8 = 8;
-const FLAG_DETAILED: u8 = 16;
-const FLAG_STRAY: u8 = 32;
-const FLAG_POISON: u8 = 64;
-const FLAG_SESSION: u8 = 128;
+const STATE_MASK: u64 = 3;
+const FLAG_LOCKED: u64 = 4;
+const FLAG_PATCHED: u64 = 8;
+const FLAG_DETAILED: u64 = 16;
+const FLAG_STRAY: u64 = 32;
+const FLAG_POISON: u64 = 64;
+const FLAG_SESSION: u64 = 128;
+const FLAG_STARTED: u64 = 256;
 
 impl Engine {
     pub fn snapshot(&self) -> Vec<u8> {
@@ -98,8 +99,14 @@ fn put_queue(queue: &Queue, out: &mut Vec<u8>) {
     put_number(queue.newest_group.0, out);
     let sessions = put_sessions(queue, out);
     put_history(queue, out);
+    if let Some(order) = queue.main.messages.order() {
+        order.put_lanes(out);
+    }
     for part in queue.parts() {
         put_messages(&part.messages, &sessions, out);
+    }
+    if let Some(order) = queue.main.messages.order() {
+        order.put_tags(out);
     }
 }
 
@@ -137,10 +144,13 @@ fn put_messages(messages: &Messages, sessions: &BTreeMap<&SessionId, u64>, out: 
     put_number(messages.count(), out);
     let mut last = Last::default();
     for (number, entry) in messages.iter_from(SequenceNumber(0)) {
-        let now =
-            Last { number: number.0, body: entry.body.to_raw(), enqueued_at: entry.enqueued_at.as_millis() };
+        let now = Last {
+            number: number.0,
+            body: entry.body.to_raw(),
+            enqueued_at: entry.enqueued_at().as_millis(),
+        };
         put_number(now.number - last.number, out);
-        out.push(flags(entry));
+        put_number(flags(entry), out);
         put_step(last.body, now.body, out);
         put_step(last.enqueued_at, now.enqueued_at, out);
         put_number(entry.size_bytes.into(), out);
@@ -151,6 +161,12 @@ fn put_messages(messages: &Messages, sessions: &BTreeMap<&SessionId, u64>, out: 
         if let Some(lock) = messages.lock_of(entry) {
             put_fixed(lock.nonce, out);
             put_number(lock.until.as_millis(), out);
+            if let Some(order) = messages.order() {
+                put_number(order.work(number.0).map_or(0, |work| work.charged_ms.into()), out);
+            }
+        }
+        if let Some(lane) = entry.lane.filter(|_| messages.order().is_some()) {
+            put_number(lane.index() as u64, out);
         }
         if let Some(patch) = messages.patch_of(number).filter(|_| entry.marks.has(Marks::PATCHED)) {
             put_patch(patch, out);
@@ -162,14 +178,14 @@ fn put_messages(messages: &Messages, sessions: &BTreeMap<&SessionId, u64>, out: 
     }
 }
 
-fn flags(entry: &Entry) -> u8 {
+fn flags(entry: &Entry) -> u64 {
     let state = match entry.state {
         MessageState::Active => 0,
         MessageState::Deferred => 1,
         MessageState::Scheduled => 2,
         MessageState::Delayed => 3,
     };
-    let flag = |set: bool, flag: u8| if set { flag } else { 0 };
+    let flag = |set: bool, flag: u64| if set { flag } else { 0 };
     state
         | flag(entry.lock.is_some(), FLAG_LOCKED)
         | flag(entry.marks.has(Marks::PATCHED), FLAG_PATCHED)
@@ -177,6 +193,7 @@ fn flags(entry: &Entry) -> u8 {
         | flag(entry.is_stray(), FLAG_STRAY)
         | flag(entry.marks.has(Marks::POISON), FLAG_POISON)
         | flag(entry.session.is_some(), FLAG_SESSION)
+        | flag(entry.marks.has(Marks::STARTED), FLAG_STARTED)
 }
 
 fn restore_queues(reader: &mut Reader<'_>) -> Result<Engine, DecodeError> {
@@ -255,13 +272,20 @@ fn restore_queue(reader: &mut Reader<'_>) -> Result<Queue, DecodeError> {
         return Err(DecodeError::Value("a sequence number"));
     }
     queue.newest_group = GroupNumber(reader.number("a group number")?);
+    queue.follow_order().map_err(|_| DecodeError::Value("the order of a queue"))?;
     let sessions = restore_sessions(&mut queue, reader)?;
     for _ in 0..reader.number("the number of message ids")? {
         let (at, id) = (reader.timestamp()?, reader.message_id()?);
         queue.history.restore(at, id, reader.sequence_number()?);
     }
+    if let Some(order) = queue.main.messages.order_mut() {
+        order.restore_lanes(reader)?;
+    }
     for sub_queue in SubQueue::ALL {
         restore_messages(&mut queue, sub_queue, &sessions, reader)?;
+    }
+    if let Some(order) = queue.main.messages.order_mut() {
+        order.restore_tags(reader)?;
     }
     if SEQUENCE_NUMBER_MAX.0 - queue.next_number.0 < queue.main.messages.scheduled_count() {
         return Err(DecodeError::Value("a sequence number"));
@@ -286,6 +310,7 @@ struct RestoredLock {
     number: SequenceNumber,
     nonce: u64,
     until: Timestamp,
+    charged_ms: u32,
 }
 
 /// A message as it was read; its session is still a number in the list of sessions.
@@ -294,6 +319,8 @@ struct Restored {
     moving: Moving,
     session: Option<u64>,
     lock: Option<RestoredLock>,
+    /// The same of its lane.
+    lane: Option<u64>,
 }
 
 fn restore_messages(
@@ -305,8 +332,10 @@ fn restore_messages(
     let mut last = Last::default();
     let mut newest = GroupNumber::NONE;
     let mut locks = Vec::new();
+    let has_order = queue.part(sub_queue).messages.order().is_some();
     for _ in 0..reader.number("the number of messages")? {
-        let Restored { number, mut moving, session, lock } = restore_message(&mut last, reader)?;
+        let Restored { number, mut moving, session, lock, lane } =
+            restore_message(&mut last, has_order, reader)?;
         if !is_possible(sub_queue, &moving) {
             return Err(DecodeError::Value("a message's state"));
         }
@@ -326,6 +355,10 @@ fn restore_messages(
             let id = id.ok_or(DecodeError::Value("a message's session"))?;
             moving.entry.session = Some(queue.main.messages.open_session(id));
         }
+        if let Some(order) = queue.part(sub_queue).messages.order() {
+            let lane = lane.and_then(|lane| order.restored_lane(lane));
+            moving.entry.lane = Some(lane.ok_or(DecodeError::Value("a message's lane"))?);
+        }
         locks.extend(lock);
         let misfit = |_| DecodeError::Value("a message");
         queue.part_mut(sub_queue).messages.insert(number, moving).map_err(misfit)?;
@@ -335,9 +368,13 @@ fn restore_messages(
     if sub_queue == SubQueue::Transfer && !locks.is_empty() {
         return Err(DecodeError::Value("a lock"));
     }
-    for RestoredLock { number, nonce, until } in locks {
+    for RestoredLock { number, nonce, until, charged_ms } in locks {
         let misfit = |_| DecodeError::Value("a lock");
-        queue.part_mut(sub_queue).messages.lock(number, nonce, until).map_err(misfit)?;
+        let messages = &mut queue.part_mut(sub_queue).messages;
+        messages.lock(number, nonce, until).map_err(misfit)?;
+        if let Some(order) = messages.order_mut() {
+            order.restore_work(number.0, charged_ms);
+        }
     }
     Ok(())
 }
@@ -353,12 +390,19 @@ fn is_possible(sub_queue: SubQueue, Moving { entry, details, .. }: &Moving) -> b
     }
 }
 
-fn restore_message(last: &mut Last, reader: &mut Reader<'_>) -> Result<Restored, DecodeError> {
+fn restore_message(
+    last: &mut Last,
+    has_order: bool,
+    reader: &mut Reader<'_>,
+) -> Result<Restored, DecodeError> {
     let step = reader.number("a sequence number")?;
     let number = last.number.checked_add(step).filter(|_| step > 0);
     let number = SequenceNumber(number.ok_or(DecodeError::Value("a sequence number"))?);
-    let flags = reader.byte("a message's flags")?;
-    let has = |flag: u8| flags & flag != 0;
+    let flags = reader.number("a message's flags")?;
+    if flags >= FLAG_STARTED * 2 {
+        return Err(DecodeError::Value("a message's flags"));
+    }
+    let has = |flag: u64| flags & flag != 0;
     let body = reader.step(last.body, "a body's place")?;
     let enqueued_at = reader.step(last.enqueued_at, "a time")?;
     *last = Last { number: number.0, body, enqueued_at };
@@ -374,13 +418,21 @@ fn restore_message(last: &mut Last, reader: &mut Reader<'_>) -> Result<Restored,
     };
     entry.marks.set(Marks::STRAY, has(FLAG_STRAY));
     entry.marks.set(Marks::POISON, has(FLAG_POISON));
+    entry.marks.set(Marks::STARTED, has(FLAG_STARTED));
     let session = has(FLAG_SESSION).then(|| reader.number("a message's session")).transpose()?;
-    let lock = has(FLAG_LOCKED).then(|| restore_lock(number, reader)).transpose()?;
+    let lock = has(FLAG_LOCKED).then(|| restore_lock(number, has_order, reader)).transpose()?;
+    let lane = has_order.then(|| reader.number("a message's lane")).transpose()?;
     let patch = if has(FLAG_PATCHED) { reader.patch()? } else { Patch::default() };
     let details = has(FLAG_DETAILED).then(|| reader.details().map(Box::new)).transpose()?;
-    Ok(Restored { number, moving: Moving { entry, patch, details, session: None }, session, lock })
+    Ok(Restored { number, moving: Moving { entry, patch, details, session: None }, session, lock, lane })
 }
 
-fn restore_lock(number: SequenceNumber, reader: &mut Reader<'_>) -> Result<RestoredLock, DecodeError> {
-    Ok(RestoredLock { number, nonce: reader.fixed("a lock's nonce")?, until: reader.timestamp()? })
+fn restore_lock(
+    number: SequenceNumber,
+    has_order: bool,
+    reader: &mut Reader<'_>,
+) -> Result<RestoredLock, DecodeError> {
+    let (nonce, until) = (reader.fixed("a lock's nonce")?, reader.timestamp()?);
+    let charged_ms = if has_order { reader.number32("a cost")? } else { 0 };
+    Ok(RestoredLock { number, nonce, until, charged_ms })
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use peeklock_filter::{
     Change, Changed, Changes, Cost, Entries, Entry as ViewEntry, Filter, Outcome, Rule, RuleName, RuleSet,
-    SystemProperty, Value, ValueRef,
+    SystemProperty, Value, ValueRef, ViewBuilder, same_name,
 };
 use peeklock_types::{
     EntityKind, EntityName, QueueSettings, SequenceNumber, SessionId, SubQueue, Timestamp, limits,
@@ -111,7 +111,7 @@ impl Engine {
             *copy_count += usize::from(problem.is_none());
             *dead_letter = dead_letter.take().or(problem);
         };
-        for &to in &plan.plain {
+        for &to in plan.plain.iter().chain(&plan.placed) {
             note(to, self.problem(to, &base, None).map(|(_, text)| text));
         }
         for (to, changes) in plan.changed {
@@ -157,7 +157,7 @@ impl Engine {
                 return Plan::waiting(attributes);
             }
             let view = attributes.and_then(|attributes| attributes.view.as_deref()).unwrap_or_default();
-            self.plan_one(topic, view, seed(now, message), attributes)
+            self.plan_one(topic, view, message.seed(now), attributes)
         };
         let plans: Vec<_> = messages.iter().map(plan).collect();
         self.check_numbers(&plans, messages.len())?;
@@ -174,8 +174,12 @@ impl Engine {
             let key = verdict.key;
             match verdict.outcome {
                 Outcome::Copies { plain, changed } => {
-                    if plain {
-                        plan.copy(key, self.lacks_session(key, attributes));
+                    let is_dead = plain && self.lacks_session(key, attributes);
+                    let queue = self.queues.get(&key).filter(|_| plain);
+                    match queue.map(|queue| queue.settings.order.is_some()) {
+                        Some(true) => plan.place(key, is_dead),
+                        Some(false) => plan.copy(key, is_dead),
+                        None => {}
                     }
                     for Changed { rule, changes } in changed {
                         plan.change(key, &rule, changes);
@@ -259,7 +263,9 @@ impl Engine {
         out: &mut Outbox,
     ) {
         let Some(queue) = self.queues.get(&topic) else { return };
+        let seed = message.seed(now);
         let NewMessage { body, size_bytes, attributes } = message;
+        let view = attributes.as_ref().and_then(|attributes| attributes.view.clone()).unwrap_or_default();
         let mut base = attributes.map(|attributes| *attributes).unwrap_or_default();
         (base.view, base.scheduled_for) = (None, None);
         base.time_to_live = base.time_to_live.into_iter().chain(queue.settings.default_time_to_live).min();
@@ -288,9 +294,20 @@ impl Engine {
             let problem = self.problem(entity, &base, None);
             dead.extend(problem.map(|(reason, text)| (entity, number, reason, text)));
         }
-        for (entity, changes) in plan.changed {
-            let (attributes, problem) = changed(&base, now, changes);
+        for entity in plan.placed {
+            let attributes = self.in_lane(entity, &base, &view, seed);
             for (entity, number) in fan(self, &[entity], &attributes) {
+                self.note_copy(now, entity, number, &attributes);
+                let problem = self.problem(entity, &attributes, None);
+                dead.extend(problem.map(|(reason, text)| (entity, number, reason, text)));
+            }
+        }
+        for (entity, changes) in plan.changed {
+            let seen = changed_view(&view, &changes);
+            let (attributes, problem) = changed(&base, now, changes);
+            let attributes = self.in_lane(entity, &attributes, &seen, seed);
+            for (entity, number) in fan(self, &[entity], &attributes) {
+                self.note_copy(now, entity, number, &attributes);
                 let problem = self.problem(entity, &attributes, problem.clone());
                 dead.extend(problem.map(|(reason, text)| (entity, number, reason, text)));
             }
@@ -303,6 +320,20 @@ impl Engine {
             let text = text.chars().take(limits::DEAD_LETTER_TEXT_CHARS_MAX).collect();
             let (sub_queue, patch) = (SubQueue::Main, reason(why, text));
             self.record(Fact::DeadLettered { entity, sub_queue, sequence_number, failed: false, patch }, out);
+        }
+    }
+
+    /// The same attributes with where the copy waits, if the subscription has an order.
+    fn in_lane(&self, to: EntityId, attributes: &Attributes, view: &Bytes, seed: u64) -> Attributes {
+        let mut attributes = attributes.clone();
+        let order = self.queues.get(&to).and_then(|queue| queue.main.messages.order());
+        attributes.lane = order.map(|order| order.classify(view, seed).0);
+        attributes
+    }
+
+    fn note_copy(&mut self, now: Timestamp, to: EntityId, number: SequenceNumber, attributes: &Attributes) {
+        if let (Some(queue), Some(key)) = (self.queues.get_mut(&to), &attributes.lane) {
+            queue.note_new(now, number, key, false);
         }
     }
 
@@ -345,7 +376,7 @@ impl Engine {
             let attributes = message.attributes.as_deref();
             let view = attributes.and_then(|attributes| attributes.view.clone()).unwrap_or_default();
             let plan = match self.topics.get(&entity) {
-                Some(topic) => self.plan_one(topic, &view, seed(now, &message), attributes),
+                Some(topic) => self.plan_one(topic, &view, message.seed(now), attributes),
                 None => Plan::default(),
             };
             let (start, size_bytes) = (out.facts.len(), plan.size_bytes());
@@ -371,6 +402,7 @@ impl Engine {
             origin: details.origin,
             patch: messages.patch_of(number).cloned().unwrap_or_default(),
             view: details.view,
+            lane: None,
         };
         let attributes = Some(Box::new(attributes));
         Some((number, NewMessage { body: entry.body, size_bytes: entry.size_bytes, attributes }))
@@ -447,9 +479,48 @@ fn is_scheduled(attributes: &Attributes, now: Timestamp) -> bool {
     attributes.scheduled_for.is_some_and(|due| due > now)
 }
 
-/// What `newid()` rests on: different for each message, the same whenever it is asked.
-fn seed(now: Timestamp, message: &NewMessage) -> u64 {
-    message.body.to_raw().rotate_left(32) ^ now.as_millis()
+/// The properties of a message as an action has changed them.
+fn changed_view(view: &Bytes, changes: &Bytes) -> Bytes {
+    let list = Changes::decode(changes).unwrap_or_default();
+    let mut seen = ViewBuilder::new();
+    for (place, change) in list.iter().enumerate() {
+        let is_last = !list.iter().skip(place + 1).any(|later| concerns_same(change, later));
+        match change {
+            Change::SetUser { name, value } if is_last => seen.user(name, value),
+            Change::SetSystem { property, value } if is_last => seen.system(*property, value),
+            _ => {}
+        }
+    }
+    let is_changed = |entry: &ViewEntry<'_>| {
+        list.iter().any(|change| match (change, entry) {
+            (Change::SetUser { name, .. } | Change::RemoveUser { name }, ViewEntry::User(other, _)) => {
+                same_name(name, other)
+            }
+            (Change::SetSystem { property, .. }, ViewEntry::System(other, _)) => property == other,
+            _ => false,
+        })
+    };
+    for entry in Entries::of(view).map_while(Result::ok).filter(|entry| !is_changed(entry)) {
+        match entry {
+            ViewEntry::User(name, value) => seen.user_ref(name, &value),
+            ViewEntry::System(property, value) => seen.system_ref(property, &value),
+        }
+    }
+    seen.finish()
+}
+
+fn concerns_same(one: &Change, other: &Change) -> bool {
+    let name = |change: &Change| match change {
+        Change::SetUser { name, .. } | Change::RemoveUser { name } => Some(name.clone()),
+        Change::SetSystem { .. } => None,
+    };
+    match (name(one), name(other)) {
+        (Some(one), Some(other)) => same_name(&one, &other),
+        (None, None) => {
+            matches!((one, other), (Change::SetSystem { property: one, .. }, Change::SetSystem { property: other, .. }) if one == other)
+        }
+        _ => false,
+    }
 }
 
 /// What an action makes of a message's attributes; and what is wrong with it, if the copy cannot be as the action says.

@@ -47,7 +47,10 @@ impl Engine {
             queue.check_bodies(bodies.chain(remote.iter().map(|(_, message)| message)))
         })?;
         // Nothing can fail from here on.
-        settled.into_iter().for_each(|fact| self.record(fact, out));
+        self.command(now, entity, |queue| {
+            settled.into_iter().for_each(|fact| queue.record_end(now, fact, out));
+            Ok(())
+        })?;
         for (target, message) in local {
             match plans.get_mut(&target).and_then(VecDeque::pop_front) {
                 Some(plan) => self.put(now, target, message, plan, out),
@@ -94,7 +97,10 @@ impl Engine {
             if self.topics.contains_key(&entity) {
                 plans.insert(entity, self.plan(now, entity, &messages)?.into());
             } else {
-                self.command(now, entity, |queue| queue.check_send(now, &messages))?;
+                self.command(now, entity, |queue| {
+                    queue.check_send(now, &messages)?;
+                    queue.check_rates(now, &messages)
+                })?;
             }
         }
         check_copies(plans.values().flatten())?;

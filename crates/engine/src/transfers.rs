@@ -206,7 +206,7 @@ impl Engine {
         for done in 0..max {
             let Some(queue) = self.queues.get_mut(&entity) else { return done };
             let Some(target) = queue.forwards_to(sub_queue).cloned() else { return done };
-            let Some(sequence_number) = queue.part_mut(sub_queue).messages.next_waiting() else {
+            let Some(sequence_number) = queue.part_mut(sub_queue).messages.next_to_forward() else {
                 return done;
             };
             let number = self.transfers.next_number(&target);

@@ -25,6 +25,8 @@ pub struct Head {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeadChange {
     pub receiver: ReceiverId,
+    /// What the receiver said when it asked.
+    pub serial: u32,
     pub head: Option<Head>,
 }
 
@@ -37,6 +39,7 @@ pub(crate) struct Watchers {
 #[derive(Debug)]
 struct Watcher {
     receiver: ReceiverId,
+    serial: u32,
     /// The last word that it heard; at first none.
     told: Option<Option<Head>>,
 }
@@ -59,15 +62,16 @@ impl Changed {
 
 impl Engine {
     /// Tells the receiver in [`Outbox::heads`] of each [`Engine::deliver`] what its sub-queue would hand out next, whenever that has changed; or
-    /// stops to. To say it again is to ask for the word again. For receivers of a whole sub-queue; one of a session hears of what it does not get.
-    pub fn watch(&mut self, receiver: ReceiverId, is_watching: bool) {
+    /// stops to, for `None`. To ask again, with another serial, is to hear it again. For receivers of a whole sub-queue; one of a session hears of
+    /// what it does not get.
+    pub fn watch(&mut self, receiver: ReceiverId, serial: Option<u32>) {
         let Some(address) = self.receivers.by_id.get(&receiver).map(|receiver| receiver.address) else {
             return;
         };
         let here = self.watchers.by_address.entry(address).or_default();
         here.retain(|watcher| watcher.receiver != receiver);
-        if is_watching {
-            here.push(Watcher { receiver, told: None });
+        if let Some(serial) = serial {
+            here.push(Watcher { receiver, serial, told: None });
         }
         let is_watched = !here.is_empty();
         if !is_watched {
@@ -87,31 +91,34 @@ impl Engine {
     }
 
     /// To be called when everything of a batch is decided.
-    pub(crate) fn tell_heads(&mut self, out: &mut Outbox) {
+    pub(crate) fn tell_heads(&mut self, now: Timestamp, out: &mut Outbox) {
         while let Some(address) = self.agenda.changed.0.pop_front() {
             let Some(queue) = self.queues.get_mut(&address.entity) else {
                 self.watchers.by_address.remove(&address);
                 continue;
             };
             queue.part_mut(address.sub_queue).noted.has_changed = false;
-            let head = head(queue, address.sub_queue);
+            let head = head(now, queue, address.sub_queue);
             for watcher in self.watchers.by_address.get_mut(&address).into_iter().flatten() {
                 if watcher.told != Some(head) {
                     watcher.told = Some(head);
-                    out.heads.push(HeadChange { receiver: watcher.receiver, head });
+                    let Watcher { receiver, serial, .. } = *watcher;
+                    out.heads.push(HeadChange { receiver, serial, head });
                 }
             }
         }
     }
 }
 
-fn head(queue: &mut Queue, sub_queue: SubQueue) -> Option<Head> {
-    let sequence_number = queue.part_mut(sub_queue).messages.next_waiting()?;
+fn head(now: Timestamp, queue: &mut Queue, sub_queue: SubQueue) -> Option<Head> {
+    let sequence_number = queue.part_mut(sub_queue).messages.next_waiting(now)?;
     Some(Head { sequence_number, urgency: urgency(queue, sub_queue, sequence_number) })
 }
 
 /// By what a message compares with those of other queues.
 pub(crate) fn urgency(queue: &Queue, sub_queue: SubQueue, number: SequenceNumber) -> Timestamp {
-    let entry = queue.part(sub_queue).messages.get(number);
-    entry.map_or(Timestamp::MAX, |entry| entry.enqueued_at)
+    let messages = &queue.part(sub_queue).messages;
+    let Some(entry) = messages.get(number) else { return Timestamp::MAX };
+    let offset = messages.order().zip(entry.lane).map(|(order, lane)| order.offset_of(lane));
+    entry.enqueued_at() + offset.unwrap_or_default()
 }

@@ -1,7 +1,7 @@
 //! What is known of a message beside its bytes, as bytes.
 //!
 //! ```text
-//! flags (1 byte), then what they announce: session, time to live, time due, message id, origin, transfer, view
+//! flags, then what they announce: session, time to live, time due, message id, origin, transfer, view, patch, lane
 //! origin:   sequence number, hops (1 byte), dead-letter source (optional)
 //! transfer: target, number, reason (1 byte)
 //! ```
@@ -12,18 +12,20 @@ use bytes::Bytes;
 use peeklock_types::{Timestamp, limits};
 
 use crate::message::{Attributes, Details, MESSAGE_ID_BYTES_MAX, Origin, Transfer, TransferReason};
+use crate::order::put_key;
 use crate::patch::Patch;
 use crate::wire::{DecodeError, Reader, put_bytes, put_number, put_optional, put_patch};
 
-const SESSION: u8 = 1;
-const TIME_TO_LIVE: u8 = 2;
-const DUE: u8 = 4;
-const MESSAGE_ID: u8 = 8;
-const ORIGIN: u8 = 16;
-const TRANSFER: u8 = 32;
-const VIEW: u8 = 64;
-/// In attributes only: details have their patch elsewhere.
-const PATCH: u8 = 128;
+const SESSION: u64 = 1;
+const TIME_TO_LIVE: u64 = 2;
+const DUE: u64 = 4;
+const MESSAGE_ID: u64 = 8;
+const ORIGIN: u64 = 16;
+const TRANSFER: u64 = 32;
+/// In attributes only: messages that are stored have their lane and their patch elsewhere.
+const LANE: u64 = 64;
+const PATCH: u64 = 128;
+const VIEW: u64 = 256;
 
 pub(crate) fn put_attributes(attributes: &Attributes, out: &mut Vec<u8>) {
     let details = Details {
@@ -36,9 +38,13 @@ pub(crate) fn put_attributes(attributes: &Attributes, out: &mut Vec<u8>) {
         view: attributes.view.clone(),
     };
     let is_patched = !attributes.patch.is_empty();
-    put_flagged(&details, if is_patched { PATCH } else { 0 }, out);
+    let flag = |set: bool, flag: u64| if set { flag } else { 0 };
+    put_flagged(&details, flag(is_patched, PATCH) | flag(attributes.lane.is_some(), LANE), out);
     if is_patched {
         put_patch(&attributes.patch, out);
+    }
+    if let Some(lane) = &attributes.lane {
+        put_key(lane, out);
     }
 }
 
@@ -46,9 +52,9 @@ pub(crate) fn put_details(details: &Details, out: &mut Vec<u8>) {
     put_flagged(details, 0, out);
 }
 
-fn put_flagged(details: &Details, more: u8, out: &mut Vec<u8>) {
-    let flag = |set: bool, flag: u8| if set { flag } else { 0 };
-    out.push(
+fn put_flagged(details: &Details, more: u64, out: &mut Vec<u8>) {
+    let flag = |set: bool, flag: u64| if set { flag } else { 0 };
+    put_number(
         flag(details.session.is_some(), SESSION)
             | flag(details.time_to_live.is_some(), TIME_TO_LIVE)
             | flag(details.due.is_some(), DUE)
@@ -57,6 +63,7 @@ fn put_flagged(details: &Details, more: u8, out: &mut Vec<u8>) {
             | flag(details.transfer.is_some(), TRANSFER)
             | flag(details.view.is_some(), VIEW)
             | more,
+        out,
     );
     if let Some(session) = &details.session {
         put_bytes(session.as_str().as_bytes(), out);
@@ -97,6 +104,7 @@ impl Reader<'_> {
     pub(crate) fn attributes(&mut self) -> Result<Attributes, DecodeError> {
         let (details, more) = self.flagged()?;
         let patch = if more & PATCH != 0 { self.patch()? } else { Patch::default() };
+        let lane = (more & LANE != 0).then(|| self.lane_key()).transpose()?;
         if details.transfer.is_some() {
             return Err(DecodeError::Value("a message's attributes"));
         }
@@ -108,6 +116,7 @@ impl Reader<'_> {
             origin: details.origin,
             patch,
             view: details.view,
+            lane,
         })
     }
 
@@ -119,9 +128,12 @@ impl Reader<'_> {
     }
 
     /// With the flags that are not about the details themselves.
-    fn flagged(&mut self) -> Result<(Details, u8), DecodeError> {
-        let flags = self.byte("a message's attributes")?;
-        let has = |flag: u8| flags & flag != 0;
+    fn flagged(&mut self) -> Result<(Details, u64), DecodeError> {
+        let flags = self.number("a message's attributes")?;
+        if flags >= VIEW * 2 {
+            return Err(DecodeError::Value("a message's attributes"));
+        }
+        let has = |flag: u64| flags & flag != 0;
         let details = Details {
             session: has(SESSION).then(|| self.session()).transpose()?,
             time_to_live: has(TIME_TO_LIVE)
@@ -134,7 +146,7 @@ impl Reader<'_> {
             transfer: has(TRANSFER).then(|| self.transfer()).transpose()?,
             view: has(VIEW).then(|| self.view()).transpose()?,
         };
-        Ok((details, flags & PATCH))
+        Ok((details, flags & (PATCH | LANE)))
     }
 
     fn view(&mut self) -> Result<Bytes, DecodeError> {

@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use peeklock_engine::{
-    Attributes, DecodeError, Engine, EntityId, Evacuate, Fact, Origin, Outbox, Patch, PatchPart, ReplayError,
-    record,
+    Attributes, DecodeError, Engine, EntityId, Evacuate, Fact, LaneKey, Origin, Outbox, Patch, PatchPart,
+    ReplayError, record,
 };
 use peeklock_filter::{Filter, Rule, RuleName, SqlFilter};
 use peeklock_types::{
-    BodyRef, EntityKind, EntityName, GroupNumber, PoisonSession, QueueSettings, QueueStatus, RetryPolicy,
-    SequenceNumber, SessionId, ShardId, SubQueue, Timestamp,
+    BodyRef, ClassName, ClassRule, ClassSettings, EntityKind, EntityName, GroupNumber, OrderPolicy,
+    OrderSettings, PoisonSession, QueueSettings, QueueStatus, Rate, RetryPolicy, SequenceNumber, SessionId,
+    ShardId, SubQueue, Target, TenantClass, TenantSettings, Timestamp,
 };
 use proptest::prelude::*;
 
@@ -95,6 +96,49 @@ fn retry() -> impl Strategy<Value = RetryPolicy> {
 }
 
 /// Possible ones and impossible ones.
+fn order() -> BoxedStrategy<OrderSettings> {
+    use prop::option::of as some;
+
+    let policy = prop_oneof![
+        Just(OrderPolicy::Fifo),
+        Just(OrderPolicy::Strict),
+        Just(OrderPolicy::Aged),
+        Just(OrderPolicy::Weighted)
+    ];
+    let class_name = || "[a-c][a-z]{0,2}".prop_map(|name| ClassName::parse(&name).unwrap());
+    let rate = || {
+        some((0..5_000u64, 0..9u32).prop_map(|(per_second_milli, burst)| Rate { per_second_milli, burst }))
+    };
+    let when = || prop_oneof![Just("size > 3"), Just("a = "), Just("")].prop_map(str::to_owned);
+    let target =
+        (span(), 0..1_100_000u32).prop_map(|(within, objective_ppm)| Target { within, objective_ppm });
+    let class = (class_name(), any::<(u8, u8)>(), some(span()), some(0..5u32), some(target), rate(), rate())
+        .prop_map(|(name, priorities, offset, weight, target, rate, send_rate)| ClassSettings {
+            name,
+            priorities,
+            offset,
+            weight,
+            target,
+            rate,
+            send_rate,
+        });
+    let tenant = (class_name(), some(when()), 0..3000u32, some(0..1200u32), any::<bool>(), rate(), rate())
+        .prop_map(|(name, when, weight_milli, max_share_milli, is_share_hard, rate, send_rate)| {
+            TenantClass { name, when, weight_milli, max_share_milli, is_share_hard, rate, send_rate }
+        });
+    let tenants = (when(), prop::collection::vec(tenant, 0..3), some(class_name()))
+        .prop_map(|(key, classes, default_class)| TenantSettings { key, classes, default_class })
+        .boxed();
+    let rules = (when(), class_name()).prop_map(|(when, class)| ClassRule { when, class });
+    let lists = (prop::collection::vec(class, 0..3), prop::collection::vec(rules, 0..2), some(tenants));
+    (policy, lists, some(class_name()), rate(), rate(), 0..40u32)
+        .prop_map(|(policy, (classes, rules, tenants), default_class, rate, send_rate, max_outstanding)| {
+            OrderSettings { policy, classes, default_class, rules, tenants, rate, send_rate, max_outstanding }
+        })
+        .boxed()
+}
+
+/// Possible ones and impossible ones.
 fn settings() -> impl Strategy<Value = QueueSettings> {
     let spans = (0..400_000u64, prop::option::of(span()), prop::option::of(span()), prop::option::of(span()));
     let sizes = (0..2100u32, prop::option::of(small(10_000)), any::<u32>());
@@ -110,8 +154,9 @@ fn settings() -> impl Strategy<Value = QueueSettings> {
         Just(PoisonSession::Block),
         Just(PoisonSession::SetAside)
     ];
-    (spans, sizes, targets, status, poison, retry(), any::<[bool; 4]>()).prop_map(
-        |(spans, sizes, targets, status, poison_session, retry, flags)| QueueSettings {
+    let order = prop::option::of(order().prop_map(Box::new));
+    (spans, sizes, targets, status, poison, retry(), any::<[bool; 4]>(), order).prop_map(
+        |(spans, sizes, targets, status, poison_session, retry, flags, order)| QueueSettings {
             lock_duration: Duration::from_millis(spans.0),
             max_delivery_count: sizes.0,
             requires_session: flags[0],
@@ -126,6 +171,7 @@ fn settings() -> impl Strategy<Value = QueueSettings> {
             forward_dead_letters_to: targets.1,
             retry,
             poison_session,
+            order,
             dead_letter_on_filter_error: flags[2],
             batched_operations: flags[3],
             user_metadata: flags[3].then(|| "our own words".to_owned()),
@@ -178,17 +224,13 @@ fn attributes() -> impl Strategy<Value = Attributes> {
     use prop::option::of as some;
 
     let id = prop::collection::vec(0..3u8, 0..3).prop_map(Bytes::from);
-    (some(session()), some(span()), some(time()), some(id), some(origin), patch(), some(map())).prop_map(
-        |(session, time_to_live, scheduled_for, message_id, origin, patch, view)| Attributes {
-            session,
-            time_to_live,
-            scheduled_for,
-            message_id,
-            origin,
-            patch,
-            view,
-        },
-    )
+    let lane = (any::<u8>(), any::<u8>(), some("[a-z]{0,3}")).prop_map(|(class, tenant_class, tenant)| {
+        LaneKey { class, tenant_class, tenant: tenant.map(Into::into) }
+    });
+    (some(session()), some(span()), some(time()), some(id), some(origin), patch(), some(map()), some(lane))
+        .prop_map(|(session, time_to_live, scheduled_for, message_id, origin, patch, view, lane)| {
+            Attributes { session, time_to_live, scheduled_for, message_id, origin, patch, view, lane }
+        })
 }
 
 fn of_a_queue() -> impl Strategy<Value = Fact> {
@@ -241,7 +283,7 @@ fn step() -> impl Strategy<Value = Fact> {
     let common = (entity(), sub_queue(), number());
     let due = prop::option::of(time());
     let more = (name(), small(20));
-    (common, time(), any::<u64>(), prop::option::of(map()), patch(), due, more, 0..13u8).prop_map(
+    (common, time(), any::<u64>(), prop::option::of(map()), patch(), due, more, 0..14u8).prop_map(
         |((entity, sub_queue, sequence_number), until, nonce, map, patch, due, (target, number), kind)| {
             match kind {
                 0..=2 => Fact::Locked { entity, sub_queue, sequence_number, nonce, until },
@@ -254,6 +296,7 @@ fn step() -> impl Strategy<Value = Fact> {
                 9 => Fact::DeadLettered { entity, sub_queue, sequence_number, failed: nonce % 2 == 0, patch },
                 10 => Fact::DelayEnded { entity, sub_queue, sequence_number },
                 11 => Fact::TransferStarted { entity, sub_queue, sequence_number, target, number },
+                12 => Fact::Charged { entity, sequence_number, cost_ms: u32::from(nonce.to_le_bytes()[0]) },
                 _ => Fact::TransferFailed { entity, sub_queue, sequence_number, patch },
             }
         },
@@ -433,10 +476,10 @@ fn a_snapshot_of_a_newer_format_says_so() {
     let mut bytes = Engine::default().snapshot();
     bytes[4] = 9;
     let error = Engine::restore(&bytes).unwrap_err();
-    assert_eq!(error, DecodeError::Version { found: 9, known: 3 });
+    assert_eq!(error, DecodeError::Version { found: 9, known: 4 });
     assert_eq!(
         error.to_string(),
-        "the snapshot has format 9, this program knows 3; use the version of the program that wrote it"
+        "the snapshot has format 9, this program knows 4; use the version of the program that wrote it"
     );
 }
 

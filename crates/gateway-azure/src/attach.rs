@@ -11,6 +11,7 @@ use crate::address::Node;
 use crate::claims::Need;
 use crate::conversation::Conversation;
 use crate::error::{Refusal, close_refusal, refusal};
+use crate::group::takes_no_messages;
 use crate::incoming::Needs;
 use crate::link::{
     EntityRef, Link, LinkKind, LinkNumber, PendingLink, ReceiverLink, ResponseLine, Responses, SenderLink,
@@ -80,6 +81,9 @@ impl Conversation<'_> {
         attach: Box<Attach>,
         path: EntityPath,
     ) -> Result<(), Refusal> {
+        if let Some(group) = self.group_of(&path) {
+            return self.start_group(session, id, attach, path, group);
+        }
         let right = match attach.role {
             Role::Sender => Right::Send,
             Role::Receiver => Right::Listen,
@@ -89,6 +93,9 @@ impl Conversation<'_> {
         let path = match transfer_destination(&attach)? {
             // Nothing is gained by a stop on the way: a transaction may send to any entity, and the outbox carries what must cross shards.
             Some(destination) => {
+                if let Some(group) = self.group_of(&destination) {
+                    return Err(takes_no_messages(&destination, &group));
+                }
                 rests_on.push(self.need(right, &destination)?);
                 check_terminus(attach.role, &destination)?;
                 destination
@@ -119,16 +126,16 @@ impl Conversation<'_> {
     }
 
     pub(crate) fn insert(&mut self, link: Link) -> Result<LinkNumber, Refusal> {
-        let full = "this connection has had too many links; open a new one";
-        self.links
-            .insert(link)
-            .ok_or_else(|| Refusal::new(403, peeklock_amqp::condition::RESOURCE_LIMIT_EXCEEDED, full))
+        self.links.insert(link).ok_or_else(Refusal::too_many_links)
     }
 
     /// The shard has found the entity, or has attached the receiver.
     pub(crate) fn on_link_answer(&mut self, number: LinkNumber, result: Result<Answer, Error>) {
         let Some(link) = self.links.get_mut(number) else { return };
         let id = link.id;
+        if matches!(link.kind, LinkKind::Joining(_)) {
+            return self.on_member_answer(number, result);
+        }
         let LinkKind::Pending(pending) = &mut link.kind else { return };
         match result {
             Err(error) => {
@@ -213,6 +220,8 @@ impl Conversation<'_> {
             passed_count: 0,
             limit: 0,
             passed_bytes: 0,
+            member_of: None,
+            run_from: 0,
         });
         self.connection.accept(link.id, reply);
     }
@@ -222,6 +231,9 @@ impl Conversation<'_> {
         let Some(link) = self.links.get_mut(number) else { return };
         let id = link.id;
         match &link.kind {
+            LinkKind::Receiver(ReceiverLink { member_of: Some(_), .. }) | LinkKind::Joining(_) => {
+                self.on_member_closed(number, reason);
+            }
             LinkKind::Receiver(receiver) => {
                 let refusal = close_refusal(reason, &receiver.path);
                 self.connection.detach(id, Some(refusal.into()));
@@ -284,7 +296,7 @@ fn transfer_destination(attach: &Attach) -> Result<Option<EntityPath>, Refusal> 
     }
 }
 
-fn mode_of(attach: &Attach) -> ReceiveMode {
+pub(crate) fn mode_of(attach: &Attach) -> ReceiveMode {
     match attach.snd_settle_mode {
         SenderSettleMode::Settled => ReceiveMode::ReceiveAndDelete,
         SenderSettleMode::Unsettled | SenderSettleMode::Mixed => ReceiveMode::PeekLock,
@@ -293,7 +305,7 @@ fn mode_of(attach: &Attach) -> ReceiveMode {
 
 /// Echoes what the peer asked for.
 // SDK quirk: Python takes a source or target without any field for a refusal.
-fn reply(attach: &Attach, max_message_size: u64) -> AttachReply {
+pub(crate) fn reply(attach: &Attach, max_message_size: u64) -> AttachReply {
     let mut source = attach.source.clone().unwrap_or_default();
     let mut target = attach.target.clone().unwrap_or_else(|| Target::Node(TargetNode::default()));
     // The reply names the filters that are in place, and there are none.

@@ -224,6 +224,9 @@ impl<'g> Conversation<'g> {
     fn withdraw(&mut self, number: LinkNumber, refusal: Refusal) {
         let Some(link) = self.forget_link(number) else { return };
         match link.kind {
+            LinkKind::Group(group) if group.attach.is_some() => {
+                self.connection.refuse(link.id, refusal.into());
+            }
             LinkKind::Pending(_) => self.connection.refuse(link.id, refusal.into()),
             _ => self.connection.detach(link.id, Some(refusal.into())),
         }

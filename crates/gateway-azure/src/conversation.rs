@@ -6,7 +6,7 @@ use bytes::BytesMut;
 use peeklock_amqp::connection::{Connection, DeliveryId, Event, LinkId, Millis, SessionId};
 use peeklock_amqp::{DeliveryState, DeliveryTag, SaslCode, Symbol, Text, condition};
 use peeklock_broker::{Batch, Drain, Peer, Reply, Request};
-use peeklock_types::{LockToken, Timestamp};
+use peeklock_types::{LockToken, SubQueue, Timestamp};
 use tokio::sync::{mpsc, watch};
 
 use crate::Gateway;
@@ -14,7 +14,8 @@ use crate::attach::REQUEST_CREDIT;
 use crate::claims::Claims;
 use crate::coordinator::{Checks, in_transaction, transaction_of};
 use crate::error::Refusal;
-use crate::link::{EntityRef, Link, LinkKind, LinkNumber, Links, Service};
+use crate::group::Membership;
+use crate::link::{EntityRef, Link, LinkKind, LinkNumber, Links, ReceiverLink, Service};
 use crate::management::Pending;
 use crate::namespace::Namespace;
 use crate::outcome::settlement_of;
@@ -46,6 +47,8 @@ pub(crate) struct Conversation<'g> {
     pub(crate) checks: Checks,
     pub(crate) uploads: Uploads,
     pub(crate) streams: Streams,
+    /// When links of groups must be looked at.
+    pub(crate) groups_wake_at: Option<Millis>,
     /// Reused for the part of a delivery that is written anew each time.
     pub(crate) scratch: BytesMut,
     /// One batch per shard, for everything that one round has brought.
@@ -81,6 +84,7 @@ impl<'g> Conversation<'g> {
             checks: Checks::default(),
             uploads: Uploads::default(),
             streams: Streams::default(),
+            groups_wake_at: None,
             scratch: BytesMut::new(),
             batches: (0..shard_count).map(|_| Batch::default()).collect(),
             known_to: vec![false; shard_count],
@@ -130,6 +134,7 @@ impl<'g> Conversation<'g> {
         self.millis = now;
         self.transactions.expire(now);
         self.watch_claims();
+        self.tend_groups();
         if let Err(error) = self.connection.handle_timeout(now) {
             tracing::info!("closing a connection: {error}");
             self.is_over = true;
@@ -145,8 +150,12 @@ impl<'g> Conversation<'g> {
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Millis> {
-        let timeouts =
-            [self.connection.poll_timeout(), self.transactions.next_deadline(), self.claims_deadline()];
+        let timeouts = [
+            self.connection.poll_timeout(),
+            self.transactions.next_deadline(),
+            self.claims_deadline(),
+            self.groups_wake_at,
+        ];
         timeouts.into_iter().flatten().min()
     }
 
@@ -273,7 +282,11 @@ impl<'g> Conversation<'g> {
                 }
             }
             LinkKind::Coordinator => self.on_control(number, id, &delivery),
-            LinkKind::Pending(_) | LinkKind::Responses(_) | LinkKind::Receiver(_) => {}
+            LinkKind::Pending(_)
+            | LinkKind::Responses(_)
+            | LinkKind::Receiver(_)
+            | LinkKind::Group(_)
+            | LinkKind::Joining(_) => {}
         }
     }
 
@@ -286,13 +299,18 @@ impl<'g> Conversation<'g> {
         settled: bool,
     ) {
         let Some(number) = self.links.number(id) else { return };
-        let Some(LinkKind::Receiver(link)) = self.links.get_mut(number).map(|link| &mut link.kind) else {
+        let sub_queue = match self.links.get(number).map(|link| &link.kind) {
+            Some(LinkKind::Receiver(link)) => link.sub_queue,
+            Some(LinkKind::Group(_)) => SubQueue::Main,
             // A response: what the peer thinks of it changes nothing.
-            return self.connection.settle(id, delivery, DeliveryState::Accepted);
+            _ => return self.connection.settle(id, delivery, DeliveryState::Accepted),
         };
         let Ok(token) = <[u8; 16]>::try_from(tag.as_slice()) else { return };
         let token = LockToken::from_guid_bytes(token);
-        let (entity, sub_queue) = (link.entity, link.sub_queue);
+        let Some(entity) = self.entity_of(number, token) else {
+            // Of a group, and settled before.
+            return self.connection.settle(id, delivery, DeliveryState::Released);
+        };
         if let Some(DeliveryState::Transactional { txn_id, outcome }) = state {
             let step = (txn_id, outcome.map(|outcome| *outcome));
             return self.on_transactional_disposition(number, delivery, token, step);
@@ -305,6 +323,7 @@ impl<'g> Conversation<'g> {
                     entity.shard,
                     Request::Settle { ticket, entity: entity.entity, sub_queue, token, settlement },
                 );
+                self.release_lock(number, token);
             }
             Ok(None) => {}
             Err(refusal) => self.connection.settle(id, delivery, DeliveryState::rejected(refusal.into())),
@@ -314,6 +333,7 @@ impl<'g> Conversation<'g> {
     fn on_flow(&mut self, id: LinkId, drain: bool) {
         let Some(number) = self.links.number(id) else { return };
         match self.links.get_mut(number).map(|link| &mut link.kind) {
+            Some(LinkKind::Group(_)) => self.on_group_flow(number, drain),
             Some(LinkKind::Receiver(_)) => {
                 self.grant(number, if drain { Drain::Start } else { Drain::Cancel })
             }
@@ -331,7 +351,15 @@ impl<'g> Conversation<'g> {
     /// beyond the window is better off in the queue, where another receiver can have it.
     pub(crate) fn grant(&mut self, number: LinkNumber, drain: Drain) {
         let Some(link) = self.links.get_mut(number) else { return };
-        let LinkKind::Receiver(receiver) = &mut link.kind else { return };
+        let receiver = match &mut link.kind {
+            LinkKind::Receiver(ReceiverLink { member_of: Some(of), .. }) => {
+                let group = of.group;
+                return self.arbitrate(group);
+            }
+            LinkKind::Group(_) => return self.arbitrate(number),
+            LinkKind::Receiver(receiver) => receiver,
+            _ => return,
+        };
         let limit = receiver.passed_count + u64::from(self.connection.sendable(link.id));
         receiver.limit = limit;
         let (shard, receiver) = (receiver.entity.shard, receiver.receiver);
@@ -364,8 +392,14 @@ impl<'g> Conversation<'g> {
         if let Some(entity) = link.receives_from() {
             self.detach_receiver(number, entity);
         }
-        if matches!(link.kind, LinkKind::Coordinator) {
-            self.transactions.roll_back_all_of(number);
+        match &link.kind {
+            LinkKind::Coordinator => self.transactions.roll_back_all_of(number),
+            LinkKind::Group(group) => {
+                for member in group.members.iter().filter_map(Membership::link) {
+                    self.forget_link(member);
+                }
+            }
+            _ => {}
         }
         Some(link)
     }

@@ -201,8 +201,8 @@ impl Conversation<'_> {
         (txn_id, outcome): (Bytes, Option<DeliveryState>),
     ) {
         let Some(link) = self.links.get_mut(number) else { return };
-        let LinkKind::Receiver(receiver) = &link.kind else { return };
-        let (id, path, entity) = (link.id, receiver.path.clone(), receiver.entity);
+        let id = link.id;
+        let Some((path, entity)) = self.source_of(number, token) else { return };
         let settled = settlement_of(outcome, false).and_then(|found| {
             let (settlement, mirror) = found
                 .ok_or_else(|| Refusal::bad_request("a settlement in a transaction needs an outcome"))?;
@@ -212,6 +212,7 @@ impl Conversation<'_> {
         });
         match settled {
             Ok(check) => {
+                self.release_lock(number, token);
                 let ticket = self.checks.insert(check).ticket();
                 let (entity, sub_queue) = (entity, path.sub_queue);
                 self.push(

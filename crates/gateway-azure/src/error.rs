@@ -46,6 +46,11 @@ impl Refusal {
         Refusal::new(404, condition::NOT_FOUND, text)
     }
 
+    pub(crate) fn too_many_links() -> Self {
+        let text = "this connection has had too many links; open a new one";
+        Refusal::new(403, condition::RESOURCE_LIMIT_EXCEEDED, text)
+    }
+
     /// A request without a readable way back.
     pub(crate) fn unreadable(error: &dyn std::fmt::Display) -> Self {
         Refusal::new(400, condition::DECODE_ERROR, format!("the request cannot be read: {error}"))
@@ -113,6 +118,7 @@ pub(crate) fn refusal(error: &Error, path: Option<&EntityPath>) -> Refusal {
         Error::TooLarge { .. } | Error::TooLargeToAnswer { .. } => {
             Refusal::new(400, condition::MESSAGE_SIZE_EXCEEDED, text)
         }
+        Error::NameOfGroup { .. } => Refusal::new(409, condition::ENTITY_ALREADY_EXISTS, text),
         Error::NotKept(_) => Refusal::new(500, condition::INTERNAL_ERROR, text),
         // SDKs take this for "nothing there yet" and ask again.
         Error::NoSession => Refusal::new(408, condition::TIMEOUT, text),
@@ -135,13 +141,15 @@ fn engine_refusal(error: &engine::Error, path: Option<&EntityPath>, text: String
         E::RuleExists { .. } => (409, condition::ENTITY_ALREADY_EXISTS),
         E::RevisionChanged { .. } => (412, condition::PRECONDITION_FAILED),
         E::TopicFull { .. } | E::TooManyCopies { .. } => (403, condition::RESOURCE_LIMIT_EXCEEDED),
-        E::Rule(_) => (400, condition::ARGUMENT_ERROR),
-        E::StillSending { .. } => (503, condition::SERVER_BUSY),
+        E::Rule(_) | E::OrderExpression { .. } => (400, condition::ARGUMENT_ERROR),
+        E::StillSending { .. } | E::Throttled { .. } => (503, condition::SERVER_BUSY),
         E::AlreadyExists { .. } => (409, condition::ENTITY_ALREADY_EXISTS),
         E::LockLost { .. } => (410, condition::MESSAGE_LOCK_LOST),
         E::SessionLockLost { .. } => (410, condition::SESSION_LOCK_LOST),
         E::SessionLocked { .. } => (409, condition::SESSION_CANNOT_BE_LOCKED),
-        E::NotFound { .. } | E::NotScheduled { .. } => (404, condition::MESSAGE_NOT_FOUND),
+        E::NotFound { .. } | E::NotScheduled { .. } | E::NoSuchMessage { .. } => {
+            (404, condition::MESSAGE_NOT_FOUND)
+        }
         E::QueueFull { .. } | E::NoEntityLeft | E::NoSequenceNumberLeft { .. } => {
             (403, condition::RESOURCE_LIMIT_EXCEEDED)
         }

@@ -13,6 +13,7 @@ mod coordinator;
 mod delay;
 mod driver;
 mod error;
+mod group;
 mod incoming;
 mod limits;
 mod link;

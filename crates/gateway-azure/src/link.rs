@@ -10,6 +10,7 @@ use peeklock_types::{EntityPath, SessionId, SubQueue};
 use rustc_hash::FxHashMap;
 
 use crate::claims::Need;
+use crate::group::{GroupLink, JoiningLink, MemberOf};
 use crate::incoming::Needs;
 use crate::sessions::SessionFilter;
 
@@ -31,6 +32,7 @@ impl Link {
         match &self.kind {
             LinkKind::Receiver(link) => Some(link.entity),
             LinkKind::Pending(link) if link.attach.role == Role::Receiver => link.entity,
+            LinkKind::Joining(link) => link.entity,
             _ => None,
         }
     }
@@ -45,6 +47,10 @@ pub(crate) enum LinkKind {
     Responses(Box<Responses>),
     Sender(SenderLink),
     Receiver(ReceiverLink),
+    /// The peer receives from several entities. A receiver at each of them is a link of its own, with the same id.
+    Group(Box<GroupLink>),
+    /// One of those, whose shard is being asked.
+    Joining(JoiningLink),
     /// The peer begins and ends transactions here.
     Coordinator,
 }
@@ -155,6 +161,10 @@ pub(crate) struct ReceiverLink {
     pub(crate) limit: u64,
     /// Bytes passed on that the shard has not been told about.
     pub(crate) passed_bytes: i64,
+    /// It is one of the receivers behind the link of a group.
+    pub(crate) member_of: Option<MemberOf>,
+    /// As one of those: how many were passed on when its last run began.
+    pub(crate) run_from: u64,
 }
 
 /// Links by the number we gave them and by the id that the AMQP engine knows.
@@ -168,12 +178,19 @@ pub(crate) struct Links {
 impl Links {
     /// `None` when the connection has used up its numbers.
     pub(crate) fn insert(&mut self, link: Link) -> Option<LinkNumber> {
+        let id = link.id;
+        let number = self.insert_member(link)?;
+        self.numbers.insert(id, number.0);
+        Some(number)
+    }
+
+    /// The same for one that stands behind another link: what comes in on its id is for that one.
+    pub(crate) fn insert_member(&mut self, link: Link) -> Option<LinkNumber> {
         let number = self.next;
         if number >= peeklock_broker::PeerId::RECEIVERS_MAX {
             return None;
         }
         self.next += 1;
-        self.numbers.insert(link.id, number);
         self.links.insert(number, link);
         Some(LinkNumber(number))
     }
@@ -182,13 +199,19 @@ impl Links {
         self.numbers.get(&id).copied().map(LinkNumber)
     }
 
+    pub(crate) fn get(&self, number: LinkNumber) -> Option<&Link> {
+        self.links.get(&number.0)
+    }
+
     pub(crate) fn get_mut(&mut self, number: LinkNumber) -> Option<&mut Link> {
         self.links.get_mut(&number.0)
     }
 
     pub(crate) fn remove(&mut self, number: LinkNumber) -> Option<Link> {
         let link = self.links.remove(&number.0)?;
-        self.numbers.remove(&link.id);
+        if self.numbers.get(&link.id) == Some(&number.0) {
+            self.numbers.remove(&link.id);
+        }
         Some(link)
     }
 

@@ -2,6 +2,7 @@
 
 mod answer;
 mod body;
+mod group;
 mod operation;
 mod respond;
 mod rules;
@@ -22,6 +23,7 @@ use crate::link::{EntityRef, LinkKind, LinkNumber, Place, Service};
 use crate::message::RequestMessage;
 use crate::request::Waiter;
 use answer::AnswerKind;
+use group::GroupRequest;
 use operation::Operation;
 
 /// Requests of one connection that wait for their shards.
@@ -51,6 +53,8 @@ struct PendingRequest {
     /// Answers still to come.
     remaining: usize,
     result: Result<Vec<Answer>, Refusal>,
+    /// It is asked of a group.
+    group: Option<GroupRequest>,
 }
 
 impl Conversation<'_> {
@@ -95,6 +99,9 @@ impl Conversation<'_> {
             return Err(Refusal::not_implemented(text));
         };
         let operation = Operation::read(request)?;
+        if let Some(group) = self.group_of(&path) {
+            return self.start_group_request(reply_to, path, &group, operation, transaction);
+        }
         self.check_right(operation.right(), &Scope::from(&path))?;
         if transaction.is_some() && !operation.is_settlement() {
             let text = "of management requests only update-disposition can be part of a transaction; send the message with its \
@@ -110,6 +117,7 @@ impl Conversation<'_> {
             todo: Some(operation),
             remaining: 1,
             result: Ok(Vec::new()),
+            group: None,
         });
         self.push(shard, Request::Find { ticket: Waiter::Management(number).ticket(), name });
         Ok(())
@@ -118,6 +126,9 @@ impl Conversation<'_> {
     /// A shard has answered a management request, or a part of it.
     pub(crate) fn on_management_answer(&mut self, number: u32, result: Result<Answer, Error>) {
         let Some(pending) = self.pending.requests.get_mut(&number) else { return };
+        if pending.group.is_some() {
+            return self.on_group_answer(number, result);
+        }
         let next = match (pending.todo.take(), result) {
             (Some(operation), Ok(Answer::Found(found))) => self.ask_entity(number, operation, found),
             (_, result) => {

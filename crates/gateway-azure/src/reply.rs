@@ -59,12 +59,11 @@ impl Conversation<'_> {
             Reply::Large { shard, delivery, hold } => return self.start_stream(shard, delivery, hold),
             Reply::Range { receiver, token, bytes } => self.on_range(receiver, token, bytes),
             Reply::Drained { receiver } => {
-                if let Some(link) = self.links.get_mut(LinkNumber(PeerId::local(receiver))) {
-                    self.connection.drained(link.id);
-                }
+                self.on_drained(LinkNumber(PeerId::local(receiver)));
             }
-            // Nobody watches yet.
-            Reply::Head { .. } => {}
+            Reply::Head { receiver, serial, head } => {
+                self.on_head(LinkNumber(PeerId::local(receiver)), serial, head);
+            }
             Reply::Closed { receiver, reason } => self.on_closed(LinkNumber(PeerId::local(receiver)), reason),
             Reply::Stopped { reason } => self.connection.close(Some(Refusal::stopped(&reason).into())),
         }
@@ -122,10 +121,15 @@ impl Conversation<'_> {
         result: Result<Answer, Error>,
     ) {
         let Some(link) = self.links.get_mut(number) else { return };
-        let LinkKind::Receiver(receiver) = &link.kind else { return };
+        let path = match &link.kind {
+            LinkKind::Receiver(receiver) => Some(&receiver.path),
+            // The error names the member.
+            LinkKind::Group(_) => None,
+            _ => return,
+        };
         let state = match result {
             Ok(_) => mirror.state(),
-            Err(error) => DeliveryState::rejected(AmqpError::from(refusal(&error, Some(&receiver.path)))),
+            Err(error) => DeliveryState::rejected(AmqpError::from(refusal(&error, path))),
         };
         self.connection.settle(link.id, id, state);
     }
@@ -158,6 +162,9 @@ impl Conversation<'_> {
         let sent = self.connection.send(link.id, &outgoing, &[&self.scratch, rest]);
         if matches!(sent, Err(SendError::Blocked | SendError::Incomplete)) {
             return sent;
+        }
+        if sent.is_ok() {
+            self.hold_lock(delivery);
         }
         self.pass(number, shard, delivery.message.size_bytes);
         sent

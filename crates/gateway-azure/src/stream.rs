@@ -57,7 +57,7 @@ impl Conversation<'_> {
         hold: BodyHold,
     ) -> Option<Reply> {
         let number = LinkNumber(PeerId::local(delivery.receiver));
-        if self.streams.contains_key(&number.0) {
+        if self.is_streaming(number) {
             return Some(Reply::Large { shard, delivery, hold });
         }
         let Some(LinkKind::Receiver(receiver)) = self.links.get_mut(number).map(|link| &link.kind) else {
@@ -83,6 +83,13 @@ impl Conversation<'_> {
         self.streams.insert(number.0, stream);
         self.fetch_next(number);
         None
+    }
+
+    /// Whether a large message is under way on the link, from whichever member of a group.
+    fn is_streaming(&self, number: LinkNumber) -> bool {
+        let id_of = |number: u32| self.links.get(LinkNumber(number)).map(|link| link.id);
+        let id = id_of(number.0);
+        self.streams.keys().any(|other| *other == number.0 || (id.is_some() && id_of(*other) == id))
     }
 
     fn fetch_next(&mut self, number: LinkNumber) {
@@ -144,6 +151,7 @@ impl Conversation<'_> {
 
     fn end_stream(&mut self, number: LinkNumber) {
         if let Some(stream) = self.streams.remove(&number.0) {
+            self.hold_lock(&stream.delivery);
             self.pass(number, stream.shard, stream.size_bytes());
             self.retry_backlog();
         }

@@ -1,8 +1,13 @@
 //! Several queues or subscriptions that one pool of receivers works off as one.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::{EntityName, OrderPolicy, OrderSettings, limits};
+
+/// The groups of a namespace.
+pub type Groups = BTreeMap<EntityName, Arc<GroupSettings>>;
 
 /// What a group was told: who belongs to it, and whose message goes first.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,7 +11,7 @@ mod settings;
 mod time;
 
 pub use entity::{EntityKind, EntityName, EntityPath, NameError, SubQueue};
-pub use group::{GroupError, GroupSettings, MemberSettings};
+pub use group::{GroupError, GroupSettings, Groups, MemberSettings};
 pub use number::{BodyPlace, BodyRef, GroupNumber, LockToken, SequenceNumber, ShardId};
 pub use order::{
     ClassName, ClassNameError, ClassRule, ClassSettings, OrderError, OrderPolicy, OrderSettings, Rate,

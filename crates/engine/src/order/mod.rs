@@ -1,7 +1,445 @@
 //! In which order a queue hands out its messages.
+//!
+//! Messages wait in *lanes*, one for each class and tenant, and only the heads of lanes are compared: what a hand-out costs does not depend on how
+//! many wait. Which class goes first is the policy's to say ([`pick`]); inside of a class tenants share by start-time fair queueing ([`fair`]).
+//!
+//! Lanes, tags and estimates follow from facts alone, so a replay gives the same order. Rates, meters and who holds how much live only in
+//! memory.
 
+mod attain;
+mod bucket;
+mod bytes;
+mod classify;
+mod explain;
+mod fair;
+mod lane;
+mod pick;
 mod stats;
 mod view;
 
-pub use stats::{HISTOGRAM_BOUNDS_MS, Histogram};
-pub use view::{ClassView, ExplainedMessage, OrderView, TENANTS_SHOWN_MAX, TargetView, TenantView, Window};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use peeklock_types::{ClassName, OrderPolicy, OrderSettings, Timestamp, limits};
+
+use self::bucket::Bucket;
+pub(crate) use self::bytes::put_key;
+pub(crate) use self::classify::Classifier;
+pub(crate) use self::explain::Candidate;
+use self::fair::Work;
+use self::lane::Lane;
+pub use self::lane::LaneKey;
+pub(crate) use self::lane::LaneSlot;
+pub(crate) use self::pick::Pick;
+use self::stats::{Attainment, Stats};
+pub use self::stats::{HISTOGRAM_BOUNDS_MS, Histogram};
+pub use self::view::{
+    ClassView, ExplainedMessage, OrderView, TENANTS_SHOWN_MAX, TargetView, TenantView, Window,
+};
+use crate::error::Error;
+use crate::message::ReceiverId;
+use crate::number_map::NumberMap;
+use crate::queue::SessionSlot;
+
+/// The lanes of one queue, and all that decides which comes next.
+#[derive(Debug)]
+pub(crate) struct Order {
+    pub(crate) settings: OrderSettings,
+    classifier: Classifier,
+    class_names: Vec<ClassName>,
+    rank_names: Vec<ClassName>,
+    /// In the order of the settings; at least one.
+    classes: Vec<Class>,
+    tenant_classes: Vec<TenantRank>,
+    lanes: Vec<Option<Lane>>,
+    free: BTreeSet<u16>,
+    by_key: BTreeMap<LaneKey, LaneSlot>,
+    /// Idle lanes are given up when there are so many lanes.
+    sweep_at: usize,
+    /// The virtual time of classes that share by weight.
+    virtual_time: u64,
+    /// How long messages take a worker, for tenants of whom nothing is known.
+    estimate_ms: u32,
+    /// What is being worked on, by sequence number.
+    works: NumberMap<u64, Work>,
+    has_sessions: bool,
+    // All below lives only in memory and follows from no fact.
+    starts: Bucket,
+    sends: Bucket,
+    /// Nothing can be handed out before this time, because of rates; or until something changes.
+    blocked: Option<Option<Timestamp>>,
+    /// Sessions whose holder waits for a rate.
+    held_up: BTreeSet<(Timestamp, SessionSlot)>,
+    /// Receivers that hold one message less than before; once for each.
+    pub(crate) freed: Vec<ReceiverId>,
+    misfit_count: u64,
+    crowded_count: u64,
+    throttled_count: u64,
+}
+
+/// One class of messages.
+#[derive(Debug, Default)]
+struct Class {
+    /// How much later a message of no offset may come and still go first.
+    offset: Duration,
+    waiting_count: u64,
+    locked_count: u64,
+    /// Lanes from which something can be had, by tenant class; each by its tag, or by its head where there are no tenants.
+    listed: Vec<BTreeSet<(u64, LaneSlot)>>,
+    listed_count: usize,
+    /// Lanes over their rate, by when they are not any more.
+    limited: BTreeSet<(Timestamp, LaneSlot)>,
+    /// Where the class stands among those that share by weight.
+    tag: u64,
+    /// The virtual time of its tenants.
+    virtual_time: u64,
+    starts: Bucket,
+    sends: Bucket,
+    stats: Stats,
+    attainment: Attainment,
+}
+
+/// One class of tenants.
+#[derive(Debug, Default)]
+struct TenantRank {
+    waiting_count: u64,
+    locked_count: u64,
+    stats: Stats,
+}
+
+const SWEEP_MIN: usize = 64;
+const ESTIMATE_MS: u32 = 100;
+
+impl Order {
+    /// For a queue with these settings, which were checked.
+    pub(crate) fn new(settings: OrderSettings, has_sessions: bool) -> Result<Order, Error> {
+        let classifier = Classifier::new(&settings)?;
+        let mut order = Order {
+            settings: OrderSettings::default(),
+            classifier,
+            class_names: Vec::new(),
+            rank_names: Vec::new(),
+            classes: Vec::new(),
+            tenant_classes: Vec::new(),
+            lanes: Vec::new(),
+            free: BTreeSet::new(),
+            by_key: BTreeMap::new(),
+            sweep_at: SWEEP_MIN,
+            virtual_time: 0,
+            estimate_ms: ESTIMATE_MS,
+            works: NumberMap::default(),
+            has_sessions,
+            starts: Bucket::default(),
+            sends: Bucket::default(),
+            blocked: None,
+            held_up: BTreeSet::new(),
+            freed: Vec::new(),
+            misfit_count: 0,
+            crowded_count: 0,
+            throttled_count: 0,
+        };
+        order.take_on(settings);
+        Ok(order)
+    }
+
+    /// Lets other settings apply to everything that waits. What is in a class or tenant class that is no more belongs to the default one.
+    pub(crate) fn change(&mut self, settings: OrderSettings) -> Result<(), Error> {
+        self.classifier = Classifier::new(&settings)?;
+        self.take_on(settings);
+        Ok(())
+    }
+
+    fn take_on(&mut self, settings: OrderSettings) {
+        let class_names = names(settings.classes.iter().map(|class| &class.name));
+        let tenants = settings.tenants.iter().flat_map(|tenants| &tenants.classes);
+        let tenant_names = names(tenants.map(|class| &class.name));
+        let old_classes = std::mem::replace(&mut self.class_names, class_names.clone());
+        let old_tenants = std::mem::replace(&mut self.rank_names, tenant_names.clone());
+        let place = |names: &[ClassName], old: &[ClassName], place: u8, default: usize| {
+            let name = old.get(usize::from(place));
+            let found = name.and_then(|name| names.iter().position(|other| other == name));
+            u8::try_from(found.unwrap_or(default)).unwrap_or_default()
+        };
+        let default_class = settings.default_class_index();
+        let default_tenant = settings.tenants.as_ref().map_or(0, |tenants| tenants.default_class_index());
+        let mut classes: Vec<Class> = class_names.iter().map(|_| Class::default()).collect();
+        for (place, class) in classes.iter_mut().enumerate() {
+            class.offset = settings.offset(place);
+            class.listed = tenant_names.iter().map(|_| BTreeSet::new()).collect();
+        }
+        let mut ranks: Vec<TenantRank> = tenant_names.iter().map(|_| TenantRank::default()).collect();
+        // What was measured under a name goes on under it.
+        for (old, name) in std::mem::take(&mut self.classes).into_iter().zip(&old_classes) {
+            if let Some(found) = class_names.iter().position(|other| other == name) {
+                let class = &mut classes[found];
+                (class.stats, class.starts, class.sends) = (old.stats, old.starts, old.sends);
+                (class.tag, class.virtual_time) = (old.tag, old.virtual_time);
+                class.attainment = old.attainment;
+            }
+        }
+        for (old, name) in std::mem::take(&mut self.tenant_classes).into_iter().zip(&old_tenants) {
+            if let Some(found) = tenant_names.iter().position(|other| other == name) {
+                ranks[found].stats = old.stats;
+            }
+        }
+        if settings.policy != self.settings.policy {
+            classes.iter_mut().for_each(|class| class.tag = 0);
+            self.virtual_time = 0;
+        }
+        (self.classes, self.tenant_classes, self.settings) = (classes, ranks, settings);
+        self.by_key.clear();
+        for index in 0..self.lanes.len() {
+            let Some(lane) = self.lanes.get_mut(index).and_then(Option::as_mut) else { continue };
+            lane.key.class = place(&class_names, &old_classes, lane.key.class, default_class);
+            lane.key.tenant_class = place(&tenant_names, &old_tenants, lane.key.tenant_class, default_tenant);
+            lane.listed = None;
+            let class = &mut self.classes[usize::from(lane.key.class)];
+            let rank = &mut self.tenant_classes[usize::from(lane.key.tenant_class)];
+            class.waiting_count += lane.waiting_count;
+            class.locked_count += lane.locked_count;
+            rank.waiting_count += lane.waiting_count;
+            rank.locked_count += lane.locked_count;
+            let Some(slot) = LaneSlot::of(index) else { continue };
+            // Two lanes may have become one and the same; new messages go to the first of them.
+            self.by_key.entry(lane.key.clone()).or_insert(slot);
+            self.list(slot);
+        }
+        self.blocked = None;
+    }
+
+    pub(crate) fn class_name(&self, class: usize) -> Option<ClassName> {
+        self.class_names.get(class).cloned()
+    }
+
+    /// The class of the messages of a lane.
+    pub(crate) fn class_of(&self, slot: LaneSlot) -> Option<ClassName> {
+        self.class_name(self.lane(slot)?.key.class.into())
+    }
+
+    /// How much later messages of the lane count as come, if the order goes by age.
+    pub(crate) fn offset_of(&self, slot: LaneSlot) -> Duration {
+        let class = self.lane(slot).filter(|_| self.settings.policy == OrderPolicy::Aged);
+        class.map_or(Duration::ZERO, |lane| self.classes[usize::from(lane.key.class)].offset)
+    }
+
+    pub(crate) fn tenant_class_of(&self, slot: LaneSlot) -> Option<ClassName> {
+        let names = self.settings.tenants.as_ref().map(|_| &self.rank_names)?;
+        names.get(usize::from(self.lane(slot)?.key.tenant_class)).cloned()
+    }
+
+    pub(crate) fn tenant_of(&self, slot: LaneSlot) -> Option<Arc<str>> {
+        self.lane(slot)?.key.tenant.clone()
+    }
+
+    pub(crate) fn lane(&self, slot: LaneSlot) -> Option<&Lane> {
+        self.lanes.get(slot.index()).and_then(Option::as_ref)
+    }
+
+    /// The lane of messages of which nothing is known.
+    pub(crate) fn default_key(&self) -> LaneKey {
+        let tenants = self.settings.tenants.as_ref();
+        let small = |place: usize| u8::try_from(place).unwrap_or_default();
+        LaneKey {
+            class: small(self.settings.default_class_index()),
+            tenant_class: small(tenants.map_or(0, |tenants| tenants.default_class_index())),
+            tenant: None,
+        }
+    }
+
+    /// What lane a message belongs to, by its properties. Tells also whether it said a class that there is not.
+    pub(crate) fn classify(&self, view: &[u8], seed: u64) -> (LaneKey, bool) {
+        let found = self.classifier.classify(&self.settings, view, seed);
+        let key = LaneKey {
+            class: found.class,
+            tenant_class: found.tenant_class,
+            tenant: found.tenant.map(Into::into),
+        };
+        (key, found.is_misfit)
+    }
+
+    pub(crate) fn note_new(
+        &mut self,
+        now: Timestamp,
+        slot: Option<LaneSlot>,
+        key: &LaneKey,
+        is_misfit: bool,
+    ) {
+        self.misfit_count += u64::from(is_misfit);
+        let class = usize::from(key.class);
+        let is_crowded = slot.and_then(|slot| self.lane(slot)).is_some_and(|lane| lane.key != *key);
+        self.crowded_count += u64::from(is_crowded);
+        if let Some(class) = self.classes.get_mut(class) {
+            class.stats.enqueued.add(now);
+        }
+        if let Some(rank) = self.tenant_classes.get_mut(usize::from(key.tenant_class)) {
+            rank.stats.enqueued.add(now);
+        }
+    }
+
+    /// The lane for such messages, made if need be. When there are too many, new tenants share one with messages of no tenant.
+    pub(crate) fn open(&mut self, key: &LaneKey) -> LaneSlot {
+        if let Some(&slot) = self.by_key.get(key) {
+            return slot;
+        }
+        self.sweep();
+        let is_full = self.by_key.len() >= limits::LANES_MAX && key.tenant.is_some();
+        let mut key = if is_full { LaneKey { tenant: None, ..key.clone() } } else { key.clone() };
+        // A journal that is damaged, or was written for other settings, does not lead beyond the end.
+        key.class = key.class.min(u8::try_from(self.classes.len() - 1).unwrap_or_default());
+        key.tenant_class =
+            key.tenant_class.min(u8::try_from(self.tenant_classes.len() - 1).unwrap_or_default());
+        if let Some(&slot) = self.by_key.get(&key) {
+            return slot;
+        }
+        let index = self.free.pop_first().map_or(self.lanes.len(), usize::from);
+        let tag = self.classes[usize::from(key.class)].virtual_time;
+        let lane = Lane::new(key.clone(), tag, self.estimate_ms);
+        let slot = LaneSlot::of(index).expect("the limit of lanes is far below");
+        if index == self.lanes.len() {
+            self.lanes.push(None);
+        }
+        self.lanes[index] = Some(lane);
+        self.by_key.insert(key, slot);
+        slot
+    }
+
+    /// Gives up lanes that have no messages; those of tenants who have had more than their share last, or they would be rid of that.
+    fn sweep(&mut self) {
+        if self.by_key.len() < self.sweep_at {
+            return;
+        }
+        let needs_room = self.by_key.len() >= limits::LANES_MAX;
+        for pass in [false, true] {
+            for index in 0..self.lanes.len() {
+                let Some(lane) = &self.lanes[index] else { continue };
+                let is_ahead = lane.tag > self.classes[usize::from(lane.key.class)].virtual_time;
+                if lane.message_count == 0 && (!is_ahead || pass) {
+                    let slot = LaneSlot::of(index);
+                    if self.by_key.get(&lane.key).copied() == slot {
+                        self.by_key.remove(&lane.key);
+                    }
+                    self.lanes[index] = None;
+                    self.free.extend(u16::try_from(index));
+                }
+            }
+            if !needs_room || self.by_key.len() < limits::LANES_MAX {
+                break;
+            }
+        }
+        self.sweep_at = (self.by_key.len() * 2).clamp(SWEEP_MIN, limits::LANES_MAX);
+    }
+
+    fn lane_mut(&mut self, slot: LaneSlot) -> Option<&mut Lane> {
+        self.lanes.get_mut(slot.index()).and_then(Option::as_mut)
+    }
+
+    pub(crate) fn join(&mut self, slot: LaneSlot) {
+        if let Some(lane) = self.lane_mut(slot) {
+            lane.message_count += 1;
+        }
+    }
+
+    pub(crate) fn leave(&mut self, slot: LaneSlot) {
+        if let Some(lane) = self.lane_mut(slot) {
+            lane.message_count = lane.message_count.saturating_sub(1);
+        }
+    }
+
+    pub(crate) fn add_waiting(&mut self, slot: LaneSlot, number: u64) {
+        let has_sessions = self.has_sessions;
+        self.become_active(slot);
+        let Some(lane) = self.lane_mut(slot) else { return };
+        lane.waiting_count += 1;
+        if !has_sessions {
+            lane.row.add(number);
+        }
+        self.count_waiting(slot, 1);
+        self.list(slot);
+        self.blocked = None;
+    }
+
+    pub(crate) fn remove_waiting(&mut self, slot: LaneSlot, number: u64) {
+        let has_sessions = self.has_sessions;
+        let Some(lane) = self.lane_mut(slot) else { return };
+        lane.waiting_count = lane.waiting_count.saturating_sub(1);
+        if !has_sessions {
+            lane.row.remove(number);
+        }
+        self.count_waiting(slot, -1);
+        self.list(slot);
+    }
+
+    fn count_waiting(&mut self, slot: LaneSlot, change: i64) {
+        let Some(lane) = self.lanes.get(slot.index()).and_then(Option::as_ref) else { return };
+        let class = &mut self.classes[usize::from(lane.key.class)];
+        class.waiting_count = class.waiting_count.saturating_add_signed(change);
+        let rank = &mut self.tenant_classes[usize::from(lane.key.tenant_class)];
+        rank.waiting_count = rank.waiting_count.saturating_add_signed(change);
+    }
+
+    fn count_locked(&mut self, slot: LaneSlot, change: i64) {
+        let Some(lane) = self.lanes.get_mut(slot.index()).and_then(Option::as_mut) else { return };
+        lane.locked_count = lane.locked_count.saturating_add_signed(change);
+        let class = &mut self.classes[usize::from(lane.key.class)];
+        class.locked_count = class.locked_count.saturating_add_signed(change);
+        let rank = &mut self.tenant_classes[usize::from(lane.key.tenant_class)];
+        rank.locked_count = rank.locked_count.saturating_add_signed(change);
+    }
+
+    /// A session can be had, or not any more; it stands in the lane of its first message.
+    pub(crate) fn list_session(&mut self, slot: LaneSlot, number: u64, session: SessionSlot) {
+        if let Some(lane) = self.lane_mut(slot) {
+            lane.sessions.insert((number, session));
+        }
+        self.list(slot);
+        self.blocked = None;
+    }
+
+    pub(crate) fn unlist_session(&mut self, slot: LaneSlot, number: u64, session: SessionSlot) {
+        if let Some(lane) = self.lane_mut(slot) {
+            lane.sessions.remove(&(number, session));
+        }
+        self.list(slot);
+    }
+
+    pub(crate) fn waiting_count(&self) -> u64 {
+        self.classes.iter().map(|class| class.waiting_count).sum()
+    }
+
+    /// Whether something can be handed out now, as far as it is known.
+    #[inline]
+    pub(crate) fn has_ready(&self) -> bool {
+        self.blocked.is_none()
+            && self.classes.iter().any(|class| class.listed_count + class.limited.len() > 0)
+    }
+
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.blocked.is_some()
+    }
+
+    /// When something can be handed out that a rate holds up.
+    pub(crate) fn wakes_at(&self) -> Option<Timestamp> {
+        let held_up = self.held_up.first().map(|&(at, _)| at);
+        held_up.into_iter().chain(self.blocked.flatten()).min()
+    }
+
+    /// The time has come for what rates have held up: tells the sessions among it.
+    pub(crate) fn wake(&mut self, now: Timestamp) -> Vec<SessionSlot> {
+        if self.blocked.flatten().is_some_and(|at| at <= now) {
+            self.blocked = None;
+        }
+        let mut sessions = Vec::new();
+        while let Some(&(at, session)) = self.held_up.first().filter(|(at, _)| *at <= now) {
+            self.held_up.remove(&(at, session));
+            sessions.push(session);
+        }
+        sessions
+    }
+}
+
+/// The names of all classes; there is always one.
+fn names<'n>(names: impl Iterator<Item = &'n ClassName>) -> Vec<ClassName> {
+    let names: Vec<_> = names.cloned().collect();
+    if names.is_empty() { vec![ClassName::only()] } else { names }
+}

@@ -38,6 +38,9 @@ impl Queue {
             | Fact::FannedOut { .. }
             | Fact::RuleSet { .. }
             | Fact::RuleRemoved { .. } => unreachable!("the engine applies these"),
+            Fact::Charged { sequence_number, cost_ms, .. } => {
+                self.charge(sequence_number, cost_ms).map_err(at(entity, sequence_number))
+            }
             Fact::QueueUpdated { ref settings, at, .. } => self.update(settings, at),
             Fact::Seen { ref message_id, at, .. } => {
                 if let Some(window) = self.settings.duplicate_window {
@@ -142,6 +145,8 @@ impl Queue {
         let checked = checked.and_then(|()| self.settings.check_change(settings));
         checked.map_err(|reason| ReplayError::Settings { entity: self.entity, reason })?;
         self.settings = settings.clone();
+        let order = self.follow_order();
+        order.map_err(|reason| ReplayError::Order { entity: self.entity, reason: reason.to_string() })?;
         self.updated_at = at;
         self.revision = self.revision.saturating_add(1);
         Ok(())
@@ -155,14 +160,19 @@ impl Queue {
     ) -> Result<(), ReplayError> {
         let entity = self.entity;
         self.take_number(number, &mut entry)?;
-        if attributes.is_none() && self.settings.default_time_to_live.is_none() {
+        let has_order = self.settings.order.is_some();
+        if has_order {
+            self.main.messages.enter(&mut entry, attributes.and_then(|attributes| attributes.lane.as_ref()));
+        }
+        let is_plain = attributes.is_none_or(|attributes| has_order && attributes.is_only_lane());
+        if is_plain && self.settings.default_time_to_live.is_none() {
             return self.main.messages.insert_plain(number, entry).map_err(at(entity, number));
         }
         let none = Attributes::default();
         let attributes = attributes.unwrap_or(&none);
         let patch = attributes.patch.clone();
-        let details = self.details_of(entry.enqueued_at, attributes);
-        self.remember(number, entry.enqueued_at, attributes);
+        let details = self.details_of(entry.enqueued_at(), attributes);
+        self.remember(number, entry.enqueued_at(), attributes);
         if let Some(session) = attributes.session.as_ref().filter(|_| self.settings.requires_session) {
             entry.session = Some(self.main.messages.open_session(session));
         }
@@ -269,7 +279,7 @@ impl Queue {
         let mut moving = self.main.messages.remove(number).map_err(at(entity, number))?;
         moving.entry.session = moving.session.as_ref().map(|id| self.main.messages.open_session(id));
         moving.entry.state = MessageState::Active;
-        moving.entry.enqueued_at = now;
+        moving.entry.set_enqueued_at(now);
         if let Some(details) = &mut moving.details {
             details.due = None;
         }

@@ -3,6 +3,7 @@
 //! The changing methods are the steps of which facts are made; only `Queue::apply` calls them.
 
 mod bodies;
+mod order;
 mod tally;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use peeklock_types::{BodyPlace, GroupNumber, LockToken, SequenceNumber, SessionId, Timestamp};
 
+use self::order::came;
 use self::tally::Tally;
 use super::cold;
 use super::locks::{Lock, Locks};
@@ -17,6 +19,7 @@ use super::sessions::{Holder, LazySessions, Look, SessionSlot, Sessions};
 use super::table::{Entry, Marks, Table};
 use super::waiting::Waiting;
 use crate::message::{Details, Message, MessageState};
+use crate::order::{Order, Pick};
 use crate::outbox::ColdBody;
 use crate::patch::{Patch, PatchPart};
 
@@ -27,6 +30,8 @@ pub(crate) struct Messages {
     patches: BTreeMap<u64, Patch>,
     details: BTreeMap<u64, Box<Details>>,
     waiting: Waiting,
+    /// Instead of `waiting`, where messages are not handed out as they came.
+    order: Option<Box<Order>>,
     sessions: LazySessions,
     /// When scheduled and delayed messages are due.
     due: BTreeSet<(Timestamp, u64)>,
@@ -83,6 +88,7 @@ impl Messages {
             patches: BTreeMap::new(),
             details: BTreeMap::new(),
             waiting: Waiting::default(),
+            order: None,
             sessions: LazySessions::default(),
             due: BTreeSet::new(),
             expiry: BTreeSet::new(),
@@ -111,7 +117,22 @@ impl Messages {
 
     /// How many wait outside of sessions.
     pub(crate) fn waiting_count(&self) -> u64 {
-        self.waiting.count()
+        self.order.as_ref().map_or(self.waiting.count(), |order| order.waiting_count())
+    }
+
+    /// Whether a message can be handed out now, as far as it is known.
+    #[inline]
+    pub(crate) fn has_ready(&self) -> bool {
+        match &self.order {
+            None => self.waiting.count() > 0,
+            Some(order) => order.has_ready(),
+        }
+    }
+
+    /// Whether there is something to hand out to holders of sessions, or a session to somebody who waits for one.
+    pub(crate) fn has_session_work(&self) -> bool {
+        let is_blocked = self.order.as_ref().is_some_and(|order| order.is_blocked());
+        self.sessions.has_work(is_blocked)
     }
 
     pub(crate) fn cold_count(&self) -> u64 {
@@ -174,6 +195,9 @@ impl Messages {
         if let Some(at) = self.sessions.next_deadline() {
             next = next.min(at);
         }
+        if let Some(at) = self.order.as_ref().and_then(|order| order.wakes_at()) {
+            next = next.min(at);
+        }
         // The end of time is when the locks of messages in sessions run out: never.
         (next != Timestamp::MAX).then_some(next)
     }
@@ -211,7 +235,10 @@ impl Messages {
 
     /// The message to hand out next. It stays where it is until a fact locks or removes it.
     #[inline]
-    pub(crate) fn next_waiting(&mut self) -> Option<SequenceNumber> {
+    pub(crate) fn next_waiting(&mut self, now: Timestamp) -> Option<SequenceNumber> {
+        if self.order.is_some() {
+            return self.next_in_order(now);
+        }
         let table = &self.table;
         let row = |from| {
             table
@@ -219,6 +246,23 @@ impl Messages {
                 .map(|(number, entry)| (number, entry.is_waiting() && entry.session.is_none()))
         };
         self.waiting.first(row).map(SequenceNumber)
+    }
+
+    fn next_in_order(&mut self, now: Timestamp) -> Option<SequenceNumber> {
+        let (order, table) = (self.order.as_mut()?, &self.table);
+        match order.pick(now, |number| came(table, number)) {
+            Pick::Message(number, _) => Some(SequenceNumber(number)),
+            Pick::HeldUp | Pick::Nothing => None,
+        }
+    }
+
+    /// The message to hand on next, whatever its rate is.
+    pub(crate) fn next_to_forward(&mut self) -> Option<SequenceNumber> {
+        let table = &self.table;
+        match &self.order {
+            Some(order) => order.pick_any(|number| came(table, number)).map(SequenceNumber),
+            None => self.next_waiting(Timestamp::ZERO),
+        }
     }
 
     #[inline]
@@ -230,12 +274,15 @@ impl Messages {
         } else {
             None
         };
+        let lane = self.order.as_ref().zip(entry.lane);
         Message {
             sequence_number,
+            class: lane.and_then(|(order, lane)| order.class_of(lane)),
+            tenant: lane.and_then(|(order, lane)| order.tenant_of(lane)),
             body: entry.body,
             size_bytes: entry.size_bytes,
             delivery_count: entry.delivery_count.into(),
-            enqueued_at: entry.enqueued_at,
+            enqueued_at: entry.enqueued_at(),
             locked_until: self.locked_until(entry),
             state: entry.state,
             patch: patch.unwrap_or_default(),
@@ -257,7 +304,13 @@ impl Messages {
         }
         self.tally.add(&entry);
         self.note_body(number, &entry);
-        self.waiting.add(number.0);
+        match self.order.as_mut().zip(entry.lane) {
+            Some((order, lane)) => {
+                order.join(lane);
+                order.add_waiting(lane, number.0);
+            }
+            None => self.waiting.add(number.0),
+        }
         Ok(())
     }
 
@@ -278,6 +331,9 @@ impl Messages {
         }
         if let Some(details) = details {
             self.details.insert(number.0, details);
+        }
+        if let Some((order, lane)) = self.order.as_mut().zip(entry.lane) {
+            order.join(lane);
         }
         if let Some(slot) = entry.session {
             self.sessions.add_message(slot, number.0);
@@ -326,8 +382,11 @@ impl Messages {
         self.table.remove(number.0);
         self.tally.remove(entry);
         match entry.lock {
-            Some(slot) => self.locks.remove(slot),
+            Some(slot) => self.remove_lock(number, slot, entry.lane),
             None => self.disarm(number, entry),
+        }
+        if let Some((order, lane)) = self.order.as_mut().zip(entry.lane) {
+            order.leave(lane);
         }
         if entry.is_stray()
             && let BodyPlace::Log { group, .. } = entry.body.place()
@@ -364,7 +423,13 @@ impl Messages {
         }
         let entry = *stored;
         stored.lock = Some(self.locks.add(number, nonce, until));
+        if self.order.is_some() {
+            stored.marks.set(Marks::STARTED, true);
+        }
         self.disarm(number, &entry);
+        if let Some((order, lane)) = self.order.as_mut().zip(entry.lane) {
+            order.lock(lane, number.0, entry.state == MessageState::Active);
+        }
         if let Some(slot) = entry.session {
             self.sessions.set_locked(slot, number.0, true);
             self.refresh(Some(slot));
@@ -382,7 +447,7 @@ impl Messages {
     pub(crate) fn unlock(&mut self, number: SequenceNumber, how: Unlock) -> Result<(), Misfit> {
         let mut entry = *self.get(number).ok_or(Misfit::Missing)?;
         let slot = entry.lock.take().ok_or(Misfit::NotLocked)?;
-        self.locks.remove(slot);
+        self.remove_lock(number, slot, entry.lane);
         self.tally.remove(&entry);
         if how.failed {
             entry.delivery_count = entry.delivery_count.saturating_add(1);
@@ -450,9 +515,13 @@ impl Messages {
     /// Puts a message that nobody has locked under everything that can happen to it by itself.
     fn arm(&mut self, number: SequenceNumber, entry: &Entry) {
         if entry.is_waiting() {
-            match entry.session {
-                Some(slot) => self.sessions.add_waiting(slot, number.0),
-                None => self.waiting.add(number.0),
+            if let Some(slot) = entry.session {
+                self.sessions.add_waiting(slot, number.0);
+            }
+            match (self.order.as_mut().zip(entry.lane), entry.session) {
+                (Some((order, lane)), _) => order.add_waiting(lane, number.0),
+                (None, Some(_)) => {}
+                (None, None) => self.waiting.add(number.0),
             }
         }
         let (due, expiry) = self.timers(number, entry);
@@ -463,9 +532,13 @@ impl Messages {
     #[inline]
     fn disarm(&mut self, number: SequenceNumber, entry: &Entry) {
         if entry.is_waiting() {
-            match entry.session {
-                Some(slot) => self.sessions.remove_waiting(slot, number.0),
-                None => self.waiting.remove(number.0),
+            if let Some(slot) = entry.session {
+                self.sessions.remove_waiting(slot, number.0);
+            }
+            match (self.order.as_mut().zip(entry.lane), entry.session) {
+                (Some((order, lane)), _) => order.remove_waiting(lane, number.0),
+                (None, Some(_)) => {}
+                (None, None) => self.waiting.remove(number.0),
             }
         }
         let (due, expiry) = self.timers(number, entry);
@@ -487,19 +560,28 @@ impl Messages {
         let waits_for_time = matches!(entry.state, MessageState::Scheduled | MessageState::Delayed);
         let due = details.due.filter(|_| waits_for_time);
         let counts = self.expires && entry.state != MessageState::Scheduled;
-        (due, details.time_to_live.filter(|_| counts).map(|ttl| entry.enqueued_at + ttl))
+        (due, details.time_to_live.filter(|_| counts).map(|ttl| entry.enqueued_at() + ttl))
     }
 
     fn refresh(&mut self, slot: Option<SessionSlot>) {
         let Some(slot) = slot else { return };
         let table = &self.table;
-        self.sessions.refresh(slot, |number| {
+        let changed = self.sessions.refresh(slot, |number| {
             let entry = table.get(number);
             Look {
                 waits: entry.is_some_and(Entry::is_waiting),
                 is_delayed: entry.is_some_and(|entry| entry.state == MessageState::Delayed),
+                lane: entry.and_then(|entry| entry.lane),
             }
         });
+        if let (Some(order), Some((old, new))) = (&mut self.order, changed) {
+            if let Some((number, Some(lane))) = old {
+                order.unlist_session(lane, number, slot);
+            }
+            if let Some((number, Some(lane))) = new {
+                order.list_session(lane, number, slot);
+            }
+        }
     }
 
     /// The session of this name, made if need be; it goes again when nothing comes to need it.

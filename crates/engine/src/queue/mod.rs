@@ -5,6 +5,7 @@ mod forward;
 mod history;
 mod locks;
 mod messages;
+mod order;
 mod purge;
 mod receive;
 mod retry;
@@ -131,6 +132,11 @@ impl Queue {
             used_at: created_at,
             receiver_count: 0,
         }
+    }
+
+    /// Lets the messages follow the order of the settings.
+    pub(crate) fn follow_order(&mut self) -> Result<(), Error> {
+        self.main.messages.set_order(self.settings.order.as_deref(), self.settings.requires_session)
     }
 
     pub(crate) fn part(&self, sub_queue: SubQueue) -> &Part {

@@ -46,5 +46,5 @@ impl Queue {
 }
 
 fn is_purged(entry: &Entry, before: Timestamp) -> bool {
-    entry.lock.is_none() && entry.state != MessageState::Scheduled && entry.enqueued_at < before
+    entry.lock.is_none() && entry.state != MessageState::Scheduled && entry.enqueued_at() < before
 }

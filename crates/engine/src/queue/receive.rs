@@ -17,6 +17,7 @@ impl Queue {
         nonce: u64,
         out: &mut Outbox,
     ) -> Received {
+        self.note_start(now, sub_queue, sequence_number, mode, out);
         let entity = self.entity;
         let messages = &self.part(sub_queue).messages;
         let entry = messages.get(sequence_number).expect("the caller has just found it");

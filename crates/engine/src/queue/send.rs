@@ -28,11 +28,18 @@ impl Queue {
         if let Some(number) = self.find_duplicate(now, &message) {
             return number;
         }
-        let NewMessage { body, size_bytes, attributes } = message;
+        let lane = self.lane_for(message.attributes.as_deref(), message.seed(now));
+        let NewMessage { body, size_bytes, mut attributes } = message;
+        if let Some((key, _)) = &lane {
+            attributes.get_or_insert_default().lane = Some(key.clone());
+        }
         let attributes = Attributes::kept(attributes, self.kind == EntityKind::Topic);
         let (entity, sequence_number) = (self.entity, self.next_number);
         let fact = Fact::Enqueued { entity, sequence_number, enqueued_at: now, body, size_bytes, attributes };
         self.record(fact, out);
+        if let Some((key, is_misfit)) = lane {
+            self.note_new(now, sequence_number, &key, is_misfit);
+        }
         sequence_number
     }
 

@@ -9,6 +9,7 @@ use peeklock_types::{SessionId, Timestamp};
 
 use super::waiting::Waiting;
 use crate::message::ReceiverId;
+use crate::order::LaneSlot;
 
 /// Where a session lies. Counts from one, so that a message without a session needs no extra byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -65,6 +66,9 @@ impl DerefMut for LazySessions {
     }
 }
 
+/// A session that can be had: the number of its first message, and the lane of that.
+pub(crate) type Listed = (u64, Option<LaneSlot>);
+
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) id: SessionId,
@@ -79,8 +83,8 @@ pub(crate) struct Session {
     holder: Option<Holder>,
     /// The message to hand out next; none while the first one is delayed.
     head: Option<u64>,
-    /// Under which number it stands among the available ones.
-    listed: Option<u64>,
+    /// Under which number it stands among the available ones, and in which lane.
+    listed: Option<Listed>,
     is_ready: bool,
 }
 
@@ -151,6 +155,16 @@ impl Sessions {
 
     fn get_mut(&mut self, slot: SessionSlot) -> Option<&mut Session> {
         self.slots.get_mut(slot.index()).and_then(Option::as_mut)
+    }
+
+    pub(crate) fn slots(&self) -> impl Iterator<Item = SessionSlot> {
+        self.by_id.values().copied()
+    }
+
+    /// Where sessions stand is to be found anew.
+    pub(crate) fn forget_listed(&mut self) {
+        self.available.clear();
+        self.slots.iter_mut().flatten().for_each(|session| session.listed = None);
     }
 
     /// All sessions, by name.
@@ -230,21 +244,27 @@ impl Sessions {
     }
 
     /// Brings everything up to date that follows from a session's messages, state and holder. `waits` tells of a message whether it waits, and
-    /// whether it is delayed.
-    pub(crate) fn refresh(&mut self, slot: SessionSlot, look: impl Fn(u64) -> Look) {
-        let Some(session) = self.slots.get_mut(slot.index()).and_then(Option::as_mut) else { return };
+    /// whether it is delayed. Returns where it stood and stands among those that can be had, if that has changed.
+    pub(crate) fn refresh(
+        &mut self,
+        slot: SessionSlot,
+        look: impl Fn(u64) -> Look,
+    ) -> Option<(Option<Listed>, Option<Listed>)> {
+        let session = self.slots.get_mut(slot.index()).and_then(Option::as_mut)?;
+        let mut changed = None;
         let Session { numbers, waiting, .. } = session;
         let row = |from| numbers.range(from..).next().map(|&number| (number, look(number).waits));
         session.head = waiting.first(row).filter(|&number| !look(number).is_delayed);
-        let listed = session.can_be_had();
+        let listed = session.can_be_had().map(|number| (number, look(number).lane));
         if listed != session.listed {
             let old = std::mem::replace(&mut session.listed, listed);
-            if let Some(number) = old {
+            if let Some((number, _)) = old {
                 self.available.remove(&(number, slot));
             }
-            if let Some(number) = listed {
+            if let Some((number, _)) = listed {
                 self.available.insert((number, slot));
             }
+            changed = Some((old, listed));
         }
         if session.head.is_some()
             && session.holder.is_some_and(|holder| holder.is_asking)
@@ -258,6 +278,7 @@ impl Sessions {
             self.slots[slot.index()] = None;
             self.free.push(slot);
         }
+        changed
     }
 
     /// Gives the session to a receiver, takes it from one, or changes how long it is held. Call [`Sessions::refresh`] afterwards.
@@ -272,8 +293,19 @@ impl Sessions {
     }
 
     /// Whether there is something to hand out: a session to somebody who waits, or a message to a holder.
-    pub(crate) fn has_work(&self) -> bool {
-        !self.ready.is_empty() || (!self.waiters.is_empty() && !self.available.is_empty())
+    /// `is_blocked`: no session can be handed out now, though some could be had.
+    pub(crate) fn has_work(&self, is_blocked: bool) -> bool {
+        !self.ready.is_empty() || (!is_blocked && !self.waiters.is_empty() && !self.available.is_empty())
+    }
+
+    /// The holder of a session may go on: what held it up is over.
+    pub(crate) fn go_on(&mut self, slot: SessionSlot) {
+        let Some(session) = self.slots.get_mut(slot.index()).and_then(Option::as_mut) else { return };
+        let is_asking = session.holder.is_some_and(|holder| holder.is_asking);
+        if session.head.is_some() && is_asking && !session.is_ready {
+            session.is_ready = true;
+            self.ready.push_back(slot);
+        }
     }
 
     pub(crate) fn next_ready(&mut self) -> Option<SessionSlot> {
@@ -324,4 +356,5 @@ impl Sessions {
 pub(crate) struct Look {
     pub(crate) waits: bool,
     pub(crate) is_delayed: bool,
+    pub(crate) lane: Option<LaneSlot>,
 }

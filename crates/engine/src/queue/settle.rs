@@ -67,7 +67,7 @@ impl Queue {
         } else {
             self.decide_settle(now, sub_queue, token, settlement)?
         };
-        self.record(fact, out);
+        self.record_end(now, fact, out);
         Ok(())
     }
 
@@ -96,7 +96,7 @@ impl Queue {
             }
             facts.push(self.decide_settle(now, sub_queue, token, settlement.clone())?);
         }
-        facts.into_iter().for_each(|fact| self.record(fact, out));
+        facts.into_iter().for_each(|fact| self.record_end(now, fact, out));
         Ok(())
     }
 

@@ -10,16 +10,21 @@ use peeklock_types::{BodyRef, Timestamp};
 use super::locks::LockSlot;
 use super::sessions::SessionSlot;
 use crate::message::MessageState;
+use crate::order::LaneSlot;
 
 /// What is kept of each message. Patches and details are rare and lie elsewhere.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
     pub(crate) body: BodyRef,
-    pub(crate) enqueued_at: Timestamp,
+    /// When it was enqueued, in 48 bits: enough for nine thousand years.
+    came_low: u32,
     pub(crate) size_bytes: u32,
     pub(crate) lock: Option<LockSlot>,
     /// The session it belongs to, in a queue that has them.
     pub(crate) session: Option<SessionSlot>,
+    came_high: u16,
+    /// The lane it belongs to, in a queue that has an order.
+    pub(crate) lane: Option<LaneSlot>,
     pub(crate) delivery_count: u16,
     pub(crate) state: MessageState,
     pub(crate) marks: Marks,
@@ -38,6 +43,8 @@ impl Marks {
     pub(crate) const STRAY: Marks = Marks(4);
     /// It has failed as often as the queue allows, and its session is set aside for it.
     pub(crate) const POISON: Marks = Marks(8);
+    /// Somebody has received it, in a queue with an order.
+    pub(crate) const STARTED: Marks = Marks(16);
 
     pub(crate) fn has(self, mark: Marks) -> bool {
         self.0 & mark.0 != 0
@@ -53,10 +60,12 @@ const _: () = assert!(size_of::<Entry>() == 32, "a million waiting messages are 
 impl Entry {
     const BLANK: Entry = Entry {
         body: BodyRef::from_raw(0),
-        enqueued_at: Timestamp::ZERO,
+        came_low: 0,
         size_bytes: 0,
         lock: None,
         session: None,
+        came_high: 0,
+        lane: None,
         delivery_count: 0,
         state: MessageState::Active,
         marks: Marks(0),
@@ -64,7 +73,20 @@ impl Entry {
 
     /// A message that nobody has worked on yet.
     pub(crate) fn new(body: BodyRef, size_bytes: u32, enqueued_at: Timestamp) -> Entry {
-        Entry { body, size_bytes, enqueued_at, ..Entry::BLANK }
+        let mut entry = Entry { body, size_bytes, ..Entry::BLANK };
+        entry.set_enqueued_at(enqueued_at);
+        entry
+    }
+
+    #[inline]
+    pub(crate) fn enqueued_at(&self) -> Timestamp {
+        Timestamp::from_millis(u64::from(self.came_high) << 32 | u64::from(self.came_low))
+    }
+
+    pub(crate) fn set_enqueued_at(&mut self, at: Timestamp) {
+        const MAX: u64 = (1 << 48) - 1;
+        let [a, b, c, d, e, f, ..] = at.as_millis().min(MAX).to_le_bytes();
+        (self.came_low, self.came_high) = (u32::from_le_bytes([a, b, c, d]), u16::from_le_bytes([e, f]));
     }
 
     /// Whether it stands in the row of those to be handed out. In a session a delayed message stands there too: nothing overtakes it.

@@ -23,9 +23,12 @@ impl Queue {
         max: usize,
         out: &mut Outbox,
     ) -> usize {
+        if sub_queue == SubQueue::Main {
+            self.main.messages.wake_order(now);
+        }
         for done in 0..max {
             let Some(fact) = self.next_step(now, sub_queue) else { return done };
-            self.record(fact, out);
+            self.record_end(now, fact, out);
         }
         max
     }

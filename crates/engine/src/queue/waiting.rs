@@ -10,6 +10,11 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
+    /// For so many that wait somewhere in the row.
+    pub(crate) fn of(count: u64) -> Waiting {
+        Waiting { count, ..Waiting::default() }
+    }
+
     pub(crate) fn count(&self) -> u64 {
         self.count
     }

@@ -208,6 +208,8 @@ impl ModelQueue {
         };
         let state = if details.due.is_some() { MessageState::Scheduled } else { MessageState::Active };
         let message = Message {
+            class: None,
+            tenant: None,
             sequence_number: number,
             body: new.body,
             size_bytes: new.size_bytes,

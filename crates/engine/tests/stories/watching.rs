@@ -8,7 +8,7 @@ use crate::story::{MAIN, Story, numbers, secs, seq};
 /// A receiver without credit that watches.
 fn watching(story: &mut Story, receiver: u64) -> ReceiverId {
     let receiver = story.attach(MAIN, receiver, ReceiveMode::PeekLock, 0);
-    story.engine.watch(receiver, true);
+    story.engine.watch(receiver, Some(7));
     receiver
 }
 
@@ -16,7 +16,9 @@ fn watching(story: &mut Story, receiver: u64) -> ReceiverId {
 fn told(story: &mut Story) -> Vec<(u64, Option<u64>)> {
     let _ = story.deliver();
     let heads = story.out.heads.drain(..);
-    heads.map(|HeadChange { receiver, head }| (receiver.0, head.map(|head| head.sequence_number.0))).collect()
+    heads
+        .map(|HeadChange { receiver, head, .. }| (receiver.0, head.map(|head| head.sequence_number.0)))
+        .collect()
 }
 
 #[test]
@@ -31,9 +33,9 @@ fn a_watcher_hears_at_once_and_then_only_what_is_new() {
     assert_eq!(told(&mut story), [], "the head is the same");
     let taker = story.attach(MAIN, 2, ReceiveMode::PeekLock, 1);
     assert_eq!(told(&mut story), [(1, Some(2))], "another one has taken it");
-    story.engine.watch(watcher, true);
+    story.engine.watch(watcher, Some(8));
     assert_eq!(told(&mut story), [(1, Some(2))], "asked again, told again");
-    story.engine.watch(watcher, false);
+    story.engine.watch(watcher, None);
     story.engine.set_credit(taker, 2);
     assert_eq!(told(&mut story), [], "who does not watch hears nothing");
 }
@@ -65,7 +67,7 @@ fn a_run_ends_where_messages_are_less_urgent() {
     assert_eq!(numbers(&taken), [1, 2]);
     assert_eq!(story.out.drained, [Drained { receiver, unused_credit: 0 }]);
     let head = Head { sequence_number: seq(3), urgency: story.now };
-    assert_eq!(story.out.heads, [HeadChange { receiver, head: Some(head) }]);
+    assert_eq!(story.out.heads, [HeadChange { receiver, serial: 7, head: Some(head) }]);
     assert_eq!(story.engine.credit(receiver), 0, "nothing stands");
     story.engine.take_run(receiver, 1, None);
     assert_eq!(numbers(&story.deliver()), [3]);
@@ -82,9 +84,9 @@ fn watching_ends_with_the_receiver_and_with_the_queue() {
     assert_eq!(told(&mut story), []);
     let again = story.attach(MAIN, 1, ReceiveMode::PeekLock, 0);
     assert_eq!(told(&mut story), [], "a later receiver of the number has not asked");
-    story.engine.watch(again, true);
+    story.engine.watch(again, Some(1));
     let other = story.attach(SubQueue::DeadLetter, 2, ReceiveMode::PeekLock, 0);
-    story.engine.watch(other, true);
+    story.engine.watch(other, Some(1));
     assert_eq!(told(&mut story), [(1, Some(1)), (2, None)]);
     story.engine.delete_queue(story.now, &crate::story::name("orders"), &mut story.out).unwrap();
     assert_eq!(told(&mut story), []);

@@ -1,0 +1,128 @@
+//! What is measured of each class as messages come and go, and what senders may send. Lives only in memory.
+
+use std::time::Duration;
+
+use peeklock_types::{Rate, Timestamp};
+
+use super::{LaneKey, LaneSlot, Order};
+
+/// A sender is over a rate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Throttled {
+    pub(crate) what: String,
+    pub(crate) retry_after: Duration,
+}
+
+impl Order {
+    /// The message was handed out for the first time.
+    pub(crate) fn note_started(&mut self, now: Timestamp, slot: LaneSlot, came: Timestamp) {
+        let waited = now.since(came);
+        let Some(key) = self.lane(slot).map(|lane| (lane.key.class, lane.key.tenant_class)) else { return };
+        self.note_target(key.0, waited);
+        let class = &mut self.classes[usize::from(key.0)];
+        class.stats.time_in_queue.add(waited);
+        self.tenant_classes[usize::from(key.1)].stats.time_in_queue.add(waited);
+    }
+
+    /// The message left before it was ever handed out: it was bad if it was late already.
+    pub(crate) fn note_unstarted(&mut self, now: Timestamp, slot: LaneSlot, came: Timestamp) {
+        let Some(class) = self.lane(slot).map(|lane| lane.key.class) else { return };
+        let target = self.settings.classes.get(usize::from(class)).and_then(|class| class.target);
+        if target.is_some_and(|target| now.since(came) > target.within) {
+            self.note_target(class, now.since(came));
+        }
+    }
+
+    fn note_target(&mut self, class: u8, waited: Duration) {
+        let class = usize::from(class);
+        if let Some(target) = self.settings.classes.get(class).and_then(|class| class.target) {
+            self.classes[class].attainment.add(waited <= target.within);
+        }
+    }
+
+    /// A receiver is done with the message.
+    pub(crate) fn note_settled(&mut self, now: Timestamp, slot: LaneSlot, came: Timestamp) {
+        let Some(key) = self.lane(slot).map(|lane| (lane.key.class, lane.key.tenant_class)) else { return };
+        let class = &mut self.classes[usize::from(key.0)].stats;
+        let rank = &mut self.tenant_classes[usize::from(key.1)].stats;
+        for stats in [class, rank] {
+            stats.settled.add(now);
+            stats.critical_time.add(now.since(came));
+        }
+    }
+
+    /// How many messages of a class wait that have waited longer than its target, and were never handed out. `came` tells when a message came.
+    pub(super) fn late_count(&self, now: Timestamp, class: usize, came: &impl Fn(u64) -> Timestamp) -> u64 {
+        let target = self.settings.classes.get(class).and_then(|class| class.target);
+        let Some(target) = target else { return 0 };
+        let is_in_time = |number: u64| now.since(came(number)) <= target.within;
+        let lanes = self.lanes.iter().flatten().filter(|lane| usize::from(lane.key.class) == class);
+        lanes.map(|lane| lane.row.count_new_until(is_in_time)).sum()
+    }
+
+    /// Keeps in mind how the classes stand against their targets.
+    pub(crate) fn sample(&mut self, now: Timestamp, came: &impl Fn(u64) -> Timestamp) {
+        for place in 0..self.settings.classes.len() {
+            if self.settings.classes[place].target.is_some() {
+                let late_count = self.late_count(now, place, came);
+                self.classes[place].attainment.sample(now, late_count);
+            }
+        }
+    }
+
+    /// Whether one more message for this lane may be sent now.
+    pub(crate) fn check_send(&self, now: Timestamp, key: &LaneKey) -> Result<(), Throttled> {
+        let class = self.settings.classes.get(usize::from(key.class));
+        let rank = self
+            .settings
+            .tenants
+            .as_ref()
+            .and_then(|tenants| tenants.classes.get(usize::from(key.tenant_class)));
+        let lane = self.by_key.get(key).and_then(|slot| self.lane(*slot));
+        let tenant = rank.and_then(|rank| rank.send_rate).zip(lane);
+        let over =
+            |rate: Option<Rate>, until: Option<Timestamp>, what: &dyn Fn() -> String| match (rate, until) {
+                (Some(rate), Some(until)) => {
+                    Err(Throttled { what: format!("{} ({rate})", what()), retry_after: until.since(now) })
+                }
+                _ => Ok(()),
+            };
+        let queue_rate = self.settings.send_rate;
+        over(queue_rate, self.sends.ready_at(now, queue_rate), &|| "the send rate of the queue".to_owned())?;
+        if let Some(class) = class {
+            let until = self.classes.get(usize::from(key.class));
+            let until = until.and_then(|own| own.sends.ready_at(now, class.send_rate));
+            over(class.send_rate, until, &|| format!("the send rate of the class '{}'", class.name))?;
+        }
+        if let Some((rate, lane)) = tenant {
+            let name = key.tenant.as_deref().unwrap_or_default();
+            let until = lane.sends.ready_at(now, Some(rate));
+            over(Some(rate), until, &|| format!("the send rate of the tenant '{name}'"))?;
+        }
+        Ok(())
+    }
+
+    /// Whether anything is to be checked at all.
+    pub(crate) fn has_send_rates(&self) -> bool {
+        let tenants = self.settings.tenants.iter().flat_map(|tenants| &tenants.classes);
+        self.settings.send_rate.is_some()
+            || self.settings.classes.iter().any(|class| class.send_rate.is_some())
+            || tenants.into_iter().any(|class| class.send_rate.is_some())
+    }
+
+    pub(crate) fn note_throttled(&mut self, count: usize) {
+        self.throttled_count += count as u64;
+    }
+
+    /// A message was sent.
+    pub(crate) fn take_send(&mut self, now: Timestamp, slot: LaneSlot) {
+        let Some(lane) = self.lanes.get_mut(slot.index()).and_then(Option::as_mut) else { return };
+        let tenants = self.settings.tenants.as_ref();
+        let rank = tenants.and_then(|tenants| tenants.classes.get(usize::from(lane.key.tenant_class)));
+        lane.sends.take(now, rank.and_then(|rank| rank.send_rate));
+        let place = usize::from(lane.key.class);
+        let rate = self.settings.classes.get(place).and_then(|class| class.send_rate);
+        self.classes[place].sends.take(now, rate);
+        self.sends.take(now, self.settings.send_rate);
+    }
+}

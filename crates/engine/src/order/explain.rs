@@ -1,0 +1,111 @@
+//! Telling what happens in a queue with an order, and why a message waits.
+
+use peeklock_types::{OrderPolicy, Timestamp};
+
+use super::view::{ClassView, OrderView, TENANTS_SHOWN_MAX, TenantView};
+use super::{Lane, LaneSlot, Order};
+
+/// A message that waits, as far as an order must know of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Candidate {
+    pub(crate) number: u64,
+    pub(crate) lane: LaneSlot,
+    pub(crate) came: Timestamp,
+}
+
+impl Order {
+    pub(crate) fn view(&self, now: Timestamp, came: &impl Fn(u64) -> Timestamp) -> OrderView {
+        let oldest = |belongs: &dyn Fn(&Lane) -> bool| {
+            let lanes = self.lanes.iter().flatten().filter(|lane| belongs(lane));
+            lanes.filter_map(|lane| lane.head()).map(came).min()
+        };
+        let classes = self.class_names.iter().zip(&self.classes).enumerate();
+        let classes = classes.map(|(place, (name, class))| ClassView {
+            name: name.clone(),
+            waiting_count: class.waiting_count,
+            locked_count: class.locked_count,
+            oldest: oldest(&|lane| usize::from(lane.key.class) == place),
+            enqueued_count: class.stats.enqueued.total(),
+            started_count: class.stats.time_in_queue.count(),
+            settled_count: class.stats.settled.total(),
+            enqueued_per_second: class.stats.enqueued.per_second(now),
+            settled_per_second: class.stats.settled.per_second(now),
+            time_in_queue: class.stats.time_in_queue.clone(),
+            critical_time: class.stats.critical_time.clone(),
+            target: self
+                .settings
+                .classes
+                .get(place)
+                .and_then(|class| class.target)
+                .map(|target| class.attainment.view(target, now, self.late_count(now, place, came))),
+        });
+        let classes = classes.collect();
+        let ranks = self.rank_names.iter().zip(&self.tenant_classes).enumerate();
+        let ranks = ranks.map(|(place, (name, rank))| ClassView {
+            name: name.clone(),
+            waiting_count: rank.waiting_count,
+            locked_count: rank.locked_count,
+            oldest: oldest(&|lane| usize::from(lane.key.tenant_class) == place),
+            enqueued_count: rank.stats.enqueued.total(),
+            started_count: rank.stats.time_in_queue.count(),
+            settled_count: rank.stats.settled.total(),
+            enqueued_per_second: rank.stats.enqueued.per_second(now),
+            settled_per_second: rank.stats.settled.per_second(now),
+            time_in_queue: rank.stats.time_in_queue.clone(),
+            critical_time: rank.stats.critical_time.clone(),
+            target: None,
+        });
+        let has_tenants = self.settings.tenants.is_some();
+        OrderView {
+            classes,
+            tenant_classes: ranks.filter(|_| has_tenants).collect(),
+            tenants: if has_tenants { self.busiest() } else { Vec::new() },
+            lane_count: self.lanes.iter().flatten().filter(|lane| lane.message_count > 0).count(),
+            misfit_count: self.misfit_count,
+            crowded_count: self.crowded_count,
+            throttled_count: self.throttled_count,
+            limited_until: self.blocked.flatten(),
+        }
+    }
+
+    fn busiest(&self) -> Vec<TenantView> {
+        let (classes, ranks) = (&self.class_names, &self.rank_names);
+        let mut lanes: Vec<_> = self.lanes.iter().flatten().filter(|lane| !lane.is_idle()).collect();
+        lanes.sort_by_key(|lane| std::cmp::Reverse(lane.waiting_count + lane.locked_count));
+        let view = |lane: &&Lane| {
+            Some(TenantView {
+                tenant: lane.key.tenant.as_deref().map(str::to_owned),
+                class: classes.get(usize::from(lane.key.class))?.clone(),
+                tenant_class: ranks.get(usize::from(lane.key.tenant_class))?.clone(),
+                waiting_count: lane.waiting_count,
+                locked_count: lane.locked_count,
+            })
+        };
+        lanes.iter().take(TENANTS_SHOWN_MAX).filter_map(view).collect()
+    }
+
+    /// How many messages of each class would be handed out before this one if nothing else came. Of tenants and weights it counts what is certain: those
+    /// before it in its own lane, and in others those that came before.
+    pub(crate) fn ahead(&self, message: Candidate, came: &impl Fn(u64) -> Timestamp) -> Vec<(usize, u64)> {
+        let Some(own) = self.lane(message.lane) else { return Vec::new() };
+        let own_class = usize::from(own.key.class);
+        let own_key = message.came + self.classes[own_class].offset;
+        let mut counts = vec![0; self.classes.len()];
+        for lane in self.lanes.iter().flatten() {
+            let class = usize::from(lane.key.class);
+            let is_before = |number: u64| match self.settings.policy {
+                OrderPolicy::Fifo | OrderPolicy::Weighted => number < message.number,
+                OrderPolicy::Strict => class < own_class || (class == own_class && number < message.number),
+                OrderPolicy::Aged => {
+                    (came(number) + self.classes[class].offset, number) < (own_key, message.number)
+                }
+            };
+            counts[class] += lane.row.count_until(|number| !is_before(number));
+        }
+        counts.into_iter().enumerate().filter(|(_, count)| *count > 0).collect()
+    }
+
+    pub(crate) fn policy(&self) -> OrderPolicy {
+        self.settings.policy
+    }
+}

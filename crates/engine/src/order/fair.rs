@@ -1,0 +1,166 @@
+//! Sharing by start-time fair queueing: tenants inside of a class, by the time that workers spend on their messages, and classes by weight.
+//!
+//! Each has a *tag*, the virtual time at which its next message starts; the smallest goes first. Starting adds the cost, divided by the weight: the
+//! estimate at first, and the difference when the true cost is known. Whoever was idle begins at the virtual time of those who were not, so
+//! idleness earns nothing; and nobody else is moved there, so nobody loses what is due.
+
+use peeklock_types::{OrderPolicy, Timestamp};
+
+use super::{LaneSlot, Order};
+use crate::message::ReceiverId;
+
+/// A message that somebody works on.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Work {
+    /// What was charged for it so far.
+    pub(crate) charged_ms: u32,
+    /// Since when; unknown after a restart.
+    pub(crate) since: Option<Timestamp>,
+    /// Who holds it, if that one may hold only so many.
+    pub(crate) receiver: Option<ReceiverId>,
+}
+
+/// What one message of a class of weight 1 costs. A multiple of all small weights, so that they share without a rest.
+const CLASS_COST: u64 = 720_720 << 20;
+/// What a millisecond costs a tenant of weight 1000 thousandths.
+const TENANT_COST: u64 = 1_000_000;
+/// Beyond this tags start anew.
+const TAG_MAX: u64 = 1 << 62;
+
+impl Order {
+    /// Whether what workers take must be known.
+    pub(crate) fn charges(&self) -> bool {
+        self.settings.tenants.is_some()
+    }
+
+    fn is_weighted(&self) -> bool {
+        self.settings.policy == OrderPolicy::Weighted
+    }
+
+    /// Whether a hand-out without a lock must be told.
+    pub(crate) fn charges_starts(&self) -> bool {
+        self.charges() || self.is_weighted()
+    }
+
+    /// Before a message begins to wait: whoever was idle has not saved up anything.
+    pub(super) fn become_active(&mut self, slot: LaneSlot) {
+        let Some(lane) = self.lanes.get_mut(slot.index()).and_then(Option::as_mut) else { return };
+        let class = &mut self.classes[usize::from(lane.key.class)];
+        if lane.is_idle() {
+            lane.tag = lane.tag.max(class.virtual_time);
+        }
+        if class.waiting_count == 0 {
+            class.tag = class.tag.max(self.virtual_time);
+        }
+    }
+
+    /// Somebody begins to work on a message of the lane.
+    pub(crate) fn start(&mut self, slot: LaneSlot) -> u32 {
+        let (charges, is_weighted) = (self.charges(), self.is_weighted());
+        let Some(lane) = self.lanes.get_mut(slot.index()).and_then(Option::as_mut) else { return 0 };
+        let place = usize::from(lane.key.class);
+        let class = &mut self.classes[place];
+        let mut charged_ms = 0;
+        if charges {
+            class.virtual_time = class.virtual_time.max(lane.tag);
+            charged_ms = lane.estimate_ms.max(1);
+        }
+        if is_weighted {
+            self.virtual_time = self.virtual_time.max(class.tag);
+            class.tag += CLASS_COST.div_ceil(self.settings.weight(place).into());
+            if class.tag > TAG_MAX {
+                self.rebase_classes();
+            }
+        }
+        if charges {
+            self.charge(slot, charged_ms.into());
+        }
+        charged_ms
+    }
+
+    /// A message is locked: the work begins.
+    pub(crate) fn lock(&mut self, slot: LaneSlot, number: u64, starts: bool) {
+        let charged_ms = if starts { self.start(slot) } else { 0 };
+        self.works.insert(number, Work { charged_ms, ..Work::default() });
+        self.count_locked(slot, 1);
+        self.list(slot);
+    }
+
+    /// The lock is gone, whatever became of the message.
+    pub(crate) fn unlock(&mut self, slot: LaneSlot, number: u64) {
+        if let Some(receiver) = self.works.remove(&number).and_then(|work| work.receiver) {
+            self.freed.push(receiver);
+        }
+        self.count_locked(slot, -1);
+        // A share of what is in flight may have become free.
+        self.blocked = None;
+    }
+
+    pub(crate) fn work(&self, number: u64) -> Option<&Work> {
+        self.works.get(&number)
+    }
+
+    /// Volatile, so not a step of a fact: who holds the message since when.
+    pub(crate) fn note_work(&mut self, number: u64, since: Timestamp, receiver: Option<ReceiverId>) {
+        if let Some(work) = self.works.get_mut(&number) {
+            (work.since, work.receiver) = (Some(since), receiver);
+        }
+    }
+
+    /// What the message had been charged before a restart.
+    pub(crate) fn restore_work(&mut self, number: u64, charged_ms: u32) {
+        if let Some(work) = self.works.get_mut(&number) {
+            work.charged_ms = charged_ms;
+        }
+    }
+
+    /// The true cost of a message that is being worked on is known.
+    pub(crate) fn correct(&mut self, slot: LaneSlot, number: u64, cost_ms: u32) {
+        let Some(work) = self.works.get_mut(&number) else { return };
+        let difference = i64::from(cost_ms) - i64::from(work.charged_ms);
+        work.charged_ms = cost_ms;
+        let Some(lane) = self.lanes.get_mut(slot.index()).and_then(Option::as_mut) else { return };
+        lane.estimate_ms = blend(lane.estimate_ms, cost_ms);
+        self.estimate_ms = blend(self.estimate_ms, cost_ms);
+        self.charge(slot, difference);
+    }
+
+    fn charge(&mut self, slot: LaneSlot, cost_ms: i64) {
+        let Some(lane) = self.lanes.get_mut(slot.index()).and_then(Option::as_mut) else { return };
+        let tenants = self.settings.tenants.as_ref();
+        let class = tenants.and_then(|tenants| tenants.classes.get(usize::from(lane.key.tenant_class)));
+        let weight = u64::from(class.map_or(1000, |class| class.weight_milli)).max(1);
+        let cost = cost_ms.unsigned_abs().saturating_mul(TENANT_COST) / weight;
+        lane.tag = if cost_ms < 0 { lane.tag.saturating_sub(cost) } else { lane.tag.saturating_add(cost) };
+        let (tag, place) = (lane.tag, lane.key.class);
+        self.list(slot);
+        if tag > TAG_MAX {
+            self.rebase_tenants(place);
+        }
+    }
+
+    fn rebase_classes(&mut self) {
+        let base = self.virtual_time;
+        self.virtual_time = 0;
+        self.classes.iter_mut().for_each(|class| class.tag = class.tag.saturating_sub(base));
+    }
+
+    fn rebase_tenants(&mut self, place: u8) {
+        let base = std::mem::take(&mut self.classes[usize::from(place)].virtual_time);
+        for index in 0..self.lanes.len() {
+            let Some(lane) = self.lanes[index].as_mut().filter(|lane| lane.key.class == place) else {
+                continue;
+            };
+            lane.tag = lane.tag.saturating_sub(base);
+            if let Some(slot) = LaneSlot::of(index) {
+                self.list(slot);
+            }
+        }
+    }
+}
+
+/// A quarter of the way to the new one.
+fn blend(old: u32, new: u32) -> u32 {
+    let blended = (u64::from(old) * 3 + u64::from(new)).div_ceil(4);
+    u32::try_from(blended).unwrap_or(u32::MAX)
+}

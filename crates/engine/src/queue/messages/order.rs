@@ -1,0 +1,128 @@
+//! The messages of a queue that has an order.
+
+use peeklock_types::{OrderSettings, SequenceNumber, Timestamp};
+
+use super::super::locks::LockSlot;
+use super::super::table::{Entry, Table};
+use super::{Messages, SessionSlot, Waiting};
+use crate::error::Error;
+use crate::order::{LaneKey, LaneSlot, Order, Pick};
+
+/// When a message came.
+pub(super) fn came(table: &Table, number: u64) -> Timestamp {
+    table.get(number).map_or(Timestamp::ZERO, Entry::enqueued_at)
+}
+
+impl Messages {
+    pub(crate) fn order(&self) -> Option<&Order> {
+        self.order.as_deref()
+    }
+
+    pub(crate) fn order_mut(&mut self) -> Option<&mut Order> {
+        self.order.as_deref_mut()
+    }
+
+    /// Gives the messages another order, or none. It applies at once to all that wait; if there was none, they are in the default class.
+    pub(crate) fn set_order(
+        &mut self,
+        settings: Option<&OrderSettings>,
+        has_sessions: bool,
+    ) -> Result<(), Error> {
+        match (settings, &mut self.order) {
+            (Some(settings), Some(order)) => order.change(settings.clone())?,
+            (Some(settings), None) => {
+                self.order = Some(Box::new(Order::new(settings.clone(), has_sessions)?));
+                self.enter_all();
+            }
+            (None, Some(order)) => {
+                self.waiting = Waiting::of(if has_sessions { 0 } else { order.waiting_count() });
+                self.order = None;
+            }
+            (None, None) => {}
+        }
+        Ok(())
+    }
+
+    /// Puts every message into the lane of those of which nothing is known.
+    fn enter_all(&mut self) {
+        let Some(order) = &mut self.order else { return };
+        let lane = order.open(&order.default_key());
+        let numbers: Vec<u64> = self.table.iter_from(0).map(|(number, _)| number).collect();
+        for number in numbers {
+            let Some(entry) = self.table.get_mut(number) else { continue };
+            entry.lane = Some(lane);
+            order.join(lane);
+            if entry.is_waiting() {
+                order.add_waiting(lane, number);
+            } else if entry.lock.is_some() {
+                order.lock(lane, number, false);
+            }
+        }
+        if self.sessions.slots().next().is_none() {
+            return;
+        }
+        self.sessions.forget_listed();
+        let slots: Vec<_> = self.sessions.slots().collect();
+        slots.into_iter().for_each(|slot| self.refresh(Some(slot)));
+    }
+
+    /// Brings a message into its lane; nothing where there is no order.
+    pub(crate) fn enter(&mut self, entry: &mut Entry, key: Option<&LaneKey>) {
+        entry.lane = self.order.as_mut().map(|order| match key {
+            Some(key) => order.open(key),
+            None => order.open(&order.default_key()),
+        });
+    }
+
+    pub(super) fn remove_lock(&mut self, number: SequenceNumber, slot: LockSlot, lane: Option<LaneSlot>) {
+        self.locks.remove(slot);
+        if let Some((order, lane)) = self.order.as_mut().zip(lane) {
+            order.unlock(lane, number.0);
+        }
+    }
+
+    /// The session that is to be had next.
+    pub(crate) fn next_session(&mut self, now: Timestamp) -> Option<SessionSlot> {
+        let Some(order) = &mut self.order else { return self.sessions.next_available() };
+        let table = &self.table;
+        match order.pick(now, |number| came(table, number)) {
+            Pick::Message(_, lane) => order.first_session(lane),
+            Pick::HeldUp | Pick::Nothing => None,
+        }
+    }
+
+    /// Lets go on what rates have held up until now.
+    pub(crate) fn wake_order(&mut self, now: Timestamp) {
+        let Some(order) = &mut self.order else { return };
+        for session in order.wake(now) {
+            self.sessions.go_on(session);
+        }
+    }
+
+    /// When a message that stands first in its session may be handed out, if not now: its holder is held up until then.
+    pub(crate) fn hold_up(&mut self, now: Timestamp, session: SessionSlot, number: SequenceNumber) -> bool {
+        let lane = self.get(number).and_then(|entry| entry.lane);
+        let Some((order, lane)) = self.order.as_mut().zip(lane) else { return false };
+        let until = order.start_at(now, lane);
+        if let Some(until) = until {
+            order.hold_session_up(session, until);
+        }
+        until.is_some()
+    }
+
+    pub(crate) fn sample_order(&mut self, now: Timestamp) {
+        let table = &self.table;
+        if let Some(order) = &mut self.order {
+            order.sample(now, &|number| came_or_after(table, number));
+        }
+    }
+
+    /// When the message with this number came; if it is gone, when the next one did.
+    pub(crate) fn came(&self, number: u64) -> Timestamp {
+        came_or_after(&self.table, number)
+    }
+}
+
+fn came_or_after(table: &Table, number: u64) -> Timestamp {
+    table.next_from(number).map_or(Timestamp::MAX, |(_, entry)| entry.enqueued_at())
+}

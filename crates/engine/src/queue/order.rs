@@ -1,0 +1,144 @@
+//! A queue with an order: where its messages belong, and what is noted of them.
+
+use peeklock_types::{SequenceNumber, SubQueue, Timestamp};
+
+use super::Queue;
+use super::messages::Misfit;
+use super::table::Marks;
+use crate::error::Error;
+use crate::fact::Fact;
+use crate::message::{Attributes, NewMessage, ReceiveMode, ReceiverId};
+use crate::order::LaneKey;
+use crate::outbox::Outbox;
+
+impl Queue {
+    /// Where a message with these attributes belongs, in a queue with an order; and whether it named a class that there is not.
+    pub(crate) fn lane_for(&self, attributes: Option<&Attributes>, seed: u64) -> Option<(LaneKey, bool)> {
+        let order = self.main.messages.order()?;
+        let view = attributes.and_then(|attributes| attributes.view.as_deref()).unwrap_or_default();
+        Some(order.classify(view, seed))
+    }
+
+    /// A message has come that was sent just now.
+    pub(crate) fn note_new(
+        &mut self,
+        now: Timestamp,
+        number: SequenceNumber,
+        key: &LaneKey,
+        is_misfit: bool,
+    ) {
+        let lane = self.main.messages.get(number).and_then(|entry| entry.lane);
+        let Some(order) = self.main.messages.order_mut() else { return };
+        order.note_new(now, lane, key, is_misfit);
+        if let Some(lane) = lane {
+            order.take_send(now, lane);
+        }
+    }
+
+    /// Whether senders may send these messages now. What comes from other queues was let in there.
+    pub(crate) fn check_rates(&mut self, now: Timestamp, messages: &[NewMessage]) -> Result<(), Error> {
+        let path = || self.path(SubQueue::Main);
+        let Some(order) = self.main.messages.order().filter(|order| order.has_send_rates()) else {
+            return Ok(());
+        };
+        let check = |message: &NewMessage| {
+            let view = message.attributes.as_ref().and_then(|attributes| attributes.view.as_deref());
+            let (key, _) = order.classify(view.unwrap_or_default(), message.seed(now));
+            order.check_send(now, &key)
+        };
+        let Err(over) = messages.iter().try_for_each(check) else { return Ok(()) };
+        let error = Error::Throttled { path: path(), what: over.what, retry_after: over.retry_after };
+        if let Some(order) = self.main.messages.order_mut() {
+            order.note_throttled(messages.len());
+        }
+        Err(error)
+    }
+
+    /// Applies what workers have spent on a message.
+    pub(super) fn charge(&mut self, number: SequenceNumber, cost_ms: u32) -> Result<(), Misfit> {
+        let entry = *self.main.messages.get(number).ok_or(Misfit::Missing)?;
+        if let Some((order, lane)) = self.main.messages.order_mut().zip(entry.lane) {
+            match entry.lock {
+                Some(_) => order.correct(lane, number.0, cost_ms),
+                None => _ = order.start(lane),
+            }
+        }
+        Ok(())
+    }
+
+    /// Before a message is handed out: a hand-out without a lock counts by itself where that matters.
+    pub(super) fn note_start(
+        &mut self,
+        now: Timestamp,
+        sub_queue: SubQueue,
+        number: SequenceNumber,
+        mode: ReceiveMode,
+        out: &mut Outbox,
+    ) {
+        if sub_queue != SubQueue::Main || self.main.messages.order().is_none() {
+            return;
+        }
+        let Some(entry) = self.main.messages.get(number).copied() else { return };
+        let Some((order, lane)) = self.main.messages.order_mut().zip(entry.lane) else { return };
+        if !entry.marks.has(Marks::STARTED) {
+            order.note_started(now, lane, entry.enqueued_at());
+        }
+        if mode == ReceiveMode::ReceiveAndDelete {
+            order.note_settled(now, lane, entry.enqueued_at());
+            if order.charges_starts() {
+                self.record(Fact::Charged { entity: self.entity, sequence_number: number, cost_ms: 0 }, out);
+            }
+        }
+    }
+
+    /// After a message was handed out to a receiver that had asked; `holder`: it may hold only so many.
+    pub(crate) fn note_delivery(
+        &mut self,
+        now: Timestamp,
+        number: SequenceNumber,
+        lane: Option<crate::order::LaneSlot>,
+        holder: Option<ReceiverId>,
+    ) {
+        let Some((order, lane)) = self.main.messages.order_mut().zip(lane) else { return };
+        order.take(now, lane);
+        order.note_work(number.0, now, holder);
+    }
+
+    /// Records a fact that ends somebody's work on a message, or the message's waiting, with what that cost.
+    pub(crate) fn record_end(&mut self, now: Timestamp, fact: Fact, out: &mut Outbox) {
+        if self.main.messages.order().is_some() {
+            self.note_end(now, &fact, out);
+        }
+        self.record(fact, out);
+    }
+
+    fn note_end(&mut self, now: Timestamp, fact: &Fact, out: &mut Outbox) {
+        let (number, is_done) = match *fact {
+            Fact::Completed { sub_queue: SubQueue::Main, sequence_number, .. }
+            | Fact::DeadLettered { sub_queue: SubQueue::Main, sequence_number, .. } => {
+                (sequence_number, true)
+            }
+            Fact::Abandoned { sub_queue: SubQueue::Main, sequence_number, .. }
+            | Fact::LockExpired { sub_queue: SubQueue::Main, sequence_number, .. }
+            | Fact::Released { sub_queue: SubQueue::Main, sequence_number, .. }
+            | Fact::Deferred { sub_queue: SubQueue::Main, sequence_number, .. } => (sequence_number, false),
+            _ => return,
+        };
+        let Some(entry) = self.main.messages.get(number).copied() else { return };
+        let Some((order, lane)) = self.main.messages.order_mut().zip(entry.lane) else { return };
+        if entry.lock.is_none() {
+            if !entry.marks.has(Marks::STARTED) && entry.is_waiting() {
+                order.note_unstarted(now, lane, entry.enqueued_at());
+            }
+            return;
+        }
+        if is_done {
+            order.note_settled(now, lane, entry.enqueued_at());
+        }
+        let since = order.work(number.0).and_then(|work| work.since).filter(|_| order.charges());
+        if let Some(since) = since {
+            let cost_ms = u32::try_from(now.since(since).as_millis()).unwrap_or(u32::MAX).max(1);
+            self.record(Fact::Charged { entity: self.entity, sequence_number: number, cost_ms }, out);
+        }
+    }
+}

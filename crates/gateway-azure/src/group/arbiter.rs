@@ -1,0 +1,393 @@
+//! Whose turn it is among the members of a group. Knows heads and runs, but no link and no shard.
+
+use std::time::Duration;
+
+use peeklock_broker::engine::Head;
+use peeklock_types::{GroupSettings, OrderPolicy, Timestamp};
+
+/// Messages of one run, so that urgency is looked at again.
+const RUN_COUNT_MAX: u32 = 256;
+/// What a message costs a member of weight 1; divides evenly by small weights.
+const COST: u64 = 720_720;
+/// Words about heads that nobody had a use for, after which members are not listened to until there is credit again.
+const UNUSED_WORDS_MAX: u32 = 64;
+
+pub(crate) struct Arbiter {
+    policy: OrderPolicy,
+    members: Vec<Member>,
+    /// Where the last message began that a weighted member was given.
+    clock: u64,
+    unused_words: u32,
+}
+
+#[derive(Default)]
+struct Member {
+    offset: Duration,
+    cost: u64,
+    is_present: bool,
+    is_watched: bool,
+    /// Of the question that words must answer: others are out of date.
+    serial: u32,
+    /// What it would hand out next, if that is known.
+    head: Option<Option<Head>>,
+    /// It gave nothing although it has something: not before its head or what this link holds of it has changed.
+    is_stalled: bool,
+    run: Option<Run>,
+    /// Where its next message begins, by the measure of weights.
+    start: u64,
+}
+
+struct Run {
+    count: u32,
+    head: Option<Head>,
+}
+
+/// A run to ask of a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Grant {
+    pub(crate) member: usize,
+    pub(crate) count: u32,
+    pub(crate) not_after: Option<Timestamp>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// Runs or answers are under way.
+    Wait,
+    /// Ask these members for their heads, with these serials.
+    Watch(Vec<(usize, u32)>),
+    Runs(Vec<Grant>),
+    /// No member has anything.
+    Nothing,
+}
+
+impl Arbiter {
+    pub(crate) fn new(settings: &GroupSettings) -> Self {
+        let member = |place: usize| Member {
+            offset: match settings.policy {
+                OrderPolicy::Aged => settings.offset(place),
+                OrderPolicy::Fifo | OrderPolicy::Strict | OrderPolicy::Weighted => Duration::ZERO,
+            },
+            cost: COST / u64::from(settings.weight(place).max(1)),
+            ..Member::default()
+        };
+        let members = (0..settings.members.len()).map(member).collect();
+        Arbiter { policy: settings.policy, members, clock: 0, unused_words: 0 }
+    }
+
+    pub(crate) fn join(&mut self, member: usize) {
+        if let Some(member) = self.members.get_mut(member) {
+            member.is_present = true;
+        }
+    }
+
+    /// The member is gone, and its run with it.
+    pub(crate) fn leave(&mut self, member: usize) {
+        if let Some(member) = self.members.get_mut(member) {
+            member.forget_head();
+            (member.is_present, member.is_stalled, member.run) = (false, false, None);
+        }
+    }
+
+    /// What is known of heads may be out of date, and it matters.
+    pub(crate) fn doubt(&mut self) {
+        self.members.iter_mut().for_each(Member::forget_head);
+    }
+
+    /// A member has told its head.
+    pub(crate) fn hear(&mut self, member: usize, serial: u32, head: Option<Head>) {
+        self.unused_words = self.unused_words.saturating_add(1);
+        if let Some(member) = self.members.get_mut(member)
+            && member.is_watched
+            && member.serial == serial
+        {
+            member.head = Some(head);
+            member.is_stalled = false;
+        }
+    }
+
+    /// Something of the member was settled: it may give more.
+    pub(crate) fn revive(&mut self, member: usize) {
+        if let Some(member) = self.members.get_mut(member) {
+            member.is_stalled = false;
+        }
+    }
+
+    /// A run is over after so many deliveries.
+    pub(crate) fn end_run(&mut self, member: usize, used_count: u32) {
+        let Some(member) = self.members.get_mut(member) else { return };
+        let Some(run) = member.run.take() else { return };
+        member.is_stalled = used_count == 0 && member.head == Some(run.head) && run.head.is_some();
+        let unused = u64::from(run.count.saturating_sub(used_count));
+        member.start = member.start.saturating_sub(unused * member.cost);
+    }
+
+    /// Members that need not be listened to: nobody has asked for a message for a while.
+    pub(crate) fn stop_watching(&mut self) -> Vec<usize> {
+        if self.unused_words < UNUSED_WORDS_MAX {
+            return Vec::new();
+        }
+        self.unused_words = 0;
+        let watched = self.members.iter_mut().enumerate().filter(|(_, member)| member.is_watched);
+        watched
+            .map(|(place, member)| {
+                member.forget_head();
+                place
+            })
+            .collect()
+    }
+
+    /// What to do for a link that takes so many messages.
+    pub(crate) fn turn(&mut self, credit: u32) -> Turn {
+        if self.members.iter().any(|member| member.run.is_some()) {
+            return Turn::Wait;
+        }
+        if credit == 0 {
+            return Turn::Nothing;
+        }
+        let unheard = self.watch_unheard();
+        if !unheard.is_empty() {
+            return Turn::Watch(unheard);
+        }
+        if self.members.iter().any(|member| member.is_present && member.head.is_none()) {
+            return Turn::Wait;
+        }
+        let grants = self.grants(credit.min(RUN_COUNT_MAX));
+        if grants.is_empty() {
+            return Turn::Nothing;
+        }
+        self.unused_words = 0;
+        for grant in &grants {
+            if let Some(member) = self.members.get_mut(grant.member) {
+                member.run = Some(Run { count: grant.count, head: member.head.flatten() });
+            }
+        }
+        Turn::Runs(grants)
+    }
+
+    fn watch_unheard(&mut self) -> Vec<(usize, u32)> {
+        let unheard = self.members.iter_mut().enumerate();
+        let unheard = unheard.filter(|(_, member)| member.is_present && !member.is_watched);
+        unheard
+            .map(|(place, member)| {
+                member.is_watched = true;
+                member.serial = member.serial.wrapping_add(1);
+                (place, member.serial)
+            })
+            .collect()
+    }
+
+    /// The members that could give something, and how urgent that is.
+    fn candidates(&self) -> impl Iterator<Item = (usize, Timestamp)> {
+        self.members.iter().enumerate().filter_map(|(place, member)| {
+            let head = member.head.flatten().filter(|_| member.is_present && !member.is_stalled)?;
+            Some((place, head.urgency + member.offset))
+        })
+    }
+
+    fn grants(&mut self, credit: u32) -> Vec<Grant> {
+        match self.policy {
+            OrderPolicy::Strict => {
+                let first = self.candidates().next();
+                first
+                    .map(|(member, _)| Grant { member, count: credit, not_after: None })
+                    .into_iter()
+                    .collect()
+            }
+            OrderPolicy::Fifo | OrderPolicy::Aged => self.earliest(credit).into_iter().collect(),
+            OrderPolicy::Weighted => self.shares(credit),
+        }
+    }
+
+    /// A run from the member with the earliest head, up to where the next member would be earlier.
+    fn earliest(&self, credit: u32) -> Option<Grant> {
+        let (member, _) = self.candidates().min_by_key(|(_, urgency)| *urgency)?;
+        let others = self.candidates().filter(|(place, _)| *place != member);
+        let next = others.map(|(_, urgency)| urgency).min();
+        let offset = self.members.get(member).map_or(Duration::ZERO, |member| member.offset);
+        Some(Grant { member, count: credit, not_after: next.map(|next| next - offset) })
+    }
+
+    /// Start-time fair queueing: each message goes to the member whose turn begins first, and moves that by its cost.
+    fn shares(&mut self, credit: u32) -> Vec<Grant> {
+        let places: Vec<usize> = self.candidates().map(|(place, _)| place).collect();
+        let mut counts = vec![0; self.members.len()];
+        // Who had nothing to give has not saved anything up.
+        for place in &places {
+            if let Some(member) = self.members.get_mut(*place) {
+                member.start = member.start.max(self.clock);
+            }
+        }
+        for _ in 0..credit {
+            let start_of = |place: &&usize| self.members.get(**place).map_or(u64::MAX, |member| member.start);
+            let Some(&next) = places.iter().min_by_key(start_of) else { break };
+            if let (Some(member), Some(count)) = (self.members.get_mut(next), counts.get_mut(next)) {
+                self.clock = member.start;
+                member.start = member.start.saturating_add(member.cost);
+                *count += 1;
+            }
+        }
+        let granted = counts.into_iter().enumerate().filter(|(_, count)| *count > 0);
+        granted.map(|(member, count)| Grant { member, count, not_after: None }).collect()
+    }
+}
+
+impl Member {
+    fn forget_head(&mut self) {
+        (self.is_watched, self.head) = (false, None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use peeklock_types::{EntityName, SequenceNumber};
+
+    use super::*;
+
+    fn settings(policy: OrderPolicy) -> GroupSettings {
+        let members = ["high", "normal", "low"].map(|name| EntityName::parse(name).unwrap());
+        GroupSettings::new(policy, members)
+    }
+
+    fn arbiter(settings: &GroupSettings) -> Arbiter {
+        let mut arbiter = Arbiter::new(settings);
+        (0..3).for_each(|member| arbiter.join(member));
+        assert_eq!(arbiter.turn(1), Turn::Watch(vec![(0, 1), (1, 1), (2, 1)]));
+        arbiter
+    }
+
+    fn head(at_s: u64) -> Option<Head> {
+        Some(Head { sequence_number: SequenceNumber(at_s), urgency: Timestamp::from_millis(at_s * 1000) })
+    }
+
+    fn hear(arbiter: &mut Arbiter, heads: [Option<Head>; 3]) {
+        for (member, head) in heads.into_iter().enumerate() {
+            arbiter.hear(member, 1, head);
+        }
+    }
+
+    fn runs(turn: Turn) -> Vec<(usize, u32)> {
+        match turn {
+            Turn::Runs(grants) => grants.iter().map(|grant| (grant.member, grant.count)).collect(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn nothing_is_asked_for_before_all_heads_are_known() {
+        let mut arbiter = arbiter(&settings(OrderPolicy::Strict));
+        arbiter.hear(2, 1, head(1));
+        assert_eq!(arbiter.turn(5), Turn::Wait);
+        arbiter.hear(0, 1, None);
+        arbiter.hear(1, 0, head(1));
+        assert_eq!(arbiter.turn(5), Turn::Wait, "a word of another question");
+        arbiter.hear(1, 1, None);
+        assert_eq!(arbiter.turn(0), Turn::Nothing);
+        assert_eq!(runs(arbiter.turn(5)), [(2, 5)]);
+        assert_eq!(arbiter.turn(5), Turn::Wait);
+    }
+
+    #[test]
+    fn strict_takes_the_first_that_has_something() {
+        let mut arbiter = arbiter(&settings(OrderPolicy::Strict));
+        hear(&mut arbiter, [None, head(9), head(1)]);
+        assert_eq!(runs(arbiter.turn(5)), [(1, 5)]);
+        arbiter.hear(0, 1, head(10));
+        arbiter.hear(1, 1, head(11));
+        arbiter.end_run(1, 5);
+        assert_eq!(runs(arbiter.turn(1000)), [(0, RUN_COUNT_MAX)]);
+        arbiter.leave(0);
+        assert_eq!(runs(arbiter.turn(1)), [(1, 1)], "a run ends with its member");
+    }
+
+    #[test]
+    fn fifo_takes_the_oldest_up_to_the_next_oldest() {
+        let mut arbiter = arbiter(&settings(OrderPolicy::Fifo));
+        hear(&mut arbiter, [head(9), head(3), head(5)]);
+        let grant = Grant { member: 1, count: 4, not_after: Some(Timestamp::from_millis(5000)) };
+        assert_eq!(arbiter.turn(4), Turn::Runs(vec![grant]));
+        arbiter.hear(1, 1, None);
+        arbiter.end_run(1, 1);
+        arbiter.hear(2, 1, None);
+        let grant = Grant { member: 0, count: 4, not_after: None };
+        assert_eq!(arbiter.turn(4), Turn::Runs(vec![grant]));
+    }
+
+    #[test]
+    fn aged_lets_the_old_go_before_the_urgent() {
+        let mut arbiter = arbiter(&settings(OrderPolicy::Aged));
+        // Offsets 0, 30 and 300 s.
+        hear(&mut arbiter, [head(1000), head(980), head(690)]);
+        let until = |s: u64| Some(Timestamp::from_millis(s * 1000));
+        let grant = Grant { member: 2, count: 4, not_after: until(700) };
+        assert_eq!(arbiter.turn(4), Turn::Runs(vec![grant]));
+        arbiter.hear(2, 1, head(701));
+        arbiter.end_run(2, 1);
+        let grant = Grant { member: 0, count: 4, not_after: until(1001) };
+        assert_eq!(arbiter.turn(4), Turn::Runs(vec![grant]));
+    }
+
+    #[test]
+    fn weighted_members_share_and_get_back_what_they_did_not_use() {
+        let mut settings = settings(OrderPolicy::Weighted);
+        for (member, weight) in settings.members.iter_mut().zip([4, 2, 1]) {
+            member.weight = Some(weight);
+        }
+        let mut arbiter = arbiter(&settings);
+        hear(&mut arbiter, [head(1), head(1), head(1)]);
+        assert_eq!(runs(arbiter.turn(14)), [(0, 8), (1, 4), (2, 2)]);
+        for (member, used) in [(0, 8), (1, 4), (2, 0)] {
+            arbiter.hear(member, 1, head(2));
+            arbiter.end_run(member, used);
+        }
+        let granted = runs(arbiter.turn(2));
+        assert_eq!(
+            granted,
+            [(0, 1), (2, 1)],
+            "it is not charged for what it did not give, and has saved up nothing"
+        );
+        granted.into_iter().for_each(|(member, count)| arbiter.end_run(member, count));
+        let mut counts = [0; 3];
+        for _ in 0..70 {
+            let granted = runs(arbiter.turn(1));
+            for (member, count) in granted {
+                counts[member] += count;
+                arbiter.end_run(member, count);
+            }
+        }
+        for (count, share) in counts.into_iter().zip([40_u32, 20, 10]) {
+            assert!(count.abs_diff(share) <= 1, "one at a time is as fair: {counts:?}");
+        }
+    }
+
+    #[test]
+    fn a_member_that_gives_nothing_is_not_asked_again_and_again() {
+        let mut arbiter = arbiter(&settings(OrderPolicy::Strict));
+        hear(&mut arbiter, [head(1), head(2), None]);
+        assert_eq!(runs(arbiter.turn(1)), [(0, 1)]);
+        arbiter.end_run(0, 0);
+        assert_eq!(runs(arbiter.turn(1)), [(1, 1)]);
+        arbiter.end_run(1, 0);
+        assert_eq!(arbiter.turn(1), Turn::Nothing);
+        arbiter.revive(1);
+        assert_eq!(runs(arbiter.turn(1)), [(1, 1)]);
+        arbiter.end_run(1, 0);
+        arbiter.hear(0, 1, head(3));
+        assert_eq!(runs(arbiter.turn(1)), [(0, 1)]);
+    }
+
+    #[test]
+    fn who_wants_nothing_stops_to_listen() {
+        let mut arbiter = arbiter(&settings(OrderPolicy::Strict));
+        hear(&mut arbiter, [None, None, None]);
+        assert_eq!(arbiter.stop_watching(), [0; 0]);
+        for n in 0..UNUSED_WORDS_MAX.into() {
+            arbiter.hear(0, 1, head(n));
+        }
+        assert_eq!(arbiter.stop_watching(), [0, 1, 2]);
+        arbiter.hear(0, 1, head(1));
+        assert_eq!(arbiter.turn(1), Turn::Watch(vec![(0, 2), (1, 2), (2, 2)]));
+        arbiter.doubt();
+        assert_eq!(arbiter.turn(1), Turn::Watch(vec![(0, 3), (1, 3), (2, 3)]));
+    }
+}

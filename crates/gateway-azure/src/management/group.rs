@@ -1,0 +1,335 @@
+//! Requests to the `$management` of a group: each lock is looked for at the members, and a look at messages sees those of all members.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use peeklock_amqp::condition;
+use peeklock_broker::engine::{self, Settlement};
+use peeklock_broker::{Answer, Error, Message, Request};
+use peeklock_types::{EntityPath, GroupSettings, LockToken, SequenceNumber, SubQueue, limits};
+
+use super::operation::Operation;
+use super::{PendingRequest, ReplyTo};
+use crate::conversation::Conversation;
+use crate::error::{Refusal, refusal};
+use crate::group::{check_sub_queue, takes_no_messages};
+use crate::link::{EntityRef, LinkKind, LinkNumber};
+use crate::request::Waiter;
+
+/// A request that goes from member to member, one at a time.
+pub(super) struct GroupRequest {
+    work: Work,
+    members: Vec<EntityPath>,
+    /// The member that is being asked.
+    at: usize,
+    answers: Vec<Answer>,
+}
+
+enum Work {
+    /// The member that holds the first lock is looked for; then the next lock.
+    Locks {
+        tokens: VecDeque<LockToken>,
+        settlement: Option<Settlement>,
+    },
+    Peek(Look),
+}
+
+/// Messages of all members, by sequence number: so that whoever asks again from behind the last one misses none.
+struct Look<M = Message> {
+    from: SequenceNumber,
+    count_max: usize,
+    /// Where to go on at the member.
+    next: SequenceNumber,
+    found: Vec<M>,
+    /// There is no room for messages behind this one.
+    upto: SequenceNumber,
+}
+
+impl Conversation<'_> {
+    pub(super) fn start_group_request(
+        &mut self,
+        reply_to: ReplyTo,
+        path: EntityPath,
+        settings: &GroupSettings,
+        operation: Operation,
+        transaction: Option<Bytes>,
+    ) -> Result<(), Refusal> {
+        self.group_needs(&path, settings)?;
+        check_sub_queue(&path, settings)?;
+        let kind = operation.answer_kind();
+        let work = work_of(operation, &path, settings)?;
+        if transaction.is_some() {
+            return Err(Refusal::not_implemented(
+                "messages of a group are settled in a transaction over the link that they came by, or at the management of their queue",
+            ));
+        }
+        let member = |name: &_| EntityPath { name: Clone::clone(name), sub_queue: SubQueue::Main };
+        let members = settings.members.iter().map(|settings| member(&settings.name)).collect();
+        let group = GroupRequest { work, members, at: 0, answers: Vec::new() };
+        let number = self.pending.insert(PendingRequest {
+            reply_to,
+            path,
+            transaction,
+            kind,
+            todo: None,
+            remaining: 1,
+            result: Ok(Vec::new()),
+            group: Some(group),
+        });
+        self.ask_next(number);
+        Ok(())
+    }
+
+    /// Asks for the next lock, or the next member.
+    fn ask_next(&mut self, number: u32) {
+        let Some(pending) = self.pending.requests.get_mut(&number) else { return };
+        let Some(group) = &mut pending.group else { return };
+        let token = match &group.work {
+            Work::Locks { tokens, .. } => match tokens.front() {
+                Some(token) => Some(*token),
+                None => return self.end_group_request(number, None),
+            },
+            Work::Peek(_) => None,
+        };
+        let known = token.filter(|_| group.at == 0);
+        if let Some(entity) = known.and_then(|token| self.holder_of(token)) {
+            return self.ask_member_found(number, entity);
+        }
+        let Some(pending) = self.pending.requests.get_mut(&number) else { return };
+        let Some(group) = &mut pending.group else { return };
+        match group.members.get(group.at) {
+            Some(member) => {
+                let name = member.name.clone();
+                let shard = self.namespace.broker.place(&name);
+                self.push(shard, Request::Find { ticket: Waiter::Management(number).ticket(), name });
+            }
+            None => {
+                let refusal = token.map(|token| lock_lost(&pending.path, token));
+                self.end_group_request(number, refusal);
+            }
+        }
+    }
+
+    /// Where a message is that went out over a link of this connection.
+    fn holder_of(&self, token: LockToken) -> Option<EntityRef> {
+        self.links.iter().find_map(|(number, link)| match &link.kind {
+            LinkKind::Group(_) => self.entity_of(number, token),
+            _ => None,
+        })
+    }
+
+    fn ask_member_found(&mut self, number: u32, EntityRef { shard, entity }: EntityRef) {
+        let ticket = Waiter::Management(number).ticket();
+        let group = self.pending.requests.get(&number).and_then(|pending| pending.group.as_ref());
+        let Some(group) = group else { return };
+        let sub_queue = SubQueue::Main;
+        let request = match &group.work {
+            Work::Locks { tokens, settlement } => {
+                let tokens = tokens.front().copied().into_iter().collect();
+                match settlement.clone() {
+                    Some(settlement) => {
+                        Request::SettleAll { ticket, entity, sub_queue, tokens, settlement, session: None }
+                    }
+                    None => Request::Renew { ticket, entity, sub_queue, tokens },
+                }
+            }
+            Work::Peek(look) => {
+                let (from, count_max) = (look.next, look.count_max);
+                Request::Peek { ticket, entity, sub_queue, from, count_max, session: None }
+            }
+        };
+        self.push(shard, request);
+    }
+
+    /// A member has answered.
+    pub(super) fn on_group_answer(&mut self, number: u32, result: Result<Answer, Error>) {
+        let Some(pending) = self.pending.requests.get_mut(&number) else { return };
+        let Some(group) = &mut pending.group else { return };
+        match (result, &mut group.work) {
+            (Ok(Answer::Found(found)), _) => {
+                let Some(member) = group.members.get(group.at) else { return };
+                let shard = self.namespace.broker.place(&member.name);
+                return self.ask_member_found(number, EntityRef { shard, entity: found.entity });
+            }
+            (Ok(Answer::Messages(messages)), Work::Peek(look)) => {
+                if look.take(messages) {
+                    (group.at, look.next) = (group.at + 1, look.from);
+                }
+            }
+            (Ok(answer), Work::Locks { tokens, settlement }) => {
+                let (token, is_settled) = (tokens.pop_front(), settlement.is_some());
+                let until = if let Answer::Renewed(times) = &answer { times.first().copied() } else { None };
+                group.at = 0;
+                group.answers.push(answer);
+                if let Some(token) = token {
+                    self.note_lock(token, is_settled, until);
+                }
+            }
+            (Err(error), work) if is_elsewhere(&error) => {
+                group.at += 1;
+                if let Work::Peek(look) = work {
+                    look.next = look.from;
+                }
+            }
+            (Err(error), _) => {
+                let refusal = refusal(&error, Some(&pending.path));
+                return self.end_group_request(number, Some(refusal));
+            }
+            (Ok(_), Work::Peek(_)) => group.at += 1,
+        }
+        self.ask_next(number);
+    }
+
+    /// The links that may hold the lock learn what became of it.
+    fn note_lock(&mut self, token: LockToken, is_settled: bool, until: Option<peeklock_types::Timestamp>) {
+        let groups = self.links.iter().filter(|(_, link)| matches!(link.kind, LinkKind::Group(_)));
+        let numbers: Vec<LinkNumber> = groups.map(|(number, _)| number).collect();
+        for number in numbers {
+            if is_settled {
+                self.release_lock(number, token);
+            } else if let Some(LinkKind::Group(group)) = self.links.get_mut(number).map(|link| &mut link.kind)
+                && let Some(until) = until
+            {
+                group.held.renew(token, until);
+            }
+        }
+    }
+
+    fn end_group_request(&mut self, number: u32, refusal: Option<Refusal>) {
+        let Some(pending) = self.pending.requests.get_mut(&number) else { return };
+        let Some(group) = pending.group.take() else { return };
+        pending.remaining = 0;
+        pending.result = match (refusal, group.work) {
+            (Some(refusal), _) => Err(refusal),
+            (None, Work::Peek(look)) => Ok(vec![Answer::Messages(look.found)]),
+            (None, Work::Locks { .. }) => Ok(group.answers),
+        };
+        self.finish_request(number);
+    }
+}
+
+fn work_of(operation: Operation, path: &EntityPath, settings: &GroupSettings) -> Result<Work, Refusal> {
+    Ok(match operation {
+        Operation::Renew { tokens } => Work::Locks { tokens: tokens.into(), settlement: None },
+        Operation::Settle { tokens, settlement, session: None } => {
+            Work::Locks { tokens: tokens.into(), settlement: Some(settlement) }
+        }
+        Operation::Peek { from, count_max, session: None, .. } => Work::Peek(Look::new(from, count_max)),
+        Operation::Schedule { .. } | Operation::CancelScheduled { .. } => {
+            return Err(takes_no_messages(path, settings));
+        }
+        _ => {
+            let text = format!(
+                "'{}' is a group: its management can settle and renew locks and peek; for anything else ask one of its members",
+                path.name
+            );
+            return Err(Refusal::not_allowed(text));
+        }
+    })
+}
+
+/// Whether another member may know better.
+fn is_elsewhere(error: &Error) -> bool {
+    use engine::Error as E;
+    let Error::Engine(error) = error else { return false };
+    matches!(
+        **error,
+        E::LockLost { .. } | E::NoSuchQueue { .. } | E::NoSuchTopic { .. } | E::NoSuchEntity { .. }
+    )
+}
+
+fn lock_lost(path: &EntityPath, token: LockToken) -> Refusal {
+    let text = format!(
+        "no member of the group '{path}' holds message {} under this token: the lock ran out, or the message was settled; receive it again",
+        token.sequence_number()
+    );
+    Refusal::new(410, condition::MESSAGE_LOCK_LOST, text)
+}
+
+/// What a look needs to know of a message.
+trait Seen {
+    fn number(&self) -> SequenceNumber;
+    fn size_bytes(&self) -> usize;
+}
+
+impl Seen for Message {
+    fn number(&self) -> SequenceNumber {
+        self.message.sequence_number
+    }
+
+    fn size_bytes(&self) -> usize {
+        self.body.len()
+    }
+}
+
+impl<M: Seen> Look<M> {
+    fn new(from: SequenceNumber, count_max: usize) -> Self {
+        let count_max = count_max.min(limits::BATCH_COUNT_MAX);
+        Look { from, count_max, next: from, found: Vec::new(), upto: SequenceNumber(u64::MAX) }
+    }
+
+    /// Takes what a member has shown; says whether it has no more that matters.
+    fn take(&mut self, messages: Vec<M>) -> bool {
+        let Some(last) = messages.last().map(M::number) else { return true };
+        self.next = last.next();
+        self.found.extend(messages.into_iter().filter(|message| message.number() <= self.upto));
+        self.found.sort_by_key(M::number);
+        let mut size_bytes = 0;
+        let fitting = self.found.iter().take(self.count_max).take_while(|message| {
+            size_bytes += message.size_bytes();
+            size_bytes <= limits::ANSWER_SIZE_BYTES_MAX
+        });
+        let fitting = fitting.count().max(1);
+        if fitting < self.found.len() {
+            // Never only some of those with one number.
+            let over = self.found.get(fitting).map(M::number);
+            let mut kept = self.found.partition_point(|message| Some(message.number()) < over);
+            if kept == 0 {
+                kept = self.found.partition_point(|message| Some(message.number()) <= over);
+            }
+            self.found.truncate(kept);
+            self.upto = self.found.last().map_or(self.upto, M::number);
+        }
+        last >= self.upto
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl Seen for (u64, usize) {
+        fn number(&self) -> SequenceNumber {
+            SequenceNumber(self.0)
+        }
+
+        fn size_bytes(&self) -> usize {
+            self.1
+        }
+    }
+
+    fn messages(numbers: &[u64], size_bytes: usize) -> Vec<(u64, usize)> {
+        numbers.iter().map(|number| (*number, size_bytes)).collect()
+    }
+
+    fn numbers(look: &Look<(u64, usize)>) -> Vec<u64> {
+        look.found.iter().map(|(number, _)| *number).collect()
+    }
+
+    #[test]
+    fn whoever_looks_on_from_the_last_number_misses_nothing() {
+        let mut look = Look::new(SequenceNumber(0), 4);
+        assert!(!look.take(messages(&[1, 2, 5], 1)) && look.take(Vec::new()));
+        assert!(look.take(messages(&[2, 3, 9], 1)));
+        assert_eq!(numbers(&look), [1, 2, 2, 3]);
+        assert!(look.take(messages(&[1, 2], 1)), "all of number 1, and none of number 2 that would not fit");
+        assert_eq!(numbers(&look), [1, 1]);
+        let mut look = Look::new(SequenceNumber(0), 1);
+        assert!(!look.take(messages(&[7], 1)) && look.take(Vec::new()));
+        assert!(look.take(messages(&[7], 1)));
+        assert_eq!(numbers(&look), [7, 7], "one number is not torn apart");
+        let mut look = Look::new(SequenceNumber(0), 100);
+        assert!(look.take(messages(&[1, 2, 3], 3 << 20)));
+        assert_eq!(numbers(&look), [1], "one answer has a limit");
+    }
+}

@@ -1,0 +1,480 @@
+//! Several queues behind one link: the most urgent message of all of them first, and nothing that is not asked for.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use peeklock_access::{Policy, Right};
+use peeklock_amqp::connection::{Delivery, Event, LinkId, SaslClient};
+use peeklock_amqp::{Attach, Body, DeliveryState, Message, SenderSettleMode, Value, condition};
+use peeklock_gateway_azure::Gateway;
+use peeklock_types::{
+    EntityKind, EntityName, GroupSettings, Groups, OrderPolicy, QueueSettings, QueueStatus, ShardId,
+};
+
+use crate::support::{Client, Rig, condition_of, message, receiver, sender, sessions};
+
+const MEMBERS: [&str; 3] = ["high", "normal", "low"];
+
+fn name(text: &str) -> EntityName {
+    EntityName::parse(text).unwrap()
+}
+
+fn group(policy: OrderPolicy) -> GroupSettings {
+    GroupSettings::new(policy, MEMBERS.map(name))
+}
+
+/// A rig with the group "work".
+async fn rig_with(settings: GroupSettings) -> Rig {
+    let rig = Rig::start().await;
+    let groups: Groups = [(name("work"), Arc::new(settings))].into();
+    let broker = rig.broker.clone().with_groups(groups);
+    let gateway = Gateway::new(broker.clone(), rig.access.clone());
+    let mut rig = rig.behind(gateway);
+    rig.broker = broker;
+    rig
+}
+
+/// The same, with all members.
+async fn rig(settings: GroupSettings) -> Rig {
+    let rig = rig_with(settings).await;
+    for member in MEMBERS {
+        rig.queue(member, QueueSettings::default()).await;
+    }
+    rig
+}
+
+async fn send(client: &mut Client, queue: &'static str, bodies: &[&'static str]) {
+    let link = client.sender(queue).await;
+    for body in bodies {
+        assert_eq!(client.send(link, &message(body)).await, DeliveryState::Accepted);
+    }
+}
+
+fn text(message: &Message) -> String {
+    let Body::Data(parts) = &message.body else { panic!("{:?}", message.body) };
+    String::from_utf8(parts.concat()).unwrap()
+}
+
+/// The next delivery, with the credit that there is.
+async fn next(client: &mut Client, link: LinkId) -> (Delivery, String) {
+    let delivery = client.until(|event| delivery_on(event, link)).await;
+    let message = Message::decode(&delivery.payload).unwrap();
+    (delivery, text(&message))
+}
+
+fn delivery_on(event: &Event, link: LinkId) -> Option<Delivery> {
+    match event {
+        Event::Delivery { link: found, delivery } if *found == link => Some(delivery.clone()),
+        _ => None,
+    }
+}
+
+async fn take(client: &mut Client, link: LinkId, count: usize) -> Vec<String> {
+    let mut taken = Vec::new();
+    for _ in 0..count {
+        let (delivery, body) = next(client, link).await;
+        let outcome = client.settle(link, delivery.id, DeliveryState::Accepted).await;
+        assert_eq!(outcome, DeliveryState::Accepted);
+        taken.push(body);
+    }
+    taken
+}
+
+/// What comes within a while, unsettled.
+async fn all(client: &mut Client, link: LinkId) -> Vec<(Delivery, String)> {
+    let mut found = Vec::new();
+    while let Ok(delivery) = tokio::time::timeout(Duration::from_millis(200), next(client, link)).await {
+        found.push(delivery);
+    }
+    found
+}
+
+fn bodies(found: &[(Delivery, String)]) -> Vec<&str> {
+    found.iter().map(|(_, body)| body.as_str()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn strict_takes_the_high_queue_first_whatever_is_older() {
+    let shards: BTreeSet<_> = MEMBERS.iter().map(|member| ShardId::of(&name(member))).collect();
+    assert_eq!(shards.len(), 3, "the members are in different shards");
+    let rig = rig(group(OrderPolicy::Strict)).await;
+    let mut client = rig.client().await;
+    send(&mut client, "low", &["l1", "l2"]).await;
+    send(&mut client, "normal", &["n1"]).await;
+    send(&mut client, "high", &["h1", "h2"]).await;
+    let link = client.receiver("work").await;
+    client.connection.set_credit(link, 10);
+    let found = all(&mut client, link).await;
+    assert_eq!(bodies(&found), ["h1", "h2", "n1", "l1", "l2"]);
+    for (delivery, _) in found {
+        let outcome = client.settle(link, delivery.id, DeliveryState::Accepted).await;
+        assert_eq!(outcome, DeliveryState::Accepted);
+    }
+    // Credit stands, and whatever comes is delivered.
+    send(&mut client, "low", &["l3"]).await;
+    assert_eq!(take(&mut client, link, 1).await, ["l3"]);
+    send(&mut client, "high", &["h3"]).await;
+    assert_eq!(take(&mut client, link, 1).await, ["h3"]);
+    for member in MEMBERS {
+        let info = rig.broker.show(name(member)).await.unwrap();
+        assert_eq!(info.counts.message_count(), 0, "{member}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_large_prefetch_does_not_hoard() {
+    let rig = rig(group(OrderPolicy::Strict)).await;
+    let mut client = rig.client().await;
+    let link = client.sender("low").await;
+    for _ in 0..100 {
+        client.send(link, &message("low")).await;
+    }
+    let link = client.receiver("work").await;
+    client.connection.set_credit(link, 300);
+    let held = all(&mut client, link).await;
+    assert_eq!(held.len(), 16, "the bound, not the credit");
+    send(&mut client, "high", &["high"]).await;
+    assert!(all(&mut client, link).await.is_empty());
+    client.settle(link, held[0].0.id, DeliveryState::Accepted).await;
+    assert_eq!(bodies(&all(&mut client, link).await), ["high"], "the first place that is free is for it");
+    let low = rig.broker.show(name("low")).await.unwrap();
+    assert_eq!((low.counts.locked_count, low.counts.message_count()), (15, 99));
+}
+
+#[tokio::test(start_paused = true)]
+async fn locks_that_run_out_make_room() {
+    let mut settings = group(OrderPolicy::Strict);
+    settings.max_outstanding = 2;
+    let rig = rig(settings).await;
+    let mut client = rig.client().await;
+    send(&mut client, "low", &["a", "b", "c"]).await;
+    let link = client.receiver("work").await;
+    client.connection.set_credit(link, 100);
+    assert_eq!(bodies(&all(&mut client, link).await), ["a", "b"]);
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    assert_eq!(bodies(&all(&mut client, link).await), ["a", "b"], "again, and no more");
+}
+
+#[tokio::test(start_paused = true)]
+async fn fifo_merges_the_queues_by_age() {
+    let rig = rig(group(OrderPolicy::Fifo)).await;
+    let mut client = rig.client().await;
+    for (queue, body) in
+        [("low", "1"), ("high", "2"), ("high", "3"), ("normal", "4"), ("low", "5"), ("high", "6")]
+    {
+        send(&mut client, queue, &[body]).await;
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let link = client.receiver("work").await;
+    client.connection.set_credit(link, 10);
+    assert_eq!(bodies(&all(&mut client, link).await), ["1", "2", "3", "4", "5", "6"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn aged_lets_the_low_queue_wait_for_a_bounded_time() {
+    let rig = rig(group(OrderPolicy::Aged)).await;
+    // Offsets: none, 30 s and 5 min.
+    send(&mut rig.client().await, "low", &["old low"]).await;
+    tokio::time::sleep(Duration::from_secs(290)).await;
+    let mut client = rig.client().await;
+    send(&mut client, "normal", &["normal"]).await;
+    send(&mut client, "low", &["low"]).await;
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    send(&mut client, "high", &["high"]).await;
+    let link = client.receiver("work").await;
+    client.connection.set_credit(link, 10);
+    assert_eq!(bodies(&all(&mut client, link).await), ["old low", "high", "normal", "low"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn weighted_queues_share() {
+    let mut settings = group(OrderPolicy::Weighted);
+    for (member, weight) in settings.members.iter_mut().zip([4, 2, 1]) {
+        member.weight = Some(weight);
+    }
+    let rig = rig(settings).await;
+    let mut client = rig.client().await;
+    for member in MEMBERS {
+        let link = client.sender(member).await;
+        for _ in 0..50 {
+            client.send(link, &message(member)).await;
+        }
+    }
+    let link = client.receiver("work").await;
+    client.connection.set_credit(link, 300);
+    let taken = take(&mut client, link, 56).await;
+    let count = |of: &str| taken.iter().filter(|body| *body == of).count();
+    let counts = MEMBERS.map(count);
+    for (count, share) in counts.into_iter().zip([32, 16, 8]) {
+        assert!(count.abs_diff(share) <= 5, "{counts:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn competing_receivers_lose_and_double_nothing() {
+    let rig = rig(group(OrderPolicy::Aged)).await;
+    let mut client = rig.client().await;
+    for member in MEMBERS {
+        let link = client.sender(member).await;
+        for n in 0..60 {
+            let text: &'static str = format!("{member} {n}").leak();
+            client.send(link, &message(text)).await;
+        }
+    }
+    let mut workers = Vec::new();
+    let mut links = Vec::new();
+    for source in ["work", "work", "normal"] {
+        let mut client = rig.client().await;
+        let link = client.receiver(source).await;
+        links.push((client, link));
+    }
+    for (mut client, link) in links {
+        workers.push(tokio::spawn(async move {
+            client.connection.set_credit(link, 300);
+            let mut taken = Vec::new();
+            while let Ok((delivery, body)) =
+                tokio::time::timeout(Duration::from_secs(5), next(&mut client, link)).await
+            {
+                client.settle(link, delivery.id, DeliveryState::Accepted).await;
+                taken.push(body);
+            }
+            taken
+        }));
+    }
+    let mut taken = Vec::new();
+    for worker in workers {
+        let by_one = worker.await.unwrap();
+        assert!(!by_one.is_empty(), "each has some");
+        taken.extend(by_one);
+    }
+    assert_eq!(taken.len(), 180);
+    assert_eq!(taken.iter().collect::<BTreeSet<_>>().len(), 180);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_takes_what_there_is_and_ends() {
+    let rig = rig(group(OrderPolicy::Strict)).await;
+    let mut client = rig.client().await;
+    let link = client.receiver("work").await;
+    let drained = |client: &mut Client| {
+        client.connection.set_credit(link, 10);
+        client.connection.drain(link);
+    };
+    let is_drained = |event: &Event| match event {
+        Event::Flow { link: found, drain: true, .. } if *found == link => Some(()),
+        _ => None,
+    };
+    drained(&mut client);
+    client.until(is_drained).await;
+    assert_eq!(client.connection.credit(link), 0);
+    send(&mut client, "low", &["l"]).await;
+    send(&mut client, "high", &["h"]).await;
+    drained(&mut client);
+    client.until(is_drained).await;
+    assert_eq!(client.connection.credit(link), 0);
+    assert_eq!(bodies(&all(&mut client, link).await), ["h", "l"]);
+    send(&mut client, "high", &["later"]).await;
+    assert!(all(&mut client, link).await.is_empty(), "no credit is left");
+}
+
+#[tokio::test(start_paused = true)]
+async fn receive_and_delete_takes_in_the_same_order() {
+    let rig = rig(group(OrderPolicy::Strict)).await;
+    let mut client = rig.client().await;
+    send(&mut client, "low", &["l1", "l2"]).await;
+    send(&mut client, "high", &["h1"]).await;
+    let attach = Attach { snd_settle_mode: SenderSettleMode::Settled, ..receiver("work", None) };
+    let link = client.attach(attach).await.unwrap().0;
+    client.connection.set_credit(link, 2);
+    let found = all(&mut client, link).await;
+    assert_eq!(bodies(&found), ["h1", "l1"]);
+    assert!(found.iter().all(|(delivery, _)| delivery.settled));
+    let low = rig.broker.show(name("low")).await.unwrap();
+    assert_eq!((low.counts.locked_count, low.counts.message_count()), (0, 1), "no more than asked for");
+}
+
+#[tokio::test(start_paused = true)]
+async fn members_come_and_go() {
+    let rig = rig_with(group(OrderPolicy::Strict)).await;
+    let mut client = rig.client().await;
+    let refused = client.attach(receiver("work", None)).await.unwrap_err();
+    assert_eq!(refused.condition, condition::NOT_FOUND);
+    let told = refused.description.unwrap().to_string();
+    assert!(told.contains("the group 'work'") && told.contains("'low'"), "{told}");
+    rig.queue("low", QueueSettings::default()).await;
+    let link = client.receiver("work").await;
+    client.connection.set_credit(link, 100);
+    send(&mut client, "low", &["low"]).await;
+    assert_eq!(take(&mut client, link, 1).await, ["low"]);
+    rig.queue("high", QueueSettings::default()).await;
+    send(&mut client, "high", &["high"]).await;
+    assert_eq!(take(&mut client, link, 1).await, ["high"], "found without a new link");
+    send(&mut client, "high", &["held"]).await;
+    let (held, _) = next(&mut client, link).await;
+    rig.broker.delete(name("high"), None).await.unwrap();
+    send(&mut client, "low", &["goes on"]).await;
+    assert_eq!(take(&mut client, link, 1).await, ["goes on"]);
+    let outcome = client.settle(link, held.id, DeliveryState::Accepted).await;
+    assert_eq!(condition_of(&outcome), condition::NOT_FOUND);
+    let off = QueueSettings { status: QueueStatus::ReceiveDisabled, ..QueueSettings::default() };
+    rig.broker.update(name("low"), off, None).await.unwrap();
+    let gone = client.detached(link).await;
+    assert_eq!(gone.condition, condition::ENTITY_DISABLED, "nothing is left");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_makes_no_sense_is_refused_with_reasons() {
+    let rig = rig(group(OrderPolicy::Strict)).await;
+    let mut client = rig.client().await;
+    let told = async |client: &mut Client, attach| {
+        let error = client.attach(attach).await.unwrap_err();
+        (error.condition.to_string(), error.description.unwrap().to_string())
+    };
+    let (of, text) = told(&mut client, sender("work")).await;
+    assert!(
+        of == condition::NOT_ALLOWED && text.contains("send to one of its members ('high', 'normal', 'low')")
+    );
+    let (_, text) = told(&mut client, receiver("work/$deadletterqueue", None)).await;
+    assert!(text.to_lowercase().contains("'high/$deadletterqueue', 'normal/$deadletterqueue'"), "{text}");
+    let (_, text) = told(&mut client, receiver("work", Some(Value::Null))).await;
+    assert!(text.contains("groups have no sessions"), "{text}");
+    let created = rig.broker.create_queue(name("Work"), QueueSettings::default()).await.unwrap_err();
+    assert!(created.to_string().contains("name of a group"), "{created}");
+
+    rig.broker.delete(name("low"), None).await.unwrap();
+    rig.queue("low", sessions()).await;
+    let (of, text) = told(&mut client, receiver("work", None)).await;
+    assert!(
+        of == condition::NOT_ALLOWED && text.contains("its member 'low'") && text.contains("session"),
+        "{text}"
+    );
+    rig.broker.delete(name("low"), None).await.unwrap();
+    rig.broker.create(name("low"), EntityKind::Topic, QueueSettings::default(), None).await.unwrap();
+    let (of, text) = told(&mut client, receiver("work", None)).await;
+    assert!(of == condition::NOT_ALLOWED && text.contains("'low' is a topic"), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_right_to_listen_is_on_the_group_or_on_all_members() {
+    let rig = rig(group(OrderPolicy::Strict)).await;
+    let on = |policy: &str, entity: &str| Policy {
+        scope: Some(name(entity)),
+        ..Policy::with_one_key(policy, "secret", &[Right::Listen])
+    };
+    let access = peeklock_access::Access::open(
+        None,
+        vec![
+            on("of-group", "work"),
+            on("of-high", "high"),
+            on("of-normal", "normal"),
+            on("of-low", "low"),
+            Policy::with_one_key("listener", "secret", &[Right::Listen]),
+            Policy::with_one_key("sender", "secret", &[Right::Send]),
+        ],
+    );
+    let gateway = Gateway::new(rig.broker.clone(), access.unwrap());
+    let rig = rig.behind(gateway);
+    for key in ["of-group", "listener"] {
+        let mut client = rig.client_with(SaslClient::plain(key, "secret")).await;
+        assert!(client.attach(receiver("work", None)).await.is_ok(), "{key}");
+    }
+    for key in ["of-high", "sender"] {
+        let mut client = rig.client_with(SaslClient::plain(key, "secret")).await;
+        let error = client.attach(receiver("work", None)).await.unwrap_err();
+        assert_eq!(error.condition, condition::UNAUTHORIZED_ACCESS, "{key}");
+        assert!(error.description.unwrap().as_str().contains("each of its members"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn locks_are_renewed_and_settled_at_the_right_member() {
+    let rig = rig(group(OrderPolicy::Strict)).await;
+    let mut client = rig.client().await;
+    send(&mut client, "low", &["l"]).await;
+    send(&mut client, "high", &["h"]).await;
+    let link = client.receiver("work").await;
+    client.connection.set_credit(link, 10);
+    let found = all(&mut client, link).await;
+    assert_eq!(bodies(&found), ["h", "l"]);
+    let tokens: Vec<[u8; 16]> = found
+        .iter()
+        .map(|(delivery, _)| {
+            let guid = <[u8; 16]>::try_from(delivery.tag.as_slice()).unwrap();
+            peeklock_types::LockToken::from_guid_bytes(guid).to_bytes()
+        })
+        .collect();
+    let of = |tokens: &[[u8; 16]]| {
+        let tokens = tokens.iter().map(|token| Value::Uuid(*token)).collect();
+        let array = peeklock_amqp::Array::new(peeklock_amqp::Kind::Uuid, tokens).unwrap();
+        ("lock-tokens", Value::Array(array))
+    };
+    let management = client.management("work").await;
+    tokio::time::sleep(Duration::from_secs(40)).await;
+    let renewed = client.request(&management, "com.microsoft:renew-lock", vec![of(&tokens)]).await;
+    assert_eq!(renewed.status, 200);
+    tokio::time::sleep(Duration::from_secs(40)).await;
+    // Another connection knows nothing of the locks, and finds them.
+    let mut other = rig.client().await;
+    let elsewhere = other.management("work").await;
+    let complete = |tokens: &[[u8; 16]]| vec![of(tokens), ("disposition-status", "completed".into())];
+    let done = other.request(&elsewhere, "com.microsoft:update-disposition", complete(&tokens[1..])).await;
+    assert_eq!(done.status, 200);
+    let lost = other.request(&elsewhere, "com.microsoft:update-disposition", complete(&tokens[1..])).await;
+    assert_eq!((lost.status, lost.condition.as_deref()), (410, Some(condition::MESSAGE_LOCK_LOST)));
+    let done = client.request(&management, "com.microsoft:update-disposition", complete(&tokens[..1])).await;
+    assert_eq!(done.status, 200);
+    for member in MEMBERS {
+        assert_eq!(rig.broker.show(name(member)).await.unwrap().counts.message_count(), 0, "{member}");
+    }
+    let refused = client.request(&management, "peeklock:purge", Vec::new()).await;
+    assert_eq!((refused.status, refused.condition.as_deref()), (400, Some(condition::NOT_ALLOWED)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn peeking_at_a_group_shows_all_members() {
+    let rig = rig(group(OrderPolicy::Strict)).await;
+    let mut client = rig.client().await;
+    send(&mut client, "low", &["l1", "l2", "l3"]).await;
+    send(&mut client, "high", &["h1", "h2"]).await;
+    let management = client.management("work").await;
+    assert_eq!(client.count(&management).await, 5);
+    let from =
+        |from: i64, count: i32| vec![("from-sequence-number", from.into()), ("message-count", count.into())];
+    let peek = "com.microsoft:peek-message";
+    let two = client.request(&management, peek, from(0, 2)).await;
+    assert_eq!(two.get("messages").as_list().unwrap().len(), 2);
+    let rest = client.request(&management, peek, from(2, 10)).await;
+    assert_eq!(rest.get("messages").as_list().unwrap().len(), 3);
+    assert_eq!(client.request(&management, peek, from(4, 10)).await.status, 204);
+}
+
+#[tokio::test(start_paused = true)]
+async fn abandoned_and_dead_lettered_messages_stay_with_their_queue() {
+    let rig = rig(group(OrderPolicy::Strict)).await;
+    let mut client = rig.client().await;
+    send(&mut client, "low", &["l"]).await;
+    let link = client.receiver("work").await;
+    client.connection.set_credit(link, 10);
+    let (delivery, _) = next(&mut client, link).await;
+    client.settle(link, delivery.id, crate::support::modified(peeklock_amqp::Fields::new())).await;
+    let (delivery, body) = next(&mut client, link).await;
+    assert_eq!(body, "l");
+    client.settle(link, delivery.id, DeliveryState::Rejected { error: None }).await;
+    let dead = client.receiver("low/$deadletterqueue").await;
+    assert_eq!(text(&client.receive(dead).await.1), "l");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_link_that_goes_leaves_nothing_behind() {
+    let rig = rig(group(OrderPolicy::Strict)).await;
+    let mut client = rig.client().await;
+    let link = client.receiver("work").await;
+    client.connection.set_credit(link, 10);
+    client.flush().await;
+    client.connection.detach(link, None);
+    client.until(|event| matches!(event, Event::Detached { .. }).then_some(())).await;
+    send(&mut client, "high", &["h"]).await;
+    let other = client.receiver("high").await;
+    assert_eq!(text(&client.receive(other).await.1), "h");
+}
