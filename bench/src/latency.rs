@@ -119,7 +119,7 @@ impl Echo {
     }
 }
 
-fn quantile(times: &[Duration], share: f64) -> Duration {
+pub(crate) fn quantile(times: &[Duration], share: f64) -> Duration {
     let mut sorted = times.to_vec();
     sorted.sort();
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an index below the length")]

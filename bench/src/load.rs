@@ -38,15 +38,19 @@ pub(crate) struct Load {
 impl Load {
     /// Senders go on until told to stop; receivers complete all they get.
     pub(crate) async fn start(broker: &Broker, body_bytes: usize) -> Result<Self> {
+        Self::start_with(broker, vec![Message::data(vec![b'x'; body_bytes]).to_bytes()]).await
+    }
+
+    /// The same with these messages, over and over.
+    pub(crate) async fn start_with(broker: &Broker, payloads: Vec<Bytes>) -> Result<Self> {
         let mut load = Load { tasks: JoinSet::new(), completed: Arc::default(), stopping: Arc::default() };
-        let payload = Message::data(vec![b'x'; body_bytes]).to_bytes();
         for _ in 0..RECEIVERS {
             let client = broker.connect().await?;
             load.tasks.spawn(receive(client, Arc::clone(&load.completed)));
         }
         for _ in 0..SENDERS {
             let client = broker.connect().await?;
-            load.tasks.spawn(send(client, payload.clone(), Arc::clone(&load.stopping)));
+            load.tasks.spawn(send(client, payloads.clone(), Arc::clone(&load.stopping)));
         }
         Ok(load)
     }
@@ -73,10 +77,11 @@ impl Load {
     }
 }
 
-async fn send(client: Client, payload: Bytes, stopping: Arc<AtomicBool>) -> Result<()> {
+async fn send(client: Client, payloads: Vec<Bytes>, stopping: Arc<AtomicBool>) -> Result<()> {
     let mut pipeline = client.pipeline(QUEUE, UNCONFIRMED_MAX).await?;
+    let mut endless = payloads.iter().cycle().cloned();
     while !stopping.load(Ordering::Relaxed) {
-        pipeline.send_many_encoded(std::iter::repeat_n(payload.clone(), 64)).await?;
+        pipeline.send_many_encoded(endless.by_ref().take(64)).await?;
     }
     Ok(pipeline.flush().await?)
 }

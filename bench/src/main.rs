@@ -13,6 +13,7 @@ mod latency;
 mod load;
 mod machine;
 mod namespace;
+mod order;
 mod protocol;
 mod protocol_fe2o3;
 mod report;
@@ -32,7 +33,7 @@ pub(crate) struct Arguments {
     /// A short run: numbers for a look, not for a claim
     #[arg(long)]
     quick: bool,
-    /// Only this part: protocol, load, cpu, latency, backlog, features, topics, namespace, empty or journal
+    /// Only this part: protocol, load, cpu, latency, backlog, features, order, topics, namespace, empty or journal
     #[arg(long, value_name = "PART")]
     only: Option<String>,
     /// Where the broker and the bare files write; must be the disk that counts
@@ -48,7 +49,7 @@ pub(crate) struct Arguments {
 
 type Part = (&'static str, fn(&Arguments) -> Result<Vec<Row>>);
 
-const PARTS: [Part; 9] = [
+const PARTS: [Part; 10] = [
     ("empty", empty::run),
     ("protocol", protocol::run),
     ("load", load::run),
@@ -56,6 +57,7 @@ const PARTS: [Part; 9] = [
     ("latency", latency::run),
     ("backlog", backlog::run),
     ("features", features::run),
+    ("order", order::run),
     ("topics", topics::run),
     ("namespace", namespace::run),
 ];

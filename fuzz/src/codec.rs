@@ -67,6 +67,8 @@ fn fuzz_storage(sections: &Sections<'_>) {
             lock_token: Some([1; 16]),
             locked_until_ms: Some(5),
             expires_at_ms: Some(7),
+            class: Some("high"),
+            tenant: Some("fuzz"),
             patch,
             ..Stamp::default()
         };

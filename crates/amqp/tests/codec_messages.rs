@@ -186,6 +186,8 @@ fn the_broker_overrides_what_a_sender_claims() {
         message_annotations: Fields::new()
             .with("x-opt-sequence-number", Value::Long(999))
             .with("x-opt-partition-key", "pk")
+            .with("x-opt-peeklock-class", "high")
+            .with("x-opt-peeklock-tenant", "somebody else")
             .with("x-opt-locked-until", Value::Timestamp(1)),
         header: Some(Header {
             ttl: Some(5),
@@ -200,8 +202,13 @@ fn the_broker_overrides_what_a_sender_claims() {
     assert_eq!(parsed.annotations().get_str("x-opt-partition-key").unwrap(), Some("pk"));
     assert_eq!(parsed.annotations().entry_count(), 1);
 
-    let stamp =
-        Stamp { sequence_number: 1, ttl_ms: Some(3), dead_letter_source: Some("orders"), ..Stamp::default() };
+    let stamp = Stamp {
+        sequence_number: 1,
+        ttl_ms: Some(3),
+        dead_letter_source: Some("orders"),
+        class: Some("low"),
+        ..Stamp::default()
+    };
     let delivered = deliver(&stored, &stamp);
     let header = delivered.header.unwrap();
     assert_eq!((header.durable, header.ttl, header.delivery_count), (Some(true), Some(3), Some(0)));
@@ -210,7 +217,9 @@ fn the_broker_overrides_what_a_sender_claims() {
     assert_eq!(annotations.get("x-opt-locked-until"), None, "not locked, so not claimed to be");
     assert_eq!(annotations.get("x-opt-deadletter-source"), Some(&Value::from("orders")));
     assert_eq!(annotations.get("x-opt-partition-key"), Some(&Value::from("pk")));
-    assert_eq!(annotations.len(), 6);
+    assert_eq!(annotations.get("x-opt-peeklock-class"), Some(&Value::from("low")));
+    assert_eq!(annotations.get("x-opt-peeklock-tenant"), None);
+    assert_eq!(annotations.len(), 7);
 }
 
 #[test]

@@ -2,9 +2,10 @@
 
 use std::io::{self, Write};
 
-use peeklock_client::{Counts, QueueInfo, QueueSettings, RuleInfo, SubscriptionInfo, TopicInfo};
+use peeklock_client::{Counts, QueueInfo, QueueSettings, RuleInfo, Runtime, SubscriptionInfo, TopicInfo};
 use serde::Serialize;
 
+use crate::order;
 use crate::rule::filter_text;
 use crate::settings;
 use crate::table::Table;
@@ -19,8 +20,8 @@ pub(crate) fn queues(out: &mut Vec<u8>, queues: &[QueueInfo], as_json: bool) -> 
         return json_lines(out, queues);
     }
     let table = Table::new().text("NAME").number("ACTIVE").number("LOCKED").number("DEFERRED");
-    let mut table = table.number("SCHEDULED").number("DEAD").number("BYTES");
-    for QueueInfo { name, counts, .. } in queues {
+    let mut table = table.number("SCHEDULED").number("DEAD").number("BYTES").text("ORDER");
+    for QueueInfo { name, counts, spec, .. } in queues {
         let numbers = [
             counts.active_count,
             counts.locked_count,
@@ -29,9 +30,15 @@ pub(crate) fn queues(out: &mut Vec<u8>, queues: &[QueueInfo], as_json: bool) -> 
             counts.dead_letter_count,
             counts.size_bytes,
         ];
-        table.row(std::iter::once(name.clone()).chain(numbers.map(|number| number.to_string())));
+        let numbers = numbers.map(|number| number.to_string());
+        table.row(std::iter::once(name.clone()).chain(numbers).chain([order_of(&spec.settings())]));
     }
     table.write(out)
+}
+
+/// Nothing for messages that go as they came.
+fn order_of(settings: &QueueSettings) -> String {
+    settings.order.as_deref().map(order::summary).unwrap_or_default()
 }
 
 pub(crate) fn topics(out: &mut Vec<u8>, topics: &[TopicInfo], as_json: bool) -> io::Result<()> {
@@ -55,8 +62,8 @@ pub(crate) fn subscriptions(
         return json_lines(out, subscriptions);
     }
     let table = Table::new().text("NAME").number("RULES").number("ACTIVE").number("LOCKED");
-    let mut table = table.number("DEFERRED").number("DEAD").number("BYTES");
-    for SubscriptionInfo { name, counts, rule_count, .. } in subscriptions {
+    let mut table = table.number("DEFERRED").number("DEAD").number("BYTES").text("ORDER");
+    for SubscriptionInfo { name, counts, rule_count, spec, .. } in subscriptions {
         let numbers = [
             *rule_count,
             counts.active_count,
@@ -65,7 +72,8 @@ pub(crate) fn subscriptions(
             counts.dead_letter_count,
             counts.size_bytes,
         ];
-        table.row(std::iter::once(name.clone()).chain(numbers.map(|number| number.to_string())));
+        let numbers = numbers.map(|number| number.to_string());
+        table.row(std::iter::once(name.clone()).chain(numbers).chain([order_of(&spec.settings())]));
     }
     table.write(out)
 }
@@ -77,8 +85,10 @@ pub(crate) fn queue(out: &mut Vec<u8>, queue: &QueueInfo, as_json: bool) -> io::
     }
     let mut page = Page(out);
     page.line("Queue", &queue.name)?;
-    page.settings(&queue.spec.settings())?;
-    page.counts(&queue.counts)
+    let settings = queue.spec.settings();
+    page.settings(&settings)?;
+    page.counts(&queue.counts)?;
+    page.order(&settings, queue.runtime.as_ref())
 }
 
 pub(crate) fn topic(out: &mut Vec<u8>, topic: &TopicInfo, as_json: bool) -> io::Result<()> {
@@ -108,8 +118,10 @@ pub(crate) fn subscription(
     for rule in rules {
         page.line(&format!("  {}", rule.name), &filter_text(&rule.spec))?;
     }
-    page.settings(&subscription.spec.settings())?;
-    page.counts(&subscription.counts)
+    let settings = subscription.spec.settings();
+    page.settings(&settings)?;
+    page.counts(&subscription.counts)?;
+    page.order(&settings, subscription.runtime.as_ref())
 }
 
 /// Labels with their values behind them, in one column.
@@ -123,8 +135,18 @@ impl Page<'_> {
 
     fn settings(&mut self, settings: &QueueSettings) -> io::Result<()> {
         let unusual = settings::unusual(settings);
-        self.line("Settings", &if unusual.is_empty() { "all as by default" } else { "as by default, but" })?;
+        let told = match (unusual.is_empty(), settings.order.is_some()) {
+            (true, false) => "all as by default",
+            (true, true) => "as by default, but for the order",
+            (false, _) => "as by default, but",
+        };
+        self.line("Settings", &told)?;
         unusual.into_iter().try_for_each(|(key, value)| self.line(&format!("  {key}"), &value))
+    }
+
+    fn order(&mut self, settings: &QueueSettings, runtime: Option<&Runtime>) -> io::Result<()> {
+        let Some(order) = &settings.order else { return Ok(()) };
+        order::show(self.0, order, runtime.and_then(|runtime| runtime.order.as_ref()))
     }
 
     fn counts(&mut self, counts: &Counts) -> io::Result<()> {

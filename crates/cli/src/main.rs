@@ -8,6 +8,7 @@ mod explain;
 mod filter;
 mod key;
 mod options;
+mod order;
 mod peek;
 mod property;
 mod queue;

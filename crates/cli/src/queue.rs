@@ -5,18 +5,22 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::Subcommand;
-use peeklock_client::{Counts, EntityName, QueueSpec};
+use peeklock_client::{Admin, AdminError, Counts, EntityName, QueueInfo, QueueSpec, SequenceNumber};
 use serde_json::json;
 
 use crate::connect::Connect;
 use crate::describe;
-use crate::said::said;
+use crate::order;
+use crate::said::{said, said_with};
 use crate::serve::plural;
-use crate::settings::Settings;
+use crate::settings::{Settings, in_short};
 use crate::time::now;
 use peeklock_spec::{parse_duration, show_duration};
 
-/// Create, change, list, show, purge and delete queues.
+/// How often a change is tried that meets others.
+pub(crate) const ATTEMPT_COUNT_MAX: usize = 5;
+
+/// Create, change, list, show, purge and delete queues; explain why a message waits.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -60,6 +64,18 @@ enum Action {
         #[command(flatten)]
         connect: Connect,
     },
+    /// Tell why a message has not been received yet, and behind what it waits
+    #[command(after_help = EXPLAIN_EXAMPLES)]
+    Explain {
+        /// The queue, or a subscription as TOPIC/subscriptions/NAME
+        #[arg(value_parser = EntityName::parse)]
+        name: EntityName,
+        /// The message, as `peeklock peek` numbers them
+        #[arg(value_name = "SEQUENCE-NUMBER")]
+        number: u64,
+        #[command(flatten)]
+        connect: Connect,
+    },
     /// Remove the messages of a queue for good; those locked or scheduled stay
     Purge(Purge),
     /// Delete a queue with everything in it
@@ -96,13 +112,27 @@ Examples:
   peeklock queue create orders
   peeklock queue create orders --sessions --lock-duration 30s --max-delivery-count 5
   peeklock queue create jobs --retry exponential:1s..10m:jitter --duplicate-window 10m
-  peeklock queue create news --ttl 1h --dead-letter-expired";
+  peeklock queue create news --ttl 1h --dead-letter-expired
+  peeklock queue create jobs --class low=0-3 --class normal=4-6 --class high=7-9
+  peeklock queue create jobs --class low=0-4 --class high=5-9,target=10s --class-rule \"high: tier = 'paying'\"
+  peeklock queue create jobs --class low=0-4,weight=1 --class high=5-9,weight=4 --order weighted
+  peeklock queue create jobs --tenant-key tenant --tenant-class \"paying,weight=4,when=tier = 'paying'\" --tenant-class free,rate=5/s";
 
 const UPDATE_EXAMPLES: &str = "\
 Examples:
   peeklock queue update orders --lock-duration 5m
   peeklock queue update orders --status receive-disabled
-  peeklock queue update orders --ttl none --forward-to archive";
+  peeklock queue update orders --ttl none --forward-to archive
+  peeklock queue update jobs --order strict
+  peeklock queue update jobs --class high=7-9,target=10s --class urgent,target=1s --no-class low
+  peeklock queue update jobs --no-order
+What is said of the order changes just that, for messages that wait already as well. A class with priorities (high=7-9) is said as a
+whole; one without (urgent,target=1s) keeps the rest.";
+
+const EXPLAIN_EXAMPLES: &str = "\
+Examples:
+  peeklock queue explain jobs 17
+  peeklock queue explain news/subscriptions/audit 17 --json";
 
 const PURGE_EXAMPLES: &str = "\
 Examples:
@@ -114,16 +144,26 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     let mut out = Vec::new();
     match arguments.action {
         Action::Create { name, settings, connect } => {
-            connect.admin()?.create_queue(&name, &settings.spec()).await?;
-            said(&mut out, connect.json, "created", "queue", name.as_str())?;
+            let created = connect.admin()?.create_queue(&name, &settings.spec(None)?).await?;
+            said_with(
+                &mut out,
+                connect.json,
+                "created",
+                "queue",
+                name.as_str(),
+                &in_short(&created.spec.settings()),
+            )?;
         }
         Action::Update { name, settings, connect } => {
-            let changes = settings.spec();
-            if changes == QueueSpec::default() {
-                bail!("nothing to change; name a setting, such as --lock-duration 30s (see --help)");
-            }
-            connect.admin()?.update_queue(&name, &changes).await?;
-            said(&mut out, connect.json, "updated", "queue", name.as_str())?;
+            let updated = update(&mut connect.admin()?, &name, &settings).await?;
+            said_with(
+                &mut out,
+                connect.json,
+                "updated",
+                "queue",
+                name.as_str(),
+                &in_short(&updated.spec.settings()),
+            )?;
         }
         Action::List { connect } => {
             let queues = connect.admin()?.queues().await?;
@@ -133,6 +173,10 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
             let queue = connect.admin()?.queue(&name).await?;
             describe::queue(&mut out, &queue, connect.json)?;
         }
+        Action::Explain { name, number, connect } => {
+            let message = connect.admin()?.explain_message(&name, SequenceNumber(number)).await?;
+            order::explain(&mut out, &name, &message, connect.json)?;
+        }
         Action::Purge(arguments) => purge(&mut out, arguments).await?,
         Action::Delete { name, connect } => {
             connect.admin()?.delete_queue(&name).await?;
@@ -141,6 +185,34 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     }
     io::stdout().lock().write_all(&out)?;
     Ok(())
+}
+
+/// A change of the order is made from the one that is there, so nobody else may change it in between.
+async fn update(admin: &mut Admin, name: &EntityName, settings: &Settings) -> Result<QueueInfo> {
+    if !settings.order.changes_order() {
+        let changes = settings.clone().spec(None)?;
+        if changes == QueueSpec::default() {
+            bail!("nothing to change; name a setting, such as --lock-duration 30s (see --help)");
+        }
+        return Ok(admin.update_queue(name, &changes).await?);
+    }
+    for _ in 1..ATTEMPT_COUNT_MAX {
+        match try_update(admin, name, settings).await? {
+            Err(AdminError::Changed { .. }) => {}
+            done => return Ok(done?),
+        }
+    }
+    Ok(try_update(admin, name, settings).await??)
+}
+
+async fn try_update(
+    admin: &mut Admin,
+    name: &EntityName,
+    settings: &Settings,
+) -> Result<Result<QueueInfo, AdminError>> {
+    let current = admin.queue(name).await?;
+    let changes = settings.clone().spec(current.spec.settings().order.as_deref())?;
+    Ok(admin.update_queue_at(name, current.history.revision, &changes).await)
 }
 
 async fn purge(out: &mut Vec<u8>, arguments: Purge) -> Result<()> {

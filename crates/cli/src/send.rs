@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use peeklock_client::{Body, Message, MessageExt, MessageId, Pipeline, Text, Timestamp};
 use peeklock_spec::{parse_duration, parse_time};
+use peeklock_types::ClassName;
 use serde_json::json;
 
 use crate::connect::{CONFIRM_TIME_MAX, Connect};
@@ -41,6 +42,15 @@ pub(crate) struct Arguments {
     /// Make the message available after so long
     #[arg(long = "in", value_name = "TIME", value_parser = parse_duration, conflicts_with = "at")]
     after: Option<Duration>,
+    /// How urgent the message is, for queues with classes: a number from 0 to 255, or the name of a class
+    #[arg(long, value_name = "P", value_parser = Priority::parse)]
+    priority: Option<Priority>,
+    /// Whose message it is, for queues that tell tenants apart
+    #[arg(long, value_name = "NAME")]
+    tenant: Option<String>,
+    /// The application property that says the tenant
+    #[arg(long, value_name = "KEY", default_value = "tenant", requires = "tenant")]
+    tenant_property: String,
     /// What the message is about
     #[arg(long, value_name = "TEXT")]
     subject: Option<String>,
@@ -71,7 +81,25 @@ Examples:
   peeklock send orders test --count 100
   peeklock send orders 'one coffee' --session table-4 --ttl 10m
   peeklock send orders 'wake up' --in 30s
+  peeklock send jobs 'now, please' --priority high --tenant shop-1
   peeklock send news 'it rains' --subject weather --property Priority=High";
+
+/// How urgent a message is, by number or by name.
+#[derive(Clone, Debug, PartialEq)]
+enum Priority {
+    Number(u8),
+    Class(ClassName),
+}
+
+impl Priority {
+    fn parse(text: &str) -> Result<Self> {
+        if text.starts_with(|first: char| first.is_ascii_digit() || first == '-') {
+            let number = text.parse().with_context(|| format!("'{text}' is no priority from 0 to 255"))?;
+            return Ok(Priority::Number(number));
+        }
+        Ok(Priority::Class(ClassName::parse(text)?))
+    }
+}
 
 /// Messages under way at the same time.
 const UNCONFIRMED_MAX: u32 = 256;
@@ -110,6 +138,14 @@ impl Arguments {
         }
         if let Some(at) = self.at.or_else(|| self.after.map(|span| now() + span)) {
             message = message.with_scheduled_time(at);
+        }
+        message = match &self.priority {
+            Some(Priority::Number(priority)) => message.with_priority(*priority),
+            Some(Priority::Class(name)) => message.with_class(name.to_string()),
+            None => message,
+        };
+        if let Some(tenant) = &self.tenant {
+            message = message.with_property(self.tenant_property.clone(), tenant.clone());
         }
         let text = |text: &Option<String>| text.clone().map(Text::from);
         let properties = &mut message.properties;
@@ -182,4 +218,21 @@ fn report(arguments: &Arguments, sent_count: u64, started: Instant) -> Result<()
         writeln!(out, "Sent {messages} to '{}' in {} ms", arguments.entity, took.as_millis())?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_priority_is_a_number_or_a_name() {
+        assert_eq!(Priority::parse("7").unwrap(), Priority::Number(7));
+        let high = ClassName::parse("high").unwrap();
+        assert_eq!(Priority::parse("high").unwrap(), Priority::Class(high));
+        for (bad, part) in [("256", "from 0 to 255"), ("-1", "from 0 to 255"), ("", "empty"), ("a b", "' '")]
+        {
+            let error = Priority::parse(bad).unwrap_err().to_string();
+            assert!(error.contains(part), "{bad}: {error}");
+        }
+    }
 }

@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use clap::Parser;
-use peeklock_client::{EntityName, PoisonSession, QueueSettings, QueueStatus, RetryPolicy};
+use peeklock_client::{EntityName, OrderSettings, PoisonSession, QueueSettings, QueueStatus, RetryPolicy};
 use peeklock_spec::{
     self as spec, MessageSize, NONE, Size, SubscriptionSpec, TopicSpec, parse_duration, parse_poison_session,
     parse_retry, parse_status, show_duration, show_poison_session, show_retry, show_size, show_status,
 };
+
+use crate::order::{self, OrderFlags};
 
 /// Of queues and subscriptions: how messages are handed out.
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -77,10 +79,10 @@ struct General {
 
 /// A value, or the wish for none.
 #[derive(Clone, Debug)]
-struct Maybe<T>(Option<T>);
+pub(crate) struct Maybe<T>(pub(crate) Option<T>);
 
 impl<T> Maybe<T> {
-    fn wish(self) -> Option<T> {
+    pub(crate) fn wish(self) -> Option<T> {
         self.0
     }
 }
@@ -93,6 +95,8 @@ pub(crate) struct Settings {
     general: General,
     #[command(flatten)]
     taking: Taking,
+    #[command(flatten)]
+    pub(crate) order: OrderFlags,
 }
 
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -120,13 +124,15 @@ pub(crate) struct SubscriptionSettings {
         hide_possible_values = true
     )]
     dead_letter_filter_errors: Option<bool>,
+    #[command(flatten)]
+    pub(crate) order: OrderFlags,
 }
 
 impl Settings {
-    /// What was said, and nothing else.
-    pub(crate) fn spec(self) -> spec::QueueSpec {
-        let Settings { delivering, general, taking } = self;
-        spec::QueueSpec {
+    /// What was said, and nothing else. What is said of the order is done to the current one.
+    pub(crate) fn spec(self, current: Option<&OrderSettings>) -> Result<spec::QueueSpec> {
+        let Settings { delivering, general, taking, order } = self;
+        Ok(spec::QueueSpec {
             lock_duration: delivering.lock_duration,
             max_delivery_count: delivering.max_delivery_count,
             requires_session: delivering.sessions,
@@ -142,10 +148,10 @@ impl Settings {
             duplicate_window: taking.duplicate_window.map(Maybe::wish),
             max_size: taking.max_size.map(Maybe::wish),
             max_message_size: taking.max_message_size,
-            order: None,
+            order: order.spec(current)?,
             // Makes no difference here, so nobody needs a flag for it.
             batched_operations: None,
-        }
+        })
     }
 }
 
@@ -168,10 +174,10 @@ impl TopicSettings {
 }
 
 impl SubscriptionSettings {
-    /// What was said, and nothing else.
-    pub(crate) fn spec(self) -> SubscriptionSpec {
-        let SubscriptionSettings { delivering, general, dead_letter_filter_errors } = self;
-        SubscriptionSpec {
+    /// What was said, and nothing else. What is said of the order is done to the current one.
+    pub(crate) fn spec(self, current: Option<&OrderSettings>) -> Result<SubscriptionSpec> {
+        let SubscriptionSettings { delivering, general, dead_letter_filter_errors, order } = self;
+        Ok(SubscriptionSpec {
             lock_duration: delivering.lock_duration,
             max_delivery_count: delivering.max_delivery_count,
             requires_session: delivering.sessions,
@@ -185,10 +191,10 @@ impl SubscriptionSettings {
             auto_delete_on_idle: general.auto_delete_idle.map(Maybe::wish),
             status: general.status,
             user_metadata: general.user_metadata.map(Maybe::wish),
-            order: None,
+            order: order.spec(current)?,
             batched_operations: None,
             rules: None,
-        }
+        })
     }
 }
 
@@ -213,7 +219,7 @@ impl DeclaredQueue {
         let name = EntityName::parse(parts.next().unwrap_or_default())?;
         let flags = parts.map(|part| format!("--{part}"));
         let declared = Declared::try_parse_from(flags).map_err(|error| anyhow!(first_line(&error)))?;
-        let spec = declared.settings.spec();
+        let spec = declared.settings.spec(None)?;
         spec.settings().check(&name)?;
         Ok(DeclaredQueue { name, spec })
     }
@@ -229,7 +235,7 @@ fn first_line(error: &clap::Error) -> String {
     )
 }
 
-fn or_none<T, E: Into<anyhow::Error>>(
+pub(crate) fn or_none<T, E: Into<anyhow::Error>>(
     parse: impl Fn(&str) -> Result<T, E> + Clone + Send + Sync,
 ) -> impl Fn(&str) -> Result<Maybe<T>> + Clone + Send + Sync {
     move |text| {
@@ -245,6 +251,15 @@ fn or_none<T, E: Into<anyhow::Error>>(
 pub(crate) fn unusual(settings: &QueueSettings) -> Vec<(&'static str, String)> {
     let usual = described(&QueueSettings::default());
     described(settings).into_iter().zip(usual).filter(|(is, usual)| is != usual).map(|(is, _)| is).collect()
+}
+
+/// Of an entity with an order, that and what else is unusual, in one line; of others nothing.
+pub(crate) fn in_short(settings: &QueueSettings) -> String {
+    let Some(order) = &settings.order else { return String::new() };
+    let lock = format!("lock {}", show_duration(settings.lock_duration));
+    let rest = unusual(settings).into_iter().filter(|(key, _)| *key != "lock-duration");
+    let rest = rest.map(|(key, value)| format!("{key} {value}"));
+    [order::summary(order), lock].into_iter().chain(rest).collect::<Vec<_>>().join("; ")
 }
 
 fn described(settings: &QueueSettings) -> Vec<(&'static str, String)> {
@@ -347,7 +362,7 @@ mod tests {
     #[test]
     fn none_clears_what_may_be_absent() {
         let flags = ["--ttl", "none", "--max-size", "none", "--forward-to", "none"];
-        let said = Declared::try_parse_from(flags).unwrap().settings.spec();
+        let said = Declared::try_parse_from(flags).unwrap().settings.spec(None).unwrap();
         let expected = spec::QueueSpec {
             default_time_to_live: Some(None),
             max_size: Some(None),

@@ -30,6 +30,8 @@ fn to_text(message: &ReceivedMessage) -> String {
         message.expires_at().filter(|_| !is_scheduled(message)).map(|at| format!("expires {}", time(at))),
     );
     head.extend(message.session_id().map(|id| format!("session {id}")));
+    head.extend(message.class().map(|class| format!("class {class}")));
+    head.extend(message.tenant().map(|tenant| format!("tenant {tenant}")));
     let mut text = head.join("  ");
     for (key, value) in &message.message.application_properties {
         text.push_str(&format!("\n  {key} = {}", plain(value)));
@@ -81,6 +83,11 @@ fn to_json(message: &ReceivedMessage) -> serde_json::Value {
         optional(object, "correlationId", message.correlation_id());
         optional(object, "subject", message.subject().map(str::to_owned));
         optional(object, "sessionId", message.session_id().map(str::to_owned));
+        optional(object, "class", message.class().map(str::to_owned));
+        optional(object, "tenant", message.tenant().map(str::to_owned));
+        if let Some(priority) = message.priority() {
+            object.insert("priority".to_owned(), priority.into());
+        }
         optional(object, "replyTo", message.reply_to().map(str::to_owned));
         optional(object, "replyToSessionId", message.reply_to_session_id().map(str::to_owned));
         optional(object, "scheduledFor", message.scheduled_for().map(time));
@@ -173,13 +180,23 @@ mod tests {
             .message
             .with_session_id("table-4")
             .with_reply_to("served")
+            .with_priority(7)
             .with_scheduled_time(Timestamp::from_millis(0));
         message.message.message_annotations.insert("x-opt-message-state", 2);
+        message.message.message_annotations.insert("x-opt-peeklock-class", "high");
+        message.message.message_annotations.insert("x-opt-peeklock-tenant", "shop-1");
         let text = to_text(&message);
-        assert!(text.contains("  scheduled  for 1970-01-01T00:00:00.000Z  session table-4\n"), "{text}");
+        assert!(
+            text.contains(
+                "  scheduled  for 1970-01-01T00:00:00.000Z  session table-4  class high  tenant shop-1\n"
+            ),
+            "{text}"
+        );
         let object = to_json(&message);
         assert_eq!(object["sessionId"], "table-4");
         assert_eq!(object["replyTo"], "served");
+        assert_eq!((&object["class"], &object["tenant"]), (&json!("high"), &json!("shop-1")));
+        assert_eq!(object["priority"], 7);
         assert_eq!(object["scheduledFor"], "1970-01-01T00:00:00.000Z");
     }
 

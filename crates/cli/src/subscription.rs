@@ -4,14 +4,15 @@ use std::io::{self, Write};
 
 use anyhow::{Result, bail};
 use clap::Subcommand;
-use peeklock_client::{EntityName, Named, SubscriptionSpec};
+use peeklock_client::{Admin, AdminError, EntityName, Named, SubscriptionInfo, SubscriptionSpec};
 use peeklock_filter::RuleName;
 
 use crate::connect::Connect;
 use crate::describe;
 use crate::filter::FilterFlags;
-use crate::said::said;
-use crate::settings::SubscriptionSettings;
+use crate::queue::ATTEMPT_COUNT_MAX;
+use crate::said::{said, said_with};
+use crate::settings::{SubscriptionSettings, in_short};
 
 /// Create, change, list, show and delete the subscriptions of a topic.
 #[derive(clap::Args)]
@@ -81,30 +82,30 @@ const CREATE_EXAMPLES: &str = "\
 Examples:
   peeklock subscription create news archive
   peeklock subscription create orders high --sql \"Priority = 'High'\" --max-delivery-count 3
-  peeklock subscription create orders rome --correlation city=Rome --correlation sys.Label=order --sessions";
+  peeklock subscription create orders rome --correlation city=Rome --correlation sys.Label=order --sessions
+  peeklock subscription create orders all --class low=0-4 --class high=5-9 --order strict";
 
 const UPDATE_EXAMPLES: &str = "\
 Examples:
   peeklock subscription update orders high --lock-duration 5m
   peeklock subscription update orders high --forward-to none
+  peeklock subscription update orders all --order aged --class high=5-9,target=10s
 The filters of a subscription are its rules: see `peeklock rule`.";
 
 pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     let mut out = Vec::new();
     match arguments.action {
         Action::Create { name: Name { topic, subscription }, filter, settings, connect } => {
-            let mut spec = settings.spec();
+            let mut spec = settings.spec(None)?;
             spec.rules = filter.rule()?.map(|rule| Named(vec![(RuleName::default_rule(), rule)]));
-            connect.admin()?.create_subscription(&topic, &subscription, &spec).await?;
-            said(&mut out, connect.json, "created", "subscription", &subscription)?;
+            let created = connect.admin()?.create_subscription(&topic, &subscription, &spec).await?;
+            let short = in_short(&created.spec.settings());
+            said_with(&mut out, connect.json, "created", "subscription", &subscription, &short)?;
         }
         Action::Update { name: Name { topic, subscription }, settings, connect } => {
-            let changes = settings.spec();
-            if changes == SubscriptionSpec::default() {
-                bail!("nothing to change; name a setting, such as --lock-duration 30s (see --help)");
-            }
-            connect.admin()?.update_subscription(&topic, &subscription, &changes).await?;
-            said(&mut out, connect.json, "updated", "subscription", &subscription)?;
+            let updated = update(&mut connect.admin()?, &topic, &subscription, &settings).await?;
+            let short = in_short(&updated.spec.settings());
+            said_with(&mut out, connect.json, "updated", "subscription", &subscription, &short)?;
         }
         Action::List { topic, connect } => {
             let subscriptions = connect.admin()?.subscriptions(&topic).await?;
@@ -123,4 +124,38 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     }
     io::stdout().lock().write_all(&out)?;
     Ok(())
+}
+
+/// As for queues: nobody else may change the order in between.
+async fn update(
+    admin: &mut Admin,
+    topic: &EntityName,
+    name: &str,
+    settings: &SubscriptionSettings,
+) -> Result<SubscriptionInfo> {
+    if !settings.order.changes_order() {
+        let changes = settings.clone().spec(None)?;
+        if changes == SubscriptionSpec::default() {
+            bail!("nothing to change; name a setting, such as --lock-duration 30s (see --help)");
+        }
+        return Ok(admin.update_subscription(topic, name, &changes).await?);
+    }
+    for _ in 1..ATTEMPT_COUNT_MAX {
+        match try_update(admin, topic, name, settings).await? {
+            Err(AdminError::Changed { .. }) => {}
+            done => return Ok(done?),
+        }
+    }
+    Ok(try_update(admin, topic, name, settings).await??)
+}
+
+async fn try_update(
+    admin: &mut Admin,
+    topic: &EntityName,
+    name: &str,
+    settings: &SubscriptionSettings,
+) -> Result<Result<SubscriptionInfo, AdminError>> {
+    let current = admin.subscription(topic, name).await?;
+    let changes = settings.clone().spec(current.spec.settings().order.as_deref())?;
+    Ok(admin.update_subscription_at(topic, name, current.history.revision, &changes).await)
 }

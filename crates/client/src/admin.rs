@@ -96,6 +96,23 @@ impl Admin {
         .await
     }
 
+    /// Like [`Self::update_queue`], but only if the queue still has this revision; else [`AdminError::Changed`]. For changes that are made
+    /// from what was there.
+    pub async fn update_queue_at(
+        &mut self,
+        name: &EntityName,
+        revision: u64,
+        spec: &QueueSpec,
+    ) -> Result<QueueInfo, AdminError> {
+        self.put_forwarding(
+            &Subject::Queue(name.clone()),
+            If::Is(revision),
+            spec,
+            [&spec.forward_to, &spec.forward_dead_letters_to],
+        )
+        .await
+    }
+
     pub async fn queue(&mut self, name: &EntityName) -> Result<QueueInfo, AdminError> {
         self.get(&Subject::Queue(name.clone())).await
     }
@@ -181,6 +198,23 @@ impl Admin {
         self.put_forwarding(
             &subscription(topic, name),
             If::Exists,
+            spec,
+            [&spec.forward_to, &spec.forward_dead_letters_to],
+        )
+        .await
+    }
+
+    /// Like [`Self::update_queue_at`].
+    pub async fn update_subscription_at(
+        &mut self,
+        topic: &EntityName,
+        name: &str,
+        revision: u64,
+        spec: &SubscriptionSpec,
+    ) -> Result<SubscriptionInfo, AdminError> {
+        self.put_forwarding(
+            &subscription(topic, name),
+            If::Is(revision),
             spec,
             [&spec.forward_to, &spec.forward_dead_letters_to],
         )

@@ -52,6 +52,9 @@ pub enum Error {
     TooManyLinks,
     #[error("'{entity}' did not take the message: {error}")]
     Rejected { entity: Arc<str>, error: Box<AmqpError> },
+    /// More was sent than the queue takes in so short a time; the same may succeed later.
+    #[error("'{entity}' did not take the message: {reason}")]
+    Throttled { entity: Arc<str>, reason: Arc<str>, retry_after: Duration },
     #[error("the message has {size_bytes} bytes, but '{entity}' takes at most {max}")]
     TooLarge { entity: Arc<str>, size_bytes: usize, max: u64 },
     #[error("the lock on the message in '{entity}' is gone ({reason}); it will be, or was, delivered again")]
@@ -119,8 +122,12 @@ impl Error {
     }
 
     pub(crate) fn rejected(entity: &Arc<str>, error: Option<AmqpError>) -> Self {
-        let error = Box::new(error.unwrap_or_else(closed_without_reason));
-        Error::Rejected { entity: Arc::clone(entity), error }
+        let error = error.unwrap_or_else(closed_without_reason);
+        let entity = Arc::clone(entity);
+        match retry_after(&error) {
+            Some(retry_after) => Error::Throttled { entity, reason: description(&error), retry_after },
+            None => Error::Rejected { entity, error: Box::new(error) },
+        }
     }
 
     pub(crate) fn not_settled(entity: &Arc<str>, error: AmqpError) -> Self {
@@ -169,6 +176,12 @@ fn description(error: &AmqpError) -> Arc<str> {
     }
 }
 
+/// When a broker that is too busy now says to come back.
+fn retry_after(error: &AmqpError) -> Option<Duration> {
+    let info = error.info.as_ref().filter(|_| error.condition == condition::SERVER_BUSY)?;
+    info.get("retry-after-ms")?.as_u64().map(Duration::from_millis)
+}
+
 fn closed_without_reason() -> AmqpError {
     AmqpError::new(condition::DETACH_FORCED, "no reason was given")
 }
@@ -194,6 +207,12 @@ mod tests {
         assert!(matches!(ended(condition::SESSION_LOCK_LOST), Error::SessionLockLost { .. }));
         assert!(matches!(ended(condition::SESSION_CANNOT_BE_LOCKED), Error::SessionLocked { .. }));
         assert!(matches!(ended(condition::TIMEOUT), Error::NoSession { .. }));
+        let busy = AmqpError::new(condition::SERVER_BUSY, "over its rate");
+        assert!(matches!(Error::rejected(&entity, Some(busy.clone())), Error::Rejected { .. }));
+        let throttled = Error::rejected(&entity, Some(busy.with_info("retry-after-ms", 250_u64)));
+        let Error::Throttled { retry_after, .. } = &throttled else { panic!("{throttled}") };
+        assert_eq!(*retry_after, Duration::from_millis(250));
+        assert_eq!(throttled.to_string(), "'orders' did not take the message: over its rate");
         let lost = Error::not_settled(&entity, AmqpError::new(condition::MESSAGE_LOCK_LOST, "expired"));
         assert!(lost.to_string().contains("delivered again"), "{lost}");
     }

@@ -52,10 +52,12 @@ pub use peeklock_amqp::{
     AmqpError, Body, Encode, Fields, Header, Message, MessageId, Properties, Symbol, Text, Value,
 };
 pub use peeklock_spec::{
-    Ahead, Alert, ClassRuntime, CorrelationSpec, ExplainedMessage, Match, Named, OrderRuntime, Percentiles,
-    PropertyValue, QueueSpec, RuleSpec, Runtime, SubscriptionSpec, TargetRuntime, TenantRuntime, TimeToDrain,
-    TopicSpec, WindowRuntime,
+    Ahead, Alert, ClassRuntime, CorrelationSpec, ExplainedMessage, Match, Named, OrderRuntime, OrderSpec,
+    Percentiles, PropertyValue, QueueSpec, RuleSpec, Runtime, SubscriptionSpec, TargetRuntime, TenantRuntime,
+    TimeToDrain, TopicSpec, WindowRuntime,
 };
 pub use peeklock_types::{
-    EntityName, LockToken, PoisonSession, QueueSettings, QueueStatus, RetryPolicy, SequenceNumber, Timestamp,
+    ClassName, ClassRule, ClassSettings, EntityName, LockToken, OrderPolicy, OrderSettings, PoisonSession,
+    QueueSettings, QueueStatus, Rate, RetryPolicy, SequenceNumber, Target as ClassTarget, TenantClass,
+    TenantSettings, Timestamp,
 };

@@ -6,6 +6,9 @@ use peeklock_amqp::{Header, Message, Text, Value};
 use peeklock_types::{Timestamp, limits};
 
 pub(crate) const SCHEDULED_TIME: &str = "x-opt-scheduled-enqueue-time";
+/// Application properties that a queue with an order looks at.
+const PRIORITY: &str = "Priority";
+const TENANT: &str = "tenant";
 
 /// Fields of a message, beside those that every AMQP message can be given.
 ///
@@ -40,6 +43,18 @@ pub trait MessageExt: Sized {
     /// How long the message may wait before it expires. Its queue may allow less.
     #[must_use]
     fn with_time_to_live(self, span: Duration) -> Self;
+
+    /// How urgent the message is, by number: in a queue with classes the higher ones go first.
+    #[must_use]
+    fn with_priority(self, priority: u8) -> Self;
+
+    /// How urgent the message is, by the name of a class of its queue. Goes over a priority that is given by number.
+    #[must_use]
+    fn with_class(self, name: impl Into<Text>) -> Self;
+
+    /// Whose message it is, in a queue that tells tenants by the property `tenant`.
+    #[must_use]
+    fn with_tenant(self, tenant: impl Into<Text>) -> Self;
 
     /// When the message becomes available; at once if the time has passed.
     #[must_use]
@@ -80,6 +95,19 @@ impl MessageExt for Message {
         self
     }
 
+    fn with_priority(mut self, priority: u8) -> Self {
+        self.header = Some(Header { priority: Some(priority), ..self.header.unwrap_or_default() });
+        self
+    }
+
+    fn with_class(self, name: impl Into<Text>) -> Self {
+        self.with_property(PRIORITY, Value::String(name.into()))
+    }
+
+    fn with_tenant(self, tenant: impl Into<Text>) -> Self {
+        self.with_property(TENANT, Value::String(tenant.into()))
+    }
+
     fn with_scheduled_time(mut self, at: Timestamp) -> Self {
         let millis = i64::try_from(at.as_millis()).unwrap_or(i64::MAX);
         self.message_annotations.insert(SCHEDULED_TIME, Value::Timestamp(millis));
@@ -105,6 +133,9 @@ mod tests {
             .with_reply_to("served")
             .with_reply_to_session_id("r")
             .with_time_to_live(Duration::from_secs(5))
+            .with_priority(7)
+            .with_class("high")
+            .with_tenant("shop-1")
             .with_scheduled_time(Timestamp::from_millis(7));
         let message = Message::decode(&message.to_bytes()).unwrap();
         assert_eq!(message.properties.group_id.unwrap(), "s");
@@ -112,6 +143,9 @@ mod tests {
         assert_eq!(message.properties.reply_to.unwrap(), "served");
         assert_eq!(message.properties.reply_to_group_id.unwrap(), "r");
         assert_eq!(message.header.unwrap().ttl, Some(5000));
+        assert_eq!(message.header.unwrap().priority, Some(7));
+        let properties = [("Priority".into(), "high".into()), ("tenant".into(), "shop-1".into())];
+        assert_eq!(message.application_properties, properties);
         assert_eq!(message.message_annotations.get(SCHEDULED_TIME), Some(&Value::Timestamp(7)));
         assert_eq!(message.properties.absolute_expiry_time, None);
     }

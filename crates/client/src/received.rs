@@ -77,6 +77,21 @@ impl ReceivedMessage {
         self.message.properties.reply_to_group_id.as_ref().map(Text::as_str)
     }
 
+    /// The priority that the sender gave the message, if it gave one.
+    pub fn priority(&self) -> Option<u8> {
+        self.message.header.and_then(|header| header.priority)
+    }
+
+    /// The class that its queue has put the message into, where the queue has an order.
+    pub fn class(&self) -> Option<&str> {
+        self.annotation("x-opt-peeklock-class")?.as_str()
+    }
+
+    /// Whose message it is, where the queue tells tenants apart.
+    pub fn tenant(&self) -> Option<&str> {
+        self.annotation("x-opt-peeklock-tenant")?.as_str()
+    }
+
     pub fn state(&self) -> MessageState {
         match self.annotation("x-opt-message-state").and_then(Value::as_i32) {
             Some(1) => MessageState::Deferred,
@@ -177,6 +192,8 @@ mod tests {
         message.message_annotations.insert("x-opt-sequence-number", 7_i64);
         message.message_annotations.insert("x-opt-enqueued-time", Value::Timestamp(1000));
         message.message_annotations.insert("x-opt-message-state", 1_i32);
+        message.message_annotations.insert("x-opt-peeklock-class", "high");
+        message.message_annotations.insert("x-opt-peeklock-tenant", "shop-1");
         let message = received(message.with_property("DeadLetterReason", "bad"));
         assert_eq!(message.sequence_number(), Some(SequenceNumber(7)));
         assert_eq!(message.enqueued_at(), Some(Timestamp::from_millis(1000)));
@@ -184,6 +201,8 @@ mod tests {
         assert_eq!(message.state(), MessageState::Deferred);
         assert_eq!(message.dead_letter_reason(), Some("bad"));
         assert_eq!(message.delivery_count(), 0);
+        assert_eq!((message.class(), message.tenant()), (Some("high"), Some("shop-1")));
+        assert_eq!(message.priority(), None);
     }
 
     #[test]

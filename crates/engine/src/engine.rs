@@ -174,7 +174,7 @@ impl Engine {
     ) -> Result<u64, Error> {
         self.command(now, entity, |queue| {
             queue.check_address(sub_queue)?;
-            Ok(queue.purge(sub_queue, before, count_max, out))
+            Ok(queue.purge(now, sub_queue, before, count_max, out))
         })
     }
 

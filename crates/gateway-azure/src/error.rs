@@ -1,5 +1,7 @@
 //! The one table from what went wrong inside to what a peer is told.
 
+use std::time::Duration;
+
 use peeklock_amqp::{AmqpError, condition};
 use peeklock_broker::Error;
 use peeklock_broker::engine::{self, CloseReason};
@@ -13,11 +15,16 @@ pub(crate) struct Refusal {
     pub(crate) status: i32,
     pub(crate) condition: &'static str,
     pub(crate) description: String,
+    /// When the same may succeed.
+    pub(crate) retry_after: Option<Duration>,
 }
+
+/// In the info of an error, and among the properties of a management response: in how many milliseconds to try again.
+pub(crate) const RETRY_AFTER_MS: &str = "retry-after-ms";
 
 impl Refusal {
     pub(crate) fn new(status: i32, condition: &'static str, description: impl Into<String>) -> Self {
-        Refusal { status, condition, description: description.into() }
+        Refusal { status, condition, description: description.into(), retry_after: None }
     }
 
     pub(crate) fn bad_request(description: impl Into<String>) -> Self {
@@ -81,8 +88,17 @@ impl From<Refusal> for AmqpError {
         let end = refusal.description.char_indices().nth(DESCRIPTION_CHARS_MAX).map(|(at, _)| at);
         let mut description = refusal.description;
         description.truncate(end.unwrap_or(usize::MAX));
-        AmqpError::new(refusal.condition, description)
+        let error = AmqpError::new(refusal.condition, description);
+        match refusal.retry_after {
+            Some(span) => error.with_info(RETRY_AFTER_MS, in_millis(span)),
+            None => error,
+        }
     }
+}
+
+/// Cut off upwards: who waits for so long does not come too early.
+pub(crate) fn in_millis(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
 impl From<NameError> for Refusal {

@@ -62,6 +62,8 @@ fn write_front_of<'b>(
         dead_letter_source: origin
             .and_then(|origin| origin.dead_letter_source.as_ref())
             .map(EntityName::as_str),
+        class: None,
+        tenant: None,
         ttl_ms: time_to_live.map(|span| u32::try_from(span.as_millis()).unwrap_or(u32::MAX)),
         expires_at_ms: time_to_live.map(|span| timestamp(lives_from(message) + span)),
         patch: patch.as_deref(),

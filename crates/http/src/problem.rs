@@ -1,7 +1,9 @@
 //! Why a request was refused, told the same way to both kinds of clients.
 
+use std::time::Duration;
+
 use axum::response::Response;
-use http::header::{ALLOW, CONTENT_TYPE, WWW_AUTHENTICATE};
+use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
 use peeklock_access::TokenError;
 use peeklock_broker::engine::Error as EngineError;
@@ -41,6 +43,9 @@ pub(crate) enum Problem {
     Slow { seconds: u64 },
     #[error("{0}")]
     Quota(String),
+    /// Too many in too short a time.
+    #[error("{text}")]
+    Throttled { text: String, retry_after: Duration },
     #[error("{0}")]
     Unavailable(String),
 }
@@ -62,6 +67,7 @@ impl Problem {
             Problem::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             Problem::MediaType { .. } => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Problem::Slow { .. } => StatusCode::REQUEST_TIMEOUT,
+            Problem::Throttled { .. } => StatusCode::TOO_MANY_REQUESTS,
             Problem::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
@@ -81,6 +87,7 @@ impl Problem {
             Problem::MediaType { .. } => "unsupportedMediaType",
             Problem::Slow { .. } => "slow",
             Problem::Quota(_) => "quotaExceeded",
+            Problem::Throttled { .. } => "throttled",
             Problem::Unavailable(_) => "unavailable",
         }
     }
@@ -132,6 +139,11 @@ impl Problem {
                 if let Ok(allow) = HeaderValue::from_str(allow) {
                     headers.insert(ALLOW, allow);
                 }
+            }
+            Problem::Throttled { retry_after, .. } => {
+                // In whole seconds, and not too early.
+                let seconds = retry_after.as_secs() + u64::from(retry_after.subsec_nanos() > 0);
+                headers.insert(RETRY_AFTER, HeaderValue::from(seconds.max(1)));
             }
             _ => {}
         }

@@ -20,6 +20,8 @@ const LOCKED_UNTIL: &[u8] = b"\xa3\x12x-opt-locked-until\x83";
 const MESSAGE_STATE: &[u8] = b"\xa3\x13x-opt-message-state";
 const ENQUEUE_SEQUENCE_NUMBER: &[u8] = b"\xa3\x1dx-opt-enqueue-sequence-number\x81";
 const DEAD_LETTER_SOURCE: &[u8] = b"\xa3\x17x-opt-deadletter-source";
+const CLASS: &[u8] = b"\xa3\x14x-opt-peeklock-class";
+const TENANT: &[u8] = b"\xa3\x15x-opt-peeklock-tenant";
 
 const EMPTY_LIST: &[u8] = &[0x45];
 
@@ -36,6 +38,9 @@ pub struct Stamp<'a> {
     /// A uuid in network byte order.
     pub lock_token: Option<[u8; 16]>,
     pub dead_letter_source: Option<&'a str>,
+    /// Where the queue's order has put the message: its class, and whose it is.
+    pub class: Option<&'a str>,
+    pub tenant: Option<&'a str>,
     /// The ttl that holds, when it is not the one the sender asked for.
     pub ttl_ms: Option<u32>,
     /// When the message expires: goes over what the sender reckoned in its properties.
@@ -174,10 +179,14 @@ impl<'a> StoredMessage<'a> {
         out.put_slice(MESSAGE_STATE);
         Value::Int(stamp.message_state).encode(out);
         put_long(out, ENQUEUE_SEQUENCE_NUMBER, stamp.enqueue_sequence_number);
-        if let Some(source) = stamp.dead_letter_source {
-            out.put_slice(DEAD_LETTER_SOURCE);
-            put_counted(out, STRING8, source.as_bytes());
-            count += 1;
+        let texts =
+            [(DEAD_LETTER_SOURCE, stamp.dead_letter_source), (CLASS, stamp.class), (TENANT, stamp.tenant)];
+        for (key, text) in texts {
+            if let Some(text) = text {
+                out.put_slice(key);
+                put_counted(out, STRING8, text.as_bytes());
+                count += 1;
+            }
         }
         out.put_slice(sender_entries);
         map.finish(out, count * 2);

@@ -8,6 +8,7 @@ mod config;
 mod errors;
 mod keys;
 mod messages;
+mod orders;
 mod queues;
 mod serve;
 mod sessions;

@@ -25,6 +25,8 @@ pub enum AdminError {
     NotFound { subject: String, remedy: String },
     #[error("there is already a {subject}; {remedy}")]
     Exists { subject: String, remedy: String },
+    #[error("{subject} was changed by somebody else meanwhile; look at it, and try again")]
+    Changed { subject: String },
     #[error("access to {subject} is refused: {reason}")]
     Unauthorized { subject: String, reason: String },
     #[error("the broker refused this for {subject} with status {status}: {reason}")]

@@ -40,6 +40,8 @@ pub(super) enum If {
     Any,
     IsNew,
     Exists,
+    /// Nobody has changed it since it had this revision.
+    Is(u64),
 }
 
 pub(super) struct Call<'a> {
@@ -119,6 +121,7 @@ impl Http {
             If::Any => request,
             If::IsNew => request.header(IF_NONE_MATCH, "*"),
             If::Exists => request.header(IF_MATCH, "*"),
+            If::Is(revision) => request.header(IF_MATCH, format!("\"{revision}\"")),
         };
         if call.body.is_some() {
             request = request.header(CONTENT_TYPE, "application/json");
@@ -199,6 +202,7 @@ fn refusal(subject: &Subject, condition: If, status: u16, body: &[u8]) -> AdminE
         // What is new cannot be missing; what it needs is, and the broker says which.
         404 if condition != If::IsNew => not_found(),
         412 if condition == If::Exists => not_found(),
+        412 if matches!(condition, If::Is(_)) => AdminError::Changed { subject: told },
         409 | 412 if condition == If::IsNew && code != CONFLICT => {
             AdminError::Exists { subject: subject.rival(), remedy: subject.change() }
         }

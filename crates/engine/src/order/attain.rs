@@ -60,6 +60,18 @@ impl Order {
         lanes.map(|lane| lane.row.count_new_until(is_in_time)).sum()
     }
 
+    /// How many messages of each class are late and were never handed out.
+    pub(crate) fn late_counts(&self, now: Timestamp, came: &impl Fn(u64) -> Timestamp) -> Vec<u64> {
+        (0..self.classes.len()).map(|class| self.late_count(now, class, came)).collect()
+    }
+
+    /// Some of these are gone, by whatever way: they were bad.
+    pub(crate) fn note_late_gone(&mut self, before: &[u64], after: &[u64]) {
+        for ((class, before), after) in self.classes.iter_mut().zip(before).zip(after) {
+            class.attainment.add_bad(before.saturating_sub(*after));
+        }
+    }
+
     /// Keeps in mind how the classes stand against their targets.
     pub(crate) fn sample(&mut self, now: Timestamp, came: &impl Fn(u64) -> Timestamp) {
         for place in 0..self.settings.classes.len() {

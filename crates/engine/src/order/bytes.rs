@@ -80,7 +80,7 @@ impl Order {
         for _ in 0..reader.number(WHAT)? {
             let place = usize::try_from(reader.number(WHAT)?).map_err(|_| DecodeError::Value(WHAT))?;
             let key = reader.lane_key()?;
-            let lane = Lane::new(key.clone(), 0, 0);
+            let lane = Lane::new(key.clone(), self.has_sessions, 0, 0);
             let fits = usize::from(key.class) < self.classes.len()
                 && usize::from(key.tenant_class) < self.tenant_classes.len()
                 && (self.lanes.len()..=usize::from(u16::MAX) - 1).contains(&place);

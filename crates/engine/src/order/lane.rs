@@ -38,7 +38,7 @@ pub(crate) struct Lane {
     pub(crate) key: LaneKey,
     pub(super) row: Row,
     /// In a queue with sessions: those that could be had, by their first message.
-    pub(super) sessions: BTreeSet<(u64, SessionSlot)>,
+    pub(super) sessions: Option<BTreeSet<(u64, SessionSlot)>>,
     /// Messages of the lane, whatever their state.
     pub(super) message_count: u64,
     /// Those that wait, in sessions too.
@@ -64,11 +64,11 @@ pub(super) enum Listed {
 }
 
 impl Lane {
-    pub(super) fn new(key: LaneKey, tag: u64, estimate_ms: u32) -> Lane {
+    pub(super) fn new(key: LaneKey, has_sessions: bool, tag: u64, estimate_ms: u32) -> Lane {
         Lane {
             key,
             row: Row::default(),
-            sessions: BTreeSet::new(),
+            sessions: has_sessions.then(BTreeSet::new),
             message_count: 0,
             waiting_count: 0,
             locked_count: 0,
@@ -83,7 +83,10 @@ impl Lane {
     /// The first message that can be had: in a queue with sessions, that of the session that has waited longest.
     #[inline]
     pub(crate) fn head(&self) -> Option<u64> {
-        self.row.first().or_else(|| self.sessions.first().map(|&(number, _)| number))
+        match &self.sessions {
+            Some(sessions) => sessions.first().map(|&(number, _)| number),
+            None => self.row.first(),
+        }
     }
 
     pub(super) fn is_idle(&self) -> bool {

@@ -294,7 +294,7 @@ impl Order {
         }
         let index = self.free.pop_first().map_or(self.lanes.len(), usize::from);
         let tag = self.classes[usize::from(key.class)].virtual_time;
-        let lane = Lane::new(key.clone(), tag, self.estimate_ms);
+        let lane = Lane::new(key.clone(), self.has_sessions, tag, self.estimate_ms);
         let slot = LaneSlot::of(index).expect("the limit of lanes is far below");
         if index == self.lanes.len() {
             self.lanes.push(None);
@@ -347,25 +347,19 @@ impl Order {
     }
 
     pub(crate) fn add_waiting(&mut self, slot: LaneSlot, number: u64) {
-        let has_sessions = self.has_sessions;
         self.become_active(slot);
         let Some(lane) = self.lane_mut(slot) else { return };
         lane.waiting_count += 1;
-        if !has_sessions {
-            lane.row.add(number);
-        }
+        lane.row.add(number);
         self.count_waiting(slot, 1);
         self.list(slot);
         self.blocked = None;
     }
 
     pub(crate) fn remove_waiting(&mut self, slot: LaneSlot, number: u64) {
-        let has_sessions = self.has_sessions;
         let Some(lane) = self.lane_mut(slot) else { return };
         lane.waiting_count = lane.waiting_count.saturating_sub(1);
-        if !has_sessions {
-            lane.row.remove(number);
-        }
+        lane.row.remove(number);
         self.count_waiting(slot, -1);
         self.list(slot);
     }
@@ -389,16 +383,16 @@ impl Order {
 
     /// A session can be had, or not any more; it stands in the lane of its first message.
     pub(crate) fn list_session(&mut self, slot: LaneSlot, number: u64, session: SessionSlot) {
-        if let Some(lane) = self.lane_mut(slot) {
-            lane.sessions.insert((number, session));
+        if let Some(sessions) = self.lane_mut(slot).and_then(|lane| lane.sessions.as_mut()) {
+            sessions.insert((number, session));
         }
         self.list(slot);
         self.blocked = None;
     }
 
     pub(crate) fn unlist_session(&mut self, slot: LaneSlot, number: u64, session: SessionSlot) {
-        if let Some(lane) = self.lane_mut(slot) {
-            lane.sessions.remove(&(number, session));
+        if let Some(sessions) = self.lane_mut(slot).and_then(|lane| lane.sessions.as_mut()) {
+            sessions.remove(&(number, session));
         }
         self.list(slot);
     }

@@ -216,6 +216,6 @@ impl Order {
 
     /// The session that has waited longest in the lane.
     pub(crate) fn first_session(&self, slot: LaneSlot) -> Option<SessionSlot> {
-        self.lane(slot)?.sessions.first().map(|&(_, session)| session)
+        self.lane(slot)?.sessions.as_ref()?.first().map(|&(_, session)| session)
     }
 }

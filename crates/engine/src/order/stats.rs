@@ -181,6 +181,10 @@ impl Attainment {
         }
     }
 
+    pub(crate) fn add_bad(&mut self, count: u64) {
+        self.bad_count += count;
+    }
+
     /// Keeps in mind how it stands now; `late_count` messages wait that are late already.
     pub(crate) fn sample(&mut self, now: Timestamp, late_count: u64) {
         let sample = Sample { at: now, good_count: self.good_count, bad_count: self.bad_count + late_count };

@@ -104,6 +104,12 @@ impl Queue {
         order.note_work(number.0, now, holder);
     }
 
+    /// How many messages of each class are late and were never handed out.
+    pub(super) fn late_counts(&self, now: Timestamp) -> Vec<u64> {
+        let messages = &self.main.messages;
+        messages.order().map_or(Vec::new(), |order| order.late_counts(now, &|number| messages.came(number)))
+    }
+
     /// Records a fact that ends somebody's work on a message, or the message's waiting, with what that cost.
     pub(crate) fn record_end(&mut self, now: Timestamp, fact: Fact, out: &mut Outbox) {
         if self.main.messages.order().is_some() {

@@ -11,6 +11,7 @@ impl Queue {
     /// Deletes the first `count_max` messages that came before `before`, that nobody holds and that are not scheduled. Tells how many.
     pub(crate) fn purge(
         &mut self,
+        now: Timestamp,
         sub_queue: SubQueue,
         before: Timestamp,
         count_max: u64,
@@ -22,7 +23,12 @@ impl Queue {
             return 0;
         }
         let count = messages.count();
+        let late = self.late_counts(now);
         self.record(Fact::Purged { entity, sub_queue, before, count_max }, out);
+        let still_late = self.late_counts(now);
+        if let Some(order) = self.main.messages.order_mut() {
+            order.note_late_gone(&late, &still_late);
+        }
         count - self.part(sub_queue).messages.count()
     }
 

@@ -7,7 +7,7 @@ use peeklock_broker::Answer;
 use super::ReplyTo;
 use super::answer::{AnswerKind, describe};
 use crate::conversation::Conversation;
-use crate::error::Refusal;
+use crate::error::{RETRY_AFTER_MS, Refusal, in_millis};
 use crate::link::{LinkKind, LinkNumber, Place, Service};
 use crate::message::encode_response;
 
@@ -53,11 +53,12 @@ impl Conversation<'_> {
     }
 
     pub(super) fn respond_refused(&mut self, reply_to: ReplyTo, refusal: &Refusal) {
-        let properties = vec![
+        let mut properties = vec![
             ("statusCode", Value::Int(refusal.status)),
             ("statusDescription", Value::from(refusal.description.clone())),
             ("errorCondition", Value::Symbol(Symbol::from_static(refusal.condition))),
         ];
+        properties.extend(refusal.retry_after.map(|span| (RETRY_AFTER_MS, Value::Ulong(in_millis(span)))));
         self.respond(reply_to, properties, Value::Map(Vec::new()));
     }
 

@@ -46,8 +46,12 @@ impl Messages {
     /// Puts every message into the lane of those of which nothing is known.
     fn enter_all(&mut self) {
         let Some(order) = &mut self.order else { return };
-        let lane = order.open(&order.default_key());
         let numbers: Vec<u64> = self.table.iter_from(0).map(|(number, _)| number).collect();
+        if numbers.is_empty() {
+            // A snapshot brings its lanes into an order that has none.
+            return;
+        }
+        let lane = order.open(&order.default_key());
         for number in numbers {
             let Some(entry) = self.table.get_mut(number) else { continue };
             entry.lane = Some(lane);
