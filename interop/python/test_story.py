@@ -4,6 +4,7 @@ import os
 import pathlib
 import subprocess
 import sys
+from xml.etree import ElementTree
 
 from broker import Broker
 
@@ -46,3 +47,11 @@ def test_priority_queue(tmp_path):
     assert "Each order reached the pool of its priority, and high priority waited less." in story
     rows = {line.split()[0]: line for line in explained.splitlines()}
     assert "gets it" in rows["high"] and "gets it" not in rows["low"]
+
+
+def test_priority_classes(tmp_path):
+    story = tell("priority-classes", "--peeklock", os.environ["PEEKLOCK_BIN"], "--seconds", "20", "--out", str(tmp_path))
+    for policy in ("fifo", "strict", "aged", "weighted"):
+        assert f"\n{policy}: " in story, "what each policy promises was seen"
+    panels = ElementTree.parse(tmp_path / "waits.svg").getroot().findall("{http://www.w3.org/2000/svg}g")
+    assert [panel.get("aria-label") for panel in panels] == ["fifo", "strict", "aged", "weighted"]

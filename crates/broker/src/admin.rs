@@ -88,7 +88,7 @@ fn rule_info(rule: peeklock_engine::RuleView<'_>) -> RuleInfo {
     RuleInfo { rule: rule.rule.clone(), created_at: rule.created_at }
 }
 
-fn missing(name: EntityName) -> Error {
+pub(crate) fn missing(name: EntityName) -> Error {
     peeklock_engine::Error::NoSuchQueue { name }.into()
 }
 

@@ -3,8 +3,8 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use peeklock_engine::{
-    Attributes, CloseReason, Counts, Delivery, EntityId, Explained, Head, HeldSession, ReceiveMode,
-    ReceiverId, Settlement,
+    Attributes, CloseReason, Counts, Delivery, EntityId, Explained, ExplainedMessage, Head, HeldSession,
+    OrderView, ReceiveMode, ReceiverId, Settlement,
 };
 use peeklock_filter::{Rule, RuleName};
 use peeklock_journal::StoredBody;
@@ -14,6 +14,7 @@ use peeklock_types::{
 use tokio::sync::mpsc;
 
 use crate::large::BodyHold;
+use crate::measure::Measure;
 
 /// One connection, unique while its broker lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -329,6 +330,23 @@ pub enum Request {
         name: EntityName,
         view: Bytes,
     },
+    /// What happens in the order of a queue.
+    ShowOrder {
+        ticket: Ticket,
+        name: EntityName,
+    },
+    /// Why a message has not been received yet.
+    ExplainMessage {
+        ticket: Ticket,
+        name: EntityName,
+        number: SequenceNumber,
+    },
+    /// Entities of all kinds with what monitoring wants to know: by name, after `after`, at most `top`.
+    Measure {
+        ticket: Ticket,
+        after: Option<EntityName>,
+        top: usize,
+    },
     /// The peer has gone; what it had attached is detached.
     Gone,
     /// Messages from the outbox of a shard, in order. The answer says how far they were taken.
@@ -453,6 +471,10 @@ pub enum Answer {
     Names(Vec<EntityName>),
     Rules(Vec<RuleInfo>),
     Explained(Vec<Explained>),
+    /// `None`: the queue has no order.
+    Order(Option<Box<OrderView>>),
+    ExplainedMessage(Box<ExplainedMessage>),
+    Measures(Vec<Measure>),
     Scheduled(Vec<SequenceNumber>),
     Sessions(Vec<SessionId>),
     State(Option<Bytes>),

@@ -63,6 +63,9 @@ impl<L: Log> Shard<L> {
             | Request::ShowRule { .. }
             | Request::ListRules { .. }
             | Request::Explain { .. } => self.execute_rules(now, request),
+            Request::ShowOrder { .. } | Request::ExplainMessage { .. } | Request::Measure { .. } => {
+                self.execute_measure(now, request)
+            }
         };
         self.collect();
         if let Some((ticket, result)) = answered {

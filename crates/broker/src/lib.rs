@@ -13,6 +13,7 @@ mod group;
 mod housekeeping;
 mod large;
 mod manage;
+mod measure;
 mod outgoing;
 mod router;
 mod shard;
@@ -26,6 +27,7 @@ pub use broker::{Broker, Describe, OpenError, Recovered, Running, ShardHandle, S
 pub use clock::Clock;
 pub use large::{BodyHold, FRONT_BYTES, Upload, WHOLE_BODY_BYTES_MAX, Wanted};
 pub use manage::{AdminError, Page, PageStart};
+pub use measure::{MEASURE_COUNT_MAX, Measure};
 pub use peeklock_engine as engine;
 pub use peeklock_filter as filter;
 pub use peeklock_journal::StoredBody;

@@ -208,7 +208,11 @@ impl Broker {
         }
     }
 
-    async fn ask(&self, shard: usize, request: impl FnOnce(Ticket) -> Request) -> Result<Answer, AdminError> {
+    pub(crate) async fn ask(
+        &self,
+        shard: usize,
+        request: impl FnOnce(Ticket) -> Request,
+    ) -> Result<Answer, AdminError> {
         self.ask_batch(shard, Batch::from(request(Ticket(0)))).await
     }
 

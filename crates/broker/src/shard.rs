@@ -92,6 +92,8 @@ pub(crate) struct Shard<L: Log> {
     pub(crate) freed: Vec<StoredBody>,
     /// Bodies of messages that are gone, which somebody still reads.
     lingering: Vec<StoredBody>,
+    /// When the engine noted last how the classes of its queues stand.
+    pub(crate) sampled_at: Timestamp,
     held: VecDeque<Held>,
     cleanups: VecDeque<(u64, Cleanup)>,
 }
@@ -136,6 +138,7 @@ impl<L: Log> Shard<L> {
             effects: Vec::new(),
             freed: Vec::new(),
             lingering: Vec::new(),
+            sampled_at: Timestamp::ZERO,
             held: VecDeque::new(),
             cleanups: VecDeque::new(),
             log,
@@ -200,7 +203,10 @@ impl<L: Log> Shard<L> {
                 }
                 () = alarm.wait_until(deadline) => self.round(&mut waiting)?,
                 () = tokio::time::sleep(RETRY_AFTER), if !is_free && self.appended == self.seen => self.append_finished()?,
-                _ = housekeeping.tick(), if is_free => self.keep_house(),
+                _ = housekeeping.tick(), if is_free => {
+                    self.sample(self.clock.now());
+                    self.keep_house();
+                }
             }
             if self.refused.is_empty() && (self.owes_delivery || !waiting.is_empty()) {
                 self.round(&mut waiting)?;
@@ -227,6 +233,7 @@ impl<L: Log> Shard<L> {
             self.execute_batch(now, envelope)?;
         }
         self.deliver_and_append(now)?;
+        self.sample(now);
         self.keep_house();
         Ok(())
     }

@@ -105,9 +105,9 @@ impl Engine {
 /// Lets receivers ask again that hold less than before.
 pub(crate) fn settle_up(now: Timestamp, queue: &mut Queue, receivers: &mut Receivers) {
     let Some(order) = queue.main.messages.order_mut().filter(|order| !order.freed.is_empty()) else { return };
-    for id in std::mem::take(&mut order.freed) {
+    for (id, is_returned) in std::mem::take(&mut order.freed) {
         if let Some(receiver) = receivers.by_id.get_mut(&id) {
-            receiver.give_back(now);
+            receiver.give_back(now, is_returned);
             queue_up(queue, id, receiver);
         }
     }

@@ -56,7 +56,7 @@ pub enum Error {
     OrderExpression { what: String, reason: RuleError },
     #[error(
         "'{path}' takes no more messages just now: {what} is used up; send again in {} ms",
-        retry_after.as_millis()
+        retry_after.as_nanos().div_ceil(1_000_000)
     )]
     Throttled { path: EntityPath, what: String, retry_after: Duration },
     #[error("this shard has given out all its entity numbers; create the queue in another shard")]

@@ -7,6 +7,7 @@ use crate::message::{ReceiveMode, ReceiverId};
 use crate::number_map::NumberMap;
 use crate::queue::SessionSlot;
 
+#[expect(clippy::cast_possible_truncation, reason = "a span that we chose")]
 const HORIZON_MS: u64 = limits::OUTSTANDING_HORIZON.as_millis() as u64;
 
 /// Who takes messages. Lives only in memory: after a restart receivers attach again.
@@ -119,12 +120,12 @@ impl Receiver {
         }
     }
 
-    /// It holds one less.
-    pub(crate) fn give_back(&mut self, now: Timestamp) {
+    /// It holds one less. What it lets go unsettled is no sign of being fast: SDKs do so with what comes while nobody asks.
+    pub(crate) fn give_back(&mut self, now: Timestamp, is_returned: bool) {
         if let Some(bound) = &mut self.bound {
             bound.turn_to(now);
             bound.held = bound.held.saturating_sub(1);
-            bound.settled += 1;
+            bound.settled += u32::from(!is_returned);
         }
     }
 
@@ -141,5 +142,49 @@ impl Receiver {
     pub(crate) fn charge(&mut self, size_bytes: u32) {
         self.credit = self.credit.saturating_sub(1);
         self.window_bytes = self.window_bytes.saturating_sub(size_bytes.into());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::EntityId;
+
+    use super::*;
+
+    /// A receiver on a queue whose receivers may hold `least`, which it does.
+    fn full(least: u32, now: Timestamp) -> Receiver {
+        let address = Address { entity: EntityId(1), sub_queue: SubQueue::Main };
+        let mut receiver = Receiver::new(address, ReceiveMode::PeekLock, Place::Queue);
+        receiver.set_bound(Some(&OrderSettings { max_outstanding: least, ..OrderSettings::default() }));
+        (0..least).for_each(|_| receiver.hold(now));
+        receiver
+    }
+
+    #[test]
+    fn who_settles_fast_may_hold_more_for_a_while() {
+        let at = Timestamp::from_millis;
+        let mut receiver = full(2, at(1000));
+        assert!(!receiver.has_room());
+        for _ in 0..5 {
+            receiver.give_back(at(1000), false);
+            receiver.hold(at(1000));
+        }
+        (0..3).for_each(|_| receiver.hold(at(1150)));
+        assert!(!receiver.has_room(), "five, as many as it settled");
+        receiver.give_back(at(1400), false);
+        assert!(!receiver.has_room(), "that was long ago");
+    }
+
+    #[test]
+    fn who_lets_go_unsettled_may_not() {
+        let at = Timestamp::from_millis;
+        let mut receiver = full(2, at(1000));
+        for _ in 0..5 {
+            receiver.give_back(at(1000), true);
+            receiver.hold(at(1000));
+        }
+        assert!(!receiver.has_room());
+        receiver.give_back(at(1000), true);
+        assert!(receiver.has_room());
     }
 }

@@ -158,7 +158,12 @@ fn engine_refusal(error: &engine::Error, path: Option<&EntityPath>, text: String
         E::RevisionChanged { .. } => (412, condition::PRECONDITION_FAILED),
         E::TopicFull { .. } | E::TooManyCopies { .. } => (403, condition::RESOURCE_LIMIT_EXCEEDED),
         E::Rule(_) | E::OrderExpression { .. } => (400, condition::ARGUMENT_ERROR),
-        E::StillSending { .. } | E::Throttled { .. } => (503, condition::SERVER_BUSY),
+        E::StillSending { .. } => (503, condition::SERVER_BUSY),
+        // SDKs wait a little after this condition and send again by themselves.
+        E::Throttled { retry_after, .. } => {
+            let refusal = Refusal::new(503, condition::SERVER_BUSY, text);
+            return Refusal { retry_after: Some(*retry_after), ..refusal };
+        }
         E::AlreadyExists { .. } => (409, condition::ENTITY_ALREADY_EXISTS),
         E::LockLost { .. } => (410, condition::MESSAGE_LOCK_LOST),
         E::SessionLockLost { .. } => (410, condition::SESSION_LOCK_LOST),

@@ -6,7 +6,7 @@ use peeklock_amqp::{
 };
 use peeklock_broker::WHOLE_BODY_BYTES_MAX;
 use peeklock_broker::engine::{self, MessageState, Patch};
-use peeklock_types::{EntityName, LockToken, SequenceNumber, Timestamp};
+use peeklock_types::{ClassName, EntityName, LockToken, SequenceNumber, Timestamp};
 
 use crate::changes;
 use crate::error::Refusal;
@@ -62,8 +62,8 @@ fn write_front_of<'b>(
         dead_letter_source: origin
             .and_then(|origin| origin.dead_letter_source.as_ref())
             .map(EntityName::as_str),
-        class: None,
-        tenant: None,
+        class: message.class.as_ref().map(ClassName::as_str),
+        tenant: message.tenant.as_deref(),
         ttl_ms: time_to_live.map(|span| u32::try_from(span.as_millis()).unwrap_or(u32::MAX)),
         expires_at_ms: time_to_live.map(|span| timestamp(lives_from(message) + span)),
         patch: patch.as_deref(),

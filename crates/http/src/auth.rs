@@ -1,4 +1,5 @@
-//! Who may ask for what. Every call but health and the description of the API shows a token.
+//! Who may ask for what. Every call but health and the description of the API shows a token; metrics have rules of
+//! their own.
 
 use http::HeaderName;
 use peeklock_access::{Right, Scope};
@@ -29,7 +30,7 @@ pub(crate) fn authorize(namespace: &Namespace, head: &Head, path: &str, right: R
     )))
 }
 
-fn now_s(namespace: &Namespace) -> u64 {
+pub(crate) fn now_s(namespace: &Namespace) -> u64 {
     namespace.now().as_millis() / 1000
 }
 

@@ -1,4 +1,4 @@
-//! Management over HTTP: ATOM for the Azure SDKs, JSON for everything else, health, and a description of the API.
+//! Management over HTTP: ATOM for the Azure SDKs, JSON for everything else, health, metrics, and a description of the API.
 //!
 //! Translates between requests and the broker; has no rules of its own about entities or messages. Never listens: a server puts the
 //! [`router`] behind its sockets.
@@ -8,8 +8,10 @@ mod atom;
 mod auth;
 mod entity;
 mod health;
+mod metrics;
 mod problem;
 mod request;
+mod runtime;
 mod state;
 pub mod xml;
 
@@ -20,13 +22,13 @@ use http::Method;
 
 pub use api::check_sample;
 pub use atom::check_body as check_atom_body;
-pub use state::{HttpState, Limits, Namespace};
+pub use state::{Arrival, HttpState, Limits, Namespace};
 
 use problem::Problem;
 use request::Head;
 
-/// Answers every request that is not for a WebSocket. Whoever calls it says by an extension of type [`http::uri::Scheme`] how the client came
-/// in, for the links in answers.
+/// Answers every request that is not for a WebSocket. Whoever calls it says by extensions of the types [`http::uri::Scheme`] and [`Arrival`] how the
+/// client came in: for the links in answers, and for what only programs on this machine may see.
 pub fn router(state: HttpState) -> Router {
     Router::new().fallback(async move |request: Request| answer(&state, request).await)
 }
@@ -44,6 +46,10 @@ async fn answer(state: &HttpState, request: Request) -> Response {
             health::answer(state.health()).await
         }
         Surface::Health => head.not_allowed("GET").into_json(),
+        Surface::Metrics if head.parts.method == Method::GET || head.parts.method == Method::HEAD => {
+            metrics::answer(state, &head).await
+        }
+        Surface::Metrics => head.not_allowed("GET").into_json(),
         Surface::Json => api::answer(state, head, body).await,
         Surface::Atom => atom::answer(state, head, body).await,
         Surface::Nothing => welcome(),
@@ -52,17 +58,19 @@ async fn answer(state: &HttpState, request: Request) -> Response {
 
 enum Surface {
     Health,
+    Metrics,
     Json,
     Atom,
     Nothing,
 }
 
-/// An entity may be called `health` or `api/…`: management clients always send their version.
+/// An entity may be called `health`, `metrics` or `api/…`: management clients always send their version.
 fn surface(head: &Head) -> Surface {
     let words: Vec<&str> = head.segments.iter().map(String::as_str).collect();
     match words.as_slice() {
         _ if head.query("api-version").is_some() => Surface::Atom,
         ["health"] => Surface::Health,
+        ["metrics"] => Surface::Metrics,
         ["api", ..] => Surface::Json,
         [] => Surface::Nothing,
         _ => Surface::Atom,
@@ -70,7 +78,6 @@ fn surface(head: &Head) -> Surface {
 }
 
 fn welcome() -> Response {
-    let text =
-        "nothing is at '/'; /api/openapi.json describes the API, /health tells whether the broker works";
+    let text = "nothing is at '/'; /api/openapi.json describes the API, /health tells whether the broker works, /metrics how much";
     Problem::NotFound(text.to_owned()).into_json()
 }

@@ -205,7 +205,9 @@ fn of_engine(error: &EngineError, text: String) -> Problem {
         EngineError::NoSuchQueue { .. }
         | EngineError::NoSuchTopic { .. }
         | EngineError::NoSuchEntity { .. }
-        | EngineError::NoSuchRule { .. } => Problem::NotFound(text),
+        | EngineError::NoSuchRule { .. }
+        | EngineError::NoSuchMessage { .. } => Problem::NotFound(text),
+        EngineError::Throttled { retry_after, .. } => Problem::Throttled { text, retry_after: *retry_after },
         EngineError::RevisionChanged { .. } => Problem::Precondition(text),
         EngineError::StillSending { .. } => Problem::Conflict(text),
         EngineError::TopicFull { .. } | EngineError::NoEntityLeft => Problem::Quota(text),
@@ -216,5 +218,23 @@ fn of_engine(error: &EngineError, text: String) -> Problem {
 impl From<TokenError> for Problem {
     fn from(error: TokenError) -> Self {
         Problem::Unauthorized(error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_throttled_says_when_to_come_back() {
+        let path = peeklock_types::EntityPath::parse("jobs").unwrap();
+        let what = "the rate of sending".to_owned();
+        let over = EngineError::Throttled { path, what, retry_after: Duration::from_millis(1200) };
+        let problem = || Problem::from(AdminError::Refused(over.clone().into()));
+        for response in [problem().into_json(), problem().into_xml()] {
+            assert_eq!(response.status(), 429);
+            assert_eq!(response.headers()[RETRY_AFTER], "2", "whole seconds, and not too early");
+        }
+        assert!(problem().to_string().contains("in 1200 ms"), "{}", problem());
     }
 }

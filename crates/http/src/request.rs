@@ -1,5 +1,6 @@
 //! A request without its body: the target taken apart, and what must be so before anything happens.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -11,6 +12,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use percent_encoding::percent_decode_str;
 
 use crate::problem::Problem;
+use crate::state::{Arrival, host_of};
 
 /// Parts of a path; an entity's name has 260 characters at most, and the longest path five parts more.
 const SEGMENT_COUNT_MAX: usize = 300;
@@ -109,6 +111,16 @@ impl Head {
         format!("{scheme}://{}", self.authority())
     }
 
+    pub(crate) fn arrival(&self) -> Option<&Arrival> {
+        self.parts.extensions.get()
+    }
+
+    /// From a program on this machine that knows it. A page in a browser can be led here under a name of its own, which is none of ours.
+    pub(crate) fn is_local(&self) -> bool {
+        self.arrival().is_some_and(|arrival| arrival.is_loopback)
+            && is_loopback_host(host_of(self.authority()))
+    }
+
     pub(crate) fn condition(&self) -> Condition {
         match (self.header(&IF_MATCH).map(str::trim), self.header(&IF_NONE_MATCH).map(str::trim)) {
             (Some("*"), _) => Condition::Exists,
@@ -137,6 +149,12 @@ impl Head {
     pub(crate) fn not_allowed(&self, allow: &str) -> Problem {
         Problem::Method { method: shown(self.parts.method.as_str()), allow: allow.to_owned() }
     }
+}
+
+fn is_loopback_host(host: &str) -> bool {
+    let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    host.eq_ignore_ascii_case("localhost")
+        || address.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 /// An entity tag of ours is the revision in quotes; weak ones are as good.
@@ -206,6 +224,16 @@ mod tests {
         assert!(head("/a?$top=x", &[]).unwrap().query_number("$top").is_err());
         assert!(head(&"/a".repeat(SEGMENT_COUNT_MAX + 1), &[]).is_err());
         assert_eq!(head("/", &[]).unwrap().segments, Vec::<String>::new());
+    }
+
+    #[test]
+    fn names_of_this_machine_are_known() {
+        for host in ["localhost", "LOCALHOST", "127.0.0.1", "127.1.2.3", "[::1]", "::1"] {
+            assert!(is_loopback_host(host), "{host}");
+        }
+        for host in ["", "evil.example", "localhost.evil.example", "0.0.0.0", "10.0.0.1", "[::2]"] {
+            assert!(!is_loopback_host(host), "{host}");
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::time::Duration;
 use peeklock_access::{Access, key_name};
 use peeklock_broker::Broker;
 use peeklock_types::Timestamp;
+use tokio::sync::Mutex;
 
 use crate::health::Health;
 use crate::request::Head;
@@ -44,6 +45,17 @@ struct Inner {
     namespaces: Vec<Namespace>,
     limits: Limits,
     health: Health,
+    scraping: Mutex<()>,
+    started_at: Timestamp,
+}
+
+/// How a request came in, told by whoever serves the socket as an extension of the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// By a listener that only programs on this machine can reach.
+    pub is_loopback: bool,
+    pub connection_count: usize,
+    pub connection_count_max: usize,
 }
 
 impl HttpState {
@@ -54,7 +66,9 @@ impl HttpState {
     pub fn new(namespaces: Vec<Namespace>, limits: Limits) -> Self {
         assert!(!namespaces.is_empty(), "a server has at least one namespace");
         let brokers = namespaces.iter().map(|namespace| namespace.broker.clone()).collect();
-        HttpState(Arc::new(Inner { namespaces, limits, health: Health::new(brokers) }))
+        let started_at = namespaces.first().map_or(Timestamp::ZERO, Namespace::now);
+        let (health, scraping) = (Health::new(brokers), Mutex::default());
+        HttpState(Arc::new(Inner { namespaces, limits, health, scraping, started_at }))
     }
 
     pub(crate) fn limits(&self) -> &Limits {
@@ -63,6 +77,19 @@ impl HttpState {
 
     pub(crate) fn health(&self) -> &Health {
         &self.0.health
+    }
+
+    pub(crate) fn namespaces(&self) -> &[Namespace] {
+        &self.0.namespaces
+    }
+
+    /// Held while metrics are gathered.
+    pub(crate) fn scraping(&self) -> &Mutex<()> {
+        &self.0.scraping
+    }
+
+    pub(crate) fn started_at(&self) -> Timestamp {
+        self.0.started_at
     }
 
     /// The namespace that a request means: by its host, else by a key name that no other has, else the first.
@@ -97,7 +124,7 @@ impl Namespace {
 }
 
 /// Without a port.
-fn host_of(authority: &str) -> &str {
+pub(crate) fn host_of(authority: &str) -> &str {
     match authority.rsplit_once(':') {
         // What is left may be an IPv6 address, which has colons itself, in brackets.
         Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,

@@ -373,7 +373,9 @@ async fn the_description_and_the_routes_agree() {
     }
     let keys = |schema: &str| {
         let schema = &description["components"]["schemas"][schema]["properties"];
-        schema.as_object().unwrap().keys().cloned().collect::<Vec<_>>()
+        // Only entities with an order have something to tell of it.
+        let keys = schema.as_object().unwrap().keys().filter(|key| *key != "runtime");
+        keys.cloned().collect::<Vec<_>>()
     };
     let told = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
     let settings = peeklock_types::QueueSettings::default();

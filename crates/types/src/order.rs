@@ -272,7 +272,7 @@ impl OrderSettings {
 
     /// Puts the classes in order, the most urgent first.
     pub fn sort(&mut self) {
-        self.classes.sort_by(|one, other| other.priorities.cmp(&one.priorities));
+        self.classes.sort_by_key(|class| std::cmp::Reverse(class.priorities));
     }
 
     pub fn class_index(&self, name: &str) -> Option<usize> {
@@ -287,7 +287,7 @@ impl OrderSettings {
     pub fn default_class_index(&self) -> usize {
         let named = self.default_class.as_ref().and_then(|name| self.class_index(name.as_str()));
         let usual = || self.class_of(USUAL_PRIORITY);
-        named.or_else(usual).unwrap_or(self.classes.len().saturating_sub(1))
+        named.or_else(usual).unwrap_or_else(|| self.classes.len().saturating_sub(1))
     }
 
     /// How much later a message of no offset may come and still go before one of this class. What was not said is the target of the class, or grows
@@ -387,7 +387,7 @@ impl TenantSettings {
 
     pub fn default_class_index(&self) -> usize {
         let named = self.default_class.as_ref().and_then(|name| self.class_index(name.as_str()));
-        named.unwrap_or(self.classes.len().saturating_sub(1))
+        named.unwrap_or_else(|| self.classes.len().saturating_sub(1))
     }
 
     fn check(&self) -> Result<(), OrderError> {

@@ -141,6 +141,8 @@ fn name_of(value: &Value) -> Option<String> {
         Value::Bool(value) => value.to_string().into(),
         Value::Long(number) => number.to_string().into(),
         Value::Double(number) => number.to_string().into(),
+        // As people write them; of bytes that would be only the first.
+        Value::Uuid(_) | Value::Time(_) | Value::Span(_) => value.to_string().into(),
         other => format!("{other:?}").into(),
     };
     let end = name.floor_char_boundary(limits::TENANT_BYTES_MAX);

@@ -18,6 +18,8 @@ pub(crate) struct Work {
     pub(crate) since: Option<Timestamp>,
     /// Who holds it, if that one may hold only so many.
     pub(crate) receiver: Option<ReceiverId>,
+    /// It comes back as it was: nobody has worked on it.
+    is_returned: bool,
 }
 
 /// What one message of a class of weight 1 costs. A multiple of all small weights, so that they share without a rest.
@@ -88,8 +90,8 @@ impl Order {
 
     /// The lock is gone, whatever became of the message.
     pub(crate) fn unlock(&mut self, slot: LaneSlot, number: u64) {
-        if let Some(receiver) = self.works.remove(&number).and_then(|work| work.receiver) {
-            self.freed.push(receiver);
+        if let Some(Work { receiver: Some(receiver), is_returned, .. }) = self.works.remove(&number) {
+            self.freed.push((receiver, is_returned));
         }
         self.count_locked(slot, -1);
         // A share of what is in flight may have become free.
@@ -104,6 +106,13 @@ impl Order {
     pub(crate) fn note_work(&mut self, number: u64, since: Timestamp, receiver: Option<ReceiverId>) {
         if let Some(work) = self.works.get_mut(&number) {
             (work.since, work.receiver) = (Some(since), receiver);
+        }
+    }
+
+    /// The message is about to come back without having been settled.
+    pub(crate) fn note_return(&mut self, number: u64) {
+        if let Some(work) = self.works.get_mut(&number) {
+            work.is_returned = true;
         }
     }
 

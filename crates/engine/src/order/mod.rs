@@ -71,8 +71,8 @@ pub(crate) struct Order {
     blocked: Option<Option<Timestamp>>,
     /// Sessions whose holder waits for a rate.
     held_up: BTreeSet<(Timestamp, SessionSlot)>,
-    /// Receivers that hold one message less than before; once for each.
-    pub(crate) freed: Vec<ReceiverId>,
+    /// Receivers that hold one message less than before, and whether it came back unsettled; once for each message.
+    pub(crate) freed: Vec<(ReceiverId, bool)>,
     misfit_count: u64,
     crowded_count: u64,
     throttled_count: u64,

@@ -117,7 +117,7 @@ impl Messages {
 
     /// How many wait outside of sessions.
     pub(crate) fn waiting_count(&self) -> u64 {
-        self.order.as_ref().map_or(self.waiting.count(), |order| order.waiting_count())
+        self.order.as_ref().map_or_else(|| self.waiting.count(), |order| order.waiting_count())
     }
 
     /// Whether a message can be handed out now, as far as it is known.

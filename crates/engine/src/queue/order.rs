@@ -141,6 +141,9 @@ impl Queue {
         if is_done {
             order.note_settled(now, lane, entry.enqueued_at());
         }
+        if matches!(fact, Fact::Released { .. } | Fact::LockExpired { .. }) {
+            order.note_return(number.0);
+        }
         let since = order.work(number.0).and_then(|work| work.since).filter(|_| order.charges());
         if let Some(since) = since {
             let cost_ms = u32::try_from(now.since(since).as_millis()).unwrap_or(u32::MAX).max(1);

@@ -7,6 +7,7 @@ mod groups;
 mod large;
 mod messages;
 mod namespaces;
+mod orders;
 mod queues;
 mod sessions;
 mod support;

@@ -5,7 +5,7 @@ use axum::response::Response;
 use http::StatusCode;
 use peeklock_broker::{EntityInfo, Listing, Page, PageStart};
 use peeklock_filter::Rule;
-use peeklock_spec::{Document, OrderSpec, QueueSpec, SubscriptionSpec, TopicSpec};
+use peeklock_spec::{Document, OrderSpec, QueueSpec, Runtime, SubscriptionSpec, TopicSpec};
 use peeklock_types::{EntityKind, EntityName, QueueSettings};
 
 use super::route::{Collection, Item, Operation};
@@ -14,6 +14,7 @@ use crate::auth::check_targets;
 use crate::entity;
 use crate::problem::Problem;
 use crate::request::Condition;
+use crate::runtime;
 
 /// What a `PUT` says of an entity.
 enum Spec {
@@ -75,13 +76,16 @@ impl Call<'_> {
         let is_more = found.len() > top;
         found.truncate(top);
         let next = found.last().filter(|_| is_more).map(short_name);
-        let items = found.iter().map(tell).collect::<Result<_, _>>()?;
+        let mut items = Vec::with_capacity(found.len());
+        for entity in &found {
+            items.push(self.describe(entity).await?);
+        }
         json(StatusCode::OK, None, &shape::Page { items, next })
     }
 
     pub(super) async fn show_entity(&self, item: Item) -> Result<Response, Problem> {
         let entity = entity::show(&self.namespace.broker, self.entity()?, kind_of(item)).await?;
-        respond(StatusCode::OK, &entity)
+        self.respond(StatusCode::OK, &entity).await
     }
 
     pub(super) async fn delete_entity(&self, item: Item) -> Result<Response, Problem> {
@@ -162,7 +166,7 @@ impl Call<'_> {
             return Err(problem);
         }
         let created = if spec.rules().is_some() { broker.show(name.clone()).await? } else { created };
-        respond(StatusCode::CREATED, &created)
+        self.respond(StatusCode::CREATED, &created).await
     }
 
     async fn update(
@@ -202,7 +206,38 @@ impl Call<'_> {
             rules::set(broker, &name, rules).await?;
             updated = broker.show(name).await?;
         }
-        respond(StatusCode::OK, &updated)
+        self.respond(StatusCode::OK, &updated).await
+    }
+
+    async fn describe(&self, entity: &EntityInfo) -> Result<serde_json::Value, Problem> {
+        let told = match entity.kind {
+            EntityKind::Queue => serde_json::to_value(shape::Queue::of(entity, self.runtime(entity).await?)),
+            EntityKind::Topic => serde_json::to_value(shape::Topic::of(entity)),
+            EntityKind::Subscription => {
+                serde_json::to_value(shape::Subscription::of(entity, self.runtime(entity).await?))
+            }
+        };
+        told.map_err(|error| Problem::Unavailable(error.to_string()))
+    }
+
+    /// Only entities with an order have something to tell.
+    async fn runtime(&self, entity: &EntityInfo) -> Result<Option<Runtime>, Problem> {
+        if entity.settings.order.is_none() {
+            return Ok(None);
+        }
+        match self.namespace.broker.order(entity.name.clone()).await.map_err(Problem::from) {
+            Ok(view) => {
+                let order = view.map(|view| runtime::order(&view, self.namespace.now()));
+                Ok(Some(Runtime { order }))
+            }
+            // Deleted meanwhile: what was found before is told all the same.
+            Err(Problem::NotFound(_)) => Ok(None),
+            Err(problem) => Err(problem),
+        }
+    }
+
+    async fn respond(&self, status: StatusCode, entity: &EntityInfo) -> Result<Response, Problem> {
+        json(status, Some(entity.revision), &self.describe(entity).await?)
     }
 }
 
@@ -219,17 +254,4 @@ fn check_order(document: &Document, order: Option<&Option<OrderSpec>>) -> Result
 /// Without the topic, for a subscription.
 fn short_name(entity: &EntityInfo) -> String {
     entity.name.topic_and_subscription().map_or(entity.name.as_str(), |(_, name)| name).to_owned()
-}
-
-fn tell(entity: &EntityInfo) -> Result<serde_json::Value, Problem> {
-    let told = match entity.kind {
-        EntityKind::Queue => serde_json::to_value(shape::Queue::of(entity)),
-        EntityKind::Topic => serde_json::to_value(shape::Topic::of(entity)),
-        EntityKind::Subscription => serde_json::to_value(shape::Subscription::of(entity)),
-    };
-    told.map_err(|error| Problem::Unavailable(error.to_string()))
-}
-
-fn respond(status: StatusCode, entity: &EntityInfo) -> Result<Response, Problem> {
-    json(status, Some(entity.revision), &tell(entity)?)
 }

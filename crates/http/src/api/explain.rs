@@ -1,4 +1,4 @@
-//! Which subscriptions of a topic would get a message, and why the others would not.
+//! Which subscriptions of a topic would get a message, and why the others would not; and why a message waits.
 
 use std::sync::Arc;
 
@@ -7,11 +7,13 @@ use axum::response::Response;
 use bytes::Bytes;
 use http::StatusCode;
 use peeklock_filter::{SystemProperty, Value, ViewBuilder};
-use peeklock_types::limits;
+use peeklock_types::{SequenceNumber, limits};
 
 use super::shape::{Explained, Page, Sample};
 use super::{Call, json, parse};
 use crate::problem::Problem;
+use crate::request::shown;
+use crate::runtime;
 
 impl Call<'_> {
     pub(super) async fn explain(&self, body: Body) -> Result<Response, Problem> {
@@ -20,6 +22,17 @@ impl Call<'_> {
         let explained = self.namespace.broker.explain(self.entity()?, view).await?;
         let items = explained.into_iter().map(Explained::of).collect();
         json(StatusCode::OK, None, &Page { items, next: None })
+    }
+
+    pub(super) async fn explain_message(&self) -> Result<Response, Problem> {
+        let number = self.names.number.as_deref().unwrap_or_default();
+        let wrong = || {
+            let number = shown(number);
+            Problem::bad(format!("'{number}' is no sequence number; give that of a message, like 17"))
+        };
+        let number = number.parse().map(SequenceNumber).map_err(|_| wrong())?;
+        let explained = self.namespace.broker.explain_message(self.entity()?, number).await?;
+        json(StatusCode::OK, None, &runtime::explained(explained))
     }
 }
 

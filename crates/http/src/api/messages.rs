@@ -28,6 +28,14 @@ struct Shown {
     enqueued_at: String,
     delivery_count: u32,
     size_bytes: u32,
+    /// What the sender said in the header.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    priority: Option<u8>,
+    /// Where the order of the queue has put it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    class: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tenant: Option<String>,
     #[serde(flatten)]
     times: Times,
     #[serde(flatten)]
@@ -133,6 +141,9 @@ fn show(found: &Message) -> Result<Shown, Problem> {
         enqueued_at: show_time(found.message.enqueued_at),
         delivery_count: found.message.delivery_count,
         size_bytes: found.message.size_bytes,
+        priority: message.header.and_then(|header| header.priority),
+        class: found.message.class.as_ref().map(ToString::to_string),
+        tenant: found.message.tenant.as_deref().map(str::to_owned),
         times: times(found),
         system: system(&message.properties),
         properties: Named(

@@ -8,6 +8,7 @@ mod order_schema;
 mod policies;
 mod route;
 mod rules;
+mod runtime_schema;
 mod shape;
 
 use axum::body::Body;
@@ -45,7 +46,8 @@ async fn handle(state: &HttpState, head: &Head, body: Body) -> Result<Response, 
         return json(StatusCode::OK, None, &openapi::description());
     }
     let names = Names::read(operation, &names)?;
-    let right = if matches!(operation, Operation::Messages(_)) { Right::Listen } else { Right::Manage };
+    let is_reading = matches!(operation, Operation::Messages(_) | Operation::ExplainMessage(_));
+    let right = if is_reading { Right::Listen } else { Right::Manage };
     let namespace = state.namespace(head);
     authorize(namespace, head, names.entity.as_ref().map_or("", EntityName::as_str), right)?;
     head.check_query(known_query(operation))?;
@@ -65,7 +67,7 @@ fn owner(operation: Operation) -> Option<EntityKind> {
     let item = match operation {
         Operation::List(Collection::QueuePolicies) => Item::QueuePolicy,
         Operation::List(Collection::TopicPolicies) => Item::TopicPolicy,
-        Operation::Messages(item) => return Some(entities::kind_of(item)),
+        Operation::Messages(item) | Operation::ExplainMessage(item) => return Some(entities::kind_of(item)),
         Operation::Show(item)
         | Operation::Put(item)
         | Operation::Delete(item)
@@ -86,6 +88,8 @@ struct Names {
     entity: Option<EntityName>,
     rule: Option<RuleName>,
     policy: Option<String>,
+    /// Of a message.
+    number: Option<String>,
 }
 
 impl Names {
@@ -104,8 +108,15 @@ impl Names {
             }
             _ => (false, false),
         };
-        let mut names = names.iter();
         let mut read = Names::default();
+        let mut names = names;
+        if matches!(operation, Operation::ExplainMessage(_))
+            && let Some((number, rest)) = names.split_last()
+        {
+            read.number = Some((*number).to_owned());
+            names = rest;
+        }
+        let mut names = names.iter();
         if !is_namespace && let Some(name) = names.next() {
             read.entity = Some(plain_name(name)?);
         }
@@ -167,6 +178,7 @@ impl Call<'_> {
             },
             Operation::Regenerate(_) => self.regenerate(body).await,
             Operation::Messages(item) => self.messages(item).await,
+            Operation::ExplainMessage(_) => self.explain_message().await,
             Operation::Explain => self.explain(body).await,
         }
     }

@@ -5,7 +5,9 @@ use serde_json::{Map, Value, json};
 
 use super::order_schema;
 use super::route::{Collection, Item, Operation, ROUTES, Route};
+use super::runtime_schema;
 
+const SUMMARY_METRICS: &str = "Numbers for Prometheus. On a loopback address without a key; elsewhere with Listen or Manage on the namespace";
 const SUMMARY_HEALTH: &str = "Whether the broker works: a message was sent, stored and received";
 
 pub(super) fn description() -> Value {
@@ -21,6 +23,15 @@ pub(super) fn description() -> Value {
         "/health".to_owned(),
         json!({ "get": { "summary": SUMMARY_HEALTH, "security": [], "responses": { "200": healthy, "503": unhealthy } } }),
     );
+    let text = json!({ "text/plain": { "schema": { "type": "string" } } });
+    paths.insert(
+        "/metrics".to_owned(),
+        json!({ "get": {
+            "summary": SUMMARY_METRICS,
+            "security": [{ "basic": [] }, { "token": [] }],
+            "responses": { "200": { "description": "In Prometheus's text format", "content": text } }
+        } }),
+    );
     json!({
         "openapi": "3.1.0",
         "info": {
@@ -32,7 +43,9 @@ pub(super) fn description() -> Value {
         "security": [{ "token": [] }],
         "paths": paths,
         "components": {
-            "securitySchemes": { "token": {
+            "securitySchemes": { "basic": {
+                "type": "http", "scheme": "basic", "description": "The name of a key, and the key. Only for metrics"
+            }, "token": {
                 "type": "apiKey", "in": "header", "name": "Authorization",
                 "description": "A shared access signature for the entity or the namespace, or a bearer token where those are on"
             } },
@@ -44,11 +57,15 @@ pub(super) fn description() -> Value {
 /// The names between braces.
 fn path_parameters(path: &str) -> Value {
     let names = path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
-    let parameter = |name: &str| {
-        json!({
+    let parameter = |name: &str| match name {
+        "number" => json!({
+            "name": name, "in": "path", "required": true, "schema": { "type": "integer" },
+            "description": "Sequence number of a message"
+        }),
+        _ => json!({
             "name": name, "in": "path", "required": true, "schema": { "type": "string" },
             "description": format!("Name of the {name}; a '/' in it is written %2F")
-        })
+        }),
     };
     names.map(parameter).collect()
 }
@@ -88,6 +105,9 @@ fn summary(operation: Operation) -> String {
         Operation::Delete(item) => format!("Deletes a {} with all that belongs to it", noun(item)),
         Operation::Regenerate(_) => "Replaces one of the two keys of a policy".to_owned(),
         Operation::Messages(_) => "Looks at messages without touching them".to_owned(),
+        Operation::ExplainMessage(_) => {
+            "Why a message has not been received yet, and behind what it waits".to_owned()
+        }
         Operation::Explain => {
             "Which subscriptions would get a message, and why the others would not".to_owned()
         }
@@ -154,6 +174,7 @@ fn answer_schema(operation: Operation) -> Option<&'static str> {
         Operation::List(Collection::Rules) => Some("Rule"),
         Operation::List(_) => Some("Policy"),
         Operation::Messages(_) => Some("Message"),
+        Operation::ExplainMessage(_) => Some("ExplainedMessage"),
         Operation::Explain => Some("Explained"),
     }
 }
@@ -187,12 +208,12 @@ fn content(schema: &Value) -> Value {
     json!({ "application/json": { "schema": schema } })
 }
 
-fn reference(name: &str) -> Value {
+pub(super) fn reference(name: &str) -> Value {
     json!({ "$ref": format!("#/components/schemas/{name}") })
 }
 
 /// A field and its type; a type with `?` may be null, and one with `#` is another schema.
-type Field = (&'static str, &'static str);
+pub(super) type Field = (&'static str, &'static str);
 
 const QUEUE: [Field; 17] = [
     ("lockDuration", "string"),
@@ -283,8 +304,14 @@ fn schemas() -> Value {
     let mut schemas = entity_schemas();
     if let Value::Object(schemas) = &mut schemas {
         schemas.extend(order_schema::schemas());
+        schemas.extend(runtime_schema::schemas());
     }
     schemas
+}
+
+fn with_runtime(mut schema: Value) -> Value {
+    schema["properties"]["runtime"] = reference("Runtime");
+    schema
 }
 
 fn entity_schemas() -> Value {
@@ -300,14 +327,15 @@ fn entity_schemas() -> Value {
             "properties": { "key": { "enum": ["primary", "secondary"] } }
         },
         "Sample": closed(&[&IDENTITIES, &[("label", "string"), ("partitionKey", "string"), ("properties", "object")]]),
-        "Queue": object(&[name, &QUEUE, &COUNTS, &DATES]),
+        "Queue": with_runtime(object(&[name, &QUEUE, &COUNTS, &DATES])),
         "Topic": object(&[name, &TOPIC, &TOPIC_COUNTS, &DATES]),
-        "Subscription": object(&[name, &[("topic", "string"), ("ruleCount", "integer")], &SUBSCRIPTION, &COUNTS, &DATES]),
+        "Subscription": with_runtime(object(&[name, &[("topic", "string"), ("ruleCount", "integer")], &SUBSCRIPTION, &COUNTS, &DATES])),
         "Rule": object(&[name, &RULE, &[("createdAt", "string")]]),
         "Policy": object(&[name, &POLICY, &[("isDeclared", "boolean"), ("createdAt", "string"), ("modifiedAt", "string")]]),
         "Message": object(&[
             &[("sequenceNumber", "integer"), ("state", "string"), ("enqueuedAt", "string"), ("deliveryCount", "integer")],
             &[("sizeBytes", "integer"), ("lockedUntil", "string"), ("scheduledFor", "string"), ("expiresAt", "string")],
+            &[("priority", "integer"), ("class", "string"), ("tenant", "string")],
             &IDENTITIES,
             &[("subject", "string"), ("properties", "object"), ("body", "object")],
         ]),
@@ -321,7 +349,7 @@ fn entity_schemas() -> Value {
     })
 }
 
-fn object(fields: &[&[Field]]) -> Value {
+pub(super) fn object(fields: &[&[Field]]) -> Value {
     let property = |(name, kind): &Field| {
         let schema = match (kind.strip_prefix('#'), kind.strip_suffix('?')) {
             (Some(other), _) => {

@@ -15,6 +15,8 @@ pub(crate) enum Operation {
     Delete(Item),
     Regenerate(Item),
     Messages(Item),
+    /// Why one message waits.
+    ExplainMessage(Item),
     Explain,
 }
 
@@ -59,13 +61,18 @@ const fn route(method: Method, path: &'static str, operation: Operation) -> Rout
     Route { method, path, operation }
 }
 
-pub(crate) static ROUTES: [Route; 36] = [
+pub(crate) static ROUTES: [Route; 38] = [
     route(Method::GET, "/api/openapi.json", Operation::OpenApi),
     route(Method::GET, "/api/queues", Operation::List(Collection::Queues)),
     route(Method::GET, QUEUE, Operation::Show(Item::Queue)),
     route(Method::PUT, QUEUE, Operation::Put(Item::Queue)),
     route(Method::DELETE, QUEUE, Operation::Delete(Item::Queue)),
     route(Method::GET, "/api/queues/{queue}/messages", Operation::Messages(Item::Queue)),
+    route(
+        Method::GET,
+        "/api/queues/{queue}/messages/{number}/explain",
+        Operation::ExplainMessage(Item::Queue),
+    ),
     route(Method::GET, "/api/queues/{queue}/policies", Operation::List(Collection::QueuePolicies)),
     route(Method::GET, QUEUE_POLICY, Operation::Show(Item::QueuePolicy)),
     route(Method::PUT, QUEUE_POLICY, Operation::Put(Item::QueuePolicy)),
@@ -98,6 +105,11 @@ pub(crate) static ROUTES: [Route; 36] = [
         Method::GET,
         "/api/topics/{topic}/subscriptions/{subscription}/messages",
         Operation::Messages(Item::Subscription),
+    ),
+    route(
+        Method::GET,
+        "/api/topics/{topic}/subscriptions/{subscription}/messages/{number}/explain",
+        Operation::ExplainMessage(Item::Subscription),
     ),
     route(
         Method::GET,

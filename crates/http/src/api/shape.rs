@@ -2,7 +2,7 @@
 
 use peeklock_access::Policy;
 use peeklock_broker::{EntityInfo, RuleInfo, engine};
-use peeklock_spec::{Properties, QueueSpec, RuleSpec, SubscriptionSpec, TopicSpec, show_time};
+use peeklock_spec::{Properties, QueueSpec, RuleSpec, Runtime, SubscriptionSpec, TopicSpec, show_time};
 use serde::{Deserialize, Serialize};
 
 /// A page of a collection. `next` goes into `after` for the page behind this one.
@@ -20,6 +20,8 @@ pub(super) struct Queue {
     spec: QueueSpec,
     #[serde(flatten)]
     counts: Counts,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    runtime: Option<Runtime>,
     #[serde(flatten)]
     dates: Dates,
 }
@@ -48,6 +50,8 @@ pub(super) struct Subscription {
     spec: SubscriptionSpec,
     #[serde(flatten)]
     counts: Counts,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    runtime: Option<Runtime>,
     rule_count: u64,
     #[serde(flatten)]
     dates: Dates,
@@ -148,11 +152,12 @@ pub(super) struct Sample {
 }
 
 impl Queue {
-    pub(super) fn of(entity: &EntityInfo) -> Self {
+    pub(super) fn of(entity: &EntityInfo, runtime: Option<Runtime>) -> Self {
         Queue {
             name: entity.name.to_string(),
             spec: QueueSpec::of(&entity.settings),
             counts: Counts::of(&entity.counts),
+            runtime,
             dates: Dates::of(entity),
         }
     }
@@ -174,13 +179,14 @@ impl Topic {
 }
 
 impl Subscription {
-    pub(super) fn of(entity: &EntityInfo) -> Self {
+    pub(super) fn of(entity: &EntityInfo, runtime: Option<Runtime>) -> Self {
         let (topic, name) = entity.name.topic_and_subscription().unwrap_or_default();
         Subscription {
             name: name.to_owned(),
             topic: topic.to_owned(),
             spec: SubscriptionSpec::of(&entity.settings),
             counts: Counts::of(&entity.counts),
+            runtime,
             rule_count: count(entity.rule_count),
             dates: Dates::of(entity),
         }

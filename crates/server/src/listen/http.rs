@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use tower::ServiceExt;
 
 use super::patience::Patient;
-use super::{Edge, stop_asked, websocket};
+use super::{Edge, Visit, stop_asked, websocket};
 
 /// How long a refusal may take.
 const REFUSAL_TIME_MAX: Duration = Duration::from_secs(5);
@@ -28,6 +28,7 @@ type Handover = Arc<Mutex<Option<OnUpgrade>>>;
 pub(crate) async fn serve<S>(
     stream: S,
     scheme: Scheme,
+    visit: Visit,
     edge: Arc<Edge>,
     mut stopping: watch::Receiver<bool>,
 ) -> std::io::Result<()>
@@ -35,7 +36,8 @@ where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let handover = Handover::default();
-    let service = service_fn(|request| answer(request, scheme.clone(), Arc::clone(&edge), handover.clone()));
+    let service =
+        service_fn(|request| answer(request, scheme.clone(), visit, Arc::clone(&edge), handover.clone()));
     let mut builder = http1::Builder::new();
     let limits = &edge.limits;
     builder.timer(TokioTimer::new()).header_read_timeout(limits.http_head_time_max);
@@ -74,6 +76,7 @@ pub(crate) async fn refuse_for_lack_of_room(mut stream: impl AsyncWrite + Unpin)
 async fn answer(
     mut request: Request<Incoming>,
     scheme: Scheme,
+    visit: Visit,
     edge: Arc<Edge>,
     handover: Handover,
 ) -> Result<Response<Body>, Infallible> {
@@ -84,6 +87,7 @@ async fn answer(
     }
     // Those who write links in their answers must know how they were reached.
     request.extensions_mut().insert(scheme);
+    request.extensions_mut().insert(edge.arrival(visit));
     let answer = edge.routes.clone().oneshot(request.map(Body::new));
     match tokio::time::timeout(edge.limits.http_request_time_max, answer).await {
         Ok(answer) => answer,

@@ -15,6 +15,7 @@ use std::time::Duration;
 use axum::Router;
 use hyper::http::uri::Scheme;
 use peeklock_gateway_azure::Gateway;
+use peeklock_http::Arrival;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
@@ -40,6 +41,7 @@ pub(crate) struct Edge {
     pub(crate) limits: ListenLimits,
     /// For connections of all listeners together.
     seats: Arc<Semaphore>,
+    seat_count: usize,
     /// For those who are told that there is no seat.
     lobby: Arc<Semaphore>,
 }
@@ -51,9 +53,19 @@ impl Edge {
         tls: Option<TlsAcceptor>,
         limits: ListenLimits,
     ) -> Arc<Self> {
-        let seats = Arc::new(Semaphore::new(limits.seat_count()));
+        let seat_count = limits.seat_count();
+        let seats = Arc::new(Semaphore::new(seat_count));
         let lobby = Arc::new(Semaphore::new(LOBBY_PLACES));
-        Arc::new(Edge { gateway, routes, tls, limits, seats, lobby })
+        Arc::new(Edge { gateway, routes, tls, limits, seats, seat_count, lobby })
+    }
+
+    /// How a request came in, and how full it is here.
+    fn arrival(&self, visit: Visit) -> Arrival {
+        Arrival {
+            is_loopback: visit.is_loopback,
+            connection_count: self.seat_count.saturating_sub(self.seats.available_permits()),
+            connection_count_max: self.seat_count,
+        }
     }
 }
 
@@ -70,6 +82,8 @@ pub(crate) enum Door {
 #[derive(Clone, Copy)]
 struct Visit {
     door: Door,
+    /// By a listener that only this machine can reach.
+    is_loopback: bool,
     /// Without one, it is told so and ends.
     has_seat: bool,
 }
@@ -81,6 +95,7 @@ pub(crate) async fn serve(
     edge: Arc<Edge>,
     mut stopping: watch::Receiver<bool>,
 ) {
+    let is_loopback = listener.local_addr().is_ok_and(|address| address.ip().is_loopback());
     let mut connections = JoinSet::new();
     loop {
         let accepted = async {
@@ -95,7 +110,7 @@ pub(crate) async fn serve(
                     let seat = Arc::clone(&edge.seats).try_acquire_owned().ok();
                     // Whoever has a seat leaves the lobby at once.
                     let place = if seat.is_some() { None } else { place.ok() };
-                    let visit = Visit { door, has_seat: seat.is_some() };
+                    let visit = Visit { door, is_loopback, has_seat: seat.is_some() };
                     let connection = connect(stream, visit, Arc::clone(&edge), stopping.clone());
                     connections.spawn(async move {
                         let _held = (seat, place);
@@ -187,7 +202,7 @@ where
         Protocol::Tls | Protocol::Http if !visit.has_seat => http::refuse_for_lack_of_room(stream).await,
         Protocol::Amqp => edge.gateway.serve(stream, stopping).await,
         // Boxed, so that an idle AMQP connection does not pay for what only HTTP needs.
-        Protocol::Tls | Protocol::Http => Box::pin(http::serve(stream, scheme, edge, stopping)).await,
+        Protocol::Tls | Protocol::Http => Box::pin(http::serve(stream, scheme, visit, edge, stopping)).await,
     }
 }
 

@@ -1,0 +1,117 @@
+//! What happens in queues, for those who watch them: orders, why a message waits, and everything at once for monitoring.
+
+use std::time::Duration;
+
+use peeklock_engine::{Counts, Engine, EntityId, ExplainedMessage, OrderView};
+use peeklock_journal::Log;
+use peeklock_types::{EntityKind, EntityName, SequenceNumber, Timestamp};
+
+use crate::admin::missing;
+use crate::batch::{Answer, Error, Request};
+use crate::broker::{Broker, ShardStopped};
+use crate::execute::Answered;
+use crate::manage::AdminError;
+use crate::shard::Shard;
+
+/// Entities measured in one request. A shard does nothing else meanwhile, so it is a matter of a millisecond or so.
+pub const MEASURE_COUNT_MAX: usize = 64;
+/// How often a shard notes how its classes stand, for windows of the past.
+const SAMPLE_EVERY: Duration = Duration::from_secs(10);
+
+/// One entity, as monitoring sees it.
+#[derive(Clone, Debug)]
+pub struct Measure {
+    pub name: EntityName,
+    pub kind: EntityKind,
+    pub counts: Counts,
+    /// Of a topic.
+    pub subscription_count: usize,
+    /// `None`: a plain queue, or a topic.
+    pub order: Option<Box<OrderView>>,
+}
+
+impl<L: Log> Shard<L> {
+    pub(crate) fn execute_measure(&mut self, now: Timestamp, request: Request) -> Answered {
+        let engine = &self.engine;
+        Some(match request {
+            Request::ShowOrder { ticket, name } => {
+                let order = find(engine, &name).map(|entity| engine.order_view(now, entity));
+                (ticket, order.map(|order| Answer::Order(order.map(Box::new))))
+            }
+            Request::ExplainMessage { ticket, name, number } => {
+                let explained =
+                    find(engine, &name).and_then(|entity| Ok(engine.explain_message(now, entity, number)?));
+                (ticket, explained.map(|explained| Answer::ExplainedMessage(Box::new(explained))))
+            }
+            Request::Measure { ticket, after, top } => {
+                let top = top.min(MEASURE_COUNT_MAX);
+                let found = engine.queues_after(after.as_ref()).filter(|queue| !queue.name.is_internal());
+                (
+                    ticket,
+                    Ok(Answer::Measures(found.take(top).map(|queue| measure(engine, now, &queue)).collect())),
+                )
+            }
+            _ => return None,
+        })
+    }
+
+    /// Lets the engine note how classes stand, if it is time to.
+    pub(crate) fn sample(&mut self, now: Timestamp) {
+        if now >= self.sampled_at + SAMPLE_EVERY {
+            self.sampled_at = now;
+            self.engine.sample_orders(now);
+        }
+    }
+}
+
+fn find(engine: &Engine, name: &EntityName) -> Result<EntityId, Error> {
+    engine.find(name).ok_or_else(|| missing(name.clone()))
+}
+
+fn measure(engine: &Engine, now: Timestamp, queue: &peeklock_engine::QueueView<'_>) -> Measure {
+    let mut counts = queue.counts;
+    let is_topic = queue.kind == EntityKind::Topic;
+    if is_topic {
+        counts.size_bytes = engine.topic_size(queue.entity);
+    }
+    Measure {
+        name: queue.name.clone(),
+        kind: queue.kind,
+        counts,
+        subscription_count: if is_topic { engine.subscriptions(queue.entity).count() } else { 0 },
+        order: engine.order_view(now, queue.entity).map(Box::new),
+    }
+}
+
+impl Broker {
+    /// What happens in the order of a queue or subscription; `None` if it has none.
+    pub async fn order(&self, name: EntityName) -> Result<Option<Box<OrderView>>, AdminError> {
+        let shard = self.place(&name);
+        match self.ask(shard, |ticket| Request::ShowOrder { ticket, name }).await? {
+            Answer::Order(order) => Ok(order),
+            _ => Err(ShardStopped.into()),
+        }
+    }
+
+    /// Why a message has not been received yet, and behind what it waits.
+    pub async fn explain_message(
+        &self,
+        name: EntityName,
+        number: SequenceNumber,
+    ) -> Result<ExplainedMessage, AdminError> {
+        let shard = self.place(&name);
+        match self.ask(shard, |ticket| Request::ExplainMessage { ticket, name, number }).await? {
+            Answer::ExplainedMessage(explained) => Ok(*explained),
+            _ => Err(ShardStopped.into()),
+        }
+    }
+
+    /// Some entities of one shard, by name, after `after`: at most [`MEASURE_COUNT_MAX`]. None: there are no more.
+    pub async fn measure(&self, shard: usize, after: Option<EntityName>) -> Result<Vec<Measure>, AdminError> {
+        let top = MEASURE_COUNT_MAX;
+        match self.ask(shard, |ticket| Request::Measure { ticket, after, top }).await? {
+            Answer::Measures(measures) => Ok(measures),
+            _ => Err(ShardStopped.into()),
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! Numbers for Prometheus, of everything that there is.
+
+mod entities;
+mod family;
+
+use std::fmt::Write;
+
+use axum::response::Response;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use http::HeaderValue;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENTICATE};
+use peeklock_access::{Claim, Right, Scope};
+use peeklock_broker::AdminError;
+
+use crate::auth::now_s;
+use crate::problem::Problem;
+use crate::request::Head;
+use crate::state::{Arrival, HttpState, Namespace};
+use entities::Entities;
+use family::{Family, Kind, Labels, seconds};
+
+const CONTENT: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+pub(crate) async fn answer(state: &HttpState, head: &Head) -> Response {
+    let told = match visible(state, head) {
+        Ok(namespaces) => tell(state, &namespaces, head.arrival()).await.map_err(Problem::from),
+        Err(problem) => Err(problem),
+    };
+    match told {
+        Ok(text) => {
+            let mut response = Response::new(text.into());
+            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(CONTENT));
+            response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+            response
+        }
+        Err(problem) => refuse(problem),
+    }
+}
+
+/// Which namespaces a request may see: on loopback all, elsewhere those that its key is for.
+fn visible<'s>(state: &'s HttpState, head: &Head) -> Result<Vec<&'s Namespace>, Problem> {
+    if head.is_local() {
+        return Ok(state.namespaces().iter().collect());
+    }
+    let Some(token) = head.token() else {
+        let text = "metrics need a key here: send its name and the key as HTTP Basic, or a token. On a loopback address they need none";
+        return Err(Problem::Unauthorized(text.to_owned()));
+    };
+    match basic(token) {
+        Some(pair) => {
+            let (name, secret) = pair.ok_or_else(|| {
+                Problem::bad("the Authorization header is not HTTP Basic: base64 of NAME:KEY is expected")
+            })?;
+            let claims = state.namespaces().iter().filter_map(|namespace| {
+                Some((namespace, namespace.access.check_secret(&name, secret.as_bytes())?))
+            });
+            let claims: Vec<_> = claims.collect();
+            if claims.is_empty() {
+                return Err(Problem::Unauthorized(
+                    "there is no key of this name with this secret".to_owned(),
+                ));
+            }
+            let allowed: Vec<_> = claims
+                .iter()
+                .filter(|(namespace, claim)| may_watch(namespace, claim))
+                .map(|(namespace, _)| *namespace)
+                .collect();
+            if allowed.is_empty() { Err(forbidden()) } else { Ok(allowed) }
+        }
+        None => {
+            let namespace = state.namespace(head);
+            let claim = namespace.access.check_token(token, "", now_s(namespace))?;
+            if may_watch(namespace, &claim) { Ok(vec![namespace]) } else { Err(forbidden()) }
+        }
+    }
+}
+
+fn may_watch(namespace: &Namespace, claim: &Claim) -> bool {
+    let has = |right| claim.allows(right, &Scope::NAMESPACE, now_s(namespace));
+    has(Right::Listen) || has(Right::Manage)
+}
+
+fn forbidden() -> Problem {
+    Problem::Forbidden(
+        "metrics need a key of the whole namespace with the right Listen or Manage; this one has neither"
+            .to_owned(),
+    )
+}
+
+/// `None`: another kind of authorization. `Some(None)`: this kind, but malformed.
+fn basic(token: &str) -> Option<Option<(String, String)>> {
+    const KIND: &str = "Basic ";
+    let kind = token.get(..KIND.len())?;
+    if !kind.eq_ignore_ascii_case(KIND) {
+        return None;
+    }
+    let pair = || {
+        let decoded = BASE64.decode(token.get(KIND.len()..)?.trim()).ok()?;
+        let (name, secret) = std::str::from_utf8(&decoded).ok()?.split_once(':')?;
+        Some((name.to_owned(), secret.to_owned()))
+    };
+    Some(pair())
+}
+
+fn refuse(problem: Problem) -> Response {
+    let is_unknown = matches!(problem, Problem::Unauthorized(_));
+    let mut response = problem.into_json();
+    if is_unknown {
+        let ask = HeaderValue::from_static("Basic realm=\"peeklock\", charset=\"UTF-8\"");
+        response.headers_mut().append(WWW_AUTHENTICATE, ask);
+    }
+    response
+}
+
+async fn tell(
+    state: &HttpState,
+    namespaces: &[&Namespace],
+    arrival: Option<&Arrival>,
+) -> Result<String, AdminError> {
+    // One at a time: whoever asks often costs no more than whoever asks once.
+    let _alone = state.scraping().lock().await;
+    let mut entities = Entities::default();
+    for namespace in namespaces {
+        let is_first = state.namespaces().first().is_some_and(|first| std::ptr::eq(first, *namespace));
+        // For Prometheus an empty label is none; most brokers have one namespace, and need no such label.
+        let labels = Labels::default();
+        let labels = if is_first { labels } else { labels.with("namespace", &namespace.name) };
+        measure(namespace, &labels, &mut entities).await?;
+    }
+    let mut text = String::new();
+    for family in of_broker(state, arrival, entities.left_out_count).iter().chain(entities.families()) {
+        let written = write!(text, "{family}");
+        debug_assert!(written.is_ok(), "a string takes everything");
+    }
+    Ok(text)
+}
+
+/// Page after page: between two of them a shard serves others.
+async fn measure(namespace: &Namespace, labels: &Labels, entities: &mut Entities) -> Result<(), AdminError> {
+    for shard in 0..namespace.broker.shard_count() {
+        let mut after = None;
+        loop {
+            let page = namespace.broker.measure(shard, after).await?;
+            let now = namespace.now();
+            page.iter().for_each(|entity| entities.add(labels, now, entity));
+            match page.last() {
+                Some(last) => after = Some(last.name.clone()),
+                None => break,
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What is there once.
+fn of_broker(state: &HttpState, arrival: Option<&Arrival>, left_out_count: u64) -> Vec<Family> {
+    let none = Labels::default();
+    let gauge = |name: &str, help, labels: &Labels, value: f64| {
+        let mut family = Family::new(name, Kind::Gauge, help);
+        family.add(labels, value);
+        family
+    };
+    let mut families = vec![
+        gauge(
+            "peeklock_build_info",
+            "Always 1; the label says which version runs",
+            &none.with("version", env!("CARGO_PKG_VERSION")),
+            1.0,
+        ),
+        gauge(
+            "peeklock_start_time_seconds",
+            "When the broker was started, in seconds since 1970",
+            &none,
+            seconds(state.started_at().as_millis()),
+        ),
+        gauge(
+            "peeklock_metrics_left_out",
+            "Entities whose numbers had no room here",
+            &none,
+            count(left_out_count),
+        ),
+    ];
+    if let Some(arrival) = arrival {
+        let connections = |value: usize| count(u64::try_from(value).unwrap_or(u64::MAX));
+        families.push(gauge(
+            "peeklock_connections",
+            "Open connections of all listeners and protocols",
+            &none,
+            connections(arrival.connection_count),
+        ));
+        families.push(gauge(
+            "peeklock_connections_max",
+            "How many there may be",
+            &none,
+            connections(arrival.connection_count_max),
+        ));
+    }
+    families
+}
+
+#[expect(clippy::cast_precision_loss, reason = "nothing is counted here that comes near 2^53")]
+fn count(count: u64) -> f64 {
+    count as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn basic_authorization_is_read() {
+        let pair = |name: &str, key: &str| Some(Some((name.to_owned(), key.to_owned())));
+        assert_eq!(basic("Basic YTpiOmM="), pair("a", "b:c"), "a key may have colons");
+        assert_eq!(basic("basic YTpi"), pair("a", "b"));
+        assert_eq!(basic("Basic YWI="), Some(None), "no colon");
+        assert_eq!(basic("Basic ?"), Some(None));
+        assert_eq!(basic("SharedAccessSignature sr=x"), None);
+        assert_eq!(basic("é"), None);
+    }
+}
