@@ -34,8 +34,6 @@ pub(crate) use session::consume_sessions;
 
 /// A client that has waited so long for one answer gives the connection up.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
-/// Where the broker says which class a message is in.
-const CLASS: &str = "x-opt-peeklock-class";
 const PAUSE_MS_MAX: u64 = 2_000;
 
 /// What every client knows.
@@ -230,11 +228,7 @@ pub(crate) fn seen(
         hold: None,
         link: None,
         enqueued_ms: message.enqueued_at().map_or(0, |at| at.as_millis()),
-        class: message
-            .message
-            .message_annotations
-            .get(CLASS)
-            .and_then(|class| class.as_str().map(str::to_owned)),
+        class: message.class().map(str::to_owned),
     }
 }
 
@@ -268,6 +262,7 @@ fn answer_of(error: &Error) -> Answer {
         | Error::NotSettled { .. }
         | Error::Refused { .. }
         | Error::RolledBack { .. }
+        | Error::Throttled { .. }
         | Error::TooLarge { .. }
         | Error::NotFound { .. } => refused(false),
         _ => Answer::Unknown,
