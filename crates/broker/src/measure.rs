@@ -15,6 +15,8 @@ use crate::shard::Shard;
 
 /// Entities measured in one request. A shard does nothing else meanwhile, so it is a matter of a millisecond or so.
 pub const MEASURE_COUNT_MAX: usize = 64;
+/// A page ends behind so many lanes, for queues with many tenants take longer.
+const MEASURE_LANES_MAX: usize = 10_000;
 /// How often a shard notes how its classes stand, for windows of the past.
 const SAMPLE_EVERY: Duration = Duration::from_secs(10);
 
@@ -44,12 +46,7 @@ impl<L: Log> Shard<L> {
                 (ticket, explained.map(|explained| Answer::ExplainedMessage(Box::new(explained))))
             }
             Request::Measure { ticket, after, top } => {
-                let top = top.min(MEASURE_COUNT_MAX);
-                let found = engine.queues_after(after.as_ref()).filter(|queue| !queue.name.is_internal());
-                (
-                    ticket,
-                    Ok(Answer::Measures(found.take(top).map(|queue| measure(engine, now, &queue)).collect())),
-                )
+                (ticket, Ok(Answer::Measures(measure_page(engine, now, after.as_ref(), top))))
             }
             _ => return None,
         })
@@ -66,6 +63,20 @@ impl<L: Log> Shard<L> {
 
 fn find(engine: &Engine, name: &EntityName) -> Result<EntityId, Error> {
     engine.find(name).ok_or_else(|| missing(name.clone()))
+}
+
+fn measure_page(engine: &Engine, now: Timestamp, after: Option<&EntityName>, top: usize) -> Vec<Measure> {
+    let (mut page, mut lane_count) = (Vec::new(), 0);
+    let mut found = engine.queues_after(after).filter(|queue| !queue.name.is_internal());
+    while page.len() < top.min(MEASURE_COUNT_MAX)
+        && lane_count < MEASURE_LANES_MAX
+        && let Some(queue) = found.next()
+    {
+        let measured = measure(engine, now, &queue);
+        lane_count += measured.order.as_ref().map_or(0, |order| order.lane_count);
+        page.push(measured);
+    }
+    page
 }
 
 fn measure(engine: &Engine, now: Timestamp, queue: &peeklock_engine::QueueView<'_>) -> Measure {

@@ -81,6 +81,9 @@ fn counted(space: &NamespaceSpec) -> String {
         count(space.topics.0.len(), "topic"),
         count(subscriptions, "subscription"),
     ];
+    if !space.groups.0.is_empty() {
+        parts.push(count(space.groups.0.len(), "group"));
+    }
     if !space.hubs.0.is_empty() {
         parts.push(format!("{} (not served yet)", count(space.hubs.0.len(), "hub")));
     }

@@ -6,7 +6,9 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::str::FromStr;
 
-use peeklock_spec::{HubSpec, MessageSize, Named, NamespaceSpec, PolicySpec, QueueSpec, Size, TopicSpec};
+use peeklock_spec::{
+    GroupSpec, HubSpec, MessageSize, Named, NamespaceSpec, PolicySpec, QueueSpec, Size, TopicSpec,
+};
 use peeklock_types::EntityName;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
@@ -113,6 +115,8 @@ options! {
         #[arg(skip)]
         topics: Named<EntityName, TopicSpec>,
         #[arg(skip)]
+        groups: Named<EntityName, GroupSpec>,
+        #[arg(skip)]
         hubs: Named<EntityName, HubSpec>,
         #[arg(skip)]
         namespaces: Named<NamespaceName, NamespaceSpec>,
@@ -205,6 +209,7 @@ impl Options {
             keys: std::mem::take(&mut self.keys),
             queues: std::mem::take(&mut self.queues),
             topics: std::mem::take(&mut self.topics),
+            groups: std::mem::take(&mut self.groups),
             hubs: std::mem::take(&mut self.hubs),
         }
     }

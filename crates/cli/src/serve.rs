@@ -107,6 +107,9 @@ fn first_screen(server: &Server, story: &Story) -> io::Result<String> {
     if !server.topic_names.is_empty() {
         screen.line("Topics", &names(&server.topic_names, "topic"))?;
     }
+    if !server.group_names.is_empty() {
+        screen.line("Groups", &names(&server.group_names, "group"))?;
+    }
     if !server.namespace_names.is_empty() {
         screen.line("Namespaces", &server.namespace_names.join(", "))?;
     }

@@ -73,7 +73,7 @@ pub struct Attributes {
 
 impl Attributes {
     pub fn is_empty(&self) -> bool {
-        *self == Attributes::default()
+        self.is_only_lane() && self.lane.is_none()
     }
 
     /// Whether nothing is said but where it waits.

@@ -7,9 +7,6 @@ use crate::message::{ReceiveMode, ReceiverId};
 use crate::number_map::NumberMap;
 use crate::queue::SessionSlot;
 
-#[expect(clippy::cast_possible_truncation, reason = "a span that we chose")]
-const HORIZON_MS: u64 = limits::OUTSTANDING_HORIZON.as_millis() as u64;
-
 /// Who takes messages. Lives only in memory: after a restart receivers attach again.
 #[derive(Debug, Default)]
 pub(crate) struct Receivers {
@@ -51,7 +48,7 @@ struct Bound {
 
 impl Bound {
     fn turn_to(&mut self, now: Timestamp) {
-        let window = now.as_millis() / HORIZON_MS;
+        let window = now.as_millis() / limits::OUTSTANDING_HORIZON_MS;
         if window > self.window {
             self.settled_before = if window == self.window + 1 { self.settled } else { 0 };
             (self.window, self.settled) = (window, 0);

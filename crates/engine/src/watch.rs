@@ -97,8 +97,10 @@ impl Engine {
                 self.watchers.by_address.remove(&address);
                 continue;
             };
-            queue.part_mut(address.sub_queue).noted.has_changed = false;
             let head = head(now, queue, address.sub_queue);
+            // To look for a head may find that all are over their rates, and when that ends.
+            self.agenda.note(queue);
+            queue.part_mut(address.sub_queue).noted.has_changed = false;
             for watcher in self.watchers.by_address.get_mut(&address).into_iter().flatten() {
                 if watcher.told != Some(head) {
                     watcher.told = Some(head);

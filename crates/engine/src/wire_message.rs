@@ -28,6 +28,11 @@ const PATCH: u64 = 128;
 const VIEW: u64 = 256;
 
 pub(crate) fn put_attributes(attributes: &Attributes, out: &mut Vec<u8>) {
+    // Most messages of a queue with an order say nothing else.
+    if let Some(lane) = attributes.lane.as_ref().filter(|_| attributes.is_only_lane()) {
+        put_number(LANE, out);
+        return put_key(lane, out);
+    }
     let details = Details {
         session: attributes.session.clone(),
         time_to_live: attributes.time_to_live,

@@ -3,8 +3,11 @@
 
 mod common;
 
+use std::sync::Arc;
+
 use common::{HOST, ROOT, ROOT_KEY, Rig, call, namespace, request, token};
-use peeklock_http::{HttpState, Limits, router};
+use peeklock_http::{HttpState, Limits, Namespace, router};
+use peeklock_types::{EntityName, GroupSettings, OrderPolicy};
 use serde_json::{Value, json};
 
 #[tokio::test]
@@ -243,7 +246,11 @@ async fn an_order_is_set_replaced_and_removed() {
     let order = created.json()["order"].clone();
     assert_eq!(order["classes"]["high"], json!({ "priorities": "7-9", "target": "10s", "objective": 0.99 }));
     assert_eq!(order["tenants"]["classes"]["paying"]["weight"], 2.5);
-    assert_eq!(rig.get("/api/queues/q").await.json()["order"], order);
+    let shown = rig.get("/api/queues/q").await;
+    assert_eq!(shown.json()["order"], order);
+    let at = |text: &str| shown.body.find(text).unwrap();
+    assert!(at("\"paying\":{") < at("\"free\":{"), "tenants are asked in this order: {}", shown.body);
+    assert!(at("\"high\":{") < at("\"low\":{"), "the most urgent first: {}", shown.body);
     rig.put("/api/queues/q", r#"{"lockDuration": "5s"}"#).await.expect(200);
     assert_eq!(rig.get("/api/queues/q").await.json()["order"], order, "not said, not changed");
     rig.put("/api/queues/q", r#"{"order": {"policy": "fifo"}}"#).await.expect(200);
@@ -442,4 +449,37 @@ async fn a_slow_body_costs_only_its_sender() {
     rig.call(put("")).await.expect(401);
     let slow = rig.call(put(&token(ROOT, ROOT_KEY, "sb://any/"))).await.expect(408);
     assert_eq!(slow.json()["error"]["code"], "slow");
+}
+
+#[tokio::test]
+async fn groups_are_shown_and_their_names_are_taken() {
+    let (space, _running) = namespace("sbemulatorns", ROOT_KEY).await;
+    let group = |members: [&str; 2]| {
+        let members = members.map(|name| EntityName::parse(name).unwrap());
+        Arc::new(GroupSettings::new(OrderPolicy::Strict, members))
+    };
+    let name = |text| EntityName::parse(text).unwrap();
+    let groups =
+        [(name("work"), group(["high", "low"])), (name("pool"), group(["a", "news/Subscriptions/all"]))];
+    let space = Namespace { broker: space.broker.with_groups(groups.into()), ..space };
+    let router = router(HttpState::new(vec![space], Limits::default()));
+    let ask = async |method: &str, path: &str| {
+        let token = token(ROOT, ROOT_KEY, &format!("https://{HOST}"));
+        call(&router, request(method, path, &token, &[], "{}")).await
+    };
+    let all = ask("GET", "/api/groups").await.expect(200).json();
+    assert_eq!(all["items"][0]["name"], "pool");
+    assert_eq!(all["items"][1]["name"], "work");
+    let first = ask("GET", "/api/groups?top=1").await.expect(200).json();
+    assert_eq!((first["items"].as_array().unwrap().len(), &first["next"]), (1, &json!("pool")));
+    let rest = ask("GET", "/api/groups?after=pool").await.expect(200).json();
+    assert_eq!(rest["items"].as_array().unwrap().len(), 1);
+    let work = ask("GET", "/api/groups/Work").await.expect(200).json();
+    let expected =
+        json!({"name": "work", "members": ["high", "low"], "order": "strict", "maxOutstanding": 16});
+    assert_eq!(work, expected);
+    ask("GET", "/api/groups/none").await.expect(404);
+    ask("PUT", "/api/groups/work").await.expect(405);
+    let refused = ask("PUT", "/api/queues/WORK").await.expect(400).json();
+    assert!(refused["error"]["message"].as_str().unwrap().contains("name of a group"), "{refused}");
 }

@@ -1,9 +1,11 @@
 //! Makes a namespace have the entities that its configuration declares. What exists and is not declared stays as it is.
 
+use std::sync::Arc;
+
 use anyhow::{Context, Result, bail};
 use peeklock_broker::{AdminError, Broker, EntityInfo, Error, engine};
 use peeklock_filter::Rule;
-use peeklock_spec::{QueueSpec, SubscriptionName, SubscriptionSpec, TopicSpec};
+use peeklock_spec::{GroupSpec, QueueSpec, SubscriptionName, SubscriptionSpec, TopicSpec};
 use peeklock_types::{EntityKind, EntityName, QueueSettings};
 use tokio::task::JoinSet;
 
@@ -15,13 +17,29 @@ const DECLARED_AT_ONCE_MAX: usize = 256;
 pub struct Entities {
     pub queues: Vec<(EntityName, QueueSpec)>,
     pub topics: Vec<(EntityName, TopicSpec)>,
+    /// Names that mean several of them to receivers.
+    pub groups: Vec<(EntityName, GroupSpec)>,
 }
 
 impl FromIterator<(EntityName, QueueSettings)> for Entities {
     fn from_iter<I: IntoIterator<Item = (EntityName, QueueSettings)>>(queues: I) -> Self {
         let queues = queues.into_iter().map(|(name, settings)| (name, QueueSpec::of(&settings)));
-        Entities { queues: queues.collect(), topics: Vec::new() }
+        Entities { queues: queues.collect(), ..Entities::default() }
     }
+}
+
+/// Gives the broker its groups. Their names must be free: what an entity of the name holds could not be received any more.
+pub(crate) async fn with_groups(broker: Broker, groups: Vec<(EntityName, GroupSpec)>) -> Result<Broker> {
+    for (name, _) in &groups {
+        if let Some(found) = find(&broker, name).await? {
+            bail!(
+                "'{name}' is configured as a group, but there is a {} of this name; give the group another name, or delete the {0}",
+                found.kind
+            );
+        }
+    }
+    let groups = groups.into_iter().map(|(name, spec)| (name, Arc::new(spec.settings())));
+    Ok(broker.with_groups(groups.collect()))
 }
 
 pub(crate) async fn declare(broker: &Broker, entities: Entities) -> Result<()> {
@@ -166,7 +184,7 @@ mod tests {
     fn entities(text: &str) -> Entities {
         let spec: NamespaceSpec = from_toml(text).unwrap();
         spec.check().unwrap();
-        Entities { queues: spec.queues.0, topics: spec.topics.0 }
+        Entities { queues: spec.queues.0, topics: spec.topics.0, groups: spec.groups.0 }
     }
 
     fn name(text: &str) -> EntityName {
@@ -216,6 +234,18 @@ mod tests {
         assert!(told.contains("'news' is configured as a queue, but there is a topic"), "{told}");
         let told = refused("[topics.orders]").await;
         assert!(told.contains("'orders' is configured as a topic, but there is a queue"), "{told}");
+    }
+
+    #[tokio::test]
+    async fn a_group_needs_a_name_of_its_own() {
+        let (broker, _running) = broker().await;
+        declare(&broker, entities("[queues.work]")).await.unwrap();
+        let groups = |text| entities(text).groups;
+        let told = with_groups(broker.clone(), groups("[groups.work]\nmembers = ['a']")).await.err().unwrap();
+        assert!(told.to_string().contains("'work' is configured as a group, but there is a queue"), "{told}");
+        let broker = with_groups(broker, groups("[groups.pool]\nmembers = ['a', 'work']")).await.unwrap();
+        assert_eq!(broker.groups().len(), 1);
+        assert!(broker.create_queue(name("pool"), QueueSettings::default()).await.is_err());
     }
 
     #[tokio::test]

@@ -91,6 +91,7 @@ pub struct Server {
     /// Of the default namespace, like the topics.
     pub queue_names: Vec<String>,
     pub topic_names: Vec<String>,
+    pub group_names: Vec<String>,
     /// Those beside the default one.
     pub namespace_names: Vec<String>,
     pub ready_after: Duration,
@@ -123,6 +124,7 @@ impl Server {
         let tls = tls::load_if_needed(options.certificate, &options.data, options.listen)?;
         let first = first.open(&options.data, access.clone(), options.filter_cost).await?;
         let (queue_names, topic_names) = first.names().await?;
+        let group_names = first.broker.groups().keys().map(ToString::to_string).collect();
         let mut others = Vec::new();
         for (space, access) in options.namespaces.into_iter().zip(other_access) {
             others.push(space.open(&options.data, access, options.filter_cost).await?);
@@ -151,6 +153,7 @@ impl Server {
             recovered,
             queue_names,
             topic_names,
+            group_names,
             namespace_names,
             ready_after,
             uses_well_known_key,

@@ -12,7 +12,7 @@ use peeklock_journal_wal::{WalConfig, WalJournal};
 use peeklock_types::Timestamp;
 
 use crate::access;
-use crate::declare::{Entities, declare};
+use crate::declare::{Entities, declare, with_groups};
 use crate::{Addresses, FilterCost};
 
 /// The namespace of whoever names none, called as the official emulator calls its only one.
@@ -69,10 +69,19 @@ impl NamespaceOptions {
         })
     }
 
-    pub(crate) async fn open(self, data: &Path, access: Access, filter_cost: FilterCost) -> Result<Opened> {
+    pub(crate) async fn open(
+        mut self,
+        data: &Path,
+        access: Access,
+        filter_cost: FilterCost,
+    ) -> Result<Opened> {
         let folder = self.folder(data);
         let (broker, running, recovered) = open_broker(&folder, filter_cost).await?;
+        let groups = std::mem::take(&mut self.entities.groups);
         declare(&broker, self.entities).await?;
+        let broker = with_groups(broker, groups)
+            .await
+            .with_context(|| format!("the groups of the namespace '{}'", self.name))?;
         Ok(Opened { name: self.name, hosts: self.hosts, folder, broker, access, running, recovered })
     }
 }

@@ -6,6 +6,7 @@
 mod document;
 pub mod emulator;
 mod entity;
+mod group;
 pub mod iso8601;
 mod named;
 mod namespace;
@@ -22,6 +23,7 @@ pub use document::{
     DOCUMENT_DEPTH_MAX, Document, Problem, from_json, from_json_bytes, from_toml, nearest, utf8,
 };
 pub use entity::{QueueSpec, SubscriptionSpec, TopicSpec};
+pub use group::{GroupSpec, MemberSpec};
 pub use named::{Name, Named, SubscriptionName};
 pub use namespace::{HubSpec, Misfit, NamespaceSpec};
 pub use order::{

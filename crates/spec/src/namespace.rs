@@ -1,9 +1,10 @@
 //! A namespace with everything in it, as configuration files write it.
 
-use peeklock_types::{EntityKind, EntityName, QueueSettings};
+use peeklock_types::{EntityKind, EntityName, GroupError, QueueSettings, limits};
 use serde::{Deserialize, Serialize};
 
 use crate::entity::{QueueSpec, TopicSpec};
+use crate::group::GroupSpec;
 use crate::named::{Name, Named};
 use crate::order::OrderSpec;
 use crate::policy::PolicySpec;
@@ -21,6 +22,8 @@ pub struct NamespaceSpec {
     pub keys: Named<String, PolicySpec>,
     pub queues: Named<EntityName, QueueSpec>,
     pub topics: Named<EntityName, TopicSpec>,
+    /// Several queues or subscriptions that receivers can attach to as to one.
+    pub groups: Named<EntityName, GroupSpec>,
     pub hubs: Named<EntityName, HubSpec>,
 }
 
@@ -69,6 +72,7 @@ impl NamespaceSpec {
                 .map_err(|message| misfit(path(), message))?;
             check_subscriptions(name, topic, &path())?;
         }
+        self.check_groups()?;
         for (name, policy) in &self.keys.0 {
             let path = || vec!["keys".to_owned(), name.clone()];
             policy.declared(name).map_err(|error| misfit(path(), error.to_string()))?;
@@ -77,6 +81,72 @@ impl NamespaceSpec {
             hub.check().map_err(|message| misfit(vec!["hubs".to_owned(), name.to_string()], message))?;
         }
         Ok(())
+    }
+
+    fn check_groups(&self) -> Result<(), Misfit> {
+        let count = self.groups.0.len();
+        if count > limits::GROUPS_MAX {
+            let text = format!("{count} groups are too many; at most {} are allowed", limits::GROUPS_MAX);
+            return Err(misfit(vec!["groups".to_owned()], text));
+        }
+        for (name, group) in &self.groups.0 {
+            let path = || vec!["groups".to_owned(), name.to_string()];
+            let taken = |kind: &str, by: &EntityName| {
+                let text = format!("there is a {kind} '{by}'; a {kind} and a group cannot share a name");
+                Err(misfit(path(), text))
+            };
+            if name.is_subscription() {
+                return Err(misfit(
+                    path(),
+                    format!("'{name}' is the name of a subscription; give the group its own"),
+                ));
+            }
+            if let Some((queue, _)) = self.queues.0.iter().find(|(queue, _)| queue == name) {
+                return taken("queue", queue);
+            }
+            if let Some((topic, _)) = self.topics.0.iter().find(|(topic, _)| topic == name) {
+                return taken("topic", topic);
+            }
+            group.settings().check(name).map_err(|error| {
+                let key = match error {
+                    GroupError::Outstanding { .. } => "maxOutstanding",
+                    _ => "members",
+                };
+                misfit(path().into_iter().chain([key.to_owned()]).collect(), error.to_string())
+            })?;
+            for member in &group.members {
+                self.check_member(&member.0.name).map_err(|message| {
+                    misfit(path().into_iter().chain(["members".to_owned()]).collect(), message)
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether this can be a member of a group, as far as is written here: it may be created later.
+    fn check_member(&self, name: &EntityName) -> Result<(), String> {
+        if self.groups.0.iter().any(|(group, _)| group == name) {
+            return Err(format!("the member '{name}' is a group; name its members instead"));
+        }
+        if self.topics.0.iter().any(|(topic, _)| topic == name) {
+            return Err(format!(
+                "the member '{name}' is a topic; name one of its subscriptions, '{name}/Subscriptions/…'"
+            ));
+        }
+        let queues = self.queues.0.iter().map(|(queue, spec)| (queue.clone(), spec.settings()));
+        let subscriptions = self.topics.0.iter().flat_map(|(topic, spec)| {
+            let named = spec.subscriptions.iter().flat_map(|named| &named.0);
+            named.filter_map(move |(subscription, spec)| {
+                Some((EntityName::subscription(topic, subscription.as_str()).ok()?, spec.settings()))
+            })
+        });
+        let found = queues.chain(subscriptions).find(|(known, _)| known == name);
+        match found.is_some_and(|(_, settings)| settings.requires_session) {
+            true => Err(format!(
+                "the member '{name}' has sessions, and a group hands out single messages; leave it out"
+            )),
+            false => Ok(()),
+        }
     }
 }
 

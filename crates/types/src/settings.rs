@@ -60,7 +60,8 @@ pub mod limits {
     /// What one receiver may hold unsettled on a queue with an order, at most.
     pub const OUTSTANDING_MAX: u32 = 100_000;
     /// A receiver on such a queue may hold what it settles in this time.
-    pub const OUTSTANDING_HORIZON: Duration = Duration::from_millis(100);
+    pub const OUTSTANDING_HORIZON: Duration = Duration::from_millis(OUTSTANDING_HORIZON_MS);
+    pub const OUTSTANDING_HORIZON_MS: u64 = 100;
     /// Queues and subscriptions of one group, and groups of a namespace.
     pub const GROUP_MEMBERS_MAX: usize = 32;
     pub const GROUPS_MAX: usize = 1000;

@@ -12,8 +12,12 @@ fn run(broker: &Broker, words: &str, more: &[&str]) -> String {
     broker.run(&[words.split(' ').collect::<Vec<_>>().as_slice(), more].concat())
 }
 
+/// What is said of a command that does not succeed, whether the words or what they mean are wrong.
 fn fails(broker: &Broker, words: &str, more: &[&str]) -> String {
-    broker.fails(&[words.split(' ').collect::<Vec<_>>().as_slice(), more].concat())
+    let words = words.split(' ').collect::<Vec<_>>();
+    let output = broker.command(&[words.as_slice(), more].concat()).output().unwrap();
+    assert!(matches!(output.status.code(), Some(1 | 2)), "{output:?}");
+    String::from_utf8(output.stderr).unwrap()
 }
 
 fn order(broker: &Broker, queue: &str) -> Value {
@@ -26,7 +30,7 @@ fn a_queue_with_classes_is_created_shown_and_changed() {
     let broker = Broker::start(&["--listen-tls", "off"]);
     assert_eq!(
         run(&broker, "queue create jobs", &CLASSES),
-        "Created queue 'jobs' (classes high, normal, low; aged; lock 60s)\n"
+        "Created queue 'jobs' (classes high, normal, low; aged; lock 1m)\n"
     );
     let text = broker.run(&["queue", "show", "jobs"]);
     assert!(text.contains("\nOrder                    aged\n  default-class          normal\n"), "{text}");
@@ -39,7 +43,7 @@ fn a_queue_with_classes_is_created_shown_and_changed() {
     let list = broker.run(&["queue", "list"]);
     assert!(list.contains("classes high, normal, low; aged"), "{list}");
     let changed = run(&broker, "queue update jobs --order weighted --class high=7-9,weight=4", &[]);
-    assert_eq!(changed, "Updated queue 'jobs' (classes high, normal, low; weighted; lock 60s)\n");
+    assert_eq!(changed, "Updated queue 'jobs' (classes high, normal, low; weighted; lock 1m)\n");
     let shown = order(&broker, "jobs");
     assert_eq!(shown["classes"]["high"], json!({ "priorities": "7-9", "weight": 4 }));
     assert_eq!(shown["classes"]["low"], json!({ "priorities": "0-3" }), "not named, not changed");
@@ -109,7 +113,7 @@ fn a_subscription_has_an_order_of_its_own() {
     let broker = Broker::start(&["--listen-tls", "off"]);
     broker.run(&["topic", "create", "news"]);
     let created = run(&broker, "subscription create news all --order strict", &CLASSES);
-    assert_eq!(created, "Created subscription 'all' (classes high, normal, low; strict; lock 60s)\n");
+    assert_eq!(created, "Created subscription 'all' (classes high, normal, low; strict; lock 1m)\n");
     let updated = run(&broker, "subscription update news all --class low,target=1h --lock-duration 5s", &[]);
     assert_eq!(updated, "Updated subscription 'all' (classes high, normal, low; strict; lock 5s)\n");
     let text = broker.run(&["subscription", "show", "news", "all"]);
@@ -147,6 +151,41 @@ fn what_makes_no_sense_is_refused_and_changes_nothing() {
     let told = fails(&broker, "queue update jobs --tenant-key", &["tenant +"]);
     assert!(told.contains("a key is the name of a property"), "{told}");
     assert_eq!(order(&broker, "jobs"), before);
+}
+
+#[test]
+fn how_classes_fare_is_shown_and_why_a_message_waits() {
+    let broker = Broker::start(&["--listen-tls", "off"]);
+    let flags = ["--class", "low=0-3,target=10s", "--class", "normal=4-6", "--class", "high=7-9"];
+    run(&broker, "queue create jobs --order strict --tenant-key tenant", &flags);
+    for (body, priority) in [("one", "low"), ("two", "low"), ("three", "high")] {
+        broker.run(&["send", "jobs", body, "--priority", priority, "--property", "tenant=acme"]);
+    }
+    let shown: Value = serde_json::from_str(&broker.run(&["queue", "show", "jobs", "--json"])).unwrap();
+    let classes = &shown["runtime"]["order"]["classes"];
+    assert_eq!((&classes[0]["name"], &classes[0]["waiting"]), (&"high".into(), &1.into()), "{shown}");
+    assert_eq!((&classes[2]["name"], &classes[2]["waiting"]), (&"low".into(), &2.into()), "{shown}");
+    let text = broker.run(&["queue", "show", "jobs"]);
+    let row = text.lines().rfind(|line| line.starts_with("low ")).unwrap();
+    let cells: Vec<_> = row.split_whitespace().collect();
+    assert_eq!(cells[..3], ["low", "2", "0"], "{text}");
+    assert!(text.contains("\nFitted no class          0\n"), "{text}");
+    let second: Value =
+        serde_json::from_str(broker.run(&["peek", "jobs", "--json"]).lines().nth(1).unwrap()).unwrap();
+    let number = second["sequenceNumber"].to_string();
+    let told = broker.run(&["queue", "explain", "jobs", &number]);
+    assert!(
+        told.starts_with(&format!("Message {number} of 'jobs' is waiting\nClass                    low\n")),
+        "{told}"
+    );
+    assert!(told.contains("\nTenant                   acme"), "{told}");
+    assert!(told.contains("\nGoes before it           1 message of high, 1 of low\n"), "{told}");
+    let told: Value =
+        serde_json::from_str(&broker.run(&["queue", "explain", "jobs", &number, "--json"])).unwrap();
+    assert_eq!((&told["aheadCount"], &told["state"]), (&2.into(), &"waiting".into()));
+    assert!(broker.run(&["receive", "jobs"]).contains("three"), "the most urgent goes first");
+    let gone = fails(&broker, "queue explain jobs 4711", &[]);
+    assert!(gone.contains("4711"), "{gone}");
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use peeklock_types::{Rate, Timestamp};
 
+use super::stats::Stats;
 use super::{LaneKey, LaneSlot, Order};
 
 /// A sender is over a rate.
@@ -21,7 +22,9 @@ impl Order {
         self.note_target(key.0, waited);
         let class = &mut self.classes[usize::from(key.0)];
         class.stats.time_in_queue.add(waited);
-        self.tenant_classes[usize::from(key.1)].stats.time_in_queue.add(waited);
+        if self.settings.tenants.is_some() {
+            self.tenant_classes[usize::from(key.1)].stats.time_in_queue.add(waited);
+        }
     }
 
     /// The message left before it was ever handed out: it was bad if it was late already.
@@ -43,11 +46,13 @@ impl Order {
     /// A receiver is done with the message.
     pub(crate) fn note_settled(&mut self, now: Timestamp, slot: LaneSlot, came: Timestamp) {
         let Some(key) = self.lane(slot).map(|lane| (lane.key.class, lane.key.tenant_class)) else { return };
-        let class = &mut self.classes[usize::from(key.0)].stats;
-        let rank = &mut self.tenant_classes[usize::from(key.1)].stats;
-        for stats in [class, rank] {
+        let note = |stats: &mut Stats| {
             stats.settled.add(now);
             stats.critical_time.add(now.since(came));
+        };
+        note(&mut self.classes[usize::from(key.0)].stats);
+        if self.settings.tenants.is_some() {
+            note(&mut self.tenant_classes[usize::from(key.1)].stats);
         }
     }
 

@@ -1,6 +1,6 @@
 //! Which class and tenant a message belongs to.
 
-use std::borrow::Cow;
+use std::sync::Arc;
 
 use peeklock_filter::{
     Entries, Entry, Expression, Filter, Outcome, Rule, RuleError, RuleName, RuleSet, SqlFilter,
@@ -26,7 +26,7 @@ pub(crate) struct Classifier {
 pub(crate) struct Classified {
     pub(crate) class: u8,
     pub(crate) tenant_class: u8,
-    pub(crate) tenant: Option<String>,
+    pub(crate) tenant: Option<Arc<str>>,
     /// It said a class or priority that there is not.
     pub(crate) is_misfit: bool,
 }
@@ -66,11 +66,11 @@ impl Classifier {
         Classified { class, tenant_class, tenant, is_misfit }
     }
 
-    fn tenant(&self, tenants: Option<&TenantSettings>, view: &[u8], seed: u64) -> (u8, Option<String>) {
+    fn tenant(&self, tenants: Option<&TenantSettings>, view: &[u8], seed: u64) -> (u8, Option<Arc<str>>) {
         let (Some(tenants), Some(key)) = (tenants, &self.tenant_key) else { return (0, None) };
         let class = first(&self.tenant_rules, view, seed);
         let class = class.unwrap_or_else(|| small(tenants.default_class_index()));
-        (class, key.evaluate(view, seed).ok().and_then(|value| name_of(&value)))
+        (class, key.evaluate(view, seed).ok().and_then(name_of))
     }
 }
 
@@ -134,19 +134,20 @@ fn class_of(order: &OrderSettings, value: &ValueRef<'_>) -> Said {
 }
 
 /// How a tenant is called whose key has this value.
-fn name_of(value: &Value) -> Option<String> {
-    let name: Cow<'_, str> = match value {
+fn name_of(value: Value) -> Option<Arc<str>> {
+    let name: Arc<str> = match value {
         Value::Null => return None,
-        Value::Text(text) => Cow::Borrowed(text),
+        Value::Text(text) => text,
         Value::Bool(value) => value.to_string().into(),
         Value::Long(number) => number.to_string().into(),
         Value::Double(number) => number.to_string().into(),
-        // As people write them; of bytes that would be only the first.
-        Value::Uuid(_) | Value::Time(_) | Value::Span(_) => value.to_string().into(),
         other => format!("{other:?}").into(),
     };
-    let end = name.floor_char_boundary(limits::TENANT_BYTES_MAX);
-    Some(name.get(..end).unwrap_or_default().to_owned()).filter(|name| !name.is_empty())
+    match name.len() {
+        0 => None,
+        1..=limits::TENANT_BYTES_MAX => Some(name),
+        _ => name.get(..name.floor_char_boundary(limits::TENANT_BYTES_MAX)).map(Arc::from),
+    }
 }
 
 /// Limits keep the number of classes far below 256.

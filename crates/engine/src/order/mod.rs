@@ -250,11 +250,7 @@ impl Order {
     /// What lane a message belongs to, by its properties. Tells also whether it said a class that there is not.
     pub(crate) fn classify(&self, view: &[u8], seed: u64) -> (LaneKey, bool) {
         let found = self.classifier.classify(&self.settings, view, seed);
-        let key = LaneKey {
-            class: found.class,
-            tenant_class: found.tenant_class,
-            tenant: found.tenant.map(Into::into),
-        };
+        let key = LaneKey { class: found.class, tenant_class: found.tenant_class, tenant: found.tenant };
         (key, found.is_misfit)
     }
 
@@ -272,7 +268,8 @@ impl Order {
         if let Some(class) = self.classes.get_mut(class) {
             class.stats.enqueued.add(now);
         }
-        if let Some(rank) = self.tenant_classes.get_mut(usize::from(key.tenant_class)) {
+        let rank = self.tenant_classes.get_mut(usize::from(key.tenant_class));
+        if let Some(rank) = rank.filter(|_| self.settings.tenants.is_some()) {
             rank.stats.enqueued.add(now);
         }
     }

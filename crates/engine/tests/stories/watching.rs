@@ -1,9 +1,9 @@
 //! Receivers that hear which message is next, and take runs.
 
 use peeklock_engine::{Drained, Head, HeadChange, ReceiveMode, ReceiverId, Settlement};
-use peeklock_types::SubQueue;
+use peeklock_types::{ClassName, ClassSettings, OrderPolicy, OrderSettings, QueueSettings, Rate, SubQueue};
 
-use crate::story::{MAIN, Story, numbers, secs, seq};
+use crate::story::{MAIN, Story, numbers, secs, seq, settings};
 
 /// A receiver without credit that watches.
 fn watching(story: &mut Story, receiver: u64) -> ReceiverId {
@@ -90,4 +90,40 @@ fn watching_ends_with_the_receiver_and_with_the_queue() {
     assert_eq!(told(&mut story), [(1, Some(1)), (2, None)]);
     story.engine.delete_queue(story.now, &crate::story::name("orders"), &mut story.out).unwrap();
     assert_eq!(told(&mut story), []);
+}
+
+/// Settings of a queue with an order.
+fn ordered(order: OrderSettings) -> QueueSettings {
+    QueueSettings { order: Some(Box::new(order)), ..settings() }
+}
+
+#[test]
+fn a_queue_over_its_rate_has_no_head_until_it_may_give_again() {
+    let rate = Some(Rate { per_second_milli: 1000, burst: 1 });
+    let mut story = Story::with(ordered(OrderSettings { rate, ..OrderSettings::default() }));
+    let receiver = watching(&mut story, 1);
+    story.send(2);
+    assert_eq!(told(&mut story), [(1, Some(1))]);
+    story.engine.take_run(receiver, 5, None);
+    assert_eq!(told(&mut story), [(1, None)], "one may start in a second");
+    let next = story.engine.next_deadline().expect("it comes back by itself");
+    assert!(next <= story.now + secs(1));
+    story.now = next;
+    assert_eq!(told(&mut story), [(1, Some(2))]);
+}
+
+#[test]
+fn the_offset_of_a_class_counts_between_queues() {
+    let class = |name, priorities, offset| ClassSettings {
+        offset: Some(secs(offset)),
+        ..ClassSettings::new(ClassName::parse(name).unwrap(), priorities)
+    };
+    let classes = vec![class("high", (5, 9), 0), class("low", (0, 4), 60)];
+    let order = OrderSettings { policy: OrderPolicy::Aged, classes, ..OrderSettings::default() };
+    let mut story = Story::with(ordered(order));
+    watching(&mut story, 1);
+    story.send(1);
+    let _ = story.deliver();
+    let head = story.out.heads[0].head.unwrap();
+    assert_eq!(head.urgency, story.now + secs(60), "plain messages are in the class of the usual priority");
 }

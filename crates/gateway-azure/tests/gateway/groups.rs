@@ -9,7 +9,8 @@ use peeklock_amqp::connection::{Delivery, Event, LinkId, SaslClient};
 use peeklock_amqp::{Attach, Body, DeliveryState, Message, SenderSettleMode, Value, condition};
 use peeklock_gateway_azure::Gateway;
 use peeklock_types::{
-    EntityKind, EntityName, GroupSettings, Groups, OrderPolicy, QueueSettings, QueueStatus, ShardId,
+    EntityKind, EntityName, GroupSettings, Groups, OrderPolicy, OrderSettings, QueueSettings, QueueStatus,
+    ShardId,
 };
 
 use crate::support::{Client, Rig, condition_of, message, receiver, sender, sessions};
@@ -477,4 +478,48 @@ async fn a_link_that_goes_leaves_nothing_behind() {
     send(&mut client, "high", &["h"]).await;
     let other = client.receiver("high").await;
     assert_eq!(text(&client.receive(other).await.1), "h");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_member_with_an_order_of_its_own_keeps_its_own_bound() {
+    let rig = rig_with(group(OrderPolicy::Strict)).await;
+    let order = OrderSettings { max_outstanding: 1, ..OrderSettings::default() };
+    for member in MEMBERS {
+        let order = (member == "high").then(|| Box::new(order.clone()));
+        rig.queue(member, QueueSettings { order, ..QueueSettings::default() }).await;
+    }
+    let mut client = rig.client().await;
+    send(&mut client, "high", &["h1", "h2", "h3"]).await;
+    send(&mut client, "low", &["l1"]).await;
+    let link = client.receiver("work").await;
+    client.connection.set_credit(link, 300);
+    let found = all(&mut client, link).await;
+    assert_eq!(bodies(&found), ["h1", "l1"], "the others go on");
+    client.settle(link, found[0].0.id, DeliveryState::Accepted).await;
+    assert_eq!(bodies(&all(&mut client, link).await), ["h2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn large_messages_of_several_members_share_the_link() {
+    let rig = rig_with(group(OrderPolicy::Weighted)).await;
+    for member in MEMBERS {
+        let settings = QueueSettings { max_message_size_bytes: 4 << 20, ..QueueSettings::default() };
+        rig.queue(member, settings).await;
+    }
+    let mut client = rig.client().await;
+    let body = vec![7; 2 << 20];
+    for member in MEMBERS {
+        let link = client.sender(member).await;
+        for _ in 0..3 {
+            assert_eq!(client.send(link, &Message::data(body.clone())).await, DeliveryState::Accepted);
+        }
+    }
+    let link = client.receiver("work").await;
+    client.connection.set_credit(link, 300);
+    for _ in 0..9 {
+        let delivery = client.until(|event| delivery_on(event, link)).await;
+        assert!(delivery.payload.len() > body.len());
+        client.settle(link, delivery.id, DeliveryState::Accepted).await;
+    }
+    assert!(all(&mut client, link).await.is_empty());
 }

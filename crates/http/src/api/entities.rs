@@ -209,15 +209,12 @@ impl Call<'_> {
         self.respond(StatusCode::OK, &updated).await
     }
 
-    async fn describe(&self, entity: &EntityInfo) -> Result<serde_json::Value, Problem> {
-        let told = match entity.kind {
-            EntityKind::Queue => serde_json::to_value(shape::Queue::of(entity, self.runtime(entity).await?)),
-            EntityKind::Topic => serde_json::to_value(shape::Topic::of(entity)),
-            EntityKind::Subscription => {
-                serde_json::to_value(shape::Subscription::of(entity, self.runtime(entity).await?))
-            }
-        };
-        told.map_err(|error| Problem::Unavailable(error.to_string()))
+    async fn describe(&self, entity: &EntityInfo) -> Result<shape::Entity, Problem> {
+        Ok(match entity.kind {
+            EntityKind::Queue => shape::Entity::queue(entity, self.runtime(entity).await?),
+            EntityKind::Topic => shape::Entity::topic(entity),
+            EntityKind::Subscription => shape::Entity::subscription(entity, self.runtime(entity).await?),
+        })
     }
 
     /// Only entities with an order have something to tell.

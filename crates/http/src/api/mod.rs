@@ -2,6 +2,7 @@
 
 mod entities;
 mod explain;
+mod groups;
 mod messages;
 mod openapi;
 mod order_schema;
@@ -77,7 +78,7 @@ fn owner(operation: Operation) -> Option<EntityKind> {
     match item {
         Item::QueuePolicy => Some(EntityKind::Queue),
         Item::TopicPolicy => Some(EntityKind::Topic),
-        Item::Queue | Item::Topic | Item::Subscription | Item::Rule | Item::Policy => None,
+        Item::Queue | Item::Topic | Item::Subscription | Item::Rule | Item::Group | Item::Policy => None,
     }
 }
 
@@ -96,9 +97,9 @@ impl Names {
     fn read(operation: Operation, names: &[&str]) -> Result<Self, Problem> {
         let (is_namespace, has_policy) = match operation {
             Operation::OpenApi
-            | Operation::List(Collection::Queues | Collection::Topics | Collection::Policies) => {
-                (true, false)
-            }
+            | Operation::List(
+                Collection::Queues | Collection::Topics | Collection::Groups | Collection::Policies,
+            ) => (true, false),
             Operation::Show(item)
             | Operation::Put(item)
             | Operation::Delete(item)
@@ -159,21 +160,25 @@ impl Call<'_> {
             Operation::List(Collection::Queues | Collection::Topics | Collection::Subscriptions) => {
                 self.list_entities(operation).await
             }
+            Operation::List(Collection::Groups) => self.list_groups(),
             Operation::List(Collection::Rules) => self.list_rules().await,
             Operation::List(_) => self.list_policies().await,
             Operation::Show(item) => match item {
                 Item::Queue | Item::Topic | Item::Subscription => self.show_entity(item).await,
                 Item::Rule => self.show_rule().await,
+                Item::Group => self.show_group(),
                 Item::Policy | Item::QueuePolicy | Item::TopicPolicy => self.show_policy().await,
             },
             Operation::Put(item) => match item {
                 Item::Queue | Item::Topic | Item::Subscription => self.put_entity(item, body).await,
                 Item::Rule => self.put_rule(body).await,
+                Item::Group => Err(groups::is_configured()),
                 Item::Policy | Item::QueuePolicy | Item::TopicPolicy => self.put_policy(body).await,
             },
             Operation::Delete(item) => match item {
                 Item::Queue | Item::Topic | Item::Subscription => self.delete_entity(item).await,
                 Item::Rule => self.delete_rule().await,
+                Item::Group => Err(groups::is_configured()),
                 Item::Policy | Item::QueuePolicy | Item::TopicPolicy => self.delete_policy().await,
             },
             Operation::Regenerate(_) => self.regenerate(body).await,

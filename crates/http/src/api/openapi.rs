@@ -91,6 +91,7 @@ fn summary(operation: Operation) -> String {
         Operation::List(Collection::Queues) => "All queues, by name".to_owned(),
         Operation::List(Collection::Topics) => "All topics, by name".to_owned(),
         Operation::List(Collection::Subscriptions) => "The subscriptions of a topic, by name".to_owned(),
+        Operation::List(Collection::Groups) => "The groups of queues that are configured, by name".to_owned(),
         Operation::List(Collection::Rules) => "The rules of a subscription, by name".to_owned(),
         Operation::List(_) => "The shared access policies here, without their keys".to_owned(),
         Operation::Show(item) => {
@@ -120,6 +121,7 @@ fn noun(item: Item) -> &'static str {
         Item::Topic => "topic",
         Item::Subscription => "subscription",
         Item::Rule => "rule",
+        Item::Group => "group of queues",
         Item::Policy | Item::QueuePolicy | Item::TopicPolicy => "policy",
     }
 }
@@ -149,6 +151,7 @@ fn body_schema(operation: Operation) -> Option<&'static str> {
             Item::Topic => "TopicSettings",
             Item::Subscription => "SubscriptionSettings",
             Item::Rule => "RuleSettings",
+            Item::Group => "Group",
             Item::Policy | Item::QueuePolicy | Item::TopicPolicy => "PolicySettings",
         }),
         Operation::Regenerate(_) => Some("Regenerate"),
@@ -163,6 +166,7 @@ fn answer_schema(operation: Operation) -> Option<&'static str> {
         Item::Topic => "Topic",
         Item::Subscription => "Subscription",
         Item::Rule => "Rule",
+        Item::Group => "Group",
         Item::Policy | Item::QueuePolicy | Item::TopicPolicy => "Policy",
     };
     match operation {
@@ -172,6 +176,7 @@ fn answer_schema(operation: Operation) -> Option<&'static str> {
         Operation::List(Collection::Topics) => Some("Topic"),
         Operation::List(Collection::Subscriptions) => Some("Subscription"),
         Operation::List(Collection::Rules) => Some("Rule"),
+        Operation::List(Collection::Groups) => Some("Group"),
         Operation::List(_) => Some("Policy"),
         Operation::Messages(_) => Some("Message"),
         Operation::ExplainMessage(_) => Some("ExplainedMessage"),
@@ -331,6 +336,7 @@ fn entity_schemas() -> Value {
         "Topic": object(&[name, &TOPIC, &TOPIC_COUNTS, &DATES]),
         "Subscription": with_runtime(object(&[name, &[("topic", "string"), ("ruleCount", "integer")], &SUBSCRIPTION, &COUNTS, &DATES])),
         "Rule": object(&[name, &RULE, &[("createdAt", "string")]]),
+        "Group": object(&[name, &[("members", "array"), ("order", "string"), ("maxOutstanding", "integer")]]),
         "Policy": object(&[name, &POLICY, &[("isDeclared", "boolean"), ("createdAt", "string"), ("modifiedAt", "string")]]),
         "Message": object(&[
             &[("sequenceNumber", "integer"), ("state", "string"), ("enqueuedAt", "string"), ("deliveryCount", "integer")],

@@ -26,6 +26,7 @@ pub(crate) enum Collection {
     Topics,
     Subscriptions,
     Rules,
+    Groups,
     Policies,
     QueuePolicies,
     TopicPolicies,
@@ -37,6 +38,7 @@ pub(crate) enum Item {
     Topic,
     Subscription,
     Rule,
+    Group,
     Policy,
     QueuePolicy,
     TopicPolicy,
@@ -61,7 +63,7 @@ const fn route(method: Method, path: &'static str, operation: Operation) -> Rout
     Route { method, path, operation }
 }
 
-pub(crate) static ROUTES: [Route; 38] = [
+pub(crate) static ROUTES: [Route; 40] = [
     route(Method::GET, "/api/openapi.json", Operation::OpenApi),
     route(Method::GET, "/api/queues", Operation::List(Collection::Queues)),
     route(Method::GET, QUEUE, Operation::Show(Item::Queue)),
@@ -119,6 +121,8 @@ pub(crate) static ROUTES: [Route; 38] = [
     route(Method::GET, RULE, Operation::Show(Item::Rule)),
     route(Method::PUT, RULE, Operation::Put(Item::Rule)),
     route(Method::DELETE, RULE, Operation::Delete(Item::Rule)),
+    route(Method::GET, "/api/groups", Operation::List(Collection::Groups)),
+    route(Method::GET, "/api/groups/{group}", Operation::Show(Item::Group)),
     route(Method::GET, "/api/policies", Operation::List(Collection::Policies)),
     route(Method::GET, POLICY, Operation::Show(Item::Policy)),
     route(Method::PUT, POLICY, Operation::Put(Item::Policy)),

@@ -1,0 +1,110 @@
+//! Groups of queues and subscriptions, as configuration files write them.
+
+use std::fmt;
+use std::time::Duration;
+
+use peeklock_types::{EntityName, GroupSettings, MemberSettings, OrderPolicy, OrderSettings};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{self, Deserializer, MapAccess, Visitor};
+use serde::ser::Serializer;
+use serde::{Deserialize, Serialize};
+
+use crate::written::{Written, nullable};
+
+/// Queues and subscriptions that receivers can attach to as to one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct GroupSpec {
+    /// The most urgent first.
+    pub members: Vec<MemberSpec>,
+    #[serde(with = "nullable", skip_serializing_if = "Option::is_none")]
+    pub order: Option<OrderPolicy>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_outstanding: Option<u32>,
+}
+
+/// A member by its name, or a table of it: `"jobs"`, `{ name = "jobs", weight = 4 }`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberSpec(pub MemberSettings);
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MemberForm {
+    #[serde(with = "name")]
+    name: EntityName,
+    #[serde(default, with = "nullable")]
+    offset: Option<Duration>,
+    #[serde(default)]
+    weight: Option<u32>,
+}
+
+#[derive(Serialize)]
+struct ShownMember<'a> {
+    name: &'a str,
+    #[serde(with = "nullable", skip_serializing_if = "Option::is_none")]
+    offset: Option<Duration>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    weight: Option<u32>,
+}
+
+mod name {
+    use super::{Deserializer, EntityName, Written};
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<EntityName, D::Error> {
+        EntityName::read(deserializer)
+    }
+}
+
+impl GroupSpec {
+    pub fn of(settings: &GroupSettings) -> Self {
+        GroupSpec {
+            members: settings.members.iter().cloned().map(MemberSpec).collect(),
+            order: Some(settings.policy),
+            max_outstanding: Some(settings.max_outstanding),
+        }
+    }
+
+    pub fn settings(&self) -> GroupSettings {
+        GroupSettings {
+            policy: self.order.unwrap_or_default(),
+            members: self.members.iter().map(|member| member.0.clone()).collect(),
+            max_outstanding: self.max_outstanding.unwrap_or(OrderSettings::MAX_OUTSTANDING),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for MemberSpec {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Member)
+    }
+}
+
+struct Member;
+
+impl<'de> Visitor<'de> for Member {
+    type Value = MemberSpec;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the name of a queue or subscription, or a table with its name")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<MemberSpec, E> {
+        EntityName::parse(text).map(|name| MemberSpec(MemberSettings::new(name))).map_err(E::custom)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, entries: A) -> Result<MemberSpec, A::Error> {
+        let MemberForm { name, offset, weight } =
+            MemberForm::deserialize(MapAccessDeserializer::new(entries))?;
+        Ok(MemberSpec(MemberSettings { name, offset, weight }))
+    }
+}
+
+impl Serialize for MemberSpec {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let MemberSettings { name, offset, weight } = &self.0;
+        if offset.is_none() && weight.is_none() {
+            return serializer.serialize_str(name.as_str());
+        }
+        ShownMember { name: name.as_str(), offset: *offset, weight: *weight }.serialize(serializer)
+    }
+}

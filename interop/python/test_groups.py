@@ -1,0 +1,150 @@
+"""Several queues as one: a group that the configuration declares, received from with the stock SDK."""
+
+import threading
+import time
+
+import pytest
+from azure.servicebus import ServiceBusMessage, ServiceBusReceiveMode
+from azure.servicebus.exceptions import MessageLockLostError, ServiceBusError
+
+from broker import Broker
+from steps import receive, receive_one, send, text, texts
+
+PREFETCH = 300
+OUTSTANDING = 16
+
+CONFIGURATION = """
+[queues.high]
+lock-duration = "5s"
+[queues.normal]
+[queues.low]
+[topics.news.subscriptions.all]
+
+[groups.work]
+order = "strict"
+members = ["high", "normal", "low"]
+
+[groups.mixed]
+order = "weighted"
+members = [{ name = "normal", weight = 3 }, { name = "news/Subscriptions/all", weight = 1 }]
+"""
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("groups")
+    config = folder / "peeklock.toml"
+    config.write_text(CONFIGURATION)
+    broker = Broker(folder, configs=[config]).start()
+    yield broker
+    broker.stop()
+
+
+def drained(client):
+    """Everything that other tests have left is gone."""
+    with client.get_queue_receiver("work", receive_mode=ServiceBusReceiveMode.RECEIVE_AND_DELETE) as receiver:
+        while receiver.receive_messages(max_message_count=100, max_wait_time=1):
+            pass
+
+
+def test_the_most_urgent_queue_comes_first(client):
+    drained(client)
+    send(client, "low", "low 1", "low 2")
+    send(client, "normal", "normal")
+    send(client, "high", "high 1", "high 2")
+    with client.get_queue_receiver("work") as receiver:
+        messages = receive(receiver, 5)
+        assert texts(messages) == ["high 1", "high 2", "normal", "low 1", "low 2"]
+        receiver.renew_message_lock(messages[0])
+        receiver.complete_message(messages[0])
+        receiver.abandon_message(messages[1])
+        receiver.dead_letter_message(messages[3], reason="tired")
+        for message in [messages[2], messages[4]]:
+            receiver.complete_message(message)
+        again = receive_one(receiver)
+        assert (text(again), again.delivery_count) == ("high 2", 1)
+        receiver.complete_message(again)
+        assert receiver.receive_messages(max_message_count=1, max_wait_time=1) == []
+    with client.get_queue_receiver("low", sub_queue="deadletter") as receiver:
+        dead = receive_one(receiver)
+        assert (text(dead), dead.dead_letter_reason) == ("low 1", "tired")
+        receiver.complete_message(dead)
+
+
+def test_prefetch_does_not_hoard(client):
+    drained(client)
+    send(client, "low", *[f"low {number}" for number in range(100)])
+    with client.get_queue_receiver("work", prefetch_count=PREFETCH) as receiver:
+        held = receive(receiver, OUTSTANDING)
+        assert receiver.receive_messages(max_message_count=1, max_wait_time=1) == [], "more was handed out than the bound"
+        send(client, "high", "urgent")
+        receiver.complete_message(held[0])
+        assert text(receive_one(receiver)) == "urgent"
+
+
+def test_a_waiting_receiver_gets_what_comes(client):
+    drained(client)
+    with client.get_queue_receiver("work", prefetch_count=PREFETCH) as receiver:
+        later = threading.Timer(0.5, send, (client, "normal", "expected"))
+        later.start()
+        message = receive_one(receiver)
+        assert text(message) == "expected"
+        receiver.complete_message(message)
+        later.join()
+
+
+def test_pools_of_their_own_work_beside_a_group(client):
+    drained(client)
+    send(client, "low", *[f"low {number}" for number in range(20)])
+    send(client, "high", *[f"high {number}" for number in range(20)])
+    with client.get_queue_receiver("low") as own, client.get_queue_receiver("work") as group:
+        taken = []
+        for receiver in [own, group] * 20:
+            message = receive_one(receiver)
+            taken.append(text(message))
+            receiver.complete_message(message)
+    assert len(set(taken)) == 40
+    assert taken[1::2] == [f"high {number}" for number in range(20)], "the group has the high ones"
+
+
+def test_receive_and_delete_and_peek(client):
+    drained(client)
+    send(client, "low", "low")
+    send(client, "high", "high")
+    with client.get_queue_receiver("work", receive_mode=ServiceBusReceiveMode.RECEIVE_AND_DELETE) as receiver:
+        assert sorted(texts(receiver.peek_messages(max_message_count=10))) == ["high", "low"]
+        assert texts(receive(receiver, 2)) == ["high", "low"]
+        assert receiver.peek_messages(max_message_count=10) == []
+
+
+def test_a_lock_that_ran_out_is_lost(client):
+    drained(client)
+    send(client, "high", "slow")
+    with client.get_queue_receiver("work") as receiver:
+        message = receive_one(receiver)
+        time.sleep(6)
+        with pytest.raises(MessageLockLostError):
+            receiver.complete_message(message)
+        again = receive_one(receiver)
+        assert text(again) == "slow"
+        receiver.complete_message(again)
+
+
+def test_queues_and_subscriptions_share_by_weight(client):
+    drained(client)
+    with client.get_topic_sender("news") as sender:
+        sender.send_messages([ServiceBusMessage("news") for _ in range(20)])
+    send(client, "normal", *["normal"] * 60)
+    with client.get_queue_receiver("mixed") as receiver:
+        taken = []
+        while len(taken) < 40:
+            for message in receiver.receive_messages(max_message_count=8, max_wait_time=10):
+                taken.append(text(message))
+                receiver.complete_message(message)
+    assert 7 <= taken.count("news") <= 13, taken
+
+
+def test_a_group_takes_no_messages(client):
+    with pytest.raises(ServiceBusError, match="send to one of its members"):
+        with client.get_queue_sender("work") as sender:
+            sender.send_messages(ServiceBusMessage("lost"))
