@@ -31,7 +31,13 @@ fn too_many(history: &History<'_>, deliveries: &mut [&Delivery]) -> Option<Viola
         // Without an order there is no bound.
         let max = orders.iter().map(|order| order.map_or(u32::MAX, |order| order.max_outstanding)).max()?;
         let earlier = deliveries.get(..=at).unwrap_or_default();
-        let held = earlier.iter().filter(|held| certain_end(history, held) > now_ms + TOLERANCE_MS).count();
+        // What came while there was no order is not counted, and forgotten when there is one.
+        let is_counted = |held: &Delivery| {
+            history.orders(held.seen.queue, held.locked_at_ms, now_ms).iter().all(Option::is_some)
+        };
+        let is_held =
+            |held: &&&Delivery| certain_end(history, held) > now_ms + TOLERANCE_MS && is_counted(held);
+        let held = earlier.iter().filter(is_held).count();
         if held as u64 > u64::from(max) && held > settled_lately(earlier, now_ms) {
             let what = format!("{} held {held} messages at {now_ms}, and may hold {max}", delivery.party);
             return Some(Violation::new("receivers hold no more than they may", delivery.seen.message, what));
@@ -40,10 +46,10 @@ fn too_many(history: &History<'_>, deliveries: &mut [&Delivery]) -> Option<Viola
     None
 }
 
-/// At most so many settlements have reached the broker in the time that counts.
+/// At most so many settlements have reached the broker in the time that counts: this horizon, or the one before.
 fn settled_lately(deliveries: &[&Delivery], now_ms: i64) -> usize {
     let horizon_ms = i64::try_from(limits::OUTSTANDING_HORIZON.as_millis()).unwrap_or(i64::MAX);
-    let from_ms = now_ms - horizon_ms - TOLERANCE_MS;
+    let from_ms = now_ms - 2 * horizon_ms - TOLERANCE_MS;
     let attempts = deliveries.iter().flat_map(|delivery| &delivery.attempts);
     attempts
         .filter(|attempt| attempt.at_ms <= now_ms + TOLERANCE_MS && attempt.answered_ms >= from_ms)
@@ -206,7 +212,7 @@ mod tests {
         forge.order().max_outstanding = 2;
         let mut take = |settles: bool| {
             let number = forge.sent_to("high");
-            forge.pass(200);
+            forge.pass(300);
             forge.received_as(Seen { link: Some(7), ..forge.seen(number, 1) });
             if let Some(token) = forge.seen(number, 1).token.filter(|_| settles) {
                 forge.settled(token, Outcome::Complete, Answer::Done);
