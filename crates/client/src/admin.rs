@@ -244,12 +244,9 @@ impl Admin {
         name: &EntityName,
         number: SequenceNumber,
     ) -> Result<ExplainedMessage, AdminError> {
-        let subject = match (name.topic(), name.topic_and_subscription()) {
-            (Some(topic), Some((_, name))) => subscription(&topic, name),
-            _ => Subject::Queue(name.clone()),
-        };
+        let subject = Subject::Message { entity: name.clone(), number };
         let mut call = Call::plain(Method::GET, &subject);
-        call.rest = format!("/messages/{number}/explain");
+        "/explain".clone_into(&mut call.rest);
         self.ask(call).await
     }
 

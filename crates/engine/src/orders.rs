@@ -102,12 +102,15 @@ fn in_session(queue: &Queue, number: SequenceNumber, entry: &Entry) -> String {
     format!("It belongs to the session '{}', behind {before} others of it; {held}.", session.id)
 }
 
+/// How far it is counted how many messages of a plain queue came before: it must not hold up the others of the shard.
+const COUNT_MAX: usize = 1_000_000;
+
 /// How many messages of each class go before it.
 fn ahead(queue: &Queue, number: SequenceNumber, entry: &Entry) -> Vec<(ClassName, u64)> {
     let messages = &queue.main.messages;
     let Some((order, lane)) = messages.order().zip(entry.lane) else {
         let before = messages.iter_from(SequenceNumber(0)).take_while(|(other, _)| *other < number);
-        let count = before.filter(|(_, entry)| entry.is_waiting()).count() as u64;
+        let count = before.filter(|(_, entry)| entry.is_waiting()).take(COUNT_MAX).count() as u64;
         return if count > 0 { vec![(ClassName::only(), count)] } else { Vec::new() };
     };
     let candidate = Candidate { number: number.0, lane, came: entry.enqueued_at() };

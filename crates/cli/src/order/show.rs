@@ -129,9 +129,10 @@ fn show_runtime(out: &mut Vec<u8>, runtime: &OrderRuntime) -> io::Result<()> {
         columns.text("TENANT CLASS", true);
         columns.number("WAITING", true);
         columns.number("IN FLIGHT", true);
+        let nobody = if runtime.crowded_count > 0 { "(none, or shared)" } else { "(none)" };
         for tenant in &runtime.tenants {
             columns.row([
-                tenant.tenant.clone().unwrap_or_else(|| "(others)".to_owned()),
+                tenant.tenant.clone().unwrap_or_else(|| nobody.to_owned()),
                 tenant.class.clone(),
                 tenant.tenant_class.clone(),
                 tenant.waiting.to_string(),
@@ -382,7 +383,7 @@ free               1  -          -
             "{text}"
         );
         assert!(text.contains("\nlow          0          0      2h"), "{text}");
-        assert!(text.contains("\n(others)  high   free                3          0\n"), "{text}");
+        assert!(text.contains("\n(none)  high   free                3          0\n"), "{text}");
         assert!(
             text.ends_with(
                 "Fitted no class          1\nShared a lane            0\nOver a send rate         0\n"

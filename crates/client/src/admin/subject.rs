@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use peeklock_types::EntityName;
+use peeklock_types::{EntityName, SequenceNumber};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 /// What access keys belong to.
@@ -20,10 +20,27 @@ pub(crate) enum Subject {
     Queue(EntityName),
     Topics,
     Topic(EntityName),
-    Subscriptions { topic: EntityName },
-    Subscription { topic: EntityName, name: String },
-    Rules { topic: EntityName, subscription: String },
-    Rule { topic: EntityName, subscription: String, name: String },
+    Subscriptions {
+        topic: EntityName,
+    },
+    Subscription {
+        topic: EntityName,
+        name: String,
+    },
+    Rules {
+        topic: EntityName,
+        subscription: String,
+    },
+    Rule {
+        topic: EntityName,
+        subscription: String,
+        name: String,
+    },
+    /// Of a queue or subscription.
+    Message {
+        entity: EntityName,
+        number: SequenceNumber,
+    },
     Keys(KeyScope),
     Key(KeyScope, String),
 }
@@ -48,6 +65,9 @@ impl Subject {
                 let (topic, subscription) = (encode(topic.as_str()), encode(subscription));
                 format!("/api/topics/{topic}/subscriptions/{subscription}/rules/{}", encode(name))
             }
+            Subject::Message { entity, number } => {
+                format!("{}/messages/{number}", Subject::entity(entity).path())
+            }
             Subject::Keys(scope) => format!("{}/policies", scope.path()),
             Subject::Key(scope, name) => format!("{}/policies/{}", scope.path(), encode(name)),
         }
@@ -63,7 +83,19 @@ impl Subject {
             | Subject::Subscription { topic, .. }
             | Subject::Rules { topic, .. }
             | Subject::Rule { topic, .. } => topic.as_str(),
+            Subject::Message { entity, .. } => match entity.topic_and_subscription() {
+                Some((topic, _)) => topic,
+                None => entity.as_str(),
+            },
             Subject::Keys(scope) | Subject::Key(scope, _) => scope.name(),
+        }
+    }
+
+    /// A queue, or a subscription by its whole name.
+    pub(crate) fn entity(name: &EntityName) -> Subject {
+        match (name.topic(), name.topic_and_subscription()) {
+            (Some(topic), Some((_, name))) => Subject::Subscription { topic, name: name.to_owned() },
+            _ => Subject::Queue(name.clone()),
         }
     }
 
@@ -92,6 +124,9 @@ impl Subject {
             }
             Subject::Rule { topic, subscription, .. } => {
                 format!("`peeklock rule list {topic} {subscription}` shows those that are there")
+            }
+            Subject::Message { entity, .. } => {
+                format!("`peeklock peek {entity}` shows those that are there")
             }
             Subject::Key(scope, _) => {
                 format!("`peeklock key list{}` shows those that are there", scope.flag())
@@ -147,6 +182,7 @@ impl fmt::Display for Subject {
             Subject::Rule { topic, subscription, name } => {
                 write!(f, "rule '{name}' of subscription '{subscription}' of topic '{topic}'")
             }
+            Subject::Message { entity, number } => write!(f, "message {number} of '{entity}'"),
             Subject::Keys(scope) => write!(f, "the keys of {scope}"),
             Subject::Key(scope, name) => write!(f, "key '{name}' of {scope}"),
         }

@@ -10,8 +10,8 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use peeklock_client::{
-    Admin, AdminError, EntityName, KeyScope, Options, QueueSpec, RuleSpec, Sample, Target, TopicSpec,
-    WhichKey,
+    Admin, AdminError, EntityName, KeyScope, Options, OrderSpec, QueueSpec, RuleSpec, Sample, SequenceNumber,
+    SubscriptionSpec, Target, TopicSpec, WhichKey,
 };
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
@@ -87,6 +87,39 @@ async fn what_is_new_and_what_is_changed_is_asked_for_differently() {
             "PUT /api/queues/orders if-match:* {}",
             "GET /api/queues/orders",
             "DELETE /api/queues/orders",
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_change_from_what_was_there_meets_no_other() {
+    let (mut admin, asked) =
+        admin(&[(200, QUEUE), (412, r#"{"error":{"code":"preconditionFailed"}}"#)]).await;
+    let spec = QueueSpec { order: Some(Some(OrderSpec::default())), ..QueueSpec::default() };
+    admin.update_queue_at(&name("orders"), 7, &spec).await.unwrap();
+    let late = admin.update_subscription_at(&name("news"), "all", 8, &SubscriptionSpec::default()).await;
+    assert!(matches!(late, Err(AdminError::Changed { .. })), "{late:?}");
+    assert_eq!(
+        *asked.lock().unwrap(),
+        [
+            r#"PUT /api/queues/orders if-match:"7" {"order":{"policy":"aged","maxOutstanding":16}}"#,
+            r#"PUT /api/topics/news/subscriptions/all if-match:"8" {}"#,
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_message_is_explained_where_it_is() {
+    let (mut admin, asked) = admin(&[(200, r#"{"state":"waiting","aheadCount":2}"#), (404, "{}")]).await;
+    let told = admin.explain_message(&name("jobs"), SequenceNumber(17)).await.unwrap();
+    assert_eq!((told.state.as_str(), told.ahead_count), ("waiting", 2));
+    let gone = admin.explain_message(&name("news/subscriptions/all"), SequenceNumber(18)).await.unwrap_err();
+    assert!(gone.to_string().starts_with("there is no message 18 of 'news/"), "{gone}");
+    assert_eq!(
+        *asked.lock().unwrap(),
+        [
+            "GET /api/queues/jobs/messages/17/explain",
+            "GET /api/topics/news/subscriptions/all/messages/18/explain"
         ]
     );
 }

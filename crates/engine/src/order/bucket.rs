@@ -22,6 +22,14 @@ impl Bucket {
         self.used.saturating_sub(passed_ms.saturating_mul(rate.per_second_milli))
     }
 
+    pub(super) fn is_used(&self) -> bool {
+        self.used > 0
+    }
+
+    pub(super) fn used_last(&self) -> Timestamp {
+        self.at
+    }
+
     /// When the next may start: `None` is now. A batch may leave the bucket in debt.
     pub(super) fn ready_at(&self, now: Timestamp, rate: Option<Rate>) -> Option<Timestamp> {
         let rate = rate?;

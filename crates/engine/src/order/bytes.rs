@@ -88,6 +88,7 @@ impl Order {
             self.free.extend((self.lanes.len()..place).filter_map(|free| u16::try_from(free).ok()));
             self.lanes.resize_with(place, || None);
             self.lanes.push(Some(lane));
+            self.empty_count += 1;
             if reader.flag(WHAT)? && self.by_key.insert(key, slot).is_some() {
                 return Err(DecodeError::Value(WHAT));
             }

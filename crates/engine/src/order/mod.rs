@@ -55,6 +55,8 @@ pub(crate) struct Order {
     lanes: Vec<Option<Lane>>,
     free: BTreeSet<u16>,
     by_key: BTreeMap<LaneKey, LaneSlot>,
+    /// How many lanes have no messages.
+    empty_count: usize,
     /// Idle lanes are given up when there are so many lanes.
     sweep_at: usize,
     /// The virtual time of classes that share by weight.
@@ -65,6 +67,8 @@ pub(crate) struct Order {
     works: NumberMap<u64, Work>,
     has_sessions: bool,
     // All below lives only in memory and follows from no fact.
+    /// What those tenants have used of their rates whose lanes were given up: nobody is rid of a limit by being away for a moment.
+    rested: BTreeMap<LaneKey, Limits>,
     starts: Bucket,
     sends: Bucket,
     /// Nothing can be handed out before this time, because of rates; or until something changes.
@@ -77,6 +81,9 @@ pub(crate) struct Order {
     crowded_count: u64,
     throttled_count: u64,
 }
+
+/// What a lane has used of the rates of starts and of sends.
+type Limits = (Bucket, Bucket);
 
 /// One class of messages.
 #[derive(Debug, Default)]
@@ -125,11 +132,13 @@ impl Order {
             lanes: Vec::new(),
             free: BTreeSet::new(),
             by_key: BTreeMap::new(),
+            empty_count: 0,
             sweep_at: SWEEP_MIN,
             virtual_time: 0,
             estimate_ms: ESTIMATE_MS,
             works: NumberMap::default(),
             has_sessions,
+            rested: BTreeMap::new(),
             starts: Bucket::default(),
             sends: Bucket::default(),
             blocked: None,
@@ -189,6 +198,7 @@ impl Order {
         }
         (self.classes, self.tenant_classes, self.settings) = (classes, ranks, settings);
         self.by_key.clear();
+        self.rested.clear();
         for index in 0..self.lanes.len() {
             let Some(lane) = self.lanes.get_mut(index).and_then(Option::as_mut) else { continue };
             lane.key.class = place(&class_names, &old_classes, lane.key.class, default_class);
@@ -280,7 +290,7 @@ impl Order {
             return slot;
         }
         self.sweep();
-        let is_full = self.by_key.len() >= limits::LANES_MAX && key.tenant.is_some();
+        let is_full = self.lane_count() >= limits::LANES_MAX && key.tenant.is_some();
         let mut key = if is_full { LaneKey { tenant: None, ..key.clone() } } else { key.clone() };
         // A journal that is damaged, or was written for other settings, does not lead beyond the end.
         key.class = key.class.min(u8::try_from(self.classes.len() - 1).unwrap_or_default());
@@ -291,7 +301,9 @@ impl Order {
         }
         let index = self.free.pop_first().map_or(self.lanes.len(), usize::from);
         let tag = self.classes[usize::from(key.class)].virtual_time;
-        let lane = Lane::new(key.clone(), self.has_sessions, tag, self.estimate_ms);
+        let mut lane = Lane::new(key.clone(), self.has_sessions, tag, self.estimate_ms);
+        (lane.starts, lane.sends) = self.rested.remove(&key).unwrap_or_default();
+        self.empty_count += 1;
         let slot = LaneSlot::of(index).expect("the limit of lanes is far below");
         if index == self.lanes.len() {
             self.lanes.push(None);
@@ -301,30 +313,54 @@ impl Order {
         slot
     }
 
+    /// More than there are keys, when classes have become one and with them the lanes of a tenant.
+    fn lane_count(&self) -> usize {
+        self.lanes.len() - self.free.len()
+    }
+
     /// Gives up lanes that have no messages; those of tenants who have had more than their share last, or they would be rid of that.
     fn sweep(&mut self) {
-        if self.by_key.len() < self.sweep_at {
+        if self.lane_count() < self.sweep_at {
             return;
         }
-        let needs_room = self.by_key.len() >= limits::LANES_MAX;
+        let needs_room = self.lane_count() >= limits::LANES_MAX;
         for pass in [false, true] {
-            for index in 0..self.lanes.len() {
-                let Some(lane) = &self.lanes[index] else { continue };
-                let is_ahead = lane.tag > self.classes[usize::from(lane.key.class)].virtual_time;
-                if lane.message_count == 0 && (!is_ahead || pass) {
-                    let slot = LaneSlot::of(index);
-                    if self.by_key.get(&lane.key).copied() == slot {
-                        self.by_key.remove(&lane.key);
-                    }
-                    self.lanes[index] = None;
-                    self.free.extend(u16::try_from(index));
-                }
-            }
-            if !needs_room || self.by_key.len() < limits::LANES_MAX {
+            // Whoever sends in the names of ever new tenants does not make everybody look for room where there is none.
+            if self.empty_count == 0 || (pass && (!needs_room || self.lane_count() < limits::LANES_MAX)) {
                 break;
             }
+            (0..self.lanes.len()).for_each(|index| self.give_up(index, pass));
         }
-        self.sweep_at = (self.by_key.len() * 2).clamp(SWEEP_MIN, limits::LANES_MAX);
+        self.sweep_at = (self.lane_count() * 2).clamp(SWEEP_MIN, limits::LANES_MAX);
+    }
+
+    /// Gives a lane up if it has no messages, and is not ahead of others or has to go anyway.
+    fn give_up(&mut self, index: usize, has_to: bool) {
+        let is_ahead = |lane: &Lane| lane.tag > self.classes[usize::from(lane.key.class)].virtual_time;
+        let can_go = |lane: &mut Lane| lane.message_count == 0 && (has_to || !is_ahead(lane));
+        let Some(lane) = self.lanes.get_mut(index).and_then(|lane| lane.take_if(|lane| can_go(lane))) else {
+            return;
+        };
+        if self.by_key.get(&lane.key).copied() == LaneSlot::of(index) {
+            self.by_key.remove(&lane.key);
+        }
+        self.free.extend(u16::try_from(index));
+        self.empty_count -= 1;
+        self.rest(lane);
+    }
+
+    fn rest(&mut self, lane: Lane) {
+        if !lane.starts.is_used() && !lane.sends.is_used() {
+            return;
+        }
+        if self.rested.len() >= limits::LANES_MAX {
+            let last_use = |(starts, sends): &Limits| starts.used_last().max(sends.used_last());
+            let mut uses: Vec<_> = self.rested.values().map(last_use).collect();
+            let half = uses.len() / 2;
+            let (_, &mut middle, _) = uses.select_nth_unstable(half);
+            self.rested.retain(|_, limits| last_use(limits) > middle);
+        }
+        self.rested.insert(lane.key, (lane.starts, lane.sends));
     }
 
     fn lane_mut(&mut self, slot: LaneSlot) -> Option<&mut Lane> {
@@ -332,14 +368,16 @@ impl Order {
     }
 
     pub(crate) fn join(&mut self, slot: LaneSlot) {
-        if let Some(lane) = self.lane_mut(slot) {
+        if let Some(lane) = self.lanes.get_mut(slot.index()).and_then(Option::as_mut) {
             lane.message_count += 1;
+            self.empty_count -= usize::from(lane.message_count == 1);
         }
     }
 
     pub(crate) fn leave(&mut self, slot: LaneSlot) {
-        if let Some(lane) = self.lane_mut(slot) {
+        if let Some(lane) = self.lanes.get_mut(slot.index()).and_then(Option::as_mut) {
             lane.message_count = lane.message_count.saturating_sub(1);
+            self.empty_count += usize::from(lane.message_count == 0);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use peeklock_engine::{ReceiveMode, Settlement};
 use peeklock_filter::{SystemProperty, Value, ViewBuilder};
-use peeklock_types::{ClassRule, OrderPolicy, limits};
+use peeklock_types::{ClassRule, OrderPolicy, OrderSettings, limits};
 
 use crate::world::{Job, World, class_name, classes, fair};
 
@@ -93,6 +93,27 @@ fn more_tenants_than_there_may_be_lanes_share_one() {
     // Lanes of those who are gone are free for others.
     world.send(Job::by(count + 1, 0));
     assert_eq!(world.view().crowded_count, view.crowded_count);
+}
+
+#[test]
+fn lanes_stay_few_when_classes_become_one() {
+    let mut order = classes(OrderPolicy::Strict, 2);
+    order.tenants = fair(&[1]).tenants;
+    let without = OrderSettings { classes: vec![order.classes[1].clone()], ..order.clone() };
+    let mut world = World::new(order.clone());
+    let half = limits::LANES_MAX as u32 / 2;
+    // The second round finds all lanes taken, though only half as many tenants have some.
+    for round in 0..2 {
+        for priority in [0, 1] {
+            world.send_many(half, |n| Job { priority: Some(priority), ..Job::by(round * half + n, 0) });
+        }
+        world.set_order(Some(without.clone()));
+        world.set_order(Some(order.clone()));
+    }
+    let view = world.view();
+    assert!(view.lane_count <= limits::LANES_MAX + 2, "{}", view.lane_count);
+    assert!(view.crowded_count >= u64::from(half), "{}", view.crowded_count);
+    assert_eq!(world.take(ReceiveMode::ReceiveAndDelete, 4 * half).len(), 4 * half as usize);
 }
 
 #[test]

@@ -149,6 +149,31 @@ proptest! {
 }
 
 #[test]
+fn a_tenant_keeps_its_limit_while_it_is_away() {
+    let mut order = fair(&[1, 1]);
+    order.tenants.as_mut().unwrap().classes[1].rate = Some(Rate { per_second_milli: 100, burst: 1 });
+    let (mut dice, mut arrivals) = (Dice(7), Vec::new());
+    let arrival = |at_ms, tenant, tier| Arrival { at_ms, job: Job::by(tenant, tier), service_ms: 1 };
+    for tenant in 0..30 {
+        // The second job comes when the first is long done, but not yet paid for.
+        arrivals.push(arrival(dice.below(1000), tenant, 1));
+        arrivals.push(arrival(2000 + dice.below(8000), tenant, 1));
+    }
+    // One has much to do, and so many others come and go that nobody's lane is kept for long.
+    arrivals.extend((0..5000).map(|n| arrival(n * 2, 999, 0)));
+    arrivals.extend((0..1000).map(|n| arrival(u64::from(n) * 10, 1000 + n, 0)));
+    arrivals.sort_by_key(|arrival| arrival.at_ms);
+    let mut shop = Shop::open(World::new(order), 4, arrivals.clone());
+    assert!(!shop.run_until(u64::MAX / 4));
+    assert_eq!(shop.starts.len(), arrivals.len());
+    for tenant in 0..30 {
+        let own = shop.starts.iter().filter(|start| start.job.tenant == Some(tenant));
+        let starts_ms: Vec<_> = own.map(|start| start.at_ms).collect();
+        check_windows(&starts_ms, Some(Rate { per_second_milli: 100, burst: 1 }));
+    }
+}
+
+#[test]
 fn a_sender_over_its_rate_is_told_when_to_come_again_and_nothing_is_taken() {
     let mut order = classes(OrderPolicy::Aged, 2);
     let rate = Some(Rate { per_second_milli: 10_000, burst: 5 });

@@ -41,7 +41,7 @@ impl Reference {
     pub(crate) fn note_sent(&mut self, id: JobId, job: &Job) {
         let Some(order) = &self.order else { return };
         let class = job.priority.and_then(|priority| order.class_of(priority));
-        let class = class.unwrap_or(order.default_class_index());
+        let class = class.unwrap_or_else(|| order.default_class_index());
         if let Some(class) = order.classes.get(class) {
             self.names.insert(id, class.name.as_str().to_owned());
         }
@@ -51,7 +51,7 @@ impl Reference {
     pub(crate) fn rank(&self, id: JobId) -> usize {
         let Some(order) = &self.order else { return 0 };
         let named = self.names.get(&id).and_then(|name| order.class_index(name));
-        named.unwrap_or(order.default_class_index())
+        named.unwrap_or_else(|| order.default_class_index())
     }
 
     /// Smaller goes first.

@@ -61,11 +61,11 @@ proptest! {
         let mut waiting = vec![0u32; weights.len()];
         let mut gaps = vec![0u32; weights.len()];
         for _ in 0..300 {
-            for class in 0..weights.len() {
+            for (class, waiting) in waiting.iter_mut().enumerate() {
                 // Class 0 always has some; the others come in heaps, and are away for long.
                 let count = if class == 0 { 2 } else if dice.chance(2) { 40 } else { 0 };
                 world.send_many(count, |_| Job::of(class as u8));
-                waiting[class] += count;
+                *waiting += count;
             }
             let served = next_class(&mut world).unwrap();
             waiting[served] -= 1;

@@ -19,7 +19,7 @@ pub(super) struct Page<T> {
 #[serde(untagged)]
 pub(super) enum Entity {
     Queue(Box<Queue>),
-    Topic(Topic),
+    Topic(Box<Topic>),
     Subscription(Box<Subscription>),
 }
 
@@ -167,7 +167,7 @@ impl Entity {
     }
 
     pub(super) fn topic(entity: &EntityInfo) -> Self {
-        Entity::Topic(Topic::of(entity))
+        Entity::Topic(Box::new(Topic::of(entity)))
     }
 
     pub(super) fn subscription(entity: &EntityInfo, runtime: Option<Runtime>) -> Self {
