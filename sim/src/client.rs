@@ -3,6 +3,7 @@
 pub(crate) mod body;
 mod consumer;
 mod deleter;
+mod orderer;
 mod peeker;
 mod producer;
 mod purger;
@@ -25,6 +26,7 @@ use crate::scenario::{Scenario, Target};
 
 pub(crate) use consumer::consume;
 pub(crate) use deleter::{delete, idle};
+pub(crate) use orderer::reorder;
 pub(crate) use peeker::{peek, peeked};
 pub(crate) use producer::produce;
 pub(crate) use purger::purge;
@@ -159,6 +161,18 @@ impl Party {
         tokio::time::sleep(Duration::from_millis(self.rng.u64(0..=max_ms))).await;
     }
 
+    /// A receiver is about to be opened. Noted before: messages may be on their way before the answer is here.
+    pub(crate) fn attach(&self, connected: &Connected, queue: QueueIndex, part: Part) -> u32 {
+        let link = self.world.log.next_request();
+        self.attach_as(link, connected, queue, part);
+        link
+    }
+
+    pub(crate) fn attach_as(&self, link: u32, connected: &Connected, queue: QueueIndex, part: Part) {
+        let (run, connection) = (connected.run, connected.connection);
+        self.log(Event::Attaching { link, queue, part, run, connection });
+    }
+
     /// Connects, however often it takes.
     pub(crate) async fn connect(&mut self) -> Connected {
         loop {
@@ -212,6 +226,9 @@ pub(crate) fn seen(
         by_number: false,
         session: message.session_id().and_then(session_number),
         hold: None,
+        link: None,
+        enqueued_ms: message.enqueued_at().map_or(0, |at| at.as_millis()),
+        class: message.class().map(str::to_owned),
     }
 }
 
@@ -245,6 +262,7 @@ fn answer_of(error: &Error) -> Answer {
         | Error::NotSettled { .. }
         | Error::Refused { .. }
         | Error::RolledBack { .. }
+        | Error::Throttled { .. }
         | Error::TooLarge { .. }
         | Error::NotFound { .. } => refused(false),
         _ => Answer::Unknown,

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use peeklock_client::{LockToken, Outcome};
+use peeklock_types::OrderSettings;
 use tokio::time::Instant;
 
 use crate::scenario::Target;
@@ -69,6 +70,12 @@ pub struct Seen {
     pub session: Option<SessionNumber>,
     /// The hold of a session under which it came.
     pub hold: Option<u32>,
+    /// The receiver that it came to; `None` for what was asked for by its number or taken out at the end.
+    pub link: Option<u32>,
+    /// When it came into the queue, by the broker's clock.
+    pub enqueued_ms: u64,
+    /// The class that the broker says it is in.
+    pub class: Option<String>,
 }
 
 /// A message that was looked at.
@@ -108,6 +115,8 @@ pub enum Event {
     /// Messages that are scheduled are taken back.
     Cancelling { request: u32, messages: Vec<MessageNumber> },
     Cancelled { request: u32, answer: Answer },
+    /// A receiver is opened; from here on the broker may lock messages for it, until its connection ends.
+    Attaching { link: u32, queue: QueueIndex, part: Part, run: u32, connection: u32 },
     Received(Seen),
     Settling { request: u32, token: LockToken, outcome: Outcome, transaction: Option<u32> },
     Settled { request: u32, answer: Answer },
@@ -136,6 +145,9 @@ pub enum Event {
     DeletingEnded { request: u32 },
     Peeking { request: u32, queue: QueueIndex, part: Part },
     Peeked { request: u32, messages: Vec<Peeked> },
+    /// The order of a queue is changed.
+    Ordering { request: u32, queue: QueueIndex, order: Option<Box<OrderSettings>> },
+    Ordered { request: u32, answer: Answer },
     /// All is at rest, and from here on one party takes out what is there.
     Resting,
     Counted { queue: QueueIndex, counts: Counted },

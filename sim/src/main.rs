@@ -64,6 +64,7 @@ fn one(seed: u64, prints_log: bool) -> Result<()> {
         print!("{}", report.log_text());
     }
     println!("{}", describe(&report));
+    println!("judged by order: {}", peeklock_sim::oracle::judged(&Scenario::draw(seed), &report.entries));
     if !print_violations(&report) {
         bail!("seed {seed} breaks a promise");
     }

@@ -8,13 +8,17 @@ mod counting;
 mod forge;
 mod history;
 mod identity;
+mod limits;
 mod locks;
 mod loss;
 mod order;
 mod rest;
 mod sessions;
+mod stage;
 mod time;
 mod transactions;
+mod urgency;
+mod weights;
 
 use std::fmt;
 
@@ -56,7 +60,7 @@ impl fmt::Display for Violation {
 /// One promise: finds where it was broken.
 type Checker = fn(&History<'_>) -> Vec<Violation>;
 
-const CHECKERS: [Checker; 23] = [
+const CHECKERS: [Checker; 31] = [
     trouble,
     identity::nothing_is_invented,
     identity::nothing_is_stored_twice,
@@ -80,6 +84,14 @@ const CHECKERS: [Checker; 23] = [
     time::nothing_is_delivered_after_its_time,
     time::delays_are_kept,
     transactions::transactions_are_all_or_nothing,
+    urgency::classes_are_what_was_asked_for,
+    urgency::lanes_keep_their_order,
+    urgency::strict_is_strict,
+    urgency::aged_goes_by_age,
+    weights::weights_are_kept,
+    limits::receivers_hold_no_more_than_they_may,
+    limits::rates_are_kept,
+    limits::send_rates_are_kept,
 ];
 
 /// Every promise that the log shows broken.
@@ -99,6 +111,14 @@ fn trouble(history: &History<'_>) -> Vec<Violation> {
         _ => None,
     });
     troubles.collect()
+}
+
+/// How many deliveries could have been found out of order, in one line.
+pub fn judged(scenario: &Scenario, entries: &[Entry]) -> String {
+    let history = History::new(scenario, entries);
+    let counts =
+        urgency::judged_counts(&history).into_iter().chain([("weighted", weights::judged_count(&history))]);
+    counts.map(|(name, count)| format!("{name} {count}")).collect::<Vec<_>>().join(", ")
 }
 
 /// How much happened, in one line.

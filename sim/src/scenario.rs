@@ -1,6 +1,7 @@
 //! What one run is made of.
 
 mod draw;
+pub(crate) mod order;
 pub(crate) mod topic;
 
 use std::collections::BTreeSet;
@@ -10,6 +11,7 @@ use peeklock_journal_wal::WalConfig;
 use peeklock_types::{QueueSettings, RetryPolicy};
 
 use crate::log::{MessageNumber, Part};
+pub(crate) use order::{Said, Wish};
 pub(crate) use topic::{Rule, Subscription, Test, Topic};
 
 /// How long bytes take.
@@ -129,6 +131,8 @@ pub struct Scenario {
     /// Queues that somebody empties now and then.
     pub purged: Vec<usize>,
     pub peekers: usize,
+    /// On average, time between two changes of the order of a queue; `None`: orders stay.
+    pub reorders_every_ms: Option<u64>,
     pub weather: Weather,
     pub network: NetworkFaults,
     pub machine: MachineFaults,

@@ -117,6 +117,9 @@ async fn storm(world: &Arc<World>, blows: &mpsc::UnboundedSender<Blow>, rng: &mu
     for n in 0..scenario.peekers {
         parties.spawn(client::peek(party(format!("peeker-{n}"))));
     }
+    if let Some(every_ms) = scenario.reorders_every_ms {
+        parties.spawn(client::reorder(party("orderer".to_owned()), every_ms));
+    }
     parties.spawn(strike(blows.clone(), scenario.machine, rng.fork()));
     tokio::time::sleep(scenario.storm).await;
     parties.shutdown().await;

@@ -161,6 +161,10 @@ impl Server<'_> {
             queue.part_mut(sub_queue).asking.pop_front();
             let Some(receiver) = receivers.by_id.get_mut(&id) else { continue };
             receiver.asking = false;
+            if !receiver.has_room_at(self.now) {
+                // It was faster when it began to ask. It will ask again when it holds less.
+                continue;
+            }
             if receiver.not_after.is_some_and(|last| urgency(queue, sub_queue, number) > last) {
                 // Its run ends here: the message is for somebody else.
                 receiver.credit = 0;

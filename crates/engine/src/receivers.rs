@@ -105,6 +105,14 @@ impl Receiver {
         self.bound.is_none_or(|bound| bound.has_room())
     }
 
+    /// The same at a time that may be long after it settled anything.
+    pub(crate) fn has_room_at(&mut self, now: Timestamp) -> bool {
+        if let Some(bound) = &mut self.bound {
+            bound.turn_to(now);
+        }
+        self.has_room()
+    }
+
     pub(crate) fn can_take(&self) -> bool {
         self.credit > 0 && self.window_bytes > 0 && self.has_room()
     }
@@ -170,6 +178,19 @@ mod tests {
         assert!(!receiver.has_room(), "five, as many as it settled");
         receiver.give_back(at(1400), false);
         assert!(!receiver.has_room(), "that was long ago");
+    }
+
+    #[test]
+    fn who_was_fast_long_ago_may_not() {
+        let at = Timestamp::from_millis;
+        let mut receiver = full(1, at(1000));
+        for _ in 0..5 {
+            receiver.give_back(at(1000), false);
+            receiver.hold(at(1000));
+        }
+        assert!(receiver.has_room_at(at(1150)));
+        assert!(!receiver.has_room_at(at(5000)));
+        assert!(!receiver.has_room(), "a drain sees it too");
     }
 
     #[test]

@@ -2,11 +2,12 @@
 
 use bytes::Bytes;
 use fastrand::Rng;
-use peeklock_client::{Message, MessageExt, ReceivedMessage};
+use peeklock_client::{Header, Message, MessageExt, ReceivedMessage};
 
 use crate::log::MessageNumber;
-use crate::scenario::Target;
+use crate::scenario::order::{PAYING, PRIORITY, TENANT, TIER, tenant_name};
 use crate::scenario::topic::{MARK, Traits, color_name, subject_name};
+use crate::scenario::{Said, Target, Wish};
 
 /// Written by the broker into copies that an action has changed.
 const RULE_NAME: &str = "RuleName";
@@ -16,6 +17,7 @@ pub(crate) fn message(number: MessageNumber, size_bytes: usize, target: Target) 
     let message = Message::data(bytes(number, size_bytes))
         .with_message_id(format!("m{number}"))
         .with_property("size", u64::try_from(size_bytes).unwrap_or(0));
+    let message = wishing(message, Wish::of(number));
     let Target::Topic(topic) = target else { return message };
     let Traits { color, subject, level } = Traits::of(number);
     let message = message
@@ -26,6 +28,23 @@ pub(crate) fn message(number: MessageNumber, size_bytes: usize, target: Target) 
         Some(color) => message.with_property("color", color_name(color)),
         None => message,
     }
+}
+
+/// The message with what its sender asks for.
+fn wishing(mut message: Message, wish: Wish) -> Message {
+    if wish.header.is_some() {
+        message.header = Some(Header { priority: wish.header, ..message.header.unwrap_or_default() });
+    }
+    message = match wish.property {
+        Some(Said::Name(name)) => message.with_property(PRIORITY, name.to_owned()),
+        Some(Said::Number(number)) => message.with_property(PRIORITY, u64::from(number)),
+        Some(Said::Text(number)) => message.with_property(PRIORITY, number.to_string()),
+        None => message,
+    };
+    if let Some(tenant) = wish.tenant {
+        message = message.with_property(TENANT, tenant_name(tenant));
+    }
+    if wish.is_paying { message.with_property(TIER, PAYING.to_owned()) } else { message }
 }
 
 fn bytes(number: MessageNumber, size_bytes: usize) -> Bytes {

@@ -24,6 +24,7 @@ pub(crate) async fn consume(mut party: Party, spec: Consumer) {
             queue: spec.queue,
             part,
             hold: None,
+            link: party.attach(&connected, spec.queue, part),
             target: spec.target,
         };
         receive_on(&mut party, &spec, &connected, &worker).await;

@@ -6,7 +6,7 @@ use peeklock_client::{ReceiveMode, Receiver};
 use tokio::time::timeout;
 
 use super::{Connected, PATIENCE, Party, ask, seen};
-use crate::log::{Event, Part, QueueIndex};
+use crate::log::{Event, Part, QueueIndex, Seen};
 
 pub(crate) async fn delete(mut party: Party, queue: QueueIndex, credit: u32) {
     while !party.is_over() {
@@ -15,9 +15,10 @@ pub(crate) async fn delete(mut party: Party, queue: QueueIndex, credit: u32) {
         let request = party.world.log.next_request();
         // Noted before it opens: messages may be on their way before the answer is here.
         party.log(Event::Deleting { request, queue, credit });
+        party.attach_as(request, &connected, queue, Part::Main);
         let opened = ask(builder.mode(ReceiveMode::ReceiveAndDelete).credit(credit).open()).await.0;
         if let Some(mut receiver) = opened
-            && take(&mut party, &connected, queue, &mut receiver).await.is_some()
+            && take(&mut party, &connected, (queue, request), &mut receiver).await.is_some()
         {
             party.log(Event::DeletingEnded { request });
         }
@@ -30,29 +31,34 @@ pub(crate) async fn delete(mut party: Party, queue: QueueIndex, credit: u32) {
 async fn take(
     party: &mut Party,
     connected: &Connected,
-    queue: QueueIndex,
+    place: (QueueIndex, u32),
     receiver: &mut Receiver,
 ) -> Option<()> {
     for _ in 0..party.rng.u32(1..100) {
         party.pause_up_to(300).await;
         match timeout(Duration::from_secs(5), receiver.next()).await {
-            Ok(Ok(Some(delivery))) => note(party, connected, queue, &delivery),
+            Ok(Ok(Some(delivery))) => note(party, connected, place, &delivery),
             Ok(Ok(None) | Err(_)) => return None,
             Err(_) => {}
         }
     }
     ask(receiver.stop()).await.0?;
     while let Some(delivery) = timeout(PATIENCE, receiver.next()).await.ok()?.ok()? {
-        note(party, connected, queue, &delivery);
+        note(party, connected, place, &delivery);
     }
     Some(())
 }
 
-fn note(party: &Party, connected: &Connected, queue: QueueIndex, delivery: &peeklock_client::Delivery) {
+fn note(
+    party: &Party,
+    connected: &Connected,
+    (queue, link): (QueueIndex, u32),
+    delivery: &peeklock_client::Delivery,
+) {
     match delivery.message() {
         Ok(message) => {
             let seen = seen(&party.world.scenario, &message, queue, Part::Main, connected.run);
-            party.log(Event::Received(seen));
+            party.log(Event::Received(Seen { link: Some(link), ..seen }));
         }
         Err(error) => party.log(Event::Trouble { what: format!("a delivery cannot be read: {error}") }),
     }

@@ -28,8 +28,9 @@ pub(crate) async fn consume_sessions(mut party: Party, spec: Consumer) {
 
 /// Holds one session for a while; false if there was none to be had, or the link broke.
 async fn hold_one(party: &mut Party, spec: &Consumer, connected: &Connected) -> bool {
+    let link = party.attach(connected, spec.queue, Part::Main);
     let Some(mut receiver) = accept(party, spec, connected).await else { return false };
-    let Some(worker) = note_hold(party, spec, connected, &receiver) else { return false };
+    let Some(worker) = note_hold(party, spec, connected, &receiver, link) else { return false };
     use_state(party, &worker).await;
     let mut working = JoinSet::new();
     let is_well = work(party, spec, &worker, &mut receiver, &mut working).await;
@@ -51,7 +52,13 @@ async fn accept(party: &mut Party, spec: &Consumer, connected: &Connected) -> Op
     ask(builder.open()).await.0
 }
 
-fn note_hold(party: &Party, spec: &Consumer, connected: &Connected, receiver: &Receiver) -> Option<Worker> {
+fn note_hold(
+    party: &Party,
+    spec: &Consumer,
+    connected: &Connected,
+    receiver: &Receiver,
+    link: u32,
+) -> Option<Worker> {
     let session = receiver.session()?.clone();
     let number = session_number(session.id())?;
     let hold = party.world.log.next_request();
@@ -71,6 +78,7 @@ fn note_hold(party: &Party, spec: &Consumer, connected: &Connected, receiver: &R
         queue: spec.queue,
         part: Part::Main,
         hold: Some(Hold { hold, number, session }),
+        link,
         target: spec.target,
     })
 }

@@ -77,6 +77,7 @@ pub(super) struct Worker {
     pub(super) queue: QueueIndex,
     pub(super) part: Part,
     pub(super) hold: Option<Hold>,
+    pub(super) link: u32,
     /// Where a transaction sends to.
     pub(super) target: Target,
 }
@@ -98,8 +99,13 @@ impl Worker {
 
     pub(super) fn note_message(&self, message: &ReceivedMessage, by_number: bool) -> Seen {
         let hold = self.hold.as_ref().map(|hold| hold.hold);
-        let seen =
-            Seen { by_number, hold, ..seen(&self.world.scenario, message, self.queue, self.part, self.run) };
+        let link = (!by_number).then_some(self.link);
+        let seen = Seen {
+            by_number,
+            hold,
+            link,
+            ..seen(&self.world.scenario, message, self.queue, self.part, self.run)
+        };
         self.log(Event::Received(seen.clone()));
         seen
     }

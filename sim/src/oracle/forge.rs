@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use peeklock_client::{LockToken, Outcome, SequenceNumber};
-use peeklock_types::QueueSettings;
+use peeklock_types::{ClassName, ClassSettings, OrderSettings, QueueSettings};
 
 use super::history::History;
 use super::{CHECKERS, Checker};
 use crate::log::{Answer, Counted, Entry, Event, MessageNumber, Part, Peeked, Seen, Terms};
-use crate::scenario::{Rule, Scenario, Subscription, Target, Test, Topic};
+use crate::scenario::{MachineFaults, Rule, Scenario, Subscription, Target, Test, Topic, Wish};
 
 pub(super) const LOCK_MS: u64 = 10_000;
 pub(super) const LIMIT: u32 = 4;
@@ -21,6 +21,7 @@ pub(super) struct Forge {
     offset_ms: u64,
     run: u32,
     request: u32,
+    message: MessageNumber,
 }
 
 /// The promises that a checker finds broken.
@@ -34,15 +35,22 @@ impl Forge {
         let mut scenario = Scenario::draw(1);
         scenario.queues.truncate(1);
         scenario.topics.clear();
-        scenario.machine.clock_step_ms_max = 0;
+        scenario.machine = MachineFaults::default();
         for queue in &mut scenario.queues {
             queue.session_count = 0;
             queue.settings = QueueSettings::default();
             queue.settings.lock_duration = Duration::from_millis(LOCK_MS);
             queue.settings.max_delivery_count = LIMIT;
         }
-        let mut forge =
-            Forge { scenario, entries: Vec::new(), now_ms: 0, offset_ms: WALL_MS, run: 0, request: 0 };
+        let mut forge = Forge {
+            scenario,
+            entries: Vec::new(),
+            now_ms: 0,
+            offset_ms: WALL_MS,
+            run: 0,
+            request: 0,
+            message: 0,
+        };
         forge.start();
         forge
     }
@@ -51,6 +59,55 @@ impl Forge {
         let mut forge = Forge::new();
         forge.scenario.queues.iter_mut().for_each(|queue| queue.session_count = 3);
         forge
+    }
+
+    /// With the classes high, normal and low.
+    pub(super) fn with_order() -> Self {
+        let mut forge = Forge::new();
+        let class = |name, priorities| ClassSettings::new(ClassName::parse(name).unwrap(), priorities);
+        let classes = vec![class("high", (7, 9)), class("normal", (4, 6)), class("low", (0, 3))];
+        let order = Some(Box::new(OrderSettings { classes, ..OrderSettings::default() }));
+        forge.scenario.queues.iter_mut().for_each(|queue| queue.settings.order.clone_from(&order));
+        forge
+    }
+
+    /// The order that the queue has at first.
+    pub(super) fn order(&mut self) -> &mut OrderSettings {
+        self.scenario.queues.first_mut().and_then(|queue| queue.settings.order.as_deref_mut()).unwrap()
+    }
+
+    /// The order at first, with a change.
+    pub(super) fn reordered(&mut self, answer: Answer, change: fn(&mut OrderSettings)) {
+        self.request += 1;
+        let request = self.request;
+        let mut order = self.order().clone();
+        change(&mut order);
+        self.add(Event::Ordering { request, queue: 0, order: Some(Box::new(order)) });
+        self.add(Event::Ordered { request, answer });
+    }
+
+    /// The next message that belongs to a class.
+    pub(super) fn sent_to(&mut self, class: &str) -> MessageNumber {
+        let order = self.order().clone();
+        let fits = |number: &MessageNumber| Wish::of(*number).class(&order).as_str() == class;
+        self.message = (self.message + 1..).find(fits).unwrap();
+        self.sent(self.message);
+        self.message
+    }
+
+    pub(super) fn took_as(&mut self, number: MessageNumber, class: &str) {
+        let nonce = self.now_ms;
+        self.received_as(Seen { class: Some(class.to_owned()), ..self.seen(number, nonce) });
+    }
+
+    pub(super) fn took_enqueued(&mut self, number: MessageNumber, enqueued_ms: u64) {
+        self.received_as(Seen { enqueued_ms, ..self.seen(number, 1) });
+    }
+
+    /// A delivery in the class that the queue has for it at first.
+    pub(super) fn took_first(&mut self, number: MessageNumber) {
+        let class = Some(Wish::of(number).class(self.order()).as_str().to_owned());
+        self.received_as(Seen { class, ..self.seen(number, 1) });
     }
 
     /// With a topic: its first subscription takes everything, its second what is above level 4 and what rule `b` marks.
@@ -179,6 +236,9 @@ impl Forge {
             by_number: false,
             session: None,
             hold: None,
+            link: None,
+            enqueued_ms: 0,
+            class: None,
         }
     }
 

@@ -1,6 +1,8 @@
 //! The log, sorted by what it is about.
 
 mod holds;
+mod links;
+mod orders;
 mod sends;
 mod settlements;
 
@@ -12,7 +14,9 @@ use peeklock_client::Outcome;
 use crate::log::{
     Answer, Counted, Entry, Event, MessageNumber, Part, Peeked, QueueIndex, Seen, SessionNumber, Terms,
 };
-use crate::scenario::Scenario;
+use crate::scenario::{Scenario, Wish};
+pub(super) use links::Link;
+use orders::Reign;
 use sends::transactions_of;
 use settlements::Settlements;
 
@@ -27,6 +31,11 @@ pub(super) struct History<'a> {
     pub(super) messages: BTreeMap<MessageNumber, Message>,
     /// What became of each number that was sent: itself, or the copies that a topic's rules made of it.
     copies: BTreeMap<MessageNumber, Vec<MessageNumber>>,
+    /// What the messages of a topic were sent as.
+    origins: BTreeMap<MessageNumber, MessageNumber>,
+    /// The orders of each queue, the oldest first.
+    reigns: BTreeMap<QueueIndex, Vec<Reign>>,
+    pub(super) links: BTreeMap<u32, Link>,
     /// Deliveries of what nobody sent.
     pub(super) strangers: Vec<Delivery>,
     pub(super) peeks: Vec<Peek>,
@@ -177,6 +186,9 @@ impl<'a> History<'a> {
             sends: Vec::new(),
             messages: BTreeMap::new(),
             copies: BTreeMap::new(),
+            origins: BTreeMap::new(),
+            reigns: BTreeMap::new(),
+            links: BTreeMap::new(),
             strangers: Vec::new(),
             peeks: Vec::new(),
             holds: BTreeMap::new(),
@@ -188,6 +200,8 @@ impl<'a> History<'a> {
         history.collect_holds();
         history.collect_sends();
         history.collect_deliveries();
+        history.collect_orders();
+        history.collect_links();
         history.resolve_transactions();
         history.collect_peeks();
         history.collect_rest();
@@ -316,6 +330,10 @@ impl<'a> History<'a> {
         self.run(number).map_or(i64::MAX, |run| run.start_ms)
     }
 
+    pub(super) fn has_started_between(&self, from_ms: i64, upto_ms: i64) -> bool {
+        self.runs.iter().any(|run| (from_ms..=upto_ms).contains(&run.start_ms))
+    }
+
     /// The first moment at which a broker could think the lock over, in the time of the world: `until_ms` by the clock of the run that was
     /// there `from_ms`, or of a later one. A run shortens what it finds to the lock duration from its start: its clock may have been set back.
     fn over_at(&self, mut until_ms: i64, from_ms: i64, lock_ms: i64) -> i64 {
@@ -368,6 +386,11 @@ impl<'a> History<'a> {
 
     pub(super) fn was_seen(&self, number: MessageNumber) -> bool {
         self.messages.get(&number).is_some_and(|message| !message.deliveries.is_empty())
+    }
+
+    /// What its sender asked for.
+    pub(super) fn wish(&self, number: MessageNumber) -> Wish {
+        Wish::of(self.origins.get(&number).copied().unwrap_or(number))
     }
 
     pub(super) fn copies_of(&self, sent: MessageNumber) -> &[MessageNumber] {

@@ -27,7 +27,7 @@ fn is_same_place(one: &Delivery, other: &Delivery) -> bool {
 }
 
 /// Until then nobody but the holder could have it: its lock was not over, and it had not said anything about it.
-fn certain_end(history: &History<'_>, delivery: &Delivery) -> i64 {
+pub(super) fn certain_end(history: &History<'_>, delivery: &Delivery) -> i64 {
     // What is deleted with its delivery is held by nobody.
     if delivery.is_deleted() {
         return 0;

@@ -6,20 +6,24 @@ use fastrand::Rng;
 use peeklock_journal_wal::WalConfig;
 use peeklock_types::{EntityName, PoisonSession, QueueSettings, RetryPolicy};
 
+use super::order::{Scope, order};
 use super::topic::{COLORS, LEVELS, SUBJECTS};
 use super::{
     Consumer, Habits, MachineFaults, NetworkFaults, Producer, Queue, Rule, Scenario, Subscription, Target,
     Test, Topic, Weather,
 };
 
+/// How often producers of a crowd send at least, and how long its consumers work at most.
+const CROWD_PAUSE_MS_MAX: u64 = 500;
+const CROWD_WORK_MS: u64 = 1_000;
 /// The longest that a consumer abandons a message for.
 pub(crate) const DELAY_MAX: Duration = Duration::from_secs(20);
 
-fn one_in(rng: &mut Rng, count: u32) -> bool {
+pub(super) fn one_in(rng: &mut Rng, count: u32) -> bool {
     rng.u32(0..count) == 0
 }
 
-fn pick<T: Copy>(rng: &mut Rng, from: &[T], otherwise: T) -> T {
+pub(super) fn pick<T: Copy>(rng: &mut Rng, from: &[T], otherwise: T) -> T {
     if from.is_empty() { otherwise } else { from.get(rng.usize(..from.len())).copied().unwrap_or(otherwise) }
 }
 
@@ -33,6 +37,13 @@ impl Scenario {
         }
         let topic_count = pick(rng, &[0, 0, 1, 1, 1, 2], 1);
         let mut topics: Vec<_> = (0..topic_count).map(|n| topic(rng, n, &mut queues)).collect();
+        // By a chance of their own: what else is drawn stays what it was.
+        let order_rng = &mut Rng::with_seed(seed ^ 0x0dde5);
+        for queue in &mut queues {
+            if order_rng.u32(0..5) < 3 {
+                queue.settings.order = Some(Box::new(order(order_rng, Scope::of(queue))));
+            }
+        }
         let count = queues.len();
         let mut targets: Vec<_> = (0..plain_count).map(Target::Queue).collect();
         targets.extend((0..topic_count).map(Target::Topic));
@@ -66,11 +77,13 @@ impl Scenario {
             let chosen = one_in(rng, in_so_many) && !plain.is_empty();
             chosen.then(|| pick(rng, &plain, 0))
         };
-        Scenario {
+        let mut scenario = Scenario {
             deleters: some_plain(rng, 4).map(|queue| (queue, rng.u32(1..20))).into_iter().collect(),
             idlers: some_plain(rng, 4).into_iter().collect(),
             purged: some_plain(rng, 8).into_iter().collect(),
             peekers: rng.usize(0..2),
+            reorders_every_ms: one_in(order_rng, 2)
+                .then(|| pick(order_rng, &[2_000, 10_000, 30_000], 10_000)),
             weather: weather(rng),
             network: network(rng),
             machine: machine(rng),
@@ -80,7 +93,25 @@ impl Scenario {
             topics,
             producers,
             consumers,
+        };
+        if one_in(order_rng, 3) {
+            crowd(&mut scenario);
         }
+        scenario
+    }
+}
+
+/// Nothing breaks, and more comes than can be worked on: what waits long can be judged best by the order in which it goes.
+fn crowd(scenario: &mut Scenario) {
+    scenario.network = NetworkFaults::default();
+    let MachineFaults { disk_stall_ms_max, commit_ms_max, every_ms, .. } = scenario.machine;
+    scenario.machine =
+        MachineFaults { disk_stall_ms_max, commit_ms_max, every_ms, ..MachineFaults::default() };
+    for producer in &mut scenario.producers {
+        producer.pause_ms_max = producer.pause_ms_max.min(CROWD_PAUSE_MS_MAX);
+    }
+    for consumer in &mut scenario.consumers {
+        consumer.work_ms_max = consumer.work_ms_max.max(CROWD_WORK_MS);
     }
 }
 

@@ -75,7 +75,9 @@ impl History<'_> {
         for number in messages {
             let own = *number..number.saturating_add(width);
             let copies = parts.iter().flat_map(|(_, numbers)| numbers).filter(|copy| own.contains(copy));
-            self.copies.insert(*number, copies.copied().collect());
+            let copies: Vec<_> = copies.copied().collect();
+            self.origins.extend(copies.iter().map(|copy| (*copy, *number)));
+            self.copies.insert(*number, copies);
         }
     }
 

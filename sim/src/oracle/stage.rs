@@ -1,0 +1,131 @@
+//! What was picked out of a queue at which time, and what certainly waited there meanwhile.
+//!
+//! The time of a pick is that of its lock, which the broker tells to the millisecond. A message certainly waits from the answer to its sender until its
+//! first delivery, if that counts as its first. It may have been locked in between for somebody who never saw it: such a lock lasts until it is
+//! over and then counts, or ends with the receiver. So nothing is judged at times at which a receiver may have missed something.
+
+use std::collections::BTreeSet;
+
+use super::history::{Delivery, History, Message, TOLERANCE_MS};
+use crate::log::{Answer, MessageNumber, Part, QueueIndex};
+
+/// A delivery under a lock of its own.
+#[derive(Clone, Debug)]
+pub(super) struct Pick {
+    pub(super) number: MessageNumber,
+    pub(super) at_ms: i64,
+    pub(super) place: u64,
+    pub(super) enqueued_ms: i64,
+    /// `None`: nobody can tell.
+    pub(super) class: Option<String>,
+    pub(super) tenant: Option<u32>,
+    /// The queue asked for its tenant when it came, and has done so in the same way since.
+    pub(super) has_tenant: bool,
+    /// The broker had never given it to anybody, for all that it counts.
+    pub(super) is_first: bool,
+    pub(super) run: u32,
+}
+
+/// A message that waited in its queue.
+#[derive(Clone, Debug)]
+pub(super) struct Wait {
+    pub(super) pick: Pick,
+    /// `None`: it was there before every one with a higher number, and nobody knows since when.
+    pub(super) since_ms: Option<i64>,
+}
+
+/// A queue whose messages have locks of their own.
+pub(super) struct Stage {
+    pub(super) queue: QueueIndex,
+    /// By time.
+    pub(super) picks: Vec<Pick>,
+    pub(super) waits: Vec<Wait>,
+    pub(super) dim: BTreeSet<(i64, i64)>,
+}
+
+pub(super) fn stages(history: &History<'_>) -> Vec<Stage> {
+    let queues = 0..history.scenario.queues.len();
+    queues.filter(|queue| !history.has_sessions(*queue)).map(|queue| Stage::new(history, queue)).collect()
+}
+
+impl Stage {
+    fn new(history: &History<'_>, queue: QueueIndex) -> Self {
+        let mut stage = Stage { queue, picks: Vec::new(), waits: Vec::new(), dim: history.dim_times(queue) };
+        for (number, message) in &history.messages {
+            stage.add(history, *number, message);
+        }
+        stage.picks.sort_by_key(|pick| (pick.at_ms, pick.place));
+        stage
+    }
+
+    fn add(&mut self, history: &History<'_>, number: MessageNumber, message: &Message) {
+        let here = |delivery: &&Delivery| delivery.seen.queue == self.queue;
+        let mut is_first = true;
+        for delivery in message.deliveries.iter().filter(here) {
+            let is_locked =
+                !delivery.is_deleted() && !delivery.seen.by_number && delivery.seen.part == Part::Main;
+            if is_locked {
+                let pick =
+                    pick(history, number, message, delivery, is_first && delivery.seen.delivery_count == 0);
+                if pick.is_first {
+                    let since_ms = self.confirmed_ms(history, message);
+                    self.waits.push(Wait { pick: pick.clone(), since_ms });
+                }
+                self.picks.push(pick);
+            }
+            is_first = false;
+        }
+    }
+
+    /// When a sender was told that it is in this queue.
+    fn confirmed_ms(&self, history: &History<'_>, message: &Message) -> Option<i64> {
+        let sends = message.sends.iter().filter_map(|send| history.sends.get(*send));
+        let plain = sends.filter(|send| {
+            send.queue == self.queue && send.terms.due_ms.is_none() && send.terms.transaction.is_none()
+        });
+        plain.filter(|send| send.answer == Answer::Done).filter_map(|send| send.answered_ms).min()
+    }
+
+    /// No receiver may have missed anything that was locked for it then.
+    pub(super) fn is_clear(&self, at_ms: i64) -> bool {
+        !self
+            .dim
+            .iter()
+            .any(|(from, upto)| (from - TOLERANCE_MS..=upto.saturating_add(TOLERANCE_MS)).contains(&at_ms))
+    }
+}
+
+impl Wait {
+    /// It certainly waited then.
+    pub(super) fn is_at(&self, at_ms: i64) -> bool {
+        let is_there = self.since_ms.is_some_and(|since| since + TOLERANCE_MS < at_ms);
+        is_there && at_ms < self.pick.at_ms - TOLERANCE_MS
+    }
+}
+
+fn pick(
+    history: &History<'_>,
+    number: MessageNumber,
+    message: &Message,
+    delivery: &Delivery,
+    is_first: bool,
+) -> Pick {
+    let wish = history.wish(number);
+    let sent_ms =
+        message.sends.iter().filter_map(|send| history.sends.get(*send)).map(|send| send.at_ms).min();
+    let at_ms = delivery.locked_at_ms;
+    let classes = history.classes(delivery.seen.queue, wish, sent_ms.unwrap_or(i64::MIN), at_ms);
+    let has_tenant = history.asks_for_tenants(delivery.seen.queue, sent_ms.unwrap_or(i64::MIN), at_ms);
+    let only = classes.filter(|classes| classes.len() == 1).and_then(|classes| classes.into_iter().next());
+    Pick {
+        number,
+        at_ms,
+        place: delivery.seen.sequence_number,
+        enqueued_ms: i64::try_from(delivery.seen.enqueued_ms).unwrap_or(i64::MAX),
+        class: only,
+        tenant: wish.tenant,
+        has_tenant,
+        is_first,
+        run: delivery.seen.run,
+    }
+}
