@@ -6,6 +6,7 @@ mod connect;
 mod describe;
 mod explain;
 mod filter;
+mod group;
 mod key;
 mod options;
 mod order;
@@ -63,6 +64,7 @@ enum Command {
     Topic(topic::Arguments),
     Subscription(subscription::Arguments),
     Rule(rule::Arguments),
+    Group(group::Arguments),
     Key(key::Arguments),
     Session(session::Arguments),
     Send(send::Arguments),
@@ -104,6 +106,7 @@ fn run(command: Command, matches: &ArgMatches) -> Result<()> {
             Command::Topic(arguments) => topic::run(arguments).await,
             Command::Subscription(arguments) => subscription::run(arguments).await,
             Command::Rule(arguments) => rule::run(arguments).await,
+            Command::Group(arguments) => group::run(arguments).await,
             Command::Key(arguments) => key::run(arguments).await,
             Command::Session(arguments) => session::run(arguments).await,
             Command::Send(arguments) => send::run(arguments).await,

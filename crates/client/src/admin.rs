@@ -16,8 +16,8 @@ use http::{Call, Http, If};
 pub use subject::KeyScope;
 use subject::{Subject, encode};
 pub use view::{
-    Counts, Explained, ExplainedRule, History, KeyInfo, QueueInfo, RuleInfo, Sample, SubscriptionInfo,
-    TopicInfo, WhichKey,
+    Counts, Explained, ExplainedRule, GroupInfo, History, KeyInfo, QueueInfo, RuleInfo, Sample,
+    SubscriptionInfo, TopicInfo, WhichKey,
 };
 
 use crate::Target;
@@ -156,6 +156,15 @@ impl Admin {
 
     pub async fn topics(&mut self) -> Result<Vec<TopicInfo>, AdminError> {
         self.list(&Subject::Topics).await
+    }
+
+    /// The groups of queues that the broker's configuration declares.
+    pub async fn groups(&mut self) -> Result<Vec<GroupInfo>, AdminError> {
+        self.list(&Subject::Groups).await
+    }
+
+    pub async fn group(&mut self, name: &EntityName) -> Result<GroupInfo, AdminError> {
+        self.get(&Subject::Group(name.clone())).await
     }
 
     /// Deletes a topic with its subscriptions and everything in them.

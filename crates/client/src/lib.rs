@@ -33,8 +33,8 @@ mod transaction;
 mod transport;
 
 pub use admin::{
-    Admin, AdminError, Counts, Explained, ExplainedRule, History, KeyInfo, KeyScope, QueueInfo, RuleInfo,
-    Sample, SubscriptionInfo, TopicInfo, WhichKey,
+    Admin, AdminError, Counts, Explained, ExplainedRule, GroupInfo, History, KeyInfo, KeyScope, QueueInfo,
+    RuleInfo, Sample, SubscriptionInfo, TopicInfo, WhichKey,
 };
 pub use client::{Client, Options};
 pub use error::{ConnectError, Error, MalformedReason};

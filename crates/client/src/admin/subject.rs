@@ -41,6 +41,8 @@ pub(crate) enum Subject {
         entity: EntityName,
         number: SequenceNumber,
     },
+    Groups,
+    Group(EntityName),
     Keys(KeyScope),
     Key(KeyScope, String),
 }
@@ -68,6 +70,8 @@ impl Subject {
             Subject::Message { entity, number } => {
                 format!("{}/messages/{number}", Subject::entity(entity).path())
             }
+            Subject::Groups => "/api/groups".to_owned(),
+            Subject::Group(name) => format!("/api/groups/{}", encode(name.as_str())),
             Subject::Keys(scope) => format!("{}/policies", scope.path()),
             Subject::Key(scope, name) => format!("{}/policies/{}", scope.path(), encode(name)),
         }
@@ -77,8 +81,8 @@ impl Subject {
     /// below it.
     pub(crate) fn token_entity(&self) -> &str {
         match self {
-            Subject::Queues | Subject::Topics => "",
-            Subject::Queue(name) | Subject::Topic(name) => name.as_str(),
+            Subject::Queues | Subject::Topics | Subject::Groups => "",
+            Subject::Queue(name) | Subject::Topic(name) | Subject::Group(name) => name.as_str(),
             Subject::Subscriptions { topic }
             | Subject::Subscription { topic, .. }
             | Subject::Rules { topic, .. }
@@ -131,7 +135,12 @@ impl Subject {
             Subject::Key(scope, _) => {
                 format!("`peeklock key list{}` shows those that are there", scope.flag())
             }
-            Subject::Queues | Subject::Topics | Subject::Keys(_) => "check the address".to_owned(),
+            Subject::Group(name) => {
+                format!("declare it in the broker's configuration under [groups.{name}], or check the name")
+            }
+            Subject::Queues | Subject::Topics | Subject::Groups | Subject::Keys(_) => {
+                "check the address".to_owned()
+            }
             Subject::Subscriptions { .. } | Subject::Rules { .. } => self.missing().remedy(),
         }
     }
@@ -183,6 +192,8 @@ impl fmt::Display for Subject {
                 write!(f, "rule '{name}' of subscription '{subscription}' of topic '{topic}'")
             }
             Subject::Message { entity, number } => write!(f, "message {number} of '{entity}'"),
+            Subject::Groups => write!(f, "the groups"),
+            Subject::Group(name) => write!(f, "group '{name}'"),
             Subject::Keys(scope) => write!(f, "the keys of {scope}"),
             Subject::Key(scope, name) => write!(f, "key '{name}' of {scope}"),
         }

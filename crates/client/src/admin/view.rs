@@ -1,6 +1,8 @@
 //! What the JSON API tells of entities, rules and keys.
 
-use peeklock_spec::{Named, PropertyValue, QueueSpec, RuleSpec, Runtime, SubscriptionSpec, TopicSpec};
+use peeklock_spec::{
+    GroupSpec, Named, PropertyValue, QueueSpec, RuleSpec, Runtime, SubscriptionSpec, TopicSpec,
+};
 use serde::{Deserialize, Serialize};
 
 /// A queue with its settings and counts.
@@ -52,6 +54,14 @@ pub struct SubscriptionInfo {
     pub rule_count: u64,
     #[serde(flatten)]
     pub history: History,
+}
+
+/// A group of queues and subscriptions, as the configuration of the broker declares it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupInfo {
+    pub name: String,
+    #[serde(flatten)]
+    pub spec: GroupSpec,
 }
 
 /// The messages of a queue or subscription.

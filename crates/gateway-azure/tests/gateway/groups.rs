@@ -514,7 +514,8 @@ async fn large_messages_of_several_members_share_the_link() {
             assert_eq!(client.send(link, &Message::data(body.clone())).await, DeliveryState::Accepted);
         }
     }
-    let link = client.receiver("work").await;
+    let attach = Attach { max_message_size: Some(100 << 20), ..receiver("work", None) };
+    let link = client.attach(attach).await.unwrap().0;
     client.connection.set_credit(link, 300);
     for _ in 0..9 {
         let delivery = client.until(|event| delivery_on(event, link)).await;
