@@ -18,11 +18,17 @@ CONFIGURATION = """
 lock-duration = "5s"
 [queues.normal]
 [queues.low]
+[queues.urgent]
+[queues.rest]
 [topics.news.subscriptions.all]
 
 [groups.work]
 order = "strict"
 members = ["high", "normal", "low"]
+
+[groups.hoard]
+order = "strict"
+members = ["urgent", "rest"]
 
 [groups.mixed]
 order = "weighted"
@@ -72,12 +78,11 @@ def test_the_most_urgent_queue_comes_first(client):
 
 
 def test_prefetch_does_not_hoard(client):
-    drained(client)
-    send(client, "low", *[f"low {number}" for number in range(100)])
-    with client.get_queue_receiver("work", prefetch_count=PREFETCH) as receiver:
+    send(client, "rest", *[f"rest {number}" for number in range(100)])
+    with client.get_queue_receiver("hoard", prefetch_count=PREFETCH) as receiver:
         held = receive(receiver, OUTSTANDING)
         assert receiver.receive_messages(max_message_count=1, max_wait_time=1) == [], "more was handed out than the bound"
-        send(client, "high", "urgent")
+        send(client, "urgent", "urgent")
         receiver.complete_message(held[0])
         assert text(receive_one(receiver)) == "urgent"
 
