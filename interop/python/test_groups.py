@@ -18,11 +18,17 @@ CONFIGURATION = """
 lock-duration = "5s"
 [queues.normal]
 [queues.low]
+[queues.urgent]
+[queues.rest]
 [topics.news.subscriptions.all]
 
 [groups.work]
 order = "strict"
 members = ["high", "normal", "low"]
+
+[groups.hoard]
+order = "strict"
+members = ["urgent", "rest"]
 
 [groups.mixed]
 order = "weighted"
@@ -30,17 +36,25 @@ members = [{ name = "normal", weight = 3 }, { name = "news/Subscriptions/all", w
 """
 
 
-@pytest.fixture
-def broker(tmp_path):
-    """One for each test: what a test leaves locked would come back in the middle of another."""
-    config = tmp_path / "peeklock.toml"
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("groups")
+    config = folder / "peeklock.toml"
     config.write_text(CONFIGURATION)
-    broker = Broker(tmp_path, configs=[config]).start()
+    broker = Broker(folder, configs=[config]).start()
     yield broker
     broker.stop()
 
 
+def drained(client):
+    """Everything that other tests have left is gone."""
+    with client.get_queue_receiver("work", receive_mode=ServiceBusReceiveMode.RECEIVE_AND_DELETE) as receiver:
+        while receiver.receive_messages(max_message_count=100, max_wait_time=1):
+            pass
+
+
 def test_the_most_urgent_queue_comes_first(client):
+    drained(client)
     send(client, "low", "low 1", "low 2")
     send(client, "normal", "normal")
     send(client, "high", "high 1", "high 2")
@@ -64,16 +78,17 @@ def test_the_most_urgent_queue_comes_first(client):
 
 
 def test_prefetch_does_not_hoard(client):
-    send(client, "low", *[f"low {number}" for number in range(100)])
-    with client.get_queue_receiver("work", prefetch_count=PREFETCH) as receiver:
+    send(client, "rest", *[f"rest {number}" for number in range(100)])
+    with client.get_queue_receiver("hoard", prefetch_count=PREFETCH) as receiver:
         held = receive(receiver, OUTSTANDING)
         assert receiver.receive_messages(max_message_count=1, max_wait_time=1) == [], "more was handed out than the bound"
-        send(client, "high", "urgent")
+        send(client, "urgent", "urgent")
         receiver.complete_message(held[0])
         assert text(receive_one(receiver)) == "urgent"
 
 
 def test_a_waiting_receiver_gets_what_comes(client):
+    drained(client)
     with client.get_queue_receiver("work", prefetch_count=PREFETCH) as receiver:
         later = threading.Timer(0.5, send, (client, "normal", "expected"))
         later.start()
@@ -84,6 +99,7 @@ def test_a_waiting_receiver_gets_what_comes(client):
 
 
 def test_pools_of_their_own_work_beside_a_group(client):
+    drained(client)
     send(client, "low", *[f"low {number}" for number in range(20)])
     send(client, "high", *[f"high {number}" for number in range(20)])
     with client.get_queue_receiver("low") as own, client.get_queue_receiver("work") as group:
@@ -97,6 +113,7 @@ def test_pools_of_their_own_work_beside_a_group(client):
 
 
 def test_receive_and_delete_and_peek(client):
+    drained(client)
     send(client, "low", "low")
     send(client, "high", "high")
     with client.get_queue_receiver("work", receive_mode=ServiceBusReceiveMode.RECEIVE_AND_DELETE) as receiver:
@@ -106,6 +123,7 @@ def test_receive_and_delete_and_peek(client):
 
 
 def test_a_lock_that_ran_out_is_lost(client):
+    drained(client)
     send(client, "high", "slow")
     with client.get_queue_receiver("work") as receiver:
         message = receive_one(receiver)
@@ -118,6 +136,7 @@ def test_a_lock_that_ran_out_is_lost(client):
 
 
 def test_queues_and_subscriptions_share_by_weight(client):
+    drained(client)
     with client.get_topic_sender("news") as sender:
         sender.send_messages([ServiceBusMessage("news") for _ in range(20)])
     send(client, "normal", *["normal"] * 60)

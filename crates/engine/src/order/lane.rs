@@ -57,8 +57,8 @@ pub(crate) struct Lane {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Listed {
-    /// Under this number.
-    Ready(u64),
+    /// Under its tag, if tenants share, and then its head: of tenants that are level, whoever came first goes first.
+    Ready(u64, u64),
     /// Over its rate until then.
     Limited(Timestamp),
 }

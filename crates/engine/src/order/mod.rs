@@ -92,8 +92,8 @@ struct Class {
     offset: Duration,
     waiting_count: u64,
     locked_count: u64,
-    /// Lanes from which something can be had, by tenant class; each by its tag, or by its head where there are no tenants.
-    listed: Vec<BTreeSet<(u64, LaneSlot)>>,
+    /// Lanes from which something can be had, by tenant class; each by its tag and its head.
+    listed: Vec<BTreeSet<(u64, u64, LaneSlot)>>,
     listed_count: usize,
     /// Lanes over their rate, by when they are not any more.
     limited: BTreeSet<(Timestamp, LaneSlot)>,

@@ -29,11 +29,11 @@ impl Order {
     pub(super) fn list(&mut self, slot: LaneSlot) {
         let by_tag = self.charges();
         let Some(lane) = self.lanes.get_mut(slot.index()).and_then(Option::as_mut) else { return };
-        let key = |head: u64| if by_tag { lane.tag } else { head };
+        let tag = if by_tag { lane.tag } else { 0 };
         let wanted = match (lane.head(), lane.listed) {
             (None, _) => None,
             (Some(_), Some(Listed::Limited(until))) => Some(Listed::Limited(until)),
-            (Some(head), _) => Some(Listed::Ready(key(head))),
+            (Some(head), _) => Some(Listed::Ready(tag, head)),
         };
         if wanted == lane.listed {
             return;
@@ -42,12 +42,16 @@ impl Order {
         let class = &mut self.classes[usize::from(lane.key.class)];
         let ready = &mut class.listed[usize::from(lane.key.tenant_class)];
         match old {
-            Some(Listed::Ready(key)) => class.listed_count -= usize::from(ready.remove(&(key, slot))),
+            Some(Listed::Ready(tag, head)) => {
+                class.listed_count -= usize::from(ready.remove(&(tag, head, slot)));
+            }
             Some(Listed::Limited(until)) => _ = class.limited.remove(&(until, slot)),
             None => {}
         }
         match wanted {
-            Some(Listed::Ready(key)) => class.listed_count += usize::from(ready.insert((key, slot))),
+            Some(Listed::Ready(tag, head)) => {
+                class.listed_count += usize::from(ready.insert((tag, head, slot)));
+            }
             Some(Listed::Limited(until)) => _ = class.limited.insert((until, slot)),
             None => {}
         }
@@ -57,9 +61,9 @@ impl Order {
         let Some(lane) = self.lanes.get_mut(slot.index()).and_then(Option::as_mut) else { return };
         let class = &mut self.classes[usize::from(lane.key.class)];
         match (lane.listed, until) {
-            (Some(Listed::Ready(key)), Some(until)) => {
+            (Some(Listed::Ready(tag, head)), Some(until)) => {
                 let ready = &mut class.listed[usize::from(lane.key.tenant_class)];
-                class.listed_count -= usize::from(ready.remove(&(key, slot)));
+                class.listed_count -= usize::from(ready.remove(&(tag, head, slot)));
                 class.limited.insert((until, slot));
                 lane.listed = Some(Listed::Limited(until));
             }
@@ -140,7 +144,7 @@ impl Order {
         loop {
             let ranks = self.classes[place].listed.iter().enumerate();
             let open = ranks.filter(|(rank, _)| self.has_share(*rank, shares));
-            let &(_, slot) = open.filter_map(|(_, lanes)| lanes.first()).min()?;
+            let &(.., slot) = open.filter_map(|(_, lanes)| lanes.first()).min()?;
             match self.lane(slot)?.starts.ready_at(now, self.tenant_rate(slot)) {
                 Some(until) => self.limit(slot, Some(until)),
                 None => return Some(slot),
