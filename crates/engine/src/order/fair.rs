@@ -48,7 +48,7 @@ impl Order {
     pub(super) fn become_active(&mut self, slot: LaneSlot) {
         let Some(lane) = self.lanes.get_mut(slot.index()).and_then(Option::as_mut) else { return };
         let class = &mut self.classes[usize::from(lane.key.class)];
-        if lane.is_idle() {
+        if lane.waiting_count == 0 {
             lane.tag = lane.tag.max(class.virtual_time);
         }
         if class.waiting_count == 0 {

@@ -128,6 +128,11 @@ impl Row {
         }
     }
 
+    /// One that was handed out before: it is counted apart from those that were not.
+    pub(super) fn add_returned(&mut self, number: u64) {
+        self.returned.insert(number);
+    }
+
     #[inline]
     pub(super) fn remove(&mut self, number: u64) {
         if self.numbers.front() == Some(&number) {

@@ -74,7 +74,10 @@ pub(crate) struct Order {
     /// Nothing can be handed out before this time, because of rates; or until something changes.
     blocked: Option<Option<Timestamp>>,
     /// Sessions whose holder waits for a rate.
-    held_up: BTreeSet<(Timestamp, SessionSlot)>,
+    held_up: BTreeSet<(Timestamp, u64, SessionSlot)>,
+    /// Since when each of them waits for its turn, by number: a session that was served stands behind those that were not.
+    turns: BTreeMap<SessionSlot, u64>,
+    next_turn: u64,
     /// Receivers that hold one message less than before, and whether it came back unsettled; once for each message.
     pub(crate) freed: Vec<(ReceiverId, bool)>,
     misfit_count: u64,
@@ -143,6 +146,8 @@ impl Order {
             sends: Bucket::default(),
             blocked: None,
             held_up: BTreeSet::new(),
+            turns: BTreeMap::new(),
+            next_turn: 0,
             freed: Vec::new(),
             misfit_count: 0,
             crowded_count: 0,
@@ -178,9 +183,12 @@ impl Order {
             class.listed = tenant_names.iter().map(|_| BTreeSet::new()).collect();
         }
         let mut ranks: Vec<TenantRank> = tenant_names.iter().map(|_| TenantRank::default()).collect();
+        let old_times: Vec<_> = self.classes.iter().map(|class| class.virtual_time).collect();
+        let mut had_waiting = vec![false; classes.len()];
         // What was measured under a name goes on under it.
         for (old, name) in std::mem::take(&mut self.classes).into_iter().zip(&old_classes) {
             if let Some(found) = class_names.iter().position(|other| other == name) {
+                had_waiting[found] = old.waiting_count > 0;
                 let class = &mut classes[found];
                 (class.stats, class.starts, class.sends) = (old.stats, old.starts, old.sends);
                 (class.tag, class.virtual_time) = (old.tag, old.virtual_time);
@@ -201,7 +209,15 @@ impl Order {
         self.rested.clear();
         for index in 0..self.lanes.len() {
             let Some(lane) = self.lanes.get_mut(index).and_then(Option::as_mut) else { continue };
+            let old_time = old_times.get(usize::from(lane.key.class)).copied().unwrap_or_default();
+            let is_moved =
+                !class_names.iter().any(|name| old_classes.get(usize::from(lane.key.class)) == Some(name));
             lane.key.class = place(&class_names, &old_classes, lane.key.class, default_class);
+            if is_moved {
+                // Each class has a time of its own: who comes from another one is as far ahead here as it was there.
+                let time = self.classes[usize::from(lane.key.class)].virtual_time;
+                lane.tag = time.saturating_add(lane.tag.saturating_sub(old_time));
+            }
             lane.key.tenant_class = place(&tenant_names, &old_tenants, lane.key.tenant_class, default_tenant);
             lane.listed = None;
             let class = &mut self.classes[usize::from(lane.key.class)];
@@ -214,6 +230,12 @@ impl Order {
             // Two lanes may have become one and the same; new messages go to the first of them.
             self.by_key.entry(lane.key.clone()).or_insert(slot);
             self.list(slot);
+        }
+        // A class that had nothing to give has saved nothing up, whose backlog it takes over.
+        for (class, had_waiting) in self.classes.iter_mut().zip(had_waiting) {
+            if !had_waiting {
+                class.tag = class.tag.max(self.virtual_time);
+            }
         }
         self.blocked = None;
     }
@@ -381,11 +403,16 @@ impl Order {
         }
     }
 
-    pub(crate) fn add_waiting(&mut self, slot: LaneSlot, number: u64) {
+    /// `is_new`: nobody has ever received it.
+    pub(crate) fn add_waiting(&mut self, slot: LaneSlot, number: u64, is_new: bool) {
         self.become_active(slot);
         let Some(lane) = self.lane_mut(slot) else { return };
         lane.waiting_count += 1;
-        lane.row.add(number);
+        if is_new {
+            lane.row.add(number);
+        } else {
+            lane.row.add_returned(number);
+        }
         self.count_waiting(slot, 1);
         self.list(slot);
         self.blocked = None;
@@ -449,7 +476,7 @@ impl Order {
 
     /// When something can be handed out that a rate holds up.
     pub(crate) fn wakes_at(&self) -> Option<Timestamp> {
-        let held_up = self.held_up.first().map(|&(at, _)| at);
+        let held_up = self.held_up.first().map(|&(at, ..)| at);
         held_up.into_iter().chain(self.blocked.flatten()).min()
     }
 
@@ -459,10 +486,13 @@ impl Order {
             self.blocked = None;
         }
         let mut sessions = Vec::new();
-        while let Some(&(at, session)) = self.held_up.first().filter(|(at, _)| *at <= now) {
-            self.held_up.remove(&(at, session));
-            sessions.push(session);
+        while let Some(&(at, turn, session)) = self.held_up.first().filter(|(at, ..)| *at <= now) {
+            self.held_up.remove(&(at, turn, session));
+            sessions.push((turn, session));
         }
+        sessions.sort_unstable();
+        sessions.dedup();
+        let sessions = sessions.into_iter().map(|(_, session)| session).collect();
         sessions
     }
 }

@@ -176,7 +176,8 @@ impl Order {
         if self.classes.iter().all(|class| class.listed_count + class.limited.len() == 0) {
             return Pick::Nothing;
         }
-        let mut next = self.starts.ready_at(now, self.settings.rate);
+        let queue_next = self.starts.ready_at(now, self.settings.rate);
+        let mut next = None;
         for place in 0..self.classes.len() {
             let class = &self.classes[place];
             let rate = self.settings.classes.get(place).and_then(|class| class.rate);
@@ -185,6 +186,8 @@ impl Order {
             let class_next = lanes.into_iter().chain(ready).min();
             next = next.into_iter().chain(class_next).min();
         }
+        // Before the queue itself may go on, nothing can.
+        let next = queue_next.or(next);
         self.blocked = Some(next.map(|at| at.max(now + std::time::Duration::from_millis(1))));
         Pick::HeldUp
     }
@@ -215,7 +218,16 @@ impl Order {
 
     /// The session's holder waits for a rate until then.
     pub(crate) fn hold_session_up(&mut self, session: SessionSlot, until: Timestamp) {
-        self.held_up.insert((until, session));
+        let turn = *self.turns.entry(session).or_insert_with(|| {
+            self.next_turn += 1;
+            self.next_turn
+        });
+        self.held_up.insert((until, turn, session));
+    }
+
+    /// The session's holder got a message: it is behind those that still wait for one.
+    pub(crate) fn end_turn(&mut self, session: SessionSlot) {
+        self.turns.remove(&session);
     }
 
     /// The session that has waited longest in the lane.

@@ -307,7 +307,7 @@ impl Messages {
         match self.order.as_mut().zip(entry.lane) {
             Some((order, lane)) => {
                 order.join(lane);
-                order.add_waiting(lane, number.0);
+                order.add_waiting(lane, number.0, true);
             }
             None => self.waiting.add(number.0),
         }
@@ -519,7 +519,9 @@ impl Messages {
                 self.sessions.add_waiting(slot, number.0);
             }
             match (self.order.as_mut().zip(entry.lane), entry.session) {
-                (Some((order, lane)), _) => order.add_waiting(lane, number.0),
+                (Some((order, lane)), _) => {
+                    order.add_waiting(lane, number.0, !entry.marks.has(Marks::STARTED));
+                }
                 (None, Some(_)) => {}
                 (None, None) => self.waiting.add(number.0),
             }
