@@ -94,6 +94,9 @@ impl Lane {
     }
 }
 
+/// How many places an empty row may keep.
+const SPARE_MAX: usize = 4096;
+
 /// Waiting messages in the order of their numbers. Nearly all come at the end and leave at the front.
 #[derive(Debug, Default)]
 pub(super) struct Row {
@@ -142,6 +145,10 @@ impl Row {
         }
         if !self.gone.is_empty() {
             self.tidy();
+        }
+        // A backlog that is gone gives its room back.
+        if self.numbers.capacity() > SPARE_MAX && self.numbers.len() < self.numbers.capacity() / 8 {
+            self.numbers.shrink_to(self.numbers.len() * 2);
         }
     }
 

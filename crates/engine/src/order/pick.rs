@@ -94,7 +94,11 @@ impl Order {
 
     /// The same whatever the rates and shares are: for what leaves the queue without being worked on.
     pub(crate) fn pick_any(&self, came: impl Fn(u64) -> Timestamp) -> Option<u64> {
-        let heads = self.lanes.iter().flatten().filter_map(|lane| Some((lane.key.class, lane.head()?)));
+        let ready = self.classes.iter().flat_map(|class| &class.listed).filter_map(|lanes| lanes.first());
+        let limited = self.classes.iter().filter_map(|class| class.limited.first());
+        let first = ready.map(|&(.., slot)| slot).chain(limited.map(|&(_, slot)| slot));
+        let heads =
+            first.filter_map(|slot| self.lane(slot)).filter_map(|lane| Some((lane.key.class, lane.head()?)));
         match self.settings.policy {
             OrderPolicy::Fifo => heads.map(|(_, head)| head).min(),
             OrderPolicy::Strict | OrderPolicy::Weighted => heads.min().map(|(_, head)| head),
@@ -201,6 +205,14 @@ impl Order {
         let rate = self.settings.classes.get(place).and_then(|class| class.rate);
         self.classes[place].starts.take(now, rate);
         self.starts.take(now, self.settings.rate);
+    }
+
+    /// Nobody has looked at a message that was handed out: it has not started.
+    pub(crate) fn give_back(&mut self, slot: LaneSlot) {
+        let Some(lane) = self.lanes.get_mut(slot.index()).and_then(Option::as_mut) else { return };
+        lane.starts.give_back();
+        self.classes[usize::from(lane.key.class)].starts.give_back();
+        self.starts.give_back();
     }
 
     /// When a message of the lane may be handed out, if not now.

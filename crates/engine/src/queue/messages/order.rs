@@ -6,6 +6,7 @@ use super::super::locks::LockSlot;
 use super::super::table::{Entry, Marks, Table};
 use super::{Messages, SessionSlot, Waiting};
 use crate::error::Error;
+use crate::message::MessageState;
 use crate::order::{LaneKey, LaneSlot, Order, Pick};
 
 /// When a message came.
@@ -60,7 +61,7 @@ impl Messages {
             if entry.is_waiting() {
                 order.add_waiting(lane, number, !entry.marks.has(Marks::STARTED));
             } else if entry.lock.is_some() {
-                order.lock(lane, number, false);
+                order.adopt(lane, number, entry.state == MessageState::Active);
             }
         }
         if self.sessions.slots().next().is_none() {
