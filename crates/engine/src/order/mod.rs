@@ -400,8 +400,7 @@ impl Order {
         }
         sessions.sort_unstable();
         sessions.dedup();
-        let sessions = sessions.into_iter().map(|(_, session)| session).collect();
-        sessions
+        sessions.into_iter().map(|(_, session)| session).collect()
     }
 }
 
