@@ -14,7 +14,7 @@ use crate::attach::REQUEST_CREDIT;
 use crate::claims::Claims;
 use crate::coordinator::{Checks, in_transaction, transaction_of};
 use crate::error::Refusal;
-use crate::group::Membership;
+use crate::group::{LockEnd, Membership};
 use crate::link::{EntityRef, Link, LinkKind, LinkNumber, Links, ReceiverLink, Service};
 use crate::management::Pending;
 use crate::namespace::Namespace;
@@ -318,12 +318,12 @@ impl<'g> Conversation<'g> {
         match settlement_of(state, settled) {
             Ok(Some((settlement, mirror))) => {
                 let waiter = if settled { Waiter::Nobody } else { Waiter::Settle(number, delivery, mirror) };
-                let ticket = waiter.ticket();
+                let (ticket, end) = (waiter.ticket(), LockEnd::of(&settlement));
                 self.push(
                     entity.shard,
                     Request::Settle { ticket, entity: entity.entity, sub_queue, token, settlement },
                 );
-                self.release_lock(number, token);
+                self.release_lock(number, token, end);
             }
             Ok(None) => {}
             Err(refusal) => self.connection.settle(id, delivery, DeliveryState::rejected(refusal.into())),

@@ -19,7 +19,7 @@ use peeklock_types::{EntityPath, GroupSettings};
 use crate::error::Refusal;
 use crate::link::{EntityRef, LinkNumber};
 pub(crate) use arbiter::Arbiter;
-pub(crate) use held::HeldLocks;
+pub(crate) use held::{HeldLocks, LockEnd};
 pub(crate) use join::{check_sub_queue, takes_no_messages};
 
 /// The peer receives from a group.

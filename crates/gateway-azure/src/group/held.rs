@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use peeklock_broker::engine::Settlement;
 use peeklock_types::{LockToken, Timestamp, limits};
 use rustc_hash::FxHashMap;
 
@@ -15,6 +16,23 @@ pub(crate) struct HeldLock {
     pub(crate) member: usize,
     pub(crate) entity: EntityRef,
     until: Timestamp,
+}
+
+/// How a peer parts with a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LockEnd {
+    Settled,
+    /// It lets the message go as if it had never had it.
+    Released,
+}
+
+impl LockEnd {
+    pub(crate) fn of(settlement: &Settlement) -> Self {
+        match settlement {
+            Settlement::Release => LockEnd::Released,
+            _ => LockEnd::Settled,
+        }
+    }
 }
 
 /// The deliveries of a link that its peer has not settled.
@@ -44,10 +62,10 @@ impl HeldLocks {
         self.locks.get(&token).copied()
     }
 
-    /// The peer settles it: it counts no more, and is not heard of again.
-    pub(crate) fn remove(&mut self, now: Timestamp, token: LockToken) -> Option<HeldLock> {
+    /// The peer settles it: it counts no more, and is not heard of again. What was only let go is no sign of being fast.
+    pub(crate) fn remove(&mut self, now: Timestamp, token: LockToken, end: LockEnd) -> Option<HeldLock> {
         let lock = self.locks.remove(&token)?;
-        if self.live.remove(&(lock.until, token.to_bytes())) {
+        if self.live.remove(&(lock.until, token.to_bytes())) && end == LockEnd::Settled {
             self.pace.count(now);
         }
         Some(lock)
@@ -126,7 +144,8 @@ mod tests {
         let mut held = held(3);
         assert_eq!(held.room(at(0), 3), 0);
         assert_eq!(held.next_end(), Some(at(1000)));
-        assert!(held.remove(at(0), token(1)).is_some() && held.remove(at(0), token(1)).is_none());
+        let mut remove = || held.remove(at(0), token(1), LockEnd::Settled);
+        assert!(remove().is_some() && remove().is_none());
         assert_eq!(held.room(at(0), 3), 1);
         assert_eq!(held.room(at(1000), 3), 2);
         held.renew(token(2), at(5000));
@@ -138,10 +157,19 @@ mod tests {
     fn who_settles_fast_may_hold_more() {
         let mut held = held(50);
         for n in 0..40 {
-            held.remove(at(n), token(n));
+            held.remove(at(n), token(n), LockEnd::Settled);
         }
         assert_eq!(held.room(at(50), 16), 30);
         assert_eq!(held.room(at(120), 16), 30);
         assert_eq!(held.room(at(400), 16), 6);
+    }
+
+    #[test]
+    fn who_lets_go_fast_may_not() {
+        let mut held = held(50);
+        for n in 0..40 {
+            held.remove(at(n), token(n), LockEnd::of(&Settlement::Release));
+        }
+        assert_eq!(held.room(at(50), 16), 6);
     }
 }
