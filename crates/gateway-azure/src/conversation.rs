@@ -75,7 +75,7 @@ impl<'g> Conversation<'g> {
             moved: None,
             connection: Connection::server(gateway.limits.config(), now),
             peer,
-            links: Links::default(),
+            links: Links::new(gateway.limits.link_numbers_per_connection_max),
             claims: Claims::new(now),
             now: namespace.broker.clock().now(),
             millis: now,

@@ -45,6 +45,8 @@ pub(crate) enum Membership {
     Absent {
         why: Refusal,
         look_again_at: Millis,
+        /// Its number waits to be used for that, unless it has been in use.
+        link: Option<LinkNumber>,
     },
 }
 
@@ -67,7 +69,7 @@ impl Membership {
     pub(crate) fn link(&self) -> Option<LinkNumber> {
         match self {
             Membership::Joining(number) | Membership::Here(number) => Some(*number),
-            Membership::Absent { .. } => None,
+            Membership::Absent { link, .. } => *link,
         }
     }
 }
