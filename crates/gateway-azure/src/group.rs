@@ -11,10 +11,10 @@ mod runs;
 
 use std::sync::Arc;
 
-use peeklock_amqp::Attach;
 use peeklock_amqp::connection::Millis;
+use peeklock_amqp::{Attach, condition};
 use peeklock_broker::engine::ReceiveMode;
-use peeklock_types::{EntityPath, GroupSettings};
+use peeklock_types::{EntityPath, GroupSettings, LockToken};
 
 use crate::error::Refusal;
 use crate::link::{EntityRef, LinkNumber};
@@ -72,4 +72,12 @@ impl Membership {
             Membership::Absent { link, .. } => *link,
         }
     }
+}
+
+pub(crate) fn lock_lost(path: &EntityPath, token: LockToken) -> Refusal {
+    let text = format!(
+        "no member of the group '{path}' holds message {} under this token: the lock ran out, or the message was settled; receive it again",
+        token.sequence_number()
+    );
+    Refusal::new(410, condition::MESSAGE_LOCK_LOST, text)
 }

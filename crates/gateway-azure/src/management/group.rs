@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use peeklock_amqp::condition;
 use peeklock_broker::engine::{self, Settlement};
 use peeklock_broker::{Answer, Error, Message, Request};
 use peeklock_types::{EntityPath, GroupSettings, LockToken, SequenceNumber, SubQueue, Timestamp, limits};
@@ -12,7 +11,7 @@ use super::operation::Operation;
 use super::{PendingRequest, ReplyTo};
 use crate::conversation::Conversation;
 use crate::error::{Refusal, refusal};
-use crate::group::{LockEnd, check_sub_queue, takes_no_messages};
+use crate::group::{LockEnd, check_sub_queue, lock_lost, takes_no_messages};
 use crate::link::{EntityRef, LinkKind, LinkNumber};
 use crate::request::Waiter;
 
@@ -236,14 +235,6 @@ fn is_elsewhere(error: &Error) -> bool {
         **error,
         E::LockLost { .. } | E::NoSuchQueue { .. } | E::NoSuchTopic { .. } | E::NoSuchEntity { .. }
     )
-}
-
-fn lock_lost(path: &EntityPath, token: LockToken) -> Refusal {
-    let text = format!(
-        "no member of the group '{path}' holds message {} under this token: the lock ran out, or the message was settled; receive it again",
-        token.sequence_number()
-    );
-    Refusal::new(410, condition::MESSAGE_LOCK_LOST, text)
 }
 
 /// What a look needs to know of a message.

@@ -428,6 +428,10 @@ async fn locks_are_renewed_and_settled_at_the_right_member() {
     for member in MEMBERS {
         assert_eq!(rig.broker.show(name(member)).await.unwrap().counts.message_count(), 0, "{member}");
     }
+    for (delivery, _) in found {
+        let outcome = client.settle(link, delivery.id, DeliveryState::Accepted).await;
+        assert_eq!(condition_of(&outcome), condition::MESSAGE_LOCK_LOST, "as it is with a queue");
+    }
     let refused = client.request(&management, "peeklock:purge", Vec::new()).await;
     assert_eq!((refused.status, refused.condition.as_deref()), (400, Some(condition::NOT_ALLOWED)));
 }
@@ -601,4 +605,32 @@ async fn a_link_goes_on_when_a_transaction_frees_what_it_settled() {
     assert!(all(&mut client, link).await.is_empty(), "the message is locked until the commit");
     assert_eq!(client.discharge(control, &txn_id, false).await, DeliveryState::Accepted);
     assert_eq!(take(&mut client, link, 1).await, ["h2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_rolled_back_transaction_settled_can_be_settled_again() {
+    let rig = rig(group(OrderPolicy::Strict)).await;
+    let mut client = rig.client().await;
+    send(&mut client, "low", &["l"]).await;
+    let link = client.receiver("work").await;
+    client.connection.set_credit(link, 10);
+    let (delivery, _) = next(&mut client, link).await;
+    let (control, _) = client.coordinator().await;
+    let txn_id = client.declare(control).await;
+    let step = DeliveryState::Transactional {
+        txn_id: txn_id.clone(),
+        outcome: Some(Box::new(DeliveryState::Accepted)),
+    };
+    client.settle(link, delivery.id, step).await;
+    assert_eq!(client.discharge(control, &txn_id, true).await, DeliveryState::Accepted);
+    assert_eq!(rig.broker.show(name("low")).await.unwrap().counts.locked_count, 1);
+    // The delivery was settled with the step, so that another outcome for it is not heard; its lock is told to the management.
+    let guid = <[u8; 16]>::try_from(delivery.tag.as_slice()).unwrap();
+    let token = Value::Uuid(peeklock_types::LockToken::from_guid_bytes(guid).to_bytes());
+    let tokens = peeklock_amqp::Array::new(peeklock_amqp::Kind::Uuid, vec![token]).unwrap();
+    let management = client.management("work").await;
+    let body = vec![("lock-tokens", Value::Array(tokens)), ("disposition-status", "completed".into())];
+    let done = client.request(&management, "com.microsoft:update-disposition", body).await;
+    assert_eq!(done.status, 200);
+    assert_eq!(rig.broker.show(name("low")).await.unwrap().counts.message_count(), 0);
 }
