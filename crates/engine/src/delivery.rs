@@ -80,19 +80,19 @@ impl Engine {
                 budget -= self.forward(address.entity, address.sub_queue, budget, out);
             }
         }
-        self.finish_drains(out);
+        self.finish_drains(now, out);
         self.tell_heads(now, out);
         budget == 0
     }
 
-    fn finish_drains(&mut self, out: &mut Outbox) {
+    fn finish_drains(&mut self, now: Timestamp, out: &mut Outbox) {
         if self.receivers.draining.is_empty() {
             return;
         }
         for id in std::mem::take(&mut self.receivers.draining) {
             let Some(receiver) = self.receivers.by_id.get(&id) else { continue };
             let Some(queue) = self.queues.get(&receiver.address.entity) else { continue };
-            if receiver.credit > 0 && waits_for(queue, receiver) {
+            if receiver.credit > 0 && waits_for(now, queue, receiver) {
                 self.receivers.draining.push(id);
             } else {
                 out.drained.push(Drained { receiver: id, unused_credit: receiver.credit });
@@ -131,11 +131,12 @@ pub(crate) fn queue_up(queue: &mut Queue, id: ReceiverId, receiver: &mut Receive
 }
 
 /// Whether there is a message that the receiver could get.
-fn waits_for(queue: &Queue, receiver: &Receiver) -> bool {
+fn waits_for(now: Timestamp, queue: &Queue, receiver: &Receiver) -> bool {
     match receiver.place {
         Place::Queue => receiver.has_room() && queue.part(receiver.address.sub_queue).messages.has_ready(),
         Place::Session(slot) => {
-            queue.main.messages.sessions().get(slot).is_some_and(|session| session.head().is_some())
+            let head = queue.main.messages.sessions().get(slot).and_then(|session| session.head());
+            head.is_some_and(|number| !queue.main.messages.is_held_up(now, SequenceNumber(number)))
         }
         Place::Nowhere => false,
     }
@@ -204,6 +205,9 @@ impl Server<'_> {
             if !self.expire(queue, number, out) {
                 if queue.main.messages.hold_up(self.now, slot, number) {
                     return;
+                }
+                if let Some(order) = queue.main.messages.order_mut() {
+                    order.end_turn(slot);
                 }
                 self.hand_out(queue, id, receiver, number, out);
             }

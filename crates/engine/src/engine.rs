@@ -61,7 +61,7 @@ impl Engine {
             queue.check_send(now, messages.as_ref())?;
             queue.check_rates(now, messages.as_ref())?;
             for message in messages {
-                queue.store(now, message, out);
+                queue.store_sent(now, message, out);
             }
             Ok(())
         })
@@ -81,7 +81,7 @@ impl Engine {
         self.command(now, entity, |queue| {
             queue.check_send(now, messages.as_ref())?;
             queue.check_rates(now, messages.as_ref())?;
-            Ok(messages.into_iter().map(|message| queue.store(now, message, out)).collect())
+            Ok(messages.into_iter().map(|message| queue.store_sent(now, message, out)).collect())
         })
     }
 

@@ -149,7 +149,7 @@ fn waiting(
         (None, false) => {
             format!("{} messages came before it. ", ahead.iter().map(|(_, count)| count).sum::<u64>())
         }
-        (Some((order, _)), false) => format!("Before it go {}: {}. ", counts.join(", "), rule(order)),
+        (Some((order, _)), false) => format!("Before it there are {}: {}. ", counts.join(", "), rule(order)),
     };
     why += &receivers(queue);
     (state, why.trim_end().to_owned())
@@ -166,7 +166,7 @@ fn rule(order: &Order) -> &'static str {
             "they came before it; classes take turns by weight (policy weighted)"
         }
         (_, true) => {
-            "by its class and when they came; inside of a class tenants take turns by what workers spend on them"
+            "their class and when they came say so, but tenants of a class take turns by the time that workers spend on them"
         }
     }
 }

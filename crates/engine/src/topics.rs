@@ -295,9 +295,9 @@ impl Engine {
             dead.extend(problem.map(|(reason, text)| (entity, number, reason, text)));
         }
         for entity in plan.placed {
-            let attributes = self.in_lane(entity, &base, &view, seed);
+            let (attributes, is_misfit) = self.in_lane(entity, &base, &view, seed);
             for (entity, number) in fan(self, &[entity], &attributes) {
-                self.note_copy(now, entity, number, &attributes);
+                self.note_copy(now, entity, number, &attributes, is_misfit);
                 let problem = self.problem(entity, &attributes, None);
                 dead.extend(problem.map(|(reason, text)| (entity, number, reason, text)));
             }
@@ -305,9 +305,9 @@ impl Engine {
         for (entity, changes) in plan.changed {
             let seen = changed_view(&view, &changes);
             let (attributes, problem) = changed(&base, now, changes);
-            let attributes = self.in_lane(entity, &attributes, &seen, seed);
+            let (attributes, is_misfit) = self.in_lane(entity, &attributes, &seen, seed);
             for (entity, number) in fan(self, &[entity], &attributes) {
-                self.note_copy(now, entity, number, &attributes);
+                self.note_copy(now, entity, number, &attributes, is_misfit);
                 let problem = self.problem(entity, &attributes, problem.clone());
                 dead.extend(problem.map(|(reason, text)| (entity, number, reason, text)));
             }
@@ -323,17 +323,23 @@ impl Engine {
         }
     }
 
-    /// The same attributes with where the copy waits, if the subscription has an order.
-    fn in_lane(&self, to: EntityId, attributes: &Attributes, view: &Bytes, seed: u64) -> Attributes {
-        let mut attributes = attributes.clone();
+    /// The same attributes with where the copy waits, if the subscription has an order; and whether the message named a class that there is not.
+    fn in_lane(&self, to: EntityId, attributes: &Attributes, view: &Bytes, seed: u64) -> (Attributes, bool) {
         let order = self.queues.get(&to).and_then(|queue| queue.main.messages.order());
-        attributes.lane = order.map(|order| order.classify(view, seed).0);
-        attributes
+        let (lane, is_misfit) = order.map(|order| order.classify(view, seed)).unzip();
+        (Attributes { lane, ..attributes.clone() }, is_misfit.unwrap_or_default())
     }
 
-    fn note_copy(&mut self, now: Timestamp, to: EntityId, number: SequenceNumber, attributes: &Attributes) {
+    fn note_copy(
+        &mut self,
+        now: Timestamp,
+        to: EntityId,
+        number: SequenceNumber,
+        attributes: &Attributes,
+        is_misfit: bool,
+    ) {
         if let (Some(queue), Some(key)) = (self.queues.get_mut(&to), &attributes.lane) {
-            queue.note_new(now, number, key, false);
+            queue.note_new(now, number, key, is_misfit);
         }
     }
 

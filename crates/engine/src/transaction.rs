@@ -54,7 +54,7 @@ impl Engine {
         for (target, message) in local {
             match plans.get_mut(&target).and_then(VecDeque::pop_front) {
                 Some(plan) => self.put(now, target, message, plan, out),
-                None => self.command(now, target, |queue| Ok(queue.store(now, message, out)))?,
+                None => self.command(now, target, |queue| Ok(queue.store_sent(now, message, out)))?,
             };
         }
         for (target, message) in remote {

@@ -95,8 +95,11 @@ impl Order {
             .tenants
             .as_ref()
             .and_then(|tenants| tenants.classes.get(usize::from(key.tenant_class)));
-        let lane = self.by_key.get(key).and_then(|slot| self.lane(*slot));
-        let tenant = rank.and_then(|rank| rank.send_rate).zip(lane);
+        let lane = |key: &LaneKey| Some(self.lane(*self.by_key.get(key)?)?.sends);
+        let rested = || self.rested.get(key).map(|(_, sends)| *sends);
+        let shared = || lane(&LaneKey { tenant: None, ..key.clone() }).filter(|_| self.is_full());
+        let sends = lane(key).or_else(rested).or_else(shared);
+        let tenant = rank.and_then(|rank| rank.send_rate).zip(sends);
         let over =
             |rate: Option<Rate>, until: Option<Timestamp>, what: &dyn Fn() -> String| match (rate, until) {
                 (Some(rate), Some(until)) => {
@@ -111,9 +114,9 @@ impl Order {
             let until = until.and_then(|own| own.sends.ready_at(now, class.send_rate));
             over(class.send_rate, until, &|| format!("the send rate of the class '{}'", class.name))?;
         }
-        if let Some((rate, lane)) = tenant {
+        if let Some((rate, sends)) = tenant {
             let name = key.tenant.as_deref().unwrap_or_default();
-            let until = lane.sends.ready_at(now, Some(rate));
+            let until = sends.ready_at(now, Some(rate));
             over(Some(rate), until, &|| format!("the send rate of the tenant '{name}'"))?;
         }
         Ok(())

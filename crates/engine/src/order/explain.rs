@@ -17,7 +17,7 @@ impl Order {
     pub(crate) fn view(&self, now: Timestamp, came: &impl Fn(u64) -> Timestamp) -> OrderView {
         let oldest = |belongs: &dyn Fn(&Lane) -> bool| {
             let lanes = self.lanes.iter().flatten().filter(|lane| belongs(lane));
-            lanes.filter_map(|lane| lane.head()).map(came).min()
+            lanes.filter_map(|lane| lane.row.first()).map(came).min()
         };
         let classes = self.class_names.iter().zip(&self.classes).enumerate();
         let classes = classes.map(|(place, (name, class))| ClassView {

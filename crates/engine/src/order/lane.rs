@@ -94,6 +94,9 @@ impl Lane {
     }
 }
 
+/// How many places an empty row may keep.
+const SPARE_MAX: usize = 4096;
+
 /// Waiting messages in the order of their numbers. Nearly all come at the end and leave at the front.
 #[derive(Debug, Default)]
 pub(super) struct Row {
@@ -128,6 +131,11 @@ impl Row {
         }
     }
 
+    /// One that was handed out before: it is counted apart from those that were not.
+    pub(super) fn add_returned(&mut self, number: u64) {
+        self.returned.insert(number);
+    }
+
     #[inline]
     pub(super) fn remove(&mut self, number: u64) {
         if self.numbers.front() == Some(&number) {
@@ -137,6 +145,10 @@ impl Row {
         }
         if !self.gone.is_empty() {
             self.tidy();
+        }
+        // A backlog that is gone gives its room back.
+        if self.numbers.capacity() > SPARE_MAX && self.numbers.len() < self.numbers.capacity() / 8 {
+            self.numbers.shrink_to(self.numbers.len() * 2);
         }
     }
 

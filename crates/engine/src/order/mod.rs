@@ -13,6 +13,7 @@ mod classify;
 mod explain;
 mod fair;
 mod lane;
+mod lanes;
 mod pick;
 mod stats;
 mod view;
@@ -21,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use peeklock_types::{ClassName, OrderPolicy, OrderSettings, Timestamp, limits};
+use peeklock_types::{ClassName, OrderPolicy, OrderSettings, Timestamp};
 
 use self::bucket::Bucket;
 pub(crate) use self::bytes::put_key;
@@ -74,7 +75,10 @@ pub(crate) struct Order {
     /// Nothing can be handed out before this time, because of rates; or until something changes.
     blocked: Option<Option<Timestamp>>,
     /// Sessions whose holder waits for a rate.
-    held_up: BTreeSet<(Timestamp, SessionSlot)>,
+    held_up: BTreeSet<(Timestamp, u64, SessionSlot)>,
+    /// Since when each of them waits for its turn, by number: a session that was served stands behind those that were not.
+    turns: BTreeMap<SessionSlot, u64>,
+    next_turn: u64,
     /// Receivers that hold one message less than before, and whether it came back unsettled; once for each message.
     pub(crate) freed: Vec<(ReceiverId, bool)>,
     misfit_count: u64,
@@ -143,6 +147,8 @@ impl Order {
             sends: Bucket::default(),
             blocked: None,
             held_up: BTreeSet::new(),
+            turns: BTreeMap::new(),
+            next_turn: 0,
             freed: Vec::new(),
             misfit_count: 0,
             crowded_count: 0,
@@ -178,9 +184,12 @@ impl Order {
             class.listed = tenant_names.iter().map(|_| BTreeSet::new()).collect();
         }
         let mut ranks: Vec<TenantRank> = tenant_names.iter().map(|_| TenantRank::default()).collect();
+        let old_times: Vec<_> = self.classes.iter().map(|class| class.virtual_time).collect();
+        let mut had_waiting = vec![false; classes.len()];
         // What was measured under a name goes on under it.
         for (old, name) in std::mem::take(&mut self.classes).into_iter().zip(&old_classes) {
             if let Some(found) = class_names.iter().position(|other| other == name) {
+                had_waiting[found] = old.waiting_count > 0;
                 let class = &mut classes[found];
                 (class.stats, class.starts, class.sends) = (old.stats, old.starts, old.sends);
                 (class.tag, class.virtual_time) = (old.tag, old.virtual_time);
@@ -201,7 +210,15 @@ impl Order {
         self.rested.clear();
         for index in 0..self.lanes.len() {
             let Some(lane) = self.lanes.get_mut(index).and_then(Option::as_mut) else { continue };
+            let old_time = old_times.get(usize::from(lane.key.class)).copied().unwrap_or_default();
+            let is_moved =
+                !class_names.iter().any(|name| old_classes.get(usize::from(lane.key.class)) == Some(name));
             lane.key.class = place(&class_names, &old_classes, lane.key.class, default_class);
+            if is_moved {
+                // Each class has a time of its own: who comes from another one is as far ahead here as it was there.
+                let time = self.classes[usize::from(lane.key.class)].virtual_time;
+                lane.tag = time.saturating_add(lane.tag.saturating_sub(old_time));
+            }
             lane.key.tenant_class = place(&tenant_names, &old_tenants, lane.key.tenant_class, default_tenant);
             lane.listed = None;
             let class = &mut self.classes[usize::from(lane.key.class)];
@@ -214,6 +231,12 @@ impl Order {
             // Two lanes may have become one and the same; new messages go to the first of them.
             self.by_key.entry(lane.key.clone()).or_insert(slot);
             self.list(slot);
+        }
+        // A class that had nothing to give has saved nothing up, whose backlog it takes over.
+        for (class, had_waiting) in self.classes.iter_mut().zip(had_waiting) {
+            if !had_waiting {
+                class.tag = class.tag.max(self.virtual_time);
+            }
         }
         self.blocked = None;
     }
@@ -284,108 +307,20 @@ impl Order {
         }
     }
 
-    /// The lane for such messages, made if need be. When there are too many, new tenants share one with messages of no tenant.
-    pub(crate) fn open(&mut self, key: &LaneKey) -> LaneSlot {
-        if let Some(&slot) = self.by_key.get(key) {
-            return slot;
-        }
-        self.sweep();
-        let is_full = self.lane_count() >= limits::LANES_MAX && key.tenant.is_some();
-        let mut key = if is_full { LaneKey { tenant: None, ..key.clone() } } else { key.clone() };
-        // A journal that is damaged, or was written for other settings, does not lead beyond the end.
-        key.class = key.class.min(u8::try_from(self.classes.len() - 1).unwrap_or_default());
-        key.tenant_class =
-            key.tenant_class.min(u8::try_from(self.tenant_classes.len() - 1).unwrap_or_default());
-        if let Some(&slot) = self.by_key.get(&key) {
-            return slot;
-        }
-        let index = self.free.pop_first().map_or(self.lanes.len(), usize::from);
-        let tag = self.classes[usize::from(key.class)].virtual_time;
-        let mut lane = Lane::new(key.clone(), self.has_sessions, tag, self.estimate_ms);
-        (lane.starts, lane.sends) = self.rested.remove(&key).unwrap_or_default();
-        self.empty_count += 1;
-        let slot = LaneSlot::of(index).expect("the limit of lanes is far below");
-        if index == self.lanes.len() {
-            self.lanes.push(None);
-        }
-        self.lanes[index] = Some(lane);
-        self.by_key.insert(key, slot);
-        slot
-    }
-
-    /// More than there are keys, when classes have become one and with them the lanes of a tenant.
-    fn lane_count(&self) -> usize {
-        self.lanes.len() - self.free.len()
-    }
-
-    /// Gives up lanes that have no messages; those of tenants who have had more than their share last, or they would be rid of that.
-    fn sweep(&mut self) {
-        if self.lane_count() < self.sweep_at {
-            return;
-        }
-        let needs_room = self.lane_count() >= limits::LANES_MAX;
-        for pass in [false, true] {
-            // Whoever sends in the names of ever new tenants does not make everybody look for room where there is none.
-            if self.empty_count == 0 || (pass && (!needs_room || self.lane_count() < limits::LANES_MAX)) {
-                break;
-            }
-            (0..self.lanes.len()).for_each(|index| self.give_up(index, pass));
-        }
-        self.sweep_at = (self.lane_count() * 2).clamp(SWEEP_MIN, limits::LANES_MAX);
-    }
-
-    /// Gives a lane up if it has no messages, and is not ahead of others or has to go anyway.
-    fn give_up(&mut self, index: usize, has_to: bool) {
-        let is_ahead = |lane: &Lane| lane.tag > self.classes[usize::from(lane.key.class)].virtual_time;
-        let can_go = |lane: &mut Lane| lane.message_count == 0 && (has_to || !is_ahead(lane));
-        let Some(lane) = self.lanes.get_mut(index).and_then(|lane| lane.take_if(|lane| can_go(lane))) else {
-            return;
-        };
-        if self.by_key.get(&lane.key).copied() == LaneSlot::of(index) {
-            self.by_key.remove(&lane.key);
-        }
-        self.free.extend(u16::try_from(index));
-        self.empty_count -= 1;
-        self.rest(lane);
-    }
-
-    fn rest(&mut self, lane: Lane) {
-        if !lane.starts.is_used() && !lane.sends.is_used() {
-            return;
-        }
-        if self.rested.len() >= limits::LANES_MAX {
-            let last_use = |(starts, sends): &Limits| starts.used_last().max(sends.used_last());
-            let mut uses: Vec<_> = self.rested.values().map(last_use).collect();
-            let half = uses.len() / 2;
-            let (_, &mut middle, _) = uses.select_nth_unstable(half);
-            self.rested.retain(|_, limits| last_use(limits) > middle);
-        }
-        self.rested.insert(lane.key, (lane.starts, lane.sends));
-    }
-
     fn lane_mut(&mut self, slot: LaneSlot) -> Option<&mut Lane> {
         self.lanes.get_mut(slot.index()).and_then(Option::as_mut)
     }
 
-    pub(crate) fn join(&mut self, slot: LaneSlot) {
-        if let Some(lane) = self.lanes.get_mut(slot.index()).and_then(Option::as_mut) {
-            lane.message_count += 1;
-            self.empty_count -= usize::from(lane.message_count == 1);
-        }
-    }
-
-    pub(crate) fn leave(&mut self, slot: LaneSlot) {
-        if let Some(lane) = self.lanes.get_mut(slot.index()).and_then(Option::as_mut) {
-            lane.message_count = lane.message_count.saturating_sub(1);
-            self.empty_count += usize::from(lane.message_count == 0);
-        }
-    }
-
-    pub(crate) fn add_waiting(&mut self, slot: LaneSlot, number: u64) {
+    /// `is_new`: nobody has ever received it.
+    pub(crate) fn add_waiting(&mut self, slot: LaneSlot, number: u64, is_new: bool) {
         self.become_active(slot);
         let Some(lane) = self.lane_mut(slot) else { return };
         lane.waiting_count += 1;
-        lane.row.add(number);
+        if is_new {
+            lane.row.add(number);
+        } else {
+            lane.row.add_returned(number);
+        }
         self.count_waiting(slot, 1);
         self.list(slot);
         self.blocked = None;
@@ -449,7 +384,7 @@ impl Order {
 
     /// When something can be handed out that a rate holds up.
     pub(crate) fn wakes_at(&self) -> Option<Timestamp> {
-        let held_up = self.held_up.first().map(|&(at, _)| at);
+        let held_up = self.held_up.first().map(|&(at, ..)| at);
         held_up.into_iter().chain(self.blocked.flatten()).min()
     }
 
@@ -459,10 +394,13 @@ impl Order {
             self.blocked = None;
         }
         let mut sessions = Vec::new();
-        while let Some(&(at, session)) = self.held_up.first().filter(|(at, _)| *at <= now) {
-            self.held_up.remove(&(at, session));
-            sessions.push(session);
+        while let Some(&(at, turn, session)) = self.held_up.first().filter(|(at, ..)| *at <= now) {
+            self.held_up.remove(&(at, turn, session));
+            sessions.push((turn, session));
         }
+        sessions.sort_unstable();
+        sessions.dedup();
+        let sessions = sessions.into_iter().map(|(_, session)| session).collect();
         sessions
     }
 }

@@ -94,7 +94,11 @@ impl Order {
 
     /// The same whatever the rates and shares are: for what leaves the queue without being worked on.
     pub(crate) fn pick_any(&self, came: impl Fn(u64) -> Timestamp) -> Option<u64> {
-        let heads = self.lanes.iter().flatten().filter_map(|lane| Some((lane.key.class, lane.head()?)));
+        let ready = self.classes.iter().flat_map(|class| &class.listed).filter_map(|lanes| lanes.first());
+        let limited = self.classes.iter().filter_map(|class| class.limited.first());
+        let first = ready.map(|&(.., slot)| slot).chain(limited.map(|&(_, slot)| slot));
+        let heads =
+            first.filter_map(|slot| self.lane(slot)).filter_map(|lane| Some((lane.key.class, lane.head()?)));
         match self.settings.policy {
             OrderPolicy::Fifo => heads.map(|(_, head)| head).min(),
             OrderPolicy::Strict | OrderPolicy::Weighted => heads.min().map(|(_, head)| head),
@@ -176,7 +180,8 @@ impl Order {
         if self.classes.iter().all(|class| class.listed_count + class.limited.len() == 0) {
             return Pick::Nothing;
         }
-        let mut next = self.starts.ready_at(now, self.settings.rate);
+        let queue_next = self.starts.ready_at(now, self.settings.rate);
+        let mut next = None;
         for place in 0..self.classes.len() {
             let class = &self.classes[place];
             let rate = self.settings.classes.get(place).and_then(|class| class.rate);
@@ -185,6 +190,8 @@ impl Order {
             let class_next = lanes.into_iter().chain(ready).min();
             next = next.into_iter().chain(class_next).min();
         }
+        // Before the queue itself may go on, nothing can.
+        let next = queue_next.or(next);
         self.blocked = Some(next.map(|at| at.max(now + std::time::Duration::from_millis(1))));
         Pick::HeldUp
     }
@@ -198,6 +205,14 @@ impl Order {
         let rate = self.settings.classes.get(place).and_then(|class| class.rate);
         self.classes[place].starts.take(now, rate);
         self.starts.take(now, self.settings.rate);
+    }
+
+    /// Nobody has looked at a message that was handed out: it has not started.
+    pub(crate) fn give_back(&mut self, slot: LaneSlot) {
+        let Some(lane) = self.lanes.get_mut(slot.index()).and_then(Option::as_mut) else { return };
+        lane.starts.give_back();
+        self.classes[usize::from(lane.key.class)].starts.give_back();
+        self.starts.give_back();
     }
 
     /// When a message of the lane may be handed out, if not now.
@@ -215,7 +230,16 @@ impl Order {
 
     /// The session's holder waits for a rate until then.
     pub(crate) fn hold_session_up(&mut self, session: SessionSlot, until: Timestamp) {
-        self.held_up.insert((until, session));
+        let turn = *self.turns.entry(session).or_insert_with(|| {
+            self.next_turn += 1;
+            self.next_turn
+        });
+        self.held_up.insert((until, turn, session));
+    }
+
+    /// The session's holder got a message: it is behind those that still wait for one.
+    pub(crate) fn end_turn(&mut self, session: SessionSlot) {
+        self.turns.remove(&session);
     }
 
     /// The session that has waited longest in the lane.

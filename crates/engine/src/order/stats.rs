@@ -191,7 +191,10 @@ impl Attainment {
         for (samples, step, max) in
             [(&mut self.fine, FINE_STEP, FINE_COUNT), (&mut self.coarse, COARSE_STEP, COARSE_COUNT)]
         {
-            if samples.back().is_none_or(|last| now >= last.at + step) {
+            // A class in which nothing happens needs no samples: the last one still holds.
+            let is_other =
+                |last: &Sample| (last.good_count, last.bad_count) != (sample.good_count, sample.bad_count);
+            if samples.back().is_none_or(|last| now >= last.at + step && is_other(last)) {
                 samples.push_back(sample);
             }
             if samples.len() > max {

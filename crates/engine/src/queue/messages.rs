@@ -307,7 +307,7 @@ impl Messages {
         match self.order.as_mut().zip(entry.lane) {
             Some((order, lane)) => {
                 order.join(lane);
-                order.add_waiting(lane, number.0);
+                order.add_waiting(lane, number.0, true);
             }
             None => self.waiting.add(number.0),
         }
@@ -447,6 +447,11 @@ impl Messages {
     pub(crate) fn unlock(&mut self, number: SequenceNumber, how: Unlock) -> Result<(), Misfit> {
         let mut entry = *self.get(number).ok_or(Misfit::Missing)?;
         let slot = entry.lock.take().ok_or(Misfit::NotLocked)?;
+        if let Some((order, lane)) = self.order.as_mut().zip(entry.lane)
+            && how == Unlock::default()
+        {
+            order.give_turn_back(lane, number.0);
+        }
         self.remove_lock(number, slot, entry.lane);
         self.tally.remove(&entry);
         if how.failed {
@@ -519,7 +524,9 @@ impl Messages {
                 self.sessions.add_waiting(slot, number.0);
             }
             match (self.order.as_mut().zip(entry.lane), entry.session) {
-                (Some((order, lane)), _) => order.add_waiting(lane, number.0),
+                (Some((order, lane)), _) => {
+                    order.add_waiting(lane, number.0, !entry.marks.has(Marks::STARTED));
+                }
                 (None, Some(_)) => {}
                 (None, None) => self.waiting.add(number.0),
             }

@@ -30,9 +30,21 @@ impl Queue {
         let lane = self.main.messages.get(number).and_then(|entry| entry.lane);
         let Some(order) = self.main.messages.order_mut() else { return };
         order.note_new(now, lane, key, is_misfit);
-        if let Some(lane) = lane {
+    }
+
+    /// Stores a message that a sender has sent; what comes from other queues does not count against the rates of senders.
+    pub(crate) fn store_sent(
+        &mut self,
+        now: Timestamp,
+        message: NewMessage,
+        out: &mut Outbox,
+    ) -> SequenceNumber {
+        let number = self.store(now, message, out);
+        let lane = self.main.messages.get(number).and_then(|entry| entry.lane);
+        if let Some((order, lane)) = self.main.messages.order_mut().zip(lane) {
             order.take_send(now, lane);
         }
+        number
     }
 
     /// Whether senders may send these messages now. What comes from other queues was let in there.
@@ -137,6 +149,10 @@ impl Queue {
                 order.note_unstarted(now, lane, entry.enqueued_at());
             }
             return;
+        }
+        let is_delivered = order.work(number.0).is_some_and(|work| work.since.is_some());
+        if is_delivered && matches!(fact, Fact::Released { .. }) {
+            order.give_back(lane);
         }
         if is_done {
             order.note_settled(now, lane, entry.enqueued_at());

@@ -12,6 +12,7 @@
 )]
 
 mod aging;
+mod corners;
 mod edges;
 mod mixes;
 mod places;

@@ -3,9 +3,10 @@
 use peeklock_types::{OrderSettings, SequenceNumber, Timestamp};
 
 use super::super::locks::LockSlot;
-use super::super::table::{Entry, Table};
+use super::super::table::{Entry, Marks, Table};
 use super::{Messages, SessionSlot, Waiting};
 use crate::error::Error;
+use crate::message::MessageState;
 use crate::order::{LaneKey, LaneSlot, Order, Pick};
 
 /// When a message came.
@@ -55,11 +56,12 @@ impl Messages {
         for number in numbers {
             let Some(entry) = self.table.get_mut(number) else { continue };
             entry.lane = Some(lane);
+            entry.marks.set(Marks::STARTED, entry.marks.has(Marks::STARTED) || entry.lock.is_some());
             order.join(lane);
             if entry.is_waiting() {
-                order.add_waiting(lane, number);
+                order.add_waiting(lane, number, !entry.marks.has(Marks::STARTED));
             } else if entry.lock.is_some() {
-                order.lock(lane, number, false);
+                order.adopt(lane, number, entry.state == MessageState::Active);
             }
         }
         if self.sessions.slots().next().is_none() {
@@ -112,6 +114,12 @@ impl Messages {
             order.hold_session_up(session, until);
         }
         until.is_some()
+    }
+
+    /// Whether a rate keeps the message from being handed out now.
+    pub(crate) fn is_held_up(&self, now: Timestamp, number: SequenceNumber) -> bool {
+        let lane = self.get(number).and_then(|entry| entry.lane);
+        self.order.as_ref().zip(lane).is_some_and(|(order, lane)| order.start_at(now, lane).is_some())
     }
 
     pub(crate) fn sample_order(&mut self, now: Timestamp) {
