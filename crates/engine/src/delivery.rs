@@ -8,7 +8,7 @@ use crate::message::ReceiverId;
 use crate::outbox::{Delivery, Drained, Outbox, Received};
 use crate::queue::{Holder, Queue, SessionSlot};
 use crate::receivers::{Place, Receiver, Receivers};
-use crate::watch::urgency;
+use crate::watch::{note_room, urgency};
 
 impl Engine {
     /// Says how many messages the receiver will still take. Unknown receivers are ignored: they may just have been closed.
@@ -107,7 +107,9 @@ pub(crate) fn settle_up(now: Timestamp, queue: &mut Queue, receivers: &mut Recei
     let Some(order) = queue.main.messages.order_mut().filter(|order| !order.freed.is_empty()) else { return };
     for (id, is_returned) in std::mem::take(&mut order.freed) {
         if let Some(receiver) = receivers.by_id.get_mut(&id) {
-            receiver.give_back(now, is_returned);
+            if receiver.give_back(now, is_returned) {
+                note_room(queue, id, receiver.address, &mut receivers.made_room);
+            }
             queue_up(queue, id, receiver);
         }
     }

@@ -8,6 +8,7 @@ use crate::error::Error;
 use crate::message::{EntityId, MessageState, ReceiverId};
 use crate::order::{Candidate, ExplainedMessage, Order, OrderView};
 use crate::queue::{Entry, Queue};
+use crate::watch::note_room;
 
 impl Engine {
     /// How the classes and tenants of a queue fare; `None` if it has no order.
@@ -42,7 +43,11 @@ impl Engine {
     pub(crate) fn follow_bound(&mut self, entity: EntityId, id: ReceiverId) {
         let (queue, receiver) = (self.queues.get_mut(&entity), self.receivers.by_id.get_mut(&id));
         let (Some(queue), Some(receiver)) = (queue, receiver) else { return };
+        let had_room = receiver.has_room();
         receiver.set_bound(queue.settings.order.as_deref());
+        if !had_room && receiver.has_room() {
+            note_room(queue, id, receiver.address, &mut self.receivers.made_room);
+        }
         queue_up(queue, id, receiver);
         self.agenda.note(queue);
     }

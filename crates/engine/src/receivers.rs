@@ -13,6 +13,8 @@ pub(crate) struct Receivers {
     pub(crate) by_id: NumberMap<ReceiverId, Receiver>,
     /// Those that wait for the end of a drain.
     pub(crate) draining: Vec<ReceiverId>,
+    /// Those that watch, held all that they may, and may now hold more: they have to hear of what they could not take.
+    pub(crate) made_room: Vec<ReceiverId>,
 }
 
 #[derive(Debug)]
@@ -126,12 +128,15 @@ impl Receiver {
     }
 
     /// It holds one less. What it lets go unsettled is no sign of being fast: SDKs do so with what comes while nobody asks.
-    pub(crate) fn give_back(&mut self, now: Timestamp, is_returned: bool) {
+    ///
+    /// Says whether that makes room where there was none.
+    pub(crate) fn give_back(&mut self, now: Timestamp, is_returned: bool) -> bool {
+        let had_room = self.has_room_at(now);
         if let Some(bound) = &mut self.bound {
-            bound.turn_to(now);
             bound.held = bound.held.saturating_sub(1);
             bound.settled += u32::from(!is_returned);
         }
+        !had_room && self.has_room()
     }
 
     /// Joins the row at its end, stays where it is, or leaves it.

@@ -62,7 +62,7 @@ impl Changed {
 
 impl Engine {
     /// Tells the receiver in [`Outbox::heads`] of each [`Engine::deliver`] what its sub-queue would hand out next, whenever that has changed; or
-    /// stops to, for `None`. To ask again, with another serial, is to hear it again. For receivers of a whole sub-queue; one of a session hears of
+    /// stops to, for `None`; and once more when the receiver held all that it may and gives something back. To ask again, with another serial, is to hear it again. For receivers of a whole sub-queue; one of a session hears of
     /// what it does not get.
     pub fn watch(&mut self, receiver: ReceiverId, serial: Option<u32>) {
         let Some(address) = self.receivers.by_id.get(&receiver).map(|receiver| receiver.address) else {
@@ -90,8 +90,24 @@ impl Engine {
         self.drain(receiver);
     }
 
+    /// Who could not take the head because of its bound, and now can, hears of it once more.
+    fn repeat_heads(&mut self) {
+        for id in std::mem::take(&mut self.receivers.made_room) {
+            let Some(address) = self.receivers.by_id.get(&id).map(|receiver| receiver.address) else {
+                continue;
+            };
+            let Some(queue) = self.queues.get_mut(&address.entity) else { continue };
+            let mut here = self.watchers.by_address.get_mut(&address).into_iter().flatten();
+            if let Some(watcher) = here.find(|watcher| watcher.receiver == id) {
+                watcher.told = None;
+                self.agenda.changed.note(queue, address.sub_queue);
+            }
+        }
+    }
+
     /// To be called when everything of a batch is decided.
     pub(crate) fn tell_heads(&mut self, now: Timestamp, out: &mut Outbox) {
+        self.repeat_heads();
         while let Some(address) = self.agenda.changed.0.pop_front() {
             let Some(queue) = self.queues.get_mut(&address.entity) else {
                 self.watchers.by_address.remove(&address);
@@ -109,6 +125,13 @@ impl Engine {
                 }
             }
         }
+    }
+}
+
+/// Takes note that a receiver may hold more, if anybody watches where it receives.
+pub(crate) fn note_room(queue: &Queue, id: ReceiverId, at: Address, made_room: &mut Vec<ReceiverId>) {
+    if queue.part(at.sub_queue).noted.is_watched {
+        made_room.push(id);
     }
 }
 

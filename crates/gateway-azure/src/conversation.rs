@@ -14,7 +14,7 @@ use crate::attach::REQUEST_CREDIT;
 use crate::claims::Claims;
 use crate::coordinator::{Checks, in_transaction, transaction_of};
 use crate::error::Refusal;
-use crate::group::Membership;
+use crate::group::{LockEnd, Membership, lock_lost};
 use crate::link::{EntityRef, Link, LinkKind, LinkNumber, Links, ReceiverLink, Service};
 use crate::management::Pending;
 use crate::namespace::Namespace;
@@ -75,7 +75,7 @@ impl<'g> Conversation<'g> {
             moved: None,
             connection: Connection::server(gateway.limits.config(), now),
             peer,
-            links: Links::default(),
+            links: Links::new(gateway.limits.link_numbers_per_connection_max),
             claims: Claims::new(now),
             now: namespace.broker.clock().now(),
             millis: now,
@@ -299,17 +299,18 @@ impl<'g> Conversation<'g> {
         settled: bool,
     ) {
         let Some(number) = self.links.number(id) else { return };
-        let sub_queue = match self.links.get(number).map(|link| &link.kind) {
-            Some(LinkKind::Receiver(link)) => link.sub_queue,
-            Some(LinkKind::Group(_)) => SubQueue::Main,
+        let (sub_queue, path) = match self.links.get(number).map(|link| &link.kind) {
+            Some(LinkKind::Receiver(link)) => (link.sub_queue, &link.path),
+            Some(LinkKind::Group(link)) => (SubQueue::Main, &link.path),
             // A response: what the peer thinks of it changes nothing.
             _ => return self.connection.settle(id, delivery, DeliveryState::Accepted),
         };
         let Ok(token) = <[u8; 16]>::try_from(tag.as_slice()) else { return };
         let token = LockToken::from_guid_bytes(token);
         let Some(entity) = self.entity_of(number, token) else {
-            // Of a group, and settled before.
-            return self.connection.settle(id, delivery, DeliveryState::Released);
+            // Of a group, and settled before, or long ago.
+            let refusal = lock_lost(path, token);
+            return self.connection.settle(id, delivery, DeliveryState::rejected(refusal.into()));
         };
         if let Some(DeliveryState::Transactional { txn_id, outcome }) = state {
             let step = (txn_id, outcome.map(|outcome| *outcome));
@@ -318,12 +319,12 @@ impl<'g> Conversation<'g> {
         match settlement_of(state, settled) {
             Ok(Some((settlement, mirror))) => {
                 let waiter = if settled { Waiter::Nobody } else { Waiter::Settle(number, delivery, mirror) };
-                let ticket = waiter.ticket();
+                let (ticket, end) = (waiter.ticket(), LockEnd::of(&settlement));
                 self.push(
                     entity.shard,
                     Request::Settle { ticket, entity: entity.entity, sub_queue, token, settlement },
                 );
-                self.release_lock(number, token);
+                self.release_lock(number, token, end);
             }
             Ok(None) => {}
             Err(refusal) => self.connection.settle(id, delivery, DeliveryState::rejected(refusal.into())),

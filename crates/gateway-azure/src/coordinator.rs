@@ -14,6 +14,7 @@ use rustc_hash::FxHashMap;
 use crate::attach::{REQUEST_CREDIT, fill_source};
 use crate::conversation::Conversation;
 use crate::error::{Refusal, refusal};
+use crate::group::LockEnd;
 use crate::incoming;
 use crate::link::{EntityRef, Link, LinkKind, LinkNumber};
 use crate::outcome::settlement_of;
@@ -206,13 +207,14 @@ impl Conversation<'_> {
         let settled = settlement_of(outcome, false).and_then(|found| {
             let (settlement, mirror) = found
                 .ok_or_else(|| Refusal::bad_request("a settlement in a transaction needs an outcome"))?;
+            let end = LockEnd::of(&settlement);
             let step = TransactionSettle { sub_queue: path.sub_queue, token, settlement };
             let transaction = self.add_settles(&txn_id, &path, entity, vec![step])?;
-            Ok(Check { transaction, link: number, delivery, mirror })
+            Ok((Check { transaction, link: number, delivery, mirror }, end))
         });
         match settled {
-            Ok(check) => {
-                self.release_lock(number, token);
+            Ok((check, end)) => {
+                self.release_lock(number, token, end);
                 let ticket = self.checks.insert(check).ticket();
                 let (entity, sub_queue) = (entity, path.sub_queue);
                 self.push(

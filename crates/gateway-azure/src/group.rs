@@ -11,15 +11,15 @@ mod runs;
 
 use std::sync::Arc;
 
-use peeklock_amqp::Attach;
 use peeklock_amqp::connection::Millis;
+use peeklock_amqp::{Attach, condition};
 use peeklock_broker::engine::ReceiveMode;
-use peeklock_types::{EntityPath, GroupSettings};
+use peeklock_types::{EntityPath, GroupSettings, LockToken};
 
 use crate::error::Refusal;
 use crate::link::{EntityRef, LinkNumber};
 pub(crate) use arbiter::Arbiter;
-pub(crate) use held::HeldLocks;
+pub(crate) use held::{HeldLocks, LockEnd};
 pub(crate) use join::{check_sub_queue, takes_no_messages};
 
 /// The peer receives from a group.
@@ -45,6 +45,8 @@ pub(crate) enum Membership {
     Absent {
         why: Refusal,
         look_again_at: Millis,
+        /// Its number waits to be used for that, unless it has been in use.
+        link: Option<LinkNumber>,
     },
 }
 
@@ -67,7 +69,15 @@ impl Membership {
     pub(crate) fn link(&self) -> Option<LinkNumber> {
         match self {
             Membership::Joining(number) | Membership::Here(number) => Some(*number),
-            Membership::Absent { .. } => None,
+            Membership::Absent { link, .. } => *link,
         }
     }
+}
+
+pub(crate) fn lock_lost(path: &EntityPath, token: LockToken) -> Refusal {
+    let text = format!(
+        "no member of the group '{path}' holds message {} under this token: the lock ran out, or the message was settled; receive it again",
+        token.sequence_number()
+    );
+    Refusal::new(410, condition::MESSAGE_LOCK_LOST, text)
 }

@@ -3,12 +3,15 @@
 use std::time::Duration;
 
 use peeklock_amqp::connection::Config;
+use peeklock_broker::PeerId;
 use peeklock_types::limits;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     pub sessions_per_connection_max: u16,
     pub links_per_connection_max: usize,
+    /// Links that a connection may have in all its life, one after the other.
+    pub link_numbers_per_connection_max: u32,
     pub frame_size_bytes_max: u32,
     /// No message may be larger, whatever its entity allows.
     pub message_size_bytes_max: u32,
@@ -26,6 +29,7 @@ impl Default for Limits {
             // The numbers that Service Bus itself shows its clients, where it shows any.
             sessions_per_connection_max: 5_000,
             links_per_connection_max: 8_192,
+            link_numbers_per_connection_max: PeerId::RECEIVERS_MAX,
             frame_size_bytes_max: 65_536,
             message_size_bytes_max: u32::MAX,
             // A client that puts more tokens than it can have links for is at fault.

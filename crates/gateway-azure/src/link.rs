@@ -168,14 +168,19 @@ pub(crate) struct ReceiverLink {
 }
 
 /// Links by the number we gave them and by the id that the AMQP engine knows.
-#[derive(Default)]
 pub(crate) struct Links {
     links: FxHashMap<u32, Link>,
     numbers: FxHashMap<LinkId, u32>,
     next: u32,
+    numbers_max: u32,
 }
 
 impl Links {
+    pub(crate) fn new(numbers_max: u32) -> Self {
+        let numbers_max = numbers_max.min(peeklock_broker::PeerId::RECEIVERS_MAX);
+        Links { links: FxHashMap::default(), numbers: FxHashMap::default(), next: 0, numbers_max }
+    }
+
     /// `None` when the connection has used up its numbers.
     pub(crate) fn insert(&mut self, link: Link) -> Option<LinkNumber> {
         let id = link.id;
@@ -187,7 +192,7 @@ impl Links {
     /// The same for one that stands behind another link: what comes in on its id is for that one.
     pub(crate) fn insert_member(&mut self, link: Link) -> Option<LinkNumber> {
         let number = self.next;
-        if number >= peeklock_broker::PeerId::RECEIVERS_MAX {
+        if number >= self.numbers_max {
             return None;
         }
         self.next += 1;

@@ -127,3 +127,32 @@ fn the_offset_of_a_class_counts_between_queues() {
     let head = story.out.heads[0].head.unwrap();
     assert_eq!(head.urgency, story.now + secs(60), "plain messages are in the class of the usual priority");
 }
+
+#[test]
+fn who_had_no_room_hears_again_when_it_has() {
+    let order = OrderSettings { max_outstanding: 2, ..OrderSettings::default() };
+    let mut story = Story::with(QueueSettings { max_delivery_count: 1, ..ordered(order.clone()) });
+    let receiver = watching(&mut story, 1);
+    watching(&mut story, 2);
+    story.send(6);
+    story.engine.take_run(receiver, 5, None);
+    assert_eq!(told(&mut story), [(1, Some(3)), (2, Some(3))], "it holds two, as many as it may");
+    story.engine.take_run(receiver, 5, None);
+    assert_eq!((told(&mut story), story.out.drained.len()), (vec![], 1));
+    // Both go to the dead letters, and the head stays.
+    story.now = story.now + secs(31);
+    assert_eq!(told(&mut story), [(1, Some(3))], "only who had no room");
+    story.engine.take_run(receiver, 1, None);
+    let taken = story.deliver();
+    assert_eq!(numbers(&taken), [3]);
+    assert_eq!(told(&mut story), [], "said by the delivery");
+    story.settle(&taken[0], Settlement::Complete).unwrap();
+    assert_eq!(told(&mut story), [], "it had room");
+    // What it settled is long ago: it may hold two again.
+    story.now = story.now + secs(1);
+    story.engine.take_run(receiver, 2, None);
+    assert_eq!(told(&mut story), [(1, Some(6)), (2, Some(6))]);
+    let more = ordered(OrderSettings { max_outstanding: 3, ..order });
+    story.engine.update_queue(story.now, &crate::story::name("orders"), more, &mut story.out).unwrap();
+    assert_eq!(told(&mut story), [(1, Some(6))], "it may hold more");
+}

@@ -1,12 +1,16 @@
 //! What a link of a group holds: whose message each lock is, and how many there may be.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
+use peeklock_broker::engine::Settlement;
 use peeklock_types::{LockToken, Timestamp, limits};
 use rustc_hash::FxHashMap;
 
 use crate::link::EntityRef;
+
+/// Locks that ran out and whose messages' whereabouts are still known, so that the queue itself tells a late peer what became of them.
+const RUN_OUT_COUNT_MAX: usize = 1024;
 
 /// A locked message that went out over the link.
 #[derive(Clone, Copy, Debug)]
@@ -17,12 +21,31 @@ pub(crate) struct HeldLock {
     until: Timestamp,
 }
 
+/// How a peer parts with a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LockEnd {
+    Settled,
+    /// It lets the message go as if it had never had it.
+    Released,
+}
+
+impl LockEnd {
+    pub(crate) fn of(settlement: &Settlement) -> Self {
+        match settlement {
+            Settlement::Release => LockEnd::Released,
+            _ => LockEnd::Settled,
+        }
+    }
+}
+
 /// The deliveries of a link that its peer has not settled.
 #[derive(Default)]
 pub(crate) struct HeldLocks {
     locks: FxHashMap<LockToken, HeldLock>,
     /// Those that count: not settled, and not run out.
     live: BTreeSet<(Timestamp, [u8; 16])>,
+    /// Those that have run out, oldest first, and perhaps some that are settled or renewed.
+    run_out: VecDeque<LockToken>,
     pace: Pace,
 }
 
@@ -44,10 +67,10 @@ impl HeldLocks {
         self.locks.get(&token).copied()
     }
 
-    /// The peer settles it: it counts no more, and is not heard of again.
-    pub(crate) fn remove(&mut self, now: Timestamp, token: LockToken) -> Option<HeldLock> {
+    /// The peer settles it: it counts no more, and is not heard of again. What was only let go is no sign of being fast.
+    pub(crate) fn remove(&mut self, now: Timestamp, token: LockToken, end: LockEnd) -> Option<HeldLock> {
         let lock = self.locks.remove(&token)?;
-        if self.live.remove(&(lock.until, token.to_bytes())) {
+        if self.live.remove(&(lock.until, token.to_bytes())) && end == LockEnd::Settled {
             self.pace.count(now);
         }
         Some(lock)
@@ -56,19 +79,34 @@ impl HeldLocks {
     /// The lock runs longer than was known.
     pub(crate) fn renew(&mut self, token: LockToken, until: Timestamp) {
         let Some(lock) = self.locks.get_mut(&token) else { return };
-        if self.live.remove(&(lock.until, token.to_bytes())) {
-            self.live.insert((until, token.to_bytes()));
-        }
+        self.live.remove(&(lock.until, token.to_bytes()));
+        // Also one that seems to have run out: the word came late.
+        self.live.insert((until, token.to_bytes()));
         lock.until = until;
     }
 
     /// How many more it may hold, if that is `max` or what it settled lately.
     pub(crate) fn room(&mut self, now: Timestamp, max: u32) -> u32 {
-        while self.live.first().is_some_and(|(until, _)| *until <= now) {
+        while let Some((_, token)) = self.live.first().filter(|(until, _)| *until <= now) {
+            self.run_out.push_back(LockToken::from_bytes(*token));
             self.live.pop_first();
         }
+        self.forget_run_out();
         let held = u32::try_from(self.live.len()).unwrap_or(u32::MAX);
         max.max(self.pace.of(now)).saturating_sub(held)
+    }
+
+    /// A peer may never say a word about them.
+    fn forget_run_out(&mut self) {
+        while self.run_out.len() > RUN_OUT_COUNT_MAX
+            && let Some(token) = self.run_out.pop_front()
+        {
+            if let Some(lock) = self.locks.get(&token)
+                && !self.live.contains(&(lock.until, token.to_bytes()))
+            {
+                self.locks.remove(&token);
+            }
+        }
     }
 
     /// When the next lock runs out.
@@ -126,7 +164,8 @@ mod tests {
         let mut held = held(3);
         assert_eq!(held.room(at(0), 3), 0);
         assert_eq!(held.next_end(), Some(at(1000)));
-        assert!(held.remove(at(0), token(1)).is_some() && held.remove(at(0), token(1)).is_none());
+        let mut remove = || held.remove(at(0), token(1), LockEnd::Settled);
+        assert!(remove().is_some() && remove().is_none());
         assert_eq!(held.room(at(0), 3), 1);
         assert_eq!(held.room(at(1000), 3), 2);
         held.renew(token(2), at(5000));
@@ -135,13 +174,43 @@ mod tests {
     }
 
     #[test]
+    fn a_late_renewal_counts_again() {
+        let mut held = held(1);
+        assert_eq!(held.room(at(1000), 1), 1);
+        held.renew(token(0), at(2000));
+        assert_eq!((held.room(at(1001), 1), held.room(at(2000), 1)), (0, 1));
+    }
+
+    #[test]
+    fn a_peer_that_never_settles_fills_nothing() {
+        let count = 3 * RUN_OUT_COUNT_MAX as u64;
+        let mut held = held(count);
+        held.room(at(999), 1);
+        assert!(held.get(token(0)).is_some(), "none has run out");
+        held.renew(token(0), at(100_000));
+        held.room(at(1000 + count), 1);
+        assert_eq!((held.locks.len(), held.run_out.len()), (RUN_OUT_COUNT_MAX + 1, RUN_OUT_COUNT_MAX));
+        assert!(held.get(token(0)).is_some(), "it has not run out");
+        assert!(held.get(token(1)).is_none() && held.get(token(count - 1)).is_some());
+    }
+
+    #[test]
     fn who_settles_fast_may_hold_more() {
         let mut held = held(50);
         for n in 0..40 {
-            held.remove(at(n), token(n));
+            held.remove(at(n), token(n), LockEnd::Settled);
         }
         assert_eq!(held.room(at(50), 16), 30);
         assert_eq!(held.room(at(120), 16), 30);
         assert_eq!(held.room(at(400), 16), 6);
+    }
+
+    #[test]
+    fn who_lets_go_fast_may_not() {
+        let mut held = held(50);
+        for n in 0..40 {
+            held.remove(at(n), token(n), LockEnd::of(&Settlement::Release));
+        }
+        assert_eq!(held.room(at(50), 16), 6);
     }
 }

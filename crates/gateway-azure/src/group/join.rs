@@ -101,12 +101,16 @@ impl Conversation<'_> {
         let link = self.links.get_mut(group).ok_or_else(gone)?;
         let LinkKind::Group(of) = &link.kind else { return Err(gone()) };
         let name = of.settings.members.get(member).map(|member| member.name.clone()).ok_or_else(gone)?;
-        let path = EntityPath { name: name.clone(), sub_queue: SubQueue::Main };
-        let (id, session) = (link.id, link.session);
-        let kind = LinkKind::Joining(JoiningLink { group, member, path, entity: None });
-        let rests_on = Box::default();
-        let number = self.links.insert_member(Link { id, session, kind, rests_on });
-        let number = number.ok_or_else(Refusal::too_many_links)?;
+        let number = match of.members.get(member).and_then(Membership::link) {
+            Some(number) => number,
+            None => {
+                let path = EntityPath { name: name.clone(), sub_queue: SubQueue::Main };
+                let (id, session) = (link.id, link.session);
+                let kind = LinkKind::Joining(JoiningLink { group, member, path, entity: None });
+                let number = self.links.insert_member(Link { id, session, kind, rests_on: Box::default() });
+                number.ok_or_else(Refusal::too_many_links)?
+            }
+        };
         let shard = self.namespace.broker.place(&name);
         self.push(shard, Request::Find { ticket: Waiter::Link(number).ticket(), name });
         Ok(number)
@@ -152,7 +156,10 @@ impl Conversation<'_> {
             Err(error) => {
                 let refusal = refusal(&error, Some(&joining.path));
                 if is_passing(&error) {
-                    self.miss_member(number, MemberOf { group, member }, refusal);
+                    // Nothing is under way with its number that could come late: it serves for the next question. A member may be away for
+                    // days, and a connection has not so many numbers.
+                    joining.entity = None;
+                    self.miss_member(MemberOf { group, member }, refusal, Some(number));
                 } else {
                     let text = format!("its member '{}': {}", joining.path.name, refusal.description);
                     self.refuse_group(group, Refusal { description: text, ..refusal });
@@ -189,15 +196,13 @@ impl Conversation<'_> {
     }
 
     /// A member is not there, or not any more. The others go on without it, and it is looked for.
-    fn miss_member(&mut self, number: LinkNumber, of: MemberOf, why: Refusal) {
-        self.give_up_stream(number);
-        self.links.remove(number);
+    fn miss_member(&mut self, of: MemberOf, why: Refusal, link: Option<LinkNumber>) {
         let look_again_at = self.millis.after(LOOK_AGAIN_AFTER);
         self.wake_groups_at(look_again_at);
         if let Some(LinkKind::Group(group)) = self.links.get_mut(of.group).map(|link| &mut link.kind) {
             group.arbiter.leave(of.member);
         }
-        self.set_membership(of.group, of.member, Membership::Absent { why, look_again_at });
+        self.set_membership(of.group, of.member, Membership::Absent { why, look_again_at, link });
         self.open_group(of.group);
     }
 
@@ -249,7 +254,9 @@ impl Conversation<'_> {
             }
             _ => return,
         };
-        self.miss_member(number, of, close_refusal(reason, &path));
+        self.give_up_stream(number);
+        self.links.remove(number);
+        self.miss_member(of, close_refusal(reason, &path), None);
     }
 
     /// Looks for members that were absent, and lets links go on whose locks have run out. Says when to come again.

@@ -5,7 +5,7 @@ use peeklock_broker::{PeerId, Request};
 use peeklock_types::{EntityPath, LockToken, SubQueue};
 
 use super::arbiter::{Grant, Turn};
-use super::{MemberOf, Membership};
+use super::{LockEnd, MemberOf, Membership};
 use crate::conversation::Conversation;
 use crate::link::{EntityRef, LinkKind, LinkNumber};
 
@@ -142,10 +142,10 @@ impl Conversation<'_> {
     }
 
     /// The peer settles a message of a group's link: there is room for another, once the settlement is on its way.
-    pub(crate) fn release_lock(&mut self, number: LinkNumber, token: LockToken) {
+    pub(crate) fn release_lock(&mut self, number: LinkNumber, token: LockToken, end: LockEnd) {
         let now = self.namespace.broker.clock().now();
         if let Some(LinkKind::Group(group)) = self.links.get_mut(number).map(|link| &mut link.kind)
-            && let Some(lock) = group.held.remove(now, token)
+            && let Some(lock) = group.held.remove(now, token, end)
         {
             group.arbiter.revive(lock.member);
             self.arbitrate(number);

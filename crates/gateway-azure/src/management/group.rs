@@ -3,16 +3,15 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use peeklock_amqp::condition;
 use peeklock_broker::engine::{self, Settlement};
 use peeklock_broker::{Answer, Error, Message, Request};
-use peeklock_types::{EntityPath, GroupSettings, LockToken, SequenceNumber, SubQueue, limits};
+use peeklock_types::{EntityPath, GroupSettings, LockToken, SequenceNumber, SubQueue, Timestamp, limits};
 
 use super::operation::Operation;
 use super::{PendingRequest, ReplyTo};
 use crate::conversation::Conversation;
 use crate::error::{Refusal, refusal};
-use crate::group::{check_sub_queue, takes_no_messages};
+use crate::group::{LockEnd, check_sub_queue, lock_lost, takes_no_messages};
 use crate::link::{EntityRef, LinkKind, LinkNumber};
 use crate::request::Waiter;
 
@@ -157,12 +156,12 @@ impl Conversation<'_> {
                 }
             }
             (Ok(answer), Work::Locks { tokens, settlement }) => {
-                let (token, is_settled) = (tokens.pop_front(), settlement.is_some());
+                let (token, end) = (tokens.pop_front(), settlement.as_ref().map(LockEnd::of));
                 let until = if let Answer::Renewed(times) = &answer { times.first().copied() } else { None };
                 group.at = 0;
                 group.answers.push(answer);
                 if let Some(token) = token {
-                    self.note_lock(token, is_settled, until);
+                    self.note_lock(token, end, until);
                 }
             }
             (Err(error), work) if is_elsewhere(&error) => {
@@ -181,12 +180,12 @@ impl Conversation<'_> {
     }
 
     /// The links that may hold the lock learn what became of it.
-    fn note_lock(&mut self, token: LockToken, is_settled: bool, until: Option<peeklock_types::Timestamp>) {
+    fn note_lock(&mut self, token: LockToken, end: Option<LockEnd>, until: Option<Timestamp>) {
         let groups = self.links.iter().filter(|(_, link)| matches!(link.kind, LinkKind::Group(_)));
         let numbers: Vec<LinkNumber> = groups.map(|(number, _)| number).collect();
         for number in numbers {
-            if is_settled {
-                self.release_lock(number, token);
+            if let Some(end) = end {
+                self.release_lock(number, token, end);
             } else if let Some(LinkKind::Group(group)) = self.links.get_mut(number).map(|link| &mut link.kind)
                 && let Some(until) = until
             {
@@ -236,14 +235,6 @@ fn is_elsewhere(error: &Error) -> bool {
         **error,
         E::LockLost { .. } | E::NoSuchQueue { .. } | E::NoSuchTopic { .. } | E::NoSuchEntity { .. }
     )
-}
-
-fn lock_lost(path: &EntityPath, token: LockToken) -> Refusal {
-    let text = format!(
-        "no member of the group '{path}' holds message {} under this token: the lock ran out, or the message was settled; receive it again",
-        token.sequence_number()
-    );
-    Refusal::new(410, condition::MESSAGE_LOCK_LOST, text)
 }
 
 /// What a look needs to know of a message.

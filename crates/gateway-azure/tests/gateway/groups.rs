@@ -7,7 +7,7 @@ use std::time::Duration;
 use peeklock_access::{Policy, Right};
 use peeklock_amqp::connection::{Delivery, Event, LinkId, SaslClient};
 use peeklock_amqp::{Attach, Body, DeliveryState, Message, SenderSettleMode, Value, condition};
-use peeklock_gateway_azure::Gateway;
+use peeklock_gateway_azure::{Gateway, Limits};
 use peeklock_types::{
     EntityKind, EntityName, GroupSettings, Groups, OrderPolicy, OrderSettings, QueueSettings, QueueStatus,
     ShardId,
@@ -428,6 +428,10 @@ async fn locks_are_renewed_and_settled_at_the_right_member() {
     for member in MEMBERS {
         assert_eq!(rig.broker.show(name(member)).await.unwrap().counts.message_count(), 0, "{member}");
     }
+    for (delivery, _) in found {
+        let outcome = client.settle(link, delivery.id, DeliveryState::Accepted).await;
+        assert_eq!(condition_of(&outcome), condition::MESSAGE_LOCK_LOST, "as it is with a queue");
+    }
     let refused = client.request(&management, "peeklock:purge", Vec::new()).await;
     assert_eq!((refused.status, refused.condition.as_deref()), (400, Some(condition::NOT_ALLOWED)));
 }
@@ -523,4 +527,110 @@ async fn large_messages_of_several_members_share_the_link() {
         client.settle(link, delivery.id, DeliveryState::Accepted).await;
     }
     assert!(all(&mut client, link).await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn to_look_for_absent_members_uses_nothing_up() {
+    let rig = rig_with(group(OrderPolicy::Strict)).await;
+    let off = QueueSettings { status: QueueStatus::ReceiveDisabled, ..QueueSettings::default() };
+    rig.queue("low", QueueSettings::default()).await;
+    rig.queue("normal", off).await;
+    let gateway = Gateway::new(rig.broker.clone(), rig.access.clone());
+    // The link, one for each of three members, two senders, and one to spare.
+    let limits = Limits { link_numbers_per_connection_max: 7, ..Limits::default() };
+    let rig = rig.behind(gateway.with_limits(limits));
+    let mut client = rig.client().await;
+    let link = client.receiver("work").await;
+    client.connection.set_credit(link, 100);
+    client.flush().await;
+    // One is not there and one does not serve, for longer than there are numbers.
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    rig.queue("high", QueueSettings::default()).await;
+    rig.broker.update(name("normal"), QueueSettings::default(), None).await.unwrap();
+    send(&mut client, "high", &["high"]).await;
+    assert_eq!(take(&mut client, link, 1).await, ["high"]);
+    send(&mut client, "normal", &["normal"]).await;
+    assert_eq!(take(&mut client, link, 1).await, ["normal"]);
+    // Who was there and went comes back with the last number.
+    rig.broker.delete(name("high"), None).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    rig.queue("high", QueueSettings::default()).await;
+    send(&mut rig.client().await, "high", &["again"]).await;
+    assert_eq!(take(&mut client, link, 1).await, ["again"]);
+    let refused = client.attach(receiver("high", None)).await.unwrap_err();
+    assert_eq!(refused.condition, condition::RESOURCE_LIMIT_EXCEEDED);
+}
+
+/// A group that may hold 100, with "high" a queue whose receivers may hold one, and that delivers each message once.
+async fn rig_with_bound() -> Rig {
+    let settings = GroupSettings { max_outstanding: 100, ..group(OrderPolicy::Strict) };
+    let rig = rig_with(settings).await;
+    let order = Some(Box::new(OrderSettings { max_outstanding: 1, ..OrderSettings::default() }));
+    let settings = QueueSettings { order, max_delivery_count: 1, ..QueueSettings::default() };
+    rig.queue("high", settings).await;
+    rig.queue("low", QueueSettings::default()).await;
+    rig
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_link_goes_on_when_locks_run_out_into_the_dead_letters() {
+    let rig = rig_with_bound().await;
+    let mut client = rig.client().await;
+    send(&mut client, "high", &["h1", "h2", "h3"]).await;
+    let link = client.receiver("work").await;
+    client.connection.set_credit(link, 300);
+    for expected in ["h1", "h2", "h3"] {
+        assert_eq!(bodies(&all(&mut client, link).await), [expected]);
+        tokio::time::sleep(Duration::from_secs(61)).await;
+    }
+    let counts = rig.broker.show(name("high")).await.unwrap().counts;
+    assert_eq!((counts.locked_count, counts.dead_letter_count), (0, 3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_link_goes_on_when_a_transaction_frees_what_it_settled() {
+    let rig = rig_with_bound().await;
+    let mut client = rig.client().await;
+    send(&mut client, "high", &["h1", "h2"]).await;
+    let link = client.receiver("work").await;
+    client.connection.set_credit(link, 300);
+    let (delivery, _) = next(&mut client, link).await;
+    let (control, _) = client.coordinator().await;
+    let txn_id = client.declare(control).await;
+    let step = DeliveryState::Transactional {
+        txn_id: txn_id.clone(),
+        outcome: Some(Box::new(DeliveryState::Accepted)),
+    };
+    client.settle(link, delivery.id, step).await;
+    assert!(all(&mut client, link).await.is_empty(), "the message is locked until the commit");
+    assert_eq!(client.discharge(control, &txn_id, false).await, DeliveryState::Accepted);
+    assert_eq!(take(&mut client, link, 1).await, ["h2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_rolled_back_transaction_settled_can_be_settled_again() {
+    let rig = rig(group(OrderPolicy::Strict)).await;
+    let mut client = rig.client().await;
+    send(&mut client, "low", &["l"]).await;
+    let link = client.receiver("work").await;
+    client.connection.set_credit(link, 10);
+    let (delivery, _) = next(&mut client, link).await;
+    let (control, _) = client.coordinator().await;
+    let txn_id = client.declare(control).await;
+    let step = DeliveryState::Transactional {
+        txn_id: txn_id.clone(),
+        outcome: Some(Box::new(DeliveryState::Accepted)),
+    };
+    client.settle(link, delivery.id, step).await;
+    assert_eq!(client.discharge(control, &txn_id, true).await, DeliveryState::Accepted);
+    assert_eq!(rig.broker.show(name("low")).await.unwrap().counts.locked_count, 1);
+    // The delivery was settled with the step, so that another outcome for it is not heard; its lock is told to the management.
+    let guid = <[u8; 16]>::try_from(delivery.tag.as_slice()).unwrap();
+    let token = Value::Uuid(peeklock_types::LockToken::from_guid_bytes(guid).to_bytes());
+    let tokens = peeklock_amqp::Array::new(peeklock_amqp::Kind::Uuid, vec![token]).unwrap();
+    let management = client.management("work").await;
+    let body = vec![("lock-tokens", Value::Array(tokens)), ("disposition-status", "completed".into())];
+    let done = client.request(&management, "com.microsoft:update-disposition", body).await;
+    assert_eq!(done.status, 200);
+    assert_eq!(rig.broker.show(name("low")).await.unwrap().counts.message_count(), 0);
 }
