@@ -101,6 +101,7 @@ fn amqp_limits(limits: &Limits) -> Result<AmqpLimits> {
     Ok(AmqpLimits {
         sessions_per_connection_max: sessions,
         links_per_connection_max: count(limits.max_links, "max-links", usual.links_per_connection_max)?,
+        link_numbers_per_connection_max: usual.link_numbers_per_connection_max,
         frame_size_bytes_max: frame_size,
         message_size_bytes_max: message_size,
         tokens_per_connection_max: count(limits.max_tokens, "max-tokens", usual.tokens_per_connection_max)?,

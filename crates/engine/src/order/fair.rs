@@ -14,8 +14,6 @@ use crate::message::ReceiverId;
 pub(crate) struct Work {
     /// What was charged for it so far.
     pub(crate) charged_ms: u32,
-    /// Whether it took its turn among the classes; a deferred message does not.
-    takes_turn: bool,
     /// Since when; unknown after a restart.
     pub(crate) since: Option<Timestamp>,
     /// Who holds it, if that one may hold only so many.
@@ -85,15 +83,9 @@ impl Order {
     /// A message is locked: the work begins.
     pub(crate) fn lock(&mut self, slot: LaneSlot, number: u64, starts: bool) {
         let charged_ms = if starts { self.start(slot) } else { 0 };
-        self.works.insert(number, Work { charged_ms, takes_turn: starts, ..Work::default() });
+        self.works.insert(number, Work { charged_ms, ..Work::default() });
         self.count_locked(slot, 1);
         self.list(slot);
-    }
-
-    /// The message was locked before there was an order. It counts as what a restart would take it for.
-    pub(crate) fn adopt(&mut self, slot: LaneSlot, number: u64, takes_turn: bool) {
-        self.works.insert(number, Work { takes_turn, ..Work::default() });
-        self.count_locked(slot, 1);
     }
 
     /// The lock is gone, whatever became of the message.
@@ -104,16 +96,6 @@ impl Order {
         self.count_locked(slot, -1);
         // A share of what is in flight may have become free.
         self.blocked = None;
-    }
-
-    /// Nobody has looked at a message that is locked: its class has not had its turn.
-    pub(crate) fn give_turn_back(&mut self, slot: LaneSlot, number: u64) {
-        let Some(class) = self.lane(slot).map(|lane| usize::from(lane.key.class)) else { return };
-        if self.is_weighted() && self.works.get(&number).is_some_and(|work| work.takes_turn) {
-            let cost = CLASS_COST.div_ceil(self.settings.weight(class).into());
-            let tag = &mut self.classes[class].tag;
-            *tag = tag.saturating_sub(cost);
-        }
     }
 
     pub(crate) fn work(&self, number: u64) -> Option<&Work> {

@@ -447,11 +447,6 @@ impl Messages {
     pub(crate) fn unlock(&mut self, number: SequenceNumber, how: Unlock) -> Result<(), Misfit> {
         let mut entry = *self.get(number).ok_or(Misfit::Missing)?;
         let slot = entry.lock.take().ok_or(Misfit::NotLocked)?;
-        if let Some((order, lane)) = self.order.as_mut().zip(entry.lane)
-            && how == Unlock::default()
-        {
-            order.give_turn_back(lane, number.0);
-        }
         self.remove_lock(number, slot, entry.lane);
         self.tally.remove(&entry);
         if how.failed {

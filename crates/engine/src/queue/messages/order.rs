@@ -6,7 +6,6 @@ use super::super::locks::LockSlot;
 use super::super::table::{Entry, Marks, Table};
 use super::{Messages, SessionSlot, Waiting};
 use crate::error::Error;
-use crate::message::MessageState;
 use crate::order::{LaneKey, LaneSlot, Order, Pick};
 
 /// When a message came.
@@ -61,7 +60,7 @@ impl Messages {
             if entry.is_waiting() {
                 order.add_waiting(lane, number, !entry.marks.has(Marks::STARTED));
             } else if entry.lock.is_some() {
-                order.adopt(lane, number, entry.state == MessageState::Active);
+                order.lock(lane, number, false);
             }
         }
         if self.sessions.slots().next().is_none() {
