@@ -17,9 +17,18 @@ pub const UNREADABLE: &[u8] = &[USER];
 ///
 /// Identifiers (`MessageId`, `CorrelationId` and so on) are given as text, whatever type the peer sent, because filters
 /// compare them with text.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct ViewBuilder {
     bytes: Vec<u8>,
+}
+
+/// Most views fit, and need not grow step by step.
+const USUAL_SIZE_BYTES: usize = 256;
+
+impl Default for ViewBuilder {
+    fn default() -> Self {
+        Self { bytes: Vec::with_capacity(USUAL_SIZE_BYTES) }
+    }
 }
 
 impl ViewBuilder {
@@ -49,8 +58,9 @@ impl ViewBuilder {
         value.encode(&mut self.bytes);
     }
 
+    /// A copy of just the right size: to share a vector with room to spare would take a block of memory more.
     pub fn finish(self) -> Bytes {
-        self.bytes.into()
+        Bytes::copy_from_slice(&self.bytes)
     }
 }
 
