@@ -38,11 +38,6 @@ impl Bucket {
         Some(now + Duration::from_millis(missing.div_ceil(rate.per_second_milli)))
     }
 
-    /// What was taken for was not done.
-    pub(super) fn give_back(&mut self) {
-        self.used = self.used.saturating_sub(TOKEN);
-    }
-
     pub(super) fn take(&mut self, now: Timestamp, rate: Option<Rate>) {
         let Some(rate) = rate else { return };
         self.used = self.used_at(now, rate).saturating_add(TOKEN);

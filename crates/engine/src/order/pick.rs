@@ -207,14 +207,6 @@ impl Order {
         self.starts.take(now, self.settings.rate);
     }
 
-    /// Nobody has looked at a message that was handed out: it has not started.
-    pub(crate) fn give_back(&mut self, slot: LaneSlot) {
-        let Some(lane) = self.lanes.get_mut(slot.index()).and_then(Option::as_mut) else { return };
-        lane.starts.give_back();
-        self.classes[usize::from(lane.key.class)].starts.give_back();
-        self.starts.give_back();
-    }
-
     /// When a message of the lane may be handed out, if not now.
     pub(crate) fn start_at(&self, now: Timestamp, slot: LaneSlot) -> Option<Timestamp> {
         let lane = self.lane(slot)?;

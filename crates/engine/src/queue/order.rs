@@ -143,6 +143,8 @@ impl Queue {
             _ => return,
         };
         let Some(entry) = self.main.messages.get(number).copied() else { return };
+        // Nobody settles under a lock that has run out, even if the message goes to the dead letters for it.
+        let has_run_out = self.main.messages.lock_of(&entry).is_some_and(|lock| lock.until <= now);
         let Some((order, lane)) = self.main.messages.order_mut().zip(entry.lane) else { return };
         if entry.lock.is_none() {
             if !entry.marks.has(Marks::STARTED) && entry.is_waiting() {
@@ -150,14 +152,10 @@ impl Queue {
             }
             return;
         }
-        let is_delivered = order.work(number.0).is_some_and(|work| work.since.is_some());
-        if is_delivered && matches!(fact, Fact::Released { .. }) {
-            order.give_back(lane);
-        }
         if is_done {
             order.note_settled(now, lane, entry.enqueued_at());
         }
-        if matches!(fact, Fact::Released { .. } | Fact::LockExpired { .. }) {
+        if has_run_out || matches!(fact, Fact::Released { .. } | Fact::LockExpired { .. }) {
             order.note_return(number.0);
         }
         let since = order.work(number.0).and_then(|work| work.since).filter(|_| order.charges());
