@@ -111,7 +111,7 @@ fn tenant_rate(order: &OrderSettings, pick: &Pick) -> Option<Rate> {
     let own = tenants
         .classes
         .get(tenants.default_class_index())
-        .filter(|_| pick.tenant.is_some_and(|tenant| tenant > 1));
+        .filter(|_| pick.is_steady && pick.tenant.is_some_and(|tenant| tenant > 1));
     own.and_then(|class: &TenantClass| class.rate)
 }
 

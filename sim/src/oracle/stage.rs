@@ -21,6 +21,8 @@ pub(super) struct Pick {
     pub(super) tenant: Option<u32>,
     /// The queue asked for its tenant when it came, and has done so in the same way since.
     pub(super) has_tenant: bool,
+    /// The order has not changed since it was sent. What came under another one may wait in a lane beside that of its tenant.
+    pub(super) is_steady: bool,
     /// The broker had never given it to anybody, for all that it counts.
     pub(super) is_first: bool,
     pub(super) run: u32,
@@ -116,6 +118,7 @@ fn pick(
     let at_ms = delivery.locked_at_ms;
     let classes = history.classes(delivery.seen.queue, wish, sent_ms.unwrap_or(i64::MIN), at_ms);
     let has_tenant = history.asks_for_tenants(delivery.seen.queue, sent_ms.unwrap_or(i64::MIN), at_ms);
+    let is_steady = history.order(delivery.seen.queue, sent_ms.unwrap_or(i64::MIN), at_ms).is_some();
     let only = classes.filter(|classes| classes.len() == 1).and_then(|classes| classes.into_iter().next());
     Pick {
         number,
@@ -125,6 +128,7 @@ fn pick(
         class: only,
         tenant: wish.tenant,
         has_tenant,
+        is_steady,
         is_first,
         run: delivery.seen.run,
     }
