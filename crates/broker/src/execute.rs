@@ -434,11 +434,12 @@ impl<L: Log> Shard<L> {
         Ok(())
     }
 
-    /// Does something that puts bodies into the group; if it fails, they are taken out again.
+    /// Does something that puts bodies into the group; if it fails, or nobody takes them, they are taken out again: a group without facts is not
+    /// ended, and bodies of duplicates or of messages that no subscription takes would pile up in it.
     fn in_group<T>(&mut self, todo: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
-        let mark = self.group.mark();
+        let (mark, fact_count) = (self.group.mark(), self.outbox.facts.len());
         let result = todo(self);
-        if result.is_err() {
+        if result.is_err() || self.outbox.facts.len() == fact_count {
             self.group.truncate(mark);
         }
         result
