@@ -6,14 +6,12 @@ use anyhow::Result;
 use peeklock_client::{Encode, Message};
 
 use crate::Arguments;
-use crate::broker::{Broker, QUEUE};
-use crate::load::{self, Load, SENDERS};
+use crate::broker::Broker;
+use crate::load::{self, Load};
 use crate::report::{Row, Target};
 
 const BODY_BYTES: usize = 1024;
 const SHORT: u64 = 1_000;
-/// Unconfirmed while filling: as fast as it goes.
-const FILL_UNCONFIRMED_MAX: u32 = 2_000;
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Vec<Row>> {
     let long: u64 = if arguments.quick { 100_000 } else { 1_000_000 };
@@ -51,33 +49,14 @@ struct Waiting {
 async fn with_waiting(arguments: &Arguments, count: u64, time: Duration) -> Result<Waiting> {
     let broker = Broker::start(&arguments.data)?;
     // What any traffic costs once must not be charged to the waiting messages.
-    fill(&broker, SHORT).await?;
+    let payload = Message::data(vec![b'x'; BODY_BYTES]).to_bytes();
+    load::fill(&broker, &payload, usize::try_from(SHORT)?).await?;
     let before = broker.resident_bytes()?;
-    fill(&broker, count).await?;
+    load::fill(&broker, &payload, usize::try_from(count)?).await?;
     let after = broker.resident_bytes()?;
     let load = Load::start(&broker, BODY_BYTES).await?;
     tokio::time::sleep(time / 4).await;
     let measured = load.measure(&broker, time).await?;
     load.stop().await?;
     Ok(Waiting { rate: measured.rate, bytes_per_message: (after as f64 - before as f64) / count as f64 })
-}
-
-async fn fill(broker: &Broker, count: u64) -> Result<()> {
-    let payload = Message::data(vec![b'x'; BODY_BYTES]).to_bytes();
-    let mut tasks = tokio::task::JoinSet::new();
-    for _ in 0..SENDERS {
-        let (client, payload) = (broker.connect().await?, payload.clone());
-        let share = usize::try_from(count / SENDERS as u64)?;
-        tasks.spawn(async move {
-            let mut pipeline = client.pipeline(QUEUE, FILL_UNCONFIRMED_MAX).await?;
-            pipeline.send_many_encoded(std::iter::repeat_n(payload, share)).await?;
-            pipeline.flush().await?;
-            client.close().await;
-            anyhow::Ok(())
-        });
-    }
-    while let Some(ended) = tasks.join_next().await {
-        ended??;
-    }
-    Ok(())
 }

@@ -15,7 +15,6 @@ use crate::load::{self, SENDERS};
 use crate::report::{Row, Target};
 
 const BODY_BYTES: usize = 256;
-const FILL_UNCONFIRMED_MAX: u32 = 2_000;
 const SESSIONS_ACTIVE: usize = 64;
 const MESSAGES_PER_SESSION: usize = 20;
 /// How long somebody looks for one more session before there is none left.
@@ -139,7 +138,7 @@ async fn fill(broker: &Broker, queue: &'static str, count: usize, make: fn(usize
     for sender in 0..SENDERS {
         let client = broker.connect().await?;
         tasks.spawn(async move {
-            let mut pipeline = client.pipeline(queue, FILL_UNCONFIRMED_MAX).await?;
+            let mut pipeline = client.pipeline(queue, load::FILL_UNCONFIRMED_MAX).await?;
             let numbers = (sender..count).step_by(SENDERS);
             pipeline.send_many_encoded(numbers.map(|number| -> Bytes { make(number).to_bytes() })).await?;
             pipeline.flush().await?;

@@ -177,3 +177,25 @@ async fn small(arguments: &Arguments) -> Result<Measured> {
     load.stop().await?;
     Ok(measured)
 }
+
+/// Unconfirmed while filling: as fast as it goes.
+pub(crate) const FILL_UNCONFIRMED_MAX: u32 = 2_000;
+
+/// Puts so many copies of a message into the queue.
+pub(crate) async fn fill(broker: &Broker, payload: &Bytes, count: usize) -> Result<()> {
+    let mut tasks = JoinSet::new();
+    for _ in 0..SENDERS {
+        let (client, payload) = (broker.connect().await?, payload.clone());
+        tasks.spawn(async move {
+            let mut pipeline = client.pipeline(QUEUE, FILL_UNCONFIRMED_MAX).await?;
+            pipeline.send_many_encoded(std::iter::repeat_n(payload, count / SENDERS)).await?;
+            pipeline.flush().await?;
+            client.close().await;
+            anyhow::Ok(())
+        });
+    }
+    while let Some(ended) = tasks.join_next().await {
+        ended??;
+    }
+    Ok(())
+}

@@ -118,7 +118,6 @@ async fn rates(arguments: &Arguments) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-const FILL_UNCONFIRMED_MAX: u32 = 2_000;
 const TINY_BYTES: usize = 8;
 const FEW: usize = 1_000;
 const ROUNDS: usize = 50;
@@ -148,7 +147,7 @@ fn millis(time: Duration) -> f64 {
 
 async fn behind(arguments: &Arguments, low_count: usize) -> Result<Vec<Duration>> {
     let broker = broker(arguments, Some(order(OrderPolicy::Strict)?)).await?;
-    fill(&broker, low_count).await?;
+    load::fill(&broker, &message(TINY_BYTES, 1).to_bytes(), low_count).await?;
     let client = broker.connect().await?;
     let sender = client.sender(QUEUE).await?;
     let mut receiver = client.receiver(QUEUE).manual_credit().open().await?;
@@ -168,25 +167,6 @@ async fn behind(arguments: &Arguments, low_count: usize) -> Result<Vec<Duration>
 
 fn priority_of(message: &Message) -> u8 {
     message.header.as_ref().and_then(|header| header.priority).unwrap_or(4)
-}
-
-async fn fill(broker: &Broker, count: usize) -> Result<()> {
-    let payload = message(TINY_BYTES, 1).to_bytes();
-    let mut tasks = JoinSet::new();
-    for _ in 0..SENDERS {
-        let (client, payload) = (broker.connect().await?, payload.clone());
-        tasks.spawn(async move {
-            let mut pipeline = client.pipeline(QUEUE, FILL_UNCONFIRMED_MAX).await?;
-            pipeline.send_many_encoded(std::iter::repeat_n(payload, count / SENDERS)).await?;
-            pipeline.flush().await?;
-            client.close().await;
-            anyhow::Ok(())
-        });
-    }
-    while let Some(ended) = tasks.join_next().await {
-        ended??;
-    }
-    Ok(())
 }
 
 const WORKERS: usize = 8;
@@ -264,7 +244,7 @@ impl Crew {
     async fn capacity(&self, broker: &Broker) -> Result<f64> {
         let time = Duration::from_secs(1);
         let enough = whole(WORKERS as f64 * 2.0 * time.as_secs_f64() / WORK.as_secs_f64());
-        fill(broker, enough).await?;
+        load::fill(broker, &message(TINY_BYTES, 1).to_bytes(), enough).await?;
         let (started, before) = (Instant::now(), self.done_count.load(Ordering::Relaxed));
         tokio::time::sleep(time).await;
         let done = self.done_count.load(Ordering::Relaxed) - before;
@@ -333,7 +313,7 @@ async fn work(
 
 /// Sends each class at its share of what the workers can do, and tells how many there were.
 async fn send_paced(client: &Client, per_second: f64, time: Duration, opened: Instant) -> Result<usize> {
-    let mut pipeline = client.pipeline(QUEUE, FILL_UNCONFIRMED_MAX).await?;
+    let mut pipeline = client.pipeline(QUEUE, load::FILL_UNCONFIRMED_MAX).await?;
     let (started, mut sent) = (Instant::now(), [0usize; 3]);
     loop {
         let elapsed = started.elapsed().min(time);

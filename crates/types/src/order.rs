@@ -306,6 +306,14 @@ impl OrderSettings {
         least
     }
 
+    /// Whether senders are limited at all.
+    pub fn has_send_rates(&self) -> bool {
+        let mut tenants = self.tenants.iter().flat_map(|tenants| &tenants.classes);
+        self.send_rate.is_some()
+            || self.classes.iter().any(|class| class.send_rate.is_some())
+            || tenants.any(|class| class.send_rate.is_some())
+    }
+
     pub fn weight(&self, class: usize) -> u32 {
         self.classes.get(class).and_then(|class| class.weight).unwrap_or(1)
     }

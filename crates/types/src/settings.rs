@@ -262,21 +262,17 @@ impl QueueSettings {
                 (self.duplicate_window.is_some(), "duplicate detection", "set it on the topic"),
                 (self.max_size_bytes.is_some(), "size of its own", "set it on the topic"),
                 (self.status == QueueStatus::SendDisabled, "senders", "set the status of the topic"),
-                (self.has_send_rates(), "senders", "set send rates on a queue"),
+                (
+                    self.order.as_ref().is_some_and(|order| order.has_send_rates()),
+                    "senders",
+                    "set send rates on a queue",
+                ),
             ],
         };
         match wrong.into_iter().find(|(is_wrong, ..)| *is_wrong) {
             Some((_, what, instead)) => Err(SettingsError::NotForKind { kind, what, instead }),
             None => Ok(()),
         }
-    }
-
-    fn has_send_rates(&self) -> bool {
-        let Some(order) = &self.order else { return false };
-        let tenants = order.tenants.iter().flat_map(|tenants| &tenants.classes);
-        order.send_rate.is_some()
-            || order.classes.iter().any(|class| class.send_rate.is_some())
-            || tenants.into_iter().any(|class| class.send_rate.is_some())
     }
 
     fn check_times(&self) -> Result<(), SettingsError> {

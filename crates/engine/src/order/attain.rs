@@ -122,14 +122,6 @@ impl Order {
         Ok(())
     }
 
-    /// Whether anything is to be checked at all.
-    pub(crate) fn has_send_rates(&self) -> bool {
-        let tenants = self.settings.tenants.iter().flat_map(|tenants| &tenants.classes);
-        self.settings.send_rate.is_some()
-            || self.settings.classes.iter().any(|class| class.send_rate.is_some())
-            || tenants.into_iter().any(|class| class.send_rate.is_some())
-    }
-
     pub(crate) fn note_throttled(&mut self, count: usize) {
         self.throttled_count += count as u64;
     }

@@ -8,7 +8,7 @@ use super::table::Marks;
 use crate::error::Error;
 use crate::fact::Fact;
 use crate::message::{Attributes, NewMessage, ReceiveMode, ReceiverId};
-use crate::order::LaneKey;
+use crate::order::{LaneKey, LaneSlot};
 use crate::outbox::Outbox;
 
 impl Queue {
@@ -50,7 +50,7 @@ impl Queue {
     /// Whether senders may send these messages now. What comes from other queues was let in there.
     pub(crate) fn check_rates(&mut self, now: Timestamp, messages: &[NewMessage]) -> Result<(), Error> {
         let path = || self.path(SubQueue::Main);
-        let Some(order) = self.main.messages.order().filter(|order| order.has_send_rates()) else {
+        let Some(order) = self.main.messages.order().filter(|order| order.settings.has_send_rates()) else {
             return Ok(());
         };
         let check = |message: &NewMessage| {
@@ -108,7 +108,7 @@ impl Queue {
         &mut self,
         now: Timestamp,
         number: SequenceNumber,
-        lane: Option<crate::order::LaneSlot>,
+        lane: Option<LaneSlot>,
         holder: Option<ReceiverId>,
     ) {
         let Some((order, lane)) = self.main.messages.order_mut().zip(lane) else { return };

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use peeklock_access::{Policy, Right};
-use peeklock_amqp::connection::{Delivery, Event, LinkId, SaslClient};
+use peeklock_amqp::connection::{Delivery, DeliveryId, Event, LinkId, SaslClient};
 use peeklock_amqp::{Attach, Body, DeliveryState, Message, SenderSettleMode, Value, condition};
 use peeklock_gateway_azure::{Gateway, Limits};
 use peeklock_types::{
@@ -587,6 +588,15 @@ async fn a_link_goes_on_when_locks_run_out_into_the_dead_letters() {
     assert_eq!((counts.locked_count, counts.dead_letter_count), (0, 3));
 }
 
+/// Accepts a delivery in a transaction that is still open.
+async fn accept_in_transaction(client: &mut Client, link: LinkId, id: DeliveryId) -> (LinkId, Bytes) {
+    let (control, _) = client.coordinator().await;
+    let txn_id = client.declare(control).await;
+    let outcome = Some(Box::new(DeliveryState::Accepted));
+    client.settle(link, id, DeliveryState::Transactional { txn_id: txn_id.clone(), outcome }).await;
+    (control, txn_id)
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_link_goes_on_when_a_transaction_frees_what_it_settled() {
     let rig = rig_with_bound().await;
@@ -595,13 +605,7 @@ async fn a_link_goes_on_when_a_transaction_frees_what_it_settled() {
     let link = client.receiver("work").await;
     client.connection.set_credit(link, 300);
     let (delivery, _) = next(&mut client, link).await;
-    let (control, _) = client.coordinator().await;
-    let txn_id = client.declare(control).await;
-    let step = DeliveryState::Transactional {
-        txn_id: txn_id.clone(),
-        outcome: Some(Box::new(DeliveryState::Accepted)),
-    };
-    client.settle(link, delivery.id, step).await;
+    let (control, txn_id) = accept_in_transaction(&mut client, link, delivery.id).await;
     assert!(all(&mut client, link).await.is_empty(), "the message is locked until the commit");
     assert_eq!(client.discharge(control, &txn_id, false).await, DeliveryState::Accepted);
     assert_eq!(take(&mut client, link, 1).await, ["h2"]);
@@ -615,13 +619,7 @@ async fn what_a_rolled_back_transaction_settled_can_be_settled_again() {
     let link = client.receiver("work").await;
     client.connection.set_credit(link, 10);
     let (delivery, _) = next(&mut client, link).await;
-    let (control, _) = client.coordinator().await;
-    let txn_id = client.declare(control).await;
-    let step = DeliveryState::Transactional {
-        txn_id: txn_id.clone(),
-        outcome: Some(Box::new(DeliveryState::Accepted)),
-    };
-    client.settle(link, delivery.id, step).await;
+    let (control, txn_id) = accept_in_transaction(&mut client, link, delivery.id).await;
     assert_eq!(client.discharge(control, &txn_id, true).await, DeliveryState::Accepted);
     assert_eq!(rig.broker.show(name("low")).await.unwrap().counts.locked_count, 1);
     // The delivery was settled with the step, so that another outcome for it is not heard; its lock is told to the management.
