@@ -46,6 +46,8 @@ pub enum ReaderEnd {
     Deleted,
     /// The hub was disabled for receivers.
     Disabled,
+    /// The events from this one on cannot be read from the disk.
+    Unreadable { from: u64 },
 }
 
 /// What a reader is to be handed next: to be read, handed out, and followed by [`Hubs::run_done`] or [`Hubs::run_failed`].

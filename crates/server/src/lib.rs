@@ -200,5 +200,6 @@ fn sum<'a>(spaces: impl Iterator<Item = &'a Opened>) -> Recovered {
     spaces.fold(Recovered::default(), |sum, space| Recovered {
         queue_count: sum.queue_count + space.recovered.queue_count,
         message_count: sum.message_count + space.recovered.message_count,
+        hub_count: sum.hub_count + space.recovered.hub_count,
     })
 }
