@@ -3,6 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+pub use peeklock_types::ReceiverId;
 use peeklock_types::{BodyRef, ClassName, EntityName, SequenceNumber, SessionId, Timestamp, limits};
 
 use crate::error::Error;
@@ -18,10 +19,6 @@ impl fmt::Display for EntityId {
         write!(f, "entity {}", self.0)
     }
 }
-
-/// Somebody who takes messages, numbered by whoever drives the engine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ReceiverId(pub u64);
 
 /// What happens to a message when it is handed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,6 +6,7 @@
 mod api;
 mod atom;
 mod auth;
+mod body;
 mod entity;
 mod health;
 mod metrics;
@@ -22,7 +23,8 @@ use http::Method;
 
 pub use api::check_sample;
 pub use atom::check_body as check_atom_body;
-pub use state::{Arrival, HttpState, Limits, Namespace};
+pub use body::{BodyError, read_body, shown};
+pub use state::{Arrival, HttpState, Limits, Namespace, host_of};
 
 use problem::Problem;
 use request::Head;

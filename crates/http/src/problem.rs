@@ -12,6 +12,7 @@ use peeklock_filter::{RuleError, RuleNameError};
 use peeklock_types::{NameError, SettingsError};
 use serde::Serialize;
 
+use crate::body::BodyError;
 use crate::xml::{Writer, XmlError};
 
 /// A refusal; its text is for people and says what to do.
@@ -148,6 +149,16 @@ impl Problem {
             _ => {}
         }
         response
+    }
+}
+
+impl From<BodyError> for Problem {
+    fn from(error: BodyError) -> Self {
+        match error {
+            BodyError::TooLarge { limit_bytes } => Problem::TooLarge { limit_bytes },
+            BodyError::Incomplete => Problem::bad(error.to_string()),
+            BodyError::Slow { seconds } => Problem::Slow { seconds },
+        }
     }
 }
 

@@ -1,16 +1,13 @@
 //! A request without its body: the target taken apart, and what must be so before anything happens.
 
 use std::net::IpAddr;
-use std::time::Duration;
 
-use axum::body::Body;
-use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderName, IF_MATCH, IF_NONE_MATCH};
 use http::request::Parts;
 use http::uri::Scheme;
-use http_body_util::{BodyExt, LengthLimitError, Limited};
 use percent_encoding::percent_decode_str;
 
+pub(crate) use crate::body::{read_body, shown};
 use crate::problem::Problem;
 use crate::state::{Arrival, host_of};
 
@@ -170,30 +167,6 @@ fn decode(text: &str) -> Result<String, Problem> {
     let decoded = percent_decode_str(text).decode_utf8();
     let decoded = decoded.map_err(|_| Problem::bad("the address is not UTF-8 behind its percent signs"))?;
     Ok(decoded.into_owned())
-}
-
-/// As much of a text from outside as an answer repeats.
-pub(crate) fn shown(text: &str) -> String {
-    const CHARS_MAX: usize = 80;
-    match text.char_indices().nth(CHARS_MAX) {
-        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
-        None => text.to_owned(),
-    }
-}
-
-/// The whole body, if it is small enough and comes in time.
-pub(crate) async fn read_body(body: Body, limit_bytes: usize, time_max: Duration) -> Result<Bytes, Problem> {
-    let collected = tokio::time::timeout(time_max, Limited::new(body, limit_bytes).collect()).await;
-    match collected {
-        Ok(Ok(body)) => Ok(body.to_bytes()),
-        Ok(Err(error)) if is_too_large(&*error) => Err(Problem::TooLarge { limit_bytes }),
-        Ok(Err(_)) => Err(Problem::bad("the body ended before it was complete")),
-        Err(_) => Err(Problem::Slow { seconds: time_max.as_secs() }),
-    }
-}
-
-fn is_too_large(error: &(dyn std::error::Error + 'static)) -> bool {
-    error.is::<LengthLimitError>()
 }
 
 #[cfg(test)]

@@ -124,7 +124,7 @@ impl Namespace {
 }
 
 /// Without a port.
-pub(crate) fn host_of(authority: &str) -> &str {
+pub fn host_of(authority: &str) -> &str {
     match authority.rsplit_once(':') {
         // What is left may be an IPv6 address, which has colons itself, in brackets.
         Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,

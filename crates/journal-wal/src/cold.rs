@@ -3,40 +3,41 @@
 //! A segment is written by one run of the program. After a restart a new one is started, so a torn tail is never written behind; whatever
 //! nobody names as live is removed once the owner has counted.
 
+mod files;
 mod kind;
 mod large;
+mod write;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, TryLockError};
 
-use bytes::{BufMut as _, Bytes, BytesMut};
+use bytes::Bytes;
 use peeklock_journal::{ReadError, StoredBody};
-use peeklock_types::{BodyPlace, BodyRef, ShardId};
+use peeklock_types::{BodyPlace, ShardId};
 
-use crate::disk::{Disk, DiskFile, is_no_room, write_all};
+use crate::disk::{Disk, DiskFile};
 use crate::frame::{u16_at, u32_at};
 use crate::layout::{Layout, text};
 use crate::locked;
 
+use self::files::OpenFiles;
 pub(crate) use self::kind::Kind;
+use self::write::Writers;
+pub(crate) use self::write::{Site, Target};
 
 const MAGIC: [u8; 8] = *b"PLcoldsg";
 const VERSION: u32 = 1;
 pub(crate) const HEADER_BYTES: usize = 24;
 /// Checksum and length before each body.
 pub(crate) const BODY_HEADER_BYTES: usize = 8;
-/// Copies are gathered up to this much before they are written.
-const WRITE_BYTES: usize = 1024 * 1024;
-/// Open files that one shard keeps for reading.
-const OPEN_FILES_MAX: usize = 64;
 
 pub(crate) struct ColdStore {
     shard: ShardId,
     books: Mutex<Books>,
     /// Held while copies are written, which is long: nothing that must not wait takes it.
-    writer: Mutex<Option<Writer>>,
+    writers: Mutex<Writers>,
     /// Whether some segment is mostly dead; asked for each batch.
     has_mostly_dead: AtomicBool,
 }
@@ -46,6 +47,9 @@ struct Books {
     owner: u32,
     segments: BTreeMap<u32, Segment>,
     mostly_dead: BTreeSet<u32>,
+    /// Segments that are being written to and hold nothing that lives, until they are given up.
+    idle: BTreeSet<u32>,
+    files: OpenFiles,
     /// Whether the owner has named everything that lives.
     counted: bool,
     next: u32,
@@ -56,13 +60,6 @@ struct Segment {
     size_bytes: u64,
     live_bytes: u64,
     sealed: bool,
-    file: Option<Arc<dyn DiskFile>>,
-}
-
-struct Writer {
-    number: u32,
-    end: u64,
-    file: Arc<dyn DiskFile>,
 }
 
 /// A segment that is open for reading, and what it holds.
@@ -82,10 +79,14 @@ fn stored_bytes(body_bytes: usize) -> u64 {
 
 /// Covers the place too, so that a body cannot pass for another one.
 pub(crate) fn checksum(segment: u32, offset: u64, body: &[u8]) -> u32 {
+    crc32c::crc32c_append(place_checksum(segment, offset), body)
+}
+
+fn place_checksum(segment: u32, offset: u64) -> u32 {
     let mut place = [0; 12];
     place[..4].copy_from_slice(&segment.to_le_bytes());
     place[4..].copy_from_slice(&offset.to_le_bytes());
-    crc32c::crc32c_append(crc32c::crc32c(&place), body)
+    crc32c::crc32c(&place)
 }
 
 impl ColdStore {
@@ -94,13 +95,15 @@ impl ColdStore {
             owner: 0,
             segments: BTreeMap::new(),
             mostly_dead: BTreeSet::new(),
+            idle: BTreeSet::new(),
+            files: OpenFiles::default(),
             counted: false,
             next: 1,
         };
         ColdStore {
             shard,
             books: Mutex::new(books),
-            writer: Mutex::new(None),
+            writers: Mutex::default(),
             has_mostly_dead: AtomicBool::new(false),
         }
     }
@@ -114,8 +117,7 @@ impl ColdStore {
         let mut books = locked(&self.books);
         for entry in entries {
             if let Some((kind, number)) = Kind::of(&entry.name) {
-                let segment =
-                    Segment { kind, size_bytes: entry.size_bytes, live_bytes: 0, sealed: true, file: None };
+                let segment = Segment { kind, size_bytes: entry.size_bytes, live_bytes: 0, sealed: true };
                 books.segments.insert(number, segment);
                 books.next = books.next.max(number.saturating_add(1));
             }
@@ -125,15 +127,16 @@ impl ColdStore {
 
     /// A new owner counts anew, and what an older one still says changes nothing.
     pub(crate) fn start_count(&self, epoch: u32) {
-        let mut writer = locked(&self.writer);
+        let mut writers = locked(&self.writers);
         let mut books = locked(&self.books);
         if epoch < books.owner {
             return;
         }
-        *writer = None;
+        *writers = Writers::default();
         books.owner = epoch;
         books.counted = false;
         books.mostly_dead.clear();
+        books.idle.clear();
         for segment in books.segments.values_mut() {
             segment.live_bytes = 0;
             segment.sealed = true;
@@ -148,7 +151,8 @@ impl ColdStore {
         }
         books.counted = true;
         let numbers: Vec<u32> = books.segments.keys().copied().collect();
-        let dead = numbers.into_iter().filter_map(|number| books.review(number)).collect();
+        let mut dead = numbers.into_iter().filter_map(|number| books.review(number)).collect();
+        self.give_up_idle(&mut books, &mut dead);
         self.publish(&books);
         dead
     }
@@ -180,27 +184,22 @@ impl ColdStore {
             }
             dead.extend(books.review(number));
         }
-        let is_idle = |s: &Segment| !s.sealed && s.live_bytes == 0 && s.kind == Kind::Moved;
-        let idle = books.segments.iter().find(|(_, s)| is_idle(s)).map(|(number, _)| *number);
-        if let Some(number) = idle {
-            dead.extend(self.seal_if_idle(&mut books, number));
-        }
+        self.give_up_idle(&mut books, &mut dead);
         self.publish(&books);
         dead
     }
 
-    /// The segment being written has no live body left: give it up, unless copies are on their way into it.
-    fn seal_if_idle(&self, books: &mut Books, number: u32) -> Option<Dead> {
-        let mut writer = match self.writer.try_lock() {
-            Ok(writer) => writer,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return None,
-        };
-        if writer.as_ref().is_some_and(|w| w.number == number) {
-            *writer = None;
+    /// Segments that are being written to and have no live body left: given up, unless copies are on their way into one of them. Whoever
+    /// writes looks again at the end.
+    fn give_up_idle(&self, books: &mut Books, dead: &mut Vec<Dead>) {
+        if books.idle.is_empty() {
+            return;
         }
-        books.segments.get_mut(&number)?.sealed = true;
-        books.review(number)
+        match self.writers.try_lock() {
+            Ok(mut writers) => writers.give_up_idle(books, dead),
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner().give_up_idle(books, dead),
+            Err(TryLockError::WouldBlock) => {}
+        }
     }
 
     pub(crate) fn mostly_dead(&self) -> Option<u32> {
@@ -221,14 +220,13 @@ impl ColdStore {
         layout: &Layout,
         number: u32,
     ) -> Result<Option<OpenSegment>, ReadError> {
-        let kind = match locked(&self.books).segments.get(&number) {
-            None => return Ok(None),
-            Some(segment) => {
-                if let Some(file) = &segment.file {
-                    return Ok(Some((Arc::clone(file), segment.kind)));
-                }
-                segment.kind
+        let kind = {
+            let mut books = locked(&self.books);
+            let Some(kind) = books.segments.get(&number).map(|segment| segment.kind) else { return Ok(None) };
+            if let Some(file) = books.files.get(number) {
+                return Ok(Some((file, kind)));
             }
+            kind
         };
         let path = kind.path(layout, self.shard, number);
         let failed = |source| ReadError::Io { path: text(&path), source };
@@ -245,41 +243,23 @@ impl ColdStore {
         locked(&self.books).keep_open(number, &file);
         Ok(Some((file, kind)))
     }
-
-    /// Copies bodies behind each other and returns their places once all of them are durable. Segments that turn out to hold nothing that
-    /// lives are added to `dead`, even if the copying fails: when the disk is full, their space is needed at once.
-    pub(crate) fn write(
-        &self,
-        site: &Site<'_>,
-        bodies: &[Bytes],
-        dead: &mut Vec<Dead>,
-    ) -> Result<Vec<BodyRef>, ReadError> {
-        let mut writer = locked(&self.writer);
-        let counted = BTreeMap::new();
-        let mut copies = Copies {
-            store: self,
-            site,
-            writer: &mut writer,
-            touched: Vec::new(),
-            created: false,
-            counted,
-            dead,
-        };
-        copies.write_all(bodies).map_err(|failed| {
-            copies.take_back();
-            failed.into_read_error()
-        })
-    }
 }
 
 impl Books {
+    /// Keeps a file open that may have been removed meanwhile.
     fn keep_open(&mut self, number: u32, file: &Arc<dyn DiskFile>) {
-        if self.segments.values().filter(|s| s.file.is_some()).count() >= OPEN_FILES_MAX {
-            self.segments.values_mut().for_each(|s| s.file = None);
+        if self.segments.contains_key(&number) {
+            self.files.keep(number, file);
         }
-        if let Some(segment) = self.segments.get_mut(&number) {
-            segment.file = Some(Arc::clone(file));
-        }
+    }
+
+    /// A segment that does not exist yet, or not any more for whoever asks from now on.
+    fn remove(&mut self, number: u32) -> Option<Dead> {
+        self.mostly_dead.remove(&number);
+        self.idle.remove(&number);
+        self.files.forget(number);
+        let gone = self.segments.remove(&number)?;
+        Some(Dead { kind: gone.kind, segment: number, size_bytes: gone.size_bytes })
     }
 
     fn seal(&mut self, number: u32) {
@@ -291,191 +271,37 @@ impl Books {
     /// Looks at a segment after its count has changed: gone if nothing lives in it, marked if less than half does.
     fn review(&mut self, number: u32) -> Option<Dead> {
         let segment = self.segments.get(&number)?;
-        if !self.counted || !segment.sealed {
+        if !self.counted {
             return None;
         }
-        if segment.live_bytes > 0 {
-            // Moving a body that has a segment to itself would gain nothing.
-            let is_shared = segment.kind == Kind::Moved;
-            if is_shared && segment.live_bytes.saturating_mul(2) < segment.size_bytes {
-                self.mostly_dead.insert(number);
+        let is_empty = segment.live_bytes == 0;
+        if !segment.sealed {
+            // One in the making has no body yet that could be forgotten.
+            if is_empty && segment.kind != Kind::Large {
+                self.idle.insert(number);
             } else {
-                self.mostly_dead.remove(&number);
+                self.idle.remove(&number);
             }
             return None;
         }
-        self.mostly_dead.remove(&number);
-        let gone = self.segments.remove(&number)?;
-        Some(Dead { kind: gone.kind, segment: number, size_bytes: gone.size_bytes })
+        if is_empty {
+            return self.remove(number);
+        }
+        // Moving a body that has a segment to itself would gain nothing, and a stream is forgotten from its front.
+        let is_mixed = segment.kind == Kind::Moved;
+        if is_mixed && segment.is_mostly_dead() {
+            self.mostly_dead.insert(number);
+        } else {
+            self.mostly_dead.remove(&number);
+        }
+        None
     }
 }
 
-/// Where cold segments are written.
-pub(crate) struct Site<'a> {
-    pub(crate) disk: &'a dyn Disk,
-    pub(crate) layout: &'a Layout,
-    pub(crate) segment_bytes: u64,
-    /// What all cold segments hold: raised with the size of a segment, lowered when the segment goes.
-    pub(crate) usage_bytes: &'a AtomicU64,
-}
-
-/// One call of [`ColdStore::write`].
-struct Copies<'a> {
-    store: &'a ColdStore,
-    site: &'a Site<'a>,
-    writer: &'a mut Option<Writer>,
-    /// Files to sync before the copies count as durable.
-    touched: Vec<Arc<dyn DiskFile>>,
-    created: bool,
-    /// Bytes that were counted as live, by segment.
-    counted: BTreeMap<u32, u64>,
-    dead: &'a mut Vec<Dead>,
-}
-
-struct WriteFailed {
-    path: String,
-    source: io::Error,
-}
-
-impl WriteFailed {
-    fn into_read_error(self) -> ReadError {
-        if is_no_room(&self.source) {
-            return ReadError::NoSpace(format!("{}: {}", self.path, self.source));
-        }
-        ReadError::Io { path: self.path, source: self.source }
+impl Segment {
+    fn is_mostly_dead(&self) -> bool {
+        self.live_bytes.saturating_mul(2) < self.size_bytes
     }
-}
-
-impl Copies<'_> {
-    fn write_all(&mut self, bodies: &[Bytes]) -> Result<Vec<BodyRef>, WriteFailed> {
-        let mut places = Vec::with_capacity(bodies.len());
-        let mut rest = bodies;
-        while !rest.is_empty() {
-            let written = self.write_some(rest, &mut places)?;
-            rest = rest.get(written..).unwrap_or_default();
-        }
-        for file in &self.touched {
-            file.sync().map_err(|source| self.failed(source))?;
-        }
-        if self.created {
-            let directory = self.site.layout.cold_dir(self.store.shard);
-            self.site.disk.sync_dir(&directory).map_err(|source| self.failed(source))?;
-        }
-        Ok(places)
-    }
-
-    /// Writes as many bodies as one buffer and the current segment take; at least one.
-    fn write_some(&mut self, bodies: &[Bytes], places: &mut Vec<BodyRef>) -> Result<usize, WriteFailed> {
-        self.ensure_segment()?;
-        let Some(writer) = self.writer.as_mut() else { return Ok(0) };
-        let mut buffer = BytesMut::new();
-        let mut count = 0;
-        for body in bodies {
-            let offset = writer.end + buffer.len() as u64;
-            if count > 0 && (buffer.len() >= WRITE_BYTES || offset >= self.site.segment_bytes) {
-                break;
-            }
-            put_body(&mut buffer, writer.number, offset, body);
-            places.push(
-                BodyRef::in_cold(writer.number, offset).expect("segments end far below the largest offset"),
-            );
-            count += 1;
-        }
-        let (file, at, number) = (Arc::clone(&writer.file), writer.end, writer.number);
-        writer.end += buffer.len() as u64;
-        self.count(number, buffer.len() as u64);
-        write_all(&*file, &buffer, at).map_err(|source| self.failed(source))?;
-        Ok(count)
-    }
-
-    /// Copies count as live before they are written: their segment may be sealed, and the last other body in it forgotten, before they are
-    /// durable.
-    fn count(&mut self, number: u32, bytes: u64) {
-        let mut books = locked(&self.store.books);
-        if let Some(segment) = books.segments.get_mut(&number) {
-            segment.size_bytes += bytes;
-            segment.live_bytes += bytes;
-            self.site.usage_bytes.fetch_add(bytes, Ordering::Relaxed);
-        }
-        *self.counted.entry(number).or_default() += bytes;
-    }
-
-    /// After a failure nobody will ever name the copies, and what stands at the end of the file is unknown: nothing may be written behind it.
-    fn take_back(&mut self) {
-        let mut books = locked(&self.store.books);
-        if let Some(writer) = self.writer.take() {
-            self.counted.entry(writer.number).or_default();
-            books.seal(writer.number);
-        }
-        for (number, bytes) in std::mem::take(&mut self.counted) {
-            if let Some(segment) = books.segments.get_mut(&number) {
-                segment.live_bytes = segment.live_bytes.saturating_sub(bytes);
-            }
-            self.dead.extend(books.review(number));
-        }
-        self.store.publish(&books);
-    }
-
-    fn seal(&mut self, number: u32) {
-        let mut books = locked(&self.store.books);
-        books.seal(number);
-        self.dead.extend(books.review(number));
-        self.store.publish(&books);
-    }
-
-    fn ensure_segment(&mut self) -> Result<(), WriteFailed> {
-        if let Some(writer) = self.writer.as_ref().filter(|writer| writer.end < self.site.segment_bytes) {
-            let known = self.touched.iter().any(|file| Arc::ptr_eq(file, &writer.file));
-            if !known {
-                self.touched.push(Arc::clone(&writer.file));
-            }
-            return Ok(());
-        }
-        if let Some(full) = self.writer.take() {
-            self.seal(full.number);
-        }
-        *self.writer = Some(self.start_segment().map_err(|source| self.failed(source))?);
-        Ok(())
-    }
-
-    fn start_segment(&mut self) -> io::Result<Writer> {
-        let Site { disk, layout, .. } = self.site;
-        let directory = layout.cold_dir(self.store.shard);
-        disk.create_dir_all(&directory)?;
-        disk.sync_dir(&layout.cold_root())?;
-        let number = {
-            let mut books = locked(&self.store.books);
-            let number = books.next;
-            books.next += 1;
-            number
-        };
-        let path = layout.cold(self.store.shard, number);
-        let file = disk.create(&path)?;
-        self.created = true;
-        if let Err(error) = write_all(&*file, &encode_header(Kind::Moved, self.store.shard, number), 0) {
-            // The first error is the one to tell; no one knows of this file yet.
-            let _ = disk.remove(&path);
-            return Err(error);
-        }
-        let end = HEADER_BYTES as u64;
-        self.site.usage_bytes.fetch_add(end, Ordering::Relaxed);
-        let (kind, file_kept) = (Kind::Moved, Some(Arc::clone(&file)));
-        let segment = Segment { kind, size_bytes: end, live_bytes: 0, sealed: false, file: file_kept };
-        locked(&self.store.books).segments.insert(number, segment);
-        self.touched.push(Arc::clone(&file));
-        Ok(Writer { number, end, file })
-    }
-
-    fn failed(&self, source: io::Error) -> WriteFailed {
-        WriteFailed { path: text(&self.site.layout.cold_dir(self.store.shard)), source }
-    }
-}
-
-fn put_body(buffer: &mut BytesMut, segment: u32, offset: u64, body: &[u8]) {
-    buffer.put_u32_le(checksum(segment, offset, body));
-    buffer.put_u32_le(u32::try_from(body.len()).expect("bodies fit in a group, which is far smaller"));
-    buffer.put_slice(body);
-    buffer.put_bytes(0, buffer.len().next_multiple_of(8) - buffer.len());
 }
 
 /// The body in a frame that was read whole, or what is wrong with it.

@@ -24,6 +24,8 @@ pub struct WalConfig {
     pub snapshot_after_bytes: u64,
     /// Size at which a cold segment is sealed.
     pub cold_segment_bytes: u64,
+    /// Size at which a cold segment of a stream is sealed. It grows with its stream, so a small stream takes little.
+    pub stream_segment_bytes: u64,
     /// Free space on the file system below which new messages are rejected, and below which only what frees space goes on.
     pub free_bytes_soft: u64,
     pub free_bytes_hard: u64,
@@ -50,6 +52,7 @@ impl Default for WalConfig {
             group_bytes_max: 8 << 20,
             snapshot_after_bytes: 256 * MIB,
             cold_segment_bytes: 64 * MIB,
+            stream_segment_bytes: 64 * MIB,
             free_bytes_soft: 256 * MIB,
             free_bytes_hard: 64 * MIB,
             reserve_bytes: 8 * MIB,
@@ -76,6 +79,7 @@ impl WalConfig {
         let room = usize::try_from(self.segment_bytes - 2 * BLOCK_BYTES).unwrap_or(usize::MAX);
         self.group_bytes_max = self.group_bytes_max.min(room);
         self.cold_segment_bytes = self.cold_segment_bytes.clamp(BLOCK_BYTES, 1 << 32);
+        self.stream_segment_bytes = self.stream_segment_bytes.clamp(BLOCK_BYTES, 1 << 32);
         self
     }
 }

@@ -266,6 +266,7 @@ fn expect_no_log(disk: &dyn Disk, layout: &Layout) -> Result<(), OpenError> {
     }
     for id in numbered_dirs(disk, &layout.cold_root())? {
         made_from_it.push((layout.cold_dir(id), ".seg"));
+        made_from_it.push((layout.cold_dir(id), ".stream"));
     }
     for (directory, suffix) in made_from_it {
         let entries = disk.list(&directory).map_err(failed("listing", &directory))?;

@@ -57,6 +57,11 @@ impl Layout {
         self.cold_dir(shard).join(format!("{segment:010}.body"))
     }
 
+    /// A cold segment of one stream.
+    pub(crate) fn stream(&self, shard: ShardId, segment: u32) -> PathBuf {
+        self.cold_dir(shard).join(format!("{segment:010}.stream"))
+    }
+
     pub(crate) fn snapshot_root(&self) -> PathBuf {
         self.root.join("snap")
     }

@@ -12,6 +12,7 @@ mod keeper;
 mod large;
 mod layout;
 mod log;
+mod moving;
 mod pool;
 mod queue;
 mod recovery;

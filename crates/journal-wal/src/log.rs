@@ -13,7 +13,6 @@ use peeklock_journal::{
 use peeklock_types::{BodyRef, GroupNumber};
 use tokio::sync::watch;
 
-use crate::cold::Site;
 use crate::frame::{GroupHead, frame_bytes};
 use crate::journal::Handle;
 use crate::large::WalLargeBodies;
@@ -23,10 +22,7 @@ use crate::queue::Pending;
 use crate::shard::{Progress, Shard};
 use crate::shared::{Shared, lower};
 use crate::snapshot::Stored;
-use crate::{fetch, locked, snapshot};
-
-/// Copies are held in memory up to this much before they are written.
-const EVACUATE_BYTES: u64 = 4 * 1024 * 1024;
+use crate::{fetch, locked, moving, snapshot};
 
 /// The log of one shard. Fenced when the shard is opened again.
 pub struct WalLog {
@@ -202,7 +198,17 @@ impl Log for WalLog {
         bodies: Vec<StoredBody>,
     ) -> impl Future<Output = Result<Vec<BodyRef>, ReadError>> + Send + 'static {
         let (shared, shard, epoch) = (Arc::clone(&self.handle.shared), Arc::clone(&self.shard), self.epoch);
-        let done = self.handle.movers.run(move || evacuate(&shared, &shard, epoch, &bodies));
+        let done = self.handle.movers.run(move || moving::evacuate(&shared, &shard, epoch, &bodies));
+        async move { done.await.map_err(|_| closed())? }
+    }
+
+    fn gather(
+        &mut self,
+        stream: u64,
+        runs: Vec<Vec<StoredBody>>,
+    ) -> impl Future<Output = Result<Vec<StoredBody>, ReadError>> + Send + 'static {
+        let (shared, shard, epoch) = (Arc::clone(&self.handle.shared), Arc::clone(&self.shard), self.epoch);
+        let done = self.handle.movers.run(move || moving::gather(&shared, &shard, epoch, stream, &runs));
         async move { done.await.map_err(|_| closed())? }
     }
 
@@ -281,57 +287,6 @@ fn chain_of(shared: &Shared, shard: &Shard, upto: GroupNumber) -> io::Result<u64
     let header = fetch::header(shared, shard, upto).map_err(io::Error::other)?;
     let header = header.ok_or_else(|| io::Error::other(format!("{upto} is not in the log any more")))?;
     Ok(header.group.chain())
-}
-
-fn evacuate(
-    shared: &Shared,
-    shard: &Shard,
-    epoch: u32,
-    bodies: &[StoredBody],
-) -> Result<Vec<BodyRef>, ReadError> {
-    check(shared, shard, epoch)?;
-    let mut places = Vec::with_capacity(bodies.len());
-    let mut rest = bodies;
-    while !rest.is_empty() {
-        let (now, later) = rest.split_at(count_within(rest, EVACUATE_BYTES));
-        match evacuate_some(shared, shard, now) {
-            Ok(some) => places.extend(some),
-            Err(error) => {
-                // Nobody will ever name the copies that were made.
-                let copied = places.iter().zip(bodies);
-                let copies: Vec<_> =
-                    copied.map(|(place, body)| StoredBody { place: *place, ..*body }).collect();
-                shared.bury(shard.id, &shard.cold.forget(epoch, &copies));
-                return Err(error);
-            }
-        }
-        rest = later;
-    }
-    Ok(places)
-}
-
-/// How many bodies from the front fit; at least one.
-fn count_within(bodies: &[StoredBody], limit_bytes: u64) -> usize {
-    let mut total = 0;
-    let fits = |body: &&StoredBody| {
-        total += u64::from(body.size_bytes);
-        total <= limit_bytes
-    };
-    bodies.iter().take_while(fits).count().max(1)
-}
-
-fn evacuate_some(shared: &Shared, shard: &Shard, bodies: &[StoredBody]) -> Result<Vec<BodyRef>, ReadError> {
-    let copies = fetch::checked_bodies(shared, shard, bodies)?;
-    let site = Site {
-        disk: &*shared.disk,
-        layout: &shared.layout,
-        segment_bytes: shared.config.cold_segment_bytes,
-        usage_bytes: &shared.usage.cold_bytes,
-    };
-    let mut dead = Vec::new();
-    let written = shard.cold.write(&site, &copies, &mut dead);
-    shared.bury(shard.id, &dead);
-    written
 }
 
 /// Reads bodies of one shard, beside appends.

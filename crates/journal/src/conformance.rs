@@ -3,6 +3,7 @@
 //! A journal's own tests call [`run`] with a way to make stores. Whatever can be said without knowing the journal is checked here; torn
 //! writes, failed syncs and full disks are the journal's own to test.
 
+mod gather;
 mod large;
 
 use bytes::Bytes;
@@ -37,6 +38,7 @@ where
     groups_have_a_limit(store()).await;
     empty_and_large_payloads_are_kept(store()).await;
     replay_repeats_itself(store()).await;
+    gather::run(&mut store).await;
     large::run(store).await;
 }
 

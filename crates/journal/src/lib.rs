@@ -104,8 +104,19 @@ pub trait Log: Send + 'static {
         bodies: Vec<StoredBody>,
     ) -> impl Future<Output = Result<Vec<BodyRef>, ReadError>> + Send + 'static;
 
+    /// Copies bodies to cold segments of `stream` alone, those of each run one behind the other as one body, and returns the new bodies in order
+    /// once they are durable. Like [`Log::evacuate`] in all else.
+    ///
+    /// A gathered body has at most [`GATHERED_BYTES_MAX`]. Segments of a stream go when nothing in them lives, and
+    /// [`Log::wants_evacuation`] never names one: a stream is forgotten from its front, so they empty by themselves.
+    fn gather(
+        &mut self,
+        stream: u64,
+        runs: Vec<Vec<StoredBody>>,
+    ) -> impl Future<Output = Result<Vec<StoredBody>, ReadError>> + Send + 'static;
+
     /// Counts bodies in cold segments as live: called once per live cold body after recovery, before the first [`Log::trim`].
-    /// (`evacuate` and [`LargeBody::finish`] count theirs themselves.)
+    /// (`evacuate`, `gather` and [`LargeBody::finish`] count theirs themselves.)
     fn remember_cold(&mut self, bodies: &[StoredBody]);
 
     /// Says that bodies in cold segments are no longer needed, after the fact that settled or moved them is durable. A cold segment without
@@ -133,6 +144,16 @@ pub trait Reader: Clone + Send + Sync + 'static {
         body: StoredBody,
         range: Range<u32>,
     ) -> impl Future<Output = Result<Bytes, ReadError>> + Send + 'static;
+}
+
+/// The most that a body may have which [`Log::gather`] makes: it is held in memory whole.
+pub const GATHERED_BYTES_MAX: u32 = 8 * 1024 * 1024;
+
+/// The size of the one body that [`Log::gather`] makes of a run.
+pub fn gathered_bytes(run: &[StoredBody]) -> Result<u32, ReadError> {
+    let size_bytes: u64 = run.iter().map(|body| u64::from(body.size_bytes)).sum();
+    let fits = u32::try_from(size_bytes).ok().filter(|size| *size <= GATHERED_BYTES_MAX);
+    fits.ok_or(ReadError::TooLarge { size_bytes, limit_bytes: GATHERED_BYTES_MAX })
 }
 
 /// Takes bodies that are too large for a group to cold segments of their own, piece by piece.
@@ -228,6 +249,8 @@ pub enum ReadError {
     Io { path: String, source: std::io::Error },
     #[error("no room for the copy: {0}")]
     NoSpace(String),
+    #[error("bodies of {size_bytes} bytes were to be gathered into one, the limit is {limit_bytes}")]
+    TooLarge { size_bytes: u64, limit_bytes: u32 },
     #[error(transparent)]
     Poisoned(#[from] Poisoned),
 }

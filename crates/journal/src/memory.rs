@@ -18,7 +18,7 @@ use self::cold::ColdSegments;
 pub use self::large::{MemoryLargeBodies, MemoryLargeBody};
 use crate::{
     AppendError, Evacuation, Journal, Log, OpenError, Poisoned, ReadError, Reader, Recovery, Snapshot,
-    SnapshotError, Space, StoredBody, StoredGroup,
+    SnapshotError, Space, StoredBody, StoredGroup, gathered_bytes,
 };
 
 /// A journal in memory. Clones are handles to the same journal; a restart is dropping a log and opening it again.
@@ -390,6 +390,18 @@ impl Log for MemoryLog {
         ready(copies.map(|copies| copies.into_iter().map(|copy| state.cold.push(copy)).collect()))
     }
 
+    fn gather(
+        &mut self,
+        stream: u64,
+        runs: Vec<Vec<StoredBody>>,
+    ) -> impl Future<Output = Result<Vec<StoredBody>, ReadError>> + Send + 'static {
+        let mut state = locked(&self.shard.state);
+        let checked = self.check(&state).map_err(ReadError::from);
+        let copies = checked.and_then(|()| runs.iter().map(|run| read_as_one(&state, run)).collect());
+        let keep = |copies: Vec<Bytes>| copies.into_iter().map(|c| state.cold.gather(stream, c)).collect();
+        ready(copies.map(keep))
+    }
+
     fn remember_cold(&mut self, bodies: &[StoredBody]) {
         let mut state = locked(&self.shard.state);
         if self.check(&state).is_ok() {
@@ -417,6 +429,11 @@ pub struct MemoryReader {
 
 fn read_all(state: &State, bodies: &[StoredBody]) -> Result<Vec<Bytes>, ReadError> {
     bodies.iter().map(|body| state.body(*body).ok_or(ReadError::Gone(body.place))).collect()
+}
+
+fn read_as_one(state: &State, run: &[StoredBody]) -> Result<Bytes, ReadError> {
+    gathered_bytes(run)?;
+    Ok(read_all(state, run)?.concat().into())
 }
 
 impl Reader for MemoryReader {

@@ -4,15 +4,19 @@
 
 mod entity;
 mod group;
+mod hub;
 mod number;
 mod order;
 mod session;
 mod settings;
 mod time;
 
+pub mod wire;
+
 pub use entity::{EntityKind, EntityName, EntityPath, NameError, SubQueue};
 pub use group::{GroupError, GroupSettings, Groups, MemberSettings};
-pub use number::{BodyPlace, BodyRef, GroupNumber, LockToken, SequenceNumber, ShardId};
+pub use hub::{ConsumerGroup, ConsumerGroupError, ExpiredPosition, HubId, HubSettings, HubSettingsError};
+pub use number::{BodyPlace, BodyRef, GroupNumber, LockToken, ReceiverId, SequenceNumber, ShardId};
 pub use order::{
     ClassName, ClassNameError, ClassRule, ClassSettings, OrderError, OrderPolicy, OrderSettings, Rate,
     Target, TenantClass, TenantSettings,

@@ -31,13 +31,25 @@ impl ShardId {
 
     /// The shard that owns the entity of this name.
     pub fn of(name: &EntityName) -> ShardId {
-        // FNV-1a: the answer must be the same in every version, on every machine.
-        let hash = name.shard_key().bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-        });
+        Self::of_hash(hash(name))
+    }
+
+    /// The shard that owns a partition of the hub of this name. Neighbours lie in different shards, so that a hub uses all of them alike.
+    pub fn of_partition(hub: &EntityName, partition: u32) -> ShardId {
+        Self::of_hash(hash(hub).wrapping_add(u64::from(partition)))
+    }
+
+    fn of_hash(hash: u64) -> ShardId {
         #[expect(clippy::cast_possible_truncation, reason = "a rest below the count")]
         ShardId((hash % u64::from(Self::COUNT)) as u16)
     }
+}
+
+/// FNV-1a: the answer must be the same in every version, on every machine.
+fn hash(name: &EntityName) -> u64 {
+    name.shard_key().bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
 }
 
 impl fmt::Display for ShardId {
@@ -45,6 +57,10 @@ impl fmt::Display for ShardId {
         write!(f, "shard {}", self.0)
     }
 }
+
+/// Whoever takes messages or events: unique while its broker lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ReceiverId(pub u64);
 
 /// Number of a group in one shard's log: dense and rising. The first group is number 1; 0 means "none yet".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

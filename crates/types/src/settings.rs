@@ -72,6 +72,20 @@ pub mod limits {
     /// Queues and subscriptions of one group, and groups of a namespace.
     pub const GROUP_MEMBERS_MAX: usize = 32;
     pub const GROUPS_MAX: usize = 1000;
+    pub const PARTITIONS_MAX: u32 = 1024;
+    pub const CONSUMER_GROUPS_MAX: usize = 1000;
+    pub const CONSUMER_GROUP_CHARS_MAX: usize = 50;
+    pub const RETENTION_MIN: Duration = Duration::from_secs(1);
+    pub const RETENTION_BYTES_MIN: u64 = 1024 * 1024;
+    /// An event or a batch of events, with all its sections.
+    pub const PUBLICATION_SIZE_BYTES_MAX: usize = 1024 * 1024;
+    pub const PARTITION_KEY_CHARS_MAX: usize = 128;
+    /// Readers without an owner level, of one partition and consumer group.
+    pub const PLAIN_READERS_MAX: usize = 5;
+    /// Producers that one partition remembers, to recognise what they send again.
+    pub const PRODUCERS_MAX: usize = 1024;
+    /// Name of a reader or of an owner.
+    pub const OWNER_CHARS_MAX: usize = 256;
     /// Ten thousand years: longer than anybody means, and far from the ends of all clocks.
     pub const DURATION_MAX: Duration = Duration::from_secs(10_000 * 365 * 24 * 3600);
 }

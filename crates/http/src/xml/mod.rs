@@ -4,7 +4,7 @@ mod read;
 mod write;
 
 pub use read::{DEPTH_MAX, ELEMENT_COUNT_MAX, Element, Space, XmlError, read};
-pub(crate) use write::Writer;
+pub use write::Writer;
 
 pub(crate) const ATOM: &str = "http://www.w3.org/2005/Atom";
 pub(crate) const SERVICE_BUS: &str = "http://schemas.microsoft.com/netservices/2010/10/servicebus/connect";

@@ -1,38 +1,38 @@
 /// Writes elements one after the other; texts are escaped, names are ours.
 #[derive(Default)]
-pub(crate) struct Writer {
+pub struct Writer {
     out: String,
     open: Vec<&'static str>,
 }
 
 impl Writer {
-    pub(crate) fn document() -> Self {
+    pub fn document() -> Self {
         Writer { out: r#"<?xml version="1.0" encoding="utf-8"?>"#.to_owned(), open: Vec::new() }
     }
 
-    pub(crate) fn begin(&mut self, name: &'static str, attributes: &[(&str, &str)]) {
+    pub fn begin(&mut self, name: &'static str, attributes: &[(&str, &str)]) {
         self.open_tag(name, attributes);
         self.out.push('>');
         self.open.push(name);
     }
 
-    pub(crate) fn end(&mut self) {
+    pub fn end(&mut self) {
         if let Some(name) = self.open.pop() {
             self.close_tag(name);
         }
     }
 
     /// An element with nothing in it.
-    pub(crate) fn empty(&mut self, name: &str, attributes: &[(&str, &str)]) {
+    pub fn empty(&mut self, name: &str, attributes: &[(&str, &str)]) {
         self.open_tag(name, attributes);
         self.out.push_str("/>");
     }
 
-    pub(crate) fn text(&mut self, name: &str, text: &str) {
+    pub fn text(&mut self, name: &str, text: &str) {
         self.text_with(name, &[], text);
     }
 
-    pub(crate) fn text_with(&mut self, name: &str, attributes: &[(&str, &str)], text: &str) {
+    pub fn text_with(&mut self, name: &str, attributes: &[(&str, &str)], text: &str) {
         self.open_tag(name, attributes);
         self.out.push('>');
         escape(&mut self.out, text);
@@ -40,21 +40,21 @@ impl Writer {
     }
 
     /// Only if there is one.
-    pub(crate) fn optional(&mut self, name: &str, text: Option<&str>) {
+    pub fn optional(&mut self, name: &str, text: Option<&str>) {
         if let Some(text) = text {
             self.text(name, text);
         }
     }
 
-    pub(crate) fn bool(&mut self, name: &str, value: bool) {
+    pub fn bool(&mut self, name: &str, value: bool) {
         self.text(name, if value { "true" } else { "false" });
     }
 
-    pub(crate) fn number(&mut self, name: &str, value: impl ToString) {
+    pub fn number(&mut self, name: &str, value: impl ToString) {
         self.text(name, &value.to_string());
     }
 
-    pub(crate) fn finish(self) -> String {
+    pub fn finish(self) -> String {
         debug_assert!(self.open.is_empty(), "an element was not closed");
         self.out
     }

@@ -14,7 +14,7 @@ impl ColdStore {
         }
         let number = books.next;
         books.next += 1;
-        let segment = Segment { kind: Kind::Large, size_bytes: 0, live_bytes: 0, sealed: false, file: None };
+        let segment = Segment { kind: Kind::Large, size_bytes: 0, live_bytes: 0, sealed: false };
         books.segments.insert(number, segment);
         Some(number)
     }
@@ -41,7 +41,6 @@ impl ColdStore {
 
     /// A large body that will not be finished.
     pub(crate) fn abandon_large(&self, number: u32) -> Option<Dead> {
-        let segment = locked(&self.books).segments.remove(&number)?;
-        Some(Dead { kind: segment.kind, segment: number, size_bytes: segment.size_bytes })
+        locked(&self.books).remove(number)
     }
 }

@@ -1,6 +1,7 @@
 //! What happens to a segment while copies are on their way into it.
 
 use std::path::Path;
+use std::sync::atomic::AtomicU64;
 
 use super::*;
 use crate::disk::{DirectoryLock, Entry};
@@ -69,12 +70,8 @@ impl Bench {
         let site =
             Site { disk, layout: &self.layout, segment_bytes: SEGMENT_BYTES, usage_bytes: &self.usage_bytes };
         let bodies: Vec<Bytes> = sizes.iter().map(|size| vec![7; *size].into()).collect();
-        let places = self.store.write(&site, &bodies, dead).ok()?;
-        let stored = |(place, size): (BodyRef, &usize)| StoredBody {
-            place,
-            size_bytes: u32::try_from(*size).expect("small"),
-        };
-        Some(places.into_iter().zip(sizes).map(stored).collect())
+        let bodies: Vec<&[Bytes]> = bodies.chunks(1).collect();
+        self.store.write(&site, Target::Moved, &bodies, dead).ok()
     }
 
     /// What the files hold is what is counted.

@@ -9,6 +9,8 @@ use crate::StoredBody;
 #[derive(Debug, Default)]
 pub(super) struct ColdSegments {
     segments: BTreeMap<u32, Segment>,
+    /// The segment that was written last, of each stream and of all that is in none.
+    newest: BTreeMap<Option<u64>, u32>,
     /// Whether the owner has named everything that lives; nothing of an earlier owner is removed before.
     counted: bool,
     next: u32,
@@ -17,6 +19,8 @@ pub(super) struct ColdSegments {
 #[derive(Debug, Default)]
 struct Segment {
     bodies: BTreeMap<u64, Bytes>,
+    /// Whether all bodies here are of one stream, which is forgotten from its front.
+    is_stream: bool,
     size_bytes: u64,
     live_bytes: u64,
     sealed: bool,
@@ -48,6 +52,7 @@ impl ColdSegments {
     /// A new owner counts anew and writes to new segments.
     pub(super) fn reopen(&mut self) {
         self.counted = false;
+        self.newest.clear();
         for segment in self.segments.values_mut() {
             segment.live_bytes = 0;
             segment.sealed = true;
@@ -62,8 +67,19 @@ impl ColdSegments {
     }
 
     pub(super) fn push(&mut self, body: Bytes) -> BodyRef {
-        let number = self.open_segment();
-        let segment = self.segments.entry(number).or_default();
+        self.push_to(None, body)
+    }
+
+    /// Adds a body behind those of its stream.
+    pub(super) fn gather(&mut self, stream: u64, body: Bytes) -> StoredBody {
+        let size_bytes = u32::try_from(body.len()).expect("gathered bodies have a limit far below");
+        StoredBody { place: self.push_to(Some(stream), body), size_bytes }
+    }
+
+    fn push_to(&mut self, stream: Option<u64>, body: Bytes) -> BodyRef {
+        let number = self.open_segment(stream);
+        let fresh = || Segment { is_stream: stream.is_some(), ..Segment::default() };
+        let segment = self.segments.entry(number).or_insert_with(fresh);
         let (offset, size) = (segment.size_bytes, stored_bytes(body.len()));
         segment.size_bytes += size;
         segment.live_bytes += size;
@@ -74,26 +90,27 @@ impl ColdSegments {
 
     /// A segment with one body, which is never mostly dead.
     pub(super) fn push_alone(&mut self, body: Bytes) -> BodyRef {
-        self.seal_last();
+        self.seal_newest();
         let place = self.push(body);
-        self.seal_last();
+        self.seal_newest();
         place
     }
 
-    fn seal_last(&mut self) {
-        if let Some(mut last) = self.segments.last_entry() {
-            last.get_mut().sealed = true;
+    fn seal_newest(&mut self) {
+        let newest = self.newest.get(&None);
+        if let Some(segment) = newest.and_then(|number| self.segments.get_mut(number)) {
+            segment.sealed = true;
         }
     }
 
-    fn open_segment(&mut self) -> u32 {
-        match self.segments.last_key_value() {
-            Some((number, segment)) if !segment.sealed => *number,
-            _ => {
-                self.next += 1;
-                self.next
-            }
-        }
+    fn open_segment(&mut self, stream: Option<u64>) -> u32 {
+        let newest = self.newest.get(&stream).copied();
+        let is_open = |number: &u32| self.segments.get(number).is_some_and(|segment| !segment.sealed);
+        newest.filter(is_open).unwrap_or_else(|| {
+            self.next += 1;
+            self.newest.insert(stream, self.next);
+            self.next
+        })
     }
 
     pub(super) fn remember(&mut self, body: StoredBody) {
@@ -118,7 +135,7 @@ impl ColdSegments {
     }
 
     pub(super) fn mostly_dead(&self) -> Option<u32> {
-        let dead = |s: &Segment| s.sealed && s.live_bytes * 2 < s.size_bytes;
+        let dead = |s: &Segment| s.sealed && !s.is_stream && s.live_bytes * 2 < s.size_bytes;
         self.segments.iter().find(|(_, s)| self.counted && dead(s)).map(|(number, _)| *number)
     }
 }

@@ -1,0 +1,204 @@
+//! The events of one send as bytes.
+//!
+//! ```text
+//! u32  size of the block with this header
+//! u32  number of events
+//! u64  sequence number of the first event
+//! u64  when they came, in milliseconds since 1970
+//! u64  zero
+//! …    events: u32 length, bytes
+//! ```
+//! All numbers are little-endian. A block says all that a reader must know, so blocks can lie one behind the other in one extent.
+
+use bytes::{BufMut, Bytes, BytesMut};
+use peeklock_types::Timestamp;
+
+pub const HEADER_BYTES: usize = 32;
+
+/// What the shard adds to the events of a send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockHead {
+    pub first_sequence: u64,
+    pub count: u32,
+    pub enqueued_at: Timestamp,
+}
+
+impl BlockHead {
+    /// The header of a block whose events take `events_bytes`. `None`: more than a block can hold.
+    pub fn encode(&self, events_bytes: usize) -> Option<[u8; HEADER_BYTES]> {
+        let size = u32::try_from(events_bytes.checked_add(HEADER_BYTES)?).ok()?;
+        let mut out = [0; HEADER_BYTES];
+        out[..4].copy_from_slice(&size.to_le_bytes());
+        out[4..8].copy_from_slice(&self.count.to_le_bytes());
+        out[8..16].copy_from_slice(&self.first_sequence.to_le_bytes());
+        out[16..24].copy_from_slice(&self.enqueued_at.as_millis().to_le_bytes());
+        Some(out)
+    }
+}
+
+/// Writes one event of a block: its length, then what `write` adds.
+pub fn put_event<E>(out: &mut BytesMut, write: impl FnOnce(&mut BytesMut) -> Result<(), E>) -> Result<(), E> {
+    let start = out.len();
+    out.put_u32_le(0);
+    write(out)?;
+    let size = u32::try_from(out.len() - start - 4).unwrap_or(u32::MAX);
+    if let Some(length) = out.get_mut(start..start + 4) {
+        length.copy_from_slice(&size.to_le_bytes());
+    }
+    Ok(())
+}
+
+/// An event as it was stored, with what its block says of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    pub sequence: u64,
+    pub enqueued_at: Timestamp,
+    pub bytes: Bytes,
+}
+
+/// The bytes of an extent are not blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the bytes of an extent are damaged at {at}")]
+pub struct Damaged {
+    pub at: usize,
+}
+
+/// The events of an extent with a sequence number of at least `from`, in order. Blocks before it are stepped over.
+pub fn events(extent: Bytes, from: u64) -> impl Iterator<Item = Result<Event, Damaged>> {
+    Events {
+        extent,
+        at: 0,
+        block_end: 0,
+        left: 0,
+        sequence: 0,
+        enqueued_at: Timestamp::ZERO,
+        from,
+        failed: false,
+    }
+}
+
+struct Events {
+    extent: Bytes,
+    at: usize,
+    block_end: usize,
+    /// Events of the block that follow.
+    left: u32,
+    /// Of the next event.
+    sequence: u64,
+    enqueued_at: Timestamp,
+    from: u64,
+    failed: bool,
+}
+
+impl Events {
+    fn u32_at(&self, at: usize) -> Option<u32> {
+        Some(u32::from_le_bytes(*self.extent.get(at..)?.first_chunk()?))
+    }
+
+    fn u64_at(&self, at: usize) -> Option<u64> {
+        Some(u64::from_le_bytes(*self.extent.get(at..)?.first_chunk()?))
+    }
+
+    /// Steps into the block at `at`, or over it if it ends before what is wanted.
+    fn enter_block(&mut self) -> Option<()> {
+        let size = self.u32_at(self.at)? as usize;
+        let end =
+            self.at.checked_add(size).filter(|end| size >= HEADER_BYTES && *end <= self.extent.len())?;
+        let (count, first) = (self.u32_at(self.at + 4)?, self.u64_at(self.at + 8)?);
+        let after = first.checked_add(u64::from(count))?;
+        self.enqueued_at = Timestamp::from_millis(self.u64_at(self.at + 16)?);
+        self.block_end = end;
+        self.sequence = first;
+        (self.at, self.left) = if after <= self.from { (end, 0) } else { (self.at + HEADER_BYTES, count) };
+        Some(())
+    }
+
+    fn step(&mut self) -> Option<Option<Event>> {
+        loop {
+            if self.left == 0 {
+                // The bytes between blocks are padding to a multiple of eight at most.
+                self.at = self.at.max(self.block_end);
+                if self.at >= self.extent.len() {
+                    return Some(None);
+                }
+                self.enter_block()?;
+                continue;
+            }
+            let start = self.at.checked_add(4)?;
+            let end =
+                start.checked_add(self.u32_at(self.at)? as usize).filter(|end| *end <= self.block_end)?;
+            let sequence = self.sequence;
+            self.at = end;
+            self.left -= 1;
+            self.sequence += 1;
+            if sequence >= self.from {
+                let bytes = self.extent.slice(start..end);
+                return Some(Some(Event { sequence, enqueued_at: self.enqueued_at, bytes }));
+            }
+        }
+    }
+}
+
+impl Iterator for Events {
+    type Item = Result<Event, Damaged>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.failed {
+            return None;
+        }
+        match self.step() {
+            Some(event) => event.map(Ok),
+            None => {
+                self.failed = true;
+                Some(Err(Damaged { at: self.at }))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block(first_sequence: u64, events: &[&[u8]]) -> BytesMut {
+        let mut body = BytesMut::new();
+        for event in events {
+            let written: Result<(), ()> = put_event(&mut body, |out| {
+                out.put_slice(event);
+                Ok(())
+            });
+            written.unwrap();
+        }
+        let count = u32::try_from(events.len()).unwrap();
+        let head = BlockHead { first_sequence, count, enqueued_at: Timestamp::from_millis(5) };
+        let mut out = BytesMut::from(&head.encode(body.len()).unwrap()[..]);
+        out.extend_from_slice(&body);
+        out
+    }
+
+    #[test]
+    fn blocks_behind_each_other_are_read_from_any_event_on() {
+        let mut extent = block(7, &[b"a", b"", b"ccc"]);
+        extent.extend_from_slice(&block(10, &[b"d"]));
+        let extent = extent.freeze();
+        for from in 0..12 {
+            let found: Vec<_> = events(extent.clone(), from).map(|event| event.unwrap().sequence).collect();
+            let wanted: Vec<_> = (7..11).filter(|sequence| *sequence >= from).collect();
+            assert_eq!(found, wanted);
+        }
+        let bytes: Vec<_> = events(extent, 0).map(|event| event.unwrap().bytes).collect();
+        assert_eq!(bytes, [&b"a"[..], b"", b"ccc", b"d"]);
+    }
+
+    #[test]
+    fn damage_is_an_error_and_ends_it() {
+        let extent = block(0, &[b"abc", b"def"]).freeze();
+        for cut in 1..extent.len() {
+            let found: Vec<_> = events(extent.slice(..cut), 0).collect();
+            assert!(found.last().unwrap().is_err(), "{cut}");
+        }
+        let mut wrong = BytesMut::from(&extent[..]);
+        wrong[HEADER_BYTES] = 200;
+        assert!(events(wrong.freeze(), 0).next().unwrap().is_err());
+    }
+}

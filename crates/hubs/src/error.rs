@@ -1,0 +1,89 @@
+use peeklock_types::{ConsumerGroup, EntityName, HubId, HubSettingsError, Timestamp, limits};
+
+use crate::checkpoint::Ownership;
+
+/// Why a command was refused; nothing has changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    #[error("the hub '{name}' does not exist; create it first")]
+    NoSuchHub { name: EntityName },
+    #[error("the hub '{name}' exists already")]
+    HubExists { name: EntityName },
+    #[error("the hub '{name}' has changed since it was read; read it again, and repeat the change")]
+    Changed { name: EntityName },
+    #[error("the hub '{name}' has no consumer group '{group}'; create it first")]
+    NoSuchGroup { name: EntityName, group: ConsumerGroup },
+    #[error("the hub '{name}' has a consumer group '{group}' already")]
+    GroupExists { name: EntityName, group: ConsumerGroup },
+    #[error("every hub has the consumer group '{}'; it cannot be deleted", ConsumerGroup::DEFAULT)]
+    DefaultGroup,
+    #[error("the hub '{name}' would have more than {max} consumer groups", max = limits::CONSUMER_GROUPS_MAX)]
+    TooManyGroups { name: EntityName },
+    #[error("the hub '{name}' has no partition {partition}; its {count} partitions are numbered from 0")]
+    NoSuchPartition { name: EntityName, partition: u32, count: u32 },
+    #[error("there is no such partition in this shard ({hub:?}, {partition}); its hub was deleted")]
+    NoSuchStream { hub: HubId, partition: u32 },
+    #[error(transparent)]
+    Settings(#[from] HubSettingsError),
+    #[error("the hub '{name}' is disabled for {what}")]
+    Disabled { name: EntityName, what: &'static str },
+    #[error("{given} is no owner's or reader's name: it has more than {max} characters", max = limits::OWNER_CHARS_MAX)]
+    OwnerName { given: String },
+
+    // Producers.
+    #[error(
+        "the producer's sequence number {found} does not follow {last}, the last that was taken: an event in between is missing. Send from {last} + 1 on"
+    )]
+    OutOfOrderSequence { last: i32, found: i32 },
+    #[error(
+        "the producer {producer} goes on with epoch {current}; what comes with epoch {found} is not taken"
+    )]
+    ProducerEpoch { producer: i64, current: i16, found: i16 },
+
+    // Readers.
+    #[error(
+        "a receiver with owner level {current} ('{holder}') reads partition {partition} for the consumer group '{group}'; one with \
+         {found} is not let in. Only a receiver with higher epoch of at least {current} can take over"
+    )]
+    OwnerLevel { group: ConsumerGroup, partition: u32, current: i64, holder: String, found: String },
+    #[error(
+        "partition {partition} has {max} readers without owner level in the consumer group '{group}' already, and no more are allowed; \
+         close one, use an owner level, or another consumer group",
+        max = limits::PLAIN_READERS_MAX
+    )]
+    TooManyReaders { group: ConsumerGroup, partition: u32 },
+    #[error(
+        "the position {given} is beyond the end of partition {partition}, whose last event has sequence number {last}; has the hub been \
+         created anew? Start at an existing event, at the earliest or the latest"
+    )]
+    BeyondEnd { partition: u32, given: u64, last: i64 },
+    #[error(
+        "the events from {given} on are no longer in partition {partition}: they were older than the retention. The first that is \
+         there has sequence number {first}; start there to go on"
+    )]
+    Expired { partition: u32, given: u64, first: u64 },
+
+    // Ownership and checkpoints.
+    #[error("the ownership was changed since it was read: '{}' has it now, with etag {}", current.owner, current.etag.0)]
+    StaleEtag { current: Box<Ownership> },
+    #[error("nobody has owned the partition yet, so no etag fits; claim it without one")]
+    NeverOwned,
+    #[error(
+        "'{owner}' with epoch {epoch} does not own the partition any more: '{current}' does, with epoch {current_epoch}"
+    )]
+    NotOwner { owner: String, epoch: u64, current: String, current_epoch: u64 },
+    #[error(
+        "the checkpoint {found} lies before {current}, the one of {at}; checkpoints only go forward. Ask for a reset if it is meant",
+        at = at.as_millis()
+    )]
+    Backwards { current: u64, found: u64, at: Timestamp },
+    #[error("there is no checkpoint of the consumer group for the partition")]
+    NoCheckpoint,
+}
+
+/// A fact that does not fit the state before it: the journal does not hold what was written.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a fact about hubs does not fit what is known: {what}")]
+pub struct ReplayError {
+    pub what: &'static str,
+}

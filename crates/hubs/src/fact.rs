@@ -1,0 +1,97 @@
+use peeklock_types::wire::DecodeError;
+use peeklock_types::{BodyRef, ConsumerGroup, EntityName, GroupNumber, HubId, HubSettings, Timestamp};
+
+use crate::checkpoint::{Checkpoint, Etag};
+use crate::stream::{Producer, StreamId, StreamSpec};
+
+/// What durably happened to hubs and streams.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fact {
+    HubCreated {
+        name: EntityName,
+        id: HubId,
+        settings: Box<HubSettings>,
+        at: Timestamp,
+    },
+    HubUpdated {
+        name: EntityName,
+        settings: Box<HubSettings>,
+        at: Timestamp,
+    },
+    HubDeleted {
+        name: EntityName,
+    },
+    /// The hub has this consumer group from now on, or it has changed.
+    GroupSet {
+        name: EntityName,
+        group: ConsumerGroup,
+        user_metadata: Option<String>,
+        at: Timestamp,
+    },
+    GroupDeleted {
+        name: EntityName,
+        group: ConsumerGroup,
+    },
+    Claimed {
+        name: EntityName,
+        group: ConsumerGroup,
+        partition: u32,
+        owner: String,
+        epoch: u64,
+        etag: Etag,
+        at: Timestamp,
+    },
+    Checkpointed {
+        name: EntityName,
+        group: ConsumerGroup,
+        partition: u32,
+        /// `None`: it is gone, and readers start where they like.
+        checkpoint: Option<Checkpoint>,
+    },
+    /// The stream exists from now on, or its settings are these.
+    StreamOpened {
+        stream: StreamId,
+        spec: Box<StreamSpec>,
+    },
+    StreamDeleted {
+        stream: StreamId,
+    },
+    /// The events of one send, a block at `body`.
+    Appended {
+        stream: StreamId,
+        first_sequence: u64,
+        count: u32,
+        enqueued_at: Timestamp,
+        body: BodyRef,
+        size_bytes: u32,
+        /// What to remember of the producer after them.
+        producer: Option<Producer>,
+    },
+    /// The `extent_count` extents from the one with `first_sequence` on lie together at `body` now.
+    Gathered {
+        stream: StreamId,
+        first_sequence: u64,
+        extent_count: u32,
+        body: BodyRef,
+        size_bytes: u32,
+    },
+    /// The events before `upto` are gone.
+    Retired {
+        stream: StreamId,
+        upto: u64,
+    },
+}
+
+impl Fact {
+    /// Appends the fact to `out`, as part of group `group`. It tells its own end.
+    pub fn encode(&self, group: GroupNumber, out: &mut Vec<u8>) {
+        let _ = (group, out);
+        todo!()
+    }
+
+    /// Takes one fact off the front of `input`, which is part of group `group`. After an error `input` is as before.
+    pub fn decode(input: &mut &[u8], group: GroupNumber) -> Result<Fact, DecodeError> {
+        let _ = (group, input);
+        todo!()
+    }
+}

@@ -1,0 +1,41 @@
+//! Event hubs of one shard as a pure machine: hubs with their consumer groups, ownership and checkpoints, and the partitions that live here,
+//! which are *streams*, with their readers.
+//!
+//! As in the queue engine, a command is decided into facts, each fact is applied at once, and replay is the same [`Hubs::apply`]. The machine
+//! has no clock, task, socket, disk or random source.
+//!
+//! A stream is a list of *extents*; an extent is a body in the journal that holds one or more [blocks](block), which are the events of one send.
+
+#![allow(clippy::todo, reason = "the shapes come before what is inside")]
+
+pub mod block;
+mod checkpoint;
+mod error;
+mod fact;
+mod hub;
+mod reader;
+mod stream;
+mod view;
+
+pub use checkpoint::{Checkpoint, CheckpointBy, Etag, Ownership};
+pub use error::{Error, ReplayError};
+pub use fact::Fact;
+pub use hub::Hubs;
+pub use reader::{ReaderEnd, ReaderSpec, Run, StartAt};
+pub use stream::{Extent, Gather, GatherRun, Prepared, Producer, StreamId, StreamSpec};
+pub use view::{GroupView, HubView, LastEnqueued, ReaderView, StreamView};
+
+/// What commands leave behind for the outside. Facts go to the journal in order; the rest may be acted upon when all facts so far are durable.
+#[derive(Debug, Default)]
+pub struct Outbox {
+    pub facts: Vec<Fact>,
+    /// Readers that the machine has detached, and why.
+    pub ended: Vec<(peeklock_types::ReceiverId, ReaderEnd)>,
+    /// Extents in cold segments that no stream needs any more: place and size.
+    pub freed: Vec<(peeklock_types::BodyRef, u32)>,
+}
+
+macro_rules! todo_body {
+    ($($used:expr),*) => {{ $( let _ = &$used; )* todo!() }};
+}
+pub(crate) use todo_body;

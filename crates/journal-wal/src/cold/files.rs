@@ -1,0 +1,42 @@
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::disk::DiskFile;
+
+/// Open files that one shard keeps, for reading and writing: a broker may have thousands of segments, and far fewer handles.
+const OPEN_FILES_MAX: usize = 64;
+
+/// The files that were used last.
+#[derive(Default)]
+pub(super) struct OpenFiles {
+    files: BTreeMap<u32, OpenFile>,
+    use_count: u64,
+}
+
+struct OpenFile {
+    file: Arc<dyn DiskFile>,
+    used_at: u64,
+}
+
+impl OpenFiles {
+    pub(super) fn get(&mut self, number: u32) -> Option<Arc<dyn DiskFile>> {
+        self.use_count += 1;
+        let open = self.files.get_mut(&number)?;
+        open.used_at = self.use_count;
+        Some(Arc::clone(&open.file))
+    }
+
+    pub(super) fn keep(&mut self, number: u32, file: &Arc<dyn DiskFile>) {
+        if self.files.len() >= OPEN_FILES_MAX
+            && let Some(oldest) = self.files.iter().min_by_key(|(_, open)| open.used_at).map(|(n, _)| *n)
+        {
+            self.files.remove(&oldest);
+        }
+        self.use_count += 1;
+        self.files.insert(number, OpenFile { file: Arc::clone(file), used_at: self.use_count });
+    }
+
+    pub(super) fn forget(&mut self, number: u32) {
+        self.files.remove(&number);
+    }
+}

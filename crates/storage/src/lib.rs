@@ -1,0 +1,93 @@
+//! The storage services over HTTP, as far as they are served: the Blob calls of checkpoint stores, and Queue Storage.
+//!
+//! Translates between requests and the broker, in the services' own forms: shared keys and shared access signatures, path style and host style
+//! addresses, XML errors. Has no rules of its own about blobs or queues. Never listens: a server puts the [`router`] of each [`Service`]
+//! behind a socket of its own.
+
+mod account;
+mod answer;
+mod auth;
+mod blob;
+mod call;
+mod problem;
+mod queue;
+mod time;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use axum::Router;
+use axum::extract::Request;
+use axum::response::Response;
+use peeklock_types::Timestamp;
+
+pub use account::{
+    Account, AccountKey, KeyError, NameError, WELL_KNOWN_ACCOUNT, WELL_KNOWN_KEY, check_account_name,
+};
+pub use peeklock_http::Limits;
+
+use answer::Trail;
+use call::Call;
+use problem::Problem;
+
+/// Which of the services.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Service {
+    Blob,
+    Queue,
+}
+
+impl Service {
+    /// As it stands in host names and signatures.
+    fn name(self) -> &'static str {
+        match self {
+            Service::Blob => "blob",
+            Service::Queue => "queue",
+        }
+    }
+}
+
+/// All that requests are answered from. Clones share it.
+#[derive(Clone)]
+pub struct Storage(Arc<Inner>);
+
+struct Inner {
+    accounts: Vec<Account>,
+    limits: Limits,
+    started_at: Timestamp,
+    request_count: AtomicU64,
+}
+
+impl Storage {
+    /// An account's name must not repeat: the first counts.
+    pub fn new(accounts: Vec<Account>, limits: Limits) -> Self {
+        let started_at = accounts.first().map_or(Timestamp::ZERO, |account| account.broker.clock().now());
+        Storage(Arc::new(Inner { accounts, limits, started_at, request_count: AtomicU64::new(0) }))
+    }
+
+    fn account(&self, name: &str) -> Option<&Account> {
+        self.0.accounts.iter().find(|account| account.name == name)
+    }
+}
+
+/// Answers every request to one service. Whoever calls it says by an extension of the type [`http::uri::Scheme`] how the client came in.
+pub fn router(storage: Storage, service: Service) -> Router {
+    Router::new().fallback(async move |request: Request| answer(&storage, service, request).await)
+}
+
+async fn answer(storage: &Storage, service: Service, request: Request) -> Response {
+    let trail = Trail::of(storage, &request);
+    let answered = serve(storage, service, request).await;
+    trail.stamp(answered.unwrap_or_else(Problem::into_response))
+}
+
+/// A request is authorised before its body is read.
+async fn serve(storage: &Storage, service: Service, request: Request) -> Result<Response, Problem> {
+    let (parts, body) = request.into_parts();
+    let call = Call::new(storage, service, parts)?;
+    let permit = auth::authorize(&call)?;
+    match service {
+        Service::Blob => blob::answer(&call, &permit, body).await,
+        Service::Queue => queue::answer(&call, &permit, body).await,
+    }
+}

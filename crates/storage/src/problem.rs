@@ -1,0 +1,137 @@
+//! Why a request was refused, in the form that the storage services have for it.
+
+use std::time::Duration;
+
+use axum::response::Response;
+use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderValue, StatusCode};
+use peeklock_broker::{AdminError, Error};
+use peeklock_http::BodyError;
+use peeklock_http::xml::{Writer, XmlError};
+
+use crate::answer::ERROR_CODE;
+
+/// A refusal. The status and code are what SDKs look at; the text is for people and says what to do.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{code}: {text}")]
+pub(crate) struct Problem {
+    pub(crate) status: StatusCode,
+    pub(crate) code: &'static str,
+    pub(crate) text: String,
+    pub(crate) retry_after: Option<Duration>,
+}
+
+impl Problem {
+    pub(crate) fn new(status: StatusCode, code: &'static str, text: impl Into<String>) -> Self {
+        Problem { status, code, text: text.into(), retry_after: None }
+    }
+
+    /// The request is understood, and is none of those that are served.
+    pub(crate) fn not_supported(text: impl Into<String>) -> Self {
+        Problem::new(StatusCode::NOT_IMPLEMENTED, "NotImplemented", text)
+    }
+
+    pub(crate) fn authentication(text: impl Into<String>) -> Self {
+        let text = format!("the request could not be authenticated: {}", text.into());
+        Problem::new(StatusCode::FORBIDDEN, "AuthenticationFailed", text)
+    }
+
+    pub(crate) fn forbidden(code: &'static str, text: impl Into<String>) -> Self {
+        Problem::new(StatusCode::FORBIDDEN, code, text)
+    }
+
+    pub(crate) fn bad(code: &'static str, text: impl Into<String>) -> Self {
+        Problem::new(StatusCode::BAD_REQUEST, code, text)
+    }
+
+    pub(crate) fn header(name: &str, text: impl std::fmt::Display) -> Self {
+        Problem::bad("InvalidHeaderValue", format!("the header '{name}' {text}"))
+    }
+
+    pub(crate) fn missing_header(name: &str) -> Self {
+        Problem::bad("MissingRequiredHeader", format!("the header '{name}' is missing; send it"))
+    }
+
+    pub(crate) fn query(name: &str, text: impl std::fmt::Display) -> Self {
+        Problem::bad("InvalidQueryParameterValue", format!("the query's '{name}' {text}"))
+    }
+
+    pub(crate) fn out_of_range(name: &str, text: impl std::fmt::Display) -> Self {
+        Problem::bad("OutOfRangeQueryParameterValue", format!("the query's '{name}' {text}"))
+    }
+
+    pub(crate) fn not_found(code: &'static str, text: impl Into<String>) -> Self {
+        Problem::new(StatusCode::NOT_FOUND, code, text)
+    }
+
+    pub(crate) fn conflict(code: &'static str, text: impl Into<String>) -> Self {
+        Problem::new(StatusCode::CONFLICT, code, text)
+    }
+
+    pub(crate) fn method(method: &http::Method, known: &str) -> Self {
+        let text = format!("{} is not possible here; use {known}", peeklock_http::shown(method.as_str()));
+        Problem::new(StatusCode::METHOD_NOT_ALLOWED, "UnsupportedHttpVerb", text)
+    }
+
+    pub(crate) fn busy(text: impl Into<String>) -> Self {
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, "ServerBusy", text)
+    }
+
+    pub(crate) fn into_response(self) -> Response {
+        let mut writer = Writer::document();
+        writer.begin("Error", &[]);
+        writer.text("Code", self.code);
+        writer.text("Message", &self.text);
+        writer.end();
+        let mut response = Response::new(writer.finish().into());
+        *response.status_mut() = self.status;
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/xml"));
+        headers.insert(ERROR_CODE, HeaderValue::from_static(self.code));
+        if let Some(retry_after) = self.retry_after {
+            // In whole seconds, and not too early.
+            let seconds = retry_after.as_secs() + u64::from(retry_after.subsec_nanos() > 0);
+            headers.insert(RETRY_AFTER, HeaderValue::from(seconds.max(1)));
+        }
+        response
+    }
+}
+
+impl From<BodyError> for Problem {
+    fn from(error: BodyError) -> Self {
+        let text = error.to_string();
+        match error {
+            BodyError::TooLarge { .. } => {
+                Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "RequestBodyTooLarge", text)
+            }
+            BodyError::Incomplete => Problem::bad("InvalidInput", text),
+            BodyError::Slow { .. } => Problem::new(StatusCode::REQUEST_TIMEOUT, "OperationTimedOut", text),
+        }
+    }
+}
+
+impl From<XmlError> for Problem {
+    fn from(error: XmlError) -> Self {
+        Problem::bad("InvalidXmlDocument", error.to_string())
+    }
+}
+
+/// What every call of the broker may answer; those that know more about an error look at it first.
+impl From<&AdminError> for Problem {
+    fn from(error: &AdminError) -> Self {
+        let text = error.to_string();
+        match error {
+            AdminError::Refused(Error::DiskFull) => {
+                Problem::new(StatusCode::INSUFFICIENT_STORAGE, "InsufficientStorage", text)
+            }
+            AdminError::Refused(_) => Problem::bad("InvalidInput", text),
+            AdminError::Stopped(_) => Problem::busy(text),
+        }
+    }
+}
+
+impl From<AdminError> for Problem {
+    fn from(error: AdminError) -> Self {
+        Problem::from(&error)
+    }
+}
