@@ -4,7 +4,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use peeklock_engine::{
     Attributes, CloseReason, Counts, Delivery, EntityId, Explained, ExplainedMessage, Head, HeldSession,
-    OrderView, ReceiveMode, ReceiverId, Settlement,
+    Metadata, OrderView, ReceiveMode, Received, ReceiverId, Settlement,
 };
 use peeklock_filter::{Rule, RuleName};
 use peeklock_journal::StoredBody;
@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 
 use crate::large::BodyHold;
 use crate::measure::Measure;
+use crate::receipts::ReceiptRequest;
 
 /// One connection, unique while its broker lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -347,6 +348,11 @@ pub enum Request {
         after: Option<EntityName>,
         top: usize,
     },
+    /// Messages without a receiver: what storage queues do.
+    Receipt {
+        ticket: Ticket,
+        request: Box<ReceiptRequest>,
+    },
     /// The peer has gone; what it had attached is detached.
     Gone,
     /// Messages from the outbox of a shard, in order. The answer says how far they were taken.
@@ -481,6 +487,8 @@ pub enum Answer {
     /// How many messages it hit.
     Count(u64),
     Brought(TransferOutcome),
+    /// `None`: the message has failed too often, and went to the dead letters.
+    Receipt(Option<Box<Received>>),
 }
 
 /// An entity, with what its senders must know.
@@ -509,6 +517,8 @@ pub struct EntityInfo {
     pub name: EntityName,
     pub kind: EntityKind,
     pub settings: QueueSettings,
+    /// The owner's names and values.
+    pub metadata: Metadata,
     pub counts: Counts,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,

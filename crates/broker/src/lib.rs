@@ -15,6 +15,7 @@ mod large;
 mod manage;
 mod measure;
 mod outgoing;
+mod receipts;
 mod router;
 mod shard;
 
@@ -31,3 +32,4 @@ pub use measure::{MEASURE_COUNT_MAX, Measure};
 pub use peeklock_engine as engine;
 pub use peeklock_filter as filter;
 pub use peeklock_journal::StoredBody;
+pub use receipts::ReceiptRequest;

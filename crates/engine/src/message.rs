@@ -236,7 +236,8 @@ pub enum SessionWish {
 pub struct Metadata(pub Vec<(String, String)>);
 
 impl Metadata {
-    pub(crate) fn check(&self) -> Result<(), Error> {
+    /// Whether a queue can carry it.
+    pub fn check(&self) -> Result<(), Error> {
         let size_bytes: usize = self.0.iter().map(|(name, value)| name.len() + value.len()).sum();
         let count = self.0.len();
         if size_bytes > limits::METADATA_SIZE_BYTES_MAX || count > limits::METADATA_COUNT_MAX {
