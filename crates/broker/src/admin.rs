@@ -114,7 +114,7 @@ fn find(engine: &Engine, name: &EntityName) -> Option<Answer> {
     }))
 }
 
-fn show(engine: &Engine, name: EntityName) -> Result<Answer, Error> {
+pub(crate) fn show(engine: &Engine, name: EntityName) -> Result<Answer, Error> {
     let found = engine.find(&name).and_then(|entity| engine.queue(entity));
     let queue = found.ok_or_else(|| missing(name))?;
     Ok(Answer::Entities(vec![describe(engine, queue)]))
@@ -153,6 +153,7 @@ fn describe(engine: &Engine, queue: QueueView<'_>) -> EntityInfo {
         name: queue.name.clone(),
         kind: queue.kind,
         settings: queue.settings.clone(),
+        metadata: queue.metadata.clone(),
         counts,
         created_at: queue.created_at,
         updated_at: queue.updated_at,

@@ -4,7 +4,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use peeklock_engine::{
     Attributes, CloseReason, Counts, Delivery, EntityId, Explained, ExplainedMessage, Head, HeldSession,
-    OrderView, ReceiveMode, ReceiverId, Settlement,
+    Metadata, OrderView, ReceiveMode, Received, ReceiverId, Settlement,
 };
 use peeklock_filter::{Rule, RuleName};
 use peeklock_hubs::{Producer, ReaderEnd, ReaderSpec};
@@ -17,6 +17,7 @@ use tokio::sync::mpsc;
 use crate::hub::{Events, Fence, HubAnswer, HubRequest, Partition};
 use crate::large::BodyHold;
 use crate::measure::Measure;
+use crate::receipts::ReceiptRequest;
 
 /// One connection, unique while its broker lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -370,6 +371,11 @@ pub enum Request {
         ticket: Ticket,
         request: Box<HubRequest>,
     },
+    /// Messages without a receiver: what storage queues do.
+    Receipt {
+        ticket: Ticket,
+        request: Box<ReceiptRequest>,
+    },
     /// The peer has gone; what it had attached is detached.
     Gone,
     /// Messages from the outbox of a shard, in order. The answer says how far they were taken.
@@ -513,6 +519,8 @@ pub enum Answer {
     Count(u64),
     Brought(TransferOutcome),
     Hub(Box<HubAnswer>),
+    /// `None`: the message has failed too often, and went to the dead letters.
+    Receipt(Option<Box<Received>>),
 }
 
 /// An entity, with what its senders must know.
@@ -541,6 +549,8 @@ pub struct EntityInfo {
     pub name: EntityName,
     pub kind: EntityKind,
     pub settings: QueueSettings,
+    /// The owner's names and values.
+    pub metadata: Metadata,
     pub counts: Counts,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,

@@ -18,7 +18,7 @@ use crate::outgoing::Effect;
 use crate::shard::{Shard, nonce};
 
 /// Messages of one send; most are single.
-type New = smallvec::SmallVec<[NewMessage; 8]>;
+pub(crate) type New = smallvec::SmallVec<[NewMessage; 8]>;
 
 /// Who waits for an answer, and the answer; or nobody, or not now.
 pub(crate) type Answered = Option<(Ticket, Result<Answer, Error>)>;
@@ -66,6 +66,7 @@ impl<L: Log> Shard<L> {
             Request::Append { .. } | Request::AttachReader { .. } | Request::Hub { .. } => {
                 self.execute_stream(now, peer, batch, request)
             }
+            Request::Receipt { ticket, request } => self.execute_receipt(now, peer, batch, ticket, *request),
             Request::ShowOrder { .. } | Request::ExplainMessage { .. } | Request::Measure { .. } => {
                 self.execute_measure(now, request)
             }
@@ -409,7 +410,7 @@ impl<L: Log> Shard<L> {
 
     /// Topics and queues with an order look at the properties of a message. It mostly brings them, but not when it comes from another queue, or
     /// from a sender that is older than the order. Of a large one, whose bytes are not here, somebody has looked before.
-    fn add_views(
+    pub(crate) fn add_views(
         &self,
         target: Option<EntityId>,
         batch: &Batch,
@@ -428,7 +429,7 @@ impl<L: Log> Shard<L> {
         }
     }
 
-    fn check_room(
+    pub(crate) fn check_room(
         &self,
         batch: &Batch,
         messages: Range<usize>,
@@ -447,7 +448,10 @@ impl<L: Log> Shard<L> {
 
     /// Does something that puts bodies into the group; if it fails, or nobody takes them, they are taken out again: a group without facts is not
     /// ended, and bodies of duplicates or of messages that no subscription takes would pile up in it.
-    fn in_group<T>(&mut self, todo: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
+    pub(crate) fn in_group<T>(
+        &mut self,
+        todo: impl FnOnce(&mut Self) -> Result<T, Error>,
+    ) -> Result<T, Error> {
         let (mark, fact_count) = (self.group.mark(), self.outbox.facts.len());
         let result = todo(self);
         if result.is_err() || self.outbox.facts.len() == fact_count {
@@ -456,7 +460,7 @@ impl<L: Log> Shard<L> {
         result
     }
 
-    fn put_bodies(&mut self, batch: &mut Batch, messages: Range<usize>) -> Result<New, Error> {
+    pub(crate) fn put_bodies(&mut self, batch: &mut Batch, messages: Range<usize>) -> Result<New, Error> {
         let too_large =
             |size_bytes| Error::TooLarge { size_bytes, limit_bytes: limits::MESSAGE_SIZE_BYTES_MAX };
         let mut new = New::new();
@@ -475,7 +479,7 @@ impl<L: Log> Shard<L> {
         Ok(new)
     }
 
-    fn answer_messages(
+    pub(crate) fn answer_messages(
         &mut self,
         peer: PeerId,
         ticket: Ticket,
@@ -504,7 +508,9 @@ fn wish(now: Timestamp, session: SessionAsk) -> SessionWish {
 }
 
 /// As many messages as fit one answer, and at least one.
-fn first_of(messages: Vec<peeklock_engine::Message>) -> impl Iterator<Item = peeklock_engine::Message> {
+pub(crate) fn first_of(
+    messages: Vec<peeklock_engine::Message>,
+) -> impl Iterator<Item = peeklock_engine::Message> {
     let mut size_bytes = 0;
     messages.into_iter().take_while(move |message| {
         let is_first = size_bytes == 0;

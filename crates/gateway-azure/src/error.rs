@@ -168,7 +168,7 @@ fn engine_refusal(error: &engine::Error, path: Option<&EntityPath>, text: String
             return Refusal { retry_after: Some(*retry_after), ..refusal };
         }
         E::AlreadyExists { .. } => (409, condition::ENTITY_ALREADY_EXISTS),
-        E::LockLost { .. } => (410, condition::MESSAGE_LOCK_LOST),
+        E::LockLost { .. } | E::ReceiptLost { .. } => (410, condition::MESSAGE_LOCK_LOST),
         E::SessionLockLost { .. } => (410, condition::SESSION_LOCK_LOST),
         E::SessionLocked { .. } => (409, condition::SESSION_CANNOT_BE_LOCKED),
         E::NotFound { .. } | E::NotScheduled { .. } | E::NoSuchMessage { .. } => {
@@ -185,6 +185,7 @@ fn engine_refusal(error: &engine::Error, path: Option<&EntityPath>, text: String
         | E::IsSubscription { .. }
         | E::NoRules { .. }
         | E::TooLargeToDefer { .. }
+        | E::TooLargeToTake { .. }
         | E::NoAddress { .. }
         | E::SessionRequired { .. }
         | E::NoSessions { .. }
@@ -199,6 +200,8 @@ fn engine_refusal(error: &engine::Error, path: Option<&EntityPath>, text: String
         | E::StateTooLarge { .. }
         | E::MessageIdTooLong { .. }
         | E::NoTimeToLive
+        | E::HiddenTooLong { .. }
+        | E::MetadataTooLarge { .. }
         | E::TooFarAhead => (400, condition::ARGUMENT_OUT_OF_RANGE),
         E::ReceiverExists { .. } | E::BodyOrder { .. } => (500, condition::INTERNAL_ERROR),
     };
