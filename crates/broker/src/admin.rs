@@ -6,13 +6,21 @@ use peeklock_types::{EntityKind, EntityName, Timestamp};
 
 use crate::batch::{Answer, EntityInfo, Error, Found, Listing, Request, RuleInfo};
 use crate::execute::{Answered, done};
+use crate::hub::HubAnswer;
 use crate::shard::Shard;
 
 impl<L: Log> Shard<L> {
     pub(crate) fn execute_catalog(&mut self, now: Timestamp, request: Request) -> Answered {
-        let (engine, out) = (&mut self.engine, &mut self.outbox);
+        let (engine, out) = (&mut self.state.engine, &mut self.outbox);
         Some(match request {
-            Request::Find { ticket, name } => (ticket, find(engine, &name).ok_or_else(|| missing(name))),
+            Request::Find { ticket, name } => {
+                let hub =
+                    || self.state.hubs.hub(&name).ok().map(|hub| Answer::Hub(Box::new(HubAnswer::Hub(hub))));
+                (ticket, find(engine, &name).or_else(hub).ok_or_else(|| missing(name)))
+            }
+            Request::Create { ticket, name, .. } if self.state.hubs.contains_hub(&name) => {
+                (ticket, Err(Error::NameTaken { name, is_hub: true }))
+            }
             Request::Create { ticket, name, kind, settings, rule } => {
                 let created = match kind {
                     EntityKind::Queue | EntityKind::Topic => {
@@ -53,7 +61,7 @@ impl<L: Log> Shard<L> {
     }
 
     pub(crate) fn execute_rules(&mut self, now: Timestamp, request: Request) -> Answered {
-        let (engine, out) = (&mut self.engine, &mut self.outbox);
+        let (engine, out) = (&mut self.state.engine, &mut self.outbox);
         Some(match request {
             Request::AddRule { ticket, name, rule } => {
                 (ticket, done(engine.add_rule(now, &name, *rule, out)))

@@ -75,8 +75,8 @@ impl<L: Log> Shard<L> {
                 self.create_with(now, ticket, name, settings, metadata)
             }
             ReceiptRequest::SetMetadata { name, metadata } => {
-                let set = self.engine.set_metadata(now, &name, metadata, &mut self.outbox);
-                set.map_err(Error::from).and_then(|_| show(&self.engine, name))
+                let set = self.state.engine.set_metadata(now, &name, metadata, &mut self.outbox);
+                set.map_err(Error::from).and_then(|_| show(&self.state.engine, name))
             }
             ReceiptRequest::Put { name, message, hidden_for } => self
                 .put(now, name, batch, message, hidden_for)
@@ -91,18 +91,18 @@ impl<L: Log> Shard<L> {
             ReceiptRequest::Peek { name, count_max } => {
                 return self.peek_waiting(now, peer, ticket, name, count_max);
             }
-            ReceiptRequest::Delete { name, token } => self
-                .entity(name)
-                .and_then(|entity| done(self.engine.delete_message(now, entity, token, &mut self.outbox))),
-            ReceiptRequest::Clear { name } => self
-                .entity(name)
-                .and_then(|entity| Ok(Answer::Count(self.engine.clear(now, entity, &mut self.outbox)?))),
+            ReceiptRequest::Delete { name, token } => self.entity(name).and_then(|entity| {
+                done(self.state.engine.delete_message(now, entity, token, &mut self.outbox))
+            }),
+            ReceiptRequest::Clear { name } => self.entity(name).and_then(|entity| {
+                Ok(Answer::Count(self.state.engine.clear(now, entity, &mut self.outbox)?))
+            }),
         };
         Some((ticket, result))
     }
 
     fn entity(&self, name: EntityName) -> Result<EntityId, Error> {
-        self.engine.find(&name).ok_or_else(|| missing(name))
+        self.state.engine.find(&name).ok_or_else(|| missing(name))
     }
 
     fn create_with(
@@ -120,9 +120,9 @@ impl<L: Log> Shard<L> {
             return Err(error);
         }
         if !metadata.0.is_empty() {
-            self.engine.set_metadata(now, &name, metadata, &mut self.outbox)?;
+            self.state.engine.set_metadata(now, &name, metadata, &mut self.outbox)?;
         }
-        show(&self.engine, name)
+        show(&self.state.engine, name)
     }
 
     fn put(
@@ -137,7 +137,14 @@ impl<L: Log> Shard<L> {
         self.with_body(batch, message.clone(), |shard, batch, mut new| {
             shard.add_views(Some(entity), batch, message, &mut new);
             let message = new.pop().ok_or(peeklock_engine::Error::Nothing)?;
-            Ok(shard.engine.put_message(now, entity, message, hidden_for, nonce(), &mut shard.outbox)?)
+            Ok(shard.state.engine.put_message(
+                now,
+                entity,
+                message,
+                hidden_for,
+                nonce(),
+                &mut shard.outbox,
+            )?)
         })
     }
 
@@ -152,13 +159,13 @@ impl<L: Log> Shard<L> {
     ) -> Result<Option<Received>, Error> {
         let entity = self.entity(name)?;
         let Some(body) = body else {
-            let (engine, out) = (&mut self.engine, &mut self.outbox);
+            let (engine, out) = (&mut self.state.engine, &mut self.outbox);
             return Ok(engine.change_message(now, entity, token, hidden_for, None, nonce(), out)?);
         };
         self.with_body(batch, body, |shard, _, mut new| {
             let new = new.pop().ok_or(peeklock_engine::Error::Nothing)?;
             let body = Some(NewBody { body: new.body, size_bytes: new.size_bytes });
-            let (engine, out) = (&mut shard.engine, &mut shard.outbox);
+            let (engine, out) = (&mut shard.state.engine, &mut shard.outbox);
             Ok(engine.change_message(now, entity, token, hidden_for, body, nonce(), out)?)
         })
     }
@@ -191,7 +198,7 @@ impl<L: Log> Shard<L> {
             Ok(entity) => entity,
             Err(error) => return Some((ticket, Err(error))),
         };
-        let (engine, out) = (&mut self.engine, &mut self.outbox);
+        let (engine, out) = (&mut self.state.engine, &mut self.outbox);
         let taken = engine.take_messages(now, entity, count_max, hidden_for, &mut nonce, out);
         self.collect();
         let taken =
@@ -211,7 +218,7 @@ impl<L: Log> Shard<L> {
             Ok(entity) => entity,
             Err(error) => return Some((ticket, Err(error))),
         };
-        let found = self.engine.peek_waiting(now, entity, count_max);
+        let found = self.state.engine.peek_waiting(now, entity, count_max);
         let found = found.map(|found| first_of(found).map(|message| (None, message)).collect());
         self.answer_messages(peer, ticket, found)
     }

@@ -134,13 +134,16 @@ pub(crate) fn refusal(error: &Error, path: Option<&EntityPath>) -> Refusal {
         Error::TooLarge { .. } | Error::TooLargeToAnswer { .. } => {
             Refusal::new(400, condition::MESSAGE_SIZE_EXCEEDED, text)
         }
-        Error::NameOfGroup { .. } => Refusal::new(409, condition::ENTITY_ALREADY_EXISTS, text),
+        Error::NameOfGroup { .. } | Error::NameTaken { .. } => {
+            Refusal::new(409, condition::ENTITY_ALREADY_EXISTS, text)
+        }
         Error::NotKept(_) => Refusal::new(500, condition::INTERNAL_ERROR, text),
         // SDKs take this for "nothing there yet" and ask again.
         Error::NoSession => Refusal::new(408, condition::TIMEOUT, text),
         // SDKs ask again after this, and then hear what is wrong with the queue now.
         Error::Gone { .. } => Refusal::new(410, condition::DETACH_FORCED, text),
         Error::Engine(error) => engine_refusal(error, path, text),
+        Error::Hub(_) => Refusal::new(400, condition::ARGUMENT_ERROR, text),
     }
 }
 
