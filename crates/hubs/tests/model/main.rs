@@ -45,7 +45,8 @@ fn start() -> impl Strategy<Value = Start> {
         3 => Just(Start::Earliest),
         1 => Just(Start::Latest),
         2 => (0..12_u64, any::<bool>()).prop_map(|(back, inclusive)| Start::Sequence(back, inclusive)),
-        2 => (0..6000_u64, any::<bool>()).prop_map(|(ago, inclusive)| Start::Time(ago, inclusive)),
+        3 => (0..12_usize, -1..2_i64, any::<bool>())
+            .prop_map(|(back, off_ms, inclusive)| Start::Time(back, off_ms, inclusive)),
     ]
 }
 

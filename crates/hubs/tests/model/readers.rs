@@ -30,8 +30,8 @@ pub(crate) enum Start {
     Latest,
     /// Steps from the end.
     Sequence(u64, bool),
-    /// How long ago.
-    Time(u64, bool),
+    /// The time of an event, so many from the end, or a bit before or after it.
+    Time(usize, i64, bool),
 }
 
 fn group_name(group: usize) -> ConsumerGroup {
@@ -87,8 +87,11 @@ impl World {
                 let sequence = (self.streams[stream].next() + 1).saturating_sub(back);
                 StartAt::Sequence { sequence, inclusive }
             }
-            Start::Time(ago, inclusive) => {
-                StartAt::Time { at: Timestamp::from_millis(self.now.saturating_sub(ago)), inclusive }
+            Start::Time(back, off_ms, inclusive) => {
+                let times = &self.streams[stream].times;
+                let time = times.iter().rev().nth(back).map_or(self.now, |time| *time);
+                let at = Timestamp::from_millis(time.saturating_add_signed(off_ms));
+                StartAt::Time { at, inclusive }
             }
         }
     }
