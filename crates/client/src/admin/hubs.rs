@@ -170,7 +170,7 @@ impl Admin {
         dry_run: bool,
     ) -> Result<Vec<CheckpointMove>, AdminError> {
         let body = serde_json::json!({ "to": to, "partition": partition, "dryRun": dry_run });
-        let answer: Items<_> = self.post(&checkpoints(hub, group), "reset", &body).await?;
+        let answer: Items<_> = self.post(&consumer_group(hub, group), "reset", &body).await?;
         Ok(answer.items)
     }
 

@@ -170,11 +170,7 @@ pub(crate) static ROUTES: [Route; 64] = [
     hub(Method::PUT, CONSUMER_GROUP, HubOperation::PutGroup),
     hub(Method::DELETE, CONSUMER_GROUP, HubOperation::DeleteGroup),
     hub(Method::GET, "/api/hubs/{hub}/consumer-groups/{group}/checkpoints", HubOperation::Checkpoints),
-    hub(
-        Method::POST,
-        "/api/hubs/{hub}/consumer-groups/{group}/checkpoints/reset",
-        HubOperation::ResetCheckpoints,
-    ),
+    hub(Method::POST, "/api/hubs/{hub}/consumer-groups/{group}/reset", HubOperation::ResetCheckpoints),
     hub(Method::GET, CHECKPOINT, HubOperation::ShowCheckpoint),
     hub(Method::PUT, CHECKPOINT, HubOperation::PutCheckpoint),
     hub(Method::GET, "/api/hubs/{hub}/consumer-groups/{group}/ownerships", HubOperation::Ownerships),
