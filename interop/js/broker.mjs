@@ -21,15 +21,19 @@ process.once("SIGTERM", () => process.exit(1));
 
 /** One broker process with its data folder. It may be killed and started again at the same place. */
 export class Broker {
-  constructor({ queues = [], keys = [], configs = [], folder, ...places } = {}) {
+  constructor({ queues = [], keys = [], configs = [], storageKey, folder, ...places } = {}) {
     this.ownsFolder = folder === undefined;
     this.folder = folder ?? mkdtempSync(join(tmpdir(), "peeklock-interop-"));
     const { listen = "127.0.0.1:0", listenTls = "off", http = "off", https = "off" } = places;
     this.places = ["--listen", listen, "--listen-tls", listenTls, "--http", http, "--https", https];
+    const { blobPort = "off", queuePort = "off" } = places;
+    this.places.push("--blob-port", blobPort, "--queue-port", queuePort);
+    this.storageKey = storageKey;
     // The broker's own key is there only while no other is named, so it is named beside others.
     this.keys = keys.length > 0 ? [`${KEY_NAME}=${KEY}:Manage`, ...keys] : [];
     this.options = [...queues.flatMap((queue) => ["--queue", queue]), ...this.keys.flatMap((key) => ["--key", key])];
     this.options.push(...configs.flatMap((path) => ["--config", path]));
+    if (storageKey) this.options.push("--storage-key", storageKey);
     this.labels = {};
   }
 
@@ -109,6 +113,11 @@ export class Broker {
 
   connectionStringOf(keyName, key, address = this.address) {
     return `Endpoint=sb://${address};SharedAccessKeyName=${keyName};SharedAccessKey=${key};UseDevelopmentEmulator=true;`;
+  }
+
+  /** As printed, with the key that was given in place of the stars. */
+  get storageConnectionString() {
+    return this.labels["Storage string"].replace("AccountKey=***", `AccountKey=${this.storageKey}`);
   }
 
   async readLabels() {

@@ -32,16 +32,22 @@ class Broker:
         listen_tls="off",
         http="off",
         https="off",
+        blob_port="off",
+        queue_port="off",
+        storage_key=None,
         configs=(),
         environment=None,
     ):
         self.folder = pathlib.Path(folder)
         self.places = ["--listen", listen, "--listen-tls", listen_tls, "--http", http, "--https", https]
+        self.places += ["--blob-port", blob_port, "--queue-port", queue_port]
+        self.storage_key = storage_key
         self.environment = environment or {}
         # The broker's own key is there only while no other is named, so it is named beside others.
         self.keys = [f"{KEY_NAME}={KEY}:Manage", *keys] if keys else []
         self.arguments = [*options("--queue", queues), *options("--key", self.keys)]
         self.arguments += options("--config", map(str, configs))
+        self.arguments += options("--storage-key", [storage_key] if storage_key else [])
         self.labels = {}
         self.process = None
 
@@ -102,6 +108,11 @@ class Broker:
 
     def connection_string_of(self, key_name, key, address=None):
         return connection_string(address or self.address, key_name, key)
+
+    @property
+    def storage_connection_string(self):
+        """As printed, with the key that was given in place of the stars."""
+        return self.labels["Storage string"].replace("AccountKey=***", f"AccountKey={self.storage_key}")
 
     def _read_labels(self):
         lines = queue.Queue()

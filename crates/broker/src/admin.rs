@@ -6,13 +6,21 @@ use peeklock_types::{EntityKind, EntityName, Timestamp};
 
 use crate::batch::{Answer, EntityInfo, Error, Found, Listing, Request, RuleInfo};
 use crate::execute::{Answered, done};
+use crate::hub::HubAnswer;
 use crate::shard::Shard;
 
 impl<L: Log> Shard<L> {
     pub(crate) fn execute_catalog(&mut self, now: Timestamp, request: Request) -> Answered {
-        let (engine, out) = (&mut self.engine, &mut self.outbox);
+        let (engine, out) = (&mut self.state.engine, &mut self.outbox);
         Some(match request {
-            Request::Find { ticket, name } => (ticket, find(engine, &name).ok_or_else(|| missing(name))),
+            Request::Find { ticket, name } => {
+                let hub =
+                    || self.state.hubs.hub(&name).ok().map(|hub| Answer::Hub(Box::new(HubAnswer::Hub(hub))));
+                (ticket, find(engine, &name).or_else(hub).ok_or_else(|| missing(name)))
+            }
+            Request::Create { ticket, name, .. } if self.state.hubs.contains_hub(&name) => {
+                (ticket, Err(Error::NameTaken { name, is_hub: true }))
+            }
             Request::Create { ticket, name, kind, settings, rule } => {
                 let created = match kind {
                     EntityKind::Queue | EntityKind::Topic => {
@@ -53,7 +61,7 @@ impl<L: Log> Shard<L> {
     }
 
     pub(crate) fn execute_rules(&mut self, now: Timestamp, request: Request) -> Answered {
-        let (engine, out) = (&mut self.engine, &mut self.outbox);
+        let (engine, out) = (&mut self.state.engine, &mut self.outbox);
         Some(match request {
             Request::AddRule { ticket, name, rule } => {
                 (ticket, done(engine.add_rule(now, &name, *rule, out)))
@@ -106,7 +114,7 @@ fn find(engine: &Engine, name: &EntityName) -> Option<Answer> {
     }))
 }
 
-fn show(engine: &Engine, name: EntityName) -> Result<Answer, Error> {
+pub(crate) fn show(engine: &Engine, name: EntityName) -> Result<Answer, Error> {
     let found = engine.find(&name).and_then(|entity| engine.queue(entity));
     let queue = found.ok_or_else(|| missing(name))?;
     Ok(Answer::Entities(vec![describe(engine, queue)]))
@@ -145,6 +153,7 @@ fn describe(engine: &Engine, queue: QueueView<'_>) -> EntityInfo {
         name: queue.name.clone(),
         kind: queue.kind,
         settings: queue.settings.clone(),
+        metadata: queue.metadata.clone(),
         counts,
         created_at: queue.created_at,
         updated_at: queue.updated_at,

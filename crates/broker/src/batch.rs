@@ -4,17 +4,20 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use peeklock_engine::{
     Attributes, CloseReason, Counts, Delivery, EntityId, Explained, ExplainedMessage, Head, HeldSession,
-    OrderView, ReceiveMode, ReceiverId, Settlement,
+    Metadata, OrderView, ReceiveMode, Received, ReceiverId, Settlement,
 };
 use peeklock_filter::{Rule, RuleName};
+use peeklock_hubs::{Producer, ReaderEnd, ReaderSpec};
 use peeklock_journal::StoredBody;
 use peeklock_types::{
     EntityKind, EntityName, LockToken, QueueSettings, SequenceNumber, SessionId, ShardId, SubQueue, Timestamp,
 };
 use tokio::sync::mpsc;
 
+use crate::hub::{Events, Fence, HubAnswer, HubRequest, Partition};
 use crate::large::BodyHold;
 use crate::measure::Measure;
+use crate::receipts::ReceiptRequest;
 
 /// One connection, unique while its broker lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -347,6 +350,32 @@ pub enum Request {
         after: Option<EntityName>,
         top: usize,
     },
+    /// Store the events that were written to the batch under the number `block` by [`peeklock_hubs::block::put_event`]: all or none.
+    /// `producer`: with the number of the first event.
+    Append {
+        ticket: Ticket,
+        partition: Partition,
+        block: usize,
+        count: u32,
+        producer: Option<Producer>,
+    },
+    /// A reader of events. [`Request::Credit`], [`Request::Window`] and [`Request::Detach`] are for readers, too.
+    AttachReader {
+        ticket: Ticket,
+        partition: Partition,
+        receiver: ReceiverId,
+        spec: Box<ReaderSpec>,
+        fence: Fence,
+    },
+    Hub {
+        ticket: Ticket,
+        request: Box<HubRequest>,
+    },
+    /// Messages without a receiver: what storage queues do.
+    Receipt {
+        ticket: Ticket,
+        request: Box<ReceiptRequest>,
+    },
     /// The peer has gone; what it had attached is detached.
     Gone,
     /// Messages from the outbox of a shard, in order. The answer says how far they were taken.
@@ -438,6 +467,12 @@ pub enum Reply {
         receiver: ReceiverId,
         reason: CloseReason,
     },
+    Events(Box<Events>),
+    /// The reader is detached.
+    ReaderEnded {
+        receiver: ReceiverId,
+        reason: Box<ReaderEnd>,
+    },
     /// The shard has stopped and will answer nothing more.
     Stopped {
         reason: String,
@@ -454,6 +489,8 @@ impl Reply {
             | Reply::Drained { .. }
             | Reply::Head { .. }
             | Reply::Closed { .. }
+            | Reply::Events(_)
+            | Reply::ReaderEnded { .. }
             | Reply::Stopped { .. } => None,
         }
     }
@@ -481,6 +518,9 @@ pub enum Answer {
     /// How many messages it hit.
     Count(u64),
     Brought(TransferOutcome),
+    Hub(Box<HubAnswer>),
+    /// `None`: the message has failed too often, and went to the dead letters.
+    Receipt(Option<Box<Received>>),
 }
 
 /// An entity, with what its senders must know.
@@ -509,6 +549,8 @@ pub struct EntityInfo {
     pub name: EntityName,
     pub kind: EntityKind,
     pub settings: QueueSettings,
+    /// The owner's names and values.
+    pub metadata: Metadata,
     pub counts: Counts,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
@@ -550,6 +592,13 @@ pub enum Error {
         "message {number} has {size_bytes} bytes, too many for an answer; do not defer messages of more than {limit_bytes} bytes, but abandon them"
     )]
     TooLargeToAnswer { number: SequenceNumber, size_bytes: u32, limit_bytes: u32 },
+    #[error(transparent)]
+    Hub(Box<peeklock_hubs::Error>),
+    #[error(
+        "'{name}' is the name of {article} already, and a name means one entity; choose another name, or delete that one",
+        article = if *is_hub { "an event hub" } else { "a queue, a topic or a subscription" }
+    )]
+    NameTaken { name: EntityName, is_hub: bool },
     #[error("no session of the queue has messages and is free; try again later")]
     NoSession,
     #[error("the queue was {what} while the receiver waited for a session")]
@@ -559,6 +608,12 @@ pub enum Error {
 impl From<peeklock_engine::Error> for Error {
     fn from(error: peeklock_engine::Error) -> Self {
         Error::Engine(Box::new(error))
+    }
+}
+
+impl From<peeklock_hubs::Error> for Error {
+    fn from(error: peeklock_hubs::Error) -> Self {
+        Error::Hub(Box::new(error))
     }
 }
 
@@ -657,6 +712,11 @@ impl Messages<'_> {
 
     pub fn schedule(self, ticket: Ticket, entity: EntityId) {
         self.ask(|messages| Request::Schedule { ticket, entity, messages });
+    }
+
+    /// Asks to store the one block of `count` events that was added.
+    pub fn append(self, ticket: Ticket, partition: Partition, count: u32, producer: Option<Producer>) {
+        self.ask(|blocks| Request::Append { ticket, partition, block: blocks.start, count, producer });
     }
 
     /// Leaves the messages in the batch, for a request that names them by these numbers.

@@ -2,20 +2,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use peeklock_engine::{Engine, Patch, record};
+use peeklock_engine::Patch;
 use peeklock_filter::Cost;
-use peeklock_journal::{Journal, Log, Recovery, StoredBody};
+use peeklock_journal::{Journal, Log, Recovery};
 use peeklock_types::{EntityName, GroupNumber, Groups, ShardId};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::batch::{Batch, Peer, PeerId, Reply};
 use crate::clock::Clock;
-use crate::group;
-use crate::housekeeping;
 use crate::large::LargeStore;
 use crate::router::Router;
 use crate::shard::{Envelope, Failure, RecoveredShard, Shard};
+use crate::state::State;
 
 /// Batches that may wait for one shard before peers have to wait too.
 const SHARD_QUEUE_MAX: usize = 64;
@@ -62,6 +61,7 @@ pub enum OpenError {
 pub struct Recovered {
     pub queue_count: u64,
     pub message_count: u64,
+    pub hub_count: u64,
 }
 
 /// The running shards; ends when all have stopped.
@@ -110,9 +110,10 @@ impl Broker {
         let (mut shards, mut recovered_shards) = (Vec::new(), Vec::new());
         let mut recovered = Recovered::default();
         for id in (0..ShardId::COUNT).map(ShardId) {
-            let (mut engine, log, snapshot_upto) = recover(journal, id).await?;
-            engine.set_filter_cost(filter_cost);
-            for queue in engine.queues().filter(|queue| !queue.name.is_internal()) {
+            let (mut state, log, snapshot_upto) = recover(journal, id).await?;
+            state.engine.set_filter_cost(filter_cost);
+            recovered.hub_count += state.hubs.hubs_after(None).count() as u64;
+            for queue in state.engine.queues().filter(|queue| !queue.name.is_internal()) {
                 recovered.queue_count += 1;
                 let counts = queue.counts;
                 recovered.message_count += counts.message_count();
@@ -120,7 +121,7 @@ impl Broker {
             let (incoming, envelopes) = mpsc::channel(SHARD_QUEUE_MAX);
             let large = LargeStore::new(log.large_bodies(), log.reader());
             shards.push(ShardHandle { incoming, large });
-            recovered_shards.push((RecoveredShard { id, engine, log, snapshot_upto }, envelopes));
+            recovered_shards.push((RecoveredShard { id, state, log, snapshot_upto }, envelopes));
         }
         let next_peer = Arc::new(AtomicU64::new(1));
         let router = Router::new(&shards, Arc::clone(&next_peer), describe);
@@ -128,6 +129,7 @@ impl Broker {
             running.spawn(Shard::new(shard, clock, envelopes, router.clone(), describe).run());
         }
         let broker = Broker { shards: shards.into(), clock, next_peer, groups: Arc::default() };
+        broker.mend_hubs().await;
         Ok((broker, Running(running), recovered))
     }
 
@@ -155,6 +157,11 @@ impl Broker {
         ShardId::of(name).0.into()
     }
 
+    /// The same for a partition of the hub `name`.
+    pub fn place_partition(&self, name: &EntityName, partition: u32) -> usize {
+        ShardId::of_partition(name, partition).0.into()
+    }
+
     pub fn shard(&self, number: usize) -> Option<&ShardHandle> {
         self.shards.get(number)
     }
@@ -172,35 +179,18 @@ impl ShardHandle {
 }
 
 /// The state of a shard, its log, and the group up to which a snapshot replaces the log.
-async fn recover<J: Journal>(
-    journal: &J,
-    shard: ShardId,
-) -> Result<(Engine, J::Log, GroupNumber), OpenError> {
+async fn recover<J: Journal>(journal: &J, shard: ShardId) -> Result<(State, J::Log, GroupNumber), OpenError> {
     let (mut log, Recovery { snapshot, groups }) = journal.open(shard).await?;
     let damaged = |group, what: String| OpenError::Replay { shard, group, what };
-    let (mut engine, upto) = match snapshot {
-        Some(s) => (Engine::restore(&s.payload).map_err(|e| damaged(s.upto, e.to_string()))?, s.upto),
-        None => (Engine::default(), GroupNumber::NONE),
+    let (mut state, upto) = match snapshot {
+        Some(s) => (State::restore(&s.payload).map_err(|what| damaged(s.upto, what))?, s.upto),
+        None => (State::default(), GroupNumber::NONE),
     };
     for stored in groups {
         let stored = stored?;
-        replay(&mut engine, stored.number, &stored.payload).map_err(|what| damaged(stored.number, what))?;
+        state.replay(stored.number, &stored.payload).map_err(|what| damaged(stored.number, what))?;
     }
-    let cold: Vec<_> = engine
-        .cold_bodies()
-        .map(|body| StoredBody { place: body.place, size_bytes: body.size_bytes })
-        .collect();
-    log.remember_cold(&cold);
-    log.trim(upto, housekeeping::bodies_upto(&mut engine, upto));
-    Ok((engine, log, upto))
-}
-
-fn replay(engine: &mut Engine, number: GroupNumber, payload: &bytes::Bytes) -> Result<(), String> {
-    let facts = group::facts_of(payload).ok_or("the group has no place for facts")?;
-    let mut facts = &facts[..];
-    while !facts.is_empty() {
-        let fact = record::decode(&mut facts, number).map_err(|error| error.to_string())?;
-        engine.apply(&fact).map_err(|error| error.to_string())?;
-    }
-    Ok(())
+    log.remember_cold(&state.cold_bodies());
+    log.trim(upto, state.bodies_upto(upto));
+    Ok((state, log, upto))
 }

@@ -18,7 +18,7 @@ use crate::outgoing::Effect;
 use crate::shard::{Shard, nonce};
 
 /// Messages of one send; most are single.
-type New = smallvec::SmallVec<[NewMessage; 8]>;
+pub(crate) type New = smallvec::SmallVec<[NewMessage; 8]>;
 
 /// Who waits for an answer, and the answer; or nobody, or not now.
 pub(crate) type Answered = Option<(Ticket, Result<Answer, Error>)>;
@@ -63,11 +63,16 @@ impl<L: Log> Shard<L> {
             | Request::ShowRule { .. }
             | Request::ListRules { .. }
             | Request::Explain { .. } => self.execute_rules(now, request),
+            Request::Append { .. } | Request::AttachReader { .. } | Request::Hub { .. } => {
+                self.execute_stream(now, peer, batch, request)
+            }
+            Request::Receipt { ticket, request } => self.execute_receipt(now, peer, batch, ticket, *request),
             Request::ShowOrder { .. } | Request::ExplainMessage { .. } | Request::Measure { .. } => {
                 self.execute_measure(now, request)
             }
         };
         self.collect();
+        self.collect_hubs();
         if let Some((ticket, result)) = answered {
             self.effects.push(Effect::Answer { peer, ticket, result });
         }
@@ -76,15 +81,17 @@ impl<L: Log> Shard<L> {
     fn execute_send(&mut self, now: Timestamp, batch: &mut Batch, request: Request) -> Answered {
         Some(match request {
             Request::Send { ticket, entity, messages } => {
-                let send = |shard: &mut Self, new| shard.engine.send(now, entity, new, &mut shard.outbox);
+                let send =
+                    |shard: &mut Self, new| shard.state.engine.send(now, entity, new, &mut shard.outbox);
                 (ticket, self.send(entity, batch, messages, send).map(|()| Answer::Done))
             }
             Request::Schedule { ticket, entity, messages } => {
-                let send = |shard: &mut Self, new| shard.engine.schedule(now, entity, new, &mut shard.outbox);
+                let send =
+                    |shard: &mut Self, new| shard.state.engine.schedule(now, entity, new, &mut shard.outbox);
                 (ticket, self.send(entity, batch, messages, send).map(Answer::Scheduled))
             }
             Request::CancelScheduled { ticket, entity, numbers } => {
-                let result = self.engine.cancel_scheduled(now, entity, &numbers, &mut self.outbox);
+                let result = self.state.engine.cancel_scheduled(now, entity, &numbers, &mut self.outbox);
                 (ticket, done(result))
             }
             Request::Commit { ticket, entity, settles, sends } => {
@@ -98,7 +105,7 @@ impl<L: Log> Shard<L> {
     }
 
     fn execute_settle(&mut self, now: Timestamp, request: Request) -> Answered {
-        let (engine, out) = (&mut self.engine, &mut self.outbox);
+        let (engine, out) = (&mut self.state.engine, &mut self.outbox);
         Some(match request {
             Request::Settle { ticket, entity, sub_queue, token, settlement } => {
                 (ticket, done(engine.settle(now, entity, sub_queue, token, settlement, out)))
@@ -141,7 +148,7 @@ impl<L: Log> Shard<L> {
         match request {
             Request::Attach { ticket, entity, sub_queue, receiver, mode, session } => {
                 let wish = wish(now, session);
-                let result = self.engine.attach_receiver(now, entity, sub_queue, receiver, mode, wish);
+                let result = self.state.engine.attach_receiver(now, entity, sub_queue, receiver, mode, wish);
                 self.attached(peer, ticket, receiver, result)
             }
             Request::Detach { ticket, receiver } => {
@@ -151,25 +158,30 @@ impl<L: Log> Shard<L> {
                 self.detach(now, receiver);
                 Some((ticket, Ok(Answer::Done)))
             }
+            Request::Credit { receiver, limit, drain } if self.credit_reader(receiver, limit, drain) => None,
             Request::Credit { receiver, limit, drain } => {
-                self.engine.set_credit(receiver, self.credit_upto(receiver, limit));
+                self.state.engine.set_credit(receiver, self.credit_upto(receiver, limit));
                 match drain {
                     Drain::Keep => {}
-                    Drain::Start => self.engine.drain(receiver),
-                    Drain::Cancel => self.engine.cancel_drain(receiver),
+                    Drain::Start => self.state.engine.drain(receiver),
+                    Drain::Cancel => self.state.engine.cancel_drain(receiver),
                 }
                 None
             }
             Request::Take { receiver, limit, not_after } => {
-                self.engine.take_run(receiver, self.credit_upto(receiver, limit), not_after);
+                self.state.engine.take_run(receiver, self.credit_upto(receiver, limit), not_after);
                 None
             }
             Request::Watch { receiver, serial } => {
-                self.engine.watch(receiver, serial);
+                self.state.engine.watch(receiver, serial);
+                None
+            }
+            Request::Window { receiver, size_bytes } if self.state.hubs.has_reader(receiver) => {
+                self.state.hubs.add_reader_window(receiver, size_bytes);
                 None
             }
             Request::Window { receiver, size_bytes } => {
-                self.engine.add_window(receiver, size_bytes);
+                self.state.engine.add_window(receiver, size_bytes);
                 None
             }
             Request::Gone => {
@@ -206,7 +218,7 @@ impl<L: Log> Shard<L> {
     }
 
     fn execute_session(&mut self, now: Timestamp, request: Request) -> Answered {
-        let (engine, out) = (&mut self.engine, &mut self.outbox);
+        let (engine, out) = (&mut self.state.engine, &mut self.outbox);
         Some(match request {
             Request::RenewSession { ticket, entity, hold } => {
                 let result = engine.renew_session(now, entity, &hold.session, hold.receiver);
@@ -235,12 +247,12 @@ impl<L: Log> Shard<L> {
     fn execute_fetch(&mut self, now: Timestamp, peer: PeerId, request: Request) -> Answered {
         match request {
             Request::Peek { ticket, entity, sub_queue, from, count_max, session } => {
-                self.engine.touch(now, entity);
+                self.state.engine.touch(now, entity);
                 let count_max = count_max.min(limits::BATCH_COUNT_MAX);
                 // Only the queue itself has sessions.
                 let found = match session.filter(|_| sub_queue == SubQueue::Main) {
-                    Some(session) => self.engine.peek_session(entity, &session, from, count_max),
-                    None => self.engine.peek(entity, sub_queue, from, count_max),
+                    Some(session) => self.state.engine.peek_session(entity, &session, from, count_max),
+                    None => self.state.engine.peek(entity, sub_queue, from, count_max),
                 };
                 let found = found.map(|found| first_of(found).map(|message| (None, message)).collect());
                 self.answer_messages(peer, ticket, found)
@@ -250,7 +262,7 @@ impl<L: Log> Shard<L> {
                 if let Some(error) = self.first_large(entity, sub_queue, &numbers) {
                     return Some((ticket, Err(error)));
                 }
-                let (engine, out) = (&mut self.engine, &mut self.outbox);
+                let (engine, out) = (&mut self.state.engine, &mut self.outbox);
                 let found =
                     engine.receive_deferred(now, entity, sub_queue, &numbers, mode, hold, nonce(), out);
                 self.collect();
@@ -270,7 +282,7 @@ impl<L: Log> Shard<L> {
         numbers: &[SequenceNumber],
     ) -> Option<Error> {
         let found = numbers.iter().take(limits::BATCH_COUNT_MAX).filter_map(|number| {
-            let found = self.engine.peek(entity, sub_queue, *number, 1).ok()?.pop()?;
+            let found = self.state.engine.peek(entity, sub_queue, *number, 1).ok()?.pop()?;
             (found.sequence_number == *number && is_large(found.size_bytes)).then_some(found)
         });
         found.into_iter().next().map(|found| Error::TooLargeToAnswer {
@@ -333,10 +345,10 @@ impl<L: Log> Shard<L> {
             for TransactionSend { target, messages } in sends {
                 let mut new = shard.put_bodies(batch, messages.clone())?;
                 // One of another shard is looked at when it gets there.
-                shard.add_views(shard.engine.find(&target), batch, messages, &mut new);
+                shard.add_views(shard.state.engine.find(&target), batch, messages, &mut new);
                 transaction.sends.extend(new.into_iter().map(|message| (target.clone(), message)));
             }
-            Ok(shard.engine.commit(now, shard.id, entity, transaction, &mut shard.outbox)?)
+            Ok(shard.state.engine.commit(now, shard.id, entity, transaction, &mut shard.outbox)?)
         })
     }
 
@@ -384,9 +396,9 @@ impl<L: Log> Shard<L> {
         let result = self.in_group(|shard| {
             let messages = number_in_batch..number_in_batch + 1;
             let mut new = shard.put_bodies(batch, messages.clone())?;
-            shard.add_views(shard.engine.find(target), batch, messages, &mut new);
+            shard.add_views(shard.state.engine.find(target), batch, messages, &mut new);
             let Some(message) = new.pop() else { return Ok(false) };
-            Ok(shard.engine.arrive(now, source, number, target, message, &mut shard.outbox)?)
+            Ok(shard.state.engine.arrive(now, source, number, target, message, &mut shard.outbox)?)
         });
         self.free_unused(batch, number_in_batch..number_in_batch + 1);
         if !result? {
@@ -398,14 +410,14 @@ impl<L: Log> Shard<L> {
 
     /// Topics and queues with an order look at the properties of a message. It mostly brings them, but not when it comes from another queue, or
     /// from a sender that is older than the order. Of a large one, whose bytes are not here, somebody has looked before.
-    fn add_views(
+    pub(crate) fn add_views(
         &self,
         target: Option<EntityId>,
         batch: &Batch,
         messages: Range<usize>,
         new: &mut [NewMessage],
     ) {
-        if !target.is_some_and(|target| self.engine.needs_view(target)) {
+        if !target.is_some_and(|target| self.state.engine.needs_view(target)) {
             return;
         }
         for (message, body) in new.iter_mut().zip(batch.bodies(messages)) {
@@ -417,7 +429,7 @@ impl<L: Log> Shard<L> {
         }
     }
 
-    fn check_room(
+    pub(crate) fn check_room(
         &self,
         batch: &Batch,
         messages: Range<usize>,
@@ -436,7 +448,10 @@ impl<L: Log> Shard<L> {
 
     /// Does something that puts bodies into the group; if it fails, or nobody takes them, they are taken out again: a group without facts is not
     /// ended, and bodies of duplicates or of messages that no subscription takes would pile up in it.
-    fn in_group<T>(&mut self, todo: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
+    pub(crate) fn in_group<T>(
+        &mut self,
+        todo: impl FnOnce(&mut Self) -> Result<T, Error>,
+    ) -> Result<T, Error> {
         let (mark, fact_count) = (self.group.mark(), self.outbox.facts.len());
         let result = todo(self);
         if result.is_err() || self.outbox.facts.len() == fact_count {
@@ -445,7 +460,7 @@ impl<L: Log> Shard<L> {
         result
     }
 
-    fn put_bodies(&mut self, batch: &mut Batch, messages: Range<usize>) -> Result<New, Error> {
+    pub(crate) fn put_bodies(&mut self, batch: &mut Batch, messages: Range<usize>) -> Result<New, Error> {
         let too_large =
             |size_bytes| Error::TooLarge { size_bytes, limit_bytes: limits::MESSAGE_SIZE_BYTES_MAX };
         let mut new = New::new();
@@ -464,7 +479,7 @@ impl<L: Log> Shard<L> {
         Ok(new)
     }
 
-    fn answer_messages(
+    pub(crate) fn answer_messages(
         &mut self,
         peer: PeerId,
         ticket: Ticket,
@@ -493,7 +508,9 @@ fn wish(now: Timestamp, session: SessionAsk) -> SessionWish {
 }
 
 /// As many messages as fit one answer, and at least one.
-fn first_of(messages: Vec<peeklock_engine::Message>) -> impl Iterator<Item = peeklock_engine::Message> {
+pub(crate) fn first_of(
+    messages: Vec<peeklock_engine::Message>,
+) -> impl Iterator<Item = peeklock_engine::Message> {
     let mut size_bytes = 0;
     messages.into_iter().take_while(move |message| {
         let is_first = size_bytes == 0;

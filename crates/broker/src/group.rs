@@ -11,6 +11,8 @@ use bytes::{BufMut, Bytes, BytesMut};
 use peeklock_engine::{Fact, record};
 use peeklock_types::{BodyRef, GroupNumber};
 
+use crate::state::HUB_RECORD;
+
 const HEADER_BYTES: usize = 8;
 
 #[derive(Debug)]
@@ -63,6 +65,20 @@ impl GroupBuilder {
         let place = BodyRef::in_log(self.number, offset).ok_or(Full)?;
         self.bodies.put_slice(body);
         Ok(place)
+    }
+
+    /// A body that lies in several pieces.
+    pub(crate) fn put_body_in_parts(&mut self, parts: [&[u8]; 2]) -> Result<BodyRef, Full> {
+        let [first, rest] = parts;
+        let place = self.put_body(first)?;
+        self.bodies.put_slice(rest);
+        Ok(place)
+    }
+
+    pub(crate) fn put_hub_fact(&mut self, fact: &peeklock_hubs::Fact) {
+        self.facts.push(HUB_RECORD);
+        fact.encode(self.number, &mut self.facts);
+        self.fact_count += 1;
     }
 
     pub(crate) fn put_fact(&mut self, fact: &Fact) {

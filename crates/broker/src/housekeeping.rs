@@ -3,15 +3,21 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use peeklock_engine::{Engine, Evacuate, LiveBody};
+use peeklock_engine::{Evacuate, LiveBody};
+use peeklock_hubs::{Gather, GatherRun, StreamId};
 use peeklock_journal::{Evacuation, Log, Poisoned, ReadError, SnapshotError, StoredBody};
 use peeklock_types::{BodyRef, GroupNumber};
 use rustc_hash::{FxHashMap, FxHashSet};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use crate::state::State;
+
 /// How many bodies one evacuation step moves.
 const EVACUATE_COUNT_MAX: usize = 1024;
+/// How much of streams one step gathers, and how large the extents get that it makes.
+const GATHER_BYTES_MAX: u64 = 16 * 1024 * 1024;
+const EXTENT_BYTES_MAX: u32 = 512 * 1024;
 /// After a step failed (no room, say), a pause instead of trying in a loop.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
@@ -21,6 +27,7 @@ pub(crate) struct Housekeeping {
     /// The newest snapshot that is safe.
     snapshot_upto: GroupNumber,
     evacuation: Option<RunningEvacuation>,
+    gathering: Option<JoinHandle<(Vec<Gathered>, Option<ReadError>)>>,
     /// A cold segment in which nothing live was found; what is left of it waits to be forgotten.
     emptied: Option<u32>,
     /// A report on its way: until it is there the log keeps asking for what is done already.
@@ -65,11 +72,19 @@ pub(crate) struct Moved {
     pub(crate) to: Option<BodyRef>,
 }
 
+/// Extents of a stream that lie together in a second place too.
+pub(crate) struct Gathered {
+    pub(crate) stream: StreamId,
+    pub(crate) run: GatherRun,
+    pub(crate) to: StoredBody,
+}
+
 /// What a background step has brought.
 pub(crate) enum Done {
     /// A snapshot is safe: the log before it may go.
     Trim(Trim),
     Moved(Vec<Moved>),
+    Gathered(Vec<Gathered>),
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -78,11 +93,6 @@ pub(crate) enum HousekeepingError {
     Snapshot(#[from] SnapshotError),
     #[error(transparent)]
     Evacuate(#[from] ReadError),
-}
-
-/// The newest group that holds no body which a message still needs, nor any group before it.
-pub(crate) fn bodies_upto(engine: &mut Engine, appended: GroupNumber) -> GroupNumber {
-    engine.oldest_log_body().map_or(appended, |oldest| GroupNumber(oldest.0.saturating_sub(1)))
 }
 
 fn range(wanted: Evacuation) -> Evacuate {
@@ -118,7 +128,7 @@ impl Housekeeping {
     /// what the log should hear once everything decided so far is durable.
     pub(crate) fn start<L: Log>(
         &mut self,
-        engine: &mut Engine,
+        state: &mut State,
         log: &mut L,
         appended: GroupNumber,
         may_snapshot: bool,
@@ -131,11 +141,11 @@ impl Housekeeping {
             && log.wants_snapshot()
             && appended > self.snapshot_upto
         {
-            let trim = Trim { upto: appended, bodies_upto: bodies_upto(engine, appended) };
-            self.snapshot = SnapshotStep::Taken { trim, payload: engine.snapshot().into() };
+            let trim = Trim { upto: appended, bodies_upto: state.bodies_upto(appended) };
+            self.snapshot = SnapshotStep::Taken { trim, payload: state.snapshot().into() };
         }
         self.write_snapshot(log);
-        self.start_evacuation(engine, log, appended)
+        self.start_evacuation(state, log, appended)
     }
 
     fn write_snapshot<L: Log>(&mut self, log: &mut L) {
@@ -149,21 +159,22 @@ impl Housekeeping {
 
     fn start_evacuation<L: Log>(
         &mut self,
-        engine: &mut Engine,
+        state: &mut State,
         log: &mut L,
         appended: GroupNumber,
     ) -> Option<Trim> {
-        if self.evacuation.is_some() || self.is_reporting {
+        if self.evacuation.is_some() || self.gathering.is_some() || self.is_reporting {
             return None;
         }
         let wanted = log.wants_evacuation()?;
         if matches!(wanted, Evacuation::Cold { segment } if self.emptied == Some(segment)) {
             return None;
         }
+        let engine = &mut state.engine;
         let bodies = engine.bodies_in(range(wanted), EVACUATE_COUNT_MAX);
         if bodies.is_empty() {
             return match wanted {
-                Evacuation::Groups { .. } => Some(self.report(engine, appended)),
+                Evacuation::Groups { upto } => self.start_gathering(state, log, appended, upto),
                 Evacuation::Cold { segment } => {
                     self.emptied = Some(segment);
                     None
@@ -180,19 +191,55 @@ impl Housekeeping {
         None
     }
 
+    /// Puts extents of streams together in cold segments of theirs; when there are none, the log can have its groups back.
+    fn start_gathering<L: Log>(
+        &mut self,
+        state: &mut State,
+        log: &mut L,
+        appended: GroupNumber,
+        upto: GroupNumber,
+    ) -> Option<Trim> {
+        let wanted = state.hubs.extents_in(upto, GATHER_BYTES_MAX, EXTENT_BYTES_MAX);
+        if wanted.is_empty() {
+            return Some(self.report(state, appended));
+        }
+        let mut copies = Vec::with_capacity(wanted.len());
+        for Gather { stream, runs } in wanted {
+            let stored =
+                |(place, size_bytes): &(BodyRef, u32)| StoredBody { place: *place, size_bytes: *size_bytes };
+            let bodies = runs.iter().map(|run| run.bodies.iter().map(stored).collect()).collect();
+            copies.push((stream, runs, log.gather(stream.0.into(), bodies)));
+        }
+        self.gathering = Some(tokio::spawn(async move {
+            let mut gathered = Vec::new();
+            for (stream, runs, copy) in copies {
+                match copy.await {
+                    Ok(bodies) => {
+                        let done = runs.into_iter().zip(bodies);
+                        gathered.extend(done.map(|(run, to)| Gathered { stream, run, to }));
+                    }
+                    // What was copied before counts; the rest is tried again.
+                    Err(error) => return (gathered, Some(error)),
+                }
+            }
+            (gathered, None)
+        }));
+        None
+    }
+
     /// The state at the end, if the newest snapshot does not have it all.
-    pub(crate) fn last_snapshot(&self, engine: &mut Engine, appended: GroupNumber) -> Option<(Trim, Bytes)> {
+    pub(crate) fn last_snapshot(&self, state: &mut State, appended: GroupNumber) -> Option<(Trim, Bytes)> {
         let is_new = appended > self.snapshot_upto && matches!(self.snapshot, SnapshotStep::Idle);
         is_new.then(|| {
-            let trim = Trim { upto: appended, bodies_upto: bodies_upto(engine, appended) };
-            (trim, engine.snapshot().into())
+            let trim = Trim { upto: appended, bodies_upto: state.bodies_upto(appended) };
+            (trim, state.snapshot().into())
         })
     }
 
     /// What the log may use again as things stand now, to be told once they are durable.
-    pub(crate) fn report(&mut self, engine: &mut Engine, appended: GroupNumber) -> Trim {
+    pub(crate) fn report(&mut self, state: &mut State, appended: GroupNumber) -> Trim {
         self.is_reporting = true;
-        Trim { upto: self.snapshot_upto, bodies_upto: bodies_upto(engine, appended) }
+        Trim { upto: self.snapshot_upto, bodies_upto: state.bodies_upto(appended) }
     }
 
     /// The log was told.
@@ -225,6 +272,14 @@ impl Housekeeping {
                 let copies = result?;
                 Ok(Done::Moved(running.map(|running| moves(running, copies)).unwrap_or_default()))
             }
+            (gathered, error) = gathered(&mut self.gathering) => {
+                self.gathering = None;
+                self.retry_later(error.is_some());
+                match error {
+                    Some(error) if gathered.is_empty() => Err(error.into()),
+                    _ => Ok(Done::Gathered(gathered)),
+                }
+            }
         }
     }
 
@@ -247,6 +302,16 @@ async fn snapshot_written(step: &mut SnapshotStep) -> Result<Trim, SnapshotError
             Err(SnapshotError::Io { path: String::new(), source: std::io::Error::other(stopped) })
         }
     }
+}
+
+async fn gathered(
+    running: &mut Option<JoinHandle<(Vec<Gathered>, Option<ReadError>)>>,
+) -> (Vec<Gathered>, Option<ReadError>) {
+    let Some(running) = running else { return std::future::pending().await };
+    running.await.unwrap_or_else(|stopped| {
+        let source = std::io::Error::other(stopped);
+        (Vec::new(), Some(ReadError::Io { path: String::new(), source }))
+    })
 }
 
 async fn evacuated(running: &mut Option<RunningEvacuation>) -> Result<Vec<BodyRef>, ReadError> {

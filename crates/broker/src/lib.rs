@@ -11,12 +11,18 @@ mod clock;
 mod execute;
 mod group;
 mod housekeeping;
+mod hub;
+mod hubs_admin;
 mod large;
 mod manage;
 mod measure;
 mod outgoing;
+mod reading;
+mod receipts;
 mod router;
 mod shard;
+mod state;
+mod streams;
 
 pub use alarm::Alarm;
 pub use batch::{
@@ -25,9 +31,12 @@ pub use batch::{
 };
 pub use broker::{Broker, Describe, OpenError, Recovered, Running, ShardHandle, ShardStopped};
 pub use clock::Clock;
+pub use hub::{Events, Fence, HubAnswer, HubRequest, Lag, Partition, PartitionInfo};
 pub use large::{BodyHold, FRONT_BYTES, Upload, WHOLE_BODY_BYTES_MAX, Wanted};
 pub use manage::{AdminError, Page, PageStart};
 pub use measure::{MEASURE_COUNT_MAX, Measure};
 pub use peeklock_engine as engine;
 pub use peeklock_filter as filter;
+pub use peeklock_hubs as hubs;
 pub use peeklock_journal::StoredBody;
+pub use receipts::ReceiptRequest;

@@ -34,7 +34,7 @@ pub struct Measure {
 
 impl<L: Log> Shard<L> {
     pub(crate) fn execute_measure(&mut self, now: Timestamp, request: Request) -> Answered {
-        let engine = &self.engine;
+        let engine = &self.state.engine;
         Some(match request {
             Request::ShowOrder { ticket, name } => {
                 let order = find(engine, &name).map(|entity| engine.order_view(now, entity));
@@ -56,7 +56,7 @@ impl<L: Log> Shard<L> {
     pub(crate) fn sample(&mut self, now: Timestamp) {
         if now >= self.sampled_at + SAMPLE_EVERY {
             self.sampled_at = now;
-            self.engine.sample_orders(now);
+            self.state.engine.sample_orders(now);
         }
     }
 }

@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use peeklock_engine::{Closed, Delivery, HeadChange, OutMessage, ReceiverId};
+use peeklock_hubs::{ReaderEnd, Run};
 use peeklock_journal::{Poisoned, ReadError, Reader, StoredBody};
 use peeklock_types::{LockToken, ShardId};
 use rustc_hash::FxHashMap;
@@ -29,6 +30,12 @@ pub(crate) enum Effect {
     Drained(ReceiverId),
     Head(HeadChange),
     Closed(Closed),
+    ReaderEnded {
+        receiver: ReceiverId,
+        reason: ReaderEnd,
+    },
+    /// Events for a reader: the shard itself starts to read them when they are durable.
+    Run(Run),
     /// Messages that are to be brought to another shard.
     Transfer {
         target: ShardId,
@@ -56,7 +63,12 @@ impl Effect {
                     |message: &OutMessage| StoredBody { place: message.body, size_bytes: message.size_bytes };
                 messages.iter().map(body).collect()
             }
-            Effect::Answer { .. } | Effect::Drained(_) | Effect::Head(_) | Effect::Closed(_) => Vec::new(),
+            Effect::Answer { .. }
+            | Effect::Drained(_)
+            | Effect::Head(_)
+            | Effect::Closed(_)
+            | Effect::ReaderEnded { .. }
+            | Effect::Run(_) => Vec::new(),
         }
     }
 }
@@ -155,6 +167,8 @@ impl<R: Reader> Outgoing<R> {
         for effect in effects {
             match effect {
                 Effect::Answer { peer, ticket, result } => self.push(peer, Reply::Answer { ticket, result }),
+                // It does not wait for messages that are read for others.
+                Effect::ReaderEnded { .. } => self.emit(effect, &mut std::iter::empty()),
                 other if self.waiting.is_empty() && in_order.is_empty() => {
                     if let Some(missed) = self.emit_from_memory(other) {
                         in_order.push(missed);
@@ -246,6 +260,11 @@ impl<R: Reader> Outgoing<R> {
                 let messages = messages.into_iter().zip(bodies).collect();
                 self.router.bring(self.shard, target, messages);
             }
+            Effect::ReaderEnded { receiver, reason } => {
+                let reason = Box::new(reason);
+                self.push(PeerId::of(receiver), Reply::ReaderEnded { receiver, reason });
+            }
+            Effect::Run(_) => {}
             Effect::Drained(receiver) => self.push(PeerId::of(receiver), Reply::Drained { receiver }),
             Effect::Head(HeadChange { receiver, serial, head }) => {
                 self.push(PeerId::of(receiver), Reply::Head { receiver, serial, head })
@@ -283,7 +302,7 @@ impl<R: Reader> Outgoing<R> {
         }
     }
 
-    fn push(&mut self, peer: PeerId, reply: Reply) {
+    pub(crate) fn push(&mut self, peer: PeerId, reply: Reply) {
         let Some(lane) = self.peers.get_mut(&peer) else { return };
         if lane.batch.is_empty() {
             self.dirty.push(peer);

@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
-use peeklock_engine::{Accepted, CloseReason, Engine, Outbox, ReceiverId, Settlement};
+use peeklock_engine::{Accepted, CloseReason, Outbox, ReceiverId, Settlement};
 use peeklock_journal::{AppendError, Log, Poisoned, StoredBody};
 use peeklock_types::{BodyRef, GroupNumber, ShardId, Timestamp};
 use rustc_hash::FxHashMap;
@@ -20,9 +20,12 @@ use crate::batch::{Answer, Batch, Error, Peer, PeerId, Ticket};
 use crate::broker::Describe;
 use crate::clock::Clock;
 use crate::group::GroupBuilder;
-use crate::housekeeping::{Done, Housekeeping, HousekeepingError, Moved, Trim};
+use crate::housekeeping::{Done, Gathered, Housekeeping, HousekeepingError, Moved, Trim};
+use crate::hub::Fence;
 use crate::outgoing::{Effect, Outgoing};
+use crate::reading::Reading;
 use crate::router::Router;
+use crate::state::State;
 
 /// A group this large is appended before more is added to it.
 const GROUP_BYTES_MAX: usize = 1024 * 1024;
@@ -57,7 +60,7 @@ enum Cleanup {
 /// What recovery has found of a shard.
 pub(crate) struct RecoveredShard<L> {
     pub(crate) id: ShardId,
-    pub(crate) engine: Engine,
+    pub(crate) state: State,
     pub(crate) log: L,
     /// The group up to which a snapshot replaces the log.
     pub(crate) snapshot_upto: GroupNumber,
@@ -65,11 +68,15 @@ pub(crate) struct RecoveredShard<L> {
 
 pub(crate) struct Shard<L: Log> {
     pub(crate) id: ShardId,
-    pub(crate) engine: Engine,
+    pub(crate) state: State,
     pub(crate) log: L,
-    clock: Clock,
+    pub(crate) clock: Clock,
     incoming: mpsc::Receiver<Envelope>,
-    outgoing: Outgoing<L::Reader>,
+    pub(crate) outgoing: Outgoing<L::Reader>,
+    /// Events on their way to readers.
+    pub(crate) reading: Reading<L::Reader>,
+    /// Of each reader, to be closed when it has lost its partition.
+    pub(crate) fences: FxHashMap<ReceiverId, Fence>,
     /// What each peer has attached, to be detached when it goes.
     pub(crate) receivers: FxHashMap<PeerId, Vec<ReceiverId>>,
     /// How many deliveries each receiver got so far.
@@ -81,13 +88,14 @@ pub(crate) struct Shard<L: Log> {
     pub(crate) bringing: BTreeSet<ShardId>,
     housekeeping: Housekeeping,
     pub(crate) outbox: Outbox,
+    pub(crate) hub_outbox: peeklock_hubs::Outbox,
     pub(crate) group: GroupBuilder,
     /// Finished groups that were not appended yet, mostly because the log had no room. No new batch is begun while there are any.
     refused: VecDeque<Bytes>,
     /// Messages may wait for receivers with credit, because the log had no room for the locks.
     owes_delivery: bool,
     appended: GroupNumber,
-    seen: GroupNumber,
+    pub(crate) seen: GroupNumber,
     pub(crate) effects: Vec<Effect>,
     pub(crate) freed: Vec<StoredBody>,
     /// Bodies of messages that are gone, which somebody still reads.
@@ -114,15 +122,18 @@ impl<L: Log> Shard<L> {
         router: Router,
         describe: Describe,
     ) -> Self {
-        let RecoveredShard { id, engine, log, snapshot_upto } = recovered;
+        let RecoveredShard { id, state, log, snapshot_upto } = recovered;
+        let reading = Reading::new(log.reader());
         let outgoing = Outgoing::new(id, log.reader(), router);
         let appended = log.watermark();
         Shard {
             id,
-            engine,
+            state,
             clock,
             incoming,
             outgoing,
+            reading,
+            fences: FxHashMap::default(),
             receivers: FxHashMap::default(),
             delivered: FxHashMap::default(),
             waiting: FxHashMap::default(),
@@ -130,6 +141,7 @@ impl<L: Log> Shard<L> {
             bringing: BTreeSet::new(),
             housekeeping: Housekeeping::new(snapshot_upto),
             outbox: Outbox::default(),
+            hub_outbox: peeklock_hubs::Outbox::default(),
             group: GroupBuilder::new(log.next_group()),
             refused: VecDeque::new(),
             owes_delivery: false,
@@ -165,7 +177,7 @@ impl<L: Log> Shard<L> {
 
     /// A last snapshot, so that the next start reads little and the log can let go of its segments. Nothing depends on it.
     async fn rest(&mut self) {
-        let Some((trim, payload)) = self.housekeeping.last_snapshot(&mut self.engine, self.appended) else {
+        let Some((trim, payload)) = self.housekeeping.last_snapshot(&mut self.state, self.appended) else {
             return;
         };
         match self.log.put_snapshot(trim.upto, payload).await {
@@ -176,7 +188,7 @@ impl<L: Log> Shard<L> {
 
     async fn serve(&mut self) -> Result<(), Failure> {
         let now = self.clock.now();
-        self.engine.wake(now, &mut self.outbox);
+        self.state.engine.wake(now, &mut self.outbox);
         self.collect();
         self.deliver_and_append(now)?;
         let mut waiting = VecDeque::new();
@@ -187,7 +199,8 @@ impl<L: Log> Shard<L> {
         housekeeping.set_missed_tick_behavior(MissedTickBehavior::Delay);
         while open || !self.held.is_empty() || self.outgoing.is_reading() || !waiting.is_empty() {
             let is_free = self.refused.is_empty();
-            let deadline = self.engine.next_deadline().filter(|_| is_free).map(|at| self.clock.instant(at));
+            let deadline =
+                self.state.engine.next_deadline().filter(|_| is_free).map(|at| self.clock.instant(at));
             tokio::select! {
                 biased;
                 result = self.log.durable(self.seen), if self.appended > self.seen => self.on_durable(result?)?,
@@ -195,6 +208,7 @@ impl<L: Log> Shard<L> {
                     result?;
                     self.clean_up();
                 }
+                read = self.reading.done(), if self.reading.is_reading() => self.on_read(read)?,
                 result = self.housekeeping.step_done() => self.on_housekeeping(result)?,
                 count = self.incoming.recv_many(&mut taken, ROUND_BATCHES_MAX), if open && is_free && waiting.is_empty() => {
                     open = count > 0;
@@ -204,7 +218,9 @@ impl<L: Log> Shard<L> {
                 () = alarm.wait_until(deadline) => self.round(&mut waiting)?,
                 () = tokio::time::sleep(RETRY_AFTER), if !is_free && self.appended == self.seen => self.append_finished()?,
                 _ = housekeeping.tick(), if is_free => {
-                    self.sample(self.clock.now());
+                    let now = self.clock.now();
+                    self.sample(now);
+                    self.retire(now)?;
                     self.keep_house();
                 }
             }
@@ -220,7 +236,7 @@ impl<L: Log> Shard<L> {
     /// Decides what waits, as long as the log takes it.
     fn round(&mut self, waiting: &mut VecDeque<Envelope>) -> Result<(), Failure> {
         let now = self.clock.now();
-        self.engine.tick(now, &mut self.outbox);
+        self.state.engine.tick(now, &mut self.outbox);
         self.collect();
         if self.group.size_bytes() >= GROUP_BYTES_MAX {
             // Many messages of topics were due. The first request may need as much room again.
@@ -245,7 +261,7 @@ impl<L: Log> Shard<L> {
         }
         // A snapshot must hold exactly what the log holds: nothing that was decided may still be outside of it.
         let may_snapshot = self.refused.is_empty() && self.group.is_empty();
-        let report = self.housekeeping.start(&mut self.engine, &mut self.log, self.appended, may_snapshot);
+        let report = self.housekeeping.start(&mut self.state, &mut self.log, self.appended, may_snapshot);
         if let Some(trim) = report {
             self.hold_cleanup(Cleanup::Trim(trim));
         }
@@ -274,7 +290,11 @@ impl<L: Log> Shard<L> {
     }
 
     pub(crate) fn detach(&mut self, now: Timestamp, receiver: ReceiverId) {
-        self.engine.detach_receiver(now, receiver, &mut self.outbox);
+        if self.state.hubs.detach_reader(receiver) {
+            self.fences.remove(&receiver);
+            return;
+        }
+        self.state.engine.detach_receiver(now, receiver, &mut self.outbox);
         self.collect();
         self.delivered.remove(&receiver);
         if let Some((peer, ticket)) = self.waiting.remove(&receiver) {
@@ -287,8 +307,9 @@ impl<L: Log> Shard<L> {
         self.append_finished()?;
         self.owes_delivery = !self.refused.is_empty();
         while !self.owes_delivery {
-            let more = self.engine.deliver(now, &mut nonce, &mut self.outbox);
+            let more = self.state.engine.deliver(now, &mut nonce, &mut self.outbox);
             self.collect();
+            self.serve_readers();
             self.append_group()?;
             if !more {
                 return Ok(());
@@ -327,13 +348,13 @@ impl<L: Log> Shard<L> {
                 None => Effect::Closed(closed),
             });
         }
-        self.engine.unshare(&mut self.outbox.freed);
+        self.state.engine.unshare(&mut self.outbox.freed);
         let freed = self.outbox.freed.drain(..);
         self.freed.extend(freed.map(|body| StoredBody { place: body.place, size_bytes: body.size_bytes }));
     }
 
     /// Appends the round's facts, if there are any, and holds its effects until they are durable.
-    fn append_group(&mut self) -> Result<(), Failure> {
+    pub(crate) fn append_group(&mut self) -> Result<(), Failure> {
         self.append_finished()?;
         self.hold();
         Ok(())
@@ -366,7 +387,7 @@ impl<L: Log> Shard<L> {
         Ok(())
     }
 
-    fn hold(&mut self) {
+    pub(crate) fn hold(&mut self) {
         self.start_transfers();
         if self.effects.is_empty() && self.freed.is_empty() {
             return;
@@ -383,9 +404,9 @@ impl<L: Log> Shard<L> {
     /// Sends off what is to go to other shards: one batch for each at a time.
     fn start_transfers(&mut self) {
         let idle: Vec<_> =
-            self.engine.transfer_targets().filter(|shard| !self.bringing.contains(shard)).collect();
+            self.state.engine.transfer_targets().filter(|shard| !self.bringing.contains(shard)).collect();
         for target in idle {
-            let messages = self.engine.outgoing(target, TRANSFER_COUNT_MAX, TRANSFER_BYTES_MAX);
+            let messages = self.state.engine.outgoing(target, TRANSFER_COUNT_MAX, TRANSFER_BYTES_MAX);
             if !messages.is_empty() {
                 self.bringing.insert(target);
                 self.effects.push(Effect::Transfer { target, messages });
@@ -410,12 +431,26 @@ impl<L: Log> Shard<L> {
     fn release(&mut self) {
         while self.held.front().is_some_and(|held| held.after <= self.seen) {
             let Some(held) = self.held.pop_front() else { break };
-            self.outgoing.release(held.effects);
+            self.release_effects(held.effects);
             if let Some(cleanup) = held.cleanup {
                 self.cleanups.push_back((self.outgoing.started(), cleanup));
             }
         }
         self.clean_up();
+    }
+
+    fn release_effects(&mut self, effects: Vec<Effect>) {
+        let is_run = |effect: &Effect| matches!(effect, Effect::Run(_));
+        if !effects.iter().any(is_run) {
+            return self.outgoing.release(effects);
+        }
+        let (runs, others): (Vec<_>, Vec<_>) = effects.into_iter().partition(is_run);
+        self.outgoing.release(others);
+        for effect in runs {
+            if let Effect::Run(run) = effect {
+                self.start_run(run);
+            }
+        }
     }
 
     /// Gives space back, but not before the reads are done that were started while the bodies were still needed.
@@ -452,7 +487,14 @@ impl<L: Log> Shard<L> {
         for delivery in undeliverable {
             let settlement = Settlement::Release;
             let (entity, sub_queue) = (delivery.entity, delivery.sub_queue);
-            let _ = self.engine.settle(now, entity, sub_queue, delivery.token, settlement, &mut self.outbox);
+            let _ = self.state.engine.settle(
+                now,
+                entity,
+                sub_queue,
+                delivery.token,
+                settlement,
+                &mut self.outbox,
+            );
         }
         self.collect();
         self.deliver_and_append(now)
@@ -465,6 +507,7 @@ impl<L: Log> Shard<L> {
                 self.clean_up();
             }
             Ok(Done::Moved(moved)) => self.record_moves(moved)?,
+            Ok(Done::Gathered(gathered)) => self.record_gathered(gathered)?,
             Err(error) => {
                 if let Some(poisoned) = error.poisoned() {
                     return Err(poisoned.into());
@@ -487,9 +530,9 @@ impl<L: Log> Shard<L> {
         unused.extend(moved.iter().filter_map(|moved| Some((moved.to?, moved.body.size_bytes))));
         for Moved { body, to } in moved {
             // Another message with the same body may have moved before.
-            let Some(to) = to.or_else(|| self.engine.copy_of(body.place)) else { continue };
+            let Some(to) = to.or_else(|| self.state.engine.copy_of(body.place)) else { continue };
             let (entity, number) = (body.entity, body.sequence_number);
-            if self.engine.move_body(entity, number, body.place, to, &mut self.outbox) {
+            if self.state.engine.move_body(entity, number, body.place, to, &mut self.outbox) {
                 unused.remove(&to);
             }
         }
@@ -497,10 +540,27 @@ impl<L: Log> Shard<L> {
         self.freed.extend(unused);
         self.collect();
         self.append_group()?;
-        // The old places are free once the moves are durable.
-        let trim = self.housekeeping.report(&mut self.engine, self.appended);
-        self.hold_cleanup(Cleanup::Trim(trim));
+        self.report_moves();
         Ok(())
+    }
+
+    fn record_gathered(&mut self, gathered: Vec<Gathered>) -> Result<(), Failure> {
+        for Gathered { stream, run, to } in gathered {
+            let (place, size_bytes) = (to.place, to.size_bytes);
+            if !self.state.hubs.gathered(stream, &run, place, size_bytes, &mut self.hub_outbox) {
+                self.freed.push(to);
+            }
+        }
+        self.collect_hubs();
+        self.append_group()?;
+        self.report_moves();
+        Ok(())
+    }
+
+    /// The old places are free once the moves are durable.
+    fn report_moves(&mut self) {
+        let trim = self.housekeeping.report(&mut self.state, self.appended);
+        self.hold_cleanup(Cleanup::Trim(trim));
     }
 }
 

@@ -126,6 +126,13 @@ impl Configuration {
         Ok(())
     }
 
+    /// Whether nobody said anything of an option.
+    pub(crate) fn is_default(&self, flag: &str) -> bool {
+        let at = self.options.entries().iter().position(|entry| entry.flag == flag);
+        let layer = at.and_then(|at| self.layers.iter().find(|layer| layer.says(at)));
+        layer.is_none_or(|layer| matches!(layer.source, Source::Default))
+    }
+
     /// Each option with its value and where that comes from.
     pub(crate) fn origins(&self, matches: &ArgMatches) -> Vec<(String, Option<String>, String)> {
         let options = self.options.entries();

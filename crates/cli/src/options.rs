@@ -13,7 +13,7 @@ use peeklock_types::EntityName;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
 
-pub(crate) use values::{FilePath, Listen, NamespaceName, Time};
+pub(crate) use values::{FilePath, Listen, NamespaceName, StorageKey, Time};
 
 /// One option: what it is called everywhere, and what one source says of it.
 pub(crate) struct Entry {
@@ -47,6 +47,8 @@ macro_rules! options {
                     id = $flag,
                     long = $flag,
                     env = $env,
+                    // One of them is a secret, and none needs a help text to be seen.
+                    hide_env_values = true,
                     value_name = $placeholder,
                     help = concat!($($help,)+ $(" [default: ", $default, "]")?).trim_start()
                 )]
@@ -106,6 +108,8 @@ options! {
         limits: Limits,
         #[command(flatten)]
         jwt: Jwt,
+        #[command(flatten)]
+        storage: Storage,
         #[arg(skip)]
         hosts: Vec<String>,
         #[arg(skip)]
@@ -183,9 +187,25 @@ options! {
     also {}
 }
 
+options! {
+    #[command(next_help_heading = "Blob and Queue Storage")]
+    struct Storage, in "storage." {
+        /// Address or port for the Blob calls of checkpoint stores, or 'off'
+        blob_port: Listen, "blob-port", "PEEKLOCK_BLOB_PORT", "ADDRESS" = "127.0.0.1:10000";
+        /// Address or port for Queue Storage, over the same queues, or 'off'
+        queue_port: Listen, "queue-port", "PEEKLOCK_QUEUE_PORT", "ADDRESS" = "127.0.0.1:10001";
+        /// Name of the storage account
+        account: String, "storage-account", "PEEKLOCK_STORAGE_ACCOUNT", "NAME" = "devstoreaccount1";
+        /// Key of the storage account, in base64, in place of the well-known one
+        key: StorageKey, "storage-key", "PEEKLOCK_STORAGE_KEY", "KEY";
+    }
+    also {}
+}
+
 impl Options {
     pub(crate) fn defaults() -> Self {
-        Options { limits: Limits::usual(), jwt: Jwt::usual(), ..Options::usual() }
+        let (limits, jwt, storage) = (Limits::usual(), Jwt::usual(), Storage::usual());
+        Options { limits, jwt, storage, ..Options::usual() }
     }
 
     /// Fills from `below` what is not said here. Entities stay where they are.
@@ -193,12 +213,14 @@ impl Options {
         self.over_options(below);
         self.limits.over_options(&below.limits);
         self.jwt.over_options(&below.jwt);
+        self.storage.over_options(&below.storage);
     }
 
     pub(crate) fn entries(&self) -> Vec<Entry> {
         let mut entries = self.own_entries();
         entries.extend(self.limits.own_entries());
         entries.extend(self.jwt.own_entries());
+        entries.extend(self.storage.own_entries());
         entries
     }
 

@@ -1,10 +1,14 @@
 //! `peeklock serve`: the broker.
 
-use std::io::{self, Write};
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
 use std::net::SocketAddr;
 
 use anyhow::{Context, Result, bail};
-use peeklock_server::{Addresses, Server, WELL_KNOWN_KEY_NAME, WELL_KNOWN_KEY_SECRET};
+use peeklock_server::{
+    Addresses, Served, Server, StorageDoors, WELL_KNOWN_KEY_NAME, WELL_KNOWN_KEY_SECRET,
+    WELL_KNOWN_STORAGE_KEY,
+};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::configuration::{Configuration, Told};
@@ -96,6 +100,7 @@ fn first_screen(server: &Server, story: &Story) -> io::Result<String> {
     if let Some(address) = amqp.or(http) {
         screen.line("Connection string", &connection_string(address, story.key_name.as_deref()))?;
     }
+    storage_lines(&mut screen, &server.storage)?;
     if !story.files.is_empty() {
         screen.line("Configuration", &story.files.join(", "))?;
     }
@@ -120,6 +125,35 @@ fn first_screen(server: &Server, story: &Story) -> io::Result<String> {
     screen.line("Ready", &format!("in {} ms", server.ready_after.as_millis()))?;
     screen.0.extend_from_slice(b"Press Ctrl-C to stop\n");
     Ok(String::from_utf8_lossy(&screen.0).into_owned())
+}
+
+/// Where the storage services are, and what their SDKs take for it.
+fn storage_lines(screen: &mut Screen, storage: &StorageDoors) -> io::Result<()> {
+    for (label, served) in [("Blob Storage", &storage.blobs), ("Queue Storage", &storage.queues)] {
+        match served {
+            Served::At(address) => screen.line(label, address)?,
+            Served::Without(reason) => screen.line(label, &format!("off: {reason}"))?,
+            Served::Off => {}
+        }
+    }
+    match storage_connection_string(storage) {
+        Some(text) => screen.line("Storage string", &text),
+        None => Ok(()),
+    }
+}
+
+fn storage_connection_string(storage: &StorageDoors) -> Option<String> {
+    let account = &storage.account;
+    // A real secret is known to whoever gave it; here it would only end up in a log.
+    let key = if storage.uses_well_known_key { WELL_KNOWN_STORAGE_KEY } else { "***" };
+    let mut text = format!("DefaultEndpointsProtocol=http;AccountName={account};AccountKey={key};");
+    let before = text.len();
+    for (name, served) in [("Blob", &storage.blobs), ("Queue", &storage.queues)] {
+        if let Served::At(address) = served {
+            let _ = write!(text, "{name}Endpoint=http://{address}/{account};");
+        }
+    }
+    (text.len() > before).then_some(text)
 }
 
 struct Screen(Vec<u8>);
@@ -191,6 +225,23 @@ mod tests {
         assert!(
             connection_string(address, Some("app")).contains("SharedAccessKeyName=app;SharedAccessKey=***;")
         );
+    }
+
+    #[test]
+    fn storage_services_are_named_only_where_they_are() {
+        let mut storage = StorageDoors {
+            account: "devstoreaccount1".to_owned(),
+            uses_well_known_key: true,
+            blobs: Served::At("127.0.0.1:10000".parse().unwrap()),
+            queues: Served::Without("taken".to_owned()),
+        };
+        let text = storage_connection_string(&storage).unwrap();
+        assert!(text.contains("BlobEndpoint=http://127.0.0.1:10000/devstoreaccount1;"), "{text}");
+        assert!(text.contains("AccountKey=Eby8") && !text.contains("QueueEndpoint"), "{text}");
+        storage.uses_well_known_key = false;
+        assert!(storage_connection_string(&storage).unwrap().contains("AccountKey=***;"));
+        storage.blobs = Served::Off;
+        assert_eq!(storage_connection_string(&storage), None);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use peeklock_types::{EntityKind, EntityName, QueueSettings, Timestamp};
 use crate::engine::{Engine, FACTS_PER_CALL_MAX};
 use crate::error::{Error, ReplayError};
 use crate::fact::Fact;
-use crate::message::{EntityId, ReceiverId};
+use crate::message::{EntityId, Metadata, ReceiverId};
 use crate::order::Classifier;
 use crate::outbox::{CloseReason, ColdBody, Outbox};
 use crate::queue::{Queue, cold};
@@ -28,6 +28,7 @@ pub struct QueueView<'a> {
     pub used_at: Timestamp,
     /// Grows with each change of its settings.
     pub revision: u64,
+    pub metadata: &'a Metadata,
     pub counts: Counts,
     pub rule_count: usize,
 }
@@ -156,6 +157,21 @@ impl Engine {
                 left -= self.close_receiver(now, receiver, CloseReason::Disabled, left, out);
             }
         }
+        Ok(entity)
+    }
+
+    /// Gives a queue the owner's names and values, instead of those before.
+    pub fn set_metadata(
+        &mut self,
+        now: Timestamp,
+        name: &EntityName,
+        metadata: Metadata,
+        out: &mut Outbox,
+    ) -> Result<EntityId, Error> {
+        let entity = self.find(name).ok_or_else(|| Error::NoSuchQueue { name: name.clone() })?;
+        metadata.check()?;
+        self.touch(now, entity);
+        self.record(Fact::MetadataSet { entity, metadata: Box::new(metadata) }, out);
         Ok(entity)
     }
 
@@ -302,6 +318,7 @@ fn view(queue: &Queue) -> QueueView<'_> {
         updated_at: queue.updated_at,
         used_at: queue.used_at,
         revision: queue.revision,
+        metadata: &queue.metadata,
         counts: queue.counts(),
         rule_count: queue.rules.len(),
     }

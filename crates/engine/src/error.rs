@@ -86,6 +86,25 @@ pub enum Error {
     #[error("there is no message {sequence_number} in '{path}'; it is gone, or never was")]
     NoSuchMessage { path: EntityPath, sequence_number: SequenceNumber },
     #[error(
+        "the receipt for message {sequence_number} in '{path}' is not the newest one: the message was received or changed since; receive it again"
+    )]
+    ReceiptLost { path: EntityPath, sequence_number: SequenceNumber },
+    #[error(
+        "message {sequence_number} in '{path}' has {size_bytes} bytes and does not fit an answer; receive it over AMQP, which has no such limit"
+    )]
+    TooLargeToTake { path: EntityPath, sequence_number: SequenceNumber, size_bytes: u32 },
+    #[error(
+        "{given:?} is too long for a message to stay hidden; give at most {max} days",
+        max = limits::HIDDEN_MAX.as_secs() / 86_400
+    )]
+    HiddenTooLong { given: Duration },
+    #[error(
+        "the metadata has {count} entries with {size_bytes} bytes; at most {} entries with {} bytes are allowed",
+        limits::METADATA_COUNT_MAX,
+        limits::METADATA_SIZE_BYTES_MAX
+    )]
+    MetadataTooLarge { size_bytes: usize, count: usize },
+    #[error(
         "there is no scheduled message {sequence_number} in '{path}'; it is due already, was cancelled, or never was"
     )]
     NotScheduled { path: EntityPath, sequence_number: SequenceNumber },

@@ -4,7 +4,7 @@ use peeklock_types::{
     BodyRef, EntityKind, EntityName, QueueSettings, SequenceNumber, SessionId, ShardId, SubQueue, Timestamp,
 };
 
-use crate::message::{Attributes, EntityId};
+use crate::message::{Attributes, EntityId, Metadata};
 use crate::patch::Patch;
 
 /// What durably happened. Facts are journaled in the order in which they were decided; applied in that order they give the same state.
@@ -185,6 +185,30 @@ pub enum Fact {
         /// The copy belongs to other messages already.
         again: bool,
     },
+    /// From now on whoever shows this nonce may change or delete the message, until somebody else receives it. If a time is named, nobody
+    /// else gets it before that: a lock is given the new nonce and end, an unlocked message is delayed.
+    Receipted {
+        entity: EntityId,
+        sequence_number: SequenceNumber,
+        nonce: u64,
+        until: Option<Timestamp>,
+    },
+    /// The message has another body, at the same place of the queue.
+    Replaced {
+        entity: EntityId,
+        sequence_number: SequenceNumber,
+        body: BodyRef,
+        size_bytes: u32,
+    },
+    /// All messages of the queue are gone, whatever their state and whoever holds them; its dead letters stay.
+    Cleared {
+        entity: EntityId,
+    },
+    /// The owner's names and values, instead of those before.
+    MetadataSet {
+        entity: EntityId,
+        metadata: Box<Metadata>,
+    },
 }
 
 const _: () = assert!(size_of::<Fact>() <= 72, "most facts are small, and each is moved a few times");
@@ -217,7 +241,11 @@ impl Fact {
             | Fact::TransferStarted { entity, .. }
             | Fact::SentOn { entity, .. }
             | Fact::TransferFailed { entity, .. }
-            | Fact::Moved { entity, .. } => Some(entity),
+            | Fact::Moved { entity, .. }
+            | Fact::Receipted { entity, .. }
+            | Fact::Replaced { entity, .. }
+            | Fact::Cleared { entity }
+            | Fact::MetadataSet { entity, .. } => Some(entity),
         }
     }
 }

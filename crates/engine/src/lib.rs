@@ -22,6 +22,7 @@ mod outbox;
 mod patch;
 mod plan;
 mod queue;
+mod receipts;
 mod receivers;
 mod rules;
 mod sessions;
@@ -44,8 +45,8 @@ pub use engine::{Engine, FACTS_PER_CALL_MAX};
 pub use error::{Error, ReplayError};
 pub use fact::Fact;
 pub use message::{
-    Attributes, Details, EntityId, Message, MessageState, NewMessage, Origin, ReceiveMode, ReceiverId,
-    SessionWish, Settlement, Transfer, TransferReason,
+    Attributes, Details, EntityId, Message, MessageState, Metadata, NewMessage, Origin, ReceiveMode,
+    ReceiverId, SessionWish, Settlement, Transfer, TransferReason,
 };
 pub use order::{
     ClassView, ExplainedMessage, HISTOGRAM_BOUNDS_MS, Histogram, LaneKey, OrderView, TENANTS_SHOWN_MAX,
@@ -53,6 +54,7 @@ pub use order::{
 };
 pub use outbox::{Accepted, CloseReason, Closed, ColdBody, Delivery, Drained, HeldSession, Outbox, Received};
 pub use patch::{PATCH_SIZE_BYTES_MAX, Patch, PatchPart};
+pub use queue::NewBody;
 pub use sessions::Attached;
 pub use topics::{Explained, ExplainedRule};
 pub use transaction::Transaction;

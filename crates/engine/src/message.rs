@@ -168,6 +168,18 @@ pub struct Message {
     pub details: Option<Box<Details>>,
 }
 
+impl Message {
+    /// Somebody else receives it.
+    pub(crate) fn end_receipt(&mut self) {
+        if let Some(details) = self.details.as_mut().filter(|details| details.receipt.is_some()) {
+            details.receipt = None;
+            if **details == Details::default() {
+                self.details = None;
+            }
+        }
+    }
+}
+
 /// What is kept of a message's attributes, and what became of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Details {
@@ -184,6 +196,8 @@ pub struct Details {
     pub transfer: Option<Transfer>,
     /// Of a message that waits in a topic until it is due.
     pub view: Option<Bytes>,
+    /// Whoever shows this nonce may change or delete the message, locked or not, until somebody else receives it.
+    pub receipt: Option<u64>,
 }
 
 /// A message's way to another queue.
@@ -215,6 +229,22 @@ pub enum SessionWish {
     Next {
         give_up_at: Timestamp,
     },
+}
+
+/// Names and values that a queue carries for its owner, by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Metadata(pub Vec<(String, String)>);
+
+impl Metadata {
+    /// Whether a queue can carry it.
+    pub fn check(&self) -> Result<(), Error> {
+        let size_bytes: usize = self.0.iter().map(|(name, value)| name.len() + value.len()).sum();
+        let count = self.0.len();
+        if size_bytes > limits::METADATA_SIZE_BYTES_MAX || count > limits::METADATA_COUNT_MAX {
+            return Err(Error::MetadataTooLarge { size_bytes, count });
+        }
+        Ok(())
+    }
 }
 
 /// How many messages one command may name.

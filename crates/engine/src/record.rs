@@ -11,8 +11,8 @@ use peeklock_types::{BodyPlace, BodyRef, GroupNumber, SequenceNumber, ShardId, S
 use crate::fact::Fact;
 use crate::message::{Attributes, EntityId};
 use crate::wire::{
-    DecodeError, Reader, put_attributes, put_bytes, put_fixed, put_kind, put_number, put_optional,
-    put_optional_number, put_patch, put_settings, put_step,
+    DecodeError, Reader, put_attributes, put_bytes, put_fixed, put_kind, put_metadata, put_number,
+    put_optional, put_optional_number, put_patch, put_settings, put_step,
 };
 
 // Kinds are on disk: a number is never given to another kind. 1, 8 and 9 were earlier forms.
@@ -46,6 +46,10 @@ const RULE_SET: u8 = 30;
 const RULE_REMOVED: u8 = 31;
 const MOVED_AGAIN: u8 = 32;
 const CHARGED: u8 = 33;
+const RECEIPTED: u8 = 34;
+const REPLACED: u8 = 35;
+const CLEARED: u8 = 36;
+const METADATA_SET: u8 = 37;
 
 /// No topic has as many subscriptions; only damage says so.
 const COPY_COUNT_MAX: u64 = 1 << 24;
@@ -166,6 +170,21 @@ pub fn encode(fact: &Fact, group: GroupNumber, out: &mut Vec<u8>) {
             );
             put_fixed(from.to_raw(), out);
             put_fixed(to.to_raw(), out);
+        }
+        &Fact::Receipted { entity, sequence_number, nonce, until } => {
+            put_message(RECEIPTED, SubQueue::Main, entity, sequence_number, out);
+            put_fixed(nonce, out);
+            put_optional_number(until.map(Timestamp::as_millis), out);
+        }
+        &Fact::Replaced { entity, sequence_number, body, size_bytes } => {
+            put_message(REPLACED, SubQueue::Main, entity, sequence_number, out);
+            put_fixed(body.to_raw(), out);
+            put_number(size_bytes.into(), out);
+        }
+        Fact::Cleared { entity } => put_entity(CLEARED, *entity, out),
+        Fact::MetadataSet { entity, metadata } => {
+            put_entity(METADATA_SET, *entity, out);
+            put_metadata(metadata, out);
         }
         _ => encode_step(fact, out),
     }
@@ -332,6 +351,16 @@ fn decode_main(
             let (from, to) = (decode_body(reader, group)?, decode_body(reader, group)?);
             Fact::Moved { entity, sequence_number, from, to, again: kind == MOVED_AGAIN }
         }
+        RECEIPTED => {
+            let (sequence_number, nonce) = (reader.sequence_number()?, reader.fixed("a receipt")?);
+            Fact::Receipted { entity, sequence_number, nonce, until: reader.optional_timestamp()? }
+        }
+        REPLACED => {
+            let (sequence_number, body) = (reader.sequence_number()?, decode_body(reader, group)?);
+            Fact::Replaced { entity, sequence_number, body, size_bytes: reader.number32("a body's size")? }
+        }
+        CLEARED => Fact::Cleared { entity },
+        METADATA_SET => Fact::MetadataSet { entity, metadata: Box::new(reader.metadata()?) },
         _ => return Ok(None),
     }))
 }

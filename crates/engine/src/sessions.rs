@@ -265,16 +265,21 @@ fn shorten_locks(now: Timestamp, queue: &mut Queue, max: usize, out: &mut Outbox
     let (entity, until) = (queue.entity, now + queue.settings.lock_duration);
     let mut count = 0;
     for sub_queue in SubQueue::ALL {
-        let numbers: Vec<_> = queue.part(sub_queue).messages.locked_beyond(until).take(max - count).collect();
-        count += numbers.len();
-        for sequence_number in numbers {
+        let messages = &queue.part(sub_queue).messages;
+        // Who has a receipt has chosen how long the message stays away.
+        let longest = |number| if messages.has_receipt(number) { now + limits::HIDDEN_MAX } else { until };
+        let beyond = messages.locked_beyond(until).map(|(number, held)| (number, held, longest(number)));
+        let beyond = beyond.filter(|(_, held, longest)| held > longest);
+        let locks: Vec<_> = beyond.take(max - count).map(|(number, _, longest)| (number, longest)).collect();
+        count += locks.len();
+        for (sequence_number, until) in locks {
             queue.record(Fact::Renewed { entity, sub_queue, sequence_number, until }, out);
         }
     }
     count
 }
 
-fn check_receive(queue: &Queue, sub_queue: SubQueue) -> Result<(), Error> {
+pub(crate) fn check_receive(queue: &Queue, sub_queue: SubQueue) -> Result<(), Error> {
     queue.check_address(sub_queue)?;
     if !queue.settings.status.can_receive() {
         return Err(Error::Disabled { name: queue.name.clone(), what: "receiving" });

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! "PKLE", version (1 byte), next entity, number of queues, queues by entity, lanes, arrivals, shared bodies, CRC-32C of all before (4 bytes)
-//! queue:   entity, name, kind, settings, created at, updated at, revision, rules, next sequence number, newest group, sessions, history, messages of each sub-queue
+//! queue:   entity, name, kind, settings, created at, updated at, revision, metadata, rules, next sequence number, newest group, sessions, history, messages of each sub-queue
 //! rule:    the rule, created at
 //! session: id, state, set at
 //! shared body: place, how many more messages than one have it
@@ -24,12 +24,14 @@ use crate::queue::{Entry, Marks, Messages, Moving, Queue, SEQUENCE_NUMBER_MAX, S
 use crate::shared::Shared;
 use crate::transfers::OUT_NUMBER_MAX;
 use crate::wire::{
-    DecodeError, Reader, put_bytes, put_details, put_fixed, put_kind, put_number, put_optional, put_patch,
-    put_settings, put_step,
+    DecodeError, Reader, put_bytes, put_details, put_fixed, put_kind, put_metadata, put_number, put_optional,
+    put_patch, put_settings, put_step,
 };
 
 const MAGIC: &[u8; 4] = b"PKLE";
-const VERSION: u8 = 4;
+const VERSION: u8 = 5;
+/// Without metadata of queues, otherwise the same.
+const VERSION_BEFORE: u8 = 4;
 
 // The two lowest bits are the state.
 const STATE_MASK: u64 = 3;
@@ -64,13 +66,13 @@ impl Engine {
         let rest = bytes.strip_prefix(MAGIC).ok_or(DecodeError::Value("the start of a snapshot"))?;
         let mut reader = Reader { rest };
         let found = reader.byte("a snapshot's version")?;
-        if found != VERSION {
+        if found != VERSION && found != VERSION_BEFORE {
             return Err(DecodeError::Version { found, known: VERSION });
         }
         if crc32c::crc32c(bytes) != u32::from_le_bytes(*checksum) {
             return Err(DecodeError::Checksum);
         }
-        restore_queues(&mut reader)
+        restore_queues(found, &mut reader)
     }
 }
 
@@ -90,6 +92,7 @@ fn put_queue(queue: &Queue, out: &mut Vec<u8>) {
     put_number(queue.created_at.as_millis(), out);
     put_number(queue.updated_at.as_millis(), out);
     put_number(queue.revision, out);
+    put_metadata(&queue.metadata, out);
     put_number(queue.rules.len() as u64, out);
     for stored in &queue.rules {
         stored.rule.encode(out);
@@ -196,11 +199,11 @@ fn flags(entry: &Entry) -> u64 {
         | flag(entry.marks.has(Marks::STARTED), FLAG_STARTED)
 }
 
-fn restore_queues(reader: &mut Reader<'_>) -> Result<Engine, DecodeError> {
+fn restore_queues(version: u8, reader: &mut Reader<'_>) -> Result<Engine, DecodeError> {
     let mut engine = Engine::default();
     let next_entity = reader.entity()?;
     for _ in 0..reader.number("the number of queues")? {
-        let queue = restore_queue(reader)?;
+        let queue = restore_queue(version, reader)?;
         let (entity, rules) = (queue.entity, queue.rules.clone());
         engine.insert_queue(queue).map_err(|_| DecodeError::Value("a queue"))?;
         rules
@@ -259,11 +262,14 @@ fn restore_transfers(engine: &mut Engine, entity: crate::EntityId) -> Result<(),
     Ok(())
 }
 
-fn restore_queue(reader: &mut Reader<'_>) -> Result<Queue, DecodeError> {
+fn restore_queue(version: u8, reader: &mut Reader<'_>) -> Result<Queue, DecodeError> {
     let (entity, name, kind) = (reader.entity()?, reader.name()?, reader.kind()?);
     let settings = reader.settings()?;
     let mut queue = Queue::new(entity, name, kind, settings, reader.timestamp()?);
     (queue.updated_at, queue.revision) = (reader.timestamp()?, reader.number("a revision")?);
+    if version > VERSION_BEFORE {
+        queue.metadata = reader.metadata()?;
+    }
     for _ in 0..reader.number("the number of rules")? {
         queue.rules.push(StoredRule { rule: reader.rule()?, created_at: reader.timestamp()? });
     }

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use peeklock_filter::{Rule, RuleName};
 use peeklock_types::{EntityKind, EntityName, SequenceNumber, SessionId, Timestamp, limits};
 
-use crate::message::EntityId;
+use crate::message::{EntityId, Metadata};
 use crate::patch::{PATCH_SIZE_BYTES_MAX, Patch, PatchPart};
 pub(crate) use crate::wire_message::{put_attributes, put_details};
 pub(crate) use crate::wire_settings::put_settings;
@@ -98,6 +98,14 @@ pub(crate) fn put_patch(patch: &Patch, out: &mut Vec<u8>) {
                 put_optional(description.as_deref().map(str::as_bytes), out);
             }
         }
+    }
+}
+
+pub(crate) fn put_metadata(metadata: &Metadata, out: &mut Vec<u8>) {
+    put_number(metadata.0.len() as u64, out);
+    for (name, value) in &metadata.0 {
+        put_bytes(name.as_bytes(), out);
+        put_bytes(value.as_bytes(), out);
     }
 }
 
@@ -225,6 +233,19 @@ impl<'a> Reader<'a> {
             reader.bytes(limits::SESSION_STATE_BYTES_MAX, what).map(Bytes::copy_from_slice)
         };
         self.flag(what)?.then(|| state(self)).transpose()
+    }
+
+    pub(crate) fn metadata(&mut self) -> Result<Metadata, DecodeError> {
+        let what = "the metadata of a queue";
+        let count = self.number(what)?;
+        if count > limits::METADATA_COUNT_MAX as u64 {
+            return Err(DecodeError::Value(what));
+        }
+        let mut text = || self.text(limits::METADATA_SIZE_BYTES_MAX, what).map(str::to_owned);
+        let pairs = (0..count).map(|_| Ok((text()?, text()?))).collect::<Result<_, DecodeError>>()?;
+        let metadata = Metadata(pairs);
+        metadata.check().map_err(|_| DecodeError::Value(what))?;
+        Ok(metadata)
     }
 
     pub(crate) fn properties(&mut self) -> Result<Bytes, DecodeError> {

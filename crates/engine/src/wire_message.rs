@@ -1,7 +1,7 @@
 //! What is known of a message beside its bytes, as bytes.
 //!
 //! ```text
-//! flags, then what they announce: session, time to live, time due, message id, origin, transfer, view, patch, lane
+//! flags, then what they announce: session, time to live, time due, message id, origin, transfer, view, receipt, patch, lane
 //! origin:   sequence number, hops (1 byte), dead-letter source (optional)
 //! transfer: target, number, reason (1 byte)
 //! ```
@@ -14,7 +14,7 @@ use peeklock_types::{Timestamp, limits};
 use crate::message::{Attributes, Details, MESSAGE_ID_BYTES_MAX, Origin, Transfer, TransferReason};
 use crate::order::put_key;
 use crate::patch::Patch;
-use crate::wire::{DecodeError, Reader, put_bytes, put_number, put_optional, put_patch};
+use crate::wire::{DecodeError, Reader, put_bytes, put_fixed, put_number, put_optional, put_patch};
 
 const SESSION: u64 = 1;
 const TIME_TO_LIVE: u64 = 2;
@@ -26,6 +26,8 @@ const TRANSFER: u64 = 32;
 const LANE: u64 = 64;
 const PATCH: u64 = 128;
 const VIEW: u64 = 256;
+/// In details only: a new message has none yet.
+const RECEIPT: u64 = 512;
 
 pub(crate) fn put_attributes(attributes: &Attributes, out: &mut Vec<u8>) {
     // Most messages of a queue with an order say nothing else.
@@ -41,6 +43,7 @@ pub(crate) fn put_attributes(attributes: &Attributes, out: &mut Vec<u8>) {
         origin: attributes.origin.clone(),
         transfer: None,
         view: attributes.view.clone(),
+        receipt: None,
     };
     let is_patched = !attributes.patch.is_empty();
     let flag = |set: bool, flag: u64| if set { flag } else { 0 };
@@ -67,6 +70,7 @@ fn put_flagged(details: &Details, more: u64, out: &mut Vec<u8>) {
             | flag(details.origin.is_some(), ORIGIN)
             | flag(details.transfer.is_some(), TRANSFER)
             | flag(details.view.is_some(), VIEW)
+            | flag(details.receipt.is_some(), RECEIPT)
             | more,
         out,
     );
@@ -97,6 +101,9 @@ fn put_flagged(details: &Details, more: u64, out: &mut Vec<u8>) {
     if let Some(view) = &details.view {
         put_bytes(view, out);
     }
+    if let Some(nonce) = details.receipt {
+        put_fixed(nonce, out);
+    }
 }
 
 fn put_origin(origin: &Origin, out: &mut Vec<u8>) {
@@ -110,7 +117,7 @@ impl Reader<'_> {
         let (details, more) = self.flagged()?;
         let patch = if more & PATCH != 0 { self.patch()? } else { Patch::default() };
         let lane = (more & LANE != 0).then(|| self.lane_key()).transpose()?;
-        if details.transfer.is_some() {
+        if details.transfer.is_some() || details.receipt.is_some() {
             return Err(DecodeError::Value("a message's attributes"));
         }
         Ok(Attributes {
@@ -135,7 +142,7 @@ impl Reader<'_> {
     /// With the flags that are not about the details themselves.
     fn flagged(&mut self) -> Result<(Details, u64), DecodeError> {
         let flags = self.number("a message's attributes")?;
-        if flags >= VIEW * 2 {
+        if flags >= RECEIPT * 2 {
             return Err(DecodeError::Value("a message's attributes"));
         }
         let has = |flag: u64| flags & flag != 0;
@@ -150,6 +157,7 @@ impl Reader<'_> {
             origin: has(ORIGIN).then(|| self.origin()).transpose()?,
             transfer: has(TRANSFER).then(|| self.transfer()).transpose()?,
             view: has(VIEW).then(|| self.view()).transpose()?,
+            receipt: has(RECEIPT).then(|| self.fixed("a receipt")).transpose()?,
         };
         Ok((details, flags & (PATCH | LANE)))
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use peeklock_engine::{
-    Attributes, DecodeError, Engine, EntityId, Evacuate, Fact, LaneKey, Origin, Outbox, Patch, PatchPart,
-    ReplayError, record,
+    Attributes, DecodeError, Engine, EntityId, Evacuate, Fact, LaneKey, Metadata, Origin, Outbox, Patch,
+    PatchPart, ReplayError, record,
 };
 use peeklock_filter::{Filter, Rule, RuleName, SqlFilter};
 use peeklock_types::{
@@ -249,6 +249,10 @@ fn of_a_queue() -> impl Strategy<Value = Fact> {
         1 => (entity(), sub_queue(), time(), small(20)).prop_map(|(entity, sub_queue, before, count_max)| {
             Fact::Purged { entity, sub_queue, before, count_max }
         }),
+        1 => entity().prop_map(|entity| Fact::Cleared { entity }),
+        1 => (entity(), prop::collection::vec((".{0,5}", ".{0,5}"), 0..3)).prop_map(|(entity, pairs)| {
+            Fact::MetadataSet { entity, metadata: Box::new(Metadata(pairs)) }
+        }),
         1 => (any::<u16>(), small(20))
             .prop_map(|(source, number)| Fact::Arrived { source: ShardId(source), number }),
     ]
@@ -311,6 +315,14 @@ fn fact() -> impl Strategy<Value = Fact> {
         14 => step(),
         1 => (entity(), number(), number(), time()).prop_map(|(entity, sequence_number, new_number, at)| {
             Fact::Activated { entity, sequence_number, new_number, at }
+        }),
+        2 => (entity(), number(), any::<u64>(), prop::option::of(time())).prop_map(
+            |(entity, sequence_number, nonce, until)| {
+                Fact::Receipted { entity, sequence_number, nonce, until }
+            }
+        ),
+        1 => (entity(), number(), body(), any::<u32>()).prop_map(|(entity, sequence_number, body, size_bytes)| {
+            Fact::Replaced { entity, sequence_number, body, size_bytes }
         }),
         1 => (entity(), number(), body(), body(), any::<bool>()).prop_map(
             |(entity, sequence_number, from, to, again)| {
@@ -476,11 +488,24 @@ fn a_snapshot_of_a_newer_format_says_so() {
     let mut bytes = Engine::default().snapshot();
     bytes[4] = 9;
     let error = Engine::restore(&bytes).unwrap_err();
-    assert_eq!(error, DecodeError::Version { found: 9, known: 4 });
+    assert_eq!(error, DecodeError::Version { found: 9, known: 5 });
     assert_eq!(
         error.to_string(),
-        "the snapshot has format 9, this program knows 4; use the version of the program that wrote it"
+        "the snapshot has format 9, this program knows 5; use the version of the program that wrote it"
     );
+}
+
+#[test]
+fn a_snapshot_of_the_format_before_can_be_read() {
+    let mut engine = Engine::default();
+    engine.apply(&orders(0)).unwrap();
+    let now = engine.snapshot();
+    // Without the empty metadata, in front of nine empty lists and numbers of the queue, three of the shard, and the checksum.
+    let mut before = now.clone();
+    before.truncate(now.len() - 4);
+    assert_eq!(before.remove(before.len() - 13), 0);
+    before[4] = 4;
+    assert_eq!(Engine::restore(&with_checksum(before)).unwrap().snapshot(), now);
 }
 
 #[test]

@@ -134,13 +134,16 @@ pub(crate) fn refusal(error: &Error, path: Option<&EntityPath>) -> Refusal {
         Error::TooLarge { .. } | Error::TooLargeToAnswer { .. } => {
             Refusal::new(400, condition::MESSAGE_SIZE_EXCEEDED, text)
         }
-        Error::NameOfGroup { .. } => Refusal::new(409, condition::ENTITY_ALREADY_EXISTS, text),
+        Error::NameOfGroup { .. } | Error::NameTaken { .. } => {
+            Refusal::new(409, condition::ENTITY_ALREADY_EXISTS, text)
+        }
         Error::NotKept(_) => Refusal::new(500, condition::INTERNAL_ERROR, text),
         // SDKs take this for "nothing there yet" and ask again.
         Error::NoSession => Refusal::new(408, condition::TIMEOUT, text),
         // SDKs ask again after this, and then hear what is wrong with the queue now.
         Error::Gone { .. } => Refusal::new(410, condition::DETACH_FORCED, text),
         Error::Engine(error) => engine_refusal(error, path, text),
+        Error::Hub(_) => Refusal::new(400, condition::ARGUMENT_ERROR, text),
     }
 }
 
@@ -165,7 +168,7 @@ fn engine_refusal(error: &engine::Error, path: Option<&EntityPath>, text: String
             return Refusal { retry_after: Some(*retry_after), ..refusal };
         }
         E::AlreadyExists { .. } => (409, condition::ENTITY_ALREADY_EXISTS),
-        E::LockLost { .. } => (410, condition::MESSAGE_LOCK_LOST),
+        E::LockLost { .. } | E::ReceiptLost { .. } => (410, condition::MESSAGE_LOCK_LOST),
         E::SessionLockLost { .. } => (410, condition::SESSION_LOCK_LOST),
         E::SessionLocked { .. } => (409, condition::SESSION_CANNOT_BE_LOCKED),
         E::NotFound { .. } | E::NotScheduled { .. } | E::NoSuchMessage { .. } => {
@@ -182,6 +185,7 @@ fn engine_refusal(error: &engine::Error, path: Option<&EntityPath>, text: String
         | E::IsSubscription { .. }
         | E::NoRules { .. }
         | E::TooLargeToDefer { .. }
+        | E::TooLargeToTake { .. }
         | E::NoAddress { .. }
         | E::SessionRequired { .. }
         | E::NoSessions { .. }
@@ -196,6 +200,8 @@ fn engine_refusal(error: &engine::Error, path: Option<&EntityPath>, text: String
         | E::StateTooLarge { .. }
         | E::MessageIdTooLong { .. }
         | E::NoTimeToLive
+        | E::HiddenTooLong { .. }
+        | E::MetadataTooLarge { .. }
         | E::TooFarAhead => (400, condition::ARGUMENT_OUT_OF_RANGE),
         E::ReceiverExists { .. } | E::BodyOrder { .. } => (500, condition::INTERNAL_ERROR),
     };

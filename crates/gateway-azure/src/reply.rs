@@ -65,6 +65,8 @@ impl Conversation<'_> {
                 self.on_head(LinkNumber(PeerId::local(receiver)), serial, head);
             }
             Reply::Closed { receiver, reason } => self.on_closed(LinkNumber(PeerId::local(receiver)), reason),
+            // No link of this gateway reads events.
+            Reply::Events(_) | Reply::ReaderEnded { .. } => {}
             Reply::Stopped { reason } => self.connection.close(Some(Refusal::stopped(&reason).into())),
         }
         None

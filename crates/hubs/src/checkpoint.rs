@@ -1,10 +1,11 @@
 //! Who owns a partition for a consumer group, and how far the group has come.
 
-use peeklock_types::{ConsumerGroup, EntityName, Timestamp};
+use peeklock_types::{ConsumerGroup, EntityName, Timestamp, limits};
 
+use crate::Outbox;
 use crate::error::Error;
+use crate::fact::Fact;
 use crate::hub::Hubs;
-use crate::{Outbox, todo_body};
 
 /// Changes with each change of an ownership, and is never used again for the same partition and group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -39,6 +40,67 @@ pub enum CheckpointBy {
     Reset,
 }
 
+/// What a group knows of a partition.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    pub(crate) owned: Option<Owned>,
+    pub(crate) checkpoint: Option<Checkpoint>,
+}
+
+/// An [`Ownership`] beside the number of its partition.
+#[derive(Debug)]
+pub(crate) struct Owned {
+    pub(crate) owner: String,
+    pub(crate) epoch: u64,
+    pub(crate) etag: Etag,
+    pub(crate) modified_at: Timestamp,
+}
+
+impl Owned {
+    fn view(&self, partition: u32) -> Ownership {
+        Ownership {
+            partition,
+            owner: self.owner.clone(),
+            epoch: self.epoch,
+            etag: self.etag,
+            modified_at: self.modified_at,
+        }
+    }
+}
+
+/// How much of a name that is too long is told again.
+const TOLD_CHARS: usize = 40;
+
+pub(crate) fn check_owner(owner: &str) -> Result<(), Error> {
+    if owner.chars().count() <= limits::OWNER_CHARS_MAX {
+        return Ok(());
+    }
+    let given = owner.chars().take(TOLD_CHARS).chain(['…']).collect();
+    Err(Error::OwnerName { given })
+}
+
+/// Whether whoever says how far the group has come may say so.
+fn check_right(owned: Option<&Owned>, by: &CheckpointBy) -> Result<(), Error> {
+    let current = owned.filter(|owned| !owned.owner.is_empty());
+    match (by, current) {
+        (CheckpointBy::Reset, _) | (CheckpointBy::Anyone, None) => Ok(()),
+        (CheckpointBy::Anyone, Some(owned)) => {
+            Err(Error::Owned { current: owned.owner.clone(), current_epoch: owned.epoch })
+        }
+        (CheckpointBy::Owner { owner, epoch }, Some(owned))
+            if owned.owner == *owner && owned.epoch == *epoch =>
+        {
+            Ok(())
+        }
+        (CheckpointBy::Owner { owner, epoch }, current) => Err(Error::NotOwner {
+            owner: owner.clone(),
+            epoch: *epoch,
+            current: current.map(|owned| owned.owner.clone()).unwrap_or_default(),
+            current_epoch: owned.map_or(0, |owned| owned.epoch),
+        }),
+    }
+}
+
 impl Hubs {
     /// Claims, renews or (with an empty `owner`) gives up a partition. `expected`: the etag that the caller has read; `None`: there was no record.
     #[expect(clippy::too_many_arguments, reason = "a key, a value and a condition")]
@@ -52,12 +114,36 @@ impl Hubs {
         expected: Option<Etag>,
         out: &mut Outbox,
     ) -> Result<Ownership, Error> {
-        todo_body!(self, now, hub, group, partition, owner, expected, out)
+        let current = self.progress(hub, group, partition)?.and_then(|progress| progress.owned.as_ref());
+        check_owner(owner)?;
+        match (current, expected) {
+            (None, Some(_)) => return Err(Error::NeverOwned),
+            (Some(current), _) if expected != Some(current.etag) => {
+                return Err(Error::StaleEtag { current: Box::new(current.view(partition)) });
+            }
+            _ => {}
+        }
+        let last_epoch = current.map_or(0, |current| current.epoch);
+        let takes_over = !owner.is_empty() && current.is_none_or(|current| current.owner != owner);
+        let claimed = Owned {
+            owner: owner.to_owned(),
+            epoch: last_epoch.saturating_add(takes_over.into()),
+            etag: Etag(self.next_etag),
+            modified_at: now,
+        };
+        let view = claimed.view(partition);
+        let Owned { owner, epoch, etag, modified_at: at } = claimed;
+        let (name, group) = (hub.clone(), group.clone());
+        self.record(Fact::Claimed { name, group, partition, owner, epoch, etag, at }, out);
+        Ok(view)
     }
 
     /// By partition.
     pub fn ownerships(&self, hub: &EntityName, group: &ConsumerGroup) -> Result<Vec<Ownership>, Error> {
-        todo_body!(self, hub, group)
+        let progress = self.known_group(hub, group)?.progress.iter();
+        Ok(progress
+            .filter_map(|(partition, progress)| Some(progress.owned.as_ref()?.view(*partition)))
+            .collect())
     }
 
     /// `sequence`: of the last event that is done with; `None` takes the checkpoint away, which only [`CheckpointBy::Reset`] may.
@@ -72,7 +158,24 @@ impl Hubs {
         by: &CheckpointBy,
         out: &mut Outbox,
     ) -> Result<Option<Checkpoint>, Error> {
-        todo_body!(self, now, hub, group, partition, sequence, by, out)
+        let progress = self.progress(hub, group, partition)?;
+        let current = progress.and_then(|progress| progress.checkpoint);
+        check_right(progress.and_then(|progress| progress.owned.as_ref()), by)?;
+        if sequence.is_none() && *by != CheckpointBy::Reset {
+            return Err(Error::OnlyReset);
+        }
+        match (current, sequence) {
+            (Some(current), Some(found)) if found < current.sequence && *by != CheckpointBy::Reset => {
+                return Err(Error::Backwards { current: current.sequence, found, at: current.at });
+            }
+            // It is so already.
+            _ if current.map(|current| current.sequence) == sequence => return Ok(current),
+            _ => {}
+        }
+        let checkpoint = sequence.map(|sequence| Checkpoint { sequence, at: now });
+        let (name, group) = (hub.clone(), group.clone());
+        self.record(Fact::Checkpointed { name, group, partition, checkpoint }, out);
+        Ok(checkpoint)
     }
 
     /// By partition.
@@ -81,6 +184,22 @@ impl Hubs {
         hub: &EntityName,
         group: &ConsumerGroup,
     ) -> Result<Vec<(u32, Checkpoint)>, Error> {
-        todo_body!(self, hub, group)
+        let progress = self.known_group(hub, group)?.progress.iter();
+        Ok(progress.filter_map(|(partition, progress)| Some((*partition, progress.checkpoint?))).collect())
+    }
+
+    /// What is known of a partition that the hub has; `None`: nothing yet.
+    fn progress(
+        &self,
+        hub: &EntityName,
+        group: &ConsumerGroup,
+        partition: u32,
+    ) -> Result<Option<&Progress>, Error> {
+        let count = self.known_hub(hub)?.settings.partition_count;
+        let group = self.known_group(hub, group)?;
+        if partition >= count {
+            return Err(Error::NoSuchPartition { name: hub.clone(), partition, count });
+        }
+        Ok(group.progress.get(&partition))
     }
 }

@@ -1,6 +1,7 @@
 use peeklock_types::{ConsumerGroup, EntityName, HubId, HubSettingsError, Timestamp, limits};
 
 use crate::checkpoint::Ownership;
+use crate::stream::StreamId;
 
 /// Why a command was refused; nothing has changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -23,6 +24,8 @@ pub enum Error {
     NoSuchPartition { name: EntityName, partition: u32, count: u32 },
     #[error("there is no such partition in this shard ({hub:?}, {partition}); its hub was deleted")]
     NoSuchStream { hub: HubId, partition: u32 },
+    #[error("the partition was deleted with its hub ({stream:?})")]
+    StreamGone { stream: StreamId },
     #[error(transparent)]
     Settings(#[from] HubSettingsError),
     #[error("the hub '{name}' is disabled for {what}")]
@@ -72,6 +75,12 @@ pub enum Error {
         "'{owner}' with epoch {epoch} does not own the partition any more: '{current}' does, with epoch {current_epoch}"
     )]
     NotOwner { owner: String, epoch: u64, current: String, current_epoch: u64 },
+    #[error(
+        "'{current}' owns the partition, with epoch {current_epoch}; only it may move the checkpoint. Name the owner and its epoch, or ask for a reset"
+    )]
+    Owned { current: String, current_epoch: u64 },
+    #[error("a checkpoint is only taken away by a reset; ask for one if it is meant")]
+    OnlyReset,
     #[error(
         "the checkpoint {found} lies before {current}, the one of {at}; checkpoints only go forward. Ask for a reset if it is meant",
         at = at.as_millis()

@@ -2,6 +2,7 @@ use peeklock_types::wire::DecodeError;
 use peeklock_types::{BodyRef, ConsumerGroup, EntityName, GroupNumber, HubId, HubSettings, Timestamp};
 
 use crate::checkpoint::{Checkpoint, Etag};
+use crate::record;
 use crate::stream::{Producer, StreamId, StreamSpec};
 
 /// What durably happened to hubs and streams.
@@ -85,13 +86,11 @@ pub enum Fact {
 impl Fact {
     /// Appends the fact to `out`, as part of group `group`. It tells its own end.
     pub fn encode(&self, group: GroupNumber, out: &mut Vec<u8>) {
-        let _ = (group, out);
-        todo!()
+        record::encode(self, group, out);
     }
 
     /// Takes one fact off the front of `input`, which is part of group `group`. After an error `input` is as before.
     pub fn decode(input: &mut &[u8], group: GroupNumber) -> Result<Fact, DecodeError> {
-        let _ = (group, input);
-        todo!()
+        record::decode(input, group)
     }
 }

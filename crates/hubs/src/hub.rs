@@ -1,18 +1,110 @@
 //! The hubs whose names belong to this shard.
 
-use peeklock_types::wire::DecodeError;
-use peeklock_types::{ConsumerGroup, EntityName, HubId, HubSettings, Timestamp};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
-use crate::error::{Error, ReplayError};
+use peeklock_types::{ConsumerGroup, EntityName, HubId, HubSettings, HubSettingsError, Timestamp, limits};
+
+use crate::Outbox;
+use crate::agenda::Agenda;
+use crate::checkpoint::Progress;
+use crate::error::Error;
 use crate::fact::Fact;
-use crate::view::HubView;
-use crate::{Outbox, todo_body};
+use crate::readers::Readers;
+use crate::stream::{Stream, StreamId};
+use crate::view::{GroupView, HubView};
+use crate::wire;
 
 /// All hubs and streams of one shard. A command is done whole, or refused with an [`Error`] and nothing has changed.
-#[derive(Debug, Default)]
-pub struct Hubs {}
+#[derive(Debug)]
+pub struct Hubs {
+    pub(crate) hubs: BTreeMap<EntityName, Hub>,
+    /// No etag was given twice by this shard, whatever was deleted since.
+    pub(crate) next_etag: u64,
+    pub(crate) streams: BTreeMap<StreamId, Stream>,
+    pub(crate) next_stream: StreamId,
+
+    // What follows is found from the above, or does not outlive the process.
+    pub(crate) by_partition: BTreeMap<(HubId, u32), StreamId>,
+    pub(crate) agenda: Agenda,
+    pub(crate) readers: Readers,
+}
+
+impl Default for Hubs {
+    fn default() -> Self {
+        Hubs {
+            hubs: BTreeMap::new(),
+            next_etag: 1,
+            streams: BTreeMap::new(),
+            next_stream: StreamId(1),
+            by_partition: BTreeMap::new(),
+            agenda: Agenda::default(),
+            readers: Readers::default(),
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Hub {
+    pub(crate) id: HubId,
+    pub(crate) settings: HubSettings,
+    pub(crate) groups: BTreeMap<ConsumerGroup, Group>,
+    pub(crate) created_at: Timestamp,
+    pub(crate) updated_at: Timestamp,
+    pub(crate) revision: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Group {
+    pub(crate) created_at: Timestamp,
+    pub(crate) updated_at: Timestamp,
+    pub(crate) user_metadata: Option<String>,
+    /// By partition; those where nothing happened are not here.
+    pub(crate) progress: BTreeMap<u32, Progress>,
+}
+
+impl Group {
+    pub(crate) fn new(at: Timestamp, user_metadata: Option<String>) -> Group {
+        Group { created_at: at, updated_at: at, user_metadata, progress: BTreeMap::new() }
+    }
+}
+
+impl Hub {
+    fn view(&self, name: &EntityName) -> HubView {
+        let group = |(name, group): (&ConsumerGroup, &Group)| GroupView {
+            name: name.clone(),
+            created_at: group.created_at,
+            updated_at: group.updated_at,
+            user_metadata: group.user_metadata.clone(),
+        };
+        HubView {
+            name: name.clone(),
+            id: self.id,
+            settings: self.settings.clone(),
+            groups: self.groups.iter().map(group).collect(),
+            created_at: self.created_at,
+            updated_at: self.updated_at,
+            revision: self.revision,
+        }
+    }
+}
+
+fn check_metadata(user_metadata: Option<&str>) -> Result<(), Error> {
+    match user_metadata.map_or(0, |text| text.chars().count()) {
+        count if count > limits::USER_METADATA_CHARS_MAX => {
+            Err(HubSettingsError::UserMetadata { count }.into())
+        }
+        _ => Ok(()),
+    }
+}
 
 impl Hubs {
+    /// Applies what was decided, and says so.
+    pub(crate) fn record(&mut self, fact: Fact, out: &mut Outbox) {
+        self.apply(&fact).expect("what was just decided fits what it was decided upon");
+        out.facts.push(fact);
+    }
+
     /// `groups` beside `$Default`.
     pub fn create_hub(
         &mut self,
@@ -23,7 +115,20 @@ impl Hubs {
         groups: &[ConsumerGroup],
         out: &mut Outbox,
     ) -> Result<HubView, Error> {
-        todo_body!(self, now, name, id, settings, groups, out)
+        if self.hubs.contains_key(&name) {
+            return Err(Error::HubExists { name });
+        }
+        settings.check()?;
+        let groups: BTreeSet<_> = groups.iter().filter(|group| !group.is_default()).collect();
+        if groups.len() >= limits::CONSUMER_GROUPS_MAX {
+            return Err(Error::TooManyGroups { name });
+        }
+        let settings = Box::new(wire::kept(settings));
+        self.record(Fact::HubCreated { name: name.clone(), id, settings, at: now }, out);
+        for group in groups {
+            self.set_group(now, &name, group.clone(), None, out);
+        }
+        self.hub(&name)
     }
 
     /// `expected`: the revision that the caller has read.
@@ -35,7 +140,12 @@ impl Hubs {
         expected: Option<u64>,
         out: &mut Outbox,
     ) -> Result<HubView, Error> {
-        todo_body!(self, now, name, settings, expected, out)
+        let hub = self.expected_hub(name, expected)?;
+        settings.check()?;
+        hub.settings.check_change(&settings)?;
+        let settings = Box::new(wire::kept(settings));
+        self.record(Fact::HubUpdated { name: name.clone(), settings, at: now }, out);
+        self.hub(name)
     }
 
     /// With its groups, ownerships and checkpoints. Its streams are deleted in their own shards.
@@ -45,21 +155,26 @@ impl Hubs {
         expected: Option<u64>,
         out: &mut Outbox,
     ) -> Result<HubView, Error> {
-        todo_body!(self, name, expected, out)
+        self.expected_hub(name, expected)?;
+        let last = self.hub(name)?;
+        self.record(Fact::HubDeleted { name: name.clone() }, out);
+        Ok(last)
     }
 
     pub fn hub(&self, name: &EntityName) -> Result<HubView, Error> {
-        todo_body!(self, name)
+        let (name, hub) =
+            self.hubs.get_key_value(name).ok_or_else(|| Error::NoSuchHub { name: name.clone() })?;
+        Ok(hub.view(name))
     }
 
     pub fn contains_hub(&self, name: &EntityName) -> bool {
-        todo_body!(self, name)
+        self.hubs.contains_key(name)
     }
 
     /// By name, after `after`.
     pub fn hubs_after(&self, after: Option<&EntityName>) -> impl Iterator<Item = HubView> {
-        let _ = after;
-        std::iter::empty()
+        let start = after.map_or(Bound::Unbounded, Bound::Excluded);
+        self.hubs.range::<EntityName, _>((start, Bound::Unbounded)).map(|(name, hub)| hub.view(name))
     }
 
     pub fn create_group(
@@ -70,7 +185,16 @@ impl Hubs {
         user_metadata: Option<String>,
         out: &mut Outbox,
     ) -> Result<HubView, Error> {
-        todo_body!(self, now, name, group, user_metadata, out)
+        let hub = self.known_hub(name)?;
+        if hub.groups.contains_key(&group) {
+            return Err(Error::GroupExists { name: name.clone(), group });
+        }
+        if hub.groups.len() >= limits::CONSUMER_GROUPS_MAX {
+            return Err(Error::TooManyGroups { name: name.clone() });
+        }
+        check_metadata(user_metadata.as_deref())?;
+        self.set_group(now, name, group, user_metadata, out);
+        self.hub(name)
     }
 
     pub fn update_group(
@@ -81,7 +205,10 @@ impl Hubs {
         user_metadata: Option<String>,
         out: &mut Outbox,
     ) -> Result<HubView, Error> {
-        todo_body!(self, now, name, group, user_metadata, out)
+        self.known_group(name, &group)?;
+        check_metadata(user_metadata.as_deref())?;
+        self.set_group(now, name, group, user_metadata, out);
+        self.hub(name)
     }
 
     /// With its ownerships and checkpoints. Its readers are ended in the shards of the streams, see [`Hubs::end_group`].
@@ -91,21 +218,39 @@ impl Hubs {
         group: &ConsumerGroup,
         out: &mut Outbox,
     ) -> Result<HubView, Error> {
-        todo_body!(self, name, group, out)
+        self.known_group(name, group)?;
+        if group.is_default() {
+            return Err(Error::DefaultGroup);
+        }
+        self.record(Fact::GroupDeleted { name: name.clone(), group: group.clone() }, out);
+        self.hub(name)
     }
 
-    /// Applies a fact that was read back from the journal. After an error the machine is not to be used further.
-    pub fn apply(&mut self, fact: &Fact) -> Result<(), ReplayError> {
-        todo_body!(self, fact)
+    fn set_group(
+        &mut self,
+        at: Timestamp,
+        name: &EntityName,
+        group: ConsumerGroup,
+        user_metadata: Option<String>,
+        out: &mut Outbox,
+    ) {
+        self.record(Fact::GroupSet { name: name.clone(), group, user_metadata, at }, out);
     }
 
-    /// The durable state; volatile are readers.
-    pub fn snapshot(&self, out: &mut Vec<u8>) {
-        let _ = out;
+    pub(crate) fn known_hub(&self, name: &EntityName) -> Result<&Hub, Error> {
+        self.hubs.get(name).ok_or_else(|| Error::NoSuchHub { name: name.clone() })
     }
 
-    pub fn restore(bytes: &[u8]) -> Result<Hubs, DecodeError> {
-        let _ = bytes;
-        Ok(Hubs::default())
+    fn expected_hub(&self, name: &EntityName, expected: Option<u64>) -> Result<&Hub, Error> {
+        let hub = self.known_hub(name)?;
+        if expected.is_some_and(|expected| expected != hub.revision) {
+            return Err(Error::Changed { name: name.clone() });
+        }
+        Ok(hub)
+    }
+
+    pub(crate) fn known_group(&self, name: &EntityName, group: &ConsumerGroup) -> Result<&Group, Error> {
+        let no_such = || Error::NoSuchGroup { name: name.clone(), group: group.clone() };
+        self.known_hub(name)?.groups.get(group).ok_or_else(no_such)
     }
 }

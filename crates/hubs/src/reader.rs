@@ -1,12 +1,16 @@
 //! Readers: cursors on streams. Nothing of them is durable.
 
-use peeklock_types::{BodyRef, ConsumerGroup, GroupNumber, HubId, ReceiverId, Timestamp};
+use peeklock_types::{
+    BodyRef, ConsumerGroup, ExpiredPosition, GroupNumber, HubId, ReceiverId, Timestamp, limits,
+};
 
+use crate::Outbox;
+use crate::checkpoint::check_owner;
 use crate::error::Error;
 use crate::hub::Hubs;
-use crate::stream::StreamId;
+use crate::readers::{Reader, Skip};
+use crate::stream::{Stream, StreamId};
 use crate::view::LastEnqueued;
-use crate::{Outbox, todo_body};
 
 /// Where a reader starts. `inclusive`: at the named event; else after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +50,8 @@ pub enum ReaderEnd {
     Deleted,
     /// The hub was disabled for receivers.
     Disabled,
+    /// The events from this one on cannot be read from the disk.
+    Unreadable { from: u64 },
 }
 
 /// What a reader is to be handed next: to be read, handed out, and followed by [`Hubs::run_done`] or [`Hubs::run_failed`].
@@ -66,6 +72,41 @@ pub struct Run {
     pub last: LastEnqueued,
 }
 
+impl Stream {
+    /// The event that a reader gets first, and what it leaves out of the extent that holds it.
+    fn position(&self, start: StartAt) -> Result<(u64, Option<Skip>), Error> {
+        match start {
+            StartAt::Earliest => Ok((self.extents.begin(), None)),
+            StartAt::Latest => Ok((self.extents.next(), None)),
+            StartAt::Sequence { sequence, inclusive } => {
+                self.position_of(sequence, inclusive).map(|next| (next, None))
+            }
+            StartAt::Time { at, inclusive } => {
+                let at =
+                    if inclusive { at } else { Timestamp::from_millis(at.as_millis().saturating_add(1)) };
+                let Some(extent) = self.extents.get(self.extents.find_time(at)) else {
+                    return Ok((self.extents.next(), None));
+                };
+                let skip = Skip { before: at, until: extent.end() };
+                Ok((extent.first_sequence, (extent.first_enqueued_at < at).then_some(skip)))
+            }
+        }
+    }
+
+    fn position_of(&self, sequence: u64, inclusive: bool) -> Result<u64, Error> {
+        let (partition, first, next) = (self.spec.partition, self.extents.begin(), self.extents.next());
+        let wanted = sequence.checked_add((!inclusive).into()).filter(|wanted| *wanted <= next);
+        let last = self.last_enqueued().sequence;
+        let wanted = wanted.ok_or(Error::BeyondEnd { partition, given: sequence, last })?;
+        match self.spec.settings.expired_position {
+            ExpiredPosition::Refuse if wanted < first => {
+                Err(Error::Expired { partition, given: wanted, first })
+            }
+            _ => Ok(wanted.max(first)),
+        }
+    }
+}
+
 impl Hubs {
     /// Readers that it evicts are in [`Outbox::ended`]. The position is fixed now.
     pub fn attach_reader(
@@ -75,59 +116,84 @@ impl Hubs {
         spec: ReaderSpec,
         out: &mut Outbox,
     ) -> Result<(), Error> {
-        todo_body!(self, stream, reader, spec, out)
+        let known = self.streams.get(&stream).ok_or(Error::StreamGone { stream })?;
+        if !known.spec.settings.status.can_receive() {
+            return Err(Error::Disabled { name: known.spec.name.clone(), what: "receivers" });
+        }
+        check_owner(spec.name.as_deref().unwrap_or_default())?;
+        let evicted = self.check_level(known, &spec)?;
+        let (next, skip) = known.position(spec.start)?;
+        for other in evicted {
+            let Some(old) = self.remove_reader(other) else { continue };
+            let (by, level) = (spec.name.clone(), spec.owner_level.unwrap_or_default());
+            let end = ReaderEnd::Stolen { by, level, name: old.name, own_level: old.owner_level };
+            out.ended.push((other, end));
+        }
+        let ReaderSpec { group, owner_level, name, .. } = spec;
+        self.insert_reader(reader, Reader::new(stream, group, owner_level, name, next, skip));
+        Ok(())
+    }
+
+    /// Whom a new reader drives out, if it is let in. Either one reader with an owner level reads for a group, or some without.
+    fn check_level(&self, stream: &Stream, spec: &ReaderSpec) -> Result<Vec<ReceiverId>, Error> {
+        let others = stream.readers.of_group(&spec.group);
+        let highest = others.iter().filter_map(|other| self.readers.get(*other));
+        let highest =
+            highest.filter_map(|other| Some((other.owner_level?, other))).max_by_key(|(level, _)| *level);
+        let (partition, group) = (stream.spec.partition, spec.group.clone());
+        let refused = |current, holder: &Reader, found| {
+            let holder = holder.name.clone().unwrap_or_else(|| "nil".to_owned());
+            Err(Error::OwnerLevel { group: group.clone(), partition, current, holder, found })
+        };
+        match (spec.owner_level, highest) {
+            (Some(found), Some((current, holder))) if found < current => {
+                refused(current, holder, format!("owner level {found}"))
+            }
+            (Some(_), _) => Ok(others.to_vec()),
+            (None, Some((current, holder))) => refused(current, holder, "no owner level".to_owned()),
+            (None, None) if others.len() >= limits::PLAIN_READERS_MAX => {
+                Err(Error::TooManyReaders { group, partition })
+            }
+            (None, None) => Ok(Vec::new()),
+        }
     }
 
     /// Whether there was such a reader.
     pub fn detach_reader(&mut self, reader: ReceiverId) -> bool {
-        let _ = reader;
-        false
+        self.remove_reader(reader).is_some()
     }
 
     pub fn has_reader(&self, reader: ReceiverId) -> bool {
-        let _ = reader;
-        false
+        self.readers.get(reader).is_some()
     }
 
     /// Ends all readers of the group on streams of this hub.
     pub fn end_group(&mut self, hub: HubId, group: &ConsumerGroup, out: &mut Outbox) {
-        let _ = (hub, group, out);
+        let streams = self.by_partition.range((hub, 0)..=(hub, u32::MAX));
+        let streams: Vec<_> = streams.map(|(_, stream)| *stream).collect();
+        let end = |reader: &Reader| (reader.group == *group).then_some(ReaderEnd::Deleted);
+        streams.into_iter().for_each(|stream| self.end_readers(stream, end, out));
     }
 
     /// The reader takes events until there were `limit` in all. A running count: what its runs named counts, from [`Run::from`] to [`Run::upto`].
     pub fn set_reader_limit(&mut self, reader: ReceiverId, limit: u64) {
-        let _ = (reader, limit);
+        self.change_reader(reader, |reader| reader.limit = limit);
     }
 
-    /// Tells when what is there was handed out: through `drained` of [`Hubs::next_run`]'s caller, see [`Hubs::take_drained`].
+    /// Tells when what is there was handed out, see [`Hubs::take_drained`]. What is left of the limit is used up then, until it is set anew.
     pub fn drain_reader(&mut self, reader: ReceiverId, drain: bool) {
-        let _ = (reader, drain);
+        self.change_reader(reader, |reader| reader.drain = drain);
     }
 
     /// Readers whose drain is done since the last call: they are at the end or at their limit, and no run is under way.
     pub fn take_drained(&mut self) -> Vec<ReceiverId> {
-        Vec::new()
+        self.readers.take_drained()
     }
 
     /// The reader may be handed this many bytes more.
     pub fn add_reader_window(&mut self, reader: ReceiverId, size_bytes: i64) {
-        let _ = (reader, size_bytes);
-    }
-
-    /// The next run for any reader that can have one: it has credit and a window, and no run under way. Readers take turns. At most about
-    /// `bytes_max`, but at least one extent. Cheap when nobody can.
-    pub fn next_run(&mut self, bytes_max: u32, out: &mut Outbox) -> Option<Run> {
-        let _ = (bytes_max, out);
-        None
-    }
-
-    /// The run was handed out; the reader can have another.
-    pub fn run_done(&mut self, reader: ReceiverId) {
-        let _ = reader;
-    }
-
-    /// The run could not be read because its extents have moved or are gone: the reader is back at `from`, and gets its window and credit back.
-    pub fn run_failed(&mut self, run: &Run) {
-        let _ = run;
+        self.change_reader(reader, |reader| {
+            reader.window_bytes = reader.window_bytes.saturating_add(size_bytes);
+        });
     }
 }

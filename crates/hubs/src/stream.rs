@@ -1,12 +1,19 @@
 //! The partitions that live in this shard.
 
-use peeklock_types::{BodyRef, EntityName, GroupNumber, HubId, HubSettings, Timestamp};
+use peeklock_types::{BodyRef, EntityName, HubId, HubSettings, Timestamp};
 
+use crate::Outbox;
+use crate::agenda::Entry;
 use crate::block::BlockHead;
 use crate::error::Error;
+use crate::extents::Extents;
+use crate::fact::Fact;
 use crate::hub::Hubs;
-use crate::view::StreamView;
-use crate::{Outbox, todo_body};
+use crate::producers::{Producers, Verdict};
+use crate::reader::ReaderEnd;
+use crate::readers::Attached;
+use crate::view::{LastEnqueued, StreamView};
+use crate::wire;
 
 /// A stream of this shard. Numbers are not used again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -63,37 +70,98 @@ pub struct GatherRun {
     pub bodies: Vec<(BodyRef, u32)>,
 }
 
+/// A partition and all that is known of it.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    pub(crate) spec: StreamSpec,
+    pub(crate) extents: Extents,
+    /// Of the newest event that ever was.
+    pub(crate) last_enqueued_at: Option<Timestamp>,
+    pub(crate) producers: Producers,
+    /// Where it stands in the agenda.
+    pub(crate) entry: Entry,
+    pub(crate) readers: Attached,
+}
+
+impl Stream {
+    pub(crate) fn new(spec: StreamSpec) -> Stream {
+        Stream {
+            spec,
+            extents: Extents::default(),
+            last_enqueued_at: None,
+            producers: Producers::default(),
+            entry: Entry::default(),
+            readers: Attached::default(),
+        }
+    }
+
+    pub(crate) fn last_enqueued(&self) -> LastEnqueued {
+        // Numbers stay in the range of signed ones.
+        let next = i64::try_from(self.extents.next()).unwrap_or(i64::MAX);
+        LastEnqueued { sequence: next - 1, at: self.last_enqueued_at }
+    }
+}
+
 impl Hubs {
     /// Creates the stream, or gives it new settings. Says nothing twice: a stream that is as wanted brings no fact.
-    pub fn open_stream(&mut self, now: Timestamp, spec: StreamSpec, out: &mut Outbox) -> StreamId {
-        todo_body!(self, now, spec, out)
+    pub fn open_stream(&mut self, _now: Timestamp, spec: StreamSpec, out: &mut Outbox) -> StreamId {
+        let spec = StreamSpec { settings: wire::kept(spec.settings), ..spec };
+        let known = self.by_partition.get(&(spec.hub, spec.partition)).copied();
+        let stream = known.unwrap_or(self.next_stream);
+        if self.streams.get(&stream).is_some_and(|known| known.spec == spec) {
+            return stream;
+        }
+        let can_receive = spec.settings.status.can_receive();
+        self.record(Fact::StreamOpened { stream, spec: Box::new(spec) }, out);
+        if !can_receive {
+            self.end_readers(stream, |_| Some(ReaderEnd::Disabled), out);
+        }
+        stream
     }
 
     /// Ends its readers and frees what it holds. Whether there was one.
     pub fn delete_stream(&mut self, hub: HubId, partition: u32, out: &mut Outbox) -> bool {
-        todo_body!(self, hub, partition, out)
+        let Some(&stream) = self.by_partition.get(&(hub, partition)) else { return false };
+        self.end_readers(stream, |_| Some(ReaderEnd::Deleted), out);
+        if let Some(known) = self.streams.get(&stream) {
+            out.freed.extend(known.extents.cold());
+        }
+        self.record(Fact::StreamDeleted { stream }, out);
+        true
     }
 
     pub fn find_stream(&self, hub: HubId, partition: u32) -> Result<StreamId, Error> {
-        todo_body!(self, hub, partition)
+        self.by_partition.get(&(hub, partition)).copied().ok_or(Error::NoSuchStream { hub, partition })
     }
 
     pub fn streams(&self) -> impl Iterator<Item = (StreamId, &StreamSpec)> {
-        std::iter::empty()
+        self.streams.iter().map(|(id, stream)| (*id, &stream.spec))
     }
 
     pub fn stream(&self, stream: StreamId) -> Option<StreamView> {
-        todo_body!(self, stream)
+        let known = self.streams.get(&stream)?;
+        let extents = &known.extents;
+        Some(StreamView {
+            partition: known.spec.partition,
+            begin_sequence: extents.begin(),
+            next_sequence: extents.next(),
+            last_enqueued_at: known.last_enqueued_at,
+            first_enqueued_at: extents.get(0).map(|extent| extent.first_enqueued_at),
+            size_bytes: extents.size_bytes(),
+            extent_count: extents.len(),
+            readers: self.reader_views(known),
+        })
     }
 
     /// When the first event with at least this sequence number came that is there, about: as exact as the index of the stream is. For lag in seconds.
     pub fn enqueued_at(&self, stream: StreamId, sequence: u64) -> Option<Timestamp> {
-        todo_body!(self, stream, sequence)
+        let extents = &self.streams.get(&stream)?.extents;
+        extents.get(extents.find(sequence)).map(|extent| extent.first_enqueued_at)
     }
 
     /// What a producer of this id is known by, for one that asks at attach; `None`: unknown here.
     pub fn producer(&self, stream: StreamId, id: i64) -> Option<Producer> {
-        todo_body!(self, stream, id)
+        self.streams.get(&stream)?.producers.get(id)
     }
 
     /// Checks a send of `count` events. `producer`: number of its first event.
@@ -104,10 +172,22 @@ impl Hubs {
         count: u32,
         producer: Option<Producer>,
     ) -> Result<Prepared, Error> {
-        todo_body!(self, now, stream, count, producer)
+        let known = self.streams.get(&stream).ok_or(Error::StreamGone { stream })?;
+        if !known.spec.settings.status.can_send() {
+            return Err(Error::Disabled { name: known.spec.name.clone(), what: "senders" });
+        }
+        let verdict = producer.map(|first| known.producers.check(first, count)).transpose()?;
+        // No events at all are always there already.
+        if count == 0 || matches!(verdict, Some(Verdict::Seen)) {
+            return Ok(Prepared::Duplicate);
+        }
+        // A clock that is set back does not bring events from before those that are there.
+        let enqueued_at = known.last_enqueued_at.map_or(now, |last| last.max(now));
+        Ok(Prepared::Store(BlockHead { first_sequence: known.extents.next(), count, enqueued_at }))
     }
 
-    /// Stores what [`Hubs::prepare`] has allowed with `head`, in the same round. `size_bytes`: of the block with its header.
+    /// Stores what [`Hubs::prepare`] has allowed with `head`, in the same round. `size_bytes`: of the block with its header. `producer`: number of
+    /// its first event.
     pub fn append(
         &mut self,
         stream: StreamId,
@@ -117,40 +197,10 @@ impl Hubs {
         producer: Option<Producer>,
         out: &mut Outbox,
     ) {
-        todo_body!(self, stream, head, body, size_bytes, producer, out)
-    }
-
-    /// Drops what retention allows to drop by `now`.
-    pub fn retire(&mut self, now: Timestamp, out: &mut Outbox) {
-        let _ = (now, out);
-    }
-
-    /// The oldest group with a body that a stream still needs.
-    pub fn oldest_log_body(&self) -> Option<GroupNumber> {
-        None
-    }
-
-    /// Up to about `bytes_max` of extents in groups at or before `upto`, to be moved to cold segments of their streams. Those of one run are
-    /// neighbours and become one extent of at most `run_bytes_max`.
-    pub fn extents_in(&self, upto: GroupNumber, bytes_max: u64, run_bytes_max: u32) -> Vec<Gather> {
-        let _ = (upto, bytes_max, run_bytes_max);
-        Vec::new()
-    }
-
-    /// Journals that the extents of a run lie together at `body` now. `false`, and nothing happens, if some of them are gone or have moved: the copy is garbage.
-    pub fn gathered(
-        &mut self,
-        stream: StreamId,
-        run: &GatherRun,
-        body: BodyRef,
-        size_bytes: u32,
-        out: &mut Outbox,
-    ) -> bool {
-        todo_body!(self, stream, run, body, size_bytes, out)
-    }
-
-    /// Every extent in a cold segment: place and size; asked after recovery.
-    pub fn cold_bodies(&self) -> impl Iterator<Item = (BodyRef, u32)> {
-        std::iter::empty()
+        let BlockHead { first_sequence, count, enqueued_at } = head;
+        let producer = producer.map(|first| first.last_of(count));
+        let fact = Fact::Appended { stream, first_sequence, count, enqueued_at, body, size_bytes, producer };
+        self.record(fact, out);
+        self.wake_waiting(stream);
     }
 }

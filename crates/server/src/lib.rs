@@ -4,6 +4,7 @@ mod access;
 mod declare;
 mod listen;
 mod namespace;
+mod storage;
 mod tls;
 
 use std::net::SocketAddr;
@@ -20,8 +21,9 @@ use peeklock_http::HttpState;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use listen::Edge;
+use listen::{Door, Edge, Routes};
 use namespace::Opened;
+use storage::Accounts;
 
 pub use access::{WELL_KNOWN_KEY_NAME, WELL_KNOWN_KEY_SECRET};
 pub use declare::Entities;
@@ -31,6 +33,8 @@ pub use peeklock_access::{Access, JwtOptions, Policy, Right};
 pub use peeklock_broker::filter::Cost as FilterCost;
 pub use peeklock_gateway_azure::Limits as AmqpLimits;
 pub use peeklock_http::Limits as HttpLimits;
+pub use peeklock_storage::{AccountKey, WELL_KNOWN_ACCOUNT, WELL_KNOWN_KEY as WELL_KNOWN_STORAGE_KEY};
+pub use storage::{Served, StorageDoors, StorageListen, StorageOptions};
 
 /// How long open connections get to finish when the server stops.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(5);
@@ -58,6 +62,8 @@ impl Addresses {
 pub struct Options {
     pub data: PathBuf,
     pub listen: Addresses,
+    /// Blob and Queue Storage, at addresses of their own.
+    pub storage: StorageOptions,
     /// Certificate chain and private key, both PEM. `None`: a self-signed one, made on first start.
     pub certificate: Option<(PathBuf, PathBuf)>,
     /// Of all connections together, before anybody knows who they are.
@@ -84,6 +90,7 @@ pub struct Options {
 pub struct Server {
     /// As bound: port 0 has become a real one.
     pub addresses: Addresses,
+    pub storage: StorageDoors,
     pub certificate: Option<PathBuf>,
     pub data: PathBuf,
     /// In all namespaces.
@@ -118,9 +125,15 @@ impl Server {
         let access_of =
             |space: &NamespaceOptions| space.open_access(&options.data, options.listen, jwt.as_ref());
         let access = access_of(&first)?;
+        let is_trusting =
+            uses_well_known_key && options.listen.iter().all(|address| address.ip().is_loopback());
+        let mut storage = options.storage;
+        let (accounts, mut blobs, mut queues) = Accounts::open(&mut storage, is_trusting)?;
         let other_access = options.namespaces.iter().map(access_of).collect::<Result<Vec<_>>>()?;
         // Before the data is opened: a broker that nobody can reach should not touch it.
-        let bound = listen::bind(options.listen).await?;
+        let mut bound = listen::bind(options.listen).await?;
+        bound.add_storage(storage.blobs, Door::Blobs, &mut blobs).await?;
+        bound.add_storage(storage.queues, Door::Queues, &mut queues).await?;
         let tls = tls::load_if_needed(options.certificate, &options.data, options.listen)?;
         let first = first.open(&options.data, access.clone(), options.filter_cost).await?;
         let (queue_names, topic_names) = first.names().await?;
@@ -132,6 +145,9 @@ impl Server {
         let namespace_names = others.iter().map(|space| space.name.clone()).collect();
         let recovered = sum(std::iter::once(&first).chain(&others));
         let routes = routes(std::iter::once(&first).chain(&others), options.http_limits);
+        let (blob_routes, queue_routes) =
+            accounts.routes(std::iter::once(&first).chain(&others), options.http_limits);
+        let routes = Routes { management: routes, blobs: blob_routes, queues: queue_routes };
         let (first, first_running) = first.split();
         let (others, mut running): (Vec<_>, Vec<_>) = others.into_iter().map(Opened::split).unzip();
         running.push(first_running);
@@ -146,8 +162,15 @@ impl Server {
         }
         let ready_after = started.elapsed();
         let data = options.data;
+        let storage = StorageDoors {
+            account: accounts.name,
+            uses_well_known_key: accounts.uses_well_known_key,
+            blobs,
+            queues,
+        };
         Ok(Server {
             addresses,
+            storage,
             certificate,
             data,
             recovered,
@@ -200,5 +223,6 @@ fn sum<'a>(spaces: impl Iterator<Item = &'a Opened>) -> Recovered {
     spaces.fold(Recovered::default(), |sum, space| Recovered {
         queue_count: sum.queue_count + space.recovered.queue_count,
         message_count: sum.message_count + space.recovered.message_count,
+        hub_count: sum.hub_count + space.recovered.hub_count,
     })
 }

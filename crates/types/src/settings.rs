@@ -37,6 +37,13 @@ pub mod limits {
     pub const TIME_TO_LIVE_MIN: Duration = Duration::from_millis(1);
     /// How far ahead a message may be scheduled, and how long a delay may last: ten years.
     pub const SCHEDULE_AHEAD_MAX: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+    /// How long a message may stay away from others by the wish of who holds its receipt: a week, as storage queues allow.
+    pub const HIDDEN_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
+    /// Messages that one take hands out at once.
+    pub const TAKE_COUNT_MAX: usize = 32;
+    /// Names and values that a queue carries for its owner, all of them together.
+    pub const METADATA_SIZE_BYTES_MAX: usize = 16 * 1024;
+    pub const METADATA_COUNT_MAX: usize = 1024;
     pub const AUTO_DELETE_ON_IDLE_MIN: Duration = Duration::from_secs(1);
     pub const DUPLICATE_WINDOW_MIN: Duration = Duration::from_secs(1);
     pub const DUPLICATE_WINDOW_MAX: Duration = Duration::from_secs(7 * 24 * 3600);

@@ -73,6 +73,7 @@ impl File {
 
     fn warn_of_readers(&self) {
         let has_keys = !self.default.keys.0.is_empty()
+            || self.options.storage.key.is_some()
             || self.namespaces.iter().any(|(_, space)| !space.keys.0.is_empty());
         let mode = fs::metadata(&self.path).map_or(0, |metadata| metadata.permissions().mode());
         if has_keys && mode & READABLE_BY_OTHERS != 0 {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use peeklock_server::{
     Addresses, AmqpLimits, Entities, FilterCost, HttpLimits, JwtOptions, ListenLimits, NamespaceOptions,
-    Options,
+    Options, StorageListen, StorageOptions,
 };
 use peeklock_spec::NamespaceSpec;
 
@@ -15,6 +15,7 @@ use crate::options::{FilePath, Jwt, Limits, Listen, Time};
 
 impl Configuration {
     pub(crate) fn into_options(self) -> Result<Options> {
+        let storage = self.storage();
         let Configuration { options, keys, default, namespaces, .. } = self;
         let address = |listen: Option<Listen>| listen.and_then(|listen| listen.0);
         let file = |path: Option<FilePath>| path.map(|path| path.0);
@@ -27,6 +28,7 @@ impl Configuration {
                 http: address(options.http),
                 https: address(options.https),
             },
+            storage,
             certificate: file(options.tls_cert).zip(file(options.tls_key)),
             limits: listen_limits(&options.limits)?,
             amqp_limits: amqp_limits(&options.limits)?,
@@ -38,6 +40,22 @@ impl Configuration {
             entities: entities(default),
             namespaces,
         })
+    }
+}
+
+impl Configuration {
+    fn storage(&self) -> StorageOptions {
+        let storage = &self.options.storage;
+        let listen = |listen: Option<Listen>, flag: &str| {
+            let address = listen.and_then(|listen| listen.0)?;
+            Some(StorageListen { address, is_usual: self.is_default(flag) })
+        };
+        StorageOptions {
+            blobs: listen(storage.blob_port, "blob-port"),
+            queues: listen(storage.queue_port, "queue-port"),
+            account: storage.account.clone(),
+            key: storage.key.clone().map(|key| key.0),
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
+use peeklock_server::AccountKey;
 use peeklock_spec::{Name, parse_duration, show_duration};
 
 /// An address to listen on, or none.
@@ -78,6 +79,24 @@ impl FromStr for Time {
 impl fmt::Display for Time {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&show_duration(self.0))
+    }
+}
+
+/// The key of a storage account. It is not shown: whoever needs it has given it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StorageKey(pub(crate) AccountKey);
+
+impl FromStr for StorageKey {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        Ok(StorageKey(AccountKey::parse(text)?))
+    }
+}
+
+impl fmt::Display for StorageKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
     }
 }
 

@@ -138,6 +138,7 @@ fn data_of(folder: &TempDir) -> PathBuf {
 pub(crate) fn serve(data: &Path) -> Command {
     let mut command = peeklock();
     command.arg("serve").arg("--data").arg(data).args(["--listen", "127.0.0.1:0", "--http", "off"]);
+    command.args(["--blob-port", "off", "--queue-port", "off"]);
     command
 }
 

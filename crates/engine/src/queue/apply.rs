@@ -1,7 +1,9 @@
 //! The only way in which a queue's durable state changes, live and in replay.
 
 use bytes::Bytes;
-use peeklock_types::{BodyPlace, EntityKind, EntityName, PoisonSession, SequenceNumber, SubQueue, Timestamp};
+use peeklock_types::{
+    BodyPlace, BodyRef, EntityKind, EntityName, PoisonSession, SequenceNumber, SubQueue, Timestamp,
+};
 
 use super::messages::{Misfit, Moving, Unlock};
 use super::table::{Entry, Marks};
@@ -24,9 +26,10 @@ impl Queue {
             Fact::Locked { sub_queue, sequence_number, nonce, until, .. }
                 if sub_queue != SubQueue::Transfer =>
             {
-                self.messages(sub_queue)
-                    .lock(sequence_number, nonce, until)
-                    .map_err(at(entity, sequence_number))
+                let messages = self.messages(sub_queue);
+                messages.lock(sequence_number, nonce, until).map_err(at(entity, sequence_number))?;
+                messages.end_receipt(sequence_number);
+                Ok(())
             }
             Fact::Completed { sub_queue, sequence_number, .. } => {
                 let gone = self.messages(sub_queue).discard(sequence_number);
@@ -73,6 +76,17 @@ impl Queue {
                 self.apply_purge(sub_queue, before, count_max, freed);
                 Ok(())
             }
+            Fact::Cleared { .. } => {
+                self.apply_clear(freed);
+                Ok(())
+            }
+            Fact::MetadataSet { ref metadata, .. } => {
+                self.metadata = metadata.as_ref().clone();
+                Ok(())
+            }
+            Fact::Replaced { sequence_number, body, size_bytes, .. } => {
+                self.replace(sequence_number, body, size_bytes).map(|old| freed.extend(old))
+            }
             Fact::SessionStateSet { ref session, ref state, at, .. } => {
                 self.main.messages.set_session_state(session, state.clone(), at);
                 Ok(())
@@ -112,6 +126,7 @@ impl Queue {
                 let sub_queue = self.sub_queue_of(number).ok_or((Misfit::Missing, number))?;
                 self.messages(sub_queue).move_body(number, from, to).map(|old| freed.extend(old))
             }
+            Fact::Receipted { nonce, until, .. } => self.main.messages.give_receipt(number, nonce, until),
             _ => unreachable!("the caller applies the others"),
         };
         step.map_err(|misfit| (misfit, number))
@@ -203,6 +218,7 @@ impl Queue {
             origin: None,
             transfer: Some(transfer),
             view: None,
+            receipt: None,
         };
         let moving =
             Moving { entry, patch: Patch::default(), details: Some(Box::new(details)), session: None };
@@ -230,6 +246,23 @@ impl Queue {
         Ok(())
     }
 
+    /// The message gets another body. It lies behind those of later messages, so it is out of order.
+    fn replace(
+        &mut self,
+        number: SequenceNumber,
+        body: BodyRef,
+        size_bytes: u32,
+    ) -> Result<Option<ColdBody>, ReplayError> {
+        let (entity, newest) = (self.entity, self.newest_group);
+        if let BodyPlace::Log { group, .. } = body.place() {
+            if group < newest {
+                return Err(ReplayError::BodyOrder { entity, sequence_number: number, group, newest });
+            }
+            self.newest_group = group;
+        }
+        self.main.messages.replace_body(number, body, size_bytes).map_err(at(entity, number))
+    }
+
     fn check_number(&self, number: SequenceNumber) -> Result<(), ReplayError> {
         let (entity, expected) = (self.entity, self.next_number);
         if number != expected || number >= SEQUENCE_NUMBER_MAX {
@@ -254,6 +287,7 @@ impl Queue {
             origin: attributes.origin.clone(),
             transfer: None,
             view: attributes.view.clone().filter(|_| is_topic),
+            receipt: None,
         }
     }
 
@@ -396,6 +430,7 @@ fn number_of(fact: &Fact) -> SequenceNumber {
         | Fact::DeadLettered { sequence_number, .. }
         | Fact::TransferStarted { sequence_number, .. }
         | Fact::TransferFailed { sequence_number, .. }
+        | Fact::Receipted { sequence_number, .. }
         | Fact::Moved { sequence_number, .. } => sequence_number,
         _ => unreachable!("the caller applies the others"),
     }

@@ -82,6 +82,11 @@ impl Locks {
         self.link(slot);
     }
 
+    /// The lock is held under another nonce from now on.
+    pub(crate) fn rename(&mut self, slot: LockSlot, nonce: u64) {
+        self.slots[slot.index()].nonce = nonce;
+    }
+
     /// Puts the lock behind all that run out no later.
     #[inline]
     fn link(&mut self, slot: LockSlot) {

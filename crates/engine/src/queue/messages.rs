@@ -4,6 +4,7 @@
 
 mod bodies;
 mod order;
+mod receipt;
 mod tally;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -207,10 +208,13 @@ impl Messages {
         self.locks.first().filter(|lock| lock.until <= now).map(|lock| lock.sequence_number)
     }
 
-    /// Messages whose own locks run beyond `limit`.
-    pub(crate) fn locked_beyond(&self, limit: Timestamp) -> impl Iterator<Item = SequenceNumber> {
+    /// Messages whose own locks run beyond `limit`, and until when they do.
+    pub(crate) fn locked_beyond(
+        &self,
+        limit: Timestamp,
+    ) -> impl Iterator<Item = (SequenceNumber, Timestamp)> {
         let beyond = self.locks.iter().filter(move |lock| lock.until > limit && lock.until != Timestamp::MAX);
-        beyond.map(|lock| lock.sequence_number)
+        beyond.map(|lock| (lock.sequence_number, lock.until))
     }
 
     /// The scheduled or delayed message that was due first, if it was by `now`.
@@ -352,7 +356,11 @@ impl Messages {
         self.take_out(number, &entry);
         entry.lock = None;
         let patch = if entry.marks.has(Marks::PATCHED) { self.patches.remove(&number.0) } else { None };
-        let details = if entry.marks.has(Marks::DETAILED) { self.details.remove(&number.0) } else { None };
+        let mut details =
+            if entry.marks.has(Marks::DETAILED) { self.details.remove(&number.0) } else { None };
+        if let Some(details) = &mut details {
+            details.receipt = None;
+        }
         let slot = entry.session.take();
         let session = slot.and_then(|slot| self.leave_session(slot, number, &entry));
         entry.marks.set(Marks::POISON, false);

@@ -7,6 +7,7 @@ mod locks;
 mod messages;
 mod order;
 mod purge;
+mod receipt;
 mod receive;
 mod retry;
 mod send;
@@ -26,6 +27,7 @@ use peeklock_types::{
 pub(crate) use forward::reason;
 pub(crate) use history::History;
 pub(crate) use messages::{Messages, Moving};
+pub use receipt::NewBody;
 pub(crate) use sessions::{Holder, SessionSlot};
 pub(crate) use table::{Entry, Marks};
 
@@ -33,7 +35,7 @@ use self::table::Table;
 use crate::catalog::Counts;
 use crate::error::Error;
 use crate::fact::Fact;
-use crate::message::{EntityId, ReceiverId};
+use crate::message::{EntityId, Metadata, ReceiverId};
 use crate::outbox::{ColdBody, Outbox};
 
 /// Sequence numbers go over the wire as signed 64-bit numbers.
@@ -59,6 +61,7 @@ pub(crate) struct Queue {
     pub(crate) updated_at: Timestamp,
     /// Grows with each change of the settings.
     pub(crate) revision: u64,
+    pub(crate) metadata: Metadata,
     /// Which messages of its topic a subscription gets, by name.
     pub(crate) rules: Vec<StoredRule>,
     /// The number that the next message gets.
@@ -120,6 +123,7 @@ impl Queue {
             created_at,
             updated_at: created_at,
             revision: 0,
+            metadata: Metadata::default(),
             rules: Vec::new(),
             next_number: SequenceNumber::FIRST,
             newest_group: GroupNumber::NONE,

@@ -32,11 +32,26 @@ impl Queue {
             ReceiveMode::ReceiveAndDelete => Fact::Completed { entity, sub_queue, sequence_number },
         };
         let mut message = messages.view(sequence_number, entry);
+        message.end_receipt();
         if let Fact::Locked { until, .. } = fact {
             message.locked_until = Some(session.map_or(until, |holder| holder.until));
         }
         self.record(fact, out);
         Received { token: LockToken::new(sequence_number, nonce), message }
+    }
+
+    /// Locks a message of the main queue that the caller has just found, not locked, for a time of the caller's choice.
+    pub(crate) fn lock_until(
+        &mut self,
+        now: Timestamp,
+        sequence_number: SequenceNumber,
+        nonce: u64,
+        until: Timestamp,
+        out: &mut Outbox,
+    ) {
+        let (entity, sub_queue) = (self.entity, SubQueue::Main);
+        self.note_start(now, sub_queue, sequence_number, ReceiveMode::PeekLock, out);
+        self.record(Fact::Locked { entity, sub_queue, sequence_number, nonce, until }, out);
     }
 
     #[expect(clippy::too_many_arguments, reason = "as the engine's method of the same name")]

@@ -50,11 +50,8 @@ impl Queue {
     }
 
     fn check_message(&self, now: Timestamp, message: &NewMessage) -> Result<(), Error> {
-        let (path, max) = (|| self.path(SubQueue::Main), self.settings.max_message_size_bytes);
-        // What is stored of a message is a little more than what was sent.
-        if message.size_bytes > max.saturating_add(STORED_EXTRA_BYTES) {
-            return Err(Error::MessageTooLarge { path: path(), size_bytes: message.size_bytes, max });
-        }
+        let path = || self.path(SubQueue::Main);
+        self.check_size(message.size_bytes)?;
         let attributes = message.attributes.as_deref();
         if self.settings.requires_session && attributes.is_none_or(|attributes| attributes.session.is_none())
         {
@@ -74,6 +71,15 @@ impl Queue {
         }
         if attributes.scheduled_for.is_some_and(|due| due > now + limits::SCHEDULE_AHEAD_MAX) {
             return Err(Error::TooFarAhead);
+        }
+        Ok(())
+    }
+
+    pub(super) fn check_size(&self, size_bytes: u32) -> Result<(), Error> {
+        let max = self.settings.max_message_size_bytes;
+        // What is stored of a message is a little more than what was sent.
+        if size_bytes > max.saturating_add(STORED_EXTRA_BYTES) {
+            return Err(Error::MessageTooLarge { path: self.path(SubQueue::Main), size_bytes, max });
         }
         Ok(())
     }

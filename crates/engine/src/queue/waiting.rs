@@ -38,6 +38,11 @@ impl Waiting {
         }
     }
 
+    /// All that wait before a number that is told too; those from there on are in the row.
+    pub(crate) fn returned(&self) -> (impl Iterator<Item = u64>, u64) {
+        (self.returned.iter().copied(), self.from)
+    }
+
     /// The first that waits. `row` finds the first message at or after a number, and whether it waits.
     #[inline]
     pub(crate) fn first(&mut self, row: impl Fn(u64) -> Option<(u64, bool)>) -> Option<u64> {

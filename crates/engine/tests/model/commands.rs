@@ -175,7 +175,7 @@ impl World {
         }
     }
 
-    fn check_refused<T: std::fmt::Debug>(&self, result: Result<T, Error>, refusal: Refusal) {
+    pub(crate) fn check_refused<T: std::fmt::Debug>(&self, result: Result<T, Error>, refusal: Refusal) {
         assert_eq!(refusal_of(&result.unwrap_err()), Some(refusal));
         assert!(self.out.is_empty(), "a refused command decides nothing");
     }
@@ -256,6 +256,7 @@ impl World {
                     self.tickets.push(Ticket { entity, sub_queue, token: received.token });
                 }
                 ReceiveMode::ReceiveAndDelete => {
+                    found.set_receipt(None);
                     assert_eq!(received.message, found.message);
                     freed.extend(model.remove(number));
                     self.completed.insert((entity, number));
@@ -279,7 +280,7 @@ impl World {
     }
 }
 
-fn attributes(now: Timestamp, sent: &Sent) -> Option<Box<Attributes>> {
+pub(crate) fn attributes(now: Timestamp, sent: &Sent) -> Option<Box<Attributes>> {
     let attributes = Attributes {
         time_to_live: sent.time_to_live,
         scheduled_for: sent.ahead.map(|ahead| now + ahead),
@@ -310,6 +311,8 @@ fn refusal_of(error: &Error) -> Option<Refusal> {
         Error::TextTooLong { .. } => Some(Refusal::TextTooLong),
         Error::Disabled { .. } => Some(Refusal::Disabled),
         Error::QueueFull { .. } => Some(Refusal::QueueFull),
+        Error::NoSuchMessage { .. } => Some(Refusal::NoSuchMessage),
+        Error::ReceiptLost { .. } => Some(Refusal::ReceiptLost),
         _ => None,
     }
 }

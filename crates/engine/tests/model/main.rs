@@ -8,6 +8,7 @@
 mod bodies;
 mod commands;
 mod model;
+mod receipts;
 mod receivers;
 mod world;
 
@@ -32,6 +33,12 @@ pub(crate) enum Step {
     Renew { picks: Vec<usize> },
     ReceiveDeferred { queue: usize, sub_queue: SubQueue, picks: Vec<usize>, mode: ReceiveMode },
     Purge { queue: usize, sub_queue: SubQueue, age: Duration, count_max: u64 },
+    Put { queue: usize, message: Sent, hidden_for: Duration },
+    TakeMessages { queue: usize, count_max: usize, hidden_for: Duration },
+    PeekWaiting { queue: usize, count_max: usize },
+    Change { pick: usize, hidden_for: Duration, size_bytes: Option<u32> },
+    DeleteMessage { pick: usize },
+    Clear { queue: usize },
     Attach { queue: usize, sub_queue: SubQueue, mode: ReceiveMode },
     Detach { pick: usize },
     Credit { pick: usize, credit: u32 },
@@ -137,6 +144,22 @@ fn command() -> impl Strategy<Value = Step> {
     ]
 }
 
+fn receipt_step() -> impl Strategy<Value = Step> {
+    let pick = any::<usize>;
+    let hidden_for = || prop_oneof![1 => Just(Duration::ZERO), 2 => halves(0..16)];
+    prop_oneof![
+        6 => (queue(), sent(), hidden_for())
+            .prop_map(|(queue, message, hidden_for)| Step::Put { queue, message, hidden_for }),
+        6 => (queue(), 0..4usize, hidden_for())
+            .prop_map(|(queue, count_max, hidden_for)| Step::TakeMessages { queue, count_max, hidden_for }),
+        2 => (queue(), 0..4usize).prop_map(|(queue, count_max)| Step::PeekWaiting { queue, count_max }),
+        8 => (pick(), hidden_for(), prop::option::of(0..200u32))
+            .prop_map(|(pick, hidden_for, size_bytes)| Step::Change { pick, hidden_for, size_bytes }),
+        4 => pick().prop_map(|pick| Step::DeleteMessage { pick }),
+        1 => queue().prop_map(|queue| Step::Clear { queue }),
+    ]
+}
+
 fn receiver_step() -> impl Strategy<Value = Step> {
     let pick = any::<usize>;
     prop_oneof![
@@ -166,7 +189,7 @@ fn surroundings() -> impl Strategy<Value = Step> {
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let step = prop_oneof![6 => command(), 5 => receiver_step(), 3 => surroundings()];
+    let step = prop_oneof![6 => command(), 3 => receipt_step(), 5 => receiver_step(), 3 => surroundings()];
     prop::collection::vec(step, 1..150)
 }
 

@@ -65,6 +65,8 @@ pub(crate) enum Refusal {
     TextTooLong,
     Disabled,
     QueueFull,
+    NoSuchMessage,
+    ReceiptLost,
 }
 
 impl ModelMessage {
@@ -79,7 +81,12 @@ impl ModelMessage {
         }
     }
 
+    pub(crate) fn receipt(&self) -> Option<u64> {
+        self.message.details.as_ref().and_then(|details| details.receipt)
+    }
+
     pub(crate) fn lock(&mut self, nonce: u64, until: Timestamp) {
+        self.set_receipt(None);
         self.nonce = Some(nonce);
         self.message.locked_until = Some(until);
     }
@@ -92,6 +99,35 @@ impl ModelMessage {
 
     fn patch(&mut self, patch: Patch) {
         self.message.patch = merged(&self.message.patch, &patch);
+    }
+
+    pub(crate) fn set_receipt(&mut self, nonce: Option<u64>) {
+        let mut details = self.message.details.take().map(|details| *details).unwrap_or_default();
+        details.receipt = nonce;
+        self.message.details = (details != Details::default()).then(|| Box::new(details));
+    }
+
+    /// Nobody else gets it before `until`, or it is visible at once.
+    pub(crate) fn hide(
+        &mut self,
+        settings: &QueueSettings,
+        now: Timestamp,
+        until: Option<Timestamp>,
+        nonce: u64,
+    ) {
+        match (until, self.nonce.is_some()) {
+            (Some(_), true) => (self.nonce, self.message.locked_until) = (Some(nonce), until),
+            (Some(_), false) => {
+                self.message.state = MessageState::Delayed;
+                self.set_due(until);
+            }
+            (None, true) => self.fail(settings, now, Some(Duration::ZERO), Patch::default()),
+            (None, false) => {
+                self.message.state = MessageState::Active;
+                self.set_due(None);
+            }
+        }
+        self.set_receipt(Some(nonce).filter(|_| self.sub_queue == SubQueue::Main));
     }
 
     fn set_due(&mut self, due: Option<Timestamp>) {
@@ -120,6 +156,7 @@ impl ModelMessage {
         self.sub_queue = SubQueue::DeadLetter;
         self.message.state = MessageState::Active;
         self.set_due(None);
+        self.set_receipt(None);
         self.patch(patch);
     }
 

@@ -40,6 +40,7 @@ pub(crate) struct World {
     /// Facts that wait for a group; a crash takes them.
     pending: Vec<Fact>,
     pub(crate) tickets: Vec<Ticket>,
+    pub(crate) receipts: Vec<Ticket>,
     pub(crate) completed: BTreeSet<(EntityId, SequenceNumber)>,
     pub(crate) nonce: u64,
     pub(crate) next_receiver: u64,
@@ -58,6 +59,7 @@ impl World {
             groups: Vec::new(),
             pending: Vec::new(),
             tickets: Vec::new(),
+            receipts: Vec::new(),
             completed: BTreeSet::new(),
             nonce: 0,
             next_receiver: 1,
@@ -82,6 +84,14 @@ impl World {
                 self.receive_deferred(queue, sub_queue, &picks, mode);
             }
             Step::Purge { queue, sub_queue, age, count_max } => self.purge(queue, sub_queue, age, count_max),
+            Step::Put { queue, message, hidden_for } => self.put(queue, &message, hidden_for),
+            Step::TakeMessages { queue, count_max, hidden_for } => {
+                self.take_messages(queue, count_max, hidden_for);
+            }
+            Step::PeekWaiting { queue, count_max } => self.peek_waiting(queue, count_max),
+            Step::Change { pick, hidden_for, size_bytes } => self.change(pick, hidden_for, size_bytes),
+            Step::DeleteMessage { pick } => self.delete_message(pick),
+            Step::Clear { queue } => self.clear(queue),
             Step::Attach { queue, sub_queue, mode } => self.attach(queue, sub_queue, mode),
             Step::Detach { pick } => self.detach(pick),
             Step::Credit { pick, credit } => self.change_receiver(pick, |engine, receiver| {
@@ -113,7 +123,7 @@ impl World {
     }
 
     /// Writes what was decided.
-    fn journal(&mut self) {
+    pub(crate) fn journal(&mut self) {
         assert!(
             self.out.deliveries.is_empty() && self.out.freed.is_empty(),
             "each step looks at its own effects"
@@ -205,7 +215,9 @@ impl World {
             queue.used_at = queue.created_at.max(self.now);
             // The clock may have been set back while nobody looked.
             let longest = self.now + queue.settings.lock_duration;
-            for until in queue.messages.iter_mut().filter_map(|m| m.message.locked_until.as_mut()) {
+            // Who has a receipt has chosen the time; no test waits for as long as is allowed.
+            let others = queue.messages.iter_mut().filter(|m| m.receipt().is_none());
+            for until in others.filter_map(|m| m.message.locked_until.as_mut()) {
                 shortened_count += usize::from(*until > longest);
                 *until = longest.min(*until);
             }

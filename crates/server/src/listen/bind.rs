@@ -9,6 +9,7 @@ use tokio::net::TcpListener;
 use super::Door;
 use super::occupant::occupant;
 use crate::Addresses;
+use crate::storage::{Served, StorageListen};
 
 /// Listeners, and the addresses that they really have.
 pub(crate) struct Bound {
@@ -35,6 +36,28 @@ pub(crate) async fn bind(mut addresses: Addresses) -> Result<Bound> {
         bail!("there is no address to listen on; give one with --listen, --listen-tls, --http or --https");
     }
     Ok(Bound { listeners, addresses })
+}
+
+impl Bound {
+    /// One more listener. One that nobody asked for may be missing, with the reason in `served`.
+    pub(crate) async fn add_storage(
+        &mut self,
+        listen: Option<StorageListen>,
+        door: Door,
+        served: &mut Served,
+    ) -> Result<()> {
+        let Some(StorageListen { address, is_usual }) = listen else { return Ok(()) };
+        let flag = if door == Door::Blobs { "--blob-port" } else { "--queue-port" };
+        match bind_one(address, flag).await {
+            Ok(listener) => {
+                *served = Served::At(listener.local_addr()?);
+                self.listeners.push((listener, door));
+            }
+            Err(error) if is_usual => *served = Served::Without(error.to_string()),
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
 }
 
 async fn bind_one(address: SocketAddr, flag: &str) -> Result<TcpListener> {

@@ -80,7 +80,7 @@ async fn answer(
     edge: Arc<Edge>,
     handover: Handover,
 ) -> Result<Response<Body>, Infallible> {
-    if websocket::is_asked_for(&request) {
+    if !visit.door.is_storage() && websocket::is_asked_for(&request) {
         let (response, upgrade) = websocket::accept(&mut request);
         *handover.lock().unwrap_or_else(PoisonError::into_inner) = upgrade;
         return Ok(response);
@@ -88,7 +88,7 @@ async fn answer(
     // Those who write links in their answers must know how they were reached.
     request.extensions_mut().insert(scheme);
     request.extensions_mut().insert(edge.arrival(visit));
-    let answer = edge.routes.clone().oneshot(request.map(Body::new));
+    let answer = edge.routes(visit.door).clone().oneshot(request.map(Body::new));
     match tokio::time::timeout(edge.limits.http_request_time_max, answer).await {
         Ok(answer) => answer,
         Err(_) => Ok(plain(StatusCode::REQUEST_TIMEOUT, "the request took too long; send it again")),

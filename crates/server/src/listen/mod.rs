@@ -35,7 +35,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// What every listener serves.
 pub(crate) struct Edge {
     pub(crate) gateway: Gateway,
-    pub(crate) routes: Router,
+    routes: Routes,
     /// `None`: no certificate is loaded.
     pub(crate) tls: Option<TlsAcceptor>,
     pub(crate) limits: ListenLimits,
@@ -49,7 +49,7 @@ pub(crate) struct Edge {
 impl Edge {
     pub(crate) fn new(
         gateway: Gateway,
-        routes: Router,
+        routes: Routes,
         tls: Option<TlsAcceptor>,
         limits: ListenLimits,
     ) -> Arc<Self> {
@@ -57,6 +57,14 @@ impl Edge {
         let seats = Arc::new(Semaphore::new(seat_count));
         let lobby = Arc::new(Semaphore::new(LOBBY_PLACES));
         Arc::new(Edge { gateway, routes, tls, limits, seats, seat_count, lobby })
+    }
+
+    fn routes(&self, door: Door) -> &Router {
+        match door {
+            Door::Any | Door::TlsOnly => &self.routes.management,
+            Door::Blobs => &self.routes.blobs,
+            Door::Queues => &self.routes.queues,
+        }
     }
 
     /// How a request came in, and how full it is here.
@@ -69,6 +77,13 @@ impl Edge {
     }
 }
 
+/// What answers HTTP, by the door that it came through.
+pub(crate) struct Routes {
+    pub(crate) management: Router,
+    pub(crate) blobs: Router,
+    pub(crate) queues: Router,
+}
+
 /// What a listener lets in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Door {
@@ -76,6 +91,15 @@ pub(crate) enum Door {
     Any,
     /// The same, in TLS only.
     TlsOnly,
+    /// Only HTTP, plain or in TLS, for one of the storage services.
+    Blobs,
+    Queues,
+}
+
+impl Door {
+    fn is_storage(self) -> bool {
+        matches!(self, Door::Blobs | Door::Queues)
+    }
 }
 
 /// How a connection came in.
@@ -160,7 +184,9 @@ async fn connect(
         }
         (Protocol::Tls, None, _) => Err(io::Error::other("it speaks TLS, and no certificate is loaded")),
         (_, _, Door::TlsOnly) => Err(io::Error::other("it does not speak TLS, which this address asks for")),
-        (_, _, Door::Any) => speak(protocol, Scheme::HTTP, stream, visit, edge, stopping).await,
+        (_, _, Door::Any | Door::Blobs | Door::Queues) => {
+            speak(protocol, Scheme::HTTP, stream, visit, edge, stopping).await
+        }
     }
 }
 
@@ -198,6 +224,9 @@ where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     match protocol {
+        Protocol::Amqp if visit.door.is_storage() => {
+            Err(io::Error::other("it speaks AMQP where only a storage service is"))
+        }
         Protocol::Amqp if !visit.has_seat => Gateway::refuse_for_lack_of_room(stream).await,
         Protocol::Tls | Protocol::Http if !visit.has_seat => http::refuse_for_lack_of_room(stream).await,
         Protocol::Amqp => edge.gateway.serve(stream, stopping).await,

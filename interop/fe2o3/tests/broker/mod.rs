@@ -25,6 +25,7 @@ impl Broker {
         let mut command = Command::new(binary);
         command.arg("serve").arg("--data").arg(data.path());
         command.args(["--listen", "127.0.0.1:0", "--listen-tls", "off", "--http", "off"]);
+        command.args(["--blob-port", "off", "--queue-port", "off"]);
         command.args(queues.iter().flat_map(|queue| ["--queue", queue]));
         let mut process = command.stdout(Stdio::piped()).spawn().context("cannot start the broker")?;
         let stdout = process.stdout.take().context("the broker has no stdout")?;

@@ -2,6 +2,7 @@
 
 use peeklock_types::{BodyPlace, BodyRef, GroupNumber, SequenceNumber};
 
+use super::super::cold;
 use super::super::table::{Entry, Marks};
 use super::{Messages, Misfit};
 use crate::outbox::ColdBody;
@@ -39,6 +40,27 @@ impl Messages {
             entry.marks.set(Marks::STRAY, false);
         })?;
         Ok(from.is_cold().then_some(ColdBody { place: from, size_bytes: entry.size_bytes }))
+    }
+
+    /// Another body instead of the one it has; returns the old one if that was in a cold segment.
+    pub(crate) fn replace_body(
+        &mut self,
+        number: SequenceNumber,
+        body: BodyRef,
+        size_bytes: u32,
+    ) -> Result<Option<ColdBody>, Misfit> {
+        let old = *self.get(number).ok_or(Misfit::Missing)?;
+        if let BodyPlace::Log { group, .. } = old.body.place() {
+            self.strays.remove(&(group, number.0));
+        }
+        let mut new = old;
+        (new.body, new.size_bytes) = (body, size_bytes);
+        new.marks.set(Marks::STRAY, !body.is_cold());
+        self.tally.remove(&old);
+        self.tally.add(&new);
+        self.change(number, |entry| *entry = new)?;
+        self.note_body(number, &new);
+        Ok(cold(&old))
     }
 
     /// The oldest group with a body of this sub-queue. The walk goes over each moved message once.

@@ -1,0 +1,327 @@
+//! Hubs from nobody's connection. A hub lies in several shards: its name in one, its partitions in others. The hub itself is what counts: its
+//! streams are opened before it is there and deleted after it has gone, and what a crash leaves in between is mended at the next start.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use peeklock_hubs::{Checkpoint, CheckpointBy, Etag, HubView, Ownership, StreamSpec};
+use peeklock_types::{ConsumerGroup, EntityName, HubId, HubSettings};
+
+use crate::batch::{Answer, Error, Request};
+use crate::broker::{Broker, ShardStopped};
+use crate::hub::{HubAnswer, HubRequest, Lag, Partition, PartitionInfo};
+use crate::manage::AdminError;
+
+impl Broker {
+    /// `groups` beside `$Default`.
+    pub async fn create_hub(
+        &self,
+        name: EntityName,
+        settings: HubSettings,
+        groups: Vec<ConsumerGroup>,
+    ) -> Result<HubView, AdminError> {
+        settings.check().map_err(peeklock_hubs::Error::from).map_err(Error::from)?;
+        if self.groups().contains_key(&name) {
+            return Err(Error::NameOfGroup { name }.into());
+        }
+        if self.find(&name).await? {
+            return Err(self.taken(name).await);
+        }
+        let id = HubId(crate::shard::nonce());
+        let count = settings.partition_count;
+        self.open_streams(id, &name, &settings, 0..count).await?;
+        let request = HubRequest::Create { name: name.clone(), id, settings, groups };
+        match self.ask_hub(&name, request).await {
+            Ok(HubAnswer::Hub(view)) => Ok(view),
+            other => {
+                self.delete_streams(id, &name, count).await;
+                other.and_then(|_| Err(ShardStopped.into()))
+            }
+        }
+    }
+
+    async fn find(&self, name: &EntityName) -> Result<bool, AdminError> {
+        let (shard, name) = (self.place(name), name.clone());
+        match self.ask(shard, |ticket| Request::Find { ticket, name }).await {
+            Ok(_) => Ok(true),
+            Err(AdminError::Refused(_)) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn taken(&self, name: EntityName) -> AdminError {
+        match self.hub(name.clone()).await {
+            Ok(_) => Error::from(peeklock_hubs::Error::HubExists { name }).into(),
+            Err(_) => Error::NameTaken { name, is_hub: false }.into(),
+        }
+    }
+
+    /// `expected`: the revision that the caller has read; `None`: whatever it is.
+    pub async fn update_hub(
+        &self,
+        name: EntityName,
+        settings: HubSettings,
+        expected: Option<u64>,
+    ) -> Result<HubView, AdminError> {
+        let old = self.hub(name.clone()).await?;
+        let refused = |error| AdminError::from(Error::from(peeklock_hubs::Error::from(error)));
+        settings.check().and_then(|()| old.settings.check_change(&settings)).map_err(refused)?;
+        // Partitions are there before the hub says so.
+        let more = old.settings.partition_count..settings.partition_count;
+        self.open_streams(old.id, &name, &settings, more).await?;
+        let request = HubRequest::Update { name: name.clone(), settings, expected };
+        let view = self.ask_view(&name, request).await?;
+        self.open_streams(view.id, &name, &view.settings, 0..view.settings.partition_count).await?;
+        Ok(view)
+    }
+
+    /// With all its events.
+    pub async fn delete_hub(&self, name: EntityName, expected: Option<u64>) -> Result<(), AdminError> {
+        let request = HubRequest::Delete { name: name.clone(), expected };
+        let view = self.ask_view(&name, request).await?;
+        self.delete_streams(view.id, &name, view.settings.partition_count).await;
+        Ok(())
+    }
+
+    pub async fn hub(&self, name: EntityName) -> Result<HubView, AdminError> {
+        self.ask_view(&name.clone(), HubRequest::Show { name }).await
+    }
+
+    /// By name, after `after`.
+    pub async fn hubs(&self, after: Option<EntityName>, top: usize) -> Result<Vec<HubView>, AdminError> {
+        let mut found = BTreeMap::new();
+        for shard in 0..self.shard_count() {
+            let request = HubRequest::List { after: after.clone(), top };
+            if let HubAnswer::Hubs(hubs) = self.ask_hub_at(shard, request).await? {
+                found.extend(hubs.into_iter().map(|hub| (hub.name.clone(), hub)));
+            }
+        }
+        Ok(found.into_values().take(top).collect())
+    }
+
+    pub async fn create_group(
+        &self,
+        name: EntityName,
+        group: ConsumerGroup,
+        user_metadata: Option<String>,
+    ) -> Result<HubView, AdminError> {
+        self.ask_view(&name.clone(), HubRequest::CreateGroup { name, group, user_metadata }).await
+    }
+
+    pub async fn update_group(
+        &self,
+        name: EntityName,
+        group: ConsumerGroup,
+        user_metadata: Option<String>,
+    ) -> Result<HubView, AdminError> {
+        self.ask_view(&name.clone(), HubRequest::UpdateGroup { name, group, user_metadata }).await
+    }
+
+    /// With its ownerships and checkpoints; its readers are ended.
+    pub async fn delete_group(&self, name: EntityName, group: ConsumerGroup) -> Result<HubView, AdminError> {
+        let request = HubRequest::DeleteGroup { name: name.clone(), group: group.clone() };
+        let view = self.ask_view(&name, request).await?;
+        for shard in 0..self.shard_count() {
+            self.ask_hub_at(shard, HubRequest::EndGroup { hub: view.id, group: group.clone() }).await?;
+        }
+        Ok(view)
+    }
+
+    /// All partitions of a hub, in order.
+    pub async fn partitions(&self, hub: &HubView) -> Result<Vec<PartitionInfo>, AdminError> {
+        let mut found = Vec::new();
+        for number in 0..hub.settings.partition_count {
+            found.push(self.partition(hub, number, None).await?);
+        }
+        Ok(found)
+    }
+
+    /// `after`: see [`PartitionInfo::enqueued_after`].
+    pub async fn partition(
+        &self,
+        hub: &HubView,
+        number: u32,
+        after: Option<u64>,
+    ) -> Result<PartitionInfo, AdminError> {
+        let count = hub.settings.partition_count;
+        if number >= count {
+            let name = hub.name.clone();
+            return Err(Error::from(peeklock_hubs::Error::NoSuchPartition {
+                name,
+                partition: number,
+                count,
+            })
+            .into());
+        }
+        let shard = self.place_partition(&hub.name, number);
+        let partition = Partition { hub: hub.id, number };
+        match self.ask_hub_at(shard, HubRequest::ShowStream { partition, after }).await? {
+            HubAnswer::Stream(info) => Ok(info),
+            _ => Err(ShardStopped.into()),
+        }
+    }
+
+    /// Claims, renews or (with an empty owner) gives up a partition, if the etag is the one that the caller has read.
+    pub async fn claim(
+        &self,
+        name: EntityName,
+        group: ConsumerGroup,
+        partition: u32,
+        owner: String,
+        expected: Option<Etag>,
+    ) -> Result<Ownership, AdminError> {
+        let request = HubRequest::Claim { name: name.clone(), group, partition, owner, expected };
+        match self.ask_hub(&name, request).await? {
+            HubAnswer::Ownership(ownership) => Ok(ownership),
+            _ => Err(ShardStopped.into()),
+        }
+    }
+
+    pub async fn ownerships(
+        &self,
+        name: EntityName,
+        group: ConsumerGroup,
+    ) -> Result<Vec<Ownership>, AdminError> {
+        match self.ask_hub(&name.clone(), HubRequest::Ownerships { name, group }).await? {
+            HubAnswer::Ownerships(found) => Ok(found),
+            _ => Err(ShardStopped.into()),
+        }
+    }
+
+    /// `sequence`: of the last event that is done with; `None` takes the checkpoint away.
+    pub async fn checkpoint(
+        &self,
+        name: EntityName,
+        group: ConsumerGroup,
+        partition: u32,
+        sequence: Option<u64>,
+        by: CheckpointBy,
+    ) -> Result<Option<Checkpoint>, AdminError> {
+        if let Some(given) = sequence {
+            let hub = self.hub(name.clone()).await?;
+            let next = self.partition(&hub, partition, None).await?.view.next_sequence;
+            if given >= next {
+                let last = next.cast_signed() - 1;
+                return Err(Error::from(peeklock_hubs::Error::BeyondEnd { partition, given, last }).into());
+            }
+        }
+        let request = HubRequest::Checkpoint { name: name.clone(), group, partition, sequence, by };
+        match self.ask_hub(&name, request).await? {
+            HubAnswer::Checkpoint(checkpoint) => Ok(checkpoint),
+            _ => Err(ShardStopped.into()),
+        }
+    }
+
+    pub async fn checkpoints(
+        &self,
+        name: EntityName,
+        group: ConsumerGroup,
+    ) -> Result<Vec<(u32, Checkpoint)>, AdminError> {
+        match self.ask_hub(&name.clone(), HubRequest::Checkpoints { name, group }).await? {
+            HubAnswer::Checkpoints(found) => Ok(found),
+            _ => Err(ShardStopped.into()),
+        }
+    }
+
+    /// How far a group is behind, by partition.
+    pub async fn lag(&self, name: EntityName, group: ConsumerGroup) -> Result<Vec<Lag>, AdminError> {
+        let hub = self.hub(name.clone()).await?;
+        let checkpoints: BTreeMap<_, _> = self.checkpoints(name, group).await?.into_iter().collect();
+        let mut lags = Vec::new();
+        for partition in 0..hub.settings.partition_count {
+            let checkpoint = checkpoints.get(&partition).copied();
+            lags.push(self.partition_lag(&hub, partition, checkpoint).await?);
+        }
+        Ok(lags)
+    }
+
+    /// The same for one partition, and a checkpoint that the caller knows of.
+    pub async fn partition_lag(
+        &self,
+        hub: &HubView,
+        partition: u32,
+        checkpoint: Option<Checkpoint>,
+    ) -> Result<Lag, AdminError> {
+        let after = checkpoint.map(|checkpoint| checkpoint.sequence);
+        let PartitionInfo { view, enqueued_after } = self.partition(hub, partition, after).await?;
+        let next_wanted = after.map_or(view.begin_sequence, |after| after.saturating_add(1));
+        let events = view.next_sequence.saturating_sub(next_wanted.max(view.begin_sequence));
+        let oldest_at = if after.is_some() { enqueued_after } else { view.first_enqueued_at };
+        Ok(Lag {
+            partition,
+            checkpoint,
+            begin_sequence: view.begin_sequence,
+            next_sequence: view.next_sequence,
+            events,
+            oldest_at: oldest_at.filter(|_| events > 0),
+        })
+    }
+
+    async fn open_streams(
+        &self,
+        hub: HubId,
+        name: &EntityName,
+        settings: &HubSettings,
+        partitions: std::ops::Range<u32>,
+    ) -> Result<(), AdminError> {
+        for partition in partitions {
+            let spec = StreamSpec { hub, name: name.clone(), partition, settings: settings.clone() };
+            self.ask_hub_at(self.place_partition(name, partition), HubRequest::OpenStream { spec }).await?;
+        }
+        Ok(())
+    }
+
+    /// What cannot be deleted now is deleted at the next start.
+    async fn delete_streams(&self, hub: HubId, name: &EntityName, count: u32) {
+        for number in 0..count {
+            let partition = Partition { hub, number };
+            let request = HubRequest::DeleteStream { partition };
+            if let Err(error) = self.ask_hub_at(self.place_partition(name, number), request).await {
+                tracing::warn!("partition {number} of the deleted hub '{name}' is still there: {error}");
+            }
+        }
+    }
+
+    /// After a crash: streams without a hub go, and each hub has its streams, with its settings.
+    pub(crate) async fn mend_hubs(&self) {
+        if let Err(error) = self.try_mend_hubs().await {
+            tracing::error!("the partitions of hubs could not be looked through: {error}");
+        }
+    }
+
+    async fn try_mend_hubs(&self) -> Result<(), AdminError> {
+        let hubs = self.hubs(None, usize::MAX).await?;
+        let alive: BTreeSet<HubId> = hubs.iter().map(|hub| hub.id).collect();
+        for shard in 0..self.shard_count() {
+            let HubAnswer::Streams(streams) = self.ask_hub_at(shard, HubRequest::ListStreams).await? else {
+                continue;
+            };
+            for (partition, _) in streams.into_iter().filter(|(partition, _)| !alive.contains(&partition.hub))
+            {
+                self.ask_hub_at(shard, HubRequest::DeleteStream { partition }).await?;
+            }
+        }
+        for hub in hubs {
+            self.open_streams(hub.id, &hub.name, &hub.settings, 0..hub.settings.partition_count).await?;
+        }
+        Ok(())
+    }
+
+    async fn ask_view(&self, name: &EntityName, request: HubRequest) -> Result<HubView, AdminError> {
+        match self.ask_hub(name, request).await? {
+            HubAnswer::Hub(view) => Ok(view),
+            _ => Err(ShardStopped.into()),
+        }
+    }
+
+    async fn ask_hub(&self, name: &EntityName, request: HubRequest) -> Result<HubAnswer, AdminError> {
+        self.ask_hub_at(self.place(name), request).await
+    }
+
+    async fn ask_hub_at(&self, shard: usize, request: HubRequest) -> Result<HubAnswer, AdminError> {
+        let request = Box::new(request);
+        match self.ask(shard, |ticket| Request::Hub { ticket, request }).await? {
+            Answer::Hub(answer) => Ok(*answer),
+            _ => Err(ShardStopped.into()),
+        }
+    }
+}

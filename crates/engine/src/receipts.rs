@@ -1,0 +1,92 @@
+//! Messages without receivers: one question, one answer, and a receipt for each message. Storage queues work like this.
+
+use std::time::Duration;
+
+use peeklock_types::{LockToken, Timestamp, limits};
+
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::message::{EntityId, Message, NewMessage};
+use crate::outbox::{Outbox, Received};
+use crate::queue::NewBody;
+
+impl Engine {
+    /// Stores a message, which nobody gets before `hidden_for` is over, and gives a receipt for it. It keeps its number and its place all the
+    /// while. Nobody looks for duplicates: whoever puts a message makes its id.
+    pub fn put_message(
+        &mut self,
+        now: Timestamp,
+        entity: EntityId,
+        message: NewMessage,
+        hidden_for: Duration,
+        nonce: u64,
+        out: &mut Outbox,
+    ) -> Result<Received, Error> {
+        self.command(now, entity, |queue| queue.put(now, message, hidden_for, nonce, out))
+    }
+
+    /// Locks up to `count_max` messages that wait, in the order of the queue, each for `hidden_for`, and gives receipts for them. No more than fit
+    /// one answer, and at least one if there is any.
+    pub fn take_messages(
+        &mut self,
+        now: Timestamp,
+        entity: EntityId,
+        count_max: usize,
+        hidden_for: Duration,
+        nonces: &mut dyn FnMut() -> u64,
+        out: &mut Outbox,
+    ) -> Result<Vec<Received>, Error> {
+        let count_max = count_max.min(limits::TAKE_COUNT_MAX);
+        self.command(now, entity, |queue| queue.take(now, count_max, hidden_for, nonces, out))
+    }
+
+    /// Shows the first messages that could be taken now, without touching them.
+    pub fn peek_waiting(
+        &mut self,
+        now: Timestamp,
+        entity: EntityId,
+        count_max: usize,
+    ) -> Result<Vec<Message>, Error> {
+        self.command(now, entity, |queue| {
+            queue.check_plain()?;
+            Ok(queue.peek_waiting(now, count_max.min(limits::TAKE_COUNT_MAX)))
+        })
+    }
+
+    /// Lets a message stay away for so long from now, or come back at once for zero, and replaces its body if there is a new one. Returns the
+    /// new receipt; `None` if the message has failed too often and went to the dead letters.
+    ///
+    /// [`Error::NoSuchMessage`] if it is gone, [`Error::ReceiptLost`] if `token` is not its newest receipt.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "time and nonce are arguments, on top of what the holder says"
+    )]
+    pub fn change_message(
+        &mut self,
+        now: Timestamp,
+        entity: EntityId,
+        token: LockToken,
+        hidden_for: Duration,
+        body: Option<NewBody>,
+        nonce: u64,
+        out: &mut Outbox,
+    ) -> Result<Option<Received>, Error> {
+        self.command(now, entity, |queue| queue.change(now, token, hidden_for, body, nonce, out))
+    }
+
+    /// Deletes a message under its newest receipt, locked or not.
+    pub fn delete_message(
+        &mut self,
+        now: Timestamp,
+        entity: EntityId,
+        token: LockToken,
+        out: &mut Outbox,
+    ) -> Result<(), Error> {
+        self.command(now, entity, |queue| queue.delete(now, token, out))
+    }
+
+    /// Deletes all messages of a queue, held ones too, but not its dead letters. Tells how many. One fact, however many there are.
+    pub fn clear(&mut self, now: Timestamp, entity: EntityId, out: &mut Outbox) -> Result<u64, Error> {
+        self.command(now, entity, |queue| queue.clear(now, out))
+    }
+}

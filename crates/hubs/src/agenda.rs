@@ -1,0 +1,46 @@
+//! Which streams have something to be done, so that nobody has to ask all of them.
+
+use std::collections::BTreeSet;
+
+use peeklock_types::{GroupNumber, Timestamp};
+
+use crate::stream::StreamId;
+
+#[derive(Debug, Default)]
+pub(crate) struct Agenda {
+    /// Each stream with something in the log, by the group of its oldest extent there.
+    pub(crate) in_log: BTreeSet<(GroupNumber, StreamId)>,
+    /// Each stream that has something to retire, by when.
+    pub(crate) due: BTreeSet<(Timestamp, StreamId)>,
+}
+
+/// Where a stream stands in the agenda.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) oldest_group: Option<GroupNumber>,
+    pub(crate) due: Option<Timestamp>,
+}
+
+impl Agenda {
+    pub(crate) fn change(&mut self, stream: StreamId, old: Entry, new: Entry) {
+        replace(&mut self.in_log, stream, old.oldest_group, new.oldest_group);
+        replace(&mut self.due, stream, old.due, new.due);
+    }
+}
+
+fn replace<T: Ord + Copy>(
+    set: &mut BTreeSet<(T, StreamId)>,
+    stream: StreamId,
+    old: Option<T>,
+    new: Option<T>,
+) {
+    if old == new {
+        return;
+    }
+    if let Some(old) = old {
+        set.remove(&(old, stream));
+    }
+    if let Some(new) = new {
+        set.insert((new, stream));
+    }
+}

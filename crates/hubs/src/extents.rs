@@ -1,0 +1,229 @@
+//! The index of a stream: where its events lie.
+//!
+//! Extents are gathered from the front, so those in cold segments come first, and those in the log after them. A stream can have millions of
+//! small ones in the log, so these take 32 bytes each.
+
+use std::collections::VecDeque;
+
+use peeklock_types::{BodyPlace, BodyRef, GroupNumber, Timestamp};
+
+use crate::error::ReplayError;
+use crate::stream::Extent;
+
+/// Sequence numbers travel as signed numbers.
+const SEQUENCE_MAX: u64 = i64::MAX.cast_unsigned();
+
+/// Extents one behind the other, without a gap.
+#[derive(Debug, Default)]
+pub(crate) struct Extents {
+    cold: VecDeque<Extent>,
+    log: VecDeque<Logged>,
+    /// The number that the next event gets.
+    next: u64,
+    size_bytes: u64,
+}
+
+/// One send in the log: all its events came at the same time.
+#[derive(Clone, Copy, Debug)]
+struct Logged {
+    first_sequence: u64,
+    enqueued_at: Timestamp,
+    body: BodyRef,
+    count: u32,
+    size_bytes: u32,
+}
+
+impl Extent {
+    /// The number after its last event's.
+    pub(crate) fn end(&self) -> u64 {
+        self.first_sequence + u64::from(self.count)
+    }
+}
+
+impl From<Logged> for Extent {
+    fn from(logged: Logged) -> Extent {
+        Extent {
+            first_sequence: logged.first_sequence,
+            count: logged.count,
+            first_enqueued_at: logged.enqueued_at,
+            last_enqueued_at: logged.enqueued_at,
+            body: logged.body,
+            size_bytes: logged.size_bytes,
+        }
+    }
+}
+
+fn log_group(body: BodyRef) -> Option<GroupNumber> {
+    match body.place() {
+        BodyPlace::Log { group, .. } => Some(group),
+        BodyPlace::Cold { .. } => None,
+    }
+}
+
+impl Extents {
+    /// None yet, but the next event gets this number.
+    pub(crate) fn starting_at(next: u64) -> Result<Extents, ReplayError> {
+        let what = "a sequence number is too large";
+        (next <= SEQUENCE_MAX).then(|| Extents { next, ..Extents::default() }).ok_or(ReplayError { what })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.cold.len() + self.log.len()
+    }
+
+    /// How many lie in cold segments: the first ones.
+    pub(crate) fn cold_len(&self) -> usize {
+        self.cold.len()
+    }
+
+    pub(crate) fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    pub(crate) fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// The number of the first event that is there, or the next one's.
+    pub(crate) fn begin(&self) -> u64 {
+        self.get(0).map_or(self.next, |extent| extent.first_sequence)
+    }
+
+    pub(crate) fn get(&self, place: usize) -> Option<Extent> {
+        match place.checked_sub(self.cold.len()) {
+            None => self.cold.get(place).copied(),
+            Some(place) => self.log.get(place).copied().map(Extent::from),
+        }
+    }
+
+    pub(crate) fn iter_from(&self, place: usize) -> impl Iterator<Item = Extent> {
+        let cold = self.cold.range(place.min(self.cold.len())..).copied();
+        let in_log = place.saturating_sub(self.cold.len()).min(self.log.len());
+        cold.chain(self.log.range(in_log..).copied().map(Extent::from))
+    }
+
+    /// Place and size of those in cold segments.
+    pub(crate) fn cold(&self) -> impl Iterator<Item = (BodyRef, u32)> {
+        self.cold.iter().map(|extent| (extent.body, extent.size_bytes))
+    }
+
+    /// The group of the oldest extent in the log.
+    pub(crate) fn oldest_group(&self) -> Option<GroupNumber> {
+        self.log.front().and_then(|logged| log_group(logged.body))
+    }
+
+    /// Place of the first extent with an event of this number or a later one.
+    pub(crate) fn find(&self, sequence: u64) -> usize {
+        match self.cold.back() {
+            Some(last) if last.end() > sequence => {
+                self.cold.partition_point(|extent| extent.end() <= sequence)
+            }
+            _ => {
+                let ends = |logged: &Logged| logged.first_sequence + u64::from(logged.count) <= sequence;
+                self.cold.len() + self.log.partition_point(ends)
+            }
+        }
+    }
+
+    /// Place of the first extent with an event that came at this time or later.
+    pub(crate) fn find_time(&self, at: Timestamp) -> usize {
+        match self.cold.back() {
+            Some(last) if last.last_enqueued_at >= at => {
+                self.cold.partition_point(|extent| extent.last_enqueued_at < at)
+            }
+            _ => self.cold.len() + self.log.partition_point(|logged| logged.enqueued_at < at),
+        }
+    }
+
+    pub(crate) fn last(&self) -> Option<Extent> {
+        self.log.back().copied().map(Extent::from).or_else(|| self.cold.back().copied())
+    }
+
+    /// Adds one behind the others: in the log, or in a cold segment while none is in the log.
+    pub(crate) fn push(&mut self, extent: Extent) -> Result<(), ReplayError> {
+        let wrong = |what| Err(ReplayError { what });
+        let last = self.last();
+        if extent.first_sequence != self.next {
+            return wrong("the events do not follow those before");
+        }
+        if extent.count == 0 || self.next > SEQUENCE_MAX - u64::from(extent.count) {
+            return wrong("a number of events is impossible");
+        }
+        if extent.last_enqueued_at < extent.first_enqueued_at
+            || last.is_some_and(|last| last.last_enqueued_at > extent.first_enqueued_at)
+        {
+            return wrong("events came before those before them");
+        }
+        match log_group(extent.body) {
+            None if self.log.is_empty() => self.cold.push_back(extent),
+            None => return wrong("a gathered extent comes after one in the log"),
+            Some(group) => {
+                if last.and_then(|last| log_group(last.body)).is_some_and(|last| last > group) {
+                    return wrong("events lie before those before them");
+                }
+                if extent.first_enqueued_at != extent.last_enqueued_at {
+                    return wrong("the events of one send came at different times");
+                }
+                self.log.push_back(Logged {
+                    first_sequence: extent.first_sequence,
+                    enqueued_at: extent.first_enqueued_at,
+                    body: extent.body,
+                    count: extent.count,
+                    size_bytes: extent.size_bytes,
+                });
+            }
+        }
+        self.next = extent.end();
+        self.size_bytes += u64::from(extent.size_bytes);
+        Ok(())
+    }
+
+    pub(crate) fn pop_front(&mut self) -> Option<Extent> {
+        let extent = match self.cold.pop_front() {
+            Some(extent) => extent,
+            None => self.log.pop_front()?.into(),
+        };
+        self.size_bytes -= u64::from(extent.size_bytes);
+        self.shrink();
+        Some(extent)
+    }
+
+    /// The room of a stream that was long in the log once is given back.
+    fn shrink(&mut self) {
+        if self.log.capacity() > 1024 && self.log.len() < self.log.capacity() / 4 {
+            self.log.shrink_to(self.log.capacity() / 2);
+        }
+    }
+
+    /// The first `count` extents in the log, of which the first starts with this event, lie together now.
+    pub(crate) fn gather(
+        &mut self,
+        first_sequence: u64,
+        count: usize,
+        body: BodyRef,
+        size_bytes: u32,
+    ) -> Result<(), ReplayError> {
+        let wrong = |what| ReplayError { what };
+        let first = self.log.front().filter(|first| first.first_sequence == first_sequence);
+        let first = *first.ok_or_else(|| wrong("gathered events are not the first in the log"))?;
+        let last = count.checked_sub(1).and_then(|last| self.log.get(last));
+        let last = Extent::from(*last.ok_or_else(|| wrong("a number of gathered extents is impossible"))?);
+        if !body.is_cold() {
+            return Err(wrong("gathered events lie in the log"));
+        }
+        let event_count = u32::try_from(last.end() - first_sequence);
+        let event_count = event_count.map_err(|_| wrong("too many events were gathered"))?;
+        let before: u64 = self.log.drain(..count).map(|logged| u64::from(logged.size_bytes)).sum();
+        self.size_bytes = self.size_bytes - before + u64::from(size_bytes);
+        self.cold.push_back(Extent {
+            first_sequence,
+            count: event_count,
+            first_enqueued_at: first.enqueued_at,
+            last_enqueued_at: last.last_enqueued_at,
+            body,
+            size_bytes,
+        });
+        self.shrink();
+        Ok(())
+    }
+}

@@ -1,0 +1,100 @@
+//! How events leave the log: many small extents become a large one in a cold segment of their stream.
+
+use peeklock_types::{BodyRef, GroupNumber};
+
+use crate::Outbox;
+use crate::fact::Fact;
+use crate::hub::Hubs;
+use crate::stream::{Extent, Gather, GatherRun, Stream, StreamId};
+
+impl Stream {
+    /// Extents from the first in the log on, as long as they lie in groups at or before `upto`.
+    fn log_extents(&self, upto: GroupNumber) -> impl Iterator<Item = Extent> {
+        let last = BodyRef::in_log(upto, BodyRef::LOG_OFFSET_MAX);
+        let is_in = move |extent: &Extent| last.is_none_or(|last| extent.body <= last);
+        self.extents.iter_from(self.extents.cold_len()).take_while(is_in)
+    }
+
+    /// The same in runs of at most `run_bytes_max`, until there are about `bytes_max`; and how many bytes there are.
+    fn gather_runs(&self, upto: GroupNumber, bytes_max: u64, run_bytes_max: u32) -> (Vec<GatherRun>, u64) {
+        let (mut runs, mut total) = (Vec::new(), 0);
+        let mut run_bytes = 0_u64;
+        for extent in self.log_extents(upto) {
+            if total >= bytes_max {
+                break;
+            }
+            // Each is padded where it is copied to.
+            let size_bytes = u64::from(extent.size_bytes).next_multiple_of(BodyRef::ALIGNMENT as u64);
+            total += size_bytes;
+            run_bytes += size_bytes;
+            let body = (extent.body, extent.size_bytes);
+            match runs.last_mut() {
+                Some(GatherRun { bodies, .. }) if run_bytes <= u64::from(run_bytes_max) => bodies.push(body),
+                _ => {
+                    runs.push(GatherRun { first_sequence: extent.first_sequence, bodies: vec![body] });
+                    run_bytes = size_bytes;
+                }
+            }
+        }
+        (runs, total)
+    }
+
+    /// Whether the first extents in the log are just those of the run.
+    fn starts_with(&self, run: &GatherRun) -> bool {
+        let mut extents = self.extents.iter_from(self.extents.cold_len());
+        let first = self.extents.get(self.extents.cold_len());
+        first.is_some_and(|first| first.first_sequence == run.first_sequence)
+            && run
+                .bodies
+                .iter()
+                .all(|body| extents.next().is_some_and(|extent| (extent.body, extent.size_bytes) == *body))
+    }
+}
+
+impl Hubs {
+    /// The oldest group with a body that a stream still needs.
+    pub fn oldest_log_body(&self) -> Option<GroupNumber> {
+        self.agenda.in_log.first().map(|(group, _)| *group)
+    }
+
+    /// Up to about `bytes_max` of extents in groups at or before `upto`, to be moved to cold segments of their streams. Those of one run are
+    /// neighbours and become one extent of at most `run_bytes_max`. The streams that hold back the oldest groups come first.
+    pub fn extents_in(&self, upto: GroupNumber, bytes_max: u64, run_bytes_max: u32) -> Vec<Gather> {
+        let mut gathers = Vec::new();
+        let mut left = bytes_max;
+        for (_, stream) in self.agenda.in_log.range(..=(upto, StreamId(u32::MAX))) {
+            if left == 0 {
+                break;
+            }
+            let Some(known) = self.streams.get(stream) else { continue };
+            let (runs, size_bytes) = known.gather_runs(upto, left, run_bytes_max);
+            left = left.saturating_sub(size_bytes);
+            gathers.push(Gather { stream: *stream, runs });
+        }
+        gathers
+    }
+
+    /// Journals that the extents of a run lie together at `body` now. `false`, and nothing happens, if some of them are gone or have moved: the copy is garbage.
+    pub fn gathered(
+        &mut self,
+        stream: StreamId,
+        run: &GatherRun,
+        body: BodyRef,
+        size_bytes: u32,
+        out: &mut Outbox,
+    ) -> bool {
+        let fits = self.streams.get(&stream).is_some_and(|known| known.starts_with(run));
+        let Ok(extent_count) = u32::try_from(run.bodies.len()) else { return false };
+        if !fits || extent_count == 0 || !body.is_cold() {
+            return false;
+        }
+        let first_sequence = run.first_sequence;
+        self.record(Fact::Gathered { stream, first_sequence, extent_count, body, size_bytes }, out);
+        true
+    }
+
+    /// Every extent in a cold segment: place and size; asked after recovery.
+    pub fn cold_bodies(&self) -> impl Iterator<Item = (BodyRef, u32)> {
+        self.streams.values().flat_map(|stream| stream.extents.cold())
+    }
+}

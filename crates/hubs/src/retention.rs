@@ -1,0 +1,64 @@
+//! How long events stay.
+
+use peeklock_types::Timestamp;
+
+use crate::Outbox;
+use crate::agenda::Entry;
+use crate::fact::Fact;
+use crate::hub::Hubs;
+use crate::stream::{Extent, Stream, StreamId};
+
+impl Stream {
+    pub(crate) fn next_entry(&self) -> Entry {
+        Entry { oldest_group: self.extents.oldest_group(), due: self.due() }
+    }
+
+    /// When the first extent may go.
+    fn due(&self) -> Option<Timestamp> {
+        let first = self.extents.get(0)?;
+        if self.is_over(self.extents.size_bytes(), self.extents.len()) {
+            return Some(Timestamp::ZERO);
+        }
+        self.spec.settings.retention.map(|retention| first.last_enqueued_at + retention)
+    }
+
+    /// Whether this many bytes are too much. One extent may always stay, however large.
+    fn is_over(&self, size_bytes: u64, extent_count: usize) -> bool {
+        extent_count > 1 && self.spec.settings.retention_bytes.is_some_and(|max| size_bytes > max)
+    }
+
+    /// The extents that retention allows to drop by `now`: the first ones.
+    fn to_retire(&self, now: Timestamp) -> impl Iterator<Item = Extent> {
+        let mut left = (self.extents.size_bytes(), self.extents.len());
+        self.extents.iter_from(0).take_while(move |extent| {
+            let is_old = |retention| extent.last_enqueued_at + retention <= now;
+            let goes = self.is_over(left.0, left.1) || self.spec.settings.retention.is_some_and(is_old);
+            left = (left.0 - u64::from(extent.size_bytes), left.1 - 1);
+            goes
+        })
+    }
+}
+
+impl Hubs {
+    /// Drops what retention allows to drop by `now`.
+    pub fn retire(&mut self, now: Timestamp, out: &mut Outbox) {
+        while let Some(&(due, stream)) = self.agenda.due.first()
+            && due <= now
+        {
+            self.retire_stream(stream, now, out);
+        }
+    }
+
+    fn retire_stream(&mut self, stream: StreamId, now: Timestamp, out: &mut Outbox) {
+        let Some(known) = self.streams.get(&stream) else { return };
+        let mut upto = known.extents.begin();
+        for extent in known.to_retire(now) {
+            upto = extent.end();
+            if extent.body.is_cold() {
+                out.freed.push((extent.body, extent.size_bytes));
+            }
+        }
+        self.record(Fact::Retired { stream, upto }, out);
+        self.overtake_readers(stream, out);
+    }
+}

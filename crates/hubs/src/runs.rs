@@ -1,0 +1,103 @@
+//! What readers are handed next.
+
+use peeklock_types::{BodyPlace, GroupNumber, ReceiverId};
+
+use crate::Outbox;
+use crate::hub::Hubs;
+use crate::reader::Run;
+use crate::readers::Reader;
+use crate::stream::{Extent, Stream};
+
+/// A run of small extents ends here, however few bytes they have: each is read by itself.
+const RUN_EXTENTS_MAX: usize = 1024;
+
+/// What handing out the events from `from` to `upto` of an extent takes of a window, about.
+fn window_bytes(extent: &Extent, from: u64, upto: u64) -> i64 {
+    let share = u64::from(extent.size_bytes).saturating_mul(upto.saturating_sub(from));
+    let bytes = share.checked_div(extent.count.into()).unwrap_or_default();
+    i64::try_from(bytes).unwrap_or(i64::MAX).max(1)
+}
+
+fn group_of(extent: &Extent) -> GroupNumber {
+    match extent.body.place() {
+        BodyPlace::Log { group, .. } => group,
+        BodyPlace::Cold { .. } => GroupNumber::NONE,
+    }
+}
+
+/// Takes the extents from the reader's next event on, as many as fit. `None`: there is none.
+fn take(id: ReceiverId, reader: &mut Reader, stream: &Stream, bytes_max: u32) -> Option<Run> {
+    let from = reader.next;
+    let end = from.saturating_add(reader.credit());
+    let mut run = Run {
+        reader: id,
+        stream: reader.stream,
+        from,
+        upto: from,
+        not_before: reader.skip.filter(|skip| from < skip.until).map(|skip| skip.before),
+        bodies: Vec::new(),
+        newest_group: GroupNumber::NONE,
+        window_bytes: 0,
+        last: stream.last_enqueued(),
+    };
+    let mut size_bytes = 0_u64;
+    for extent in stream.extents.iter_from(stream.extents.find(from)) {
+        size_bytes += u64::from(extent.size_bytes);
+        let is_full = size_bytes > bytes_max.into()
+            || run.window_bytes >= reader.window_bytes
+            || run.bodies.len() >= RUN_EXTENTS_MAX;
+        if run.upto >= end || (is_full && !run.bodies.is_empty()) {
+            break;
+        }
+        let upto = extent.end().min(end);
+        run.window_bytes = run.window_bytes.saturating_add(window_bytes(&extent, run.upto, upto));
+        run.bodies.push((extent.body, extent.size_bytes));
+        run.newest_group = run.newest_group.max(group_of(&extent));
+        run.upto = upto;
+    }
+    if run.bodies.is_empty() {
+        return None;
+    }
+    reader.next = run.upto;
+    reader.counted += run.upto - run.from;
+    reader.window_bytes = reader.window_bytes.saturating_sub(run.window_bytes);
+    reader.has_run = true;
+    Some(run)
+}
+
+impl Hubs {
+    /// The next run for any reader that can have one: it has credit and a window, and no run under way. Readers take turns. At most about
+    /// `bytes_max`, but at least one extent. Cheap when nobody can.
+    pub fn next_run(&mut self, bytes_max: u32, out: &mut Outbox) -> Option<Run> {
+        while let Some(id) = self.readers.pop_ready() {
+            self.overtake_reader(id, out);
+            let Some(reader) = self.readers.get_mut(id) else { continue };
+            let Some(stream) = self.streams.get(&reader.stream) else { continue };
+            if reader.can_take()
+                && let Some(run) = take(id, reader, stream, bytes_max)
+            {
+                return Some(run);
+            }
+            self.arrange(id);
+        }
+        None
+    }
+
+    /// The run was handed out; the reader can have another.
+    pub fn run_done(&mut self, reader: ReceiverId) {
+        self.change_reader(reader, |reader| reader.has_run = false);
+    }
+
+    /// The run could not be read because its extents have moved or are gone: the reader is back at `from`, and gets its window and credit back.
+    pub fn run_failed(&mut self, run: &Run) {
+        self.change_reader(run.reader, |reader| {
+            if !reader.has_run {
+                return;
+            }
+            reader.has_run = false;
+            reader.next = run.from;
+            reader.counted = reader.counted.saturating_sub(run.upto.saturating_sub(run.from));
+            reader.window_bytes = reader.window_bytes.saturating_add(run.window_bytes);
+        });
+    }
+}

@@ -1,0 +1,238 @@
+//! The whole durable state as bytes: what replay of all facts so far would give.
+//!
+//! ```text
+//! "PKLH", version (1 byte), next etag, number of hubs, hubs by name, next stream, number of streams, streams by number,
+//! CRC-32C of all before (4 bytes)
+//! hub:       name, id, settings, created at, updated at, revision, number of groups, groups by name
+//! group:     name, created at, updated at, user metadata, number of partitions of which something is known, these by number
+//! partition: number, flag and ownership (owner, epoch, etag, modified at), flag and checkpoint (sequence number, at)
+//! stream:    number, spec, last enqueued at, number of producers, these by their last event (producer, taken, last event),
+//!            number of the first event, number of extents, extents (count, steps of body, first and last enqueued at, size)
+//! ```
+//! The same state gives the same bytes, however it came about.
+
+use peeklock_types::wire::{DecodeError, Reader, put_number, put_optional_number, put_step};
+use peeklock_types::{BodyRef, ConsumerGroup, EntityName, HubId, Timestamp};
+
+use crate::checkpoint::{Checkpoint, Etag, Owned, Progress};
+use crate::extents::Extents;
+use crate::hub::{Group, Hub, Hubs};
+use crate::producers::Known;
+use crate::stream::{Extent, Stream};
+use crate::wire::{
+    self, put_group, put_metadata, put_name, put_producer, put_settings, put_spec, put_stream, put_text,
+};
+
+const MAGIC: &[u8; 4] = b"PKLH";
+const VERSION: u8 = 1;
+
+impl Hubs {
+    /// The durable state; volatile are readers.
+    pub fn snapshot(&self, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.extend_from_slice(MAGIC);
+        out.push(VERSION);
+        put_number(self.next_etag, out);
+        put_number(self.hubs.len() as u64, out);
+        self.hubs.iter().for_each(|(name, hub)| put_hub(name, hub, out));
+        put_stream(self.next_stream, out);
+        put_number(self.streams.len() as u64, out);
+        for (number, stream) in &self.streams {
+            put_stream(*number, out);
+            put_stream_state(stream, out);
+        }
+        let checksum = crc32c::crc32c(out.get(start..).unwrap_or_default());
+        out.extend_from_slice(&checksum.to_le_bytes());
+    }
+
+    pub fn restore(bytes: &[u8]) -> Result<Hubs, DecodeError> {
+        let (bytes, checksum) = bytes.split_last_chunk().ok_or(DecodeError::Short("a snapshot of hubs"))?;
+        let rest = bytes.strip_prefix(MAGIC).ok_or(DecodeError::Value("the start of a snapshot of hubs"))?;
+        let mut reader = Reader { rest };
+        if reader.byte("a snapshot's version")? != VERSION {
+            return Err(DecodeError::Value("the version of a snapshot of hubs"));
+        }
+        if crc32c::crc32c(bytes) != u32::from_le_bytes(*checksum) {
+            return Err(DecodeError::Value("the checksum of a snapshot of hubs"));
+        }
+        let hubs = read_hubs(&mut reader)?;
+        match reader.rest {
+            [] => Ok(hubs),
+            _ => Err(DecodeError::Value("the end of a snapshot of hubs")),
+        }
+    }
+}
+
+fn put_time(at: Timestamp, out: &mut Vec<u8>) {
+    put_number(at.as_millis(), out);
+}
+
+fn put_hub(name: &EntityName, hub: &Hub, out: &mut Vec<u8>) {
+    put_name(name, out);
+    put_number(hub.id.0, out);
+    put_settings(&hub.settings, out);
+    put_time(hub.created_at, out);
+    put_time(hub.updated_at, out);
+    put_number(hub.revision, out);
+    put_number(hub.groups.len() as u64, out);
+    for (name, group) in &hub.groups {
+        put_group(name, out);
+        put_time(group.created_at, out);
+        put_time(group.updated_at, out);
+        put_metadata(group.user_metadata.as_deref(), out);
+        put_number(group.progress.len() as u64, out);
+        for (partition, progress) in &group.progress {
+            put_number((*partition).into(), out);
+            put_progress(progress, out);
+        }
+    }
+}
+
+fn put_progress(progress: &Progress, out: &mut Vec<u8>) {
+    out.push(progress.owned.is_some().into());
+    if let Some(owned) = &progress.owned {
+        put_text(&owned.owner, out);
+        put_number(owned.epoch, out);
+        put_number(owned.etag.0, out);
+        put_time(owned.modified_at, out);
+    }
+    out.push(progress.checkpoint.is_some().into());
+    if let Some(checkpoint) = &progress.checkpoint {
+        put_number(checkpoint.sequence, out);
+        put_time(checkpoint.at, out);
+    }
+}
+
+fn put_stream_state(stream: &Stream, out: &mut Vec<u8>) {
+    put_spec(&stream.spec, out);
+    put_optional_number(stream.last_enqueued_at.map(Timestamp::as_millis), out);
+    put_number(stream.producers.len() as u64, out);
+    for known in stream.producers.iter() {
+        put_producer(&known.producer, out);
+        put_number(known.taken.into(), out);
+        put_number(known.last_event, out);
+    }
+    put_number(stream.extents.begin(), out);
+    put_number(stream.extents.len() as u64, out);
+    let (mut body, mut at) = (0, 0);
+    for extent in stream.extents.iter_from(0) {
+        put_number(extent.count.into(), out);
+        put_step(body, extent.body.to_raw(), out);
+        put_step(at, extent.first_enqueued_at.as_millis(), out);
+        put_step(extent.first_enqueued_at.as_millis(), extent.last_enqueued_at.as_millis(), out);
+        put_number(extent.size_bytes.into(), out);
+        (body, at) = (extent.body.to_raw(), extent.last_enqueued_at.as_millis());
+    }
+}
+
+fn read_hubs(reader: &mut Reader<'_>) -> Result<Hubs, DecodeError> {
+    let mut hubs = Hubs { next_etag: reader.number("an etag")?, ..Hubs::default() };
+    for _ in 0..reader.number("a number of hubs")? {
+        let (name, hub) = read_hub(reader)?;
+        if hubs.hubs.insert(name, hub).is_some() {
+            return Err(DecodeError::Value("the name of a hub"));
+        }
+    }
+    hubs.next_stream = wire::stream(reader)?;
+    for _ in 0..reader.number("a number of streams")? {
+        let number = wire::stream(reader)?;
+        let stream = read_stream(reader)?;
+        let key = (stream.spec.hub, stream.spec.partition);
+        let is_new = hubs.by_partition.insert(key, number).is_none();
+        if number >= hubs.next_stream || !is_new || hubs.streams.insert(number, stream).is_some() {
+            return Err(DecodeError::Value("a stream's number"));
+        }
+    }
+    hubs.note_all();
+    Ok(hubs)
+}
+
+fn read_hub(reader: &mut Reader<'_>) -> Result<(EntityName, Hub), DecodeError> {
+    let name = reader.name()?;
+    let mut hub = Hub {
+        id: HubId(reader.number("a hub's number")?),
+        settings: wire::settings(reader)?,
+        created_at: reader.timestamp()?,
+        updated_at: reader.timestamp()?,
+        revision: reader.number("a revision")?,
+        groups: Default::default(),
+    };
+    for _ in 0..reader.number("a number of groups")? {
+        let name = wire::group(reader)?;
+        let group = read_group(reader, hub.settings.partition_count)?;
+        if hub.groups.insert(name, group).is_some() {
+            return Err(DecodeError::Value("a consumer group"));
+        }
+    }
+    if !hub.groups.contains_key(&ConsumerGroup::default_group()) {
+        return Err(DecodeError::Value("the groups of a hub"));
+    }
+    Ok((name, hub))
+}
+
+fn read_group(reader: &mut Reader<'_>, partition_count: u32) -> Result<Group, DecodeError> {
+    let created_at = reader.timestamp()?;
+    let mut group = Group::new(created_at, None);
+    group.updated_at = reader.timestamp()?;
+    group.user_metadata = wire::metadata(reader)?;
+    for _ in 0..reader.number("a number of partitions")? {
+        let partition = reader.number32("a partition")?;
+        let progress = read_progress(reader)?;
+        if partition >= partition_count || group.progress.insert(partition, progress).is_some() {
+            return Err(DecodeError::Value("a partition"));
+        }
+    }
+    Ok(group)
+}
+
+fn read_progress(reader: &mut Reader<'_>) -> Result<Progress, DecodeError> {
+    let owned = |reader: &mut Reader<'_>| -> Result<Owned, DecodeError> {
+        Ok(Owned {
+            owner: wire::owner(reader)?,
+            epoch: reader.number("an epoch")?,
+            etag: Etag(reader.number("an etag")?),
+            modified_at: reader.timestamp()?,
+        })
+    };
+    let checkpoint = |reader: &mut Reader<'_>| -> Result<Checkpoint, DecodeError> {
+        Ok(Checkpoint { sequence: reader.number("a checkpoint")?, at: reader.timestamp()? })
+    };
+    Ok(Progress {
+        owned: reader.flag("an ownership")?.then(|| owned(reader)).transpose()?,
+        checkpoint: reader.flag("a checkpoint")?.then(|| checkpoint(reader)).transpose()?,
+    })
+}
+
+fn read_stream(reader: &mut Reader<'_>) -> Result<Stream, DecodeError> {
+    let mut stream = Stream::new(wire::spec(reader)?);
+    stream.last_enqueued_at = reader.optional_timestamp()?;
+    let mut last = None;
+    for _ in 0..reader.number("a number of producers")? {
+        let producer = wire::producer(reader)?;
+        let (taken, last_event) = (reader.number32("a producer")?, reader.number("a producer")?);
+        if last >= Some(last_event) || stream.producers.get(producer.id).is_some() {
+            return Err(DecodeError::Value("a producer"));
+        }
+        last = Some(last_event);
+        stream.producers.insert(Known { producer, taken, last_event });
+    }
+    let wrong = |_| DecodeError::Value("the extents of a stream");
+    stream.extents = Extents::starting_at(reader.number("a sequence number")?).map_err(wrong)?;
+    let (mut body, mut at) = (0, 0);
+    for _ in 0..reader.number("a number of extents")? {
+        let count = reader.number32("a number of events")?;
+        body = reader.step(body, "a body's place")?;
+        let first_at = reader.step(at, "a time")?;
+        at = reader.step(first_at, "a time")?;
+        let extent = Extent {
+            first_sequence: stream.extents.next(),
+            count,
+            first_enqueued_at: Timestamp::from_millis(first_at),
+            last_enqueued_at: Timestamp::from_millis(at),
+            body: BodyRef::from_raw(body),
+            size_bytes: reader.number32("a body's size")?,
+        };
+        stream.extents.push(extent).map_err(wrong)?;
+    }
+    Ok(stream)
+}

@@ -1,0 +1,161 @@
+//! The parts of which records and snapshots of hubs are made. Reading checks everything: the bytes come from a disk.
+
+use std::time::Duration;
+
+use peeklock_types::wire::{
+    DecodeError, Reader, put_bytes, put_fixed, put_number, put_optional, put_optional_number,
+};
+use peeklock_types::{
+    BodyPlace, BodyRef, ConsumerGroup, EntityName, ExpiredPosition, GroupNumber, HubId, HubSettings,
+    QueueStatus, limits,
+};
+
+use crate::stream::{Producer, StreamId, StreamSpec};
+
+/// The longest that a character can be.
+const CHAR_BYTES_MAX: usize = 4;
+
+pub(crate) fn put_text(text: &str, out: &mut Vec<u8>) {
+    put_bytes(text.as_bytes(), out);
+}
+
+pub(crate) fn put_name(name: &EntityName, out: &mut Vec<u8>) {
+    put_text(name.as_str(), out);
+}
+
+pub(crate) fn put_group(group: &ConsumerGroup, out: &mut Vec<u8>) {
+    put_text(group.as_str(), out);
+}
+
+pub(crate) fn put_metadata(metadata: Option<&str>, out: &mut Vec<u8>) {
+    put_optional(metadata.map(str::as_bytes), out);
+}
+
+pub(crate) fn group(reader: &mut Reader<'_>) -> Result<ConsumerGroup, DecodeError> {
+    let text = reader.text(limits::CONSUMER_GROUP_CHARS_MAX * CHAR_BYTES_MAX, "a consumer group")?;
+    ConsumerGroup::parse(text).map_err(|_| DecodeError::Value("a consumer group"))
+}
+
+pub(crate) fn metadata(reader: &mut Reader<'_>) -> Result<Option<String>, DecodeError> {
+    const WHAT: &str = "user metadata";
+    let text = |reader: &mut Reader<'_>| {
+        reader.text(limits::USER_METADATA_CHARS_MAX * CHAR_BYTES_MAX, WHAT).map(str::to_owned)
+    };
+    reader.flag(WHAT)?.then(|| text(reader)).transpose()
+}
+
+pub(crate) fn owner(reader: &mut Reader<'_>) -> Result<String, DecodeError> {
+    reader.text(limits::OWNER_CHARS_MAX * CHAR_BYTES_MAX, "an owner's name").map(str::to_owned)
+}
+
+pub(crate) fn put_settings(settings: &HubSettings, out: &mut Vec<u8>) {
+    put_number(settings.partition_count.into(), out);
+    // The limits of the settings keep this far below 2^64.
+    let millis = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
+    put_optional_number(settings.retention.map(millis), out);
+    put_optional_number(settings.retention_bytes, out);
+    out.push(match settings.expired_position {
+        ExpiredPosition::Refuse => 0,
+        ExpiredPosition::Earliest => 1,
+    });
+    out.push(match settings.status {
+        QueueStatus::Active => 0,
+        QueueStatus::SendDisabled => 1,
+        QueueStatus::ReceiveDisabled => 2,
+        QueueStatus::Disabled => 3,
+    });
+    put_metadata(settings.user_metadata.as_deref(), out);
+}
+
+pub(crate) fn settings(reader: &mut Reader<'_>) -> Result<HubSettings, DecodeError> {
+    Ok(HubSettings {
+        partition_count: reader.number32("a partition count")?,
+        retention: reader.optional_number("a retention")?.map(Duration::from_millis),
+        retention_bytes: reader.optional_number("a retention in bytes")?,
+        expired_position: match reader.byte("a setting")? {
+            0 => ExpiredPosition::Refuse,
+            1 => ExpiredPosition::Earliest,
+            _ => return Err(DecodeError::Value("a setting")),
+        },
+        status: match reader.byte("a status")? {
+            0 => QueueStatus::Active,
+            1 => QueueStatus::SendDisabled,
+            2 => QueueStatus::ReceiveDisabled,
+            3 => QueueStatus::Disabled,
+            _ => return Err(DecodeError::Value("a status")),
+        },
+        user_metadata: metadata(reader)?,
+    })
+}
+
+/// Just what a record says of the settings: times in whole milliseconds. After a restart a hub must not know more or less than before.
+pub(crate) fn kept(settings: HubSettings) -> HubSettings {
+    let whole = |span: Duration| Duration::from_millis(u64::try_from(span.as_millis()).unwrap_or(u64::MAX));
+    HubSettings { retention: settings.retention.map(whole), ..settings }
+}
+
+pub(crate) fn put_stream(stream: StreamId, out: &mut Vec<u8>) {
+    put_number(stream.0.into(), out);
+}
+
+pub(crate) fn stream(reader: &mut Reader<'_>) -> Result<StreamId, DecodeError> {
+    reader.number32("a stream's number").map(StreamId)
+}
+
+pub(crate) fn put_spec(spec: &StreamSpec, out: &mut Vec<u8>) {
+    put_number(spec.hub.0, out);
+    put_name(&spec.name, out);
+    put_number(spec.partition.into(), out);
+    put_settings(&spec.settings, out);
+}
+
+pub(crate) fn spec(reader: &mut Reader<'_>) -> Result<StreamSpec, DecodeError> {
+    Ok(StreamSpec {
+        hub: HubId(reader.number("a hub's number")?),
+        name: reader.name()?,
+        partition: reader.number32("a partition")?,
+        settings: settings(reader)?,
+    })
+}
+
+/// All eight bytes are used: producers choose their numbers at random.
+pub(crate) fn put_producer(producer: &Producer, out: &mut Vec<u8>) {
+    put_fixed(producer.id.cast_unsigned(), out);
+    put_number(producer.epoch.cast_unsigned().into(), out);
+    put_number(producer.sequence.cast_unsigned().into(), out);
+}
+
+pub(crate) fn producer(reader: &mut Reader<'_>) -> Result<Producer, DecodeError> {
+    const WHAT: &str = "a producer";
+    let id = reader.fixed(WHAT)?.cast_signed();
+    let epoch = u16::try_from(reader.number(WHAT)?).map_err(|_| DecodeError::Value(WHAT))?.cast_signed();
+    Ok(Producer { id, epoch, sequence: reader.number32(WHAT)?.cast_signed() })
+}
+
+/// A body in the group of its own record is told by its offset, any other by its place.
+pub(crate) fn put_body(body: BodyRef, here: GroupNumber, out: &mut Vec<u8>) {
+    match body.place() {
+        BodyPlace::Log { group, offset_bytes } if group == here => {
+            out.push(1);
+            put_number(offset_bytes.into(), out);
+        }
+        _ => {
+            out.push(0);
+            put_fixed(body.to_raw(), out);
+        }
+    }
+}
+
+/// A body that lies anywhere but in a group of the future.
+pub(crate) fn body(reader: &mut Reader<'_>, here: GroupNumber) -> Result<BodyRef, DecodeError> {
+    const WHAT: &str = "a body's place";
+    if reader.flag(WHAT)? {
+        let offset_bytes = reader.number32(WHAT)?;
+        return BodyRef::in_log(here, offset_bytes).ok_or(DecodeError::Value(WHAT));
+    }
+    let body = BodyRef::from_raw(reader.fixed(WHAT)?);
+    match body.place() {
+        BodyPlace::Log { group, .. } if group > here => Err(DecodeError::Value(WHAT)),
+        _ => Ok(body),
+    }
+}
