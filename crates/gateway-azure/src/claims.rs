@@ -137,7 +137,7 @@ impl<'g> Conversation<'g> {
                 return checked;
             }
         }
-        let (Err(refusal), Some(token)) = (checked, token) else { return Ok(()) };
+        let (Err(refusal), Some(token)) = (&checked, token) else { return checked };
         self.choose(None, peeklock_access::key_name(token).as_deref());
         let now_s = self.now_s();
         let claim = self.namespace.access.check_token(token, scope.as_path(), now_s);
@@ -145,7 +145,7 @@ impl<'g> Conversation<'g> {
         // Whoever can show a token is no stranger, even if it is not kept.
         self.claims.bare = None;
         let is_enough = rights.iter().any(|right| claim.allows(*right, scope, now_s));
-        if is_enough { Ok(()) } else { Err(refusal) }
+        if is_enough { Ok(()) } else { Err(refusal.clone()) }
     }
 
     /// A name and a secret in the clear.

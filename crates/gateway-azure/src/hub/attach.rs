@@ -40,7 +40,6 @@ impl Conversation<'_> {
         };
         let scope = address.scope();
         self.check_right(right, &scope)?;
-        check_direction(attach.role, &address)?;
         let name = address.hub.clone();
         let shard = self.namespace.broker.place(&name);
         let kind = LinkKind::PendingHub(Box::new(PendingHub { attach, address, step: Step::Find }));
@@ -123,6 +122,7 @@ impl Conversation<'_> {
     fn enter_hub(&mut self, number: LinkNumber, view: &HubView) -> Result<(), Refusal> {
         let Some(link) = self.links.get_mut(number) else { return Ok(()) };
         let LinkKind::PendingHub(pending) = &mut link.kind else { return Ok(()) };
+        check_direction(pending.attach.role, &pending.address)?;
         check_status(pending.attach.role, view)?;
         let partition_count = view.settings.partition_count;
         match &pending.address.part {
