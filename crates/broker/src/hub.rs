@@ -79,16 +79,20 @@ pub enum HubRequest {
         group: ConsumerGroup,
     },
     /// For the partition's shard, as all that follow.
-    OpenStream {
-        spec: StreamSpec,
+    OpenStreams {
+        specs: Vec<StreamSpec>,
     },
-    DeleteStream {
-        partition: Partition,
+    DeleteStreams {
+        partitions: Vec<Partition>,
     },
     /// `after`: see [`PartitionInfo::enqueued_after`].
     ShowStream {
         partition: Partition,
         after: Option<u64>,
+    },
+    /// The same for several.
+    ShowStreams {
+        partitions: Vec<(Partition, Option<u64>)>,
     },
     /// All partitions of the shard, whatever hub they belong to.
     ListStreams,
@@ -113,6 +117,8 @@ pub enum HubAnswer {
     Checkpoint(Option<Checkpoint>),
     Checkpoints(Vec<(u32, Checkpoint)>),
     Stream(PartitionInfo),
+    /// In the order in which they were asked for.
+    PartitionInfos(Vec<PartitionInfo>),
     Streams(Vec<(Partition, EntityName)>),
     Producer(Option<Producer>),
     Done,

@@ -2,6 +2,7 @@
 //! streams are opened before it is there and deleted after it has gone, and what a crash leaves in between is mended at the next start.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use peeklock_hubs::{Checkpoint, CheckpointBy, Etag, HubView, Ownership, StreamSpec};
 use peeklock_types::{ConsumerGroup, EntityName, HubId, HubSettings};
@@ -128,11 +129,32 @@ impl Broker {
 
     /// All partitions of a hub, in order.
     pub async fn partitions(&self, hub: &HubView) -> Result<Vec<PartitionInfo>, AdminError> {
-        let mut found = Vec::new();
-        for number in 0..hub.settings.partition_count {
-            found.push(self.partition(hub, number, None).await?);
+        self.partitions_after(hub, |_| None).await
+    }
+
+    /// One request for each shard.
+    async fn partitions_after(
+        &self,
+        hub: &HubView,
+        after: impl Fn(u32) -> Option<u64>,
+    ) -> Result<Vec<PartitionInfo>, AdminError> {
+        let mut found = BTreeMap::new();
+        for (shard, numbers) in self.by_shard(&hub.name, 0..hub.settings.partition_count) {
+            let wanted = |number: u32| (Partition { hub: hub.id, number }, after(number));
+            let partitions = numbers.into_iter().map(wanted).collect();
+            let answer = self.ask_hub_at(shard, HubRequest::ShowStreams { partitions }).await?;
+            let HubAnswer::PartitionInfos(infos) = answer else { return Err(ShardStopped.into()) };
+            found.extend(infos.into_iter().map(|info| (info.view.partition, info)));
         }
-        Ok(found)
+        Ok(found.into_values().collect())
+    }
+
+    fn by_shard(&self, name: &EntityName, partitions: Range<u32>) -> BTreeMap<usize, Vec<u32>> {
+        let mut found: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for number in partitions {
+            found.entry(self.place_partition(name, number)).or_default().push(number);
+        }
+        found
     }
 
     /// `after`: see [`PartitionInfo::enqueued_after`].
@@ -226,12 +248,10 @@ impl Broker {
     pub async fn lag(&self, name: EntityName, group: ConsumerGroup) -> Result<Vec<Lag>, AdminError> {
         let hub = self.hub(name.clone()).await?;
         let checkpoints: BTreeMap<_, _> = self.checkpoints(name, group).await?.into_iter().collect();
-        let mut lags = Vec::new();
-        for partition in 0..hub.settings.partition_count {
-            let checkpoint = checkpoints.get(&partition).copied();
-            lags.push(self.partition_lag(&hub, partition, checkpoint).await?);
-        }
-        Ok(lags)
+        let after =
+            |partition| checkpoints.get(&partition).map(|checkpoint: &Checkpoint| checkpoint.sequence);
+        let infos = self.partitions_after(&hub, after).await?;
+        Ok(infos.into_iter().map(|info| lag(checkpoints.get(&info.view.partition).copied(), info)).collect())
     }
 
     /// The same for one partition, and a checkpoint that the caller knows of.
@@ -242,18 +262,7 @@ impl Broker {
         checkpoint: Option<Checkpoint>,
     ) -> Result<Lag, AdminError> {
         let after = checkpoint.map(|checkpoint| checkpoint.sequence);
-        let PartitionInfo { view, enqueued_after } = self.partition(hub, partition, after).await?;
-        let next_wanted = after.map_or(view.begin_sequence, |after| after.saturating_add(1));
-        let events = view.next_sequence.saturating_sub(next_wanted.max(view.begin_sequence));
-        let oldest_at = if after.is_some() { enqueued_after } else { view.first_enqueued_at };
-        Ok(Lag {
-            partition,
-            checkpoint,
-            begin_sequence: view.begin_sequence,
-            next_sequence: view.next_sequence,
-            events,
-            oldest_at: oldest_at.filter(|_| events > 0),
-        })
+        Ok(lag(checkpoint, self.partition(hub, partition, after).await?))
     }
 
     async fn open_streams(
@@ -261,22 +270,23 @@ impl Broker {
         hub: HubId,
         name: &EntityName,
         settings: &HubSettings,
-        partitions: std::ops::Range<u32>,
+        partitions: Range<u32>,
     ) -> Result<(), AdminError> {
-        for partition in partitions {
-            let spec = StreamSpec { hub, name: name.clone(), partition, settings: settings.clone() };
-            self.ask_hub_at(self.place_partition(name, partition), HubRequest::OpenStream { spec }).await?;
+        for (shard, numbers) in self.by_shard(name, partitions) {
+            let spec =
+                |partition| StreamSpec { hub, name: name.clone(), partition, settings: settings.clone() };
+            let specs = numbers.into_iter().map(spec).collect();
+            self.ask_hub_at(shard, HubRequest::OpenStreams { specs }).await?;
         }
         Ok(())
     }
 
     /// What cannot be deleted now is deleted at the next start.
     async fn delete_streams(&self, hub: HubId, name: &EntityName, count: u32) {
-        for number in 0..count {
-            let partition = Partition { hub, number };
-            let request = HubRequest::DeleteStream { partition };
-            if let Err(error) = self.ask_hub_at(self.place_partition(name, number), request).await {
-                tracing::warn!("partition {number} of the deleted hub '{name}' is still there: {error}");
+        for (shard, numbers) in self.by_shard(name, 0..count) {
+            let partitions = numbers.into_iter().map(|number| Partition { hub, number }).collect();
+            if let Err(error) = self.ask_hub_at(shard, HubRequest::DeleteStreams { partitions }).await {
+                tracing::warn!("partitions of the deleted hub '{name}' are still there: {error}");
             }
         }
     }
@@ -295,9 +305,10 @@ impl Broker {
             let HubAnswer::Streams(streams) = self.ask_hub_at(shard, HubRequest::ListStreams).await? else {
                 continue;
             };
-            for (partition, _) in streams.into_iter().filter(|(partition, _)| !alive.contains(&partition.hub))
-            {
-                self.ask_hub_at(shard, HubRequest::DeleteStream { partition }).await?;
+            let partitions = streams.into_iter().map(|(partition, _)| partition);
+            let partitions: Vec<_> = partitions.filter(|partition| !alive.contains(&partition.hub)).collect();
+            if !partitions.is_empty() {
+                self.ask_hub_at(shard, HubRequest::DeleteStreams { partitions }).await?;
             }
         }
         for hub in hubs {
@@ -323,5 +334,20 @@ impl Broker {
             Answer::Hub(answer) => Ok(*answer),
             _ => Err(ShardStopped.into()),
         }
+    }
+}
+
+fn lag(checkpoint: Option<Checkpoint>, PartitionInfo { view, enqueued_after }: PartitionInfo) -> Lag {
+    let after = checkpoint.map(|checkpoint| checkpoint.sequence);
+    let next_wanted = after.map_or(view.begin_sequence, |after| after.saturating_add(1));
+    let events = view.next_sequence.saturating_sub(next_wanted.max(view.begin_sequence));
+    let oldest_at = if after.is_some() { enqueued_after } else { view.first_enqueued_at };
+    Lag {
+        partition: view.partition,
+        checkpoint,
+        begin_sequence: view.begin_sequence,
+        next_sequence: view.next_sequence,
+        events,
+        oldest_at: oldest_at.filter(|_| events > 0),
     }
 }

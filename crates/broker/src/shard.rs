@@ -423,6 +423,9 @@ impl<L: Log> Shard<L> {
     fn on_durable(&mut self, watermark: GroupNumber) -> Result<(), Failure> {
         self.seen = watermark;
         self.release();
+        // Readers that were handed what is durable now can have more.
+        self.serve_readers();
+        self.hold();
         self.append_finished()?;
         self.keep_house();
         Ok(())

@@ -1,7 +1,7 @@
 //! What a shard does for hubs: requests, facts, and events for readers.
 
 use peeklock_hubs::block::BlockHead;
-use peeklock_hubs::{Error as HubError, Prepared, Producer, ReaderEnd, Run};
+use peeklock_hubs::{Error as HubError, Hubs, Prepared, Producer, ReaderEnd, Run};
 use peeklock_journal::{Log, ReadError, Space, StoredBody};
 use peeklock_types::{ReceiverId, Timestamp, limits};
 
@@ -116,21 +116,22 @@ impl<L: Log> Shard<L> {
     fn execute_partition(&mut self, now: Timestamp, request: HubRequest) -> Result<HubAnswer, HubError> {
         let (hubs, out) = (&mut self.state.hubs, &mut self.hub_outbox);
         Ok(match request {
-            HubRequest::OpenStream { spec } => {
-                hubs.open_stream(now, spec, out);
+            HubRequest::OpenStreams { specs } => {
+                for spec in specs {
+                    hubs.open_stream(now, spec, out);
+                }
                 HubAnswer::Done
             }
-            HubRequest::DeleteStream { partition } => {
-                hubs.delete_stream(partition.hub, partition.number, out);
+            HubRequest::DeleteStreams { partitions } => {
+                for partition in partitions {
+                    hubs.delete_stream(partition.hub, partition.number, out);
+                }
                 HubAnswer::Done
             }
-            HubRequest::ShowStream { partition: Partition { hub, number }, after } => {
-                let stream = hubs.find_stream(hub, number)?;
-                let gone = HubError::NoSuchStream { hub, partition: number };
-                let view = hubs.stream(stream).ok_or(gone)?;
-                let next = after.map(|after| after.saturating_add(1));
-                let enqueued_after = next.and_then(|next| hubs.enqueued_at(stream, next));
-                HubAnswer::Stream(PartitionInfo { view, enqueued_after })
+            HubRequest::ShowStream { partition, after } => HubAnswer::Stream(show(hubs, partition, after)?),
+            HubRequest::ShowStreams { partitions } => {
+                let shown = partitions.into_iter().map(|(partition, after)| show(hubs, partition, after));
+                HubAnswer::PartitionInfos(shown.collect::<Result<_, _>>()?)
             }
             HubRequest::ListStreams => {
                 let found = hubs.streams().map(|(_, spec)| {
@@ -253,4 +254,13 @@ impl<L: Log> Shard<L> {
         }
         Ok(())
     }
+}
+
+fn show(hubs: &Hubs, partition: Partition, after: Option<u64>) -> Result<PartitionInfo, HubError> {
+    let Partition { hub, number } = partition;
+    let stream = hubs.find_stream(hub, number)?;
+    let view = hubs.stream(stream).ok_or(HubError::NoSuchStream { hub, partition: number })?;
+    let next = after.map(|after| after.saturating_add(1));
+    let enqueued_after = next.and_then(|next| hubs.enqueued_at(stream, next));
+    Ok(PartitionInfo { view, enqueued_after })
 }

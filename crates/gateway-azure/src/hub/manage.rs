@@ -235,9 +235,11 @@ fn describe(name: &EntityName, answer: HubAnswer, now: Timestamp) -> Value {
             });
             map(vec![("checkpoints", Value::List(all.collect()))])
         }
-        HubAnswer::Hubs(_) | HubAnswer::Streams(_) | HubAnswer::Producer(_) | HubAnswer::Done => {
-            map(Vec::new())
-        }
+        HubAnswer::Hubs(_)
+        | HubAnswer::PartitionInfos(_)
+        | HubAnswer::Streams(_)
+        | HubAnswer::Producer(_)
+        | HubAnswer::Done => map(Vec::new()),
     }
 }
 

@@ -1,10 +1,93 @@
+//! Queue Storage over the broker's own queues: what is put here can be received over AMQP, and the other way round.
+
+mod message;
+mod messages;
+mod metadata;
+mod queues;
+mod receipt;
+mod refusal;
+mod service;
+
 use axum::body::Body;
 use axum::response::Response;
+use http::Method;
+use peeklock_http::shown;
+use peeklock_types::EntityName;
 
-use crate::auth::Permit;
+use crate::auth::{Needs, Permit, Resource};
 use crate::call::Call;
 use crate::problem::Problem;
 
-pub(crate) async fn answer(_call: &Call<'_>, _permit: &Permit, _body: Body) -> Result<Response, Problem> {
-    Err(Problem::not_supported("this call of the queue service is not supported"))
+/// What a path names.
+enum Place<'c> {
+    Service,
+    Queue(&'c str),
+    Messages(&'c str),
+    Message(&'c str, &'c str),
+}
+
+pub(crate) async fn answer(call: &Call<'_>, permit: &Permit, body: Body) -> Result<Response, Problem> {
+    let request = Request { call, permit };
+    match place(call)? {
+        Place::Service => request.service(body).await,
+        Place::Queue(queue) => request.queue(&name(queue)?, body).await,
+        Place::Messages(queue) => request.messages(&name(queue)?, body).await,
+        Place::Message(queue, message) => request.message(&name(queue)?, message, body).await,
+    }
+}
+
+fn place<'c>(call: &'c Call<'_>) -> Result<Place<'c>, Problem> {
+    let Some(queue) = call.container.as_deref() else { return Ok(Place::Service) };
+    let Some(inside) = call.inside.as_deref() else { return Ok(Place::Queue(queue)) };
+    match inside.split_once('/') {
+        None if inside == "messages" => Ok(Place::Messages(queue)),
+        Some(("messages", "")) => Ok(Place::Messages(queue)),
+        Some(("messages", message)) if !message.contains('/') => Ok(Place::Message(queue, message)),
+        _ => Err(Problem::bad(
+            "InvalidUri",
+            format!("'{}' is nothing that a queue has; ask for 'messages'", shown(inside)),
+        )),
+    }
+}
+
+fn name(queue: &str) -> Result<EntityName, Problem> {
+    let is_one = !queue.contains('/');
+    let name = EntityName::parse(queue).ok().filter(|name| is_one && !name.is_subscription());
+    name.ok_or_else(|| refusal::bad_name(queue))
+}
+
+/// A request, and what it may do. Its body goes a way of its own: it cannot be shared between threads.
+#[derive(Clone, Copy)]
+struct Request<'r, 's> {
+    call: &'r Call<'s>,
+    permit: &'r Permit,
+}
+
+impl Request<'_, '_> {
+    fn comp(&self) -> &str {
+        self.call.query("comp").unwrap_or_default()
+    }
+
+    fn method(&self) -> &Method {
+        self.call.method()
+    }
+
+    fn may(
+        &self,
+        resource: Resource,
+        of_account: &'static str,
+        of_service: &'static str,
+    ) -> Result<(), Problem> {
+        self.permit.check(Needs { resource, of_account, of_service })
+    }
+
+    /// The call is known, and not served.
+    fn unknown(&self) -> Problem {
+        Problem::not_supported(format!(
+            "{} with comp='{}' and restype='{}' is not supported here; docs/storage-queues.md says what is",
+            shown(self.method().as_str()),
+            shown(self.comp()),
+            shown(self.call.query("restype").unwrap_or_default()),
+        ))
+    }
 }

@@ -1,0 +1,364 @@
+//! Guards hubs as shards run them: events are seen when they are durable and not before, in order and once, through crash, gathering and
+//! retention; a reader that loses its partition is fenced first; a hub that lies in several shards is whole or not there.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod common;
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use bytes::BufMut;
+use common::{Rig, TestPeer};
+use peeklock_broker::hubs::block::{events, put_event};
+use peeklock_broker::hubs::{CheckpointBy, Error as Refused, HubView, ReaderEnd, ReaderSpec, StartAt};
+use peeklock_broker::{
+    AdminError, Answer, Batch, Drain, Error, Events, Fence, Partition, Reply, Request, Ticket,
+};
+use peeklock_journal::{Evacuation, MemoryJournal};
+use peeklock_types::{
+    ConsumerGroup, EntityName, GroupNumber, HubSettings, QueueSettings, ReceiverId, ShardId,
+};
+
+fn name(text: &str) -> EntityName {
+    EntityName::parse(text).unwrap()
+}
+
+fn default_group() -> ConsumerGroup {
+    ConsumerGroup::default_group()
+}
+
+fn settings(partition_count: u32) -> HubSettings {
+    HubSettings { partition_count, ..HubSettings::default() }
+}
+
+fn refused(error: AdminError) -> Refused {
+    match error {
+        AdminError::Refused(Error::Hub(error)) => *error,
+        other => panic!("{other}"),
+    }
+}
+
+/// One peer of one partition.
+struct Client<'r> {
+    rig: &'r Rig,
+    shard: usize,
+    partition: Partition,
+    peer: TestPeer,
+}
+
+impl<'r> Client<'r> {
+    fn of(rig: &'r Rig, hub: &HubView, number: u32) -> Client<'r> {
+        let shard = rig.broker.place_partition(&hub.name, number);
+        Client { rig, shard, partition: Partition { hub: hub.id, number }, peer: TestPeer::of(&rig.broker) }
+    }
+
+    fn shard_id(&self) -> ShardId {
+        ShardId(u16::try_from(self.shard).unwrap())
+    }
+
+    async fn ask(&self, batch: impl Into<Batch>) {
+        let shard = self.rig.broker.shard(self.shard).unwrap();
+        shard.send(self.peer.peer.clone(), batch.into()).await.unwrap();
+    }
+
+    async fn answer(&mut self) -> Result<Answer, Error> {
+        match self.peer.next().await {
+            Reply::Answer { result, .. } => result,
+            other => panic!("an answer was expected, not {other:?}"),
+        }
+    }
+
+    async fn start_append(&self, bodies: &[String]) {
+        let mut batch = Batch::default();
+        let mut messages = batch.messages();
+        let written: Result<(), Infallible> = messages.add(|out| {
+            for body in bodies {
+                put_event(out, |out| {
+                    out.put_slice(body.as_bytes());
+                    Ok::<(), Infallible>(())
+                })?;
+            }
+            Ok(None)
+        });
+        written.unwrap();
+        let count = u32::try_from(bodies.len()).unwrap();
+        messages.append(Ticket(1), self.partition, count, None);
+        self.ask(batch).await;
+    }
+
+    async fn append(&mut self, range: std::ops::Range<u64>) {
+        let bodies: Vec<_> = range.map(|number| format!("event {number}")).collect();
+        self.start_append(&bodies).await;
+        self.answer().await.unwrap();
+    }
+
+    async fn attach_with(&mut self, local: u32, spec: ReaderSpec) -> Result<(ReceiverId, Fence), Error> {
+        let receiver = self.peer.peer.id.receiver(local);
+        let (ticket, partition, spec, fence) = (Ticket(2), self.partition, Box::new(spec), Fence::default());
+        self.ask(Request::AttachReader { ticket, partition, receiver, spec, fence: fence.clone() }).await;
+        self.answer().await?;
+        self.ask(Request::Window { receiver, size_bytes: 1 << 30 }).await;
+        Ok((receiver, fence))
+    }
+
+    async fn attach(&mut self, local: u32, start: StartAt) -> ReceiverId {
+        let spec = ReaderSpec { group: default_group(), start, owner_level: None, name: None };
+        self.attach_with(local, spec).await.unwrap().0
+    }
+
+    async fn credit(&self, receiver: ReceiverId, limit: u64) {
+        self.ask(Request::Credit { receiver, limit, drain: Drain::Keep }).await;
+    }
+
+    async fn events(&mut self) -> Box<Events> {
+        match self.peer.next().await {
+            Reply::Events(events) => events,
+            other => panic!("events were expected, not {other:?}"),
+        }
+    }
+
+    /// Reads until the event before `upto`, and checks that each is what it should be.
+    async fn read(&mut self, mut next: u64, upto: u64) {
+        while next < upto {
+            let run = self.events().await;
+            assert_eq!(run.from, next);
+            let found = run.extents.iter().flat_map(|extent| events(extent.clone(), run.from));
+            for event in found.map(|event| event.unwrap()).filter(|event| event.sequence < run.upto) {
+                assert_eq!(event.sequence, next);
+                assert_eq!(event.bytes, format!("event {next}").as_bytes());
+                next += 1;
+            }
+            assert_eq!(next, run.upto);
+        }
+        assert_eq!(next, upto);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_come_in_order_and_again_after_a_crash() {
+    let rig = Rig::start().await;
+    let hub = rig.broker.create_hub(name("homes"), settings(2), Vec::new()).await.unwrap();
+    let mut client = Client::of(&rig, &hub, 1);
+    client.append(0..3).await;
+    client.append(3..4).await;
+    let reader = client.attach(1, StartAt::Earliest).await;
+    client.credit(reader, 2).await;
+    client.read(0, 2).await;
+    client.credit(reader, 100).await;
+    client.read(2, 4).await;
+    client.append(4..9).await;
+    client.read(4, 9).await;
+    let rig = rig.crash().await;
+    assert_eq!(rig.broker.hub(name("homes")).await.unwrap(), hub);
+    let mut client = Client::of(&rig, &hub, 1);
+    client.append(9..12).await;
+    let reader = client.attach(1, StartAt::Sequence { sequence: 3, inclusive: false }).await;
+    client.credit(reader, 100).await;
+    client.read(4, 12).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_sees_an_event_before_it_is_durable() {
+    let rig = Rig::start().await;
+    let hub = rig.broker.create_hub(name("homes"), settings(1), Vec::new()).await.unwrap();
+    let mut client = Client::of(&rig, &hub, 0);
+    let reader = client.attach(1, StartAt::Earliest).await;
+    client.credit(reader, 100).await;
+    client.append(0..1).await;
+    client.read(0, 1).await;
+    rig.journal.hold();
+    client.start_append(&["event 1".to_owned()]).await;
+    assert!(client.peer.stays_silent().await);
+    rig.journal.release();
+    client.answer().await.unwrap();
+    client.read(1, 2).await;
+    rig.journal.hold();
+    client.start_append(&["lost".to_owned()]).await;
+    assert!(client.peer.stays_silent().await);
+    let rig = rig.crash().await;
+    rig.journal.release();
+    let mut client = Client::of(&rig, &hub, 0);
+    client.append(2..3).await;
+    let reader = client.attach(1, StartAt::Earliest).await;
+    client.credit(reader, 100).await;
+    client.read(0, 3).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn gathered_events_are_read_as_before() {
+    let rig = Rig::start().await;
+    let hub = rig.broker.create_hub(name("homes"), settings(1), Vec::new()).await.unwrap();
+    let mut client = Client::of(&rig, &hub, 0);
+    for number in 0..50 {
+        client.append(number * 2..number * 2 + 2).await;
+    }
+    let shard = client.shard_id();
+    rig.journal.ask_evacuation(shard, Evacuation::Groups { upto: GroupNumber(40) });
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert!(rig.journal.cold_bytes(shard) > 0);
+    let view = rig.broker.partition(&hub, 0, None).await.unwrap().view;
+    assert!(view.extent_count < 20, "{view:?}");
+    let rig = rig.crash().await;
+    let mut client = Client::of(&rig, &hub, 0);
+    let reader = client.attach(1, StartAt::Earliest).await;
+    for limit in [1, 2, 7, 90, 100] {
+        client.credit(reader, limit).await;
+    }
+    client.read(0, 100).await;
+    client.append(100..101).await;
+    client.credit(reader, 1000).await;
+    client.read(100, 101).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_older_than_the_retention_goes_and_its_space_is_given_back() {
+    let rig = Rig::start().await;
+    let short = HubSettings { retention: Some(Duration::from_secs(60)), ..settings(1) };
+    let hub = rig.broker.create_hub(name("homes"), short, Vec::new()).await.unwrap();
+    let mut client = Client::of(&rig, &hub, 0);
+    client.append(0..10).await;
+    let shard = client.shard_id();
+    rig.journal.ask_evacuation(shard, Evacuation::Groups { upto: GroupNumber(100) });
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    let cold_bytes = rig.journal.cold_bytes(shard);
+    client.append(10..12).await;
+    let slow = client.attach(1, StartAt::Earliest).await;
+    tokio::time::sleep(Duration::from_secs(40)).await;
+    let view = rig.broker.partition(&hub, 0, None).await.unwrap().view;
+    assert_eq!((view.begin_sequence, view.next_sequence), (10, 12));
+    assert!(rig.journal.cold_bytes(shard) < cold_bytes);
+    match client.peer.next().await {
+        Reply::ReaderEnded { receiver, reason } => {
+            assert_eq!((receiver, *reason), (slow, ReaderEnd::Expired { next: 0, first: 10 }));
+        }
+        other => panic!("{other:?}"),
+    }
+    let old = ReaderSpec {
+        group: default_group(),
+        start: StartAt::Sequence { sequence: 3, inclusive: false },
+        owner_level: None,
+        name: None,
+    };
+    assert!(
+        matches!(client.attach_with(2, old).await, Err(Error::Hub(error)) if matches!(*error, Refused::Expired { first: 10, .. }))
+    );
+    let reader = client.attach(3, StartAt::Sequence { sequence: 9, inclusive: false }).await;
+    client.credit(reader, 100).await;
+    client.read(10, 12).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_old_reader_is_fenced_before_the_new_one_is_let_in() {
+    let rig = Rig::start().await;
+    let hub = rig.broker.create_hub(name("homes"), settings(1), Vec::new()).await.unwrap();
+    let (mut old, mut new) = (Client::of(&rig, &hub, 0), Client::of(&rig, &hub, 0));
+    let spec = |level| ReaderSpec {
+        group: default_group(),
+        start: StartAt::Earliest,
+        owner_level: Some(level),
+        name: Some(format!("reader {level}")),
+    };
+    let (reader, fence) = old.attach_with(1, spec(0)).await.unwrap();
+    old.credit(reader, 100).await;
+    assert!(!fence.is_closed());
+    let (newer, _) = new.attach_with(1, spec(0)).await.unwrap();
+    assert!(fence.is_closed());
+    assert!(
+        matches!(old.peer.next().await, Reply::ReaderEnded { reason, .. } if matches!(*reason, ReaderEnd::Stolen { level: 0, .. }))
+    );
+    new.credit(newer, 100).await;
+    new.append(0..2).await;
+    new.read(0, 2).await;
+    assert!(old.peer.stays_silent().await);
+    Client::of(&rig, &hub, 0).attach_with(1, spec(5)).await.unwrap();
+    assert!(
+        matches!(old.attach_with(2, spec(4)).await, Err(Error::Hub(error)) if matches!(*error, Refused::OwnerLevel { current: 5, .. }))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hub_is_whole_or_not_there() {
+    let rig = Rig::start().await;
+    let broker = &rig.broker;
+    broker.create_queue(name("orders"), QueueSettings::default()).await.unwrap();
+    let taken = broker.create_hub(name("orders"), settings(4), Vec::new()).await.unwrap_err();
+    assert!(matches!(taken, AdminError::Refused(Error::NameTaken { is_hub: false, .. })), "{taken}");
+    let audit = ConsumerGroup::parse("audit").unwrap();
+    let hub = broker.create_hub(name("homes"), settings(20), vec![audit.clone()]).await.unwrap();
+    assert_eq!(hub.groups.len(), 2);
+    let taken = broker.create_queue(name("HOMES"), QueueSettings::default()).await.unwrap_err();
+    assert!(matches!(taken, AdminError::Refused(Error::NameTaken { is_hub: true, .. })), "{taken}");
+    let again = broker.create_hub(name("Homes"), settings(4), Vec::new()).await.unwrap_err();
+    assert!(matches!(refused(again), Refused::HubExists { .. }));
+    let fewer = broker.update_hub(name("homes"), settings(19), None).await.unwrap_err();
+    assert!(matches!(refused(fewer), Refused::Settings(_)));
+    let hub = broker.update_hub(name("homes"), settings(21), None).await.unwrap();
+    assert_eq!(broker.partitions(&hub).await.unwrap().len(), 21);
+    broker.delete_hub(name("homes"), None).await.unwrap();
+    assert!(matches!(refused(broker.hub(name("homes")).await.unwrap_err()), Refused::NoSuchHub { .. }));
+    assert!(matches!(
+        refused(broker.partition(&hub, 3, None).await.unwrap_err()),
+        Refused::NoSuchStream { .. }
+    ));
+    let anew = broker.create_hub(name("homes"), settings(2), Vec::new()).await.unwrap();
+    assert_ne!(anew.id, hub.id);
+}
+
+#[tokio::test(start_paused = true)]
+async fn ownership_and_checkpoints_outlive_a_crash_and_tell_the_lag() {
+    let rig = Rig::start().await;
+    let hub = rig.broker.create_hub(name("homes"), settings(2), Vec::new()).await.unwrap();
+    Client::of(&rig, &hub, 0).append(0..10).await;
+    let claim = |rig: &Rig, owner: &str, expected| {
+        let (broker, owner) = (rig.broker.clone(), owner.to_owned());
+        async move { broker.claim(name("homes"), default_group(), 0, owner, expected).await }
+    };
+    let first = claim(&rig, "a", None).await.unwrap();
+    assert!(matches!(refused(claim(&rig, "b", None).await.unwrap_err()), Refused::StaleEtag { .. }));
+    let second = claim(&rig, "b", Some(first.etag)).await.unwrap();
+    assert!(second.epoch > first.epoch);
+    let checkpoint = |rig: &Rig, sequence, owner: &str, epoch| {
+        let (broker, owner) = (rig.broker.clone(), owner.to_owned());
+        let by = CheckpointBy::Owner { owner, epoch };
+        async move { broker.checkpoint(name("homes"), default_group(), 0, Some(sequence), by).await }
+    };
+    let zombie = checkpoint(&rig, 5, "a", first.epoch).await.unwrap_err();
+    assert!(matches!(refused(zombie), Refused::NotOwner { .. }));
+    let beyond = checkpoint(&rig, 10, "b", second.epoch).await.unwrap_err();
+    assert!(matches!(refused(beyond), Refused::BeyondEnd { last: 9, .. }));
+    checkpoint(&rig, 6, "b", second.epoch).await.unwrap();
+    let back = checkpoint(&rig, 5, "b", second.epoch).await.unwrap_err();
+    assert!(matches!(refused(back), Refused::Backwards { current: 6, found: 5, .. }));
+    let rig = rig.crash().await;
+    assert_eq!(rig.broker.ownerships(name("homes"), default_group()).await.unwrap(), [second]);
+    let lags = rig.broker.lag(name("homes"), default_group()).await.unwrap();
+    assert_eq!(lags.iter().map(|lag| lag.events).collect::<Vec<_>>(), [3, 0]);
+    assert!(lags[0].oldest_at.is_some() && lags[1].oldest_at.is_none());
+    let reset = CheckpointBy::Reset;
+    rig.broker.checkpoint(name("homes"), default_group(), 0, Some(1), reset).await.unwrap();
+    assert_eq!(rig.broker.lag(name("homes"), default_group()).await.unwrap()[0].events, 8);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_holds_hubs_and_queues() {
+    let journal = MemoryJournal::new();
+    let rig = Rig::start_with(journal).await;
+    let hub = rig.broker.create_hub(name("homes"), settings(8), Vec::new()).await.unwrap();
+    for number in 0..8 {
+        Client::of(&rig, &hub, number).append(0..5).await;
+    }
+    rig.queue("orders").await.send(b"one").await;
+    for shard in 0..ShardId::COUNT {
+        rig.journal.ask_snapshot(ShardId(shard));
+    }
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let rig = rig.crash().await;
+    assert_eq!(rig.queue("orders").await.peek().await.len(), 1);
+    for number in 0..8 {
+        let mut client = Client::of(&rig, &hub, number);
+        client.append(5..6).await;
+        let reader = client.attach(1, StartAt::Earliest).await;
+        client.credit(reader, 100).await;
+        client.read(0, 6).await;
+    }
+}

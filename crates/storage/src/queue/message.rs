@@ -1,0 +1,185 @@
+//! A message between its stored form and the text that the service knows: what was sent over AMQP has a text and an id here, too.
+
+use std::fmt;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use bytes::{Bytes, BytesMut};
+use peeklock_amqp::{Body, DecodeError, Encode, Fields, Message, MessageId, Sections, StoredMessage, Value};
+use peeklock_types::SequenceNumber;
+use sha2::{Digest, Sha256};
+
+/// The id of a message, as the service writes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Guid(pub(super) [u8; 16]);
+
+impl Guid {
+    /// A new one: version 4, which is random.
+    pub(super) fn new() -> Self {
+        let mut bytes = fastrand::u128(..).to_be_bytes();
+        bytes[6] = (bytes[6] & 0x0f) | 0x40;
+        bytes[8] = (bytes[8] & 0x3f) | 0x80;
+        Guid(bytes)
+    }
+
+    /// Always the same for the same text: version 8, which anybody may make as they like.
+    fn derived(kind: &str, of: &[u8]) -> Self {
+        let mut hash = Sha256::new();
+        hash.update(kind);
+        hash.update(of);
+        let mut bytes = [0; 16];
+        bytes.copy_from_slice(&hash.finalize()[..16]);
+        bytes[6] = (bytes[6] & 0x0f) | 0x80;
+        bytes[8] = (bytes[8] & 0x3f) | 0x80;
+        Guid(bytes)
+    }
+
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let is_dash = |at: usize| matches!(at, 8 | 13 | 18 | 23);
+        let fits =
+            text.len() == 36 && text.bytes().enumerate().all(|(at, byte)| (byte == b'-') == is_dash(at));
+        let digits = text.replace('-', "");
+        let is_hex = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let number = u128::from_str_radix(&digits, 16).ok().filter(|_| fits && is_hex)?;
+        Some(Guid(number.to_be_bytes()))
+    }
+
+    /// The message's own id if it is a GUID, else one that follows from it.
+    fn of(number: SequenceNumber, id: Option<&MessageId>) -> Self {
+        match id {
+            Some(MessageId::Uuid(bytes)) => Guid(*bytes),
+            Some(MessageId::String(text)) => {
+                Guid::parse(text.as_str()).unwrap_or_else(|| Guid::derived("text", text.as_str().as_bytes()))
+            }
+            Some(MessageId::Binary(bytes)) => Guid::derived("binary", bytes),
+            Some(MessageId::Ulong(id)) => Guid::derived("ulong", &id.to_be_bytes()),
+            None => Guid::derived("number", &number.0.to_be_bytes()),
+        }
+    }
+}
+
+impl fmt::Display for Guid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, g, h, i, j, k, rest @ ..] = self.0;
+        write!(f, "{a:02x}{b:02x}{c:02x}{d:02x}-{e:02x}{g:02x}-{h:02x}{i:02x}-{j:02x}{k:02x}-")?;
+        rest.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// Writes the stored form of a new message.
+pub(super) fn store(id: Guid, text: String, out: &mut BytesMut) -> Result<(), DecodeError> {
+    let message = Message::data(text).with_message_id(id.to_string()).to_bytes();
+    StoredMessage::encode(out, &Sections::scan(&message)?, None)
+}
+
+/// The stored form with another text. Whatever else the message says stays; a footer does not, for it speaks of the old body.
+pub(super) fn replace(stored: &[u8], text: String) -> Result<Vec<u8>, DecodeError> {
+    let bare = StoredMessage::parse(stored)?.bare();
+    let mut message = Message::decode(bare)?;
+    message.body = Body::Data(vec![text.into()]);
+    message.footer = Fields::default();
+    let front = stored.len() - bare.len();
+    Ok([stored.get(..front).unwrap_or_default(), &message.to_bytes()].concat())
+}
+
+/// What the service shows of a stored message.
+pub(super) struct Shown {
+    pub(super) id: Guid,
+    pub(super) text: String,
+}
+
+pub(super) fn show(number: SequenceNumber, stored: &[u8]) -> Result<Shown, DecodeError> {
+    let bare = StoredMessage::parse(stored)?.bare();
+    let sections = Sections::scan(bare)?;
+    let id = sections.owned_properties()?.message_id;
+    let text = match Message::decode(bare)?.body {
+        Body::None => String::new(),
+        Body::Data(parts) => text_of(parts.concat().into()),
+        Body::Value(Value::String(text)) => text_of(text.as_str().to_owned().into()),
+        Body::Value(Value::Binary(bytes)) => text_of(bytes),
+        Body::Value(_) | Body::Sequence(_) => BASE64.encode(sections.raw_body()),
+    };
+    Ok(Shown { id: Guid::of(number, id.as_ref()), text })
+}
+
+/// The bytes as text if they are one that XML can carry, else in base64.
+fn text_of(bytes: Bytes) -> String {
+    match std::str::from_utf8(&bytes) {
+        Ok(text) if text.chars().all(is_xml) => text.to_owned(),
+        _ => BASE64.encode(&bytes),
+    }
+}
+
+pub(super) fn is_xml(char: char) -> bool {
+    matches!(char, '\t' | '\n' | '\r' | ' '..='\u{d7ff}' | '\u{e000}'..='\u{fffd}' | '\u{10000}'..)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NUMBER: SequenceNumber = SequenceNumber(7);
+
+    fn stored(message: Message) -> Vec<u8> {
+        let (bytes, mut out) = (message.to_bytes(), BytesMut::new());
+        StoredMessage::encode(&mut out, &Sections::scan(&bytes).unwrap(), None).unwrap();
+        out.to_vec()
+    }
+
+    fn text(message: Message) -> String {
+        show(NUMBER, &stored(message)).unwrap().text
+    }
+
+    #[test]
+    fn what_is_stored_is_shown() {
+        let (id, mut out) = (Guid::new(), BytesMut::new());
+        store(id, "häuser & <höfe>".to_owned(), &mut out).unwrap();
+        let shown = show(NUMBER, &out).unwrap();
+        assert_eq!((shown.id, shown.text.as_str()), (id, "häuser & <höfe>"));
+        assert_eq!(Guid::parse(&id.to_string()), Some(id));
+    }
+
+    #[test]
+    fn bodies_that_are_no_text_are_shown_in_base64() {
+        assert_eq!(text(Message::data("plain")), "plain");
+        assert_eq!(text(Message::data(vec![0xff, 0xfe])), "//4=");
+        assert_eq!(text(Message::data("a\u{0}b")), BASE64.encode("a\u{0}b"));
+        assert_eq!(text(Message::value("text")), "text");
+        assert_eq!(text(Message::value(Value::Binary(Bytes::from_static(b"bytes")))), "bytes");
+        assert_eq!(
+            text(Message { body: Body::Data(vec!["a".into(), "b".into()]), ..Message::default() }),
+            "ab"
+        );
+        assert_eq!(text(Message::default()), "");
+        assert!(BASE64.decode(text(Message::value(7_u32))).is_ok());
+    }
+
+    #[test]
+    fn every_message_has_an_id_that_stays() {
+        let id = |message: Message| show(NUMBER, &stored(message)).unwrap().id;
+        let guid = "c8847220-5552-4956-b654-0a7c845e0ff9";
+        assert_eq!(id(Message::data("x").with_message_id(guid)).to_string(), guid);
+        assert_eq!(id(Message::data("x").with_message_id(guid.to_uppercase())).to_string(), guid);
+        let named = || id(Message::data("x").with_message_id("order 17"));
+        assert_eq!(named(), named());
+        assert_ne!(named(), id(Message::data("x").with_message_id("order 18")));
+        assert_ne!(id(Message::data("x")), named());
+        assert_ne!(Guid::new(), Guid::new());
+        for wrong in
+            ["", "c8847220", "c8847220-5552-4956-b654-0a7c845e0ffg", "c884722005552-4956-b654-0a7c845e0ff9"]
+        {
+            assert_eq!(Guid::parse(wrong), None);
+        }
+    }
+
+    #[test]
+    fn a_new_text_leaves_the_rest_as_it_was() {
+        let message = Message::data("old").with_message_id("order 17").with_property("colour", "red");
+        let before = stored(message);
+        let after = replace(&before, "new".to_owned()).unwrap();
+        let (old, new) = (show(NUMBER, &before).unwrap(), show(NUMBER, &after).unwrap());
+        assert_eq!((new.id, new.text.as_str()), (old.id, "new"));
+        let kept = Message::decode(StoredMessage::parse(&after).unwrap().bare()).unwrap();
+        assert_eq!(kept.property("colour"), Some(&Value::from("red")));
+    }
+}

@@ -1,0 +1,143 @@
+//! Queues: made, deleted, and what they carry.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::response::Response;
+use http::header::HeaderName;
+use http::{HeaderValue, Method, StatusCode};
+use peeklock_broker::engine::Error as EngineError;
+use peeklock_broker::{AdminError, EntityInfo, Error};
+use peeklock_http::xml::{Writer, read};
+use peeklock_types::{EntityKind, EntityName, QueueSettings, limits};
+
+use super::{Request, metadata, refusal};
+use crate::answer::{empty, xml};
+use crate::auth::Resource;
+use crate::problem::Problem;
+
+const COUNT: HeaderName = HeaderName::from_static("x-ms-approximate-messages-count");
+const NAME_CHARS: std::ops::RangeInclusive<usize> = 3..=63;
+/// Of an access policy that says nothing.
+const POLICY_SIZE_BYTES_MAX: usize = 64 * 1024;
+
+impl Request<'_, '_> {
+    pub(super) async fn queue(self, name: &EntityName, body: Body) -> Result<Response, Problem> {
+        match (self.method(), self.comp()) {
+            (&Method::PUT, "") => self.create(name).await,
+            (&Method::DELETE, "") => self.delete(name).await,
+            (&Method::GET | &Method::HEAD, "metadata") => self.show_metadata(name).await,
+            (&Method::PUT, "metadata") => self.set_metadata(name).await,
+            (&Method::GET | &Method::HEAD, "acl") => self.show_policies(name).await,
+            (&Method::PUT, "acl") => self.set_policies(name, body).await,
+            (_, "" | "metadata" | "acl") => Err(Problem::method(self.method(), "PUT, GET, HEAD or DELETE")),
+            _ => Err(self.unknown()),
+        }
+    }
+
+    /// A queue that is there already with the same metadata is as good as new.
+    async fn create(self, name: &EntityName) -> Result<Response, Problem> {
+        self.may(Resource::Container, "wc", "")?;
+        check_new_name(name.as_str())?;
+        let metadata = metadata::read(&self.call.parts.headers)?;
+        let broker = &self.call.account.broker;
+        let created = broker.create_with_metadata(name.clone(), settings(), metadata.clone()).await;
+        let error = match created {
+            Ok(_) => return Ok(empty(StatusCode::CREATED)),
+            Err(error) => error,
+        };
+        if !matches!(&error, AdminError::Refused(Error::Engine(error)) if is_taken(error)) {
+            return Err(refusal::of(&error));
+        }
+        let found = broker.show(name.clone()).await.map_err(|error| refusal::of(&error))?;
+        if found.kind == EntityKind::Queue && found.metadata == metadata {
+            return Ok(empty(StatusCode::NO_CONTENT));
+        }
+        let what = if found.kind == EntityKind::Queue { "other metadata" } else { "another kind" };
+        Err(Problem::conflict("QueueAlreadyExists", format!("'{name}' exists already, with {what}")))
+    }
+
+    async fn delete(self, name: &EntityName) -> Result<Response, Problem> {
+        self.may(Resource::Container, "d", "")?;
+        self.find(name).await?;
+        let deleted = self.call.account.broker.delete(name.clone(), None).await;
+        deleted.map_err(|error| refusal::of(&error))?;
+        Ok(empty(StatusCode::NO_CONTENT))
+    }
+
+    async fn show_metadata(self, name: &EntityName) -> Result<Response, Problem> {
+        self.may(Resource::Container, "r", "r")?;
+        let found = self.find(name).await?;
+        let mut response = empty(StatusCode::OK);
+        metadata::write(&found.metadata, &mut response);
+        // Those that can be had here some day: hidden ones too, but not those that are set aside.
+        let count = found.counts.active_count + found.counts.scheduled_count;
+        response.headers_mut().insert(COUNT, HeaderValue::from(count));
+        Ok(response)
+    }
+
+    async fn set_metadata(self, name: &EntityName) -> Result<Response, Problem> {
+        self.may(Resource::Container, "w", "")?;
+        let metadata = metadata::read(&self.call.parts.headers)?;
+        self.find(name).await?;
+        let set = self.call.account.broker.set_metadata(name.clone(), metadata).await;
+        set.map_err(|error| refusal::of(&error))?;
+        Ok(empty(StatusCode::NO_CONTENT))
+    }
+
+    /// There are no stored access policies.
+    async fn show_policies(self, name: &EntityName) -> Result<Response, Problem> {
+        self.may(Resource::Container, "", "")?;
+        self.find(name).await?;
+        let mut writer = Writer::document();
+        writer.empty("SignedIdentifiers", &[]);
+        Ok(xml(StatusCode::OK, writer))
+    }
+
+    async fn set_policies(self, name: &EntityName, body: Body) -> Result<Response, Problem> {
+        self.may(Resource::Container, "", "")?;
+        self.find(name).await?;
+        let body = self.call.read_body(body, POLICY_SIZE_BYTES_MAX).await?;
+        if !body.is_empty() && !read(&body)?.children.is_empty() {
+            return Err(Problem::not_supported(
+                "stored access policies are not kept; sign with the key of the account, or put everything into the signature",
+            ));
+        }
+        Ok(empty(StatusCode::NO_CONTENT))
+    }
+
+    async fn find(&self, name: &EntityName) -> Result<EntityInfo, Problem> {
+        let found = self.call.account.broker.show(name.clone()).await.map_err(|error| refusal::of(&error))?;
+        if found.kind == EntityKind::Queue {
+            return Ok(found);
+        }
+        Err(Problem::not_found("QueueNotFound", format!("'{name}' is a {}, not a queue", found.kind)))
+    }
+}
+
+fn is_taken(error: &EngineError) -> bool {
+    matches!(error, EngineError::AlreadyExists { .. })
+}
+
+/// What storage queues have: nothing is set aside, as far as that can be, and each message says itself how long it lives.
+fn settings() -> QueueSettings {
+    QueueSettings {
+        lock_duration: Duration::from_secs(30),
+        max_delivery_count: limits::DELIVERY_COUNT_MAX,
+        ..QueueSettings::default()
+    }
+}
+
+/// The service has narrower rules for names than the broker; what is made here keeps them.
+fn check_new_name(name: &str) -> Result<(), Problem> {
+    if !NAME_CHARS.contains(&name.chars().count()) {
+        let text = format!("the name '{name}' has {} characters; use 3 to 63", name.chars().count());
+        return Err(Problem::bad("OutOfRangeInput", text));
+    }
+    let is_known = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    let has_stray_dash = name.starts_with('-') || name.ends_with('-') || name.contains("--");
+    if !name.bytes().all(is_known) || has_stray_dash {
+        return Err(refusal::bad_name(name));
+    }
+    Ok(())
+}
