@@ -2,6 +2,7 @@
 //! synced side by side.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use peeklock_journal::{ReadError, StoredBody, gathered_bytes};
 use tokio::sync::oneshot;
@@ -9,14 +10,14 @@ use tokio::sync::oneshot;
 use crate::cold::Target;
 use crate::locked;
 use crate::log::check;
-use crate::moving::{MOVE_BYTES, Move, copy};
+use crate::moving::{MOVE_BYTES, Move, Unclaimed, copy};
 use crate::shard::Shard;
 use crate::shared::Shared;
 
 /// So many requests are taken at once: each may need a file of its own.
 const GATHERS_MAX: usize = 64;
 
-type Answer = Result<Vec<StoredBody>, ReadError>;
+type Answer = Result<Unclaimed, ReadError>;
 
 /// A request to gather bodies of one stream.
 pub(crate) struct Gather {
@@ -59,20 +60,15 @@ impl Gather {
         self.moves().take_while(|next| fits(next)).count()
     }
 
-    fn finish(self) {
-        // Whoever asked may have gone away meanwhile.
-        let _ = self.answer.send(Ok(self.copies));
-    }
-
-    fn fail(self, shared: &Shared, shard: &Shard, error: ReadError) {
-        // Nobody will ever name the copies that were made.
-        shared.bury(shard.id, &shard.cold.forget(self.epoch, &self.copies));
-        let _ = self.answer.send(Err(error));
+    /// Whoever asked may have gone away meanwhile; what was copied is then forgotten, as it is after an error.
+    fn answer(self, shared: &Arc<Shared>, shard: &Arc<Shard>, error: Option<ReadError>) {
+        let done = Unclaimed::new(shared, shard, self.epoch, self.copies);
+        let _ = self.answer.send(error.map_or(Ok(done), Err));
     }
 }
 
 /// Does what waits to be gathered, until nothing does.
-pub(crate) fn work_off(shared: &Shared, shard: &Shard) {
+pub(crate) fn work_off(shared: &Arc<Shared>, shard: &Arc<Shard>) {
     loop {
         let taken: VecDeque<Gather> = {
             let mut waiting = locked(&shard.gathers);
@@ -86,7 +82,7 @@ pub(crate) fn work_off(shared: &Shared, shard: &Shard) {
     }
 }
 
-fn work(shared: &Shared, shard: &Shard, mut waiting: VecDeque<Gather>) {
+fn work(shared: &Arc<Shared>, shard: &Arc<Shard>, mut waiting: VecDeque<Gather>) {
     while !waiting.is_empty() {
         let mut batch = next_batch(shared, shard, &mut waiting);
         let moves: Vec<Move<'_>> =
@@ -97,10 +93,10 @@ fn work(shared: &Shared, shard: &Shard, mut waiting: VecDeque<Gather>) {
                 for next in &mut batch {
                     next.gather.copies.extend(copies.by_ref().take(next.count));
                 }
-                settle(batch, &mut waiting);
+                settle(shared, shard, batch, &mut waiting);
             }
             Err(error) => match <[Next; 1]>::try_from(batch) {
-                Ok([only]) => only.gather.fail(shared, shard, error),
+                Ok([only]) => only.gather.answer(shared, shard, Some(error)),
                 // It may be the error of one of them alone.
                 Err(several) => several.into_iter().for_each(|one| work(shared, shard, [one.gather].into())),
             },
@@ -115,14 +111,14 @@ struct Next {
 }
 
 /// Takes as many as are copied at once. Those that can be refused without copying are.
-fn next_batch(shared: &Shared, shard: &Shard, waiting: &mut VecDeque<Gather>) -> Vec<Next> {
+fn next_batch(shared: &Arc<Shared>, shard: &Arc<Shard>, waiting: &mut VecDeque<Gather>) -> Vec<Next> {
     let mut batch = Vec::new();
     let mut room_bytes = MOVE_BYTES;
     while room_bytes > 0
         && let Some(gather) = waiting.pop_front()
     {
         match gather.check(shared, shard) {
-            Err(error) => gather.fail(shared, shard, error),
+            Err(error) => gather.answer(shared, shard, Some(error)),
             Ok(()) => batch.push(Next { count: gather.take_room(&mut room_bytes), gather }),
         }
     }
@@ -130,10 +126,10 @@ fn next_batch(shared: &Shared, shard: &Shard, waiting: &mut VecDeque<Gather>) ->
 }
 
 /// Answers those that are done.
-fn settle(batch: Vec<Next>, waiting: &mut VecDeque<Gather>) {
+fn settle(shared: &Arc<Shared>, shard: &Arc<Shard>, batch: Vec<Next>, waiting: &mut VecDeque<Gather>) {
     for Next { gather, .. } in batch.into_iter().rev() {
         if gather.copies.len() == gather.runs.len() {
-            gather.finish();
+            gather.answer(shared, shard, None);
         } else {
             waiting.push_front(gather);
         }

@@ -200,7 +200,10 @@ impl Log for WalLog {
     ) -> impl Future<Output = Result<Vec<BodyRef>, ReadError>> + Send + 'static {
         let (shared, shard, epoch) = (Arc::clone(&self.handle.shared), Arc::clone(&self.shard), self.epoch);
         let done = self.handle.movers.run(move || moving::evacuate(&shared, &shard, epoch, &bodies));
-        async move { done.await.map_err(|_| closed())? }
+        async move {
+            let copies = done.await.map_err(|_| closed())??.claim();
+            Ok(copies.into_iter().map(|copy| copy.place).collect())
+        }
     }
 
     fn gather(
@@ -215,7 +218,7 @@ impl Log for WalLog {
         async move {
             // A job before this one may have had the answer; if none will ever run, there will be none.
             done.await.map_err(|_| closed())?;
-            answer.await.map_err(|_| closed())?
+            Ok(answer.await.map_err(|_| closed())??.claim())
         }
     }
 

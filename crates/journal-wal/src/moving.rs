@@ -1,13 +1,14 @@
 //! Moving bodies to cold segments: reading and checking them, then writing them together.
 
+use std::sync::Arc;
+
 use peeklock_journal::{ReadError, StoredBody};
-use peeklock_types::BodyRef;
 
 use crate::cold::{Copy, Site, Target};
-use crate::fetch;
 use crate::log::check;
 use crate::shard::Shard;
 use crate::shared::Shared;
+use crate::{fetch, locked};
 
 /// Copies are held in memory up to this much before they are written and synced. More at once would make commits wait.
 pub(crate) const MOVE_BYTES: u64 = 8 * 1024 * 1024;
@@ -25,27 +26,46 @@ impl Move<'_> {
     }
 }
 
-pub(crate) fn evacuate(
-    shared: &Shared,
-    shard: &Shard,
+/// Copies that count as live, until somebody is told of them. Nobody will ever name those of which nobody heard.
+pub(crate) struct Unclaimed {
+    shared: Arc<Shared>,
+    shard: Arc<Shard>,
     epoch: u32,
-    bodies: &[StoredBody],
-) -> Result<Vec<BodyRef>, ReadError> {
-    check(shared, shard, epoch)?;
-    let moves: Vec<Move<'_>> = bodies.chunks(1).map(|run| Move { target: Target::Moved, run }).collect();
-    let mut copies = Vec::with_capacity(moves.len());
-    while let Some(rest) = moves.get(copies.len()..).filter(|rest| !rest.is_empty()) {
-        let (now, _) = rest.split_at(count_within(rest));
-        match copy(shared, shard, now) {
-            Ok(some) => copies.extend(some),
-            Err(error) => {
-                // Nobody will ever name the copies that were made.
-                shared.bury(shard.id, &shard.cold.forget(epoch, &copies));
-                return Err(error);
-            }
+    copies: Vec<StoredBody>,
+}
+
+impl Unclaimed {
+    pub(crate) fn new(shared: &Arc<Shared>, shard: &Arc<Shard>, epoch: u32, copies: Vec<StoredBody>) -> Self {
+        Unclaimed { shared: Arc::clone(shared), shard: Arc::clone(shard), epoch, copies }
+    }
+
+    pub(crate) fn claim(mut self) -> Vec<StoredBody> {
+        std::mem::take(&mut self.copies)
+    }
+}
+
+impl Drop for Unclaimed {
+    fn drop(&mut self) {
+        if !self.copies.is_empty() {
+            self.shared.bury(self.shard.id, &self.shard.cold.forget(self.epoch, &self.copies));
         }
     }
-    Ok(copies.into_iter().map(|copy| copy.place).collect())
+}
+
+pub(crate) fn evacuate(
+    shared: &Arc<Shared>,
+    shard: &Arc<Shard>,
+    epoch: u32,
+    bodies: &[StoredBody],
+) -> Result<Unclaimed, ReadError> {
+    check(shared, shard, epoch)?;
+    let moves: Vec<Move<'_>> = bodies.chunks(1).map(|run| Move { target: Target::Moved, run }).collect();
+    let mut done = Unclaimed::new(shared, shard, epoch, Vec::with_capacity(moves.len()));
+    while let Some(rest) = moves.get(done.copies.len()..).filter(|rest| !rest.is_empty()) {
+        let (now, _) = rest.split_at(count_within(rest));
+        done.copies.extend(copy(shared, shard, now)?);
+    }
+    Ok(done)
 }
 
 /// How many from the front are moved at once; at least one.
@@ -60,6 +80,13 @@ fn count_within(moves: &[Move<'_>]) -> usize {
 
 /// Makes the copies and returns them in order once they are durable. Leaves nothing if it fails.
 pub(crate) fn copy(shared: &Shared, shard: &Shard, moves: &[Move<'_>]) -> Result<Vec<StoredBody>, ReadError> {
+    try_copy(shared, shard, moves).inspect_err(|_| {
+        // It may be long before it is tried again.
+        locked(&shard.checked).clear();
+    })
+}
+
+fn try_copy(shared: &Shared, shard: &Shard, moves: &[Move<'_>]) -> Result<Vec<StoredBody>, ReadError> {
     let wanted: Vec<StoredBody> = moves.iter().flat_map(|one| one.run).copied().collect();
     let found = fetch::checked_bodies(shared, shard, &wanted)?;
     let mut rest = found.as_slice();

@@ -21,7 +21,7 @@ pub(crate) struct Shard {
     pub(crate) progress: watch::Sender<Progress>,
     pub(crate) books: Mutex<Books>,
     pub(crate) cold: ColdStore,
-    /// Groups whose checksums were found to fit while bodies were copied, since bodies were last let go.
+    /// Groups whose checksums were found to fit while bodies of them were copied, and which will be let go when all of them are.
     pub(crate) checked: Mutex<BTreeSet<GroupNumber>>,
     /// What is to be gathered, until a thread takes all of it at once.
     pub(crate) gathers: Mutex<VecDeque<Gather>>,
@@ -124,9 +124,10 @@ impl Shard {
         let mut books = locked(&self.books);
         // Whatever the owner says, replay needs what no snapshot covers.
         self.trimmed_upto.fetch_max(upto.min(books.snapshot.upto).0, Ordering::SeqCst);
-        let bodies_upto = bodies_upto.min(books.last).0;
-        if self.bodies_upto.fetch_max(bodies_upto, Ordering::SeqCst) < bodies_upto {
-            locked(&self.checked).clear();
+        let bodies_upto = bodies_upto.min(books.last);
+        if self.bodies_upto.fetch_max(bodies_upto.0, Ordering::SeqCst) < bodies_upto.0 {
+            let mut checked = locked(&self.checked);
+            *checked = checked.split_off(&bodies_upto.next());
         }
         books.prune(self.free_upto());
         drop(books);

@@ -120,6 +120,20 @@ fn what_is_forgotten_is_counted_back_and_removed() {
     assert_eq!((bench.journal.stats().cold_bytes, bench.stream_files().len()), (0, 0));
 }
 
+/// Nobody will ever name copies of which nobody was told.
+#[test]
+fn what_nobody_waits_for_is_not_kept() {
+    let mut bench = bench(tiny());
+    let body = bench.append(3_000);
+    let kept = bench.gather(1, &[&[body]]).unwrap();
+    drop(bench.log.gather(1, vec![vec![body, body]]));
+    drop(bench.log.gather(2, vec![vec![body]]));
+    drop(bench.log.evacuate(vec![body]));
+    bench.log.forget_cold(&kept);
+    bench.driver.keep();
+    assert_eq!((bench.journal.stats().cold_bytes, bench.stream_files().len()), (0, 0));
+}
+
 /// A stream of which little is kept takes little, though its segments may grow large.
 #[test]
 fn a_stream_that_is_forgotten_from_its_front_stays_small() {
