@@ -75,6 +75,11 @@ impl Scope {
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// As an audience would name it.
+    pub fn as_path(&self) -> &str {
+        &self.0
+    }
 }
 
 impl From<&EntityName> for Scope {

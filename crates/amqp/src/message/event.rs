@@ -176,7 +176,6 @@ const DIGITS_MAX: usize = 20;
 fn decimal(mut number: u64, digits: &mut [u8; DIGITS_MAX]) -> &[u8] {
     let mut at = DIGITS_MAX;
     for digit in digits.iter_mut().rev() {
-        #[expect(clippy::cast_possible_truncation, reason = "a rest below ten")]
         let rest = (number % 10) as u8;
         *digit = b'0' + rest;
         number /= 10;
