@@ -14,6 +14,7 @@ use peeklock_types::{
 };
 use tokio::sync::mpsc;
 
+use crate::blobs::{BlobAnswer, BlobRequest};
 use crate::hub::{Events, Fence, HubAnswer, HubRequest, Partition};
 use crate::large::BodyHold;
 use crate::measure::Measure;
@@ -371,6 +372,10 @@ pub enum Request {
         ticket: Ticket,
         request: Box<HubRequest>,
     },
+    Blob {
+        ticket: Ticket,
+        request: Box<BlobRequest>,
+    },
     /// Messages without a receiver: what storage queues do.
     Receipt {
         ticket: Ticket,
@@ -519,6 +524,7 @@ pub enum Answer {
     Count(u64),
     Brought(TransferOutcome),
     Hub(Box<HubAnswer>),
+    Blob(Box<BlobAnswer>),
     /// `None`: the message has failed too often, and went to the dead letters.
     Receipt(Option<Box<Received>>),
 }
@@ -594,6 +600,8 @@ pub enum Error {
     TooLargeToAnswer { number: SequenceNumber, size_bytes: u32, limit_bytes: u32 },
     #[error(transparent)]
     Hub(Box<peeklock_hubs::Error>),
+    #[error(transparent)]
+    Blob(Box<peeklock_blobs::Error>),
     #[error(
         "'{name}' is the name of {article} already, and a name means one entity; choose another name, or delete that one",
         article = if *is_hub { "an event hub" } else { "a queue, a topic or a subscription" }
@@ -608,6 +616,12 @@ pub enum Error {
 impl From<peeklock_engine::Error> for Error {
     fn from(error: peeklock_engine::Error) -> Self {
         Error::Engine(Box::new(error))
+    }
+}
+
+impl From<peeklock_blobs::Error> for Error {
+    fn from(error: peeklock_blobs::Error) -> Self {
+        Error::Blob(Box::new(error))
     }
 }
 

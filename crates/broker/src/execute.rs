@@ -66,6 +66,7 @@ impl<L: Log> Shard<L> {
             Request::Append { .. } | Request::AttachReader { .. } | Request::Hub { .. } => {
                 self.execute_stream(now, peer, batch, request)
             }
+            Request::Blob { ticket, request } => Some((ticket, self.execute_blob(now, *request))),
             Request::Receipt { ticket, request } => self.execute_receipt(now, peer, batch, ticket, *request),
             Request::ShowOrder { .. } | Request::ExplainMessage { .. } | Request::Measure { .. } => {
                 self.execute_measure(now, request)

@@ -11,7 +11,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use peeklock_engine::{Fact, record};
 use peeklock_types::{BodyRef, GroupNumber};
 
-use crate::state::HUB_RECORD;
+use crate::state::{BLOB_RECORD, HUB_RECORD};
 
 const HEADER_BYTES: usize = 8;
 
@@ -78,6 +78,12 @@ impl GroupBuilder {
     pub(crate) fn put_hub_fact(&mut self, fact: &peeklock_hubs::Fact) {
         self.facts.push(HUB_RECORD);
         fact.encode(self.number, &mut self.facts);
+        self.fact_count += 1;
+    }
+
+    pub(crate) fn put_blob_fact(&mut self, fact: &peeklock_blobs::Fact) {
+        self.facts.push(BLOB_RECORD);
+        fact.encode(&mut self.facts);
         self.fact_count += 1;
     }
 

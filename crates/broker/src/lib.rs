@@ -6,6 +6,7 @@
 mod admin;
 mod alarm;
 mod batch;
+mod blobs;
 mod broker;
 mod clock;
 mod execute;
@@ -29,12 +30,14 @@ pub use batch::{
     Answer, Batch, Brought, Drain, EntityInfo, Error, Found, Listing, Message, Messages, Peer, PeerId, Reply,
     Request, RuleInfo, SessionAsk, SessionHold, Ticket, TransactionSend, TransactionSettle, TransferOutcome,
 };
+pub use blobs::{BlobAnswer, BlobRequest, StockBlob};
 pub use broker::{Broker, Describe, OpenError, Recovered, Running, ShardHandle, ShardStopped};
 pub use clock::Clock;
 pub use hub::{Events, Fence, HubAnswer, HubRequest, Lag, Partition, PartitionInfo};
 pub use large::{BodyHold, FRONT_BYTES, Upload, WHOLE_BODY_BYTES_MAX, Wanted};
 pub use manage::{AdminError, Page, PageStart};
 pub use measure::{MEASURE_COUNT_MAX, Measure};
+pub use peeklock_blobs as blob;
 pub use peeklock_engine as engine;
 pub use peeklock_filter as filter;
 pub use peeklock_hubs as hubs;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use peeklock_blobs::Blobs;
 use peeklock_engine::{Engine, record};
 use peeklock_hubs::Hubs;
 use peeklock_journal::StoredBody;
@@ -11,16 +12,21 @@ use crate::group;
 
 /// A record with this first byte is a fact about hubs. The queue engine's kinds are below it; see [`peeklock_engine::record`].
 pub(crate) const HUB_RECORD: u8 = 40;
+/// The same for blobs.
+pub(crate) const BLOB_RECORD: u8 = 41;
 
 /// What a snapshot begins with. One that does not is of the time when there were only queues.
 const MAGIC: &[u8; 8] = b"PLshard1";
 const ENGINE: u8 = 1;
 const HUBS: u8 = 2;
+/// Missing where there are none.
+const BLOBS: u8 = 3;
 
 #[derive(Default)]
 pub(crate) struct State {
     pub(crate) engine: Engine,
     pub(crate) hubs: Hubs,
+    pub(crate) blobs: Blobs,
 }
 
 impl State {
@@ -28,6 +34,9 @@ impl State {
         let mut out = MAGIC.to_vec();
         put_part(ENGINE, &mut out, |out| out.extend(self.engine.snapshot()));
         put_part(HUBS, &mut out, |out| self.hubs.snapshot(out));
+        if self.blobs != Blobs::default() {
+            put_part(BLOBS, &mut out, |out| self.blobs.snapshot(out));
+        }
         out
     }
 
@@ -46,6 +55,7 @@ impl State {
             match kind {
                 ENGINE => state.engine = Engine::restore(part).map_err(|error| text(&error))?,
                 HUBS => state.hubs = Hubs::restore(part).map_err(|error| text(&error))?,
+                BLOBS => state.blobs = Blobs::restore(part).map_err(|error| text(&error))?,
                 _ => {
                     return Err(format!(
                         "the snapshot has a part {kind}; use a newer version of the program"
@@ -65,6 +75,10 @@ impl State {
                 let fact =
                     peeklock_hubs::Fact::decode(&mut facts, number).map_err(|error| error.to_string())?;
                 self.hubs.apply(&fact).map_err(|error| error.to_string())?;
+            } else if kind == BLOB_RECORD {
+                facts = rest;
+                let fact = peeklock_blobs::Fact::decode(&mut facts).map_err(|error| error.to_string())?;
+                self.blobs.apply(&fact).map_err(|error| error.to_string())?;
             } else {
                 let fact = record::decode(&mut facts, number).map_err(|error| error.to_string())?;
                 self.engine.apply(&fact).map_err(|error| error.to_string())?;

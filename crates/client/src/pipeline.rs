@@ -9,7 +9,7 @@ use tokio::sync::{SemaphorePermit, mpsc};
 
 use crate::driver::command::Command;
 use crate::error::Error;
-use crate::sender::SenderLink;
+use crate::sender::{BATCH_FORMAT, SenderLink};
 use crate::shared::Shared;
 
 /// Messages handed to the driver at once.
@@ -86,7 +86,16 @@ impl Pipeline {
         self.link.check_size(payload.len())?;
         self.check_failures()?;
         let permit = acquire(&self.link, 1).await?;
-        self.hand_over(permit, smallvec![payload]).await
+        self.hand_over(permit, 0, smallvec![payload]).await
+    }
+
+    /// Sends several messages as one delivery, which is stored whole or not at all. `batch`: encoded as [`Sender::send_batch`](crate::Sender::send_batch)
+    /// does it, each message in a data section of its own.
+    pub async fn send_encoded_batch(&mut self, batch: Bytes) -> Result<(), PipelineError> {
+        self.link.check_size(batch.len())?;
+        self.check_failures()?;
+        let permit = acquire(&self.link, 1).await?;
+        self.hand_over(permit, BATCH_FORMAT, smallvec![batch]).await
     }
 
     /// Sends several messages, each a delivery of its own, with fewer hand-overs than one by one.
@@ -156,7 +165,7 @@ impl Pipeline {
             }
             let later = chunk.drain(permit.num_permits()..).collect();
             let now = std::mem::replace(&mut chunk, later);
-            self.hand_over(permit, now).await?;
+            self.hand_over(permit, 0, now).await?;
         }
         Ok(())
     }
@@ -164,12 +173,14 @@ impl Pipeline {
     async fn hand_over(
         &self,
         permit: SemaphorePermit<'_>,
+        message_format: u32,
         payloads: SmallVec<[Bytes; 1]>,
     ) -> Result<(), PipelineError> {
         let place = self.link.place().await?;
         // From here on the driver gives the permits back, one with each outcome.
         permit.forget();
-        place.send(Command::SendMany { link: self.link.id(), payloads, failures: self.failed.clone() });
+        let (link, failures) = (self.link.id(), self.failed.clone());
+        place.send(Command::SendMany { link, message_format, payloads, failures });
         Ok(())
     }
 

@@ -16,7 +16,7 @@ use crate::shared::Shared;
 /// Sends of one [`Sender`] that may wait for their confirmation at the same time; more wait for a place.
 const UNCONFIRMED_MAX: usize = 1000;
 /// A delivery whose data sections are messages of their own.
-const BATCH_FORMAT: u32 = 0x8001_3700;
+pub(crate) const BATCH_FORMAT: u32 = 0x8001_3700;
 
 /// Sends messages to one queue. Cheap to clone; clones share the link.
 ///

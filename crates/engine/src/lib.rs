@@ -54,10 +54,10 @@ pub use order::{
 };
 pub use outbox::{Accepted, CloseReason, Closed, ColdBody, Delivery, Drained, HeldSession, Outbox, Received};
 pub use patch::{PATCH_SIZE_BYTES_MAX, Patch, PatchPart};
+pub use peeklock_types::wire::DecodeError;
 pub use queue::NewBody;
 pub use sessions::Attached;
 pub use topics::{Explained, ExplainedRule};
 pub use transaction::Transaction;
 pub use transfers::OutMessage;
 pub use watch::{Head, HeadChange};
-pub use wire::DecodeError;

@@ -284,7 +284,7 @@ fn offset_in(here: GroupNumber, body: BodyRef) -> Option<u32> {
 
 /// Takes one fact off the front of `input`, which is part of group `group`. After an error `input` is as before.
 pub fn decode(input: &mut &[u8], group: GroupNumber) -> Result<Fact, DecodeError> {
-    let mut reader = Reader { rest: input };
+    let mut reader = Reader::new(input);
     let kind = reader.byte("a record's kind")?;
     let sub_queue = match kind >> SUB_QUEUE_SHIFT {
         0 => SubQueue::Main,

@@ -64,7 +64,7 @@ impl Engine {
     pub fn restore(bytes: &[u8]) -> Result<Engine, DecodeError> {
         let (bytes, checksum) = bytes.split_last_chunk().ok_or(DecodeError::Short("a snapshot"))?;
         let rest = bytes.strip_prefix(MAGIC).ok_or(DecodeError::Value("the start of a snapshot"))?;
-        let mut reader = Reader { rest };
+        let mut reader = Reader::new(rest);
         let found = reader.byte("a snapshot's version")?;
         if found != VERSION && found != VERSION_BEFORE {
             return Err(DecodeError::Version { found, known: VERSION });

@@ -41,7 +41,7 @@ pub(crate) fn put_settings(settings: &QueueSettings, out: &mut Vec<u8>) {
 pub(crate) fn kept(settings: &QueueSettings) -> QueueSettings {
     let mut bytes = Vec::new();
     put_settings(settings, &mut bytes);
-    let mut kept = Reader { rest: &bytes }.settings().expect("what was just written can be read");
+    let mut kept = Reader::new(&bytes).settings().expect("what was just written can be read");
     if let Some(order) = &mut kept.order {
         order.sort();
     }

@@ -144,6 +144,8 @@ pub(crate) fn refusal(error: &Error, path: Option<&EntityPath>) -> Refusal {
         Error::Gone { .. } => Refusal::new(410, condition::DETACH_FORCED, text),
         Error::Engine(error) => engine_refusal(error, path, text),
         Error::Hub(_) => Refusal::new(400, condition::ARGUMENT_ERROR, text),
+        // No AMQP client asks about blobs.
+        Error::Blob(_) => Refusal::new(400, condition::ARGUMENT_ERROR, text),
     }
 }
 

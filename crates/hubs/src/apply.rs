@@ -8,6 +8,9 @@ use crate::fact::Fact;
 use crate::hub::{Group, Hub, Hubs};
 use crate::stream::{Extent, Producer, Stream, StreamId, StreamSpec};
 
+/// No shard gives out as many; only damage says so.
+pub(crate) const ETAG_MAX: u64 = i64::MAX.cast_unsigned();
+
 fn wrong<T>(what: &'static str) -> Result<T, ReplayError> {
     Err(ReplayError { what })
 }
@@ -42,11 +45,11 @@ impl Hubs {
                 if group.is_default() || hub.groups.remove(group).is_none() {
                     return wrong("a group is deleted that cannot be");
                 }
-                hub.revision += 1;
+                hub.revision = hub.revision.saturating_add(1);
                 Ok(())
             }
             Fact::Claimed { name, group, partition, owner, epoch, etag, at } => {
-                if etag.0 < self.next_etag || etag.0 == u64::MAX {
+                if etag.0 < self.next_etag || etag.0 >= ETAG_MAX {
                     return wrong("an etag was given before");
                 }
                 let progress = self.applied_progress(name, group, *partition)?;
@@ -108,7 +111,7 @@ impl Hubs {
                 }
                 hub.settings = (**settings).clone();
                 hub.updated_at = *at;
-                hub.revision += 1;
+                hub.revision = hub.revision.saturating_add(1);
             }
             Fact::HubDeleted { name } => {
                 if self.hubs.remove(name).is_none() {
@@ -137,7 +140,7 @@ impl Hubs {
                 hub.groups.insert(group.clone(), Group::new(at, user_metadata));
             }
         }
-        hub.revision += 1;
+        hub.revision = hub.revision.saturating_add(1);
         Ok(())
     }
 

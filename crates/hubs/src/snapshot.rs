@@ -14,6 +14,7 @@
 use peeklock_types::wire::{DecodeError, Reader, put_number, put_optional_number, put_step};
 use peeklock_types::{BodyRef, ConsumerGroup, EntityName, HubId, Timestamp};
 
+use crate::apply::ETAG_MAX;
 use crate::checkpoint::{Checkpoint, Etag, Owned, Progress};
 use crate::extents::Extents;
 use crate::hub::{Group, Hub, Hubs};
@@ -126,7 +127,11 @@ fn put_stream_state(stream: &Stream, out: &mut Vec<u8>) {
 }
 
 fn read_hubs(reader: &mut Reader<'_>) -> Result<Hubs, DecodeError> {
-    let mut hubs = Hubs { next_etag: reader.number("an etag")?, ..Hubs::default() };
+    let next_etag = reader.number("an etag")?;
+    if next_etag > ETAG_MAX {
+        return Err(DecodeError::Value("an etag"));
+    }
+    let mut hubs = Hubs { next_etag, ..Hubs::default() };
     for _ in 0..reader.number("a number of hubs")? {
         let (name, hub) = read_hub(reader)?;
         if hubs.hubs.insert(name, hub).is_some() {
@@ -233,6 +238,10 @@ fn read_stream(reader: &mut Reader<'_>) -> Result<Stream, DecodeError> {
             size_bytes: reader.number32("a body's size")?,
         };
         stream.extents.push(extent).map_err(wrong)?;
+    }
+    let newest = stream.extents.last().map(|extent| extent.last_enqueued_at);
+    if newest > stream.last_enqueued_at || last.is_some_and(|last| last >= stream.extents.next()) {
+        return Err(DecodeError::Value("the newest event of a stream"));
     }
     Ok(stream)
 }

@@ -25,7 +25,7 @@ use crate::locked;
 use self::files::OpenFiles;
 pub(crate) use self::kind::Kind;
 use self::write::Writers;
-pub(crate) use self::write::{Site, Target};
+pub(crate) use self::write::{Copy, Site, Target};
 
 const MAGIC: [u8; 8] = *b"PLcoldsg";
 const VERSION: u32 = 1;
@@ -38,6 +38,8 @@ pub(crate) struct ColdStore {
     books: Mutex<Books>,
     /// Held while copies are written, which is long: nothing that must not wait takes it.
     writers: Mutex<Writers>,
+    /// Whether the directory of this shard is known to be there for good.
+    has_directory: AtomicBool,
     /// Whether some segment is mostly dead; asked for each batch.
     has_mostly_dead: AtomicBool,
 }
@@ -104,6 +106,7 @@ impl ColdStore {
             shard,
             books: Mutex::new(books),
             writers: Mutex::default(),
+            has_directory: AtomicBool::new(false),
             has_mostly_dead: AtomicBool::new(false),
         }
     }
@@ -123,6 +126,15 @@ impl ColdStore {
             }
         }
         Ok(books.segments.values().map(|s| s.size_bytes).sum())
+    }
+
+    pub(crate) fn ensure_directory(&self, disk: &dyn Disk, layout: &Layout) -> io::Result<()> {
+        if !self.has_directory.load(Ordering::Relaxed) {
+            disk.create_dir_all(&layout.cold_dir(self.shard))?;
+            disk.sync_dir(&layout.cold_root())?;
+            self.has_directory.store(true, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     /// A new owner counts anew, and what an older one still says changes nothing.

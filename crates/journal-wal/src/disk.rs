@@ -8,6 +8,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+use rustix::buffer::spare_capacity;
 use rustix::fs::{Advice, FlockOperation};
 use rustix::io::Errno;
 
@@ -37,6 +38,10 @@ pub trait Disk: Send + Sync + 'static {
     /// The files and directories in a directory, in no order.
     fn list(&self, directory: &Path) -> io::Result<Vec<Entry>>;
     fn sync_dir(&self, directory: &Path) -> io::Result<()>;
+    /// Syncs the contents of all of these, in any order.
+    fn sync_files(&self, files: &[&dyn DiskFile]) -> io::Result<()> {
+        files.iter().try_for_each(|file| file.sync())
+    }
     /// What this process may still write.
     fn free_bytes(&self, directory: &Path) -> io::Result<u64>;
 }
@@ -46,6 +51,12 @@ pub trait DiskFile: Send + Sync + 'static {
     fn size_bytes(&self) -> io::Result<u64>;
     /// Fills `into`; an error if the file ends before.
     fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<()>;
+    /// So many bytes in a buffer of their own; an error if the file ends before.
+    fn bytes_at(&self, size_bytes: usize, offset: u64) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; size_bytes];
+        self.read_at(&mut bytes, offset)?;
+        Ok(bytes)
+    }
     /// Writes all parts one after the other.
     fn write_at(&self, parts: &mut [IoSlice<'_>], offset: u64) -> io::Result<()>;
     /// Returns when the contents are on stable storage. After an error nobody knows what is.
@@ -62,6 +73,8 @@ pub struct RealDisk {
     directories: Mutex<BTreeMap<PathBuf, Arc<File>>>,
 }
 
+/// So many files are synced at once, at most.
+const SYNC_THREADS_MAX: usize = 8;
 /// So many directories are held open; more than a broker has.
 const DIRECTORIES_MAX: usize = 256;
 
@@ -133,6 +146,34 @@ impl Disk for RealDisk {
         self.directory(directory)?.sync_all()
     }
 
+    /// Several at a time: the file system then makes them durable together.
+    fn sync_files(&self, files: &[&dyn DiskFile]) -> io::Result<()> {
+        let per_thread = files.len().div_ceil(SYNC_THREADS_MAX);
+        let Some((first, others)) = files.split_at_checked(per_thread) else { return Ok(()) };
+        let sync = |files: &[&dyn DiskFile]| files.iter().try_for_each(|file| file.sync());
+        if others.is_empty() {
+            return sync(first);
+        }
+        std::thread::scope(|scope| {
+            let chunks = others.chunks(per_thread).map(|files| (files, std::thread::Builder::new()));
+            let threads: Vec<_> = chunks
+                .map(|(files, thread)| (files, thread.spawn_scoped(scope, move || sync(files))))
+                .collect();
+            let mut synced = sync(first);
+            for (files, thread) in threads {
+                let done = match thread {
+                    Ok(thread) => {
+                        thread.join().unwrap_or_else(|_| Err(io::Error::other("a sync has panicked")))
+                    }
+                    // No thread to be had: slower, not wrong.
+                    Err(_) => sync(files),
+                };
+                synced = synced.and(done);
+            }
+            synced
+        })
+    }
+
     fn free_bytes(&self, directory: &Path) -> io::Result<u64> {
         let found = rustix::fs::statvfs(directory)?;
         Ok(found.f_bavail.saturating_mul(found.f_frsize))
@@ -161,6 +202,22 @@ impl DiskFile for RealFile {
 
     fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
         self.0.read_exact_at(into, offset)
+    }
+
+    /// Without zeroing the buffer first, which takes about as long as a read from the page cache.
+    fn bytes_at(&self, size_bytes: usize, offset: u64) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::with_capacity(size_bytes);
+        while bytes.len() < size_bytes {
+            let at = offset.checked_add(bytes.len() as u64).ok_or(io::ErrorKind::InvalidInput)?;
+            match rustix::io::pread(self.0.as_fd(), spare_capacity(&mut bytes), at) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        // There may be more room than was asked for.
+        bytes.truncate(size_bytes);
+        Ok(bytes)
     }
 
     fn write_at(&self, parts: &mut [IoSlice<'_>], mut offset: u64) -> io::Result<()> {

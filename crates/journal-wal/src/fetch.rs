@@ -1,5 +1,7 @@
 //! Reading bodies back from log and cold segments, neighbours together.
 
+mod checked;
+
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,6 +10,7 @@ use bytes::Bytes;
 use peeklock_journal::{ReadError, StoredBody};
 use peeklock_types::{BodyPlace, GroupNumber};
 
+pub(crate) use self::checked::checked_bodies;
 use crate::cold::{self, BODY_HEADER_BYTES, Kind};
 use crate::disk::DiskFile;
 use crate::frame::{FRAME_HEADER_BYTES, FrameHeader};
@@ -19,8 +22,10 @@ use crate::shard::Shard;
 use crate::shared::Shared;
 
 /// Two ranges this near are read in one go, up to this much at a time.
-const GAP_BYTES_MAX: u64 = 64 * 1024;
+const GAP_BYTES_MAX: u64 = 16 * 1024;
 const READ_BYTES_MAX: u64 = 4 * 1024 * 1024;
+/// What is larger is read by itself: one more call costs less than copying it out of a read that it shares.
+const ALONE_BYTES: u64 = 64 * 1024;
 /// A body is copied out of a read that would keep more than this in memory beside it, for as long as a receiver takes.
 const PINNED_BYTES_MAX: usize = 4096;
 
@@ -76,55 +81,6 @@ fn cold_source(shared: &Shared, shard: &Shard, number: u32) -> Result<Option<(So
     Ok(Some((Source { path, file, size_bytes, _segment: None }, kind)))
 }
 
-/// The bodies in order, each checked by the checksum of its whole group: a copy must not make damage look sound.
-pub(crate) fn checked_bodies(
-    shared: &Shared,
-    shard: &Shard,
-    wanted: &[StoredBody],
-) -> Result<Vec<Bytes>, ReadError> {
-    let mut order: Vec<usize> = (0..wanted.len()).collect();
-    order.sort_unstable_by_key(|at| wanted[*at].place);
-    let mut found = vec![Bytes::new(); wanted.len()];
-    let mut last: Option<(GroupNumber, Bytes)> = None;
-    for at in order {
-        let body = wanted[at];
-        let BodyPlace::Log { group: number, offset_bytes } = body.place.place() else {
-            // Cold bodies carry their own checksum.
-            found[at] = bodies(shared, shard, &[body])?.pop().ok_or(ReadError::Gone(body.place))?;
-            continue;
-        };
-        let payload = match last.take() {
-            Some((held, payload)) if held == number => payload,
-            _ => group(shared, shard, number)?.ok_or(ReadError::Gone(body.place))?,
-        };
-        let (start, size) = (offset_bytes as usize, body.size_bytes as usize);
-        if start.checked_add(size).is_none_or(|end| end > payload.len()) {
-            return Err(ReadError::Gone(body.place));
-        }
-        // A copy: a slice would keep the whole group in memory until all of them are written.
-        found[at] = payload.get(start..start + size).map(Bytes::copy_from_slice).unwrap_or_default();
-        last = Some((number, payload));
-    }
-    Ok(found)
-}
-
-/// A whole group from the log, checked.
-fn group(shared: &Shared, shard: &Shard, number: GroupNumber) -> Result<Option<Bytes>, ReadError> {
-    let place = {
-        let books = locked(&shard.books);
-        if let Some(payload) = books.hot(number) {
-            return Ok(Some(payload.clone()));
-        }
-        books.place(number)
-    };
-    let Some((place, segment)) =
-        place.and_then(|place| Some((place, locked(&shared.ring).find(place.segment())?)))
-    else {
-        return Ok(None);
-    };
-    read_group(shared, &segment, place, shard, number).map(Some)
-}
-
 /// Reads the header of a group in the log; `None` if its space was given back.
 pub(crate) fn header(
     shared: &Shared,
@@ -140,24 +96,6 @@ pub(crate) fn header(
     let source = Source::log(shared, segment);
     let bytes = source.read(place.offset(), FRAME_HEADER_BYTES as u64)?;
     source.header(&bytes, place.offset(), shard, number).map(Some)
-}
-
-fn read_group(
-    shared: &Shared,
-    segment: &Arc<Segment>,
-    place: Place,
-    shard: &Shard,
-    number: GroupNumber,
-) -> Result<Bytes, ReadError> {
-    let source = Source::log(shared, Arc::clone(segment));
-    let head = source.read(place.offset(), FRAME_HEADER_BYTES as u64)?;
-    let header = source.header(&head, place.offset(), shard, number)?;
-    let start = place.offset() + FRAME_HEADER_BYTES as u64;
-    let payload = source.read(start, u64::from(header.group.payload_bytes))?;
-    if crc32c::crc32c(&payload) != header.group.payload_crc {
-        return Err(source.damaged(place.offset(), "the checksum of a group does not fit"));
-    }
-    Ok(payload)
 }
 
 /// A file that bodies are read from. Held open, so that the file may be removed meanwhile; a held log segment is never recycled.
@@ -184,10 +122,8 @@ impl Source {
         if offset.checked_add(size_bytes).is_none_or(|end| end > self.size_bytes) {
             return Err(self.damaged(offset, "something that should be here would end behind the file"));
         }
-        let mut bytes = vec![0; usize::try_from(size_bytes).unwrap_or(usize::MAX)];
-        let read = self.file.read_at(&mut bytes, offset);
-        read.map_err(|source| ReadError::Io { path: self.path.clone(), source })?;
-        Ok(bytes.into())
+        let read = self.file.bytes_at(usize::try_from(size_bytes).unwrap_or(usize::MAX), offset);
+        Ok(read.map_err(|source| ReadError::Io { path: self.path.clone(), source })?.into())
     }
 
     fn large_range(&self, range: &LargeRange) -> Result<Bytes, ReadError> {
@@ -379,7 +315,8 @@ fn run_of(pieces: &[Piece]) -> (usize, u64) {
     for piece in pieces.iter().skip(1) {
         let piece_end = piece.offset.saturating_add(piece.size_bytes);
         let near = piece.source == first.source && piece.offset <= end.saturating_add(GAP_BYTES_MAX);
-        if !near || piece_end.max(end) - first.offset > READ_BYTES_MAX {
+        let alone = first.size_bytes >= ALONE_BYTES || piece.size_bytes >= ALONE_BYTES;
+        if !near || alone || piece_end.max(end) - first.offset > READ_BYTES_MAX {
             break;
         }
         end = end.max(piece_end);

@@ -95,8 +95,7 @@ impl Draft {
         check(&shared, &shard, epoch)?;
         check_space(&shared)?;
         let directory = shared.layout.cold_dir(shard.id);
-        let made = shared.disk.create_dir_all(&directory);
-        let made = made.and_then(|()| shared.disk.sync_dir(&shared.layout.cold_root()));
+        let made = shard.cold.ensure_directory(&*shared.disk, &shared.layout);
         made.map_err(|source| failed(text(&directory), source))?;
         let number = shard.cold.begin_large(epoch).ok_or_else(fenced)?;
         let path = shared.layout.large(shard.id, number);

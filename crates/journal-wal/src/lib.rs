@@ -7,6 +7,7 @@ mod config;
 pub mod disk;
 mod fetch;
 mod frame;
+mod gather;
 mod journal;
 mod keeper;
 mod large;

@@ -14,6 +14,7 @@ use peeklock_types::{BodyRef, GroupNumber};
 use tokio::sync::watch;
 
 use crate::frame::{GroupHead, frame_bytes};
+use crate::gather::Gather;
 use crate::journal::Handle;
 use crate::large::WalLargeBodies;
 use crate::layout::text;
@@ -22,7 +23,7 @@ use crate::queue::Pending;
 use crate::shard::{Progress, Shard};
 use crate::shared::{Shared, lower};
 use crate::snapshot::Stored;
-use crate::{fetch, locked, moving, snapshot};
+use crate::{fetch, gather, locked, moving, snapshot};
 
 /// The log of one shard. Fenced when the shard is opened again.
 pub struct WalLog {
@@ -199,7 +200,10 @@ impl Log for WalLog {
     ) -> impl Future<Output = Result<Vec<BodyRef>, ReadError>> + Send + 'static {
         let (shared, shard, epoch) = (Arc::clone(&self.handle.shared), Arc::clone(&self.shard), self.epoch);
         let done = self.handle.movers.run(move || moving::evacuate(&shared, &shard, epoch, &bodies));
-        async move { done.await.map_err(|_| closed())? }
+        async move {
+            let copies = done.await.map_err(|_| closed())??.claim();
+            Ok(copies.into_iter().map(|copy| copy.place).collect())
+        }
     }
 
     fn gather(
@@ -207,9 +211,15 @@ impl Log for WalLog {
         stream: u64,
         runs: Vec<Vec<StoredBody>>,
     ) -> impl Future<Output = Result<Vec<StoredBody>, ReadError>> + Send + 'static {
-        let (shared, shard, epoch) = (Arc::clone(&self.handle.shared), Arc::clone(&self.shard), self.epoch);
-        let done = self.handle.movers.run(move || moving::gather(&shared, &shard, epoch, stream, &runs));
-        async move { done.await.map_err(|_| closed())? }
+        let (shared, shard) = (Arc::clone(&self.handle.shared), Arc::clone(&self.shard));
+        let (gather, answer) = Gather::new(self.epoch, stream, runs);
+        locked(&shard.gathers).push_back(gather);
+        let done = self.handle.movers.run(move || gather::work_off(&shared, &shard));
+        async move {
+            // A job before this one may have had the answer; if none will ever run, there will be none.
+            done.await.map_err(|_| closed())?;
+            Ok(answer.await.map_err(|_| closed())??.claim())
+        }
     }
 
     fn remember_cold(&mut self, bodies: &[StoredBody]) {

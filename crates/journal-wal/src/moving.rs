@@ -1,103 +1,110 @@
-//! Moving bodies to cold segments: one by one, or gathered to larger bodies of a stream.
+//! Moving bodies to cold segments: reading and checking them, then writing them together.
 
-use bytes::Bytes;
-use peeklock_journal::{ReadError, StoredBody, gathered_bytes};
-use peeklock_types::BodyRef;
+use std::sync::Arc;
 
-use crate::cold::{Site, Target};
-use crate::fetch;
+use peeklock_journal::{ReadError, StoredBody};
+
+use crate::cold::{Copy, Site, Target};
 use crate::log::check;
 use crate::shard::Shard;
 use crate::shared::Shared;
+use crate::{fetch, locked};
 
-/// Copies are held in memory up to this much before they are written.
-const MOVE_BYTES: u64 = 4 * 1024 * 1024;
+/// Copies are held in memory up to this much before they are written and synced. More at once would make commits wait.
+pub(crate) const MOVE_BYTES: u64 = 8 * 1024 * 1024;
 
-/// Copies of bodies to one target, made by one owner.
-struct Mover<'a> {
-    shared: &'a Shared,
-    shard: &'a Shard,
+/// Bodies that become one body of a target.
+#[derive(Clone, Copy)]
+pub(crate) struct Move<'a> {
+    pub(crate) target: Target,
+    pub(crate) run: &'a [StoredBody],
+}
+
+impl Move<'_> {
+    pub(crate) fn size_bytes(&self) -> u64 {
+        self.run.iter().map(|body| u64::from(body.size_bytes)).sum()
+    }
+}
+
+/// Copies that count as live, until somebody is told of them. Nobody will ever name those of which nobody heard.
+pub(crate) struct Unclaimed {
+    shared: Arc<Shared>,
+    shard: Arc<Shard>,
     epoch: u32,
-    target: Target,
+    copies: Vec<StoredBody>,
+}
+
+impl Unclaimed {
+    pub(crate) fn new(shared: &Arc<Shared>, shard: &Arc<Shard>, epoch: u32, copies: Vec<StoredBody>) -> Self {
+        Unclaimed { shared: Arc::clone(shared), shard: Arc::clone(shard), epoch, copies }
+    }
+
+    pub(crate) fn claim(mut self) -> Vec<StoredBody> {
+        std::mem::take(&mut self.copies)
+    }
+}
+
+impl Drop for Unclaimed {
+    fn drop(&mut self) {
+        if !self.copies.is_empty() {
+            self.shared.bury(self.shard.id, &self.shard.cold.forget(self.epoch, &self.copies));
+        }
+    }
 }
 
 pub(crate) fn evacuate(
-    shared: &Shared,
-    shard: &Shard,
+    shared: &Arc<Shared>,
+    shard: &Arc<Shard>,
     epoch: u32,
     bodies: &[StoredBody],
-) -> Result<Vec<BodyRef>, ReadError> {
-    let mover = Mover { shared, shard, epoch, target: Target::Moved };
-    let runs: Vec<&[StoredBody]> = bodies.chunks(1).collect();
-    let copies = mover.copy(&runs)?;
-    Ok(copies.into_iter().map(|copy| copy.place).collect())
-}
-
-pub(crate) fn gather(
-    shared: &Shared,
-    shard: &Shard,
-    epoch: u32,
-    stream: u64,
-    runs: &[Vec<StoredBody>],
-) -> Result<Vec<StoredBody>, ReadError> {
-    let mover = Mover { shared, shard, epoch, target: Target::Stream(stream) };
-    let runs: Vec<&[StoredBody]> = runs.iter().map(Vec::as_slice).collect();
-    // Known before anything is written.
-    runs.iter().try_for_each(|run| gathered_bytes(run).map(drop))?;
-    mover.copy(&runs)
-}
-
-impl Mover<'_> {
-    /// Makes one body of each run.
-    fn copy(&self, runs: &[&[StoredBody]]) -> Result<Vec<StoredBody>, ReadError> {
-        check(self.shared, self.shard, self.epoch)?;
-        let mut copies = Vec::with_capacity(runs.len());
-        while let Some(rest) = runs.get(copies.len()..).filter(|rest| !rest.is_empty()) {
-            let (now, _) = rest.split_at(count_within(rest, MOVE_BYTES));
-            match self.copy_some(now) {
-                Ok(some) => copies.extend(some),
-                Err(error) => {
-                    // Nobody will ever name the copies that were made.
-                    self.shared.bury(self.shard.id, &self.shard.cold.forget(self.epoch, &copies));
-                    return Err(error);
-                }
-            }
-        }
-        Ok(copies)
+) -> Result<Unclaimed, ReadError> {
+    check(shared, shard, epoch)?;
+    let moves: Vec<Move<'_>> = bodies.chunks(1).map(|run| Move { target: Target::Moved, run }).collect();
+    let mut done = Unclaimed::new(shared, shard, epoch, Vec::with_capacity(moves.len()));
+    while let Some(rest) = moves.get(done.copies.len()..).filter(|rest| !rest.is_empty()) {
+        let (now, _) = rest.split_at(count_within(rest));
+        done.copies.extend(copy(shared, shard, now)?);
     }
-
-    fn copy_some(&self, runs: &[&[StoredBody]]) -> Result<Vec<StoredBody>, ReadError> {
-        let found = fetch::checked_bodies(self.shared, self.shard, &runs.concat())?;
-        let mut rest = found.as_slice();
-        let mut take = |run: &&[StoredBody]| {
-            let (pieces, later) = rest.split_at_checked(run.len()).unwrap_or((rest, &[]));
-            rest = later;
-            pieces
-        };
-        let bodies: Vec<&[Bytes]> = runs.iter().map(&mut take).collect();
-        let config = &self.shared.config;
-        let site = Site {
-            disk: &*self.shared.disk,
-            layout: &self.shared.layout,
-            segment_bytes: match self.target {
-                Target::Moved => config.cold_segment_bytes,
-                Target::Stream(_) => config.stream_segment_bytes,
-            },
-            usage_bytes: &self.shared.usage.cold_bytes,
-        };
-        let mut dead = Vec::new();
-        let written = self.shard.cold.write(&site, self.target, &bodies, &mut dead);
-        self.shared.bury(self.shard.id, &dead);
-        written
-    }
+    Ok(done)
 }
 
-/// How many runs from the front fit; at least one.
-fn count_within(runs: &[&[StoredBody]], limit_bytes: u64) -> usize {
+/// How many from the front are moved at once; at least one.
+fn count_within(moves: &[Move<'_>]) -> usize {
     let mut total = 0;
-    let fits = |run: &&&[StoredBody]| {
-        total += run.iter().map(|body| u64::from(body.size_bytes)).sum::<u64>();
-        total <= limit_bytes
+    let fits = |one: &&Move<'_>| {
+        total += one.size_bytes();
+        total <= MOVE_BYTES
     };
-    runs.iter().take_while(fits).count().max(1)
+    moves.iter().take_while(fits).count().max(1)
+}
+
+/// Makes the copies and returns them in order once they are durable. Leaves nothing if it fails.
+pub(crate) fn copy(shared: &Shared, shard: &Shard, moves: &[Move<'_>]) -> Result<Vec<StoredBody>, ReadError> {
+    try_copy(shared, shard, moves).inspect_err(|_| {
+        // It may be long before it is tried again.
+        locked(&shard.checked).clear();
+    })
+}
+
+fn try_copy(shared: &Shared, shard: &Shard, moves: &[Move<'_>]) -> Result<Vec<StoredBody>, ReadError> {
+    let wanted: Vec<StoredBody> = moves.iter().flat_map(|one| one.run).copied().collect();
+    let found = fetch::checked_bodies(shared, shard, &wanted)?;
+    let mut rest = found.as_slice();
+    let mut copies = Vec::with_capacity(moves.len());
+    for Move { target, run } in moves {
+        let (pieces, later) = rest.split_at_checked(run.len()).unwrap_or((rest, &[]));
+        copies.push(Copy { target: *target, pieces });
+        rest = later;
+    }
+    let site = Site {
+        disk: &*shared.disk,
+        layout: &shared.layout,
+        moved_bytes: shared.config.cold_segment_bytes,
+        stream_bytes: shared.config.stream_segment_bytes,
+        usage_bytes: &shared.usage.cold_bytes,
+    };
+    let mut dead = Vec::new();
+    let written = shard.cold.write(&site, &copies, &mut dead);
+    shared.bury(shard.id, &dead);
+    written
 }

@@ -1,6 +1,7 @@
 //! The groups of one shard, read lazily in order.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -25,7 +26,7 @@ pub(crate) struct Replay {
     pub(crate) window: Window,
 }
 
-/// The bytes that were read last.
+/// The bytes of the log that were read last.
 #[derive(Default)]
 pub(crate) struct Window {
     segment: u64,
@@ -34,6 +35,30 @@ pub(crate) struct Window {
 }
 
 impl Window {
+    /// So many bytes from an offset on, from the window or from the file; `None` if the segment ends before. When `next`, where the next ones
+    /// will be asked for, is near, more is read ahead.
+    pub(crate) fn read(
+        &mut self,
+        segment: &Segment,
+        offset: u64,
+        size_bytes: usize,
+        next: Option<Place>,
+    ) -> io::Result<Option<Bytes>> {
+        let known = self.slice(segment.id, offset, size_bytes);
+        if known.is_some() {
+            return Ok(known);
+        }
+        let is_near = |next: Place| {
+            next.segment() == segment.id && next.offset().saturating_sub(offset) < DENSE_BYTES / 8
+        };
+        let ahead = if next.is_some_and(is_near) { DENSE_BYTES } else { SPARSE_BYTES };
+        let room = segment.size_bytes.saturating_sub(offset);
+        let now = usize::try_from(ahead.max(size_bytes as u64).min(room)).unwrap_or(0);
+        let bytes = if now == 0 { Vec::new() } else { segment.file.bytes_at(now, offset)? };
+        *self = Window { segment: segment.id, start: offset, bytes: bytes.into() };
+        Ok(self.slice(segment.id, offset, size_bytes))
+    }
+
     fn slice(&self, segment: u64, offset: u64, size_bytes: usize) -> Option<Bytes> {
         let from = usize::try_from(offset.checked_sub(self.start)?).ok()?;
         let to = from.checked_add(size_bytes)?;
@@ -79,30 +104,17 @@ impl Replay {
 
     /// So many bytes from a place on, from the window or from the file.
     fn bytes(&mut self, place: Place, size_bytes: usize) -> Result<Bytes, OpenError> {
-        if let Some(bytes) = self.window.slice(place.segment(), place.offset(), size_bytes) {
-            return Ok(bytes);
-        }
         let Some(segment) = self.segments.get(&place.segment()) else {
             return Err(self.damaged(place, "the segment of a group is gone"));
         };
-        let room = segment.size_bytes.saturating_sub(place.offset());
-        let ahead = self.read_ahead(place).max(size_bytes as u64).min(room);
-        let mut bytes = vec![0; usize::try_from(ahead).unwrap_or(0)];
-        segment.file.read_at(&mut bytes, place.offset()).map_err(|source| OpenError::Io {
+        let next = self.places.as_slice().first().copied();
+        let read = self.window.read(segment, place.offset(), size_bytes, next);
+        let read = read.map_err(|source| OpenError::Io {
             action: "reading",
             path: text(&self.layout.segment(place.segment())),
             source,
         })?;
-        self.window = Window { segment: place.segment(), start: place.offset(), bytes: bytes.into() };
-        let slice = self.window.slice(place.segment(), place.offset(), size_bytes);
-        slice.ok_or_else(|| self.damaged(place, "a group would end behind the file"))
-    }
-
-    fn read_ahead(&self, place: Place) -> u64 {
-        let near = |next: &Place| {
-            next.segment() == place.segment() && next.offset() - place.offset() < DENSE_BYTES / 8
-        };
-        if self.places.as_slice().first().is_some_and(near) { DENSE_BYTES } else { SPARSE_BYTES }
+        read.ok_or_else(|| self.damaged(place, "a group would end behind the file"))
     }
 
     fn size_of(&self, place: Place) -> u64 {

@@ -1,6 +1,6 @@
 //! What the journal knows of one shard, shared by its owner, the writer, the keeper and the readers.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,14 +9,22 @@ use peeklock_types::{GroupNumber, ShardId};
 use tokio::sync::watch;
 
 use crate::cold::ColdStore;
+use crate::gather::Gather;
 use crate::locked;
 use crate::segment::Place;
+
+/// So many groups are remembered as checked; the others are checked again.
+const CHECKED_COUNT_MAX: usize = 64 * 1024;
 
 pub(crate) struct Shard {
     pub(crate) id: ShardId,
     pub(crate) progress: watch::Sender<Progress>,
     pub(crate) books: Mutex<Books>,
     pub(crate) cold: ColdStore,
+    /// Groups whose checksums were found to fit while bodies of them were copied, and which will be let go when all of them are.
+    pub(crate) checked: Mutex<BTreeSet<GroupNumber>>,
+    /// What is to be gathered, until a thread takes all of it at once.
+    pub(crate) gathers: Mutex<VecDeque<Gather>>,
     /// Groups at or before these are not needed for replay, and hold no live body.
     trimmed_upto: AtomicU64,
     bodies_upto: AtomicU64,
@@ -94,6 +102,8 @@ impl Shard {
             progress: watch::Sender::new(progress),
             books: Mutex::new(books),
             cold,
+            checked: Mutex::default(),
+            gathers: Mutex::default(),
             trimmed_upto: AtomicU64::new(0),
             bodies_upto: AtomicU64::new(0),
             asked_upto: AtomicU64::new(0),
@@ -114,10 +124,21 @@ impl Shard {
         let mut books = locked(&self.books);
         // Whatever the owner says, replay needs what no snapshot covers.
         self.trimmed_upto.fetch_max(upto.min(books.snapshot.upto).0, Ordering::SeqCst);
-        self.bodies_upto.fetch_max(bodies_upto.min(books.last).0, Ordering::SeqCst);
+        let bodies_upto = bodies_upto.min(books.last);
+        if self.bodies_upto.fetch_max(bodies_upto.0, Ordering::SeqCst) < bodies_upto.0 {
+            let mut checked = locked(&self.checked);
+            *checked = checked.split_off(&bodies_upto.next());
+        }
         books.prune(self.free_upto());
         drop(books);
         self.free_upto().0 >= self.pinned_at.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn note_checked(&self, group: GroupNumber) {
+        let mut checked = locked(&self.checked);
+        if checked.len() < CHECKED_COUNT_MAX {
+            checked.insert(group);
+        }
     }
 
     pub(crate) fn pin(&self, newest_in_oldest: Option<GroupNumber>) {

@@ -18,13 +18,13 @@ const ROUNDS: u64 = 48;
 /// One run from an empty disk; the fault, if any, happens on the way.
 fn run(disk: &SimDisk, oracle: &mut Oracle) {
     let Ok(broker) = Broker::open(disk, &tiny(), oracle, SHARDS) else { return };
-    work(&mut broker.with_large(), oracle, &mut Random(1), ROUNDS);
+    work(&mut broker.with_large().with_streams(), oracle, &mut Random(1), ROUNDS);
 }
 
 fn recover_and_go_on(disk: &SimDisk, oracle: &mut Oracle, what: &str) {
     let broker =
         Broker::open(disk, &tiny(), oracle, SHARDS).unwrap_or_else(|error| panic!("{what}: {error}"));
-    assert!(work(&mut broker.with_large(), oracle, &mut Random(2), 6), "{what}");
+    assert!(work(&mut broker.with_large().with_streams(), oracle, &mut Random(2), 6), "{what}");
 }
 
 fn step_count() -> u64 {
@@ -36,17 +36,23 @@ fn step_count() -> u64 {
 #[test]
 fn the_run_does_all_that_a_journal_can() {
     let (disk, mut oracle) = (SimDisk::new(), Oracle::default());
-    let mut broker = Broker::open(&disk, &tiny(), &mut oracle, SHARDS).unwrap().with_large();
+    let mut broker = Broker::open(&disk, &tiny(), &mut oracle, SHARDS).unwrap().with_large().with_streams();
     assert!(work(&mut broker, &mut oracle, &mut Random(1), ROUNDS));
     let (done, stats) = (broker.done, broker.journal.stats());
     println!("{done:?} {stats:?} {} steps", disk.step_count());
     assert!(done.snapshots > 5 && done.group_evacuations > 5 && done.cold_evacuations > 0);
     assert!(broker.owners.iter().map(|owner| owner.large_count).sum::<u64>() > 8);
+    let gathered: u64 = broker.owners.iter().map(|owner| owner.gathered_count).sum();
+    assert!(gathered > 8, "{gathered} were gathered");
     // What nobody needs is removed: the files that are left belong to what lives, or are being written.
     let large_files = disk.files().into_iter().filter(|path| path.extension().is_some_and(|e| e == "body"));
     let live: usize = broker.owners.iter().map(|owner| owner.large_live().count()).sum();
     broker.driver.keep();
     assert_eq!(large_files.count(), live);
+    let stream_files =
+        disk.files().into_iter().filter(|path| path.extension().is_some_and(|e| e == "stream"));
+    let live: usize = broker.owners.iter().map(|owner| owner.stream_segments().len()).sum();
+    assert_eq!(stream_files.count(), live);
 }
 
 #[test]
@@ -203,7 +209,8 @@ fn a_lack_of_handles_stops_nothing() {
     for step in opened + 1..=step_count() {
         let (disk, mut oracle) = (SimDisk::new(), Oracle::default());
         disk.fail_at(step, Fault::NoHandle);
-        let mut broker = Broker::open(&disk, &tiny(), &mut oracle, SHARDS).unwrap().with_large();
+        let mut broker =
+            Broker::open(&disk, &tiny(), &mut oracle, SHARDS).unwrap().with_large().with_streams();
         assert!(work(&mut broker, &mut oracle, &mut Random(1), ROUNDS), "no handle at step {step}");
         broker.owners.iter().for_each(|owner| owner.check_bodies());
     }

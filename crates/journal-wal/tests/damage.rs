@@ -16,7 +16,7 @@ use peeklock_journal::{Journal, Log, OpenError, Reader};
 use peeklock_journal_wal::sim::SimDisk;
 use peeklock_journal_wal::{WalConfig, WalJournal};
 use peeklock_types::ShardId;
-use support::{Broker, DIRECTORY, Oracle, Random, body, now, stored, tend, tiny, work};
+use support::{Broker, DIRECTORY, Oracle, Random, now, tend, tiny, work};
 
 const BLOCK: usize = 4096;
 const FRAME_HEADER: usize = 64;
@@ -362,7 +362,7 @@ fn segments_that_changed_places_are_noticed() {
 /// A journal that has run for long: most of its log was used again, and its state is in snapshots and cold segments.
 fn long_trimmed(config: &WalConfig) -> (SimDisk, Oracle) {
     let (disk, mut oracle) = (SimDisk::new(), Oracle::default());
-    let mut broker = Broker::open(&disk, config, &mut oracle, SHARDS).unwrap();
+    let mut broker = Broker::open(&disk, config, &mut oracle, SHARDS).unwrap().with_streams();
     assert!(work(&mut broker, &mut oracle, &mut Random(21), 150));
     assert!(broker.done.cold_evacuations > 0 && broker.done.snapshots > 10, "{:?}", broker.done);
     // The last shard sleeps from here on: its log goes altogether, and only its snapshots are left.
@@ -391,10 +391,10 @@ fn read_all(disk: &SimDisk, config: &WalConfig, oracle: &Oracle) -> Result<(), S
         recovery.groups.for_each(|group| drop(group.unwrap()));
         assert_eq!(log.watermark().0, known.durable, "{shard}: not the newest state");
         let state = &known.states[&known.durable];
-        let wanted: Vec<_> = state.iter().map(|(id, place)| stored(*shard, *id, *place)).collect();
+        let wanted: Vec<_> = state.iter().map(|(id, extent)| extent.stored(*shard, *id)).collect();
         let found = now(log.reader().read(wanted)).map_err(|error| error.to_string())?;
-        for (id, found) in state.keys().zip(found) {
-            assert_eq!(found, body(*shard, *id), "{shard}: body {id}");
+        for ((id, extent), found) in state.iter().zip(found) {
+            assert_eq!(found, extent.content(*shard, *id), "{shard}: body {id}");
         }
     }
     Ok(())
@@ -409,6 +409,7 @@ fn damaged_snapshots_and_cold_segments_are_named_or_harmless() {
     let is_in = |path: &Path, directory: &str| path.starts_with(Path::new(DIRECTORY).join(directory));
     let files: Vec<PathBuf> =
         disk.files().into_iter().filter(|path| is_in(path, "snap") || is_in(path, "cold")).collect();
+    assert!(files.iter().any(|path| path.extension().is_some_and(|e| e == "stream")));
     let mut random = Random(23);
     let (mut named, mut harmless) = (0, 0);
     for n in 0..600 {

@@ -107,6 +107,8 @@ pub trait Log: Send + 'static {
     /// Copies bodies to cold segments of `stream` alone, those of each run one behind the other as one body, and returns the new bodies in order
     /// once they are durable. Like [`Log::evacuate`] in all else.
     ///
+    /// Many streams are gathered best by calling this for each of them and waiting then. A future that is dropped leaves nothing.
+    ///
     /// A gathered body has at most [`GATHERED_BYTES_MAX`]. Segments of a stream go when nothing in them lives, and
     /// [`Log::wants_evacuation`] never names one: a stream is forgotten from its front, so they empty by themselves.
     fn gather(

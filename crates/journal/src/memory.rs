@@ -395,11 +395,13 @@ impl Log for MemoryLog {
         stream: u64,
         runs: Vec<Vec<StoredBody>>,
     ) -> impl Future<Output = Result<Vec<StoredBody>, ReadError>> + Send + 'static {
-        let mut state = locked(&self.shard.state);
-        let checked = self.check(&state).map_err(ReadError::from);
-        let copies = checked.and_then(|()| runs.iter().map(|run| read_as_one(&state, run)).collect());
-        let keep = |copies: Vec<Bytes>| copies.into_iter().map(|c| state.cold.gather(stream, c)).collect();
-        ready(copies.map(keep))
+        let (shard, epoch) = (Arc::clone(&self.shard), self.epoch);
+        async move {
+            let mut state = locked(&shard.state);
+            state.check(epoch)?;
+            let copies: Result<Vec<Bytes>, _> = runs.iter().map(|run| read_as_one(&state, run)).collect();
+            Ok(copies?.into_iter().map(|copy| state.cold.gather(stream, copy)).collect())
+        }
     }
 
     fn remember_cold(&mut self, bodies: &[StoredBody]) {

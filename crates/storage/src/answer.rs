@@ -80,7 +80,13 @@ pub(crate) fn xml(status: StatusCode, document: Writer) -> Response {
 
 /// Adds a header whose value comes from stored text. What HTTP cannot carry is left out: nothing of the kind is stored.
 pub(crate) fn put_header(response: &mut Response, name: &HeaderName, value: &str) {
-    if let Ok(value) = HeaderValue::from_bytes(value.as_bytes()) {
+    if let Ok(value) = HeaderValue::from_bytes(&latin(value)) {
         response.headers_mut().insert(name, value);
     }
+}
+
+/// SDK quirk: clients write and read headers as Latin-1, so a text is sent that way if it can be, else in UTF-8.
+fn latin(text: &str) -> Vec<u8> {
+    let latin: Option<Vec<u8>> = text.chars().map(|char| u8::try_from(u32::from(char)).ok()).collect();
+    latin.unwrap_or_else(|| text.as_bytes().to_vec())
 }

@@ -183,7 +183,7 @@ fn names_account(host: &str, service: Service, account: &str) -> bool {
 
 fn authority(parts: &Parts) -> Cow<'_, str> {
     let of_target = || parts.uri.authority().map(|authority| Cow::from(authority.as_str()));
-    parts.headers.get(HOST).map(text_of).or_else(of_target).unwrap_or(Cow::from("localhost"))
+    parts.headers.get(HOST).map(text_of).or_else(of_target).unwrap_or_else(|| Cow::from("localhost"))
 }
 
 /// Header values are bytes: UTF-8 from some clients, Latin-1 from others.

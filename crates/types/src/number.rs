@@ -39,15 +39,24 @@ impl ShardId {
         Self::of_hash(hash(hub).wrapping_add(u64::from(partition)))
     }
 
+    /// The shard that owns the container of blobs of this name.
+    pub fn of_container(name: &str) -> ShardId {
+        Self::of_hash(hash_of(name))
+    }
+
     fn of_hash(hash: u64) -> ShardId {
         #[expect(clippy::cast_possible_truncation, reason = "a rest below the count")]
         ShardId((hash % u64::from(Self::COUNT)) as u16)
     }
 }
 
-/// FNV-1a: the answer must be the same in every version, on every machine.
 fn hash(name: &EntityName) -> u64 {
-    name.shard_key().bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+    hash_of(name.shard_key())
+}
+
+/// FNV-1a: the answer must be the same in every version, on every machine.
+fn hash_of(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     })
 }

@@ -9,6 +9,12 @@ pub enum DecodeError {
     Short(&'static str),
     #[error("{0} has an impossible value")]
     Value(&'static str),
+    #[error(
+        "the snapshot has format {found}, this program knows {known}; use the version of the program that wrote it"
+    )]
+    Version { found: u8, known: u8 },
+    #[error("the checksum of the snapshot does not fit its bytes")]
+    Checksum,
 }
 
 /// Seven bits per byte, the lowest first; the top bit says that more follow.
@@ -132,5 +138,34 @@ impl<'a> Reader<'a> {
 
     pub fn optional_timestamp(&mut self) -> Result<Option<Timestamp>, DecodeError> {
         Ok(self.optional_number("a time")?.map(Timestamp::from_millis))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn numbers_come_back(number: u64, shift in 0..64u32, from: u64) {
+            let number = number >> shift;
+            let mut bytes = Vec::new();
+            put_number(number, &mut bytes);
+            put_step(from, number, &mut bytes);
+            let mut reader = Reader { rest: &bytes };
+            prop_assert_eq!(reader.number("it"), Ok(number));
+            prop_assert_eq!(reader.step(from, "it"), Ok(number));
+            prop_assert!(reader.rest.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_number_beyond_64_bits_is_refused() {
+        let mut reader = Reader { rest: &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02] };
+        assert_eq!(reader.number("it"), Err(DecodeError::Value("it")));
+        let mut reader = Reader { rest: &[0x80; 20] };
+        assert_eq!(reader.number("it"), Err(DecodeError::Value("it")));
     }
 }

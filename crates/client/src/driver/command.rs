@@ -35,6 +35,7 @@ pub(crate) enum Command {
     /// Each payload is a delivery of its own; nobody waits for a single one. Permits come back as they are confirmed.
     SendMany {
         link: LinkId,
+        message_format: u32,
         payloads: SmallVec<[Bytes; 1]>,
         failures: mpsc::Sender<Failure>,
     },

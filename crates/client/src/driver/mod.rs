@@ -230,9 +230,11 @@ impl Driver {
                     self.touch(link);
                 }
             }
-            Command::SendMany { link, payloads, failures } => {
+            Command::SendMany { link, message_format, payloads, failures } => {
                 if let Some(Link::Sending(sending)) = self.links.get_mut(&link) {
-                    payloads.into_iter().for_each(|payload| sending.push_counted(payload, &failures));
+                    for payload in payloads {
+                        sending.push_counted(payload, message_format, &failures);
+                    }
                     self.touch(link);
                 }
             }

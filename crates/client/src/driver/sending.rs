@@ -69,11 +69,16 @@ impl SendingLink {
         self.enqueue(payload, message_format, transaction, Slot::Awaited(reply));
     }
 
-    pub(super) fn push_counted(&mut self, payload: Bytes, failures: &mpsc::Sender<Failure>) {
+    pub(super) fn push_counted(
+        &mut self,
+        payload: Bytes,
+        message_format: u32,
+        failures: &mpsc::Sender<Failure>,
+    ) {
         if self.failures.is_none() {
             self.failures = Some(failures.clone());
         }
-        self.enqueue(payload, 0, None, Slot::Counted);
+        self.enqueue(payload, message_format, None, Slot::Counted);
     }
 
     fn enqueue(&mut self, payload: Bytes, message_format: u32, transaction: Option<Bytes>, slot: Slot) {

@@ -1,5 +1,7 @@
 //! What hubs, streams and readers do, told step by step.
 
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
 mod owners;
 mod positions;
 mod readers;

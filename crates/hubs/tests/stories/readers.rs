@@ -136,6 +136,20 @@ fn whoever_falls_out_of_retention_hears_so() {
 }
 
 #[test]
+fn whoever_takes_nothing_hears_of_lost_events_all_the_same() {
+    let (mut shard, stream) = Shard::with_stream(settings());
+    shard.send(1000, stream, 3);
+    let id = shard.open_reader(stream, 1, StartAt::Earliest);
+    let run = shard.run().unwrap();
+    shard.hubs.set_reader_limit(id, 0);
+    shard.hubs.retire(at(11_000), &mut shard.out);
+    assert_eq!(shard.out.ended, [], "it may have read them in time");
+    shard.hubs.run_failed(&run);
+    assert_eq!(shard.read_all(), []);
+    assert_eq!(shard.out.ended, [(id, ReaderEnd::Expired { next: 0, first: 3 })]);
+}
+
+#[test]
 fn readers_end_with_their_hub_or_group() {
     let (mut shard, stream) = Shard::with_stream(settings());
     let audit = |start| ReaderSpec { group: group("audit"), ..reader(start) };

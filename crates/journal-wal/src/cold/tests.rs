@@ -67,11 +67,26 @@ impl Bench {
     }
 
     fn write(&self, disk: &dyn Disk, sizes: &[usize], dead: &mut Vec<Dead>) -> Option<Vec<StoredBody>> {
-        let site =
-            Site { disk, layout: &self.layout, segment_bytes: SEGMENT_BYTES, usage_bytes: &self.usage_bytes };
+        self.write_to(Target::Moved, disk, sizes, dead)
+    }
+
+    fn write_to(
+        &self,
+        target: Target,
+        disk: &dyn Disk,
+        sizes: &[usize],
+        dead: &mut Vec<Dead>,
+    ) -> Option<Vec<StoredBody>> {
+        let site = Site {
+            disk,
+            layout: &self.layout,
+            moved_bytes: SEGMENT_BYTES,
+            stream_bytes: SEGMENT_BYTES,
+            usage_bytes: &self.usage_bytes,
+        };
         let bodies: Vec<Bytes> = sizes.iter().map(|size| vec![7; *size].into()).collect();
-        let bodies: Vec<&[Bytes]> = bodies.chunks(1).collect();
-        self.store.write(&site, Target::Moved, &bodies, dead).ok()
+        let bodies: Vec<Copy<'_>> = bodies.chunks(1).map(|pieces| Copy { target, pieces }).collect();
+        self.store.write(&site, &bodies, dead).ok()
     }
 
     /// What the files hold is what is counted.
@@ -107,10 +122,13 @@ fn a_segment_with_fresh_copies_outlives_its_last_older_body() {
 #[test]
 fn a_failure_takes_back_what_was_counted_in_all_segments() {
     let (bench, disk) = (Bench::new(), SimDisk::new());
+    bench.store.ensure_directory(&disk, &bench.layout).expect("there is room");
     let steps = {
-        let trial = SimDisk::new();
-        Bench::new().write(&trial, &[3000, 3000, 3000], &mut Vec::new()).expect("there is room");
-        trial.step_count()
+        let (bench, trial) = (Bench::new(), SimDisk::new());
+        bench.store.ensure_directory(&trial, &bench.layout).expect("there is room");
+        let before = trial.step_count();
+        bench.write(&trial, &[3000, 3000, 3000], &mut Vec::new()).expect("there is room");
+        trial.step_count() - before
     };
     let mut removed_bytes = 0;
     for step in 0..steps {

@@ -10,15 +10,14 @@ use peeklock_journal::{ReadError, StoredBody};
 use peeklock_types::BodyRef;
 
 use super::{
-    BODY_HEADER_BYTES, Books, ColdStore, Dead, HEADER_BYTES, Kind, Segment, encode_header, place_checksum,
-    stored_bytes,
+    Books, ColdStore, Dead, HEADER_BYTES, Kind, Segment, encode_header, place_checksum, stored_bytes,
 };
 use crate::disk::{Disk, DiskFile, is_no_room, write_all};
 use crate::layout::{Layout, text};
 use crate::locked;
 
 /// Copies are gathered up to this much before they are written.
-const WRITE_BYTES: usize = 1024 * 1024;
+const WRITE_BYTES: u64 = 1024 * 1024;
 /// A stream's segment that is smaller is not left because most of it is dead: there is little to win.
 const LEAVE_BYTES_MIN: u64 = 1024 * 1024;
 
@@ -68,38 +67,58 @@ impl Writers {
 pub(crate) struct Site<'a> {
     pub(crate) disk: &'a dyn Disk,
     pub(crate) layout: &'a Layout,
-    pub(crate) segment_bytes: u64,
+    /// Sizes at which segments are sealed.
+    pub(crate) moved_bytes: u64,
+    pub(crate) stream_bytes: u64,
     /// What all cold segments hold: raised with the size of a segment, lowered when the segment goes.
     pub(crate) usage_bytes: &'a AtomicU64,
 }
 
+impl Site<'_> {
+    fn segment_bytes(&self, target: Target) -> u64 {
+        match target {
+            Target::Moved => self.moved_bytes,
+            Target::Stream(_) => self.stream_bytes,
+        }
+    }
+}
+
+/// A body in the making.
+pub(crate) struct Copy<'a> {
+    pub(crate) target: Target,
+    pub(crate) pieces: &'a [Bytes],
+}
+
+impl Copy<'_> {
+    fn size(&self) -> usize {
+        self.pieces.iter().map(Bytes::len).sum()
+    }
+}
+
 impl ColdStore {
-    /// Copies bodies behind each other, each put together of its pieces, and returns their places once all of them are durable. Segments that
+    /// Writes bodies behind each other, each put together of its pieces, and returns their places once all of them are durable. Segments that
     /// turn out to hold nothing that lives are added to `dead`, even if the copying fails: when the disk is full, their space is needed at once.
     pub(crate) fn write(
         &self,
         site: &Site<'_>,
-        target: Target,
-        bodies: &[&[Bytes]],
+        bodies: &[Copy<'_>],
         dead: &mut Vec<Dead>,
     ) -> Result<Vec<StoredBody>, ReadError> {
         let mut writers = locked(&self.writers);
-        let end = writers.ends.remove(&target);
         let mut copies = Copies {
             store: self,
             site,
-            target,
-            end,
-            file: None,
-            touched: Vec::new(),
+            ends: BTreeMap::new(),
+            touched: BTreeMap::new(),
             created: false,
             counted: BTreeMap::new(),
             dead,
         };
-        let written = copies.write_all(bodies);
-        match copies.end {
-            Some(end) if written.is_ok() => drop(writers.ends.insert(target, end)),
-            _ => copies.take_back(),
+        let written = copies.write_all(&mut writers, bodies);
+        if written.is_ok() {
+            writers.ends.append(&mut copies.ends);
+        } else {
+            copies.take_back();
         }
         let mut books = locked(&self.books);
         writers.give_up_idle(&mut books, dead);
@@ -114,12 +133,10 @@ impl ColdStore {
 struct Copies<'a> {
     store: &'a ColdStore,
     site: &'a Site<'a>,
-    target: Target,
-    end: Option<End>,
-    /// The file that `end` is in.
-    file: Option<Arc<dyn DiskFile>>,
-    /// Files to sync before the copies count as durable.
-    touched: Vec<Arc<dyn DiskFile>>,
+    /// Where the next copy goes, of each target that was written to.
+    ends: BTreeMap<Target, End>,
+    /// Files to sync before the copies count as durable, by segment.
+    touched: BTreeMap<u32, Arc<dyn DiskFile>>,
     created: bool,
     /// Bytes that were counted as live, by segment.
     counted: BTreeMap<u32, u64>,
@@ -144,14 +161,25 @@ impl WriteFailed {
 }
 
 impl Copies<'_> {
-    fn write_all(&mut self, bodies: &[&[Bytes]]) -> Result<Vec<StoredBody>, WriteFailed> {
+    fn write_all(
+        &mut self,
+        writers: &mut Writers,
+        bodies: &[Copy<'_>],
+    ) -> Result<Vec<StoredBody>, WriteFailed> {
         let mut places = Vec::with_capacity(bodies.len());
-        while let Some(rest) = bodies.get(places.len()..).filter(|rest| !rest.is_empty()) {
-            self.write_some(rest, &mut places)?;
+        for body in bodies {
+            // While a segment is written to, its end counts as unknown.
+            if let Some(end) = writers.ends.remove(&body.target) {
+                self.ends.insert(body.target, end);
+            }
         }
-        for file in &self.touched {
-            file.sync().map_err(|source| self.failed(source))?;
+        while let Some(rest) = bodies.get(places.len()..)
+            && let Some(first) = rest.first()
+        {
+            self.write_some(first.target, rest, &mut places)?;
         }
+        let files: Vec<_> = self.touched.values().map(|file| &**file).collect();
+        self.site.disk.sync_files(&files).map_err(|source| self.failed(source))?;
         if self.created {
             let directory = self.site.layout.cold_dir(self.store.shard);
             self.site.disk.sync_dir(&directory).map_err(|source| self.failed(source))?;
@@ -159,21 +187,25 @@ impl Copies<'_> {
         Ok(places)
     }
 
-    /// Writes as many bodies as one buffer and the current segment take; at least one.
-    fn write_some(&mut self, bodies: &[&[Bytes]], places: &mut Vec<StoredBody>) -> Result<(), WriteFailed> {
-        let (file, End { number, offset: at }) = self.ensure_segment()?;
-        let mut buffer = BytesMut::with_capacity(buffer_bytes(bodies));
+    /// Writes as many bodies of a target as one buffer and the current segment take; at least one.
+    fn write_some(
+        &mut self,
+        target: Target,
+        bodies: &[Copy<'_>],
+        places: &mut Vec<StoredBody>,
+    ) -> Result<(), WriteFailed> {
+        let (file, End { number, offset: at }) = self.ensure_segment(target)?;
+        let bodies = of_one_write(bodies, target, self.site.segment_bytes(target).saturating_sub(at));
+        let bytes: u64 = bodies.iter().map(|body| stored_bytes(body.size())).sum();
+        let mut buffer = BytesMut::with_capacity(usize::try_from(bytes).expect("it fits in memory"));
         for body in bodies {
             let offset = at + buffer.len() as u64;
-            if !buffer.is_empty() && (buffer.len() >= WRITE_BYTES || offset >= self.site.segment_bytes) {
-                break;
-            }
             let size_bytes = put_body(&mut buffer, number, offset, body);
             let place = BodyRef::in_cold(number, offset).expect("segments end far below the largest offset");
             places.push(StoredBody { place, size_bytes });
         }
-        self.end = Some(End { number, offset: at + buffer.len() as u64 });
-        self.count(number, buffer.len() as u64);
+        self.ends.insert(target, End { number, offset: at + bytes });
+        self.count(number, bytes);
         write_all(&*file, &buffer, at).map_err(|source| self.failed(source))
     }
 
@@ -192,7 +224,7 @@ impl Copies<'_> {
     /// After a failure nobody will ever name the copies, and what stands at the end of the file is unknown: nothing may be written behind it.
     fn take_back(&mut self) {
         let mut books = locked(&self.store.books);
-        if let Some(end) = self.end.take() {
+        for end in std::mem::take(&mut self.ends).into_values() {
             self.counted.entry(end.number).or_default();
             books.seal(end.number);
         }
@@ -211,52 +243,46 @@ impl Copies<'_> {
     }
 
     /// The file that the next copy goes to, and where.
-    fn ensure_segment(&mut self) -> Result<(Arc<dyn DiskFile>, End), WriteFailed> {
-        if let Some(end) = self.end {
-            if !self.is_full(end) {
+    fn ensure_segment(&mut self, target: Target) -> Result<(Arc<dyn DiskFile>, End), WriteFailed> {
+        if let Some(end) = self.ends.get(&target).copied() {
+            if !self.is_full(target, end) {
                 return Ok((self.open(end.number)?, end));
             }
-            self.end = None;
+            self.ends.remove(&target);
             self.seal(end.number);
         }
-        let (file, end) = self.start_segment().map_err(|source| self.failed(source))?;
-        self.end = Some(end);
-        self.use_file(&file);
+        let (file, end) = self.start_segment(target.kind()).map_err(|source| self.failed(source))?;
+        self.ends.insert(target, end);
+        self.touched.insert(end.number, Arc::clone(&file));
         Ok((file, end))
     }
 
     /// A stream leaves a segment also when most of it is dead: what is left dies soon, and the space of all of it comes back.
-    fn is_full(&self, end: End) -> bool {
-        if end.offset >= self.site.segment_bytes {
+    fn is_full(&self, target: Target, end: End) -> bool {
+        if end.offset >= self.site.segment_bytes(target) {
             return true;
         }
-        self.target != Target::Moved && end.offset >= LEAVE_BYTES_MIN && {
+        target != Target::Moved && end.offset >= LEAVE_BYTES_MIN && {
             let books = locked(&self.store.books);
             books.segments.get(&end.number).is_some_and(Segment::is_mostly_dead)
         }
     }
 
     fn open(&mut self, number: u32) -> Result<Arc<dyn DiskFile>, WriteFailed> {
-        if let Some(file) = &self.file {
+        if let Some(file) = self.touched.get(&number) {
             return Ok(Arc::clone(file));
         }
         let Site { disk, layout, .. } = *self.site;
         let found = self.store.file(disk, layout, number).map_err(WriteFailed::Read)?;
         let (file, _) = found.ok_or_else(|| self.failed(io::ErrorKind::NotFound.into()))?;
-        self.use_file(&file);
+        self.touched.insert(number, Arc::clone(&file));
         Ok(file)
     }
 
-    fn use_file(&mut self, file: &Arc<dyn DiskFile>) {
-        self.file = Some(Arc::clone(file));
-        self.touched.push(Arc::clone(file));
-    }
-
-    fn start_segment(&mut self) -> io::Result<(Arc<dyn DiskFile>, End)> {
+    fn start_segment(&mut self, kind: Kind) -> io::Result<(Arc<dyn DiskFile>, End)> {
         let Site { disk, layout, .. } = *self.site;
-        let (shard, kind) = (self.store.shard, self.target.kind());
-        disk.create_dir_all(&layout.cold_dir(shard))?;
-        disk.sync_dir(&layout.cold_root())?;
+        let shard = self.store.shard;
+        self.store.ensure_directory(disk, layout)?;
         let number = {
             let mut books = locked(&self.store.books);
             let number = books.next;
@@ -284,28 +310,26 @@ impl Copies<'_> {
     }
 }
 
-/// Room for the bodies that go into one write.
-fn buffer_bytes(bodies: &[&[Bytes]]) -> usize {
+/// The bodies from the front that go to a target in one write, which `room` is left for: at least one.
+fn of_one_write<'a, 'b>(bodies: &'a [Copy<'b>], target: Target, room: u64) -> &'a [Copy<'b>] {
     let mut total = 0;
-    for body in bodies {
-        if total >= WRITE_BYTES {
-            break;
-        }
-        total += BODY_HEADER_BYTES + body.iter().map(Bytes::len).sum::<usize>().next_multiple_of(8);
-    }
-    total
+    let fits = |body: &&Copy<'_>| {
+        let fits = total == 0 || (total < WRITE_BYTES && total < room);
+        total += stored_bytes(body.size());
+        fits && body.target == target
+    };
+    let count = bodies.iter().take_while(fits).count();
+    bodies.get(..count).unwrap_or(bodies)
 }
 
-fn put_body(buffer: &mut BytesMut, segment: u32, offset: u64, pieces: &[Bytes]) -> u32 {
-    let crc = pieces.iter().fold(place_checksum(segment, offset), |crc, p| crc32c::crc32c_append(crc, p));
-    let size: usize = pieces.iter().map(Bytes::len).sum();
-    let size_bytes = u32::try_from(size).expect("bodies have limits that are far smaller");
+fn put_body(buffer: &mut BytesMut, segment: u32, offset: u64, body: &Copy<'_>) -> u32 {
+    let start = place_checksum(segment, offset);
+    let crc = body.pieces.iter().fold(start, |crc, piece| crc32c::crc32c_append(crc, piece));
+    let size_bytes = u32::try_from(body.size()).expect("bodies have limits that are far smaller");
     buffer.put_u32_le(crc);
     buffer.put_u32_le(size_bytes);
-    pieces.iter().for_each(|piece| buffer.put_slice(piece));
-    buffer.put_bytes(
-        0,
-        usize::try_from(stored_bytes(size)).expect("it is in memory") - BODY_HEADER_BYTES - size,
-    );
+    body.pieces.iter().for_each(|piece| buffer.put_slice(piece));
+    // What was written before is padded, too.
+    buffer.put_bytes(0, buffer.len().next_multiple_of(8) - buffer.len());
     size_bytes
 }

@@ -5,7 +5,7 @@
 #![allow(dead_code, reason = "each test uses a part of this")]
 #![allow(clippy::unwrap_used, reason = "tests may unwrap")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::path::Path;
 use std::pin::pin;
@@ -34,6 +34,7 @@ pub(crate) fn tiny() -> WalConfig {
         commit_bytes_max: 16 * 1024,
         snapshot_after_bytes: 32 * 1024,
         cold_segment_bytes: 6 * 1024,
+        stream_segment_bytes: 4 * 1024,
         free_bytes_soft: 128 * 1024,
         free_bytes_hard: 64 * 1024,
         reserve_bytes: 16 * 1024,
@@ -69,8 +70,26 @@ impl Random {
     }
 }
 
-/// Live bodies and where they are.
-pub(crate) type State = BTreeMap<u64, BodyRef>;
+/// Live bodies and where they are, by the first that is in them.
+pub(crate) type State = BTreeMap<u64, Extent>;
+
+/// A body of the journal: one, or several of a stream that were gathered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Extent {
+    pub(crate) last: u64,
+    pub(crate) place: BodyRef,
+}
+
+impl Extent {
+    pub(crate) fn content(self, shard: ShardId, first: u64) -> Vec<u8> {
+        (first..=self.last).step_by(IDS_PER_STREAM_EVENT).flat_map(|id| body(shard, id)).collect()
+    }
+
+    pub(crate) fn stored(self, shard: ShardId, first: u64) -> StoredBody {
+        let size_bytes = self.content(shard, first).len().try_into().unwrap();
+        StoredBody { place: self.place, size_bytes }
+    }
+}
 
 pub(crate) fn body(shard: ShardId, id: u64) -> Vec<u8> {
     let mut random = Random(id << 16 | u64::from(shard.0));
@@ -83,6 +102,16 @@ fn is_large(id: u64) -> bool {
     id % 20 == 4
 }
 
+/// Every so many ids there is one of each stream.
+const IDS_PER_STREAM_EVENT: usize = 10;
+/// So many bodies of a stream are gathered to one, at most.
+const GATHERED_COUNT_MAX: usize = 3;
+
+/// Of which stream a body is, if it is of one.
+fn stream_of(id: u64) -> Option<u64> {
+    Some(id % IDS_PER_STREAM_EVENT as u64).filter(|rest| matches!(rest, 7 | 8))
+}
+
 pub(crate) fn stored(shard: ShardId, id: u64, place: BodyRef) -> StoredBody {
     StoredBody { place, size_bytes: body(shard, id).len().try_into().unwrap() }
 }
@@ -92,60 +121,75 @@ pub(crate) fn stored(shard: ShardId, id: u64, place: BodyRef) -> StoredBody {
 enum Fact {
     Put(u64),
     Settled(u64),
-    Moved(u64, BodyRef),
+    Moved(u64, Extent),
+    /// All from the first on up to the last are in one body.
+    Gathered(u64, Extent),
 }
 
-const FACT_BYTES: usize = 24;
+const FACT_BYTES: usize = 32;
 
-fn encode(shard: ShardId, number: GroupNumber, facts: &[Fact]) -> (Bytes, Vec<(Fact, BodyRef)>) {
+fn encode(shard: ShardId, number: GroupNumber, facts: &[Fact]) -> Bytes {
     let mut bodies_at = 8 + facts.len() * FACT_BYTES;
     let mut payload = (facts.len() as u64).to_le_bytes().to_vec();
     let mut bodies = Vec::new();
-    let mut placed = Vec::new();
     for fact in facts {
-        let (kind, id, place) = match *fact {
+        let (kind, first, extent) = match *fact {
             Fact::Put(id) => {
                 let place = BodyRef::in_log(number, bodies_at.try_into().unwrap()).unwrap();
                 let mut bytes = body(shard, id);
                 bytes.resize(bytes.len().next_multiple_of(8), 0);
                 bodies_at += bytes.len();
                 bodies.extend(bytes);
-                (0, id, place)
+                (0, id, Extent { last: id, place })
             }
-            Fact::Settled(id) => (1, id, BodyRef::from_raw(0)),
-            Fact::Moved(id, place) => (2, id, place),
+            Fact::Settled(id) => (1, id, Extent { last: id, place: BodyRef::from_raw(0) }),
+            Fact::Moved(id, extent) => (2, id, extent),
+            Fact::Gathered(id, extent) => (3, id, extent),
         };
-        for word in [kind, id, place.to_raw()] {
+        for word in [kind, first, extent.last, extent.place.to_raw()] {
             payload.extend_from_slice(&word.to_le_bytes());
         }
-        placed.push((*fact, place));
     }
     payload.extend(bodies);
-    (payload.into(), placed)
+    payload.into()
 }
 
 fn word(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap())
 }
 
-fn replay_group(state: &mut State, payload: &[u8]) {
+/// Applies a group, and returns what no longer counts.
+fn replay_group(state: &mut State, payload: &[u8]) -> Vec<(u64, Extent)> {
     let count: usize = word(payload, 0).try_into().unwrap();
+    let mut old = Vec::new();
     for n in 0..count {
         let at = 8 + n * FACT_BYTES;
-        let (id, place) = (word(payload, at + 8), BodyRef::from_raw(word(payload, at + 16)));
+        let (first, extent) = (word(payload, at + 8), extent_at(payload, at + 16));
         match word(payload, at) {
-            1 => drop(state.remove(&id)),
-            _ => drop(state.insert(id, place)),
+            1 => old.extend(state.remove_entry(&first)),
+            kind => {
+                let is_replaced = |id: &u64, _: &mut Extent| {
+                    *id == first || (kind == 3 && stream_of(*id) == stream_of(first))
+                };
+                old.extend(state.extract_if(first..=extent.last, is_replaced));
+                state.insert(first, extent);
+            }
         }
     }
+    old
+}
+
+fn extent_at(bytes: &[u8], at: usize) -> Extent {
+    Extent { last: word(bytes, at), place: BodyRef::from_raw(word(bytes, at + 8)) }
 }
 
 fn encode_state(state: &State) -> Bytes {
-    state.iter().flat_map(|(id, place)| [id.to_le_bytes(), place.to_raw().to_le_bytes()].concat()).collect()
+    let words = |(id, extent): (&u64, &Extent)| [*id, extent.last, extent.place.to_raw()];
+    state.iter().flat_map(words).flat_map(u64::to_le_bytes).collect()
 }
 
 fn decode_state(bytes: &[u8]) -> State {
-    bytes.chunks(16).map(|pair| (word(pair, 0), BodyRef::from_raw(word(pair, 8)))).collect()
+    bytes.chunks(24).map(|entry| (word(entry, 0), extent_at(entry, 8))).collect()
 }
 
 /// What is known of one shard, whatever happens to the disk.
@@ -173,7 +217,9 @@ pub(crate) struct Owner {
     /// Cold bodies to forget once the group that settled them is durable.
     forget: Vec<(GroupNumber, StoredBody)>,
     writes_large: bool,
+    has_streams: bool,
     pub(crate) large_count: u64,
+    pub(crate) gathered_count: u64,
 }
 
 /// A running journal with its owners.
@@ -225,6 +271,12 @@ impl Broker {
         self
     }
 
+    /// From now on some bodies are of streams, and are gathered.
+    pub(crate) fn with_streams(mut self) -> Self {
+        self.owners.iter_mut().for_each(|owner| owner.has_streams = true);
+        self
+    }
+
     pub(crate) fn is_running(&mut self) -> bool {
         self.owners
             .iter_mut()
@@ -259,11 +311,20 @@ impl Owner {
         assert_eq!(state, expected, "{shard}: the state after group {last}");
         known.states.split_off(&(last + 1));
         known.durable = last;
-        let cold = state.iter().filter(|(_, place)| place.is_cold());
-        let cold: Vec<StoredBody> = cold.map(|(id, place)| stored(shard, *id, *place)).collect();
+        let cold = state.iter().filter(|(_, extent)| extent.place.is_cold());
+        let cold: Vec<StoredBody> = cold.map(|(id, extent)| extent.stored(shard, *id)).collect();
         log.remember_cold(&cold);
-        let owner =
-            Owner { shard, log, state, covered, forget: Vec::new(), writes_large: false, large_count: 0 };
+        let owner = Owner {
+            shard,
+            log,
+            state,
+            covered,
+            forget: Vec::new(),
+            writes_large: false,
+            has_streams: false,
+            large_count: 0,
+            gathered_count: 0,
+        };
         owner.check_bodies();
         Ok(owner)
     }
@@ -272,14 +333,25 @@ impl Owner {
         self.state.keys().copied().filter(|id| self.writes_large && is_large(*id))
     }
 
+    /// Segments that hold something gathered that lives.
+    pub(crate) fn stream_segments(&self) -> BTreeSet<u32> {
+        let gathered = self.state.iter().filter(|(id, _)| self.has_streams && stream_of(**id).is_some());
+        gathered
+            .filter_map(|(_, extent)| match extent.place.place() {
+                BodyPlace::Cold { segment, .. } => Some(segment),
+                BodyPlace::Log { .. } => None,
+            })
+            .collect()
+    }
+
     /// Every live body reads back, one by one and all together.
     pub(crate) fn check_bodies(&self) {
         let reader = self.log.reader();
         let wanted: Vec<StoredBody> =
-            self.state.iter().map(|(id, place)| stored(self.shard, *id, *place)).collect();
+            self.state.iter().map(|(id, extent)| extent.stored(self.shard, *id)).collect();
         let found = now(reader.read(wanted)).unwrap_or_else(|error| panic!("{}: {error}", self.shard));
-        for (id, found) in self.state.keys().zip(found) {
-            assert_eq!(found, body(self.shard, *id), "{}: body {id}", self.shard);
+        for ((id, extent), found) in self.state.iter().zip(found) {
+            assert_eq!(found, extent.content(self.shard, *id), "{}: body {id}", self.shard);
         }
     }
 
@@ -292,7 +364,7 @@ impl Owner {
             if !self.writes_large || !is_large(id) {
                 facts.push(Fact::Put(id));
             } else if let Ok(body) = self.put_large(id) {
-                facts.push(Fact::Moved(id, body.place));
+                facts.push(Fact::Moved(id, Extent { last: id, place: body.place }));
             }
         }
         // Most bodies are settled soon; some live until they were moved, and a few until they were moved again.
@@ -301,7 +373,13 @@ impl Owner {
             5 | 10 => id + 30 < known.next_id,
             _ => id + 6 < known.next_id,
         };
-        facts.extend(self.state.keys().filter(|id| is_done(id)).take(6).map(|id| Fact::Settled(*id)));
+        // Events are kept for a while, and those that were gathered go together.
+        let is_expired = |last: u64| last + 120 < known.next_id;
+        let is_over = |(id, extent): &(&u64, &Extent)| match stream_of(**id).filter(|_| self.has_streams) {
+            Some(_) => is_expired(extent.last),
+            None => is_done(id),
+        };
+        facts.extend(self.state.iter().filter(is_over).take(6).map(|(id, _)| Fact::Settled(*id)));
         self.append(known, &facts).inspect_err(|_| self.forget_placed(&facts))
     }
 
@@ -325,23 +403,19 @@ impl Owner {
     /// Nobody will ever name them.
     fn forget_placed(&mut self, facts: &[Fact]) {
         for fact in facts {
-            if let Fact::Moved(id, place) = *fact {
-                self.log.forget_cold(&[stored(self.shard, id, place)]);
+            if let Fact::Moved(id, extent) | Fact::Gathered(id, extent) = *fact {
+                self.log.forget_cold(&[extent.stored(self.shard, id)]);
             }
         }
     }
 
     fn append(&mut self, known: &mut Known, facts: &[Fact]) -> Result<(), AppendError> {
         let number = self.log.next_group();
-        let (payload, placed) = encode(self.shard, number, facts);
-        self.log.append(payload)?;
-        for (fact, place) in placed {
-            let old = match fact {
-                Fact::Put(id) | Fact::Moved(id, _) => self.state.insert(id, place).map(|old| (id, old)),
-                Fact::Settled(id) => self.state.remove(&id).map(|old| (id, old)),
-            };
-            if let Some((id, old)) = old.filter(|(_, old)| old.is_cold()) {
-                self.forget.push((number, stored(self.shard, id, old)));
+        let payload = encode(self.shard, number, facts);
+        self.log.append(payload.clone())?;
+        for (id, old) in replay_group(&mut self.state, &payload) {
+            if old.place.is_cold() {
+                self.forget.push((number, old.stored(self.shard, id)));
             }
         }
         known.states.insert(number.0, self.state.clone());
@@ -370,7 +444,7 @@ impl Owner {
 
     fn trim(&mut self, known: &Known) {
         let Some(state) = known.states.get(&self.log.watermark().0) else { return };
-        let oldest = state.values().filter_map(|place| match place.place() {
+        let oldest = state.values().filter_map(|extent| match extent.place.place() {
             BodyPlace::Log { group, .. } => Some(group.0 - 1),
             BodyPlace::Cold { .. } => None,
         });
@@ -386,14 +460,41 @@ impl Owner {
             (BodyPlace::Cold { segment, .. }, Evacuation::Cold { segment: wanted }) => segment == wanted,
             _ => false,
         };
-        let meant: Vec<(u64, BodyRef)> =
-            self.state.iter().filter(|(_, place)| is_meant(place)).map(|(id, place)| (*id, *place)).collect();
-        let bodies = meant.iter().map(|(id, place)| stored(self.shard, *id, *place)).collect();
+        let meant = self.state.iter().filter(|(_, extent)| is_meant(&extent.place));
+        let meant: Vec<(u64, Extent)> = meant.map(|(id, extent)| (*id, *extent)).collect();
+        let (events, others): (Vec<_>, Vec<_>) =
+            meant.into_iter().partition(|(id, _)| self.has_streams && stream_of(*id).is_some());
+        let bodies = others.iter().map(|(id, extent)| extent.stored(self.shard, *id)).collect();
         let Ok(places) = now(self.log.evacuate(bodies)) else { return Ok(None) };
-        let facts: Vec<Fact> =
-            meant.iter().zip(places).map(|((id, _), place)| Fact::Moved(*id, place)).collect();
-        self.append(known, &facts)?;
+        let moved =
+            others.iter().zip(places).map(|((id, old), place)| Fact::Moved(*id, Extent { place, ..*old }));
+        let mut facts: Vec<Fact> = moved.collect();
+        for stream in [7, 8] {
+            facts.extend(self.gather(stream, events.iter().filter(|(id, _)| stream_of(*id) == Some(stream))));
+        }
+        self.append(known, &facts).inspect_err(|_| self.forget_placed(&facts))?;
         Ok(Some(wanted))
+    }
+
+    /// Failing is fine: the events stay where they are, and will be asked for again.
+    fn gather<'a>(&mut self, stream: u64, events: impl Iterator<Item = &'a (u64, Extent)>) -> Vec<Fact> {
+        let events: Vec<&(u64, Extent)> = events.collect();
+        let follows = |a: &&(u64, Extent), b: &&(u64, Extent)| a.1.last + IDS_PER_STREAM_EVENT as u64 == b.0;
+        let runs: Vec<&[&(u64, Extent)]> =
+            events.chunk_by(follows).flat_map(|run| run.chunks(GATHERED_COUNT_MAX)).collect();
+        let stored = |run: &&[&(u64, Extent)]| run.iter().map(|(id, e)| e.stored(self.shard, *id)).collect();
+        let Ok(bodies) = now(self.log.gather(stream, runs.iter().map(stored).collect())) else {
+            return Vec::new();
+        };
+        let mut facts = Vec::new();
+        for (run, body) in runs.iter().zip(bodies) {
+            let ([(first, _), .., (_, last)] | [(first, last)]) = run else { continue };
+            let extent = Extent { last: last.last, place: body.place };
+            assert_eq!(body, extent.stored(self.shard, *first));
+            self.gathered_count += 1;
+            facts.push(Fact::Gathered(*first, extent));
+        }
+        facts
     }
 }
 

@@ -23,6 +23,7 @@ where
     a_run_that_cannot_be_gathered_leaves_nothing(store()).await;
     an_older_owner_gathers_nothing(store()).await;
     many_streams_are_gathered_at_once(store()).await;
+    one_that_fails_takes_no_other_along(store()).await;
 }
 
 /// Bytes that tell which body they are of.
@@ -282,4 +283,23 @@ async fn many_streams_are_gathered_at_once<J: Journal>(mut start: impl FnMut() -
     log.remember_cold(&all.concat());
     log.trim(GroupNumber::NONE, GroupNumber::NONE);
     assert_eq!(read(&log, &all.concat()).await, expected.concat());
+}
+
+async fn one_that_fails_takes_no_other_along<J: Journal>(mut start: impl FnMut() -> J) {
+    let journal = start();
+    let mut log = open_new(&journal, SHARD).await;
+    log.trim(GroupNumber::NONE, GroupNumber::NONE);
+    let (places, contents) = append_contents(&mut log, &[5_000; 12]).await;
+    let never = StoredBody { place: BodyRef::in_log(GroupNumber(99), 0).expect("in range"), size_bytes: 1 };
+    let mut gathering: Vec<Gathering> = Vec::new();
+    for (stream, place) in (0..).zip(&places) {
+        let second = if stream % 4 == 2 { never } else { *place };
+        gathering.push(Box::pin(log.gather(stream, vec![vec![*place], vec![second]])));
+    }
+    for (stream, gathered) in gathering.into_iter().enumerate() {
+        match gathered.await {
+            Ok(bodies) => assert_eq!(read(&log, &bodies).await, [&contents[stream][..]; 2]),
+            Err(error) => assert!(stream % 4 == 2 && matches!(error, ReadError::Gone(_)), "{error}"),
+        }
+    }
 }

@@ -1,0 +1,112 @@
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use peeklock_types::Timestamp;
+
+use crate::metadata::Metadata;
+use crate::name::BlobName;
+
+/// The state of a blob or container: each change has its own, and none is ever used again in its shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Etag(pub u64);
+
+/// A container with its blobs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Container {
+    pub metadata: Metadata,
+    pub etag: Etag,
+    pub modified_at: Timestamp,
+    pub(crate) blobs: BTreeMap<BlobName, Blob>,
+}
+
+/// A container without its blobs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContainerView {
+    pub metadata: Metadata,
+    pub etag: Etag,
+    pub modified_at: Timestamp,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Blob {
+    pub metadata: Metadata,
+    pub headers: BlobHeaders,
+    pub content: Bytes,
+    pub etag: Etag,
+    pub created_at: Timestamp,
+    pub modified_at: Timestamp,
+}
+
+/// A blob as somebody puts it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NewBlob {
+    pub metadata: Metadata,
+    pub headers: BlobHeaders,
+    pub content: Bytes,
+}
+
+/// What whoever put a blob said of its content. The broker looks at none of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BlobHeaders {
+    pub content_type: Option<String>,
+    pub content_encoding: Option<String>,
+    pub content_language: Option<String>,
+    pub content_disposition: Option<String>,
+    pub cache_control: Option<String>,
+    pub content_md5: Option<String>,
+}
+
+impl BlobHeaders {
+    pub(crate) fn all(&self) -> [Option<&str>; 6] {
+        [
+            self.content_type.as_deref(),
+            self.content_encoding.as_deref(),
+            self.content_language.as_deref(),
+            self.content_disposition.as_deref(),
+            self.cache_control.as_deref(),
+            self.content_md5.as_deref(),
+        ]
+    }
+
+    pub(crate) fn of(all: [Option<String>; 6]) -> Self {
+        let [
+            content_type,
+            content_encoding,
+            content_language,
+            content_disposition,
+            cache_control,
+            content_md5,
+        ] = all;
+        BlobHeaders {
+            content_type,
+            content_encoding,
+            content_language,
+            content_disposition,
+            cache_control,
+            content_md5,
+        }
+    }
+
+    pub(crate) fn size_bytes(&self) -> usize {
+        self.all().into_iter().flatten().map(str::len).sum()
+    }
+}
+
+impl Container {
+    pub(crate) fn view(&self) -> ContainerView {
+        let Container { metadata, etag, modified_at, .. } = self;
+        ContainerView { metadata: metadata.clone(), etag: *etag, modified_at: *modified_at }
+    }
+}
+
+/// What a map's entry costs beside the texts, about.
+const OVERHEAD_BYTES: usize = 256;
+
+/// What a blob counts for against the limits.
+pub(crate) fn cost(name: &BlobName, metadata: &Metadata, headers: &BlobHeaders, content: &[u8]) -> usize {
+    OVERHEAD_BYTES + name.as_str().len() + metadata.size_bytes() + headers.size_bytes() + content.len()
+}
+
+pub(crate) fn container_cost(container: &str, metadata: &Metadata) -> usize {
+    OVERHEAD_BYTES + container.len() + metadata.size_bytes()
+}

@@ -1,0 +1,53 @@
+use peeklock_types::Timestamp;
+use peeklock_types::wire::DecodeError;
+
+use crate::blob::{Etag, NewBlob};
+use crate::metadata::Metadata;
+use crate::name::{BlobName, ContainerName};
+use crate::record;
+
+/// What durably happened to containers and blobs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fact {
+    ContainerCreated {
+        name: ContainerName,
+        metadata: Metadata,
+        etag: Etag,
+        at: Timestamp,
+    },
+    /// With all its blobs.
+    ContainerDeleted {
+        name: ContainerName,
+    },
+    /// A new blob, or another in its place.
+    Put {
+        container: ContainerName,
+        blob: BlobName,
+        new: Box<NewBlob>,
+        etag: Etag,
+        at: Timestamp,
+    },
+    MetadataSet {
+        container: ContainerName,
+        blob: BlobName,
+        metadata: Metadata,
+        etag: Etag,
+        at: Timestamp,
+    },
+    Deleted {
+        container: ContainerName,
+        blob: BlobName,
+    },
+}
+
+impl Fact {
+    /// Appends the fact to `out`. It tells its own end.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        record::encode(self, out);
+    }
+
+    /// Takes one fact off the front of `input`. After an error `input` is as before.
+    pub fn decode(input: &mut &[u8]) -> Result<Fact, DecodeError> {
+        record::decode(input)
+    }
+}

@@ -1,0 +1,97 @@
+//! Facts as bytes: self-delimiting, so that a group holds one after the other.
+//!
+//! ```text
+//! kind (1 byte), then the fields in the order of the enum
+//! ```
+
+use peeklock_types::wire::{DecodeError, Reader};
+
+use crate::fact::Fact;
+use crate::wire::{self, put_blob_name, put_container, put_content, put_etag, put_metadata, put_time};
+
+// Kinds are on disk: a number is never given to another kind.
+const CONTAINER_CREATED: u8 = 64;
+const CONTAINER_DELETED: u8 = 65;
+const PUT: u8 = 66;
+const METADATA_SET: u8 = 67;
+const DELETED: u8 = 68;
+
+pub(crate) fn encode(fact: &Fact, out: &mut Vec<u8>) {
+    match fact {
+        Fact::ContainerCreated { name, metadata, etag, at } => {
+            out.push(CONTAINER_CREATED);
+            put_container(name, out);
+            put_metadata(metadata, out);
+            put_etag(*etag, out);
+            put_time(*at, out);
+        }
+        Fact::ContainerDeleted { name } => {
+            out.push(CONTAINER_DELETED);
+            put_container(name, out);
+        }
+        Fact::Put { container, blob, new, etag, at } => {
+            out.push(PUT);
+            put_container(container, out);
+            put_blob_name(blob, out);
+            put_content(&new.metadata, &new.headers, &new.content, out);
+            put_etag(*etag, out);
+            put_time(*at, out);
+        }
+        Fact::MetadataSet { container, blob, metadata, etag, at } => {
+            out.push(METADATA_SET);
+            put_container(container, out);
+            put_blob_name(blob, out);
+            put_metadata(metadata, out);
+            put_etag(*etag, out);
+            put_time(*at, out);
+        }
+        Fact::Deleted { container, blob } => {
+            out.push(DELETED);
+            put_container(container, out);
+            put_blob_name(blob, out);
+        }
+    }
+}
+
+pub(crate) fn decode(input: &mut &[u8]) -> Result<Fact, DecodeError> {
+    let mut reader = Reader { rest: input };
+    let kind = reader.byte("a record's kind")?;
+    if !(CONTAINER_CREATED..=DELETED).contains(&kind) {
+        return Err(DecodeError::Value("a record's kind"));
+    }
+    let name = wire::container(&mut reader)?;
+    let fact = decode_rest(kind, name, &mut reader)?;
+    *input = reader.rest;
+    Ok(fact)
+}
+
+fn decode_rest(
+    kind: u8,
+    container: crate::ContainerName,
+    reader: &mut Reader<'_>,
+) -> Result<Fact, DecodeError> {
+    Ok(match kind {
+        CONTAINER_CREATED => Fact::ContainerCreated {
+            name: container,
+            metadata: wire::metadata(reader)?,
+            etag: wire::etag(reader)?,
+            at: reader.timestamp()?,
+        },
+        CONTAINER_DELETED => Fact::ContainerDeleted { name: container },
+        PUT => Fact::Put {
+            container,
+            blob: wire::blob_name(reader)?,
+            new: Box::new(wire::content(reader)?),
+            etag: wire::etag(reader)?,
+            at: reader.timestamp()?,
+        },
+        METADATA_SET => Fact::MetadataSet {
+            container,
+            blob: wire::blob_name(reader)?,
+            metadata: wire::metadata(reader)?,
+            etag: wire::etag(reader)?,
+            at: reader.timestamp()?,
+        },
+        _ => Fact::Deleted { container, blob: wire::blob_name(reader)? },
+    })
+}

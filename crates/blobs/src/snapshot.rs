@@ -1,0 +1,102 @@
+//! The whole state as bytes: what replay of all facts so far would give.
+//!
+//! ```text
+//! "PKLB", version (1 byte), next etag, number of containers, containers by name, CRC-32C of all before (4 bytes)
+//! container: name, metadata, etag, modified at, number of blobs, blobs by name
+//! blob:      name, metadata, headers, content, etag, created at, modified at
+//! ```
+//! The same state gives the same bytes, however it came about.
+
+use peeklock_types::wire::{DecodeError, Reader, put_number};
+
+use crate::blob::{Blob, Container};
+use crate::blobs::Blobs;
+use crate::limits::{BLOB_COUNT_MAX, CONTAINER_COUNT_MAX};
+use crate::name::{BlobName, ContainerName};
+use crate::wire::{self, put_blob_name, put_container, put_content, put_etag, put_metadata, put_time};
+
+const MAGIC: &[u8; 4] = b"PKLB";
+const VERSION: u8 = 1;
+
+impl Blobs {
+    pub fn snapshot(&self, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.extend_from_slice(MAGIC);
+        out.push(VERSION);
+        put_number(self.next_etag, out);
+        put_number(self.containers.len() as u64, out);
+        self.containers.iter().for_each(|(name, container)| put_one(name, container, out));
+        let checksum = crc32c::crc32c(out.get(start..).unwrap_or_default());
+        out.extend_from_slice(&checksum.to_le_bytes());
+    }
+
+    pub fn restore(bytes: &[u8]) -> Result<Blobs, DecodeError> {
+        let (bytes, checksum) = bytes.split_last_chunk().ok_or(DecodeError::Short("a snapshot of blobs"))?;
+        let rest = bytes.strip_prefix(MAGIC).ok_or(DecodeError::Value("the start of a snapshot of blobs"))?;
+        let mut reader = Reader { rest };
+        if reader.byte("a snapshot's version")? != VERSION {
+            return Err(DecodeError::Value("the version of a snapshot of blobs"));
+        }
+        if crc32c::crc32c(bytes) != u32::from_le_bytes(*checksum) {
+            return Err(DecodeError::Value("the checksum of a snapshot of blobs"));
+        }
+        let mut blobs = Blobs::default();
+        blobs.next_etag = reader.number("an etag")?;
+        for _ in 0..count(&mut reader, CONTAINER_COUNT_MAX)? {
+            let (name, container) = read_one(&mut reader)?;
+            blobs.containers.insert(name, container);
+        }
+        blobs.count_all();
+        match reader.rest {
+            [] => Ok(blobs),
+            _ => Err(DecodeError::Value("the end of a snapshot of blobs")),
+        }
+    }
+}
+
+fn put_one(name: &ContainerName, container: &Container, out: &mut Vec<u8>) {
+    put_container(name, out);
+    put_metadata(&container.metadata, out);
+    put_etag(container.etag, out);
+    put_time(container.modified_at, out);
+    put_number(container.blobs.len() as u64, out);
+    for (name, blob) in &container.blobs {
+        put_blob_name(name, out);
+        put_content(&blob.metadata, &blob.headers, &blob.content, out);
+        put_etag(blob.etag, out);
+        put_time(blob.created_at, out);
+        put_time(blob.modified_at, out);
+    }
+}
+
+fn read_one(reader: &mut Reader<'_>) -> Result<(ContainerName, Container), DecodeError> {
+    let name = wire::container(reader)?;
+    let metadata = wire::metadata(reader)?;
+    let (etag, modified_at) = (wire::etag(reader)?, reader.timestamp()?);
+    let mut container = Container { metadata, etag, modified_at, blobs: Default::default() };
+    for _ in 0..count(reader, BLOB_COUNT_MAX)? {
+        let (name, blob) = read_blob(reader)?;
+        container.blobs.insert(name, blob);
+    }
+    Ok((name, container))
+}
+
+fn read_blob(reader: &mut Reader<'_>) -> Result<(BlobName, Blob), DecodeError> {
+    let name = wire::blob_name(reader)?;
+    let new = wire::content(reader)?;
+    let blob = Blob {
+        metadata: new.metadata,
+        headers: new.headers,
+        content: new.content,
+        etag: wire::etag(reader)?,
+        created_at: reader.timestamp()?,
+        modified_at: reader.timestamp()?,
+    };
+    Ok((name, blob))
+}
+
+fn count(reader: &mut Reader<'_>, max: usize) -> Result<usize, DecodeError> {
+    const WHAT: &str = "a number of containers or blobs";
+    let count = usize::try_from(reader.number(WHAT)?).ok().filter(|count| *count <= max);
+    count.ok_or(DecodeError::Value(WHAT))
+}

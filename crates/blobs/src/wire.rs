@@ -1,0 +1,89 @@
+//! The parts of which records and snapshots of blobs are made. Reading checks everything: the bytes come from a disk.
+
+use bytes::Bytes;
+use peeklock_types::Timestamp;
+use peeklock_types::wire::{DecodeError, Reader, put_bytes, put_number, put_optional};
+
+use crate::blob::{BlobHeaders, Etag, NewBlob};
+use crate::limits::{
+    BLOB_NAME_CHARS_MAX, CONTAINER_NAME_CHARS_MAX, CONTENT_BYTES_MAX, HEADER_BYTES_MAX, METADATA_BYTES_MAX,
+    METADATA_COUNT_MAX,
+};
+use crate::metadata::Metadata;
+use crate::name::{BlobName, ContainerName};
+
+pub(crate) fn put_container(name: &ContainerName, out: &mut Vec<u8>) {
+    put_bytes(name.as_str().as_bytes(), out);
+}
+
+pub(crate) fn container(reader: &mut Reader<'_>) -> Result<ContainerName, DecodeError> {
+    const WHAT: &str = "the name of a container";
+    ContainerName::parse(reader.text(CONTAINER_NAME_CHARS_MAX, WHAT)?).map_err(|_| DecodeError::Value(WHAT))
+}
+
+pub(crate) fn put_blob_name(name: &BlobName, out: &mut Vec<u8>) {
+    put_bytes(name.as_str().as_bytes(), out);
+}
+
+pub(crate) fn blob_name(reader: &mut Reader<'_>) -> Result<BlobName, DecodeError> {
+    const WHAT: &str = "the name of a blob";
+    BlobName::parse(reader.text(BLOB_NAME_CHARS_MAX * 4, WHAT)?).map_err(|_| DecodeError::Value(WHAT))
+}
+
+pub(crate) fn put_metadata(metadata: &Metadata, out: &mut Vec<u8>) {
+    put_number(metadata.iter().len() as u64, out);
+    for (name, value) in metadata.iter() {
+        put_bytes(name.as_bytes(), out);
+        put_bytes(value.as_bytes(), out);
+    }
+}
+
+pub(crate) fn metadata(reader: &mut Reader<'_>) -> Result<Metadata, DecodeError> {
+    const WHAT: &str = "metadata";
+    let count = reader.number(WHAT)?;
+    if count > METADATA_COUNT_MAX as u64 {
+        return Err(DecodeError::Value(WHAT));
+    }
+    let mut metadata = Metadata::default();
+    for _ in 0..count {
+        let name = reader.text(METADATA_BYTES_MAX, WHAT)?;
+        let value = reader.text(METADATA_BYTES_MAX, WHAT)?;
+        let is_new = metadata.get(name).is_none();
+        metadata.add(name, value).ok().filter(|()| is_new).ok_or(DecodeError::Value(WHAT))?;
+    }
+    Ok(metadata)
+}
+
+pub(crate) fn put_etag(etag: Etag, out: &mut Vec<u8>) {
+    put_number(etag.0, out);
+}
+
+pub(crate) fn etag(reader: &mut Reader<'_>) -> Result<Etag, DecodeError> {
+    reader.number("an etag").map(Etag)
+}
+
+pub(crate) fn put_time(at: Timestamp, out: &mut Vec<u8>) {
+    put_number(at.as_millis(), out);
+}
+
+pub(crate) fn put_content(metadata: &Metadata, headers: &BlobHeaders, content: &[u8], out: &mut Vec<u8>) {
+    put_metadata(metadata, out);
+    headers.all().into_iter().for_each(|header| put_optional(header.map(str::as_bytes), out));
+    put_bytes(content, out);
+}
+
+pub(crate) fn content(reader: &mut Reader<'_>) -> Result<NewBlob, DecodeError> {
+    let metadata = metadata(reader)?;
+    let mut all = [const { None }; 6];
+    for header in &mut all {
+        *header = self::header(reader)?;
+    }
+    let content = Bytes::copy_from_slice(reader.bytes(CONTENT_BYTES_MAX, "a blob's content")?);
+    Ok(NewBlob { metadata, headers: BlobHeaders::of(all), content })
+}
+
+fn header(reader: &mut Reader<'_>) -> Result<Option<String>, DecodeError> {
+    const WHAT: &str = "a blob's header";
+    let text = |reader: &mut Reader<'_>| reader.text(HEADER_BYTES_MAX, WHAT).map(str::to_owned);
+    reader.flag(WHAT)?.then(|| text(reader)).transpose()
+}

@@ -1,0 +1,355 @@
+//! What readers must see: each event once, in order, and no more than they asked for.
+
+use peeklock_hubs::{Error, ReaderEnd, ReaderSpec, Run, StartAt};
+use peeklock_types::{ConsumerGroup, GroupNumber, ReceiverId, Timestamp};
+
+use crate::model::ModelStream;
+use crate::world::World;
+
+#[derive(Debug)]
+pub(crate) struct ModelReader {
+    id: ReceiverId,
+    stream: usize,
+    group: usize,
+    level: Option<i64>,
+    /// The event that its next run starts with, and the one that it must see next.
+    next: u64,
+    wanted: u64,
+    limit: u64,
+    counted: u64,
+    window_bytes: i64,
+    drain: bool,
+    run: Option<Run>,
+    /// How many runs others got while it could have had one.
+    passed_over: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Start {
+    Earliest,
+    Latest,
+    /// Steps from the end.
+    Sequence(u64, bool),
+    /// The time of an event, so many from the end, or a bit before or after it.
+    Time(usize, i64, bool),
+}
+
+fn group_name(group: usize) -> ConsumerGroup {
+    ConsumerGroup::parse(["$Default", "audit"][group]).unwrap()
+}
+
+impl ModelReader {
+    fn credit(&self) -> u64 {
+        self.limit.saturating_sub(self.counted)
+    }
+
+    fn can_take(&self, stream: &ModelStream) -> bool {
+        self.run.is_none() && self.credit() > 0 && self.window_bytes > 0 && self.next < stream.next()
+    }
+}
+
+impl ModelStream {
+    /// The event that a run would start with, and the first that the reader is to see.
+    fn position(&self, start: StartAt) -> Result<(u64, u64), Error> {
+        let (begin, next) = (self.begin(), self.next());
+        match start {
+            StartAt::Earliest => Ok((begin, begin)),
+            StartAt::Latest => Ok((next, next)),
+            StartAt::Sequence { sequence, inclusive } => {
+                let (partition, last) = (self.id.0 - 1, next.cast_signed() - 1);
+                let wanted = if inclusive { sequence } else { sequence + 1 };
+                if wanted > next {
+                    return Err(Error::BeyondEnd { partition, given: sequence, last });
+                }
+                if wanted < begin && !self.is_moved_on {
+                    return Err(Error::Expired { partition, given: wanted, first: begin });
+                }
+                Ok((wanted.max(begin), wanted.max(begin)))
+            }
+            StartAt::Time { at, inclusive } => {
+                let is_in =
+                    |time: u64| if inclusive { time >= at.as_millis() } else { time > at.as_millis() };
+                let first = (begin..next).find(|event| is_in(self.times[usize::try_from(*event).unwrap()]));
+                let Some(first) = first else { return Ok((next, next)) };
+                let extent = self.extents.iter().find(|extent| extent.end() > first).unwrap();
+                Ok((extent.first, first))
+            }
+        }
+    }
+}
+
+impl World {
+    fn start_at(&self, stream: usize, start: Start) -> StartAt {
+        match start {
+            Start::Earliest => StartAt::Earliest,
+            Start::Latest => StartAt::Latest,
+            Start::Sequence(back, inclusive) => {
+                let sequence = (self.streams[stream].next() + 1).saturating_sub(back);
+                StartAt::Sequence { sequence, inclusive }
+            }
+            Start::Time(back, off_ms, inclusive) => {
+                let times = &self.streams[stream].times;
+                let time = times.iter().rev().nth(back).map_or(self.now, |time| *time);
+                let at = Timestamp::from_millis(time.saturating_add_signed(off_ms));
+                StartAt::Time { at, inclusive }
+            }
+        }
+    }
+
+    pub(crate) fn attach(&mut self, stream: usize, group: usize, start: Start, level: Option<i64>) {
+        let (id, start) = (self.reader_id(), self.start_at(stream, start));
+        let spec = ReaderSpec { group: group_name(group), start, owner_level: level, name: None };
+        let found = self.hubs.attach_reader(self.streams[stream].id, id, spec, &mut self.out);
+        let others = self.readers.iter().filter(|other| (other.stream, other.group) == (stream, group));
+        let others: Vec<_> = others.map(|other| (other.id, other.level)).collect();
+        let highest = others.iter().filter_map(|(_, level)| *level).max();
+        let is_too_low = highest.is_some_and(|highest| level.is_none_or(|level| level < highest));
+        if is_too_low {
+            assert!(matches!(found, Err(Error::OwnerLevel { current, .. }) if Some(current) == highest));
+            return;
+        }
+        if level.is_none() && others.len() == 5 {
+            assert!(matches!(found, Err(Error::TooManyReaders { .. })));
+            return;
+        }
+        match self.streams[stream].position(start) {
+            Err(wanted) => assert_eq!(found, Err(wanted)),
+            Ok((next, wanted)) => {
+                assert_eq!(found, Ok(()));
+                let stolen = |own_level, level| ReaderEnd::Stolen { by: None, level, name: None, own_level };
+                let ended = level.map(|level| others.iter().map(move |(id, own)| (*id, stolen(*own, level))));
+                let ended: Vec<_> = ended.into_iter().flatten().collect();
+                assert_eq!(std::mem::take(&mut self.out.ended), ended);
+                self.readers.retain(|reader| !ended.iter().any(|(id, _)| *id == reader.id));
+                self.readers.push(ModelReader {
+                    id,
+                    stream,
+                    group,
+                    level,
+                    next,
+                    wanted,
+                    limit: 0,
+                    counted: 0,
+                    window_bytes: 0,
+                    drain: false,
+                    run: None,
+                    passed_over: 0,
+                });
+            }
+        }
+    }
+
+    fn pick(&mut self, pick: usize) -> Option<&mut ModelReader> {
+        let count = self.readers.len();
+        self.readers.get_mut(pick.checked_rem(count)?)
+    }
+
+    pub(crate) fn detach(&mut self, pick: usize) {
+        let Some(id) = self.pick(pick).map(|reader| reader.id) else { return };
+        self.readers.retain(|reader| reader.id != id);
+        assert!(self.hubs.detach_reader(id));
+        assert!(!self.hubs.detach_reader(id));
+    }
+
+    /// More credit, or less than it has.
+    pub(crate) fn limit(&mut self, pick: usize, more: i64) {
+        let Some(reader) = self.pick(pick) else { return };
+        reader.limit = reader.counted.saturating_add_signed(more);
+        let (id, limit) = (reader.id, reader.limit);
+        self.hubs.set_reader_limit(id, limit);
+    }
+
+    pub(crate) fn window(&mut self, pick: usize, size_bytes: i64) {
+        let Some(reader) = self.pick(pick) else { return };
+        reader.window_bytes += size_bytes;
+        let id = reader.id;
+        self.hubs.add_reader_window(id, size_bytes);
+    }
+
+    pub(crate) fn drain(&mut self, pick: usize, drain: bool) {
+        let Some(reader) = self.pick(pick) else { return };
+        reader.drain = drain;
+        let id = reader.id;
+        self.hubs.drain_reader(id, drain);
+    }
+
+    /// Whether there was one.
+    pub(crate) fn next_run(&mut self, bytes_max: u32) -> bool {
+        let run = self.hubs.next_run(bytes_max, &mut self.out);
+        self.expect_ended_only_if_overtaken();
+        let streams = &self.streams;
+        let Some(run) = run else {
+            for reader in &self.readers {
+                let stream = &streams[reader.stream];
+                assert!(!reader.can_take(stream), "forgotten: {reader:?}");
+                let is_overtaken = reader.run.is_none() && reader.next < stream.begin();
+                assert!(!is_overtaken || stream.is_moved_on, "not told: {reader:?}");
+            }
+            return false;
+        };
+        let reader_count = self.readers.len();
+        for other in &mut self.readers {
+            let waits = other.can_take(&streams[other.stream]) && other.id != run.reader;
+            other.passed_over = if waits { other.passed_over + 1 } else { 0 };
+            assert!(other.passed_over <= reader_count, "starved: {other:?}");
+        }
+        let reader = self.readers.iter_mut().find(|reader| reader.id == run.reader).unwrap();
+        let stream = &streams[reader.stream];
+        reader.move_on(stream);
+        assert!(reader.can_take(stream));
+        check_run(reader, stream, &run, bytes_max);
+        reader.next = run.upto;
+        reader.counted += run.upto - run.from;
+        reader.window_bytes -= run.window_bytes;
+        reader.run = Some(run);
+        true
+    }
+
+    fn picked_run(&self, pick: usize) -> Option<usize> {
+        let places: Vec<_> =
+            (0..self.readers.len()).filter(|place| self.readers[*place].run.is_some()).collect();
+        places.get(pick.checked_rem(places.len())?).copied()
+    }
+
+    pub(crate) fn run_done(&mut self, pick: usize) {
+        let Some(place) = self.picked_run(pick) else { return };
+        let reader = &mut self.readers[place];
+        let stream = &self.streams[reader.stream];
+        let run = reader.run.take().unwrap();
+        for event in run.from..run.upto {
+            let time = stream.times[usize::try_from(event).unwrap()];
+            if run.not_before.is_none_or(|before| time >= before.as_millis()) {
+                assert_eq!(event, reader.wanted, "each event once, in order");
+                reader.wanted += 1;
+            }
+        }
+        // Some that follow may be gone.
+        reader.wanted = reader.wanted.max(reader.next);
+        self.hubs.run_done(reader.id);
+    }
+
+    pub(crate) fn run_failed(&mut self, pick: usize) {
+        let Some(place) = self.picked_run(pick) else { return };
+        let reader = &mut self.readers[place];
+        let run = reader.run.take().unwrap();
+        reader.next = run.from;
+        reader.counted -= run.upto - run.from;
+        reader.window_bytes += run.window_bytes;
+        self.hubs.run_failed(&run);
+    }
+
+    /// Events were retired: whoever has not had them is ended, or goes on behind them.
+    pub(crate) fn expect_overtaken(&mut self) {
+        let streams = &self.streams;
+        let is_lost = |reader: &ModelReader| {
+            let stream = &streams[reader.stream];
+            reader.next < stream.begin() && !stream.is_moved_on
+        };
+        // Whoever is back at events that were gone before, and waits to hear so, may hear it now.
+        let mut found = std::mem::take(&mut self.out.ended);
+        found.retain(|(id, end)| {
+            let reader = self.readers.iter().find(|reader| reader.id == *id).unwrap();
+            let (next, first) = (reader.next, streams[reader.stream].begin());
+            assert_eq!(*end, ReaderEnd::Expired { next, first });
+            assert!(is_lost(reader));
+            true
+        });
+        let gone: Vec<_> = found.iter().map(|(id, _)| *id).collect();
+        self.readers.retain(|reader| !gone.contains(&reader.id));
+        self.readers.iter_mut().for_each(|reader| {
+            if reader.run.is_none() || reader.next < streams[reader.stream].begin() {
+                reader.move_on(&streams[reader.stream]);
+            }
+        });
+    }
+
+    fn expect_ended_only_if_overtaken(&mut self) {
+        for (id, end) in std::mem::take(&mut self.out.ended) {
+            let place = self.readers.iter().position(|reader| reader.id == id).unwrap();
+            let reader = self.readers.remove(place);
+            let stream = &self.streams[reader.stream];
+            assert!(reader.next < stream.begin() && !stream.is_moved_on);
+            assert_eq!(end, ReaderEnd::Expired { next: reader.next, first: stream.begin() });
+        }
+    }
+
+    pub(crate) fn check_readers(&mut self) {
+        let mut drained = Vec::new();
+        for reader in &mut self.readers {
+            let is_at_end = reader.next == self.streams[reader.stream].next();
+            if reader.drain && reader.run.is_none() && (is_at_end || reader.credit() == 0) {
+                drained.push(reader.id);
+                (reader.drain, reader.limit) = (false, reader.counted);
+            }
+        }
+        let mut found = self.hubs.take_drained();
+        found.sort_unstable();
+        assert_eq!(found, drained);
+        for (number, stream) in self.streams.iter().enumerate() {
+            let views = self.hubs.stream(stream.id).unwrap().readers;
+            assert_eq!(views.len(), self.readers.iter().filter(|reader| reader.stream == number).count());
+            for view in views {
+                let reader = self.readers.iter().find(|reader| reader.id == view.reader).unwrap();
+                assert_eq!((view.group, view.owner_level), (group_name(reader.group), reader.level));
+                let moves_on = stream.is_moved_on && reader.next < stream.begin();
+                assert!(view.next_sequence == reader.next || moves_on);
+            }
+        }
+    }
+
+    /// In the end everybody gets all there is.
+    pub(crate) fn finish(&mut self) {
+        for pick in 0..self.readers.len() {
+            self.limit(pick, 1 << 40);
+            self.window(pick, 1 << 40);
+            while self.picked_run(0).is_some() {
+                self.run_done(0);
+            }
+        }
+        while self.next_run(5000) {
+            self.run_done(0);
+        }
+        self.check();
+        for reader in &self.readers {
+            assert_eq!(reader.wanted, self.streams[reader.stream].next());
+        }
+    }
+}
+
+impl ModelReader {
+    /// If what it would get next is gone, it goes on at what is there.
+    fn move_on(&mut self, stream: &ModelStream) {
+        if stream.is_moved_on && self.next < stream.begin() {
+            self.next = stream.begin();
+            if self.run.is_none() {
+                self.wanted = self.wanted.max(self.next);
+            }
+        }
+    }
+}
+
+/// The run is just what the reader may have of the stream.
+fn check_run(reader: &ModelReader, stream: &ModelStream, run: &Run, bytes_max: u32) {
+    assert_eq!((run.from, run.stream), (reader.next, stream.id));
+    let end = reader.next + reader.credit().min(1 << 40);
+    let (mut size_bytes, mut window_bytes, mut upto) = (0, 0, run.from);
+    let mut taken = Vec::new();
+    for extent in stream.extents.iter().filter(|extent| extent.end() > run.from) {
+        size_bytes += extent.size_bytes;
+        let is_full = size_bytes > bytes_max || window_bytes >= reader.window_bytes;
+        if upto == end || (is_full && !taken.is_empty()) {
+            break;
+        }
+        let events = extent.end().min(end) - upto;
+        window_bytes += (u64::from(extent.size_bytes) * events / extent.count).max(1).cast_signed();
+        upto += events;
+        taken.push(extent);
+    }
+    assert_eq!(upto, run.upto);
+    assert_eq!(window_bytes, run.window_bytes);
+    assert_eq!(run.bodies, taken.iter().map(|extent| extent.stored()).collect::<Vec<_>>());
+    let newest = taken.iter().filter_map(|extent| extent.group()).max();
+    assert_eq!(run.newest_group, newest.unwrap_or(GroupNumber::NONE));
+    assert_eq!(run.last.sequence, stream.next().cast_signed() - 1);
+    assert_eq!(run.last.at.map(Timestamp::as_millis), stream.times.last().copied());
+}
