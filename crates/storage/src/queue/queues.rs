@@ -39,10 +39,7 @@ impl Request<'_, '_> {
         let metadata = metadata::read(&self.call.parts.headers)?;
         let broker = &self.call.account.broker;
         let created = broker.create_with_metadata(name.clone(), settings(), metadata.clone()).await;
-        let error = match created {
-            Ok(_) => return Ok(empty(StatusCode::CREATED)),
-            Err(error) => error,
-        };
+        let Err(error) = created else { return Ok(empty(StatusCode::CREATED)) };
         if !matches!(&error, AdminError::Refused(Error::Engine(error)) if is_taken(error)) {
             return Err(refusal::of(&error));
         }
