@@ -46,11 +46,13 @@ impl Scope {
         self.0.is_empty() || rest.is_empty() || rest.starts_with('/')
     }
 
-    /// Whether `other` is this entity or a part of it: its subscriptions and sub-queues, but not another entity whose name merely begins
-    /// with its own. The namespace owns everything.
+    /// Whether `other` is this entity or a part of it: its subscriptions, sub-queues, partitions and consumer groups, but not another entity
+    /// whose name merely begins with its own. The namespace owns everything.
     pub fn owns(&self, other: &Scope) -> bool {
+        const PARTS: [&str; 5] =
+            ["/$", "/subscriptions/", "/consumergroups/", "/partitions/", "/publishers/"];
         let Some(rest) = other.0.strip_prefix(&self.0) else { return false };
-        self.0.is_empty() || rest.is_empty() || rest.starts_with("/$") || rest.starts_with("/subscriptions/")
+        self.0.is_empty() || rest.is_empty() || PARTS.iter().any(|part| rest.starts_with(part))
     }
 
     /// This scope and all above it, the narrowest first.
@@ -71,6 +73,11 @@ impl Scope {
     }
 
     pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// As an audience would name it.
+    pub fn as_path(&self) -> &str {
         &self.0
     }
 }
@@ -118,9 +125,15 @@ mod tests {
     #[test]
     fn an_entity_owns_its_parts_but_no_other_entity() {
         let topic = Scope::parse("shop");
-        for part in
-            ["shop", "Shop/Subscriptions/audit", "shop/$deadletterqueue", "shop/subscriptions/a/$Transfer"]
-        {
+        for part in [
+            "shop",
+            "Shop/Subscriptions/audit",
+            "shop/$deadletterqueue",
+            "shop/subscriptions/a/$Transfer",
+            "shop/ConsumerGroups/$Default/Partitions/0",
+            "shop/Partitions/1",
+            "shop/Publishers/p",
+        ] {
             assert!(topic.owns(&Scope::parse(part)), "{part}");
         }
         for other in ["shop/orders", "shop2", "", "shop/subscriptionsx"] {

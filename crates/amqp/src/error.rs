@@ -90,4 +90,6 @@ pub mod condition {
     pub const NO_MATCHING_SUBSCRIPTION: &str = "com.microsoft:no-matching-subscription";
     pub const PARTITION_NOT_OWNED: &str = "com.microsoft:partition-not-owned";
     pub const DEAD_LETTER: &str = "com.microsoft:dead-letter";
+    pub const OUT_OF_ORDER_SEQUENCE: &str = "com.microsoft:out-of-order-sequence";
+    pub const PRODUCER_EPOCH_STOLEN: &str = "com.microsoft:producer-epoch-stolen";
 }

@@ -3,6 +3,8 @@
 use peeklock_access::{normalize, without_management};
 use peeklock_types::{EntityPath, NameError};
 
+use crate::hub::{HubAddress, group_of};
+
 /// What a link address names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Node {
@@ -10,6 +12,8 @@ pub(crate) enum Node {
     /// `$management` of one entity, or of the namespace.
     Management(Option<EntityPath>),
     Entity(EntityPath),
+    /// A part of an event hub. The hub itself has the address of an entity.
+    Hub(HubAddress),
 }
 
 const MANAGEMENT: &str = "$management";
@@ -23,8 +27,13 @@ impl Node {
         if path.eq_ignore_ascii_case(MANAGEMENT) {
             return Ok(Node::Management(None));
         }
-        match without_management(&path) {
-            Some(entity) => Ok(Node::Management(Some(EntityPath::parse(entity)?))),
+        if let Some(entity) = without_management(&path) {
+            // Tokens are put for the management of a consumer group, so links may ask for it, too; it is the hub's.
+            let entity = group_of(entity).map_or(entity, |(hub, _)| hub);
+            return Ok(Node::Management(Some(EntityPath::parse(entity)?)));
+        }
+        match HubAddress::parse(&path) {
+            Some(address) => Ok(Node::Hub(address?)),
             None => Ok(Node::Entity(EntityPath::parse(&path)?)),
         }
     }
@@ -59,5 +68,22 @@ mod tests {
         assert_eq!(Node::parse("$cbs").unwrap(), Node::Cbs);
         assert_eq!(Node::parse("amqps://h/$management").unwrap(), Node::Management(None));
         assert!(Node::parse("").is_err());
+    }
+
+    #[test]
+    fn every_spelling_of_a_partition_is_the_same_partition() {
+        let plain = Node::parse("clicks/ConsumerGroups/$Default/Partitions/0").unwrap();
+        assert!(matches!(plain, Node::Hub(_)));
+        for spelling in [
+            "amqps://localhost:5672/clicks/ConsumerGroups/$Default/Partitions/0",
+            "/clicks/consumergroups/$Default/partitions/0",
+            "amqps://ns.example/clicks/ConsumerGroups/%24Default/Partitions/0",
+        ] {
+            assert_eq!(Node::parse(spelling).unwrap(), plain, "{spelling}");
+        }
+        let hub = Some(EntityPath::parse("clicks").unwrap());
+        for spelling in ["clicks/$management", "/clicks/ConsumerGroups/$Default/$management"] {
+            assert_eq!(Node::parse(spelling).unwrap(), Node::Management(hub.clone()), "{spelling}");
+        }
     }
 }

@@ -4,7 +4,7 @@ use peeklock_access::{Right, Scope};
 use peeklock_amqp::connection::{AttachReply, LinkId, SessionId};
 use peeklock_amqp::{Attach, Fields, Role, SenderSettleMode, Source, Target, TargetNode, Text, Value};
 use peeklock_broker::engine::{CloseReason, HeldSession, ReceiveMode};
-use peeklock_broker::{Answer, Error, Found, Request, SessionAsk};
+use peeklock_broker::{Answer, Error, Found, HubAnswer, Request, SessionAsk};
 use peeklock_types::{EntityKind, EntityPath, SubQueue, limits};
 
 use crate::address::Node;
@@ -45,6 +45,7 @@ impl Conversation<'_> {
             Node::Cbs => self.start_service(session, id, &attach, Service::Cbs),
             Node::Management(path) => self.start_service(session, id, &attach, Service::Management(path)),
             Node::Entity(path) => self.start_entity(session, id, attach, path),
+            Node::Hub(address) => self.start_hub(session, id, attach, address),
         }
     }
 
@@ -133,10 +134,12 @@ impl Conversation<'_> {
     pub(crate) fn on_link_answer(&mut self, number: LinkNumber, result: Result<Answer, Error>) {
         let Some(link) = self.links.get_mut(number) else { return };
         let id = link.id;
-        if matches!(link.kind, LinkKind::Joining(_)) {
-            return self.on_member_answer(number, result);
-        }
-        let LinkKind::Pending(pending) = &mut link.kind else { return };
+        let pending = match &mut link.kind {
+            LinkKind::Pending(pending) => pending,
+            LinkKind::Joining(_) => return self.on_member_answer(number, result),
+            LinkKind::PendingHub(_) => return self.on_hub_answer(number, result),
+            _ => return,
+        };
         match result {
             Err(error) => {
                 let refusal = refusal(&error, Some(&pending.path));
@@ -157,6 +160,11 @@ impl Conversation<'_> {
                 }
             }
             Ok(Answer::Attached(held)) => self.open_receiver(number, held),
+            Ok(Answer::Hub(answer)) => {
+                if let HubAnswer::Hub(view) = *answer {
+                    self.found_hub(number, &view);
+                }
+            }
             Ok(_) => {}
         }
     }

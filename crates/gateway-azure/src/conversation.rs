@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use bytes::BytesMut;
 use peeklock_amqp::connection::{Connection, DeliveryId, Event, LinkId, Millis, SessionId};
 use peeklock_amqp::{DeliveryState, DeliveryTag, SaslCode, Symbol, Text, condition};
-use peeklock_broker::{Batch, Drain, Peer, Reply, Request};
+use peeklock_broker::{Batch, Drain, Peer, PeerId, Reply, Request};
 use peeklock_types::{LockToken, SubQueue, Timestamp};
 use tokio::sync::{mpsc, watch};
 
@@ -15,7 +15,8 @@ use crate::claims::Claims;
 use crate::coordinator::{Checks, in_transaction, transaction_of};
 use crate::error::Refusal;
 use crate::group::{LockEnd, Membership, lock_lost};
-use crate::link::{EntityRef, Link, LinkKind, LinkNumber, Links, ReceiverLink, Service};
+use crate::hub::{HubRequests, ReaderLine};
+use crate::link::{Link, LinkKind, LinkNumber, Links, ReceiverLink, Service};
 use crate::management::Pending;
 use crate::namespace::Namespace;
 use crate::outcome::settlement_of;
@@ -43,6 +44,9 @@ pub(crate) struct Conversation<'g> {
     /// The same moment by the connection's own clock.
     pub(crate) millis: Millis,
     pub(crate) pending: Pending,
+    pub(crate) hub_requests: HubRequests,
+    /// Readers with events to write.
+    pub(crate) readers: ReaderLine,
     pub(crate) transactions: Transactions,
     pub(crate) checks: Checks,
     pub(crate) uploads: Uploads,
@@ -80,6 +84,8 @@ impl<'g> Conversation<'g> {
             now: namespace.broker.clock().now(),
             millis: now,
             pending: Pending::default(),
+            hub_requests: HubRequests::default(),
+            readers: ReaderLine::default(),
             transactions: Transactions::default(),
             checks: Checks::default(),
             uploads: Uploads::default(),
@@ -186,14 +192,14 @@ impl<'g> Conversation<'g> {
     pub(crate) fn detach_receivers(&mut self) {
         let receiving = self.links.iter().filter_map(|(number, link)| Some((number, link.receives_from()?)));
         let receiving: Vec<_> = receiving.collect();
-        for (number, entity) in receiving {
-            self.detach_receiver(number, entity);
+        for (number, shard) in receiving {
+            self.detach_receiver(number, shard);
         }
     }
 
-    fn detach_receiver(&mut self, number: LinkNumber, entity: EntityRef) {
+    fn detach_receiver(&mut self, number: LinkNumber, shard: usize) {
         let receiver = self.peer.id.receiver(number.0);
-        self.push(entity.shard, Request::Detach { ticket: Waiter::Nobody.ticket(), receiver });
+        self.push(shard, Request::Detach { ticket: Waiter::Nobody.ticket(), receiver });
     }
 
     /// Says goodbye, once.
@@ -258,6 +264,7 @@ impl<'g> Conversation<'g> {
         let Some(link) = self.links.get_mut(number) else { return };
         match &link.kind {
             LinkKind::Sender(_) => self.on_message(number, &delivery),
+            LinkKind::Publisher(_) => self.on_events(number, &delivery),
             LinkKind::Requests(service) => {
                 let (service, session) = (service.clone(), link.session);
                 let accepted = DeliveryState::Accepted;
@@ -283,8 +290,10 @@ impl<'g> Conversation<'g> {
             }
             LinkKind::Coordinator => self.on_control(number, id, &delivery),
             LinkKind::Pending(_)
+            | LinkKind::PendingHub(_)
             | LinkKind::Responses(_)
             | LinkKind::Receiver(_)
+            | LinkKind::Reader(_)
             | LinkKind::Group(_)
             | LinkKind::Joining(_) => {}
         }
@@ -335,6 +344,7 @@ impl<'g> Conversation<'g> {
         let Some(number) = self.links.number(id) else { return };
         match self.links.get_mut(number).map(|link| &mut link.kind) {
             Some(LinkKind::Group(_)) => self.on_group_flow(number, drain),
+            Some(LinkKind::Reader(_)) => self.on_reader_flow(number, drain),
             Some(LinkKind::Receiver(_)) => {
                 self.grant(number, if drain { Drain::Start } else { Drain::Cancel })
             }
@@ -376,6 +386,7 @@ impl<'g> Conversation<'g> {
         for number in numbers {
             self.send_responses(number);
             self.grant(number, Drain::Keep);
+            self.line_up(number);
         }
     }
 
@@ -390,8 +401,8 @@ impl<'g> Conversation<'g> {
         let link = self.links.remove(number)?;
         self.forget_upload(number);
         self.give_up_stream(number);
-        if let Some(entity) = link.receives_from() {
-            self.detach_receiver(number, entity);
+        if let Some(shard) = link.receives_from() {
+            self.detach_receiver(number, shard);
         }
         match &link.kind {
             LinkKind::Coordinator => self.transactions.roll_back_all_of(number),
@@ -421,8 +432,8 @@ impl<'g> Conversation<'g> {
         for reply in replies {
             if matches!(reply, Reply::Answer { .. }) {
                 self.waiting_count = self.waiting_count.saturating_sub(1);
-            } else if matches!(reply, Reply::Range { .. }) {
-                // What waits may wait for this.
+            } else if matches!(reply, Reply::Range { .. }) || self.is_for_reader(&reply) {
+                // What waits may wait for the one; the other has its own place to wait.
             } else if !self.backlog.is_empty() {
                 self.backlog.push_back(reply);
                 continue;
@@ -430,6 +441,17 @@ impl<'g> Conversation<'g> {
             if let Some(reply) = self.on_reply(reply) {
                 self.backlog.push_back(reply);
             }
+        }
+    }
+
+    fn is_for_reader(&self, reply: &Reply) -> bool {
+        match reply {
+            Reply::Events(_) | Reply::ReaderEnded { .. } => true,
+            Reply::Drained { receiver } => {
+                let link = self.links.get(LinkNumber(PeerId::local(*receiver)));
+                link.is_some_and(|link| matches!(link.kind, LinkKind::Reader(_)))
+            }
+            _ => false,
         }
     }
 

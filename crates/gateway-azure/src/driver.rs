@@ -112,6 +112,7 @@ where
                 conversation.detach_receivers();
             }
         }
+        conversation.pump_readers();
         conversation.send_batches().await;
     }
 }

@@ -7,6 +7,8 @@ use peeklock_broker::Error;
 use peeklock_broker::engine::{self, CloseReason};
 use peeklock_types::{EntityName, EntityPath, NameError, SessionIdError};
 
+use crate::hub::hub_refusal;
+
 const DESCRIPTION_CHARS_MAX: usize = 1000;
 
 /// A refusal on its way to the peer: the condition that SDKs map to their exceptions, and the status that management answers with.
@@ -47,7 +49,9 @@ impl Refusal {
     pub(crate) fn no_such_entity(name: &EntityName) -> Self {
         let command = match name.topic_and_subscription() {
             Some((topic, subscription)) => format!("peeklock subscription create {topic} {subscription}"),
-            None => format!("peeklock queue create {name}, or peeklock topic create {name}"),
+            None => format!(
+                "peeklock queue create {name}, or peeklock topic create {name}, or peeklock hub create {name}"
+            ),
         };
         let text = format!("The messaging entity '{name}' could not be found. Create it with: {command}");
         Refusal::new(404, condition::NOT_FOUND, text)
@@ -143,7 +147,7 @@ pub(crate) fn refusal(error: &Error, path: Option<&EntityPath>) -> Refusal {
         // SDKs ask again after this, and then hear what is wrong with the queue now.
         Error::Gone { .. } => Refusal::new(410, condition::DETACH_FORCED, text),
         Error::Engine(error) => engine_refusal(error, path, text),
-        Error::Hub(_) => Refusal::new(400, condition::ARGUMENT_ERROR, text),
+        Error::Hub(error) => hub_refusal(error, None),
         // No AMQP client asks about blobs.
         Error::Blob(_) => Refusal::new(400, condition::ARGUMENT_ERROR, text),
     }

@@ -1,4 +1,4 @@
-//! AMQP as Azure Service Bus speaks it, in front of the broker.
+//! AMQP as Azure Service Bus and Event Hubs speak it, in front of the broker.
 //!
 //! Translates and holds no rules of its own: what "complete" means is decided by the engine. Knows both the AMQP engine and the broker;
 //! nobody else does. One task owns one connection.
@@ -14,6 +14,7 @@ mod delay;
 mod driver;
 mod error;
 mod group;
+mod hub;
 mod incoming;
 mod limits;
 mod link;

@@ -11,6 +11,7 @@ use rustc_hash::FxHashMap;
 
 use crate::claims::Need;
 use crate::group::{GroupLink, JoiningLink, MemberOf};
+use crate::hub::{PendingHub, Publisher, ReaderLink};
 use crate::incoming::Needs;
 use crate::sessions::SessionFilter;
 
@@ -27,12 +28,16 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// The entity at which a shard knows a receiver for this link: it receives, or waits for a session.
-    pub(crate) fn receives_from(&self) -> Option<EntityRef> {
+    /// The shard that knows a receiver for this link: it receives, or waits for a session.
+    pub(crate) fn receives_from(&self) -> Option<usize> {
         match &self.kind {
-            LinkKind::Receiver(link) => Some(link.entity),
-            LinkKind::Pending(link) if link.attach.role == Role::Receiver => link.entity,
-            LinkKind::Joining(link) => link.entity,
+            LinkKind::Receiver(link) => Some(link.entity.shard),
+            LinkKind::Pending(link) if link.attach.role == Role::Receiver => {
+                link.entity.map(|entity| entity.shard)
+            }
+            LinkKind::Joining(link) => link.entity.map(|entity| entity.shard),
+            LinkKind::Reader(link) => Some(link.shard),
+            LinkKind::PendingHub(link) => link.reads_from(),
             _ => None,
         }
     }
@@ -51,6 +56,12 @@ pub(crate) enum LinkKind {
     Group(Box<GroupLink>),
     /// One of those, whose shard is being asked.
     Joining(JoiningLink),
+    /// A hub or a partition is being asked.
+    PendingHub(Box<PendingHub>),
+    /// The peer sends events.
+    Publisher(Box<Publisher>),
+    /// The peer reads events.
+    Reader(Box<ReaderLink>),
     /// The peer begins and ends transactions here.
     Coordinator,
 }

@@ -18,6 +18,7 @@ use rustc_hash::FxHashMap;
 use crate::conversation::Conversation;
 use crate::coordinator::transaction_of;
 use crate::error::{Refusal, refusal};
+use crate::hub::is_hub;
 use crate::incoming::{self, Needs};
 use crate::link::{EntityRef, LinkKind, LinkNumber, Place, Service};
 use crate::message::RequestMessage;
@@ -74,6 +75,9 @@ impl Conversation<'_> {
         let Service::Management(path) = service else { return Ok(()) };
         let reply_to = ReplyTo { link, place, correlation: request.message_id.clone() };
         let transaction = transaction_of(delivery).cloned();
+        if transaction.is_none() && self.on_hub_management(&reply_to, path.as_ref(), &request) {
+            return Ok(());
+        }
         if let Err(refusal) = self.start_request(reply_to.clone(), path, &request, transaction.clone()) {
             if let Some(txn_id) = transaction {
                 self.transactions.doom(&txn_id, &refusal.description);
@@ -131,6 +135,10 @@ impl Conversation<'_> {
         }
         let next = match (pending.todo.take(), result) {
             (Some(operation), Ok(Answer::Found(found))) => self.ask_entity(number, operation, found),
+            (Some(_), Ok(Answer::Hub(_))) => {
+                let what = "and what was asked for is an operation of queues, topics and subscriptions";
+                Err(is_hub(&pending.path.name, what))
+            }
             (_, result) => {
                 pending.take(result);
                 Ok(())

@@ -59,14 +59,19 @@ impl Conversation<'_> {
             Reply::Large { shard, delivery, hold } => return self.start_stream(shard, delivery, hold),
             Reply::Range { receiver, token, bytes } => self.on_range(receiver, token, bytes),
             Reply::Drained { receiver } => {
-                self.on_drained(LinkNumber(PeerId::local(receiver)));
+                let number = LinkNumber(PeerId::local(receiver));
+                if !self.on_reader_drained(number) {
+                    self.on_drained(number);
+                }
             }
             Reply::Head { receiver, serial, head } => {
                 self.on_head(LinkNumber(PeerId::local(receiver)), serial, head);
             }
             Reply::Closed { receiver, reason } => self.on_closed(LinkNumber(PeerId::local(receiver)), reason),
-            // No link of this gateway reads events.
-            Reply::Events(_) | Reply::ReaderEnded { .. } => {}
+            Reply::Events(events) => self.on_read(*events),
+            Reply::ReaderEnded { receiver, reason } => {
+                self.on_reader_ended(LinkNumber(PeerId::local(receiver)), &reason);
+            }
             Reply::Stopped { reason } => self.connection.close(Some(Refusal::stopped(&reason).into())),
         }
         None
@@ -80,13 +85,19 @@ impl Conversation<'_> {
             Waiter::Management(number) => self.on_management_answer(number, result),
             Waiter::Check(number) => self.on_checked(number, result),
             Waiter::Commit(transaction) => self.on_committed(transaction, result),
+            Waiter::Hub(number) => self.on_hub_management_answer(number, result),
+            Waiter::Look(link) => self.on_looked(link, result),
             Waiter::Nobody => {}
         }
     }
 
     fn on_sent(&mut self, number: LinkNumber, delivery: DeliveryId, result: Result<Answer, Error>) {
         let Some(link) = self.links.get_mut(number) else { return };
-        let LinkKind::Sender(sender) = &link.kind else { return };
+        let sender = match &link.kind {
+            LinkKind::Sender(sender) => sender,
+            LinkKind::Publisher(_) => return self.on_published(number, delivery, result),
+            _ => return,
+        };
         let (state, is_gone) = match result {
             Ok(_) => (DeliveryState::Accepted, false),
             Err(error) => {
@@ -106,12 +117,16 @@ impl Conversation<'_> {
     /// One delivery less under way; gives new credit when enough is free.
     pub(crate) fn confirm(&mut self, number: LinkNumber) {
         let Some(link) = self.links.get_mut(number) else { return };
-        let LinkKind::Sender(sender) = &mut link.kind else { return };
-        sender.unconfirmed = sender.unconfirmed.saturating_sub(1);
-        sender.confirmed += 1;
-        if sender.confirmed >= SENDER_CREDIT / 4 {
-            sender.confirmed = 0;
-            self.connection.set_credit(link.id, SENDER_CREDIT.saturating_sub(sender.unconfirmed));
+        let (unconfirmed, confirmed) = match &mut link.kind {
+            LinkKind::Sender(sender) => (&mut sender.unconfirmed, &mut sender.confirmed),
+            LinkKind::Publisher(publisher) => (&mut publisher.unconfirmed, &mut publisher.confirmed),
+            _ => return,
+        };
+        *unconfirmed = unconfirmed.saturating_sub(1);
+        *confirmed += 1;
+        if *confirmed >= SENDER_CREDIT / 4 {
+            *confirmed = 0;
+            self.connection.set_credit(link.id, SENDER_CREDIT.saturating_sub(*unconfirmed));
         }
     }
 

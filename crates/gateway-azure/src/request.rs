@@ -22,6 +22,10 @@ pub(crate) enum Waiter {
     Check(u32),
     /// The one who wants a transaction committed.
     Commit(TransactionNumber),
+    /// A management request about a hub, by its number.
+    Hub(u32),
+    /// A sender that wants to know how many partitions its hub has now.
+    Look(LinkNumber),
     Nobody,
 }
 
@@ -66,6 +70,8 @@ impl Waiter {
             Waiter::Management(number) => (7, 0, number),
             Waiter::Check(number) => (8, 0, number),
             Waiter::Commit(TransactionNumber(number)) => (9, 0, number),
+            Waiter::Hub(number) => (10, 0, number),
+            Waiter::Look(link) => (11, link.0, 0),
         };
         Ticket((kind << KIND_SHIFT) | (u64::from(link) << LINK_SHIFT) | u64::from(low))
     }
@@ -85,6 +91,8 @@ impl Waiter {
             7 => Waiter::Management(low),
             8 => Waiter::Check(low),
             9 => Waiter::Commit(TransactionNumber(low)),
+            10 => Waiter::Hub(low),
+            11 => Waiter::Look(link),
             _ => Waiter::Nobody,
         }
     }
@@ -107,6 +115,8 @@ mod tests {
             Waiter::Management(u32::MAX),
             Waiter::Check(u32::MAX),
             Waiter::Commit(TransactionNumber(u32::MAX)),
+            Waiter::Hub(u32::MAX),
+            Waiter::Look(link),
         ];
         for waiter in settles.into_iter().chain(others) {
             assert_eq!(Waiter::of(waiter.ticket()), waiter);

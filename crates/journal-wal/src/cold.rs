@@ -36,8 +36,9 @@ pub(crate) const BODY_HEADER_BYTES: usize = 8;
 pub(crate) struct ColdStore {
     shard: ShardId,
     books: Mutex<Books>,
-    /// Held while copies are written, which is long: nothing that must not wait takes it.
-    writers: Mutex<Writers>,
+    /// Held while copies are written, which is long: nothing that must not wait takes them.
+    moved: Mutex<Writers>,
+    streams: Mutex<Writers>,
     /// Whether the directory of this shard is known to be there for good.
     has_directory: AtomicBool,
     /// Whether some segment is mostly dead; asked for each batch.
@@ -105,7 +106,8 @@ impl ColdStore {
         ColdStore {
             shard,
             books: Mutex::new(books),
-            writers: Mutex::default(),
+            moved: Mutex::default(),
+            streams: Mutex::default(),
             has_directory: AtomicBool::new(false),
             has_mostly_dead: AtomicBool::new(false),
         }
@@ -139,12 +141,13 @@ impl ColdStore {
 
     /// A new owner counts anew, and what an older one still says changes nothing.
     pub(crate) fn start_count(&self, epoch: u32) {
-        let mut writers = locked(&self.writers);
+        let (mut moved, mut streams) = (locked(&self.moved), locked(&self.streams));
         let mut books = locked(&self.books);
         if epoch < books.owner {
             return;
         }
-        *writers = Writers::default();
+        *moved = Writers::default();
+        *streams = Writers::default();
         books.owner = epoch;
         books.counted = false;
         books.mostly_dead.clear();
@@ -207,10 +210,12 @@ impl ColdStore {
         if books.idle.is_empty() {
             return;
         }
-        match self.writers.try_lock() {
-            Ok(mut writers) => writers.give_up_idle(books, dead),
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner().give_up_idle(books, dead),
-            Err(TryLockError::WouldBlock) => {}
+        for writers in [&self.moved, &self.streams] {
+            match writers.try_lock() {
+                Ok(mut writers) => writers.give_up_idle(books, dead),
+                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner().give_up_idle(books, dead),
+                Err(TryLockError::WouldBlock) => {}
+            }
         }
     }
 

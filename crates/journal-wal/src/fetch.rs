@@ -26,16 +26,29 @@ const GAP_BYTES_MAX: u64 = 16 * 1024;
 const READ_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// What is larger is read by itself: one more call costs less than copying it out of a read that it shares.
 const ALONE_BYTES: u64 = 64 * 1024;
-/// A body is copied out of a read that would keep more than this in memory beside it, for as long as a receiver takes.
+/// A body is copied out of a read or a group that would keep more than this, and more than itself, in memory beside it, for as long as a
+/// receiver takes.
 const PINNED_BYTES_MAX: usize = 4096;
 
 /// The body if it is in memory.
 pub(crate) fn hot(shard: &Shard, body: StoredBody) -> Option<Bytes> {
+    hot_group(shard, body).map(|(bytes, _)| bytes)
+}
+
+/// The same, and the size of the group that it is a slice of.
+fn hot_group(shard: &Shard, body: StoredBody) -> Option<(Bytes, usize)> {
     let BodyPlace::Log { group, offset_bytes } = body.place.place() else { return None };
     let books = locked(&shard.books);
     let payload = books.hot(group)?;
     let (start, size) = (offset_bytes as usize, body.size_bytes as usize);
-    (start.checked_add(size)? <= payload.len()).then(|| payload.slice(start..start + size))
+    let is_inside = start.checked_add(size)? <= payload.len();
+    is_inside.then(|| (payload.slice(start..start + size), payload.len()))
+}
+
+/// A copy, if the slice would keep much more than itself in memory.
+fn unpinned(body: Bytes, whole_bytes: usize) -> Bytes {
+    let pinned_bytes = whole_bytes.saturating_sub(body.len());
+    if pinned_bytes > PINNED_BYTES_MAX.max(body.len()) { Bytes::copy_from_slice(&body) } else { body }
 }
 
 /// The bodies in order, from wherever they are.
@@ -44,10 +57,10 @@ pub(crate) fn bodies(shared: &Shared, shard: &Shard, wanted: &[StoredBody]) -> R
         Plan { shared, shard, pieces: Vec::new(), groups: BTreeMap::new(), sources: BTreeMap::new() };
     let mut found: Vec<Option<Bytes>> = vec![None; wanted.len()];
     for (slot, body) in wanted.iter().enumerate() {
-        match hot(shard, *body) {
-            Some(bytes) => found[slot] = Some(bytes),
-            None => found[slot] = plan.add(slot, *body)?,
-        }
+        found[slot] = match hot_group(shard, *body) {
+            Some((bytes, group_bytes)) => Some(unpinned(bytes, group_bytes)),
+            None => plan.add(slot, *body)?,
+        };
     }
     plan.read(&mut found)?;
     let missing = |at: usize| ReadError::Gone(wanted[at].place);
@@ -273,10 +286,7 @@ impl Plan<'_> {
             let to = from.checked_add(usize::try_from(size).ok()?)?;
             (to <= bytes.len()).then(|| bytes.slice(from..to))
         };
-        let keep = |body: Bytes| {
-            let pinned_bytes = bytes.len().saturating_sub(body.len());
-            if pinned_bytes > PINNED_BYTES_MAX { Bytes::copy_from_slice(&body) } else { body }
-        };
+        let keep = |body: Bytes| unpinned(body, bytes.len());
         for piece in run {
             let Some(part) = cut(piece.offset, piece.size_bytes) else { continue };
             match (piece.purpose, piece.source) {

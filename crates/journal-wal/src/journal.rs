@@ -30,7 +30,8 @@ use crate::{fetch, locked, snapshot};
 
 const FORMAT: u32 = 1;
 const FORMAT_WORDS: &str = "peeklock journal ";
-const READER_COUNT: usize = 2;
+/// Enough for a slow device to have something to do while receivers and readers of streams wait for it.
+const READER_COUNT: usize = 4;
 
 /// The journal in one directory of a local disk. Clones are handles to the same journal; it closes when the last handle and the last log
 /// are gone.
@@ -41,11 +42,37 @@ pub struct WalJournal {
 
 pub(crate) struct Handle {
     pub(crate) shared: Arc<Shared>,
+    pub(crate) pools: Pools,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    lock: Mutex<Option<DirectoryLock>>,
+}
+
+/// Threads for what must not wait for each other.
+pub(crate) struct Pools {
     pub(crate) readers: Pool,
     /// Writes snapshots and cold segments: apart from the readers, so that a long sync does not keep a receiver waiting.
     pub(crate) movers: Pool,
-    threads: Mutex<Vec<JoinHandle<()>>>,
-    lock: Mutex<Option<DirectoryLock>>,
+    /// Gathers bodies of streams, of which there is more than of all else: senders of large bodies do not wait for it.
+    pub(crate) gatherers: Pool,
+}
+
+impl Pools {
+    fn inline() -> Self {
+        Pools { readers: Pool::inline(), movers: Pool::inline(), gatherers: Pool::inline() }
+    }
+
+    fn start(shared: &Arc<Shared>) -> io::Result<(Self, Vec<JoinHandle<()>>)> {
+        let (readers, mut threads) = Pool::start("wal-reader", READER_COUNT, shared)?;
+        let (movers, more) = Pool::start("wal-mover", 1, shared)?;
+        threads.extend(more);
+        let (gatherers, more) = Pool::start("wal-gatherer", 1, shared)?;
+        threads.extend(more);
+        Ok((Pools { readers, movers, gatherers }, threads))
+    }
+
+    fn close(&self) {
+        [&self.readers, &self.movers, &self.gatherers].into_iter().for_each(Pool::close);
+    }
 }
 
 /// Figures for operators.
@@ -76,16 +103,13 @@ impl WalJournal {
     pub fn open_on(disk: Arc<dyn Disk>, directory: &Path, config: WalConfig) -> Result<Self, OpenError> {
         let Opened { shared, writer, lock } = prepare(disk, directory, config)?;
         let spawned = |action: &'static str| failed(action, directory);
-        let (readers, mut threads) =
-            Pool::start("wal-reader", READER_COUNT, &shared).map_err(spawned("starting readers for"))?;
-        let (movers, mover_threads) =
-            Pool::start("wal-mover", 1, &shared).map_err(spawned("starting a mover for"))?;
-        threads.extend(mover_threads);
+        let (pools, mut threads) =
+            Pools::start(&shared).map_err(spawned("starting readers and movers for"))?;
         let keeper = Keeper::new(Arc::clone(&shared));
         let named = |name: &str| std::thread::Builder::new().name(name.to_owned());
         threads.push(named("wal-keeper").spawn(|| keeper.run()).map_err(spawned("starting a keeper for"))?);
         threads.push(named("wal-writer").spawn(|| writer.run()).map_err(spawned("starting a writer for"))?);
-        Ok(Self::assemble(shared, readers, movers, threads, lock))
+        Ok(Self::assemble(shared, pools, threads, lock))
     }
 
     /// Opens without threads: nothing happens until the driver is told to, so that a simulated run is repeatable.
@@ -96,18 +120,17 @@ impl WalJournal {
     ) -> Result<(Self, Driver), OpenError> {
         let Opened { shared, writer, lock } = prepare(disk, directory, config)?;
         let driver = Driver::new(Arc::clone(&shared), writer, Keeper::new(Arc::clone(&shared)));
-        Ok((Self::assemble(shared, Pool::inline(), Pool::inline(), Vec::new(), lock), driver))
+        Ok((Self::assemble(shared, Pools::inline(), Vec::new(), lock), driver))
     }
 
     fn assemble(
         shared: Arc<Shared>,
-        readers: Pool,
-        movers: Pool,
+        pools: Pools,
         threads: Vec<JoinHandle<()>>,
         lock: DirectoryLock,
     ) -> Self {
         let (threads, lock) = (Mutex::new(threads), Mutex::new(Some(lock)));
-        WalJournal { handle: Arc::new(Handle { shared, readers, movers, threads, lock }) }
+        WalJournal { handle: Arc::new(Handle { shared, pools, threads, lock }) }
     }
 
     /// Shards of which the directory holds something.
@@ -140,8 +163,7 @@ impl Handle {
     fn close(&self) {
         self.shared.queue.close();
         self.shared.bell.close();
-        self.readers.close();
-        self.movers.close();
+        self.pools.close();
         // Held to the end: whoever closes at the same time must not let go of the directory before the threads are done with it.
         let mut threads = locked(&self.threads);
         for thread in threads.drain(..) {
@@ -405,7 +427,7 @@ impl Journal for WalJournal {
             let (shared, shard) = (Arc::clone(&shared), Arc::clone(&shard));
             move || take_over(&shared, &shard, epoch)
         };
-        let done = self.handle.readers.run(job).await;
+        let done = self.handle.pools.readers.run(job).await;
         let (epoch, recovery) = done.map_err(|_| stopped_error(&shared, "the journal is closed"))??;
         Ok((WalLog::new(Arc::clone(&self.handle), shard, epoch), recovery))
     }

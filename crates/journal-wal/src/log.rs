@@ -151,7 +151,7 @@ impl Log for WalLog {
         WalReader {
             shared: Arc::clone(&self.handle.shared),
             shard: Arc::clone(&self.shard),
-            pool: self.handle.readers.clone(),
+            pool: self.handle.pools.readers.clone(),
         }
     }
 
@@ -159,7 +159,7 @@ impl Log for WalLog {
         WalLargeBodies {
             shared: Arc::clone(&self.handle.shared),
             shard: Arc::clone(&self.shard),
-            movers: self.handle.movers.clone(),
+            movers: self.handle.pools.movers.clone(),
             epoch: self.epoch,
         }
     }
@@ -171,7 +171,7 @@ impl Log for WalLog {
     ) -> impl Future<Output = Result<(), SnapshotError>> + Send + 'static {
         let (shared, shard, epoch) = (Arc::clone(&self.handle.shared), Arc::clone(&self.shard), self.epoch);
         let snapshot = Snapshot { upto, payload };
-        let done = self.handle.movers.run(move || put_snapshot(&shared, &shard, epoch, snapshot));
+        let done = self.handle.pools.movers.run(move || put_snapshot(&shared, &shard, epoch, snapshot));
         async move { done.await.map_err(|_| closed())? }
     }
 
@@ -199,7 +199,7 @@ impl Log for WalLog {
         bodies: Vec<StoredBody>,
     ) -> impl Future<Output = Result<Vec<BodyRef>, ReadError>> + Send + 'static {
         let (shared, shard, epoch) = (Arc::clone(&self.handle.shared), Arc::clone(&self.shard), self.epoch);
-        let done = self.handle.movers.run(move || moving::evacuate(&shared, &shard, epoch, &bodies));
+        let done = self.handle.pools.movers.run(move || moving::evacuate(&shared, &shard, epoch, &bodies));
         async move {
             let copies = done.await.map_err(|_| closed())??.claim();
             Ok(copies.into_iter().map(|copy| copy.place).collect())
@@ -214,7 +214,7 @@ impl Log for WalLog {
         let (shared, shard) = (Arc::clone(&self.handle.shared), Arc::clone(&self.shard));
         let (gather, answer) = Gather::new(self.epoch, stream, runs);
         locked(&shard.gathers).push_back(gather);
-        let done = self.handle.movers.run(move || gather::work_off(&shared, &shard));
+        let done = self.handle.pools.gatherers.run(move || gather::work_off(&shared, &shard));
         async move {
             // A job before this one may have had the answer; if none will ever run, there will be none.
             done.await.map_err(|_| closed())?;

@@ -7,6 +7,7 @@ mod group;
 mod hub;
 mod number;
 mod order;
+mod partition_key;
 mod session;
 mod settings;
 mod time;
@@ -21,6 +22,7 @@ pub use order::{
     ClassName, ClassNameError, ClassRule, ClassSettings, OrderError, OrderPolicy, OrderSettings, Rate,
     Target, TenantClass, TenantSettings,
 };
+pub use partition_key::{partition_key_hash, partition_of_key};
 pub use session::{SessionId, SessionIdError};
 pub use settings::{PoisonSession, QueueSettings, QueueStatus, RetryPolicy, SettingsError, limits};
 pub use time::Timestamp;

@@ -372,6 +372,7 @@ fn wal(rng: &mut Rng, queues: &[Queue], topics: &[Topic], producers: &[Producer]
         commit_bytes_max: 64 << 10,
         snapshot_after_bytes: pick(rng, &[32 << 10, 128 << 10, 1 << 20], 128 << 10),
         cold_segment_bytes: pick(rng, &[8 << 10, 64 << 10], 8 << 10),
+        stream_segment_bytes: 16 << 10,
         free_bytes_soft: 4 * segment_bytes,
         free_bytes_hard: 2 * segment_bytes,
         reserve_bytes: segment_bytes,

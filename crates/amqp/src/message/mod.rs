@@ -2,6 +2,7 @@
 
 mod delivery;
 mod entries;
+mod event;
 mod large;
 mod owned;
 mod properties;
@@ -10,6 +11,7 @@ mod stored;
 
 pub use delivery::{Rewritten, Stamp};
 pub use entries::{Entries, Entry, RawMap, RawValue};
+pub use event::{EventStamp, StoredEvent, encode_delivery_annotations};
 pub use large::LargeMessage;
 pub use owned::{Body, Message};
 pub use properties::{Header, MessageId, MessageIdRef, Properties, PropertiesRef};

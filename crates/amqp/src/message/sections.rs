@@ -147,6 +147,10 @@ impl<'a> Sections<'a> {
         set(self.header).map_or_else(|| Ok(Header::default()), |raw| Header::decode_section(raw.as_encoded()))
     }
 
+    pub(super) fn raw_header(&self) -> Option<RawValue<'a>> {
+        set(self.header)
+    }
+
     pub fn delivery_annotations(&self) -> Result<RawMap<'a>, DecodeError> {
         RawMap::section(self.delivery_annotations)
     }

@@ -221,7 +221,7 @@ pub(super) fn put_raw(out: &mut BytesMut, code: u8, value: Option<RawValue<'_>>)
 }
 
 /// SDK quirk: pyamqp reads sections by the third byte, so descriptors in another form are written anew.
-fn put_body(out: &mut BytesMut, sections: &Sections<'_>) {
+pub(super) fn put_body(out: &mut BytesMut, sections: &Sections<'_>) {
     if sections.body_is_canonical() {
         return out.put_slice(sections.raw_body());
     }

@@ -15,6 +15,7 @@ use crate::attach::{RECEIVER_WINDOW_BYTES, mode_of, reply};
 use crate::claims::Need;
 use crate::conversation::Conversation;
 use crate::error::{Refusal, close_refusal, refusal};
+use crate::hub::is_hub;
 use crate::link::{EntityRef, Link, LinkKind, LinkNumber, ReceiverLink};
 use crate::request::Waiter;
 use crate::sessions::SessionFilter;
@@ -150,6 +151,11 @@ impl Conversation<'_> {
                 let (ticket, session) = (Waiter::Link(number).ticket(), SessionAsk::None);
                 self.push(shard, Request::Attach { ticket, entity, sub_queue, receiver, mode, session });
                 self.push(shard, Request::Window { receiver, size_bytes: RECEIVER_WINDOW_BYTES });
+            }
+            Ok(Answer::Hub(_)) => {
+                let what = "which can be no member of a group; name queues and subscriptions";
+                let refusal = is_hub(&joining.path.name, what);
+                self.refuse_group(group, refusal);
             }
             Ok(Answer::Attached(_)) => self.take_member(number, MemberOf { group, member }),
             Ok(_) => {}

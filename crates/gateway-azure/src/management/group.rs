@@ -164,12 +164,9 @@ impl Conversation<'_> {
                     self.note_lock(token, end, until);
                 }
             }
-            (Err(error), work) if is_elsewhere(&error) => {
-                group.at += 1;
-                if let Work::Peek(look) = work {
-                    look.next = look.from;
-                }
-            }
+            (Err(error), work) if is_elsewhere(&error) => group.at = skip(group.at, work),
+            // The name has come to mean something that is no member.
+            (Ok(Answer::Hub(_)), work) => group.at = skip(group.at, work),
             (Err(error), _) => {
                 let refusal = refusal(&error, Some(&pending.path));
                 return self.end_group_request(number, Some(refusal));
@@ -225,6 +222,14 @@ fn work_of(operation: Operation, path: &EntityPath, settings: &GroupSettings) ->
             return Err(Refusal::not_allowed(text));
         }
     })
+}
+
+/// The next member; a look begins anew there.
+fn skip(at: usize, work: &mut Work) -> usize {
+    if let Work::Peek(look) = work {
+        look.next = look.from;
+    }
+    at + 1
 }
 
 /// Whether another member may know better.

@@ -4,6 +4,7 @@
 
 mod access;
 mod groups;
+mod hubs;
 mod large;
 mod messages;
 mod namespaces;

@@ -321,14 +321,18 @@ impl Client {
         self.start_send(management.requests, &message, state);
     }
 
-    pub(crate) async fn response(&mut self, management: &Management) -> (String, Response) {
+    pub(crate) async fn next_response(&mut self, management: &Management) -> Message {
         let delivery = self
             .until(|event| match event {
                 Event::Delivery { link, delivery } if *link == management.responses => Some(delivery.clone()),
                 _ => None,
             })
             .await;
-        let message = Message::decode(&delivery.payload).unwrap();
+        Message::decode(&delivery.payload).unwrap()
+    }
+
+    pub(crate) async fn response(&mut self, management: &Management) -> (String, Response) {
+        let message = self.next_response(management).await;
         let property = |key: &str| {
             message
                 .application_properties

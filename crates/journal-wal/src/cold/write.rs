@@ -51,8 +51,11 @@ struct End {
 }
 
 impl Writers {
+    /// Leaves its own segments that are idle.
     pub(super) fn give_up_idle(&mut self, books: &mut Books, dead: &mut Vec<Dead>) {
-        for number in std::mem::take(&mut books.idle) {
+        let own: Vec<u32> = books.idle.iter().copied().filter(|number| self.writes_to(*number)).collect();
+        for number in own {
+            books.idle.remove(&number);
             // It may have got copies since it was noted.
             if books.segments.get(&number).is_some_and(|segment| segment.live_bytes == 0) {
                 self.ends.retain(|_, end| end.number != number);
@@ -60,6 +63,10 @@ impl Writers {
                 dead.extend(books.review(number));
             }
         }
+    }
+
+    fn writes_to(&self, number: u32) -> bool {
+        self.ends.values().any(|end| end.number == number)
     }
 }
 
@@ -98,13 +105,15 @@ impl Copy<'_> {
 impl ColdStore {
     /// Writes bodies behind each other, each put together of its pieces, and returns their places once all of them are durable. Segments that
     /// turn out to hold nothing that lives are added to `dead`, even if the copying fails: when the disk is full, their space is needed at once.
+    /// Either all bodies are of streams or none is.
     pub(crate) fn write(
         &self,
         site: &Site<'_>,
         bodies: &[Copy<'_>],
         dead: &mut Vec<Dead>,
     ) -> Result<Vec<StoredBody>, ReadError> {
-        let mut writers = locked(&self.writers);
+        let is_moved = bodies.iter().any(|body| body.target == Target::Moved);
+        let mut writers = locked(if is_moved { &self.moved } else { &self.streams });
         let mut copies = Copies {
             store: self,
             site,

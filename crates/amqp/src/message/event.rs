@@ -1,0 +1,262 @@
+//! The form in which the broker keeps an event of a hub.
+//!
+//! As with messages, what the sender annotated lies apart, so that a delivery is new annotations in front of untouched bytes. An event's header
+//! is nobody's but the sender's, and is kept as it came; delivery annotations are for the next hop alone, and that is the broker.
+//!
+//! ```text
+//! 0        1           3              5              9
+//! version  header      annotation     annotations    header, annotations, bare message
+//!          bytes, u16  entries, u16   bytes, u32
+//! ```
+
+use bytes::{BufMut, BytesMut};
+
+use crate::codec::{
+    CompoundWriter, DecodeError, Encode, Problem, STRING8, length_u32, put_counted, put_descriptor, section,
+};
+use crate::message::stored::{put_body, put_raw};
+use crate::message::{RawMap, Sections};
+use crate::value::Fields;
+
+const VERSION: u8 = 1;
+const PREFIX_LEN: usize = 9;
+/// Room for all that is written in front of the bare message, without what the sender wrote.
+const FRONT_LEN_MAX: usize = 128;
+
+const PARTITION_KEY: &str = "x-opt-partition-key";
+
+/// Annotations of an event that are not the sender's to write, and those that were meant for the broker alone. The partition key is written anew.
+const LEFT_OUT: [&[u8]; 7] = [
+    PARTITION_KEY.as_bytes(),
+    b"x-opt-sequence-number",
+    b"x-opt-offset",
+    b"x-opt-enqueued-time",
+    b"com.microsoft:producer-id",
+    b"com.microsoft:producer-epoch",
+    b"com.microsoft:producer-sequence-number",
+];
+
+// Keys as encoded symbols, with the format code of the value that follows.
+const SEQUENCE_NUMBER: &[u8] = b"\xa3\x15x-opt-sequence-number\x81";
+const OFFSET: &[u8] = b"\xa3\x0cx-opt-offset";
+const ENQUEUED_TIME: &[u8] = b"\xa3\x13x-opt-enqueued-time\x83";
+const ENCODED_PARTITION_KEY: &[u8] = b"\xa3\x13x-opt-partition-key";
+
+/// A stored event, parsed.
+#[derive(Debug, Clone, Copy)]
+pub struct StoredEvent<'a> {
+    header: &'a [u8],
+    annotation_count: u16,
+    /// Encoded map entries without the map's header.
+    annotations: &'a [u8],
+    bare: &'a [u8],
+}
+
+/// What the broker knows of an event.
+#[derive(Debug, Clone, Copy)]
+pub struct EventStamp<'a> {
+    pub sequence: u64,
+    pub enqueued_at_ms: i64,
+    /// A whole section, or nothing: see [`encode_delivery_annotations`].
+    pub delivery_annotations: &'a [u8],
+}
+
+impl<'a> StoredEvent<'a> {
+    /// Appends the stored form of an event that a sender wrote, with this partition key in place of its own. On an error, what was appended is
+    /// of no use.
+    pub fn encode(
+        out: &mut BytesMut,
+        sections: &Sections<'_>,
+        partition_key: Option<&str>,
+    ) -> Result<(), DecodeError> {
+        let start = out.len();
+        out.put_slice(&[0; PREFIX_LEN]);
+        sections.header()?;
+        put_raw(out, section::HEADER, sections.raw_header());
+        let header_len = out.len() - start - PREFIX_LEN;
+        let count = put_annotations(out, sections.message_annotations()?, partition_key)?;
+        let annotations_len = out.len() - start - PREFIX_LEN - header_len;
+        let prefix = prefix(header_len, count, annotations_len)?;
+        out[start..start + PREFIX_LEN].copy_from_slice(&prefix);
+        put_raw(out, section::PROPERTIES, sections.raw_properties());
+        put_raw(out, section::APPLICATION_PROPERTIES, sections.raw_application_properties());
+        put_body(out, sections);
+        put_raw(out, section::FOOTER, sections.raw_footer());
+        Ok(())
+    }
+
+    /// Reads the prefix. The rest is taken as it is: `encode` has checked it.
+    pub fn parse(stored: &'a [u8]) -> Result<Self, DecodeError> {
+        let bad = || DecodeError::new(0, Problem::BadStoredForm);
+        let (prefix, rest) = stored.split_first_chunk::<PREFIX_LEN>().ok_or_else(bad)?;
+        let [version, h0, h1, c0, c1, a0, a1, a2, a3] = *prefix;
+        if version != VERSION {
+            return Err(bad());
+        }
+        let header_len = usize::from(u16::from_be_bytes([h0, h1]));
+        let annotations_len = usize::try_from(u32::from_be_bytes([a0, a1, a2, a3])).map_err(|_| bad())?;
+        let (header, rest) = rest.split_at_checked(header_len).ok_or_else(bad)?;
+        let (annotations, bare) = rest.split_at_checked(annotations_len).ok_or_else(bad)?;
+        Ok(Self { header, annotation_count: u16::from_be_bytes([c0, c1]), annotations, bare })
+    }
+
+    /// Properties, application properties, body and footer, in this order.
+    pub fn bare(&self) -> &'a [u8] {
+        self.bare
+    }
+
+    /// The sender's annotations, and its partition key.
+    pub fn annotations(&self) -> RawMap<'a> {
+        RawMap::from_content(u32::from(self.annotation_count) * 2, self.annotations)
+    }
+
+    /// Appends what stands in front of the bare message when a reader gets the event, and returns the bare message.
+    pub fn write_front(&self, out: &mut BytesMut, stamp: &EventStamp<'_>) -> &'a [u8] {
+        let sender_len = self.header.len() + self.annotations.len();
+        out.reserve(FRONT_LEN_MAX + sender_len + stamp.delivery_annotations.len());
+        out.put_slice(self.header);
+        out.put_slice(stamp.delivery_annotations);
+        put_descriptor(out, section::MESSAGE_ANNOTATIONS);
+        let map = CompoundWriter::map(out);
+        out.put_slice(SEQUENCE_NUMBER);
+        out.put_u64(stamp.sequence);
+        out.put_slice(OFFSET);
+        let mut digits = [0; DIGITS_MAX];
+        put_counted(out, STRING8, decimal(stamp.sequence, &mut digits));
+        out.put_slice(ENQUEUED_TIME);
+        out.put_i64(stamp.enqueued_at_ms);
+        out.put_slice(self.annotations);
+        map.finish(out, (usize::from(self.annotation_count) + 3) * 2);
+        self.bare
+    }
+}
+
+/// Appends a section of delivery annotations.
+pub fn encode_delivery_annotations(out: &mut BytesMut, annotations: &Fields) {
+    put_descriptor(out, section::DELIVERY_ANNOTATIONS);
+    annotations.encode(out);
+}
+
+fn prefix(
+    header_len: usize,
+    annotation_count: u16,
+    annotations_len: usize,
+) -> Result<[u8; PREFIX_LEN], DecodeError> {
+    let limit = u16::MAX.into();
+    let too_long = |len| DecodeError::new(0, Problem::TooMany { count: length_u32(len), limit });
+    let [h0, h1] = u16::try_from(header_len).map_err(|_| too_long(header_len))?.to_be_bytes();
+    let [c0, c1] = annotation_count.to_be_bytes();
+    let [a0, a1, a2, a3] = length_u32(annotations_len).to_be_bytes();
+    Ok([VERSION, h0, h1, c0, c1, a0, a1, a2, a3])
+}
+
+/// Copies the entries that are the sender's to write, adds the key, and counts them.
+fn put_annotations(out: &mut BytesMut, map: RawMap<'_>, key: Option<&str>) -> Result<u16, DecodeError> {
+    let mut count: usize = 0;
+    for entry in map.entries() {
+        let entry = entry?;
+        if !LEFT_OUT.contains(&entry.key.decode_str()?.as_bytes()) {
+            out.put_slice(entry.as_encoded());
+            count += 1;
+        }
+    }
+    if let Some(key) = key {
+        out.put_slice(ENCODED_PARTITION_KEY);
+        put_counted(out, STRING8, key.as_bytes());
+        count += 1;
+    }
+    let limit = u16::MAX.into();
+    u16::try_from(count)
+        .map_err(|_| DecodeError::new(0, Problem::TooMany { count: length_u32(count), limit }))
+}
+
+const DIGITS_MAX: usize = 20;
+
+/// By hand, because the formatter costs as much as the rest of a small event.
+fn decimal(mut number: u64, digits: &mut [u8; DIGITS_MAX]) -> &[u8] {
+    let mut at = DIGITS_MAX;
+    for digit in digits.iter_mut().rev() {
+        let rest = (number % 10) as u8;
+        *digit = b'0' + rest;
+        number /= 10;
+        at -= 1;
+        if number == 0 {
+            break;
+        }
+    }
+    digits.get(at..).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::{Header, Message};
+    use crate::value::Value;
+
+    fn stored(message: &Message, key: Option<&str>) -> BytesMut {
+        let mut out = BytesMut::new();
+        StoredEvent::encode(&mut out, &Sections::scan(&message.to_bytes()).unwrap(), key).unwrap();
+        out
+    }
+
+    fn delivered(stored: &[u8], delivery_annotations: &[u8]) -> Message {
+        let mut out = BytesMut::new();
+        let event = StoredEvent::parse(stored).unwrap();
+        let stamp = EventStamp { sequence: 1234, enqueued_at_ms: 5, delivery_annotations };
+        let rest = event.write_front(&mut out, &stamp);
+        out.put_slice(rest);
+        Message::decode(&out).unwrap()
+    }
+
+    fn stamps() -> Fields {
+        Fields::new()
+            .with("x-opt-sequence-number", 1234_i64)
+            .with("x-opt-offset", "1234")
+            .with("x-opt-enqueued-time", Value::Timestamp(5))
+    }
+
+    #[test]
+    fn an_event_comes_out_as_it_went_in_but_for_what_the_broker_says() {
+        let sent = Message {
+            header: Some(Header { durable: Some(true), ttl: Some(7), ..Header::default() }),
+            message_annotations: Fields::new()
+                .with("x-opt-partition-key", "forged")
+                .with("x-opt-offset", "forged")
+                .with("com.microsoft:producer-id", 5_i64)
+                .with("mine", 3),
+            ..Message::data("body").with_message_id("id").with_property("p", 1)
+        };
+        let found = delivered(&stored(&sent, Some("key")), &[]);
+        let expected = stamps().with("mine", 3).with("x-opt-partition-key", "key");
+        assert_eq!(found, Message { message_annotations: expected, ..sent });
+    }
+
+    #[test]
+    fn a_plain_event_gets_three_annotations_and_those_of_the_delivery() {
+        let stored = stored(&Message::data("body"), None);
+        assert_eq!(stored.len(), PREFIX_LEN + 9);
+        let mut annotations = BytesMut::new();
+        let fields = Fields::new().with("last_enqueued_offset", "9");
+        encode_delivery_annotations(&mut annotations, &fields);
+        let found = delivered(&stored, &annotations);
+        assert_eq!(found.message_annotations, stamps());
+        assert_eq!(found.delivery_annotations, fields);
+        assert_eq!(found.header, None);
+    }
+
+    #[test]
+    fn damage_is_an_error() {
+        let stored = stored(&Message::data("body"), Some("key"));
+        for len in 0..PREFIX_LEN + 10 {
+            assert!(StoredEvent::parse(&stored[..len]).is_err(), "{len}");
+        }
+        assert!(StoredEvent::parse(&[9; 40]).is_err());
+    }
+
+    #[test]
+    fn numbers_are_written_as_people_do() {
+        for number in [0, 9, 10, 12_345, u64::MAX] {
+            assert_eq!(decimal(number, &mut [0; DIGITS_MAX]), number.to_string().as_bytes());
+        }
+    }
+}

@@ -1,0 +1,391 @@
+//! Links to hubs as they come.
+
+use peeklock_access::Right;
+use peeklock_amqp::connection::{AttachReply, LinkId, SessionId};
+use peeklock_amqp::{Attach, Fields, Role, SenderSettleMode, Symbol, Value, condition};
+use peeklock_broker::hubs::{Error as HubError, HubView, Producer, ReaderSpec};
+use peeklock_broker::{Answer, Error, Fence, HubAnswer, HubRequest, Partition, Request};
+use peeklock_types::{ConsumerGroup, EntityName, EntityPath, HubId, SubQueue, limits};
+
+use super::address::{HubAddress, HubPart};
+use super::error::{is_hub, not_found, refusal_of};
+use super::position::start_of;
+use super::producer::{self, Numbered, Wish};
+use super::publication::check_length;
+use super::read::{READER_WINDOW_BYTES, ReaderLink};
+use super::{PartitionRef, PendingHub, Publisher, Reading, Route, Step};
+use crate::attach::{SENDER_CREDIT, reply};
+use crate::claims::Need;
+use crate::conversation::Conversation;
+use crate::error::Refusal;
+use crate::link::{Link, LinkKind, LinkNumber, PendingLink};
+use crate::request::Waiter;
+
+const EPOCH: &str = "com.microsoft:epoch";
+/// SDK quirk: the SDK for Rust misspells it.
+const RECEIVER_NAMES: [&str; 2] = ["com.microsoft:receiver-name", "com.microsoft.com:receiver-name"];
+const RUNTIME_METRIC: &str = "com.microsoft:enable-receiver-runtime-metric";
+
+impl Conversation<'_> {
+    pub(crate) fn start_hub(
+        &mut self,
+        session: SessionId,
+        id: LinkId,
+        attach: Box<Attach>,
+        address: HubAddress,
+    ) -> Result<(), Refusal> {
+        let right = match attach.role {
+            Role::Sender => Right::Send,
+            Role::Receiver => Right::Listen,
+        };
+        let scope = address.scope();
+        self.check_right(right, &scope)?;
+        let name = address.hub.clone();
+        let shard = self.namespace.broker.place(&name);
+        let kind = LinkKind::PendingHub(Box::new(PendingHub { attach, address, step: Step::Find }));
+        let rests_on = Box::new([Need { right, scope }]);
+        let number = self.insert(Link { id, session, kind, rests_on })?;
+        self.ask_hub(shard, Waiter::Link(number), HubRequest::Show { name });
+        Ok(())
+    }
+
+    pub(super) fn ask_hub(&mut self, shard: usize, waiter: Waiter, request: HubRequest) {
+        self.push(shard, Request::Hub { ticket: waiter.ticket(), request: Box::new(request) });
+    }
+
+    /// A plain name has turned out to be that of a hub.
+    pub(crate) fn found_hub(&mut self, number: LinkNumber, view: &HubView) {
+        let Some(link) = self.links.get_mut(number) else { return };
+        let LinkKind::Pending(pending) = &mut link.kind else { return };
+        let PendingLink { attach, path, .. } = &mut **pending;
+        let refused = check_plain(attach.role, path);
+        let attach = std::mem::replace(attach, Box::new(Attach::new("", 0, Role::Sender)));
+        let address = HubAddress::whole(path.name.clone());
+        link.kind = LinkKind::PendingHub(Box::new(PendingHub { attach, address, step: Step::Find }));
+        let result = refused.and_then(|()| self.enter_hub(number, view));
+        self.refuse_if(number, result);
+    }
+
+    pub(crate) fn on_hub_answer(&mut self, number: LinkNumber, result: Result<Answer, Error>) {
+        let Some(LinkKind::PendingHub(pending)) = self.links.get_mut(number).map(|link| &link.kind) else {
+            return;
+        };
+        let next = match (&pending.step, result) {
+            (Step::Find, Err(Error::Hub(error))) if matches!(*error, HubError::NoSuchHub { .. }) => {
+                self.try_entity(number, &Error::Hub(error))
+            }
+            (_, Err(error)) => Err(refusal_of(&error, &pending.address)),
+            (Step::Find, Ok(Answer::Hub(answer))) => match *answer {
+                HubAnswer::Hub(view) => self.enter_hub(number, &view),
+                _ => Ok(()),
+            },
+            (Step::Producer { at, wish }, Ok(Answer::Hub(answer))) => match *answer {
+                HubAnswer::Producer(known) => {
+                    let (at, wish) = (*at, *wish);
+                    self.open_numbered(number, at, wish, known)
+                }
+                _ => Ok(()),
+            },
+            (Step::Reader { .. }, Ok(_)) => {
+                self.open_reader(number);
+                Ok(())
+            }
+            _ => Ok(()),
+        };
+        self.refuse_if(number, next);
+    }
+
+    fn refuse_if(&mut self, number: LinkNumber, result: Result<(), Refusal>) {
+        if let Err(refusal) = result
+            && let Some(link) = self.links.remove(number)
+        {
+            self.connection.refuse(link.id, refusal.into());
+        }
+    }
+
+    /// There is no such hub, but the name of a queue may have the same form.
+    fn try_entity(&mut self, number: LinkNumber, error: &Error) -> Result<(), Refusal> {
+        let Some(link) = self.links.get_mut(number) else { return Ok(()) };
+        let LinkKind::PendingHub(pending) = &mut link.kind else { return Ok(()) };
+        let missing = refusal_of(error, &pending.address);
+        let Ok(path) = EntityPath::parse(&pending.address.to_string()) else { return Err(missing) };
+        let attach = std::mem::replace(&mut pending.attach, Box::new(Attach::new("", 0, Role::Sender)));
+        let name = path.name.clone();
+        let pending = PendingLink { attach, path, session: None, entity: None };
+        link.kind = LinkKind::Pending(Box::new(pending));
+        let shard = self.namespace.broker.place(&name);
+        self.push(shard, Request::Find { ticket: Waiter::Link(number).ticket(), name });
+        Ok(())
+    }
+
+    /// The hub is there: now for the part of it that the link names.
+    fn enter_hub(&mut self, number: LinkNumber, view: &HubView) -> Result<(), Refusal> {
+        let Some(link) = self.links.get_mut(number) else { return Ok(()) };
+        let LinkKind::PendingHub(pending) = &mut link.kind else { return Ok(()) };
+        check_direction(pending.attach.role, &pending.address)?;
+        check_status(pending.attach.role, view)?;
+        let partition_count = view.settings.partition_count;
+        match &pending.address.part {
+            HubPart::Whole => {
+                let next = fastrand::u32(..);
+                let route = Route::Any { partition_count, next, looked_at: self.millis };
+                self.open_publisher(number, view.id, route, None);
+            }
+            HubPart::Publisher(name) => {
+                check_length(name)?;
+                let key = name.as_str().into();
+                let route = Route::Key { key, partition_count, looked_at: self.millis };
+                self.open_publisher(number, view.id, route, None);
+            }
+            HubPart::Partition(partition) => {
+                let partition = partition_of(partition, &pending.address, view)?;
+                match Wish::of(&pending.attach)? {
+                    Some(wish) => return self.settle_producer(number, view, partition, wish),
+                    None => self.open_publisher(number, view.id, Route::Partition(partition), None),
+                }
+            }
+            HubPart::Group { group, partition } => {
+                let group = group_of(group, &pending.address, view)?;
+                let partition = partition_of(partition, &pending.address, view)?;
+                let reader = Box::new(Reading::of(&pending.attach, group)?);
+                self.ask_reader(number, view, partition, reader);
+            }
+        }
+        Ok(())
+    }
+
+    fn partition_ref(&self, view: &HubView, number: u32) -> PartitionRef {
+        let shard = self.namespace.broker.place_partition(&view.name, number);
+        PartitionRef { shard, partition: Partition { hub: view.id, number } }
+    }
+
+    /// Asks the partition for what it knows of a producer that has a name.
+    fn settle_producer(
+        &mut self,
+        number: LinkNumber,
+        view: &HubView,
+        partition: u32,
+        wish: Wish,
+    ) -> Result<(), Refusal> {
+        let at = self.partition_ref(view, partition);
+        let Some(LinkKind::PendingHub(pending)) = self.links.get_mut(number).map(|link| &mut link.kind)
+        else {
+            return Ok(());
+        };
+        pending.step = Step::Producer { at, wish };
+        match wish.id {
+            Some(id) => {
+                let request = HubRequest::ShowProducer { partition: at.partition, id };
+                self.ask_hub(at.shard, Waiter::Link(number), request);
+                Ok(())
+            }
+            None => self.open_numbered(number, at, wish, None),
+        }
+    }
+
+    fn open_numbered(
+        &mut self,
+        number: LinkNumber,
+        at: PartitionRef,
+        wish: Wish,
+        known: Option<Producer>,
+    ) -> Result<(), Refusal> {
+        let producer = wish.settle(known)?;
+        let route = Route::Partition(at.partition.number);
+        self.open_publisher(number, at.partition.hub, route, Some(producer));
+        Ok(())
+    }
+
+    fn open_publisher(&mut self, number: LinkNumber, hub: HubId, route: Route, producer: Option<Producer>) {
+        let Some(link) = self.links.get_mut(number) else { return };
+        let LinkKind::PendingHub(pending) = &link.kind else { return };
+        let mut reply = reply(&pending.attach, limits::PUBLICATION_SIZE_BYTES_MAX as u64);
+        if let Some(producer) = producer {
+            producer::fill(producer, &mut reply);
+        }
+        let numbered = producer.map(|producer| Numbered { id: producer.id, epoch: producer.epoch });
+        let address = pending.address.clone();
+        let publisher = Publisher { address, hub, route, numbered, unconfirmed: 0, confirmed: 0 };
+        link.kind = LinkKind::Publisher(Box::new(publisher));
+        let id = link.id;
+        self.connection.accept(id, reply);
+        self.connection.set_credit(id, SENDER_CREDIT);
+    }
+
+    fn ask_reader(&mut self, number: LinkNumber, view: &HubView, partition: u32, reader: Box<Reading>) {
+        let at = self.partition_ref(view, partition);
+        let receiver = self.peer.id.receiver(number.0);
+        let spec = ReaderSpec {
+            group: reader.group.clone(),
+            start: reader.start,
+            owner_level: reader.owner_level,
+            name: reader.name.clone(),
+        };
+        let (ticket, fence) = (Waiter::Link(number).ticket(), reader.fence.clone());
+        let Some(LinkKind::PendingHub(pending)) = self.links.get_mut(number).map(|link| &mut link.kind)
+        else {
+            return;
+        };
+        pending.step = Step::Reader { at, reader };
+        let (partition, spec) = (at.partition, Box::new(spec));
+        self.push(at.shard, Request::AttachReader { ticket, partition, receiver, spec, fence });
+        self.push(at.shard, Request::Window { receiver, size_bytes: READER_WINDOW_BYTES });
+    }
+
+    /// The partition has taken the reader.
+    fn open_reader(&mut self, number: LinkNumber) {
+        let receiver = self.peer.id.receiver(number.0);
+        let Some(link) = self.links.get_mut(number) else { return };
+        let LinkKind::PendingHub(pending) = &link.kind else { return };
+        let Step::Reader { at, reader } = &pending.step else { return };
+        let reply = reader_reply(&pending.attach, reader);
+        let address = pending.address.clone();
+        let opened = ReaderLink::new(address, at.shard, receiver, reader.fence.clone(), reader.wants_metrics);
+        link.kind = LinkKind::Reader(Box::new(opened));
+        self.connection.accept(link.id, reply);
+    }
+}
+
+impl Reading {
+    fn of(attach: &Attach, group: ConsumerGroup) -> Result<Self, Refusal> {
+        let name = RECEIVER_NAMES.iter().find_map(|key| property(attach, key)).and_then(Value::as_str);
+        let wants = |capability: &str| attach.desired_capabilities.iter().any(|wish| *wish == capability);
+        Ok(Reading {
+            group,
+            start: start_of(attach)?,
+            owner_level: owner_level(attach)?,
+            name: name.map(str::to_owned),
+            wants_metrics: wants(RUNTIME_METRIC),
+            fence: Fence::default(),
+        })
+    }
+}
+
+fn property<'a>(attach: &'a Attach, key: &str) -> Option<&'a Value> {
+    attach.properties.as_ref()?.get(key).filter(|value| !value.is_null())
+}
+
+fn owner_level(attach: &Attach) -> Result<Option<i64>, Refusal> {
+    let Some(value) = property(attach, EPOCH) else { return Ok(None) };
+    let level = value.as_i64().filter(|level| *level >= 0);
+    level.map(Some).ok_or_else(|| {
+        let text = format!("the link's property {EPOCH} is not a number from zero up; an owner level is one");
+        Refusal::new(400, condition::ARGUMENT_OUT_OF_RANGE, text)
+    })
+}
+
+/// Events are handed out settled: how far a reader has come is for its own checkpoints to say.
+fn reader_reply(attach: &Attach, reader: &Reading) -> AttachReply {
+    let mut reply = reply(attach, limits::PUBLICATION_SIZE_BYTES_MAX as u64);
+    reply.snd_settle_mode = Some(SenderSettleMode::Settled);
+    if let (Some(source), Some(wish)) = (&mut reply.source, &attach.source) {
+        source.filter.clone_from(&wish.filter);
+    }
+    if let Some(level) = reader.owner_level {
+        reply.properties = Some(Fields::new().with(EPOCH, level));
+    }
+    if reader.wants_metrics {
+        reply.offered_capabilities.push(Symbol::from_static(RUNTIME_METRIC));
+    }
+    reply
+}
+
+fn check_direction(role: Role, address: &HubAddress) -> Result<(), Refusal> {
+    let hub = &address.hub;
+    match (role, &address.part) {
+        (Role::Sender, HubPart::Group { partition, .. }) => Err(Refusal::not_allowed(format!(
+            "'{address}' is where a consumer group reads; send to '{hub}' or '{hub}/Partitions/{partition}'"
+        ))),
+        (Role::Receiver, HubPart::Partition(partition)) => Err(Refusal::not_allowed(format!(
+            "'{address}' is where events are sent to; read from '{hub}/ConsumerGroups/$Default/Partitions/{partition}', or from \
+             another consumer group"
+        ))),
+        (Role::Receiver, HubPart::Publisher(_) | HubPart::Whole) => Err(read_from_partition(hub)),
+        _ => Ok(()),
+    }
+}
+
+fn read_from_partition(hub: &EntityName) -> Refusal {
+    is_hub(
+        hub,
+        &format!(
+            "which is read by partition; read from '{hub}/ConsumerGroups/$Default/Partitions/0' and so on"
+        ),
+    )
+}
+
+/// What a link that names no part of the hub may be.
+fn check_plain(role: Role, path: &EntityPath) -> Result<(), Refusal> {
+    if path.sub_queue != SubQueue::Main {
+        return Err(not_found(path, &format!("'{}' is an event hub, which has no sub-queues", path.name)));
+    }
+    match role {
+        Role::Sender => Ok(()),
+        Role::Receiver => Err(read_from_partition(&path.name)),
+    }
+}
+
+fn check_status(role: Role, view: &HubView) -> Result<(), Refusal> {
+    let (is_open, what) = match role {
+        Role::Sender => (view.settings.status.can_send(), "senders"),
+        Role::Receiver => (view.settings.status.can_receive(), "readers"),
+    };
+    if is_open {
+        return Ok(());
+    }
+    let text = format!("the hub '{}' is disabled for {what}; set its status to active", view.name);
+    Err(Refusal::new(403, condition::ENTITY_DISABLED, text))
+}
+
+fn partition_of(text: &str, address: &HubAddress, view: &HubView) -> Result<u32, Refusal> {
+    let count = view.settings.partition_count;
+    parse_partition(text).filter(|number| *number < count).ok_or_else(|| {
+        let why = format!("the hub '{}' has {count} partitions, numbered from 0 on", view.name);
+        not_found(address, &why)
+    })
+}
+
+/// Only as the broker itself writes it: '07' is no partition.
+pub(super) fn parse_partition(text: &str) -> Option<u32> {
+    text.parse().ok().filter(|number: &u32| number.to_string() == text)
+}
+
+fn group_of(text: &str, address: &HubAddress, view: &HubView) -> Result<ConsumerGroup, Refusal> {
+    let group = ConsumerGroup::parse(text).map_err(|error| not_found(address, &error))?;
+    if view.groups.iter().any(|known| known.name == group) {
+        return Ok(group);
+    }
+    let error = HubError::NoSuchGroup { name: view.name.clone(), group };
+    Err(not_found(address, &error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readers_say_who_they_are_in_properties() {
+        let attach =
+            |properties| Attach { properties: Some(properties), ..Attach::new("l", 0, Role::Receiver) };
+        let read = |properties| Reading::of(&attach(properties), ConsumerGroup::default_group());
+        let plain = read(Fields::new()).unwrap();
+        assert_eq!((plain.owner_level, plain.name, plain.wants_metrics), (None, None, false));
+        for key in RECEIVER_NAMES {
+            let named = read(Fields::new().with(key, "me").with(EPOCH, 3_i64)).unwrap();
+            assert_eq!((named.owner_level, named.name.as_deref()), (Some(3), Some("me")));
+        }
+        for bad in [Value::Long(-1), "one".into()] {
+            let refused = read(Fields::new().with(EPOCH, bad)).err().unwrap();
+            assert_eq!(refused.condition, condition::ARGUMENT_OUT_OF_RANGE);
+        }
+    }
+
+    #[test]
+    fn a_partition_has_one_spelling() {
+        assert_eq!(parse_partition("0"), Some(0));
+        assert_eq!(parse_partition("1023"), Some(1023));
+        for text in ["", "-1", "+1", "01", "a", "99999999999"] {
+            assert_eq!(parse_partition(text), None, "{text}");
+        }
+    }
+}

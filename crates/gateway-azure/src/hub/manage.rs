@@ -1,0 +1,361 @@
+//! Requests to `$management` that are about hubs, and their responses.
+
+use peeklock_access::Scope;
+use peeklock_amqp::{Array, Symbol, Text, Value};
+use peeklock_broker::hubs::{Checkpoint, Error as HubError, HubView, Ownership, StreamView};
+use peeklock_broker::{Answer, Error, HubAnswer, HubRequest, Partition, PartitionInfo};
+use peeklock_types::{EntityName, EntityPath, Timestamp};
+use rustc_hash::FxHashMap;
+
+use super::address::{HubAddress, HubPart};
+use super::attach::parse_partition;
+use super::error::{hub_refusal, refusal_of};
+use super::operation::{HubOperation, hub_of, is_for_hub};
+use super::run::time_or_unset;
+use crate::conversation::Conversation;
+use crate::error::{RETRY_AFTER_MS, Refusal, in_millis};
+use crate::management::ReplyTo;
+use crate::message::{RequestMessage, timestamp};
+use crate::request::Waiter;
+
+/// Requests of one connection that wait for their shards.
+const PENDING_MAX: usize = 10_000;
+
+#[derive(Default)]
+pub(crate) struct HubRequests {
+    requests: FxHashMap<u32, PendingHubRequest>,
+    next: u32,
+}
+
+struct PendingHubRequest {
+    reply_to: ReplyTo,
+    name: EntityName,
+    operation: HubOperation,
+}
+
+impl Conversation<'_> {
+    /// Whether the request was one for a hub; then it is answered.
+    pub(crate) fn on_hub_management(
+        &mut self,
+        reply_to: &ReplyTo,
+        path: Option<&EntityPath>,
+        request: &RequestMessage,
+    ) -> bool {
+        if !is_for_hub(request) {
+            return false;
+        }
+        if let Err(refusal) = self.start_hub_request(reply_to, path, request) {
+            self.respond_hub_refused(reply_to.clone(), &refusal);
+        }
+        true
+    }
+
+    fn start_hub_request(
+        &mut self,
+        reply_to: &ReplyTo,
+        path: Option<&EntityPath>,
+        request: &RequestMessage,
+    ) -> Result<(), Refusal> {
+        if self.hub_requests.requests.len() >= PENDING_MAX {
+            let text = format!("{PENDING_MAX} requests of this connection wait for their answers already");
+            return Err(Refusal::new(503, peeklock_amqp::condition::SERVER_BUSY, text));
+        }
+        let name = hub_of(request, path)?;
+        let operation = HubOperation::read(request)?;
+        let token = request.property("security_token").and_then(Value::as_str);
+        self.check_any_right(operation.rights(), &Scope::from(&name), token)?;
+        let first = operation.first_request(&name);
+        let number = self.hub_requests.insert(PendingHubRequest {
+            reply_to: reply_to.clone(),
+            name: name.clone(),
+            operation,
+        });
+        let shard = self.namespace.broker.place(&name);
+        self.ask_hub(shard, Waiter::Hub(number), first);
+        Ok(())
+    }
+
+    /// A shard has answered a request about a hub.
+    pub(crate) fn on_hub_management_answer(&mut self, number: u32, result: Result<Answer, Error>) {
+        let Some(pending) = self.hub_requests.requests.remove(&number) else { return };
+        let answer = match result {
+            Ok(Answer::Hub(answer)) => *answer,
+            Ok(_) => return,
+            Err(error) => {
+                let refusal = refusal_of(&error, &pending.address());
+                return self.respond_hub_refused(pending.reply_to, &refusal);
+            }
+        };
+        match self.next_step(pending, answer) {
+            Ok(()) => {}
+            Err((reply_to, refusal)) => self.respond_hub_refused(reply_to, &refusal),
+        }
+    }
+
+    /// Asks on, or responds.
+    fn next_step(&mut self, pending: PendingHubRequest, answer: HubAnswer) -> Result<(), (ReplyTo, Refusal)> {
+        let refused = |pending: PendingHubRequest, error| {
+            let refusal = hub_refusal(&error, Some(&pending.address()));
+            Err((pending.reply_to, refusal))
+        };
+        match (&pending.operation, answer) {
+            (HubOperation::ReadPartition(partition), HubAnswer::Hub(view)) => {
+                match partition_of(parse_partition(partition), &view) {
+                    Ok(at) => self.ask_partition(pending, at),
+                    Err(error) => return refused(pending, error),
+                }
+            }
+            (HubOperation::Checkpoint { partition, .. }, HubAnswer::Hub(view)) => {
+                match partition_of(Some(*partition), &view) {
+                    Ok(at) => self.ask_partition(pending, at),
+                    Err(error) => return refused(pending, error),
+                }
+            }
+            (HubOperation::Checkpoint { sequence, .. }, HubAnswer::Stream(info)) => {
+                match check_end(*sequence, &info) {
+                    Ok(()) => self.ask_checkpoint(pending),
+                    Err(error) => return refused(pending, error),
+                }
+            }
+            (_, answer) => {
+                let body = describe(&pending.name, answer, self.now);
+                let properties =
+                    vec![("status-code", Value::Int(200)), ("status-description", Value::from("OK"))];
+                self.respond(pending.reply_to, properties, body);
+            }
+        }
+        Ok(())
+    }
+
+    fn ask_checkpoint(&mut self, pending: PendingHubRequest) {
+        let HubOperation::Checkpoint { group, partition, sequence, by } = pending.operation.clone() else {
+            return;
+        };
+        let name = pending.name.clone();
+        let shard = self.namespace.broker.place(&name);
+        let number = self.hub_requests.insert(pending);
+        let sequence = Some(sequence);
+        self.ask_hub(
+            shard,
+            Waiter::Hub(number),
+            HubRequest::Checkpoint { name, group, partition, sequence, by },
+        );
+    }
+
+    fn ask_partition(&mut self, pending: PendingHubRequest, partition: Partition) {
+        let shard = self.namespace.broker.place_partition(&pending.name, partition.number);
+        let number = self.hub_requests.insert(pending);
+        self.ask_hub(shard, Waiter::Hub(number), HubRequest::ShowStream { partition, after: None });
+    }
+
+    fn respond_hub_refused(&mut self, reply_to: ReplyTo, refusal: &Refusal) {
+        let mut properties = vec![
+            ("status-code", Value::Int(refusal.status)),
+            ("status-description", Value::from(refusal.description.clone())),
+            ("error-condition", Value::Symbol(Symbol::from_static(refusal.condition))),
+        ];
+        properties.extend(refusal.retry_after.map(|span| (RETRY_AFTER_MS, Value::Ulong(in_millis(span)))));
+        self.respond(reply_to, properties, Value::Map(Vec::new()));
+    }
+}
+
+impl HubRequests {
+    fn insert(&mut self, request: PendingHubRequest) -> u32 {
+        let number = self.next;
+        // Far fewer than 2^32 are open at a time, so a number that comes round again is free.
+        self.next = self.next.wrapping_add(1);
+        self.requests.insert(number, request);
+        number
+    }
+}
+
+impl PendingHubRequest {
+    /// What the request is about, for an error that names it.
+    fn address(&self) -> HubAddress {
+        match &self.operation {
+            HubOperation::ReadPartition(partition) => {
+                HubAddress { hub: self.name.clone(), part: HubPart::Partition(partition.clone()) }
+            }
+            _ => HubAddress::whole(self.name.clone()),
+        }
+    }
+}
+
+impl HubOperation {
+    /// What to ask of the hub's shard.
+    fn first_request(&self, name: &EntityName) -> HubRequest {
+        let name = name.clone();
+        match self.clone() {
+            HubOperation::ReadHub | HubOperation::ReadPartition(_) | HubOperation::Checkpoint { .. } => {
+                HubRequest::Show { name }
+            }
+            HubOperation::Claim { group, partition, owner, expected } => {
+                HubRequest::Claim { name, group, partition, owner, expected }
+            }
+            HubOperation::Ownerships { group } => HubRequest::Ownerships { name, group },
+            HubOperation::Checkpoints { group } => HubRequest::Checkpoints { name, group },
+        }
+    }
+}
+
+fn partition_of(number: Option<u32>, view: &HubView) -> Result<Partition, HubError> {
+    let count = view.settings.partition_count;
+    let number = number.unwrap_or(u32::MAX);
+    if number >= count {
+        return Err(HubError::NoSuchPartition { name: view.name.clone(), partition: number, count });
+    }
+    Ok(Partition { hub: view.id, number })
+}
+
+/// Who has seen an event that never was has seen another hub.
+fn check_end(given: u64, info: &PartitionInfo) -> Result<(), HubError> {
+    let StreamView { partition, next_sequence, .. } = info.view;
+    if given < next_sequence {
+        return Ok(());
+    }
+    Err(HubError::BeyondEnd { partition, given, last: long(next_sequence) - 1 })
+}
+
+/// SDKs are particular about types: see each of them.
+fn describe(name: &EntityName, answer: HubAnswer, now: Timestamp) -> Value {
+    match answer {
+        HubAnswer::Hub(view) => describe_hub(&view),
+        HubAnswer::Stream(info) => describe_partition(name, &info, now),
+        HubAnswer::Ownership(ownership) => map(describe_ownership(&ownership)),
+        HubAnswer::Ownerships(all) => {
+            let all = all.iter().map(|ownership| map(describe_ownership(ownership))).collect();
+            map(vec![("ownerships", Value::List(all))])
+        }
+        HubAnswer::Checkpoint(checkpoint) => map(checkpoint.iter().flat_map(describe_checkpoint).collect()),
+        HubAnswer::Checkpoints(all) => {
+            let all = all.iter().map(|(partition, checkpoint)| {
+                let mut entries = describe_checkpoint(checkpoint);
+                entries.insert(0, ("partition", partition.to_string().into()));
+                map(entries)
+            });
+            map(vec![("checkpoints", Value::List(all.collect()))])
+        }
+        HubAnswer::Hubs(_)
+        | HubAnswer::PartitionInfos(_)
+        | HubAnswer::Streams(_)
+        | HubAnswer::Producer(_)
+        | HubAnswer::Done => map(Vec::new()),
+    }
+}
+
+fn map(entries: Vec<(&'static str, Value)>) -> Value {
+    Value::Map(entries.into_iter().map(|(key, value)| (Value::from(key), value)).collect())
+}
+
+fn time(at: Timestamp) -> Value {
+    Value::Timestamp(timestamp(at))
+}
+
+fn long(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+fn describe_hub(view: &HubView) -> Value {
+    let count = view.settings.partition_count;
+    let ids = (0..count).map(|number| Text::from(number.to_string()));
+    map(vec![
+        ("name", view.name.as_str().to_owned().into()),
+        ("type", "com.microsoft:eventhub".into()),
+        ("created_at", time(view.created_at)),
+        ("partition_count", Value::Int(i32::try_from(count).unwrap_or(i32::MAX))),
+        // SDK quirk: a list in place of the array is an error to Java, .NET and Rust.
+        ("partition_ids", Value::Array(Array::strings(ids))),
+        ("georeplication_factor", Value::Int(1)),
+    ])
+}
+
+fn describe_partition(name: &EntityName, info: &PartitionInfo, now: Timestamp) -> Value {
+    let view = &info.view;
+    let last = long(view.next_sequence) - 1;
+    // As the service says it of a partition that never had an event.
+    let begin = if view.next_sequence == 0 { -1 } else { long(view.begin_sequence) };
+    map(vec![
+        ("name", name.as_str().to_owned().into()),
+        ("type", "com.microsoft:partition".into()),
+        ("partition", view.partition.to_string().into()),
+        ("begin_sequence_number", Value::Long(begin)),
+        ("last_enqueued_sequence_number", Value::Long(last)),
+        ("last_enqueued_offset", last.to_string().into()),
+        ("last_enqueued_time_utc", time_or_unset(view.last_enqueued_at)),
+        ("is_partition_empty", Value::Boolean(view.is_empty())),
+        ("begin_sequence_number_epoch", Value::Int(-1)),
+        ("last_enqueued_sequence_number_epoch", Value::Int(-1)),
+        ("runtime_info_retrieval_time_utc", time(now)),
+    ])
+}
+
+fn describe_ownership(ownership: &Ownership) -> Vec<(&'static str, Value)> {
+    vec![
+        ("partition", ownership.partition.to_string().into()),
+        ("owner", ownership.owner.clone().into()),
+        ("epoch", Value::Long(long(ownership.epoch))),
+        ("etag", ownership.etag.0.to_string().into()),
+        ("last-modified", time(ownership.modified_at)),
+    ]
+}
+
+fn describe_checkpoint(checkpoint: &Checkpoint) -> Vec<(&'static str, Value)> {
+    vec![
+        ("sequence-number", Value::Long(long(checkpoint.sequence))),
+        ("offset", checkpoint.sequence.to_string().into()),
+        ("last-modified", time(checkpoint.at)),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn partition(begin_sequence: u64, next_sequence: u64) -> Value {
+        let view = StreamView {
+            partition: 3,
+            begin_sequence,
+            next_sequence,
+            last_enqueued_at: (next_sequence > 0).then_some(Timestamp::from_millis(5)),
+            first_enqueued_at: None,
+            size_bytes: 0,
+            extent_count: 0,
+            readers: Vec::new(),
+        };
+        let info = PartitionInfo { view, enqueued_after: None };
+        describe_partition(&EntityName::parse("clicks").unwrap(), &info, Timestamp::from_millis(9))
+    }
+
+    #[test]
+    fn a_partition_has_the_types_that_sdks_read() {
+        let found = partition(2, 7);
+        let expected = [
+            ("name", Value::from("clicks")),
+            ("type", "com.microsoft:partition".into()),
+            ("partition", "3".into()),
+            ("begin_sequence_number", Value::Long(2)),
+            ("last_enqueued_sequence_number", Value::Long(6)),
+            ("last_enqueued_offset", "6".into()),
+            ("last_enqueued_time_utc", Value::Timestamp(5)),
+            ("is_partition_empty", false.into()),
+            ("last_enqueued_sequence_number_epoch", Value::Int(-1)),
+        ];
+        for (key, value) in expected {
+            assert_eq!(found.lookup(key), Some(&value), "{key}");
+        }
+    }
+
+    #[test]
+    fn an_empty_partition_is_told_apart_from_one_that_was_emptied() {
+        let never = partition(0, 0);
+        assert_eq!(never.lookup("begin_sequence_number"), Some(&Value::Long(-1)));
+        assert_eq!(never.lookup("last_enqueued_sequence_number"), Some(&Value::Long(-1)));
+        assert_eq!(never.lookup("last_enqueued_offset"), Some(&"-1".into()));
+        assert_eq!(never.lookup("last_enqueued_time_utc"), Some(&Value::Timestamp(-62_135_596_800_000)));
+        assert_eq!(never.lookup("is_partition_empty"), Some(&true.into()));
+        let emptied = partition(7, 7);
+        assert_eq!(emptied.lookup("begin_sequence_number"), Some(&Value::Long(7)));
+        assert_eq!(emptied.lookup("last_enqueued_offset"), Some(&"6".into()));
+        assert_eq!(emptied.lookup("is_partition_empty"), Some(&true.into()));
+    }
+}

@@ -1,0 +1,163 @@
+//! Producers that number their events, so that what they send again is not stored again.
+
+use peeklock_amqp::connection::AttachReply;
+use peeklock_amqp::{Attach, Fields, RawMap, Symbol, Value, condition};
+use peeklock_broker::hubs::Producer;
+
+use crate::error::Refusal;
+use crate::incoming::unreadable;
+
+const CAPABILITY: &str = "com.microsoft:idempotent-producer";
+const ID: &str = "com.microsoft:producer-id";
+const EPOCH: &str = "com.microsoft:producer-epoch";
+const SEQUENCE: &str = "com.microsoft:producer-sequence-number";
+
+/// Who a link says that it is. What it leaves open, the broker chooses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Wish {
+    pub(super) id: Option<i64>,
+    epoch: Option<i16>,
+    sequence: Option<i32>,
+}
+
+/// A producer, as each of its events names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Numbered {
+    pub(super) id: i64,
+    pub(super) epoch: i16,
+}
+
+impl Wish {
+    /// `None`: the link does not want to number its events.
+    pub(super) fn of(attach: &Attach) -> Result<Option<Self>, Refusal> {
+        if !attach.desired_capabilities.iter().any(|capability| *capability == CAPABILITY) {
+            return Ok(None);
+        }
+        let properties = attach.properties.as_ref();
+        Ok(Some(Wish {
+            id: read(properties, ID)?,
+            epoch: read(properties, EPOCH)?,
+            sequence: read(properties, SEQUENCE)?,
+        }))
+    }
+
+    /// Who it is, and what the last number was that was taken from it.
+    pub(super) fn settle(self, known: Option<Producer>) -> Result<Producer, Refusal> {
+        // Never negative: .NET takes that for "not assigned".
+        let id = self.id.unwrap_or_else(|| fastrand::i64(1..));
+        let Some(known) = known else {
+            return Ok(Producer { id, epoch: self.epoch.unwrap_or(0), sequence: self.sequence.unwrap_or(0) });
+        };
+        let epoch = self.epoch.unwrap_or(known.epoch);
+        if epoch < known.epoch {
+            let text = format!(
+                "the producer {id} goes on with epoch {}; one with epoch {epoch} is not let in. Use a higher epoch, or another id",
+                known.epoch
+            );
+            return Err(Refusal::new(409, condition::PRODUCER_EPOCH_STOLEN, text));
+        }
+        let sequence = match self.sequence {
+            // It starts anew, and says where.
+            Some(sequence) if epoch > known.epoch => sequence,
+            _ => known.sequence,
+        };
+        Ok(Producer { id, epoch, sequence })
+    }
+}
+
+fn read<T: TryFrom<i64>>(properties: Option<&Fields>, key: &str) -> Result<Option<T>, Refusal> {
+    let value = properties.and_then(|properties| properties.get(key)).filter(|value| !value.is_null());
+    let Some(value) = value else { return Ok(None) };
+    let number = value.as_i64().and_then(|number| T::try_from(number).ok());
+    number.map(Some).ok_or_else(|| {
+        Refusal::new(
+            400,
+            condition::INVALID_FIELD,
+            format!("the property {key} of the link is not its number"),
+        )
+    })
+}
+
+/// Tells the link who it is.
+pub(super) fn fill(producer: Producer, reply: &mut AttachReply) {
+    let properties = reply.properties.get_or_insert_default();
+    properties.insert(ID, Value::Long(producer.id));
+    properties.insert(EPOCH, Value::Short(producer.epoch));
+    properties.insert(SEQUENCE, Value::Int(producer.sequence));
+    reply.offered_capabilities.push(Symbol::from_static(CAPABILITY));
+}
+
+impl Numbered {
+    /// The number of an event, if it is from this producer.
+    pub(super) fn number_of(self, annotations: &RawMap<'_>) -> Result<i32, Refusal> {
+        let number = |key| -> Result<i64, Refusal> {
+            let value = annotations.get(key).map_err(unreadable)?.and_then(|value| value.as_i64());
+            value.ok_or_else(|| {
+                Refusal::bad_request(format!(
+                    "the event has no annotation {key} that is a number, but its link was attached to number events"
+                ))
+            })
+        };
+        let (id, epoch, sequence) = (number(ID)?, number(EPOCH)?, number(SEQUENCE)?);
+        if id != self.id || epoch != i64::from(self.epoch) {
+            let text = format!(
+                "the event is from producer {id} with epoch {epoch}, but its link belongs to {} with epoch {}",
+                self.id, self.epoch
+            );
+            return Err(Refusal::bad_request(text));
+        }
+        i32::try_from(sequence).ok().filter(|sequence| *sequence >= 0).ok_or_else(|| {
+            let text = format!("{sequence} is no number of an event; use 0 to {}", i32::MAX);
+            Refusal::new(400, condition::ARGUMENT_OUT_OF_RANGE, text)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use peeklock_amqp::Role;
+
+    use super::*;
+
+    fn wish(properties: Option<Fields>) -> Option<Wish> {
+        let desired_capabilities = vec![Symbol::from_static(CAPABILITY)];
+        Wish::of(&Attach { desired_capabilities, properties, ..Attach::new("link", 0, Role::Sender) })
+            .unwrap()
+    }
+
+    #[test]
+    fn who_names_nothing_is_given_an_identity() {
+        let link = Attach::new("link", 0, Role::Sender);
+        assert_eq!(Wish::of(&link).unwrap(), None);
+        let nulls = Fields::new().with(ID, Value::Null).with(EPOCH, Value::Null).with(SEQUENCE, Value::Null);
+        for properties in [None, Some(Fields::new()), Some(nulls)] {
+            let given = wish(properties).unwrap().settle(None).unwrap();
+            assert!(given.id > 0);
+            assert_eq!((given.epoch, given.sequence), (0, 0));
+        }
+    }
+
+    #[test]
+    fn who_comes_back_hears_what_was_taken_last() {
+        let named = Fields::new().with(ID, 7_i64).with(EPOCH, 2_i16).with(SEQUENCE, 40_i32);
+        let wish = wish(Some(named)).unwrap();
+        assert_eq!(wish.settle(None).unwrap(), Producer { id: 7, epoch: 2, sequence: 40 });
+        let known = |epoch| Some(Producer { id: 7, epoch, sequence: 55 });
+        assert_eq!(wish.settle(known(2)).unwrap(), Producer { id: 7, epoch: 2, sequence: 55 });
+        assert_eq!(wish.settle(known(1)).unwrap(), Producer { id: 7, epoch: 2, sequence: 40 });
+        assert_eq!(wish.settle(known(3)).unwrap_err().condition, condition::PRODUCER_EPOCH_STOLEN);
+        let modest = Wish { id: Some(7), ..Wish::default() };
+        assert_eq!(modest.settle(known(3)).unwrap(), Producer { id: 7, epoch: 3, sequence: 55 });
+    }
+
+    #[test]
+    fn the_answer_has_the_types_that_sdks_read() {
+        let mut reply = AttachReply::default();
+        fill(Producer { id: 7, epoch: 2, sequence: 40 }, &mut reply);
+        let properties = reply.properties.unwrap();
+        assert_eq!(properties.get(ID), Some(&Value::Long(7)));
+        assert_eq!(properties.get(EPOCH), Some(&Value::Short(2)));
+        assert_eq!(properties.get(SEQUENCE), Some(&Value::Int(40)));
+        assert_eq!(reply.offered_capabilities, [CAPABILITY]);
+    }
+}

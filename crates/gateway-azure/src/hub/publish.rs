@@ -1,0 +1,211 @@
+//! Events from senders to partitions.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use peeklock_amqp::DeliveryState;
+use peeklock_amqp::connection::{Delivery, DeliveryId, Millis};
+use peeklock_broker::hubs::{Error as HubError, Producer};
+use peeklock_broker::{Answer, Error, HubAnswer, HubRequest, Partition};
+use peeklock_types::partition_of_key;
+
+use super::error::refusal_of;
+use super::publication::{Keys, Publication};
+use super::{Publisher, Route};
+use crate::conversation::Conversation;
+use crate::coordinator::transaction_of;
+use crate::error::Refusal;
+use crate::link::{LinkKind, LinkNumber};
+use crate::request::Waiter;
+
+/// A hub may be given more partitions. A link that spreads its events looks for them when it sends, but not more often than this.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(5);
+
+impl Conversation<'_> {
+    /// A peer has sent an event, or a batch of them, to a hub.
+    pub(crate) fn on_events(&mut self, number: LinkNumber, delivery: &Delivery) {
+        self.look_again(number);
+        let Some(link) = self.links.get_mut(number) else { return };
+        let id = link.id;
+        let LinkKind::Publisher(publisher) = &mut link.kind else { return };
+        publisher.unconfirmed += 1;
+        if let Err(refusal) = self.publish(number, delivery) {
+            if let Some(txn_id) = transaction_of(delivery) {
+                self.transactions.doom(txn_id, &refusal.description);
+            }
+            self.connection.settle(id, delivery.id, DeliveryState::rejected(refusal.into()));
+            self.confirm(number);
+        }
+    }
+
+    fn publish(&mut self, number: LinkNumber, delivery: &Delivery) -> Result<(), Refusal> {
+        let broker = &self.namespace.broker;
+        let Some(LinkKind::Publisher(publisher)) = self.links.get_mut(number).map(|link| &mut link.kind)
+        else {
+            return Ok(());
+        };
+        if transaction_of(delivery).is_some() {
+            let text = "events cannot be sent in a transaction; send them on their own, or to a queue";
+            return Err(Refusal::not_allowed(text));
+        }
+        let publisher_key = publisher.publisher_key();
+        let keys = match (&publisher.route, &publisher_key) {
+            (Route::Partition(_), _) => Keys::Keep,
+            (_, Some(key)) => Keys::Publisher(key),
+            (_, None) => Keys::Route,
+        };
+        let publication = Publication::read(delivery.message_format, &delivery.payload, keys)?;
+        let partition = Partition { hub: publisher.hub, number: publisher.next_partition(publication.key()) };
+        let numbered = publisher.numbered;
+        let shard = broker.place_partition(&publisher.address.hub, partition.number);
+        let ticket = Waiter::Send(number, delivery.id).ticket();
+        let Some(batch) = self.batch(shard) else { return Ok(()) };
+        let mut blocks = batch.messages();
+        let mut written = None;
+        blocks.add(|out| {
+            written = Some(publication.write(out, numbered)?);
+            Ok::<_, Refusal>(None)
+        })?;
+        let Some(written) = written else { return Ok(()) };
+        let producer = numbered.zip(written.first);
+        let producer = producer.map(|(of, sequence)| Producer { id: of.id, epoch: of.epoch, sequence });
+        blocks.append(ticket, partition, written.count, producer);
+        Ok(())
+    }
+
+    /// A partition has stored what was sent, or has refused it.
+    pub(crate) fn on_published(
+        &mut self,
+        number: LinkNumber,
+        delivery: DeliveryId,
+        result: Result<Answer, Error>,
+    ) {
+        let Some(link) = self.links.get_mut(number) else { return };
+        let LinkKind::Publisher(publisher) = &link.kind else { return };
+        let id = link.id;
+        let Err(error) = result else {
+            self.connection.settle(id, delivery, DeliveryState::Accepted);
+            return self.confirm(number);
+        };
+        let refusal = refusal_of(&error, &publisher.address);
+        self.connection.settle(id, delivery, DeliveryState::rejected(refusal.clone().into()));
+        self.confirm(number);
+        if ends_link(&error) {
+            self.connection.detach(id, Some(refusal.into()));
+        }
+    }
+
+    fn look_again(&mut self, number: LinkNumber) {
+        let now = self.millis;
+        let Some(LinkKind::Publisher(publisher)) = self.links.get_mut(number).map(|link| &mut link.kind)
+        else {
+            return;
+        };
+        if publisher.is_due_for_look(now) {
+            let name = publisher.address.hub.clone();
+            let shard = self.namespace.broker.place(&name);
+            self.ask_hub(shard, Waiter::Look(number), HubRequest::Show { name });
+        }
+    }
+
+    pub(crate) fn on_looked(&mut self, number: LinkNumber, result: Result<Answer, Error>) {
+        let (Some(LinkKind::Publisher(publisher)), Ok(Answer::Hub(answer))) =
+            (self.links.get_mut(number).map(|link| &mut link.kind), result)
+        else {
+            return;
+        };
+        if let HubAnswer::Hub(view) = *answer
+            && view.id == publisher.hub
+        {
+            publisher.set_partition_count(view.settings.partition_count);
+        }
+    }
+}
+
+/// A hub of that name may be created anew, and another producer may have taken over: only a new link finds out.
+fn ends_link(error: &Error) -> bool {
+    let Error::Hub(error) = error else { return false };
+    matches!(
+        **error,
+        HubError::NoSuchStream { .. } | HubError::StreamGone { .. } | HubError::ProducerEpoch { .. }
+    )
+}
+
+impl Publisher {
+    fn publisher_key(&self) -> Option<Arc<str>> {
+        match &self.route {
+            Route::Key { key, .. } => Some(Arc::clone(key)),
+            Route::Any { .. } | Route::Partition(_) => None,
+        }
+    }
+
+    fn next_partition(&mut self, key: Option<&str>) -> u32 {
+        match (&mut self.route, key) {
+            (Route::Partition(number), _) => *number,
+            (Route::Any { partition_count, .. } | Route::Key { partition_count, .. }, Some(key)) => {
+                partition_of_key(key, *partition_count)
+            }
+            (Route::Any { partition_count, next, .. }, None) => {
+                *next = next.wrapping_add(1);
+                next.checked_rem(*partition_count).unwrap_or(0)
+            }
+            (Route::Key { key, partition_count, .. }, None) => partition_of_key(key, *partition_count),
+        }
+    }
+
+    fn is_due_for_look(&mut self, now: Millis) -> bool {
+        let (Route::Any { looked_at, .. } | Route::Key { looked_at, .. }) = &mut self.route else {
+            return false;
+        };
+        let is_due = looked_at.after(LOOK_AGAIN_AFTER) <= now;
+        if is_due {
+            *looked_at = now;
+        }
+        is_due
+    }
+
+    fn set_partition_count(&mut self, count: u32) {
+        if let Route::Any { partition_count, .. } | Route::Key { partition_count, .. } = &mut self.route {
+            *partition_count = count;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use peeklock_types::{EntityName, HubId};
+
+    use super::*;
+    use crate::hub::HubAddress;
+
+    fn publisher(route: Route) -> Publisher {
+        let address = HubAddress::whole(EntityName::parse("clicks").unwrap());
+        Publisher { address, hub: HubId(1), route, numbered: None, unconfirmed: 0, confirmed: 0 }
+    }
+
+    #[test]
+    fn events_without_a_key_are_spread_and_those_with_one_stay_together() {
+        let route = Route::Any { partition_count: 4, next: u32::MAX - 1, looked_at: Millis(0) };
+        let mut link = publisher(route);
+        let turns: Vec<_> = (0..8).map(|_| link.next_partition(None)).collect();
+        assert_eq!(turns, [3, 0, 1, 2, 3, 0, 1, 2]);
+        for _ in 0..3 {
+            assert_eq!(link.next_partition(Some("abc")), 1);
+        }
+        link.set_partition_count(10);
+        assert_eq!(link.next_partition(Some("abcd")), 8);
+        let mut till = publisher(Route::Key { key: "abcd".into(), partition_count: 4, looked_at: Millis(0) });
+        assert_eq!(till.next_partition(None), 2);
+        let mut fixed = publisher(Route::Partition(3));
+        assert_eq!(fixed.next_partition(Some("abc")), 3, "never re-routed");
+    }
+
+    #[test]
+    fn a_hub_is_looked_at_again_now_and_then() {
+        let mut link = publisher(Route::Any { partition_count: 4, next: 0, looked_at: Millis(0) });
+        assert!(!link.is_due_for_look(Millis(4999)));
+        assert!(link.is_due_for_look(Millis(5000)));
+        assert!(!link.is_due_for_look(Millis(5001)), "one question is enough");
+        assert!(!publisher(Route::Partition(0)).is_due_for_look(Millis(9999)));
+    }
+}

@@ -1,0 +1,187 @@
+//! Events on their way to a reader: what its shard has read for it at once.
+
+use bytes::{Bytes, BytesMut};
+use peeklock_amqp::{Fields, Value, encode_delivery_annotations};
+use peeklock_broker::Events;
+use peeklock_broker::hubs::block::{self, Damaged, Event};
+use peeklock_types::Timestamp;
+
+use crate::message::timestamp;
+
+type EventIter = Box<dyn Iterator<Item = Result<Event, Damaged>> + Send>;
+
+pub(super) struct Run {
+    extents: std::vec::IntoIter<Bytes>,
+    /// Of the extent whose turn it is.
+    events: Option<EventIter>,
+    from: u64,
+    next: u64,
+    upto: u64,
+    not_before: Option<Timestamp>,
+    window_bytes: i64,
+    returned_bytes: i64,
+    /// A section that every event gets, or nothing.
+    pub(super) annotations: Bytes,
+}
+
+impl Run {
+    pub(super) fn new(events: Events, wants_metrics: bool) -> Self {
+        let annotations = if wants_metrics { metrics(&events) } else { Bytes::new() };
+        Run {
+            extents: events.extents.into_iter(),
+            events: None,
+            from: events.from,
+            next: events.from,
+            upto: events.upto,
+            not_before: events.not_before,
+            window_bytes: events.window_bytes,
+            returned_bytes: 0,
+            annotations,
+        }
+    }
+
+    /// The next event that is meant for the reader. `Ok(None)`: there is none left.
+    pub(super) fn next_event(&mut self) -> Result<Option<Event>, Damaged> {
+        while self.next < self.upto {
+            let Some(events) = &mut self.events else {
+                // Fewer events than the shard has promised: something is wrong with what was stored.
+                let extent = self.extents.next().ok_or(Damaged { at: 0 })?;
+                self.events = Some(Box::new(block::events(extent, self.next)));
+                continue;
+            };
+            let Some(event) = events.next() else {
+                self.events = None;
+                continue;
+            };
+            let event = event?;
+            if event.sequence != self.next {
+                return Err(Damaged { at: 0 });
+            }
+            self.next += 1;
+            if self.not_before.is_none_or(|time| event.enqueued_at >= time) {
+                return Ok(Some(event));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Events that were handed out or left out so far.
+    pub(super) fn passed_count(&self) -> u64 {
+        self.next - self.from
+    }
+
+    /// What of the reader's window has become free since this was asked last: as much of it as of the events.
+    pub(super) fn take_window(&mut self) -> i64 {
+        let (passed, all) = (i128::from(self.passed_count()), i128::from((self.upto - self.from).max(1)));
+        let free = i64::try_from(i128::from(self.window_bytes) * passed / all).unwrap_or(self.window_bytes);
+        let returned = free - self.returned_bytes;
+        self.returned_bytes = free;
+        returned
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        self.next >= self.upto
+    }
+}
+
+/// How far behind the newest event the reader is, for those who asked to hear it with each event.
+fn metrics(events: &Events) -> Bytes {
+    let last = events.last;
+    let fields = Fields::new()
+        .with("last_enqueued_sequence_number", last.sequence)
+        .with("last_enqueued_offset", last.sequence.to_string())
+        .with("last_enqueued_time_utc", time_or_unset(last.at))
+        .with("runtime_info_retrieval_time_utc", Value::Timestamp(timestamp(events.at)));
+    let mut out = BytesMut::new();
+    encode_delivery_annotations(&mut out, &fields);
+    out.freeze()
+}
+
+/// SDKs take the first moment of the year 1 for "never".
+pub(super) fn time_or_unset(at: Option<Timestamp>) -> Value {
+    const UNSET_MS: i64 = -62_135_596_800_000;
+    Value::Timestamp(at.map_or(UNSET_MS, timestamp))
+}
+
+#[cfg(test)]
+mod tests {
+    use peeklock_broker::hubs::LastEnqueued;
+    use peeklock_broker::hubs::block::{BlockHead, put_event};
+    use peeklock_types::ReceiverId;
+
+    use super::*;
+
+    fn extent(first_sequence: u64, count: u32, at: u64) -> Bytes {
+        let mut body = BytesMut::new();
+        for number in 0..count {
+            let written: Result<(), ()> = put_event(&mut body, |out| {
+                out.extend_from_slice(&number.to_be_bytes());
+                Ok(())
+            });
+            written.unwrap();
+        }
+        let head = BlockHead { first_sequence, count, enqueued_at: Timestamp::from_millis(at) };
+        let mut out = BytesMut::from(&head.encode(body.len()).unwrap()[..]);
+        out.extend_from_slice(&body);
+        out.freeze()
+    }
+
+    fn events(from: u64, upto: u64, not_before: Option<u64>, extents: Vec<Bytes>) -> Events {
+        Events {
+            receiver: ReceiverId(1),
+            from,
+            upto,
+            not_before: not_before.map(Timestamp::from_millis),
+            extents,
+            window_bytes: 1000,
+            last: LastEnqueued { sequence: 9, at: None },
+            at: Timestamp::from_millis(77),
+        }
+    }
+
+    fn numbers(run: &mut Run) -> Vec<u64> {
+        std::iter::from_fn(|| run.next_event().unwrap()).map(|event| event.sequence).collect()
+    }
+
+    #[test]
+    fn a_run_begins_and_ends_within_extents() {
+        let extents = vec![extent(0, 4, 10), extent(4, 4, 20)];
+        let mut run = Run::new(events(2, 7, None, extents.clone()), false);
+        assert_eq!(numbers(&mut run), [2, 3, 4, 5, 6]);
+        assert!(run.is_done());
+        let mut late = Run::new(events(0, 8, Some(15), extents), false);
+        assert_eq!(numbers(&mut late), [4, 5, 6, 7]);
+        assert_eq!(late.passed_count(), 8, "what is left out counts, too");
+    }
+
+    #[test]
+    fn the_window_comes_back_as_events_go() {
+        let mut run = Run::new(events(0, 4, None, vec![extent(0, 4, 10)]), false);
+        let mut returned = Vec::new();
+        while run.next_event().unwrap().is_some() {
+            returned.push(run.take_window());
+        }
+        assert_eq!(returned, [250, 250, 250, 250]);
+        assert_eq!(run.take_window(), 0);
+    }
+
+    #[test]
+    fn missing_events_are_damage_not_silence() {
+        assert!(Run::new(events(0, 8, None, vec![extent(0, 4, 10)]), false).next_event().is_ok());
+        let mut short = Run::new(events(0, 8, None, vec![extent(0, 4, 10)]), false);
+        assert!((0..8).any(|_| short.next_event().is_err()));
+        let mut gap = Run::new(events(0, 8, None, vec![extent(4, 4, 10)]), false);
+        assert!(gap.next_event().is_err());
+    }
+
+    #[test]
+    fn metrics_have_the_types_that_sdks_read() {
+        use peeklock_amqp::Message;
+        let run = Run::new(events(0, 1, None, Vec::new()), true);
+        let found = Message::decode(&run.annotations).unwrap().delivery_annotations;
+        assert_eq!(found.get("last_enqueued_sequence_number"), Some(&Value::Long(9)));
+        assert_eq!(found.get("last_enqueued_offset"), Some(&Value::from("9")));
+        assert_eq!(found.get("last_enqueued_time_utc"), Some(&Value::Timestamp(-62_135_596_800_000)));
+        assert_eq!(found.get("runtime_info_retrieval_time_utc"), Some(&Value::Timestamp(77)));
+    }
+}

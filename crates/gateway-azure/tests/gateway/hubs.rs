@@ -1,0 +1,525 @@
+//! Event hubs: sending, reading from every position, owner levels, management, and what is refused.
+
+use peeklock_amqp::connection::{Event, LinkId, SaslClient};
+use peeklock_amqp::{
+    Attach, Body, DeliveryState, Fields, Message, Role, SenderSettleMode, Source, Symbol, Target, Value,
+    condition,
+};
+use peeklock_types::{ConsumerGroup, EntityName, HubSettings, QueueSettings, partition_of_key};
+
+use crate::support::{Client, Management, Response, Rig, condition_of, message, receiver, sender};
+
+const SELECTOR: &str = "apache.org:selector-filter:string";
+const EPOCH: &str = "com.microsoft:epoch";
+const KEY: &str = "x-opt-partition-key";
+
+async fn rig(partition_count: u32) -> Rig {
+    let rig = Rig::start().await;
+    let settings = HubSettings { partition_count, ..HubSettings::default() };
+    let groups = vec![ConsumerGroup::parse("audit").unwrap()];
+    rig.broker.create_hub(hub(), settings, groups).await.unwrap();
+    rig
+}
+
+fn hub() -> EntityName {
+    EntityName::parse("clicks").unwrap()
+}
+
+fn reader_at(address: &'static str, position: Option<&str>) -> Attach {
+    let filter = position.map(|position| {
+        let position = Value::described(Value::symbol(SELECTOR), position.to_owned());
+        Fields::new().with(SELECTOR, position)
+    });
+    let source = Some(Source { filter, ..Source::with_address(address) });
+    let target = Some(Target::with_address("here"));
+    Attach { source, target, ..Attach::new("", 0, Role::Receiver) }
+}
+
+fn reader(position: &str) -> Attach {
+    reader_at("clicks/ConsumerGroups/$Default/Partitions/0", Some(position))
+}
+
+fn earliest() -> Attach {
+    reader("amqp.annotation.x-opt-offset > '-1'")
+}
+
+fn with_level(level: i64, attach: Attach) -> Attach {
+    Attach { properties: Some(Fields::new().with(EPOCH, level)), ..attach }
+}
+
+fn keyed(body: &'static str, key: &'static str) -> Message {
+    let message_annotations = Fields::new().with(KEY, key);
+    Message { message_annotations, ..Message::data(body) }
+}
+
+fn text(message: &Message) -> String {
+    let Body::Data(parts) = &message.body else { panic!("{message:?}") };
+    String::from_utf8(parts[0].to_vec()).unwrap()
+}
+
+fn number(message: &Message) -> i64 {
+    message.message_annotations.get("x-opt-sequence-number").and_then(Value::as_i64).unwrap()
+}
+
+impl Client {
+    async fn next_event(&mut self, link: LinkId) -> Message {
+        let (delivery, message) = self
+            .until(|event| match event {
+                Event::Delivery { link: found, delivery } if *found == link => {
+                    Some((delivery.clone(), Message::decode(&delivery.payload).unwrap()))
+                }
+                _ => None,
+            })
+            .await;
+        assert!(delivery.settled, "nobody settles an event");
+        message
+    }
+
+    async fn events(&mut self, link: LinkId, count: usize) -> Vec<Message> {
+        let mut found = Vec::new();
+        for _ in 0..count {
+            found.push(self.next_event(link).await);
+        }
+        found
+    }
+
+    /// Attaches a reader and gives it credit.
+    async fn read(&mut self, attach: Attach) -> LinkId {
+        let link = self.attach(attach).await.unwrap().0;
+        self.connection.set_credit(link, 100);
+        self.flush().await;
+        link
+    }
+
+    async fn send_all(&mut self, address: &'static str, bodies: &[&'static str]) {
+        let link = self.sender(address).await;
+        for body in bodies {
+            assert_eq!(self.send(link, &Message::data(*body)).await, DeliveryState::Accepted);
+        }
+    }
+
+    async fn ask(
+        &mut self,
+        management: &Management,
+        properties: &[(&'static str, &'static str)],
+        body: Vec<(&'static str, Value)>,
+    ) -> Response {
+        let body: Vec<_> = body.into_iter().map(|(key, value)| (Value::from(key), value)).collect();
+        let mut request = Message::value(body).with_message_id("ask");
+        for (key, value) in properties {
+            request = request.with_property(*key, *value);
+        }
+        self.start_send(management.requests, &request, None);
+        let response = self.next_response(management).await;
+        let status = response.property("status-code").and_then(Value::as_i32).unwrap();
+        let condition = response.property("error-condition").and_then(Value::as_str).map(str::to_owned);
+        let Body::Value(body) = response.body else { panic!("{:?}", response.body) };
+        Response { status, condition, body }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_are_numbered_kept_and_read_by_everybody() {
+    let rig = rig(1).await;
+    let mut client = rig.client().await;
+    client.send_all("clicks/Partitions/0", &["a", "b", "c"]).await;
+    for address in [
+        "amqps://localhost/clicks/ConsumerGroups/%24Default/Partitions/0",
+        "/clicks/consumergroups/audit/partitions/0",
+    ] {
+        let link = client.read(reader_at(address, None)).await;
+        let found = client.events(link, 3).await;
+        assert_eq!(found.iter().map(text).collect::<Vec<_>>(), ["a", "b", "c"]);
+        assert_eq!(found.iter().map(number).collect::<Vec<_>>(), [0, 1, 2]);
+        let annotations = &found[2].message_annotations;
+        assert_eq!(annotations.get("x-opt-offset"), Some(&Value::from("2")));
+        assert!(matches!(annotations.get("x-opt-enqueued-time"), Some(Value::Timestamp(_))));
+        assert_eq!(annotations.len(), 3);
+        assert!(found[2].delivery_annotations.is_empty());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reader_starts_where_it_says() {
+    let rig = rig(1).await;
+    let mut client = rig.client().await;
+    client.send_all("clicks", &["a", "b", "c"]).await;
+    let positions = [
+        ("amqp.annotation.x-opt-offset > '-1'", "a"),
+        ("amqp.annotation.x-opt-offset > '0'", "b"),
+        ("amqp.annotation.x-opt-offset >= '2'", "c"),
+        ("amqp.annotation.x-opt-sequence-number > 1", "c"),
+        ("amqp.annotation.x-opt-sequence-number >='1'", "b"),
+        ("amqp.annotation.x-opt-enqueued-time > '0'", "a"),
+    ];
+    for (position, expected) in positions {
+        let link = client.read(reader(position)).await;
+        assert_eq!(text(&client.next_event(link).await), expected, "{position}");
+        client.connection.detach(link, None);
+    }
+    let latest = client.read(reader("amqp.annotation.x-opt-offset > '@latest'")).await;
+    client.send_all("clicks", &["d"]).await;
+    assert_eq!(text(&client.next_event(latest).await), "d");
+    let later = client.attach(reader("amqp.annotation.x-opt-enqueued-time > '99999999999999'")).await;
+    later.unwrap();
+    let beyond = client.attach(reader("amqp.annotation.x-opt-offset > '77'")).await.unwrap_err();
+    assert_eq!(beyond.condition, condition::ARGUMENT_OUT_OF_RANGE);
+    let nonsense = client.attach(reader("color = 'blue'")).await.unwrap_err();
+    assert_eq!(nonsense.condition, condition::ARGUMENT_ERROR);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_reply_says_what_a_reader_has_got() {
+    let rig = rig(1).await;
+    let mut client = rig.client().await;
+    let wish = Symbol::from_static("com.microsoft:enable-receiver-runtime-metric");
+    let attach = Attach { desired_capabilities: vec![wish.clone()], ..with_level(7, earliest()) };
+    let (link, reply) = client.attach(attach.clone()).await.unwrap();
+    assert_eq!(reply.snd_settle_mode, SenderSettleMode::Settled);
+    assert_eq!(reply.source.unwrap().filter, attach.source.unwrap().filter);
+    assert_eq!(reply.properties.unwrap().get(EPOCH), Some(&Value::Long(7)));
+    assert_eq!(reply.offered_capabilities, [wish]);
+    client.connection.set_credit(link, 10);
+    client.send_all("clicks", &["a"]).await;
+    let found = client.next_event(link).await.delivery_annotations;
+    assert_eq!(found.get("last_enqueued_sequence_number"), Some(&Value::Long(0)));
+    assert_eq!(found.get("last_enqueued_offset"), Some(&Value::from("0")));
+    assert!(matches!(found.get("last_enqueued_time_utc"), Some(Value::Timestamp(_))));
+    assert!(matches!(found.get("runtime_info_retrieval_time_utc"), Some(Value::Timestamp(_))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_finds_its_partition_and_no_key_finds_all() {
+    let rig = rig(4).await;
+    let mut client = rig.client().await;
+    let link = client.sender("clicks").await;
+    for _ in 0..4 {
+        assert_eq!(client.send(link, &Message::data("spread")).await, DeliveryState::Accepted);
+    }
+    for _ in 0..2 {
+        assert_eq!(client.send(link, &keyed("together", "device-42")).await, DeliveryState::Accepted);
+    }
+    let publisher = client.sender("clicks/Publishers/device-42").await;
+    assert_eq!(client.send(publisher, &Message::data("published")).await, DeliveryState::Accepted);
+    let view = rig.broker.hub(hub()).await.unwrap();
+    let home = partition_of_key("device-42", 4);
+    for number in 0..4 {
+        let count = rig.broker.partition(&view, number, None).await.unwrap().view.next_sequence;
+        assert_eq!(count, if number == home { 4 } else { 1 }, "partition {number}");
+    }
+    let address = "clicks/ConsumerGroups/$Default/Partitions/0";
+    assert_eq!(home, 0, "by the vectors");
+    let reader = client.read(reader_at(address, None)).await;
+    let found = client.events(reader, 4).await;
+    assert_eq!(found[3].message_annotations.get(KEY), Some(&Value::from("device-42")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_partition_keeps_what_was_sent_to_it() {
+    let rig = rig(4).await;
+    let mut client = rig.client().await;
+    let link = client.sender("clicks/Partitions/3").await;
+    assert_eq!(client.send(link, &keyed("m", "device-42")).await, DeliveryState::Accepted);
+    let reader = client.read(reader_at("clicks/ConsumerGroups/$Default/Partitions/3", None)).await;
+    let found = client.next_event(reader).await;
+    assert_eq!(found.message_annotations.get(KEY), Some(&Value::from("device-42")));
+    let long: &'static str = Box::leak("x".repeat(129).into_boxed_str());
+    let refused = client.send(link, &keyed("m", long)).await;
+    assert_eq!(condition_of(&refused), condition::ARGUMENT_OUT_OF_RANGE);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_higher_owner_level_takes_over() {
+    let rig = rig(1).await;
+    let mut client = rig.client().await;
+    client.send_all("clicks", &["a"]).await;
+    let plain = client.read(earliest()).await;
+    assert_eq!(text(&client.next_event(plain).await), "a");
+    let named = |level, name: &'static str| {
+        let mut attach = with_level(level, earliest());
+        attach.properties.as_mut().unwrap().insert("com.microsoft:receiver-name", name);
+        attach
+    };
+    let first = client.read(named(1, "first")).await;
+    let stolen = client.detached(plain).await;
+    assert_eq!(stolen.condition, condition::STOLEN);
+    let said = stolen.description.unwrap().to_string();
+    assert!(said.contains("'first' with higher epoch of '1'"), "{said}");
+    assert_eq!(text(&client.next_event(first).await), "a");
+    let second = client.read(named(1, "second")).await;
+    let stolen = client.detached(first).await;
+    assert_eq!(stolen.condition, condition::STOLEN, "an equal level takes over, too");
+    assert!(stolen.description.unwrap().to_string().contains("receiver 'first' with epoch '1'"));
+    for too_low in [with_level(0, earliest()), earliest()] {
+        let refused = client.attach(too_low).await.unwrap_err();
+        assert_eq!(refused.condition, condition::STOLEN);
+    }
+    assert_eq!(text(&client.next_event(second).await), "a", "who has it keeps it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn five_readers_without_owner_level_are_enough() {
+    let rig = rig(1).await;
+    let mut client = rig.client().await;
+    let mut links = Vec::new();
+    for _ in 0..5 {
+        links.push(client.read(earliest()).await);
+    }
+    let sixth = client.attach(earliest()).await.unwrap_err();
+    assert_eq!(sixth.condition, condition::RESOURCE_LIMIT_EXCEEDED);
+    client.connection.detach(links[0], None);
+    client.read(earliest()).await;
+    let other_group = reader_at("clicks/ConsumerGroups/audit/Partitions/0", None);
+    client.read(other_group).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_not_there_is_not_found() {
+    let rig = rig(2).await;
+    let mut client = rig.client().await;
+    let missing = [
+        sender("nothing"),
+        sender("nothing/Partitions/0"),
+        sender("clicks/Partitions/2"),
+        sender("clicks/Partitions/x"),
+        reader_at("nothing/ConsumerGroups/$Default/Partitions/0", None),
+        reader_at("clicks/ConsumerGroups/nobody/Partitions/0", None),
+        reader_at("clicks/ConsumerGroups/$Default/Partitions/2", None),
+        receiver("clicks/$DeadLetterQueue", None),
+    ];
+    for attach in missing {
+        let refused = client.attach(attach).await.unwrap_err();
+        assert_eq!(refused.condition, condition::NOT_FOUND);
+        let said = refused.description.unwrap().to_string();
+        assert!(said.contains("The messaging entity") && said.contains("could not be found"), "{said}");
+    }
+    let wrong_way = [
+        receiver("clicks", None),
+        receiver("clicks/Partitions/0", None),
+        sender("clicks/ConsumerGroups/$Default/Partitions/0"),
+    ];
+    for attach in wrong_way {
+        assert_eq!(client.attach(attach).await.unwrap_err().condition, condition::NOT_ALLOWED);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_queue_may_have_a_name_like_a_partition() {
+    let rig = rig(1).await;
+    rig.queue("shop/publishers/till", QueueSettings::default()).await;
+    let mut client = rig.client().await;
+    let link = client.sender("shop/publishers/till").await;
+    assert_eq!(client.send(link, &message("m")).await, DeliveryState::Accepted);
+    let link = client.receiver("shop/publishers/till").await;
+    assert_eq!(client.receive(link).await.1.body, message("m").body);
+}
+
+#[tokio::test(start_paused = true)]
+async fn rights_are_asked_for() {
+    let rig = rig(1).await;
+    let mut listener = rig.client_with(SaslClient::plain("listener", "secret")).await;
+    for address in ["clicks", "clicks/Partitions/0", "clicks/Publishers/p"] {
+        let refused = listener.attach(sender(address)).await.unwrap_err();
+        assert_eq!(refused.condition, condition::UNAUTHORIZED_ACCESS);
+    }
+    listener.read(earliest()).await;
+    let mut only_sender = rig.client_with(SaslClient::plain("sender", "secret")).await;
+    assert_eq!(only_sender.attach(earliest()).await.unwrap_err().condition, condition::UNAUTHORIZED_ACCESS);
+    only_sender.send_all("clicks", &["a"]).await;
+    let management = only_sender.management("").await;
+    let read = [("operation", "READ"), ("type", "com.microsoft:eventhub"), ("name", "clicks")];
+    assert_eq!(only_sender.ask(&management, &read, Vec::new()).await.status, 200);
+    let list = [("operation", "peeklock:list-ownerships"), ("name", "clicks")];
+    assert_eq!(only_sender.ask(&management, &list, Vec::new()).await.status, 401);
+}
+
+#[tokio::test(start_paused = true)]
+async fn management_tells_of_hubs_and_partitions() {
+    let rig = rig(2).await;
+    let mut client = rig.client().await;
+    client.send_all("clicks/Partitions/1", &["a", "b"]).await;
+    for address in ["", "clicks"] {
+        let management = client.management(address).await;
+        let read = |kind, more: &[(&'static str, &'static str)]| {
+            [&[("operation", "READ"), ("type", kind), ("name", "clicks")][..], more].concat()
+        };
+        let found = client.ask(&management, &read("com.microsoft:eventhub", &[]), Vec::new()).await;
+        assert_eq!(found.status, 200);
+        assert_eq!(found.get("partition_count"), Value::Int(2));
+        let ids = found.get("partition_ids");
+        assert_eq!(ids.as_array().unwrap().elements(), [Value::from("0"), Value::from("1")]);
+        let partition = |number| read("com.microsoft:partition", &[("partition", number)]);
+        let found = client.ask(&management, &partition("1"), Vec::new()).await;
+        assert_eq!(found.get("last_enqueued_sequence_number"), Value::Long(1));
+        assert_eq!(found.get("begin_sequence_number"), Value::Long(0));
+        assert_eq!(found.get("is_partition_empty"), Value::Boolean(false));
+        let empty = client.ask(&management, &partition("0"), Vec::new()).await;
+        assert_eq!(empty.get("last_enqueued_offset"), Value::from("-1"));
+        let missing = client.ask(&management, &partition("2"), Vec::new()).await;
+        assert_eq!((missing.status, missing.condition.as_deref()), (404, Some(condition::NOT_FOUND)));
+    }
+    let mut client = rig.client().await;
+    let management = client.management("").await;
+    let read = [("operation", "READ"), ("type", "com.microsoft:eventhub"), ("name", "nothing")];
+    assert_eq!(client.ask(&management, &read, Vec::new()).await.status, 404);
+    let nonsense = [("operation", "READ"), ("type", "color"), ("name", "clicks")];
+    assert_eq!(client.ask(&management, &nonsense, Vec::new()).await.status, 400);
+    let of_hub = client.management("clicks").await;
+    let peek = vec![("from-sequence-number", 0_i64.into()), ("message-count", 10.into())];
+    let refused = client.request(&of_hub, "com.microsoft:peek-message", peek).await;
+    assert_eq!((refused.status, refused.condition.as_deref()), (400, Some(condition::NOT_ALLOWED)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn ownership_is_compared_and_set_and_checkpoints_go_forward() {
+    let rig = rig(1).await;
+    let mut client = rig.client().await;
+    client.send_all("clicks", &["a", "b", "c"]).await;
+    let management = client.management("clicks").await;
+    let claim = |owner: &'static str, etag: Option<Value>| {
+        let etag = etag.unwrap_or(Value::Null);
+        vec![
+            ("consumer-group", "audit".into()),
+            ("partition", "0".into()),
+            ("owner", owner.into()),
+            ("etag", etag),
+        ]
+    };
+    let operation = [("operation", "peeklock:claim-ownership")];
+    let first = client.ask(&management, &operation, claim("first", None)).await;
+    assert_eq!(first.status, 200, "{first:?}");
+    let stale = client.ask(&management, &operation, claim("second", None)).await;
+    assert_eq!((stale.status, stale.condition.as_deref()), (412, Some(condition::PRECONDITION_FAILED)));
+    let second = client.ask(&management, &operation, claim("second", Some(first.get("etag")))).await;
+    assert_eq!(second.status, 200);
+    assert_ne!(second.get("epoch"), first.get("epoch"));
+
+    let checkpoint = |owner: &'static str, epoch: Value, sequence: i64| {
+        vec![
+            ("consumer-group", "audit".into()),
+            ("partition", 0.into()),
+            ("sequence-number", sequence.into()),
+            ("owner", owner.into()),
+            ("epoch", epoch),
+        ]
+    };
+    let update = [("operation", "peeklock:update-checkpoint")];
+    let former = client.ask(&management, &update, checkpoint("first", first.get("epoch"), 1)).await;
+    assert_eq!((former.status, former.condition.as_deref()), (409, Some(condition::PARTITION_NOT_OWNED)));
+    let epoch = || second.get("epoch");
+    let done = client.ask(&management, &update, checkpoint("second", epoch(), 1)).await;
+    assert_eq!((done.status, done.get("offset")), (200, Value::from("1")));
+    assert_eq!(client.ask(&management, &update, checkpoint("second", epoch(), 0)).await.status, 409);
+    let beyond = client.ask(&management, &update, checkpoint("second", epoch(), 3)).await;
+    assert_eq!(beyond.condition.as_deref(), Some(condition::ARGUMENT_OUT_OF_RANGE));
+
+    let group = || vec![("consumer-group", "audit".into())];
+    let owners = client.ask(&management, &[("operation", "peeklock:list-ownerships")], group()).await;
+    let owners = owners.get("ownerships");
+    assert_eq!(owners.as_list().unwrap()[0].lookup("owner"), Some(&Value::from("second")));
+    let checkpoints = client.ask(&management, &[("operation", "peeklock:list-checkpoints")], group()).await;
+    let checkpoints = checkpoints.get("checkpoints");
+    assert_eq!(checkpoints.as_list().unwrap()[0].lookup("sequence-number"), Some(&Value::Long(1)));
+    let unknown = vec![("consumer-group", "nobody".into())];
+    assert_eq!(
+        client.ask(&management, &[("operation", "peeklock:list-checkpoints")], unknown).await.status,
+        404
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_producer_that_numbers_its_events_may_send_them_twice() {
+    let rig = rig(1).await;
+    let mut client = rig.client().await;
+    let wish = || Attach {
+        desired_capabilities: vec![Symbol::from_static("com.microsoft:idempotent-producer")],
+        properties: Some(Fields::new()),
+        ..sender("clicks/Partitions/0")
+    };
+    let (link, reply) = client.attach(wish()).await.unwrap();
+    let given = reply.properties.unwrap();
+    let id = given.get("com.microsoft:producer-id").unwrap().clone();
+    assert_eq!(given.get("com.microsoft:producer-epoch"), Some(&Value::Short(0)));
+    assert_eq!(given.get("com.microsoft:producer-sequence-number"), Some(&Value::Int(0)));
+    let numbered = |body: &'static str, number: i32, epoch: i16| {
+        let message_annotations = Fields::new()
+            .with("com.microsoft:producer-id", id.clone())
+            .with("com.microsoft:producer-epoch", epoch)
+            .with("com.microsoft:producer-sequence-number", number);
+        Message { message_annotations, ..Message::data(body) }
+    };
+    assert_eq!(client.send(link, &numbered("a", 1, 0)).await, DeliveryState::Accepted);
+    assert_eq!(client.send(link, &numbered("a", 1, 0)).await, DeliveryState::Accepted);
+    let gap = client.send(link, &numbered("c", 3, 0)).await;
+    assert_eq!(condition_of(&gap), condition::OUT_OF_ORDER_SEQUENCE);
+    assert_eq!(condition_of(&client.send(link, &Message::data("x")).await), condition::ARGUMENT_ERROR);
+
+    let again = Fields::new()
+        .with("com.microsoft:producer-id", id.clone())
+        .with("com.microsoft:producer-epoch", 1_i16)
+        .with("com.microsoft:producer-sequence-number", Value::Null);
+    let (newer, reply) = client.attach(Attach { properties: Some(again), ..wish() }).await.unwrap();
+    let known = reply.properties.unwrap();
+    assert_eq!(known.get("com.microsoft:producer-sequence-number"), Some(&Value::Int(1)));
+    assert_eq!(client.send(newer, &numbered("b", 2, 1)).await, DeliveryState::Accepted);
+    let stolen = client.send(link, &numbered("b", 2, 0)).await;
+    assert_eq!(condition_of(&stolen), condition::PRODUCER_EPOCH_STOLEN);
+    assert_eq!(client.detached(link).await.condition, condition::PRODUCER_EPOCH_STOLEN);
+
+    let reader = client.read(earliest()).await;
+    let found = client.events(reader, 2).await;
+    assert_eq!(found.iter().map(text).collect::<Vec<_>>(), ["a", "b"]);
+    assert_eq!(found[0].message_annotations.len(), 3, "numbers are between producer and broker");
+}
+
+#[tokio::test(start_paused = true)]
+async fn credit_is_kept_to_and_drained() {
+    let rig = rig(1).await;
+    let mut client = rig.client().await;
+    client.send_all("clicks", &["a", "b", "c"]).await;
+    let link = client.attach(earliest()).await.unwrap().0;
+    client.connection.set_credit(link, 2);
+    assert_eq!(client.events(link, 2).await.iter().map(number).collect::<Vec<_>>(), [0, 1]);
+    client.connection.set_credit(link, 5);
+    client.connection.drain(link);
+    assert_eq!(number(&client.next_event(link).await), 2);
+    let is_drained = |event: &Event| matches!(event, Event::Flow { drain: true, .. }).then_some(());
+    client.until(is_drained).await;
+    assert_eq!(client.connection.credit(link), 0);
+    client.send_all("clicks", &["d"]).await;
+    client.connection.set_credit(link, 1);
+    assert_eq!(number(&client.next_event(link).await), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reader_hears_when_its_hub_goes() {
+    let rig = rig(1).await;
+    let mut client = rig.client().await;
+    let sender = client.sender("clicks").await;
+    let link = client.read(earliest()).await;
+    rig.broker.delete_hub(hub(), None).await.unwrap();
+    assert_eq!(client.detached(link).await.condition, condition::NOT_FOUND);
+    let refused = client.send(sender, &Message::data("late")).await;
+    assert_eq!(condition_of(&refused), condition::NOT_FOUND);
+    assert_eq!(client.detached(sender).await.condition, condition::NOT_FOUND);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_takes_nothing_holds_up_nobody() {
+    let rig = rig(2).await;
+    let mut client = rig.client().await;
+    let big: &'static str = Box::leak("x".repeat(100_000).into_boxed_str());
+    for address in ["clicks/Partitions/0", "clicks/Partitions/1"] {
+        client.send_all(address, &[big; 30]).await;
+    }
+    let stuck = client.attach(earliest()).await.unwrap().0;
+    client.connection.set_credit(stuck, 1);
+    client.next_event(stuck).await;
+    let address = "clicks/ConsumerGroups/$Default/Partitions/1";
+    let link = client.read(reader_at(address, None)).await;
+    let found = client.events(link, 30).await;
+    assert_eq!(found.iter().map(number).collect::<Vec<_>>(), (0..30).collect::<Vec<_>>());
+    client.connection.set_credit(stuck, 100);
+    let rest = client.events(stuck, 29).await;
+    assert_eq!(rest.iter().map(number).collect::<Vec<_>>(), (1..30).collect::<Vec<_>>());
+}
