@@ -14,6 +14,8 @@ from azure.eventhub.extensions.checkpointstoreblobaio import BlobCheckpointStore
 from azure.servicebus import aio
 from azure.servicebus.aio.management import ServiceBusAdministrationClient as AsyncAdministrationClient
 from azure.servicebus.management import ServiceBusAdministrationClient
+from azure.storage import queue as storage_queue
+from azure.storage.queue import aio as storage_queue_aio
 
 # Delays between retries are the SDK's own by shape, shorter by size, so that a refused call fails soon.
 CLIENT_OPTIONS = {"retry_backoff_factor": 0.1}
@@ -43,6 +45,9 @@ class Sync:
 
     def checkpoint_store(self, connection_string, container, **options):
         return BlobCheckpointStore.from_connection_string(connection_string, container, **options)
+
+    def storage_queues(self, connection_string, **options):
+        return storage_queue.QueueServiceClient.from_connection_string(connection_string, **(ADMIN_OPTIONS | options))
 
     def callback(self, function):
         return function
@@ -86,6 +91,10 @@ class Asyncio:
 
     def checkpoint_store(self, connection_string, container, **options):
         return self.call(AsyncBlobCheckpointStore.from_connection_string, connection_string, container, **options)
+
+    def storage_queues(self, connection_string, **options):
+        create = storage_queue_aio.QueueServiceClient.from_connection_string
+        return self.call(create, connection_string, **(ADMIN_OPTIONS | options))
 
     def callback(self, function):
         """The asyncio SDK wants callbacks that it can await."""
@@ -135,6 +144,9 @@ BRIDGED_TYPES = (
     AsyncItemPaged,
     eventhub_aio.EventHubProducerClient,
     eventhub_aio.EventHubConsumerClient,
+    AsyncBlobCheckpointStore,
+    storage_queue_aio.QueueServiceClient,
+    storage_queue_aio.QueueClient,
 )
 
 

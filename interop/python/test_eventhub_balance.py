@@ -54,7 +54,7 @@ class Worker:
 
 @pytest.fixture(scope="module")
 def blob_broker(tmp_path_factory):
-    broker = Broker(tmp_path_factory.mktemp("blobs"), blob="127.0.0.1:0").start()
+    broker = Broker(tmp_path_factory.mktemp("blobs"), blob_port="127.0.0.1:0").start()
     yield broker
     broker.stop()
 
@@ -83,13 +83,13 @@ def publish(broker, hub, count):
 @pytest.mark.parametrize("flavour", ["sync", "asyncio"])
 def test_three_clients_share_sixteen_partitions(blob_broker, workers, flavour):
     hub, container = Hubs(Api(blob_broker)).create(len(PARTITIONS)), fresh("balance")
-    ContainerClient.from_connection_string(blob_broker.blob_connection_string, container).create_container()
-    store = BlobCheckpointStore.from_connection_string(blob_broker.blob_connection_string, container)
+    ContainerClient.from_connection_string(blob_broker.storage_connection_string, container).create_container()
+    store = BlobCheckpointStore.from_connection_string(blob_broker.storage_connection_string, container)
 
     def spread():
         return sorted(owned(store, blob_broker, hub).values())
 
-    places = [blob_broker.connection_string, blob_broker.blob_connection_string, hub, container]
+    places = [blob_broker.connection_string, blob_broker.storage_connection_string, hub, container]
     workers += [Worker(flavour, *places) for _ in range(3)]
     until(lambda: spread() == [5, 5, 6], "all partitions owned, spread within one", PATIENCE_SECONDS)
 

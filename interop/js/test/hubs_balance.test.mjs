@@ -11,7 +11,7 @@ import { ContainerClient } from "@azure/storage-blob";
 import { createHub, producerOf } from "../hubs.mjs";
 import { sleep, until, useBroker } from "../steps.mjs";
 
-const context = useBroker({ queues: [], blob: "127.0.0.1:0" });
+const context = useBroker({ queues: [], blobPort: "127.0.0.1:0" });
 const PARTITIONS = [...Array(16).keys()].map(String);
 // Two checkpoints in each partition, and events behind the last.
 const BEFORE_COUNT = 25;
@@ -65,7 +65,7 @@ async function readAll(count) {
 test("three clients share sixteen partitions", async () => {
   const { broker } = context;
   const hub = await createHub(broker, PARTITIONS.length);
-  const container = new ContainerClient(broker.blobConnectionString, "balance");
+  const container = new ContainerClient(broker.storageConnectionString, "balance");
   await container.create();
   const store = new BlobCheckpointStore(container);
   const producer = producerOf(broker, hub);
@@ -85,7 +85,7 @@ test("three clients share sixteen partitions", async () => {
     }
   }
 
-  const places = [broker.connectionString, broker.blobConnectionString, hub, "balance"];
+  const places = [broker.connectionString, broker.storageConnectionString, hub, "balance"];
   const [victim, ...others] = range(0, 3).map(() => new Worker(...places));
   await spreads([5, 5, 6]);
   await publish(producer, BEFORE_COUNT);
