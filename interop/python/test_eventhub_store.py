@@ -94,7 +94,7 @@ def test_a_wrong_key(storage, container):
 def test_what_is_not_supported_says_so(storage, container):
     client = BlobServiceClient.from_connection_string(storage.storage_connection_string, retry_total=0)
     blob = client.get_blob_client(container, "log")
-    for call in (blob.create_append_blob, blob.create_snapshot, blob.acquire_lease, client.get_service_stats):
+    for call in (blob.create_append_blob, blob.create_snapshot, blob.acquire_lease):
         with pytest.raises(HttpResponseError) as refused:
             call()
         assert refused.value.status_code >= 400 and refused.value.error_code, call
