@@ -6,6 +6,7 @@ import time
 
 from azure.eventhub import EventData
 
+from flavour import Sync
 from names import fresh
 from plain import spelled
 
@@ -87,9 +88,9 @@ def read(flavour, connection_string, hub, count, **options):
         return reader.receive(count)
 
 
-def refusal(flavour, connection_string, hub, **options):
-    """What a reader hears that may not read."""
-    with reading(flavour, connection_string, hub, client_options={"retry_total": 0}, **options) as reader:
+def refusal(connection_string, hub, **options):
+    """What a reader hears that may not read. The asyncio SDK tells nobody, but tries again at once and for ever."""
+    with reading(Sync(), connection_string, hub, client_options={"retry_total": 0}, **options) as reader:
         error = reader.failure()
         assert reader.events == []
         return error

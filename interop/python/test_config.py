@@ -226,7 +226,7 @@ def test_the_hubs_of_the_emulators_file_are_there(flavour, emulator):
         publish_events(producer, "first", "second", partition_id="1")
     for group in ("cg1", "$Default"):
         assert bodies(read(flavour, emulator.connection_string, "eh1", 2, group=group))[-2:] == ["first", "second"]
-    assert "cg2" in str(refusal(flavour, emulator.connection_string, "eh1", group="cg2"))
+    assert "cg2" in str(refusal(emulator.connection_string, "eh1", group="cg2"))
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def test_a_key_can_do_what_it_may_and_no_more(flavour, hub, hubs, policy):
     with flavour.producer(sender, hubs.create(), retry_total=0) as producer:
         with pytest.raises(EventHubError):
             publish(producer, "elsewhere")
-    refusal(flavour, sender, hub)
+    refusal(sender, hub)
 
 
 def test_a_wrong_key(flavour, broker, hub):

@@ -48,7 +48,7 @@ def test_a_lower_level_is_refused(flavour, broker, hub, producer):
     with owner(flavour, broker, hub, 2) as high:
         high.receive(1)
         for level in (1, None):
-            error = refusal(flavour, broker.connection_string, hub, partition_id="0", owner_level=level)
+            error = refusal(broker.connection_string, hub, partition_id="0", owner_level=level)
             assert "2" in str(error), "the level that holds the partition is named"
         publish(producer, "second")
         assert bodies(high.receive(2)) == ["first", "second"]
@@ -61,7 +61,7 @@ def test_five_without_a_level_and_no_sixth(flavour, broker, hub, producer):
         readers = [open_one() for _ in range(READERS_WITHOUT_LEVEL_MAX)]
         for reader in readers:
             assert bodies(reader.receive(1)) == ["shared"]
-        error = refusal(flavour, broker.connection_string, hub, partition_id="0")
+        error = refusal(broker.connection_string, hub, partition_id="0")
         assert "resource-limit-exceeded" in str(error) or "5" in str(error)
         with owner(flavour, broker, hub, 0) as exclusive:
             assert bodies(exclusive.receive(1)) == ["shared"]

@@ -6,6 +6,7 @@ from proton.reactor import Filter, LinkOption
 from proton.utils import LinkDetached, SendException
 
 from hubs import LATEST
+from names import fresh
 from plain import TIMEOUT_SECONDS, connect
 
 SELECTOR = symbol("apache.org:selector-filter:string")
@@ -46,8 +47,13 @@ def selected(expression, descriptor=SELECTOR):
     return Filter({SELECTOR: Described(descriptor, expression)})
 
 
+def open_reader(connection, address, credit, *options):
+    """With a name of its own: a link takes the place of another with its name."""
+    return connection.create_receiver(address, credit=credit, name=fresh("reader"), options=list(options))
+
+
 def read(connection, address, count, *options):
-    receiver = connection.create_receiver(address, credit=count, options=list(options))
+    receiver = open_reader(connection, address, count, *options)
     try:
         return [receiver.receive(TIMEOUT_SECONDS) for _ in range(count)]
     finally:
@@ -72,7 +78,7 @@ def test_what_the_broker_adds_has_exact_types(connection, hub):
 
 
 def test_without_a_filter_everything_comes_and_is_settled_already(connection, filled):
-    receiver = connection.create_receiver(place(filled), credit=EVENT_COUNT)
+    receiver = open_reader(connection, place(filled), EVENT_COUNT)
     messages = [receiver.receive(TIMEOUT_SECONDS) for _ in range(EVENT_COUNT)]
     assert numbers(messages) == [message.body for message in messages] == list(range(EVENT_COUNT))
     assert receiver.fetcher.unsettled == [] or all(delivery.settled for delivery in receiver.fetcher.unsettled)
@@ -109,7 +115,7 @@ def test_each_spelling_of_a_position(connection, filled):
 @pytest.mark.parametrize("expression", [f"amqp.annotation.x-opt-offset > '{LATEST}'", f"amqp.annotation.x-opt-offset > {LATEST}"])
 def test_the_end_is_where_it_is_when_the_reader_comes(connection, filled, expression):
     """Not where it is when the first credit comes."""
-    receiver = connection.create_receiver(place(filled), credit=0, options=[selected(expression)])
+    receiver = open_reader(connection, place(filled), 0, selected(expression))
     connection.create_sender(filled).send(Message(body="after"))
     receiver.flow(1)
     assert receiver.receive(TIMEOUT_SECONDS).body == "after"
@@ -130,8 +136,7 @@ def test_the_end_is_where_it_is_when_the_reader_comes(connection, filled, expres
 )
 def test_what_is_no_position_is_refused(connection, filled, expression):
     with pytest.raises(LinkDetached):
-        receiver = connection.create_receiver(place(filled), credit=1, options=[selected(expression)])
-        receiver.receive(TIMEOUT_SECONDS)
+        open_reader(connection, place(filled), 1, selected(expression)).receive(TIMEOUT_SECONDS)
 
 
 def test_each_spelling_of_an_address(broker, connection, filled):
@@ -161,22 +166,22 @@ def test_nobody_reads_from_there(connection, hub, path):
 
 
 def test_a_level_of_any_width_counts(connection, broker, filled):
-    first = connection.create_receiver(place(filled), credit=1, options=[Epoch(3)])
+    first = open_reader(connection, place(filled), 1, Epoch(3))
     first.receive(TIMEOUT_SECONDS)
     with pytest.raises(LinkDetached, match="stolen"):
-        connection.create_receiver(place(filled), credit=1, options=[Epoch(int32(2))]).receive(TIMEOUT_SECONDS)
-    second = connection.create_receiver(place(filled), credit=1, options=[Epoch(int32(4))])
+        open_reader(connection, place(filled), 1, Epoch(int32(2))).receive(TIMEOUT_SECONDS)
+    second = open_reader(connection, place(filled), 1, Epoch(int32(4)))
     second.receive(TIMEOUT_SECONDS)
     with pytest.raises(LinkDetached, match="stolen"):
         first.receive(TIMEOUT_SECONDS)
 
 
 def test_credit_bounds_what_comes_and_drain_ends_it(connection, filled):
-    receiver = connection.create_receiver(place(filled), credit=2)
-    assert [receiver.receive(TIMEOUT_SECONDS).body for _ in range(2)] == [0, 1]
-    receiver.link.drain(10)
-    connection.wait(lambda: receiver.link.credit == 0, timeout=TIMEOUT_SECONDS)
-    assert [receiver.fetcher.pop().body for _ in range(receiver.fetcher.has_message)] == [2, 3, 4]
+    receiver = open_reader(connection, place(filled), 0)
+    for credit, expected in ((2, [0, 1]), (10, [2, 3, 4]), (10, [])):
+        receiver.link.drain(credit)
+        connection.wait(lambda: receiver.link.credit == 0, timeout=TIMEOUT_SECONDS)
+        assert [receiver.fetcher.pop().body for _ in range(receiver.fetcher.has_message)] == expected
     receiver.close()
 
 
@@ -192,5 +197,5 @@ def test_an_event_above_the_limit_is_refused(connection, hub):
     sender = connection.create_sender(hub)
     with pytest.raises((SendException, LinkDetached)):
         sender.send(Message(body=b"x" * (2 * 1024 * 1024), inferred=True))
-    connection.create_sender(hub).send(Message(body="fits"))
+    connection.create_sender(hub, name=fresh("sender")).send(Message(body="fits"))
     assert [message.body for message in read(connection, place(hub), 1)] == ["fits"]
