@@ -9,6 +9,7 @@ use peeklock_types::ConsumerGroup;
 
 use crate::batch::{Batch, Drain, Error, Reply, Request, Ticket};
 use crate::broker::{Broker, ShardStopped};
+use crate::guest::Guest;
 use crate::hub::{Events, Fence, Partition};
 use crate::manage::AdminError;
 
@@ -28,9 +29,8 @@ impl Broker {
         top: usize,
     ) -> Result<Vec<Event>, AdminError> {
         self.check_partition(hub, partition)?;
-        let (peer, mut replies) = self.peer();
-        let shard = self.shard(self.place_partition(&hub.name, partition)).ok_or(ShardStopped)?;
-        let (place, receiver) = (Partition { hub: hub.id, number: partition }, peer.id.receiver(0));
+        let mut guest = Guest::new(self, self.place_partition(&hub.name, partition))?;
+        let (place, receiver) = (Partition { hub: hub.id, number: partition }, guest.peer.id.receiver(0));
         let spec = ReaderSpec { group: ConsumerGroup::observer(), start, owner_level: None, name: None };
         let (spec, fence) = (Box::new(spec), Fence::default());
         let mut batch =
@@ -38,33 +38,27 @@ impl Broker {
         batch.push(Request::Window { receiver, size_bytes: WINDOW_BYTES });
         // What bounds it is the window: events that are left out count against a limit.
         batch.push(Request::Credit { receiver, limit: u64::MAX, drain: Drain::Start });
-        shard.send(peer.clone(), batch).await?;
+        guest.send(batch).await?;
         let mut look = Look { found: Vec::new(), size_bytes: 0, top };
-        let result = 'reading: loop {
-            let Some(waiting) = replies.recv().await else { break Err(ShardStopped.into()) };
-            for reply in waiting {
+        loop {
+            for reply in guest.replies().await? {
                 match reply {
-                    Reply::Answer { result: Err(error), .. } => break 'reading Err(error.into()),
+                    Reply::Answer { result: Err(error), .. } => return Err(error.into()),
                     Reply::Events(events) => {
                         let size_bytes = events.window_bytes;
-                        if let Err(error) = look.take(*events, partition) {
-                            break 'reading Err(error);
-                        }
+                        look.take(*events, partition)?;
                         if look.is_done() {
-                            break 'reading Ok(());
+                            return Ok(look.found);
                         }
-                        let batch = Batch::from(Request::Window { receiver, size_bytes });
-                        shard.send(peer.clone(), batch).await?;
+                        guest.send(Batch::from(Request::Window { receiver, size_bytes })).await?;
                     }
-                    Reply::Drained { .. } => break 'reading Ok(()),
-                    Reply::ReaderEnded { reason, .. } => break 'reading Err(ended(hub, partition, *reason)),
-                    Reply::Stopped { .. } => break 'reading Err(ShardStopped.into()),
+                    Reply::Drained { .. } => return Ok(look.found),
+                    Reply::ReaderEnded { reason, .. } => return Err(ended(hub, partition, *reason)),
+                    Reply::Stopped { .. } => return Err(ShardStopped.into()),
                     _ => {}
                 }
             }
-        };
-        shard.send(peer, Batch::from(Request::Gone)).await?;
-        result.map(|()| look.found)
+        }
     }
 
     /// Stores events in one piece; each is in the form in which events of this hub are kept.
@@ -75,8 +69,7 @@ impl Broker {
         events: &[Bytes],
     ) -> Result<(), AdminError> {
         self.check_partition(hub, partition)?;
-        let (peer, mut replies) = self.peer();
-        let shard = self.shard(self.place_partition(&hub.name, partition)).ok_or(ShardStopped)?;
+        let mut guest = Guest::new(self, self.place_partition(&hub.name, partition))?;
         let (mut batch, count) = (Batch::default(), u32::try_from(events.len()).unwrap_or(u32::MAX));
         let mut block = batch.messages();
         let written = block.add(|out| {
@@ -91,9 +84,9 @@ impl Broker {
         match written {
             Ok(()) => block.append(Ticket(0), Partition { hub: hub.id, number: partition }, count, None),
         }
-        shard.send(peer, batch).await?;
+        guest.send(batch).await?;
         loop {
-            for reply in replies.recv().await.ok_or(ShardStopped)? {
+            for reply in guest.replies().await? {
                 match reply {
                     Reply::Answer { result, .. } => return result.map(drop).map_err(AdminError::from),
                     Reply::Stopped { .. } => return Err(ShardStopped.into()),

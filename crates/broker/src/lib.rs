@@ -12,6 +12,7 @@ mod clock;
 mod events;
 mod execute;
 mod group;
+mod guest;
 mod housekeeping;
 mod hub;
 mod hubs_admin;

@@ -9,6 +9,7 @@ use peeklock_types::{EntityKind, EntityName, EntityPath, QueueSettings, Sequence
 
 use crate::batch::{Answer, Batch, EntityInfo, Error, Listing, Message, Reply, Request, RuleInfo, Ticket};
 use crate::broker::{Broker, ShardStopped};
+use crate::guest::Guest;
 
 #[derive(Debug, thiserror::Error)]
 pub enum AdminError {
@@ -218,12 +219,9 @@ impl Broker {
 
     /// The same for a request that brings messages.
     pub(crate) async fn ask_batch(&self, shard: usize, batch: Batch) -> Result<Answer, AdminError> {
-        let (peer, mut replies) = self.peer();
-        let handle = self.shard(shard).ok_or(ShardStopped)?;
-        handle.send(peer.clone(), batch).await?;
-        let reply = replies.recv().await.and_then(|replies| replies.into_iter().next());
-        // Only now: a shard drops what it still has for a peer that has left.
-        let _ = handle.send(peer, Batch::from(Request::Gone)).await;
+        let mut guest = Guest::new(self, shard)?;
+        guest.send(batch).await?;
+        let reply = guest.replies().await?.into_iter().next();
         match reply {
             Some(Reply::Answer { result, .. }) => Ok(result?),
             _ => Err(ShardStopped.into()),

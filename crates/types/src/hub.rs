@@ -126,6 +126,10 @@ impl ConsumerGroup {
         ConsumerGroup { text: "$Observer".into(), folded: "$observer".into() }
     }
 
+    pub fn is_observer(&self) -> bool {
+        *self.folded == *"$observer"
+    }
+
     pub fn parse(text: &str) -> Result<Self, ConsumerGroupError> {
         if text.eq_ignore_ascii_case(Self::DEFAULT) {
             return Ok(Self::default_group());
