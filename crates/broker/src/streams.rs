@@ -214,7 +214,7 @@ impl<L: Log> Shard<L> {
         let extents = match result {
             Ok(extents) => extents,
             // They have moved while they were read; the reader's next run says where to.
-            Err(ReadError::Gone(_)) => return hubs.run_failed(&run),
+            Err(ReadError::Gone(_)) if !hubs.is_current(&run) => return hubs.run_failed(&run),
             Err(error) => {
                 tracing::error!(
                     shard = self.id.0,

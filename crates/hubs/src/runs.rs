@@ -88,6 +88,14 @@ impl Hubs {
         self.change_reader(reader, |reader| reader.has_run = false);
     }
 
+    /// Whether the events of the run still lie where it says: whoever does not find them there need not look again.
+    pub fn is_current(&self, run: &Run) -> bool {
+        let Some(known) = self.streams.get(&run.stream) else { return false };
+        let extents = known.extents.iter_from(known.extents.find(run.from));
+        let bodies = extents.map(|extent| (extent.body, extent.size_bytes)).take(run.bodies.len());
+        known.extents.begin() <= run.from && bodies.eq(run.bodies.iter().copied())
+    }
+
     /// The run could not be read because its extents have moved or are gone: the reader is back at `from`, and gets its window and credit back.
     pub fn run_failed(&mut self, run: &Run) {
         self.change_reader(run.reader, |reader| {

@@ -84,6 +84,7 @@ fn credit_and_window_bound_what_is_handed_out() {
     shard.hubs.add_reader_window(id, 5000);
     let run = shard.run().unwrap();
     assert_eq!((run.from, run.upto, run.window_bytes, run.bodies.len()), (10, 15, 500, 1));
+    assert!(shard.hubs.is_current(&run), "nothing has moved");
     shard.hubs.run_failed(&run);
     assert_eq!(shard.read_all(), [(1, 10, 15)]);
     shard.hubs.set_reader_limit(id, 100);
@@ -122,6 +123,7 @@ fn whoever_falls_out_of_retention_hears_so() {
     shard.hubs.retire(at(11_000), &mut shard.out);
     let expired = ReaderEnd::Expired { next: 0, first: 3 };
     assert_eq!(shard.out.ended, [(slow, expired.clone())]);
+    assert!(!shard.hubs.is_current(&run));
     shard.hubs.run_failed(&run);
     assert_eq!(shard.read_all(), []);
     assert_eq!(shard.out.ended[1], (ReceiverId(2), expired));
