@@ -6,7 +6,7 @@ use peeklock_engine::Patch;
 use peeklock_filter::Cost;
 use peeklock_journal::{Journal, Log, Recovery};
 use peeklock_types::{EntityName, GroupNumber, Groups, ShardId};
-use tokio::sync::mpsc;
+use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinSet;
 
 use crate::batch::{Batch, Peer, PeerId, Reply};
@@ -28,6 +28,8 @@ pub struct Broker {
     next_peer: Arc<AtomicU64>,
     /// Names that mean several entities to receivers.
     groups: Arc<Groups>,
+    /// Held by whoever changes a hub.
+    pub(crate) hub_changes: Arc<Mutex<()>>,
 }
 
 /// Makes the view of a stored message, for the filters of a topic that it is forwarded to; see [`peeklock_filter`]. The broker itself does not
@@ -128,7 +130,8 @@ impl Broker {
         for (shard, envelopes) in recovered_shards {
             running.spawn(Shard::new(shard, clock, envelopes, router.clone(), describe).run());
         }
-        let broker = Broker { shards: shards.into(), clock, next_peer, groups: Arc::default() };
+        let (groups, hub_changes) = Default::default();
+        let broker = Broker { shards: shards.into(), clock, next_peer, groups, hub_changes };
         broker.mend_hubs().await;
         Ok((broker, Running(running), recovered))
     }

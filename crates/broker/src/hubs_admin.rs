@@ -1,8 +1,10 @@
 //! Hubs from nobody's connection. A hub lies in several shards: its name in one, its partitions in others. The hub itself is what counts: its
 //! streams are opened before it is there and deleted after it has gone, and what a crash leaves in between is mended at the next start.
+//! Changes go one behind the other, so that all parts of a hub end up with the same settings.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::sync::Arc;
 
 use peeklock_hubs::{Checkpoint, CheckpointBy, Etag, HubView, Ownership, StreamSpec};
 use peeklock_types::{ConsumerGroup, EntityName, HubId, HubSettings};
@@ -21,6 +23,29 @@ impl Broker {
         groups: Vec<ConsumerGroup>,
     ) -> Result<HubView, AdminError> {
         settings.check().map_err(peeklock_hubs::Error::from).map_err(Error::from)?;
+        self.change_hub(|broker| async move { broker.create_alone(name, settings, groups).await }).await
+    }
+
+    /// To the end, even if whoever asked has gone meanwhile: half of a change would stay until the next start.
+    async fn change_hub<T, F>(&self, change: impl FnOnce(Broker) -> F) -> Result<T, AdminError>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, AdminError>> + Send + 'static,
+    {
+        let (turn, change) = (Arc::clone(&self.hub_changes), change(self.clone()));
+        let done = tokio::spawn(async move {
+            let _turn = turn.lock().await;
+            change.await
+        });
+        done.await.unwrap_or_else(|_| Err(ShardStopped.into()))
+    }
+
+    async fn create_alone(
+        &self,
+        name: EntityName,
+        settings: HubSettings,
+        groups: Vec<ConsumerGroup>,
+    ) -> Result<HubView, AdminError> {
         if self.groups().contains_key(&name) {
             return Err(Error::NameOfGroup { name }.into());
         }
@@ -29,15 +54,17 @@ impl Broker {
         }
         let id = HubId(crate::shard::nonce());
         let count = settings.partition_count;
-        self.open_streams(id, &name, &settings, 0..count).await?;
-        let request = HubRequest::Create { name: name.clone(), id, settings, groups };
-        match self.ask_hub(&name, request).await {
-            Ok(HubAnswer::Hub(view)) => Ok(view),
-            other => {
-                self.delete_streams(id, &name, count).await;
-                other.and_then(|_| Err(ShardStopped.into()))
+        let created = match self.open_streams(id, &name, &settings, 0..count).await {
+            Ok(()) => {
+                let request = HubRequest::Create { name: name.clone(), id, settings, groups };
+                self.ask_view(&name, request).await
             }
+            Err(error) => Err(error),
+        };
+        if created.is_err() {
+            self.delete_streams(id, &name, count).await;
         }
+        created
     }
 
     async fn find(&self, name: &EntityName) -> Result<bool, AdminError> {
@@ -63,6 +90,15 @@ impl Broker {
         settings: HubSettings,
         expected: Option<u64>,
     ) -> Result<HubView, AdminError> {
+        self.change_hub(|broker| async move { broker.update_alone(name, settings, expected).await }).await
+    }
+
+    async fn update_alone(
+        &self,
+        name: EntityName,
+        settings: HubSettings,
+        expected: Option<u64>,
+    ) -> Result<HubView, AdminError> {
         let old = self.hub(name.clone()).await?;
         let refused = |error| AdminError::from(Error::from(peeklock_hubs::Error::from(error)));
         settings.check().and_then(|()| old.settings.check_change(&settings)).map_err(refused)?;
@@ -77,6 +113,10 @@ impl Broker {
 
     /// With all its events.
     pub async fn delete_hub(&self, name: EntityName, expected: Option<u64>) -> Result<(), AdminError> {
+        self.change_hub(|broker| async move { broker.delete_alone(name, expected).await }).await
+    }
+
+    async fn delete_alone(&self, name: EntityName, expected: Option<u64>) -> Result<(), AdminError> {
         let request = HubRequest::Delete { name: name.clone(), expected };
         let view = self.ask_view(&name, request).await?;
         self.delete_streams(view.id, &name, view.settings.partition_count).await;

@@ -362,3 +362,50 @@ async fn a_snapshot_holds_hubs_and_queues() {
         client.read(0, 6).await;
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn who_looks_at_events_keeps_nobody_from_looking_and_leaves_nothing_behind() {
+    let rig = Rig::start().await;
+    let hub = rig.broker.create_hub(name("homes"), settings(1), Vec::new()).await.unwrap();
+    let mut client = Client::of(&rig, &hub, 0);
+    client.append(0..3).await;
+    rig.journal.hold();
+    client.start_append(&["event 3".to_owned()]).await;
+    for _ in 0..8 {
+        let look = rig.broker.read_events(&hub, 0, StartAt::Earliest, 10);
+        assert!(
+            tokio::time::timeout(Duration::from_secs(1), look).await.is_err(),
+            "the end waits for the disk"
+        );
+    }
+    let mut looks = tokio::task::JoinSet::new();
+    for _ in 0..8 {
+        let (broker, hub) = (rig.broker.clone(), hub.clone());
+        looks.spawn(async move { broker.read_events(&hub, 0, StartAt::Earliest, 10).await });
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    rig.journal.release();
+    client.answer().await.unwrap();
+    while let Some(found) = looks.join_next().await {
+        assert_eq!(found.unwrap().unwrap().len(), 4);
+    }
+    let view = rig.broker.partition(&hub, 0, None).await.unwrap().view;
+    assert_eq!(view.readers, [], "whoever has lost patience is gone");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_of_a_hub_goes_to_its_end_even_if_nobody_waits_for_it() {
+    let rig = Rig::start().await;
+    let hub = rig.broker.create_hub(name("homes"), settings(4), Vec::new()).await.unwrap();
+    rig.journal.hold();
+    let deleting = rig.broker.delete_hub(name("homes"), None);
+    assert!(tokio::time::timeout(Duration::from_secs(1), deleting).await.is_err());
+    rig.journal.release();
+    let again = rig.broker.create_hub(name("homes"), settings(4), Vec::new()).await.unwrap();
+    for number in 0..4 {
+        let spec =
+            ReaderSpec { group: default_group(), start: StartAt::Earliest, owner_level: None, name: None };
+        assert!(Client::of(&rig, &hub, number).attach_with(1, spec.clone()).await.is_err());
+        Client::of(&rig, &again, number).attach_with(1, spec).await.unwrap();
+    }
+}
