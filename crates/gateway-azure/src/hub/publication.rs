@@ -10,6 +10,9 @@ use crate::error::Refusal;
 use crate::incoming::unreadable;
 
 const PARTITION_KEY: &str = "x-opt-partition-key";
+/// What is stored of a publication is more than what was sent, by a few bytes for each event and the key that the others share. No partition
+/// takes more than this at once.
+const STORED_BYTES_MAX: usize = 2 * limits::PUBLICATION_SIZE_BYTES_MAX;
 
 /// What the keys of events are good for on a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,8 +81,12 @@ impl<'a> Publication<'a> {
     /// Writes all events as one block.
     pub(super) fn write(&self, out: &mut BytesMut, numbered: Option<Numbered>) -> Result<Written, Refusal> {
         let mut numbers = numbered.map(Numbers::new);
-        let mut count = 0;
+        let (mut count, start) = (0, out.len());
         let mut write = |sections: &Sections<'_>| {
+            // Before all of it is in memory: a million empty events with a long key are a hundred times what was sent.
+            if out.len() - start > STORED_BYTES_MAX {
+                return Err(too_many_events(count));
+            }
             if let Some(numbers) = &mut numbers {
                 numbers.check(&sections.message_annotations().map_err(unreadable)?)?;
             }
@@ -133,6 +140,13 @@ impl<'a> Publication<'a> {
         };
         Err(Refusal::bad_request(text))
     }
+}
+
+fn too_many_events(count: u32) -> Refusal {
+    let text = format!(
+        "{count} events of the batch take {STORED_BYTES_MAX} bytes with their annotations already, and there are more; send smaller batches"
+    );
+    Refusal::new(400, condition::MESSAGE_SIZE_EXCEEDED, text)
 }
 
 fn two_places(key: &str) -> Refusal {
@@ -294,6 +308,21 @@ mod tests {
         {
             assert!(keys_of(BATCH_FORMAT, payload, Keys::Route).is_err());
         }
+    }
+
+    #[test]
+    fn a_batch_that_grows_out_of_bounds_is_refused_on_the_way() {
+        let key = "k".repeat(limits::PARTITION_KEY_CHARS_MAX);
+        let mut builder =
+            BatchBuilder::with_partition_key(limits::PUBLICATION_SIZE_BYTES_MAX, &Text::from(key));
+        let empty = Message::data("").to_bytes();
+        while builder.try_add(&empty) {}
+        let payload = builder.finish();
+        let publication = Publication::read(BATCH_FORMAT, &payload, Keys::Route).unwrap();
+        let mut out = BytesMut::new();
+        let refused = publication.write(&mut out, None).unwrap_err();
+        assert_eq!(refused.condition, condition::MESSAGE_SIZE_EXCEEDED);
+        assert!(out.len() < STORED_BYTES_MAX + 1024, "{}", out.len());
     }
 
     #[test]

@@ -106,14 +106,7 @@ impl Call<'_> {
             }
             (None, None) => pick(self.namespace.now().as_millis(), count),
         };
-        let key = partition_key.as_deref();
-        let stored = events.into_iter().enumerate();
-        let stored = stored.map(|(at, event)| store(at, event, key)).collect::<Result<Vec<_>, _>>()?;
-        let size_bytes: usize = stored.iter().map(Bytes::len).sum();
-        let limit_bytes = limits::PUBLICATION_SIZE_BYTES_MAX;
-        if size_bytes > limit_bytes {
-            return Err(Problem::TooLarge { limit_bytes });
-        }
+        let stored = store_all(events, partition_key.as_deref())?;
         self.namespace.broker.append_events(&hub, partition, &stored).await?;
         json(StatusCode::CREATED, None, &Sent { partition, count: stored.len() })
     }
@@ -147,6 +140,21 @@ fn check_key(key: &str) -> Result<(), Problem> {
 /// Any will do; the clock spreads them well enough for scripts.
 fn pick(millis: u64, count: u32) -> u32 {
     u32::try_from(millis % u64::from(count.max(1))).unwrap_or(0)
+}
+
+/// All have the same key, so what is stored may be far more than what was sent: it ends where it is too much.
+fn store_all(events: Vec<SentEvent>, key: Option<&str>) -> Result<Vec<Bytes>, Problem> {
+    let limit_bytes = limits::PUBLICATION_SIZE_BYTES_MAX;
+    let (mut stored, mut size_bytes) = (Vec::with_capacity(events.len()), 0);
+    for (at, event) in events.into_iter().enumerate() {
+        let event = store(at, event, key)?;
+        size_bytes += event.len();
+        if size_bytes > limit_bytes {
+            return Err(Problem::TooLarge { limit_bytes });
+        }
+        stored.push(event);
+    }
+    Ok(stored)
 }
 
 fn store(at: usize, event: SentEvent, key: Option<&str>) -> Result<Bytes, Problem> {
