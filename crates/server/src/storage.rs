@@ -99,6 +99,9 @@ fn admit(
         Some(key) if is_open && key.is_well_known() => {
             "can be reached from other machines, and the key of the storage emulators is known to everybody"
         }
+        Some(key) if !is_trusting && key.is_well_known() => {
+            "serves the queues of a broker that has keys, and the key of the storage emulators is known to everybody"
+        }
         None if is_open => "can be reached from other machines, and there is no storage key",
         None if !is_trusting => "serves the queues of a broker that has keys, and there is no storage key",
         _ => return Ok(Served::At(address)),
@@ -134,6 +137,7 @@ mod tests {
         let refused = open("0.0.0.0:10000", false, None, true).unwrap_err().to_string();
         assert!(refused.contains("--storage-key"), "{refused}");
         assert!(open("0.0.0.0:10000", false, Some(WELL_KNOWN_KEY), true).is_err());
+        assert!(open(local, false, Some(WELL_KNOWN_KEY), false).is_err(), "it would open every namespace");
     }
 
     #[test]
