@@ -11,10 +11,15 @@ use crate::stream::{Extent, Stream};
 /// A run of small extents ends here, however few bytes they have: each is read by itself.
 const RUN_EXTENTS_MAX: usize = 1024;
 
+/// An extent is in memory whole until the last of its events has gone, so even one event takes this part of it from a window. Else somebody who
+/// wants them one by one and takes none could have the same extent in memory as often as it has events.
+const WINDOW_SHARE_MIN: u64 = 16;
+
 /// What handing out the events from `from` to `upto` of an extent takes of a window, about.
 fn window_bytes(extent: &Extent, from: u64, upto: u64) -> i64 {
     let share = u64::from(extent.size_bytes).saturating_mul(upto.saturating_sub(from));
     let bytes = share.checked_div(extent.count.into()).unwrap_or_default();
+    let bytes = bytes.max(u64::from(extent.size_bytes) / WINDOW_SHARE_MIN);
     i64::try_from(bytes).unwrap_or(i64::MAX).max(1)
 }
 

@@ -316,7 +316,9 @@ fn check_run(reader: &ModelReader, stream: &ModelStream, run: &Run, bytes_max: u
             break;
         }
         let events = extent.end().min(end) - upto;
-        window_bytes += (u64::from(extent.size_bytes) * events / extent.count).max(1).cast_signed();
+        let size_bytes = u64::from(extent.size_bytes);
+        let charged = (size_bytes * events / extent.count).max(size_bytes / 16).max(1);
+        window_bytes += charged.cast_signed();
         upto += events;
         taken.push(extent);
     }

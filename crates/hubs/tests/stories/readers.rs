@@ -93,6 +93,20 @@ fn credit_and_window_bound_what_is_handed_out() {
 }
 
 #[test]
+fn who_takes_one_event_at_a_time_has_few_extents_in_memory() {
+    let (mut shard, stream) = Shard::with_stream(settings());
+    shard.send(1, stream, 1000);
+    let id = shard.attach(stream, 1, reader(StartAt::Earliest)).unwrap();
+    shard.hubs.add_reader_window(id, 100_000);
+    let mut run_count = 0;
+    for limit in 1..1000 {
+        shard.hubs.set_reader_limit(id, limit);
+        run_count += shard.read_all().len();
+    }
+    assert_eq!(run_count, 16, "of one extent with 100,000 bytes");
+}
+
+#[test]
 fn a_drain_ends_at_the_end_or_at_the_limit() {
     let (mut shard, stream) = Shard::with_stream(settings());
     shard.send(1, stream, 3);
