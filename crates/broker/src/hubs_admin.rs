@@ -287,14 +287,22 @@ impl Broker {
     /// How far a group is behind, by partition.
     pub async fn lag(&self, name: EntityName, group: ConsumerGroup) -> Result<Vec<Lag>, AdminError> {
         let hub = self.hub(name.clone()).await?;
-        let checkpoints: BTreeMap<_, _> = self.checkpoints(name, group).await?.into_iter().collect();
-        let after =
-            |partition| checkpoints.get(&partition).map(|checkpoint: &Checkpoint| checkpoint.sequence);
-        let infos = self.partitions_after(&hub, after).await?;
+        let checkpoints = self.checkpoints(name, group).await?.into_iter().collect();
+        self.lag_behind(&hub, &checkpoints).await
+    }
+
+    /// The same for checkpoints that the caller knows of. One request for each shard, however many partitions there are.
+    pub async fn lag_behind(
+        &self,
+        hub: &HubView,
+        checkpoints: &BTreeMap<u32, Checkpoint>,
+    ) -> Result<Vec<Lag>, AdminError> {
+        let after = |partition| checkpoints.get(&partition).map(|checkpoint| checkpoint.sequence);
+        let infos = self.partitions_after(hub, after).await?;
         Ok(infos.into_iter().map(|info| lag(checkpoints.get(&info.view.partition).copied(), info)).collect())
     }
 
-    /// The same for one partition, and a checkpoint that the caller knows of.
+    /// The same for one partition.
     pub async fn partition_lag(
         &self,
         hub: &HubView,

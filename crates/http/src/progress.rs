@@ -72,10 +72,15 @@ pub(crate) async fn progress(
     let stock = Stock::of(stock, group);
     let owners = broker.ownerships(hub.name.clone(), group.clone()).await?;
     let owners: BTreeMap<_, _> = owners.into_iter().map(|owner| (owner.partition, owner)).collect();
+    let mut of_blobs = BTreeMap::new();
+    if !stock.checkpoints.is_empty() {
+        let lags = broker.lag_behind(hub, &stock.checkpoints).await?;
+        of_blobs.extend(lags.into_iter().map(|lag| (lag.partition, lag)));
+    }
     let mut found = Vec::new();
     for lag in broker.lag(hub.name.clone(), group.clone()).await? {
         let partition = lag.partition;
-        let of_blob = stock.checkpoints.get(&partition).copied();
+        let of_blob = of_blobs.remove(&partition).filter(|lag| lag.checkpoint.is_some());
         let is_known = lag.checkpoint.is_some();
         let owner = owners.get(&partition).filter(|owner| !owner.owner.is_empty());
         if is_known || of_blob.is_none() {
@@ -86,8 +91,7 @@ pub(crate) async fn progress(
                 epoch: owner.map(|owner| owner.epoch),
             });
         }
-        if let Some(checkpoint) = of_blob {
-            let lag = broker.partition_lag(hub, partition, Some(checkpoint)).await?;
+        if let Some(lag) = of_blob {
             let owner = stock.owner(partition);
             found.push(Progress { lag, source: CheckpointSource::Blob, owner, epoch: None });
         }
