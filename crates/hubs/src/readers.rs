@@ -175,6 +175,10 @@ impl Hubs {
         let Readers { by_id, ready, drained } = &mut self.readers;
         let Some(reader) = by_id.get_mut(&id) else { return };
         let Some(stream) = self.streams.get_mut(&reader.stream) else { return };
+        let begin = stream.extents.begin();
+        if stream.spec.settings.expired_position == ExpiredPosition::Earliest {
+            reader.next = reader.next.max(begin);
+        }
         if reader.has_run {
             return;
         }
@@ -188,7 +192,7 @@ impl Hubs {
             return;
         }
         // Whoever was overtaken has to hear of it, even if it takes nothing now.
-        if reader.next < stream.extents.begin() || (reader.can_take() && !is_at_end) {
+        if reader.next < begin || (reader.can_take() && !is_at_end) {
             reader.row = Row::Ready;
             ready.push_back(id);
         } else if reader.can_take() {
@@ -220,7 +224,7 @@ impl Hubs {
         }
     }
 
-    /// Events were retired: sees to those who have not had them.
+    /// Events were retired, or what that means has changed: sees to those who have not had them.
     pub(crate) fn overtake_readers(&mut self, stream: StreamId, out: &mut Outbox) {
         let Some(known) = self.streams.get(&stream) else { return };
         for id in known.readers.iter().collect::<Vec<_>>() {
@@ -230,17 +234,14 @@ impl Hubs {
 
     /// Ends the reader or moves it on, if the event that it would get next is gone.
     pub(crate) fn overtake_reader(&mut self, id: ReceiverId, out: &mut Outbox) {
-        let Some(reader) = self.readers.get_mut(id) else { return };
+        let Some(reader) = self.readers.get(id) else { return };
         let Some(stream) = self.streams.get(&reader.stream) else { return };
         let (next, first) = (reader.next, stream.extents.begin());
         if next >= first {
             return;
         }
         match stream.spec.settings.expired_position {
-            ExpiredPosition::Earliest => {
-                reader.next = first;
-                self.arrange(id);
-            }
+            ExpiredPosition::Earliest => self.arrange(id),
             ExpiredPosition::Refuse => {
                 self.remove_reader(id);
                 out.ended.push((id, ReaderEnd::Expired { next, first }));

@@ -116,6 +116,7 @@ impl Hubs {
         if !can_receive {
             self.end_readers(stream, |_| Some(ReaderEnd::Disabled), out);
         }
+        self.overtake_readers(stream, out);
         stream
     }
 

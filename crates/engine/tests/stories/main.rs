@@ -6,6 +6,7 @@ mod basics;
 mod copies;
 mod forwarding;
 mod limits;
+mod receipts;
 mod sessions;
 mod story;
 mod time;

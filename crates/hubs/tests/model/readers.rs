@@ -176,14 +176,13 @@ impl World {
     /// Whether there was one.
     pub(crate) fn next_run(&mut self, bytes_max: u32) -> bool {
         let run = self.hubs.next_run(bytes_max, &mut self.out);
-        self.expect_ended_only_if_overtaken();
+        self.expect_overtaken();
         let streams = &self.streams;
         let Some(run) = run else {
-            for reader in &self.readers {
+            for reader in self.readers.iter().filter(|reader| reader.run.is_none()) {
                 let stream = &streams[reader.stream];
                 assert!(!reader.can_take(stream), "forgotten: {reader:?}");
-                let is_overtaken = reader.run.is_none() && reader.next < stream.begin();
-                assert!(!is_overtaken || stream.is_moved_on, "not told: {reader:?}");
+                assert!(reader.next >= stream.begin(), "not told: {reader:?}");
             }
             return false;
         };
@@ -195,7 +194,6 @@ impl World {
         }
         let reader = self.readers.iter_mut().find(|reader| reader.id == run.reader).unwrap();
         let stream = &streams[reader.stream];
-        reader.move_on(stream);
         assert!(reader.can_take(stream));
         check_run(reader, stream, &run, bytes_max);
         reader.next = run.upto;
@@ -235,35 +233,12 @@ impl World {
         reader.next = run.from;
         reader.counted -= run.upto - run.from;
         reader.window_bytes += run.window_bytes;
+        reader.move_on(&self.streams[reader.stream]);
         self.hubs.run_failed(&run);
     }
 
-    /// Events were retired: whoever has not had them is ended, or goes on behind them.
+    /// Whoever has not had events that are gone is ended, or goes on behind them.
     pub(crate) fn expect_overtaken(&mut self) {
-        let streams = &self.streams;
-        let is_lost = |reader: &ModelReader| {
-            let stream = &streams[reader.stream];
-            reader.next < stream.begin() && !stream.is_moved_on
-        };
-        // Whoever is back at events that were gone before, and waits to hear so, may hear it now.
-        let mut found = std::mem::take(&mut self.out.ended);
-        found.retain(|(id, end)| {
-            let reader = self.readers.iter().find(|reader| reader.id == *id).unwrap();
-            let (next, first) = (reader.next, streams[reader.stream].begin());
-            assert_eq!(*end, ReaderEnd::Expired { next, first });
-            assert!(is_lost(reader));
-            true
-        });
-        let gone: Vec<_> = found.iter().map(|(id, _)| *id).collect();
-        self.readers.retain(|reader| !gone.contains(&reader.id));
-        self.readers.iter_mut().for_each(|reader| {
-            if reader.run.is_none() || reader.next < streams[reader.stream].begin() {
-                reader.move_on(&streams[reader.stream]);
-            }
-        });
-    }
-
-    fn expect_ended_only_if_overtaken(&mut self) {
         for (id, end) in std::mem::take(&mut self.out.ended) {
             let place = self.readers.iter().position(|reader| reader.id == id).unwrap();
             let reader = self.readers.remove(place);
@@ -271,6 +246,7 @@ impl World {
             assert!(reader.next < stream.begin() && !stream.is_moved_on);
             assert_eq!(end, ReaderEnd::Expired { next: reader.next, first: stream.begin() });
         }
+        self.readers.iter_mut().for_each(|reader| reader.move_on(&self.streams[reader.stream]));
     }
 
     pub(crate) fn check_readers(&mut self) {
@@ -291,8 +267,7 @@ impl World {
             for view in views {
                 let reader = self.readers.iter().find(|reader| reader.id == view.reader).unwrap();
                 assert_eq!((view.group, view.owner_level), (group_name(reader.group), reader.level));
-                let moves_on = stream.is_moved_on && reader.next < stream.begin();
-                assert!(view.next_sequence == reader.next || moves_on);
+                assert_eq!(view.next_sequence, reader.next);
             }
         }
     }

@@ -80,6 +80,7 @@ impl World {
         let known = &mut self.streams[stream];
         (known.retention_ms, known.retention_bytes, known.is_moved_on) = (age, size, is_moved_on);
         self.open(stream);
+        self.expect_overtaken();
     }
 
     /// `by`: producer, epoch, and how far its number is from the one that would be right.

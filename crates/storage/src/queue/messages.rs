@@ -114,8 +114,10 @@ impl Request<'_, '_> {
         let changed = changed.map_err(|error| refusal::of(&error))?;
         let mut response = empty(StatusCode::NO_CONTENT);
         // One that has failed too often is with the dead letters now, and its receipt is good for nothing.
-        let (token, visible) = changed
-            .map_or((receipt.token, call.now()), |to| (to.token, visible_from(call.now(), &to.message)));
+        let (token, visible) = match changed {
+            Some(changed) => (changed.token, visible_from(call.now(), &changed.message)),
+            None => (receipt.token, call.now()),
+        };
         put_header(&mut response, &POP_RECEIPT, &PopReceipt { token, ..receipt }.write());
         put_header(&mut response, &NEXT_VISIBLE, &http_date(visible));
         Ok(response)

@@ -30,7 +30,7 @@ pub(crate) async fn answer(call: &Call<'_>, permit: &Permit, body: Body) -> Resu
     let request = Request { call, permit };
     match place(call)? {
         Place::Service => request.service(body).await,
-        Place::Queue(queue) => request.queue(&name(queue)?, body).await,
+        Place::Queue(queue) => request.queue(&name(queue)?).await,
         Place::Messages(queue) => request.messages(&name(queue)?, body).await,
         Place::Message(queue, message) => request.message(&name(queue)?, message, body).await,
     }

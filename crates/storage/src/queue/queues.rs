@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use axum::body::Body;
 use axum::response::Response;
 use http::header::HeaderName;
 use http::{HeaderValue, Method, StatusCode};
 use peeklock_broker::engine::Error as EngineError;
 use peeklock_broker::{AdminError, EntityInfo, Error};
-use peeklock_http::xml::{Writer, read};
+use peeklock_http::xml::Writer;
 use peeklock_types::{EntityKind, EntityName, QueueSettings, limits};
 
 use super::{Request, metadata, refusal};
@@ -18,18 +17,16 @@ use crate::problem::Problem;
 
 const COUNT: HeaderName = HeaderName::from_static("x-ms-approximate-messages-count");
 const NAME_CHARS: std::ops::RangeInclusive<usize> = 3..=63;
-/// Of an access policy that says nothing.
-const POLICY_SIZE_BYTES_MAX: usize = 64 * 1024;
 
 impl Request<'_, '_> {
-    pub(super) async fn queue(self, name: &EntityName, body: Body) -> Result<Response, Problem> {
+    pub(super) async fn queue(self, name: &EntityName) -> Result<Response, Problem> {
         match (self.method(), self.comp()) {
             (&Method::PUT, "") => self.create(name).await,
             (&Method::DELETE, "") => self.delete(name).await,
             (&Method::GET | &Method::HEAD, "metadata") => self.show_metadata(name).await,
             (&Method::PUT, "metadata") => self.set_metadata(name).await,
             (&Method::GET | &Method::HEAD, "acl") => self.show_policies(name).await,
-            (&Method::PUT, "acl") => self.set_policies(name, body).await,
+            (&Method::PUT, "acl") => self.set_policies(name).await,
             (_, "" | "metadata" | "acl") => Err(Problem::method(self.method(), "PUT, GET, HEAD or DELETE")),
             _ => Err(self.unknown()),
         }
@@ -42,10 +39,7 @@ impl Request<'_, '_> {
         let metadata = metadata::read(&self.call.parts.headers)?;
         let broker = &self.call.account.broker;
         let created = broker.create_with_metadata(name.clone(), settings(), metadata.clone()).await;
-        let error = match created {
-            Ok(_) => return Ok(empty(StatusCode::CREATED)),
-            Err(error) => error,
-        };
+        let Err(error) = created else { return Ok(empty(StatusCode::CREATED)) };
         if !matches!(&error, AdminError::Refused(Error::Engine(error)) if is_taken(error)) {
             return Err(refusal::of(&error));
         }
@@ -94,16 +88,12 @@ impl Request<'_, '_> {
         Ok(xml(StatusCode::OK, writer))
     }
 
-    async fn set_policies(self, name: &EntityName, body: Body) -> Result<Response, Problem> {
+    async fn set_policies(self, name: &EntityName) -> Result<Response, Problem> {
         self.may(Resource::Container, "", "")?;
         self.find(name).await?;
-        let body = self.call.read_body(body, POLICY_SIZE_BYTES_MAX).await?;
-        if !body.is_empty() && !read(&body)?.children.is_empty() {
-            return Err(Problem::not_supported(
-                "stored access policies are not kept; sign with the key of the account, or put everything into the signature",
-            ));
-        }
-        Ok(empty(StatusCode::NO_CONTENT))
+        Err(Problem::not_supported(
+            "stored access policies are not kept; sign with the key of the account, or put everything into the signature",
+        ))
     }
 
     async fn find(&self, name: &EntityName) -> Result<EntityInfo, Problem> {
