@@ -38,6 +38,15 @@ impl Extent {
     pub(crate) fn end(&self) -> u64 {
         self.first_sequence + u64::from(self.count)
     }
+
+    /// When this event came, as if they all had come at the same pace.
+    pub(crate) fn enqueued_at(&self, sequence: u64) -> Timestamp {
+        let (first, last) = (self.first_enqueued_at.as_millis(), self.last_enqueued_at.as_millis());
+        let place = sequence.saturating_sub(self.first_sequence).min(u64::from(self.count - 1));
+        let passed = u128::from(last - first) * u128::from(place);
+        let passed = passed.checked_div(u128::from(self.count - 1)).unwrap_or_default();
+        Timestamp::from_millis(first + u64::try_from(passed).unwrap_or_default())
+    }
 }
 
 impl From<Logged> for Extent {

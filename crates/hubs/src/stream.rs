@@ -157,7 +157,7 @@ impl Hubs {
     /// When the first event with at least this sequence number came that is there, about: as exact as the index of the stream is. For lag in seconds.
     pub fn enqueued_at(&self, stream: StreamId, sequence: u64) -> Option<Timestamp> {
         let extents = &self.streams.get(&stream)?.extents;
-        extents.get(extents.find(sequence)).map(|extent| extent.first_enqueued_at)
+        Some(extents.get(extents.find(sequence))?.enqueued_at(sequence))
     }
 
     /// What a producer of this id is known by, for one that asks at attach; `None`: unknown here.

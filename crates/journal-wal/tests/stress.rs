@@ -5,13 +5,15 @@
 
 mod support;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use peeklock_journal::{AppendError, Evacuation, Journal, Log, ReadError, Reader, StoredBody};
 use peeklock_journal_wal::{WalConfig, WalJournal, WalLog};
 use peeklock_types::{BodyPlace, BodyRef, GroupNumber, ShardId};
+use tokio::task::JoinHandle;
+
 use support::{Random, body, stored, tiny};
 
 const SHARDS: u16 = 3;
@@ -28,9 +30,27 @@ struct Owner {
     next_id: u64,
     moved_count: u64,
     forgotten_meanwhile: u64,
+    /// What was gathered, and of which bodies.
+    gathered: VecDeque<(Vec<u64>, StoredBody)>,
+    gathered_count: u64,
 }
 
+/// So many gathered bodies are kept.
+const GATHERED_MAX: usize = 12;
+
+type Gathering = JoinHandle<Result<Vec<StoredBody>, ReadError>>;
+
 impl Owner {
+    fn new(
+        shard: ShardId,
+        log: WalLog,
+        live: BTreeMap<u64, BodyRef>,
+        gathered: VecDeque<(Vec<u64>, StoredBody)>,
+    ) -> Self {
+        let (moved_count, forgotten_meanwhile, gathered_count) = (0, 0, 0);
+        Owner { shard, log, live, next_id: 0, moved_count, forgotten_meanwhile, gathered, gathered_count }
+    }
+
     fn stored(&self, ids: impl Iterator<Item = u64>) -> Vec<StoredBody> {
         ids.map(|id| stored(self.shard, id, self.live[&id])).collect()
     }
@@ -82,6 +102,39 @@ impl Owner {
         for (id, found) in self.live.keys().zip(found) {
             assert_eq!(found, body(self.shard, *id), "{} body {id}", self.shard);
         }
+        let gathered = self.gathered.iter().map(|(_, body)| *body).collect();
+        let found = self.log.reader().read(gathered).await.unwrap();
+        for ((ids, _), found) in self.gathered.iter().zip(found) {
+            let expected: Vec<u8> = ids.iter().flat_map(|id| body(self.shard, *id)).collect();
+            assert_eq!(found, expected, "{} bodies {ids:?}", self.shard);
+        }
+    }
+
+    /// Begins to put some bodies together that are still in the log.
+    fn start_gathering(&mut self, stream: u64) -> (Vec<u64>, Gathering) {
+        let in_log = self.live.iter().filter(|(id, place)| *id % 9 == stream && !place.is_cold());
+        let ids: Vec<u64> = in_log.map(|(id, _)| *id).take(5).collect();
+        let run = self.stored(ids.iter().copied());
+        (ids, tokio::spawn(self.log.gather(stream, vec![run])))
+    }
+
+    async fn end_gathering(&mut self, ids: Vec<u64>, gathering: Gathering) {
+        let body = gathering.await.unwrap().unwrap().remove(0);
+        self.append(Bytes::from_static(b"gathered")).await;
+        if !ids.iter().all(|id| self.live.contains_key(id)) {
+            // One was settled meanwhile: the copy is of no use.
+            self.log.forget_cold(&[body]);
+            return;
+        }
+        let old: Vec<u64> = ids.iter().copied().filter(|id| self.live[id].is_cold()).collect();
+        self.log.forget_cold(&self.stored(old.into_iter()));
+        self.live.retain(|id, _| !ids.contains(id));
+        self.gathered.push_back((ids, body));
+        self.gathered_count += 1;
+        if self.gathered.len() > GATHERED_MAX {
+            let (_, oldest) = self.gathered.pop_front().unwrap();
+            self.log.forget_cold(&[oldest]);
+        }
     }
 
     /// Moves what the journal wants moved, and works on meanwhile.
@@ -126,7 +179,11 @@ impl Owner {
     }
 
     async fn tend(&mut self, random: &mut Random) {
+        let gathering = [0, 3].map(|stream| self.start_gathering(stream));
         self.evacuate(random).await;
+        for (ids, gathering) in gathering {
+            self.end_gathering(ids, gathering).await;
+        }
         let upto = self.log.watermark();
         if self.log.wants_snapshot() {
             self.log.put_snapshot(upto, Bytes::from_static(b"state")).await.unwrap();
@@ -141,8 +198,7 @@ impl Owner {
 
 async fn live_through(journal: WalJournal, shard: ShardId, until: Instant) -> Owner {
     let (log, _) = journal.open(shard).await.unwrap();
-    let mut owner =
-        Owner { shard, log, live: BTreeMap::new(), next_id: 0, moved_count: 0, forgotten_meanwhile: 0 };
+    let mut owner = Owner::new(shard, log, BTreeMap::new(), VecDeque::new());
     let mut random = Random(u64::from(shard.0) + 40);
     while Instant::now() < until {
         owner.put(random.below(8)).await;
@@ -173,18 +229,22 @@ async fn all_at_once_and_a_start_afterwards() {
     let meanwhile: u64 = owners.iter().map(|owner| owner.forgotten_meanwhile).sum();
     println!("{moved} moved, {meanwhile} forgotten meanwhile, {:?}", journal.stats());
     assert!(moved > 50 && meanwhile > 5, "{moved} moved, {meanwhile} forgotten meanwhile");
-    let ends: Vec<_> =
-        owners.into_iter().map(|owner| (owner.shard, owner.live, owner.log.watermark())).collect();
+    let gathered: u64 = owners.iter().map(|owner| owner.gathered_count).sum();
+    assert!(gathered > 20, "{gathered} gathered");
+    let end = |owner: Owner| (owner.shard, owner.live, owner.gathered, owner.log.watermark());
+    let ends: Vec<_> = owners.into_iter().map(end).collect();
     drop(journal);
     let journal = WalJournal::open(directory.path(), config()).unwrap();
-    for (shard, live, watermark) in ends {
+    for (shard, live, gathered, watermark) in ends {
         let (log, recovery) = journal.open(shard).await.unwrap();
         recovery.groups.for_each(|group| drop(group.unwrap()));
         assert_eq!(log.watermark(), watermark);
-        let mut owner = Owner { shard, log, live, next_id: 0, moved_count: 0, forgotten_meanwhile: 0 };
+        let mut owner = Owner::new(shard, log, live, gathered);
         let cold = owner.live.iter().filter(|(_, place)| place.is_cold()).map(|(id, _)| *id);
         let cold = owner.stored(cold);
         owner.log.remember_cold(&cold);
+        let gathered: Vec<StoredBody> = owner.gathered.iter().map(|(_, body)| *body).collect();
+        owner.log.remember_cold(&gathered);
         owner.log.trim(GroupNumber::NONE, GroupNumber::NONE);
         owner.check().await;
     }

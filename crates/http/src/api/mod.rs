@@ -136,7 +136,7 @@ struct Names {
     number: Option<String>,
     /// Of a hub.
     group: Option<ConsumerGroup>,
-    partition: Option<u32>,
+    partition: Option<String>,
 }
 
 impl Names {
@@ -186,19 +186,11 @@ impl Names {
                     let group = ConsumerGroup::parse(name);
                     read.group = Some(group.map_err(|error| Problem::bad(error.to_string()))?);
                 }
-                _ => read.partition = Some(partition(name)?),
+                _ => read.partition = Some((*name).to_owned()),
             }
         }
         Ok(read)
     }
-}
-
-fn partition(text: &str) -> Result<u32, Problem> {
-    let wrong = || {
-        let given = crate::request::shown(text);
-        Problem::NotFound(format!("there is no partition '{given}'; they are numbered from 0"))
-    };
-    text.parse().map_err(|_| wrong())
 }
 
 /// The name of a queue, topic or hub.
@@ -305,7 +297,12 @@ impl Call<'_> {
     }
 
     fn partition(&self) -> Result<u32, Problem> {
-        self.names.partition.ok_or_else(|| Problem::bad("the path names no partition"))
+        let text =
+            self.names.partition.as_deref().ok_or_else(|| Problem::bad("the path names no partition"))?;
+        text.parse().map_err(|_| {
+            let given = crate::request::shown(text);
+            Problem::NotFound(format!("there is no partition '{given}'; they are numbered from 0"))
+        })
     }
 
     async fn body<T: DeserializeOwned>(&self, body: Body) -> Result<T, Problem> {

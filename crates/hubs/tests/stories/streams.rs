@@ -56,6 +56,22 @@ fn events_are_numbered_and_time_never_goes_back() {
 }
 
 #[test]
+fn when_an_event_came_is_known_about() {
+    let (mut shard, stream) = Shard::with_stream(settings());
+    [1000, 2000, 4000].into_iter().for_each(|now| shard.send(now, stream, 2));
+    let times = |shard: &Shard| {
+        let at = |sequence| shard.hubs.enqueued_at(stream, sequence).map(|at| at.as_millis());
+        [0, 1, 2, 5, 6].map(at)
+    };
+    assert_eq!(times(&shard), [Some(1000), Some(1000), Some(2000), Some(4000), None]);
+    shard.gather(1, 1 << 19);
+    assert_eq!(times(&shard), [Some(1000), Some(1600), Some(2200), Some(4000), None]);
+    shard.send(5000, stream, 1);
+    shard.hubs.retire(at(14_000), &mut shard.out);
+    assert_eq!(shard.hubs.enqueued_at(stream, 0), Some(at(5000)), "the first that is there");
+}
+
+#[test]
 fn a_stream_that_is_as_wanted_brings_no_fact() {
     let (mut shard, stream) = Shard::with_stream(settings());
     let facts = shard.out.facts.len();

@@ -3,8 +3,9 @@ use std::sync::Arc;
 
 use crate::disk::DiskFile;
 
-/// Open files that one shard keeps, for reading and writing: a broker may have thousands of segments, and far fewer handles.
-const OPEN_FILES_MAX: usize = 64;
+/// Open files that one shard keeps, for reading and writing: a broker may have thousands of segments, and far fewer handles. What connections
+/// leave to the journal is for all shards.
+const OPEN_FILES_MAX: usize = 32;
 
 /// The files that were used last.
 #[derive(Default)]
@@ -38,5 +39,30 @@ impl OpenFiles {
 
     pub(super) fn forget(&mut self, number: u32) {
         self.files.remove(&number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::disk::Disk as _;
+    use crate::sim::SimDisk;
+
+    #[test]
+    fn the_files_that_were_used_last_stay_open() {
+        let (disk, mut files) = (SimDisk::new(), OpenFiles::default());
+        disk.create_dir_all(Path::new("/data")).expect("there is room");
+        let file = disk.create(Path::new("/data/file")).expect("there is room");
+        for number in 0..200 {
+            files.keep(number, &file);
+            assert!(files.get(0).is_some(), "the first is used again and again");
+        }
+        let open_count = (0..200).filter(|number| files.get(*number).is_some()).count();
+        assert_eq!(open_count, OPEN_FILES_MAX);
+        assert!(files.get(199).is_some());
+        files.forget(199);
+        assert!(files.get(199).is_none());
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// File handles that are left to the journal.
-const HANDLES_RESERVED: u64 = 256;
+const HANDLES_RESERVED: u64 = 512;
 
 /// Limits of the listeners; those of AMQP itself are the gateway's.
 #[derive(Clone, Debug, PartialEq, Eq)]
