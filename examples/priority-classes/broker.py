@@ -51,6 +51,7 @@ def broker(program, seconds):
 
 def start(program, folder):
     places = ["--listen", "127.0.0.1:0", "--listen-tls", "off", "--http", "off", "--https", "off"]
+    places += ["--blob-port", "off", "--queue-port", "off"]
     command = [program, "serve", "--data", str(pathlib.Path(folder) / "data"), *places]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=folder)
 

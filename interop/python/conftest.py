@@ -5,6 +5,7 @@ import pytest
 import flavour as flavours
 from api import Api
 from broker import Broker, QueuePool
+from hubs import Hubs
 from plain import Management
 from topics import Topics
 
@@ -43,6 +44,17 @@ def api(broker):
 
 
 @pytest.fixture(scope="session")
+def hubs(api):
+    return Hubs(api)
+
+
+@pytest.fixture
+def hub(hubs):
+    """With a single partition, so that all events are in one order."""
+    return hubs.create()
+
+
+@pytest.fixture(scope="session")
 def topics(broker):
     """Topics with their subscriptions and rules, made with the SDK."""
     return Topics(flavours.Sync().admin(broker.connection_string, connection_verify=broker.certificate))
@@ -71,6 +83,12 @@ def flavour(request):
 def client(flavour, broker):
     with flavour.client(broker.connection_string) as client:
         yield client
+
+
+@pytest.fixture
+def producer(flavour, broker, hub):
+    with flavour.producer(broker.connection_string, hub) as producer:
+        yield producer
 
 
 @pytest.fixture

@@ -1,19 +1,27 @@
 """The two faces of the Python SDK behind one: every scenario is written once and runs on both."""
 
 import asyncio
+import concurrent.futures
 import functools
 import inspect
 import threading
 
-from azure import servicebus
+from azure import eventhub, servicebus
 from azure.core.async_paging import AsyncItemPaged
+from azure.eventhub import aio as eventhub_aio
+from azure.eventhub.extensions.checkpointstoreblob import BlobCheckpointStore
+from azure.eventhub.extensions.checkpointstoreblobaio import BlobCheckpointStore as AsyncBlobCheckpointStore
 from azure.servicebus import aio
 from azure.servicebus.aio.management import ServiceBusAdministrationClient as AsyncAdministrationClient
 from azure.servicebus.management import ServiceBusAdministrationClient
+from azure.storage import queue as storage_queue
+from azure.storage.queue import aio as storage_queue_aio
 
 # Delays between retries are the SDK's own by shape, shorter by size, so that a refused call fails soon.
 CLIENT_OPTIONS = {"retry_backoff_factor": 0.1}
 ADMIN_OPTIONS = {"retry_total": 0}
+DEFAULT_GROUP = "$Default"
+END_TIMEOUT_SECONDS = 10
 
 
 class Sync:
@@ -26,6 +34,29 @@ class Sync:
 
     def lock_renewer(self, **options):
         return servicebus.AutoLockRenewer(**options)
+
+    def producer(self, connection_string, hub, **options):
+        create = eventhub.EventHubProducerClient.from_connection_string
+        return create(connection_string, eventhub_name=hub, **(CLIENT_OPTIONS | options))
+
+    def consumer(self, connection_string, hub, group=DEFAULT_GROUP, **options):
+        create = eventhub.EventHubConsumerClient.from_connection_string
+        return create(connection_string, group, eventhub_name=hub, **(CLIENT_OPTIONS | options))
+
+    def checkpoint_store(self, connection_string, container, **options):
+        return BlobCheckpointStore.from_connection_string(connection_string, container, **options)
+
+    def storage_queues(self, connection_string, **options):
+        return storage_queue.QueueServiceClient.from_connection_string(connection_string, **(ADMIN_OPTIONS | options))
+
+    def callback(self, function):
+        return function
+
+    def in_background(self, method, **options):
+        """Gives what waits for the end of the call."""
+        thread = threading.Thread(target=method, kwargs=options, daemon=True)
+        thread.start()
+        return lambda: thread.join(END_TIMEOUT_SECONDS)
 
     def close(self):
         pass
@@ -49,6 +80,39 @@ class Asyncio:
 
     def lock_renewer(self, **options):
         return self.call(aio.AutoLockRenewer, **options)
+
+    def producer(self, connection_string, hub, **options):
+        create = eventhub_aio.EventHubProducerClient.from_connection_string
+        return self.call(create, connection_string, eventhub_name=hub, **(CLIENT_OPTIONS | options))
+
+    def consumer(self, connection_string, hub, group=DEFAULT_GROUP, **options):
+        create = eventhub_aio.EventHubConsumerClient.from_connection_string
+        return self.call(create, connection_string, group, eventhub_name=hub, **(CLIENT_OPTIONS | options))
+
+    def checkpoint_store(self, connection_string, container, **options):
+        return self.call(AsyncBlobCheckpointStore.from_connection_string, connection_string, container, **options)
+
+    def storage_queues(self, connection_string, **options):
+        create = storage_queue_aio.QueueServiceClient.from_connection_string
+        return self.call(create, connection_string, **(ADMIN_OPTIONS | options))
+
+    def callback(self, function):
+        """The asyncio SDK wants callbacks that it can await."""
+
+        async def call(*args):
+            function(*args)
+
+        return call
+
+    def in_background(self, method, **options):
+        """Gives what ends the call: once it is closed, the SDK would still sleep until its next look at the owners."""
+        call = asyncio.run_coroutine_threadsafe(method.args[0](**options), self.loop)
+
+        def end():
+            call.cancel()
+            concurrent.futures.wait([call], END_TIMEOUT_SECONDS)
+
+        return end
 
     def close(self):
         self.loop.call_soon_threadsafe(self.loop.stop)
@@ -78,6 +142,11 @@ BRIDGED_TYPES = (
     aio.AutoLockRenewer,
     AsyncAdministrationClient,
     AsyncItemPaged,
+    eventhub_aio.EventHubProducerClient,
+    eventhub_aio.EventHubConsumerClient,
+    AsyncBlobCheckpointStore,
+    storage_queue_aio.QueueServiceClient,
+    storage_queue_aio.QueueClient,
 )
 
 

@@ -9,6 +9,8 @@ from azure.servicebus.management import SqlRuleFilter
 
 from broker import Broker
 from flavour import Sync
+from hubs import bodies, read, refusal
+from hubs import publish as publish_events
 from steps import receive_one, send, text
 from topics import publish, take, taken
 
@@ -216,6 +218,15 @@ def refused(tmp_path, name, content):
     with pytest.raises(RuntimeError, match=name):
         Broker(tmp_path, configs=[path]).start()
     return validated.stdout + validated.stderr
+
+
+def test_the_hubs_of_the_emulators_file_are_there(flavour, emulator):
+    with flavour.producer(emulator.connection_string, "eh1") as producer:
+        assert producer.get_partition_ids() == ["0", "1"]
+        publish_events(producer, "first", "second", partition_id="1")
+    for group in ("cg1", "$Default"):
+        assert bodies(read(flavour, emulator.connection_string, "eh1", 2, group=group))[-2:] == ["first", "second"]
+    assert "cg2" in str(refusal(emulator.connection_string, "eh1", group="cg2"))
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,18 @@ def test_priority_queue(tmp_path):
     assert "gets it" in rows["high"] and "gets it" not in rows["low"]
 
 
+def test_sensor_homes(tmp_path):
+    broker = Broker(tmp_path, [], blob_port="127.0.0.1:0").start()
+    try:
+        create = ["hub", "create", "readings", "--partitions", "16", "--connect", broker.connection_string]
+        subprocess.run([os.environ["PEEKLOCK_BIN"], *create], check=True, capture_output=True)
+        places = [broker.connection_string, broker.storage_connection_string, "readings"]
+        story = tell("sensor-homes", *places, "--homes", "3000", "--out", str(tmp_path / "sums"))
+    finally:
+        broker.stop()
+    assert "Each of 29,200 readings in 12,000 events was counted, and none twice" in story
+
+
 def test_priority_classes(tmp_path):
     story = tell("priority-classes", "--peeklock", os.environ["PEEKLOCK_BIN"], "--seconds", "20", "--out", str(tmp_path))
     for policy in ("fifo", "strict", "aged", "weighted"):

@@ -9,6 +9,7 @@ mod batch;
 mod blobs;
 mod broker;
 mod clock;
+mod events;
 mod execute;
 mod group;
 mod housekeeping;

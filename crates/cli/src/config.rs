@@ -85,7 +85,7 @@ fn counted(space: &NamespaceSpec) -> String {
         parts.push(count(space.groups.0.len(), "group"));
     }
     if !space.hubs.0.is_empty() {
-        parts.push(format!("{} (not served yet)", count(space.hubs.0.len(), "hub")));
+        parts.push(count(space.hubs.0.len(), "hub"));
     }
     parts.join(", ")
 }

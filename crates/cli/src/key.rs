@@ -1,4 +1,4 @@
-//! `peeklock key`: the access keys of a namespace, a queue or a topic.
+//! `peeklock key`: the access keys of a namespace, a queue, a topic or a hub.
 
 use std::io::{self, Write};
 
@@ -13,7 +13,7 @@ use crate::table::Table;
 
 /// List, show, create, rotate and remove access keys.
 ///
-/// A key belongs to the namespace, or to one queue or topic. It has two secrets that both work, so that one can be changed while clients
+/// A key belongs to the namespace, or to one queue, topic or hub. It has two secrets that both work, so that one can be changed while clients
 /// use the other.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -29,14 +29,18 @@ struct Scope {
     /// A key of this topic instead of the namespace
     #[arg(long, value_name = "TOPIC", value_parser = EntityName::parse)]
     topic: Option<EntityName>,
+    /// A key of this hub instead of the namespace
+    #[arg(long, value_name = "HUB", value_parser = EntityName::parse, conflicts_with_all = ["queue", "topic"])]
+    hub: Option<EntityName>,
 }
 
 impl Scope {
     fn scope(self) -> KeyScope {
-        match (self.queue, self.topic) {
-            (Some(queue), _) => KeyScope::Queue(queue),
-            (_, Some(topic)) => KeyScope::Topic(topic),
-            (None, None) => KeyScope::Namespace,
+        match (self.queue, self.topic, self.hub) {
+            (Some(queue), _, _) => KeyScope::Queue(queue),
+            (_, Some(topic), _) => KeyScope::Topic(topic),
+            (_, _, Some(hub)) => KeyScope::Hub(hub),
+            (None, None, None) => KeyScope::Namespace,
         }
     }
 }

@@ -1,12 +1,15 @@
 //! The `peeklock` command: the broker, and tools to use one. One file per command.
 
+mod checkpoint;
 mod config;
 mod configuration;
 mod connect;
 mod describe;
+mod events;
 mod explain;
 mod filter;
 mod group;
+mod hub;
 mod key;
 mod options;
 mod order;
@@ -34,7 +37,7 @@ use anyhow::{Context, Result};
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
-/// The Service Bus that you can own: a broker for Azure SDKs, and tools to use one.
+/// The Service Bus and Event Hubs that you can own: a broker for Azure SDKs, and tools to use one.
 #[derive(Parser)]
 #[command(name = "peeklock", version, propagate_version = true, after_help = EXAMPLES)]
 struct Arguments {
@@ -51,6 +54,7 @@ Examples:
   peeklock peek orders                        look without receiving
   peeklock queue list                         all queues with their counts
   peeklock queue create jobs --sessions       a queue whose messages are worked on in order, session by session
+  peeklock hub create telemetry               an event hub; `peeklock events telemetry --follow` shows what comes
   peeklock topic create news                  a topic; `peeklock subscription create news all` gives it a first subscription
 
 The commands other than serve talk to amqp://127.0.0.1:5672 unless --connect or PEEKLOCK_CONNECT says otherwise.
@@ -65,6 +69,9 @@ enum Command {
     Subscription(subscription::Arguments),
     Rule(rule::Arguments),
     Group(group::Arguments),
+    Hub(hub::Arguments),
+    Checkpoint(checkpoint::Arguments),
+    Events(events::Arguments),
     Key(key::Arguments),
     Session(session::Arguments),
     Send(send::Arguments),
@@ -107,6 +114,9 @@ fn run(command: Command, matches: &ArgMatches) -> Result<()> {
             Command::Subscription(arguments) => subscription::run(arguments).await,
             Command::Rule(arguments) => rule::run(arguments).await,
             Command::Group(arguments) => group::run(arguments).await,
+            Command::Hub(arguments) => hub::run(arguments).await,
+            Command::Checkpoint(arguments) => checkpoint::run(arguments).await,
+            Command::Events(arguments) => events::run(arguments).await,
             Command::Key(arguments) => key::run(arguments).await,
             Command::Session(arguments) => session::run(arguments).await,
             Command::Send(arguments) => send::run(arguments).await,

@@ -15,12 +15,12 @@ use crate::property::{Property, amqp_value};
 use crate::serve::plural;
 use crate::time::now;
 
-/// Send messages to a queue or topic; returns when all are on the broker's disk.
+/// Send messages to a queue, topic or event hub; returns when all are on the broker's disk.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 #[command(group = clap::ArgGroup::new("source").required(true).args(["body", "file"]))]
 pub(crate) struct Arguments {
-    /// The queue or topic
+    /// The queue, topic or event hub
     entity: String,
     /// The body, or '-' to send each line of stdin as a message
     body: Option<String>,
@@ -51,6 +51,12 @@ pub(crate) struct Arguments {
     /// The application property that says the tenant
     #[arg(long, value_name = "KEY", default_value = "tenant", requires = "tenant")]
     tenant_property: String,
+    /// For a hub: events with the same key go to the same partition, and keep their order
+    #[arg(long, value_name = "KEY", conflicts_with = "partition")]
+    partition_key: Option<String>,
+    /// For a hub: the partition to send to
+    #[arg(long, value_name = "NUMBER")]
+    partition: Option<u32>,
     /// What the message is about
     #[arg(long, value_name = "TEXT")]
     subject: Option<String>,
@@ -82,6 +88,7 @@ Examples:
   peeklock send orders 'one coffee' --session table-4 --ttl 10m
   peeklock send orders 'wake up' --in 30s
   peeklock send jobs 'now, please' --priority high --tenant shop-1
+  peeklock send telemetry '21.5' --partition-key home-7
   peeklock send news 'it rains' --subject weather --property Priority=High";
 
 /// How urgent a message is, by number or by name.
@@ -107,7 +114,7 @@ const UNCONFIRMED_MAX: u32 = 256;
 pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     let client = arguments.connect.open().await?;
     let mut sending = Sending {
-        pipeline: client.pipeline(&arguments.entity, UNCONFIRMED_MAX).await?,
+        pipeline: client.pipeline(&arguments.address(), UNCONFIRMED_MAX).await?,
         sent_count: 0,
         template: arguments.template(),
         arguments: &arguments,
@@ -128,6 +135,13 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
 }
 
 impl Arguments {
+    fn address(&self) -> String {
+        match self.partition {
+            Some(partition) => format!("{}/Partitions/{partition}", self.entity),
+            None => self.entity.clone(),
+        }
+    }
+
     fn template(&self) -> Message {
         let mut message = Message::default();
         for Property { key, value } in &self.properties {
@@ -146,6 +160,9 @@ impl Arguments {
         };
         if let Some(tenant) = &self.tenant {
             message = message.with_property(self.tenant_property.clone(), tenant.clone());
+        }
+        if let Some(key) = &self.partition_key {
+            message.message_annotations.insert("x-opt-partition-key", key.clone());
         }
         let text = |text: &Option<String>| text.clone().map(Text::from);
         let properties = &mut message.properties;

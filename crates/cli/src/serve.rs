@@ -62,17 +62,13 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
 struct Story {
     files: Vec<String>,
     key_name: Option<String>,
-    hub_count: usize,
 }
 
 impl Story {
     fn of(configuration: &Configuration) -> Self {
-        let spaces = configuration.namespaces.iter().map(|(_, space)| space);
-        let hubs = spaces.chain(std::iter::once(&configuration.default)).map(|space| space.hubs.0.len());
         Story {
             files: configuration.files.iter().map(|file| file.display().to_string()).collect(),
             key_name: configuration.keys.iter().find(|key| key.scope.is_none()).map(|key| key.name.clone()),
-            hub_count: hubs.sum(),
         }
     }
 }
@@ -112,15 +108,14 @@ fn first_screen(server: &Server, story: &Story) -> io::Result<String> {
     if !server.topic_names.is_empty() {
         screen.line("Topics", &names(&server.topic_names, "topic"))?;
     }
+    if !server.hub_names.is_empty() {
+        screen.line("Hubs", &names(&server.hub_names, "hub"))?;
+    }
     if !server.group_names.is_empty() {
         screen.line("Groups", &names(&server.group_names, "group"))?;
     }
     if !server.namespace_names.is_empty() {
         screen.line("Namespaces", &server.namespace_names.join(", "))?;
-    }
-    if story.hub_count > 0 {
-        let hubs = plural(story.hub_count as u64, "hub");
-        screen.line("Hubs", &format!("not served yet; the {hubs} of the configuration cannot be used"))?;
     }
     screen.line("Ready", &format!("in {} ms", server.ready_after.as_millis()))?;
     screen.0.extend_from_slice(b"Press Ctrl-C to stop\n");

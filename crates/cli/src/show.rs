@@ -129,7 +129,7 @@ fn plain(value: &Value) -> String {
     }
 }
 
-fn value_json(value: &Value) -> serde_json::Value {
+pub(crate) fn value_json(value: &Value) -> serde_json::Value {
     match value {
         Value::Null => serde_json::Value::Null,
         Value::Boolean(value) => (*value).into(),

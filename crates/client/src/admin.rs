@@ -2,6 +2,7 @@
 
 mod error;
 mod http;
+mod hubs;
 mod subject;
 mod view;
 
@@ -13,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 pub use error::AdminError;
 use http::{Call, Http, If};
+pub use hubs::{CheckpointMove, EventInfo, EventPage, HubInfo, ResetTo};
 pub use subject::KeyScope;
 use subject::{Subject, encode};
 pub use view::{

@@ -33,8 +33,9 @@ mod transaction;
 mod transport;
 
 pub use admin::{
-    Admin, AdminError, Counts, Explained, ExplainedRule, GroupInfo, History, KeyInfo, KeyScope, QueueInfo,
-    RuleInfo, Sample, SubscriptionInfo, TopicInfo, WhichKey,
+    Admin, AdminError, CheckpointMove, Counts, EventInfo, EventPage, Explained, ExplainedRule, GroupInfo,
+    History, HubInfo, KeyInfo, KeyScope, QueueInfo, ResetTo, RuleInfo, Sample, SubscriptionInfo, TopicInfo,
+    WhichKey,
 };
 pub use client::{Client, Options};
 pub use error::{ConnectError, Error, MalformedReason};
@@ -52,9 +53,10 @@ pub use peeklock_amqp::{
     AmqpError, Body, Encode, Fields, Header, Message, MessageId, Properties, Symbol, Text, Value,
 };
 pub use peeklock_spec::{
-    Ahead, Alert, ClassRuntime, CorrelationSpec, ExplainedMessage, Match, Named, OrderRuntime, OrderSpec,
-    Percentiles, PropertyValue, QueueSpec, RuleSpec, Runtime, SubscriptionSpec, TargetRuntime, TenantRuntime,
-    TimeToDrain, TopicSpec, WindowRuntime,
+    Ahead, Alert, CheckpointInfo, CheckpointSource, ClassRuntime, ConsumerGroupInfo, CorrelationSpec,
+    ExplainedMessage, HubRuntime, HubSpec, Match, Named, OrderRuntime, OrderSpec, OwnershipInfo,
+    PartitionRuntime, Percentiles, PropertyValue, QueueSpec, ReaderRuntime, RuleSpec, Runtime,
+    SubscriptionSpec, TargetRuntime, TenantRuntime, TimeToDrain, TopicSpec, WindowRuntime,
 };
 pub use peeklock_types::{
     ClassName, ClassRule, ClassSettings, EntityName, LockToken, OrderPolicy, OrderSettings, PoisonSession,

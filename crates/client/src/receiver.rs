@@ -48,6 +48,7 @@ pub struct ReceiverBuilder {
     entity: Arc<str>,
     mode: ReceiveMode,
     session: SessionWish,
+    selector: Option<String>,
     credit: u32,
     is_manual: bool,
 }
@@ -59,6 +60,7 @@ impl ReceiverBuilder {
             entity: entity.into(),
             mode: ReceiveMode::PeekLock,
             session: SessionWish::None,
+            selector: None,
             credit: CREDIT_DEFAULT,
             is_manual: false,
         }
@@ -88,6 +90,13 @@ impl ReceiverBuilder {
         self
     }
 
+    /// Only what this condition takes, as the broker understands it: readers of a hub say so where they start, such as
+    /// `amqp.annotation.x-opt-offset > '@latest'`.
+    pub fn selector(mut self, selector: impl Into<String>) -> Self {
+        self.selector = Some(selector.into());
+        self
+    }
+
     /// How many messages the broker may send ahead of what was taken; granted again as messages are taken.
     pub fn credit(mut self, credit: u32) -> Self {
         self.credit = credit.clamp(1, CREDIT_MAX);
@@ -110,6 +119,7 @@ impl ReceiverBuilder {
         let kind = LinkKind::Receive {
             mode: self.mode,
             session: self.session.clone(),
+            selector: self.selector,
             credit,
             arrivals,
             confirmed_count: Arc::clone(&confirmed_count),

@@ -1,9 +1,10 @@
 //! What both kinds of management do with entities.
 
 use peeklock_access::ChangeError;
+use peeklock_broker::hubs::HubView;
 use peeklock_broker::{AdminError, Broker, EntityInfo, RuleInfo};
 use peeklock_filter::{Rule, RuleName};
-use peeklock_types::{EntityKind, EntityName, QueueSettings};
+use peeklock_types::{ConsumerGroup, EntityKind, EntityName, HubSettings, QueueSettings};
 
 use crate::problem::Problem;
 use crate::request::Condition;
@@ -52,6 +53,30 @@ pub(crate) async fn delete(
         show(&namespace.broker, name.clone(), kind).await?;
     }
     namespace.broker.delete(name.clone(), expected).await?;
+    let access = namespace.access.clone();
+    blocking(move || access.forget_entity(&name)).await
+}
+
+/// Like [`create`], for a hub.
+pub(crate) async fn create_hub(
+    namespace: &Namespace,
+    name: EntityName,
+    settings: HubSettings,
+    groups: Vec<ConsumerGroup>,
+) -> Result<HubView, Problem> {
+    let created = namespace.broker.create_hub(name.clone(), settings, groups).await?;
+    let access = namespace.access.clone();
+    blocking(move || access.forget_entity(&name)).await?;
+    Ok(created)
+}
+
+/// Like [`delete`], for a hub.
+pub(crate) async fn delete_hub(
+    namespace: &Namespace,
+    name: EntityName,
+    expected: Option<u64>,
+) -> Result<(), Problem> {
+    namespace.broker.delete_hub(name.clone(), expected).await?;
     let access = namespace.access.clone();
     blocking(move || access.forget_entity(&name)).await
 }

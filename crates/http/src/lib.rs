@@ -11,6 +11,7 @@ mod entity;
 mod health;
 mod metrics;
 mod problem;
+mod progress;
 mod request;
 mod runtime;
 mod state;

@@ -7,6 +7,7 @@ use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
 use peeklock_access::TokenError;
 use peeklock_broker::engine::Error as EngineError;
+use peeklock_broker::hubs::Error as HubsError;
 use peeklock_broker::{AdminError, Error};
 use peeklock_filter::{RuleError, RuleNameError};
 use peeklock_types::{NameError, SettingsError};
@@ -197,6 +198,8 @@ impl From<&AdminError> for Problem {
         let text = error.to_string();
         match error {
             AdminError::Refused(Error::Engine(error)) => of_engine(error, text),
+            AdminError::Refused(Error::Hub(error)) => of_hubs(error, text),
+            AdminError::Refused(Error::NameTaken { .. }) => Problem::Exists(text),
             AdminError::Refused(Error::DiskFull) => Problem::Quota(text),
             AdminError::Refused(_) => Problem::BadRequest(text),
             AdminError::Stopped(_) => Problem::Unavailable(text),
@@ -222,6 +225,28 @@ fn of_engine(error: &EngineError, text: String) -> Problem {
         EngineError::RevisionChanged { .. } => Problem::Precondition(text),
         EngineError::StillSending { .. } => Problem::Conflict(text),
         EngineError::TopicFull { .. } | EngineError::NoEntityLeft => Problem::Quota(text),
+        _ => Problem::BadRequest(text),
+    }
+}
+
+fn of_hubs(error: &HubsError, text: String) -> Problem {
+    match error {
+        HubsError::NoSuchHub { .. }
+        | HubsError::NoSuchGroup { .. }
+        | HubsError::NoSuchPartition { .. }
+        | HubsError::NoSuchStream { .. }
+        | HubsError::StreamGone { .. }
+        | HubsError::NoCheckpoint => Problem::NotFound(text),
+        HubsError::HubExists { .. } | HubsError::GroupExists { .. } => Problem::Exists(text),
+        HubsError::Changed { .. } | HubsError::StaleEtag { .. } | HubsError::NeverOwned => {
+            Problem::Precondition(text)
+        }
+        HubsError::NotOwner { .. }
+        | HubsError::Owned { .. }
+        | HubsError::Backwards { .. }
+        | HubsError::OwnerLevel { .. } => Problem::Conflict(text),
+        HubsError::TooManyGroups { .. } => Problem::Quota(text),
+        HubsError::TooManyReaders { .. } => Problem::Throttled { text, retry_after: Duration::from_secs(1) },
         _ => Problem::BadRequest(text),
     }
 }

@@ -444,7 +444,8 @@ async fn bodies_that_are_no_descriptions_are_refused() {
     refused(&js_entry(""), "is empty").await;
     refused(&js_entry("<QueueDescription/>"), "namespace").await;
     refused(&js("RuleDescription", ""), "QueueDescription, TopicDescription").await;
-    refused(&js("SubscriptionDescription", ""), "QueueDescription or TopicDescription").await;
+    refused(&js("SubscriptionDescription", ""), "QueueDescription, TopicDescription or EventHubDescription")
+        .await;
     refused("<!DOCTYPE x [<!ENTITY a \"b\">]><x/>", "document type").await;
     refused(&js_entry(&"<a>".repeat(100)), "deeper than 16").await;
     rig.put(&format!("/t/Subscriptions/s?{V21}"), &js("QueueDescription", "")).await.expect(400);

@@ -230,7 +230,7 @@ async fn bodies_that_are_wrong_are_refused_with_their_place() {
     rig.put("/api/queues/t%2FSubscriptions%2Fs", "{}").await.expect(404);
     rig.put("/api/topics/t", r#"{"subscriptions": {"s": {}}}"#).await.expect(400);
     rig.put("/api/queues", "{}").await.expect(405);
-    let nothing = rig.get("/api/hubs").await.expect(404).json();
+    let nothing = rig.get("/api/relays").await.expect(404).json();
     assert_eq!(nothing["error"]["code"], "notFound");
 }
 

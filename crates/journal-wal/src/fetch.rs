@@ -22,7 +22,7 @@ use crate::shard::Shard;
 use crate::shared::Shared;
 
 /// Two ranges this near are read in one go, up to this much at a time.
-const GAP_BYTES_MAX: u64 = 16 * 1024;
+const GAP_BYTES_MAX: u64 = 4 * 1024;
 const READ_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// What is larger is read by itself: one more call costs less than copying it out of a read that it shares.
 const ALONE_BYTES: u64 = 64 * 1024;

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use peeklock_broker::{AdminError, Broker, EntityInfo, Error, engine};
+use peeklock_broker::{AdminError, Broker, EntityInfo, Error, engine, hubs};
 use peeklock_filter::Rule;
-use peeklock_spec::{GroupSpec, QueueSpec, SubscriptionName, SubscriptionSpec, TopicSpec};
+use peeklock_spec::{GroupSpec, HubSpec, QueueSpec, SubscriptionName, SubscriptionSpec, TopicSpec};
 use peeklock_types::{EntityKind, EntityName, QueueSettings};
 use tokio::task::JoinSet;
 
@@ -17,6 +17,7 @@ const DECLARED_AT_ONCE_MAX: usize = 256;
 pub struct Entities {
     pub queues: Vec<(EntityName, QueueSpec)>,
     pub topics: Vec<(EntityName, TopicSpec)>,
+    pub hubs: Vec<(EntityName, HubSpec)>,
     /// Names that mean several of them to receivers.
     pub groups: Vec<(EntityName, GroupSpec)>,
 }
@@ -37,6 +38,11 @@ pub(crate) async fn with_groups(broker: Broker, groups: Vec<(EntityName, GroupSp
                 found.kind
             );
         }
+        if broker.hub(name.clone()).await.is_ok() {
+            bail!(
+                "'{name}' is configured as a group, but there is a hub of this name; give the group another name, or delete the hub"
+            );
+        }
     }
     let groups = groups.into_iter().map(|(name, spec)| (name, Arc::new(spec.settings())));
     Ok(broker.with_groups(groups.collect()))
@@ -51,6 +57,10 @@ pub(crate) async fn declare(broker: &Broker, entities: Entities) -> Result<()> {
     for (name, spec) in entities.topics {
         let broker = broker.clone();
         start(&mut at_work, async move { declare_topic(&broker, name, spec).await }).await?;
+    }
+    for (name, spec) in entities.hubs {
+        let broker = broker.clone();
+        start(&mut at_work, async move { declare_hub(&broker, name, &spec).await }).await?;
     }
     while let Some(ended) = at_work.join_next().await {
         ended??;
@@ -137,6 +147,37 @@ async fn declare_entity(
     updated.with_context(|| format!("cannot change the {kind} '{name}' to what is configured"))
 }
 
+/// Creates the hub, or gives it the settings, partitions and consumer groups that it lacks.
+async fn declare_hub(broker: &Broker, name: EntityName, spec: &HubSpec) -> Result<()> {
+    if let Some(found) = find(broker, &name).await? {
+        bail!(
+            "'{name}' is configured as a hub, but there is a {} of this name; delete it, or give the hub another name",
+            found.kind
+        );
+    }
+    let found = match broker.hub(name.clone()).await {
+        Ok(found) => found,
+        Err(AdminError::Refused(Error::Hub(error))) if matches!(*error, hubs::Error::NoSuchHub { .. }) => {
+            let created = broker.create_hub(name.clone(), spec.settings(), spec.groups()).await;
+            created.with_context(|| format!("cannot create the hub '{name}' as configured"))?;
+            return Ok(());
+        }
+        Err(error) => return Err(error).with_context(|| format!("cannot look for '{name}'")),
+    };
+    let mut settings = found.settings.clone();
+    spec.apply(&mut settings);
+    let changing = || format!("cannot change the hub '{name}' to what is configured");
+    if settings != found.settings {
+        broker.update_hub(name.clone(), settings, None).await.with_context(changing)?;
+    }
+    for group in spec.groups() {
+        if found.groups.iter().all(|known| known.name != group) {
+            broker.create_group(name.clone(), group, None).await.with_context(changing)?;
+        }
+    }
+    Ok(())
+}
+
 async fn find(broker: &Broker, name: &EntityName) -> Result<Option<EntityInfo>> {
     match broker.show(name.clone()).await {
         Ok(found) => Ok(Some(found)),
@@ -184,7 +225,7 @@ mod tests {
     fn entities(text: &str) -> Entities {
         let spec: NamespaceSpec = from_toml(text).unwrap();
         spec.check().unwrap();
-        Entities { queues: spec.queues.0, topics: spec.topics.0, groups: spec.groups.0 }
+        Entities { queues: spec.queues.0, topics: spec.topics.0, hubs: spec.hubs.0, groups: spec.groups.0 }
     }
 
     fn name(text: &str) -> EntityName {
@@ -246,6 +287,36 @@ mod tests {
         let broker = with_groups(broker, groups("[groups.pool]\nmembers = ['a', 'work']")).await.unwrap();
         assert_eq!(broker.groups().len(), 1);
         assert!(broker.create_queue(name("pool"), QueueSettings::default()).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn hubs_are_created_and_grow() {
+        let (broker, _running) = broker().await;
+        declare(&broker, entities("[hubs.meters]\npartition-count = 2\nconsumer-groups = ['a']"))
+            .await
+            .unwrap();
+        let before = broker.hub(name("meters")).await.unwrap();
+        assert_eq!((before.settings.partition_count, before.groups.len()), (2, 2));
+        let more =
+            "[hubs.meters]\npartition-count = 3\nretention = '7d'\nconsumer-groups = ['b', '$Default']";
+        declare(&broker, entities(more)).await.unwrap();
+        let after = broker.hub(name("meters")).await.unwrap();
+        assert_eq!((after.settings.partition_count, after.groups.len()), (3, 3), "what is not named stays");
+        assert_eq!(broker.partitions(&after).await.unwrap().len(), 3);
+        // Once more changes nothing.
+        declare(&broker, entities(more)).await.unwrap();
+        assert_eq!(broker.hub(name("meters")).await.unwrap().revision, after.revision);
+        let refused = async |text| format!("{:#}", declare(&broker, entities(text)).await.unwrap_err());
+        let told = refused("[hubs.meters]\npartition-count = 1").await;
+        assert!(
+            told.contains("cannot change the hub 'meters'") && told.contains("cannot have fewer"),
+            "{told}"
+        );
+        declare(&broker, entities("[queues.orders]")).await.unwrap();
+        let told = refused("[hubs.orders]").await;
+        assert!(told.contains("'orders' is configured as a hub, but there is a queue"), "{told}");
+        let told = refused("[queues.meters]").await;
+        assert!(told.contains("event hub"), "{told}");
     }
 
     #[tokio::test]

@@ -98,6 +98,7 @@ pub struct Server {
     /// Of the default namespace, like the topics.
     pub queue_names: Vec<String>,
     pub topic_names: Vec<String>,
+    pub hub_names: Vec<String>,
     pub group_names: Vec<String>,
     /// Those beside the default one.
     pub namespace_names: Vec<String>,
@@ -137,6 +138,7 @@ impl Server {
         let tls = tls::load_if_needed(options.certificate, &options.data, options.listen)?;
         let first = first.open(&options.data, access.clone(), options.filter_cost).await?;
         let (queue_names, topic_names) = first.names().await?;
+        let hub_names = first.hub_names().await?;
         let group_names = first.broker.groups().keys().map(ToString::to_string).collect();
         let mut others = Vec::new();
         for (space, access) in options.namespaces.into_iter().zip(other_access) {
@@ -176,6 +178,7 @@ impl Server {
             recovered,
             queue_names,
             topic_names,
+            hub_names,
             group_names,
             namespace_names,
             ready_after,

@@ -119,6 +119,11 @@ impl Opened {
         };
         Ok((names(Listing::Queues).await?, names(Listing::Topics).await?))
     }
+
+    pub(crate) async fn hub_names(&self) -> Result<Vec<String>> {
+        let found = self.broker.hubs(None, usize::MAX).await?;
+        Ok(found.into_iter().map(|hub| hub.name.to_string()).collect())
+    }
 }
 
 async fn open_broker(data: &Path, filter_cost: FilterCost) -> Result<(Broker, Running, Recovered)> {

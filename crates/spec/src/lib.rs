@@ -7,6 +7,8 @@ mod document;
 pub mod emulator;
 mod entity;
 mod group;
+mod hub;
+mod hub_runtime;
 pub mod iso8601;
 mod named;
 mod namespace;
@@ -24,8 +26,13 @@ pub use document::{
 };
 pub use entity::{QueueSpec, SubscriptionSpec, TopicSpec};
 pub use group::{GroupSpec, MemberSpec};
+pub use hub::{EXPIRED_POSITIONS, HubSpec, parse_expired_position, show_expired_position};
+pub use hub_runtime::{
+    CheckpointInfo, CheckpointSource, ConsumerGroupInfo, HubRuntime, OwnershipInfo, PartitionRuntime,
+    ReaderRuntime,
+};
 pub use named::{Name, Named, SubscriptionName};
-pub use namespace::{HubSpec, Misfit, NamespaceSpec};
+pub use namespace::{Misfit, NamespaceSpec};
 pub use order::{
     ORDER_POLICIES, OrderSpec, parse_objective, parse_order_policy, parse_priorities, parse_rate,
     parse_share, parse_tenant_weight, parse_weight, show_millionths, show_order_policy, show_priorities,

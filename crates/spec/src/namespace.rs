@@ -5,12 +5,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::entity::{QueueSpec, TopicSpec};
 use crate::group::GroupSpec;
+use crate::hub::HubSpec;
 use crate::named::{Name, Named};
 use crate::order::OrderSpec;
 use crate::policy::PolicySpec;
-
-/// Partitions of one hub.
-const PARTITION_COUNT_MAX: u32 = 2048;
 
 /// The entities of a namespace. A topic brings its subscriptions, and they their rules.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,15 +23,6 @@ pub struct NamespaceSpec {
     /// Several queues or subscriptions that receivers can attach to as to one.
     pub groups: Named<EntityName, GroupSpec>,
     pub hubs: Named<EntityName, HubSpec>,
-}
-
-/// An event hub. Kept for later: hubs are not served yet.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct HubSpec {
-    pub partition_count: Option<u32>,
-    /// Beside `$Default`, which every hub has.
-    pub consumer_groups: Vec<String>,
 }
 
 /// What is wrong in a namespace, and the keys that lead there.
@@ -77,10 +66,35 @@ impl NamespaceSpec {
             let path = || vec!["keys".to_owned(), name.clone()];
             policy.declared(name).map_err(|error| misfit(path(), error.to_string()))?;
         }
+        self.check_hubs()
+    }
+
+    fn check_hubs(&self) -> Result<(), Misfit> {
         for (name, hub) in &self.hubs.0 {
-            hub.check().map_err(|message| misfit(vec!["hubs".to_owned(), name.to_string()], message))?;
+            let path = || vec!["hubs".to_owned(), name.to_string()];
+            if let Some(kind) = self.kind_of(name) {
+                let text =
+                    format!("there is a {kind} '{name}' already; a {kind} and a hub cannot share a name");
+                return Err(misfit(path(), text));
+            }
+            if name.is_subscription() {
+                return Err(misfit(
+                    path(),
+                    format!("'{name}' is the name of a subscription; give the hub its own"),
+                ));
+            }
+            hub.check().map_err(|message| misfit(path(), message))?;
         }
         Ok(())
+    }
+
+    /// What is declared under this name beside hubs.
+    fn kind_of(&self, name: &EntityName) -> Option<&'static str> {
+        let is_queue = self.queues.0.iter().any(|(queue, _)| queue == name);
+        let is_topic = self.topics.0.iter().any(|(topic, _)| topic == name);
+        let is_group = self.groups.0.iter().any(|(group, _)| group == name);
+        let kinds = [(is_queue, "queue"), (is_topic, "topic"), (is_group, "group")];
+        kinds.into_iter().find_map(|(is_this, kind)| is_this.then_some(kind))
     }
 
     fn check_groups(&self) -> Result<(), Misfit> {
@@ -188,15 +202,4 @@ fn check_subscriptions(topic: &EntityName, spec: &TopicSpec, path: &[String]) ->
         }
     }
     Ok(())
-}
-
-impl HubSpec {
-    pub(crate) fn check(&self) -> Result<(), String> {
-        if let Some(count) = self.partition_count
-            && !(1..=PARTITION_COUNT_MAX).contains(&count)
-        {
-            return Err(format!("a partition count of {count} is outside of 1 to {PARTITION_COUNT_MAX}"));
-        }
-        Ok(())
-    }
 }

@@ -235,7 +235,7 @@ pub(crate) use as_serde_has_it;
 as_serde_has_it!(bool, u32, String);
 
 /// For `serde`: the form of a [`Written`] value.
-struct Form<T>(T);
+pub(crate) struct Form<T>(pub(crate) T);
 
 impl<'de, T: Written> Deserialize<'de> for Form<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use peeklock_filter::{Filter, RuleName, Value};
 use peeklock_spec::{Document, NamespaceSpec, emulator};
-use peeklock_types::{EntityName, QueueSettings, QueueStatus};
+use peeklock_types::{ConsumerGroup, EntityName, QueueSettings, QueueStatus};
 
 const QUEUES: &str = r#"
 // Comments are allowed
@@ -107,9 +107,14 @@ fn hubs_are_read_and_kept() {
     let (name, space) = read(HUBS).remove(0);
     assert_eq!(name, "emulatorNs1");
     assert_eq!(space.hubs.0[0].1.partition_count, Some(2));
-    assert_eq!(space.hubs.0[0].1.consumer_groups, ["cg1"]);
+    assert_eq!(space.hubs.0[0].1.groups(), [ConsumerGroup::parse("cg1").unwrap()]);
     assert_eq!(space.hubs.0[1].1.partition_count, Some(4));
-    assert!(refused(&HUBS.replace("\"2\"", "9999")).contains("Entities.[1]: a partition count of 9999"));
+    assert!(refused(&HUBS.replace("\"2\"", "9999")).contains("Entities.[1]: a hub with 9999 partitions"));
+    let told = refused(&HUBS.replace("cg1", "c/1"));
+    assert!(
+        told.contains("ConsumerGroups.[1].Name: the consumer group 'c/1' has the character '/'"),
+        "{told}"
+    );
     assert!(refused(&HUBS.replace("eh2", "EH1")).contains("given twice"));
 }
 

@@ -121,6 +121,11 @@ impl ConsumerGroup {
         ConsumerGroup { text: Self::DEFAULT.into(), folded: Self::DEFAULT.to_lowercase().into() }
     }
 
+    /// Of those who look at events for people, and belong to no group of a hub. Nobody can name it.
+    pub fn observer() -> Self {
+        ConsumerGroup { text: "$Observer".into(), folded: "$observer".into() }
+    }
+
     pub fn parse(text: &str) -> Result<Self, ConsumerGroupError> {
         if text.eq_ignore_ascii_case(Self::DEFAULT) {
             return Ok(Self::default_group());
@@ -145,7 +150,7 @@ impl ConsumerGroup {
     }
 
     pub fn is_default(&self) -> bool {
-        self.text.starts_with('$')
+        *self.folded == *Self::DEFAULT.to_lowercase()
     }
 }
 

@@ -65,7 +65,7 @@ fn namespace((name, space): (String, NamespaceSpec)) -> Result<NamespaceOptions>
 }
 
 fn entities(space: NamespaceSpec) -> Entities {
-    Entities { queues: space.queues.0, topics: space.topics.0, groups: space.groups.0 }
+    Entities { queues: space.queues.0, topics: space.topics.0, hubs: space.hubs.0, groups: space.groups.0 }
 }
 
 fn jwt(jwt: Jwt) -> Option<JwtOptions> {

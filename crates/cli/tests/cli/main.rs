@@ -6,6 +6,7 @@ mod broker;
 mod client;
 mod config;
 mod errors;
+mod hubs;
 mod keys;
 mod messages;
 mod orders;

@@ -127,7 +127,7 @@ fn a_queue_is_created_once_and_deleted_once() {
     let broker = Broker::start(&["--listen-tls", "off", "--queue", "orders"]);
     let again = broker.fails(&["queue", "create", "orders"]);
     assert!(
-        again.contains("there is already a queue or topic 'orders'")
+        again.contains("there is already a queue, topic or hub 'orders'")
             && again.contains("peeklock queue update orders"),
         "{again}"
     );

@@ -43,7 +43,8 @@ fn a_topic_is_created_changed_listed_shown_and_deleted() {
     let broker = priorities();
     let again = broker.fails(&["topic", "create", "orders"]);
     assert!(
-        again.contains("already a queue or topic 'orders'") && again.contains("peeklock topic update orders"),
+        again.contains("already a queue, topic or hub 'orders'")
+            && again.contains("peeklock topic update orders"),
         "{again}"
     );
     assert_eq!(broker.run(&["topic", "update", "orders", "--ttl", "1h"]), "Updated topic 'orders'\n");

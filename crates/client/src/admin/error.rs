@@ -23,6 +23,9 @@ pub enum AdminError {
     Malformed { address: String, reason: String },
     #[error("there is no {subject}; {remedy}")]
     NotFound { subject: String, remedy: String },
+    /// In the broker's own words, where only it knows which part is missing.
+    #[error("{reason}")]
+    Missing { reason: String },
     #[error("there is already a {subject}; {remedy}")]
     Exists { subject: String, remedy: String },
     #[error("{subject} was changed by somebody else meanwhile; look at it, and try again")]

@@ -199,6 +199,9 @@ fn refusal(subject: &Subject, condition: If, status: u16, body: &[u8]) -> AdminE
     match status {
         403 if code == QUOTA => AdminError::Refused { subject: told, status, code, reason },
         401 | 403 => AdminError::Unauthorized { subject: told, reason },
+        404 if matches!(subject, Subject::OfHub { .. }) && !reason.is_empty() => {
+            AdminError::Missing { reason }
+        }
         // What is new cannot be missing; what it needs is, and the broker says which.
         404 if condition != If::IsNew => not_found(),
         412 if condition == If::Exists => not_found(),

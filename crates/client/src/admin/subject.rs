@@ -11,6 +11,7 @@ pub enum KeyScope {
     Namespace,
     Queue(EntityName),
     Topic(EntityName),
+    Hub(EntityName),
 }
 
 /// One thing, or a collection, of the JSON API.
@@ -43,6 +44,14 @@ pub(crate) enum Subject {
     },
     Groups,
     Group(EntityName),
+    Hubs,
+    Hub(EntityName),
+    /// What belongs to a hub: its path below the hub's, and what people call it.
+    OfHub {
+        hub: EntityName,
+        path: String,
+        told: String,
+    },
     Keys(KeyScope),
     Key(KeyScope, String),
 }
@@ -72,6 +81,9 @@ impl Subject {
             }
             Subject::Groups => "/api/groups".to_owned(),
             Subject::Group(name) => format!("/api/groups/{}", encode(name.as_str())),
+            Subject::Hubs => "/api/hubs".to_owned(),
+            Subject::Hub(name) => format!("/api/hubs/{}", encode(name.as_str())),
+            Subject::OfHub { hub, path, .. } => format!("/api/hubs/{}/{path}", encode(hub.as_str())),
             Subject::Keys(scope) => format!("{}/policies", scope.path()),
             Subject::Key(scope, name) => format!("{}/policies/{}", scope.path(), encode(name)),
         }
@@ -81,8 +93,11 @@ impl Subject {
     /// below it.
     pub(crate) fn token_entity(&self) -> &str {
         match self {
-            Subject::Queues | Subject::Topics | Subject::Groups => "",
-            Subject::Queue(name) | Subject::Topic(name) | Subject::Group(name) => name.as_str(),
+            Subject::Queues | Subject::Topics | Subject::Groups | Subject::Hubs => "",
+            Subject::Queue(name) | Subject::Topic(name) | Subject::Group(name) | Subject::Hub(name) => {
+                name.as_str()
+            }
+            Subject::OfHub { hub, .. } => hub.as_str(),
             Subject::Subscriptions { topic }
             | Subject::Subscription { topic, .. }
             | Subject::Rules { topic, .. }
@@ -110,6 +125,7 @@ impl Subject {
             Subject::Rules { topic, subscription } => Subject::Subscription { topic, name: subscription },
             Subject::Keys(KeyScope::Queue(name)) => Subject::Queue(name),
             Subject::Keys(KeyScope::Topic(name)) => Subject::Topic(name),
+            Subject::Keys(KeyScope::Hub(name)) => Subject::Hub(name),
             other => other,
         }
     }
@@ -122,6 +138,12 @@ impl Subject {
             }
             Subject::Topic(name) => {
                 format!("create it with `peeklock topic create {name}`, or check the name")
+            }
+            Subject::Hub(name) => {
+                format!("create it with `peeklock hub create {name}`, or check the name")
+            }
+            Subject::OfHub { hub, .. } => {
+                format!("`peeklock hub show {hub}` shows what there is")
             }
             Subject::Subscription { topic, name } => {
                 format!("create it with `peeklock subscription create {topic} {name}`, or check the names")
@@ -138,7 +160,7 @@ impl Subject {
             Subject::Group(name) => {
                 format!("declare it in the broker's configuration under [groups.{name}], or check the name")
             }
-            Subject::Queues | Subject::Topics | Subject::Groups | Subject::Keys(_) => {
+            Subject::Queues | Subject::Topics | Subject::Groups | Subject::Hubs | Subject::Keys(_) => {
                 "check the address".to_owned()
             }
             Subject::Subscriptions { .. } | Subject::Rules { .. } => self.missing().remedy(),
@@ -148,7 +170,9 @@ impl Subject {
     /// What has the name that a new one should get.
     pub(crate) fn rival(&self) -> String {
         match self {
-            Subject::Queue(name) | Subject::Topic(name) => format!("queue or topic '{name}'"),
+            Subject::Queue(name) | Subject::Topic(name) | Subject::Hub(name) => {
+                format!("queue, topic or hub '{name}'")
+            }
             other => other.to_string(),
         }
     }
@@ -161,6 +185,9 @@ impl Subject {
             }
             Subject::Topic(name) => {
                 format!("change it with `peeklock topic update {name}`, or choose another name")
+            }
+            Subject::Hub(name) => {
+                format!("change it with `peeklock hub update {name}`, or choose another name")
             }
             Subject::Subscription { topic, name } => {
                 format!("change it with `peeklock subscription update {topic} {name}`")
@@ -194,6 +221,9 @@ impl fmt::Display for Subject {
             Subject::Message { entity, number } => write!(f, "message {number} of '{entity}'"),
             Subject::Groups => write!(f, "the groups"),
             Subject::Group(name) => write!(f, "group '{name}'"),
+            Subject::Hubs => write!(f, "the hubs"),
+            Subject::Hub(name) => write!(f, "hub '{name}'"),
+            Subject::OfHub { hub, told, .. } => write!(f, "{told} of hub '{hub}'"),
             Subject::Keys(scope) => write!(f, "the keys of {scope}"),
             Subject::Key(scope, name) => write!(f, "key '{name}' of {scope}"),
         }
@@ -206,13 +236,14 @@ impl KeyScope {
             KeyScope::Namespace => "/api".to_owned(),
             KeyScope::Queue(name) => format!("/api/queues/{}", encode(name.as_str())),
             KeyScope::Topic(name) => format!("/api/topics/{}", encode(name.as_str())),
+            KeyScope::Hub(name) => format!("/api/hubs/{}", encode(name.as_str())),
         }
     }
 
     fn name(&self) -> &str {
         match self {
             KeyScope::Namespace => "",
-            KeyScope::Queue(name) | KeyScope::Topic(name) => name.as_str(),
+            KeyScope::Queue(name) | KeyScope::Topic(name) | KeyScope::Hub(name) => name.as_str(),
         }
     }
 
@@ -221,6 +252,7 @@ impl KeyScope {
             KeyScope::Namespace => String::new(),
             KeyScope::Queue(name) => format!(" --queue {name}"),
             KeyScope::Topic(name) => format!(" --topic {name}"),
+            KeyScope::Hub(name) => format!(" --hub {name}"),
         }
     }
 }
@@ -231,6 +263,7 @@ impl fmt::Display for KeyScope {
             KeyScope::Namespace => write!(f, "the namespace"),
             KeyScope::Queue(name) => write!(f, "queue '{name}'"),
             KeyScope::Topic(name) => write!(f, "topic '{name}'"),
+            KeyScope::Hub(name) => write!(f, "hub '{name}'"),
         }
     }
 }

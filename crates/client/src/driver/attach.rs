@@ -1,9 +1,11 @@
 //! How links introduce themselves.
 
-use peeklock_amqp::{Attach, ReceiverSettleMode, Role, SenderSettleMode, Source, Target};
+use peeklock_amqp::{Attach, Described, ReceiverSettleMode, Role, SenderSettleMode, Source, Target, Value};
 
 use super::command::{LinkKind, LinkRequest};
 use crate::receiver::ReceiveMode;
+
+const SELECTOR: &str = "apache.org:selector-filter:string";
 
 /// `serial` makes the name unique on its connection.
 pub(super) fn attach_for(request: &LinkRequest, serial: u64) -> Attach {
@@ -18,7 +20,7 @@ pub(super) fn attach_for(request: &LinkRequest, serial: u64) -> Attach {
             attach.initial_delivery_count = Some(0);
             attach
         }
-        LinkKind::Receive { mode, session, .. } => {
+        LinkKind::Receive { mode, session, selector, .. } => {
             let mut attach = Attach::new(name.clone(), 0, Role::Receiver);
             (attach.snd_settle_mode, attach.rcv_settle_mode) = match mode {
                 ReceiveMode::PeekLock => (SenderSettleMode::Unsettled, ReceiverSettleMode::Second),
@@ -27,6 +29,14 @@ pub(super) fn attach_for(request: &LinkRequest, serial: u64) -> Attach {
             attach.source = Some(Source::with_address(entity));
             attach.target = Some(Target::with_address(name));
             session.fill(&mut attach);
+            if let Some(selector) = selector {
+                let filter = Value::Described(Box::new(Described {
+                    descriptor: Value::Symbol(SELECTOR.into()),
+                    value: selector.clone().into(),
+                }));
+                let source = attach.source.get_or_insert_default();
+                source.filter.get_or_insert_default().insert(SELECTOR, filter);
+            }
             attach
         }
     }

@@ -98,6 +98,7 @@ pub(crate) enum LinkKind {
     Receive {
         mode: ReceiveMode,
         session: SessionWish,
+        selector: Option<String>,
         credit: u32,
         arrivals: mpsc::Sender<Arrival>,
         confirmed_count: Arc<AtomicU64>,

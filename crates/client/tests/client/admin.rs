@@ -174,7 +174,7 @@ async fn refused(status: u16, body: &'static str) -> String {
 async fn refusals_say_what_and_what_to_do() {
     assert_eq!(
         refused(412, r#"{"error":{"code":"preconditionFailed","message":"exists"}}"#).await,
-        "there is already a queue or topic 'news'; change it with `peeklock topic update news`, or choose another name"
+        "there is already a queue, topic or hub 'news'; change it with `peeklock topic update news`, or choose another name"
     );
     assert_eq!(
         refused(401, r#"{"error":{"code":"unauthorized","message":"the token has expired"}}"#).await,

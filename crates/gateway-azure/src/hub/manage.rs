@@ -152,6 +152,8 @@ impl Conversation<'_> {
         let mut properties = vec![
             ("status-code", Value::Int(refusal.status)),
             ("status-description", Value::from(refusal.description.clone())),
+            // SDK quirk: the one for Python looks for the description under Service Bus's name for it.
+            ("statusDescription", Value::from(refusal.description.clone())),
             ("error-condition", Value::Symbol(Symbol::from_static(refusal.condition))),
         ];
         properties.extend(refusal.retry_after.map(|span| (RETRY_AFTER_MS, Value::Ulong(in_millis(span)))));

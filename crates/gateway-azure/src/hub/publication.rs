@@ -18,7 +18,8 @@ pub(super) enum Keys<'k> {
     Route,
     /// The publisher's name is the key of everything.
     Publisher(&'k str),
-    /// The link has said where everything goes. Keys are kept, for readers.
+    /// The link has said where everything goes, so what is sent cannot have a key of its own. Events in a batch may: producers that choose the
+    /// partition by themselves leave the key there, for readers.
     Keep,
 }
 
@@ -50,7 +51,10 @@ impl<'a> Publication<'a> {
         let own_key = partition_key(&sections)?;
         let key = match keys {
             Keys::Publisher(name) => Some(name),
-            Keys::Keep => own_key,
+            Keys::Keep => match own_key {
+                Some(key) => return Err(two_places(key)),
+                None => None,
+            },
             Keys::Route if own_key.is_some() || !is_batch => own_key,
             // An envelope without a key says nothing; the events may.
             Keys::Route => match sections.data().next() {
@@ -103,7 +107,7 @@ impl<'a> Publication<'a> {
         }
         let own = partition_key(event)?;
         match self.keys {
-            Keys::Keep => Ok(own.or(self.key)),
+            Keys::Keep => Ok(own),
             Keys::Route | Keys::Publisher(_) => {
                 self.check_key(own)?;
                 Ok(self.key)
@@ -129,6 +133,13 @@ impl<'a> Publication<'a> {
         };
         Err(Refusal::bad_request(text))
     }
+}
+
+fn two_places(key: &str) -> Refusal {
+    Refusal::bad_request(format!(
+        "the partition key '{key}' came together with a partition id, and they may name different partitions; send to the partition without \
+         the key, or with the key to the hub"
+    ))
 }
 
 fn partition_key<'a>(sections: &Sections<'a>) -> Result<Option<&'a str>, Refusal> {
@@ -256,6 +267,8 @@ mod tests {
         let payload = batch(None, &[Some("a"), Some("b"), None]);
         let kept = keys_of(BATCH_FORMAT, &payload, Keys::Keep).unwrap();
         assert_eq!(kept, (None, vec![text("a"), text("b"), None]));
+        assert!(keys_of(0, &event(Some("a")).to_bytes(), Keys::Keep).is_err());
+        assert!(keys_of(BATCH_FORMAT, &batch(Some("a"), &[Some("a")]), Keys::Keep).is_err());
         let forced = keys_of(0, &event(None).to_bytes(), Keys::Publisher("till")).unwrap();
         assert_eq!(forced, (text("till"), vec![text("till")]));
         assert!(keys_of(0, &event(Some("a")).to_bytes(), Keys::Publisher("till")).is_err());

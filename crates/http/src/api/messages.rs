@@ -57,7 +57,7 @@ struct Times {
 
 #[derive(Serialize, Default)]
 #[serde(rename_all = "camelCase")]
-struct System {
+pub(super) struct System {
     #[serde(skip_serializing_if = "Option::is_none")]
     message_id: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -79,7 +79,7 @@ struct System {
 /// Text where the bytes are text, else base64.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase", tag = "kind", content = "value")]
-enum ShownBody {
+pub(super) enum ShownBody {
     None,
     Text(String),
     Base64(String),
@@ -165,7 +165,7 @@ fn times(found: &Message) -> Times {
     }
 }
 
-fn system(properties: &peeklock_amqp::Properties) -> System {
+pub(super) fn system(properties: &peeklock_amqp::Properties) -> System {
     let text = |text: &Option<peeklock_amqp::Text>| text.as_ref().map(|text| text.as_str().to_owned());
     System {
         message_id: properties.message_id.as_ref().map(id),
@@ -188,7 +188,7 @@ fn id(id: &MessageId) -> String {
     }
 }
 
-fn body(body: Body) -> ShownBody {
+pub(super) fn body(body: Body) -> ShownBody {
     match body {
         Body::None => ShownBody::None,
         Body::Data(parts) => match String::from_utf8(parts.concat()) {
@@ -205,7 +205,7 @@ fn body(body: Body) -> ShownBody {
 }
 
 /// A property; what filters have no word for is shown as JSON text.
-fn property(value: Value) -> PropertyValue {
+pub(super) fn property(value: Value) -> PropertyValue {
     PropertyValue(match value {
         Value::Null => Property::Null,
         Value::Boolean(value) => Property::Bool(value),

@@ -1,11 +1,17 @@
 //! Management in JSON: what ATOM cannot say, and what the command line uses.
 
+mod checkpoints;
+mod consumer_groups;
 mod entities;
+mod events;
 mod explain;
 mod groups;
+mod hub_schema;
+mod hubs;
 mod messages;
 mod openapi;
 mod order_schema;
+mod ownerships;
 mod policies;
 mod route;
 mod rules;
@@ -20,7 +26,7 @@ use http::{HeaderValue, StatusCode};
 use peeklock_access::Right;
 use peeklock_filter::RuleName;
 use peeklock_spec::Document;
-use peeklock_types::{EntityKind, EntityName};
+use peeklock_types::{ConsumerGroup, EntityKind, EntityName};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -29,8 +35,9 @@ use crate::entity;
 use crate::problem::Problem;
 use crate::request::{Head, read_body, tag};
 use crate::state::{HttpState, Namespace};
-use route::{Collection, Item, Operation};
+use route::{Collection, HubOperation, Item, Operation, Route};
 
+pub(crate) use consumer_groups::check_metadata;
 pub use explain::check_body as check_sample;
 
 const JSON: &str = "application/json";
@@ -42,42 +49,78 @@ pub(crate) async fn answer(state: &HttpState, head: Head, body: Body) -> Respons
 }
 
 async fn handle(state: &HttpState, head: &Head, body: Body) -> Result<Response, Problem> {
-    let (operation, names) = route::find(head)?;
+    let (route, names) = route::find(head)?;
+    let operation = route.operation;
     if operation == Operation::OpenApi {
         return json(StatusCode::OK, None, &openapi::description());
     }
-    let names = Names::read(operation, &names)?;
-    let is_reading = matches!(operation, Operation::Messages(_) | Operation::ExplainMessage(_));
-    let right = if is_reading { Right::Listen } else { Right::Manage };
+    let names = match operation {
+        Operation::Hub(_) => Names::of_hub(route, &names)?,
+        _ => Names::read(operation, &names)?,
+    };
+    let right = right(operation);
     let namespace = state.namespace(head);
     authorize(namespace, head, names.entity.as_ref().map_or("", EntityName::as_str), right)?;
     head.check_query(known_query(operation))?;
     Call { state, namespace, head, names }.run(operation, body).await
 }
 
+/// Whoever may read events may also keep its place among them.
+fn right(operation: Operation) -> Right {
+    match operation {
+        Operation::Messages(_) | Operation::ExplainMessage(_) => Right::Listen,
+        Operation::Hub(HubOperation::Send) => Right::Send,
+        Operation::Hub(
+            HubOperation::Partitions
+            | HubOperation::ShowPartition
+            | HubOperation::Events
+            | HubOperation::Checkpoints
+            | HubOperation::ShowCheckpoint
+            | HubOperation::PutCheckpoint
+            | HubOperation::Ownerships
+            | HubOperation::ShowOwnership
+            | HubOperation::PutOwnership,
+        ) => Right::Listen,
+        _ => Right::Manage,
+    }
+}
+
 fn known_query(operation: Operation) -> &'static [&'static str] {
     match operation {
-        Operation::List(_) => &["top", "after"],
+        Operation::Hub(HubOperation::Events) => &["from", "max"],
+        Operation::List(_) | Operation::Hub(HubOperation::List | HubOperation::ListGroups) => {
+            &["top", "after"]
+        }
         Operation::Messages(_) => &["top", "from", "subQueue"],
         _ => &[],
     }
 }
 
-/// The kind of the entity that policies or messages belong to; `None` for the namespace, and for entities themselves.
-fn owner(operation: Operation) -> Option<EntityKind> {
+/// What policies or messages belong to.
+enum Owner {
+    Entity(EntityKind),
+    Hub,
+}
+
+/// `None` for the namespace, and for entities themselves.
+fn owner(operation: Operation) -> Option<Owner> {
     let item = match operation {
         Operation::List(Collection::QueuePolicies) => Item::QueuePolicy,
         Operation::List(Collection::TopicPolicies) => Item::TopicPolicy,
-        Operation::Messages(item) | Operation::ExplainMessage(item) => return Some(entities::kind_of(item)),
+        Operation::List(Collection::HubPolicies) => Item::HubPolicy,
+        Operation::Messages(item) | Operation::ExplainMessage(item) => {
+            return Some(Owner::Entity(entities::kind_of(item)));
+        }
         Operation::Show(item)
         | Operation::Put(item)
         | Operation::Delete(item)
         | Operation::Regenerate(item) => item,
-        Operation::OpenApi | Operation::List(_) | Operation::Explain => return None,
+        Operation::OpenApi | Operation::List(_) | Operation::Explain | Operation::Hub(_) => return None,
     };
     match item {
-        Item::QueuePolicy => Some(EntityKind::Queue),
-        Item::TopicPolicy => Some(EntityKind::Topic),
+        Item::QueuePolicy => Some(Owner::Entity(EntityKind::Queue)),
+        Item::TopicPolicy => Some(Owner::Entity(EntityKind::Topic)),
+        Item::HubPolicy => Some(Owner::Hub),
         Item::Queue | Item::Topic | Item::Subscription | Item::Rule | Item::Group | Item::Policy => None,
     }
 }
@@ -91,6 +134,9 @@ struct Names {
     policy: Option<String>,
     /// Of a message.
     number: Option<String>,
+    /// Of a hub.
+    group: Option<ConsumerGroup>,
+    partition: Option<String>,
 }
 
 impl Names {
@@ -104,7 +150,8 @@ impl Names {
             | Operation::Put(item)
             | Operation::Delete(item)
             | Operation::Regenerate(item) => {
-                let has_policy = matches!(item, Item::Policy | Item::QueuePolicy | Item::TopicPolicy);
+                let has_policy =
+                    matches!(item, Item::Policy | Item::QueuePolicy | Item::TopicPolicy | Item::HubPolicy);
                 (item == Item::Policy, has_policy)
             }
             _ => (false, false),
@@ -129,9 +176,24 @@ impl Names {
         }
         Ok(read)
     }
+
+    fn of_hub(route: &Route, names: &[&str]) -> Result<Self, Problem> {
+        let mut read = Names::default();
+        for (part, name) in route.path.split('/').filter(|part| part.starts_with('{')).zip(names) {
+            match part {
+                "{hub}" => read.entity = Some(plain_name(name)?),
+                "{group}" => {
+                    let group = ConsumerGroup::parse(name);
+                    read.group = Some(group.map_err(|error| Problem::bad(error.to_string()))?);
+                }
+                _ => read.partition = Some((*name).to_owned()),
+            }
+        }
+        Ok(read)
+    }
 }
 
-/// The name of a queue or topic.
+/// The name of a queue, topic or hub.
 fn plain_name(text: &str) -> Result<EntityName, Problem> {
     let name = EntityName::parse(text)?;
     if name.is_subscription() {
@@ -151,9 +213,15 @@ struct Call<'a> {
 
 impl Call<'_> {
     async fn run(self, operation: Operation, body: Body) -> Result<Response, Problem> {
-        if let Some(kind) = owner(operation) {
-            // What belongs to an entity is at the address of its kind only.
-            entity::show(&self.namespace.broker, self.entity()?, kind).await?;
+        // What belongs to an entity is at the address of its kind only.
+        match owner(operation) {
+            Some(Owner::Entity(kind)) => {
+                entity::show(&self.namespace.broker, self.entity()?, kind).await?;
+            }
+            Some(Owner::Hub) => {
+                self.namespace.broker.hub(self.entity()?).await?;
+            }
+            None => {}
         }
         match operation {
             Operation::OpenApi => json(StatusCode::OK, None, &openapi::description()),
@@ -167,30 +235,74 @@ impl Call<'_> {
                 Item::Queue | Item::Topic | Item::Subscription => self.show_entity(item).await,
                 Item::Rule => self.show_rule().await,
                 Item::Group => self.show_group(),
-                Item::Policy | Item::QueuePolicy | Item::TopicPolicy => self.show_policy().await,
+                Item::Policy | Item::QueuePolicy | Item::TopicPolicy | Item::HubPolicy => {
+                    self.show_policy().await
+                }
             },
             Operation::Put(item) => match item {
                 Item::Queue | Item::Topic | Item::Subscription => self.put_entity(item, body).await,
                 Item::Rule => self.put_rule(body).await,
                 Item::Group => Err(groups::is_configured()),
-                Item::Policy | Item::QueuePolicy | Item::TopicPolicy => self.put_policy(body).await,
+                Item::Policy | Item::QueuePolicy | Item::TopicPolicy | Item::HubPolicy => {
+                    self.put_policy(body).await
+                }
             },
             Operation::Delete(item) => match item {
                 Item::Queue | Item::Topic | Item::Subscription => self.delete_entity(item).await,
                 Item::Rule => self.delete_rule().await,
                 Item::Group => Err(groups::is_configured()),
-                Item::Policy | Item::QueuePolicy | Item::TopicPolicy => self.delete_policy().await,
+                Item::Policy | Item::QueuePolicy | Item::TopicPolicy | Item::HubPolicy => {
+                    self.delete_policy().await
+                }
             },
             Operation::Regenerate(_) => self.regenerate(body).await,
             Operation::Messages(item) => self.messages(item).await,
             Operation::ExplainMessage(_) => self.explain_message().await,
             Operation::Explain => self.explain(body).await,
+            Operation::Hub(operation) => self.run_hub(operation, body).await,
+        }
+    }
+
+    async fn run_hub(self, operation: HubOperation, body: Body) -> Result<Response, Problem> {
+        match operation {
+            HubOperation::List => self.list_hubs().await,
+            HubOperation::Show => self.show_hub().await,
+            HubOperation::Put => self.put_hub(body).await,
+            HubOperation::Delete => self.delete_hub().await,
+            HubOperation::Send => self.send_events(body).await,
+            HubOperation::Partitions => self.list_partitions().await,
+            HubOperation::ShowPartition => self.show_partition().await,
+            HubOperation::Events => self.events().await,
+            HubOperation::ListGroups => self.list_consumer_groups().await,
+            HubOperation::ShowGroup => self.show_consumer_group().await,
+            HubOperation::PutGroup => self.put_consumer_group(body).await,
+            HubOperation::DeleteGroup => self.delete_consumer_group().await,
+            HubOperation::Checkpoints => self.list_checkpoints().await,
+            HubOperation::ShowCheckpoint => self.show_checkpoint().await,
+            HubOperation::PutCheckpoint => self.put_checkpoint(body).await,
+            HubOperation::ResetCheckpoints => self.reset_checkpoints(body).await,
+            HubOperation::Ownerships => self.list_ownerships().await,
+            HubOperation::ShowOwnership => self.show_ownership().await,
+            HubOperation::PutOwnership => self.put_ownership(body).await,
         }
     }
 
     /// The entity in the path.
     fn entity(&self) -> Result<EntityName, Problem> {
         self.names.entity.clone().ok_or_else(|| Problem::bad("the path names no entity"))
+    }
+
+    fn group(&self) -> Result<ConsumerGroup, Problem> {
+        self.names.group.clone().ok_or_else(|| Problem::bad("the path names no consumer group"))
+    }
+
+    fn partition(&self) -> Result<u32, Problem> {
+        let text =
+            self.names.partition.as_deref().ok_or_else(|| Problem::bad("the path names no partition"))?;
+        text.parse().map_err(|_| {
+            let given = crate::request::shown(text);
+            Problem::NotFound(format!("there is no partition '{given}'; they are numbered from 0"))
+        })
     }
 
     async fn body<T: DeserializeOwned>(&self, body: Body) -> Result<T, Problem> {

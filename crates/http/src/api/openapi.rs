@@ -3,8 +3,9 @@
 use http::Method;
 use serde_json::{Map, Value, json};
 
+use super::hub_schema;
 use super::order_schema;
-use super::route::{Collection, Item, Operation, ROUTES, Route};
+use super::route::{Collection, HubOperation, Item, Operation, ROUTES, Route};
 use super::runtime_schema;
 
 const SUMMARY_METRICS: &str = "Numbers for Prometheus. On a loopback address without a key; elsewhere with Listen or Manage on the namespace";
@@ -37,7 +38,7 @@ pub(super) fn description() -> Value {
         "info": {
             "title": "Peeklock",
             "version": env!("CARGO_PKG_VERSION"),
-            "description": "Management of queues, topics, subscriptions, rules and shared access policies. \
+            "description": "Management of queues, topics, subscriptions, rules, event hubs and shared access policies. \
                 Azure's administration clients use the ATOM protocol on the same port."
         },
         "security": [{ "token": [] }],
@@ -61,6 +62,10 @@ fn path_parameters(path: &str) -> Value {
         "number" => json!({
             "name": name, "in": "path", "required": true, "schema": { "type": "integer" },
             "description": "Sequence number of a message"
+        }),
+        "partition" => json!({
+            "name": name, "in": "path", "required": true, "schema": { "type": "integer" },
+            "description": "Number of the partition, from 0"
         }),
         _ => json!({
             "name": name, "in": "path", "required": true, "schema": { "type": "string" },
@@ -109,6 +114,7 @@ fn summary(operation: Operation) -> String {
         Operation::ExplainMessage(_) => {
             "Why a message has not been received yet, and behind what it waits".to_owned()
         }
+        Operation::Hub(operation) => hub_schema::summary(operation).to_owned(),
         Operation::Explain => {
             "Which subscriptions would get a message, and why the others would not".to_owned()
         }
@@ -122,7 +128,7 @@ fn noun(item: Item) -> &'static str {
         Item::Subscription => "subscription",
         Item::Rule => "rule",
         Item::Group => "group of queues",
-        Item::Policy | Item::QueuePolicy | Item::TopicPolicy => "policy",
+        Item::Policy | Item::QueuePolicy | Item::TopicPolicy | Item::HubPolicy => "policy",
     }
 }
 
@@ -134,7 +140,17 @@ fn query_parameters(operation: Operation) -> Value {
     let parameter = |name: &str, kind: &str, text: &str| json!({ "name": name, "in": "query", "schema": { "type": kind }, "description": text });
     let top = || parameter("top", "integer", "How many at most; 100 unless said");
     match operation {
-        Operation::List(_) => json!([top(), parameter("after", "string", "The 'next' of the page before")]),
+        Operation::List(_) | Operation::Hub(HubOperation::List | HubOperation::ListGroups) => {
+            json!([top(), parameter("after", "string", "The 'next' of the page before")])
+        }
+        Operation::Hub(HubOperation::Events) => json!([
+            parameter("max", "integer", "How many at most; 100 unless said"),
+            parameter(
+                "from",
+                "string",
+                "earliest, latest, a sequence number or a time; the 'next' of the page before"
+            ),
+        ]),
         Operation::Messages(_) => json!([
             top(),
             parameter("from", "integer", "The lowest sequence number; the 'next' of the page before"),
@@ -152,10 +168,11 @@ fn body_schema(operation: Operation) -> Option<&'static str> {
             Item::Subscription => "SubscriptionSettings",
             Item::Rule => "RuleSettings",
             Item::Group => "Group",
-            Item::Policy | Item::QueuePolicy | Item::TopicPolicy => "PolicySettings",
+            Item::Policy | Item::QueuePolicy | Item::TopicPolicy | Item::HubPolicy => "PolicySettings",
         }),
         Operation::Regenerate(_) => Some("Regenerate"),
         Operation::Explain => Some("Sample"),
+        Operation::Hub(operation) => hub_schema::body(operation),
         _ => None,
     }
 }
@@ -167,7 +184,7 @@ fn answer_schema(operation: Operation) -> Option<&'static str> {
         Item::Subscription => "Subscription",
         Item::Rule => "Rule",
         Item::Group => "Group",
-        Item::Policy | Item::QueuePolicy | Item::TopicPolicy => "Policy",
+        Item::Policy | Item::QueuePolicy | Item::TopicPolicy | Item::HubPolicy => "Policy",
     };
     match operation {
         Operation::OpenApi | Operation::Delete(_) => None,
@@ -181,11 +198,16 @@ fn answer_schema(operation: Operation) -> Option<&'static str> {
         Operation::Messages(_) => Some("Message"),
         Operation::ExplainMessage(_) => Some("ExplainedMessage"),
         Operation::Explain => Some("Explained"),
+        Operation::Hub(operation) => hub_schema::answer(operation),
     }
 }
 
 fn responses(route: &Route) -> Value {
-    let is_page = matches!(route.operation, Operation::List(_) | Operation::Messages(_) | Operation::Explain);
+    let is_page = match route.operation {
+        Operation::List(_) | Operation::Messages(_) | Operation::Explain => true,
+        Operation::Hub(operation) => hub_schema::is_page(operation),
+        _ => false,
+    };
     let schema = match answer_schema(route.operation) {
         Some(item) if is_page => json!({
             "type": "object",
@@ -201,6 +223,7 @@ fn responses(route: &Route) -> Value {
     let mut responses = match route.method {
         Method::DELETE => json!({ "204": { "description": "Deleted" } }),
         Method::PUT => json!({ "200": told.clone(), "201": told }),
+        Method::POST if route.operation == Operation::Hub(HubOperation::Send) => json!({ "201": told }),
         _ => json!({ "200": told }),
     };
     if route.operation != Operation::OpenApi {
@@ -295,7 +318,7 @@ const RULE: [Field; 6] = [
     ("actionParameters", "object"),
 ];
 const POLICY: [Field; 3] = [("rights", "array"), ("primaryKey", "string"), ("secondaryKey", "string")];
-const IDENTITIES: [Field; 7] = [
+pub(super) const IDENTITIES: [Field; 7] = [
     ("messageId", "string"),
     ("correlationId", "string"),
     ("sessionId", "string"),
@@ -310,6 +333,7 @@ fn schemas() -> Value {
     if let Value::Object(schemas) = &mut schemas {
         schemas.extend(order_schema::schemas());
         schemas.extend(runtime_schema::schemas());
+        schemas.extend(hub_schema::schemas());
     }
     schemas
 }
@@ -371,7 +395,7 @@ pub(super) fn object(fields: &[&[Field]]) -> Value {
 }
 
 /// What is taken: anything else is refused.
-fn closed(fields: &[&[Field]]) -> Value {
+pub(super) fn closed(fields: &[&[Field]]) -> Value {
     let mut schema = object(fields);
     schema["additionalProperties"] = json!(false);
     schema

@@ -18,6 +18,31 @@ pub(crate) enum Operation {
     /// Why one message waits.
     ExplainMessage(Item),
     Explain,
+    Hub(HubOperation),
+}
+
+/// What a request asks of a hub, its consumer groups or its partitions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HubOperation {
+    List,
+    Show,
+    Put,
+    Delete,
+    Send,
+    Partitions,
+    ShowPartition,
+    Events,
+    ListGroups,
+    ShowGroup,
+    PutGroup,
+    DeleteGroup,
+    Checkpoints,
+    ShowCheckpoint,
+    PutCheckpoint,
+    ResetCheckpoints,
+    Ownerships,
+    ShowOwnership,
+    PutOwnership,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +55,7 @@ pub(crate) enum Collection {
     Policies,
     QueuePolicies,
     TopicPolicies,
+    HubPolicies,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +68,7 @@ pub(crate) enum Item {
     Policy,
     QueuePolicy,
     TopicPolicy,
+    HubPolicy,
 }
 
 /// A method and a path, with `{…}` for each name in it.
@@ -58,12 +85,21 @@ const RULE: &str = "/api/topics/{topic}/subscriptions/{subscription}/rules/{rule
 const POLICY: &str = "/api/policies/{policy}";
 const QUEUE_POLICY: &str = "/api/queues/{queue}/policies/{policy}";
 const TOPIC_POLICY: &str = "/api/topics/{topic}/policies/{policy}";
+const HUB: &str = "/api/hubs/{hub}";
+const HUB_POLICY: &str = "/api/hubs/{hub}/policies/{policy}";
+const CONSUMER_GROUP: &str = "/api/hubs/{hub}/consumer-groups/{group}";
+const CHECKPOINT: &str = "/api/hubs/{hub}/consumer-groups/{group}/checkpoints/{partition}";
+const OWNERSHIP: &str = "/api/hubs/{hub}/consumer-groups/{group}/ownerships/{partition}";
 
 const fn route(method: Method, path: &'static str, operation: Operation) -> Route {
     Route { method, path, operation }
 }
 
-pub(crate) static ROUTES: [Route; 40] = [
+const fn hub(method: Method, path: &'static str, operation: HubOperation) -> Route {
+    Route { method, path, operation: Operation::Hub(operation) }
+}
+
+pub(crate) static ROUTES: [Route; 64] = [
     route(Method::GET, "/api/openapi.json", Operation::OpenApi),
     route(Method::GET, "/api/queues", Operation::List(Collection::Queues)),
     route(Method::GET, QUEUE, Operation::Show(Item::Queue)),
@@ -121,6 +157,34 @@ pub(crate) static ROUTES: [Route; 40] = [
     route(Method::GET, RULE, Operation::Show(Item::Rule)),
     route(Method::PUT, RULE, Operation::Put(Item::Rule)),
     route(Method::DELETE, RULE, Operation::Delete(Item::Rule)),
+    hub(Method::GET, "/api/hubs", HubOperation::List),
+    hub(Method::GET, HUB, HubOperation::Show),
+    hub(Method::PUT, HUB, HubOperation::Put),
+    hub(Method::DELETE, HUB, HubOperation::Delete),
+    hub(Method::POST, "/api/hubs/{hub}/events", HubOperation::Send),
+    hub(Method::GET, "/api/hubs/{hub}/partitions", HubOperation::Partitions),
+    hub(Method::GET, "/api/hubs/{hub}/partitions/{partition}", HubOperation::ShowPartition),
+    hub(Method::GET, "/api/hubs/{hub}/partitions/{partition}/events", HubOperation::Events),
+    hub(Method::GET, "/api/hubs/{hub}/consumer-groups", HubOperation::ListGroups),
+    hub(Method::GET, CONSUMER_GROUP, HubOperation::ShowGroup),
+    hub(Method::PUT, CONSUMER_GROUP, HubOperation::PutGroup),
+    hub(Method::DELETE, CONSUMER_GROUP, HubOperation::DeleteGroup),
+    hub(Method::GET, "/api/hubs/{hub}/consumer-groups/{group}/checkpoints", HubOperation::Checkpoints),
+    hub(Method::POST, "/api/hubs/{hub}/consumer-groups/{group}/reset", HubOperation::ResetCheckpoints),
+    hub(Method::GET, CHECKPOINT, HubOperation::ShowCheckpoint),
+    hub(Method::PUT, CHECKPOINT, HubOperation::PutCheckpoint),
+    hub(Method::GET, "/api/hubs/{hub}/consumer-groups/{group}/ownerships", HubOperation::Ownerships),
+    hub(Method::GET, OWNERSHIP, HubOperation::ShowOwnership),
+    hub(Method::PUT, OWNERSHIP, HubOperation::PutOwnership),
+    route(Method::GET, "/api/hubs/{hub}/policies", Operation::List(Collection::HubPolicies)),
+    route(Method::GET, HUB_POLICY, Operation::Show(Item::HubPolicy)),
+    route(Method::PUT, HUB_POLICY, Operation::Put(Item::HubPolicy)),
+    route(Method::DELETE, HUB_POLICY, Operation::Delete(Item::HubPolicy)),
+    route(
+        Method::POST,
+        "/api/hubs/{hub}/policies/{policy}/regenerate",
+        Operation::Regenerate(Item::HubPolicy),
+    ),
     route(Method::GET, "/api/groups", Operation::List(Collection::Groups)),
     route(Method::GET, "/api/groups/{group}", Operation::Show(Item::Group)),
     route(Method::GET, "/api/policies", Operation::List(Collection::Policies)),
@@ -130,13 +194,13 @@ pub(crate) static ROUTES: [Route; 40] = [
     route(Method::POST, "/api/policies/{policy}/regenerate", Operation::Regenerate(Item::Policy)),
 ];
 
-/// The operation, and the names in the path from left to right.
-pub(crate) fn find(head: &Head) -> Result<(Operation, Vec<&str>), Problem> {
+/// The route, and the names in the path from left to right.
+pub(crate) fn find(head: &Head) -> Result<(&'static Route, Vec<&str>), Problem> {
     let mut allowed: Vec<&str> = Vec::new();
     for route in &ROUTES {
         let Some(names) = match_path(route.path, &head.segments) else { continue };
         if route.method == head.parts.method {
-            return Ok((route.operation, names));
+            return Ok((route, names));
         }
         allowed.push(route.method.as_str());
     }

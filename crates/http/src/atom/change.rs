@@ -9,6 +9,7 @@ use peeklock_types::{EntityKind, EntityName, QueueSettings};
 
 use super::Call;
 use super::describe::root_name;
+use super::hub::{HUB, read_hub};
 use super::policy::{Draft, read_policies, set_policies};
 use super::property::read_settings;
 use super::rule::read_rule;
@@ -33,7 +34,10 @@ impl Asked {
             .into_iter()
             .find(|kind| root_name(*kind) == description.name)
             .ok_or_else(|| {
-                unexpected(&description.name, "QueueDescription, TopicDescription or SubscriptionDescription")
+                unexpected(
+                    &description.name,
+                    "QueueDescription, TopicDescription, EventHubDescription or SubscriptionDescription",
+                )
             })?;
         let policies = read_policies(&description)?;
         Ok(Asked { kind, description, policies })
@@ -55,6 +59,9 @@ pub fn check_body(bytes: &[u8]) -> Result<(), String> {
         let description = content(bytes)?;
         if description.name == RULE {
             return read_rule(&description, None).map(|_| ());
+        }
+        if description.name == HUB {
+            return read_hub(&description, None).map(|_| ());
         }
         let asked = Asked::read(description)?;
         let settings = asked.settings(None)?;
@@ -92,21 +99,26 @@ fn content(bytes: &[u8]) -> Result<Element, Problem> {
     }
 }
 
-fn unexpected(found: &str, expected: &str) -> Problem {
+pub(super) fn unexpected(found: &str, expected: &str) -> Problem {
     Problem::bad(format!("found {} where this was expected: {expected}", shown(found)))
 }
 
 impl Call<'_> {
-    async fn description(&self, body: Body) -> Result<Element, Problem> {
+    pub(super) async fn description(&self, body: Body) -> Result<Element, Problem> {
         self.head.check_content_type(&CONTENT_TYPES, "application/atom+xml")?;
         let limits = self.state.limits();
         content(&read_body(body, limits.body_size_bytes_max, limits.body_time_max).await?)
     }
 
     pub(super) async fn put_entity(&self, name: EntityName, body: Body) -> Result<Response, Problem> {
-        let asked = Asked::read(self.description(body).await?)?;
+        let description = self.description(body).await?;
+        if description.name == HUB {
+            return self.put_hub(name, &description).await;
+        }
+        let asked = Asked::read(description)?;
         if asked.kind == EntityKind::Subscription {
-            return Err(unexpected(root_name(asked.kind), "QueueDescription or TopicDescription"));
+            let expected = "QueueDescription, TopicDescription or EventHubDescription";
+            return Err(unexpected(root_name(asked.kind), expected));
         }
         self.put(name, asked).await
     }
@@ -184,13 +196,16 @@ impl Call<'_> {
         updated.map_err(|error| entity::update_problem(error, revision.is_some()))
     }
 
-    async fn set_policies(&self, name: &EntityName, drafts: Vec<Draft>) -> Result<(), Problem> {
+    pub(super) async fn set_policies(&self, name: &EntityName, drafts: Vec<Draft>) -> Result<(), Problem> {
         let (access, entity, now) = (self.namespace.access.clone(), name.clone(), self.namespace.now());
         entity::blocking(move || set_policies(&access, &entity, drafts, now)).await
     }
 
     pub(super) async fn delete_entity(&self, name: EntityName) -> Result<Response, Problem> {
-        entity::delete(self.namespace, name, None, self.head.condition()).await?;
+        match entity::delete(self.namespace, name.clone(), None, self.head.condition()).await {
+            Err(Problem::NotFound(text)) => self.delete_hub(name, text).await?,
+            other => other?,
+        }
         Ok(Response::new(Body::empty()))
     }
 

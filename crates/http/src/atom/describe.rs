@@ -218,9 +218,9 @@ fn write_counts(writer: &mut Writer, counts: &Counts) {
     writer.end();
 }
 
-/// The first version does not know this element.
+/// Older versions do not know this element.
 fn write_message_size(writer: &mut Writer, context: &Context<'_>, settings: &QueueSettings) {
-    if context.version != Version::V2017 {
+    if context.version > Version::V2017 {
         writer.number("MaxMessageSizeInKilobytes", kilobytes(settings.max_message_size_bytes));
     }
 }
@@ -231,7 +231,7 @@ fn write_target(writer: &mut Writer, context: &Context<'_>, name: &str, target: 
     }
 }
 
-fn write_policies(writer: &mut Writer, policies: &[Policy]) {
+pub(super) fn write_policies(writer: &mut Writer, policies: &[Policy]) {
     if policies.is_empty() {
         return writer.empty("AuthorizationRules", &[]);
     }

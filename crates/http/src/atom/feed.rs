@@ -34,6 +34,9 @@ impl Call<'_> {
                 });
                 return Ok(feed);
             }
+            AtomPath::Hubs | AtomPath::ConsumerGroups { .. } | AtomPath::Partitions { .. } => {
+                return self.list_hub_things(&path, skip, top).await;
+            }
             _ => return Err(self.head.not_allowed("PUT, DELETE")),
         };
         let entities = broker.list(what, page).await?;
@@ -48,7 +51,7 @@ impl Call<'_> {
     }
 
     /// SDK quirk: Python takes a second link for the one to the next page, and wants both numbers in it.
-    fn feed<T>(
+    pub(super) fn feed<T>(
         &self,
         path: &AtomPath,
         skip: usize,
@@ -84,6 +87,9 @@ fn title(path: &AtomPath) -> &'static str {
         AtomPath::Queues => "Queues",
         AtomPath::Topics => "Topics",
         AtomPath::Subscriptions { .. } => "Subscriptions",
+        AtomPath::Hubs => "EventHubs",
+        AtomPath::ConsumerGroups { .. } => "ConsumerGroups",
+        AtomPath::Partitions { .. } => "Partitions",
         _ => "Rules",
     }
 }

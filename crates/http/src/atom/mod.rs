@@ -3,6 +3,7 @@
 mod change;
 mod describe;
 mod feed;
+mod hub;
 mod path;
 mod policy;
 mod property;
@@ -40,7 +41,7 @@ async fn handle(state: &HttpState, head: &Head, body: Body) -> Result<Response, 
     let version = Version::of(head)?;
     let path = AtomPath::parse(&head.segments)?;
     let namespace = state.namespace(head);
-    authorize(namespace, head, &path.to_text(), Right::Manage)?;
+    authorize(namespace, head, &path.token_path(), Right::Manage)?;
     let context =
         Context { base: head.base(), authority: head.authority(), namespace: &namespace.name, version };
     let call = Call { state, namespace, head, context };
@@ -48,6 +49,10 @@ async fn handle(state: &HttpState, head: &Head, body: Body) -> Result<Response, 
         (&Method::GET, AtomPath::Namespace) => Ok(call.namespace()),
         (&Method::GET, AtomPath::Entity(name) | AtomPath::Subscription(name)) => call.entity(name).await,
         (&Method::GET, AtomPath::Rule { subscription, name }) => call.rule(subscription, &name).await,
+        (&Method::GET, AtomPath::ConsumerGroup { hub, group }) => call.consumer_group(hub, group).await,
+        (&Method::GET, AtomPath::Partition { hub, group, partition }) => {
+            call.partition(hub, group, partition).await
+        }
         (&Method::GET, list) => call.list(list).await,
         (&Method::PUT, AtomPath::Entity(name)) => call.put_entity(name, body).await,
         (&Method::PUT, AtomPath::Subscription(name)) => call.put_subscription(name, body).await,
@@ -60,6 +65,13 @@ async fn handle(state: &HttpState, head: &Head, body: Body) -> Result<Response, 
         (&Method::DELETE, AtomPath::Rule { subscription, name }) => {
             call.delete_rule(subscription, name).await
         }
+        (&Method::PUT, AtomPath::ConsumerGroup { hub, group }) => {
+            call.put_consumer_group(hub, group, body).await
+        }
+        (&Method::DELETE, AtomPath::ConsumerGroup { hub, group }) => {
+            call.delete_consumer_group(hub, group).await
+        }
+        (_, AtomPath::ConsumerGroup { .. }) => Err(head.not_allowed("GET, PUT, DELETE")),
         (_, AtomPath::Entity(_) | AtomPath::Subscription(_) | AtomPath::Rule { .. }) => {
             Err(head.not_allowed("GET, PUT, DELETE"))
         }
@@ -83,8 +95,15 @@ impl Call<'_> {
     }
 
     async fn entity(&self, name: EntityName) -> Result<Response, Problem> {
-        let entity = self.namespace.broker.show(name).await?;
-        Ok(self.show_entity(StatusCode::OK, &entity))
+        match self.namespace.broker.show(name.clone()).await.map_err(Problem::from) {
+            Ok(entity) => Ok(self.show_entity(StatusCode::OK, &entity)),
+            // A hub has an address like a queue's.
+            Err(Problem::NotFound(text)) => match self.namespace.broker.hub(name).await {
+                Ok(hub) => Ok(self.show_hub(StatusCode::OK, &hub)),
+                Err(_) => Err(Problem::NotFound(text)),
+            },
+            Err(problem) => Err(problem),
+        }
     }
 
     fn show_entity(&self, status: StatusCode, entity: &EntityInfo) -> Response {

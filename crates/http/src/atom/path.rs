@@ -1,7 +1,7 @@
 //! Addresses of management over ATOM.
 
 use peeklock_filter::RuleName;
-use peeklock_types::EntityName;
+use peeklock_types::{ConsumerGroup, EntityName};
 
 use crate::problem::Problem;
 use crate::request::shown;
@@ -24,6 +24,23 @@ pub(super) enum AtomPath {
         subscription: EntityName,
         name: RuleName,
     },
+    Hubs,
+    ConsumerGroups {
+        hub: EntityName,
+    },
+    ConsumerGroup {
+        hub: EntityName,
+        group: ConsumerGroup,
+    },
+    Partitions {
+        hub: EntityName,
+        group: ConsumerGroup,
+    },
+    Partition {
+        hub: EntityName,
+        group: ConsumerGroup,
+        partition: u32,
+    },
 }
 
 impl AtomPath {
@@ -36,7 +53,11 @@ impl AtomPath {
             return reserved(first, rest);
         }
         let is_between = |word: &&str| word.eq_ignore_ascii_case("subscriptions");
+        let is_group = |word: &&str| word.eq_ignore_ascii_case("consumergroups");
         let Some(at) = words.iter().position(is_between) else {
+            if let Some(at) = words.iter().position(is_group).filter(|at| *at > 0) {
+                return Self::below_hub(&words, at);
+            }
             return Ok(Self::entity(EntityName::parse(&words.join("/"))?));
         };
         let (topic, below) = words.split_at(at);
@@ -56,6 +77,34 @@ impl AtomPath {
         }
     }
 
+    fn below_hub(words: &[&str], at: usize) -> Result<Self, Problem> {
+        let (hub, below) = words.split_at(at);
+        let hub = EntityName::parse(&hub.join("/"))?;
+        let below = below.get(1..).unwrap_or_default();
+        let Some((group, rest)) = below.split_first() else { return Ok(AtomPath::ConsumerGroups { hub }) };
+        let group = ConsumerGroup::parse(group).map_err(|error| Problem::bad(error.to_string()))?;
+        match rest {
+            [] => Ok(AtomPath::ConsumerGroup { hub, group }),
+            [word] if word.eq_ignore_ascii_case("partitions") => Ok(AtomPath::Partitions { hub, group }),
+            [word, number] if word.eq_ignore_ascii_case("partitions") => {
+                let partition = number.parse().map_err(|_| nowhere(&words.join("/")))?;
+                Ok(AtomPath::Partition { hub, group, partition })
+            }
+            _ => Err(nowhere(&words.join("/"))),
+        }
+    }
+
+    /// What a token must be for: a hub stands for all that is below it.
+    pub(super) fn token_path(&self) -> String {
+        match self {
+            AtomPath::ConsumerGroups { hub }
+            | AtomPath::ConsumerGroup { hub, .. }
+            | AtomPath::Partitions { hub, .. }
+            | AtomPath::Partition { hub, .. } => hub.to_string(),
+            other => other.to_text(),
+        }
+    }
+
     fn entity(name: EntityName) -> Self {
         if name.is_subscription() { AtomPath::Subscription(name) } else { AtomPath::Entity(name) }
     }
@@ -70,6 +119,13 @@ impl AtomPath {
             AtomPath::Subscriptions { topic } => format!("{topic}/Subscriptions"),
             AtomPath::Rules { subscription } => format!("{subscription}/Rules"),
             AtomPath::Rule { subscription, name } => format!("{subscription}/Rules/{name}"),
+            AtomPath::Hubs => "$Resources/eventhubs".to_owned(),
+            AtomPath::ConsumerGroups { hub } => format!("{hub}/consumergroups"),
+            AtomPath::ConsumerGroup { hub, group } => format!("{hub}/consumergroups/{group}"),
+            AtomPath::Partitions { hub, group } => format!("{hub}/consumergroups/{group}/partitions"),
+            AtomPath::Partition { hub, group, partition } => {
+                format!("{hub}/consumergroups/{group}/partitions/{partition}")
+            }
         }
     }
 }
@@ -80,14 +136,15 @@ fn reserved(first: &str, rest: &[&str]) -> Result<AtomPath, Problem> {
         [] if is(first, "$namespaceinfo") => Ok(AtomPath::Namespace),
         [kind] if is(first, "$Resources") && is(kind, "queues") => Ok(AtomPath::Queues),
         [kind] if is(first, "$Resources") && is(kind, "topics") => Ok(AtomPath::Topics),
+        [kind] if is(first, "$Resources") && is(kind, "eventhubs") => Ok(AtomPath::Hubs),
         _ => Err(nowhere(&[&[first], rest].concat().join("/"))),
     }
 }
 
 fn nowhere(path: &str) -> Problem {
     Problem::NotFound(format!(
-        "nothing is at '/{}'; there are /QUEUE, /TOPIC, /TOPIC/Subscriptions/NAME, /TOPIC/Subscriptions/NAME/Rules/RULE, \
-         /$Resources/Queues, /$Resources/Topics, /$namespaceinfo, /api and /health",
+        "nothing is at '/{}'; there are /QUEUE, /TOPIC, /TOPIC/Subscriptions/NAME, /TOPIC/Subscriptions/NAME/Rules/RULE, /HUB, \
+         /HUB/consumergroups/GROUP/partitions/NUMBER, /$Resources/Queues, /$Resources/Topics, /$Resources/eventhubs, /$namespaceinfo, /api and /health",
         shown(path)
     ))
 }
@@ -112,6 +169,12 @@ mod tests {
             ("$Resources/queues", "$Resources/Queues"),
             ("$resources/Topics", "$Resources/Topics"),
             ("$namespaceinfo", "$namespaceinfo"),
+            ("$Resources/EventHubs", "$Resources/eventhubs"),
+            ("a/h/ConsumerGroups", "a/h/consumergroups"),
+            ("h/consumergroups/$default", "h/consumergroups/$Default"),
+            ("h/consumergroups/g/Partitions", "h/consumergroups/g/partitions"),
+            ("h/consumergroups/g/partitions/7", "h/consumergroups/g/partitions/7"),
+            ("consumergroups", "consumergroups"),
         ] {
             assert_eq!(parse(path).unwrap().to_text(), shown);
         }
@@ -135,6 +198,9 @@ mod tests {
             "t/subscriptions/s/rules/",
             "a\0",
             "t/subscriptions/..",
+            "h/consumergroups/g/partitions/x",
+            "h/consumergroups/g/rules",
+            "h/consumergroups/a b",
         ] {
             assert!(parse(path).is_err(), "{path}: {:?}", parse(path));
         }

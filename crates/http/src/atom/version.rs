@@ -2,18 +2,24 @@ use crate::problem::Problem;
 use crate::request::{Head, shown};
 
 /// Which form of the management protocol a client speaks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Version {
+    /// What scripts for event hubs use.
+    V2014,
+    V2015,
     V2017,
     V2021,
     V2024,
 }
 
 impl Version {
-    const ALL: [Version; 3] = [Version::V2017, Version::V2021, Version::V2024];
+    const ALL: [Version; 5] =
+        [Version::V2014, Version::V2015, Version::V2017, Version::V2021, Version::V2024];
 
     pub(super) fn name(self) -> &'static str {
         match self {
+            Version::V2014 => "2014-01",
+            Version::V2015 => "2015-01",
             Version::V2017 => "2017-04",
             Version::V2021 => "2021-05",
             Version::V2024 => "2024-05",

@@ -2,6 +2,7 @@
 
 mod entities;
 mod family;
+mod hubs;
 
 use std::fmt::Write;
 
@@ -19,6 +20,7 @@ use crate::request::Head;
 use crate::state::{Arrival, HttpState, Namespace};
 use entities::Entities;
 use family::{Family, Kind, Labels, seconds};
+use hubs::Hubs;
 
 const CONTENT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -120,16 +122,19 @@ async fn tell(
 ) -> Result<String, AdminError> {
     // One at a time: whoever asks often costs no more than whoever asks once.
     let _alone = state.scraping().lock().await;
-    let mut entities = Entities::default();
+    let (mut entities, mut hubs) = (Entities::default(), Hubs::default());
     for namespace in namespaces {
         let is_first = state.namespaces().first().is_some_and(|first| std::ptr::eq(first, *namespace));
         // For Prometheus an empty label is none; most brokers have one namespace, and need no such label.
         let labels = Labels::default();
         let labels = if is_first { labels } else { labels.with("namespace", &namespace.name) };
         measure(namespace, &labels, &mut entities).await?;
+        hubs.measure(namespace, &labels).await?;
     }
     let mut text = String::new();
-    for family in of_broker(state, arrival, entities.left_out_count).iter().chain(entities.families()) {
+    let left_out_count = entities.left_out_count + hubs.left_out_count;
+    let of_broker = of_broker(state, arrival, left_out_count);
+    for family in of_broker.iter().chain(entities.families()).chain(hubs.families()) {
         let written = write!(text, "{family}");
         debug_assert!(written.is_ok(), "a string takes everything");
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use peeklock_types::{EntityKind, EntityName, PoisonSession, QueueStatus, RetryPolicy};
+use peeklock_types::{ConsumerGroup, EntityKind, EntityName, PoisonSession, QueueStatus, RetryPolicy};
 use serde::Deserialize;
 
 use super::Place;
@@ -10,8 +10,9 @@ use super::properties::{Lifetime, number_or_text, unless_empty};
 use super::rules::Rule;
 use crate::document::Problem;
 use crate::entity::{QueueSpec, SubscriptionSpec, TopicSpec};
+use crate::hub::HubSpec;
 use crate::named::{Named, SubscriptionName};
-use crate::namespace::{HubSpec, NamespaceSpec, check_settings};
+use crate::namespace::{NamespaceSpec, check_settings};
 use crate::written::{MessageSize, Size};
 
 /// The emulator's own, where duplicates are to be found and nobody says for how long.
@@ -194,8 +195,20 @@ impl HubNamespace {
         for (at, hub) in self.entities.into_iter().enumerate() {
             let place = place.item("Entities", at);
             let name = entity_name(&hub.name, &spec, &place)?;
-            let groups = hub.consumer_groups.into_iter().map(|group| group.name);
-            let hub = HubSpec { partition_count: hub.partition_count, consumer_groups: groups.collect() };
+            let mut groups: Vec<ConsumerGroup> = Vec::new();
+            for (at, group) in hub.consumer_groups.iter().enumerate() {
+                let at_name = place.item("ConsumerGroups", at).under(&["Name"]);
+                let group =
+                    ConsumerGroup::parse(&group.name).map_err(|error| at_name.problem(error.to_string()))?;
+                if groups.contains(&group) {
+                    let text =
+                        format!("the consumer group '{group}' is given twice; case makes no difference");
+                    return Err(at_name.problem(text));
+                }
+                groups.push(group);
+            }
+            let consumer_groups = Some(groups);
+            let hub = HubSpec { partition_count: hub.partition_count, consumer_groups, ..HubSpec::default() };
             hub.check().map_err(|message| place.problem(message))?;
             spec.hubs.0.push((name, hub));
         }

@@ -1,0 +1,158 @@
+//! Events from nobody's connection: a look at some of them, and a few to store.
+
+use std::convert::Infallible;
+
+use bytes::Bytes;
+use peeklock_hubs::block::{self, Event, put_event};
+use peeklock_hubs::{HubView, ReaderEnd, ReaderSpec, StartAt};
+use peeklock_types::ConsumerGroup;
+
+use crate::batch::{Batch, Drain, Error, Reply, Request, Ticket};
+use crate::broker::{Broker, ShardStopped};
+use crate::hub::{Events, Fence, Partition};
+use crate::manage::AdminError;
+
+/// A look ends behind so many bytes.
+const LOOK_BYTES_MAX: usize = 1 << 20;
+/// What is handed over before the first event was looked at.
+const WINDOW_BYTES: i64 = 1 << 20;
+
+impl Broker {
+    /// Events of a partition from a place on, at most `top`; fewer if there are no more now, or if they are large. It is no reader of any consumer
+    /// group: nobody loses a partition by it.
+    pub async fn read_events(
+        &self,
+        hub: &HubView,
+        partition: u32,
+        start: StartAt,
+        top: usize,
+    ) -> Result<Vec<Event>, AdminError> {
+        self.check_partition(hub, partition)?;
+        let (peer, mut replies) = self.peer();
+        let shard = self.shard(self.place_partition(&hub.name, partition)).ok_or(ShardStopped)?;
+        let (place, receiver) = (Partition { hub: hub.id, number: partition }, peer.id.receiver(0));
+        let spec = ReaderSpec { group: ConsumerGroup::observer(), start, owner_level: None, name: None };
+        let (spec, fence) = (Box::new(spec), Fence::default());
+        let mut batch =
+            Batch::from(Request::AttachReader { ticket: Ticket(0), partition: place, receiver, spec, fence });
+        batch.push(Request::Window { receiver, size_bytes: WINDOW_BYTES });
+        // What bounds it is the window: events that are left out count against a limit.
+        batch.push(Request::Credit { receiver, limit: u64::MAX, drain: Drain::Start });
+        shard.send(peer.clone(), batch).await?;
+        let mut look = Look { found: Vec::new(), size_bytes: 0, top };
+        let result = 'reading: loop {
+            let Some(waiting) = replies.recv().await else { break Err(ShardStopped.into()) };
+            for reply in waiting {
+                match reply {
+                    Reply::Answer { result: Err(error), .. } => break 'reading Err(error.into()),
+                    Reply::Events(events) => {
+                        let size_bytes = events.window_bytes;
+                        if let Err(error) = look.take(*events, partition) {
+                            break 'reading Err(error);
+                        }
+                        if look.is_done() {
+                            break 'reading Ok(());
+                        }
+                        let batch = Batch::from(Request::Window { receiver, size_bytes });
+                        shard.send(peer.clone(), batch).await?;
+                    }
+                    Reply::Drained { .. } => break 'reading Ok(()),
+                    Reply::ReaderEnded { reason, .. } => break 'reading Err(ended(hub, partition, *reason)),
+                    Reply::Stopped { .. } => break 'reading Err(ShardStopped.into()),
+                    _ => {}
+                }
+            }
+        };
+        shard.send(peer, Batch::from(Request::Gone)).await?;
+        result.map(|()| look.found)
+    }
+
+    /// Stores events in one piece; each is in the form in which events of this hub are kept.
+    pub async fn append_events(
+        &self,
+        hub: &HubView,
+        partition: u32,
+        events: &[Bytes],
+    ) -> Result<(), AdminError> {
+        self.check_partition(hub, partition)?;
+        let (peer, mut replies) = self.peer();
+        let shard = self.shard(self.place_partition(&hub.name, partition)).ok_or(ShardStopped)?;
+        let (mut batch, count) = (Batch::default(), u32::try_from(events.len()).unwrap_or(u32::MAX));
+        let mut block = batch.messages();
+        let written = block.add(|out| {
+            for event in events {
+                put_event(out, |out| {
+                    out.extend_from_slice(event);
+                    Ok::<_, Infallible>(())
+                })?;
+            }
+            Ok::<_, Infallible>(None)
+        });
+        match written {
+            Ok(()) => block.append(Ticket(0), Partition { hub: hub.id, number: partition }, count, None),
+        }
+        shard.send(peer, batch).await?;
+        loop {
+            for reply in replies.recv().await.ok_or(ShardStopped)? {
+                match reply {
+                    Reply::Answer { result, .. } => return result.map(drop).map_err(AdminError::from),
+                    Reply::Stopped { .. } => return Err(ShardStopped.into()),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    fn check_partition(&self, hub: &HubView, partition: u32) -> Result<(), AdminError> {
+        let count = hub.settings.partition_count;
+        if partition < count {
+            return Ok(());
+        }
+        let error = peeklock_hubs::Error::NoSuchPartition { name: hub.name.clone(), partition, count };
+        Err(Error::from(error).into())
+    }
+}
+
+/// What was found so far.
+struct Look {
+    found: Vec<Event>,
+    size_bytes: usize,
+    top: usize,
+}
+
+impl Look {
+    fn is_done(&self) -> bool {
+        self.found.len() >= self.top || self.size_bytes >= LOOK_BYTES_MAX
+    }
+
+    fn take(&mut self, events: Events, partition: u32) -> Result<(), AdminError> {
+        let Events { from, upto, not_before, extents, .. } = events;
+        for event in extents.into_iter().flat_map(|extent| block::events(extent, from)) {
+            let event = event.map_err(|error| {
+                tracing::error!("partition {partition} cannot be read: {error}");
+                ShardStopped
+            })?;
+            let is_wanted = event.sequence < upto && not_before.is_none_or(|at| event.enqueued_at >= at);
+            if is_wanted && !self.is_done() {
+                self.size_bytes += event.bytes.len();
+                self.found.push(event);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn ended(hub: &HubView, partition: u32, reason: ReaderEnd) -> AdminError {
+    let error = match reason {
+        ReaderEnd::Unreadable { from } => {
+            tracing::error!("partition {partition} of '{}' cannot be read from event {from} on", hub.name);
+            return ShardStopped.into();
+        }
+        ReaderEnd::Expired { next, first } => peeklock_hubs::Error::Expired { partition, given: next, first },
+        ReaderEnd::Disabled => peeklock_hubs::Error::Disabled { name: hub.name.clone(), what: "receivers" },
+        ReaderEnd::Deleted | ReaderEnd::Stolen { .. } => {
+            peeklock_hubs::Error::NoSuchStream { hub: hub.id, partition }
+        }
+    };
+    Error::from(error).into()
+}

@@ -1,0 +1,118 @@
+//! Hubs for people.
+
+use std::io::{self, Write};
+
+use peeklock_client::{CheckpointInfo, HubInfo};
+use peeklock_spec::{show_duration, show_expired_position, show_size, show_status};
+use peeklock_types::ExpiredPosition;
+
+use crate::checkpoint::seconds;
+use crate::describe::{Page, json_lines};
+use crate::table::Table;
+
+/// Of one hub.
+pub(super) const GROUPS_SHOWN_MAX: usize = 20;
+/// A hub with more shows their sums only; `--json` has them all.
+const PARTITIONS_SHOWN_MAX: usize = 64;
+
+pub(super) fn list(out: &mut Vec<u8>, hubs: &[HubInfo], as_json: bool) -> io::Result<()> {
+    if as_json {
+        return json_lines(out, hubs);
+    }
+    let mut table =
+        Table::new().text("NAME").number("PARTITIONS").text("RETENTION").number("GROUPS").text("STATUS");
+    for hub in hubs {
+        let settings = hub.spec.settings();
+        let groups = hub.spec.consumer_groups.as_ref().map_or(0, Vec::len);
+        table.row([
+            hub.name.clone(),
+            settings.partition_count.to_string(),
+            settings.retention.map_or_else(|| "for ever".to_owned(), show_duration),
+            groups.to_string(),
+            show_status(settings.status).to_owned(),
+        ]);
+    }
+    table.write(out)
+}
+
+/// `lags`: of each group, by partition.
+pub(super) fn hub(
+    out: &mut Vec<u8>,
+    hub: &HubInfo,
+    lags: &[(String, Vec<CheckpointInfo>)],
+) -> io::Result<()> {
+    let settings = hub.spec.settings();
+    writeln!(out, "Hub '{}'", hub.name)?;
+    let mut page = Page(out);
+    page.line("Partitions", &settings.partition_count)?;
+    page.line("Retention", &settings.retention.map_or_else(|| "for ever".to_owned(), show_duration))?;
+    if let Some(bytes) = settings.retention_bytes {
+        page.line("Retention by size", &format!("{} in each partition", show_size(bytes)))?;
+    }
+    if settings.expired_position != ExpiredPosition::Refuse {
+        page.line("Expired position", &show_expired_position(settings.expired_position))?;
+    }
+    page.line("Status", &show_status(settings.status))?;
+    if let Some(text) = &settings.user_metadata {
+        page.line("User metadata", text)?;
+    }
+    page.line("Created", &hub.created_at)?;
+    page.line("Updated", &hub.updated_at)?;
+    if let Some(runtime) = &hub.runtime {
+        page.line("Events", &runtime.event_count)?;
+        page.line("Bytes", &runtime.size_bytes)?;
+        page.line("Readers", &runtime.reader_count)?;
+    }
+    partitions(out, hub)?;
+    groups(out, lags)?;
+    let count = hub.spec.consumer_groups.as_ref().map_or(0, Vec::len);
+    if count > lags.len() {
+        writeln!(
+            out,
+            "and {} consumer groups more; see `peeklock hub group list {}`",
+            count - lags.len(),
+            hub.name
+        )?;
+    }
+    Ok(())
+}
+
+fn partitions(out: &mut Vec<u8>, hub: &HubInfo) -> io::Result<()> {
+    let Some(runtime) = hub.runtime.as_ref().filter(|found| found.partitions.len() <= PARTITIONS_SHOWN_MAX)
+    else {
+        return Ok(());
+    };
+    let table =
+        Table::new().number("PARTITION").number("FIRST").number("LAST").number("EVENTS").number("BYTES");
+    let mut table = table.number("READERS").text("LAST ENQUEUED");
+    for partition in &runtime.partitions {
+        table.row([
+            partition.partition.to_string(),
+            partition.begin_sequence_number.to_string(),
+            partition.last_sequence_number.to_string(),
+            partition.event_count.to_string(),
+            partition.size_bytes.to_string(),
+            partition.readers.len().to_string(),
+            partition.last_enqueued_at.clone().unwrap_or_default(),
+        ]);
+    }
+    table.write(out)
+}
+
+fn groups(out: &mut Vec<u8>, lags: &[(String, Vec<CheckpointInfo>)]) -> io::Result<()> {
+    let table = Table::new().text("GROUP").number("CHECKPOINTS").number("OWNED").number("LAG");
+    let mut table = table.number("LAG SECONDS");
+    for (group, lags) in lags {
+        let count = |is: fn(&CheckpointInfo) -> bool| lags.iter().filter(|lag| is(lag)).count().to_string();
+        let events = lags.iter().map(|lag| lag.lag_events).fold(0, u64::saturating_add);
+        let longest = lags.iter().map(|lag| lag.lag_seconds).fold(0.0, f64::max);
+        table.row([
+            group.clone(),
+            count(|lag| lag.sequence_number.is_some()),
+            count(|lag| lag.owner.is_some()),
+            events.to_string(),
+            seconds(longest),
+        ]);
+    }
+    table.write(out)
+}

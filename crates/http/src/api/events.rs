@@ -1,0 +1,228 @@
+//! Events, looked at and stored from scripts.
+
+use axum::body::Body;
+use axum::response::Response;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use bytes::{Bytes, BytesMut};
+use http::StatusCode;
+use peeklock_amqp::{Encode, EventStamp, Message, Sections, StoredEvent, Symbol, Value};
+use peeklock_broker::hubs::StartAt;
+use peeklock_broker::hubs::block::Event;
+use peeklock_filter::Value as Property;
+use peeklock_spec::{Named, Properties, PropertyValue, parse_time, show_time};
+use peeklock_types::{limits, partition_of_key};
+use serde::{Deserialize, Serialize};
+
+use super::messages::{ShownBody, System, body, property, system};
+use super::{Call, json, shape};
+use crate::problem::Problem;
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Shown {
+    partition: u32,
+    sequence_number: u64,
+    /// What SDKs take for an offset.
+    offset: String,
+    enqueued_at: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    partition_key: Option<String>,
+    size_bytes: usize,
+    #[serde(flatten)]
+    system: System,
+    properties: Named<String, PropertyValue>,
+    body: ShownBody,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct SendBody {
+    /// One of them, or none: then the broker picks a partition.
+    #[serde(default)]
+    partition: Option<u32>,
+    #[serde(default)]
+    partition_key: Option<String>,
+    events: Vec<SentEvent>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct SentEvent {
+    /// Text as it is; anything else as JSON.
+    #[serde(default)]
+    body: Option<serde_json::Value>,
+    /// Instead of `body`, for bytes that are no text.
+    #[serde(default)]
+    base64: Option<String>,
+    #[serde(default)]
+    message_id: Option<String>,
+    #[serde(default)]
+    correlation_id: Option<String>,
+    #[serde(default)]
+    content_type: Option<String>,
+    #[serde(default)]
+    properties: Properties,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Sent {
+    partition: u32,
+    count: usize,
+}
+
+impl Call<'_> {
+    /// `next` goes into `from` for what is behind.
+    pub(super) async fn events(&self) -> Result<Response, Problem> {
+        let (hub, partition) = (self.hub().await?, self.partition()?);
+        let top = self.head.query_number("max")?;
+        let top = top.map_or(super::PAGE_COUNT_DEFAULT, |top| usize::try_from(top).unwrap_or(usize::MAX));
+        let top = top.clamp(1, self.state.limits().page_count_max);
+        let start = start(self.head.query("from"))?;
+        let found = self.namespace.broker.read_events(&hub, partition, start, top).await?;
+        let next = found.last().map(|event| event.sequence.saturating_add(1).to_string());
+        let items = found.iter().map(|event| show(partition, event)).collect::<Result<_, _>>()?;
+        json(StatusCode::OK, None, &shape::Page { items, next })
+    }
+
+    pub(super) async fn send_events(&self, body: Body) -> Result<Response, Problem> {
+        let SendBody { partition, partition_key, events } = self.body(body).await?;
+        let hub = self.hub().await?;
+        if events.is_empty() {
+            return Err(Problem::bad("there are no events to store; give one or more in 'events'"));
+        }
+        let count = hub.settings.partition_count;
+        let partition = match (partition, &partition_key) {
+            (Some(_), Some(_)) => {
+                return Err(Problem::bad(
+                    "the key says which partition it is; leave partition or partitionKey out",
+                ));
+            }
+            (Some(partition), None) => partition,
+            (None, Some(key)) => {
+                check_key(key)?;
+                partition_of_key(key, count)
+            }
+            (None, None) => pick(self.namespace.now().as_millis(), count),
+        };
+        let key = partition_key.as_deref();
+        let stored = events.into_iter().enumerate();
+        let stored = stored.map(|(at, event)| store(at, event, key)).collect::<Result<Vec<_>, _>>()?;
+        let size_bytes: usize = stored.iter().map(Bytes::len).sum();
+        let limit_bytes = limits::PUBLICATION_SIZE_BYTES_MAX;
+        if size_bytes > limit_bytes {
+            return Err(Problem::TooLarge { limit_bytes });
+        }
+        self.namespace.broker.append_events(&hub, partition, &stored).await?;
+        json(StatusCode::CREATED, None, &Sent { partition, count: stored.len() })
+    }
+}
+
+/// `earliest`, `latest`, a sequence number, or a time.
+fn start(from: Option<&str>) -> Result<StartAt, Problem> {
+    let Some(text) = from else { return Ok(StartAt::Earliest) };
+    if let Ok(sequence) = text.parse() {
+        return Ok(StartAt::Sequence { sequence, inclusive: true });
+    }
+    match text {
+        "earliest" => Ok(StartAt::Earliest),
+        "latest" => Ok(StartAt::Latest),
+        text => parse_time(text).map(|at| StartAt::Time { at, inclusive: true }).map_err(|error| {
+            Problem::bad(format!("the query's 'from': {error}, or earliest, latest, or a sequence number"))
+        }),
+    }
+}
+
+fn check_key(key: &str) -> Result<(), Problem> {
+    let (count, max) = (key.chars().count(), limits::PARTITION_KEY_CHARS_MAX);
+    if count > max {
+        return Err(Problem::bad(format!(
+            "the partition key has {count} characters; at most {max} are allowed"
+        )));
+    }
+    Ok(())
+}
+
+/// Any will do; the clock spreads them well enough for scripts.
+fn pick(millis: u64, count: u32) -> u32 {
+    u32::try_from(millis % u64::from(count.max(1))).unwrap_or(0)
+}
+
+fn store(at: usize, event: SentEvent, key: Option<&str>) -> Result<Bytes, Problem> {
+    let (bytes, content_type) = match (event.body, event.base64) {
+        (Some(_), Some(_)) => {
+            return Err(Problem::bad(format!("event {at} has both body and base64; leave one out")));
+        }
+        (None, None) => (Vec::new(), None),
+        (None, Some(text)) => {
+            let wrong = |error| Problem::bad(format!("the base64 of event {at} cannot be read: {error}"));
+            (BASE64.decode(text).map_err(wrong)?, None)
+        }
+        (Some(serde_json::Value::String(text)), None) => (text.into_bytes(), None),
+        (Some(value), None) => (value.to_string().into_bytes(), Some("application/json".to_owned())),
+    };
+    let mut message = Message::data(bytes);
+    message.properties.message_id = event.message_id.map(Into::into);
+    message.properties.correlation_id = event.correlation_id.map(Into::into);
+    let content_type = event.content_type.or(content_type).map(|kind| {
+        let wrong = |_| Problem::bad(format!("the contentType of event {at} is not ASCII"));
+        Symbol::parse(&kind).map_err(wrong)
+    });
+    message.properties.content_type = content_type.transpose()?;
+    for (name, value) in event.properties.0 {
+        message = message.with_property(name, amqp(value));
+    }
+    let encoded = message.to_bytes();
+    let mut out = BytesMut::new();
+    let stored = Sections::scan(&encoded).and_then(|sections| StoredEvent::encode(&mut out, &sections, key));
+    stored.map_err(|error| Problem::bad(format!("event {at} cannot be stored: {error}")))?;
+    Ok(out.freeze())
+}
+
+fn amqp(PropertyValue(value): PropertyValue) -> Value {
+    match value {
+        Property::Null => Value::Null,
+        Property::Bool(value) => value.into(),
+        Property::Long(value) => value.into(),
+        Property::Double(value) => Value::Double(value),
+        Property::Text(text) => text.to_string().into(),
+        Property::Binary(bytes) => Value::Binary(bytes),
+        Property::Uuid(bytes) => Value::Uuid(bytes),
+        Property::Time(millis) => Value::Timestamp(millis),
+        // AMQP has no type of its own for it.
+        Property::Span(ticks) => ticks.into(),
+    }
+}
+
+fn show(partition: u32, event: &Event) -> Result<Shown, Problem> {
+    let sequence = event.sequence;
+    let unreadable = |error: peeklock_amqp::DecodeError| {
+        Problem::Unavailable(format!("event {sequence} of partition {partition} cannot be shown: {error}"))
+    };
+    let millis = i64::try_from(event.enqueued_at.as_millis()).unwrap_or(i64::MAX);
+    let stamp = EventStamp { sequence, enqueued_at_ms: millis, delivery_annotations: &[] };
+    let mut encoded = BytesMut::new();
+    let bare = StoredEvent::parse(&event.bytes).map_err(unreadable)?.write_front(&mut encoded, &stamp);
+    encoded.extend_from_slice(bare);
+    let message = Message::decode(&encoded).map_err(unreadable)?;
+    let key = message.message_annotations.get("x-opt-partition-key");
+    let partition_key = match key {
+        Some(Value::String(text)) => Some(text.as_str().to_owned()),
+        _ => None,
+    };
+    let properties = message.application_properties.into_iter();
+    Ok(Shown {
+        partition,
+        sequence_number: sequence,
+        offset: sequence.to_string(),
+        enqueued_at: show_time(event.enqueued_at),
+        partition_key,
+        size_bytes: event.bytes.len(),
+        system: system(&message.properties),
+        properties: Named(
+            properties.map(|(name, value)| (name.as_str().to_owned(), property(value))).collect(),
+        ),
+        body: body(message.body),
+    })
+}

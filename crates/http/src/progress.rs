@@ -1,0 +1,96 @@
+//! How far consumer groups have come, wherever they keep it: in the broker, or in the blobs of a stock checkpoint store.
+
+use std::collections::BTreeMap;
+
+use peeklock_broker::blob::{StockKind, StockRecord};
+use peeklock_broker::hubs::{Checkpoint, HubView};
+use peeklock_broker::{AdminError, Broker, Lag, StockBlob};
+use peeklock_spec::CheckpointSource;
+use peeklock_types::{ConsumerGroup, Timestamp};
+
+/// One partition of a consumer group. Where both know a checkpoint, there are two.
+pub(crate) struct Progress {
+    pub(crate) lag: Lag,
+    pub(crate) source: CheckpointSource,
+    pub(crate) owner: Option<String>,
+    /// Blobs have none.
+    pub(crate) epoch: Option<u64>,
+}
+
+/// What stock checkpoint stores keep for one group.
+#[derive(Default)]
+struct Stock {
+    checkpoints: BTreeMap<u32, Checkpoint>,
+    owners: BTreeMap<u32, (String, Timestamp)>,
+}
+
+impl Stock {
+    /// Where several containers have one, the newest counts.
+    fn of(blobs: &[StockBlob], group: &ConsumerGroup) -> Self {
+        let mut stock = Stock::default();
+        for StockBlob { record, modified_at, .. } in blobs {
+            let StockRecord { group: name, partition, kind, .. } = record;
+            if ConsumerGroup::parse(name).ok().as_ref() != Some(group) {
+                continue;
+            }
+            match kind {
+                StockKind::Checkpoint { sequence_number, offset } => {
+                    // Some stores leave one of them out; here they are the same number.
+                    let by_offset = || offset.as_ref().and_then(|offset| offset.parse().ok());
+                    let sequence = sequence_number.and_then(|number| u64::try_from(number).ok());
+                    let Some(sequence) = sequence.or_else(by_offset) else { continue };
+                    let found = Checkpoint { sequence, at: *modified_at };
+                    let known = stock.checkpoints.entry(*partition).or_insert(found);
+                    if known.at < found.at {
+                        *known = found;
+                    }
+                }
+                StockKind::Ownership { owner } => {
+                    let found = (owner.clone(), *modified_at);
+                    let known = stock.owners.entry(*partition).or_insert_with(|| found.clone());
+                    if known.1 < found.1 {
+                        *known = found;
+                    }
+                }
+            }
+        }
+        stock
+    }
+
+    fn owner(&self, partition: u32) -> Option<String> {
+        self.owners.get(&partition).map(|(owner, _)| owner.clone()).filter(|owner| !owner.is_empty())
+    }
+}
+
+/// `stock`: what stock checkpoint stores keep for the hub.
+pub(crate) async fn progress(
+    broker: &Broker,
+    hub: &HubView,
+    group: &ConsumerGroup,
+    stock: &[StockBlob],
+) -> Result<Vec<Progress>, AdminError> {
+    let stock = Stock::of(stock, group);
+    let owners = broker.ownerships(hub.name.clone(), group.clone()).await?;
+    let owners: BTreeMap<_, _> = owners.into_iter().map(|owner| (owner.partition, owner)).collect();
+    let mut found = Vec::new();
+    for lag in broker.lag(hub.name.clone(), group.clone()).await? {
+        let partition = lag.partition;
+        let of_blob = stock.checkpoints.get(&partition).copied();
+        let is_known = lag.checkpoint.is_some();
+        let owner = owners.get(&partition).filter(|owner| !owner.owner.is_empty());
+        if is_known || of_blob.is_none() {
+            found.push(Progress {
+                lag,
+                source: CheckpointSource::Broker,
+                owner: owner.map(|owner| owner.owner.clone()).or_else(|| stock.owner(partition)),
+                epoch: owner.map(|owner| owner.epoch),
+            });
+        }
+        if let Some(checkpoint) = of_blob {
+            let lag = broker.partition_lag(hub, partition, Some(checkpoint)).await?;
+            let owner = stock.owner(partition);
+            found.push(Progress { lag, source: CheckpointSource::Blob, owner, epoch: None });
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,257 @@
+//! Event hubs as documents write them.
+
+use std::time::Duration;
+
+use peeklock_types::{ConsumerGroup, ExpiredPosition, HubSettings, QueueStatus, limits};
+use serde::de::Deserializer;
+use serde::ser::Serializer;
+use serde::{Deserialize, Serialize};
+
+use crate::text::{self, NONE, TextError};
+use crate::written::{Size, Written, optional, read_number, read_text, required};
+
+/// What may become of a reader whose next event is gone, with their names.
+pub const EXPIRED_POSITIONS: [(&str, ExpiredPosition); 2] =
+    [("refuse", ExpiredPosition::Refuse), ("earliest", ExpiredPosition::Earliest)];
+
+const HOUR_MS: f64 = 3_600_000.0;
+
+/// An event hub.
+///
+/// What is `None` was not said. Where a setting can be absent, `Some(None)` says that it shall be.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", try_from = "Form")]
+pub struct HubSpec {
+    #[serde(with = "required", skip_serializing_if = "Option::is_none")]
+    pub partition_count: Option<u32>,
+    /// Read as `retention` (`7d`, `PT1H`), too.
+    #[serde(rename = "retentionHours", serialize_with = "hours", skip_serializing_if = "Option::is_none")]
+    pub retention: Option<Option<Duration>>,
+    #[serde(with = "optional", skip_serializing_if = "Option::is_none")]
+    pub retention_bytes: Option<Option<Size>>,
+    #[serde(with = "required", skip_serializing_if = "Option::is_none")]
+    pub expired_position: Option<ExpiredPosition>,
+    #[serde(with = "required", skip_serializing_if = "Option::is_none")]
+    pub status: Option<QueueStatus>,
+    #[serde(with = "optional", skip_serializing_if = "Option::is_none")]
+    pub user_metadata: Option<Option<String>>,
+    /// Groups that the hub shall have beside `$Default` and those that it has.
+    #[serde(with = "groups", skip_serializing_if = "Option::is_none")]
+    pub consumer_groups: Option<Vec<ConsumerGroup>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+struct Form {
+    #[serde(with = "required")]
+    partition_count: Option<u32>,
+    #[serde(with = "optional")]
+    retention_hours: Option<Option<Hours>>,
+    #[serde(with = "optional")]
+    retention: Option<Option<Retention>>,
+    #[serde(with = "optional")]
+    retention_bytes: Option<Option<Size>>,
+    #[serde(with = "required")]
+    expired_position: Option<ExpiredPosition>,
+    #[serde(with = "required")]
+    status: Option<QueueStatus>,
+    #[serde(with = "optional")]
+    user_metadata: Option<Option<String>>,
+    #[serde(with = "groups")]
+    consumer_groups: Option<Vec<ConsumerGroup>>,
+}
+
+impl TryFrom<Form> for HubSpec {
+    type Error = &'static str;
+
+    fn try_from(form: Form) -> Result<Self, Self::Error> {
+        let Form { partition_count, retention_hours, retention, .. } = form;
+        let hours = retention_hours.map(|hours| hours.map(|hours| hours.0));
+        let span = retention.map(|span| span.and_then(|span| span.0));
+        let retention = match (hours, span) {
+            (Some(hours), Some(span)) if hours != span => {
+                return Err("retentionHours and retention say different things; leave one of them out");
+            }
+            (hours, span) => hours.or(span),
+        };
+        Ok(HubSpec {
+            partition_count,
+            retention,
+            retention_bytes: form.retention_bytes,
+            expired_position: form.expired_position,
+            status: form.status,
+            user_metadata: form.user_metadata,
+            consumer_groups: form.consumer_groups,
+        })
+    }
+}
+
+impl HubSpec {
+    /// Everything that the settings say.
+    pub fn of(settings: &HubSettings) -> Self {
+        HubSpec {
+            partition_count: Some(settings.partition_count),
+            retention: Some(settings.retention),
+            retention_bytes: Some(settings.retention_bytes.map(Size)),
+            expired_position: Some(settings.expired_position),
+            status: Some(settings.status),
+            user_metadata: Some(settings.user_metadata.clone()),
+            consumer_groups: None,
+        }
+    }
+
+    /// Changes what was said, and nothing else. Whether the whole makes sense is for [`HubSettings::check`] to say.
+    pub fn apply(&self, settings: &mut HubSettings) {
+        let HubSpec { partition_count, retention, retention_bytes, expired_position, status, .. } = self;
+        settings.partition_count = partition_count.unwrap_or(settings.partition_count);
+        settings.retention = retention.unwrap_or(settings.retention);
+        settings.expired_position = expired_position.unwrap_or(settings.expired_position);
+        settings.status = status.unwrap_or(settings.status);
+        if let Some(bytes) = retention_bytes {
+            settings.retention_bytes = bytes.map(|size| size.0);
+        }
+        if let Some(text) = &self.user_metadata {
+            settings.user_metadata.clone_from(text);
+        }
+    }
+
+    /// The settings of a new hub.
+    pub fn settings(&self) -> HubSettings {
+        let mut settings = HubSettings::default();
+        self.apply(&mut settings);
+        settings
+    }
+
+    /// The groups that are named, each once and without `$Default`, which is there always.
+    pub fn groups(&self) -> Vec<ConsumerGroup> {
+        let mut groups: Vec<ConsumerGroup> = Vec::new();
+        for group in self.consumer_groups.iter().flatten() {
+            if !group.is_default() && !groups.contains(group) {
+                groups.push(group.clone());
+            }
+        }
+        groups
+    }
+
+    /// Whether this makes sense as a new hub.
+    pub fn check(&self) -> Result<(), String> {
+        self.settings().check().map_err(|error| error.to_string())?;
+        let count = self.groups().len();
+        // `$Default` is one of them.
+        if count >= limits::CONSUMER_GROUPS_MAX {
+            let max = limits::CONSUMER_GROUPS_MAX;
+            return Err(format!(
+                "{count} consumer groups beside $Default are too many; a hub has {max} at most"
+            ));
+        }
+        Ok(())
+    }
+}
+
+pub fn parse_expired_position(text: &str) -> Result<ExpiredPosition, TextError> {
+    text::parse_word(text, "what becomes of a reader whose events are gone", &EXPIRED_POSITIONS)
+}
+
+pub fn show_expired_position(position: ExpiredPosition) -> &'static str {
+    text::word_of(&EXPIRED_POSITIONS, position)
+}
+
+impl Written for ExpiredPosition {
+    fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let parse = |text: &str| parse_expired_position(text).map_err(|error| error.to_string());
+        read_text(deserializer, "refuse or earliest", parse)
+    }
+
+    fn write<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(show_expired_position(*self))
+    }
+}
+
+/// A duration as a number of hours.
+struct Hours(Duration);
+
+impl Written for Hours {
+    fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let parse = |text: &str| {
+            let hours: Option<f64> = text.parse().ok();
+            let span =
+                hours.and_then(|hours| Duration::try_from_secs_f64((hours * HOUR_MS).round() / 1000.0).ok());
+            let wrong = || format!("'{text}' is not a number of hours; write 24, or 0.5 for half an hour");
+            span.map(Hours).ok_or_else(wrong)
+        };
+        read_number(deserializer, "a number of hours", parse)
+    }
+
+    fn write<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let seconds = self.0.as_secs();
+        if self.0.subsec_nanos() == 0 && seconds.is_multiple_of(3600) {
+            return serializer.serialize_u64(seconds / 3600);
+        }
+        serializer.serialize_f64(self.0.as_secs_f64() / 3600.0)
+    }
+}
+
+fn hours<S: Serializer>(value: &Option<Option<Duration>>, serializer: S) -> Result<S::Ok, S::Error> {
+    match value.flatten() {
+        Some(span) => Hours(span).write(serializer),
+        None => serializer.serialize_none(),
+    }
+}
+
+/// A duration, or `none` where there is no `null`.
+struct Retention(Option<Duration>);
+
+impl Written for Retention {
+    fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let parse = |text: &str| match text {
+            NONE => Ok(Retention(None)),
+            _ => text::parse_duration(text)
+                .map(|span| Retention(Some(span)))
+                .map_err(|error| error.to_string()),
+        };
+        read_text(deserializer, "a duration such as 7d or PT1H, or none to keep events for ever", parse)
+    }
+
+    fn write<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            Some(span) => span.write(serializer),
+            None => serializer.serialize_str(NONE),
+        }
+    }
+}
+
+impl Written for ConsumerGroup {
+    fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let parse = |text: &str| ConsumerGroup::parse(text).map_err(|error| error.to_string());
+        read_text(deserializer, "the name of a consumer group", parse)
+    }
+
+    fn write<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+mod groups {
+    use peeklock_types::ConsumerGroup;
+    use serde::de::{Deserialize, Deserializer};
+    use serde::ser::{SerializeSeq, Serializer};
+
+    use crate::written::Form;
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<Vec<ConsumerGroup>>, D::Error> {
+        let forms = Vec::<Form<ConsumerGroup>>::deserialize(deserializer)?;
+        Ok(Some(forms.into_iter().map(|form| form.0).collect()))
+    }
+
+    pub(super) fn serialize<S: Serializer>(
+        value: &Option<Vec<ConsumerGroup>>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        let groups = value.as_deref().unwrap_or_default();
+        let mut list = serializer.serialize_seq(Some(groups.len()))?;
+        groups.iter().try_for_each(|group| list.serialize_element(group.as_str()))?;
+        list.end()
+    }
+}

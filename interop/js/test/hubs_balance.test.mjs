@@ -1,0 +1,111 @@
+// The stock consumer clients with their stock checkpoint store, all on this one broker: they share the partitions evenly, take over
+// from one that is killed, and go on at its checkpoints.
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { after, test } from "node:test";
+import { createInterface } from "node:readline";
+import { fileURLToPath } from "node:url";
+import { BlobCheckpointStore } from "@azure/eventhubs-checkpointstore-blob";
+import { ContainerClient } from "@azure/storage-blob";
+import { createHub, producerOf } from "../hubs.mjs";
+import { sleep, until, useBroker } from "../steps.mjs";
+
+const context = useBroker({ queues: [], blobPort: "127.0.0.1:0" });
+const PARTITIONS = [...Array(16).keys()].map(String);
+// Two checkpoints in each partition, and events behind the last.
+const BEFORE_COUNT = 25;
+const AFTER_COUNT = 10;
+const LAST_CHECKPOINT = 19;
+const PATIENCE_MS = 25_000;
+const WORKER = fileURLToPath(new URL("../balance_worker.mjs", import.meta.url));
+
+const workers = [];
+after(() => Promise.all(workers.map((worker) => worker.kill())));
+
+/** A consumer client in a process of its own, and what it said. */
+class Worker {
+  events = [];
+  checkpoints = {};
+
+  constructor(...places) {
+    this.process = spawn(process.execPath, [WORKER, ...places], { stdio: ["ignore", "pipe", "inherit"] });
+    const lines = createInterface({ input: this.process.stdout });
+    lines.on("line", (line) => this.hear(...line.split(" ")));
+    this.heard = once(lines, "close");
+    workers.push(this);
+  }
+
+  hear(what, partition, number) {
+    if (what === "event") this.events.push(`${partition}:${number}`);
+    if (what === "checkpoint") this.checkpoints[partition] = Number(number);
+  }
+
+  async kill() {
+    this.process.kill("SIGKILL");
+    await this.heard;
+  }
+}
+
+async function publish(producer, count) {
+  for (const partitionId of PARTITIONS) await producer.sendBatch(Array(count).fill({ body: "reading" }), { partitionId });
+}
+
+const range = (from, to) => [...Array(to - from).keys()].map((number) => number + from);
+const all = (count) => PARTITIONS.flatMap((partition) => range(0, count).map((number) => `${partition}:${number}`));
+
+async function readAll(count) {
+  const missing = () => {
+    const seen = new Set(workers.flatMap((worker) => worker.events));
+    return all(count).filter((event) => !seen.has(event));
+  };
+  await until(() => missing().length === 0, "every event to be read", PATIENCE_MS);
+}
+
+test("three clients share sixteen partitions", async () => {
+  const { broker } = context;
+  const hub = await createHub(broker, PARTITIONS.length);
+  const container = new ContainerClient(broker.storageConnectionString, "balance");
+  await container.create();
+  const store = new BlobCheckpointStore(container);
+  const producer = producerOf(broker, hub);
+  const namespace = producer.fullyQualifiedNamespace;
+
+  async function spreads(expected) {
+    const deadline = Date.now() + PATIENCE_MS;
+    for (;;) {
+      const counts = new Map();
+      for (const { ownerId } of await store.listOwnership(namespace, hub, "$Default")) {
+        if (ownerId) counts.set(ownerId, (counts.get(ownerId) ?? 0) + 1);
+      }
+      const found = [...counts.values()].sort();
+      if (String(found) === String(expected)) return;
+      assert.ok(Date.now() < deadline, `the partitions are spread as ${found}`);
+      await sleep(100);
+    }
+  }
+
+  const places = [broker.connectionString, broker.storageConnectionString, hub, "balance"];
+  const [victim, ...others] = range(0, 3).map(() => new Worker(...places));
+  await spreads([5, 5, 6]);
+  await publish(producer, BEFORE_COUNT);
+  await readAll(BEFORE_COUNT);
+  const checkpoints = () => Object.assign({}, ...workers.map((worker) => worker.checkpoints));
+  await until(() => PARTITIONS.every((partition) => checkpoints()[partition] === LAST_CHECKPOINT), "the checkpoints");
+  assert.equal(workers.flatMap((worker) => worker.events).length, PARTITIONS.length * BEFORE_COUNT, "each event was read once");
+
+  await victim.kill();
+  const orphans = new Set(victim.events.map((event) => event.split(":")[0]));
+  assert.ok([5, 6].includes(orphans.size));
+  const seen = others.map((worker) => worker.events.length);
+  await publish(producer, AFTER_COUNT);
+  await readAll(BEFORE_COUNT + AFTER_COUNT);
+  await spreads([8, 8]);
+  await producer.close();
+  const later = others.flatMap((worker, index) => worker.events.slice(seen[index]));
+  for (const partition of PARTITIONS) {
+    const found = later.filter((event) => event.startsWith(`${partition}:`)).map((event) => Number(event.split(":")[1]));
+    const first = orphans.has(partition) ? LAST_CHECKPOINT + 1 : BEFORE_COUNT;
+    assert.deepEqual(found, range(first, BEFORE_COUNT + AFTER_COUNT), `partition ${partition} goes on at its checkpoint, in order`);
+  }
+});

@@ -1,0 +1,77 @@
+"""One of several consumer clients that share a hub through a blob checkpoint store. A process of its own, so that it can be killed.
+
+Arguments: flavour, connection string, connection string of the store, hub, container. Every line of its output is one piece of news:
+`claim PARTITION`, `event PARTITION NUMBER`, `checkpoint PARTITION NUMBER`, `error PARTITION TEXT`.
+"""
+
+import asyncio
+import sys
+
+from azure import eventhub
+from azure.eventhub import aio
+from azure.eventhub.extensions.checkpointstoreblob import BlobCheckpointStore
+from azure.eventhub.extensions.checkpointstoreblobaio import BlobCheckpointStore as AsyncBlobCheckpointStore
+
+GROUP = "$Default"
+CHECKPOINT_EVERY = 10
+INTERVAL_SECONDS = 0.5
+EXPIRY_SECONDS = 4
+BALANCING = {"load_balancing_interval": INTERVAL_SECONDS, "partition_ownership_expiration_interval": EXPIRY_SECONDS}
+
+
+def say(*words):
+    # In one piece: a process that is killed must not leave half a line.
+    print(" ".join(map(str, words)), flush=True)
+
+
+def is_due(event):
+    return (event.sequence_number + 1) % CHECKPOINT_EVERY == 0
+
+
+def run(connection_string, store, hub, container):
+    store = BlobCheckpointStore.from_connection_string(store, container)
+    create = eventhub.EventHubConsumerClient.from_connection_string
+    client = create(connection_string, GROUP, eventhub_name=hub, checkpoint_store=store, **BALANCING)
+
+    def on_event(partition, event):
+        say("event", partition.partition_id, event.sequence_number)
+        if is_due(event):
+            partition.update_checkpoint(event)
+            say("checkpoint", partition.partition_id, event.sequence_number)
+
+    with client:
+        client.receive(
+            on_event=on_event,
+            on_partition_initialize=lambda partition: say("claim", partition.partition_id),
+            on_error=lambda partition, error: say("error", partition and partition.partition_id, repr(error)),
+            starting_position="-1",
+        )
+
+
+async def run_async(connection_string, store, hub, container):
+    store = AsyncBlobCheckpointStore.from_connection_string(store, container)
+    create = aio.EventHubConsumerClient.from_connection_string
+    client = create(connection_string, GROUP, eventhub_name=hub, checkpoint_store=store, **BALANCING)
+
+    async def on_event(partition, event):
+        say("event", partition.partition_id, event.sequence_number)
+        if is_due(event):
+            await partition.update_checkpoint(event)
+            say("checkpoint", partition.partition_id, event.sequence_number)
+
+    async def on_claim(partition):
+        say("claim", partition.partition_id)
+
+    async def on_error(partition, error):
+        say("error", partition and partition.partition_id, repr(error))
+
+    async with client:
+        await client.receive(on_event=on_event, on_partition_initialize=on_claim, on_error=on_error, starting_position="-1")
+
+
+if __name__ == "__main__":
+    flavour, *places = sys.argv[1:]
+    if flavour == "asyncio":
+        asyncio.run(run_async(*places))
+    else:
+        run(*places)

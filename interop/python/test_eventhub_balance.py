@@ -1,0 +1,124 @@
+"""The stock consumer clients with their stock checkpoint store, all on this one broker: they share the partitions evenly, take over from
+one that is killed, and go on at its checkpoints."""
+
+import collections
+import pathlib
+import subprocess
+import sys
+import threading
+
+import pytest
+from azure.eventhub import EventData, EventHubProducerClient
+from azure.eventhub.extensions.checkpointstoreblob import BlobCheckpointStore
+from azure.storage.blob import ContainerClient
+
+from api import Api
+from balance_worker import CHECKPOINT_EVERY, GROUP
+from broker import Broker
+from hubs import Hubs
+from names import fresh
+from steps import until
+
+WORKER = pathlib.Path(__file__).parent / "balance_worker.py"
+PARTITIONS = [str(number) for number in range(16)]
+# Two checkpoints in each partition, and events behind the last.
+BEFORE_COUNT, AFTER_COUNT = 25, 10
+LAST_CHECKPOINT = BEFORE_COUNT // CHECKPOINT_EVERY * CHECKPOINT_EVERY - 1
+PATIENCE_SECONDS = 25
+
+
+class Worker:
+    """A consumer client in a process of its own, and what it said."""
+
+    def __init__(self, *arguments):
+        self.process = subprocess.Popen([sys.executable, str(WORKER), *arguments], stdout=subprocess.PIPE, text=True)
+        self.news = []
+        self.listener = threading.Thread(target=self.listen, daemon=True)
+        self.listener.start()
+
+    def listen(self):
+        for line in self.process.stdout:
+            self.news.append(line.rstrip("\n").split(" ", 2))
+
+    def events(self):
+        return [(partition, int(number)) for what, partition, number in self.told("event")]
+
+    def told(self, what):
+        return [item for item in list(self.news) if item[0] == what]
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+        self.listener.join()
+
+
+@pytest.fixture(scope="module")
+def blob_broker(tmp_path_factory):
+    broker = Broker(tmp_path_factory.mktemp("blobs"), blob_port="127.0.0.1:0").start()
+    yield broker
+    broker.stop()
+
+
+@pytest.fixture
+def workers():
+    started = []
+    yield started
+    for worker in started:
+        worker.kill()
+
+
+def owned(store, broker, hub):
+    """How many partitions each owner has."""
+    namespace = broker.address.rpartition(":")[0]
+    found = store.list_ownership(broker.address, hub, GROUP) or store.list_ownership(namespace, hub, GROUP)
+    return collections.Counter(ownership["owner_id"] for ownership in found if ownership["owner_id"])
+
+
+def publish(broker, hub, count):
+    with EventHubProducerClient.from_connection_string(broker.connection_string, eventhub_name=hub) as producer:
+        for partition in PARTITIONS:
+            producer.send_batch([EventData("reading") for _ in range(count)], partition_id=partition)
+
+
+@pytest.mark.parametrize("flavour", ["sync", "asyncio"])
+def test_three_clients_share_sixteen_partitions(blob_broker, workers, flavour):
+    hub, container = Hubs(Api(blob_broker)).create(len(PARTITIONS)), fresh("balance")
+    ContainerClient.from_connection_string(blob_broker.storage_connection_string, container).create_container()
+    store = BlobCheckpointStore.from_connection_string(blob_broker.storage_connection_string, container)
+
+    def spread():
+        return sorted(owned(store, blob_broker, hub).values())
+
+    places = [blob_broker.connection_string, blob_broker.storage_connection_string, hub, container]
+    workers += [Worker(flavour, *places) for _ in range(3)]
+    until(lambda: spread() == [5, 5, 6], "all partitions owned, spread within one", PATIENCE_SECONDS)
+
+    publish(blob_broker, hub, BEFORE_COUNT)
+    every = {(partition, number) for partition in PARTITIONS for number in range(BEFORE_COUNT)}
+    until(lambda: every <= received(workers), "every event to be read", PATIENCE_SECONDS)
+    until(lambda: checkpoints(workers) == {partition: LAST_CHECKPOINT for partition in PARTITIONS}, "the checkpoints")
+    assert sum(len(worker.events()) for worker in workers) == len(every), "each event was read once"
+    assert spread() == [5, 5, 6], "nothing moves while nobody comes or goes"
+
+    victim, *others = workers
+    victim.kill()
+    orphans = {partition for partition, _ in victim.events()}
+    assert len(orphans) in (5, 6)
+    seen = {worker: len(worker.events()) for worker in others}
+    publish(blob_broker, hub, AFTER_COUNT)
+    every = {(partition, number) for partition in PARTITIONS for number in range(BEFORE_COUNT + AFTER_COUNT)}
+    until(lambda: every <= received(workers), "the others to take over and to miss nothing", PATIENCE_SECONDS)
+    until(lambda: spread() == [8, 8], "what the killed one had to be shared", PATIENCE_SECONDS)
+
+    for partition in PARTITIONS:
+        later = [number for worker in others for where, number in worker.events()[seen[worker] :] if where == partition]
+        first = LAST_CHECKPOINT + 1 if partition in orphans else BEFORE_COUNT
+        assert later == list(range(first, BEFORE_COUNT + AFTER_COUNT)), f"partition {partition} goes on at its checkpoint, in order"
+
+
+def received(workers):
+    return {event for worker in workers for event in worker.events()}
+
+
+def checkpoints(workers):
+    return {partition: int(number) for worker in workers for _, partition, number in worker.told("checkpoint")}

@@ -1,0 +1,80 @@
+"""Who may read a partition together with whom: owner levels, and the readers without one."""
+
+import contextlib
+
+from azure.eventhub import CloseReason
+from azure.eventhub.exceptions import ConnectionLostError
+
+from hubs import bodies, publish, reading, refusal
+
+READERS_WITHOUT_LEVEL_MAX = 5
+
+
+def owner(flavour, broker, hub, level):
+    return reading(flavour, broker.connection_string, hub, partition_id="0", owner_level=level)
+
+
+def assert_evicted(reader):
+    """As the SDK tells of an owner with a higher level: an error that is not worth retrying, then the end."""
+    assert isinstance(reader.failure(), ConnectionLostError)
+    assert "stolen" in str(reader.errors[0])
+    reader.wait(lambda: reader.ends, "the end of the partition")
+    assert reader.ends == [("0", CloseReason.OWNERSHIP_LOST)]
+
+
+def test_a_higher_level_takes_over(flavour, broker, hub, producer):
+    publish(producer, "first")
+    with owner(flavour, broker, hub, 1) as low:
+        assert bodies(low.receive(1)) == ["first"]
+        with owner(flavour, broker, hub, 2) as high:
+            assert bodies(high.receive(1)) == ["first"]
+            assert_evicted(low)
+            publish(producer, "second")
+            assert bodies(high.receive(2)) == ["first", "second"]
+            assert bodies(event for _, event in low.events) == ["first"], "nothing came after the eviction"
+
+
+def test_an_equal_level_takes_over(flavour, broker, hub, producer):
+    publish(producer, "first")
+    with owner(flavour, broker, hub, 0) as older:
+        older.receive(1)
+        with owner(flavour, broker, hub, 0) as newer:
+            newer.receive(1)
+            assert_evicted(older)
+
+
+def test_a_lower_level_is_refused(flavour, broker, hub, producer):
+    publish(producer, "first")
+    with owner(flavour, broker, hub, 2) as high:
+        high.receive(1)
+        for level in (1, None):
+            error = refusal(broker.connection_string, hub, partition_id="0", owner_level=level)
+            assert "2" in str(error), "the level that holds the partition is named"
+        publish(producer, "second")
+        assert bodies(high.receive(2)) == ["first", "second"]
+
+
+def test_five_without_a_level_and_no_sixth(flavour, broker, hub, producer):
+    publish(producer, "shared")
+    with contextlib.ExitStack() as stack:
+        open_one = lambda: stack.enter_context(owner(flavour, broker, hub, None))  # noqa: E731
+        readers = [open_one() for _ in range(READERS_WITHOUT_LEVEL_MAX)]
+        for reader in readers:
+            assert bodies(reader.receive(1)) == ["shared"]
+        error = refusal(broker.connection_string, hub, partition_id="0")
+        assert "resource-limit-exceeded" in str(error) or "5" in str(error)
+        with owner(flavour, broker, hub, 0) as exclusive:
+            assert bodies(exclusive.receive(1)) == ["shared"]
+            for reader in readers:
+                assert_evicted(reader)
+
+
+def test_a_place_is_free_when_its_reader_goes(flavour, broker, hub, producer):
+    publish(producer, "again")
+    for _ in range(READERS_WITHOUT_LEVEL_MAX + 2):
+        with owner(flavour, broker, hub, None) as reader:
+            assert bodies(reader.receive(1)) == ["again"]
+    with owner(flavour, broker, hub, 7) as high:
+        high.receive(1)
+    with owner(flavour, broker, hub, 1) as low:
+        assert bodies(low.receive(1)) == ["again"], "a level binds no longer than its reader reads"

@@ -1,0 +1,73 @@
+"""What a hub and its partitions tell about themselves, to the letter."""
+
+import datetime
+
+import pytest
+from azure.eventhub.exceptions import EventHubError
+
+from hubs import publish, seconds_since
+
+# What the service says of the last event of a partition that never had one.
+NEVER = datetime.datetime.min.replace(tzinfo=datetime.timezone.utc)
+
+
+@pytest.fixture
+def hub(hubs):
+    return hubs.create(3, consumer_groups=["audit"])
+
+
+@pytest.fixture
+def consumer(flavour, broker, hub):
+    with flavour.consumer(broker.connection_string, hub, "audit") as consumer:
+        yield consumer
+
+
+def test_of_a_hub(hub, producer, consumer):
+    for client in (producer, consumer):
+        shown = client.get_eventhub_properties()
+        assert 0 <= seconds_since(shown.pop("created_at")) < 30
+        assert shown == {"eventhub_name": hub, "partition_ids": ["0", "1", "2"]}
+        assert client.get_partition_ids() == ["0", "1", "2"]
+
+
+def test_of_an_empty_partition(hub, producer):
+    assert producer.get_partition_properties("1") == {
+        "eventhub_name": hub,
+        "id": "1",
+        "beginning_sequence_number": -1,
+        "last_enqueued_sequence_number": -1,
+        "last_enqueued_offset": "-1",
+        "is_empty": True,
+        "last_enqueued_time_utc": NEVER,
+    }
+
+
+def test_of_a_partition_with_events(hub, producer, consumer):
+    publish(producer, "a", "b", "c", partition_id="2")
+    shown = consumer.get_partition_properties("2")
+    assert -1 < seconds_since(shown.pop("last_enqueued_time_utc")) < 10
+    assert shown == {
+        "eventhub_name": hub,
+        "id": "2",
+        "beginning_sequence_number": 0,
+        "last_enqueued_sequence_number": 2,
+        "last_enqueued_offset": "2",
+        "is_empty": False,
+    }
+    assert consumer.get_partition_properties("0")["is_empty"]
+
+
+def test_of_what_is_not_there(flavour, broker, hub):
+    with flavour.producer(broker.connection_string, hub, retry_total=0) as producer:
+        with pytest.raises(EventHubError, match="partition"):
+            producer.get_partition_properties("3")
+    with flavour.producer(broker.connection_string, "no-such-hub", retry_total=0) as producer:
+        with pytest.raises(EventHubError, match="could not be found"):
+            producer.get_eventhub_properties()
+
+
+def test_a_hub_grows_and_never_shrinks(api, hub, producer):
+    api.put("hubs", hub, partitionCount=5)
+    assert producer.get_partition_ids() == ["0", "1", "2", "3", "4"]
+    publish(producer, "in the new one", partition_id="4")
+    assert producer.get_partition_properties("4")["last_enqueued_sequence_number"] == 0

@@ -1,0 +1,183 @@
+"""Queue Storage over the same queues: `azure-storage-queue` with both of its faces."""
+
+import datetime
+import time
+
+import pytest
+from azure.core.exceptions import ClientAuthenticationError, HttpResponseError, ResourceExistsError, ResourceNotFoundError
+from azure.storage.queue import AccessPolicy, QueueClient, QueueSasPermissions, generate_queue_sas
+
+from broker import Broker
+from flavour import Sync
+from names import fresh
+from steps import send, text, until
+
+ACCOUNT = "devstoreaccount1"
+
+
+@pytest.fixture(scope="module")
+def storage(tmp_path_factory):
+    broker = Broker(tmp_path_factory.mktemp("storage"), queue_port="127.0.0.1:0").start()
+    yield broker
+    broker.stop()
+
+
+@pytest.fixture
+def service(flavour, storage):
+    with flavour.storage_queues(storage.storage_connection_string) as service:
+        yield service
+
+
+@pytest.fixture
+def queue(service):
+    name = fresh("storage")
+    service.create_queue(name)
+    return service.get_queue_client(name)
+
+
+def take(queue, **options):
+    return [message for message in queue.receive_messages(**options)]
+
+
+def contents(messages):
+    return [message.content for message in messages]
+
+
+def refused_with(code, call, *arguments, error=HttpResponseError, **options):
+    with pytest.raises(error) as refused:
+        call(*arguments, **options)
+    assert refused.value.error_code == code
+
+
+def test_queues_are_made_listed_and_removed(service):
+    stem = fresh("many")
+    names = [f"{stem}-{number}" for number in range(7)]
+    for name in names:
+        service.create_queue(name, metadata={"colour": name})
+    # The SDK tells of a queue that is there even where the service does not mind: it has the same metadata.
+    for colour in (names[0], "other"):
+        refused_with("QueueAlreadyExists", service.create_queue, names[0], metadata={"colour": colour}, error=ResourceExistsError)
+    listed = [item for item in service.list_queues(name_starts_with=stem, include_metadata=True, results_per_page=3)]
+    assert [(item.name, item.metadata) for item in listed] == [(name, {"colour": name}) for name in names]
+    service.delete_queue(names[0])
+    assert [item.name for item in service.list_queues(name_starts_with=stem)] == names[1:]
+    gone = service.get_queue_client(names[0])
+    refused_with("QueueNotFound", gone.send_message, "lost", error=ResourceNotFoundError)
+
+
+def test_metadata_and_counts(queue):
+    queue.set_queue_metadata({"owner": "anna"})
+    for number in range(3):
+        queue.send_message(str(number))
+    shown = queue.get_queue_properties()
+    assert (shown.metadata, shown.approximate_message_count) == ({"owner": "anna"}, 3)
+    queue.clear_messages()
+    assert queue.get_queue_properties().approximate_message_count == 0
+    assert take(queue) == []
+
+
+def test_put_get_and_delete(queue):
+    sent = queue.send_message("<one> & größer\n")
+    assert sent.id and sent.pop_receipt
+    assert abs(time.time() - sent.inserted_on.timestamp()) < 10
+    [message] = take(queue)
+    assert (message.id, message.content, message.dequeue_count) == (sent.id, "<one> & größer\n", 1)
+    assert message.expires_on - message.inserted_on == datetime.timedelta(days=7)
+    assert take(queue) == [], "it is invisible"
+    queue.delete_message(message)
+    assert queue.get_queue_properties().approximate_message_count == 0
+    refused_with("MessageNotFound", queue.delete_message, message, error=ResourceNotFoundError)
+
+
+def test_what_is_not_deleted_comes_again(queue):
+    queue.send_message("tried")
+    [first] = take(queue, visibility_timeout=1)
+    time.sleep(1.2)
+    [again] = take(queue)
+    assert (again.id, again.dequeue_count) == (first.id, 2)
+    assert again.pop_receipt != first.pop_receipt
+    refused_with("PopReceiptMismatch", queue.delete_message, first)
+    queue.delete_message(again)
+
+
+def test_put_for_later_and_get_many(queue):
+    queue.send_message("later", visibility_timeout=3)
+    for number in range(5):
+        queue.send_message(str(number))
+    assert contents(take(queue, max_messages=10)) == ["0", "1", "2", "3", "4"]
+    until(lambda: contents(take(queue)) == ["later"], "the one for later")
+
+
+def test_peek_takes_nothing(queue):
+    queue.send_message("seen")
+    for _ in range(2):
+        [peeked] = queue.peek_messages(max_messages=5)
+        assert (peeked.content, peeked.dequeue_count) == ("seen", 0)
+    assert contents(take(queue)) == ["seen"]
+
+
+def test_change_content_and_visibility(queue):
+    queue.send_message("draft")
+    [message] = take(queue)
+    changed = queue.update_message(message, content="final", visibility_timeout=0)
+    assert changed.pop_receipt != message.pop_receipt
+    [again] = take(queue)
+    assert (again.content, again.dequeue_count) == ("final", 2)
+
+
+def test_a_message_expires(queue):
+    queue.send_message("brief", time_to_live=1)
+    time.sleep(1.3)
+    assert take(queue) == []
+
+
+def test_a_signature_allows_what_it_says(storage, service, queue):
+    key = service.credential.account_key
+    expiry = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(hours=1)
+    options = {"permission": QueueSasPermissions(add=True), "expiry": expiry}
+    signature = generate_queue_sas(ACCOUNT, queue.queue_name, key, **options)
+    guest = QueueClient.from_queue_url(queue.url, credential=signature, retry_total=0)
+    guest.send_message("allowed")
+    refused_with("AuthorizationPermissionMismatch", lambda: take(guest))
+    expired = generate_queue_sas(ACCOUNT, queue.queue_name, key, **(options | {"expiry": expiry - datetime.timedelta(hours=2)}))
+    late = QueueClient.from_queue_url(queue.url, credential=expired, retry_total=0)
+    refused_with("AuthenticationFailed", late.send_message, "late", error=ClientAuthenticationError)
+
+
+def test_a_wrong_key(flavour, storage):
+    place = storage.storage_connection_string.replace("AccountKey=", "AccountKey=AAAA")
+    with flavour.storage_queues(place) as service:
+        refused_with("AuthenticationFailed", service.create_queue, "never", error=ClientAuthenticationError)
+
+
+def test_what_is_not_supported_says_so(queue):
+    in_an_hour = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(hours=1)
+    policy = AccessPolicy(permission=QueueSasPermissions(read=True), expiry=in_an_hour)
+    with pytest.raises(HttpResponseError) as refused:
+        queue.set_queue_access_policy({"readers": policy})
+    assert refused.value.status_code >= 400 and refused.value.error_code
+
+
+def test_the_same_queue_over_amqp(storage, queue):
+    queue.send_message("from rest")
+    with Sync().client(storage.connection_string) as client:
+        with client.get_queue_receiver(queue.queue_name, max_wait_time=5) as receiver:
+            [message] = receiver.receive_messages()
+            assert text(message) == "from rest"
+            receiver.complete_message(message)
+        send(client, queue.queue_name, "from amqp")
+    assert contents(take(queue)) == ["from amqp"]
+
+
+def test_a_restart_forgets_nothing(tmp_path):
+    broker = Broker(tmp_path, queue_port="127.0.0.1:0").start()
+    try:
+        open_queue = lambda: QueueClient.from_connection_string(broker.storage_connection_string, "kept")  # noqa: E731
+        open_queue().create_queue(metadata={"owner": "anna"})
+        open_queue().send_message("kept")
+        broker.kill()
+        broker.start()
+        assert open_queue().get_queue_properties().metadata == {"owner": "anna"}
+        assert contents(take(open_queue())) == ["kept"]
+    finally:
+        broker.stop()
