@@ -8,6 +8,7 @@ mod broker;
 mod disk;
 mod empty;
 mod features;
+mod hubs;
 mod journal;
 mod latency;
 mod load;
@@ -33,7 +34,7 @@ pub(crate) struct Arguments {
     /// A short run: numbers for a look, not for a claim
     #[arg(long)]
     quick: bool,
-    /// Only this part: protocol, load, cpu, latency, backlog, features, order, topics, namespace, empty or journal
+    /// Only this part: protocol, load, cpu, latency, backlog, features, order, topics, hubs, namespace, empty or journal
     #[arg(long, value_name = "PART")]
     only: Option<String>,
     /// Where the broker and the bare files write; must be the disk that counts
@@ -49,7 +50,7 @@ pub(crate) struct Arguments {
 
 type Part = (&'static str, fn(&Arguments) -> Result<Vec<Row>>);
 
-const PARTS: [Part; 10] = [
+const PARTS: [Part; 11] = [
     ("empty", empty::run),
     ("protocol", protocol::run),
     ("load", load::run),
@@ -59,6 +60,7 @@ const PARTS: [Part; 10] = [
     ("features", features::run),
     ("order", order::run),
     ("topics", topics::run),
+    ("hubs", hubs::run),
     ("namespace", namespace::run),
 ];
 
