@@ -1,9 +1,9 @@
 //! Event hubs: sending, reading from every position, owner levels, management, and what is refused.
 
-use peeklock_amqp::connection::{Event, LinkId, SaslClient};
+use peeklock_amqp::connection::{Event, LinkId, Outgoing, SaslClient};
 use peeklock_amqp::{
-    Attach, Body, DeliveryState, Fields, Message, Role, SenderSettleMode, Source, Symbol, Target, Value,
-    condition,
+    Attach, BATCH_FORMAT, BatchBuilder, Body, DeliveryState, DeliveryTag, Encode, Fields, Message, Role,
+    SenderSettleMode, Source, Symbol, Target, Value, condition,
 };
 use peeklock_types::{ConsumerGroup, EntityName, HubSettings, QueueSettings, partition_of_key};
 
@@ -96,6 +96,16 @@ impl Client {
         for body in bodies {
             assert_eq!(self.send(link, &Message::data(*body)).await, DeliveryState::Accepted);
         }
+    }
+
+    async fn send_batch(&mut self, link: LinkId, batch: BatchBuilder) -> DeliveryState {
+        while self.connection.credit(link) == 0 {
+            self.turn().await;
+        }
+        let tag = DeliveryTag::from(1_000_000 + u32::try_from(batch.message_count()).unwrap());
+        let outgoing = Outgoing { tag, message_format: BATCH_FORMAT, settled: false, state: None };
+        self.connection.send(link, &outgoing, &[&batch.finish()]).unwrap();
+        self.outcome(link, tag).await
     }
 
     async fn ask(
@@ -219,13 +229,36 @@ async fn a_partition_keeps_what_was_sent_to_it() {
     let rig = rig(4).await;
     let mut client = rig.client().await;
     let link = client.sender("clicks/Partitions/3").await;
-    assert_eq!(client.send(link, &keyed("m", "device-42")).await, DeliveryState::Accepted);
+    let mut batch = BatchBuilder::new(1000);
+    assert!(batch.try_add(&keyed("m", "device-42").to_bytes()));
+    assert!(batch.try_add(&keyed("n", "another").to_bytes()));
+    assert_eq!(client.send_batch(link, batch).await, DeliveryState::Accepted);
     let reader = client.read(reader_at("clicks/ConsumerGroups/$Default/Partitions/3", None)).await;
-    let found = client.next_event(reader).await;
-    assert_eq!(found.message_annotations.get(KEY), Some(&Value::from("device-42")));
+    let found = client.events(reader, 2).await;
+    let keys = found.iter().map(|event| event.message_annotations.get(KEY).unwrap().clone());
+    assert_eq!(keys.collect::<Vec<_>>(), [Value::from("device-42"), Value::from("another")]);
+    let both = client.send(link, &keyed("m", "device-42")).await;
+    assert_eq!(condition_of(&both), condition::ARGUMENT_ERROR, "a key and a partition");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_does_not_fit_is_refused_and_the_link_goes_on() {
+    let rig = rig(1).await;
+    let mut client = rig.client().await;
+    let link = client.sender("clicks").await;
     let long: &'static str = Box::leak("x".repeat(129).into_boxed_str());
     let refused = client.send(link, &keyed("m", long)).await;
     assert_eq!(condition_of(&refused), condition::ARGUMENT_OUT_OF_RANGE);
+    let large = client.send(link, &Message::data(vec![0; 1024 * 1024])).await;
+    assert_eq!(condition_of(&large), condition::MESSAGE_SIZE_EXCEEDED);
+    let mut batch = BatchBuilder::new(1000);
+    assert!(batch.try_add(&keyed("m", "a").to_bytes()));
+    assert!(batch.try_add(&keyed("m", "b").to_bytes()));
+    let two_keys = client.send_batch(link, batch).await;
+    assert_eq!(condition_of(&two_keys), condition::ARGUMENT_ERROR);
+    assert_eq!(client.send(link, &Message::data("m")).await, DeliveryState::Accepted);
+    let reader = client.read(earliest()).await;
+    assert_eq!(number(&client.next_event(reader).await), 0, "nothing else was stored");
 }
 
 #[tokio::test(start_paused = true)]
