@@ -2,6 +2,8 @@
 
 mod chronicle;
 mod events;
+#[cfg(test)]
+mod forge;
 mod links;
 mod owners;
 mod processors;

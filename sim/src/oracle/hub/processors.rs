@@ -179,6 +179,8 @@ pub(super) fn nobody_moves_without_need(chronicle: &Chronicle<'_>) -> Vec<Violat
     for act in acts(chronicle) {
         let steals = act.moves.iter().filter(|(_, _, old, _)| act.alive.contains(old.as_str())).count();
         let steals_max = match act.stage {
+            // Whoever has nothing is not seen by the others, who may take what it should have had.
+            Stage::Crash | Stage::Leave if act.alive.len() >= act.partition_count() => act.orphans().len(),
             Stage::Stay | Stage::Crash | Stage::Leave => 0,
             Stage::Join => act.partition_count().div_ceil(act.alive.len()),
             Stage::Start { .. } | Stage::Grow { .. } | Stage::Surplus { .. } | Stage::End => usize::MAX,
