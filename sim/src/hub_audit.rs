@@ -65,7 +65,7 @@ async fn read_out(party: &mut Party, partition: u32) -> bool {
     let mut line = Line::open(party).await;
     let (link, run, level) = (party.world.log.next_request(), line.run, Some(i64::MAX));
     let start = StartAt::Earliest;
-    party.log_hub(HubEvent::Opening { link, group: PLAIN, partition, start, level, run });
+    party.log_hub(HubEvent::Opening { link, group: PLAIN, partition, start, level, run, is_wired: false });
     let group = ConsumerGroup::default_group();
     let spec = ReaderSpec { group, start, owner_level: level, name: Some("auditor".to_owned()) };
     if line.attach(partition, spec, CREDIT, WINDOW_BYTES).await.is_err() {

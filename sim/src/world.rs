@@ -130,10 +130,20 @@ async fn storm(world: &Arc<World>, blows: &mpsc::UnboundedSender<Blow>, rng: &mu
     if let Some(hub) = &scenario.hub {
         for (n, spec) in hub.publishers.iter().enumerate() {
             let id = i64::try_from(n).unwrap_or(0);
-            parties.spawn(client::hub::publish(party(format!("publisher-{n}")), spec.clone(), id));
+            let party = party(format!("publisher-{n}"));
+            if spec.is_wired {
+                parties.spawn(client::hub::wire::publish(party, spec.clone()));
+            } else {
+                parties.spawn(client::hub::publish(party, spec.clone(), id));
+            }
         }
         for (n, spec) in hub.readers.iter().enumerate() {
-            parties.spawn(client::hub::read(party(format!("reader-{n}")), spec.clone()));
+            let party = party(format!("reader-{n}"));
+            if spec.is_wired {
+                parties.spawn(client::hub::wire::read(party, spec.clone()));
+            } else {
+                parties.spawn(client::hub::read(party, spec.clone()));
+            }
         }
         if let Some(spec) = &hub.processors {
             parties.spawn(client::hub::employ(party("manager".to_owned()), spec.clone()));

@@ -1,5 +1,6 @@
 //! Those who publish to the hub, read from it, share its partitions and change it.
 
+mod body;
 mod call;
 mod instance;
 mod keeper;
@@ -9,6 +10,7 @@ mod pump;
 mod reader;
 mod staff;
 mod stage;
+pub(crate) mod wire;
 
 pub(crate) use keeper::{grow, look, look_on, regroup};
 pub(crate) use line::{Got, Line};
@@ -45,7 +47,7 @@ pub(crate) fn group_name(group: GroupIndex, rng: &mut Rng) -> ConsumerGroup {
     ConsumerGroup::parse(&any_case(name, rng)).expect("groups have good names")
 }
 
-fn any_case(name: &str, rng: &mut Rng) -> String {
+pub(crate) fn any_case(name: &str, rng: &mut Rng) -> String {
     match rng.u32(0..4) {
         0 => name.to_lowercase(),
         1 => name.to_uppercase(),

@@ -113,7 +113,8 @@ pub enum HubEvent {
     Publishing { request: u32, partition: u32, events: Vec<EventNumber>, numbered: Option<Numbered>, size_bytes: u64, run: u32 },
     Published { request: u32, answer: Answer },
     /// Somebody is about to read.
-    Opening { link: u32, group: GroupIndex, partition: u32, start: StartAt, level: Option<i64>, run: u32 },
+    /// `is_wired`: over the network, so that what it gets may have been under way for a while.
+    Opening { link: u32, group: GroupIndex, partition: u32, start: StartAt, level: Option<i64>, run: u32, is_wired: bool },
     Opened { link: u32 },
     /// `None`: no answer.
     NotOpened { link: u32, refusal: Option<Refusal> },

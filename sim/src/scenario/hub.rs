@@ -40,6 +40,8 @@ pub struct Publisher {
     /// By key, which decides the partition.
     pub is_keyed: bool,
     pub is_numbered: bool,
+    /// Over AMQP; those that number their events have no network between them and the broker.
+    pub is_wired: bool,
     pub pause_ms_max: u64,
     pub batch_max: usize,
     pub body_bytes_max: usize,
@@ -51,6 +53,7 @@ pub struct HubReader {
     /// Always this partition; else any.
     pub partition: Option<u32>,
     pub level: Option<i64>,
+    pub is_wired: bool,
     pub credit: u32,
     pub window_bytes: i64,
     /// How long it takes for what one look brings.
@@ -114,10 +117,12 @@ fn settings(rng: &mut Rng) -> HubSettings {
 fn publisher(rng: &mut Rng, partition_count: u32) -> Publisher {
     let batch_max = pick(rng, &[1, 5, 40], 5);
     let round_bytes_max = pick(rng, &[4 << 10, 32 << 10, 64 << 10], 4 << 10);
+    let is_numbered = one_in(rng, 2);
     Publisher {
         partition: one_in(rng, 2).then(|| rng.u32(0..partition_count)),
         is_keyed: one_in(rng, 3),
-        is_numbered: one_in(rng, 2),
+        is_numbered,
+        is_wired: !is_numbered,
         pause_ms_max: pick(rng, &[100, 500, 3000], 500),
         batch_max,
         body_bytes_max: pick(rng, &[10, 400, 4000, 30_000], 100).min(round_bytes_max / batch_max),
@@ -131,6 +136,7 @@ fn readers(rng: &mut Rng, partition_count: u32) -> Vec<HubReader> {
         group: if number > 0 && one_in(rng, 4) { PASSING } else { PLAIN },
         partition: if rivalry { Some(0) } else { one_in(rng, 2).then(|| rng.u32(0..partition_count)) },
         level: one_in(rng, 3).then(|| rng.i64(0..3)),
+        is_wired: rng.bool(),
         credit: pick(rng, &[1, 7, 50, 300], 50),
         window_bytes: pick(rng, &[1, 10_000, 1 << 20], 10_000),
         work_ms_max: pick(rng, &[0, 50, 1000, 8000], 50),

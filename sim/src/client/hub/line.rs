@@ -3,7 +3,6 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-use bytes::{Buf, BufMut, Bytes, BytesMut};
 use fastrand::Rng;
 use peeklock_broker::hubs::{Error as HubError, HubView, Producer, ReaderEnd, ReaderSpec, block};
 use peeklock_broker::{
@@ -13,7 +12,7 @@ use peeklock_broker::{
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use super::{Party, hub_name};
+use super::{Party, body, hub_name};
 use crate::log::{Answer, EventNumber, Numbered, ReadEnd, ReadEvent, Refusal};
 use crate::machine::Visit;
 
@@ -188,7 +187,7 @@ impl Line {
             let written = messages.add(|out| {
                 for (number, size) in events {
                     block::put_event(out, |out| {
-                        put_body(out, *number, *size);
+                        body::put_stored(out, *number, *size);
                         Ok::<_, std::convert::Infallible>(())
                     })?;
                 }
@@ -286,26 +285,6 @@ impl Drop for Line {
     }
 }
 
-/// The event with this number: the rest follows from it and the size.
-fn put_body(out: &mut BytesMut, number: EventNumber, size_bytes: usize) {
-    out.put_u32_le(number);
-    out.extend_from_slice(&filling(number, size_bytes));
-}
-
-fn filling(number: EventNumber, size_bytes: usize) -> Vec<u8> {
-    let mut bytes = vec![0; size_bytes];
-    Rng::with_seed(u64::from(number) << 32 | size_bytes as u64).fill(&mut bytes);
-    bytes
-}
-
-fn read_body(mut bytes: Bytes) -> (Option<EventNumber>, bool) {
-    if bytes.len() < 4 {
-        return (None, false);
-    }
-    let number = bytes.get_u32_le();
-    (Some(number), bytes == filling(number, bytes.len()))
-}
-
 fn got(events: Events) -> Got {
     let Events { from, upto, not_before, extents, window_bytes, .. } = events;
     let mut found = Vec::new();
@@ -314,7 +293,7 @@ fn got(events: Events) -> Got {
             Ok(event) if event.sequence < upto => {
                 let is_early = not_before.is_some_and(|not_before| event.enqueued_at < not_before);
                 if !is_early {
-                    let (number, is_intact) = read_body(event.bytes);
+                    let (number, is_intact) = body::read_stored(&event.bytes);
                     let enqueued_ms = event.enqueued_at.as_millis();
                     found.push(ReadEvent { sequence: event.sequence, enqueued_ms, number, is_intact });
                 }

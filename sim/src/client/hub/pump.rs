@@ -75,7 +75,15 @@ impl Pump {
         let mut line = Line::open(&mut self.party).await;
         let (link, run) = (self.party.world.log.next_request(), line.run);
         let level = i64::try_from(self.owned.epoch).ok();
-        self.party.log_hub(HubEvent::Opening { link, group: WORKERS, partition, start, level, run });
+        self.party.log_hub(HubEvent::Opening {
+            link,
+            group: WORKERS,
+            partition,
+            start,
+            level,
+            run,
+            is_wired: false,
+        });
         let group = group_name(WORKERS, &mut self.party.rng);
         let spec = ReaderSpec { group, start, owner_level: level, name: Some(self.instance.clone()) };
         if let Err(refusal) = line.attach(partition, spec, CREDIT, WINDOW_BYTES).await {

@@ -36,7 +36,7 @@ pub(crate) async fn read(mut party: Party, spec: HubReader) {
 }
 
 /// Where it was, most often.
-fn start(party: &mut Party, last: Option<u64>) -> StartAt {
+pub(super) fn start(party: &mut Party, last: Option<u64>) -> StartAt {
     let inclusive = party.rng.bool();
     match (party.rng.u32(0..8), last) {
         (0, _) => StartAt::Latest,
@@ -61,7 +61,7 @@ impl Link<'_> {
     async fn open(&self, party: &mut Party, line: &mut Line, start: StartAt) -> bool {
         let HubReader { group, level, credit, window_bytes, .. } = *self.spec;
         let (link, partition, run) = (self.link, self.partition, line.run);
-        party.log_hub(HubEvent::Opening { link, group, partition, start, level, run });
+        party.log_hub(HubEvent::Opening { link, group, partition, start, level, run, is_wired: false });
         let group = group_name(group, &mut party.rng);
         // As the gateway does: the partition knows nothing of which groups there are.
         if !line.view.groups.iter().any(|known| known.name == group) {

@@ -38,6 +38,7 @@ pub(super) struct Link {
     pub(super) start: StartAt,
     pub(super) level: Option<i64>,
     pub(super) run: u32,
+    pub(super) is_wired: bool,
     pub(super) asked: Moment,
     pub(super) opened: Option<Moment>,
     pub(super) refused: Option<(Moment, Refusal)>,
@@ -104,6 +105,8 @@ struct Run {
 
 pub(super) struct Chronicle<'a> {
     pub(super) hub: &'a Hub,
+    /// How late a reader over the network may see what was sent to it.
+    pub(super) under_way_ms_max: u64,
     pub(super) publications: Vec<Publication>,
     /// The publications that an event was part of.
     pub(super) attempts: BTreeMap<EventNumber, Vec<usize>>,
@@ -134,8 +137,13 @@ struct Open {
 
 impl<'a> Chronicle<'a> {
     pub(super) fn new(scenario: &'a Scenario, entries: &[Entry]) -> Option<Self> {
+        let hub = scenario.hub.as_ref()?;
+        let weather = &scenario.weather;
+        let storm_ms = if weather.storm_one_in > 0 { weather.storm_ms_max } else { 0 };
+        let work_ms = hub.readers.iter().map(|reader| reader.work_ms_max).max().unwrap_or(0);
         let mut chronicle = Chronicle {
-            hub: scenario.hub.as_ref()?,
+            hub,
+            under_way_ms_max: weather.delay_ms_max.max(storm_ms) + work_ms + 1_000,
             publications: Vec::new(),
             attempts: BTreeMap::new(),
             links: Vec::new(),
@@ -200,7 +208,7 @@ impl<'a> Chronicle<'a> {
                     (publication.answer, publication.answered) = (answer, Some(at));
                 }
             }
-            HubEvent::Opening { link: number, group, partition, start, level, run } => {
+            HubEvent::Opening { link: number, group, partition, start, level, run, is_wired } => {
                 open.links.insert(number, self.links.len());
                 let party = Arc::clone(&entry.party);
                 let (opened, refused, events, ended) = (None, None, Vec::new(), None);
@@ -213,6 +221,7 @@ impl<'a> Chronicle<'a> {
                     start,
                     level,
                     run,
+                    is_wired,
                     asked,
                     opened,
                     refused,

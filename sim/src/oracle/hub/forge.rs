@@ -98,7 +98,7 @@ impl Forge {
 
     fn open_as(&mut self, group: usize, start: StartAt, level: Option<i64>) -> u32 {
         let link = self.next_request();
-        self.add(HubEvent::Opening { link, group, partition: 0, start, level, run: 1 });
+        self.add(HubEvent::Opening { link, group, partition: 0, start, level, run: 1, is_wired: false });
         self.add(HubEvent::Opened { link });
         link
     }
@@ -109,7 +109,15 @@ impl Forge {
 
     fn refuse(&mut self, start: StartAt, level: Option<i64>, refusal: Refusal) {
         let link = self.next_request();
-        self.add(HubEvent::Opening { link, group: PLAIN, partition: 0, start, level, run: 1 });
+        self.add(HubEvent::Opening {
+            link,
+            group: PLAIN,
+            partition: 0,
+            start,
+            level,
+            run: 1,
+            is_wired: false,
+        });
         self.add(HubEvent::NotOpened { link, refusal: Some(refusal) });
     }
 
@@ -345,9 +353,13 @@ fn what_is_old_enough_may_go_and_nothing_else() {
         forge
     };
     let late = go_after(RETENTION_MS);
-    assert!(!late.breaks(retention::nothing_goes_early) && !late.breaks(retention::nothing_confirmed_is_lost));
+    assert!(
+        !late.breaks(retention::nothing_goes_early) && !late.breaks(retention::nothing_confirmed_is_lost)
+    );
     let early = go_after(RETENTION_MS / 2);
-    assert!(early.breaks(retention::nothing_goes_early) && early.breaks(retention::nothing_confirmed_is_lost));
+    assert!(
+        early.breaks(retention::nothing_goes_early) && early.breaks(retention::nothing_confirmed_is_lost)
+    );
 }
 
 #[test]

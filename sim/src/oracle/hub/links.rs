@@ -197,7 +197,8 @@ pub(super) fn nobody_reads_beside_an_owner(chronicle: &Chronicle<'_>) -> Vec<Vio
             let older = links.iter().filter(|older| older.opened.is_some_and(|older| older < newer.asked));
             let older = older.filter(|older| newer.level.is_some() || older.level.is_some());
             for older in older {
-                if older.events.last().is_some_and(|(at, _)| *at > opened) {
+                let late_ms = if older.is_wired { chronicle.under_way_ms_max } else { 0 };
+                if older.events.last().is_some_and(|(at, _)| *at > opened && at.ms >= opened.ms + late_ms) {
                     let what = format!(
                         "link {} ({}, level {:?}) gets events after link {} ({}, level {:?}) was let in",
                         older.number, older.party, older.level, newer.number, newer.party, newer.level
