@@ -14,7 +14,7 @@ const CREDIT: u32 = 1000;
 const WINDOW_BYTES: i64 = 4 << 20;
 /// At the end of a partition nothing comes for so long.
 const SILENCE: Duration = Duration::from_secs(5);
-const TRIES_MAX: u32 = 20;
+const TRIES_MAX: u32 = 200;
 
 pub(crate) async fn create(
     broker: &peeklock_broker::Broker,

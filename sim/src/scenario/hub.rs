@@ -77,7 +77,7 @@ pub struct Processors {
 impl Hub {
     /// By a chance of its own, so that what else is drawn stays what it was.
     pub(super) fn draw(seed: u64) -> Option<Hub> {
-        let rng = &mut Rng::with_seed(seed ^ 0x4b5_e5);
+        let rng = &mut Rng::with_seed(seed ^ 0x4b5e5);
         rng.bool().then(|| {
             let settings = settings(rng);
             let count = settings.partition_count;

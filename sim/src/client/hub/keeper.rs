@@ -94,7 +94,7 @@ pub(crate) async fn look_on(mut party: Party) {
 
 /// How many partitions there are, after a look at this one.
 pub(crate) async fn look(party: &mut Party, partition: u32) -> Option<u32> {
-    let Some(visit) = party.world.office.visit() else { return None };
+    let visit = party.world.office.visit()?;
     let (request, run) = (party.world.log.next_request(), visit.run);
     party.log_hub(HubEvent::Looking { request, partition, run });
     let name = hub_name(&party.hub().clone(), &mut party.rng);

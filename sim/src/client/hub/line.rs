@@ -30,6 +30,8 @@ pub(crate) struct Line {
     peer: Peer,
     replies: mpsc::UnboundedReceiver<Vec<Reply>>,
     ended: oneshot::Receiver<()>,
+    /// The run has ended.
+    is_over: bool,
     pub(crate) run: u32,
     pub(crate) view: HubView,
     rng: Rng,
@@ -95,6 +97,7 @@ impl Line {
             peer,
             replies,
             ended,
+            is_over: false,
             run,
             view,
             lost_at,
@@ -132,13 +135,19 @@ impl Line {
     /// The next thing that the broker says, unless the connection is lost or `until` has come.
     async fn hear(&mut self, until: Instant) -> Result<Option<Reply>, Lost> {
         loop {
+            if self.is_over {
+                return Err(Lost);
+            }
             if let Some(reply) = self.early.pop_front() {
                 return Ok(Some(reply));
             }
             let lost_at = self.lost_at.unwrap_or(until + PATIENCE);
             let replies = tokio::select! {
                 biased;
-                _ = &mut self.ended => return Err(Lost),
+                _ = &mut self.ended => {
+                    self.is_over = true;
+                    return Err(Lost);
+                }
                 () = tokio::time::sleep_until(lost_at) => return Err(Lost),
                 replies = self.replies.recv() => replies.ok_or(Lost)?,
                 () = tokio::time::sleep_until(until) => return Ok(None),
@@ -274,8 +283,15 @@ impl Drop for Line {
         let silence_ms = if self.is_loud { 0 } else { self.rng.u64(0..SILENCE_MS_MAX) };
         let (broker, peer, shards) =
             (self.broker.clone(), self.peer.clone(), std::mem::take(&mut self.shards));
+        if self.is_over {
+            return;
+        }
+        let ended = std::mem::replace(&mut self.ended, oneshot::channel().1);
         tokio::spawn(async move {
-            tokio::time::sleep(Duration::from_millis(silence_ms)).await;
+            // A run that ends is not kept from it.
+            if tokio::time::timeout(Duration::from_millis(silence_ms), ended).await.is_ok() {
+                return;
+            }
             for shard in shards {
                 if let Some(handle) = broker.shard(shard) {
                     let _ = handle.send(peer.clone(), Request::Gone.into()).await;
