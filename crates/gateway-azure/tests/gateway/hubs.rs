@@ -1,5 +1,6 @@
 //! Event hubs: sending, reading from every position, owner levels, management, and what is refused.
 
+use peeklock_access::{PolicyChange, Right, Rights, Secret};
 use peeklock_amqp::connection::{Event, LinkId, Outgoing, SaslClient};
 use peeklock_amqp::{
     Attach, BATCH_FORMAT, BatchBuilder, Body, DeliveryState, DeliveryTag, Encode, Fields, Message, Role,
@@ -555,4 +556,59 @@ async fn a_reader_that_takes_nothing_holds_up_nobody() {
     client.connection.set_credit(stuck, 100);
     let rest = client.events(stuck, 29).await;
     assert_eq!(rest.iter().map(number).collect::<Vec<_>>(), (1..30).collect::<Vec<_>>());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_may_bring_its_own_token() {
+    let rig = rig(1).await;
+    let mut client = rig.client_with(SaslClient::anonymous()).await;
+    let management = client.management("").await;
+    let token = |key: &'static str, audience: &str| -> &'static str {
+        let token = crate::access::token(&rig, key, &Secret::new("secret"), audience, 600);
+        Box::leak(token.into_boxed_str())
+    };
+    let read = |token| {
+        let name = ("name", "clicks");
+        [("operation", "READ"), ("type", "com.microsoft:eventhub"), name, ("security_token", token)]
+    };
+    assert_eq!(client.ask(&management, &read(token("all", "sb://h/clicks")), Vec::new()).await.status, 200);
+    for bad in [token("all", "sb://h/other"), token("nobody", "sb://h/clicks"), "nonsense"] {
+        assert_eq!(client.ask(&management, &read(bad), Vec::new()).await.status, 401);
+    }
+    let refused = client.attach(earliest()).await.unwrap_err();
+    assert_eq!(refused.condition, condition::UNAUTHORIZED_ACCESS, "it was good for the request alone");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_of_the_hub_is_good_for_its_parts() {
+    let rig = rig(1).await;
+    let change = PolicyChange { rights: Some(Rights::of(&[Right::Listen])), ..PolicyChange::default() };
+    let (policy, _) = rig.access.put(Some(&hub()), "reader", change, rig.broker.clock().now()).unwrap();
+    let mut client = rig.client_with(SaslClient::anonymous()).await;
+    let tokens = client.tokens().await;
+    let audience = "sb://h/clicks/consumergroups/$default";
+    let token = crate::access::token(&rig, "reader", &policy.primary, audience, 600);
+    assert_eq!(client.put_token(&tokens, audience, token).await, 202);
+    client.read(earliest()).await;
+    let other_group = reader_at("clicks/ConsumerGroups/audit/Partitions/0", None);
+    assert_eq!(client.attach(other_group).await.unwrap_err().condition, condition::UNAUTHORIZED_ACCESS);
+    let refused = client.attach(sender("clicks")).await.unwrap_err();
+    assert_eq!(refused.condition, condition::UNAUTHORIZED_ACCESS);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sender_finds_partitions_that_were_added() {
+    let rig = rig(1).await;
+    let mut client = rig.client().await;
+    let link = client.sender("clicks").await;
+    assert_eq!(client.send(link, &keyed("before", "abcd")).await, DeliveryState::Accepted);
+    let settings = HubSettings { partition_count: 4, ..HubSettings::default() };
+    let view = rig.broker.update_hub(hub(), settings, None).await.unwrap();
+    tokio::time::advance(std::time::Duration::from_secs(6)).await;
+    for _ in 0..2 {
+        assert_eq!(client.send(link, &keyed("after", "abcd")).await, DeliveryState::Accepted);
+    }
+    let home = partition_of_key("abcd", 4);
+    let count = rig.broker.partition(&view, home, None).await.unwrap().view.next_sequence;
+    assert_eq!(count, 1, "the first of the two has asked, the second knows");
 }
