@@ -6,6 +6,7 @@ takes its partitions over and goes on at the last file. SIGTERM or Ctrl-C lets i
 
 import asyncio
 import json
+import logging
 import signal
 import sys
 import time
@@ -74,7 +75,7 @@ async def main(connection_string, storage, container, hub, folder):
     store = BlobCheckpointStore.from_connection_string(storage, container)
     create = EventHubConsumerClient.from_connection_string
     client = create(connection_string, GROUP, eventhub_name=hub, checkpoint_store=store, **BALANCING)
-    async with client:
+    async with store, client:
         reading = asyncio.create_task(
             client.receive_batch(
                 consumer.on_events,
@@ -95,4 +96,6 @@ async def main(connection_string, storage, container, hub, folder):
 
 
 if __name__ == "__main__":
+    # That a partition has gone to somebody else is news and no warning; `on_error` tells it.
+    logging.getLogger("azure.eventhub").setLevel(logging.ERROR)
     asyncio.run(main(*sys.argv[1:]))

@@ -6,7 +6,8 @@ import { BlobCheckpointStore } from "@azure/eventhubs-checkpointstore-blob";
 import { ContainerClient } from "@azure/storage-blob";
 
 const CHECKPOINT_EVERY = 10;
-const loadBalancingOptions = { strategy: "greedy", updateIntervalInMs: 500, partitionOwnershipExpirationIntervalInMs: 4000 };
+// Expiry is long enough for a busy machine: who does not renew in time loses partitions without being dead.
+const loadBalancingOptions = { strategy: "greedy", updateIntervalInMs: 500, partitionOwnershipExpirationIntervalInMs: 8000 };
 
 const [connectionString, storage, hub, container] = process.argv.slice(2);
 const store = new BlobCheckpointStore(new ContainerClient(storage, container));

@@ -15,7 +15,8 @@ from azure.eventhub.extensions.checkpointstoreblobaio import BlobCheckpointStore
 GROUP = "$Default"
 CHECKPOINT_EVERY = 10
 INTERVAL_SECONDS = 0.5
-EXPIRY_SECONDS = 4
+# Long enough for a busy machine: who does not renew in time loses partitions without being dead.
+EXPIRY_SECONDS = 8
 BALANCING = {"load_balancing_interval": INTERVAL_SECONDS, "partition_ownership_expiration_interval": EXPIRY_SECONDS}
 
 

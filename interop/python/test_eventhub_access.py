@@ -50,10 +50,9 @@ def ways(broker):
     trusted = {"connection_verify": broker.certificate}
     yield plain, websocket | {"custom_endpoint_address": f"sb://{broker.http_address}"}
     yield secure, websocket | trusted | {"custom_endpoint_address": f"sb://{broker.tls_address}"}
-    yield secure, trusted | {"custom_endpoint_address": f"sb://{broker.tls_address}"}
 
 
-def test_over_websockets_and_tls(flavour, broker, hub):
+def test_over_websockets(flavour, broker, hub):
     for count, (place, options) in enumerate(ways(broker), start=1):
         with flavour.producer(place, hub, **options) as producer:
             producer.send_event(EventData(b"x" * 500_000))

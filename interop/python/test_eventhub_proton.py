@@ -170,10 +170,12 @@ def test_a_level_of_any_width_counts(connection, broker, filled):
     first.receive(TIMEOUT_SECONDS)
     with pytest.raises(LinkDetached, match="stolen"):
         open_reader(connection, place(filled), 1, Epoch(int32(2))).receive(TIMEOUT_SECONDS)
-    second = open_reader(connection, place(filled), 1, Epoch(int32(4)))
-    second.receive(TIMEOUT_SECONDS)
+    # On a connection of its own: this client raises what happens to any link while it waits for another.
+    other = connect(broker)
+    open_reader(other, place(filled), 1, Epoch(int32(4))).receive(TIMEOUT_SECONDS)
     with pytest.raises(LinkDetached, match="stolen"):
         first.receive(TIMEOUT_SECONDS)
+    other.close()
 
 
 def test_credit_bounds_what_comes_and_drain_ends_it(connection, filled):

@@ -6,15 +6,17 @@ import subprocess
 import sys
 from xml.etree import ElementTree
 
+import pytest
+
 from broker import Broker
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
 
 
-def tell(pattern, *arguments):
+def tell(pattern, *arguments, timeout=55):
     """What the story of a pattern prints; it must end well."""
     command = [sys.executable, str(EXAMPLES / pattern / "story.py"), *arguments]
-    story = subprocess.run(command, capture_output=True, text=True, timeout=55)
+    story = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
     assert story.returncode == 0, story.stdout + story.stderr
     return story.stdout
 
@@ -49,13 +51,14 @@ def test_priority_queue(tmp_path):
     assert "gets it" in rows["high"] and "gets it" not in rows["low"]
 
 
+@pytest.mark.timeout(180)
 def test_sensor_homes(tmp_path):
     broker = Broker(tmp_path, [], blob_port="127.0.0.1:0").start()
     try:
         create = ["hub", "create", "readings", "--partitions", "16", "--connect", broker.connection_string]
         subprocess.run([os.environ["PEEKLOCK_BIN"], *create], check=True, capture_output=True)
         places = [broker.connection_string, broker.storage_connection_string, "readings"]
-        story = tell("sensor-homes", *places, "--homes", "3000", "--out", str(tmp_path / "sums"))
+        story = tell("sensor-homes", *places, "--homes", "3000", "--out", str(tmp_path / "sums"), timeout=170)
     finally:
         broker.stop()
     assert "Each of 29,200 readings in 12,000 events was counted, and none twice" in story

@@ -11,6 +11,7 @@ use peeklock_types::{EntityKind, EntityName, QueueSettings};
 use tokio::time::timeout;
 
 use crate::client::{Connected, PATIENCE, Party, ask, peeked, seen, session_id};
+use crate::hub_audit;
 use crate::log::{Counted, Event, Part, Peeked, QueueIndex, Seen, SessionNumber};
 use crate::scenario::{Rule, Scenario};
 
@@ -62,7 +63,10 @@ impl Setup<'_> {
             self.create_one(&queue.name, EntityKind::Subscription, &queue.settings).await?;
             self.give_rules(&queue.name, rules).await?;
         }
-        Ok(())
+        match &self.scenario.hub {
+            Some(hub) => hub_audit::create(&self.broker, hub).await,
+            None => Ok(()),
+        }
     }
 
     async fn create_one(&self, name: &str, kind: EntityKind, settings: &QueueSettings) -> Result<(), String> {

@@ -3,6 +3,7 @@
 pub(crate) mod body;
 mod consumer;
 mod deleter;
+pub(crate) mod hub;
 mod orderer;
 mod peeker;
 mod producer;

@@ -5,6 +5,7 @@
 
 mod audit;
 mod client;
+mod hub_audit;
 mod log;
 mod machine;
 mod network;
@@ -14,7 +15,8 @@ mod scenario;
 mod world;
 
 pub use log::{
-    Answer, Counted, Entry, Event, MessageNumber, Part, Peeked, QueueIndex, Seen, SessionNumber, Terms,
+    Answer, Counted, Entry, Event, EventNumber, Fate, HubEvent, MessageNumber, Numbered, Owned, Part, Peeked,
+    QueueIndex, ReadEnd, ReadEvent, Refusal, Seen, SessionNumber, Stage, Terms,
 };
 pub use scenario::Scenario;
 pub use world::{Report, run};

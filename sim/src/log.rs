@@ -1,5 +1,7 @@
 //! What the parties saw, in the order in which they saw it. The oracle knows nothing else.
 
+mod hub;
+
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -8,6 +10,7 @@ use peeklock_types::OrderSettings;
 use tokio::time::Instant;
 
 use crate::scenario::Target;
+pub use hub::{EventNumber, Fate, HubEvent, Numbered, Owned, ReadEnd, ReadEvent, Refusal, Stage};
 
 /// A message as its sender names it; unique in a run. What is sent to a topic has a number, and so has each copy of it.
 pub type MessageNumber = u32;
@@ -148,6 +151,7 @@ pub enum Event {
     /// The order of a queue is changed.
     Ordering { request: u32, queue: QueueIndex, order: Option<Box<OrderSettings>> },
     Ordered { request: u32, answer: Answer },
+    Hub(HubEvent),
     /// All is at rest, and from here on one party takes out what is there.
     Resting,
     Counted { queue: QueueIndex, counts: Counted },

@@ -1,7 +1,7 @@
 //! The machine that the broker runs on: a disk, a clock, and a process that dies and is started again.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fastrand::Rng;
@@ -11,7 +11,7 @@ use peeklock_gateway_azure::Gateway;
 use peeklock_journal_wal::sim::{Driver, Fault, Loss, SimDisk};
 use peeklock_journal_wal::{WalConfig, WalJournal};
 use peeklock_types::Timestamp;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
@@ -25,6 +25,8 @@ pub(crate) const KEY_SECRET: &str = "secret";
 pub(crate) const WALL_START_MS: u64 = 1_700_000_000_000;
 /// A process that was asked to stop has so long.
 const STOP_TIME_MAX: Duration = Duration::from_secs(120);
+/// One that was started serves after this.
+const START_TIME_MAX: Duration = Duration::from_secs(120);
 const TROUBLES_MAX: u32 = 10;
 /// How often the disk is looked after without being asked.
 const KEEP_EVERY: Duration = Duration::from_millis(500);
@@ -99,16 +101,48 @@ pub(crate) struct Machine {
 /// The broker's own door for management, while one runs. Cheap to clone.
 #[derive(Clone, Default)]
 pub(crate) struct Office {
-    broker: Arc<Mutex<Option<Broker>>>,
+    state: Arc<Mutex<OfficeState>>,
+}
+
+#[derive(Default)]
+struct OfficeState {
+    broker: Option<(Broker, u32)>,
+    /// One each, so that visitors hear of the end in the order in which they came.
+    visitors: Vec<oneshot::Sender<()>>,
+}
+
+/// Somebody who speaks to one run of the broker without a network in between.
+pub(crate) struct Visit {
+    pub(crate) broker: Broker,
+    pub(crate) run: u32,
+    /// Is over when the run is.
+    pub(crate) ended: oneshot::Receiver<()>,
 }
 
 impl Office {
-    pub(crate) fn broker(&self) -> Option<Broker> {
-        self.broker.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    fn state(&self) -> MutexGuard<'_, OfficeState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn set(&self, broker: Option<Broker>) {
-        *self.broker.lock().unwrap_or_else(PoisonError::into_inner) = broker;
+    pub(crate) fn broker(&self) -> Option<Broker> {
+        self.state().broker.as_ref().map(|(broker, _)| broker.clone())
+    }
+
+    pub(crate) fn visit(&self) -> Option<Visit> {
+        let mut state = self.state();
+        let (broker, run) = state.broker.clone()?;
+        let (visitor, ended) = oneshot::channel();
+        state.visitors.retain(|visitor| !visitor.is_closed());
+        state.visitors.push(visitor);
+        Some(Visit { broker, run, ended })
+    }
+
+    fn set(&self, broker: Option<(Broker, u32)>) {
+        let mut state = self.state();
+        state.broker = broker;
+        if state.broker.is_none() {
+            state.visitors.clear();
+        }
     }
 }
 
@@ -119,7 +153,16 @@ struct Process {
     running: Running,
     stop: watch::Sender<bool>,
     serving: JoinHandle<()>,
-    driving: JoinHandle<()>,
+    driving: Driving,
+}
+
+/// The disk at work, for as long as its process lives.
+struct Driving(JoinHandle<()>);
+
+impl Drop for Driving {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 /// Why a run ended.
@@ -224,11 +267,18 @@ impl Machine {
             .map_err(|error| error.to_string())?;
         let wall_ms = self.wall_ms();
         let clock = Clock::start_at(Timestamp::from_millis(wall_ms));
-        let opened = Broker::open_at(&journal, clock, peeklock_gateway_azure::describe).await;
+        // The disk works from the start: a broker that mends what a crash has left writes before it serves.
+        let mut driving = Driving(tokio::spawn(drive(driver, self.disk.clone(), self.mood.clone())));
+        let opened = tokio::select! {
+            biased;
+            _ = &mut driving.0 => return Err("the power went off".to_owned()),
+            opened = Broker::open_at(&journal, clock, peeklock_gateway_azure::describe) => opened,
+            () = tokio::time::sleep(START_TIME_MAX) => return Err("it took too long".to_owned()),
+        };
         let (broker, running, _) = opened.map_err(|error| error.to_string())?;
         let policy = Policy::with_one_key(KEY_NAME, KEY_SECRET, &[Right::Manage]);
         let access = Access::open(None, vec![policy]).map_err(|error| error.to_string())?;
-        self.office.set(Some(broker.clone()));
+        self.office.set(Some((broker.clone(), run)));
         let gateway = Gateway::new(broker, access);
         let (stop, stopping) = watch::channel(false);
         let incoming = self.network.listen(run);
@@ -237,7 +287,8 @@ impl Machine {
             move |what| log.add(&party, Event::Trouble { what })
         };
         let serving = tokio::spawn(serve(gateway, incoming, stopping, trouble));
-        let driving = tokio::spawn(drive(driver, self.disk.clone(), self.mood.clone()));
+        // To start has taken its time.
+        let wall_ms = self.wall_ms();
         self.log.add(&self.party, Event::Started { run, wall_ms });
         Ok(Process { run, journal, running, stop, serving, driving })
     }
@@ -250,7 +301,7 @@ impl Machine {
                 stopped = process.running.stopped() => {
                     break End::Failed(stopped.err().unwrap_or_else(|| "every shard has ended".to_owned()));
                 }
-                _ = &mut process.driving => break End::PowerCut,
+                _ = &mut process.driving.0 => break End::PowerCut,
                 blow = blows.recv() => match blow {
                     None => break End::Stop,
                     Some(Blow::Kill) => break End::Kill,
@@ -319,7 +370,7 @@ impl Machine {
         self.network.cut(process.run);
         self.lose(lost);
         process.serving.abort();
-        process.driving.abort();
+        drop(process.driving);
         drop(process.running);
         self.log.add(&self.party, Event::Ended { run: process.run, how: how.to_owned() });
     }

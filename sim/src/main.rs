@@ -65,6 +65,9 @@ fn one(seed: u64, prints_log: bool) -> Result<()> {
     }
     println!("{}", describe(&report));
     println!("judged by order: {}", peeklock_sim::oracle::judged(&Scenario::draw(seed), &report.entries));
+    if let Some(summary) = peeklock_sim::oracle::hub_summary(&Scenario::draw(seed), &report.entries) {
+        println!("hub: {summary}");
+    }
     if !print_violations(&report) {
         bail!("seed {seed} breaks a promise");
     }

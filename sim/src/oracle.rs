@@ -7,6 +7,7 @@ mod counting;
 #[cfg(test)]
 mod forge;
 mod history;
+mod hub;
 mod identity;
 mod limits;
 mod locks;
@@ -101,6 +102,7 @@ pub fn judge(scenario: &Scenario, entries: &[Entry]) -> Vec<Violation> {
     for violation in &mut violations {
         violation.history = violation.message.map(|number| history.lines_of(number)).unwrap_or_default();
     }
+    violations.extend(hub::judge(scenario, entries));
     violations
 }
 
@@ -119,6 +121,11 @@ pub fn judged(scenario: &Scenario, entries: &[Entry]) -> String {
     let counts =
         urgency::judged_counts(&history).into_iter().chain([("weighted", weights::judged_count(&history))]);
     counts.map(|(name, count)| format!("{name} {count}")).collect::<Vec<_>>().join(", ")
+}
+
+/// How much happened around the hub, if there is one.
+pub fn hub_summary(scenario: &Scenario, entries: &[Entry]) -> Option<String> {
+    hub::summary(scenario, entries)
 }
 
 /// How much happened, in one line.

@@ -1,6 +1,7 @@
 //! What one run is made of.
 
 mod draw;
+pub(crate) mod hub;
 pub(crate) mod order;
 pub(crate) mod topic;
 
@@ -11,6 +12,7 @@ use peeklock_journal_wal::WalConfig;
 use peeklock_types::{QueueSettings, RetryPolicy};
 
 use crate::log::{MessageNumber, Part};
+pub(crate) use hub::{GROUPS, GroupIndex, Hub, HubReader, Processors, Publisher};
 pub(crate) use order::{Said, Wish};
 pub(crate) use topic::{Rule, Subscription, Test, Topic};
 
@@ -131,6 +133,7 @@ pub struct Scenario {
     /// Queues that somebody empties now and then.
     pub purged: Vec<usize>,
     pub peekers: usize,
+    pub hub: Option<Hub>,
     /// On average, time between two changes of the order of a queue; `None`: orders stay.
     pub reorders_every_ms: Option<u64>,
     pub weather: Weather,

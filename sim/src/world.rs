@@ -10,6 +10,7 @@ use tokio::task::JoinSet;
 
 use crate::audit;
 use crate::client::{self, Party, World};
+use crate::hub_audit;
 use crate::log::{Entry, Event, Log};
 use crate::machine::{Blow, Machine, Office};
 use crate::network::Network;
@@ -64,6 +65,12 @@ async fn live(seed: u64, scenario: Scenario) -> (Vec<Entry>, Duration) {
         storm(&world, &blows, &mut rng).await;
         let _ = over.send(true);
         calm(&blows, &mut rng).await;
+        if scenario.hub.is_some() {
+            let auditor = Party::new(&world, "auditor", rng.fork());
+            if tokio::time::timeout(QUIET_TIME_MAX, hub_audit::settle(auditor)).await.is_err() {
+                trouble(&log, "the hub could not be read in time");
+            }
+        }
         let auditor = Party::new(&world, "auditor", rng.fork());
         if tokio::time::timeout(QUIET_TIME_MAX, audit::take_out(auditor)).await.is_err() {
             trouble(&log, "the queues could not be emptied in time");
@@ -119,6 +126,33 @@ async fn storm(world: &Arc<World>, blows: &mpsc::UnboundedSender<Blow>, rng: &mu
     }
     if let Some(every_ms) = scenario.reorders_every_ms {
         parties.spawn(client::reorder(party("orderer".to_owned()), every_ms));
+    }
+    if let Some(hub) = &scenario.hub {
+        for (n, spec) in hub.publishers.iter().enumerate() {
+            let id = i64::try_from(n).unwrap_or(0);
+            let party = party(format!("publisher-{n}"));
+            if spec.is_wired {
+                parties.spawn(client::hub::wire::publish(party, spec.clone()));
+            } else {
+                parties.spawn(client::hub::publish(party, spec.clone(), id));
+            }
+        }
+        for (n, spec) in hub.readers.iter().enumerate() {
+            let party = party(format!("reader-{n}"));
+            if spec.is_wired {
+                parties.spawn(client::hub::wire::read(party, spec.clone()));
+            } else {
+                parties.spawn(client::hub::read(party, spec.clone()));
+            }
+        }
+        if let Some(spec) = &hub.processors {
+            parties.spawn(client::hub::employ(party("manager".to_owned()), spec.clone()));
+        }
+        if hub.has_passing_group {
+            parties.spawn(client::hub::regroup(party("regrouper".to_owned())));
+        }
+        parties.spawn(client::hub::grow(party("grower".to_owned())));
+        parties.spawn(client::hub::look_on(party("onlooker".to_owned())));
     }
     parties.spawn(strike(blows.clone(), scenario.machine, rng.fork()));
     tokio::time::sleep(scenario.storm).await;

@@ -40,7 +40,8 @@ impl<R: Reader> Reading<R> {
     pub(crate) fn start(&mut self, run: Run) -> Option<Read> {
         let find = |(place, size_bytes): &(BodyRef, u32)| {
             let body = StoredBody { place: *place, size_bytes: *size_bytes };
-            self.kept.get(*place).or_else(|| self.reader.try_read(body))
+            // A reader that is stuck holds its run for as long as it likes.
+            self.kept.get(*place).or_else(|| self.reader.try_read_apart(body))
         };
         let found: Option<Vec<Bytes>> = run.bodies.iter().map(find).collect();
         if let Some(extents) = found {

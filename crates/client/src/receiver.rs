@@ -49,6 +49,7 @@ pub struct ReceiverBuilder {
     mode: ReceiveMode,
     session: SessionWish,
     selector: Option<String>,
+    owner_level: Option<i64>,
     credit: u32,
     is_manual: bool,
 }
@@ -61,6 +62,7 @@ impl ReceiverBuilder {
             mode: ReceiveMode::PeekLock,
             session: SessionWish::None,
             selector: None,
+            owner_level: None,
             credit: CREDIT_DEFAULT,
             is_manual: false,
         }
@@ -97,6 +99,12 @@ impl ReceiverBuilder {
         self
     }
 
+    /// Read a partition of a hub alone: readers of the same consumer group with no level, or one that is not higher, are driven out.
+    pub fn owner_level(mut self, level: i64) -> Self {
+        self.owner_level = Some(level);
+        self
+    }
+
     /// How many messages the broker may send ahead of what was taken; granted again as messages are taken.
     pub fn credit(mut self, credit: u32) -> Self {
         self.credit = credit.clamp(1, CREDIT_MAX);
@@ -120,6 +128,7 @@ impl ReceiverBuilder {
             mode: self.mode,
             session: self.session.clone(),
             selector: self.selector,
+            owner_level: self.owner_level,
             credit,
             arrivals,
             confirmed_count: Arc::clone(&confirmed_count),

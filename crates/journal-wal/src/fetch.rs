@@ -35,7 +35,12 @@ pub(crate) fn hot(shard: &Shard, body: StoredBody) -> Option<Bytes> {
     hot_group(shard, body).map(|(bytes, _)| bytes)
 }
 
-/// The same, and the size of the group that it is a slice of.
+/// The same, without much of its group.
+pub(crate) fn hot_apart(shard: &Shard, body: StoredBody) -> Option<Bytes> {
+    hot_group(shard, body).map(|(bytes, group_bytes)| unpinned(bytes, group_bytes))
+}
+
+/// The body, and the size of the group that it is a slice of.
 fn hot_group(shard: &Shard, body: StoredBody) -> Option<(Bytes, usize)> {
     let BodyPlace::Log { group, offset_bytes } = body.place.place() else { return None };
     let books = locked(&shard.books);
@@ -57,9 +62,9 @@ pub(crate) fn bodies(shared: &Shared, shard: &Shard, wanted: &[StoredBody]) -> R
         Plan { shared, shard, pieces: Vec::new(), groups: BTreeMap::new(), sources: BTreeMap::new() };
     let mut found: Vec<Option<Bytes>> = vec![None; wanted.len()];
     for (slot, body) in wanted.iter().enumerate() {
-        found[slot] = match hot_group(shard, *body) {
-            Some((bytes, group_bytes)) => Some(unpinned(bytes, group_bytes)),
+        found[slot] = match hot_apart(shard, *body) {
             None => plan.add(slot, *body)?,
+            known => known,
         };
     }
     plan.read(&mut found)?;

@@ -16,7 +16,7 @@ use crate::disk::{DirectoryLock, Disk, RealDisk, is_no_room, write_all};
 use crate::keeper::{Keeper, prepare_segment};
 use crate::layout::{Layout, number_in, text};
 use crate::log::WalLog;
-use crate::pool::Pool;
+use crate::pool::Pools;
 use crate::recovery::{self, Found};
 use crate::replay::{Replay, Window};
 use crate::ring::Ring;
@@ -30,8 +30,6 @@ use crate::{fetch, locked, snapshot};
 
 const FORMAT: u32 = 1;
 const FORMAT_WORDS: &str = "peeklock journal ";
-/// Enough for a slow device to have something to do while receivers and readers of streams wait for it.
-const READER_COUNT: usize = 4;
 
 /// The journal in one directory of a local disk. Clones are handles to the same journal; it closes when the last handle and the last log
 /// are gone.
@@ -45,34 +43,6 @@ pub(crate) struct Handle {
     pub(crate) pools: Pools,
     threads: Mutex<Vec<JoinHandle<()>>>,
     lock: Mutex<Option<DirectoryLock>>,
-}
-
-/// Threads for what must not wait for each other.
-pub(crate) struct Pools {
-    pub(crate) readers: Pool,
-    /// Writes snapshots and cold segments: apart from the readers, so that a long sync does not keep a receiver waiting.
-    pub(crate) movers: Pool,
-    /// Gathers bodies of streams, of which there is more than of all else: senders of large bodies do not wait for it.
-    pub(crate) gatherers: Pool,
-}
-
-impl Pools {
-    fn inline() -> Self {
-        Pools { readers: Pool::inline(), movers: Pool::inline(), gatherers: Pool::inline() }
-    }
-
-    fn start(shared: &Arc<Shared>) -> io::Result<(Self, Vec<JoinHandle<()>>)> {
-        let (readers, mut threads) = Pool::start("wal-reader", READER_COUNT, shared)?;
-        let (movers, more) = Pool::start("wal-mover", 1, shared)?;
-        threads.extend(more);
-        let (gatherers, more) = Pool::start("wal-gatherer", 1, shared)?;
-        threads.extend(more);
-        Ok((Pools { readers, movers, gatherers }, threads))
-    }
-
-    fn close(&self) {
-        [&self.readers, &self.movers, &self.gatherers].into_iter().for_each(Pool::close);
-    }
 }
 
 /// Figures for operators.

@@ -312,6 +312,10 @@ impl Reader for WalReader {
         fetch::hot(&self.shard, body)
     }
 
+    fn try_read_apart(&self, body: StoredBody) -> Option<Bytes> {
+        fetch::hot_apart(&self.shard, body)
+    }
+
     fn read(
         &self,
         bodies: Vec<StoredBody>,

@@ -10,7 +10,38 @@ use tokio::sync::oneshot;
 use crate::locked;
 use crate::shared::{Shared, StopOnPanic};
 
+/// Enough for a slow device to have something to do while receivers and readers of streams wait for it.
+const READER_COUNT: usize = 4;
+
 type Job = Box<dyn FnOnce() + Send>;
+
+/// Threads for what must not wait for each other.
+pub(crate) struct Pools {
+    pub(crate) readers: Pool,
+    /// Writes snapshots and cold segments: apart from the readers, so that a long sync does not keep a receiver waiting.
+    pub(crate) movers: Pool,
+    /// Gathers bodies of streams, of which there is more than of all else: senders of large bodies do not wait for it.
+    pub(crate) gatherers: Pool,
+}
+
+impl Pools {
+    pub(crate) fn inline() -> Self {
+        Pools { readers: Pool::inline(), movers: Pool::inline(), gatherers: Pool::inline() }
+    }
+
+    pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<(Self, Vec<JoinHandle<()>>)> {
+        let (readers, mut threads) = Pool::start("wal-reader", READER_COUNT, shared)?;
+        let (movers, more) = Pool::start("wal-mover", 1, shared)?;
+        threads.extend(more);
+        let (gatherers, more) = Pool::start("wal-gatherer", 1, shared)?;
+        threads.extend(more);
+        Ok((Pools { readers, movers, gatherers }, threads))
+    }
+
+    pub(crate) fn close(&self) {
+        [&self.readers, &self.movers, &self.gatherers].into_iter().for_each(Pool::close);
+    }
+}
 
 /// Runs jobs on its threads, or at once on the caller's when it has none (which makes a simulated run repeatable).
 #[derive(Clone)]
@@ -31,7 +62,7 @@ struct JobState {
 }
 
 impl Pool {
-    pub(crate) fn inline() -> Self {
+    fn inline() -> Self {
         Pool { queue: None }
     }
 

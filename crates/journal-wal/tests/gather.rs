@@ -295,3 +295,18 @@ async fn a_reader_never_gets_wrong_bytes_while_segments_go() {
     println!("{read_count} read, {gone_count} gone");
     assert!(read_count > 0);
 }
+
+/// A reader that takes its time must not keep a group in memory for the sake of a small part of it.
+#[test]
+fn what_is_held_for_long_does_not_hold_its_group() {
+    let mut bench = bench(WalConfig { hot_cache_bytes: 1 << 20, ..tiny() });
+    let whole = bench.append(20_000);
+    let part = StoredBody { size_bytes: 500, ..whole };
+    let reader = bench.log.reader();
+    let (slice, copy) = (reader.try_read(part).unwrap(), reader.try_read_apart(part).unwrap());
+    let again = now(reader.read(vec![part])).unwrap().remove(0);
+    assert!(slice == copy && slice == again);
+    assert_eq!(slice.as_ptr(), reader.try_read(whole).unwrap().as_ptr());
+    assert!(slice.as_ptr() != copy.as_ptr() && slice.as_ptr() != again.as_ptr());
+    assert_eq!(slice.as_ptr(), reader.try_read_apart(whole).unwrap().as_ptr(), "most of a group is no waste");
+}

@@ -134,6 +134,11 @@ pub trait Reader: Clone + Send + Sync + 'static {
     /// The body if it is in memory. Never blocks.
     fn try_read(&self, body: StoredBody) -> Option<Bytes>;
 
+    /// The same for whoever may hold the body for long: a copy, if a slice would keep much more than the body in memory.
+    fn try_read_apart(&self, body: StoredBody) -> Option<Bytes> {
+        self.try_read(body)
+    }
+
     /// The bodies, in order, from wherever they are. Neighbours are read together.
     fn read(
         &self,

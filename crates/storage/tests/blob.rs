@@ -5,7 +5,9 @@ mod common;
 
 use common::{Client, WRONG_KEY};
 
-const PUT: &[(&str, &str)] = &[("x-ms-blob-type", "BlockBlob")];
+type Headers<'a> = &'a [(&'a str, &'a str)];
+
+const PUT: Headers<'static> = &[("x-ms-blob-type", "BlockBlob")];
 
 #[tokio::test]
 async fn a_blob_from_its_container_to_its_end() {
@@ -91,7 +93,7 @@ async fn what_is_not_served_is_told_and_changes_nothing() {
     let page_blob = [("x-ms-blob-type", "PageBlob")];
     let tagged = [PUT, &[("x-ms-tags", "a=b")]].concat();
     let summed = [PUT, &[("content-md5", "XUFAKrxLKna5cZ2REBfFkg==")]].concat();
-    let cases: [(&str, &str, &[(&str, &str)]); 9] = [
+    let cases: [(&str, &str, Headers<'_>); 9] = [
         ("PUT", "/box/a?comp=snapshot", &[]),
         ("PUT", "/box/a?comp=block&blockid=YQ", &[]),
         ("PUT", "/box/a", &page_blob),

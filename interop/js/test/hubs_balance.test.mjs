@@ -17,7 +17,7 @@ const PARTITIONS = [...Array(16).keys()].map(String);
 const BEFORE_COUNT = 25;
 const AFTER_COUNT = 10;
 const LAST_CHECKPOINT = 19;
-const PATIENCE_MS = 25_000;
+const PATIENCE_MS = 40_000;
 const WORKER = fileURLToPath(new URL("../balance_worker.mjs", import.meta.url));
 
 const workers = [];
@@ -81,7 +81,7 @@ test("three clients share sixteen partitions", async () => {
       const found = [...counts.values()].sort();
       if (String(found) === String(expected)) return;
       assert.ok(Date.now() < deadline, `the partitions are spread as ${found}`);
-      await sleep(100);
+      await sleep(300);
     }
   }
 

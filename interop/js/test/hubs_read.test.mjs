@@ -142,7 +142,8 @@ test("five without a level and no sixth, until one with a level comes", async ()
     for (const reader of readers) await reader.receive(1);
     const sixth = await refusal(broker, hub, { partition: "0" });
     assert.equal(sixth.code, "QuotaExceededError");
-    const exclusive = owner(broker, hub, 0);
+    // The SDK takes level 0 for none.
+    const exclusive = owner(broker, hub, 1);
     readers.push(exclusive);
     await exclusive.receive(1);
     for (const reader of readers.slice(0, 5)) await assertEvicted(reader);

@@ -15,10 +15,13 @@ const EPOCH = "com.microsoft:producer-epoch";
 const NUMBER = "com.microsoft:producer-sequence-number";
 const { wrap_int, wrap_long, wrap_short } = rhea.types;
 
+let senderCount = 0;
+
 const connected = (action) => onConnection(context.broker, action);
 
 async function openIdempotent(connection, hub, properties = {}) {
-  const sender = connection.open_sender({ target: `${hub}/Partitions/0`, desired_capabilities: IDEMPOTENT, properties });
+  const name = `producer-${senderCount++}`;
+  const sender = connection.open_sender({ name, target: `${hub}/Partitions/0`, desired_capabilities: IDEMPOTENT, properties });
   const refused = once(sender, "sender_error").then(() => Promise.reject(new Error(String(sender.error.condition))));
   await Promise.race([once(sender, "sendable"), refused]);
   return sender;
@@ -71,20 +74,21 @@ test("a producer that asks is given an identity, and its repetitions are dropped
     await producer.close();
   }));
 
-test("a producer that comes back goes on where it was, and its older self is sent away", () =>
+test("a producer that comes back with a higher epoch goes on, and its older self is sent away", () =>
   connected(async (connection) => {
     const hub = await createHub(context.broker);
     const older = await openIdempotent(connection, hub);
     const me = identity(older);
     const first = lastNumber(older) + 1;
     assert.equal(await outcome(older, stamped("a", me, first)), "accepted");
-    const gone = once(older, "sender_error");
     const next = { id: me.id, epoch: me.epoch + 1 };
     const newer = await openIdempotent(connection, hub, { [ID]: wrap_long(next.id), [EPOCH]: wrap_short(next.epoch), [NUMBER]: null });
-    assert.deepEqual(identity(newer), next);
+    assert.deepEqual([identity(newer), lastNumber(newer)], [next, first]);
+    assert.equal(await outcome(newer, stamped("b", next, first + 1)), "accepted");
+    const gone = once(older, "sender_error");
+    assert.equal(await outcome(older, stamped("late", me, first + 1)), "com.microsoft:producer-epoch-stolen");
     await gone;
     assert.equal(String(older.error.condition), "com.microsoft:producer-epoch-stolen");
-    assert.equal(await outcome(newer, stamped("b", next, lastNumber(newer) + 1)), "accepted");
     const stale = { [ID]: wrap_long(me.id), [EPOCH]: wrap_short(me.epoch), [NUMBER]: wrap_int(first) };
     await assert.rejects(openIdempotent(connection, hub, stale), /producer-epoch-stolen/);
     assert.deepEqual(await contentOf(hub, 2), ["a", "b"]);

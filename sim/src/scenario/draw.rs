@@ -9,8 +9,8 @@ use peeklock_types::{EntityName, PoisonSession, QueueSettings, RetryPolicy};
 use super::order::{Scope, order};
 use super::topic::{COLORS, LEVELS, SUBJECTS};
 use super::{
-    Consumer, Habits, MachineFaults, NetworkFaults, Producer, Queue, Rule, Scenario, Subscription, Target,
-    Test, Topic, Weather,
+    Consumer, Habits, Hub, MachineFaults, NetworkFaults, Producer, Queue, Rule, Scenario, Subscription,
+    Target, Test, Topic, Weather,
 };
 
 /// How often producers of a crowd send at least, and how long its consumers work at most.
@@ -77,6 +77,7 @@ impl Scenario {
             let chosen = one_in(rng, in_so_many) && !plain.is_empty();
             chosen.then(|| pick(rng, &plain, 0))
         };
+        let hub = Hub::draw(seed);
         let mut scenario = Scenario {
             deleters: some_plain(rng, 4).map(|queue| (queue, rng.u32(1..20))).into_iter().collect(),
             idlers: some_plain(rng, 4).into_iter().collect(),
@@ -87,7 +88,8 @@ impl Scenario {
             weather: weather(rng),
             network: network(rng),
             machine: machine(rng),
-            wal: wal(rng, &queues, &topics, &producers),
+            wal: wal(rng, &queues, &topics, &producers, hub.as_ref()),
+            hub,
             storm: Duration::from_secs(rng.u64(30..=150)),
             queues,
             topics,
@@ -346,14 +348,21 @@ fn transfer_bytes(queues: &[Queue], producers: &[Producer]) -> u64 {
 
 /// Segments as small as can be, so that a short run rolls, recycles, snapshots and evacuates. A group must fit into one, and a round of a
 /// shard may find everything that all producers can send at one time.
-fn wal(rng: &mut Rng, queues: &[Queue], topics: &[Topic], producers: &[Producer]) -> WalConfig {
+fn wal(
+    rng: &mut Rng,
+    queues: &[Queue],
+    topics: &[Topic],
+    producers: &[Producer],
+    hub: Option<&Hub>,
+) -> WalConfig {
     const FACTS_BYTES: u64 = 128 << 10;
     const ENVELOPE_BYTES: usize = 200;
     let copy_count_max = topics.iter().map(|topic| topic.copies().len()).max().unwrap_or(0).max(1);
     let round_bytes = producers
         .iter()
         .map(|p| p.batch_max * p.burst_max * (p.body_bytes_max + ENVELOPE_BYTES * copy_count_max))
-        .sum::<usize>();
+        .sum::<usize>()
+        + hub.map_or(0, Hub::round_bytes);
     let is_large = producers.iter().any(|producer| producer.large_one_in > 0);
     // A shard ends a group at a mebibyte, and what comes last may be as large as a body that is loaded whole.
     let large_bytes = if is_large { 7 << 19 } else { 0 };

@@ -5,6 +5,7 @@ use peeklock_amqp::{Attach, Described, ReceiverSettleMode, Role, SenderSettleMod
 use super::command::{LinkKind, LinkRequest};
 use crate::receiver::ReceiveMode;
 
+const OWNER_LEVEL: &str = "com.microsoft:epoch";
 const SELECTOR: &str = "apache.org:selector-filter:string";
 
 /// `serial` makes the name unique on its connection.
@@ -20,7 +21,7 @@ pub(super) fn attach_for(request: &LinkRequest, serial: u64) -> Attach {
             attach.initial_delivery_count = Some(0);
             attach
         }
-        LinkKind::Receive { mode, session, selector, .. } => {
+        LinkKind::Receive { mode, session, selector, owner_level, .. } => {
             let mut attach = Attach::new(name.clone(), 0, Role::Receiver);
             (attach.snd_settle_mode, attach.rcv_settle_mode) = match mode {
                 ReceiveMode::PeekLock => (SenderSettleMode::Unsettled, ReceiverSettleMode::Second),
@@ -36,6 +37,9 @@ pub(super) fn attach_for(request: &LinkRequest, serial: u64) -> Attach {
                 }));
                 let source = attach.source.get_or_insert_default();
                 source.filter.get_or_insert_default().insert(SELECTOR, filter);
+            }
+            if let Some(level) = owner_level {
+                attach.properties.get_or_insert_default().insert(OWNER_LEVEL, Value::Long(*level));
             }
             attach
         }

@@ -99,6 +99,7 @@ pub(crate) enum LinkKind {
         mode: ReceiveMode,
         session: SessionWish,
         selector: Option<String>,
+        owner_level: Option<i64>,
         credit: u32,
         arrivals: mpsc::Sender<Arrival>,
         confirmed_count: Arc<AtomicU64>,

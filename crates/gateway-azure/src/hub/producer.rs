@@ -12,6 +12,9 @@ const ID: &str = "com.microsoft:producer-id";
 const EPOCH: &str = "com.microsoft:producer-epoch";
 const SEQUENCE: &str = "com.microsoft:producer-sequence-number";
 
+/// Never negative: .NET takes that for "not assigned". JavaScript's numbers are exact up to the last of them.
+const IDS: std::ops::Range<i64> = 1..1 << 53;
+
 /// Who a link says that it is. What it leaves open, the broker chooses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Wish {
@@ -43,8 +46,7 @@ impl Wish {
 
     /// Who it is, and what the last number was that was taken from it.
     pub(super) fn settle(self, known: Option<Producer>) -> Result<Producer, Refusal> {
-        // Never negative: .NET takes that for "not assigned".
-        let id = self.id.unwrap_or_else(|| fastrand::i64(1..));
+        let id = self.id.unwrap_or_else(|| fastrand::i64(IDS));
         let Some(known) = known else {
             return Ok(Producer { id, epoch: self.epoch.unwrap_or(0), sequence: self.sequence.unwrap_or(0) });
         };

@@ -1,9 +1,10 @@
 //! Event hubs: sending, reading from every position, owner levels, management, and what is refused.
 
-use peeklock_amqp::connection::{Event, LinkId, SaslClient};
+use peeklock_access::{PolicyChange, Right, Rights, Secret};
+use peeklock_amqp::connection::{Event, LinkId, Outgoing, SaslClient};
 use peeklock_amqp::{
-    Attach, Body, DeliveryState, Fields, Message, Role, SenderSettleMode, Source, Symbol, Target, Value,
-    condition,
+    Attach, BATCH_FORMAT, BatchBuilder, Body, DeliveryState, DeliveryTag, Encode, Fields, Message, Role,
+    SenderSettleMode, Source, Symbol, Target, Value, condition,
 };
 use peeklock_types::{ConsumerGroup, EntityName, HubSettings, QueueSettings, partition_of_key};
 
@@ -96,6 +97,16 @@ impl Client {
         for body in bodies {
             assert_eq!(self.send(link, &Message::data(*body)).await, DeliveryState::Accepted);
         }
+    }
+
+    async fn send_batch(&mut self, link: LinkId, batch: BatchBuilder) -> DeliveryState {
+        while self.connection.credit(link) == 0 {
+            self.turn().await;
+        }
+        let tag = DeliveryTag::from(1_000_000 + u32::try_from(batch.message_count()).unwrap());
+        let outgoing = Outgoing { tag, message_format: BATCH_FORMAT, settled: false, state: None };
+        self.connection.send(link, &outgoing, &[&batch.finish()]).unwrap();
+        self.outcome(link, tag).await
     }
 
     async fn ask(
@@ -219,13 +230,36 @@ async fn a_partition_keeps_what_was_sent_to_it() {
     let rig = rig(4).await;
     let mut client = rig.client().await;
     let link = client.sender("clicks/Partitions/3").await;
-    assert_eq!(client.send(link, &keyed("m", "device-42")).await, DeliveryState::Accepted);
+    let mut batch = BatchBuilder::new(1000);
+    assert!(batch.try_add(&keyed("m", "device-42").to_bytes()));
+    assert!(batch.try_add(&keyed("n", "another").to_bytes()));
+    assert_eq!(client.send_batch(link, batch).await, DeliveryState::Accepted);
     let reader = client.read(reader_at("clicks/ConsumerGroups/$Default/Partitions/3", None)).await;
-    let found = client.next_event(reader).await;
-    assert_eq!(found.message_annotations.get(KEY), Some(&Value::from("device-42")));
+    let found = client.events(reader, 2).await;
+    let keys = found.iter().map(|event| event.message_annotations.get(KEY).unwrap().clone());
+    assert_eq!(keys.collect::<Vec<_>>(), [Value::from("device-42"), Value::from("another")]);
+    let both = client.send(link, &keyed("m", "device-42")).await;
+    assert_eq!(condition_of(&both), condition::ARGUMENT_ERROR, "a key and a partition");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_does_not_fit_is_refused_and_the_link_goes_on() {
+    let rig = rig(1).await;
+    let mut client = rig.client().await;
+    let link = client.sender("clicks").await;
     let long: &'static str = Box::leak("x".repeat(129).into_boxed_str());
     let refused = client.send(link, &keyed("m", long)).await;
     assert_eq!(condition_of(&refused), condition::ARGUMENT_OUT_OF_RANGE);
+    let large = client.send(link, &Message::data(vec![0; 1024 * 1024])).await;
+    assert_eq!(condition_of(&large), condition::MESSAGE_SIZE_EXCEEDED);
+    let mut batch = BatchBuilder::new(1000);
+    assert!(batch.try_add(&keyed("m", "a").to_bytes()));
+    assert!(batch.try_add(&keyed("m", "b").to_bytes()));
+    let two_keys = client.send_batch(link, batch).await;
+    assert_eq!(condition_of(&two_keys), condition::ARGUMENT_ERROR);
+    assert_eq!(client.send(link, &Message::data("m")).await, DeliveryState::Accepted);
+    let reader = client.read(earliest()).await;
+    assert_eq!(number(&client.next_event(reader).await), 0, "nothing else was stored");
 }
 
 #[tokio::test(start_paused = true)]
@@ -522,4 +556,59 @@ async fn a_reader_that_takes_nothing_holds_up_nobody() {
     client.connection.set_credit(stuck, 100);
     let rest = client.events(stuck, 29).await;
     assert_eq!(rest.iter().map(number).collect::<Vec<_>>(), (1..30).collect::<Vec<_>>());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_may_bring_its_own_token() {
+    let rig = rig(1).await;
+    let mut client = rig.client_with(SaslClient::anonymous()).await;
+    let management = client.management("").await;
+    let token = |key: &'static str, audience: &str| -> &'static str {
+        let token = crate::access::token(&rig, key, &Secret::new("secret"), audience, 600);
+        Box::leak(token.into_boxed_str())
+    };
+    let read = |token| {
+        let name = ("name", "clicks");
+        [("operation", "READ"), ("type", "com.microsoft:eventhub"), name, ("security_token", token)]
+    };
+    assert_eq!(client.ask(&management, &read(token("all", "sb://h/clicks")), Vec::new()).await.status, 200);
+    for bad in [token("all", "sb://h/other"), token("nobody", "sb://h/clicks"), "nonsense"] {
+        assert_eq!(client.ask(&management, &read(bad), Vec::new()).await.status, 401);
+    }
+    let refused = client.attach(earliest()).await.unwrap_err();
+    assert_eq!(refused.condition, condition::UNAUTHORIZED_ACCESS, "it was good for the request alone");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_of_the_hub_is_good_for_its_parts() {
+    let rig = rig(1).await;
+    let change = PolicyChange { rights: Some(Rights::of(&[Right::Listen])), ..PolicyChange::default() };
+    let (policy, _) = rig.access.put(Some(&hub()), "reader", change, rig.broker.clock().now()).unwrap();
+    let mut client = rig.client_with(SaslClient::anonymous()).await;
+    let tokens = client.tokens().await;
+    let audience = "sb://h/clicks/consumergroups/$default";
+    let token = crate::access::token(&rig, "reader", &policy.primary, audience, 600);
+    assert_eq!(client.put_token(&tokens, audience, token).await, 202);
+    client.read(earliest()).await;
+    let other_group = reader_at("clicks/ConsumerGroups/audit/Partitions/0", None);
+    assert_eq!(client.attach(other_group).await.unwrap_err().condition, condition::UNAUTHORIZED_ACCESS);
+    let refused = client.attach(sender("clicks")).await.unwrap_err();
+    assert_eq!(refused.condition, condition::UNAUTHORIZED_ACCESS);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sender_finds_partitions_that_were_added() {
+    let rig = rig(1).await;
+    let mut client = rig.client().await;
+    let link = client.sender("clicks").await;
+    assert_eq!(client.send(link, &keyed("before", "abcd")).await, DeliveryState::Accepted);
+    let settings = HubSettings { partition_count: 4, ..HubSettings::default() };
+    let view = rig.broker.update_hub(hub(), settings, None).await.unwrap();
+    tokio::time::advance(std::time::Duration::from_secs(6)).await;
+    for _ in 0..2 {
+        assert_eq!(client.send(link, &keyed("after", "abcd")).await, DeliveryState::Accepted);
+    }
+    let home = partition_of_key("abcd", 4);
+    let count = rig.broker.partition(&view, home, None).await.unwrap().view.next_sequence;
+    assert_eq!(count, 1, "the first of the two has asked, the second knows");
 }

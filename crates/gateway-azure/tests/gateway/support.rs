@@ -114,7 +114,7 @@ pub(crate) type Refused = Result<(LinkId, Box<Attach>), AmqpError>;
 
 impl Client {
     /// Writes what there is and reads until something comes.
-    async fn turn(&mut self) {
+    pub(crate) async fn turn(&mut self) {
         self.flush().await;
         let read = self.stream.read_buf(&mut self.input);
         let count = tokio::time::timeout(Duration::from_secs(600), read).await.expect("an answer comes");
@@ -197,7 +197,7 @@ impl Client {
         tag
     }
 
-    async fn outcome(&mut self, link: LinkId, tag: DeliveryTag) -> DeliveryState {
+    pub(crate) async fn outcome(&mut self, link: LinkId, tag: DeliveryTag) -> DeliveryState {
         self.until(|event| match event {
             Event::Disposition { link: found, tag: of, state, settled: true, .. }
                 if *found == link && *of == tag =>

@@ -1,0 +1,345 @@
+//! A connection to one run of the broker, for events: answers take their time, and connections are lost.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
+
+use fastrand::Rng;
+use peeklock_broker::hubs::{Error as HubError, HubView, Producer, ReaderEnd, ReaderSpec, block};
+use peeklock_broker::{
+    Answer as Reply_, Batch, Broker, Drain, Error, Events, Fence, HubAnswer, HubRequest, Partition, Peer,
+    Reply, Request, Ticket,
+};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+
+use super::{Party, body, hub_name};
+use crate::log::{Answer, EventNumber, Numbered, ReadEnd, ReadEvent, Refusal};
+use crate::machine::Visit;
+
+/// How long a connection lives that will be lost.
+const LIFE_MS_MAX: u64 = 40_000;
+/// How long the broker may not know that a connection is gone.
+const SILENCE_MS_MAX: u64 = 30_000;
+/// Whoever has waited so long takes the connection for lost.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// A connection has one reader.
+const LOCAL: u32 = 1;
+
+pub(crate) struct Line {
+    broker: Broker,
+    peer: Peer,
+    replies: mpsc::UnboundedReceiver<Vec<Reply>>,
+    ended: oneshot::Receiver<()>,
+    /// The run has ended.
+    is_over: bool,
+    pub(crate) run: u32,
+    pub(crate) view: HubView,
+    rng: Rng,
+    lost_at: Option<Instant>,
+    call_ms_max: u64,
+    ticket: u64,
+    /// What came while an answer was waited for.
+    early: VecDeque<Reply>,
+    shards: BTreeSet<usize>,
+    fence: Fence,
+    /// How many events the reader takes in all.
+    limit: u64,
+    /// The broker hears at once when it is gone.
+    is_loud: bool,
+}
+
+/// The connection is lost.
+pub(crate) struct Lost;
+
+/// What a reader gets.
+pub(crate) enum Got {
+    /// With what they have taken of the credit, and of the window.
+    Events {
+        events: Vec<ReadEvent>,
+        count: u64,
+        window_bytes: i64,
+    },
+    Ended(ReadEnd),
+    /// Nothing for a while.
+    Silence,
+}
+
+impl Line {
+    /// Connects, however often it takes.
+    pub(crate) async fn open(party: &mut Party) -> Line {
+        loop {
+            party.pause_up_to(party.hub().call_ms_max).await;
+            if let Some(visit) = party.world.office.visit()
+                && let Some(line) = Line::try_open(party, visit).await
+            {
+                return line;
+            }
+            party.pause().await;
+        }
+    }
+
+    async fn try_open(party: &mut Party, visit: Visit) -> Option<Line> {
+        let Visit { broker, run, mut ended } = visit;
+        let hub = party.hub();
+        let (call_ms_max, lost_one_in) = (hub.call_ms_max, hub.lost_one_in);
+        let name = hub_name(&hub.clone(), &mut party.rng);
+        let view = tokio::select! {
+            biased;
+            _ = &mut ended => return None,
+            view = tokio::time::timeout(PATIENCE, broker.hub(name)) => view.ok()?.ok()?,
+        };
+        let (peer, replies) = broker.peer();
+        let mut rng = party.rng.fork();
+        let is_lost = lost_one_in > 0 && rng.u32(0..lost_one_in) == 0 && !party.is_over();
+        let lost_at = is_lost.then(|| Instant::now() + Duration::from_millis(rng.u64(0..LIFE_MS_MAX)));
+        Some(Line {
+            broker,
+            peer,
+            replies,
+            ended,
+            is_over: false,
+            run,
+            view,
+            lost_at,
+            call_ms_max: if party.is_over() { 2 } else { call_ms_max },
+            ticket: 0,
+            early: VecDeque::new(),
+            shards: BTreeSet::new(),
+            fence: Fence::default(),
+            limit: 0,
+            is_loud: party.is_over() || rng.bool(),
+            rng,
+        })
+    }
+
+    pub(crate) fn partition_count(&self) -> u32 {
+        self.view.settings.partition_count
+    }
+
+    fn partition(&self, number: u32) -> Partition {
+        Partition { hub: self.view.id, number }
+    }
+
+    async fn dawdle(&mut self) {
+        let span = Duration::from_millis(self.rng.u64(0..=self.call_ms_max));
+        tokio::time::sleep(span).await;
+    }
+
+    async fn tell(&mut self, partition: u32, batch: Batch) -> Result<(), Lost> {
+        let shard = self.broker.place_partition(&self.view.name, partition);
+        self.shards.insert(shard);
+        let handle = self.broker.shard(shard).ok_or(Lost)?;
+        handle.send(self.peer.clone(), batch).await.map_err(|_| Lost)
+    }
+
+    /// The next thing that the broker says, unless the connection is lost or `until` has come.
+    async fn hear(&mut self, until: Instant) -> Result<Option<Reply>, Lost> {
+        loop {
+            if self.is_over {
+                return Err(Lost);
+            }
+            if let Some(reply) = self.early.pop_front() {
+                return Ok(Some(reply));
+            }
+            let lost_at = self.lost_at.unwrap_or(until + PATIENCE);
+            let replies = tokio::select! {
+                biased;
+                _ = &mut self.ended => {
+                    self.is_over = true;
+                    return Err(Lost);
+                }
+                () = tokio::time::sleep_until(lost_at) => return Err(Lost),
+                replies = self.replies.recv() => replies.ok_or(Lost)?,
+                () = tokio::time::sleep_until(until) => return Ok(None),
+            };
+            self.dawdle().await;
+            self.early.extend(replies);
+        }
+    }
+
+    /// Waits for an answer; what comes meanwhile is kept for later.
+    async fn ask(
+        &mut self,
+        partition: u32,
+        make: impl FnOnce(Ticket) -> Batch,
+    ) -> Result<Result<Reply_, Error>, Lost> {
+        self.dawdle().await;
+        self.ticket += 1;
+        let wanted = Ticket(self.ticket);
+        self.tell(partition, make(wanted)).await?;
+        let until = Instant::now() + PATIENCE;
+        let mut others = VecDeque::new();
+        let answer = loop {
+            match self.hear(until).await? {
+                Some(Reply::Answer { ticket, result }) if ticket == wanted => break result,
+                Some(Reply::Stopped { .. }) | None => return Err(Lost),
+                Some(other) => others.push_back(other),
+            }
+        };
+        others.append(&mut self.early);
+        self.early = others;
+        Ok(answer)
+    }
+
+    pub(crate) async fn publish(
+        &mut self,
+        partition: u32,
+        events: &[(EventNumber, usize)],
+        numbered: Option<Numbered>,
+    ) -> Answer {
+        let count = u32::try_from(events.len()).unwrap_or(0);
+        let of = self.partition(partition);
+        let producer = numbered.map(|n| Producer { id: n.id, epoch: n.epoch, sequence: n.first });
+        let make = |ticket| {
+            let mut batch = Batch::default();
+            let mut messages = batch.messages();
+            let written = messages.add(|out| {
+                for (number, size) in events {
+                    block::put_event(out, |out| {
+                        body::put_stored(out, *number, *size);
+                        Ok::<_, std::convert::Infallible>(())
+                    })?;
+                }
+                Ok::<_, std::convert::Infallible>(None)
+            });
+            written.unwrap_or_else(|never| match never {});
+            messages.append(ticket, of, count, producer);
+            batch
+        };
+        match self.ask(partition, make).await {
+            Ok(Ok(_)) => Answer::Done,
+            Ok(Err(why)) => Answer::Refused { lock_lost: false, why: why.to_string() },
+            Err(Lost) => Answer::Unknown,
+        }
+    }
+
+    /// The number of the last event that the broker has of a producer.
+    pub(crate) async fn last_number(&mut self, partition: u32, id: i64) -> Option<Option<(i16, i32)>> {
+        let request = Box::new(HubRequest::ShowProducer { partition: self.partition(partition), id });
+        match self.ask(partition, |ticket| Request::Hub { ticket, request }.into()).await {
+            Ok(Ok(Reply_::Hub(answer))) => match *answer {
+                HubAnswer::Producer(known) => Some(known.map(|known| (known.epoch, known.sequence))),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// `Err(None)`: no answer.
+    pub(crate) async fn attach(
+        &mut self,
+        partition: u32,
+        spec: ReaderSpec,
+        credit: u32,
+        window_bytes: i64,
+    ) -> Result<(), Option<Refusal>> {
+        let (of, receiver, fence) =
+            (self.partition(partition), self.peer.id.receiver(LOCAL), self.fence.clone());
+        let request = |ticket| {
+            Request::AttachReader { ticket, partition: of, receiver, spec: Box::new(spec), fence }.into()
+        };
+        match self.ask(partition, request).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(why)) => return Err(Some(refusal(why))),
+            Err(Lost) => return Err(None),
+        }
+        self.allow(partition, credit.into(), window_bytes).await.map_err(|Lost| None)
+    }
+
+    /// More events may come.
+    pub(crate) async fn allow(&mut self, partition: u32, count: u64, window_bytes: i64) -> Result<(), Lost> {
+        self.limit += count;
+        let receiver = self.peer.id.receiver(LOCAL);
+        let mut batch = Batch::default();
+        batch.push(Request::Credit { receiver, limit: self.limit, drain: Drain::Keep });
+        batch.push(Request::Window { receiver, size_bytes: window_bytes });
+        self.tell(partition, batch).await
+    }
+
+    /// What comes next for the reader.
+    pub(crate) async fn next(&mut self, wait: Duration) -> Got {
+        let until = Instant::now() + wait;
+        loop {
+            match self.hear(until).await {
+                Ok(Some(Reply::Events(events))) if !self.fence.is_closed() => return got(*events),
+                Ok(Some(Reply::ReaderEnded { reason, .. })) => return Got::Ended(read_end(*reason)),
+                Ok(Some(Reply::Stopped { .. })) | Err(Lost) => return Got::Ended(ReadEnd::Lost),
+                Ok(Some(_)) => {}
+                Ok(None) => return Got::Silence,
+            }
+        }
+    }
+
+    /// Ends the reader in an orderly way.
+    pub(crate) async fn detach(&mut self, partition: u32) {
+        let receiver = self.peer.id.receiver(LOCAL);
+        let _ = self.ask(partition, |ticket| Request::Detach { ticket, receiver }.into()).await;
+    }
+}
+
+impl Drop for Line {
+    /// The broker hears of it, sooner or later.
+    fn drop(&mut self) {
+        let silence_ms = if self.is_loud { 0 } else { self.rng.u64(0..SILENCE_MS_MAX) };
+        let (broker, peer, shards) =
+            (self.broker.clone(), self.peer.clone(), std::mem::take(&mut self.shards));
+        if self.is_over {
+            return;
+        }
+        let ended = std::mem::replace(&mut self.ended, oneshot::channel().1);
+        tokio::spawn(async move {
+            // A run that ends is not kept from it.
+            if tokio::time::timeout(Duration::from_millis(silence_ms), ended).await.is_ok() {
+                return;
+            }
+            for shard in shards {
+                if let Some(handle) = broker.shard(shard) {
+                    let _ = handle.send(peer.clone(), Request::Gone.into()).await;
+                }
+            }
+        });
+    }
+}
+
+fn got(events: Events) -> Got {
+    let Events { from, upto, not_before, extents, window_bytes, .. } = events;
+    let mut found = Vec::new();
+    for event in extents.into_iter().flat_map(|extent| block::events(extent, from)) {
+        match event {
+            Ok(event) if event.sequence < upto => {
+                let is_early = not_before.is_some_and(|not_before| event.enqueued_at < not_before);
+                if !is_early {
+                    let (number, is_intact) = body::read_stored(&event.bytes);
+                    let enqueued_ms = event.enqueued_at.as_millis();
+                    found.push(ReadEvent { sequence: event.sequence, enqueued_ms, number, is_intact });
+                }
+            }
+            Ok(_) => {}
+            Err(why) => return Got::Ended(ReadEnd::Other(why.to_string())),
+        }
+    }
+    Got::Events { events: found, count: upto - from, window_bytes }
+}
+
+pub(crate) fn refusal(why: Error) -> Refusal {
+    let Error::Hub(hub) = why else { return Refusal::Other(why.to_string()) };
+    match *hub {
+        HubError::OwnerLevel { current, .. } => Refusal::OwnerLevel { current },
+        HubError::TooManyReaders { .. } => Refusal::TooMany,
+        HubError::BeyondEnd { last, .. } => Refusal::BeyondEnd { last },
+        HubError::Expired { first, .. } => Refusal::Expired { first },
+        HubError::NoSuchGroup { .. } | HubError::NoSuchPartition { .. } | HubError::NoSuchStream { .. } => {
+            Refusal::Missing
+        }
+        other => Refusal::Other(other.to_string()),
+    }
+}
+
+fn read_end(reason: ReaderEnd) -> ReadEnd {
+    match reason {
+        ReaderEnd::Stolen { .. } => ReadEnd::Stolen,
+        ReaderEnd::Expired { next, first } => ReadEnd::Expired { next, first },
+        ReaderEnd::Deleted => ReadEnd::Deleted,
+        other => ReadEnd::Other(format!("{other:?}")),
+    }
+}

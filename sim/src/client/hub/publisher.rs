@@ -1,0 +1,109 @@
+//! Publishes events: single ones, batches, by key or to a partition, and with numbers that let the broker know a repeat.
+
+use std::collections::BTreeMap;
+
+use super::{Line, Party, some_partition};
+use crate::log::{Answer, EventNumber, HubEvent, Numbered};
+use crate::scenario::Publisher;
+
+const SENDS_PER_LINE_MAX: u32 = 100;
+const KEYS: u32 = 20;
+
+/// Events that are on their way, until it is known what became of them.
+#[derive(Clone)]
+struct Shipment {
+    partition: u32,
+    events: Vec<(EventNumber, usize)>,
+    numbered: Option<Numbered>,
+}
+
+/// What a publisher that numbers its events has to remember.
+struct Numbers {
+    id: i64,
+    epoch: i16,
+    next: BTreeMap<u32, i32>,
+}
+
+pub(crate) async fn publish(mut party: Party, spec: Publisher, id: i64) {
+    let mut numbers = Numbers { id, epoch: 0, next: BTreeMap::new() };
+    let mut unsure: Option<Shipment> = None;
+    while !party.is_over() {
+        let mut line = Line::open(&mut party).await;
+        if unsure.is_some() && party.rng.u32(0..4) == 0 {
+            ask_back(&mut party, &mut line, &mut numbers, &mut unsure).await;
+        }
+        for _ in 0..party.rng.u32(1..=SENDS_PER_LINE_MAX) {
+            party.pause_up_to(spec.pause_ms_max).await;
+            let shipment =
+                unsure.take().unwrap_or_else(|| Shipment::new(&mut party, &spec, &mut numbers, &line));
+            match ship(&mut party, &mut line, &shipment).await {
+                Answer::Done => {}
+                // What is not taken because the disk is full has not used its numbers up.
+                Answer::Refused { .. } => unsure = shipment.numbered.is_some().then_some(shipment),
+                Answer::Unknown => {
+                    unsure = (shipment.numbered.is_some() || party.rng.bool()).then_some(shipment);
+                    break;
+                }
+            }
+        }
+        drop(line);
+        party.pause().await;
+    }
+}
+
+async fn ship(party: &mut Party, line: &mut Line, shipment: &Shipment) -> Answer {
+    let request = party.world.log.next_request();
+    let Shipment { partition, events, numbered } = shipment.clone();
+    let size_bytes = events.iter().map(|(_, size)| *size as u64 + 16).sum::<u64>() + 64;
+    let numbers = events.iter().map(|(number, _)| *number).collect();
+    let run = line.run;
+    party.log_hub(HubEvent::Publishing { request, partition, events: numbers, numbered, size_bytes, run });
+    let answer = line.publish(partition, &events, numbered).await;
+    party.log_hub(HubEvent::Published { request, answer: answer.clone() });
+    answer
+}
+
+impl Shipment {
+    fn new(party: &mut Party, spec: &Publisher, numbers: &mut Numbers, line: &Line) -> Shipment {
+        let mut partition = some_partition(party, spec.partition);
+        if spec.is_keyed {
+            partition = party.rng.u32(0..KEYS) % line.partition_count();
+        }
+        let count = if party.rng.bool() { 1 } else { party.rng.usize(1..=spec.batch_max) };
+        let first = party.world.log.next_message(u32::try_from(count).unwrap_or(1));
+        let size = |party: &mut Party| party.rng.usize(0..=spec.body_bytes_max);
+        let events = (first..).take(count).map(|number| (number, size(party))).collect();
+        let numbered = spec.is_numbered.then(|| numbers.take(partition, count));
+        Shipment { partition, events, numbered }
+    }
+}
+
+impl Numbers {
+    fn take(&mut self, partition: u32, count: usize) -> Numbered {
+        // Close to the end of all numbers, so that they start anew in some runs.
+        let next = self.next.entry(partition).or_insert(i32::MAX - 50);
+        let first = *next;
+        let after = (i64::from(first) + count as i64) & i64::from(i32::MAX);
+        *next = i32::try_from(after).unwrap_or(0);
+        Numbered { id: self.id, epoch: self.epoch, first }
+    }
+}
+
+/// Asks the broker how far it has come, and goes on from there with a new epoch, so that what is still on its way comes to nothing.
+async fn ask_back(party: &mut Party, line: &mut Line, numbers: &mut Numbers, unsure: &mut Option<Shipment>) {
+    let Some(Shipment { partition, numbered: Some(numbered), events }) = unsure.clone() else { return };
+    let Some(known) = line.last_number(partition, numbers.id).await else { return };
+    let last = (i64::from(numbered.first) + events.len() as i64 - 1) & i64::from(i32::MAX);
+    let has_all = known.is_some_and(|(epoch, found)| epoch == numbered.epoch && i64::from(found) == last);
+    if has_all {
+        *unsure = None;
+    } else if party.rng.bool() {
+        // The old one must not come late: only the new epoch is taken from now on, once it was heard of.
+        numbers.epoch = numbers.epoch.saturating_add(1);
+        *unsure = Some(Shipment {
+            partition,
+            events,
+            numbered: Some(Numbered { epoch: numbers.epoch, ..numbered }),
+        });
+    }
+}

@@ -1,0 +1,157 @@
+//! The hub of a run: who publishes, who reads, and who shares its partitions.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+use peeklock_types::{ExpiredPosition, HubSettings};
+
+use super::draw::{one_in, pick};
+
+/// The groups of the hub, by their place in [`GROUPS`].
+pub(crate) type GroupIndex = usize;
+
+/// Readers come and go in the first, processors share the second, and the third is there only sometimes.
+pub(crate) const GROUPS: [&str; 3] = ["$Default", "Workers", "passing"];
+pub(crate) const PLAIN: GroupIndex = 0;
+pub(crate) const WORKERS: GroupIndex = 1;
+pub(crate) const PASSING: GroupIndex = 2;
+
+#[derive(Clone, Debug)]
+pub struct Hub {
+    pub name: String,
+    pub settings: HubSettings,
+    pub publishers: Vec<Publisher>,
+    pub readers: Vec<HubReader>,
+    pub processors: Option<Processors>,
+    /// It gets more partitions, up to this many.
+    pub partition_count_max: u32,
+    /// The group that is not always there comes and goes.
+    pub has_passing_group: bool,
+    /// Some who are asked take their time, up to this.
+    pub call_ms_max: u64,
+    /// One connection in so many is lost at some time; 0: only those that the broker's end takes with it.
+    pub lost_one_in: u32,
+}
+
+#[derive(Clone, Debug)]
+pub struct Publisher {
+    /// Always to this partition; else to any.
+    pub partition: Option<u32>,
+    /// By key, which decides the partition.
+    pub is_keyed: bool,
+    pub is_numbered: bool,
+    /// Over AMQP; those that number their events have no network between them and the broker.
+    pub is_wired: bool,
+    pub pause_ms_max: u64,
+    pub batch_max: usize,
+    pub body_bytes_max: usize,
+}
+
+#[derive(Clone, Debug)]
+pub struct HubReader {
+    pub group: GroupIndex,
+    /// Always this partition; else any.
+    pub partition: Option<u32>,
+    pub level: Option<i64>,
+    pub is_wired: bool,
+    pub credit: u32,
+    pub window_bytes: i64,
+    /// How long it takes for what one look brings.
+    pub work_ms_max: u64,
+}
+
+/// Instances that share the partitions through the broker.
+#[derive(Clone, Debug)]
+pub struct Processors {
+    pub count: usize,
+    pub interval: Duration,
+    pub expiry: Duration,
+    /// A checkpoint after so many events.
+    pub checkpoint_every: u64,
+    /// On average, time between two changes of who takes part.
+    pub changes_every_ms: u64,
+    /// One call in so many fails; 0: none does.
+    pub fails_one_in: u32,
+}
+
+impl Hub {
+    /// By a chance of its own, so that what else is drawn stays what it was.
+    pub(super) fn draw(seed: u64) -> Option<Hub> {
+        let rng = &mut Rng::with_seed(seed ^ 0x4b5e5);
+        rng.bool().then(|| {
+            let settings = settings(rng);
+            let count = settings.partition_count;
+            Hub {
+                name: "Readings".to_owned(),
+                publishers: (0..rng.usize(1..=4)).map(|_| publisher(rng, count)).collect(),
+                readers: readers(rng, count),
+                processors: (rng.u32(0..3) > 0).then(|| processors(rng)),
+                partition_count_max: count + pick(rng, &[0, 0, 1, 3], 0),
+                has_passing_group: one_in(rng, 3),
+                call_ms_max: pick(rng, &[2, 20, 400], 2),
+                lost_one_in: pick(rng, &[0, 2, 4], 4),
+                settings,
+            }
+        })
+    }
+
+    /// What publishers can bring at one time.
+    pub(super) fn round_bytes(&self) -> usize {
+        const ENVELOPE_BYTES: usize = 300;
+        let one = |publisher: &Publisher| publisher.batch_max * (publisher.body_bytes_max + ENVELOPE_BYTES);
+        // One that has lost its connection may come back while what it sent before still waits.
+        2 * self.publishers.iter().map(one).sum::<usize>()
+    }
+}
+
+fn settings(rng: &mut Rng) -> HubSettings {
+    HubSettings {
+        partition_count: pick(rng, &[1, 2, 4, 7], 2),
+        retention: if one_in(rng, 3) { Some(Duration::from_secs(rng.u64(5..90))) } else { None },
+        retention_bytes: one_in(rng, 4).then_some(1 << 20),
+        expired_position: if one_in(rng, 3) { ExpiredPosition::Earliest } else { ExpiredPosition::Refuse },
+        ..HubSettings::default()
+    }
+}
+
+fn publisher(rng: &mut Rng, partition_count: u32) -> Publisher {
+    let batch_max = pick(rng, &[1, 5, 40], 5);
+    let round_bytes_max = pick(rng, &[4 << 10, 32 << 10, 64 << 10], 4 << 10);
+    let is_numbered = one_in(rng, 2);
+    Publisher {
+        partition: one_in(rng, 2).then(|| rng.u32(0..partition_count)),
+        is_keyed: one_in(rng, 3),
+        is_numbered,
+        is_wired: !is_numbered,
+        pause_ms_max: pick(rng, &[100, 500, 3000], 500),
+        batch_max,
+        body_bytes_max: pick(rng, &[10, 400, 4000, 30_000], 100).min(round_bytes_max / batch_max),
+    }
+}
+
+/// Some that stay apart, and some that want the same.
+fn readers(rng: &mut Rng, partition_count: u32) -> Vec<HubReader> {
+    let rivalry = rng.bool();
+    let reader = |rng: &mut Rng, number: usize| HubReader {
+        group: if number > 0 && one_in(rng, 4) { PASSING } else { PLAIN },
+        partition: if rivalry { Some(0) } else { one_in(rng, 2).then(|| rng.u32(0..partition_count)) },
+        level: one_in(rng, 3).then(|| rng.i64(0..3)),
+        is_wired: rng.bool(),
+        credit: pick(rng, &[1, 7, 50, 300], 50),
+        window_bytes: pick(rng, &[1, 10_000, 1 << 20], 10_000),
+        work_ms_max: pick(rng, &[0, 50, 1000, 8000], 50),
+    };
+    (0..rng.usize(1..=8)).map(|number| reader(rng, number)).collect()
+}
+
+fn processors(rng: &mut Rng) -> Processors {
+    let interval = Duration::from_millis(rng.u64(800..3000));
+    Processors {
+        count: rng.usize(1..=4),
+        interval,
+        expiry: interval * rng.u32(4..8),
+        checkpoint_every: pick(rng, &[1, 10, 100], 10),
+        changes_every_ms: pick(rng, &[3_000, 15_000], 10_000),
+        fails_one_in: pick(rng, &[0, 10, 4], 10),
+    }
+}
