@@ -74,7 +74,7 @@ enum Command {
     Events(events::Arguments),
     Key(key::Arguments),
     Session(session::Arguments),
-    Send(send::Arguments),
+    Send(Box<send::Arguments>),
     Receive(receive::Arguments),
     Peek(peek::Arguments),
 }
@@ -119,7 +119,7 @@ fn run(command: Command, matches: &ArgMatches) -> Result<()> {
             Command::Events(arguments) => events::run(arguments).await,
             Command::Key(arguments) => key::run(arguments).await,
             Command::Session(arguments) => session::run(arguments).await,
-            Command::Send(arguments) => send::run(arguments).await,
+            Command::Send(arguments) => send::run(*arguments).await,
             Command::Receive(arguments) => receive::run(arguments).await,
             Command::Peek(arguments) => peek::run(arguments).await,
         }
