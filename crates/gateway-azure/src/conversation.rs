@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use bytes::BytesMut;
 use peeklock_amqp::connection::{Connection, DeliveryId, Event, LinkId, Millis, SessionId};
 use peeklock_amqp::{DeliveryState, DeliveryTag, SaslCode, Symbol, Text, condition};
-use peeklock_broker::{Batch, Drain, Peer, PeerId, Reply, Request};
+use peeklock_broker::{Batch, Drain, Peer, Reply, Request};
 use peeklock_types::{LockToken, SubQueue, Timestamp};
 use tokio::sync::{mpsc, watch};
 
@@ -441,17 +441,6 @@ impl<'g> Conversation<'g> {
             if let Some(reply) = self.on_reply(reply) {
                 self.backlog.push_back(reply);
             }
-        }
-    }
-
-    fn is_for_reader(&self, reply: &Reply) -> bool {
-        match reply {
-            Reply::Events(_) | Reply::ReaderEnded { .. } => true,
-            Reply::Drained { receiver } => {
-                let link = self.links.get(LinkNumber(PeerId::local(*receiver)));
-                link.is_some_and(|link| matches!(link.kind, LinkKind::Reader(_)))
-            }
-            _ => false,
         }
     }
 

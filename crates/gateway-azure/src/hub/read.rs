@@ -9,7 +9,7 @@ use peeklock_amqp::connection::{Connection, LinkId, Outgoing, SendError};
 use peeklock_amqp::{DeliveryTag, EventStamp, StoredEvent, condition};
 use peeklock_broker::hubs::ReaderEnd;
 use peeklock_broker::hubs::block::Event;
-use peeklock_broker::{Drain, Events, Fence, PeerId, Request};
+use peeklock_broker::{Drain, Events, Fence, PeerId, Reply, Request};
 use peeklock_types::ReceiverId;
 
 use super::address::HubAddress;
@@ -104,6 +104,18 @@ enum Turn {
 }
 
 impl Conversation<'_> {
+    /// What is for readers does not wait in the line of a connection's deliveries.
+    pub(crate) fn is_for_reader(&self, reply: &Reply) -> bool {
+        match reply {
+            Reply::Events(_) | Reply::ReaderEnded { .. } => true,
+            Reply::Drained { receiver } => {
+                let link = self.links.get(LinkNumber(PeerId::local(*receiver)));
+                link.is_some_and(|link| matches!(link.kind, LinkKind::Reader(_)))
+            }
+            _ => false,
+        }
+    }
+
     pub(crate) fn on_read(&mut self, events: Events) {
         let number = LinkNumber(PeerId::local(events.receiver));
         let Some(LinkKind::Reader(reader)) = self.links.get_mut(number).map(|link| &mut link.kind) else {

@@ -5,6 +5,7 @@
 mod access;
 mod groups;
 mod hubs;
+mod hubs_manage;
 mod large;
 mod messages;
 mod namespaces;
