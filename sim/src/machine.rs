@@ -267,6 +267,8 @@ impl Machine {
             .map_err(|error| error.to_string())?;
         let wall_ms = self.wall_ms();
         let clock = Clock::start_at(Timestamp::from_millis(wall_ms));
+        // From here on its clock runs, and what is due happens, though nobody is served yet.
+        self.log.add(&self.party, Event::Started { run, wall_ms });
         // The disk works from the start: a broker that mends what a crash has left writes before it serves.
         let mut driving = Driving(tokio::spawn(drive(driver, self.disk.clone(), self.mood.clone())));
         let opened = tokio::select! {
@@ -287,9 +289,6 @@ impl Machine {
             move |what| log.add(&party, Event::Trouble { what })
         };
         let serving = tokio::spawn(serve(gateway, incoming, stopping, trouble));
-        // To start has taken its time.
-        let wall_ms = self.wall_ms();
-        self.log.add(&self.party, Event::Started { run, wall_ms });
         Ok(Process { run, journal, running, stop, serving, driving })
     }
 

@@ -16,6 +16,9 @@ pub(crate) const PLAIN: GroupIndex = 0;
 pub(crate) const WORKERS: GroupIndex = 1;
 pub(crate) const PASSING: GroupIndex = 2;
 
+/// So many readers are three too many for one partition.
+const CROWD: usize = 8;
+
 #[derive(Clone, Debug)]
 pub struct Hub {
     pub name: String,
@@ -84,7 +87,7 @@ impl Hub {
             Hub {
                 name: "Readings".to_owned(),
                 publishers: (0..rng.usize(1..=4)).map(|_| publisher(rng, count)).collect(),
-                readers: readers(rng, count),
+                readers: if seed % 7 == 6 { queue_up(readers(rng, count)) } else { readers(rng, count) },
                 processors: (rng.u32(0..3) > 0).then(|| processors(rng)),
                 partition_count_max: count + pick(rng, &[0, 0, 1, 3], 0),
                 has_passing_group: one_in(rng, 3),
@@ -142,6 +145,16 @@ fn readers(rng: &mut Rng, partition_count: u32) -> Vec<HubReader> {
         work_ms_max: pick(rng, &[0, 50, 1000, 8000], 50),
     };
     (0..rng.usize(1..=8)).map(|number| reader(rng, number)).collect()
+}
+
+/// All want the same without an owner level, and there are more than can be let in.
+fn queue_up(mut readers: Vec<HubReader>) -> Vec<HubReader> {
+    for reader in &mut readers {
+        (reader.group, reader.partition, reader.level) = (PLAIN, Some(0), None);
+    }
+    let first = readers.first().cloned();
+    readers.resize_with(CROWD, || first.clone().expect("there is one at least"));
+    readers
 }
 
 fn processors(rng: &mut Rng) -> Processors {

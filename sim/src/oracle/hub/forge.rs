@@ -1,5 +1,6 @@
 //! Logs of hubs as a broken broker would leave them, to show that each checker notices.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use peeklock_broker::hubs::StartAt;
@@ -23,6 +24,8 @@ struct Forge {
     now_ms: u64,
     request: u32,
     etag: u64,
+    /// Who owns what, by what was said last.
+    records: BTreeMap<u32, Owned>,
 }
 
 impl Forge {
@@ -48,7 +51,8 @@ impl Forge {
             call_ms_max: 1,
             lost_one_in: 0,
         });
-        let mut forge = Forge { scenario, entries: Vec::new(), now_ms: 0, request: 0, etag: 0 };
+        let mut forge =
+            Forge { scenario, entries: Vec::new(), now_ms: 0, request: 0, etag: 0, records: BTreeMap::new() };
         forge.entry(Event::Started { run: 1, wall_ms: WALL_MS });
         forge
     }
@@ -160,7 +164,9 @@ impl Forge {
     fn claim_as(&mut self, partition: u32, owner: &str, expected: Option<u64>, epoch: u64, etag: u64) -> u64 {
         let (request, group, owner) = (self.next_request(), WORKERS, owner.to_owned());
         self.add(HubEvent::Claiming { request, group, partition, owner: owner.clone(), expected });
-        let owned = Some(Owned { partition, owner, epoch, etag });
+        let owned = Owned { partition, owner, epoch, etag };
+        self.records.insert(partition, owned.clone());
+        let owned = Some(owned);
         self.add(HubEvent::Claimed { request, answer: Answer::Done, owned });
         etag
     }
@@ -176,7 +182,8 @@ impl Forge {
     fn list(&mut self, checkpoint: u64) {
         let request = self.next_request();
         self.add(HubEvent::Listing { request, group: WORKERS });
-        self.add(HubEvent::Listed { request, owned: Vec::new(), checkpoints: vec![(0, checkpoint)] });
+        let owned = self.records.values().cloned().collect();
+        self.add(HubEvent::Listed { request, owned, checkpoints: vec![(0, checkpoint)] });
     }
 
     fn handle(&mut self, instance: &str, partition: u32, first: u64, last: u64) {
@@ -468,6 +475,7 @@ fn wrong_epochs_are_noticed() {
     }
     let mut forge = Forge::new();
     forge.claim(0, "one", None, 1);
+    forge.records.clear();
     forge.list(0);
     assert!(forge.breaks(owners::epochs_grow), "the record is forgotten");
 }

@@ -74,8 +74,11 @@ pub(super) fn readers_start_where_they_asked(chronicle: &Chronicle<'_>) -> Vec<V
                             link.events[0].0,
                         )
                 });
-                (first.enqueued_ms < from || is_late)
-                    .then(|| format!("from {from} on, and before it {before:?}"))
+                // A time that is still to come is the end of what is there; what comes there then, comes.
+                let was_there = first.number.and_then(|number| chronicle.confirmed(number));
+                let is_early =
+                    first.enqueued_ms < from && was_there.is_some_and(|confirmed| confirmed < link.asked);
+                (is_early || is_late).then(|| format!("from {from} on, and before it {before:?}"))
             }
         };
         if let Some(why) = wrong {
