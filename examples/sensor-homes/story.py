@@ -77,7 +77,7 @@ class Story:
         print("Carl joins while the second report comes: partitions move to him.")
         report = self.report(1)
         self.start("carl")
-        self.wait_for("carl has written sums", lambda: self.told("count", "carl"))
+        self.wait_for("carl has partitions", lambda: self.claims("carl"))
         report.wait()
 
         print("Bert is killed while the third report comes: after a while the others take his partitions over.")
@@ -92,7 +92,7 @@ class Story:
         report = self.report(3)
         self.start("dora")
         self.consumers.pop("anna").stop()
-        self.wait_for("dora has written sums", lambda: self.told("count", "dora"))
+        self.wait_for("dora has partitions", lambda: self.claims("dora"))
         report.wait()
         ends = self.ends()
         self.wait_for("all partitions are counted to their end", lambda: self.written() == ends)
