@@ -107,6 +107,8 @@ pub(super) struct Chronicle<'a> {
     pub(super) hub: &'a Hub,
     /// How late a reader over the network may see what was sent to it.
     pub(super) under_way_ms_max: u64,
+    /// What lies on the disk cannot be read while it fails, or while its power goes.
+    pub(super) does_disk_fail: bool,
     pub(super) publications: Vec<Publication>,
     /// The publications that an event was part of.
     pub(super) attempts: BTreeMap<EventNumber, Vec<usize>>,
@@ -143,6 +145,7 @@ impl<'a> Chronicle<'a> {
         let work_ms = hub.readers.iter().map(|reader| reader.work_ms_max).max().unwrap_or(0);
         let mut chronicle = Chronicle {
             hub,
+            does_disk_fail: scenario.machine.disk_errors || scenario.machine.power_cuts,
             under_way_ms_max: weather.delay_ms_max.max(storm_ms) + work_ms + 1_000,
             publications: Vec::new(),
             attempts: BTreeMap::new(),

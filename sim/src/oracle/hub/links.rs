@@ -181,7 +181,10 @@ fn wrong_end(chronicle: &Chronicle<'_>, link: &Link, at: Moment, how: &ReadEnd) 
                 && chronicle.may_all_be_gone(link.partition, *next, *first, at)
         }
         ReadEnd::Deleted => link.group == PASSING,
-        ReadEnd::Other(_) => false,
+        ReadEnd::Other(why) => {
+            let is_unreadable = why.contains("Unreadable") || why.contains("cannot be read from the disk");
+            chronicle.does_disk_fail && is_unreadable
+        }
         ReadEnd::Lost | ReadEnd::Left => true,
     };
     (!is_right).then(|| format!("{how:?}"))
