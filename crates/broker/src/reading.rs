@@ -51,26 +51,35 @@ impl<R: Reader> Reading<R> {
         self.reads.spawn(async move {
             let stored =
                 |(place, size_bytes): &(BodyRef, u32)| StoredBody { place: *place, size_bytes: *size_bytes };
-            let result = reader.read(run.bodies.iter().map(stored).collect()).await;
-            (run, result)
+            // On a task of its own: whatever becomes of it, the reader hears of it.
+            let read = tokio::spawn(reader.read(run.bodies.iter().map(stored).collect()));
+            let stopped = |stopped| {
+                let (path, source) = (String::new(), std::io::Error::other(stopped));
+                Err(ReadError::Io { path, source })
+            };
+            (run, read.await.unwrap_or_else(stopped))
         });
         None
     }
 
+    /// A read that has ended, if there is one.
+    pub(crate) fn try_done(&mut self) -> Option<Read> {
+        self.reads.try_join_next().and_then(Result::ok).map(|read| self.keep(read))
+    }
+
+    fn keep(&mut self, (run, result): Read) -> Read {
+        if let Ok(extents) = &result {
+            self.kept.put(&run, extents);
+        }
+        (run, result)
+    }
+
     /// Waits for a read to end. Safe to cancel. Waits for ever if none runs.
     pub(crate) async fn done(&mut self) -> Read {
-        loop {
-            match self.reads.join_next().await {
-                Some(Ok((run, result))) => {
-                    if let Ok(extents) = &result {
-                        self.kept.put(&run, extents);
-                    }
-                    return (run, result);
-                }
-                // A reader that panics takes the shard with it through the journal; there is nothing to hand out.
-                Some(Err(error)) => tracing::error!("a read of events has stopped: {error}"),
-                None => return std::future::pending().await,
-            }
+        match self.reads.join_next().await {
+            Some(Ok(read)) => self.keep(read),
+            // What waits for a read does nothing that could fail.
+            Some(Err(_)) | None => std::future::pending().await,
         }
     }
 }

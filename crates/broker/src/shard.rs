@@ -208,13 +208,17 @@ impl<L: Log> Shard<L> {
                     result?;
                     self.clean_up();
                 }
-                read = self.reading.done(), if self.reading.is_reading() => self.on_read(read)?,
                 result = self.housekeeping.step_done() => self.on_housekeeping(result)?,
                 count = self.incoming.recv_many(&mut taken, ROUND_BATCHES_MAX), if open && is_free && waiting.is_empty() => {
                     open = count > 0;
                     waiting.extend(taken.drain(..));
                     self.round(&mut waiting)?;
+                    // Neither may keep the other waiting: readers that catch up, or a stream of requests.
+                    if let Some(read) = self.reading.try_done() {
+                        self.on_read(read)?;
+                    }
                 }
+                read = self.reading.done(), if self.reading.is_reading() => self.on_read(read)?,
                 () = alarm.wait_until(deadline) => self.round(&mut waiting)?,
                 () = tokio::time::sleep(RETRY_AFTER), if !is_free && self.appended == self.seen => self.append_finished()?,
                 _ = housekeeping.tick(), if is_free => {
