@@ -127,7 +127,8 @@ impl Hubs {
         let takes_over = !owner.is_empty() && current.is_none_or(|current| current.owner != owner);
         let claimed = Owned {
             owner: owner.to_owned(),
-            epoch: last_epoch.saturating_add(takes_over.into()),
+            // Like an etag it is never used again: a group that was deleted and made anew knows no former owner.
+            epoch: if takes_over { self.next_etag.max(last_epoch.saturating_add(1)) } else { last_epoch },
             etag: Etag(self.next_etag),
             modified_at: now,
         };

@@ -23,7 +23,7 @@ impl Stream {
             if total >= bytes_max {
                 break;
             }
-            // Each is padded where it is copied to.
+            // What it takes in the log, where each starts on such a multiple; in the copy they follow each other directly.
             let size_bytes = u64::from(extent.size_bytes).next_multiple_of(BodyRef::ALIGNMENT as u64);
             total += size_bytes;
             run_bytes += size_bytes;

@@ -16,7 +16,7 @@ const STAMP: &str = "peeklock-requirements-hash";
 
 pub(crate) fn python(broker: &Path) -> Result<Counts> {
     // The tests mostly wait for timers and sockets, so more of them than cores run at once.
-    pytest(broker, &["--numprocesses", "8"])
+    pytest(broker, &["--numprocesses", "16"])
 }
 
 pub(crate) fn proton(broker: &Path) -> Result<Counts> {
