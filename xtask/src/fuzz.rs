@@ -8,7 +8,7 @@ use crate::{process, workspace};
 const TARGETS: [&str; 5] = ["codec", "connection", "filter", "json", "xml"];
 const SECONDS_DEFAULT: u32 = 60;
 /// Enough to try the corpus and some hundred thousand mutations in every test run.
-const SECONDS_SHORT: u32 = 10;
+const SECONDS_SHORT: u32 = 8;
 
 pub(crate) fn run(arguments: &[String]) -> Result<Counts> {
     let seconds = match arguments {

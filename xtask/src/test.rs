@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 
 use crate::counts::{self, Counts, Part};
 use crate::{check, fuzz, interop, process, sim, workspace};
@@ -15,14 +15,17 @@ pub(crate) fn run(arguments: &[String]) -> Result<Counts> {
     let mut parts = vec![check::part()];
     let broker = workspace::build_broker();
     parts.push(Part::close("cargo", with(&broker, cargo_tests)));
-    parts.push(fuzz::short());
-    parts.push(sim::short());
-    // Both mostly wait for timers and sockets, so they share the time; their lines come mixed.
-    let (python, js) = std::thread::scope(|scope| {
+    // The SDKs mostly wait for timers and sockets, so all of these share the time; their lines come mixed.
+    let (computed, python, js) = std::thread::scope(|scope| {
         let js = scope.spawn(|| with(&broker, interop::js));
+        let computed = scope.spawn(|| [fuzz::short(), sim::short()]);
         let python = with(&broker, interop::python);
-        (python, js.join().unwrap_or_else(|_| bail!("the part has panicked")))
+        (computed.join(), python, js.join().unwrap_or_else(|_| bail!("the part has panicked")))
     });
+    match computed {
+        Ok(computed) => parts.extend(computed),
+        Err(_) => parts.push(Part::close("fuzz, sim", Err(anyhow!("the parts have panicked")))),
+    }
     parts.push(Part::close("python", python));
     parts.push(Part::close("js", js));
     parts.push(Part::close("kill", with(&broker, interop::kill)));

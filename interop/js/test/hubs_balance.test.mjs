@@ -92,8 +92,13 @@ test("three clients share sixteen partitions", async () => {
   }
 
   const places = [broker.connectionString, broker.storageConnectionString, hub, "balance"];
-  const [victim, ...others] = range(0, 3).map(() => new Worker(...places));
-  await spreads([5, 5, 6]);
+  // One after the other: this store writes the first claim of a partition without a condition, so of several clients that claim it at once
+  // one may be in the store and another on the link, until the claim runs out.
+  for (const expected of [[16], [8, 8], [5, 5, 6]]) {
+    new Worker(...places);
+    await spreads(expected);
+  }
+  const [victim, ...others] = workers;
   await publish(producer, BEFORE_COUNT);
   await readAll(BEFORE_COUNT);
   const checkpoints = () => Object.assign({}, ...workers.map((worker) => worker.checkpoints));
