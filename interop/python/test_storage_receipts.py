@@ -21,36 +21,7 @@ from broker import Broker
 from flavour import Sync
 from names import fresh
 from steps import text
-
-ACCOUNT = "devstoreaccount1"
-
-
-@pytest.fixture(scope="module")
-def storage(tmp_path_factory):
-    broker = Broker(tmp_path_factory.mktemp("storage"), queue_port="127.0.0.1:0").start()
-    yield broker
-    broker.stop()
-
-
-@pytest.fixture
-def service(flavour, storage):
-    with flavour.storage_queues(storage.storage_connection_string) as service:
-        yield service
-
-
-@pytest.fixture
-def queue(service):
-    name = fresh("receipts")
-    service.create_queue(name)
-    return service.get_queue_client(name)
-
-
-def take(queue, **options):
-    return [message for message in queue.receive_messages(**options)]
-
-
-def contents(messages):
-    return [message.content for message in messages]
+from storage_queues import ACCOUNT, contents, queue, service, storage, take
 
 
 def refused(call, *arguments, error=HttpResponseError, **options):
