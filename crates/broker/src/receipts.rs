@@ -85,12 +85,14 @@ impl<L: Log> Shard<L> {
                 let changed = self.change(now, name, batch, token, hidden_for, body);
                 changed.map(|changed| Answer::Receipt(changed.map(Box::new)))
             }
-            ReceiptRequest::Take { name, count_max, hidden_for } => {
-                return self.take(now, peer, ticket, name, count_max, hidden_for);
-            }
-            ReceiptRequest::Peek { name, count_max } => {
-                return self.peek_waiting(now, peer, ticket, name, count_max);
-            }
+            ReceiptRequest::Take { name, count_max, hidden_for } => match self.entity(name) {
+                Ok(entity) => return self.take(now, peer, ticket, entity, count_max, hidden_for),
+                Err(error) => Err(error),
+            },
+            ReceiptRequest::Peek { name, count_max } => match self.entity(name) {
+                Ok(entity) => return self.peek_waiting(now, peer, ticket, entity, count_max),
+                Err(error) => Err(error),
+            },
             ReceiptRequest::Delete { name, token } => self.entity(name).and_then(|entity| {
                 done(self.state.engine.delete_message(now, entity, token, &mut self.outbox))
             }),
@@ -190,14 +192,10 @@ impl<L: Log> Shard<L> {
         now: Timestamp,
         peer: PeerId,
         ticket: Ticket,
-        name: EntityName,
+        entity: EntityId,
         count_max: usize,
         hidden_for: Duration,
     ) -> Answered {
-        let entity = match self.entity(name) {
-            Ok(entity) => entity,
-            Err(error) => return Some((ticket, Err(error))),
-        };
         let (engine, out) = (&mut self.state.engine, &mut self.outbox);
         let taken = engine.take_messages(now, entity, count_max, hidden_for, &mut nonce, out);
         self.collect();
@@ -211,13 +209,9 @@ impl<L: Log> Shard<L> {
         now: Timestamp,
         peer: PeerId,
         ticket: Ticket,
-        name: EntityName,
+        entity: EntityId,
         count_max: usize,
     ) -> Answered {
-        let entity = match self.entity(name) {
-            Ok(entity) => entity,
-            Err(error) => return Some((ticket, Err(error))),
-        };
         let found = self.state.engine.peek_waiting(now, entity, count_max);
         let found = found.map(|found| first_of(found).map(|message| (None, message)).collect());
         self.answer_messages(peer, ticket, found)
