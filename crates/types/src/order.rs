@@ -251,6 +251,11 @@ impl ClassSettings {
 }
 
 impl TenantClass {
+    /// Whether messages of its tenants may be held back while others go on.
+    pub fn is_limited(&self) -> bool {
+        self.rate.is_some() || self.max_share_milli.is_some()
+    }
+
     pub fn new(name: ClassName) -> Self {
         TenantClass {
             name,
@@ -316,6 +321,19 @@ impl OrderSettings {
 
     pub fn weight(&self, class: usize) -> u32 {
         self.classes.get(class).and_then(|class| class.weight).unwrap_or(1)
+    }
+
+    /// Whether a limit on starts may hold a class back while others go on.
+    pub fn may_hold_class(&self, class: usize) -> bool {
+        let tenants = self.tenants.iter().flat_map(|tenants| &tenants.classes);
+        self.classes.get(class).is_some_and(|class| class.rate.is_some())
+            || tenants.into_iter().any(TenantClass::is_limited)
+    }
+
+    /// The same for tenants of a class.
+    pub fn may_hold_tenants(&self, tenant_class: usize) -> bool {
+        let class = self.tenants.as_ref().and_then(|tenants| tenants.classes.get(tenant_class));
+        class.is_some_and(TenantClass::is_limited)
     }
 
     pub fn check(&self) -> Result<(), OrderError> {

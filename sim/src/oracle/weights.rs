@@ -145,16 +145,8 @@ fn weights(order: &OrderSettings, (one, other): (&str, &str)) -> Option<(u32, u3
 
 /// Nothing holds either of them back.
 fn may_share(order: &OrderSettings, (one, other): (&str, &str)) -> bool {
-    let is_limited =
-        |class: &peeklock_types::TenantClass| class.rate.is_some() || class.max_share_milli.is_some();
-    let has_limits = order.tenants.as_ref().is_some_and(|tenants| tenants.classes.iter().any(is_limited));
-    let has_rate = |name: &str| {
-        order
-            .class_index(name)
-            .and_then(|place| order.classes.get(place))
-            .is_none_or(|class| class.rate.is_some())
-    };
-    !has_limits && !has_rate(one) && !has_rate(other)
+    let is_free = |name: &str| order.class_index(name).is_some_and(|class| !order.may_hold_class(class));
+    is_free(one) && is_free(other)
 }
 
 /// How far two classes are apart, each counted by its weight, and how far they ever were. Picks in one millisecond have no order.

@@ -185,11 +185,12 @@ impl Order {
         }
         let mut ranks: Vec<TenantRank> = tenant_names.iter().map(|_| TenantRank::default()).collect();
         let old_times: Vec<_> = self.classes.iter().map(|class| class.virtual_time).collect();
-        let mut had_waiting = vec![false; classes.len()];
+        let mut had_turns = vec![false; classes.len()];
         // What was measured under a name goes on under it.
-        for (old, name) in std::mem::take(&mut self.classes).into_iter().zip(&old_classes) {
-            if let Some(found) = class_names.iter().position(|other| other == name) {
-                had_waiting[found] = old.waiting_count > 0;
+        for (old_place, old) in std::mem::take(&mut self.classes).into_iter().enumerate() {
+            let name = old_classes.get(old_place);
+            if let Some(found) = class_names.iter().position(|other| Some(other) == name) {
+                had_turns[found] = old.waiting_count > 0 && !self.settings.may_hold_class(old_place);
                 let class = &mut classes[found];
                 (class.stats, class.starts, class.sends) = (old.stats, old.starts, old.sends);
                 (class.tag, class.virtual_time) = (old.tag, old.virtual_time);
@@ -205,7 +206,8 @@ impl Order {
             classes.iter_mut().for_each(|class| class.tag = 0);
             self.virtual_time = 0;
         }
-        (self.classes, self.tenant_classes, self.settings) = (classes, ranks, settings);
+        (self.classes, self.tenant_classes) = (classes, ranks);
+        let old_settings = std::mem::replace(&mut self.settings, settings);
         self.by_key.clear();
         self.rested.clear();
         for index in 0..self.lanes.len() {
@@ -219,9 +221,12 @@ impl Order {
                 let time = self.classes[usize::from(lane.key.class)].virtual_time;
                 lane.tag = time.saturating_add(lane.tag.saturating_sub(old_time));
             }
+            let class = &mut self.classes[usize::from(lane.key.class)];
+            if old_settings.may_hold_tenants(lane.key.tenant_class.into()) {
+                lane.tag = lane.tag.max(class.virtual_time);
+            }
             lane.key.tenant_class = place(&tenant_names, &old_tenants, lane.key.tenant_class, default_tenant);
             lane.listed = None;
-            let class = &mut self.classes[usize::from(lane.key.class)];
             let rank = &mut self.tenant_classes[usize::from(lane.key.tenant_class)];
             class.waiting_count += lane.waiting_count;
             class.locked_count += lane.locked_count;
@@ -232,9 +237,10 @@ impl Order {
             self.by_key.entry(lane.key.clone()).or_insert(slot);
             self.list(slot);
         }
-        // A class that had nothing to give has saved nothing up, whose backlog it takes over.
-        for (class, had_waiting) in self.classes.iter_mut().zip(had_waiting) {
-            if !had_waiting {
+        // A class that had nothing to give, or that a limit held back, has saved nothing up: whose backlog it takes over, or when the
+        // limit ends.
+        for (class, had_turns) in self.classes.iter_mut().zip(had_turns) {
+            if !had_turns {
                 class.tag = class.tag.max(self.virtual_time);
             }
         }

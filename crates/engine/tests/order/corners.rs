@@ -99,6 +99,48 @@ fn weighted_backlog_moved_to_an_idle_class_gets_its_share_only() {
     assert!((20..=30).contains(&high), "{high} of 50");
 }
 
+/// What a rate or a share held back is not owed when the limit is lifted: others are not starved by a catch-up.
+#[test]
+fn a_lifted_limit_leaves_nothing_to_catch_up() {
+    let slow = Some(Rate { per_second_milli: 1000, burst: 1 });
+    let mut order = classes(OrderPolicy::Weighted, 2);
+    order.classes[1].rate = slow;
+    assert_level(held_back_then_freed(order, |class| Job::of(class as u8)));
+
+    let mut order = fair(&[1, 1]);
+    order.tenants.as_mut().unwrap().classes[0].rate = slow;
+    assert_level(held_back_then_freed(order, |tenant| Job::by(tenant, tenant)));
+}
+
+fn assert_level([one, other]: [u32; 2]) {
+    assert!(one.abs_diff(other) <= 2, "{one} and {other}");
+}
+
+/// Both wait all the time; the first has a limit for 200 jobs, and then 40 are counted.
+fn held_back_then_freed(mut order: OrderSettings, job: impl Fn(u32) -> Job) -> [u32; 2] {
+    order.max_outstanding = 1000;
+    let mut world = World::new(order);
+    world.send_many(600, |n| job(n % 2));
+    let serve = |world: &mut World, count: u32| {
+        let mut counts = [0, 0];
+        for _ in 0..count {
+            let handed = world.take(ReceiveMode::PeekLock, 1);
+            let done = &world.jobs[&handed[0].id];
+            counts[usize::from(done.tenant.or(done.priority.map(u32::from)) == Some(1))] += 1;
+            world.wait(millis(10));
+            world.complete(&handed[0]);
+        }
+        counts
+    };
+    let limited = serve(&mut world, 200);
+    assert!(limited[0] <= 4, "{limited:?}");
+    world.change_order(|order| {
+        order.classes.iter_mut().for_each(|class| class.rate = None);
+        order.tenants.iter_mut().flat_map(|tenants| &mut tenants.classes).for_each(|class| class.rate = None);
+    });
+    serve(&mut world, 40)
+}
+
 #[test]
 fn a_long_job_saves_nothing_up() {
     let mut world = World::new(fair(&[1]));
