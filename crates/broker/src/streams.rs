@@ -109,16 +109,16 @@ impl<L: Log> Shard<L> {
             HubRequest::Checkpoints { name, group } => {
                 HubAnswer::Checkpoints(hubs.checkpoints(&name, &group)?)
             }
-            of_partition => self.execute_partition(now, of_partition)?,
+            of_partition => self.execute_partition(of_partition)?,
         })
     }
 
-    fn execute_partition(&mut self, now: Timestamp, request: HubRequest) -> Result<HubAnswer, HubError> {
+    fn execute_partition(&mut self, request: HubRequest) -> Result<HubAnswer, HubError> {
         let (hubs, out) = (&mut self.state.hubs, &mut self.hub_outbox);
         Ok(match request {
             HubRequest::OpenStreams { specs } => {
                 for spec in specs {
-                    hubs.open_stream(now, spec, out);
+                    hubs.open_stream(spec, out);
                 }
                 HubAnswer::Done
             }

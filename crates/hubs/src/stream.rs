@@ -104,7 +104,7 @@ impl Stream {
 
 impl Hubs {
     /// Creates the stream, or gives it new settings. Says nothing twice: a stream that is as wanted brings no fact.
-    pub fn open_stream(&mut self, _now: Timestamp, spec: StreamSpec, out: &mut Outbox) -> StreamId {
+    pub fn open_stream(&mut self, spec: StreamSpec, out: &mut Outbox) -> StreamId {
         let spec = StreamSpec { settings: wire::kept(spec.settings), ..spec };
         let known = self.by_partition.get(&(spec.hub, spec.partition)).copied();
         let stream = known.unwrap_or(self.next_stream);

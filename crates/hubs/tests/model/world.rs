@@ -66,7 +66,7 @@ impl World {
         let settings = settings(&self.streams[stream]);
         let name = EntityName::parse("meters").unwrap();
         let spec = StreamSpec { hub: HUB, name, partition: u32::try_from(stream).unwrap(), settings };
-        let id = self.hubs.open_stream(Timestamp::from_millis(self.now), spec, &mut self.out);
+        let id = self.hubs.open_stream(spec, &mut self.out);
         assert_eq!(id, self.streams[stream].id);
     }
 

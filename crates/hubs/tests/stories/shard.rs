@@ -52,7 +52,7 @@ impl Shard {
 
     pub(crate) fn open(&mut self, partition: u32, settings: HubSettings) -> StreamId {
         let spec = StreamSpec { hub: HubId(7), name: name("meters"), partition, settings };
-        self.hubs.open_stream(at(0), spec, &mut self.out)
+        self.hubs.open_stream(spec, &mut self.out)
     }
 
     pub(crate) fn send(&mut self, now: u64, stream: StreamId, count: u32) {
