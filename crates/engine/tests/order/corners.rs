@@ -105,7 +105,7 @@ fn a_lifted_limit_leaves_nothing_to_catch_up() {
     let slow = Some(Rate { per_second_milli: 1000, burst: 1 });
     let mut order = classes(OrderPolicy::Weighted, 2);
     order.classes[1].rate = slow;
-    assert_level(held_back_then_freed(order, |class| Job::of(class as u8)));
+    assert_level(held_back_then_freed(order, |class| Job::of(u8::try_from(class).unwrap())));
 
     let mut order = fair(&[1, 1]);
     order.tenants.as_mut().unwrap().classes[0].rate = slow;
@@ -126,7 +126,7 @@ fn held_back_then_freed(mut order: OrderSettings, job: impl Fn(u32) -> Job) -> [
         for _ in 0..count {
             let handed = world.take(ReceiveMode::PeekLock, 1);
             let done = &world.jobs[&handed[0].id];
-            counts[usize::from(done.tenant.or(done.priority.map(u32::from)) == Some(1))] += 1;
+            counts[usize::from(done.tenant.or_else(|| done.priority.map(u32::from)) == Some(1))] += 1;
             world.wait(millis(10));
             world.complete(&handed[0]);
         }
