@@ -6,11 +6,11 @@ use crate::counts::{self, Counts, Part};
 use crate::{process, workspace};
 
 pub(crate) fn run(arguments: &[String]) -> Result<Counts> {
-    Ok(counts::report(&[Part::close("bench", measure(arguments))]))
+    Ok(counts::report(&[Part::of("bench", || measure(arguments))]))
 }
 
 fn measure(arguments: &[String]) -> Result<Counts> {
-    let broker = workspace::build_broker()?;
+    let broker = workspace::build_release()?;
     let mut command = workspace::cargo()?;
     command.env(workspace::BROKER_VARIABLE, broker);
     command.args(["run", "--release", "--package", "peeklock-bench", "--"]).args(arguments);

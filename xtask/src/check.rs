@@ -8,7 +8,7 @@ use crate::counts::{Counts, Part};
 use crate::{architecture, process, workspace};
 
 pub(crate) fn part() -> Part {
-    Part::close("check", run())
+    Part::of("check", run)
 }
 
 fn run() -> Result<Counts> {

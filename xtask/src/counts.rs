@@ -1,6 +1,7 @@
 //! Counting what passed and what failed, and saying so in one line.
 
 use std::fmt;
+use std::time::{Duration, Instant};
 
 /// How many checks or tests of one part passed and failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,14 +35,16 @@ impl fmt::Display for Counts {
 
 /// One part of a run with its result. A part that ran nothing has failed: silence is not success.
 pub(crate) struct Part {
-    pub(crate) name: &'static str,
-    pub(crate) counts: Counts,
+    name: &'static str,
+    counts: Counts,
+    took: Duration,
 }
 
 impl Part {
-    /// Closes the part with its line. An error counts as one failure, so that later parts still run.
-    pub(crate) fn close(name: &'static str, outcome: anyhow::Result<Counts>) -> Self {
-        let counts = match outcome {
+    /// Runs the part and closes it with its line. An error counts as one failure, so that later parts still run.
+    pub(crate) fn of(name: &'static str, run: impl FnOnce() -> anyhow::Result<Counts>) -> Self {
+        let start = Instant::now();
+        let counts = match run() {
             Ok(Counts { passed: 0, failed: 0 }) => {
                 eprintln!("{name}: nothing ran");
                 Counts::of(false)
@@ -53,7 +56,7 @@ impl Part {
             }
         };
         println!("{name}: {counts}");
-        Part { name, counts }
+        Part { name, counts, took: start.elapsed() }
     }
 }
 
@@ -62,7 +65,7 @@ pub(crate) fn report(parts: &[Part]) -> Counts {
     let mut total = Counts::default();
     println!();
     for part in parts {
-        println!("  {:<8} {}", part.name, part.counts);
+        println!("  {:<8} {}  ({} s)", part.name, part.counts, part.took.as_secs());
         total += Counts::of(part.counts.is_success());
     }
     println!("{total}");

@@ -1,4 +1,4 @@
-//! Clients that others wrote, against the broker as users get it.
+//! Clients that others wrote, against a running broker.
 
 mod node;
 mod python;
@@ -27,11 +27,11 @@ pub(crate) fn run(arguments: &[String]) -> Result<Counts> {
 
 fn part(name: &str, broker: &Path) -> Result<Part> {
     Ok(match name {
-        "python" => Part::close("python", python(broker)),
-        "proton" => Part::close("proton", proton(broker)),
-        "js" => Part::close("js", js(broker)),
-        "fe2o3" => Part::close("fe2o3", fe2o3(broker)),
-        "kill" => Part::close("kill", kill(broker)),
+        "python" => Part::of("python", || python(broker)),
+        "proton" => Part::of("proton", || proton(broker)),
+        "js" => Part::of("js", || js(broker)),
+        "fe2o3" => Part::of("fe2o3", || fe2o3(broker)),
+        "kill" => Part::of("kill", || kill(broker)),
         _ => bail!("'{name}' is not a part of interop; there are python, js, proton, fe2o3 and kill"),
     })
 }

@@ -1,5 +1,6 @@
 //! The whole broker on virtual time: one seed, many seeds, or a bounded number of fresh ones.
 
+use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
@@ -8,6 +9,7 @@ use crate::counts::{self, Counts, Part};
 use crate::test::number_before;
 use crate::{process, workspace};
 
+const PROGRAM: &str = "peeklock-sim";
 /// Seeds that failed once.
 const KNOWN: &str = "sim/seeds.txt";
 const SECONDS_SHORT: &str = "60";
@@ -16,26 +18,26 @@ const SEEDS_SHORT: &str = "100000";
 
 /// Without arguments, what every test run does; else what the arguments say.
 pub(crate) fn run(arguments: &[String]) -> Result<Counts> {
+    workspace::build_program(PROGRAM)?;
     if arguments.is_empty() {
-        return Ok(counts::report(&[short()]));
+        return Ok(counts::report(&[Part::of("sim", short)]));
     }
-    let mut command = workspace::cargo()?;
-    command.args(["run", "--quiet", "--profile", "test", "--package", "peeklock-sim", "--"]).args(arguments);
-    Ok(Counts::of(process::succeeds(&mut command)?))
+    Ok(Counts::of(process::succeeds(simulator()?.args(arguments))?))
 }
 
 /// Every seed that ever failed, and a minute of seeds that nobody has run before.
-pub(crate) fn short() -> Part {
-    Part::close("sim", known_and_fresh())
-}
-
-fn known_and_fresh() -> Result<Counts> {
+pub(crate) fn short() -> Result<Counts> {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let from = (since_epoch.as_secs() * 1000).to_string();
-    let mut command = workspace::cargo()?;
-    command.args(["run", "--quiet", "--profile", "test", "--package", "peeklock-sim", "--"]);
+    let mut command = simulator()?;
     command.args(["--known", KNOWN, "--seeds", SEEDS_SHORT, "--seconds", SECONDS_SHORT, "--from", &from]);
     process::counted(&mut command, seed_counts)
+}
+
+fn simulator() -> Result<Command> {
+    let mut command = Command::new(workspace::program(PROGRAM)?);
+    command.current_dir(workspace::root()?);
+    Ok(command)
 }
 
 /// Reads `34 seeds, 2.1 simulated hours in 60.0 s, 1 failed`.

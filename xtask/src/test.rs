@@ -1,6 +1,6 @@
 //! Everything, in the order in which a failure is cheapest to learn.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Result, anyhow, bail};
@@ -13,30 +13,43 @@ pub(crate) fn run(arguments: &[String]) -> Result<Counts> {
         bail!("'{argument}': `cargo xtask test` takes no arguments");
     }
     let mut parts = vec![check::part()];
-    let broker = workspace::build_broker();
-    parts.push(Part::close("cargo", with(&broker, cargo_tests)));
-    // The SDKs mostly wait for timers and sockets, so all of these share the time; their lines come mixed.
-    let (computed, python, js) = std::thread::scope(|scope| {
-        let js = scope.spawn(|| with(&broker, interop::js));
-        let computed = scope.spawn(|| [fuzz::short(), sim::short()]);
-        let python = with(&broker, interop::python);
-        (computed.join(), python, js.join().unwrap_or_else(|_| bail!("the part has panicked")))
-    });
-    match computed {
-        Ok(computed) => parts.extend(computed),
-        Err(_) => parts.push(Part::close("fuzz, sim", Err(anyhow!("the parts have panicked")))),
-    }
-    parts.push(Part::close("python", python));
-    parts.push(Part::close("js", js));
-    parts.push(Part::close("kill", with(&broker, interop::kill)));
+    let mut broker = Err(anyhow!("it was not built"));
+    parts.push(Part::of("build", || {
+        broker = workspace::build_all();
+        Ok(Counts::of(broker.is_ok()))
+    }));
+    parts.push(Part::of("cargo", || with(&broker, cargo_tests)));
+    parts.extend(beside_each_other(&broker));
+    parts.push(Part::of("kill", || with(&broker, interop::kill)));
     Ok(counts::report(&parts))
 }
 
-/// A broker that did not build fails each part that needs it, and no other.
-fn with(broker: &Result<std::path::PathBuf>, part: impl Fn(&Path) -> Result<Counts>) -> Result<Counts> {
+/// The SDKs mostly wait for timers and sockets, so there is time for what computes; the lines come mixed.
+fn beside_each_other(broker: &Result<PathBuf>) -> Vec<Part> {
+    let computed = || {
+        vec![
+            Part::of("doc", || with(broker, |_| documentation_tests())),
+            Part::of("fuzz", || with(broker, |_| fuzz::short())),
+            Part::of("sim", || with(broker, |_| sim::short())),
+        ]
+    };
+    let python = || vec![Part::of("python", || with(broker, interop::python))];
+    let js = || vec![Part::of("js", || with(broker, interop::js))];
+    std::thread::scope(|scope| {
+        let threads = [scope.spawn(computed), scope.spawn(python), scope.spawn(js)];
+        threads.into_iter().flat_map(|thread| thread.join().unwrap_or_else(|_| vec![panicked()])).collect()
+    })
+}
+
+fn panicked() -> Part {
+    Part::of("panicked", || bail!("a part of the test run itself has panicked"))
+}
+
+/// A broker that did not build fails each part that needs it.
+fn with(broker: &Result<PathBuf>, part: impl Fn(&Path) -> Result<Counts>) -> Result<Counts> {
     match broker {
         Ok(path) => part(path),
-        Err(error) => bail!("there is no broker to test: {error:#}"),
+        Err(error) => bail!("there is nothing to test: {error:#}"),
     }
 }
 
@@ -44,17 +57,21 @@ fn with(broker: &Result<std::path::PathBuf>, part: impl Fn(&Path) -> Result<Coun
 fn cargo_tests(broker: &Path) -> Result<Counts> {
     if !has_nextest()? {
         let mut command = workspace::cargo()?;
-        command.args(["test", "--workspace", "--no-fail-fast"]).env(workspace::BROKER_VARIABLE, broker);
+        command
+            .args(["test", "--workspace", "--all-targets", "--no-fail-fast"])
+            .env(workspace::BROKER_VARIABLE, broker);
         return process::counted(&mut command, libtest_counts);
     }
     let mut command = workspace::cargo()?;
     command.args(["nextest", "run", "--workspace", "--no-fail-fast"]).env(workspace::BROKER_VARIABLE, broker);
-    let mut counts = process::counted(&mut command, nextest_counts)?;
-    // nextest does not run the examples in the documentation.
-    let mut examples = workspace::cargo()?;
-    examples.args(["test", "--workspace", "--doc", "--no-fail-fast"]);
-    counts += process::counted(&mut examples, libtest_counts)?;
-    Ok(counts)
+    process::counted(&mut command, nextest_counts)
+}
+
+/// The examples in the documentation.
+fn documentation_tests() -> Result<Counts> {
+    let mut command = workspace::cargo()?;
+    command.args(["test", "--workspace", "--doc", "--no-fail-fast"]);
+    process::counted(&mut command, libtest_counts)
 }
 
 fn has_nextest() -> Result<bool> {

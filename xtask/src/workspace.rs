@@ -9,6 +9,8 @@ use crate::process;
 
 /// The variable by which every interop test learns which broker to start.
 pub(crate) const BROKER_VARIABLE: &str = "PEEKLOCK_BIN";
+const BROKER_PACKAGE: &str = "peeklock-cli";
+const BROKER: &str = "peeklock";
 
 pub(crate) fn root() -> Result<PathBuf> {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -32,8 +34,33 @@ pub(crate) fn cargo() -> Result<Command> {
 }
 
 /// Builds the broker as users get it, and returns the path of its binary.
+pub(crate) fn build_release() -> Result<PathBuf> {
+    process::must_succeed(cargo()?.args(["build", "--release", "--package", BROKER_PACKAGE]))?;
+    binary(&target()?.join("release").join(BROKER))
+}
+
+/// Builds the broker for tests: with assertions and overflow checks, in the profile that all tests share.
 pub(crate) fn build_broker() -> Result<PathBuf> {
-    process::must_succeed(cargo()?.args(["build", "--release", "--package", "peeklock-cli"]))?;
-    let binary = target()?.join("release").join("peeklock");
-    binary.canonicalize().with_context(|| format!("the build left no {}", binary.display()))
+    build_program(BROKER_PACKAGE)?;
+    program(BROKER)
+}
+
+/// Builds all tests and programs at once, and returns the path of the broker. One command, because a build of some packages
+/// would choose other features of what they depend on, and so build that again.
+pub(crate) fn build_all() -> Result<PathBuf> {
+    process::must_succeed(cargo()?.args(["build", "--workspace", "--all-targets", "--profile", "test"]))?;
+    program(BROKER)
+}
+
+pub(crate) fn build_program(package: &str) -> Result<()> {
+    process::must_succeed(cargo()?.args(["build", "--profile", "test", "--package", package]))
+}
+
+/// A program that was built with the tests.
+pub(crate) fn program(name: &str) -> Result<PathBuf> {
+    binary(&target()?.join("debug").join(name))
+}
+
+fn binary(path: &Path) -> Result<PathBuf> {
+    path.canonicalize().with_context(|| format!("the build left no {}", path.display()))
 }
