@@ -4,9 +4,10 @@ use peeklock_engine::{Engine, QueueView};
 use peeklock_journal::Log;
 use peeklock_types::{EntityKind, EntityName, Timestamp};
 
-use crate::batch::{Answer, EntityInfo, Error, Found, Listing, Request, RuleInfo};
 use crate::execute::{Answered, done};
 use crate::hub::HubAnswer;
+use crate::reply::{Answer, EntityInfo, Error, Found, RuleInfo};
+use crate::request::{Listing, Request};
 use crate::shard::Shard;
 
 impl<L: Log> Shard<L> {

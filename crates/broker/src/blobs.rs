@@ -7,9 +7,10 @@ use peeklock_blobs::{
 use peeklock_journal::{Log, Space};
 use peeklock_types::{EntityName, ShardId, Timestamp};
 
-use crate::batch::{Answer, Error, Request};
 use crate::broker::{Broker, ShardStopped};
 use crate::manage::AdminError;
+use crate::reply::{Answer, Error};
+use crate::request::Request;
 use crate::shard::Shard;
 
 /// For the shard of the container, unless it is about all of them.

@@ -9,9 +9,10 @@ use peeklock_types::{EntityName, GroupNumber, Groups, ShardId};
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinSet;
 
-use crate::batch::{Batch, Peer, PeerId, Reply};
+use crate::batch::{Batch, Peer, PeerId};
 use crate::clock::Clock;
 use crate::large::LargeStore;
+use crate::reply::Reply;
 use crate::router::Router;
 use crate::shard::{Envelope, Failure, RecoveredShard, Shard};
 use crate::state::State;

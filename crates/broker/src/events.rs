@@ -7,11 +7,13 @@ use peeklock_hubs::block::{self, Event, put_event};
 use peeklock_hubs::{HubView, ReaderEnd, ReaderSpec, StartAt};
 use peeklock_types::ConsumerGroup;
 
-use crate::batch::{Batch, Drain, Error, Reply, Request, Ticket};
+use crate::batch::{Batch, Ticket};
 use crate::broker::{Broker, ShardStopped};
 use crate::guest::Guest;
 use crate::hub::{Events, Fence, Partition};
 use crate::manage::AdminError;
+use crate::reply::{Error, Reply};
+use crate::request::{Drain, Request};
 
 /// A look ends behind so many bytes.
 const LOOK_BYTES_MAX: usize = 1 << 20;

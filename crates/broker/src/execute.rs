@@ -9,12 +9,11 @@ use peeklock_engine::{
 use peeklock_journal::{Log, Space, StoredBody};
 use peeklock_types::{EntityName, LockToken, SequenceNumber, ShardId, SubQueue, Timestamp, limits};
 
-use crate::batch::{
-    Answer, Batch, Brought, Drain, Error, PeerId, Request, SessionAsk, Ticket, TransactionSend,
-    TransactionSettle, TransferOutcome,
-};
+use crate::batch::{Batch, PeerId, Ticket};
 use crate::large::{WHOLE_BODY_BYTES_MAX, is_large};
 use crate::outgoing::Effect;
+use crate::reply::{Answer, Error, TransferOutcome};
+use crate::request::{Brought, Drain, Request, SessionAsk, TransactionSend, TransactionSettle};
 use crate::shard::{Shard, nonce};
 
 /// Messages of one send; most are single.

@@ -4,8 +4,10 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 
-use crate::batch::{Batch, Peer, Reply, Request};
+use crate::batch::{Batch, Peer};
 use crate::broker::{Broker, ShardHandle, ShardStopped};
+use crate::reply::Reply;
+use crate::request::Request;
 use crate::shard::Envelope;
 
 /// A peer of one shard for as long as a question takes. The shard hears when it goes, also if whoever asked has lost patience: nobody else would

@@ -9,10 +9,11 @@ use std::sync::Arc;
 use peeklock_hubs::{Checkpoint, CheckpointBy, Etag, HubView, Ownership, StreamSpec};
 use peeklock_types::{ConsumerGroup, EntityName, HubId, HubSettings};
 
-use crate::batch::{Answer, Error, Request};
 use crate::broker::{Broker, ShardStopped};
 use crate::hub::{HubAnswer, HubRequest, Lag, Partition, PartitionInfo};
 use crate::manage::AdminError;
+use crate::reply::{Answer, Error};
+use crate::request::Request;
 
 impl Broker {
     /// `groups` beside `$Default`.

@@ -12,9 +12,10 @@ use peeklock_journal::{BodyError, LargeBodies, LargeBody, ReadError, Reader, Sto
 use peeklock_types::{BodyRef, LockToken, limits};
 use tokio::sync::mpsc;
 
-use crate::batch::{Answer, Batch, Error, Peer, Reply, Ticket};
+use crate::batch::{Batch, Peer, Ticket};
 use crate::broker::Broker;
 use crate::manage::AdminError;
+use crate::reply::{Answer, Error, Reply};
 
 /// Bodies up to this size are loaded whole.
 pub const WHOLE_BODY_BYTES_MAX: u32 = limits::DEFERRED_SIZE_BYTES_MAX;

@@ -22,16 +22,15 @@ mod measure;
 mod outgoing;
 mod reading;
 mod receipts;
+mod reply;
+mod request;
 mod router;
 mod shard;
 mod state;
 mod streams;
 
 pub use alarm::Alarm;
-pub use batch::{
-    Answer, Batch, Brought, Drain, EntityInfo, Error, Found, Listing, Message, Messages, Peer, PeerId, Reply,
-    Request, RuleInfo, SessionAsk, SessionHold, Ticket, TransactionSend, TransactionSettle, TransferOutcome,
-};
+pub use batch::{Batch, Messages, Peer, PeerId, Ticket};
 pub use blobs::{BlobAnswer, BlobRequest, StockBlob};
 pub use broker::{Broker, Describe, OpenError, Recovered, Running, ShardHandle, ShardStopped};
 pub use clock::Clock;
@@ -45,3 +44,7 @@ pub use peeklock_filter as filter;
 pub use peeklock_hubs as hubs;
 pub use peeklock_journal::StoredBody;
 pub use receipts::ReceiptRequest;
+pub use reply::{Answer, EntityInfo, Error, Found, Message, Reply, RuleInfo, TransferOutcome};
+pub use request::{
+    Brought, Drain, Listing, Request, SessionAsk, SessionHold, TransactionSend, TransactionSettle,
+};

@@ -7,9 +7,11 @@ use peeklock_engine::Explained;
 use peeklock_filter::{Rule, RuleName};
 use peeklock_types::{EntityKind, EntityName, EntityPath, QueueSettings, SequenceNumber};
 
-use crate::batch::{Answer, Batch, EntityInfo, Error, Listing, Message, Reply, Request, RuleInfo, Ticket};
+use crate::batch::{Batch, Ticket};
 use crate::broker::{Broker, ShardStopped};
 use crate::guest::Guest;
+use crate::reply::{Answer, EntityInfo, Error, Message, Reply, RuleInfo};
+use crate::request::{Listing, Request};
 
 #[derive(Debug, thiserror::Error)]
 pub enum AdminError {

@@ -7,10 +7,11 @@ use peeklock_journal::Log;
 use peeklock_types::{EntityKind, EntityName, SequenceNumber, Timestamp};
 
 use crate::admin::missing;
-use crate::batch::{Answer, Error, Request};
 use crate::broker::{Broker, ShardStopped};
 use crate::execute::Answered;
 use crate::manage::AdminError;
+use crate::reply::{Answer, Error};
+use crate::request::Request;
 use crate::shard::Shard;
 
 /// Entities measured in one request. A shard does nothing else meanwhile, so it is a matter of a millisecond or so.

@@ -14,8 +14,9 @@ use rustc_hash::FxHashMap;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use crate::batch::{Answer, Error, Message, Peer, PeerId, Reply, Ticket};
+use crate::batch::{Peer, PeerId, Ticket};
 use crate::large::{FRONT_BYTES, Holds, is_large};
+use crate::reply::{Answer, Error, Message, Reply};
 use crate::router::Router;
 
 /// One thing for one peer.

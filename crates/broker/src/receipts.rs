@@ -9,10 +9,12 @@ use peeklock_journal::Log;
 use peeklock_types::{EntityKind, EntityName, LockToken, QueueSettings, Timestamp, limits};
 
 use crate::admin::{missing, show};
-use crate::batch::{Answer, Batch, EntityInfo, Error, Message, PeerId, Request, Ticket};
+use crate::batch::{Batch, PeerId, Ticket};
 use crate::broker::{Broker, ShardStopped};
 use crate::execute::{Answered, New, done, first_of};
 use crate::manage::AdminError;
+use crate::reply::{Answer, EntityInfo, Error, Message};
+use crate::request::Request;
 use crate::shard::{Shard, nonce};
 
 /// What can be asked about a queue and its messages without being a receiver.

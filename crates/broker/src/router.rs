@@ -10,9 +10,11 @@ use peeklock_journal::{ReadError, StoredBody};
 use peeklock_types::ShardId;
 use tokio::sync::mpsc;
 
-use crate::batch::{Answer, Batch, Brought, Error, Peer, PeerId, Reply, Request, Ticket, TransferOutcome};
+use crate::batch::{Batch, Peer, PeerId, Ticket};
 use crate::broker::{Describe, ShardHandle};
 use crate::large::{BodyHold, CopyError, LargeStore};
+use crate::reply::{Answer, Error, Reply, TransferOutcome};
+use crate::request::{Brought, Request};
 use crate::shard::Envelope;
 
 /// When the target cannot take anything at the moment.

@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 
 use crate::alarm::Alarm;
-use crate::batch::{Answer, Batch, Error, Peer, PeerId, Ticket};
+use crate::batch::{Batch, Peer, PeerId, Ticket};
 use crate::broker::Describe;
 use crate::clock::Clock;
 use crate::group::GroupBuilder;
@@ -24,6 +24,7 @@ use crate::housekeeping::{Done, Gathered, Housekeeping, HousekeepingError, Moved
 use crate::hub::Fence;
 use crate::outgoing::{Effect, Outgoing};
 use crate::reading::Reading;
+use crate::reply::{Answer, Error};
 use crate::router::Router;
 use crate::state::State;
 

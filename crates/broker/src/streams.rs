@@ -5,11 +5,13 @@ use peeklock_hubs::{Error as HubError, Hubs, Prepared, Producer, ReaderEnd, Run}
 use peeklock_journal::{Log, ReadError, Space, StoredBody};
 use peeklock_types::{ReceiverId, Timestamp, limits};
 
-use crate::batch::{Answer, Batch, Drain, Error, PeerId, Reply, Request};
+use crate::batch::{Batch, PeerId};
 use crate::execute::Answered;
 use crate::hub::{Events, HubAnswer, HubRequest, Partition, PartitionInfo};
 use crate::outgoing::Effect;
 use crate::reading::Read;
+use crate::reply::{Answer, Error, Reply};
+use crate::request::{Drain, Request};
 use crate::shard::{Failure, Shard};
 
 /// What one run hands to a reader, about.
