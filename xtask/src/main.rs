@@ -32,7 +32,7 @@ cargo xtask <command>
       fe2o3                  the Rust AMQP client
       kill                   100 times kill -9 under load, then an audit of the clients' logs
   fuzz [--seconds N]       hostile bytes into codec and connection, N seconds each (default 60)
-  sim                      every seed that ever failed, and a minute of fresh ones
+  sim                      every seed that ever failed, and a hundred that belong to the commit
       --seed N [--log]       one seed, with its log
       --seeds M [--from N]   M seeds from N on (default 1)
   bench [arguments]        the benchmarks; arguments go to the benchmark program
