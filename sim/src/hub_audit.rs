@@ -67,7 +67,9 @@ async fn read_out(party: &mut Party, partition: u32) -> bool {
     let start = StartAt::Earliest;
     party.log_hub(HubEvent::Opening { link, group: PLAIN, partition, start, level, run, is_wired: false });
     let group = ConsumerGroup::default_group();
-    let spec = ReaderSpec { group, start, owner_level: level, name: Some("auditor".to_owned()) };
+    let hub_revision = line.view.revision;
+    let spec =
+        ReaderSpec { group, start, owner_level: level, hub_revision, name: Some("auditor".to_owned()) };
     if line.attach(partition, spec, CREDIT, WINDOW_BYTES).await.is_err() {
         return false;
     }

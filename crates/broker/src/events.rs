@@ -33,7 +33,13 @@ impl Broker {
         self.check_partition(hub, partition)?;
         let mut guest = Guest::new(self, self.place_partition(&hub.name, partition))?;
         let (place, receiver) = (Partition { hub: hub.id, number: partition }, guest.peer.id.receiver(0));
-        let spec = ReaderSpec { group: ConsumerGroup::observer(), start, owner_level: None, name: None };
+        let spec = ReaderSpec {
+            group: ConsumerGroup::observer(),
+            start,
+            owner_level: None,
+            hub_revision: hub.revision,
+            name: None,
+        };
         let (spec, fence) = (Box::new(spec), Fence::default());
         let mut batch =
             Batch::from(Request::AttachReader { ticket: Ticket(0), partition: place, receiver, spec, fence });

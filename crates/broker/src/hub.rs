@@ -101,10 +101,11 @@ pub enum HubRequest {
         partition: Partition,
         id: i64,
     },
-    /// Ends all readers of a consumer group that is gone.
+    /// Ends all readers of a consumer group that is gone since the hub has this revision.
     EndGroup {
         hub: HubId,
         group: ConsumerGroup,
+        revision: u64,
     },
 }
 

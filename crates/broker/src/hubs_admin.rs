@@ -160,10 +160,19 @@ impl Broker {
 
     /// With its ownerships and checkpoints; its readers are ended.
     pub async fn delete_group(&self, name: EntityName, group: ConsumerGroup) -> Result<HubView, AdminError> {
+        self.change_hub(|broker| async move { broker.delete_group_alone(name, group).await }).await
+    }
+
+    async fn delete_group_alone(
+        &self,
+        name: EntityName,
+        group: ConsumerGroup,
+    ) -> Result<HubView, AdminError> {
         let request = HubRequest::DeleteGroup { name: name.clone(), group: group.clone() };
         let view = self.ask_view(&name, request).await?;
         for shard in 0..self.shard_count() {
-            self.ask_hub_at(shard, HubRequest::EndGroup { hub: view.id, group: group.clone() }).await?;
+            let (hub, group, revision) = (view.id, group.clone(), view.revision);
+            self.ask_hub_at(shard, HubRequest::EndGroup { hub, group, revision }).await?;
         }
         Ok(view)
     }

@@ -20,6 +20,7 @@ mod large;
 mod manage;
 mod measure;
 mod outgoing;
+mod patience;
 mod reading;
 mod receipts;
 mod reply;

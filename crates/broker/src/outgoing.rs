@@ -16,6 +16,7 @@ use tokio::task::JoinHandle;
 
 use crate::batch::{Peer, PeerId, Ticket};
 use crate::large::{FRONT_BYTES, Holds, is_large};
+use crate::patience;
 use crate::reply::{Answer, Error, Message, Reply};
 use crate::router::Router;
 
@@ -110,17 +111,25 @@ struct Waiting {
 /// Reads the bodies. One that cannot be read is `None` and is logged: it must not keep the others from their receivers.
 async fn read<R: Reader>(reader: R, wanted: Vec<StoredBody>) -> Result<Vec<Option<Bytes>>, Poisoned> {
     if !wanted.iter().any(|body| is_large(body.size_bytes)) {
-        match reader.read(wanted.clone()).await {
+        match patience::read(&reader, &wanted).await {
             Ok(bodies) => return Ok(bodies.into_iter().map(Some).collect()),
             Err(ReadError::Poisoned(poisoned)) => return Err(poisoned),
             Err(error) => tracing::warn!("reading {} bodies one by one, because: {error}", wanted.len()),
         }
     }
     let mut bodies = Vec::with_capacity(wanted.len());
+    // A disk that has failed for so long will hardly answer for the next body, and others wait behind these.
+    let mut is_patient = true;
     for body in wanted {
         // Of a large one that is only looked at, the front is enough.
         let range = if is_large(body.size_bytes) { 0..FRONT_BYTES } else { 0..body.size_bytes };
-        bodies.push(match reader.read_range(body, range).await {
+        let read = if is_patient {
+            patience::read_range(&reader, body, range).await
+        } else {
+            reader.read_range(body, range).await
+        };
+        is_patient &= !matches!(read, Err(ReadError::Io { .. }));
+        bodies.push(match read {
             Ok(found) => Some(found),
             Err(ReadError::Poisoned(poisoned)) => return Err(poisoned),
             Err(error) => {

@@ -9,6 +9,8 @@ use peeklock_types::BodyRef;
 use rustc_hash::FxHashMap;
 use tokio::task::JoinSet;
 
+use crate::patience;
+
 /// Runs that are read at the same time: what bounds the memory of readers that catch up, however many there are.
 pub(crate) const READS_MAX: usize = 16;
 /// Extents that were read from disk and may be wanted again soon, by a reader that takes a few events at a time or by its neighbours.
@@ -20,12 +22,14 @@ pub(crate) type Read = (Run, Result<Vec<Bytes>, ReadError>);
 pub(crate) struct Reading<R> {
     reader: R,
     reads: JoinSet<Read>,
+    /// Runs that became durable while enough were being read.
+    waiting: VecDeque<Run>,
     kept: Kept,
 }
 
 impl<R: Reader> Reading<R> {
     pub(crate) fn new(reader: R) -> Self {
-        Reading { reader, reads: JoinSet::new(), kept: Kept::default() }
+        Reading { reader, reads: JoinSet::new(), waiting: VecDeque::new(), kept: Kept::default() }
     }
 
     pub(crate) fn is_reading(&self) -> bool {
@@ -33,10 +37,10 @@ impl<R: Reader> Reading<R> {
     }
 
     pub(crate) fn has_room(&self) -> bool {
-        self.reads.len() < READS_MAX
+        self.reads.len() + self.waiting.len() < READS_MAX
     }
 
-    /// Gives the run back with its bytes if they are in memory, else reads them in the background.
+    /// Gives the run back with its bytes if they are in memory, else reads them in the background, as soon as there is room.
     pub(crate) fn start(&mut self, run: Run) -> Option<Read> {
         let find = |(place, size_bytes): &(BodyRef, u32)| {
             let body = StoredBody { place: *place, size_bytes: *size_bytes };
@@ -47,19 +51,28 @@ impl<R: Reader> Reading<R> {
         if let Some(extents) = found {
             return Some((run, Ok(extents)));
         }
+        if self.reads.len() < READS_MAX {
+            self.spawn(run);
+        } else {
+            self.waiting.push_back(run);
+        }
+        None
+    }
+
+    fn spawn(&mut self, run: Run) {
         let reader = self.reader.clone();
         self.reads.spawn(async move {
             let stored =
                 |(place, size_bytes): &(BodyRef, u32)| StoredBody { place: *place, size_bytes: *size_bytes };
+            let bodies: Vec<_> = run.bodies.iter().map(stored).collect();
             // On a task of its own: whatever becomes of it, the reader hears of it.
-            let read = tokio::spawn(reader.read(run.bodies.iter().map(stored).collect()));
+            let read = tokio::spawn(async move { patience::read(&reader, &bodies).await });
             let stopped = |stopped| {
                 let (path, source) = (String::new(), std::io::Error::other(stopped));
                 Err(ReadError::Io { path, source })
             };
             (run, read.await.unwrap_or_else(stopped))
         });
-        None
     }
 
     /// A read that has ended, if there is one.
@@ -67,7 +80,11 @@ impl<R: Reader> Reading<R> {
         self.reads.try_join_next().and_then(Result::ok).map(|read| self.keep(read))
     }
 
+    /// What has ended leaves room for what waits, and may be wanted again.
     fn keep(&mut self, (run, result): Read) -> Read {
+        if let Some(next) = self.waiting.pop_front() {
+            self.spawn(next);
+        }
         if let Ok(extents) = &result {
             self.kept.put(&run, extents);
         }

@@ -145,8 +145,8 @@ impl<L: Log> Shard<L> {
                 let stream = hubs.find_stream(partition.hub, partition.number)?;
                 HubAnswer::Producer(hubs.producer(stream, id))
             }
-            HubRequest::EndGroup { hub, group } => {
-                hubs.end_group(hub, &group, out);
+            HubRequest::EndGroup { hub, group, revision } => {
+                hubs.end_group(hub, &group, revision, out);
                 HubAnswer::Done
             }
             _ => HubAnswer::Done,

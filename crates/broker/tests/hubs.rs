@@ -31,6 +31,16 @@ fn settings(partition_count: u32) -> HubSettings {
     HubSettings { partition_count, ..HubSettings::default() }
 }
 
+fn earliest() -> ReaderSpec {
+    ReaderSpec {
+        group: default_group(),
+        start: StartAt::Earliest,
+        owner_level: None,
+        hub_revision: 1,
+        name: None,
+    }
+}
+
 fn refused(error: AdminError) -> Refused {
     match error {
         AdminError::Refused(Error::Hub(error)) => *error,
@@ -102,7 +112,8 @@ impl<'r> Client<'r> {
     }
 
     async fn attach(&mut self, local: u32, start: StartAt) -> ReceiverId {
-        let spec = ReaderSpec { group: default_group(), start, owner_level: None, name: None };
+        let spec =
+            ReaderSpec { group: default_group(), start, owner_level: None, hub_revision: 1, name: None };
         self.attach_with(local, spec).await.unwrap().0
     }
 
@@ -237,6 +248,7 @@ async fn what_is_older_than_the_retention_goes_and_its_space_is_given_back() {
         group: default_group(),
         start: StartAt::Sequence { sequence: 3, inclusive: false },
         owner_level: None,
+        hub_revision: 1,
         name: None,
     };
     assert!(
@@ -256,6 +268,7 @@ async fn the_old_reader_is_fenced_before_the_new_one_is_let_in() {
         group: default_group(),
         start: StartAt::Earliest,
         owner_level: Some(level),
+        hub_revision: 1,
         name: Some(format!("reader {level}")),
     };
     let (reader, fence) = old.attach_with(1, spec(0)).await.unwrap();
@@ -403,9 +416,87 @@ async fn a_change_of_a_hub_goes_to_its_end_even_if_nobody_waits_for_it() {
     rig.journal.release();
     let again = rig.broker.create_hub(name("homes"), settings(4), Vec::new()).await.unwrap();
     for number in 0..4 {
-        let spec =
-            ReaderSpec { group: default_group(), start: StartAt::Earliest, owner_level: None, name: None };
+        let spec = ReaderSpec {
+            group: default_group(),
+            start: StartAt::Earliest,
+            owner_level: None,
+            hub_revision: 1,
+            name: None,
+        };
         assert!(Client::of(&rig, &hub, number).attach_with(1, spec.clone()).await.is_err());
         Client::of(&rig, &again, number).attach_with(1, spec).await.unwrap();
     }
+}
+
+/// A disk that fails once or twice: the reader waits a moment and goes on. One that fails for good ends it, and says so.
+#[tokio::test(start_paused = true)]
+async fn a_read_that_fails_is_tried_again_for_a_while() {
+    let rig = Rig::start().await;
+    let hub = rig.broker.create_hub(name("homes"), settings(1), Vec::new()).await.unwrap();
+    let mut client = Client::of(&rig, &hub, 0);
+    client.append(0..3).await;
+    let shard = client.shard_id();
+    rig.journal.cool(shard);
+    rig.journal.fail_reads(shard, 3);
+    let reader = client.attach(1, StartAt::Earliest).await;
+    client.credit(reader, 100).await;
+    client.read(0, 3).await;
+    assert_eq!(rig.journal.failing_reads(shard), 0);
+    rig.journal.fail_reads(shard, 1000);
+    let unlucky = client.attach(2, StartAt::Earliest).await;
+    let queue_before = tokio::time::Instant::now();
+    client.append(3..4).await;
+    client.credit(unlucky, 100).await;
+    let mut ended = Vec::new();
+    for _ in 0..2 {
+        match client.peer.next().await {
+            Reply::ReaderEnded { receiver, reason } => ended.push((receiver, *reason)),
+            other => panic!("{other:?}"),
+        }
+    }
+    ended.sort_by_key(|(receiver, _)| *receiver);
+    let unreadable = |from| ReaderEnd::Unreadable { from };
+    assert_eq!(ended, [(reader, unreadable(3)), (unlucky, unreadable(0))]);
+    assert!(queue_before.elapsed() < Duration::from_secs(5), "the end comes soon");
+    rig.journal.fail_reads(shard, 0);
+    let again = client.attach(3, StartAt::Earliest).await;
+    client.credit(again, 100).await;
+    client.read(0, 4).await;
+}
+
+/// However many readers wait for the same group to be durable: what bounds reads bounds theirs, too.
+#[tokio::test(start_paused = true)]
+async fn runs_that_become_durable_together_are_read_a_few_at_a_time() {
+    const READS_MAX: usize = 16;
+    let rig = Rig::start().await;
+    let hub = rig.broker.create_hub(name("homes"), settings(1), Vec::new()).await.unwrap();
+    let mut client = Client::of(&rig, &hub, 0);
+    let shard = client.shard_id();
+    rig.journal.cool(shard);
+    let mut readers = Vec::new();
+    for local in 1..=5 {
+        for group in 0..8 {
+            let group = ConsumerGroup::parse(&format!("group{group}")).unwrap();
+            let spec = ReaderSpec { group, ..earliest() };
+            let (reader, _) =
+                client.attach_with(local * 8 + u32::try_from(readers.len()).unwrap(), spec).await.unwrap();
+            client.credit(reader, 100).await;
+            readers.push(reader);
+        }
+    }
+    rig.journal.hold_reads(shard, true);
+    // Each waits in its stream's line, and is woken by the first event.
+    for number in 0..3 {
+        client.append(number..number + 1).await;
+    }
+    assert!(client.peer.stays_silent().await);
+    rig.journal.hold_reads(shard, false);
+    let mut found = std::collections::BTreeMap::new();
+    while found.values().filter(|upto| **upto == 3).count() < readers.len() {
+        let run = client.events().await;
+        let next = found.entry(run.receiver).or_insert(0);
+        assert_eq!(run.from, *next);
+        *next = run.upto;
+    }
+    assert!(rig.journal.reading_count_max(shard) <= READS_MAX, "{}", rig.journal.reading_count_max(shard));
 }

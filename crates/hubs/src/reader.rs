@@ -8,7 +8,7 @@ use crate::Outbox;
 use crate::checkpoint::check_owner;
 use crate::error::Error;
 use crate::hub::Hubs;
-use crate::readers::{Reader, Skip};
+use crate::readers::{ENDED_GROUPS_MAX, EndedGroup, Reader, Skip};
 use crate::stream::{Stream, StreamId};
 use crate::view::LastEnqueued;
 
@@ -35,6 +35,8 @@ pub struct ReaderSpec {
     pub group: ConsumerGroup,
     pub start: StartAt,
     pub owner_level: Option<i64>,
+    /// Which description of the hub named the group: if the group was deleted after that, the reader is not let in.
+    pub hub_revision: u64,
     /// What it calls itself, for people.
     pub name: Option<String>,
 }
@@ -120,6 +122,7 @@ impl Hubs {
         if !known.spec.settings.status.can_receive() {
             return Err(Error::Disabled { name: known.spec.name.clone(), what: "receivers" });
         }
+        self.check_group(known, &spec)?;
         check_owner(spec.name.as_deref().unwrap_or_default())?;
         let evicted = self.check_level(known, &spec)?;
         let (next, skip) = known.position(spec.start)?;
@@ -168,8 +171,26 @@ impl Hubs {
         self.readers.get(reader).is_some()
     }
 
-    /// Ends all readers of the group on streams of this hub.
-    pub fn end_group(&mut self, hub: HubId, group: &ConsumerGroup, out: &mut Outbox) {
+    /// Whoever saw the group before it was deleted, and comes after its readers were ended, would stay for ever.
+    fn check_group(&self, stream: &Stream, spec: &ReaderSpec) -> Result<(), Error> {
+        let is_gone = |ended: &EndedGroup| {
+            ended.hub == stream.spec.hub
+                && ended.group == spec.group
+                && spec.hub_revision < ended.deleted_at_revision
+        };
+        if self.readers.ended_groups.iter().any(is_gone) {
+            return Err(Error::NoSuchGroup { name: stream.spec.name.clone(), group: spec.group.clone() });
+        }
+        Ok(())
+    }
+
+    /// Ends all readers of the group on streams of this hub, and keeps those out who saw the hub before it had this revision.
+    pub fn end_group(&mut self, hub: HubId, group: &ConsumerGroup, revision: u64, out: &mut Outbox) {
+        let ended = EndedGroup { hub, group: group.clone(), deleted_at_revision: revision };
+        self.readers.ended_groups.push_back(ended);
+        if self.readers.ended_groups.len() > ENDED_GROUPS_MAX {
+            self.readers.ended_groups.pop_front();
+        }
         let streams = self.by_partition.range((hub, 0)..=(hub, u32::MAX));
         let streams: Vec<_> = streams.map(|(_, stream)| *stream).collect();
         let end = |reader: &Reader| (reader.group == *group).then_some(ReaderEnd::Deleted);

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use peeklock_types::{ConsumerGroup, ExpiredPosition, ReceiverId, Timestamp};
+use peeklock_types::{ConsumerGroup, ExpiredPosition, HubId, ReceiverId, Timestamp};
 
 use crate::Outbox;
 use crate::hub::Hubs;
@@ -17,6 +17,18 @@ pub(crate) struct Readers {
     /// Those that may have a run, in the order of their turns.
     ready: VecDeque<ReceiverId>,
     drained: Vec<ReceiverId>,
+    /// Groups that were deleted lately.
+    pub(crate) ended_groups: VecDeque<EndedGroup>,
+}
+
+/// A reader on its way in is here long before as many other groups are deleted.
+pub(crate) const ENDED_GROUPS_MAX: usize = 256;
+
+#[derive(Debug)]
+pub(crate) struct EndedGroup {
+    pub(crate) hub: HubId,
+    pub(crate) group: ConsumerGroup,
+    pub(crate) deleted_at_revision: u64,
 }
 
 /// The readers of one stream.
@@ -172,7 +184,7 @@ impl Hubs {
 
     /// Puts the reader into the row where it belongs now, and sees whether it is drained.
     pub(crate) fn arrange(&mut self, id: ReceiverId) {
-        let Readers { by_id, ready, drained } = &mut self.readers;
+        let Readers { by_id, ready, drained, .. } = &mut self.readers;
         let Some(reader) = by_id.get_mut(&id) else { return };
         let Some(stream) = self.streams.get_mut(&reader.stream) else { return };
         let begin = stream.extents.begin();

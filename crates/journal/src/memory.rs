@@ -3,6 +3,7 @@
 //! Everything is durable at once unless a test holds the watermark, so that "appended" and "durable" can be told apart.
 
 mod cold;
+mod faults;
 mod large;
 
 use std::collections::{HashMap, VecDeque};
@@ -15,6 +16,7 @@ use peeklock_types::{BodyPlace, BodyRef, GroupNumber, ShardId};
 use tokio::sync::watch;
 
 use self::cold::ColdSegments;
+use self::faults::Faults;
 pub use self::large::{MemoryLargeBodies, MemoryLargeBody};
 use crate::{
     AppendError, Evacuation, Journal, Log, OpenError, Poisoned, ReadError, Reader, Recovery, Snapshot,
@@ -44,6 +46,7 @@ struct Settings {
 struct Shard {
     state: Mutex<State>,
     progress: watch::Sender<Progress>,
+    reads_held: watch::Sender<bool>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -66,6 +69,7 @@ struct State {
     stopped: Option<Poisoned>,
     asked: Option<Evacuation>,
     asked_snapshot: bool,
+    faults: Faults,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -169,8 +173,13 @@ impl Shard {
             stopped: None,
             asked: None,
             asked_snapshot: false,
+            faults: Faults::default(),
         };
-        Shard { state: Mutex::new(state), progress: watch::Sender::new(Progress::default()) }
+        Shard {
+            state: Mutex::new(state),
+            progress: watch::Sender::new(Progress::default()),
+            reads_held: watch::Sender::new(false),
+        }
     }
 }
 
@@ -430,7 +439,7 @@ pub struct MemoryReader {
 }
 
 fn read_all(state: &State, bodies: &[StoredBody]) -> Result<Vec<Bytes>, ReadError> {
-    bodies.iter().map(|body| state.body(*body).ok_or(ReadError::Gone(body.place))).collect()
+    bodies.iter().map(|body| state.checked_body(*body)).collect()
 }
 
 fn read_as_one(state: &State, run: &[StoredBody]) -> Result<Bytes, ReadError> {
@@ -438,16 +447,39 @@ fn read_as_one(state: &State, run: &[StoredBody]) -> Result<Bytes, ReadError> {
     Ok(read_all(state, run)?.concat().into())
 }
 
+impl MemoryReader {
+    /// As long as reads are held this one waits; then it does what it is for.
+    async fn read_from_disk<T>(
+        self,
+        look: impl FnOnce(&mut State) -> Result<(T, usize), ReadError>,
+    ) -> Result<T, ReadError> {
+        locked(&self.shard.state).faults.enter();
+        let mut held = self.shard.reads_held.subscribe();
+        let _ = held.wait_for(|is_held| !*is_held).await;
+        let mut state = locked(&self.shard.state);
+        state.faults.leave();
+        state.faults.check()?;
+        let (found, size_bytes) = look(&mut state)?;
+        state.faults.note_read(size_bytes);
+        Ok(found)
+    }
+}
+
 impl Reader for MemoryReader {
     fn try_read(&self, body: StoredBody) -> Option<Bytes> {
-        locked(&self.shard.state).body(body)
+        let state = locked(&self.shard.state);
+        if state.faults.is_cool { None } else { state.body(body) }
     }
 
     fn read(
         &self,
         bodies: Vec<StoredBody>,
     ) -> impl Future<Output = Result<Vec<Bytes>, ReadError>> + Send + 'static {
-        ready(read_all(&locked(&self.shard.state), &bodies))
+        self.clone().read_from_disk(move |state| {
+            let found = read_all(state, &bodies)?;
+            let size_bytes = found.iter().map(Bytes::len).sum();
+            Ok((found, size_bytes))
+        })
     }
 
     fn read_range(
@@ -455,9 +487,12 @@ impl Reader for MemoryReader {
         body: StoredBody,
         range: Range<u32>,
     ) -> impl Future<Output = Result<Bytes, ReadError>> + Send + 'static {
-        let found = locked(&self.shard.state).body(body).ok_or(ReadError::Gone(body.place));
-        let end = range.end.min(body.size_bytes) as usize;
-        let start = (range.start as usize).min(end);
-        ready(found.map(|bytes| bytes.slice(start..end)))
+        self.clone().read_from_disk(move |state| {
+            let found = state.checked_body(body)?;
+            let end = range.end.min(body.size_bytes) as usize;
+            let part = found.slice((range.start as usize).min(end)..end);
+            let size_bytes = part.len();
+            Ok((part, size_bytes))
+        })
     }
 }

@@ -219,6 +219,7 @@ impl Conversation<'_> {
             group: reader.group.clone(),
             start: reader.start,
             owner_level: reader.owner_level,
+            hub_revision: view.revision,
             name: reader.name.clone(),
         };
         let (ticket, fence) = (Waiter::Link(number).ticket(), reader.fence.clone());

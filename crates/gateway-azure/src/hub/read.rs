@@ -167,13 +167,19 @@ impl Conversation<'_> {
         let LinkKind::Reader(reader) = &mut link.kind else { return };
         let credit = self.connection.credit(link.id);
         let is_empty = reader.runs.is_empty() || credit == 0;
+        // Events that were left out have used no credit, but the shard has counted them.
+        let is_short = reader.limit_with(credit) > reader.limit;
         if reader.is_drained && is_empty {
             reader.is_drained = false;
-            self.connection.drained(link.id);
+            if is_short {
+                // It has come to its limit, not to the end.
+                self.grant_reader(number, Drain::Start);
+            } else {
+                self.connection.drained(link.id);
+            }
             return;
         }
-        // Events that were left out have used no credit, but the shard has counted them.
-        if reader.limit_with(credit) > reader.limit {
+        if is_short {
             self.grant_reader(number, Drain::Keep);
         }
     }

@@ -1,11 +1,16 @@
 //! Event hubs: sending, reading from every position, owner levels, and what is refused.
 
+use std::time::Duration;
+
 use peeklock_amqp::connection::{Event, LinkId, Outgoing};
 use peeklock_amqp::{
     Attach, BATCH_FORMAT, BatchBuilder, Body, DeliveryState, DeliveryTag, Encode, Fields, Message, Role,
     SenderSettleMode, Source, Symbol, Target, Value, condition,
 };
-use peeklock_types::{ConsumerGroup, EntityName, HubSettings, QueueSettings, partition_of_key};
+use peeklock_journal::Evacuation;
+use peeklock_types::{
+    ConsumerGroup, EntityName, GroupNumber, HubSettings, QueueSettings, ShardId, partition_of_key,
+};
 
 use crate::support::{Client, Rig, condition_of, message, receiver, sender};
 
@@ -390,6 +395,47 @@ async fn credit_is_kept_to_and_drained() {
     client.send_all("clicks", &["d"]).await;
     client.connection.set_credit(link, 1);
     assert_eq!(number(&client.next_event(link).await), 3);
+}
+
+/// Events that are left out use up no credit: a drain is not done before the others have come.
+#[tokio::test(start_paused = true)]
+async fn a_drain_from_a_time_on_takes_what_there_is() {
+    let rig = rig(1).await;
+    let mut client = rig.client().await;
+    client.send_all("clicks", &["a", "b", "c", "d", "e", "f"]).await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    client.send_all("clicks", &["g", "h", "i", "j"]).await;
+    let shard = rig.broker.place_partition(&hub(), 0);
+    let upto = GroupNumber(1000);
+    rig.journal.ask_evacuation(ShardId(u16::try_from(shard).unwrap()), Evacuation::Groups { upto });
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let view = rig.broker.hub(hub()).await.unwrap();
+    let partition = rig.broker.partition(&view, 0, None).await.unwrap().view;
+    assert_eq!(partition.extent_count, 1, "old and new events lie together");
+    let since = partition.last_enqueued_at.unwrap().as_millis() - 5000;
+    let attach = reader(&format!("amqp.annotation.x-opt-enqueued-time > '{since}'"));
+    let link = client.attach(attach).await.unwrap().0;
+    client.connection.set_credit(link, 5);
+    client.connection.drain(link);
+    client.flush().await;
+    let mut found = Vec::new();
+    loop {
+        let event = client
+            .until(|event| match event {
+                Event::Delivery { delivery, .. } => {
+                    Some(Some(number(&Message::decode(&delivery.payload).unwrap())))
+                }
+                Event::Flow { drain: true, .. } => Some(None),
+                _ => None,
+            })
+            .await;
+        match event {
+            Some(number) => found.push(number),
+            None => break,
+        }
+    }
+    assert_eq!(found, [6, 7, 8, 9]);
+    assert_eq!(client.connection.credit(link), 0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -25,6 +25,7 @@ pub(crate) const SESSION_FILTER: &str = "com.microsoft:session-filter";
 
 pub(crate) struct Rig {
     pub(crate) broker: Broker,
+    pub(crate) journal: MemoryJournal,
     pub(crate) access: Access,
     gateway: Arc<Gateway>,
     _running: Running,
@@ -33,8 +34,8 @@ pub(crate) struct Rig {
 
 impl Rig {
     pub(crate) async fn start() -> Self {
-        let (broker, running, _) =
-            Broker::open(&MemoryJournal::new(), peeklock_gateway_azure::describe).await.unwrap();
+        let journal = MemoryJournal::new();
+        let (broker, running, _) = Broker::open(&journal, peeklock_gateway_azure::describe).await.unwrap();
         let policies = vec![
             Policy::with_one_key("all", "secret", &[Right::Manage]),
             Policy::with_one_key("sender", "secret", &[Right::Send]),
@@ -42,7 +43,7 @@ impl Rig {
         ];
         let access = Access::open(None, policies).unwrap();
         let gateway = Arc::new(Gateway::new(broker.clone(), access.clone()));
-        Rig { broker, access, gateway, _running: running, stop: watch::channel(false).0 }
+        Rig { broker, journal, access, gateway, _running: running, stop: watch::channel(false).0 }
     }
 
     pub(crate) async fn with_queue(name: &str, settings: QueueSettings) -> Self {

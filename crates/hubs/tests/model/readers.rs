@@ -98,7 +98,8 @@ impl World {
 
     pub(crate) fn attach(&mut self, stream: usize, group: usize, start: Start, level: Option<i64>) {
         let (id, start) = (self.reader_id(), self.start_at(stream, start));
-        let spec = ReaderSpec { group: group_name(group), start, owner_level: level, name: None };
+        let spec =
+            ReaderSpec { group: group_name(group), start, owner_level: level, hub_revision: 1, name: None };
         let found = self.hubs.attach_reader(self.streams[stream].id, id, spec, &mut self.out);
         let others = self.readers.iter().filter(|other| (other.stream, other.group) == (stream, group));
         let others: Vec<_> = others.map(|other| (other.id, other.level)).collect();

@@ -171,8 +171,16 @@ fn readers_end_with_their_hub_or_group() {
     let audit = |start| ReaderSpec { group: group("audit"), ..reader(start) };
     shard.attach(stream, 1, audit(StartAt::Earliest)).unwrap();
     shard.attach(stream, 2, reader(StartAt::Earliest)).unwrap();
-    shard.hubs.end_group(HubId(7), &group("AUDIT"), &mut shard.out);
+    shard.hubs.end_group(HubId(7), &group("AUDIT"), 2, &mut shard.out);
     assert_eq!(shard.out.ended, [(ReceiverId(1), ReaderEnd::Deleted)]);
+    let late = shard.attach(stream, 1, audit(StartAt::Earliest));
+    assert!(
+        matches!(late, Err(Error::NoSuchGroup { .. })),
+        "it has seen the hub before the group was deleted"
+    );
+    let again = ReaderSpec { hub_revision: 3, ..audit(StartAt::Earliest) };
+    shard.attach(stream, 1, again).unwrap();
+    shard.hubs.detach_reader(ReceiverId(1));
     shard.open(0, HubSettings { status: QueueStatus::ReceiveDisabled, ..settings() });
     assert_eq!(shard.out.ended[1], (ReceiverId(2), ReaderEnd::Disabled));
     let refused = shard.attach(stream, 3, reader(StartAt::Earliest));

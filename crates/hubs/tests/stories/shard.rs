@@ -26,7 +26,13 @@ pub(crate) fn settings() -> HubSettings {
 }
 
 pub(crate) fn reader(start: StartAt) -> ReaderSpec {
-    ReaderSpec { group: ConsumerGroup::default_group(), start, owner_level: None, name: None }
+    ReaderSpec {
+        group: ConsumerGroup::default_group(),
+        start,
+        owner_level: None,
+        hub_revision: 1,
+        name: None,
+    }
 }
 
 #[derive(Default)]

@@ -45,6 +45,15 @@ impl ColdSegments {
         self.segments.get(&segment)?.bodies.get(&offset_bytes).cloned()
     }
 
+    pub(super) fn places(&self) -> impl Iterator<Item = BodyRef> {
+        let places = |(number, segment): (&u32, &Segment)| {
+            let number = *number;
+            let offsets = segment.bodies.keys().copied().collect::<Vec<_>>();
+            offsets.into_iter().filter_map(move |offset| BodyRef::in_cold(number, offset))
+        };
+        self.segments.iter().flat_map(places)
+    }
+
     pub(super) fn has(&self, segment: u32) -> bool {
         self.segments.contains_key(&segment)
     }

@@ -85,7 +85,9 @@ impl Pump {
             is_wired: false,
         });
         let group = group_name(WORKERS, &mut self.party.rng);
-        let spec = ReaderSpec { group, start, owner_level: level, name: Some(self.instance.clone()) };
+        let hub_revision = line.view.revision;
+        let name = Some(self.instance.clone());
+        let spec = ReaderSpec { group, start, owner_level: level, hub_revision, name };
         if let Err(refusal) = line.attach(partition, spec, CREDIT, WINDOW_BYTES).await {
             self.party.log_hub(HubEvent::NotOpened { link, refusal: refusal.clone() });
             return match refusal {

@@ -68,7 +68,9 @@ impl Link<'_> {
             party.log_hub(HubEvent::NotOpened { link, refusal: Some(Refusal::Missing) });
             return false;
         }
-        let spec = ReaderSpec { group, start, owner_level: level, name: Some(party.name.to_string()) };
+        let hub_revision = line.view.revision;
+        let spec =
+            ReaderSpec { group, start, owner_level: level, hub_revision, name: Some(party.name.to_string()) };
         let attached = line.attach(partition, spec, credit, window_bytes).await;
         match &attached {
             Ok(()) => party.log_hub(HubEvent::Opened { link }),

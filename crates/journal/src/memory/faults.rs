@@ -1,0 +1,116 @@
+//! A disk that can be told to fail, for tests: bodies that are not in memory, damaged ones, reads that fail or hang.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use peeklock_types::{BodyPlace, BodyRef, GroupNumber, ShardId};
+
+use super::{MemoryJournal, State, locked};
+use crate::{ReadError, StoredBody};
+
+#[derive(Debug, Default)]
+pub(super) struct Faults {
+    pub(super) is_cool: bool,
+    damaged_groups: BTreeSet<GroupNumber>,
+    damaged_cold: BTreeSet<BodyRef>,
+    failing_count: u32,
+    read_bytes: u64,
+    reading_count: usize,
+    reading_count_max: usize,
+}
+
+impl Faults {
+    /// A read begins.
+    pub(super) fn enter(&mut self) {
+        self.reading_count += 1;
+        self.reading_count_max = self.reading_count_max.max(self.reading_count);
+    }
+
+    pub(super) fn leave(&mut self) {
+        self.reading_count = self.reading_count.saturating_sub(1);
+    }
+
+    pub(super) fn note_read(&mut self, size_bytes: usize) {
+        self.read_bytes += size_bytes as u64;
+    }
+
+    /// Whether this read is one of those that are to fail.
+    pub(super) fn check(&mut self) -> Result<(), ReadError> {
+        let Some(left) = self.failing_count.checked_sub(1) else { return Ok(()) };
+        self.failing_count = left;
+        let source = std::io::Error::other("the disk does not answer");
+        Err(ReadError::Io { path: "memory".to_owned(), source })
+    }
+
+    fn is_damaged(&self, place: BodyRef) -> bool {
+        match place.place() {
+            BodyPlace::Log { group, .. } => self.damaged_groups.contains(&group),
+            BodyPlace::Cold { .. } => self.damaged_cold.contains(&place),
+        }
+    }
+}
+
+impl State {
+    /// The body as a disk gives it: with its checksum looked at.
+    pub(super) fn checked_body(&self, body: StoredBody) -> Result<Bytes, ReadError> {
+        if self.faults.is_damaged(body.place) {
+            let (file, what) = ("memory".to_owned(), "the checksum does not fit".to_owned());
+            return Err(ReadError::Corrupt { file, offset: body.place.to_raw(), what });
+        }
+        self.body(body).ok_or(ReadError::Gone(body.place))
+    }
+}
+
+impl MemoryJournal {
+    fn with_faults<T>(&self, shard: ShardId, change: impl FnOnce(&mut State) -> T) -> T {
+        change(&mut locked(&self.store.shard(shard).state))
+    }
+
+    /// From now on no body of the shard is found in memory: each is read as from a disk.
+    pub fn cool(&self, shard: ShardId) {
+        self.with_faults(shard, |state| state.faults.is_cool = true);
+    }
+
+    /// The newest group of the shard.
+    pub fn newest_group(&self, shard: ShardId) -> GroupNumber {
+        self.with_faults(shard, |state| state.last())
+    }
+
+    /// The checksum of this group does not fit any more, so none of its bodies can be trusted.
+    pub fn damage_group(&self, shard: ShardId, group: GroupNumber) {
+        self.with_faults(shard, |state| state.faults.damaged_groups.insert(group));
+    }
+
+    /// The same for everything in cold segments.
+    pub fn damage_cold(&self, shard: ShardId) {
+        self.with_faults(shard, |state| {
+            let places: Vec<_> = state.cold.places().collect();
+            state.faults.damaged_cold.extend(places);
+        });
+    }
+
+    /// The next `count` reads fail, and those after them do not.
+    pub fn fail_reads(&self, shard: ShardId, count: u32) {
+        self.with_faults(shard, |state| state.faults.failing_count = count);
+    }
+
+    /// How many of them are still to come.
+    pub fn failing_reads(&self, shard: ShardId) -> u32 {
+        self.with_faults(shard, |state| state.faults.failing_count)
+    }
+
+    /// Reads of the shard take until this is called with `false`.
+    pub fn hold_reads(&self, shard: ShardId, is_held: bool) {
+        self.store.shard(shard).reads_held.send_replace(is_held);
+    }
+
+    /// How many bytes were read that were not found in memory.
+    pub fn read_bytes(&self, shard: ShardId) -> u64 {
+        self.with_faults(shard, |state| state.faults.read_bytes)
+    }
+
+    /// How many reads went on at the same time, at most.
+    pub fn reading_count_max(&self, shard: ShardId) -> usize {
+        self.with_faults(shard, |state| state.faults.reading_count_max)
+    }
+}
