@@ -77,6 +77,8 @@ pub enum BlobAnswer {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StockBlob {
     pub container: ContainerName,
+    /// As the store wrote it.
+    pub name: BlobName,
     pub record: StockRecord,
     pub modified_at: Timestamp,
 }
@@ -136,7 +138,8 @@ fn stock(blobs: &peeklock_blobs::Blobs, hub: &EntityName) -> Vec<StockBlob> {
     let hub = hub.as_str().to_lowercase();
     let records = blobs.all().filter_map(|(container, name, blob)| {
         let record = StockRecord::parse(name, &blob.metadata).filter(|record| record.hub == hub)?;
-        Some(StockBlob { container: container.clone(), record, modified_at: blob.modified_at })
+        let (container, name) = (container.clone(), name.clone());
+        Some(StockBlob { container, name, record, modified_at: blob.modified_at })
     });
     records.collect()
 }

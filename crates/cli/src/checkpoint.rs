@@ -88,8 +88,8 @@ Examples:
   peeklock checkpoint reset telemetry --group billing --to earliest --dry-run
   peeklock checkpoint reset telemetry --group billing --partition 3 --to 184220
   peeklock checkpoint reset telemetry --group billing --to 2026-01-31T18:00:00Z --yes
-Stop the readers of the group first: one that runs goes on where it is, and its next checkpoint moves this one. Checkpoints that an SDK
-keeps in blobs are not touched.";
+Checkpoints are moved where the group keeps them: in the broker, in the blobs of an SDK's checkpoint store, or in both. Stop the readers of
+the group first: one that runs goes on where it is, and its next checkpoint moves this one.";
 
 fn reset_to(text: &str) -> Result<ResetTo> {
     if let Ok(sequence) = text.parse() {
@@ -242,8 +242,8 @@ fn moves(out: &mut Vec<u8>, moves: &[CheckpointMove], as_json: bool) -> io::Resu
     }
     let table =
         Table::new().number("PARTITION").number("FROM").number("TO").number("REPEATED").number("SKIPPED");
-    let mut table = table.text("OWNER");
-    let number = |number: Option<u64>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
+    let mut table = table.text("KEPT IN").text("OWNER");
+    let number = |number: Option<i64>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
     for moved in moves {
         table.row([
             moved.partition.to_string(),
@@ -251,10 +251,19 @@ fn moves(out: &mut Vec<u8>, moves: &[CheckpointMove], as_json: bool) -> io::Resu
             number(moved.after),
             moved.repeated_events.to_string(),
             moved.skipped_events.to_string(),
+            place(moved),
             moved.owner.as_ref().map_or_else(String::new, |owner| format!("{owner} (stop it first)")),
         ]);
     }
     table.write(out)
+}
+
+fn place(moved: &CheckpointMove) -> String {
+    match (moved.source, &moved.container) {
+        (CheckpointSource::Broker, _) => "broker".to_owned(),
+        (CheckpointSource::Blob, None) => "blob".to_owned(),
+        (CheckpointSource::Blob, Some(container)) => format!("blob in '{container}'"),
+    }
 }
 
 #[cfg(test)]

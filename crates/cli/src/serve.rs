@@ -103,7 +103,11 @@ fn first_screen(server: &Server, story: &Story) -> io::Result<String> {
     screen.line("Data directory", &server.data.display())?;
     let recovered = server.recovered;
     let messages = plural(recovered.message_count, "message");
-    screen.line("Recovered", &format!("{messages} in {}", plural(recovered.queue_count, "queue")))?;
+    let hubs = match recovered.hub_count {
+        0 => String::new(),
+        count => format!(", and {}", plural(count, "event hub")),
+    };
+    screen.line("Recovered", &format!("{messages} in {}{hubs}", plural(recovered.queue_count, "queue")))?;
     screen.line("Queues", &names(&server.queue_names, "queue"))?;
     if !server.topic_names.is_empty() {
         screen.line("Topics", &names(&server.topic_names, "topic"))?;

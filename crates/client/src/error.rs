@@ -157,14 +157,19 @@ impl Error {
 
 /// What nobody has created, and how to.
 fn missing(entity: &str) -> String {
+    if let Some((hub, partition)) = entity.rsplit_once("/Partitions/") {
+        return format!(
+            "there is no hub '{hub}', or it has no partition {partition}; `peeklock hub show {hub}` tells"
+        );
+    }
     match EntityName::parse(entity).ok().as_ref().and_then(EntityName::topic_and_subscription) {
         Some((topic, name)) => format!(
             "there is no subscription '{name}' of a topic '{topic}'; create it with `peeklock subscription create {topic} {name}`, or check \
              the names"
         ),
         None => format!(
-            "there is no queue or topic '{entity}'; create it with `peeklock queue create {entity}` or `peeklock topic create {entity}`, or \
-             check the name"
+            "there is no queue, topic or hub '{entity}'; create it with `peeklock queue create {entity}`, `peeklock topic create {entity}` or \
+             `peeklock hub create {entity}`, or check the name"
         ),
     }
 }

@@ -1,8 +1,10 @@
 //! Who may ask for what. Every call but health and the description of the API shows a token; metrics have rules of
 //! their own.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use http::HeaderName;
-use peeklock_access::{Right, Scope};
+use peeklock_access::{Claim, Right, Scope};
 use peeklock_types::{EntityName, QueueSettings};
 
 use crate::problem::Problem;
@@ -15,11 +17,12 @@ const FORWARD_DEAD_LETTERS: HeaderName = HeaderName::from_static("servicebusdlqs
 /// Refuses a request whose token does not have `right` on what lies at `path`.
 pub(crate) fn authorize(namespace: &Namespace, head: &Head, path: &str, right: Right) -> Result<(), Problem> {
     let Some(token) = head.token() else {
-        let text = "the request has no Authorization header; send a shared access signature, or a bearer token where that is on";
+        let text = "the request has no Authorization header; send the name of a key and the key as HTTP Basic, a shared access signature, \
+                    or a bearer token where that is on";
         return Err(Problem::Unauthorized(text.to_owned()));
     };
     let now_s = now_s(namespace);
-    let claim = namespace.access.check_token(token, path, now_s)?;
+    let claim = claim(namespace, token, path, now_s)?;
     let scope = Scope::parse(path);
     if claim.allows(right, &scope, now_s) {
         return Ok(());
@@ -28,6 +31,40 @@ pub(crate) fn authorize(namespace: &Namespace, head: &Head, path: &str, right: R
         "the key has the rights {}; this needs {right} on {scope}",
         claim.rights()
     )))
+}
+
+/// What a token stands for, or a key itself.
+fn claim(namespace: &Namespace, token: &str, path: &str, now_s: u64) -> Result<Claim, Problem> {
+    match basic(token) {
+        Some(pair) => {
+            let (name, secret) = pair.ok_or_else(not_basic)?;
+            namespace.access.check_secret(&name, secret.as_bytes()).ok_or_else(no_such_key)
+        }
+        None => Ok(namespace.access.check_token(token, path, now_s)?),
+    }
+}
+
+/// `None`: another kind of authorization. `Some(None)`: this kind, but malformed.
+pub(crate) fn basic(token: &str) -> Option<Option<(String, String)>> {
+    const KIND: &str = "Basic ";
+    let kind = token.get(..KIND.len())?;
+    if !kind.eq_ignore_ascii_case(KIND) {
+        return None;
+    }
+    let pair = || {
+        let decoded = BASE64.decode(token.get(KIND.len()..)?.trim()).ok()?;
+        let (name, secret) = std::str::from_utf8(&decoded).ok()?.split_once(':')?;
+        Some((name.to_owned(), secret.to_owned()))
+    };
+    Some(pair())
+}
+
+pub(crate) fn not_basic() -> Problem {
+    Problem::bad("the Authorization header is not HTTP Basic: base64 of NAME:KEY is expected")
+}
+
+pub(crate) fn no_such_key() -> Problem {
+    Problem::Unauthorized("there is no key of this name with this secret".to_owned())
 }
 
 pub(crate) fn now_s(namespace: &Namespace) -> u64 {
@@ -66,7 +103,7 @@ fn may_send(namespace: &Namespace, head: &Head, target: &EntityName, header: &He
     let now_s = now_s(namespace);
     let scope = Scope::from(target);
     let allows = |token: &str| {
-        let claim = namespace.access.check_token(token, target.as_str(), now_s);
+        let claim = claim(namespace, token, target.as_str(), now_s);
         claim.is_ok_and(|claim| claim.allows(Right::Send, &scope, now_s))
     };
     let extra = head.header(header);
@@ -79,4 +116,20 @@ fn may_send(namespace: &Namespace, head: &Head, target: &EntityName, header: &He
 fn is_for_host(namespace: &Namespace, head: &Head, token: &str, now_s: u64) -> bool {
     let claim = namespace.access.check_token(token, head.authority(), now_s);
     claim.is_ok_and(|claim| claim.is_of_namespace() && claim.rights().has(Right::Send))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn basic_authorization_is_read() {
+        let pair = |name: &str, key: &str| Some(Some((name.to_owned(), key.to_owned())));
+        assert_eq!(basic("Basic YTpiOmM="), pair("a", "b:c"), "a key may have colons");
+        assert_eq!(basic("basic YTpi"), pair("a", "b"));
+        assert_eq!(basic("Basic YWI="), Some(None), "no colon");
+        assert_eq!(basic("Basic ?"), Some(None));
+        assert_eq!(basic("SharedAccessSignature sr=x"), None);
+        assert_eq!(basic("é"), None);
+    }
 }

@@ -6,6 +6,7 @@ use axum::response::Response;
 use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
 use peeklock_access::TokenError;
+use peeklock_broker::blob::Error as BlobsError;
 use peeklock_broker::engine::Error as EngineError;
 use peeklock_broker::hubs::Error as HubsError;
 use peeklock_broker::{AdminError, Error};
@@ -199,6 +200,7 @@ impl From<&AdminError> for Problem {
         match error {
             AdminError::Refused(Error::Engine(error)) => of_engine(error, text),
             AdminError::Refused(Error::Hub(error)) => of_hubs(error, text),
+            AdminError::Refused(Error::Blob(error)) => of_blobs(error, text),
             AdminError::Refused(Error::NameTaken { .. }) => Problem::Exists(text),
             AdminError::Refused(Error::DiskFull) => Problem::Quota(text),
             AdminError::Refused(_) => Problem::BadRequest(text),
@@ -248,6 +250,16 @@ fn of_hubs(error: &HubsError, text: String) -> Problem {
         HubsError::TooManyGroups { .. } => Problem::Quota(text),
         HubsError::TooManyReaders { .. } => Problem::Throttled { text, retry_after: Duration::from_secs(1) },
         _ => Problem::BadRequest(text),
+    }
+}
+
+fn of_blobs(error: &BlobsError, text: String) -> Problem {
+    match error {
+        BlobsError::NoSuchContainer { .. } | BlobsError::NoSuchBlob { .. } => Problem::NotFound(text),
+        BlobsError::ContainerExists { .. } | BlobsError::BlobExists { .. } => Problem::Exists(text),
+        BlobsError::ConditionNotMet { .. } => Problem::Precondition(text),
+        BlobsError::TooManyContainers | BlobsError::Full => Problem::Quota(text),
+        BlobsError::TooLarge { .. } | BlobsError::Header => Problem::BadRequest(text),
     }
 }
 

@@ -99,7 +99,8 @@ impl HttpState {
             return first;
         }
         let host = host_of(head.authority());
-        let key_name = head.token().and_then(key_name);
+        let of_basic = |token| crate::auth::basic(token).flatten().map(|(name, _)| name);
+        let key_name = head.token().and_then(|token| key_name(token).or_else(|| of_basic(token)));
         let by_host = || self.0.namespaces.iter().find(|namespace| namespace.has_host(host));
         let by_key = || {
             let name = key_name.as_deref()?;

@@ -3,7 +3,10 @@
 
 mod common;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use common::{HOST, Rig, request, token};
+use peeklock_broker::blob::{BlobName, Condition, ContainerName, Metadata, NewBlob};
 use serde_json::{Value, json};
 
 async fn rig() -> Rig {
@@ -178,7 +181,7 @@ async fn checkpoints_are_reset_where_it_is_meant() {
     let tried = reset(json!({ "to": "latest", "dryRun": true })).await.expect(200).json();
     assert_eq!(
         tried["items"][0],
-        json!({ "partition": 0, "after": 9, "repeatedEvents": 0, "skippedEvents": 10 })
+        json!({ "partition": 0, "source": "broker", "after": 9, "repeatedEvents": 0, "skippedEvents": 10 })
     );
     assert_eq!(lag().await, [10, 4], "nothing was changed");
     reset(json!({ "to": "latest" })).await.expect(200);
@@ -198,6 +201,61 @@ async fn checkpoints_are_reset_where_it_is_meant() {
     reset(json!({ "to": "latest", "partition": 9 })).await.expect(404);
     let one = rig.get(&format!("{all}/1")).await.expect(200).json();
     assert_eq!((&one["source"], &one["lastSequenceNumber"]), (&json!("broker"), &json!(3)));
+}
+
+/// What the SDKs' own checkpoint stores write, and read when a processor starts.
+#[tokio::test]
+async fn checkpoints_in_blobs_are_reset_in_their_blobs() {
+    let rig = rig().await;
+    send(&rig, 0, 10).await;
+    send(&rig, 1, 4).await;
+    let container = ContainerName::parse("checkpoints").unwrap();
+    rig.broker.create_container(container.clone(), Metadata::default()).await.unwrap();
+    let name = |what: &str| BlobName::parse(&format!("localhost/meters/$default/{what}")).unwrap();
+    let mut metadata = Metadata::default();
+    for (name, value) in [("offset", "6"), ("sequencenumber", "6"), ("clientidentifier", "c")] {
+        metadata.add(name, value).unwrap();
+    }
+    let new = NewBlob { metadata, ..NewBlob::default() };
+    let put = rig.broker.put_blob(container.clone(), name("checkpoint/0"), new, Condition::default());
+    put.await.unwrap();
+    let reset = async |body: Value| {
+        let uri = "/api/hubs/meters/consumer-groups/$Default/reset";
+        rig.post(uri, &body.to_string()).await.expect(200).json()["items"].clone()
+    };
+    let kept = async |number: u32| {
+        let blob = rig.broker.blob(container.clone(), name(&format!("checkpoint/{number}"))).await.ok()?;
+        Some(
+            blob.metadata.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" "),
+        )
+    };
+    let tried = reset(json!({ "to": 2, "dryRun": true })).await;
+    let moved = json!({ "partition": 0, "source": "blob", "container": "checkpoints", "before": 6, "after": 2,
+        "repeatedEvents": 4, "skippedEvents": 0 });
+    assert_eq!((&tried[0], tried.as_array().unwrap().len()), (&moved, 2), "the group has none in the broker");
+    assert_eq!(kept(0).await.unwrap(), "clientidentifier=c offset=6 sequencenumber=6", "a dry run");
+    reset(json!({ "to": 2 })).await;
+    assert_eq!(kept(0).await.unwrap(), "clientidentifier=c offset=2 sequencenumber=2");
+    assert_eq!(kept(1).await.unwrap(), "offset=2 sequencenumber=2", "a partition without one gets one");
+    reset(json!({ "to": "earliest", "partition": 1 })).await;
+    assert_eq!(kept(1).await.unwrap(), "offset=-1 sequencenumber=-1", "before the first event");
+    reset(json!({ "to": "none" })).await;
+    assert_eq!((kept(0).await, kept(1).await), (None, None));
+}
+
+/// So that `curl -u NAME:KEY` is enough.
+#[tokio::test]
+async fn a_key_itself_is_as_good_as_its_token() {
+    let rig = rig().await;
+    let key = rig.put("/api/hubs/meters/policies/app", r#"{"rights": ["Listen"]}"#).await.expect(201).json();
+    let secret = key["primaryKey"].as_str().unwrap();
+    let basic = |secret: &str| format!("Basic {}", BASE64.encode(format!("app:{secret}")));
+    let ask = async |uri: &str, basic: &str| rig.call(request("GET", uri, basic, &[], "")).await;
+    ask("/api/hubs/meters/partitions", &basic(secret)).await.expect(200);
+    ask("/api/hubs/meters/partitions", &basic("other")).await.expect(401);
+    ask("/api/hubs/meters/partitions", "Basic x").await.expect(400);
+    ask("/api/hubs/meters", &basic(secret)).await.expect(403);
+    ask("/api/hubs", &basic(secret)).await.expect(403);
 }
 
 #[tokio::test]

@@ -12,7 +12,9 @@ pub enum Error {
     HubExists { name: EntityName },
     #[error("the hub '{name}' has changed since it was read; read it again, and repeat the change")]
     Changed { name: EntityName },
-    #[error("the hub '{name}' has no consumer group '{group}'; create it first")]
+    #[error(
+        "the hub '{name}' has no consumer group '{group}'; create it with: peeklock hub group create {name} {group}"
+    )]
     NoSuchGroup { name: EntityName, group: ConsumerGroup },
     #[error("the hub '{name}' has a consumer group '{group}' already")]
     GroupExists { name: EntityName, group: ConsumerGroup },
@@ -46,7 +48,7 @@ pub enum Error {
     // Readers.
     #[error(
         "a receiver with owner level {current} ('{holder}') reads partition {partition} for the consumer group '{group}'; one with \
-         {found} is not let in. Only a receiver with higher epoch of at least {current} can take over"
+         {found} is not let in. Only a receiver with higher epoch of {current} or more can take over"
     )]
     OwnerLevel { group: ConsumerGroup, partition: u32, current: i64, holder: String, found: String },
     #[error(
@@ -56,8 +58,9 @@ pub enum Error {
     )]
     TooManyReaders { group: ConsumerGroup, partition: u32 },
     #[error(
-        "the position {given} is beyond the end of partition {partition}, whose last event has sequence number {last}; has the hub been \
-         created anew? Start at an existing event, at the earliest or the latest"
+        "the position {given} is beyond the end of partition {partition}, which has {}; has the hub been created anew? Name an event that \
+         is there, the earliest or the latest",
+        up_to(*last)
     )]
     BeyondEnd { partition: u32, given: u64, last: i64 },
     #[error(
@@ -67,12 +70,13 @@ pub enum Error {
     Expired { partition: u32, given: u64, first: u64 },
 
     // Ownership and checkpoints.
-    #[error("the ownership was changed since it was read: '{}' has it now, with etag {}", current.owner, current.etag.0)]
+    #[error("the ownership was changed since it was read: '{}' has it now, with etag {}. Read it again before another claim", current.owner, current.etag.0)]
     StaleEtag { current: Box<Ownership> },
     #[error("nobody has owned the partition yet, so no etag fits; claim it without one")]
     NeverOwned,
     #[error(
-        "'{owner}' with epoch {epoch} does not own the partition any more: '{current}' does, with epoch {current_epoch}"
+        "'{owner}' with epoch {epoch} does not own the partition any more: '{current}' does, with epoch {current_epoch}. Stop \
+         reading it, or claim it again"
     )]
     NotOwner { owner: String, epoch: u64, current: String, current_epoch: u64 },
     #[error(
@@ -82,12 +86,16 @@ pub enum Error {
     #[error("a checkpoint is only taken away by a reset; ask for one if it is meant")]
     OnlyReset,
     #[error(
-        "the checkpoint {found} lies before {current}, the one of {at}; checkpoints only go forward. Ask for a reset if it is meant",
-        at = at.as_millis()
+        "the checkpoint {found} lies before {current}, where the consumer group is; checkpoints only go forward. Ask for a reset if it is meant"
     )]
     Backwards { current: u64, found: u64, at: Timestamp },
     #[error("there is no checkpoint of the consumer group for the partition")]
     NoCheckpoint,
+}
+
+/// What a partition has, by its last sequence number.
+fn up_to(last: i64) -> String {
+    if last < 0 { "no event yet".to_owned() } else { format!("events up to sequence number {last}") }
 }
 
 /// A fact that does not fit the state before it: the journal does not hold what was written.

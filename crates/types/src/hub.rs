@@ -57,7 +57,12 @@ pub enum HubSettingsError {
         "the hub has {old} partitions and cannot have fewer ({new}): the events of the others would be lost. Create another hub instead"
     )]
     FewerPartitions { old: u32, new: u32 },
-    #[error("a retention of {given:?} is outside of {min:?} to {max:?}", min = limits::RETENTION_MIN, max = limits::DURATION_MAX)]
+    #[error(
+        "a retention of {} s; give {} s to {} days, or none at all to keep events for ever",
+        given.as_secs_f64(),
+        limits::RETENTION_MIN.as_secs(),
+        limits::DURATION_MAX.as_secs() / 86_400
+    )]
     Retention { given: Duration },
     #[error("a retention of {given} bytes for each partition is too little; give at least {min}", min = limits::RETENTION_BYTES_MIN)]
     RetentionBytes { given: u64 },

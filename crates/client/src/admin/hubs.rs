@@ -2,7 +2,8 @@
 
 use hyper::Method;
 use peeklock_spec::{
-    CheckpointInfo, ConsumerGroupInfo, HubRuntime, HubSpec, OwnershipInfo, PartitionRuntime, Properties,
+    CheckpointInfo, CheckpointSource, ConsumerGroupInfo, HubRuntime, HubSpec, OwnershipInfo,
+    PartitionRuntime, Properties,
 };
 use peeklock_types::EntityName;
 use serde::{Deserialize, Serialize};
@@ -33,16 +34,21 @@ pub enum ResetTo {
     Text(String),
 }
 
-/// What a reset does to the checkpoint of one partition.
+/// What a reset does to one checkpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CheckpointMove {
     pub partition: u32,
-    /// Absent: none.
+    /// Where it is kept.
+    pub source: CheckpointSource,
+    /// Of a blob.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub before: Option<u64>,
+    pub container: Option<String>,
+    /// Absent: none. Before every event: -1.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub after: Option<u64>,
+    pub before: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after: Option<i64>,
     pub repeated_events: u64,
     pub skipped_events: u64,
     /// Who owns the partition: if it still reads, it goes on where it is.

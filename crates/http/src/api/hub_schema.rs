@@ -42,8 +42,10 @@ const CHECKPOINT: [Field; 10] = [
     ("lagEvents", "integer"),
     ("lagSeconds", "number"),
 ];
-const MOVED: [Field; 6] = [
+const MOVED: [Field; 8] = [
     ("partition", "integer"),
+    ("source", "string"),
+    ("container", "string"),
     ("before", "integer"),
     ("after", "integer"),
     ("repeatedEvents", "integer"),

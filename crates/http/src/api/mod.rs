@@ -13,6 +13,7 @@ mod openapi;
 mod order_schema;
 mod ownerships;
 mod policies;
+mod reset;
 mod route;
 mod rules;
 mod runtime_schema;

@@ -41,11 +41,11 @@ pub(super) fn description() -> Value {
             "description": "Management of queues, topics, subscriptions, rules, event hubs and shared access policies. \
                 Azure's administration clients use the ATOM protocol on the same port."
         },
-        "security": [{ "token": [] }],
+        "security": [{ "basic": [] }, { "token": [] }],
         "paths": paths,
         "components": {
             "securitySchemes": { "basic": {
-                "type": "http", "scheme": "basic", "description": "The name of a key, and the key. Only for metrics"
+                "type": "http", "scheme": "basic", "description": "The name of a key, and the key. Elsewhere than on your own machine, over HTTPS"
             }, "token": {
                 "type": "apiKey", "in": "header", "name": "Authorization",
                 "description": "A shared access signature for the entity or the namespace, or a bearer token where those are on"

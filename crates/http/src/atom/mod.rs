@@ -98,9 +98,11 @@ impl Call<'_> {
         match self.namespace.broker.show(name.clone()).await.map_err(Problem::from) {
             Ok(entity) => Ok(self.show_entity(StatusCode::OK, &entity)),
             // A hub has an address like a queue's.
-            Err(Problem::NotFound(text)) => match self.namespace.broker.hub(name).await {
+            Err(Problem::NotFound(_)) => match self.namespace.broker.hub(name.clone()).await {
                 Ok(hub) => Ok(self.show_hub(StatusCode::OK, &hub)),
-                Err(_) => Err(Problem::NotFound(text)),
+                Err(_) => Err(Problem::NotFound(format!(
+                    "there is no queue, topic or event hub '{name}'; create it first"
+                ))),
             },
             Err(problem) => Err(problem),
         }

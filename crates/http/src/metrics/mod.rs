@@ -7,14 +7,12 @@ mod hubs;
 use std::fmt::Write;
 
 use axum::response::Response;
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
 use http::HeaderValue;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENTICATE};
 use peeklock_access::{Claim, Right, Scope};
 use peeklock_broker::AdminError;
 
-use crate::auth::now_s;
+use crate::auth::{basic, no_such_key, not_basic, now_s};
 use crate::problem::Problem;
 use crate::request::Head;
 use crate::state::{Arrival, HttpState, Namespace};
@@ -51,17 +49,13 @@ fn visible<'s>(state: &'s HttpState, head: &Head) -> Result<Vec<&'s Namespace>, 
     };
     match basic(token) {
         Some(pair) => {
-            let (name, secret) = pair.ok_or_else(|| {
-                Problem::bad("the Authorization header is not HTTP Basic: base64 of NAME:KEY is expected")
-            })?;
+            let (name, secret) = pair.ok_or_else(not_basic)?;
             let claims = state.namespaces().iter().filter_map(|namespace| {
                 Some((namespace, namespace.access.check_secret(&name, secret.as_bytes())?))
             });
             let claims: Vec<_> = claims.collect();
             if claims.is_empty() {
-                return Err(Problem::Unauthorized(
-                    "there is no key of this name with this secret".to_owned(),
-                ));
+                return Err(no_such_key());
             }
             let allowed: Vec<_> = claims
                 .iter()
@@ -88,21 +82,6 @@ fn forbidden() -> Problem {
         "metrics need a key of the whole namespace with the right Listen or Manage; this one has neither"
             .to_owned(),
     )
-}
-
-/// `None`: another kind of authorization. `Some(None)`: this kind, but malformed.
-fn basic(token: &str) -> Option<Option<(String, String)>> {
-    const KIND: &str = "Basic ";
-    let kind = token.get(..KIND.len())?;
-    if !kind.eq_ignore_ascii_case(KIND) {
-        return None;
-    }
-    let pair = || {
-        let decoded = BASE64.decode(token.get(KIND.len()..)?.trim()).ok()?;
-        let (name, secret) = std::str::from_utf8(&decoded).ok()?.split_once(':')?;
-        Some((name.to_owned(), secret.to_owned()))
-    };
-    Some(pair())
 }
 
 fn refuse(problem: Problem) -> Response {
@@ -207,20 +186,4 @@ fn of_broker(state: &HttpState, arrival: Option<&Arrival>, left_out_count: u64) 
 #[expect(clippy::cast_precision_loss, reason = "nothing is counted here that comes near 2^53")]
 fn count(count: u64) -> f64 {
     count as f64
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn basic_authorization_is_read() {
-        let pair = |name: &str, key: &str| Some(Some((name.to_owned(), key.to_owned())));
-        assert_eq!(basic("Basic YTpiOmM="), pair("a", "b:c"), "a key may have colons");
-        assert_eq!(basic("basic YTpi"), pair("a", "b"));
-        assert_eq!(basic("Basic YWI="), Some(None), "no colon");
-        assert_eq!(basic("Basic ?"), Some(None));
-        assert_eq!(basic("SharedAccessSignature sr=x"), None);
-        assert_eq!(basic("é"), None);
-    }
 }
