@@ -59,7 +59,7 @@ fn dispatch(arguments: &[String]) -> Result<Counts> {
         None => ("help", arguments),
     };
     match command {
-        "check" => Ok(counts::report(&[check::part()])),
+        "check" => Ok(counts::report(&check::parts())),
         "test" => test::run(rest),
         "interop" => interop::run(rest),
         "fuzz" => fuzz::run(rest),

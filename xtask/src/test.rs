@@ -12,7 +12,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<Counts> {
     if let Some(argument) = arguments.first() {
         bail!("'{argument}': `cargo xtask test` takes no arguments");
     }
-    let mut parts = vec![check::part()];
+    let mut parts = vec![Part::of("check", check::code)];
     let mut broker = Err(anyhow!("it was not built"));
     parts.push(Part::of("build", || {
         broker = workspace::build_all();
@@ -28,7 +28,8 @@ pub(crate) fn run(arguments: &[String]) -> Result<Counts> {
 fn beside_each_other(broker: &Result<PathBuf>) -> Vec<Part> {
     let computed = || {
         vec![
-            Part::of("doc", || with(broker, |_| documentation_tests())),
+            Part::of("rustdoc", check::documentation),
+            Part::of("doctest", || with(broker, |_| documentation_tests())),
             Part::of("fuzz", || with(broker, |_| fuzz::short())),
             Part::of("sim", || with(broker, |_| sim::short())),
         ]
