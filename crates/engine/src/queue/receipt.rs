@@ -60,7 +60,8 @@ impl Queue {
         Ok(self.receipt(number, nonce, until, out))
     }
 
-    /// Hands out up to `count_max` messages, as many as fit one answer.
+    /// Hands out up to `count_max` messages, as many as fit one answer. Those that are too large for one are left for receivers, and hold up
+    /// nobody else, unless the queue has an order: what may overtake whom is for that to say.
     pub(crate) fn take(
         &mut self,
         now: Timestamp,
@@ -76,14 +77,21 @@ impl Queue {
         while taken.len() < count_max
             && let Some((number, next_bytes)) = self.next_to_take(now, out)
         {
-            let is_large = next_bytes > limits::DEFERRED_SIZE_BYTES_MAX;
+            let (number, next_bytes) = match self.small_from(now, number, next_bytes) {
+                Some(found) => found,
+                None if taken.is_empty() && self.main.messages.order().is_some() => {
+                    let path = self.path(SubQueue::Main);
+                    return Err(Error::TooLargeToTake {
+                        path,
+                        sequence_number: number,
+                        size_bytes: next_bytes,
+                    });
+                }
+                None => break,
+            };
             size_bytes += next_bytes as usize;
-            if !taken.is_empty() && (is_large || size_bytes > limits::ANSWER_SIZE_BYTES_MAX) {
+            if !taken.is_empty() && size_bytes > limits::ANSWER_SIZE_BYTES_MAX {
                 break;
-            }
-            if is_large {
-                let path = self.path(SubQueue::Main);
-                return Err(Error::TooLargeToTake { path, sequence_number: number, size_bytes: next_bytes });
             }
             let (nonce, lane) = (nonces(), self.main.messages.get(number).and_then(|entry| entry.lane));
             self.lock_until(now, number, nonce, now + hidden_for, out);
@@ -91,6 +99,27 @@ impl Queue {
             taken.push(self.receipt(number, nonce, None, out));
         }
         Ok(taken)
+    }
+
+    /// This message if it fits an answer, else the first behind it that does.
+    fn small_from(
+        &self,
+        now: Timestamp,
+        number: SequenceNumber,
+        size_bytes: u32,
+    ) -> Option<(SequenceNumber, u32)> {
+        if is_small(size_bytes) {
+            return Some((number, size_bytes));
+        }
+        let messages = &self.main.messages;
+        if messages.order().is_some() {
+            return None;
+        }
+        let near = messages.all_waiting().take(FACTS_PER_CALL_MAX);
+        let mut small = near.filter(|(number, entry)| {
+            is_small(entry.size_bytes) && entry.session.is_none() && !messages.has_expired(now, *number)
+        });
+        small.next().map(|(number, entry)| (number, entry.size_bytes))
     }
 
     /// The next message that waits, and its size. One whose time is over is not handed out, however late that is found.
@@ -109,7 +138,10 @@ impl Queue {
     /// Those that could be taken now, in the order in which they came.
     pub(crate) fn peek_waiting(&self, now: Timestamp, max: usize) -> Vec<Message> {
         let messages = &self.main.messages;
-        let found = messages.all_waiting().filter(|(number, _)| !messages.has_expired(now, *number));
+        let found = messages
+            .all_waiting()
+            .take(FACTS_PER_CALL_MAX)
+            .filter(|(number, entry)| is_small(entry.size_bytes) && !messages.has_expired(now, *number));
         found.take(max).map(|(number, entry)| messages.view(number, entry)).collect()
     }
 
@@ -247,4 +279,9 @@ fn check_hidden(given: Duration) -> Result<(), Error> {
         return Err(Error::HiddenTooLong { given });
     }
     Ok(())
+}
+
+/// Whether an answer has room for the message.
+fn is_small(size_bytes: u32) -> bool {
+    size_bytes <= limits::DEFERRED_SIZE_BYTES_MAX
 }
