@@ -218,3 +218,12 @@ def test_what_is_not_served_says_what_is(service, container):
         assert (refused.value.status_code, refused.value.error_code) == (501, "NotImplemented"), call
         assert "supported" in refused.value.message or "here" in refused.value.message
     assert blob.download_blob().readall() == b"content"
+
+
+def test_metadata_comes_back_as_it_was_written(service):
+    container = service.create_container(fresh("spelled"), metadata={"MadeBy": "Test"})
+    assert container.get_container_properties().metadata == {"MadeBy": "Test"}
+    blob = container.get_blob_client("a")
+    blob.upload_blob(b"", metadata={"OwnerId": "Anna", "plain": "x"})
+    assert blob.get_blob_properties().metadata == {"OwnerId": "Anna", "plain": "x"}
+    assert [blob.metadata for blob in container.list_blobs(include=["metadata"])] == [{"OwnerId": "Anna", "plain": "x"}]

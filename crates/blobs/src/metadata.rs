@@ -2,9 +2,16 @@ use std::collections::BTreeMap;
 
 use crate::limits::{METADATA_BYTES_MAX, METADATA_COUNT_MAX};
 
-/// What the owner of a blob or container keeps beside it: texts by name. HTTP does not tell upper from lower case in names, so all are in lower case.
+/// What the owner of a blob or container keeps beside it: texts by name. HTTP does not tell upper from lower case in names, so names that differ
+/// only in that are one; it is told as it was first written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Metadata(BTreeMap<String, String>);
+pub struct Metadata(BTreeMap<String, Text>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Text {
+    name: String,
+    value: String,
+}
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MetadataError {
@@ -32,31 +39,32 @@ impl Metadata {
         if self.size_bytes() + name.len() + value.len() + 1 > METADATA_BYTES_MAX {
             return Err(MetadataError::TooLarge);
         }
-        let name = name.to_ascii_lowercase();
+        let folded = name.to_ascii_lowercase();
         let is_full = self.0.len() >= METADATA_COUNT_MAX;
-        match self.0.get_mut(&name) {
+        match self.0.get_mut(&folded) {
             Some(known) => {
-                known.push(',');
-                known.push_str(value);
+                known.value.push(',');
+                known.value.push_str(value);
             }
             None if is_full => return Err(MetadataError::TooMany),
             None => {
-                self.0.insert(name, value.to_owned());
+                self.0.insert(folded, Text { name: name.to_owned(), value: value.to_owned() });
             }
         }
         Ok(())
     }
 
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.0.get(name).map(String::as_str)
+        self.0.get(&name.to_ascii_lowercase()).map(|text| text.value.as_str())
     }
 
+    /// By name, as each was written.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &str)> {
-        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+        self.0.values().map(|text| (text.name.as_str(), text.value.as_str()))
     }
 
     pub(crate) fn size_bytes(&self) -> usize {
-        self.0.iter().map(|(name, value)| name.len() + value.len()).sum()
+        self.0.values().map(|text| text.name.len() + text.value.len()).sum()
     }
 }
 
@@ -72,13 +80,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn metadata_is_kept_in_lower_case_and_order() {
+    fn metadata_is_kept_as_it_was_written_and_in_order() {
         let mut metadata = Metadata::default();
         metadata.add("OwnerId", "a b ü").unwrap();
         metadata.add("a_1", "").unwrap();
         metadata.add("ownerid", "c").unwrap();
-        assert_eq!(metadata.iter().collect::<Vec<_>>(), [("a_1", ""), ("ownerid", "a b ü,c")]);
-        assert_eq!(metadata.get("ownerid"), Some("a b ü,c"));
+        assert_eq!(metadata.iter().collect::<Vec<_>>(), [("a_1", ""), ("OwnerId", "a b ü,c")]);
+        assert_eq!((metadata.get("ownerid"), metadata.get("OWNERID")), (Some("a b ü,c"), Some("a b ü,c")));
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod blob;
 mod call;
 mod problem;
 mod queue;
+mod spelling;
 mod time;
 
 use std::sync::Arc;
@@ -25,6 +26,7 @@ pub use account::{
     Account, AccountKey, KeyError, NameError, WELL_KNOWN_ACCOUNT, WELL_KNOWN_KEY, check_account_name,
 };
 pub use peeklock_http::Limits;
+pub use spelling::Spelling;
 
 use answer::Trail;
 use call::Call;
@@ -70,7 +72,8 @@ impl Storage {
     }
 }
 
-/// Answers every request to one service. Whoever calls it says by an extension of the type [`http::uri::Scheme`] how the client came in.
+/// Answers every request to one service. Whoever calls it says by an extension of the type [`http::uri::Scheme`] how the client came in, and by
+/// a [`Spelling`] how names in metadata were written.
 pub fn router(storage: Storage, service: Service) -> Router {
     Router::new().fallback(async move |request: Request| answer(&storage, service, request).await)
 }

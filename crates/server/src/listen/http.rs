@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use tower::ServiceExt;
 
 use super::patience::Patient;
-use super::{Edge, Visit, stop_asked, websocket};
+use super::{Edge, Visit, spelling, stop_asked, websocket};
 
 /// How long a refusal may take.
 const REFUSAL_TIME_MAX: Duration = Duration::from_secs(5);
@@ -42,6 +42,7 @@ where
     let limits = &edge.limits;
     builder.timer(TokioTimer::new()).header_read_timeout(limits.http_head_time_max);
     builder.max_buf_size(limits.http_head_bytes_max).max_headers(limits.http_headers_max);
+    builder.preserve_header_case(visit.door.is_storage());
     let connection = builder.serve_connection(TokioIo::new(Patient::new(stream)), service).with_upgrades();
     let mut connection = Box::pin(connection);
     let ended = tokio::select! {
@@ -85,12 +86,21 @@ async fn answer(
         *handover.lock().unwrap_or_else(PoisonError::into_inner) = upgrade;
         return Ok(response);
     }
+    if visit.door.is_storage()
+        && let Some(spelling) = spelling::of(&request).await
+    {
+        request.extensions_mut().insert(spelling);
+    }
     // Those who write links in their answers must know how they were reached.
     request.extensions_mut().insert(scheme);
     request.extensions_mut().insert(edge.arrival(visit));
     let answer = edge.routes(visit.door).clone().oneshot(request.map(Body::new));
     match tokio::time::timeout(edge.limits.http_request_time_max, answer).await {
-        Ok(answer) => answer,
+        Ok(Ok(mut answer)) => {
+            spelling::apply(&mut answer).await;
+            Ok(answer)
+        }
+        Ok(Err(never)) => Err(never),
         Err(_) => Ok(plain(StatusCode::REQUEST_TIMEOUT, "the request took too long; send it again")),
     }
 }

@@ -6,6 +6,7 @@ mod limits;
 mod occupant;
 mod patience;
 mod sniff;
+mod spelling;
 mod websocket;
 
 use std::io;

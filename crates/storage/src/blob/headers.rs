@@ -12,9 +12,9 @@ use peeklock_types::Timestamp;
 use crate::answer::put_header;
 use crate::call::{Call, text_of};
 use crate::problem::Problem;
+use crate::spelling::{self, Spelling, spelled};
 use crate::time::{http_date, parse_http_date};
 
-const METADATA: &str = "x-ms-meta-";
 const CONTENT_MD5: HeaderName = HeaderName::from_static("content-md5");
 
 /// Headers with this start that are understood, or change nothing here.
@@ -50,8 +50,9 @@ pub(super) fn check_unknown(call: &Call<'_>) -> Result<(), Problem> {
     {
         return Err(Problem::not_supported(format!("the query has '{name}', and {why} here")));
     }
-    let is_unknown =
-        |name: &&str| name.starts_with("x-ms-") && !name.starts_with(METADATA) && !KNOWN.contains(name);
+    let is_unknown = |name: &&str| {
+        name.starts_with("x-ms-") && !name.starts_with(Spelling::PREFIX) && !KNOWN.contains(name)
+    };
     match call.parts.headers.keys().map(HeaderName::as_str).find(is_unknown) {
         // The service says the same of a blob that nobody has leased.
         Some("x-ms-lease-id") => Err(Problem::new(
@@ -67,7 +68,7 @@ pub(super) fn check_unknown(call: &Call<'_>) -> Result<(), Problem> {
 pub(super) fn metadata(call: &Call<'_>) -> Result<Metadata, Problem> {
     let mut metadata = Metadata::default();
     for (header, value) in &call.parts.headers {
-        if let Some(name) = header.as_str().strip_prefix(METADATA) {
+        if let Some(name) = spelled(&call.parts, header) {
             let wrong = |error: peeklock_broker::blob::MetadataError| {
                 use peeklock_broker::blob::MetadataError as E;
                 let code = match error {
@@ -145,11 +146,7 @@ pub(super) fn put_state(response: &mut Response, etag: Etag, modified_at: Timest
 }
 
 pub(super) fn put_metadata(response: &mut Response, metadata: &Metadata) {
-    for (name, value) in metadata.iter() {
-        if let Ok(header) = HeaderName::try_from(format!("{METADATA}{name}")) {
-            put_header(response, &header, value);
-        }
-    }
+    spelling::put_metadata(response, metadata.iter());
 }
 
 /// What nobody can change here: nothing is leased.

@@ -1,26 +1,24 @@
 //! The names and values that a queue carries for its owner, in headers.
 
 use axum::response::Response;
-use http::HeaderMap;
-use http::header::HeaderName;
+use http::request::Parts;
 use peeklock_broker::engine::Metadata;
 use peeklock_http::shown;
 
-use crate::answer::put_header;
 use crate::call::text_of;
 use crate::problem::Problem;
+use crate::spelling::{Spelling, put_metadata, spelled};
 
-const PREFIX: &str = "x-ms-meta-";
 /// What the service allows; names and values together.
 const SIZE_BYTES_MAX: usize = 8 * 1024;
 
-/// Names are in lower case, as HTTP gives them to us.
-pub(super) fn read(headers: &HeaderMap) -> Result<Metadata, Problem> {
-    let mut pairs = Vec::new();
+/// By name, as they were written.
+pub(super) fn read(parts: &Parts) -> Result<Metadata, Problem> {
+    let (headers, mut pairs) = (&parts.headers, Vec::new());
     for name in headers.keys() {
-        let Some(key) = name.as_str().strip_prefix(PREFIX) else { continue };
+        let Some(key) = spelled(parts, name) else { continue };
         if key.is_empty() {
-            let text = format!("the header '{PREFIX}' has no name behind it; give it one");
+            let text = format!("the header '{}' has no name behind it; give it one", Spelling::PREFIX);
             return Err(Problem::bad("EmptyMetadataKey", text));
         }
         if !is_identifier(key) {
@@ -35,7 +33,7 @@ pub(super) fn read(headers: &HeaderMap) -> Result<Metadata, Problem> {
         let values: Vec<_> = headers.get_all(name).iter().map(text_of).collect();
         pairs.push((key.to_owned(), values.join(",")));
     }
-    pairs.sort();
+    pairs.sort_by_key(|(name, _): &(String, String)| name.to_ascii_lowercase());
     let size_bytes: usize = pairs.iter().map(|(name, value)| name.len() + value.len()).sum();
     if size_bytes > SIZE_BYTES_MAX {
         let text = format!("the metadata has {size_bytes} bytes; at most {SIZE_BYTES_MAX} are allowed");
@@ -50,9 +48,12 @@ fn is_identifier(name: &str) -> bool {
 }
 
 pub(super) fn write(metadata: &Metadata, response: &mut Response) {
-    for (name, value) in &metadata.0 {
-        if let Ok(name) = HeaderName::try_from(format!("{PREFIX}{name}")) {
-            put_header(response, &name, value);
-        }
-    }
+    put_metadata(response, metadata.0.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+}
+
+/// Names that differ only in case are the same name.
+pub(super) fn is_same(left: &Metadata, right: &Metadata) -> bool {
+    let mut pairs = left.0.iter().zip(&right.0);
+    left.0.len() == right.0.len()
+        && pairs.all(|(left, right)| left.0.eq_ignore_ascii_case(&right.0) && left.1 == right.1)
 }

@@ -36,7 +36,7 @@ impl Request<'_, '_> {
     async fn create(self, name: &EntityName) -> Result<Response, Problem> {
         self.may(Resource::Container, "wc", "")?;
         check_new_name(name.as_str())?;
-        let metadata = metadata::read(&self.call.parts.headers)?;
+        let metadata = metadata::read(&self.call.parts)?;
         let broker = &self.call.account.broker;
         let created = broker.create_with_metadata(name.clone(), settings(), metadata.clone()).await;
         let Err(error) = created else { return Ok(empty(StatusCode::CREATED)) };
@@ -44,7 +44,7 @@ impl Request<'_, '_> {
             return Err(refusal::of(&error));
         }
         let found = broker.show(name.clone()).await.map_err(|error| refusal::of(&error))?;
-        if found.kind == EntityKind::Queue && found.metadata == metadata {
+        if found.kind == EntityKind::Queue && metadata::is_same(&found.metadata, &metadata) {
             return Ok(empty(StatusCode::NO_CONTENT));
         }
         let what = if found.kind == EntityKind::Queue { "other metadata" } else { "another kind" };
@@ -72,7 +72,7 @@ impl Request<'_, '_> {
 
     async fn set_metadata(self, name: &EntityName) -> Result<Response, Problem> {
         self.may(Resource::Container, "w", "")?;
-        let metadata = metadata::read(&self.call.parts.headers)?;
+        let metadata = metadata::read(&self.call.parts)?;
         self.find(name).await?;
         let set = self.call.account.broker.set_metadata(name.clone(), metadata).await;
         set.map_err(|error| refusal::of(&error))?;
