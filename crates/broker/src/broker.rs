@@ -11,6 +11,7 @@ use tokio::task::JoinSet;
 
 use crate::batch::{Batch, Peer, PeerId};
 use crate::clock::Clock;
+use crate::damage::DamageCounts;
 use crate::large::LargeStore;
 use crate::reply::Reply;
 use crate::router::Router;
@@ -31,6 +32,7 @@ pub struct Broker {
     groups: Arc<Groups>,
     /// Held by whoever changes a hub.
     pub(crate) hub_changes: Arc<Mutex<()>>,
+    pub(crate) damage: Arc<DamageCounts>,
 }
 
 /// Makes the view of a stored message, for the filters of a topic that it is forwarded to; see [`peeklock_filter`]. The broker itself does not
@@ -112,6 +114,7 @@ impl Broker {
         let mut running = JoinSet::new();
         let (mut shards, mut recovered_shards) = (Vec::new(), Vec::new());
         let mut recovered = Recovered::default();
+        let damage = Arc::<DamageCounts>::default();
         for id in (0..ShardId::COUNT).map(ShardId) {
             let (mut state, log, snapshot_upto) = recover(journal, id).await?;
             state.engine.set_filter_cost(filter_cost);
@@ -124,7 +127,8 @@ impl Broker {
             let (incoming, envelopes) = mpsc::channel(SHARD_QUEUE_MAX);
             let large = LargeStore::new(log.large_bodies(), log.reader());
             shards.push(ShardHandle { incoming, large });
-            recovered_shards.push((RecoveredShard { id, state, log, snapshot_upto }, envelopes));
+            let damage = Arc::clone(&damage);
+            recovered_shards.push((RecoveredShard { id, state, log, snapshot_upto, damage }, envelopes));
         }
         let next_peer = Arc::new(AtomicU64::new(1));
         let router = Router::new(&shards, Arc::clone(&next_peer), describe);
@@ -132,7 +136,7 @@ impl Broker {
             running.spawn(Shard::new(shard, clock, envelopes, router.clone(), describe).run());
         }
         let (groups, hub_changes) = Default::default();
-        let broker = Broker { shards: shards.into(), clock, next_peer, groups, hub_changes };
+        let broker = Broker { shards: shards.into(), clock, next_peer, groups, hub_changes, damage };
         broker.mend_hubs().await;
         Ok((broker, Running(running), recovered))
     }

@@ -149,6 +149,7 @@ fn ended(hub: &HubView, partition: u32, reason: ReaderEnd) -> AdminError {
             tracing::error!("partition {partition} of '{}' cannot be read from event {from} on", hub.name);
             return ShardStopped.into();
         }
+        ReaderEnd::Lost { from, upto } => peeklock_hubs::Error::Lost { partition, from, upto },
         ReaderEnd::Expired { next, first } => peeklock_hubs::Error::Expired { partition, given: next, first },
         ReaderEnd::Disabled => peeklock_hubs::Error::Disabled { name: hub.name.clone(), what: "receivers" },
         ReaderEnd::Deleted | ReaderEnd::Stolen { .. } => {

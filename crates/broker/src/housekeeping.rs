@@ -27,7 +27,10 @@ pub(crate) struct Housekeeping {
     /// The newest snapshot that is safe.
     snapshot_upto: GroupNumber,
     evacuation: Option<RunningEvacuation>,
-    gathering: Option<JoinHandle<(Vec<Gathered>, Option<ReadError>)>>,
+    gathering: Option<JoinHandle<Gathering>>,
+    pace: Pace,
+    /// Something in the log is damaged: until a snapshot replaces it, a restart would fail there.
+    is_log_hurt: bool,
     /// A cold segment in which nothing live was found; what is left of it waits to be forgotten.
     emptied: Option<u32>,
     /// A report on its way: until it is there the log keeps asking for what is done already.
@@ -59,6 +62,19 @@ pub(crate) struct Trim {
     pub(crate) bodies_upto: GroupNumber,
 }
 
+/// How much one step moves. When something of it is damaged, steps become smaller until it is clear what; then they grow again. So the rest gets
+/// away, and nobody need know how the journal keeps its checksums.
+struct Pace {
+    body_count: usize,
+    gather_bytes: u64,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Pace { body_count: EVACUATE_COUNT_MAX, gather_bytes: GATHER_BYTES_MAX }
+    }
+}
+
 struct RunningEvacuation {
     bodies: Vec<LiveBody>,
     /// What is copied. A body that several messages have is copied once.
@@ -79,12 +95,42 @@ pub(crate) struct Gathered {
     pub(crate) to: StoredBody,
 }
 
+/// An extent that cannot be read any more.
+pub(crate) struct LostExtent {
+    pub(crate) stream: StreamId,
+    pub(crate) sequence: u64,
+    pub(crate) place: BodyRef,
+    pub(crate) why: String,
+}
+
+/// How far a gathering has come.
+struct Gathering {
+    gathered: Vec<Gathered>,
+    failed: Option<FailedGather>,
+}
+
+struct FailedGather {
+    error: ReadError,
+    stream: StreamId,
+    runs: Vec<GatherRun>,
+}
+
 /// What a background step has brought.
 pub(crate) enum Done {
     /// A snapshot is safe: the log before it may go.
     Trim(Trim),
     Moved(Vec<Moved>),
-    Gathered(Vec<Gathered>),
+    /// These messages have one body, and it is damaged.
+    Lost {
+        bodies: Vec<LiveBody>,
+        why: String,
+    },
+    Gathered {
+        gathered: Vec<Gathered>,
+        lost: Option<LostExtent>,
+    },
+    /// Something is damaged; the next step finds out what.
+    Narrowed,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -138,10 +184,11 @@ impl Housekeeping {
         }
         if may_snapshot
             && matches!(self.snapshot, SnapshotStep::Idle)
-            && log.wants_snapshot()
+            && (log.wants_snapshot() || self.is_log_hurt)
             && appended > self.snapshot_upto
         {
             let trim = Trim { upto: appended, bodies_upto: state.bodies_upto(appended) };
+            self.is_log_hurt = false;
             self.snapshot = SnapshotStep::Taken { trim, payload: state.snapshot().into() };
         }
         self.write_snapshot(log);
@@ -171,7 +218,7 @@ impl Housekeeping {
             return None;
         }
         let engine = &mut state.engine;
-        let bodies = engine.bodies_in(range(wanted), EVACUATE_COUNT_MAX);
+        let bodies = engine.bodies_in(range(wanted), self.pace.body_count);
         if bodies.is_empty() {
             return match wanted {
                 Evacuation::Groups { upto } => self.start_gathering(state, log, appended, upto),
@@ -199,7 +246,7 @@ impl Housekeeping {
         appended: GroupNumber,
         upto: GroupNumber,
     ) -> Option<Trim> {
-        let wanted = state.hubs.extents_in(upto, GATHER_BYTES_MAX, EXTENT_BYTES_MAX);
+        let wanted = state.hubs.extents_in(upto, self.pace.gather_bytes, EXTENT_BYTES_MAX);
         if wanted.is_empty() {
             return Some(self.report(state, appended));
         }
@@ -219,10 +266,12 @@ impl Housekeeping {
                         gathered.extend(done.map(|(run, to)| Gathered { stream, run, to }));
                     }
                     // What was copied before counts; the rest is tried again.
-                    Err(error) => return (gathered, Some(error)),
+                    Err(error) => {
+                        return Gathering { gathered, failed: Some(FailedGather { error, stream, runs }) };
+                    }
                 }
             }
-            (gathered, None)
+            Gathering { gathered, failed: None }
         }));
         None
     }
@@ -268,19 +317,76 @@ impl Housekeeping {
             }
             result = evacuated(&mut self.evacuation) => {
                 let running = self.evacuation.take();
-                self.retry_later(result.is_err());
-                let copies = result?;
-                Ok(Done::Moved(running.map(|running| moves(running, copies)).unwrap_or_default()))
+                match (result, running) {
+                    (Err(error @ ReadError::Corrupt { .. }), Some(running)) => {
+                        Ok(self.narrow_evacuation(running, &error))
+                    }
+                    (result, running) => {
+                        self.retry_later(result.is_err());
+                        let copies = result?;
+                        self.pace.body_count = (self.pace.body_count * 2).min(EVACUATE_COUNT_MAX);
+                        Ok(Done::Moved(running.map(|running| moves(running, copies)).unwrap_or_default()))
+                    }
+                }
             }
-            (gathered, error) = gathered(&mut self.gathering) => {
+            Gathering { gathered, failed } = gathered(&mut self.gathering) => {
                 self.gathering = None;
-                self.retry_later(error.is_some());
-                match error {
-                    Some(error) if gathered.is_empty() => Err(error.into()),
-                    _ => Ok(Done::Gathered(gathered)),
+                match failed {
+                    Some(FailedGather { error: error @ ReadError::Corrupt { .. }, stream, runs }) => {
+                        let lost = self.narrow_gathering(stream, &runs, &error);
+                        Ok(Done::Gathered { gathered, lost })
+                    }
+                    Some(FailedGather { error, .. }) => {
+                        self.retry_later(true);
+                        if gathered.is_empty() { Err(error.into()) } else { Ok(Done::Gathered { gathered, lost: None }) }
+                    }
+                    None => {
+                        self.retry_later(false);
+                        self.pace.gather_bytes = self.pace.gather_bytes.saturating_mul(2).min(GATHER_BYTES_MAX);
+                        Ok(Done::Gathered { gathered, lost: None })
+                    }
                 }
             }
         }
+    }
+
+    /// Which messages have lost their body, if it can only be one; else a smaller step will tell.
+    fn narrow_evacuation(&mut self, running: RunningEvacuation, error: &ReadError) -> Done {
+        let RunningEvacuation { bodies, places, .. } = running;
+        let [place] = places[..] else {
+            self.pace.body_count = (bodies.len() / 2).max(1);
+            return Done::Narrowed;
+        };
+        let bodies = bodies.into_iter().filter(|body| body.place == place).collect();
+        Done::Lost { bodies, why: error.to_string() }
+    }
+
+    fn narrow_gathering(
+        &mut self,
+        stream: StreamId,
+        runs: &[GatherRun],
+        error: &ReadError,
+    ) -> Option<LostExtent> {
+        let [GatherRun { first_sequence, bodies }] = runs else {
+            self.narrow_bytes(runs);
+            return None;
+        };
+        let [(place, _)] = bodies[..] else {
+            self.narrow_bytes(runs);
+            return None;
+        };
+        Some(LostExtent { stream, sequence: *first_sequence, place, why: error.to_string() })
+    }
+
+    fn narrow_bytes(&mut self, runs: &[GatherRun]) {
+        let size_bytes: u64 =
+            runs.iter().flat_map(|run| &run.bodies).map(|(_, size_bytes)| u64::from(*size_bytes)).sum();
+        self.pace.gather_bytes = (size_bytes.min(self.pace.gather_bytes) / 2).max(1);
+    }
+
+    /// Something that lies in the log is damaged.
+    pub(crate) fn hurt_log(&mut self) {
+        self.is_log_hurt = true;
     }
 
     fn retry_later(&mut self, has_failed: bool) {
@@ -304,13 +410,12 @@ async fn snapshot_written(step: &mut SnapshotStep) -> Result<Trim, SnapshotError
     }
 }
 
-async fn gathered(
-    running: &mut Option<JoinHandle<(Vec<Gathered>, Option<ReadError>)>>,
-) -> (Vec<Gathered>, Option<ReadError>) {
+async fn gathered(running: &mut Option<JoinHandle<Gathering>>) -> Gathering {
     let Some(running) = running else { return std::future::pending().await };
     running.await.unwrap_or_else(|stopped| {
-        let source = std::io::Error::other(stopped);
-        (Vec::new(), Some(ReadError::Io { path: String::new(), source }))
+        let error = ReadError::Io { path: String::new(), source: std::io::Error::other(stopped) };
+        let failed = Some(FailedGather { error, stream: StreamId::default(), runs: Vec::new() });
+        Gathering { gathered: Vec::new(), failed }
     })
 }
 

@@ -94,6 +94,7 @@ pub(crate) struct Outgoing<R> {
     /// How many reads were started, and so which number the next one gets.
     started: u64,
     undeliverable: Vec<Delivery>,
+    damaged: Vec<(Delivery, String)>,
     holds: Holds,
 }
 
@@ -105,14 +106,33 @@ struct Lane {
 /// Effects whose bodies are being read.
 struct Waiting {
     effects: Vec<Effect>,
-    bodies: JoinHandle<Result<Vec<Option<Bytes>>, Poisoned>>,
+    bodies: JoinHandle<Result<Vec<Body>, Poisoned>>,
 }
 
-/// Reads the bodies. One that cannot be read is `None` and is logged: it must not keep the others from their receivers.
-async fn read<R: Reader>(reader: R, wanted: Vec<StoredBody>) -> Result<Vec<Option<Bytes>>, Poisoned> {
+/// What a read has brought.
+enum Body {
+    Found(Bytes),
+    /// It will never be read; why not.
+    Damaged(String),
+    /// Another try may fare better.
+    Failed,
+}
+
+impl Body {
+    /// An empty one is that of a message which has lost its own: nothing that was sent is empty.
+    fn whole(self) -> Option<Bytes> {
+        match self {
+            Body::Found(bytes) if !bytes.is_empty() => Some(bytes),
+            Body::Found(_) | Body::Damaged(_) | Body::Failed => None,
+        }
+    }
+}
+
+/// Reads the bodies. One that cannot be read must not keep the others from their receivers.
+async fn read<R: Reader>(reader: R, wanted: Vec<StoredBody>) -> Result<Vec<Body>, Poisoned> {
     if !wanted.iter().any(|body| is_large(body.size_bytes)) {
         match patience::read(&reader, &wanted).await {
-            Ok(bodies) => return Ok(bodies.into_iter().map(Some).collect()),
+            Ok(bodies) => return Ok(bodies.into_iter().map(Body::Found).collect()),
             Err(ReadError::Poisoned(poisoned)) => return Err(poisoned),
             Err(error) => tracing::warn!("reading {} bodies one by one, because: {error}", wanted.len()),
         }
@@ -130,11 +150,12 @@ async fn read<R: Reader>(reader: R, wanted: Vec<StoredBody>) -> Result<Vec<Optio
         };
         is_patient &= !matches!(read, Err(ReadError::Io { .. }));
         bodies.push(match read {
-            Ok(found) => Some(found),
+            Ok(found) => Body::Found(found),
             Err(ReadError::Poisoned(poisoned)) => return Err(poisoned),
+            Err(error @ ReadError::Corrupt { .. }) => Body::Damaged(error.to_string()),
             Err(error) => {
                 tracing::error!("the body at {:?} cannot be read: {error}", body.place);
-                None
+                Body::Failed
             }
         });
     }
@@ -152,6 +173,7 @@ impl<R: Reader> Outgoing<R> {
             waiting: VecDeque::new(),
             started: 0,
             undeliverable: Vec::new(),
+            damaged: Vec::new(),
             holds: Holds::default(),
         }
     }
@@ -169,6 +191,11 @@ impl<R: Reader> Outgoing<R> {
     /// Deliveries that found their peer gone: to be given back to the queue.
     pub(crate) fn take_undeliverable(&mut self) -> Vec<Delivery> {
         std::mem::take(&mut self.undeliverable)
+    }
+
+    /// Deliveries whose body is damaged, and how: to be set aside.
+    pub(crate) fn take_damaged(&mut self) -> Vec<(Delivery, String)> {
+        std::mem::take(&mut self.damaged)
     }
 
     /// Passes on durable effects; call [`Outgoing::flush`] after the last of a round.
@@ -199,13 +226,13 @@ impl<R: Reader> Outgoing<R> {
         {
             // The common case, without a list.
             let Some(body) = self.reader.try_read(stored(&delivery.message)) else { return Some(effect) };
-            self.emit(effect, &mut std::iter::once(Some(body)));
+            self.emit(effect, &mut std::iter::once(Body::Found(body)));
             return None;
         }
         let bodies: Option<Vec<Bytes>> =
             effect.bodies().into_iter().map(|body| self.try_read(body)).collect();
         let Some(bodies) = bodies else { return Some(effect) };
-        self.emit(effect, &mut bodies.into_iter().map(Some));
+        self.emit(effect, &mut bodies.into_iter().map(Body::Found));
         None
     }
 
@@ -253,7 +280,7 @@ impl<R: Reader> Outgoing<R> {
         Ok(())
     }
 
-    fn emit(&mut self, effect: Effect, bodies: &mut dyn Iterator<Item = Option<Bytes>>) {
+    fn emit(&mut self, effect: Effect, bodies: &mut dyn Iterator<Item = Body>) {
         match effect {
             Effect::Answer { peer, ticket, result } => self.push(peer, Reply::Answer { ticket, result }),
             Effect::Closed(Closed { receiver, reason }) => {
@@ -267,7 +294,7 @@ impl<R: Reader> Outgoing<R> {
                 }
             }
             Effect::Transfer { target, messages } => {
-                let messages = messages.into_iter().zip(bodies).collect();
+                let messages = messages.into_iter().zip(bodies.map(Body::whole)).collect();
                 self.router.bring(self.shard, target, messages);
             }
             Effect::ReaderEnded { receiver, reason } => {
@@ -284,8 +311,12 @@ impl<R: Reader> Outgoing<R> {
                 if is_large(delivery.message.size_bytes) {
                     return self.emit_large(peer, delivery);
                 }
-                // Without its body the message stays locked until the lock runs out; another try may fare better.
-                let Some(body) = bodies.next().flatten() else { return };
+                let body = match bodies.next() {
+                    Some(Body::Found(body)) => body,
+                    Some(Body::Damaged(why)) => return self.damaged.push((delivery, why)),
+                    // The message stays locked until the lock runs out.
+                    Some(Body::Failed) | None => return,
+                };
                 if self.peers.contains_key(&peer) {
                     self.push(peer, Reply::Delivery { shard: self.shard, delivery, body });
                 } else {
@@ -296,7 +327,10 @@ impl<R: Reader> Outgoing<R> {
                 let messages = messages
                     .into_iter()
                     .zip(bodies)
-                    .filter_map(|((token, message), body)| Some(Message { token, message, body: body? }))
+                    .filter_map(|((token, message), body)| match body {
+                        Body::Found(body) => Some(Message { token, message, body }),
+                        Body::Damaged(_) | Body::Failed => None,
+                    })
                     .collect();
                 self.push(peer, Reply::Answer { ticket, result: Ok(Answer::Messages(messages)) });
             }

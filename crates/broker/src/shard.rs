@@ -5,6 +5,7 @@
 //! what others see does not.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -19,8 +20,9 @@ use crate::alarm::Alarm;
 use crate::batch::{Batch, Peer, PeerId, Ticket};
 use crate::broker::Describe;
 use crate::clock::Clock;
+use crate::damage::DamageCounts;
 use crate::group::GroupBuilder;
-use crate::housekeeping::{Done, Gathered, Housekeeping, HousekeepingError, Moved, Trim};
+use crate::housekeeping::{Done, Gathered, Housekeeping, HousekeepingError, LostExtent, Moved, Trim};
 use crate::hub::Fence;
 use crate::outgoing::{Effect, Outgoing};
 use crate::reading::Reading;
@@ -65,6 +67,7 @@ pub(crate) struct RecoveredShard<L> {
     pub(crate) log: L,
     /// The group up to which a snapshot replaces the log.
     pub(crate) snapshot_upto: GroupNumber,
+    pub(crate) damage: Arc<DamageCounts>,
 }
 
 pub(crate) struct Shard<L: Log> {
@@ -87,7 +90,7 @@ pub(crate) struct Shard<L: Log> {
     pub(crate) describe: Describe,
     /// Shards that a batch of messages is on its way to.
     pub(crate) bringing: BTreeSet<ShardId>,
-    housekeeping: Housekeeping,
+    pub(crate) housekeeping: Housekeeping,
     pub(crate) outbox: Outbox,
     pub(crate) hub_outbox: peeklock_hubs::Outbox,
     pub(crate) group: GroupBuilder,
@@ -105,6 +108,7 @@ pub(crate) struct Shard<L: Log> {
     pub(crate) sampled_at: Timestamp,
     held: VecDeque<Held>,
     cleanups: VecDeque<(u64, Cleanup)>,
+    pub(crate) damage: Arc<DamageCounts>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -123,7 +127,7 @@ impl<L: Log> Shard<L> {
         router: Router,
         describe: Describe,
     ) -> Self {
-        let RecoveredShard { id, state, log, snapshot_upto } = recovered;
+        let RecoveredShard { id, state, log, snapshot_upto, damage } = recovered;
         let reading = Reading::new(log.reader());
         let outgoing = Outgoing::new(id, log.reader(), router);
         let appended = log.watermark();
@@ -154,6 +158,7 @@ impl<L: Log> Shard<L> {
             sampled_at: Timestamp::ZERO,
             held: VecDeque::new(),
             cleanups: VecDeque::new(),
+            damage,
             log,
         }
     }
@@ -233,6 +238,7 @@ impl<L: Log> Shard<L> {
                 self.round(&mut waiting)?;
             }
             self.give_back()?;
+            self.set_damaged_aside()?;
             self.outgoing.flush();
         }
         Ok(())
@@ -308,7 +314,7 @@ impl<L: Log> Shard<L> {
     }
 
     /// Hands out what can be handed out and ends the group, as often as there is more than one group can hold.
-    fn deliver_and_append(&mut self, now: Timestamp) -> Result<(), Failure> {
+    pub(crate) fn deliver_and_append(&mut self, now: Timestamp) -> Result<(), Failure> {
         self.append_finished()?;
         self.owes_delivery = !self.refused.is_empty();
         while !self.owes_delivery {
@@ -515,7 +521,14 @@ impl<L: Log> Shard<L> {
                 self.clean_up();
             }
             Ok(Done::Moved(moved)) => self.record_moves(moved)?,
-            Ok(Done::Gathered(gathered)) => self.record_gathered(gathered)?,
+            Ok(Done::Gathered { gathered, lost }) => {
+                if let Some(LostExtent { stream, sequence, place, why }) = lost {
+                    self.lose_extent(stream, sequence, place, &why);
+                }
+                self.record_gathered(gathered)?;
+            }
+            Ok(Done::Lost { bodies, why }) => self.lose_bodies(&bodies, &why)?,
+            Ok(Done::Narrowed) => {}
             Err(error) => {
                 if let Some(poisoned) = error.poisoned() {
                     return Err(poisoned.into());

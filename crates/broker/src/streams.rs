@@ -217,6 +217,7 @@ impl<L: Log> Shard<L> {
             Ok(extents) => extents,
             // They have moved while they were read; the reader's next run says where to.
             Err(ReadError::Gone(_)) if !hubs.is_current(&run) => return hubs.run_failed(&run),
+            Err(error @ ReadError::Corrupt { .. }) => return self.on_damaged_run(&run, &error.to_string()),
             Err(error) => {
                 tracing::error!(
                     shard = self.id.0,
@@ -243,8 +244,12 @@ impl<L: Log> Shard<L> {
         }
         self.hand_out(read);
         self.serve_readers();
-        self.hold();
-        Ok(())
+        // Mostly there are no facts: only what was found to be lost is one.
+        if self.group.is_empty() {
+            self.hold();
+            return Ok(());
+        }
+        self.append_group()
     }
 
     /// Drops events that are older than their hub wants to keep them.

@@ -200,6 +200,14 @@ pub enum Fact {
         body: BodyRef,
         size_bytes: u32,
     },
+    /// The body was damaged on the disk. The message has an empty one instead, and is set aside with a reason, unless it is on its way to another
+    /// queue; a lock on it is gone.
+    BodyLost {
+        entity: EntityId,
+        sequence_number: SequenceNumber,
+        body: BodyRef,
+        patch: Patch,
+    },
     /// All messages of the queue are gone, whatever their state and whoever holds them; its dead letters stay.
     Cleared {
         entity: EntityId,
@@ -244,6 +252,7 @@ impl Fact {
             | Fact::Moved { entity, .. }
             | Fact::Receipted { entity, .. }
             | Fact::Replaced { entity, .. }
+            | Fact::BodyLost { entity, .. }
             | Fact::Cleared { entity }
             | Fact::MetadataSet { entity, .. } => Some(entity),
         }

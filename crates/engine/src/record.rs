@@ -50,6 +50,7 @@ const RECEIPTED: u8 = 34;
 const REPLACED: u8 = 35;
 const CLEARED: u8 = 36;
 const METADATA_SET: u8 = 37;
+const BODY_LOST: u8 = 38;
 
 /// No topic has as many subscriptions; only damage says so.
 const COPY_COUNT_MAX: u64 = 1 << 24;
@@ -180,6 +181,11 @@ pub fn encode(fact: &Fact, group: GroupNumber, out: &mut Vec<u8>) {
             put_message(REPLACED, SubQueue::Main, entity, sequence_number, out);
             put_fixed(body.to_raw(), out);
             put_number(size_bytes.into(), out);
+        }
+        Fact::BodyLost { entity, sequence_number, body, patch } => {
+            put_message(BODY_LOST, SubQueue::Main, *entity, *sequence_number, out);
+            put_fixed(body.to_raw(), out);
+            put_patch(patch, out);
         }
         Fact::Cleared { entity } => put_entity(CLEARED, *entity, out),
         Fact::MetadataSet { entity, metadata } => {
@@ -358,6 +364,10 @@ fn decode_main(
         REPLACED => {
             let (sequence_number, body) = (reader.sequence_number()?, decode_body(reader, group)?);
             Fact::Replaced { entity, sequence_number, body, size_bytes: reader.number32("a body's size")? }
+        }
+        BODY_LOST => {
+            let (sequence_number, body) = (reader.sequence_number()?, decode_body(reader, group)?);
+            Fact::BodyLost { entity, sequence_number, body, patch: reader.patch()? }
         }
         CLEARED => Fact::Cleared { entity },
         METADATA_SET => Fact::MetadataSet { entity, metadata: Box::new(reader.metadata()?) },

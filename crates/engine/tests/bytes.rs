@@ -324,6 +324,9 @@ fn fact() -> impl Strategy<Value = Fact> {
         1 => (entity(), number(), body(), any::<u32>()).prop_map(|(entity, sequence_number, body, size_bytes)| {
             Fact::Replaced { entity, sequence_number, body, size_bytes }
         }),
+        1 => (entity(), number(), body(), patch()).prop_map(|(entity, sequence_number, body, patch)| {
+            Fact::BodyLost { entity, sequence_number, body, patch }
+        }),
         1 => (entity(), number(), body(), body(), any::<bool>()).prop_map(
             |(entity, sequence_number, from, to, again)| {
                 Fact::Moved { entity, sequence_number, from, to, again }

@@ -96,6 +96,8 @@ async fn every_entity_is_there_once() {
     assert!((value(&text, "peeklock_connections") - 3.0).abs() < 1e-9);
     assert!(text.contains("peeklock_build_info{version=\""));
     assert!(value(&text, "peeklock_metrics_left_out").abs() < 1e-9);
+    assert!(value(&text, "peeklock_damaged_messages_total").abs() < 1e-9);
+    assert!(value(&text, "peeklock_damaged_events_total").abs() < 1e-9);
     assert!(!text.contains("peeklock_class_"), "plain queues have no classes");
 }
 

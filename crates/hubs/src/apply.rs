@@ -31,6 +31,11 @@ impl Hubs {
                 self.note(stream);
                 Ok(())
             }
+            &Fact::Lost { stream, first_sequence } => {
+                self.known_stream(stream)?.extents.lose(first_sequence)?;
+                self.note(stream);
+                Ok(())
+            }
             &Fact::Retired { stream, upto } => self.apply_retired(stream, upto),
             Fact::StreamOpened { stream, spec } => self.apply_opened(*stream, spec),
             Fact::StreamDeleted { stream } => self.apply_stream_deleted(*stream),

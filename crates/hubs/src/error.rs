@@ -69,6 +69,12 @@ pub enum Error {
     )]
     Expired { partition: u32, given: u64, first: u64 },
 
+    #[error(
+        "the events from {from} on, up to {upto}, were damaged on the disk of partition {partition} and are lost; the broker's log says more. \
+         Start at {upto} to go on"
+    )]
+    Lost { partition: u32, from: u64, upto: u64 },
+
     // Ownership and checkpoints.
     #[error("the ownership was changed since it was read: '{}' has it now, with etag {}. Read it again before another claim", current.owner, current.etag.0)]
     StaleEtag { current: Box<Ownership> },

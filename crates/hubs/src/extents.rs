@@ -113,7 +113,7 @@ impl Extents {
 
     /// Place and size of those in cold segments.
     pub(crate) fn cold(&self) -> impl Iterator<Item = (BodyRef, u32)> {
-        self.cold.iter().map(|extent| (extent.body, extent.size_bytes))
+        self.cold.iter().filter(|extent| !extent.is_lost()).map(|extent| (extent.body, extent.size_bytes))
     }
 
     /// The group of the oldest extent in the log.
@@ -220,6 +220,9 @@ impl Extents {
         if !body.is_cold() {
             return Err(wrong("gathered events lie in the log"));
         }
+        if self.log.range(..count).any(|logged| logged.size_bytes == 0) {
+            return Err(wrong("lost events were gathered"));
+        }
         let event_count = u32::try_from(last.end() - first_sequence);
         let event_count = event_count.map_err(|_| wrong("too many events were gathered"))?;
         let before: u64 = self.log.drain(..count).map(|logged| u64::from(logged.size_bytes)).sum();
@@ -232,7 +235,43 @@ impl Extents {
             body,
             size_bytes,
         });
+        self.shift_lost();
         self.shrink();
         Ok(())
     }
+
+    /// The extent that starts with this event has no body any more.
+    pub(crate) fn lose(&mut self, first_sequence: u64) -> Result<(), ReplayError> {
+        let wrong = |what| ReplayError { what };
+        let place = self.find(first_sequence);
+        let fits = |extent: &Extent| extent.first_sequence == first_sequence && !extent.is_lost();
+        let extent = self.get(place).filter(fits).ok_or_else(|| wrong("lost events are none"))?;
+        match place.checked_sub(self.cold.len()) {
+            None => {
+                if let Some(cold) = self.cold.get_mut(place) {
+                    (cold.body, cold.size_bytes) = (nowhere(), 0);
+                }
+            }
+            Some(place) => {
+                if let Some(logged) = self.log.get_mut(place) {
+                    logged.size_bytes = 0;
+                }
+            }
+        }
+        self.size_bytes -= u64::from(extent.size_bytes);
+        self.shift_lost();
+        Ok(())
+    }
+
+    /// What is lost holds no group: it need not wait to be gathered when all before it was.
+    fn shift_lost(&mut self) {
+        while let Some(lost) = self.log.pop_front_if(|logged| logged.size_bytes == 0) {
+            self.cold.push_back(Extent { body: nowhere(), ..lost.into() });
+        }
+    }
+}
+
+/// In place of the body of a lost extent. No segment has this number.
+fn nowhere() -> BodyRef {
+    BodyRef::in_cold(u32::MAX >> 1, 0).expect("the number is in range")
 }

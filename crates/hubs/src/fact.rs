@@ -76,6 +76,11 @@ pub enum Fact {
         body: BodyRef,
         size_bytes: u32,
     },
+    /// The extent that starts with this event was damaged on the disk: its events are gone, and others go on.
+    Lost {
+        stream: StreamId,
+        first_sequence: u64,
+    },
     /// The events before `upto` are gone.
     Retired {
         stream: StreamId,

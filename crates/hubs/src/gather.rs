@@ -23,10 +23,15 @@ impl Stream {
             if total >= bytes_max {
                 break;
             }
+            if extent.is_lost() {
+                // It goes along without being copied, but no run goes across it.
+                run_bytes = u64::MAX;
+                continue;
+            }
             // What it takes in the log, where each starts on such a multiple; in the copy they follow each other directly.
             let size_bytes = u64::from(extent.size_bytes).next_multiple_of(BodyRef::ALIGNMENT as u64);
             total += size_bytes;
-            run_bytes += size_bytes;
+            run_bytes = run_bytes.saturating_add(size_bytes);
             let body = (extent.body, extent.size_bytes);
             match runs.last_mut() {
                 Some(GatherRun { bodies, .. }) if run_bytes <= u64::from(run_bytes_max) => bodies.push(body),

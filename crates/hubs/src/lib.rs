@@ -15,6 +15,7 @@ mod extents;
 mod fact;
 mod gather;
 mod hub;
+mod lost;
 mod producers;
 mod reader;
 mod readers;

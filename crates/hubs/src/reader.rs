@@ -48,6 +48,8 @@ pub enum ReaderEnd {
     Stolen { by: Option<String>, level: i64, name: Option<String>, own_level: Option<i64> },
     /// The events that it would get next are gone, see [`peeklock_types::ExpiredPosition`].
     Expired { next: u64, first: u64 },
+    /// The events from this one up to another were damaged on the disk, see [`peeklock_types::ExpiredPosition`].
+    Lost { from: u64, upto: u64 },
     /// Its hub or consumer group was deleted.
     Deleted,
     /// The hub was disabled for receivers.
@@ -78,7 +80,7 @@ impl Stream {
     /// The event that a reader gets first, and what it leaves out of the extent that holds it.
     fn position(&self, start: StartAt) -> Result<(u64, Option<Skip>), Error> {
         match start {
-            StartAt::Earliest => Ok((self.extents.begin(), None)),
+            StartAt::Earliest => Ok((self.extents.skip_lost(self.extents.begin()), None)),
             StartAt::Latest => Ok((self.extents.next(), None)),
             StartAt::Sequence { sequence, inclusive } => {
                 self.position_of(sequence, inclusive).map(|next| (next, None))

@@ -55,6 +55,8 @@ pub(crate) struct Reader {
     pub(crate) drain: bool,
     /// Whether a run is under way.
     pub(crate) has_run: bool,
+    /// Before this event it gets one extent at a time: one of them cannot be read.
+    pub(crate) careful_until: u64,
     row: Row,
 }
 
@@ -96,6 +98,7 @@ impl Reader {
             window_bytes,
             drain,
             has_run,
+            careful_until: 0,
             row,
         }
     }

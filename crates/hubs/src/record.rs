@@ -30,6 +30,7 @@ const APPENDED: u8 = 57;
 const APPENDED_BY: u8 = 58;
 const GATHERED: u8 = 59;
 const RETIRED: u8 = 60;
+const LOST: u8 = 61;
 
 pub(crate) fn encode(fact: &Fact, here: GroupNumber, out: &mut Vec<u8>) {
     match fact {
@@ -68,6 +69,11 @@ pub(crate) fn encode(fact: &Fact, here: GroupNumber, out: &mut Vec<u8>) {
             put_number((*extent_count).into(), out);
             put_body(*body, here, out);
             put_number((*size_bytes).into(), out);
+        }
+        Fact::Lost { stream, first_sequence } => {
+            out.push(LOST);
+            put_stream(*stream, out);
+            put_number(*first_sequence, out);
         }
         Fact::Retired { stream, upto } => {
             out.push(RETIRED);
@@ -137,7 +143,7 @@ fn encode_hub(fact: &Fact, out: &mut Vec<u8>) {
 pub(crate) fn decode(input: &mut &[u8], here: GroupNumber) -> Result<Fact, DecodeError> {
     let mut reader = Reader { rest: input };
     let kind = reader.byte("a record's kind")?;
-    let fact = if (STREAM_OPENED..=RETIRED).contains(&kind) {
+    let fact = if (STREAM_OPENED..=LOST).contains(&kind) {
         decode_stream(kind, &mut reader, here)?
     } else {
         decode_hub(kind, &mut reader)?
@@ -208,6 +214,7 @@ fn decode_stream(kind: u8, reader: &mut Reader<'_>, here: GroupNumber) -> Result
             body: wire::body(reader, here)?,
             size_bytes: reader.number32("a body's size")?,
         },
+        LOST => Fact::Lost { stream, first_sequence: reader.number("a sequence number")? },
         _ => Fact::Retired { stream, upto: reader.number("a sequence number")? },
     })
 }

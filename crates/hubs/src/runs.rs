@@ -46,12 +46,13 @@ fn take(id: ReceiverId, reader: &mut Reader, stream: &Stream, bytes_max: u32) ->
         last: stream.last_enqueued(),
     };
     let mut size_bytes = 0_u64;
+    let extent_count_max = if from < reader.careful_until { 1 } else { RUN_EXTENTS_MAX };
     for extent in stream.extents.iter_from(stream.extents.find(from)) {
         size_bytes += u64::from(extent.size_bytes);
         let is_full = size_bytes > bytes_max.into()
             || run.window_bytes >= reader.window_bytes
-            || run.bodies.len() >= RUN_EXTENTS_MAX;
-        if run.upto >= end || (is_full && !run.bodies.is_empty()) {
+            || run.bodies.len() >= extent_count_max;
+        if extent.is_lost() || run.upto >= end || (is_full && !run.bodies.is_empty()) {
             break;
         }
         let upto = extent.end().min(end);
@@ -76,6 +77,7 @@ impl Hubs {
     pub fn next_run(&mut self, bytes_max: u32, out: &mut Outbox) -> Option<Run> {
         while let Some(id) = self.readers.pop_ready() {
             self.overtake_reader(id, out);
+            self.pass_lost(id, out);
             let Some(reader) = self.readers.get_mut(id) else { continue };
             let Some(stream) = self.streams.get(&reader.stream) else { continue };
             if reader.can_take()

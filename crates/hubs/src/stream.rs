@@ -154,6 +154,11 @@ impl Hubs {
         })
     }
 
+    /// The hub's name and which of its partitions the stream is.
+    pub fn stream_name(&self, stream: StreamId) -> Option<(&EntityName, u32)> {
+        self.streams.get(&stream).map(|known| (&known.spec.name, known.spec.partition))
+    }
+
     /// When the first event with at least this sequence number came that is there, about: as exact as the index of the stream is. For lag in seconds.
     pub fn enqueued_at(&self, stream: StreamId, sequence: u64) -> Option<Timestamp> {
         let extents = &self.streams.get(&stream)?.extents;

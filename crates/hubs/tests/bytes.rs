@@ -132,6 +132,7 @@ fn stream_fact() -> impl Strategy<Value = Fact> {
             }
         ),
         (stream(), small()).prop_map(|(stream, upto)| Fact::Retired { stream, upto }),
+        (stream(), small()).prop_map(|(stream, first_sequence)| Fact::Lost { stream, first_sequence }),
     ]
 }
 

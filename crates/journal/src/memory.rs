@@ -147,6 +147,11 @@ impl MemoryJournal {
         locked(&self.store.shard(shard).state).cold.live_bytes()
     }
 
+    /// Up to which group the owner of a shard has said that no live body lies there.
+    pub fn bodies_upto(&self, shard: ShardId) -> GroupNumber {
+        locked(&self.store.shard(shard).state).trimmed.bodies_upto
+    }
+
     fn each_shard(&self, mut visit: impl FnMut(&Shard, &mut State)) {
         for shard in locked(&self.store.shards).values() {
             visit(shard, &mut locked(&shard.state));

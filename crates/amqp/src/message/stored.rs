@@ -33,6 +33,10 @@ const OWNED: [&[u8]; 8] = [
     b"x-opt-peeklock-tenant",
 ];
 
+/// What a message says that has lost its body on the disk, and with it all that its sender wrote: properties with an id, which some SDKs need,
+/// and no data. Why it is so stands beside it, as the reason of a dead letter.
+const LOST: &[u8] = b"\x00\x53\x73\xc0\x0c\x01\xa1\x09body-lost\x00\x53\x75\xa0\x00";
+
 /// A stored message, parsed.
 #[derive(Debug, Clone, Copy)]
 pub struct StoredMessage<'a> {
@@ -75,8 +79,11 @@ impl<'a> StoredMessage<'a> {
         result
     }
 
-    /// Reads the prefix. The rest is taken as it is: `encode` has checked it.
+    /// Reads the prefix. The rest is taken as it is: `encode` has checked it. No bytes at all are a message whose body is lost.
     pub fn parse(stored: &'a [u8]) -> Result<Self, DecodeError> {
+        if stored.is_empty() {
+            return Ok(Self::lost());
+        }
         let bad = || DecodeError::new(0, Problem::BadStoredForm);
         let (prefix, rest) = stored.split_first_chunk::<PREFIX_LEN>().ok_or_else(bad)?;
         let [version, flags, priority, t0, t1, t2, t3, l0, l1, l2, l3, c0, c1] = *prefix;
@@ -93,6 +100,11 @@ impl<'a> StoredMessage<'a> {
             annotations,
             bare,
         })
+    }
+
+    fn lost() -> Self {
+        let (durable, priority, ttl_ms, annotation_count) = (true, None, None, 0);
+        Self { durable, priority, ttl_ms, annotation_count, annotations: &[], bare: LOST }
     }
 
     /// Properties, application properties, body and footer, in this order.

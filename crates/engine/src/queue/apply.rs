@@ -87,6 +87,10 @@ impl Queue {
             Fact::Replaced { sequence_number, body, size_bytes, .. } => {
                 self.replace(sequence_number, body, size_bytes).map(|old| freed.extend(old))
             }
+            Fact::BodyLost { sequence_number, body, ref patch, .. } => {
+                self.note_later_body(sequence_number, body)?;
+                self.apply_lost(sequence_number, body, patch, freed).map_err(at(entity, sequence_number))
+            }
             Fact::SessionStateSet { ref session, ref state, at, .. } => {
                 self.main.messages.set_session_state(session, state.clone(), at);
                 Ok(())
@@ -253,6 +257,12 @@ impl Queue {
         body: BodyRef,
         size_bytes: u32,
     ) -> Result<Option<ColdBody>, ReplayError> {
+        self.note_later_body(number, body)?;
+        self.main.messages.replace_body(number, body, size_bytes).map_err(at(self.entity, number))
+    }
+
+    /// A body that a message gets later lies behind all that came before.
+    fn note_later_body(&mut self, number: SequenceNumber, body: BodyRef) -> Result<(), ReplayError> {
         let (entity, newest) = (self.entity, self.newest_group);
         if let BodyPlace::Log { group, .. } = body.place() {
             if group < newest {
@@ -260,7 +270,7 @@ impl Queue {
             }
             self.newest_group = group;
         }
-        self.main.messages.replace_body(number, body, size_bytes).map_err(at(entity, number))
+        Ok(())
     }
 
     fn check_number(&self, number: SequenceNumber) -> Result<(), ReplayError> {
@@ -374,7 +384,7 @@ impl Queue {
     }
 
     /// What a message loses and keeps when it leaves the main queue.
-    fn set_aside(&self, moving: &mut Moving) {
+    pub(super) fn set_aside(&self, moving: &mut Moving) {
         moving.entry.state = MessageState::Active;
         if let Some(details) = &mut moving.details {
             details.due = None;

@@ -4,6 +4,7 @@ mod apply;
 mod forward;
 mod history;
 mod locks;
+mod lost;
 mod messages;
 mod order;
 mod purge;

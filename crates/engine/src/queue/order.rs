@@ -133,6 +133,7 @@ impl Queue {
     fn note_end(&mut self, now: Timestamp, fact: &Fact, out: &mut Outbox) {
         let (number, is_done) = match *fact {
             Fact::Completed { sub_queue: SubQueue::Main, sequence_number, .. }
+            | Fact::BodyLost { sequence_number, .. }
             | Fact::DeadLettered { sub_queue: SubQueue::Main, sequence_number, .. } => {
                 (sequence_number, true)
             }

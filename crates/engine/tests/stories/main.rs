@@ -4,6 +4,7 @@
 
 mod basics;
 mod copies;
+mod damage;
 mod forwarding;
 mod limits;
 mod receipts;

@@ -49,7 +49,7 @@ pub(crate) fn hub_refusal(error: &HubError, address: Option<&HubAddress>) -> Ref
         E::Changed { .. } => (412, condition::PRECONDITION_FAILED),
         E::DefaultGroup => (400, condition::NOT_ALLOWED),
         E::TooManyGroups { .. } | E::TooManyReaders { .. } => (403, condition::RESOURCE_LIMIT_EXCEEDED),
-        E::Settings(_) | E::OwnerName { .. } | E::BeyondEnd { .. } | E::Expired { .. } => {
+        E::Settings(_) | E::OwnerName { .. } | E::BeyondEnd { .. } | E::Expired { .. } | E::Lost { .. } => {
             (400, condition::ARGUMENT_OUT_OF_RANGE)
         }
         E::Disabled { .. } => (403, condition::ENTITY_DISABLED),
@@ -83,6 +83,14 @@ pub(super) fn end_refusal(reason: &ReaderEnd, address: &HubAddress) -> Refusal {
             let text = format!(
                 "the reader of '{address}' has fallen behind the retention: event {next} is no longer there, the oldest is {first}; start \
                  there, or at the earliest, to go on"
+            );
+            Refusal::new(400, condition::ARGUMENT_OUT_OF_RANGE, text)
+        }
+        ReaderEnd::Lost { from, upto } => {
+            let text = format!(
+                "the events {from} to {} of '{address}' were damaged on the disk and are lost; start at {upto} to go on, or let the hub pass \
+                 over what is gone (expiredPosition: earliest)",
+                upto.saturating_sub(1)
             );
             Refusal::new(400, condition::ARGUMENT_OUT_OF_RANGE, text)
         }

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use peeklock_amqp::connection::SaslClient;
 use peeklock_amqp::{Array, Body, DeliveryState, Encode, Fields, Header, Message, Value, condition};
 use peeklock_broker::Clock;
-use peeklock_types::QueueSettings;
+use peeklock_types::{EntityName, QueueSettings, ShardId};
 
 use crate::support::{Rig, condition_of, message, modified};
 
@@ -172,4 +173,31 @@ async fn who_asks_and_never_listens_is_told_to_stop() {
     client.start_request(&deaf, "com.microsoft:peek-message", peek(), None);
     let management = client.management("q").await;
     assert_eq!(client.count(&management).await, 1, "the others go on");
+}
+
+/// A message whose body the disk has damaged is not lost silently: its receiver goes on with the next one, and the dead letters tell of it.
+#[tokio::test(start_paused = true)]
+async fn a_damaged_message_is_an_empty_dead_letter_with_a_reason() {
+    let rig = Rig::with_queue("q", QueueSettings::default()).await;
+    let mut client = rig.client().await;
+    let sender = client.sender("q").await;
+    assert_eq!(client.send(sender, &message("a")).await, DeliveryState::Accepted);
+    let shard = ShardId::of(&EntityName::parse("q").unwrap());
+    rig.journal.damage_group(shard, rig.journal.newest_group(shard));
+    rig.journal.cool(shard);
+    assert_eq!(client.send(sender, &message("b")).await, DeliveryState::Accepted);
+    let receiver = client.receiver("q").await;
+    let (_, found) = client.receive(receiver).await;
+    assert_eq!(found.body, message("b").body);
+    let dead = client.receiver("q/$deadletterqueue").await;
+    let (delivery, found) = client.receive(dead).await;
+    assert_eq!(found.body, Body::Data(vec![Bytes::new()]));
+    let told = |key: &str| {
+        let property = found.application_properties.iter().find(|(name, _)| name.as_str() == key);
+        property.and_then(|(_, value)| value.as_str()).unwrap()
+    };
+    assert_eq!(told("DeadLetterReason"), "BodyDamaged");
+    assert!(told("DeadLetterErrorDescription").contains("the checksum does not fit"));
+    assert_eq!(client.settle(dead, delivery.id, DeliveryState::Accepted).await, DeliveryState::Accepted);
+    assert_eq!(rig.broker.damage().message_count, 1);
 }

@@ -112,7 +112,8 @@ async fn tell(
     }
     let mut text = String::new();
     let left_out_count = entities.left_out_count + hubs.left_out_count;
-    let of_broker = of_broker(state, arrival, left_out_count);
+    let mut of_broker = of_broker(state, arrival, left_out_count);
+    of_broker.extend(damage(namespaces));
     for family in of_broker.iter().chain(entities.families()).chain(hubs.families()) {
         let written = write!(text, "{family}");
         debug_assert!(written.is_ok(), "a string takes everything");
@@ -181,6 +182,28 @@ fn of_broker(state: &HttpState, arrival: Option<&Arrival>, left_out_count: u64) 
         ));
     }
     families
+}
+
+/// What the disk gave back damaged.
+fn damage(namespaces: &[&Namespace]) -> [Family; 2] {
+    let all = || namespaces.iter().map(|namespace| namespace.broker.damage());
+    let counter = |name: &str, help, value: u64| {
+        let mut family = Family::new(name, Kind::Counter, help);
+        family.add(&Labels::default(), count(value));
+        family
+    };
+    [
+        counter(
+            "peeklock_damaged_messages_total",
+            "Messages that have lost their body to damage on the disk since the start; they are with the dead letters",
+            all().map(|damage| damage.message_count).sum(),
+        ),
+        counter(
+            "peeklock_damaged_events_total",
+            "Events that were lost to damage on the disk since the start",
+            all().map(|damage| damage.event_count).sum(),
+        ),
+    ]
 }
 
 #[expect(clippy::cast_precision_loss, reason = "nothing is counted here that comes near 2^53")]

@@ -1,0 +1,134 @@
+//! Bodies that the disk gives back damaged: told once, counted, and taken out of the way of all others.
+//!
+//! A message without its body is set aside among the dead letters, events without theirs are marked as lost; both are facts. So nothing waits
+//! for what will never be read, and the log gets its space back.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use peeklock_engine::{Delivery, LiveBody};
+use peeklock_hubs::{Run, StreamId};
+use peeklock_journal::Log;
+use peeklock_types::BodyRef;
+
+use crate::broker::Broker;
+use crate::shard::{Failure, Shard};
+
+/// What was found damaged since the start, of all shards.
+#[derive(Debug, Default)]
+pub(crate) struct DamageCounts {
+    messages: AtomicU64,
+    events: AtomicU64,
+}
+
+/// How much was lost since the broker was started, because the disk gave back something else than was written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Damage {
+    pub message_count: u64,
+    pub event_count: u64,
+}
+
+impl Broker {
+    pub fn damage(&self) -> Damage {
+        Damage {
+            message_count: self.damage.messages.load(Ordering::Relaxed),
+            event_count: self.damage.events.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl<L: Log> Shard<L> {
+    /// Sets messages aside whose body cannot be read any more.
+    pub(crate) fn lose_bodies(&mut self, bodies: &[LiveBody], why: &str) -> Result<(), Failure> {
+        for body in bodies {
+            self.lose_body(body, why);
+            self.end_large_group();
+        }
+        self.collect();
+        self.append_group()
+    }
+
+    /// Whether the message was still there.
+    fn lose_body(&mut self, body: &LiveBody, why: &str) -> bool {
+        let now = self.clock.now();
+        let Ok(instead) = self.group.put_body(&[]) else { return false };
+        let lost = (body.entity, body.sequence_number, body.place);
+        let is_lost = self.state.engine.lose_body(now, lost, instead, why, &mut self.outbox);
+        self.collect();
+        if is_lost {
+            let name = self.state.engine.queue(body.entity).map(|queue| queue.name.to_string());
+            tracing::error!(
+                shard = self.id.0,
+                "message {} of '{}' has lost its body and is set aside with the dead letters: {why}",
+                body.sequence_number.0,
+                name.unwrap_or_default()
+            );
+            self.note_place(body.place);
+            self.damage.messages.fetch_add(1, Ordering::Relaxed);
+        }
+        is_lost
+    }
+
+    /// The same for deliveries: their receivers never hear of them, and may have others instead.
+    pub(crate) fn set_damaged_aside(&mut self) -> Result<(), Failure> {
+        let damaged = self.outgoing.take_damaged();
+        if damaged.is_empty() {
+            return Ok(());
+        }
+        for (delivery, why) in damaged {
+            let Delivery { entity, receiver, message, .. } = delivery;
+            let (sequence_number, place, size_bytes) =
+                (message.sequence_number, message.body, message.size_bytes);
+            let body = LiveBody { entity, sequence_number, place, size_bytes };
+            if !self.lose_body(&body, &why) && self.state.engine.message_is_gone(entity, sequence_number) {
+                // Under receive-and-delete it was gone before it was read.
+                let number = sequence_number.0;
+                tracing::error!(
+                    shard = self.id.0,
+                    "message {number} was deleted as received, but is lost: {why}"
+                );
+                self.damage.messages.fetch_add(1, Ordering::Relaxed);
+            }
+            if let Some(count) = self.delivered.get_mut(&receiver) {
+                *count = count.saturating_sub(1);
+                let credit = self.state.engine.credit(receiver);
+                self.state.engine.set_credit(receiver, credit.saturating_add(1));
+                self.state.engine.add_window(receiver, size_bytes.into());
+            }
+        }
+        self.deliver_and_append(self.clock.now())
+    }
+
+    /// Marks the events of an extent as lost.
+    pub(crate) fn lose_extent(&mut self, stream: StreamId, sequence: u64, place: BodyRef, why: &str) {
+        let lost = self.state.hubs.lose_extent(stream, sequence, place, &mut self.hub_outbox);
+        let Some(events) = lost else { return };
+        let partition = self.state.hubs.stream_name(stream);
+        let (hub, number) = partition.map(|(name, number)| (name.to_string(), number)).unwrap_or_default();
+        tracing::error!(
+            shard = self.id.0,
+            "events {} to {} of partition {number} of '{hub}' are lost: {why}",
+            events.start,
+            events.end.saturating_sub(1)
+        );
+        self.note_place(place);
+        self.damage.events.fetch_add(events.end - events.start, Ordering::Relaxed);
+    }
+
+    fn note_place(&mut self, place: BodyRef) {
+        if !place.is_cold() {
+            self.housekeeping.hurt_log();
+        }
+    }
+
+    /// What was read for a reader is damaged. Before anything is called lost it is read once more, by itself.
+    pub(crate) fn on_damaged_run(&mut self, run: &Run, why: &str) {
+        let is_current = self.state.hubs.is_current(run);
+        if !is_current {
+            return self.state.hubs.run_failed(run);
+        }
+        let is_clear = self.state.hubs.run_damaged(run);
+        if let Some((place, _)) = run.bodies.first().filter(|_| is_clear) {
+            self.lose_extent(run.stream, run.from, *place, why);
+        }
+    }
+}
