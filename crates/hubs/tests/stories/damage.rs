@@ -51,7 +51,9 @@ fn a_hub_that_asks_for_it_lets_readers_go_on_behind_lost_events() {
     for _ in 0..4 {
         shard.send(1000, stream, 2);
     }
-    (shard.lose(stream, 2), shard.lose(stream, 4), shard.lose(stream, 6));
+    for sequence in [2, 4, 6] {
+        shard.lose(stream, sequence);
+    }
     shard.open_reader(stream, 1, StartAt::Earliest);
     assert_eq!(shard.read_all(), [(1, 0, 2)]);
     shard.send(1000, stream, 1);
@@ -62,7 +64,8 @@ fn a_hub_that_asks_for_it_lets_readers_go_on_behind_lost_events() {
 #[test]
 fn the_earliest_event_is_one_that_can_be_read() {
     let (mut shard, stream) = Shard::with_stream(settings());
-    (shard.send(1000, stream, 2), shard.send(1000, stream, 2));
+    shard.send(1000, stream, 2);
+    shard.send(1000, stream, 2);
     shard.lose(stream, 0);
     shard.open_reader(stream, 1, StartAt::Earliest);
     assert_eq!(shard.read_all(), [(1, 2, 4)]);
@@ -91,7 +94,8 @@ fn lost_events_hold_no_group_and_are_not_gathered() {
 #[test]
 fn the_place_of_a_lost_extent_is_given_back_once() {
     let (mut shard, stream) = Shard::with_stream(settings());
-    (shard.send(1000, stream, 2), shard.send(1000, stream, 2));
+    shard.send(1000, stream, 2);
+    shard.send(1000, stream, 2);
     shard.next_group();
     shard.gather(1, 1);
     let place = shard.place(stream, 0);
