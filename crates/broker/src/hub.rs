@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::Bytes;
 use peeklock_hubs::{
     Checkpoint, CheckpointBy, Etag, HubView, LastEnqueued, Ownership, Producer, StreamSpec, StreamView,
+    Traffic,
 };
 use peeklock_types::{ConsumerGroup, EntityName, HubId, HubSettings, ReceiverId, Timestamp};
 
@@ -130,6 +131,8 @@ pub struct PartitionInfo {
     pub view: StreamView,
     /// When the first event after the asked-for sequence number came, about.
     pub enqueued_after: Option<Timestamp>,
+    /// Since the broker was started.
+    pub traffic: Traffic,
 }
 
 /// How far a consumer group is behind in one partition.

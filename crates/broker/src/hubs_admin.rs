@@ -395,7 +395,7 @@ impl Broker {
     }
 }
 
-fn lag(checkpoint: Option<Checkpoint>, PartitionInfo { view, enqueued_after }: PartitionInfo) -> Lag {
+fn lag(checkpoint: Option<Checkpoint>, PartitionInfo { view, enqueued_after, .. }: PartitionInfo) -> Lag {
     let after = checkpoint.map(|checkpoint| checkpoint.sequence);
     let next_wanted = after.map_or(view.begin_sequence, |after| after.saturating_add(1));
     let events = view.next_sequence.saturating_sub(next_wanted.max(view.begin_sequence));

@@ -269,5 +269,5 @@ fn show(hubs: &Hubs, partition: Partition, after: Option<u64>) -> Result<Partiti
     let view = hubs.stream(stream).ok_or(HubError::NoSuchStream { hub, partition: number })?;
     let next = after.map(|after| after.saturating_add(1));
     let enqueued_after = next.and_then(|next| hubs.enqueued_at(stream, next));
-    Ok(PartitionInfo { view, enqueued_after })
+    Ok(PartitionInfo { view, enqueued_after, traffic: hubs.traffic(stream) })
 }

@@ -290,6 +290,7 @@ async fn monitoring_sees_hubs_and_how_far_groups_are_behind() {
         "peeklock_hub_partitions{hub=\"meters\"} 2",
         "peeklock_hub_received_total{hub=\"meters\"} 5",
         "peeklock_hub_events{hub=\"meters\"} 5",
+        "peeklock_hub_read_total{hub=\"meters\"} 0",
         "peeklock_hub_partition_received_total{hub=\"meters\",partition=\"1\"} 5",
         "peeklock_hub_partition_begin_sequence_number{hub=\"meters\",partition=\"0\"} 0",
         "peeklock_hub_partition_readers{hub=\"meters\",partition=\"1\"} 0",
@@ -299,6 +300,10 @@ async fn monitoring_sees_hubs_and_how_far_groups_are_behind() {
     ] {
         assert!(metrics.lines().any(|found| found == line), "{line} is not in\n{metrics}");
     }
+    // Nothing was taken away yet, so what came is what is there.
+    let size = rig.get("/api/hubs/meters").await.expect(200).json()["runtime"]["sizeBytes"].as_u64().unwrap();
+    let line = format!("peeklock_hub_received_bytes_total{{hub=\"meters\"}} {size}");
+    assert!(size > 0 && metrics.lines().any(|found| found == line), "{line} is not in\n{metrics}");
     assert!(!metrics.contains("hub=\"many\",partition"), "too many to be told one by one");
     assert!(!metrics.contains("group=\"$Default\""), "no checkpoint, no lag");
     assert!(metrics.contains("peeklock_hub_lag_seconds{hub=\"meters\",group=\"audit\",partition=\"1\"} "));

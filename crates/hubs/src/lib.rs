@@ -33,7 +33,7 @@ pub use fact::Fact;
 pub use hub::Hubs;
 pub use reader::{ReaderEnd, ReaderSpec, Run, StartAt};
 pub use stream::{Extent, Gather, GatherRun, Prepared, Producer, StreamId, StreamSpec};
-pub use view::{GroupView, HubView, LastEnqueued, ReaderView, StreamView};
+pub use view::{GroupView, HubView, LastEnqueued, ReaderView, StreamView, Traffic};
 
 /// What commands leave behind for the outside. Facts go to the journal in order; the rest may be acted upon when all facts so far are durable.
 #[derive(Debug, Default)]

@@ -73,6 +73,8 @@ pub struct Run {
     pub newest_group: GroupNumber,
     /// What it has taken of the reader's window.
     pub window_bytes: i64,
+    /// Of the events that it names, about.
+    pub size_bytes: u64,
     pub last: LastEnqueued,
 }
 

@@ -15,11 +15,15 @@ const RUN_EXTENTS_MAX: usize = 1024;
 /// wants them one by one and takes none could have the same extent in memory as often as it has events.
 const WINDOW_SHARE_MIN: u64 = 16;
 
-/// What handing out the events from `from` to `upto` of an extent takes of a window, about.
-fn window_bytes(extent: &Extent, from: u64, upto: u64) -> i64 {
+/// The bytes of the events from `from` to `upto` of an extent, about.
+fn share_bytes(extent: &Extent, from: u64, upto: u64) -> u64 {
     let share = u64::from(extent.size_bytes).saturating_mul(upto.saturating_sub(from));
-    let bytes = share.checked_div(extent.count.into()).unwrap_or_default();
-    let bytes = bytes.max(u64::from(extent.size_bytes) / WINDOW_SHARE_MIN);
+    share.checked_div(extent.count.into()).unwrap_or_default()
+}
+
+/// What handing out so many bytes of an extent takes of a window.
+fn window_bytes(extent: &Extent, share_bytes: u64) -> i64 {
+    let bytes = share_bytes.max(u64::from(extent.size_bytes) / WINDOW_SHARE_MIN);
     i64::try_from(bytes).unwrap_or(i64::MAX).max(1)
 }
 
@@ -43,20 +47,23 @@ fn take(id: ReceiverId, reader: &mut Reader, stream: &Stream, bytes_max: u32) ->
         bodies: Vec::new(),
         newest_group: GroupNumber::NONE,
         window_bytes: 0,
+        size_bytes: 0,
         last: stream.last_enqueued(),
     };
-    let mut size_bytes = 0_u64;
     let extent_count_max = if from < reader.careful_until { 1 } else { RUN_EXTENTS_MAX };
+    let mut extents_bytes = 0_u64;
     for extent in stream.extents.iter_from(stream.extents.find(from)) {
-        size_bytes += u64::from(extent.size_bytes);
-        let is_full = size_bytes > bytes_max.into()
+        extents_bytes += u64::from(extent.size_bytes);
+        let is_full = extents_bytes > bytes_max.into()
             || run.window_bytes >= reader.window_bytes
             || run.bodies.len() >= extent_count_max;
         if extent.is_lost() || run.upto >= end || (is_full && !run.bodies.is_empty()) {
             break;
         }
         let upto = extent.end().min(end);
-        run.window_bytes = run.window_bytes.saturating_add(window_bytes(&extent, run.upto, upto));
+        let bytes = share_bytes(&extent, run.upto, upto);
+        run.window_bytes = run.window_bytes.saturating_add(window_bytes(&extent, bytes));
+        run.size_bytes = run.size_bytes.saturating_add(bytes);
         run.bodies.push((extent.body, extent.size_bytes));
         run.newest_group = run.newest_group.max(group_of(&extent));
         run.upto = upto;
@@ -83,11 +90,20 @@ impl Hubs {
             if reader.can_take()
                 && let Some(run) = take(id, reader, stream, bytes_max)
             {
+                self.count_run(&run, u64::saturating_add);
                 return Some(run);
             }
             self.arrange(id);
         }
         None
+    }
+
+    /// What a reader is about to be handed; taken back if it was not.
+    fn count_run(&mut self, run: &Run, change: fn(u64, u64) -> u64) {
+        let Some(known) = self.streams.get_mut(&run.stream) else { return };
+        let traffic = &mut known.traffic;
+        traffic.read_events = change(traffic.read_events, run.upto.saturating_sub(run.from));
+        traffic.read_bytes = change(traffic.read_bytes, run.size_bytes);
     }
 
     /// The run was handed out; the reader can have another.
@@ -105,6 +121,7 @@ impl Hubs {
 
     /// The run could not be read because its extents have moved or are gone: the reader is back at `from`, and gets its window and credit back.
     pub fn run_failed(&mut self, run: &Run) {
+        self.count_run(run, u64::saturating_sub);
         self.change_reader(run.reader, |reader| {
             if !reader.has_run {
                 return;

@@ -12,7 +12,7 @@ use crate::hub::Hubs;
 use crate::producers::{Producers, Verdict};
 use crate::reader::ReaderEnd;
 use crate::readers::Attached;
-use crate::view::{LastEnqueued, StreamView};
+use crate::view::{LastEnqueued, StreamView, Traffic};
 use crate::wire;
 
 /// A stream of this shard. Numbers are not used again.
@@ -81,6 +81,7 @@ pub(crate) struct Stream {
     /// Where it stands in the agenda.
     pub(crate) entry: Entry,
     pub(crate) readers: Attached,
+    pub(crate) traffic: Traffic,
 }
 
 impl Stream {
@@ -92,6 +93,7 @@ impl Stream {
             producers: Producers::default(),
             entry: Entry::default(),
             readers: Attached::default(),
+            traffic: Traffic::default(),
         }
     }
 
@@ -159,6 +161,10 @@ impl Hubs {
         self.streams.get(&stream).map(|known| (&known.spec.name, known.spec.partition))
     }
 
+    pub fn traffic(&self, stream: StreamId) -> Traffic {
+        self.streams.get(&stream).map_or_else(Traffic::default, |known| known.traffic)
+    }
+
     /// When the first event with at least this sequence number came that is there, about: as exact as the index of the stream is. For lag in seconds.
     pub fn enqueued_at(&self, stream: StreamId, sequence: u64) -> Option<Timestamp> {
         let extents = &self.streams.get(&stream)?.extents;
@@ -207,6 +213,9 @@ impl Hubs {
         let producer = producer.map(|first| first.last_of(count));
         let fact = Fact::Appended { stream, first_sequence, count, enqueued_at, body, size_bytes, producer };
         self.record(fact, out);
+        if let Some(known) = self.streams.get_mut(&stream) {
+            known.traffic.received_bytes += u64::from(size_bytes);
+        }
         self.wake_waiting(stream);
     }
 }

@@ -57,6 +57,16 @@ pub struct ReaderView {
     pub next_sequence: u64,
 }
 
+/// What went through a partition since the shard was opened. Nothing of it is durable.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Of the blocks that were stored.
+    pub received_bytes: u64,
+    /// What readers were handed, each for itself; bytes of parts of an extent about.
+    pub read_events: u64,
+    pub read_bytes: u64,
+}
+
 /// The newest event of a partition, as readers may ask to hear with each event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LastEnqueued {

@@ -10,6 +10,10 @@ pub struct HubRuntime {
     pub event_count: u64,
     pub size_bytes: u64,
     pub reader_count: u64,
+    /// Since the broker was started: bytes that were stored, and what readers were handed, each for itself.
+    pub received_bytes: u64,
+    pub read_bytes: u64,
+    pub read_event_count: u64,
     pub partitions: Vec<PartitionRuntime>,
 }
 
@@ -23,6 +27,10 @@ pub struct PartitionRuntime {
     pub last_sequence_number: i64,
     pub event_count: u64,
     pub size_bytes: u64,
+    /// As for the hub.
+    pub received_bytes: u64,
+    pub read_bytes: u64,
+    pub read_event_count: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_enqueued_at: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -62,6 +62,8 @@ pub(super) fn hub(
         page.line("Events", &runtime.event_count)?;
         page.line("Bytes", &runtime.size_bytes)?;
         page.line("Readers", &runtime.reader_count)?;
+        page.line("Bytes in since start", &runtime.received_bytes)?;
+        page.line("Bytes out since start", &runtime.read_bytes)?;
     }
     partitions(out, hub)?;
     groups(out, lags)?;

@@ -312,6 +312,7 @@ fn describe_checkpoint(checkpoint: &Checkpoint) -> Vec<(&'static str, Value)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use peeklock_broker::hubs::Traffic;
 
     fn partition(begin_sequence: u64, next_sequence: u64) -> Value {
         let view = StreamView {
@@ -324,7 +325,7 @@ mod tests {
             extent_count: 0,
             readers: Vec::new(),
         };
-        let info = PartitionInfo { view, enqueued_after: None };
+        let info = PartitionInfo { view, enqueued_after: None, traffic: Traffic::default() };
         describe_partition(&EntityName::parse("clicks").unwrap(), &info, Timestamp::from_millis(9))
     }
 

@@ -13,12 +13,15 @@ const HUB: [Field; 6] = [
     ("status", "string"),
     ("userMetadata", "string?"),
 ];
-const PARTITION: [Field; 7] = [
+const PARTITION: [Field; 10] = [
     ("partition", "integer"),
     ("beginSequenceNumber", "integer"),
     ("lastSequenceNumber", "integer"),
     ("eventCount", "integer"),
     ("sizeBytes", "integer"),
+    ("receivedBytes", "integer"),
+    ("readBytes", "integer"),
+    ("readEventCount", "integer"),
     ("firstEnqueuedAt", "string"),
     ("lastEnqueuedAt", "string"),
 ];
@@ -152,8 +155,14 @@ pub(super) fn schemas() -> Map<String, Value> {
         }
         schema
     };
-    let runtime =
-        object(&[&[("eventCount", "integer"), ("sizeBytes", "integer"), ("readerCount", "integer")]]);
+    let runtime = object(&[&[
+        ("eventCount", "integer"),
+        ("sizeBytes", "integer"),
+        ("readerCount", "integer"),
+        ("receivedBytes", "integer"),
+        ("readBytes", "integer"),
+        ("readEventCount", "integer"),
+    ]]);
     let dates: &[Field] = &[("createdAt", "string"), ("updatedAt", "string"), ("revision", "integer")];
     let sent: &[Field] = &[
         ("base64", "string"),

@@ -3,7 +3,8 @@
 use axum::body::Body;
 use axum::response::Response;
 use http::StatusCode;
-use peeklock_broker::hubs::{HubView, StreamView};
+use peeklock_broker::PartitionInfo;
+use peeklock_broker::hubs::HubView;
 use peeklock_spec::{HubRuntime, HubSpec, PartitionRuntime, ReaderRuntime, show_time};
 use peeklock_types::ConsumerGroup;
 use serde::Serialize;
@@ -41,7 +42,8 @@ impl Hub {
     }
 }
 
-pub(super) fn partition_runtime(view: &StreamView) -> PartitionRuntime {
+pub(super) fn partition_runtime(info: &PartitionInfo) -> PartitionRuntime {
+    let PartitionInfo { view, traffic, .. } = info;
     let readers = view.readers.iter().map(|reader| ReaderRuntime {
         consumer_group: reader.group.to_string(),
         name: reader.name.clone(),
@@ -54,6 +56,9 @@ pub(super) fn partition_runtime(view: &StreamView) -> PartitionRuntime {
         last_sequence_number: last_sequence(view.next_sequence),
         event_count: view.next_sequence.saturating_sub(view.begin_sequence),
         size_bytes: view.size_bytes,
+        received_bytes: traffic.received_bytes,
+        read_bytes: traffic.read_bytes,
+        read_event_count: traffic.read_events,
         first_enqueued_at: view.first_enqueued_at.map(show_time),
         last_enqueued_at: view.last_enqueued_at.map(show_time),
         readers: readers.collect(),
@@ -105,6 +110,9 @@ impl Call<'_> {
             event_count: sum(|partition| partition.event_count),
             size_bytes: sum(|partition| partition.size_bytes),
             reader_count: sum(|partition| partition.readers.len() as u64),
+            received_bytes: sum(|partition| partition.received_bytes),
+            read_bytes: sum(|partition| partition.read_bytes),
+            read_event_count: sum(|partition| partition.read_event_count),
             partitions,
         };
         json(status, Some(hub.revision), &Hub::of(hub, Some(runtime)))
@@ -112,7 +120,7 @@ impl Call<'_> {
 
     async fn partition_runtimes(&self, hub: &HubView) -> Result<Vec<PartitionRuntime>, Problem> {
         let found = self.namespace.broker.partitions(hub).await?;
-        Ok(found.iter().map(|partition| partition_runtime(&partition.view)).collect())
+        Ok(found.iter().map(partition_runtime).collect())
     }
 
     /// A hub has few enough partitions for one answer.
@@ -123,7 +131,7 @@ impl Call<'_> {
 
     pub(super) async fn show_partition(&self) -> Result<Response, Problem> {
         let found = self.namespace.broker.partition(&self.hub().await?, self.partition()?, None).await?;
-        json(StatusCode::OK, None, &partition_runtime(&found.view))
+        json(StatusCode::OK, None, &partition_runtime(&found))
     }
 
     pub(super) async fn delete_hub(&self) -> Result<Response, Problem> {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use peeklock_broker::hubs::{HubView, StreamView};
-use peeklock_broker::{AdminError, Lag};
+use peeklock_broker::{AdminError, Lag, PartitionInfo};
 use peeklock_types::Timestamp;
 
 use super::family::{Family, Kind, Labels};
@@ -25,6 +25,9 @@ pub(super) struct Hubs {
     events: Family,
     size_bytes: Family,
     readers: Family,
+    received_bytes: Family,
+    read: Family,
+    read_bytes: Family,
     partition_received: Family,
     partition_begin: Family,
     partition_size_bytes: Family,
@@ -50,6 +53,15 @@ impl Default for Hubs {
             events: gauge("peeklock_hub_events", "Events of a hub that retention has left"),
             size_bytes: gauge("peeklock_hub_size_bytes", "Bytes of all events of a hub"),
             readers: gauge("peeklock_hub_readers", "Readers of a hub"),
+            received_bytes: counter(
+                "peeklock_hub_received_bytes_total",
+                "Bytes of events that a hub has taken since the broker was started",
+            ),
+            read: counter(
+                "peeklock_hub_read_total",
+                "Events that readers of a hub were handed since the broker was started, each for itself",
+            ),
+            read_bytes: counter("peeklock_hub_read_bytes_total", "Bytes of these events, about"),
             partition_received: counter(
                 "peeklock_hub_partition_received_total",
                 "Events that a partition has taken since its hub was created; also the next sequence number",
@@ -115,12 +127,11 @@ impl Hubs {
             return Ok(());
         }
         let labels = labels.with("hub", hub.name.as_str());
-        let streams: Vec<StreamView> =
-            namespace.broker.partitions(hub).await?.into_iter().map(|found| found.view).collect();
+        let partitions = namespace.broker.partitions(hub).await?;
         let tells_partitions = hub.settings.partition_count <= PARTITIONS_TOLD_MAX;
-        self.add_hub(&labels, &streams);
+        self.add_hub(&labels, &partitions);
         if tells_partitions {
-            streams.iter().for_each(|stream| self.add_partition(&labels, stream));
+            partitions.iter().for_each(|partition| self.add_partition(&labels, &partition.view));
         }
         let stock = namespace.broker.stock_checkpoints(&hub.name).await?;
         for group in hub.groups.iter().map(|group| &group.name).take(GROUPS_TOLD_MAX) {
@@ -142,13 +153,17 @@ impl Hubs {
         Ok(())
     }
 
-    fn add_hub(&mut self, labels: &Labels, streams: &[StreamView]) {
-        let sum = |of: fn(&StreamView) -> u64| streams.iter().map(of).fold(0, u64::saturating_add);
-        self.partitions.add(labels, streams.len());
-        self.received.add(labels, sum(|stream| stream.next_sequence));
-        self.events.add(labels, sum(|stream| stream.next_sequence.saturating_sub(stream.begin_sequence)));
-        self.size_bytes.add(labels, sum(|stream| stream.size_bytes));
-        self.readers.add(labels, sum(|stream| stream.readers.len() as u64));
+    fn add_hub(&mut self, labels: &Labels, partitions: &[PartitionInfo]) {
+        let sum = |of: fn(&PartitionInfo) -> u64| partitions.iter().map(of).fold(0, u64::saturating_add);
+        self.partitions.add(labels, partitions.len());
+        self.received.add(labels, sum(|partition| partition.view.next_sequence));
+        self.events
+            .add(labels, sum(|found| found.view.next_sequence.saturating_sub(found.view.begin_sequence)));
+        self.size_bytes.add(labels, sum(|partition| partition.view.size_bytes));
+        self.readers.add(labels, sum(|partition| partition.view.readers.len() as u64));
+        self.received_bytes.add(labels, sum(|partition| partition.traffic.received_bytes));
+        self.read.add(labels, sum(|partition| partition.traffic.read_events));
+        self.read_bytes.add(labels, sum(|partition| partition.traffic.read_bytes));
     }
 
     fn add_partition(&mut self, labels: &Labels, stream: &StreamView) {
@@ -188,6 +203,9 @@ impl Hubs {
             &self.events,
             &self.size_bytes,
             &self.readers,
+            &self.received_bytes,
+            &self.read,
+            &self.read_bytes,
             &self.partition_received,
             &self.partition_begin,
             &self.partition_size_bytes,

@@ -67,6 +67,13 @@ fn readers_take_turns_and_wait_at_the_end() {
     assert_eq!(shard.read_all(), [(2, 3, 5)], "one run at a time");
     shard.hubs.run_done(run.reader);
     assert_eq!(shard.read_all(), [(1, 4, 5)]);
+    let traffic = shard.hubs.traffic(stream);
+    let stored = shard.hubs.stream(stream).unwrap().size_bytes;
+    assert_eq!((traffic.read_events, traffic.received_bytes, traffic.read_bytes), (10, stored, 2 * stored));
+    shard.send(4, stream, 1);
+    let run = shard.run().unwrap();
+    shard.hubs.run_failed(&run);
+    assert_eq!(shard.hubs.traffic(stream).read_events, 10, "what was not handed out does not count");
 }
 
 #[test]
