@@ -9,7 +9,7 @@ use crate::batch::{Batch, PeerId};
 use crate::execute::Answered;
 use crate::hub::{Events, HubAnswer, HubRequest, Partition, PartitionInfo};
 use crate::outgoing::Effect;
-use crate::reading::Read;
+use crate::reading::{Read, place_after};
 use crate::reply::{Answer, Error, Reply};
 use crate::request::{Drain, Request};
 use crate::shard::{Failure, Shard};
@@ -208,7 +208,7 @@ impl<L: Log> Shard<L> {
         }
     }
 
-    fn hand_out(&mut self, (run, result): Read) {
+    fn hand_out(&mut self, Read { mut run, result, next }: Read) {
         let hubs = &mut self.state.hubs;
         if !hubs.has_reader(run.reader) {
             return;
@@ -230,6 +230,16 @@ impl<L: Log> Shard<L> {
                 return;
             }
         };
+        let place = match (next, run.bodies.first().copied()) {
+            (Some(next), Some((body, _))) => {
+                hubs.shorten_run(&mut run, next.sequence);
+                Some((body, next))
+            }
+            _ => place_after(&run, &extents),
+        };
+        if let Some((body, place)) = place {
+            hubs.keep_place(run.reader, body, place);
+        }
         hubs.run_done(run.reader);
         let Run { reader: receiver, from, upto, not_before, window_bytes, last, .. } = run;
         let events =
@@ -239,7 +249,7 @@ impl<L: Log> Shard<L> {
 
     /// A read has ended: its reader can have the next run.
     pub(crate) fn on_read(&mut self, read: Read) -> Result<(), Failure> {
-        if let Err(ReadError::Poisoned(poisoned)) = read.1 {
+        if let Err(ReadError::Poisoned(poisoned)) = read.result {
             return Err(poisoned.into());
         }
         self.hand_out(read);

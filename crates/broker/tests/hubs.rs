@@ -500,3 +500,55 @@ async fn runs_that_become_durable_together_are_read_a_few_at_a_time() {
     }
     assert!(rig.journal.reading_count_max(shard) <= READS_MAX, "{}", rig.journal.reading_count_max(shard));
 }
+
+/// Readers that take a few events at a time, each far from the others: what is read for them is about what they take, not whole extents.
+#[tokio::test(start_paused = true)]
+async fn small_steps_do_not_read_whole_extents() {
+    const EVENT_BYTES: usize = 1000;
+    let (reader_count, rounds, step) = (12_u64, 8_u64, 10_u64);
+    let rig = Rig::start().await;
+    let hub = rig.broker.create_hub(name("homes"), settings(1), Vec::new()).await.unwrap();
+    let mut client = Client::of(&rig, &hub, 0);
+    let body = |number: u64| format!("event {number:EVENT_BYTES$}");
+    for batch in 0..60_u64 {
+        client.start_append(&(batch * 100..batch * 100 + 100).map(body).collect::<Vec<_>>()).await;
+        client.answer().await.unwrap();
+    }
+    let shard = client.shard_id();
+    rig.journal.ask_evacuation(shard, Evacuation::Groups { upto: rig.journal.newest_group(shard) });
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    rig.journal.cool(shard);
+    let extents = rig.broker.partition(&hub, 0, None).await.unwrap().view.extent_count;
+    assert!((10..20).contains(&extents), "{extents}");
+    let mut readers = Vec::new();
+    for at in 0..reader_count {
+        let group = ConsumerGroup::parse(&format!("group{at}")).unwrap();
+        let start = StartAt::Sequence { sequence: at * 500 + 7, inclusive: true };
+        let spec = ReaderSpec { group, start, ..earliest() };
+        let (reader, _) = client.attach_with(u32::try_from(at).unwrap() + 1, spec).await.unwrap();
+        readers.push((reader, at * 500 + 7));
+    }
+    let mut first_round = 0;
+    for round in 0..rounds {
+        for (reader, next) in &mut readers {
+            client.credit(*reader, (round + 1) * step).await;
+            let end = *next + step;
+            while *next < end {
+                let run = client.events().await;
+                assert_eq!((run.receiver, run.from), (*reader, *next));
+                let found = run.extents.iter().flat_map(|extent| events(extent.clone(), run.from));
+                for event in found.map(|event| event.unwrap()).filter(|event| event.sequence < run.upto) {
+                    assert_eq!((event.sequence, &event.bytes[..]), (*next, body(*next).as_bytes()));
+                    *next += 1;
+                }
+                assert_eq!(*next, run.upto);
+            }
+        }
+        if round == 0 {
+            first_round = rig.journal.read_bytes(shard);
+        }
+    }
+    let later = rig.journal.read_bytes(shard) - first_round;
+    let taken = reader_count * (rounds - 1) * step * EVENT_BYTES as u64;
+    assert!(later < 5 * taken, "{later} bytes were read for {taken}");
+}

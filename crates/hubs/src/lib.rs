@@ -11,6 +11,7 @@ mod apply;
 pub mod block;
 mod checkpoint;
 mod error;
+pub mod excerpt;
 mod extents;
 mod fact;
 mod gather;

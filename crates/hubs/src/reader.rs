@@ -7,6 +7,7 @@ use peeklock_types::{
 use crate::Outbox;
 use crate::checkpoint::check_owner;
 use crate::error::Error;
+use crate::excerpt::Bookmark;
 use crate::hub::Hubs;
 use crate::readers::{ENDED_GROUPS_MAX, EndedGroup, Reader, Skip};
 use crate::stream::{Stream, StreamId};
@@ -75,6 +76,8 @@ pub struct Run {
     pub window_bytes: i64,
     /// Of the events that it names, about.
     pub size_bytes: u64,
+    /// Where in the first extent its first event lies, if that is known.
+    pub bookmark: Option<Bookmark>,
     pub last: LastEnqueued,
 }
 

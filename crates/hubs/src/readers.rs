@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use peeklock_types::{ConsumerGroup, ExpiredPosition, HubId, ReceiverId, Timestamp};
+use peeklock_types::{BodyRef, ConsumerGroup, ExpiredPosition, HubId, ReceiverId, Timestamp};
 
 use crate::Outbox;
+use crate::excerpt::Bookmark;
 use crate::hub::Hubs;
 use crate::reader::ReaderEnd;
 use crate::stream::{Stream, StreamId};
@@ -57,6 +58,8 @@ pub(crate) struct Reader {
     pub(crate) has_run: bool,
     /// Before this event it gets one extent at a time: one of them cannot be read.
     pub(crate) careful_until: u64,
+    /// Where the event that it gets next lies in its extent, if it is in the middle of a large one.
+    pub(crate) bookmark: Option<(BodyRef, Bookmark)>,
     row: Row,
 }
 
@@ -99,6 +102,7 @@ impl Reader {
             drain,
             has_run,
             careful_until: 0,
+            bookmark: None,
             row,
         }
     }

@@ -1,8 +1,9 @@
 //! What readers are handed next.
 
-use peeklock_types::{BodyPlace, GroupNumber, ReceiverId};
+use peeklock_types::{BodyPlace, BodyRef, GroupNumber, ReceiverId};
 
 use crate::Outbox;
+use crate::excerpt::Bookmark;
 use crate::hub::Hubs;
 use crate::reader::Run;
 use crate::readers::Reader;
@@ -48,6 +49,7 @@ fn take(id: ReceiverId, reader: &mut Reader, stream: &Stream, bytes_max: u32) ->
         newest_group: GroupNumber::NONE,
         window_bytes: 0,
         size_bytes: 0,
+        bookmark: None,
         last: stream.last_enqueued(),
     };
     let extent_count_max = if from < reader.careful_until { 1 } else { RUN_EXTENTS_MAX };
@@ -61,6 +63,10 @@ fn take(id: ReceiverId, reader: &mut Reader, stream: &Stream, bytes_max: u32) ->
             break;
         }
         let upto = extent.end().min(end);
+        if run.bodies.is_empty() {
+            let is_here = |(body, mark): &(_, Bookmark)| *body == extent.body && mark.sequence == from;
+            run.bookmark = reader.bookmark.filter(is_here).map(|(_, mark)| mark);
+        }
         let bytes = share_bytes(&extent, run.upto, upto);
         run.window_bytes = run.window_bytes.saturating_add(window_bytes(&extent, bytes));
         run.size_bytes = run.size_bytes.saturating_add(bytes);
@@ -109,6 +115,29 @@ impl Hubs {
     /// The run was handed out; the reader can have another.
     pub fn run_done(&mut self, reader: ReceiverId) {
         self.change_reader(reader, |reader| reader.has_run = false);
+    }
+
+    /// Only the events before `upto` were read: the reader gets the others by its next run.
+    pub fn shorten_run(&mut self, run: &mut Run, upto: u64) {
+        let (all, left) = (run.upto.saturating_sub(run.from), run.upto.saturating_sub(upto));
+        if left == 0 || left >= all {
+            return;
+        }
+        self.count_run(run, u64::saturating_sub);
+        run.upto = upto;
+        run.size_bytes = run.size_bytes.saturating_mul(all - left).checked_div(all).unwrap_or_default();
+        self.count_run(run, u64::saturating_add);
+        if let Some(reader) = self.readers.get_mut(run.reader).filter(|reader| reader.has_run) {
+            reader.next = upto;
+            reader.counted = reader.counted.saturating_sub(left);
+        }
+    }
+
+    /// Where the event that the reader gets next lies in the extent at `body`.
+    pub fn keep_place(&mut self, reader: ReceiverId, body: BodyRef, place: Bookmark) {
+        if let Some(reader) = self.readers.get_mut(reader) {
+            reader.bookmark = Some((body, place));
+        }
     }
 
     /// Whether the events of the run still lie where it says: whoever does not find them there need not look again.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use peeklock_journal::{ReadError, StoredBody};
-use peeklock_types::{BodyPlace, GroupNumber};
+use peeklock_types::{BodyPlace, BodyRef, GroupNumber};
 
 pub(crate) use self::checked::checked_bodies;
 use crate::cold::{self, BODY_HEADER_BYTES, Kind};
@@ -72,22 +72,41 @@ pub(crate) fn bodies(shared: &Shared, shard: &Shard, wanted: &[StoredBody]) -> R
     found.into_iter().enumerate().map(|(at, bytes)| bytes.ok_or_else(|| missing(at))).collect()
 }
 
-/// Some bytes of a body. Only large ones are read in part: of the others the whole is checked, and it is small.
+/// Some bytes of a body. In a cold segment only large ones have checksums of their parts. One of a stream is read whole and checked before
+/// parts of it are read by themselves; what is in the log is checked when it is copied.
 pub(crate) fn range(
     shared: &Shared,
     shard: &Shard,
     body: StoredBody,
     range: Range<u32>,
 ) -> Result<Bytes, ReadError> {
-    if let BodyPlace::Cold { segment, .. } = body.place.place()
-        && let (source, Kind::Large) =
-            cold_source(shared, shard, segment)?.ok_or(ReadError::Gone(body.place))?
-    {
-        return source.large_range(&LargeRange::new(segment, body.size_bytes, range));
+    let end = range.end.min(body.size_bytes);
+    let start = range.start.min(end);
+    match body.place.place() {
+        BodyPlace::Cold { segment, offset_bytes } => {
+            let source = cold_source(shared, shard, segment)?;
+            let (source, kind) = source.ok_or(ReadError::Gone(body.place))?;
+            if kind == Kind::Large {
+                return source.large_range(&LargeRange::new(segment, body.size_bytes, range));
+            }
+            if kind == Kind::Stream && shard.is_sound(body.place) {
+                let at = offset_bytes + BODY_HEADER_BYTES as u64 + u64::from(start);
+                return source.read(at, (end - start).into());
+            }
+        }
+        BodyPlace::Log { group, offset_bytes } => {
+            // A part of a body is a body, if it starts where one can.
+            let before = start % u32::try_from(BodyRef::ALIGNMENT).unwrap_or(1);
+            let place = offset_bytes.checked_add(start - before).and_then(|at| BodyRef::in_log(group, at));
+            if let Some(place) = place {
+                let part = StoredBody { place, size_bytes: end - start + before };
+                let part = bodies(shared, shard, &[part])?.pop().ok_or(ReadError::Gone(body.place))?;
+                return Ok(part.slice((before as usize).min(part.len())..));
+            }
+        }
     }
     let whole = bodies(shared, shard, &[body])?.pop().ok_or(ReadError::Gone(body.place))?;
-    let end = (range.end as usize).min(whole.len());
-    Ok(whole.slice((range.start as usize).min(end)..end))
+    Ok(whole.slice((start as usize).min(whole.len())..(end as usize).min(whole.len())))
 }
 
 /// A cold segment, open for reading, and what it holds; `None` if it is not there any more.
@@ -313,6 +332,11 @@ impl Plan<'_> {
                 (Purpose::ColdBody { slot }, SourceId::Cold(segment)) => {
                     let body = cold::check_body(&part, segment, piece.offset);
                     let body = body.map_err(|what| source.damaged(piece.offset, &what))?;
+                    if piece.size_bytes >= ALONE_BYTES
+                        && let Some(place) = BodyRef::in_cold(segment, piece.offset)
+                    {
+                        self.shard.note_sound(place);
+                    }
                     found[slot] = Some(keep(body));
                 }
                 (Purpose::LogBody { slot } | Purpose::ColdBody { slot }, _) => found[slot] = Some(keep(part)),

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use peeklock_types::{GroupNumber, ShardId};
+use peeklock_types::{BodyRef, GroupNumber, ShardId};
 use tokio::sync::watch;
 
 use crate::cold::ColdStore;
@@ -16,6 +16,9 @@ use crate::segment::Place;
 /// So many groups are remembered as checked; the others are checked again.
 const CHECKED_COUNT_MAX: usize = 64 * 1024;
 
+/// The same for bodies of streams: eight gigabytes of them.
+const SOUND_COUNT_MAX: usize = 16 * 1024;
+
 pub(crate) struct Shard {
     pub(crate) id: ShardId,
     pub(crate) progress: watch::Sender<Progress>,
@@ -23,6 +26,8 @@ pub(crate) struct Shard {
     pub(crate) cold: ColdStore,
     /// Groups whose checksums were found to fit while bodies of them were copied, and which will be let go when all of them are.
     pub(crate) checked: Mutex<BTreeSet<GroupNumber>>,
+    /// Bodies of streams whose checksums were found to fit: parts of them can be read without the rest.
+    sound: Mutex<BTreeSet<BodyRef>>,
     /// What is to be gathered, until a thread takes all of it at once.
     pub(crate) gathers: Mutex<VecDeque<Gather>>,
     /// Groups at or before these are not needed for replay, and hold no live body.
@@ -103,6 +108,7 @@ impl Shard {
             books: Mutex::new(books),
             cold,
             checked: Mutex::default(),
+            sound: Mutex::default(),
             gathers: Mutex::default(),
             trimmed_upto: AtomicU64::new(0),
             bodies_upto: AtomicU64::new(0),
@@ -139,6 +145,18 @@ impl Shard {
         if checked.len() < CHECKED_COUNT_MAX {
             checked.insert(group);
         }
+    }
+
+    pub(crate) fn is_sound(&self, place: BodyRef) -> bool {
+        locked(&self.sound).contains(&place)
+    }
+
+    pub(crate) fn note_sound(&self, place: BodyRef) {
+        let mut sound = locked(&self.sound);
+        if sound.len() >= SOUND_COUNT_MAX {
+            sound.clear();
+        }
+        sound.insert(place);
     }
 
     pub(crate) fn pin(&self, newest_in_oldest: Option<GroupNumber>) {

@@ -86,6 +86,45 @@ fn damage_is_found_where_it_is_read_and_nowhere_else() {
     assert_eq!(bench.read(gathered[0]).unwrap().len(), 8_000);
 }
 
+/// A part has no checksum of its own: the whole is looked at first, once, and then only the part is read.
+#[test]
+fn a_part_of_a_body_is_read_alone_once_the_whole_was_found_sound() {
+    let mut bench = bench(WalConfig { stream_segment_bytes: 1 << 20, ..tiny() });
+    let body = bench.append(3_000);
+    let gathered = bench.gather(1, &[&[body; 30]]).unwrap().remove(0);
+    assert_eq!(gathered.size_bytes, 90_000);
+    let part =
+        |bench: &Bench, range: std::ops::Range<u32>| now(bench.log.reader().read_range(gathered, range));
+    let file = bench.stream_files().remove(0);
+    let flip = |bench: &Bench| bench.disk.damage(&file, |bytes| bytes[60_000] ^= 1);
+    flip(&bench);
+    assert!(
+        matches!(part(&bench, 0..100), Err(ReadError::Corrupt { .. })),
+        "the damage is elsewhere, but there"
+    );
+    flip(&bench);
+    assert_eq!(part(&bench, 0..100).unwrap(), vec![7; 100]);
+    flip(&bench);
+    assert_eq!(part(&bench, 70_001..80_000).unwrap(), vec![7; 9_999], "no more than that is read");
+    assert_eq!(part(&bench, 89_990..100_000).unwrap().len(), 10);
+    assert!(matches!(bench.read(gathered), Err(ReadError::Corrupt { .. })));
+    bench.disk.damage(&file, |bytes| bytes.truncate(80_000));
+    assert!(matches!(part(&bench, 79_000..90_000), Err(ReadError::Corrupt { .. })));
+}
+
+#[test]
+fn a_part_of_a_body_in_the_log_is_that_part() {
+    let mut bench = bench(WalConfig { hot_cache_bytes: 0, ..tiny() });
+    let content: Vec<u8> = (0..3_000_u16).map(|byte| byte.to_le_bytes()[0]).collect();
+    let number = bench.log.append(content.clone().into()).unwrap();
+    while bench.driver.commit() {}
+    let body = StoredBody { place: BodyRef::in_log(number, 8).unwrap(), size_bytes: 2_000 };
+    for range in [0..2_000, 0..1, 3..17, 8..9, 1_999..5_000, 3_000..4_000] {
+        let wanted = &content[8 + range.start.min(2_000) as usize..8 + range.end.min(2_000) as usize];
+        assert_eq!(now(bench.log.reader().read_range(body, range.clone())).unwrap(), wanted, "{range:?}");
+    }
+}
+
 /// The log has checksums for whole groups only: a body beside a damaged one is not trusted either.
 #[test]
 fn what_is_damaged_in_the_log_is_not_gathered() {

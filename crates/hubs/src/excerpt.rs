@@ -1,0 +1,237 @@
+//! Parts of an extent, so that a reader which takes a few events at a time need not have all of it read each time.
+
+use bytes::{BufMut, Bytes, BytesMut};
+use peeklock_types::Timestamp;
+
+use crate::block::{BlockHead, HEADER_BYTES};
+
+/// Where an event lies in its extent, and what its block says of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bookmark {
+    pub sequence: u64,
+    /// The byte of the extent where it starts; or where its block does, if it is the first.
+    pub at: u32,
+    /// Events of its block from this one on. 0: the block starts here.
+    left: u32,
+    enqueued_at: Timestamp,
+}
+
+/// Some events of an extent as blocks of their own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Excerpt {
+    pub blocks: Bytes,
+    /// The event after the last that is in them, and where that one is.
+    pub next: Bookmark,
+}
+
+/// Where the event with this number lies; `None`: it is not here, or the bytes are damaged. `near`: an event before it in the same extent.
+pub fn find(extent: &[u8], sequence: u64, near: Option<Bookmark>) -> Option<Bookmark> {
+    let near = near.filter(|near| near.sequence <= sequence);
+    let mut walk = Walk::new(extent, 0, near.unwrap_or(Bookmark::START));
+    loop {
+        // Whole blocks are stepped over.
+        while walk.mark.left == 0 {
+            let block = walk.block()?;
+            if block.end_sequence > sequence {
+                break;
+            }
+            walk.mark.at = block.end;
+            walk.mark.sequence = block.end_sequence;
+        }
+        if walk.mark.left > 0 && walk.mark.sequence == sequence {
+            return Some(walk.mark);
+        }
+        let before = walk.mark;
+        let event = walk.next()?;
+        if event.sequence == sequence {
+            // The first event of a block is found by its block.
+            return Some(Bookmark { sequence, ..before });
+        }
+        if event.sequence > sequence {
+            return None;
+        }
+    }
+}
+
+/// The events from a place on and before `upto` that are whole in `bytes`, which start at that place. `None`: there is none.
+pub fn excerpt(bytes: &[u8], from: Bookmark, upto: u64) -> Option<Excerpt> {
+    let mut walk = Walk::new(bytes, from.at, from);
+    let mut out = BytesMut::with_capacity(bytes.len() + HEADER_BYTES);
+    let mut block: Option<(usize, BlockHead)> = None;
+    let mut next = from;
+    while next.sequence < upto
+        && let Some(event) = walk.next()
+    {
+        if event.is_first || block.is_none() {
+            finish(&mut out, block.take());
+            let (first_sequence, enqueued_at) = (event.sequence, walk.mark.enqueued_at);
+            block = Some((out.len(), BlockHead { first_sequence, count: 0, enqueued_at }));
+            out.put_bytes(0, HEADER_BYTES);
+        }
+        out.put_slice(event.bytes);
+        if let Some((_, head)) = &mut block {
+            head.count += 1;
+        }
+        next = walk.mark;
+    }
+    finish(&mut out, block);
+    (next.sequence > from.sequence).then(|| Excerpt { blocks: out.freeze(), next })
+}
+
+/// Writes the header of a block whose events are all there.
+fn finish(out: &mut BytesMut, block: Option<(usize, BlockHead)>) {
+    let Some((start, head)) = block else { return };
+    let header = head.encode(out.len() - start - HEADER_BYTES);
+    if let (Some(header), Some(place)) = (header, out.get_mut(start..start + HEADER_BYTES)) {
+        place.copy_from_slice(&header);
+    }
+}
+
+impl Bookmark {
+    const START: Bookmark = Bookmark { sequence: 0, at: 0, left: 0, enqueued_at: Timestamp::ZERO };
+}
+
+struct Walk<'a> {
+    bytes: &'a [u8],
+    /// The byte of the extent where `bytes` start.
+    base: u32,
+    /// The next event.
+    mark: Bookmark,
+}
+
+struct Block {
+    first_sequence: u64,
+    end_sequence: u64,
+    count: u32,
+    enqueued_at: Timestamp,
+    /// Where it ends in the extent.
+    end: u32,
+}
+
+struct Event<'a> {
+    sequence: u64,
+    is_first: bool,
+    /// With its length.
+    bytes: &'a [u8],
+}
+
+impl<'a> Walk<'a> {
+    fn new(bytes: &'a [u8], base: u32, mark: Bookmark) -> Self {
+        Walk { bytes, base, mark }
+    }
+
+    fn rest(&self) -> Option<&'a [u8]> {
+        self.bytes.get(self.mark.at.checked_sub(self.base)? as usize..)
+    }
+
+    /// The block that starts here.
+    fn block(&self) -> Option<Block> {
+        let header: &[u8; HEADER_BYTES] = self.rest()?.first_chunk()?;
+        let size = u32::from_le_bytes(*header.first_chunk()?);
+        let count = u32::from_le_bytes(*header.get(4..)?.first_chunk()?);
+        let first_sequence = u64::from_le_bytes(*header.get(8..)?.first_chunk()?);
+        let enqueued_at = Timestamp::from_millis(u64::from_le_bytes(*header.get(16..)?.first_chunk()?));
+        let end_sequence = first_sequence.checked_add(count.into())?;
+        let end = self.mark.at.checked_add(size).filter(|_| size as usize >= HEADER_BYTES && count > 0)?;
+        Some(Block { first_sequence, end_sequence, count, enqueued_at, end })
+    }
+
+    /// The next event that is there whole. At the end, or where the bytes end too early, the mark stays where it is.
+    fn next(&mut self) -> Option<Event<'a>> {
+        let mut mark = self.mark;
+        let is_first = mark.left == 0;
+        if is_first {
+            let block = self.block()?;
+            mark = Bookmark {
+                sequence: block.first_sequence,
+                at: mark.at.checked_add(u32::try_from(HEADER_BYTES).ok()?)?,
+                left: block.count,
+                enqueued_at: block.enqueued_at,
+            };
+        }
+        let start = mark.at.checked_sub(self.base)? as usize;
+        let rest = self.bytes.get(start..)?;
+        let size = u32::from_le_bytes(*rest.first_chunk()?).checked_add(4)?;
+        let bytes = rest.get(..size as usize)?;
+        let sequence = mark.sequence;
+        self.mark = Bookmark {
+            sequence: sequence.checked_add(1)?,
+            at: mark.at.checked_add(size)?,
+            left: mark.left - 1,
+            enqueued_at: mark.enqueued_at,
+        };
+        Some(Event { sequence, is_first, bytes })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::block::{events, put_event};
+
+    /// Blocks with so many events each, of growing size.
+    fn extent(counts: &[u32]) -> Bytes {
+        let mut out = BytesMut::new();
+        let mut sequence = 7_u64;
+        for (count, at) in counts.iter().zip(100..) {
+            let mut body = BytesMut::new();
+            for number in sequence..sequence + u64::from(*count) {
+                let written: Result<(), ()> = put_event(&mut body, |out| {
+                    out.put_bytes(number.to_le_bytes()[0], usize::try_from(number % 50).unwrap());
+                    Ok(())
+                });
+                written.unwrap();
+            }
+            let enqueued_at = Timestamp::from_millis(at);
+            let head = BlockHead { first_sequence: sequence, count: *count, enqueued_at };
+            out.put_slice(&head.encode(body.len()).unwrap());
+            out.put_slice(&body);
+            sequence += u64::from(*count);
+        }
+        out.freeze()
+    }
+
+    #[test]
+    fn any_part_of_an_extent_says_what_the_whole_does() {
+        let counts = [1, 30, 2, 1, 66];
+        let (extent, end) = (extent(&counts), 7 + 100);
+        let all: Vec<_> = events(extent.clone(), 0).map(Result::unwrap).collect();
+        for from in 7..end {
+            let mark = find(&extent, from, None).unwrap();
+            assert_eq!(mark.sequence, from);
+            assert_eq!(find(&extent, end - 1, Some(mark)).unwrap().sequence, end - 1);
+            for size in [0, 3, 40, 200, 5000] {
+                let start = mark.at as usize;
+                let part = extent.slice(start..(start + size).min(extent.len()));
+                let Some(found) = excerpt(&part, mark, from + 20) else {
+                    assert!(size < 100, "nothing is larger than that");
+                    continue;
+                };
+                let wanted = &all
+                    [usize::try_from(from - 7).unwrap()..usize::try_from(found.next.sequence - 7).unwrap()];
+                let read: Vec<_> = events(found.blocks.clone(), 0).map(Result::unwrap).collect();
+                assert_eq!(read, wanted);
+                assert!(found.next.sequence <= from + 20);
+                if found.next.sequence < end {
+                    let rest = extent.slice(found.next.at as usize..);
+                    assert_eq!(excerpt(&rest, found.next, end).unwrap().next.sequence, end);
+                }
+            }
+        }
+        assert_eq!(find(&extent, end, None), None);
+        assert_eq!(find(&extent, 6, None), None);
+    }
+
+    #[test]
+    fn damage_is_no_place() {
+        let extent = extent(&[3]);
+        let mark = find(&extent, 9, None).unwrap();
+        for cut in 0..extent.len() {
+            let _ = find(&extent[..cut], 9, None);
+            let _ = excerpt(&extent[..cut], Bookmark { at: 0, ..mark }, 100);
+        }
+        let zeros = [0; 100];
+        assert_eq!(find(&zeros, 1, None), None);
+        assert_eq!(excerpt(&zeros, Bookmark::START, 10), None);
+    }
+}
