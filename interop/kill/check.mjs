@@ -4,7 +4,6 @@
 // * what was completed, and confirmed as completed, never comes back;
 // * nobody holds a message while somebody else does;
 // * nothing is changed, invented or stored twice.
-import { readSteps } from "./log.mjs";
 
 /** Times of different processes are read from one clock, but not at one instant; a real double lock lasts far longer. */
 const TOLERANCE_MS = 20;
@@ -19,10 +18,6 @@ export function check(steps, { lockMs }) {
     ...findStrange(run, lockMs),
   ];
   return { summary: summarise(run, violations), violations };
-}
-
-export function checkFolder(folder, options) {
-  return check(readSteps(folder), options);
 }
 
 /** Sorts the steps by what they are about. A delivery is known by its lock token. */

@@ -59,6 +59,6 @@ function describe(context) {
 
 /** The parent's word, and an end when the parent is gone: no party outlives the run. */
 export function obey(orders) {
-  process.on("message", (order) => orders[order]());
+  process.on("message", ({ word, details }) => orders[word](details));
   process.on("disconnect", () => process.exit(1));
 }

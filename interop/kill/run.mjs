@@ -1,21 +1,26 @@
-// The kill loop: senders and receivers work without pause while the broker is killed again and again at random
-// moments, also while it starts. Then the queue is drained and the logs are judged.
+// The kill loop: senders and receivers of a queue, publishers and readers of a hub work without pause while the broker is
+// killed again and again at random moments, also while it starts. Then the queue is drained, the hub is read from its first
+// event to its last, and the logs are judged.
 //
 // Usage: node run.mjs [--kills N] [--seed N]. The seed decides the moments of the kills, and is printed.
 import { fork } from "node:child_process";
-import { mkdirSync, mkdtempSync, rmSync } from "node:fs";
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
 import { Broker, freeFixedPort } from "../js/broker.mjs";
-import { checkFolder, line } from "./check.mjs";
+import { check, line } from "./check.mjs";
 import { QUEUE } from "./dial.mjs";
-import { StepLog } from "./log.mjs";
+import { checkHub } from "./hub/check.mjs";
+import { DECLARATION } from "./hub/events.mjs";
+import { StepLog, readSteps } from "./log.mjs";
 import { Random } from "./random.mjs";
 
 const LOCK_MS = 5000;
 const SENDERS = 2;
 const RECEIVERS = 3;
+const PUBLISHERS = 1;
+const READERS = 2;
 const TIME_MAX_MS = 230_000;
 const QUIET_WORK_MS = 2000;
 // A run in which hardly anything was confirmed proves nothing.
@@ -34,21 +39,26 @@ console.log(`kill loop: ${kills} kills, seed ${seed}, in ${folder}`);
 
 const deadline = setTimeout(() => fail(`not done after ${TIME_MAX_MS / 1000} s`), TIME_MAX_MS);
 const port = await freeFixedPort();
-const broker = new Broker({ folder, listen: `127.0.0.1:${port}`, queues: [`${QUEUE},lock=${LOCK_MS / 1000}s,max-delivery=2000`] });
+const blobPort = `127.0.0.1:${await freeFixedPort()}`;
+const queues = [`${QUEUE},lock=${LOCK_MS / 1000}s,max-delivery=2000`];
+const config = join(folder, "hub.toml");
+writeFileSync(config, DECLARATION);
+const broker = new Broker({ folder, listen: `127.0.0.1:${port}`, blobPort, queues, configs: [config] });
 const parties = [];
 
 await broker.start();
+const { storageConnectionString } = broker;
 const senders = startParties("sender", SENDERS);
 const receivers = startParties("receiver", RECEIVERS);
+const publishers = startParties("hub/publisher", PUBLISHERS);
+const readers = startParties("hub/reader", READERS, storageConnectionString);
 for (let number = 1; number <= kills; number++) {
   await killOnce(number);
   broker.spawn();
 }
 await broker.ready;
 await sleep(QUIET_WORK_MS);
-await order(senders, "stop");
-await order(receivers, "drain");
-await order(startParties("auditor", 1));
+await Promise.all([endQueue(), endHub()]);
 await broker.stop();
 clearTimeout(deadline);
 conclude();
@@ -63,31 +73,61 @@ async function killOnce(number) {
   await broker.kill();
 }
 
-function startParties(role, count) {
+async function endQueue() {
+  await order(senders, "stop");
+  await order(receivers, "drain");
+  await order(startParties("auditor", 1));
+}
+
+/** The last pass tells where the partitions end, so readers know what there is to wait for. */
+async function endHub() {
+  await order(publishers, "stop");
+  await order(startParties("hub/replayer", 1));
+  const replayed = readSteps(logs).filter(({ step }) => step === "replayed");
+  await order(readers, "finish", Object.fromEntries(replayed.map(({ partition, next }) => [partition, next])));
+}
+
+/** A role is a script of this folder; its parties are called after it. */
+function startParties(role, count, ...more) {
   return Array.from({ length: count }, (_, index) => {
     const script = new URL(`${role}.mjs`, import.meta.url);
-    const party = fork(script, [String(port), logs, `${role}${index}`, String(seed + index)]);
+    const name = `${role.split("/").at(-1)}${index}`;
+    const party = fork(script, [String(port), logs, name, String(seed + index), ...more]);
     party.ended = new Promise((resolve) => party.once("exit", resolve));
-    party.once("exit", (code) => code !== 0 && fail(`${role}${index} ended with ${code}`));
+    party.once("exit", (code) => code !== 0 && fail(`${name} ended with ${code}`));
     parties.push(party);
     return party;
   });
 }
 
-async function order(group, word) {
-  if (word) for (const party of group) party.send(word);
+async function order(group, word, details) {
+  if (word) for (const party of group) party.send({ word, details });
   await Promise.all(group.map((party) => party.ended));
 }
 
 function conclude() {
-  const { summary, violations } = checkFolder(logs, { lockMs: LOCK_MS });
+  const steps = readSteps(logs);
+  const queue = check(steps, { lockMs: LOCK_MS });
+  const hub = checkHub(steps);
+  const violations = [...queue.violations, ...hub.violations];
   for (const violation of violations.slice(0, VIOLATIONS_SHOWN)) console.log(JSON.stringify(violation));
-  console.log(`kill loop: ${line(summary)}`);
+  console.log(`kill loop, queue: ${line(queue.summary)}`);
+  console.log(`kill loop, hub: ${line(hub.summary)}`);
   if (violations.length > 0) return fail(`${violations.length} violations`);
-  if (summary.kills < kills) return fail(`only ${summary.kills} kills`);
-  if (summary.confirmed < kills * CONFIRMED_PER_KILL_MIN) return fail(`only ${summary.confirmed} sends were confirmed`);
-  if (summary.completed === 0 || summary.redelivered === 0) return fail("nothing was completed or redelivered");
+  const idle = idleness(queue.summary, hub.summary);
+  if (idle) return fail(idle);
   rmSync(folder, { recursive: true });
+}
+
+/** Why the run proves nothing, if so. */
+function idleness(queue, hub) {
+  if (queue.kills < kills) return `only ${queue.kills} kills`;
+  if (queue.confirmed < kills * CONFIRMED_PER_KILL_MIN) return `only ${queue.confirmed} sends were confirmed`;
+  if (queue.completed === 0 || queue.redelivered === 0) return "nothing was completed or redelivered";
+  if (hub.confirmed < kills * CONFIRMED_PER_KILL_MIN) return `only ${hub.confirmed} events were confirmed`;
+  if (hub.resumed < kills) return `readers went on only ${hub.resumed} times`;
+  if (hub.checkpoints === 0 || hub.found === 0) return "no checkpoint was noted or found";
+  return undefined;
 }
 
 /** The folder stays for whoever looks into it. */
