@@ -17,6 +17,7 @@ use crate::error::{ConnectError, Ending, Error};
 use crate::management::Management;
 use crate::outcome::Outcome;
 use crate::pipeline::Pipeline;
+use crate::producer::Producer;
 use crate::received::ReceivedMessage;
 use crate::receiver::{ReceiveMode, ReceiverBuilder};
 use crate::sender::Sender;
@@ -100,7 +101,13 @@ impl Client {
 
     /// Opens a link to send to a queue, confirming each message.
     pub async fn sender(&self, entity: &str) -> Result<Sender, Error> {
-        Sender::open(Arc::clone(&self.shared), entity).await
+        Sender::open(Arc::clone(&self.shared), entity, None).await
+    }
+
+    /// Opens a link to a partition of a hub for somebody who numbers its events ([`Producer::number`]). What it sends again after a lost
+    /// connection is confirmed, and not stored again.
+    pub async fn producer(&self, partition: &str, producer: Producer) -> Result<Sender, Error> {
+        Sender::open(Arc::clone(&self.shared), partition, Some(producer)).await
     }
 
     /// Opens a link to send to a queue at full speed, with at most `unconfirmed_max` messages under way.

@@ -69,7 +69,7 @@ impl Pipeline {
     pub(crate) async fn open(shared: Arc<Shared>, entity: &str, unconfirmed_max: u32) -> Result<Self, Error> {
         let unconfirmed_max = unconfirmed_max.max(1);
         let places = usize::try_from(unconfirmed_max).unwrap_or(usize::MAX);
-        let link = SenderLink::open(shared, entity, places).await?;
+        let link = SenderLink::open(shared, entity, places, None).await?;
         // Each failure leaves before its permit comes back, so this many places are always enough.
         let (failed, failures) = mpsc::channel(places);
         Ok(Self { link, unconfirmed_max, failures, failed, buffer: BytesMut::new() })

@@ -8,9 +8,10 @@ use peeklock_amqp::{Body, Encode, Message};
 use peeklock_types::SequenceNumber;
 use tokio::sync::{Semaphore, oneshot};
 
-use crate::driver::command::{Command, LinkKind, LinkRequest};
+use crate::driver::command::{Command, LinkKind, LinkRequest, Opened};
 use crate::error::{Ending, Error};
 use crate::management::Management;
+use crate::producer::Producer;
 use crate::shared::Shared;
 
 /// Sends of one [`Sender`] that may wait for their confirmation at the same time; more wait for a place.
@@ -42,6 +43,7 @@ pub(crate) struct SenderLink {
     ending: Ending,
     permits: Arc<Semaphore>,
     message_size_bytes_max: Option<u64>,
+    last_number: Option<i32>,
 }
 
 impl SenderLink {
@@ -49,14 +51,15 @@ impl SenderLink {
         shared: Arc<Shared>,
         entity: &str,
         unconfirmed_max: usize,
+        producer: Option<Producer>,
     ) -> Result<Self, Error> {
         let (entity, ending): (Arc<str>, _) = (entity.into(), Ending::default());
         let permits = Arc::new(Semaphore::new(unconfirmed_max));
-        let kind = LinkKind::Send { permits: Arc::clone(&permits) };
+        let kind = LinkKind::Send { permits: Arc::clone(&permits), producer };
         let request = LinkRequest { entity: Arc::clone(&entity), ending: Arc::clone(&ending), kind };
         let opened = shared.open(request).await?;
-        let message_size_bytes_max = opened.message_size_bytes_max;
-        Ok(Self { shared, link: opened.link, entity, ending, permits, message_size_bytes_max })
+        let Opened { link, message_size_bytes_max, last_number, .. } = opened;
+        Ok(Self { shared, link, entity, ending, permits, message_size_bytes_max, last_number })
     }
 
     pub(crate) fn check_size(&self, size_bytes: usize) -> Result<(), Error> {
@@ -94,8 +97,17 @@ impl Drop for SenderLink {
 }
 
 impl Sender {
-    pub(crate) async fn open(shared: Arc<Shared>, entity: &str) -> Result<Self, Error> {
-        Ok(Self { link: Arc::new(SenderLink::open(shared, entity, UNCONFIRMED_MAX).await?) })
+    pub(crate) async fn open(
+        shared: Arc<Shared>,
+        entity: &str,
+        producer: Option<Producer>,
+    ) -> Result<Self, Error> {
+        Ok(Self { link: Arc::new(SenderLink::open(shared, entity, UNCONFIRMED_MAX, producer).await?) })
+    }
+
+    /// Of a producer that numbers its events: the last number that the broker had when the link was opened, or 0 if it had none.
+    pub fn last_number(&self) -> Option<i32> {
+        self.link.last_number
     }
 
     /// Sends one message; returns when the broker has it on stable storage. A broker that gives no credit makes it wait.

@@ -13,12 +13,15 @@ pub(super) fn attach_for(request: &LinkRequest, serial: u64) -> Attach {
     let entity = request.entity.to_string();
     let name = format!("{entity}-{serial}");
     match &request.kind {
-        LinkKind::Send { .. } => {
+        LinkKind::Send { producer, .. } => {
             let mut attach = Attach::new(name.clone(), 0, Role::Sender);
             attach.snd_settle_mode = SenderSettleMode::Unsettled;
             attach.source = Some(Source::with_address(name));
             attach.target = Some(Target::with_address(entity));
             attach.initial_delivery_count = Some(0);
+            if let Some(producer) = producer {
+                producer.fill(&mut attach);
+            }
             attach
         }
         LinkKind::Receive { mode, session, selector, owner_level, .. } => {

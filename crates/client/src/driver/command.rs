@@ -12,6 +12,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use crate::error::{Ending, Error};
 use crate::pipeline::Failure;
+use crate::producer::Producer;
 use crate::receiver::{Arrival, ReceiveMode};
 use crate::session::{HeldSession, SessionWish};
 
@@ -94,6 +95,7 @@ pub(crate) struct LinkRequest {
 pub(crate) enum LinkKind {
     Send {
         permits: Arc<Semaphore>,
+        producer: Option<Producer>,
     },
     Receive {
         mode: ReceiveMode,
@@ -122,6 +124,8 @@ pub(crate) struct Opened {
     pub(crate) link: LinkId,
     /// Largest message the broker takes on it, if it told.
     pub(crate) message_size_bytes_max: Option<u64>,
+    /// The last number that the broker has of a producer that numbers its events.
+    pub(crate) last_number: Option<i32>,
     /// What a receiver holds that asked for a session.
     pub(crate) session: Option<HeldSession>,
 }

@@ -10,6 +10,7 @@ use super::receiving::ReceivingLink;
 use super::sending::SendingLink;
 use super::{Driver, Link, OpenFailure};
 use crate::error::Error;
+use crate::producer::Producer;
 use crate::session::HeldSession;
 
 impl Driver {
@@ -133,7 +134,7 @@ impl Driver {
     fn handle_opened(&mut self, link: LinkId, request: LinkRequest, reply: Reply<Opened>, attach: &Attach) {
         let LinkRequest { entity, ending, kind } = request;
         let open = match kind {
-            LinkKind::Send { permits } => Link::Sending(SendingLink::new(entity, ending, permits)),
+            LinkKind::Send { permits, .. } => Link::Sending(SendingLink::new(entity, ending, permits)),
             LinkKind::Receive { credit, arrivals, confirmed_count, .. } => {
                 Link::Receiving(ReceivingLink::new(entity, ending, arrivals, credit, confirmed_count))
             }
@@ -141,7 +142,8 @@ impl Driver {
         let message_size_bytes_max = self.connection.link(link).and_then(|info| info.remote_max_message_size);
         let credit = if let Link::Receiving(receiving) = &open { receiving.initial_credit() } else { 0 };
         self.links.insert(link, open);
-        let opened = Opened { link, message_size_bytes_max, session: HeldSession::of(attach) };
+        let (last_number, session) = (Producer::last_number(attach), HeldSession::of(attach));
+        let opened = Opened { link, message_size_bytes_max, last_number, session };
         if reply.send(Ok(opened)).is_err() {
             // Whoever asked has given up meanwhile.
             self.detach(link, Vec::new(), None);
