@@ -8,7 +8,7 @@ use fastrand::Rng;
 use peeklock_access::{Access, Policy, Right};
 use peeklock_broker::{Broker, Clock, Running};
 use peeklock_gateway_azure::Gateway;
-use peeklock_journal_wal::sim::{Driver, Fault, Loss, SimDisk};
+use peeklock_journal_wal::sim::{Chores, Driver, Fault, Loss, SimDisk, Work};
 use peeklock_journal_wal::{WalConfig, WalJournal};
 use peeklock_types::Timestamp;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -30,6 +30,7 @@ const START_TIME_MAX: Duration = Duration::from_secs(120);
 const TROUBLES_MAX: u32 = 10;
 /// How often the disk is looked after without being asked.
 const KEEP_EVERY: Duration = Duration::from_millis(500);
+const LONG_WORK_ONE_IN: u32 = 8;
 
 /// What can be done to the machine.
 #[derive(Debug)]
@@ -58,6 +59,8 @@ struct Mood {
 struct MoodState {
     rng: Rng,
     commit_ms_max: u64,
+    /// How long it takes to read or move bodies; 0: no time at all.
+    work_ms_max: u64,
     stalled_until: Instant,
 }
 
@@ -69,6 +72,15 @@ impl Mood {
         commit + state.stalled_until.saturating_duration_since(Instant::now())
     }
 
+    /// Short most often, and sometimes long enough for anything to happen meanwhile.
+    fn next_work(&self) -> Duration {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let max = state.work_ms_max;
+        let is_long = state.rng.u32(0..LONG_WORK_ONE_IN) == 0;
+        let work = Duration::from_millis(state.rng.u64(0..=if is_long { max } else { max / 20 }));
+        work + state.stalled_until.saturating_duration_since(Instant::now())
+    }
+
     fn stall(&self, span: Duration) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).stalled_until = Instant::now() + span;
     }
@@ -76,6 +88,7 @@ impl Mood {
     fn calm(&self) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.commit_ms_max = 1;
+        state.work_ms_max = 0;
         state.stalled_until = Instant::now();
     }
 }
@@ -90,6 +103,8 @@ pub(crate) struct Machine {
     wal: WalConfig,
     rng: Rng,
     clock_step_ms_max: u64,
+    /// Bodies are read and moved in the background, not at once.
+    does_work_take_time: bool,
     wall_offset_ms: i64,
     run: u32,
     is_calm: bool,
@@ -157,11 +172,15 @@ struct Process {
 }
 
 /// The disk at work, for as long as its process lives.
-struct Driving(JoinHandle<()>);
+struct Driving {
+    writing: JoinHandle<()>,
+    toiling: Option<JoinHandle<()>>,
+}
 
 impl Drop for Driving {
     fn drop(&mut self) {
-        self.0.abort();
+        self.writing.abort();
+        self.toiling.iter().for_each(JoinHandle::abort);
     }
 }
 
@@ -184,6 +203,7 @@ impl Machine {
         let mood = MoodState {
             rng: rng.fork(),
             commit_ms_max: scenario.machine.commit_ms_max,
+            work_ms_max: scenario.machine.disk_work_ms_max,
             stalled_until: Instant::now(),
         };
         Machine {
@@ -196,6 +216,7 @@ impl Machine {
             wal: scenario.wal.clone(),
             rng,
             clock_step_ms_max: scenario.machine.clock_step_ms_max,
+            does_work_take_time: scenario.machine.disk_work_ms_max > 0,
             wall_offset_ms: 0,
             run: 0,
             is_calm: false,
@@ -263,17 +284,25 @@ impl Machine {
         self.run += 1;
         let run = self.run;
         let disk = Arc::new(self.disk.clone());
-        let (journal, driver) = WalJournal::open_driven(disk, Path::new("/data"), self.wal.clone())
-            .map_err(|error| error.to_string())?;
+        let (path, wal) = (Path::new("/data"), self.wal.clone());
+        let opened = if self.does_work_take_time {
+            WalJournal::open_idle(disk, path, wal)
+                .map(|(journal, driver, work)| (journal, driver, Some(work)))
+        } else {
+            WalJournal::open_driven(disk, path, wal).map(|(journal, driver)| (journal, driver, None))
+        };
+        let (journal, driver, chores) = opened.map_err(|error| error.to_string())?;
         let wall_ms = self.wall_ms();
         let clock = Clock::start_at(Timestamp::from_millis(wall_ms));
         // From here on its clock runs, and what is due happens, though nobody is served yet.
         self.log.add(&self.party, Event::Started { run, wall_ms });
         // The disk works from the start: a broker that mends what a crash has left writes before it serves.
-        let mut driving = Driving(tokio::spawn(drive(driver, self.disk.clone(), self.mood.clone())));
+        let writing = tokio::spawn(drive(driver, self.disk.clone(), self.mood.clone()));
+        let toiling = chores.map(|chores| tokio::spawn(toil(chores, self.mood.clone())));
+        let mut driving = Driving { writing, toiling };
         let opened = tokio::select! {
             biased;
-            _ = &mut driving.0 => return Err("the power went off".to_owned()),
+            _ = &mut driving.writing => return Err("the power went off".to_owned()),
             opened = Broker::open_at(&journal, clock, peeklock_gateway_azure::describe) => opened,
             () = tokio::time::sleep(START_TIME_MAX) => return Err("it took too long".to_owned()),
         };
@@ -300,7 +329,7 @@ impl Machine {
                 stopped = process.running.stopped() => {
                     break End::Failed(stopped.err().unwrap_or_else(|| "every shard has ended".to_owned()));
                 }
-                _ = &mut process.driving.0 => break End::PowerCut,
+                _ = &mut process.driving.writing => break End::PowerCut,
                 blow = blows.recv() => match blow {
                     None => break End::Stop,
                     Some(Blow::Kill) => break End::Kill,
@@ -475,5 +504,30 @@ async fn drive(mut driver: Driver, disk: SimDisk, mood: Mood) {
                 }
             }
         }
+    }
+}
+
+/// What the disk does beside commits: each takes its time, and the journal goes on meanwhile.
+async fn toil(chores: Chores, mood: Mood) {
+    let Chores { reads, moves, gathers } = chores;
+    tokio::join!(read_beside(reads, &mood), work_in_turn(moves, &mood), work_in_turn(gathers, &mood));
+}
+
+async fn read_beside(mut reads: Work, mood: &Mood) {
+    let mut under_way = JoinSet::new();
+    while let Some(read) = reads.next().await {
+        while under_way.try_join_next().is_some() {}
+        let span = mood.next_work();
+        under_way.spawn(async move {
+            tokio::time::sleep(span).await;
+            read();
+        });
+    }
+}
+
+async fn work_in_turn(mut work: Work, mood: &Mood) {
+    while let Some(job) = work.next().await {
+        tokio::time::sleep(mood.next_work()).await;
+        job();
     }
 }

@@ -3,6 +3,7 @@
 mod draw;
 pub(crate) mod hub;
 pub(crate) mod order;
+mod strain;
 pub(crate) mod topic;
 
 use std::collections::BTreeSet;
@@ -53,6 +54,8 @@ pub struct MachineFaults {
     pub disk_fills: bool,
     pub disk_stall_ms_max: u64,
     pub commit_ms_max: u64,
+    /// Bodies are read, moved and gathered in up to this time, beside everything else; 0: in no time.
+    pub disk_work_ms_max: u64,
 }
 
 /// How a consumer deals with a delivery, as weights.

@@ -131,7 +131,9 @@ async fn storm(world: &Arc<World>, blows: &mpsc::UnboundedSender<Blow>, rng: &mu
         for (n, spec) in hub.publishers.iter().enumerate() {
             let id = i64::try_from(n).unwrap_or(0);
             let party = party(format!("publisher-{n}"));
-            if spec.is_wired {
+            if spec.is_wired && spec.is_numbered {
+                parties.spawn(client::hub::numbered::publish(party, spec.clone(), id));
+            } else if spec.is_wired {
                 parties.spawn(client::hub::wire::publish(party, spec.clone()));
             } else {
                 parties.spawn(client::hub::publish(party, spec.clone(), id));

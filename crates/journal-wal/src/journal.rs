@@ -23,7 +23,7 @@ use crate::ring::Ring;
 use crate::segment::Segment;
 use crate::shard::{Shard, SnapshotMark};
 use crate::shared::Shared;
-use crate::sim::Driver;
+use crate::sim::{Chores, Driver, Work};
 use crate::snapshot::Loaded;
 use crate::writer::Writer;
 use crate::{fetch, locked, snapshot};
@@ -91,6 +91,19 @@ impl WalJournal {
         let Opened { shared, writer, lock } = prepare(disk, directory, config)?;
         let driver = Driver::new(Arc::clone(&shared), writer, Keeper::new(Arc::clone(&shared)));
         Ok((Self::assemble(shared, Pools::inline(), Vec::new(), lock), driver))
+    }
+
+    /// The same, and reading and moving bodies wait for the caller, too: so they take time, and much can happen meanwhile.
+    pub fn open_idle(
+        disk: Arc<dyn Disk>,
+        directory: &Path,
+        config: WalConfig,
+    ) -> Result<(Self, Driver, Chores), OpenError> {
+        let Opened { shared, writer, lock } = prepare(disk, directory, config)?;
+        let driver = Driver::new(Arc::clone(&shared), writer, Keeper::new(Arc::clone(&shared)));
+        let (pools, works) = Pools::handed_over();
+        let [reads, moves, gathers] = works.map(|jobs| Work { jobs });
+        Ok((Self::assemble(shared, pools, Vec::new(), lock), driver, Chores { reads, moves, gathers }))
     }
 
     fn assemble(

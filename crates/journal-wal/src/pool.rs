@@ -5,7 +5,7 @@ use std::io;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::locked;
 use crate::shared::{Shared, StopOnPanic};
@@ -13,7 +13,7 @@ use crate::shared::{Shared, StopOnPanic};
 /// Enough for a slow device to have something to do while receivers and readers of streams wait for it.
 const READER_COUNT: usize = 4;
 
-type Job = Box<dyn FnOnce() + Send>;
+pub(crate) type Job = Box<dyn FnOnce() + Send>;
 
 /// Threads for what must not wait for each other.
 pub(crate) struct Pools {
@@ -27,6 +27,12 @@ pub(crate) struct Pools {
 impl Pools {
     pub(crate) fn inline() -> Self {
         Pools { readers: Pool::inline(), movers: Pool::inline(), gatherers: Pool::inline() }
+    }
+
+    /// Their jobs are done by whoever holds the other ends: of the readers, the movers and the gatherers.
+    pub(crate) fn handed_over() -> (Self, [mpsc::UnboundedReceiver<Job>; 3]) {
+        let [(readers, reads), (movers, moves), (gatherers, gathers)] = [(); 3].map(|()| Pool::handed_over());
+        (Pools { readers, movers, gatherers }, [reads, moves, gathers])
     }
 
     pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<(Self, Vec<JoinHandle<()>>)> {
@@ -43,10 +49,19 @@ impl Pools {
     }
 }
 
-/// Runs jobs on its threads, or at once on the caller's when it has none (which makes a simulated run repeatable).
 #[derive(Clone)]
 pub(crate) struct Pool {
-    queue: Option<Arc<JobQueue>>,
+    workers: Workers,
+}
+
+/// Who does the jobs of a pool.
+#[derive(Clone)]
+enum Workers {
+    Threads(Arc<JobQueue>),
+    /// The caller, at once: a run without threads is repeatable.
+    Caller,
+    /// Somebody who does them in its own time.
+    Other(mpsc::UnboundedSender<Job>),
 }
 
 #[derive(Default)]
@@ -63,7 +78,12 @@ struct JobState {
 
 impl Pool {
     fn inline() -> Self {
-        Pool { queue: None }
+        Pool { workers: Workers::Caller }
+    }
+
+    fn handed_over() -> (Self, mpsc::UnboundedReceiver<Job>) {
+        let (jobs, taken) = mpsc::unbounded_channel();
+        (Pool { workers: Workers::Other(jobs) }, taken)
     }
 
     pub(crate) fn start(
@@ -79,7 +99,7 @@ impl Pool {
             let thread = std::thread::Builder::new().name(name.to_owned());
             threads.push(thread.spawn(move || queue.work(alarm))?);
         }
-        Ok((Pool { queue: Some(queue) }, threads))
+        Ok((Pool { workers: Workers::Threads(queue) }, threads))
     }
 
     /// Hands over a job. The receiver fails if the pool is closed before the job has run.
@@ -92,16 +112,18 @@ impl Pool {
             // Whoever asked may have gone away meanwhile.
             let _ = answer.send(job());
         };
-        match &self.queue {
-            None => job(),
-            Some(queue) => queue.push(Box::new(job)),
+        match &self.workers {
+            Workers::Caller => job(),
+            Workers::Threads(queue) => queue.push(Box::new(job)),
+            // Nobody does it any more: whoever asked learns that it is gone.
+            Workers::Other(jobs) => drop(jobs.send(Box::new(job))),
         }
         receiver
     }
 
     /// Lets the threads finish what waits, and end.
     pub(crate) fn close(&self) {
-        if let Some(queue) = &self.queue {
+        if let Workers::Threads(queue) = &self.workers {
             locked(&queue.state).closing = true;
             queue.changed.notify_all();
         }

@@ -4,7 +4,10 @@ mod disk;
 
 use std::sync::Arc;
 
+use tokio::sync::mpsc::UnboundedReceiver;
+
 use crate::keeper::Keeper;
+use crate::pool::Job;
 use crate::shared::Shared;
 use crate::writer::{Step, Writer};
 
@@ -15,6 +18,26 @@ pub struct Driver {
     shared: Arc<Shared>,
     writer: Writer,
     keeper: Keeper,
+}
+
+/// What a journal without threads has to do beside writing its log, in the order in which it was asked. Reads may be done in any order and at the
+/// same time; snapshots and moved bodies, and streams that are gathered, one after the other.
+pub struct Chores {
+    pub reads: Work,
+    pub moves: Work,
+    pub gathers: Work,
+}
+
+/// Jobs of one kind.
+pub struct Work {
+    pub(crate) jobs: UnboundedReceiver<Job>,
+}
+
+impl Work {
+    /// The next thing to be done, by calling it; `None` when nobody can ask any more.
+    pub async fn next(&mut self) -> Option<impl FnOnce() + Send + use<>> {
+        self.jobs.recv().await
+    }
 }
 
 impl Driver {

@@ -5,6 +5,7 @@ mod call;
 mod instance;
 mod keeper;
 mod line;
+pub(crate) mod numbered;
 mod publisher;
 mod pump;
 mod reader;

@@ -10,7 +10,7 @@ use super::order::{Scope, order};
 use super::topic::{COLORS, LEVELS, SUBJECTS};
 use super::{
     Consumer, Habits, Hub, MachineFaults, NetworkFaults, Producer, Queue, Rule, Scenario, Subscription,
-    Target, Test, Topic, Weather,
+    Target, Test, Topic, Weather, strain,
 };
 
 /// How often producers of a crowd send at least, and how long its consumers work at most.
@@ -99,6 +99,7 @@ impl Scenario {
         if one_in(order_rng, 3) {
             crowd(&mut scenario);
         }
+        strain::add(seed, &mut scenario);
         scenario
     }
 }
@@ -331,6 +332,7 @@ fn machine(rng: &mut Rng) -> MachineFaults {
         disk_fills: one_in(rng, 4),
         disk_stall_ms_max: pick(rng, &[0, 0, 500, 10_000], 0),
         commit_ms_max: pick(rng, &[1, 3, 20, 100], 3),
+        disk_work_ms_max: 0,
     }
 }
 

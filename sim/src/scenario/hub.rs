@@ -43,7 +43,7 @@ pub struct Publisher {
     /// By key, which decides the partition.
     pub is_keyed: bool,
     pub is_numbered: bool,
-    /// Over AMQP; those that number their events have no network between them and the broker.
+    /// Over AMQP; else there is no network between it and the broker.
     pub is_wired: bool,
     pub pause_ms_max: u64,
     pub batch_max: usize,

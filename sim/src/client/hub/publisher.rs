@@ -11,21 +11,21 @@ const KEYS: u32 = 20;
 
 /// Events that are on their way, until it is known what became of them.
 #[derive(Clone)]
-struct Shipment {
-    partition: u32,
-    events: Vec<(EventNumber, usize)>,
-    numbered: Option<Numbered>,
+pub(super) struct Shipment {
+    pub(super) partition: u32,
+    pub(super) events: Vec<(EventNumber, usize)>,
+    pub(super) numbered: Option<Numbered>,
 }
 
 /// What a publisher that numbers its events has to remember.
-struct Numbers {
-    id: i64,
-    epoch: i16,
+pub(super) struct Numbers {
+    pub(super) id: i64,
+    pub(super) epoch: i16,
     next: BTreeMap<u32, i32>,
 }
 
 pub(crate) async fn publish(mut party: Party, spec: Publisher, id: i64) {
-    let mut numbers = Numbers { id, epoch: 0, next: BTreeMap::new() };
+    let mut numbers = Numbers::new(id);
     let mut unsure: Option<Shipment> = None;
     while !party.is_over() {
         let mut line = Line::open(&mut party).await;
@@ -54,7 +54,7 @@ pub(crate) async fn publish(mut party: Party, spec: Publisher, id: i64) {
 async fn ship(party: &mut Party, line: &mut Line, shipment: &Shipment) -> Answer {
     let request = party.world.log.next_request();
     let Shipment { partition, events, numbered } = shipment.clone();
-    let size_bytes = events.iter().map(|(_, size)| *size as u64 + 16).sum::<u64>() + 64;
+    let size_bytes = shipment.size_bytes();
     let numbers = events.iter().map(|(number, _)| *number).collect();
     let run = line.run;
     party.log_hub(HubEvent::Publishing { request, partition, events: numbers, numbered, size_bytes, run });
@@ -69,6 +69,10 @@ impl Shipment {
         if spec.is_keyed {
             partition = party.rng.u32(0..KEYS) % line.partition_count();
         }
+        Shipment::to(party, spec, numbers, partition)
+    }
+
+    pub(super) fn to(party: &mut Party, spec: &Publisher, numbers: &mut Numbers, partition: u32) -> Shipment {
         let count = if party.rng.bool() { 1 } else { party.rng.usize(1..=spec.batch_max) };
         let first = party.world.log.next_message(u32::try_from(count).unwrap_or(1));
         let size = |party: &mut Party| party.rng.usize(0..=spec.body_bytes_max);
@@ -76,9 +80,23 @@ impl Shipment {
         let numbered = spec.is_numbered.then(|| numbers.take(partition, count));
         Shipment { partition, events, numbered }
     }
+
+    pub(super) fn size_bytes(&self) -> u64 {
+        self.events.iter().map(|(_, size)| *size as u64 + 16).sum::<u64>() + 64
+    }
+
+    /// The number of its last event.
+    pub(super) fn last_number(&self) -> Option<i64> {
+        let first = i64::from(self.numbered?.first);
+        Some((first + self.events.len() as i64 - 1) & i64::from(i32::MAX))
+    }
 }
 
 impl Numbers {
+    pub(super) fn new(id: i64) -> Numbers {
+        Numbers { id, epoch: 0, next: BTreeMap::new() }
+    }
+
     fn take(&mut self, partition: u32, count: usize) -> Numbered {
         // Close to the end of all numbers, so that they start anew in some runs.
         let next = self.next.entry(partition).or_insert(i32::MAX - 50);
@@ -91,10 +109,12 @@ impl Numbers {
 
 /// Asks the broker how far it has come, and goes on from there with a new epoch, so that what is still on its way comes to nothing.
 async fn ask_back(party: &mut Party, line: &mut Line, numbers: &mut Numbers, unsure: &mut Option<Shipment>) {
-    let Some(Shipment { partition, numbered: Some(numbered), events }) = unsure.clone() else { return };
+    let Some(shipment) = unsure.clone() else { return };
+    let last = shipment.last_number();
+    let Shipment { partition, numbered: Some(numbered), events } = shipment else { return };
     let Some(known) = line.last_number(partition, numbers.id).await else { return };
-    let last = (i64::from(numbered.first) + events.len() as i64 - 1) & i64::from(i32::MAX);
-    let has_all = known.is_some_and(|(epoch, found)| epoch == numbered.epoch && i64::from(found) == last);
+    let has_all =
+        known.is_some_and(|(epoch, found)| epoch == numbered.epoch && Some(i64::from(found)) == last);
     if has_all {
         *unsure = None;
     } else if party.rng.bool() {

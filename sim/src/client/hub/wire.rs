@@ -13,7 +13,7 @@ use crate::client::{Connected, PATIENCE, ask};
 use crate::log::{Answer, Event, HubEvent, ReadEnd, ReadEvent, Refusal};
 use crate::scenario::{HubReader, Publisher};
 
-const SENDS_PER_CONNECTION_MAX: u32 = 100;
+pub(super) const SENDS_PER_CONNECTION_MAX: u32 = 100;
 const KEYS: u32 = 20;
 const PARTITION_KEY: &str = "x-opt-partition-key";
 const LOOKS_MAX: u32 = 60;
@@ -21,7 +21,7 @@ const SILENCE: Duration = Duration::from_secs(5);
 /// What has come is taken at once.
 const AT_ONCE: Duration = Duration::from_millis(1);
 
-fn hub_address(party: &mut Party) -> String {
+pub(super) fn hub_address(party: &mut Party) -> String {
     let name = party.hub().name.clone();
     any_case(&name, &mut party.rng)
 }

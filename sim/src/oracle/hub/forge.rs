@@ -452,6 +452,25 @@ fn too_many_readers_are_noticed() {
 }
 
 #[test]
+fn a_reader_too_many_is_noticed_by_what_readers_get() {
+    for (count, is_wrong) in [(5, false), (6, true)] {
+        let mut forge = sound();
+        let links: Vec<_> = (0..count).map(|_| forge.open(StartAt::Latest)).collect();
+        forge.publish(&[4]);
+        links.iter().for_each(|link| forge.read(*link, &[(3, 4)]));
+        assert_eq!(forge.breaks(links::readers_are_few), is_wrong, "{count}");
+        // Whoever has gone before makes room, and only what is sent later shows that somebody is still there.
+        let mut forge = sound();
+        for number in 4..4 + count {
+            let link = forge.open(StartAt::Latest);
+            forge.publish(&[number]);
+            forge.read(link, &[(u64::from(number) - 1, number)]);
+        }
+        assert!(!forge.breaks(links::readers_are_few));
+    }
+}
+
+#[test]
 fn two_winners_are_noticed() {
     let mut forge = Forge::new();
     forge.claim(0, "one", None, 1);

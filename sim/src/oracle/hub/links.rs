@@ -217,8 +217,9 @@ pub(super) fn nobody_reads_beside_an_owner(chronicle: &Chronicle<'_>) -> Vec<Vio
     violations
 }
 
+/// As the broker says, and as readers know: whoever gets an event was there from when it was let in until that event was sent, at least.
 pub(super) fn readers_are_few(chronicle: &Chronicle<'_>) -> Vec<Violation> {
-    let mut violations = Vec::new();
+    let mut violations = too_many_at_once(chronicle);
     for look in &chronicle.looks {
         let mut groups: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for (group, level) in &look.readers {
@@ -231,6 +232,34 @@ pub(super) fn readers_are_few(chronicle: &Chronicle<'_>) -> Vec<Violation> {
         for (group, levels) in groups.iter().filter(|(_, levels)| too_many(levels)) {
             let what = format!("{group} reads partition {} with {levels:?}", look.partition);
             violations.push(Violation::new("one reader with a level, or five without", None, what));
+        }
+    }
+    violations
+}
+
+fn too_many_at_once(chronicle: &Chronicle<'_>) -> Vec<Violation> {
+    let mut by_place: BTreeMap<_, Vec<(Moment, Moment, &Link)>> = BTreeMap::new();
+    for link in chronicle.links.iter().filter(|link| link.level.is_none()) {
+        let last = link.events.last().and_then(|(_, event)| event.number);
+        let sent = last.and_then(|last| chronicle.attempts_of(last).map(|sent| sent.asked).min());
+        if let (Some(opened), Some(sent)) = (link.opened, sent)
+            && opened < sent
+        {
+            by_place.entry((link.group, link.partition, link.run)).or_default().push((opened, sent, link));
+        }
+    }
+    let mut violations = Vec::new();
+    for spans in by_place.values() {
+        for (at, _, newest) in spans {
+            let is_there = |(from, upto, _): &&(Moment, Moment, &Link)| (from..upto).contains(&at);
+            let count = spans.iter().filter(is_there).count();
+            if count > limits::PLAIN_READERS_MAX {
+                let what = format!(
+                    "link {} ({}) was let into partition {}: {count} read now",
+                    newest.number, newest.party, newest.partition
+                );
+                violations.push(Violation::new("one reader with a level, or five without", None, what));
+            }
         }
     }
     violations

@@ -1,0 +1,84 @@
+//! What makes a world hard on purpose, so that states are reached in which mistakes would show: added to what was drawn, by a chance of its own.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+use peeklock_types::ExpiredPosition;
+
+use super::draw::{one_in, pick};
+use super::hub::PLAIN;
+use super::{Hub, HubReader, Publisher, Scenario};
+
+/// So many want to read one partition without an owner level, of which five may.
+const THRONG: usize = 9;
+/// Publishers of a hub that forgets soon leave it no time.
+const BUSY_PAUSE_MS_MAX: u64 = 200;
+
+/// One world in two stays as it is.
+pub(super) fn add(seed: u64, scenario: &mut Scenario) {
+    let rng = &mut Rng::with_seed(seed ^ 0x57a1f);
+    if rng.bool() {
+        return;
+    }
+    scenario.machine.disk_work_ms_max = pick(rng, &[0, 10, 200, 3_000], 10);
+    let Some(hub) = &mut scenario.hub else { return };
+    for publisher in hub.publishers.iter_mut().filter(|publisher| publisher.is_numbered) {
+        publisher.is_wired = rng.bool();
+    }
+    match rng.u32(0..3) {
+        0 => throng(rng, hub),
+        1 => forget_soon(rng, hub),
+        _ => lag_behind(rng, hub),
+    }
+}
+
+/// More readers without an owner level than may read, who come again and again.
+fn throng(rng: &mut Rng, hub: &mut Hub) {
+    let reader = |rng: &mut Rng| HubReader {
+        group: PLAIN,
+        partition: Some(0),
+        level: None,
+        is_wired: rng.bool(),
+        credit: pick(rng, &[7, 50], 50),
+        window_bytes: 10_000,
+        work_ms_max: pick(rng, &[50, 1000], 50),
+    };
+    // Whoever has an owner level would drive all of them out.
+    hub.readers.retain(|reader| reader.level.is_none());
+    hub.readers.extend((0..THRONG).map(|_| reader(rng)));
+    hub.publishers.iter_mut().for_each(busy);
+}
+
+/// Events go soon, and there are readers who do not keep up: each hears of it, and nobody is moved on without a word.
+fn forget_soon(rng: &mut Rng, hub: &mut Hub) {
+    hub.settings.expired_position = ExpiredPosition::Refuse;
+    hub.settings.retention = Some(Duration::from_secs(rng.u64(1..8)));
+    hub.settings.retention_bytes = one_in(rng, 2).then_some(1 << 20);
+    hub.readers.truncate(2);
+    hub.readers.extend((0..4).map(|_| slow_reader(rng, &[3_000, 8_000])));
+    hub.publishers.iter_mut().for_each(busy);
+}
+
+/// Readers far behind, of events that are moved under their feet.
+fn lag_behind(rng: &mut Rng, hub: &mut Hub) {
+    hub.settings.retention = None;
+    hub.settings.retention_bytes = None;
+    hub.readers.extend((0..4).map(|_| slow_reader(rng, &[0, 200, 1_000])));
+    hub.publishers.iter_mut().for_each(busy);
+}
+
+fn slow_reader(rng: &mut Rng, work_ms: &[u64]) -> HubReader {
+    HubReader {
+        group: PLAIN,
+        partition: one_in(rng, 2).then_some(0),
+        level: None,
+        is_wired: rng.bool(),
+        credit: pick(rng, &[1, 7, 50], 7),
+        window_bytes: pick(rng, &[1, 10_000], 1),
+        work_ms_max: pick(rng, work_ms, 200),
+    }
+}
+
+fn busy(publisher: &mut Publisher) {
+    publisher.pause_ms_max = publisher.pause_ms_max.min(BUSY_PAUSE_MS_MAX);
+}
