@@ -1,5 +1,6 @@
 //! The clients of a run, each with the real client-side engine, and what they do to each other and to the broker.
 
+pub(crate) mod blobs;
 pub(crate) mod body;
 mod consumer;
 mod deleter;

@@ -15,8 +15,9 @@ mod scenario;
 mod world;
 
 pub use log::{
-    Answer, Counted, Entry, Event, EventNumber, Fate, HubEvent, MessageNumber, Numbered, Owned, Part, Peeked,
-    QueueIndex, ReadEnd, ReadEvent, Refusal, Seen, SessionNumber, Stage, Terms,
+    Answer, BlobChange, BlobEvent, Counted, Entry, Event, EventNumber, Fate, FoundBlob, HubEvent,
+    MessageNumber, Numbered, Owned, Part, Peeked, QueueIndex, ReadEnd, ReadEvent, Refusal, Seen,
+    SessionNumber, Stage, Terms,
 };
 pub use scenario::Scenario;
 pub use world::{Report, run};

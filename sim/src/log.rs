@@ -1,5 +1,6 @@
 //! What the parties saw, in the order in which they saw it. The oracle knows nothing else.
 
+mod blobs;
 mod hub;
 
 use std::fmt;
@@ -10,6 +11,7 @@ use peeklock_types::OrderSettings;
 use tokio::time::Instant;
 
 use crate::scenario::Target;
+pub use blobs::{BlobChange, BlobEvent, FoundBlob};
 pub use hub::{EventNumber, Fate, HubEvent, Numbered, Owned, ReadEnd, ReadEvent, Refusal, Stage};
 
 /// A message as its sender names it; unique in a run. What is sent to a topic has a number, and so has each copy of it.
@@ -152,6 +154,7 @@ pub enum Event {
     Ordering { request: u32, queue: QueueIndex, order: Option<Box<OrderSettings>> },
     Ordered { request: u32, answer: Answer },
     Hub(HubEvent),
+    Blob(BlobEvent),
     /// All is at rest, and from here on one party takes out what is there.
     Resting,
     Counted { queue: QueueIndex, counts: Counted },

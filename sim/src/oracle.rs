@@ -3,6 +3,7 @@
 //! An answer that did not come means that either may have happened. Times of locks are the broker's own, so they are moved to the time of
 //! the world by what each run's clock said when it started.
 
+mod blobs;
 mod counting;
 #[cfg(test)]
 mod forge;
@@ -103,6 +104,7 @@ pub fn judge(scenario: &Scenario, entries: &[Entry]) -> Vec<Violation> {
         violation.history = violation.message.map(|number| history.lines_of(number)).unwrap_or_default();
     }
     violations.extend(hub::judge(scenario, entries));
+    violations.extend(blobs::judge(entries));
     violations
 }
 

@@ -1,5 +1,6 @@
 //! What one run is made of.
 
+pub(crate) mod blobs;
 mod draw;
 pub(crate) mod hub;
 pub(crate) mod order;
@@ -13,6 +14,7 @@ use peeklock_journal_wal::WalConfig;
 use peeklock_types::{QueueSettings, RetryPolicy};
 
 use crate::log::{MessageNumber, Part};
+pub(crate) use blobs::Blobs;
 pub(crate) use hub::{GROUPS, GroupIndex, Hub, HubReader, Processors, Publisher};
 pub(crate) use order::{Said, Wish};
 pub(crate) use topic::{Rule, Subscription, Test, Topic};
@@ -137,6 +139,7 @@ pub struct Scenario {
     pub purged: Vec<usize>,
     pub peekers: usize,
     pub hub: Option<Hub>,
+    pub blobs: Option<Blobs>,
     /// On average, time between two changes of the order of a queue; `None`: orders stay.
     pub reorders_every_ms: Option<u64>,
     pub weather: Weather,

@@ -20,6 +20,9 @@ use crate::scenario::{MachineFaults, NetworkFaults, Scenario, Weather};
 /// Until all is set up, and again until all is taken out at the end.
 const QUIET_TIME_MAX: Duration = Duration::from_secs(4 * 3600);
 
+/// A blob can be looked at with so many tries.
+const LOOKS_MAX: u32 = 200;
+
 /// What a run has brought.
 pub struct Report {
     pub seed: u64,
@@ -71,6 +74,7 @@ async fn live(seed: u64, scenario: Scenario) -> (Vec<Entry>, Duration) {
                 trouble(&log, "the hub could not be read in time");
             }
         }
+        look_at_blobs(Party::new(&world, "auditor", rng.clone())).await;
         let auditor = Party::new(&world, "auditor", rng.fork());
         if tokio::time::timeout(QUIET_TIME_MAX, audit::take_out(auditor)).await.is_err() {
             trouble(&log, "the queues could not be emptied in time");
@@ -81,6 +85,20 @@ async fn live(seed: u64, scenario: Scenario) -> (Vec<Entry>, Duration) {
         trouble(&log, "the broker did not end");
     }
     (log.take(), start.elapsed())
+}
+
+/// What is there at the end has to be what was confirmed last.
+async fn look_at_blobs(mut auditor: Party) {
+    let count = auditor.world.scenario.blobs.as_ref().map_or(0, |blobs| blobs.count);
+    for blob in 0..count {
+        let mut tries = 0..LOOKS_MAX;
+        while client::blobs::look(&mut auditor, blob).await.is_none() {
+            if tries.next().is_none() {
+                return trouble(&auditor.world.log, "a blob could not be looked at");
+            }
+            auditor.pause().await;
+        }
+    }
 }
 
 fn trouble(log: &Log, what: &str) {
@@ -155,6 +173,14 @@ async fn storm(world: &Arc<World>, blows: &mpsc::UnboundedSender<Blow>, rng: &mu
         }
         parties.spawn(client::hub::grow(party("grower".to_owned())));
         parties.spawn(client::hub::look_on(party("onlooker".to_owned())));
+    }
+    if let Some(blobs) = &scenario.blobs {
+        // By a chance of their own, so that what else happens stays what it was.
+        let rng = &mut Rng::with_seed(u64::from(blobs.count) ^ rng.clone().u64(..));
+        for n in 0..blobs.claimant_count {
+            let party = Party::new(world, format!("claimant-{n}"), rng.fork());
+            parties.spawn(client::blobs::claim(party, n as u64));
+        }
     }
     parties.spawn(strike(blows.clone(), scenario.machine, rng.fork()));
     tokio::time::sleep(scenario.storm).await;

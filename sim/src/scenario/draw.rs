@@ -9,8 +9,8 @@ use peeklock_types::{EntityName, PoisonSession, QueueSettings, RetryPolicy};
 use super::order::{Scope, order};
 use super::topic::{COLORS, LEVELS, SUBJECTS};
 use super::{
-    Consumer, Habits, Hub, MachineFaults, NetworkFaults, Producer, Queue, Rule, Scenario, Subscription,
-    Target, Test, Topic, Weather, strain,
+    Blobs, Consumer, Habits, Hub, MachineFaults, NetworkFaults, Producer, Queue, Rule, Scenario,
+    Subscription, Target, Test, Topic, Weather, strain,
 };
 
 /// How often producers of a crowd send at least, and how long its consumers work at most.
@@ -90,6 +90,7 @@ impl Scenario {
             machine: machine(rng),
             wal: wal(rng, &queues, &topics, &producers, hub.as_ref()),
             hub,
+            blobs: Blobs::draw(seed),
             storm: Duration::from_secs(rng.u64(30..=150)),
             queues,
             topics,

@@ -28,7 +28,10 @@ pub(super) fn add(seed: u64, scenario: &mut Scenario) {
     match rng.u32(0..3) {
         0 => throng(rng, hub),
         1 => forget_soon(rng, hub),
-        _ => lag_behind(rng, hub),
+        _ => {
+            scenario.machine.disk_work_ms_max = pick(rng, &[200, 3_000], 200);
+            lag_behind(rng, hub);
+        }
     }
 }
 

@@ -1,0 +1,160 @@
+//! Several who change the same blobs: each names the etag that it saw last, which others may have made stale.
+
+use std::collections::BTreeMap;
+
+use peeklock_broker::blob::{
+    BlobName, Condition, ContainerName, Error as BlobError, Etag, Metadata, NewBlob, Tag,
+};
+use peeklock_broker::{AdminError, Broker, Error};
+use tokio::time::timeout;
+
+use super::{PATIENCE, Party};
+use crate::log::{Answer, BlobChange, BlobEvent, Event, FoundBlob};
+use crate::scenario::blobs::CONTAINER;
+
+const VALUE: &str = "value";
+
+fn container() -> ContainerName {
+    ContainerName::parse(CONTAINER).expect("the container has a good name")
+}
+
+fn name_of(blob: u32) -> BlobName {
+    BlobName::parse(&format!("hub/group/ownership/{blob}")).expect("blobs have good names")
+}
+
+fn said(value: u64) -> Metadata {
+    let mut metadata = Metadata::default();
+    metadata.add(VALUE, &value.to_string()).expect("a number can be said");
+    metadata
+}
+
+/// Changes blobs, and looks at them, until it is over.
+pub(crate) async fn claim(mut party: Party, number: u64) {
+    let Some(spec) = party.world.scenario.blobs.clone() else { return };
+    let mut known: BTreeMap<u32, u64> = BTreeMap::new();
+    // What it writes, nobody else writes.
+    let mut value = number << 32;
+    while !party.is_over() {
+        party.pause_up_to(spec.pause_ms_max).await;
+        let blob = party.rng.u32(0..spec.count);
+        if party.rng.u32(0..3) == 0 {
+            match look(&mut party, blob).await {
+                Some(Some(found)) => drop(known.insert(blob, found.etag)),
+                Some(None) => drop(known.remove(&blob)),
+                None => {}
+            }
+            continue;
+        }
+        value += 1;
+        let change = match known.get(&blob).copied() {
+            None => BlobChange::Create { value },
+            Some(expected) if party.rng.u32(0..8) == 0 => BlobChange::Delete { expected },
+            Some(expected) => BlobChange::Set { expected, value },
+        };
+        let (answer, etag) = ask_for(&mut party, blob, change).await;
+        // Sometimes it goes on with what it knows, though it should know better.
+        match (answer, etag) {
+            (Answer::Done, Some(etag)) => drop(known.insert(blob, etag)),
+            _ if party.rng.u32(0..4) > 0 => drop(known.remove(&blob)),
+            _ => {}
+        }
+    }
+}
+
+async fn ask_for(party: &mut Party, blob: u32, change: BlobChange) -> (Answer, Option<u64>) {
+    let request = party.world.log.next_request();
+    party.log(Event::Blob(BlobEvent::Changing { request, blob, change }));
+    let by_put = party.rng.bool();
+    let result = call(party, async |broker| perform(broker, blob, change, by_put).await).await;
+    let (answer, etag) = match result {
+        Ok(etag) => (Answer::Done, etag),
+        Err(Some(why)) => (Answer::Refused { lock_lost: is_stale(&why), why: why.to_string() }, None),
+        Err(None) => (Answer::Unknown, None),
+    };
+    party.log(Event::Blob(BlobEvent::Changed { request, answer: answer.clone(), etag }));
+    (answer, etag)
+}
+
+async fn perform(
+    broker: Broker,
+    blob: u32,
+    change: BlobChange,
+    by_put: bool,
+) -> Result<Option<u64>, AdminError> {
+    let (container, name) = (container(), name_of(blob));
+    let is = |etag| Condition { if_match: Some(Tag::Is(Etag(etag))), ..Condition::default() };
+    let new = |value| NewBlob { metadata: said(value), ..NewBlob::default() };
+    let changed = match change {
+        BlobChange::Create { value } => {
+            let none = Condition { if_none_match: Some(Tag::Any), ..Condition::default() };
+            let _ = broker.create_container(container.clone(), Metadata::default()).await;
+            broker.put_blob(container, name, new(value), none).await?
+        }
+        BlobChange::Set { expected, value } if by_put => {
+            broker.put_blob(container, name, new(value), is(expected)).await?
+        }
+        BlobChange::Set { expected, value } => {
+            broker.set_blob_metadata(container, name, said(value), is(expected)).await?
+        }
+        BlobChange::Delete { expected } => {
+            broker.delete_blob(container, name, is(expected)).await?;
+            return Ok(None);
+        }
+    };
+    Ok(Some(changed.0.0))
+}
+
+/// What is there, if that was told; `Some(None)`: nothing.
+pub(crate) async fn look(party: &mut Party, blob: u32) -> Option<Option<FoundBlob>> {
+    let request = party.world.log.next_request();
+    party.log(Event::Blob(BlobEvent::Looking { request, blob }));
+    let found = match call(party, async |broker| broker.blob(container(), name_of(blob)).await).await {
+        Ok(found) => {
+            let value = found.metadata.get(VALUE).and_then(|value| value.parse().ok());
+            Some(FoundBlob { etag: found.etag.0, value })
+        }
+        Err(Some(why)) if is_missing(&why) => None,
+        Err(_) => return None,
+    };
+    party.log(Event::Blob(BlobEvent::Looked { request, found }));
+    Some(found)
+}
+
+/// `Err(None)`: nobody knows what became of it.
+async fn call<T>(
+    party: &mut Party,
+    ask: impl AsyncFnOnce(Broker) -> Result<T, AdminError>,
+) -> Result<T, Option<Error>> {
+    let is_stormy = !party.is_over();
+    let spec = party.world.scenario.blobs.as_ref();
+    let (call_ms_max, unheard_one_in) =
+        spec.filter(|_| is_stormy).map_or((2, 0), |spec| (spec.call_ms_max, spec.unheard_one_in));
+    let is_unheard = unheard_one_in > 0 && party.rng.u32(0..unheard_one_in) == 0;
+    party.pause_up_to(call_ms_max).await;
+    let mut visit = party.world.office.visit().ok_or(None)?;
+    let result = tokio::select! {
+        biased;
+        _ = &mut visit.ended => return Err(None),
+        result = timeout(PATIENCE, ask(visit.broker.clone())) => result,
+    };
+    party.pause_up_to(call_ms_max).await;
+    match result {
+        _ if is_unheard => Err(None),
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(AdminError::Refused(why))) => Err(Some(why)),
+        Ok(Err(AdminError::Stopped(_))) | Err(_) => Err(None),
+    }
+}
+
+fn is_stale(why: &Error) -> bool {
+    let Error::Blob(why) = why else { return false };
+    matches!(
+        **why,
+        BlobError::ConditionNotMet { .. } | BlobError::BlobExists { .. } | BlobError::NoSuchBlob { .. }
+    )
+}
+
+fn is_missing(why: &Error) -> bool {
+    let Error::Blob(why) = why else { return false };
+    matches!(**why, BlobError::NoSuchBlob { .. } | BlobError::NoSuchContainer { .. })
+}

@@ -1,0 +1,363 @@
+//! Blobs that several change: whoever names the etag that is there wins, alone, and what was confirmed stays.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Violation;
+use crate::log::{Answer, BlobChange, BlobEvent, Entry, Event, FoundBlob};
+
+/// A place in the log.
+type Moment = usize;
+
+#[derive(Debug)]
+struct Change {
+    blob: u32,
+    change: BlobChange,
+    asked: Moment,
+    /// `None`: it may happen at any time after it was asked for.
+    answered: Option<Moment>,
+    answer: Answer,
+    etag: Option<u64>,
+}
+
+#[derive(Debug)]
+struct Look {
+    blob: u32,
+    asked: Moment,
+    answered: Moment,
+    found: Option<FoundBlob>,
+}
+
+#[derive(Default)]
+struct Chronicle {
+    changes: Vec<Change>,
+    looks: Vec<Look>,
+}
+
+impl Change {
+    fn is_refused(&self) -> bool {
+        matches!(self.answer, Answer::Refused { .. })
+    }
+
+    fn is_done(&self) -> bool {
+        self.answer == Answer::Done
+    }
+
+    fn value(&self) -> Option<u64> {
+        match self.change {
+            BlobChange::Create { value } | BlobChange::Set { value, .. } => Some(value),
+            BlobChange::Delete { .. } => None,
+        }
+    }
+
+    fn expected(&self) -> Option<u64> {
+        match self.change {
+            BlobChange::Set { expected, .. } | BlobChange::Delete { expected } => Some(expected),
+            BlobChange::Create { .. } => None,
+        }
+    }
+
+    /// It was over before this moment, whatever came of it.
+    fn is_before(&self, moment: Moment) -> bool {
+        self.answered.is_some_and(|answered| answered < moment)
+    }
+}
+
+impl Chronicle {
+    fn new(entries: &[Entry]) -> Chronicle {
+        let mut chronicle = Chronicle::default();
+        let (mut changes, mut looks) = (BTreeMap::new(), BTreeMap::new());
+        for (at, entry) in entries.iter().enumerate() {
+            let Event::Blob(event) = &entry.event else { continue };
+            match event.clone() {
+                BlobEvent::Changing { request, blob, change } => {
+                    changes.insert(request, chronicle.changes.len());
+                    let (answered, answer, etag) = (None, Answer::Unknown, None);
+                    chronicle.changes.push(Change { blob, change, asked: at, answered, answer, etag });
+                }
+                BlobEvent::Changed { request, answer, etag } => {
+                    let number = changes.get(&request);
+                    if let Some(change) = number.and_then(|number| chronicle.changes.get_mut(*number)) {
+                        change.answered = (answer != Answer::Unknown).then_some(at);
+                        (change.answer, change.etag) = (answer, etag);
+                    }
+                }
+                BlobEvent::Looking { request, blob } => drop(looks.insert(request, (at, blob))),
+                BlobEvent::Looked { request, found } => {
+                    if let Some((asked, blob)) = looks.remove(&request) {
+                        chronicle.looks.push(Look { blob, asked, answered: at, found });
+                    }
+                }
+            }
+        }
+        chronicle
+    }
+
+    fn of(&self, blob: u32) -> impl Iterator<Item = &Change> {
+        self.changes.iter().filter(move |change| change.blob == blob)
+    }
+
+    /// Whoever wrote this value: each is written by one change only.
+    fn author(&self, blob: u32, value: Option<u64>) -> Option<&Change> {
+        let value = value?;
+        self.of(blob).find(|change| change.value() == Some(value))
+    }
+
+    /// Whoever made the state with this etag, as far as anybody knows.
+    fn maker(&self, blob: u32, etag: u64) -> Option<&Change> {
+        let found = self.looks.iter().filter(|look| look.blob == blob).filter_map(|look| look.found);
+        let value = found.filter(|found| found.etag == etag).find_map(|found| found.value);
+        self.of(blob).find(|change| change.etag == Some(etag)).or_else(|| self.author(blob, value))
+    }
+
+    /// Changes that have happened for certain, with when that was known.
+    fn happened(&self, blob: u32) -> Vec<(&Change, Moment)> {
+        let done = self.of(blob).filter(|change| change.is_done());
+        let mut happened: Vec<_> = done.filter_map(|change| Some((change, change.answered?))).collect();
+        for look in self.looks.iter().filter(|look| look.blob == blob) {
+            let author = self.author(blob, look.found.and_then(|found| found.value));
+            happened.extend(author.map(|author| (author, look.answered)));
+        }
+        happened
+    }
+}
+
+pub(super) fn judge(entries: &[Entry]) -> Vec<Violation> {
+    let chronicle = Chronicle::new(entries);
+    let checkers = [one_change_wins, etags_are_unique, what_was_confirmed_stays, refusals_have_reasons];
+    checkers.iter().flat_map(|check| check(&chronicle)).collect()
+}
+
+/// Of all who name an etag, one changes the blob.
+fn one_change_wins(chronicle: &Chronicle) -> Vec<Violation> {
+    let mut winners: BTreeMap<(u32, u64), BTreeSet<Moment>> = BTreeMap::new();
+    let blobs: BTreeSet<_> = chronicle.changes.iter().map(|change| change.blob).collect();
+    for blob in blobs {
+        for (change, _) in chronicle.happened(blob) {
+            let Some(expected) = change.expected() else { continue };
+            winners.entry((blob, expected)).or_default().insert(change.asked);
+        }
+    }
+    let several = winners.into_iter().filter(|(_, winners)| winners.len() > 1);
+    several
+        .map(|((blob, etag), winners)| {
+            let what = format!("blob {blob}, etag {etag}: asked for at {winners:?}");
+            Violation::new("one change of a blob wins", None, what)
+        })
+        .collect()
+}
+
+/// An etag is one state of one blob, and nothing is there that nobody wrote.
+fn etags_are_unique(chronicle: &Chronicle) -> Vec<Violation> {
+    let broken = |what| Violation::new("etags of blobs are unique", None, what);
+    let mut violations = Vec::new();
+    let done =
+        chronicle.changes.iter().filter_map(|change| Some((change.etag?, change.blob, change.value())));
+    let found = chronicle.looks.iter().filter_map(|look| Some((look.found?, look.blob)));
+    let found = found.map(|(found, blob)| (found.etag, blob, found.value));
+    let mut states: BTreeMap<u64, (u32, Option<u64>)> = BTreeMap::new();
+    for (etag, blob, value) in done.chain(found) {
+        let first = *states.entry(etag).or_insert((blob, value));
+        if first != (blob, value) {
+            violations.push(broken(format!("{etag} is {first:?} and {:?}", (blob, value))));
+        }
+        if chronicle.author(blob, value).is_none_or(Change::is_refused) {
+            violations
+                .push(broken(format!("nobody has written {value:?} to blob {blob}, or it was refused")));
+        }
+    }
+    violations
+}
+
+/// Whoever looks later finds that, or something newer.
+fn what_was_confirmed_stays(chronicle: &Chronicle) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    for look in &chronicle.looks {
+        let mut known = chronicle.happened(look.blob);
+        known.retain(|(_, known)| *known < look.asked);
+        let why = match look.found {
+            Some(found) => stale(chronicle, look, found, &known),
+            None => missing(chronicle, look, &known),
+        };
+        if let Some(why) = why {
+            violations.push(Violation::new(
+                "what was confirmed of a blob stays",
+                None,
+                format!("{look:?}: {why}"),
+            ));
+        }
+    }
+    violations
+}
+
+fn stale(
+    chronicle: &Chronicle,
+    look: &Look,
+    found: FoundBlob,
+    known: &[(&Change, Moment)],
+) -> Option<String> {
+    let replaced = known.iter().find(|(change, _)| change.expected() == Some(found.etag));
+    if let Some((by, _)) = replaced {
+        return Some(format!("that was replaced by {by:?}"));
+    }
+    let author = chronicle.author(look.blob, found.value)?;
+    let newer = known.iter().find(|(change, _)| author.is_before(change.asked));
+    newer.map(|(newer, _)| format!("{newer:?} came later"))
+}
+
+/// Somebody must have been able to delete it after it was there.
+fn missing(chronicle: &Chronicle, look: &Look, known: &[(&Change, Moment)]) -> Option<String> {
+    let is_delete =
+        |change: &&Change| change.value().is_none() && !change.is_refused() && change.asked < look.answered;
+    let deletes: Vec<_> = chronicle.of(look.blob).filter(is_delete).collect();
+    let written = known.iter().filter(|(change, _)| change.value().is_some());
+    let mut lost = written.filter(|(change, _)| deletes.iter().all(|delete| delete.is_before(change.asked)));
+    lost.next().map(|(change, _)| format!("nobody has deleted it since {change:?}"))
+}
+
+/// Whoever is told that its etag is stale, or that there is a blob already, was forestalled.
+fn refusals_have_reasons(chronicle: &Chronicle) -> Vec<Violation> {
+    let is_stale = |change: &&Change| matches!(change.answer, Answer::Refused { lock_lost: true, .. });
+    let mut violations = Vec::new();
+    for refused in chronicle.changes.iter().filter(is_stale) {
+        let Some(answered) = refused.answered else { continue };
+        let maker = refused.expected().and_then(|etag| chronicle.maker(refused.blob, etag));
+        let forestalls = |other: &Change| {
+            let is_made_before =
+                maker.is_some_and(|maker| maker.asked == other.asked || other.is_before(maker.asked));
+            !other.is_refused() && other.asked < answered && other.asked != refused.asked && !is_made_before
+        };
+        if !chronicle.of(refused.blob).any(forestalls) {
+            let what = format!("{refused:?}, made by {maker:?}");
+            violations.push(Violation::new("changes of blobs are refused for good reasons", None, what));
+        }
+    }
+    violations
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Default)]
+    struct Forge {
+        entries: Vec<Entry>,
+        request: u32,
+    }
+
+    impl Forge {
+        fn add(&mut self, event: BlobEvent) {
+            let at_ms = self.entries.len() as u64;
+            self.entries.push(Entry { at_ms, party: "party".into(), event: Event::Blob(event) });
+        }
+
+        fn ask(&mut self, change: BlobChange) -> u32 {
+            self.request += 1;
+            self.add(BlobEvent::Changing { request: self.request, blob: 0, change });
+            self.request
+        }
+
+        fn done(mut self, change: BlobChange, etag: Option<u64>) -> Self {
+            let request = self.ask(change);
+            self.add(BlobEvent::Changed { request, answer: Answer::Done, etag });
+            self
+        }
+
+        fn refused(mut self, change: BlobChange) -> Self {
+            let request = self.ask(change);
+            let answer = Answer::Refused { lock_lost: true, why: String::new() };
+            self.add(BlobEvent::Changed { request, answer, etag: None });
+            self
+        }
+
+        fn unknown(mut self, change: BlobChange) -> Self {
+            let request = self.ask(change);
+            self.add(BlobEvent::Changed { request, answer: Answer::Unknown, etag: None });
+            self
+        }
+
+        fn created(self, value: u64, etag: u64) -> Self {
+            self.done(BlobChange::Create { value }, Some(etag))
+        }
+
+        fn set(self, expected: u64, value: u64, etag: u64) -> Self {
+            self.done(set(expected, value), Some(etag))
+        }
+
+        fn finds(mut self, found: Option<(u64, u64)>) -> Self {
+            self.request += 1;
+            let (request, blob) = (self.request, 0);
+            self.add(BlobEvent::Looking { request, blob });
+            let found = found.map(|(etag, value)| FoundBlob { etag, value: Some(value) });
+            self.add(BlobEvent::Looked { request, found });
+            self
+        }
+
+        fn promises(&self) -> Vec<&'static str> {
+            judge(&self.entries).into_iter().map(|violation| violation.promise).collect()
+        }
+    }
+
+    fn set(expected: u64, value: u64) -> BlobChange {
+        BlobChange::Set { expected, value }
+    }
+
+    #[test]
+    fn a_sound_log_is_found_sound() {
+        let sound = Forge::default()
+            .finds(None)
+            .created(1, 10)
+            .set(10, 2, 11)
+            .refused(set(10, 3))
+            .finds(Some((11, 2)));
+        let sound = sound.refused(BlobChange::Create { value: 4 }).unknown(set(11, 5)).finds(Some((12, 5)));
+        let sound = sound.refused(set(11, 6)).done(BlobChange::Delete { expected: 12 }, None).finds(None);
+        let sound = sound
+            .created(7, 13)
+            .unknown(BlobChange::Delete { expected: 13 })
+            .finds(Some((13, 7)))
+            .finds(None);
+        assert_eq!(sound.promises(), Vec::<&str>::new());
+    }
+
+    #[test]
+    fn a_second_winner_is_noticed() {
+        let two = Forge::default().created(1, 10).set(10, 2, 11).set(10, 3, 12);
+        assert_eq!(two.promises(), ["one change of a blob wins"]);
+        let unheard = Forge::default().created(1, 10).unknown(set(10, 2)).finds(Some((11, 2))).set(10, 3, 12);
+        assert_eq!(unheard.promises(), ["one change of a blob wins"]);
+    }
+
+    #[test]
+    fn an_etag_that_is_used_again_is_noticed() {
+        let again = Forge::default().created(1, 10).set(10, 2, 11).set(11, 3, 10);
+        assert_eq!(again.promises(), ["etags of blobs are unique"]);
+    }
+
+    #[test]
+    fn what_nobody_wrote_is_noticed() {
+        assert_eq!(Forge::default().finds(Some((10, 1))).promises(), ["etags of blobs are unique"]);
+        let refused = Forge::default().created(1, 10).set(10, 2, 11).refused(set(10, 3)).finds(Some((12, 3)));
+        assert!(refused.promises().contains(&"etags of blobs are unique"));
+    }
+
+    #[test]
+    fn what_was_lost_or_went_back_is_noticed() {
+        const STAYS: [&str; 1] = ["what was confirmed of a blob stays"];
+        assert_eq!(Forge::default().created(1, 10).finds(None).promises(), STAYS);
+        assert_eq!(Forge::default().created(1, 10).set(10, 2, 11).finds(Some((10, 1))).promises(), STAYS);
+        let seen =
+            Forge::default().created(1, 10).unknown(set(10, 2)).finds(Some((11, 2))).finds(Some((10, 1)));
+        assert_eq!(seen.promises(), STAYS);
+        let deleted = Forge::default().created(1, 10).done(BlobChange::Delete { expected: 10 }, None);
+        assert_eq!(deleted.created(2, 11).finds(None).promises(), STAYS);
+    }
+
+    #[test]
+    fn a_refusal_without_a_reason_is_noticed() {
+        const REASONS: [&str; 1] = ["changes of blobs are refused for good reasons"];
+        assert_eq!(Forge::default().refused(BlobChange::Create { value: 1 }).promises(), REASONS);
+        assert_eq!(Forge::default().created(1, 10).refused(set(10, 2)).promises(), REASONS);
+        let old = Forge::default().created(1, 10).set(10, 2, 11).refused(set(11, 3));
+        assert_eq!(old.promises(), REASONS);
+    }
+}

@@ -1,0 +1,33 @@
+//! Blobs that several want to change, as the checkpoint stores of the SDKs do: whoever names the etag that is there wins.
+
+use fastrand::Rng;
+
+use super::draw::{one_in, pick};
+
+pub(crate) const CONTAINER: &str = "claims";
+
+#[derive(Clone, Debug)]
+pub struct Blobs {
+    pub count: u32,
+    pub claimant_count: usize,
+    pub pause_ms_max: u64,
+    pub call_ms_max: u64,
+    /// One answer in so many is not heard; 0: all are.
+    pub unheard_one_in: u32,
+}
+
+impl Blobs {
+    /// By a chance of its own, so that what else is drawn stays what it was.
+    pub(super) fn draw(seed: u64) -> Option<Blobs> {
+        let rng = &mut Rng::with_seed(seed ^ CHANCE);
+        one_in(rng, 3).then(|| Blobs {
+            count: rng.u32(1..=3),
+            claimant_count: rng.usize(2..=5),
+            pause_ms_max: pick(rng, &[20, 200, 2_000], 200),
+            call_ms_max: pick(rng, &[2, 20, 400], 20),
+            unheard_one_in: pick(rng, &[0, 10, 4], 10),
+        })
+    }
+}
+
+const CHANCE: u64 = 0xb10b5;
