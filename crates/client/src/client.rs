@@ -199,7 +199,7 @@ impl Client {
         }
     }
 
-    async fn management(&self, entity: &str) -> Result<Management<'_>, Error> {
+    pub(crate) async fn management(&self, entity: &str) -> Result<Management<'_>, Error> {
         Management::open(&self.shared, entity).await
     }
 }

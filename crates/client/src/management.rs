@@ -56,8 +56,18 @@ impl<'a> Management<'a> {
         self.ask(operation, body).await.map(|response| response.body)
     }
 
+    /// What an entity of this type says of itself.
+    pub(crate) async fn read(&self, of_type: &str) -> Result<Value, Error> {
+        let request = Message::value(Value::Map(Vec::new())).with_property("type", of_type.to_owned());
+        self.send("READ", request).await.map(|response| response.body)
+    }
+
     async fn ask(&self, operation: &str, body: Vec<(Value, Value)>) -> Result<Response, Error> {
-        let request = Message::value(Value::Map(body)).with_property("operation", operation.to_owned());
+        self.send(operation, Message::value(Value::Map(body))).await
+    }
+
+    async fn send(&self, operation: &str, request: Message) -> Result<Response, Error> {
+        let request = request.with_property("operation", operation.to_owned());
         let transaction = self.transaction.clone();
         let response = self.shared.request(&self.node, operation, request, transaction).await?;
         let status = response.property("statusCode").and_then(Value::as_i32);
