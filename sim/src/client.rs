@@ -63,6 +63,8 @@ pub(crate) struct Party {
     pub(crate) name: Arc<str>,
     pub(crate) rng: Rng,
     connection_count: u32,
+    /// A connection that it keeps for its next question.
+    kept: Option<Connected>,
 }
 
 /// A connection to one run of the broker.
@@ -143,7 +145,7 @@ impl World {
 
 impl Party {
     pub(crate) fn new(world: &Arc<World>, name: impl Into<Arc<str>>, rng: Rng) -> Self {
-        Party { world: Arc::clone(world), name: name.into(), rng, connection_count: 0 }
+        Party { world: Arc::clone(world), name: name.into(), rng, connection_count: 0, kept: None }
     }
 
     pub(crate) fn log(&self, event: Event) {
@@ -173,6 +175,28 @@ impl Party {
     pub(crate) fn attach_as(&self, link: u32, connected: &Connected, queue: QueueIndex, part: Part) {
         let (run, connection) = (connected.run, connected.connection);
         self.log(Event::Attaching { link, queue, part, run, connection });
+    }
+
+    /// Asks over AMQP, on the connection that it has or on a new one. `Err(None)`: nobody knows what became of it, and the connection is given up.
+    pub(crate) async fn over_wire<T>(
+        &mut self,
+        question: impl AsyncFnOnce(&Client) -> Result<T, Error>,
+    ) -> Result<T, Option<Error>> {
+        let connected = match self.kept.take() {
+            Some(connected) => connected,
+            None => self.try_connect().await.ok_or(None)?,
+        };
+        match timeout(PATIENCE, question(&connected.client)).await {
+            Ok(Ok(value)) => {
+                self.kept = Some(connected);
+                Ok(value)
+            }
+            Ok(Err(why)) if matches!(answer_of(&why), Answer::Refused { .. }) => {
+                self.kept = Some(connected);
+                Err(Some(why))
+            }
+            Ok(Err(_)) | Err(_) => Err(None),
+        }
     }
 
     /// Connects, however often it takes.

@@ -1,5 +1,6 @@
 //! Those who publish to the hub, read from it, share its partitions and change it.
 
+mod asking;
 mod body;
 mod call;
 mod instance;

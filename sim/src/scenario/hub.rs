@@ -75,6 +75,8 @@ pub struct Processors {
     pub changes_every_ms: u64,
     /// One call in so many fails; 0: none does.
     pub fails_one_in: u32,
+    /// Their questions go over AMQP while the storm lasts.
+    pub is_wired: bool,
 }
 
 impl Hub {
@@ -166,5 +168,6 @@ fn processors(rng: &mut Rng) -> Processors {
         checkpoint_every: pick(rng, &[1, 10, 100], 10),
         changes_every_ms: pick(rng, &[3_000, 15_000], 10_000),
         fails_one_in: pick(rng, &[0, 10, 4], 10),
+        is_wired: false,
     }
 }

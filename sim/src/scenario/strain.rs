@@ -25,6 +25,9 @@ pub(super) fn add(seed: u64, scenario: &mut Scenario) {
     for publisher in hub.publishers.iter_mut().filter(|publisher| publisher.is_numbered) {
         publisher.is_wired = rng.bool();
     }
+    if let Some(processors) = &mut hub.processors {
+        processors.is_wired = rng.bool();
+    }
     match rng.u32(0..3) {
         0 => throng(rng, hub),
         1 => forget_soon(rng, hub),

@@ -63,9 +63,24 @@ impl Party {
         }
     }
 
+    /// Whether it asks over AMQP.
+    fn is_wired(&self) -> bool {
+        let processors = self.hub().processors.as_ref();
+        processors.is_some_and(|processors| processors.is_wired) && !self.is_over()
+    }
+
     pub(crate) async fn list(&mut self, group: GroupIndex) -> Option<Listed> {
         let request = self.world.log.next_request();
         self.log_hub(HubEvent::Listing { request, group });
+        let listed =
+            if self.is_wired() { self.list_over_wire(group).await } else { self.list_directly(group).await };
+        let listed = listed?;
+        let (owned, checkpoints) = (listed.owned.clone(), listed.checkpoints.clone());
+        self.log_hub(HubEvent::Listed { request, owned, checkpoints });
+        Some(listed)
+    }
+
+    async fn list_directly(&mut self, group: GroupIndex) -> Option<Listed> {
         let (name, of) = (hub_name(&self.hub().clone(), &mut self.rng), group_name(group, &mut self.rng));
         let asked = self.call(|broker| async move {
             let partition_count = broker.hub(name.clone()).await?.settings.partition_count;
@@ -75,10 +90,7 @@ impl Party {
             let checkpoints = checkpoints.into_iter().map(|(partition, found)| (partition, found.sequence));
             Ok(Listed { partition_count, owned, checkpoints: checkpoints.collect() })
         });
-        let listed = asked.await.ok()?;
-        let (owned, checkpoints) = (listed.owned.clone(), listed.checkpoints.clone());
-        self.log_hub(HubEvent::Listed { request, owned, checkpoints });
-        Some(listed)
+        asked.await.ok()
     }
 
     /// Claims, renews or gives up a partition. On a refusal, what is the case instead, if it was told.
@@ -91,20 +103,34 @@ impl Party {
     ) -> (Answer, Option<Owned>) {
         let request = self.world.log.next_request();
         self.log_hub(HubEvent::Claiming { request, group, partition, owner: owner.to_owned(), expected });
+        let (answer, found) = if self.is_wired() {
+            self.claim_over_wire(group, partition, owner, expected).await
+        } else {
+            self.claim_directly(group, partition, owner, expected).await
+        };
+        self.log_hub(HubEvent::Claimed { request, answer: answer.clone(), owned: found.clone() });
+        (answer, found)
+    }
+
+    async fn claim_directly(
+        &mut self,
+        group: GroupIndex,
+        partition: u32,
+        owner: &str,
+        expected: Option<u64>,
+    ) -> (Answer, Option<Owned>) {
         let (name, of) = (hub_name(&self.hub().clone(), &mut self.rng), group_name(group, &mut self.rng));
         let owner = owner.to_owned();
         let asked = self
             .call(|broker| async move { broker.claim(name, of, partition, owner, expected.map(Etag)).await });
-        let (answer, found) = match asked.await {
+        match asked.await {
             Ok(ownership) => (Answer::Done, Some(owned(&ownership))),
             Err(Failed::Refused(why)) => {
                 let answer = Answer::Refused { lock_lost: false, why: why.to_string() };
                 (answer, stale(&why).as_ref().map(owned))
             }
             Err(Failed::Unknown) => (Answer::Unknown, None),
-        };
-        self.log_hub(HubEvent::Claimed { request, answer: answer.clone(), owned: found.clone() });
-        (answer, found)
+        }
     }
 
     /// `owner`: with its epoch; `None` asks for a reset.
@@ -117,6 +143,23 @@ impl Party {
     ) -> Answer {
         let request = self.world.log.next_request();
         self.log_hub(HubEvent::Checkpointing { request, group, partition, sequence, owner: owner.clone() });
+        let answer = match (&owner, sequence) {
+            (Some(owner), Some(sequence)) if self.is_wired() => {
+                self.checkpoint_over_wire(group, partition, sequence, owner).await
+            }
+            _ => self.checkpoint_directly(group, partition, sequence, owner).await,
+        };
+        self.log_hub(HubEvent::Checkpointed { request, answer: answer.clone() });
+        answer
+    }
+
+    async fn checkpoint_directly(
+        &mut self,
+        group: GroupIndex,
+        partition: u32,
+        sequence: Option<u64>,
+        owner: Option<(String, u64)>,
+    ) -> Answer {
         let (name, of) = (hub_name(&self.hub().clone(), &mut self.rng), group_name(group, &mut self.rng));
         let by = match owner {
             Some((owner, epoch)) => CheckpointBy::Owner { owner, epoch },
@@ -124,15 +167,13 @@ impl Party {
         };
         let asked =
             self.call(|broker| async move { broker.checkpoint(name, of, partition, sequence, by).await });
-        let answer = match asked.await {
+        match asked.await {
             Ok(_) => Answer::Done,
             Err(Failed::Refused(why)) => {
                 Answer::Refused { lock_lost: is_not_owner(&why), why: why.to_string() }
             }
             Err(Failed::Unknown) => Answer::Unknown,
-        };
-        self.log_hub(HubEvent::Checkpointed { request, answer: answer.clone() });
-        answer
+        }
     }
 }
 

@@ -39,6 +39,7 @@ impl Forge {
             checkpoint_every: 1,
             changes_every_ms: 1000,
             fails_one_in: 0,
+            is_wired: false,
         };
         scenario.hub = Some(Hub {
             name: "hub".to_owned(),
