@@ -31,6 +31,10 @@ struct Look {
 struct Chronicle {
     changes: Vec<Change>,
     looks: Vec<Look>,
+    /// Whoever wrote a value to a blob: each is written by one change only.
+    authors: BTreeMap<(u32, u64), usize>,
+    /// By blob, the changes that have happened for certain, with when that was known.
+    happened: BTreeMap<u32, Vec<(usize, Moment)>>,
 }
 
 impl Change {
@@ -38,15 +42,8 @@ impl Change {
         matches!(self.answer, Answer::Refused { .. })
     }
 
-    fn is_done(&self) -> bool {
-        self.answer == Answer::Done
-    }
-
     fn value(&self) -> Option<u64> {
-        match self.change {
-            BlobChange::Create { value } | BlobChange::Set { value, .. } => Some(value),
-            BlobChange::Delete { .. } => None,
-        }
+        value_of(self.change)
     }
 
     fn expected(&self) -> Option<u64> {
@@ -70,7 +67,9 @@ impl Chronicle {
             let Event::Blob(event) = &entry.event else { continue };
             match event.clone() {
                 BlobEvent::Changing { request, blob, change } => {
-                    changes.insert(request, chronicle.changes.len());
+                    let number = chronicle.changes.len();
+                    changes.insert(request, number);
+                    chronicle.authors.extend(value_of(change).map(|value| ((blob, value), number)));
                     let (answered, answer, etag) = (None, Answer::Unknown, None);
                     chronicle.changes.push(Change { blob, change, asked: at, answered, answer, etag });
                 }
@@ -89,17 +88,29 @@ impl Chronicle {
                 }
             }
         }
+        chronicle.note_happened();
         chronicle
+    }
+
+    fn note_happened(&mut self) {
+        let done = self.changes.iter().enumerate().filter(|(_, change)| change.answer == Answer::Done);
+        for (number, change) in done {
+            let known = change.answered.map(|answered| (number, answered));
+            self.happened.entry(change.blob).or_default().extend(known);
+        }
+        for look in &self.looks {
+            let value = look.found.and_then(|found| found.value);
+            let author = value.and_then(|value| self.authors.get(&(look.blob, value)));
+            self.happened.entry(look.blob).or_default().extend(author.map(|author| (*author, look.answered)));
+        }
     }
 
     fn of(&self, blob: u32) -> impl Iterator<Item = &Change> {
         self.changes.iter().filter(move |change| change.blob == blob)
     }
 
-    /// Whoever wrote this value: each is written by one change only.
     fn author(&self, blob: u32, value: Option<u64>) -> Option<&Change> {
-        let value = value?;
-        self.of(blob).find(|change| change.value() == Some(value))
+        self.changes.get(*self.authors.get(&(blob, value?))?)
     }
 
     /// Whoever made the state with this etag, as far as anybody knows.
@@ -109,15 +120,16 @@ impl Chronicle {
         self.of(blob).find(|change| change.etag == Some(etag)).or_else(|| self.author(blob, value))
     }
 
-    /// Changes that have happened for certain, with when that was known.
-    fn happened(&self, blob: u32) -> Vec<(&Change, Moment)> {
-        let done = self.of(blob).filter(|change| change.is_done());
-        let mut happened: Vec<_> = done.filter_map(|change| Some((change, change.answered?))).collect();
-        for look in self.looks.iter().filter(|look| look.blob == blob) {
-            let author = self.author(blob, look.found.and_then(|found| found.value));
-            happened.extend(author.map(|author| (author, look.answered)));
-        }
-        happened
+    fn happened(&self, blob: u32) -> impl Iterator<Item = (&Change, Moment)> {
+        let happened = self.happened.get(&blob).into_iter().flatten();
+        happened.filter_map(|(number, known)| Some((self.changes.get(*number)?, *known)))
+    }
+}
+
+fn value_of(change: BlobChange) -> Option<u64> {
+    match change {
+        BlobChange::Create { value } | BlobChange::Set { value, .. } => Some(value),
+        BlobChange::Delete { .. } => None,
     }
 }
 
@@ -130,11 +142,10 @@ pub(super) fn judge(entries: &[Entry]) -> Vec<Violation> {
 /// Of all who name an etag, one changes the blob.
 fn one_change_wins(chronicle: &Chronicle) -> Vec<Violation> {
     let mut winners: BTreeMap<(u32, u64), BTreeSet<Moment>> = BTreeMap::new();
-    let blobs: BTreeSet<_> = chronicle.changes.iter().map(|change| change.blob).collect();
-    for blob in blobs {
-        for (change, _) in chronicle.happened(blob) {
+    for blob in chronicle.happened.keys() {
+        for (change, _) in chronicle.happened(*blob) {
             let Some(expected) = change.expected() else { continue };
-            winners.entry((blob, expected)).or_default().insert(change.asked);
+            winners.entry((*blob, expected)).or_default().insert(change.asked);
         }
     }
     let several = winners.into_iter().filter(|(_, winners)| winners.len() > 1);
@@ -172,8 +183,8 @@ fn etags_are_unique(chronicle: &Chronicle) -> Vec<Violation> {
 fn what_was_confirmed_stays(chronicle: &Chronicle) -> Vec<Violation> {
     let mut violations = Vec::new();
     for look in &chronicle.looks {
-        let mut known = chronicle.happened(look.blob);
-        known.retain(|(_, known)| *known < look.asked);
+        let known = chronicle.happened(look.blob).filter(|(_, known)| *known < look.asked);
+        let known: Vec<_> = known.collect();
         let why = match look.found {
             Some(found) => stale(chronicle, look, found, &known),
             None => missing(chronicle, look, &known),

@@ -23,7 +23,7 @@ impl Blobs {
         one_in(rng, 3).then(|| Blobs {
             count: rng.u32(1..=3),
             claimant_count: rng.usize(2..=5),
-            pause_ms_max: pick(rng, &[20, 200, 2_000], 200),
+            pause_ms_max: pick(rng, &[100, 300, 2_000], 300),
             call_ms_max: pick(rng, &[2, 20, 400], 20),
             unheard_one_in: pick(rng, &[0, 10, 4], 10),
         })
