@@ -5,12 +5,13 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use peeklock_engine::{Delivery, LiveBody};
+use peeklock_engine::LiveBody;
 use peeklock_hubs::{Run, StreamId};
 use peeklock_journal::Log;
 use peeklock_types::BodyRef;
 
 use crate::broker::Broker;
+use crate::outgoing::Damaged;
 use crate::shard::{Failure, Shard};
 
 /// What was found damaged since the start, of all shards.
@@ -50,7 +51,8 @@ impl<L: Log> Shard<L> {
     /// Whether the message was still there.
     fn lose_body(&mut self, body: &LiveBody, why: &str) -> bool {
         let now = self.clock.now();
-        let Ok(instead) = self.group.put_body(&[]) else { return false };
+        // An empty body takes a place of its own all the same: whatever moves bodies tells them apart by their places.
+        let Ok(instead) = self.group.put_body(&[0; BodyRef::ALIGNMENT]) else { return false };
         let lost = (body.entity, body.sequence_number, body.place);
         let is_lost = self.state.engine.lose_body(now, lost, instead, why, &mut self.outbox);
         self.collect();
@@ -68,17 +70,14 @@ impl<L: Log> Shard<L> {
         is_lost
     }
 
-    /// The same for deliveries: their receivers never hear of them, and may have others instead.
+    /// The same for what was to be handed out: whoever would have got it never hears of it, and a receiver may have others instead.
     pub(crate) fn set_damaged_aside(&mut self) -> Result<(), Failure> {
         let damaged = self.outgoing.take_damaged();
         if damaged.is_empty() {
             return Ok(());
         }
-        for (delivery, why) in damaged {
-            let Delivery { entity, receiver, message, .. } = delivery;
-            let (sequence_number, place, size_bytes) =
-                (message.sequence_number, message.body, message.size_bytes);
-            let body = LiveBody { entity, sequence_number, place, size_bytes };
+        for Damaged { body, receiver, why } in damaged {
+            let LiveBody { entity, sequence_number, size_bytes, .. } = body;
             if !self.lose_body(&body, &why) && self.state.engine.message_is_gone(entity, sequence_number) {
                 // Under receive-and-delete it was gone before it was read.
                 let number = sequence_number.0;
@@ -88,7 +87,9 @@ impl<L: Log> Shard<L> {
                 );
                 self.damage.messages.fetch_add(1, Ordering::Relaxed);
             }
-            if let Some(count) = self.delivered.get_mut(&receiver) {
+            if let Some(receiver) = receiver
+                && let Some(count) = self.delivered.get_mut(&receiver)
+            {
                 *count = count.saturating_sub(1);
                 let credit = self.state.engine.credit(receiver);
                 self.state.engine.set_credit(receiver, credit.saturating_add(1));

@@ -255,7 +255,7 @@ impl<L: Log> Shard<L> {
                     None => self.state.engine.peek(entity, sub_queue, from, count_max),
                 };
                 let found = found.map(|found| first_of(found).map(|message| (None, message)).collect());
-                self.answer_messages(peer, ticket, found)
+                self.answer_messages(peer, ticket, entity, found)
             }
             Request::ReceiveDeferred { ticket, entity, sub_queue, numbers, mode, hold } => {
                 let hold = hold.as_ref().map(|hold| (&hold.session, hold.receiver));
@@ -268,7 +268,7 @@ impl<L: Log> Shard<L> {
                 self.collect();
                 let found =
                     found.map(|found| found.into_iter().map(|r| (Some(r.token), r.message)).collect());
-                self.answer_messages(peer, ticket, found)
+                self.answer_messages(peer, ticket, entity, found)
             }
             _ => None,
         }
@@ -483,11 +483,12 @@ impl<L: Log> Shard<L> {
         &mut self,
         peer: PeerId,
         ticket: Ticket,
+        entity: EntityId,
         found: Result<Vec<(Option<LockToken>, peeklock_engine::Message)>, peeklock_engine::Error>,
     ) -> Answered {
         match found {
             Ok(messages) => {
-                self.effects.push(Effect::Messages { peer, ticket, messages });
+                self.effects.push(Effect::Messages { peer, ticket, entity, messages });
                 None
             }
             Err(error) => Some((ticket, Err(error.into()))),

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use peeklock_engine::{Closed, Delivery, HeadChange, OutMessage, ReceiverId};
+use peeklock_engine::{Closed, Delivery, EntityId, HeadChange, LiveBody, OutMessage, ReceiverId};
 use peeklock_hubs::{ReaderEnd, Run};
 use peeklock_journal::{Poisoned, ReadError, Reader, StoredBody};
 use peeklock_types::{LockToken, ShardId};
@@ -47,6 +47,7 @@ pub(crate) enum Effect {
     Messages {
         peer: PeerId,
         ticket: Ticket,
+        entity: EntityId,
         messages: Vec<(Option<LockToken>, peeklock_engine::Message)>,
     },
 }
@@ -94,7 +95,7 @@ pub(crate) struct Outgoing<R> {
     /// How many reads were started, and so which number the next one gets.
     started: u64,
     undeliverable: Vec<Delivery>,
-    damaged: Vec<(Delivery, String)>,
+    damaged: Vec<Damaged>,
     holds: Holds,
 }
 
@@ -107,6 +108,19 @@ struct Lane {
 struct Waiting {
     effects: Vec<Effect>,
     bodies: JoinHandle<Result<Vec<Body>, Poisoned>>,
+}
+
+/// A message that cannot be handed out, because its body is damaged.
+pub(crate) struct Damaged {
+    pub(crate) body: LiveBody,
+    /// Who would have got it.
+    pub(crate) receiver: Option<ReceiverId>,
+    pub(crate) why: String,
+}
+
+fn live(entity: EntityId, message: &peeklock_engine::Message) -> LiveBody {
+    let (sequence_number, place, size_bytes) = (message.sequence_number, message.body, message.size_bytes);
+    LiveBody { entity, sequence_number, place, size_bytes }
 }
 
 /// What a read has brought.
@@ -193,8 +207,8 @@ impl<R: Reader> Outgoing<R> {
         std::mem::take(&mut self.undeliverable)
     }
 
-    /// Deliveries whose body is damaged, and how: to be set aside.
-    pub(crate) fn take_damaged(&mut self) -> Vec<(Delivery, String)> {
+    /// Messages whose body is damaged: to be set aside.
+    pub(crate) fn take_damaged(&mut self) -> Vec<Damaged> {
         std::mem::take(&mut self.damaged)
     }
 
@@ -313,7 +327,11 @@ impl<R: Reader> Outgoing<R> {
                 }
                 let body = match bodies.next() {
                     Some(Body::Found(body)) => body,
-                    Some(Body::Damaged(why)) => return self.damaged.push((delivery, why)),
+                    Some(Body::Damaged(why)) => {
+                        let body = live(delivery.entity, &delivery.message);
+                        let receiver = Some(delivery.receiver);
+                        return self.damaged.push(Damaged { body, receiver, why });
+                    }
                     // The message stays locked until the lock runs out.
                     Some(Body::Failed) | None => return,
                 };
@@ -323,15 +341,18 @@ impl<R: Reader> Outgoing<R> {
                     self.undeliverable.push(delivery);
                 }
             }
-            Effect::Messages { peer, ticket, messages } => {
-                let messages = messages
-                    .into_iter()
-                    .zip(bodies)
-                    .filter_map(|((token, message), body)| match body {
-                        Body::Found(body) => Some(Message { token, message, body }),
-                        Body::Damaged(_) | Body::Failed => None,
-                    })
-                    .collect();
+            Effect::Messages { peer, ticket, entity, messages } => {
+                let mut found = Vec::with_capacity(messages.len());
+                for ((token, message), body) in messages.into_iter().zip(bodies) {
+                    match body {
+                        Body::Found(body) => found.push(Message { token, message, body }),
+                        Body::Damaged(why) => {
+                            self.damaged.push(Damaged { body: live(entity, &message), receiver: None, why });
+                        }
+                        Body::Failed => {}
+                    }
+                }
+                let messages = found;
                 self.push(peer, Reply::Answer { ticket, result: Ok(Answer::Messages(messages)) });
             }
         }

@@ -203,7 +203,7 @@ impl<L: Log> Shard<L> {
         self.collect();
         let taken =
             taken.map(|taken| taken.into_iter().map(|taken| (Some(taken.token), taken.message)).collect());
-        self.answer_messages(peer, ticket, taken)
+        self.answer_messages(peer, ticket, entity, taken)
     }
 
     fn peek_waiting(
@@ -216,7 +216,7 @@ impl<L: Log> Shard<L> {
     ) -> Answered {
         let found = self.state.engine.peek_waiting(now, entity, count_max);
         let found = found.map(|found| first_of(found).map(|message| (None, message)).collect());
-        self.answer_messages(peer, ticket, found)
+        self.answer_messages(peer, ticket, entity, found)
     }
 }
 

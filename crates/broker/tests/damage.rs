@@ -116,6 +116,25 @@ async fn a_receiver_gets_the_next_message_in_place_of_a_damaged_one() {
     assert_eq!(rig.broker.damage().message_count, 1);
 }
 
+/// Empty bodies lie in places of their own: none is moved or forgotten for another.
+#[tokio::test(start_paused = true)]
+async fn bodies_that_are_lost_together_are_told_apart() {
+    let rig = Rig::start().await;
+    let mut queue = rig.queue("orders").await;
+    let groups = send(&rig, &mut queue, &[b"one", b"two"]).await;
+    let shard = queue.shard_id();
+    rig.journal.cool(shard);
+    groups.iter().for_each(|group| rig.journal.damage_group(shard, *group));
+    assert_eq!(queue.peek().await.len(), 0, "a look finds the damage, too");
+    assert_eq!(dead_letters(&mut queue).await, [damaged(1), damaged(2)]);
+    queue.send(b"three").await;
+    evacuate(&rig, shard).await;
+    assert_eq!(rig.journal.cold_bytes(shard), 3 * 8);
+    assert_eq!(dead_letters(&mut queue).await, [damaged(1), damaged(2)]);
+    assert_eq!(queue.peek().await, [&b"three"[..]]);
+    assert_eq!(rig.broker.damage().message_count, 2);
+}
+
 struct Reader<'r> {
     rig: &'r Rig,
     shard: usize,
