@@ -33,6 +33,8 @@ pub struct Broker {
     /// Held by whoever changes a hub.
     pub(crate) hub_changes: Arc<Mutex<()>>,
     pub(crate) damage: Arc<DamageCounts>,
+    /// Held by whoever creates something under the quotas of the emulators. `None`: those do not hold.
+    pub(crate) quotas: Option<Arc<Mutex<()>>>,
 }
 
 /// Makes the view of a stored message, for the filters of a topic that it is forwarded to; see [`peeklock_filter`]. The broker itself does not
@@ -136,7 +138,8 @@ impl Broker {
             running.spawn(Shard::new(shard, clock, envelopes, router.clone(), describe).run());
         }
         let (groups, hub_changes) = Default::default();
-        let broker = Broker { shards: shards.into(), clock, next_peer, groups, hub_changes, damage };
+        let shards = shards.into();
+        let broker = Broker { shards, clock, next_peer, groups, hub_changes, damage, quotas: None };
         broker.mend_hubs().await;
         Ok((broker, Running(running), recovered))
     }
@@ -145,6 +148,12 @@ impl Broker {
     #[must_use]
     pub fn with_groups(self, groups: Groups) -> Self {
         Broker { groups: Arc::new(groups), ..self }
+    }
+
+    /// The same broker within the quotas of the official emulators.
+    #[must_use]
+    pub fn with_emulator_quotas(self) -> Self {
+        Broker { quotas: Some(Arc::default()), ..self }
     }
 
     pub fn groups(&self) -> &Groups {

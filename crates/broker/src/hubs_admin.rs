@@ -24,6 +24,9 @@ impl Broker {
         groups: Vec<ConsumerGroup>,
     ) -> Result<HubView, AdminError> {
         settings.check().map_err(peeklock_hubs::Error::from).map_err(Error::from)?;
+        let _turn = self.quota_turn().await;
+        self.check_hub_count(&name, &groups).await?;
+        let settings = self.hub_within_quotas(settings)?;
         self.change_hub(|broker| async move { broker.create_alone(name, settings, groups).await }).await
     }
 
@@ -91,6 +94,7 @@ impl Broker {
         settings: HubSettings,
         expected: Option<u64>,
     ) -> Result<HubView, AdminError> {
+        let settings = self.hub_within_quotas(settings)?;
         self.change_hub(|broker| async move { broker.update_alone(name, settings, expected).await }).await
     }
 
@@ -146,6 +150,8 @@ impl Broker {
         group: ConsumerGroup,
         user_metadata: Option<String>,
     ) -> Result<HubView, AdminError> {
+        let _turn = self.quota_turn().await;
+        self.check_group_count(&name, &group).await?;
         self.ask_view(&name.clone(), HubRequest::CreateGroup { name, group, user_metadata }).await
     }
 

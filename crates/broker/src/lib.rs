@@ -22,6 +22,7 @@ mod manage;
 mod measure;
 mod outgoing;
 mod patience;
+mod quotas;
 mod reading;
 mod receipts;
 mod reply;
@@ -46,6 +47,7 @@ pub use peeklock_engine as engine;
 pub use peeklock_filter as filter;
 pub use peeklock_hubs as hubs;
 pub use peeklock_journal::StoredBody;
+pub use quotas::QuotaError;
 pub use receipts::ReceiptRequest;
 pub use reply::{Answer, EntityInfo, Error, Found, Message, Reply, RuleInfo, TransferOutcome};
 pub use request::{

@@ -51,6 +51,9 @@ impl Broker {
         if self.groups().contains_key(&name) {
             return Err(Error::NameOfGroup { name }.into());
         }
+        let _turn = self.quota_turn().await;
+        self.check_entity_count(&name, kind).await?;
+        let settings = self.entity_within_quotas(&name, settings)?;
         let (shard, settings, rule) = (self.place(&name), Box::new(settings), rule.map(Box::new));
         self.one(shard, |ticket| Request::Create { ticket, name, kind, settings, rule }).await
     }
@@ -66,6 +69,7 @@ impl Broker {
         settings: QueueSettings,
         expected: Option<u64>,
     ) -> Result<EntityInfo, AdminError> {
+        let settings = self.entity_within_quotas(&name, settings)?;
         let (shard, settings) = (self.place(&name), Box::new(settings));
         self.one(shard, |ticket| Request::Update { ticket, name, settings, expected }).await
     }
@@ -114,7 +118,7 @@ impl Broker {
         Ok(found.into_values().take(top).collect())
     }
 
-    async fn names(&self, what: &Listing) -> Result<Vec<EntityName>, AdminError> {
+    pub(crate) async fn names(&self, what: &Listing) -> Result<Vec<EntityName>, AdminError> {
         let mut all = Vec::new();
         for shard in self.shards_with(what) {
             let what = what.clone();

@@ -232,6 +232,8 @@ impl Broker {
         if self.groups().contains_key(&name) {
             return Err(Error::NameOfGroup { name }.into());
         }
+        let _turn = self.quota_turn().await;
+        self.check_entity_count(&name, EntityKind::Queue).await?;
         let (at, settings) = (name.clone(), Box::new(settings));
         self.entity_of(&at, ReceiptRequest::Create { name, settings, metadata }).await
     }

@@ -191,6 +191,8 @@ pub enum Error {
     )]
     TooLargeToAnswer { number: SequenceNumber, size_bytes: u32, limit_bytes: u32 },
     #[error(transparent)]
+    Quota(Box<crate::quotas::QuotaError>),
+    #[error(transparent)]
     Hub(Box<peeklock_hubs::Error>),
     #[error(transparent)]
     Blob(Box<peeklock_blobs::Error>),

@@ -33,7 +33,7 @@ macro_rules! options {
         struct $name:ident, in $table:literal {
             $(
                 $(#[doc = $help:literal])+
-                $field:ident: $type:ty, $flag:literal, $env:literal, $placeholder:literal $(= $default:literal)?;
+                $field:ident: $type:ty, $flag:literal, $env:literal, $placeholder:literal $(= $default:literal)? $(, alone $alone:literal)?;
             )*
         }
         also { $( $(#[$also_meta:meta])* $also:ident: $also_type:ty, )* }
@@ -50,6 +50,7 @@ macro_rules! options {
                     // One of them is a secret, and none needs a help text to be seen.
                     hide_env_values = true,
                     value_name = $placeholder,
+                    $( num_args = 0..=1, require_equals = true, default_missing_value = $alone, )?
                     help = concat!($($help,)+ $(" [default: ", $default, "]")?).trim_start()
                 )]
                 #[serde(deserialize_with = "from_text")]
@@ -170,6 +171,8 @@ options! {
         max_page_count: u32, "max-page-count", "PEEKLOCK_MAX_PAGE_COUNT", "COUNT" = "1000";
         /// How long an HTTP request may take
         http_request_time: Time, "http-request-time", "PEEKLOCK_HTTP_REQUEST_TIME", "TIME" = "1m";
+        /// Hold the quotas of the official emulators: numbers of entities, their settings, sizes and times
+        strict_emulator_quotas: bool, "strict-emulator-quotas", "PEEKLOCK_STRICT_EMULATOR_QUOTAS", "BOOL" = "false", alone "true";
     }
     also {}
 }
@@ -269,6 +272,10 @@ where
 
     fn visit_u64<E: de::Error>(self, number: u64) -> Result<T, E> {
         self.visit_str(&number.to_string())
+    }
+
+    fn visit_bool<E: de::Error>(self, truth: bool) -> Result<T, E> {
+        self.visit_str(&truth.to_string())
     }
 
     fn visit_i64<E: de::Error>(self, number: i64) -> Result<T, E> {

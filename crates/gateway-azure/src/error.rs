@@ -134,7 +134,7 @@ pub(crate) fn close_refusal(reason: CloseReason, path: &EntityPath) -> Refusal {
 pub(crate) fn refusal(error: &Error, path: Option<&EntityPath>) -> Refusal {
     let text = error.to_string();
     match error {
-        Error::DiskFull => Refusal::new(403, condition::RESOURCE_LIMIT_EXCEEDED, text),
+        Error::DiskFull | Error::Quota(_) => Refusal::new(403, condition::RESOURCE_LIMIT_EXCEEDED, text),
         Error::TooLarge { .. } | Error::TooLargeToAnswer { .. } => {
             Refusal::new(400, condition::MESSAGE_SIZE_EXCEEDED, text)
         }

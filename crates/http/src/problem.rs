@@ -202,7 +202,7 @@ impl From<&AdminError> for Problem {
             AdminError::Refused(Error::Hub(error)) => of_hubs(error, text),
             AdminError::Refused(Error::Blob(error)) => of_blobs(error, text),
             AdminError::Refused(Error::NameTaken { .. }) => Problem::Exists(text),
-            AdminError::Refused(Error::DiskFull) => Problem::Quota(text),
+            AdminError::Refused(Error::DiskFull | Error::Quota(_)) => Problem::Quota(text),
             AdminError::Refused(_) => Problem::BadRequest(text),
             AdminError::Stopped(_) => Problem::Unavailable(text),
         }

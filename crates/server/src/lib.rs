@@ -74,6 +74,8 @@ pub struct Options {
     pub http_limits: HttpLimits,
     /// Of the rules of each topic, for one message.
     pub filter_cost: FilterCost,
+    /// The quotas of the official emulators hold.
+    pub strict_emulator_quotas: bool,
     /// Bearer tokens of this issuer are taken too, in all namespaces.
     pub jwt: Option<JwtOptions>,
     /// Of the default namespace: policies that hold while this server runs, whatever is stored. Empty: the well-known key, on loopback only.
@@ -136,13 +138,14 @@ impl Server {
         bound.add_storage(storage.blobs, Door::Blobs, &mut blobs).await?;
         bound.add_storage(storage.queues, Door::Queues, &mut queues).await?;
         let tls = tls::load_if_needed(options.certificate, &options.data, options.listen)?;
-        let first = first.open(&options.data, access.clone(), options.filter_cost).await?;
+        let cost = (options.filter_cost, options.strict_emulator_quotas);
+        let first = first.open(&options.data, access.clone(), cost).await?;
         let (queue_names, topic_names) = first.names().await?;
         let hub_names = first.hub_names().await?;
         let group_names = first.broker.groups().keys().map(ToString::to_string).collect();
         let mut others = Vec::new();
         for (space, access) in options.namespaces.into_iter().zip(other_access) {
-            others.push(space.open(&options.data, access, options.filter_cost).await?);
+            others.push(space.open(&options.data, access, cost).await?);
         }
         let namespace_names = others.iter().map(|space| space.name.clone()).collect();
         let recovered = sum(std::iter::once(&first).chain(&others));

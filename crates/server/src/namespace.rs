@@ -73,10 +73,13 @@ impl NamespaceOptions {
         mut self,
         data: &Path,
         access: Access,
-        filter_cost: FilterCost,
+        (filter_cost, strict_emulator_quotas): (FilterCost, bool),
     ) -> Result<Opened> {
         let folder = self.folder(data);
-        let (broker, running, recovered) = open_broker(&folder, filter_cost).await?;
+        let (mut broker, running, recovered) = open_broker(&folder, filter_cost).await?;
+        if strict_emulator_quotas {
+            broker = broker.with_emulator_quotas();
+        }
         let groups = std::mem::take(&mut self.entities.groups);
         declare(&broker, self.entities).await?;
         let broker = with_groups(broker, groups)

@@ -34,6 +34,7 @@ impl Configuration {
             amqp_limits: amqp_limits(&options.limits)?,
             http_limits: http_limits(&options.limits)?,
             filter_cost: filter_cost(&options.limits)?,
+            strict_emulator_quotas: options.limits.strict_emulator_quotas == Some(true),
             jwt: jwt(options.jwt),
             keys,
             hosts: default.hosts.clone(),
