@@ -10,6 +10,9 @@ use super::ring::Entry;
 use super::{Connection, Delivery, DeliveryId, Event, LinkId, Part, SessionId};
 use crate::{AmqpError, DeliveryState, Role, Transfer, condition};
 
+/// An incomplete delivery may have room for so many times what it holds. Room that is never written to costs next to nothing.
+const ROOM_FACTOR: usize = 4;
+
 impl Connection {
     pub(super) fn on_transfer(
         &mut self,
@@ -187,6 +190,7 @@ impl Connection {
             return Err(Fault::link(id, condition::RESOURCE_LIMIT_EXCEEDED, text));
         }
         self.incomplete_bytes += payload.len();
+        make_room(&mut partial.payload, payload.len());
         partial.payload.extend_from_slice(&payload);
         Ok(())
     }
@@ -309,6 +313,14 @@ impl Connection {
             link.drain = false;
             self.events.push_back(Event::Flow { link: id, credit: 0, drain: true, available: None });
         }
+    }
+}
+
+/// Makes room for several more frames of that size whenever there is none: what came before is moved seldom, however many frames there are.
+fn make_room(payload: &mut BytesMut, frame_len: usize) {
+    if payload.capacity() - payload.len() < frame_len {
+        let len = payload.len() + frame_len;
+        payload.reserve(frame_len + (ROOM_FACTOR - 1) * len);
     }
 }
 
