@@ -54,18 +54,23 @@ impl Keeper {
     /// After an attempt that found no room the next one is made when `may_try` says so: an attempt writes until the disk is full, and the bell
     /// rings often.
     pub(crate) fn pass(&mut self, may_try: bool) {
-        if self.shared.stopped().is_some() {
-            return;
+        let mut may_go_on = true;
+        while may_go_on && self.shared.stopped().is_none() {
+            self.remove_doomed();
+            let kept =
+                self.reclaim().and_then(|()| self.shed_spares()).and_then(|()| self.add_spare(may_try));
+            may_go_on = match kept {
+                // One at a time: a busy writer may take them as fast as they are made, and all else must not wait for the end of that.
+                Ok(was_added) => was_added,
+                Err(error) => {
+                    let folder = text(self.shared.root());
+                    return self.shared.stop(format!("preparing segments in {folder}: {error}"));
+                }
+            };
+            self.watch_space();
+            self.ask_owners();
+            self.end_stall();
         }
-        self.remove_doomed();
-        let kept = self.reclaim().and_then(|()| self.shed_spares()).and_then(|()| self.fill_spares(may_try));
-        if let Err(error) = kept {
-            self.shared.stop(format!("preparing segments in {}: {error}", text(self.shared.root())));
-            return;
-        }
-        self.watch_space();
-        self.ask_owners();
-        self.end_stall();
     }
 
     /// A removal that a crash takes back is repeated after the next count of live bodies.
@@ -145,34 +150,34 @@ impl Keeper {
         Ok(())
     }
 
-    /// Whether there was no room stays what it was until an attempt has shown otherwise: free space as the file system tells it may not be all
-    /// that counts.
-    fn fill_spares(&mut self, may_try: bool) -> io::Result<()> {
+    /// Makes a segment if one more is wanted; whether it did. That there was no room stays so until an attempt has shown otherwise: free space as
+    /// the file system tells it may not be all that counts.
+    fn add_spare(&mut self, may_try: bool) -> io::Result<bool> {
         if self.no_room && !may_try {
-            return Ok(());
+            return Ok(false);
         }
-        while self.lacks_spare() {
-            let Shared { disk, layout, ring, config, .. } = &*self.shared;
-            // Trying would write until the disk is full, and again at every look.
-            let free_bytes = disk.free_bytes(self.shared.root()).unwrap_or(u64::MAX);
-            if self.is_over_total() || free_bytes < config.segment_bytes {
-                self.no_room = true;
-                return Ok(());
-            }
-            let id = locked(ring).next_id();
-            match prepare_segment(&**disk, layout, id, config.segment_bytes) {
-                Ok(segment) => locked(ring).spares.push_back(segment),
-                Err(error) if is_no_room(&error) || is_out_of_handles(&error) => {
-                    self.no_room = true;
-                    return Ok(());
-                }
-                Err(error) => return Err(error),
-            }
+        if !self.lacks_spare() {
             self.no_room = false;
-            self.end_stall();
+            return Ok(false);
+        }
+        let Shared { disk, layout, ring, config, .. } = &*self.shared;
+        // Trying would write until the disk is full, and again at every look.
+        let free_bytes = disk.free_bytes(self.shared.root()).unwrap_or(u64::MAX);
+        if self.is_over_total() || free_bytes < config.segment_bytes {
+            self.no_room = true;
+            return Ok(false);
+        }
+        let id = locked(ring).next_id();
+        match prepare_segment(&**disk, layout, id, config.segment_bytes) {
+            Ok(segment) => locked(ring).spares.push_back(segment),
+            Err(error) if is_no_room(&error) || is_out_of_handles(&error) => {
+                self.no_room = true;
+                return Ok(false);
+            }
+            Err(error) => return Err(error),
         }
         self.no_room = false;
-        Ok(())
+        Ok(true)
     }
 
     fn lacks_spare(&self) -> bool {
