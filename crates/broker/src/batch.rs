@@ -4,11 +4,9 @@ use std::ops::Range;
 
 use bytes::BytesMut;
 use peeklock_engine::{Attributes, EntityId, ReceiverId};
-use peeklock_hubs::Producer;
 use peeklock_journal::StoredBody;
 use tokio::sync::mpsc;
 
-use crate::hub::Partition;
 use crate::reply::Reply;
 use crate::request::Request;
 
@@ -152,11 +150,6 @@ impl Messages<'_> {
 
     pub fn schedule(self, ticket: Ticket, entity: EntityId) {
         self.ask(|messages| Request::Schedule { ticket, entity, messages });
-    }
-
-    /// Asks to store the one block of `count` events that was added.
-    pub fn append(self, ticket: Ticket, partition: Partition, count: u32, producer: Option<Producer>) {
-        self.ask(|blocks| Request::Append { ticket, partition, block: blocks.start, count, producer });
     }
 
     /// Leaves the messages in the batch, for a request that names them by these numbers.

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 
 use bytes::Bytes;
-use peeklock_hubs::block::{self, Event, put_event};
+use peeklock_hubs::block::{self, Block, Event};
 use peeklock_hubs::{HubView, ReaderEnd, ReaderSpec, StartAt};
 use peeklock_types::ConsumerGroup;
 
@@ -78,21 +78,16 @@ impl Broker {
     ) -> Result<(), AdminError> {
         self.check_partition(hub, partition)?;
         let mut guest = Guest::new(self, self.place_partition(&hub.name, partition))?;
-        let (mut batch, count) = (Batch::default(), u32::try_from(events.len()).unwrap_or(u32::MAX));
-        let mut block = batch.messages();
-        let written = block.add(|out| {
-            for event in events {
-                put_event(out, |out| {
-                    out.extend_from_slice(event);
-                    Ok::<_, Infallible>(())
-                })?;
-            }
-            Ok::<_, Infallible>(None)
-        });
-        match written {
-            Ok(()) => block.append(Ticket(0), Partition { hub: hub.id, number: partition }, count, None),
+        let mut block = Block::with_capacity(events.iter().map(Bytes::len).sum());
+        for event in events {
+            let written = block.add(|out| {
+                out.extend_from_slice(event);
+                Ok::<_, Infallible>(())
+            });
+            written.unwrap_or_else(|never| match never {});
         }
-        guest.send(batch).await?;
+        let partition = Partition { hub: hub.id, number: partition };
+        guest.send(Request::Append { ticket: Ticket(0), partition, block, producer: None }.into()).await?;
         loop {
             for reply in guest.replies().await? {
                 match reply {

@@ -63,7 +63,7 @@ impl<L: Log> Shard<L> {
             | Request::ListRules { .. }
             | Request::Explain { .. } => self.execute_rules(now, request),
             Request::Append { .. } | Request::AttachReader { .. } | Request::Hub { .. } => {
-                self.execute_stream(now, peer, batch, request)
+                self.execute_stream(now, peer, request)
             }
             Request::Blob { ticket, request } => Some((ticket, self.execute_blob(now, *request))),
             Request::Receipt { ticket, request } => self.execute_receipt(now, peer, batch, ticket, *request),

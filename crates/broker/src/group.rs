@@ -9,15 +9,22 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 use peeklock_engine::{Fact, record};
+use peeklock_journal::Payload;
 use peeklock_types::{BodyRef, GroupNumber};
 
 use crate::state::{BLOB_RECORD, HUB_RECORD};
 
 const HEADER_BYTES: usize = 8;
 
+/// A body in a buffer of its own that is smaller than this is copied to the others: many small parts cost more than that.
+const PART_BYTES_MIN: usize = 4096;
+
 #[derive(Debug)]
 pub(crate) struct GroupBuilder {
     number: GroupNumber,
+    /// What lies in front of `bodies`, and its length.
+    parts: Vec<BytesMut>,
+    parts_bytes: usize,
     bodies: BytesMut,
     facts: Vec<u8>,
     fact_count: usize,
@@ -29,7 +36,14 @@ pub(crate) struct Full;
 
 impl GroupBuilder {
     pub(crate) fn new(number: GroupNumber) -> Self {
-        let mut builder = GroupBuilder { number, bodies: BytesMut::new(), facts: Vec::new(), fact_count: 0 };
+        let mut builder = GroupBuilder {
+            number,
+            parts: Vec::new(),
+            parts_bytes: 0,
+            bodies: BytesMut::new(),
+            facts: Vec::new(),
+            fact_count: 0,
+        };
         builder.start(number);
         builder
     }
@@ -46,33 +60,50 @@ impl GroupBuilder {
     }
 
     pub(crate) fn size_bytes(&self) -> usize {
-        self.bodies.len() + self.facts.len()
+        self.mark() + self.facts.len()
     }
 
     /// Where the bodies end now, to go back to with [`GroupBuilder::truncate`].
     pub(crate) fn mark(&self) -> usize {
-        self.bodies.len()
+        self.parts_bytes + self.bodies.len()
     }
 
     pub(crate) fn truncate(&mut self, mark: usize) {
-        self.bodies.truncate(mark);
+        while mark < self.parts_bytes
+            && let Some(last) = self.parts.pop()
+        {
+            self.parts_bytes -= last.len();
+            self.bodies = last;
+        }
+        self.bodies.truncate(mark - self.parts_bytes);
     }
 
     pub(crate) fn put_body(&mut self, body: &[u8]) -> Result<BodyRef, Full> {
-        let padding = self.bodies.len().next_multiple_of(BodyRef::ALIGNMENT) - self.bodies.len();
-        self.bodies.put_bytes(0, padding);
-        let offset = u32::try_from(self.bodies.len()).map_err(|_| Full)?;
-        let place = BodyRef::in_log(self.number, offset).ok_or(Full)?;
+        let place = self.next_place()?;
         self.bodies.put_slice(body);
         Ok(place)
     }
 
-    /// A body that lies in several pieces.
-    pub(crate) fn put_body_in_parts(&mut self, parts: [&[u8]; 2]) -> Result<BodyRef, Full> {
-        let [first, rest] = parts;
-        let place = self.put_body(first)?;
-        self.bodies.put_slice(rest);
+    /// Takes over a body that has a buffer of its own, without a copy if it is large.
+    pub(crate) fn put_part(&mut self, body: BytesMut) -> Result<BodyRef, Full> {
+        if body.len() < PART_BYTES_MIN {
+            return self.put_body(&body);
+        }
+        let place = self.next_place()?;
+        let before = self.bodies.split();
+        for part in [before, body].into_iter().filter(|part| !part.is_empty()) {
+            self.parts_bytes += part.len();
+            self.parts.push(part);
+        }
         Ok(place)
+    }
+
+    /// Where the next body will lie.
+    fn next_place(&mut self) -> Result<BodyRef, Full> {
+        let end = self.mark();
+        self.bodies.put_bytes(0, end.next_multiple_of(BodyRef::ALIGNMENT) - end);
+        let offset = u32::try_from(self.mark()).map_err(|_| Full)?;
+        BodyRef::in_log(self.number, offset).ok_or(Full)
     }
 
     pub(crate) fn put_hub_fact(&mut self, fact: &peeklock_hubs::Fact) {
@@ -98,13 +129,15 @@ impl GroupBuilder {
     }
 
     /// The group's bytes; the builder starts over with the next group.
-    pub(crate) fn finish(&mut self) -> Bytes {
-        let facts_start = u32::try_from(self.bodies.len()).unwrap_or(u32::MAX);
-        if let Some(header) = self.bodies.first_chunk_mut::<4>() {
+    pub(crate) fn finish(&mut self) -> Payload {
+        let facts_start = u32::try_from(self.mark()).unwrap_or(u32::MAX);
+        self.bodies.put_slice(&self.facts);
+        self.parts.push(self.bodies.split());
+        if let Some(header) = self.parts.first_mut().and_then(|first| first.first_chunk_mut::<4>()) {
             *header = facts_start.to_le_bytes();
         }
-        self.bodies.put_slice(&self.facts);
-        let group = self.bodies.split().freeze();
+        self.parts_bytes = 0;
+        let group = self.parts.drain(..).map(BytesMut::freeze).collect();
         self.start(self.number.next());
         group
     }

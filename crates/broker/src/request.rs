@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use peeklock_engine::{EntityId, ReceiveMode, ReceiverId, Settlement};
 use peeklock_filter::{Rule, RuleName};
+use peeklock_hubs::block::Block;
 use peeklock_hubs::{Producer, ReaderSpec};
 use peeklock_types::{
     EntityKind, EntityName, LockToken, QueueSettings, SequenceNumber, SessionId, ShardId, SubQueue, Timestamp,
@@ -288,13 +289,11 @@ pub enum Request {
         after: Option<EntityName>,
         top: usize,
     },
-    /// Store the events that were written to the batch under the number `block` by [`peeklock_hubs::block::put_event`]: all or none.
-    /// `producer`: with the number of the first event.
+    /// Store the events of a block: all or none. `producer`: with the number of the first event.
     Append {
         ticket: Ticket,
         partition: Partition,
-        block: usize,
-        count: u32,
+        block: Block,
         producer: Option<Producer>,
     },
     /// A reader of events. [`Request::Credit`], [`Request::Window`] and [`Request::Detach`] are for readers, too.

@@ -8,9 +8,8 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use peeklock_engine::{Accepted, CloseReason, Outbox, ReceiverId, Settlement};
-use peeklock_journal::{AppendError, Log, Poisoned, StoredBody};
+use peeklock_journal::{AppendError, Log, Payload, Poisoned, StoredBody};
 use peeklock_types::{BodyRef, GroupNumber, ShardId, Timestamp};
 use rustc_hash::FxHashMap;
 use tokio::sync::mpsc;
@@ -95,7 +94,7 @@ pub(crate) struct Shard<L: Log> {
     pub(crate) hub_outbox: peeklock_hubs::Outbox,
     pub(crate) group: GroupBuilder,
     /// Finished groups that were not appended yet, mostly because the log had no room. No new batch is begun while there are any.
-    refused: VecDeque<Bytes>,
+    refused: VecDeque<Payload>,
     /// Messages may wait for receivers with credit, because the log had no room for the locks.
     owes_delivery: bool,
     appended: GroupNumber,

@@ -1,11 +1,11 @@
 //! What a shard does for hubs: requests, facts, and events for readers.
 
-use peeklock_hubs::block::BlockHead;
+use peeklock_hubs::block::{Block, BlockHead};
 use peeklock_hubs::{Error as HubError, Hubs, Prepared, Producer, ReaderEnd, Run};
 use peeklock_journal::{Log, ReadError, Space, StoredBody};
 use peeklock_types::{ReceiverId, Timestamp, limits};
 
-use crate::batch::{Batch, PeerId};
+use crate::batch::PeerId;
 use crate::execute::Answered;
 use crate::hub::{Events, HubAnswer, HubRequest, Partition, PartitionInfo};
 use crate::outgoing::Effect;
@@ -18,16 +18,10 @@ use crate::shard::{Failure, Shard};
 const RUN_BYTES_MAX: u32 = 1024 * 1024;
 
 impl<L: Log> Shard<L> {
-    pub(crate) fn execute_stream(
-        &mut self,
-        now: Timestamp,
-        peer: PeerId,
-        batch: &Batch,
-        request: Request,
-    ) -> Answered {
+    pub(crate) fn execute_stream(&mut self, now: Timestamp, peer: PeerId, request: Request) -> Answered {
         Some(match request {
-            Request::Append { ticket, partition, block, count, producer } => {
-                (ticket, self.append_events(now, batch, partition, block, count, producer))
+            Request::Append { ticket, partition, block, producer } => {
+                (ticket, self.append_events(now, partition, block, producer))
             }
             Request::AttachReader { ticket, partition, receiver, spec, fence } => {
                 let hubs = &mut self.state.hubs;
@@ -50,29 +44,26 @@ impl<L: Log> Shard<L> {
     fn append_events(
         &mut self,
         now: Timestamp,
-        batch: &Batch,
         partition: Partition,
-        block: usize,
-        count: u32,
+        block: Block,
         producer: Option<Producer>,
     ) -> Result<Answer, Error> {
         if self.log.space() > Space::Enough {
             return Err(Error::DiskFull);
         }
         let stream = self.state.hubs.find_stream(partition.hub, partition.number)?;
-        let events = batch.bodies(block..block + 1).next().unwrap_or_default();
-        let too_large =
-            || Error::TooLarge { size_bytes: events.len(), limit_bytes: limits::PUBLICATION_SIZE_BYTES_MAX };
-        if events.len() > 2 * limits::PUBLICATION_SIZE_BYTES_MAX {
+        let size_bytes = block.size_bytes();
+        let too_large = || Error::TooLarge { size_bytes, limit_bytes: limits::PUBLICATION_SIZE_BYTES_MAX };
+        if size_bytes > 2 * limits::PUBLICATION_SIZE_BYTES_MAX {
             return Err(too_large());
         }
-        let head: BlockHead = match self.state.hubs.prepare(now, stream, count, producer)? {
+        let head: BlockHead = match self.state.hubs.prepare(now, stream, block.count(), producer)? {
             Prepared::Store(head) => head,
             Prepared::Duplicate => return Ok(Answer::Done),
         };
-        let header = head.encode(events.len()).ok_or_else(too_large)?;
-        let body = self.group.put_body_in_parts([&header, events]).map_err(|_| too_large())?;
-        let size_bytes = u32::try_from(header.len() + events.len()).map_err(|_| too_large())?;
+        let bytes = block.finish(&head).ok_or_else(too_large)?;
+        let body = self.group.put_part(bytes).map_err(|_| too_large())?;
+        let size_bytes = u32::try_from(size_bytes).map_err(|_| too_large())?;
         self.state.hubs.append(stream, head, body, size_bytes, producer, &mut self.hub_outbox);
         Ok(Answer::Done)
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::BufMut;
 use common::{Rig, TestPeer, TestQueue};
 use peeklock_broker::engine::{PatchPart, ReceiveMode, Settlement};
-use peeklock_broker::hubs::block::{events, put_event};
+use peeklock_broker::hubs::block::{Block, events};
 use peeklock_broker::hubs::{HubView, ReaderEnd, ReaderSpec, StartAt};
 use peeklock_broker::{Answer, Batch, Damage, Drain, Fence, Partition, Reply, Request, Ticket};
 use peeklock_journal::Evacuation;
@@ -160,18 +160,14 @@ impl<'r> Reader<'r> {
 
     /// Stores one event in a group of its own, and tells the group.
     async fn append(&mut self, number: u64) -> GroupNumber {
-        let mut batch = Batch::default();
-        let mut messages = batch.messages();
-        let written: Result<(), Infallible> = messages.add(|out| {
-            put_event(out, |out| {
-                out.put_slice(&number.to_be_bytes());
-                Ok::<(), Infallible>(())
-            })?;
-            Ok(None)
+        let mut block = Block::with_capacity(0);
+        let written: Result<(), Infallible> = block.add(|out| {
+            out.put_slice(&number.to_be_bytes());
+            Ok(())
         });
         written.unwrap();
-        messages.append(Ticket(1), self.partition, 1, None);
-        self.ask(batch).await;
+        let (ticket, partition) = (Ticket(1), self.partition);
+        self.ask(Request::Append { ticket, partition, block, producer: None }).await;
         assert!(matches!(self.peer.next().await, Reply::Answer { result: Ok(_), .. }));
         self.rig.journal.newest_group(self.shard_id())
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::BufMut;
 use common::{Rig, TestPeer};
-use peeklock_broker::hubs::block::{events, put_event};
+use peeklock_broker::hubs::block::{Block, events};
 use peeklock_broker::hubs::{CheckpointBy, Error as Refused, HubView, ReaderEnd, ReaderSpec, StartAt};
 use peeklock_broker::{
     AdminError, Answer, Batch, Drain, Error, Events, Fence, Partition, Reply, Request, Ticket,
@@ -79,21 +79,16 @@ impl<'r> Client<'r> {
     }
 
     async fn start_append(&self, bodies: &[String]) {
-        let mut batch = Batch::default();
-        let mut messages = batch.messages();
-        let written: Result<(), Infallible> = messages.add(|out| {
-            for body in bodies {
-                put_event(out, |out| {
-                    out.put_slice(body.as_bytes());
-                    Ok::<(), Infallible>(())
-                })?;
-            }
-            Ok(None)
-        });
-        written.unwrap();
-        let count = u32::try_from(bodies.len()).unwrap();
-        messages.append(Ticket(1), self.partition, count, None);
-        self.ask(batch).await;
+        let mut block = Block::with_capacity(0);
+        for body in bodies {
+            let written: Result<(), Infallible> = block.add(|out| {
+                out.put_slice(body.as_bytes());
+                Ok(())
+            });
+            written.unwrap();
+        }
+        let (ticket, partition) = (Ticket(1), self.partition);
+        self.ask(Request::Append { ticket, partition, block, producer: None }).await;
     }
 
     async fn append(&mut self, range: std::ops::Range<u64>) {

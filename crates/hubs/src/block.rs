@@ -10,6 +10,8 @@
 //! ```
 //! All numbers are little-endian. A block says all that a reader must know, so blocks can lie one behind the other in one extent.
 
+use std::ops::Range;
+
 use bytes::{BufMut, Bytes, BytesMut};
 use peeklock_types::Timestamp;
 
@@ -25,7 +27,7 @@ pub struct BlockHead {
 
 impl BlockHead {
     /// The header of a block whose events take `events_bytes`. `None`: more than a block can hold.
-    pub fn encode(&self, events_bytes: usize) -> Option<[u8; HEADER_BYTES]> {
+    pub(crate) fn encode(&self, events_bytes: usize) -> Option<[u8; HEADER_BYTES]> {
         let size = u32::try_from(events_bytes.checked_add(HEADER_BYTES)?).ok()?;
         let mut out = [0; HEADER_BYTES];
         out[..4].copy_from_slice(&size.to_le_bytes());
@@ -36,16 +38,51 @@ impl BlockHead {
     }
 }
 
-/// Writes one event of a block: its length, then what `write` adds.
-pub fn put_event<E>(out: &mut BytesMut, write: impl FnOnce(&mut BytesMut) -> Result<(), E>) -> Result<(), E> {
-    let start = out.len();
-    out.put_u32_le(0);
-    write(out)?;
-    let size = u32::try_from(out.len() - start - 4).unwrap_or(u32::MAX);
-    if let Some(length) = out.get_mut(start..start + 4) {
-        length.copy_from_slice(&size.to_le_bytes());
+/// The events of one send, written once: with room in front for what only the shard knows, so that they are stored where they lie.
+#[derive(Debug)]
+pub struct Block {
+    bytes: BytesMut,
+    count: u32,
+}
+
+impl Block {
+    /// With room for so many bytes of events; it grows if there are more.
+    pub fn with_capacity(events_bytes: usize) -> Self {
+        let mut bytes = BytesMut::with_capacity(HEADER_BYTES.saturating_add(events_bytes));
+        bytes.put_bytes(0, HEADER_BYTES);
+        Block { bytes, count: 0 }
     }
-    Ok(())
+
+    /// Adds one event: its length, then what `write` adds. After an error the block is of no use.
+    pub fn add<E>(&mut self, write: impl FnOnce(&mut BytesMut) -> Result<(), E>) -> Result<(), E> {
+        let out = &mut self.bytes;
+        let start = out.len();
+        out.put_u32_le(0);
+        write(out)?;
+        let size = u32::try_from(out.len() - start - 4).unwrap_or(u32::MAX);
+        if let Some(length) = out.get_mut(start..start + 4) {
+            length.copy_from_slice(&size.to_le_bytes());
+        }
+        self.count = self.count.saturating_add(1);
+        Ok(())
+    }
+
+    /// How many events it has.
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// With its header.
+    pub fn size_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// The bytes of the block. `None`: more than a block can hold.
+    pub fn finish(mut self, head: &BlockHead) -> Option<BytesMut> {
+        let header = head.encode(self.bytes.len().checked_sub(HEADER_BYTES)?)?;
+        *self.bytes.first_chunk_mut()? = header;
+        Some(self.bytes)
+    }
 }
 
 /// An event as it was stored, with what its block says of it.
@@ -56,6 +93,14 @@ pub struct Event {
     pub bytes: Bytes,
 }
 
+/// The same without its bytes: [`Events::bytes_of`] shows them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EventPlace {
+    pub sequence: u64,
+    pub enqueued_at: Timestamp,
+    range: Range<usize>,
+}
+
 /// The bytes of an extent are not blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the bytes of an extent are damaged at {at}")]
@@ -64,7 +109,7 @@ pub struct Damaged {
 }
 
 /// The events of an extent with a sequence number of at least `from`, in order. Blocks before it are stepped over.
-pub fn events(extent: Bytes, from: u64) -> impl Iterator<Item = Result<Event, Damaged>> {
+pub fn events(extent: Bytes, from: u64) -> Events {
     Events {
         extent,
         at: 0,
@@ -77,7 +122,8 @@ pub fn events(extent: Bytes, from: u64) -> impl Iterator<Item = Result<Event, Da
     }
 }
 
-struct Events {
+#[derive(Debug)]
+pub struct Events {
     extent: Bytes,
     at: usize,
     block_end: usize,
@@ -113,7 +159,26 @@ impl Events {
         Some(())
     }
 
-    fn step(&mut self) -> Option<Option<Event>> {
+    /// Of an event of this extent.
+    pub fn bytes_of(&self, event: &EventPlace) -> &[u8] {
+        self.extent.get(event.range.clone()).unwrap_or_default()
+    }
+
+    /// The next event; `None` behind the last, or behind an error.
+    pub fn next_place(&mut self) -> Option<Result<EventPlace, Damaged>> {
+        if self.failed {
+            return None;
+        }
+        match self.step() {
+            Some(event) => event.map(Ok),
+            None => {
+                self.failed = true;
+                Some(Err(Damaged { at: self.at }))
+            }
+        }
+    }
+
+    fn step(&mut self) -> Option<Option<EventPlace>> {
         loop {
             if self.left == 0 {
                 // The bytes between blocks are padding to a multiple of eight at most.
@@ -132,8 +197,7 @@ impl Events {
             self.left -= 1;
             self.sequence += 1;
             if sequence >= self.from {
-                let bytes = self.extent.slice(start..end);
-                return Some(Some(Event { sequence, enqueued_at: self.enqueued_at, bytes }));
+                return Some(Some(EventPlace { sequence, enqueued_at: self.enqueued_at, range: start..end }));
             }
         }
     }
@@ -143,16 +207,11 @@ impl Iterator for Events {
     type Item = Result<Event, Damaged>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.failed {
-            return None;
-        }
-        match self.step() {
-            Some(event) => event.map(Ok),
-            None => {
-                self.failed = true;
-                Some(Err(Damaged { at: self.at }))
-            }
-        }
+        let found = self.next_place()?;
+        Some(found.map(|EventPlace { sequence, enqueued_at, range }| {
+            let bytes = self.extent.slice(range);
+            Event { sequence, enqueued_at, bytes }
+        }))
     }
 }
 
@@ -161,19 +220,17 @@ mod tests {
     use super::*;
 
     fn block(first_sequence: u64, events: &[&[u8]]) -> BytesMut {
-        let mut body = BytesMut::new();
+        let mut block = Block::with_capacity(0);
         for event in events {
-            let written: Result<(), ()> = put_event(&mut body, |out| {
+            let written: Result<(), ()> = block.add(|out| {
                 out.put_slice(event);
                 Ok(())
             });
             written.unwrap();
         }
-        let count = u32::try_from(events.len()).unwrap();
-        let head = BlockHead { first_sequence, count, enqueued_at: Timestamp::from_millis(5) };
-        let mut out = BytesMut::from(&head.encode(body.len()).unwrap()[..]);
-        out.extend_from_slice(&body);
-        out
+        let enqueued_at = Timestamp::from_millis(5);
+        let head = BlockHead { first_sequence, count: block.count(), enqueued_at };
+        block.finish(&head).unwrap()
     }
 
     #[test]
@@ -182,9 +239,16 @@ mod tests {
         extent.extend_from_slice(&block(10, &[b"d"]));
         let extent = extent.freeze();
         for from in 0..12 {
-            let found: Vec<_> = events(extent.clone(), from).map(|event| event.unwrap().sequence).collect();
+            let found: Vec<_> = events(extent.clone(), from).map(|event| event.unwrap()).collect();
             let wanted: Vec<_> = (7..11).filter(|sequence| *sequence >= from).collect();
-            assert_eq!(found, wanted);
+            assert_eq!(found.iter().map(|event| event.sequence).collect::<Vec<_>>(), wanted);
+            let mut again = events(extent.clone(), from);
+            for event in &found {
+                let place = again.next_place().unwrap().unwrap();
+                assert_eq!((place.sequence, place.enqueued_at), (event.sequence, event.enqueued_at));
+                assert_eq!(again.bytes_of(&place), event.bytes);
+            }
+            assert!(again.next_place().is_none());
         }
         let bytes: Vec<_> = events(extent, 0).map(|event| event.unwrap().bytes).collect();
         assert_eq!(bytes, [&b"a"[..], b"", b"ccc", b"d"]);

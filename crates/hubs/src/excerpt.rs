@@ -167,16 +167,16 @@ impl<'a> Walk<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::block::{events, put_event};
+    use crate::block::{self, events};
 
     /// Blocks with so many events each, of growing size.
     fn extent(counts: &[u32]) -> Bytes {
         let mut out = BytesMut::new();
         let mut sequence = 7_u64;
         for (count, at) in counts.iter().zip(100..) {
-            let mut body = BytesMut::new();
+            let mut block = block::Block::with_capacity(0);
             for number in sequence..sequence + u64::from(*count) {
-                let written: Result<(), ()> = put_event(&mut body, |out| {
+                let written: Result<(), ()> = block.add(|out| {
                     out.put_bytes(number.to_le_bytes()[0], usize::try_from(number % 50).unwrap());
                     Ok(())
                 });
@@ -184,8 +184,7 @@ mod tests {
             }
             let enqueued_at = Timestamp::from_millis(at);
             let head = BlockHead { first_sequence: sequence, count: *count, enqueued_at };
-            out.put_slice(&head.encode(body.len()).unwrap());
-            out.put_slice(&body);
+            out.put_slice(&block.finish(&head).unwrap());
             sequence += u64::from(*count);
         }
         out.freeze()

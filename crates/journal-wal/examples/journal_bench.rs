@@ -231,7 +231,7 @@ impl Bench {
     }
 
     fn append(&mut self, payload: &Bytes) -> Option<GroupNumber> {
-        match self.log.append(payload.clone()) {
+        match self.log.append(payload.clone().into()) {
             Ok(number) => {
                 self.bytes += payload.len() as u64;
                 Some(number)

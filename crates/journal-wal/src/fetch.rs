@@ -37,17 +37,16 @@ pub(crate) fn hot(shard: &Shard, body: StoredBody) -> Option<Bytes> {
 
 /// The same, without much of its group.
 pub(crate) fn hot_apart(shard: &Shard, body: StoredBody) -> Option<Bytes> {
-    hot_group(shard, body).map(|(bytes, group_bytes)| unpinned(bytes, group_bytes))
+    hot_group(shard, body).map(|(bytes, part_bytes)| unpinned(bytes, part_bytes))
 }
 
-/// The body, and the size of the group that it is a slice of.
+/// The body, and the size of the part of its group that it is a slice of.
 fn hot_group(shard: &Shard, body: StoredBody) -> Option<(Bytes, usize)> {
     let BodyPlace::Log { group, offset_bytes } = body.place.place() else { return None };
     let books = locked(&shard.books);
     let payload = books.hot(group)?;
     let (start, size) = (offset_bytes as usize, body.size_bytes as usize);
-    let is_inside = start.checked_add(size)? <= payload.len();
-    is_inside.then(|| (payload.slice(start..start + size), payload.len()))
+    payload.slice(start..start.checked_add(size)?)
 }
 
 /// A copy, if the slice would keep much more than itself in memory.

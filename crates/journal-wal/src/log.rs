@@ -8,7 +8,8 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use peeklock_journal::{
-    AppendError, Evacuation, Log, Poisoned, ReadError, Reader, Snapshot, SnapshotError, Space, StoredBody,
+    AppendError, Evacuation, Log, Payload, Poisoned, ReadError, Reader, Snapshot, SnapshotError, Space,
+    StoredBody,
 };
 use peeklock_types::{BodyRef, GroupNumber};
 use tokio::sync::watch;
@@ -65,7 +66,7 @@ impl WalLog {
     }
 
     /// Checksums on the owner's thread; the writer adds only where the group lands.
-    fn head(&self, payload: &Bytes) -> Result<GroupHead, AppendError> {
+    fn head(&self, payload: &Payload) -> Result<GroupHead, AppendError> {
         let limit_bytes = self.shared().config.group_bytes_max;
         let too_large = || AppendError::TooLarge { size_bytes: payload.len(), limit_bytes };
         let payload_bytes = u32::try_from(payload.len()).map_err(|_| too_large())?;
@@ -84,12 +85,12 @@ impl WalLog {
             number: self.next,
             previous: self.chain,
             payload_bytes,
-            payload_crc: crc32c::crc32c(payload),
+            payload_crc: checksum(payload),
         })
     }
 
     /// The fence is checked and the group is queued under one lock, so that no group of an older owner comes in behind a newer open.
-    fn hand_over(&self, head: GroupHead, payload: Bytes) -> Result<(), Poisoned> {
+    fn hand_over(&self, head: GroupHead, payload: Payload) -> Result<(), Poisoned> {
         let queue = &self.shared().queue;
         let mut state = locked(&queue.state);
         if state.closing {
@@ -110,6 +111,10 @@ impl WalLog {
     }
 }
 
+fn checksum(payload: &Payload) -> u32 {
+    payload.parts().iter().fold(0, |sum, part| crc32c::crc32c_append(sum, part))
+}
+
 impl Log for WalLog {
     type Reader = WalReader;
     type LargeBodies = WalLargeBodies;
@@ -118,7 +123,7 @@ impl Log for WalLog {
         self.next
     }
 
-    fn append(&mut self, payload: Bytes) -> Result<GroupNumber, AppendError> {
+    fn append(&mut self, payload: Payload) -> Result<GroupNumber, AppendError> {
         self.shared().check()?;
         let head = self.head(&payload)?;
         self.hand_over(head, payload)?;

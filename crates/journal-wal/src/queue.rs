@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
-use bytes::Bytes;
+use peeklock_journal::Payload;
 use tokio::sync::Notify;
 
 use crate::frame::GroupHead;
@@ -14,7 +14,7 @@ use crate::shard::Shard;
 pub(crate) struct Pending {
     pub(crate) shard: Arc<Shard>,
     pub(crate) head: GroupHead,
-    pub(crate) payload: Bytes,
+    pub(crate) payload: Payload,
 }
 
 #[derive(Default)]

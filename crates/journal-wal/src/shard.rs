@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bytes::Bytes;
+use peeklock_journal::Payload;
 use peeklock_types::{BodyRef, GroupNumber, ShardId};
 use tokio::sync::watch;
 
@@ -62,7 +62,7 @@ pub(crate) struct Books {
     first: GroupNumber,
     places: VecDeque<Place>,
     /// The newest payloads; the last one is group `last`.
-    hot: VecDeque<Bytes>,
+    hot: VecDeque<Payload>,
     pub(crate) snapshot: SnapshotMark,
 }
 
@@ -203,7 +203,7 @@ impl Shard {
 
 impl Books {
     /// A group that was handed over and is not durable yet: readable from memory only.
-    pub(crate) fn hand_over(&mut self, number: GroupNumber, chain: u64, payload: Bytes) {
+    pub(crate) fn hand_over(&mut self, number: GroupNumber, chain: u64, payload: Payload) {
         self.last = number;
         self.chain = chain;
         self.hot.push_back(payload);
@@ -218,7 +218,7 @@ impl Books {
         self.hot.pop_front();
     }
 
-    pub(crate) fn hot(&self, number: GroupNumber) -> Option<&Bytes> {
+    pub(crate) fn hot(&self, number: GroupNumber) -> Option<&Payload> {
         let from_end = self.last.0.checked_sub(number.0)?.checked_add(1)?;
         let at = self.hot.len().checked_sub(usize::try_from(from_end).ok()?)?;
         self.hot.get(at)

@@ -23,7 +23,7 @@ use crate::shared::{Shared, StopOnPanic};
 
 /// The keeper looks at free space after so many commits, whether or not a segment filled.
 const COMMITS_PER_LOOK: u64 = 256;
-/// Payloads up to this size are copied next to their header: one larger part costs less than many small ones.
+/// Parts of payloads up to this size are copied next to their header: one larger part costs less than many small ones.
 const COPY_BYTES_MAX: usize = 4096;
 
 pub(crate) struct Writer {
@@ -65,7 +65,8 @@ pub(crate) enum Step {
 /// A piece of a commit, before the buffers are final.
 enum Part {
     Scratch(Range<usize>),
-    Payload(usize),
+    /// Which group, and which part of its payload.
+    Payload(usize, usize),
 }
 
 fn blocks(bytes: u64) -> u64 {
@@ -301,7 +302,7 @@ impl Writer {
 fn slice_of<'a>(part: &Part, scratch: &'a [u8], batch: &'a [Pending]) -> IoSlice<'a> {
     match part {
         Part::Scratch(range) => IoSlice::new(&scratch[range.clone()]),
-        Part::Payload(at) => IoSlice::new(&batch[*at].payload),
+        Part::Payload(at, part) => IoSlice::new(&batch[*at].payload.parts()[*part]),
     }
 }
 
@@ -326,11 +327,13 @@ impl<'a> CommitLayout<'a> {
         let header = FrameHeader { group: pending.head, landing };
         self.places.push(Place::new(landing.segment, self.at));
         self.scratch.extend_from_slice(&header.encode());
-        if pending.payload.len() <= COPY_BYTES_MAX {
-            self.scratch.extend_from_slice(&pending.payload);
-        } else {
-            self.close_part();
-            self.parts.push(Part::Payload(index));
+        for (number, part) in pending.payload.parts().iter().enumerate() {
+            if part.len() <= COPY_BYTES_MAX {
+                self.scratch.extend_from_slice(part);
+            } else {
+                self.close_part();
+                self.parts.push(Part::Payload(index, number));
+            }
         }
         self.last_end = self.at + (FRAME_HEADER_BYTES + pending.payload.len()) as u64;
         self.at += pending.head.frame_bytes();

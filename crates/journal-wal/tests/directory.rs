@@ -32,7 +32,7 @@ async fn an_empty_broker_needs_little_room() {
     let directory = tempfile::tempdir().unwrap();
     let journal = open(directory.path()).unwrap();
     let (mut log, _) = journal.open(ShardId(0)).await.unwrap();
-    log.append(Bytes::from_static(b"hello")).unwrap();
+    log.append(Bytes::from_static(b"hello").into()).unwrap();
     log.durable(GroupNumber::NONE).await.unwrap();
     // The spares are made in the background: what counts is the most that there will be.
     let patience = Instant::now() + Duration::from_secs(20);

@@ -243,7 +243,7 @@ fn a_failure_at_every_step_leaves_nothing_and_stops_nothing() {
         assert!(gathered.iter().all(|new| new.place.place() != older.place.place()), "step {step}");
         assert_eq!(bench.read(gathered[1]).unwrap(), vec![7; 6_000]);
         assert_eq!(bench.read(older).unwrap(), vec![7; 3_000]);
-        assert!(bench.log.append(Bytes::from_static(b"on")).is_ok());
+        assert!(bench.log.append(Bytes::from_static(b"on").into()).is_ok());
     }
 }
 

@@ -142,7 +142,7 @@ fn a_failure_at_every_step_leaves_nothing_and_stops_nothing() {
         bench.driver.keep();
         assert_eq!((bench.journal.stats().cold_bytes, bench.large_files().len()), (0, 0), "step {step}");
         assert!(bench.write(400_000).is_ok(), "step {step}");
-        assert!(bench.log.append(Bytes::from_static(b"on")).is_ok());
+        assert!(bench.log.append(Bytes::from_static(b"on").into()).is_ok());
     }
 }
 

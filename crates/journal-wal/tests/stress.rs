@@ -57,7 +57,7 @@ impl Owner {
 
     async fn append(&mut self, payload: Bytes) {
         let number = loop {
-            match self.log.append(payload.clone()) {
+            match self.log.append(payload.clone().into()) {
                 Ok(number) => break number,
                 Err(AppendError::Busy) => drop(self.log.durable(self.log.watermark()).await.unwrap()),
                 Err(error) => panic!("{error}"),

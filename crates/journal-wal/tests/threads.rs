@@ -49,7 +49,7 @@ impl Owner {
 
     async fn append(&mut self, payload: Bytes) {
         let number = loop {
-            match self.log.append(payload.clone()) {
+            match self.log.append(payload.clone().into()) {
                 Ok(number) => break number,
                 Err(AppendError::Busy) => drop(self.log.durable(self.log.watermark()).await.unwrap()),
                 Err(error) => panic!("{error}"),
@@ -173,10 +173,10 @@ async fn a_closed_journal_refuses_and_answers() {
     let journal = WalJournal::open(directory.path(), config()).unwrap();
     let (mut log, _) = journal.open(ShardId(0)).await.unwrap();
     let reader = log.reader();
-    log.append(Bytes::from_static(b"written before the end")).unwrap();
+    log.append(Bytes::from_static(b"written before the end").into()).unwrap();
     journal.close();
     assert_eq!(log.watermark(), GroupNumber(1), "what waited was written");
-    assert!(matches!(log.append(Bytes::new()), Err(AppendError::Poisoned(Poisoned { .. }))));
+    assert!(matches!(log.append(Bytes::new().into()), Err(AppendError::Poisoned(Poisoned { .. }))));
     assert!(log.durable(GroupNumber(1)).await.is_err());
     let first = StoredBody { place: BodyRef::in_log(GroupNumber(1), 0).unwrap(), size_bytes: 7 };
     assert!(reader.read(vec![first]).await.is_err());
@@ -206,7 +206,7 @@ async fn one_owner_comes_out_of_many_opens() {
             }
         }
         let owner_count =
-            logs.iter_mut().filter_map(|log| log.append(Bytes::from_static(b"one")).ok()).count();
+            logs.iter_mut().filter_map(|log| log.append(Bytes::from_static(b"one").into()).ok()).count();
         assert_eq!(owner_count, 1);
         appended += 1;
     }
@@ -223,7 +223,7 @@ async fn a_fault_of_the_program_in_any_thread_is_heard() {
     let path = Path::new(support::DIRECTORY);
     let journal = WalJournal::open_on(Arc::new(disk.clone()), path, config()).unwrap();
     let (mut log, _) = journal.open(ShardId(0)).await.unwrap();
-    log.append(Bytes::from_static(b"one")).unwrap();
+    log.append(Bytes::from_static(b"one").into()).unwrap();
     log.durable(GroupNumber::NONE).await.unwrap();
     while journal.stats().spare_count < config().spares_min || journal.stats().commit_count == 0 {
         tokio::task::yield_now().await;
@@ -234,7 +234,7 @@ async fn a_fault_of_the_program_in_any_thread_is_heard() {
     assert!(snapshot.await.expect("there is an answer").is_err());
     let later = tokio::time::timeout(patience, log.durable(GroupNumber(1)));
     assert!(later.await.expect("there is an answer").is_err());
-    assert!(matches!(log.append(Bytes::new()), Err(AppendError::Poisoned(_))));
+    assert!(matches!(log.append(Bytes::new().into()), Err(AppendError::Poisoned(_))));
     let body = StoredBody { place: BodyRef::in_log(GroupNumber(1), 0).unwrap(), size_bytes: 3 };
     let moved = tokio::time::timeout(patience, log.evacuate(vec![body]));
     assert!(moved.await.expect("there is an answer").is_err());

@@ -64,7 +64,7 @@ fn group(number: u64, payload: &[u8]) -> StoredGroup {
 }
 
 async fn append(log: &mut impl Log, payload: &[u8]) -> GroupNumber {
-    let number = log.append(Bytes::copy_from_slice(payload)).expect("the log takes a group");
+    let number = log.append(Bytes::copy_from_slice(payload).into()).expect("the log takes a group");
     wait_for(log, number).await;
     number
 }
@@ -72,7 +72,7 @@ async fn append(log: &mut impl Log, payload: &[u8]) -> GroupNumber {
 /// Appends without waiting for the group; a journal that is busy is asked again when it has moved on.
 async fn hand_over(log: &mut impl Log, payload: Bytes) -> GroupNumber {
     loop {
-        match log.append(payload.clone()) {
+        match log.append(payload.clone().into()) {
             Ok(number) => return number,
             Err(AppendError::Busy) => drop(log.durable(log.watermark()).await.expect("the log lives")),
             Err(error) => panic!("{error}"),
@@ -194,13 +194,13 @@ async fn an_older_owner_is_fenced<J: Journal>(mut start: impl FnMut() -> J) {
     append(&mut older, b"older").await;
     let (mut newer, recovery) = open(&journal, SHARD).await;
     assert_eq!(groups(recovery), [group(1, b"older")]);
-    assert!(matches!(older.append(Bytes::from_static(b"late")), Err(AppendError::Poisoned(_))));
+    assert!(matches!(older.append(Bytes::from_static(b"late").into()), Err(AppendError::Poisoned(_))));
     assert_eq!(append(&mut newer, b"newer").await, GroupNumber(2));
     assert!(
         older.durable(GroupNumber(1)).await.is_err(),
         "the older owner does not take the newer one's group for its own"
     );
-    assert!(matches!(older.append(Bytes::from_static(b"late")), Err(AppendError::Poisoned(_))));
+    assert!(matches!(older.append(Bytes::from_static(b"late").into()), Err(AppendError::Poisoned(_))));
     assert!(older.put_snapshot(GroupNumber(1), Bytes::new()).await.is_err());
     drop((older, newer));
     let (_log, recovery) = open(&journal, SHARD).await;
@@ -370,7 +370,7 @@ async fn a_busy_journal_takes_all_or_nothing<J: Journal>(mut start: impl FnMut()
     let mut log = open_new(&journal, SHARD).await;
     for n in 1..=GROUP_COUNT {
         let number = loop {
-            match log.append(payload(n)) {
+            match log.append(payload(n).into()) {
                 Ok(number) => break number,
                 Err(AppendError::Busy) => {
                     let seen = log.watermark();
@@ -401,12 +401,12 @@ async fn a_quiet_shard_is_never_busy<J: Journal>(mut start: impl FnMut() -> J) {
     let payload = Bytes::from(vec![1; 32 * 1024]);
     let mut busy_count = 0;
     for _ in 0..200 {
-        match noisy.append(payload.clone()) {
+        match noisy.append(payload.clone().into()) {
             Ok(_) => continue,
             Err(AppendError::Busy) => busy_count += 1,
             Err(error) => panic!("unexpected: {error}"),
         }
-        let number = quiet.append(payload.clone()).expect("nothing of this shard waits");
+        let number = quiet.append(payload.clone().into()).expect("nothing of this shard waits");
         wait_for(&mut quiet, number).await;
     }
     assert_eq!(quiet.watermark(), GroupNumber(busy_count));
@@ -438,7 +438,7 @@ async fn replay_repeats_itself<J: Journal>(mut start: impl FnMut() -> J) {
     {
         let mut log = open_new(&start(), SHARD).await;
         for n in 0..10_u8 {
-            log.append(Bytes::from(vec![n; 100])).expect("room");
+            log.append(vec![n; 100].into()).expect("room");
         }
         // Dropped without waiting: some may be lost, but what is found now stays.
     }

@@ -14,10 +14,12 @@
 
 pub mod conformance;
 mod memory;
+mod payload;
 
 use std::future::Future;
 use std::ops::Range;
 
+pub use self::payload::Payload;
 use bytes::Bytes;
 pub use memory::{MemoryJournal, MemoryLargeBodies, MemoryLargeBody, MemoryLog, MemoryReader};
 use peeklock_types::{BodyRef, GroupNumber, ShardId};
@@ -61,7 +63,7 @@ pub trait Log: Send + 'static {
     fn next_group(&self) -> GroupNumber;
 
     /// Hands over one group. Returns at once; the group is durable when [`Log::durable`] says so. Groups become durable in call order.
-    fn append(&mut self, payload: Bytes) -> Result<GroupNumber, AppendError>;
+    fn append(&mut self, payload: Payload) -> Result<GroupNumber, AppendError>;
 
     /// The newest durable group.
     fn watermark(&self) -> GroupNumber;

@@ -19,8 +19,8 @@ use self::cold::ColdSegments;
 use self::faults::Faults;
 pub use self::large::{MemoryLargeBodies, MemoryLargeBody};
 use crate::{
-    AppendError, Evacuation, Journal, Log, OpenError, Poisoned, ReadError, Reader, Recovery, Snapshot,
-    SnapshotError, Space, StoredBody, StoredGroup, gathered_bytes,
+    AppendError, Evacuation, Journal, Log, OpenError, Payload, Poisoned, ReadError, Reader, Recovery,
+    Snapshot, SnapshotError, Space, StoredBody, StoredGroup, gathered_bytes,
 };
 
 /// A journal in memory. Clones are handles to the same journal; a restart is dropping a log and opening it again.
@@ -314,7 +314,7 @@ impl Log for MemoryLog {
         locked(&self.shard.state).last().next()
     }
 
-    fn append(&mut self, payload: Bytes) -> Result<GroupNumber, AppendError> {
+    fn append(&mut self, payload: Payload) -> Result<GroupNumber, AppendError> {
         if payload.len() > GROUP_BYTES_MAX {
             return Err(AppendError::TooLarge { size_bytes: payload.len(), limit_bytes: GROUP_BYTES_MAX });
         }
@@ -325,7 +325,7 @@ impl Log for MemoryLog {
             return Err(AppendError::Busy);
         }
         let size = payload.len();
-        state.groups.push_back(payload);
+        state.groups.push_back(payload.into_bytes());
         if held {
             state.backlog_bytes += size;
         } else {

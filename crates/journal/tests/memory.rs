@@ -21,15 +21,15 @@ async fn memory_conforms() {
 async fn a_held_watermark_stands_still_and_a_restart_loses_what_is_above() {
     let journal = MemoryJournal::with_backlog_bytes_max(10);
     let (mut log, _) = journal.open(SHARD).await.unwrap();
-    log.append(Bytes::from_static(b"one")).unwrap();
+    log.append(Bytes::from_static(b"one").into()).unwrap();
     journal.hold();
-    log.append(Bytes::from_static(b"12345678")).unwrap();
+    log.append(Bytes::from_static(b"12345678").into()).unwrap();
     assert_eq!(log.watermark(), GroupNumber(1));
-    assert!(matches!(log.append(Bytes::from_static(b"123")), Err(AppendError::Busy)));
+    assert!(matches!(log.append(Bytes::from_static(b"123").into()), Err(AppendError::Busy)));
     journal.release();
     assert_eq!(log.durable(GroupNumber(1)).await.unwrap(), GroupNumber(2));
     journal.hold();
-    log.append(Bytes::from_static(b"lost")).unwrap();
+    log.append(Bytes::from_static(b"lost").into()).unwrap();
     let (log, recovery) = journal.open(SHARD).await.unwrap();
     assert_eq!(recovery.groups.count(), 2);
     assert_eq!(log.next_group(), GroupNumber(3));
@@ -39,21 +39,23 @@ async fn a_held_watermark_stands_still_and_a_restart_loses_what_is_above() {
 async fn a_poisoned_log_refuses_everything_until_it_is_opened_again() {
     let journal = MemoryJournal::new();
     let (mut log, _) = journal.open(SHARD).await.unwrap();
-    log.append(Bytes::from_static(b"one")).unwrap();
+    log.append(Bytes::from_static(b"one").into()).unwrap();
     journal.poison("a test says so");
-    assert!(matches!(log.append(Bytes::new()), Err(AppendError::Poisoned(p)) if p.reason.contains("test")));
+    assert!(
+        matches!(log.append(Bytes::new().into()), Err(AppendError::Poisoned(p)) if p.reason.contains("test"))
+    );
     assert!(log.durable(GroupNumber(1)).await.is_err());
     assert!(log.put_snapshot(GroupNumber(1), Bytes::new()).await.is_err());
     let (mut log, recovery) = journal.open(SHARD).await.unwrap();
     assert_eq!(recovery.groups.count(), 1);
-    assert_eq!(log.append(Bytes::new()).unwrap(), GroupNumber(2));
+    assert_eq!(log.append(Bytes::new().into()).unwrap(), GroupNumber(2));
 }
 
 #[tokio::test]
 async fn tests_can_ask_for_what_a_disk_would() {
     let journal = MemoryJournal::new();
     let (mut log, _) = journal.open(SHARD).await.unwrap();
-    log.append(Bytes::from_static(b"12345678")).unwrap();
+    log.append(Bytes::from_static(b"12345678").into()).unwrap();
     assert!(!log.wants_snapshot() && log.wants_evacuation().is_none() && log.space() == Space::Enough);
     journal.ask_snapshot(SHARD);
     journal.ask_evacuation(SHARD, Evacuation::Groups { upto: GroupNumber(1) });

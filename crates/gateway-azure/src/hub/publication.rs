@@ -1,8 +1,7 @@
 //! What a sender publishes at once: an event, or a batch of them for one partition.
 
-use bytes::BytesMut;
 use peeklock_amqp::{BodyKind, RawMap, Sections, StoredEvent, condition, is_batch};
-use peeklock_broker::hubs::block::put_event;
+use peeklock_broker::hubs::block::Block;
 use peeklock_types::limits;
 
 use super::producer::Numbered;
@@ -28,6 +27,8 @@ pub(super) enum Keys<'k> {
 
 pub(super) struct Publication<'a> {
     sections: Sections<'a>,
+    /// Bytes that were sent.
+    len: usize,
     is_batch: bool,
     /// Of all events, or of those that have none of their own.
     key: Option<&'a str>,
@@ -35,9 +36,9 @@ pub(super) struct Publication<'a> {
 }
 
 /// What was written.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) struct Written {
-    pub(super) count: u32,
+    pub(super) block: Block,
     /// Number of the first event, on the link of a producer that numbers them.
     pub(super) first: Option<i32>,
 }
@@ -46,7 +47,7 @@ impl<'a> Publication<'a> {
     pub(super) fn read(message_format: u32, payload: &'a [u8], keys: Keys<'a>) -> Result<Self, Refusal> {
         let sections = Sections::scan(payload).map_err(unreadable)?;
         let is_batch = is_batch(message_format);
-        let publication = Publication { sections, is_batch, key: None, keys };
+        let publication = Publication { sections, len: payload.len(), is_batch, key: None, keys };
         if is_batch && sections.body_kind() != BodyKind::Data {
             let text = "the batch holds no events; put each encoded event into a data section of its own";
             return Err(Refusal::bad_request(text));
@@ -79,20 +80,20 @@ impl<'a> Publication<'a> {
     }
 
     /// Writes all events as one block.
-    pub(super) fn write(&self, out: &mut BytesMut, numbered: Option<Numbered>) -> Result<Written, Refusal> {
+    pub(super) fn write(&self, numbered: Option<Numbered>) -> Result<Written, Refusal> {
         let mut numbers = numbered.map(Numbers::new);
-        let (mut count, start) = (0, out.len());
+        // Enough for all but small events with long keys, so that what is written is not moved.
+        let mut block = Block::with_capacity(self.len + self.len / 8);
         let mut write = |sections: &Sections<'_>| {
             // Before all of it is in memory: a million empty events with a long key are a hundred times what was sent.
-            if out.len() - start > STORED_BYTES_MAX {
-                return Err(too_many_events(count));
+            if block.size_bytes() > STORED_BYTES_MAX {
+                return Err(too_many_events(block.count()));
             }
             if let Some(numbers) = &mut numbers {
                 numbers.check(&sections.message_annotations().map_err(unreadable)?)?;
             }
             let key = self.key_of(sections)?;
-            count += 1;
-            put_event(out, |out| StoredEvent::encode(out, sections, key).map_err(unreadable))
+            block.add(|out| StoredEvent::encode(out, sections, key).map_err(unreadable))
         };
         if self.is_batch {
             for event in self.sections.data() {
@@ -101,7 +102,7 @@ impl<'a> Publication<'a> {
         } else {
             write(&self.sections)?;
         }
-        Ok(Written { count, first: numbers.and_then(|numbers| numbers.first) })
+        Ok(Written { block, first: numbers.and_then(|numbers| numbers.first) })
     }
 
     /// The key to store with an event.
@@ -208,6 +209,8 @@ impl Numbers {
 mod tests {
     use bytes::Bytes;
     use peeklock_amqp::{BATCH_FORMAT, BatchBuilder, Encode, Fields, Message, Text, Value};
+    use peeklock_broker::hubs::block::{BlockHead, events};
+    use peeklock_types::Timestamp;
 
     use super::*;
 
@@ -237,17 +240,14 @@ mod tests {
         keys: Keys<'_>,
     ) -> Result<(Option<String>, Vec<Option<String>>), Refusal> {
         let publication = Publication::read(format, payload, keys)?;
-        let mut out = BytesMut::new();
-        let written = publication.write(&mut out, None)?;
-        let mut stored = Vec::new();
-        let mut rest = &out[..];
-        while let Some((len, behind)) = rest.split_first_chunk::<4>() {
-            let (event, behind) = behind.split_at(u32::from_le_bytes(*len) as usize);
-            let annotations = StoredEvent::parse(event).unwrap().annotations();
-            stored.push(annotations.get_str(PARTITION_KEY).unwrap().map(str::to_owned));
-            rest = behind;
-        }
-        assert_eq!(written.count as usize, stored.len());
+        let block = publication.write(None)?.block;
+        let head = BlockHead { first_sequence: 0, count: block.count(), enqueued_at: Timestamp::ZERO };
+        let key_of = |event: Bytes| {
+            let annotations = StoredEvent::parse(&event).unwrap().annotations();
+            annotations.get_str(PARTITION_KEY).unwrap().map(str::to_owned)
+        };
+        let block = block.finish(&head).unwrap().freeze();
+        let stored = events(block, 0).map(|event| key_of(event.unwrap().bytes)).collect();
         Ok((publication.key().map(str::to_owned), stored))
     }
 
@@ -319,10 +319,8 @@ mod tests {
         while builder.try_add(&empty) {}
         let payload = builder.finish();
         let publication = Publication::read(BATCH_FORMAT, &payload, Keys::Route).unwrap();
-        let mut out = BytesMut::new();
-        let refused = publication.write(&mut out, None).unwrap_err();
+        let refused = publication.write(None).unwrap_err();
         assert_eq!(refused.condition, condition::MESSAGE_SIZE_EXCEEDED);
-        assert!(out.len() < STORED_BYTES_MAX + 1024, "{}", out.len());
     }
 
     #[test]
@@ -340,9 +338,10 @@ mod tests {
             }
             let payload = builder.finish();
             let publication = Publication::read(BATCH_FORMAT, &payload, Keys::Keep).unwrap();
-            publication.write(&mut BytesMut::new(), Some(numbered))
+            publication.write(Some(numbered))
         };
-        assert_eq!(written(&[5, 6, 7]).unwrap(), Written { count: 3, first: Some(5) });
+        let three = written(&[5, 6, 7]).unwrap();
+        assert_eq!((three.block.count(), three.first), (3, Some(5)));
         assert_eq!(written(&[i32::MAX, 0]).unwrap().first, Some(i32::MAX));
         assert_eq!(written(&[5, 7]).unwrap_err().condition, condition::OUT_OF_ORDER_SEQUENCE);
     }

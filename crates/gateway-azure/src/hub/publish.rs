@@ -6,11 +6,11 @@ use std::time::Duration;
 use peeklock_amqp::DeliveryState;
 use peeklock_amqp::connection::{Delivery, DeliveryId, Millis};
 use peeklock_broker::hubs::{Error as HubError, Producer};
-use peeklock_broker::{Answer, Error, HubAnswer, HubRequest, Partition};
+use peeklock_broker::{Answer, Error, HubAnswer, HubRequest, Partition, Request};
 use peeklock_types::partition_of_key;
 
 use super::error::refusal_of;
-use super::publication::{Keys, Publication};
+use super::publication::{Keys, Publication, Written};
 use super::{Publisher, Route};
 use crate::conversation::Conversation;
 use crate::coordinator::transaction_of;
@@ -59,17 +59,10 @@ impl Conversation<'_> {
         let numbered = publisher.numbered;
         let shard = broker.place_partition(&publisher.address.hub, partition.number);
         let ticket = Waiter::Send(number, delivery.id).ticket();
-        let Some(batch) = self.batch(shard) else { return Ok(()) };
-        let mut blocks = batch.messages();
-        let mut written = None;
-        blocks.add(|out| {
-            written = Some(publication.write(out, numbered)?);
-            Ok::<_, Refusal>(None)
-        })?;
-        let Some(written) = written else { return Ok(()) };
-        let producer = numbered.zip(written.first);
+        let Written { block, first } = publication.write(numbered)?;
+        let producer = numbered.zip(first);
         let producer = producer.map(|(of, sequence)| Producer { id: of.id, epoch: of.epoch, sequence });
-        blocks.append(ticket, partition, written.count, producer);
+        self.push(shard, Request::Append { ticket, partition, block, producer });
         Ok(())
     }
 

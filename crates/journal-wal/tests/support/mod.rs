@@ -280,7 +280,7 @@ impl Broker {
     pub(crate) fn is_running(&mut self) -> bool {
         self.owners
             .iter_mut()
-            .all(|owner| !matches!(owner.log.append(Bytes::new()), Err(AppendError::Poisoned(_))))
+            .all(|owner| !matches!(owner.log.append(Bytes::new().into()), Err(AppendError::Poisoned(_))))
     }
 }
 
@@ -412,7 +412,7 @@ impl Owner {
     fn append(&mut self, known: &mut Known, facts: &[Fact]) -> Result<(), AppendError> {
         let number = self.log.next_group();
         let payload = encode(self.shard, number, facts);
-        self.log.append(payload.clone())?;
+        self.log.append(payload.clone().into())?;
         for (id, old) in replay_group(&mut self.state, &payload) {
             if old.place.is_cold() {
                 self.forget.push((number, old.stored(self.shard, id)));

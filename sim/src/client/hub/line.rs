@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use fastrand::Rng;
+use peeklock_broker::hubs::block::Block;
 use peeklock_broker::hubs::{Error as HubError, HubView, Producer, ReaderEnd, ReaderSpec, block};
 use peeklock_broker::{
     Answer as Reply_, Batch, Broker, Drain, Error, Events, Fence, HubAnswer, HubRequest, Partition, Peer,
@@ -187,24 +188,18 @@ impl Line {
         events: &[(EventNumber, usize)],
         numbered: Option<Numbered>,
     ) -> Answer {
-        let count = u32::try_from(events.len()).unwrap_or(0);
         let of = self.partition(partition);
         let producer = numbered.map(|n| Producer { id: n.id, epoch: n.epoch, sequence: n.first });
         let make = |ticket| {
-            let mut batch = Batch::default();
-            let mut messages = batch.messages();
-            let written = messages.add(|out| {
-                for (number, size) in events {
-                    block::put_event(out, |out| {
-                        body::put_stored(out, *number, *size);
-                        Ok::<_, std::convert::Infallible>(())
-                    })?;
-                }
-                Ok::<_, std::convert::Infallible>(None)
-            });
-            written.unwrap_or_else(|never| match never {});
-            messages.append(ticket, of, count, producer);
-            batch
+            let mut block = Block::with_capacity(0);
+            for (number, size) in events {
+                let written = block.add(|out| {
+                    body::put_stored(out, *number, *size);
+                    Ok::<_, std::convert::Infallible>(())
+                });
+                written.unwrap_or_else(|never| match never {});
+            }
+            Request::Append { ticket, partition: of, block, producer }.into()
         };
         match self.ask(partition, make).await {
             Ok(Ok(_)) => Answer::Done,
