@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use peeklock_amqp::connection::{Connection, LinkId, Outgoing, SendError};
 use peeklock_amqp::{DeliveryTag, EventStamp, StoredEvent, condition};
 use peeklock_broker::hubs::ReaderEnd;
-use peeklock_broker::hubs::block::Event;
+use peeklock_broker::hubs::block::EventPlace;
 use peeklock_broker::{Drain, Events, Fence, PeerId, Reply, Request};
 use peeklock_types::ReceiverId;
 
@@ -22,8 +22,9 @@ use crate::message::timestamp;
 
 /// Bytes of events that may be under way from a shard to one link.
 pub(super) const READER_WINDOW_BYTES: i64 = 1024 * 1024;
-/// While so much waits to be written, no more events are added to it.
+/// So much is written for the peer at a time, and not before most of what was there has left: what waits is moved when more is added.
 const OUTPUT_BYTES_MAX: usize = 256 * 1024;
+const OUTPUT_BYTES_LOW: usize = 32 * 1024;
 /// What one link may add before others have their turn.
 const TURN_BYTES: usize = 64 * 1024;
 
@@ -41,7 +42,8 @@ pub(crate) struct ReaderLink {
     limit: u64,
     /// What of the window is free again, and the shard has not been told.
     free_bytes: i64,
-    next_tag: u32,
+    /// Of the event that was written last.
+    last_tag: u32,
     /// The shard has handed out what there was, and the peer waits to hear it.
     is_drained: bool,
     /// It is in the line of those that have something to write.
@@ -69,7 +71,7 @@ impl ReaderLink {
             passed_count: 0,
             limit: 0,
             free_bytes: 0,
-            next_tag: 0,
+            last_tag: 0,
             is_drained: false,
             is_in_line: false,
         }
@@ -80,11 +82,6 @@ impl ReaderLink {
     fn limit_with(&self, credit: u32) -> u64 {
         let waiting = self.runs.front().map_or(0, Run::passed_count);
         self.passed_count + waiting + u64::from(credit)
-    }
-
-    fn outgoing(&mut self) -> Outgoing {
-        self.next_tag = self.next_tag.wrapping_add(1);
-        Outgoing { tag: DeliveryTag::from(self.next_tag), message_format: 0, settled: true, state: None }
     }
 
     /// What has become free of the window, once it is worth telling.
@@ -138,6 +135,9 @@ impl Conversation<'_> {
 
     /// Writes events, link by link, until enough waits to be written.
     pub(crate) fn pump_readers(&mut self) {
+        if self.connection.output_len() > OUTPUT_BYTES_LOW {
+            return;
+        }
         while self.connection.output_len() < OUTPUT_BYTES_MAX
             && let Some(number) = self.readers.pop_front()
         {
@@ -247,48 +247,70 @@ fn write_events(
 ) -> Turn {
     let enough = connection.output_len() + TURN_BYTES;
     loop {
-        // Somebody else has the partition: what is here is not this reader's any more.
-        if reader.fence.is_closed() {
-            reader.runs.clear();
-        }
-        let outgoing = reader.outgoing();
         let Some(run) = reader.runs.front_mut() else { return Turn::Done };
-        if connection.output_len() >= enough {
-            return Turn::More;
-        }
-        if connection.sendable(id) == 0 && !run.is_done() {
-            return Turn::Done;
-        }
-        let sent = match run.next_event() {
-            Ok(Some(event)) => write_event(connection, id, &outgoing, &event, &run.annotations, scratch),
-            Ok(None) => Ok(()),
-            Err(damage) => Err(damage.to_string()),
-        };
+        let turn = write_run(connection, id, run, (&reader.fence, &mut reader.last_tag), enough, scratch);
         reader.free_bytes += run.take_window();
         if run.is_done() {
             reader.passed_count += run.passed_count();
             reader.runs.pop_front();
         }
-        if let Err(why) = sent {
-            return Turn::Broken(why);
+        // Somebody else has the partition: what is here is not this reader's any more.
+        if reader.fence.is_closed() {
+            reader.runs.clear();
+        }
+        if let Some(turn) = turn {
+            return turn;
         }
     }
+}
+
+/// Writes events of one run. `None`: it is done with, or not this reader's any more.
+fn write_run(
+    connection: &mut Connection,
+    id: LinkId,
+    run: &mut Run,
+    (fence, last_tag): (&Fence, &mut u32),
+    enough: usize,
+    scratch: &mut bytes::BytesMut,
+) -> Option<Turn> {
+    while !run.is_done() && !fence.is_closed() {
+        if connection.output_len() >= enough {
+            return Some(Turn::More);
+        }
+        if connection.sendable(id) == 0 {
+            return Some(Turn::Done);
+        }
+        let sent = match run.next_event() {
+            Ok(Some(event)) => {
+                *last_tag = last_tag.wrapping_add(1);
+                write_event(connection, id, *last_tag, run, &event, scratch)
+            }
+            Ok(None) => Ok(()),
+            Err(damage) => Err(damage.to_string()),
+        };
+        if let Err(why) = sent {
+            return Some(Turn::Broken(why));
+        }
+    }
+    None
 }
 
 fn write_event(
     connection: &mut Connection,
     id: LinkId,
-    outgoing: &Outgoing,
-    event: &Event,
-    delivery_annotations: &[u8],
+    tag: u32,
+    run: &Run,
+    event: &EventPlace,
     scratch: &mut bytes::BytesMut,
 ) -> Result<(), String> {
-    let stored = StoredEvent::parse(&event.bytes).map_err(|error| error.to_string())?;
+    let stored = StoredEvent::parse(run.bytes_of(event)).map_err(|error| error.to_string())?;
     let enqueued_at_ms = timestamp(event.enqueued_at);
+    let outgoing = Outgoing { tag: DeliveryTag::from(tag), message_format: 0, settled: true, state: None };
     scratch.clear();
+    let delivery_annotations = &run.annotations;
     let stamp = EventStamp { sequence: event.sequence, enqueued_at_ms, delivery_annotations };
     let rest = stored.write_front(scratch, &stamp);
-    match connection.send(id, outgoing, &[scratch, rest]) {
+    match connection.send(id, &outgoing, &[scratch, rest]) {
         // A link that is going needs no more events.
         Ok(()) | Err(SendError::NotAttached) => Ok(()),
         Err(error) => Err(error.to_string()),

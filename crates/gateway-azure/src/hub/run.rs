@@ -3,17 +3,15 @@
 use bytes::{Bytes, BytesMut};
 use peeklock_amqp::{Fields, Value, encode_delivery_annotations};
 use peeklock_broker::Events;
-use peeklock_broker::hubs::block::{self, Damaged, Event};
+use peeklock_broker::hubs::block::{self, Damaged, EventPlace};
 use peeklock_types::Timestamp;
 
 use crate::message::timestamp;
 
-type EventIter = Box<dyn Iterator<Item = Result<Event, Damaged>> + Send>;
-
 pub(super) struct Run {
     extents: std::vec::IntoIter<Bytes>,
     /// Of the extent whose turn it is.
-    events: Option<EventIter>,
+    events: block::Events,
     from: u64,
     next: u64,
     upto: u64,
@@ -29,7 +27,7 @@ impl Run {
         let annotations = if wants_metrics { metrics(&events) } else { Bytes::new() };
         Run {
             extents: events.extents.into_iter(),
-            events: None,
+            events: block::events(Bytes::new(), 0),
             from: events.from,
             next: events.from,
             upto: events.upto,
@@ -41,16 +39,12 @@ impl Run {
     }
 
     /// The next event that is meant for the reader. `Ok(None)`: there is none left.
-    pub(super) fn next_event(&mut self) -> Result<Option<Event>, Damaged> {
+    pub(super) fn next_event(&mut self) -> Result<Option<EventPlace>, Damaged> {
         while self.next < self.upto {
-            let Some(events) = &mut self.events else {
+            let Some(event) = self.events.next_place() else {
                 // Fewer events than the shard has promised: something is wrong with what was stored.
                 let extent = self.extents.next().ok_or(Damaged { at: 0 })?;
-                self.events = Some(Box::new(block::events(extent, self.next)));
-                continue;
-            };
-            let Some(event) = events.next() else {
-                self.events = None;
+                self.events = block::events(extent, self.next);
                 continue;
             };
             let event = event?;
@@ -63,6 +57,11 @@ impl Run {
             }
         }
         Ok(None)
+    }
+
+    /// Of the event that was handed out last.
+    pub(super) fn bytes_of(&self, event: &EventPlace) -> &[u8] {
+        self.events.bytes_of(event)
     }
 
     /// Events that were handed out or left out so far.
@@ -106,24 +105,22 @@ pub(super) fn time_or_unset(at: Option<Timestamp>) -> Value {
 #[cfg(test)]
 mod tests {
     use peeklock_broker::hubs::LastEnqueued;
-    use peeklock_broker::hubs::block::{BlockHead, put_event};
+    use peeklock_broker::hubs::block::{Block, BlockHead};
     use peeklock_types::ReceiverId;
 
     use super::*;
 
     fn extent(first_sequence: u64, count: u32, at: u64) -> Bytes {
-        let mut body = BytesMut::new();
+        let mut block = Block::with_capacity(0);
         for number in 0..count {
-            let written: Result<(), ()> = put_event(&mut body, |out| {
+            let written: Result<(), ()> = block.add(|out| {
                 out.extend_from_slice(&number.to_be_bytes());
                 Ok(())
             });
             written.unwrap();
         }
         let head = BlockHead { first_sequence, count, enqueued_at: Timestamp::from_millis(at) };
-        let mut out = BytesMut::from(&head.encode(body.len()).unwrap()[..]);
-        out.extend_from_slice(&body);
-        out.freeze()
+        block.finish(&head).unwrap().freeze()
     }
 
     fn events(from: u64, upto: u64, not_before: Option<u64>, extents: Vec<Bytes>) -> Events {
