@@ -302,7 +302,8 @@ fn a_good_broker_breaks_no_promise() {
     forge.sent(1);
     let token = forge.received(1, 1);
     forge.settled(token, Outcome::Complete, Answer::Done);
-    let found: Vec<_> = CHECKERS.iter().chain(&super::ORDER_CHECKERS).flat_map(|check| promises(*check, &forge)).collect();
+    let found: Vec<_> =
+        CHECKERS.iter().chain(&super::ORDER_CHECKERS).flat_map(|check| promises(*check, &forge)).collect();
     assert!(found.is_empty(), "{found:?}");
 }
 
