@@ -22,9 +22,8 @@ use crate::message::timestamp;
 
 /// Bytes of events that may be under way from a shard to one link.
 pub(super) const READER_WINDOW_BYTES: i64 = 1024 * 1024;
-/// So much is written for the peer at a time, and not before most of what was there has left: what waits is moved when more is added.
+/// While so much waits to be written, no more events are added to it.
 const OUTPUT_BYTES_MAX: usize = 256 * 1024;
-const OUTPUT_BYTES_LOW: usize = 32 * 1024;
 /// What one link may add before others have their turn.
 const TURN_BYTES: usize = 64 * 1024;
 
@@ -135,9 +134,6 @@ impl Conversation<'_> {
 
     /// Writes events, link by link, until enough waits to be written.
     pub(crate) fn pump_readers(&mut self) {
-        if self.connection.output_len() > OUTPUT_BYTES_LOW {
-            return;
-        }
         while self.connection.output_len() < OUTPUT_BYTES_MAX
             && let Some(number) = self.readers.pop_front()
         {
