@@ -46,7 +46,7 @@ pub enum Reply {
     /// What the queue of a receiver that watches would hand out next.
     Head {
         receiver: ReceiverId,
-        /// Of the [`Request::Watch`] that it answers.
+        /// Of the [`Request::Watch`](crate::Request::Watch) that it answers.
         serial: u32,
         head: Option<Head>,
     },

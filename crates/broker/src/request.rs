@@ -116,13 +116,13 @@ pub enum Request {
         drain: Drain,
     },
     /// The receiver takes deliveries until there were `limit` in all, none less urgent than `not_after`, and no more than there are now.
-    /// [`Reply::Drained`] says when that is done. See [`Request::Watch`].
+    /// [`Reply::Drained`](crate::Reply::Drained) says when that is done. See [`Request::Watch`].
     Take {
         receiver: ReceiverId,
         limit: u64,
         not_after: Option<Timestamp>,
     },
-    /// Tell the receiver by [`Reply::Head`] which message is next, now and whenever that changes; or stop to, for `None`.
+    /// Tell the receiver by [`Reply::Head`](crate::Reply::Head) which message is next, now and whenever that changes; or stop to, for `None`.
     Watch {
         receiver: ReceiverId,
         serial: Option<u32>,
@@ -371,7 +371,7 @@ pub struct Brought {
 pub enum Drain {
     /// Nothing: one that is under way goes on.
     Keep,
-    /// Hand out what there is, take the rest of the credit back, and say [`Reply::Drained`].
+    /// Hand out what there is, take the rest of the credit back, and say [`Reply::Drained`](crate::Reply::Drained).
     Start,
     /// The receiver has changed its mind: the credit stands.
     Cancel,

@@ -123,7 +123,7 @@ fn what_is_wrong_in_a_file_is_told_with_its_place() {
         "error: FILE: line 2, column 1: unknown key 'listen-tsl'; did you mean 'listen-tls'?\n"
     );
     assert!(refused("listen = 'nowhere'").contains("line 1, column 10: listen: 'nowhere': not an address"));
-    assert!(refused("listen = true").contains("line 1, column 10: listen: true where text or a number"));
+    assert!(refused("listen = true").contains("line 1, column 10: listen: 'true': not an address"));
     assert!(refused("[limits]\nmax-links = 'many'").contains("line 2, column 13: limits.max-links: 'many'"));
     assert!(
         refused("[queues.orders]\nlock-duration = '5'")

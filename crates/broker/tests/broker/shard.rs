@@ -1,0 +1,195 @@
+//! Guards what a shard promises: nothing is seen before it is durable, nothing durable is lost, and whoever leaves takes nothing along.
+
+use crate::common::Rig;
+use peeklock_broker::engine::{ReceiveMode, Settlement};
+use peeklock_broker::{Error, Reply, Request};
+use peeklock_journal::{Evacuation, MemoryJournal, Space};
+use peeklock_types::GroupNumber;
+
+#[tokio::test]
+async fn a_send_is_answered_when_it_is_durable_and_not_before() {
+    let rig = Rig::start().await;
+    let mut queue = rig.queue("orders").await;
+    rig.journal.hold();
+    queue.start_send(b"one").await;
+    assert!(queue.peer.stays_silent().await);
+    rig.journal.release();
+    queue.answer().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_message_is_delivered_when_it_is_durable_and_not_before() {
+    let rig = Rig::start().await;
+    let mut queue = rig.queue("orders").await;
+    let receiver = queue.attach(1, ReceiveMode::PeekLock).await;
+    queue.credit(receiver, 10, false).await;
+    rig.journal.hold();
+    queue.start_send(b"one").await;
+    assert!(queue.peer.stays_silent().await);
+    rig.journal.release();
+    queue.answer().await.unwrap();
+    let (delivery, body) = queue.delivery().await;
+    assert_eq!((delivery.message.delivery_count, &body[..]), (0, &b"one"[..]));
+}
+
+#[tokio::test]
+async fn what_was_confirmed_survives_a_crash_and_what_was_completed_does_not_return() {
+    let rig = Rig::start().await;
+    let mut queue = rig.queue("orders").await;
+    for body in [&b"one"[..], b"two", b"three"] {
+        queue.send(body).await;
+    }
+    let receiver = queue.attach(1, ReceiveMode::PeekLock).await;
+    queue.credit(receiver, 1, false).await;
+    let (delivery, _) = queue.delivery().await;
+    queue.settle(delivery.token, Settlement::Complete).await.unwrap();
+    drop(queue);
+    let rig = rig.crash().await;
+    assert_eq!(rig.queue("orders").await.peek().await, [&b"two"[..], b"three"]);
+}
+
+#[tokio::test]
+async fn a_lock_survives_a_crash() {
+    let rig = Rig::start().await;
+    let mut queue = rig.queue("orders").await;
+    queue.send(b"one").await;
+    let receiver = queue.attach(1, ReceiveMode::PeekLock).await;
+    queue.credit(receiver, 1, false).await;
+    let (delivery, _) = queue.delivery().await;
+    drop(queue);
+    let rig = rig.crash().await;
+    let mut queue = rig.queue("orders").await;
+    let receiver = queue.attach(1, ReceiveMode::PeekLock).await;
+    queue.credit(receiver, 1, true).await;
+    assert!(matches!(queue.peer.next().await, Reply::Drained { .. }), "the message is still locked");
+    queue.settle(delivery.token, Settlement::Complete).await.unwrap();
+    assert!(queue.peek().await.is_empty());
+}
+
+#[tokio::test]
+async fn a_drain_ends_after_what_there_was() {
+    let rig = Rig::start().await;
+    let mut queue = rig.queue("orders").await;
+    queue.send(b"one").await;
+    let receiver = queue.attach(1, ReceiveMode::ReceiveAndDelete).await;
+    queue.credit(receiver, 5, true).await;
+    assert_eq!(queue.delivery().await.1, &b"one"[..]);
+    assert!(matches!(queue.peer.next().await, Reply::Drained { .. }));
+}
+
+#[tokio::test]
+async fn deliveries_on_their_way_to_a_peer_that_left_return_uncounted() {
+    let rig = Rig::start().await;
+    let mut queue = rig.queue("orders").await;
+    let receiver = queue.attach(1, ReceiveMode::PeekLock).await;
+    queue.credit(receiver, 10, false).await;
+    rig.journal.hold();
+    queue.start_send(b"one").await;
+    queue.ask(Request::Gone).await;
+    assert!(queue.peer.stays_silent().await);
+    rig.journal.release();
+    let mut other = rig.queue("orders").await;
+    let receiver = other.attach(1, ReceiveMode::PeekLock).await;
+    other.credit(receiver, 1, false).await;
+    let (delivery, body) = other.delivery().await;
+    assert_eq!((delivery.message.delivery_count, &body[..]), (0, &b"one"[..]));
+}
+
+#[tokio::test]
+async fn a_busy_disk_slows_senders_and_loses_nothing() {
+    let rig = Rig::start_with(MemoryJournal::with_backlog_bytes_max(4096)).await;
+    let mut queue = rig.queue("orders").await;
+    rig.journal.hold();
+    for i in 0..64_u8 {
+        queue.start_send(&[i; 512]).await;
+        tokio::task::yield_now().await;
+    }
+    assert!(queue.peer.stays_silent().await);
+    rig.journal.release();
+    for _ in 0..64 {
+        queue.answer().await.unwrap();
+    }
+    let expected: Vec<_> = (0..64_u8).map(|i| vec![i; 512]).collect();
+    assert_eq!(queue.peek().await, expected);
+}
+
+/// The engine runs ahead of a log that has no room; a snapshot of it would claim too much.
+#[tokio::test]
+async fn a_snapshot_asked_for_while_the_disk_is_busy_holds_what_the_log_holds() {
+    let rig = Rig::start_with(MemoryJournal::with_backlog_bytes_max(4096)).await;
+    let mut queue = rig.queue("orders").await;
+    rig.journal.hold();
+    rig.journal.ask_snapshot(queue.shard_id());
+    for i in 0..32_u8 {
+        queue.start_send(&[i; 512]).await;
+        tokio::task::yield_now().await;
+    }
+    assert!(queue.peer.stays_silent().await);
+    rig.journal.release();
+    for _ in 0..32 {
+        queue.answer().await.unwrap();
+    }
+    rig.journal.ask_snapshot(queue.shard_id());
+    queue.send(b"last").await;
+    drop(queue);
+    let rig = rig.crash().await;
+    let mut expected: Vec<_> = (0..32_u8).map(|i| vec![i; 512]).collect();
+    expected.push(b"last".to_vec());
+    assert_eq!(rig.queue("orders").await.peek().await, expected);
+}
+
+#[tokio::test]
+async fn a_full_disk_refuses_sends_and_lets_the_rest_go_on() {
+    let rig = Rig::start().await;
+    let mut queue = rig.queue("orders").await;
+    queue.send(b"one").await;
+    rig.journal.set_space(Space::RejectSends);
+    queue.start_send(b"two").await;
+    assert!(matches!(queue.answer().await, Err(Error::DiskFull)));
+    let receiver = queue.attach(1, ReceiveMode::PeekLock).await;
+    queue.credit(receiver, 1, false).await;
+    let (delivery, _) = queue.delivery().await;
+    queue.settle(delivery.token, Settlement::Complete).await.unwrap();
+    rig.journal.set_space(Space::Enough);
+    queue.send(b"three").await;
+    assert_eq!(queue.peek().await, [&b"three"[..]]);
+}
+
+#[tokio::test]
+async fn a_failed_sync_stops_the_shard_and_nothing_is_pretended() {
+    let mut rig = Rig::start().await;
+    let mut queue = rig.queue("orders").await;
+    rig.journal.hold();
+    queue.start_send(b"one").await;
+    assert!(queue.peer.stays_silent().await);
+    rig.journal.poison("the disk said no");
+    match queue.peer.next().await {
+        Reply::Stopped { reason } => assert!(reason.contains("the disk said no"), "{reason}"),
+        other => panic!("{other:?}"),
+    }
+    drop(queue);
+    assert!(rig.running.stopped().await.unwrap_err().contains("the disk said no"));
+}
+
+#[tokio::test]
+async fn snapshots_and_evacuation_change_nothing_that_anybody_sees() {
+    let rig = Rig::start().await;
+    let mut queue = rig.queue("orders").await;
+    for i in 0..50_u8 {
+        queue.send(&[i; 100]).await;
+    }
+    let shard = queue.shard_id();
+    rig.journal.ask_evacuation(shard, Evacuation::Groups { upto: GroupNumber(30) });
+    for i in 50..60_u8 {
+        queue.send(&[i; 100]).await;
+    }
+    rig.journal.ask_snapshot(shard);
+    for i in 60..70_u8 {
+        queue.send(&[i; 100]).await;
+    }
+    let expected: Vec<_> = (0..70_u8).map(|i| vec![i; 100]).collect();
+    assert_eq!(queue.peek().await, expected);
+    drop(queue);
+    let rig = rig.crash().await;
+    assert_eq!(rig.queue("orders").await.peek().await, expected);
+}

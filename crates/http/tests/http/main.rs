@@ -1,0 +1,9 @@
+//! Management and monitoring over HTTP, without a socket.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod atom;
+mod common;
+mod hubs;
+mod json;
+mod metrics;
+mod order;

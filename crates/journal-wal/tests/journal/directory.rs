@@ -1,0 +1,224 @@
+//! What can be wrong with a data directory, and what its user is told.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::support::{Broker, DIRECTORY, Oracle, Random, now, tiny, work};
+use bytes::Bytes;
+use peeklock_journal::{Journal, Log, OpenError};
+use peeklock_journal_wal::sim::SimDisk;
+use peeklock_journal_wal::{WalConfig, WalJournal, WalLog};
+use peeklock_types::{GroupNumber, ShardId};
+
+fn open(directory: &Path) -> Result<WalJournal, OpenError> {
+    WalJournal::open(directory, WalConfig::default())
+}
+
+fn bytes_under(directory: &Path) -> u64 {
+    let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap());
+    entries
+        .map(|e| if e.path().is_dir() { bytes_under(&e.path()) } else { e.metadata().unwrap().len() })
+        .sum()
+}
+
+#[tokio::test]
+async fn an_empty_broker_needs_little_room() {
+    let directory = tempfile::tempdir().unwrap();
+    let journal = open(directory.path()).unwrap();
+    let (mut log, _) = journal.open(ShardId(0)).await.unwrap();
+    log.append(Bytes::from_static(b"hello").into()).unwrap();
+    log.durable(GroupNumber::NONE).await.unwrap();
+    // The spares are made in the background: what counts is the most that there will be.
+    let patience = Instant::now() + Duration::from_secs(20);
+    while journal.stats().spare_count < WalConfig::default().spares_min && Instant::now() < patience {
+        std::thread::yield_now();
+    }
+    drop((log, journal));
+    let bytes = bytes_under(directory.path());
+    assert!(bytes <= 64 << 20, "{bytes} bytes");
+    assert!(bytes >= 32 << 20, "the spares are there: {bytes} bytes");
+}
+
+#[test]
+fn a_directory_has_one_owner() {
+    let directory = tempfile::tempdir().unwrap();
+    let journal = open(directory.path()).unwrap();
+    let error = open(directory.path()).err().unwrap();
+    assert!(matches!(error, OpenError::Locked { .. }));
+    assert!(error.to_string().contains("in use by another process"), "{error}");
+    let pid = std::fs::read_to_string(directory.path().join("LOCK")).unwrap();
+    assert_eq!(pid.trim(), std::process::id().to_string());
+    assert!(ask_other_process(directory.path()).contains("LOCKED"));
+    drop(journal);
+    assert!(ask_other_process(directory.path()).contains("OPENED"));
+    open(directory.path()).unwrap();
+}
+
+const OTHER: &str = "PEEKLOCK_TEST_OTHER_DIRECTORY";
+
+/// Runs [`another_process_opens`] in a process of its own.
+fn ask_other_process(directory: &Path) -> String {
+    let program = std::env::current_exe().unwrap();
+    let output = Command::new(program)
+        .args(["--exact", "another_process_opens", "--nocapture"])
+        .env(OTHER, directory)
+        .output();
+    String::from_utf8_lossy(&output.unwrap().stdout).into_owned()
+}
+
+#[test]
+fn another_process_opens() {
+    let own = tempfile::tempdir().unwrap();
+    let directory = std::env::var_os(OTHER).map_or_else(|| own.path().to_path_buf(), Into::into);
+    match open(&directory) {
+        Ok(_) => println!("OPENED"),
+        Err(OpenError::Locked { .. }) => println!("LOCKED"),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn a_newer_format_is_left_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    drop(open(directory.path()).unwrap());
+    std::fs::write(directory.path().join("FORMAT"), "peeklock journal 7\n").unwrap();
+    let error = open(directory.path()).err().unwrap();
+    assert!(matches!(error, OpenError::NewerFormat { found: 7, known: 1, .. }), "{error}");
+    assert!(error.to_string().contains("newer version"), "{error}");
+}
+
+#[test]
+fn an_unknown_or_missing_format_is_damage() {
+    let directory = tempfile::tempdir().unwrap();
+    drop(open(directory.path()).unwrap());
+    std::fs::write(directory.path().join("FORMAT"), "something else").unwrap();
+    assert!(
+        matches!(open(directory.path()), Err(OpenError::Corrupt { file, .. }) if file.ends_with("FORMAT"))
+    );
+    std::fs::remove_file(directory.path().join("FORMAT")).unwrap();
+    assert!(
+        matches!(open(directory.path()), Err(OpenError::Corrupt { file, .. }) if file.ends_with("FORMAT"))
+    );
+}
+
+#[test]
+fn a_directory_that_cannot_be_used_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("file");
+    std::fs::write(&file, "not a directory").unwrap();
+    let error = open(&file.join("data")).err().unwrap();
+    assert!(matches!(error, OpenError::Io { .. }));
+    assert!(error.to_string().contains("file/data"), "{error}");
+}
+
+#[test]
+fn foreign_files_are_left_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("notes.txt"), "mine").unwrap();
+    drop(open(directory.path()).unwrap());
+    std::fs::write(directory.path().join("wal").join("notes.txt"), "mine too").unwrap();
+    std::fs::write(directory.path().join("wal").join("x12.wal"), "and this").unwrap();
+    drop(open(directory.path()).unwrap());
+    assert!(directory.path().join("notes.txt").exists());
+    assert!(directory.path().join("wal").join("notes.txt").exists());
+    assert!(directory.path().join("wal").join("x12.wal").exists());
+}
+
+/// Files of the newest and the older snapshot of shard 0.
+fn snapshots(disk: &SimDisk) -> Vec<std::path::PathBuf> {
+    let mut files: Vec<_> =
+        disk.files().into_iter().filter(|path| path.starts_with("/data/snap/0")).collect();
+    files.reverse();
+    files
+}
+
+#[test]
+fn a_damaged_snapshot_is_replaced_by_the_one_before_as_long_as_the_log_covers_it() {
+    let (disk, mut oracle) = (SimDisk::new(), Oracle::default());
+    let mut broker = Broker::open(&disk, &tiny(), &mut oracle, 1).unwrap();
+    for _ in 0..2 {
+        assert!(work(&mut broker, &mut oracle, &mut Random(3), 2));
+        assert!(broker.owners[0].snapshot(&oracle.shards[&ShardId(0)]));
+    }
+    drop(broker);
+    let [newest, older] = &snapshots(&disk)[..] else { panic!("two snapshots are kept") };
+    disk.damage(newest, |bytes| bytes[60] ^= 1);
+    let mut broker = Broker::open(&disk, &tiny(), &mut oracle, 1).unwrap();
+    assert!(work(&mut broker, &mut oracle, &mut Random(4), 3));
+    assert!(broker.owners[0].snapshot(&oracle.shards[&ShardId(0)]));
+    assert!(!disk.files().contains(newest), "the damaged one is gone when a better one is there");
+    assert!(disk.files().contains(older), "the last good one stays");
+}
+
+#[test]
+fn a_damaged_snapshot_without_a_log_behind_it_is_an_error() {
+    let (disk, mut oracle) = (SimDisk::new(), Oracle::default());
+    let mut broker = Broker::open(&disk, &tiny(), &mut oracle, 2).unwrap();
+    assert!(work(&mut broker, &mut oracle, &mut Random(3), 40));
+    drop(broker);
+    let files = snapshots(&disk);
+    assert_eq!(files.len(), 2);
+    for file in &files {
+        disk.damage(file, |bytes| bytes.truncate(30));
+    }
+    let error = Broker::open(&disk, &tiny(), &mut oracle, 2).err().unwrap();
+    assert!(matches!(&error, OpenError::Corrupt { file, .. } if Path::new(file) == files[0]), "{error}");
+}
+
+/// The log of an idle shard is used again by others. If its newest snapshot is damaged then, the one before it is an older state, which must
+/// not pass for the newest.
+#[test]
+fn a_damaged_snapshot_of_an_idle_shard_does_not_turn_it_back() {
+    let (disk, config) = (SimDisk::new(), tiny());
+    let open =
+        || WalJournal::open_driven(Arc::new(disk.clone()), Path::new(DIRECTORY), config.clone()).unwrap();
+    let (journal, mut driver) = open();
+    let (mut idle, _) = now(journal.open(ShardId(0))).unwrap();
+    let (mut busy, _) = now(journal.open(ShardId(1))).unwrap();
+    let mut step = |log: &mut WalLog| {
+        log.append(vec![7; 3000].into()).unwrap();
+        while driver.commit() {}
+        let upto = log.watermark();
+        now(log.put_snapshot(upto, Bytes::from_static(b"state"))).unwrap();
+        log.trim(upto, upto);
+        driver.keep();
+    };
+    (0..4).for_each(|_| step(&mut idle));
+    (0..60).for_each(|_| step(&mut busy));
+    drop((idle, busy, journal, driver));
+    let newest = snapshots(&disk)[0].clone();
+    disk.damage(&newest, |bytes| bytes[60] ^= 1);
+    for _ in 0..2 {
+        let (journal, _driver) = open();
+        now(journal.open(ShardId(1))).unwrap();
+        for _ in 0..2 {
+            let error = now(journal.open(ShardId(0))).err().unwrap();
+            assert!(
+                matches!(&error, OpenError::Corrupt { file, .. } if Path::new(file) == newest),
+                "{error}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_snapshot_that_is_there_already_is_not_written_again() {
+    let (disk, mut oracle) = (SimDisk::new(), Oracle::default());
+    let mut broker = Broker::open(&disk, &tiny(), &mut oracle, 1).unwrap();
+    let known = |oracle: &Oracle| oracle.shards[&ShardId(0)].clone();
+    now(broker.owners[0].log.put_snapshot(GroupNumber::NONE, Bytes::new())).unwrap();
+    assert!(snapshots(&disk).is_empty(), "no group, no state");
+    for _ in 0..2 {
+        assert!(work(&mut broker, &mut oracle, &mut Random(3), 2));
+        assert!(broker.owners[0].snapshot(&known(&oracle)));
+    }
+    let (files, steps) = (snapshots(&disk), disk.step_count());
+    assert!(broker.owners[0].snapshot(&known(&oracle)));
+    assert_eq!((snapshots(&disk), disk.step_count()), (files.clone(), steps));
+    assert_eq!(files.len(), 2);
+    assert!(!broker.owners[0].log.wants_snapshot());
+    let on_disk: usize = files.iter().map(|file| disk.bytes(file).unwrap().len()).sum();
+    assert_eq!(broker.journal.stats().snapshot_bytes, on_disk as u64);
+}

@@ -1,0 +1,347 @@
+//! Segments of streams on a disk that is damaged, full or failing: nothing wrong is read, nothing is left behind, and what is dead goes.
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::support::{DIRECTORY, now, tiny};
+use bytes::Bytes;
+use peeklock_journal::{Journal, Log, ReadError, Reader, StoredBody};
+use peeklock_journal_wal::sim::{Driver, Fault, Loss, SimDisk};
+use peeklock_journal_wal::{WalConfig, WalJournal, WalLog};
+use peeklock_types::{BodyRef, GroupNumber, ShardId};
+
+struct Bench {
+    disk: SimDisk,
+    journal: WalJournal,
+    driver: Driver,
+    log: WalLog,
+}
+
+fn bench(config: WalConfig) -> Bench {
+    open(SimDisk::new(), config, &[])
+}
+
+fn open(disk: SimDisk, config: WalConfig, live: &[StoredBody]) -> Bench {
+    let (journal, mut driver) =
+        WalJournal::open_driven(Arc::new(disk.clone()), Path::new(DIRECTORY), config).unwrap();
+    let (mut log, _) = now(journal.open(ShardId(0))).unwrap();
+    log.remember_cold(live);
+    log.trim(GroupNumber::NONE, GroupNumber::NONE);
+    driver.keep();
+    Bench { disk, journal, driver, log }
+}
+
+impl Bench {
+    /// A body in the log.
+    fn append(&mut self, size: usize) -> StoredBody {
+        let number = self.log.append(vec![7; size].into()).unwrap();
+        while self.driver.commit() {}
+        self.driver.keep();
+        StoredBody { place: BodyRef::in_log(number, 0).unwrap(), size_bytes: size.try_into().unwrap() }
+    }
+
+    fn gather(&mut self, stream: u64, runs: &[&[StoredBody]]) -> Result<Vec<StoredBody>, ReadError> {
+        now(self.log.gather(stream, runs.iter().map(|run| run.to_vec()).collect()))
+    }
+
+    fn read(&self, body: StoredBody) -> Result<Bytes, ReadError> {
+        now(self.log.reader().read(vec![body])).map(|mut found| found.remove(0))
+    }
+
+    fn stream_files(&self) -> Vec<PathBuf> {
+        let is_stream = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "stream");
+        self.disk.files().into_iter().filter(is_stream).collect()
+    }
+
+    /// What is counted is what the files have.
+    fn check_usage(&self) {
+        let size = |path: &PathBuf| self.disk.bytes(path).unwrap().len() as u64;
+        let used: u64 = self.stream_files().iter().map(size).sum();
+        assert_eq!(self.journal.stats().cold_bytes, used);
+    }
+}
+
+#[test]
+fn damage_is_found_where_it_is_read_and_nowhere_else() {
+    let mut bench = bench(WalConfig { stream_segment_bytes: 1 << 20, ..tiny() });
+    let bodies = [bench.append(3_000), bench.append(5_000)];
+    let gathered = bench.gather(1, &[&bodies, &bodies]).unwrap();
+    let file = bench.stream_files().remove(0);
+    assert_eq!(bench.disk.bytes(&file).unwrap().len(), 24 + 2 * 8_008);
+    for at in [24, 28, 32, 5_000, 24 + 8_007] {
+        bench.disk.damage(&file, |bytes| bytes[at] ^= 1);
+        assert!(matches!(bench.read(gathered[0]), Err(ReadError::Corrupt { .. })), "byte {at}");
+        assert_eq!(bench.read(gathered[1]).unwrap().len(), 8_000, "byte {at}");
+        let moved = bench.gather(2, &[&gathered[..1]]);
+        assert!(matches!(moved, Err(ReadError::Corrupt { .. })), "a copy does not make it look sound");
+        bench.disk.damage(&file, |bytes| bytes[at] ^= 1);
+    }
+    bench.disk.damage(&file, |bytes| bytes.truncate(10_000));
+    assert!(matches!(bench.read(gathered[1]), Err(ReadError::Corrupt { .. })));
+    assert_eq!(bench.read(gathered[0]).unwrap().len(), 8_000);
+}
+
+/// A part has no checksum of its own: the whole is looked at first, once, and then only the part is read.
+#[test]
+fn a_part_of_a_body_is_read_alone_once_the_whole_was_found_sound() {
+    let mut bench = bench(WalConfig { stream_segment_bytes: 1 << 20, ..tiny() });
+    let body = bench.append(3_000);
+    let gathered = bench.gather(1, &[&[body; 30]]).unwrap().remove(0);
+    assert_eq!(gathered.size_bytes, 90_000);
+    let part =
+        |bench: &Bench, range: std::ops::Range<u32>| now(bench.log.reader().read_range(gathered, range));
+    let file = bench.stream_files().remove(0);
+    let flip = |bench: &Bench| bench.disk.damage(&file, |bytes| bytes[60_000] ^= 1);
+    flip(&bench);
+    assert!(
+        matches!(part(&bench, 0..100), Err(ReadError::Corrupt { .. })),
+        "the damage is elsewhere, but there"
+    );
+    flip(&bench);
+    assert_eq!(part(&bench, 0..100).unwrap(), vec![7; 100]);
+    flip(&bench);
+    assert_eq!(part(&bench, 70_001..80_000).unwrap(), vec![7; 9_999], "no more than that is read");
+    assert_eq!(part(&bench, 89_990..100_000).unwrap().len(), 10);
+    assert!(matches!(bench.read(gathered), Err(ReadError::Corrupt { .. })));
+    bench.disk.damage(&file, |bytes| bytes.truncate(80_000));
+    assert!(matches!(part(&bench, 79_000..90_000), Err(ReadError::Corrupt { .. })));
+}
+
+#[test]
+fn a_part_of_a_body_in_the_log_is_that_part() {
+    let mut bench = bench(WalConfig { hot_cache_bytes: 0, ..tiny() });
+    let content: Vec<u8> = (0..3_000_u16).map(|byte| byte.to_le_bytes()[0]).collect();
+    let number = bench.log.append(content.clone().into()).unwrap();
+    while bench.driver.commit() {}
+    let body = StoredBody { place: BodyRef::in_log(number, 8).unwrap(), size_bytes: 2_000 };
+    for range in [0..2_000, 0..1, 3..17, 8..9, 1_999..5_000, 3_000..4_000] {
+        let wanted = &content[8 + range.start.min(2_000) as usize..8 + range.end.min(2_000) as usize];
+        assert_eq!(now(bench.log.reader().read_range(body, range.clone())).unwrap(), wanted, "{range:?}");
+    }
+}
+
+/// The log has checksums for whole groups only: a body beside a damaged one is not trusted either.
+#[test]
+fn what_is_damaged_in_the_log_is_not_gathered() {
+    let mut bench = bench(WalConfig { hot_cache_bytes: 0, ..tiny() });
+    let body = bench.append(3_000);
+    let part = StoredBody { size_bytes: 1_000, ..body };
+    let file =
+        bench.disk.files().into_iter().find(|path| path.extension().is_some_and(|e| e == "wal")).unwrap();
+    bench.disk.damage(&file, |bytes| bytes[4096 + 64 + 2_000] ^= 1);
+    assert!(matches!(bench.gather(1, &[&[part]]), Err(ReadError::Corrupt { .. })));
+    assert!(bench.stream_files().is_empty());
+    bench.disk.damage(&file, |bytes| bytes[4096 + 64 + 2_000] ^= 1);
+    assert!(bench.gather(1, &[&[part]]).is_ok());
+}
+
+#[test]
+fn what_is_forgotten_is_counted_back_and_removed() {
+    let mut bench = bench(tiny());
+    let body = bench.append(3_000);
+    let mut all = Vec::new();
+    for stream in 0..5 {
+        all.extend(bench.gather(stream, &[&[body], &[body, body]]).unwrap());
+    }
+    bench.check_usage();
+    assert!(bench.stream_files().len() >= 5);
+    bench.log.forget_cold(&all[2..]);
+    bench.driver.keep();
+    bench.check_usage();
+    assert!(bench.stream_files().len() <= 2, "{:?}", bench.stream_files());
+    bench.log.forget_cold(&all[..2]);
+    bench.driver.keep();
+    assert_eq!((bench.journal.stats().cold_bytes, bench.stream_files().len()), (0, 0));
+}
+
+/// Nobody will ever name copies of which nobody was told.
+#[test]
+fn what_nobody_waits_for_is_not_kept() {
+    let mut bench = bench(tiny());
+    let body = bench.append(3_000);
+    let kept = bench.gather(1, &[&[body]]).unwrap();
+    drop(bench.log.gather(1, vec![vec![body, body]]));
+    drop(bench.log.gather(2, vec![vec![body]]));
+    drop(bench.log.evacuate(vec![body]));
+    bench.log.forget_cold(&kept);
+    bench.driver.keep();
+    assert_eq!((bench.journal.stats().cold_bytes, bench.stream_files().len()), (0, 0));
+}
+
+/// A stream of which little is kept takes little, though its segments may grow large.
+#[test]
+fn a_stream_that_is_forgotten_from_its_front_stays_small() {
+    let mut bench = bench(WalConfig { stream_segment_bytes: 64 << 20, ..tiny() });
+    let body = bench.append(20_000);
+    let mut live = VecDeque::new();
+    for round in 0..300 {
+        live.extend(bench.gather(1, &[&[body; 5]]).unwrap());
+        if live.len() > 6 {
+            bench.log.forget_cold(&[live.pop_front().unwrap()]);
+        }
+        bench.driver.keep();
+        bench.check_usage();
+        let used = bench.journal.stats().cold_bytes;
+        assert!(used < 3_000_000, "round {round}: {used} bytes for 600,000");
+        assert_eq!(bench.log.wants_evacuation(), None);
+    }
+    let expected = vec![7; 100_000];
+    assert!(live.iter().all(|body| bench.read(*body).unwrap() == expected));
+}
+
+#[test]
+fn a_full_disk_refuses_and_leaves_nothing() {
+    let mut bench = bench(tiny());
+    let body = bench.append(20_000);
+    let kept = bench.gather(1, &[&[body]]).unwrap();
+    let used = bench.journal.stats().cold_bytes;
+    bench.disk.set_capacity(Some(bench.disk.used_bytes() + 70_000));
+    for _ in 0..3 {
+        let run = [body; 2];
+        assert!(matches!(bench.gather(1, &[&run[..]; 5]), Err(ReadError::NoSpace(_))));
+        bench.driver.keep();
+        bench.check_usage();
+        assert_eq!(bench.journal.stats().cold_bytes, used);
+    }
+    bench.disk.set_capacity(None);
+    bench.driver.keep();
+    let more = bench.gather(1, &[&[body; 2]]).unwrap();
+    assert_eq!(bench.read(more[0]).unwrap(), vec![7; 40_000]);
+    assert_eq!(bench.read(kept[0]).unwrap(), vec![7; 20_000]);
+}
+
+#[test]
+fn a_failure_at_every_step_leaves_nothing_and_stops_nothing() {
+    let prepared = || {
+        let mut bench = bench(tiny());
+        let body = bench.append(3_000);
+        // The first goes behind this one, the others to segments of their own.
+        let older = bench.gather(1, &[&[body]]).unwrap().remove(0);
+        (bench, body, older)
+    };
+    let run = |bench: &mut Bench, body: StoredBody| bench.gather(1, &[&[body], &[body, body], &[body]]);
+    let steps = {
+        let (mut bench, body, _) = prepared();
+        let before = bench.disk.step_count();
+        run(&mut bench, body).unwrap();
+        bench.disk.step_count() - before
+    };
+    assert!(steps >= 6, "{steps}");
+    for step in 1..=steps {
+        let (mut bench, body, older) = prepared();
+        bench.disk.fail_at(bench.disk.step_count() + step, Fault::Error);
+        assert!(run(&mut bench, body).is_err(), "step {step}");
+        bench.disk.clear_faults();
+        bench.driver.keep();
+        assert_eq!(bench.stream_files().len(), 1, "step {step}");
+        let gathered = run(&mut bench, body).unwrap();
+        assert!(gathered.iter().all(|new| new.place.place() != older.place.place()), "step {step}");
+        assert_eq!(bench.read(gathered[1]).unwrap(), vec![7; 6_000]);
+        assert_eq!(bench.read(older).unwrap(), vec![7; 3_000]);
+        assert!(bench.log.append(Bytes::from_static(b"on").into()).is_ok());
+    }
+}
+
+/// What a power cut leaves behind the last durable body is never written behind, and goes with the segment.
+#[test]
+fn a_torn_end_is_never_written_behind() {
+    for seed in 0..20 {
+        let config = WalConfig { stream_segment_bytes: 1 << 20, ..tiny() };
+        let mut bench = bench(config.clone());
+        let body = bench.append(3_000);
+        let kept = bench.gather(1, &[&[body]]).unwrap();
+        bench.disk.fail_at(bench.disk.step_count() + 2, Fault::PowerOff);
+        assert!(bench.gather(1, &[&[body, body]]).is_err());
+        let disk = bench.disk.clone();
+        drop(bench);
+        disk.reboot(Loss::Some { seed });
+        let mut bench = open(disk, config, &kept);
+        let torn = bench.stream_files();
+        let next = bench.gather(1, &[&[body]]).unwrap();
+        assert_eq!(bench.stream_files().len(), torn.len() + 1);
+        assert_eq!(bench.read(next[0]).unwrap(), bench.read(kept[0]).unwrap());
+        bench.log.forget_cold(&kept);
+        bench.driver.keep();
+        assert!(torn.iter().all(|path| !bench.stream_files().contains(path)));
+        bench.check_usage();
+    }
+}
+
+/// A log that is gone while something that was made from it is there is missed.
+#[test]
+fn a_segment_of_a_stream_proves_that_there_was_a_log() {
+    let mut bench = bench(tiny());
+    let body = bench.append(3_000);
+    bench.gather(1, &[&[body]]).unwrap();
+    let disk = bench.disk.clone();
+    drop(bench);
+    for path in disk.files().into_iter().filter(|path| path.extension().is_some_and(|e| e == "wal")) {
+        peeklock_journal_wal::disk::Disk::remove(&disk, &path).unwrap();
+    }
+    let opened = WalJournal::open_driven(Arc::new(disk), Path::new(DIRECTORY), tiny());
+    let error = opened.map(drop).unwrap_err().to_string();
+    assert!(error.contains("the log is missing") && error.contains(".stream"), "{error}");
+}
+
+/// A reader that is overtaken by retention gets the right bytes or is told that they are gone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reader_never_gets_wrong_bytes_while_segments_go() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = WalConfig { free_bytes_soft: 0, free_bytes_hard: 0, ..tiny() };
+    let journal = WalJournal::open(directory.path(), config).unwrap();
+    let (mut log, _) = journal.open(ShardId(0)).await.unwrap();
+    log.trim(GroupNumber::NONE, GroupNumber::NONE);
+    let (sender, receiver) = tokio::sync::watch::channel(None::<(StoredBody, u8)>);
+    let reader = log.reader();
+    let reading = tokio::spawn(async move {
+        let (mut read_count, mut gone_count) = (0, 0);
+        while receiver.has_changed().is_ok() {
+            let Some((body, content)) = *receiver.borrow() else { continue };
+            match reader.read(vec![body]).await {
+                Ok(found) => {
+                    assert_eq!(found, [vec![content; 6_000]]);
+                    read_count += 1;
+                }
+                Err(ReadError::Gone(_)) => gone_count += 1,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        (read_count, gone_count)
+    });
+    let mut live = VecDeque::new();
+    for round in 0..150_u8 {
+        let number = log.append(vec![round; 3_000].into()).unwrap();
+        while log.watermark() < number {
+            log.durable(log.watermark()).await.unwrap();
+        }
+        let body = StoredBody { place: BodyRef::in_log(number, 0).unwrap(), size_bytes: 3_000 };
+        let gathered = log.gather(1, vec![vec![body; 2]]).await.unwrap().remove(0);
+        live.push_back((gathered, round));
+        // Forgotten in the next round, while it may be read.
+        sender.send_replace(live.get(1).copied());
+        if live.len() > 2 {
+            let (oldest, _) = live.pop_front().unwrap();
+            log.forget_cold(&[oldest]);
+        }
+    }
+    drop(sender);
+    let (read_count, gone_count) = reading.await.unwrap();
+    println!("{read_count} read, {gone_count} gone");
+    assert!(read_count > 0);
+}
+
+/// A reader that takes its time must not keep a group in memory for the sake of a small part of it.
+#[test]
+fn what_is_held_for_long_does_not_hold_its_group() {
+    let mut bench = bench(WalConfig { hot_cache_bytes: 1 << 20, ..tiny() });
+    let whole = bench.append(20_000);
+    let part = StoredBody { size_bytes: 500, ..whole };
+    let reader = bench.log.reader();
+    let (slice, copy) = (reader.try_read(part).unwrap(), reader.try_read_apart(part).unwrap());
+    let again = now(reader.read(vec![part])).unwrap().remove(0);
+    assert!(slice == copy && slice == again);
+    assert_eq!(slice.as_ptr(), reader.try_read(whole).unwrap().as_ptr());
+    assert!(slice.as_ptr() != copy.as_ptr() && slice.as_ptr() != again.as_ptr());
+    assert_eq!(slice.as_ptr(), reader.try_read_apart(whole).unwrap().as_ptr(), "most of a group is no waste");
+}

@@ -1,0 +1,13 @@
+//! The journal on files, and on a disk that the test breaks.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod conformance;
+mod crash;
+mod damage;
+mod directory;
+mod gather;
+mod large;
+mod space;
+mod stress;
+mod support;
+mod threads;

@@ -1,0 +1,6 @@
+//! The storage services over HTTP, without a socket.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod blob;
+mod common;
+mod queue;
