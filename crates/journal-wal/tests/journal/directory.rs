@@ -62,7 +62,7 @@ const OTHER: &str = "PEEKLOCK_TEST_OTHER_DIRECTORY";
 fn ask_other_process(directory: &Path) -> String {
     let program = std::env::current_exe().unwrap();
     let output = Command::new(program)
-        .args(["--exact", "another_process_opens", "--nocapture"])
+        .args(["--exact", "directory::another_process_opens", "--nocapture"])
         .env(OTHER, directory)
         .output();
     String::from_utf8_lossy(&output.unwrap().stdout).into_owned()
