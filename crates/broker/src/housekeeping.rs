@@ -357,6 +357,11 @@ impl Housekeeping {
             self.pace.body_count = (bodies.len() / 2).max(1);
             return Done::Narrowed;
         };
+        if self.pace.body_count > 1 {
+            // It was read only once.
+            self.pace.body_count = 1;
+            return Done::Narrowed;
+        }
         let bodies = bodies.into_iter().filter(|body| body.place == place).collect();
         Done::Lost { bodies, why: error.to_string() }
     }
@@ -375,6 +380,11 @@ impl Housekeeping {
             self.narrow_bytes(runs);
             return None;
         };
+        if self.pace.gather_bytes > 1 {
+            // It was read only once.
+            self.pace.gather_bytes = 1;
+            return None;
+        }
         Some(LostExtent { stream, sequence: *first_sequence, place, why: error.to_string() })
     }
 
