@@ -78,7 +78,9 @@ def test_asking_for_a_hundred_gives_what_may_be_held(client, queue):
             taken += texts(messages)
             for message in messages:
                 receiver.complete_message(message)
-    assert taken == [f"low {number}" for number in range(40)]
+    # Between two calls the SDK hands back what arrives, and that may come again behind its successors.
+    assert taken[:OUTSTANDING] == [f"low {number}" for number in range(OUTSTANDING)]
+    assert sorted(taken) == sorted(f"low {number}" for number in range(40))
 
 
 def test_the_bound_holds_for_each_receiver(client, queue):
