@@ -210,11 +210,12 @@ impl Housekeeping {
         log: &mut L,
         appended: GroupNumber,
     ) -> Option<Trim> {
-        if self.evacuation.is_some() || self.gathering.is_some() || self.is_reporting {
+        if self.evacuation.is_some() || self.gathering.is_some() {
             return None;
         }
         let wanted = log.wants_evacuation()?;
-        if matches!(wanted, Evacuation::Cold { segment } if self.emptied == Some(segment)) {
+        if matches!(wanted, Evacuation::Cold { segment } if self.is_reporting || self.emptied == Some(segment))
+        {
             return None;
         }
         let engine = &mut state.engine;
@@ -248,7 +249,7 @@ impl Housekeeping {
     ) -> Option<Trim> {
         let wanted = state.hubs.extents_in(upto, self.pace.gather_bytes, EXTENT_BYTES_MAX);
         if wanted.is_empty() {
-            return Some(self.report(state, appended));
+            return (!self.is_reporting).then(|| self.report(state, appended));
         }
         let mut copies = Vec::with_capacity(wanted.len());
         for Gather { stream, runs } in wanted {

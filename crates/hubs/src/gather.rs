@@ -15,14 +15,12 @@ impl Stream {
         self.extents.iter_from(self.extents.cold_len()).take_while(is_in)
     }
 
-    /// The same in runs of at most `run_bytes_max`, until there are about `bytes_max`; and how many bytes there are.
+    /// The same in runs of at most `run_bytes_max`: as many as surely fit into `bytes_max`, or one; and how many bytes there are.
     fn gather_runs(&self, upto: GroupNumber, bytes_max: u64, run_bytes_max: u32) -> (Vec<GatherRun>, u64) {
-        let (mut runs, mut total) = (Vec::new(), 0);
+        let (mut runs, mut total) = (Vec::<GatherRun>::new(), 0);
+        let run_bytes_max = u64::from(run_bytes_max).min(bytes_max);
         let mut run_bytes = 0_u64;
         for extent in self.log_extents(upto) {
-            if total >= bytes_max {
-                break;
-            }
             if extent.is_lost() {
                 // It goes along without being copied, but no run goes across it.
                 run_bytes = u64::MAX;
@@ -30,16 +28,17 @@ impl Stream {
             }
             // What it takes in the log, where each starts on such a multiple; in the copy they follow each other directly.
             let size_bytes = u64::from(extent.size_bytes).next_multiple_of(BodyRef::ALIGNMENT as u64);
-            total += size_bytes;
             run_bytes = run_bytes.saturating_add(size_bytes);
             let body = (extent.body, extent.size_bytes);
             match runs.last_mut() {
-                Some(GatherRun { bodies, .. }) if run_bytes <= u64::from(run_bytes_max) => bodies.push(body),
+                Some(run) if run_bytes <= run_bytes_max => run.bodies.push(body),
+                Some(_) if total + run_bytes_max > bytes_max => break,
                 _ => {
                     runs.push(GatherRun { first_sequence: extent.first_sequence, bodies: vec![body] });
                     run_bytes = size_bytes;
                 }
             }
+            total += size_bytes;
         }
         (runs, total)
     }
@@ -62,17 +61,20 @@ impl Hubs {
         self.agenda.in_log.first().map(|(group, _)| *group)
     }
 
-    /// Up to about `bytes_max` of extents in groups at or before `upto`, to be moved to cold segments of their streams. Those of one run are
-    /// neighbours and become one extent of at most `run_bytes_max`. The streams that hold back the oldest groups come first.
+    /// Up to `bytes_max` of extents in groups at or before `upto`, to be moved to cold segments of their streams. Those of one run are
+    /// neighbours and become one extent of at most `run_bytes_max`. The streams that hold back the oldest groups come first. None takes more
+    /// than an even share, or one run: what they leave for the next time lies together in the log, so that it is read together.
     pub fn extents_in(&self, upto: GroupNumber, bytes_max: u64, run_bytes_max: u32) -> Vec<Gather> {
         let mut gathers = Vec::new();
         let mut left = bytes_max;
-        for (_, stream) in self.agenda.in_log.range(..=(upto, StreamId(u32::MAX))) {
-            if left == 0 {
+        let holding = || self.agenda.in_log.range(..=(upto, StreamId(u32::MAX)));
+        let share = (bytes_max / (holding().count() as u64).max(1)).max(run_bytes_max.into());
+        for (_, stream) in holding() {
+            if left < run_bytes_max.into() && !gathers.is_empty() {
                 break;
             }
             let Some(known) = self.streams.get(stream) else { continue };
-            let (runs, size_bytes) = known.gather_runs(upto, left, run_bytes_max);
+            let (runs, size_bytes) = known.gather_runs(upto, left.min(share), run_bytes_max);
             left = left.saturating_sub(size_bytes);
             gathers.push(Gather { stream: *stream, runs });
         }

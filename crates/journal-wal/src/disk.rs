@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use rustix::buffer::spare_capacity;
-use rustix::fs::{Advice, FlockOperation};
+use rustix::fs::{Advice, FallocateFlags, FlockOperation};
 use rustix::io::Errno;
 
 use crate::locked;
@@ -57,6 +57,9 @@ pub trait DiskFile: Send + Sync + 'static {
         self.read_at(&mut bytes, offset)?;
         Ok(bytes)
     }
+    /// Makes an empty file this large, without writing: it reads as zeros, and there is room for what will be written. `false`, and nothing has
+    /// changed, if the file system cannot do this.
+    fn reserve(&self, size_bytes: u64) -> io::Result<bool>;
     /// Writes all parts one after the other.
     fn write_at(&self, parts: &mut [IoSlice<'_>], offset: u64) -> io::Result<()>;
     /// Returns when the contents are on stable storage. After an error nobody knows what is.
@@ -220,6 +223,17 @@ impl DiskFile for RealFile {
         Ok(bytes)
     }
 
+    fn reserve(&self, size_bytes: u64) -> io::Result<bool> {
+        loop {
+            match rustix::fs::fallocate(&self.0, FallocateFlags::empty(), 0, size_bytes) {
+                Ok(()) => return Ok(true),
+                Err(Errno::INTR) => {}
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(false),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
     fn write_at(&self, parts: &mut [IoSlice<'_>], mut offset: u64) -> io::Result<()> {
         let mut rest = parts;
         while !rest.is_empty() {
@@ -262,4 +276,23 @@ pub(crate) fn is_no_room(error: &io::Error) -> bool {
         error.kind(),
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reserved_file_reads_as_zeros_and_takes_writes() {
+        let folder = tempfile::tempdir().expect("there is room");
+        let file = RealDisk::default().create(&folder.path().join("file")).expect("there is room");
+        if file.reserve(64 * 1024).expect("there is room") {
+            assert_eq!(file.size_bytes().expect("it is there"), 64 * 1024);
+            write_all(&*file, b"here", 4096).expect("there is room");
+            file.sync().expect("the disk works");
+            let bytes = file.bytes_at(64 * 1024, 0).expect("it is there");
+            assert_eq!(bytes.get(4096..4100), Some(&b"here"[..]));
+            assert_eq!(bytes.iter().filter(|byte| **byte != 0).count(), 4);
+        }
+    }
 }

@@ -10,12 +10,14 @@ use tokio::sync::oneshot;
 use crate::cold::Target;
 use crate::locked;
 use crate::log::check;
-use crate::moving::{MOVE_BYTES, Move, Unclaimed, copy};
+use crate::moving::{Move, Unclaimed, copy};
 use crate::shard::Shard;
 use crate::shared::Shared;
 
 /// So many requests are taken at once: each may need a file of its own.
 const GATHERS_MAX: usize = 64;
+/// So much is copied at once. Streams have files of their own, and to sync those takes about as long for little as for much.
+const GATHER_BYTES: u64 = 16 * 1024 * 1024;
 
 type Answer = Result<Unclaimed, ReadError>;
 
@@ -51,10 +53,14 @@ impl Gather {
     }
 
     /// How many runs are copied next, and takes their bytes off the room for all; at least one, if any is left to do.
-    fn take_room(&self, room_bytes: &mut u64) -> usize {
+    fn take_room(&self, room_bytes: &mut u64, share_bytes: u64) -> usize {
+        let mut share_bytes = share_bytes.min(*room_bytes);
         let mut fits = |next: &Move<'_>| {
-            let has_room = *room_bytes > 0;
-            *room_bytes = room_bytes.saturating_sub(next.size_bytes());
+            let has_room = share_bytes > 0;
+            if has_room {
+                share_bytes = share_bytes.saturating_sub(next.size_bytes());
+                *room_bytes = room_bytes.saturating_sub(next.size_bytes());
+            }
             has_room
         };
         self.moves().take_while(|next| fits(next)).count()
@@ -110,16 +116,18 @@ struct Next {
     count: usize,
 }
 
-/// Takes as many as are copied at once. Those that can be refused without copying are.
+/// Takes as many as are copied at once, of each an even share: streams that are written together lie in the same groups, and what is copied of
+/// them together is read once. Those that can be refused without copying are.
 fn next_batch(shared: &Arc<Shared>, shard: &Arc<Shard>, waiting: &mut VecDeque<Gather>) -> Vec<Next> {
     let mut batch = Vec::new();
-    let mut room_bytes = MOVE_BYTES;
+    let mut room_bytes = GATHER_BYTES;
+    let share_bytes = GATHER_BYTES / (waiting.len() as u64).max(1);
     while room_bytes > 0
         && let Some(gather) = waiting.pop_front()
     {
         match gather.check(shared, shard) {
             Err(error) => gather.answer(shared, shard, Some(error)),
-            Ok(()) => batch.push(Next { count: gather.take_room(&mut room_bytes), gather }),
+            Ok(()) => batch.push(Next { count: gather.take_room(&mut room_bytes, share_bytes), gather }),
         }
     }
     batch

@@ -167,8 +167,12 @@ impl Keeper {
             self.no_room = true;
             return Ok(false);
         }
-        let id = locked(ring).next_id();
-        match prepare_segment(&**disk, layout, id, config.segment_bytes) {
+        let (id, filling) = {
+            let mut ring = locked(ring);
+            let filling = if ring.is_filled_fast() { Filling::Reserved } else { Filling::Zeros };
+            (ring.next_id(), filling)
+        };
+        match prepare_segment(&**disk, layout, id, config.segment_bytes, filling) {
             Ok(segment) => locked(ring).spares.push_back(segment),
             Err(error) if is_no_room(&error) || is_out_of_handles(&error) => {
                 self.no_room = true;
@@ -254,7 +258,8 @@ impl Keeper {
         let changed = match space {
             Space::OnlySettle if held => disk.remove(&layout.reserve()).map(|()| 0),
             Space::Enough if !held && roomy && config.reserve_bytes > 0 => {
-                write_zeros(&**disk, &layout.reserve(), config.reserve_bytes).map(|_| config.reserve_bytes)
+                let made = make_file(&**disk, &layout.reserve(), config.reserve_bytes, Filling::Zeros);
+                made.map(|_| config.reserve_bytes)
             }
             _ => return,
         };
@@ -317,24 +322,39 @@ impl Figures {
     }
 }
 
-/// Makes a segment whose blocks have all been written once: a commit into it then changes no metadata, and finds its room.
+/// What a new file has in it. It reads as zeros either way, and there is room for all of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Filling {
+    /// All blocks have been written once: a commit into them changes no metadata.
+    Zeros,
+    /// The blocks are set aside and not written. That a commit has written some is then noted with it, which costs a small one as much as
+    /// its bytes do, and a large one less than if all had been written before.
+    Reserved,
+}
+
 pub(crate) fn prepare_segment(
     disk: &dyn Disk,
     layout: &Layout,
     id: u64,
     size_bytes: u64,
+    filling: Filling,
 ) -> io::Result<Segment> {
     let draft = layout.segment_draft();
-    let file = write_zeros(disk, &draft, size_bytes)?;
+    let file = make_file(disk, &draft, size_bytes, filling)?;
     disk.rename(&draft, &layout.segment(id))?;
     disk.sync_dir(&layout.wal_dir())?;
     Ok(Segment { id, size_bytes, file })
 }
 
 /// On failure nothing is left: when the disk is full, half a file is in the way.
-fn write_zeros(disk: &dyn Disk, path: &Path, size_bytes: u64) -> io::Result<Arc<dyn DiskFile>> {
+fn make_file(
+    disk: &dyn Disk,
+    path: &Path,
+    size_bytes: u64,
+    filling: Filling,
+) -> io::Result<Arc<dyn DiskFile>> {
     let file = disk.create(path)?;
-    let written = fill(&*file, size_bytes).and_then(|()| file.sync());
+    let written = fill(&*file, size_bytes, filling).and_then(|()| file.sync());
     if let Err(error) = written {
         // The first error is the one to tell.
         let _ = disk.remove(path);
@@ -343,8 +363,11 @@ fn write_zeros(disk: &dyn Disk, path: &Path, size_bytes: u64) -> io::Result<Arc<
     Ok(file)
 }
 
-fn fill(file: &dyn DiskFile, size_bytes: u64) -> io::Result<()> {
+fn fill(file: &dyn DiskFile, size_bytes: u64, filling: Filling) -> io::Result<()> {
     const CHUNK: u64 = 256 * 1024;
+    if filling == Filling::Reserved && file.reserve(size_bytes)? {
+        return Ok(());
+    }
     let zeros = vec![0; usize::try_from(CHUNK.min(size_bytes)).unwrap_or(0)];
     let mut at = 0;
     while at < size_bytes {

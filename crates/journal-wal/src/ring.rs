@@ -23,10 +23,15 @@ pub(crate) struct Ring {
     spares_wanted: usize,
     /// Rolls in a row that left something in the pool.
     calm_rolls: u32,
+    /// The first commit after the last roll, and how many there were between the last two.
+    rolled_at: u64,
+    commits_per_segment: u64,
 }
 
 /// One spare less is wanted after so many rolls that left something in the pool.
 const CALM_ROLLS: u32 = 16;
+/// A segment that is filled by fewer commits is filled fast, and its commits are large: 256 KiB each at the usual size.
+const COMMITS_OF_FAST: u64 = 64;
 
 impl Ring {
     pub(crate) fn new(
@@ -35,7 +40,8 @@ impl Ring {
         next_id: u64,
         spares_wanted: usize,
     ) -> Self {
-        Ring { live, spares, next_id, spares_wanted, calm_rolls: 0 }
+        let (rolled_at, commits_per_segment) = (0, u64::MAX);
+        Ring { live, spares, next_id, spares_wanted, calm_rolls: 0, rolled_at, commits_per_segment }
     }
 
     pub(crate) fn next_id(&mut self) -> u64 {
@@ -48,8 +54,22 @@ impl Ring {
         self.spares_wanted
     }
 
-    /// Takes the next spare. A pool that this leaves empty is too small for the pace.
-    pub(crate) fn take_spare(&mut self, wanted_min: usize, wanted_max: usize) -> Option<Segment> {
+    /// Whether commits are so large that a segment may as well be reserved as written with zeros first.
+    pub(crate) fn is_filled_fast(&self) -> bool {
+        self.commits_per_segment < COMMITS_OF_FAST
+    }
+
+    /// Takes the next spare, which this commit is the first in. A pool that this leaves empty is too small for the pace.
+    pub(crate) fn take_spare(
+        &mut self,
+        commit: u64,
+        wanted_min: usize,
+        wanted_max: usize,
+    ) -> Option<Segment> {
+        if self.rolled_at > 0 && commit > self.rolled_at {
+            self.commits_per_segment = commit - self.rolled_at;
+        }
+        self.rolled_at = commit;
         // The very first roll says nothing: there is one small segment, and the keeper has just begun.
         if self.spares.len() <= 1 && !self.live.is_empty() {
             self.calm_rolls = 0;
@@ -95,5 +115,24 @@ impl Ring {
             newest.extend(&segment.newest);
         }
         newest
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_segment_of_few_commits_is_filled_fast() {
+        let mut ring = Ring::new(VecDeque::new(), VecDeque::new(), 1, 1);
+        let mut roll = |commit| {
+            ring.take_spare(commit, 1, 1);
+            ring.is_filled_fast()
+        };
+        assert!(!roll(1), "nothing is known yet");
+        assert!(roll(1 + COMMITS_OF_FAST - 1));
+        assert!(!roll(1000));
+        assert!(!roll(1000), "a look in vain for a spare is no roll");
+        assert!(roll(1001));
     }
 }

@@ -158,7 +158,8 @@ impl Writer {
                 self.leave_current()?;
             }
             let config = &self.shared.config;
-            let spare = locked(&self.shared.ring).take_spare(config.spares_min, config.spares_max);
+            let (commit, spares) = (self.next_commit, (config.spares_min, config.spares_max));
+            let spare = locked(&self.shared.ring).take_spare(commit, spares.0, spares.1);
             let Some(spare) = spare else { return Ok(false) };
             self.shared.queue.stalled.store(false, Ordering::Relaxed);
             self.shared.bell.ring();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use peeklock_hubs::{Fact, Gather, Hubs, Outbox, Prepared, Producer, StreamId, StreamSpec};
+use peeklock_hubs::{Fact, Gather, GatherRun, Hubs, Outbox, Prepared, Producer, StreamId, StreamSpec};
 use peeklock_types::{
     BodyRef, EntityName, ExpiredPosition, GroupNumber, HubId, HubSettings, ReceiverId, Timestamp,
 };
@@ -120,30 +120,16 @@ impl World {
     pub(crate) fn start_gather(&mut self, back: u64, bytes_max: u64, run_bytes_max: u32) {
         let upto = GroupNumber(self.group.saturating_sub(back));
         let gathers = self.hubs.extents_in(upto, bytes_max, run_bytes_max);
+        let there = |stream: &&ModelStream| stream.in_log().any(|extent| extent.group() <= Some(upto));
+        let there_count = self.streams.iter().filter(there).count();
+        let share = (bytes_max / (there_count as u64).max(1)).max(run_bytes_max.into());
         let mut total = 0;
         for gather in &gathers {
+            assert!(total == 0 || total + u64::from(run_bytes_max) <= bytes_max);
             let stream = self.streams.iter().find(|stream| stream.id == gather.stream).unwrap();
-            let bodies: Vec<_> = gather.runs.iter().flat_map(|run| run.bodies.clone()).collect();
-            let wanted: Vec<_> = stream.in_log().take(bodies.len()).collect();
-            assert!(wanted.iter().all(|extent| extent.group() <= Some(upto)));
-            assert!(wanted.iter().map(|extent| extent.stored()).eq(bodies.iter().copied()));
-            let padded = |bodies: &[(BodyRef, u32)]| -> u32 {
-                bodies.iter().map(|(_, size_bytes)| size_bytes.next_multiple_of(8)).sum()
-            };
-            assert!(
-                gather.runs.iter().all(|run| run.bodies.len() == 1 || padded(&run.bodies) <= run_bytes_max)
-            );
-            for pair in gather.runs.windows(2) {
-                assert!(padded(&pair[0].bodies) + padded(&pair[1].bodies[..1]) > run_bytes_max);
-            }
-            let all = || stream.in_log().filter(|extent| extent.group() <= Some(upto));
-            assert!(bodies.len() == all().count() || total + u64::from(padded(&bodies)) >= bytes_max);
-            total += u64::from(padded(&bodies[..bodies.len() - 1]));
-            assert!(total < bytes_max);
-            total += u64::from(padded(&bodies[bodies.len() - 1..]));
+            total += check_runs(stream, &gather.runs, upto, share.min(bytes_max - total), run_bytes_max);
         }
-        let there = |stream: &&ModelStream| stream.in_log().any(|extent| extent.group() <= Some(upto));
-        assert!(total >= bytes_max || gathers.len() == self.streams.iter().filter(there).count());
+        assert!(total + u64::from(run_bytes_max) > bytes_max || gathers.len() == there_count);
         self.gathers = gathers;
     }
 
@@ -229,4 +215,36 @@ impl World {
         self.next_reader += 1;
         ReceiverId(self.next_reader)
     }
+}
+
+/// Of one stream: its first extents in the log, as many as asked for, in runs that are as long as they may be. Returns their bytes.
+fn check_runs(
+    stream: &ModelStream,
+    runs: &[GatherRun],
+    upto: GroupNumber,
+    bytes_max: u64,
+    run_bytes_max: u32,
+) -> u64 {
+    let run_bytes_max = bytes_max.min(run_bytes_max.into());
+    let padded = |bodies: &[(BodyRef, u32)]| -> u64 {
+        bodies.iter().map(|(_, size_bytes)| u64::from(size_bytes.next_multiple_of(8))).sum()
+    };
+    let all = || stream.in_log().take_while(|extent| extent.group() <= Some(upto));
+    let bodies: Vec<_> = runs.iter().flat_map(|run| run.bodies.clone()).collect();
+    assert!(all().take(bodies.len()).map(|extent| extent.stored()).eq(bodies.iter().copied()));
+    assert!(runs.iter().all(|run| run.bodies.len() == 1 || padded(&run.bodies) <= run_bytes_max));
+    for pair in runs.windows(2) {
+        assert!(padded(&pair[0].bodies) + padded(&pair[1].bodies[..1]) > run_bytes_max);
+    }
+    let total = padded(&bodies);
+    let last = runs.last().unwrap();
+    assert!(
+        total <= bytes_max || last.bodies.len() == 1,
+        "only a body that is larger than a run may be too much"
+    );
+    if let Some(next) = all().nth(bodies.len()) {
+        assert!(total + run_bytes_max > bytes_max, "there was room for one more");
+        assert!(padded(&last.bodies) + padded(&[next.stored()]) > run_bytes_max, "the last run is not full");
+    }
+    total
 }

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use peeklock_hubs::{Error, Outbox, Prepared, Producer};
+use peeklock_hubs::{Error, Gather, Outbox, Prepared, Producer};
 use peeklock_types::{BodyPlace, ConsumerGroup, GroupNumber, HubId, HubSettings, QueueStatus, limits};
 
 use crate::shard::{Shard, at, group, name, settings};
@@ -165,6 +165,26 @@ fn a_stream_keeps_about_the_bytes_that_it_may() {
 }
 
 #[test]
+fn streams_are_gathered_evenly() {
+    let (mut shard, first) = Shard::with_stream(settings());
+    let others = [shard.open(1, settings()), shard.open(2, settings())];
+    for _ in 0..100 {
+        [first].iter().chain(&others).for_each(|stream| shard.send(1, *stream, 1));
+    }
+    let counts = |bytes_max, run_bytes_max| -> Vec<usize> {
+        let gathers = shard.hubs.extents_in(GroupNumber(1), bytes_max, run_bytes_max);
+        let count = |gather: &Gather| gather.runs.iter().map(|run| run.bodies.len()).sum();
+        gathers.iter().map(count).collect()
+    };
+    let [one, ..] = counts(1, 1)[..] else { panic!("nothing to gather") };
+    assert_eq!(one, 1);
+    let even = counts(9000, 1000);
+    assert!(even.len() == 3 && even.iter().all(|count| *count == even[0]), "{even:?}");
+    let few = counts(3000, 3000);
+    assert_eq!(few.len(), 1, "a run of one is worth more than a piece of each");
+}
+
+#[test]
 fn small_neighbours_become_one_and_a_large_one_stays_alone() {
     let (mut shard, stream) = Shard::with_stream(settings());
     let other = shard.open(1, settings());
@@ -181,7 +201,8 @@ fn small_neighbours_become_one_and_a_large_one_stays_alone() {
     assert_eq!(gathers[0].runs[1].first_sequence, 3);
     let some = shard.hubs.extents_in(GroupNumber(1), 250, 1000);
     assert_eq!(some.len(), 1, "no more than was asked for");
-    assert_eq!(some[0].runs[0].bodies.len(), 3);
+    let runs: Vec<_> = some[0].runs.iter().map(|run| run.bodies.len()).collect();
+    assert_eq!(runs, [2]);
     shard.gather(1, 1000);
     let view = shard.hubs.stream(stream).unwrap();
     assert_eq!((view.extent_count, view.next_sequence, view.size_bytes), (4, 26, 2600));

@@ -1,16 +1,17 @@
 //! Copying bodies to the end of cold segments.
 
 use std::collections::BTreeMap;
-use std::io;
+use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bytes::{BufMut as _, Bytes, BytesMut};
+use bytes::Bytes;
 use peeklock_journal::{ReadError, StoredBody};
 use peeklock_types::BodyRef;
 
 use super::{
-    Books, ColdStore, Dead, HEADER_BYTES, Kind, Segment, encode_header, place_checksum, stored_bytes,
+    BODY_HEADER_BYTES, Books, ColdStore, Dead, HEADER_BYTES, Kind, Segment, encode_header, place_checksum,
+    stored_bytes,
 };
 use crate::disk::{Disk, DiskFile, is_no_room, write_all};
 use crate::layout::{Layout, text};
@@ -20,6 +21,8 @@ use crate::locked;
 const WRITE_BYTES: u64 = 1024 * 1024;
 /// A stream's segment that is smaller is not left because most of it is dead: there is little to win.
 const LEAVE_BYTES_MIN: u64 = 1024 * 1024;
+/// Bodies start on multiples of this.
+const PADDING: [u8; 8] = [0; 8];
 
 /// Whose segments copies go to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -99,6 +102,22 @@ pub(crate) struct Copy<'a> {
 impl Copy<'_> {
     fn size(&self) -> usize {
         self.pieces.iter().map(Bytes::len).sum()
+    }
+
+    /// What stands before the body in the segment: its checksum and its length.
+    fn head(&self, segment: u32, offset: u64, size_bytes: u32) -> [u8; BODY_HEADER_BYTES] {
+        let start = place_checksum(segment, offset);
+        let crc = self.pieces.iter().fold(start, |crc, piece| crc32c::crc32c_append(crc, piece));
+        (u64::from(size_bytes) << 32 | u64::from(crc)).to_le_bytes()
+    }
+
+    /// All that is written of it: the pieces go to the file from where they are.
+    fn parts<'b>(&'b self, head: &'b [u8]) -> impl Iterator<Item = IoSlice<'b>> {
+        let padding_bytes =
+            usize::try_from(stored_bytes(self.size())).unwrap_or(0) - self.size() - head.len();
+        let padding = PADDING.get(..padding_bytes).unwrap_or(&[]);
+        let pieces = self.pieces.iter().map(|piece| &piece[..]);
+        [head].into_iter().chain(pieces).chain([padding]).filter(|part| !part.is_empty()).map(IoSlice::new)
     }
 }
 
@@ -205,17 +224,19 @@ impl Copies<'_> {
     ) -> Result<(), WriteFailed> {
         let (file, End { number, offset: at }) = self.ensure_segment(target)?;
         let bodies = of_one_write(bodies, target, self.site.segment_bytes(target).saturating_sub(at));
-        let bytes: u64 = bodies.iter().map(|body| stored_bytes(body.size())).sum();
-        let mut buffer = BytesMut::with_capacity(usize::try_from(bytes).expect("it fits in memory"));
+        let mut heads = Vec::with_capacity(bodies.len());
+        let mut end = at;
         for body in bodies {
-            let offset = at + buffer.len() as u64;
-            let size_bytes = put_body(&mut buffer, number, offset, body);
-            let place = BodyRef::in_cold(number, offset).expect("segments end far below the largest offset");
+            let size_bytes = u32::try_from(body.size()).expect("bodies have limits that are far smaller");
+            heads.push(body.head(number, end, size_bytes));
+            let place = BodyRef::in_cold(number, end).expect("segments end far below the largest offset");
             places.push(StoredBody { place, size_bytes });
+            end += stored_bytes(body.size());
         }
-        self.ends.insert(target, End { number, offset: at + bytes });
-        self.count(number, bytes);
-        write_all(&*file, &buffer, at).map_err(|source| self.failed(source))
+        self.ends.insert(target, End { number, offset: end });
+        self.count(number, end - at);
+        let mut parts: Vec<_> = bodies.iter().zip(&heads).flat_map(|(body, head)| body.parts(head)).collect();
+        file.write_at(&mut parts, at).map_err(|source| self.failed(source))
     }
 
     /// Copies count as live before they are written: their segment may be sealed, and the last other body in it forgotten, before they are
@@ -329,16 +350,4 @@ fn of_one_write<'a, 'b>(bodies: &'a [Copy<'b>], target: Target, room: u64) -> &'
     };
     let count = bodies.iter().take_while(fits).count();
     bodies.get(..count).unwrap_or(bodies)
-}
-
-fn put_body(buffer: &mut BytesMut, segment: u32, offset: u64, body: &Copy<'_>) -> u32 {
-    let start = place_checksum(segment, offset);
-    let crc = body.pieces.iter().fold(start, |crc, piece| crc32c::crc32c_append(crc, piece));
-    let size_bytes = u32::try_from(body.size()).expect("bodies have limits that are far smaller");
-    buffer.put_u32_le(crc);
-    buffer.put_u32_le(size_bytes);
-    body.pieces.iter().for_each(|piece| buffer.put_slice(piece));
-    // What was written before is padded, too.
-    buffer.put_bytes(0, buffer.len().next_multiple_of(8) - buffer.len());
-    size_bytes
 }

@@ -444,6 +444,12 @@ impl DiskFile for SimFile {
         })
     }
 
+    fn reserve(&self, size_bytes: u64) -> io::Result<bool> {
+        let zeros = vec![0; position(size_bytes)?];
+        self.write_at(&mut [IoSlice::new(&zeros)], 0)?;
+        Ok(true)
+    }
+
     fn write_at(&self, parts: &mut [IoSlice<'_>], offset: u64) -> io::Result<()> {
         let bytes: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
         let at = position(offset)?;
