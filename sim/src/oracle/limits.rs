@@ -1,11 +1,11 @@
 //! What a queue was told to hand out or take in at most.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use peeklock_types::{OrderSettings, Rate, TenantClass, limits};
 
 use super::Violation;
-use super::history::{Delivery, History, TOLERANCE_MS};
+use super::history::{Delivery, History, Send, TOLERANCE_MS};
 use super::locks::certain_end;
 use super::stage::{Pick, stages};
 use crate::log::{Answer, Part};
@@ -138,18 +138,20 @@ impl Bucket {
     }
 }
 
-/// Senders are not confirmed faster than a queue allows. One batch may go beyond it.
+/// Senders are not confirmed faster than a queue allows. One batch may go beyond it, and what was sent before costs nothing: nothing is kept of
+/// a duplicate.
 pub(super) fn send_rates_are_kept(history: &History<'_>) -> Vec<Violation> {
     let mut violations = Vec::new();
     for queue in 0..history.scenario.queues.len() {
-        let mut sends: Vec<_> = history
-            .sends
-            .iter()
-            .filter(|send| {
-                send.queue == queue && send.answer == Answer::Done && send.terms.transaction.is_none()
-            })
-            .filter_map(|send| Some((send.at_ms, send.answered_ms?, send.messages.len())))
-            .collect();
+        let mut seen = BTreeSet::new();
+        let mut sends = Vec::new();
+        let here = |send: &&Send| send.queue == queue && send.terms.transaction.is_none();
+        for send in history.sends.iter().filter(here) {
+            let count = send.messages.iter().filter(|number| seen.insert(**number)).count();
+            if let (Answer::Done, Some(answered_ms)) = (&send.answer, send.answered_ms) {
+                sends.push((send.at_ms, answered_ms, count));
+            }
+        }
         sends.sort_unstable();
         let batch_max = sends.iter().map(|(_, _, count)| *count).max().unwrap_or(0);
         for (at, (from_ms, _, _)) in sends.iter().enumerate() {
@@ -268,5 +270,14 @@ mod tests {
             promises(send_rates_are_kept, &forge).len()
         };
         assert_eq!([broken(100), broken(50)], [0, 1]);
+    }
+
+    #[test]
+    fn duplicates_cost_nothing() {
+        let mut forge = Forge::with_order();
+        forge.order().send_rate = Some(Rate { per_second_milli: 10_000, burst: 2 });
+        let number = forge.sent_to("high");
+        (0..20).for_each(|_| forge.sent(number));
+        assert_eq!(promises(send_rates_are_kept, &forge).len(), 0);
     }
 }
