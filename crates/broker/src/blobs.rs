@@ -86,7 +86,7 @@ pub struct StockBlob {
 impl<L: Log> Shard<L> {
     pub(crate) fn execute_blob(&mut self, now: Timestamp, request: BlobRequest) -> Result<Answer, Error> {
         let is_growth = matches!(request, BlobRequest::Put { .. } | BlobRequest::CreateContainer { .. });
-        if is_growth && self.log.space() > Space::Enough {
+        if is_growth && self.log.space() > Space::Behind {
             return Err(Error::DiskFull);
         }
         let mut facts = Vec::new();

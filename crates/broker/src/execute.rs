@@ -229,7 +229,7 @@ impl<L: Log> Shard<L> {
                 (ticket, result.map(Answer::State).map_err(Error::from))
             }
             // A state may be as large as many messages; to clear one is always allowed.
-            Request::SetSessionState { ticket, state: Some(_), .. } if self.log.space() > Space::Enough => {
+            Request::SetSessionState { ticket, state: Some(_), .. } if self.log.space() > Space::Behind => {
                 (ticket, Err(Error::DiskFull))
             }
             Request::SetSessionState { ticket, entity, hold, state } => {
@@ -360,12 +360,12 @@ impl<L: Log> Shard<L> {
         batch: &mut Batch,
         messages: Vec<Brought>,
     ) -> Result<TransferOutcome, Error> {
-        if self.log.space() > Space::Enough {
+        if let Err(error) = self.check_space() {
             // They are brought again later, and a large body is copied anew for that.
             for brought in messages {
                 self.free_unused(batch, brought.message..brought.message + 1);
             }
-            return Err(Error::DiskFull);
+            return Err(error);
         }
         let mut outcome = TransferOutcome::default();
         for Brought { number, target, message } in messages {
@@ -429,6 +429,15 @@ impl<L: Log> Shard<L> {
         }
     }
 
+    /// Whether the log takes new messages.
+    pub(crate) fn check_space(&self) -> Result<(), Error> {
+        match self.log.space() {
+            Space::Enough => Ok(()),
+            Space::Behind => Err(Error::Behind),
+            Space::RejectSends | Space::OnlySettle => Err(Error::DiskFull),
+        }
+    }
+
     pub(crate) fn check_room(
         &self,
         batch: &Batch,
@@ -436,9 +445,7 @@ impl<L: Log> Shard<L> {
         max: usize,
         limit_bytes: usize,
     ) -> Result<(), Error> {
-        if self.log.space() > Space::Enough {
-            return Err(Error::DiskFull);
-        }
+        self.check_space()?;
         let size_bytes = batch.bodies(messages).map(<[u8]>::len).sum();
         if size_bytes > max {
             return Err(Error::TooLarge { size_bytes, limit_bytes });

@@ -49,7 +49,9 @@ pub use peeklock_hubs as hubs;
 pub use peeklock_journal::StoredBody;
 pub use quotas::QuotaError;
 pub use receipts::ReceiptRequest;
-pub use reply::{Answer, EntityInfo, Error, Found, Message, Reply, RuleInfo, TransferOutcome};
+pub use reply::{
+    Answer, BEHIND_RETRY_AFTER, EntityInfo, Error, Found, Message, Reply, RuleInfo, TransferOutcome,
+};
 pub use request::{
     Brought, Drain, Listing, Request, SessionAsk, SessionHold, TransactionSend, TransactionSettle,
 };

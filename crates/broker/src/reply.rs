@@ -1,5 +1,7 @@
 //! What a shard says to peers: answers, deliveries, and why something ended.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use peeklock_engine::{
     CloseReason, Counts, Delivery, EntityId, Explained, ExplainedMessage, Head, HeldSession, Metadata,
@@ -170,6 +172,9 @@ pub struct TransferOutcome {
     pub(crate) refused: Option<(u64, String)>,
 }
 
+/// When to send again after [`Error::Behind`].
+pub const BEHIND_RETRY_AFTER: Duration = Duration::from_secs(1);
+
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(transparent)]
@@ -178,6 +183,11 @@ pub enum Error {
         "the disk is nearly full, so no new messages are taken; receive and complete go on. Free disk space, or raise the limit, and send again"
     )]
     DiskFull,
+    #[error(
+        "the log grows faster than the disk can tidy it, so no new messages are taken for a moment; receive and complete go on. Try again after {} s, or send less at a time",
+        BEHIND_RETRY_AFTER.as_secs()
+    )]
+    Behind,
     #[error("{size_bytes} bytes are over the limit of {limit_bytes} for one message or batch")]
     TooLarge { size_bytes: usize, limit_bytes: usize },
     #[error(

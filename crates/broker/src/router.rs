@@ -143,7 +143,7 @@ impl Router {
         let _ = self.send(target, &peer, Batch::from(Request::Gone)).await;
         match reply {
             Some(Reply::Answer { result: Ok(Answer::Brought(outcome)), .. }) => Ok(outcome),
-            Some(Reply::Answer { result: Err(Error::DiskFull), .. }) => Err(Delay::Busy),
+            Some(Reply::Answer { result: Err(Error::DiskFull | Error::Behind), .. }) => Err(Delay::Busy),
             // A shard whose journal has failed takes nothing before a restart.
             _ => Err(Delay::Busy),
         }

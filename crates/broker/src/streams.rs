@@ -2,7 +2,7 @@
 
 use peeklock_hubs::block::{Block, BlockHead};
 use peeklock_hubs::{Error as HubError, Hubs, Prepared, Producer, ReaderEnd, Run};
-use peeklock_journal::{Log, ReadError, Space, StoredBody};
+use peeklock_journal::{Log, ReadError, StoredBody};
 use peeklock_types::{ReceiverId, Timestamp, limits};
 
 use crate::batch::PeerId;
@@ -48,9 +48,7 @@ impl<L: Log> Shard<L> {
         block: Block,
         producer: Option<Producer>,
     ) -> Result<Answer, Error> {
-        if self.log.space() > Space::Enough {
-            return Err(Error::DiskFull);
-        }
+        self.check_space()?;
         let stream = self.state.hubs.find_stream(partition.hub, partition.number)?;
         let size_bytes = block.size_bytes();
         let too_large = || Error::TooLarge { size_bytes, limit_bytes: limits::PUBLICATION_SIZE_BYTES_MAX };

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use peeklock_amqp::{AmqpError, condition};
-use peeklock_broker::Error;
 use peeklock_broker::engine::{self, CloseReason};
+use peeklock_broker::{BEHIND_RETRY_AFTER, Error};
 use peeklock_types::{EntityName, EntityPath, NameError, SessionIdError};
 
 use crate::hub::hub_refusal;
@@ -135,6 +135,10 @@ pub(crate) fn refusal(error: &Error, path: Option<&EntityPath>) -> Refusal {
     let text = error.to_string();
     match error {
         Error::DiskFull | Error::Quota(_) => Refusal::new(403, condition::RESOURCE_LIMIT_EXCEEDED, text),
+        Error::Behind => {
+            let refusal = Refusal::new(503, condition::SERVER_BUSY, text);
+            Refusal { retry_after: Some(BEHIND_RETRY_AFTER), ..refusal }
+        }
         Error::TooLarge { .. } | Error::TooLargeToAnswer { .. } => {
             Refusal::new(400, condition::MESSAGE_SIZE_EXCEEDED, text)
         }

@@ -9,7 +9,7 @@ use peeklock_access::TokenError;
 use peeklock_broker::blob::Error as BlobsError;
 use peeklock_broker::engine::Error as EngineError;
 use peeklock_broker::hubs::Error as HubsError;
-use peeklock_broker::{AdminError, Error};
+use peeklock_broker::{AdminError, BEHIND_RETRY_AFTER, Error};
 use peeklock_filter::{RuleError, RuleNameError};
 use peeklock_types::{NameError, SettingsError};
 use serde::Serialize;
@@ -203,6 +203,9 @@ impl From<&AdminError> for Problem {
             AdminError::Refused(Error::Blob(error)) => of_blobs(error, text),
             AdminError::Refused(Error::NameTaken { .. }) => Problem::Exists(text),
             AdminError::Refused(Error::DiskFull | Error::Quota(_)) => Problem::Quota(text),
+            AdminError::Refused(Error::Behind) => {
+                Problem::Throttled { text, retry_after: BEHIND_RETRY_AFTER }
+            }
             AdminError::Refused(_) => Problem::BadRequest(text),
             AdminError::Stopped(_) => Problem::Unavailable(text),
         }

@@ -125,7 +125,7 @@ impl Keeper {
     /// When room is short, what waits here is better used elsewhere.
     fn spares_most(&self) -> usize {
         let config = &self.shared.config;
-        if self.shared.space() == Space::Enough { config.spares_max } else { config.spares_min }
+        if self.shared.space() < Space::RejectSends { config.spares_max } else { config.spares_min }
     }
 
     fn shed_spares(&self) -> io::Result<()> {
@@ -186,7 +186,7 @@ impl Keeper {
 
     fn lacks_spare(&self) -> bool {
         let ring = locked(&self.shared.ring);
-        let in_full = self.no_room || self.shared.space() == Space::Enough;
+        let in_full = self.no_room || self.shared.space() < Space::RejectSends;
         let wanted = if in_full { ring.spares_wanted() } else { 1 };
         ring.spares.len() < wanted
     }
@@ -311,14 +311,10 @@ impl Figures {
             return Space::OnlySettle;
         }
         let margin = config.total_bytes_max.map_or(0, |max| (max / 8).max(2 * config.segment_bytes));
-        if self.free_bytes < config.free_bytes_soft
-            || left < margin
-            || self.no_room
-            || self.ring_bytes > config.ring_bytes_max
-        {
+        if self.free_bytes < config.free_bytes_soft || left < margin || self.no_room {
             return Space::RejectSends;
         }
-        Space::Enough
+        if self.ring_bytes > config.ring_bytes_max { Space::Behind } else { Space::Enough }
     }
 }
 

@@ -233,7 +233,8 @@ fn failed(path: String, source: std::io::Error) -> BodyError {
 
 fn check_space(shared: &Shared) -> Result<(), BodyError> {
     match shared.space() {
-        Space::Enough => Ok(()),
+        // It does not go into the log.
+        Space::Enough | Space::Behind => Ok(()),
         Space::RejectSends | Space::OnlySettle => {
             Err(BodyError::NoSpace("the disk is nearly full, new messages are rejected".to_owned()))
         }

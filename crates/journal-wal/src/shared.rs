@@ -103,7 +103,8 @@ impl Shared {
     pub(crate) fn space(&self) -> Space {
         match self.space.load(Ordering::Relaxed) {
             0 => Space::Enough,
-            1 => Space::RejectSends,
+            1 => Space::Behind,
+            2 => Space::RejectSends,
             _ => Space::OnlySettle,
         }
     }

@@ -203,6 +203,8 @@ pub enum Evacuation {
 pub enum Space {
     /// Everything.
     Enough,
+    /// There is room, but the log has grown faster than it is tidied: new messages should come a little later.
+    Behind,
     /// No new messages; receiving and settling go on.
     RejectSends,
     /// Only what frees space.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::response::Response;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, StatusCode};
-use peeklock_broker::{AdminError, Error};
+use peeklock_broker::{AdminError, BEHIND_RETRY_AFTER, Error};
 use peeklock_http::BodyError;
 use peeklock_http::xml::{Writer, XmlError};
 
@@ -123,6 +123,9 @@ impl From<&AdminError> for Problem {
         match error {
             AdminError::Refused(Error::DiskFull) => {
                 Problem::new(StatusCode::INSUFFICIENT_STORAGE, "InsufficientStorage", text)
+            }
+            AdminError::Refused(Error::Behind) => {
+                Problem { retry_after: Some(BEHIND_RETRY_AFTER), ..Problem::busy(text) }
             }
             AdminError::Refused(_) => Problem::bad("InvalidInput", text),
             AdminError::Stopped(_) => Problem::busy(text),

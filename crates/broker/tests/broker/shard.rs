@@ -156,6 +156,19 @@ async fn a_full_disk_refuses_sends_and_lets_the_rest_go_on() {
 }
 
 #[tokio::test]
+async fn a_log_that_grows_too_fast_asks_senders_to_come_again() {
+    let rig = Rig::start().await;
+    let mut queue = rig.queue("orders").await;
+    rig.journal.set_space(Space::Behind);
+    queue.start_send(b"one").await;
+    let refused = queue.answer().await.unwrap_err();
+    assert!(matches!(refused, Error::Behind) && refused.to_string().contains("after 1 s"), "{refused}");
+    rig.journal.set_space(Space::Enough);
+    queue.send(b"one").await;
+    assert_eq!(queue.peek().await, [&b"one"[..]]);
+}
+
+#[tokio::test]
 async fn a_failed_sync_stops_the_shard_and_nothing_is_pretended() {
     let mut rig = Rig::start().await;
     let mut queue = rig.queue("orders").await;

@@ -81,6 +81,27 @@ fn an_idle_shard_is_asked_to_let_go_of_the_oldest_segment() {
     assert!(wal_files(&disk).len() < before, "the ring moves on");
 }
 
+/// There is room on the disk, so this passes without anybody freeing any.
+#[test]
+fn a_log_that_grows_faster_than_it_is_tidied_is_behind() {
+    let disk = SimDisk::new();
+    let (journal, mut driver) = open(&disk, WalConfig { ring_bytes_max: 64 * 1024, ..tiny() });
+    let (mut log, _) = now(journal.open(ShardId(0))).unwrap();
+    let mut count = 0;
+    while log.space() == Space::Enough {
+        append(&mut log, &mut driver, 3000).unwrap();
+        driver.keep();
+        count += 1;
+        assert!(count < 100);
+    }
+    assert_eq!(log.space(), Space::Behind);
+    append(&mut log, &mut driver, 100).unwrap();
+    assert!(log.wants_snapshot() && log.wants_evacuation().is_some(), "the owner is asked to tidy up");
+    let_go(&mut log);
+    driver.keep();
+    assert_eq!(log.space(), Space::Enough);
+}
+
 #[test]
 fn a_shard_that_nobody_opened_keeps_everything() {
     let disk = SimDisk::new();
