@@ -59,6 +59,11 @@ impl Window {
         Ok(self.slice(segment.id, offset, size_bytes))
     }
 
+    /// What a slice of it keeps in memory.
+    pub(crate) fn size_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
     fn slice(&self, segment: u64, offset: u64, size_bytes: usize) -> Option<Bytes> {
         let from = usize::try_from(offset.checked_sub(self.start)?).ok()?;
         let to = from.checked_add(size_bytes)?;

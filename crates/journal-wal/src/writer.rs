@@ -158,8 +158,9 @@ impl Writer {
                 self.leave_current()?;
             }
             let config = &self.shared.config;
-            let (commit, spares) = (self.next_commit, (config.spares_min, config.spares_max));
-            let spare = locked(&self.shared.ring).take_spare(commit, spares.0, spares.1);
+            let mut ring = locked(&self.shared.ring);
+            let spare = ring.take_spare(self.next_commit, config.spares_min, config.spares_max);
+            drop(ring);
             let Some(spare) = spare else { return Ok(false) };
             self.shared.queue.stalled.store(false, Ordering::Relaxed);
             self.shared.bell.ring();

@@ -64,12 +64,12 @@ fn check_groups(
             (None, None) => continue,
         };
         shard.note_checked(group.number);
+        // A slice keeps all that was read with it in memory until the copies are written.
         let wanted_bytes: usize = now.iter().map(|part| part.range().len()).sum();
-        let is_mostly_wanted = wanted_bytes > payload.len() / 2;
+        let is_mostly_wanted = wanted_bytes > window.size_bytes() / 2;
         for part in now {
             let bytes = payload.get(part.range()).ok_or(ReadError::Gone(part.body.place))?;
             if let Some(slot) = found.get_mut(part.slot) {
-                // A slice keeps all that was read with it in memory until the copies are written.
                 let bytes =
                     if is_mostly_wanted { payload.slice_ref(bytes) } else { Bytes::copy_from_slice(bytes) };
                 *slot = Some(bytes);
