@@ -99,5 +99,5 @@ def sender(client, queue):
 
 @pytest.fixture
 def receiver(client, queue):
-    with client.get_queue_receiver(queue, max_wait_time=5) as receiver:
+    with client.get_queue_receiver(queue, max_wait_time=20) as receiver:
         yield receiver
