@@ -61,13 +61,13 @@ def test_renewal_extends_the_lock(client, pool):
     assert_empty(client, queue)
 
 
-def test_the_renewer_of_the_sdk_keeps_a_lock(client, flavour, pool):
-    queue = pool.take("lock5")
+def test_the_renewer_of_the_sdk_keeps_a_lock(client, flavour, create):
+    queue = create(lock_duration_ms=8000)
     send(client, queue, "kept")
     with flavour.lock_renewer(max_lock_renewal_duration=30) as renewer:
         with client.get_queue_receiver(queue, auto_lock_renewer=renewer) as receiver:
             message = receive_one(receiver)
-            time.sleep(6.5)
+            time.sleep(9.5)
             assert message.auto_renew_error is None
             receiver.complete_message(message)
     assert_empty(client, queue)

@@ -9,10 +9,13 @@ from azure.servicebus.exceptions import OperationTimeoutError, SessionLockLostEr
 from flavour import unbridged
 from steps import in_seconds, next_session, receive, receive_dead_letter, receive_one, send_in_session, sleep_past, text, texts
 
+# Long enough for two receivers and what they do, one after the other.
+LOCK_SECONDS = 8
+
 
 @pytest.fixture
 def queue(create):
-    return create(requires_session=True, lock_duration_ms=5000)
+    return create(requires_session=True, lock_duration=f"{LOCK_SECONDS}s")
 
 
 def believe_in_the_lock(session):
@@ -26,7 +29,7 @@ def test_renewal_keeps_the_session(client, queue):
     with client.get_queue_receiver(queue, session_id="s") as receiver:
         message = receive_one(receiver)
         first = renewed = receiver.session.locked_until_utc
-        while renewed <= first + datetime.timedelta(seconds=5):
+        while renewed <= first + datetime.timedelta(seconds=LOCK_SECONDS):
             time.sleep(0.5)
             before, renewed = renewed, receiver.session.renew_lock()
             assert renewed > before
@@ -41,7 +44,7 @@ def test_the_renewer_keeps_the_session(client, flavour, queue):
     with flavour.lock_renewer(max_lock_renewal_duration=30) as renewer:
         with client.get_queue_receiver(queue, session_id="s", auto_lock_renewer=renewer) as receiver:
             message = receive_one(receiver)
-            time.sleep(6.5)
+            time.sleep(LOCK_SECONDS + 1.5)
             assert receiver.session.auto_renew_error is None
             receiver.complete_message(message)
             assert receiver.peek_messages() == []
