@@ -209,15 +209,16 @@ describe("the lock on a session", () => {
     assert.deepEqual(await receiver.peekMessages(1), []);
   });
 
-  test("is told when lost: on settling, on renewal, on state", async () => {
+  test("is told when lost: on renewal, on state, on settling", async () => {
     const { client, queue } = await given({ lockDuration: "5s" }, ["s", "slow work"]);
     const receiver = await client.acceptSession(queue, "s", WITHOUT_RENEWAL);
     const late = await receiveOne(receiver);
     await sleepPast(receiver.sessionLockedUntilUtc);
     const lost = { code: "SessionLockLost" };
-    await assert.rejects(receiver.completeMessage(late), lost);
     await assert.rejects(receiver.renewSessionLock(), lost);
     await assert.rejects(receiver.getSessionState(), lost);
+    // SDK quirk: a settlement that crosses the end of its link on the way waits for a minute. After these two answers the link has ended.
+    await assert.rejects(receiver.completeMessage(late), lost);
     const next = await client.acceptNextSession(queue);
     const again = await receiveOne(next);
     assert.deepEqual([again.body, again.deliveryCount], ["slow work", 1]);
