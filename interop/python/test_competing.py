@@ -24,6 +24,7 @@ def test_two_receivers_share_a_queue(flavour, broker, queue):
         for worker in workers:
             worker.join()
         assert sorted(results[0] + results[1]) == sorted(sent)
+        assert results[0] and results[1], "one receiver got everything"
         assert_empty(client, queue)
 
 
