@@ -7,7 +7,7 @@ import { CLIENT_OPTIONS, bodies, receive, receiveDeadLetter, receiveOne, sendInS
 const context = useBroker();
 const WITHOUT_RENEWAL = { maxAutoLockRenewalDurationInMs: 0 };
 // How long this client waits for the next session.
-const WAIT_MS = 1500;
+const WAIT_MS = 4000;
 // How long it waits where there is work to do: everything that it does has to be done in this time.
 const WORK_WAIT_MS = 6000;
 
