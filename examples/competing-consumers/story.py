@@ -16,7 +16,7 @@ from send_orders import POISON, order_ids
 
 FOLDER = pathlib.Path(__file__).parent
 ORDER_COUNT = 300
-PATIENCE_SECONDS = 30
+PATIENCE_SECONDS = 100
 
 
 class Worker:

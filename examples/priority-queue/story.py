@@ -17,7 +17,7 @@ from send_orders import PRIORITIES, order_ids
 FOLDER = pathlib.Path(__file__).parent
 ORDER_COUNT = 200
 POOL_SIZES = {"High": 4, "Low": 1}
-PATIENCE_SECONDS = 40
+PATIENCE_SECONDS = 100
 
 
 class Pool:

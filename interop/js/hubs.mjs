@@ -80,7 +80,7 @@ export function read(broker, hub, count, options = {}) {
 
 /** What a reader hears that may not read. */
 export function refusal(broker, hub, options = {}) {
-  const clientOptions = { retryOptions: { maxRetries: 0, timeoutInMs: 5000 } };
+  const clientOptions = { retryOptions: { maxRetries: 0, timeoutInMs: 20_000 } };
   return reading(broker, hub, { clientOptions, ...options }, async (reader) => {
     const error = await reader.failure();
     assert.deepEqual(reader.events, []);

@@ -7,7 +7,8 @@ import { Broker, QueuePool } from "./broker.mjs";
 
 export const SEND_KEY = ["send-only", "secret-of-the-sender"];
 export const LISTEN_KEY = ["listen-only", "secret-of-the-listener"];
-const RECEIVE_TIMEOUT_MS = 10_000;
+// What comes at all comes long before; only a machine that is busy with much else needs as much.
+const RECEIVE_TIMEOUT_MS = 30_000;
 // A refused or broken call is tried again soon, so that tests end soon.
 export const CLIENT_OPTIONS = { retryOptions: { maxRetries: 3, retryDelayInMs: 100, timeoutInMs: 10_000 } };
 
@@ -94,6 +95,11 @@ export function until(condition, what, timeoutMs = RECEIVE_TIMEOUT_MS) {
     };
     look();
   });
+}
+
+/** Sleeps until a moment that the broker has named is over. */
+export function sleepPast(moment) {
+  return sleep(Math.max(0, moment - Date.now()) + 300);
 }
 
 export function sleep(ms) {

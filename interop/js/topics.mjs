@@ -17,7 +17,8 @@ export function useManagedBroker(options = {}) {
 /** Every port of the broker answers TLS and HTTP beside AMQP, so the SDK gets the same connection string. */
 export function adminOf(broker, connectionString = broker.connectionString, options = {}) {
   const tlsOptions = { ca: readFileSync(broker.certificate, "utf8") };
-  return new ServiceBusAdministrationClient(connectionString, { tlsOptions, retryOptions: { maxRetries: 0 }, ...options });
+  // The broker may close a connection that was idle just as the next request is on its way. Then one tries again.
+  return new ServiceBusAdministrationClient(connectionString, { tlsOptions, retryOptions: { maxRetries: 1 }, ...options });
 }
 
 let freshCount = 0;

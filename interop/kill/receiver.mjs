@@ -10,7 +10,7 @@ const CREDIT = 50;
 const TOO_LATE_MS = 5300;
 const DONE = { complete: "completed", abandon: "abandoned" };
 const OUTCOME = { complete: "accepted", abandon: "modified" };
-const IDLE_UNTIL_DRAINED_MS = 8000;
+const IDLE_UNTIL_DRAINED_MS = 15_000;
 
 const [port, folder, party, seed] = process.argv.slice(2);
 const log = new StepLog(folder, party);

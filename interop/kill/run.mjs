@@ -21,7 +21,7 @@ const SENDERS = 2;
 const RECEIVERS = 3;
 const PUBLISHERS = 1;
 const READERS = 2;
-const TIME_MAX_MS = 230_000;
+const TIME_MAX_MS = 400_000;
 const QUIET_WORK_MS = 2000;
 // A run in which hardly anything was confirmed proves nothing.
 const CONFIRMED_PER_KILL_MIN = 10;

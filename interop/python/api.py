@@ -8,7 +8,7 @@ import requests
 from broker import KEY, KEY_NAME
 from signature import signature
 
-TIMEOUT_SECONDS = 10
+TIMEOUT_SECONDS = 30
 
 
 class ApiError(Exception):

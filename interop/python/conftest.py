@@ -57,7 +57,9 @@ def hub(hubs):
 @pytest.fixture(scope="session")
 def topics(broker):
     """Topics with their subscriptions and rules, made with the SDK."""
-    return Topics(flavours.Sync().admin(broker.connection_string, connection_verify=broker.certificate))
+    # Lives long: the broker may close a connection that was idle just as the next request is on its way. Then one tries again.
+    options = {"connection_verify": broker.certificate, "retry_total": 1}
+    return Topics(flavours.Sync().admin(broker.connection_string, **options))
 
 
 @pytest.fixture
@@ -99,5 +101,5 @@ def sender(client, queue):
 
 @pytest.fixture
 def receiver(client, queue):
-    with client.get_queue_receiver(queue, max_wait_time=5) as receiver:
+    with client.get_queue_receiver(queue, max_wait_time=20) as receiver:
         yield receiver

@@ -21,7 +21,7 @@ from azure.storage.queue import aio as storage_queue_aio
 CLIENT_OPTIONS = {"retry_backoff_factor": 0.1}
 ADMIN_OPTIONS = {"retry_total": 0}
 DEFAULT_GROUP = "$Default"
-END_TIMEOUT_SECONDS = 10
+END_TIMEOUT_SECONDS = 30
 
 
 class Sync:

@@ -10,7 +10,7 @@ from flavour import Sync
 from names import fresh
 from plain import spelled
 
-READ_TIMEOUT_SECONDS = 15
+READ_TIMEOUT_SECONDS = 30
 EARLIEST = "-1"
 LATEST = "@latest"
 

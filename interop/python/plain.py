@@ -9,7 +9,7 @@ from proton.utils import BlockingConnection
 from api import Api, ApiError
 from broker import KEY, KEY_NAME
 
-TIMEOUT_SECONDS = 10
+TIMEOUT_SECONDS = 30
 OK = range(200, 300)
 
 

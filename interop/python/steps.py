@@ -6,7 +6,8 @@ import time
 
 from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusMessage, ServiceBusReceiveMode, ServiceBusSubQueue
 
-RECEIVE_TIMEOUT_SECONDS = 10
+# What comes at all comes long before; only a machine that is busy with much else needs as much.
+RECEIVE_TIMEOUT_SECONDS = 30
 
 
 def send(client, queue, *bodies):
@@ -69,6 +70,12 @@ def until(condition, what, seconds=RECEIVE_TIMEOUT_SECONDS):
 
 def in_seconds(seconds):
     return datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(seconds=seconds)
+
+
+def sleep_past(moment, margin=0.3):
+    """Sleeps until a moment that the broker has named is over."""
+    left = (moment - datetime.datetime.now(datetime.timezone.utc)).total_seconds()
+    time.sleep(max(0, left) + margin)
 
 
 def body(message):

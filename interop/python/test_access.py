@@ -25,7 +25,7 @@ def try_to_send(flavour, connection_string, queue):
 
 def try_to_receive(flavour, connection_string, queue):
     with flavour.client(connection_string, retry_total=0) as client:
-        with client.get_queue_receiver(queue, max_wait_time=2) as receiver:
+        with client.get_queue_receiver(queue, max_wait_time=20) as receiver:
             return receiver.receive_messages()
 
 

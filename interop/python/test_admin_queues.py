@@ -105,7 +105,8 @@ def test_properties_are_obeyed(admin, client):
     send(client, name, "poison")
     with client.get_queue_receiver(name) as receiver:
         message = receive_one(receiver)
-        assert datetime.timedelta(seconds=3) < message.locked_until_utc - in_seconds(0) <= datetime.timedelta(seconds=6)
+        assert message.locked_until_utc - message.enqueued_time_utc >= datetime.timedelta(seconds=5)
+        assert message.locked_until_utc - in_seconds(0) <= datetime.timedelta(seconds=5.1)
         receiver.abandon_message(message)
     with client.get_queue_receiver(name, sub_queue=ServiceBusSubQueue.DEAD_LETTER) as dead:
         assert text(receive_one(dead)) == "poison"

@@ -6,7 +6,7 @@ import threading
 from azure.servicebus import ServiceBusMessage, aio
 
 import flavour as flavours
-from steps import assert_empty, send, text
+from steps import RECEIVE_TIMEOUT_SECONDS, assert_empty, receive, send, text
 
 MESSAGE_COUNT = 300
 
@@ -16,7 +16,9 @@ def test_two_receivers_share_a_queue(flavour, broker, queue):
         sent = {f"job {number}" for number in range(MESSAGE_COUNT)}
         send(client, queue, *sent)
         results = [[], []]
-        workers = [threading.Thread(target=work, args=(flavour, broker, queue, result)) for result in results]
+        # Each has something before anybody takes the rest: who starts late gets his share, too.
+        start = threading.Barrier(len(results))
+        workers = [threading.Thread(target=work, args=(flavour, broker, queue, start, results, result)) for result in results]
         for worker in workers:
             worker.start()
         for worker in workers:
@@ -26,13 +28,16 @@ def test_two_receivers_share_a_queue(flavour, broker, queue):
         assert_empty(client, queue)
 
 
-def work(flavour, broker, queue, result):
+def work(flavour, broker, queue, start, results, result):
     with flavour.client(broker.connection_string) as client:
         with client.get_queue_receiver(queue) as receiver:
-            while messages := receiver.receive_messages(max_message_count=10, max_wait_time=2):
+            messages = receive(receiver, 10)
+            start.wait(RECEIVE_TIMEOUT_SECONDS)
+            while messages or sum(map(len, results)) < MESSAGE_COUNT:
                 for message in messages:
                     result.append(text(message))
                     receiver.complete_message(message)
+                messages = receiver.receive_messages(max_message_count=10, max_wait_time=1)
 
 
 async def test_tasks_of_one_asyncio_client_share_a_queue(broker, queue):
@@ -48,7 +53,7 @@ async def test_tasks_of_one_asyncio_client_share_a_queue(broker, queue):
 
 async def work_as_task(client, queue):
     result = []
-    async with client.get_queue_receiver(queue, prefetch_count=5, max_wait_time=2) as receiver:
+    async with client.get_queue_receiver(queue, prefetch_count=5, max_wait_time=6) as receiver:
         async for message in receiver:
             result.append(text(message))
             await receiver.complete_message(message)

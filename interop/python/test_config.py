@@ -213,7 +213,7 @@ def refused(tmp_path, name, content):
     path = tmp_path / name
     path.write_text(content)
     binary = os.environ["PEEKLOCK_BIN"]
-    validated = subprocess.run([binary, "config", "validate", str(path)], capture_output=True, text=True, timeout=20)
+    validated = subprocess.run([binary, "config", "validate", str(path)], capture_output=True, text=True, timeout=60)
     assert validated.returncode != 0, validated.stdout
     with pytest.raises(RuntimeError, match=name):
         Broker(tmp_path, configs=[path]).start()
@@ -260,7 +260,7 @@ def test_a_valid_file_is_called_so(tmp_path):
     path = tmp_path / "peeklock.toml"
     path.write_text(TOML)
     binary = os.environ["PEEKLOCK_BIN"]
-    validated = subprocess.run([binary, "config", "validate", str(path)], capture_output=True, text=True, timeout=20)
+    validated = subprocess.run([binary, "config", "validate", str(path)], capture_output=True, text=True, timeout=60)
     assert validated.returncode == 0, validated.stdout + validated.stderr
 
 

@@ -24,7 +24,7 @@ PARTITIONS = [str(number) for number in range(16)]
 # Two checkpoints in each partition, and events behind the last.
 BEFORE_COUNT, AFTER_COUNT = 25, 10
 LAST_CHECKPOINT = BEFORE_COUNT // CHECKPOINT_EVERY * CHECKPOINT_EVERY - 1
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = 100
 
 
 class Worker:

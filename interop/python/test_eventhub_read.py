@@ -8,7 +8,8 @@ from azure.eventhub import EventData
 from azure.eventhub.exceptions import EventHubError
 
 from flavour import Sync
-from hubs import EARLIEST, LATEST, bodies, numbers, publish, read, reading, refusal, seconds_since
+from hubs import EARLIEST, LATEST, READ_TIMEOUT_SECONDS, bodies, numbers, publish, read, reading, refusal, seconds_since
+from steps import until
 
 # What is the broker's affair and not the SDK's is seen with one of its faces.
 SYNC = Sync()
@@ -76,7 +77,7 @@ def test_from_the_end_on(flavour, broker, hub, filled):
 
 
 def probe(producer, reader):
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + READ_TIMEOUT_SECONDS
     while len(reader.events) < 2 and reader.errors == []:
         assert time.monotonic() < deadline, f"the reader from the end gets nothing: {reader}"
         producer.send_event(EventData("probe"))
@@ -144,13 +145,11 @@ def test_what_the_partition_has_last_comes_with_each_event(flavour, broker, hub,
 
     options = {"starting_position": EARLIEST, "track_last_enqueued_event_properties": True, "partition_id": "0"}
     finish = flavour.in_background(client.receive, on_event=flavour.callback(look), **options)
-    deadline = time.monotonic() + 10
-    while len(seen) < 3 and time.monotonic() < deadline:
-        time.sleep(0.02)
+    until(lambda: len(seen) >= 3, "three events")
     client.close()
     finish()
     assert [(shown["sequence_number"], shown["offset"]) for shown in seen] == [(2, "2")] * 3
-    assert all(-1 < seconds_since(shown[name]) < 10 for shown in seen for name in ("enqueued_time", "retrieval_time"))
+    assert all(-1 < seconds_since(shown[name]) < 60 for shown in seen for name in ("enqueued_time", "retrieval_time"))
 
 
 def test_what_is_older_than_the_retention_goes(broker, hubs, api):
@@ -173,7 +172,7 @@ def test_what_is_older_than_the_retention_goes(broker, hubs, api):
 
 
 def wait_until_gone(producer):
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + READ_TIMEOUT_SECONDS
     while not producer.get_partition_properties("0")["is_empty"]:
         assert time.monotonic() < deadline, "what is older than the retention stays"
         time.sleep(0.2)

@@ -15,7 +15,7 @@ from topics import publish, taken
 
 REFUSED = (ServiceBusAuthenticationError, ServiceBusAuthorizationError)
 # Time enough to attach, and for the end of the test to see it end.
-SHORT_SECONDS = 3
+SHORT_SECONDS = 8
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def try_to_send(flavour, broker, queue, key_name, key):
 
 def try_to_receive(flavour, broker, queue, key_name, key):
     with flavour.client(broker.connection_string_of(key_name, key), retry_total=0) as client:
-        with client.get_queue_receiver(queue, max_wait_time=2) as receiver:
+        with client.get_queue_receiver(queue, max_wait_time=20) as receiver:
             return receiver.receive_messages()
 
 

@@ -1,14 +1,13 @@
 """Messages of many megabytes: they arrive as they were sent, and the broker never holds one whole."""
 
 import os
-import time
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusReceiveMode, ServiceBusSubQueue
 from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusQuotaExceededError
 
 from broker import Broker
-from steps import assert_empty, receive_one
+from steps import assert_empty, receive_one, until
 
 MB = 1000 * 1000
 RECEIVE_SECONDS = 60
@@ -43,13 +42,6 @@ def peak_mb(broker):
 
 def large_files(broker):
     return list((broker.folder / "data" / "cold").glob("*/*.body"))
-
-
-def until(condition, seconds=10):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it does not come to that"
-        time.sleep(0.1)
 
 
 @pytest.mark.parametrize("mode", list(ServiceBusReceiveMode))
@@ -100,7 +92,7 @@ def test_what_the_queue_does_not_keep_leaves_no_file(large, large_client):
             sender.send_messages(ServiceBusMessage(b"x" * 4 * MB, message_id="same"))
         with pytest.raises(ServiceBusQuotaExceededError):
             sender.send_messages(ServiceBusMessage(b"x" * 8 * MB, message_id="other"))
-    until(lambda: len(large_files(large)) == 1)
+    until(lambda: len(large_files(large)) == 1, "the files of what is not kept to go")
 
 
 def test_a_look_at_it_shows_no_body(large_client):
@@ -123,4 +115,4 @@ def test_it_outlives_a_kill_and_leaves_no_file_behind(large, large_client):
             message = receive_one(receiver, RECEIVE_SECONDS)
             assert content(message) == sent
             receiver.complete_message(message)
-        until(lambda: large_files(large) == [])
+        until(lambda: large_files(large) == [], "the file to go")

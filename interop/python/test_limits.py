@@ -30,7 +30,7 @@ def test_a_queue_disabled_for_receiving_still_takes(client, create, management):
     send(client, queue, "kept")
     with pytest.raises(MessagingEntityDisabledError):
         with client.get_queue_receiver(queue) as receiver:
-            receiver.receive_messages(max_wait_time=1)
+            receiver.receive_messages(max_wait_time=20)
     management.update_queue(queue, status="active")
     with client.get_queue_receiver(queue) as receiver:
         assert text(receive_one(receiver)) == "kept"
@@ -42,7 +42,7 @@ def test_a_disabled_queue_does_neither(client, create):
         send(client, queue, "refused")
     with pytest.raises(MessagingEntityDisabledError):
         with client.get_queue_receiver(queue) as receiver:
-            receiver.receive_messages(max_wait_time=1)
+            receiver.receive_messages(max_wait_time=20)
 
 
 def test_a_receiver_is_told_when_its_queue_is_disabled(client, create, management):
@@ -61,7 +61,7 @@ def test_a_receiver_is_told_when_its_queue_is_deleted(client, create, management
         assert receiver.receive_messages(max_wait_time=0.2) == []
         management.delete_queue(queue)
         with pytest.raises(MessagingEntityNotFoundError):
-            receiver.receive_messages(max_wait_time=2)
+            receiver.receive_messages(max_wait_time=20)
 
 
 def test_a_full_queue_refuses_until_there_is_room(client, create):

@@ -9,7 +9,7 @@ from broker import KEY, KEY_NAME
 from names import fresh
 from steps import receive_one, send
 
-TIMEOUT_SECONDS = 10
+TIMEOUT_SECONDS = 30
 
 
 def scrape(broker, **options):

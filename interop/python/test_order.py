@@ -7,7 +7,7 @@ from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusMessage
 
 from names import fresh
 from order import of_class, order, post, take, take_from
-from steps import in_seconds, receive, receive_dead_letter, receive_one, text, texts
+from steps import in_seconds, receive, receive_dead_letter, receive_one, sleep_past, text, texts
 
 AGING_SECONDS = 2
 # What waited longer than it may be overtaken by goes first; the messages in question are seconds apart.
@@ -88,11 +88,12 @@ def test_an_abandoned_message_keeps_its_place(client, create):
 
 
 def test_a_message_whose_lock_ran_out_keeps_its_place(client, create):
-    queue = create(order=order("strict"), lock_duration="3s")
+    queue = create(order=order("strict"), lock_duration="5s")
     post(client, queue, *of_class("low", "l1", "l2"), *of_class("high", "h1"))
     with client.get_queue_receiver(queue) as receiver:
-        assert texts(receive(receiver, 2)) == ["h1", "l1"]
-        time.sleep(3.5)
+        held = receive(receiver, 2)
+        assert texts(held) == ["h1", "l1"]
+        sleep_past(held[1].locked_until_utc)
         assert take_from(receiver, 3) == ["h1", "l1", "l2"]
 
 
@@ -113,9 +114,10 @@ def test_a_scheduled_message_takes_its_place_when_it_is_due(client, create):
     with client.get_queue_sender(queue) as sender:
         sender.send_messages(of_class("low", "l1", "l2"))
         with client.get_queue_receiver(queue) as receiver:
-            sender.schedule_messages(of_class("high", "scheduled"), in_seconds(2))
+            due = in_seconds(6)
+            sender.schedule_messages(of_class("high", "scheduled"), due)
             assert take_from(receiver, 1) == ["l1"]
-            time.sleep(2.5)
+            sleep_past(due)
             assert take_from(receiver, 2) == ["scheduled", "l2"]
 
 
@@ -144,7 +146,7 @@ def test_the_next_session_is_the_one_with_the_most_urgent_head(client, create):
     post(client, queue, *of_class("high", "h2", session_id="urgent"), *of_class("low", "l2", session_id="urgent"))
     visited = []
     for _ in range(3):
-        with client.get_queue_receiver(queue, session_id=NEXT_AVAILABLE_SESSION, max_wait_time=10) as receiver:
+        with client.get_queue_receiver(queue, session_id=NEXT_AVAILABLE_SESSION, max_wait_time=30) as receiver:
             visited.append((receiver.session.session_id, take_from(receiver, {"usual": 1}.get(receiver.session.session_id, 2))))
     assert visited == [("urgent", ["h2", "l2"]), ("usual", ["n1"]), ("patient", ["l1", "h1"])]
 

@@ -49,7 +49,7 @@ def test_a_queue_can_set_the_bound(client, create):
 def test_a_pump_with_prefetch_soon_works_on_what_is_urgent(client, queue):
     post(client, queue, *lows())
     seen = []
-    with client.get_queue_receiver(queue, prefetch_count=PREFETCH, max_wait_time=5) as receiver:
+    with client.get_queue_receiver(queue, prefetch_count=PREFETCH, max_wait_time=20) as receiver:
         for message in receiver:
             seen.append(text(message))
             if len(seen) == 20:
@@ -73,7 +73,7 @@ def test_asking_for_a_hundred_gives_what_may_be_held(client, queue):
     with client.get_queue_receiver(queue) as receiver:
         taken = []
         while len(taken) < 40:
-            messages = receiver.receive_messages(max_message_count=100, max_wait_time=10)
+            messages = receiver.receive_messages(max_message_count=100, max_wait_time=30)
             assert 1 <= len(messages) <= OUTSTANDING
             taken += texts(messages)
             for message in messages:

@@ -1,6 +1,5 @@
 """A plain AMQP 1.0 client that knows nothing of Service Bus: SASL PLAIN, links, every outcome, drain, exact types."""
 
-import time
 import uuid
 
 import pytest
@@ -102,9 +101,8 @@ def test_drain_returns_what_there_is_and_ends(connection, sender, receiver):
     for number in range(3):
         sender.send(Message(body=number))
     assert drain(connection, receiver, credit=10) == [0, 1, 2]
-    started = time.monotonic()
+    # It is answered, or this would wait until its time is over and fail.
     assert drain(connection, receiver, credit=10) == []
-    assert time.monotonic() - started < 2
 
 
 def test_credit_bounds_what_is_delivered(connection, sender, receiver):

@@ -5,7 +5,7 @@ import time
 
 from azure.servicebus import ServiceBusMessage, ServiceBusReceiveMode
 
-from steps import assert_empty, receive, receive_one, send, text, texts
+from steps import assert_empty, receive, receive_one, send, text, texts, until
 
 
 def test_peek_lock_keeps_the_message_until_it_is_completed(client, queue, receiver):
@@ -43,7 +43,7 @@ def test_prefetch_delivers_everything_once(client, queue):
 def test_the_iterator_yields_and_ends_after_its_wait(client, queue):
     send(client, queue, "1", "2", "3")
     got = []
-    with client.get_queue_receiver(queue, max_wait_time=1) as receiver:
+    with client.get_queue_receiver(queue, max_wait_time=5) as receiver:
         for message in receiver:
             got.append(text(message))
             receiver.complete_message(message)
@@ -53,7 +53,7 @@ def test_the_iterator_yields_and_ends_after_its_wait(client, queue):
 def test_an_empty_queue_ends_the_wait_with_nothing(receiver):
     started = time.monotonic()
     assert receiver.receive_messages(max_wait_time=1) == []
-    assert 0.5 < time.monotonic() - started < 5
+    assert 0.5 < time.monotonic() - started < 20
 
 
 def test_a_waiting_receiver_gets_a_message_as_it_is_sent(flavour, broker, client, queue, receiver):
@@ -66,12 +66,14 @@ def test_a_waiting_receiver_gets_a_message_as_it_is_sent(flavour, broker, client
     assert texts(got) == ["soon"]
 
 
-def test_closing_gives_back_what_was_prefetched(client, queue):
+def test_closing_gives_back_what_was_prefetched(client, queue, management):
     send(client, queue, *[str(number) for number in range(10)])
     with client.get_queue_receiver(queue, prefetch_count=9) as receiver:
         receiver.complete_message(receive_one(receiver))
+        # SDK quirk: it gives up on what is under way when nothing comes for a moment. What it never saw it cannot give back.
+        until(lambda: management.show_queue(queue)["lockedCount"] >= 8, "what it prefetches")
     with client.get_queue_receiver(queue) as receiver:
-        messages = receive(receiver, 9, seconds=5)
+        messages = receive(receiver, 9)
         assert sorted(texts(messages)) == [str(number) for number in range(1, 10)]
 
 

@@ -1,7 +1,6 @@
 """Messages for later: scheduled by call or by property, cancelled, due in order, and kept over a restart."""
 
 import datetime
-import time
 
 import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageState
@@ -10,6 +9,8 @@ from azure.servicebus.exceptions import MessageNotFoundError
 from steps import assert_empty, in_seconds, receive, receive_one, text, texts
 
 FAR = 3600
+# Far enough to look at a message before it is due.
+SOON = 6
 
 
 def now():
@@ -17,7 +18,7 @@ def now():
 
 
 def test_a_scheduled_message_comes_when_it_is_due(sender, receiver):
-    due = in_seconds(1.5)
+    due = in_seconds(SOON)
     [number] = sender.schedule_messages(ServiceBusMessage("later"), due)
     [peeked] = receiver.peek_messages(sequence_number=1)
     assert peeked.state == ServiceBusMessageState.SCHEDULED
@@ -39,8 +40,9 @@ def test_many_are_scheduled_at_once_and_come_in_order(sender, receiver):
 
 
 def test_the_due_time_decides_the_order(sender, receiver):
-    sender.schedule_messages(ServiceBusMessage("second"), in_seconds(4))
-    sender.schedule_messages(ServiceBusMessage("first"), in_seconds(3))
+    first, second = in_seconds(SOON), in_seconds(SOON + 1)
+    sender.schedule_messages(ServiceBusMessage("second"), second)
+    sender.schedule_messages(ServiceBusMessage("first"), first)
     sender.send_messages(ServiceBusMessage("at once"))
     assert texts(receive(receiver, 3)) == ["at once", "first", "second"]
 
@@ -73,7 +75,7 @@ def test_a_message_that_came_cannot_be_cancelled(sender, receiver):
 
 
 def test_the_property_schedules_too(sender, receiver):
-    due = in_seconds(1.2)
+    due = in_seconds(SOON)
     sender.send_messages([ServiceBusMessage("later", scheduled_enqueue_time_utc=due), ServiceBusMessage("now")])
     assert texts(receive(receiver, 1)) == ["now"]
     [peeked] = receiver.peek_messages(sequence_number=1)[:1]
@@ -88,9 +90,7 @@ def test_the_past_is_now(sender, receiver, by_call):
         sender.schedule_messages(ServiceBusMessage("at once"), in_seconds(-FAR))
     else:
         sender.send_messages(ServiceBusMessage("at once", scheduled_enqueue_time_utc=in_seconds(-FAR)))
-    started = time.monotonic()
     assert text(receive_one(receiver)) == "at once"
-    assert time.monotonic() - started < 1
 
 
 def test_scheduling_in_a_session(client, create):

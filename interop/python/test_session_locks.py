@@ -7,17 +7,15 @@ import pytest
 from azure.servicebus.exceptions import OperationTimeoutError, SessionLockLostError
 
 from flavour import unbridged
-from steps import next_session, receive, receive_dead_letter, receive_one, send_in_session, text, texts
+from steps import in_seconds, next_session, receive, receive_dead_letter, receive_one, send_in_session, sleep_past, text, texts
+
+# Long enough for two receivers and what they do, one after the other.
+LOCK_SECONDS = 8
 
 
 @pytest.fixture
 def queue(create):
-    return create(requires_session=True, lock_duration_ms=1000)
-
-
-def wait_out(session, margin=0.3):
-    left = session.locked_until_utc - datetime.datetime.now(datetime.timezone.utc)
-    time.sleep(max(0, left.total_seconds()) + margin)
+    return create(requires_session=True, lock_duration=f"{LOCK_SECONDS}s")
 
 
 def believe_in_the_lock(session):
@@ -30,23 +28,23 @@ def test_renewal_keeps_the_session(client, queue):
     send_in_session(client, queue, "s", "work")
     with client.get_queue_receiver(queue, session_id="s") as receiver:
         message = receive_one(receiver)
-        first = receiver.session.locked_until_utc
-        for _ in range(4):
+        first = renewed = receiver.session.locked_until_utc
+        while renewed <= first + datetime.timedelta(seconds=LOCK_SECONDS):
             time.sleep(0.5)
-            renewed = receiver.session.renew_lock()
-            assert renewed > first
+            before, renewed = renewed, receiver.session.renew_lock()
+            assert renewed > before
+        assert in_seconds(0) > first, "the first lock is over"
         assert receiver.session.locked_until_utc == renewed
         receiver.complete_message(message)
         assert receiver.peek_messages() == []
 
 
-def test_the_renewer_keeps_the_session(client, flavour, create):
-    queue = create(requires_session=True, lock_duration_ms=3000)
+def test_the_renewer_keeps_the_session(client, flavour, queue):
     send_in_session(client, queue, "s", "long work")
     with flavour.lock_renewer(max_lock_renewal_duration=30) as renewer:
         with client.get_queue_receiver(queue, session_id="s", auto_lock_renewer=renewer) as receiver:
             message = receive_one(receiver)
-            time.sleep(4.5)
+            time.sleep(LOCK_SECONDS + 1.5)
             assert receiver.session.auto_renew_error is None
             receiver.complete_message(message)
             assert receiver.peek_messages() == []
@@ -56,7 +54,7 @@ def test_a_lost_session_is_told_on_settling(client, queue):
     send_in_session(client, queue, "s", "slow work")
     with client.get_queue_receiver(queue, session_id="s") as receiver:
         late = receive_one(receiver)
-        wait_out(receiver.session)
+        sleep_past(receiver.session.locked_until_utc)
         believe_in_the_lock(receiver.session)
         with pytest.raises(SessionLockLostError):
             receiver.complete_message(late)
@@ -68,7 +66,7 @@ def test_a_lost_session_is_told_on_settling(client, queue):
 def test_a_lost_session_is_told_on_renewal_and_state(client, queue):
     with client.get_queue_receiver(queue, session_id="s") as receiver:
         receiver.session.set_state("mine")
-        wait_out(receiver.session)
+        sleep_past(receiver.session.locked_until_utc)
         for call in ("renew_lock", "get_state"):
             believe_in_the_lock(receiver.session)
             with pytest.raises(SessionLockLostError):
@@ -119,7 +117,7 @@ def test_a_poisoned_session_can_be_set_aside_for_those_who_name_it(client, creat
         for _ in range(2):
             receiver.abandon_message(receive_one(receiver))
     with pytest.raises(OperationTimeoutError):
-        with next_session(client, queue, seconds=0.5):
+        with next_session(client, queue, seconds=2):
             pass
     with client.get_queue_receiver(queue, session_id="bad") as receiver:
         messages = receive(receiver, 2)

@@ -1,5 +1,6 @@
 """Sessions: one receiver at a time, order within, state, and many sessions shared by many receivers."""
 
+import contextlib
 import datetime
 import threading
 import time
@@ -62,7 +63,7 @@ def test_the_wait_for_a_session_ends(client, queue):
     with pytest.raises(OperationTimeoutError):
         with next_session(client, queue, seconds=1):
             pass
-    assert 0.9 < time.monotonic() - started < 15
+    assert time.monotonic() - started > 0.9
 
 
 def test_a_session_that_comes_while_somebody_waits_is_his(client, queue):
@@ -111,7 +112,8 @@ def test_order_holds_in_every_session_while_workers_compete(flavour, broker, que
             for number in range(length):
                 sender.send_messages([ServiceBusMessage(str(number), session_id=session) for session in sessions])
         done = []
-        workers = [threading.Thread(target=work, args=(flavour, broker, queue, done)) for _ in range(3)]
+        args = (flavour, broker, queue, done, length * len(sessions))
+        workers = [threading.Thread(target=work, args=args) for _ in range(3)]
         for worker in workers:
             worker.start()
         for worker in workers:
@@ -123,17 +125,14 @@ def test_order_holds_in_every_session_while_workers_compete(flavour, broker, que
         assert list(client.list_queue_sessions(queue)) == []
 
 
-def work(flavour, broker, queue, done):
-    """Takes one session after the other until there is none."""
+def work(flavour, broker, queue, done, count):
+    """Takes one session after the other until everything is done."""
     with flavour.client(broker.connection_string, retry_total=0) as client:
-        while True:
-            try:
-                with next_session(client, queue, seconds=1) as receiver:
-                    for message in receiver.receive_messages(max_message_count=5, max_wait_time=1):
-                        done.append((message.session_id, text(message)))
-                        receiver.complete_message(message)
-            except OperationTimeoutError:
-                return
+        while len(done) < count:
+            with contextlib.suppress(OperationTimeoutError), next_session(client, queue, seconds=1) as receiver:
+                for message in receiver.receive_messages(max_message_count=5, max_wait_time=1):
+                    done.append((message.session_id, text(message)))
+                    receiver.complete_message(message)
 
 
 def test_state_outlives_the_receiver_and_can_be_cleared(client, queue):
@@ -186,7 +185,7 @@ def test_a_session_receiver_on_a_plain_queue_is_refused(client, pool):
 def test_a_plain_receiver_on_a_session_queue_is_refused(client, queue):
     with pytest.raises(ServiceBusError, match="requires sessions"):
         with client.get_queue_receiver(queue) as receiver:
-            receiver.receive_messages(max_wait_time=1)
+            receiver.receive_messages(max_wait_time=20)
 
 
 def test_a_message_without_session_id_is_refused(client, queue):
@@ -261,6 +260,7 @@ def test_receive_and_delete_in_a_session(client, queue):
 
 def test_session_lock_times_are_told(client, create):
     queue = create(requires_session=True, lock_duration_ms=30_000)
+    rounding = datetime.timedelta(milliseconds=100)
+    earliest = in_seconds(30) - rounding
     with client.get_queue_receiver(queue, session_id="s") as receiver:
-        left = receiver.session.locked_until_utc - datetime.datetime.now(datetime.timezone.utc)
-        assert 28 < left.total_seconds() < 31
+        assert earliest <= receiver.session.locked_until_utc <= in_seconds(30) + rounding

@@ -50,7 +50,7 @@ def test_metadata_and_counts(queue):
 def test_put_get_and_delete(queue):
     sent = queue.send_message("<one> & größer\n")
     assert sent.id and sent.pop_receipt
-    assert abs(time.time() - sent.inserted_on.timestamp()) < 10
+    assert abs(time.time() - sent.inserted_on.timestamp()) < 60
     [message] = take(queue)
     assert (message.id, message.content, message.dequeue_count) == (sent.id, "<one> & größer\n", 1)
     assert message.expires_on - message.inserted_on == datetime.timedelta(days=7)
@@ -72,7 +72,7 @@ def test_what_is_not_deleted_comes_again(queue):
 
 
 def test_put_for_later_and_get_many(queue):
-    queue.send_message("later", visibility_timeout=3)
+    queue.send_message("later", visibility_timeout=10)
     for number in range(5):
         queue.send_message(str(number))
     assert contents(take(queue, max_messages=10)) == ["0", "1", "2", "3", "4"]
@@ -132,7 +132,7 @@ def test_what_is_not_supported_says_so(queue):
 def test_the_same_queue_over_amqp(storage, queue):
     queue.send_message("from rest")
     with Sync().client(storage.connection_string) as client:
-        with client.get_queue_receiver(queue.queue_name, max_wait_time=5) as receiver:
+        with client.get_queue_receiver(queue.queue_name, max_wait_time=30) as receiver:
             [message] = receiver.receive_messages()
             assert text(message) == "from rest"
             receiver.complete_message(message)

@@ -13,7 +13,7 @@ from broker import Broker
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
 
 
-def tell(pattern, *arguments, timeout=55):
+def tell(pattern, *arguments, timeout=140):
     """What the story of a pattern prints; it must end well."""
     command = [sys.executable, str(EXAMPLES / pattern / "story.py"), *arguments]
     story = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
@@ -22,7 +22,8 @@ def tell(pattern, *arguments, timeout=55):
 
 
 def test_competing_consumers(tmp_path):
-    broker = Broker(tmp_path, ["orders,lock=2s,max-delivery=3"]).start()
+    # The workers renew their locks, and a busy machine lets them come late: nothing but the poison may fail three times.
+    broker = Broker(tmp_path, ["orders,lock=5s,max-delivery=3"]).start()
     try:
         story = tell("competing-consumers", broker.connection_string, "orders")
     finally:
@@ -51,14 +52,14 @@ def test_priority_queue(tmp_path):
     assert "gets it" in rows["high"] and "gets it" not in rows["low"]
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(320)
 def test_sensor_homes(tmp_path):
     broker = Broker(tmp_path, [], blob_port="127.0.0.1:0").start()
     try:
         create = ["hub", "create", "readings", "--partitions", "16", "--connect", broker.connection_string]
         subprocess.run([os.environ["PEEKLOCK_BIN"], *create], check=True, capture_output=True)
         places = [broker.connection_string, broker.storage_connection_string, "readings"]
-        story = tell("sensor-homes", *places, "--homes", "3000", "--out", str(tmp_path / "sums"), timeout=170)
+        story = tell("sensor-homes", *places, "--homes", "3000", "--out", str(tmp_path / "sums"), timeout=300)
     finally:
         broker.stop()
     assert "Each of 29,200 readings in 12,000 events was counted, and none twice" in story

@@ -120,7 +120,7 @@ def test_poison_messages_are_set_aside_per_subscription(client, topics):
 
 
 def test_a_lock_ends_and_the_message_comes_again(client, topics):
-    topic = topics.create(("short", {"lock_duration": SECOND}))
+    topic = topics.create(("short", {"lock_duration": 5 * SECOND}))
     publish(client, topic, "again")
     with client.get_subscription_receiver(topic, "short") as receiver:
         receive_one(receiver)
@@ -159,7 +159,7 @@ def test_scheduled_messages_reach_the_subscriptions_when_due(client, topics):
     topic = topics.create("one", "two")
     with client.get_topic_sender(topic) as sender:
         [number] = sender.schedule_messages(ServiceBusMessage("never"), in_seconds(600))
-        sender.schedule_messages(ServiceBusMessage("due"), in_seconds(1))
+        sender.schedule_messages(ServiceBusMessage("due"), in_seconds(6))
         shown = topics.admin.get_topic_runtime_properties(topic)
         assert shown.scheduled_message_count == 2
         assert topics.counts(topic, "one") == (0, 0)
@@ -173,7 +173,7 @@ def test_scheduled_messages_reach_the_subscriptions_when_due(client, topics):
 def test_a_subscription_that_comes_before_the_time_gets_the_scheduled_message(client, topics):
     topic = topics.create()
     with client.get_topic_sender(topic) as sender:
-        sender.schedule_messages(ServiceBusMessage("due"), in_seconds(1.5))
+        sender.schedule_messages(ServiceBusMessage("due"), in_seconds(6))
     topics.admin.create_subscription(topic, "later")
     assert taken(client, topic, "later", 1) == ["due"]
 
@@ -218,7 +218,7 @@ def test_a_subscription_forwards_to_a_queue(client, topics, create):
     assert taken(client, topic, "stays", 1) == ["far"]
     with pytest.raises(ServiceBusError, match="forwards its messages"):
         with client.get_subscription_receiver(topic, "onward") as receiver:
-            receiver.receive_messages(max_wait_time=1)
+            receiver.receive_messages(max_wait_time=20)
 
 
 def test_a_subscription_forwards_to_a_topic_whose_filters_apply(client, topics):
@@ -254,7 +254,7 @@ def test_dead_letters_of_a_subscription_go_on(client, topics, create):
 def test_nobody_receives_from_a_topic(client, topics):
     topic = topics.create("one")
     with pytest.raises(ServiceBusError), client.get_queue_receiver(topic) as receiver:
-        receiver.receive_messages(max_wait_time=1)
+        receiver.receive_messages(max_wait_time=20)
 
 
 def test_nobody_sends_to_a_subscription(client, topics):
@@ -270,7 +270,7 @@ def test_unknown_topics_and_subscriptions(client, topics):
         publish(client, "no-such-topic", "lost")
     with pytest.raises(MessagingEntityNotFoundError):
         with client.get_subscription_receiver(topic, "two") as receiver:
-            receiver.receive_messages(max_wait_time=1)
+            receiver.receive_messages(max_wait_time=20)
 
 
 def test_names_are_compared_without_case(client, topics):
@@ -292,7 +292,7 @@ def test_a_disabled_topic_takes_nothing_and_a_disabled_subscription_gives_nothin
     topics.admin.update_subscription(topic, subscription)
     with pytest.raises(ServiceBusError, match="disabled"):
         with client.get_subscription_receiver(topic, "one") as receiver:
-            receiver.receive_messages(max_wait_time=1)
+            receiver.receive_messages(max_wait_time=20)
     subscription.status = "Active"
     topics.admin.update_subscription(topic, subscription)
     assert taken(client, topic, "one", 1) == ["before"]
@@ -325,7 +325,7 @@ def test_a_deleted_topic_takes_its_subscriptions_with_it(client, topics):
     topics.admin.delete_topic(topic)
     with pytest.raises(MessagingEntityNotFoundError):
         with client.get_subscription_receiver(topic, "one") as receiver:
-            receiver.receive_messages(max_wait_time=1)
+            receiver.receive_messages(max_wait_time=20)
     topics.admin.create_topic(topic)
     assert list(topics.admin.list_subscriptions(topic)) == []
 

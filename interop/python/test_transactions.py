@@ -9,7 +9,7 @@ import pytest
 from proton import Message, symbol, timestamp
 
 from broker import Broker
-from plain import Management, connect
+from plain import TIMEOUT_SECONDS, Management, connect
 from transactions import ACCEPTED, Coordinator, Transaction
 
 UNKNOWN = "amqp:transaction:unknown-id"
@@ -38,7 +38,7 @@ def lines(connection, create):
 @pytest.fixture
 def short_lines(connection, create):
     """As before, with locks that run out soon."""
-    return [Line(connection, create(lock_duration_ms=1000)) for _ in range(2)]
+    return [Line(connection, create(lock_duration_ms=5000)) for _ in range(2)]
 
 
 class Line:
@@ -55,7 +55,7 @@ class Line:
 
     def drain(self):
         self.receiver.link.drain(10)
-        self.connection.wait(lambda: self.receiver.link.credit == 0, timeout=10)
+        self.connection.wait(lambda: self.receiver.link.credit == 0, timeout=TIMEOUT_SECONDS)
         got = [self.receiver.fetcher.pop().body for _ in range(self.receiver.fetcher.has_message)]
         while self.receiver.fetcher.unsettled:
             self.receiver.accept()

@@ -18,7 +18,7 @@ use tokio::time::timeout;
 use crate::broker::Broker;
 
 /// Longer than anything takes that happens at all.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(30);
 /// Long enough for a message that should not come.
 const SILENCE: Duration = Duration::from_millis(300);
 
@@ -36,7 +36,7 @@ struct Scene {
 
 impl Scene {
     async fn set() -> Result<Self> {
-        let broker = Broker::start(&["source,lock=1s", "target"])?;
+        let broker = Broker::start(&["source,lock=5s", "target"])?;
         let mut connection = connect(&broker).await?;
         let mut session = Session::begin(&mut connection).await?;
         Ok(Scene {
@@ -96,7 +96,7 @@ async fn a_commit_sends_and_settles() -> Result<()> {
     let result = received(&mut scene.target).await?;
     assert_eq!(result.body(), "result");
     scene.target.accept(&result).await?;
-    tokio::time::sleep(Duration::from_millis(1100)).await;
+    tokio::time::sleep(Duration::from_millis(5100)).await;
     assert!(is_silent(&mut scene.source).await, "a completed message came back");
     scene.close().await
 }

@@ -8,7 +8,7 @@ import { LISTEN_KEY, SEND_KEY, receiveOne, send, useBroker } from "../steps.mjs"
 
 const context = useBroker();
 // The SDK counts a refusal as worth retrying; once is enough to see it.
-const HASTY = { retryOptions: { maxRetries: 0, retryDelayInMs: 10, timeoutInMs: 5000 } };
+const HASTY = { retryOptions: { maxRetries: 0, retryDelayInMs: 10, timeoutInMs: 20_000 } };
 
 async function withClient(connectionString, action) {
   const client = new ServiceBusClient(connectionString, HASTY);
@@ -21,7 +21,7 @@ async function withClient(connectionString, action) {
 
 const tryToSend = (connectionString, queue) => withClient(connectionString, (client) => send(client, queue, "may I?"));
 const tryToReceive = (connectionString, queue) =>
-  withClient(connectionString, (client) => client.createReceiver(queue).receiveMessages(1, { maxWaitTimeInMs: 1000 }));
+  withClient(connectionString, (client) => client.createReceiver(queue).receiveMessages(1, { maxWaitTimeInMs: 20_000 }));
 const REFUSED = { code: "UnauthorizedAccess" };
 
 for (const [name, attempt] of Object.entries({ send: tryToSend, receive: tryToReceive })) {

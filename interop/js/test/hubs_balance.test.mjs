@@ -18,7 +18,7 @@ const BEFORE_COUNT = 25;
 const AFTER_COUNT = 10;
 const CHECKPOINT_EVERY = 10;
 const LAST_CHECKPOINT = 19;
-const PATIENCE_MS = 40_000;
+const PATIENCE_MS = 60_000;
 const WORKER = fileURLToPath(new URL("../balance_worker.mjs", import.meta.url));
 
 const workers = [];

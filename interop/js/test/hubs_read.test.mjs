@@ -49,7 +49,8 @@ test("only what is new", async () => {
   const { broker, hub, producer } = await fresh(5);
   await reading(broker, hub, { startPosition: latestEventPosition, maxBatchSize: 1 }, async (reader) => {
     // Nobody says when the reader is there, so more events are sent until it has one.
-    for (let tries = 0; reader.events.length < 3 && tries < 100; tries++) {
+    const deadline = Date.now() + 30_000;
+    while (reader.events.length < 3 && Date.now() < deadline) {
       await publish(producer, ["probe"]);
       await sleep(50);
     }
@@ -89,8 +90,8 @@ test("what the partition has last comes with each event", async () => {
     await reader.receive(3);
     const last = reader.tracked.at(-1);
     assert.deepEqual([last.sequenceNumber, String(last.offset)], [2, "2"]);
-    assert.ok(Math.abs(Date.now() - last.enqueuedOn.getTime()) < 10_000);
-    assert.ok(Math.abs(Date.now() - last.retrievedOn.getTime()) < 10_000);
+    assert.ok(Math.abs(Date.now() - last.enqueuedOn.getTime()) < 60_000);
+    assert.ok(Math.abs(Date.now() - last.retrievedOn.getTime()) < 60_000);
   });
 });
 

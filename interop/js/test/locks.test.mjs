@@ -1,7 +1,7 @@
 // Locks: expiry, renewal, settling too late; and properties that must return as they were sent.
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
-import { assertEmpty, receiveOne, send, sleep, until, useBroker } from "../steps.mjs";
+import { assertEmpty, receiveOne, send, sleep, sleepPast, until, useBroker } from "../steps.mjs";
 
 const context = useBroker();
 // The SDK renews locks by itself unless told not to.
@@ -24,10 +24,10 @@ describe("locks", () => {
   });
 
   test("renewal extends the lock", async () => {
-    const { client, queue, receiver } = await given("lock2", "renewed");
+    const { client, queue, receiver } = await given("lock5", "renewed");
     const message = await receiveOne(receiver);
     const first = message.lockedUntilUtc;
-    for (let turn = 0; turn < 6; turn++) {
+    while (Date.now() <= first) {
       await sleep(500);
       const until = await receiver.renewMessageLock(message);
       assert.ok(until > first);
@@ -57,7 +57,7 @@ describe("locks", () => {
   });
 
   test("settling too late is refused over the link", async () => {
-    const { client, queue, receiver } = await given("lock1", "late");
+    const { client, queue, receiver } = await given("lock5", "late");
     const late = await receiveOne(receiver);
     const other = client.createReceiver(queue, WITHOUT_RENEWAL);
     const again = await receiveOne(other);
@@ -68,16 +68,16 @@ describe("locks", () => {
   test("renewing too late is refused by management", async () => {
     const { receiver } = await given("lock1", "late");
     const late = await receiveOne(receiver);
-    await sleep(late.lockedUntilUtc - Date.now() + 300);
+    await sleepPast(late.lockedUntilUtc);
     await assert.rejects(receiver.renewMessageLock(late), { code: "MessageLockLost" });
   });
 
   test("settling a deferred message too late is refused by management", async () => {
-    const { receiver } = await given("lock1", "late");
+    const { receiver } = await given("lock5", "late");
     const message = await receiveOne(receiver);
     await receiver.deferMessage(message);
     const [late] = await receiver.receiveDeferredMessages(message.sequenceNumber);
-    await sleep(late.lockedUntilUtc - Date.now() + 300);
+    await sleepPast(late.lockedUntilUtc);
     await assert.rejects(receiver.completeMessage(late), { code: "MessageLockLost" });
   });
 });
@@ -104,7 +104,7 @@ describe("properties", () => {
     const message = await receiveOne(client.createReceiver(queue));
     for (const [name, value] of Object.entries(sent)) assert.deepEqual(message[name], value, name);
     // The SDK counts from the sender's clock to the broker's, so the way between them is in it.
-    assert.ok(Math.abs(message.timeToLive - timeToLive) < 5000, `${message.timeToLive} ms to live`);
+    assert.ok(Math.abs(message.timeToLive - timeToLive) < 20_000, `${message.timeToLive} ms to live`);
     assert.equal(message.expiresAtUtc - message.enqueuedTimeUtc, timeToLive);
   });
 

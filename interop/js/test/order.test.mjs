@@ -4,7 +4,7 @@ import { describe, test } from "node:test";
 import { ServiceBusClient } from "@azure/service-bus";
 import { call, updateQueue } from "../api.mjs";
 import { ofClass, order, post, take, takeFrom, withHeader, withProperty } from "../order.mjs";
-import { bodies, inMs, receive, receiveDeadLetter, receiveOne, sleep, until } from "../steps.mjs";
+import { bodies, inMs, receive, receiveDeadLetter, receiveOne, sleep, sleepPast, until } from "../steps.mjs";
 import { createTopic, useManagedBroker } from "../topics.mjs";
 
 const context = useManagedBroker();
@@ -121,9 +121,10 @@ describe("the order", () => {
     const sender = client.createSender(queue);
     await sender.sendMessages(ofClass("low", "l1", "l2"));
     const receiver = client.createReceiver(queue);
-    await sender.scheduleMessages(withHeader("scheduled", 9), inMs(2000));
+    const due = inMs(6000);
+    await sender.scheduleMessages(withHeader("scheduled", 9), due);
     assert.deepEqual(await takeFrom(receiver, 1), ["l1"]);
-    await sleep(2500);
+    await sleepPast(due);
     assert.deepEqual(await takeFrom(receiver, 2), ["scheduled", "l2"]);
   });
 
@@ -165,7 +166,7 @@ describe("a greedy receiver", () => {
     const receiver = client.createReceiver(queue);
     const taken = [];
     while (taken.length < 40) {
-      const messages = await receiver.receiveMessages(100, { maxWaitTimeInMs: 10_000 });
+      const messages = await receiver.receiveMessages(100, { maxWaitTimeInMs: 30_000 });
       assert.ok(messages.length >= 1 && messages.length <= OUTSTANDING, `got ${messages.length}`);
       taken.push(...bodies(messages));
       for (const message of messages) await receiver.completeMessage(message);

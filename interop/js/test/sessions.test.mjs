@@ -2,13 +2,14 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { ServiceBusClient } from "@azure/service-bus";
-import { CLIENT_OPTIONS, bodies, receive, receiveDeadLetter, receiveOne, sendInSession, sleep, useBroker } from "../steps.mjs";
+import { CLIENT_OPTIONS, bodies, receive, receiveDeadLetter, receiveOne, sendInSession, sleep, sleepPast, useBroker } from "../steps.mjs";
 
 const context = useBroker();
 const WITHOUT_RENEWAL = { maxAutoLockRenewalDurationInMs: 0 };
 // How long this client waits for the next session.
-const WAIT_MS = 1500;
-const IMPATIENT = { retryOptions: { ...CLIENT_OPTIONS.retryOptions, maxRetries: 0, timeoutInMs: WAIT_MS } };
+const WAIT_MS = 4000;
+// How long it waits where there is work to do: everything that it does has to be done in this time.
+const WORK_WAIT_MS = 6000;
 
 async function given(settings, ...sessions) {
   const { client, create } = context;
@@ -17,8 +18,9 @@ async function given(settings, ...sessions) {
   return { client, queue };
 }
 
-async function impatiently(action) {
-  const client = new ServiceBusClient(context.broker.connectionString, IMPATIENT);
+async function impatiently(timeoutInMs, action) {
+  const retryOptions = { ...CLIENT_OPTIONS.retryOptions, maxRetries: 0, timeoutInMs };
+  const client = new ServiceBusClient(context.broker.connectionString, { retryOptions });
   try {
     return await action(client);
   } finally {
@@ -26,11 +28,11 @@ async function impatiently(action) {
   }
 }
 
-/** Takes a few messages of one session after the other, until there is none. */
-async function workOnSessions(client, queue, done) {
-  for (;;) {
+/** Takes a few messages of one session after the other, until everything is done. */
+async function workOnSessions(client, queue, done, count) {
+  while (Object.values(done).flat().length < count) {
     const receiver = await client.acceptNextSession(queue).catch((error) => assert.equal(error.code, "ServiceTimeout"));
-    if (!receiver) return;
+    if (!receiver) continue;
     for (const message of await receiver.receiveMessages(7, { maxWaitTimeInMs: 500 })) {
       done[receiver.sessionId].push(message.body);
       await receiver.completeMessage(message);
@@ -68,7 +70,7 @@ describe("accepting", () => {
 
   test("the wait for a session ends", async () => {
     const { queue } = await given();
-    await impatiently(async (client) => {
+    await impatiently(WAIT_MS, async (client) => {
       const started = Date.now();
       await assert.rejects(client.acceptNextSession(queue), { code: "ServiceTimeout" });
       assert.ok(Date.now() - started > WAIT_MS - 200);
@@ -102,7 +104,7 @@ describe("accepting", () => {
     const plain = context.pool.take();
     await assert.rejects(client.acceptSession(plain, "s"), NAMED_REFUSED);
     await assert.rejects(client.acceptNextSession(plain), { code: "GeneralError" });
-    await assert.rejects(client.createReceiver(queue).receiveMessages(1, { maxWaitTimeInMs: 500 }), /requires sessions/);
+    await assert.rejects(client.createReceiver(queue).receiveMessages(1, { maxWaitTimeInMs: 20_000 }), /requires sessions/);
     await assert.rejects(client.createSender(queue).sendMessages({ body: "no session" }), /requires sessions/);
   });
 
@@ -134,7 +136,8 @@ describe("order", () => {
     const numbers = [...Array(20).keys()];
     const { queue } = await given({}, ...sessions.map((session) => [session, ...numbers]));
     const done = Object.fromEntries(sessions.map((session) => [session, []]));
-    await impatiently((client) => Promise.all([1, 2, 3].map(() => workOnSessions(client, queue, done))));
+    const count = sessions.length * numbers.length;
+    await impatiently(WORK_WAIT_MS, (client) => Promise.all([1, 2, 3].map(() => workOnSessions(client, queue, done, count))));
     for (const session of sessions) assert.deepEqual(done[session], numbers, session);
   });
 
@@ -187,11 +190,11 @@ describe("messages aside", () => {
 
 describe("the lock on a session", () => {
   test("is kept by renewal", async () => {
-    const { client, queue } = await given({ lockDuration: "1000ms" }, ["s", "work"]);
+    const { client, queue } = await given({ lockDuration: "5s" }, ["s", "work"]);
     const receiver = await client.acceptSession(queue, "s", WITHOUT_RENEWAL);
     const message = await receiveOne(receiver);
     const first = receiver.sessionLockedUntilUtc;
-    for (let turn = 0; turn < 4; turn++) {
+    while (Date.now() <= first) {
       await sleep(500);
       assert.ok((await receiver.renewSessionLock()) > first);
     }
@@ -209,15 +212,16 @@ describe("the lock on a session", () => {
     assert.deepEqual(await receiver.peekMessages(1), []);
   });
 
-  test("is told when lost: on settling, on renewal, on state", async () => {
-    const { client, queue } = await given({ lockDuration: "1000ms" }, ["s", "slow work"]);
+  test("is told when lost: on renewal, on state, on settling", async () => {
+    const { client, queue } = await given({ lockDuration: "5s" }, ["s", "slow work"]);
     const receiver = await client.acceptSession(queue, "s", WITHOUT_RENEWAL);
     const late = await receiveOne(receiver);
-    await sleep(receiver.sessionLockedUntilUtc - Date.now() + 300);
+    await sleepPast(receiver.sessionLockedUntilUtc);
     const lost = { code: "SessionLockLost" };
-    await assert.rejects(receiver.completeMessage(late), lost);
     await assert.rejects(receiver.renewSessionLock(), lost);
     await assert.rejects(receiver.getSessionState(), lost);
+    // SDK quirk: a settlement that crosses the end of its link on the way waits for a minute. After these two answers the link has ended.
+    await assert.rejects(receiver.completeMessage(late), lost);
     const next = await client.acceptNextSession(queue);
     const again = await receiveOne(next);
     assert.deepEqual([again.body, again.deliveryCount], ["slow work", 1]);

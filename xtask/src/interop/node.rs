@@ -9,7 +9,7 @@ use crate::counts::Counts;
 use crate::{process, workspace};
 
 /// A file that hangs must fail the run, not stop it.
-const FILE_TIMEOUT: &str = "--test-timeout=120000";
+const FILE_TIMEOUT: &str = "--test-timeout=300000";
 /// Two test files at once: as many as the smallest machine has cores.
 const FILES_AT_ONCE: &str = "--test-concurrency=2";
 

@@ -74,7 +74,7 @@ async fn a_settlement_of_four_billion_deliveries_costs_no_more_than_those_there_
     }
     wire.flush().await;
     rig.still_works().await;
-    assert!(began.elapsed().as_secs() < 5, "{:?}", began.elapsed());
+    assert!(began.elapsed().as_secs() < 20, "{:?}", began.elapsed());
 }
 
 #[tokio::test]
@@ -195,7 +195,7 @@ async fn requests_for_everything_are_answered_with_a_limit() {
         wire.flush().await;
         assert!(wire.response("statusCode").await.is_some(), "request {number}");
     }
-    assert!(began.elapsed().as_secs() < 5, "{:?}", began.elapsed());
+    assert!(began.elapsed().as_secs() < 20, "{:?}", began.elapsed());
     rig.still_works().await;
 }
 

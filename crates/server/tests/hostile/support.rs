@@ -26,15 +26,16 @@ pub(crate) struct Rig {
 
 /// Short times, so that those who waste it are found out soon.
 pub(crate) fn impatient() -> (ListenLimits, AmqpLimits) {
-    let second = Duration::from_secs(1);
+    // Good clients have to get in, too, whatever else the machine does.
+    let little = Duration::from_secs(4);
     let listen = ListenLimits {
-        first_bytes_time_max: second,
-        tls_handshake_time_max: second,
-        http_head_time_max: second,
-        http_request_time_max: second,
+        first_bytes_time_max: little,
+        tls_handshake_time_max: little,
+        http_head_time_max: little,
+        http_request_time_max: little,
         ..ListenLimits::default()
     };
-    (listen, AmqpLimits { unauthenticated_time_max: second, ..AmqpLimits::default() })
+    (listen, AmqpLimits { unauthenticated_time_max: little, ..AmqpLimits::default() })
 }
 
 pub(crate) async fn start() -> Rig {
