@@ -79,7 +79,10 @@ where
             }
             batch = replies.recv(), if has_room => {
                 conversation.handle_replies(batch.unwrap_or_default());
-                while let Ok(batch) = replies.try_recv() {
+                // A part of a large message asks for the next one, so this could go on until all of it is in memory.
+                while conversation.output().len() < OUTPUT_BYTES_MAX
+                    && let Ok(batch) = replies.try_recv()
+                {
                     conversation.handle_replies(batch);
                 }
                 conversation.handle_events();
