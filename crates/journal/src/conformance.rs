@@ -438,7 +438,7 @@ async fn replay_repeats_itself<J: Journal>(mut start: impl FnMut() -> J) {
     {
         let mut log = open_new(&start(), SHARD).await;
         for n in 0..10_u8 {
-            log.append(vec![n; 100].into()).expect("room");
+            hand_over(&mut log, vec![n; 100].into()).await;
         }
         // Dropped without waiting: some may be lost, but what is found now stays.
     }

@@ -569,6 +569,19 @@ fn a_replay_after_a_good_end_is_noticed() {
 }
 
 #[test]
+fn who_has_lost_a_partition_need_not_have_noted_how_far_it_was() {
+    let (mut forge, _, two) = Forge::shared();
+    forge.handle("worker-1", 1, 0, 3);
+    forge.stage(Stage::Leave);
+    forge.fate("worker-1", Fate::Stopping);
+    forge.fate("worker-1", Fate::Stopped);
+    forge.claim(1, "worker-2", Some(two), 2);
+    forge.handle("worker-2", 1, 0, 5);
+    forge.stage(Stage::End);
+    assert!(!forge.breaks(processors::nobody_moves_without_need));
+}
+
+#[test]
 fn partitions_that_nobody_has_are_noticed() {
     let (mut forge, one, two) = Forge::shared();
     forge.stage(Stage::Crash);

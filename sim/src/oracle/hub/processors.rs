@@ -195,10 +195,18 @@ pub(super) fn nobody_moves_without_need(chronicle: &Chronicle<'_>) -> Vec<Violat
     violations
 }
 
-/// Whoever ends in good order has noted how far it is: nothing of it comes again.
+/// Whoever ends in good order has noted how far it is in what it has: nothing of it comes again. What was taken from it before may.
 fn replayed(chronicle: &Chronicle<'_>, act: &Act<'_>) -> Option<String> {
     let (since, gone) = act.gone?;
-    let mut handled = chronicle.handled.iter().filter(|h| h.at > since && h.at < act.upto);
+    let was_taken = |partition: u32| {
+        let mut moves = act.moves.iter().filter(|(at, moved, ..)| *at < since && *moved == partition);
+        moves.any(|(.., old, new)| old == gone && !new.is_empty())
+    };
+    let had = |partition: u32| {
+        act.before.by_partition.get(&partition).is_some_and(|owner| owner == gone) && !was_taken(partition)
+    };
+    let after = |at: Moment| at > since && at < act.upto;
+    let mut handled = chronicle.handled.iter().filter(|h| after(h.at) && had(h.partition));
     let again = handled.find(|h| {
         let mut before =
             chronicle.handled.iter().filter(|b| b.instance == gone && b.partition == h.partition);
