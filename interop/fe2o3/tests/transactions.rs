@@ -19,6 +19,8 @@ use crate::broker::Broker;
 
 /// Longer than anything takes that happens at all.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// As long as messages of the source are locked.
+const LOCK: Duration = Duration::from_secs(5);
 /// Long enough for a message that should not come.
 const SILENCE: Duration = Duration::from_millis(300);
 
@@ -36,7 +38,7 @@ struct Scene {
 
 impl Scene {
     async fn set() -> Result<Self> {
-        let broker = Broker::start(&["source,lock=5s", "target"])?;
+        let broker = Broker::start(&[&format!("source,lock={}s", LOCK.as_secs()), "target"])?;
         let mut connection = connect(&broker).await?;
         let mut session = Session::begin(&mut connection).await?;
         Ok(Scene {
@@ -96,8 +98,8 @@ async fn a_commit_sends_and_settles() -> Result<()> {
     let result = received(&mut scene.target).await?;
     assert_eq!(result.body(), "result");
     scene.target.accept(&result).await?;
-    tokio::time::sleep(Duration::from_millis(5100)).await;
-    assert!(is_silent(&mut scene.source).await, "a completed message came back");
+    let came_back = timeout(LOCK + SILENCE, scene.source.recv::<String>()).await;
+    assert!(came_back.is_err(), "a completed message came back");
     scene.close().await
 }
 
