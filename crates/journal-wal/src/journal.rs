@@ -28,7 +28,7 @@ use crate::snapshot::Loaded;
 use crate::writer::Writer;
 use crate::{fetch, locked, snapshot};
 
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 const FORMAT_WORDS: &str = "peeklock journal ";
 
 /// The journal in one directory of a local disk. Clones are handles to the same journal; it closes when the last handle and the last log
@@ -248,6 +248,7 @@ fn check_format(layout: &Layout, bytes: &[u8]) -> Result<(), OpenError> {
         Some(found) if found > FORMAT => {
             Err(OpenError::NewerFormat { directory: text(&layout.root), found, known: FORMAT })
         }
+        Some(found) => Err(OpenError::OlderFormat { directory: text(&layout.root), found, known: FORMAT }),
         _ => {
             let what = "it does not name the format of the directory".to_owned();
             Err(OpenError::Corrupt { file: text(&layout.format()), offset: 0, what })

@@ -225,6 +225,10 @@ pub enum OpenError {
         "the data directory {directory} has format {found}, this program knows up to {known}; use a newer version of the program"
     )]
     NewerFormat { directory: String, found: u32, known: u32 },
+    #[error(
+        "the data directory {directory} has format {found}, which was never released; this version reads format {known}. Use an empty data directory"
+    )]
+    OlderFormat { directory: String, found: u32, known: u32 },
     #[error("{action} {path}: {source}")]
     Io { action: &'static str, path: String, source: std::io::Error },
     #[error("{0} is open already")]

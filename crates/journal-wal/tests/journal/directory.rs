@@ -85,8 +85,18 @@ fn a_newer_format_is_left_alone() {
     drop(open(directory.path()).unwrap());
     std::fs::write(directory.path().join("FORMAT"), "peeklock journal 7\n").unwrap();
     let error = open(directory.path()).err().unwrap();
-    assert!(matches!(error, OpenError::NewerFormat { found: 7, known: 1, .. }), "{error}");
+    assert!(matches!(error, OpenError::NewerFormat { found: 7, known: 2, .. }), "{error}");
     assert!(error.to_string().contains("newer version"), "{error}");
+}
+
+#[test]
+fn an_older_format_is_refused_with_a_sentence() {
+    let directory = tempfile::tempdir().unwrap();
+    drop(open(directory.path()).unwrap());
+    std::fs::write(directory.path().join("FORMAT"), "peeklock journal 1\n").unwrap();
+    let error = open(directory.path()).err().unwrap();
+    assert!(matches!(error, OpenError::OlderFormat { found: 1, known: 2, .. }), "{error}");
+    assert!(error.to_string().contains("Use an empty data directory"), "{error}");
 }
 
 #[test]
