@@ -27,6 +27,11 @@ pub(crate) const REQUEST_CREDIT: u32 = 100;
 /// Bytes of deliveries that may be under way from a shard to one link. What lies beyond stays in the queue.
 pub(crate) const RECEIVER_WINDOW_BYTES: i64 = 1024 * 1024;
 
+/// The max-message-size in attach replies to receivers. It exceeds every message and every response, with all annotations.
+// SDK quirk: .NET closes the link on a delivery above the size that the broker names for its own side.
+pub(crate) const DELIVERY_SIZE_BYTES_MAX: u64 = 1 << 30;
+const _: () = assert!(DELIVERY_SIZE_BYTES_MAX > 4 * limits::LARGE_MESSAGE_SIZE_BYTES_MAX as u64);
+
 /// A sender that names one entity and means another: what it sends goes there by way of the first.
 const TRANSFER_DESTINATION: &str = "com.microsoft:transfer-destination-address";
 
@@ -68,7 +73,11 @@ impl Conversation<'_> {
             })),
         };
         self.insert(Link { id, session, kind, rests_on: Box::default() })?;
-        self.connection.accept(id, reply(attach, limits::MESSAGE_SIZE_BYTES_MAX as u64));
+        let max_message_size = match attach.role {
+            Role::Sender => limits::MESSAGE_SIZE_BYTES_MAX as u64,
+            Role::Receiver => DELIVERY_SIZE_BYTES_MAX,
+        };
+        self.connection.accept(id, reply(attach, max_message_size));
         if attach.role == Role::Sender {
             self.connection.set_credit(id, REQUEST_CREDIT);
         }
@@ -214,7 +223,7 @@ impl Conversation<'_> {
         let Some(link) = self.links.get_mut(number) else { return };
         let LinkKind::Pending(pending) = &link.kind else { return };
         let (Some(entity), path) = (pending.entity, pending.path.clone()) else { return };
-        let mut reply = reply(&pending.attach, limits::MESSAGE_SIZE_BYTES_MAX as u64);
+        let mut reply = reply(&pending.attach, DELIVERY_SIZE_BYTES_MAX);
         if let (Some(filter), Some(held)) = (&pending.session, &held) {
             filter.fill(held, &mut reply);
         }

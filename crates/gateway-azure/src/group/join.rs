@@ -8,10 +8,10 @@ use peeklock_amqp::connection::{LinkId, SessionId};
 use peeklock_amqp::{Attach, Role, condition};
 use peeklock_broker::engine::{self, CloseReason};
 use peeklock_broker::{Answer, Error, Request, SessionAsk};
-use peeklock_types::{EntityKind, EntityPath, GroupSettings, SubQueue, limits};
+use peeklock_types::{EntityKind, EntityPath, GroupSettings, SubQueue};
 
 use super::{Arbiter, GroupLink, HeldLocks, JoiningLink, MemberOf, Membership};
-use crate::attach::{RECEIVER_WINDOW_BYTES, mode_of, reply};
+use crate::attach::{DELIVERY_SIZE_BYTES_MAX, RECEIVER_WINDOW_BYTES, mode_of, reply};
 use crate::claims::Need;
 use crate::conversation::Conversation;
 use crate::error::{Refusal, close_refusal, refusal};
@@ -233,7 +233,7 @@ impl Conversation<'_> {
         }
         if let Some(attach) = group.attach.take() {
             let id = link.id;
-            self.connection.accept(id, reply(&attach, limits::MESSAGE_SIZE_BYTES_MAX as u64));
+            self.connection.accept(id, reply(&attach, DELIVERY_SIZE_BYTES_MAX));
         }
         self.arbitrate(number);
     }

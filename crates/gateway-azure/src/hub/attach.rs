@@ -14,7 +14,7 @@ use super::producer::{self, Numbered, Wish};
 use super::publication::check_length;
 use super::read::{READER_WINDOW_BYTES, ReaderLink};
 use super::{PartitionRef, PendingHub, Publisher, Reading, Route, Step};
-use crate::attach::{SENDER_CREDIT, reply};
+use crate::attach::{DELIVERY_SIZE_BYTES_MAX, SENDER_CREDIT, reply};
 use crate::claims::Need;
 use crate::conversation::Conversation;
 use crate::error::Refusal;
@@ -277,7 +277,7 @@ fn owner_level(attach: &Attach) -> Result<Option<i64>, Refusal> {
 
 /// Events are handed out settled: how far a reader has come is for its own checkpoints to say.
 fn reader_reply(attach: &Attach, reader: &Reading) -> AttachReply {
-    let mut reply = reply(attach, limits::PUBLICATION_SIZE_BYTES_MAX as u64);
+    let mut reply = reply(attach, DELIVERY_SIZE_BYTES_MAX);
     reply.snd_settle_mode = Some(SenderSettleMode::Settled);
     if let (Some(source), Some(wish)) = (&mut reply.source, &attach.source) {
         source.filter.clone_from(&wish.filter);

@@ -520,7 +520,8 @@ async fn large_messages_of_several_members_share_the_link() {
         }
     }
     let attach = Attach { max_message_size: Some(100 << 20), ..receiver("work", None) };
-    let link = client.attach(attach).await.unwrap().0;
+    let (link, reply) = client.attach(attach).await.unwrap();
+    assert!(reply.max_message_size.is_none_or(|size| size >= 100 << 20));
     client.connection.set_credit(link, 300);
     for _ in 0..9 {
         let delivery = client.until(|event| delivery_on(event, link)).await;

@@ -383,7 +383,11 @@ async fn credit_is_kept_to_and_drained() {
     let rig = rig(1).await;
     let mut client = rig.client().await;
     client.send_all("clicks", &["a", "b", "c"]).await;
-    let link = client.attach(earliest()).await.unwrap().0;
+    let (link, reply) = client.attach(earliest()).await.unwrap();
+    assert!(
+        reply.max_message_size.is_none_or(|size| size >= 100 << 20),
+        "no event is larger with its annotations"
+    );
     client.connection.set_credit(link, 2);
     assert_eq!(client.events(link, 2).await.iter().map(number).collect::<Vec<_>>(), [0, 1]);
     client.connection.set_credit(link, 5);

@@ -48,6 +48,18 @@ async fn a_link_tells_how_large_a_message_may_be() {
     assert_eq!(client.send(link, &message("small")).await, DeliveryState::Accepted);
 }
 
+/// SDK quirk: .NET closes a receiver on a delivery above the size in the attach reply, with all annotations counted.
+#[tokio::test(start_paused = true)]
+async fn receivers_and_responses_get_a_size_limit_above_every_delivery() {
+    let settings = QueueSettings { max_message_size_bytes: 1000, ..QueueSettings::default() };
+    let rig = Rig::with_queue("q", settings).await;
+    let mut client = rig.client().await;
+    for address in ["q", "q/$management", "$cbs"] {
+        let attach = client.attach(receiver(address, None)).await.unwrap().1;
+        assert!(attach.max_message_size.is_none_or(|size| size > 200 << 20), "{address}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_full_or_disabled_queue_says_so() {
     let settings = QueueSettings { max_size_bytes: Some(1), ..QueueSettings::default() };
