@@ -4,6 +4,7 @@
 
 mod credit;
 mod deliveries;
+mod dotnet;
 mod handshake;
 mod hostile;
 mod lifecycle;
