@@ -88,22 +88,14 @@ def test_a_topic_changes(admin):
     assert shown(admin.get_topic(name), changes) == changes
 
 
-@pytest.mark.parametrize(
-    ("settings", "named"),
-    [
-        ({"enable_partitioning": True}, "EnablePartitioning"),
-        ({"enable_express": True}, "EnableExpress"),
-        ({"support_ordering": False}, "SupportOrdering"),
-    ],
-    ids=str,
-)
-def test_a_property_of_a_topic_that_cannot_be_honoured_is_refused(admin, settings, named):
+def test_settings_of_a_topic_without_effect_are_kept_and_shown(admin):
     name = fresh("topic")
-    with pytest.raises(HttpResponseError, match=named) as refusal:
-        admin.create_topic(name, **settings)
-    assert refusal.value.status_code == 400
-    with pytest.raises(ResourceNotFoundError):
-        admin.get_topic(name)
+    settings = {"enable_partitioning": True, "enable_express": True, "support_ordering": False}
+    admin.create_topic(name, **settings)
+    topic = admin.get_topic(name)
+    assert shown(topic, settings) == settings
+    admin.update_topic(topic)
+    assert shown(admin.get_topic(name), settings) == settings
 
 
 def test_what_a_topic_is_cannot_be_changed(admin, topic):

@@ -149,8 +149,11 @@ impl Settings {
             max_size: taking.max_size.map(Maybe::wish),
             max_message_size: taking.max_message_size,
             order: order.spec(current)?,
-            // Makes no difference here, so nobody needs a flag for it.
+            // These make no difference here, so nobody needs a flag for them.
             batched_operations: None,
+            support_ordering: None,
+            express: None,
+            partitioning: None,
         })
     }
 }
@@ -168,6 +171,9 @@ impl TopicSettings {
             max_size: taking.max_size.map(Maybe::wish),
             max_message_size: taking.max_message_size,
             batched_operations: None,
+            support_ordering: None,
+            express: None,
+            partitioning: None,
             subscriptions: None,
         }
     }
@@ -281,6 +287,9 @@ fn described(settings: &QueueSettings) -> Vec<(&'static str, String)> {
         poison_session,
         user_metadata,
         batched_operations: _,
+        support_ordering: _,
+        express: _,
+        partitioning: _,
         dead_letter_on_filter_error,
         // Has a page of its own.
         order: _,

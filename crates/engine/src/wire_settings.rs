@@ -33,6 +33,9 @@ pub(crate) fn put_settings(settings: &QueueSettings, out: &mut Vec<u8>) {
     });
     out.push(settings.dead_letter_on_filter_error.into());
     out.push(settings.batched_operations.into());
+    out.push(settings.support_ordering.into());
+    out.push(settings.express.into());
+    out.push(settings.partitioning.into());
     put_optional(settings.user_metadata.as_deref().map(str::as_bytes), out);
     put_order(settings.order.as_deref(), out);
 }
@@ -100,6 +103,9 @@ impl Reader<'_> {
             poison_session: self.poison_session()?,
             dead_letter_on_filter_error: self.flag("a setting")?,
             batched_operations: self.flag("a setting")?,
+            support_ordering: self.flag("a setting")?,
+            express: self.flag("a setting")?,
+            partitioning: self.flag("a setting")?,
             user_metadata: self.user_metadata()?,
             order: self.order()?,
         })

@@ -155,7 +155,7 @@ fn settings() -> impl Strategy<Value = QueueSettings> {
         Just(PoisonSession::SetAside)
     ];
     let order = prop::option::of(order().prop_map(Box::new));
-    (spans, sizes, targets, status, poison, retry(), any::<[bool; 4]>(), order).prop_map(
+    (spans, sizes, targets, status, poison, retry(), any::<[bool; 7]>(), order).prop_map(
         |(spans, sizes, targets, status, poison_session, retry, flags, order)| QueueSettings {
             lock_duration: Duration::from_millis(spans.0),
             max_delivery_count: sizes.0,
@@ -174,6 +174,9 @@ fn settings() -> impl Strategy<Value = QueueSettings> {
             order,
             dead_letter_on_filter_error: flags[2],
             batched_operations: flags[3],
+            support_ordering: flags[4],
+            express: flags[5],
+            partitioning: flags[6],
             user_metadata: flags[3].then(|| "our own words".to_owned()),
         },
     )

@@ -71,6 +71,9 @@ entity_spec! {
             retry: RetryPolicy => retry,
             poison_session: PoisonSession => poison_session,
             batched_operations: bool => batched_operations,
+            support_ordering: bool => support_ordering,
+            express: bool => express,
+            partitioning: bool => partitioning,
         }
         optional {
             default_time_to_live: Duration => default_time_to_live,
@@ -93,6 +96,9 @@ entity_spec! {
             max_message_size: MessageSize => max_message_size_bytes,
             status: QueueStatus => status,
             batched_operations: bool => batched_operations,
+            support_ordering: bool => support_ordering,
+            express: bool => express,
+            partitioning: bool => partitioning,
         }
         optional {
             default_time_to_live: Duration => default_time_to_live,

@@ -30,10 +30,13 @@ const QUEUES: &str = r#"
             "MaxMessageSizeInKilobytes": 2048,
             "AutoDeleteOnIdle": "P10675199DT2H48M5.4775807S",
             "RetryPolicy": "fixed:5s",
+            "EnablePartitioning": true,
+            "EnableExpress": true,
+            "SupportOrdering": false,
         } } ],
       "Topics": [ {
         "Name": "events",
-        "Properties": { "DefaultMessageTimeToLive": "PT1H", "RequiresDuplicateDetection": true },
+        "Properties": { "DefaultMessageTimeToLive": "PT1H", "RequiresDuplicateDetection": true, "EnableExpress": true },
         "Subscriptions": [
           { "Name": "all" },
           { "Name": "audit",
@@ -79,6 +82,9 @@ fn queues_have_what_the_file_says_and_else_what_azure_has() {
         max_size_bytes: Some(100 << 20),
         max_message_size_bytes: 2 << 20,
         retry: peeklock_types::RetryPolicy::Fixed { delay: Duration::from_secs(5) },
+        partitioning: true,
+        express: true,
+        support_ordering: false,
         ..QueueSettings::default()
     };
     assert_eq!(settings, expected);
@@ -89,6 +95,7 @@ fn topics_bring_subscriptions_and_rules() {
     let (_, space) = read(QUEUES).remove(0);
     let (_, topic) = &space.topics.0[0];
     assert_eq!(topic.settings().duplicate_window, Some(Duration::from_secs(20)));
+    assert!(topic.settings().express);
     let subscriptions = &topic.subscriptions.as_ref().unwrap().0;
     assert!(subscriptions[0].1.rules.is_none(), "the usual rule");
     let audit = &subscriptions[1].1;
@@ -135,7 +142,7 @@ fn what_is_wrong_is_named_with_its_place() {
             .contains("the text '3' where u32 should be")
     );
     let told = with("prio > 3", "prio >> 3");
-    assert!(told.starts_with("line 38, column 51: "), "{told}");
+    assert!(told.starts_with("line 41, column 51: "), "{told}");
     assert!(told.contains("SqlFilter.SqlExpression: the SQL filter does not parse: at column"), "{told}");
     assert!(with("SET sys.To", "SIT sys.To").contains("Action.SqlExpression: the SQL action"));
     assert!(with("\"FilterType\": \"Sql\"", "\"FilterType\": \"Sqll\"").contains("did you mean 'Sql'?"));
@@ -143,9 +150,5 @@ fn what_is_wrong_is_named_with_its_place() {
     assert!(with("\"events\"", "\"PLAIN\"").contains("Topics.[1].Name: the name 'PLAIN' is given twice"));
     assert!(with("\"all\"", "\"AUDIT\"").contains("Subscriptions.[2].Name: the name 'audit' is given twice"));
     assert!(with("by-sql", "BY-HEADER").contains("Rules.[2].Name: the name 'BY-HEADER' is given twice"));
-    assert!(
-        with("\"ForwardTo\": \"\"", "\"EnablePartitioning\": true")
-            .contains("EnablePartitioning: partitioned queues")
-    );
     assert!(with("\"SqlFilter\": {", "\"CorrelationFilter\": {").contains("unknown key 'SqlExpression'"));
 }

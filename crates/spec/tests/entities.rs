@@ -33,6 +33,9 @@ fn full() -> QueueSettings {
         order: Some(Box::default()),
         dead_letter_on_filter_error: false,
         batched_operations: false,
+        support_ordering: false,
+        express: true,
+        partitioning: true,
         user_metadata: Some("mine".to_owned()),
     }
 }
@@ -68,6 +71,9 @@ fn settings_come_back_as_they_were_written() {
             duplicate_window: not_for_subscriptions.duplicate_window,
             max_size_bytes: not_for_subscriptions.max_size_bytes,
             max_message_size_bytes: not_for_subscriptions.max_message_size_bytes,
+            support_ordering: not_for_subscriptions.support_ordering,
+            express: not_for_subscriptions.express,
+            partitioning: not_for_subscriptions.partitioning,
             ..full()
         }
     );
@@ -83,7 +89,7 @@ fn a_queue_is_written_for_people() {
             "deadLetterOnExpiration": true, "autoDeleteOnIdle": "61s", "duplicateWindow": "62s", "maxSize": "1GiB",
             "maxMessageSize": "1048577", "status": "send-disabled", "forwardTo": "next",
             "forwardDeadLettersTo": "dead/letters", "retry": "exponential:1s..9s:jitter", "poisonSession": "set-aside",
-            "batchedOperations": false, "userMetadata": "mine", "order": { "policy": "aged", "maxOutstanding": 16 }
+            "batchedOperations": false, "supportOrdering": false, "express": true, "partitioning": true, "userMetadata": "mine", "order": { "policy": "aged", "maxOutstanding": 16 }
         })
     );
 }

@@ -121,6 +121,12 @@ pub struct QueueSettings {
     pub dead_letter_on_filter_error: bool,
     /// Kept and shown, for those who set it: everything here is done in batches.
     pub batched_operations: bool,
+    /// Keeps and shows `SupportOrdering`, without effect: the order of messages is always kept.
+    pub support_ordering: bool,
+    /// Keeps and shows `EnableExpress`, without effect: every message is on disk before it is confirmed.
+    pub express: bool,
+    /// Keeps and shows `EnablePartitioning`, without effect: the entity stays whole in one shard. Cannot be changed later.
+    pub partitioning: bool,
     /// The owner's own words.
     pub user_metadata: Option<String>,
 }
@@ -198,6 +204,9 @@ impl Default for QueueSettings {
             order: None,
             dead_letter_on_filter_error: true,
             batched_operations: true,
+            support_ordering: true,
+            express: false,
+            partitioning: false,
             user_metadata: None,
         }
     }
@@ -327,6 +336,9 @@ impl QueueSettings {
         }
         if self.duplicate_window.is_some() != new.duplicate_window.is_some() {
             return Err(SettingsError::Immutable { what: "requires duplicate detection" });
+        }
+        if self.partitioning != new.partitioning {
+            return Err(SettingsError::Immutable { what: "enable partitioning" });
         }
         Ok(())
     }

@@ -300,10 +300,11 @@ describe("errors", () => {
     await rejects(admin.createRule(topic, "one", "bad", { sqlExpression: "color = " }), 400, "ServiceError", /column 9/);
   });
 
-  test("a property that cannot be honoured is refused", async () => {
+  test("settings without effect are kept and shown", async () => {
     const { admin } = context;
-    const settings = { enablePartitioning: true };
-    await rejects(admin.createQueue(fresh("queue"), settings), 400, "ServiceError", /EnablePartitioning/);
+    const queue = await admin.createQueue(fresh("queue"), { enablePartitioning: true, enableExpress: true });
+    assert.equal(queue.enablePartitioning, true);
+    assert.equal((await admin.updateQueue(queue)).enableExpress, true);
   });
 
   test("only who may manage does", async () => {

@@ -243,7 +243,7 @@ pub(super) fn reference(name: &str) -> Value {
 /// A field and its type; a type with `?` may be null, and one with `#` is another schema.
 pub(super) type Field = (&'static str, &'static str);
 
-const QUEUE: [Field; 17] = [
+const QUEUE: [Field; 20] = [
     ("lockDuration", "string"),
     ("maxDeliveryCount", "integer"),
     ("requiresSession", "boolean"),
@@ -253,6 +253,9 @@ const QUEUE: [Field; 17] = [
     ("retry", "string"),
     ("poisonSession", "string"),
     ("batchedOperations", "boolean"),
+    ("supportOrdering", "boolean"),
+    ("express", "boolean"),
+    ("partitioning", "boolean"),
     ("defaultTimeToLive", "string?"),
     ("autoDeleteOnIdle", "string?"),
     ("duplicateWindow", "string?"),
@@ -262,10 +265,13 @@ const QUEUE: [Field; 17] = [
     ("order", "#Order?"),
     ("userMetadata", "string?"),
 ];
-const TOPIC: [Field; 8] = [
+const TOPIC: [Field; 11] = [
     ("maxMessageSize", "string"),
     ("status", "string"),
     ("batchedOperations", "boolean"),
+    ("supportOrdering", "boolean"),
+    ("express", "boolean"),
+    ("partitioning", "boolean"),
     ("defaultTimeToLive", "string?"),
     ("autoDeleteOnIdle", "string?"),
     ("duplicateWindow", "string?"),

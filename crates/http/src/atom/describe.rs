@@ -137,12 +137,12 @@ fn write_queue(writer: &mut Writer, context: &Context<'_>, entity: &EntityInfo, 
     write_policies(writer, policies);
     writer.text("Status", status_name(settings.status));
     write_dates(writer, entity);
-    writer.bool("SupportOrdering", true);
+    writer.bool("SupportOrdering", settings.support_ordering);
     write_counts(writer, &entity.counts);
     writer.text("AutoDeleteOnIdle", &iso8601::show_or_infinite(settings.auto_delete_on_idle));
-    writer.bool("EnablePartitioning", false);
+    writer.bool("EnablePartitioning", settings.partitioning);
     writer.text("EntityAvailabilityStatus", "Available");
-    writer.bool("EnableExpress", false);
+    writer.bool("EnableExpress", settings.express);
     write_target(writer, context, "ForwardTo", settings.forward_to.as_ref());
     writer.optional("UserMetadata", settings.user_metadata.as_deref());
     write_target(writer, context, "ForwardDeadLetteredMessagesTo", settings.forward_dead_letters_to.as_ref());
@@ -162,16 +162,16 @@ fn write_topic(writer: &mut Writer, context: &Context<'_>, entity: &EntityInfo, 
     write_policies(writer, policies);
     writer.text("Status", status_name(settings.status));
     write_dates(writer, entity);
-    writer.bool("SupportOrdering", true);
+    writer.bool("SupportOrdering", settings.support_ordering);
     write_counts(writer, &entity.counts);
     writer.number("SubscriptionCount", entity.subscription_count);
     writer.number("SqlFilterCount", entity.sql_rule_count);
     writer.number("CorrelationFilterCount", entity.correlation_rule_count);
     writer.text("AutoDeleteOnIdle", &iso8601::show_or_infinite(settings.auto_delete_on_idle));
-    writer.bool("EnablePartitioning", false);
+    writer.bool("EnablePartitioning", settings.partitioning);
     writer.text("EntityAvailabilityStatus", "Available");
     writer.bool("EnableSubscriptionPartitioning", false);
-    writer.bool("EnableExpress", false);
+    writer.bool("EnableExpress", settings.express);
     writer.optional("UserMetadata", settings.user_metadata.as_deref());
     write_message_size(writer, context, settings);
 }

@@ -32,6 +32,9 @@ enum Property {
     AutoDeleteOnIdle,
     UserMetadata,
     MaxMessageSize,
+    SupportOrdering,
+    Express,
+    Partitioning,
     /// Read by others.
     Elsewhere,
     /// Ours to say; clients send it back with the rest of what they got.
@@ -46,9 +49,7 @@ const SUBSCRIPTION: u8 = 4;
 const ALL: u8 = QUEUE | TOPIC | SUBSCRIPTION;
 
 const NOT_PARTITIONED: &str = "an entity here lives whole in one place, and keeps its order";
-const ALWAYS_DURABLE: &str = "every message here is on disk before it is confirmed";
 const NEVER_ANONYMOUS: &str = "every client must show a key";
-const ALWAYS_ORDERED: &str = "order is always kept here";
 const FILTERS_LATER: &str = "a message that no subscription wants is taken and dropped here";
 
 const ELEMENTS: [(&str, u8, Property); 34] = [
@@ -73,16 +74,16 @@ const ELEMENTS: [(&str, u8, Property); 34] = [
     ("CreatedAt", ALL, Property::ReadOnly),
     ("UpdatedAt", ALL, Property::ReadOnly),
     ("AccessedAt", ALL, Property::ReadOnly),
-    ("SupportOrdering", QUEUE | TOPIC, Property::Only(true, ALWAYS_ORDERED)),
+    ("SupportOrdering", QUEUE | TOPIC, Property::SupportOrdering),
     ("CountDetails", ALL, Property::ReadOnly),
     ("SubscriptionCount", TOPIC, Property::ReadOnly),
     ("SqlFilterCount", TOPIC, Property::ReadOnly),
     ("CorrelationFilterCount", TOPIC, Property::ReadOnly),
     ("AutoDeleteOnIdle", ALL, Property::AutoDeleteOnIdle),
-    ("EnablePartitioning", QUEUE | TOPIC, Property::Only(false, NOT_PARTITIONED)),
+    ("EnablePartitioning", QUEUE | TOPIC, Property::Partitioning),
     ("EntityAvailabilityStatus", ALL, Property::ReadOnly),
     ("EnableSubscriptionPartitioning", TOPIC, Property::Only(false, NOT_PARTITIONED)),
-    ("EnableExpress", QUEUE | TOPIC, Property::Only(false, ALWAYS_DURABLE)),
+    ("EnableExpress", QUEUE | TOPIC, Property::Express),
     ("UserMetadata", ALL, Property::UserMetadata),
     ("ForwardDeadLetteredMessagesTo", QUEUE | SUBSCRIPTION, Property::ForwardDeadLettersTo),
     ("MaxMessageSizeInKilobytes", QUEUE | TOPIC, Property::MaxMessageSize),
@@ -120,6 +121,7 @@ fn start(current: Option<&QueueSettings>) -> QueueSettings {
     match current {
         Some(current) => QueueSettings {
             requires_session: current.requires_session,
+            partitioning: current.partitioning,
             retry: current.retry,
             poison_session: current.poison_session,
             order: current.order.clone(),
@@ -174,6 +176,9 @@ impl Reading<'_> {
                 settings.user_metadata = Some(element.text.clone()).filter(|text| !text.is_empty());
             }
             Property::MaxMessageSize => settings.max_message_size_bytes = max_message_size(element, current)?,
+            Property::SupportOrdering => settings.support_ordering = boolean(element)?,
+            Property::Express => settings.express = boolean(element)?,
+            Property::Partitioning => settings.partitioning = boolean(element)?,
             Property::Elsewhere | Property::ReadOnly => {}
             Property::Only(value, why) => only(element, value, why)?,
         }

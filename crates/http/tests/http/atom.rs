@@ -98,6 +98,27 @@ async fn everything_a_description_says_is_kept() {
     assert_eq!(rig.access.policies(Some(&peeklock_types::EntityName::parse("a/q2").unwrap())).len(), 1);
 }
 
+#[tokio::test]
+async fn settings_without_effect_are_kept_and_shown() {
+    let rig = Rig::start().await;
+    let flags = [("SupportOrdering", "false"), ("EnablePartitioning", "true"), ("EnableExpress", "true")];
+    let content: String = flags.map(|(name, value)| format!("<{name}>{value}</{name}>")).concat();
+    for (name, root, api) in [("q1", "QueueDescription", "queues"), ("t1", "TopicDescription", "topics")] {
+        let uri = format!("/{name}?{V21}");
+        rig.put(&uri, &js(root, &content)).await.expect(201);
+        let shown = rig.get(&uri).await.expect(200);
+        let updated = rig.update(&uri, &js_entry(&description(&shown.body))).await.expect(200);
+        for (flag, value) in flags {
+            assert_eq!((shown.element(flag), updated.element(flag)), (value, value), "{flag} of {name}");
+        }
+        let json = rig.get(&format!("/api/{api}/{name}")).await.json();
+        assert_eq!((&json["supportOrdering"], &json["partitioning"]), (&false.into(), &true.into()));
+        assert_eq!(json["express"], true);
+        let left_out = rig.update(&uri, &js(root, "")).await.expect(200);
+        assert_eq!(left_out.element("EnablePartitioning"), "true", "cannot be changed");
+    }
+}
+
 fn js_entry(description: &str) -> String {
     format!(
         "<entry xmlns=\"http://www.w3.org/2005/Atom\"><content type=\"application/xml\">{description}</content></entry>"
@@ -187,10 +208,8 @@ async fn what_cannot_be_changed_or_honoured_is_refused_by_name() {
     };
     refused(true, "<RequiresSession>true</RequiresSession>", "session").await;
     refused(true, "<RequiresDuplicateDetection>true</RequiresDuplicateDetection>", "duplicate").await;
-    refused(false, "<EnablePartitioning>true</EnablePartitioning>", "EnablePartitioning cannot be true")
+    refused(true, "<EnablePartitioning>true</EnablePartitioning>", "'enable partitioning' cannot be changed")
         .await;
-    refused(false, "<EnableExpress>true</EnableExpress>", "EnableExpress cannot be true").await;
-    refused(false, "<SupportOrdering>false</SupportOrdering>", "SupportOrdering cannot be false").await;
     refused(false, "<IsAnonymousAccessible>true</IsAnonymousAccessible>", "IsAnonymousAccessible").await;
     refused(false, "<LockDurration>PT1M</LockDurration>", "did you mean LockDuration?").await;
     refused(false, "<LockDuration>1 minute</LockDuration>", "LockDuration is '1 minute'").await;

@@ -3,7 +3,9 @@
 
 mod atom;
 mod common;
+mod dotnet;
 mod hubs;
 mod json;
 mod metrics;
 mod order;
+mod recording;

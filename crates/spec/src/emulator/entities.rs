@@ -79,6 +79,8 @@ struct Properties {
     max_message_size_in_kilobytes: Option<u32>,
     enable_batched_operations: Option<bool>,
     enable_partitioning: Option<bool>,
+    enable_express: Option<bool>,
+    support_ordering: Option<bool>,
     #[serde(deserialize_with = "unless_empty")]
     status: Option<QueueStatus>,
     #[serde(deserialize_with = "unless_empty")]
@@ -104,6 +106,8 @@ struct TopicProperties {
     max_message_size_in_kilobytes: Option<u32>,
     enable_batched_operations: Option<bool>,
     enable_partitioning: Option<bool>,
+    enable_express: Option<bool>,
+    support_ordering: Option<bool>,
     #[serde(deserialize_with = "unless_empty")]
     status: Option<QueueStatus>,
     #[serde(deserialize_with = "unless_empty")]
@@ -171,7 +175,6 @@ impl Namespace {
         for (at, queue) in self.queues.into_iter().enumerate() {
             let place = place.item("Queues", at);
             let name = entity_name(&queue.name, &spec, &place)?;
-            refuse_partitions(queue.properties.enable_partitioning, &place)?;
             let queue = queue.properties.spec();
             check_settings(&queue.settings(), &name, EntityKind::Queue)
                 .map_err(|message| place.problem(message))?;
@@ -229,14 +232,6 @@ fn entity_name(text: &str, taken: &NamespaceSpec, place: &Place<'_>) -> Result<E
     Ok(name)
 }
 
-fn refuse_partitions(wanted: Option<bool>, place: &Place<'_>) -> Result<(), Problem> {
-    if wanted != Some(true) {
-        return Ok(());
-    }
-    let at_property = place.under(&["Properties", "EnablePartitioning"]);
-    Err(at_property.problem("partitioned queues and topics are not served; set it to false or leave it out"))
-}
-
 fn duplicate_window(is_wanted: Option<bool>, window: Option<Duration>) -> Option<Option<Duration>> {
     is_wanted.map(|is_wanted| is_wanted.then(|| window.unwrap_or(DUPLICATE_WINDOW_DEFAULT)))
 }
@@ -262,6 +257,9 @@ impl Properties {
             retry: self.retry_policy,
             poison_session: self.poison_session,
             batched_operations: self.enable_batched_operations,
+            support_ordering: self.support_ordering,
+            express: self.enable_express,
+            partitioning: self.enable_partitioning,
             default_time_to_live: self.default_message_time_to_live.map(|time| time.0),
             auto_delete_on_idle: self.auto_delete_on_idle.map(|time| time.0),
             duplicate_window: duplicate_window(
@@ -281,7 +279,6 @@ impl Properties {
 impl Topic {
     fn spec(self, topic: &EntityName, place: &Place<'_>) -> Result<TopicSpec, Problem> {
         let properties = self.properties;
-        refuse_partitions(properties.enable_partitioning, place)?;
         let mut subscriptions: Vec<(SubscriptionName, SubscriptionSpec)> = Vec::new();
         for (at, subscription) in self.subscriptions.into_iter().enumerate() {
             let place = place.item("Subscriptions", at);
@@ -299,6 +296,9 @@ impl Topic {
             max_message_size: properties.max_message_size_in_kilobytes.map(kilobytes),
             status: properties.status,
             batched_operations: properties.enable_batched_operations,
+            support_ordering: properties.support_ordering,
+            express: properties.enable_express,
+            partitioning: properties.enable_partitioning,
             default_time_to_live: properties.default_message_time_to_live.map(|time| time.0),
             auto_delete_on_idle: properties.auto_delete_on_idle.map(|time| time.0),
             duplicate_window: duplicate_window(
