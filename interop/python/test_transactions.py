@@ -120,6 +120,18 @@ def test_a_rolled_back_settlement_brings_the_message_again(coordinator, short_li
     assert target.drain() == []
 
 
+def test_after_a_rollback_the_message_can_be_completed_over_its_link(coordinator, management, lines):
+    source, _ = lines
+    source.given("work")
+    transaction = coordinator.begin()
+    assert transaction.settle(source.receiver) == ACCEPTED
+    assert transaction.roll_back() == ACCEPTED
+    transaction.give_back()
+    source.receiver.accept()
+    assert source.drain() == []
+    assert counts(management, source.queue) == {"active": 0, "locked": 0, "dead-letter": 0}
+
+
 def test_every_settlement_can_be_part_of_a_transaction(coordinator, management, lines):
     line, other = lines
     for body in ("dead", "back"):
@@ -147,6 +159,19 @@ def test_an_id_that_is_unknown_is_refused(coordinator, lines):
     assert over.commit() == UNKNOWN
     assert over.send(line.sender, "x") == UNKNOWN
     assert line.drain() == []
+
+
+def test_an_id_of_another_connection_is_refused(broker, coordinator, lines):
+    line, _ = lines
+    line.given("work")
+    connection = connect(broker)
+    ours, theirs = coordinator.begin(), Coordinator(connection).begin()
+    stranger = Transaction(coordinator, theirs.id)
+    assert stranger.send(line.sender, "x") == UNKNOWN
+    assert stranger.settle(line.receiver) == UNKNOWN
+    assert stranger.commit() == UNKNOWN
+    assert (ours.commit(), theirs.commit()) == (ACCEPTED, ACCEPTED)
+    connection.close()
 
 
 def test_a_lost_lock_refuses_the_whole_transaction(coordinator, short_lines):

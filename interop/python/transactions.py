@@ -47,6 +47,8 @@ class Transaction:
     def __init__(self, coordinator, transaction_id):
         self.coordinator = coordinator
         self.id = transaction_id
+        # Deliveries that are settled in it, and the receivers that have them.
+        self.retired = []
 
     def send(self, sender, body, **properties):
         """Gives "accepted", or the condition of the refusal."""
@@ -60,12 +62,18 @@ class Transaction:
         delivery = receiver.fetcher.unsettled.popleft()
         delivery.local.data = [self.id, Described(ulong(outcome), list(fields))]
         delivery.update(TRANSACTIONAL)
-        result = self.outcome(delivery)
-        delivery.settle()
+        self.coordinator.connection.wait(lambda: delivery.remote_state == TRANSACTIONAL, timeout=TIMEOUT_SECONDS)
+        result = self.read(delivery)
+        is_refused = result not in OUTCOMES.values()
+        assert delivery.settled == is_refused, "a step is settled by its commit"
+        self.retired.append((receiver, delivery))
         return result
 
     def outcome(self, delivery):
         self.coordinator.settled(delivery)
+        return self.read(delivery)
+
+    def read(self, delivery):
         assert delivery.remote_state == TRANSACTIONAL, f"the answer to a step was {delivery.remote_state}"
         transaction_id, outcome = delivery.remote.data
         assert bytes(transaction_id) == self.id
@@ -73,7 +81,16 @@ class Transaction:
         return str(error.value[0]) if isinstance(error, Described) else OUTCOMES[outcome.descriptor]
 
     def commit(self):
-        return self.coordinator.discharge(self.id, False)
+        outcome = self.coordinator.discharge(self.id, False)
+        if outcome == ACCEPTED:
+            assert all(delivery.settled for _, delivery in self.retired), "a commit settles before it is answered"
+        return outcome
 
     def roll_back(self):
         return self.coordinator.discharge(self.id, True)
+
+    def give_back(self):
+        """After a rollback: the receivers have their deliveries again, and can settle them over their links."""
+        for receiver, delivery in self.retired:
+            assert not delivery.settled
+            receiver.fetcher.unsettled.append(delivery)

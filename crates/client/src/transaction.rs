@@ -115,7 +115,7 @@ impl Transaction {
         }
     }
 
-    /// The broker knows a transaction by its connection and a number, and another connection may have the same number.
+    /// The broker refuses the id of another connection's transaction; this error names the mistake.
     fn check(&self, shared: &Arc<Shared>) -> Result<(), Error> {
         if Arc::ptr_eq(&self.shared, shared) { Ok(()) } else { Err(Error::OtherConnection) }
     }

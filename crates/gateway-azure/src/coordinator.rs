@@ -1,6 +1,6 @@
 //! Transactions on the wire: the control link, and steps of a transaction on other links.
 //!
-//! The answer to a step says what will be once the transaction is committed, so it comes at once, or as soon as the lock was looked at.
+//! The answer to a step states the outcome that the commit applies. It is sent at once, or as soon as the lock was checked.
 
 use bytes::{Bytes, BytesMut};
 use peeklock_amqp::connection::{AttachReply, Delivery, DeliveryId, LinkId, SessionId};
@@ -18,8 +18,8 @@ use crate::group::LockEnd;
 use crate::incoming;
 use crate::link::{EntityRef, Link, LinkKind, LinkNumber};
 use crate::outcome::settlement_of;
-use crate::request::{Mirror, Waiter};
-use crate::transaction::{Discharger, HeldMessage, HeldSend, TransactionNumber, Work, rolled_back};
+use crate::request::Waiter;
+use crate::transaction::{Discharger, HeldMessage, HeldSend, Retired, TransactionNumber, Work, rolled_back};
 
 const CAPABILITIES: [Symbol; 3] = [
     Symbol::from_static("amqp:local-transactions"),
@@ -35,10 +35,8 @@ pub(crate) struct Checks {
 }
 
 struct Check {
-    transaction: TransactionNumber,
-    link: LinkNumber,
-    delivery: DeliveryId,
-    mirror: Mirror,
+    txn_id: Bytes,
+    retired: Retired,
 }
 
 impl Checks {
@@ -103,8 +101,8 @@ impl Conversation<'_> {
         let nothing = || Refusal::bad_request("a request to the coordinator is a declare or a discharge");
         match Control::decode(&sections.value().ok_or_else(nothing)?).ok_or_else(nothing)? {
             Control::Declare => {
-                let transaction = self.transactions.declare(number, self.millis)?;
-                Ok(Some(DeliveryState::Declared { txn_id: transaction.to_id() }))
+                let txn_id = self.transactions.declare(number, self.millis, fastrand::u128(..))?;
+                Ok(Some(DeliveryState::Declared { txn_id }))
             }
             Control::Discharge(Discharge { txn_id, fail: Some(true) }) => {
                 self.transactions.roll_back(&txn_id)?;
@@ -142,7 +140,11 @@ impl Conversation<'_> {
 
     /// The shard has committed a transaction, or refused to.
     pub(crate) fn on_committed(&mut self, transaction: TransactionNumber, result: Result<Answer, Error>) {
-        let Some(Discharger { control, delivery }) = self.transactions.end(transaction) else { return };
+        let Some((discharger, retired)) = self.transactions.end(transaction) else { return };
+        let Discharger { control, delivery } = discharger;
+        if result.is_ok() {
+            retired.into_iter().for_each(|retired| self.settle_retired(retired));
+        }
         let Some(link) = self.links.get_mut(control) else { return };
         let state = match result {
             Ok(_) => DeliveryState::Accepted,
@@ -152,6 +154,15 @@ impl Conversation<'_> {
             }
         };
         self.connection.settle(link.id, delivery, state);
+    }
+
+    /// Settles a delivery whose outcome a commit has applied. It leaves before the answer to the discharge, so a client that detaches as
+    /// soon as it has that answer holds no delivery that is gone.
+    fn settle_retired(&mut self, Retired { link: number, delivery, token, mirror, end }: Retired) {
+        self.release_lock(number, token, end);
+        if let Some(link) = self.links.get(number) {
+            self.connection.settle(link.id, delivery, mirror.state());
+        }
     }
 
     /// A peer sends messages that are stored when the transaction is committed.
@@ -209,13 +220,12 @@ impl Conversation<'_> {
                 .ok_or_else(|| Refusal::bad_request("a settlement in a transaction needs an outcome"))?;
             let end = LockEnd::of(&settlement);
             let step = TransactionSettle { sub_queue: path.sub_queue, token, settlement };
-            let transaction = self.add_settles(&txn_id, &path, entity, vec![step])?;
-            Ok((Check { transaction, link: number, delivery, mirror }, end))
+            self.add_settles(&txn_id, &path, entity, vec![step])?;
+            Ok(Retired { link: number, delivery, token, mirror, end })
         });
         match settled {
-            Ok((check, end)) => {
-                self.release_lock(number, token, end);
-                let ticket = self.checks.insert(check).ticket();
+            Ok(retired) => {
+                let ticket = self.checks.insert(Check { txn_id, retired }).ticket();
                 let (entity, sub_queue) = (entity, path.sub_queue);
                 self.push(
                     entity.shard,
@@ -236,27 +246,36 @@ impl Conversation<'_> {
         path: &EntityPath,
         entity: EntityRef,
         settles: Vec<TransactionSettle>,
-    ) -> Result<TransactionNumber, Refusal> {
+    ) -> Result<(), Refusal> {
         self.transactions.add_settles(self.millis, txn_id, (&path.name, entity), settles)
     }
 
     /// The shard has looked at the lock of a message that is settled in a transaction.
+    ///
+    /// The answer leaves the delivery unsettled: its outcome is applied by the commit, and after a rollback the peer still holds it and
+    /// may settle it again over the same link (AMQP 1.0 §4.4.3). A refusal settles it.
     pub(crate) fn on_checked(&mut self, number: u32, result: Result<Answer, Error>) {
-        let Some(check) = self.checks.waiting.remove(&number) else { return };
-        let txn_id = check.transaction.to_id();
+        let Some(Check { txn_id, retired }) = self.checks.waiting.remove(&number) else { return };
         let checked = match result {
-            Ok(_) => self.transactions.check_known(check.transaction),
-            Err(error) => Err(refusal(&error, None)),
-        };
-        let outcome = match checked {
-            Ok(()) => check.mirror.state(),
-            Err(refusal) => {
-                self.transactions.doom(&txn_id, &refusal.description);
-                DeliveryState::rejected(refusal.into())
+            Ok(_) => self.transactions.retire(&txn_id, retired),
+            Err(error) => {
+                self.release_lock(retired.link, retired.token, retired.end);
+                Err(refusal(&error, None))
             }
         };
-        if let Some(link) = self.links.get_mut(check.link) {
-            self.connection.settle(link.id, check.delivery, in_transaction(txn_id, outcome));
+        if let Err(refusal) = &checked {
+            self.transactions.doom(&txn_id, &refusal.description);
+        }
+        let Some(id) = self.links.get(retired.link).map(|link| link.id) else { return };
+        match checked {
+            Ok(()) => {
+                let state = in_transaction(txn_id, retired.mirror.state());
+                self.connection.set_outcome(id, retired.delivery, state);
+            }
+            Err(refusal) => {
+                let state = in_transaction(txn_id, DeliveryState::rejected(refusal.into()));
+                self.connection.settle(id, retired.delivery, state);
+            }
         }
     }
 }

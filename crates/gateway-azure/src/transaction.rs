@@ -14,11 +14,13 @@ use peeklock_amqp::condition;
 use peeklock_amqp::connection::{DeliveryId, Millis};
 use peeklock_broker::TransactionSettle;
 use peeklock_broker::engine::{Attributes, Settlement};
-use peeklock_types::{EntityName, limits};
+use peeklock_types::{EntityName, LockToken, limits};
 use rustc_hash::FxHashMap;
 
 use crate::error::Refusal;
+use crate::group::LockEnd;
 use crate::link::{EntityRef, LinkNumber};
+use crate::request::Mirror;
 
 /// Transactions that one connection may have open at a time.
 const OPEN_MAX: usize = 100;
@@ -33,16 +35,38 @@ const REMEMBERED_MAX: usize = 1000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct TransactionNumber(pub(crate) u32);
 
-impl TransactionNumber {
-    /// The id that the peer gets and names.
-    pub(crate) fn to_id(self) -> Bytes {
-        Bytes::copy_from_slice(&self.0.to_be_bytes())
+/// Names a transaction on the wire: its number, then random bits.
+///
+/// The random bits make it unique in the broker. A client may by mistake name a transaction of another connection, and a bare number
+/// could then mean a transaction of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct TransactionId([u8; 16]);
+
+impl TransactionId {
+    fn new(number: u32, nonce: u128) -> Self {
+        let mut bytes = nonce.to_be_bytes();
+        bytes[..4].copy_from_slice(&number.to_be_bytes());
+        TransactionId(bytes)
     }
 
     fn of(id: &[u8]) -> Result<Self, Refusal> {
-        let bytes = <[u8; 4]>::try_from(id).map_err(|_| unknown())?;
-        Ok(TransactionNumber(u32::from_be_bytes(bytes)))
+        <[u8; 16]>::try_from(id).map(TransactionId).map_err(|_| unknown())
     }
+
+    fn number(self) -> TransactionNumber {
+        let [a, b, c, d, ..] = self.0;
+        TransactionNumber(u32::from_be_bytes([a, b, c, d]))
+    }
+}
+
+/// A settlement that was answered and is settled on the wire by the commit. After a rollback the peer still holds the delivery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Retired {
+    pub(crate) link: LinkNumber,
+    pub(crate) delivery: DeliveryId,
+    pub(crate) token: LockToken,
+    pub(crate) mirror: Mirror,
+    pub(crate) end: LockEnd,
 }
 
 /// A message that waits for its transaction's commit, in its stored form.
@@ -95,9 +119,11 @@ pub(crate) struct Discharger {
 
 #[derive(Debug)]
 struct Transaction {
+    id: TransactionId,
     control: LinkNumber,
     expires_at: Millis,
     work: Work,
+    retired: Vec<Retired>,
     /// Why it can only be rolled back.
     doomed: Option<String>,
     /// Its commit is under way.
@@ -107,13 +133,19 @@ struct Transaction {
 #[derive(Debug, Default)]
 pub(crate) struct Transactions {
     open: FxHashMap<u32, Transaction>,
-    timed_out: VecDeque<u32>,
+    timed_out: VecDeque<TransactionId>,
     next: u32,
     size_bytes: usize,
 }
 
 impl Transactions {
-    pub(crate) fn declare(&mut self, control: LinkNumber, now: Millis) -> Result<TransactionNumber, Refusal> {
+    /// Begins a transaction and returns its id, which contains `nonce`.
+    pub(crate) fn declare(
+        &mut self,
+        control: LinkNumber,
+        now: Millis,
+        nonce: u128,
+    ) -> Result<Bytes, Refusal> {
         if self.open.len() >= OPEN_MAX {
             let text = format!("this connection has {OPEN_MAX} open transactions; end one first");
             return Err(Refusal::new(403, condition::RESOURCE_LIMIT_EXCEEDED, text));
@@ -121,10 +153,18 @@ impl Transactions {
         // Few are open at a time, so a number that comes round again is free.
         let number = self.next;
         self.next = self.next.wrapping_add(1);
-        let work = Work::default();
-        let expires_at = now.after(IDLE_MAX);
-        self.open.insert(number, Transaction { control, expires_at, work, doomed: None, discharger: None });
-        Ok(TransactionNumber(number))
+        let id = TransactionId::new(number, nonce);
+        let transaction = Transaction {
+            id,
+            control,
+            expires_at: now.after(IDLE_MAX),
+            work: Work::default(),
+            retired: Vec::new(),
+            doomed: None,
+            discharger: None,
+        };
+        self.open.insert(number, transaction);
+        Ok(Bytes::copy_from_slice(&id.0))
     }
 
     /// Adds the messages of one delivery.
@@ -142,7 +182,7 @@ impl Transactions {
         id: &[u8],
         queue: (&EntityName, EntityRef),
         settles: Vec<TransactionSettle>,
-    ) -> Result<TransactionNumber, Refusal> {
+    ) -> Result<(), Refusal> {
         let size_bytes = settles.iter().map(|settle| size_of(&settle.settlement)).sum();
         let transaction = self.step(now, id, settles.len(), size_bytes)?;
         let (name, entity) = queue;
@@ -155,7 +195,15 @@ impl Transactions {
             return Err(transaction.refuse(Refusal::not_allowed(text)));
         }
         transaction.work.settles.extend(settles);
-        TransactionNumber::of(id)
+        Ok(())
+    }
+
+    /// Notes a settlement that was answered, for the commit. Its commit may be under way already.
+    pub(crate) fn retire(&mut self, id: &[u8], retired: Retired) -> Result<(), Refusal> {
+        let number = self.find(id)?;
+        let transaction = self.open.get_mut(&number.0).ok_or_else(unknown)?;
+        transaction.retired.push(retired);
+        Ok(())
     }
 
     /// The transaction, for a step that needs so much room.
@@ -166,8 +214,7 @@ impl Transactions {
         count: usize,
         size_bytes: usize,
     ) -> Result<&mut Transaction, Refusal> {
-        let number = TransactionNumber::of(id)?;
-        self.check_known(number)?;
+        let number = self.find(id)?;
         let transaction = self.open.get_mut(&number.0).ok_or_else(unknown)?;
         if transaction.discharger.is_some() {
             return Err(unknown());
@@ -196,7 +243,7 @@ impl Transactions {
 
     /// A step was refused elsewhere, so the transaction cannot be committed any more.
     pub(crate) fn doom(&mut self, id: &[u8], reason: &str) {
-        let number = TransactionNumber::of(id).ok();
+        let number = self.find(id).ok();
         if let Some(transaction) = number.and_then(|number| self.open.get_mut(&number.0)) {
             transaction.doomed.get_or_insert_with(|| reason.to_owned());
         }
@@ -209,12 +256,14 @@ impl Transactions {
         }
     }
 
-    /// Whether it is open or being committed.
-    pub(crate) fn check_known(&self, number: TransactionNumber) -> Result<(), Refusal> {
-        if self.open.contains_key(&number.0) {
-            return Ok(());
+    /// Finds a transaction that is open or being committed.
+    fn find(&self, id: &[u8]) -> Result<TransactionNumber, Refusal> {
+        let id = TransactionId::of(id)?;
+        let number = id.number();
+        if self.open.get(&number.0).is_some_and(|transaction| transaction.id == id) {
+            return Ok(number);
         }
-        if self.timed_out.contains(&number.0) {
+        if self.timed_out.contains(&id) {
             let text = format!(
                 "nothing happened in the transaction for {IDLE_MAX:?}, so it was rolled back; begin a new one"
             );
@@ -249,15 +298,15 @@ impl Transactions {
     }
 
     fn dischargeable(&self, id: &[u8]) -> Result<TransactionNumber, Refusal> {
-        let number = TransactionNumber::of(id)?;
-        self.check_known(number)?;
+        let number = self.find(id)?;
         let is_open = self.open.get(&number.0).is_some_and(|transaction| transaction.discharger.is_none());
         if is_open { Ok(number) } else { Err(unknown()) }
     }
 
-    /// The commit is over, one way or the other.
-    pub(crate) fn end(&mut self, number: TransactionNumber) -> Option<Discharger> {
-        self.remove(number).and_then(|transaction| transaction.discharger)
+    /// Forgets a transaction whose commit is over, one way or the other.
+    pub(crate) fn end(&mut self, number: TransactionNumber) -> Option<(Discharger, Vec<Retired>)> {
+        let transaction = self.remove(number)?;
+        Some((transaction.discharger?, transaction.retired))
     }
 
     /// The control link is gone, and with it those who could commit. A commit that is under way goes on.
@@ -280,15 +329,11 @@ impl Transactions {
         waiting.map(|transaction| transaction.expires_at.0).min().map(Millis)
     }
 
-    fn remove_where(&mut self, is_over: impl Fn(&Transaction) -> bool) -> Vec<u32> {
-        let over: Vec<_> = self
-            .open
-            .iter()
-            .filter(|(_, transaction)| is_over(transaction))
-            .map(|(number, _)| *number)
-            .collect();
-        for number in &over {
-            self.remove(TransactionNumber(*number));
+    fn remove_where(&mut self, is_over: impl Fn(&Transaction) -> bool) -> Vec<TransactionId> {
+        let over = self.open.values().filter(|transaction| is_over(transaction));
+        let over: Vec<_> = over.map(|transaction| transaction.id).collect();
+        for id in &over {
+            self.remove(id.number());
         }
         over
     }
@@ -332,17 +377,24 @@ fn size_of(settlement: &Settlement) -> usize {
 #[cfg(test)]
 mod tests {
     use peeklock_broker::engine::EntityId;
-    use peeklock_types::{LockToken, SequenceNumber, SubQueue};
+    use peeklock_types::{SequenceNumber, SubQueue};
 
     use super::*;
 
     const CONTROL: LinkNumber = LinkNumber(1);
     const NOW: Millis = Millis(1000);
+    const NONCE: u128 = 7 << 64 | 3;
     const DISCHARGER: Discharger = Discharger { control: CONTROL, delivery: DeliveryId(7) };
+
+    fn retired() -> Retired {
+        let token = LockToken::new(SequenceNumber(1), 1);
+        let (link, delivery) = (LinkNumber(2), DeliveryId(8));
+        Retired { link, delivery, token, mirror: Mirror::Accepted, end: LockEnd::Settled }
+    }
 
     fn begun() -> (Transactions, Bytes) {
         let mut transactions = Transactions::default();
-        let id = transactions.declare(CONTROL, NOW).unwrap().to_id();
+        let id = transactions.declare(CONTROL, NOW, NONCE).unwrap();
         (transactions, id)
     }
 
@@ -366,7 +418,7 @@ mod tests {
 
     fn add_settle(transactions: &mut Transactions, id: &[u8], name: &str) -> Result<(), Refusal> {
         let (name, entity) = queue(name, 9);
-        transactions.add_settles(NOW, id, (&name, entity), vec![settle(1)]).map(|_| ())
+        transactions.add_settles(NOW, id, (&name, entity), vec![settle(1)])
     }
 
     fn condition_of<T: std::fmt::Debug>(result: Result<T, Refusal>) -> &'static str {
@@ -382,8 +434,9 @@ mod tests {
         assert_eq!((work.sends.len(), work.settles.len()), (1, 1));
         assert_eq!(work.home().unwrap().entity, EntityId(9));
         assert_eq!(condition_of(transactions.add_send(NOW, &id, send(1))), condition::TRANSACTION_UNKNOWN_ID);
-        assert!(transactions.check_known(number).is_ok(), "answers to its steps may be on their way");
-        assert_eq!(transactions.end(number), Some(DISCHARGER));
+        transactions.retire(&id, retired()).expect("answers to its steps may be on their way");
+        assert_eq!(transactions.end(number), Some((DISCHARGER, vec![retired()])));
+        assert_eq!(condition_of(transactions.retire(&id, retired())), condition::TRANSACTION_UNKNOWN_ID);
         assert_eq!(condition_of(transactions.roll_back(&id)), condition::TRANSACTION_UNKNOWN_ID);
         assert_eq!(transactions.size_bytes, 0);
     }
@@ -402,7 +455,7 @@ mod tests {
     #[test]
     fn several_transactions_do_not_disturb_each_other() {
         let (mut transactions, one) = begun();
-        let two = transactions.declare(CONTROL, NOW).unwrap().to_id();
+        let two = transactions.declare(CONTROL, NOW, NONCE).unwrap();
         assert_ne!(one, two);
         transactions.add_send(NOW, &one, send(1)).unwrap();
         transactions.roll_back(&one).unwrap();
@@ -428,7 +481,7 @@ mod tests {
         transactions.doom(&id, "the lock is lost");
         assert_eq!(condition_of(transactions.commit(&id, DISCHARGER)), condition::TRANSACTION_ROLLBACK);
         assert_eq!(condition_of(transactions.commit(&id, DISCHARGER)), condition::TRANSACTION_UNKNOWN_ID);
-        let id = transactions.declare(CONTROL, NOW).unwrap().to_id();
+        let id = transactions.declare(CONTROL, NOW, NONCE).unwrap();
         transactions.doom(&id, "the lock is lost");
         transactions.roll_back(&id).unwrap();
         transactions.doom(b"nonsense", "nobody hears it");
@@ -445,7 +498,7 @@ mod tests {
         transactions.roll_back(&id).unwrap();
 
         let most = limits::TRANSACTION_SIZE_BYTES_MAX;
-        let mut declare = || transactions.declare(CONTROL, NOW).unwrap().to_id();
+        let mut declare = || transactions.declare(CONTROL, NOW, NONCE).unwrap();
         let ids = [declare(), declare(), declare(), declare(), declare()];
         for id in &ids[..4] {
             transactions.add_send(NOW, id, send(most)).unwrap();
@@ -455,7 +508,7 @@ mod tests {
         let condition = condition_of(transactions.add_send(NOW, &ids[4], send(1)));
         assert_eq!(condition, condition::RESOURCE_LIMIT_EXCEEDED, "too much for all");
         transactions.roll_back(&ids[0]).unwrap();
-        let id = transactions.declare(CONTROL, NOW).unwrap().to_id();
+        let id = transactions.declare(CONTROL, NOW, NONCE).unwrap();
         transactions.add_send(NOW, &id, send(1)).unwrap();
     }
 
@@ -463,13 +516,16 @@ mod tests {
     fn open_transactions_are_bounded() {
         let (mut transactions, _) = begun();
         for _ in 1..OPEN_MAX {
-            transactions.declare(CONTROL, NOW).unwrap();
+            transactions.declare(CONTROL, NOW, NONCE).unwrap();
         }
-        assert_eq!(condition_of(transactions.declare(CONTROL, NOW)), condition::RESOURCE_LIMIT_EXCEEDED);
+        assert_eq!(
+            condition_of(transactions.declare(CONTROL, NOW, NONCE)),
+            condition::RESOURCE_LIMIT_EXCEEDED
+        );
         transactions.roll_back_all_of(LinkNumber(2));
-        assert!(transactions.declare(CONTROL, NOW).is_err());
+        assert!(transactions.declare(CONTROL, NOW, NONCE).is_err());
         transactions.roll_back_all_of(CONTROL);
-        assert!(transactions.declare(CONTROL, NOW).is_ok());
+        assert!(transactions.declare(CONTROL, NOW, NONCE).is_ok());
     }
 
     #[test]
@@ -501,13 +557,15 @@ mod tests {
         assert_eq!(transactions.next_deadline(), None);
         transactions.expire(Millis(u64::MAX));
         transactions.roll_back_all_of(CONTROL);
-        assert_eq!(transactions.end(number), Some(DISCHARGER));
+        assert_eq!(transactions.end(number), Some((DISCHARGER, Vec::new())));
     }
 
     #[test]
     fn ids_that_nobody_gave_out_are_unknown() {
-        let (mut transactions, _) = begun();
-        for id in [&b""[..], b"abcd", b"a long id that is none of ours at all"] {
+        let (mut transactions, id) = begun();
+        let mut guess = TransactionId::of(&id).unwrap();
+        guess.0[15] ^= 1;
+        for id in [&b""[..], b"abcd", &guess.0, b"a long id that is none of ours at all"] {
             assert_eq!(
                 condition_of(transactions.add_send(NOW, id, send(1))),
                 condition::TRANSACTION_UNKNOWN_ID

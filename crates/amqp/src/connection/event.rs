@@ -42,7 +42,8 @@ pub enum Event {
     /// outcome leaves behind its last frame.
     Part { link: LinkId, id: DeliveryId, part: Part },
     /// The peer told the state of one delivery. For a delivery that we sent and that is not `settled`, answer with
-    /// [`Connection::settle`](super::Connection::settle); at most one unsettled outcome per delivery is reported.
+    /// [`Connection::settle`](super::Connection::settle) or
+    /// [`Connection::set_outcome`](super::Connection::set_outcome); until then no other unsettled outcome of it is reported.
     Disposition {
         link: LinkId,
         id: DeliveryId,

@@ -342,10 +342,19 @@ impl Connection {
         self.settle_delivery(link, id, state);
     }
 
-    /// Receiving link: proposes an outcome and leaves the delivery unsettled; the sender answers with a
-    /// [`Event::Disposition`] that settles it. This is how a peek-lock client completes a message.
+    /// Tells an outcome and leaves the delivery unsettled.
+    ///
+    /// Receiving link: proposes it; the sender answers with a [`Event::Disposition`] that settles it. This is how a
+    /// peek-lock client completes a message. Sending link: answers a proposal whose outcome is not applied yet, such as
+    /// one in a transaction. The receiver may then propose another one.
     pub fn set_outcome(&mut self, link: LinkId, id: DeliveryId, state: DeliveryState) {
         self.propose_outcome(link, id, state);
+    }
+
+    /// Receiving link: stops tracking a delivery that the driver will not speak of again, without a word to the peer.
+    /// What the peer says of it later is ignored.
+    pub fn forget(&mut self, link: LinkId, id: DeliveryId) {
+        self.forget_incoming(link, id);
     }
 
     pub fn link(&self, link: LinkId) -> Option<LinkInfo> {

@@ -289,7 +289,7 @@ impl Connection {
         self.tell_if_drained(id);
     }
 
-    fn forget_incoming(&mut self, id: LinkId, delivery: DeliveryId) {
+    pub(super) fn forget_incoming(&mut self, id: LinkId, delivery: DeliveryId) {
         let Some(link) = self.links.get_mut(id) else { return };
         let Some(session) = self.sessions.get_mut(link.session) else { return };
         if session.incoming.take(delivery, id).is_some() {

@@ -17,7 +17,7 @@ const GAP_MAX: u64 = 64;
 pub(super) struct Entry {
     pub(super) link: LinkId,
     pub(super) tag: DeliveryTag,
-    /// The receiver told an outcome and waits for the sender to settle.
+    /// The peer told an outcome that we have not answered.
     pub(super) has_outcome: bool,
 }
 

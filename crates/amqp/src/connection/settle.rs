@@ -20,7 +20,7 @@ impl Connection {
         let last = DeliveryId(last.unwrap_or(first));
         let (links, events) = (&mut self.links, &mut self.events);
         ring.visit(DeliveryId(first), last, |id, entry| {
-            // A second outcome before we settle would let a peer multiply events, and has no meaning.
+            // A second outcome before we answer would let a peer multiply events, and has no meaning.
             if entry.has_outcome && !settled {
                 return true;
             }
@@ -63,15 +63,17 @@ impl Connection {
     }
 
     pub(super) fn propose_outcome(&mut self, id: LinkId, delivery: DeliveryId, state: DeliveryState) {
-        let Some(link) = self.links.get_mut(id).filter(|link| link.is_attached(Role::Receiver)) else {
-            return;
-        };
+        let Some(link) = self.links.get_mut(id).filter(|link| link.state == State::Attached) else { return };
         let Some(session) = self.sessions.get_mut(link.session) else { return };
-        let is_ours = session.incoming.get_mut(delivery).is_some_and(|entry| entry.link == id);
-        if is_ours {
-            let session_id = link.session;
-            session.dispose(&mut self.out, Role::Receiver, delivery, false, state);
-            self.mark_dirty(session_id);
-        }
+        let (role, session_id) = (link.role, link.session);
+        let ring = match role {
+            Role::Sender => &mut session.outgoing,
+            Role::Receiver => &mut session.incoming,
+        };
+        let Some(entry) = ring.get_mut(delivery).filter(|entry| entry.link == id) else { return };
+        // The peer may answer what we propose, and propose again what we answered.
+        entry.has_outcome = false;
+        session.dispose(&mut self.out, role, delivery, false, state);
+        self.mark_dirty(session_id);
     }
 }

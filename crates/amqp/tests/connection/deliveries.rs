@@ -322,6 +322,38 @@ fn a_client_completes_in_two_steps() {
     );
 }
 
+/// A step of a transaction: the sender answers without settling, and the receiver may propose again.
+#[test]
+fn an_answer_may_leave_the_delivery_unsettled() {
+    let (mut pair, near, far) = Pair::linked(Config::client("c", "h"), Config::server("s"), Role::Receiver);
+    pair.client.set_credit(near, 2);
+    pair.run();
+    for tag in 1..3 {
+        pair.server.send(far, &outgoing(tag), &[b"x"]).unwrap();
+    }
+    pair.run();
+    let received = deliveries(pair.client_events());
+    pair.server_events();
+    for _ in 0..2 {
+        pair.client.set_outcome(near, received[0].id, DeliveryState::Released);
+        pair.run();
+        let events = pair.server_events();
+        let [Event::Disposition { link, id, settled: false, .. }] = events[..] else { panic!("{events:?}") };
+        pair.server.set_outcome(link, id, DeliveryState::Released);
+        pair.run();
+        let events = pair.client_events();
+        assert!(matches!(events[..], [Event::Disposition { settled: false, .. }]), "{events:?}");
+        assert_eq!((pair.client.unsettled(near), pair.server.unsettled(far)), (2, 2));
+    }
+    pair.server.settle(far, received[0].id, DeliveryState::Released);
+    pair.client.forget(near, received[1].id);
+    pair.server.settle(far, received[1].id, DeliveryState::Released);
+    pair.run();
+    let events = pair.client_events();
+    assert!(matches!(events[..], [Event::Disposition { settled: true, id, .. }] if id == received[0].id));
+    assert_eq!((pair.client.unsettled(near), pair.server.unsettled(far)), (0, 0));
+}
+
 #[test]
 fn a_detached_links_deliveries_are_forgotten() {
     let (mut script, _) = Script::server();

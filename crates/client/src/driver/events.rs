@@ -107,7 +107,16 @@ impl Driver {
                     coordinator.handle_outcome(tag, state);
                 }
             }
-            Some(Link::Receiving(receiving)) if settled => receiving.handle_confirmation(id, state),
+            Some(Link::Receiving(receiving)) => {
+                let is_step = matches!(state, Some(DeliveryState::Transactional { .. }));
+                if settled || is_step {
+                    receiving.handle_confirmation(id, state);
+                }
+                // The broker settles a step with its commit. Nobody holds the delivery here any more, so that is no news.
+                if is_step && !settled {
+                    self.connection.forget(link, id);
+                }
+            }
             Some(Link::Request(address)) => {
                 if let Some(node) = self.nodes.get_mut(address) {
                     node.handle_outcome(tag, state);

@@ -594,7 +594,9 @@ async fn accept_in_transaction(client: &mut Client, link: LinkId, id: DeliveryId
     let (control, _) = client.coordinator().await;
     let txn_id = client.declare(control).await;
     let outcome = Some(Box::new(DeliveryState::Accepted));
-    client.settle(link, id, DeliveryState::Transactional { txn_id: txn_id.clone(), outcome }).await;
+    let state = DeliveryState::Transactional { txn_id: txn_id.clone(), outcome };
+    let (_, is_settled) = client.settle_in(link, id, state).await;
+    assert!(!is_settled, "the commit settles it");
     (control, txn_id)
 }
 
@@ -623,13 +625,7 @@ async fn what_a_rolled_back_transaction_settled_can_be_settled_again() {
     let (control, txn_id) = accept_in_transaction(&mut client, link, delivery.id).await;
     assert_eq!(client.discharge(control, &txn_id, true).await, DeliveryState::Accepted);
     assert_eq!(rig.broker.show(name("low")).await.unwrap().counts.locked_count, 1);
-    // The delivery was settled with the step, so that another outcome for it is not heard; its lock is told to the management.
-    let guid = <[u8; 16]>::try_from(delivery.tag.as_slice()).unwrap();
-    let token = Value::Uuid(peeklock_types::LockToken::from_guid_bytes(guid).to_bytes());
-    let tokens = peeklock_amqp::Array::new(peeklock_amqp::Kind::Uuid, vec![token]).unwrap();
-    let management = client.management("work").await;
-    let body = vec![("lock-tokens", Value::Array(tokens)), ("disposition-status", "completed".into())];
-    let done = client.request(&management, "com.microsoft:update-disposition", body).await;
-    assert_eq!(done.status, 200);
+    let done = client.settle(link, delivery.id, DeliveryState::Accepted).await;
+    assert_eq!(done, DeliveryState::Accepted);
     assert_eq!(rig.broker.show(name("low")).await.unwrap().counts.message_count(), 0);
 }

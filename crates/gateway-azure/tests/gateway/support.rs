@@ -248,11 +248,37 @@ impl Client {
         state: DeliveryState,
     ) -> DeliveryState {
         self.connection.set_outcome(link, id, state);
+        self.settled(link, id).await
+    }
+
+    /// The state with which the broker settles a delivery.
+    pub(crate) async fn settled(&mut self, link: LinkId, id: DeliveryId) -> DeliveryState {
+        let (state, _) = self.disposition(link, id, |settled| settled).await;
+        state
+    }
+
+    /// Settles a delivery in a transaction; says whether the answer settles it on the wire.
+    pub(crate) async fn settle_in(
+        &mut self,
+        link: LinkId,
+        id: DeliveryId,
+        state: DeliveryState,
+    ) -> (DeliveryState, bool) {
+        self.connection.set_outcome(link, id, state);
+        self.disposition(link, id, |_| true).await
+    }
+
+    async fn disposition(
+        &mut self,
+        link: LinkId,
+        id: DeliveryId,
+        wanted: impl Fn(bool) -> bool,
+    ) -> (DeliveryState, bool) {
         self.until(|event| match event {
-            Event::Disposition { link: found, id: of, state, settled: true, .. }
-                if *found == link && *of == id =>
+            Event::Disposition { link: found, id: of, state, settled, .. }
+                if *found == link && *of == id && wanted(*settled) =>
             {
-                Some(state.clone().expect("an outcome"))
+                Some((state.clone().expect("an outcome"), *settled))
             }
             _ => None,
         })

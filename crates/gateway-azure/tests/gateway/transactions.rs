@@ -73,14 +73,69 @@ async fn a_message_is_passed_on_as_one_step() {
     let (delivery, _) = client.receive(link).await;
     let txn_id = client.declare(control).await;
     assert_eq!(client.send_in(two, &message("result"), Some(&txn_id)).await, accepted(&txn_id));
-    let outcome = client.settle(link, delivery.id, accepted(&txn_id)).await;
-    assert_eq!(outcome, accepted(&txn_id));
+    let outcome = client.settle_in(link, delivery.id, accepted(&txn_id)).await;
+    assert_eq!(outcome, (accepted(&txn_id), false), "the commit settles it");
     let see_one = client.management("one").await;
     assert_eq!(client.count(&see_one).await, 1, "not before the commit");
     assert_eq!(client.discharge(control, &txn_id, false).await, DeliveryState::Accepted);
+    let came_before = client.connection.unsettled(link) == 0;
+    assert!(came_before, "the delivery is settled before the discharge is answered");
+    assert_eq!(client.settled(link, delivery.id).await, DeliveryState::Accepted);
     assert_eq!(client.count(&see_one).await, 0);
     let link = client.receiver("two").await;
     assert_eq!(client.receive(link).await.1.body, message("result").body);
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_rollback_the_delivery_can_be_settled_over_its_link() {
+    let (_rig, mut client) = two_queues().await;
+    let control = client.coordinator().await.0;
+    let one = client.sender("one").await;
+    client.send(one, &message("work")).await;
+    let link = client.receiver("one").await;
+    let (delivery, _) = client.receive(link).await;
+    for _ in 0..2 {
+        let txn_id = client.declare(control).await;
+        let outcome = client.settle_in(link, delivery.id, accepted(&txn_id)).await;
+        assert_eq!(outcome, (accepted(&txn_id), false));
+        assert_eq!(client.discharge(control, &txn_id, true).await, DeliveryState::Accepted);
+    }
+    // A commit that is refused leaves it as well.
+    let txn_id = client.declare(control).await;
+    client.settle_in(link, delivery.id, accepted(&txn_id)).await;
+    assert_eq!(client.settle_in(link, delivery.id, accepted(&txn_id)).await.0, accepted(&txn_id));
+    let refused = client.discharge(control, &txn_id, false).await;
+    assert_eq!(condition_of(&refused), condition::TRANSACTION_ROLLBACK, "one message was settled twice");
+    assert_eq!(client.connection.unsettled(link), 1);
+    let see_one = client.management("one").await;
+    assert_eq!(client.count(&see_one).await, 1);
+
+    let outcome = client.settle(link, delivery.id, DeliveryState::Accepted).await;
+    assert_eq!(outcome, DeliveryState::Accepted);
+    assert_eq!(client.count(&see_one).await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_commit_needs_neither_the_receivers_link_nor_an_answer_before_it() {
+    let (_rig, mut client) = two_queues().await;
+    let control = client.coordinator().await.0;
+    let one = client.sender("one").await;
+    client.send(one, &message("first")).await;
+    client.send(one, &message("second")).await;
+    let link = client.receiver("one").await;
+    let (first, second) = (client.receive(link).await.0, client.receive(link).await.0);
+    let txn_id = client.declare(control).await;
+    // The discharge comes in the same write as the settlement.
+    client.connection.set_outcome(link, first.id, accepted(&txn_id));
+    assert_eq!(client.discharge(control, &txn_id, false).await, DeliveryState::Accepted);
+    assert_eq!(client.settled(link, first.id).await, DeliveryState::Accepted);
+
+    let txn_id = client.declare(control).await;
+    client.settle_in(link, second.id, accepted(&txn_id)).await;
+    client.connection.detach(link, None);
+    assert_eq!(client.discharge(control, &txn_id, false).await, DeliveryState::Accepted);
+    let see_one = client.management("one").await;
+    assert_eq!(client.count(&see_one).await, 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -94,8 +149,8 @@ async fn every_outcome_is_mirrored_in_its_kind() {
     {
         client.send(one, &message("m")).await;
         let (delivery, _) = client.receive(link).await;
-        let answer = client.settle(link, delivery.id, in_transaction(&txn_id, outcome.clone())).await;
-        let DeliveryState::Transactional { outcome: Some(mirrored), .. } = answer else {
+        let answer = client.settle_in(link, delivery.id, in_transaction(&txn_id, outcome.clone())).await;
+        let (DeliveryState::Transactional { outcome: Some(mirrored), .. }, false) = answer else {
             panic!("{answer:?}")
         };
         assert_eq!(std::mem::discriminant(&*mirrored), std::mem::discriminant(&outcome));
@@ -138,7 +193,7 @@ async fn a_lock_lost_between_settlement_and_commit_undoes_all() {
     let (delivery, _) = client.receive(link).await;
     let txn_id = client.declare(control).await;
     client.send_in(one, &message("other"), Some(&txn_id)).await;
-    assert_eq!(client.settle(link, delivery.id, accepted(&txn_id)).await, accepted(&txn_id));
+    assert_eq!(client.settle_in(link, delivery.id, accepted(&txn_id)).await, (accepted(&txn_id), false));
     tokio::time::sleep(Duration::from_secs(6)).await;
     let refused = client.discharge(control, &txn_id, false).await;
     assert_eq!(condition_of(&refused), condition::TRANSACTION_ROLLBACK);
@@ -157,7 +212,7 @@ async fn two_queues_cannot_be_settled_in_one_transaction() {
         client.send(link, &message("m")).await;
         let link = client.receiver(name).await;
         let (delivery, _) = client.receive(link).await;
-        answers.push(client.settle(link, delivery.id, accepted(&txn_id)).await);
+        answers.push(client.settle_in(link, delivery.id, accepted(&txn_id)).await.0);
     }
     assert_eq!(answers[0], accepted(&txn_id));
     assert_eq!(condition_of(&answers[1]), condition::NOT_ALLOWED);
@@ -192,6 +247,28 @@ async fn unknown_ids_are_refused_and_a_closed_control_link_rolls_back() {
     let other = client.coordinator().await.0;
     let refused = client.discharge(other, &txn_id, false).await;
     assert_eq!(condition_of(&refused), condition::TRANSACTION_UNKNOWN_ID);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_id_of_another_connection_is_refused() {
+    let (rig, mut client) = two_queues().await;
+    let mut other = rig.client().await;
+    let (control, others_control) = (client.coordinator().await.0, other.coordinator().await.0);
+    let one = client.sender("one").await;
+    client.send(one, &message("work")).await;
+    let link = client.receiver("one").await;
+    let (delivery, _) = client.receive(link).await;
+    // Both are the first of their connection.
+    let (txn_id, others) = (client.declare(control).await, other.declare(others_control).await);
+    assert_ne!(txn_id, others);
+    let refused = client.send_in(one, &message("m"), Some(&others)).await;
+    assert_eq!(condition_of(&refused), condition::TRANSACTION_UNKNOWN_ID);
+    let (refused, _) = client.settle_in(link, delivery.id, accepted(&others)).await;
+    assert_eq!(condition_of(&refused), condition::TRANSACTION_UNKNOWN_ID);
+    let refused = client.discharge(control, &others, false).await;
+    assert_eq!(condition_of(&refused), condition::TRANSACTION_UNKNOWN_ID);
+    assert_eq!(client.discharge(control, &txn_id, false).await, DeliveryState::Accepted, "nobody joined it");
+    assert_eq!(other.discharge(others_control, &others, false).await, DeliveryState::Accepted);
 }
 
 #[tokio::test(start_paused = true)]
