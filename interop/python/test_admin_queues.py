@@ -20,7 +20,7 @@ SETTINGS = {
     "duplicate_detection_history_time_window": 5 * MINUTES,
     "enable_batched_operations": False,
     "lock_duration": datetime.timedelta(seconds=45),
-    "max_delivery_count": 7,
+    "max_delivery_count": 2_147_483_647,
     "max_size_in_megabytes": 2048,
     "requires_duplicate_detection": True,
     "requires_session": True,

@@ -88,6 +88,21 @@ def test_a_topic_changes(admin):
     assert shown(admin.get_topic(name), changes) == changes
 
 
+def test_names_as_masstransit_writes_them(client, admin):
+    name = fresh("Shop") + "/.Events./Fault--Shop/Order--"
+    admin.create_topic(name)
+    admin.create_subscription(name, "audit-")
+    assert admin.get_topic(name).name == name
+    with client.get_topic_sender(name) as sender:
+        sender.send_messages(ServiceBusMessage("one"))
+    with client.get_subscription_receiver(name, "audit-") as receiver:
+        [message] = receive(receiver, 1)
+        receiver.complete_message(message)
+    with pytest.raises(HttpResponseError, match="character ':' at position 5") as refusal:
+        admin.create_topic("shop:a")
+    assert refusal.value.status_code == 400
+
+
 def test_settings_of_a_topic_without_effect_are_kept_and_shown(admin):
     name = fresh("topic")
     settings = {"enable_partitioning": True, "enable_express": True, "support_ordering": False}

@@ -198,6 +198,8 @@ pub struct Details {
     pub view: Option<Bytes>,
     /// Whoever shows this nonce may change or delete the message, locked or not, until somebody else receives it.
     pub receipt: Option<u64>,
+    /// The upper half of the delivery count, of a message that failed more than 65,535 times.
+    pub delivery_count_high: u16,
 }
 
 /// A message's way to another queue.

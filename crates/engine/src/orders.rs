@@ -80,7 +80,7 @@ fn explain(now: Timestamp, queue: &Queue, number: SequenceNumber, entry: &Entry)
         }
         MessageState::Scheduled => ("scheduled", format!("It is due in {}.", wait(due))),
         MessageState::Delayed => {
-            let count = entry.delivery_count;
+            let count = messages.delivery_count(number, entry);
             ("delayed", format!("It failed {count} times and is tried again in {}.", wait(due)))
         }
         MessageState::Deferred => {

@@ -157,7 +157,7 @@ fn put_messages(messages: &Messages, sessions: &BTreeMap<&SessionId, u64>, out: 
         put_step(last.body, now.body, out);
         put_step(last.enqueued_at, now.enqueued_at, out);
         put_number(entry.size_bytes.into(), out);
-        put_number(entry.delivery_count.into(), out);
+        put_number(entry.delivery_count_low.into(), out);
         if let Some(session) = entry.session.and_then(|slot| messages.sessions().get(slot)) {
             put_number(sessions.get(&session.id).copied().unwrap_or_default(), out);
         }
@@ -416,7 +416,7 @@ fn restore_message(
     let size_bytes = reader.number32("a body's size")?;
     let mut entry = Entry::new(BodyRef::from_raw(body), size_bytes, Timestamp::from_millis(enqueued_at));
     let count = reader.number("a delivery count")?;
-    entry.delivery_count = u16::try_from(count).map_err(|_| DecodeError::Value("a delivery count"))?;
+    entry.delivery_count_low = u16::try_from(count).map_err(|_| DecodeError::Value("a delivery count"))?;
     entry.state = match flags & STATE_MASK {
         0 => MessageState::Active,
         1 => MessageState::Deferred,

@@ -1,7 +1,8 @@
 //! What is known of a message beside its bytes, as bytes.
 //!
 //! ```text
-//! flags, then what they announce: session, time to live, time due, message id, origin, transfer, view, receipt, patch, lane
+//! flags, then what they announce: session, time to live, time due, message id, origin, transfer, view, receipt, upper half of the delivery
+//! count, patch, lane
 //! origin:   sequence number, hops (1 byte), dead-letter source (optional)
 //! transfer: target, number, reason (1 byte)
 //! ```
@@ -28,6 +29,7 @@ const PATCH: u64 = 128;
 const VIEW: u64 = 256;
 /// In details only: a new message has none yet.
 const RECEIPT: u64 = 512;
+const DELIVERY_COUNT: u64 = 1024;
 
 pub(crate) fn put_attributes(attributes: &Attributes, out: &mut Vec<u8>) {
     // Most messages of a queue with an order say nothing else.
@@ -44,6 +46,7 @@ pub(crate) fn put_attributes(attributes: &Attributes, out: &mut Vec<u8>) {
         transfer: None,
         view: attributes.view.clone(),
         receipt: None,
+        delivery_count_high: 0,
     };
     let is_patched = !attributes.patch.is_empty();
     let flag = |set: bool, flag: u64| if set { flag } else { 0 };
@@ -71,6 +74,7 @@ fn put_flagged(details: &Details, more: u64, out: &mut Vec<u8>) {
             | flag(details.transfer.is_some(), TRANSFER)
             | flag(details.view.is_some(), VIEW)
             | flag(details.receipt.is_some(), RECEIPT)
+            | flag(details.delivery_count_high > 0, DELIVERY_COUNT)
             | more,
         out,
     );
@@ -104,6 +108,9 @@ fn put_flagged(details: &Details, more: u64, out: &mut Vec<u8>) {
     if let Some(nonce) = details.receipt {
         put_fixed(nonce, out);
     }
+    if details.delivery_count_high > 0 {
+        put_number(details.delivery_count_high.into(), out);
+    }
 }
 
 fn put_origin(origin: &Origin, out: &mut Vec<u8>) {
@@ -117,7 +124,7 @@ impl Reader<'_> {
         let (details, more) = self.flagged()?;
         let patch = if more & PATCH != 0 { self.patch()? } else { Patch::default() };
         let lane = (more & LANE != 0).then(|| self.lane_key()).transpose()?;
-        if details.transfer.is_some() || details.receipt.is_some() {
+        if details.transfer.is_some() || details.receipt.is_some() || details.delivery_count_high > 0 {
             return Err(DecodeError::Value("a message's attributes"));
         }
         Ok(Attributes {
@@ -142,7 +149,7 @@ impl Reader<'_> {
     /// With the flags that are not about the details themselves.
     fn flagged(&mut self) -> Result<(Details, u64), DecodeError> {
         let flags = self.number("a message's attributes")?;
-        if flags >= RECEIPT * 2 {
+        if flags >= DELIVERY_COUNT * 2 {
             return Err(DecodeError::Value("a message's attributes"));
         }
         let has = |flag: u64| flags & flag != 0;
@@ -158,8 +165,14 @@ impl Reader<'_> {
             transfer: has(TRANSFER).then(|| self.transfer()).transpose()?,
             view: has(VIEW).then(|| self.view()).transpose()?,
             receipt: has(RECEIPT).then(|| self.fixed("a receipt")).transpose()?,
+            delivery_count_high: if has(DELIVERY_COUNT) { self.delivery_count_high()? } else { 0 },
         };
         Ok((details, flags & (PATCH | LANE)))
+    }
+
+    fn delivery_count_high(&mut self) -> Result<u16, DecodeError> {
+        let wrong = DecodeError::Value("a delivery count");
+        u16::try_from(self.number("a delivery count")?).ok().filter(|high| *high > 0).ok_or(wrong)
     }
 
     fn view(&mut self) -> Result<Bytes, DecodeError> {

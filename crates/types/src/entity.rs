@@ -53,10 +53,14 @@ pub enum NameError {
     #[error("the entity name has {count} characters; at most {max} are allowed", max = limits::ENTITY_NAME_CHARS_MAX)]
     TooLong { count: usize },
     #[error(
-        "the entity name '{name}' has the character {found:?}; use letters, digits, '.', '-', '_', '~' and '/' between parts, and start and \
-         end with a letter or digit"
+        "the entity name '{name}' has the character {found:?} at position {position}; use letters, digits, '.', '-', '_', '~' and one '/' \
+         between parts, and start with a letter, a digit or '_'"
     )]
-    Character { name: String, found: char },
+    Character { name: String, found: char, position: usize },
+    #[error(
+        "the entity name '{name}' has the part '{part}', which HTTP clients remove from addresses; use another name"
+    )]
+    DotPart { name: String, part: String },
     #[error("'{name}' is not an address that this broker serves")]
     Reserved { name: String },
     #[error(
@@ -163,19 +167,31 @@ fn check(text: &str) -> Result<(), NameError> {
     if count > limits::ENTITY_NAME_CHARS_MAX {
         return Err(NameError::TooLong { count });
     }
-    let bad = |found| NameError::Character { name: text.to_owned(), found };
-    if let Some(found) =
-        text.chars().find(|c| !c.is_alphanumeric() && !matches!(c, '.' | '-' | '_' | '~' | '/'))
-    {
-        return Err(bad(found));
+    if let Some((position, found)) = misplaced(text, count) {
+        return Err(NameError::Character { name: text.to_owned(), found, position });
     }
-    for part in text.split('/') {
-        let edge_is_fine = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
-        if !edge_is_fine(part.chars().next()) || !edge_is_fine(part.chars().next_back()) {
-            return Err(bad(part.chars().next().unwrap_or('/')));
+    match text.split('/').find(|part| matches!(*part, "." | "..")) {
+        Some(part) => Err(NameError::DotPart { name: text.to_owned(), part: part.to_owned() }),
+        None => Ok(()),
+    }
+}
+
+/// The first character that cannot stand where it is, and its position, counted from 1. The service documents that names start and end with a
+/// letter or digit, but takes others at the end and at the edges of parts.
+fn misplaced(text: &str, count: usize) -> Option<(usize, char)> {
+    let mut before = '/';
+    for (position, found) in (1..).zip(text.chars()) {
+        let fits = match found {
+            '/' => before != '/' && position < count,
+            '.' | '-' | '~' => position > 1,
+            found => found.is_alphanumeric() || found == '_',
+        };
+        if !fits {
+            return Some((position, found));
         }
+        before = found;
     }
-    Ok(())
+    None
 }
 
 impl PartialEq for EntityName {
@@ -287,10 +303,36 @@ mod tests {
     #[test]
     fn bad_names_say_what_is_wrong() {
         assert_eq!(EntityName::parse("").unwrap_err(), NameError::Empty);
-        assert!(matches!(EntityName::parse("a b"), Err(NameError::Character { found: ' ', .. })));
-        assert!(matches!(EntityName::parse("/a"), Err(NameError::Character { .. })));
-        assert!(matches!(EntityName::parse("a//b"), Err(NameError::Character { .. })));
+        let wrong = [
+            ("a b", ' ', 2),
+            ("/a", '/', 1),
+            ("a//b", '/', 3),
+            ("a/b/", '/', 4),
+            ("-a", '-', 1),
+            ("ä-?--", '?', 3),
+        ];
+        for (name, found, position) in wrong {
+            let error = NameError::Character { name: name.to_owned(), found, position };
+            assert_eq!(EntityName::parse(name).unwrap_err(), error);
+        }
+        let text = EntityName::parse("shop/or:ders").unwrap_err().to_string();
+        assert!(
+            text.starts_with("the entity name 'shop/or:ders' has the character ':' at position 8;"),
+            "{text}"
+        );
+        assert!(matches!(EntityName::parse("a/../b"), Err(NameError::DotPart { .. })));
         assert!(matches!(EntityName::parse(&"x".repeat(261)), Err(NameError::TooLong { count: 261 })));
+    }
+
+    #[test]
+    fn names_of_frameworks_are_taken() {
+        let names = ["MassTransit/Fault--Shop/Order--", "_a/.b./-c-/_d_", "a-", "a.", "a/..b", "ä/ö~"];
+        for name in names {
+            assert_eq!(EntityName::parse(name).unwrap().as_str(), name);
+            assert_eq!(EntityPath::parse(&format!("{name}/$DeadLetterQueue")).unwrap().name.as_str(), name);
+        }
+        let topic = EntityName::parse("shop/order--").unwrap();
+        assert!(EntityName::subscription(&topic, "audit-").is_ok());
     }
 
     #[test]

@@ -19,7 +19,8 @@ pub mod limits {
     pub const VIEW_SIZE_BYTES_MAX: usize = 256 * 1024;
     pub const LOCK_DURATION_MIN: Duration = Duration::from_secs(1);
     pub const LOCK_DURATION_MAX: Duration = Duration::from_secs(300);
-    pub const DELIVERY_COUNT_MAX: u32 = 2000;
+    /// The largest that the service and its SDKs can write: NServiceBus creates every queue with it.
+    pub const DELIVERY_COUNT_MAX: u32 = 2_147_483_647;
     pub const MESSAGE_ID_CHARS_MAX: usize = 128;
     pub const SESSION_ID_CHARS_MAX: usize = 128;
     pub const SESSION_STATE_BYTES_MAX: usize = 256 * 1024;

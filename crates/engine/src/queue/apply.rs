@@ -223,6 +223,7 @@ impl Queue {
             transfer: Some(transfer),
             view: None,
             receipt: None,
+            delivery_count_high: 0,
         };
         let moving =
             Moving { entry, patch: Patch::default(), details: Some(Box::new(details)), session: None };
@@ -298,6 +299,7 @@ impl Queue {
             transfer: None,
             view: attributes.view.clone().filter(|_| is_topic),
             receipt: None,
+            delivery_count_high: 0,
         }
     }
 
@@ -375,7 +377,7 @@ impl Queue {
         } else {
             let mut moving = self.messages(sub_queue).remove(number)?;
             if failed {
-                moving.entry.delivery_count = moving.entry.delivery_count.saturating_add(1);
+                moving.count_failure();
             }
             self.set_aside(&mut moving);
             self.dead_letter.messages.insert(number, moving)?;

@@ -81,6 +81,23 @@ pub(crate) struct Moving {
     pub(crate) session: Option<SessionId>,
 }
 
+impl Moving {
+    /// Counts one more failed delivery.
+    pub(crate) fn count_failure(&mut self) {
+        let (low, overflows) = self.entry.delivery_count_low.overflowing_add(1);
+        self.entry.delivery_count_low = low;
+        if overflows {
+            let details = self.details.get_or_insert_default();
+            details.delivery_count_high = details.delivery_count_high.saturating_add(1);
+        }
+    }
+}
+
+fn delivery_count(entry: &Entry, details: Option<&Details>) -> u32 {
+    let high = details.map_or(0, |details| details.delivery_count_high);
+    u32::from(high) << 16 | u32::from(entry.delivery_count_low)
+}
+
 impl Messages {
     pub(crate) fn new(table: Table, expires: bool) -> Messages {
         Messages {
@@ -285,12 +302,28 @@ impl Messages {
             tenant: lane.and_then(|(order, lane)| order.tenant_of(lane)),
             body: entry.body,
             size_bytes: entry.size_bytes,
-            delivery_count: entry.delivery_count.into(),
+            delivery_count: delivery_count(entry, details.as_deref()),
             enqueued_at: entry.enqueued_at(),
             locked_until: self.locked_until(entry),
             state: entry.state,
             patch: patch.unwrap_or_default(),
             details,
+        }
+    }
+
+    /// How many deliveries of the message failed so far.
+    pub(crate) fn delivery_count(&self, number: SequenceNumber, entry: &Entry) -> u32 {
+        let details = self.details_of(number).filter(|_| entry.marks.has(Marks::DETAILED));
+        delivery_count(entry, details)
+    }
+
+    fn count_failure(&mut self, number: SequenceNumber, entry: &mut Entry) {
+        let (low, overflows) = entry.delivery_count_low.overflowing_add(1);
+        entry.delivery_count_low = low;
+        if overflows {
+            let details = self.details.entry(number.0).or_default();
+            details.delivery_count_high = details.delivery_count_high.saturating_add(1);
+            entry.marks.set(Marks::DETAILED, true);
         }
     }
 
@@ -458,12 +491,12 @@ impl Messages {
         self.remove_lock(number, slot, entry.lane);
         self.tally.remove(&entry);
         if how.failed {
-            entry.delivery_count = entry.delivery_count.saturating_add(1);
+            self.count_failure(number, &mut entry);
         }
         entry.state = how.state.unwrap_or(entry.state);
         self.tally.add(&entry);
         let is_poison =
-            how.poison_from.is_some_and(|from| how.failed && u32::from(entry.delivery_count) >= from);
+            how.poison_from.is_some_and(|from| how.failed && self.delivery_count(number, &entry) >= from);
         if let Some(slot) = entry.session {
             self.sessions.set_locked(slot, number.0, false);
             if is_poison && !entry.marks.has(Marks::POISON) {

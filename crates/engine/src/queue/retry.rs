@@ -21,7 +21,7 @@ impl Queue {
         if entry.state == MessageState::Deferred {
             return None;
         }
-        let failed_count = u32::from(entry.delivery_count).saturating_add(1);
+        let failed_count = messages.delivery_count(number, entry).saturating_add(1);
         let nonce = messages.lock_of(entry).map_or(0, |lock| lock.nonce);
         let policy = || match sub_queue {
             SubQueue::Main => delay(self.settings.retry, failed_count, nonce),

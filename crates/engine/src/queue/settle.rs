@@ -125,8 +125,9 @@ impl Queue {
 
     /// Whether one more failed delivery is the last one. Dead letters can fail for ever: there is no place to move them to.
     pub(super) fn failed_too_often(&self, sub_queue: SubQueue, sequence_number: SequenceNumber) -> bool {
-        let Some(entry) = self.part(sub_queue).messages.get(sequence_number) else { return false };
-        let failed_count = u32::from(entry.delivery_count) + 1;
+        let messages = &self.part(sub_queue).messages;
+        let Some(entry) = messages.get(sequence_number) else { return false };
+        let failed_count = messages.delivery_count(sequence_number, entry).saturating_add(1);
         // In a session the order may be worth more than getting rid of the message.
         let stays = entry.session.is_some() && self.settings.poison_session != PoisonSession::DeadLetter;
         sub_queue == SubQueue::Main && failed_count >= self.settings.max_delivery_count && !stays

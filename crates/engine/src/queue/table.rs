@@ -25,7 +25,8 @@ pub(crate) struct Entry {
     came_high: u16,
     /// The lane it belongs to, in a queue that has an order.
     pub(crate) lane: Option<LaneSlot>,
-    pub(crate) delivery_count: u16,
+    /// The lower half of the delivery count; the rest is in the details, because few messages fail that often.
+    pub(crate) delivery_count_low: u16,
     pub(crate) state: MessageState,
     pub(crate) marks: Marks,
 }
@@ -66,7 +67,7 @@ impl Entry {
         session: None,
         came_high: 0,
         lane: None,
-        delivery_count: 0,
+        delivery_count_low: 0,
         state: MessageState::Active,
         marks: Marks(0),
     };

@@ -124,6 +124,22 @@ fn a_message_that_fails_too_often_is_dead_lettered_with_the_reason() {
 }
 
 #[test]
+fn a_message_can_fail_more_often_than_sixteen_bits_count() {
+    let max = u32::from(u16::MAX) + 3;
+    let mut story = Story::with(QueueSettings { max_delivery_count: max, ..QueueSettings::default() });
+    story.send(1);
+    for count in 0..max {
+        let delivery = story.receive(MAIN).unwrap();
+        assert_eq!(delivery.message.delivery_count, count);
+        story.settle(&delivery, ABANDON).unwrap();
+        if count == max - 2 {
+            story.restart();
+        }
+    }
+    assert_eq!((story.numbers(MAIN), story.peek(DEAD)[0].delivery_count), (vec![], max));
+}
+
+#[test]
 fn dead_letters_fail_for_ever_and_stay() {
     let mut story = Story::with_sent(1);
     let delivery = story.receive(MAIN).unwrap();

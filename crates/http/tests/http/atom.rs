@@ -470,7 +470,7 @@ async fn bodies_that_are_no_descriptions_are_refused() {
     let answer = rig.put(&uri, &large).await.expect(413);
     assert_eq!(answer.element("Code"), "413");
     for name in
-        ["a..%2Fb", "..%2F..%2Fetc", "a%00b", "%24cbs", "a%20b", &"x".repeat(261), "q1%2F$DeadLetterQueue"]
+        ["a%2F..%2Fb", "..%2F..%2Fetc", "a%00b", "%24cbs", "a%20b", &"x".repeat(261), "q1%2F$DeadLetterQueue"]
     {
         let answer = rig.put(&format!("/{name}?{V21}"), &js("QueueDescription", "")).await;
         assert!(matches!(answer.status.as_u16(), 400 | 404), "{name}: {} {}", answer.status, answer.body);

@@ -247,7 +247,7 @@ fn show_all(messages: &[Message]) -> Result<Response, Problem> {
             write_receipt(&mut writer, PopReceipt { token, id: shown.id }, next_visible(message));
         }
         // The broker counts what has failed; the one that is under way counts here, too.
-        writer.number("DequeueCount", message.delivery_count + u32::from(token.is_some()));
+        writer.number("DequeueCount", message.delivery_count.saturating_add(token.is_some().into()));
         writer.text("MessageText", &shown.text);
         writer.end();
     }
