@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 mod access;
+mod dotnet;
 mod groups;
 mod hubs;
 mod hubs_manage;

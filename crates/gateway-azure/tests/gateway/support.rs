@@ -14,7 +14,7 @@ use peeklock_amqp::{
     AmqpError, Attach, Body, Coordinator, Declare, DeliveryState, DeliveryTag, Discharge, Encode, Fields,
     Message, ReceiverSettleMode, Role, SenderSettleMode, Source, Symbol, Target, Value,
 };
-use peeklock_broker::{Broker, Running};
+use peeklock_broker::{Broker, Clock, Running};
 use peeklock_gateway_azure::Gateway;
 use peeklock_journal::MemoryJournal;
 use peeklock_types::{EntityName, QueueSettings};
@@ -34,9 +34,15 @@ pub(crate) struct Rig {
 
 impl Rig {
     pub(crate) async fn start() -> Self {
+        Self::start_at(Clock::start()).await
+    }
+
+    pub(crate) async fn start_at(clock: Clock) -> Self {
         let journal = MemoryJournal::new();
-        let (broker, running, _) = Broker::open(&journal, peeklock_gateway_azure::describe).await.unwrap();
+        let describe = peeklock_gateway_azure::describe;
+        let (broker, running, _) = Broker::open_at(&journal, clock, describe).await.unwrap();
         let policies = vec![
+            Policy::with_one_key("RootManageSharedAccessKey", "secret", &[Right::Manage]),
             Policy::with_one_key("all", "secret", &[Right::Manage]),
             Policy::with_one_key("sender", "secret", &[Right::Send]),
             Policy::with_one_key("listener", "secret", &[Right::Listen]),
@@ -69,10 +75,16 @@ impl Rig {
         self.client_of("localhost", sasl).await
     }
 
-    pub(crate) async fn client_of(&self, host: &'static str, sasl: SaslClient) -> Client {
+    /// A new connection, on which nothing was said so far.
+    pub(crate) fn connect(&self) -> DuplexStream {
         let (stream, other_end) = tokio::io::duplex(1 << 20);
         let (gateway, stopping) = (Arc::clone(&self.gateway), self.stop.subscribe());
         tokio::spawn(async move { gateway.serve(other_end, stopping).await });
+        stream
+    }
+
+    pub(crate) async fn client_of(&self, host: &'static str, sasl: SaslClient) -> Client {
+        let stream = self.connect();
         let mut connection = Connection::client(Config::client("test", host), Some(sasl), Millis(0));
         let session = connection.begin().unwrap();
         let events = VecDeque::new();
