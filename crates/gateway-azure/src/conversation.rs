@@ -13,6 +13,7 @@ use crate::Gateway;
 use crate::attach::REQUEST_CREDIT;
 use crate::claims::Claims;
 use crate::coordinator::{Checks, in_transaction, transaction_of};
+use crate::early::{OUTCOME_DELAY, loses_early_outcomes};
 use crate::error::Refusal;
 use crate::group::{LockEnd, Membership, lock_lost};
 use crate::hub::{HubRequests, ReaderLine};
@@ -236,7 +237,12 @@ impl<'g> Conversation<'g> {
             Event::Detached { link, .. } => self.on_detached(link),
             Event::Unblocked { session } => self.on_unblocked(session),
             Event::Closed { .. } => self.is_over = true,
-            Event::Opened { open, .. } => self.choose(open.hostname.as_ref().map(Text::as_str), None),
+            Event::Opened { open, .. } => {
+                if loses_early_outcomes(&open) {
+                    self.connection.hold_outcomes(OUTCOME_DELAY);
+                }
+                self.choose(open.hostname.as_ref().map(Text::as_str), None);
+            }
             Event::SaslOutcome { .. }
             | Event::SessionBegun { .. }
             | Event::SessionEnded { .. }

@@ -12,6 +12,7 @@ mod conversation;
 mod coordinator;
 mod delay;
 mod driver;
+mod early;
 mod error;
 mod group;
 mod hub;

@@ -222,6 +222,7 @@ impl Connection {
         match self.phase {
             Phase::Closing | Phase::Closed => {}
             Phase::Open | Phase::Running => {
+                self.release_all();
                 self.flush();
                 self.put_close(error);
                 self.forget_all();

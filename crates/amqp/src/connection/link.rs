@@ -2,7 +2,7 @@
 
 use bytes::BytesMut;
 
-use super::{DeliveryId, LinkInfo, SessionId};
+use super::{DeliveryId, LinkInfo, Millis, SessionId};
 use crate::{
     Attach, DeliveryState, DeliveryTag, ReceiverSettleMode, Role, SenderSettleMode, Source, Target, Text,
 };
@@ -68,6 +68,9 @@ pub(super) struct Link {
     pub(super) overrun: u32,
     /// Receiver: a delivery whose last frame has not come.
     pub(super) partial: Option<Box<Partial>>,
+    /// Receiver: calls that were put off, and until when.
+    pub(super) held_count: u32,
+    pub(super) held_until: Millis,
 }
 
 /// The termini a peer asked for, echoed unless the reply names others.
@@ -125,6 +128,8 @@ impl Link {
             early_flow: false,
             overrun: 0,
             partial: None,
+            held_count: 0,
+            held_until: Millis(0),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Links: attach and detach, by either side.
 
 use super::error::Fault;
+use super::hold::Call;
 use super::link::{Link, State, Wish};
 use super::session::{self, Session};
 use super::{AttachReply, Connection, Event, LinkId, SessionId, wire};
@@ -158,6 +159,13 @@ impl Connection {
     }
 
     pub(super) fn detach_link(&mut self, id: LinkId, error: Option<AmqpError>) {
+        if self.links.get(id).is_some_and(|link| link.held_count > 0) {
+            return self.hold(id, Call::Detach(error));
+        }
+        self.detach_now(id, error);
+    }
+
+    pub(super) fn detach_now(&mut self, id: LinkId, error: Option<AmqpError>) {
         match self.links.get(id).map(|link| link.state) {
             Some(State::Requested) => self.refuse_link(id, error),
             Some(State::AttachSent | State::Attached) => self.send_detach(id, error, true),

@@ -23,6 +23,7 @@ mod credit;
 mod error;
 mod event;
 mod handshake;
+mod hold;
 mod id;
 mod input;
 mod link;
@@ -39,6 +40,7 @@ mod timers;
 mod wire;
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 
@@ -49,6 +51,7 @@ pub use id::{DeliveryId, LinkId, SessionId};
 pub use time::Millis;
 
 use handshake::Phase;
+use hold::Holding;
 use id::Arena;
 use link::Link;
 use session::Session;
@@ -95,6 +98,7 @@ pub struct Connection {
     incomplete_bytes: usize,
     /// Bytes of sends that wait for a window.
     blocked_bytes: usize,
+    holding: Holding,
 }
 
 /// What is agreed about a link.
@@ -141,6 +145,7 @@ impl Connection {
         if !input.is_empty() {
             self.timers.heard_at = now;
         }
+        self.release_due(now);
         let result = self.consume(input);
         if result.is_err() {
             input.clear();
@@ -178,7 +183,7 @@ impl Connection {
     /// Call [`Connection::handle_timeout`] at this time or soon after. Changes with every other call.
     pub fn poll_timeout(&self) -> Option<Millis> {
         match self.phase {
-            Phase::Running => self.timers.running_at(),
+            Phase::Running => [self.timers.running_at(), self.holding.next_due()].into_iter().flatten().min(),
             Phase::Closing => Some(self.timers.close_at()),
             Phase::Closed => None,
             _ => Some(self.timers.handshake_at()),
@@ -190,7 +195,10 @@ impl Connection {
         self.now = now;
         match self.phase {
             Phase::Closed => Ok(()),
-            Phase::Running => self.keep_alive(now),
+            Phase::Running => {
+                self.release_due(now);
+                self.keep_alive(now)
+            }
             Phase::Closing if self.timers.close_is_overdue(now) => {
                 self.shut();
                 Err(Error::Close)
@@ -351,6 +359,15 @@ impl Connection {
         self.propose_outcome(link, id, state);
     }
 
+    /// From now on an outcome of a received delivery leaves no sooner than `span` after the last input, unless it is
+    /// *accepted*. What is said about its link afterwards waits behind it, nothing else does. For peers that lose an
+    /// outcome that comes too early.
+    ///
+    /// Time has whole milliseconds here, so the peer sees up to one millisecond less.
+    pub fn hold_outcomes(&mut self, span: Duration) {
+        self.holding.span = Some(span);
+    }
+
     /// Receiving link: stops tracking a delivery that the driver will not speak of again, without a word to the peer.
     /// What the peer says of it later is ignored.
     pub fn forget(&mut self, link: LinkId, id: DeliveryId) {
@@ -386,6 +403,7 @@ impl Connection {
             dirty: Vec::new(),
             incomplete_bytes: 0,
             blocked_bytes: 0,
+            holding: Holding::default(),
         }
     }
 
@@ -430,5 +448,6 @@ impl Connection {
         self.dirty.clear();
         self.incomplete_bytes = 0;
         self.blocked_bytes = 0;
+        self.holding.clear();
     }
 }

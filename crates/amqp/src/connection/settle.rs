@@ -1,5 +1,6 @@
 //! Dispositions, both ways and in both roles.
 
+use super::hold::Call;
 use super::link::State;
 use super::{Connection, DeliveryId, Event, LinkId, SessionId};
 use crate::{DeliveryState, Disposition, Role};
@@ -47,6 +48,24 @@ impl Connection {
             partial.verdict = Some(state);
             return;
         }
+        if self.must_hold(id, &state) {
+            return self.hold_outcome(id, delivery, state);
+        }
+        self.settle_now(id, delivery, state);
+    }
+
+    /// Puts an outcome off, unless the peer has settled the delivery itself and waits for none.
+    #[cold]
+    fn hold_outcome(&mut self, id: LinkId, delivery: DeliveryId, state: DeliveryState) {
+        let Some(link) = self.links.get(id) else { return };
+        let Some(session) = self.sessions.get_mut(link.session) else { return };
+        if session.incoming.get_mut(delivery).is_some_and(|entry| entry.link == id) {
+            self.hold(id, Call::Settle(delivery, state));
+        }
+    }
+
+    pub(super) fn settle_now(&mut self, id: LinkId, delivery: DeliveryId, state: DeliveryState) {
+        let Some(link) = self.links.get_mut(id).filter(|link| link.state == State::Attached) else { return };
         let Some(session) = self.sessions.get_mut(link.session) else { return };
         let was_blocked = session.room(&self.config.limits) == 0;
         let ring = match link.role {

@@ -6,6 +6,7 @@ mod credit;
 mod deliveries;
 mod dotnet;
 mod handshake;
+mod hold;
 mod hostile;
 mod lifecycle;
 mod limits;

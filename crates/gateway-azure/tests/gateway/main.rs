@@ -4,6 +4,7 @@
 
 mod access;
 mod dotnet;
+mod early;
 mod groups;
 mod hubs;
 mod hubs_manage;

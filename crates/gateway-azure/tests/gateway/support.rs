@@ -84,8 +84,13 @@ impl Rig {
     }
 
     pub(crate) async fn client_of(&self, host: &'static str, sasl: SaslClient) -> Client {
+        self.client_as(Config::client("test", host), sasl).await
+    }
+
+    /// A client that introduces itself like this.
+    pub(crate) async fn client_as(&self, config: Config, sasl: SaslClient) -> Client {
         let stream = self.connect();
-        let mut connection = Connection::client(Config::client("test", host), Some(sasl), Millis(0));
+        let mut connection = Connection::client(config, Some(sasl), Millis(0));
         let session = connection.begin().unwrap();
         let events = VecDeque::new();
         let mut client =

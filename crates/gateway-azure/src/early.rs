@@ -1,0 +1,56 @@
+//! Peers that lose an outcome that comes too early.
+//!
+//! Microsoft.Azure.Amqp, the library below the .NET SDKs (2.4 to 2.7.1, and the preview of 3.0), marks a delivery as sent and *then*
+//! looks once more whether it is settled. If it is, the library takes it for one that was sent settled and writes *accepted* over the
+//! outcome. An outcome that is processed between these two steps, some 100 µs, loses its content: *declared* becomes *accepted*, and
+//! the program gets an `InvalidCastException` in place of its transaction; *rejected* becomes *accepted*, and the program believes that
+//! a refused message was stored. Only a broker on the same machine answers so fast.
+//!
+//! Nobody can repair the versions that are in use, so the broker waits: to such a peer an outcome other than *accepted* leaves 1 to 2 ms
+//! after the last frame of its delivery. *Accepted* over *accepted* does no harm and never waits. Nor does anything else: the SDKs
+//! send requests to `$cbs` and `$management` settled, and outcomes of received messages are not concerned.
+
+use std::time::Duration;
+
+use peeklock_amqp::{Open, Value};
+
+/// Time has whole milliseconds in the AMQP engine, so this is at least one millisecond on the wire.
+pub(crate) const OUTCOME_DELAY: Duration = Duration::from_millis(2);
+
+/// Whether the peer says that it is this library.
+pub(crate) fn loses_early_outcomes(open: &Open) -> bool {
+    let property = |key: &str| {
+        let value = open.properties.as_ref().and_then(|properties| properties.get(key));
+        value.and_then(Value::as_str).unwrap_or_default()
+    };
+    property("framework").starts_with(".NET")
+        || property("user-agent").starts_with("azsdk-net-")
+        || property("product").starts_with("Microsoft.Azure.")
+}
+
+#[cfg(test)]
+mod tests {
+    use peeklock_amqp::Fields;
+
+    use super::*;
+
+    fn is_known(properties: &[(&'static str, &'static str)]) -> bool {
+        let fields = properties.iter().fold(Fields::new(), |fields, (key, value)| fields.with(*key, *value));
+        loses_early_outcomes(&Open { properties: Some(fields), ..Open::new("peer") })
+    }
+
+    #[test]
+    fn the_library_is_known_by_what_it_says_of_itself() {
+        // The first of track 2, the second of track 1.
+        let user_agent = "azsdk-net-Messaging.ServiceBus/7.21.0-beta.1 (.NET 8.0.11)";
+        assert!(is_known(&[("product", "Messaging.ServiceBus"), ("user-agent", user_agent)]));
+        assert!(is_known(&[
+            ("product", "Microsoft.Azure.EventHubs"),
+            ("framework", ".NETStandard,Version=v2.0")
+        ]));
+        assert!(is_known(&[("framework", ".NETFramework,Version=v4.8")]));
+        assert!(!is_known(&[("product", "azsdk-python-servicebus"), ("framework", "Python/3.12")]));
+        assert!(!is_known(&[("product", "MSJSClient"), ("user-agent", "azsdk-js-azureservicebus/7.9.5")]));
+        assert!(!is_known(&[]) && !loses_early_outcomes(&Open::new("peer")));
+    }
+}
