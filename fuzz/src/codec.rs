@@ -2,8 +2,8 @@
 
 use bytes::BytesMut;
 use peeklock_amqp::{
-    Batch, Decode, Encode, Frame, Message, Performative, ProtocolHeader, SaslFrame, Sections, Stamp,
-    StoredMessage, Value, decode_frame,
+    Batch, Decode, Encode, Frame, Lifetime, Message, Performative, ProtocolHeader, SaslFrame, Sections,
+    Stamp, StoredMessage, Value, decode_frame,
 };
 
 const FRAME_SIZE_BYTES_MAX: u32 = 1 << 20;
@@ -66,7 +66,7 @@ fn fuzz_storage(sections: &Sections<'_>) {
         let stamp = Stamp {
             lock_token: Some([1; 16]),
             locked_until_ms: Some(5),
-            expires_at_ms: Some(7),
+            lifetime: Some(Lifetime { time_to_live_ms: 2, from_ms: 5, until_ms: 7 }),
             class: Some("high"),
             tenant: Some("fuzz"),
             patch,

@@ -137,6 +137,7 @@ def test_messages_of_amqp_round_trip(flavour, broker, hub, producer, as_batch):
     properties = AmqpMessageProperties(message_id="m", user_id=b"u", to="t", subject="s", reply_to="r", correlation_id="c", group_id="g")
     properties.content_encoding, properties.group_sequence, properties.reply_to_group_id = "utf-8", 4, "rg"
     rest = {"header": AmqpMessageHeader(priority=7, time_to_live=60_000), "annotations": {"x-own": "kept"}, "footer": {"f": 1}}
+    rest["delivery_annotations"] = {"x-for-the-reader": "tip", "last_enqueued_offset": "forged"}
     for kind, _, _ in BODIES.values():
         message = AmqpAnnotatedMessage(**kind, properties=properties, application_properties={"p": 1}, **rest)
         if as_batch:
@@ -151,6 +152,7 @@ def test_messages_of_amqp_round_trip(flavour, broker, hub, producer, as_batch):
         assert [getattr(got.properties, name) for name in names] == [b"m", b"u", b"t", b"s", b"r", b"c", b"g", b"utf-8"]
         assert (got.properties.group_sequence, got.properties.reply_to_group_id) == (4, b"rg")
         assert (got.header.priority, got.application_properties, got.annotations[b"x-own"]) == (7, {b"p": 1}, b"kept")
+        assert got.delivery_annotations == {b"x-for-the-reader": b"tip"}
         assert got.footer == {b"f": 1}
 
 

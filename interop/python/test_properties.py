@@ -1,6 +1,7 @@
 """What a sender writes, a receiver reads: properties, application properties, every kind of body."""
 
 import datetime
+import decimal
 import uuid
 
 import pytest
@@ -63,6 +64,27 @@ def test_application_properties_return_with_their_types(sender, receiver):
     }
 
 
+DECIMALS = [decimal.Decimal(text) for text in ("1.5", "-12.25", "3E+20", "7")]
+
+
+def test_decimals_return(sender, receiver):
+    sent = {f"d{number}": value for number, value in enumerate(DECIMALS)}
+    batch = sender.create_message_batch()
+    batch.add_message(AmqpAnnotatedMessage(value_body=DECIMALS, application_properties=sent))
+    sender.send_messages(batch)
+    message = receive_one(receiver)
+    assert message.application_properties == {name.encode(): value for name, value in sent.items()}
+    assert message.raw_amqp_message.body == DECIMALS
+
+
+def test_a_queues_time_to_live_is_the_span_between_two_times(client, create):
+    queue = create(default_time_to_live_ms=100 * 86_400_000)
+    with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
+        sender.send_messages(ServiceBusMessage("x"))
+        properties = receive_one(receiver).raw_amqp_message.properties
+        assert properties.absolute_expiry_time - properties.creation_time == 100 * 86_400_000
+
+
 @pytest.mark.parametrize("sections", [[b""], [b"one"], [b"one", b"", b"three"]])
 def test_data_bodies_keep_their_sections(sender, receiver, sections):
     sender.send_messages(AmqpAnnotatedMessage(data_body=sections))
@@ -105,14 +127,17 @@ def test_raw_header_annotations_and_footer(sender, receiver):
     sender.send_messages(
         AmqpAnnotatedMessage(
             data_body=b"x",
-            header={"priority": 9, "durable": True},
+            header={"priority": 9, "durable": False, "first_acquirer": True},
             annotations={"x-own": "note"},
+            delivery_annotations={"x-for-the-receiver": "tip", "x-opt-lock-token": "forged"},
             footer={"sum": "abc"},
             properties={"user_id": b"someone", "content_encoding": "gzip", "group_sequence": 3},
         )
     )
     raw = receive_one(receiver).raw_amqp_message
-    assert raw.header.priority == 9
+    assert (raw.header.priority, raw.header.durable, raw.header.first_acquirer) == (9, False, True)
+    assert raw.delivery_annotations[b"x-for-the-receiver"] == b"tip"
+    assert raw.delivery_annotations[b"x-opt-lock-token"] != b"forged"
     assert raw.annotations[b"x-own"] == b"note"
     assert raw.footer[b"sum"] == b"abc"
     assert raw.properties.user_id == b"someone"

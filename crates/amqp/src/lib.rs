@@ -26,9 +26,9 @@ pub use frame::{
     decode_frame, encode_frame,
 };
 pub use message::{
-    Body, BodyKind, Entries, Entry, EventStamp, Header, LargeMessage, Message, MessageId, MessageIdRef,
-    Properties, PropertiesRef, RawMap, RawValue, Rewritten, Sections, Stamp, StoredEvent, StoredMessage,
-    encode_delivery_annotations,
+    Body, BodyKind, Entries, Entry, EventStamp, Header, LargeMessage, Lifetime, Message, MessageId,
+    MessageIdRef, Properties, PropertiesRef, RawMap, RawValue, Rewritten, Sections, Stamp, StoredEvent,
+    StoredMessage, time_to_live_ms,
 };
 pub use performative::{
     Attach, Begin, Close, DeliveryTag, Detach, Disposition, End, Flow, Open, Performative,

@@ -5,8 +5,9 @@ mod strategy;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use peeklock_amqp::{
-    BATCH_FORMAT, Batch, BatchBuilder, Body, BodyKind, DecodeError, Encode, Fields, Header, Message,
-    MessageId, MessageIdRef, Problem, Properties, Sections, Stamp, StoredMessage, Text, Value, is_batch,
+    BATCH_FORMAT, Batch, BatchBuilder, Body, BodyKind, DecodeError, Encode, Fields, Header, Lifetime,
+    Message, MessageId, MessageIdRef, Problem, Properties, Sections, Stamp, StoredMessage, Text, Value,
+    is_batch,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -115,11 +116,11 @@ proptest! {
         prop_assert_eq!(&delivered.application_properties, &message.application_properties);
         prop_assert_eq!(&delivered.body, &message.body);
         prop_assert_eq!(&delivered.footer, &message.footer);
-        let senders: Fields = delivered.message_annotations.into_iter().skip(4).collect();
+        let senders: Fields = delivered.message_annotations.into_iter().skip(2).collect();
         prop_assert_eq!(&senders, &message.message_annotations);
         let (header, sent) = (delivered.header.unwrap(), message.header.unwrap_or_default());
-        prop_assert_eq!((header.priority, header.ttl), (sent.priority, sent.ttl));
-        prop_assert!(delivered.delivery_annotations.is_empty(), "those of the sender were for us");
+        prop_assert_eq!(header, Header { delivery_count: Some(0), ..sent });
+        prop_assert_eq!(&delivered.delivery_annotations, &message.delivery_annotations);
     }
 
     #[test]
@@ -167,7 +168,7 @@ fn a_delivery_is_stamped_byte_for_byte() {
     let mut out = BytesMut::new();
     StoredMessage::parse(&stored).unwrap().write_delivery(&mut out, &stamp).unwrap();
     let mut expected = BytesMut::new();
-    expected.put_slice(b"\x00\x53\x70\xc0\x07\x05\x41\x40\x40\x40\x52\x02");
+    expected.put_slice(b"\x00\x53\x70\xc0\x07\x05\x40\x40\x40\x40\x52\x02");
     expected.put_slice(b"\x00\x53\x71\xc1\x24\x02\xa3\x10x-opt-lock-token\x98");
     expected.put_slice(&[9; 16]);
     expected.put_slice(b"\x00\x53\x72\xc1\x9b\x0a\xa3\x15x-opt-sequence-number\x81\0\0\0\0\0\0\0\x07");
@@ -183,6 +184,9 @@ fn a_delivery_is_stamped_byte_for_byte() {
 #[test]
 fn the_broker_overrides_what_a_sender_claims() {
     let message = Message {
+        delivery_annotations: Fields::new()
+            .with("x-opt-lock-token", Value::Uuid([1; 16]))
+            .with("mine", "for the receiver"),
         message_annotations: Fields::new()
             .with("x-opt-sequence-number", Value::Long(999))
             .with("x-opt-partition-key", "pk")
@@ -204,14 +208,18 @@ fn the_broker_overrides_what_a_sender_claims() {
 
     let stamp = Stamp {
         sequence_number: 1,
-        ttl_ms: Some(3),
+        lock_token: Some([9; 16]),
+        lifetime: Some(Lifetime { time_to_live_ms: 3, from_ms: 1, until_ms: 4 }),
         dead_letter_source: Some("orders"),
         class: Some("low"),
         ..Stamp::default()
     };
     let delivered = deliver(&stored, &stamp);
     let header = delivered.header.unwrap();
-    assert_eq!((header.durable, header.ttl, header.delivery_count), (Some(true), Some(3), Some(0)));
+    assert_eq!((header.durable, header.ttl, header.delivery_count), (Some(false), Some(3), Some(0)));
+    let expected =
+        Fields::new().with("x-opt-lock-token", Value::Uuid([9; 16])).with("mine", "for the receiver");
+    assert_eq!(delivered.delivery_annotations, expected, "a sender's token is not believed");
     let annotations = delivered.message_annotations;
     assert_eq!(annotations.get("x-opt-sequence-number"), Some(&Value::Long(1)));
     assert_eq!(annotations.get("x-opt-locked-until"), None, "not locked, so not claimed to be");
@@ -219,7 +227,8 @@ fn the_broker_overrides_what_a_sender_claims() {
     assert_eq!(annotations.get("x-opt-partition-key"), Some(&Value::from("pk")));
     assert_eq!(annotations.get("x-opt-peeklock-class"), Some(&Value::from("low")));
     assert_eq!(annotations.get("x-opt-peeklock-tenant"), None);
-    assert_eq!(annotations.len(), 7);
+    assert_eq!(annotations.get("x-opt-message-state"), None, "nothing is said of an active message");
+    assert_eq!(annotations.len(), 5);
 }
 
 #[test]
@@ -257,10 +266,12 @@ fn the_broker_says_when_a_message_expires() {
         let message = Message { properties, ..Message::data("x").with_property("kept", 1) };
         let stored = store(&message.to_bytes(), Some("id")).unwrap();
         for patch in [None, Some(&patch[..])] {
-            let delivered = deliver(&stored, &Stamp { expires_at_ms: Some(77), patch, ..Stamp::default() });
+            let lifetime = Some(Lifetime { time_to_live_ms: 7, from_ms: 70, until_ms: 77 });
+            let delivered = deliver(&stored, &Stamp { lifetime, patch, ..Stamp::default() });
             let expected = Properties {
                 message_id: Some("id".into()),
                 absolute_expiry_time: Some(77),
+                creation_time: Some(70),
                 ..message.properties.clone()
             };
             assert_eq!(delivered.properties, expected);
@@ -269,9 +280,48 @@ fn the_broker_says_when_a_message_expires() {
         }
     }
     let bare = store(b"\x00\x53\x75\xa0\x01x", None).unwrap();
-    let delivered = deliver(&bare, &Stamp { expires_at_ms: Some(77), ..Stamp::default() });
+    let lifetime = Some(Lifetime { time_to_live_ms: 7, from_ms: 70, until_ms: 77 });
+    let delivered = deliver(&bare, &Stamp { lifetime, ..Stamp::default() });
     assert_eq!(delivered.properties.absolute_expiry_time, Some(77), "also when there were no properties");
     assert_eq!(delivered.body, Message::data("x").body);
+}
+
+/// SDKs take the difference of the two times for the time to live.
+#[test]
+fn expiry_and_creation_come_back_as_sent_if_the_sender_wrote_both_and_gets_what_it_asked_for() {
+    const DAY_MS: i64 = 86_400_000;
+    let times_of = |header_ttl: u32, sent: (Option<i64>, Option<i64>), time_to_live_ms: i64| {
+        let properties =
+            Properties { absolute_expiry_time: sent.0, creation_time: sent.1, ..Properties::default() };
+        let header = Some(Header { ttl: Some(header_ttl), ..Header::default() });
+        let stored = store(&Message { header, properties, ..Message::data("x") }.to_bytes(), None).unwrap();
+        let (from_ms, until_ms) = (1000, 1000 + time_to_live_ms);
+        let time_to_live_ms = time_to_live_ms.try_into().unwrap();
+        let lifetime = Some(Lifetime { time_to_live_ms, from_ms, until_ms });
+        let delivered = deliver(&stored, &Stamp { lifetime, ..Stamp::default() });
+        let times = (delivered.properties.absolute_expiry_time, delivered.properties.creation_time);
+        (delivered.header.unwrap().ttl.unwrap(), times)
+    };
+    let both = (Some(62), Some(2));
+    assert_eq!(times_of(60, both, 60), (60, both));
+    assert_eq!(times_of(60, both, 50), (50, (Some(1050), Some(1000))), "the queue allows less");
+    assert_eq!(times_of(60, (Some(62), None), 60), (60, (Some(1060), Some(1000))));
+    assert_eq!(times_of(60, (None, Some(2)), 60), (60, (Some(1060), Some(1000))));
+    let hundred_days = (Some(100 * DAY_MS + 2), Some(2));
+    assert_eq!(times_of(u32::MAX, hundred_days, 100 * DAY_MS), (u32::MAX, hundred_days));
+    let ninety_days = (Some(90 * DAY_MS + 1000), Some(1000));
+    assert_eq!(times_of(u32::MAX, hundred_days, 90 * DAY_MS), (u32::MAX, ninety_days));
+}
+
+/// SDK quirk: JavaScript sends a null body of an event so.
+#[test]
+fn a_null_in_a_body_section_is_kept() {
+    for message in [&b"\x00\x53\x75\x40"[..], b"\x00\x53\x76\x40"] {
+        let stored = store(message, None).unwrap();
+        assert_eq!(StoredMessage::parse(&stored).unwrap().bare(), message);
+    }
+    assert_eq!(Message::decode(b"\x00\x53\x75\x40").unwrap().body, Body::Data(vec![Bytes::new()]));
+    assert_eq!(Message::decode(b"\x00\x53\x76\x40").unwrap().body, Body::Sequence(vec![Vec::new()]));
 }
 
 #[test]
@@ -393,7 +443,7 @@ fn many_annotations_take_the_wide_map() {
             .insert(peeklock_amqp::Symbol::parse(&format!("key-{number}")).unwrap(), Value::Int(number));
     }
     let delivered = deliver(&store(&message.to_bytes(), None).unwrap(), &Stamp::default());
-    assert_eq!(delivered.message_annotations.len(), 204);
+    assert_eq!(delivered.message_annotations.len(), 202);
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use peeklock_amqp::{
     Batch, Header, MessageIdRef, PropertiesRef, RawMap, Sections, StoredMessage, condition, is_batch,
+    time_to_live_ms,
 };
 use peeklock_broker::Found;
 use peeklock_broker::engine::Attributes;
@@ -197,18 +198,9 @@ fn id_bytes(id: MessageIdRef<'_>) -> Bytes {
     }
 }
 
-/// SDK quirk: .NET says a time to live that does not fit the header as the largest that does, and the true one by two times.
 fn time_to_live(header: &Header, properties: &PropertiesRef<'_>) -> Option<Duration> {
-    let ttl_ms = u64::from(header.ttl?);
-    let spans = (properties.absolute_expiry_time, properties.creation_time);
-    let true_ms = match spans {
-        (Some(end), Some(start)) if header.ttl == Some(u32::MAX) => {
-            end.checked_sub(start).and_then(|span| u64::try_from(span).ok())
-        }
-        _ => None,
-    };
-    let time_to_live = Duration::from_millis(true_ms.map_or(ttl_ms, |true_ms| true_ms.max(ttl_ms)));
-    Some(time_to_live.min(limits::DURATION_MAX))
+    let asked_ms = time_to_live_ms(header.ttl, properties.absolute_expiry_time, properties.creation_time)?;
+    Some(Duration::from_millis(asked_ms).min(limits::DURATION_MAX))
 }
 
 /// Delivering a message at once that asks for another time in an unknown way would be a lie.

@@ -1,8 +1,10 @@
 //! Messages on their way out: what a delivery adds to the stored form. Requests and responses, too.
 
+use std::time::Duration;
+
 use bytes::{Bytes, BytesMut};
 use peeklock_amqp::{
-    Body, BodyKind, Encode, Message, MessageId, Sections, Stamp, StoredMessage, Text, Value,
+    Body, Encode, Lifetime, Message, MessageId, Sections, Stamp, StoredMessage, Text, Value,
 };
 use peeklock_broker::WHOLE_BODY_BYTES_MAX;
 use peeklock_broker::engine::{self, MessageState, Patch};
@@ -64,12 +66,19 @@ fn write_front_of<'b>(
             .map(EntityName::as_str),
         class: message.class.as_ref().map(ClassName::as_str),
         tenant: message.tenant.as_deref(),
-        ttl_ms: time_to_live.map(|span| u32::try_from(span.as_millis()).unwrap_or(u32::MAX)),
-        expires_at_ms: time_to_live.map(|span| timestamp(lives_from(message) + span)),
+        lifetime: time_to_live.map(|span| lifetime(lives_from(message), span)),
         patch: patch.as_deref(),
         rewritten: rewritten.as_ref(),
     };
     stored.write_front(out, &stamp)
+}
+
+fn lifetime(from: Timestamp, time_to_live: Duration) -> Lifetime {
+    Lifetime {
+        time_to_live_ms: u64::try_from(time_to_live.as_millis()).unwrap_or(u64::MAX),
+        from_ms: timestamp(from),
+        until_ms: timestamp(from + time_to_live),
+    }
 }
 
 /// When a message's time to live begins: for a scheduled one when it is due.
@@ -97,13 +106,9 @@ pub(crate) fn encode_whole(
     out.extend_from_slice(rest);
     if omit_body {
         let sections = Sections::scan(&out)?;
-        if sections.body_kind() == BodyKind::None {
-            return Ok(out.freeze());
-        }
         let body = sections.body_range();
         let footer = out.split_off(body.end);
         out.truncate(body.start);
-        out.extend_from_slice(EMPTY_BODY);
         out.extend_from_slice(&footer);
     }
     Ok(out.freeze())

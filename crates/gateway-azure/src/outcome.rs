@@ -40,10 +40,14 @@ pub(crate) fn settlement_of(
     }))
 }
 
-/// The reason and description travel in the error's info; what else is there are properties to set.
+/// The reason and description travel in the error's info; what else is there are properties to set, and so is a reason that is no text.
 fn dead_letter(error: Option<AmqpError>) -> Result<Settlement, Refusal> {
     let mut info = error.and_then(|error| error.info).unwrap_or_default();
-    let mut take = |key: &str| info.remove(key).as_ref().and_then(Value::as_str).map(str::to_owned);
+    let mut take = |key: &str| {
+        let text = info.get(key)?.as_str()?.to_owned();
+        info.remove(key);
+        Some(text)
+    };
     let (reason, description) = (take(REASON), take(DESCRIPTION));
     Ok(Settlement::DeadLetter { reason, description, patch: encode_patch(entries(info))? })
 }

@@ -89,6 +89,12 @@ test("every kind of body", async () => {
   assert.deepEqual(events.map((event) => event.systemProperties?.["x-own"] ?? event.getRawAmqpMessage().messageAnnotations["x-own"]), ["kept", "kept", "kept"]);
 });
 
+test("a body that is null", async () => {
+  const { hub, producer } = await fresh();
+  await producer.sendBatch([{ body: null }, { body: null, bodyType: "data" }, { body: null, bodyType: "sequence" }]);
+  assert.deepEqual(bodies(await read(context.broker, hub, 3)), [null, null, null]);
+});
+
 // Key and partition of a hub with thirty-two: the hash of the service, as its SDKs publish it.
 const VECTORS = {
   a: 28, ab: 13, abc: 17, abcd: 6, abcde: 1, abcdefg: 8, abcdefgh: 26, abcdefghijk: 20, abcdefghijkl: 5, abcdefghijklm: 15, 7: 31, 131: 2,

@@ -20,7 +20,8 @@ pub use error::{DecodeError, Problem};
 
 pub(crate) use composite::composite;
 pub(crate) use constructor::{
-    BINARY8, BINARY32, DESCRIBED, LIST0, LIST8, LIST32, STRING8, SYMBOL8, Width, width,
+    ARRAY8, ARRAY32, BINARY8, BINARY32, DECIMAL128, DESCRIBED, LIST0, LIST8, LIST32, MAP8, MAP32, NULL,
+    STRING8, SYMBOL8, Width, width,
 };
 pub(crate) use decode::read_field;
 pub(crate) use decoder::Compound;

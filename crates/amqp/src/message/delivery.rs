@@ -5,6 +5,7 @@ use bytes::{BufMut, BytesMut};
 use crate::codec::{
     CompoundWriter, DecodeError, Decoder, Encode, Problem, STRING8, put_counted, put_descriptor, section,
 };
+use crate::message::lifetime::{FIELDS_BEFORE_EXPIRY, Lifetime, time_to_live_ms, times};
 use crate::message::stored::put_raw;
 use crate::message::{Properties, RawMap, RawValue, SectionReader, Sections, StoredMessage};
 use crate::value::Value;
@@ -33,7 +34,9 @@ pub struct Stamp<'a> {
     pub sequence_number: i64,
     pub enqueued_at_ms: i64,
     pub locked_until_ms: Option<i64>,
+    /// Left out if it is zero, for an active message.
     pub message_state: i32,
+    /// Left out if it is zero, for a message that was not forwarded.
     pub enqueue_sequence_number: i64,
     /// A uuid in network byte order.
     pub lock_token: Option<[u8; 16]>,
@@ -41,10 +44,8 @@ pub struct Stamp<'a> {
     /// Where the queue's order has put the message: its class, and whose it is.
     pub class: Option<&'a str>,
     pub tenant: Option<&'a str>,
-    /// The ttl that holds, when it is not the one the sender asked for.
-    pub ttl_ms: Option<u32>,
-    /// When the message expires: goes over what the sender reckoned in its properties.
-    pub expires_at_ms: Option<i64>,
+    /// Replaces the expiry and creation times of a sender that asked for another time to live, or did not write both.
+    pub lifetime: Option<Lifetime>,
     /// An encoded map with string keys that goes over the application properties.
     pub patch: Option<&'a [u8]>,
     /// In place of what was stored; a patch is part of it already.
@@ -85,11 +86,10 @@ impl<'a> StoredMessage<'a> {
     /// follow it. Of a large message [`LargeMessage::STORED_FRONT_BYTES_MAX`](crate::LargeMessage::STORED_FRONT_BYTES_MAX) bytes are enough; the rest follows what is returned.
     pub fn write_front(&self, out: &mut BytesMut, stamp: &Stamp<'_>) -> Result<&'a [u8], DecodeError> {
         let start = out.len();
-        out.reserve(FRONT_LEN_MAX + self.annotation_entries().1.len());
+        let annotations_len = self.raw_annotations().entries.len();
+        out.reserve(FRONT_LEN_MAX + annotations_len + self.raw_delivery_annotations().entries.len());
         self.put_header(out, stamp);
-        if let Some(token) = &stamp.lock_token {
-            put_lock_token(out, token);
-        }
+        self.put_delivery_annotations(out, stamp.lock_token.as_ref());
         self.put_annotations(out, stamp);
         self.put_bare(out, stamp).inspect_err(|_| out.truncate(start))
     }
@@ -102,28 +102,46 @@ impl<'a> StoredMessage<'a> {
 
     /// Appends what of the bare message is not as it was stored, and returns the rest.
     fn put_bare(&self, out: &mut BytesMut, stamp: &Stamp<'_>) -> Result<&'a [u8], DecodeError> {
+        let lifetime = match stamp.lifetime {
+            Some(lifetime) if !self.asks_for(&lifetime)? => Some(lifetime),
+            _ => None,
+        };
         if let Some(rewritten) = stamp.rewritten {
-            return self.put_rewritten(out, rewritten, stamp.expires_at_ms);
+            return self.put_rewritten(out, rewritten, lifetime);
         }
-        match (stamp.patch, stamp.expires_at_ms) {
+        match (stamp.patch, lifetime) {
             (None, None) => Ok(self.bare()),
-            (None, Some(expires_at_ms)) => self.put_expiring(out, expires_at_ms),
-            (Some(patch), expires_at_ms) => self.put_patched(out, patch, expires_at_ms),
+            (None, Some(lifetime)) => self.put_expiring(out, lifetime),
+            (Some(patch), lifetime) => self.put_patched(out, patch, lifetime),
         }
+    }
+
+    /// Whether the sender asked for this very time to live and wrote both times, which are then delivered as sent: SDKs take their difference.
+    fn asks_for(&self, lifetime: &Lifetime) -> Result<bool, DecodeError> {
+        let (expiry, creation) = times(self.first_properties()?.map(|(value, _)| value))?;
+        let asked = time_to_live_ms(self.ttl_ms, expiry, creation);
+        Ok(expiry.is_some() && creation.is_some() && asked == Some(lifetime.time_to_live_ms))
+    }
+
+    /// The properties, which come first, and where they end.
+    fn first_properties(&self) -> Result<Option<(RawValue<'a>, usize)>, DecodeError> {
+        let first = SectionReader::new(self.bare()).next()?;
+        Ok(first.filter(|found| found.code == section::PROPERTIES).map(|found| (found.value, found.end)))
     }
 
     fn put_rewritten(
         &self,
         out: &mut BytesMut,
         rewritten: &Rewritten,
-        expires_at_ms: Option<i64>,
+        lifetime: Option<Lifetime>,
     ) -> Result<&'a [u8], DecodeError> {
         let (_, rest) = split_front(self.bare())?;
-        match expires_at_ms {
+        match lifetime {
             None => rewritten.encode(out),
-            Some(_) => {
+            Some(lifetime) => {
                 let mut expiring = rewritten.clone();
-                expiring.properties.absolute_expiry_time = expires_at_ms;
+                expiring.properties.absolute_expiry_time = Some(lifetime.until_ms);
+                expiring.properties.creation_time = Some(lifetime.from_ms);
                 expiring.encode(out);
             }
         }
@@ -145,40 +163,60 @@ impl<'a> StoredMessage<'a> {
         Sections::scan(split_front(self.bare())?.0)
     }
 
-    /// Only the properties change, and they come first.
-    fn put_expiring(&self, out: &mut BytesMut, expires_at_ms: i64) -> Result<&'a [u8], DecodeError> {
-        let first = SectionReader::new(self.bare()).next()?;
-        let properties = first.filter(|found| found.code == section::PROPERTIES);
-        put_properties(out, properties.map(|found| found.value), Some(expires_at_ms))?;
-        Ok(self.bare().get(properties.map_or(0, |found| found.end)..).unwrap_or_default())
+    /// Only the properties change.
+    fn put_expiring(&self, out: &mut BytesMut, lifetime: Lifetime) -> Result<&'a [u8], DecodeError> {
+        let properties = self.first_properties()?;
+        put_properties(out, properties.map(|(value, _)| value), Some(lifetime))?;
+        Ok(self.bare().get(properties.map_or(0, |(_, end)| end)..).unwrap_or_default())
     }
 
-    /// What was confirmed is durable, whatever the sender asked for.
     fn put_header(&self, out: &mut BytesMut, stamp: &Stamp<'_>) {
         put_descriptor(out, section::HEADER);
         let list = CompoundWriter::list(out);
-        true.encode(out);
+        self.durable.encode(out);
         self.priority.encode(out);
-        stamp.ttl_ms.or(self.ttl_ms).encode(out);
-        None::<bool>.encode(out);
+        stamp.lifetime.map(|lifetime| lifetime.header_ttl_ms()).or(self.ttl_ms).encode(out);
+        self.first_acquirer.encode(out);
         stamp.delivery_count.encode(out);
         list.finish(out, 5);
     }
 
+    /// The broker's lock token, and what the sender wrote.
+    fn put_delivery_annotations(&self, out: &mut BytesMut, lock_token: Option<&[u8; 16]>) {
+        let senders = self.raw_delivery_annotations();
+        if lock_token.is_none() && senders.count == 0 {
+            return;
+        }
+        put_descriptor(out, section::DELIVERY_ANNOTATIONS);
+        let map = CompoundWriter::map(out);
+        if let Some(token) = lock_token {
+            out.put_slice(LOCK_TOKEN);
+            out.put_slice(token);
+        }
+        out.put_slice(senders.entries);
+        map.finish(out, (usize::from(senders.count) + usize::from(lock_token.is_some())) * 2);
+    }
+
     fn put_annotations(&self, out: &mut BytesMut, stamp: &Stamp<'_>) {
-        let (sender_count, sender_entries) = self.annotation_entries();
+        let senders = self.raw_annotations();
         put_descriptor(out, section::MESSAGE_ANNOTATIONS);
         let map = CompoundWriter::map(out);
-        let mut count = sender_count + 4;
+        let mut count = usize::from(senders.count) + 2;
         put_long(out, SEQUENCE_NUMBER, stamp.sequence_number);
         put_long(out, ENQUEUED_TIME, stamp.enqueued_at_ms);
         if let Some(until) = stamp.locked_until_ms {
             put_long(out, LOCKED_UNTIL, until);
             count += 1;
         }
-        out.put_slice(MESSAGE_STATE);
-        Value::Int(stamp.message_state).encode(out);
-        put_long(out, ENQUEUE_SEQUENCE_NUMBER, stamp.enqueue_sequence_number);
+        if stamp.message_state != 0 {
+            out.put_slice(MESSAGE_STATE);
+            Value::Int(stamp.message_state).encode(out);
+            count += 1;
+        }
+        if stamp.enqueue_sequence_number != 0 {
+            put_long(out, ENQUEUE_SEQUENCE_NUMBER, stamp.enqueue_sequence_number);
+            count += 1;
+        }
         let texts =
             [(DEAD_LETTER_SOURCE, stamp.dead_letter_source), (CLASS, stamp.class), (TENANT, stamp.tenant)];
         for (key, text) in texts {
@@ -188,7 +226,7 @@ impl<'a> StoredMessage<'a> {
                 count += 1;
             }
         }
-        out.put_slice(sender_entries);
+        out.put_slice(senders.entries);
         map.finish(out, count * 2);
     }
 
@@ -197,12 +235,12 @@ impl<'a> StoredMessage<'a> {
         &self,
         out: &mut BytesMut,
         patch: &[u8],
-        expires_at_ms: Option<i64>,
+        lifetime: Option<Lifetime>,
     ) -> Result<&'a [u8], DecodeError> {
         let patch = RawMap::parse(patch)?;
         let (front, rest) = split_front(self.bare())?;
         let sections = Sections::scan(front)?;
-        put_properties(out, sections.raw_properties(), expires_at_ms)?;
+        put_properties(out, sections.raw_properties(), lifetime)?;
         put_descriptor(out, section::APPLICATION_PROPERTIES);
         let map = CompoundWriter::map(out);
         let mut count = 0;
@@ -237,15 +275,12 @@ fn split_front(bare: &[u8]) -> Result<(&[u8], &[u8]), DecodeError> {
     bare.split_at_checked(front_len).ok_or_else(|| decoder.error(Problem::BadStoredForm))
 }
 
-/// Fields before absolute-expiry-time in the properties.
-const BEFORE_EXPIRY: u32 = 8;
-
 fn put_properties(
     out: &mut BytesMut,
     raw: Option<RawValue<'_>>,
-    expires_at_ms: Option<i64>,
+    lifetime: Option<Lifetime>,
 ) -> Result<(), DecodeError> {
-    let Some(expires_at_ms) = expires_at_ms else {
+    let Some(lifetime) = lifetime else {
         put_raw(out, section::PROPERTIES, raw);
         return Ok(());
     };
@@ -253,24 +288,20 @@ fn put_properties(
     let list = CompoundWriter::list(out);
     let mut decoder = raw.map_or_else(|| Decoder::new(EMPTY_LIST), |raw| Decoder::new(raw.as_encoded()));
     let count = decoder.enter_list("properties")?.count;
-    for field in 0..BEFORE_EXPIRY {
+    for field in 0..FIELDS_BEFORE_EXPIRY {
         if field < count { out.put_slice(decoder.raw()?) } else { None::<bool>.encode(out) }
     }
-    Value::Timestamp(expires_at_ms).encode(out);
-    if count > BEFORE_EXPIRY {
+    Value::Timestamp(lifetime.until_ms).encode(out);
+    Value::Timestamp(lifetime.from_ms).encode(out);
+    let written = FIELDS_BEFORE_EXPIRY + 2;
+    for _ in FIELDS_BEFORE_EXPIRY..count.min(written) {
         decoder.skip()?;
+    }
+    if count > written {
         out.put_slice(decoder.remaining());
     }
-    list.finish(out, usize::try_from(count.max(BEFORE_EXPIRY + 1)).unwrap_or(usize::MAX));
+    list.finish(out, usize::try_from(count.max(written)).unwrap_or(usize::MAX));
     Ok(())
-}
-
-fn put_lock_token(out: &mut BytesMut, token: &[u8; 16]) {
-    put_descriptor(out, section::DELIVERY_ANNOTATIONS);
-    let map = CompoundWriter::map(out);
-    out.put_slice(LOCK_TOKEN);
-    out.put_slice(token);
-    map.finish(out, 2);
 }
 
 fn put_long(out: &mut BytesMut, key_and_code: &[u8], value: i64) {

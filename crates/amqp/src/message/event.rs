@@ -1,24 +1,27 @@
 //! The form in which the broker keeps an event of a hub.
 //!
 //! As with messages, what the sender annotated lies apart, so that a delivery is new annotations in front of untouched bytes. An event's header
-//! is nobody's but the sender's, and is kept as it came; delivery annotations are for the next hop alone, and that is the broker.
+//! is nobody's but the sender's, and is kept as it came.
 //!
 //! ```text
 //! 0        1           3              5              9
-//! version  header      annotation     annotations    header, annotations, bare message
+//! version  header      annotation     annotations    header, annotations, delivery annotations, bare message
 //!          bytes, u16  entries, u16   bytes, u32
 //! ```
+//!
+//! Few events have delivery annotations. Then the version is another one, and they are preceded by their length and number as in a message.
 
 use bytes::{BufMut, BytesMut};
 
 use crate::codec::{
-    CompoundWriter, DecodeError, Encode, Problem, STRING8, length_u32, put_counted, put_descriptor, section,
+    CompoundWriter, DecodeError, Problem, STRING8, length_u32, put_counted, put_descriptor, section,
 };
-use crate::message::stored::{put_body, put_raw};
+use crate::message::decimal::mend_decimals;
+use crate::message::stored::{Annotations, put_body, put_delivery_annotations, put_mended, put_raw};
 use crate::message::{RawMap, Sections};
-use crate::value::Fields;
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
+const VERSION_ANNOTATED: u8 = 3;
 const PREFIX_LEN: usize = 9;
 /// Room for all that is written in front of the bare message, without what the sender wrote.
 const FRONT_LEN_MAX: usize = 128;
@@ -36,6 +39,14 @@ const LEFT_OUT: [&[u8]; 7] = [
     b"com.microsoft:producer-sequence-number",
 ];
 
+/// Delivery annotations that tell a reader of the partition's last event, and only the broker may write.
+const OWNED_OF_DELIVERY: [&[u8]; 4] = [
+    b"last_enqueued_sequence_number",
+    b"last_enqueued_offset",
+    b"last_enqueued_time_utc",
+    b"runtime_info_retrieval_time_utc",
+];
+
 // Keys as encoded symbols, with the format code of the value that follows.
 const SEQUENCE_NUMBER: &[u8] = b"\xa3\x15x-opt-sequence-number\x81";
 const OFFSET: &[u8] = b"\xa3\x0cx-opt-offset";
@@ -46,9 +57,8 @@ const ENCODED_PARTITION_KEY: &[u8] = b"\xa3\x13x-opt-partition-key";
 #[derive(Debug, Clone, Copy)]
 pub struct StoredEvent<'a> {
     header: &'a [u8],
-    annotation_count: u16,
-    /// Encoded map entries without the map's header.
-    annotations: &'a [u8],
+    annotations: Annotations<'a>,
+    delivery_annotations: Annotations<'a>,
     bare: &'a [u8],
 }
 
@@ -57,8 +67,8 @@ pub struct StoredEvent<'a> {
 pub struct EventStamp<'a> {
     pub sequence: u64,
     pub enqueued_at_ms: i64,
-    /// A whole section, or nothing: see [`encode_delivery_annotations`].
-    pub delivery_annotations: &'a [u8],
+    /// The broker's delivery annotations: the content of an encoded map, see [`RawMap::content`].
+    pub delivery_annotations: RawMap<'a>,
 }
 
 impl<'a> StoredEvent<'a> {
@@ -75,11 +85,15 @@ impl<'a> StoredEvent<'a> {
         put_raw(out, section::HEADER, sections.raw_header());
         let header_len = out.len() - start - PREFIX_LEN;
         let count = put_annotations(out, sections.message_annotations()?, partition_key)?;
-        let annotations_len = out.len() - start - PREFIX_LEN - header_len;
-        let prefix = prefix(header_len, count, annotations_len)?;
+        let annotations = start + PREFIX_LEN + header_len;
+        let annotations_len = out.len() - annotations;
+        mend_decimals(&mut out[annotations..]);
+        let is_annotated =
+            put_delivery_annotations(out, sections.delivery_annotations()?, &OWNED_OF_DELIVERY)?;
+        let prefix = prefix(is_annotated, header_len, count, annotations_len)?;
         out[start..start + PREFIX_LEN].copy_from_slice(&prefix);
         put_raw(out, section::PROPERTIES, sections.raw_properties());
-        put_raw(out, section::APPLICATION_PROPERTIES, sections.raw_application_properties());
+        put_mended(out, section::APPLICATION_PROPERTIES, sections.raw_application_properties());
         put_body(out, sections);
         put_raw(out, section::FOOTER, sections.raw_footer());
         Ok(())
@@ -90,14 +104,19 @@ impl<'a> StoredEvent<'a> {
         let bad = || DecodeError::new(0, Problem::BadStoredForm);
         let (prefix, rest) = stored.split_first_chunk::<PREFIX_LEN>().ok_or_else(bad)?;
         let [version, h0, h1, c0, c1, a0, a1, a2, a3] = *prefix;
-        if version != VERSION {
+        if version != VERSION && version != VERSION_ANNOTATED {
             return Err(bad());
         }
         let header_len = usize::from(u16::from_be_bytes([h0, h1]));
         let annotations_len = usize::try_from(u32::from_be_bytes([a0, a1, a2, a3])).map_err(|_| bad())?;
         let (header, rest) = rest.split_at_checked(header_len).ok_or_else(bad)?;
-        let (annotations, bare) = rest.split_at_checked(annotations_len).ok_or_else(bad)?;
-        Ok(Self { header, annotation_count: u16::from_be_bytes([c0, c1]), annotations, bare })
+        let (entries, rest) = rest.split_at_checked(annotations_len).ok_or_else(bad)?;
+        let (delivery_annotations, bare) = match version {
+            VERSION_ANNOTATED => Annotations::split_from(rest).ok_or_else(bad)?,
+            _ => (Annotations::default(), rest),
+        };
+        let annotations = Annotations { count: u16::from_be_bytes([c0, c1]), entries };
+        Ok(Self { header, annotations, delivery_annotations, bare })
     }
 
     /// Properties, application properties, body and footer, in this order.
@@ -107,15 +126,16 @@ impl<'a> StoredEvent<'a> {
 
     /// The sender's annotations, and its partition key.
     pub fn annotations(&self) -> RawMap<'a> {
-        RawMap::from_content(u32::from(self.annotation_count) * 2, self.annotations)
+        RawMap::from_content(u32::from(self.annotations.count) * 2, self.annotations.entries)
     }
 
     /// Appends what stands in front of the bare message when a reader gets the event, and returns the bare message.
     pub fn write_front(&self, out: &mut BytesMut, stamp: &EventStamp<'_>) -> &'a [u8] {
-        let sender_len = self.header.len() + self.annotations.len();
-        out.reserve(FRONT_LEN_MAX + sender_len + stamp.delivery_annotations.len());
+        let annotations_len = self.annotations.entries.len() + self.delivery_annotations.entries.len();
+        let sender_len = self.header.len() + annotations_len;
+        out.reserve(FRONT_LEN_MAX + sender_len + stamp.delivery_annotations.content().len());
         out.put_slice(self.header);
-        out.put_slice(stamp.delivery_annotations);
+        self.put_delivery_annotations(out, stamp.delivery_annotations);
         put_descriptor(out, section::MESSAGE_ANNOTATIONS);
         let map = CompoundWriter::map(out);
         out.put_slice(SEQUENCE_NUMBER);
@@ -125,19 +145,27 @@ impl<'a> StoredEvent<'a> {
         put_counted(out, STRING8, decimal(stamp.sequence, &mut digits));
         out.put_slice(ENQUEUED_TIME);
         out.put_i64(stamp.enqueued_at_ms);
-        out.put_slice(self.annotations);
-        map.finish(out, (usize::from(self.annotation_count) + 3) * 2);
+        out.put_slice(self.annotations.entries);
+        map.finish(out, (usize::from(self.annotations.count) + 3) * 2);
         self.bare
+    }
+
+    /// The broker's and the sender's as one section; none if there are none.
+    fn put_delivery_annotations(&self, out: &mut BytesMut, brokers: RawMap<'_>) {
+        let senders = self.delivery_annotations;
+        if brokers.is_empty() && senders.count == 0 {
+            return;
+        }
+        put_descriptor(out, section::DELIVERY_ANNOTATIONS);
+        let map = CompoundWriter::map(out);
+        out.put_slice(brokers.content());
+        out.put_slice(senders.entries);
+        map.finish(out, (brokers.entry_count() + usize::from(senders.count)) * 2);
     }
 }
 
-/// Appends a section of delivery annotations.
-pub fn encode_delivery_annotations(out: &mut BytesMut, annotations: &Fields) {
-    put_descriptor(out, section::DELIVERY_ANNOTATIONS);
-    annotations.encode(out);
-}
-
 fn prefix(
+    is_annotated: bool,
     header_len: usize,
     annotation_count: u16,
     annotations_len: usize,
@@ -147,7 +175,8 @@ fn prefix(
     let [h0, h1] = u16::try_from(header_len).map_err(|_| too_long(header_len))?.to_be_bytes();
     let [c0, c1] = annotation_count.to_be_bytes();
     let [a0, a1, a2, a3] = length_u32(annotations_len).to_be_bytes();
-    Ok([VERSION, h0, h1, c0, c1, a0, a1, a2, a3])
+    let version = if is_annotated { VERSION_ANNOTATED } else { VERSION };
+    Ok([version, h0, h1, c0, c1, a0, a1, a2, a3])
 }
 
 /// Copies the entries that are the sender's to write, adds the key, and counts them.
@@ -190,8 +219,9 @@ fn decimal(mut number: u64, digits: &mut [u8; DIGITS_MAX]) -> &[u8] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::codec::Encode;
     use crate::message::{Header, Message};
-    use crate::value::Value;
+    use crate::value::{Fields, Value};
 
     fn stored(message: &Message, key: Option<&str>) -> BytesMut {
         let mut out = BytesMut::new();
@@ -199,9 +229,11 @@ mod tests {
         out
     }
 
-    fn delivered(stored: &[u8], delivery_annotations: &[u8]) -> Message {
+    fn delivered(stored: &[u8], brokers: &Fields) -> Message {
         let mut out = BytesMut::new();
         let event = StoredEvent::parse(stored).unwrap();
+        let encoded = brokers.to_bytes();
+        let delivery_annotations = RawMap::parse(&encoded).unwrap();
         let stamp = EventStamp { sequence: 1234, enqueued_at_ms: 5, delivery_annotations };
         let rest = event.write_front(&mut out, &stamp);
         out.put_slice(rest);
@@ -224,9 +256,10 @@ mod tests {
                 .with("x-opt-offset", "forged")
                 .with("com.microsoft:producer-id", 5_i64)
                 .with("mine", 3),
+            delivery_annotations: Fields::new().with("for-the-reader", "note"),
             ..Message::data("body").with_message_id("id").with_property("p", 1)
         };
-        let found = delivered(&stored(&sent, Some("key")), &[]);
+        let found = delivered(&stored(&sent, Some("key")), &Fields::new());
         let expected = stamps().with("mine", 3).with("x-opt-partition-key", "key");
         assert_eq!(found, Message { message_annotations: expected, ..sent });
     }
@@ -235,13 +268,23 @@ mod tests {
     fn a_plain_event_gets_three_annotations_and_those_of_the_delivery() {
         let stored = stored(&Message::data("body"), None);
         assert_eq!(stored.len(), PREFIX_LEN + 9);
-        let mut annotations = BytesMut::new();
         let fields = Fields::new().with("last_enqueued_offset", "9");
-        encode_delivery_annotations(&mut annotations, &fields);
-        let found = delivered(&stored, &annotations);
+        let found = delivered(&stored, &fields);
         assert_eq!(found.message_annotations, stamps());
         assert_eq!(found.delivery_annotations, fields);
         assert_eq!(found.header, None);
+    }
+
+    #[test]
+    fn the_brokers_delivery_annotations_win() {
+        let forged = Fields::new().with("last_enqueued_offset", "1").with("mine", 3);
+        let sent = Message { delivery_annotations: forged, ..Message::data("body") };
+        let brokers = Fields::new().with("last_enqueued_offset", "9");
+        let found = delivered(&stored(&sent, None), &brokers);
+        assert_eq!(found.delivery_annotations, brokers.with("mine", 3));
+        let forged = Fields::new().with("last_enqueued_offset", "1");
+        let sent = Message { delivery_annotations: forged, ..Message::data("body") };
+        assert_eq!(delivered(&stored(&sent, None), &Fields::new()).delivery_annotations, Fields::new());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! The result is what [`StoredMessage::encode`](crate::StoredMessage::encode) makes of the whole message, with one difference: what the stored form
 //! has in front of the body must stand in front of it already. Behind the body may come a footer, and the delivery
-//! annotations that pyamqp writes last, which are not stored.
+//! annotations that pyamqp writes last, which are not stored. Decimals in the body stay as they are.
 
 mod body;
 
@@ -11,7 +11,7 @@ use bytes::{Bytes, BytesMut};
 use self::body::{BodyReader, Progress};
 use crate::codec::{DecodeError, Decoder, Problem, section};
 use crate::message::Sections;
-use crate::message::stored::{encode_front, put_raw};
+use crate::message::stored::{encode_front, put_delivery_annotations, put_raw};
 
 /// Turns the bytes of one message into its stored form, part by part.
 ///
@@ -170,6 +170,8 @@ impl LargeMessage {
         if tail.has_delivery_annotations() && self.has_delivery_annotations {
             return error(Problem::DuplicateSection { section: "delivery-annotations" });
         }
+        // Too late to be stored, but refused for the same reasons wherever they stand.
+        put_delivery_annotations(&mut BytesMut::new(), tail.delivery_annotations()?, &[])?;
         if tail.has_footer() {
             if self.footer.is_some() {
                 return error(Problem::DuplicateSection { section: "footer" });

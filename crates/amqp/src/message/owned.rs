@@ -3,7 +3,7 @@
 use bytes::{Bytes, BytesMut};
 
 use crate::codec::{CompoundWriter, DecodeError, Encode, put_descriptor, section};
-use crate::message::{BodyKind, Header, MessageId, Properties, RawMap, Sections};
+use crate::message::{BodyKind, Header, MessageId, Properties, RawMap, RawValue, Sections};
 use crate::text::{Symbol, Text};
 use crate::value::{Fields, Value};
 
@@ -108,7 +108,8 @@ fn body(sections: &Sections<'_>) -> Result<Body, DecodeError> {
         BodyKind::None => Body::None,
         BodyKind::Data => Body::Data(sections.data().map(Bytes::copy_from_slice).collect()),
         BodyKind::Sequence => {
-            Body::Sequence(sections.body_values().map(|raw| raw.decode_as()).collect::<Result<_, _>>()?)
+            let list = |raw: RawValue<'_>| if raw.is_null() { Ok(Vec::new()) } else { raw.decode_as() };
+            Body::Sequence(sections.body_values().map(list).collect::<Result<_, _>>()?)
         }
         BodyKind::Value => match sections.value() {
             Some(value) => Body::Value(value.decode()?),

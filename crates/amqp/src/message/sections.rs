@@ -234,9 +234,9 @@ impl<'a> Sections<'a> {
         std::iter::from_fn(move || reader.next().ok().flatten().map(|section| section.value))
     }
 
-    /// The content of each data section.
+    /// The content of each data section; a null is empty.
     pub fn data(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
-        self.body_values().filter_map(|value| value.as_binary())
+        self.body_values().map(|value| value.as_binary().unwrap_or_default())
     }
 
     /// The body when it is an amqp-value.
@@ -251,10 +251,12 @@ fn set(value: Option<RawValue<'_>>) -> Option<RawValue<'_>> {
 }
 
 impl Section<'_> {
+    // SDK quirk: JavaScript sends a body that is null as a null in a data or amqp-sequence section.
     fn check_body_type(&self, reader: &SectionReader<'_>) -> Result<(), DecodeError> {
+        let is_null = self.value.is_null();
         let (fits, expected) = match self.code {
-            section::DATA => (self.value.as_binary().is_some(), "a binary in a data section"),
-            section::SEQUENCE => (self.value.is_list(), "a list in an amqp-sequence section"),
+            section::DATA => (is_null || self.value.as_binary().is_some(), "a binary in a data section"),
+            section::SEQUENCE => (is_null || self.value.is_list(), "a list in an amqp-sequence section"),
             _ => (true, ""),
         };
         let code = self.value.as_encoded().first().copied().unwrap_or_default();

@@ -5,21 +5,28 @@
 //!
 //! ```text
 //! 0       1      2         3  ttl ms   7  annotations   11  annotation     13
-//! version flags  priority  │  u32      │  length, u32   │   entries, u16   │ annotations, bare message
+//! version flags  priority  │  u32      │  length, u32   │   entries, u16   │ annotations, delivery annotations, bare message
 //! ```
+//!
+//! Few messages have delivery annotations. Then a flag is set, and their length (u32) and number (u16) stand before them.
 
 use bytes::{BufMut, BytesMut};
 
 use crate::codec::{
     CompoundWriter, DecodeError, Decoder, Problem, STRING8, length_u32, put_counted, put_descriptor, section,
 };
+use crate::message::decimal::mend_decimals;
 use crate::message::{BodyKind, Header, PropertiesRef, RawMap, RawValue, Sections};
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 const PREFIX_LEN: usize = 13;
 const FLAG_DURABLE: u8 = 1;
-const FLAG_PRIORITY: u8 = 2;
-const FLAG_TTL: u8 = 4;
+const FLAG_NOT_DURABLE: u8 = 2;
+const FLAG_FIRST_ACQUIRER: u8 = 4;
+const FLAG_NOT_FIRST_ACQUIRER: u8 = 8;
+const FLAG_PRIORITY: u8 = 16;
+const FLAG_TTL: u8 = 32;
+const FLAG_DELIVERY_ANNOTATIONS: u8 = 64;
 
 /// Annotations that only the broker may write: a sender's are dropped, not believed.
 const OWNED: [&[u8]; 8] = [
@@ -33,6 +40,9 @@ const OWNED: [&[u8]; 8] = [
     b"x-opt-peeklock-tenant",
 ];
 
+/// The same of delivery annotations.
+const OWNED_OF_DELIVERY: [&[u8]; 1] = [b"x-opt-lock-token"];
+
 /// What a message says that has lost its body on the disk, and with it all that its sender wrote: properties with an id, which some SDKs need,
 /// and no data. Why it is so stands beside it, as the reason of a dead letter.
 const LOST: &[u8] = b"\x00\x53\x73\xc0\x0c\x01\xa1\x09body-lost\x00\x53\x75\xa0\x00";
@@ -40,13 +50,21 @@ const LOST: &[u8] = b"\x00\x53\x73\xc0\x0c\x01\xa1\x09body-lost\x00\x53\x75\xa0\
 /// A stored message, parsed.
 #[derive(Debug, Clone, Copy)]
 pub struct StoredMessage<'a> {
-    pub durable: bool,
+    pub durable: Option<bool>,
     pub priority: Option<u8>,
     pub ttl_ms: Option<u32>,
-    annotation_count: u16,
-    /// Encoded map entries without the map's header.
-    annotations: &'a [u8],
+    pub first_acquirer: Option<bool>,
+    annotations: Annotations<'a>,
+    delivery_annotations: Annotations<'a>,
     bare: &'a [u8],
+}
+
+/// Annotations that a sender wrote.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Annotations<'a> {
+    pub(super) count: u16,
+    /// Encoded map entries without the map's header.
+    pub(super) entries: &'a [u8],
 }
 
 impl<'a> StoredMessage<'a> {
@@ -91,20 +109,33 @@ impl<'a> StoredMessage<'a> {
             return Err(bad());
         }
         let annotations_len = usize::try_from(u32::from_be_bytes([l0, l1, l2, l3])).map_err(|_| bad())?;
-        let (annotations, bare) = rest.split_at_checked(annotations_len).ok_or_else(bad)?;
+        let (entries, rest) = rest.split_at_checked(annotations_len).ok_or_else(bad)?;
+        let (delivery_annotations, bare) = if flags & FLAG_DELIVERY_ANNOTATIONS == 0 {
+            (Annotations::default(), rest)
+        } else {
+            Annotations::split_from(rest).ok_or_else(bad)?
+        };
         Ok(Self {
-            durable: flags & FLAG_DURABLE != 0,
+            durable: either(flags, FLAG_DURABLE, FLAG_NOT_DURABLE),
             priority: (flags & FLAG_PRIORITY != 0).then_some(priority),
             ttl_ms: (flags & FLAG_TTL != 0).then_some(u32::from_be_bytes([t0, t1, t2, t3])),
-            annotation_count: u16::from_be_bytes([c0, c1]),
-            annotations,
+            first_acquirer: either(flags, FLAG_FIRST_ACQUIRER, FLAG_NOT_FIRST_ACQUIRER),
+            annotations: Annotations { count: u16::from_be_bytes([c0, c1]), entries },
+            delivery_annotations,
             bare,
         })
     }
 
     fn lost() -> Self {
-        let (durable, priority, ttl_ms, annotation_count) = (true, None, None, 0);
-        Self { durable, priority, ttl_ms, annotation_count, annotations: &[], bare: LOST }
+        Self {
+            durable: None,
+            priority: None,
+            ttl_ms: None,
+            first_acquirer: None,
+            annotations: Annotations::default(),
+            delivery_annotations: Annotations::default(),
+            bare: LOST,
+        }
     }
 
     /// Properties, application properties, body and footer, in this order.
@@ -118,12 +149,60 @@ impl<'a> StoredMessage<'a> {
 
     /// The sender's annotations, without those the broker owns.
     pub fn annotations(&self) -> RawMap<'a> {
-        RawMap::from_content(u32::from(self.annotation_count) * 2, self.annotations)
+        RawMap::from_content(u32::from(self.annotations.count) * 2, self.annotations.entries)
     }
 
-    pub(super) fn annotation_entries(&self) -> (usize, &'a [u8]) {
-        (self.annotation_count.into(), self.annotations)
+    pub(super) fn raw_annotations(&self) -> Annotations<'a> {
+        self.annotations
     }
+
+    pub(super) fn raw_delivery_annotations(&self) -> Annotations<'a> {
+        self.delivery_annotations
+    }
+}
+
+impl<'a> Annotations<'a> {
+    const PREFIX_LEN: usize = 6;
+
+    /// Reads what [`put_delivery_annotations`] wrote and returns the bytes behind it.
+    pub(super) fn split_from(stored: &'a [u8]) -> Option<(Self, &'a [u8])> {
+        let (prefix, rest) = stored.split_first_chunk::<{ Annotations::PREFIX_LEN }>()?;
+        let [l0, l1, l2, l3, c0, c1] = *prefix;
+        let len = usize::try_from(u32::from_be_bytes([l0, l1, l2, l3])).ok()?;
+        let (entries, rest) = rest.split_at_checked(len)?;
+        Some((Self { count: u16::from_be_bytes([c0, c1]), entries }, rest))
+    }
+}
+
+fn either(flags: u8, yes: u8, no: u8) -> Option<bool> {
+    if flags & yes != 0 {
+        return Some(true);
+    }
+    (flags & no != 0).then_some(false)
+}
+
+/// Appends the sender's delivery annotations with their length and number. Returns whether there are any.
+pub(super) fn put_delivery_annotations(
+    out: &mut BytesMut,
+    map: RawMap<'_>,
+    owned: &[&[u8]],
+) -> Result<bool, DecodeError> {
+    if map.is_empty() {
+        return Ok(false);
+    }
+    let start = out.len();
+    out.put_slice(&[0; Annotations::PREFIX_LEN]);
+    let content = start + Annotations::PREFIX_LEN;
+    let count = put_annotations(out, map, owned)?;
+    if count == 0 {
+        out.truncate(start);
+        return Ok(false);
+    }
+    mend_decimals(&mut out[content..]);
+    let len = length_u32(out.len() - content).to_be_bytes();
+    out[start..start + 4].copy_from_slice(&len);
+    out[start + 4..content].copy_from_slice(&count.to_be_bytes());
+    Ok(true)
 }
 
 fn encode_unguarded(
@@ -148,20 +227,33 @@ pub(super) fn encode_front(
     check_application_properties(sections.application_properties()?)?;
     let start = out.len();
     out.put_slice(&[0; PREFIX_LEN]);
-    let count = put_annotations(out, sections.message_annotations()?)?;
-    let annotations_len = out.len() - start - PREFIX_LEN;
-    out[start..start + PREFIX_LEN].copy_from_slice(&prefix(header, annotations_len, count));
+    let count = put_annotations(out, sections.message_annotations()?, &OWNED)?;
+    let annotations_end = out.len();
+    let is_annotated = put_delivery_annotations(out, sections.delivery_annotations()?, &OWNED_OF_DELIVERY)?;
+    let annotations_len = annotations_end - start - PREFIX_LEN;
+    let prefix = prefix(header, annotations_len, count, is_annotated);
+    out[start..start + PREFIX_LEN].copy_from_slice(&prefix);
+    mend_decimals(&mut out[start + PREFIX_LEN..annotations_end]);
     let new_id = message_id.filter(|_| properties.message_id.is_none());
     put_properties(out, sections.raw_properties(), new_id)?;
-    put_raw(out, section::APPLICATION_PROPERTIES, sections.raw_application_properties());
+    put_mended(out, section::APPLICATION_PROPERTIES, sections.raw_application_properties());
     Ok(())
 }
 
-fn prefix(header: &Header, annotations_len: usize, annotation_count: u16) -> [u8; PREFIX_LEN] {
+fn prefix(
+    header: &Header,
+    annotations_len: usize,
+    annotation_count: u16,
+    is_annotated: bool,
+) -> [u8; PREFIX_LEN] {
     let flag = |set: bool, flag: u8| if set { flag } else { 0 };
     let flags = flag(header.durable == Some(true), FLAG_DURABLE)
+        | flag(header.durable == Some(false), FLAG_NOT_DURABLE)
+        | flag(header.first_acquirer == Some(true), FLAG_FIRST_ACQUIRER)
+        | flag(header.first_acquirer == Some(false), FLAG_NOT_FIRST_ACQUIRER)
         | flag(header.priority.is_some(), FLAG_PRIORITY)
-        | flag(header.ttl.is_some(), FLAG_TTL);
+        | flag(header.ttl.is_some(), FLAG_TTL)
+        | flag(is_annotated, FLAG_DELIVERY_ANNOTATIONS);
     let [t0, t1, t2, t3] = header.ttl.unwrap_or(0).to_be_bytes();
     let [l0, l1, l2, l3] = length_u32(annotations_len).to_be_bytes();
     let [c0, c1] = annotation_count.to_be_bytes();
@@ -177,11 +269,11 @@ fn check_application_properties(map: RawMap<'_>) -> Result<(), DecodeError> {
 }
 
 /// Copies the entries that are the sender's to write, and counts them.
-fn put_annotations(out: &mut BytesMut, map: RawMap<'_>) -> Result<u16, DecodeError> {
+fn put_annotations(out: &mut BytesMut, map: RawMap<'_>, owned: &[&[u8]]) -> Result<u16, DecodeError> {
     let mut count: u16 = 0;
     for entry in map.entries() {
         let entry = entry?;
-        if !OWNED.contains(&entry.key.decode_str()?.as_bytes()) {
+        if !owned.contains(&entry.key.decode_str()?.as_bytes()) {
             let limit = u16::MAX.into();
             let too_many = Problem::TooMany { count: u32::from(u16::MAX) + 1, limit };
             count = count.checked_add(1).ok_or_else(|| DecodeError::new(0, too_many))?;
@@ -232,16 +324,28 @@ pub(super) fn put_raw(out: &mut BytesMut, code: u8, value: Option<RawValue<'_>>)
     }
 }
 
+/// The same with decimals in the form that everybody reads.
+pub(super) fn put_mended(out: &mut BytesMut, code: u8, value: Option<RawValue<'_>>) {
+    let start = out.len();
+    put_raw(out, code, value);
+    mend_decimals(&mut out[start..]);
+}
+
 /// SDK quirk: pyamqp reads sections by the third byte, so descriptors in another form are written anew.
 pub(super) fn put_body(out: &mut BytesMut, sections: &Sections<'_>) {
-    if sections.body_is_canonical() {
-        return out.put_slice(sections.raw_body());
-    }
     let code = match sections.body_kind() {
         BodyKind::None => return,
         BodyKind::Data => section::DATA,
         BodyKind::Sequence => section::SEQUENCE,
         BodyKind::Value => section::VALUE,
     };
-    sections.body_values().for_each(|value| put_raw(out, code, Some(value)));
+    let start = out.len();
+    if sections.body_is_canonical() {
+        out.put_slice(sections.raw_body());
+    } else {
+        sections.body_values().for_each(|value| put_raw(out, code, Some(value)));
+    }
+    if code != section::DATA {
+        mend_decimals(&mut out[start..]);
+    }
 }

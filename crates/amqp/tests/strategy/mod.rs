@@ -47,7 +47,8 @@ fn scalar_of(kind: Kind) -> BoxedStrategy<Value> {
             .boxed(),
         Kind::Decimal32 => any::<[u8; 4]>().prop_map(Value::Decimal32).boxed(),
         Kind::Decimal64 => any::<[u8; 8]>().prop_map(Value::Decimal64).boxed(),
-        Kind::Decimal128 => any::<[u8; 16]>().prop_map(Value::Decimal128).boxed(),
+        // One that begins with 0x30 or 0xb0 is stored in another form.
+        Kind::Decimal128 => any::<[u8; 16]>().prop_map(|[first, rest @ ..]| decimal128(first, rest)).boxed(),
         Kind::Char => any::<char>().prop_map(Value::Char).boxed(),
         Kind::Timestamp => any::<i64>().prop_map(Value::Timestamp).boxed(),
         Kind::Uuid => any::<[u8; 16]>().prop_map(Value::Uuid).boxed(),
@@ -364,4 +365,11 @@ pub(crate) fn sasl_frame() -> impl Strategy<Value = SaslFrame> {
         (sasl_code(), option::of(bytes()))
             .prop_map(|(code, additional_data)| SaslFrame::Outcome(SaslOutcome { code, additional_data })),
     ]
+}
+
+fn decimal128(first: u8, rest: [u8; 15]) -> Value {
+    let first = if matches!(first, 0x30 | 0xb0) { 0 } else { first };
+    let mut bytes = [first; 16];
+    bytes[1..].copy_from_slice(&rest);
+    Value::Decimal128(bytes)
 }

@@ -303,7 +303,7 @@ fn write_event(
     let enqueued_at_ms = timestamp(event.enqueued_at);
     let outgoing = Outgoing { tag: DeliveryTag::from(tag), message_format: 0, settled: true, state: None };
     scratch.clear();
-    let delivery_annotations = &run.annotations;
+    let delivery_annotations = run.annotations();
     let stamp = EventStamp { sequence: event.sequence, enqueued_at_ms, delivery_annotations };
     let rest = stored.write_front(scratch, &stamp);
     match connection.send(id, &outgoing, &[scratch, rest]) {

@@ -1,7 +1,7 @@
 //! Events on their way to a reader: what its shard has read for it at once.
 
-use bytes::{Bytes, BytesMut};
-use peeklock_amqp::{Fields, Value, encode_delivery_annotations};
+use bytes::Bytes;
+use peeklock_amqp::{Encode, Fields, RawMap, Value};
 use peeklock_broker::Events;
 use peeklock_broker::hubs::block::{self, Damaged, EventPlace};
 use peeklock_types::Timestamp;
@@ -18,8 +18,8 @@ pub(super) struct Run {
     not_before: Option<Timestamp>,
     window_bytes: i64,
     returned_bytes: i64,
-    /// A section that every event gets, or nothing.
-    pub(super) annotations: Bytes,
+    /// Delivery annotations that every event gets, as an encoded map, or nothing.
+    annotations: Bytes,
 }
 
 impl Run {
@@ -59,6 +59,11 @@ impl Run {
         Ok(None)
     }
 
+    pub(super) fn annotations(&self) -> RawMap<'_> {
+        // Encoded here, so it is a map unless it is empty.
+        RawMap::parse(&self.annotations).unwrap_or(RawMap::EMPTY)
+    }
+
     /// Of the event that was handed out last.
     pub(super) fn bytes_of(&self, event: &EventPlace) -> &[u8] {
         self.events.bytes_of(event)
@@ -91,9 +96,7 @@ fn metrics(events: &Events) -> Bytes {
         .with("last_enqueued_offset", last.sequence.to_string())
         .with("last_enqueued_time_utc", time_or_unset(last.at))
         .with("runtime_info_retrieval_time_utc", Value::Timestamp(timestamp(events.at)));
-    let mut out = BytesMut::new();
-    encode_delivery_annotations(&mut out, &fields);
-    out.freeze()
+    fields.to_bytes()
 }
 
 /// SDKs take the first moment of the year 1 for "never".
@@ -173,9 +176,10 @@ mod tests {
 
     #[test]
     fn metrics_have_the_types_that_sdks_read() {
-        use peeklock_amqp::Message;
+        use peeklock_amqp::Decode;
         let run = Run::new(events(0, 1, None, Vec::new()), true);
-        let found = Message::decode(&run.annotations).unwrap().delivery_annotations;
+        assert_eq!(run.annotations().entry_count(), 4);
+        let found = Fields::decode_all(&run.annotations).unwrap();
         assert_eq!(found.get("last_enqueued_sequence_number"), Some(&Value::Long(9)));
         assert_eq!(found.get("last_enqueued_offset"), Some(&Value::from("9")));
         assert_eq!(found.get("last_enqueued_time_utc"), Some(&Value::Timestamp(-62_135_596_800_000)));

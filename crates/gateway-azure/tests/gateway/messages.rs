@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use peeklock_amqp::connection::SaslClient;
-use peeklock_amqp::{Array, Body, DeliveryState, Encode, Fields, Header, Message, Value, condition};
+use peeklock_amqp::{Array, Attach, Body, DeliveryState, Encode, Fields, Header, Message, Value, condition};
 use peeklock_broker::Clock;
 use peeklock_types::{EntityName, QueueSettings, ShardId};
 
-use crate::support::{Rig, condition_of, message, modified};
+use crate::support::{Rig, condition_of, message, modified, receiver};
 
 const SCHEDULED: &str = "x-opt-scheduled-enqueue-time";
 
@@ -26,6 +26,19 @@ fn scheduled(body: &'static str, seconds: u64) -> Message {
 fn schedule_body(messages: &[Message]) -> Vec<(&'static str, Value)> {
     let entry = |message: &Message| Value::Map(vec![("message".into(), message.to_bytes().into())]);
     vec![("messages", Value::List(messages.iter().map(entry).collect()))]
+}
+
+fn first_message(response: &crate::support::Response) -> Message {
+    let messages = response.get("messages");
+    let first = messages.as_list().unwrap()[0].lookup("message").unwrap().as_bytes().unwrap().clone();
+    Message::decode(&first).unwrap()
+}
+
+impl crate::support::Client {
+    async fn peek_one(&mut self, management: &crate::support::Management) -> Message {
+        let body = vec![("from-sequence-number", 0_i64.into()), ("message-count", 1.into())];
+        first_message(&self.request(management, "com.microsoft:peek-message", body).await)
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -78,7 +91,7 @@ async fn a_scheduled_message_comes_when_it_is_due() {
     let (_, found) = client.receive(link).await;
     assert_eq!(found.body, message("later").body);
     assert!((29..33).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
-    assert_eq!(found.message_annotations.get("x-opt-message-state"), Some(&Value::Int(0)));
+    assert_eq!(found.message_annotations.get("x-opt-message-state"), None);
 }
 
 #[tokio::test(start_paused = true)]
@@ -101,7 +114,80 @@ async fn receivers_learn_when_a_message_expires() {
             panic!()
         };
         assert_eq!(found.properties.absolute_expiry_time, Some(enqueued + i64::from(expected)));
+        assert_eq!(found.properties.creation_time, Some(*enqueued));
     }
+}
+
+/// SDKs take the difference of expiry and creation for the time to live; the header ends at 49.7 days.
+#[tokio::test(start_paused = true)]
+async fn a_hundred_days_are_a_hundred_days_wherever_a_message_is() {
+    const DAY_MS: i64 = 86_400_000;
+    let settings = QueueSettings {
+        default_time_to_live: Some(Duration::from_secs(100 * 86_400)),
+        max_message_size_bytes: 8 << 20,
+        ..QueueSettings::default()
+    };
+    let rig = Rig::with_queue("q", settings).await;
+    let mut client = rig.client().await;
+    let sender = client.sender("q").await;
+    let check = |found: &Message| {
+        let (from, until) = (found.properties.creation_time, found.properties.absolute_expiry_time);
+        assert_eq!(until.unwrap() - from.unwrap(), 100 * DAY_MS, "{:?}", found.properties);
+        assert_eq!(found.header.unwrap().ttl, Some(u32::MAX));
+    };
+    let management = client.management("q").await;
+    client.send(sender, &scheduled("later", 3600)).await;
+    check(&client.peek_one(&management).await);
+    let numbers = vec![("sequence-numbers", Value::Array(Array::longs([1])))];
+    client.request(&management, "com.microsoft:cancel-scheduled-message", numbers).await;
+    client.send(sender, &Message::data(vec![7; 3 << 20])).await;
+    let attach = Attach { max_message_size: Some(100 << 20), ..receiver("q", None) };
+    let link = client.attach(attach).await.unwrap().0;
+    let (delivery, found) = client.receive(link).await;
+    check(&found);
+    client.settle(link, delivery.id, DeliveryState::Accepted).await;
+    client.send(sender, &message("small")).await;
+    check(&client.peek_one(&management).await);
+    let (delivery, found) = client.receive(link).await;
+    check(&found);
+    let defer = DeliveryState::Modified {
+        delivery_failed: None,
+        undeliverable_here: Some(true),
+        message_annotations: None,
+    };
+    client.settle(link, delivery.id, defer).await;
+    let number = found.message_annotations.get("x-opt-sequence-number").unwrap().as_i64().unwrap();
+    let body = vec![
+        ("sequence-numbers", Value::Array(Array::longs([number]))),
+        ("receiver-settle-mode", Value::Uint(1)),
+    ];
+    let received = client.request(&management, "com.microsoft:receive-by-sequence-number", body).await;
+    check(&first_message(&received));
+    client.connection.detach(link, None);
+    client.send(sender, &message("poison")).await;
+    let link = client.receiver("q").await;
+    let (delivery, _) = client.receive(link).await;
+    client.settle(link, delivery.id, DeliveryState::Rejected { error: None }).await;
+    let dead = client.receiver("q/$deadletterqueue").await;
+    check(&client.receive(dead).await.1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reason_that_is_no_text_is_kept() {
+    let rig = Rig::with_queue("q", QueueSettings::default()).await;
+    let mut client = rig.client().await;
+    let sender = client.sender("q").await;
+    client.send(sender, &message("m")).await;
+    let link = client.receiver("q").await;
+    let (delivery, _) = client.receive(link).await;
+    let error = peeklock_amqp::AmqpError::new("com.microsoft:dead-letter", "")
+        .with_info("DeadLetterReason", 7)
+        .with_info("DeadLetterErrorDescription", Value::Boolean(true));
+    client.settle(link, delivery.id, DeliveryState::rejected(error)).await;
+    let dead = client.receiver("q/$deadletterqueue").await;
+    let (_, found) = client.receive(dead).await;
+    assert_eq!(found.property("DeadLetterReason"), Some(&Value::Int(7)));
+    assert_eq!(found.property("DeadLetterErrorDescription"), Some(&Value::Boolean(true)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -140,7 +226,7 @@ async fn peeking_can_leave_the_body_out() {
     let peeked = client.request(&management, "com.microsoft:peek-message", body).await.get("messages");
     let found = peeked.as_list().unwrap()[0].lookup("message").unwrap().as_bytes().unwrap().clone();
     let found = Message::decode(&found).unwrap();
-    assert_eq!(found.body, Body::Data(vec!["".into()]));
+    assert_eq!(found.body, Body::None);
     assert_eq!(found.application_properties, vec![("kept".into(), 1.into())]);
 }
 

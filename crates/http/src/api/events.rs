@@ -6,7 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::{Bytes, BytesMut};
 use http::StatusCode;
-use peeklock_amqp::{Encode, EventStamp, Message, Sections, StoredEvent, Symbol, Value};
+use peeklock_amqp::{Encode, EventStamp, Message, RawMap, Sections, StoredEvent, Symbol, Value};
 use peeklock_broker::hubs::StartAt;
 use peeklock_broker::hubs::block::Event;
 use peeklock_filter::Value as Property;
@@ -209,7 +209,7 @@ fn show(partition: u32, event: &Event) -> Result<Shown, Problem> {
         Problem::Unavailable(format!("event {sequence} of partition {partition} cannot be shown: {error}"))
     };
     let millis = i64::try_from(event.enqueued_at.as_millis()).unwrap_or(i64::MAX);
-    let stamp = EventStamp { sequence, enqueued_at_ms: millis, delivery_annotations: &[] };
+    let stamp = EventStamp { sequence, enqueued_at_ms: millis, delivery_annotations: RawMap::EMPTY };
     let mut encoded = BytesMut::new();
     let bare = StoredEvent::parse(&event.bytes).map_err(unreadable)?.write_front(&mut encoded, &stamp);
     encoded.extend_from_slice(bare);

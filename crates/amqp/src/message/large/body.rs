@@ -3,8 +3,8 @@
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 use crate::codec::{
-    BINARY8, BINARY32, DESCRIBED, DecodeError, Decoder, LIST0, LIST8, LIST32, Problem, Width, put_descriptor,
-    section, width,
+    BINARY8, BINARY32, DESCRIBED, DecodeError, Decoder, LIST0, LIST8, LIST32, NULL, Problem, Width,
+    put_descriptor, section, width,
 };
 use crate::message::BodyKind;
 
@@ -160,9 +160,9 @@ impl BodyReader {
 
     fn check_type(&self, code: u8) -> Result<(), DecodeError> {
         let (fits, expected) = match self.kind {
-            BodyKind::Data => (matches!(code, BINARY8 | BINARY32), "a binary in a data section"),
+            BodyKind::Data => (matches!(code, NULL | BINARY8 | BINARY32), "a binary in a data section"),
             BodyKind::Sequence => {
-                (matches!(code, LIST0 | LIST8 | LIST32), "a list in an amqp-sequence section")
+                (matches!(code, NULL | LIST0 | LIST8 | LIST32), "a list in an amqp-sequence section")
             }
             BodyKind::Value | BodyKind::None => (true, ""),
         };
