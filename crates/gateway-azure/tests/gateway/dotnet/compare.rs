@@ -180,12 +180,12 @@ fn differs(path: &str, expected: &Expr, found: &Value) -> Compared {
 #[cfg(test)]
 mod tests {
     use super::{Compared, Known, Value};
-    use crate::dotnet::notation::{performative, section};
+    use crate::dotnet::notation::{section, value};
 
     /// Compares a line of a recording with the frame that another line describes.
     fn compare(expected: &str, found: &str) -> Compared {
-        let found = Known::default().value(&performative(found).expr, "*");
-        Known::default().compare(&performative(expected).expr, "*", &found, "")
+        let found = Known::default().value(&value(found), "*");
+        Known::default().compare(&value(expected), "*", &found, "")
     }
 
     #[test]
@@ -222,7 +222,7 @@ mod tests {
     #[test]
     fn one_name_is_one_token() {
         let mut known = Known::default();
-        let token = performative("array[uuid(guid-1), uuid(guid-2), uuid(guid-1)]").expr;
+        let token = value("array[uuid(guid-1), uuid(guid-2), uuid(guid-1)]");
         let tokens = |last| [1, 2, last].map(|byte| Value::Uuid([byte; 16])).to_vec();
         let array = |last| peeklock_amqp::Array::new(peeklock_amqp::Kind::Uuid, tokens(last)).unwrap().into();
         known.compare(&token, "*", &array(1), "").unwrap();

@@ -75,28 +75,49 @@ impl Expr {
     }
 }
 
-/// What is behind the composite of a line: the name that it gives to a link.
-pub(super) struct Parsed {
-    pub(super) expr: Expr,
-    pub(super) link: Option<String>,
-}
-
-/// Reads a performative, such as `attach {name: "a" (=L1), handle: 0}`.
-pub(super) fn performative(text: &str) -> Parsed {
+/// Reads a performative, such as `attach {name: "a" (=L1), handle: 0}`, and the name that it gives to a link.
+pub(super) fn performative(text: &str) -> (Expr, Option<String>) {
     let mut parser = Parser { rest: text, link: None };
     let expr = parser.value();
     assert!(parser.rest.is_empty(), "left over: {}", parser.rest);
-    Parsed { expr, link: parser.link }
+    (expr, parser.link)
+}
+
+pub(super) fn value(text: &str) -> Expr {
+    performative(text).0
 }
 
 /// Reads a section of a message, such as `data b"x"`.
 pub(super) fn section(text: &str) -> Expr {
     if text.starts_with("header {") || text.starts_with("properties {") {
-        return performative(text).expr;
+        return value(text);
     }
-    let (name, value) = text.split_once(' ').unwrap_or_else(|| panic!("no section: {text}"));
-    Expr::Section(name.to_owned(), Box::new(performative(value).expr))
+    let (name, content) = text.split_once(' ').unwrap_or_else(|| panic!("no section: {text}"));
+    Expr::Section(name.to_owned(), Box::new(value(content)))
 }
+
+/// What a value begins with, and how to read what is behind that.
+type Form = (&'static str, fn(&mut Parser<'_>) -> Expr);
+
+const FORMS: &[Form] = &[
+    ("\"", |parser| Expr::Text(parser.until_closing('"'))),
+    ("b\"", |parser| Expr::Binary(parser.until_closing('"').into_bytes())),
+    ("b#", |parser| Expr::Binary(unhex(parser.token()))),
+    ("uuid(", |parser| Expr::Uuid(parser.until_closing(')'))),
+    ("tag(", |parser| Expr::Tag(parser.until_closing(')'))),
+    ("array[", |parser| Expr::Array(parser.items("]", Parser::value))),
+    ("list[", |parser| Expr::List(parser.items("]", Parser::value))),
+    ("{", |parser| Expr::Map(parser.items("}", Parser::entry))),
+    ("@", |parser| parser.described()),
+    ("'", |parser| parser.character()),
+    ("as sent", |_| Expr::word("as sent")),
+    // What is in these two stands on the lines below.
+    ("binary, decoded below", |_| Expr::Message(Vec::new())),
+    ("list of ", |parser| {
+        parser.token();
+        Expr::List(Vec::new())
+    }),
+];
 
 struct Parser<'a> {
     rest: &'a str,
@@ -119,6 +140,7 @@ impl<'a> Parser<'a> {
         token
     }
 
+    /// What comes before that character, which is taken too.
     fn until_closing(&mut self, closing: char) -> String {
         let token = self.until(|found| found == closing).to_owned();
         self.rest = self.rest.strip_prefix(closing).unwrap_or_else(|| panic!("{token} does not end"));
@@ -126,25 +148,10 @@ impl<'a> Parser<'a> {
     }
 
     fn value(&mut self) -> Expr {
-        match () {
-            () if self.takes("\"") => Expr::Text(self.until_closing('"')),
-            () if self.takes("b\"") => Expr::Binary(self.until_closing('"').into_bytes()),
-            () if self.takes("b#") => Expr::Binary(unhex(self.token())),
-            () if self.takes("uuid(") => Expr::Uuid(self.until_closing(')')),
-            () if self.takes("tag(") => Expr::Tag(self.until_closing(')')),
-            () if self.takes("array[") => Expr::Array(self.items("]", Self::value)),
-            () if self.takes("list[") => Expr::List(self.items("]", Self::value)),
-            () if self.takes("{") => Expr::Map(self.items("}", Self::entry)),
-            () if self.takes("binary, decoded below") => Expr::Message(Vec::new()),
-            () if self.takes("list of ") => {
-                self.token();
-                Expr::List(Vec::new())
-            }
-            () if self.takes("as sent") => Expr::word("as sent"),
-            () if self.takes("@") => self.described(),
-            () if self.takes("'") => self.character(),
-            () if self.rest.starts_with(':') => Expr::Symbol(self.symbol()),
-            () => self.word_or_composite(),
+        match FORMS.iter().find(|(start, _)| self.takes(start)) {
+            Some((_, read)) => read(self),
+            None if self.rest.starts_with(':') => Expr::Symbol(self.symbol()),
+            None => self.word_or_composite(),
         }
     }
 
@@ -196,18 +203,14 @@ impl<'a> Parser<'a> {
     }
 
     fn described(&mut self) -> Expr {
-        let descriptor = match self.symbol_or_code() {
-            symbol if symbol.starts_with(':') => Expr::Symbol(symbol[1..].to_owned()),
-            code => Expr::Word(code, Some("ulong".to_owned())),
+        let descriptor = self.until_closing('(');
+        let descriptor = match descriptor.strip_prefix(':') {
+            Some(symbol) => Expr::Symbol(symbol.to_owned()),
+            None => Expr::Word(descriptor, Some("ulong".to_owned())),
         };
-        self.expects("(");
         let value = self.value();
         self.expects(")");
         Expr::Described(Box::new(descriptor), Box::new(value))
-    }
-
-    fn symbol_or_code(&mut self) -> String {
-        self.until(|found| found == '(').to_owned()
     }
 
     fn character(&mut self) -> Expr {

@@ -53,6 +53,7 @@ impl Player {
             Step::Outside(text) => self.outside.happens(&self.rig, &text).await,
             Step::Connection(number) => self.connection = number,
             Step::Pause(time) => tokio::time::sleep(time).await,
+            Step::Silence { channel, time } => return self.wire().is_silent(channel, time).await,
             Step::Header { is_sent, is_sasl } => {
                 let header =
                     ProtocolHeader { protocol: if is_sasl { Protocol::Sasl } else { Protocol::Amqp } };

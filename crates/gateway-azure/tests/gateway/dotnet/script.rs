@@ -21,6 +21,11 @@ pub(super) enum Step {
     Send(Frame),
     Expect(Frame),
     Pause(Duration),
+    /// A pause before an answer: it comes neither earlier nor much later.
+    Silence {
+        channel: u16,
+        time: Duration,
+    },
     ServerCloses,
     ClientCloses,
 }
@@ -39,7 +44,13 @@ pub(super) fn steps(name: &str) -> Vec<(usize, Step)> {
     while reader.at < reader.lines.len() {
         let line = reader.lines[reader.at].clone();
         reader.at += 1;
-        steps.push((line.number, reader.step(&line.text)));
+        let step = reader.step(&line.text);
+        if let (Step::Expect(frame), Some((_, last))) = (&step, steps.last_mut())
+            && let Step::Pause(time) = *last
+        {
+            *last = Step::Silence { channel: frame.channel, time };
+        }
+        steps.push((line.number, step));
     }
     steps
 }
@@ -92,15 +103,15 @@ impl Reader {
     fn frame(&mut self, is_sent: bool, text: &str) -> Frame {
         let (channel, text) = text.split_once(' ').unwrap();
         let channel: u16 = channel.strip_prefix("ch").and_then(|number| number.parse().ok()).unwrap();
-        let mut parsed = notation::performative(text);
-        self.resolve(&mut parsed.expr);
-        let Expr::Composite(name, fields) = &mut parsed.expr else { panic!("no performative: {text}") };
+        let (mut performative, link) = notation::performative(text);
+        self.resolve(&mut performative);
+        let Expr::Composite(name, fields) = &mut performative else { panic!("no performative: {text}") };
         if name == "begin" {
             self.begin(is_sent, channel, fields);
         }
-        if let Some(link) = parsed.link {
-            let given = parsed.expr.get("name").unwrap().clone();
-            self.links.insert(link, (given, parsed.expr.clone()));
+        if let Some(link) = link {
+            let given = performative.get("name").unwrap().clone();
+            self.links.insert(link, (given, performative.clone()));
         }
         let is_of_session = !shorthand::is_of_connection(text);
         let channel = match self.channels.get(&(self.connection, channel)) {
@@ -110,7 +121,7 @@ impl Reader {
         };
         let mut sections = self.sections(6);
         sections.iter_mut().for_each(|section| self.resolve(section));
-        Frame { channel, performative: parsed.expr, sections }
+        Frame { channel, performative, sections }
     }
 
     /// Fills in "the rest as for ch1", and keeps which channels belong together.
@@ -173,7 +184,7 @@ impl Reader {
         let mut messages = Vec::new();
         while let Some(text) = self.indented(indent) {
             let (_, entry) = text.split_once(' ').unwrap();
-            let mut entry = notation::performative(entry).expr;
+            let mut entry = notation::value(entry);
             let sections = self.sections(indent + 4);
             entry.for_each(&mut |part| {
                 if matches!(part, Expr::Message(_)) {

@@ -47,8 +47,8 @@ fn text(name: &str) -> String {
 struct Writer {
     lines: Vec<Line>,
     connection: String,
-    /// Per connection: the recording that shows its start whole, and the tokens that were put and answered so far.
-    starts: HashMap<String, (Start, u32, u32)>,
+    /// How each connection started.
+    starts: HashMap<String, Start>,
 }
 
 impl Writer {
@@ -79,37 +79,40 @@ impl Writer {
         let with_open = what.ends_with("open");
         let lines =
             start.open.iter().filter(|line| with_open || !line.contains(" open {")).cloned().collect();
-        self.starts.insert(self.connection.clone(), (start, 0, 0));
+        self.starts.insert(self.connection.clone(), start);
         lines
     }
 
+    fn of_connection(&mut self) -> &mut Start {
+        self.starts.get_mut(&self.connection).expect("a line that says how this connection started")
+    }
+
     fn put_token(&mut self, audience: &str) -> Vec<String> {
-        let (start, put_count, _) =
-            self.starts.get_mut(&self.connection).expect("a start of this connection");
-        let mut lines = if *put_count == 0 { start.begin.clone() } else { vec![] };
         let (audience, is_wrong) = match audience.strip_suffix(WRONG_KEY) {
             Some(audience) => (audience, true),
             None => (audience, false),
         };
-        let request = start.put.iter().map(|line| {
+        let start = self.of_connection();
+        let mut lines = if start.put_count == 0 { start.begin.clone() } else { vec![] };
+        let delivery_id = format!("delivery-id: {}", start.put_count);
+        start.put_count += 1;
+        let number = format!("request{}", start.put_count);
+        lines.extend(start.put.iter().map(|line| {
             let line = line
-                .replace("delivery-id: 0", &format!("delivery-id: {put_count}"))
-                .replace("request1", &format!("request{}", *put_count + 1))
+                .replace("delivery-id: 0", &delivery_id)
+                .replace("request1", &number)
                 .replace(&start.audience, audience)
                 .replace(&encoded_path(&start.audience), &encoded_path(audience));
             if is_wrong { line.replace("sig=SIG", "sig=AAAA") } else { line }
-        });
-        lines.extend(request);
-        *put_count += 1;
+        }));
         lines
     }
 
     /// Writes out an answer such as `202`, or `401 :com.microsoft:auth-failed` with its error condition.
     fn answer(&mut self, status: &str) -> Vec<String> {
-        let (start, _, answer_count) =
-            self.starts.get_mut(&self.connection).expect("a start of this connection");
-        *answer_count += 1;
-        let number = format!("request{answer_count}");
+        let start = self.of_connection();
+        start.answer_count += 1;
+        let number = format!("request{}", start.answer_count);
         let status = match status.split_once(' ') {
             Some((status, condition)) => format!("{status}:int, \"error-condition\": {condition}"),
             None => format!("{status}:int"),
@@ -127,6 +130,8 @@ struct Start {
     audience: String,
     put: Vec<String>,
     answer: Vec<String>,
+    put_count: u32,
+    answer_count: u32,
 }
 
 impl Start {
@@ -147,8 +152,9 @@ impl Start {
         let answer = before(" ch1 begin");
         let (_, audience) = put.iter().find_map(|line| line.split_once("\"name\": \"")).expect("an audience");
         let audience = audience.split_once('"').unwrap().0.to_owned();
-        let own = |lines: Vec<String>| lines.iter().map(|line| of_cbs(line)).collect();
-        Self { open, begin: own(begin), audience, put: own(put), answer: own(answer) }
+        let own = |lines: Vec<String>| -> Vec<_> { lines.iter().map(|line| of_cbs(line)).collect() };
+        let (begin, put, answer) = (own(begin), own(put), own(answer));
+        Self { open, begin, audience, put, answer, put_count: 0, answer_count: 0 }
     }
 }
 

@@ -68,6 +68,18 @@ impl Wire {
         }
     }
 
+    /// Lets the time pass in which nothing may come on that session; recorded times are rounded.
+    pub(super) async fn is_silent(&mut self, channel: u16, time: Duration) -> Result<(), String> {
+        let end = tokio::time::Instant::now() + time;
+        let _ = tokio::time::timeout_at(end - time / 10, async { while self.read().await.is_ok() {} }).await;
+        while self.take_frame() {}
+        if let Some(frame) = self.waiting.get(&channel).and_then(VecDeque::front) {
+            return Err(format!("this came too early: {frame:?}"));
+        }
+        tokio::time::sleep_until(end).await;
+        Ok(())
+    }
+
     /// Waits for the end of the stream; says what came that nobody asked for.
     pub(super) async fn end(&mut self) -> Result<(), String> {
         while self.read().await.is_ok() {}
