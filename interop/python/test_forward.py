@@ -4,6 +4,7 @@ import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusSubQueue
 from azure.servicebus.exceptions import ServiceBusError
 
+from names import fresh
 from steps import assert_empty, receive, receive_dead_letter, receive_one, send, send_in_session, text, texts
 
 TRANSFER = ServiceBusSubQueue.TRANSFER_DEAD_LETTER
@@ -147,3 +148,29 @@ def test_a_circle_ends(client, create, management):
     management.update_queue(two, forward_to=one)
     send(client, one, "dizzy")
     assert receive_dead_letter(client, one).dead_letter_reason == "MaxTransferHopCountExceeded"
+
+
+def test_a_queue_that_forwards_to_itself_ends(client, admin):
+    name = fresh("queue")
+    admin.create_queue(name, forward_to=name)
+    send(client, name, "dizzy")
+    assert receive_dead_letter(client, name).dead_letter_reason == "MaxTransferHopCountExceeded"
+
+
+def test_a_subscription_that_forwards_to_its_own_topic_ends(client, admin):
+    topic = fresh("topic")
+    admin.create_topic(topic)
+    admin.create_subscription(topic, "loop", forward_to=topic)
+    with client.get_topic_sender(topic) as sender:
+        sender.send_messages(ServiceBusMessage("dizzy"))
+    with client.get_subscription_receiver(topic, "loop", sub_queue=ServiceBusSubQueue.DEAD_LETTER) as receiver:
+        assert receive_one(receiver).dead_letter_reason == "MaxTransferHopCountExceeded"
+
+
+def test_a_queue_with_sessions_forwards(client, admin):
+    target, source = fresh("queue"), fresh("queue")
+    admin.create_queue(target, requires_session=True)
+    admin.create_queue(source, requires_session=True, forward_to=target)
+    send_in_session(client, source, "a", "first", "second")
+    with client.get_queue_receiver(target, session_id="a") as receiver:
+        assert texts(receive(receiver, 2)) == ["first", "second"]

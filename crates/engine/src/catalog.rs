@@ -113,7 +113,7 @@ impl Engine {
             return Err(Error::AlreadyExists { name: name.clone(), kind, entity });
         }
         let settings = Box::new(kept(settings));
-        settings.check(name)?;
+        settings.check()?;
         settings.check_kind(kind)?;
         check_order(&settings)?;
         if self.next_entity.0 == u32::MAX {
@@ -144,7 +144,7 @@ impl Engine {
         let entity = self.find(name).ok_or_else(|| Error::NoSuchQueue { name: name.clone() })?;
         let settings = kept(&settings);
         self.command(now, entity, |queue| {
-            settings.check(&queue.name)?;
+            settings.check()?;
             settings.check_kind(queue.kind)?;
             check_order(&settings)?;
             Ok(queue.settings.check_change(&settings)?)
@@ -271,7 +271,7 @@ impl Engine {
         if entity < expected || entity.0 == u32::MAX {
             return Err(ReplayError::EntityOrder { entity, expected });
         }
-        let checked = queue.settings.check(&queue.name).and_then(|()| queue.settings.check_kind(queue.kind));
+        let checked = queue.settings.check().and_then(|()| queue.settings.check_kind(queue.kind));
         checked.map_err(|reason| ReplayError::Settings { entity, reason })?;
         if self.names.contains_key(&queue.name) {
             return Err(ReplayError::NameTaken { entity, name: queue.name });

@@ -278,7 +278,7 @@ fn restore_queue(version: u8, reader: &mut Reader<'_>) -> Result<Queue, DecodeEr
         return Err(DecodeError::Value("a sequence number"));
     }
     queue.newest_group = GroupNumber(reader.number("a group number")?);
-    queue.settings.check(&queue.name).map_err(|_| DecodeError::Value("a queue's settings"))?;
+    queue.settings.check().map_err(|_| DecodeError::Value("a queue's settings"))?;
     queue.follow_order().map_err(|_| DecodeError::Value("the order of a queue"))?;
     let sessions = restore_sessions(&mut queue, reader)?;
     for _ in 0..reader.number("the number of message ids")? {

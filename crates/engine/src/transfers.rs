@@ -210,9 +210,19 @@ impl Engine {
                 return done;
             };
             let number = self.transfers.next_number(&target);
-            let fact = queue.forward(sub_queue, sequence_number, &target, number);
+            let Some(queue) = self.queues.get(&entity) else { return done };
+            let is_dropped = self.comes_back_as_duplicate(queue, &target);
+            let fact = queue.forward(sub_queue, sequence_number, &target, number, is_dropped);
             self.record(fact, out);
         }
         max
+    }
+
+    /// Whether messages of a queue would be dropped by `target` because they came from there: it is the queue itself or the subscription's
+    /// own topic, and detects duplicates.
+    fn comes_back_as_duplicate(&self, queue: &Queue, target: &EntityName) -> bool {
+        let is_own = queue.name == *target || queue.name.topic().is_some_and(|topic| topic == *target);
+        let target = self.find(target).filter(|_| is_own).and_then(|entity| self.queues.get(&entity));
+        target.is_some_and(|target| target.settings.duplicate_window.is_some())
     }
 }

@@ -181,7 +181,7 @@ pub(crate) fn check_settings(
     if kind != EntityKind::Subscription && name.is_subscription() {
         return Err(format!("'{name}' is the name of a subscription; declare it under its topic"));
     }
-    settings.check(name).and_then(|()| settings.check_kind(kind)).map_err(|error| error.to_string())
+    settings.check().and_then(|()| settings.check_kind(kind)).map_err(|error| error.to_string())
 }
 
 fn check_subscriptions(topic: &EntityName, spec: &TopicSpec, path: &[String]) -> Result<(), Misfit> {

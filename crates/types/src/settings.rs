@@ -223,12 +223,6 @@ pub enum SettingsError {
     MaxSize,
     #[error("a max message size of {given} bytes is outside of 1 to {max}", max = limits::LARGE_MESSAGE_SIZE_BYTES_MAX)]
     MaxMessageSize { given: u32 },
-    #[error("a queue with sessions cannot forward its messages; forward from a queue without sessions")]
-    ForwardsSessions,
-    #[error(
-        "the queue would forward to itself, or the subscription to its own topic; forward to another one"
-    )]
-    ForwardsToItself,
     #[error(
         "'{target}' is a subscription, which gets messages only from its topic; forward to a queue or a topic"
     )]
@@ -244,7 +238,7 @@ pub enum SettingsError {
 }
 
 impl QueueSettings {
-    pub fn check(&self, name: &EntityName) -> Result<(), SettingsError> {
+    pub fn check(&self) -> Result<(), SettingsError> {
         within("lock duration", self.lock_duration, limits::LOCK_DURATION_MIN, limits::LOCK_DURATION_MAX)?;
         if !(1..=limits::DELIVERY_COUNT_MAX).contains(&self.max_delivery_count) {
             return Err(SettingsError::MaxDeliveryCount { given: self.max_delivery_count });
@@ -257,14 +251,6 @@ impl QueueSettings {
             (1..=limits::LARGE_MESSAGE_SIZE_BYTES_MAX).contains(&(self.max_message_size_bytes as usize));
         if !size_fits {
             return Err(SettingsError::MaxMessageSize { given: self.max_message_size_bytes });
-        }
-        if self.requires_session && self.forward_to.is_some() {
-            return Err(SettingsError::ForwardsSessions);
-        }
-        let topic = name.topic();
-        let is_self = |to: &EntityName| to == name || topic.as_ref() == Some(to);
-        if [&self.forward_to, &self.forward_dead_letters_to].into_iter().flatten().any(is_self) {
-            return Err(SettingsError::ForwardsToItself);
         }
         let mut targets = [&self.forward_to, &self.forward_dead_letters_to].into_iter().flatten();
         if let Some(target) = targets.find(|to| to.is_subscription()) {

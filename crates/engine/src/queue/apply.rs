@@ -160,7 +160,7 @@ impl Queue {
     }
 
     fn update(&mut self, settings: &peeklock_types::QueueSettings, at: Timestamp) -> Result<(), ReplayError> {
-        let checked = settings.check(&self.name).and_then(|()| settings.check_kind(self.kind));
+        let checked = settings.check().and_then(|()| settings.check_kind(self.kind));
         let checked = checked.and_then(|()| self.settings.check_change(settings));
         checked.map_err(|reason| ReplayError::Settings { entity: self.entity, reason })?;
         self.settings = settings.clone();
@@ -409,6 +409,7 @@ impl Queue {
         let is_dead_letter = sub_queue == SubQueue::DeadLetter;
         let why = if is_dead_letter { TransferReason::DeadLetter } else { TransferReason::Forward };
         let details = moving.details.get_or_insert_default();
+        details.session = moving.session.take().or(details.session.take());
         details.transfer = Some(Transfer { target: target.clone(), number: out, why });
         self.transfer.messages.insert(number, moving)
     }

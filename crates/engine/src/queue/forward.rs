@@ -21,22 +21,24 @@ impl Queue {
 
     /// Whether there are messages to hand on from this sub-queue.
     pub(crate) fn has_to_forward(&self, sub_queue: SubQueue) -> bool {
-        self.forwards_to(sub_queue).is_some() && self.part(sub_queue).messages.waiting_count() > 0
+        self.forwards_to(sub_queue).is_some() && self.part(sub_queue).messages.can_forward()
     }
 
-    /// What is to happen with a message that is to be handed on, as number `number` of those that go to the target's shard.
+    /// What is to happen with a message that is to be handed on, as number `number` of those that go to the target's shard. `is_dropped`: the
+    /// target has had the message and would drop it as a duplicate of itself.
     pub(crate) fn forward(
         &self,
         sub_queue: SubQueue,
         sequence_number: SequenceNumber,
         target: &EntityName,
         number: u64,
+        is_dropped: bool,
     ) -> Fact {
         let entity = self.entity;
         let details = self.part(sub_queue).messages.details_of(sequence_number);
         let hop_count =
             details.and_then(|details| details.origin.as_ref()).map_or(0, |origin| origin.hop_count);
-        if hop_count < limits::FORWARD_HOPS_MAX {
+        if hop_count < limits::FORWARD_HOPS_MAX && !is_dropped {
             return Fact::TransferStarted {
                 entity,
                 sub_queue,

@@ -277,8 +277,16 @@ impl Messages {
         }
     }
 
-    /// The message to hand on next, whatever its rate is.
+    /// Whether there is a message to hand on.
+    pub(crate) fn can_forward(&self) -> bool {
+        self.waiting_count() > 0 || self.sessions.first_available().is_some()
+    }
+
+    /// The message to hand on next, whatever its rate is. Messages of sessions go in the order of each session.
     pub(crate) fn next_to_forward(&mut self) -> Option<SequenceNumber> {
+        if let Some(number) = self.sessions.first_available() {
+            return Some(SequenceNumber(number));
+        }
         let table = &self.table;
         match &self.order {
             Some(order) => order.pick_any(|number| came(table, number)).map(SequenceNumber),

@@ -316,6 +316,11 @@ impl Sessions {
         Some(slot)
     }
 
+    /// The first message of the session that can be had next.
+    pub(crate) fn first_available(&self) -> Option<u64> {
+        self.available.first().map(|&(number, _)| number)
+    }
+
     pub(crate) fn next_available(&self) -> Option<SessionSlot> {
         self.available.first().map(|&(_, slot)| slot)
     }

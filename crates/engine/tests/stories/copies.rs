@@ -8,9 +8,7 @@ use peeklock_engine::{
 use peeklock_filter::{
     Action, Change, Changes, Filter, Rule, RuleName, SqlFilter, SystemProperty, Value, ViewBuilder,
 };
-use peeklock_types::{
-    EntityKind, EntityName, QueueSettings, QueueStatus, SettingsError, ShardId, SubQueue, limits,
-};
+use peeklock_types::{EntityKind, EntityName, QueueSettings, QueueStatus, ShardId, SubQueue, limits};
 
 use crate::story::{
     ABANDON, DEAD, MAIN, Story, cold, far_away, here, id, name, neighbours, secs, session, settings,
@@ -278,12 +276,18 @@ fn a_topic_has_only_so_many_subscriptions_and_rules() {
 }
 
 #[test]
-fn a_subscription_does_not_forward_to_its_own_topic() {
-    let (mut story, _) = story();
-    let circle = QueueSettings { forward_to: Some(topic_name()), ..settings() };
-    let one = subscription_name("one");
-    let refused = story.engine.create_subscription(story.now, one, circle, None, &mut story.out);
-    assert_eq!(refused, Err(Error::Settings(SettingsError::ForwardsToItself)));
+fn a_subscription_that_forwards_to_its_own_topic_ends_with_dead_letters() {
+    for duplicate_window in [None, Some(secs(60))] {
+        let (mut story, topic) = story_with(QueueSettings { duplicate_window, ..QueueSettings::default() });
+        let one =
+            story.subscribe_with("one", QueueSettings { forward_to: Some(topic_name()), ..settings() }, None);
+        story.send_to(topic, Attributes { message_id: Some("id".into()), ..Attributes::default() }).unwrap();
+        story.forward();
+        assert!(story.peek_in(one, MAIN).is_empty());
+        let dead = story.peek_in(one, DEAD);
+        assert_eq!(dead.len(), 1, "a message is not the duplicate of itself");
+        story.restart();
+    }
 }
 
 #[test]

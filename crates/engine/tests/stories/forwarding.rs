@@ -7,7 +7,7 @@ use peeklock_engine::{
 use peeklock_types::{EntityName, QueueSettings, SubQueue, limits};
 
 use crate::story::{
-    ABANDON, DEAD, DEAD_LETTER, MAIN, Story, far_away, here, in_session, name, neighbours, secs, seq,
+    ABANDON, DEAD, DEAD_LETTER, MAIN, Story, far_away, here, id, in_session, name, neighbours, secs, seq,
     settings,
 };
 
@@ -209,6 +209,51 @@ fn a_circle_of_queues_ends_after_four_hops() {
         assert_eq!(found.details.unwrap().origin.unwrap().hop_count, 4);
         story.restart();
     }
+}
+
+#[test]
+fn a_queue_that_forwards_to_itself_ends_with_dead_letters() {
+    for (duplicate_window, hops) in [(None, 4), (Some(secs(60)), 0)] {
+        let forward_to = Some(name("orders"));
+        let mut story = Story::with(QueueSettings { forward_to, duplicate_window, ..settings() });
+        story.send_with(id("one")).unwrap();
+        story.forward();
+        let dead = story.peek(DEAD).remove(0);
+        assert_eq!(reason_of(&dead.patch.parts), Some("MaxTransferHopCountExceeded"));
+        assert_eq!(
+            dead.details.and_then(|details| details.origin).map_or(0, |origin| origin.hop_count),
+            hops
+        );
+        assert_eq!(story.counts().message_count(), 1, "not the duplicate of itself");
+        story.restart();
+    }
+}
+
+#[test]
+fn a_queue_with_sessions_forwards_each_session_in_order() {
+    let target = neighbours().next().unwrap();
+    let sessions = QueueSettings { requires_session: true, ..settings() };
+    let mut story = Story::with(sessions.clone());
+    let target_queue = story.create(&target, sessions);
+    for session in ["a", "b", "a"] {
+        story.send_in_session(session, 1);
+    }
+    story.accept_named(1, "b").unwrap();
+    story.update(|settings| settings.forward_to = Some(target)).unwrap();
+    story.detach(1);
+    story.forward();
+    story.restart();
+    assert_eq!(story.counts().message_count(), 0);
+    let arrived: Vec<u64> = story
+        .peek_in(target_queue, MAIN)
+        .into_iter()
+        .map(|message| message.details.unwrap().origin.unwrap().sequence_number.0)
+        .collect();
+    assert_eq!(arrived, [1, 2, 3]);
+    assert_eq!(story.engine.list_sessions(story.now, target_queue, None, 0, 9).unwrap().len(), 2);
+    story.send_in_session("c", 1);
+    story.forward();
+    assert_eq!(story.peek_in(target_queue, MAIN).len(), 4);
 }
 
 #[test]
