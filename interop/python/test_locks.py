@@ -7,7 +7,7 @@ import pytest
 from azure.servicebus import ServiceBusSubQueue
 from azure.servicebus.exceptions import MessageLockLostError
 
-from steps import assert_empty, receive_one, send, sleep_past, text
+from steps import assert_empty, receive, receive_one, send, sleep_past, text
 
 FIVE_SECONDS = datetime.timedelta(seconds=5)
 
@@ -70,6 +70,24 @@ def test_the_renewer_of_the_sdk_keeps_a_lock(client, flavour, create):
             time.sleep(9.5)
             assert message.auto_renew_error is None
             receiver.complete_message(message)
+    assert_empty(client, queue)
+
+
+def test_the_renewer_of_the_sdk_keeps_many_locks(client, flavour, create):
+    """Its threads number their requests without a lock, so that several have the same delivery-id."""
+    queue = create(lock_duration_ms=8000)
+    count = 40
+    send(client, queue, *map(str, range(count)))
+    with flavour.lock_renewer(max_lock_renewal_duration=60) as renewer:
+        with client.get_queue_receiver(queue, prefetch_count=count) as receiver:
+            messages = receive(receiver, count)
+            for message in messages:
+                renewer.register(receiver, message)
+            time.sleep(9)
+            assert {message.auto_renew_error for message in messages} == {None}
+            for message in messages:
+                receiver.complete_message(message)
+    assert {message.delivery_count for message in messages} == {0}
     assert_empty(client, queue)
 
 

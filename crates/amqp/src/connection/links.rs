@@ -232,9 +232,15 @@ impl Connection {
             session.remote_handles.clear(handle);
         }
         if link.unsettled > 0 {
-            match link.role {
-                Role::Sender => session.outgoing.forget_link(id),
-                Role::Receiver => session.incoming.forget_link(id),
+            let ring = match link.role {
+                Role::Sender => &mut session.outgoing,
+                Role::Receiver => &mut session.incoming,
+            };
+            for (delivery, state) in ring.forget_link(id) {
+                // Nothing follows an end.
+                if session.state == session::State::Mapped {
+                    session.dispose(&mut self.out, link.role, delivery, true, state);
+                }
             }
             self.mark_dirty(link.session);
         }

@@ -101,7 +101,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Enters a delivery under the id its sender gave it.
+    /// Enters a delivery under the id its sender gave it, whether that is new or not.
     #[inline]
     fn number_delivery(
         &mut self,
@@ -110,10 +110,7 @@ impl Connection {
         entry: Option<Entry>,
     ) -> Result<(), Fault> {
         let Some(session) = self.sessions.get_mut(session_id) else { return Ok(()) };
-        if session.incoming.push_at(id, entry).is_err() {
-            let text = format!("delivery-id {} was used before", id.0);
-            return Err(Fault::session(session_id, condition::INVALID_FIELD, text));
-        }
+        session.incoming.push_at(id, entry);
         let limits = &self.config.limits;
         // A peer that keeps to the window stops at the first of the two.
         if session.incoming.unsettled()
@@ -130,7 +127,7 @@ impl Connection {
         let Some(session) = self.sessions.get_mut(session_id) else { return Ok(()) };
         if let Some(id) = transfer.delivery_id {
             // Continuation frames may repeat the id of a delivery that began before our detach.
-            let _ = session.incoming.push_at(DeliveryId(id), None);
+            session.incoming.push_at(DeliveryId(id), None);
         }
         Ok(())
     }
@@ -147,16 +144,24 @@ impl Connection {
         if transfer.aborted {
             // Who has settled it early renews its credit as well.
             let (partial_id, has_credit) = (partial.id, partial.has_credit && partial.verdict.is_none());
+            let is_unsettled = !partial.settled;
             self.tell_dropped(id);
             self.drop_partial(id);
-            self.forget_incoming(id, partial_id);
+            if is_unsettled {
+                self.forget_incoming(id, partial_id);
+            }
             self.drop_delivery(id, has_credit);
             return Ok(());
         }
         // AMQP 1.0 §2.7.5: settled as soon as one frame says so; the last state told is the state.
-        partial.settled |= transfer.settled.unwrap_or(false);
+        let is_now_settled = !partial.settled && transfer.settled.unwrap_or(false);
+        partial.settled |= is_now_settled;
         if transfer.state.is_some() {
             partial.state = transfer.state;
+        }
+        if is_now_settled {
+            let partial_id = partial.id;
+            self.forget_incoming(id, partial_id);
         }
         self.extend_partial(id, payload)?;
         if !transfer.more {
@@ -230,9 +235,6 @@ impl Connection {
         let limit = link.max_message_size;
         let Some(partial) = link.partial.take() else { return };
         self.incomplete_bytes -= partial.payload.len();
-        if partial.settled {
-            self.forget_incoming(id, partial.id);
-        }
         if let Some(verdict) = partial.verdict {
             self.settle_delivery(id, partial.id, verdict);
             return self.tell_if_drained(id);
@@ -294,6 +296,11 @@ impl Connection {
         let Some(session) = self.sessions.get_mut(link.session) else { return };
         if session.incoming.take(delivery, id).is_some() {
             link.unsettled -= 1;
+            let session_id = link.session;
+            if let Some(state) = session.incoming.conclude(delivery, None) {
+                session.dispose(&mut self.out, Role::Receiver, delivery, true, state);
+                self.mark_dirty(session_id);
+            }
         }
     }
 

@@ -3,10 +3,13 @@
 //! Neighbouring ids sit in a ring indexed by distance from its oldest id, so the usual case costs no search and no
 //! allocation. A delivery that stays unsettled while thousands pass it moves to a side map: the ring stays short.
 
+mod shared;
+
 use std::collections::{BTreeMap, VecDeque};
 
+use self::shared::{Shared, find};
 use super::{DeliveryId, LinkId};
-use crate::DeliveryTag;
+use crate::{DeliveryState, DeliveryTag};
 
 /// Ids the ring spans before its oldest unsettled delivery moves to the side.
 const SPAN_MAX: usize = 8_192;
@@ -27,10 +30,6 @@ impl Entry {
     }
 }
 
-/// A peer used a delivery-id again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Reused;
-
 /// Ids are kept as `u64` inside: the low half is the id on the wire, the high half counts the times it wrapped, so
 /// order is plain order. A wire id means the nearest one, as RFC 1982 says.
 #[derive(Debug)]
@@ -41,6 +40,8 @@ pub(super) struct Ring {
     recent: VecDeque<Option<Entry>>,
     /// Unsettled deliveries with ids before those of `recent`.
     old: BTreeMap<u64, Entry>,
+    /// Further deliveries with ids of unsettled ones. Empty unless a peer repeats ids.
+    shared: BTreeMap<u64, Shared>,
     unsettled: u32,
     /// The peer has chosen its first id.
     started: bool,
@@ -62,7 +63,14 @@ impl Ring {
 
     fn starting(first: u32, started: bool) -> Self {
         let next = Self::START + u64::from(first);
-        Self { next, recent: VecDeque::new(), old: BTreeMap::new(), unsettled: 0, started }
+        Self {
+            next,
+            recent: VecDeque::new(),
+            old: BTreeMap::new(),
+            shared: BTreeMap::new(),
+            unsettled: 0,
+            started,
+        }
     }
 
     pub(super) fn unsettled(&self) -> u32 {
@@ -93,21 +101,25 @@ impl Ring {
     }
 
     /// Takes in a delivery with an id that a peer chose.
-    pub(super) fn push_at(&mut self, id: DeliveryId, entry: Option<Entry>) -> Result<(), Reused> {
+    // SDK quirk: pyamqp numbers what several threads send without a lock, so ids come twice and out of order.
+    pub(super) fn push_at(&mut self, id: DeliveryId, entry: Option<Entry>) {
         let gap = id.0.wrapping_sub(wire(self.next).0);
         if gap != 0 {
-            self.skip(gap)?;
+            let place = self.place(id);
+            if self.started && place < self.next {
+                if let Some(entry) = entry {
+                    self.push_again(place, entry);
+                }
+                return;
+            }
+            self.skip(gap);
         }
         self.started = true;
         self.push(entry);
-        Ok(())
     }
 
     #[cold]
-    fn skip(&mut self, gap: u32) -> Result<(), Reused> {
-        if self.started && gap > i32::MAX.unsigned_abs() {
-            return Err(Reused);
-        }
+    fn skip(&mut self, gap: u32) {
         let gap = u64::from(gap);
         if gap > GAP_MAX {
             while !self.recent.is_empty() {
@@ -121,7 +133,6 @@ impl Ring {
                 self.push(None);
             }
         }
-        Ok(())
     }
 
     fn set_oldest_aside(&mut self) {
@@ -150,16 +161,18 @@ impl Ring {
     }
 
     pub(super) fn get_mut(&mut self, id: DeliveryId) -> Option<&mut Entry> {
-        let place = self.place(id);
-        match place.checked_sub(self.base()) {
-            Some(index) => self.recent.get_mut(usize::try_from(index).ok()?)?.as_mut(),
-            None => self.old.get_mut(&place),
-        }
+        let (place, base) = (self.place(id), self.base());
+        find(&mut self.recent, &mut self.old, base, place)
     }
 
     /// Forgets one delivery of `link`; `None` when it has none with that id.
     pub(super) fn take(&mut self, id: DeliveryId, link: LinkId) -> Option<Entry> {
         let place = self.place(id);
+        if !self.shared.is_empty()
+            && let Some(entry) = self.take_shared(place, link)
+        {
+            return Some(entry);
+        }
         let entry = match place.checked_sub(self.base()) {
             Some(index) => {
                 self.recent.get_mut(usize::try_from(index).ok()?)?.take_if(|entry| entry.link == link)?
@@ -208,6 +221,9 @@ impl Ring {
             }
         }
         self.trim();
+        if !self.shared.is_empty() {
+            self.visit_shared(low, high, &mut keep);
+        }
     }
 
     #[cold]
@@ -224,8 +240,8 @@ impl Ring {
         }
     }
 
-    /// Forgets every delivery of a link that is gone.
-    pub(super) fn forget_link(&mut self, link: LinkId) {
+    /// Forgets every delivery of a link that is gone. Returns outcomes of other links that waited for nothing else.
+    pub(super) fn forget_link(&mut self, link: LinkId) -> Vec<(DeliveryId, DeliveryState)> {
         let mut gone = 0;
         for slot in &mut self.recent {
             if slot.as_ref().is_some_and(|entry| entry.link == link) {
@@ -237,7 +253,9 @@ impl Ring {
         self.old.retain(|_, entry| entry.link != link);
         let old_gone = u32::try_from(old_count - self.old.len()).unwrap_or(u32::MAX);
         self.unsettled = self.unsettled.saturating_sub(gone).saturating_sub(old_gone);
+        let concluded = if self.shared.is_empty() { Vec::new() } else { self.forget_shared(link) };
         self.trim();
+        concluded
     }
 }
 
@@ -321,18 +339,57 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_may_start_anywhere_and_skip_but_not_go_back() {
+    fn a_peer_may_start_anywhere_skip_and_go_back() {
         let link = links(1)[0];
         let mut ring = Ring::incoming();
-        ring.push_at(DeliveryId(4_000_000_000), entry(link)).expect("any first id");
-        ring.push_at(DeliveryId(4_000_000_003), entry(link)).expect("a small gap");
-        ring.push_at(DeliveryId(5), entry(link)).expect("a large gap over the wrap");
-        assert_eq!(ring.push_at(DeliveryId(4), entry(link)), Err(Reused));
-        assert_eq!(ring.unsettled(), 3);
-        for id in [4_000_000_000, 4_000_000_003, 5] {
-            assert!(ring.take(DeliveryId(id), link).is_some(), "{id}");
+        // Any first id, a small gap, a large gap over the wrap, and lower ones.
+        let given = [4_000_000_000, 4_000_000_003, 5, 4, 4_000_000_001, 3_999_999_999];
+        for id in given {
+            ring.push_at(DeliveryId(id), entry(link));
         }
+        assert_eq!(ring.unsettled(), 6);
+        for id in given {
+            assert!(ring.take(DeliveryId(id), link).is_some(), "{id}");
+            assert!(ring.take(DeliveryId(id), link).is_none(), "{id} twice");
+        }
+        let farthest = DeliveryId(6 + (1 << 31));
+        ring.push_at(farthest, entry(link));
+        assert!(ring.take(farthest, link).is_some());
         assert_eq!((ring.span(), ring.unsettled()), (0, 0));
+    }
+
+    #[test]
+    fn an_id_that_several_deliveries_have_is_answered_once() {
+        let [a, b] = links(2)[..] else { panic!("two links") };
+        let mut ring = Ring::incoming();
+        for link in [a, b, b] {
+            ring.push_at(DeliveryId(7), entry(link));
+        }
+        assert_eq!((ring.unsettled(), ring.count(DeliveryId(7), b)), (3, 2));
+        let mut settle = |link, state| {
+            ring.take(DeliveryId(7), link).expect("unsettled");
+            ring.conclude(DeliveryId(7), Some(state))
+        };
+        assert_eq!(settle(a, DeliveryState::Accepted), None);
+        assert_eq!(settle(b, DeliveryState::Released), None);
+        assert_eq!(settle(b, DeliveryState::Accepted), Some(DeliveryState::Released));
+        assert_eq!((ring.span(), ring.unsettled(), ring.shared.len()), (0, 0, 0));
+    }
+
+    #[test]
+    fn an_answer_does_not_wait_for_a_link_that_is_gone() {
+        let [a, b] = links(2)[..] else { panic!("two links") };
+        let mut ring = Ring::incoming();
+        for (id, link) in [(7, a), (7, b), (8, a), (8, b), (8, a)] {
+            ring.push_at(DeliveryId(id), entry(link));
+        }
+        ring.take(DeliveryId(7), a).expect("unsettled");
+        assert_eq!(ring.conclude(DeliveryId(7), Some(DeliveryState::Accepted)), None);
+        assert_eq!(ring.forget_link(b), [(DeliveryId(7), DeliveryState::Accepted)]);
+        assert_eq!((ring.unsettled(), ring.count(DeliveryId(8), a)), (2, 2));
+        assert_eq!(ids(&mut ring, 0, 100), [8, 8]);
+        ring.visit(DeliveryId(0), DeliveryId(9), |_, _| false);
+        assert_eq!((ring.span(), ring.unsettled(), ring.shared.len()), (0, 0, 0));
     }
 
     #[test]

@@ -41,12 +41,16 @@ impl Connection {
 
     pub(super) fn settle_delivery(&mut self, id: LinkId, delivery: DeliveryId, state: DeliveryState) {
         let Some(link) = self.links.get_mut(id).filter(|link| link.state == State::Attached) else { return };
+        let Some(session) = self.sessions.get_mut(link.session) else { return };
         if let Some(partial) =
             link.partial.as_mut().filter(|partial| partial.is_in_parts && partial.id == delivery)
         {
-            // SDK quirk: pyamqp does not look for an answer before it has sent the last frame.
-            partial.verdict = Some(state);
-            return;
+            // An earlier delivery with the same id is settled first.
+            if session.incoming.count(delivery, id) <= usize::from(!partial.settled) {
+                // SDK quirk: pyamqp does not look for an answer before it has sent the last frame.
+                partial.verdict = Some(state);
+                return;
+            }
         }
         if self.must_hold(id, &state) {
             return self.hold_outcome(id, delivery, state);
@@ -59,7 +63,7 @@ impl Connection {
     fn hold_outcome(&mut self, id: LinkId, delivery: DeliveryId, state: DeliveryState) {
         let Some(link) = self.links.get(id) else { return };
         let Some(session) = self.sessions.get_mut(link.session) else { return };
-        if session.incoming.get_mut(delivery).is_some_and(|entry| entry.link == id) {
+        if session.incoming.count(delivery, id) > 0 {
             self.hold(id, Call::Settle(delivery, state));
         }
     }
@@ -73,9 +77,12 @@ impl Connection {
             Role::Receiver => &mut session.incoming,
         };
         if ring.take(delivery, id).is_some() {
+            let concluded = ring.conclude(delivery, Some(state));
             link.unsettled -= 1;
             let session_id = link.session;
-            session.dispose(&mut self.out, link.role, delivery, true, state);
+            if let Some(state) = concluded {
+                session.dispose(&mut self.out, link.role, delivery, true, state);
+            }
             self.mark_dirty(session_id);
             self.tell_if_unblocked(session_id, was_blocked);
         }
@@ -89,9 +96,13 @@ impl Connection {
             Role::Sender => &mut session.outgoing,
             Role::Receiver => &mut session.incoming,
         };
-        let Some(entry) = ring.get_mut(delivery).filter(|entry| entry.link == id) else { return };
+        if ring.count(delivery, id) == 0 {
+            return;
+        }
         // The peer may answer what we propose, and propose again what we answered.
-        entry.has_outcome = false;
+        if let Some(entry) = ring.get_mut(delivery).filter(|entry| entry.link == id) {
+            entry.has_outcome = false;
+        }
         session.dispose(&mut self.out, role, delivery, false, state);
         self.mark_dirty(session_id);
     }

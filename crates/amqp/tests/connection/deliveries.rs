@@ -161,6 +161,46 @@ fn the_state_of_a_transfer_is_told() {
 }
 
 #[test]
+fn ids_that_were_used_before_or_are_lower_are_ids_like_others() {
+    let (mut script, _) = Script::server();
+    let link = script.receiving_link(0, 100);
+    for id in [5, 5, 3, 5, 6] {
+        script.transfer(Transfer { settled: Some(true), ..transfer(0, id) }, b"x");
+    }
+    for id in [6, 4, 7] {
+        script.transfer(transfer(0, id), b"x");
+    }
+    let ids: Vec<_> = deliveries(script.events()).iter().map(|delivery| delivery.id.0).collect();
+    assert_eq!(ids, [5, 5, 3, 5, 6, 6, 4, 7]);
+    for id in [6, 4, 7] {
+        script.machine.settle(link, DeliveryId(id), DeliveryState::Accepted);
+    }
+    let expected = [6, 4, 7].map(|id| (Role::Receiver, id, None, true));
+    assert_eq!(sent_dispositions(&mut script), expected);
+}
+
+#[test]
+fn unsettled_deliveries_that_share_an_id_are_answered_once_and_with_the_worst_outcome() {
+    let (mut script, _) = Script::server();
+    let [a, b] = [0, 1].map(|handle| script.receiving_link(handle, 10));
+    for handle in [0, 1, 1] {
+        script.transfer(transfer(handle, 5), b"x");
+    }
+    assert_eq!(deliveries(script.events()).len(), 3);
+    let rejected = DeliveryState::rejected(AmqpError::new(condition::NOT_ALLOWED, "no"));
+    script.machine.settle(b, DeliveryId(5), rejected.clone());
+    script.machine.settle(a, DeliveryId(5), DeliveryState::Accepted);
+    assert_eq!(script.sent(), [], "the third one is not decided");
+    script.machine.settle(b, DeliveryId(5), DeliveryState::Accepted);
+    let sent = script.sent_performatives();
+    let [Performative::Disposition(Disposition { first: 5, state: Some(state), .. })] = &sent[..] else {
+        panic!("{sent:?}")
+    };
+    assert_eq!(*state, rejected);
+    assert_eq!([a, b].map(|link| script.machine.unsettled(link)), [0, 0]);
+}
+
+#[test]
 fn settlements_of_neighbours_leave_as_one_range() {
     let (mut script, _) = Script::server();
     let link = script.receiving_link(0, 100);

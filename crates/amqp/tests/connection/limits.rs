@@ -114,12 +114,15 @@ fn unsettled_deliveries_of_a_peer_that_ignores_the_window_are_bounded() {
 }
 
 #[test]
-fn a_reused_delivery_id_ends_the_session() {
-    let (mut script, _) = Script::server();
-    script.receiving_link(0, 10);
-    script.transfer(transfer(0, 5), b"x");
-    script.transfer(transfer(0, 5), b"x");
-    assert_eq!(end_condition(&mut script), condition::INVALID_FIELD);
+fn unsettled_deliveries_that_share_an_id_are_bounded() {
+    let mut config = Config { incoming_window: 10, ..Config::server("s") };
+    config.limits.unsettled_incoming_max = 20;
+    let (mut script, _) = Script::server_with(config);
+    script.receiving_link(0, 1_000);
+    for _ in 0..31 {
+        script.transfer(transfer(0, 7), b"x");
+    }
+    assert_eq!(end_condition(&mut script), condition::RESOURCE_LIMIT_EXCEEDED);
 }
 
 #[test]
