@@ -468,7 +468,7 @@ async fn serve(
                 let (stop, stopping) = watch::channel(false);
                 stops.push(stop);
                 let gateway = Arc::clone(&gateway);
-                connections.spawn(async move { gateway.serve(endpoint, stopping).await });
+                connections.spawn(async move { gateway.serve(endpoint, None, stopping).await });
             }
         }
     }

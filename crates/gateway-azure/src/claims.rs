@@ -307,7 +307,6 @@ impl<'g> Conversation<'g> {
     }
 
     fn turn_away(&mut self, text: String) {
-        tracing::info!("closing a connection: {text}");
         self.close(Refusal::new(401, condition::CONNECTION_FORCED, text));
     }
 }

@@ -14,6 +14,7 @@ use crate::attach::REQUEST_CREDIT;
 use crate::claims::Claims;
 use crate::coordinator::{Checks, in_transaction, transaction_of};
 use crate::early::{OUTCOME_DELAY, loses_early_outcomes};
+use crate::ending::PeerName;
 use crate::error::Refusal;
 use crate::group::{LockEnd, Membership, lock_lost};
 use crate::hub::{HubRequests, ReaderLine};
@@ -38,6 +39,7 @@ pub(crate) struct Conversation<'g> {
     pub(crate) moved: Option<(Replies, watch::Receiver<u64>)>,
     pub(crate) connection: Connection,
     pub(crate) peer: Peer,
+    pub(crate) peer_name: PeerName,
     pub(crate) links: Links,
     pub(crate) claims: Claims,
     /// When the bytes came in that are being handled.
@@ -80,6 +82,7 @@ impl<'g> Conversation<'g> {
             moved: None,
             connection: Connection::server(gateway.limits.config(), now),
             peer,
+            peer_name: PeerName::default(),
             links: Links::new(gateway.limits.link_numbers_per_connection_max),
             claims: Claims::new(now),
             now: namespace.broker.clock().now(),
@@ -124,7 +127,7 @@ impl<'g> Conversation<'g> {
                 self.on_event(event);
             }
             if let Err(error) = result {
-                tracing::info!("closing a connection: {error}");
+                self.log_failure(&error);
                 self.is_over = true;
                 return;
             }
@@ -143,7 +146,7 @@ impl<'g> Conversation<'g> {
         self.watch_claims();
         self.tend_groups();
         if let Err(error) = self.connection.handle_timeout(now) {
-            tracing::info!("closing a connection: {error}");
+            self.log_failure(&error);
             self.is_over = true;
         }
         self.handle_events();
@@ -220,6 +223,9 @@ impl<'g> Conversation<'g> {
             Event::SaslInit { mechanism, initial_response, hostname } => {
                 let response = initial_response.as_deref().unwrap_or_default();
                 let code = self.check_sasl(&mechanism, response, hostname.as_ref().map(Text::as_str));
+                if code != SaslCode::Ok {
+                    self.log_failure(&"the name or the secret of its key is wrong");
+                }
                 self.connection.sasl_outcome(code, None);
             }
             Event::Attach { session, link, attach } => self.on_attach(session, link, attach),
@@ -241,6 +247,7 @@ impl<'g> Conversation<'g> {
                 if loses_early_outcomes(&open) {
                     self.connection.hold_outcomes(OUTCOME_DELAY);
                 }
+                self.peer_name.set_container(open.container_id.as_str());
                 self.choose(open.hostname.as_ref().map(Text::as_str), None);
             }
             Event::SaslOutcome { .. }

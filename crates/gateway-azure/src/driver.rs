@@ -1,6 +1,7 @@
 //! One connection's task: read what there is, handle all of it, write once.
 
 use std::io;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -24,11 +25,17 @@ const WRITE_TIME_MAX: Duration = Duration::from_secs(60);
 /// When the broker stops, how long a connection gets to hear the answers it waits for, and then to say goodbye.
 const STOP_TIME_MAX: Duration = Duration::from_secs(2);
 
-pub(crate) async fn run<S>(gateway: &Gateway, stream: S, stopping: watch::Receiver<bool>) -> io::Result<()>
+pub(crate) async fn run<S>(
+    gateway: &Gateway,
+    stream: S,
+    from: Option<SocketAddr>,
+    stopping: watch::Receiver<bool>,
+) -> io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Send,
 {
     let (mut conversation, mut replies) = Conversation::new(gateway, Millis(0));
+    conversation.peer_name.address = from;
     let result = converse(&mut conversation, &mut replies, stream, stopping).await;
     conversation.leave(replies).await;
     result
@@ -102,6 +109,7 @@ where
             () = alarm.wait_until(next) => {
                 let is_due = |deadline: Option<Instant>| deadline.is_some_and(|at| at <= Instant::now());
                 if is_due(write_deadline) {
+                    conversation.log_failure(&"the peer does not take what is sent to it");
                     return Err(io::ErrorKind::TimedOut.into());
                 }
                 if is_due(stop_deadline) {
@@ -117,6 +125,7 @@ where
         }
         conversation.pump_readers();
         conversation.send_batches().await;
+        conversation.log_endings();
     }
 }
 

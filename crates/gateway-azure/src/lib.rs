@@ -13,6 +13,7 @@ mod coordinator;
 mod delay;
 mod driver;
 mod early;
+mod ending;
 mod error;
 mod group;
 mod hub;
@@ -33,6 +34,9 @@ mod upload;
 mod values;
 mod view;
 
+use std::net::SocketAddr;
+
+use ending::LogBudget;
 use peeklock_access::Access;
 use peeklock_amqp::{AmqpError, condition};
 use peeklock_broker::Broker;
@@ -53,6 +57,7 @@ pub fn encode_message(found: &peeklock_broker::Message) -> Result<bytes::Bytes, 
 pub struct Gateway {
     namespaces: Namespaces,
     limits: Limits,
+    log_budget: LogBudget,
 }
 
 impl Gateway {
@@ -65,19 +70,25 @@ impl Gateway {
     /// A connection belongs to the namespace whose host it names, else to the only one that knows the name of its key, else to the first.
     /// What it can see and which keys count is that namespace's alone.
     pub fn with_namespaces(first: Namespace, others: Vec<Namespace>) -> Self {
-        Gateway { namespaces: Namespaces { first, others }, limits: Limits::default() }
+        let log_budget = LogBudget::default();
+        Gateway { namespaces: Namespaces { first, others }, limits: Limits::default(), log_budget }
     }
 
     pub fn with_limits(self, limits: Limits) -> Self {
         Gateway { limits, ..self }
     }
 
-    /// Serves one connection until either side ends it, or until `stopping` turns true.
-    pub async fn serve<S>(&self, stream: S, stopping: watch::Receiver<bool>) -> std::io::Result<()>
+    /// Serves one connection until either side ends it, or until `stopping` turns true. The log names its peer by `from`.
+    pub async fn serve<S>(
+        &self,
+        stream: S,
+        from: Option<SocketAddr>,
+        stopping: watch::Receiver<bool>,
+    ) -> std::io::Result<()>
     where
         S: AsyncRead + AsyncWrite + Send,
     {
-        driver::run(self, stream, stopping).await
+        driver::run(self, stream, from, stopping).await
     }
 
     /// Tells a peer that there are as many connections as there may be.

@@ -224,6 +224,7 @@ impl Connection {
             Phase::Open | Phase::Running => {
                 self.release_all();
                 self.flush();
+                self.note_close(error.as_ref());
                 self.put_close(error);
                 self.forget_all();
                 self.phase = Phase::Closing;

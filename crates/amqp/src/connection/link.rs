@@ -2,7 +2,7 @@
 
 use bytes::BytesMut;
 
-use super::{DeliveryId, LinkInfo, Millis, SessionId};
+use super::{DeliveryId, LinkInfo, LinkName, Millis, SessionId};
 use crate::{
     Attach, DeliveryState, DeliveryTag, ReceiverSettleMode, Role, SenderSettleMode, Source, Target, Text,
 };
@@ -27,6 +27,8 @@ pub(super) struct Link {
     pub(super) session: SessionId,
     pub(super) state: State,
     pub(super) name: Text,
+    /// The address of our end.
+    pub(super) address: Option<Text>,
     /// Our role.
     pub(super) role: Role,
     pub(super) snd_settle_mode: SenderSettleMode,
@@ -107,6 +109,7 @@ impl Link {
             session,
             state,
             name: attach.name.clone(),
+            address: address_of(role, attach),
             role,
             snd_settle_mode: attach.snd_settle_mode,
             rcv_settle_mode: attach.rcv_settle_mode,
@@ -179,6 +182,10 @@ impl Link {
         self.drained_after_waiting = false;
     }
 
+    pub(super) fn full_name(&self) -> LinkName {
+        LinkName { name: self.name.clone(), address: self.address.clone() }
+    }
+
     pub(super) fn info(&self) -> LinkInfo {
         LinkInfo {
             session: self.session,
@@ -188,6 +195,14 @@ impl Link {
             rcv_settle_mode: self.rcv_settle_mode,
             remote_max_message_size: self.remote_max_message_size,
         }
+    }
+}
+
+fn address_of(role: Role, attach: &Attach) -> Option<Text> {
+    match (role, &attach.source, &attach.target) {
+        (Role::Sender, Some(source), _) => source.address.clone(),
+        (Role::Receiver, _, Some(Target::Node(node))) => node.address.clone(),
+        _ => None,
     }
 }
 

@@ -138,6 +138,7 @@ impl Connection {
         link.state = State::DetachSent { announce: false };
         let attach = answer(link);
         let handle = attach.handle;
+        self.note_refusal(id, error.as_ref());
         wire::put_frame(&mut self.out, channel, &attach);
         wire::put_frame(&mut self.out, channel, &Detach { handle, closed: true, error });
     }
@@ -183,6 +184,7 @@ impl Connection {
     fn send_detach(&mut self, id: LinkId, error: Option<AmqpError>, announce: bool) {
         self.drop_waiting(id);
         self.drop_partial(id);
+        self.note_detach(id, error.as_ref());
         let Some(link) = self.links.get_mut(id) else { return };
         let Some(session) = self.sessions.get_mut(link.session) else { return };
         let Some(handle) = link.handle else { return };

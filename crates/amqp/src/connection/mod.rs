@@ -20,6 +20,7 @@
 
 mod config;
 mod credit;
+mod ended;
 mod error;
 mod event;
 mod handshake;
@@ -45,6 +46,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 
 pub use config::{Config, Limits, SaslClient};
+pub use ended::{Ended, Endings, LinkName, Scope};
 pub use error::{Error, SendError};
 pub use event::{AttachReply, Delivery, Event, Outgoing, Part};
 pub use id::{DeliveryId, LinkId, SessionId};
@@ -99,6 +101,7 @@ pub struct Connection {
     /// Bytes of sends that wait for a window.
     blocked_bytes: usize,
     holding: Holding,
+    endings: Endings,
 }
 
 /// What is agreed about a link.
@@ -155,6 +158,12 @@ impl Connection {
 
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
+    }
+
+    /// Takes the notes of what we ended with an error since the last call, for a log. Errors that
+    /// [`Connection::handle_input`] or [`Connection::handle_timeout`] returned are not among them.
+    pub fn take_endings(&mut self) -> Endings {
+        std::mem::take(&mut self.endings)
     }
 
     /// Completes what waits to be merged (settlements, window updates) and gives the bytes to write. The driver
@@ -404,6 +413,7 @@ impl Connection {
             incomplete_bytes: 0,
             blocked_bytes: 0,
             holding: Holding::default(),
+            endings: Endings::default(),
         }
     }
 

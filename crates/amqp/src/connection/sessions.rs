@@ -93,10 +93,11 @@ impl Connection {
 
     /// False when the session is gone or was ended before.
     fn send_end(&mut self, id: SessionId, error: Option<AmqpError>, announce: bool) -> bool {
-        let Some(session) = self.sessions.get_mut(id) else { return false };
-        if matches!(session.state, State::EndSent { .. }) {
+        if self.sessions.get(id).is_none_or(|session| matches!(session.state, State::EndSent { .. })) {
             return false;
         }
+        self.note_end(id, error.as_ref());
+        let Some(session) = self.sessions.get_mut(id) else { return false };
         session.flush_run(&mut self.out);
         wire::put_frame(&mut self.out, session.channel, &End { error });
         session.state = State::EndSent { announce };

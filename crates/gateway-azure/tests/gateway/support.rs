@@ -79,7 +79,7 @@ impl Rig {
     pub(crate) fn connect(&self) -> DuplexStream {
         let (stream, other_end) = tokio::io::duplex(1 << 20);
         let (gateway, stopping) = (Arc::clone(&self.gateway), self.stop.subscribe());
-        tokio::spawn(async move { gateway.serve(other_end, stopping).await });
+        tokio::spawn(async move { gateway.serve(other_end, None, stopping).await });
         stream
     }
 

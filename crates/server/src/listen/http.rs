@@ -58,7 +58,7 @@ where
     let upgraded = upgrade.await.map_err(std::io::Error::other)?;
     let stream =
         websocket::ByteStream::new(TokioIo::new(upgraded), edge.limits.websocket_message_bytes_max).await;
-    edge.gateway.serve(stream, stopping).await
+    edge.gateway.serve(stream, Some(visit.from), stopping).await
 }
 
 /// Says that there are as many connections as there may be.

@@ -10,6 +10,7 @@ mod spelling;
 mod websocket;
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -109,6 +110,7 @@ struct Visit {
     door: Door,
     /// By a listener that only this machine can reach.
     is_loopback: bool,
+    from: SocketAddr,
     /// Without one, it is told so and ends.
     has_seat: bool,
 }
@@ -135,7 +137,7 @@ pub(crate) async fn serve(
                     let seat = Arc::clone(&edge.seats).try_acquire_owned().ok();
                     // Whoever has a seat leaves the lobby at once.
                     let place = if seat.is_some() { None } else { place.ok() };
-                    let visit = Visit { door, is_loopback, has_seat: seat.is_some() };
+                    let visit = Visit { door, is_loopback, from, has_seat: seat.is_some() };
                     let connection = connect(stream, visit, Arc::clone(&edge), stopping.clone());
                     connections.spawn(async move {
                         let _held = (seat, place);
@@ -230,7 +232,7 @@ where
         }
         Protocol::Amqp if !visit.has_seat => Gateway::refuse_for_lack_of_room(stream).await,
         Protocol::Tls | Protocol::Http if !visit.has_seat => http::refuse_for_lack_of_room(stream).await,
-        Protocol::Amqp => edge.gateway.serve(stream, stopping).await,
+        Protocol::Amqp => edge.gateway.serve(stream, Some(visit.from), stopping).await,
         // Boxed, so that an idle AMQP connection does not pay for what only HTTP needs.
         Protocol::Tls | Protocol::Http => Box::pin(http::serve(stream, scheme, visit, edge, stopping)).await,
     }

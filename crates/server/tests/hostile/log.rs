@@ -41,7 +41,8 @@ pub(crate) fn assert_clean() {
     }
 }
 
-/// How often a text was written.
-pub(crate) fn count(text: &str) -> usize {
-    String::from_utf8_lossy(&log()).matches(text).count()
+/// The lines that have a text in them.
+pub(crate) fn lines(text: &str) -> Vec<String> {
+    let log = String::from_utf8_lossy(&log()).into_owned();
+    log.lines().filter(|line| line.contains(text)).map(str::to_owned).collect()
 }

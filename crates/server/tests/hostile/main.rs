@@ -1,6 +1,7 @@
 //! Peers that mean harm: only they are hurt, each is told what it did, and nothing secret reaches the log.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
+mod endings;
 mod floods;
 mod log;
 mod names;

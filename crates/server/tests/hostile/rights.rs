@@ -3,7 +3,6 @@
 use peeklock_access::{Right, Secret};
 use peeklock_amqp::{Attach, Fields, Role, Source, Target};
 
-use crate::log;
 use crate::support::{ROOT, ROOT_SECRET, Rig, start, token};
 use crate::wire::Wire;
 
@@ -173,10 +172,8 @@ async fn secrets_in_the_wrong_place_do_not_reach_the_log() {
         "x"
     ))
     .await;
-    let before = log::count("closing a connection");
     let mut stream = tokio::net::TcpStream::connect(rig.amqp()).await.unwrap();
     tokio::io::AsyncWriteExt::write_all(&mut stream, format!("{good}\r\n\r\n").as_bytes()).await.unwrap();
     drop(stream);
-    assert!(log::count("closing a connection") >= before);
     rig.still_works().await;
 }
