@@ -13,7 +13,8 @@ pub fn fuzz_filter(input: &[u8]) {
     let (filter, action) = (text(), text());
     let view = parts.next().unwrap_or_default();
     fuzz_expression(&filter, view);
-    let parameters = vec![("p".to_owned(), Value::Long(5)), ("@q".to_owned(), Value::text("text"))];
+    let parameters =
+        vec![("p".to_owned(), Value::Long(5).into()), ("@q".to_owned(), Value::text("text").into())];
     let filter = Filter::Sql(SqlFilter { expression: filter, parameters: parameters.clone() });
     let action = Some(Action { expression: action, parameters });
     for rule in [
@@ -115,7 +116,7 @@ fn check_column(rule: &Rule, column: Option<usize>) {
 fn fuzz_correlation(view: &[u8]) {
     let mut entries = Entries::of(view);
     let first = entries.find_map(|entry| match entry {
-        Ok(Entry::User(name, value)) => Some((name.to_owned(), value.to_value())),
+        Ok(Entry::User(name, value)) => Some((name.to_owned(), value.to_value().into())),
         _ => None,
     });
     let (Some(property), true) = (first, entries.all(|entry| entry.is_ok())) else { return };

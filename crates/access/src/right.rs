@@ -23,10 +23,6 @@ impl Right {
             Right::Manage => "Manage",
         }
     }
-
-    fn bit(self) -> u8 {
-        1 << self as u8
-    }
 }
 
 impl fmt::Display for Right {
@@ -35,40 +31,56 @@ impl fmt::Display for Right {
     }
 }
 
-/// A set of rights. One with `Manage` holds all three.
+/// A set of rights, in the order in which they were given. One with `Manage` holds all three.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub struct Rights(u8);
+pub struct Rights([Option<Right>; Right::ALL.len()]);
 
 impl Rights {
-    pub const NONE: Rights = Rights(0);
-    pub const ALL: Rights = Rights(0b111);
+    pub const NONE: Rights = Rights([None; Right::ALL.len()]);
+    pub const ALL: Rights = Rights([Some(Right::Send), Some(Right::Listen), Some(Right::Manage)]);
 
     pub fn of(rights: &[Right]) -> Rights {
         rights.iter().copied().collect()
     }
 
     pub fn has(self, right: Right) -> bool {
-        self.0 & right.bit() != 0
+        self.0.contains(&Some(right))
     }
 
     pub fn is_empty(self) -> bool {
-        self.0 == 0
+        self == Rights::NONE
     }
 
     /// Whether every right of `other` is here too.
     pub fn includes(self, other: Rights) -> bool {
-        self.0 & other.0 == other.0
+        other.iter().all(|right| self.has(right))
     }
 
     pub fn iter(self) -> impl Iterator<Item = Right> {
-        Right::ALL.into_iter().filter(move |right| self.has(*right))
+        self.0.into_iter().flatten()
+    }
+
+    /// Adds a right behind the others.
+    fn add(&mut self, right: Right) {
+        if !self.has(right)
+            && let Some(place) = self.0.iter_mut().find(|place| place.is_none())
+        {
+            *place = Some(right);
+        }
     }
 }
 
 impl FromIterator<Right> for Rights {
     fn from_iter<I: IntoIterator<Item = Right>>(rights: I) -> Self {
-        let bits = rights.into_iter().fold(0, |bits, right| bits | right.bit());
-        if bits & Right::Manage.bit() != 0 { Rights::ALL } else { Rights(bits) }
+        let mut all = Rights::NONE;
+        rights.into_iter().for_each(|right| all.add(right));
+        if all == Rights([Some(Right::Manage), None, None]) {
+            return Rights::ALL;
+        }
+        if all.has(Right::Manage) {
+            Right::ALL.into_iter().for_each(|right| all.add(right));
+        }
+        all
     }
 }
 
@@ -99,5 +111,13 @@ mod tests {
         assert_eq!(rights.to_string(), "Send, Listen, Manage");
         assert!(!Rights::of(&[Right::Send]).has(Right::Manage));
         assert!(Rights::NONE.is_empty() && rights.includes(Rights::of(&[Right::Listen])));
+    }
+
+    #[test]
+    fn rights_keep_the_order_that_they_were_given_in() {
+        let text = |rights: &[Right]| Rights::of(rights).to_string();
+        assert_eq!(text(&[Right::Manage, Right::Listen, Right::Send]), "Manage, Listen, Send");
+        assert_eq!(text(&[Right::Listen, Right::Send, Right::Listen]), "Listen, Send");
+        assert_eq!(text(&[Right::Listen, Right::Manage]), "Listen, Manage, Send");
     }
 }

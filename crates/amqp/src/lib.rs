@@ -6,6 +6,7 @@
 mod batch;
 mod codec;
 pub mod connection;
+mod decimal;
 mod error;
 mod frame;
 mod message;
@@ -20,6 +21,7 @@ pub use batch::{BATCH_FORMAT, Batch, BatchBuilder, is_batch};
 pub use codec::{
     DEPTH_MAX, Decode, DecodeError, Decoder, Encode, Problem, VALUES_MAX, ZERO_WIDTH_ELEMENTS_MAX,
 };
+pub use decimal::{parse_decimal, show_decimal};
 pub use error::{AmqpError, condition};
 pub use frame::{
     EMPTY_FRAME, FRAME_SIZE_BYTES_MIN, Frame, FrameError, FrameWriter, NotAmqp, Protocol, ProtocolHeader,

@@ -1,7 +1,7 @@
 //! The filter and the action of a rule on the command line.
 
 use anyhow::{Result, bail};
-use peeklock_client::{CorrelationSpec, Match, Named, PropertyValue, RuleSpec};
+use peeklock_client::{CorrelationSpec, Match, Named, PropertyValue, RuleProperties, RuleSpec, RuleValue};
 use peeklock_filter::Value;
 
 use crate::property::Property;
@@ -53,8 +53,9 @@ impl FilterFlags {
     }
 }
 
-fn properties(given: Vec<Property>) -> Option<Named<String, PropertyValue>> {
-    let entries: Vec<_> = given.into_iter().map(|property| (property.key, property.value)).collect();
+fn properties(given: Vec<Property>) -> Option<RuleProperties> {
+    let value = |PropertyValue(value)| RuleValue(value.into());
+    let entries: Vec<_> = given.into_iter().map(|property| (property.key, value(property.value))).collect();
     if entries.is_empty() { None } else { Some(Named(entries)) }
 }
 
@@ -114,7 +115,7 @@ mod tests {
         assert_eq!(rule(&[]).unwrap(), None);
         let sql = rule(&["--sql", "a > @b", "--parameter", "@b:=5"]).unwrap().unwrap();
         assert_eq!(sql.sql.as_deref(), Some("a > @b"));
-        assert_eq!(sql.parameters, Some(Named(vec![("@b".to_owned(), PropertyValue(Value::Long(5)))])));
+        assert_eq!(sql.parameters, Some(Named(vec![("@b".to_owned(), Value::Long(5).into())])));
         assert_eq!(sql.action_parameters, None);
         assert_eq!(rule(&["--false"]).unwrap().unwrap().r#match, Some(Match::None));
         let all = rule(&["--true", "--action", "SET x = 1"]).unwrap().unwrap();
@@ -124,8 +125,8 @@ mod tests {
         let correlation = rule(&both).unwrap().unwrap().correlation.unwrap();
         assert_eq!(correlation.label.as_deref(), Some("order"));
         let properties = correlation.properties.unwrap().0;
-        assert_eq!(properties[0], ("city".to_owned(), PropertyValue(Value::text("Rome"))));
-        assert_eq!(properties[1], ("n".to_owned(), PropertyValue(Value::Long(1))));
+        assert_eq!(properties[0], ("city".to_owned(), Value::text("Rome").into()));
+        assert_eq!(properties[1], ("n".to_owned(), Value::Long(1).into()));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use anyhow::{Context, Result};
 use clap::Subcommand;
-use peeklock_client::{CorrelationSpec, EntityName, Match, PropertyValue, RuleInfo, RuleSpec};
+use peeklock_client::{CorrelationSpec, EntityName, Match, RuleInfo, RuleSpec, RuleValue};
 use peeklock_filter::Value;
 
 use crate::connect::Connect;
@@ -154,14 +154,14 @@ fn correlation_text(spec: &CorrelationSpec) -> String {
     ];
     let own = own.into_iter().filter_map(|(key, text)| Some(format!("{key}={}", text.as_ref()?)));
     let properties = spec.properties.iter().flat_map(|named| &named.0);
-    let properties = properties.map(|(key, value)| match value {
-        PropertyValue(Value::Text(text)) => format!("{key}={text}"),
-        other => format!("{key}:={}", value_text(other)),
+    let properties = properties.map(|(key, value)| match (value.0.value(), value.0.exact()) {
+        (Value::Text(text), None) => format!("{key}={text}"),
+        _ => format!("{key}:={}", value_text(value)),
     });
     own.chain(properties).collect::<Vec<_>>().join(" and ")
 }
 
-fn value_text(value: &PropertyValue) -> String {
+fn value_text(value: &RuleValue) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }
 
@@ -178,10 +178,8 @@ mod tests {
             "no message"
         );
         assert_eq!(filter_text(&RuleSpec { sql: Some("a = 1".into()), ..RuleSpec::default() }), "a = 1");
-        let properties = vec![
-            ("n".to_owned(), PropertyValue(Value::Long(1))),
-            ("c".to_owned(), PropertyValue(Value::text("x"))),
-        ];
+        let properties =
+            vec![("n".to_owned(), Value::Long(1).into()), ("c".to_owned(), Value::text("x").into())];
         let correlation = CorrelationSpec {
             label: Some("order".into()),
             properties: Some(Named(properties)),

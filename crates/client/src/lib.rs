@@ -59,8 +59,9 @@ pub use peeklock_amqp::{
 pub use peeklock_spec::{
     Ahead, Alert, CheckpointInfo, CheckpointSource, ClassRuntime, ConsumerGroupInfo, CorrelationSpec,
     ExplainedMessage, HubRuntime, HubSpec, Match, Named, OrderRuntime, OrderSpec, OwnershipInfo,
-    PartitionRuntime, Percentiles, PropertyValue, QueueSpec, ReaderRuntime, RuleSpec, Runtime,
-    SubscriptionSpec, TargetRuntime, TenantRuntime, TimeToDrain, TopicSpec, WindowRuntime,
+    PartitionRuntime, Percentiles, PropertyValue, QueueSpec, ReaderRuntime, RuleProperties, RuleSpec,
+    RuleValue, Runtime, SubscriptionSpec, TargetRuntime, TenantRuntime, TimeToDrain, TopicSpec,
+    WindowRuntime,
 };
 pub use peeklock_types::{
     ClassName, ClassRule, ClassSettings, EntityName, LockToken, OrderPolicy, OrderSettings, PoisonSession,

@@ -94,11 +94,12 @@ impl Engine {
         Ok(rules.map(|stored| RuleView { rule: &stored.rule, created_at: stored.created_at }))
     }
 
-    /// How many SQL filters and how many correlation filters the subscriptions of a topic have.
+    /// How many SQL filters and how many correlation filters the subscriptions of a topic have. Filters that are true or false for every
+    /// message are SQL filters here: they are `1=1` and `1=0`.
     pub fn rule_counts(&self, topic: EntityId) -> (usize, usize) {
-        self.topics
-            .get(&topic)
-            .map_or((0, 0), |topic| (topic.rules.sql_count(), topic.rules.correlation_count()))
+        let Some(topic) = self.topics.get(&topic) else { return (0, 0) };
+        let correlation_count = topic.rules.correlation_count();
+        (topic.rules.rule_count().saturating_sub(correlation_count), correlation_count)
     }
 
     /// Whether the topic may have this rule, instead of `old` if there is one.

@@ -47,7 +47,7 @@ impl Condition {
         let mut conditions: Vec<Condition> = fields.collect();
         for (name, value) in &filter.properties {
             let field = Field::User { slot: slots.take(name) };
-            conditions.push(Condition { field, value: value.clone(), label: format!("user.{name}") });
+            conditions.push(Condition { field, value: value.value().clone(), label: format!("user.{name}") });
         }
         conditions.sort_by_key(|condition| condition.field);
         conditions

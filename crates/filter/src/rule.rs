@@ -7,10 +7,11 @@ use std::sync::Arc;
 
 use crate::error::{Part, RuleError};
 use crate::fold::{compare_names, fold_name, same_name};
+use crate::given::Given;
 use crate::limits;
 use crate::sql;
 use crate::system::SystemProperty;
-use crate::value::{Value, ValueRef};
+use crate::value::Value;
 use crate::wire::{DecodeError, Reader, put_number, put_text};
 
 /// Name of a rule, as its creator wrote it. Two names that differ only in case are the same name.
@@ -127,7 +128,7 @@ pub enum Filter {
 pub struct SqlFilter {
     pub expression: String,
     /// Values for `@name`, written with or without the `@`.
-    pub parameters: Vec<(String, Value)>,
+    pub parameters: Vec<(String, Given)>,
 }
 
 /// Matches a message that has all of these. At least one must be given.
@@ -141,14 +142,14 @@ pub struct CorrelationFilter {
     pub session_id: Option<String>,
     pub reply_to_session_id: Option<String>,
     pub content_type: Option<String>,
-    pub properties: Vec<(String, Value)>,
+    pub properties: Vec<(String, Given)>,
 }
 
 /// Changes the copies that its rule makes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Action {
     pub expression: String,
-    pub parameters: Vec<(String, Value)>,
+    pub parameters: Vec<(String, Given)>,
 }
 
 impl Rule {
@@ -220,12 +221,12 @@ const FALSE: u8 = 1;
 const SQL: u8 = 2;
 const CORRELATION: u8 = 3;
 
-fn put_expression(expression: &str, parameters: &[(String, Value)], out: &mut Vec<u8>) {
+fn put_expression(expression: &str, parameters: &[(String, Given)], out: &mut Vec<u8>) {
     put_text(expression, out);
     put_pairs(parameters, out);
 }
 
-fn put_pairs(pairs: &[(String, Value)], out: &mut Vec<u8>) {
+fn put_pairs(pairs: &[(String, Given)], out: &mut Vec<u8>) {
     put_number(pairs.len() as u64, out);
     for (name, value) in pairs {
         put_text(name, out);
@@ -233,12 +234,12 @@ fn put_pairs(pairs: &[(String, Value)], out: &mut Vec<u8>) {
     }
 }
 
-fn read_expression(reader: &mut Reader<'_>) -> Result<(String, Vec<(String, Value)>), DecodeError> {
+fn read_expression(reader: &mut Reader<'_>) -> Result<(String, Vec<(String, Given)>), DecodeError> {
     let expression = reader.text("the text of a filter or action")?.to_owned();
     Ok((expression, read_pairs(reader)?))
 }
 
-fn read_pairs(reader: &mut Reader<'_>) -> Result<Vec<(String, Value)>, DecodeError> {
+fn read_pairs(reader: &mut Reader<'_>) -> Result<Vec<(String, Given)>, DecodeError> {
     const WHAT: &str = "a named value";
     let count = reader.count(WHAT)?;
     if count > limits::PARAMETER_COUNT_MAX.max(limits::CORRELATION_PROPERTY_COUNT_MAX) {
@@ -247,7 +248,7 @@ fn read_pairs(reader: &mut Reader<'_>) -> Result<Vec<(String, Value)>, DecodeErr
     let mut pairs = Vec::with_capacity(count);
     for _ in 0..count {
         let name = reader.text(WHAT)?.to_owned();
-        pairs.push((name, ValueRef::decode(reader)?.to_value()));
+        pairs.push((name, Given::decode(reader)?));
     }
     Ok(pairs)
 }
@@ -316,10 +317,10 @@ impl CorrelationFilter {
     }
 }
 
-fn check_property((name, value): &(String, Value)) -> Result<(), RuleError> {
+fn check_property((name, value): &(String, Given)) -> Result<(), RuleError> {
     check_name(name)?;
     check_size(name, value.size_bytes())?;
-    let found = match value {
+    let found = match value.value() {
         Value::Null => "null",
         Value::Double(number) if number.is_nan() => "NaN",
         _ => return Ok(()),
@@ -343,7 +344,7 @@ fn check_size(name: &str, size: usize) -> Result<(), RuleError> {
     Ok(())
 }
 
-pub(crate) fn check_parameters(part: Part, parameters: &[(String, Value)]) -> Result<(), RuleError> {
+pub(crate) fn check_parameters(part: Part, parameters: &[(String, Given)]) -> Result<(), RuleError> {
     if parameters.len() > limits::PARAMETER_COUNT_MAX {
         return Err(RuleError::TooManyParameters { part, count: parameters.len() });
     }
@@ -362,7 +363,7 @@ pub(crate) fn bare_name(name: &str) -> &str {
     name.strip_prefix('@').unwrap_or(name)
 }
 
-fn repeated_name(pairs: &[(String, Value)]) -> Option<&str> {
+fn repeated_name(pairs: &[(String, Given)]) -> Option<&str> {
     let mut names: Vec<&str> = pairs.iter().map(|(name, _)| bare_name(name)).collect();
     names.sort_by(|left, right| compare_names(left, right));
     names.windows(2).find_map(|pair| match pair {

@@ -474,7 +474,8 @@ mod tests {
     fn removed_rules_leave_nothing_behind() {
         let mut rules = RuleSet::new();
         let sql = SqlFilter { expression: "a = 1 AND p(b) LIKE c".to_owned(), parameters: Vec::new() };
-        let properties = vec![("A".to_owned(), Value::Long(1)), ("d".to_owned(), Value::Long(2))];
+        let properties =
+            vec![("A".to_owned(), Value::Long(1).into()), ("d".to_owned(), Value::Long(2).into())];
         let correlation = CorrelationFilter { properties, ..CorrelationFilter::default() };
         rules.insert(1, &rule("sql", Filter::Sql(sql), Some("SET e = f; REMOVE g"))).unwrap();
         rules.insert(1, &rule("correlation", Filter::Correlation(correlation), Some("SET a = h"))).unwrap();

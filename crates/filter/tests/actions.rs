@@ -203,7 +203,7 @@ fn new_ids_come_from_the_seed() {
 
 #[test]
 fn parameters_and_the_number_of_statements() {
-    let parameters = vec![("@x".to_owned(), Value::Uuid([7; 16]))];
+    let parameters = vec![("@x".to_owned(), Value::Uuid([7; 16]).into())];
     let action = Action { expression: "SET id = @X".to_owned(), parameters };
     let mut rules = RuleSet::new();
     rules.insert(1, &Rule { name: name("r"), filter: Filter::True, action: Some(action) }).unwrap();

@@ -179,7 +179,8 @@ fn statements_and_parameters_are_counted() {
 #[test]
 fn correlation_filters_that_make_no_sense() {
     let with = |properties: &[(&str, Value)]| {
-        let properties = properties.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
+        let properties =
+            properties.iter().map(|(name, value)| ((*name).to_owned(), value.clone().into())).collect();
         let filter = CorrelationFilter { properties, ..CorrelationFilter::default() };
         rule("r", Filter::Correlation(filter)).check()
     };

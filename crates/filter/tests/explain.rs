@@ -71,8 +71,10 @@ fn other_filters_and_actions() {
         (NotMatched, "a false filter matches no message".to_owned())
     );
     let correlation = |label: &str, priority: &str| {
-        let properties =
-            vec![("priority".to_owned(), Value::text(priority)), ("size".to_owned(), Value::Long(5))];
+        let properties = vec![
+            ("priority".to_owned(), Value::text(priority).into()),
+            ("size".to_owned(), Value::Long(5).into()),
+        ];
         let filter =
             CorrelationFilter { label: Some(label.to_owned()), properties, ..CorrelationFilter::default() };
         rule("r", Filter::Correlation(filter))
@@ -81,7 +83,7 @@ fn other_filters_and_actions() {
     assert_eq!(explain(&correlation("order", "Low")), (Matched, met.to_owned()));
     let unmet = "sys.Label is 'order', not 'bill'; user.priority is 'Low', not 'High'";
     assert_eq!(explain(&correlation("bill", "High")), (NotMatched, unmet.to_owned()));
-    let properties = vec![("nowhere".to_owned(), Value::Long(1))];
+    let properties = vec![("nowhere".to_owned(), Value::Long(1).into())];
     let missing = Filter::Correlation(CorrelationFilter { properties, ..CorrelationFilter::default() });
     assert_eq!(explain(&rule("r", missing)), (NotMatched, "user.nowhere is not set, expected 1".to_owned()));
 

@@ -12,7 +12,8 @@ use peeklock_filter::{
 use proptest::prelude::*;
 
 fn by_properties(properties: &[(&str, Value)]) -> Filter {
-    let properties = properties.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
+    let properties =
+        properties.iter().map(|(name, value)| ((*name).to_owned(), value.clone().into())).collect();
     Filter::Correlation(CorrelationFilter { properties, ..CorrelationFilter::default() })
 }
 
@@ -107,7 +108,7 @@ fn correlation_fields() {
         session_id: some("s"),
         reply_to_session_id: some("rs"),
         content_type: some("ct"),
-        properties: vec![("color".to_owned(), Value::text("Red"))],
+        properties: vec![("color".to_owned(), Value::text("Red").into())],
     };
     assert!(matches(Filter::Correlation(full.clone()), &view));
     let changes: [fn(&mut CorrelationFilter); 9] = [
@@ -119,7 +120,7 @@ fn correlation_fields() {
         |filter| filter.session_id = Some("x".to_owned()),
         |filter| filter.reply_to_session_id = Some("x".to_owned()),
         |filter| filter.content_type = Some("x".to_owned()),
-        |filter| filter.properties[0].1 = Value::text("red"),
+        |filter| filter.properties[0].1 = Value::text("red").into(),
     ];
     for (at, change) in changes.into_iter().enumerate() {
         let mut filter = full.clone();
@@ -343,7 +344,7 @@ proptest! {
         label.iter().for_each(|label| view.system(SystemProperty::Label, &Value::text(label.as_str())));
         let view = view.finish();
         let filter_of = |(properties, label, _): &(Vec<(&str, Value)>, Option<String>, bool)| {
-            let properties = properties.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
+            let properties = properties.iter().map(|(name, value)| ((*name).to_owned(), value.clone().into())).collect();
             Filter::Correlation(CorrelationFilter { properties, label: label.clone(), ..CorrelationFilter::default() })
         };
         let mut rules = RuleSet::new();

@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-use peeklock_amqp::{MessageIdRef, RawValue, Value};
-use peeklock_filter::{self as filter, ValueRef};
+use peeklock_amqp::{MessageIdRef, RawValue, Value, parse_decimal, show_decimal};
+use peeklock_filter::{self as filter, Given, Kind, ValueRef};
 
 /// SDK quirk: .NET has types that AMQP has not, and sends them under names of its own.
 const TIMESPAN: &str = "com.microsoft:timespan";
@@ -76,13 +76,54 @@ pub(crate) fn to_filter(value: &Value) -> Option<filter::Value> {
             _ if matches!(described.value, Value::Described(_)) => return None,
             _ => return to_filter(&described.value),
         },
-        Value::Decimal32(_)
-        | Value::Decimal64(_)
-        | Value::Decimal128(_)
-        | Value::List(_)
-        | Value::Map(_)
-        | Value::Array(_) => return None,
+        Value::Decimal32(_) | Value::Decimal64(_) | Value::Decimal128(_) => {
+            filter::Value::Double(show_decimal(value)?.parse().ok()?)
+        }
+        Value::List(_) | Value::Map(_) | Value::Array(_) => return None,
     })
+}
+
+/// A value for a rule, with the type that it came in. `None`: no rule can hold it.
+pub(crate) fn to_given(value: &Value) -> Option<Given> {
+    let (kind, text) = match value {
+        Value::Byte(number) => (Kind::Byte, number.to_string()),
+        Value::Ubyte(number) => (Kind::Ubyte, number.to_string()),
+        Value::Short(number) => (Kind::Short, number.to_string()),
+        Value::Ushort(number) => (Kind::Ushort, number.to_string()),
+        Value::Int(number) => (Kind::Int, number.to_string()),
+        Value::Uint(number) => (Kind::Uint, number.to_string()),
+        Value::Long(number) => (Kind::Long, number.to_string()),
+        Value::Ulong(number) => (Kind::Ulong, number.to_string()),
+        Value::Float(number) => (Kind::Float, number.to_string()),
+        Value::Decimal32(_) | Value::Decimal64(_) | Value::Decimal128(_) => {
+            (Kind::Decimal, show_decimal(value)?)
+        }
+        Value::Char(letter) => (Kind::Char, letter.to_string()),
+        other => return to_filter(other).map(Given::from),
+    };
+    Given::parse(kind, &text)
+}
+
+/// A value of a rule in the type that it was given in.
+pub(crate) fn from_given(given: &Given) -> Value {
+    let exact = given.exact().and_then(|(kind, text)| {
+        Some(match kind {
+            Kind::Byte => Value::Byte(text.parse().ok()?),
+            Kind::Ubyte => Value::Ubyte(text.parse().ok()?),
+            Kind::Short => Value::Short(text.parse().ok()?),
+            Kind::Ushort => Value::Ushort(text.parse().ok()?),
+            Kind::Int => Value::Int(text.parse().ok()?),
+            Kind::Uint => Value::Uint(text.parse().ok()?),
+            Kind::Long => Value::Long(text.parse().ok()?),
+            Kind::Ulong => Value::Ulong(text.parse().ok()?),
+            Kind::Float => Value::Float(text.parse().ok()?),
+            Kind::Decimal => parse_decimal(text)?,
+            Kind::Char => Value::Char(text.chars().next()?),
+            // AMQP has no finer times than the one that is compared.
+            Kind::Time => return None,
+        })
+    });
+    exact.unwrap_or_else(|| from_filter(given.value()))
 }
 
 /// A value that an action has made, as it goes into a message.

@@ -27,7 +27,6 @@ pub use atom::check_body as check_atom_body;
 pub use body::{BodyError, read_body, shown};
 pub use state::{Arrival, HttpState, Limits, Namespace, host_of};
 
-use problem::Problem;
 use request::Head;
 
 /// Answers every request that is not for a WebSocket. Whoever calls it says by extensions of the types [`http::uri::Scheme`] and [`Arrival`] how the
@@ -55,7 +54,7 @@ async fn answer(state: &HttpState, request: Request) -> Response {
         Surface::Metrics => head.not_allowed("GET").into_json(),
         Surface::Json => api::answer(state, head, body).await,
         Surface::Atom => atom::answer(state, head, body).await,
-        Surface::Nothing => welcome(),
+        Surface::Root => atom::answer_root(state, &head),
     }
 }
 
@@ -64,7 +63,7 @@ enum Surface {
     Metrics,
     Json,
     Atom,
-    Nothing,
+    Root,
 }
 
 /// An entity may be called `health`, `metrics` or `api/…`: management clients always send their version.
@@ -75,12 +74,7 @@ fn surface(head: &Head) -> Surface {
         ["health"] => Surface::Health,
         ["metrics"] => Surface::Metrics,
         ["api", ..] => Surface::Json,
-        [] => Surface::Nothing,
+        [] => Surface::Root,
         _ => Surface::Atom,
     }
-}
-
-fn welcome() -> Response {
-    let text = "nothing is at '/'; /api/openapi.json describes the API, /health tells whether the broker works, /metrics how much";
-    Problem::NotFound(text.to_owned()).into_json()
 }

@@ -39,8 +39,8 @@ pub use order::{
     show_thousandths,
 };
 pub use policy::{DeclaredPolicyError, KeyText, PolicySpec, RightList};
-pub use property::PropertyValue;
-pub use rule::{CorrelationSpec, Match, Properties, RuleSpec, RuleSpecError};
+pub use property::{PropertyValue, RuleValue};
+pub use rule::{CorrelationSpec, Match, Properties, RuleProperties, RuleSpec, RuleSpecError};
 pub use runtime::{
     Ahead, Alert, ClassRuntime, ExplainedMessage, Never, OrderRuntime, Percentiles, Runtime, TargetRuntime,
     TenantRuntime, TimeToDrain, WindowRuntime,

@@ -2,10 +2,11 @@
 //! `{"type": "uuid", "value": "…"}`.
 
 use std::fmt;
+use std::marker::PhantomData;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use peeklock_filter::Value;
+use peeklock_filter::{Given, Kind, Value};
 use peeklock_types::Timestamp;
 use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 use serde::ser::{Serialize, SerializeMap, Serializer};
@@ -15,6 +16,10 @@ use crate::{iso8601, text, time};
 /// A value: binary in base64, a time as RFC 3339 has it, a span as a duration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PropertyValue(pub Value);
+
+/// A value in a rule. It has more types than a property has, so that a rule that came over AMQP or ATOM can be written down and read again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleValue(pub Given);
 
 const TYPES: [&str; 8] = ["boolean", "long", "double", "text", "binary", "uuid", "time", "span"];
 const TICKS_PER_SECOND: u64 = 10_000_000;
@@ -84,13 +89,37 @@ fn show_uuid(bytes: &[u8; 16]) -> String {
     shown
 }
 
+impl RuleValue {
+    /// The value that `text` writes in the form of a type.
+    pub fn parse(kind: &str, text: &str) -> Result<Self, String> {
+        let Some(known) = Kind::of_name(kind) else {
+            return PropertyValue::parse(kind, text).map(|PropertyValue(value)| RuleValue(value.into()));
+        };
+        let wrong = || format!("'{}' is not a value of the type {kind}", text::excerpt(text));
+        Given::parse(known, text).map(RuleValue).ok_or_else(wrong)
+    }
+}
+
+fn write_typed<S: Serializer>(kind: &str, text: &str, serializer: S) -> Result<S::Ok, S::Error> {
+    let mut map = serializer.serialize_map(Some(2))?;
+    map.serialize_entry("type", kind)?;
+    map.serialize_entry("value", text)?;
+    map.end()
+}
+
+impl Serialize for RuleValue {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0.exact() {
+            Some((kind, text)) => write_typed(kind.name(), text, serializer),
+            None => PropertyValue(self.0.value().clone()).serialize(serializer),
+        }
+    }
+}
+
 impl Serialize for PropertyValue {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         if let Some((kind, text)) = self.typed() {
-            let mut map = serializer.serialize_map(Some(2))?;
-            map.serialize_entry("type", kind)?;
-            map.serialize_entry("value", &text)?;
-            return map.end();
+            return write_typed(kind, &text, serializer);
         }
         match &self.0 {
             Value::Bool(value) => serializer.serialize_bool(*value),
@@ -102,47 +131,82 @@ impl Serialize for PropertyValue {
     }
 }
 
-impl<'de> Deserialize<'de> for PropertyValue {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(AnyValue)
+/// A value that a document writes with or without its type.
+trait Written: From<Value> {
+    fn parse_typed(kind: &str, text: &str) -> Result<Self, String>;
+}
+
+impl From<Value> for PropertyValue {
+    fn from(value: Value) -> Self {
+        PropertyValue(value)
     }
 }
 
-struct AnyValue;
+impl From<Value> for RuleValue {
+    fn from(value: Value) -> Self {
+        RuleValue(value.into())
+    }
+}
 
-impl<'de> Visitor<'de> for AnyValue {
-    type Value = PropertyValue;
+impl Written for PropertyValue {
+    fn parse_typed(kind: &str, text: &str) -> Result<Self, String> {
+        PropertyValue::parse(kind, text)
+    }
+}
+
+impl Written for RuleValue {
+    fn parse_typed(kind: &str, text: &str) -> Result<Self, String> {
+        RuleValue::parse(kind, text)
+    }
+}
+
+impl<'de> Deserialize<'de> for PropertyValue {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(AnyValue(PhantomData))
+    }
+}
+
+impl<'de> Deserialize<'de> for RuleValue {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(AnyValue(PhantomData))
+    }
+}
+
+struct AnyValue<T>(PhantomData<T>);
+
+impl<'de, T: Written> Visitor<'de> for AnyValue<T> {
+    type Value = T;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("text, a number, true, false or {\"type\": …, \"value\": …}")
     }
 
-    fn visit_unit<E: de::Error>(self) -> Result<PropertyValue, E> {
-        Ok(PropertyValue(Value::Null))
+    fn visit_unit<E: de::Error>(self) -> Result<T, E> {
+        Ok(Value::Null.into())
     }
 
-    fn visit_bool<E: de::Error>(self, value: bool) -> Result<PropertyValue, E> {
-        Ok(PropertyValue(Value::Bool(value)))
+    fn visit_bool<E: de::Error>(self, value: bool) -> Result<T, E> {
+        Ok(Value::Bool(value).into())
     }
 
-    fn visit_i64<E: de::Error>(self, value: i64) -> Result<PropertyValue, E> {
-        Ok(PropertyValue(Value::Long(value)))
+    fn visit_i64<E: de::Error>(self, value: i64) -> Result<T, E> {
+        Ok(Value::Long(value).into())
     }
 
-    fn visit_u64<E: de::Error>(self, value: u64) -> Result<PropertyValue, E> {
+    fn visit_u64<E: de::Error>(self, value: u64) -> Result<T, E> {
         let too_large = |_| E::custom(format!("{value} is more than 64 bits with a sign can hold"));
-        i64::try_from(value).map(|value| PropertyValue(Value::Long(value))).map_err(too_large)
+        i64::try_from(value).map(|value| Value::Long(value).into()).map_err(too_large)
     }
 
-    fn visit_f64<E: de::Error>(self, value: f64) -> Result<PropertyValue, E> {
-        Ok(PropertyValue(Value::Double(value)))
+    fn visit_f64<E: de::Error>(self, value: f64) -> Result<T, E> {
+        Ok(Value::Double(value).into())
     }
 
-    fn visit_str<E: de::Error>(self, text: &str) -> Result<PropertyValue, E> {
-        Ok(PropertyValue(Value::text(text)))
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<T, E> {
+        Ok(Value::text(text).into())
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<PropertyValue, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<T, A::Error> {
         let (mut kind, mut value) = (None::<String>, None::<String>);
         while let Some(key) = entries.next_key::<String>()? {
             match key.as_str() {
@@ -153,7 +217,7 @@ impl<'de> Visitor<'de> for AnyValue {
         }
         let kind = kind.ok_or_else(|| de::Error::missing_field("type"))?;
         let value = value.ok_or_else(|| de::Error::missing_field("value"))?;
-        PropertyValue::parse(&kind, &value).map_err(de::Error::custom)
+        T::parse_typed(&kind, &value).map_err(de::Error::custom)
     }
 }
 
@@ -181,6 +245,27 @@ mod tests {
             let text = serde_json::to_string(&value).unwrap();
             assert_eq!(from_json::<PropertyValue>(&text).unwrap(), value, "{text}");
         }
+    }
+
+    #[test]
+    fn a_rule_keeps_the_types_that_its_values_were_given_in() {
+        let long = RuleValue::parse("long", "2").unwrap();
+        assert_eq!(serde_json::to_string(&long).unwrap(), r#"{"type":"long","value":"2"}"#);
+        let typed =
+            [("int", "1"), ("decimal", "3.250"), ("time", "2026-01-02T03:04:05.1234567"), ("char", "c")];
+        let mut values: Vec<_> =
+            typed.into_iter().map(|(kind, text)| RuleValue::parse(kind, text).unwrap()).collect();
+        values.extend([long, Value::Long(2).into(), Value::Time(1_700_000_000_123).into()]);
+        for value in values {
+            let text = serde_json::to_string(&value).unwrap();
+            assert_eq!(from_json::<RuleValue>(&text).unwrap(), value, "{text}");
+        }
+        assert_eq!(from_json::<RuleValue>("2").unwrap(), Value::Long(2).into());
+        let refused = |text| from_json::<RuleValue>(text).unwrap_err().to_string();
+        assert!(
+            refused(r#"{"type": "int", "value": "2147483648"}"#).contains("is not a value of the type int")
+        );
+        assert!(refused(r#"{"type": "uid", "value": "x"}"#).contains("'uid' is not a type"));
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! Rules as documents write them.
 
-use peeklock_filter::{Action, CorrelationFilter, Filter, Part, Rule, RuleError, RuleName, SqlFilter, Value};
+use peeklock_filter::{Action, CorrelationFilter, Filter, Given, Part, Rule, RuleError, RuleName, SqlFilter};
 use serde::{Deserialize, Serialize};
 
 use crate::named::Named;
-use crate::property::PropertyValue;
+use crate::property::{PropertyValue, RuleValue};
 
 /// A rule: which messages a subscription gets, and what is changed on its copies. At most one of `sql`, `correlation` and `match`; none of them
 /// means all messages.
@@ -23,10 +23,10 @@ pub struct RuleSpec {
     pub action: Option<String>,
     /// Values of `@name` in the filter.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub parameters: Option<Properties>,
+    pub parameters: Option<RuleProperties>,
     /// Values of `@name` in the action.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub action_parameters: Option<Properties>,
+    pub action_parameters: Option<RuleProperties>,
 }
 
 /// A filter without conditions.
@@ -58,11 +58,14 @@ pub struct CorrelationSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub content_type: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub properties: Option<Properties>,
+    pub properties: Option<RuleProperties>,
 }
 
-/// Values by the name of their property or parameter.
+/// Values by the name of their property.
 pub type Properties = Named<String, PropertyValue>;
+
+/// Values in a rule, by the name of their property or parameter.
+pub type RuleProperties = Named<String, RuleValue>;
 
 /// What is wrong with a rule, and the key of its spec that says it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -147,13 +150,13 @@ fn key_of(error: &RuleError, rule: &Rule) -> Option<&'static str> {
     }
 }
 
-fn pairs(properties: Option<&Properties>) -> Vec<(String, Value)> {
+fn pairs(properties: Option<&RuleProperties>) -> Vec<(String, Given)> {
     let named = properties.iter().flat_map(|named| &named.0);
     named.map(|(name, value)| (name.clone(), value.0.clone())).collect()
 }
 
-fn properties(pairs: &[(String, Value)]) -> Option<Properties> {
-    let named = || pairs.iter().map(|(name, value)| (name.clone(), PropertyValue(value.clone()))).collect();
+fn properties(pairs: &[(String, Given)]) -> Option<RuleProperties> {
+    let named = || pairs.iter().map(|(name, value)| (name.clone(), RuleValue(value.clone()))).collect();
     (!pairs.is_empty()).then(|| Named(named()))
 }
 

@@ -104,7 +104,7 @@ fn topics_bring_subscriptions_and_rules() {
     let rule = rules[0].1.rule(RuleName::parse("by-header").unwrap()).unwrap();
     let Filter::Correlation(filter) = rule.filter else { panic!("not a correlation filter") };
     assert_eq!((filter.label.as_deref(), filter.to), (Some("subject"), None));
-    assert_eq!(filter.properties[1], ("level".to_owned(), Value::Long(3)));
+    assert_eq!(filter.properties[1], ("level".to_owned(), Value::Long(3).into()));
     let rule = rules[1].1.rule(RuleName::parse("by-sql").unwrap()).unwrap();
     assert!(matches!(rule.filter, Filter::Sql(_)) && rule.action.is_some());
 }

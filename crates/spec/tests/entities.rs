@@ -7,8 +7,8 @@ use std::time::Duration;
 use peeklock_access::{Right, Rights};
 use peeklock_filter::{Filter, RuleName, Value};
 use peeklock_spec::{
-    Match, MessageSize, Named, PolicySpec, PropertyValue, QueueSpec, RuleSpec, Size, SubscriptionSpec,
-    TopicSpec, from_json, from_json_bytes, from_toml,
+    Match, MessageSize, Named, PolicySpec, QueueSpec, RuleSpec, Size, SubscriptionSpec, TopicSpec, from_json,
+    from_json_bytes, from_toml,
 };
 use peeklock_types::{EntityName, PoisonSession, QueueSettings, QueueStatus, RetryPolicy};
 use serde_json::json;
@@ -189,10 +189,7 @@ fn a_topic_brings_its_subscriptions_and_they_their_rules() {
     let Named(subscriptions) = topic.subscriptions.clone().unwrap();
     assert_eq!(subscriptions[0].0.as_str(), "High");
     let Named(rules) = subscriptions[0].1.rules.clone().unwrap();
-    assert_eq!(
-        rules[0].1.parameters.as_ref().unwrap().0[0],
-        ("@p".to_owned(), PropertyValue(Value::Long(3)))
-    );
+    assert_eq!(rules[0].1.parameters.as_ref().unwrap().0[0], ("@p".to_owned(), Value::Long(3).into()));
     let correlation = rules[1].1.correlation.as_ref().unwrap();
     assert_eq!(correlation.label.as_deref(), Some("x"));
     assert_eq!(rules[2].1, RuleSpec { r#match: Some(Match::None), ..RuleSpec::default() });

@@ -101,7 +101,8 @@ impl Test {
     fn filter(self) -> Filter {
         let sql = |expression: String| Filter::Sql(SqlFilter { expression, ..SqlFilter::default() });
         let by = |color: Option<u32>, subject: Option<u32>| {
-            let properties = color.map(|color| ("color".to_owned(), Value::Text(color_name(color).into())));
+            let properties =
+                color.map(|color| ("color".to_owned(), Value::Text(color_name(color).into()).into()));
             Filter::Correlation(CorrelationFilter {
                 label: subject.map(subject_name),
                 properties: properties.into_iter().collect(),

@@ -272,7 +272,8 @@ fn a_topic_has_only_so_many_subscriptions_and_rules() {
         let full = story.engine.add_rule(story.now, &first, rule("more", filter), &mut story.out);
         assert!(matches!(full, Err(Error::TopicFull { .. })), "{full:?}");
     }
-    assert_eq!(story.engine.rule_counts(topic).0, limits::SQL_RULES_PER_TOPIC_MAX);
+    let defaults = limits::SUBSCRIPTIONS_PER_TOPIC_MAX;
+    assert_eq!(story.engine.rule_counts(topic).0, limits::SQL_RULES_PER_TOPIC_MAX + defaults);
 }
 
 #[test]

@@ -45,7 +45,7 @@ impl RuleKind {
             RuleKind::False => (Filter::False, None),
             RuleKind::Fails => (sql("1 / 0 = 1".to_owned()), None),
             RuleKind::Equals { p } => {
-                let properties = vec![("p".to_owned(), Value::Long(p))];
+                let properties = vec![("p".to_owned(), Value::Long(p).into())];
                 (Filter::Correlation(CorrelationFilter { properties, ..CorrelationFilter::default() }), None)
             }
             RuleKind::Above { p } => (sql(format!("p > {p}")), None),

@@ -15,9 +15,9 @@ mod parser;
 mod tree;
 
 use crate::error::{Part, RuleError};
+use crate::given::Given;
 use crate::limits;
 use crate::rule::{Action, SqlFilter, check_parameters};
-use crate::value::Value;
 use parser::Parser;
 pub(crate) use tree::{Comparison, Kind, Node, Operator, PatternSource, Property, Statement};
 
@@ -36,7 +36,7 @@ pub(crate) fn parse_value(text: &str) -> Result<Node, RuleError> {
     Parser::new(Part::Expression, text, &[]).value()
 }
 
-fn check_text(part: Part, expression: &str, parameters: &[(String, Value)]) -> Result<(), RuleError> {
+fn check_text(part: Part, expression: &str, parameters: &[(String, Given)]) -> Result<(), RuleError> {
     let count = expression.chars().count();
     if count > limits::EXPRESSION_CHARS_MAX {
         return Err(RuleError::TooLong { part, count });

@@ -6,6 +6,7 @@ use super::lexer::{Lexeme, Token, tokens};
 use super::tree::{Comparison, Kind, Node, Operator, PatternSource, Property, Statement};
 use crate::error::{Part, RuleError};
 use crate::fold::same_name;
+use crate::given::Given;
 use crate::like::{Pattern, PatternError, escape_char};
 use crate::limits;
 use crate::rule::bare_name;
@@ -22,7 +23,7 @@ const I64_MIN_MAGNITUDE: u64 = i64::MIN.unsigned_abs();
 pub(super) struct Parser<'a> {
     part: Part,
     source: &'a str,
-    parameters: &'a [(String, Value)],
+    parameters: &'a [(String, Given)],
     lexemes: Vec<Lexeme>,
     at: usize,
     depth: usize,
@@ -31,7 +32,7 @@ pub(super) struct Parser<'a> {
 type Parsed<T> = Result<T, RuleError>;
 
 impl<'a> Parser<'a> {
-    pub(super) fn new(part: Part, source: &'a str, parameters: &'a [(String, Value)]) -> Self {
+    pub(super) fn new(part: Part, source: &'a str, parameters: &'a [(String, Given)]) -> Self {
         Self { part, source, parameters, lexemes: tokens(source), at: 0, depth: 0 }
     }
 
@@ -330,7 +331,7 @@ impl<'a> Parser<'a> {
         let Some((_, value)) = value else {
             return Err(self.unexpected("a parameter that the rule gives a value"));
         };
-        Ok(self.literal(value.clone()))
+        Ok(self.literal(value.value().clone()))
     }
 
     fn word(&mut self) -> Parsed<Node> {

@@ -24,7 +24,8 @@ pub(crate) fn sql(expression: &str) -> Filter {
 }
 
 pub(crate) fn sql_with(expression: &str, parameters: &[(&str, Value)]) -> Filter {
-    let parameters = parameters.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
+    let parameters =
+        parameters.iter().map(|(name, value)| ((*name).to_owned(), value.clone().into())).collect();
     Filter::Sql(SqlFilter { expression: expression.to_owned(), parameters })
 }
 

@@ -2,7 +2,7 @@
 
 use peeklock_amqp::Value;
 use peeklock_broker::{Answer, RuleInfo};
-use peeklock_filter::{Action, CorrelationFilter, Filter, Rule, RuleName, SqlFilter};
+use peeklock_filter::{Action, CorrelationFilter, Filter, Given, Rule, RuleName, SqlFilter};
 use peeklock_types::limits;
 
 use super::answer::{Described, map, ok};
@@ -10,7 +10,7 @@ use super::body::{Body, missing};
 use super::operation::Operation;
 use crate::error::Refusal;
 use crate::message::timestamp;
-use crate::values::{from_filter, to_filter};
+use crate::values::{from_given, to_given};
 
 // SDK quirk: JavaScript knows these by their numbers only.
 const RULE: u64 = 0x0000_0137_0000_0004;
@@ -67,10 +67,10 @@ fn correlation(body: Body<'_>) -> Result<CorrelationFilter, Refusal> {
     })
 }
 
-fn correlation_properties(body: Body<'_>) -> Result<Vec<(String, peeklock_filter::Value)>, Refusal> {
+fn correlation_properties(body: Body<'_>) -> Result<Vec<(String, Given)>, Refusal> {
     let Some(properties) = body.value("properties") else { return Ok(Vec::new()) };
     let wrong = || missing("properties", "a map from texts to simple values");
-    let property = |(key, value): &(Value, Value)| Some((key.as_str()?.to_owned(), to_filter(value)?));
+    let property = |(key, value): &(Value, Value)| Some((key.as_str()?.to_owned(), to_given(value)?));
     properties.as_map().ok_or_else(wrong)?.iter().map(|entry| property(entry).ok_or_else(wrong)).collect()
 }
 
@@ -131,7 +131,7 @@ fn describe_correlation(filter: &CorrelationFilter) -> Value {
     let text = |text: &Option<String>| text.clone().map_or(Value::Null, Value::from);
     let mut fields: Vec<_> = fields.into_iter().map(text).collect();
     let properties = filter.properties.iter();
-    let property = |(name, value): &(String, _)| (Value::from(name.clone()), from_filter(value));
+    let property = |(name, value): &(String, _)| (Value::from(name.clone()), from_given(value));
     fields.push(Value::Map(properties.map(property).collect()));
     described(CORRELATION_FILTER, fields)
 }

@@ -255,6 +255,19 @@ pub(super) fn write_policies(writer: &mut Writer, policies: &[Policy]) {
     writer.end();
 }
 
+/// The feed at the root of a namespace. It lists nothing: the service lists relays there. The subtitle names the pages that are ours.
+pub(super) fn write_root(writer: &mut Writer, base: &str, now: Timestamp) {
+    begin_atom(writer, "feed", true);
+    writer.text_with("title", &[("type", "text")], "Publicly Listed Services");
+    let subtitle = "This is the list of publicly-listed services currently available. \
+        Peeklock: /health reports whether the broker works, /metrics its load, /api/openapi.json describes its API.";
+    writer.text_with("subtitle", &[("type", "text")], subtitle);
+    writer.text("id", &format!("{base}/"));
+    writer.text("updated", &show_date(now));
+    writer.text("generator", "Service Bus 1.1");
+    writer.end();
+}
+
 /// The namespace as `$namespaceinfo` tells it. Premium, because large messages are taken.
 pub(super) fn write_namespace(writer: &mut Writer, context: &Context<'_>, created_at: Timestamp) {
     let path = AtomPath::Namespace;

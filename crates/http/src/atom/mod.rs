@@ -23,7 +23,7 @@ use crate::problem::Problem;
 use crate::request::{Head, tag};
 use crate::state::{HttpState, Namespace};
 use crate::xml::Writer;
-use describe::{Context, write_entity, write_namespace};
+use describe::{Context, write_entity, write_namespace, write_root};
 use path::AtomPath;
 use rule::write_rule;
 use version::Version;
@@ -37,7 +37,20 @@ pub(crate) async fn answer(state: &HttpState, head: Head, body: Body) -> Respons
     handle(state, &head, body).await.unwrap_or_else(Problem::into_xml)
 }
 
+/// Answers at the root of a namespace, to everybody: an empty feed, as the service does. People open it to see whether they reach the namespace.
+pub(crate) fn answer_root(state: &HttpState, head: &Head) -> Response {
+    if head.parts.method != Method::GET && head.parts.method != Method::HEAD {
+        return head.not_allowed("GET").into_xml();
+    }
+    let mut writer = Writer::document();
+    write_root(&mut writer, &head.base(), state.namespace(head).now());
+    respond(StatusCode::OK, FEED, None, writer)
+}
+
 async fn handle(state: &HttpState, head: &Head, body: Body) -> Result<Response, Problem> {
+    if head.segments.is_empty() {
+        return Ok(answer_root(state, head));
+    }
     let version = Version::of(head)?;
     let path = AtomPath::parse(&head.segments)?;
     let namespace = state.namespace(head);

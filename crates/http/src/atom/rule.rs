@@ -4,9 +4,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use peeklock_broker::RuleInfo;
-use peeklock_filter::{Action, CorrelationFilter, Filter, Rule, RuleName, SqlFilter, Value};
-use peeklock_spec::{iso8601, nearest, parse_time, show_time};
-use peeklock_types::{EntityName, Timestamp};
+use peeklock_filter::{Action, CorrelationFilter, Filter, Given, Kind, Rule, RuleName, SqlFilter, Value};
+use peeklock_spec::{iso8601, nearest};
+use peeklock_types::EntityName;
 
 use super::describe::{Context, Entry, show_date};
 use super::path::AtomPath;
@@ -78,7 +78,7 @@ fn read_action(element: &Element) -> Result<Option<Action>, Problem> {
     }
 }
 
-fn read_expression(element: &Element) -> Result<(String, Vec<(String, Value)>), Problem> {
+fn read_expression(element: &Element) -> Result<(String, Vec<(String, Given)>), Problem> {
     let known = ["SqlExpression", "CompatibilityLevel", "Parameters", "RequiresPreprocessing"];
     check_children(element, "a SQL expression", &known)?;
     if let Some(level) = element.child("CompatibilityLevel")
@@ -139,7 +139,7 @@ fn check_children(element: &Element, what: &str, known: &[&str]) -> Result<(), P
     Ok(())
 }
 
-fn read_pairs(element: Option<&Element>) -> Result<Vec<(String, Value)>, Problem> {
+fn read_pairs(element: Option<&Element>) -> Result<Vec<(String, Given)>, Problem> {
     let pairs = element.map(|element| element.children.as_slice()).unwrap_or_default();
     let read = |pair: &Element| {
         let (Some(key), Some(value), PAIR) = (pair.child("Key"), pair.child("Value"), pair.name.as_str())
@@ -151,49 +151,67 @@ fn read_pairs(element: Option<&Element>) -> Result<Vec<(String, Value)>, Problem
     pairs.iter().map(read).collect()
 }
 
-fn read_value(element: &Element) -> Result<Value, Problem> {
+fn read_value(element: &Element) -> Result<Given, Problem> {
     if element.is_nil {
-        return Ok(Value::Null);
+        return Ok(Value::Null.into());
     }
     let text = element.trimmed();
-    match element.kind.as_deref().unwrap_or("string") {
-        "string" | "char" => Ok(Value::text(element.text.as_str())),
-        "int" | "long" | "short" | "byte" | "unsignedInt" | "unsignedShort" | "unsignedByte"
-        | "unsignedLong" => {
-            text.parse().map(Value::Long).map_err(|_| wrong(element, "a whole number of 64 bits"))
+    let kind = element.kind.as_deref().unwrap_or("string");
+    if let Some((kind, what)) = exact_kind(kind, text) {
+        return Given::parse(kind, text).ok_or_else(|| wrong(element, what));
+    }
+    let value = match kind {
+        "string" => Value::text(element.text.as_str()),
+        "double" => Value::Double(text.parse().map_err(|_| wrong(element, "a number"))?),
+        "boolean" => Value::Bool(boolean(element)?),
+        "duration" => {
+            let wrong = || wrong(element, "an ISO 8601 duration such as PT1M");
+            Value::Span(read_span(text).ok_or_else(wrong)?)
         }
-        "double" | "float" | "decimal" => {
-            text.parse().map(Value::Double).map_err(|_| wrong(element, "a number"))
-        }
-        "boolean" => boolean(element).map(Value::Bool),
-        "dateTime" => read_time(text)
-            .map(Value::Time)
-            .ok_or_else(|| wrong(element, "a time since 1970, as 2026-01-31T18:00:00Z")),
-        "duration" => read_span(text)
-            .map(Value::Span)
-            .ok_or_else(|| wrong(element, "an ISO 8601 duration such as PT1M")),
-        "guid" => read_guid(text).map(Value::Uuid).ok_or_else(|| wrong(element, "a GUID")),
+        "guid" => Value::Uuid(read_guid(text).ok_or_else(|| wrong(element, "a GUID"))?),
         "base64Binary" => {
             let bytes = BASE64.decode(text).map_err(|_| wrong(element, "base64"))?;
-            Ok(Value::Binary(Bytes::from(bytes)))
+            Value::Binary(Bytes::from(bytes))
         }
-        other => Err(Problem::bad(format!(
-            "the value's type is '{}'; use string, int, long, double, boolean, dateTime, duration, guid or base64Binary",
-            shown(other)
-        ))),
-    }
+        other => {
+            return Err(Problem::bad(format!(
+                "the value's type is '{}'; use string, int, long, double, boolean, dateTime, duration, guid or base64Binary",
+                shown(other)
+            )));
+        }
+    };
+    Ok(value.into())
 }
 
-/// SDK quirk: Python writes a time that has no zone without one.
-fn read_time(text: &str) -> Option<i64> {
-    let at = parse_time(text).or_else(|_| parse_time(&format!("{text}Z"))).ok()?;
-    i64::try_from(at.as_millis()).ok()
+/// The types of XML Schema whose values are kept with their type, and what a person calls such a value.
+fn exact_kind(name: &str, text: &str) -> Option<(Kind, &'static str)> {
+    const WHOLE: &str = "a whole number in the range of its type";
+    Some(match name {
+        // Some programs call every whole number an int.
+        "int" if text.parse::<i32>().is_err() => (Kind::Long, "a whole number of 64 bits"),
+        "int" => (Kind::Int, WHOLE),
+        "long" => (Kind::Long, "a whole number of 64 bits"),
+        "short" => (Kind::Short, WHOLE),
+        "byte" => (Kind::Byte, WHOLE),
+        "unsignedInt" => (Kind::Uint, WHOLE),
+        "unsignedShort" => (Kind::Ushort, WHOLE),
+        "unsignedByte" => (Kind::Ubyte, WHOLE),
+        "unsignedLong" => (Kind::Ulong, WHOLE),
+        "float" => (Kind::Float, "a number"),
+        "decimal" => (Kind::Decimal, "a number"),
+        "char" => (Kind::Char, "one character"),
+        // SDK quirk: Python writes a time that has no zone without one.
+        "dateTime" => (Kind::Time, "a time such as 2026-01-31T18:00:00Z"),
+        _ => return None,
+    })
 }
 
 fn read_span(text: &str) -> Option<i64> {
+    let (text, sign) = text.strip_prefix('-').map_or((text, 1), |text| (text, -1));
     let span = iso8601::parse(text).ok()?;
     let seconds = i64::try_from(span.as_secs()).ok()?;
-    seconds.checked_mul(TICKS_PER_SECOND)?.checked_add(i64::from(span.subsec_nanos() / 100))
+    let ticks = seconds.checked_mul(TICKS_PER_SECOND)?.checked_add(i64::from(span.subsec_nanos() / 100))?;
+    ticks.checked_mul(sign)
 }
 
 fn read_guid(text: &str) -> Option<[u8; 16]> {
@@ -256,7 +274,7 @@ fn write_action(writer: &mut Writer, action: Option<&Action>) {
     writer.end();
 }
 
-fn write_expression(writer: &mut Writer, expression: &str, parameters: &[(String, Value)]) {
+fn write_expression(writer: &mut Writer, expression: &str, parameters: &[(String, Given)]) {
     writer.text("SqlExpression", expression);
     writer.text("CompatibilityLevel", COMPATIBILITY_LEVEL);
     write_pairs(writer, "Parameters", parameters);
@@ -275,7 +293,7 @@ fn write_correlation(writer: &mut Writer, filter: &CorrelationFilter) {
 }
 
 /// SDK quirk: JS cannot read a table of pairs without any, so it is left out then.
-fn write_pairs(writer: &mut Writer, name: &'static str, pairs: &[(String, Value)]) {
+fn write_pairs(writer: &mut Writer, name: &'static str, pairs: &[(String, Given)]) {
     if pairs.is_empty() {
         return;
     }
@@ -290,33 +308,42 @@ fn write_pairs(writer: &mut Writer, name: &'static str, pairs: &[(String, Value)
 }
 
 /// SDK quirk: JS cuts four letters and a colon off the type.
-fn write_value(writer: &mut Writer, value: &Value) {
-    let (kind, text) = match value {
-        Value::Null => return writer.empty("Value", &[("i:nil", "true")]),
-        Value::Bool(value) => ("d6p1:boolean", value.to_string()),
-        Value::Long(value) if i32::try_from(*value).is_ok() => ("d6p1:int", value.to_string()),
-        Value::Long(value) => ("d6p1:long", value.to_string()),
-        Value::Double(value) => ("d6p1:double", value.to_string()),
-        Value::Text(text) => ("d6p1:string", text.to_string()),
-        Value::Binary(bytes) => ("d6p1:base64Binary", BASE64.encode(bytes)),
-        Value::Uuid(bytes) => ("d6p1:guid", show_guid(bytes)),
-        Value::Time(millis) => {
-            let at = Timestamp::from_millis(u64::try_from(*millis).unwrap_or(0));
-            ("d6p1:dateTime", show_time(at))
-        }
-        Value::Span(ticks) => ("d6p1:duration", show_span(*ticks)),
+fn write_value(writer: &mut Writer, given: &Given) {
+    let (kind, text) = match shown_type(given) {
+        Some(kind) => (kind, given.exact().map(|(_, text)| text.to_owned()).unwrap_or_default()),
+        None => match given.value() {
+            Value::Null => return writer.empty("Value", &[("i:nil", "true")]),
+            Value::Bool(value) => ("d6p1:boolean", value.to_string()),
+            Value::Long(value) if i32::try_from(*value).is_ok() => ("d6p1:int", value.to_string()),
+            Value::Long(value) => ("d6p1:long", value.to_string()),
+            Value::Double(value) => ("d6p1:double", value.to_string()),
+            Value::Text(text) => ("d6p1:string", text.to_string()),
+            Value::Binary(bytes) => ("d6p1:base64Binary", BASE64.encode(bytes)),
+            Value::Uuid(bytes) => ("d6p1:guid", show_guid(bytes)),
+            value @ Value::Time(_) => ("d6p1:dateTime", value.to_string()),
+            value @ Value::Span(_) => ("d6p1:duration", value.to_string()),
+        },
     };
-    let types = if matches!(value, Value::Uuid(_)) { SERIALIZATION } else { SCHEMA };
+    let types = if matches!(given.value(), Value::Uuid(_)) { SERIALIZATION } else { SCHEMA };
     writer.text_with("Value", &[("i:type", kind), ("xmlns:d6p1", types)], &text);
+}
+
+/// The type of a value that is shown with the text that it was given in.
+///
+/// SDK quirk: over ATOM no SDK writes or reads more types than string, int, long, double, boolean, dateTime and duration, and JS throws on
+/// others. So the small numbers that AMQP has are shown as the number that is compared: one of these seven.
+fn shown_type(given: &Given) -> Option<&'static str> {
+    match given.exact()?.0 {
+        Kind::Int => Some("d6p1:int"),
+        Kind::Long => Some("d6p1:long"),
+        Kind::Float | Kind::Decimal => Some("d6p1:double"),
+        Kind::Time => Some("d6p1:dateTime"),
+        Kind::Byte | Kind::Ubyte | Kind::Short | Kind::Ushort | Kind::Uint | Kind::Ulong | Kind::Char => None,
+    }
 }
 
 /// Where .NET has the types that XML Schema lacks.
 const SERIALIZATION: &str = "http://schemas.microsoft.com/2003/10/Serialization/";
-
-fn show_span(ticks: i64) -> String {
-    let ticks = u64::try_from(ticks).unwrap_or(0);
-    iso8601::show(std::time::Duration::from_nanos(ticks.saturating_mul(100)))
-}
 
 fn show_guid(bytes: &[u8; 16]) -> String {
     peeklock_types::LockToken::from_bytes(*bytes).to_string()

@@ -262,6 +262,12 @@ async fn topics_subscriptions_and_rules_come_and_go() {
     rig.get(&format!("/t1/subscriptions/s2/rules/$Default?{V24}")).await.expect(404);
     let topic = rig.get(&format!("/t1?{V24}")).await.expect(200);
     assert_eq!((topic.element("SubscriptionCount"), topic.element("SqlFilterCount")), ("2", "1"));
+    for kind in ["TrueFilter", "FalseFilter"] {
+        let rule =
+            format!("<RuleDescription><Filter xsi:type=\"{kind}\"/><Name>{kind}</Name></RuleDescription>");
+        rig.put(&format!("/t1/subscriptions/s2/rules/{kind}?{V24}"), &python(&rule)).await.expect(201);
+    }
+    assert_eq!(rig.get(&format!("/t1?{V24}")).await.expect(200).element("SqlFilterCount"), "3");
     rig.delete(&format!("/t1?{V24}")).await.expect(200);
     rig.get(&format!("/t1/Subscriptions/s1?{V21}")).await.expect(404);
 }
@@ -274,10 +280,15 @@ async fn every_kind_of_rule_and_value_survives_the_way_in_and_out() {
     let pairs = [
         ("s", "string", "x &lt; y"),
         ("i", "int", "-7"),
-        ("l", "long", "1099511627776"),
+        ("l", "long", "2"),
+        ("ll", "long", "1099511627776"),
         ("d", "double", "1.5"),
         ("b", "boolean", "true"),
-        ("t", "dateTime", "2024-01-02T03:04:05.000Z"),
+        ("t", "dateTime", "2024-01-02T03:04:05.1234567Z"),
+        ("tl", "dateTime", "2024-01-02T03:04:05.1234567"),
+        ("tz", "dateTime", "2024-01-02T03:04:05+02:00"),
+        ("t0", "dateTime", "0001-01-01T00:00:00"),
+        ("un", "duration", "-PT5S"),
         ("u", "duration", "PT5S"),
     ];
     let pair = |(key, kind, value): &(&str, &str, &str), xsi: &str| {
@@ -485,4 +496,31 @@ async fn counts_tell_what_is_there() {
     let shown = rig.get(&format!("/q1?{V21}")).await.expect(200);
     assert_eq!((shown.element("MessageCount"), shown.element("d2p1:ActiveMessageCount")), ("3", "3"));
     assert_ne!(shown.element("SizeInBytes"), "0");
+}
+
+#[tokio::test]
+async fn rights_come_back_in_the_order_they_were_given() {
+    let rig = Rig::start().await;
+    let given = "<AccessRights>Manage</AccessRights><AccessRights>Listen</AccessRights><AccessRights>Send</AccessRights>";
+    let queue = FULL_QUEUE.replace("<AccessRights>Send</AccessRights>", given);
+    let created = rig.put(&format!("/q1?{V21}"), &python(&queue)).await.expect(201);
+    assert_eq!(created.element("Rights"), given);
+    assert_eq!(rig.get(&format!("/q1?{V21}")).await.expect(200).element("Rights"), given);
+}
+
+#[tokio::test]
+async fn the_root_of_a_namespace_is_an_empty_feed() {
+    let rig = Rig::start().await;
+    let request = |method: &str| {
+        let request = http::Request::builder().method(method).uri("/").header("host", HOST);
+        rig.call(request.body(axum::body::Body::empty()).unwrap())
+    };
+    let feed = request("GET").await.expect(200);
+    assert_eq!(feed.header("content-type"), "application/atom+xml;type=feed;charset=utf-8");
+    assert!(feed.body.contains(
+        "<feed xmlns=\"http://www.w3.org/2005/Atom\"><title type=\"text\">Publicly Listed Services</title>"
+    ));
+    assert_eq!(feed.element("generator"), "Service Bus 1.1");
+    assert!(!feed.body.contains("<entry"));
+    request("POST").await.expect(405);
 }

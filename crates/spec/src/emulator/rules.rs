@@ -7,7 +7,7 @@ use super::Place;
 use super::properties::unless_empty;
 use crate::document::Problem;
 use crate::named::{Name, Named};
-use crate::rule::{CorrelationSpec, Match, Properties, RuleSpec};
+use crate::rule::{CorrelationSpec, Match, RuleProperties as Values, RuleSpec};
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase", deny_unknown_fields)]
@@ -60,7 +60,7 @@ struct Correlation {
     session_id: Option<String>,
     #[serde(deserialize_with = "unless_empty")]
     to: Option<String>,
-    properties: Option<Properties>,
+    properties: Option<Values>,
 }
 
 pub(super) fn specs(

@@ -1,0 +1,252 @@
+//! Values in rules, with the types in which they were given.
+//!
+//! A filter compares numbers by what they are worth and times by the millisecond, so it knows fewer types than AMQP and XML do. A rule that is
+//! read back shows the type and the digits that it was written with; they are kept here, beside the value that is compared.
+
+use std::sync::Arc;
+
+use crate::time;
+use crate::value::{Value, ValueRef};
+use crate::wire::{DecodeError, Reader, put_text};
+
+/// A type that [`Value`] does not tell from another one, or whose digits it does not all keep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    Byte,
+    Ubyte,
+    Short,
+    Ushort,
+    Int,
+    Uint,
+    Long,
+    Ulong,
+    Float,
+    Decimal,
+    Char,
+    /// Finer than a millisecond, or not in UTC.
+    Time,
+}
+
+/// A parameter of a rule, or a value that a correlation filter compares with.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Given {
+    value: Value,
+    /// The type and the text that it was given in, if the value alone does not say them.
+    exact: Option<(Kind, Arc<str>)>,
+}
+
+impl From<Value> for Given {
+    fn from(value: Value) -> Self {
+        Given { value, exact: None }
+    }
+}
+
+impl Given {
+    /// Reads `text` as a value of this type: numbers as people write them, a time as ISO 8601 has it. `None` if it is no such value.
+    pub fn parse(kind: Kind, text: &str) -> Option<Given> {
+        let (value, text) = match kind {
+            Kind::Byte => whole(text.parse::<i8>().ok()?),
+            Kind::Ubyte => whole(text.parse::<u8>().ok()?),
+            Kind::Short => whole(text.parse::<i16>().ok()?),
+            Kind::Ushort => whole(text.parse::<u16>().ok()?),
+            Kind::Int => whole(text.parse::<i32>().ok()?),
+            Kind::Uint => whole(text.parse::<u32>().ok()?),
+            Kind::Long => whole(text.parse::<i64>().ok()?),
+            Kind::Ulong => {
+                let number: u64 = text.parse().ok()?;
+                // Beyond the largest signed number a filter sees the nearest that it can say.
+                let value = i64::try_from(number).map_or(Value::Double(number as f64), Value::Long);
+                (value, number.to_string())
+            }
+            Kind::Float => {
+                let number: f32 = text.parse().ok()?;
+                (Value::Double(number.into()), number.to_string())
+            }
+            Kind::Decimal => (decimal(text)?, text.to_owned()),
+            Kind::Char => {
+                let mut letters = text.chars();
+                let (Some(letter), None) = (letters.next(), letters.next()) else { return None };
+                (Value::text(letter.to_string()), text.to_owned())
+            }
+            Kind::Time => {
+                let value = Value::Time(time::parse_time(text)?);
+                if is_plain_time(text) {
+                    return Some(value.into());
+                }
+                (value, text.to_owned())
+            }
+        };
+        Some(Given { value, exact: Some((kind, text.into())) })
+    }
+
+    /// What filters compare and actions assign.
+    pub fn value(&self) -> &Value {
+        &self.value
+    }
+
+    /// The type that it was given in and its text. `None`: the value is all there is.
+    pub fn exact(&self) -> Option<(Kind, &str)> {
+        self.exact.as_ref().map(|(kind, text)| (*kind, &**text))
+    }
+
+    pub(crate) fn size_bytes(&self) -> usize {
+        self.exact.as_ref().map_or(0, |(_, text)| text.len()).max(self.value.size_bytes())
+    }
+
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        match &self.exact {
+            None => {
+                out.push(PLAIN);
+                self.value.encode(out);
+            }
+            Some((kind, text)) => {
+                out.push(kind.code());
+                put_text(text, out);
+            }
+        }
+    }
+
+    pub(crate) fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        const WHAT: &str = "a value of a rule";
+        let code = reader.byte(WHAT)?;
+        if code == PLAIN {
+            return Ok(ValueRef::decode(reader)?.to_value().into());
+        }
+        let kind = Kind::of_code(code).ok_or(DecodeError::Value(WHAT))?;
+        Given::parse(kind, reader.text(WHAT)?).ok_or(DecodeError::Value(WHAT))
+    }
+}
+
+fn whole(number: impl Into<i64> + ToString + Copy) -> (Value, String) {
+    (Value::Long(number.into()), number.to_string())
+}
+
+/// The nearest number that a filter can say.
+fn decimal(text: &str) -> Option<Value> {
+    // `inf` and `nan` are numbers to the standard library, but no decimals.
+    let is_written = text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E'));
+    let number: f64 = if is_written { text.parse().ok()? } else { return None };
+    number.is_finite().then_some(Value::Double(number))
+}
+
+/// Whether the milliseconds since 1970 say all that the text does.
+fn is_plain_time(text: &str) -> bool {
+    let fraction = text.rsplit_once('.').map_or("", |(_, fraction)| fraction).trim_end_matches('Z');
+    text.ends_with('Z') && fraction.len() <= 3
+}
+
+/// Before a value without a type of its own.
+const PLAIN: u8 = 0;
+
+impl Kind {
+    const ALL: [Kind; 12] = [
+        Kind::Byte,
+        Kind::Ubyte,
+        Kind::Short,
+        Kind::Ushort,
+        Kind::Int,
+        Kind::Uint,
+        Kind::Long,
+        Kind::Ulong,
+        Kind::Float,
+        Kind::Decimal,
+        Kind::Char,
+        Kind::Time,
+    ];
+
+    fn code(self) -> u8 {
+        match self {
+            Kind::Byte => 1,
+            Kind::Ubyte => 2,
+            Kind::Short => 3,
+            Kind::Ushort => 4,
+            Kind::Int => 5,
+            Kind::Uint => 6,
+            Kind::Long => 7,
+            Kind::Ulong => 8,
+            Kind::Float => 9,
+            Kind::Decimal => 10,
+            Kind::Char => 11,
+            Kind::Time => 12,
+        }
+    }
+
+    fn of_code(code: u8) -> Option<Self> {
+        Kind::ALL.into_iter().find(|kind| kind.code() == code)
+    }
+
+    /// The name in documents.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Byte => "byte",
+            Kind::Ubyte => "ubyte",
+            Kind::Short => "short",
+            Kind::Ushort => "ushort",
+            Kind::Int => "int",
+            Kind::Uint => "uint",
+            Kind::Long => "long",
+            Kind::Ulong => "ulong",
+            Kind::Float => "float",
+            Kind::Decimal => "decimal",
+            Kind::Char => "char",
+            Kind::Time => "time",
+        }
+    }
+
+    pub fn of_name(name: &str) -> Option<Self> {
+        Kind::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_type_and_its_digits_are_kept_beside_what_is_compared() {
+        let cases = [
+            (Kind::Byte, "-5", Value::Long(-5)),
+            (Kind::Ubyte, "255", Value::Long(255)),
+            (Kind::Int, "1", Value::Long(1)),
+            (Kind::Long, "1", Value::Long(1)),
+            (Kind::Ulong, "18446744073709551615", Value::Double(u64::MAX as f64)),
+            (Kind::Float, "0.1", Value::Double(0.1_f32.into())),
+            (Kind::Decimal, "3.250", Value::Double(3.25)),
+            (Kind::Char, "ä", Value::text("ä")),
+            (Kind::Time, "1970-01-01T00:00:01.1234567Z", Value::Time(1123)),
+            (Kind::Time, "1970-01-01T00:00:01", Value::Time(1000)),
+            (Kind::Time, "1970-01-01T02:00:01+02:00", Value::Time(1000)),
+        ];
+        for (kind, text, value) in cases {
+            let given = Given::parse(kind, text).unwrap();
+            assert_eq!((given.value(), given.exact()), (&value, Some((kind, text))));
+            let mut bytes = Vec::new();
+            given.encode(&mut bytes);
+            let mut reader = Reader { rest: &bytes };
+            assert_eq!(Given::decode(&mut reader), Ok(given), "{kind:?} {text}");
+            assert!(reader.rest.is_empty());
+        }
+        assert_eq!(Given::parse(Kind::Time, "1970-01-01T00:00:01.5Z"), Some(Value::Time(1500).into()));
+        for kind in Kind::ALL {
+            assert_eq!((Kind::of_code(kind.code()), Kind::of_name(kind.name())), (Some(kind), Some(kind)));
+        }
+    }
+
+    #[test]
+    fn a_text_that_is_no_value_of_its_type_is_none() {
+        let cases = [
+            (Kind::Byte, "128"),
+            (Kind::Ubyte, "-1"),
+            (Kind::Int, "2147483648"),
+            (Kind::Long, "1.5"),
+            (Kind::Decimal, "inf"),
+            (Kind::Decimal, "1e999"),
+            (Kind::Char, "ab"),
+            (Kind::Char, ""),
+            (Kind::Time, "yesterday"),
+        ];
+        for (kind, text) in cases {
+            assert_eq!(Given::parse(kind, text), None, "{kind:?} {text}");
+        }
+    }
+}
