@@ -191,3 +191,21 @@ async fn dotnet_reads_with_an_old_version() {
     rig.put("/api/queues/orders", "{}").await.expect(201);
     Replay::new(&rig, include_str!("../dotnet/atom-old-version.txt")).run().await;
 }
+
+#[tokio::test]
+async fn dotnet_manages_rules_and_gets_their_values_back() {
+    let rig = Rig::start().await;
+    rig.put("/api/topics/news", "{}").await.expect(201);
+    rig.put("/api/topics/news/subscriptions/s", "{}").await.expect(201);
+    Replay::new(&rig, include_str!("../dotnet/atom-rules-correlation.txt")).run().await;
+    Replay::new(&rig, include_str!("../dotnet/atom-rules-sql.txt")).run().await;
+}
+
+#[tokio::test]
+async fn dotnet_is_refused() {
+    let rig = Rig::start().await;
+    rig.put("/api/queues/orders", "{}").await.expect(201);
+    rig.put("/api/topics/news", "{}").await.expect(201);
+    rig.put("/api/topics/news/subscriptions/s", "{}").await.expect(201);
+    Replay::new(&rig, include_str!("../dotnet/atom-errors.txt")).run().await;
+}
