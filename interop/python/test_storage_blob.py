@@ -1,6 +1,9 @@
 """Blobs as azure-storage-blob sees them: what is there beside the calls of the checkpoint stores, and how far it goes."""
 
+import base64
 import datetime
+import hashlib
+import uuid
 
 import pytest
 from azure.core import MatchConditions
@@ -13,6 +16,8 @@ from azure.core.exceptions import (
 )
 from azure.storage.blob import (
     AccountSasPermissions,
+    BlobBlock,
+    BlobLeaseClient,
     BlobSasPermissions,
     BlobServiceClient,
     ContainerSasPermissions,
@@ -135,10 +140,109 @@ def test_content_and_headers(container):
     assert (found.content_settings.cache_control, found.content_settings.content_language) == ("no-store", "de")
     assert blob.download_blob().readall() == content
     assert blob.download_blob(offset=10, length=5).readall() == content[10:15]
+    assert bytes(found.content_settings.content_md5) == hashlib.md5(content).digest()
+
+
+def test_blobs_of_four_mebibytes(container):
+    """In one piece, in blocks because nobody knows the length before, and no larger."""
+    content = bytes(range(256)) * 4096 * 4
+    blob = container.get_blob_client("large")
+    blob.upload_blob(content, validate_content=True)
+    assert blob.download_blob(validate_content=True).readall() == content
+    pieces = (content[at : at + 300_000] for at in range(0, len(content), 300_000))
+    blob.upload_blob(pieces, overwrite=True, metadata={"by": "blocks"})
+    assert blob.download_blob().readall() == content
     with pytest.raises(HttpResponseError) as refused:
         blob.upload_blob(content + b"x", overwrite=True)
-    assert refused.value.status_code == 413 and "65536" in refused.value.message
-    assert blob.get_blob_properties().size == len(content)
+    assert refused.value.status_code == 413 and "4194304" in refused.value.message
+    found = blob.get_blob_properties()
+    assert (found.size, found.metadata) == (len(content), {"by": "blocks"})
+
+
+def test_blocks(container):
+    blob = container.get_blob_client("blocks")
+    names = [base64.b64encode(f"{number:04}".encode()).decode() for number in range(3)]
+    for name in names:
+        blob.stage_block(name, name.encode())
+    assert [block.id for block in blob.get_block_list("uncommitted")[1]] == names
+    blob.commit_block_list([BlobBlock(names[2]), BlobBlock(names[0])], metadata={"a": "b"})
+    assert blob.download_blob().readall() == (names[2] + names[0]).encode()
+    assert [block.size for block in blob.get_block_list()[0]] == [len(names[2]), len(names[0])]
+    with pytest.raises(HttpResponseError) as refused:
+        blob.commit_block_list([BlobBlock(names[1])])
+    assert (refused.value.status_code, refused.value.error_code) == (400, "InvalidBlockList")
+
+
+def refused_with(status, code, call):
+    with pytest.raises(HttpResponseError) as refused:
+        call()
+    assert (refused.value.status_code, refused.value.error_code) == (status, code)
+
+
+@pytest.mark.parametrize("of", ["blob", "container"])
+def test_leases(container, of):
+    """The five calls, on a blob and on its container."""
+    blob = container.get_blob_client("leased")
+    blob.upload_blob(b"content")
+    client = blob if of == "blob" else container
+    properties = client.get_blob_properties if of == "blob" else client.get_container_properties
+    lease, other = BlobLeaseClient(client, lease_id=str(uuid.uuid4())), BlobLeaseClient(client)
+    lease.acquire(lease_duration=15)
+    found = properties().lease
+    assert (found.status, found.state, found.duration) == ("locked", "leased", "fixed")
+    refused_with(409, "LeaseAlreadyPresent", other.acquire)
+    lease.renew()
+    lease.change(str(uuid.uuid4()))
+    refused_with(409, "LeaseIdMismatchWithLeaseOperation", other.renew)
+    lease.release()
+    assert properties().lease.state == "available"
+    lease.acquire(lease_duration=-1)
+    assert properties().lease.duration == "infinite"
+    assert other.break_lease(lease_break_period=60) in (59, 60)
+    refused_with(409, "LeaseIsBreakingAndCannotBeAcquired", lease.acquire)
+    assert other.break_lease(lease_break_period=0) == 0
+    refused_with(409, "LeaseIsBrokenAndCannotBeRenewed", lease.renew)
+    assert properties().lease.state == "broken"
+    other.acquire()
+    other.release()
+
+
+def test_a_lease_guards_a_blob(container):
+    blob = container.get_blob_client("guarded")
+    blob.upload_blob(b"content")
+    lease = blob.acquire_lease()
+    stranger = str(uuid.uuid4())
+    for change in (
+        lambda **given: blob.upload_blob(b"x", overwrite=True, **given),
+        lambda **given: blob.set_blob_metadata({"a": "b"}, **given),
+        lambda **given: blob.stage_block("YQ==", b"x", **given),
+        lambda **given: blob.delete_blob(**given),
+    ):
+        refused_with(412, "LeaseIdMissing", change)
+        refused_with(412, "LeaseIdMismatchWithBlobOperation", lambda: change(lease=stranger))
+    blob.set_blob_metadata({"owner": "me"}, lease=lease)
+    blob.upload_blob(b"mine", overwrite=True, lease=lease)
+    assert blob.download_blob(lease=lease).readall() == blob.download_blob().readall() == b"mine"
+    [listed] = container.list_blobs()
+    assert (listed.lease.status, listed.lease.state, listed.lease.duration) == ("locked", "leased", "infinite")
+    blob.delete_blob(lease=lease)
+
+
+def test_leases_outlive_the_broker(tmp_path):
+    broker = Broker(tmp_path, blob_port="127.0.0.1:0").start()
+    try:
+        with BlobServiceClient.from_connection_string(broker.storage_connection_string, **HASTY) as service:
+            blob = service.create_container("leases").upload_blob("locks/host", b"")
+            lease = blob.acquire_lease(lease_duration=60)
+        broker.kill()
+        broker.start()
+        with BlobServiceClient.from_connection_string(broker.storage_connection_string, **HASTY) as service:
+            blob = service.get_blob_client("leases", "locks/host")
+            refused_with(412, "LeaseIdMissing", blob.delete_blob)
+            BlobLeaseClient(blob, lease_id=lease.id).renew()
+            blob.set_blob_metadata({"FunctionInstance": "one"}, lease=lease.id)
+    finally:
+        broker.stop()
 
 
 def test_lists_by_prefix_and_page(container):
@@ -203,9 +307,7 @@ def test_what_is_not_served_says_what_is(service, container):
     calls = [
         blob.create_snapshot,
         blob.create_append_blob,
-        blob.acquire_lease,
         lambda: blob.set_blob_tags({"a": "b"}),
-        lambda: blob.stage_block("YQ==", b"x"),
         lambda: blob.start_copy_from_url(blob.url),
         lambda: list(container.walk_blobs()),
         lambda: container.set_container_access_policy({}),

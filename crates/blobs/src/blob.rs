@@ -3,6 +3,8 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use peeklock_types::Timestamp;
 
+use crate::block::{Block, BlockId, Staged, list_cost};
+use crate::lease::Lease;
 use crate::metadata::Metadata;
 use crate::name::BlobName;
 
@@ -16,7 +18,9 @@ pub struct Container {
     pub metadata: Metadata,
     pub etag: Etag,
     pub modified_at: Timestamp,
+    pub lease: Option<Lease>,
     pub(crate) blobs: BTreeMap<BlobName, Blob>,
+    pub(crate) staged: BTreeMap<BlobName, Staged>,
 }
 
 /// A container without its blobs.
@@ -25,6 +29,7 @@ pub struct ContainerView {
     pub metadata: Metadata,
     pub etag: Etag,
     pub modified_at: Timestamp,
+    pub lease: Option<Lease>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,9 +37,12 @@ pub struct Blob {
     pub metadata: Metadata,
     pub headers: BlobHeaders,
     pub content: Bytes,
+    /// None if it was put in one piece.
+    pub blocks: Vec<Block>,
     pub etag: Etag,
     pub created_at: Timestamp,
     pub modified_at: Timestamp,
+    pub lease: Option<Lease>,
 }
 
 /// A blob as somebody puts it.
@@ -43,6 +51,8 @@ pub struct NewBlob {
     pub metadata: Metadata,
     pub headers: BlobHeaders,
     pub content: Bytes,
+    /// What the content consists of, in order, if it came in blocks.
+    pub blocks: Vec<Block>,
 }
 
 /// What whoever put a blob said of its content. The broker looks at none of it.
@@ -94,8 +104,27 @@ impl BlobHeaders {
 
 impl Container {
     pub(crate) fn view(&self) -> ContainerView {
-        let Container { metadata, etag, modified_at, .. } = self;
-        ContainerView { metadata: metadata.clone(), etag: *etag, modified_at: *modified_at }
+        let Container { metadata, etag, modified_at, lease, .. } = self;
+        ContainerView { metadata: metadata.clone(), etag: *etag, modified_at: *modified_at, lease: *lease }
+    }
+}
+
+impl Blob {
+    pub(crate) fn cost(&self, name: &BlobName) -> usize {
+        cost(name, &self.metadata, &self.headers, &self.content, &self.blocks)
+    }
+
+    /// Returns the content of the first block with this id.
+    pub(crate) fn block(&self, id: &BlockId) -> Option<Bytes> {
+        let mut start = 0;
+        for block in &self.blocks {
+            let end = start + usize::try_from(block.size_bytes).ok()?;
+            if block.id == *id {
+                return (end <= self.content.len()).then(|| self.content.slice(start..end));
+            }
+            start = end;
+        }
+        None
     }
 }
 
@@ -103,8 +132,15 @@ impl Container {
 const OVERHEAD_BYTES: usize = 256;
 
 /// What a blob counts for against the limits.
-pub(crate) fn cost(name: &BlobName, metadata: &Metadata, headers: &BlobHeaders, content: &[u8]) -> usize {
-    OVERHEAD_BYTES + name.as_str().len() + metadata.size_bytes() + headers.size_bytes() + content.len()
+pub(crate) fn cost(
+    name: &BlobName,
+    metadata: &Metadata,
+    headers: &BlobHeaders,
+    content: &[u8],
+    blocks: &[Block],
+) -> usize {
+    let texts = name.as_str().len() + metadata.size_bytes() + headers.size_bytes();
+    OVERHEAD_BYTES + texts + content.len() + list_cost(blocks)
 }
 
 pub(crate) fn container_cost(container: &str, metadata: &Metadata) -> usize {

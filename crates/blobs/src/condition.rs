@@ -1,6 +1,7 @@
 use peeklock_types::Timestamp;
 
 use crate::blob::Etag;
+use crate::lease::LeaseId;
 
 /// Which states of a thing a request is for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -9,6 +10,8 @@ pub struct Condition {
     pub if_none_match: Option<Tag>,
     pub if_modified_since: Option<Timestamp>,
     pub if_unmodified_since: Option<Timestamp>,
+    /// The lease that the request is made under.
+    pub lease_id: Option<LeaseId>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

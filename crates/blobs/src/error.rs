@@ -1,6 +1,7 @@
 use crate::blob::Etag;
+use crate::lease::LeaseError;
 use crate::limits::{
-    BLOB_COUNT_MAX, CONTAINER_COUNT_MAX, CONTENT_BYTES_MAX, HEADER_BYTES_MAX, SIZE_BYTES_MAX,
+    BLOB_COUNT_MAX, BLOCK_COUNT_MAX, CONTAINER_COUNT_MAX, CONTENT_BYTES_MAX, HEADER_BYTES_MAX,
 };
 use crate::name::{BlobName, ContainerName};
 
@@ -18,9 +19,7 @@ pub enum Error {
     /// `None`: it is not there at all.
     #[error("the condition of the request is not met: {}", state(*current))]
     ConditionNotMet { current: Option<Etag> },
-    #[error(
-        "a blob holds at most {CONTENT_BYTES_MAX} bytes here, which is for checkpoints; this one has {size_bytes}"
-    )]
+    #[error("a blob or block holds at most {CONTENT_BYTES_MAX} bytes here; this one has {size_bytes}")]
     TooLarge { size_bytes: usize },
     #[error(
         "a header of a blob has more than {HEADER_BYTES_MAX} bytes, or a character that HTTP cannot carry"
@@ -28,10 +27,27 @@ pub enum Error {
     Header,
     #[error("there are {CONTAINER_COUNT_MAX} containers in this part of the broker already; delete some")]
     TooManyContainers,
-    #[error(
-        "this part of the broker holds as many blobs as it may ({BLOB_COUNT_MAX}, with {SIZE_BYTES_MAX} bytes); delete some"
-    )]
+    #[error("there are {BLOB_COUNT_MAX} blobs in this part of the broker already; delete some")]
+    TooManyBlobs,
+    #[error("the blobs of this namespace take as much memory as they may; delete some")]
     Full,
+    #[error(transparent)]
+    Lease(#[from] LeaseError),
+    /// The same for a container, of which the service has other codes.
+    #[error("{0}")]
+    ContainerLease(LeaseError),
+    #[error("the list names a block that was not put, or is gone; put the blocks again")]
+    NoSuchBlock,
+    #[error("the ids of all blocks of a blob have the same length; this one has another")]
+    BlockIdLength,
+    #[error("a blob consists of at most {BLOCK_COUNT_MAX} blocks here; put larger ones")]
+    TooManyBlocks,
+}
+
+impl Error {
+    pub(crate) fn of_container(error: LeaseError) -> Self {
+        Error::ContainerLease(error)
+    }
 }
 
 fn state(current: Option<Etag>) -> String {

@@ -1,7 +1,10 @@
+use bytes::Bytes;
 use peeklock_types::Timestamp;
 use peeklock_types::wire::DecodeError;
 
 use crate::blob::{Etag, NewBlob};
+use crate::block::BlockId;
+use crate::lease::Lease;
 use crate::metadata::Metadata;
 use crate::name::{BlobName, ContainerName};
 use crate::record;
@@ -10,6 +13,12 @@ use crate::record;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fact {
     ContainerCreated {
+        name: ContainerName,
+        metadata: Metadata,
+        etag: Etag,
+        at: Timestamp,
+    },
+    ContainerMetadataSet {
         name: ContainerName,
         metadata: Metadata,
         etag: Etag,
@@ -35,6 +44,25 @@ pub enum Fact {
         at: Timestamp,
     },
     Deleted {
+        container: ContainerName,
+        blob: BlobName,
+    },
+    /// The lease of a blob, or of the container, from now on.
+    Leased {
+        container: ContainerName,
+        blob: Option<BlobName>,
+        lease: Option<Lease>,
+    },
+    /// A block that waits for a list which names it.
+    Staged {
+        container: ContainerName,
+        blob: BlobName,
+        id: BlockId,
+        content: Bytes,
+        at: Timestamp,
+    },
+    /// The blocks that waited for a blob are gone.
+    Unstaged {
         container: ContainerName,
         blob: BlobName,
     },

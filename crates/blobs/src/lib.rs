@@ -1,28 +1,38 @@
-//! Containers and small blobs of one shard as a pure machine: what checkpoint stores keep, and little else.
+//! Containers and blobs of one shard as a pure machine: what checkpoint stores, event processors and message stores keep, and little else.
 //!
 //! As in the queue engine, a command is decided into facts, each fact is applied at once, and replay is the same [`Blobs::apply`]. The machine
-//! has no clock, task, socket, disk or random source. Everything is in memory: blobs of checkpoint stores are empty, all they say is in their
-//! metadata. Names, sizes and counts have limits.
+//! has no clock, task, socket, disk or random source. Everything is in memory, contents too; how many bytes that may be is said with each
+//! command. Names, sizes and counts have limits. A lease is stored as it was given; its state follows from the time.
 
+mod apply;
 mod blob;
 mod blobs;
+mod block;
+mod change;
 mod condition;
 mod error;
 mod fact;
+mod lease;
 mod metadata;
 mod name;
 mod record;
 mod snapshot;
+mod stage;
 mod stock;
 mod wire;
 
 pub mod limits;
 
 pub use blob::{Blob, BlobHeaders, Container, ContainerView, Etag, NewBlob};
-pub use blobs::{Blobs, Found, Page};
+pub use blobs::{Blobs, Found, Page, Stamp};
+pub use block::{Block, BlockId, BlockIdError, BlockSource};
+pub use change::Leased;
 pub use condition::{Condition, Tag};
 pub use error::{Error, ReplayError};
 pub use fact::Fact;
+pub use lease::{
+    Lease, LeaseAction, LeaseError, LeaseId, LeaseIdError, LeaseSpan, LeaseState, LeaseTerm, check_read,
+};
 pub use metadata::{Metadata, MetadataError};
 pub use name::{BlobName, ContainerName, NameError};
 pub use stock::{StockKind, StockRecord};

@@ -4,10 +4,12 @@
 //! kind (1 byte), then the fields in the order of the enum
 //! ```
 
-use peeklock_types::wire::{DecodeError, Reader};
+use peeklock_types::wire::{DecodeError, Reader, put_optional};
 
 use crate::fact::Fact;
-use crate::wire::{self, put_blob_name, put_container, put_content, put_etag, put_metadata, put_time};
+use crate::wire::{
+    self, put_blob_name, put_block, put_container, put_content, put_etag, put_lease, put_metadata, put_time,
+};
 
 // Kinds are on disk: a number is never given to another kind.
 const CONTAINER_CREATED: u8 = 64;
@@ -15,6 +17,10 @@ const CONTAINER_DELETED: u8 = 65;
 const PUT: u8 = 66;
 const METADATA_SET: u8 = 67;
 const DELETED: u8 = 68;
+const LEASED: u8 = 69;
+const STAGED: u8 = 70;
+const UNSTAGED: u8 = 71;
+const CONTAINER_METADATA_SET: u8 = 72;
 
 pub(crate) fn encode(fact: &Fact, out: &mut Vec<u8>) {
     match fact {
@@ -33,7 +39,7 @@ pub(crate) fn encode(fact: &Fact, out: &mut Vec<u8>) {
             out.push(PUT);
             put_container(container, out);
             put_blob_name(blob, out);
-            put_content(&new.metadata, &new.headers, &new.content, out);
+            put_content(&new.metadata, &new.headers, &new.content, &new.blocks, out);
             put_etag(*etag, out);
             put_time(*at, out);
         }
@@ -50,13 +56,38 @@ pub(crate) fn encode(fact: &Fact, out: &mut Vec<u8>) {
             put_container(container, out);
             put_blob_name(blob, out);
         }
+        Fact::Leased { container, blob, lease } => {
+            out.push(LEASED);
+            put_container(container, out);
+            put_optional(blob.as_ref().map(|blob| blob.as_str().as_bytes()), out);
+            put_lease(lease.as_ref(), out);
+        }
+        Fact::Staged { container, blob, id, content, at } => {
+            out.push(STAGED);
+            put_container(container, out);
+            put_blob_name(blob, out);
+            put_block(id, content, out);
+            put_time(*at, out);
+        }
+        Fact::Unstaged { container, blob } => {
+            out.push(UNSTAGED);
+            put_container(container, out);
+            put_blob_name(blob, out);
+        }
+        Fact::ContainerMetadataSet { name, metadata, etag, at } => {
+            out.push(CONTAINER_METADATA_SET);
+            put_container(name, out);
+            put_metadata(metadata, out);
+            put_etag(*etag, out);
+            put_time(*at, out);
+        }
     }
 }
 
 pub(crate) fn decode(input: &mut &[u8]) -> Result<Fact, DecodeError> {
     let mut reader = Reader { rest: input };
     let kind = reader.byte("a record's kind")?;
-    if !(CONTAINER_CREATED..=DELETED).contains(&kind) {
+    if !(CONTAINER_CREATED..=CONTAINER_METADATA_SET).contains(&kind) {
         return Err(DecodeError::Value("a record's kind"));
     }
     let name = wire::container(&mut reader)?;
@@ -92,6 +123,23 @@ fn decode_rest(
             etag: wire::etag(reader)?,
             at: reader.timestamp()?,
         },
-        _ => Fact::Deleted { container, blob: wire::blob_name(reader)? },
+        DELETED => Fact::Deleted { container, blob: wire::blob_name(reader)? },
+        LEASED => {
+            let is_of_blob = reader.flag("whose lease it is")?;
+            let blob = is_of_blob.then(|| wire::blob_name(reader)).transpose()?;
+            Fact::Leased { container, blob, lease: wire::lease(reader)? }
+        }
+        STAGED => {
+            let blob = wire::blob_name(reader)?;
+            let (id, content) = wire::block(reader)?;
+            Fact::Staged { container, blob, id, content, at: reader.timestamp()? }
+        }
+        UNSTAGED => Fact::Unstaged { container, blob: wire::blob_name(reader)? },
+        _ => Fact::ContainerMetadataSet {
+            name: container,
+            metadata: wire::metadata(reader)?,
+            etag: wire::etag(reader)?,
+            at: reader.timestamp()?,
+        },
     })
 }

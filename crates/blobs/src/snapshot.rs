@@ -2,8 +2,9 @@
 //!
 //! ```text
 //! "PKLB", version (1 byte), next etag, number of containers, containers by name, CRC-32C of all before (4 bytes)
-//! container: name, metadata, etag, modified at, number of blobs, blobs by name
-//! blob:      name, metadata, headers, content, etag, created at, modified at
+//! container: name, metadata, etag, modified at, lease, number of blobs, blobs by name, number of staged, staged by name
+//! blob:      name, metadata, headers, content, blocks, etag, created at, modified at, lease
+//! staged:    name, time of the last block, number of blocks, blocks by id
 //! ```
 //! The same state gives the same bytes, however it came about.
 
@@ -11,9 +12,12 @@ use peeklock_types::wire::{DecodeError, Reader, put_number};
 
 use crate::blob::{Blob, Container};
 use crate::blobs::Blobs;
-use crate::limits::{BLOB_COUNT_MAX, CONTAINER_COUNT_MAX};
+use crate::block::Staged;
+use crate::limits::{BLOB_COUNT_MAX, BLOCK_COUNT_MAX, CONTAINER_COUNT_MAX, STAGED_COUNT_MAX};
 use crate::name::{BlobName, ContainerName};
-use crate::wire::{self, put_blob_name, put_container, put_content, put_etag, put_metadata, put_time};
+use crate::wire::{
+    self, put_blob_name, put_block, put_container, put_content, put_etag, put_lease, put_metadata, put_time,
+};
 
 const MAGIC: &[u8; 4] = b"PKLB";
 const VERSION: u8 = 1;
@@ -21,6 +25,7 @@ const VERSION: u8 = 1;
 impl Blobs {
     pub fn snapshot(&self, out: &mut Vec<u8>) {
         let start = out.len();
+        out.reserve(self.size_bytes);
         out.extend_from_slice(MAGIC);
         out.push(VERSION);
         put_number(self.next_etag, out);
@@ -59,24 +64,38 @@ fn put_one(name: &ContainerName, container: &Container, out: &mut Vec<u8>) {
     put_metadata(&container.metadata, out);
     put_etag(container.etag, out);
     put_time(container.modified_at, out);
+    put_lease(container.lease.as_ref(), out);
     put_number(container.blobs.len() as u64, out);
     for (name, blob) in &container.blobs {
         put_blob_name(name, out);
-        put_content(&blob.metadata, &blob.headers, &blob.content, out);
+        put_content(&blob.metadata, &blob.headers, &blob.content, &blob.blocks, out);
         put_etag(blob.etag, out);
         put_time(blob.created_at, out);
         put_time(blob.modified_at, out);
+        put_lease(blob.lease.as_ref(), out);
+    }
+    put_number(container.staged.len() as u64, out);
+    for (name, staged) in &container.staged {
+        put_blob_name(name, out);
+        put_time(staged.at, out);
+        put_number(staged.blocks.len() as u64, out);
+        staged.blocks.iter().for_each(|(id, content)| put_block(id, content, out));
     }
 }
 
 fn read_one(reader: &mut Reader<'_>) -> Result<(ContainerName, Container), DecodeError> {
     let name = wire::container(reader)?;
     let metadata = wire::metadata(reader)?;
-    let (etag, modified_at) = (wire::etag(reader)?, reader.timestamp()?);
-    let mut container = Container { metadata, etag, modified_at, blobs: Default::default() };
+    let (etag, modified_at, lease) = (wire::etag(reader)?, reader.timestamp()?, wire::lease(reader)?);
+    let (blobs, staged) = Default::default();
+    let mut container = Container { metadata, etag, modified_at, lease, blobs, staged };
     for _ in 0..count(reader, BLOB_COUNT_MAX)? {
         let (name, blob) = read_blob(reader)?;
         container.blobs.insert(name, blob);
+    }
+    for _ in 0..count(reader, STAGED_COUNT_MAX)? {
+        let (name, staged) = read_staged(reader)?;
+        container.staged.insert(name, staged);
     }
     Ok((name, container))
 }
@@ -88,15 +107,27 @@ fn read_blob(reader: &mut Reader<'_>) -> Result<(BlobName, Blob), DecodeError> {
         metadata: new.metadata,
         headers: new.headers,
         content: new.content,
+        blocks: new.blocks,
         etag: wire::etag(reader)?,
         created_at: reader.timestamp()?,
         modified_at: reader.timestamp()?,
+        lease: wire::lease(reader)?,
     };
     Ok((name, blob))
 }
 
+fn read_staged(reader: &mut Reader<'_>) -> Result<(BlobName, Staged), DecodeError> {
+    let name = wire::blob_name(reader)?;
+    let mut staged = Staged { at: reader.timestamp()?, ..Staged::default() };
+    for _ in 0..count(reader, BLOCK_COUNT_MAX)? {
+        let (id, content) = wire::block(reader)?;
+        staged.blocks.insert(id, content);
+    }
+    Ok((name, staged))
+}
+
 fn count(reader: &mut Reader<'_>, max: usize) -> Result<usize, DecodeError> {
-    const WHAT: &str = "a number of containers or blobs";
+    const WHAT: &str = "a number of containers, blobs or blocks";
     let count = usize::try_from(reader.number(WHAT)?).ok().filter(|count| *count <= max);
     count.ok_or(DecodeError::Value(WHAT))
 }

@@ -1,13 +1,17 @@
 //! The parts of which records and snapshots of blobs are made. Reading checks everything: the bytes come from a disk.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use peeklock_types::Timestamp;
 use peeklock_types::wire::{DecodeError, Reader, put_bytes, put_number, put_optional};
 
 use crate::blob::{BlobHeaders, Etag, NewBlob};
+use crate::block::{Block, BlockId};
+use crate::lease::{Lease, LeaseId, LeaseTerm};
 use crate::limits::{
-    BLOB_NAME_CHARS_MAX, CONTAINER_NAME_CHARS_MAX, CONTENT_BYTES_MAX, HEADER_BYTES_MAX, METADATA_BYTES_MAX,
-    METADATA_COUNT_MAX,
+    BLOB_NAME_CHARS_MAX, BLOCK_COUNT_MAX, BLOCK_ID_CHARS_MAX, CONTAINER_NAME_CHARS_MAX, CONTENT_BYTES_MAX,
+    HEADER_BYTES_MAX, METADATA_BYTES_MAX, METADATA_COUNT_MAX,
 };
 use crate::metadata::Metadata;
 use crate::name::{BlobName, ContainerName};
@@ -66,10 +70,21 @@ pub(crate) fn put_time(at: Timestamp, out: &mut Vec<u8>) {
     put_number(at.as_millis(), out);
 }
 
-pub(crate) fn put_content(metadata: &Metadata, headers: &BlobHeaders, content: &[u8], out: &mut Vec<u8>) {
+pub(crate) fn put_content(
+    metadata: &Metadata,
+    headers: &BlobHeaders,
+    content: &[u8],
+    blocks: &[Block],
+    out: &mut Vec<u8>,
+) {
     put_metadata(metadata, out);
     headers.all().into_iter().for_each(|header| put_optional(header.map(str::as_bytes), out));
     put_bytes(content, out);
+    put_number(blocks.len() as u64, out);
+    for block in blocks {
+        put_bytes(block.id.as_str().as_bytes(), out);
+        put_number(block.size_bytes.into(), out);
+    }
 }
 
 pub(crate) fn content(reader: &mut Reader<'_>) -> Result<NewBlob, DecodeError> {
@@ -79,7 +94,75 @@ pub(crate) fn content(reader: &mut Reader<'_>) -> Result<NewBlob, DecodeError> {
         *header = self::header(reader)?;
     }
     let content = Bytes::copy_from_slice(reader.bytes(CONTENT_BYTES_MAX, "a blob's content")?);
-    Ok(NewBlob { metadata, headers: BlobHeaders::of(all), content })
+    let blocks = blocks(reader)?;
+    Ok(NewBlob { metadata, headers: BlobHeaders::of(all), content, blocks })
+}
+
+fn blocks(reader: &mut Reader<'_>) -> Result<Vec<Block>, DecodeError> {
+    const WHAT: &str = "the blocks of a blob";
+    let count = reader.number(WHAT)?;
+    if count > BLOCK_COUNT_MAX as u64 {
+        return Err(DecodeError::Value(WHAT));
+    }
+    (0..count).map(|_| Ok(Block { id: block_id(reader)?, size_bytes: reader.number32(WHAT)? })).collect()
+}
+
+fn block_id(reader: &mut Reader<'_>) -> Result<BlockId, DecodeError> {
+    const WHAT: &str = "the id of a block";
+    BlockId::parse(reader.text(BLOCK_ID_CHARS_MAX, WHAT)?).map_err(|_| DecodeError::Value(WHAT))
+}
+
+pub(crate) fn put_block(id: &BlockId, content: &[u8], out: &mut Vec<u8>) {
+    put_bytes(id.as_str().as_bytes(), out);
+    put_bytes(content, out);
+}
+
+pub(crate) fn block(reader: &mut Reader<'_>) -> Result<(BlockId, Bytes), DecodeError> {
+    let id = block_id(reader)?;
+    Ok((id, Bytes::copy_from_slice(reader.bytes(CONTENT_BYTES_MAX, "a block's content")?)))
+}
+
+const NO_LEASE: u8 = 0;
+const INFINITE: u8 = 1;
+const FIXED: u8 = 2;
+const BREAKING: u8 = 3;
+
+pub(crate) fn put_lease(lease: Option<&Lease>, out: &mut Vec<u8>) {
+    let Some(lease) = lease else { return out.push(NO_LEASE) };
+    out.push(match lease.term {
+        LeaseTerm::Infinite => INFINITE,
+        LeaseTerm::Fixed { .. } => FIXED,
+        LeaseTerm::Breaking { .. } => BREAKING,
+    });
+    out.extend_from_slice(&lease.id.0.to_le_bytes());
+    match lease.term {
+        LeaseTerm::Infinite => {}
+        LeaseTerm::Fixed { span, until } => {
+            put_number(span.as_secs(), out);
+            put_time(until, out);
+        }
+        LeaseTerm::Breaking { until } => put_time(until, out),
+    }
+}
+
+pub(crate) fn lease(reader: &mut Reader<'_>) -> Result<Option<Lease>, DecodeError> {
+    const WHAT: &str = "a lease";
+    let kind = reader.byte(WHAT)?;
+    if kind == NO_LEASE {
+        return Ok(None);
+    }
+    let (low, high) = (reader.fixed(WHAT)?, reader.fixed(WHAT)?);
+    let id = LeaseId((u128::from(high) << 64) | u128::from(low));
+    let term = match kind {
+        INFINITE => LeaseTerm::Infinite,
+        FIXED => LeaseTerm::Fixed {
+            span: Duration::from_secs(reader.number32(WHAT)?.into()),
+            until: reader.timestamp()?,
+        },
+        BREAKING => LeaseTerm::Breaking { until: reader.timestamp()? },
+        _ => return Err(DecodeError::Value(WHAT)),
+    };
+    Ok(Some(Lease { id, term }))
 }
 
 fn header(reader: &mut Reader<'_>) -> Result<Option<String>, DecodeError> {

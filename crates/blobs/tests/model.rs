@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use peeklock_blobs::{
-    BlobHeaders, BlobName, Blobs, Condition, ContainerName, Error, Etag, Fact, Metadata, NewBlob, Page, Tag,
+    BlobHeaders, BlobName, Blobs, Condition, ContainerName, Error, Etag, Fact, Metadata, NewBlob, Page,
+    Stamp, Tag,
 };
 use peeklock_types::Timestamp;
 use proptest::prelude::*;
@@ -110,13 +111,19 @@ fn condition(when: When, current: Option<Etag>) -> Condition {
     }
 }
 
+/// More room than these tests take.
+fn stamp(now: Timestamp) -> Stamp {
+    Stamp { now, size_bytes_max: 64 << 20 }
+}
+
 impl Rig {
     fn run(&mut self, now: Timestamp, step: &Step) {
         let mut facts = Vec::new();
         match step {
             Step::CreateContainer(number) => {
                 let name = container(*number);
-                let created = self.blobs.create_container(now, name.clone(), metadata("c"), &mut facts);
+                let created =
+                    self.blobs.create_container(stamp(now), name.clone(), metadata("c"), &mut facts);
                 assert_eq!(created.is_ok(), !self.model.contains_key(&name));
                 if let Ok(view) = created {
                     assert!(self.tags.insert(view.etag));
@@ -125,7 +132,8 @@ impl Rig {
             }
             Step::DeleteContainer(number) => {
                 let name = container(*number);
-                let deleted = self.blobs.delete_container(name.clone(), &Condition::default(), &mut facts);
+                let deleted =
+                    self.blobs.delete_container(now, name.clone(), &Condition::default(), &mut facts);
                 assert_eq!(deleted.is_ok(), self.model.remove(&name).is_some());
             }
             Step::Put { container: c, blob: b, size, when } => {
@@ -134,7 +142,7 @@ impl Rig {
             Step::SetMetadata { container: c, blob: b, value, when } => {
                 self.set_metadata(now, *c, *b, *value, *when, &mut facts);
             }
-            Step::Delete { container: c, blob: b, when } => self.delete(*c, *b, *when, &mut facts),
+            Step::Delete { container: c, blob: b, when } => self.delete(now, *c, *b, *when, &mut facts),
             Step::Crash { with_snapshot } => self.crash(*with_snapshot),
         }
         facts.iter().for_each(|fact| fact.encode(&mut self.log));
@@ -149,8 +157,8 @@ impl Rig {
         let current = self.current(c, b);
         let content = Bytes::from(vec![b'x'; size.into()]);
         let headers = BlobHeaders { content_type: Some("text/plain".to_owned()), ..BlobHeaders::default() };
-        let new = NewBlob { metadata: metadata("new"), headers, content };
-        let done = self.blobs.put(now, container(c), blob(b), new, &condition(when, current), facts);
+        let new = NewBlob { metadata: metadata("new"), headers, content, blocks: Vec::new() };
+        let done = self.blobs.put(stamp(now), container(c), blob(b), new, &condition(when, current), facts);
         let Some(blobs) = self.model.get_mut(&container(c)) else {
             assert!(matches!(done, Err(Error::NoSuchContainer { .. })));
             return;
@@ -177,10 +185,18 @@ impl Rig {
         let current = self.current(c, b);
         let value = format!("owner {value} ü");
         let condition = condition(when, current);
-        let done = self.blobs.set_metadata(now, container(c), blob(b), metadata(&value), &condition, facts);
+        let done =
+            self.blobs.set_metadata(stamp(now), container(c), blob(b), metadata(&value), &condition, facts);
         let known = self.model.get_mut(&container(c)).and_then(|blobs| blobs.get_mut(&blob(b)));
         let Some(known) = known else {
-            assert!(matches!(done, Err(Error::NoSuchBlob { .. } | Error::NoSuchContainer { .. })));
+            let is_missing = matches!(done, Err(Error::NoSuchBlob { .. } | Error::NoSuchContainer { .. }));
+            let names_a_state = matches!(when, When::Exists | When::Stale);
+            let is_not_met = done == Err(Error::ConditionNotMet { current: None });
+            assert!(if names_a_state && self.model.contains_key(&container(c)) {
+                is_not_met
+            } else {
+                is_missing
+            });
             return;
         };
         assert_eq!(done.is_ok(), !matches!(when, When::IsNew | When::Stale));
@@ -190,9 +206,9 @@ impl Rig {
         }
     }
 
-    fn delete(&mut self, c: u8, b: u8, when: When, facts: &mut Vec<Fact>) {
+    fn delete(&mut self, now: Timestamp, c: u8, b: u8, when: When, facts: &mut Vec<Fact>) {
         let current = self.current(c, b);
-        let done = self.blobs.delete(container(c), blob(b), &condition(when, current), facts);
+        let done = self.blobs.delete(now, container(c), blob(b), &condition(when, current), facts);
         let expected = current.is_some() && !matches!(when, When::IsNew | When::Stale);
         assert_eq!(done.is_ok(), expected);
         if expected {
@@ -252,7 +268,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_hurt(bytes in prop::collection::vec(any::<u8>(), 0..200), kind in 60..72_u8) {
+    fn no_bytes_hurt(bytes in prop::collection::vec(any::<u8>(), 0..200), kind in 60..76_u8) {
         let with_kind: Vec<u8> = std::iter::once(kind).chain(bytes.iter().copied()).collect();
         let mut input = with_kind.as_slice();
         if Fact::decode(&mut input).is_err() {
@@ -269,12 +285,12 @@ proptest! {
     fn pages_are_the_whole_list(count in 0..30_usize, size in 1..7_usize) {
         let mut blobs = Blobs::default();
         let mut facts = Vec::new();
-        blobs.create_container(Timestamp::ZERO, container(0), Metadata::default(), &mut facts).unwrap();
+        blobs.create_container(stamp(Timestamp::ZERO), container(0), Metadata::default(), &mut facts).unwrap();
         for number in 0..count {
             for prefix in ["a/", "b/", "c"] {
                 let name = BlobName::parse(&format!("{prefix}{number}")).unwrap();
                 let always = Condition::default();
-                blobs.put(Timestamp::ZERO, container(0), name, NewBlob::default(), &always, &mut facts).unwrap();
+                blobs.put(stamp(Timestamp::ZERO), container(0), name, NewBlob::default(), &always, &mut facts).unwrap();
             }
         }
         let (mut from, mut all) = (String::new(), Vec::new());
@@ -297,25 +313,25 @@ proptest! {
 #[test]
 fn what_is_full_takes_only_less() {
     let (mut blobs, mut facts) = (Blobs::default(), Vec::new());
-    blobs.create_container(Timestamp::ZERO, container(0), Metadata::default(), &mut facts).unwrap();
+    blobs.create_container(stamp(Timestamp::ZERO), container(0), Metadata::default(), &mut facts).unwrap();
     let big = || NewBlob { content: Bytes::from(vec![0; 64 * 1024]), ..NewBlob::default() };
     let name = |number: usize| BlobName::parse(&format!("b{number}")).unwrap();
     let always = Condition::default();
     let mut count = 0;
-    while blobs.put(Timestamp::ZERO, container(0), name(count), big(), &always, &mut facts).is_ok() {
+    while blobs.put(stamp(Timestamp::ZERO), container(0), name(count), big(), &always, &mut facts).is_ok() {
         count += 1;
     }
-    assert!((500..520).contains(&count), "{count} blobs of 64 KiB");
-    let refused = blobs.put(Timestamp::ZERO, container(0), name(count), big(), &always, &mut facts);
+    assert!((1000..1030).contains(&count), "{count} blobs of 64 KiB");
+    let refused = blobs.put(stamp(Timestamp::ZERO), container(0), name(count), big(), &always, &mut facts);
     assert_eq!(refused, Err(Error::Full));
     let small = NewBlob::default();
-    blobs.put(Timestamp::ZERO, container(0), name(0), small, &always, &mut facts).unwrap();
-    blobs.put(Timestamp::ZERO, container(0), name(0), big(), &always, &mut facts).unwrap();
-    blobs.delete(container(0), name(0), &always, &mut facts).unwrap();
-    blobs.put(Timestamp::ZERO, container(0), name(count), big(), &always, &mut facts).unwrap();
-    let too_large = NewBlob { content: Bytes::from(vec![0; 64 * 1024 + 1]), ..NewBlob::default() };
-    let refused = blobs.put(Timestamp::ZERO, container(0), name(0), too_large, &always, &mut facts);
-    assert_eq!(refused, Err(Error::TooLarge { size_bytes: 64 * 1024 + 1 }));
+    blobs.put(stamp(Timestamp::ZERO), container(0), name(0), small, &always, &mut facts).unwrap();
+    blobs.put(stamp(Timestamp::ZERO), container(0), name(0), big(), &always, &mut facts).unwrap();
+    blobs.delete(Timestamp::ZERO, container(0), name(0), &always, &mut facts).unwrap();
+    blobs.put(stamp(Timestamp::ZERO), container(0), name(count), big(), &always, &mut facts).unwrap();
+    let too_large = NewBlob { content: Bytes::from(vec![0; (4 << 20) + 1]), ..NewBlob::default() };
+    let refused = blobs.put(stamp(Timestamp::ZERO), container(0), name(0), too_large, &always, &mut facts);
+    assert_eq!(refused, Err(Error::TooLarge { size_bytes: (4 << 20) + 1 }));
 }
 
 #[test]

@@ -1,16 +1,20 @@
-//! Containers and blobs: what can be asked, what a shard does for it, and the questions of whoever has no connection.
+//! Containers and blobs: what can be asked, and what a shard does for it.
 
+mod ask;
+mod budget;
+
+use bytes::Bytes;
 use peeklock_blobs::{
-    Blob, BlobName, Condition, ContainerName, ContainerView, Etag, Fact, Found, Metadata, NewBlob, Page,
-    StockRecord,
+    Blob, BlobName, Block, BlockId, BlockSource, Condition, ContainerName, ContainerView, Etag, Fact, Found,
+    LeaseAction, LeaseId, Leased, Metadata, NewBlob, Page, Stamp, StockRecord,
 };
 use peeklock_journal::{Log, Space};
-use peeklock_types::{EntityName, ShardId, Timestamp};
+use peeklock_types::{EntityName, Timestamp};
 
-use crate::broker::{Broker, ShardStopped};
-use crate::manage::AdminError;
+pub use budget::BLOB_BYTES_MAX;
+pub(crate) use budget::{BlobBudget, BlobShare};
+
 use crate::reply::{Answer, Error};
-use crate::request::Request;
 use crate::shard::Shard;
 
 /// For the shard of the container, unless it is about all of them.
@@ -19,6 +23,11 @@ pub enum BlobRequest {
     CreateContainer {
         name: ContainerName,
         metadata: Metadata,
+    },
+    SetContainerMetadata {
+        name: ContainerName,
+        metadata: Metadata,
+        condition: Condition,
     },
     DeleteContainer {
         name: ContainerName,
@@ -35,6 +44,32 @@ pub enum BlobRequest {
         container: ContainerName,
         blob: BlobName,
         new: NewBlob,
+        condition: Condition,
+    },
+    PutBlock {
+        container: ContainerName,
+        blob: BlobName,
+        id: BlockId,
+        content: Bytes,
+        lease_id: Option<LeaseId>,
+    },
+    /// A blob of blocks; `new` has everything but the content.
+    PutBlockList {
+        container: ContainerName,
+        blob: BlobName,
+        list: Vec<(BlockSource, BlockId)>,
+        new: NewBlob,
+        condition: Condition,
+    },
+    ShowBlocks {
+        container: ContainerName,
+        blob: BlobName,
+    },
+    /// Of a blob, or of the container itself.
+    Lease {
+        container: ContainerName,
+        blob: Option<BlobName>,
+        action: LeaseAction,
         condition: Condition,
     },
     SetMetadata {
@@ -70,6 +105,8 @@ pub enum BlobAnswer {
     Changed { etag: Etag, at: Timestamp },
     Blob(Blob),
     Blobs(Found<(BlobName, Blob)>),
+    Blocks { committed: Vec<Block>, uncommitted: Vec<Block> },
+    Leased(Leased),
     Stock(Vec<StockBlob>),
 }
 
@@ -83,15 +120,28 @@ pub struct StockBlob {
     pub modified_at: Timestamp,
 }
 
+impl BlobRequest {
+    /// Returns whether it may take more room than before.
+    fn is_growth(&self) -> bool {
+        matches!(
+            self,
+            BlobRequest::Put { .. }
+                | BlobRequest::PutBlock { .. }
+                | BlobRequest::PutBlockList { .. }
+                | BlobRequest::CreateContainer { .. }
+        )
+    }
+}
+
 impl<L: Log> Shard<L> {
     pub(crate) fn execute_blob(&mut self, now: Timestamp, request: BlobRequest) -> Result<Answer, Error> {
-        let is_growth = matches!(request, BlobRequest::Put { .. } | BlobRequest::CreateContainer { .. });
-        if is_growth && self.log.space() > Space::Behind {
+        if request.is_growth() && self.log.space() > Space::Behind {
             return Err(Error::DiskFull);
         }
         let mut facts = Vec::new();
         let answer = self.decide_blob(now, request, &mut facts);
         facts.iter().for_each(|fact| self.group.put_blob_fact(fact));
+        self.blob_share.note(self.state.blobs.size_bytes());
         Ok(Answer::Blob(Box::new(answer?)))
     }
 
@@ -101,26 +151,45 @@ impl<L: Log> Shard<L> {
         request: BlobRequest,
         out: &mut Vec<Fact>,
     ) -> Result<BlobAnswer, peeklock_blobs::Error> {
+        let stamp = Stamp { now, size_bytes_max: self.blob_share.size_bytes_max() };
         let blobs = &mut self.state.blobs;
         let changed = |(etag, at)| BlobAnswer::Changed { etag, at };
         Ok(match request {
             BlobRequest::CreateContainer { name, metadata } => {
-                BlobAnswer::Container(blobs.create_container(now, name, metadata, out)?)
+                BlobAnswer::Container(blobs.create_container(stamp, name, metadata, out)?)
+            }
+            BlobRequest::SetContainerMetadata { name, metadata, condition } => {
+                changed(blobs.set_container_metadata(stamp, name, metadata, &condition, out)?)
             }
             BlobRequest::DeleteContainer { name, condition } => {
-                blobs.delete_container(name, &condition, out)?;
+                blobs.delete_container(now, name, &condition, out)?;
                 BlobAnswer::Done
             }
             BlobRequest::ShowContainer { name } => BlobAnswer::Container(blobs.container(&name)?),
             BlobRequest::ListContainers { page } => BlobAnswer::Containers(blobs.list_containers(&page)),
             BlobRequest::Put { container, blob, new, condition } => {
-                changed(blobs.put(now, container, blob, new, &condition, out)?)
+                changed(blobs.put(stamp, container, blob, new, &condition, out)?)
+            }
+            BlobRequest::PutBlock { container, blob, id, content, lease_id } => {
+                blobs.stage(stamp, (container, blob), id, content, lease_id, out)?;
+                BlobAnswer::Done
+            }
+            BlobRequest::PutBlockList { container, blob, list, new, condition } => {
+                let of_blob = (new.metadata, new.headers);
+                changed(blobs.commit(stamp, (container, blob), &list, of_blob, &condition, out)?)
+            }
+            BlobRequest::ShowBlocks { container, blob } => {
+                let (committed, uncommitted) = blobs.blocks(&container, &blob)?;
+                BlobAnswer::Blocks { committed, uncommitted }
+            }
+            BlobRequest::Lease { container, blob, action, condition } => {
+                BlobAnswer::Leased(blobs.lease(now, container, blob, action, &condition, out)?)
             }
             BlobRequest::SetMetadata { container, blob, metadata, condition } => {
-                changed(blobs.set_metadata(now, container, blob, metadata, &condition, out)?)
+                changed(blobs.set_metadata(stamp, container, blob, metadata, &condition, out)?)
             }
             BlobRequest::Delete { container, blob, condition } => {
-                blobs.delete(container, blob, &condition, out)?;
+                blobs.delete(now, container, blob, &condition, out)?;
                 BlobAnswer::Done
             }
             BlobRequest::Show { container, blob } => BlobAnswer::Blob(blobs.blob(&container, &blob)?.clone()),
@@ -142,139 +211,4 @@ fn stock(blobs: &peeklock_blobs::Blobs, hub: &EntityName) -> Vec<StockBlob> {
         Some(StockBlob { container, name, record, modified_at: blob.modified_at })
     });
     records.collect()
-}
-
-impl Broker {
-    pub async fn create_container(
-        &self,
-        name: ContainerName,
-        metadata: Metadata,
-    ) -> Result<ContainerView, AdminError> {
-        let place = place(&name);
-        self.ask_container(place, BlobRequest::CreateContainer { name, metadata }).await
-    }
-
-    /// With all its blobs.
-    pub async fn delete_container(
-        &self,
-        name: ContainerName,
-        condition: Condition,
-    ) -> Result<(), AdminError> {
-        let place = place(&name);
-        self.ask_blobs(place, BlobRequest::DeleteContainer { name, condition }).await.map(|_| ())
-    }
-
-    pub async fn container(&self, name: ContainerName) -> Result<ContainerView, AdminError> {
-        let place = place(&name);
-        self.ask_container(place, BlobRequest::ShowContainer { name }).await
-    }
-
-    /// Containers of all shards by name.
-    pub async fn containers(&self, page: Page) -> Result<Found<(ContainerName, ContainerView)>, AdminError> {
-        let (mut all, mut nexts) = (Vec::new(), Vec::new());
-        for shard in 0..self.shard_count() {
-            let request = BlobRequest::ListContainers { page: page.clone() };
-            if let BlobAnswer::Containers(found) = self.ask_blobs(shard, request).await? {
-                all.extend(found.found);
-                nexts.extend(found.next);
-            }
-        }
-        all.sort_by(|(left, _), (right, _)| left.cmp(right));
-        let beyond = all.split_off(all.len().min(page.count_max));
-        // The first name that is not told, whether it was cut off here or in its shard.
-        let next = beyond.into_iter().map(|(name, _)| name.as_str().to_owned()).chain(nexts).min();
-        Ok(Found { found: all, next })
-    }
-
-    pub async fn put_blob(
-        &self,
-        container: ContainerName,
-        blob: BlobName,
-        new: NewBlob,
-        condition: Condition,
-    ) -> Result<(Etag, Timestamp), AdminError> {
-        let place = place(&container);
-        self.ask_changed(place, BlobRequest::Put { container, blob, new, condition }).await
-    }
-
-    pub async fn set_blob_metadata(
-        &self,
-        container: ContainerName,
-        blob: BlobName,
-        metadata: Metadata,
-        condition: Condition,
-    ) -> Result<(Etag, Timestamp), AdminError> {
-        let place = place(&container);
-        self.ask_changed(place, BlobRequest::SetMetadata { container, blob, metadata, condition }).await
-    }
-
-    pub async fn delete_blob(
-        &self,
-        container: ContainerName,
-        blob: BlobName,
-        condition: Condition,
-    ) -> Result<(), AdminError> {
-        let place = place(&container);
-        self.ask_blobs(place, BlobRequest::Delete { container, blob, condition }).await.map(|_| ())
-    }
-
-    pub async fn blob(&self, container: ContainerName, blob: BlobName) -> Result<Blob, AdminError> {
-        let place = place(&container);
-        match self.ask_blobs(place, BlobRequest::Show { container, blob }).await? {
-            BlobAnswer::Blob(blob) => Ok(blob),
-            _ => Err(ShardStopped.into()),
-        }
-    }
-
-    /// Blobs of one container by name.
-    pub async fn blobs(
-        &self,
-        container: ContainerName,
-        page: Page,
-    ) -> Result<Found<(BlobName, Blob)>, AdminError> {
-        let place = place(&container);
-        match self.ask_blobs(place, BlobRequest::List { container, page }).await? {
-            BlobAnswer::Blobs(found) => Ok(found),
-            _ => Err(ShardStopped.into()),
-        }
-    }
-
-    /// What the stock checkpoint stores of the SDKs keep here for a hub: ownerships and checkpoints of its partitions, in any container.
-    pub async fn stock_checkpoints(&self, hub: &EntityName) -> Result<Vec<StockBlob>, AdminError> {
-        let mut all = Vec::new();
-        for shard in 0..self.shard_count() {
-            if let BlobAnswer::Stock(found) =
-                self.ask_blobs(shard, BlobRequest::Stock { hub: hub.clone() }).await?
-            {
-                all.extend(found);
-            }
-        }
-        Ok(all)
-    }
-
-    async fn ask_container(&self, shard: usize, request: BlobRequest) -> Result<ContainerView, AdminError> {
-        match self.ask_blobs(shard, request).await? {
-            BlobAnswer::Container(view) => Ok(view),
-            _ => Err(ShardStopped.into()),
-        }
-    }
-
-    async fn ask_changed(&self, shard: usize, request: BlobRequest) -> Result<(Etag, Timestamp), AdminError> {
-        match self.ask_blobs(shard, request).await? {
-            BlobAnswer::Changed { etag, at } => Ok((etag, at)),
-            _ => Err(ShardStopped.into()),
-        }
-    }
-
-    async fn ask_blobs(&self, shard: usize, request: BlobRequest) -> Result<BlobAnswer, AdminError> {
-        let request = Box::new(request);
-        match self.ask(shard, |ticket| Request::Blob { ticket, request }).await? {
-            Answer::Blob(answer) => Ok(*answer),
-            _ => Err(ShardStopped.into()),
-        }
-    }
-}
-
-fn place(container: &ContainerName) -> usize {
-    ShardId::of_container(container.as_str()).0.into()
 }

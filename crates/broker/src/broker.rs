@@ -10,6 +10,7 @@ use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinSet;
 
 use crate::batch::{Batch, Peer, PeerId};
+use crate::blobs::BlobBudget;
 use crate::clock::Clock;
 use crate::damage::DamageCounts;
 use crate::large::LargeStore;
@@ -117,6 +118,7 @@ impl Broker {
         let (mut shards, mut recovered_shards) = (Vec::new(), Vec::new());
         let mut recovered = Recovered::default();
         let damage = Arc::<DamageCounts>::default();
+        let blob_budget = BlobBudget::default();
         for id in (0..ShardId::COUNT).map(ShardId) {
             let (mut state, log, snapshot_upto) = recover(journal, id).await?;
             state.engine.set_filter_cost(filter_cost);
@@ -130,7 +132,9 @@ impl Broker {
             let large = LargeStore::new(log.large_bodies(), log.reader());
             shards.push(ShardHandle { incoming, large });
             let damage = Arc::clone(&damage);
-            recovered_shards.push((RecoveredShard { id, state, log, snapshot_upto, damage }, envelopes));
+            let blob_share = blob_budget.share(state.blobs.size_bytes());
+            let shard = RecoveredShard { id, state, log, snapshot_upto, damage, blob_share };
+            recovered_shards.push((shard, envelopes));
         }
         let next_peer = Arc::new(AtomicU64::new(1));
         let router = Router::new(&shards, Arc::clone(&next_peer), describe);

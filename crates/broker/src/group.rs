@@ -19,6 +19,9 @@ const HEADER_BYTES: usize = 8;
 /// A body in a buffer of its own that is smaller than this is copied to the others: many small parts cost more than that.
 const PART_BYTES_MIN: usize = 4096;
 
+/// Room for facts that is kept from group to group. Only blobs take more.
+const FACTS_BYTES_KEPT: usize = 1024 * 1024;
+
 #[derive(Debug)]
 pub(crate) struct GroupBuilder {
     number: GroupNumber,
@@ -52,6 +55,7 @@ impl GroupBuilder {
         self.number = number;
         self.fact_count = 0;
         self.facts.clear();
+        self.facts.shrink_to(FACTS_BYTES_KEPT);
         self.bodies.put_bytes(0, HEADER_BYTES);
     }
 

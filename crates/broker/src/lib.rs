@@ -34,7 +34,7 @@ mod streams;
 
 pub use alarm::Alarm;
 pub use batch::{Batch, Messages, Peer, PeerId, Ticket};
-pub use blobs::{BlobAnswer, BlobRequest, StockBlob};
+pub use blobs::{BLOB_BYTES_MAX, BlobAnswer, BlobRequest, StockBlob};
 pub use broker::{Broker, Describe, OpenError, Recovered, Running, ShardHandle, ShardStopped};
 pub use clock::Clock;
 pub use damage::Damage;

@@ -17,6 +17,7 @@ use tokio::time::MissedTickBehavior;
 
 use crate::alarm::Alarm;
 use crate::batch::{Batch, Peer, PeerId, Ticket};
+use crate::blobs::BlobShare;
 use crate::broker::Describe;
 use crate::clock::Clock;
 use crate::damage::DamageCounts;
@@ -67,6 +68,7 @@ pub(crate) struct RecoveredShard<L> {
     /// The group up to which a snapshot replaces the log.
     pub(crate) snapshot_upto: GroupNumber,
     pub(crate) damage: Arc<DamageCounts>,
+    pub(crate) blob_share: BlobShare,
 }
 
 pub(crate) struct Shard<L: Log> {
@@ -108,6 +110,7 @@ pub(crate) struct Shard<L: Log> {
     held: VecDeque<Held>,
     cleanups: VecDeque<(u64, Cleanup)>,
     pub(crate) damage: Arc<DamageCounts>,
+    pub(crate) blob_share: BlobShare,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -126,7 +129,7 @@ impl<L: Log> Shard<L> {
         router: Router,
         describe: Describe,
     ) -> Self {
-        let RecoveredShard { id, state, log, snapshot_upto, damage } = recovered;
+        let RecoveredShard { id, state, log, snapshot_upto, damage, blob_share } = recovered;
         let reading = Reading::new(log.reader());
         let outgoing = Outgoing::new(id, log.reader(), router);
         let appended = log.watermark();
@@ -158,6 +161,7 @@ impl<L: Log> Shard<L> {
             held: VecDeque::new(),
             cleanups: VecDeque::new(),
             damage,
+            blob_share,
             log,
         }
     }

@@ -261,8 +261,13 @@ fn of_blobs(error: &BlobsError, text: String) -> Problem {
         BlobsError::NoSuchContainer { .. } | BlobsError::NoSuchBlob { .. } => Problem::NotFound(text),
         BlobsError::ContainerExists { .. } | BlobsError::BlobExists { .. } => Problem::Exists(text),
         BlobsError::ConditionNotMet { .. } => Problem::Precondition(text),
-        BlobsError::TooManyContainers | BlobsError::Full => Problem::Quota(text),
-        BlobsError::TooLarge { .. } | BlobsError::Header => Problem::BadRequest(text),
+        BlobsError::Lease(_) | BlobsError::ContainerLease(_) => Problem::Conflict(text),
+        BlobsError::TooManyContainers | BlobsError::TooManyBlobs | BlobsError::Full => Problem::Quota(text),
+        BlobsError::TooLarge { .. }
+        | BlobsError::Header
+        | BlobsError::NoSuchBlock
+        | BlobsError::BlockIdLength
+        | BlobsError::TooManyBlocks => Problem::BadRequest(text),
     }
 }
 

@@ -13,6 +13,7 @@ use peeklock_types::Timestamp;
 use percent_encoding::percent_decode_str;
 
 use crate::account::Account;
+use crate::blob::Uploads;
 use crate::problem::Problem;
 use crate::{Limits, Service, Storage};
 
@@ -27,6 +28,7 @@ pub(crate) struct Call<'s> {
     pub(crate) service: Service,
     pub(crate) account: &'s Account,
     pub(crate) limits: &'s Limits,
+    pub(crate) uploads: &'s Uploads,
     pub(crate) parts: Parts,
     /// What the path names behind the account: a container or a queue.
     pub(crate) container: Option<String>,
@@ -59,7 +61,8 @@ impl<'s> Call<'s> {
                 Ok((decode(key)?.to_lowercase(), decode(value)?))
             })
             .collect::<Result<Vec<_>, Problem>>()?;
-        Ok(Call { service, account, limits: &storage.0.limits, parts, container, inside, query })
+        let (limits, uploads) = (&storage.0.limits, &storage.0.uploads);
+        Ok(Call { service, account, limits, uploads, parts, container, inside, query })
     }
 
     pub(crate) fn now(&self) -> Timestamp {

@@ -1,4 +1,4 @@
-//! The storage services over HTTP, as far as they are served: the Blob calls of checkpoint stores, and Queue Storage.
+//! The storage services over HTTP, as far as they are served: the Blob calls of checkpoint stores, event processors and message stores, and Queue Storage.
 //!
 //! Translates between requests and the broker, in the services' own forms: shared keys and shared access signatures, path style and host style
 //! addresses, XML errors. Has no rules of its own about blobs or queues. Never listens: a server puts the [`router`] of each [`Service`]
@@ -20,6 +20,7 @@ use std::sync::atomic::AtomicU64;
 use axum::Router;
 use axum::extract::Request;
 use axum::response::Response;
+use http::Method;
 use peeklock_types::Timestamp;
 
 pub use account::{
@@ -29,6 +30,7 @@ pub use peeklock_http::Limits;
 pub use spelling::Spelling;
 
 use answer::Trail;
+use blob::Uploads;
 use call::Call;
 use problem::Problem;
 
@@ -56,6 +58,7 @@ pub struct Storage(Arc<Inner>);
 struct Inner {
     accounts: Vec<Account>,
     limits: Limits,
+    uploads: Uploads,
     started_at: Timestamp,
     request_count: AtomicU64,
 }
@@ -64,7 +67,8 @@ impl Storage {
     /// An account's name must not repeat: the first counts.
     pub fn new(accounts: Vec<Account>, limits: Limits) -> Self {
         let started_at = accounts.first().map_or(Timestamp::ZERO, |account| account.broker.clock().now());
-        Storage(Arc::new(Inner { accounts, limits, started_at, request_count: AtomicU64::new(0) }))
+        let (uploads, request_count) = (Uploads::default(), AtomicU64::new(0));
+        Storage(Arc::new(Inner { accounts, limits, uploads, started_at, request_count }))
     }
 
     fn account(&self, name: &str) -> Option<&Account> {
@@ -80,8 +84,9 @@ pub fn router(storage: Storage, service: Service) -> Router {
 
 async fn answer(storage: &Storage, service: Service, request: Request) -> Response {
     let trail = Trail::of(storage, &request);
+    let is_head = request.method() == Method::HEAD;
     let answered = serve(storage, service, request).await;
-    trail.stamp(answered.unwrap_or_else(Problem::into_response))
+    trail.stamp(answered.unwrap_or_else(|problem| problem.into_response(is_head)))
 }
 
 /// A request is authorised before its body is read.

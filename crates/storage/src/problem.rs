@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use axum::body::Body;
 use axum::response::Response;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, StatusCode};
@@ -77,16 +78,16 @@ impl Problem {
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, "ServerBusy", text)
     }
 
-    pub(crate) fn into_response(self) -> Response {
-        let mut writer = Writer::document();
-        writer.begin("Error", &[]);
-        writer.text("Code", self.code);
-        writer.text("Message", &self.text);
-        writer.end();
-        let mut response = Response::new(writer.finish().into());
+    /// Builds the answer. The answer to a `HEAD` has neither a type nor a length of content.
+    // SDK quirk: .NET parses the body of every refusal with a type of content, and there is none after a `HEAD`.
+    pub(crate) fn into_response(self, is_head: bool) -> Response {
+        let body = if is_head { no_body() } else { self.document().into() };
+        let mut response = Response::new(body);
         *response.status_mut() = self.status;
         let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/xml"));
+        if !is_head {
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/xml"));
+        }
         headers.insert(ERROR_CODE, HeaderValue::from_static(self.code));
         if let Some(retry_after) = self.retry_after {
             // In whole seconds, and not too early.
@@ -95,6 +96,20 @@ impl Problem {
         }
         response
     }
+
+    fn document(&self) -> String {
+        let mut writer = Writer::document();
+        writer.begin("Error", &[]);
+        writer.text("Code", self.code);
+        writer.text("Message", &self.text);
+        writer.end();
+        writer.finish()
+    }
+}
+
+/// Returns an empty body of unknown length: the router adds a header for a known one, even for zero.
+fn no_body() -> Body {
+    Body::from_stream(Body::empty().into_data_stream())
 }
 
 impl From<BodyError> for Problem {

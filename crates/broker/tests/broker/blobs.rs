@@ -1,13 +1,15 @@
 //! Guards blobs as shards run them: what was answered outlives a crash, with and without a snapshot, tags never come back, of two who claim
-//! the same blob one wins, and containers of all shards are one list.
+//! the same blob one wins, leases hold for as long as they were given, and containers of all shards are one list and share one budget.
 
 use std::time::Duration;
 
 use crate::common::Rig;
+use bytes::Bytes;
 use peeklock_broker::blob::{
-    BlobName, Condition, ContainerName, Error as Refused, Etag, Metadata, NewBlob, Page, StockKind, Tag,
+    BlobName, Condition, ContainerName, Error as Refused, Etag, LeaseAction, LeaseError, LeaseId, LeaseSpan,
+    Metadata, NewBlob, Page, StockKind, Tag,
 };
-use peeklock_broker::{AdminError, Error};
+use peeklock_broker::{AdminError, BLOB_BYTES_MAX, Error};
 use peeklock_types::{EntityName, ShardId};
 
 fn container(name: &str) -> ContainerName {
@@ -124,4 +126,55 @@ async fn checkpoints_of_stock_stores_are_found_by_hub() {
     assert_eq!(kinds, [(3, checkpoint), (3, StockKind::Ownership { owner: "a".to_owned() })]);
     let none = rig.broker.stock_checkpoints(&EntityName::parse("other").unwrap()).await.unwrap();
     assert!(none.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn leases_outlive_a_crash_and_end_in_time() {
+    let rig = Rig::start().await;
+    rig.broker.create_container(container("checkpoints"), Metadata::default()).await.unwrap();
+    claim(&rig, "a", if_new()).await.unwrap();
+    let (id, span) = (LeaseId(1), LeaseSpan::Fixed(Duration::from_secs(30)));
+    let place = || (container("checkpoints"), blob(OWNERSHIP));
+    let acquire = LeaseAction::Acquire { id, span };
+    let (c, b) = place();
+    rig.broker.lease_blob(c, Some(b), acquire, Condition::default()).await.unwrap();
+    let rig = rig.crash().await;
+    let always = Condition::default();
+    assert_eq!(claim(&rig, "b", always.clone()).await, Err(Refused::Lease(LeaseError::IdMissing)));
+    let leased = Condition { lease_id: Some(id), ..always.clone() };
+    claim(&rig, "c", leased.clone()).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(31)).await;
+    assert_eq!(claim(&rig, "d", leased).await, Err(Refused::Lease(LeaseError::Lost)));
+    claim(&rig, "e", always.clone()).await.unwrap();
+    let (c, b) = place();
+    let renewed = rig.broker.lease_blob(c, Some(b), LeaseAction::Renew { id }, always).await.unwrap_err();
+    assert_eq!(refused(renewed), Refused::Lease(LeaseError::IdMismatchWithLeaseOperation));
+}
+
+#[tokio::test]
+async fn large_blobs_of_all_shards_share_a_budget() {
+    let rig = Rig::start().await;
+    for name in ["box", "other"] {
+        rig.broker.create_container(container(name), Metadata::default()).await.unwrap();
+    }
+    assert_ne!(ShardId::of_container("box"), ShardId::of_container("other"));
+    let content = Bytes::from(vec![7; 4 << 20]);
+    let put = async |name: &str, number: usize| {
+        let new = NewBlob { content: content.clone(), ..NewBlob::default() };
+        let blob = blob(&number.to_string());
+        rig.broker.put_blob(container(name), blob, new, Condition::default()).await.map_err(refused)
+    };
+    let count = BLOB_BYTES_MAX / content.len() - 1;
+    for number in 0..count {
+        put("box", number).await.unwrap();
+    }
+    assert_eq!(put("other", count).await, Err(Refused::Full));
+    rig.broker.delete_blob(container("box"), blob("0"), Condition::default()).await.unwrap();
+    put("other", count).await.unwrap();
+    let rig = rig.crash().await;
+    let found = rig.broker.blob(container("other"), blob(&count.to_string())).await.unwrap();
+    assert_eq!(found.content, content);
+    let new = NewBlob { content: content.clone(), ..NewBlob::default() };
+    let full = rig.broker.put_blob(container("box"), blob("0"), new, Condition::default()).await;
+    assert_eq!(refused(full.unwrap_err()), Refused::Full);
 }

@@ -5,7 +5,7 @@ use http::header::{
     CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_TYPE, ETAG, HeaderName,
     IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_UNMODIFIED_SINCE, LAST_MODIFIED,
 };
-use peeklock_broker::blob::{Blob, BlobHeaders, Condition, Etag, Metadata, Tag};
+use peeklock_broker::blob::{Blob, BlobHeaders, Condition, Etag, Lease, LeaseId, LeaseState, Metadata, Tag};
 use peeklock_http::shown;
 use peeklock_types::Timestamp;
 
@@ -15,10 +15,8 @@ use crate::problem::Problem;
 use crate::spelling::{self, Spelling, spelled};
 use crate::time::{http_date, parse_http_date};
 
-const CONTENT_MD5: HeaderName = HeaderName::from_static("content-md5");
-
 /// Headers with this start that are understood, or change nothing here.
-const KNOWN: [&str; 14] = [
+const KNOWN: [&str; 20] = [
     "x-ms-date",
     "x-ms-version",
     "x-ms-client-request-id",
@@ -33,6 +31,12 @@ const KNOWN: [&str; 14] = [
     "x-ms-range",
     "x-ms-blob-public-access",
     "x-ms-delete-snapshots",
+    "x-ms-lease-id",
+    "x-ms-lease-action",
+    "x-ms-lease-duration",
+    "x-ms-lease-break-period",
+    "x-ms-proposed-lease-id",
+    "x-ms-range-get-content-md5",
 ];
 
 /// Things that a query can name, and that are not there.
@@ -43,7 +47,7 @@ const ABSENT: [(&str, &str); 4] = [
     ("where", "blobs have no tags"),
 ];
 
-/// Leases, tags, tiers, checksums: what would be swallowed is refused.
+/// Refuses tags, tiers, checksums and whatever else would be passed over.
 pub(super) fn check_unknown(call: &Call<'_>) -> Result<(), Problem> {
     if let Some((name, why)) =
         ABSENT.iter().find(|(name, _)| call.query(name).is_some_and(|value| !value.is_empty()))
@@ -54,12 +58,6 @@ pub(super) fn check_unknown(call: &Call<'_>) -> Result<(), Problem> {
         name.starts_with("x-ms-") && !name.starts_with(Spelling::PREFIX) && !KNOWN.contains(name)
     };
     match call.parts.headers.keys().map(HeaderName::as_str).find(is_unknown) {
-        // The service says the same of a blob that nobody has leased.
-        Some("x-ms-lease-id") => Err(Problem::new(
-            http::StatusCode::PRECONDITION_FAILED,
-            "LeaseNotPresentWithBlobOperation",
-            "nothing is leased here, and nothing can be; send the request without x-ms-lease-id",
-        )),
         Some(name) => Err(Problem::not_supported(format!("the header '{}' is not supported", shown(name)))),
         None => Ok(()),
     }
@@ -99,14 +97,6 @@ pub(super) fn of_content(call: &Call<'_>) -> BlobHeaders {
     }
 }
 
-/// A sum of the content that was sent would have to be checked.
-pub(super) fn check_sums(call: &Call<'_>) -> Result<(), Problem> {
-    if call.parts.headers.contains_key(CONTENT_MD5) {
-        return Err(Problem::not_supported("Content-MD5 is not checked here; send the request without it"));
-    }
-    Ok(())
-}
-
 pub(super) fn condition(call: &Call<'_>) -> Result<Condition, Problem> {
     let tag = |name: HeaderName| call.header(name).map(|text| parse_tag(text.trim()));
     let time = |name: HeaderName| -> Result<Option<Timestamp>, Problem> {
@@ -119,7 +109,15 @@ pub(super) fn condition(call: &Call<'_>) -> Result<Condition, Problem> {
         if_none_match: tag(IF_NONE_MATCH),
         if_modified_since: time(IF_MODIFIED_SINCE)?,
         if_unmodified_since: time(IF_UNMODIFIED_SINCE)?,
+        lease_id: lease_id(call, "x-ms-lease-id")?,
     })
+}
+
+/// Reads a header that names a lease.
+pub(super) fn lease_id(call: &Call<'_>, name: &'static str) -> Result<Option<LeaseId>, Problem> {
+    let Some(text) = call.header(name).filter(|text| !text.trim().is_empty()) else { return Ok(None) };
+    let wrong = |error| Problem::header(name, format!("is '{}'; {error}", shown(&text)));
+    LeaseId::parse(text.trim()).map(Some).map_err(wrong)
 }
 
 /// As it stands in lists; headers have it in quotes.
@@ -149,16 +147,37 @@ pub(super) fn put_metadata(response: &mut Response, metadata: &Metadata) {
     spelling::put_metadata(response, metadata.iter());
 }
 
-/// What nobody can change here: nothing is leased.
-pub(super) fn put_lease(response: &mut Response) {
-    put_header(response, &HeaderName::from_static("x-ms-lease-status"), "unlocked");
-    put_header(response, &HeaderName::from_static("x-ms-lease-state"), "available");
+/// Status and state of a lease, and while it is held its kind.
+pub(super) fn lease_texts(
+    lease: Option<&Lease>,
+    now: Timestamp,
+) -> (&'static str, &'static str, Option<&'static str>) {
+    let state = LeaseState::of(lease, now);
+    let status = if state.is_locked() { "locked" } else { "unlocked" };
+    let (name, duration) = match state {
+        LeaseState::Available => ("available", None),
+        LeaseState::Leased { is_infinite: true } => ("leased", Some("infinite")),
+        LeaseState::Leased { is_infinite: false } => ("leased", Some("fixed")),
+        LeaseState::Expired => ("expired", None),
+        LeaseState::Breaking => ("breaking", None),
+        LeaseState::Broken => ("broken", None),
+    };
+    (status, name, duration)
 }
 
-pub(super) fn put_properties(response: &mut Response, blob: &Blob) {
+pub(super) fn put_lease(response: &mut Response, lease: Option<&Lease>, now: Timestamp) {
+    let (status, state, duration) = lease_texts(lease, now);
+    put_header(response, &HeaderName::from_static("x-ms-lease-status"), status);
+    put_header(response, &HeaderName::from_static("x-ms-lease-state"), state);
+    if let Some(duration) = duration {
+        put_header(response, &HeaderName::from_static("x-ms-lease-duration"), duration);
+    }
+}
+
+pub(super) fn put_properties(response: &mut Response, blob: &Blob, now: Timestamp) {
     put_state(response, blob.etag, blob.modified_at);
     put_metadata(response, &blob.metadata);
-    put_lease(response);
+    put_lease(response, blob.lease.as_ref(), now);
     put_header(response, &http::header::ACCEPT_RANGES, "bytes");
     put_header(response, &HeaderName::from_static("x-ms-blob-type"), "BlockBlob");
     put_header(response, &HeaderName::from_static("x-ms-creation-time"), &http_date(blob.created_at));

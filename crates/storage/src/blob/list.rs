@@ -1,12 +1,13 @@
 use axum::response::Response;
 use http::StatusCode;
 use peeklock_broker::blob::limits::PAGE_COUNT_MAX;
-use peeklock_broker::blob::{Blob, BlobName, ContainerName, ContainerView, Metadata, Page};
+use peeklock_broker::blob::{Blob, BlobName, ContainerName, ContainerView, Lease, Metadata, Page};
 use peeklock_http::shown;
 use peeklock_http::xml::Writer;
+use peeklock_types::Timestamp;
 
-use super::headers::tag;
-use super::refused;
+use super::headers::{lease_texts, tag};
+use super::refusal::refused;
 use crate::answer::xml;
 use crate::auth::{Needs, Permit, Resource};
 use crate::call::Call;
@@ -40,7 +41,7 @@ pub(super) async fn containers(call: &Call<'_>, permit: &Permit) -> Result<Respo
     put_page(&mut writer, call, &page);
     writer.begin("Containers", &[]);
     for (name, view) in &found.found {
-        put_container(&mut writer, name, view, with_metadata);
+        put_container(&mut writer, name, view, with_metadata, call.now());
     }
     writer.end();
     writer.text("NextMarker", found.next.as_deref().unwrap_or_default());
@@ -63,7 +64,7 @@ pub(super) async fn blobs(
     put_page(&mut writer, call, &page);
     writer.begin("Blobs", &[]);
     for (name, blob) in &found.found {
-        put_blob(&mut writer, name, blob, with_metadata);
+        put_blob(&mut writer, name, blob, with_metadata, call.now());
     }
     writer.end();
     writer.text("NextMarker", found.next.as_deref().unwrap_or_default());
@@ -80,7 +81,8 @@ fn endpoint(call: &Call<'_>) -> String {
 }
 
 fn includes_metadata(call: &Call<'_>) -> Result<bool, Problem> {
-    let include = call.query("include").unwrap_or_default();
+    // SDK quirk: .NET sends the names of its enumeration, as in `Metadata`.
+    let include = call.query("include").unwrap_or_default().to_ascii_lowercase();
     let mut parts = include.split(',').map(str::trim);
     if let Some(unknown) = parts.clone().find(|part| !INCLUDABLE.contains(part)) {
         return Err(Problem::query("include", format!("has '{}', which is unknown", shown(unknown))));
@@ -105,14 +107,19 @@ fn put_page(writer: &mut Writer, call: &Call<'_>, page: &Page) {
     }
 }
 
-fn put_container(writer: &mut Writer, name: &ContainerName, view: &ContainerView, with_metadata: bool) {
+fn put_container(
+    writer: &mut Writer,
+    name: &ContainerName,
+    view: &ContainerView,
+    with_metadata: bool,
+    now: Timestamp,
+) {
     writer.begin("Container", &[]);
     writer.text("Name", name.as_str());
     writer.begin("Properties", &[]);
     writer.text("Last-Modified", &http_date(view.modified_at));
     writer.text("Etag", &format!("\"{}\"", tag(view.etag)));
-    writer.text("LeaseStatus", "unlocked");
-    writer.text("LeaseState", "available");
+    put_lease(writer, view.lease.as_ref(), now);
     writer.bool("HasImmutabilityPolicy", false);
     writer.bool("HasLegalHold", false);
     writer.end();
@@ -122,7 +129,7 @@ fn put_container(writer: &mut Writer, name: &ContainerName, view: &ContainerView
     writer.end();
 }
 
-fn put_blob(writer: &mut Writer, name: &BlobName, blob: &Blob, with_metadata: bool) {
+fn put_blob(writer: &mut Writer, name: &BlobName, blob: &Blob, with_metadata: bool, now: Timestamp) {
     writer.begin("Blob", &[]);
     writer.text("Name", name.as_str());
     writer.begin("Properties", &[]);
@@ -139,14 +146,20 @@ fn put_blob(writer: &mut Writer, name: &BlobName, blob: &Blob, with_metadata: bo
     writer.optional("Cache-Control", headers.cache_control.as_deref());
     writer.optional("Content-Disposition", headers.content_disposition.as_deref());
     writer.text("BlobType", "BlockBlob");
-    writer.text("LeaseStatus", "unlocked");
-    writer.text("LeaseState", "available");
+    put_lease(writer, blob.lease.as_ref(), now);
     writer.bool("ServerEncrypted", false);
     writer.end();
     if with_metadata {
         put_metadata(writer, &blob.metadata);
     }
     writer.end();
+}
+
+fn put_lease(writer: &mut Writer, lease: Option<&Lease>, now: Timestamp) {
+    let (status, state, duration) = lease_texts(lease, now);
+    writer.text("LeaseStatus", status);
+    writer.text("LeaseState", state);
+    writer.optional("LeaseDuration", duration);
 }
 
 fn put_metadata(writer: &mut Writer, metadata: &Metadata) {

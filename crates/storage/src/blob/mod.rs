@@ -1,33 +1,44 @@
-//! The Blob calls that checkpoint stores make: containers, small block blobs, their metadata, and lists. All others are refused in words.
+//! The Blob calls that checkpoint stores, event processors and message stores make: containers, block blobs of limited size, their metadata,
+//! leases, and lists. All others are refused in words.
 
+mod block;
 mod container;
 mod headers;
+mod lease;
 mod list;
 mod object;
+mod refusal;
+mod sum;
+mod upload;
 
 use axum::body::Body;
 use axum::response::Response;
-use http::StatusCode;
-use peeklock_broker::blob::limits::CONTENT_BYTES_MAX;
-use peeklock_broker::blob::{BlobName, ContainerName, Error as BlobError};
-use peeklock_broker::{AdminError, Error};
+use peeklock_broker::blob::{BlobName, ContainerName};
 use peeklock_http::shown;
 
 use crate::auth::Permit;
 use crate::call::Call;
 use crate::problem::Problem;
 
+pub(crate) use upload::Uploads;
+
 /// What the refusals say is there.
-const SERVED: &str = "served are: create, delete and list containers and read their properties; put (one block blob of at most 64 KiB), \
-                      read, delete and list blobs, and read and set their properties and metadata";
+const SERVED: &str = "served are: create, delete, lease and list containers, and read and set their properties and metadata; put (block blobs \
+                      of at most 4 MiB, also in blocks), read, lease, delete and list blobs, and read and set their properties and metadata";
 
 enum Asked {
     ListContainers,
     CreateContainer(ContainerName),
     DeleteContainer(ContainerName),
     ShowContainer(ContainerName),
+    SetContainerMetadata(ContainerName),
     ListBlobs(ContainerName),
     Put(Place),
+    PutBlock(Place),
+    PutBlockList(Place),
+    ListBlocks(Place),
+    /// Of a blob, or without one of the container.
+    Lease(ContainerName, Option<BlobName>),
     SetMetadata(Place),
     Read(Place),
     Metadata(Place),
@@ -45,7 +56,12 @@ pub(crate) async fn answer(call: &Call<'_>, permit: &Permit, body: Body) -> Resu
         Asked::CreateContainer(name) => container::create(call, permit, name).await,
         Asked::DeleteContainer(name) => container::delete(call, permit, name).await,
         Asked::ShowContainer(name) => container::show(call, permit, name).await,
+        Asked::SetContainerMetadata(name) => container::set_metadata(call, permit, name).await,
         Asked::ListBlobs(name) => list::blobs(call, permit, name).await,
+        Asked::PutBlock(place) => block::put(call, permit, place, body).await,
+        Asked::PutBlockList(place) => block::put_list(call, permit, place, body).await,
+        Asked::ListBlocks(place) => block::list(call, permit, place).await,
+        Asked::Lease(container, blob) => lease::act(call, permit, container, blob).await,
         Asked::Put(place) => object::put(call, permit, place, body).await,
         Asked::SetMetadata(place) => object::set_metadata(call, permit, place).await,
         Asked::Read(place) => object::read(call, permit, place).await,
@@ -67,6 +83,8 @@ fn asked(call: &Call<'_>) -> Result<Asked, Problem> {
                 ("PUT", Some("container"), None) => Asked::CreateContainer(name()?),
                 ("DELETE", Some("container"), None) => Asked::DeleteContainer(name()?),
                 ("GET" | "HEAD", Some("container"), None | Some("metadata")) => Asked::ShowContainer(name()?),
+                ("PUT", Some("container"), Some("metadata")) => Asked::SetContainerMetadata(name()?),
+                ("PUT", Some("container"), Some("lease")) => Asked::Lease(name()?, None),
                 ("GET", Some("container"), Some("list")) => Asked::ListBlobs(name()?),
                 _ => return Err(not_served(call)),
             }
@@ -75,6 +93,13 @@ fn asked(call: &Call<'_>) -> Result<Asked, Problem> {
             let place = || Ok::<_, Problem>((container_name(container)?, blob_name(blob)?));
             match kind {
                 ("PUT", None, None) => Asked::Put(place()?),
+                ("PUT", None, Some("block")) => Asked::PutBlock(place()?),
+                ("PUT", None, Some("blocklist")) => Asked::PutBlockList(place()?),
+                ("GET", None, Some("blocklist")) => Asked::ListBlocks(place()?),
+                ("PUT", None, Some("lease")) => {
+                    let (container, blob) = place()?;
+                    Asked::Lease(container, Some(blob))
+                }
                 ("PUT", None, Some("metadata")) => Asked::SetMetadata(place()?),
                 ("GET" | "HEAD", None, None) => Asked::Read(place()?),
                 ("GET" | "HEAD", None, Some("metadata")) => Asked::Metadata(place()?),
@@ -107,32 +132,4 @@ fn container_name(text: &str) -> Result<ContainerName, Problem> {
 
 fn blob_name(text: &str) -> Result<BlobName, Problem> {
     BlobName::parse(text).map_err(|error| Problem::bad("InvalidResourceName", error.to_string()))
-}
-
-/// A refusal of the broker with the code that SDKs look for.
-fn refused(error: AdminError) -> Problem {
-    let AdminError::Refused(Error::Blob(blob)) = &error else { return error.into() };
-    let text = error.to_string();
-    match &**blob {
-        BlobError::NoSuchContainer { .. } => Problem::not_found("ContainerNotFound", text),
-        BlobError::NoSuchBlob { .. } => Problem::not_found("BlobNotFound", text),
-        BlobError::ContainerExists { .. } => Problem::conflict("ContainerAlreadyExists", text),
-        BlobError::BlobExists { .. } => Problem::conflict("BlobAlreadyExists", text),
-        BlobError::ConditionNotMet { .. } => condition_not_met(text),
-        BlobError::TooLarge { .. } => too_large(),
-        BlobError::Header => Problem::bad("InvalidHeaderValue", text),
-        BlobError::TooManyContainers | BlobError::Full => Problem::conflict("AccountLimitExceeded", text),
-    }
-}
-
-fn condition_not_met(text: impl Into<String>) -> Problem {
-    Problem::new(StatusCode::PRECONDITION_FAILED, "ConditionNotMet", text)
-}
-
-/// Refused before the end of the body is known.
-fn too_large() -> Problem {
-    let text = format!(
-        "a blob holds at most {CONTENT_BYTES_MAX} bytes here, which is for checkpoints; keep large blobs elsewhere"
-    );
-    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "RequestBodyTooLarge", text)
 }

@@ -4,22 +4,23 @@ use axum::body::Body;
 use axum::response::Response;
 use http::header::{CONTENT_RANGE, HeaderName, RANGE};
 use http::{Method, StatusCode};
-use peeklock_broker::blob::limits::CONTENT_BYTES_MAX;
-use peeklock_broker::blob::{Blob, Condition, NewBlob, Tag};
+use peeklock_broker::blob::{Blob, Condition, Error as BlobError, NewBlob, Tag, check_read};
+use peeklock_broker::{AdminError, Error};
 use peeklock_http::shown;
 
 use super::headers::{
-    check_sums, condition, metadata as metadata_of, of_content, put_metadata, put_properties, put_state,
+    condition, metadata as metadata_of, of_content, put_metadata, put_properties, put_state,
 };
-use super::{Place, condition_not_met, refused, too_large};
+use super::refusal::{condition_not_met, of_lease, refused};
+use super::{Place, sum, upload};
 use crate::answer::{empty, put_header};
 use crate::auth::{Needs, Permit, Resource};
 use crate::call::Call;
 use crate::problem::Problem;
 
-const ENCRYPTED: HeaderName = HeaderName::from_static("x-ms-request-server-encrypted");
+pub(super) const ENCRYPTED: HeaderName = HeaderName::from_static("x-ms-request-server-encrypted");
 
-fn needs(letters: &'static str) -> Needs {
+pub(super) fn needs(letters: &'static str) -> Needs {
     Needs { resource: Resource::Object, of_account: letters, of_service: letters }
 }
 
@@ -31,19 +32,17 @@ pub(super) async fn put(
 ) -> Result<Response, Problem> {
     permit.check(needs("cw"))?;
     check_kind(call)?;
-    check_sums(call)?;
     let mut condition = condition(call)?;
     // Who may only create must not replace.
     let may_replace = permit.check(needs("w")).is_ok();
     if !may_replace {
         condition.if_none_match = Some(Tag::Any);
     }
-    let (metadata, headers) = (metadata_of(call)?, of_content(call));
-    let content = call.read_body(body, CONTENT_BYTES_MAX).await.map_err(|problem| match problem.status {
-        StatusCode::PAYLOAD_TOO_LARGE => too_large(),
-        _ => problem,
-    })?;
-    let new = NewBlob { metadata, headers, content };
+    let (metadata, mut headers) = (metadata_of(call)?, of_content(call));
+    let upload = upload::read(call, body).await?;
+    let sum = sum::checked(call, &upload.content).await?;
+    headers.content_md5.get_or_insert_with(|| sum.clone());
+    let new = NewBlob { metadata, headers, content: upload.content.clone(), blocks: Vec::new() };
     let put = call.account.broker.put_blob(container, blob, new, condition).await;
     let (etag, at) = put.map_err(refused).map_err(|problem| match problem.code {
         "BlobAlreadyExists" if !may_replace => Problem::forbidden("UnauthorizedBlobOverwrite", problem.text),
@@ -51,6 +50,7 @@ pub(super) async fn put(
     })?;
     let mut response = empty(StatusCode::CREATED);
     put_state(&mut response, etag, at);
+    put_header(&mut response, &sum::CONTENT_MD5, &sum);
     put_header(&mut response, &ENCRYPTED, "false");
     Ok(response)
 }
@@ -110,12 +110,18 @@ pub(super) async fn read(call: &Call<'_>, permit: &Permit, place: Place) -> Resu
         Some(range) => (StatusCode::PARTIAL_CONTENT, blob.content.slice(range.clone())),
         None => (StatusCode::OK, blob.content.clone()),
     };
+    let wants_sum = call.header("x-ms-range-get-content-md5").is_some_and(|text| text.trim() == "true");
+    let sum_of_part = if range.is_some() && wants_sum { Some(sum::of(part.clone()).await) } else { None };
     let mut response = Response::new(Body::from(part));
     *response.status_mut() = status;
-    put_properties(&mut response, &blob);
-    let md5 = HeaderName::from_static(if range.is_some() { "x-ms-blob-content-md5" } else { "content-md5" });
+    put_properties(&mut response, &blob, call.now());
+    if let Some(sum) = sum_of_part {
+        put_header(&mut response, &sum::CONTENT_MD5, &sum);
+    }
+    let of_blob =
+        if range.is_some() { HeaderName::from_static("x-ms-blob-content-md5") } else { sum::CONTENT_MD5 };
     if let Some(sum) = &blob.headers.content_md5 {
-        put_header(&mut response, &md5, sum);
+        put_header(&mut response, &of_blob, sum);
     }
     if let Some(Range { start, end }) = range {
         put_header(&mut response, &CONTENT_RANGE, &format!("bytes {start}-{}/{size}", end - 1));
@@ -142,7 +148,15 @@ async fn find(
 ) -> Result<Result<Blob, Response>, Problem> {
     permit.check(needs("r"))?;
     let condition: Condition = condition(call)?;
-    let blob = call.account.broker.blob(container, blob).await.map_err(refused)?;
+    let found = call.account.broker.blob(container, blob).await;
+    let blob = found.map_err(|error| match &error {
+        AdminError::Refused(Error::Blob(missing))
+            if condition.if_match.is_some() && matches!(**missing, BlobError::NoSuchBlob { .. }) =>
+        {
+            condition_not_met("the condition of the request is not met: there is no such blob")
+        }
+        _ => refused(error),
+    })?;
     if !condition.fits_wanted(blob.etag, blob.modified_at) {
         return Err(condition_not_met(
             "the condition of the request is not met: the blob is in another state",
@@ -154,6 +168,7 @@ async fn find(
         put_header(&mut response, &crate::answer::ERROR_CODE, "ConditionNotMet");
         return Ok(Err(response));
     }
+    check_read(blob.lease.as_ref(), call.now(), condition.lease_id).map_err(of_lease)?;
     Ok(Ok(blob))
 }
 

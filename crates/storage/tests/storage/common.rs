@@ -87,6 +87,17 @@ impl Client {
         self.signed(method, &format!("/{WELL_KNOWN_ACCOUNT}{path}"), headers, body, true).await
     }
 
+    /// With everything behind the host as it stands in a recording.
+    pub(crate) async fn replay(
+        &self,
+        method: &str,
+        target: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> Answer {
+        self.signed(method, target, headers, body, true).await
+    }
+
     /// To an account in the host.
     pub(crate) async fn send_at(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> Answer {
         self.signed(method, path, headers, "", true).await

@@ -2,5 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 mod blob;
+mod blocks;
 mod common;
+mod dotnet;
+mod leases;
 mod queue;
