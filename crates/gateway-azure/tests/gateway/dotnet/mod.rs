@@ -44,6 +44,7 @@ recordings! {
     sb_receive_settle,
     sb_renew_deferred,
     sb_rule_manager,
+    sb_rule_types,
     sb_schedule_cancel,
     sb_session,
     sb_session_processor,
