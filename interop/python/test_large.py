@@ -95,12 +95,19 @@ def test_what_the_queue_does_not_keep_leaves_no_file(large, large_client):
     until(lambda: len(large_files(large)) == 1, "the files of what is not kept to go")
 
 
-def test_a_look_at_it_shows_no_body(large_client):
-    with large_client.get_queue_sender("big") as sender:
-        sender.send_messages(ServiceBusMessage(os.urandom(5 * MB), subject="much"))
-    with large_client.get_queue_receiver("big") as receiver:
-        [message] = receiver.peek_messages()
-        assert (message.subject, content(message)) == ("much", b"")
+def test_it_is_peeked_and_deferred_whole_and_the_broker_stays_small(large, large_client):
+    sent = os.urandom(60 * MB)
+    before = peak_mb(large)
+    with large_client.get_queue_sender("big") as sender, large_client.get_queue_receiver("big") as receiver:
+        sender.send_messages(ServiceBusMessage(sent, subject="much"))
+        [message] = receiver.peek_messages(timeout=RECEIVE_SECONDS)
+        assert message.subject == "much" and content(message) == sent
+        receiver.defer_message(receive_one(receiver, RECEIVE_SECONDS))
+        [message] = receiver.receive_deferred_messages(message.sequence_number, timeout=RECEIVE_SECONDS)
+        assert content(message) == sent
+        receiver.complete_message(message)
+    assert peak_mb(large) - before < PEAK_MB_MAX
+    until(lambda: large_files(large) == [], "the file to go")
 
 
 def test_it_outlives_a_kill_and_leaves_no_file_behind(large, large_client):

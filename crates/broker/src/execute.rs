@@ -7,10 +7,9 @@ use peeklock_engine::{
     Attached, EntityId, Fact, NewMessage, ReceiverId, SessionWish, Settlement, Transaction,
 };
 use peeklock_journal::{Log, Space, StoredBody};
-use peeklock_types::{EntityName, LockToken, SequenceNumber, ShardId, SubQueue, Timestamp, limits};
+use peeklock_types::{EntityName, LockToken, ShardId, SubQueue, Timestamp, limits};
 
 use crate::batch::{Batch, PeerId, Ticket};
-use crate::large::{WHOLE_BODY_BYTES_MAX, is_large};
 use crate::outgoing::Effect;
 use crate::reply::{Answer, Error, TransferOutcome};
 use crate::request::{Brought, Drain, Request, SessionAsk, TransactionSend, TransactionSettle};
@@ -259,9 +258,6 @@ impl<L: Log> Shard<L> {
             }
             Request::ReceiveDeferred { ticket, entity, sub_queue, numbers, mode, hold } => {
                 let hold = hold.as_ref().map(|hold| (&hold.session, hold.receiver));
-                if let Some(error) = self.first_large(entity, sub_queue, &numbers) {
-                    return Some((ticket, Err(error)));
-                }
                 let (engine, out) = (&mut self.state.engine, &mut self.outbox);
                 let found =
                     engine.receive_deferred(now, entity, sub_queue, &numbers, mode, hold, nonce(), out);
@@ -272,24 +268,6 @@ impl<L: Log> Shard<L> {
             }
             _ => None,
         }
-    }
-
-    /// An answer carries bodies whole, so a large message cannot be in it: better not to lock it at all.
-    fn first_large(
-        &self,
-        entity: EntityId,
-        sub_queue: SubQueue,
-        numbers: &[SequenceNumber],
-    ) -> Option<Error> {
-        let found = numbers.iter().take(limits::BATCH_COUNT_MAX).filter_map(|number| {
-            let found = self.state.engine.peek(entity, sub_queue, *number, 1).ok()?.pop()?;
-            (found.sequence_number == *number && is_large(found.size_bytes)).then_some(found)
-        });
-        found.into_iter().next().map(|found| Error::TooLargeToAnswer {
-            number: found.sequence_number,
-            size_bytes: found.size_bytes,
-            limit_bytes: WHOLE_BODY_BYTES_MAX,
-        })
     }
 
     fn send<T>(

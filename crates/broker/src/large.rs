@@ -18,9 +18,9 @@ use crate::manage::AdminError;
 use crate::reply::{Answer, Error, Reply};
 
 /// Bodies up to this size are loaded whole.
-pub const WHOLE_BODY_BYTES_MAX: u32 = limits::DEFERRED_SIZE_BYTES_MAX;
-/// What is loaded of a larger one that is only looked at.
-pub const FRONT_BYTES: u32 = 512 * 1024;
+pub const WHOLE_BODY_BYTES_MAX: u32 = limits::WHOLE_BODY_BYTES_MAX;
+/// The bytes of a larger one that are loaded first.
+pub const FRONT_BYTES: u32 = limits::BODY_FRONT_BYTES;
 /// Pieces of an upload that wait for the disk.
 const STEPS_MAX: usize = 2;
 /// What is copied at a time from one shard to another.

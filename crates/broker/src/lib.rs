@@ -50,7 +50,7 @@ pub use peeklock_journal::StoredBody;
 pub use quotas::QuotaError;
 pub use receipts::ReceiptRequest;
 pub use reply::{
-    Answer, BEHIND_RETRY_AFTER, EntityInfo, Error, Found, Message, Reply, RuleInfo, TransferOutcome,
+    Answer, BEHIND_RETRY_AFTER, BodyRest, EntityInfo, Error, Found, Message, Reply, RuleInfo, TransferOutcome,
 };
 pub use request::{
     Brought, Drain, Listing, Request, SessionAsk, SessionHold, TransactionSend, TransactionSettle,

@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 use crate::batch::{Peer, PeerId, Ticket};
 use crate::large::{FRONT_BYTES, Holds, is_large};
 use crate::patience;
-use crate::reply::{Answer, Error, Message, Reply};
+use crate::reply::{Answer, BodyRest, Error, Message, Reply};
 use crate::router::Router;
 
 /// One thing for one peer.
@@ -345,7 +345,10 @@ impl<R: Reader> Outgoing<R> {
                 let mut found = Vec::with_capacity(messages.len());
                 for ((token, message), body) in messages.into_iter().zip(bodies) {
                     match body {
-                        Body::Found(body) => found.push(Message { token, message, body }),
+                        Body::Found(body) => {
+                            let rest = is_large(message.size_bytes).then(|| self.rest_of(&message));
+                            found.push(Message { token, message, body, rest });
+                        }
                         Body::Damaged(why) => {
                             self.damaged.push(Damaged { body: live(entity, &message), receiver: None, why });
                         }
@@ -356,6 +359,10 @@ impl<R: Reader> Outgoing<R> {
                 self.push(peer, Reply::Answer { ticket, result: Ok(Answer::Messages(messages)) });
             }
         }
+    }
+
+    fn rest_of(&mut self, message: &peeklock_engine::Message) -> BodyRest {
+        BodyRest { shard: self.shard, hold: self.holds.take(message.body) }
     }
 
     fn emit_large(&mut self, peer: PeerId, delivery: Delivery) {

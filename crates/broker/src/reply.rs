@@ -133,6 +133,15 @@ pub struct Message {
     pub token: Option<LockToken>,
     pub message: peeklock_engine::Message,
     pub body: Bytes,
+    /// Set if `body` is only the front of a large one; [`Broker::fetch`](crate::Broker::fetch) reads the rest.
+    pub rest: Option<BodyRest>,
+}
+
+/// The part of a large body that is not loaded. The body stays as long as this is held.
+#[derive(Clone, Debug)]
+pub struct BodyRest {
+    pub shard: ShardId,
+    pub hold: BodyHold,
 }
 
 #[derive(Clone, Debug)]
@@ -196,10 +205,6 @@ pub enum Error {
     NameOfGroup { name: EntityName },
     #[error("the message could not be stored: {0}")]
     NotKept(String),
-    #[error(
-        "message {number} has {size_bytes} bytes, too many for an answer; do not defer messages of more than {limit_bytes} bytes, but abandon them"
-    )]
-    TooLargeToAnswer { number: SequenceNumber, size_bytes: u32, limit_bytes: u32 },
     #[error(transparent)]
     Quota(Box<crate::quotas::QuotaError>),
     #[error(transparent)]

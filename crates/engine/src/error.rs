@@ -144,12 +144,6 @@ pub enum Error {
     )]
     NoTimeToLive,
     #[error(
-        "message {sequence_number} in '{path}' has {size_bytes} bytes and cannot be deferred: only messages of up to {max} can be received by \
-         their number; complete, abandon or dead-letter it",
-        max = limits::DEFERRED_SIZE_BYTES_MAX
-    )]
-    TooLargeToDefer { path: EntityPath, sequence_number: SequenceNumber, size_bytes: u32 },
-    #[error(
         "the message is scheduled more than {max} days ahead; schedule it for an earlier time",
         max = limits::SCHEDULE_AHEAD_MAX.as_secs() / 86_400
     )]

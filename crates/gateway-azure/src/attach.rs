@@ -14,10 +14,10 @@ use crate::error::{Refusal, close_refusal, refusal};
 use crate::group::takes_no_messages;
 use crate::incoming::Needs;
 use crate::link::{
-    EntityRef, Link, LinkKind, LinkNumber, PendingLink, ReceiverLink, ResponseLine, Responses, SenderLink,
-    Service,
+    EntityRef, Link, LinkKind, LinkNumber, PendingLink, ReceiverLink, Responses, SenderLink, Service,
 };
 use crate::request::Waiter;
+use crate::response::ResponseLine;
 use crate::sessions::SessionFilter;
 
 /// Deliveries that a sender may have under way on one link.

@@ -139,9 +139,7 @@ pub(crate) fn refusal(error: &Error, path: Option<&EntityPath>) -> Refusal {
             let refusal = Refusal::new(503, condition::SERVER_BUSY, text);
             Refusal { retry_after: Some(BEHIND_RETRY_AFTER), ..refusal }
         }
-        Error::TooLarge { .. } | Error::TooLargeToAnswer { .. } => {
-            Refusal::new(400, condition::MESSAGE_SIZE_EXCEEDED, text)
-        }
+        Error::TooLarge { .. } => Refusal::new(400, condition::MESSAGE_SIZE_EXCEEDED, text),
         Error::NameOfGroup { .. } | Error::NameTaken { .. } => {
             Refusal::new(409, condition::ENTITY_ALREADY_EXISTS, text)
         }
@@ -194,7 +192,6 @@ fn engine_refusal(error: &engine::Error, path: Option<&EntityPath>, text: String
         | E::IsTopic { .. }
         | E::IsSubscription { .. }
         | E::NoRules { .. }
-        | E::TooLargeToDefer { .. }
         | E::TooLargeToTake { .. }
         | E::NoAddress { .. }
         | E::SessionRequired { .. }

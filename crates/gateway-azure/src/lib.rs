@@ -27,6 +27,7 @@ mod outcome;
 mod refuse;
 mod reply;
 mod request;
+mod response;
 mod sessions;
 mod stream;
 mod transaction;

@@ -1,8 +1,5 @@
 //! What the gateway remembers of each link.
 
-use std::collections::VecDeque;
-
-use bytes::Bytes;
 use peeklock_amqp::connection::{self, LinkId};
 use peeklock_amqp::{Attach, Role};
 use peeklock_broker::engine::{EntityId, ReceiveMode, ReceiverId};
@@ -13,6 +10,7 @@ use crate::claims::Need;
 use crate::group::{GroupLink, JoiningLink, MemberOf};
 use crate::hub::{PendingHub, Publisher, ReaderLink};
 use crate::incoming::Needs;
+use crate::response::ResponseLine;
 use crate::sessions::SessionFilter;
 
 /// A link's number within its connection, never used twice, so that a late answer cannot hit a later link.
@@ -88,54 +86,6 @@ pub(crate) struct Responses {
     pub(crate) settled: bool,
     pub(crate) next_tag: u32,
     pub(crate) line: ResponseLine,
-}
-
-/// The responses of one link in the order of their requests, whatever the order in which they become ready.
-// SDK quirk: azservicebus for Rust does not look at correlation ids; it takes the next response for the answer to its oldest request.
-#[derive(Default)]
-pub(crate) struct ResponseLine {
-    /// One place for each request that has no response yet, or one that waits for credit.
-    places: VecDeque<Option<Bytes>>,
-    /// The number of the first place.
-    first: u64,
-    ready_bytes: usize,
-}
-
-/// A place in a [`ResponseLine`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place(u64);
-
-impl ResponseLine {
-    /// A place behind all others, for the response to a request that has just come.
-    pub(crate) fn take_place(&mut self) -> Place {
-        self.places.push_back(None);
-        Place(self.first + self.places.len() as u64 - 1)
-    }
-
-    pub(crate) fn fill(&mut self, place: Place, response: Bytes) {
-        let at = place.0.checked_sub(self.first).and_then(|at| usize::try_from(at).ok());
-        if let Some(slot) = at.and_then(|at| self.places.get_mut(at)) {
-            self.ready_bytes += response.len();
-            *slot = Some(response);
-        }
-    }
-
-    /// The response whose turn it is, if it is ready.
-    pub(crate) fn front(&self) -> Option<&Bytes> {
-        self.places.front().and_then(Option::as_ref)
-    }
-
-    pub(crate) fn pop(&mut self) {
-        if let Some(place) = self.places.pop_front() {
-            self.first += 1;
-            self.ready_bytes -= place.map_or(0, |response| response.len());
-        }
-    }
-
-    /// Bytes of responses that are ready and not sent.
-    pub(crate) fn ready_bytes(&self) -> usize {
-        self.ready_bytes
-    }
 }
 
 /// An entity and the shard that owns it.
@@ -233,31 +183,5 @@ impl Links {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (LinkNumber, &Link)> {
         self.links.iter().map(|(number, link)| (LinkNumber(*number), link))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn responses_leave_in_the_order_of_their_requests() {
-        let mut line = ResponseLine::default();
-        let places = [line.take_place(), line.take_place(), line.take_place()];
-        line.fill(places[1], Bytes::from_static(b"second"));
-        assert_eq!(line.front(), None, "the first is not ready");
-        line.fill(places[0], Bytes::from_static(b"first"));
-        assert_eq!(line.ready_bytes(), 11);
-        let mut sent = Vec::new();
-        while let Some(response) = line.front() {
-            sent.push(response.clone());
-            line.pop();
-        }
-        assert_eq!(sent, ["first", "second"]);
-        line.fill(places[0], Bytes::from_static(b"again"));
-        line.fill(places[2], Bytes::from_static(b"third"));
-        assert_eq!(line.front(), Some(&Bytes::from_static(b"third")));
-        line.pop();
-        assert_eq!((line.front(), line.ready_bytes()), (None, 0));
     }
 }

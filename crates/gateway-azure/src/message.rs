@@ -1,5 +1,6 @@
 //! Messages on their way out: what a delivery adds to the stored form. Requests and responses, too.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -87,19 +88,26 @@ fn lives_from(message: &engine::Message) -> Timestamp {
     due.filter(|_| message.state == MessageState::Scheduled).unwrap_or(message.enqueued_at)
 }
 
+/// The front of a large message inside a management response, and where in its stored form the rest lies.
+pub(crate) fn encode_front_of_large(
+    found: &peeklock_broker::Message,
+) -> Result<(Bytes, Range<u32>), peeklock_amqp::DecodeError> {
+    let mut out = BytesMut::new();
+    let rest = write_front(&found.message, found.token, &found.body, &mut out)?;
+    let start = u32::try_from(found.body.len() - rest.len()).unwrap_or(u32::MAX);
+    Ok((out.freeze(), start..found.message.size_bytes))
+}
+
 /// A whole message, for those that travel inside a management response. A large one is shown without its body, which was not loaded.
 pub(crate) fn encode_whole(
     found: &peeklock_broker::Message,
     omit_body: bool,
 ) -> Result<Bytes, peeklock_amqp::DecodeError> {
-    /// AMQP 1.0 §3.2: a message has a body, be it an empty one.
-    const EMPTY_BODY: &[u8] = &[0x00, 0x53, 0x75, 0xa0, 0x00];
     let mut out = BytesMut::new();
     if found.message.size_bytes > WHOLE_BODY_BYTES_MAX {
         let front = StoredMessage::parse(&found.body)?.without_body()?;
         let rest = write_front_of(&found.message, found.token, front, &mut out)?;
         out.extend_from_slice(rest);
-        out.extend_from_slice(EMPTY_BODY);
         return Ok(out.freeze());
     }
     let rest = write_front(&found.message, found.token, &found.body, &mut out)?;
@@ -180,9 +188,17 @@ pub(crate) fn encode_response(
     properties: Vec<(&'static str, Value)>,
     body: Value,
 ) -> Bytes {
-    let mut message = Message::value(body);
+    Message { body: Body::Value(body), ..response_head(correlation, properties) }.to_bytes()
+}
+
+/// The same without a body.
+pub(crate) fn response_head(
+    correlation: Option<MessageId>,
+    properties: Vec<(&'static str, Value)>,
+) -> Message {
+    let mut message = Message::default();
     message.properties.correlation_id = correlation;
     message.application_properties =
         properties.into_iter().map(|(key, value)| (Text::from_static(key), value)).collect();
-    message.to_bytes()
+    message
 }

@@ -14,7 +14,7 @@ use crate::link::{LinkKind, LinkNumber};
 use crate::message;
 
 /// What is read at a time. The first range is larger: it must have all that stands in front of the body.
-const RANGE_BYTES: u32 = 256 * 1024;
+pub(crate) const RANGE_BYTES: u32 = 256 * 1024;
 const _: () = assert!(FRONT_BYTES as usize >= LargeMessage::STORED_FRONT_BYTES_MAX);
 
 /// Deliveries under way, by the number of their link: it has one at a time.
@@ -102,6 +102,9 @@ impl Conversation<'_> {
 
     pub(crate) fn on_range(&mut self, receiver: ReceiverId, token: LockToken, bytes: Result<Bytes, String>) {
         let number = LinkNumber(PeerId::local(receiver));
+        if matches!(self.links.get(number).map(|link| &link.kind), Some(LinkKind::Responses(_))) {
+            return self.on_response_range(number, token, bytes);
+        }
         // One that was given up may still have been under way.
         if self.streams.get(&number.0).is_none_or(|stream| stream.delivery.token != token) {
             return;

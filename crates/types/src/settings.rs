@@ -31,8 +31,10 @@ pub mod limits {
     pub const LARGE_MESSAGE_SIZE_BYTES_MAX: usize = 100 * 1024 * 1024;
     /// Bodies of all messages that one answer carries, unless it carries only one.
     pub const ANSWER_SIZE_BYTES_MAX: usize = 4 * 1024 * 1024;
-    /// A deferred message comes back in one answer, whole; a larger one could not be had again.
-    pub const DEFERRED_SIZE_BYTES_MAX: u32 = 2 * 1024 * 1024;
+    /// Bodies up to this size are loaded whole. Larger ones are read piece by piece.
+    pub const WHOLE_BODY_BYTES_MAX: u32 = 2 * 1024 * 1024;
+    /// The bytes of a larger body that are loaded first: all that its sender wrote before the content.
+    pub const BODY_FRONT_BYTES: u32 = 512 * 1024;
     /// Messages that one batch, one peek or one management call may name.
     pub const BATCH_COUNT_MAX: usize = 4096;
     pub const TIME_TO_LIVE_MIN: Duration = Duration::from_millis(1);

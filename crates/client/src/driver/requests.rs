@@ -16,8 +16,9 @@ use crate::outcome::{in_transaction, outcome_of};
 
 /// Responses that may come before we grant more.
 const CREDIT: u32 = 100;
-/// Messages that were asked for come in one response: a broker fills it with bodies up to its limit, and each has an envelope.
-const RESPONSE_SIZE_BYTES_MAX: u64 = 2 * limits::ANSWER_SIZE_BYTES_MAX as u64;
+/// Messages that were asked for come in one response: the largest there is, or several up to a limit, and each has an envelope.
+const RESPONSE_SIZE_BYTES_MAX: u64 =
+    (limits::LARGE_MESSAGE_SIZE_BYTES_MAX + 2 * limits::ANSWER_SIZE_BYTES_MAX) as u64;
 
 /// A node with its two links and the requests under way.
 pub(super) struct Node {

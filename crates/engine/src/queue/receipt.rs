@@ -283,5 +283,5 @@ fn check_hidden(given: Duration) -> Result<(), Error> {
 
 /// Whether an answer has room for the message.
 fn is_small(size_bytes: u32) -> bool {
-    size_bytes <= limits::DEFERRED_SIZE_BYTES_MAX
+    size_bytes <= limits::WHOLE_BODY_BYTES_MAX
 }

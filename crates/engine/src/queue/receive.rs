@@ -81,7 +81,7 @@ impl Queue {
         Ok(numbers.iter().map(hand_out).collect())
     }
 
-    /// The size of a deferred message that nobody has locked.
+    /// The bytes that are loaded at once to answer with a deferred message that nobody has locked.
     fn check_deferred(
         &self,
         now: Timestamp,
@@ -94,7 +94,7 @@ impl Queue {
         let free = entry.filter(|entry| entry.state == MessageState::Deferred && entry.lock.is_none());
         let free = free.filter(|_| !messages.has_expired(now, sequence_number));
         let missing = || Error::NotFound { path: self.path(sub_queue), sequence_number };
-        free.map(|entry| entry.size_bytes as usize).ok_or_else(missing)
+        free.map(|entry| loaded_bytes(entry.size_bytes)).ok_or_else(missing)
     }
 
     pub(crate) fn peek(&self, sub_queue: SubQueue, from: SequenceNumber, max: usize) -> Vec<Message> {
@@ -112,6 +112,11 @@ impl Queue {
         let found = numbers.filter_map(|number| Some(messages.view(number, messages.get(number)?)));
         found.take(max.min(limits::BATCH_COUNT_MAX)).collect()
     }
+}
+
+fn loaded_bytes(size_bytes: u32) -> usize {
+    let is_whole = size_bytes <= limits::WHOLE_BODY_BYTES_MAX;
+    (if is_whole { size_bytes } else { limits::BODY_FRONT_BYTES }) as usize
 }
 
 pub(super) fn check_distinct(numbers: &[SequenceNumber]) -> Result<(), Error> {

@@ -35,7 +35,6 @@ impl Queue {
                 }
             }
             Settlement::Defer { patch } => {
-                self.check_deferrable(sub_queue, sequence_number)?;
                 self.check_patch(sub_queue, sequence_number, &properties(patch.as_ref()))?;
                 Fact::Deferred { entity, sub_queue, sequence_number, patch }
             }
@@ -166,15 +165,6 @@ impl Queue {
             Some(session) => Err(Error::SessionLockLost { path, session: session.id.clone() }),
             None => Err(Error::LockLost { path, sequence_number }),
         }
-    }
-
-    fn check_deferrable(&self, sub_queue: SubQueue, sequence_number: SequenceNumber) -> Result<(), Error> {
-        let entry = self.part(sub_queue).messages.get(sequence_number);
-        let size_bytes = entry.map_or(0, |entry| entry.size_bytes);
-        if size_bytes > limits::DEFERRED_SIZE_BYTES_MAX {
-            return Err(Error::TooLargeToDefer { path: self.path(sub_queue), sequence_number, size_bytes });
-        }
-        Ok(())
     }
 
     fn check_session_of(

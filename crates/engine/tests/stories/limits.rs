@@ -4,7 +4,7 @@ use bytes::Bytes;
 use peeklock_engine::{
     Attributes, CloseReason, Closed, Error, Fact, ReceiveMode, ReceiverId, SessionWish, Settlement,
 };
-use peeklock_types::{QueueSettings, QueueStatus, SubQueue, Timestamp};
+use peeklock_types::{QueueSettings, QueueStatus, SequenceNumber, SubQueue, Timestamp};
 
 use crate::story::{DEAD, DEAD_LETTER, DEFER, MAIN, Story, id, secs, seq, settings};
 
@@ -162,12 +162,20 @@ fn many_settlements_at_once_with_many_properties_are_refused() {
 }
 
 #[test]
-fn a_message_that_could_not_be_received_by_its_number_is_not_deferred() {
+fn large_messages_are_deferred_and_some_at_a_time_received_by_number() {
     let mut story = Story::with(QueueSettings { max_message_size_bytes: 50_000_000, ..settings() });
-    let mut batch = story.batch(1);
-    batch[0].size_bytes = 2 * 1024 * 1024 + 1;
+    let mut batch = story.batch(9);
+    batch.iter_mut().for_each(|message| message.size_bytes = 50_000_000);
     story.engine.send(story.now, story.queue, batch, &mut story.out).unwrap();
-    let delivery = story.receive(MAIN).unwrap();
-    assert!(matches!(story.settle(&delivery, DEFER), Err(Error::TooLargeToDefer { .. })));
-    story.settle(&delivery, Settlement::Complete).unwrap();
+    for _ in 0..9 {
+        let delivery = story.receive(MAIN).unwrap();
+        story.settle(&delivery, DEFER).unwrap();
+    }
+    let numbers: Vec<_> = (1..10).map(SequenceNumber).collect();
+    let mut receive = |numbers: &[_]| {
+        let (now, queue, mode) = (story.now, story.queue, ReceiveMode::PeekLock);
+        story.engine.receive_deferred(now, queue, MAIN, numbers, mode, None, 7, &mut story.out)
+    };
+    assert!(matches!(receive(&numbers), Err(Error::TooMuch { .. })), "their fronts are loaded at once");
+    assert_eq!(receive(&numbers[..8]).unwrap().len(), 8);
 }

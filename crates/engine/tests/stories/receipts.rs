@@ -172,8 +172,8 @@ fn what_is_too_large_for_an_answer_is_left_for_receivers() {
     let large = QueueSettings { max_message_size_bytes: 100 * 1024 * 1024, ..settings() };
     let mut story = Story::with(large);
     let mut batch = story.batch(4);
-    batch[0].size_bytes = limits::DEFERRED_SIZE_BYTES_MAX + 1;
-    batch[2].size_bytes = limits::DEFERRED_SIZE_BYTES_MAX + 1;
+    batch[0].size_bytes = limits::WHOLE_BODY_BYTES_MAX + 1;
+    batch[2].size_bytes = limits::WHOLE_BODY_BYTES_MAX + 1;
     story.engine.send(story.now, story.queue, batch, &mut story.out).unwrap();
     let seen = story.engine.peek_waiting(story.now, story.queue, 5).unwrap();
     assert_eq!(seen.iter().map(|message| message.sequence_number.0).collect::<Vec<_>>(), [2, 4]);

@@ -64,8 +64,19 @@ pub(super) fn describe(kind: AnswerKind, answers: Vec<Answer>) -> Described {
     }
 }
 
+pub(super) const OK: (i32, &str) = (200, "OK");
+
 pub(super) fn ok(entries: Vec<(&'static str, Value)>) -> Described {
-    (200, "OK", map(entries))
+    (OK.0, OK.1, map(entries))
+}
+
+/// The messages of an answer that cannot be held whole, because one of them is large.
+pub(super) fn large_messages(kind: AnswerKind, answers: &[Answer]) -> Option<Vec<&Message>> {
+    if !matches!(kind, AnswerKind::Received | AnswerKind::Peeked { omit_body: false }) {
+        return None;
+    }
+    let is_large = answers.iter().flat_map(messages).any(|message| message.rest.is_some());
+    is_large.then(|| answers.iter().flat_map(messages).collect())
 }
 
 pub(super) fn map(entries: Vec<(&'static str, Value)>) -> Value {

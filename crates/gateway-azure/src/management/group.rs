@@ -254,7 +254,7 @@ impl Seen for Message {
     }
 
     fn size_bytes(&self) -> usize {
-        self.body.len()
+        self.message.size_bytes as usize
     }
 }
 

@@ -1,15 +1,18 @@
 //! Responses on the links that wait for them.
 
+use bytes::Bytes;
 use peeklock_amqp::connection::{Outgoing, SessionId};
 use peeklock_amqp::{AmqpError, DeliveryTag, Symbol, Value, condition};
-use peeklock_broker::Answer;
+use peeklock_broker::{Answer, Wanted};
+use peeklock_types::LockToken;
 
-use super::ReplyTo;
-use super::answer::{AnswerKind, describe};
+use super::answer::{AnswerKind, OK, describe, large_messages};
+use super::{ReplyTo, streamed};
 use crate::conversation::Conversation;
 use crate::error::{RETRY_AFTER_MS, Refusal, in_millis};
-use crate::link::{LinkKind, LinkNumber, Place, Service};
+use crate::link::{LinkKind, LinkNumber, Service};
 use crate::message::encode_response;
+use crate::response::{Place, Response, Step};
 
 /// Bytes of responses that may wait for credit, or for an earlier response, on one link.
 const WAITING_BYTES_MAX: usize = 8 * 1024 * 1024;
@@ -47,9 +50,15 @@ impl Conversation<'_> {
     }
 
     pub(super) fn respond_found(&mut self, reply_to: ReplyTo, kind: AnswerKind, answers: Vec<Answer>) {
+        let properties =
+            |status, text| vec![("statusCode", Value::Int(status)), ("statusDescription", Value::from(text))];
+        if let Some(found) = large_messages(kind, &answers) {
+            let (status, text) = OK;
+            let response = streamed::encode(reply_to.correlation.clone(), properties(status, text), &found);
+            return self.fill(&reply_to, Response::Streamed(response));
+        }
         let (status, text, body) = describe(kind, answers);
-        let properties = vec![("statusCode", Value::Int(status)), ("statusDescription", Value::from(text))];
-        self.respond(reply_to, properties, body);
+        self.respond(reply_to, properties(status, text), body);
     }
 
     pub(super) fn respond_refused(&mut self, reply_to: ReplyTo, refusal: &Refusal) {
@@ -63,35 +72,102 @@ impl Conversation<'_> {
     }
 
     pub(crate) fn respond(&mut self, reply_to: ReplyTo, properties: Vec<(&'static str, Value)>, body: Value) {
-        let ReplyTo { link: number, place, correlation } = reply_to;
+        let response = encode_response(reply_to.correlation.clone(), properties, body);
+        self.fill(&reply_to, response.into());
+    }
+
+    fn fill(&mut self, reply_to: &ReplyTo, response: Response) {
+        let number = reply_to.link;
         if let Some(LinkKind::Responses(responses)) = self.links.get_mut(number).map(|link| &mut link.kind) {
-            responses.line.fill(place, encode_response(correlation, properties, body));
+            responses.line.fill(reply_to.place, response);
             self.send_responses(number);
         }
     }
 
-    /// Sends what waits, as far as the peer has given credit.
+    /// Sends what waits, as far as the peer has given credit and the disk has given bytes.
     pub(crate) fn send_responses(&mut self, number: LinkNumber) {
+        while self.send_next(number) {}
         let Some(link) = self.links.get_mut(number) else { return };
         let LinkKind::Responses(responses) = &mut link.kind else { return };
-        while let Some(response) = responses.line.front() {
-            let outgoing = Outgoing {
-                tag: DeliveryTag::from(responses.next_tag),
-                message_format: 0,
-                settled: responses.settled,
-                state: None,
-            };
-            if self.connection.send(link.id, &outgoing, &[response]).is_err() {
-                break;
-            }
-            responses.next_tag = responses.next_tag.wrapping_add(1);
-            responses.line.pop();
-        }
         if responses.line.ready_bytes() > WAITING_BYTES_MAX {
             let text = "too many responses wait for credit on this link; give it credit, or ask for less";
             self.connection.detach(link.id, Some(AmqpError::new(condition::RESOURCE_LIMIT_EXCEEDED, text)));
             // At once, because a peer that never answers the detach could go on asking.
             self.links.remove(number);
+        }
+    }
+
+    /// Sends the response whose turn it is, or a part of it. Returns whether there may be more to send now.
+    fn send_next(&mut self, number: LinkNumber) -> bool {
+        let Some(link) = self.links.get_mut(number) else { return false };
+        let LinkKind::Responses(responses) = &mut link.kind else { return false };
+        let outgoing = Outgoing {
+            tag: DeliveryTag::from(responses.next_tag),
+            message_format: 0,
+            settled: responses.settled,
+            state: None,
+        };
+        let token = responses.line.read_token();
+        let has_more = match responses.line.front() {
+            None => return false,
+            Some(Response::Whole(response)) => {
+                if self.connection.send(link.id, &outgoing, &[&response[..]]).is_err() {
+                    return false;
+                }
+                false
+            }
+            Some(Response::Streamed(streamed)) => match streamed.step() {
+                Step::Send { bytes, has_more } => {
+                    if self.connection.send_part(link.id, &outgoing, &[&bytes], has_more).is_err() {
+                        return false;
+                    }
+                    streamed.note_sent();
+                    has_more
+                }
+                Step::Read { shard, body, range } => {
+                    if self.connection.part_room(link.id) > 0 {
+                        streamed.start_read();
+                        let receiver = self.peer.id.receiver(number.0);
+                        let wanted = Wanted { receiver, token, body, range };
+                        self.namespace.broker.fetch(shard, &self.peer, wanted);
+                    }
+                    return false;
+                }
+                Step::Wait => return false,
+            },
+        };
+        if !has_more {
+            responses.next_tag = responses.next_tag.wrapping_add(1);
+            responses.line.pop();
+        }
+        true
+    }
+
+    /// A range of a large message that a response carries was read.
+    pub(crate) fn on_response_range(
+        &mut self,
+        number: LinkNumber,
+        token: LockToken,
+        bytes: Result<Bytes, String>,
+    ) {
+        let Some(link) = self.links.get_mut(number) else { return };
+        let LinkKind::Responses(responses) = &mut link.kind else { return };
+        if responses.line.read_token() != token {
+            return;
+        }
+        match (responses.line.front(), bytes) {
+            (Some(Response::Streamed(streamed)), Ok(bytes)) => {
+                streamed.take_read(bytes);
+                self.send_responses(number);
+            }
+            (_, Ok(_)) => {}
+            // SDK quirk: pyamqp takes an aborted delivery for a complete one, so the link has to go.
+            (_, Err(error)) => {
+                tracing::error!("a message for a response cannot be read: {error}");
+                let text = "a message of the response cannot be read";
+                self.connection.detach(link.id, Some(AmqpError::new(condition::INTERNAL_ERROR, text)));
+                self.links.remove(number);
+            }
         }
     }
 }

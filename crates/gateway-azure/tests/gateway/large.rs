@@ -8,7 +8,7 @@ use peeklock_amqp::{
 };
 use peeklock_types::{EntityName, QueueSettings, ShardId};
 
-use crate::support::{Client, Management, Rig, condition_of, message, receiver};
+use crate::support::{Client, Management, Response, Rig, condition_of, message, receiver};
 
 const MIB: usize = 1024 * 1024;
 const SIZE_MAX: u32 = 8 * 1024 * 1024;
@@ -39,12 +39,15 @@ async fn receive_from(
     (link, delivery, message)
 }
 
-async fn peek(client: &mut Client, management: &Management) -> Vec<Message> {
-    let body = vec![("from-sequence-number", 0_i64.into()), ("message-count", 100.into())];
-    let found = client.request(management, "com.microsoft:peek-message", body).await.get("messages");
+async fn peek_from(client: &mut Client, management: &Management, from: i64) -> Vec<Message> {
+    let body = vec![("from-sequence-number", from.into()), ("message-count", 100.into())];
+    messages_of(&client.request(management, "com.microsoft:peek-message", body).await)
+}
+
+fn messages_of(response: &Response) -> Vec<Message> {
     let decode =
         |entry: &Value| Message::decode(entry.lookup("message").unwrap().as_bytes().unwrap()).unwrap();
-    found.as_list().map_or(Vec::new(), |list| list.iter().map(decode).collect())
+    response.get("messages").as_list().map_or(Vec::new(), |list| list.iter().map(decode).collect())
 }
 
 #[tokio::test(start_paused = true)]
@@ -190,45 +193,69 @@ async fn one_that_the_target_refuses_is_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_look_at_it_shows_everything_but_the_body() {
+async fn a_peek_shows_all_of_it() {
     let rig = Rig::with_queue("q", settings()).await;
     let mut client = rig.client().await;
     let sender = client.sender("q").await;
+    let sent = large(7 * MIB);
     assert_eq!(client.send(sender, &message("small")).await, DeliveryState::Accepted);
-    assert_eq!(client.send(sender, &large(4 * MIB)).await, DeliveryState::Accepted);
+    assert_eq!(client.send(sender, &sent).await, DeliveryState::Accepted);
+    assert_eq!(client.send(sender, &message("last")).await, DeliveryState::Accepted);
     let management = client.management("q").await;
-    let found = peek(&mut client, &management).await;
-    assert_eq!(found.len(), 1, "the small one fills no answer, the large one would");
-    let body = vec![("from-sequence-number", 2_i64.into()), ("message-count", 100.into())];
-    let response = client.request(&management, "com.microsoft:peek-message", body).await.get("messages");
-    let bytes = response.as_list().unwrap()[0].lookup("message").unwrap().as_bytes().unwrap().clone();
-    let found = Message::decode(&bytes).unwrap();
-    assert_eq!(found.properties.subject, Some("much".into()));
-    assert_eq!(found.application_properties.len(), 1);
-    assert_eq!(found.body, Body::Data(vec![Default::default()]));
+    let mut bodies = Vec::new();
+    for from in [0, 2, 3] {
+        let found = peek_from(&mut client, &management, from).await;
+        assert_eq!(found.len(), 1, "the small ones fill no answer, the large one does");
+        bodies.extend(found.into_iter().map(|found| found.body));
+    }
+    assert!(bodies == [message("small").body, sent.body, message("last").body]);
+    let body = vec![
+        ("from-sequence-number", 2_i64.into()),
+        ("message-count", 1.into()),
+        ("omit-message-body", true.into()),
+    ];
+    let response = client.request(&management, "com.microsoft:peek-message", body).await;
+    let found = &messages_of(&response)[0];
+    assert_eq!((&found.body, found.properties.subject.as_ref()), (&Body::None, Some(&"much".into())));
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_could_not_be_had_by_its_number_is_not_deferred() {
+async fn it_is_deferred_and_had_by_its_number() {
     let rig = Rig::with_queue("q", settings()).await;
     let mut client = rig.client().await;
     let sender = client.sender("q").await;
-    assert_eq!(client.send(sender, &large(4 * MIB)).await, DeliveryState::Accepted);
-    let (link, delivery, _) = receive_from(&mut client, "q").await;
-    let deferred = DeliveryState::Modified {
-        delivery_failed: Some(true),
-        undeliverable_here: Some(true),
-        message_annotations: None,
-    };
-    let DeliveryState::Rejected { error: Some(error) } = client.settle(link, delivery.id, deferred).await
-    else {
-        panic!("a message that nobody could receive again was deferred");
-    };
-    assert_eq!(error.condition, condition::NOT_ALLOWED);
+    let bodies = [large(3 * MIB), message("small"), large(8 * MIB - 4096)];
+    for sent in &bodies {
+        assert_eq!(client.send(sender, sent).await, DeliveryState::Accepted);
+        let (link, delivery, _) = receive_from(&mut client, "q").await;
+        let deferred = DeliveryState::Modified {
+            delivery_failed: Some(true),
+            undeliverable_here: Some(true),
+            message_annotations: None,
+        };
+        let outcome = client.settle(link, delivery.id, deferred).await;
+        assert!(matches!(outcome, DeliveryState::Modified { .. }), "{outcome:?}");
+        client.connection.detach(link, None);
+    }
     let management = client.management("q").await;
-    let body = vec![("from-sequence-number", 1_i64.into()), ("message-count", 1.into())];
-    let peeked = client.request(&management, "com.microsoft:peek-message", body).await;
-    assert_eq!(peeked.status, 200, "it is still there");
+    let by_number = |mode: u32| {
+        let numbers = Value::Array(peeklock_amqp::Array::longs([1, 2, 3]));
+        vec![("sequence-numbers", numbers), ("receiver-settle-mode", Value::Uint(mode))]
+    };
+    let operation = "com.microsoft:receive-by-sequence-number";
+    let received = client.request(&management, operation, by_number(1)).await;
+    let found = messages_of(&received);
+    assert!(found.iter().map(|found| &found.body).eq(bodies.iter().map(|sent| &sent.body)));
+    let entries = received.get("messages");
+    let tokens = entries.as_list().unwrap().iter().map(|entry| entry.lookup("lock-token").unwrap().clone());
+    let tokens = tokens.collect::<Vec<_>>();
+    let body = vec![("lock-tokens", Value::List(tokens)), ("disposition-status", "abandoned".into())];
+    assert_eq!(client.request(&management, "com.microsoft:update-disposition", body).await.status, 200);
+    // They are gone the moment they are answered with; their bytes must not be.
+    let received = client.request(&management, operation, by_number(0)).await;
+    let found = messages_of(&received);
+    assert!(found.iter().map(|found| &found.body).eq(bodies.iter().map(|sent| &sent.body)));
+    assert_eq!(client.count(&management).await, 0);
 }
 
 #[tokio::test(start_paused = true)]

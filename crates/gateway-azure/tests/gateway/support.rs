@@ -317,7 +317,8 @@ impl Client {
     async fn service(&mut self, address: String, credit: u32) -> Management {
         let target = Target::with_address("replies");
         let source = Some(Source::with_address(address.clone()));
-        let responses = Attach { source, target: Some(target), ..Attach::new("", 0, Role::Receiver) };
+        let (target, max_message_size) = (Some(target), Some(200 << 20));
+        let responses = Attach { source, target, max_message_size, ..Attach::new("", 0, Role::Receiver) };
         let responses = self.attach(responses).await.unwrap().0;
         self.connection.set_credit(responses, credit);
         let target = Some(Target::with_address(address));

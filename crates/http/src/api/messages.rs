@@ -96,7 +96,7 @@ impl Call<'_> {
         let top = self.top()?;
         let path = EntityPath { name: self.entity()?, sub_queue };
         let found = self.namespace.broker.peek(path, from, top).await?;
-        let size_bytes: usize = found.iter().map(|message| message.body.len()).sum();
+        let size_bytes: usize = found.iter().map(|message| message.message.size_bytes as usize).sum();
         // The broker gives fewer than asked for when they are large.
         let may_be_more = found.len() == top || size_bytes > limits::ANSWER_SIZE_BYTES_MAX / 2;
         let last = found.last().map(|message| message.message.sequence_number);

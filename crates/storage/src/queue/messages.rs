@@ -238,7 +238,7 @@ fn text_of(body: &[u8]) -> Result<String, Problem> {
 fn show_all(messages: &[Message]) -> Result<Response, Problem> {
     let mut writer = Writer::document();
     writer.begin("QueueMessagesList", &[]);
-    for Message { token, message, body } in messages {
+    for Message { token, message, body, .. } in messages {
         let shown = message::show(message.sequence_number, body)
             .map_err(|error| unreadable(message.sequence_number, &error))?;
         writer.begin("QueueMessage", &[]);
