@@ -7,10 +7,14 @@ import pytest
 import requests
 from azure.core.exceptions import ClientAuthenticationError, HttpResponseError
 from azure.servicebus import ServiceBusMessage
-from azure.servicebus.exceptions import ServiceBusAuthenticationError, ServiceBusAuthorizationError
+from azure.servicebus.exceptions import (
+    MessageSizeExceededError,
+    ServiceBusAuthenticationError,
+    ServiceBusAuthorizationError,
+)
 from azure.servicebus.management import AccessRights, AuthorizationRule, TrueRuleFilter
 
-from broker import KEY, KEY_NAME
+from broker import KEY, KEY_NAME, Broker
 from conftest import LISTEN_KEY, SEND_KEY
 from flavour import Sync
 from names import fresh
@@ -23,10 +27,28 @@ REFUSED = (ServiceBusAuthenticationError, ServiceBusAuthorizationError)
 def test_properties_of_the_namespace(admin):
     shown = admin.get_namespace_properties()
     assert shown.name
-    assert shown.messaging_sku in ("Standard", "Premium")
+    assert (shown.messaging_sku, shown.messaging_units) == ("Premium", 1)
     assert shown.namespace_type == "Messaging"
     assert shown.created_at_utc is not None
     assert shown.modified_at_utc is not None
+
+
+@pytest.mark.parametrize("variable", ["PEEKLOCK_TIER=standard", "PEEKLOCK_STRICT_EMULATOR_QUOTAS=true"])
+def test_a_namespace_of_the_standard_tier(tmp_path, flavour, variable):
+    broker = Broker(tmp_path, listen_tls="127.0.0.1:0", environment=dict([variable.split("=")])).start()
+    try:
+        with flavour.admin(broker.connection_string, connection_verify=broker.certificate) as admin:
+            assert admin.get_namespace_properties().messaging_sku == "Standard"
+            with pytest.raises(HttpResponseError, match="MaxMessageSizeInKilobytes"):
+                admin.create_queue("large", max_message_size_in_kilobytes=1024)
+            admin.create_queue("small")
+            assert admin.get_queue("small").max_message_size_in_kilobytes == 256
+        with flavour.client(broker.connection_string) as client, client.get_queue_sender("small") as sender:
+            sender.send_messages(ServiceBusMessage(b"x" * 255_000))
+            with pytest.raises(MessageSizeExceededError):
+                sender.send_messages(ServiceBusMessage(b"x" * 300_000))
+    finally:
+        broker.stop()
 
 
 @pytest.fixture(scope="module")

@@ -40,6 +40,7 @@ def test_a_queue_has_the_defaults_of_the_service(admin):
     expected = {
         "lock_duration": MINUTES,
         "max_delivery_count": 10,
+        "max_size_in_megabytes": 1024,
         "requires_session": False,
         "requires_duplicate_detection": False,
         "dead_lettering_on_message_expiration": False,

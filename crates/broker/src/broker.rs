@@ -5,7 +5,7 @@ use bytes::Bytes;
 use peeklock_engine::Patch;
 use peeklock_filter::Cost;
 use peeklock_journal::{Journal, Log, Recovery};
-use peeklock_types::{EntityName, GroupNumber, Groups, ShardId};
+use peeklock_types::{EntityName, GroupNumber, Groups, ShardId, Tier};
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinSet;
 
@@ -36,6 +36,8 @@ pub struct Broker {
     pub(crate) damage: Arc<DamageCounts>,
     /// Held by whoever creates something under the quotas of the emulators. `None`: those do not hold.
     pub(crate) quotas: Option<Arc<Mutex<()>>>,
+    /// What the namespace offers.
+    tier: Tier,
 }
 
 /// Makes the view of a stored message, for the filters of a topic that it is forwarded to; see [`peeklock_filter`]. The broker itself does not
@@ -143,7 +145,16 @@ impl Broker {
         }
         let (groups, hub_changes) = Default::default();
         let shards = shards.into();
-        let broker = Broker { shards, clock, next_peer, groups, hub_changes, damage, quotas: None };
+        let broker = Broker {
+            shards,
+            clock,
+            next_peer,
+            groups,
+            hub_changes,
+            damage,
+            quotas: None,
+            tier: Tier::default(),
+        };
         broker.mend_hubs().await;
         Ok((broker, Running(running), recovered))
     }
@@ -154,10 +165,20 @@ impl Broker {
         Broker { groups: Arc::new(groups), ..self }
     }
 
-    /// The same broker within the quotas of the official emulators.
+    /// The same broker within the quotas of the official emulators, which are of the standard tier.
     #[must_use]
     pub fn with_emulator_quotas(self) -> Self {
-        Broker { quotas: Some(Arc::default()), ..self }
+        Broker { quotas: Some(Arc::default()), tier: Tier::Standard, ..self }
+    }
+
+    /// The same broker as a namespace of this tier. Entities that exist keep the size of their messages.
+    #[must_use]
+    pub fn with_tier(self, tier: Tier) -> Self {
+        Broker { tier, ..self }
+    }
+
+    pub fn tier(&self) -> Tier {
+        self.tier
     }
 
     pub fn groups(&self) -> &Groups {

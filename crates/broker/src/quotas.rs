@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use peeklock_hubs::HubView;
-use peeklock_types::{ConsumerGroup, EntityKind, EntityName, HubSettings, QueueSettings};
+use peeklock_types::{ConsumerGroup, EntityKind, EntityName, HubSettings, QueueSettings, Tier, limits};
 use tokio::sync::MutexGuard;
 
 use crate::broker::Broker;
@@ -26,7 +26,9 @@ const DUPLICATE_WINDOW_OF_SERVICE: Duration = Duration::from_secs(600);
 const DUPLICATE_WINDOW_USUAL: Duration = Duration::from_secs(20);
 const TIME_TO_LIVE: (Duration, Duration) = (Duration::from_secs(300), Duration::from_secs(3600));
 const DELIVERY_COUNT_MAX: u32 = 10;
-const MESSAGE_SIZE_BYTES_MAX: u32 = 256 * 1024;
+const MESSAGE_SIZE_BYTES_MAX: u32 = limits::STANDARD_MESSAGE_SIZE_BYTES_MAX;
+/// What the service takes where nothing is said.
+const ENTITY_SIZE_OF_SERVICE_BYTES: u64 = 1 << 30;
 const ENTITY_SIZE_BYTES_MAX: u64 = 100 * 1024 * 1024;
 const RETENTION_MAX: Duration = Duration::from_secs(3600);
 
@@ -82,13 +84,28 @@ fn entity_settings(mut settings: QueueSettings, is_subscription: bool) -> Result
         || format!("messages of up to {bytes} bytes"),
         || format!("{MESSAGE_SIZE_BYTES_MAX}"),
     )?;
-    let bytes = settings.max_size_bytes.unwrap_or(ENTITY_SIZE_BYTES_MAX);
+    let given = settings.max_size_bytes.filter(|bytes| *bytes != ENTITY_SIZE_OF_SERVICE_BYTES);
+    let bytes = given.unwrap_or(ENTITY_SIZE_BYTES_MAX);
     check(
         bytes <= ENTITY_SIZE_BYTES_MAX,
         || format!("a max size of {bytes} bytes"),
         || format!("{ENTITY_SIZE_BYTES_MAX}"),
     )?;
     settings.max_size_bytes = Some(bytes);
+    Ok(settings)
+}
+
+/// Gives a queue or topic the size of messages that the tier has by default, and refuses a larger one.
+fn of_tier(tier: Tier, mut settings: QueueSettings) -> Result<QueueSettings, Error> {
+    if tier == Tier::Premium {
+        return Ok(settings);
+    }
+    let (given, max) = (settings.max_message_size_bytes, limits::STANDARD_MESSAGE_SIZE_BYTES_MAX);
+    if given == QueueSettings::default().max_message_size_bytes {
+        settings.max_message_size_bytes = max;
+    } else if given > max {
+        return Err(Error::StandardTier { given, max });
+    }
     Ok(settings)
 }
 
@@ -136,10 +153,12 @@ impl Broker {
         name: &EntityName,
         settings: QueueSettings,
     ) -> Result<QueueSettings, Error> {
-        if self.quotas.is_none() {
-            return Ok(settings);
+        let is_subscription = name.topic_and_subscription().is_some();
+        match self.quotas {
+            Some(_) => entity_settings(settings, is_subscription),
+            None if is_subscription => Ok(settings),
+            None => of_tier(self.tier(), settings),
         }
-        entity_settings(settings, name.topic_and_subscription().is_some())
     }
 
     pub(crate) fn hub_within_quotas(&self, settings: HubSettings) -> Result<HubSettings, Error> {

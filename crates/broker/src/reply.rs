@@ -205,6 +205,11 @@ pub enum Error {
     NameOfGroup { name: EntityName },
     #[error("the message could not be stored: {0}")]
     NotKept(String),
+    #[error(
+        "messages of up to {given} bytes need a namespace of the premium tier; the standard tier has messages of up to {max} bytes. Leave the \
+         size out, or start the broker with --tier premium"
+    )]
+    StandardTier { given: u32, max: u32 },
     #[error(transparent)]
     Quota(Box<crate::quotas::QuotaError>),
     #[error(transparent)]

@@ -265,8 +265,9 @@ impl Spaces {
 
 /// Adds what another file says. Gives back what both have.
 fn join(into: &mut NamespaceSpec, from: NamespaceSpec) -> Option<String> {
-    let NamespaceSpec { hosts, keys, queues, topics, groups, hubs } = from;
+    let NamespaceSpec { hosts, tier, keys, queues, topics, groups, hubs } = from;
     into.hosts.extend(hosts);
+    into.tier = into.tier.or(tier);
     add(&mut into.keys.0, keys.0, |name| format!("the key '{name}' is declared"))
         .or_else(|| add(&mut into.queues.0, queues.0, |name| format!("the queue '{name}' is declared")))
         .or_else(|| add(&mut into.topics.0, topics.0, |name| format!("the topic '{name}' is declared")))

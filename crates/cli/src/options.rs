@@ -13,7 +13,7 @@ use peeklock_types::EntityName;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
 
-pub(crate) use values::{FilePath, Listen, NamespaceName, StorageKey, Time};
+pub(crate) use values::{FilePath, Listen, NamespaceName, StorageKey, TierName, Time};
 
 /// One option: what it is called everywhere, and what one source says of it.
 pub(crate) struct Entry {
@@ -103,6 +103,8 @@ options! {
         tls_cert: FilePath, "tls-cert", "PEEKLOCK_TLS_CERT", "FILE";
         /// Private key of the certificate in PEM form
         tls_key: FilePath, "tls-key", "PEEKLOCK_TLS_KEY", "FILE";
+        /// What namespaces offer: premium, or standard with messages of up to 256 KiB
+        tier: TierName, "tier", "PEEKLOCK_TIER", "TIER" = "premium";
     }
     also {
         #[command(flatten)]
@@ -231,6 +233,7 @@ impl Options {
     pub(crate) fn take_default_namespace(&mut self) -> NamespaceSpec {
         NamespaceSpec {
             hosts: std::mem::take(&mut self.hosts),
+            tier: None,
             keys: std::mem::take(&mut self.keys),
             queues: std::mem::take(&mut self.queues),
             topics: std::mem::take(&mut self.topics),

@@ -154,6 +154,7 @@ impl Settings {
             support_ordering: None,
             express: None,
             partitioning: None,
+            unused_duplicate_window: None,
         })
     }
 }
@@ -174,6 +175,7 @@ impl TopicSettings {
             support_ordering: None,
             express: None,
             partitioning: None,
+            unused_duplicate_window: None,
             subscriptions: None,
         }
     }
@@ -290,6 +292,7 @@ fn described(settings: &QueueSettings) -> Vec<(&'static str, String)> {
         support_ordering: _,
         express: _,
         partitioning: _,
+        unused_duplicate_window: _,
         dead_letter_on_filter_error,
         // Has a page of its own.
         order: _,

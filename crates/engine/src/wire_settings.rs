@@ -15,6 +15,7 @@ pub(crate) fn put_settings(settings: &QueueSettings, out: &mut Vec<u8>) {
     out.push(settings.dead_letter_on_expiration.into());
     put_optional_duration(settings.auto_delete_on_idle, out);
     put_optional_duration(settings.duplicate_window, out);
+    put_optional_duration(settings.unused_duplicate_window, out);
     put_optional_number(settings.max_size_bytes, out);
     put_number(settings.max_message_size_bytes.into(), out);
     out.push(match settings.status {
@@ -94,6 +95,7 @@ impl Reader<'_> {
             dead_letter_on_expiration: self.flag("a setting")?,
             auto_delete_on_idle: self.optional_duration("a setting")?,
             duplicate_window: self.optional_duration("a setting")?,
+            unused_duplicate_window: self.optional_duration("a setting")?,
             max_size_bytes: self.optional_number("a max size")?,
             max_message_size_bytes: self.number32("a max message size")?,
             status: self.status()?,

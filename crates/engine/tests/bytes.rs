@@ -164,6 +164,7 @@ fn settings() -> impl Strategy<Value = QueueSettings> {
             dead_letter_on_expiration: flags[1],
             auto_delete_on_idle: spans.2,
             duplicate_window: spans.3,
+            unused_duplicate_window: spans.2,
             max_size_bytes: sizes.1,
             max_message_size_bytes: sizes.2,
             status,

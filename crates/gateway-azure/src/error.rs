@@ -150,8 +150,8 @@ pub(crate) fn refusal(error: &Error, path: Option<&EntityPath>) -> Refusal {
         Error::Gone { .. } => Refusal::new(410, condition::DETACH_FORCED, text),
         Error::Engine(error) => engine_refusal(error, path, text),
         Error::Hub(error) => hub_refusal(error, None),
-        // No AMQP client asks about blobs.
-        Error::Blob(_) => Refusal::new(400, condition::ARGUMENT_ERROR, text),
+        // No AMQP client asks about blobs, or sets the size of messages.
+        Error::Blob(_) | Error::StandardTier { .. } => Refusal::new(400, condition::ARGUMENT_ERROR, text),
     }
 }
 

@@ -18,6 +18,7 @@ use peeklock_access::JwtKeys;
 use peeklock_broker::{Recovered, Running};
 use peeklock_gateway_azure::Gateway;
 use peeklock_http::HttpState;
+use peeklock_types::Tier;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -74,7 +75,9 @@ pub struct Options {
     pub http_limits: HttpLimits,
     /// Of the rules of each topic, for one message.
     pub filter_cost: FilterCost,
-    /// The quotas of the official emulators hold.
+    /// What namespaces offer that do not say so themselves.
+    pub tier: Tier,
+    /// The quotas of the official emulators hold, and all namespaces are of the standard tier.
     pub strict_emulator_quotas: bool,
     /// Bearer tokens of this issuer are taken too, in all namespaces.
     pub jwt: Option<JwtOptions>,
@@ -121,6 +124,7 @@ impl Server {
         let first = NamespaceOptions {
             name: DEFAULT_NAMESPACE.to_owned(),
             hosts: options.hosts,
+            tier: None,
             keys: options.keys,
             entities: options.entities,
         };
@@ -138,7 +142,7 @@ impl Server {
         bound.add_storage(storage.blobs, Door::Blobs, &mut blobs).await?;
         bound.add_storage(storage.queues, Door::Queues, &mut queues).await?;
         let tls = tls::load_if_needed(options.certificate, &options.data, options.listen)?;
-        let cost = (options.filter_cost, options.strict_emulator_quotas);
+        let cost = (options.filter_cost, options.tier, options.strict_emulator_quotas);
         let first = first.open(&options.data, access.clone(), cost).await?;
         let (queue_names, topic_names) = first.names().await?;
         let hub_names = first.hub_names().await?;

@@ -9,7 +9,7 @@ use peeklock_access::{Access, JwtKeys, Policy};
 use peeklock_broker::{Broker, Clock, Listing, Page, Recovered, Running};
 use peeklock_gateway_azure::Namespace;
 use peeklock_journal_wal::{WalConfig, WalJournal};
-use peeklock_types::Timestamp;
+use peeklock_types::{Tier, Timestamp};
 
 use crate::access;
 use crate::declare::{Entities, declare, with_groups};
@@ -29,6 +29,8 @@ pub struct NamespaceOptions {
     pub name: String,
     /// Other host names that mean it.
     pub hosts: Vec<String>,
+    /// What it offers; `None`: what the server says of all namespaces.
+    pub tier: Option<Tier>,
     /// Policies that hold while this server runs, whatever is stored. Empty: the well-known key, on loopback only.
     pub keys: Vec<Policy>,
     pub entities: Entities,
@@ -73,10 +75,11 @@ impl NamespaceOptions {
         mut self,
         data: &Path,
         access: Access,
-        (filter_cost, strict_emulator_quotas): (FilterCost, bool),
+        (filter_cost, tier, strict_emulator_quotas): (FilterCost, Tier, bool),
     ) -> Result<Opened> {
         let folder = self.folder(data);
-        let (mut broker, running, recovered) = open_broker(&folder, filter_cost).await?;
+        let (broker, running, recovered) = open_broker(&folder, filter_cost).await?;
+        let mut broker = broker.with_tier(self.tier.unwrap_or(tier));
         if strict_emulator_quotas {
             broker = broker.with_emulator_quotas();
         }

@@ -79,6 +79,7 @@ entity_spec! {
             default_time_to_live: Duration => default_time_to_live,
             auto_delete_on_idle: Duration => auto_delete_on_idle,
             duplicate_window: Duration => duplicate_window,
+            unused_duplicate_window: Duration => unused_duplicate_window,
             max_size: Size => max_size_bytes,
             forward_to: EntityName => forward_to,
             forward_dead_letters_to: EntityName => forward_dead_letters_to,
@@ -104,6 +105,7 @@ entity_spec! {
             default_time_to_live: Duration => default_time_to_live,
             auto_delete_on_idle: Duration => auto_delete_on_idle,
             duplicate_window: Duration => duplicate_window,
+            unused_duplicate_window: Duration => unused_duplicate_window,
             max_size: Size => max_size_bytes,
             user_metadata: String => user_metadata,
         }

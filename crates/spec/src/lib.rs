@@ -47,7 +47,8 @@ pub use runtime::{
 };
 pub use text::{
     NONE, POISON_SESSIONS, STATUSES, TextError, parse_duration, parse_poison_session, parse_retry,
-    parse_size, parse_status, show_duration, show_poison_session, show_retry, show_size, show_status,
+    parse_size, parse_status, parse_tier, show_duration, show_poison_session, show_retry, show_size,
+    show_status, show_tier,
 };
 pub use time::{parse_time, show_time};
 pub use written::{MessageSize, Size};

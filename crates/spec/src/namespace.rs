@@ -1,6 +1,6 @@
 //! A namespace with everything in it, as configuration files write it.
 
-use peeklock_types::{EntityKind, EntityName, GroupError, QueueSettings, limits};
+use peeklock_types::{EntityKind, EntityName, GroupError, QueueSettings, Tier, limits};
 use serde::{Deserialize, Serialize};
 
 use crate::entity::{QueueSpec, TopicSpec};
@@ -9,6 +9,7 @@ use crate::hub::HubSpec;
 use crate::named::{Name, Named};
 use crate::order::OrderSpec;
 use crate::policy::PolicySpec;
+use crate::written::required;
 
 /// The entities of a namespace. A topic brings its subscriptions, and they their rules.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,6 +17,9 @@ use crate::policy::PolicySpec;
 pub struct NamespaceSpec {
     /// Host names that clients use for it.
     pub hosts: Vec<String>,
+    /// What it offers; without it, what the server says of all namespaces.
+    #[serde(with = "required", skip_serializing_if = "Option::is_none")]
+    pub tier: Option<Tier>,
     /// Policies with their keys, by name.
     pub keys: Named<String, PolicySpec>,
     pub queues: Named<EntityName, QueueSpec>,

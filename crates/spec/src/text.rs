@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use peeklock_types::{PoisonSession, QueueStatus, RetryPolicy};
+use peeklock_types::{PoisonSession, QueueStatus, RetryPolicy, Tier};
 
 use crate::iso8601;
 
@@ -10,6 +10,8 @@ use crate::iso8601;
 pub const NONE: &str = "none";
 
 /// The states of a queue with their names.
+const TIERS: [(&str, Tier); 2] = [("premium", Tier::Premium), ("standard", Tier::Standard)];
+
 pub const STATUSES: [(&str, QueueStatus); 4] = [
     ("active", QueueStatus::Active),
     ("send-disabled", QueueStatus::SendDisabled),
@@ -109,6 +111,14 @@ fn split_digits(text: &str) -> Option<(u64, &str)> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (digits, rest) = text.split_at_checked(end)?;
     Some((digits.parse().ok()?, rest))
+}
+
+pub fn parse_tier(text: &str) -> Result<Tier, TextError> {
+    parse_word(text, "a tier", &TIERS)
+}
+
+pub fn show_tier(tier: Tier) -> &'static str {
+    word_of(&TIERS, tier)
 }
 
 pub fn parse_status(text: &str) -> Result<QueueStatus, TextError> {

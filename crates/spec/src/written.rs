@@ -4,7 +4,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use peeklock_types::{EntityName, PoisonSession, QueueStatus, RetryPolicy};
+use peeklock_types::{EntityName, PoisonSession, QueueStatus, RetryPolicy, Tier};
 use serde::de::{self, Deserialize, Deserializer, Visitor};
 use serde::ser::{Serialize, Serializer};
 
@@ -182,6 +182,17 @@ impl Written for QueueStatus {
 
     fn write<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(text::show_status(*self))
+    }
+}
+
+impl Written for Tier {
+    fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let parse = |text: &str| text::parse_tier(text).map_err(|error| error.to_string());
+        read_text(deserializer, "premium or standard", parse)
+    }
+
+    fn write<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(text::show_tier(*self))
     }
 }
 

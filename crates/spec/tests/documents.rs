@@ -75,3 +75,11 @@ proptest! {
         read_all(&json);
     }
 }
+
+#[test]
+fn a_namespace_has_a_tier() {
+    let space: NamespaceSpec = from_toml("tier = \"standard\"").unwrap();
+    assert_eq!(space.tier, Some(peeklock_types::Tier::Standard));
+    let refused = from_toml::<NamespaceSpec>("tier = \"basic\"").unwrap_err().to_string();
+    assert!(refused.contains("'basic' is not a tier; write premium or standard"), "{refused}");
+}

@@ -83,6 +83,7 @@ fn queues_have_what_the_file_says_and_else_what_azure_has() {
         max_message_size_bytes: 2 << 20,
         retry: peeklock_types::RetryPolicy::Fixed { delay: Duration::from_secs(5) },
         partitioning: true,
+        unused_duplicate_window: Some(Duration::from_secs(20)),
         express: true,
         support_ordering: false,
         ..QueueSettings::default()

@@ -23,6 +23,7 @@ fn full() -> QueueSettings {
         dead_letter_on_expiration: true,
         auto_delete_on_idle: Some(seconds(61)),
         duplicate_window: Some(seconds(62)),
+        unused_duplicate_window: Some(seconds(63)),
         max_size_bytes: Some(1 << 30),
         max_message_size_bytes: 1 << 20 | 1,
         status: QueueStatus::SendDisabled,
@@ -69,6 +70,7 @@ fn settings_come_back_as_they_were_written() {
         made,
         QueueSettings {
             duplicate_window: not_for_subscriptions.duplicate_window,
+            unused_duplicate_window: not_for_subscriptions.unused_duplicate_window,
             max_size_bytes: not_for_subscriptions.max_size_bytes,
             max_message_size_bytes: not_for_subscriptions.max_message_size_bytes,
             support_ordering: not_for_subscriptions.support_ordering,
@@ -86,7 +88,7 @@ fn a_queue_is_written_for_people() {
         written,
         json!({
             "lockDuration": "5s", "maxDeliveryCount": 3, "requiresSession": true, "defaultTimeToLive": "1m",
-            "deadLetterOnExpiration": true, "autoDeleteOnIdle": "61s", "duplicateWindow": "62s", "maxSize": "1GiB",
+            "deadLetterOnExpiration": true, "autoDeleteOnIdle": "61s", "duplicateWindow": "62s", "unusedDuplicateWindow": "63s", "maxSize": "1GiB",
             "maxMessageSize": "1048577", "status": "send-disabled", "forwardTo": "next",
             "forwardDeadLettersTo": "dead/letters", "retry": "exponential:1s..9s:jitter", "poisonSession": "set-aside",
             "batchedOperations": false, "supportOrdering": false, "express": true, "partitioning": true, "userMetadata": "mine", "order": { "policy": "aged", "maxOutstanding": 16 }

@@ -24,5 +24,5 @@ pub use order::{
 };
 pub use partition_key::{partition_key_hash, partition_of_key};
 pub use session::{SessionId, SessionIdError};
-pub use settings::{PoisonSession, QueueSettings, QueueStatus, RetryPolicy, SettingsError, limits};
+pub use settings::{PoisonSession, QueueSettings, QueueStatus, RetryPolicy, SettingsError, Tier, limits};
 pub use time::Timestamp;

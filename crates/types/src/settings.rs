@@ -27,6 +27,8 @@ pub mod limits {
     pub const DEAD_LETTER_TEXT_CHARS_MAX: usize = 4096;
     /// One message with all its sections, unless its queue says otherwise; also the ceiling for one batch.
     pub const MESSAGE_SIZE_BYTES_MAX: usize = 1024 * 1024;
+    /// The same in a namespace of the standard tier.
+    pub const STANDARD_MESSAGE_SIZE_BYTES_MAX: u32 = 256 * 1024;
     /// What a queue may raise that to.
     pub const LARGE_MESSAGE_SIZE_BYTES_MAX: usize = 100 * 1024 * 1024;
     /// Bodies of all messages that one answer carries, unless it carries only one.
@@ -49,6 +51,8 @@ pub mod limits {
     pub const METADATA_COUNT_MAX: usize = 1024;
     pub const AUTO_DELETE_ON_IDLE_MIN: Duration = Duration::from_secs(1);
     pub const DUPLICATE_WINDOW_MIN: Duration = Duration::from_secs(1);
+    /// The least that the service takes over ATOM; our own documents take less.
+    pub const DUPLICATE_WINDOW_ATOM_MIN: Duration = Duration::from_secs(20);
     pub const DUPLICATE_WINDOW_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
     /// A message that was forwarded this often is not forwarded again.
     pub const FORWARD_HOPS_MAX: u8 = 4;
@@ -109,6 +113,8 @@ pub struct QueueSettings {
     pub auto_delete_on_idle: Option<Duration>,
     /// A message id that was seen within this time is dropped. Whether there is a window cannot be changed later.
     pub duplicate_window: Option<Duration>,
+    /// Keeps and shows a window that was given although duplicates are not detected. Has no effect.
+    pub unused_duplicate_window: Option<Duration>,
     /// Bytes of all bodies, dead-lettered ones included. `None`: what the disk holds.
     pub max_size_bytes: Option<u64>,
     pub max_message_size_bytes: u32,
@@ -132,6 +138,16 @@ pub struct QueueSettings {
     pub partitioning: bool,
     /// The owner's own words.
     pub user_metadata: Option<String>,
+}
+
+/// What a namespace offers, as the service's price tiers do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tier {
+    /// Messages of up to 100 MiB, 1 MiB by default.
+    #[default]
+    Premium,
+    /// Messages of up to 256 KiB, and no entity that says otherwise.
+    Standard,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -197,6 +213,7 @@ impl Default for QueueSettings {
             dead_letter_on_expiration: false,
             auto_delete_on_idle: None,
             duplicate_window: None,
+            unused_duplicate_window: None,
             max_size_bytes: None,
             max_message_size_bytes: 1024 * 1024,
             status: QueueStatus::Active,
@@ -278,7 +295,11 @@ impl QueueSettings {
                 (self.order.is_some(), "order of its own", on_subscriptions),
             ],
             EntityKind::Subscription => [
-                (self.duplicate_window.is_some(), "duplicate detection", "set it on the topic"),
+                (
+                    self.duplicate_window.or(self.unused_duplicate_window).is_some(),
+                    "duplicate detection",
+                    "set it on the topic",
+                ),
                 (self.max_size_bytes.is_some(), "size of its own", "set it on the topic"),
                 (self.status == QueueStatus::SendDisabled, "senders", "set the status of the topic"),
                 (
@@ -302,7 +323,7 @@ impl QueueSettings {
         if let Some(given) = self.auto_delete_on_idle {
             within("time until deletion of an idle queue", given, limits::AUTO_DELETE_ON_IDLE_MIN, max)?;
         }
-        if let Some(given) = self.duplicate_window {
+        for given in self.duplicate_window.into_iter().chain(self.unused_duplicate_window) {
             let (min, max) = (limits::DUPLICATE_WINDOW_MIN, limits::DUPLICATE_WINDOW_MAX);
             within("duplicate detection window", given, min, max)?;
         }

@@ -9,6 +9,7 @@ use peeklock_server::{
     Options, StorageListen, StorageOptions,
 };
 use peeklock_spec::NamespaceSpec;
+use peeklock_types::Tier;
 
 use super::{Configuration, policies};
 use crate::options::{FilePath, Jwt, Limits, Listen, Time};
@@ -34,6 +35,7 @@ impl Configuration {
             amqp_limits: amqp_limits(&options.limits)?,
             http_limits: http_limits(&options.limits)?,
             filter_cost: filter_cost(&options.limits)?,
+            tier: options.tier.map_or_else(Tier::default, |tier| tier.0),
             strict_emulator_quotas: options.limits.strict_emulator_quotas == Some(true),
             jwt: jwt(options.jwt),
             keys,
@@ -62,7 +64,8 @@ impl Configuration {
 
 fn namespace((name, space): (String, NamespaceSpec)) -> Result<NamespaceOptions> {
     let keys = policies(&space)?;
-    Ok(NamespaceOptions { name, hosts: space.hosts.clone(), keys, entities: entities(space) })
+    let (hosts, tier) = (space.hosts.clone(), space.tier);
+    Ok(NamespaceOptions { name, hosts, tier, keys, entities: entities(space) })
 }
 
 fn entities(space: NamespaceSpec) -> Entities {

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use peeklock_server::AccountKey;
-use peeklock_spec::{Name, parse_duration, show_duration};
+use peeklock_spec::{Name, parse_duration, parse_tier, show_duration, show_tier};
+use peeklock_types::Tier;
 
 /// An address to listen on, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +80,24 @@ impl FromStr for Time {
 impl fmt::Display for Time {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&show_duration(self.0))
+    }
+}
+
+/// What a namespace offers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TierName(pub(crate) Tier);
+
+impl FromStr for TierName {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        Ok(TierName(parse_tier(text)?))
+    }
+}
+
+impl fmt::Display for TierName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(show_tier(self.0))
     }
 }
 

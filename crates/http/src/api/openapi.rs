@@ -243,7 +243,7 @@ pub(super) fn reference(name: &str) -> Value {
 /// A field and its type; a type with `?` may be null, and one with `#` is another schema.
 pub(super) type Field = (&'static str, &'static str);
 
-const QUEUE: [Field; 20] = [
+const QUEUE: [Field; 21] = [
     ("lockDuration", "string"),
     ("maxDeliveryCount", "integer"),
     ("requiresSession", "boolean"),
@@ -259,13 +259,14 @@ const QUEUE: [Field; 20] = [
     ("defaultTimeToLive", "string?"),
     ("autoDeleteOnIdle", "string?"),
     ("duplicateWindow", "string?"),
+    ("unusedDuplicateWindow", "string?"),
     ("maxSize", "string?"),
     ("forwardTo", "string?"),
     ("forwardDeadLettersTo", "string?"),
     ("order", "#Order?"),
     ("userMetadata", "string?"),
 ];
-const TOPIC: [Field; 11] = [
+const TOPIC: [Field; 12] = [
     ("maxMessageSize", "string"),
     ("status", "string"),
     ("batchedOperations", "boolean"),
@@ -275,6 +276,7 @@ const TOPIC: [Field; 11] = [
     ("defaultTimeToLive", "string?"),
     ("autoDeleteOnIdle", "string?"),
     ("duplicateWindow", "string?"),
+    ("unusedDuplicateWindow", "string?"),
     ("maxSize", "string?"),
     ("userMetadata", "string?"),
 ];

@@ -5,14 +5,15 @@ use axum::response::Response;
 use http::StatusCode;
 use peeklock_broker::EntityInfo;
 use peeklock_filter::{Rule, RuleName};
-use peeklock_types::{EntityKind, EntityName, QueueSettings};
+use peeklock_types::{EntityKind, EntityName, QueueSettings, Tier};
 
 use super::Call;
 use super::describe::root_name;
 use super::hub::{HUB, read_hub};
 use super::policy::{Draft, read_policies, set_policies};
-use super::property::read_settings;
+use super::property::{Dialect, read_settings};
 use super::rule::read_rule;
+use super::version::Version;
 use crate::auth::check_targets;
 use crate::entity;
 use crate::problem::Problem;
@@ -43,8 +44,8 @@ impl Asked {
         Ok(Asked { kind, description, policies })
     }
 
-    fn settings(&self, current: Option<&QueueSettings>) -> Result<QueueSettings, Problem> {
-        read_settings(self.kind, &self.description, current)
+    fn settings(&self, dialect: Dialect, current: Option<&QueueSettings>) -> Result<QueueSettings, Problem> {
+        read_settings(dialect, self.kind, &self.description, current)
     }
 
     fn first_rule(&self) -> Result<Option<Rule>, Problem> {
@@ -64,8 +65,9 @@ pub fn check_body(bytes: &[u8]) -> Result<(), String> {
             return read_hub(&description, None).map(|_| ());
         }
         let asked = Asked::read(description)?;
-        let settings = asked.settings(None)?;
-        asked.settings(Some(&settings))?;
+        let dialect = Dialect { version: Version::V2024, tier: Tier::Premium };
+        let settings = asked.settings(dialect, None)?;
+        asked.settings(dialect, Some(&settings))?;
         asked.first_rule().map(|_| ())
     };
     check().map_err(|problem: Problem| problem.to_string())
@@ -104,6 +106,10 @@ pub(super) fn unexpected(found: &str, expected: &str) -> Problem {
 }
 
 impl Call<'_> {
+    fn dialect(&self) -> Dialect {
+        Dialect { version: self.context.version, tier: self.context.tier }
+    }
+
     pub(super) async fn description(&self, body: Body) -> Result<Element, Problem> {
         self.head.check_content_type(&CONTENT_TYPES, "application/atom+xml")?;
         let limits = self.state.limits();
@@ -141,7 +147,7 @@ impl Call<'_> {
     }
 
     async fn create(&self, name: EntityName, asked: Asked) -> Result<Response, Problem> {
-        let settings = asked.settings(None)?;
+        let settings = asked.settings(self.dialect(), None)?;
         check_targets(self.namespace, self.head, &settings, None)?;
         let (broker, rule) = (&self.namespace.broker, asked.first_rule()?);
         let created = entity::create(self.namespace, name.clone(), asked.kind, settings, rule).await?;
@@ -188,7 +194,7 @@ impl Call<'_> {
     ) -> Result<EntityInfo, Problem> {
         let broker = &self.namespace.broker;
         let current = entity::show(broker, name.clone(), asked.kind).await?;
-        let settings = asked.settings(Some(&current.settings))?;
+        let settings = asked.settings(self.dialect(), Some(&current.settings))?;
         check_targets(self.namespace, self.head, &settings, Some(&current.settings))?;
         // What was read must be what is changed: the settings that ATOM cannot say come from there.
         let expected = revision.unwrap_or(current.revision);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use peeklock_access::Policy;
 use peeklock_broker::{EntityInfo, engine::Counts};
 use peeklock_spec::{iso8601, show_time};
-use peeklock_types::{EntityKind, EntityName, QueueSettings, QueueStatus, Timestamp};
+use peeklock_types::{EntityKind, EntityName, QueueSettings, QueueStatus, Tier, Timestamp};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
 use super::path::AtomPath;
@@ -17,7 +17,9 @@ pub(super) const BYTES_PER_MEGABYTE: u64 = 1 << 20;
 pub(super) const BYTES_PER_KILOBYTE: u32 = 1 << 10;
 /// What an entity without a limit says of its size: the largest that the service knows.
 pub(super) const UNLIMITED_MEGABYTES: u64 = 81_920;
-/// Shown where duplicates are not detected: the service's own default.
+/// The size of an entity that is created without one: the service's own default.
+pub(super) const DEFAULT_MEGABYTES: u64 = 1024;
+/// Shown where nobody has given a window: the service's own default.
 pub(super) const DUPLICATE_WINDOW_DEFAULT: Duration = Duration::from_secs(600);
 
 /// What cannot stand in a path as it is. `$` can: JS reads the names of rules off their addresses.
@@ -40,6 +42,7 @@ pub(super) struct Context<'a> {
     pub(super) authority: &'a str,
     pub(super) namespace: &'a str,
     pub(super) version: Version,
+    pub(super) tier: Tier,
 }
 
 impl Context<'_> {
@@ -197,7 +200,8 @@ fn write_subscription(writer: &mut Writer, context: &Context<'_>, entity: &Entit
 }
 
 fn write_duplicate_window(writer: &mut Writer, settings: &QueueSettings) {
-    let window = settings.duplicate_window.unwrap_or(DUPLICATE_WINDOW_DEFAULT);
+    let window = settings.duplicate_window.or(settings.unused_duplicate_window);
+    let window = window.unwrap_or(DUPLICATE_WINDOW_DEFAULT);
     writer.text("DuplicateDetectionHistoryTimeWindow", &iso8601::show(window));
 }
 
@@ -218,9 +222,8 @@ fn write_counts(writer: &mut Writer, counts: &Counts) {
     writer.end();
 }
 
-/// Older versions do not know this element.
 fn write_message_size(writer: &mut Writer, context: &Context<'_>, settings: &QueueSettings) {
-    if context.version > Version::V2017 {
+    if context.version.has_message_size() {
         writer.number("MaxMessageSizeInKilobytes", kilobytes(settings.max_message_size_bytes));
     }
 }
@@ -268,14 +271,19 @@ pub(super) fn write_root(writer: &mut Writer, base: &str, now: Timestamp) {
     writer.end();
 }
 
-/// The namespace as `$namespaceinfo` tells it. Premium, because large messages are taken.
+/// The namespace as `$namespaceinfo` shows it. The service shows units of premium namespaces only.
 pub(super) fn write_namespace(writer: &mut Writer, context: &Context<'_>, created_at: Timestamp) {
     let path = AtomPath::Namespace;
     let entry = Entry { path: &path, title: context.namespace, created_at, updated_at: created_at };
     entry.write(writer, context, true, "NamespaceInfo", |writer| {
         writer.text("CreatedTime", &show_date(created_at));
-        writer.text("MessagingSKU", "Premium");
-        writer.number("MessagingUnits", 1);
+        match context.tier {
+            Tier::Premium => {
+                writer.text("MessagingSKU", "Premium");
+                writer.number("MessagingUnits", 1);
+            }
+            Tier::Standard => writer.text("MessagingSKU", "Standard"),
+        }
         writer.text("ModifiedTime", &show_date(created_at));
         writer.text("Name", context.namespace);
         writer.text("NamespaceType", "Messaging");

@@ -55,8 +55,13 @@ async fn handle(state: &HttpState, head: &Head, body: Body) -> Result<Response, 
     let path = AtomPath::parse(&head.segments)?;
     let namespace = state.namespace(head);
     authorize(namespace, head, &path.token_path(), Right::Manage)?;
-    let context =
-        Context { base: head.base(), authority: head.authority(), namespace: &namespace.name, version };
+    let context = Context {
+        base: head.base(),
+        authority: head.authority(),
+        namespace: &namespace.name,
+        version,
+        tier: namespace.broker.tier(),
+    };
     let call = Call { state, namespace, head, context };
     match (&head.parts.method, path) {
         (&Method::GET, AtomPath::Namespace) => Ok(call.namespace()),

@@ -4,11 +4,13 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use peeklock_spec::iso8601;
-use peeklock_types::{EntityKind, EntityName, QueueSettings, QueueStatus};
+use peeklock_types::{EntityKind, EntityName, QueueSettings, QueueStatus, Tier, limits};
 
 use super::describe::{
-    BYTES_PER_KILOBYTE, BYTES_PER_MEGABYTE, DUPLICATE_WINDOW_DEFAULT, kilobytes, megabytes, status_name,
+    BYTES_PER_KILOBYTE, BYTES_PER_MEGABYTE, DEFAULT_MEGABYTES, DUPLICATE_WINDOW_DEFAULT, kilobytes,
+    megabytes, status_name,
 };
+use super::version::Version;
 use crate::problem::Problem;
 use crate::request::shown;
 use crate::xml::{Element, Space};
@@ -89,22 +91,32 @@ const ELEMENTS: [(&str, u8, Property); 34] = [
     ("MaxMessageSizeInKilobytes", QUEUE | TOPIC, Property::MaxMessageSize),
 ];
 
+/// What decides which elements there are, beside the kind of the entity.
+#[derive(Clone, Copy)]
+pub(super) struct Dialect {
+    pub(super) version: Version,
+    pub(super) tier: Tier,
+}
+
 /// The settings that a description asks for. With `current`, those of an entity that is to be changed: what is left out goes back to its
 /// default, as the SDKs expect, except what cannot be changed and what ATOM has no element for.
 pub(super) fn read_settings(
+    dialect: Dialect,
     kind: EntityKind,
     description: &Element,
     current: Option<&QueueSettings>,
 ) -> Result<QueueSettings, Problem> {
     let mut reading = Reading {
-        settings: start(current),
+        settings: start(dialect.version, kind, current),
+        dialect,
         current,
-        detects_duplicates: current.map(|current| current.duplicate_window.is_some()),
-        window: current.and_then(|current| current.duplicate_window),
+        detects_duplicates: current.is_some_and(|current| current.duplicate_window.is_some()),
+        window: current.and_then(|current| current.duplicate_window.or(current.unused_duplicate_window)),
     };
     let mut seen: Vec<&str> = Vec::new();
     for element in &description.children {
         let property = find(kind, element)?;
+        check_version(dialect.version, property, element)?;
         if seen.contains(&element.name.as_str()) {
             return Err(Problem::bad(format!("the element {} is there twice", shown(&element.name))));
         }
@@ -116,10 +128,18 @@ pub(super) fn read_settings(
     Ok(reading.finish())
 }
 
-fn start(current: Option<&QueueSettings>) -> QueueSettings {
-    let default = QueueSettings::default();
+fn start(version: Version, kind: EntityKind, current: Option<&QueueSettings>) -> QueueSettings {
+    let mut default = QueueSettings::default();
+    // A subscription has no size of its own, and ATOM has no word for an entity without a limit.
+    if kind != EntityKind::Subscription && current.is_none_or(|current| current.max_size_bytes.is_some()) {
+        default.max_size_bytes = Some(DEFAULT_MEGABYTES * BYTES_PER_MEGABYTE);
+    }
     match current {
         Some(current) => QueueSettings {
+            max_message_size_bytes: match version.has_message_size() {
+                true => default.max_message_size_bytes,
+                false => current.max_message_size_bytes,
+            },
             requires_session: current.requires_session,
             partitioning: current.partitioning,
             retry: current.retry,
@@ -147,10 +167,20 @@ fn find(kind: EntityKind, element: &Element) -> Result<Property, Problem> {
     })
 }
 
+/// Refuses an element that came with a later version: whoever sends it expects more than this version does.
+fn check_version(version: Version, property: Property, element: &Element) -> Result<(), Problem> {
+    if property != Property::MaxMessageSize || version.has_message_size() {
+        return Ok(());
+    }
+    let (name, given, first) = (&element.name, version.name(), Version::V2021.name());
+    Err(Problem::bad(format!("the api-version {given} has no property '{name}'; use {first} or later")))
+}
+
 struct Reading<'a> {
     settings: QueueSettings,
+    dialect: Dialect,
     current: Option<&'a QueueSettings>,
-    detects_duplicates: Option<bool>,
+    detects_duplicates: bool,
     window: Option<Duration>,
 }
 
@@ -160,8 +190,8 @@ impl Reading<'_> {
         match property {
             Property::LockDuration => settings.lock_duration = duration(element)?,
             Property::MaxSize => settings.max_size_bytes = max_size(element, current)?,
-            Property::RequiresDuplicateDetection => self.detects_duplicates = Some(boolean(element)?),
-            Property::DuplicateWindow => self.window = Some(duration(element)?),
+            Property::RequiresDuplicateDetection => self.detects_duplicates = boolean(element)?,
+            Property::DuplicateWindow => self.window = Some(duplicate_window(element, self.window)?),
             Property::RequiresSession => settings.requires_session = boolean(element)?,
             Property::TimeToLive => settings.default_time_to_live = endless_duration(element)?,
             Property::DeadLetterOnExpiration => settings.dead_letter_on_expiration = boolean(element)?,
@@ -175,7 +205,9 @@ impl Reading<'_> {
             Property::UserMetadata => {
                 settings.user_metadata = Some(element.text.clone()).filter(|text| !text.is_empty());
             }
-            Property::MaxMessageSize => settings.max_message_size_bytes = max_message_size(element, current)?,
+            Property::MaxMessageSize => {
+                settings.max_message_size_bytes = max_message_size(element, self.dialect.tier, current)?;
+            }
             Property::SupportOrdering => settings.support_ordering = boolean(element)?,
             Property::Express => settings.express = boolean(element)?,
             Property::Partitioning => settings.partitioning = boolean(element)?,
@@ -185,12 +217,26 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// A window without detection means nothing, here as on the service: clients send back the default that they were shown.
+    /// A window without detection has no effect, here as on the service, but is kept. The default is shown anyway.
     fn finish(self) -> QueueSettings {
         let window = self.window.unwrap_or(DUPLICATE_WINDOW_DEFAULT);
-        let duplicate_window = self.detects_duplicates.unwrap_or(false).then_some(window);
-        QueueSettings { duplicate_window, ..self.settings }
+        let unused = Some(window).filter(|window| *window != DUPLICATE_WINDOW_DEFAULT);
+        let (duplicate_window, unused_duplicate_window) = match self.detects_duplicates {
+            true => (Some(window), None),
+            false => (None, unused),
+        };
+        QueueSettings { duplicate_window, unused_duplicate_window, ..self.settings }
     }
+}
+
+/// A window that the service takes, or the one that the entity has already: our own documents take shorter ones.
+fn duplicate_window(element: &Element, current: Option<Duration>) -> Result<Duration, Problem> {
+    let window = duration(element)?;
+    let range = limits::DUPLICATE_WINDOW_ATOM_MIN..=limits::DUPLICATE_WINDOW_MAX;
+    if range.contains(&window) || current == Some(window) {
+        return Ok(window);
+    }
+    Err(wrong(element, "20 seconds (PT20S) to 7 days (P7D)"))
 }
 
 /// A size that we have told ourselves, rounded up, stays what it was.
@@ -204,12 +250,18 @@ fn max_size(element: &Element, current: Option<&QueueSettings>) -> Result<Option
     given.checked_mul(BYTES_PER_MEGABYTE).map(Some).ok_or_else(|| wrong(element, "a smaller number"))
 }
 
-fn max_message_size(element: &Element, current: Option<&QueueSettings>) -> Result<u32, Problem> {
+/// On the standard tier only the size that is shown is taken: clients send it back with the rest.
+fn max_message_size(element: &Element, tier: Tier, current: Option<&QueueSettings>) -> Result<u32, Problem> {
     let given: u32 = number(element)?;
     if let Some(current) = current
         && kilobytes(current.max_message_size_bytes) == given
     {
         return Ok(current.max_message_size_bytes);
+    }
+    if tier == Tier::Standard && given != kilobytes(limits::STANDARD_MESSAGE_SIZE_BYTES_MAX) {
+        let text = "MaxMessageSizeInKilobytes can be set in a namespace of the premium tier only; leave it out, or start the broker \
+            with --tier premium";
+        return Err(Problem::bad(text));
     }
     given.checked_mul(BYTES_PER_KILOBYTE).ok_or_else(|| wrong(element, "a smaller number"))
 }

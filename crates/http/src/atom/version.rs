@@ -26,6 +26,11 @@ impl Version {
         }
     }
 
+    /// Whether descriptions have `MaxMessageSizeInKilobytes`.
+    pub(super) fn has_message_size(self) -> bool {
+        self > Version::V2017
+    }
+
     pub(super) fn of(head: &Head) -> Result<Self, Problem> {
         let Some(given) = head.query("api-version") else { return Ok(Version::V2021) };
         Self::ALL.into_iter().find(|version| version.name() == given).ok_or_else(|| {

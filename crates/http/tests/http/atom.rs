@@ -1,5 +1,8 @@
 //! Guards management as the Azure SDKs do it: the requests here are what Python and JavaScript really send.
 
+use peeklock_http::Limits;
+use peeklock_types::Tier;
+
 use crate::common::{HOST, ROOT, ROOT_KEY, Rig, js, js_token, python, request, token};
 
 const V24: &str = "api-version=2024-05";
@@ -38,7 +41,7 @@ async fn a_queue_with_defaults_has_every_element_in_order() {
     let created = rig.put(&format!("/q1?{V24}"), &python("<QueueDescription />")).await.expect(201);
     let golden = "<QueueDescription xmlns=\"http://schemas.microsoft.com/netservices/2010/10/servicebus/connect\" \
         xmlns:i=\"http://www.w3.org/2001/XMLSchema-instance\"><LockDuration>PT1M</LockDuration>\
-        <MaxSizeInMegabytes>81920</MaxSizeInMegabytes><RequiresDuplicateDetection>false</RequiresDuplicateDetection>\
+        <MaxSizeInMegabytes>1024</MaxSizeInMegabytes><RequiresDuplicateDetection>false</RequiresDuplicateDetection>\
         <RequiresSession>false</RequiresSession>\
         <DefaultMessageTimeToLive>P10675199DT2H48M5.4775807S</DefaultMessageTimeToLive>\
         <DeadLetteringOnMessageExpiration>false</DeadLetteringOnMessageExpiration>\
@@ -165,8 +168,14 @@ async fn an_update_returns_what_is_left_out_to_its_default_and_keeps_what_atom_c
     assert_eq!((&queue["retry"], &queue["maxSize"]), (&"fixed:5s".into(), &"100KiB".into()));
     rig.update(&uri, &js("QueueDescription", "")).await.expect(200);
     let queue = rig.get("/api/queues/q1").await.json();
-    assert_eq!((&queue["retry"], &queue["maxSize"]), (&"fixed:5s".into(), &serde_json::Value::Null));
+    assert_eq!((&queue["retry"], &queue["maxSize"]), (&"fixed:5s".into(), &"1GiB".into()));
     assert_eq!(queue["userMetadata"], serde_json::Value::Null);
+    // ATOM has no word for an entity without a limit, so leaving the size out keeps it.
+    rig.put("/api/queues/q2", "{}").await.expect(201);
+    let uri = format!("/q2?{V21}");
+    let updated = rig.update(&uri, &js("QueueDescription", "")).await.expect(200);
+    assert_eq!(updated.element("MaxSizeInMegabytes"), "81920");
+    assert_eq!(rig.get("/api/queues/q2").await.json()["maxSize"], serde_json::Value::Null);
 }
 
 #[tokio::test]
@@ -222,6 +231,75 @@ async fn what_cannot_be_changed_or_honoured_is_refused_by_name() {
     refused(false, "<SubscriptionCount>1</SubscriptionCount>", "a queue has no property 'SubscriptionCount'")
         .await;
     rig.get(&format!("/q2?{V21}")).await.expect(404);
+}
+
+#[tokio::test]
+async fn a_window_is_kept_while_duplicates_are_not_detected() {
+    let rig = Rig::start().await;
+    let window = |span: &str| {
+        format!("<DuplicateDetectionHistoryTimeWindow>{span}</DuplicateDetectionHistoryTimeWindow>")
+    };
+    for (name, root) in [("q1", "QueueDescription"), ("t1", "TopicDescription")] {
+        let uri = format!("/{name}?{V21}");
+        for wrong in ["PT19S", "P7DT1S", "soon"] {
+            let refused = rig.put(&uri, &js(root, &window(wrong))).await.expect(400);
+            assert!(
+                refused.element("Detail").contains("DuplicateDetectionHistoryTimeWindow"),
+                "{}",
+                refused.body
+            );
+        }
+        let created = rig.put(&uri, &js(root, &window("PT3M"))).await.expect(201);
+        assert_eq!(created.element("RequiresDuplicateDetection"), "false");
+        let updated = rig.update(&uri, &js_entry(&description(&created.body))).await.expect(200);
+        assert_eq!(updated.element("DuplicateDetectionHistoryTimeWindow"), "PT3M");
+        let updated = rig.update(&uri, &js(root, &window("P7D"))).await.expect(200);
+        assert_eq!(updated.element("DuplicateDetectionHistoryTimeWindow"), "P7D");
+    }
+    // Our own documents take shorter windows, and a client may send back what it was shown.
+    rig.put("/api/queues/q2", r#"{"duplicateWindow": "5s"}"#).await.expect(201);
+    let uri = format!("/q2?{V21}");
+    let shown = rig.get(&uri).await.expect(200);
+    let updated = rig.update(&uri, &js_entry(&description(&shown.body))).await.expect(200);
+    assert_eq!(updated.element("DuplicateDetectionHistoryTimeWindow"), "PT5S");
+}
+
+#[tokio::test]
+async fn an_element_that_the_version_does_not_know_is_refused_and_not_shown() {
+    let rig = Rig::start().await;
+    let size = "<MaxMessageSizeInKilobytes>2048</MaxMessageSizeInKilobytes>";
+    for version in ["2014-01", "2015-01", "2017-04"] {
+        let uri = format!("/q1?api-version={version}");
+        let refused = rig.put(&uri, &js("QueueDescription", size)).await.expect(400);
+        assert!(refused.element("Detail").contains("use 2021-05 or later"), "{}", refused.body);
+    }
+    rig.put(&format!("/q1?{V21}"), &js("QueueDescription", size)).await.expect(201);
+    let old = "/q1?api-version=2017-04";
+    let shown = rig.get(old).await.expect(200);
+    assert!(!shown.body.contains("MaxMessageSizeInKilobytes"));
+    rig.update(old, &js_entry(&description(&shown.body))).await.expect(200);
+    let shown = rig.get(&format!("/q1?{V21}")).await.expect(200);
+    assert_eq!(shown.element("MaxMessageSizeInKilobytes"), "2048", "who cannot say it does not change it");
+}
+
+#[tokio::test]
+async fn the_standard_tier_has_small_messages() {
+    let rig = Rig::start_as(Limits::default(), Tier::Standard).await;
+    let shown = rig.get(&format!("/$namespaceinfo?{V21}")).await.expect(200);
+    assert_eq!(shown.element("MessagingSKU"), "Standard");
+    assert!(!shown.body.contains("MessagingUnits"));
+    for (name, root) in [("q1", "QueueDescription"), ("t1", "TopicDescription")] {
+        let uri = format!("/{name}?{V21}");
+        let size = "<MaxMessageSizeInKilobytes>1024</MaxMessageSizeInKilobytes>";
+        let refused = rig.put(&uri, &js(root, size)).await.expect(400);
+        assert!(refused.element("Detail").contains("premium tier"), "{}", refused.body);
+        let created = rig.put(&uri, &js(root, "")).await.expect(201);
+        assert_eq!(created.element("MaxMessageSizeInKilobytes"), "256");
+        rig.update(&uri, &js_entry(&description(&created.body))).await.expect(200);
+        rig.update(&uri, &js(root, size)).await.expect(400);
+    }
+    let refused = rig.put("/api/queues/q2", r#"{"maxMessageSize": "2MiB"}"#).await.expect(400);
+    assert!(refused.body.contains("--tier premium"), "{}", refused.body);
 }
 
 #[tokio::test]

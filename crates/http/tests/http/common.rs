@@ -8,6 +8,7 @@ use peeklock_access::{Access, Policy, Right, Secret, sign};
 use peeklock_broker::{Broker, Running};
 use peeklock_http::{HttpState, Limits, Namespace, router};
 use peeklock_journal::MemoryJournal;
+use peeklock_types::Tier;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tower::ServiceExt;
 
@@ -67,7 +68,12 @@ impl Rig {
     }
 
     pub(crate) async fn start_with(limits: Limits) -> Self {
-        let (namespace, running) = namespace("sbemulatorns", ROOT_KEY).await;
+        Self::start_as(limits, Tier::Premium).await
+    }
+
+    pub(crate) async fn start_as(limits: Limits, tier: Tier) -> Self {
+        let (mut namespace, running) = namespace("sbemulatorns", ROOT_KEY).await;
+        namespace.broker = namespace.broker.with_tier(tier);
         let (broker, access) = (namespace.broker.clone(), namespace.access.clone());
         Rig { router: router(HttpState::new(vec![namespace], limits)), broker, access, _running: running }
     }

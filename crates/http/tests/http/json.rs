@@ -219,7 +219,7 @@ async fn bodies_that_are_wrong_are_refused_with_their_place() {
     refused(r#"{"lockDuration": "5 parsecs"}"#, "5 parsecs").await;
     refused(r#"{"maxDeliveryCount": "many"}"#, "maxDeliveryCount").await;
     refused(&"[".repeat(500), "deep").await;
-    refused(r#"{"requiresSession": true, "forwardTo": "x"}"#, "sessions").await;
+    refused(r#"{"forwardTo": "t/subscriptions/s"}"#, "is a subscription").await;
     rig.ask("PUT", "/api/queues/q", &[("content-type", "text/plain")], "{}").await.expect(415);
     let large = format!("{{\"userMetadata\": \"{}\"}}", "x".repeat(1000));
     assert_eq!(rig.put("/api/queues/q", &large).await.expect(413).json()["error"]["code"], "tooLarge");

@@ -232,6 +232,11 @@ fn entity_name(text: &str, taken: &NamespaceSpec, place: &Place<'_>) -> Result<E
     Ok(name)
 }
 
+/// The window that is kept although duplicates are not detected.
+fn unused_window(is_wanted: Option<bool>, window: Option<Duration>) -> Option<Option<Duration>> {
+    window.filter(|_| is_wanted != Some(true)).map(Some)
+}
+
 fn duplicate_window(is_wanted: Option<bool>, window: Option<Duration>) -> Option<Option<Duration>> {
     is_wanted.map(|is_wanted| is_wanted.then(|| window.unwrap_or(DUPLICATE_WINDOW_DEFAULT)))
 }
@@ -263,6 +268,10 @@ impl Properties {
             default_time_to_live: self.default_message_time_to_live.map(|time| time.0),
             auto_delete_on_idle: self.auto_delete_on_idle.map(|time| time.0),
             duplicate_window: duplicate_window(
+                self.requires_duplicate_detection,
+                self.duplicate_detection_history_time_window,
+            ),
+            unused_duplicate_window: unused_window(
                 self.requires_duplicate_detection,
                 self.duplicate_detection_history_time_window,
             ),
@@ -302,6 +311,10 @@ impl Topic {
             default_time_to_live: properties.default_message_time_to_live.map(|time| time.0),
             auto_delete_on_idle: properties.auto_delete_on_idle.map(|time| time.0),
             duplicate_window: duplicate_window(
+                properties.requires_duplicate_detection,
+                properties.duplicate_detection_history_time_window,
+            ),
+            unused_duplicate_window: unused_window(
                 properties.requires_duplicate_detection,
                 properties.duplicate_detection_history_time_window,
             ),
