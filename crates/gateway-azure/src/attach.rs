@@ -24,6 +24,8 @@ use crate::sessions::SessionFilter;
 pub(crate) const SENDER_CREDIT: u32 = 1000;
 /// Requests that may be under way on one link to `$cbs` or `$management`.
 pub(crate) const REQUEST_CREDIT: u32 = 100;
+/// The largest request: one that schedules a message of the usual limit has an envelope around it, and may name some more.
+const REQUEST_SIZE_BYTES_MAX: u64 = 2 * limits::MESSAGE_SIZE_BYTES_MAX as u64;
 /// Bytes of deliveries that may be under way from a shard to one link. What lies beyond stays in the queue.
 pub(crate) const RECEIVER_WINDOW_BYTES: i64 = 1024 * 1024;
 
@@ -74,10 +76,11 @@ impl Conversation<'_> {
         };
         self.insert(Link { id, session, kind, rests_on: Box::default() })?;
         let max_message_size = match attach.role {
-            Role::Sender => limits::MESSAGE_SIZE_BYTES_MAX as u64,
+            Role::Sender => REQUEST_SIZE_BYTES_MAX,
             Role::Receiver => DELIVERY_SIZE_BYTES_MAX,
         };
-        self.connection.accept(id, reply(attach, max_message_size));
+        let reply = AttachReply { takes_whole: true, ..reply(attach, max_message_size) };
+        self.connection.accept(id, reply);
         if attach.role == Role::Sender {
             self.connection.set_credit(id, REQUEST_CREDIT);
         }

@@ -119,6 +119,8 @@ pub struct AttachReply {
     /// The largest message we take on this link, and what the peer is told. A larger one is rejected.
     /// `None`: the connection's limit, which is then told too (some clients read 0 or nothing as "nothing fits").
     pub max_message_size: Option<u64>,
+    /// Hands up every delivery of the link whole, also above [`Limits::whole_size_bytes_max`](super::Limits::whole_size_bytes_max).
+    pub takes_whole: bool,
     pub properties: Option<Fields>,
     pub offered_capabilities: Vec<Symbol>,
 }

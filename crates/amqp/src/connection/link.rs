@@ -42,6 +42,8 @@ pub(super) struct Link {
     pub(super) remote_max_message_size: Option<u64>,
     /// The largest message we take, in bytes.
     pub(super) max_message_size: u64,
+    /// Deliveries are not handed up in parts.
+    pub(super) takes_whole: bool,
 
     /// Deliveries that were begun on this link; wraps.
     pub(super) delivery_count: u32,
@@ -118,6 +120,7 @@ impl Link {
             wish: None,
             remote_max_message_size: None,
             max_message_size: 0,
+            takes_whole: false,
             delivery_count: 0,
             credit: 0,
             unsettled: 0,

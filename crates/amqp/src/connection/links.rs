@@ -115,6 +115,7 @@ impl Connection {
         link.state = State::Attached;
         link.snd_settle_mode = reply.snd_settle_mode.unwrap_or(link.snd_settle_mode);
         link.rcv_settle_mode = reply.rcv_settle_mode.unwrap_or(link.rcv_settle_mode);
+        link.takes_whole = reply.takes_whole;
         link.max_message_size = reply.max_message_size.filter(|size| *size > 0).unwrap_or(limit);
         let wish = link.wish.take().map_or(Wish { source: None, target: None }, |wish| *wish);
         let attach = Attach {

@@ -185,7 +185,7 @@ impl Connection {
             self.tell_dropped(id);
             return Ok(());
         }
-        if partial.size > self.config.limits.whole_size_bytes_max {
+        if partial.size > self.config.limits.whole_size_bytes_max && !link.takes_whole {
             self.hand_up(id, payload);
             return Ok(());
         }

@@ -66,6 +66,18 @@ async fn scheduled_messages_are_numbered_shown_and_cancelled() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_message_that_fills_its_queues_limit_can_be_scheduled() {
+    let rig = Rig::with_queue("q", QueueSettings::default()).await;
+    let mut client = rig.client().await;
+    let management = client.management("q").await;
+    let full = Message { body: Body::Data(vec![vec![7; (1 << 20) - 200].into()]), ..scheduled("a", 3600) };
+    let operation = "com.microsoft:schedule-message";
+    let response = client.request(&management, operation, schedule_body(&[full])).await;
+    assert_eq!(response.status, 200);
+    assert_eq!(client.count(&management).await, 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn scheduling_needs_the_right_to_send_and_peeking_the_right_to_listen() {
     let rig = Rig::with_queue("q", QueueSettings::default()).await;
     let body = || schedule_body(&[scheduled("a", 3600)]);
