@@ -4,15 +4,17 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use peeklock_engine::{
-    Attached, EntityId, Fact, NewMessage, ReceiverId, SessionWish, Settlement, Transaction,
+    Attached, EntityId, Fact, NewMessage, NewState, ReceiverId, SessionWish, Settlement, Transaction,
 };
 use peeklock_journal::{Log, Space, StoredBody};
-use peeklock_types::{EntityName, LockToken, ShardId, SubQueue, Timestamp, limits};
+use peeklock_types::{EntityName, LockToken, SequenceNumber, ShardId, SubQueue, Timestamp, limits};
 
 use crate::batch::{Batch, PeerId, Ticket};
 use crate::outgoing::Effect;
 use crate::reply::{Answer, Error, TransferOutcome};
-use crate::request::{Brought, Drain, Request, SessionAsk, TransactionSend, TransactionSettle};
+use crate::request::{
+    Brought, Drain, Request, SessionAsk, SessionHold, TransactionSend, TransactionSettle, TransactionState,
+};
 use crate::shard::{Shard, nonce};
 
 /// Messages of one send; most are single.
@@ -27,6 +29,8 @@ impl<L: Log> Shard<L> {
             Request::Send { .. }
             | Request::Schedule { .. }
             | Request::CancelScheduled { .. }
+            | Request::CheckScheduled { .. }
+            | Request::Reserve { .. }
             | Request::Commit { .. }
             | Request::Bring { .. } => self.execute_send(now, batch, request),
             Request::Settle { .. }
@@ -46,6 +50,7 @@ impl<L: Log> Shard<L> {
             Request::RenewSession { .. }
             | Request::SessionState { .. }
             | Request::SetSessionState { .. }
+            | Request::CheckState { .. }
             | Request::ListSessions { .. } => self.execute_session(now, request),
             Request::Peek { .. } | Request::ReceiveDeferred { .. } => self.execute_fetch(now, peer, request),
             Request::Find { .. }
@@ -93,8 +98,16 @@ impl<L: Log> Shard<L> {
                 let result = self.state.engine.cancel_scheduled(now, entity, &numbers, &mut self.outbox);
                 (ticket, done(result))
             }
-            Request::Commit { ticket, entity, settles, sends } => {
-                (ticket, self.commit(now, entity, batch, settles, sends).map(|()| Answer::Done))
+            Request::CheckScheduled { ticket, entity, numbers } => {
+                (ticket, done(self.state.engine.check_scheduled(now, entity, &numbers)))
+            }
+            Request::Reserve { ticket, entity, count } => {
+                let result = self.state.engine.reserve_numbers(now, entity, count, &mut self.outbox);
+                (ticket, result.map(Answer::Scheduled).map_err(Error::from))
+            }
+            Request::Commit { ticket, entity, settles, cancels, states, sends } => {
+                let transaction = new_transaction(settles, cancels, states);
+                (ticket, self.commit(now, entity, batch, transaction, sends).map(|()| Answer::Done))
             }
             Request::Bring { ticket, source, messages } => {
                 (ticket, self.take_in(now, source, batch, messages).map(Answer::Brought))
@@ -235,6 +248,11 @@ impl<L: Log> Shard<L> {
                 let result = engine.set_session_state(now, entity, &hold.session, hold.receiver, state, out);
                 (ticket, done(result))
             }
+            Request::CheckState { ticket, state: TransactionState { entity, hold, state } } => {
+                let SessionHold { session, receiver } = &hold;
+                let result = engine.check_session_state(now, entity, session, *receiver, state.as_ref());
+                (ticket, done(result))
+            }
             Request::ListSessions { ticket, entity, updated_since, skip, top } => {
                 let result = engine.list_sessions(now, entity, updated_since, skip, top);
                 (ticket, result.map(Answer::Sessions).map_err(Error::from))
@@ -310,16 +328,17 @@ impl<L: Log> Shard<L> {
         now: Timestamp,
         entity: EntityId,
         batch: &mut Batch,
-        settles: Vec<TransactionSettle>,
+        mut transaction: Transaction,
         sends: Vec<TransactionSend>,
     ) -> Result<(), Error> {
+        if transaction.states.iter().any(|state| state.state.is_some()) && self.log.space() > Space::Behind {
+            return Err(Error::DiskFull);
+        }
         let limit_bytes = limits::TRANSACTION_SIZE_BYTES_MAX;
         for send in &sends {
             self.check_room(batch, send.messages.clone(), limit_bytes, limit_bytes)?;
         }
-        let settles = settles.into_iter().map(|step| (step.sub_queue, step.token, step.settlement)).collect();
         self.in_group(|shard| {
-            let mut transaction = Transaction { settles, sends: Vec::new() };
             for TransactionSend { target, messages } in sends {
                 let mut new = shard.put_bodies(batch, messages.clone())?;
                 // One of another shard is looked at when it gets there.
@@ -479,6 +498,21 @@ impl<L: Log> Shard<L> {
             Err(error) => Some((ticket, Err(error.into()))),
         }
     }
+}
+
+/// A transaction without its sends: their bodies are not in the group yet.
+fn new_transaction(
+    settles: Vec<TransactionSettle>,
+    cancels: Vec<(EntityId, SequenceNumber)>,
+    states: Vec<TransactionState>,
+) -> Transaction {
+    let settles = settles.into_iter().map(|step| (step.sub_queue, step.token, step.settlement)).collect();
+    let state = |TransactionState { entity, hold, state }| {
+        let SessionHold { session, receiver } = hold;
+        NewState { entity, session, receiver, state }
+    };
+    let states = states.into_iter().map(state).collect();
+    Transaction { settles, cancels, states, sends: Vec::new() }
 }
 
 pub(crate) fn done(result: Result<(), peeklock_engine::Error>) -> Result<Answer, Error> {

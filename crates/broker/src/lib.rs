@@ -54,4 +54,5 @@ pub use reply::{
 };
 pub use request::{
     Brought, Drain, Listing, Request, SessionAsk, SessionHold, TransactionSend, TransactionSettle,
+    TransactionState,
 };

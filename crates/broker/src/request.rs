@@ -45,6 +45,14 @@ pub struct TransactionSettle {
     pub settlement: Settlement,
 }
 
+/// A state that a transaction gives to a session.
+#[derive(Clone, Debug)]
+pub struct TransactionState {
+    pub entity: EntityId,
+    pub hold: SessionHold,
+    pub state: Option<Bytes>,
+}
+
 /// A send that is part of a transaction.
 #[derive(Clone, Debug)]
 pub struct TransactionSend {
@@ -95,11 +103,31 @@ pub enum Request {
         sub_queue: SubQueue,
         token: LockToken,
     },
-    /// Settlements of one queue and sends to any, all or nothing. A send to another shard goes by way of `entity`.
+    /// Whether all these messages are scheduled: a transaction is about to cancel them.
+    CheckScheduled {
+        ticket: Ticket,
+        entity: EntityId,
+        numbers: Vec<SequenceNumber>,
+    },
+    /// Whether the session is held and can have this state: a transaction is about to set it.
+    CheckState {
+        ticket: Ticket,
+        state: TransactionState,
+    },
+    /// Give out sequence numbers for messages that a transaction is about to schedule. The answer is that of [`Request::Schedule`].
+    Reserve {
+        ticket: Ticket,
+        entity: EntityId,
+        count: usize,
+    },
+    /// Settlements of one queue and sends to any, all or nothing. A send to another shard goes by way of `entity`. Scheduled messages to
+    /// cancel and states to set are of entities of the same shard.
     Commit {
         ticket: Ticket,
         entity: EntityId,
         settles: Vec<TransactionSettle>,
+        cancels: Vec<(EntityId, SequenceNumber)>,
+        states: Vec<TransactionState>,
         sends: Vec<TransactionSend>,
     },
     /// A delivery that never reached its receiver goes back uncounted. Nobody waits for it.

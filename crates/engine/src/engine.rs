@@ -85,6 +85,16 @@ impl Engine {
         })
     }
 
+    /// Whether all these messages are scheduled, so that [`Engine::cancel_scheduled`] would delete them.
+    pub fn check_scheduled(
+        &mut self,
+        now: Timestamp,
+        entity: EntityId,
+        numbers: &[SequenceNumber],
+    ) -> Result<(), Error> {
+        self.command(now, entity, |queue| queue.check_scheduled(numbers))
+    }
+
     /// Deletes scheduled messages, all of them or none.
     pub fn cancel_scheduled(
         &mut self,

@@ -153,6 +153,11 @@ pub enum Fact {
         target: EntityName,
         number: u64,
     },
+    /// The numbers before `next` are given out: to messages, or to those that a transaction is about to schedule.
+    NumbersReserved {
+        entity: EntityId,
+        next: SequenceNumber,
+    },
     /// A transaction that changed this queue has sent a message to `target`, which lives in another shard.
     SentOn {
         entity: EntityId,
@@ -247,6 +252,7 @@ impl Fact {
             | Fact::Purged { entity, .. }
             | Fact::SessionStateSet { entity, .. }
             | Fact::TransferStarted { entity, .. }
+            | Fact::NumbersReserved { entity, .. }
             | Fact::SentOn { entity, .. }
             | Fact::TransferFailed { entity, .. }
             | Fact::Moved { entity, .. }

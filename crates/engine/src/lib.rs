@@ -46,7 +46,7 @@ pub use error::{Error, ReplayError};
 pub use fact::Fact;
 pub use message::{
     Attributes, Details, EntityId, Message, MessageState, Metadata, NewMessage, Origin, ReceiveMode,
-    ReceiverId, SessionWish, Settlement, Transfer, TransferReason,
+    ReceiverId, Reserved, SessionWish, Settlement, Transfer, TransferReason,
 };
 pub use order::{
     ClassView, ExplainedMessage, HISTOGRAM_BOUNDS_MS, Histogram, LaneKey, OrderView, TENANTS_SHOWN_MAX,
@@ -58,6 +58,6 @@ pub use peeklock_types::wire::DecodeError;
 pub use queue::NewBody;
 pub use sessions::Attached;
 pub use topics::{Explained, ExplainedRule};
-pub use transaction::Transaction;
+pub use transaction::{NewState, Transaction};
 pub use transfers::OutMessage;
 pub use watch::{Head, HeadChange};

@@ -66,6 +66,16 @@ pub struct Attributes {
     pub view: Option<Bytes>,
     /// Where it waits, in a queue with an order. The queue finds that out by itself, from the view.
     pub lane: Option<LaneKey>,
+    /// The number that it gets if it is scheduled. Of a message that was scheduled in a transaction.
+    pub reserved: Option<Reserved>,
+}
+
+/// A sequence number that was given out before its message is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reserved {
+    /// The queue or topic whose number it is. An entity of the same name that was created later numbers anew.
+    pub entity: EntityId,
+    pub sequence_number: SequenceNumber,
 }
 
 impl Attributes {
@@ -82,6 +92,7 @@ impl Attributes {
             && self.origin.is_none()
             && self.patch.is_empty()
             && self.view.is_none()
+            && self.reserved.is_none()
     }
 
     /// Just what a record says: after a restart a message must not know more or less than before. Only a topic keeps the view.
@@ -209,6 +220,8 @@ pub struct Transfer {
     /// Its number among those that go to the target's shard.
     pub number: u64,
     pub why: TransferReason,
+    /// The number that it gets there if it is scheduled.
+    pub reserved: Option<Reserved>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -51,6 +51,7 @@ const REPLACED: u8 = 35;
 const CLEARED: u8 = 36;
 const METADATA_SET: u8 = 37;
 const BODY_LOST: u8 = 38;
+const NUMBERS_RESERVED: u8 = 39;
 
 /// No topic has as many subscriptions; only damage says so.
 const COPY_COUNT_MAX: u64 = 1 << 24;
@@ -188,6 +189,9 @@ pub fn encode(fact: &Fact, group: GroupNumber, out: &mut Vec<u8>) {
             put_patch(patch, out);
         }
         Fact::Cleared { entity } => put_entity(CLEARED, *entity, out),
+        &Fact::NumbersReserved { entity, next } => {
+            put_message(NUMBERS_RESERVED, SubQueue::Main, entity, next, out);
+        }
         Fact::MetadataSet { entity, metadata } => {
             put_entity(METADATA_SET, *entity, out);
             put_metadata(metadata, out);
@@ -370,6 +374,7 @@ fn decode_main(
             Fact::BodyLost { entity, sequence_number, body, patch: reader.patch()? }
         }
         CLEARED => Fact::Cleared { entity },
+        NUMBERS_RESERVED => Fact::NumbersReserved { entity, next: reader.sequence_number()? },
         METADATA_SET => Fact::MetadataSet { entity, metadata: Box::new(reader.metadata()?) },
         _ => return Ok(None),
     }))

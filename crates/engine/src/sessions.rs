@@ -116,16 +116,28 @@ impl Engine {
         state: Option<Bytes>,
         out: &mut Outbox,
     ) -> Result<(), Error> {
-        let size_bytes = state.as_ref().map_or(0, Bytes::len);
-        if size_bytes > limits::SESSION_STATE_BYTES_MAX {
-            return Err(Error::StateTooLarge { size_bytes });
-        }
+        self.check_session_state(now, entity, session, receiver, state.as_ref())?;
         self.command(now, entity, |queue| {
-            held(now, queue, session, receiver)?;
             let session = session.clone();
             queue.record(Fact::SessionStateSet { entity, session, state, at: now }, out);
             Ok(())
         })
+    }
+
+    /// Whether the receiver may give its session this state.
+    pub fn check_session_state(
+        &mut self,
+        now: Timestamp,
+        entity: EntityId,
+        session: &SessionId,
+        receiver: ReceiverId,
+        state: Option<&Bytes>,
+    ) -> Result<(), Error> {
+        let size_bytes = state.map_or(0, Bytes::len);
+        if size_bytes > limits::SESSION_STATE_BYTES_MAX {
+            return Err(Error::StateTooLarge { size_bytes });
+        }
+        self.command(now, entity, |queue| held(now, queue, session, receiver).map(|_| ()))
     }
 
     /// Sessions by name: those with messages, or those whose state was set after a time.

@@ -267,7 +267,7 @@ impl Engine {
         let NewMessage { body, size_bytes, attributes } = message;
         let view = attributes.as_ref().and_then(|attributes| attributes.view.clone()).unwrap_or_default();
         let mut base = attributes.map(|attributes| *attributes).unwrap_or_default();
-        (base.view, base.scheduled_for) = (None, None);
+        (base.view, base.scheduled_for, base.reserved) = (None, None, None);
         base.time_to_live = base.time_to_live.into_iter().chain(queue.settings.default_time_to_live).min();
         if !self.hands_on(&plan) {
             base.message_id = None;
@@ -409,6 +409,7 @@ impl Engine {
             patch: messages.patch_of(number).cloned().unwrap_or_default(),
             view: details.view,
             lane: None,
+            reserved: None,
         };
         let attributes = Some(Box::new(attributes));
         Some((number, NewMessage { body: entry.body, size_bytes: entry.size_bytes, attributes }))

@@ -1,13 +1,19 @@
 //! Several settlements and sends as one.
+//!
+//! A message that is scheduled in a transaction has its number before it is stored: whoever scheduled it may want to cancel it later. The
+//! number is reserved durably when the step is taken, and stays unused if the transaction is rolled back.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use peeklock_types::{EntityName, LockToken, SequenceNumber, ShardId, SubQueue, Timestamp, limits};
+use bytes::Bytes;
+use peeklock_types::{
+    EntityName, LockToken, SequenceNumber, SessionId, ShardId, SubQueue, Timestamp, limits,
+};
 
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::fact::Fact;
-use crate::message::{Attributes, EntityId, NewMessage, Settlement};
+use crate::message::{Attributes, EntityId, NewMessage, ReceiverId, Settlement, check_count};
 use crate::outbox::Outbox;
 use crate::plan::{Plan, check_copies};
 
@@ -16,14 +22,46 @@ use crate::plan::{Plan, check_copies};
 pub struct Transaction {
     /// Settlements of messages of one queue.
     pub settles: Vec<(SubQueue, LockToken, Settlement)>,
+    /// Scheduled messages to delete, by queue or topic of this shard.
+    pub cancels: Vec<(EntityId, SequenceNumber)>,
+    pub states: Vec<NewState>,
     /// Messages to any queues.
     pub sends: Vec<(EntityName, NewMessage)>,
+}
+
+/// A state for a session of a queue of this shard.
+#[derive(Debug)]
+pub struct NewState {
+    pub entity: EntityId,
+    pub session: SessionId,
+    /// Who must hold the session.
+    pub receiver: ReceiverId,
+    pub state: Option<Bytes>,
 }
 
 /// Messages to queues of this shard, and what becomes of those to topics, in the same order.
 type Local = (Vec<(EntityId, NewMessage)>, BTreeMap<EntityId, VecDeque<Plan>>);
 
 impl Engine {
+    /// Gives out sequence numbers for messages that a transaction is about to schedule.
+    pub fn reserve_numbers(
+        &mut self,
+        now: Timestamp,
+        entity: EntityId,
+        count: usize,
+        out: &mut Outbox,
+    ) -> Result<Vec<SequenceNumber>, Error> {
+        self.command(now, entity, |queue| {
+            queue.check_open()?;
+            check_count(count)?;
+            queue.check_numbers(count)?;
+            let first = queue.next_number.0;
+            let next = first + count as u64;
+            queue.record(Fact::NumbersReserved { entity, next: SequenceNumber(next) }, out);
+            Ok((first..next).map(SequenceNumber).collect())
+        })
+    }
+
     /// Commits a transaction of the queue `entity` in the shard `here`. Messages for other shards go by way of the queue: they are part of the
     /// transaction, and are brought to their targets afterwards.
     pub fn commit(
@@ -35,8 +73,12 @@ impl Engine {
         out: &mut Outbox,
     ) -> Result<(), Error> {
         check_size(&transaction)?;
-        let Transaction { settles, sends } = transaction;
+        let Transaction { settles, cancels, states, sends } = transaction;
         let settled = self.decide_settles(now, entity, settles)?;
+        let cancelled = self.decide_cancels(now, cancels)?;
+        for NewState { entity, session, receiver, state } in &states {
+            self.check_session_state(now, *entity, session, *receiver, state.as_ref())?;
+        }
         let (local, remote): (Vec<_>, Vec<_>) =
             sends.into_iter().partition(|(to, _)| ShardId::of(to) == here);
         let (local, mut plans) = self.check_local(now, local)?;
@@ -51,6 +93,12 @@ impl Engine {
             settled.into_iter().for_each(|fact| queue.record_end(now, fact, out));
             Ok(())
         })?;
+        for (entity, numbers) in cancelled {
+            self.command(now, entity, |queue| queue.cancel_scheduled(&numbers, out))?;
+        }
+        for NewState { entity, session, receiver, state } in states {
+            self.set_session_state(now, entity, &session, receiver, state, out)?;
+        }
         for (target, message) in local {
             match plans.get_mut(&target).and_then(VecDeque::pop_front) {
                 Some(plan) => self.put(now, target, message, plan, out),
@@ -80,6 +128,22 @@ impl Engine {
             };
             settles.into_iter().map(decide).collect()
         })
+    }
+
+    /// The scheduled messages to delete, by entity; all of them are there.
+    fn decide_cancels(
+        &mut self,
+        now: Timestamp,
+        cancels: Vec<(EntityId, SequenceNumber)>,
+    ) -> Result<BTreeMap<EntityId, Vec<SequenceNumber>>, Error> {
+        let mut by_entity: BTreeMap<EntityId, Vec<SequenceNumber>> = BTreeMap::new();
+        for (entity, number) in cancels {
+            by_entity.entry(entity).or_default().push(number);
+        }
+        for (&entity, numbers) in &by_entity {
+            self.check_scheduled(now, entity, numbers)?;
+        }
+        Ok(by_entity)
     }
 
     /// Whether the queues and topics of this shard would take their messages; with their numbers in place of their names, and with what
@@ -138,7 +202,8 @@ impl Engine {
 fn check_size(transaction: &Transaction) -> Result<(), Error> {
     let sent = transaction.sends.iter().map(|(_, message)| message.size_bytes as usize);
     let changed = transaction.settles.iter().map(|(.., settlement)| settlement.size_bytes());
-    let size_bytes: usize = sent.chain(changed).sum();
+    let states = transaction.states.iter().map(|state| state.state.as_ref().map_or(0, Bytes::len));
+    let size_bytes: usize = sent.chain(changed).chain(states).sum();
     if size_bytes > limits::TRANSACTION_SIZE_BYTES_MAX {
         return Err(Error::TooMuch { size_bytes });
     }

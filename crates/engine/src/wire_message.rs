@@ -2,9 +2,10 @@
 //!
 //! ```text
 //! flags, then what they announce: session, time to live, time due, message id, origin, transfer, view, receipt, upper half of the delivery
-//! count, patch, lane
+//! count, patch, lane, reserved number
 //! origin:   sequence number, hops (1 byte), dead-letter source (optional)
-//! transfer: target, number, reason (1 byte)
+//! transfer: target, number, reason (1 byte), reserved number (for one of the reasons)
+//! reserved number: entity, sequence number
 //! ```
 
 use std::time::Duration;
@@ -12,7 +13,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use peeklock_types::{Timestamp, limits};
 
-use crate::message::{Attributes, Details, MESSAGE_ID_BYTES_MAX, Origin, Transfer, TransferReason};
+use crate::message::{Attributes, Details, MESSAGE_ID_BYTES_MAX, Origin, Reserved, Transfer, TransferReason};
 use crate::order::put_key;
 use crate::patch::Patch;
 use crate::wire::{DecodeError, Reader, put_bytes, put_fixed, put_number, put_optional, put_patch};
@@ -30,6 +31,8 @@ const VIEW: u64 = 256;
 /// In details only: a new message has none yet.
 const RECEIPT: u64 = 512;
 const DELIVERY_COUNT: u64 = 1024;
+/// In attributes only: a stored message has its number.
+const RESERVED: u64 = 2048;
 
 pub(crate) fn put_attributes(attributes: &Attributes, out: &mut Vec<u8>) {
     // Most messages of a queue with an order say nothing else.
@@ -50,13 +53,24 @@ pub(crate) fn put_attributes(attributes: &Attributes, out: &mut Vec<u8>) {
     };
     let is_patched = !attributes.patch.is_empty();
     let flag = |set: bool, flag: u64| if set { flag } else { 0 };
-    put_flagged(&details, flag(is_patched, PATCH) | flag(attributes.lane.is_some(), LANE), out);
+    let more = flag(is_patched, PATCH)
+        | flag(attributes.lane.is_some(), LANE)
+        | flag(attributes.reserved.is_some(), RESERVED);
+    put_flagged(&details, more, out);
     if is_patched {
         put_patch(&attributes.patch, out);
     }
     if let Some(lane) = &attributes.lane {
         put_key(lane, out);
     }
+    if let Some(reserved) = attributes.reserved {
+        put_reserved(reserved, out);
+    }
+}
+
+fn put_reserved(reserved: Reserved, out: &mut Vec<u8>) {
+    put_number(reserved.entity.0.into(), out);
+    put_number(reserved.sequence_number.0, out);
 }
 
 pub(crate) fn put_details(details: &Details, out: &mut Vec<u8>) {
@@ -99,8 +113,12 @@ fn put_flagged(details: &Details, more: u64, out: &mut Vec<u8>) {
         out.push(match transfer.why {
             TransferReason::Forward => 0,
             TransferReason::DeadLetter => 1,
+            TransferReason::Transaction if transfer.reserved.is_some() => 3,
             TransferReason::Transaction => 2,
         });
+        if let Some(reserved) = transfer.reserved {
+            put_reserved(reserved, out);
+        }
     }
     if let Some(view) = &details.view {
         put_bytes(view, out);
@@ -124,6 +142,7 @@ impl Reader<'_> {
         let (details, more) = self.flagged()?;
         let patch = if more & PATCH != 0 { self.patch()? } else { Patch::default() };
         let lane = (more & LANE != 0).then(|| self.lane_key()).transpose()?;
+        let reserved = (more & RESERVED != 0).then(|| self.reserved()).transpose()?;
         if details.transfer.is_some() || details.receipt.is_some() || details.delivery_count_high > 0 {
             return Err(DecodeError::Value("a message's attributes"));
         }
@@ -136,6 +155,7 @@ impl Reader<'_> {
             patch,
             view: details.view,
             lane,
+            reserved,
         })
     }
 
@@ -149,7 +169,7 @@ impl Reader<'_> {
     /// With the flags that are not about the details themselves.
     fn flagged(&mut self) -> Result<(Details, u64), DecodeError> {
         let flags = self.number("a message's attributes")?;
-        if flags >= DELIVERY_COUNT * 2 {
+        if flags >= RESERVED * 2 {
             return Err(DecodeError::Value("a message's attributes"));
         }
         let has = |flag: u64| flags & flag != 0;
@@ -167,7 +187,7 @@ impl Reader<'_> {
             receipt: has(RECEIPT).then(|| self.fixed("a receipt")).transpose()?,
             delivery_count_high: if has(DELIVERY_COUNT) { self.delivery_count_high()? } else { 0 },
         };
-        Ok((details, flags & (PATCH | LANE)))
+        Ok((details, flags & (PATCH | LANE | RESERVED)))
     }
 
     fn delivery_count_high(&mut self) -> Result<u16, DecodeError> {
@@ -193,12 +213,18 @@ impl Reader<'_> {
 
     fn transfer(&mut self) -> Result<Transfer, DecodeError> {
         let (target, number) = (self.name()?, self.number("a number in an outbox")?);
-        let why = match self.byte("a transfer")? {
-            0 => TransferReason::Forward,
-            1 => TransferReason::DeadLetter,
-            2 => TransferReason::Transaction,
+        let (why, reserved) = match self.byte("a transfer")? {
+            0 => (TransferReason::Forward, None),
+            1 => (TransferReason::DeadLetter, None),
+            2 => (TransferReason::Transaction, None),
+            3 => (TransferReason::Transaction, Some(self.reserved()?)),
             _ => return Err(DecodeError::Value("a transfer")),
         };
-        Ok(Transfer { target, number, why })
+        Ok(Transfer { target, number, why, reserved })
+    }
+
+    fn reserved(&mut self) -> Result<Reserved, DecodeError> {
+        let entity = self.entity()?;
+        Ok(Reserved { entity, sequence_number: self.sequence_number()? })
     }
 }

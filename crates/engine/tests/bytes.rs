@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use peeklock_engine::{
     Attributes, DecodeError, Engine, EntityId, Evacuate, Fact, LaneKey, Metadata, Origin, Outbox, Patch,
-    PatchPart, ReplayError, record,
+    PatchPart, ReplayError, Reserved, record,
 };
 use peeklock_filter::{Filter, Rule, RuleName, SqlFilter};
 use peeklock_types::{
@@ -231,10 +231,25 @@ fn attributes() -> impl Strategy<Value = Attributes> {
     let lane = (any::<u8>(), any::<u8>(), some("[a-z]{0,3}")).prop_map(|(class, tenant_class, tenant)| {
         LaneKey { class, tenant_class, tenant: tenant.map(Into::into) }
     });
-    (some(session()), some(span()), some(time()), some(id), some(origin), patch(), some(map()), some(lane))
-        .prop_map(|(session, time_to_live, scheduled_for, message_id, origin, patch, view, lane)| {
-            Attributes { session, time_to_live, scheduled_for, message_id, origin, patch, view, lane }
-        })
+    let reserved =
+        (entity(), number()).prop_map(|(entity, sequence_number)| Reserved { entity, sequence_number });
+    let times = (some(span()), some(time()));
+    (some(session()), times, some(id), some(origin), patch(), some(map()), some(lane), some(reserved))
+        .prop_map(
+            |(session, (time_to_live, scheduled_for), message_id, origin, patch, view, lane, reserved)| {
+                Attributes {
+                    session,
+                    time_to_live,
+                    scheduled_for,
+                    message_id,
+                    origin,
+                    patch,
+                    view,
+                    lane,
+                    reserved,
+                }
+            },
+        )
 }
 
 fn of_a_queue() -> impl Strategy<Value = Fact> {
@@ -254,6 +269,7 @@ fn of_a_queue() -> impl Strategy<Value = Fact> {
             Fact::Purged { entity, sub_queue, before, count_max }
         }),
         1 => entity().prop_map(|entity| Fact::Cleared { entity }),
+        2 => (entity(), number()).prop_map(|(entity, next)| Fact::NumbersReserved { entity, next }),
         1 => (entity(), prop::collection::vec((".{0,5}", ".{0,5}"), 0..3)).prop_map(|(entity, pairs)| {
             Fact::MetadataSet { entity, metadata: Box::new(Metadata(pairs)) }
         }),

@@ -121,11 +121,11 @@ impl Conversation<'_> {
         }
     }
 
-    fn commit(&mut self, transaction: TransactionNumber, home: EntityRef, work: Work) {
+    fn commit(&mut self, transaction: TransactionNumber, home: EntityRef, mut work: Work) {
         let ticket = Waiter::Commit(transaction).ticket();
         let Some(batch) = self.batch(home.shard) else { return };
         let mut sends = Vec::with_capacity(work.sends.len());
-        for send in work.sends {
+        for send in std::mem::take(&mut work.sends) {
             let mut messages = batch.messages();
             for HeldMessage { body, attributes } in send.messages {
                 let Ok(()) = messages.add(|out| {
@@ -135,7 +135,8 @@ impl Conversation<'_> {
             }
             sends.push(TransactionSend { target: send.target, messages: messages.keep() });
         }
-        batch.push(Request::Commit { ticket, entity: home.entity, settles: work.settles, sends });
+        let Work { settles, cancels, states, .. } = work;
+        batch.push(Request::Commit { ticket, entity: home.entity, settles, cancels, states, sends });
     }
 
     /// The shard has committed a transaction, or refused to.

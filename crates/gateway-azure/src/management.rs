@@ -6,13 +6,14 @@ mod group;
 mod operation;
 mod respond;
 mod rules;
+mod steps;
 mod streamed;
 
 use bytes::Bytes;
 use peeklock_access::Scope;
 use peeklock_amqp::MessageId;
 use peeklock_amqp::connection::{Delivery, SessionId};
-use peeklock_broker::{Answer, Error, Found, Request, SessionHold, TransactionSettle};
+use peeklock_broker::{Answer, Error, Found, Request, SessionHold};
 use peeklock_types::{self as types, EntityPath};
 use rustc_hash::FxHashMap;
 
@@ -25,9 +26,11 @@ use crate::link::{EntityRef, LinkKind, LinkNumber, Service};
 use crate::message::RequestMessage;
 use crate::request::Waiter;
 use crate::response::Place;
+use crate::transaction::HeldSend;
 use answer::AnswerKind;
 use group::GroupRequest;
 use operation::Operation;
+use steps::Step;
 
 /// Requests of one connection that wait for their shards.
 const PENDING_MAX: usize = 10_000;
@@ -58,6 +61,8 @@ struct PendingRequest {
     result: Result<Vec<Answer>, Refusal>,
     /// It is asked of a group.
     group: Option<GroupRequest>,
+    /// Messages that a transaction schedules, until their numbers are known.
+    held: Option<HeldSend>,
 }
 
 impl Conversation<'_> {
@@ -76,7 +81,8 @@ impl Conversation<'_> {
         };
         let Service::Management(path) = service else { return Ok(()) };
         let reply_to = ReplyTo { link, place, correlation: request.message_id.clone() };
-        let transaction = transaction_of(delivery).cloned();
+        // Everything else is done outside of the transaction that it names.
+        let transaction = transaction_of(delivery).filter(|_| operation::is_step(&request)).cloned();
         if transaction.is_none() && self.on_hub_management(&reply_to, path.as_ref(), &request) {
             return Ok(());
         }
@@ -109,10 +115,8 @@ impl Conversation<'_> {
             return self.start_group_request(reply_to, path, &group, operation, transaction);
         }
         self.check_right(operation.right(), &Scope::from(&path))?;
-        if transaction.is_some() && !operation.is_settlement() {
-            let text = "of management requests only update-disposition can be part of a transaction; send the message with its \
-                        scheduled time over a link instead, or leave the transaction";
-            return Err(Refusal::not_implemented(text));
+        if let Some(txn_id) = &transaction {
+            self.transactions.start_request(txn_id)?;
         }
         let (shard, name) = (self.namespace.broker.place(&path.name), path.name.clone());
         let number = self.pending.insert(PendingRequest {
@@ -124,6 +128,7 @@ impl Conversation<'_> {
             remaining: 1,
             result: Ok(Vec::new()),
             group: None,
+            held: None,
         });
         self.push(shard, Request::Find { ticket: Waiter::Management(number).ticket(), name });
         Ok(())
@@ -140,6 +145,9 @@ impl Conversation<'_> {
             (Some(_), Ok(Answer::Hub(_))) => {
                 let what = "and what was asked for is an operation of queues, topics and subscriptions";
                 Err(is_hub(&pending.path.name, what))
+            }
+            (None, Ok(Answer::Scheduled(numbers))) if pending.held.is_some() => {
+                self.hold_scheduled(number, numbers)
             }
             (_, result) => {
                 pending.take(result);
@@ -161,6 +169,9 @@ impl Conversation<'_> {
             return;
         }
         let Some(done) = self.pending.requests.remove(&number) else { return };
+        if let Some(txn_id) = &done.transaction {
+            self.transactions.end_request(txn_id);
+        }
         match done.result {
             Ok(answers) => self.respond_found(done.reply_to, done.kind, answers),
             Err(refusal) => {
@@ -183,11 +194,12 @@ impl Conversation<'_> {
             None => None,
         };
         match (operation, transaction) {
-            (Operation::Schedule { messages }, _) => self.schedule(ticket, entity, &messages, found),
-            (operation @ Operation::Settle { .. }, Some(txn_id)) => {
-                self.settle_in_transaction(number, &txn_id, &path, entity, operation)
+            (operation, Some(txn_id)) => {
+                let step = Step { number, txn_id, path, entity, hold };
+                self.take_step(step, operation, &found)
             }
-            (operation, _) => {
+            (Operation::Schedule { messages }, None) => self.schedule(ticket, entity, &messages, found),
+            (operation, None) => {
                 let request = operation.request(ticket, found.entity, &path, hold);
                 request.into_iter().for_each(|request| self.push(entity.shard, request));
                 Ok(())
@@ -209,31 +221,6 @@ impl Conversation<'_> {
             messages.add(|out| incoming::store(payload, now, Needs::from(&found), out))?;
         }
         messages.schedule(ticket, entity.entity);
-        Ok(())
-    }
-
-    /// Each settlement becomes a step of the transaction, and each lock is looked at.
-    fn settle_in_transaction(
-        &mut self,
-        number: u32,
-        txn_id: &Bytes,
-        path: &EntityPath,
-        entity: EntityRef,
-        operation: Operation,
-    ) -> Result<(), Refusal> {
-        let Operation::Settle { tokens, settlement, .. } = operation else { return Ok(()) };
-        let sub_queue = path.sub_queue;
-        let step = |token| TransactionSettle { sub_queue, token, settlement: settlement.clone() };
-        let steps = tokens.iter().copied().map(step).collect();
-        self.add_settles(txn_id, path, entity, steps)?;
-        if let Some(pending) = self.pending.requests.get_mut(&number) {
-            pending.remaining = tokens.len();
-        }
-        let ticket = Waiter::Management(number).ticket();
-        for token in tokens {
-            let entity_id = entity.entity;
-            self.push(entity.shard, Request::CheckLock { ticket, entity: entity_id, sub_queue, token });
-        }
         Ok(())
     }
 

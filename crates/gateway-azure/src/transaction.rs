@@ -12,9 +12,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use peeklock_amqp::condition;
 use peeklock_amqp::connection::{DeliveryId, Millis};
-use peeklock_broker::TransactionSettle;
-use peeklock_broker::engine::{Attributes, Settlement};
-use peeklock_types::{EntityName, LockToken, limits};
+use peeklock_broker::engine::{Attributes, EntityId, Settlement};
+use peeklock_broker::{TransactionSettle, TransactionState};
+use peeklock_types::{EntityName, LockToken, SequenceNumber, limits};
 use rustc_hash::FxHashMap;
 
 use crate::error::Refusal;
@@ -77,6 +77,12 @@ pub(crate) struct HeldMessage {
 }
 
 impl HeldMessage {
+    /// The number under which it was scheduled.
+    fn number(&self) -> Option<SequenceNumber> {
+        let reserved = self.attributes.as_ref().and_then(|attributes| attributes.reserved);
+        reserved.map(|reserved| reserved.sequence_number)
+    }
+
     fn size_bytes(&self) -> usize {
         let view = self.attributes.as_ref().and_then(|attributes| attributes.view.as_ref());
         self.body.len() + view.map_or(0, Bytes::len)
@@ -96,18 +102,41 @@ pub(crate) struct HeldSend {
 pub(crate) struct Work {
     /// The one queue whose messages are settled.
     settled: Option<(EntityName, EntityRef)>,
+    /// The queue, or the topic with its subscriptions, in which all but sends happens; and the entity that came first. They share a shard.
+    changed: Option<(EntityName, EntityRef)>,
     pub(crate) settles: Vec<TransactionSettle>,
+    pub(crate) cancels: Vec<(EntityId, SequenceNumber)>,
+    pub(crate) states: Vec<TransactionState>,
     pub(crate) sends: Vec<HeldSend>,
     step_count: usize,
     size_bytes: usize,
 }
 
 impl Work {
-    /// The entity whose shard commits: that of the settlements, else that of the first send. `None`: there is nothing to do.
+    /// The entity whose shard commits: that of the settlements, else that of another change, else that of the first send. `None`: there is
+    /// nothing to do.
     pub(crate) fn home(&self) -> Option<EntityRef> {
         let of_sends = || self.sends.first().map(|send| send.entity);
-        self.settled.as_ref().map(|(_, entity)| *entity).or_else(of_sends)
+        let changed = self.settled.as_ref().or(self.changed.as_ref());
+        changed.map(|(_, entity)| *entity).or_else(of_sends)
     }
+
+    /// Notes that a step changes an entity, or why it cannot: one shard commits the whole transaction.
+    fn change(&mut self, name: &EntityName, entity: EntityRef) -> Result<(), Refusal> {
+        let root = name.topic().unwrap_or_else(|| name.clone());
+        let (changed, _) = self.changed.get_or_insert_with(|| (root.clone(), entity));
+        if *changed != root {
+            return Err(other_queue(changed, name));
+        }
+        Ok(())
+    }
+}
+
+fn other_queue(changed: &EntityName, name: &EntityName) -> Refusal {
+    Refusal::not_allowed(format!(
+        "the transaction changes messages of '{changed}' already, and cannot change those of '{name}' too; it may send to any queue. Use \
+         one transaction for each"
+    ))
 }
 
 /// The delivery on a control link that asked for the end of a transaction.
@@ -124,6 +153,8 @@ struct Transaction {
     expires_at: Millis,
     work: Work,
     retired: Vec<Retired>,
+    /// Steps whose requests are not answered yet.
+    request_count: usize,
     /// Why it can only be rolled back.
     doomed: Option<String>,
     /// Its commit is under way.
@@ -160,6 +191,7 @@ impl Transactions {
             expires_at: now.after(IDLE_MAX),
             work: Work::default(),
             retired: Vec::new(),
+            request_count: 0,
             doomed: None,
             discharger: None,
         };
@@ -185,17 +217,66 @@ impl Transactions {
     ) -> Result<(), Refusal> {
         let size_bytes = settles.iter().map(|settle| size_of(&settle.settlement)).sum();
         let transaction = self.step(now, id, settles.len(), size_bytes)?;
-        let (name, entity) = queue;
-        let (settled, _) = transaction.work.settled.get_or_insert_with(|| (name.clone(), entity));
-        if settled != name {
-            let text = format!(
-                "the transaction settles messages of '{settled}' already, and cannot settle those of '{name}' too; it may send to any \
-                 queue. Use one transaction for each"
-            );
-            return Err(transaction.refuse(Refusal::not_allowed(text)));
-        }
+        let ((name, entity), work) = (queue, &mut transaction.work);
+        let changed = work.change(name, entity).and_then(|()| {
+            let (settled, _) = work.settled.get_or_insert_with(|| (name.clone(), entity));
+            if settled == name { Ok(()) } else { Err(other_queue(settled, name)) }
+        });
+        changed.map_err(|refusal| transaction.refuse(refusal))?;
         transaction.work.settles.extend(settles);
         Ok(())
+    }
+
+    /// Adds cancellations of scheduled messages of one queue or topic. Those that the transaction itself has scheduled are just dropped;
+    /// returns the others, which must be scheduled there.
+    pub(crate) fn add_cancels(
+        &mut self,
+        now: Millis,
+        id: &[u8],
+        (name, entity): (&EntityName, EntityRef),
+        mut numbers: Vec<SequenceNumber>,
+    ) -> Result<Vec<SequenceNumber>, Refusal> {
+        let transaction = self.step(now, id, numbers.len(), 0)?;
+        let dropped_bytes = transaction.work.drop_scheduled(entity.entity, &mut numbers);
+        if !numbers.is_empty() {
+            let changed = transaction.work.change(name, entity);
+            changed.map_err(|refusal| transaction.refuse(refusal))?;
+            transaction.work.cancels.extend(numbers.iter().map(|number| (entity.entity, *number)));
+        }
+        self.size_bytes = self.size_bytes.saturating_sub(dropped_bytes);
+        Ok(numbers)
+    }
+
+    /// Adds a state for a session of a queue.
+    pub(crate) fn add_state(
+        &mut self,
+        now: Millis,
+        id: &[u8],
+        (name, entity): (&EntityName, EntityRef),
+        state: TransactionState,
+    ) -> Result<(), Refusal> {
+        let size_bytes = state.state.as_ref().map_or(0, Bytes::len);
+        let transaction = self.step(now, id, 1, size_bytes)?;
+        let changed = transaction.work.change(name, entity);
+        changed.map_err(|refusal| transaction.refuse(refusal))?;
+        transaction.work.states.push(state);
+        Ok(())
+    }
+
+    /// A request that is a step has come. It is added when the entity is found.
+    pub(crate) fn start_request(&mut self, id: &[u8]) -> Result<(), Refusal> {
+        let number = self.find(id)?;
+        let transaction = self.open.get_mut(&number.0).filter(|transaction| transaction.discharger.is_none());
+        transaction.ok_or_else(unknown)?.request_count += 1;
+        Ok(())
+    }
+
+    /// The request was answered.
+    pub(crate) fn end_request(&mut self, id: &[u8]) {
+        let number = self.find(id).ok();
+        if let Some(transaction) = number.and_then(|number| self.open.get_mut(&number.0)) {
+            transaction.request_count = transaction.request_count.saturating_sub(1);
+        }
     }
 
     /// Notes a settlement that was answered, for the commit. Its commit may be under way already.
@@ -285,8 +366,12 @@ impl Transactions {
         discharger: Discharger,
     ) -> Result<(TransactionNumber, Work), Refusal> {
         let number = self.dischargeable(id)?;
-        let doomed = self.open.get(&number.0).and_then(|transaction| transaction.doomed.clone());
-        if let Some(reason) = doomed {
+        let transaction = self.open.get(&number.0).ok_or_else(unknown)?;
+        // Nobody knows yet what the request does, and half of a transaction must never be done.
+        let is_early = transaction.request_count > 0;
+        let early =
+            || "a request of it was not answered; wait for all responses before the commit".to_owned();
+        if let Some(reason) = transaction.doomed.clone().or_else(|| is_early.then(early)) {
             self.remove(number);
             return Err(rolled_back(&reason));
         }
@@ -345,6 +430,26 @@ impl Transactions {
     }
 }
 
+impl Work {
+    /// Drops those of these messages that the transaction has scheduled itself, and returns their size. The other numbers stay.
+    fn drop_scheduled(&mut self, entity: EntityId, numbers: &mut Vec<SequenceNumber>) -> usize {
+        let mut dropped_bytes = 0;
+        for send in self.sends.iter_mut().filter(|send| send.entity.entity == entity) {
+            send.messages.retain(|message| {
+                let place = numbers.iter().position(|number| message.number() == Some(*number));
+                if let Some(place) = place {
+                    numbers.swap_remove(place);
+                    dropped_bytes += message.size_bytes();
+                }
+                place.is_none()
+            });
+        }
+        self.sends.retain(|send| !send.messages.is_empty());
+        self.size_bytes = self.size_bytes.saturating_sub(dropped_bytes);
+        dropped_bytes
+    }
+}
+
 impl Transaction {
     fn refuse(&mut self, refusal: Refusal) -> Refusal {
         self.doomed.get_or_insert_with(|| refusal.description.clone());
@@ -376,8 +481,7 @@ fn size_of(settlement: &Settlement) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use peeklock_broker::engine::EntityId;
-    use peeklock_types::{SequenceNumber, SubQueue};
+    use peeklock_types::SubQueue;
 
     use super::*;
 

@@ -113,7 +113,8 @@ async fn commit(
         messages.add(write(target.as_bytes(), None)).unwrap();
         sends.push(TransactionSend { target: name(target), messages: messages.keep() });
     }
-    batch.push(Request::Commit { ticket: Ticket(9), entity: queue.entity, settles, sends });
+    let (ticket, entity, cancels, states) = (Ticket(9), queue.entity, Vec::new(), Vec::new());
+    batch.push(Request::Commit { ticket, entity, settles, cancels, states, sends });
     queue.hand_over(batch).await;
     queue.answer().await
 }
@@ -235,7 +236,8 @@ async fn what_a_transaction_sent_elsewhere_survives_the_queue_that_it_settled() 
     messages.add(write(b"result", None)).unwrap();
     let sends = vec![TransactionSend { target: name(&far), messages: messages.keep() }];
     let entity = queue.entity;
-    batch.push(Request::Commit { ticket: Ticket(9), entity, settles: vec![settle], sends });
+    let (ticket, settles, cancels, states) = (Ticket(9), vec![settle], Vec::new(), Vec::new());
+    batch.push(Request::Commit { ticket, entity, settles, cancels, states, sends });
     batch.push(Request::Delete { ticket: Ticket(10), name: name("near"), expected: None });
     queue.hand_over(batch).await;
     queue.answer().await.expect("committed");

@@ -63,7 +63,8 @@ impl Queue {
             } => {
                 let entry = Entry::new(body, size_bytes, enqueued_at);
                 let why = TransferReason::Transaction;
-                let transfer = Transfer { target: target.as_ref().clone(), number, why };
+                let reserved = attributes.as_ref().and_then(|attributes| attributes.reserved);
+                let transfer = Transfer { target: target.as_ref().clone(), number, why, reserved };
                 self.send_on(sequence_number, entry, attributes.as_deref(), transfer)
             }
             Fact::Activated { sequence_number, new_number, at, .. } => {
@@ -80,6 +81,7 @@ impl Queue {
                 self.apply_clear(freed);
                 Ok(())
             }
+            Fact::NumbersReserved { next, .. } => self.reserve(next),
             Fact::MetadataSet { ref metadata, .. } => {
                 self.metadata = metadata.as_ref().clone();
                 Ok(())
@@ -178,7 +180,10 @@ impl Queue {
         attributes: Option<&Attributes>,
     ) -> Result<(), ReplayError> {
         let entity = self.entity;
-        self.take_number(number, &mut entry)?;
+        match attributes.filter(|attributes| attributes.reserved.is_some()) {
+            None => self.take_number(number, &mut entry)?,
+            Some(attributes) => self.take_reserved(number, &mut entry, attributes)?,
+        }
         let has_order = self.settings.order.is_some();
         if has_order {
             self.main.messages.enter(&mut entry, attributes.and_then(|attributes| attributes.lane.as_ref()));
@@ -249,6 +254,43 @@ impl Queue {
         }
         self.next_number = number.next();
         Ok(())
+    }
+
+    /// Gives out the numbers before `next`, whatever becomes of them.
+    fn reserve(&mut self, next: SequenceNumber) -> Result<(), ReplayError> {
+        let (entity, expected) = (self.entity, self.next_number);
+        let count = next.0.saturating_sub(expected.0);
+        if count == 0 || self.numbers_left() < count {
+            return Err(ReplayError::SequenceOrder { entity, found: next, expected });
+        }
+        self.next_number = next;
+        Ok(())
+    }
+
+    /// A scheduled message gets the number that was reserved for it. Its body lies behind those of later messages, so it is out of order.
+    fn take_reserved(
+        &mut self,
+        number: SequenceNumber,
+        entry: &mut Entry,
+        attributes: &Attributes,
+    ) -> Result<(), ReplayError> {
+        let (entity, expected) = (self.entity, self.next_number);
+        let fits = self.reserved_for(entry.enqueued_at(), attributes) == Some(number);
+        if !fits || self.numbers_left() < NUMBERS_PER_MESSAGE {
+            return Err(ReplayError::SequenceOrder { entity, found: number, expected });
+        }
+        self.note_later_body(number, entry.body)?;
+        entry.marks.set(Marks::STRAY, !entry.body.is_cold());
+        Ok(())
+    }
+
+    /// The number that was reserved for a message, if it can have it: it is scheduled, and the number was given out here and is free.
+    pub(super) fn reserved_for(&self, now: Timestamp, attributes: &Attributes) -> Option<SequenceNumber> {
+        let reserved = attributes.reserved.filter(|reserved| reserved.entity == self.entity)?;
+        let number = reserved.sequence_number;
+        let is_scheduled = attributes.scheduled_for.is_some_and(|due| due > now);
+        let is_free = number < self.next_number && self.sub_queue_of(number).is_none();
+        (is_scheduled && is_free).then_some(number)
     }
 
     /// The message gets another body. It lies behind those of later messages, so it is out of order.
@@ -410,7 +452,7 @@ impl Queue {
         let why = if is_dead_letter { TransferReason::DeadLetter } else { TransferReason::Forward };
         let details = moving.details.get_or_insert_default();
         details.session = moving.session.take().or(details.session.take());
-        details.transfer = Some(Transfer { target: target.clone(), number: out, why });
+        details.transfer = Some(Transfer { target: target.clone(), number: out, why, reserved: None });
         self.transfer.messages.insert(number, moving)
     }
 

@@ -80,6 +80,7 @@ impl Queue {
             message_id: details.message_id,
             ..Attributes::default()
         };
+        attributes.reserved = details.transfer.as_ref().and_then(|transfer| transfer.reserved);
         let why = details.transfer.map_or(TransferReason::Forward, |transfer| transfer.why);
         if why != TransferReason::Transaction {
             let mut origin =

@@ -10,16 +10,22 @@ use crate::outbox::Outbox;
 impl Queue {
     /// Whether the queue would take these messages, all of them.
     pub(crate) fn check_send(&self, now: Timestamp, messages: &[NewMessage]) -> Result<(), Error> {
+        self.check_open()?;
+        check_count(messages.len())?;
+        self.check_room(messages)?;
+        self.check_bodies(messages)?;
+        messages.iter().try_for_each(|message| self.check_message(now, message))
+    }
+
+    /// Whether anybody may send here at all.
+    pub(crate) fn check_open(&self) -> Result<(), Error> {
         if self.kind == EntityKind::Subscription {
             return Err(Error::IsSubscription { name: self.name.clone() });
         }
         if !self.settings.status.can_send() {
             return Err(Error::Disabled { name: self.name.clone(), what: "sending" });
         }
-        check_count(messages.len())?;
-        self.check_room(messages)?;
-        self.check_bodies(messages)?;
-        messages.iter().try_for_each(|message| self.check_message(now, message))
+        Ok(())
     }
 
     /// Stores a message that was checked, and tells its number. A duplicate is dropped, and the number is that of the first one.
@@ -33,8 +39,12 @@ impl Queue {
         if let Some((key, _)) = &lane {
             attributes.get_or_insert_default().lane = Some(key.clone());
         }
+        let reserved = attributes.as_ref().and_then(|attributes| self.reserved_for(now, attributes));
+        if let Some(attributes) = attributes.as_mut().filter(|_| reserved.is_none()) {
+            attributes.reserved = None;
+        }
         let attributes = Attributes::kept(attributes, self.kind == EntityKind::Topic);
-        let (entity, sequence_number) = (self.entity, self.next_number);
+        let (entity, sequence_number) = (self.entity, reserved.unwrap_or(self.next_number));
         let fact = Fact::Enqueued { entity, sequence_number, enqueued_at: now, body, size_bytes, attributes };
         self.record(fact, out);
         if let Some((key, is_misfit)) = lane {

@@ -68,20 +68,26 @@ impl Queue {
         }
     }
 
+    /// Whether all these messages are scheduled.
+    pub(crate) fn check_scheduled(&self, numbers: &[SequenceNumber]) -> Result<(), Error> {
+        check_count(numbers.len())?;
+        check_distinct(numbers)?;
+        for &sequence_number in numbers {
+            let entry = self.main.messages.get(sequence_number);
+            if entry.is_none_or(|entry| entry.state != MessageState::Scheduled) {
+                return Err(Error::NotScheduled { path: self.path(SubQueue::Main), sequence_number });
+            }
+        }
+        Ok(())
+    }
+
     pub(crate) fn cancel_scheduled(
         &mut self,
         numbers: &[SequenceNumber],
         out: &mut Outbox,
     ) -> Result<(), Error> {
-        check_count(numbers.len())?;
-        check_distinct(numbers)?;
+        self.check_scheduled(numbers)?;
         let (entity, sub_queue) = (self.entity, SubQueue::Main);
-        for &sequence_number in numbers {
-            let entry = self.main.messages.get(sequence_number);
-            if entry.is_none_or(|entry| entry.state != MessageState::Scheduled) {
-                return Err(Error::NotScheduled { path: self.path(sub_queue), sequence_number });
-            }
-        }
         for &sequence_number in numbers {
             self.record(Fact::Completed { entity, sub_queue, sequence_number }, out);
         }

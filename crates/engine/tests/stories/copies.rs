@@ -443,7 +443,7 @@ fn a_transaction_settles_in_a_subscription_and_sends_to_topics() {
     let targets = [topic_name(), far_away(), name("orders")];
     let sends = targets.into_iter().zip(batch).collect();
     let settles = vec![(MAIN, delivery.token, Settlement::Complete)];
-    let transaction = Transaction { settles, sends };
+    let transaction = Transaction { settles, sends, ..Transaction::default() };
     story.engine.commit(story.now, here(), one, transaction, &mut story.out).unwrap();
     assert_eq!(story.peek_in(one, MAIN).len(), 1);
     assert_eq!((story.count(high), story.engine.queue(one).unwrap().counts.transfer_count), (1, 1));
@@ -454,7 +454,7 @@ fn a_transaction_settles_in_a_subscription_and_sends_to_topics() {
 fn topic_with_one_aside() -> (Story, EntityId) {
     let (mut story, topic) = story();
     let sends = vec![(far_away(), story.batch(1).remove(0))];
-    let transaction = Transaction { settles: vec![], sends };
+    let transaction = Transaction { settles: vec![], sends, ..Transaction::default() };
     story.engine.commit(story.now, here(), topic, transaction, &mut story.out).unwrap();
     story.engine.transfer_refused(ShardId::of(&far_away()), 1, "no".to_owned(), &mut story.out);
     (story, topic)

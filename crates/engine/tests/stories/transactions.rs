@@ -2,10 +2,12 @@
 
 use bytes::Bytes;
 use peeklock_engine::Settlement::{Complete, Defer};
-use peeklock_engine::{Attributes, Error, NewMessage, Transaction};
-use peeklock_types::{BodyRef, EntityName, GroupNumber, QueueSettings, QueueStatus, ShardId, limits};
+use peeklock_engine::{Attributes, EntityId, Error, NewMessage, NewState, ReceiverId, Reserved, Transaction};
+use peeklock_types::{
+    BodyRef, EntityName, GroupNumber, QueueSettings, QueueStatus, SequenceNumber, ShardId, limits,
+};
 
-use crate::story::{MAIN, Story, far_away, here, name, neighbours, secs, settings};
+use crate::story::{MAIN, Story, far_away, here, in_session, name, neighbours, secs, seq, session, settings};
 
 fn commit(story: &mut Story, transaction: Transaction) -> Result<(), Error> {
     story.engine.commit(story.now, here(), story.queue, transaction, &mut story.out)
@@ -26,7 +28,7 @@ fn a_commit_settles_and_sends_here_and_elsewhere() {
     let second = story.receive(MAIN).unwrap();
     let sends = sends(&mut story, &[&near, &far, &name("orders"), &far]);
     let settles = vec![(MAIN, first.token, Complete), (MAIN, second.token, Defer { patch: None })];
-    commit(&mut story, Transaction { settles, sends }).unwrap();
+    commit(&mut story, Transaction { settles, sends, ..Transaction::default() }).unwrap();
     assert_eq!(story.numbers(MAIN), [2, 3]);
     assert_eq!(story.peek_in(near_queue, MAIN).len(), 1);
     assert_eq!(story.counts().transfer_count, 2);
@@ -51,7 +53,7 @@ fn what_a_far_message_says_travels_with_it() {
     };
     let mut sends = sends(&mut story, &[&far_away()]);
     sends[0].1.attributes = Some(Box::new(said.clone()));
-    commit(&mut story, Transaction { settles: vec![], sends }).unwrap();
+    commit(&mut story, Transaction { settles: vec![], sends, ..Transaction::default() }).unwrap();
     story.wait(secs(60));
     assert_eq!(story.counts().transfer_count, 1, "it is due and expires at its target, not on its way");
     story.restart();
@@ -72,13 +74,20 @@ fn a_commit_that_cannot_be_changes_nothing() {
     let missing = neighbours().nth(1).unwrap();
     for (bad, good) in [(&closed, &orders), (&missing, &far_away())] {
         let sends = sends(&mut story, &[good, bad]);
-        assert!(commit(&mut story, Transaction { settles: vec![settle(0)], sends }).is_err());
+        assert!(
+            commit(&mut story, Transaction { settles: vec![settle(0)], sends, ..Transaction::default() })
+                .is_err()
+        );
     }
-    let twice = Transaction { settles: vec![settle(0), settle(1), settle(0)], sends: vec![] };
+    let twice = Transaction {
+        settles: vec![settle(0), settle(1), settle(0)],
+        sends: vec![],
+        ..Transaction::default()
+    };
     assert!(matches!(commit(&mut story, twice), Err(Error::Repeated { .. })));
     story.now = story.now + secs(30);
     let sends = sends(&mut story, &[&orders]);
-    let late = Transaction { settles: vec![settle(1)], sends };
+    let late = Transaction { settles: vec![settle(1)], sends, ..Transaction::default() };
     assert!(matches!(commit(&mut story, late), Err(Error::LockLost { .. })));
     assert!(story.out.is_empty());
     assert_eq!(story.engine.snapshot(), before);
@@ -93,10 +102,10 @@ fn a_transaction_is_bounded_with_all_that_it_carries() {
     let half = u32::try_from(limits::TRANSACTION_SIZE_BYTES_MAX / 2).unwrap();
     sends.iter_mut().for_each(|(_, message)| message.size_bytes = half);
     let settle = |size| vec![(MAIN, delivery.token, Defer { patch: Some(Bytes::from(vec![1; size])) })];
-    let too_much = Transaction { settles: settle(1), sends: sends.clone() };
+    let too_much = Transaction { settles: settle(1), sends: sends.clone(), ..Transaction::default() };
     assert!(matches!(commit(&mut story, too_much), Err(Error::TooMuch { .. })));
     story.update(|settings| settings.max_message_size_bytes = 4 << 20).unwrap();
-    commit(&mut story, Transaction { settles: settle(0), sends }).unwrap();
+    commit(&mut story, Transaction { settles: settle(0), sends, ..Transaction::default() }).unwrap();
 }
 
 #[test]
@@ -105,8 +114,128 @@ fn bodies_of_a_transaction_follow_those_before_them() {
     let body = |group| BodyRef::in_log(GroupNumber(group), 0).unwrap();
     let new = |group| NewMessage { body: body(group), size_bytes: 1, attributes: None };
     let sends = vec![(far_away(), new(8)), (name("orders"), new(9))];
-    let refused = commit(&mut story, Transaction { settles: vec![], sends });
+    let refused = commit(&mut story, Transaction { settles: vec![], sends, ..Transaction::default() });
     assert!(matches!(refused, Err(Error::BodyOrder { .. })));
     let sends = vec![(far_away(), new(9)), (name("orders"), new(9))];
-    assert_eq!(commit(&mut story, Transaction { settles: vec![], sends }), Ok(()));
+    assert_eq!(commit(&mut story, Transaction { settles: vec![], sends, ..Transaction::default() }), Ok(()));
+}
+
+/// What a transaction says of a message that it schedules, under a number that was given out before.
+fn reserve(story: &mut Story, entity: EntityId) -> (SequenceNumber, Box<Attributes>) {
+    let numbers = story.engine.reserve_numbers(story.now, entity, 1, &mut story.out).unwrap();
+    let reserved = Some(Reserved { entity, sequence_number: numbers[0] });
+    let scheduled_for = Some(story.now + secs(60));
+    (numbers[0], Box::new(Attributes { scheduled_for, reserved, ..Attributes::default() }))
+}
+
+fn schedule(story: &mut Story, target: EntityName, attributes: Box<Attributes>) -> Transaction {
+    let message = NewMessage { attributes: Some(attributes), ..story.batch(1).remove(0) };
+    Transaction { sends: vec![(target, message)], ..Transaction::default() }
+}
+
+fn numbers_in(story: &Story, queue: EntityId) -> Vec<u64> {
+    story.peek_in(queue, MAIN).iter().map(|message| message.sequence_number.0).collect()
+}
+
+#[test]
+fn what_a_transaction_schedules_has_the_number_that_was_told_before_the_commit() {
+    let mut story = Story::with_sent(1);
+    let orders = story.queue;
+    let (number, attributes) = reserve(&mut story, orders);
+    let (unused, _) = reserve(&mut story, orders);
+    story.send(1);
+    assert_eq!((number.0, unused.0), (2, 3));
+    assert_eq!(
+        story.numbers(MAIN),
+        [1, 4],
+        "nothing is there before the commit, and no number is used twice"
+    );
+    story.restart();
+    let transaction = schedule(&mut story, name("orders"), attributes);
+    commit(&mut story, transaction).unwrap();
+    assert_eq!(story.numbers(MAIN), [1, 2, 4]);
+    assert_eq!(story.counts().scheduled_count, 1);
+    story.restart();
+    let first = story.receive(MAIN).unwrap();
+    story.settle(&first, Complete).unwrap();
+    assert_eq!(story.engine.oldest_log_body(), Some(GroupNumber(2)), "its body lies behind that of number 4");
+    story.wait(secs(61));
+    story.deliver();
+    assert_eq!(story.numbers(MAIN), [4, 5], "it takes its place at the end when it is due");
+    story.restart();
+}
+
+#[test]
+fn a_number_that_was_told_travels_to_another_shard() {
+    let mut story = Story::new();
+    let target = neighbours().next().unwrap();
+    let far = story.create(&target, settings());
+    let (number, attributes) = reserve(&mut story, far);
+    let transaction = schedule(&mut story, target, attributes);
+    // As if the queue of the transaction were in another shard than the target.
+    let (now, queue, elsewhere) = (story.now, story.queue, ShardId(here().0.wrapping_add(1)));
+    story.engine.commit(now, elsewhere, queue, transaction, &mut story.out).unwrap();
+    assert_eq!(story.counts().transfer_count, 1);
+    story.restart();
+    story.send_to(far, Attributes::default()).unwrap();
+    story.forward();
+    assert_eq!(numbers_in(&story, far), [number.0, number.0 + 1]);
+    story.engine.cancel_scheduled(story.now, far, &[number], &mut story.out).unwrap();
+    story.restart();
+    assert_eq!(numbers_in(&story, far), [number.0 + 1]);
+}
+
+#[test]
+fn a_number_of_a_queue_that_is_gone_means_nothing_to_its_successor() {
+    let mut story = Story::new();
+    let target = neighbours().next().unwrap();
+    let gone = story.create(&target, settings());
+    let (number, attributes) = reserve(&mut story, gone);
+    story.engine.delete_queue(story.now, &target, &mut story.out).unwrap();
+    let successor = story.create(&target, settings());
+    for _ in 0..2 {
+        story.send_to(successor, Attributes::default()).unwrap();
+    }
+    let transaction = schedule(&mut story, target, attributes);
+    commit(&mut story, transaction).unwrap();
+    assert_eq!((number.0, numbers_in(&story, successor)), (1, vec![1, 2, 3]));
+    story.restart();
+}
+
+#[test]
+fn a_commit_cancels_and_sets_states_or_does_neither() {
+    let mut story = Story::with(QueueSettings { requires_session: true, ..settings() });
+    story.send_in_session("alpha", 1);
+    story.accept_named(7, "alpha").unwrap();
+    let delivery = story.deliver().remove(0);
+    let later = Attributes { scheduled_for: Some(story.now + secs(60)), ..in_session("alpha") };
+    let (first, second) = (story.send_with(later.clone()).unwrap(), story.send_with(later).unwrap());
+    let (queue, receiver) = (story.queue, ReceiverId(7));
+    let transaction = |cancels: &[SequenceNumber], holder: u64| Transaction {
+        settles: vec![(MAIN, delivery.token, Complete)],
+        cancels: cancels.iter().map(|number| (queue, *number)).collect(),
+        states: ["old", "new"]
+            .map(|state| NewState {
+                entity: queue,
+                session: session("alpha"),
+                receiver: ReceiverId(holder),
+                state: Some(Bytes::from_static(state.as_bytes())),
+            })
+            .into(),
+        sends: vec![],
+    };
+    story.forget_effects();
+    let before = story.engine.snapshot();
+    let missing = commit(&mut story, transaction(&[first, seq(99)], 7));
+    assert!(matches!(missing, Err(Error::NotScheduled { .. })), "{missing:?}");
+    assert!(commit(&mut story, transaction(&[first, first], 7)).is_err(), "one cannot go twice");
+    assert!(commit(&mut story, transaction(&[first], 8)).is_err(), "somebody else holds the session");
+    assert_eq!(story.engine.snapshot(), before);
+
+    commit(&mut story, transaction(&[first], 7)).unwrap();
+    assert_eq!(story.numbers(MAIN), [second.0]);
+    let state = story.engine.session_state(story.now, queue, &session("alpha"), receiver);
+    assert_eq!(state, Ok(Some(Bytes::from_static(b"new"))));
+    story.restart();
+    assert_eq!(story.numbers(MAIN), [second.0]);
 }

@@ -399,8 +399,11 @@ impl World {
         let (model, new) = self.message(sent, 0);
         let due = self.due(sent);
         self.model.topics[topic].send(self.now, model, sent.message_id, due);
-        let transaction =
-            Transaction { settles: settles.into_iter().collect(), sends: vec![(topic_name(topic), new)] };
+        let transaction = Transaction {
+            settles: settles.into_iter().collect(),
+            sends: vec![(topic_name(topic), new)],
+            ..Transaction::default()
+        };
         self.engine.commit(self.now, HERE, entity, transaction, &mut self.out).unwrap();
         self.detach();
     }

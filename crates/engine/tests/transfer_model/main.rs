@@ -27,10 +27,11 @@ pub(crate) enum Step {
     DeadLetter {
         queue: usize,
     },
-    /// A transaction completes a message, if there is one, and sends to two queues.
+    /// A transaction completes a message, if there is one, and sends to two queues; for the second it may schedule.
     Transact {
         queue: usize,
         targets: [usize; 2],
+        schedules: bool,
     },
     /// A queue takes nothing for a while, or something again.
     Toggle {
@@ -65,7 +66,8 @@ fn step() -> impl Strategy<Value = Step> {
         20 => (queue(), 1..4usize).prop_map(|(queue, count)| Step::Send { queue, count }),
         6 => (queue(), any::<bool>()).prop_map(|(queue, is_dead_letter)| Step::Take { queue, is_dead_letter }),
         6 => queue().prop_map(|queue| Step::DeadLetter { queue }),
-        6 => (queue(), [queue(), queue()]).prop_map(|(queue, targets)| Step::Transact { queue, targets }),
+        6 => (queue(), [queue(), queue()], any::<bool>())
+            .prop_map(|(queue, targets, schedules)| Step::Transact { queue, targets, schedules }),
         2 => queue().prop_map(|queue| Step::Toggle { queue }),
         20 => shard().prop_map(|shard| Step::Deliver { shard }),
         10 => shard().prop_map(|shard| Step::Commit { shard }),

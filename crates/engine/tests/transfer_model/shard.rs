@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use peeklock_engine::{Engine, EntityId, Outbox, record};
+use peeklock_engine::{Engine, EntityId, MessageState, Outbox, record};
 use peeklock_types::{BodyRef, EntityName, GroupNumber, SequenceNumber, ShardId, SubQueue, Timestamp};
 
 /// A message is known by its size here: each has its own.
@@ -83,6 +83,15 @@ impl Shard {
     pub(crate) fn ids(&self, entity: EntityId, sub_queue: SubQueue) -> Vec<Id> {
         let seen = self.engine.peek(entity, sub_queue, SequenceNumber(0), 4000).unwrap();
         seen.iter().map(|message| message.size_bytes).collect()
+    }
+
+    /// Scheduled messages of all queues, and their numbers.
+    pub(crate) fn scheduled(&self) -> Vec<(Id, SequenceNumber)> {
+        let queues: Vec<_> = self.engine.queues().map(|queue| queue.entity).collect();
+        let peek = |queue| self.engine.peek(queue, SubQueue::Main, SequenceNumber(0), 4000).unwrap();
+        let messages = queues.into_iter().flat_map(peek);
+        let scheduled = messages.filter(|message| message.state == MessageState::Scheduled);
+        scheduled.map(|message| (message.size_bytes, message.sequence_number)).collect()
     }
 
     /// All messages that have arrived somewhere, on their way elsewhere or not.

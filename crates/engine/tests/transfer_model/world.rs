@@ -1,16 +1,18 @@
 //! Both shards, what was accepted, and what was taken.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use peeklock_engine::{
-    NewMessage, OutMessage, ReceiveMode, ReceiverId, SessionWish, Settlement, Transaction,
+    Attributes, NewMessage, OutMessage, ReceiveMode, ReceiverId, Reserved, SessionWish, Settlement,
+    Transaction,
 };
-use peeklock_types::{EntityName, QueueSettings, QueueStatus, ShardId, SubQueue, Timestamp};
+use peeklock_types::{EntityName, QueueSettings, QueueStatus, SequenceNumber, ShardId, SubQueue, Timestamp};
 
 use crate::Step;
 use crate::shard::{Id, Shard};
 
 const NOW: Timestamp = Timestamp::from_millis(1_000_000);
+const LATER: Timestamp = Timestamp::from_millis(2_000_000);
 const RECEIVER: ReceiverId = ReceiverId(1);
 const MAIN: SubQueue = SubQueue::Main;
 const DEAD: SubQueue = SubQueue::DeadLetter;
@@ -39,6 +41,8 @@ pub(crate) struct World {
     taken: BTreeSet<Id>,
     /// Those that were sent to queue 0 and never dead-lettered, in order.
     path: Vec<Id>,
+    /// The numbers of those that a transaction has scheduled.
+    scheduled: BTreeMap<Id, SequenceNumber>,
     next_id: Id,
 }
 
@@ -70,7 +74,7 @@ impl World {
         }
         shards.iter_mut().for_each(Shard::commit);
         let (accepted, taken, path) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
-        World { shards, accepted, taken, path, next_id: 1 }
+        World { shards, accepted, taken, path, scheduled: BTreeMap::new(), next_id: 1 }
     }
 
     pub(crate) fn take(&mut self, step: Step) {
@@ -80,7 +84,7 @@ impl World {
                 self.receive(queue, if is_dead_letter { DEAD } else { MAIN }, ReceiveMode::ReceiveAndDelete);
             }
             Step::DeadLetter { queue } => self.dead_letter(queue),
-            Step::Transact { queue, targets } => self.transact(queue, targets),
+            Step::Transact { queue, targets, schedules } => self.transact(queue, targets, schedules),
             Step::Toggle { queue } => self.toggle(queue),
             Step::Deliver { shard } => self.shards[shard].deliver(NOW),
             Step::Commit { shard } => self.commit(shard),
@@ -147,19 +151,35 @@ impl World {
         shard.engine.settle(NOW, entity, MAIN, delivery.token, settlement, &mut shard.out).unwrap();
     }
 
-    fn transact(&mut self, queue: usize, targets: [usize; 2]) {
+    /// Gives out a number of a queue. Whoever scheduled hears of it only when that is durable.
+    fn reserve(&mut self, queue: usize) -> Option<Reserved> {
         let at = QUEUES[queue].shard;
+        let shard = &mut self.shards[at];
+        let entity = shard.queue(&name(queue));
+        let numbers = shard.engine.reserve_numbers(NOW, entity, 1, &mut shard.out).ok()?;
+        self.commit(at);
+        Some(Reserved { entity, sequence_number: numbers[0] })
+    }
+
+    fn transact(&mut self, queue: usize, targets: [usize; 2], schedules: bool) {
+        let at = QUEUES[queue].shard;
+        let reserved = if schedules { self.reserve(targets[1]) } else { None };
         let held = self.receive(queue, MAIN, ReceiveMode::PeekLock);
         let settle = |delivery: &peeklock_engine::Delivery| (MAIN, delivery.token, Settlement::Complete);
         let settles = held.iter().map(settle).collect();
-        let new = [0, 1].map(|n| self.new_message(at, n));
+        let mut new = [0, 1].map(|n| self.new_message(at, n));
+        new[1].attributes = reserved.map(|reserved| {
+            let (scheduled_for, reserved) = (Some(LATER), Some(reserved));
+            Box::new(Attributes { scheduled_for, reserved, ..Attributes::default() })
+        });
         let ids = new.each_ref().map(|message| message.size_bytes);
         let sends = targets.map(name).into_iter().zip(new).collect();
         let shard = &mut self.shards[at];
         let entity = shard.queue(&name(queue));
         let before = (shard.engine.snapshot(), shard.out.facts.len());
-        let transaction = Transaction { settles, sends };
+        let transaction = Transaction { settles, sends, ..Transaction::default() };
         if shard.engine.commit(NOW, shard.id, entity, transaction, &mut shard.out).is_ok() {
+            self.scheduled.extend(reserved.map(|reserved| (ids[1], reserved.sequence_number)));
             shard.sent.extend(ids);
             shard.taken.extend(held.map(|delivery| delivery.message.size_bytes));
         } else {
@@ -247,6 +267,13 @@ impl World {
             assert!(seen.contains(id) || on_the_way.contains(id) || is_pending, "message {id} is lost");
         }
         for shard in &mut self.shards {
+            for (id, number) in shard.scheduled() {
+                assert_eq!(
+                    self.scheduled.get(&id),
+                    Some(&number),
+                    "a message got another number than was told"
+                );
+            }
             for queue in shard.engine.queues() {
                 let counted = SubQueue::ALL.map(|part| shard.ids(queue.entity, part).len() as u64);
                 assert_eq!(queue.counts.message_count(), counted.iter().sum::<u64>());

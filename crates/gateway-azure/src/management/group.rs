@@ -74,6 +74,7 @@ impl Conversation<'_> {
             remaining: 1,
             result: Ok(Vec::new()),
             group: Some(group),
+            held: None,
         });
         self.ask_next(number);
         Ok(())

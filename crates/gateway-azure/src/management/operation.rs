@@ -90,10 +90,6 @@ impl Operation {
         }
     }
 
-    pub(super) fn is_settlement(&self) -> bool {
-        matches!(self, Operation::Settle { .. })
-    }
-
     fn parse(name: &str, body: Body<'_>) -> Result<Option<Self>, Refusal> {
         Ok(Some(match name {
             "com.microsoft:renew-lock" => Operation::Renew { tokens: body.lock_tokens()? },
@@ -200,6 +196,28 @@ impl Operation {
             Operation::Schedule { .. } => return None,
         })
     }
+}
+
+/// Whether a request that names a transaction is a step of it.
+///
+/// The SDKs put the transaction of the program on nearly all their requests. Those that only read or renew are done at once, whatever becomes of
+/// the transaction, and a refusal does not end it. A request that is not known might have been a step.
+pub(super) fn is_step(request: &RequestMessage) -> bool {
+    let name = request.property("operation").and_then(Value::as_str).unwrap_or_default();
+    !matches!(
+        name,
+        "com.microsoft:renew-lock"
+            | "com.microsoft:peek-message"
+            | "com.microsoft:receive-by-sequence-number"
+            | "com.microsoft:renew-session-lock"
+            | "com.microsoft:get-session-state"
+            | "com.microsoft:get-message-sessions"
+            | "com.microsoft:batch-delete-messages"
+            | "com.microsoft:add-rule"
+            | "com.microsoft:remove-rule"
+            | "com.microsoft:enumerate-rules"
+            | "peeklock:purge"
+    )
 }
 
 fn peek(body: Body<'_>) -> Result<Operation, Refusal> {

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use peeklock_amqp::connection::SaslClient;
-use peeklock_amqp::{Array, Attach, DeliveryState, Fields, Target, Value, condition};
+use peeklock_amqp::{Array, Attach, DeliveryState, Encode, Fields, Target, Value, condition};
 use peeklock_types::QueueSettings;
 
-use crate::support::{Client, Rig, condition_of, message, modified, sender, symbol};
+use crate::support::{Client, Response, Rig, condition_of, message, modified, sender, sessions, symbol};
 
 fn accepted(txn_id: &Bytes) -> DeliveryState {
     in_transaction(txn_id, DeliveryState::Accepted)
@@ -272,7 +272,7 @@ async fn the_id_of_another_connection_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn management_settles_in_a_transaction_and_refuses_the_rest() {
+async fn management_settles_in_a_transaction() {
     let (_rig, mut client) = two_queues().await;
     let control = client.coordinator().await.0;
     let management = client.management("one").await;
@@ -301,11 +301,185 @@ async fn management_settles_in_a_transaction_and_refuses_the_rest() {
     assert_eq!((lost.status, lost.condition.as_deref()), (410, Some(condition::MESSAGE_LOCK_LOST)));
     let refused = client.discharge(control, &txn_id, false).await;
     assert_eq!(condition_of(&refused), condition::TRANSACTION_ROLLBACK);
+}
 
+const SCHEDULE: &str = "com.microsoft:schedule-message";
+const CANCEL: &str = "com.microsoft:cancel-scheduled-message";
+const SET_STATE: &str = "com.microsoft:set-session-state";
+
+/// The body of a request that schedules a message for a time far ahead.
+fn later(text: &'static str) -> Vec<(&'static str, Value)> {
+    let mut message = message(text);
+    let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_millis();
+    let due = Value::Timestamp(i64::try_from(now).unwrap() + 3_600_000);
+    message.message_annotations = Fields::new().with("x-opt-scheduled-enqueue-time", due);
+    let entry = vec![(Value::from("message"), Value::from(message.to_bytes()))];
+    vec![("messages", Value::List(vec![Value::Map(entry)]))]
+}
+
+fn cancel(number: i64) -> Vec<(&'static str, Value)> {
+    vec![("sequence-numbers", Value::Array(Array::longs([number])))]
+}
+
+/// The number that a schedule request was answered with.
+fn number_of(response: &Response) -> i64 {
+    assert_eq!(response.status, 200, "{response:?}");
+    let Value::Array(numbers) = response.get("sequence-numbers") else { panic!("{response:?}") };
+    let [Value::Long(number)] = numbers.elements() else { panic!("{numbers:?}") };
+    *number
+}
+
+#[tokio::test(start_paused = true)]
+async fn scheduling_and_cancelling_are_steps() {
+    let (_rig, mut client) = two_queues().await;
+    let control = client.coordinator().await.0;
+    let management = client.management("one").await;
+    let kept = number_of(&client.request(&management, SCHEDULE, later("kept")).await);
+
+    // A rollback leaves what was scheduled, and schedules nothing.
     let txn_id = client.declare(control).await;
+    let lost = number_of(&client.request_in(&management, SCHEDULE, later("lost"), Some(&txn_id)).await);
+    assert_eq!(client.request_in(&management, CANCEL, cancel(kept), Some(&txn_id)).await.status, 200);
+    assert_eq!(client.count(&management).await, 1, "neither is done before the end");
+    assert_eq!(client.discharge(control, &txn_id, true).await, DeliveryState::Accepted);
+    assert_eq!(client.count(&management).await, 1);
+    assert_eq!(client.request(&management, CANCEL, cancel(lost)).await.status, 404);
+
+    // A commit does both. What is scheduled and cancelled in the same transaction never is.
+    let txn_id = client.declare(control).await;
+    let new = number_of(&client.request_in(&management, SCHEDULE, later("new"), Some(&txn_id)).await);
+    let brief = number_of(&client.request_in(&management, SCHEDULE, later("brief"), Some(&txn_id)).await);
+    for number in [brief, kept] {
+        assert_eq!(client.request_in(&management, CANCEL, cancel(number), Some(&txn_id)).await.status, 200);
+    }
+    assert_eq!(client.discharge(control, &txn_id, false).await, DeliveryState::Accepted);
+    assert_eq!(client.count(&management).await, 1);
+    assert!(kept < lost && lost < new && new < brief, "a number is never given out twice");
+    assert_eq!(
+        client.request(&management, CANCEL, cancel(new)).await.status,
+        200,
+        "the number that was told"
+    );
+    assert_eq!(client.count(&management).await, 0);
+
+    // One that is not there refuses the transaction.
+    let txn_id = client.declare(control).await;
+    client.request_in(&management, SCHEDULE, later("never"), Some(&txn_id)).await;
+    let missing = client.request_in(&management, CANCEL, cancel(new), Some(&txn_id)).await;
+    assert_eq!(missing.status, 404);
+    let refused = client.discharge(control, &txn_id, false).await;
+    assert_eq!(condition_of(&refused), condition::TRANSACTION_ROLLBACK);
+    assert_eq!(client.count(&management).await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_schedule_for_another_queue_has_its_number_there() {
+    let (_rig, mut client) = two_queues().await;
+    let control = client.coordinator().await.0;
+    let (at_one, at_two) = (client.management("one").await, client.management("two").await);
+    let one = client.sender("one").await;
+    client.send(one, &message("work")).await;
+    let link = client.receiver("one").await;
+    let (delivery, _) = client.receive(link).await;
+    let txn_id = client.declare(control).await;
+    // A sender comes first, and so does a queue that is not the one that is settled.
+    let number = number_of(&client.request_in(&at_two, SCHEDULE, later("retry"), Some(&txn_id)).await);
+    client.settle_in(link, delivery.id, accepted(&txn_id)).await;
+    let elsewhere = client.request_in(&at_two, CANCEL, cancel(number), Some(&txn_id)).await;
+    assert_eq!(elsewhere.status, 200, "what the transaction has scheduled itself can be cancelled anywhere");
+    let number = number_of(&client.request_in(&at_two, SCHEDULE, later("retry"), Some(&txn_id)).await);
+    assert_eq!(client.discharge(control, &txn_id, false).await, DeliveryState::Accepted);
+    assert_eq!(client.count(&at_one).await, 0);
+    while client.count(&at_two).await == 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!(client.request(&at_two, CANCEL, cancel(number)).await.status, 200);
+
+    let number = number_of(&client.request(&at_two, SCHEDULE, later("other")).await);
+    client.send(one, &message("work")).await;
+    let (delivery, _) = client.receive(link).await;
+    let txn_id = client.declare(control).await;
+    client.settle_in(link, delivery.id, accepted(&txn_id)).await;
+    let refused = client.request_in(&at_two, CANCEL, cancel(number), Some(&txn_id)).await;
+    assert_eq!(refused.condition.as_deref(), Some(condition::NOT_ALLOWED), "one queue is changed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_state_of_a_session_is_a_step() {
+    let rig = Rig::with_queue("talks", sessions()).await;
+    let mut client = rig.client().await;
+    let control = client.coordinator().await.0;
+    let management = client.management("talks").await;
+    let (link, _) = client.session("talks", "alpha").await.unwrap();
+    let state = |text: &'static str| {
+        let state = Value::Binary(Bytes::from_static(text.as_bytes()));
+        vec![("session-id", Value::from("alpha")), ("session-state", state)]
+    };
+    let session = || vec![("session-id", Value::from("alpha"))];
+    let get = "com.microsoft:get-session-state";
+    for (text, fail, expected) in [("rolled back", true, ""), ("kept", false, "kept")] {
+        let txn_id = client.declare(control).await;
+        assert_eq!(client.request_in(&management, SET_STATE, state(text), Some(&txn_id)).await.status, 200);
+        let found = client.request_in(&management, get, session(), Some(&txn_id)).await;
+        assert_eq!(found.get("session-state"), Value::Null, "it is read outside of the transaction");
+        assert_eq!(client.discharge(control, &txn_id, fail).await, DeliveryState::Accepted);
+        let found = client.request(&management, get, session()).await;
+        assert_eq!(
+            found.get("session-state").as_bytes().map_or(&b""[..], |state| &state[..]),
+            expected.as_bytes()
+        );
+    }
+    // Whoever does not hold the session any more cannot commit.
+    let txn_id = client.declare(control).await;
+    assert_eq!(client.request_in(&management, SET_STATE, state("lost"), Some(&txn_id)).await.status, 200);
+    client.connection.detach(link, None);
+    let refused = client.discharge(control, &txn_id, false).await;
+    assert_eq!(condition_of(&refused), condition::TRANSACTION_ROLLBACK);
+}
+
+#[tokio::test(start_paused = true)]
+async fn other_requests_are_done_outside_of_the_transaction_and_do_not_end_it() {
+    let (_rig, mut client) = two_queues().await;
+    let control = client.coordinator().await.0;
+    let management = client.management("one").await;
+    let one = client.sender("one").await;
+    client.send(one, &message("m")).await;
+    let link = client.receiver("one").await;
+    let (delivery, _) = client.receive(link).await;
+    let tag: [u8; 16] = delivery.tag.as_slice().try_into().unwrap();
+    let token = peeklock_types::LockToken::from_guid_bytes(tag).to_bytes();
+    let txn_id = client.declare(control).await;
+    let renew = |token| vec![("lock-tokens", Value::Array(Array::uuids([token])))];
     let peek = vec![("from-sequence-number", 0_i64.into()), ("message-count", 1.into())];
-    let refused = client.request_in(&management, "com.microsoft:peek-message", peek, Some(&txn_id)).await;
-    assert_eq!((refused.status, refused.condition.as_deref()), (501, Some(condition::NOT_IMPLEMENTED)));
+    let deferred = vec![
+        ("sequence-numbers", Value::Array(Array::longs([99]))),
+        ("receiver-settle-mode", Value::Uint(1)),
+    ];
+    let requests = [
+        ("com.microsoft:renew-lock", renew(token), 200),
+        ("com.microsoft:peek-message", peek, 200),
+        ("com.microsoft:renew-lock", renew([7; 16]), 410),
+        ("com.microsoft:receive-by-sequence-number", deferred, 404),
+    ];
+    for (operation, body, status) in requests {
+        assert_eq!(client.request_in(&management, operation, body, Some(&txn_id)).await.status, status);
+    }
+    client.settle_in(link, delivery.id, accepted(&txn_id)).await;
+    assert_eq!(client.discharge(control, &txn_id, false).await, DeliveryState::Accepted);
+    assert_eq!(client.count(&management).await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_commit_before_the_response_to_a_step_is_refused() {
+    let (_rig, mut client) = two_queues().await;
+    let control = client.coordinator().await.0;
+    let management = client.management("one").await;
+    let txn_id = client.declare(control).await;
+    client.start_request(&management, SCHEDULE, later("m"), Some(&txn_id));
+    let refused = client.discharge(control, &txn_id, false).await;
+    assert_eq!(condition_of(&refused), condition::TRANSACTION_ROLLBACK);
+    assert_ne!(client.response(&management).await.1.status, 200);
+    assert_eq!(client.count(&management).await, 0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -52,6 +52,7 @@ recordings! {
     sb_topic,
     sb_tx_commit,
     sb_tx_cross_entity,
+    sb_tx_management,
     sb_tx_rollback,
     t1_connect_send,
     t1_eventhubs,

@@ -1,0 +1,134 @@
+//! Requests that are steps of a transaction: settlements, scheduled messages and their cancellation, states of sessions.
+//!
+//! Each is checked now and done by the commit. A message that is scheduled gets its sequence number now, because the response tells it: the
+//! number is reserved, and stays unused if the transaction is rolled back.
+
+use bytes::{Bytes, BytesMut};
+use peeklock_broker::engine::{Reserved, Settlement};
+use peeklock_broker::{Answer, Found, Request, SessionHold, TransactionSettle, TransactionState};
+use peeklock_types::{EntityPath, LockToken, SequenceNumber};
+
+use super::operation::Operation;
+use crate::conversation::Conversation;
+use crate::error::Refusal;
+use crate::incoming::{self, Needs};
+use crate::link::EntityRef;
+use crate::request::Waiter;
+use crate::transaction::{HeldMessage, HeldSend};
+
+/// A request of a transaction whose entity is found.
+pub(super) struct Step {
+    /// The number of the request.
+    pub(super) number: u32,
+    pub(super) txn_id: Bytes,
+    pub(super) path: EntityPath,
+    pub(super) entity: EntityRef,
+    pub(super) hold: Option<SessionHold>,
+}
+
+impl Conversation<'_> {
+    pub(super) fn take_step(
+        &mut self,
+        step: Step,
+        operation: Operation,
+        found: &Found,
+    ) -> Result<(), Refusal> {
+        match operation {
+            Operation::Settle { tokens, settlement, .. } => self.settle_step(&step, tokens, &settlement),
+            Operation::Schedule { messages } => self.schedule_step(&step, &messages, Needs::from(found)),
+            Operation::CancelScheduled { numbers } => self.cancel_step(&step, numbers),
+            Operation::SetSessionState { state, .. } => self.state_step(step, state),
+            _ => Err(Refusal::not_implemented("this request cannot be part of a transaction")),
+        }
+    }
+
+    /// Each settlement becomes a step of the transaction, and each lock is looked at.
+    fn settle_step(
+        &mut self,
+        step: &Step,
+        tokens: Vec<LockToken>,
+        settlement: &Settlement,
+    ) -> Result<(), Refusal> {
+        let (sub_queue, entity) = (step.path.sub_queue, step.entity);
+        let settle = |token| TransactionSettle { sub_queue, token, settlement: settlement.clone() };
+        let settles = tokens.iter().copied().map(settle).collect();
+        self.add_settles(&step.txn_id, &step.path, entity, settles)?;
+        self.expect_answers(step, tokens.len());
+        let (ticket, entity_id) = (step.ticket(), entity.entity);
+        for token in tokens {
+            self.push(entity.shard, Request::CheckLock { ticket, entity: entity_id, sub_queue, token });
+        }
+        Ok(())
+    }
+
+    /// The messages wait for their numbers.
+    fn schedule_step(&mut self, step: &Step, payloads: &[Bytes], needs: Needs) -> Result<(), Refusal> {
+        let mut messages = Vec::with_capacity(payloads.len());
+        for payload in payloads {
+            let mut body = BytesMut::new();
+            let attributes = incoming::store(payload, self.now, needs, &mut body)?;
+            messages.push(HeldMessage { body: body.freeze(), attributes });
+        }
+        let (count, entity) = (messages.len(), step.entity);
+        let held = HeldSend { target: step.path.name.clone(), entity, messages };
+        if let Some(pending) = self.pending.requests.get_mut(&step.number) {
+            pending.held = Some(held);
+        }
+        self.push(entity.shard, Request::Reserve { ticket: step.ticket(), entity: entity.entity, count });
+        Ok(())
+    }
+
+    /// The shard has given out numbers for messages that a transaction schedules.
+    pub(super) fn hold_scheduled(
+        &mut self,
+        number: u32,
+        numbers: Vec<SequenceNumber>,
+    ) -> Result<(), Refusal> {
+        let Some(pending) = self.pending.requests.get_mut(&number) else { return Ok(()) };
+        let (Some(mut held), Some(txn_id)) = (pending.held.take(), pending.transaction.clone()) else {
+            return Ok(());
+        };
+        let entity = held.entity.entity;
+        for (message, &sequence_number) in held.messages.iter_mut().zip(&numbers) {
+            let attributes = message.attributes.get_or_insert_default();
+            attributes.reserved = Some(Reserved { entity, sequence_number });
+        }
+        pending.take(Ok(Answer::Scheduled(numbers)));
+        self.transactions.add_send(self.millis, &txn_id, held)
+    }
+
+    /// Messages that the transaction itself has scheduled are gone at once; others are looked at.
+    fn cancel_step(&mut self, step: &Step, numbers: Vec<SequenceNumber>) -> Result<(), Refusal> {
+        let (now, entity) = (self.millis, step.entity);
+        let others = self.transactions.add_cancels(now, &step.txn_id, (&step.path.name, entity), numbers)?;
+        if others.is_empty() {
+            self.expect_answers(step, 0);
+            return Ok(());
+        }
+        let (ticket, numbers) = (step.ticket(), others);
+        self.push(entity.shard, Request::CheckScheduled { ticket, entity: entity.entity, numbers });
+        Ok(())
+    }
+
+    fn state_step(&mut self, step: Step, state: Option<Bytes>) -> Result<(), Refusal> {
+        let ticket = step.ticket();
+        let Step { txn_id, path, entity, hold, .. } = step;
+        let hold = hold.ok_or_else(|| Refusal::session_lock_lost(&path))?;
+        let state = TransactionState { entity: entity.entity, hold, state };
+        self.transactions.add_state(self.millis, &txn_id, (&path.name, entity), state.clone())?;
+        self.push(entity.shard, Request::CheckState { ticket, state });
+        Ok(())
+    }
+
+    fn expect_answers(&mut self, step: &Step, count: usize) {
+        if let Some(pending) = self.pending.requests.get_mut(&step.number) {
+            pending.remaining = count;
+        }
+    }
+}
+
+impl Step {
+    fn ticket(&self) -> peeklock_broker::Ticket {
+        Waiter::Management(self.number).ticket()
+    }
+}
