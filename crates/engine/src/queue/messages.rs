@@ -84,9 +84,7 @@ pub(crate) struct Moving {
 impl Moving {
     /// Counts one more failed delivery.
     pub(crate) fn count_failure(&mut self) {
-        let (low, overflows) = self.entry.delivery_count_low.overflowing_add(1);
-        self.entry.delivery_count_low = low;
-        if overflows {
+        if self.entry.count_failure() {
             let details = self.details.get_or_insert_default();
             details.delivery_count_high = details.delivery_count_high.saturating_add(1);
         }
@@ -326,9 +324,7 @@ impl Messages {
     }
 
     fn count_failure(&mut self, number: SequenceNumber, entry: &mut Entry) {
-        let (low, overflows) = entry.delivery_count_low.overflowing_add(1);
-        entry.delivery_count_low = low;
-        if overflows {
+        if entry.count_failure() {
             let details = self.details.entry(number.0).or_default();
             details.delivery_count_high = details.delivery_count_high.saturating_add(1);
             entry.marks.set(Marks::DETAILED, true);

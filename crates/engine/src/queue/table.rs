@@ -90,6 +90,14 @@ impl Entry {
         (self.came_low, self.came_high) = (u32::from_le_bytes([a, b, c, d]), u16::from_le_bytes([e, f]));
     }
 
+    /// Counts a failed delivery. `true`: the lower half of the count overflows, and the caller raises the upper one.
+    #[must_use]
+    pub(crate) fn count_failure(&mut self) -> bool {
+        let (low, overflows) = self.delivery_count_low.overflowing_add(1);
+        self.delivery_count_low = low;
+        overflows
+    }
+
     /// Whether it stands in the row of those to be handed out. In a session a delayed message stands there too: nothing overtakes it.
     #[inline]
     pub(crate) fn is_waiting(&self) -> bool {
