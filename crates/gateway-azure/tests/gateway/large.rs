@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use peeklock_amqp::connection::{Event, LinkId};
+use peeklock_amqp::connection::{Config, Event, LinkId, SaslClient};
 use peeklock_amqp::{
     Attach, BATCH_FORMAT, Body, DeliveryState, Encode, Message, SenderSettleMode, Value, condition,
 };
@@ -217,6 +217,28 @@ async fn a_peek_shows_all_of_it() {
     let response = client.request(&management, "com.microsoft:peek-message", body).await;
     let found = &messages_of(&response)[0];
     assert_eq!((&found.body, found.properties.subject.as_ref()), (&Body::None, Some(&"much".into())));
+}
+
+/// The response goes on whenever the peer has room, and others of the same link wait behind it.
+#[tokio::test(start_paused = true)]
+async fn a_peer_with_a_narrow_window_is_answered_in_full_and_in_order() {
+    let rig = Rig::with_queue("q", settings()).await;
+    let mut config = Config::client("test", "localhost");
+    config.incoming_window = 4;
+    let mut client = rig.client_as(config, SaslClient::plain("all", "secret")).await;
+    let sender = client.sender("q").await;
+    let sent = large(6 * MIB);
+    assert_eq!(client.send(sender, &sent).await, DeliveryState::Accepted);
+    assert_eq!(client.send(sender, &message("small")).await, DeliveryState::Accepted);
+    let management = client.management("q").await;
+    for from in [1_i64, 2, 1] {
+        let body = vec![("from-sequence-number", from.into()), ("message-count", 1.into())];
+        client.start_request(&management, "com.microsoft:peek-message", body, None);
+    }
+    for expected in [&sent.body, &message("small").body, &sent.body] {
+        let (_, response) = client.response(&management).await;
+        assert!(messages_of(&response)[0].body == *expected);
+    }
 }
 
 #[tokio::test(start_paused = true)]
