@@ -1,14 +1,14 @@
 //! What a stream remembers of producers that number their events.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use peeklock_types::limits;
 
 use crate::error::Error;
 use crate::stream::Producer;
 
-/// More is not looked back: half of all numbers, so that before and after can be told.
-const TAKEN_MAX: u32 = 1 << 30;
+/// Sends of a producer that are known again. No SDK has more than one on its way to a partition.
+pub(crate) const SENDS_MAX: usize = 64;
 /// Numbers go on with 0 after `i32::MAX`.
 const NUMBER_MASK: u32 = i32::MAX.cast_unsigned();
 
@@ -21,12 +21,31 @@ pub(crate) struct Producers {
     by_last_event: BTreeMap<u64, i64>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Known {
     pub(crate) producer: Producer,
-    /// How many events came in a row, up to the last. Whatever has a number before these was never seen.
-    pub(crate) taken: u32,
+    /// How many events each of the last sends had, oldest first. They came in a row, up to the last number.
+    pub(crate) sends: VecDeque<u32>,
     pub(crate) last_event: u64,
+}
+
+impl Known {
+    /// Whether these events were one of the last sends. A producer that sends again sends the same events; if it cuts them in another
+    /// way, it has lost its place.
+    fn has_seen(&self, first: Producer, count: u32) -> bool {
+        if count == 0 {
+            return true;
+        }
+        let mut end = self.producer.sequence;
+        for sent in self.sends.iter().rev() {
+            let start = before(end, *sent);
+            if distance(start, first.sequence) == 1 {
+                return *sent == count;
+            }
+            end = start;
+        }
+        false
+    }
 }
 
 /// What becomes of events with these numbers.
@@ -38,6 +57,11 @@ pub(crate) enum Verdict {
 /// How far `to` comes after `from`.
 fn distance(from: i32, to: i32) -> u32 {
     to.cast_unsigned().wrapping_sub(from.cast_unsigned()) & NUMBER_MASK
+}
+
+/// The number that comes `count` before another.
+fn before(number: i32, count: u32) -> i32 {
+    (number.cast_unsigned().wrapping_sub(count) & NUMBER_MASK).cast_signed()
 }
 
 impl Producer {
@@ -73,8 +97,7 @@ impl Producers {
         if first.epoch > last.epoch || distance(last.sequence, first.sequence) == 1 {
             return Ok(Verdict::New);
         }
-        let back = distance(first.sequence, last.sequence);
-        if back < known.taken && count <= back + 1 {
+        if known.has_seen(first, count) {
             return Ok(Verdict::Seen);
         }
         Err(Error::OutOfOrderSequence { last: last.sequence, found: first.sequence })
@@ -82,16 +105,21 @@ impl Producers {
 
     /// Takes `count` events, of which `last` names the last; the stream has given it the number `last_event`.
     pub(crate) fn take(&mut self, last: Producer, count: u32, last_event: u64) {
-        let before = self.by_id.get(&last.id).filter(|known| known.producer.epoch == last.epoch);
-        let taken = before.map_or(0, |known| known.taken).saturating_add(count).min(TAKEN_MAX);
-        self.insert(Known { producer: last, taken, last_event });
+        let before = self.by_id.get_mut(&last.id).filter(|known| known.producer.epoch == last.epoch);
+        let mut sends = before.map_or_else(VecDeque::new, |known| std::mem::take(&mut known.sends));
+        if sends.len() >= SENDS_MAX {
+            sends.pop_front();
+        }
+        sends.push_back(count);
+        self.insert(Known { producer: last, sends, last_event });
     }
 
     pub(crate) fn insert(&mut self, known: Known) {
-        if let Some(old) = self.by_id.insert(known.producer.id, known) {
+        let (id, last_event) = (known.producer.id, known.last_event);
+        if let Some(old) = self.by_id.insert(id, known) {
             self.by_last_event.remove(&old.last_event);
         }
-        self.by_last_event.insert(known.last_event, known.producer.id);
+        self.by_last_event.insert(last_event, id);
         if self.by_id.len() > limits::PRODUCERS_MAX
             && let Some((_, oldest)) = self.by_last_event.pop_first()
         {
@@ -109,19 +137,34 @@ mod tests {
     }
 
     #[test]
-    fn what_was_taken_is_known_again_and_nothing_else_is() {
+    fn sends_that_were_taken_are_known_again_and_nothing_else_is() {
         let mut known = Producers::default();
         let first = producer(i32::MAX - 2);
-        known.take(first.last_of(5), 5, 4);
+        known.take(first.last_of(3), 3, 2);
+        known.take(producer(0).last_of(2), 2, 4);
         assert_eq!(known.get(1), Some(producer(1)));
         let check = |sequence, count| known.check(producer(sequence), count);
         assert!(matches!(check(2, 7), Ok(Verdict::New)));
-        assert!(matches!(check(i32::MAX - 2, 5), Ok(Verdict::Seen)));
+        assert!(matches!(check(i32::MAX - 2, 3), Ok(Verdict::Seen)));
         assert!(matches!(check(0, 2), Ok(Verdict::Seen)));
         let refused = |found| Err(Error::OutOfOrderSequence { last: 1, found });
         assert_eq!(check(3, 1).map(|_| ()), refused(3));
         assert_eq!(check(0, 3).map(|_| ()), refused(0), "one of them is new");
+        assert_eq!(check(1, 1).map(|_| ()), refused(1), "it was not sent alone");
+        assert_eq!(check(i32::MAX - 2, 5).map(|_| ()), refused(i32::MAX - 2), "they were two sends");
         assert_eq!(check(i32::MAX - 3, 1).map(|_| ()), refused(i32::MAX - 3), "it was never seen");
+    }
+
+    #[test]
+    fn only_the_last_sends_are_remembered() {
+        let mut known = Producers::default();
+        let max = i32::try_from(SENDS_MAX).unwrap();
+        for sequence in 0..=max {
+            known.take(producer(sequence), 1, u64::try_from(sequence).unwrap());
+        }
+        assert!(matches!(known.check(producer(1), 1), Ok(Verdict::Seen)));
+        assert!(known.check(producer(0), 1).is_err());
+        assert_eq!(known.iter().map(|known| known.sends.len()).collect::<Vec<_>>(), [SENDS_MAX]);
     }
 
     #[test]

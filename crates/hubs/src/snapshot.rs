@@ -6,10 +6,13 @@
 //! hub:       name, id, settings, created at, updated at, revision, number of groups, groups by name
 //! group:     name, created at, updated at, user metadata, number of partitions of which something is known, these by number
 //! partition: number, flag and ownership (owner, epoch, etag, modified at), flag and checkpoint (sequence number, at)
-//! stream:    number, spec, last enqueued at, number of producers, these by their last event (producer, taken, last event),
+//! stream:    number, spec, last enqueued at, number of producers, these by their last event (producer, last event, number of
+//!            sends, these by their number of events),
 //!            number of the first event, number of extents, extents (count, steps of body, first and last enqueued at, size)
 //! ```
 //! The same state gives the same bytes, however it came about.
+
+use std::collections::VecDeque;
 
 use peeklock_types::wire::{DecodeError, Reader, put_number, put_optional_number, put_step};
 use peeklock_types::{BodyRef, ConsumerGroup, EntityName, HubId, Timestamp};
@@ -18,7 +21,7 @@ use crate::apply::ETAG_MAX;
 use crate::checkpoint::{Checkpoint, Etag, Owned, Progress};
 use crate::extents::Extents;
 use crate::hub::{Group, Hub, Hubs};
-use crate::producers::Known;
+use crate::producers::{Known, SENDS_MAX};
 use crate::stream::{Extent, Stream};
 use crate::wire::{
     self, put_group, put_metadata, put_name, put_producer, put_settings, put_spec, put_stream, put_text,
@@ -110,8 +113,9 @@ fn put_stream_state(stream: &Stream, out: &mut Vec<u8>) {
     put_number(stream.producers.len() as u64, out);
     for known in stream.producers.iter() {
         put_producer(&known.producer, out);
-        put_number(known.taken.into(), out);
         put_number(known.last_event, out);
+        put_number(known.sends.len() as u64, out);
+        known.sends.iter().for_each(|count| put_number((*count).into(), out));
     }
     put_number(stream.extents.begin(), out);
     put_number(stream.extents.len() as u64, out);
@@ -208,18 +212,27 @@ fn read_progress(reader: &mut Reader<'_>) -> Result<Progress, DecodeError> {
     })
 }
 
+fn read_sends(reader: &mut Reader<'_>) -> Result<VecDeque<u32>, DecodeError> {
+    let count = usize::try_from(reader.number("a number of sends")?).unwrap_or(usize::MAX);
+    if count > SENDS_MAX {
+        return Err(DecodeError::Value("a number of sends"));
+    }
+    (0..count).map(|_| reader.number32("a number of events")).collect()
+}
+
 fn read_stream(reader: &mut Reader<'_>) -> Result<Stream, DecodeError> {
     let mut stream = Stream::new(wire::spec(reader)?);
     stream.last_enqueued_at = reader.optional_timestamp()?;
     let mut last = None;
     for _ in 0..reader.number("a number of producers")? {
         let producer = wire::producer(reader)?;
-        let (taken, last_event) = (reader.number32("a producer")?, reader.number("a producer")?);
+        let last_event = reader.number("a producer")?;
         if last >= Some(last_event) || stream.producers.get(producer.id).is_some() {
             return Err(DecodeError::Value("a producer"));
         }
         last = Some(last_event);
-        stream.producers.insert(Known { producer, taken, last_event });
+        let sends = read_sends(reader)?;
+        stream.producers.insert(Known { producer, sends, last_event });
     }
     let wrong = |_| DecodeError::Value("the extents of a stream");
     stream.extents = Extents::starting_at(reader.number("a sequence number")?).map_err(wrong)?;

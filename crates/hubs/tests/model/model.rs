@@ -30,13 +30,16 @@ impl ModelExtent {
     }
 }
 
-/// What was ever taken of one producer in its last epoch.
+/// The sends of one producer in its last epoch, by the numbers of their events.
 #[derive(Clone, Debug)]
 struct Sent {
     id: i64,
     epoch: i16,
-    numbers: Vec<i32>,
+    sends: Vec<Vec<i32>>,
 }
+
+/// So many sends are known again.
+const SENDS_KNOWN: usize = 64;
 
 #[derive(Clone, Debug)]
 pub(crate) struct ModelStream {
@@ -91,11 +94,13 @@ impl ModelStream {
             let (producer, current, found) = (first.id, known.epoch, first.epoch);
             return Err(Error::ProducerEpoch { producer, current, found });
         }
-        let last = *known.numbers.last().unwrap();
+        let last = *known.sends.last().unwrap().last().unwrap();
         if first.epoch > known.epoch || first.sequence == follower(last) {
             return Ok(None);
         }
-        if numbers(first.sequence, count).iter().all(|number| known.numbers.contains(number)) {
+        if count == 0
+            || known.sends.iter().rev().take(SENDS_KNOWN).any(|sent| *sent == numbers(first.sequence, count))
+        {
             return Ok(Some(Prepared::Duplicate));
         }
         Err(Error::OutOfOrderSequence { last, found: first.sequence })
@@ -120,14 +125,14 @@ impl ModelStream {
         let Some(by) = by else { return };
         self.sent.retain(|sent| sent.id != by.id || sent.epoch == by.epoch);
         if !self.sent.iter().any(|sent| sent.id == by.id) {
-            self.sent.push(Sent { id: by.id, epoch: by.epoch, numbers: Vec::new() });
+            self.sent.push(Sent { id: by.id, epoch: by.epoch, sends: Vec::new() });
         }
         let sent = self.sent.iter_mut().find(|sent| sent.id == by.id).unwrap();
-        sent.numbers.extend(numbers(by.sequence, u32::try_from(count).unwrap()));
+        sent.sends.push(numbers(by.sequence, u32::try_from(count).unwrap()));
     }
 
     pub(crate) fn last_number(&self, id: i64) -> Option<i32> {
-        self.sent.iter().find(|sent| sent.id == id).and_then(|sent| sent.numbers.last().copied())
+        self.sent.iter().find(|sent| sent.id == id).and_then(|sent| sent.sends.last()?.last().copied())
     }
 
     /// Drops what is too old or too much, and says what of it lay in cold segments.
