@@ -163,15 +163,15 @@ def test_an_event_above_the_limit_is_refused_and_the_producer_goes_on(flavour, b
     assert bodies(read(flavour, broker.connection_string, hub, 1)) == ["next"]
 
 
-@pytest.mark.parametrize("as_batch", [False, True])
-def test_a_key_together_with_a_partition_is_refused(flavour, broker, wide, as_batch):
-    with flavour.producer(broker.connection_string, wide, retry_total=0) as producer:
-        with pytest.raises(EventHubError, match="(?i)partition key"):
-            if as_batch:
-                publish(producer, "where?", partition_id="1", partition_key="abcd")
-            else:
-                producer.send_event(EventData("where?"), partition_id="1", partition_key="abcd")
-        assert last_numbers(producer) == [-1, -1, -1, -1]
+def test_a_key_together_with_a_partition_is_kept(flavour, broker, wide, wide_producer):
+    """The key leads to partition 2, but the partition is named. The buffered producer sends such batches."""
+    publish(wide_producer, "batch", partition_id="1", partition_key="abcd")
+    wide_producer.send_event(EventData("event"), partition_id="1", partition_key="abcd")
+    found = placed(flavour, broker, wide, 2)
+    assert [(partition, event.body_as_str(), event.partition_key) for partition, event in found] == [
+        ("1", "batch", b"abcd"),
+        ("1", "event", b"abcd"),
+    ]
 
 
 @pytest.mark.parametrize("where", [{}, {"partition_id": "0"}])

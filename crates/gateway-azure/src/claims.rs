@@ -122,7 +122,8 @@ impl<'g> Conversation<'g> {
         Err(Refusal::unauthorized(text))
     }
 
-    /// The same for a request that any of several rights is enough for, and that may bring a token of its own.
+    /// The same for a request that any of several rights is enough for, and that may bring a token of its own. A token that is not valid is
+    /// refused, whatever the connection may do without it.
     // SDK quirk: .NET puts no token for the links to `$management`; it sends one with each request.
     pub(crate) fn check_any_right(
         &mut self,
@@ -130,22 +131,30 @@ impl<'g> Conversation<'g> {
         scope: &Scope,
         token: Option<&str>,
     ) -> Result<(), Refusal> {
+        if let Some(token) = token
+            && self.check_shown_token(rights, scope, token)?
+        {
+            return Ok(());
+        }
         let mut checked = Err(Refusal::unauthorized(format!("nobody has a right to this on {scope}")));
         for right in rights {
             checked = self.check_right(*right, scope);
             if checked.is_ok() {
-                return checked;
+                break;
             }
         }
-        let (Err(refusal), Some(token)) = (&checked, token) else { return checked };
+        checked
+    }
+
+    /// Whether a token that came with a request is enough for it.
+    fn check_shown_token(&mut self, rights: &[Right], scope: &Scope, token: &str) -> Result<bool, Refusal> {
         self.choose(None, peeklock_access::key_name(token).as_deref());
         let now_s = self.now_s();
         let claim = self.namespace.access.check_token(token, scope.as_path(), now_s);
         let claim = claim.map_err(|error| Refusal::unauthorized(error.to_string()))?;
         // Whoever can show a token is no stranger, even if it is not kept.
         self.claims.bare = None;
-        let is_enough = rights.iter().any(|right| claim.allows(*right, scope, now_s));
-        if is_enough { Ok(()) } else { Err(refusal.clone()) }
+        Ok(rights.iter().any(|right| claim.allows(*right, scope, now_s)))
     }
 
     /// A name and a secret in the clear.

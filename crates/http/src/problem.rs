@@ -249,7 +249,8 @@ fn of_hubs(error: &HubsError, text: String) -> Problem {
         HubsError::NotOwner { .. }
         | HubsError::Owned { .. }
         | HubsError::Backwards { .. }
-        | HubsError::OwnerLevel { .. } => Problem::Conflict(text),
+        | HubsError::OwnerLevel { .. }
+        | HubsError::NoOwnerLevel { .. } => Problem::Conflict(text),
         HubsError::TooManyGroups { .. } => Problem::Quota(text),
         HubsError::TooManyReaders { .. } => Problem::Throttled { text, retry_after: Duration::from_secs(1) },
         _ => Problem::BadRequest(text),

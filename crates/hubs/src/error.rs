@@ -41,22 +41,38 @@ pub enum Error {
     )]
     OutOfOrderSequence { last: i32, found: i32 },
     #[error(
-        "the producer {producer} goes on with epoch {current}; what comes with epoch {found} is not taken"
+        "the epoch of the producer {producer} is too low. Received: {found}, Current: {current}. Use a higher epoch, or another producer id"
     )]
     ProducerEpoch { producer: i64, current: i16, found: i16 },
 
     // Readers.
+    // Programs look for the service's sentences, so they come first.
     #[error(
-        "a receiver with owner level {current} ('{holder}') reads partition {partition} for the consumer group '{group}'; one with \
-         {found} is not let in. Only a receiver with higher epoch of {current} or more can take over"
+        "Receiver '{holder}' with a higher epoch '{current}' already exists. Receiver '{name}' with epoch {found} cannot be created. Make sure \
+         you are creating receiver with increasing epoch value to ensure connectivity, or ensure all old epoch receivers are closed or \
+         disconnected. Received: {found}, Current: {current} (partition {partition}, consumer group '{group}')"
     )]
-    OwnerLevel { group: ConsumerGroup, partition: u32, current: i64, holder: String, found: String },
+    OwnerLevel {
+        group: ConsumerGroup,
+        partition: u32,
+        current: i64,
+        holder: String,
+        found: i64,
+        name: String,
+    },
     #[error(
-        "partition {partition} has {max} readers without owner level in the consumer group '{group}' already, and no more are allowed; \
-         close one, use an owner level, or another consumer group",
+        "At least one receiver for the endpoint is created with epoch of '{current}', and so non-epoch receiver is not allowed. Either \
+         reconnect with a higher epoch, or make sure all epoch receivers are closed or disconnected. (partition {partition}, consumer \
+         group '{group}', receiver '{holder}')"
+    )]
+    NoOwnerLevel { group: ConsumerGroup, partition: u32, current: i64, holder: String },
+    #[error(
+        "Exceeded the maximum number of allowed receivers per partition in a consumer group which is {max}. List of connected receivers - \
+         {}. Close one, use an owner level, or another consumer group (partition {partition}, consumer group '{group}')",
+        receivers.join(", "),
         max = limits::PLAIN_READERS_MAX
     )]
-    TooManyReaders { group: ConsumerGroup, partition: u32 },
+    TooManyReaders { group: ConsumerGroup, partition: u32, receivers: Vec<String> },
     #[error(
         "the position {given} is beyond the end of partition {partition}, which has {}; has the hub been created anew? Name an event that \
          is there, the earliest or the latest",

@@ -116,6 +116,11 @@ impl Stream {
     }
 }
 
+/// A reader without a name is called as the service calls it.
+fn named(name: &Option<String>) -> String {
+    name.clone().unwrap_or_else(|| "nil".to_owned())
+}
+
 impl Hubs {
     /// Readers that it evicts are in [`Outbox::ended`]. The position is fixed now.
     pub fn attach_reader(
@@ -151,19 +156,20 @@ impl Hubs {
         let highest =
             highest.filter_map(|other| Some((other.owner_level?, other))).max_by_key(|(level, _)| *level);
         let (partition, group) = (stream.spec.partition, spec.group.clone());
-        let refused = |current, holder: &Reader, found| {
-            let holder = holder.name.clone().unwrap_or_else(|| "nil".to_owned());
-            Err(Error::OwnerLevel { group: group.clone(), partition, current, holder, found })
-        };
         match (spec.owner_level, highest) {
             (Some(found), Some((current, holder))) if found < current => {
-                refused(current, holder, format!("owner level {found}"))
+                let (holder, name) = (named(&holder.name), named(&spec.name));
+                Err(Error::OwnerLevel { group, partition, current, holder, found, name })
             }
             (Some(_), _) => Ok(others.to_vec()),
-            (None, Some((current, holder))) => refused(current, holder, "no owner level".to_owned()),
+            (None, Some((current, holder))) => {
+                Err(Error::NoOwnerLevel { group, partition, current, holder: named(&holder.name) })
+            }
             // Who only looks keeps nobody from looking.
             (None, None) if others.len() >= limits::PLAIN_READERS_MAX && !group.is_observer() => {
-                Err(Error::TooManyReaders { group, partition })
+                let readers = others.iter().filter_map(|other| self.readers.get(*other));
+                let receivers = readers.map(|reader| named(&reader.name)).collect();
+                Err(Error::TooManyReaders { group, partition, receivers })
             }
             (None, None) => Ok(Vec::new()),
         }

@@ -8,7 +8,7 @@ use peeklock_broker::{Answer, Error, Fence, HubAnswer, HubRequest, Partition, Re
 use peeklock_types::{ConsumerGroup, EntityName, EntityPath, HubId, SubQueue, limits};
 
 use super::address::{HubAddress, HubPart};
-use super::error::{is_hub, not_found, refusal_of};
+use super::error::{is_hub, no_such_partition, not_found, refusal_of};
 use super::position::start_of;
 use super::producer::{self, Numbered, Wish};
 use super::publication::check_length;
@@ -138,7 +138,7 @@ impl Conversation<'_> {
                 self.open_publisher(number, view.id, route, None);
             }
             HubPart::Partition(partition) => {
-                let partition = partition_of(partition, &pending.address, view)?;
+                let partition = partition_of(partition, view)?;
                 match Wish::of(&pending.attach)? {
                     Some(wish) => return self.settle_producer(number, view, partition, wish),
                     None => self.open_publisher(number, view.id, Route::Partition(partition), None),
@@ -146,7 +146,7 @@ impl Conversation<'_> {
             }
             HubPart::Group { group, partition } => {
                 let group = group_of(group, &pending.address, view)?;
-                let partition = partition_of(partition, &pending.address, view)?;
+                let partition = partition_of(partition, view)?;
                 let reader = Box::new(Reading::of(&pending.attach, group)?);
                 self.ask_reader(number, view, partition, reader);
             }
@@ -338,12 +338,9 @@ fn check_status(role: Role, view: &HubView) -> Result<(), Refusal> {
     Err(Refusal::new(403, condition::ENTITY_DISABLED, text))
 }
 
-fn partition_of(text: &str, address: &HubAddress, view: &HubView) -> Result<u32, Refusal> {
+fn partition_of(text: &str, view: &HubView) -> Result<u32, Refusal> {
     let count = view.settings.partition_count;
-    parse_partition(text).filter(|number| *number < count).ok_or_else(|| {
-        let why = format!("the hub '{}' has {count} partitions, numbered from 0 on", view.name);
-        not_found(address, &why)
-    })
+    parse_partition(text).filter(|number| *number < count).ok_or_else(|| no_such_partition(count))
 }
 
 /// Only as the broker itself writes it: '07' is no partition.

@@ -19,6 +19,16 @@ pub(super) fn no_such_hub(name: &EntityName) -> Refusal {
     not_found(name, &why)
 }
 
+/// Programs look for the service's sentence.
+pub(super) fn no_such_partition(count: u32) -> Refusal {
+    let text = format!(
+        "The specified partition is invalid for an EventHub partition sender or receiver. It should be between 0 and {}. Parameter name: \
+         PartitionId",
+        count.saturating_sub(1)
+    );
+    Refusal::new(400, condition::ARGUMENT_OUT_OF_RANGE, text)
+}
+
 /// For whoever asks of a hub what only queues, topics and subscriptions have.
 pub(crate) fn is_hub(name: &EntityName, what: &str) -> Refusal {
     Refusal::not_allowed(format!("'{name}' is an event hub, {what}"))
@@ -37,10 +47,7 @@ pub(crate) fn hub_refusal(error: &HubError, address: Option<&HubAddress>) -> Ref
     let (status, condition) = match error {
         E::NoSuchHub { name } => return no_such_hub(name),
         E::NoSuchGroup { name, .. } => return not_found(name, error),
-        E::NoSuchPartition { name, .. } => match address {
-            Some(address) => return not_found(address, error),
-            None => return not_found(name, error),
-        },
+        E::NoSuchPartition { count, .. } => return no_such_partition(*count),
         E::NoSuchStream { .. } | E::StreamGone { .. } => match address {
             Some(address) => return not_found(address, error),
             None => (404, condition::NOT_FOUND),
@@ -55,7 +62,7 @@ pub(crate) fn hub_refusal(error: &HubError, address: Option<&HubAddress>) -> Ref
         E::Disabled { .. } => (403, condition::ENTITY_DISABLED),
         E::OutOfOrderSequence { .. } => (409, condition::OUT_OF_ORDER_SEQUENCE),
         E::ProducerEpoch { .. } => (409, condition::PRODUCER_EPOCH_STOLEN),
-        E::OwnerLevel { .. } => (410, condition::STOLEN),
+        E::OwnerLevel { .. } | E::NoOwnerLevel { .. } => (410, condition::STOLEN),
         E::StaleEtag { .. } | E::NeverOwned => (412, condition::PRECONDITION_FAILED),
         E::NotOwner { .. } | E::Owned { .. } => (409, condition::PARTITION_NOT_OWNED),
         E::Backwards { .. } | E::OnlyReset => (409, condition::MICROSOFT_PRECONDITION_FAILED),
@@ -67,13 +74,13 @@ pub(crate) fn hub_refusal(error: &HubError, address: Option<&HubAddress>) -> Ref
 /// Why a reader that was attached is attached no more.
 pub(super) fn end_refusal(reason: &ReaderEnd, address: &HubAddress) -> Refusal {
     match reason {
-        // Operators look for "with higher epoch of" in their logs, as the service writes it.
+        // Operators look for the service's sentence in their logs.
         ReaderEnd::Stolen { by, level, name, own_level } => {
             let named = |name: &Option<String>| name.clone().unwrap_or_else(|| "nil".to_owned());
             let own_level = own_level.map(|level| level.to_string()).unwrap_or_default();
             let text = format!(
-                "New receiver '{}' with higher epoch of '{level}' reads '{address}' now, so receiver '{}' with epoch '{own_level}' is \
-                 disconnected; to read again, attach with an epoch that is at least as high",
+                "New receiver '{}' with higher epoch of '{level}' is created hence current receiver '{}' with epoch '{own_level}' is \
+                 getting disconnected. If you are recreating the receiver, make sure a higher epoch is used. ({address})",
                 named(by),
                 named(name)
             );
@@ -126,7 +133,8 @@ mod tests {
     fn what_is_not_there_is_said_in_the_words_that_sdks_know() {
         let name = EntityName::parse("clicks").unwrap();
         let address = HubAddress::parse("clicks/Partitions/9").unwrap().unwrap();
-        let missing = HubError::NoSuchPartition { name: name.clone(), partition: 9, count: 4 };
+        let group = peeklock_types::ConsumerGroup::parse("audit").unwrap();
+        let missing = HubError::NoSuchGroup { name: name.clone(), group };
         let gone = end_refusal(&ReaderEnd::Deleted, &address);
         for refusal in [no_such_hub(&name), hub_refusal(&missing, Some(&address)), gone] {
             assert_eq!((refusal.status, refusal.condition), (404, condition::NOT_FOUND));

@@ -202,11 +202,14 @@ impl HubOperation {
 
 fn partition_of(number: Option<u32>, view: &HubView) -> Result<Partition, HubError> {
     let count = view.settings.partition_count;
-    let number = number.unwrap_or(u32::MAX);
-    if number >= count {
-        return Err(HubError::NoSuchPartition { name: view.name.clone(), partition: number, count });
+    match number.filter(|number| *number < count) {
+        Some(number) => Ok(Partition { hub: view.id, number }),
+        None => Err(HubError::NoSuchPartition {
+            name: view.name.clone(),
+            partition: number.unwrap_or(u32::MAX),
+            count,
+        }),
     }
-    Ok(Partition { hub: view.id, number })
 }
 
 /// Who has seen an event that never was has seen another hub.

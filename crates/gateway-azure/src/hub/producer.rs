@@ -2,7 +2,7 @@
 
 use peeklock_amqp::connection::AttachReply;
 use peeklock_amqp::{Attach, Fields, RawMap, Symbol, Value, condition};
-use peeklock_broker::hubs::Producer;
+use peeklock_broker::hubs::{Error as HubError, Producer};
 
 use crate::error::Refusal;
 use crate::incoming::unreadable;
@@ -37,14 +37,28 @@ impl Wish {
             return Ok(None);
         }
         let properties = attach.properties.as_ref();
-        Ok(Some(Wish {
+        let wish = Wish {
             id: read(properties, ID)?,
             epoch: read(properties, EPOCH)?,
             sequence: read(properties, SEQUENCE)?,
-        }))
+        };
+        wish.check()?;
+        Ok(Some(wish))
     }
 
-    /// Who it is, and what the last number was that was taken from it.
+    fn check(self) -> Result<(), Refusal> {
+        let (key, value) = match self {
+            Wish { epoch: Some(epoch @ ..0), .. } => (EPOCH, i32::from(epoch)),
+            Wish { sequence: Some(sequence @ ..0), .. } => (SEQUENCE, sequence),
+            _ => return Ok(()),
+        };
+        let text = format!("the property {key} of the link is {value}; it must be 0 or greater");
+        Err(Refusal::new(400, condition::ARGUMENT_OUT_OF_RANGE, text))
+    }
+
+    /// Who it is, and after which number it goes on. A client that names a number is taken at its word, whatever was taken from it: it may not
+    /// know what became of its last send, and sends that again under the same number. SDKs count on from the answer, so another one
+    /// would give the same event a new number.
     pub(super) fn settle(self, known: Option<Producer>) -> Result<Producer, Refusal> {
         let id = self.id.unwrap_or_else(|| fastrand::i64(IDS));
         let Some(known) = known else {
@@ -52,18 +66,10 @@ impl Wish {
         };
         let epoch = self.epoch.unwrap_or(known.epoch);
         if epoch < known.epoch {
-            let text = format!(
-                "the producer {id} goes on with epoch {}; one with epoch {epoch} is not let in. Use a higher epoch, or another id",
-                known.epoch
-            );
-            return Err(Refusal::new(409, condition::PRODUCER_EPOCH_STOLEN, text));
+            let error = HubError::ProducerEpoch { producer: id, current: known.epoch, found: epoch };
+            return Err(Refusal::new(409, condition::PRODUCER_EPOCH_STOLEN, error.to_string()));
         }
-        let sequence = match self.sequence {
-            // It starts anew, and says where.
-            Some(sequence) if epoch > known.epoch => sequence,
-            _ => known.sequence,
-        };
-        Ok(Producer { id, epoch, sequence })
+        Ok(Producer { id, epoch, sequence: self.sequence.unwrap_or(known.sequence) })
     }
 }
 
@@ -140,14 +146,16 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_back_hears_what_was_taken_last() {
+    fn who_comes_back_hears_its_own_number_or_what_was_taken_last() {
         let named = Fields::new().with(ID, 7_i64).with(EPOCH, 2_i16).with(SEQUENCE, 40_i32);
         let wish = wish(Some(named)).unwrap();
         assert_eq!(wish.settle(None).unwrap(), Producer { id: 7, epoch: 2, sequence: 40 });
         let known = |epoch| Some(Producer { id: 7, epoch, sequence: 55 });
-        assert_eq!(wish.settle(known(2)).unwrap(), Producer { id: 7, epoch: 2, sequence: 55 });
+        assert_eq!(wish.settle(known(2)).unwrap(), Producer { id: 7, epoch: 2, sequence: 40 });
         assert_eq!(wish.settle(known(1)).unwrap(), Producer { id: 7, epoch: 2, sequence: 40 });
-        assert_eq!(wish.settle(known(3)).unwrap_err().condition, condition::PRODUCER_EPOCH_STOLEN);
+        let refused = wish.settle(known(3)).unwrap_err();
+        assert_eq!(refused.condition, condition::PRODUCER_EPOCH_STOLEN);
+        assert!(refused.description.contains("Received: 2, Current: 3"), "{refused:?}");
         let modest = Wish { id: Some(7), ..Wish::default() };
         assert_eq!(modest.settle(known(3)).unwrap(), Producer { id: 7, epoch: 3, sequence: 55 });
     }

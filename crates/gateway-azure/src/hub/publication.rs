@@ -20,8 +20,8 @@ pub(super) enum Keys<'k> {
     Route,
     /// The publisher's name is the key of everything.
     Publisher(&'k str),
-    /// The link has said where everything goes, so what is sent cannot have a key of its own. Events in a batch may: producers that choose the
-    /// partition by themselves leave the key there, for readers.
+    /// The link has said where everything goes: keys are kept for readers, and decide nothing. Producers that choose the partition by
+    /// themselves send them.
     Keep,
 }
 
@@ -55,10 +55,7 @@ impl<'a> Publication<'a> {
         let own_key = partition_key(&sections)?;
         let key = match keys {
             Keys::Publisher(name) => Some(name),
-            Keys::Keep => match own_key {
-                Some(key) => return Err(two_places(key)),
-                None => None,
-            },
+            Keys::Keep => own_key,
             Keys::Route if own_key.is_some() || !is_batch => own_key,
             // An envelope without a key says nothing; the events may.
             Keys::Route => match sections.data().next() {
@@ -115,7 +112,7 @@ impl<'a> Publication<'a> {
         }
         let own = partition_key(event)?;
         match self.keys {
-            Keys::Keep => Ok(own),
+            Keys::Keep => Ok(own.or(self.key)),
             Keys::Route | Keys::Publisher(_) => {
                 self.check_key(own)?;
                 Ok(self.key)
@@ -148,13 +145,6 @@ fn too_many_events(count: u32) -> Refusal {
         "{count} events of the batch take {STORED_BYTES_MAX} bytes with their annotations already, and there are more; send smaller batches"
     );
     Refusal::new(400, condition::MESSAGE_SIZE_EXCEEDED, text)
-}
-
-fn two_places(key: &str) -> Refusal {
-    Refusal::bad_request(format!(
-        "the partition key '{key}' came together with a partition id, and they may name different partitions; send to the partition without \
-         the key, or with the key to the hub"
-    ))
 }
 
 fn partition_key<'a>(sections: &Sections<'a>) -> Result<Option<&'a str>, Refusal> {
@@ -281,8 +271,10 @@ mod tests {
         let payload = batch(None, &[Some("a"), Some("b"), None]);
         let kept = keys_of(BATCH_FORMAT, &payload, Keys::Keep).unwrap();
         assert_eq!(kept, (None, vec![text("a"), text("b"), None]));
-        assert!(keys_of(0, &event(Some("a")).to_bytes(), Keys::Keep).is_err());
-        assert!(keys_of(BATCH_FORMAT, &batch(Some("a"), &[Some("a")]), Keys::Keep).is_err());
+        let single = keys_of(0, &event(Some("a")).to_bytes(), Keys::Keep).unwrap();
+        assert_eq!(single, (text("a"), vec![text("a")]));
+        let of_batch = keys_of(BATCH_FORMAT, &batch(Some("a"), &[Some("b"), None]), Keys::Keep).unwrap();
+        assert_eq!(of_batch, (text("a"), vec![text("b"), text("a")]));
         let forced = keys_of(0, &event(None).to_bytes(), Keys::Publisher("till")).unwrap();
         assert_eq!(forced, (text("till"), vec![text("till")]));
         assert!(keys_of(0, &event(Some("a")).to_bytes(), Keys::Publisher("till")).is_err());

@@ -223,8 +223,13 @@ async fn a_partition_keeps_what_was_sent_to_it() {
     let found = client.events(reader, 2).await;
     let keys = found.iter().map(|event| event.message_annotations.get(KEY).unwrap().clone());
     assert_eq!(keys.collect::<Vec<_>>(), [Value::from("device-42"), Value::from("another")]);
-    let both = client.send(link, &keyed("m", "device-42")).await;
-    assert_eq!(condition_of(&both), condition::ARGUMENT_ERROR, "a key and a partition");
+    assert_eq!(client.send(link, &keyed("o", "third")).await, DeliveryState::Accepted);
+    let single = client.next_event(reader).await;
+    assert_eq!(
+        single.message_annotations.get(KEY),
+        Some(&Value::from("third")),
+        "it decides nothing, and is kept"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -269,10 +274,17 @@ async fn a_higher_owner_level_takes_over() {
     let stolen = client.detached(first).await;
     assert_eq!(stolen.condition, condition::STOLEN, "an equal level takes over, too");
     assert!(stolen.description.unwrap().to_string().contains("receiver 'first' with epoch '1'"));
-    for too_low in [with_level(0, earliest()), earliest()] {
-        let refused = client.attach(too_low).await.unwrap_err();
+    let too_low = [
+        (with_level(0, earliest()), "Received: 0, Current: 1"),
+        (earliest(), "with epoch of '1', and so non-epoch receiver is not allowed. "),
+    ];
+    for (attach, sentence) in too_low {
+        let refused = client.attach(attach).await.unwrap_err();
         assert_eq!(refused.condition, condition::STOLEN);
+        assert!(refused.description.unwrap().to_string().contains(sentence));
     }
+    let negative = client.attach(with_level(-1, earliest())).await.unwrap_err();
+    assert_eq!(negative.condition, condition::ARGUMENT_OUT_OF_RANGE);
     assert_eq!(text(&client.next_event(second).await), "a", "who has it keeps it");
 }
 
@@ -286,6 +298,8 @@ async fn five_readers_without_owner_level_are_enough() {
     }
     let sixth = client.attach(earliest()).await.unwrap_err();
     assert_eq!(sixth.condition, condition::RESOURCE_LIMIT_EXCEEDED);
+    let said = sixth.description.unwrap().to_string();
+    assert!(said.contains("List of connected receivers - nil, nil, nil, nil, nil."), "{said}");
     client.connection.detach(links[0], None);
     client.read(earliest()).await;
     let other_group = reader_at("clicks/ConsumerGroups/audit/Partitions/0", None);
@@ -299,11 +313,8 @@ async fn what_is_not_there_is_not_found() {
     let missing = [
         sender("nothing"),
         sender("nothing/Partitions/0"),
-        sender("clicks/Partitions/2"),
-        sender("clicks/Partitions/x"),
         reader_at("nothing/ConsumerGroups/$Default/Partitions/0", None),
         reader_at("clicks/ConsumerGroups/nobody/Partitions/0", None),
-        reader_at("clicks/ConsumerGroups/$Default/Partitions/2", None),
         receiver("clicks/$DeadLetterQueue", None),
     ];
     for attach in missing {
@@ -319,6 +330,25 @@ async fn what_is_not_there_is_not_found() {
     ];
     for attach in wrong_way {
         assert_eq!(client.attach(attach).await.unwrap_err().condition, condition::NOT_ALLOWED);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_partition_that_is_not_there_is_out_of_range() {
+    let rig = rig(2).await;
+    let mut client = rig.client().await;
+    let sentence = "The specified partition is invalid for an EventHub partition sender or receiver. It should be between 0 and 1.";
+    let missing = [
+        sender("clicks/Partitions/2"),
+        sender("clicks/Partitions/XYZ"),
+        reader_at("clicks/ConsumerGroups/$Default/Partitions/2", None),
+        reader_at("clicks/ConsumerGroups/$Default/Partitions/-1", None),
+    ];
+    for attach in missing {
+        let refused = client.attach(attach).await.unwrap_err();
+        assert_eq!(refused.condition, condition::ARGUMENT_OUT_OF_RANGE);
+        let said = refused.description.unwrap().to_string();
+        assert!(said.starts_with(sentence), "{said}");
     }
 }
 
@@ -376,6 +406,57 @@ async fn a_producer_that_numbers_its_events_may_send_them_twice() {
     let found = client.events(reader, 2).await;
     assert_eq!(found.iter().map(text).collect::<Vec<_>>(), ["a", "b"]);
     assert_eq!(found[0].message_annotations.len(), 3, "numbers are between producer and broker");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_producer_that_connects_again_goes_on_where_it_says() {
+    let rig = rig(1).await;
+    let mut client = rig.client().await;
+    let attach = |epoch: Value, sequence: Value| {
+        let properties = Fields::new()
+            .with("com.microsoft:producer-id", 7_i64)
+            .with("com.microsoft:producer-epoch", epoch)
+            .with("com.microsoft:producer-sequence-number", sequence);
+        Attach {
+            desired_capabilities: vec![Symbol::from_static("com.microsoft:idempotent-producer")],
+            properties: Some(properties),
+            ..sender("clicks/Partitions/0")
+        }
+    };
+    let numbered = |number: i32| {
+        let message_annotations = Fields::new()
+            .with("com.microsoft:producer-id", 7_i64)
+            .with("com.microsoft:producer-epoch", 1_i16)
+            .with("com.microsoft:producer-sequence-number", number);
+        Message { message_annotations, ..Message::data(format!("event {number}")) }
+    };
+    let (link, _) = client.attach(attach(1_i16.into(), Value::Int(0))).await.unwrap();
+    for number in 1..=3 {
+        assert_eq!(client.send(link, &numbered(number)).await, DeliveryState::Accepted);
+    }
+    // It has not heard of the third one, and sends it again.
+    let mut client = rig.client().await;
+    let (again, reply) = client.attach(attach(1_i16.into(), Value::Int(2))).await.unwrap();
+    let number = reply.properties.unwrap().get("com.microsoft:producer-sequence-number").cloned();
+    assert_eq!(number, Some(Value::Int(2)), "the client's own");
+    assert_eq!(client.send(again, &numbered(3)).await, DeliveryState::Accepted);
+    assert_eq!(client.send(again, &numbered(4)).await, DeliveryState::Accepted);
+    // Another one has lost its place: what it sends is neither new nor what was sent before.
+    let (lost, _) = client.attach(attach(Value::Null, Value::Int(1))).await.unwrap();
+    let mut batch = BatchBuilder::new(10_000);
+    assert!([2, 3].iter().all(|number| batch.try_add(&numbered(*number).to_bytes())));
+    let two = client.send_batch(lost, batch).await;
+    assert_eq!(condition_of(&two), condition::OUT_OF_ORDER_SEQUENCE);
+
+    let lower = client.attach(attach(0_i16.into(), Value::Null)).await.unwrap_err();
+    assert_eq!(lower.condition, condition::PRODUCER_EPOCH_STOLEN);
+    assert!(lower.description.unwrap().to_string().contains("Received: 0, Current: 1"));
+    let negative = client.attach(attach((-1_i16).into(), Value::Null)).await.unwrap_err();
+    assert_eq!(negative.condition, condition::ARGUMENT_OUT_OF_RANGE);
+
+    let reader = client.read(earliest()).await;
+    let found = client.events(reader, 4).await;
+    assert_eq!(found.iter().map(text).collect::<Vec<_>>(), ["event 1", "event 2", "event 3", "event 4"]);
 }
 
 #[tokio::test(start_paused = true)]

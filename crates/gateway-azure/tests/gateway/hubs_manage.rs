@@ -69,8 +69,11 @@ async fn management_tells_of_hubs_and_partitions() {
         assert_eq!(found.get("is_partition_empty"), Value::Boolean(false));
         let empty = client.ask(&management, &partition("0"), Vec::new()).await;
         assert_eq!(empty.get("last_enqueued_offset"), Value::from("-1"));
-        let missing = client.ask(&management, &partition("2"), Vec::new()).await;
-        assert_eq!((missing.status, missing.condition.as_deref()), (404, Some(condition::NOT_FOUND)));
+        for unknown in ["2", "XYZ"] {
+            let missing = client.ask(&management, &partition(unknown), Vec::new()).await;
+            let expected = (400, Some(condition::ARGUMENT_OUT_OF_RANGE));
+            assert_eq!((missing.status, missing.condition.as_deref()), expected);
+        }
     }
     let mut client = rig.client().await;
     let management = client.management("").await;
@@ -160,6 +163,13 @@ async fn a_request_may_bring_its_own_token() {
     }
     let refused = client.attach(earliest()).await.unwrap_err();
     assert_eq!(refused.condition, condition::UNAUTHORIZED_ACCESS, "it was good for the request alone");
+
+    let mut entitled = rig.client().await;
+    let management = entitled.management("").await;
+    let bad = entitled.ask(&management, &read(token("nobody", "sb://h/clicks")), Vec::new()).await;
+    assert_eq!(bad.status, 401, "whatever the connection may do");
+    assert_eq!(bad.condition.as_deref(), Some(condition::UNAUTHORIZED_ACCESS));
+    assert_eq!(entitled.ask(&management, &read(token("all", "sb://h/")), Vec::new()).await.status, 200);
 }
 
 #[tokio::test(start_paused = true)]

@@ -106,7 +106,10 @@ impl World {
         let highest = others.iter().filter_map(|(_, level)| *level).max();
         let is_too_low = highest.is_some_and(|highest| level.is_none_or(|level| level < highest));
         if is_too_low {
-            assert!(matches!(found, Err(Error::OwnerLevel { current, .. }) if Some(current) == highest));
+            let Err(Error::OwnerLevel { current, .. } | Error::NoOwnerLevel { current, .. }) = found else {
+                panic!("{found:?}")
+            };
+            assert_eq!(Some(current), highest);
             return;
         }
         if level.is_none() && others.len() == 5 {

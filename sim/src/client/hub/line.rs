@@ -319,7 +319,9 @@ fn got(events: Events) -> Got {
 pub(crate) fn refusal(why: Error) -> Refusal {
     let Error::Hub(hub) = why else { return Refusal::Other(why.to_string()) };
     match *hub {
-        HubError::OwnerLevel { current, .. } => Refusal::OwnerLevel { current },
+        HubError::OwnerLevel { current, .. } | HubError::NoOwnerLevel { current, .. } => {
+            Refusal::OwnerLevel { current }
+        }
         HubError::TooManyReaders { .. } => Refusal::TooMany,
         HubError::BeyondEnd { last, .. } => Refusal::BeyondEnd { last },
         HubError::Expired { first, .. } => Refusal::Expired { first },

@@ -41,7 +41,7 @@ async fn publish_on(
     let opened = timeout(PATIENCE, connected.client.producer(&address, producer)).await;
     // Nobody else has its id, and its epoch never falls.
     if let Ok(Err(why)) = &opened
-        && why.to_string().contains("is not let in")
+        && why.to_string().contains("is too low")
     {
         party.log(Event::Trouble { what: format!("{producer:?}: {why}") });
     }

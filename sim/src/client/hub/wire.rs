@@ -211,7 +211,9 @@ fn refusal(error: &Error) -> Option<Refusal> {
     let other = || Refusal::Other(text.clone());
     Some(match error.condition.as_str() {
         condition::STOLEN => {
-            number_after(&text, "owner level ").map_or_else(other, |current| Refusal::OwnerLevel { current })
+            let without = number_after(&text, "is created with epoch of '");
+            let current = without.or_else(|| number_after(&text, "with a higher epoch '"));
+            current.map_or_else(other, |current| Refusal::OwnerLevel { current })
         }
         condition::RESOURCE_LIMIT_EXCEEDED => Refusal::TooMany,
         condition::ARGUMENT_OUT_OF_RANGE if text.contains("beyond the end") => {
