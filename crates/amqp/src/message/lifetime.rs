@@ -33,7 +33,7 @@ pub fn time_to_live_ms(
         }
         _ => None,
     };
-    Some(true_ms.map_or(ttl_ms.into(), |true_ms| true_ms.max(ttl_ms.into())))
+    Some(true_ms.unwrap_or(0).max(ttl_ms.into()))
 }
 
 /// Fields before absolute-expiry-time in the properties; creation-time follows it.

@@ -451,7 +451,7 @@ impl Queue {
         let is_dead_letter = sub_queue == SubQueue::DeadLetter;
         let why = if is_dead_letter { TransferReason::DeadLetter } else { TransferReason::Forward };
         let details = moving.details.get_or_insert_default();
-        details.session = moving.session.take().or(details.session.take());
+        details.session = moving.session.take().or_else(|| details.session.take());
         details.transfer = Some(Transfer { target: target.clone(), number: out, why, reserved: None });
         self.transfer.messages.insert(number, moving)
     }

@@ -90,8 +90,8 @@ impl<'a> Replay<'a> {
             return None;
         }
         let Some(rest) = text.strip_prefix("(the body of ") else { return Some(real(text)) };
-        let (number, changes) =
-            rest.trim_end_matches(')').split_once(", but ").unwrap_or((rest.trim_end_matches(')'), ""));
+        let rest = rest.trim_end_matches(')');
+        let (number, changes) = rest.split_once(", but ").unwrap_or((rest, ""));
         let earlier = self.exchanges.iter().find(|one| one.title.split(' ').next() == Some(number)).unwrap();
         let mut body = self.wanted(earlier).unwrap();
         for change in changes.split('<').map(str::trim).filter(|change| !change.is_empty()) {

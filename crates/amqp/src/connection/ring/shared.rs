@@ -4,7 +4,7 @@
 //! nothing but the id, so a peer takes it for all deliveries that have it. The id is therefore answered once, when the
 //! outcomes of all of them are known, and with the worst of these: no delivery is confirmed by the outcome of another one.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque, btree_map};
 
 use super::{Entry, Ring, wire};
 use crate::DeliveryState;
@@ -32,8 +32,8 @@ impl Ring {
                 }
             }
             None => {
-                if !self.old.contains_key(&place) {
-                    self.old.insert(place, entry);
+                if let btree_map::Entry::Vacant(slot) = self.old.entry(place) {
+                    slot.insert(entry);
                     return;
                 }
             }
