@@ -216,6 +216,9 @@ fn refusal(error: &Error) -> Option<Refusal> {
             current.map_or_else(other, |current| Refusal::OwnerLevel { current })
         }
         condition::RESOURCE_LIMIT_EXCEEDED => Refusal::TooMany,
+        condition::ARGUMENT_OUT_OF_RANGE if text.contains("specified partition is invalid") => {
+            Refusal::Missing
+        }
         condition::ARGUMENT_OUT_OF_RANGE if text.contains("beyond the end") => {
             number_after(&text, "last event has sequence number ")
                 .map_or_else(other, |last| Refusal::BeyondEnd { last })
