@@ -121,6 +121,12 @@ def test_what_a_topic_is_cannot_be_changed(admin, topic):
     assert refusal.value.status_code == 400
 
 
+def test_a_new_subscription_counts_as_access_to_its_topic(admin, topic):
+    created = admin.get_topic_runtime_properties(topic)
+    admin.create_subscription(topic, "one")
+    assert admin.get_topic_runtime_properties(topic).accessed_at_utc > created.accessed_at_utc
+
+
 def test_runtime_properties_of_a_topic(admin, client, topic):
     for name in ("one", "two"):
         admin.create_subscription(topic, name)

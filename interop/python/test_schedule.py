@@ -28,6 +28,7 @@ def test_a_scheduled_message_comes_when_it_is_due(sender, receiver):
     message = receive_one(receiver)
     assert now() >= due
     assert (text(message), message.delivery_count) == ("later", 0)
+    assert message.state == ServiceBusMessageState.SCHEDULED, "as the service has it"
     assert message.enqueued_time_utc >= due - datetime.timedelta(milliseconds=2)
     receiver.complete_message(message)
 

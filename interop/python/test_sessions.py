@@ -50,6 +50,17 @@ def test_a_session_without_messages_can_be_held_until_they_come(client, queue):
         assert text(receive_one(receiver)) == "mine"
 
 
+def test_session_ids_are_compared_without_case_and_shown_as_first_sent(client, queue):
+    send_in_session(client, queue, "Order 7", "first")
+    send_in_session(client, queue, "ORDER 7", "second")
+    with next_session(client, queue) as receiver:
+        assert receiver.session.session_id == "Order 7"
+    with client.get_queue_receiver(queue, session_id="order 7") as receiver:
+        messages = receive(receiver, 2)
+        assert [(text(message), message.session_id) for message in messages] == [("first", "Order 7"), ("second", "ORDER 7")]
+        assert texts(receiver.peek_messages(max_message_count=10, sequence_number=1)) == ["first", "second"]
+
+
 def test_two_receivers_get_two_sessions(client, queue):
     send_in_session(client, queue, "a", "in a")
     send_in_session(client, queue, "b", "in b")
@@ -211,8 +222,11 @@ def test_a_deferred_message_in_a_session(client, queue, settlement):
     send_in_session(client, queue, "s", "later", "now")
     with client.get_queue_receiver(queue, session_id="s") as receiver:
         later, now = receive(receiver, 2)
+        locked_until = later.raw_amqp_message.annotations[b"x-opt-locked-until"]
         receiver.defer_message(later)
         receiver.complete_message(now)
+        [peeked] = receiver.peek_messages(sequence_number=1)
+        assert peeked.raw_amqp_message.annotations[b"x-opt-locked-until"] == locked_until
         [deferred] = receiver.receive_deferred_messages([later.sequence_number])
         assert (text(deferred), deferred.session_id) == ("later", "s")
         getattr(receiver, f"{settlement}_message")(deferred)

@@ -38,14 +38,19 @@ def test_abandon_returns_the_message_to_its_place_and_counts(client, queue, rece
 def test_defer_sets_aside_until_asked_for_by_number(client, queue, receiver):
     send(client, queue, "later", "now")
     later = receive_one(receiver)
+    locked_until = later.locked_until_utc
     receiver.defer_message(later)
     now = receive_one(receiver)
     assert text(now) == "now"
     receiver.complete_message(now)
     [peeked] = receiver.peek_messages(sequence_number=1)
     assert peeked.state == ServiceBusMessageState.DEFERRED
+    assert peeked.locked_until_utc == locked_until
     [deferred] = receiver.receive_deferred_messages([later.sequence_number])
-    assert text(deferred) == "later"
+    assert (text(deferred), deferred.delivery_count) == ("later", 1)
+    receiver.defer_message(deferred)
+    [deferred] = receiver.receive_deferred_messages([later.sequence_number])
+    assert deferred.delivery_count == 2
     receiver.complete_message(deferred)
     assert_empty(client, queue)
 
@@ -113,6 +118,7 @@ def test_settlements_in_the_dead_letter_queue(client, queue, receiver):
         message = receive_one(dead)
         dead.abandon_message(message)
         message = receive_one(dead)
+        assert message.delivery_count == 0
         dead.defer_message(message)
         [message] = dead.receive_deferred_messages([message.sequence_number])
         assert message.dead_letter_reason == "why"

@@ -109,6 +109,7 @@ fn find(engine: &Engine, name: &EntityName) -> Option<Answer> {
     Some(Answer::Found(Found {
         entity: queue.entity,
         kind: queue.kind,
+        requires_session: settings.requires_session,
         max_message_size_bytes: settings.max_message_size_bytes,
         needs_message_id: settings.duplicate_window.is_some() || forwards || is_topic,
         needs_view: engine.needs_view(queue.entity),

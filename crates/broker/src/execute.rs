@@ -39,6 +39,7 @@ impl<L: Log> Shard<L> {
             | Request::Renew { .. }
             | Request::Release { .. }
             | Request::Purge { .. }
+            | Request::PurgeSession { .. }
             | Request::Transferred { .. } => self.execute_settle(now, request),
             Request::Attach { .. }
             | Request::Detach { .. }
@@ -122,9 +123,9 @@ impl<L: Log> Shard<L> {
             Request::Settle { ticket, entity, sub_queue, token, settlement } => {
                 (ticket, done(engine.settle(now, entity, sub_queue, token, settlement, out)))
             }
-            Request::SettleAll { ticket, entity, sub_queue, tokens, settlement, session } => {
-                let session = session.as_ref();
-                let result = engine.settle_all(now, entity, sub_queue, &tokens, &settlement, session, out);
+            Request::SettleAll { ticket, entity, sub_queue, tokens, settlement, hold } => {
+                let hold = hold.as_ref().map(|hold| (&hold.session, hold.receiver));
+                let result = engine.settle_all(now, entity, sub_queue, &tokens, &settlement, hold, out);
                 (ticket, done(result))
             }
             Request::CheckLock { ticket, entity, sub_queue, token } => {
@@ -137,6 +138,11 @@ impl<L: Log> Shard<L> {
             Request::Purge { ticket, entity, sub_queue, before, count_max } => {
                 let (before, count_max) = (before.unwrap_or(Timestamp::MAX), count_max.unwrap_or(u64::MAX));
                 let result = engine.purge(now, entity, sub_queue, before, count_max, out);
+                (ticket, result.map(Answer::Count).map_err(Error::from))
+            }
+            Request::PurgeSession { ticket, entity, hold, before, count_max } => {
+                let (SessionHold { session, receiver }, before) = (hold, before.unwrap_or(Timestamp::MAX));
+                let result = engine.purge_session(now, entity, &session, receiver, before, count_max, out);
                 (ticket, result.map(Answer::Count).map_err(Error::from))
             }
             Request::Release { entity, sub_queue, token } => {

@@ -119,6 +119,8 @@ pub enum Answer {
 pub struct Found {
     pub entity: EntityId,
     pub kind: EntityKind,
+    /// Whether messages belong to sessions, and receivers hold them.
+    pub requires_session: bool,
     pub max_message_size_bytes: u32,
     /// Whether messages must come with their message ids: the queue detects duplicates, or forwards to one that may.
     pub needs_message_id: bool,

@@ -87,14 +87,14 @@ pub enum Request {
         token: LockToken,
         settlement: Settlement,
     },
-    /// Several at once: all or none. `session`: the messages must belong to it.
+    /// Several at once: all or none. In a queue with sessions and with a `hold`, the messages must belong to that session.
     SettleAll {
         ticket: Ticket,
         entity: EntityId,
         sub_queue: SubQueue,
         tokens: Vec<LockToken>,
         settlement: Settlement,
-        session: Option<SessionId>,
+        hold: Option<SessionHold>,
     },
     /// Whether the lock is held now: a settlement of it takes part in a transaction.
     CheckLock {
@@ -226,6 +226,14 @@ pub enum Request {
         sub_queue: SubQueue,
         before: Option<Timestamp>,
         count_max: Option<u64>,
+    },
+    /// The same within a session that the peer holds. The answer may be that fewer were deleted; then the rest is for the next request.
+    PurgeSession {
+        ticket: Ticket,
+        entity: EntityId,
+        hold: SessionHold,
+        before: Option<Timestamp>,
+        count_max: u64,
     },
     Find {
         ticket: Ticket,

@@ -92,10 +92,13 @@ impl ReceivedMessage {
         self.annotation("x-opt-peeklock-tenant")?.as_str()
     }
 
+    /// Returns where the message stands in its queue. On the wire a message that was scheduled is shown as scheduled also after its time has
+    /// come, as the service does it; it is active then.
     pub fn state(&self) -> MessageState {
+        let is_due = self.scheduled_for().is_some_and(|due| self.enqueued_at().is_some_and(|at| at >= due));
         match self.annotation("x-opt-message-state").and_then(Value::as_i32) {
             Some(1) => MessageState::Deferred,
-            Some(2) => MessageState::Scheduled,
+            Some(2) if !is_due => MessageState::Scheduled,
             _ => MessageState::Active,
         }
     }

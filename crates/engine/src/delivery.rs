@@ -126,7 +126,7 @@ pub(crate) fn queue_up(queue: &mut Queue, id: ReceiverId, receiver: &mut Receive
                 messages.set_holder(slot, Some(Holder { is_asking, ..holder }));
             }
         }
-        Place::Nowhere => {}
+        Place::Nowhere | Place::Former(_) => {}
     }
 }
 
@@ -138,7 +138,7 @@ fn waits_for(now: Timestamp, queue: &Queue, receiver: &Receiver) -> bool {
             let head = queue.main.messages.sessions().get(slot).and_then(|session| session.head());
             head.is_some_and(|number| !queue.main.messages.is_held_up(now, SequenceNumber(number)))
         }
-        Place::Nowhere => false,
+        Place::Nowhere | Place::Former(_) => false,
     }
 }
 

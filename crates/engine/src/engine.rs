@@ -8,7 +8,7 @@ use crate::bodies::ColdScan;
 use crate::delivery::settle_up;
 use crate::error::{Error, ReplayError};
 use crate::fact::Fact;
-use crate::message::{EntityId, Message, NewMessage, Settlement};
+use crate::message::{EntityId, Message, NewMessage, ReceiverId, Settlement};
 use crate::number_map::NumberMap;
 use crate::outbox::{ColdBody, Outbox};
 use crate::queue::{Entry, Queue};
@@ -120,7 +120,8 @@ impl Engine {
         self.command(now, entity, |queue| queue.settle(now, sub_queue, token, settlement, out))
     }
 
-    /// Settles several messages in the same way, all of them or none. With a session, they must all belong to it.
+    /// Settles several messages in the same way, all of them or none. In a queue with sessions and with a `hold`, they must all belong to that
+    /// session, which the receiver must hold: [`Error::SessionLockLost`] if it does not, [`Error::LockLost`] for a message that it has not locked.
     #[expect(clippy::too_many_arguments, reason = "time is an argument, on top of what the receiver says")]
     pub fn settle_all(
         &mut self,
@@ -129,10 +130,10 @@ impl Engine {
         sub_queue: SubQueue,
         tokens: &[LockToken],
         settlement: &Settlement,
-        session: Option<&SessionId>,
+        hold: Option<(&SessionId, ReceiverId)>,
         out: &mut Outbox,
     ) -> Result<(), Error> {
-        self.command(now, entity, |queue| queue.settle_all(now, sub_queue, tokens, settlement, session, out))
+        self.command(now, entity, |queue| queue.settle_all(now, sub_queue, tokens, settlement, hold, out))
     }
 
     /// Whether `token` holds its message now.

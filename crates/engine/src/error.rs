@@ -77,6 +77,10 @@ pub enum Error {
          receive it again"
     )]
     LockLost { path: EntityPath, sequence_number: SequenceNumber },
+    #[error(
+        "message {sequence_number} is in '{path}' already and cannot be dead-lettered again; complete, abandon or defer it"
+    )]
+    DeadLetteredAlready { path: EntityPath, sequence_number: SequenceNumber },
     #[error("'{path}' has no messages that could be received or deleted")]
     NoAddress { path: EntityPath },
     #[error("the message id has {size_bytes} bytes; at most {max} are allowed", max = MESSAGE_ID_BYTES_MAX)]

@@ -118,13 +118,15 @@ pub enum Fact {
         sub_queue: SubQueue,
         sequence_number: SequenceNumber,
     },
+    /// Set aside; the delivery counts. The lock would have lasted until `locked_until`.
     Deferred {
         entity: EntityId,
         sub_queue: SubQueue,
         sequence_number: SequenceNumber,
+        locked_until: Timestamp,
         patch: Option<Bytes>,
     },
-    /// Moved from `sub_queue` to the dead-letter queue, where it may have been already. `failed`: the last delivery counts as failed.
+    /// Moved from `sub_queue` to the dead-letter queue. `failed`: the last delivery counts as failed.
     DeadLettered {
         entity: EntityId,
         sub_queue: SubQueue,

@@ -54,7 +54,7 @@ pub struct Attributes {
     pub session: Option<SessionId>,
     /// In whole milliseconds; what is beyond is cut off.
     pub time_to_live: Option<Duration>,
-    /// Not before this time. A time that has passed means at once.
+    /// Not before this time. A time that has passed means at once; a topic's copies have it if they had to wait for it.
     pub scheduled_for: Option<Timestamp>,
     /// Needed where duplicates are detected or messages are forwarded; left out elsewhere to save work.
     pub message_id: Option<Bytes>,
@@ -129,7 +129,7 @@ pub enum Settlement {
     Abandon { patch: Option<Bytes>, delay: Option<Duration> },
     /// Set aside: from now on only its sequence number gets it.
     Defer { patch: Option<Bytes> },
-    /// Hopeless: moves to the dead-letter queue. A message that is there already stays there, is unlocked and takes the new reason.
+    /// Hopeless: moves to the dead-letter queue. Refused for a message that is there already.
     DeadLetter { reason: Option<String>, description: Option<String>, patch: Option<Bytes> },
     /// Never looked at: the message returns to its place, and the delivery does not count as failed.
     Release,
@@ -166,12 +166,14 @@ pub struct Message {
     pub sequence_number: SequenceNumber,
     pub body: BodyRef,
     pub size_bytes: u32,
-    /// How many deliveries of it failed so far: 0 on the first delivery.
+    /// How many deliveries of it failed or ended with a deferral so far: 0 on the first delivery.
     pub delivery_count: u32,
     pub enqueued_at: Timestamp,
     /// `None` when nobody holds a lock on it.
     pub locked_until: Option<Timestamp>,
     pub state: MessageState,
+    /// Whether the message was scheduled and its time has come.
+    pub is_activated: bool,
     /// Of a queue with an order.
     pub class: Option<ClassName>,
     pub tenant: Option<Arc<str>>,
@@ -211,6 +213,8 @@ pub struct Details {
     pub receipt: Option<u64>,
     /// The upper half of the delivery count, of a message that failed more than 65,535 times.
     pub delivery_count_high: u16,
+    /// Of a deferred message: the end of the lock under which it was deferred. The service shows it to those who peek.
+    pub was_locked_until: Option<Timestamp>,
 }
 
 /// A message's way to another queue.

@@ -72,6 +72,8 @@ pub(crate) enum Place {
     Session(SessionSlot),
     /// Nothing yet: it waits for a session.
     Nowhere,
+    /// Nothing any more: the lock on its session ran out. It is closed at this time, or as soon as somebody else has the session.
+    Former(Timestamp),
 }
 
 impl Receiver {

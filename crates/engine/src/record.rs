@@ -238,8 +238,9 @@ fn encode_step(fact: &Fact, out: &mut Vec<u8>) {
         &Fact::Released { entity, sub_queue, sequence_number } => {
             put_message(RELEASED, sub_queue, entity, sequence_number, out);
         }
-        Fact::Deferred { entity, sub_queue, sequence_number, patch } => {
+        Fact::Deferred { entity, sub_queue, sequence_number, locked_until, patch } => {
             put_message(DEFERRED, *sub_queue, *entity, *sequence_number, out);
+            put_number(locked_until.as_millis(), out);
             put_optional(patch.as_deref(), out);
         }
         Fact::DeadLettered { entity, sub_queue, sequence_number, failed, patch } => {
@@ -471,7 +472,8 @@ fn decode_step(
         DELAY_ENDED => Fact::DelayEnded { entity, sub_queue, sequence_number },
         RELEASED => Fact::Released { entity, sub_queue, sequence_number },
         DEFERRED => {
-            Fact::Deferred { entity, sub_queue, sequence_number, patch: reader.optional_properties()? }
+            let (locked_until, patch) = (reader.timestamp()?, reader.optional_properties()?);
+            Fact::Deferred { entity, sub_queue, sequence_number, locked_until, patch }
         }
         DEAD_LETTERED => {
             let failed = reader.flag("a failed delivery")?;

@@ -1,5 +1,7 @@
 //! Receivers that come and go, and the sessions that they hold.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use peeklock_types::{EntityKind, SequenceNumber, SessionId, SubQueue, Timestamp, limits};
 
@@ -73,6 +75,10 @@ impl Engine {
                 0
             }
             Place::Session(slot) => free_session(now, queue, slot, max, out),
+            Place::Former(close_at) => {
+                queue.main.messages.sessions_mut().former.remove(id, close_at);
+                0
+            }
         };
         self.agenda.note(queue);
         returned_count
@@ -197,17 +203,32 @@ impl Engine {
     ) -> Result<Vec<Received>, Error> {
         self.command(now, entity, |queue| {
             queue.check_address(sub_queue)?;
-            let hold = hold.filter(|_| queue.settings.requires_session && sub_queue == SubQueue::Main);
-            let slot = match hold {
-                Some((session, receiver)) => Some(held(now, queue, session, receiver)?.0),
-                None => None,
-            };
+            let slot = queue.held_slot(now, sub_queue, hold)?;
             queue.receive_deferred(now, sub_queue, numbers, mode, slot, nonce, out)
         })
     }
 
-    /// Takes sessions from holders whose lock ran out by `now`, and tells those who have waited long enough for one. Returns at most `max`
-    /// locked messages, and tells how many.
+    /// Deletes messages of a session that the receiver holds: the first `count_max` of those that came before `before`, that nobody has locked
+    /// and that are not scheduled. Tells how many; if more than [`FACTS_PER_CALL_MAX`] are meant, the rest is for the next call.
+    #[expect(clippy::too_many_arguments, reason = "time is an argument, on top of what the receiver says")]
+    pub fn purge_session(
+        &mut self,
+        now: Timestamp,
+        entity: EntityId,
+        session: &SessionId,
+        receiver: ReceiverId,
+        before: Timestamp,
+        count_max: u64,
+        out: &mut Outbox,
+    ) -> Result<u64, Error> {
+        self.command(now, entity, |queue| {
+            let (slot, _) = held(now, queue, session, receiver)?;
+            Ok(queue.purge_session(now, slot, before, count_max, out))
+        })
+    }
+
+    /// Takes sessions from holders whose lock ran out by `now`, closes those who lost theirs a while ago, and tells those who have waited long
+    /// enough for one. Returns at most `max` locked messages, and tells how many.
     pub(crate) fn end_sessions(
         &mut self,
         now: Timestamp,
@@ -221,12 +242,12 @@ impl Engine {
             let left = max - returned_count;
             if let Some(slot) = sessions.next_expired(now).filter(|_| left > 0) {
                 let holder = queue.main.messages.holder(slot).and_then(|holder| holder.receiver);
-                returned_count += match holder {
-                    Some(receiver) => {
-                        self.close_receiver(now, receiver, CloseReason::SessionLockLost, left, out)
-                    }
-                    None => free_session(now, queue, slot, left, out),
-                };
+                if let Some(receiver) = holder {
+                    lose_session(now, queue, slot, receiver, &mut self.receivers);
+                }
+                returned_count += free_session(now, queue, slot, left, out);
+            } else if let Some(receiver) = sessions.next_former(now) {
+                self.close_receiver(now, receiver, CloseReason::SessionLockLost, 0, out);
             } else if sessions.next_impatient(now).is_some() {
                 // Nobody leaves with nothing while there is a session to be had.
                 match_waiters(now, queue, &mut self.receivers, out);
@@ -340,6 +361,7 @@ fn hold(
     session: SessionId,
     receiver: ReceiverId,
 ) -> HeldSession {
+    queue.main.messages.sessions_mut().former.displace(&session);
     let locked_until = now + queue.settings.lock_duration;
     let holder = Holder { receiver: Some(receiver), until: locked_until, is_asking: false };
     queue.main.messages.set_holder(slot, Some(holder));
@@ -368,7 +390,7 @@ pub(crate) fn match_waiters(now: Timestamp, queue: &mut Queue, receivers: &mut R
 }
 
 /// The session, if the receiver holds it.
-fn held(
+pub(crate) fn held(
     now: Timestamp,
     queue: &Queue,
     session: &SessionId,
@@ -382,6 +404,26 @@ fn held(
     holder
         .filter(is_held)
         .ok_or_else(|| Error::SessionLockLost { path: queue.path(SubQueue::Main), session: session.clone() })
+}
+
+/// How long a receiver stays attached after the lock on its session ran out, unless somebody else gets the session. The service does the same:
+/// a program that is a little late then gets the error of its own call, and not that of a link that is gone.
+const FORMER_HOLDER_STAYS: Duration = Duration::from_secs(1);
+
+/// The lock on the receiver's session ran out: it gets nothing from now on, and is closed a little later.
+fn lose_session(
+    now: Timestamp,
+    queue: &mut Queue,
+    slot: SessionSlot,
+    id: ReceiverId,
+    receivers: &mut Receivers,
+) {
+    let sessions = queue.main.messages.sessions_mut();
+    let Some(session) = sessions.get(slot).map(|session| session.id.clone()) else { return };
+    let Some(receiver) = receivers.by_id.get_mut(&id) else { return };
+    let close_at = now + FORMER_HOLDER_STAYS;
+    receiver.place = Place::Former(close_at);
+    sessions.former.add(session, id, close_at);
 }
 
 /// Ends whatever hold there is on a session: what is locked in it returns, and counts as failed. At most `max` messages; when more are locked,

@@ -42,6 +42,7 @@ const FLAG_STRAY: u64 = 32;
 const FLAG_POISON: u64 = 64;
 const FLAG_SESSION: u64 = 128;
 const FLAG_STARTED: u64 = 256;
+const FLAG_ACTIVATED: u64 = 512;
 
 impl Engine {
     pub fn snapshot(&self) -> Vec<u8> {
@@ -116,7 +117,7 @@ fn put_queue(queue: &Queue, out: &mut Vec<u8>) {
 /// Writes the sessions that are more than held, by name, and tells which got which number.
 fn put_sessions<'q>(queue: &'q Queue, out: &mut Vec<u8>) -> BTreeMap<&'q SessionId, u64> {
     let sessions = queue.main.messages.sessions();
-    let kept = || sessions.iter().filter(|session| session.message_count() > 0 || session.state.is_some());
+    let kept = || sessions.iter().filter(|session| session.is_kept());
     put_number(kept().count() as u64, out);
     for session in kept() {
         put_bytes(session.id.as_str().as_bytes(), out);
@@ -197,6 +198,7 @@ fn flags(entry: &Entry) -> u64 {
         | flag(entry.marks.has(Marks::POISON), FLAG_POISON)
         | flag(entry.session.is_some(), FLAG_SESSION)
         | flag(entry.marks.has(Marks::STARTED), FLAG_STARTED)
+        | flag(entry.marks.has(Marks::ACTIVATED), FLAG_ACTIVATED)
 }
 
 fn restore_queues(version: u8, reader: &mut Reader<'_>) -> Result<Engine, DecodeError> {
@@ -360,7 +362,7 @@ fn restore_messages(
             let id = usize::try_from(session).ok().and_then(|index| sessions.get(index));
             let id = id.filter(|_| sub_queue == SubQueue::Main && queue.settings.requires_session);
             let id = id.ok_or(DecodeError::Value("a message's session"))?;
-            moving.entry.session = Some(queue.main.messages.open_session(id));
+            moving.entry.session = Some(queue.main.messages.open_session_to_keep(id));
         }
         if let Some(order) = queue.part(sub_queue).messages.order() {
             let lane = lane.and_then(|lane| order.restored_lane(lane));
@@ -406,7 +408,7 @@ fn restore_message(
     let number = last.number.checked_add(step).filter(|_| step > 0);
     let number = SequenceNumber(number.ok_or(DecodeError::Value("a sequence number"))?);
     let flags = reader.number("a message's flags")?;
-    if flags >= FLAG_STARTED * 2 {
+    if flags >= FLAG_ACTIVATED * 2 {
         return Err(DecodeError::Value("a message's flags"));
     }
     let has = |flag: u64| flags & flag != 0;
@@ -426,6 +428,7 @@ fn restore_message(
     entry.marks.set(Marks::STRAY, has(FLAG_STRAY));
     entry.marks.set(Marks::POISON, has(FLAG_POISON));
     entry.marks.set(Marks::STARTED, has(FLAG_STARTED));
+    entry.marks.set(Marks::ACTIVATED, has(FLAG_ACTIVATED));
     let session = has(FLAG_SESSION).then(|| reader.number("a message's session")).transpose()?;
     let lock = has(FLAG_LOCKED).then(|| restore_lock(number, has_order, reader)).transpose()?;
     let lane = has_order.then(|| reader.number("a message's lane")).transpose()?;

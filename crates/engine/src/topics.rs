@@ -84,6 +84,10 @@ impl Engine {
         self.check_rule_count(&topic_name, &rule, None)?;
         self.record(Fact::QueueCreated { entity, name, kind, settings, created_at: now }, out);
         self.record(Fact::RuleSet { entity, rule: Box::new(rule), at: now }, out);
+        // The service counts it as a use of the topic.
+        if let Some(topic) = self.find(&topic_name) {
+            self.touch(now, topic);
+        }
         Ok(entity)
     }
 
@@ -252,22 +256,24 @@ impl Engine {
         SequenceNumber::default()
     }
 
-    /// Puts the copies of a message into subscriptions. `again`: the body belongs to a message already.
+    /// Puts the copies of a message into subscriptions. `was_scheduled`: it has waited in the topic, and its body belongs to a message already.
     fn copy(
         &mut self,
         now: Timestamp,
         topic: EntityId,
         message: NewMessage,
         plan: Plan,
-        mut again: bool,
+        was_scheduled: bool,
         out: &mut Outbox,
     ) {
+        let mut again = was_scheduled;
         let Some(queue) = self.queues.get(&topic) else { return };
         let seed = message.seed(now);
         let NewMessage { body, size_bytes, attributes } = message;
         let view = attributes.as_ref().and_then(|attributes| attributes.view.clone()).unwrap_or_default();
         let mut base = attributes.map(|attributes| *attributes).unwrap_or_default();
-        (base.view, base.scheduled_for, base.reserved) = (None, None, None);
+        (base.view, base.reserved) = (None, None);
+        base.scheduled_for = base.scheduled_for.filter(|_| was_scheduled);
         base.time_to_live = base.time_to_live.into_iter().chain(queue.settings.default_time_to_live).min();
         if !self.hands_on(&plan) {
             base.message_id = None;
@@ -403,7 +409,7 @@ impl Engine {
         let attributes = Attributes {
             session: details.session,
             time_to_live: details.time_to_live,
-            scheduled_for: None,
+            scheduled_for: details.due,
             message_id: details.message_id,
             origin: details.origin,
             patch: messages.patch_of(number).cloned().unwrap_or_default(),

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! flags, then what they announce: session, time to live, time due, message id, origin, transfer, view, receipt, upper half of the delivery
-//! count, patch, lane, reserved number
+//! count, end of the last lock, patch, lane, reserved number
 //! origin:   sequence number, hops (1 byte), dead-letter source (optional)
 //! transfer: target, number, reason (1 byte), reserved number (for one of the reasons)
 //! reserved number: entity, sequence number
@@ -28,11 +28,13 @@ const TRANSFER: u64 = 32;
 const LANE: u64 = 64;
 const PATCH: u64 = 128;
 const VIEW: u64 = 256;
-/// In details only: a new message has none yet.
+/// In details only: a new message has none of them yet.
 const RECEIPT: u64 = 512;
 const DELIVERY_COUNT: u64 = 1024;
+const WAS_LOCKED: u64 = 2048;
 /// In attributes only: a stored message has its number.
-const RESERVED: u64 = 2048;
+const RESERVED: u64 = 4096;
+const FLAGS_END: u64 = 8192;
 
 pub(crate) fn put_attributes(attributes: &Attributes, out: &mut Vec<u8>) {
     // Most messages of a queue with an order say nothing else.
@@ -50,6 +52,7 @@ pub(crate) fn put_attributes(attributes: &Attributes, out: &mut Vec<u8>) {
         view: attributes.view.clone(),
         receipt: None,
         delivery_count_high: 0,
+        was_locked_until: None,
     };
     let is_patched = !attributes.patch.is_empty();
     let flag = |set: bool, flag: u64| if set { flag } else { 0 };
@@ -89,6 +92,7 @@ fn put_flagged(details: &Details, more: u64, out: &mut Vec<u8>) {
             | flag(details.view.is_some(), VIEW)
             | flag(details.receipt.is_some(), RECEIPT)
             | flag(details.delivery_count_high > 0, DELIVERY_COUNT)
+            | flag(details.was_locked_until.is_some(), WAS_LOCKED)
             | more,
         out,
     );
@@ -129,6 +133,9 @@ fn put_flagged(details: &Details, more: u64, out: &mut Vec<u8>) {
     if details.delivery_count_high > 0 {
         put_number(details.delivery_count_high.into(), out);
     }
+    if let Some(until) = details.was_locked_until {
+        put_number(until.as_millis(), out);
+    }
 }
 
 fn put_origin(origin: &Origin, out: &mut Vec<u8>) {
@@ -143,7 +150,8 @@ impl Reader<'_> {
         let patch = if more & PATCH != 0 { self.patch()? } else { Patch::default() };
         let lane = (more & LANE != 0).then(|| self.lane_key()).transpose()?;
         let reserved = (more & RESERVED != 0).then(|| self.reserved()).transpose()?;
-        if details.transfer.is_some() || details.receipt.is_some() || details.delivery_count_high > 0 {
+        let is_old = details.delivery_count_high > 0 || details.was_locked_until.is_some();
+        if details.transfer.is_some() || details.receipt.is_some() || is_old {
             return Err(DecodeError::Value("a message's attributes"));
         }
         Ok(Attributes {
@@ -169,7 +177,7 @@ impl Reader<'_> {
     /// With the flags that are not about the details themselves.
     fn flagged(&mut self) -> Result<(Details, u64), DecodeError> {
         let flags = self.number("a message's attributes")?;
-        if flags >= RESERVED * 2 {
+        if flags >= FLAGS_END {
             return Err(DecodeError::Value("a message's attributes"));
         }
         let has = |flag: u64| flags & flag != 0;
@@ -186,6 +194,7 @@ impl Reader<'_> {
             view: has(VIEW).then(|| self.view()).transpose()?,
             receipt: has(RECEIPT).then(|| self.fixed("a receipt")).transpose()?,
             delivery_count_high: if has(DELIVERY_COUNT) { self.delivery_count_high()? } else { 0 },
+            was_locked_until: has(WAS_LOCKED).then(|| self.timestamp()).transpose()?,
         };
         Ok((details, flags & (PATCH | LANE | RESERVED)))
     }

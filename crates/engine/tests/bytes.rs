@@ -316,7 +316,10 @@ fn step() -> impl Strategy<Value = Fact> {
                 5 => Fact::Abandoned { entity, sub_queue, sequence_number, patch: map, due },
                 6 => Fact::LockExpired { entity, sub_queue, sequence_number, due },
                 7 => Fact::Released { entity, sub_queue, sequence_number },
-                8 => Fact::Deferred { entity, sub_queue, sequence_number, patch: map },
+                8 => {
+                    let locked_until = until;
+                    Fact::Deferred { entity, sub_queue, sequence_number, locked_until, patch: map }
+                }
                 9 => Fact::DeadLettered { entity, sub_queue, sequence_number, failed: nonce % 2 == 0, patch },
                 10 => Fact::DelayEnded { entity, sub_queue, sequence_number },
                 11 => Fact::TransferStarted { entity, sub_queue, sequence_number, target, number },

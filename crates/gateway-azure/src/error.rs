@@ -193,6 +193,7 @@ fn engine_refusal(error: &engine::Error, path: Option<&EntityPath>, text: String
         | E::IsSubscription { .. }
         | E::NoRules { .. }
         | E::TooLargeToTake { .. }
+        | E::DeadLetteredAlready { .. }
         | E::NoAddress { .. }
         | E::SessionRequired { .. }
         | E::NoSessions { .. }

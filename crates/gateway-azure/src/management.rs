@@ -14,7 +14,7 @@ use peeklock_access::Scope;
 use peeklock_amqp::MessageId;
 use peeklock_amqp::connection::{Delivery, SessionId};
 use peeklock_broker::{Answer, Error, Found, Request, SessionHold};
-use peeklock_types::{self as types, EntityPath};
+use peeklock_types::{self as types, EntityPath, SubQueue};
 use rustc_hash::FxHashMap;
 
 use crate::conversation::Conversation;
@@ -189,7 +189,8 @@ impl Conversation<'_> {
         let (path, transaction) = (pending.path.clone(), pending.transaction.clone());
         let entity = EntityRef { shard: self.namespace.broker.place(&path.name), entity: found.entity };
         let ticket = Waiter::Management(number).ticket();
-        let hold = match operation.held_session() {
+        let has_sessions = found.requires_session && path.sub_queue == SubQueue::Main;
+        let hold = match operation.held_session(has_sessions) {
             Some(session) => Some(self.hold_of(&path, session)?),
             None => None,
         };

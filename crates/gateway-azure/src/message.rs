@@ -48,12 +48,18 @@ fn write_front_of<'b>(
     let details = message.details.as_deref();
     let origin = details.and_then(|details| details.origin.as_ref());
     let time_to_live = details.and_then(|details| details.time_to_live);
+    // The service shows whoever peeks the end of the lock under which a message was deferred.
+    let is_peeked_deferred = token.is_none() && message.state == MessageState::Deferred;
+    let was_locked_until =
+        details.filter(|_| is_peeked_deferred).and_then(|details| details.was_locked_until);
     let stamp = Stamp {
         delivery_count: message.delivery_count,
         sequence_number: number(message.sequence_number),
         enqueued_at_ms: timestamp(message.enqueued_at),
-        locked_until_ms: message.locked_until.map(timestamp),
+        locked_until_ms: message.locked_until.or(was_locked_until).map(timestamp),
         message_state: match message.state {
+            // The service goes on to show a message that was scheduled as scheduled.
+            MessageState::Active | MessageState::Delayed if message.is_activated => 2,
             // A delayed message is an active one that nobody gets yet; the SDKs have no word for it.
             MessageState::Active | MessageState::Delayed => 0,
             MessageState::Deferred => 1,

@@ -27,7 +27,7 @@ describe("scheduling", () => {
     assert.deepEqual(await receiver.receiveMessages(1, { maxWaitTimeInMs: 300 }), []);
     const message = await receiveOne(receiver);
     assert.ok(Date.now() >= due);
-    assert.deepEqual([message.body, message.deliveryCount, message.state], ["later", 0, "active"]);
+    assert.deepEqual([message.body, message.deliveryCount, message.state], ["later", 0, "scheduled"]);
   });
 
   test("many are scheduled at once and come in order", async () => {

@@ -52,6 +52,17 @@ describe("accepting", () => {
     assert.deepEqual(await receiver.receiveMessages(1, { maxWaitTimeInMs: 300 }), []);
   });
 
+  test("an id names the same session in any case", async () => {
+    const { client, queue } = await given({}, ["Order 7", "first"], ["ORDER 7", "second"]);
+    const any = await client.acceptNextSession(queue);
+    assert.equal(any.sessionId, "Order 7", "as first sent");
+    await any.close();
+    const receiver = await client.acceptSession(queue, "order 7");
+    const messages = await receive(receiver, 2);
+    assert.deepEqual(messages.map((message) => message.sessionId), ["Order 7", "ORDER 7"]);
+    await receiver.close();
+  });
+
   test("a session without messages can be held until they come", async () => {
     const { client, queue } = await given();
     const receiver = await client.acceptSession(queue, "early");
@@ -172,6 +183,17 @@ describe("messages aside", () => {
     });
   }
 
+  test("a message that is gone, in a session that is held, has lost its lock", async () => {
+    const { client, queue } = await given({}, ["s", "later"]);
+    const receiver = await client.acceptSession(queue, "s");
+    const message = await receiveOne(receiver);
+    await receiver.deferMessage(message);
+    const [deferred] = await receiver.receiveDeferredMessages(message.sequenceNumber);
+    await receiver.completeMessage(deferred);
+    await assert.rejects(receiver.completeMessage(deferred), { code: "MessageLockLost" });
+    await receiver.close();
+  });
+
   test("dead letters of a session queue are received without session", async () => {
     const { client, queue } = await given({}, ["s", "poison", "good"]);
     const receiver = await client.acceptSession(queue, "s");
@@ -220,7 +242,7 @@ describe("the lock on a session", () => {
     const lost = { code: "SessionLockLost" };
     await assert.rejects(receiver.renewSessionLock(), lost);
     await assert.rejects(receiver.getSessionState(), lost);
-    // SDK quirk: a settlement that crosses the end of its link on the way waits for a minute. After these two answers the link has ended.
+    // The link is there for another second, and refuses.
     await assert.rejects(receiver.completeMessage(late), lost);
     const next = await client.acceptNextSession(queue);
     const again = await receiveOne(next);

@@ -1,7 +1,7 @@
 // Every settlement, deferred messages, the dead-letter queue, peeking.
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
-import { assertEmpty, bodies, receive, receiveOne, send, useBroker } from "../steps.mjs";
+import { assertEmpty, bodies, receive, receiveOne, send, sendInSession, useBroker } from "../steps.mjs";
 
 const context = useBroker();
 const DEAD_LETTER = { subQueueType: "deadLetter" };
@@ -59,6 +59,18 @@ describe("settling", () => {
     await assertEmpty(client, queue, DEAD_LETTER);
   });
 
+  test("a dead letter cannot be dead-lettered again, and is not counted", async () => {
+    const { client, queue, receiver } = await given("poison");
+    await receiver.deadLetterMessage(await receiveOne(receiver));
+    const dead = client.createReceiver(queue, DEAD_LETTER);
+    await dead.abandonMessage(await receiveOne(dead));
+    const message = await receiveOne(dead);
+    assert.equal(message.deliveryCount, 0);
+    await assert.rejects(dead.deadLetterMessage(message), /InvalidOperationError.*already/);
+    assert.deepEqual(bodies(await dead.peekMessages(1)), ["poison"]);
+    await dead.close();
+  });
+
   test("too many deliveries dead-letter by themselves", async () => {
     const { client, pool } = context;
     const queue = pool.take("count3");
@@ -82,15 +94,28 @@ describe("deferring", () => {
       const message = await receiveOne(receiver);
       await receiver.deferMessage(message);
       const [deferred] = await receiver.receiveDeferredMessages(message.sequenceNumber);
-      assert.equal(deferred.body, "later");
+      assert.deepEqual([deferred.body, deferred.deliveryCount], ["later", 1]);
       await receiver[settlement](deferred);
       if (settlement === "abandonMessage" || settlement === "deferMessage") {
         const [again] = await receiver.receiveDeferredMessages(message.sequenceNumber);
+        assert.equal(again.deliveryCount, 2);
         await receiver.completeMessage(again);
       }
       await assertEmpty(client, queue);
     });
   }
+
+  test("a deferred message with a session id on a queue without sessions", async () => {
+    const { client, pool } = context;
+    const queue = pool.take();
+    await sendInSession(client, queue, "s", "later");
+    const receiver = client.createReceiver(queue);
+    const message = await receiveOne(receiver);
+    await receiver.deferMessage(message);
+    const [deferred] = await receiver.receiveDeferredMessages(message.sequenceNumber);
+    await receiver.completeMessage(deferred);
+    await assertEmpty(client, queue);
+  });
 
   test("a deferred message is not delivered, and peek shows its state", async () => {
     const { receiver } = await given("later");

@@ -1,4 +1,4 @@
-//! Delivery counts rise with each failed delivery, and lead to the dead-letter queue at their limit.
+//! Delivery counts rise with each failed delivery and each deferral, and lead to the dead-letter queue at their limit.
 
 use peeklock_client::Outcome;
 use peeklock_types::PoisonSession;
@@ -17,7 +17,9 @@ pub(super) fn delivery_counts_never_fall(history: &History<'_>) -> Vec<Violation
             if (earlier.seen.queue, earlier.seen.part) != (later.seen.queue, later.seen.part) {
                 continue;
             }
-            let least = earlier.seen.delivery_count + u32::from(has_failed(earlier));
+            // Nothing counts the deliveries of dead letters.
+            let counts = earlier.seen.part == Part::Main && has_failed(earlier);
+            let least = earlier.seen.delivery_count + u32::from(counts);
             if later.seen.delivery_count < least {
                 let what = format!(
                     "its delivery count went from {} to {}, and should be at least {least}",
@@ -30,10 +32,14 @@ pub(super) fn delivery_counts_never_fall(history: &History<'_>) -> Vec<Violation
     violations
 }
 
-/// The delivery counts as failed, whatever became of what its holder said and got no answer to.
+/// The delivery counts, whatever became of what its holder said and got no answer to.
 fn has_failed(delivery: &Delivery) -> bool {
-    let has_given_up = delivery.has_done(is_abandon);
+    let has_given_up = delivery.has_done(is_abandon) || delivery.has_done(is_deferral);
     has_given_up || !delivery.attempts.iter().any(|attempt| attempt.may_count())
+}
+
+fn is_deferral(outcome: &Outcome) -> bool {
+    *outcome == Outcome::Defer
 }
 
 pub(super) fn dead_lettered_exactly_at_the_limit(history: &History<'_>) -> Vec<Violation> {
@@ -45,6 +51,7 @@ pub(super) fn dead_lettered_exactly_at_the_limit(history: &History<'_>) -> Vec<V
             .deliveries
             .iter()
             .any(|d| d.may_have_done(|outcome| matches!(outcome, Outcome::DeadLetter { .. })));
+        let is_deferred = message.deliveries.iter().any(|d| d.may_have_done(is_deferral));
         for delivery in &message.deliveries {
             let Some(queue) = history.scenario.queues.get(delivery.seen.queue) else { continue };
             let limit = queue.settings.max_delivery_count;
@@ -53,6 +60,8 @@ pub(super) fn dead_lettered_exactly_at_the_limit(history: &History<'_>) -> Vec<V
                 queue.session_count == 0 || queue.settings.poison_session == PoisonSession::DeadLetter;
             let (count, reason) = (delivery.seen.delivery_count, delivery.seen.dead_letter_reason.as_deref());
             let wrong = match (delivery.seen.part, reason) {
+                // A deferral counts, and yet keeps the message: only its number gets it then.
+                (Part::Main, _) if delivery.seen.by_number && is_deferred => false,
                 (Part::Main, _) => has_limit && count >= limit,
                 (Part::DeadLetter, Some(TOO_MANY_DELIVERIES)) => count < limit,
                 (Part::DeadLetter, Some(EXPIRED)) => !has_life,

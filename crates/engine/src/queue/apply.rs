@@ -110,14 +110,19 @@ impl Queue {
         let step = match *fact {
             Fact::Renewed { sub_queue, until, .. } => self.messages(sub_queue).renew(number, until),
             Fact::Abandoned { sub_queue, ref patch, due, .. } => {
-                self.unlock(sub_queue, number, self.failed(due), patch.as_ref())
+                self.unlock(sub_queue, number, self.failed(sub_queue, due), patch.as_ref())
             }
             Fact::LockExpired { sub_queue, due, .. } => {
-                self.unlock(sub_queue, number, self.failed(due), None)
+                self.unlock(sub_queue, number, self.failed(sub_queue, due), None)
             }
             Fact::Released { sub_queue, .. } => self.unlock(sub_queue, number, Unlock::default(), None),
-            Fact::Deferred { sub_queue, ref patch, .. } => {
-                let how = Unlock { state: Some(MessageState::Deferred), ..Unlock::default() };
+            Fact::Deferred { sub_queue, locked_until, ref patch, .. } => {
+                let how = Unlock {
+                    counts: counts_deliveries(sub_queue),
+                    state: Some(MessageState::Deferred),
+                    was_locked_until: Some(locked_until),
+                    ..Unlock::default()
+                };
                 self.unlock(sub_queue, number, how, patch.as_ref())
             }
             Fact::DelayEnded { sub_queue, .. } => self.messages(sub_queue).end_delay(number),
@@ -148,7 +153,7 @@ impl Queue {
                 let waits = entry.lock.is_none() && entry.state == MessageState::Active;
                 waits && matches!(sub_queue, SubQueue::Main | SubQueue::DeadLetter)
             }
-            Fact::DeadLettered { sub_queue, .. } => sub_queue != SubQueue::Transfer,
+            Fact::DeadLettered { sub_queue, .. } => sub_queue == SubQueue::Main,
             // What can be locked is locked elsewhere.
             Fact::Locked { .. } => false,
             // All others unlock a message, and on its way none is locked.
@@ -198,11 +203,14 @@ impl Queue {
         let details = self.details_of(entry.enqueued_at(), attributes);
         self.remember(number, entry.enqueued_at(), attributes);
         if let Some(session) = attributes.session.as_ref().filter(|_| self.settings.requires_session) {
-            entry.session = Some(self.main.messages.open_session(session));
+            entry.session = Some(self.main.messages.open_session_to_keep(session));
         }
         if details.due.is_some() {
             entry.state = MessageState::Scheduled;
         }
+        // The time has passed, and yet it is said: the message has waited for it in its topic.
+        let is_activated = attributes.scheduled_for.is_some_and(|due| due <= entry.enqueued_at());
+        entry.marks.set(Marks::ACTIVATED, is_activated);
         let moving = Moving { entry, patch, details: Some(Box::new(details)), session: None };
         self.main.messages.insert(number, moving).map_err(at(entity, number))
     }
@@ -229,6 +237,7 @@ impl Queue {
             view: None,
             receipt: None,
             delivery_count_high: 0,
+            was_locked_until: None,
         };
         let moving =
             Moving { entry, patch: Patch::default(), details: Some(Box::new(details)), session: None };
@@ -342,6 +351,7 @@ impl Queue {
             view: attributes.view.clone().filter(|_| is_topic),
             receipt: None,
             delivery_count_high: 0,
+            was_locked_until: None,
         }
     }
 
@@ -365,8 +375,9 @@ impl Queue {
             return Err(at(entity, number)(Misfit::OtherState));
         }
         let mut moving = self.main.messages.remove(number).map_err(at(entity, number))?;
-        moving.entry.session = moving.session.as_ref().map(|id| self.main.messages.open_session(id));
+        moving.entry.session = moving.session.as_ref().map(|id| self.main.messages.open_session_to_keep(id));
         moving.entry.state = MessageState::Active;
+        moving.entry.marks.set(Marks::ACTIVATED, true);
         moving.entry.set_enqueued_at(now);
         if let Some(details) = &mut moving.details {
             details.due = None;
@@ -379,14 +390,15 @@ impl Queue {
     }
 
     /// Back to its place after a failure.
-    fn failed(&self, due: Option<Timestamp>) -> Unlock {
+    fn failed(&self, sub_queue: SubQueue, due: Option<Timestamp>) -> Unlock {
         let sets_aside =
             self.settings.requires_session && self.settings.poison_session == PoisonSession::SetAside;
         Unlock {
-            failed: true,
+            counts: counts_deliveries(sub_queue),
             state: due.map(|_| MessageState::Delayed),
             due,
             poison_from: sets_aside.then_some(self.settings.max_delivery_count),
+            was_locked_until: None,
         }
     }
 
@@ -412,24 +424,20 @@ impl Queue {
         failed: bool,
         patch: &Patch,
     ) -> Result<(), Misfit> {
-        // A deferred message waits again once it is dead-lettered: whoever reads the dead letters does not know its number.
-        if sub_queue == SubQueue::DeadLetter {
-            let how = Unlock { failed, state: Some(MessageState::Active), ..Unlock::default() };
-            self.dead_letter.messages.unlock(number, how)?;
-        } else {
-            let mut moving = self.messages(sub_queue).remove(number)?;
-            if failed {
-                moving.count_failure();
-            }
-            self.set_aside(&mut moving);
-            self.dead_letter.messages.insert(number, moving)?;
+        let mut moving = self.messages(sub_queue).remove(number)?;
+        if failed {
+            moving.count_failure();
         }
+        self.set_aside(&mut moving);
+        self.dead_letter.messages.insert(number, moving)?;
         patch.parts.iter().try_for_each(|part| self.dead_letter.messages.add_patch(number, part.clone()))
     }
 
-    /// What a message loses and keeps when it leaves the main queue.
+    /// What a message loses and keeps when it leaves the main queue. A deferred one waits again: whoever reads the dead letters does not know
+    /// its number.
     pub(super) fn set_aside(&self, moving: &mut Moving) {
         moving.entry.state = MessageState::Active;
+        moving.entry.marks.set(Marks::ACTIVATED, false);
         if let Some(details) = &mut moving.details {
             details.due = None;
         }
@@ -470,6 +478,11 @@ impl Queue {
         aside.insert(number, moving)?;
         patch.parts.iter().try_for_each(|part| aside.add_patch(number, part.clone()))
     }
+}
+
+/// Whether deliveries are counted there. A dead letter keeps the count with which it came: nothing is decided by it any more.
+fn counts_deliveries(sub_queue: SubQueue) -> bool {
+    sub_queue == SubQueue::Main
 }
 
 /// The message that a step is about.

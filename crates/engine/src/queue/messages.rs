@@ -61,14 +61,16 @@ pub(crate) enum Misfit {
 /// How a locked message goes on without leaving its sub-queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Unlock {
-    /// Whether the delivery counts as failed.
-    pub(crate) failed: bool,
+    /// Whether the delivery counts.
+    pub(crate) counts: bool,
     /// The new state; `None` keeps the one it has, so a deferred message stays deferred.
     pub(crate) state: Option<MessageState>,
     /// Not before this time.
     pub(crate) due: Option<Timestamp>,
     /// From this number of failed deliveries on, its session is set aside.
     pub(crate) poison_from: Option<u32>,
+    /// The end of the lock, where that is of interest later.
+    pub(crate) was_locked_until: Option<Timestamp>,
 }
 
 /// A message on its way into a sub-queue, or out of one.
@@ -312,12 +314,13 @@ impl Messages {
             enqueued_at: entry.enqueued_at(),
             locked_until: self.locked_until(entry),
             state: entry.state,
+            is_activated: entry.marks.has(Marks::ACTIVATED),
             patch: patch.unwrap_or_default(),
             details,
         }
     }
 
-    /// How many deliveries of the message failed so far.
+    /// How many deliveries of the message were counted so far.
     pub(crate) fn delivery_count(&self, number: SequenceNumber, entry: &Entry) -> u32 {
         let details = self.details_of(number).filter(|_| entry.marks.has(Marks::DETAILED));
         delivery_count(entry, details)
@@ -331,7 +334,7 @@ impl Messages {
         }
     }
 
-    fn locked_until(&self, entry: &Entry) -> Option<Timestamp> {
+    pub(crate) fn locked_until(&self, entry: &Entry) -> Option<Timestamp> {
         let until = self.lock_of(entry)?.until;
         let session = entry.session.and_then(|slot| self.holder(slot)).map(|holder| holder.until);
         Some(session.unwrap_or(until))
@@ -396,7 +399,7 @@ impl Messages {
         let mut details =
             if entry.marks.has(Marks::DETAILED) { self.details.remove(&number.0) } else { None };
         if let Some(details) = &mut details {
-            details.receipt = None;
+            (details.receipt, details.was_locked_until) = (None, None);
         }
         let slot = entry.session.take();
         let session = slot.and_then(|slot| self.leave_session(slot, number, &entry));
@@ -494,13 +497,13 @@ impl Messages {
         let slot = entry.lock.take().ok_or(Misfit::NotLocked)?;
         self.remove_lock(number, slot, entry.lane);
         self.tally.remove(&entry);
-        if how.failed {
+        if how.counts {
             self.count_failure(number, &mut entry);
         }
         entry.state = how.state.unwrap_or(entry.state);
         self.tally.add(&entry);
         let is_poison =
-            how.poison_from.is_some_and(|from| how.failed && self.delivery_count(number, &entry) >= from);
+            how.poison_from.is_some_and(|from| how.counts && self.delivery_count(number, &entry) >= from);
         if let Some(slot) = entry.session {
             self.sessions.set_locked(slot, number.0, false);
             if is_poison && !entry.marks.has(Marks::POISON) {
@@ -509,8 +512,8 @@ impl Messages {
             }
         }
         self.change(number, |stored| *stored = entry)?;
-        if how.due.is_some() || entry.marks.has(Marks::DETAILED) {
-            self.set_due(number, how.due)?;
+        if how.due.is_some() || how.was_locked_until.is_some() || entry.marks.has(Marks::DETAILED) {
+            self.set_times(number, how.due, how.was_locked_until)?;
             entry = *self.get(number).ok_or(Misfit::Missing)?;
         }
         self.arm(number, &entry);
@@ -526,7 +529,7 @@ impl Messages {
         }
         self.disarm(number, &entry);
         self.change(number, |entry| entry.state = MessageState::Active)?;
-        self.set_due(number, None)?;
+        self.set_times(number, None, None)?;
         let entry = *self.get(number).ok_or(Misfit::Missing)?;
         self.arm(number, &entry);
         self.refresh(entry.session);
@@ -537,13 +540,21 @@ impl Messages {
         self.table.get_mut(number.0).map(change).ok_or(Misfit::Missing)
     }
 
-    /// Only while the message is not armed.
-    fn set_due(&mut self, number: SequenceNumber, due: Option<Timestamp>) -> Result<(), Misfit> {
-        if due == self.details_of(number).and_then(|details| details.due) {
+    /// Sets when the message is due, and until when it was locked if that is said. Only while the message is not armed.
+    fn set_times(
+        &mut self,
+        number: SequenceNumber,
+        due: Option<Timestamp>,
+        was_locked_until: Option<Timestamp>,
+    ) -> Result<(), Misfit> {
+        let old = self.details_of(number).map(|details| (details.due, details.was_locked_until));
+        let old = old.unwrap_or_default();
+        let new = (due, was_locked_until.or(old.1));
+        if new == old {
             return Ok(());
         }
         let details = self.details.entry(number.0).or_default();
-        details.due = due;
+        (details.due, details.was_locked_until) = new;
         let is_needed = **details != Details::default();
         if !is_needed {
             self.details.remove(&number.0);
@@ -631,13 +642,18 @@ impl Messages {
         }
     }
 
-    /// The session of this name, made if need be; it goes again when nothing comes to need it.
+    /// The session of this name for a holder, made if need be; it goes again when nothing comes to need it.
     pub(crate) fn open_session(&mut self, id: &SessionId) -> SessionSlot {
         self.sessions.open(id)
     }
 
+    /// The same for a message that is about to be inserted.
+    pub(crate) fn open_session_to_keep(&mut self, id: &SessionId) -> SessionSlot {
+        self.sessions.open_to_keep(id)
+    }
+
     pub(crate) fn set_session_state(&mut self, id: &SessionId, state: Option<Bytes>, at: Timestamp) {
-        let slot = self.sessions.open(id);
+        let slot = self.sessions.open_to_keep(id);
         self.sessions.set_state(slot, state, at);
         self.refresh(Some(slot));
     }

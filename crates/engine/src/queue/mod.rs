@@ -1,6 +1,7 @@
 //! One queue with its sub-queues.
 
 mod apply;
+mod former;
 mod forward;
 mod history;
 mod locks;

@@ -1,8 +1,9 @@
-//! Deleting many messages at once, as one fact.
+//! Deleting many messages at once.
 
 use peeklock_types::{SequenceNumber, SubQueue, Timestamp};
 
-use super::{Entry, Queue, cold};
+use super::{Entry, Queue, SessionSlot, cold};
+use crate::engine::FACTS_PER_CALL_MAX;
 use crate::fact::Fact;
 use crate::message::MessageState;
 use crate::outbox::{ColdBody, Outbox};
@@ -30,6 +31,27 @@ impl Queue {
             order.note_late_gone(&late, &still_late);
         }
         count - self.part(sub_queue).messages.count()
+    }
+
+    /// Deletes messages of one session in the same way, at most [`FACTS_PER_CALL_MAX`] at a time.
+    pub(crate) fn purge_session(
+        &mut self,
+        now: Timestamp,
+        slot: SessionSlot,
+        before: Timestamp,
+        count_max: u64,
+        out: &mut Outbox,
+    ) -> u64 {
+        let (entity, sub_queue, messages) = (self.entity, SubQueue::Main, &self.main.messages);
+        let count_max = usize::try_from(count_max).unwrap_or(usize::MAX).min(FACTS_PER_CALL_MAX);
+        let is_meant =
+            |number: &SequenceNumber| messages.get(*number).is_some_and(|entry| is_purged(entry, before));
+        let all = messages.sessions().get(slot).into_iter().flat_map(|session| session.numbers_from(0));
+        let numbers: Vec<_> = all.map(SequenceNumber).filter(is_meant).take(count_max).collect();
+        for &sequence_number in &numbers {
+            self.record_end(now, Fact::Completed { entity, sub_queue, sequence_number }, out);
+        }
+        numbers.len() as u64
     }
 
     pub(super) fn apply_purge(

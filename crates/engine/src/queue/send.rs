@@ -40,8 +40,9 @@ impl Queue {
             attributes.get_or_insert_default().lane = Some(key.clone());
         }
         let reserved = attributes.as_ref().and_then(|attributes| self.reserved_for(now, attributes));
-        if let Some(attributes) = attributes.as_mut().filter(|_| reserved.is_none()) {
-            attributes.reserved = None;
+        if let Some(attributes) = &mut attributes {
+            attributes.scheduled_for = attributes.scheduled_for.filter(|due| *due > now);
+            attributes.reserved = attributes.reserved.filter(|_| reserved.is_some());
         }
         let attributes = Attributes::kept(attributes, self.kind == EntityKind::Topic);
         let (entity, sequence_number) = (self.entity, reserved.unwrap_or(self.next_number));

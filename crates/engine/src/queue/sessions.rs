@@ -7,6 +7,7 @@ use std::ops::{Deref, DerefMut};
 use bytes::Bytes;
 use peeklock_types::{SessionId, Timestamp};
 
+use super::former::Former;
 use super::waiting::Waiting;
 use crate::message::ReceiverId;
 use crate::order::LaneSlot;
@@ -34,6 +35,8 @@ pub(crate) struct Sessions {
     waiters: VecDeque<ReceiverId>,
     waiter_deadlines: BTreeSet<(Timestamp, ReceiverId)>,
     lock_deadlines: BTreeSet<(Timestamp, SessionSlot)>,
+    /// Receivers that have lost their session and are to be closed soon.
+    pub(crate) former: Former,
 }
 
 /// Sessions that take room only when there are any: four parts of every queue could have some, and few do.
@@ -49,6 +52,7 @@ static NO_SESSIONS: Sessions = Sessions {
     waiters: VecDeque::new(),
     waiter_deadlines: BTreeSet::new(),
     lock_deadlines: BTreeSet::new(),
+    former: Former::NONE,
 };
 
 impl Deref for LazySessions {
@@ -71,6 +75,7 @@ pub(crate) type Listed = (u64, Option<LaneSlot>);
 
 #[derive(Debug)]
 pub(crate) struct Session {
+    /// As the first message or state that is still of interest has written it.
     pub(crate) id: SessionId,
     /// All its messages, whatever their state.
     numbers: BTreeSet<u64>,
@@ -118,6 +123,11 @@ impl Session {
         self.holder
     }
 
+    /// Whether a receiver holds the session, and its lock has not run out.
+    pub(crate) fn is_held(&self, now: Timestamp) -> bool {
+        self.holder.is_some_and(|holder| holder.receiver.is_some() && holder.until > now)
+    }
+
     pub(crate) fn head(&self) -> Option<u64> {
         self.head
     }
@@ -134,8 +144,13 @@ impl Session {
         self.numbers.range(number..).copied()
     }
 
+    /// Whether the session survives a restart: it has messages or a state.
+    pub(crate) fn is_kept(&self) -> bool {
+        !self.numbers.is_empty() || self.state.is_some()
+    }
+
     fn is_needed(&self) -> bool {
-        !self.numbers.is_empty() || self.state.is_some() || self.holder.is_some()
+        self.is_kept() || self.holder.is_some()
     }
 
     /// Whether somebody who asks for any session could have it.
@@ -177,6 +192,16 @@ impl Sessions {
         let is_locked =
             |slot: &SessionSlot| self.get(*slot).is_some_and(|session| !session.locked.is_empty());
         self.by_id.values().copied().filter(is_locked)
+    }
+
+    /// Opens the session for a message or a state that it gets, and returns where it lies. The first one decides how the id is written: a
+    /// holder alone leaves nothing behind, and after a restart the id must be written as before.
+    pub(crate) fn open_to_keep(&mut self, id: &SessionId) -> SessionSlot {
+        let slot = self.open(id);
+        if let Some(session) = self.get_mut(slot).filter(|session| !session.is_kept()) {
+            session.id = id.clone();
+        }
+        slot
     }
 
     /// The session of this name, made if need be. Whoever opens one gives it a reason to stay, and then calls [`Sessions::refresh`].
@@ -342,12 +367,18 @@ impl Sessions {
     pub(crate) fn next_deadline(&self) -> Option<Timestamp> {
         let locks = self.lock_deadlines.first().map(|&(at, _)| at);
         let waiters = self.waiter_deadlines.first().map(|&(at, _)| at);
-        locks.into_iter().chain(waiters).min()
+        let former = self.former.first().map(|(at, _)| at);
+        locks.into_iter().chain(waiters).chain(former).min()
     }
 
     /// A session whose lock ran out by `now`.
     pub(crate) fn next_expired(&self, now: Timestamp) -> Option<SessionSlot> {
         self.lock_deadlines.first().filter(|&&(at, _)| at <= now).map(|&(_, slot)| slot)
+    }
+
+    /// A receiver that has lost its session and is to be closed by `now`.
+    pub(crate) fn next_former(&self, now: Timestamp) -> Option<ReceiverId> {
+        self.former.first().filter(|(at, _)| *at <= now).map(|(_, receiver)| receiver)
     }
 
     /// A receiver that has waited long enough by `now`.

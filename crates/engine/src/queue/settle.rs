@@ -1,13 +1,14 @@
 use bytes::Bytes;
 use peeklock_types::{LockToken, PoisonSession, SequenceNumber, SessionId, SubQueue, Timestamp, limits};
 
-use super::Queue;
 use super::receive::check_distinct;
+use super::{Queue, SessionSlot};
 use crate::error::Error;
 use crate::fact::Fact;
-use crate::message::{Settlement, check_count};
+use crate::message::{ReceiverId, Settlement, check_count};
 use crate::outbox::Outbox;
 use crate::patch::{PATCH_SIZE_BYTES_MAX, Patch, PatchPart};
+use crate::sessions::held;
 
 const REASON_TOO_MANY_DELIVERIES: &str = "MaxDeliveryCountExceeded";
 
@@ -36,7 +37,11 @@ impl Queue {
             }
             Settlement::Defer { patch } => {
                 self.check_patch(sub_queue, sequence_number, &properties(patch.as_ref()))?;
-                Fact::Deferred { entity, sub_queue, sequence_number, patch }
+                let locked_until = self.locked_until(sub_queue, sequence_number).unwrap_or(now);
+                Fact::Deferred { entity, sub_queue, sequence_number, locked_until, patch }
+            }
+            Settlement::DeadLetter { .. } if sub_queue != SubQueue::Main => {
+                return Err(Error::DeadLetteredAlready { path: self.path(sub_queue), sequence_number });
             }
             Settlement::DeadLetter { reason, description, patch } => {
                 check_text(reason.as_deref())?;
@@ -70,17 +75,18 @@ impl Queue {
         Ok(())
     }
 
-    /// Several at once, all or none. With a session, they must all belong to it.
+    /// Several at once, all or none. With a session, they must all belong to it, and the receiver must hold it.
     pub(crate) fn settle_all(
         &mut self,
         now: Timestamp,
         sub_queue: SubQueue,
         tokens: &[LockToken],
         settlement: &Settlement,
-        session: Option<&SessionId>,
+        hold: Option<(&SessionId, ReceiverId)>,
         out: &mut Outbox,
     ) -> Result<(), Error> {
         check_count(tokens.len())?;
+        let held = self.held_slot(now, sub_queue, hold)?;
         let numbers: Vec<_> = tokens.iter().map(|token| token.sequence_number()).collect();
         check_distinct(&numbers)?;
         // Each message takes a copy of its own, and all of them go into one group of the journal.
@@ -90,8 +96,8 @@ impl Queue {
         }
         let mut facts = Vec::with_capacity(tokens.len());
         for &token in tokens {
-            if let Some(session) = session {
-                self.check_session_of(sub_queue, token.sequence_number(), session)?;
+            if held.is_some() {
+                self.check_session_of(sub_queue, token.sequence_number(), held)?;
             }
             facts.push(self.decide_settle(now, sub_queue, token, settlement.clone())?);
         }
@@ -122,7 +128,8 @@ impl Queue {
         Ok(vec![until; tokens.len()])
     }
 
-    /// Whether one more failed delivery is the last one. Dead letters can fail for ever: there is no place to move them to.
+    /// Whether one more failed delivery is the last one. Dead letters can fail for ever: there is no place to move them to. A deferral never is
+    /// the last one, however often the message was deferred: its holder wants it kept.
     pub(super) fn failed_too_often(&self, sub_queue: SubQueue, sequence_number: SequenceNumber) -> bool {
         let messages = &self.part(sub_queue).messages;
         let Some(entry) = messages.get(sequence_number) else { return false };
@@ -161,24 +168,44 @@ impl Queue {
         let (path, sequence_number) = (self.path(sub_queue), token.sequence_number());
         let slot = messages.get(sequence_number).and_then(|entry| entry.session);
         match slot.and_then(|slot| messages.sessions().get(slot)) {
-            // The message may be there and unlocked, or in other hands: either way the session is lost.
-            Some(session) => Err(Error::SessionLockLost { path, session: session.id.clone() }),
-            None => Err(Error::LockLost { path, sequence_number }),
+            // Nobody holds the session, so whoever had the message locked has lost all of it.
+            Some(session) if !session.is_held(now) => {
+                Err(Error::SessionLockLost { path, session: session.id.clone() })
+            }
+            _ => Err(Error::LockLost { path, sequence_number }),
         }
+    }
+
+    /// Until when the message is locked, by itself or with its session.
+    fn locked_until(&self, sub_queue: SubQueue, number: SequenceNumber) -> Option<Timestamp> {
+        let messages = &self.part(sub_queue).messages;
+        messages.get(number).and_then(|entry| messages.locked_until(entry))
+    }
+
+    /// The session that the receiver says to hold. `None` if it names none, or there are no sessions here: what messages say of sessions
+    /// means nothing then.
+    pub(crate) fn held_slot(
+        &self,
+        now: Timestamp,
+        sub_queue: SubQueue,
+        hold: Option<(&SessionId, ReceiverId)>,
+    ) -> Result<Option<SessionSlot>, Error> {
+        let hold = hold.filter(|_| self.settings.requires_session && sub_queue == SubQueue::Main);
+        hold.map(|(session, receiver)| held(now, self, session, receiver).map(|(slot, _)| slot)).transpose()
     }
 
     fn check_session_of(
         &self,
         sub_queue: SubQueue,
-        number: SequenceNumber,
-        session: &SessionId,
+        sequence_number: SequenceNumber,
+        held: Option<SessionSlot>,
     ) -> Result<(), Error> {
-        let messages = &self.part(sub_queue).messages;
-        let slot = messages.get(number).and_then(|entry| entry.session);
-        if slot.and_then(|slot| messages.sessions().get(slot)).is_some_and(|found| found.id == *session) {
+        let entry = self.part(sub_queue).messages.get(sequence_number);
+        if entry.is_some_and(|entry| entry.session == held) {
             return Ok(());
         }
-        Err(Error::SessionLockLost { path: self.path(sub_queue), session: session.clone() })
+        // The session is held, so only the message is lost: it was settled, or belongs elsewhere.
+        Err(Error::LockLost { path: self.path(sub_queue), sequence_number })
     }
 
     fn check_patch(

@@ -46,6 +46,8 @@ impl Marks {
     pub(crate) const POISON: Marks = Marks(8);
     /// Somebody has received it, in a queue with an order.
     pub(crate) const STARTED: Marks = Marks(16);
+    /// It was scheduled, and its time has come.
+    pub(crate) const ACTIVATED: Marks = Marks(32);
 
     pub(crate) fn has(self, mark: Marks) -> bool {
         self.0 & mark.0 != 0

@@ -307,6 +307,7 @@ fn distinct(numbers: &[SequenceNumber]) -> bool {
 fn refusal_of(error: &Error) -> Option<Refusal> {
     match error {
         Error::LockLost { .. } => Some(Refusal::LockLost),
+        Error::DeadLetteredAlready { .. } => Some(Refusal::DeadLetteredAlready),
         Error::PatchTooLarge { .. } => Some(Refusal::PatchTooLarge),
         Error::TextTooLong { .. } => Some(Refusal::TextTooLong),
         Error::Disabled { .. } => Some(Refusal::Disabled),

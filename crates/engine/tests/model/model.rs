@@ -61,6 +61,7 @@ pub(crate) struct ModelReceiver {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     LockLost,
+    DeadLetteredAlready,
     PatchTooLarge,
     TextTooLong,
     Disabled,
@@ -91,10 +92,19 @@ impl ModelMessage {
         self.message.locked_until = Some(until);
     }
 
-    fn unlock(&mut self, failed: bool) {
+    /// Dead letters keep the count with which they came.
+    fn unlock(&mut self, counts: bool) {
         self.nonce = None;
         self.message.locked_until = None;
-        self.message.delivery_count += u32::from(failed);
+        self.message.delivery_count += u32::from(counts && self.sub_queue == SubQueue::Main);
+    }
+
+    fn defer(&mut self) {
+        let mut details = self.message.details.take().map(|details| *details).unwrap_or_default();
+        details.was_locked_until = self.message.locked_until;
+        self.message.details = Some(Box::new(details));
+        self.unlock(true);
+        self.message.state = MessageState::Deferred;
     }
 
     fn patch(&mut self, patch: Patch) {
@@ -154,7 +164,10 @@ impl ModelMessage {
     fn dead_letter(&mut self, failed: bool, patch: Patch) {
         self.unlock(failed);
         self.sub_queue = SubQueue::DeadLetter;
-        self.message.state = MessageState::Active;
+        (self.message.state, self.message.is_activated) = (MessageState::Active, false);
+        if let Some(details) = &mut self.message.details {
+            details.was_locked_until = None;
+        }
         self.set_due(None);
         self.set_receipt(None);
         self.patch(patch);
@@ -254,6 +267,7 @@ impl ModelQueue {
             enqueued_at: now,
             locked_until: None,
             state,
+            is_activated: false,
             patch: Patch::default(),
             details: (details != Details::default()).then(|| Box::new(details)),
         };
@@ -304,9 +318,11 @@ impl ModelQueue {
             }
             Settlement::Defer { patch } => {
                 allowed(held, &properties(patch.clone()))?;
-                held.unlock(false);
-                held.message.state = MessageState::Deferred;
+                held.defer();
                 held.patch(properties(patch));
+            }
+            Settlement::DeadLetter { .. } if held.sub_queue == SubQueue::DeadLetter => {
+                return Err(Refusal::DeadLetteredAlready);
             }
             Settlement::DeadLetter { reason, description, patch } => {
                 let is_long =
@@ -384,7 +400,7 @@ impl ModelQueue {
         if is_scheduled {
             let mut moved = self.messages.remove(at);
             moved.message.sequence_number = SequenceNumber(self.next_number);
-            moved.message.enqueued_at = now;
+            (moved.message.enqueued_at, moved.message.is_activated) = (now, true);
             moved.is_stray = moved.group().is_some_and(|group| group < self.newest_group);
             self.next_number += 1;
             self.messages.push(moved);

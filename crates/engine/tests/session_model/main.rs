@@ -1,8 +1,9 @@
 //! A queue with sessions against a naive model.
 //!
 //! Guards under random commands, times, receivers and crashes: a session has one holder, who gets its messages in order and nothing overtakes
-//! a delayed one; the next session is the one that waits longest; what a lost or closed receiver had locked returns and has failed; poison is
-//! treated as the queue says; holders are forgotten by a crash and nothing else is.
+//! a delayed one; the next session is the one that waits longest; what a lost or closed receiver had locked returns and has failed; who has lost
+//! its session is closed a second later, or as soon as somebody else has it; poison is treated as the queue says; holders are forgotten by a
+//! crash and nothing else is.
 
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
@@ -20,7 +21,7 @@ use crate::world::World;
 /// One thing that happens. Numbers called `pick` choose among what is there, modulo how much there is.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
-    Send { session: usize, time_to_live: Option<Duration>, ahead: Option<Duration> },
+    Send { session: usize, is_loud: bool, time_to_live: Option<Duration>, ahead: Option<Duration> },
     AcceptNamed { session: usize },
     AcceptNext { patience: Duration },
     Detach { pick: usize },
@@ -30,6 +31,7 @@ pub(crate) enum Step {
     SetState { pick: usize, state: Option<u8> },
     ReceiveDeferred { pick: usize, number_pick: usize },
     Purge { age: Duration, count_max: u64 },
+    PurgeSession { pick: usize, age: Duration, count_max: u64 },
     Deliver,
     Tick,
     Wait { span: Duration },
@@ -60,8 +62,9 @@ fn settlement() -> impl Strategy<Value = Settlement> {
 fn step() -> impl Strategy<Value = Step> {
     let (pick, session) = (any::<usize>, || 0..3usize);
     prop_oneof![
-        20 => (session(), rarely(1..8), rarely(0..6))
-            .prop_map(|(session, time_to_live, ahead)| Step::Send { session, time_to_live, ahead }),
+        20 => (session(), any::<bool>(), rarely(1..8), rarely(0..6)).prop_map(
+            |(session, is_loud, time_to_live, ahead)| Step::Send { session, is_loud, time_to_live, ahead }
+        ),
         6 => session().prop_map(|session| Step::AcceptNamed { session }),
         6 => halves(1..6).prop_map(|patience| Step::AcceptNext { patience }),
         4 => pick().prop_map(|pick| Step::Detach { pick }),
@@ -71,6 +74,8 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (pick(), prop::option::of(any::<u8>())).prop_map(|(pick, state)| Step::SetState { pick, state }),
         4 => (pick(), pick()).prop_map(|(pick, number_pick)| Step::ReceiveDeferred { pick, number_pick }),
         1 => (halves(0..6), 0..4u64).prop_map(|(age, count_max)| Step::Purge { age, count_max }),
+        1 => (pick(), halves(0..6), 0..4u64)
+            .prop_map(|(pick, age, count_max)| Step::PurgeSession { pick, age, count_max }),
         20 => Just(Step::Deliver),
         4 => Just(Step::Tick),
         8 => halves(0..4).prop_map(|span| Step::Wait { span }),

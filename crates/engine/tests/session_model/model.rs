@@ -14,6 +14,8 @@ pub(crate) struct Model {
     pub(crate) messages: Vec<ModelMessage>,
     /// The state of each session, and when it was set.
     pub(crate) states: [Option<(u8, Timestamp)>; 3],
+    /// How the id of each session is written.
+    pub(crate) ids: [&'static str; 3],
 }
 
 #[derive(Clone, Debug)]
@@ -30,6 +32,9 @@ pub(crate) struct ModelMessage {
     pub(crate) nonce: Option<u64>,
     /// It has failed as often as the queue allows, and its session is set aside for it.
     pub(crate) is_poison: bool,
+    /// The end of the lock under which it was deferred.
+    pub(crate) was_locked_until: Option<Timestamp>,
+    pub(crate) is_activated: bool,
 }
 
 /// A session in somebody's hands. A crash takes it away.
@@ -56,6 +61,7 @@ impl ModelMessage {
         self.nonce = None;
         self.failed_count += u32::from(failed);
         (self.is_dead, self.state, self.due) = (true, MessageState::Active, None);
+        (self.was_locked_until, self.is_activated) = (None, false);
     }
 
     fn fail(&mut self, settings: &QueueSettings, now: Timestamp, wish: Option<Duration>) {
@@ -83,6 +89,13 @@ impl Model {
         self.messages.iter().filter(move |m| !m.is_dead && m.session == session)
     }
 
+    /// Something that is kept comes into the session: the first one decides how the id is written.
+    pub(crate) fn note_id(&mut self, session: usize, id: &'static str) {
+        if self.in_session(session).next().is_none() && self.states[session].is_none() {
+            self.ids[session] = id;
+        }
+    }
+
     /// The message to hand out next, if there is one that may be handed out.
     pub(crate) fn head(&self, session: usize) -> Option<SequenceNumber> {
         let first = self.in_session(session).find(|m| m.is_in_row());
@@ -105,14 +118,24 @@ impl Model {
         self.messages.retain(|m| m.number != number);
     }
 
-    pub(crate) fn settle(&mut self, now: Timestamp, number: SequenceNumber, settlement: &Settlement) {
+    /// `until`: when the lock on the session runs out.
+    pub(crate) fn settle(
+        &mut self,
+        now: Timestamp,
+        number: SequenceNumber,
+        settlement: &Settlement,
+        until: Timestamp,
+    ) {
         let settings = self.settings.clone();
         let held = self.find(number).unwrap();
         match settlement {
             Settlement::Complete => self.remove(number),
             Settlement::Release => held.nonce = None,
             Settlement::Abandon { delay, .. } => held.fail(&settings, now, *delay),
-            Settlement::Defer { .. } => (held.nonce, held.state) = (None, MessageState::Deferred),
+            Settlement::Defer { .. } => {
+                (held.nonce, held.state) = (None, MessageState::Deferred);
+                (held.failed_count, held.was_locked_until) = (held.failed_count + 1, Some(until));
+            }
             Settlement::DeadLetter { .. } => held.dead_letter(false),
         }
     }
@@ -136,6 +159,7 @@ impl Model {
             if is_scheduled {
                 let mut moved = self.messages.remove(at);
                 (moved.number, moved.enqueued_at) = (SequenceNumber(self.next_number), now);
+                moved.is_activated = true;
                 self.next_number += 1;
                 self.messages.push(moved);
             }
@@ -143,10 +167,11 @@ impl Model {
         self.messages.retain(|m| m.expires_at().is_none_or(|at| at > now));
     }
 
-    pub(crate) fn purge(&mut self, before: Timestamp, count_max: u64) -> u64 {
+    pub(crate) fn purge(&mut self, session: Option<usize>, before: Timestamp, count_max: u64) -> u64 {
         let mut left = count_max;
         self.messages.retain(|m| {
             let is_meant = !m.is_dead
+                && session.is_none_or(|session| m.session == session)
                 && m.nonce.is_none()
                 && m.state != MessageState::Scheduled
                 && m.enqueued_at < before

@@ -18,6 +18,7 @@ use crate::model::{Hold, Model, ModelMessage};
 const QUEUE: EntityId = EntityId(0);
 const MAIN: SubQueue = SubQueue::Main;
 const LOCK_DURATION: Duration = Duration::from_secs(3);
+const FORMER_HOLDER_STAYS: Duration = Duration::from_secs(1);
 
 struct Group {
     bytes: Vec<u8>,
@@ -29,6 +30,8 @@ pub(crate) struct World {
     engine: Engine,
     model: Model,
     holds: Vec<Hold>,
+    /// Who has lost its session and is still attached: `until` says when it is closed.
+    former: Vec<Hold>,
     /// Who waits for a session, and until when.
     waiters: Vec<(ReceiverId, Timestamp)>,
     credits: Vec<(ReceiverId, u32)>,
@@ -40,8 +43,12 @@ pub(crate) struct World {
     next_receiver: u64,
 }
 
+const IDS: [&str; 3] = ["", "a", "b"];
+/// The same sessions.
+const LOUD_IDS: [&str; 3] = ["", "A", "B"];
+
 fn session(n: usize) -> SessionId {
-    SessionId::parse(["", "a", "b"][n]).unwrap()
+    SessionId::parse(IDS[n]).unwrap()
 }
 
 impl World {
@@ -58,11 +65,12 @@ impl World {
         let now = Timestamp::from_millis(1_000_000);
         let name = EntityName::parse("orders").unwrap();
         assert_eq!(engine.create_queue(now, name, settings.clone(), &mut out), Ok(QUEUE));
-        let model = Model { settings, next_number: 1, messages: Vec::new(), states: [None; 3] };
+        let model = Model { settings, next_number: 1, messages: Vec::new(), states: [None; 3], ids: IDS };
         let mut world = World {
             engine,
             model,
             holds: Vec::new(),
+            former: Vec::new(),
             waiters: Vec::new(),
             credits: Vec::new(),
             tokens: Vec::new(),
@@ -78,7 +86,10 @@ impl World {
 
     pub(crate) fn take(&mut self, step: Step) {
         match step {
-            Step::Send { session, time_to_live, ahead } => self.send(session, time_to_live, ahead),
+            Step::Send { session, is_loud, time_to_live, ahead } => {
+                let id = if is_loud { LOUD_IDS[session] } else { IDS[session] };
+                self.send(session, id, time_to_live, ahead);
+            }
             Step::AcceptNamed { session } => self.accept_named(session),
             Step::AcceptNext { patience } => self.accept_next(patience),
             Step::Detach { pick } => self.detach(pick),
@@ -88,6 +99,7 @@ impl World {
             Step::SetState { pick, state } => self.set_state(pick, state),
             Step::ReceiveDeferred { pick, number_pick } => self.receive_deferred(pick, number_pick),
             Step::Purge { age, count_max } => self.purge(age, count_max),
+            Step::PurgeSession { pick, age, count_max } => self.purge_session(pick, age, count_max),
             Step::Deliver => self.deliver(),
             Step::Tick => self.tick(),
             Step::Wait { span } => self.now = self.now + span,
@@ -114,11 +126,12 @@ impl World {
         self.groups.push(Group { bytes, model: self.model.clone(), snapshot: None });
     }
 
-    fn send(&mut self, n: usize, time_to_live: Option<Duration>, ahead: Option<Duration>) {
+    fn send(&mut self, n: usize, id: &'static str, time_to_live: Option<Duration>, ahead: Option<Duration>) {
+        self.model.note_id(n, id);
+        let id = Some(SessionId::parse(id).unwrap());
         let (now, body) = (self.now, BodyRef::in_log(self.next_group(), 8).unwrap());
         let scheduled_for = ahead.map(|ahead| now + ahead);
-        let attributes =
-            Attributes { session: Some(session(n)), time_to_live, scheduled_for, ..Attributes::default() };
+        let attributes = Attributes { session: id, time_to_live, scheduled_for, ..Attributes::default() };
         let message = NewMessage { body, size_bytes: 1, attributes: Some(Box::new(attributes)) };
         self.engine.send(now, QUEUE, [message], &mut self.out).unwrap();
         let due = scheduled_for.filter(|due| *due > now);
@@ -134,6 +147,8 @@ impl World {
             failed_count: 0,
             nonce: None,
             is_poison: false,
+            was_locked_until: None,
+            is_activated: false,
         });
         self.model.next_number += 1;
     }
@@ -158,7 +173,14 @@ impl World {
         }
         let until = self.now + LOCK_DURATION;
         assert_eq!(attached, Ok(Attached::Session(HeldSession { session: session(n), locked_until: until })));
-        self.holds.push(Hold { receiver, session: n, until });
+        self.hold(Hold { receiver, session: n, until });
+    }
+
+    /// Whoever has lost the session is closed with the next tick.
+    fn hold(&mut self, new: Hold) {
+        let former = self.former.iter_mut().filter(|former| former.session == new.session);
+        former.for_each(|former| former.until = Timestamp::ZERO);
+        self.holds.push(new);
     }
 
     fn accept_next(&mut self, patience: Duration) {
@@ -179,6 +201,7 @@ impl World {
     fn model_detach(&mut self, receiver: ReceiverId) {
         self.credits.retain(|(other, _)| *other != receiver);
         self.waiters.retain(|(other, _)| *other != receiver);
+        self.former.retain(|former| former.receiver != receiver);
         for hold in self.holds.extract_if(.., |hold| hold.receiver == receiver) {
             self.model.free(self.now, hold.session);
         }
@@ -197,11 +220,10 @@ impl World {
         let number = token.sequence_number();
         let settled = self.engine.settle(self.now, QUEUE, MAIN, token, settlement.clone(), &mut self.out);
         let found = self.model.find(number).filter(|m| m.nonce == Some(token.nonce())).map(|m| m.session);
-        let is_held =
-            found.is_some_and(|n| self.holds.iter().any(|hold| hold.session == n && hold.until > self.now));
-        if is_held {
+        let held = self.holds.iter().find(|hold| found == Some(hold.session) && hold.until > self.now);
+        if let Some(hold) = held {
             assert_eq!(settled, Ok(()));
-            self.model.settle(self.now, number, &settlement);
+            self.model.settle(self.now, number, &settlement, hold.until);
         } else {
             assert!(matches!(settled, Err(Error::LockLost { .. } | Error::SessionLockLost { .. })));
             assert!(self.out.is_empty(), "a refused command decides nothing");
@@ -236,6 +258,7 @@ impl World {
         let set = self.engine.set_session_state(now, QUEUE, &session(n), receiver, bytes, &mut self.out);
         assert_eq!(set.is_ok(), is_good);
         if is_good {
+            self.model.note_id(n, IDS[n]);
             self.model.states[n] = state.map(|state| (state, now));
             let told = self.engine.session_state(now, QUEUE, &session(n), receiver);
             assert_eq!(told.unwrap().map(|state| state[0]), state);
@@ -268,7 +291,19 @@ impl World {
 
     fn purge(&mut self, age: Duration, count_max: u64) {
         let purged = self.engine.purge(self.now, QUEUE, MAIN, self.now - age, count_max, &mut self.out);
-        assert_eq!(purged, Ok(self.model.purge(self.now - age, count_max)));
+        assert_eq!(purged, Ok(self.model.purge(None, self.now - age, count_max)));
+    }
+
+    fn purge_session(&mut self, pick: usize, age: Duration, count_max: u64) {
+        let Some((at, is_good)) = self.pick_hold(pick) else { return };
+        let (now, Hold { receiver, session: n, .. }) = (self.now, self.holds[at]);
+        let (id, before) = (session(n), now - age);
+        let purged = self.engine.purge_session(now, QUEUE, &id, receiver, before, count_max, &mut self.out);
+        if is_good {
+            assert_eq!(purged, Ok(self.model.purge(Some(n), before, count_max)));
+        } else {
+            assert!(matches!(purged, Err(Error::SessionLockLost { .. })));
+        }
     }
 
     fn tick(&mut self) {
@@ -282,14 +317,17 @@ impl World {
         let now = self.now;
         self.model.tick(now);
         let mut expected = Vec::new();
-        let lost: Vec<_> =
-            self.holds.iter().filter(|hold| hold.until <= now).map(|hold| hold.receiver).collect();
-        self.model_close(&lost, CloseReason::SessionLockLost, &mut expected);
+        for lost in self.holds.extract_if(.., |hold| hold.until <= now) {
+            self.model.free(now, lost.session);
+            self.former.push(Hold { until: now + FORMER_HOLDER_STAYS, ..lost });
+        }
+        self.model_close_former(&mut expected);
         let is_tired = |(_, give_up_at): &&(ReceiverId, Timestamp)| *give_up_at <= now;
         if self.waiters.iter().any(|waiter| is_tired(&waiter)) {
             // Nobody leaves with nothing while there is a session to be had.
             self.match_waiters();
         }
+        self.model_close_former(&mut expected);
         let tired: Vec<_> = self.waiters.iter().filter(is_tired).map(|(receiver, _)| *receiver).collect();
         self.model_close(&tired, CloseReason::NoSession, &mut expected);
         self.model.tick(now);
@@ -297,6 +335,12 @@ impl World {
         told.sort_by_key(|closed| closed.receiver);
         expected.sort_by_key(|closed| closed.receiver);
         assert_eq!(told, expected);
+    }
+
+    fn model_close_former(&mut self, closed: &mut Vec<Closed>) {
+        let gone = self.former.iter().filter(|former| former.until <= self.now);
+        let gone: Vec<_> = gone.map(|former| former.receiver).collect();
+        self.model_close(&gone, CloseReason::SessionLockLost, closed);
     }
 
     fn model_close(&mut self, receivers: &[ReceiverId], reason: CloseReason, closed: &mut Vec<Closed>) {
@@ -314,7 +358,7 @@ impl World {
             let accepted = self.out.accepted.remove(0);
             assert_eq!(accepted.receiver, receiver, "first come, first served");
             assert_eq!(accepted.held, HeldSession { session: session(n), locked_until: until });
-            self.holds.push(Hold { receiver, session: n, until });
+            self.hold(Hold { receiver, session: n, until });
         }
     }
 
@@ -351,6 +395,7 @@ impl World {
         self.engine = self.replay(from_snapshot);
         assert_eq!(self.engine.snapshot(), self.replay(!from_snapshot).snapshot());
         self.holds.clear();
+        self.former.clear();
         self.waiters.clear();
         self.credits.clear();
         self.engine.wake(self.now, &mut self.out);
@@ -384,7 +429,11 @@ impl World {
         }
         let with_messages = (0..3).filter(|n| self.model.in_session(*n).next().is_some()).map(session);
         let with_messages: Vec<_> = with_messages.collect();
-        assert_eq!(self.list(None), with_messages);
+        let listed = self.list(None);
+        assert_eq!(listed, with_messages);
+        let written: Vec<_> = (0..3).filter(|n| self.model.in_session(*n).next().is_some()).collect();
+        let written: Vec<_> = written.into_iter().map(|n| self.model.ids[n]).collect();
+        assert_eq!(listed.iter().map(SessionId::as_str).collect::<Vec<_>>(), written);
         let since = self.now - Duration::from_secs(1);
         let is_new = |n: &usize| self.model.states[*n].is_some_and(|(_, at)| at > since);
         let with_state: Vec<_> = (0..3).filter(is_new).map(session).collect();
@@ -399,7 +448,7 @@ impl World {
 
     fn next_deadline(&self) -> Option<Timestamp> {
         let messages = self.model.messages.iter().flat_map(|m| [m.due, m.expires_at()]).flatten();
-        let holds = self.holds.iter().map(|hold| hold.until);
+        let holds = self.holds.iter().chain(&self.former).map(|hold| hold.until);
         messages.chain(holds).chain(self.waiters.iter().map(|(_, give_up_at)| *give_up_at)).min()
     }
 
@@ -409,11 +458,18 @@ impl World {
             m.nonce.map(|_| hold.expect("what is locked is held").until)
         };
         let expected = self.model.messages.iter().filter(|m| is_meant(m));
-        let expected = expected.map(|m| (m.number, m.body, m.state, m.failed_count, m.due, until(m)));
-        let due = |message: &Message| message.details.as_ref().and_then(|details| details.due);
+        let expected = expected.map(|m| {
+            let times = (m.due, until(m), m.was_locked_until);
+            (m.number, m.body, m.state, m.is_activated, m.failed_count, times)
+        });
         let seen = seen.iter().map(|message| {
-            let Message { sequence_number, body, state, delivery_count, locked_until, .. } = *message;
-            (sequence_number, body, state, delivery_count, due(message), locked_until)
+            let Message { sequence_number, body, state, is_activated, delivery_count, locked_until, .. } =
+                *message;
+            let details = message.details.as_deref();
+            let due = details.and_then(|details| details.due);
+            let was_locked_until = details.and_then(|details| details.was_locked_until);
+            let times = (due, locked_until, was_locked_until);
+            (sequence_number, body, state, is_activated, delivery_count, times)
         });
         assert_eq!(seen.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
     }

@@ -7,7 +7,9 @@ use peeklock_engine::{
 };
 use peeklock_types::{BodyRef, EntityKind, GroupNumber, QueueSettings, SequenceNumber, limits};
 
-use crate::story::{ABANDON, DEAD, DEAD_LETTER, DEFER, MAIN, Story, cold, name, numbers, secs, seq};
+use crate::story::{
+    ABANDON, DEAD, DEAD_LETTER, DEFER, MAIN, Story, cold, name, numbers, secs, seq, settings,
+};
 
 #[test]
 fn messages_are_numbered_from_one_and_come_in_order() {
@@ -91,7 +93,7 @@ fn an_abandoned_message_returns_to_its_place_and_counts() {
 }
 
 #[test]
-fn release_and_defer_do_not_count() {
+fn a_release_does_not_count_and_a_deferral_does() {
     let mut story = Story::with_sent(1);
     for _ in 0..5 {
         let delivery = story.receive(MAIN).unwrap();
@@ -99,9 +101,19 @@ fn release_and_defer_do_not_count() {
     }
     let delivery = story.receive(MAIN).unwrap();
     assert_eq!(delivery.message.delivery_count, 0);
-    story.settle(&delivery, DEFER).unwrap();
-    let seen = story.engine.peek(story.queue, MAIN, seq(1), 1).unwrap();
-    assert_eq!((seen[0].delivery_count, seen[0].state), (0, MessageState::Deferred));
+    let until = delivery.message.locked_until;
+    let mut token = delivery.token;
+    // More often than the queue allows deliveries to fail.
+    for count in 1..=5 {
+        story.settle_token(MAIN, token, DEFER).unwrap();
+        let seen = story.engine.peek(story.queue, MAIN, seq(1), 1).unwrap().remove(0);
+        assert_eq!((seen.delivery_count, seen.state), (count, MessageState::Deferred));
+        assert_eq!((seen.locked_until, seen.details.unwrap().was_locked_until), (None, until));
+        story.restart();
+        token = story.receive_deferred(&[1], ReceiveMode::PeekLock).unwrap().remove(0);
+    }
+    story.settle_token(MAIN, token, ABANDON).unwrap();
+    assert_eq!(story.numbers(DEAD), [1]);
 }
 
 #[test]
@@ -140,20 +152,22 @@ fn a_message_can_fail_more_often_than_sixteen_bits_count() {
 }
 
 #[test]
-fn dead_letters_fail_for_ever_and_stay() {
+fn dead_letters_fail_for_ever_and_it_does_not_count() {
     let mut story = Story::with_sent(1);
     let delivery = story.receive(MAIN).unwrap();
+    story.settle(&delivery, ABANDON).unwrap();
+    let delivery = story.receive(MAIN).unwrap();
     story.settle(&delivery, DEAD_LETTER).unwrap();
-    for failed_count in 0..10 {
+    for _ in 0..10 {
         let dead = story.receive(DEAD).unwrap();
-        assert_eq!(dead.message.delivery_count, failed_count);
+        assert_eq!(dead.message.delivery_count, 1);
         story.settle(&dead, ABANDON).unwrap();
     }
     assert_eq!(story.numbers(DEAD), [1]);
 }
 
 #[test]
-fn a_dead_letter_can_be_completed_deferred_and_given_a_new_reason() {
+fn a_dead_letter_can_be_completed_and_deferred_but_not_dead_lettered_again() {
     let mut story = Story::with_sent(2);
     let settlement = |reason: &str, description: Option<&str>| Settlement::DeadLetter {
         reason: Some(reason.to_owned()),
@@ -163,9 +177,9 @@ fn a_dead_letter_can_be_completed_deferred_and_given_a_new_reason() {
     let delivery = story.receive(MAIN).unwrap();
     story.settle(&delivery, settlement("bad address", Some("no such street"))).unwrap();
     let dead = story.receive(DEAD).unwrap();
-    story.settle(&dead, settlement("bad customer", None)).unwrap();
-    let dead = story.receive(DEAD).unwrap();
-    let (reason, description) = (Some("bad customer".to_owned()), Some("no such street".to_owned()));
+    let again = story.settle(&dead, settlement("bad customer", None));
+    assert!(matches!(again, Err(Error::DeadLetteredAlready { .. })));
+    let (reason, description) = (Some("bad address".to_owned()), Some("no such street".to_owned()));
     assert_eq!(dead.message.patch.parts, [PatchPart::DeadLetter { reason, description }]);
     story.settle(&dead, DEFER).unwrap();
     assert!(story.receive(DEAD).is_none());
@@ -216,7 +230,8 @@ fn expired_locks_are_released_before_new_deliveries() {
 
 #[test]
 fn a_deferred_message_comes_only_by_its_number_and_stays_deferred_when_it_fails() {
-    let mut story = Story::with_sent(2);
+    let mut story = Story::with(QueueSettings { max_delivery_count: 4, ..settings() });
+    story.send(2);
     let delivery = story.receive(MAIN).unwrap();
     story.settle(&delivery, DEFER).unwrap();
     assert_eq!(story.receive(MAIN).unwrap().message.sequence_number, seq(2));

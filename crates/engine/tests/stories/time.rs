@@ -35,6 +35,7 @@ fn a_scheduled_message_comes_when_it_is_due_under_a_new_number() {
     let message = story.receive(MAIN).unwrap().message;
     assert_eq!((message.sequence_number, message.enqueued_at), (seq(3), story.now));
     assert_eq!((message.details, message.state), (None, MessageState::Active));
+    assert!(message.is_activated && !story.peek(MAIN)[0].is_activated);
     story.restart();
 }
 

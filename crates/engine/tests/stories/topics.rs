@@ -233,6 +233,15 @@ fn a_scheduled_message_is_handed_on_when_it_is_due() {
     story.restart();
     assert_eq!([topic, high, late].map(|queue| count(&story, queue, MAIN)), [0, 2, 2]);
     assert_eq!(story.peek_in(high, MAIN)[1].enqueued_at, story.now);
+    assert_eq!([0, 1].map(|at| story.peek_in(high, MAIN)[at].is_activated), [false, true]);
+}
+
+#[test]
+fn a_new_subscription_is_a_use_of_its_topic() {
+    let (mut story, topic) = topic();
+    story.now = story.now + secs(9);
+    subscribe(&mut story, "a", settings(), None);
+    assert_eq!(story.engine.queue(topic).unwrap().used_at, story.now);
 }
 
 /// All that one tick does shares one group of the journal, which has a limit.

@@ -366,16 +366,22 @@ impl World {
     }
 
     fn settle(&mut self, at: At, place: usize, entity: EntityId, token: LockToken, how: How) {
+        let sub_queue = part(self.found(at).unwrap().copies[place].is_dead);
+        let settled = self.engine.settle(self.now, entity, sub_queue, token, settlement(how), &mut self.out);
         let copies = &mut self.found(at).unwrap().copies;
-        let sub_queue = part(copies[place].is_dead);
+        if copies[place].is_dead && matches!(how, How::DeadLetter) {
+            assert!(matches!(settled, Err(peeklock_engine::Error::DeadLetteredAlready { .. })));
+            copies[place].lock = Some(token);
+            return;
+        }
+        settled.unwrap();
         copies[place].lock = None;
         match how {
             How::Complete => drop(copies.remove(place)),
-            How::Abandon => copies[place].failed_count += 1,
+            How::Abandon => copies[place].failed_count += u32::from(!copies[place].is_dead),
             How::DeadLetter => copies[place].is_dead = true,
             How::Leave => {}
         }
-        self.engine.settle(self.now, entity, sub_queue, token, settlement(how), &mut self.out).unwrap();
     }
 
     fn settle_left(&mut self, at: At, pick: usize, how: How) {

@@ -128,7 +128,7 @@ impl Conversation<'_> {
                 let tokens = tokens.front().copied().into_iter().collect();
                 match settlement.clone() {
                     Some(settlement) => {
-                        Request::SettleAll { ticket, entity, sub_queue, tokens, settlement, session: None }
+                        Request::SettleAll { ticket, entity, sub_queue, tokens, settlement, hold: None }
                     }
                     None => Request::Renew { ticket, entity, sub_queue, tokens },
                 }

@@ -60,6 +60,7 @@ pub(super) enum Operation {
     BatchDelete {
         before: Option<Timestamp>,
         count_max: u64,
+        session: Option<SessionId>,
     },
     Purge {
         before: Option<Timestamp>,
@@ -143,11 +144,13 @@ impl Operation {
     }
 
     /// The session that the peer must hold for it, if it needs one.
-    pub(super) fn held_session(&self) -> Option<&SessionId> {
+    pub(super) fn held_session(&self, has_sessions: bool) -> Option<&SessionId> {
         match self {
+            // SDK quirk: JavaScript names the session of a deferred message wherever the message has one, also where there are no sessions.
             Operation::ReceiveDeferred { session, .. } | Operation::Settle { session, .. } => {
-                session.as_ref()
+                session.as_ref().filter(|_| has_sessions)
             }
+            Operation::BatchDelete { session, .. } => session.as_ref(),
             Operation::RenewSession { session }
             | Operation::SessionState { session }
             | Operation::SetSessionState { session, .. } => Some(session),
@@ -175,8 +178,8 @@ impl Operation {
             Operation::ReceiveDeferred { numbers, mode, .. } => {
                 Request::ReceiveDeferred { ticket, entity, sub_queue, numbers, mode, hold }
             }
-            Operation::Settle { tokens, settlement, session } => {
-                Request::SettleAll { ticket, entity, sub_queue, tokens, settlement, session }
+            Operation::Settle { tokens, settlement, .. } => {
+                Request::SettleAll { ticket, entity, sub_queue, tokens, settlement, hold }
             }
             Operation::CancelScheduled { numbers } => Request::CancelScheduled { ticket, entity, numbers },
             Operation::RenewSession { .. } => Request::RenewSession { ticket, entity, hold: hold? },
@@ -187,9 +190,10 @@ impl Operation {
             Operation::ListSessions { updated_since, skip, top } => {
                 Request::ListSessions { ticket, entity, updated_since, skip, top }
             }
-            Operation::BatchDelete { before, count_max } => {
-                Request::Purge { ticket, entity, sub_queue, before, count_max: Some(count_max) }
-            }
+            Operation::BatchDelete { before, count_max, .. } => match hold {
+                Some(hold) => Request::PurgeSession { ticket, entity, hold, before, count_max },
+                None => Request::Purge { ticket, entity, sub_queue, before, count_max: Some(count_max) },
+            },
             Operation::Purge { before, count_max } => {
                 Request::Purge { ticket, entity, sub_queue, before, count_max }
             }
@@ -273,12 +277,9 @@ fn list_sessions(body: Body<'_>) -> Result<Operation, Refusal> {
 }
 
 fn batch_delete(body: Body<'_>) -> Result<Operation, Refusal> {
-    if body.session()?.is_some() {
-        let text = "deleting the messages of one session is not supported; receive and complete them";
-        return Err(Refusal::not_implemented(text));
-    }
     Ok(Operation::BatchDelete {
         before: body.time("enqueued-time-utc")?,
         count_max: body.message_count()? as u64,
+        session: body.session()?,
     })
 }

@@ -130,6 +130,38 @@ async fn a_lock_that_runs_out_takes_the_link_and_renewing_keeps_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_has_lost_a_session_is_refused_at_once_and_detached_a_second_later() {
+    let settings = QueueSettings { lock_duration: Duration::from_secs(10), ..sessions() };
+    let rig = Rig::with_queue("q", settings).await;
+    let mut client = rig.client().await;
+    let management = client.management("q").await;
+    let sender = client.sender("q").await;
+    client.send(sender, &in_session("m", "a")).await;
+    let start = tokio::time::Instant::now();
+    let link = client.session("q", "a").await.unwrap().0;
+    let (delivery, _) = client.receive(link).await;
+    tokio::time::sleep(Duration::from_millis(10_200)).await;
+    let state = vec![("session-id", Value::from("a"))];
+    let lost = client.request(&management, "com.microsoft:get-session-state", state).await;
+    assert_eq!((lost.status, lost.condition.as_deref()), (410, Some(condition::SESSION_LOCK_LOST)));
+    let refused = client.settle(link, delivery.id, DeliveryState::Accepted).await;
+    assert_eq!(crate::support::condition_of(&refused), condition::SESSION_LOCK_LOST);
+    assert!(start.elapsed() < Duration::from_millis(10_900), "{:?}", start.elapsed());
+    assert_eq!(client.detached(link).await.condition, condition::SESSION_LOCK_LOST);
+    let elapsed = start.elapsed();
+    assert!((10_900..11_500).contains(&elapsed.as_millis()), "{elapsed:?}");
+
+    // Somebody else who wants the session gets it, and the link goes at once.
+    let start = tokio::time::Instant::now();
+    let link = client.session("q", "a").await.unwrap().0;
+    let mut other = rig.client().await;
+    tokio::time::sleep(Duration::from_millis(10_200)).await;
+    other.session("q", "A").await.unwrap();
+    assert_eq!(client.detached(link).await.condition, condition::SESSION_LOCK_LOST);
+    assert!(start.elapsed() < Duration::from_millis(10_900), "{:?}", start.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_session_has_a_state_for_its_holder_alone() {
     let rig = Rig::with_queue("q", sessions()).await;
     let mut client = rig.client().await;

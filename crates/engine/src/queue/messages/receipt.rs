@@ -39,7 +39,7 @@ impl Messages {
         }
         self.disarm(number, &entry);
         self.change(number, |entry| entry.state = MessageState::Delayed)?;
-        self.set_due(number, until)?;
+        self.set_times(number, until, None)?;
         self.set_receipt(number, Some(nonce))?;
         let entry = *self.get(number).ok_or(Misfit::Missing)?;
         self.arm(number, &entry);
