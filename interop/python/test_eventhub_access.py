@@ -37,7 +37,7 @@ def test_a_key_can_do_what_it_may_and_no_more(flavour, hub, hubs, policy):
 
 def test_a_wrong_key(flavour, broker, hub):
     with flavour.producer(broker.connection_string_of(KEY_NAME, "not the key"), hub, retry_total=0) as producer:
-        with pytest.raises(AuthenticationError):
+        with pytest.raises(AuthenticationError, match="(?s)401.*the signature does not fit"):
             publish(producer, "never")
         with pytest.raises(EventHubError):
             producer.get_eventhub_properties()

@@ -4,7 +4,7 @@ import datetime
 
 import pytest
 from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusMessage, ServiceBusReceiveMode, ServiceBusSubQueue
-from azure.servicebus.exceptions import MessagingEntityNotFoundError, ServiceBusError
+from azure.servicebus.exceptions import ServiceBusAuthenticationError, ServiceBusError
 from azure.servicebus.management import SqlRuleFilter
 
 from steps import in_seconds, receive, receive_one, text, texts, until
@@ -266,9 +266,9 @@ def test_nobody_sends_to_a_subscription(client, topics):
 
 def test_unknown_topics_and_subscriptions(client, topics):
     topic = topics.create("one")
-    with pytest.raises(MessagingEntityNotFoundError):
+    with pytest.raises(ServiceBusAuthenticationError):
         publish(client, "no-such-topic", "lost")
-    with pytest.raises(MessagingEntityNotFoundError):
+    with pytest.raises(ServiceBusAuthenticationError):
         with client.get_subscription_receiver(topic, "two") as receiver:
             receiver.receive_messages(max_wait_time=20)
 
@@ -323,7 +323,7 @@ def test_a_deleted_topic_takes_its_subscriptions_with_it(client, topics):
     topic = topics.create("one")
     publish(client, topic, "lost")
     topics.admin.delete_topic(topic)
-    with pytest.raises(MessagingEntityNotFoundError):
+    with pytest.raises(ServiceBusAuthenticationError):
         with client.get_subscription_receiver(topic, "one") as receiver:
             receiver.receive_messages(max_wait_time=20)
     topics.admin.create_topic(topic)

@@ -115,6 +115,9 @@ fn check(entity: &Arc<str>, response: &Message) -> Result<(), Error> {
     if (200..300).contains(&status) {
         return Ok(());
     }
+    if status == 404 {
+        return Err(Error::not_found(entity));
+    }
     let description = response.property("status-description").and_then(Value::as_str);
     let reason = description.map_or_else(|| format!("status {status}").into(), Arc::from);
     Err(Error::Unauthorized { entity: Arc::clone(entity), reason })
@@ -144,5 +147,6 @@ mod tests {
         let refused = response(401).with_property("status-description", "wrong signature");
         let error = check(&entity, &refused).unwrap_err();
         assert_eq!(error.to_string(), "access to 'orders' is refused: wrong signature");
+        assert_eq!(check(&entity, &response(404)), Err(Error::not_found("orders")));
     }
 }

@@ -40,7 +40,7 @@ const TRANSFER_DESTINATION: &str = "com.microsoft:transfer-destination-address";
 impl Conversation<'_> {
     pub(crate) fn on_attach(&mut self, session: SessionId, id: LinkId, attach: Box<Attach>) {
         if let Err(refusal) = self.start_link(session, id, attach) {
-            self.connection.refuse(id, refusal.into());
+            self.connection.refuse(id, refusal.at(&self.host).into());
         }
     }
 
@@ -154,7 +154,7 @@ impl Conversation<'_> {
         };
         match result {
             Err(error) => {
-                let refusal = refusal(&error, Some(&pending.path));
+                let refusal = refusal(&error, Some(&pending.path)).at(&self.host);
                 self.links.remove(number);
                 self.connection.refuse(id, refusal.into());
             }
@@ -255,11 +255,11 @@ impl Conversation<'_> {
                 self.on_member_closed(number, reason);
             }
             LinkKind::Receiver(receiver) => {
-                let refusal = close_refusal(reason, &receiver.path);
+                let refusal = close_refusal(reason, &receiver.path).at(&self.host);
                 self.connection.detach(id, Some(refusal.into()));
             }
             LinkKind::Pending(pending) => {
-                let refusal = close_refusal(reason, &pending.path);
+                let refusal = close_refusal(reason, &pending.path).at(&self.host);
                 self.links.remove(number);
                 self.connection.refuse(id, refusal.into());
             }

@@ -1,14 +1,30 @@
 //! The token service: `$cbs`.
 
 use bytes::Bytes;
+use peeklock_amqp::Value;
 use peeklock_amqp::connection::SessionId;
-use peeklock_amqp::{Value, condition};
+use peeklock_broker::{Answer, Error, Request};
+use peeklock_types::{EntityName, EntityPath, SubQueue};
+use rustc_hash::FxHashMap;
 
+use crate::address::Node;
 use crate::conversation::Conversation;
-use crate::error::Refusal;
+use crate::error::{Refusal, refusal};
+use crate::hub::group_of;
 use crate::link::Service;
 use crate::management::ReplyTo;
 use crate::message::RequestMessage;
+use crate::request::Waiter;
+
+/// Tokens of one connection whose entities are being looked for.
+const PENDING_MAX: usize = 10_000;
+
+/// Answers to put-token that wait for a shard.
+#[derive(Default)]
+pub(crate) struct PendingTokens {
+    waiting: FxHashMap<u32, (ReplyTo, EntityName)>,
+    next: u32,
+}
 
 impl Conversation<'_> {
     pub(crate) fn on_token(&mut self, session: SessionId, payload: &Bytes) -> Result<(), Refusal> {
@@ -17,25 +33,17 @@ impl Conversation<'_> {
         let Some((link, place)) = link.and_then(|link| Some((link, self.take_place(link)?))) else {
             return Err(Refusal::no_way_back(request.reply_to.as_deref()));
         };
-        let mut properties = Vec::new();
-        let mut put = |key: &'static str, value: Value| properties.push((key, value));
+        let reply_to = ReplyTo { link, place, correlation: request.message_id.clone() };
         match self.put_token(&request) {
-            // SDK quirk: azservicebus for Rust takes nothing but 202 for success.
-            Ok(()) => {
-                put("status-code", Value::Int(202));
-                put("status-description", Value::from("Accepted"));
-            }
-            Err(reason) => {
-                put("status-code", Value::Int(401));
-                put("status-description", Value::from(reason));
-                put("error-condition", Value::symbol(condition::AUTH_FAILED));
-            }
+            Ok(Some(name)) if self.tokens.waiting.len() < PENDING_MAX => self.look_for(reply_to, name),
+            Ok(_) => self.respond_to_token(reply_to, Ok(())),
+            Err(reason) => self.respond_to_token(reply_to, Err((401, reason))),
         }
-        self.respond(ReplyTo { link, place, correlation: request.message_id }, properties, Value::Null);
         Ok(())
     }
 
-    fn put_token(&mut self, request: &RequestMessage) -> Result<(), String> {
+    /// Takes the token, and returns the entity that it is for, unless that needs no search.
+    fn put_token(&mut self, request: &RequestMessage) -> Result<Option<EntityName>, String> {
         match request.property("operation").and_then(Value::as_str) {
             Some("put-token") => {}
             other => return Err(format!("$cbs knows the operation put-token, not {other:?}")),
@@ -43,6 +51,85 @@ impl Conversation<'_> {
         let audience = request.property("name").and_then(Value::as_str).ok_or("the request has no 'name'")?;
         let token = request.body.as_str().ok_or("the request's body is not a token")?;
         // The 'type' is not looked at. SDK quirk: Python labels its shared access signatures 'jwt'.
-        self.take_token(token, audience)
+        self.take_token(token, audience)?;
+        Ok(entity_of(audience).filter(|path| self.group_of(path).is_none()).map(|path| path.name))
+    }
+
+    /// Whether the entity exists is for those to know who may use it, so this comes after the token was taken.
+    fn look_for(&mut self, reply_to: ReplyTo, name: EntityName) {
+        let number = self.tokens.next;
+        // Far fewer than 2^32 wait at a time, so a number that comes round again is free.
+        self.tokens.next = number.wrapping_add(1);
+        self.tokens.waiting.insert(number, (reply_to, name.clone()));
+        let shard = self.namespace.broker.place(&name);
+        self.push(shard, Request::Find { ticket: Waiter::Token(number).ticket(), name });
+    }
+
+    /// The shard knows whether the entity of a token exists. Everything else about it is found out by the links that use it.
+    pub(crate) fn on_token_answer(&mut self, number: u32, result: Result<Answer, Error>) {
+        let Some((reply_to, name)) = self.tokens.waiting.remove(&number) else { return };
+        let path = EntityPath { name, sub_queue: SubQueue::Main };
+        let refused =
+            result.err().map(|error| refusal(&error, Some(&path))).filter(|found| found.status == 404);
+        let result = refused.map_or(Ok(()), |refusal| Err((404, refusal.at(&self.host).description)));
+        self.respond_to_token(reply_to, result);
+    }
+
+    /// SDK quirk: the response names no error condition, because SDKs show the description only without one: Python drops it and prints
+    /// `amqp:client-error`, and JavaScript tries again on the service's `com.microsoft:auth-failed` and ends with an error without text. All of
+    /// Python, JavaScript, Go, Java and .NET know what the status means.
+    fn respond_to_token(&mut self, reply_to: ReplyTo, result: Result<(), (i32, String)>) {
+        let (status, description) = match result {
+            // SDK quirk: azservicebus for Rust takes nothing but 202 for success.
+            Ok(()) => (202, "Accepted".to_owned()),
+            Err(refused) => refused,
+        };
+        let properties =
+            vec![("status-code", Value::Int(status)), ("status-description", Value::from(description))];
+        self.respond(reply_to, properties, Value::Null);
+    }
+}
+
+/// The entity that an audience names. `None` for the namespace, and for names that no entity can have: links are refused those.
+fn entity_of(audience: &str) -> Option<EntityPath> {
+    match Node::parse(audience) {
+        Ok(Node::Entity(path)) => Some(path),
+        Ok(Node::Management(path)) => path,
+        Ok(Node::Hub(address)) => Some(EntityPath { name: address.hub, sub_queue: SubQueue::Main }),
+        Ok(Node::Cbs) => None,
+        Err(_) => {
+            let path = peeklock_access::normalize(audience);
+            EntityPath::parse(group_of(&path)?.0).ok()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_audience_names_its_entity() {
+        let cases = [
+            ("amqp://host/orders", Some("orders")),
+            ("sb://host:5672/orders/", Some("orders")),
+            ("http://host/orders", Some("orders")),
+            ("https://host/my%2Forders/$management", Some("my/orders")),
+            ("amqps://host/orders/$DeadLetterQueue", Some("orders")),
+            ("sb://host/news/Subscriptions/a/$deadletterqueue/$management", Some("news/Subscriptions/a")),
+            ("http://host/clicks/ConsumerGroups/%24Default/Partitions/0/", Some("clicks")),
+            ("amqps://host/clicks/ConsumerGroups/$Default", Some("clicks")),
+            ("amqps://host/clicks/ConsumerGroups/$Default/$management", Some("clicks")),
+            ("sb://host/clicks/Publishers/till", Some("clicks")),
+            ("sb://host/", None),
+            ("amqps://host:5671", None),
+            ("sb://host/$management", None),
+            ("sb://host/$cbs", None),
+            ("sb://host/no name", None),
+        ];
+        for (audience, name) in cases {
+            let found = entity_of(audience).map(|path| path.name.to_string());
+            assert_eq!(found.as_deref(), name, "{audience}");
+        }
     }
 }

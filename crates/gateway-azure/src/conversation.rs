@@ -11,6 +11,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::Gateway;
 use crate::attach::REQUEST_CREDIT;
+use crate::cbs::PendingTokens;
 use crate::claims::Claims;
 use crate::coordinator::{Checks, in_transaction, transaction_of};
 use crate::early::{OUTCOME_DELAY, loses_early_outcomes};
@@ -20,12 +21,15 @@ use crate::group::{LockEnd, Membership, lock_lost};
 use crate::hub::{HubRequests, ReaderLine};
 use crate::link::{Link, LinkKind, LinkNumber, Links, ReceiverLink, Service};
 use crate::management::Pending;
-use crate::namespace::Namespace;
+use crate::namespace::{Namespace, without_port};
 use crate::outcome::settlement_of;
 use crate::request::Waiter;
 use crate::stream::Streams;
 use crate::transaction::Transactions;
 use crate::upload::Uploads;
+
+/// Longer host names are none: a name in DNS has at most 253 characters.
+const HOST_BYTES_MAX: usize = 255;
 
 /// How shards reach a conversation.
 pub(crate) type Replies = mpsc::UnboundedReceiver<Vec<Reply>>;
@@ -40,6 +44,9 @@ pub(crate) struct Conversation<'g> {
     pub(crate) connection: Connection,
     pub(crate) peer: Peer,
     pub(crate) peer_name: PeerName,
+    /// The host that the peer wants to speak to, for sentences about entities.
+    pub(crate) host: String,
+    pub(crate) tokens: PendingTokens,
     pub(crate) links: Links,
     pub(crate) claims: Claims,
     /// When the bytes came in that are being handled.
@@ -83,6 +90,8 @@ impl<'g> Conversation<'g> {
             connection: Connection::server(gateway.limits.config(), now),
             peer,
             peer_name: PeerName::default(),
+            host: namespace.name.clone(),
+            tokens: PendingTokens::default(),
             links: Links::new(gateway.limits.link_numbers_per_connection_max),
             claims: Claims::new(now),
             now: namespace.broker.clock().now(),
@@ -248,7 +257,13 @@ impl<'g> Conversation<'g> {
                     self.connection.hold_outcomes(OUTCOME_DELAY);
                 }
                 self.peer_name.set_container(open.container_id.as_str());
-                self.choose(open.hostname.as_ref().map(Text::as_str), None);
+                let host = open.hostname.as_ref().map(Text::as_str);
+                self.choose(host, None);
+                self.host = host
+                    .map(without_port)
+                    .filter(|host| host.len() <= HOST_BYTES_MAX)
+                    .unwrap_or(&self.namespace.name)
+                    .to_owned();
             }
             Event::SaslOutcome { .. }
             | Event::SessionBegun { .. }

@@ -21,6 +21,9 @@ pub(crate) struct Refusal {
     pub(crate) retry_after: Option<Duration>,
 }
 
+/// How the service begins its sentences about entities.
+pub(crate) const ENTITY: &str = "The messaging entity '";
+
 /// In the info of an error, and among the properties of a management response: in how many milliseconds to try again.
 pub(crate) const RETRY_AFTER_MS: &str = "retry-after-ms";
 
@@ -45,7 +48,7 @@ impl Refusal {
         Refusal::new(400, condition::NOT_ALLOWED, description)
     }
 
-    /// SDK quirk: JavaScript knows a missing entity only by this sentence, whatever the condition. Used for nothing else.
+    /// SDK quirk: JavaScript and .NET know a missing entity by this sentence, whatever the condition. Used for nothing else.
     pub(crate) fn no_such_entity(name: &EntityName) -> Self {
         let command = match name.topic_and_subscription() {
             Some((topic, subscription)) => format!("peeklock subscription create {topic} {subscription}"),
@@ -53,8 +56,25 @@ impl Refusal {
                 "peeklock queue create {name}, or peeklock topic create {name}, or peeklock hub create {name}"
             ),
         };
-        let text = format!("The messaging entity '{name}' could not be found. Create it with: {command}");
+        let text = format!("{ENTITY}{name}' could not be found. Create it with: {command}");
         Refusal::new(404, condition::NOT_FOUND, text)
+    }
+
+    /// Programs look for "already exists", in the service's sentence.
+    fn already_exists(entity: &dyn std::fmt::Display, hint: &str) -> Self {
+        Refusal::new(
+            409,
+            condition::ENTITY_ALREADY_EXISTS,
+            format!("{ENTITY}{entity}' already exists. {hint}"),
+        )
+    }
+
+    /// Puts the host in front of the name in a sentence about an entity, as the service does.
+    pub(crate) fn at(mut self, host: &str) -> Self {
+        if let Some(rest) = self.description.strip_prefix(ENTITY) {
+            self.description = format!("{ENTITY}sb://{host}/{rest}");
+        }
+        self
     }
 
     pub(crate) fn too_many_links() -> Self {
@@ -165,7 +185,10 @@ fn engine_refusal(error: &engine::Error, path: Option<&EntityPath>, text: String
         },
         E::NoSuchTopic { name } => return Refusal::no_such_entity(name),
         E::NoSuchRule { .. } => (404, condition::NOT_FOUND),
-        E::RuleExists { .. } => (409, condition::ENTITY_ALREADY_EXISTS),
+        E::RuleExists { name, rule } => {
+            let hint = "Remove the rule first, or give another name";
+            return Refusal::already_exists(&format_args!("{name}/Rules/{rule}"), hint);
+        }
         E::RevisionChanged { .. } => (412, condition::PRECONDITION_FAILED),
         E::TopicFull { .. } | E::TooManyCopies { .. } => (403, condition::RESOURCE_LIMIT_EXCEEDED),
         E::Rule(_) | E::OrderExpression { .. } => (400, condition::ARGUMENT_ERROR),
@@ -175,7 +198,9 @@ fn engine_refusal(error: &engine::Error, path: Option<&EntityPath>, text: String
             let refusal = Refusal::new(503, condition::SERVER_BUSY, text);
             return Refusal { retry_after: Some(*retry_after), ..refusal };
         }
-        E::AlreadyExists { .. } => (409, condition::ENTITY_ALREADY_EXISTS),
+        E::AlreadyExists { name, kind, .. } => {
+            return Refusal::already_exists(name, &format!("It is a {kind}"));
+        }
         E::LockLost { .. } | E::ReceiptLost { .. } => (410, condition::MESSAGE_LOCK_LOST),
         E::SessionLockLost { .. } => (410, condition::SESSION_LOCK_LOST),
         E::SessionLocked { .. } => (409, condition::SESSION_CANNOT_BE_LOCKED),

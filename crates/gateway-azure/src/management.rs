@@ -90,7 +90,7 @@ impl Conversation<'_> {
             if let Some(txn_id) = transaction {
                 self.transactions.doom(&txn_id, &refusal.description);
             }
-            self.respond_refused(reply_to, &refusal);
+            self.respond_refused(reply_to, refusal);
         }
         Ok(())
     }
@@ -178,7 +178,7 @@ impl Conversation<'_> {
                 if let Some(txn_id) = done.transaction {
                     self.transactions.doom(&txn_id, &refusal.description);
                 }
-                self.respond_refused(done.reply_to, &refusal);
+                self.respond_refused(done.reply_to, refusal);
             }
         }
     }

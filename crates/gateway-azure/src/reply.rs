@@ -87,6 +87,7 @@ impl Conversation<'_> {
             Waiter::Commit(transaction) => self.on_committed(transaction, result),
             Waiter::Hub(number) => self.on_hub_management_answer(number, result),
             Waiter::Look(link) => self.on_looked(link, result),
+            Waiter::Token(number) => self.on_token_answer(number, result),
             Waiter::Nobody => {}
         }
     }
@@ -101,7 +102,7 @@ impl Conversation<'_> {
         let (state, is_gone) = match result {
             Ok(_) => (DeliveryState::Accepted, false),
             Err(error) => {
-                let refusal = refusal(&error, Some(&sender.path));
+                let refusal = refusal(&error, Some(&sender.path)).at(&self.host);
                 (DeliveryState::rejected(refusal.clone().into()), refusal.status == 404)
             }
         };
@@ -110,7 +111,7 @@ impl Conversation<'_> {
         self.confirm(number);
         if let Some(path) = path {
             // A queue of that name may be created anew; only a new link finds it.
-            self.connection.detach(id, Some(Refusal::no_such_entity(&path.name).into()));
+            self.connection.detach(id, Some(Refusal::no_such_entity(&path.name).at(&self.host).into()));
         }
     }
 

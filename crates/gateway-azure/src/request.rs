@@ -26,6 +26,8 @@ pub(crate) enum Waiter {
     Hub(u32),
     /// A sender that wants to know how many partitions its hub has now.
     Look(LinkNumber),
+    /// A token whose entity is looked for, by its number.
+    Token(u32),
     Nobody,
 }
 
@@ -72,6 +74,7 @@ impl Waiter {
             Waiter::Commit(TransactionNumber(number)) => (9, 0, number),
             Waiter::Hub(number) => (10, 0, number),
             Waiter::Look(link) => (11, link.0, 0),
+            Waiter::Token(number) => (12, 0, number),
         };
         Ticket((kind << KIND_SHIFT) | (u64::from(link) << LINK_SHIFT) | u64::from(low))
     }
@@ -93,6 +96,7 @@ impl Waiter {
             9 => Waiter::Commit(TransactionNumber(low)),
             10 => Waiter::Hub(low),
             11 => Waiter::Look(link),
+            12 => Waiter::Token(low),
             _ => Waiter::Nobody,
         }
     }
@@ -117,6 +121,7 @@ mod tests {
             Waiter::Commit(TransactionNumber(u32::MAX)),
             Waiter::Hub(u32::MAX),
             Waiter::Look(link),
+            Waiter::Token(u32::MAX),
         ];
         for waiter in settles.into_iter().chain(others) {
             assert_eq!(Waiter::of(waiter.ticket()), waiter);

@@ -273,7 +273,11 @@ impl Connection {
         state: Option<DeliveryState>,
     ) {
         let Some(limit) = self.links.get(id).map(|link| link.max_message_size) else { return };
-        let text = format!("the message has {size} bytes, but the link takes no more than {limit}");
+        // In the words of Service Bus and Event Hubs, which programs look for.
+        let text = format!(
+            "The received message (delivery-id:{}, size:{size} bytes) exceeds the limit ({limit} bytes) currently allowed on the link.",
+            delivery.0
+        );
         let error = AmqpError::new(condition::MESSAGE_SIZE_EXCEEDED, text)
             .with_info("message-size", size)
             .with_info("max-message-size", limit);

@@ -50,11 +50,11 @@ fn rejected_id(disposition: &Disposition) -> u32 {
         panic!("{disposition:?}")
     };
     assert!(last.is_none_or(|last| last == *first));
-    assert!(
-        matches!(state, Some(DeliveryState::Rejected { error: Some(error) })
-            if error.condition == condition::MESSAGE_SIZE_EXCEEDED),
-        "{state:?}"
-    );
+    let Some(DeliveryState::Rejected { error: Some(error) }) = state else { panic!("{state:?}") };
+    assert_eq!(error.condition, condition::MESSAGE_SIZE_EXCEEDED);
+    let text = error.description.as_ref().unwrap().as_str();
+    let begin = format!("The received message (delivery-id:{first}, size:");
+    assert!(text.starts_with(&begin) && text.ends_with("bytes) currently allowed on the link."), "{text}");
     *first
 }
 

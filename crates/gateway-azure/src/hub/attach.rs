@@ -99,7 +99,7 @@ impl Conversation<'_> {
         if let Err(refusal) = result
             && let Some(link) = self.links.remove(number)
         {
-            self.connection.refuse(link.id, refusal.into());
+            self.connection.refuse(link.id, refusal.at(&self.host).into());
         }
     }
 

@@ -6,16 +6,16 @@ use peeklock_broker::hubs::{Error as HubError, ReaderEnd};
 use peeklock_types::EntityName;
 
 use super::address::HubAddress;
-use crate::error::{Refusal, refusal};
+use crate::error::{ENTITY, Refusal, refusal};
 
 /// SDK quirk: JavaScript and .NET know what does not exist only by this sentence.
 pub(super) fn not_found(what: &impl std::fmt::Display, why: &impl std::fmt::Display) -> Refusal {
-    let text = format!("The messaging entity '{what}' could not be found: {why}");
+    let text = format!("{ENTITY}{what}' could not be found. {why}");
     Refusal::new(404, condition::NOT_FOUND, text)
 }
 
 pub(super) fn no_such_hub(name: &EntityName) -> Refusal {
-    let why = format!("there is no event hub '{name}'. Create it with: peeklock hub create {name}");
+    let why = format!("Create it with: peeklock hub create {name}");
     not_found(name, &why)
 }
 

@@ -45,7 +45,7 @@ impl Conversation<'_> {
             return false;
         }
         if let Err(refusal) = self.start_hub_request(reply_to, path, request) {
-            self.respond_hub_refused(reply_to.clone(), &refusal);
+            self.respond_hub_refused(reply_to.clone(), refusal);
         }
         true
     }
@@ -83,12 +83,12 @@ impl Conversation<'_> {
             Ok(_) => return,
             Err(error) => {
                 let refusal = refusal_of(&error, &pending.address());
-                return self.respond_hub_refused(pending.reply_to, &refusal);
+                return self.respond_hub_refused(pending.reply_to, refusal);
             }
         };
         match self.next_step(pending, answer) {
             Ok(()) => {}
-            Err((reply_to, refusal)) => self.respond_hub_refused(reply_to, &refusal),
+            Err((reply_to, refusal)) => self.respond_hub_refused(reply_to, refusal),
         }
     }
 
@@ -148,7 +148,8 @@ impl Conversation<'_> {
         self.ask_hub(shard, Waiter::Hub(number), HubRequest::ShowStream { partition, after: None });
     }
 
-    fn respond_hub_refused(&mut self, reply_to: ReplyTo, refusal: &Refusal) {
+    fn respond_hub_refused(&mut self, reply_to: ReplyTo, refusal: Refusal) {
+        let refusal = refusal.at(&self.host);
         let mut properties = vec![
             ("status-code", Value::Int(refusal.status)),
             ("status-description", Value::from(refusal.description.clone())),

@@ -80,7 +80,7 @@ impl Conversation<'_> {
             self.connection.settle(id, delivery, DeliveryState::Accepted);
             return self.confirm(number);
         };
-        let refusal = refusal_of(&error, &publisher.address);
+        let refusal = refusal_of(&error, &publisher.address).at(&self.host);
         self.connection.settle(id, delivery, DeliveryState::rejected(refusal.clone().into()));
         self.confirm(number);
         if ends_link(&error) {

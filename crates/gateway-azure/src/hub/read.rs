@@ -223,12 +223,12 @@ impl Conversation<'_> {
             LinkKind::Reader(reader) => {
                 reader.runs.clear();
                 let refusal = end_refusal(reason, &reader.address);
-                self.connection.detach(id, Some(refusal.into()));
+                self.connection.detach(id, Some(refusal.at(&self.host).into()));
             }
             LinkKind::PendingHub(pending) => {
                 let refusal = end_refusal(reason, &pending.address);
                 self.links.remove(number);
-                self.connection.refuse(id, refusal.into());
+                self.connection.refuse(id, refusal.at(&self.host).into());
             }
             _ => {}
         }

@@ -61,7 +61,8 @@ impl Conversation<'_> {
         self.respond(reply_to, properties(status, text), body);
     }
 
-    pub(super) fn respond_refused(&mut self, reply_to: ReplyTo, refusal: &Refusal) {
+    pub(super) fn respond_refused(&mut self, reply_to: ReplyTo, refusal: Refusal) {
+        let refusal = refusal.at(&self.host);
         let mut properties = vec![
             ("statusCode", Value::Int(refusal.status)),
             ("statusDescription", Value::from(refusal.description.clone())),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use peeklock_access::{Policy, PolicyChange, Right, Rights, Secret, Which, sign};
 use peeklock_amqp::connection::{Event, SaslClient};
-use peeklock_amqp::{AmqpError, Attach, DeliveryState, Fields};
+use peeklock_amqp::{AmqpError, Attach, DeliveryState, Fields, Value};
 use peeklock_types::{EntityName, QueueSettings};
 use tokio::time::Instant;
 
@@ -247,4 +247,42 @@ async fn a_token_for_one_entity_opens_no_other() {
     for other in ["invoices", "orders/2024", "orders/../invoices", "orders%2f..%2finvoices"] {
         assert!(client.attach(sender(other)).await.is_err(), "{other}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_for_an_entity_that_does_not_exist_is_answered_with_404() {
+    let rig = rig().await;
+    rig.topic("news").await;
+    rig.subscription("news/Subscriptions/audit", None).await;
+    let mut client = anonymous(&rig).await;
+    let tokens = client.tokens().await;
+    let good = |audience: &str| token(&rig, "all", &Secret::new("secret"), audience, 60);
+    let wrong = |audience: &str| token(&rig, "all", &Secret::new("other"), audience, 60);
+    for audience in [
+        "sb://h/",
+        "amqp://h:5672/orders/",
+        "http://h/Orders/$DeadLetterQueue",
+        "https://h/news/subscriptions/audit/$management",
+        "sb://h/%6frders",
+        "sb://h/$management",
+    ] {
+        assert_eq!(client.put_token(&tokens, audience, good(audience)).await, 202, "{audience}");
+    }
+    for (audience, name) in [
+        ("amqp://h:5672/nope/", "nope"),
+        ("sb://h/nope/$DeadLetterQueue", "nope"),
+        ("http://h/news/Subscriptions/nope/$management", "news/Subscriptions/nope"),
+        ("amqps://h/nohub/ConsumerGroups/$Default/Partitions/0", "nohub"),
+    ] {
+        // Whoever has no right does not learn what exists.
+        assert_eq!(client.put_token(&tokens, audience, wrong(audience)).await, 401, "{audience}");
+        let response = client.put_token_response(&tokens, audience, good(audience)).await;
+        assert_eq!(response.property("status-code").and_then(Value::as_i32), Some(404), "{audience}");
+        let said = response.property("status-description").and_then(Value::as_str).unwrap();
+        let sentence = format!("/{name}' could not be found. Create it with: peeklock ");
+        assert!(said.starts_with("The messaging entity 'sb://") && said.contains(&sentence), "{said}");
+        assert_eq!(response.property("error-condition"), None, "Python shows the description only without");
+    }
+    rig.queue("nope", QueueSettings::default()).await;
+    assert_eq!(client.put_token(&tokens, "amqp://h/nope", good("amqp://h/nope")).await, 202);
 }

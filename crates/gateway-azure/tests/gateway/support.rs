@@ -338,19 +338,22 @@ impl Client {
 
     /// Puts a token; says the status.
     pub(crate) async fn put_token(&mut self, tokens: &Management, audience: &str, token: String) -> i32 {
+        let response = self.put_token_response(tokens, audience, token).await;
+        response.property("status-code").and_then(Value::as_i32).unwrap()
+    }
+
+    pub(crate) async fn put_token_response(
+        &mut self,
+        tokens: &Management,
+        audience: &str,
+        token: String,
+    ) -> Message {
         let request = Message::value(token)
             .with_message_id("put")
             .with_property("operation", "put-token")
             .with_property("name", audience.to_owned());
         self.start_send(tokens.requests, &request, None);
-        let delivery = self
-            .until(|event| match event {
-                Event::Delivery { link, delivery } if *link == tokens.responses => Some(delivery.clone()),
-                _ => None,
-            })
-            .await;
-        let response = Message::decode(&delivery.payload).unwrap();
-        response.property("status-code").and_then(Value::as_i32).unwrap()
+        self.next_response(tokens).await
     }
 
     pub(crate) fn start_request(

@@ -24,12 +24,12 @@ fn sql(rule: &str, expression: &str, action: Option<&str>) -> Rule {
 }
 
 impl Rig {
-    async fn topic(&self, topic: &str) {
+    pub(crate) async fn topic(&self, topic: &str) {
         let settings = QueueSettings { max_message_size_bytes: 8 << 20, ..QueueSettings::default() };
         self.broker.create(name(topic), EntityKind::Topic, settings, None).await.unwrap();
     }
 
-    async fn subscription(&self, path: &str, rule: Option<Rule>) {
+    pub(crate) async fn subscription(&self, path: &str, rule: Option<Rule>) {
         self.subscription_with(path, rule, QueueSettings::default()).await;
     }
 

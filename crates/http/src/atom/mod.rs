@@ -20,8 +20,8 @@ use peeklock_types::{EntityKind, EntityName};
 
 use crate::auth::authorize;
 use crate::problem::Problem;
-use crate::request::{Head, tag};
-use crate::state::{HttpState, Namespace};
+use crate::request::{Head, shown, tag};
+use crate::state::{HttpState, Namespace, host_of};
 use crate::xml::Writer;
 use describe::{Context, write_entity, write_namespace, write_root};
 use path::AtomPath;
@@ -34,7 +34,20 @@ const ENTRY: &str = "application/atom+xml;type=entry;charset=utf-8";
 const FEED: &str = "application/atom+xml;type=feed;charset=utf-8";
 
 pub(crate) async fn answer(state: &HttpState, head: Head, body: Body) -> Response {
-    handle(state, &head, body).await.unwrap_or_else(Problem::into_xml)
+    handle(state, &head, body).await.unwrap_or_else(|problem| in_known_words(problem, &head).into_xml())
+}
+
+/// Puts the service's sentence in front of ours where programs look for it in the text.
+fn in_known_words(problem: Problem, head: &Head) -> Problem {
+    let sentence = |outcome: &str, text: &str| {
+        let (host, path) = (host_of(head.authority()), head.segments.join("/"));
+        format!("The messaging entity 'sb://{host}/{}' {outcome}. {text}", shown(&path))
+    };
+    match problem {
+        Problem::NotFound(text) => Problem::NotFound(sentence("could not be found", &text)),
+        Problem::Exists(text) => Problem::Exists(sentence("already exists", &text)),
+        other => other,
+    }
 }
 
 /// Answers at the root of a namespace, to everybody: an empty feed, as the service does. People open it to see whether they reach the namespace.

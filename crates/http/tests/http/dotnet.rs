@@ -208,4 +208,12 @@ async fn dotnet_is_refused() {
     rig.put("/api/topics/news", "{}").await.expect(201);
     rig.put("/api/topics/news/subscriptions/s", "{}").await.expect(201);
     Replay::new(&rig, include_str!("../dotnet/atom-errors.txt")).run().await;
+    let detail = |answer: Answer| answer.element("Detail").to_owned();
+    let missing = detail(rig.get("/news/Subscriptions/nope?api-version=2021-05").await.expect(404));
+    let sentence = "The messaging entity 'sb://localhost/news/Subscriptions/nope' could not be found. ";
+    assert!(missing.starts_with(sentence), "{missing}");
+    let topic = "<entry xmlns=\"http://www.w3.org/2005/Atom\"><content type=\"application/xml\"><TopicDescription \
+        xmlns=\"http://schemas.microsoft.com/netservices/2010/10/servicebus/connect\"/></content></entry>";
+    let there = detail(rig.put("/news?api-version=2021-05", topic).await.expect(409));
+    assert!(there.starts_with("The messaging entity 'sb://localhost/news' already exists. "), "{there}");
 }

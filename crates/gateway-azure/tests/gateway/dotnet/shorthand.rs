@@ -108,15 +108,12 @@ impl Writer {
         lines
     }
 
-    /// Writes out an answer such as `202`, or `401 :com.microsoft:auth-failed` with its error condition.
+    /// Writes out an answer such as `202` or `401`.
     fn answer(&mut self, status: &str) -> Vec<String> {
         let start = self.of_connection();
         start.answer_count += 1;
         let number = format!("request{}", start.answer_count);
-        let status = match status.split_once(' ') {
-            Some((status, condition)) => format!("{status}:int, \"error-condition\": {condition}"),
-            None => format!("{status}:int"),
-        };
+        let status = format!("{status}:int");
         let line = |line: &String| line.replace("request1", &number).replace("202:int", &status);
         start.answer.iter().map(line).collect()
     }
