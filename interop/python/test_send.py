@@ -29,6 +29,15 @@ def test_a_batch_arrives_in_order(sender, receiver):
     assert texts(receive(receiver, 100)) == sent
 
 
+def test_a_batch_has_as_many_messages_as_its_bytes_hold(sender, receiver):
+    batch = sender.create_message_batch()
+    for number in range(6000):
+        batch.add_message(ServiceBusMessage(str(number)))
+    sender.send_messages(batch)
+    [last] = receiver.peek_messages(max_message_count=1, sequence_number=6000)
+    assert (body(last), last.sequence_number) == (b"5999", 6000)
+
+
 def test_sequence_numbers_and_enqueued_times_rise(sender, receiver):
     for number in range(3):
         sender.send_messages(ServiceBusMessage(str(number)))

@@ -17,6 +17,9 @@ use crate::request::{
 };
 use crate::shard::{Shard, nonce};
 
+/// What a group may hold once a send is in it; below what journals take.
+const SEND_GROUP_BYTES_MAX: usize = 13 * 1024 * 1024;
+
 /// Messages of one send; most are single.
 pub(crate) type New = smallvec::SmallVec<[NewMessage; 8]>;
 
@@ -302,16 +305,34 @@ impl<L: Log> Shard<L> {
         send: impl FnOnce(&mut Self, New) -> Result<T, peeklock_engine::Error>,
     ) -> Result<T, Error> {
         let limit_bytes = limits::MESSAGE_SIZE_BYTES_MAX;
-        let room = self.check_room(batch, messages.clone(), 2 * limit_bytes, limit_bytes);
+        let extra_bytes = messages.len() * limits::STORED_EXTRA_BYTES_MAX;
+        let room = self.check_room(batch, messages.clone(), 2 * limit_bytes + extra_bytes, limit_bytes);
         let result = room.and_then(|()| {
             self.in_group(|shard| {
                 let mut new = shard.put_bodies(batch, messages.clone())?;
                 shard.add_views(Some(entity), batch, messages.clone(), &mut new);
+                shard.check_group(&new)?;
                 Ok(send(shard, new)?)
             })
         });
         self.free_unused(batch, messages);
         result
+    }
+
+    /// Whether the group can hold the facts of these messages behind their bodies. It can, unless the queue must know much of very many small ones.
+    fn check_group(&self, new: &[NewMessage]) -> Result<(), Error> {
+        const FACT_BYTES: usize = 32;
+        if new.len() <= limits::BATCH_COUNT_MAX {
+            return Ok(());
+        }
+        let attributes = new.iter().filter_map(|message| message.attributes.as_ref());
+        let facts_bytes: usize = attributes.map(|attributes| attributes.size_bytes()).sum();
+        let size_bytes = self.group.size_bytes() + new.len() * FACT_BYTES + facts_bytes;
+        let limit_bytes = SEND_GROUP_BYTES_MAX;
+        if size_bytes > limit_bytes {
+            return Err(Error::TooLarge { size_bytes, limit_bytes });
+        }
+        Ok(())
     }
 
     /// Bodies that came by their place and that no message has taken, because it was refused or is a duplicate, are of no use.

@@ -83,6 +83,19 @@ impl Attributes {
         self.is_only_lane() && self.lane.is_none()
     }
 
+    /// What it adds to the journal, roughly. The lane is left out, because the queue finds it out later.
+    pub fn size_bytes(&self) -> usize {
+        const NUMBERS: usize = 32;
+        // Only a scheduled message keeps its view, in a topic.
+        let view = self.view.as_ref().filter(|_| self.scheduled_for.is_some());
+        let session = self.session.as_ref().map(|session| session.as_str().as_bytes());
+        let said = [view.map(Bytes::as_ref), session, self.message_id.as_deref()];
+        let size_bytes =
+            said.iter().flatten().map(|bytes| bytes.len()).sum::<usize>() + self.patch.size_bytes();
+        let is_said = size_bytes > 0 || self.time_to_live.is_some() || self.scheduled_for.is_some();
+        if is_said || self.origin.is_some() { NUMBERS + size_bytes } else { 0 }
+    }
+
     /// Whether nothing is said but where it waits.
     pub(crate) fn is_only_lane(&self) -> bool {
         self.session.is_none()

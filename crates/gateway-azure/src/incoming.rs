@@ -25,17 +25,13 @@ pub(crate) fn each_message(
     if !is_batch(message_format) {
         return take(payload);
     }
-    let mut count = 0;
+    let mut is_empty = true;
     for part in Batch::new(payload) {
         let unreadable = |error| Refusal::bad_request(format!("the batch is not valid AMQP: {error}"));
         take(part.map_err(unreadable)?)?;
-        count += 1;
-        if count > limits::BATCH_COUNT_MAX {
-            let text = format!("the batch has more than {} messages; send several", limits::BATCH_COUNT_MAX);
-            return Err(Refusal::bad_request(text));
-        }
+        is_empty = false;
     }
-    if count == 0 {
+    if is_empty {
         return Err(Refusal::bad_request("the batch is empty"));
     }
     Ok(())

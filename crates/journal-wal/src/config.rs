@@ -49,7 +49,7 @@ impl Default for WalConfig {
             hot_cache_bytes: 16 << 20,
             backlog_bytes_max: 64 << 20,
             commit_bytes_max: 4 << 20,
-            group_bytes_max: 8 << 20,
+            group_bytes_max: 15 << 20,
             snapshot_after_bytes: 256 * MIB,
             cold_segment_bytes: 64 * MIB,
             stream_segment_bytes: 64 * MIB,

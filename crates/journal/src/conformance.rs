@@ -414,8 +414,8 @@ async fn a_quiet_shard_is_never_busy<J: Journal>(mut start: impl FnMut() -> J) {
 
 async fn groups_have_a_limit<J: Journal>(mut start: impl FnMut() -> J) {
     let mut log = open_new(&start(), SHARD).await;
-    let error = log.append(vec![0; 9 << 20].into()).expect_err("nine megabytes are too much");
-    assert!(matches!(error, AppendError::TooLarge { size_bytes, .. } if size_bytes == 9 << 20));
+    let error = log.append(vec![0; 16 << 20].into()).expect_err("sixteen megabytes are too much");
+    assert!(matches!(error, AppendError::TooLarge { size_bytes, .. } if size_bytes == 16 << 20));
     assert_eq!(append(&mut log, b"fits").await, GroupNumber(1));
 }
 

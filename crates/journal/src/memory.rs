@@ -79,7 +79,7 @@ struct Trimmed {
 }
 
 /// The most that one group may have, so that tests meet the same limit as on a disk.
-const GROUP_BYTES_MAX: usize = 8 * 1024 * 1024;
+const GROUP_BYTES_MAX: usize = 15 * 1024 * 1024;
 const BACKLOG_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

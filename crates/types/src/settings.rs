@@ -37,8 +37,10 @@ pub mod limits {
     pub const WHOLE_BODY_BYTES_MAX: u32 = 2 * 1024 * 1024;
     /// The bytes of a larger body that are loaded first: all that its sender wrote before the content.
     pub const BODY_FRONT_BYTES: u32 = 512 * 1024;
-    /// Messages that one batch, one peek or one management call may name.
+    /// Messages that one peek or one management call may name. A batch that is sent is bounded by its bytes alone.
     pub const BATCH_COUNT_MAX: usize = 4096;
+    /// What is stored of a small message beside the bytes that were sent: a prefix, an id and the alignment. Many of them share a batch.
+    pub const STORED_EXTRA_BYTES_MAX: usize = 64;
     pub const TIME_TO_LIVE_MIN: Duration = Duration::from_millis(1);
     /// How far ahead a message may be scheduled, and how long a delay may last: ten years.
     pub const SCHEDULE_AHEAD_MAX: Duration = Duration::from_secs(10 * 365 * 24 * 3600);

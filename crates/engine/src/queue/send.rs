@@ -4,14 +4,16 @@ use peeklock_types::{BodyPlace, EntityKind, SequenceNumber, SubQueue, Timestamp,
 use super::{NUMBERS_PER_MESSAGE, Queue};
 use crate::error::Error;
 use crate::fact::Fact;
-use crate::message::{Attributes, MESSAGE_ID_BYTES_MAX, NewMessage, check_count};
+use crate::message::{Attributes, MESSAGE_ID_BYTES_MAX, NewMessage};
 use crate::outbox::Outbox;
 
 impl Queue {
     /// Whether the queue would take these messages, all of them.
     pub(crate) fn check_send(&self, now: Timestamp, messages: &[NewMessage]) -> Result<(), Error> {
         self.check_open()?;
-        check_count(messages.len())?;
+        if messages.is_empty() {
+            return Err(Error::Nothing);
+        }
         self.check_room(messages)?;
         self.check_bodies(messages)?;
         messages.iter().try_for_each(|message| self.check_message(now, message))

@@ -93,15 +93,26 @@ impl<'a> Body<'a> {
         what: &str,
         read: impl Fn(&Value) -> Option<T>,
     ) -> Result<Vec<T>, Refusal> {
-        let elements = self.required(key, "a list with at least one element", |value| {
-            value.as_elements().filter(|elements| !elements.is_empty())
-        })?;
+        let elements = self.all_elements(key, what, read)?;
         if elements.len() > limits::BATCH_COUNT_MAX {
             let (count, max) = (elements.len(), limits::BATCH_COUNT_MAX);
             return Err(Refusal::bad_request(format!(
                 "'{key}' has {count} elements; at most {max} are allowed"
             )));
         }
+        Ok(elements)
+    }
+
+    /// The same, as many as the request holds.
+    pub(super) fn all_elements<T>(
+        self,
+        key: &str,
+        what: &str,
+        read: impl Fn(&Value) -> Option<T>,
+    ) -> Result<Vec<T>, Refusal> {
+        let elements = self.required(key, "a list with at least one element", |value| {
+            value.as_elements().filter(|elements| !elements.is_empty())
+        })?;
         let elements = elements.iter().map(read).collect::<Option<Vec<_>>>();
         elements.ok_or_else(|| missing(key, what))
     }

@@ -261,7 +261,9 @@ fn update_disposition(body: Body<'_>) -> Result<Operation, Refusal> {
 fn schedule(body: Body<'_>) -> Result<Operation, Refusal> {
     // What else stands beside the message is in the message, too.
     let message = |entry: &Value| entry.lookup("message").and_then(Value::as_bytes).cloned();
-    Ok(Operation::Schedule { messages: body.elements("messages", "a list of encoded messages", message)? })
+    Ok(Operation::Schedule {
+        messages: body.all_elements("messages", "a list of encoded messages", message)?,
+    })
 }
 
 fn list_sessions(body: Body<'_>) -> Result<Operation, Refusal> {

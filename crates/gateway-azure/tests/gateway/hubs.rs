@@ -103,7 +103,7 @@ impl Client {
         }
     }
 
-    async fn send_batch(&mut self, link: LinkId, batch: BatchBuilder) -> DeliveryState {
+    pub(crate) async fn send_batch(&mut self, link: LinkId, batch: BatchBuilder) -> DeliveryState {
         while self.connection.credit(link) == 0 {
             self.turn().await;
         }
@@ -571,4 +571,27 @@ async fn a_sender_finds_partitions_that_were_added() {
     let home = partition_of_key("abcd", 4);
     let count = rig.broker.partition(&view, home, None).await.unwrap().view.next_sequence;
     assert_eq!(count, 1, "the first of the two has asked, the second knows");
+}
+
+/// A batch of a megabyte, filled with messages that say nothing: there can be no more.
+pub(crate) fn smallest_messages() -> BatchBuilder {
+    let mut batch = BatchBuilder::new(1024 * 1024);
+    let message = Message::data("").to_bytes();
+    while batch.try_add(&message) {}
+    batch
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_of_events_is_bounded_by_its_bytes_alone() {
+    let rig = rig(1).await;
+    let mut client = rig.client().await;
+    let batch = smallest_messages();
+    let count = i64::try_from(batch.message_count()).unwrap();
+    assert!(count > 100_000);
+    let link = client.sender("clicks/Partitions/0").await;
+    assert_eq!(client.send_batch(link, batch).await, DeliveryState::Accepted);
+    client.send_all("clicks/Partitions/0", &["behind"]).await;
+    let last = format!("amqp.annotation.x-opt-sequence-number > '{}'", count - 1);
+    let link = client.read(reader(&last)).await;
+    assert_eq!(number(&client.next_event(link).await), count);
 }

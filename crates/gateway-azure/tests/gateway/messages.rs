@@ -8,6 +8,7 @@ use peeklock_amqp::{Array, Attach, Body, DeliveryState, Encode, Fields, Header, 
 use peeklock_broker::Clock;
 use peeklock_types::{EntityName, QueueSettings, ShardId};
 
+use crate::hubs::smallest_messages;
 use crate::support::{Rig, condition_of, message, modified, receiver};
 
 const SCHEDULED: &str = "x-opt-scheduled-enqueue-time";
@@ -299,4 +300,22 @@ async fn a_damaged_message_is_an_empty_dead_letter_with_a_reason() {
     assert!(told("DeadLetterErrorDescription").contains("the checksum does not fit"));
     assert_eq!(client.settle(dead, delivery.id, DeliveryState::Accepted).await, DeliveryState::Accepted);
     assert_eq!(rig.broker.damage().message_count, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_is_bounded_by_its_bytes_alone() {
+    let rig = Rig::with_queue("orders", QueueSettings::default()).await;
+    let unique =
+        QueueSettings { duplicate_window: Some(Duration::from_secs(60)), ..QueueSettings::default() };
+    rig.queue("unique", unique).await;
+    let mut client = rig.client().await;
+    for name in ["orders", "unique"] {
+        let link = client.sender(name).await;
+        let batch = smallest_messages();
+        let count = batch.message_count() as u64;
+        assert!(count > 100_000);
+        assert_eq!(client.send_batch(link, batch).await, DeliveryState::Accepted);
+        let counts = rig.broker.show(EntityName::parse(name).unwrap()).await.unwrap().counts;
+        assert_eq!(counts.active_count, count);
+    }
 }
