@@ -4,11 +4,12 @@
 //! kind (1 byte), then the fields in the order of the enum
 //! ```
 
-use peeklock_types::wire::{DecodeError, Reader, put_optional};
+use peeklock_types::wire::{DecodeError, Reader, put_bytes, put_optional};
 
 use crate::fact::Fact;
 use crate::wire::{
-    self, put_blob_name, put_block, put_container, put_content, put_etag, put_lease, put_metadata, put_time,
+    self, put_blob_name, put_block_id, put_blocks, put_container, put_etag, put_lease, put_metadata,
+    put_said, put_time,
 };
 
 // Kinds are on disk: a number is never given to another kind.
@@ -39,7 +40,9 @@ pub(crate) fn encode(fact: &Fact, out: &mut Vec<u8>) {
             out.push(PUT);
             put_container(container, out);
             put_blob_name(blob, out);
-            put_content(&new.metadata, &new.headers, &new.content, &new.blocks, out);
+            put_said(&new.metadata, &new.headers, out);
+            put_bytes(&new.content, out);
+            put_blocks(&new.blocks, out);
             put_etag(*etag, out);
             put_time(*at, out);
         }
@@ -66,7 +69,8 @@ pub(crate) fn encode(fact: &Fact, out: &mut Vec<u8>) {
             out.push(STAGED);
             put_container(container, out);
             put_blob_name(blob, out);
-            put_block(id, content, out);
+            put_block_id(id, out);
+            put_bytes(content, out);
             put_time(*at, out);
         }
         Fact::Unstaged { container, blob } => {

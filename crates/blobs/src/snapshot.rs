@@ -1,14 +1,15 @@
 //! The whole state as bytes: what replay of all facts so far would give.
 //!
 //! ```text
-//! "PKLB", version (1 byte), next etag, number of containers, containers by name, CRC-32C of all before (4 bytes)
+//! "PKLB", version (1 byte), next etag, number of containers, containers by name
 //! container: name, metadata, etag, modified at, lease, number of blobs, blobs by name, number of staged, staged by name
 //! blob:      name, metadata, headers, content, blocks, etag, created at, modified at, lease
 //! staged:    name, time of the last block, number of blocks, blocks by id
 //! ```
-//! The same state gives the same bytes, however it came about.
+//! The same state gives the same bytes, however it came about. Whoever keeps them sees to it that they come back as they were.
 
-use peeklock_types::wire::{DecodeError, Reader, put_number};
+use bytes::Bytes;
+use peeklock_types::wire::{DecodeError, Reader, put_bytes, put_number};
 
 use crate::blob::{Blob, Container};
 use crate::blobs::Blobs;
@@ -16,34 +17,53 @@ use crate::block::Staged;
 use crate::limits::{BLOB_COUNT_MAX, BLOCK_COUNT_MAX, CONTAINER_COUNT_MAX, STAGED_COUNT_MAX};
 use crate::name::{BlobName, ContainerName};
 use crate::wire::{
-    self, put_blob_name, put_block, put_container, put_content, put_etag, put_lease, put_metadata, put_time,
+    self, put_blob_name, put_block_id, put_blocks, put_container, put_etag, put_lease, put_metadata,
+    put_said, put_time,
 };
 
 const MAGIC: &[u8; 4] = b"PKLB";
 const VERSION: u8 = 1;
 
+/// Contents from this size on are a part of their own.
+const PART_BYTES_MIN: usize = 16 * 1024;
+
+/// A snapshot as it grows.
+#[derive(Default)]
+struct Parts {
+    done: Vec<Bytes>,
+    open: Vec<u8>,
+}
+
+impl Parts {
+    /// Adds a content with its length. A large one is shared and not copied.
+    fn put(&mut self, content: &Bytes) {
+        if content.len() < PART_BYTES_MIN {
+            return put_bytes(content, &mut self.open);
+        }
+        put_number(content.len() as u64, &mut self.open);
+        self.done.push(std::mem::take(&mut self.open).into());
+        self.done.push(content.clone());
+    }
+}
+
 impl Blobs {
-    pub fn snapshot(&self, out: &mut Vec<u8>) {
-        let start = out.len();
-        out.reserve(self.size_bytes);
-        out.extend_from_slice(MAGIC);
-        out.push(VERSION);
-        put_number(self.next_etag, out);
-        put_number(self.containers.len() as u64, out);
-        self.containers.iter().for_each(|(name, container)| put_one(name, container, out));
-        let checksum = crc32c::crc32c(out.get(start..).unwrap_or_default());
-        out.extend_from_slice(&checksum.to_le_bytes());
+    /// Returns the whole state in parts that follow each other.
+    pub fn snapshot(&self) -> Vec<Bytes> {
+        let mut parts = Parts::default();
+        parts.open.extend_from_slice(MAGIC);
+        parts.open.push(VERSION);
+        put_number(self.next_etag, &mut parts.open);
+        put_number(self.containers.len() as u64, &mut parts.open);
+        self.containers.iter().for_each(|(name, container)| put_one(name, container, &mut parts));
+        parts.done.push(parts.open.into());
+        parts.done
     }
 
     pub fn restore(bytes: &[u8]) -> Result<Blobs, DecodeError> {
-        let (bytes, checksum) = bytes.split_last_chunk().ok_or(DecodeError::Short("a snapshot of blobs"))?;
         let rest = bytes.strip_prefix(MAGIC).ok_or(DecodeError::Value("the start of a snapshot of blobs"))?;
         let mut reader = Reader { rest };
         if reader.byte("a snapshot's version")? != VERSION {
             return Err(DecodeError::Value("the version of a snapshot of blobs"));
-        }
-        if crc32c::crc32c(bytes) != u32::from_le_bytes(*checksum) {
-            return Err(DecodeError::Value("the checksum of a snapshot of blobs"));
         }
         let mut blobs = Blobs::default();
         blobs.next_etag = reader.number("an etag")?;
@@ -59,28 +79,37 @@ impl Blobs {
     }
 }
 
-fn put_one(name: &ContainerName, container: &Container, out: &mut Vec<u8>) {
+fn put_one(name: &ContainerName, container: &Container, parts: &mut Parts) {
+    let out = &mut parts.open;
     put_container(name, out);
     put_metadata(&container.metadata, out);
     put_etag(container.etag, out);
     put_time(container.modified_at, out);
     put_lease(container.lease.as_ref(), out);
     put_number(container.blobs.len() as u64, out);
-    for (name, blob) in &container.blobs {
-        put_blob_name(name, out);
-        put_content(&blob.metadata, &blob.headers, &blob.content, &blob.blocks, out);
-        put_etag(blob.etag, out);
-        put_time(blob.created_at, out);
-        put_time(blob.modified_at, out);
-        put_lease(blob.lease.as_ref(), out);
-    }
-    put_number(container.staged.len() as u64, out);
+    container.blobs.iter().for_each(|(name, blob)| put_blob(name, blob, parts));
+    put_number(container.staged.len() as u64, &mut parts.open);
     for (name, staged) in &container.staged {
-        put_blob_name(name, out);
-        put_time(staged.at, out);
-        put_number(staged.blocks.len() as u64, out);
-        staged.blocks.iter().for_each(|(id, content)| put_block(id, content, out));
+        put_blob_name(name, &mut parts.open);
+        put_time(staged.at, &mut parts.open);
+        put_number(staged.blocks.len() as u64, &mut parts.open);
+        for (id, content) in &staged.blocks {
+            put_block_id(id, &mut parts.open);
+            parts.put(content);
+        }
     }
+}
+
+fn put_blob(name: &BlobName, blob: &Blob, parts: &mut Parts) {
+    put_blob_name(name, &mut parts.open);
+    put_said(&blob.metadata, &blob.headers, &mut parts.open);
+    parts.put(&blob.content);
+    let out = &mut parts.open;
+    put_blocks(&blob.blocks, out);
+    put_etag(blob.etag, out);
+    put_time(blob.created_at, out);
+    put_time(blob.modified_at, out);
+    put_lease(blob.lease.as_ref(), out);
 }
 
 fn read_one(reader: &mut Reader<'_>) -> Result<(ContainerName, Container), DecodeError> {

@@ -70,21 +70,22 @@ pub(crate) fn put_time(at: Timestamp, out: &mut Vec<u8>) {
     put_number(at.as_millis(), out);
 }
 
-pub(crate) fn put_content(
-    metadata: &Metadata,
-    headers: &BlobHeaders,
-    content: &[u8],
-    blocks: &[Block],
-    out: &mut Vec<u8>,
-) {
+/// Puts what was said of a content. The content follows, and then its blocks.
+pub(crate) fn put_said(metadata: &Metadata, headers: &BlobHeaders, out: &mut Vec<u8>) {
     put_metadata(metadata, out);
     headers.all().into_iter().for_each(|header| put_optional(header.map(str::as_bytes), out));
-    put_bytes(content, out);
+}
+
+pub(crate) fn put_blocks(blocks: &[Block], out: &mut Vec<u8>) {
     put_number(blocks.len() as u64, out);
     for block in blocks {
-        put_bytes(block.id.as_str().as_bytes(), out);
+        put_block_id(&block.id, out);
         put_number(block.size_bytes.into(), out);
     }
+}
+
+pub(crate) fn put_block_id(id: &BlockId, out: &mut Vec<u8>) {
+    put_bytes(id.as_str().as_bytes(), out);
 }
 
 pub(crate) fn content(reader: &mut Reader<'_>) -> Result<NewBlob, DecodeError> {
@@ -110,11 +111,6 @@ fn blocks(reader: &mut Reader<'_>) -> Result<Vec<Block>, DecodeError> {
 fn block_id(reader: &mut Reader<'_>) -> Result<BlockId, DecodeError> {
     const WHAT: &str = "the id of a block";
     BlockId::parse(reader.text(BLOCK_ID_CHARS_MAX, WHAT)?).map_err(|_| DecodeError::Value(WHAT))
-}
-
-pub(crate) fn put_block(id: &BlockId, content: &[u8], out: &mut Vec<u8>) {
-    put_bytes(id.as_str().as_bytes(), out);
-    put_bytes(content, out);
 }
 
 pub(crate) fn block(reader: &mut Reader<'_>) -> Result<(BlockId, Bytes), DecodeError> {

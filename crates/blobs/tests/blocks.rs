@@ -76,8 +76,7 @@ impl Rig {
             restored.apply(&Fact::decode(&mut log).unwrap()).unwrap();
         }
         assert_eq!(restored, self.blobs);
-        let mut snapshot = Vec::new();
-        self.blobs.snapshot(&mut snapshot);
+        let snapshot = self.blobs.snapshot().concat();
         assert_eq!(Blobs::restore(&snapshot).unwrap(), self.blobs);
     }
 }

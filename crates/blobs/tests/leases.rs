@@ -317,8 +317,7 @@ impl Rig {
         assert_eq!(restored, self.blobs);
         self.blobs = restored;
         if with_snapshot {
-            let mut snapshot = Vec::new();
-            self.blobs.snapshot(&mut snapshot);
+            let snapshot = self.blobs.snapshot().concat();
             self.snapshot = Some(snapshot);
             self.log.clear();
         }

@@ -228,8 +228,7 @@ impl Rig {
         assert_eq!(restored, self.blobs);
         self.blobs = restored;
         if with_snapshot {
-            let mut snapshot = Vec::new();
-            self.blobs.snapshot(&mut snapshot);
+            let snapshot = self.blobs.snapshot().concat();
             self.snapshot = Some(snapshot);
             self.log.clear();
         }
@@ -275,10 +274,7 @@ proptest! {
             prop_assert_eq!(input, with_kind.as_slice());
         }
         let _ = Blobs::restore(&bytes);
-        let mut framed = [b"PKLB\x01", &bytes[..]].concat();
-        let checksum = crc32c::crc32c(&framed);
-        framed.extend(checksum.to_le_bytes());
-        let _ = Blobs::restore(&framed);
+        let _ = Blobs::restore(&[b"PKLB\x01", &bytes[..]].concat());
     }
 
     #[test]

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use peeklock_engine::{Evacuate, LiveBody};
 use peeklock_hubs::{Gather, GatherRun, StreamId};
-use peeklock_journal::{Evacuation, Log, Poisoned, ReadError, SnapshotError, StoredBody};
+use peeklock_journal::{Evacuation, Log, Payload, Poisoned, ReadError, SnapshotError, StoredBody};
 use peeklock_types::{BodyRef, GroupNumber};
 use rustc_hash::{FxHashMap, FxHashSet};
 use tokio::task::JoinHandle;
@@ -46,7 +45,7 @@ enum SnapshotStep {
     /// Taken from memory; the log must hold it all before it may replace the log.
     Taken {
         trim: Trim,
-        payload: Bytes,
+        payload: Payload,
     },
     Writing {
         trim: Trim,
@@ -189,7 +188,7 @@ impl Housekeeping {
         {
             let trim = Trim { upto: appended, bodies_upto: state.bodies_upto(appended) };
             self.is_log_hurt = false;
-            self.snapshot = SnapshotStep::Taken { trim, payload: state.snapshot().into() };
+            self.snapshot = SnapshotStep::Taken { trim, payload: state.snapshot() };
         }
         self.write_snapshot(log);
         self.start_evacuation(state, log, appended)
@@ -278,11 +277,11 @@ impl Housekeeping {
     }
 
     /// The state at the end, if the newest snapshot does not have it all.
-    pub(crate) fn last_snapshot(&self, state: &mut State, appended: GroupNumber) -> Option<(Trim, Bytes)> {
+    pub(crate) fn last_snapshot(&self, state: &mut State, appended: GroupNumber) -> Option<(Trim, Payload)> {
         let is_new = appended > self.snapshot_upto && matches!(self.snapshot, SnapshotStep::Idle);
         is_new.then(|| {
             let trim = Trim { upto: appended, bodies_upto: state.bodies_upto(appended) };
-            (trim, state.snapshot().into())
+            (trim, state.snapshot())
         })
     }
 

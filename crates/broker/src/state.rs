@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use bytes::Bytes;
 use peeklock_blobs::Blobs;
 use peeklock_engine::{Engine, record};
 use peeklock_hubs::Hubs;
-use peeklock_journal::StoredBody;
+use peeklock_journal::{Payload, StoredBody};
 use peeklock_types::GroupNumber;
 
 use crate::group;
@@ -30,14 +31,19 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub(crate) fn snapshot(&self) -> Vec<u8> {
+    /// Returns the state in parts that follow each other. Large contents of blobs are not copied.
+    pub(crate) fn snapshot(&self) -> Payload {
         let mut out = MAGIC.to_vec();
         put_part(ENGINE, &mut out, |out| out.extend(self.engine.snapshot()));
         put_part(HUBS, &mut out, |out| self.hubs.snapshot(out));
+        let mut parts = Vec::new();
         if self.blobs != Blobs::default() {
-            put_part(BLOBS, &mut out, |out| self.blobs.snapshot(out));
+            parts = self.blobs.snapshot();
+            let length: usize = parts.iter().map(Bytes::len).sum();
+            out.push(BLOBS);
+            out.extend((length as u64).to_le_bytes());
         }
-        out
+        std::iter::once(Bytes::from(out)).chain(parts).collect()
     }
 
     pub(crate) fn restore(bytes: &[u8]) -> Result<State, String> {
@@ -66,7 +72,7 @@ impl State {
         Ok(state)
     }
 
-    pub(crate) fn replay(&mut self, number: GroupNumber, payload: &bytes::Bytes) -> Result<(), String> {
+    pub(crate) fn replay(&mut self, number: GroupNumber, payload: &Bytes) -> Result<(), String> {
         let facts = group::facts_of(payload).ok_or("the group has no place for facts")?;
         let mut facts = &facts[..];
         while let Some((&kind, rest)) = facts.split_first() {
@@ -132,9 +138,9 @@ mod tests {
     #[test]
     fn a_snapshot_comes_back_whole_and_an_old_one_too() {
         let state = State::default();
-        let bytes = state.snapshot();
-        assert_eq!(State::restore(&bytes).unwrap().snapshot(), bytes);
-        assert_eq!(State::restore(&state.engine.snapshot()).unwrap().snapshot(), bytes);
+        let bytes = state.snapshot().into_bytes();
+        assert_eq!(State::restore(&bytes).unwrap().snapshot().into_bytes(), bytes);
+        assert_eq!(State::restore(&state.engine.snapshot()).unwrap().snapshot().into_bytes(), bytes);
         for cut in 0..bytes.len() {
             assert!(
                 State::restore(&bytes[..cut]).is_err() || cut == MAGIC.len() || cut == bytes.len(),

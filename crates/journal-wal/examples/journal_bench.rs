@@ -246,7 +246,7 @@ impl Bench {
         if self.bytes - self.trimmed_at_bytes > TRIM_AFTER_BYTES {
             self.trimmed_at_bytes = self.bytes;
             let upto = self.log.watermark();
-            self.log.put_snapshot(upto, Bytes::from_static(b"nothing lives")).await.unwrap();
+            self.log.put_snapshot(upto, Bytes::from_static(b"nothing lives").into()).await.unwrap();
             self.log.trim(upto, upto);
         }
     }

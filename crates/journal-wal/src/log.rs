@@ -8,8 +8,7 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use peeklock_journal::{
-    AppendError, Evacuation, Log, Payload, Poisoned, ReadError, Reader, Snapshot, SnapshotError, Space,
-    StoredBody,
+    AppendError, Evacuation, Log, Payload, Poisoned, ReadError, Reader, SnapshotError, Space, StoredBody,
 };
 use peeklock_types::{BodyRef, GroupNumber};
 use tokio::sync::watch;
@@ -21,9 +20,9 @@ use crate::large::WalLargeBodies;
 use crate::layout::text;
 use crate::pool::Pool;
 use crate::queue::Pending;
-use crate::shard::{Progress, Shard};
+use crate::shard::{Progress, Shard, SnapshotMark};
 use crate::shared::{Shared, lower};
-use crate::snapshot::Stored;
+use crate::snapshot::Draft;
 use crate::{fetch, gather, locked, moving, snapshot};
 
 /// The log of one shard. Fenced when the shard is opened again.
@@ -172,11 +171,10 @@ impl Log for WalLog {
     fn put_snapshot(
         &mut self,
         upto: GroupNumber,
-        payload: Bytes,
+        payload: Payload,
     ) -> impl Future<Output = Result<(), SnapshotError>> + Send + 'static {
         let (shared, shard, epoch) = (Arc::clone(&self.handle.shared), Arc::clone(&self.shard), self.epoch);
-        let snapshot = Snapshot { upto, payload };
-        let done = self.handle.pools.movers.run(move || put_snapshot(&shared, &shard, epoch, snapshot));
+        let done = self.handle.pools.movers.run(move || put_snapshot(&shared, &shard, epoch, upto, payload));
         async move { done.await.map_err(|_| closed())? }
     }
 
@@ -245,9 +243,14 @@ pub(crate) fn check(shared: &Shared, shard: &Shard, epoch: u32) -> Result<(), Po
     if locked(&shard.books).epoch == epoch { Ok(()) } else { Err(fenced()) }
 }
 
-fn put_snapshot(shared: &Shared, shard: &Shard, epoch: u32, snapshot: Snapshot) -> Result<(), SnapshotError> {
+fn put_snapshot(
+    shared: &Shared,
+    shard: &Shard,
+    epoch: u32,
+    upto: GroupNumber,
+    payload: Payload,
+) -> Result<(), SnapshotError> {
     check(shared, shard, epoch)?;
-    let upto = snapshot.upto;
     let path = text(&shared.layout.snapshot(shard.id, upto));
     let failed = |source| SnapshotError::Io { path: path.clone(), source };
     let previous = locked(&shard.books).snapshot;
@@ -260,12 +263,12 @@ fn put_snapshot(shared: &Shared, shard: &Shard, epoch: u32, snapshot: Snapshot) 
         return Ok(());
     }
     let chain = chain_of(shared, shard, upto).map_err(failed)?;
-    let stored = Stored { snapshot, chain, epoch };
+    let draft = Draft { upto, payload, chain, epoch };
     let put = counting_snapshots(shared, shard, || {
-        snapshot::put(&*shared.disk, &shared.layout, shard.id, &stored, previous.upto)
+        snapshot::put(&*shared.disk, &shared.layout, shard.id, &draft, previous.upto)
     });
     put.map_err(failed)?;
-    shard.snapshot_taken(stored.mark(), logged_bytes);
+    shard.snapshot_taken(SnapshotMark { upto, chain }, logged_bytes);
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 use std::io;
 
 use bytes::Bytes;
-use peeklock_journal::{OpenError, Snapshot};
+use peeklock_journal::{OpenError, Payload, Snapshot};
 use peeklock_types::{GroupNumber, ShardId};
 
 use crate::disk::Disk;
@@ -14,6 +14,8 @@ use crate::shard::SnapshotMark;
 const MAGIC: [u8; 8] = *b"PLsnapsh";
 const VERSION: u32 = 1;
 const HEADER_BYTES: usize = 56;
+/// Of a file that is read back.
+const PIECE_BYTES: usize = 1024 * 1024;
 
 /// A snapshot file's content.
 #[derive(Clone, Debug)]
@@ -27,22 +29,6 @@ pub(crate) struct Stored {
 impl Stored {
     pub(crate) fn mark(&self) -> SnapshotMark {
         SnapshotMark { upto: self.snapshot.upto, chain: self.chain }
-    }
-
-    fn header(&self, shard: ShardId) -> [u8; HEADER_BYTES] {
-        let payload = &self.snapshot.payload;
-        let mut out = [0; HEADER_BYTES];
-        out[..8].copy_from_slice(&MAGIC);
-        out[8..12].copy_from_slice(&VERSION.to_le_bytes());
-        out[12..14].copy_from_slice(&shard.0.to_le_bytes());
-        out[16..20].copy_from_slice(&self.epoch.to_le_bytes());
-        out[20..24].copy_from_slice(&crc32c::crc32c(payload).to_le_bytes());
-        out[24..32].copy_from_slice(&self.snapshot.upto.0.to_le_bytes());
-        out[32..40].copy_from_slice(&self.chain.to_le_bytes());
-        out[40..48].copy_from_slice(&(payload.len() as u64).to_le_bytes());
-        let crc = crc32c::crc32c(&out[..52]);
-        out[52..].copy_from_slice(&crc.to_le_bytes());
-        out
     }
 
     fn decode(shard: ShardId, file: Bytes) -> Option<Self> {
@@ -61,6 +47,34 @@ impl Stored {
         let upto = GroupNumber(u64_at(header, 24));
         let (epoch, chain) = (u32_at(header, 16), u64_at(header, 32));
         Some(Stored { snapshot: Snapshot { upto, payload }, chain, epoch })
+    }
+}
+
+/// A snapshot that is to be written. Its parts may be shared with whoever goes on changing the state.
+#[derive(Debug)]
+pub(crate) struct Draft {
+    pub(crate) upto: GroupNumber,
+    pub(crate) payload: Payload,
+    /// As of [`Stored`].
+    pub(crate) chain: u64,
+    pub(crate) epoch: u32,
+}
+
+impl Draft {
+    fn header(&self, shard: ShardId) -> [u8; HEADER_BYTES] {
+        let sum = self.payload.parts().iter().fold(0, |sum, part| crc32c::crc32c_append(sum, part));
+        let mut out = [0; HEADER_BYTES];
+        out[..8].copy_from_slice(&MAGIC);
+        out[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        out[12..14].copy_from_slice(&shard.0.to_le_bytes());
+        out[16..20].copy_from_slice(&self.epoch.to_le_bytes());
+        out[20..24].copy_from_slice(&sum.to_le_bytes());
+        out[24..32].copy_from_slice(&self.upto.0.to_le_bytes());
+        out[32..40].copy_from_slice(&self.chain.to_le_bytes());
+        out[40..48].copy_from_slice(&(self.payload.len() as u64).to_le_bytes());
+        let crc = crc32c::crc32c(&out[..52]);
+        out[52..].copy_from_slice(&crc.to_le_bytes());
+        out
     }
 }
 
@@ -122,31 +136,64 @@ pub(crate) fn put(
     disk: &dyn Disk,
     layout: &Layout,
     shard: ShardId,
-    stored: &Stored,
+    draft: &Draft,
     previous: GroupNumber,
 ) -> io::Result<()> {
-    let (directory, draft) = (layout.snapshot_dir(shard), layout.snapshot_draft(shard));
+    let (directory, beside) = (layout.snapshot_dir(shard), layout.snapshot_draft(shard));
     disk.create_dir_all(&directory)?;
     disk.sync_dir(&layout.snapshot_root())?;
-    let upto = stored.snapshot.upto;
-    if let Err(error) = write_draft(disk, layout, shard, stored) {
+    let (upto, header) = (draft.upto, draft.header(shard));
+    if let Err(error) = write_draft(disk, layout, shard, &header, &draft.payload) {
         // The first error is the one to tell, and a full disk needs the room of the half file.
-        let _ = disk.remove(&draft);
+        let _ = disk.remove(&beside);
         return Err(error);
     }
-    disk.rename(&draft, &layout.snapshot(shard, upto))?;
+    disk.rename(&beside, &layout.snapshot(shard, upto))?;
     disk.sync_dir(&directory)?;
-    if read(disk, layout, shard, upto)?.is_none() {
+    if !reads_back(disk, layout, shard, upto, &header)? {
         return Err(io::Error::other("the snapshot does not read back as it was written"));
     }
     remove_older(disk, layout, shard, upto, previous)
 }
 
-fn write_draft(disk: &dyn Disk, layout: &Layout, shard: ShardId, stored: &Stored) -> io::Result<()> {
+fn write_draft(
+    disk: &dyn Disk,
+    layout: &Layout,
+    shard: ShardId,
+    header: &[u8; HEADER_BYTES],
+    payload: &Payload,
+) -> io::Result<()> {
     let file = disk.create(&layout.snapshot_draft(shard))?;
-    let header = stored.header(shard);
-    file.write_at(&mut [io::IoSlice::new(&header), io::IoSlice::new(&stored.snapshot.payload)], 0)?;
+    let parts = payload.parts().iter().map(|part| io::IoSlice::new(part));
+    let mut parts: Vec<_> = std::iter::once(io::IoSlice::new(header)).chain(parts).collect();
+    file.write_at(&mut parts, 0)?;
     file.sync()
+}
+
+/// Reads a file piece by piece: it may be large, and nobody needs it whole.
+fn reads_back(
+    disk: &dyn Disk,
+    layout: &Layout,
+    shard: ShardId,
+    upto: GroupNumber,
+    header: &[u8; HEADER_BYTES],
+) -> io::Result<bool> {
+    let file = disk.open(&layout.snapshot(shard, upto))?;
+    let size_bytes = file.size_bytes()?;
+    let mut at = HEADER_BYTES as u64;
+    if size_bytes != at + u64_at(header, 40) || file.bytes_at(HEADER_BYTES, 0)? != header {
+        return Ok(false);
+    }
+    let mut sum = 0;
+    let mut piece = vec![0; usize::try_from(size_bytes - at).unwrap_or(PIECE_BYTES).min(PIECE_BYTES)];
+    while at < size_bytes {
+        let rest = usize::try_from(size_bytes - at).unwrap_or(usize::MAX).min(piece.len());
+        let Some(piece) = piece.get_mut(..rest) else { return Ok(false) };
+        file.read_at(piece, at)?;
+        sum = crc32c::crc32c_append(sum, piece);
+        at += rest as u64;
+    }
+    Ok(sum == u32_at(header, 20))
 }
 
 /// Keeps `upto` and `previous`, the one that was good before. An unreadable file between them is of no use.

@@ -201,7 +201,7 @@ async fn an_older_owner_is_fenced<J: Journal>(mut start: impl FnMut() -> J) {
         "the older owner does not take the newer one's group for its own"
     );
     assert!(matches!(older.append(Bytes::from_static(b"late").into()), Err(AppendError::Poisoned(_))));
-    assert!(older.put_snapshot(GroupNumber(1), Bytes::new()).await.is_err());
+    assert!(older.put_snapshot(GroupNumber(1), Bytes::new().into()).await.is_err());
     drop((older, newer));
     let (_log, recovery) = open(&journal, SHARD).await;
     assert_eq!(groups(recovery), [group(1, b"older"), group(2, b"newer")]);
@@ -213,7 +213,7 @@ async fn replay_starts_after_the_snapshot<J: Journal>(mut start: impl FnMut() ->
         for n in 1..=6_u8 {
             append(&mut log, &[n]).await;
         }
-        log.put_snapshot(GroupNumber(4), Bytes::from_static(b"state at 4"))
+        log.put_snapshot(GroupNumber(4), Bytes::from_static(b"state at 4").into())
             .await
             .expect("the snapshot is kept");
         log.trim(GroupNumber(4), GroupNumber(4));
@@ -224,7 +224,9 @@ async fn replay_starts_after_the_snapshot<J: Journal>(mut start: impl FnMut() ->
     assert_eq!((snapshot.upto, &snapshot.payload[..]), (GroupNumber(4), &b"state at 4"[..]));
     assert_eq!(groups(recovery), [group(5, &[5]), group(6, &[6]), group(7, &[7])]);
     // All of the log is covered: the next open has nothing to replay, and numbers go on.
-    log.put_snapshot(GroupNumber(7), Bytes::from_static(b"state at 7")).await.expect("the snapshot is kept");
+    log.put_snapshot(GroupNumber(7), Bytes::from_static(b"state at 7").into())
+        .await
+        .expect("the snapshot is kept");
     log.trim(GroupNumber(7), GroupNumber(7));
     drop(log);
     let (mut log, recovery) = open(&start(), SHARD).await;
@@ -239,8 +241,12 @@ async fn an_older_snapshot_does_not_replace_a_newer_one<J: Journal>(mut start: i
         for n in 1..=3_u8 {
             append(&mut log, &[n]).await;
         }
-        log.put_snapshot(GroupNumber(3), Bytes::from_static(b"new")).await.expect("the snapshot is kept");
-        log.put_snapshot(GroupNumber(2), Bytes::from_static(b"old")).await.expect("an older one is no error");
+        log.put_snapshot(GroupNumber(3), Bytes::from_static(b"new").into())
+            .await
+            .expect("the snapshot is kept");
+        log.put_snapshot(GroupNumber(2), Bytes::from_static(b"old").into())
+            .await
+            .expect("an older one is no error");
     }
     let (_log, recovery) = open(&start(), SHARD).await;
     assert_eq!(recovery.snapshot.as_ref().map(|s| &s.payload[..]), Some(&b"new"[..]));
@@ -261,7 +267,9 @@ async fn trimming_never_takes_what_is_needed<J: Journal>(mut start: impl FnMut()
         let (mut log, recovery) = open(&start(), SHARD).await;
         assert_eq!(groups(recovery), [group(1, b"one"), group(2, b"two")]);
         let places = append_bodies(&mut log, &[b"another"]).await;
-        log.put_snapshot(GroupNumber(3), Bytes::from_static(b"t")).await.expect("the snapshot is kept");
+        log.put_snapshot(GroupNumber(3), Bytes::from_static(b"t").into())
+            .await
+            .expect("the snapshot is kept");
         // Replay needs no group any more, but a body still lies in the third.
         log.trim(GroupNumber(3), GroupNumber(2));
         assert_eq!(read(&log, &places).await, [&b"another"[..]]);

@@ -81,7 +81,7 @@ pub trait Log: Send + 'static {
     fn put_snapshot(
         &mut self,
         upto: GroupNumber,
-        payload: Bytes,
+        payload: Payload,
     ) -> impl Future<Output = Result<(), SnapshotError>> + Send + 'static;
 
     /// Whether the owner should take a snapshot and trim soon: much was appended since the last one, or groups that no snapshot covers keep

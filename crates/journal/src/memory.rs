@@ -366,12 +366,12 @@ impl Log for MemoryLog {
     fn put_snapshot(
         &mut self,
         upto: GroupNumber,
-        payload: Bytes,
+        payload: Payload,
     ) -> impl Future<Output = Result<(), SnapshotError>> + Send + 'static {
         let mut state = locked(&self.shard.state);
         let checked = self.check(&state);
         if checked.is_ok() && upto >= state.snapshot_upto() {
-            state.snapshot = Some(Snapshot { upto, payload });
+            state.snapshot = Some(Snapshot { upto, payload: payload.into_bytes() });
             state.asked_snapshot = false;
         }
         ready(checked.map_err(SnapshotError::from))

@@ -45,7 +45,7 @@ async fn a_poisoned_log_refuses_everything_until_it_is_opened_again() {
         matches!(log.append(Bytes::new().into()), Err(AppendError::Poisoned(p)) if p.reason.contains("test"))
     );
     assert!(log.durable(GroupNumber(1)).await.is_err());
-    assert!(log.put_snapshot(GroupNumber(1), Bytes::new()).await.is_err());
+    assert!(log.put_snapshot(GroupNumber(1), Bytes::new().into()).await.is_err());
     let (mut log, recovery) = journal.open(SHARD).await.unwrap();
     assert_eq!(recovery.groups.count(), 1);
     assert_eq!(log.append(Bytes::new().into()).unwrap(), GroupNumber(2));
@@ -62,7 +62,7 @@ async fn tests_can_ask_for_what_a_disk_would() {
     journal.set_space(Space::RejectSends);
     assert!(log.wants_snapshot() && log.space() == Space::RejectSends);
     assert_eq!(log.wants_evacuation(), Some(Evacuation::Groups { upto: GroupNumber(1) }));
-    log.put_snapshot(GroupNumber(1), Bytes::new()).await.unwrap();
+    log.put_snapshot(GroupNumber(1), Bytes::new().into()).await.unwrap();
     log.trim(GroupNumber(1), GroupNumber(1));
     assert!(!log.wants_snapshot() && log.wants_evacuation().is_none());
     let gone = StoredBody { place: BodyRef::in_log(GroupNumber(1), 0).unwrap(), size_bytes: 8 };

@@ -122,7 +122,7 @@ fn a_snapshot_found_after_a_kill_outlives_a_power_cut() {
             driver.keep();
         }
         disk.fail_at(disk.step_count() + steps + 1, Fault::PowerOff);
-        let put = now(log.put_snapshot(GroupNumber(40), Bytes::from_static(b"forty")));
+        let put = now(log.put_snapshot(GroupNumber(40), Bytes::from_static(b"forty").into()));
         drop((log, journal, driver));
         disk.kill_process();
         let (journal, mut driver) = open(&disk);

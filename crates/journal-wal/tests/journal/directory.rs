@@ -191,7 +191,7 @@ fn a_damaged_snapshot_of_an_idle_shard_does_not_turn_it_back() {
         log.append(vec![7; 3000].into()).unwrap();
         while driver.commit() {}
         let upto = log.watermark();
-        now(log.put_snapshot(upto, Bytes::from_static(b"state"))).unwrap();
+        now(log.put_snapshot(upto, Bytes::from_static(b"state").into())).unwrap();
         log.trim(upto, upto);
         driver.keep();
     };
@@ -218,7 +218,7 @@ fn a_snapshot_that_is_there_already_is_not_written_again() {
     let (disk, mut oracle) = (SimDisk::new(), Oracle::default());
     let mut broker = Broker::open(&disk, &tiny(), &mut oracle, 1).unwrap();
     let known = |oracle: &Oracle| oracle.shards[&ShardId(0)].clone();
-    now(broker.owners[0].log.put_snapshot(GroupNumber::NONE, Bytes::new())).unwrap();
+    now(broker.owners[0].log.put_snapshot(GroupNumber::NONE, Bytes::new().into())).unwrap();
     assert!(snapshots(&disk).is_empty(), "no group, no state");
     for _ in 0..2 {
         assert!(work(&mut broker, &mut oracle, &mut Random(3), 2));

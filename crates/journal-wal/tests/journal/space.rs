@@ -24,7 +24,7 @@ fn append(log: &mut WalLog, driver: &mut Driver, size: usize) -> Result<GroupNum
 /// Everything durable so far is covered and holds no body.
 fn let_go(log: &mut WalLog) {
     let upto = log.watermark();
-    now(log.put_snapshot(upto, Bytes::from_static(b"state"))).unwrap();
+    now(log.put_snapshot(upto, Bytes::from_static(b"state").into())).unwrap();
     log.trim(upto, upto);
 }
 
@@ -248,11 +248,11 @@ fn an_owner_that_has_a_snapshot_of_everything_is_not_asked_for_ever() {
         append(&mut log, &mut driver, 3000).unwrap();
     }
     let upto = log.watermark();
-    now(log.put_snapshot(upto, Bytes::from_static(b"state"))).unwrap();
+    now(log.put_snapshot(upto, Bytes::from_static(b"state").into())).unwrap();
     drop((log, journal, driver));
     let (journal, _driver) = open(&disk, config);
     let (mut log, _) = now(journal.open(ShardId(0))).unwrap();
-    now(log.put_snapshot(upto, Bytes::from_static(b"state"))).unwrap();
+    now(log.put_snapshot(upto, Bytes::from_static(b"state").into())).unwrap();
     assert!(!log.wants_snapshot());
 }
 

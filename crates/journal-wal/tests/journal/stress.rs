@@ -194,7 +194,7 @@ impl Owner {
         }
         let upto = self.log.watermark();
         if self.log.wants_snapshot() {
-            self.log.put_snapshot(upto, Bytes::from_static(b"state")).await.unwrap();
+            self.log.put_snapshot(upto, Bytes::from_static(b"state").into()).await.unwrap();
         }
         let groups = self.live.values().filter_map(|place| match place.place() {
             BodyPlace::Log { group, .. } => Some(group.0 - 1),

@@ -425,7 +425,7 @@ impl Owner {
     pub(crate) fn snapshot(&mut self, known: &Known) -> bool {
         let upto = self.log.watermark();
         let Some(state) = known.states.get(&upto.0) else { return false };
-        if now(self.log.put_snapshot(upto, encode_state(state))).is_err() {
+        if now(self.log.put_snapshot(upto, encode_state(state).into())).is_err() {
             return false;
         }
         self.covered = upto;

@@ -108,7 +108,7 @@ impl Owner {
         }
         let upto = self.log.watermark();
         if self.log.wants_snapshot() {
-            self.log.put_snapshot(upto, Bytes::from_static(b"state")).await.unwrap();
+            self.log.put_snapshot(upto, Bytes::from_static(b"state").into()).await.unwrap();
         }
         let groups = self.live.values().filter_map(|place| match place.place() {
             BodyPlace::Log { group, .. } => Some(group.0 - 1),
@@ -226,7 +226,7 @@ async fn a_fault_of_the_program_in_any_thread_is_heard() {
     }
     // The keeper may have a step of its own to do; one of the next few is the mover's.
     (1..9).for_each(|n| disk.fail_at(disk.step_count() + n, Fault::Panic));
-    let snapshot = tokio::time::timeout(patience, log.put_snapshot(GroupNumber(1), Bytes::new()));
+    let snapshot = tokio::time::timeout(patience, log.put_snapshot(GroupNumber(1), Bytes::new().into()));
     assert!(snapshot.await.expect("there is an answer").is_err());
     let later = tokio::time::timeout(patience, log.durable(GroupNumber(1)));
     assert!(later.await.expect("there is an answer").is_err());
