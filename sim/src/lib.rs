@@ -15,7 +15,7 @@ mod scenario;
 mod world;
 
 pub use log::{
-    Answer, BlobChange, BlobEvent, Counted, Entry, Event, EventNumber, Fate, FoundBlob, HubEvent,
+    Answer, BlobChange, BlobEvent, Counted, Entry, Event, EventNumber, Fate, FoundBlob, HubEvent, LeaseWish,
     MessageNumber, Numbered, Owned, Part, Peeked, QueueIndex, ReadEnd, ReadEvent, Refusal, Seen,
     SessionNumber, Stage, Terms,
 };

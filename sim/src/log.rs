@@ -11,7 +11,7 @@ use peeklock_types::OrderSettings;
 use tokio::time::Instant;
 
 use crate::scenario::Target;
-pub use blobs::{BlobChange, BlobEvent, FoundBlob};
+pub use blobs::{BlobChange, BlobEvent, FoundBlob, LeaseWish};
 pub use hub::{EventNumber, Fate, HubEvent, Numbered, Owned, ReadEnd, ReadEvent, Refusal, Stage};
 
 /// A message as its sender names it; unique in a run. What is sent to a topic has a number, and so has each copy of it.

@@ -1,15 +1,17 @@
-//! Several who change the same blobs: each names the etag that it saw last, which others may have made stale.
+//! Several who change the same blobs: each names the etag that it saw last, which others may have made stale, and
+//! some hold a lease.
 
 use std::collections::BTreeMap;
 
 use peeklock_broker::blob::{
-    BlobName, Condition, ContainerName, Error as BlobError, Etag, Metadata, NewBlob, Tag,
+    BlobName, Condition, ContainerName, Error as BlobError, Etag, LeaseAction, LeaseId, LeaseSpan, Metadata,
+    NewBlob, Tag,
 };
 use peeklock_broker::{AdminError, Broker, Error};
 use tokio::time::timeout;
 
 use super::{PATIENCE, Party};
-use crate::log::{Answer, BlobChange, BlobEvent, Event, FoundBlob};
+use crate::log::{Answer, BlobChange, BlobEvent, Event, FoundBlob, LeaseWish};
 use crate::scenario::blobs::CONTAINER;
 
 const VALUE: &str = "value";
@@ -28,10 +30,10 @@ fn said(value: u64) -> Metadata {
     metadata
 }
 
-/// Changes blobs, and looks at them, until it is over.
+/// Changes blobs, leases them, and looks at them, until it is over.
 pub(crate) async fn claim(mut party: Party, number: u64) {
     let Some(spec) = party.world.scenario.blobs.clone() else { return };
-    let mut known: BTreeMap<u32, u64> = BTreeMap::new();
+    let mut claims = Claims::default();
     // What it writes, nobody else writes.
     let mut value = number << 32;
     while !party.is_over() {
@@ -39,33 +41,100 @@ pub(crate) async fn claim(mut party: Party, number: u64) {
         let blob = party.rng.u32(0..spec.count);
         if party.rng.u32(0..3) == 0 {
             match look(&mut party, blob).await {
-                Some(Some(found)) => drop(known.insert(blob, found.etag)),
-                Some(None) => drop(known.remove(&blob)),
+                Some(Some(found)) => drop(claims.known.insert(blob, found.etag)),
+                Some(None) => drop(claims.known.remove(&blob)),
                 None => {}
             }
             continue;
         }
         value += 1;
-        let change = match known.get(&blob).copied() {
-            None => BlobChange::Create { value },
-            Some(expected) if party.rng.u32(0..8) == 0 => BlobChange::Delete { expected },
-            Some(expected) => BlobChange::Set { expected, value },
-        };
-        let (answer, etag) = ask_for(&mut party, blob, change).await;
-        // Sometimes it goes on with what it knows, though it should know better.
-        match (answer, etag) {
-            (Answer::Done, Some(etag)) => drop(known.insert(blob, etag)),
-            _ if party.rng.u32(0..4) > 0 => drop(known.remove(&blob)),
-            _ => {}
+        if spec.lease_one_in > 0 && party.rng.u32(0..spec.lease_one_in) == 0 {
+            claims.lease(&mut party, blob, value).await;
+        } else {
+            claims.change(&mut party, blob, value).await;
         }
     }
 }
 
-async fn ask_for(party: &mut Party, blob: u32, change: BlobChange) -> (Answer, Option<u64>) {
+/// What a claimant knows, or thinks that it knows.
+#[derive(Default)]
+struct Claims {
+    /// By blob, the etag that it saw last.
+    known: BTreeMap<u32, u64>,
+    /// By blob, the lease that it asked for.
+    held: BTreeMap<u32, u64>,
+    /// Somebody else's lease was in its way here.
+    locked_out: Option<u32>,
+}
+
+impl Claims {
+    async fn change(&mut self, party: &mut Party, blob: u32, value: u64) {
+        let change = match self.known.get(&blob).copied() {
+            None => BlobChange::Create { value },
+            Some(expected) if party.rng.u32(0..8) == 0 => BlobChange::Delete { expected },
+            Some(expected) => BlobChange::Set { expected, value },
+        };
+        let lease = self.held.get(&blob).copied();
+        let (answer, etag) = ask_for(party, blob, change, lease).await;
+        if answer.is_about_lease() {
+            self.locked_out = Some(blob);
+            self.held.remove(&blob);
+            return;
+        }
+        // Sometimes it goes on with what it knows, though it should know better.
+        match (answer, etag) {
+            (Answer::Done, Some(etag)) => drop(self.known.insert(blob, etag)),
+            _ if party.rng.u32(0..4) > 0 => drop(self.known.remove(&blob)),
+            _ => {}
+        }
+    }
+
+    async fn lease(&mut self, party: &mut Party, blob: u32, fresh: u64) {
+        let wish = match self.held.remove(&blob) {
+            Some(lease) => LeaseWish::Release { lease },
+            None if self.locked_out.take() == Some(blob) => LeaseWish::Break,
+            None => LeaseWish::Acquire { lease: fresh },
+        };
+        let answer = ask_for_lease(party, blob, wish).await;
+        // Of one that was not answered it is best to think that it is held.
+        if let (LeaseWish::Acquire { lease }, Answer::Done | Answer::Unknown) = (wish, answer) {
+            self.held.insert(blob, lease);
+        }
+    }
+}
+
+async fn ask_for_lease(party: &mut Party, blob: u32, wish: LeaseWish) -> Answer {
     let request = party.world.log.next_request();
-    party.log(Event::Blob(BlobEvent::Changing { request, blob, change }));
+    party.log(Event::Blob(BlobEvent::Leasing { request, blob, wish }));
+    let action = match wish {
+        LeaseWish::Acquire { lease } => {
+            LeaseAction::Acquire { id: LeaseId(lease.into()), span: LeaseSpan::Infinite }
+        }
+        LeaseWish::Release { lease } => LeaseAction::Release { id: LeaseId(lease.into()) },
+        LeaseWish::Break => LeaseAction::Break { period: None },
+    };
+    let always = Condition::default();
+    let leased =
+        call(party, async |broker| broker.lease_blob(container(), Some(name_of(blob)), action, always).await);
+    let answer = match leased.await {
+        Ok(_) => Answer::Done,
+        Err(Some(why)) => Answer::Refused { lock_lost: false, why: why.to_string() },
+        Err(None) => Answer::Unknown,
+    };
+    party.log(Event::Blob(BlobEvent::Leased { request, answer: answer.clone() }));
+    answer
+}
+
+async fn ask_for(
+    party: &mut Party,
+    blob: u32,
+    change: BlobChange,
+    lease: Option<u64>,
+) -> (Answer, Option<u64>) {
+    let request = party.world.log.next_request();
+    party.log(Event::Blob(BlobEvent::Changing { request, blob, change, lease }));
     let by_put = party.rng.bool();
-    let result = call(party, async |broker| perform(broker, blob, change, by_put).await).await;
+    let result = call(party, async |broker| perform(broker, blob, change, lease, by_put).await).await;
     let (answer, etag) = match result {
         Ok(etag) => (Answer::Done, etag),
         Err(Some(why)) => (Answer::Refused { lock_lost: is_stale(&why), why: why.to_string() }, None),
@@ -79,14 +148,16 @@ async fn perform(
     broker: Broker,
     blob: u32,
     change: BlobChange,
+    lease: Option<u64>,
     by_put: bool,
 ) -> Result<Option<u64>, AdminError> {
     let (container, name) = (container(), name_of(blob));
-    let is = |etag| Condition { if_match: Some(Tag::Is(Etag(etag))), ..Condition::default() };
+    let under = Condition { lease_id: lease.map(|lease| LeaseId(lease.into())), ..Condition::default() };
+    let is = |etag| Condition { if_match: Some(Tag::Is(Etag(etag))), ..under.clone() };
     let new = |value| NewBlob { metadata: said(value), ..NewBlob::default() };
     let changed = match change {
         BlobChange::Create { value } => {
-            let none = Condition { if_none_match: Some(Tag::Any), ..Condition::default() };
+            let none = Condition { if_none_match: Some(Tag::Any), ..under };
             let _ = broker.create_container(container.clone(), Metadata::default()).await;
             broker.put_blob(container, name, new(value), none).await?
         }

@@ -19,6 +19,19 @@ pub enum BlobChange {
     },
 }
 
+/// What somebody wants of the lease of a blob. Leases have no end here, and each is acquired once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeaseWish {
+    Acquire {
+        lease: u64,
+    },
+    Release {
+        lease: u64,
+    },
+    /// Whoever has it.
+    Break,
+}
+
 /// A blob as somebody finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FoundBlob {
@@ -30,10 +43,20 @@ pub struct FoundBlob {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[rustfmt::skip]
 pub enum BlobEvent {
-    Changing { request: u32, blob: u32, change: BlobChange },
+    /// Under a lease, if it names one.
+    Changing { request: u32, blob: u32, change: BlobChange, lease: Option<u64> },
     /// With the etag that it has now.
     Changed { request: u32, answer: Answer, etag: Option<u64> },
+    Leasing { request: u32, blob: u32, wish: LeaseWish },
+    Leased { request: u32, answer: Answer },
     Looking { request: u32, blob: u32 },
     /// `None`: it is not there.
     Looked { request: u32, found: Option<FoundBlob> },
+}
+
+impl Answer {
+    /// Whether a change was refused because of a lease.
+    pub(crate) fn is_about_lease(&self) -> bool {
+        matches!(self, Answer::Refused { why, .. } if why.contains(" lease"))
+    }
 }

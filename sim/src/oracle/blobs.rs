@@ -1,9 +1,10 @@
-//! Blobs that several change: whoever names the etag that is there wins, alone, and what was confirmed stays.
+//! Blobs that several change: whoever names the etag that is there wins, alone, what was confirmed stays, and nobody changes what another has
+//! leased.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Violation;
-use crate::log::{Answer, BlobChange, BlobEvent, Entry, Event, FoundBlob};
+use crate::log::{Answer, BlobChange, BlobEvent, Entry, Event, FoundBlob, LeaseWish};
 
 /// A place in the log.
 type Moment = usize;
@@ -17,6 +18,16 @@ struct Change {
     answered: Option<Moment>,
     answer: Answer,
     etag: Option<u64>,
+    lease: Option<u64>,
+}
+
+#[derive(Debug)]
+struct Leasing {
+    blob: u32,
+    wish: LeaseWish,
+    asked: Moment,
+    answered: Option<Moment>,
+    answer: Answer,
 }
 
 #[derive(Debug)]
@@ -30,6 +41,7 @@ struct Look {
 #[derive(Default)]
 struct Chronicle {
     changes: Vec<Change>,
+    leasings: Vec<Leasing>,
     looks: Vec<Look>,
     /// Whoever wrote a value to a blob: each is written by one change only.
     authors: BTreeMap<(u32, u64), usize>,
@@ -62,22 +74,34 @@ impl Change {
 impl Chronicle {
     fn new(entries: &[Entry]) -> Chronicle {
         let mut chronicle = Chronicle::default();
-        let (mut changes, mut looks) = (BTreeMap::new(), BTreeMap::new());
+        let (mut changes, mut leasings, mut looks) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         for (at, entry) in entries.iter().enumerate() {
             let Event::Blob(event) = &entry.event else { continue };
             match event.clone() {
-                BlobEvent::Changing { request, blob, change } => {
+                BlobEvent::Changing { request, blob, change, lease } => {
                     let number = chronicle.changes.len();
                     changes.insert(request, number);
                     chronicle.authors.extend(value_of(change).map(|value| ((blob, value), number)));
                     let (answered, answer, etag) = (None, Answer::Unknown, None);
-                    chronicle.changes.push(Change { blob, change, asked: at, answered, answer, etag });
+                    chronicle.changes.push(Change { blob, change, asked: at, answered, answer, etag, lease });
                 }
                 BlobEvent::Changed { request, answer, etag } => {
                     let number = changes.get(&request);
                     if let Some(change) = number.and_then(|number| chronicle.changes.get_mut(*number)) {
                         change.answered = (answer != Answer::Unknown).then_some(at);
                         (change.answer, change.etag) = (answer, etag);
+                    }
+                }
+                BlobEvent::Leasing { request, blob, wish } => {
+                    leasings.insert(request, chronicle.leasings.len());
+                    let (answered, answer) = (None, Answer::Unknown);
+                    chronicle.leasings.push(Leasing { blob, wish, asked: at, answered, answer });
+                }
+                BlobEvent::Leased { request, answer } => {
+                    let number = leasings.get(&request);
+                    if let Some(leasing) = number.and_then(|number| chronicle.leasings.get_mut(*number)) {
+                        leasing.answered = (answer != Answer::Unknown).then_some(at);
+                        leasing.answer = answer;
                     }
                 }
                 BlobEvent::Looking { request, blob } => drop(looks.insert(request, (at, blob))),
@@ -135,7 +159,14 @@ fn value_of(change: BlobChange) -> Option<u64> {
 
 pub(super) fn judge(entries: &[Entry]) -> Vec<Violation> {
     let chronicle = Chronicle::new(entries);
-    let checkers = [one_change_wins, etags_are_unique, what_was_confirmed_stays, refusals_have_reasons];
+    let checkers = [
+        one_change_wins,
+        etags_are_unique,
+        what_was_confirmed_stays,
+        refusals_have_reasons,
+        leases_lock_others_out,
+        lockouts_have_reasons,
+    ];
     checkers.iter().flat_map(|check| check(&chronicle)).collect()
 }
 
@@ -245,6 +276,72 @@ fn refusals_have_reasons(chronicle: &Chronicle) -> Vec<Violation> {
     violations
 }
 
+impl Chronicle {
+    /// Leases that may have been there: their number, who asked for them, and when they may have ended first.
+    fn leases(&self) -> impl Iterator<Item = (u64, &Leasing, Option<Moment>)> {
+        self.leasings.iter().filter_map(|leasing| {
+            let LeaseWish::Acquire { lease } = leasing.wish else { return None };
+            let is_refused = matches!(leasing.answer, Answer::Refused { .. });
+            (!is_refused).then(|| (lease, leasing, self.first_end(lease, leasing)))
+        })
+    }
+
+    /// The first moment at which somebody asked for something that ends a lease.
+    fn first_end(&self, lease: u64, acquired: &Leasing) -> Option<Moment> {
+        let ends = |other: &&Leasing| {
+            other.blob == acquired.blob
+                && (other.wish == LeaseWish::Break || other.wish == LeaseWish::Release { lease })
+                && !matches!(other.answer, Answer::Refused { .. })
+                && other.answered.is_none_or(|answered| answered > acquired.asked)
+        };
+        let of_leases = self.leasings.iter().filter(ends).map(|other| other.asked);
+        let deletes = self.of(acquired.blob).filter(|change| change.lease == Some(lease));
+        let deletes = deletes.filter(|change| change.value().is_none() && !change.is_refused());
+        of_leases.chain(deletes.map(|change| change.asked)).min()
+    }
+}
+
+/// From the moment that a lease is confirmed nobody else changes the blob.
+fn leases_lock_others_out(chronicle: &Chronicle) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    for (lease, leasing, end) in chronicle.leases() {
+        let Some(since) = leasing.answered else { continue };
+        let is_inside = |change: &&Change| {
+            change.lease != Some(lease)
+                && change.asked > since
+                && change.answered.is_some_and(|answered| end.is_none_or(|end| answered < end))
+        };
+        let others = chronicle.of(leasing.blob).filter(|change| change.answer == Answer::Done);
+        for change in others.filter(is_inside) {
+            let what = format!("{change:?} under {leasing:?}");
+            violations.push(Violation::new("nobody changes what another has leased", None, what));
+        }
+    }
+    violations
+}
+
+/// Whoever is locked out without a lease of its own meets one that may be there.
+fn lockouts_have_reasons(chronicle: &Chronicle) -> Vec<Violation> {
+    let is_locked_out = |change: &&Change| change.lease.is_none() && change.answer.is_about_lease();
+    let mut violations = Vec::new();
+    for change in chronicle.changes.iter().filter(is_locked_out) {
+        let Some(answered) = change.answered else { continue };
+        let locks = |(lease, leasing): (u64, &Leasing)| {
+            let is_released = chronicle.leasings.iter().any(|other| {
+                other.wish == LeaseWish::Release { lease }
+                    && other.answer == Answer::Done
+                    && other.answered.is_some_and(|released| released < change.asked)
+            });
+            leasing.blob == change.blob && leasing.asked < answered && !is_released
+        };
+        if !chronicle.leases().any(|(lease, leasing, _)| locks((lease, leasing))) {
+            let what = format!("{change:?}");
+            violations.push(Violation::new("leases of blobs lock out for good reasons", None, what));
+        }
+    }
+    violations
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -253,6 +350,8 @@ mod tests {
     struct Forge {
         entries: Vec<Entry>,
         request: u32,
+        /// What changes from here on are made under.
+        lease: Option<u64>,
     }
 
     impl Forge {
@@ -263,7 +362,7 @@ mod tests {
 
         fn ask(&mut self, change: BlobChange) -> u32 {
             self.request += 1;
-            self.add(BlobEvent::Changing { request: self.request, blob: 0, change });
+            self.add(BlobEvent::Changing { request: self.request, blob: 0, change, lease: self.lease });
             self.request
         }
 
@@ -283,6 +382,29 @@ mod tests {
         fn unknown(mut self, change: BlobChange) -> Self {
             let request = self.ask(change);
             self.add(BlobEvent::Changed { request, answer: Answer::Unknown, etag: None });
+            self
+        }
+
+        fn under(self, lease: Option<u64>) -> Self {
+            Forge { lease, ..self }
+        }
+
+        fn leasing(mut self, wish: LeaseWish, answer: Answer) -> Self {
+            self.request += 1;
+            let (request, blob) = (self.request, 0);
+            self.add(BlobEvent::Leasing { request, blob, wish });
+            self.add(BlobEvent::Leased { request, answer });
+            self
+        }
+
+        fn leased(self, lease: u64) -> Self {
+            self.leasing(LeaseWish::Acquire { lease }, Answer::Done)
+        }
+
+        fn locked_out(mut self, change: BlobChange) -> Self {
+            let request = self.ask(change);
+            let answer = Answer::Refused { lock_lost: false, why: "there is a lease".to_owned() };
+            self.add(BlobEvent::Changed { request, answer, etag: None });
             self
         }
 
@@ -370,5 +492,27 @@ mod tests {
         assert_eq!(Forge::default().created(1, 10).refused(set(10, 2)).promises(), REASONS);
         let old = Forge::default().created(1, 10).set(10, 2, 11).refused(set(11, 3));
         assert_eq!(old.promises(), REASONS);
+    }
+
+    #[test]
+    fn leases_are_judged() {
+        const LEASED: [&str; 1] = ["nobody changes what another has leased"];
+        const REASONS: [&str; 1] = ["leases of blobs lock out for good reasons"];
+        let sound = || Forge::default().created(1, 10).leased(7).locked_out(set(10, 2)).under(Some(7));
+        let sound = || sound().set(10, 3, 11).under(None);
+        assert_eq!(sound().promises(), Vec::<&str>::new());
+        assert_eq!(sound().set(11, 4, 12).promises(), LEASED);
+        assert_eq!(sound().under(Some(8)).set(11, 4, 12).promises(), LEASED);
+        for end in [LeaseWish::Release { lease: 7 }, LeaseWish::Break] {
+            for answer in [Answer::Done, Answer::Unknown] {
+                let ended = sound().leasing(end, answer).set(11, 4, 12);
+                assert_eq!(ended.promises(), Vec::<&str>::new());
+            }
+        }
+        let deleted = sound().under(Some(7)).done(BlobChange::Delete { expected: 11 }, None).under(None);
+        assert_eq!(deleted.created(4, 12).promises(), Vec::<&str>::new());
+        let released = sound().leasing(LeaseWish::Release { lease: 7 }, Answer::Done);
+        assert_eq!(released.locked_out(set(11, 4)).promises(), REASONS);
+        assert_eq!(Forge::default().created(1, 10).locked_out(set(10, 2)).promises(), REASONS);
     }
 }

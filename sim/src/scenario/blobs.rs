@@ -1,4 +1,5 @@
-//! Blobs that several want to change, as the checkpoint stores of the SDKs do: whoever names the etag that is there wins.
+//! Blobs that several want to change, as the checkpoint stores of the SDKs do: whoever names the etag that is there wins, unless
+//! somebody holds a lease.
 
 use fastrand::Rng;
 
@@ -14,6 +15,8 @@ pub struct Blobs {
     pub call_ms_max: u64,
     /// One answer in so many is not heard; 0: all are.
     pub unheard_one_in: u32,
+    /// One change in so many is about a lease; 0: none is.
+    pub lease_one_in: u32,
 }
 
 impl Blobs {
@@ -26,6 +29,7 @@ impl Blobs {
             pause_ms_max: pick(rng, &[100, 300, 2_000], 300),
             call_ms_max: pick(rng, &[2, 20, 400], 20),
             unheard_one_in: pick(rng, &[0, 10, 4], 10),
+            lease_one_in: pick(rng, &[0, 12, 4], 12),
         })
     }
 }
