@@ -228,19 +228,24 @@ def test_a_lease_guards_a_blob(container):
     blob.delete_blob(lease=lease)
 
 
-def test_leases_outlive_the_broker(tmp_path):
+def test_leases_and_large_blobs_outlive_the_broker(tmp_path):
+    """A crash, which leaves the log, and an orderly end, which leaves a snapshot."""
+    content = bytes(range(256)) * 4096 * 4
     broker = Broker(tmp_path, blob_port="127.0.0.1:0").start()
     try:
         with BlobServiceClient.from_connection_string(broker.storage_connection_string, **HASTY) as service:
             blob = service.create_container("leases").upload_blob("locks/host", b"")
             lease = blob.acquire_lease(lease_duration=60)
-        broker.kill()
-        broker.start()
-        with BlobServiceClient.from_connection_string(broker.storage_connection_string, **HASTY) as service:
-            blob = service.get_blob_client("leases", "locks/host")
-            refused_with(412, "LeaseIdMissing", blob.delete_blob)
-            BlobLeaseClient(blob, lease_id=lease.id).renew()
-            blob.set_blob_metadata({"FunctionInstance": "one"}, lease=lease.id)
+            blob.upload_blob(content, overwrite=True, lease=lease)
+        for end in (broker.kill, broker.stop):
+            end()
+            broker.start()
+            with BlobServiceClient.from_connection_string(broker.storage_connection_string, **HASTY) as service:
+                blob = service.get_blob_client("leases", "locks/host")
+                refused_with(412, "LeaseIdMissing", blob.delete_blob)
+                BlobLeaseClient(blob, lease_id=lease.id).renew()
+                blob.set_blob_metadata({"FunctionInstance": "one"}, lease=lease.id)
+                assert blob.download_blob().readall() == content
     finally:
         broker.stop()
 
