@@ -16,11 +16,15 @@ mod time;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use axum::Router;
+use axum::body::{Body, HttpBody};
 use axum::extract::Request;
 use axum::response::Response;
 use http::Method;
+use http::request::Parts;
+use http_body_util::BodyExt;
 use peeklock_types::Timestamp;
 
 pub use account::{
@@ -91,11 +95,35 @@ async fn answer(storage: &Storage, service: Service, request: Request) -> Respon
 
 /// A request is authorised before its body is read.
 async fn serve(storage: &Storage, service: Service, request: Request) -> Result<Response, Problem> {
-    let (parts, body) = request.into_parts();
+    let (parts, mut body) = request.into_parts();
+    let answered = answer_parts(storage, service, parts, &mut body).await;
+    if answered.is_err() {
+        drop_rest(body).await;
+    }
+    answered
+}
+
+/// Takes the body if it reads it.
+async fn answer_parts(
+    storage: &Storage,
+    service: Service,
+    parts: Parts,
+    body: &mut Body,
+) -> Result<Response, Problem> {
     let call = Call::new(storage, service, parts)?;
     let permit = auth::authorize(&call)?;
     match service {
         Service::Blob => blob::answer(&call, &permit, body).await,
-        Service::Queue => queue::answer(&call, &permit, body).await,
+        Service::Queue => queue::answer(&call, &permit, std::mem::take(body)).await,
+    }
+}
+
+/// Reads what is left of a small body that was refused unread. Otherwise the connection would end behind the answer, and the client's next
+/// request with it.
+async fn drop_rest(body: Body) {
+    const SIZE_BYTES_MAX: u64 = 64 * 1024;
+    const TIME_MAX: Duration = Duration::from_secs(1);
+    if body.size_hint().upper().is_some_and(|size| size <= SIZE_BYTES_MAX) {
+        let _ = tokio::time::timeout(TIME_MAX, body.collect()).await;
     }
 }

@@ -1,5 +1,7 @@
 //! Put Block, Put Block List and Get Block List: how SDKs put what they read from a stream.
 
+use std::mem::take;
+
 use axum::body::Body;
 use axum::response::Response;
 use base64::Engine as _;
@@ -26,13 +28,13 @@ pub(super) async fn put(
     call: &Call<'_>,
     permit: &Permit,
     (container, blob): Place,
-    body: Body,
+    body: &mut Body,
 ) -> Result<Response, Problem> {
     permit.check(needs("cw"))?;
     let text = call.query("blockid").ok_or_else(|| Problem::query("blockid", "is missing; give one"))?;
     let id = block_id(text).ok_or_else(|| Problem::query("blockid", "is not base64 of at most 64 bytes"))?;
     let lease_id = lease_id(call, "x-ms-lease-id")?;
-    let upload = upload::read(call, body).await?;
+    let upload = upload::read(call, take(body)).await?;
     if upload.content.is_empty() {
         return Err(Problem::header("Content-Length", "is 0; a block has at least one byte"));
     }
@@ -54,7 +56,7 @@ pub(super) async fn put_list(
     call: &Call<'_>,
     permit: &Permit,
     (container, blob): Place,
-    body: Body,
+    body: &mut Body,
 ) -> Result<Response, Problem> {
     permit.check(needs("cw"))?;
     let mut condition = condition(call)?;
@@ -66,7 +68,7 @@ pub(super) async fn put_list(
     // These are of the list, and not of the blob.
     headers.content_type = call.header("x-ms-blob-content-type").map(|text| text.trim().to_owned());
     let metadata = metadata(call)?;
-    let body = call.read_body(body, LIST_BYTES_MAX).await?;
+    let body = call.read_body(take(body), LIST_BYTES_MAX).await?;
     sum::checked(call, &body).await?;
     let new = NewBlob { metadata, headers, ..NewBlob::default() };
     let put = call.account.broker.put_block_list(container, blob, parse(&body)?, new, condition).await;

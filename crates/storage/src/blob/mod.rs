@@ -48,7 +48,7 @@ enum Asked {
 /// Where a blob is.
 type Place = (ContainerName, BlobName);
 
-pub(crate) async fn answer(call: &Call<'_>, permit: &Permit, body: Body) -> Result<Response, Problem> {
+pub(crate) async fn answer(call: &Call<'_>, permit: &Permit, body: &mut Body) -> Result<Response, Problem> {
     let asked = asked(call)?;
     headers::check_unknown(call)?;
     match asked {

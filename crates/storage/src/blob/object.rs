@@ -1,3 +1,4 @@
+use std::mem::take;
 use std::ops::Range;
 
 use axum::body::Body;
@@ -28,7 +29,7 @@ pub(super) async fn put(
     call: &Call<'_>,
     permit: &Permit,
     (container, blob): Place,
-    body: Body,
+    body: &mut Body,
 ) -> Result<Response, Problem> {
     permit.check(needs("cw"))?;
     check_kind(call)?;
@@ -39,7 +40,7 @@ pub(super) async fn put(
         condition.if_none_match = Some(Tag::Any);
     }
     let (metadata, mut headers) = (metadata_of(call)?, of_content(call));
-    let upload = upload::read(call, body).await?;
+    let upload = upload::read(call, take(body)).await?;
     let sum = sum::checked(call, &upload.content).await?;
     headers.content_md5.get_or_insert_with(|| sum.clone());
     let new = NewBlob { metadata, headers, content: upload.content.clone(), blocks: Vec::new() };
