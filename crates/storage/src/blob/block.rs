@@ -8,12 +8,12 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use http::{HeaderName, StatusCode};
 use peeklock_broker::blob::limits::BLOCK_COUNT_MAX;
-use peeklock_broker::blob::{Block, BlockId, BlockSource, NewBlob, Tag, check_read};
+use peeklock_broker::blob::{Block, BlockId, BlockSource, NewBlob, check_read};
 use peeklock_http::shown;
 use peeklock_http::xml::{Writer, read as read_xml};
 
 use super::headers::{condition, lease_id, metadata, of_content, put_state};
-use super::object::{ENCRYPTED, needs};
+use super::object::{ENCRYPTED, may_replace, needs, refused_put};
 use super::refusal::{of_lease, refused};
 use super::{Place, sum, upload};
 use crate::answer::{empty, put_header, xml};
@@ -60,10 +60,7 @@ pub(super) async fn put_list(
 ) -> Result<Response, Problem> {
     permit.check(needs("cw"))?;
     let mut condition = condition(call)?;
-    // Who may only create must not replace.
-    if permit.check(needs("w")).is_err() {
-        condition.if_none_match = Some(Tag::Any);
-    }
+    let may_replace = may_replace(permit, &mut condition);
     let mut headers = of_content(call);
     // These are of the list, and not of the blob.
     headers.content_type = call.header("x-ms-blob-content-type").map(|text| text.trim().to_owned());
@@ -72,7 +69,7 @@ pub(super) async fn put_list(
     sum::checked(call, &body).await?;
     let new = NewBlob { metadata, headers, ..NewBlob::default() };
     let put = call.account.broker.put_block_list(container, blob, parse(&body)?, new, condition).await;
-    let (etag, at) = put.map_err(refused)?;
+    let (etag, at) = put.map_err(|error| refused_put(error, may_replace))?;
     let mut response = empty(StatusCode::CREATED);
     put_state(&mut response, etag, at);
     put_header(&mut response, &ENCRYPTED, "false");

@@ -34,26 +34,36 @@ pub(super) async fn put(
     permit.check(needs("cw"))?;
     check_kind(call)?;
     let mut condition = condition(call)?;
-    // Who may only create must not replace.
-    let may_replace = permit.check(needs("w")).is_ok();
-    if !may_replace {
-        condition.if_none_match = Some(Tag::Any);
-    }
+    let may_replace = may_replace(permit, &mut condition);
     let (metadata, mut headers) = (metadata_of(call)?, of_content(call));
     let upload = upload::read(call, take(body)).await?;
     let sum = sum::checked(call, &upload.content).await?;
     headers.content_md5.get_or_insert_with(|| sum.clone());
     let new = NewBlob { metadata, headers, content: upload.content.clone(), blocks: Vec::new() };
     let put = call.account.broker.put_blob(container, blob, new, condition).await;
-    let (etag, at) = put.map_err(refused).map_err(|problem| match problem.code {
-        "BlobAlreadyExists" if !may_replace => Problem::forbidden("UnauthorizedBlobOverwrite", problem.text),
-        _ => problem,
-    })?;
+    let (etag, at) = put.map_err(|error| refused_put(error, may_replace))?;
     let mut response = empty(StatusCode::CREATED);
     put_state(&mut response, etag, at);
     put_header(&mut response, &sum::CONTENT_MD5, &sum);
     put_header(&mut response, &ENCRYPTED, "false");
     Ok(response)
+}
+
+/// Whoever may only create must not replace: that becomes a condition.
+pub(super) fn may_replace(permit: &Permit, condition: &mut Condition) -> bool {
+    let may_replace = permit.check(needs("w")).is_ok();
+    if !may_replace {
+        condition.if_none_match = Some(Tag::Any);
+    }
+    may_replace
+}
+
+pub(super) fn refused_put(error: AdminError, may_replace: bool) -> Problem {
+    let problem = refused(error);
+    match problem.code {
+        "BlobAlreadyExists" if !may_replace => Problem::forbidden("UnauthorizedBlobOverwrite", problem.text),
+        _ => problem,
+    }
 }
 
 fn check_kind(call: &Call<'_>) -> Result<(), Problem> {

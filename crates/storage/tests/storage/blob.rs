@@ -236,4 +236,7 @@ async fn signatures_open_what_they_name() {
     assert_eq!(client.unsigned("DELETE", &delete, &[]).await.code(), "AuthorizationPermissionMismatch");
     let create_only = format!("/devstoreaccount1/box/a?{}", client.blob_sas("c", "box", "c"));
     assert_eq!(client.unsigned("PUT", &create_only, PUT).await.code(), "UnauthorizedBlobOverwrite");
+    let lease = format!("/devstoreaccount1/box/a?comp=lease&{}", client.blob_sas("r", "box/a", "b"));
+    let acquire = [("x-ms-lease-action", "acquire"), ("x-ms-lease-duration", "15")];
+    assert_eq!(client.unsigned("PUT", &lease, &acquire).await.code(), "AuthorizationPermissionMismatch");
 }

@@ -76,7 +76,7 @@ fn with_guids(text: &str) -> String {
     let mut out = parts.next().unwrap().to_owned();
     for part in parts {
         let digits: String = part.chars().take_while(char::is_ascii_digit).collect();
-        out += &format!("00000000-0000-4000-8000-{:0>12}", digits);
+        out += &format!("00000000-0000-4000-8000-{digits:0>12}");
         out += &part[digits.len()..];
     }
     out
