@@ -28,7 +28,7 @@ impl Conversation<'_> {
             self.on_transactional_message(number, delivery, txn_id);
             return self.confirm(number);
         }
-        let ticket = Waiter::Send(number, delivery.id).ticket();
+        let ticket = Waiter::for_send(number, delivery).ticket();
         let Some(batch) = self.batch(entity.shard) else { return };
         let mut messages = batch.messages();
         let stored = incoming::each_message(delivery.message_format, &delivery.payload, |payload| {
@@ -38,7 +38,9 @@ impl Conversation<'_> {
             Ok(()) => messages.send(ticket, entity.entity),
             Err(refusal) => {
                 drop(messages);
-                self.connection.settle(id, delivery.id, DeliveryState::rejected(refusal.into()));
+                if !delivery.settled {
+                    self.connection.settle(id, delivery.id, DeliveryState::rejected(refusal.into()));
+                }
                 self.confirm(number);
             }
         }
@@ -79,7 +81,8 @@ impl Conversation<'_> {
 
     fn on_answer(&mut self, waiter: Waiter, result: Result<Answer, Error>) {
         match waiter {
-            Waiter::Send(link, id) => self.on_sent(link, id, result),
+            Waiter::Send(link, id) => self.on_sent(link, Some(id), result),
+            Waiter::SendSettled(link) => self.on_sent(link, None, result),
             Waiter::Settle(link, id, mirror) => self.on_settled(link, id, mirror, result),
             Waiter::Link(link) => self.on_link_answer(link, result),
             Waiter::Management(number) => self.on_management_answer(number, result),
@@ -92,7 +95,8 @@ impl Conversation<'_> {
         }
     }
 
-    fn on_sent(&mut self, number: LinkNumber, delivery: DeliveryId, result: Result<Answer, Error>) {
+    /// `delivery`: who waits for the outcome, if the sender does.
+    fn on_sent(&mut self, number: LinkNumber, delivery: Option<DeliveryId>, result: Result<Answer, Error>) {
         let Some(link) = self.links.get_mut(number) else { return };
         let sender = match &link.kind {
             LinkKind::Sender(sender) => sender,
@@ -107,7 +111,9 @@ impl Conversation<'_> {
             }
         };
         let (id, path) = (link.id, is_gone.then(|| sender.path.clone()));
-        self.connection.settle(id, delivery, state);
+        if let Some(delivery) = delivery {
+            self.connection.settle(id, delivery, state);
+        }
         self.confirm(number);
         if let Some(path) = path {
             // A queue of that name may be created anew; only a new link finds it.

@@ -1,7 +1,7 @@
 //! Tickets: what the gateway must remember of a request, packed into the number that comes back with the answer.
 
 use peeklock_amqp::DeliveryState;
-use peeklock_amqp::connection::DeliveryId;
+use peeklock_amqp::connection::{Delivery, DeliveryId};
 use peeklock_broker::Ticket;
 
 use crate::link::LinkNumber;
@@ -12,6 +12,8 @@ use crate::transaction::TransactionNumber;
 pub(crate) enum Waiter {
     /// The sender of a delivery.
     Send(LinkNumber, DeliveryId),
+    /// The link of a delivery that was sent settled. Its id is left out: one that is not settled may have the same.
+    SendSettled(LinkNumber),
     /// The receiver that settled a delivery; the answer mirrors what it said.
     Settle(LinkNumber, DeliveryId, Mirror),
     /// A link that waits to be attached.
@@ -60,6 +62,10 @@ const KIND_SHIFT: u32 = 60;
 const LINK_SHIFT: u32 = 32;
 
 impl Waiter {
+    pub(crate) fn for_send(link: LinkNumber, delivery: &Delivery) -> Self {
+        if delivery.settled { Waiter::SendSettled(link) } else { Waiter::Send(link, delivery.id) }
+    }
+
     pub(crate) fn ticket(self) -> Ticket {
         let (kind, link, low) = match self {
             Waiter::Nobody => (0, 0, 0),
@@ -75,6 +81,7 @@ impl Waiter {
             Waiter::Hub(number) => (10, 0, number),
             Waiter::Look(link) => (11, link.0, 0),
             Waiter::Token(number) => (12, 0, number),
+            Waiter::SendSettled(link) => (13, link.0, 0),
         };
         Ticket((kind << KIND_SHIFT) | (u64::from(link) << LINK_SHIFT) | u64::from(low))
     }
@@ -97,6 +104,7 @@ impl Waiter {
             10 => Waiter::Hub(low),
             11 => Waiter::Look(link),
             12 => Waiter::Token(low),
+            13 => Waiter::SendSettled(link),
             _ => Waiter::Nobody,
         }
     }
@@ -115,6 +123,7 @@ mod tests {
         let others = [
             Waiter::Nobody,
             Waiter::Send(link, id),
+            Waiter::SendSettled(link),
             Waiter::Link(link),
             Waiter::Management(u32::MAX),
             Waiter::Check(u32::MAX),

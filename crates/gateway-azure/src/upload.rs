@@ -120,7 +120,7 @@ impl Conversation<'_> {
                 format!("{UPLOADS_MAX} large messages are under way on this connection; send fewer at once");
             return Err(Refusal::new(403, condition::RESOURCE_LIMIT_EXCEEDED, text));
         }
-        let ticket = Waiter::Send(number, first.id).ticket();
+        let ticket = Waiter::for_send(number, first).ticket();
         let new_id = format!("{:032x}", fastrand::u128(..));
         let incoming = Incoming {
             message: LargeMessage::new(size_max.into(), Some(new_id.clone())),

@@ -33,7 +33,9 @@ impl Conversation<'_> {
             if let Some(txn_id) = transaction_of(delivery) {
                 self.transactions.doom(txn_id, &refusal.description);
             }
-            self.connection.settle(id, delivery.id, DeliveryState::rejected(refusal.into()));
+            if !delivery.settled {
+                self.connection.settle(id, delivery.id, DeliveryState::rejected(refusal.into()));
+            }
             self.confirm(number);
         }
     }
@@ -58,7 +60,7 @@ impl Conversation<'_> {
         let partition = Partition { hub: publisher.hub, number: publisher.next_partition(publication.key()) };
         let numbered = publisher.numbered;
         let shard = broker.place_partition(&publisher.address.hub, partition.number);
-        let ticket = Waiter::Send(number, delivery.id).ticket();
+        let ticket = Waiter::for_send(number, delivery).ticket();
         let Written { block, first } = publication.write(numbered)?;
         let producer = numbered.zip(first);
         let producer = producer.map(|(of, sequence)| Producer { id: of.id, epoch: of.epoch, sequence });
@@ -70,18 +72,22 @@ impl Conversation<'_> {
     pub(crate) fn on_published(
         &mut self,
         number: LinkNumber,
-        delivery: DeliveryId,
+        delivery: Option<DeliveryId>,
         result: Result<Answer, Error>,
     ) {
         let Some(link) = self.links.get_mut(number) else { return };
         let LinkKind::Publisher(publisher) = &link.kind else { return };
         let id = link.id;
         let Err(error) = result else {
-            self.connection.settle(id, delivery, DeliveryState::Accepted);
+            if let Some(delivery) = delivery {
+                self.connection.settle(id, delivery, DeliveryState::Accepted);
+            }
             return self.confirm(number);
         };
         let refusal = refusal_of(&error, &publisher.address).at(&self.host);
-        self.connection.settle(id, delivery, DeliveryState::rejected(refusal.clone().into()));
+        if let Some(delivery) = delivery {
+            self.connection.settle(id, delivery, DeliveryState::rejected(refusal.clone().into()));
+        }
         self.confirm(number);
         if ends_link(&error) {
             self.connection.detach(id, Some(refusal.into()));

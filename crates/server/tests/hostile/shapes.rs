@@ -112,6 +112,30 @@ async fn numbers_out_of_any_order_cost_only_their_connection() {
 }
 
 #[tokio::test]
+async fn a_settled_delivery_does_not_answer_for_one_that_shares_its_id() {
+    let rig = start().await;
+    let mut wire = Wire::root(&rig).await;
+    wire.put_sender(0, "orders");
+    wire.flush().await;
+    wire.granted().await.unwrap();
+    let transfer = |settled| Transfer {
+        delivery_id: Some(5),
+        delivery_tag: Some(peeklock_amqp::DeliveryTag::from(5_u32)),
+        message_format: Some(0),
+        settled: Some(settled),
+        ..Transfer::default()
+    };
+    wire.put_message(&transfer(false), &Message::data("good").to_bytes());
+    wire.put_message(&transfer(true), b"nonsense, which is refused at once");
+    wire.flush().await;
+    let outcome = wire.until(|frame| match frame {
+        Performative::Disposition(disposition) => Some((disposition.first, disposition.state.clone())),
+        _ => None,
+    });
+    assert_eq!(outcome.await, Some((5, Some(DeliveryState::Accepted))));
+}
+
+#[tokio::test]
 async fn depth_without_end_is_refused() {
     let rig = start().await;
     // In a performative.
