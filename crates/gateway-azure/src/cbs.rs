@@ -1,6 +1,7 @@
 //! The token service: `$cbs`.
 
 use bytes::Bytes;
+use peeklock_access::without_management;
 use peeklock_amqp::Value;
 use peeklock_amqp::connection::SessionId;
 use peeklock_broker::{Answer, Error, Request};
@@ -92,15 +93,14 @@ impl Conversation<'_> {
 
 /// The entity that an audience names. `None` for the namespace, and for names that no entity can have: links are refused those.
 fn entity_of(audience: &str) -> Option<EntityPath> {
-    match Node::parse(audience) {
+    let path = peeklock_access::normalize(audience);
+    // SDK quirk: Python puts its tokens for a consumer group, which no link can name.
+    let group = group_of(without_management(&path).unwrap_or(&path));
+    match Node::parse(group.map_or(&path, |(hub, _)| hub)) {
         Ok(Node::Entity(path)) => Some(path),
         Ok(Node::Management(path)) => path,
         Ok(Node::Hub(address)) => Some(EntityPath { name: address.hub, sub_queue: SubQueue::Main }),
-        Ok(Node::Cbs) => None,
-        Err(_) => {
-            let path = peeklock_access::normalize(audience);
-            EntityPath::parse(group_of(&path)?.0).ok()
-        }
+        Ok(Node::Cbs) | Err(_) => None,
     }
 }
 
@@ -119,6 +119,7 @@ mod tests {
             ("sb://host/news/Subscriptions/a/$deadletterqueue/$management", Some("news/Subscriptions/a")),
             ("http://host/clicks/ConsumerGroups/%24Default/Partitions/0/", Some("clicks")),
             ("amqps://host/clicks/ConsumerGroups/$Default", Some("clicks")),
+            ("sb://host/shop/clicks/consumergroups/one", Some("shop/clicks")),
             ("amqps://host/clicks/ConsumerGroups/$Default/$management", Some("clicks")),
             ("sb://host/clicks/Publishers/till", Some("clicks")),
             ("sb://host/", None),
