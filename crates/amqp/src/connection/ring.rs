@@ -3,6 +3,8 @@
 //! Neighbouring ids sit in a ring indexed by distance from its oldest id, so the usual case costs no search and no
 //! allocation. A delivery that stays unsettled while thousands pass it moves to a side map: the ring stays short.
 
+#[cfg(test)]
+mod model;
 mod shared;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -206,6 +208,14 @@ impl Ring {
         if !self.old.is_empty() {
             self.visit_old(low, high, &mut keep);
         }
+        self.visit_recent(low, high, &mut keep);
+        if !self.shared.is_empty() {
+            self.visit_shared(low, high, &mut keep);
+        }
+    }
+
+    #[inline]
+    fn visit_recent(&mut self, low: u64, high: u64, keep: &mut impl FnMut(DeliveryId, &mut Entry) -> bool) {
         let base = self.base();
         let Some(end) = (high + 1).checked_sub(base) else { return };
         let start = low.saturating_sub(base);
@@ -221,9 +231,6 @@ impl Ring {
             }
         }
         self.trim();
-        if !self.shared.is_empty() {
-            self.visit_shared(low, high, &mut keep);
-        }
     }
 
     #[cold]
