@@ -181,7 +181,9 @@ impl Conversation<'_> {
                 DeliveryState::rejected(refusal.into())
             }
         };
-        self.connection.settle(id, delivery.id, in_transaction(txn_id.clone(), outcome));
+        if !delivery.settled {
+            self.connection.settle(id, delivery.id, in_transaction(txn_id.clone(), outcome));
+        }
     }
 
     fn hold_messages(

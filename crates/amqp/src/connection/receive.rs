@@ -91,7 +91,10 @@ impl Connection {
         }
         let size = payload.len() as u64;
         if size > link.max_message_size {
-            self.reject_oversized(id, delivery_id, size, has_credit, transfer.state);
+            if !settled {
+                self.reject_oversized(id, delivery_id, size);
+            }
+            self.drop_oversized(id, has_credit, transfer.state);
             return Ok(());
         }
         let state = transfer.state.map(Box::new);
@@ -236,12 +239,17 @@ impl Connection {
         let Some(partial) = link.partial.take() else { return };
         self.incomplete_bytes -= partial.payload.len();
         if let Some(verdict) = partial.verdict {
-            self.settle_delivery(id, partial.id, verdict);
+            if !partial.settled {
+                self.settle_delivery(id, partial.id, verdict);
+            }
             return self.tell_if_drained(id);
         }
         if partial.size > limit {
-            let Partial { id: delivery, size, has_credit, state, .. } = *partial;
-            return self.reject_oversized(id, delivery, size, has_credit, state);
+            let Partial { id: delivery, size, settled, has_credit, state, .. } = *partial;
+            if !settled {
+                self.reject_oversized(id, delivery, size);
+            }
+            return self.drop_oversized(id, has_credit, state);
         }
         let state = partial.state.map(Box::new);
         self.events.push_back(if partial.is_in_parts {
@@ -261,17 +269,10 @@ impl Connection {
         self.tell_if_drained(id);
     }
 
-    /// Answers a message above the link's limit. One that was sent settled has nobody who waits for an answer.
+    /// Answers a message above the link's limit. One that was sent settled has nobody who waits for an answer, and another one may have its id.
     // SDK quirk: no SDK connects a detach with the send that caused it; they time out and send again.
     #[cold]
-    fn reject_oversized(
-        &mut self,
-        id: LinkId,
-        delivery: DeliveryId,
-        size: u64,
-        has_credit: bool,
-        state: Option<DeliveryState>,
-    ) {
+    fn reject_oversized(&mut self, id: LinkId, delivery: DeliveryId, size: u64) {
         let Some(limit) = self.links.get(id).map(|link| link.max_message_size) else { return };
         // In the words of Service Bus and Event Hubs, which programs look for.
         let text = format!(
@@ -282,6 +283,10 @@ impl Connection {
             .with_info("message-size", size)
             .with_info("max-message-size", limit);
         self.settle_delivery(id, delivery, DeliveryState::rejected(error));
+    }
+
+    #[cold]
+    fn drop_oversized(&mut self, id: LinkId, has_credit: bool, state: Option<DeliveryState>) {
         self.events.extend(state.map(|state| Event::Oversized { link: id, state: Box::new(state) }));
         self.drop_delivery(id, has_credit);
     }

@@ -180,6 +180,24 @@ fn ids_that_were_used_before_or_are_lower_are_ids_like_others() {
 }
 
 #[test]
+fn a_settled_delivery_does_not_answer_another_one_with_its_id() {
+    let mut config = Config::server("s");
+    config.limits.whole_size_bytes_max = 4;
+    config.limits.message_size_bytes_max = 16;
+    let (mut script, _) = Script::server_with(config);
+    let link = script.receiving_link(0, 100);
+    script.transfer(transfer(0, 5), b"x");
+    let settled = |more| Transfer { settled: Some(true), more, ..transfer(0, 5) };
+    script.transfer(settled(false), b"more than the link takes");
+    script.transfer(settled(true), b"more than");
+    script.transfer(settled(false), b" the link takes");
+    let flows = script.sent_performatives();
+    assert!(flows.iter().all(|sent| matches!(sent, Performative::Flow(_))), "{flows:?}");
+    script.machine.settle(link, DeliveryId(5), DeliveryState::Accepted);
+    assert_eq!(sent_dispositions(&mut script), [(Role::Receiver, 5, None, true)]);
+}
+
+#[test]
 fn unsettled_deliveries_that_share_an_id_are_answered_once_and_with_the_worst_outcome() {
     let (mut script, _) = Script::server();
     let [a, b] = [0, 1].map(|handle| script.receiving_link(handle, 10));
