@@ -10,6 +10,7 @@ from proton import Message, symbol, timestamp
 
 from broker import Broker
 from plain import TIMEOUT_SECONDS, Management, connect
+from steps import until
 from transactions import ACCEPTED, Coordinator, Transaction
 
 UNKNOWN = "amqp:transaction:unknown-id"
@@ -316,6 +317,39 @@ def test_a_committed_transaction_survives_a_kill(tmp_path):
         results = [connection.create_receiver(queue, credit=0).receive().body for queue in queues[1:]]
         assert results == ["result"] * 5
         assert counts(management, queues[0]) == {"active": 0, "locked": 0, "dead-letter": 0}
+        connection.close()
+    finally:
+        broker.stop()
+
+
+def test_large_messages_are_part_of_a_transaction_and_survive_a_kill(tmp_path):
+    large = "max-message-size=10MiB"
+    broker = Broker(tmp_path, [f"source,{large}", f"other,{large}", f"third,{large}"]).start()
+    bodies_on_disk = lambda: list((broker.folder / "data" / "cold").glob("*/*.body"))
+    try:
+        connection = connect(broker)
+        lines = {queue: Line(connection, queue) for queue in ("source", "other", "third")}
+        coordinator = Coordinator(connection)
+        dropped = coordinator.begin()
+        assert dropped.send(lines["source"].sender, "x" * 3_000_000) == ACCEPTED
+        assert dropped.roll_back() == ACCEPTED
+        until(lambda: not bodies_on_disk(), "a disk without large bodies")
+
+        lines["source"].given("work")
+        transaction = coordinator.begin()
+        sent = {"other": "y" * 4_000_000, "source": "z" * 2_500_000, "third": "t" * 1_100_000}
+        for queue, text in sent.items():
+            assert transaction.send(lines[queue].sender, text) == ACCEPTED
+        assert transaction.settle(lines["source"].receiver) == ACCEPTED
+        assert transaction.commit() == ACCEPTED
+        broker.kill()
+        broker.start()
+        connection = connect(broker)
+        for queue, text in sent.items():
+            receiver = connection.create_receiver(queue, credit=0)
+            assert receiver.receive().body == text
+            receiver.accept()
+        until(lambda: not bodies_on_disk(), "a disk without large bodies")
         connection.close()
     finally:
         broker.stop()

@@ -7,6 +7,7 @@ use peeklock_engine::{Attributes, EntityId, ReceiverId};
 use peeklock_journal::StoredBody;
 use tokio::sync::mpsc;
 
+use crate::large::KeptBody;
 use crate::reply::Reply;
 use crate::request::Request;
 
@@ -138,6 +139,11 @@ impl Messages<'_> {
     /// Adds a message whose body is in the shard's journal already. If it is not taken, the shard gives the body up.
     pub(crate) fn add_stored(&mut self, body: StoredBody, attributes: Option<Box<Attributes>>) {
         self.batch.messages.push(Written { bytes: 0..0, stored: Some(body), attributes });
+    }
+
+    /// The same for a body that was kept for this message.
+    pub fn add_kept(&mut self, body: KeptBody, attributes: Option<Box<Attributes>>) {
+        self.add_stored(body.take(), attributes);
     }
 
     pub fn count(&self) -> usize {

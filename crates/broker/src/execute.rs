@@ -34,6 +34,7 @@ impl<L: Log> Shard<L> {
             | Request::CancelScheduled { .. }
             | Request::CheckScheduled { .. }
             | Request::Reserve { .. }
+            | Request::GiveUp { .. }
             | Request::Commit { .. }
             | Request::Bring { .. } => self.execute_send(now, batch, request),
             Request::Settle { .. }
@@ -105,13 +106,19 @@ impl<L: Log> Shard<L> {
             Request::CheckScheduled { ticket, entity, numbers } => {
                 (ticket, done(self.state.engine.check_scheduled(now, entity, &numbers)))
             }
+            Request::GiveUp { ticket, messages } => {
+                self.free_unused(batch, messages);
+                (ticket, Ok(Answer::Done))
+            }
             Request::Reserve { ticket, entity, count } => {
                 let result = self.state.engine.reserve_numbers(now, entity, count, &mut self.outbox);
                 (ticket, result.map(Answer::Scheduled).map_err(Error::from))
             }
             Request::Commit { ticket, entity, settles, cancels, states, sends } => {
                 let transaction = new_transaction(settles, cancels, states);
-                (ticket, self.commit(now, entity, batch, transaction, sends).map(|()| Answer::Done))
+                let result = self.commit(now, entity, batch, transaction, &sends);
+                sends.into_iter().for_each(|send| self.free_unused(batch, send.messages));
+                (ticket, result.map(|()| Answer::Done))
             }
             Request::Bring { ticket, source, messages } => {
                 (ticket, self.take_in(now, source, batch, messages).map(Answer::Brought))
@@ -339,9 +346,9 @@ impl<L: Log> Shard<L> {
     fn free_unused(&mut self, batch: &Batch, messages: Range<usize>) {
         for body in messages.filter_map(|message| batch.stored(message)) {
             let has_taken = |fact: &Fact| match fact {
-                Fact::Enqueued { body: place, .. } | Fact::FannedOut { body: place, .. } => {
-                    *place == body.place
-                }
+                Fact::Enqueued { body: place, .. }
+                | Fact::FannedOut { body: place, .. }
+                | Fact::SentOn { body: place, .. } => *place == body.place,
                 _ => false,
             };
             if !self.outbox.facts.iter().any(has_taken) {
@@ -356,20 +363,21 @@ impl<L: Log> Shard<L> {
         entity: EntityId,
         batch: &mut Batch,
         mut transaction: Transaction,
-        sends: Vec<TransactionSend>,
+        sends: &[TransactionSend],
     ) -> Result<(), Error> {
         if transaction.states.iter().any(|state| state.state.is_some()) && self.log.space() > Space::Behind {
             return Err(Error::DiskFull);
         }
         let limit_bytes = limits::TRANSACTION_SIZE_BYTES_MAX;
-        for send in &sends {
+        for send in sends {
             self.check_room(batch, send.messages.clone(), limit_bytes, limit_bytes)?;
         }
         self.in_group(|shard| {
             for TransactionSend { target, messages } in sends {
+                let messages = messages.clone();
                 let mut new = shard.put_bodies(batch, messages.clone())?;
                 // One of another shard is looked at when it gets there.
-                shard.add_views(shard.state.engine.find(&target), batch, messages, &mut new);
+                shard.add_views(shard.state.engine.find(target), batch, messages, &mut new);
                 transaction.sends.extend(new.into_iter().map(|message| (target.clone(), message)));
             }
             Ok(shard.state.engine.commit(now, shard.id, entity, transaction, &mut shard.outbox)?)

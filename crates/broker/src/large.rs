@@ -10,12 +10,13 @@ use bytes::Bytes;
 use peeklock_engine::{Attributes, EntityId, ReceiverId};
 use peeklock_journal::{BodyError, LargeBodies, LargeBody, ReadError, Reader, StoredBody};
 use peeklock_types::{BodyRef, LockToken, limits};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::batch::{Batch, Peer, Ticket};
-use crate::broker::Broker;
+use crate::broker::{Broker, ShardStopped};
 use crate::manage::AdminError;
 use crate::reply::{Answer, Error, Reply};
+use crate::request::Request;
 
 /// Bodies up to this size are loaded whole.
 pub const WHOLE_BODY_BYTES_MAX: u32 = limits::WHOLE_BODY_BYTES_MAX;
@@ -133,6 +134,7 @@ pub struct Upload {
 enum Step {
     Write(Vec<Bytes>),
     Finish { entity: EntityId, attributes: Option<Box<Attributes>> },
+    Keep(oneshot::Sender<Result<KeptBody, Error>>),
 }
 
 impl Upload {
@@ -145,6 +147,69 @@ impl Upload {
     pub async fn finish(self, entity: EntityId, attributes: Option<Box<Attributes>>) {
         let _ = self.steps.send(Step::Finish { entity, attributes }).await;
     }
+
+    /// All of it was written; a message that has it comes later.
+    async fn keep(self) -> Result<KeptBody, Error> {
+        let (reply, kept) = oneshot::channel();
+        let _ = self.steps.send(Step::Keep(reply)).await;
+        kept.await.unwrap_or_else(|_| Err(Error::NotKept(ShardStopped.to_string())))
+    }
+}
+
+/// A large body that is durable and that no message has. Dropped as it is, it is given up.
+pub struct KeptBody {
+    body: StoredBody,
+    shard: usize,
+    /// Whom to tell.
+    broker: Option<Broker>,
+}
+
+impl KeptBody {
+    /// The body, for a message that is about to have it.
+    pub(crate) fn take(mut self) -> StoredBody {
+        self.broker = None;
+        self.body
+    }
+
+    /// The same in another shard. This one is given up then.
+    async fn copied_to(self, broker: &Broker, home: usize) -> Result<Self, Error> {
+        if self.shard == home {
+            return Ok(self);
+        }
+        let store = |shard| broker.shard(shard).map(|handle| handle.large.clone());
+        let stopped = || Error::NotKept(ShardStopped.to_string());
+        let (from, to) = store(self.shard).zip(store(home)).ok_or_else(stopped)?;
+        let body = to.copy_from(&from, self.body).await.map_err(|error| match error {
+            CopyError::Write(error) => error.into(),
+            CopyError::Read(error) => Error::NotKept(error.to_string()),
+        })?;
+        Ok(KeptBody { body, shard: home, broker: Some(broker.clone()) })
+    }
+}
+
+impl Drop for KeptBody {
+    fn drop(&mut self) {
+        // Without a runtime the broker is gone, and the journal removes what nobody remembers when it is opened.
+        if let Some(broker) = self.broker.take()
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            let (shard, body) = (self.shard, self.body);
+            runtime.spawn(async move {
+                let mut batch = Batch::default();
+                let mut messages = batch.messages();
+                messages.add_stored(body, None);
+                let messages = messages.keep();
+                batch.push(Request::GiveUp { ticket: Ticket(0), messages });
+                let _ = broker.ask_batch(shard, batch).await;
+            });
+        }
+    }
+}
+
+impl std::fmt::Debug for KeptBody {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("KeptBody").field("body", &self.body).field("shard", &self.shard).finish()
+    }
 }
 
 impl Broker {
@@ -153,6 +218,16 @@ impl Broker {
         let (steps, incoming) = mpsc::channel(STEPS_MAX);
         tokio::spawn(take_in(self.clone(), shard, peer.clone(), ticket, incoming));
         Upload { steps }
+    }
+
+    /// Makes the bodies of a transaction's large messages durable in the shard that commits it, from those where they came in. The answer is
+    /// [`Answer::Kept`].
+    pub fn keep_bodies(&self, home: usize, peer: &Peer, ticket: Ticket, uploads: Vec<Upload>) {
+        let (broker, replies) = (self.clone(), peer.replies.clone());
+        tokio::spawn(async move {
+            let result = keep_all(&broker, home, uploads).await.map(Answer::Kept);
+            let _ = replies.send(vec![Reply::Answer { ticket, result }]);
+        });
     }
 
     /// Reads some bytes of a large message that was delivered as [`Reply::Large`]; they come as [`Reply::Range`].
@@ -193,8 +268,25 @@ async fn take_in(broker: Broker, shard: usize, peer: Peer, ticket: Ticket, mut s
                 let _ = peer.replies.send(vec![Reply::Answer { ticket, result }]);
                 return;
             }
+            Step::Keep(reply) => {
+                let kept = match draft {
+                    Ok(draft) => draft.finish().await,
+                    Err(error) => Err(error),
+                };
+                let kept = kept.map(|body| KeptBody { body, shard, broker: Some(broker) });
+                let _ = reply.send(kept.map_err(Error::from));
+                return;
+            }
         }
     }
+}
+
+async fn keep_all(broker: &Broker, home: usize, uploads: Vec<Upload>) -> Result<Vec<KeptBody>, Error> {
+    let mut kept = Vec::with_capacity(uploads.len());
+    for upload in uploads {
+        kept.push(upload.keep().await?.copied_to(broker, home).await?);
+    }
+    Ok(kept)
 }
 
 async fn keep(

@@ -39,7 +39,7 @@ pub use broker::{Broker, Describe, OpenError, Recovered, Running, ShardHandle, S
 pub use clock::Clock;
 pub use damage::Damage;
 pub use hub::{Events, Fence, HubAnswer, HubRequest, Lag, Partition, PartitionInfo};
-pub use large::{BodyHold, FRONT_BYTES, Upload, WHOLE_BODY_BYTES_MAX, Wanted};
+pub use large::{BodyHold, FRONT_BYTES, KeptBody, Upload, WHOLE_BODY_BYTES_MAX, Wanted};
 pub use manage::{AdminError, Page, PageStart};
 pub use measure::{MEASURE_COUNT_MAX, Measure};
 pub use peeklock_blobs as blob;

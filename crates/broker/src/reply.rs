@@ -16,7 +16,7 @@ use peeklock_types::{
 use crate::batch::Ticket;
 use crate::blobs::BlobAnswer;
 use crate::hub::{Events, HubAnswer};
-use crate::large::BodyHold;
+use crate::large::{BodyHold, KeptBody};
 use crate::measure::Measure;
 
 #[derive(Debug)]
@@ -108,6 +108,8 @@ pub enum Answer {
     /// How many messages it hit.
     Count(u64),
     Brought(TransferOutcome),
+    /// Large bodies that are durable, in the order in which they were named.
+    Kept(Vec<KeptBody>),
     Hub(Box<HubAnswer>),
     Blob(Box<BlobAnswer>),
     /// `None`: the message has failed too often, and went to the dead letters.

@@ -130,6 +130,11 @@ pub enum Request {
         states: Vec<TransactionState>,
         sends: Vec<TransactionSend>,
     },
+    /// Nobody will take these bodies, which were written to the batch by their places.
+    GiveUp {
+        ticket: Ticket,
+        messages: Range<usize>,
+    },
     /// A delivery that never reached its receiver goes back uncounted. Nobody waits for it.
     Release {
         entity: EntityId,

@@ -198,9 +198,10 @@ impl Engine {
     }
 }
 
-/// All facts of a transaction, and the bodies that they speak of, share one group of the journal.
+/// All facts of a transaction, and the bodies that they speak of, share one group of the journal, but for large bodies, which lie elsewhere.
 fn check_size(transaction: &Transaction) -> Result<(), Error> {
-    let sent = transaction.sends.iter().map(|(_, message)| message.size_bytes as usize);
+    let in_group = transaction.sends.iter().filter(|(_, message)| !message.body.is_cold());
+    let sent = in_group.map(|(_, message)| message.size_bytes as usize);
     let changed = transaction.settles.iter().map(|(.., settlement)| settlement.size_bytes());
     let states = transaction.states.iter().map(|state| state.state.as_ref().map_or(0, Bytes::len));
     let size_bytes: usize = sent.chain(changed).chain(states).sum();

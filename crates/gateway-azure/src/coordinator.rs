@@ -19,7 +19,9 @@ use crate::incoming;
 use crate::link::{EntityRef, Link, LinkKind, LinkNumber};
 use crate::outcome::settlement_of;
 use crate::request::Waiter;
-use crate::transaction::{Discharger, HeldMessage, HeldSend, Retired, TransactionNumber, Work, rolled_back};
+use crate::transaction::{
+    Discharger, HeldBody, HeldMessage, HeldSend, Retired, TransactionNumber, Work, rolled_back,
+};
 
 const CAPABILITIES: [Symbol; 3] = [
     Symbol::from_static("amqp:local-transactions"),
@@ -122,21 +124,51 @@ impl Conversation<'_> {
     }
 
     fn commit(&mut self, transaction: TransactionNumber, home: EntityRef, mut work: Work) {
+        let uploads = work.take_uploads();
+        if !uploads.is_empty() {
+            let ticket = Waiter::Kept(transaction).ticket();
+            self.transactions.park(transaction, home, work);
+            self.namespace.broker.keep_bodies(home.shard, &self.peer, ticket, uploads);
+            return self.expect_answer();
+        }
         let ticket = Waiter::Commit(transaction).ticket();
         let Some(batch) = self.batch(home.shard) else { return };
         let mut sends = Vec::with_capacity(work.sends.len());
         for send in std::mem::take(&mut work.sends) {
             let mut messages = batch.messages();
             for HeldMessage { body, attributes } in send.messages {
-                let Ok(()) = messages.add(|out| {
-                    out.extend_from_slice(&body);
-                    Ok::<_, std::convert::Infallible>(attributes)
-                });
+                match body {
+                    HeldBody::Whole(body) => {
+                        let Ok(()) = messages.add(|out| {
+                            out.extend_from_slice(&body);
+                            Ok::<_, std::convert::Infallible>(attributes)
+                        });
+                    }
+                    HeldBody::Kept(body) => messages.add_kept(body, attributes),
+                    // Each was put in place of an upload before.
+                    HeldBody::Upload(_) => {}
+                }
             }
             sends.push(TransactionSend { target: send.target, messages: messages.keep() });
         }
         let Work { settles, cancels, states, .. } = work;
         batch.push(Request::Commit { ticket, entity: home.entity, settles, cancels, states, sends });
+    }
+
+    /// The large bodies of a transaction are durable where it commits, or cannot be.
+    pub(crate) fn on_kept(&mut self, transaction: TransactionNumber, result: Result<Answer, Error>) {
+        let parked = self.transactions.unpark(transaction);
+        match (result, parked) {
+            (Ok(Answer::Kept(kept)), Some((home, mut work))) => {
+                work.put_kept(kept);
+                self.commit(transaction, home, work);
+            }
+            (Err(error), _) => self.on_committed(transaction, Err(error)),
+            (Ok(_), _) => {
+                let error = Error::NotKept("its large messages are not there".to_owned());
+                self.on_committed(transaction, Err(error));
+            }
+        }
     }
 
     /// The shard has committed a transaction, or refused to.
@@ -201,7 +233,7 @@ impl Conversation<'_> {
         incoming::each_message(delivery.message_format, &delivery.payload, |payload| {
             let mut body = BytesMut::new();
             let attributes = incoming::store(payload, now, needs, &mut body)?;
-            messages.push(HeldMessage { body: body.freeze(), attributes });
+            messages.push(HeldMessage { body: HeldBody::Whole(body.freeze()), attributes });
             Ok(())
         })?;
         self.transactions.add_send(self.millis, txn_id, HeldSend { target, entity, messages })

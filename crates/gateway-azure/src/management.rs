@@ -170,7 +170,7 @@ impl Conversation<'_> {
         }
         let Some(done) = self.pending.requests.remove(&number) else { return };
         if let Some(txn_id) = &done.transaction {
-            self.transactions.end_request(txn_id);
+            self.transactions.end_request(self.millis, txn_id);
         }
         match done.result {
             Ok(answers) => self.respond_found(done.reply_to, done.kind, answers),

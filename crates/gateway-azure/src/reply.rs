@@ -88,6 +88,7 @@ impl Conversation<'_> {
             Waiter::Management(number) => self.on_management_answer(number, result),
             Waiter::Check(number) => self.on_checked(number, result),
             Waiter::Commit(transaction) => self.on_committed(transaction, result),
+            Waiter::Kept(transaction) => self.on_kept(transaction, result),
             Waiter::Hub(number) => self.on_hub_management_answer(number, result),
             Waiter::Look(link) => self.on_looked(link, result),
             Waiter::Token(number) => self.on_token_answer(number, result),

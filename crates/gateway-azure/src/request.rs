@@ -24,6 +24,8 @@ pub(crate) enum Waiter {
     Check(u32),
     /// The one who wants a transaction committed.
     Commit(TransactionNumber),
+    /// The same, while the large bodies of the transaction are made durable.
+    Kept(TransactionNumber),
     /// A management request about a hub, by its number.
     Hub(u32),
     /// A sender that wants to know how many partitions its hub has now.
@@ -82,6 +84,7 @@ impl Waiter {
             Waiter::Look(link) => (11, link.0, 0),
             Waiter::Token(number) => (12, 0, number),
             Waiter::SendSettled(link) => (13, link.0, 0),
+            Waiter::Kept(TransactionNumber(number)) => (14, 0, number),
         };
         Ticket((kind << KIND_SHIFT) | (u64::from(link) << LINK_SHIFT) | u64::from(low))
     }
@@ -105,6 +108,7 @@ impl Waiter {
             11 => Waiter::Look(link),
             12 => Waiter::Token(low),
             13 => Waiter::SendSettled(link),
+            14 => Waiter::Kept(TransactionNumber(low)),
             _ => Waiter::Nobody,
         }
     }
@@ -128,6 +132,7 @@ mod tests {
             Waiter::Management(u32::MAX),
             Waiter::Check(u32::MAX),
             Waiter::Commit(TransactionNumber(u32::MAX)),
+            Waiter::Kept(TransactionNumber(u32::MAX)),
             Waiter::Hub(u32::MAX),
             Waiter::Look(link),
             Waiter::Token(u32::MAX),

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use peeklock_amqp::condition;
 use peeklock_amqp::connection::{DeliveryId, Millis};
 use peeklock_broker::engine::{Attributes, EntityId, Settlement};
-use peeklock_broker::{TransactionSettle, TransactionState};
+use peeklock_broker::{KeptBody, TransactionSettle, TransactionState, Upload};
 use peeklock_types::{EntityName, LockToken, SequenceNumber, limits};
 use rustc_hash::FxHashMap;
 
@@ -72,8 +72,16 @@ pub(crate) struct Retired {
 /// A message that waits for its transaction's commit, in its stored form.
 #[derive(Debug)]
 pub(crate) struct HeldMessage {
-    pub(crate) body: Bytes,
+    pub(crate) body: HeldBody,
     pub(crate) attributes: Option<Box<Attributes>>,
+}
+
+#[derive(Debug)]
+pub(crate) enum HeldBody {
+    Whole(Bytes),
+    /// All of a large one has been passed to the journal, and is made durable for the commit. Dropped before, it leaves nothing behind.
+    Upload(Option<Upload>),
+    Kept(KeptBody),
 }
 
 impl HeldMessage {
@@ -85,7 +93,8 @@ impl HeldMessage {
 
     fn size_bytes(&self) -> usize {
         let view = self.attributes.as_ref().and_then(|attributes| attributes.view.as_ref());
-        self.body.len() + view.map_or(0, Bytes::len)
+        let body = if let HeldBody::Whole(body) = &self.body { body.len() } else { 0 };
+        body + view.map_or(0, Bytes::len)
     }
 }
 
@@ -159,6 +168,8 @@ struct Transaction {
     doomed: Option<String>,
     /// Its commit is under way.
     discharger: Option<Discharger>,
+    /// What its commit does, while large bodies are made durable for it.
+    parked: Option<(EntityRef, Work)>,
 }
 
 #[derive(Debug, Default)]
@@ -194,6 +205,7 @@ impl Transactions {
             request_count: 0,
             doomed: None,
             discharger: None,
+            parked: None,
         };
         self.open.insert(number, transaction);
         Ok(Bytes::copy_from_slice(&id.0))
@@ -272,10 +284,11 @@ impl Transactions {
     }
 
     /// The request was answered.
-    pub(crate) fn end_request(&mut self, id: &[u8]) {
+    pub(crate) fn end_request(&mut self, now: Millis, id: &[u8]) {
         let number = self.find(id).ok();
         if let Some(transaction) = number.and_then(|number| self.open.get_mut(&number.0)) {
             transaction.request_count = transaction.request_count.saturating_sub(1);
+            transaction.expires_at = now.after(IDLE_MAX);
         }
     }
 
@@ -382,6 +395,24 @@ impl Transactions {
         Ok((number, work))
     }
 
+    /// Puts a commit off.
+    pub(crate) fn park(&mut self, number: TransactionNumber, home: EntityRef, work: Work) {
+        if let Some(transaction) = self.open.get_mut(&number.0) {
+            transaction.parked = Some((home, work));
+        }
+    }
+
+    pub(crate) fn unpark(&mut self, number: TransactionNumber) -> Option<(EntityRef, Work)> {
+        self.open.get_mut(&number.0)?.parked.take()
+    }
+
+    /// Large messages of all transactions.
+    pub(crate) fn upload_count(&self) -> usize {
+        let sends = self.open.values().flat_map(|transaction| &transaction.work.sends);
+        let messages = sends.flat_map(|send| &send.messages);
+        messages.filter(|message| matches!(message.body, HeldBody::Upload(_))).count()
+    }
+
     fn dischargeable(&self, id: &[u8]) -> Result<TransactionNumber, Refusal> {
         let number = self.find(id)?;
         let is_open = self.open.get(&number.0).is_some_and(|transaction| transaction.discharger.is_none());
@@ -401,16 +432,15 @@ impl Transactions {
 
     /// Rolls back what has been idle for too long.
     pub(crate) fn expire(&mut self, now: Millis) {
-        let gone = self.remove_where(|transaction| {
-            transaction.discharger.is_none() && transaction.expires_at.0 <= now.0
-        });
+        let gone =
+            self.remove_where(|transaction| transaction.is_idle() && transaction.expires_at.0 <= now.0);
         self.timed_out.extend(gone);
         let excess = self.timed_out.len().saturating_sub(REMEMBERED_MAX);
         self.timed_out.drain(..excess);
     }
 
     pub(crate) fn next_deadline(&self) -> Option<Millis> {
-        let waiting = self.open.values().filter(|transaction| transaction.discharger.is_none());
+        let waiting = self.open.values().filter(|transaction| transaction.is_idle());
         waiting.map(|transaction| transaction.expires_at.0).min().map(Millis)
     }
 
@@ -431,6 +461,23 @@ impl Transactions {
 }
 
 impl Work {
+    fn bodies(&mut self) -> impl Iterator<Item = &mut HeldBody> {
+        self.sends.iter_mut().flat_map(|send| &mut send.messages).map(|message| &mut message.body)
+    }
+
+    /// Large bodies that are not durable.
+    pub(crate) fn take_uploads(&mut self) -> Vec<Upload> {
+        let upload =
+            |body: &mut HeldBody| if let HeldBody::Upload(upload) = body { upload.take() } else { None };
+        self.bodies().filter_map(upload).collect()
+    }
+
+    /// The same bodies, now durable.
+    pub(crate) fn put_kept(&mut self, kept: Vec<KeptBody>) {
+        let awaited = self.bodies().filter(|body| matches!(body, HeldBody::Upload(None)));
+        awaited.zip(kept).for_each(|(body, kept)| *body = HeldBody::Kept(kept));
+    }
+
     /// Drops those of these messages that the transaction has scheduled itself, and returns their size. The other numbers stay.
     fn drop_scheduled(&mut self, entity: EntityId, numbers: &mut Vec<SequenceNumber>) -> usize {
         let mut dropped_bytes = 0;
@@ -451,6 +498,11 @@ impl Work {
 }
 
 impl Transaction {
+    /// Whether nothing happens in it: no commit, no request, no large message under way.
+    fn is_idle(&self) -> bool {
+        self.discharger.is_none() && self.request_count == 0
+    }
+
     fn refuse(&mut self, refusal: Refusal) -> Refusal {
         self.doomed.get_or_insert_with(|| refusal.description.clone());
         refusal
@@ -508,7 +560,7 @@ mod tests {
 
     fn send(size_bytes: usize) -> HeldSend {
         let (target, entity) = queue("target", 1);
-        let body = Bytes::from(vec![0; size_bytes]);
+        let body = HeldBody::Whole(Bytes::from(vec![0; size_bytes]));
         HeldSend { target, entity, messages: vec![HeldMessage { body, attributes: None }] }
     }
 

@@ -11,11 +11,12 @@ use peeklock_types::{Timestamp, limits};
 use rustc_hash::FxHashMap;
 
 use crate::conversation::Conversation;
-use crate::coordinator::transaction_of;
+use crate::coordinator::{in_transaction, transaction_of};
 use crate::error::Refusal;
 use crate::incoming::{self, Needs};
 use crate::link::{LinkKind, LinkNumber};
 use crate::request::Waiter;
+use crate::transaction::{HeldBody, HeldMessage, HeldSend};
 use crate::view;
 
 /// Large messages that one connection may have under way at a time; each takes about a megabyte.
@@ -31,7 +32,9 @@ pub(crate) struct Uploads {
 }
 
 struct Incoming {
-    message: LargeMessage,
+    /// The transaction that it is a step of.
+    txn_id: Option<Bytes>,
+    message: Option<LargeMessage>,
     upload: Upload,
     /// For a message that has none.
     new_id: String,
@@ -46,18 +49,43 @@ struct Incoming {
 struct Finished {
     upload: Upload,
     pieces: Vec<Bytes>,
-    entity: EntityId,
     attributes: Option<Box<Attributes>>,
+    then: Then,
+}
+
+/// What becomes of a message once all of it has come.
+enum Then {
+    Send(EntityId),
+    /// It waits for the commit of its transaction.
+    Hold {
+        txn_id: Bytes,
+        link: LinkNumber,
+        delivery: DeliveryId,
+    },
 }
 
 impl Incoming {
     fn push(&mut self, bytes: Bytes, now: Timestamp, needs: Needs) -> Result<(), Refusal> {
         self.size_bytes += bytes.len();
-        self.message.push(bytes, &mut self.pieces).map_err(refusal_of)?;
+        let Some(message) = &mut self.message else { return Ok(()) };
+        message.push(bytes, &mut self.pieces).map_err(refusal_of)?;
         if self.attributes.is_none()
-            && let Some(front) = self.message.front()
+            && let Some(front) = message.front()
         {
             self.attributes = Some(incoming::describe_front(front, &self.new_id, now, needs)?);
+        }
+        Ok(())
+    }
+
+    /// All of it has come.
+    fn finish(&mut self) -> Result<(), Refusal> {
+        if let Some(message) = self.message.take() {
+            message.finish(&mut self.pieces).map_err(refusal_of)?;
+        }
+        let nothing = || Refusal::bad_request("the message has no body");
+        let attributes = self.attributes.as_mut().ok_or_else(nothing)?;
+        if let Some(view) = attributes.as_mut().and_then(|attributes| attributes.view.as_mut()) {
+            *view = view::with_size(view, self.size_bytes);
         }
         Ok(())
     }
@@ -79,11 +107,18 @@ fn check_kind(first: &Delivery) -> Result<(), Refusal> {
         let text = format!("a batch may have {limit} bytes; send several, or the messages one by one");
         return Err(Refusal::new(400, condition::MESSAGE_SIZE_EXCEEDED, text));
     }
-    if first.state.is_some() {
-        let text = format!("a message of more than {limit} bytes cannot be part of a transaction");
-        return Err(Refusal::not_allowed(text));
-    }
     Ok(())
+}
+
+/// The transaction that a delivery names with its last word.
+fn transaction_in(state: Option<DeliveryState>) -> Result<Option<Bytes>, Refusal> {
+    match state {
+        None => Ok(None),
+        Some(DeliveryState::Transactional { txn_id, .. }) => Ok(Some(txn_id)),
+        Some(_) => {
+            Err(Refusal::bad_request("of the states of a message that is sent only a transaction counts"))
+        }
+    }
 }
 
 impl Conversation<'_> {
@@ -96,14 +131,14 @@ impl Conversation<'_> {
         let result = match part {
             Part::First(first) => self.start_upload(number, &first),
             Part::More(bytes) => self.feed_upload(number, bytes),
-            Part::Last { state, .. } => self.end_upload(number, state.is_some()),
+            Part::Last { state, .. } => self.end_upload(number, delivery, state.map(|state| *state)),
             Part::Dropped => return self.drop_upload(number),
         };
         if let Err(refusal) = result {
             if let Some(txn_id) = txn_id {
                 self.transactions.doom(&txn_id, &refusal.description);
             }
-            self.uploads.open.remove(&number.0);
+            self.give_up_upload(number, &refusal.description);
             self.connection.settle(id, delivery, DeliveryState::rejected(refusal.into()));
             self.confirm(number);
         }
@@ -115,15 +150,20 @@ impl Conversation<'_> {
         sender.unconfirmed += 1;
         let (shard, size_max) = (sender.entity.shard, sender.max_message_size_bytes);
         check_kind(first)?;
-        if self.uploads.open.len() >= UPLOADS_MAX {
+        if self.uploads.open.len() + self.transactions.upload_count() >= UPLOADS_MAX {
             let text =
                 format!("{UPLOADS_MAX} large messages are under way on this connection; send fewer at once");
             return Err(Refusal::new(403, condition::RESOURCE_LIMIT_EXCEEDED, text));
         }
         let ticket = Waiter::for_send(number, first).ticket();
         let new_id = format!("{:032x}", fastrand::u128(..));
+        let txn_id = transaction_of(first).cloned();
+        if let Some(txn_id) = &txn_id {
+            self.transactions.start_request(txn_id)?;
+        }
         let incoming = Incoming {
-            message: LargeMessage::new(size_max.into(), Some(new_id.clone())),
+            txn_id,
+            message: Some(LargeMessage::new(size_max.into(), Some(new_id.clone()))),
             new_id,
             size_bytes: 0,
             upload: self.namespace.broker.upload(shard, &self.peer, ticket),
@@ -141,30 +181,43 @@ impl Conversation<'_> {
         incoming.push(bytes, self.now, sender.needs)
     }
 
-    fn end_upload(&mut self, number: LinkNumber, has_state: bool) -> Result<(), Refusal> {
-        let Some(Incoming { message, upload, mut pieces, attributes, size_bytes, .. }) =
-            self.uploads.open.remove(&number.0)
-        else {
+    fn end_upload(
+        &mut self,
+        number: LinkNumber,
+        delivery: DeliveryId,
+        state: Option<DeliveryState>,
+    ) -> Result<(), Refusal> {
+        let named = transaction_in(state)?;
+        let Some(incoming) = self.uploads.open.get_mut(&number.0) else { return Ok(()) };
+        // The last frame may name it, too.
+        if let (None, Some(txn_id)) = (&incoming.txn_id, &named) {
+            self.transactions.start_request(txn_id)?;
+            incoming.txn_id = Some(txn_id.clone());
+        }
+        if named.is_some() && incoming.txn_id != named {
+            return Err(Refusal::bad_request("a message belongs to one transaction"));
+        }
+        incoming.finish()?;
+        let Some(LinkKind::Sender(sender)) = self.links.get(number).map(|link| &link.kind) else {
             return Ok(());
         };
-        let Some(link) = self.links.get_mut(number) else { return Ok(()) };
-        let LinkKind::Sender(sender) = &link.kind else { return Ok(()) };
-        if has_state {
-            return Err(Refusal::not_allowed("a large message cannot be part of a transaction"));
+        let entity = sender.entity.entity;
+        let Some(incoming) = self.uploads.open.remove(&number.0) else { return Ok(()) };
+        let Incoming { txn_id, upload, pieces, attributes, .. } = incoming;
+        let then = match txn_id {
+            Some(txn_id) => Then::Hold { txn_id, link: number, delivery },
+            None => Then::Send(entity),
+        };
+        if matches!(then, Then::Send(_)) {
+            self.expect_answer();
         }
-        message.finish(&mut pieces).map_err(refusal_of)?;
-        let mut attributes = attributes.ok_or_else(|| Refusal::bad_request("the message has no body"))?;
-        if let Some(view) = attributes.as_mut().and_then(|attributes| attributes.view.as_mut()) {
-            *view = view::with_size(view, size_bytes);
-        }
-        self.uploads.finished.push(Finished { upload, pieces, entity: sender.entity.entity, attributes });
-        self.expect_answer();
+        self.uploads.finished.push(Finished { upload, pieces, attributes: attributes.flatten(), then });
         Ok(())
     }
 
     /// Its sender gave it up, or it was larger than the link takes; the engine has answered it.
     fn drop_upload(&mut self, number: LinkNumber) {
-        if self.uploads.open.remove(&number.0).is_some()
+        if self.give_up_upload(number, "its sender gave up a message of it")
             && let Some(link) = self.links.get_mut(number)
             && let LinkKind::Sender(sender) = &mut link.kind
         {
@@ -173,7 +226,17 @@ impl Conversation<'_> {
     }
 
     pub(crate) fn forget_upload(&mut self, number: LinkNumber) {
-        self.uploads.open.remove(&number.0);
+        self.give_up_upload(number, "the link of a message of it was detached");
+    }
+
+    /// Forgets a message that is under way, and tells whether there was one. Its transaction cannot be committed.
+    fn give_up_upload(&mut self, number: LinkNumber, reason: &str) -> bool {
+        let Some(incoming) = self.uploads.open.remove(&number.0) else { return false };
+        if let Some(txn_id) = incoming.txn_id {
+            self.transactions.doom(&txn_id, reason);
+            self.transactions.end_request(self.millis, &txn_id);
+        }
+        true
     }
 
     /// Gives the disk what has come. Waits while it is behind, and so does the connection.
@@ -183,9 +246,32 @@ impl Conversation<'_> {
                 incoming.upload.write(std::mem::take(&mut incoming.pieces)).await;
             }
         }
-        for Finished { upload, pieces, entity, attributes } in std::mem::take(&mut self.uploads.finished) {
+        for Finished { upload, pieces, attributes, then } in std::mem::take(&mut self.uploads.finished) {
             upload.write(pieces).await;
-            upload.finish(entity, attributes).await;
+            match then {
+                Then::Send(entity) => upload.finish(entity, attributes).await,
+                Then::Hold { txn_id, link, delivery } => {
+                    let message = HeldMessage { body: HeldBody::Upload(Some(upload)), attributes };
+                    self.hold_upload(link, delivery, txn_id, message);
+                }
+            }
         }
+    }
+
+    /// A large message becomes a step of its transaction. It is made durable for the commit, so the disk may still refuse it then.
+    fn hold_upload(&mut self, number: LinkNumber, delivery: DeliveryId, txn_id: Bytes, message: HeldMessage) {
+        self.transactions.end_request(self.millis, &txn_id);
+        let Some(link) = self.links.get(number) else {
+            return self.transactions.doom(&txn_id, "the link of a message of it was detached");
+        };
+        let LinkKind::Sender(sender) = &link.kind else { return };
+        let (id, target, entity) = (link.id, sender.path.name.clone(), sender.entity);
+        let send = HeldSend { target, entity, messages: vec![message] };
+        let outcome = match self.transactions.add_send(self.millis, &txn_id, send) {
+            Ok(()) => DeliveryState::Accepted,
+            Err(refusal) => DeliveryState::rejected(refusal.into()),
+        };
+        self.connection.settle(id, delivery, in_transaction(txn_id, outcome));
+        self.confirm(number);
     }
 }

@@ -14,7 +14,7 @@ use crate::error::Refusal;
 use crate::incoming::{self, Needs};
 use crate::link::EntityRef;
 use crate::request::Waiter;
-use crate::transaction::{HeldMessage, HeldSend};
+use crate::transaction::{HeldBody, HeldMessage, HeldSend};
 
 /// A request of a transaction whose entity is found.
 pub(super) struct Step {
@@ -67,7 +67,7 @@ impl Conversation<'_> {
         for payload in payloads {
             let mut body = BytesMut::new();
             let attributes = incoming::store(payload, self.now, needs, &mut body)?;
-            messages.push(HeldMessage { body: body.freeze(), attributes });
+            messages.push(HeldMessage { body: HeldBody::Whole(body.freeze()), attributes });
         }
         let (count, entity) = (messages.len(), step.entity);
         let held = HeldSend { target: step.path.name.clone(), entity, messages };

@@ -5,8 +5,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use peeklock_amqp::connection::SaslClient;
 use peeklock_amqp::{Array, Attach, DeliveryState, Encode, Fields, Target, Value, condition};
-use peeklock_types::QueueSettings;
+use peeklock_types::{EntityName, QueueSettings, QueueStatus, ShardId};
 
+use crate::large::large_receiver;
 use crate::support::{Client, Response, Rig, condition_of, message, modified, sender, sessions, symbol};
 
 fn accepted(txn_id: &Bytes) -> DeliveryState {
@@ -498,21 +499,73 @@ async fn a_sender_by_way_of_another_queue_reaches_its_destination() {
     assert_eq!(error.condition, condition::NOT_FOUND);
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_message_that_is_too_large_for_a_transaction_leaves_only_the_way_back() {
+fn large(byte: u8, size_bytes: usize) -> peeklock_amqp::Message {
+    peeklock_amqp::Message::data(vec![byte; size_bytes]).with_message_id("large")
+}
+
+/// A queue that takes large messages, and another of the same in another shard.
+async fn large_queues() -> (Rig, Client) {
     let settings = QueueSettings { max_message_size_bytes: 8 << 20, ..QueueSettings::default() };
-    let rig = Rig::with_queue("one", settings).await;
-    let mut client = rig.client().await;
+    let rig = Rig::with_queue("one", settings.clone()).await;
+    rig.queue("two", settings).await;
+    let shard = |name| ShardId::of(&EntityName::parse(name).unwrap());
+    assert_ne!(shard("one"), shard("two"));
+    let client = rig.client().await;
+    (rig, client)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_large_message_is_a_step_like_any_other() {
+    let (_rig, mut client) = large_queues().await;
     let control = client.coordinator().await.0;
-    let one = client.sender("one").await;
+    let (one, two) = (client.sender("one").await, client.sender("two").await);
+    let (see_one, see_two) = (client.management("one").await, client.management("two").await);
+
     let txn_id = client.declare(control).await;
-    assert_eq!(client.send_in(one, &message("a"), Some(&txn_id)).await, accepted(&txn_id));
-    let large = peeklock_amqp::Message::data(vec![0; 2 << 20]);
-    assert_eq!(condition_of(&client.send_in(one, &large, Some(&txn_id)).await), condition::NOT_ALLOWED);
-    let outcome = client.discharge(control, &txn_id, false).await;
-    assert_eq!(condition_of(&outcome), condition::TRANSACTION_ROLLBACK);
-    let see_one = client.management("one").await;
-    assert_eq!(client.count(&see_one).await, 0);
+    let outcome = client.send_in(one, &large(1, 2 << 20), Some(&txn_id)).await;
+    assert_eq!(outcome, accepted(&txn_id));
+    assert_eq!(client.discharge(control, &txn_id, true).await, DeliveryState::Accepted);
+    assert_eq!(client.count(&see_one).await, 0, "it is gone with the rollback");
+
+    // A small message is settled where the transaction commits, and large ones go there and elsewhere.
+    client.send(one, &message("work")).await;
+    let link = client.attach(large_receiver("one", false)).await.unwrap().0;
+    let (delivery, _) = client.receive(link).await;
+    let txn_id = client.declare(control).await;
+    for (link, byte, size_bytes) in [(two, 2, 5 << 20), (one, 3, 3 << 20), (two, 4, (1 << 20) + 1)] {
+        let outcome = client.send_in(link, &large(byte, size_bytes), Some(&txn_id)).await;
+        assert_eq!(outcome, accepted(&txn_id));
+    }
+    client.settle_in(link, delivery.id, accepted(&txn_id)).await;
+    assert_eq!((client.count(&see_one).await, client.count(&see_two).await), (1, 0), "not before the commit");
+    assert_eq!(client.discharge(control, &txn_id, false).await, DeliveryState::Accepted);
+    let (_, found) = client.receive(link).await;
+    assert_eq!(found.body, large(3, 3 << 20).body);
+    let link = client.attach(large_receiver("two", false)).await.unwrap().0;
+    for (byte, size_bytes) in [(2, 5 << 20), (4, (1 << 20) + 1)] {
+        assert_eq!(client.receive(link).await.1.body, large(byte, size_bytes).body);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_large_message_that_cannot_be_sent_undoes_all() {
+    let (rig, mut client) = large_queues().await;
+    let control = client.coordinator().await.0;
+    let (one, two) = (client.sender("one").await, client.sender("two").await);
+    let txn_id = client.declare(control).await;
+    client.send_in(one, &large(1, 2 << 20), Some(&txn_id)).await;
+    assert_eq!(client.send_in(two, &message("other"), Some(&txn_id)).await, accepted(&txn_id));
+    let name = EntityName::parse("one").unwrap();
+    let settings = QueueSettings { status: QueueStatus::SendDisabled, ..QueueSettings::default() };
+    rig.broker.update(name, settings, None).await.unwrap();
+    let refused = client.discharge(control, &txn_id, false).await;
+    assert_eq!(condition_of(&refused), condition::TRANSACTION_ROLLBACK);
+    let see_two = client.management("two").await;
+    assert_eq!(client.count(&see_two).await, 0);
+
+    let unknown = Bytes::from_static(b"nobody's");
+    let refused = client.send_in(two, &large(1, 2 << 20), Some(&unknown)).await;
+    assert_eq!(condition_of(&refused), condition::TRANSACTION_UNKNOWN_ID);
 }
 
 #[tokio::test(start_paused = true)]
