@@ -181,14 +181,14 @@ mod tests {
             .with_session_id("table-4")
             .with_reply_to("served")
             .with_priority(7)
-            .with_scheduled_time(Timestamp::from_millis(0));
+            .with_scheduled_time(Timestamp::from_millis(1_800_000_000_000));
         message.message.message_annotations.insert("x-opt-message-state", 2);
         message.message.message_annotations.insert("x-opt-peeklock-class", "high");
         message.message.message_annotations.insert("x-opt-peeklock-tenant", "shop-1");
         let text = to_text(&message);
         assert!(
             text.contains(
-                "  scheduled  for 1970-01-01T00:00:00.000Z  session table-4  class high  tenant shop-1\n"
+                "  scheduled  for 2027-01-15T08:00:00.000Z  session table-4  class high  tenant shop-1\n"
             ),
             "{text}"
         );
@@ -197,7 +197,7 @@ mod tests {
         assert_eq!(object["replyTo"], "served");
         assert_eq!((&object["class"], &object["tenant"]), (&json!("high"), &json!("shop-1")));
         assert_eq!(object["priority"], 7);
-        assert_eq!(object["scheduledFor"], "1970-01-01T00:00:00.000Z");
+        assert_eq!(object["scheduledFor"], "2027-01-15T08:00:00.000Z");
     }
 
     #[test]
