@@ -60,7 +60,8 @@ enum Then {
     Hold {
         txn_id: Bytes,
         link: LinkNumber,
-        delivery: DeliveryId,
+        /// `None`: it was sent settled, and another delivery may have its id.
+        delivery: Option<DeliveryId>,
     },
 }
 
@@ -131,7 +132,10 @@ impl Conversation<'_> {
         let result = match part {
             Part::First(first) => self.start_upload(number, &first),
             Part::More(bytes) => self.feed_upload(number, bytes),
-            Part::Last { state, .. } => self.end_upload(number, delivery, state.map(|state| *state)),
+            Part::Last { settled, state } => {
+                let unsettled = (!settled).then_some(delivery);
+                self.end_upload(number, unsettled, state.map(|state| *state))
+            }
             Part::Dropped => return self.drop_upload(number),
         };
         if let Err(refusal) = result {
@@ -184,7 +188,7 @@ impl Conversation<'_> {
     fn end_upload(
         &mut self,
         number: LinkNumber,
-        delivery: DeliveryId,
+        delivery: Option<DeliveryId>,
         state: Option<DeliveryState>,
     ) -> Result<(), Refusal> {
         let named = transaction_in(state)?;
@@ -259,7 +263,13 @@ impl Conversation<'_> {
     }
 
     /// A large message becomes a step of its transaction. It is made durable for the commit, so the disk may still refuse it then.
-    fn hold_upload(&mut self, number: LinkNumber, delivery: DeliveryId, txn_id: Bytes, message: HeldMessage) {
+    fn hold_upload(
+        &mut self,
+        number: LinkNumber,
+        delivery: Option<DeliveryId>,
+        txn_id: Bytes,
+        message: HeldMessage,
+    ) {
         self.transactions.end_request(self.millis, &txn_id);
         let Some(link) = self.links.get(number) else {
             return self.transactions.doom(&txn_id, "the link of a message of it was detached");
@@ -271,7 +281,9 @@ impl Conversation<'_> {
             Ok(()) => DeliveryState::Accepted,
             Err(refusal) => DeliveryState::rejected(refusal.into()),
         };
-        self.connection.settle(id, delivery, in_transaction(txn_id, outcome));
+        if let Some(delivery) = delivery {
+            self.connection.settle(id, delivery, in_transaction(txn_id, outcome));
+        }
         self.confirm(number);
     }
 }
