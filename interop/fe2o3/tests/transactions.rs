@@ -11,6 +11,7 @@ use fe2o3_amqp::session::SessionHandle;
 use fe2o3_amqp::transaction::{
     Controller, Transaction, TransactionDischarge, TransactionPosting, TransactionRetirement,
 };
+use fe2o3_amqp::types::definitions::ReceiverSettleMode;
 use fe2o3_amqp::types::messaging::Outcome;
 use fe2o3_amqp::{Connection, Receiver, Sender, Session};
 use tokio::time::timeout;
@@ -115,6 +116,30 @@ async fn a_rollback_leaves_everything_as_it_was() -> Result<()> {
     assert_eq!(again.body(), "work");
     scene.source.accept(&again).await?;
     assert!(is_silent(&mut scene.target).await, "a message of a rolled back transaction is there");
+    scene.close().await
+}
+
+/// A receiver that lets the broker settle first still holds the delivery after a rollback.
+#[tokio::test]
+async fn after_a_rollback_the_delivery_can_be_accepted_over_its_link() -> Result<()> {
+    let mut scene = Scene::set().await?;
+    scene.source.close().await?;
+    let builder = Receiver::builder().name("second").source("source");
+    let builder = builder.receiver_settle_mode(ReceiverSettleMode::Second);
+    scene.source = builder.attach(&mut scene.session).await?;
+    for commits in [false, true] {
+        let work = scene.work().await?;
+        let transaction = Transaction::declare(&scene.controller, None).await?;
+        transaction.accept(&mut scene.source, &work).await?;
+        if commits {
+            transaction.commit().await?;
+        } else {
+            transaction.rollback().await?;
+            scene.source.accept(&work).await?;
+        }
+    }
+    let came_back = timeout(LOCK + SILENCE, scene.source.recv::<String>()).await;
+    assert!(came_back.is_err(), "a completed message came back");
     scene.close().await
 }
 
