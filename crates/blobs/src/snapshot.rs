@@ -65,8 +65,7 @@ impl Blobs {
         if reader.byte("a snapshot's version")? != VERSION {
             return Err(DecodeError::Value("the version of a snapshot of blobs"));
         }
-        let mut blobs = Blobs::default();
-        blobs.next_etag = reader.number("an etag")?;
+        let mut blobs = Blobs { next_etag: reader.number("an etag")?, ..Blobs::default() };
         for _ in 0..count(&mut reader, CONTAINER_COUNT_MAX)? {
             let (name, container) = read_one(&mut reader)?;
             blobs.containers.insert(name, container);

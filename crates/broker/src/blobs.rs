@@ -103,7 +103,7 @@ pub enum BlobAnswer {
     Container(ContainerView),
     Containers(Found<(ContainerName, ContainerView)>),
     Changed { etag: Etag, at: Timestamp },
-    Blob(Blob),
+    Blob(Box<Blob>),
     Blobs(Found<(BlobName, Blob)>),
     Blocks { committed: Vec<Block>, uncommitted: Vec<Block> },
     Leased(Leased),
@@ -192,7 +192,9 @@ impl<L: Log> Shard<L> {
                 blobs.delete(now, container, blob, &condition, out)?;
                 BlobAnswer::Done
             }
-            BlobRequest::Show { container, blob } => BlobAnswer::Blob(blobs.blob(&container, &blob)?.clone()),
+            BlobRequest::Show { container, blob } => {
+                BlobAnswer::Blob(Box::new(blobs.blob(&container, &blob)?.clone()))
+            }
             BlobRequest::List { container, page } => {
                 let Found { found, next } = blobs.list(&container, &page)?;
                 let found = found.into_iter().map(|(name, blob)| (name, blob.clone())).collect();

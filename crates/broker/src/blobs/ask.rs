@@ -155,7 +155,7 @@ impl Broker {
     pub async fn blob(&self, container: ContainerName, blob: BlobName) -> Result<Blob, AdminError> {
         let place = place(&container);
         match self.ask_blobs(place, BlobRequest::Show { container, blob }).await? {
-            BlobAnswer::Blob(blob) => Ok(blob),
+            BlobAnswer::Blob(blob) => Ok(*blob),
             _ => Err(ShardStopped.into()),
         }
     }
