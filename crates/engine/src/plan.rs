@@ -14,6 +14,8 @@ use crate::message::{Attributes, EntityId};
 const COPY_BYTES: usize = 12;
 /// What a copy adds that has words of its own or goes to the dead-letter queue, beside those words.
 const OWN_COPY_BYTES: usize = 256;
+/// What is said of a message in numbers.
+const NUMBERS_BYTES: usize = 64;
 /// What all changed copies of one message may add together.
 const CHANGED_BYTES_MAX: usize = 1024 * 1024;
 /// What is said about a copy that failed: enough for a sentence.
@@ -44,6 +46,11 @@ impl Plan {
         Plan { base_bytes: attributes.map_or(0, size_of), ..Plan::default() }
     }
 
+    /// The topic gives each copy a time to live.
+    pub(crate) fn add_time_to_live(&mut self) {
+        self.base_bytes = self.base_bytes.max(NUMBERS_BYTES);
+    }
+
     /// For one that waits in the topic until it is due.
     pub(crate) fn waiting(attributes: &Attributes) -> Plan {
         let view = attributes.view.as_ref().map_or(0, Bytes::len);
@@ -54,7 +61,7 @@ impl Plan {
         self.plain.len() + self.placed.len() + self.changed.len() + self.failed.len()
     }
 
-    /// At least what the facts about it add to the journal.
+    /// At least what the facts about it add to the journal, beside a few bytes for the message itself, as any message needs them.
     pub(crate) fn size_bytes(&self) -> usize {
         // Plain copies and failed ones each share what is said of the message.
         let shared = 2 * self.base_bytes + COPY_BYTES * (self.plain.len() + self.failed.len());
@@ -116,9 +123,15 @@ pub(crate) fn check_copies<'p>(plans: impl Iterator<Item = &'p Plan> + Clone) ->
     Ok(())
 }
 
+/// Of most messages nothing is said: they have a view, but that is not kept.
 fn size_of(attributes: &Attributes) -> usize {
-    let session = attributes.session.as_ref().map_or(0, |session| session.as_str().len());
-    let id = attributes.message_id.as_ref().map_or(0, Bytes::len);
-    let source = attributes.origin.as_ref().and_then(|origin| origin.dead_letter_source.as_ref());
-    64 + session + id + source.map_or(0, |name| name.as_str().len()) + attributes.patch.size_bytes()
+    let Attributes { session, time_to_live, scheduled_for, message_id, origin, patch, .. } = attributes;
+    let has_numbers = time_to_live.is_some() || scheduled_for.is_some() || origin.is_some();
+    if !has_numbers && session.is_none() && message_id.is_none() && patch.is_empty() {
+        return 0;
+    }
+    let session = session.as_ref().map_or(0, |session| session.as_str().len());
+    let id = message_id.as_ref().map_or(0, Bytes::len);
+    let source = origin.as_ref().and_then(|origin| origin.dead_letter_source.as_ref());
+    NUMBERS_BYTES + session + id + source.map_or(0, |name| name.as_str().len()) + patch.size_bytes()
 }

@@ -155,13 +155,19 @@ impl Engine {
         self.command(now, entity, |queue| queue.check_send(now, messages))?;
         self.check_topic_size(entity, messages)?;
         let Some(topic) = self.topics.get(&entity) else { return Err(Error::NoSuchEntity { entity }) };
+        let expires =
+            self.queues.get(&entity).is_some_and(|queue| queue.settings.default_time_to_live.is_some());
         let plan = |message: &NewMessage| {
             let attributes = message.attributes.as_deref();
             if let Some(attributes) = attributes.filter(|attributes| is_scheduled(attributes, now)) {
                 return Plan::waiting(attributes);
             }
             let view = attributes.and_then(|attributes| attributes.view.as_deref()).unwrap_or_default();
-            self.plan_one(topic, view, message.seed(now), attributes)
+            let mut plan = self.plan_one(topic, view, message.seed(now), attributes);
+            if expires {
+                plan.add_time_to_live();
+            }
+            plan
         };
         let plans: Vec<_> = messages.iter().map(plan).collect();
         self.check_numbers(&plans, messages.len())?;

@@ -11,6 +11,7 @@ use peeklock_amqp::{
 use peeklock_filter::{Action, CorrelationFilter, Filter, Rule, RuleName, SqlFilter};
 use peeklock_types::{EntityKind, EntityName, QueueSettings};
 
+use crate::hubs::smallest_messages;
 use crate::support::{Client, Rig, condition_of, in_session, message, receiver, sender, sessions};
 
 fn name(text: &str) -> EntityName {
@@ -560,4 +561,18 @@ async fn a_rule_gives_its_values_back_in_the_types_that_they_came_in() {
         client.send(link, &message).await;
     }
     assert_eq!(client.bodies("t/Subscriptions/s").await, ["in other types", "as given"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_to_a_topic_is_bounded_by_its_bytes_alone() {
+    let rig = Rig::start().await;
+    rig.topic("news").await;
+    rig.subscription("news/Subscriptions/all", None).await;
+    let mut client = rig.client().await;
+    let link = client.sender("news").await;
+    let batch = smallest_messages();
+    let count = batch.message_count() as u64;
+    assert_eq!(client.send_batch(link, batch).await, DeliveryState::Accepted);
+    let counts = rig.broker.show(name("news/Subscriptions/all")).await.unwrap().counts;
+    assert_eq!(counts.active_count, count);
 }
