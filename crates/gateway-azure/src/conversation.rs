@@ -339,6 +339,10 @@ impl<'g> Conversation<'g> {
         let (sub_queue, path) = match self.links.get(number).map(|link| &link.kind) {
             Some(LinkKind::Receiver(link)) => (link.sub_queue, &link.path),
             Some(LinkKind::Group(link)) => (SubQueue::Main, &link.path),
+            // The peer speaks of what it has sent itself. That is answered when it is done, and not before.
+            Some(
+                LinkKind::Sender(_) | LinkKind::Publisher(_) | LinkKind::Requests(_) | LinkKind::Coordinator,
+            ) => return,
             // A response: what the peer thinks of it changes nothing.
             _ => return self.connection.settle(id, delivery, DeliveryState::Accepted),
         };

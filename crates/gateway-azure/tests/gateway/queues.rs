@@ -1,9 +1,10 @@
 //! What the settings and limits of a queue do to its senders and receivers.
 
+use peeklock_amqp::connection::DeliveryId;
 use peeklock_amqp::{DeliveryState, Value, condition};
 use peeklock_types::{EntityName, QueueSettings, QueueStatus};
 
-use crate::support::{Rig, condition_of, message, receiver};
+use crate::support::{Rig, condition_of, message, receiver, sessions};
 
 #[tokio::test(start_paused = true)]
 async fn the_namespace_is_managed_elsewhere() {
@@ -92,4 +93,17 @@ async fn receivers_are_detached_when_their_queue_is_disabled_or_deleted() {
     let link = client.receiver("q").await;
     rig.broker.delete(name, None).await.unwrap();
     assert_eq!(client.detached(link).await.condition, condition::NOT_FOUND);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_sender_says_of_its_own_delivery_does_not_confirm_it() {
+    let rig = Rig::with_queue("talks", sessions()).await;
+    let mut client = rig.client().await;
+    let link = client.sender("talks").await;
+    while client.connection.credit(link) == 0 {
+        client.turn().await;
+    }
+    let tag = client.start_send(link, &message("no session"), None);
+    client.connection.set_outcome(link, DeliveryId(0), DeliveryState::Accepted);
+    assert_eq!(condition_of(&client.outcome(link, tag).await), condition::NOT_ALLOWED);
 }
