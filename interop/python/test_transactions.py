@@ -325,7 +325,10 @@ def test_a_committed_transaction_survives_a_kill(tmp_path):
 def test_large_messages_are_part_of_a_transaction_and_survive_a_kill(tmp_path):
     large = "max-message-size=10MiB"
     broker = Broker(tmp_path, [f"source,{large}", f"other,{large}", f"third,{large}"]).start()
-    bodies_on_disk = lambda: list((broker.folder / "data" / "cold").glob("*/*.body"))
+
+    def bodies_on_disk():
+        return list((broker.folder / "data" / "cold").glob("*/*.body"))
+
     try:
         connection = connect(broker)
         lines = {queue: Line(connection, queue) for queue in ("source", "other", "third")}

@@ -141,7 +141,7 @@ impl Messages<'_> {
         self.batch.messages.push(Written { bytes: 0..0, stored: Some(body), attributes });
     }
 
-    /// The same for a body that was kept for this message.
+    /// Adds a message with a large body that was kept for it.
     pub fn add_kept(&mut self, body: KeptBody, attributes: Option<Box<Attributes>>) {
         self.add_stored(body.take(), attributes);
     }

@@ -17,7 +17,7 @@ use crate::request::{
 };
 use crate::shard::{Shard, nonce};
 
-/// What a group may hold once a send is in it; below what journals take.
+/// Limits the size of a group after a send. Journals accept 2 MiB more.
 const SEND_GROUP_BYTES_MAX: usize = 13 * 1024 * 1024;
 
 /// Messages of one send; most are single.
@@ -326,7 +326,8 @@ impl<L: Log> Shard<L> {
         result
     }
 
-    /// Whether the group can hold the facts of these messages behind their bodies. It can, unless the queue must know much of very many small ones.
+    /// Checks that the facts of a large batch fit into the group, behind the bodies. Only a batch of many small messages with many attributes
+    /// fails.
     fn check_group(&self, new: &[NewMessage]) -> Result<(), Error> {
         const FACT_BYTES: usize = 32;
         if new.len() <= limits::BATCH_COUNT_MAX {
@@ -535,7 +536,7 @@ impl<L: Log> Shard<L> {
     }
 }
 
-/// A transaction without its sends: their bodies are not in the group yet.
+/// Builds a transaction without its sends: their bodies are not in the group yet.
 fn new_transaction(
     settles: Vec<TransactionSettle>,
     cancels: Vec<(EntityId, SequenceNumber)>,

@@ -148,7 +148,7 @@ impl Upload {
         let _ = self.steps.send(Step::Finish { entity, attributes }).await;
     }
 
-    /// All of it was written; a message that has it comes later.
+    /// Makes the body durable without a message. All of it was written.
     async fn keep(self) -> Result<KeptBody, Error> {
         let (reply, kept) = oneshot::channel();
         let _ = self.steps.send(Step::Keep(reply)).await;
@@ -156,22 +156,22 @@ impl Upload {
     }
 }
 
-/// A large body that is durable and that no message has. Dropped as it is, it is given up.
+/// Owns a durable large body that no message uses yet. Dropping it deletes the body.
 pub struct KeptBody {
     body: StoredBody,
     shard: usize,
-    /// Whom to tell.
+    /// Deletes the body on drop; `None` once a message uses it.
     broker: Option<Broker>,
 }
 
 impl KeptBody {
-    /// The body, for a message that is about to have it.
+    /// Returns the body for a message that will use it.
     pub(crate) fn take(mut self) -> StoredBody {
         self.broker = None;
         self.body
     }
 
-    /// The same in another shard. This one is given up then.
+    /// Copies the body to another shard and deletes this one.
     async fn copied_to(self, broker: &Broker, home: usize) -> Result<Self, Error> {
         if self.shard == home {
             return Ok(self);
@@ -220,8 +220,8 @@ impl Broker {
         Upload { steps }
     }
 
-    /// Makes the bodies of a transaction's large messages durable in the shard that commits it, from those where they came in. The answer is
-    /// [`Answer::Kept`].
+    /// Makes the large bodies of a transaction durable in the shard that commits it. Copies those that were uploaded to another shard. The
+    /// answer is [`Answer::Kept`].
     pub fn keep_bodies(&self, home: usize, peer: &Peer, ticket: Ticket, uploads: Vec<Upload>) {
         let (broker, replies) = (self.clone(), peer.replies.clone());
         tokio::spawn(async move {

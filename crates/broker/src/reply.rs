@@ -108,7 +108,7 @@ pub enum Answer {
     /// How many messages it hit.
     Count(u64),
     Brought(TransferOutcome),
-    /// Large bodies that are durable, in the order in which they were named.
+    /// Carries durable large bodies, in the order of the uploads.
     Kept(Vec<KeptBody>),
     Hub(Box<HubAnswer>),
     Blob(Box<BlobAnswer>),

@@ -45,7 +45,7 @@ pub struct TransactionSettle {
     pub settlement: Settlement,
 }
 
-/// A state that a transaction gives to a session.
+/// Sets the state of a session as part of a transaction.
 #[derive(Clone, Debug)]
 pub struct TransactionState {
     pub entity: EntityId,
@@ -103,18 +103,18 @@ pub enum Request {
         sub_queue: SubQueue,
         token: LockToken,
     },
-    /// Whether all these messages are scheduled: a transaction is about to cancel them.
+    /// Checks that all these messages are scheduled. A transaction cancels them at its commit.
     CheckScheduled {
         ticket: Ticket,
         entity: EntityId,
         numbers: Vec<SequenceNumber>,
     },
-    /// Whether the session is held and can have this state: a transaction is about to set it.
+    /// Checks that the session is held and that the state is not too large. A transaction sets it at its commit.
     CheckState {
         ticket: Ticket,
         state: TransactionState,
     },
-    /// Give out sequence numbers for messages that a transaction is about to schedule. The answer is that of [`Request::Schedule`].
+    /// Reserves sequence numbers for messages that a transaction schedules. The answer is that of [`Request::Schedule`].
     Reserve {
         ticket: Ticket,
         entity: EntityId,
@@ -130,7 +130,7 @@ pub enum Request {
         states: Vec<TransactionState>,
         sends: Vec<TransactionSend>,
     },
-    /// Nobody will take these bodies, which were written to the batch by their places.
+    /// Deletes large bodies that no message will use. The batch holds their places.
     GiveUp {
         ticket: Ticket,
         messages: Range<usize>,

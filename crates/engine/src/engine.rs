@@ -85,7 +85,7 @@ impl Engine {
         })
     }
 
-    /// Whether all these messages are scheduled, so that [`Engine::cancel_scheduled`] would delete them.
+    /// Checks that all these messages are scheduled, so that [`Engine::cancel_scheduled`] would delete them.
     pub fn check_scheduled(
         &mut self,
         now: Timestamp,

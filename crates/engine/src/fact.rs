@@ -155,7 +155,7 @@ pub enum Fact {
         target: EntityName,
         number: u64,
     },
-    /// The numbers before `next` are given out: to messages, or to those that a transaction is about to schedule.
+    /// Reserves the sequence numbers before `next` for messages that a transaction schedules.
     NumbersReserved {
         entity: EntityId,
         next: SequenceNumber,

@@ -66,14 +66,14 @@ pub struct Attributes {
     pub view: Option<Bytes>,
     /// Where it waits, in a queue with an order. The queue finds that out by itself, from the view.
     pub lane: Option<LaneKey>,
-    /// The number that it gets if it is scheduled. Of a message that was scheduled in a transaction.
+    /// Names the sequence number of a message that a transaction scheduled.
     pub reserved: Option<Reserved>,
 }
 
-/// A sequence number that was given out before its message is stored.
+/// Identifies a sequence number that was assigned before its message is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reserved {
-    /// The queue or topic whose number it is. An entity of the same name that was created later numbers anew.
+    /// The queue or topic that assigned it. An entity of the same name that was created later has its own numbers.
     pub entity: EntityId,
     pub sequence_number: SequenceNumber,
 }
@@ -83,7 +83,7 @@ impl Attributes {
         self.is_only_lane() && self.lane.is_none()
     }
 
-    /// What it adds to the journal, roughly. The lane is left out, because the queue finds it out later.
+    /// Estimates what it adds to the journal, without the lane, which the queue determines later.
     pub fn size_bytes(&self) -> usize {
         const NUMBERS: usize = 32;
         // Only a scheduled message keeps its view, in a topic.
@@ -237,7 +237,7 @@ pub struct Transfer {
     /// Its number among those that go to the target's shard.
     pub number: u64,
     pub why: TransferReason,
-    /// The number that it gets there if it is scheduled.
+    /// The sequence number that was reserved for it at the target.
     pub reserved: Option<Reserved>,
 }
 

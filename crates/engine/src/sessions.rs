@@ -130,7 +130,7 @@ impl Engine {
         })
     }
 
-    /// Whether the receiver may give its session this state.
+    /// Checks that the receiver holds the session and that the state is not too large.
     pub fn check_session_state(
         &mut self,
         now: Timestamp,

@@ -1,7 +1,7 @@
 //! Several settlements and sends as one.
 //!
-//! A message that is scheduled in a transaction has its number before it is stored: whoever scheduled it may want to cancel it later. The
-//! number is reserved durably when the step is taken, and stays unused if the transaction is rolled back.
+//! A message that a transaction schedules gets its sequence number before it is stored, because the client may cancel it by that number.
+//! The number is reserved durably with the step. It stays unused if the transaction is rolled back.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -22,19 +22,19 @@ use crate::plan::{Plan, check_copies};
 pub struct Transaction {
     /// Settlements of messages of one queue.
     pub settles: Vec<(SubQueue, LockToken, Settlement)>,
-    /// Scheduled messages to delete, by queue or topic of this shard.
+    /// Deletes scheduled messages of queues and topics of this shard.
     pub cancels: Vec<(EntityId, SequenceNumber)>,
     pub states: Vec<NewState>,
     /// Messages to any queues.
     pub sends: Vec<(EntityName, NewMessage)>,
 }
 
-/// A state for a session of a queue of this shard.
+/// Sets the state of a session of a queue of this shard.
 #[derive(Debug)]
 pub struct NewState {
     pub entity: EntityId,
     pub session: SessionId,
-    /// Who must hold the session.
+    /// The receiver that must hold the session.
     pub receiver: ReceiverId,
     pub state: Option<Bytes>,
 }
@@ -43,7 +43,7 @@ pub struct NewState {
 type Local = (Vec<(EntityId, NewMessage)>, BTreeMap<EntityId, VecDeque<Plan>>);
 
 impl Engine {
-    /// Gives out sequence numbers for messages that a transaction is about to schedule.
+    /// Reserves sequence numbers for messages that a transaction schedules.
     pub fn reserve_numbers(
         &mut self,
         now: Timestamp,
@@ -130,7 +130,7 @@ impl Engine {
         })
     }
 
-    /// The scheduled messages to delete, by entity; all of them are there.
+    /// Groups the scheduled messages to delete by entity, and checks that all exist.
     fn decide_cancels(
         &mut self,
         now: Timestamp,
@@ -198,7 +198,7 @@ impl Engine {
     }
 }
 
-/// All facts of a transaction, and the bodies that they speak of, share one group of the journal, but for large bodies, which lie elsewhere.
+/// Limits what a transaction adds to its group of the journal. Large bodies are not part of the group.
 fn check_size(transaction: &Transaction) -> Result<(), Error> {
     let in_group = transaction.sends.iter().filter(|(_, message)| !message.body.is_cold());
     let sent = in_group.map(|(_, message)| message.size_bytes as usize);

@@ -155,7 +155,7 @@ impl Conversation<'_> {
         batch.push(Request::Commit { ticket, entity: home.entity, settles, cancels, states, sends });
     }
 
-    /// The large bodies of a transaction are durable where it commits, or cannot be.
+    /// Continues a commit whose large bodies are durable, or refuses it.
     pub(crate) fn on_kept(&mut self, transaction: TransactionNumber, result: Result<Answer, Error>) {
         let parked = self.transactions.unpark(transaction);
         match (result, parked) {

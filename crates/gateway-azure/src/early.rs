@@ -1,4 +1,4 @@
-//! Peers that lose an outcome that comes too early.
+//! Identifies peers that lose an outcome that arrives too early.
 //!
 //! Microsoft.Azure.Amqp, the library below the .NET SDKs (2.4 to 2.7.1, and the preview of 3.0), marks a delivery as sent and *then*
 //! looks once more whether it is settled. If it is, the library takes it for one that was sent settled and writes *accepted* over the
@@ -6,18 +6,18 @@
 //! the program gets an `InvalidCastException` in place of its transaction; *rejected* becomes *accepted*, and the program believes that
 //! a refused message was stored. Only a broker on the same machine answers so fast.
 //!
-//! Nobody can repair the versions that are in use, so the broker waits: to such a peer an outcome other than *accepted* leaves 1 to 2 ms
-//! after the last frame of its delivery. *Accepted* over *accepted* does no harm and never waits. Nor does anything else: the SDKs
-//! send requests to `$cbs` and `$management` settled, and outcomes of received messages are not concerned.
+//! The versions in use cannot be repaired, so the broker waits: it sends such a peer an outcome other than *accepted* 1 to 2 ms after the
+//! last frame of its delivery. *Accepted* over *accepted* does no harm and is never delayed. Nothing else is delayed either: the SDKs
+//! send requests to `$cbs` and `$management` settled, and outcomes of received messages are not affected.
 
 use std::time::Duration;
 
 use peeklock_amqp::{Open, Value};
 
-/// Time has whole milliseconds in the AMQP engine, so this is at least one millisecond on the wire.
+/// Delays an outcome by 1 to 2 ms: the AMQP engine counts whole milliseconds.
 pub(crate) const OUTCOME_DELAY: Duration = Duration::from_millis(2);
 
-/// Whether the peer says that it is this library.
+/// Tells whether the peer identifies as this library.
 pub(crate) fn loses_early_outcomes(open: &Open) -> bool {
     let property = |key: &str| {
         let value = open.properties.as_ref().and_then(|properties| properties.get(key));

@@ -61,7 +61,7 @@ struct PendingRequest {
     result: Result<Vec<Answer>, Refusal>,
     /// It is asked of a group.
     group: Option<GroupRequest>,
-    /// Messages that a transaction schedules, until their numbers are known.
+    /// Messages that a transaction schedules, until their sequence numbers are reserved.
     held: Option<HeldSend>,
 }
 

@@ -24,7 +24,7 @@ pub(crate) enum Waiter {
     Check(u32),
     /// The one who wants a transaction committed.
     Commit(TransactionNumber),
-    /// The same, while the large bodies of the transaction are made durable.
+    /// A commit that waits for its large bodies to be durable.
     Kept(TransactionNumber),
     /// A management request about a hub, by its number.
     Hub(u32),

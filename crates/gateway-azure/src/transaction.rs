@@ -35,10 +35,10 @@ const REMEMBERED_MAX: usize = 1000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct TransactionNumber(pub(crate) u32);
 
-/// Names a transaction on the wire: its number, then random bits.
+/// Identifies a transaction on the wire: its number, then random bits.
 ///
-/// The random bits make it unique in the broker. A client may by mistake name a transaction of another connection, and a bare number
-/// could then mean a transaction of its own.
+/// The random bits make it unique in the broker. A client may by mistake use the id of another connection's transaction; a bare number
+/// could then match one of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct TransactionId([u8; 16]);
 
@@ -59,7 +59,7 @@ impl TransactionId {
     }
 }
 
-/// A settlement that was answered and is settled on the wire by the commit. After a rollback the peer still holds the delivery.
+/// Describes a settlement that was answered. The commit settles it on the wire; after a rollback the peer still holds the delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Retired {
     pub(crate) link: LinkNumber,
@@ -79,13 +79,13 @@ pub(crate) struct HeldMessage {
 #[derive(Debug)]
 pub(crate) enum HeldBody {
     Whole(Bytes),
-    /// All of a large one has been passed to the journal, and is made durable for the commit. Dropped before, it leaves nothing behind.
+    /// A large body that was written and is not durable yet. The commit makes it durable; dropping it deletes it.
     Upload(Option<Upload>),
     Kept(KeptBody),
 }
 
 impl HeldMessage {
-    /// The number under which it was scheduled.
+    /// Returns the sequence number that was reserved for it.
     fn number(&self) -> Option<SequenceNumber> {
         let reserved = self.attributes.as_ref().and_then(|attributes| attributes.reserved);
         reserved.map(|reserved| reserved.sequence_number)
@@ -111,7 +111,7 @@ pub(crate) struct HeldSend {
 pub(crate) struct Work {
     /// The one queue whose messages are settled.
     settled: Option<(EntityName, EntityRef)>,
-    /// The queue, or the topic with its subscriptions, in which all but sends happens; and the entity that came first. They share a shard.
+    /// The queue, or the topic of subscriptions, that settlements, cancellations and states change, and the first entity of it. They share a shard.
     changed: Option<(EntityName, EntityRef)>,
     pub(crate) settles: Vec<TransactionSettle>,
     pub(crate) cancels: Vec<(EntityId, SequenceNumber)>,
@@ -122,15 +122,15 @@ pub(crate) struct Work {
 }
 
 impl Work {
-    /// The entity whose shard commits: that of the settlements, else that of another change, else that of the first send. `None`: there is
-    /// nothing to do.
+    /// Returns the entity whose shard commits: that of the settlements, else that of another change, else that of the first send. `None`: the
+    /// transaction has no steps.
     pub(crate) fn home(&self) -> Option<EntityRef> {
         let of_sends = || self.sends.first().map(|send| send.entity);
         let changed = self.settled.as_ref().or(self.changed.as_ref());
         changed.map(|(_, entity)| *entity).or_else(of_sends)
     }
 
-    /// Notes that a step changes an entity, or why it cannot: one shard commits the whole transaction.
+    /// Notes the entity that a step changes. Refuses a second one: one shard commits the whole transaction.
     fn change(&mut self, name: &EntityName, entity: EntityRef) -> Result<(), Refusal> {
         let root = name.topic().unwrap_or_else(|| name.clone());
         let (changed, _) = self.changed.get_or_insert_with(|| (root.clone(), entity));
@@ -162,13 +162,13 @@ struct Transaction {
     expires_at: Millis,
     work: Work,
     retired: Vec<Retired>,
-    /// Steps whose requests are not answered yet.
+    /// Counts requests and large messages of it that are not answered yet.
     request_count: usize,
     /// Why it can only be rolled back.
     doomed: Option<String>,
     /// Its commit is under way.
     discharger: Option<Discharger>,
-    /// What its commit does, while large bodies are made durable for it.
+    /// The work of a commit that waits for its large bodies to be durable.
     parked: Option<(EntityRef, Work)>,
 }
 
@@ -239,8 +239,8 @@ impl Transactions {
         Ok(())
     }
 
-    /// Adds cancellations of scheduled messages of one queue or topic. Those that the transaction itself has scheduled are just dropped;
-    /// returns the others, which must be scheduled there.
+    /// Adds cancellations of scheduled messages of one queue or topic. Drops messages that the transaction itself scheduled, and returns the
+    /// other numbers, which must be checked.
     pub(crate) fn add_cancels(
         &mut self,
         now: Millis,
@@ -275,7 +275,7 @@ impl Transactions {
         Ok(())
     }
 
-    /// A request that is a step has come. It is added when the entity is found.
+    /// Counts a request that is a step. The step is added when the entity is found.
     pub(crate) fn start_request(&mut self, id: &[u8]) -> Result<(), Refusal> {
         let number = self.find(id)?;
         let transaction = self.open.get_mut(&number.0).filter(|transaction| transaction.discharger.is_none());
@@ -283,7 +283,7 @@ impl Transactions {
         Ok(())
     }
 
-    /// The request was answered.
+    /// Ends a request that was counted.
     pub(crate) fn end_request(&mut self, now: Millis, id: &[u8]) {
         let number = self.find(id).ok();
         if let Some(transaction) = number.and_then(|number| self.open.get_mut(&number.0)) {
@@ -395,7 +395,7 @@ impl Transactions {
         Ok((number, work))
     }
 
-    /// Puts a commit off.
+    /// Keeps the work of a commit until its large bodies are durable.
     pub(crate) fn park(&mut self, number: TransactionNumber, home: EntityRef, work: Work) {
         if let Some(transaction) = self.open.get_mut(&number.0) {
             transaction.parked = Some((home, work));
@@ -406,7 +406,7 @@ impl Transactions {
         self.open.get_mut(&number.0)?.parked.take()
     }
 
-    /// Large messages of all transactions.
+    /// Counts the large messages of all transactions.
     pub(crate) fn upload_count(&self) -> usize {
         let sends = self.open.values().flat_map(|transaction| &transaction.work.sends);
         let messages = sends.flat_map(|send| &send.messages);
@@ -465,20 +465,20 @@ impl Work {
         self.sends.iter_mut().flat_map(|send| &mut send.messages).map(|message| &mut message.body)
     }
 
-    /// Large bodies that are not durable.
+    /// Takes the large bodies that are not durable.
     pub(crate) fn take_uploads(&mut self) -> Vec<Upload> {
         let upload =
             |body: &mut HeldBody| if let HeldBody::Upload(upload) = body { upload.take() } else { None };
         self.bodies().filter_map(upload).collect()
     }
 
-    /// The same bodies, now durable.
+    /// Puts durable bodies in the places of those that were taken.
     pub(crate) fn put_kept(&mut self, kept: Vec<KeptBody>) {
         let awaited = self.bodies().filter(|body| matches!(body, HeldBody::Upload(None)));
         awaited.zip(kept).for_each(|(body, kept)| *body = HeldBody::Kept(kept));
     }
 
-    /// Drops those of these messages that the transaction has scheduled itself, and returns their size. The other numbers stay.
+    /// Drops those of these messages that the transaction itself scheduled, and returns their size. `numbers` keeps the others.
     fn drop_scheduled(&mut self, entity: EntityId, numbers: &mut Vec<SequenceNumber>) -> usize {
         let mut dropped_bytes = 0;
         for send in self.sends.iter_mut().filter(|send| send.entity.entity == entity) {
@@ -498,7 +498,7 @@ impl Work {
 }
 
 impl Transaction {
-    /// Whether nothing happens in it: no commit, no request, no large message under way.
+    /// Tells whether no commit, request or large message of it is in progress.
     fn is_idle(&self) -> bool {
         self.discharger.is_none() && self.request_count == 0
     }

@@ -32,7 +32,7 @@ pub(crate) struct Uploads {
 }
 
 struct Incoming {
-    /// The transaction that it is a step of.
+    /// The transaction that it belongs to.
     txn_id: Option<Bytes>,
     message: Option<LargeMessage>,
     upload: Upload,
@@ -53,10 +53,10 @@ struct Finished {
     then: Then,
 }
 
-/// What becomes of a message once all of it has come.
+/// Selects what happens to a message that was received completely.
 enum Then {
     Send(EntityId),
-    /// It waits for the commit of its transaction.
+    /// Holds it until the commit of its transaction.
     Hold {
         txn_id: Bytes,
         link: LinkNumber,
@@ -78,7 +78,7 @@ impl Incoming {
         Ok(())
     }
 
-    /// All of it has come.
+    /// Completes the stored form after the last part.
     fn finish(&mut self) -> Result<(), Refusal> {
         if let Some(message) = self.message.take() {
             message.finish(&mut self.pieces).map_err(refusal_of)?;
@@ -111,7 +111,7 @@ fn check_kind(first: &Delivery) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The transaction that a delivery names with its last word.
+/// Returns the transaction that the state of a delivery names.
 fn transaction_in(state: Option<DeliveryState>) -> Result<Option<Bytes>, Refusal> {
     match state {
         None => Ok(None),
@@ -233,7 +233,7 @@ impl Conversation<'_> {
         self.give_up_upload(number, "the link of a message of it was detached");
     }
 
-    /// Forgets a message that is under way, and tells whether there was one. Its transaction cannot be committed.
+    /// Drops a message that is being received, and dooms its transaction. Returns whether there was one.
     fn give_up_upload(&mut self, number: LinkNumber, reason: &str) -> bool {
         let Some(incoming) = self.uploads.open.remove(&number.0) else { return false };
         if let Some(txn_id) = incoming.txn_id {
@@ -262,7 +262,7 @@ impl Conversation<'_> {
         }
     }
 
-    /// A large message becomes a step of its transaction. It is made durable for the commit, so the disk may still refuse it then.
+    /// Adds a large message to its transaction. The commit makes it durable, so a full disk refuses the commit.
     fn hold_upload(
         &mut self,
         number: LinkNumber,

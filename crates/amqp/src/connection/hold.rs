@@ -1,7 +1,7 @@
-//! Outcomes that wait before they leave, for peers that lose an outcome that comes too early.
+//! Delays outcomes for peers that lose an outcome that arrives too early.
 //!
-//! Only the link of such an outcome waits: what the driver says about that link afterwards stays behind it, everything else on the
-//! connection goes on. The driver need not know; it wakes the connection as for any other timer.
+//! Only the link of such an outcome is delayed: later dispositions of that link and its detach stay behind it. Everything else on the
+//! connection goes on. The driver wakes the connection as for any other timer.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use super::link::State;
 use super::{Connection, DeliveryId, LinkId, Millis};
 use crate::{AmqpError, DeliveryState, Role};
 
-/// What waits, in the order of the calls.
+/// Holds delayed calls in the order in which they were made.
 #[derive(Debug, Default)]
 pub(super) struct Holding {
-    /// How long an outcome waits; `None` for a peer that takes outcomes at any time.
+    /// The delay; `None` for a peer that accepts outcomes at any time.
     pub(super) span: Option<Duration>,
     held: VecDeque<Held>,
 }
@@ -25,7 +25,7 @@ struct Held {
     call: Call,
 }
 
-/// A call of the driver that is made later. A link that is gone by then makes it do nothing.
+/// A delayed call of the driver. It does nothing if its link no longer exists.
 #[derive(Debug)]
 pub(super) enum Call {
     Settle(DeliveryId, DeliveryState),
@@ -43,7 +43,7 @@ impl Holding {
 }
 
 impl Connection {
-    /// Whether an outcome of a delivery that we received has to wait: on its own account, or behind another one of its link.
+    /// Tells whether an outcome of a received delivery is delayed: because it is not accepted, or behind another one of its link.
     pub(super) fn must_hold(&self, id: LinkId, state: &DeliveryState) -> bool {
         self.holding.span.is_some()
             && self.links.get(id).is_some_and(|link| {
@@ -51,8 +51,8 @@ impl Connection {
             })
     }
 
-    /// Puts a call off. An outcome on its own account waits for the whole span since the last input, which is no earlier
-    /// than the last frame of its delivery; what follows on the link waits only for what is before it.
+    /// Delays a call. An outcome that is not accepted waits for the whole delay after the last input, which is no earlier than the
+    /// last frame of its delivery. Other calls wait only for those before them on the link.
     pub(super) fn hold(&mut self, id: LinkId, call: Call) {
         let Some(span) = self.holding.span else { return };
         let Some(link) = self.links.get_mut(id) else { return };
@@ -71,7 +71,7 @@ impl Connection {
         }
     }
 
-    /// Makes all calls at once: nothing can follow.
+    /// Makes all calls at once, before the connection closes.
     pub(super) fn release_all(&mut self) {
         while let Some(held) = self.holding.held.pop_front() {
             self.release(held);

@@ -72,7 +72,7 @@ pub(super) struct Link {
     pub(super) overrun: u32,
     /// Receiver: a delivery whose last frame has not come.
     pub(super) partial: Option<Box<Partial>>,
-    /// Receiver: calls that were put off, and until when.
+    /// Receiver: the number of delayed calls, and the end of their delay.
     pub(super) held_count: u32,
     pub(super) held_until: Millis,
 }

@@ -359,7 +359,7 @@ impl Connection {
         self.settle_delivery(link, id, state);
     }
 
-    /// Tells an outcome and leaves the delivery unsettled.
+    /// Sends an outcome and leaves the delivery unsettled.
     ///
     /// Receiving link: proposes it; the sender answers with a [`Event::Disposition`] that settles it. This is how a
     /// peek-lock client completes a message. Sending link: answers a proposal whose outcome is not applied yet, such as
@@ -368,17 +368,17 @@ impl Connection {
         self.propose_outcome(link, id, state);
     }
 
-    /// From now on an outcome of a received delivery leaves no sooner than `span` after the last input, unless it is
-    /// *accepted*. What is said about its link afterwards waits behind it, nothing else does. For peers that lose an
-    /// outcome that comes too early.
+    /// Delays outcomes of received deliveries other than *accepted* until `span` after the last input, for peers that lose
+    /// an outcome that arrives too early. Later dispositions of the same link and its detach wait behind it; nothing else
+    /// does.
     ///
-    /// Time has whole milliseconds here, so the peer sees up to one millisecond less.
+    /// Time is counted in whole milliseconds, so the delay on the wire is up to one millisecond shorter.
     pub fn hold_outcomes(&mut self, span: Duration) {
         self.holding.span = Some(span);
     }
 
-    /// Receiving link: stops tracking a delivery that the driver will not speak of again, without a word to the peer.
-    /// What the peer says of it later is ignored.
+    /// Receiving link: stops tracking a delivery without a frame to the peer. Later dispositions of the peer for it are
+    /// ignored.
     pub fn forget(&mut self, link: LinkId, id: DeliveryId) {
         self.forget_incoming(link, id);
     }

@@ -58,7 +58,7 @@ impl Connection {
         self.settle_now(id, delivery, state);
     }
 
-    /// Puts an outcome off, unless the peer has settled the delivery itself and waits for none.
+    /// Delays an outcome, unless the peer has settled the delivery and waits for none.
     #[cold]
     fn hold_outcome(&mut self, id: LinkId, delivery: DeliveryId, state: DeliveryState) {
         let Some(link) = self.links.get(id) else { return };

@@ -265,7 +265,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Gives out the numbers before `next`, whatever becomes of them.
+    /// Reserves the numbers before `next`.
     fn reserve(&mut self, next: SequenceNumber) -> Result<(), ReplayError> {
         let (entity, expected) = (self.entity, self.next_number);
         let count = next.0.saturating_sub(expected.0);
@@ -276,7 +276,7 @@ impl Queue {
         Ok(())
     }
 
-    /// A scheduled message gets the number that was reserved for it. Its body lies behind those of later messages, so it is out of order.
+    /// Gives a scheduled message its reserved number. Its body is newer than those of higher numbers, so it is marked as out of order.
     fn take_reserved(
         &mut self,
         number: SequenceNumber,
@@ -293,7 +293,7 @@ impl Queue {
         Ok(())
     }
 
-    /// The number that was reserved for a message, if it can have it: it is scheduled, and the number was given out here and is free.
+    /// Returns the reserved number of a message if it is scheduled, and the number was reserved here and is unused.
     pub(super) fn reserved_for(&self, now: Timestamp, attributes: &Attributes) -> Option<SequenceNumber> {
         let reserved = attributes.reserved.filter(|reserved| reserved.entity == self.entity)?;
         let number = reserved.sequence_number;

@@ -19,7 +19,7 @@ impl Queue {
         messages.iter().try_for_each(|message| self.check_message(now, message))
     }
 
-    /// Whether anybody may send here at all.
+    /// Checks that the entity accepts messages at all.
     pub(crate) fn check_open(&self) -> Result<(), Error> {
         if self.kind == EntityKind::Subscription {
             return Err(Error::IsSubscription { name: self.name.clone() });

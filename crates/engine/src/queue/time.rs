@@ -68,7 +68,7 @@ impl Queue {
         }
     }
 
-    /// Whether all these messages are scheduled.
+    /// Checks that all these messages are scheduled.
     pub(crate) fn check_scheduled(&self, numbers: &[SequenceNumber]) -> Result<(), Error> {
         check_count(numbers.len())?;
         check_distinct(numbers)?;

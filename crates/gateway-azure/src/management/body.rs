@@ -103,7 +103,7 @@ impl<'a> Body<'a> {
         Ok(elements)
     }
 
-    /// The same, as many as the request holds.
+    /// Returns the elements of an array or list without a limit on their number.
     pub(super) fn all_elements<T>(
         self,
         key: &str,

@@ -202,10 +202,10 @@ impl Operation {
     }
 }
 
-/// Whether a request that names a transaction is a step of it.
+/// Tells whether a request that names a transaction is a step of it.
 ///
-/// The SDKs put the transaction of the program on nearly all their requests. Those that only read or renew are done at once, whatever becomes of
-/// the transaction, and a refusal does not end it. A request that is not known might have been a step.
+/// The SDKs put the transaction of the program on nearly all their requests. The broker executes those that only read or renew at once, outside of
+/// the transaction, and a refusal of one does not doom it. An unknown request counts as a step.
 pub(super) fn is_step(request: &RequestMessage) -> bool {
     let name = request.property("operation").and_then(Value::as_str).unwrap_or_default();
     !matches!(

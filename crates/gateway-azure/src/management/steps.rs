@@ -1,7 +1,7 @@
 //! Requests that are steps of a transaction: settlements, scheduled messages and their cancellation, states of sessions.
 //!
-//! Each is checked now and done by the commit. A message that is scheduled gets its sequence number now, because the response tells it: the
-//! number is reserved, and stays unused if the transaction is rolled back.
+//! The broker checks a step when it is requested, and the commit applies it. A scheduled message gets its sequence number with the step,
+//! because the response contains it. The number is reserved, and stays unused if the transaction is rolled back.
 
 use bytes::{Bytes, BytesMut};
 use peeklock_broker::engine::{Reserved, Settlement};
@@ -16,7 +16,7 @@ use crate::link::EntityRef;
 use crate::request::Waiter;
 use crate::transaction::{HeldBody, HeldMessage, HeldSend};
 
-/// A request of a transaction whose entity is found.
+/// Describes a request of a transaction whose entity is found.
 pub(super) struct Step {
     /// The number of the request.
     pub(super) number: u32,
@@ -42,7 +42,7 @@ impl Conversation<'_> {
         }
     }
 
-    /// Each settlement becomes a step of the transaction, and each lock is looked at.
+    /// Adds settlements to the transaction and checks each lock.
     fn settle_step(
         &mut self,
         step: &Step,
@@ -61,7 +61,7 @@ impl Conversation<'_> {
         Ok(())
     }
 
-    /// The messages wait for their numbers.
+    /// Holds messages and reserves their sequence numbers.
     fn schedule_step(&mut self, step: &Step, payloads: &[Bytes], needs: Needs) -> Result<(), Refusal> {
         let mut messages = Vec::with_capacity(payloads.len());
         for payload in payloads {
@@ -78,7 +78,7 @@ impl Conversation<'_> {
         Ok(())
     }
 
-    /// The shard has given out numbers for messages that a transaction schedules.
+    /// Adds messages to the transaction whose sequence numbers are reserved.
     pub(super) fn hold_scheduled(
         &mut self,
         number: u32,
@@ -97,7 +97,7 @@ impl Conversation<'_> {
         self.transactions.add_send(self.millis, &txn_id, held)
     }
 
-    /// Messages that the transaction itself has scheduled are gone at once; others are looked at.
+    /// Drops messages that the transaction itself scheduled, and checks the others.
     fn cancel_step(&mut self, step: &Step, numbers: Vec<SequenceNumber>) -> Result<(), Refusal> {
         let (now, entity) = (self.millis, step.entity);
         let others = self.transactions.add_cancels(now, &step.txn_id, (&step.path.name, entity), numbers)?;
