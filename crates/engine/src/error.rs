@@ -37,7 +37,7 @@ pub enum Error {
     #[error("the topic '{name}' has {max} {what} already, and more are not allowed; delete some first")]
     TopicFull { name: EntityName, what: &'static str, max: usize },
     #[error(
-        "the messages would be copied {copy_count} times, which is more than one send may do to the journal; send fewer at once"
+        "the messages would be copied {copy_count} times or more, which is more than one send may do to the journal; send fewer at once"
     )]
     TooManyCopies { copy_count: usize },
     #[error(

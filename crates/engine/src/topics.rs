@@ -169,7 +169,16 @@ impl Engine {
             }
             plan
         };
-        let plans: Vec<_> = messages.iter().map(plan).collect();
+        let (mut plans, mut size_bytes) = (Vec::with_capacity(messages.len()), 0);
+        for message in messages {
+            let plan = plan(message);
+            size_bytes += plan.size_bytes();
+            plans.push(plan);
+            // A batch has up to a hundred thousand messages, and a topic thousands of subscriptions: what is refused is not planned to its end.
+            if size_bytes > limits::COPIES_SIZE_BYTES_MAX {
+                check_copies(plans.iter())?;
+            }
+        }
         self.check_numbers(&plans, messages.len())?;
         Ok(plans)
     }

@@ -562,3 +562,15 @@ fn one_message_is_not_copied_more_than_a_group_holds() {
     assert!(dead > 0 && changed > 0, "{dead} {changed}");
     story.restart();
 }
+
+#[test]
+fn a_batch_with_too_many_copies_is_not_planned_to_its_end() {
+    let (mut story, topic) = story();
+    for n in 0..100 {
+        story.subscribe(&n.to_string(), None);
+    }
+    let batch = story.batch(20_000);
+    let refused = story.engine.send(story.now, topic, batch, &mut story.out).unwrap_err();
+    let Error::TooManyCopies { copy_count } = refused else { panic!("{refused}") };
+    assert!(copy_count < 200_000, "{copy_count} copies of 2,000,000 were planned");
+}
