@@ -25,7 +25,7 @@ use crate::request::Mirror;
 /// Transactions that one connection may have open at a time.
 const OPEN_MAX: usize = 100;
 /// What all transactions of one connection may hold in memory.
-const SIZE_BYTES_MAX: usize = 4 * limits::TRANSACTION_SIZE_BYTES_MAX;
+const SIZE_BYTES_MAX: usize = 2 * limits::TRANSACTION_SIZE_BYTES_MAX;
 /// A transaction in which nothing happens for so long is rolled back.
 const IDLE_MAX: Duration = Duration::from_secs(120);
 /// How many timed-out transactions are remembered, so that late steps learn why they are refused.
@@ -655,13 +655,13 @@ mod tests {
 
         let most = limits::TRANSACTION_SIZE_BYTES_MAX;
         let mut declare = || transactions.declare(CONTROL, NOW, NONCE).unwrap();
-        let ids = [declare(), declare(), declare(), declare(), declare()];
-        for id in &ids[..4] {
+        let ids = [declare(), declare(), declare()];
+        for id in &ids[..2] {
             transactions.add_send(NOW, id, send(most)).unwrap();
         }
         let condition = condition_of(transactions.add_send(NOW, &ids[0], send(1)));
         assert_eq!(condition, condition::RESOURCE_LIMIT_EXCEEDED, "too much for one");
-        let condition = condition_of(transactions.add_send(NOW, &ids[4], send(1)));
+        let condition = condition_of(transactions.add_send(NOW, &ids[2], send(1)));
         assert_eq!(condition, condition::RESOURCE_LIMIT_EXCEEDED, "too much for all");
         transactions.roll_back(&ids[0]).unwrap();
         let id = transactions.declare(CONTROL, NOW, NONCE).unwrap();

@@ -60,8 +60,8 @@ pub mod limits {
     pub const FORWARD_HOPS_MAX: u8 = 4;
     /// Sends and settlements of one transaction.
     pub const TRANSACTION_STEPS_MAX: usize = 100;
-    /// Bodies of all messages that one transaction sends: they share one group of the journal.
-    pub const TRANSACTION_SIZE_BYTES_MAX: usize = 4 * 1024 * 1024;
+    /// Limits the bodies of one transaction together, except large ones: they share one group of the journal.
+    pub const TRANSACTION_SIZE_BYTES_MAX: usize = 10 * 1024 * 1024;
     /// Classes of messages in one queue, and classes of tenants.
     pub const CLASSES_MAX: usize = 16;
     pub const CLASS_NAME_CHARS_MAX: usize = 50;

@@ -104,7 +104,7 @@ fn a_transaction_is_bounded_with_all_that_it_carries() {
     let settle = |size| vec![(MAIN, delivery.token, Defer { patch: Some(Bytes::from(vec![1; size])) })];
     let too_much = Transaction { settles: settle(1), sends: sends.clone(), ..Transaction::default() };
     assert!(matches!(commit(&mut story, too_much), Err(Error::TooMuch { .. })));
-    story.update(|settings| settings.max_message_size_bytes = 4 << 20).unwrap();
+    story.update(|settings| settings.max_message_size_bytes = 8 << 20).unwrap();
     commit(&mut story, Transaction { settles: settle(0), sends, ..Transaction::default() }).unwrap();
 }
 

@@ -73,6 +73,7 @@ async fn a_message_is_passed_on_as_one_step() {
     let link = client.receiver("one").await;
     let (delivery, _) = client.receive(link).await;
     let txn_id = client.declare(control).await;
+    // A sender to another queue may come first. The service wants a receiver then.
     assert_eq!(client.send_in(two, &message("result"), Some(&txn_id)).await, accepted(&txn_id));
     let outcome = client.settle_in(link, delivery.id, accepted(&txn_id)).await;
     assert_eq!(outcome, (accepted(&txn_id), false), "the commit settles it");
@@ -545,6 +546,21 @@ async fn a_large_message_is_a_step_like_any_other() {
     for (byte, size_bytes) in [(2, 5 << 20), (4, (1 << 20) + 1)] {
         assert_eq!(client.receive(link).await.1.body, large(byte, size_bytes).body);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_messages_that_are_not_large_fit_into_one_transaction() {
+    let (_rig, mut client) = two_queues().await;
+    let control = client.coordinator().await.0;
+    let one = client.sender("one").await;
+    let txn_id = client.declare(control).await;
+    for _ in 0..9 {
+        let outcome = client.send_in(one, &large(1, (1 << 20) - 200), Some(&txn_id)).await;
+        assert_eq!(outcome, accepted(&txn_id));
+    }
+    assert_eq!(client.discharge(control, &txn_id, false).await, DeliveryState::Accepted);
+    let link = client.receiver("one").await;
+    assert_eq!(client.receive(link).await.1.body, large(1, (1 << 20) - 200).body);
 }
 
 #[tokio::test(start_paused = true)]
