@@ -5,6 +5,7 @@ use std::ops::Range;
 use bytes::BytesMut;
 use peeklock_engine::{Attributes, EntityId, ReceiverId};
 use peeklock_journal::StoredBody;
+use peeklock_types::limits;
 use tokio::sync::mpsc;
 
 use crate::large::KeptBody;
@@ -80,6 +81,11 @@ impl From<Request> for Batch {
 impl Batch {
     pub fn is_empty(&self) -> bool {
         self.requests.is_empty()
+    }
+
+    /// Whether it has more messages than anything but a batch of very small ones.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.messages.len() > limits::BATCH_COUNT_MAX
     }
 
     /// How many answers it will bring.

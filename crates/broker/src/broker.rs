@@ -6,7 +6,7 @@ use peeklock_engine::Patch;
 use peeklock_filter::Cost;
 use peeklock_journal::{Journal, Log, Recovery};
 use peeklock_types::{EntityName, GroupNumber, Groups, ShardId, Tier};
-use tokio::sync::{Mutex, mpsc};
+use tokio::sync::{Mutex, Semaphore, mpsc};
 use tokio::task::JoinSet;
 
 use crate::batch::{Batch, Peer, PeerId};
@@ -21,6 +21,8 @@ use crate::state::State;
 
 /// Batches that may wait for one shard before peers have to wait too.
 const SHARD_QUEUE_MAX: usize = 64;
+/// How many of them may have very many messages: what is known of each message takes far more memory than a small one has bytes.
+const CROWDED_BATCHES_MAX: usize = 4;
 
 /// All shards of one journal. Cheap to clone; the shards stop when the last clone is gone.
 #[derive(Clone)]
@@ -50,6 +52,8 @@ pub type Describe = fn(stored: &[u8], patch: &Patch) -> Option<Bytes>;
 pub struct ShardHandle {
     pub(crate) incoming: mpsc::Sender<Envelope>,
     pub(crate) large: LargeStore,
+    /// For batches with very many messages.
+    crowded: Arc<Semaphore>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -132,7 +136,8 @@ impl Broker {
             }
             let (incoming, envelopes) = mpsc::channel(SHARD_QUEUE_MAX);
             let large = LargeStore::new(log.large_bodies(), log.reader());
-            shards.push(ShardHandle { incoming, large });
+            let crowded = Arc::new(Semaphore::new(CROWDED_BATCHES_MAX));
+            shards.push(ShardHandle { incoming, large, crowded });
             let damage = Arc::clone(&damage);
             let blob_share = blob_budget.share(state.blobs.size_bytes());
             let shard = RecoveredShard { id, state, log, snapshot_upto, damage, blob_share };
@@ -216,7 +221,12 @@ impl Broker {
 impl ShardHandle {
     /// Hands over a batch; waits while the shard has too many.
     pub async fn send(&self, peer: Peer, batch: Batch) -> Result<(), ShardStopped> {
-        self.incoming.send(Envelope { peer, batch }).await.map_err(|_| ShardStopped)
+        let place = if batch.is_crowded() {
+            Some(Arc::clone(&self.crowded).acquire_owned().await.map_err(|_| ShardStopped)?)
+        } else {
+            None
+        };
+        self.incoming.send(Envelope { peer, batch, place }).await.map_err(|_| ShardStopped)
     }
 }
 

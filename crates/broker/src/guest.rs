@@ -37,7 +37,7 @@ impl Guest {
 
 impl Drop for Guest {
     fn drop(&mut self) {
-        let gone = Envelope { peer: self.peer.clone(), batch: Batch::from(Request::Gone) };
+        let gone = Envelope { peer: self.peer.clone(), batch: Batch::from(Request::Gone), place: None };
         if let Err(TrySendError::Full(gone)) = self.shard.incoming.try_send(gone)
             && let Ok(runtime) = Handle::try_current()
         {

@@ -156,7 +156,7 @@ impl Router {
     async fn send(&self, shard: ShardId, peer: &Peer, batch: Batch) -> Result<(), Delay> {
         let handle = self.shards.get(usize::from(shard.0)).and_then(mpsc::WeakSender::upgrade);
         let handle = handle.ok_or(Delay::Stopping)?;
-        handle.send(Envelope { peer: peer.clone(), batch }).await.map_err(|_| Delay::Busy)
+        handle.send(Envelope { peer: peer.clone(), batch, place: None }).await.map_err(|_| Delay::Busy)
     }
 }
 

@@ -12,7 +12,7 @@ use peeklock_engine::{Accepted, CloseReason, Outbox, ReceiverId, Settlement};
 use peeklock_journal::{AppendError, Log, Payload, Poisoned, StoredBody};
 use peeklock_types::{BodyRef, GroupNumber, ShardId, Timestamp};
 use rustc_hash::FxHashMap;
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::MissedTickBehavior;
 
 use crate::alarm::Alarm;
@@ -45,6 +45,8 @@ const HOUSEKEEPING_EVERY: Duration = Duration::from_secs(2);
 pub(crate) struct Envelope {
     pub(crate) peer: Peer,
     pub(crate) batch: Batch,
+    /// Taken until the batch is done, if it has very many messages.
+    pub(crate) place: Option<OwnedSemaphorePermit>,
 }
 
 /// Effects that wait for a group to be durable, and the space that may be given back then.
@@ -284,7 +286,7 @@ impl<L: Log> Shard<L> {
     fn execute_batch(
         &mut self,
         now: Timestamp,
-        Envelope { peer, mut batch }: Envelope,
+        Envelope { peer, mut batch, place: _place }: Envelope,
     ) -> Result<(), Failure> {
         for request in std::mem::take(&mut batch.requests) {
             self.execute(now, peer.id, &mut batch, request);

@@ -1,8 +1,11 @@
 //! Guards what a shard promises: nothing is seen before it is durable, nothing durable is lost, and whoever leaves takes nothing along.
 
+use std::pin::Pin;
+use std::task::{Context, Waker};
+
 use crate::common::Rig;
 use peeklock_broker::engine::{ReceiveMode, Settlement};
-use peeklock_broker::{Error, Reply, Request};
+use peeklock_broker::{Batch, Error, Reply, Request, Ticket};
 use peeklock_journal::{Evacuation, MemoryJournal, Space};
 use peeklock_types::GroupNumber;
 
@@ -205,4 +208,35 @@ async fn snapshots_and_evacuation_change_nothing_that_anybody_sees() {
     drop(queue);
     let rig = rig.crash().await;
     assert_eq!(rig.queue("orders").await.peek().await, expected);
+}
+
+fn is_taken(send: &mut Pin<Box<impl Future>>) -> bool {
+    send.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready()
+}
+
+#[tokio::test]
+async fn few_batches_of_very_many_messages_wait_for_a_shard() {
+    let rig = Rig::start().await;
+    let mut queue = rig.queue("orders").await;
+    let handle = rig.broker.shard(queue.shard).unwrap();
+    let send = |count: usize| {
+        let mut batch = Batch::default();
+        let mut messages = batch.messages();
+        for _ in 0..count {
+            let Ok(()) = messages.add(|_| Ok::<_, std::convert::Infallible>(None));
+        }
+        messages.send(Ticket(1), queue.entity);
+        Box::pin(handle.send(queue.peer.peer.clone(), batch))
+    };
+    // The shard does not run meanwhile.
+    let mut large: Vec<_> = (0..10).map(|_| send(5_000)).collect();
+    let taken: Vec<_> = large.iter_mut().map(is_taken).collect();
+    assert_eq!(taken.iter().filter(|taken| **taken).count(), 4);
+    assert!(is_taken(&mut send(1)), "small ones do not wait behind them");
+    for (send, _) in large.into_iter().zip(taken).filter(|(_, taken)| !taken) {
+        send.await.unwrap();
+    }
+    for _ in 0..11 {
+        queue.answer().await.unwrap();
+    }
 }
