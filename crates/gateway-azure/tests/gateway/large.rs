@@ -343,3 +343,28 @@ async fn a_slow_receiver_does_not_hold_up_other_links() {
     let (_, found) = client.receive(link).await;
     assert!(found.body == sent.body);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_is_completed_while_a_response_waits_with_it_is_answered_whole() {
+    let rig = Rig::with_queue("q", settings()).await;
+    let mut client = rig.client().await;
+    let sender = client.sender("q").await;
+    let sent = large(5 * MIB);
+    assert_eq!(client.send(sender, &sent).await, DeliveryState::Accepted);
+    let mut slow = rig.client().await;
+    let management = slow.management_with("q", 0).await;
+    let peek = vec![("from-sequence-number", 1_i64.into()), ("message-count", 1.into())];
+    slow.start_request(&management, "com.microsoft:peek-message", peek, None);
+    slow.flush().await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let (link, delivery, _) = receive_from(&mut client, "q").await;
+    assert_eq!(client.settle(link, delivery.id, DeliveryState::Accepted).await, DeliveryState::Accepted);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let cold_bytes = || rig.journal.cold_bytes(ShardId::of(&EntityName::parse("q").unwrap()));
+    assert!(cold_bytes() > 0, "the body waits for the response");
+    slow.connection.set_credit(management.responses, 1);
+    let (_, response) = slow.response(&management).await;
+    assert!(messages_of(&response)[0].body == sent.body);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(cold_bytes(), 0);
+}
