@@ -585,6 +585,40 @@ async fn a_large_message_that_cannot_be_sent_undoes_all() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn large_messages_of_a_transaction_that_is_not_done_leave_nothing_on_the_disk() {
+    let (rig, mut client) = large_queues().await;
+    let cold_bytes = || async {
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        (0..ShardId::COUNT).map(|shard| rig.journal.cold_bytes(ShardId(shard))).sum::<u64>()
+    };
+    let (one, two) = (client.sender("one").await, client.sender("two").await);
+    let control = client.coordinator().await.0;
+
+    let txn_id = client.declare(control).await;
+    client.send_in(two, &large(1, 2 << 20), Some(&txn_id)).await;
+    assert_eq!(client.discharge(control, &txn_id, true).await, DeliveryState::Accepted);
+    assert_eq!(cold_bytes().await, 0, "rolled back");
+
+    // The lock is lost when the bodies are durable already, one of them in both shards.
+    client.send(one, &message("work")).await;
+    let link = client.receiver("one").await;
+    let (delivery, _) = client.receive(link).await;
+    let txn_id = client.declare(control).await;
+    client.settle_in(link, delivery.id, accepted(&txn_id)).await;
+    client.send_in(one, &large(1, 2 << 20), Some(&txn_id)).await;
+    client.send_in(two, &large(2, 2 << 20), Some(&txn_id)).await;
+    client.settle(link, delivery.id, DeliveryState::Accepted).await;
+    let refused = client.discharge(control, &txn_id, false).await;
+    assert_eq!(condition_of(&refused), condition::TRANSACTION_ROLLBACK);
+    assert_eq!(cold_bytes().await, 0, "refused");
+
+    let txn_id = client.declare(control).await;
+    client.send_in(two, &large(1, 2 << 20), Some(&txn_id)).await;
+    drop(client);
+    assert_eq!(cold_bytes().await, 0, "the connection is gone");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_message_over_the_links_limit_leaves_only_the_way_back() {
     let (_rig, mut client) = two_queues().await;
     let control = client.coordinator().await.0;
