@@ -41,13 +41,19 @@ pub(crate) async fn answer(state: &HttpState, head: Head, body: Body) -> Respons
 fn in_known_words(problem: Problem, head: &Head) -> Problem {
     let sentence = |outcome: &str, text: &str| {
         let (host, path) = (host_of(head.authority()), head.segments.join("/"));
-        format!("The messaging entity 'sb://{host}/{}' {outcome}. {text}", shown(&path))
+        let hint = capitalized(text);
+        format!("The messaging entity 'sb://{host}/{}' {outcome}. {hint}", shown(&path))
     };
     match problem {
         Problem::NotFound(text) => Problem::NotFound(sentence("could not be found", &text)),
         Problem::Exists(text) => Problem::Exists(sentence("already exists", &text)),
         other => other,
     }
+}
+
+fn capitalized(text: &str) -> String {
+    let mut rest = text.chars();
+    rest.next().map(|first| first.to_uppercase().chain(rest).collect()).unwrap_or_default()
 }
 
 /// Answers at the root of a namespace, to everybody: an empty feed, as the service does. People open it to see whether they reach the namespace.
