@@ -41,6 +41,10 @@ pub enum Error {
     )]
     TooManyCopies { copy_count: usize },
     #[error(
+        "{message_count} messages at once are too many for the {rule_count} SQL filters of the topic; send at most {max} at once"
+    )]
+    TooManyEvaluations { message_count: usize, rule_count: usize, max: usize },
+    #[error(
         "'{name}' was changed meanwhile: it is at revision {found}, not {expected}; read it again and repeat the change"
     )]
     RevisionChanged { name: EntityName, expected: u64, found: u64 },

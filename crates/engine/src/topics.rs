@@ -155,6 +155,7 @@ impl Engine {
         self.command(now, entity, |queue| queue.check_send(now, messages))?;
         self.check_topic_size(entity, messages)?;
         let Some(topic) = self.topics.get(&entity) else { return Err(Error::NoSuchEntity { entity }) };
+        check_evaluations(topic.rules.sql_count(), messages.len())?;
         let expires =
             self.queues.get(&entity).is_some_and(|queue| queue.settings.default_time_to_live.is_some());
         let plan = |message: &NewMessage| {
@@ -501,6 +502,15 @@ fn session_of(view: &[u8]) -> Option<SessionId> {
         }
         _ => None,
     })
+}
+
+/// A single message always passes: its topic has a bounded number of filters.
+fn check_evaluations(rule_count: usize, message_count: usize) -> Result<(), Error> {
+    let max = limits::SQL_EVALUATIONS_MAX / rule_count.max(1);
+    if message_count > max.max(1) {
+        return Err(Error::TooManyEvaluations { message_count, rule_count, max });
+    }
+    Ok(())
 }
 
 fn is_scheduled(attributes: &Attributes, now: Timestamp) -> bool {

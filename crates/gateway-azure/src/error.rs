@@ -190,7 +190,9 @@ fn engine_refusal(error: &engine::Error, path: Option<&EntityPath>, text: String
             return Refusal::already_exists(&format_args!("{name}/Rules/{rule}"), hint);
         }
         E::RevisionChanged { .. } => (412, condition::PRECONDITION_FAILED),
-        E::TopicFull { .. } | E::TooManyCopies { .. } => (403, condition::RESOURCE_LIMIT_EXCEEDED),
+        E::TopicFull { .. } | E::TooManyCopies { .. } | E::TooManyEvaluations { .. } => {
+            (403, condition::RESOURCE_LIMIT_EXCEEDED)
+        }
         E::Rule(_) | E::OrderExpression { .. } => (400, condition::ARGUMENT_ERROR),
         E::StillSending { .. } => (503, condition::SERVER_BUSY),
         // SDKs wait a little after this condition and send again by themselves.

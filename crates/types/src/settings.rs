@@ -12,6 +12,8 @@ pub mod limits {
     pub const SUBSCRIPTIONS_PER_TOPIC_MAX: usize = 2000;
     pub const SQL_RULES_PER_TOPIC_MAX: usize = 2000;
     pub const CORRELATION_RULES_PER_TOPIC_MAX: usize = 100_000;
+    /// SQL filters that one send may evaluate, over all its messages. It bounds the time for which a send holds its shard.
+    pub const SQL_EVALUATIONS_MAX: usize = 4096 * SQL_RULES_PER_TOPIC_MAX;
     pub const USER_METADATA_CHARS_MAX: usize = 1024;
     /// What the copies of one send add to the journal, beside the bodies: all of it shares one group.
     pub const COPIES_SIZE_BYTES_MAX: usize = 2 * 1024 * 1024;

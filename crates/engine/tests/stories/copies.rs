@@ -574,3 +574,19 @@ fn a_batch_with_too_many_copies_is_not_planned_to_its_end() {
     let Error::TooManyCopies { copy_count } = refused else { panic!("{refused}") };
     assert!(copy_count < 200_000, "{copy_count} copies of 2,000,000 were planned");
 }
+
+#[test]
+fn a_batch_is_bounded_by_the_sql_filters_that_it_would_evaluate() {
+    let (mut story, topic) = story();
+    for n in 0..100 {
+        story.subscribe(&n.to_string(), Some(rule("r", sql("a = 1"))));
+    }
+    let max = limits::SQL_EVALUATIONS_MAX / 100;
+    let batch = story.batch(max + 1);
+    let refused = story.engine.send(story.now, topic, batch, &mut story.out).unwrap_err();
+    assert!(matches!(refused, Error::TooManyEvaluations { rule_count: 100, .. }), "{refused}");
+    assert!(refused.to_string().contains(&format!("send at most {max} at once")), "{refused}");
+    story.subscribe("all", None);
+    let batch = story.batch(1000);
+    story.engine.send(story.now, topic, batch, &mut story.out).unwrap();
+}
