@@ -25,11 +25,13 @@ cargo xtask <command>
 
   check                    formatting, clippy, rustdoc, and names in ARCHITECTURE.md that must exist
   test                     everything: check, cargo tests, short fuzz and simulation runs, all of interop, the kill loop
-  interop [part]           foreign clients against a running broker; without a part, all of them
+  interop [part [-k NAME]] foreign clients against a running broker; without a part, all of them;
+                           NAME chooses tests of the part, as its own test program understands it
       python                 azure-servicebus (sync and asyncio) and qpid-proton
       proton                 qpid-proton alone
       js                     @azure/service-bus and rhea
       fe2o3                  the Rust AMQP client
+      go                     azservicebus and azeventhubs
       kill                   100 times kill -9 under load, then an audit of the clients' logs
   fuzz [--seconds N]       hostile bytes into codec and connection, N seconds each (default 60)
   sim                      every seed that ever failed, and a hundred that belong to the commit
@@ -38,8 +40,8 @@ cargo xtask <command>
   bench [arguments]        the benchmarks; arguments go to the benchmark program
   help                     this text
 
-The programs need nothing but cargo, python3 with venv, and node with npm. Python packages go to
-target/interop-venv, JavaScript packages to interop/js/node_modules.";
+The programs need nothing but cargo, python3 with venv, node with npm, and go. Python packages go to
+target/interop-venv, JavaScript packages to interop/js/node_modules, Go modules to go's own cache.";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

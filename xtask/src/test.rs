@@ -20,7 +20,8 @@ pub(crate) fn run(arguments: &[String]) -> Result<Counts> {
     }));
     parts.push(Part::of("cargo", || with(&broker, cargo_tests)));
     parts.extend(beside_each_other(&broker));
-    parts.push(Part::of("kill", || with(&broker, interop::kill)));
+    parts.extend(second_wave(&broker));
+    parts.push(Part::of("kill", || with(&broker, |path| interop::kill(path, None))));
     Ok(counts::report(&parts))
 }
 
@@ -34,10 +35,21 @@ fn beside_each_other(broker: &Result<PathBuf>) -> Vec<Part> {
             Part::of("sim", || with(broker, |_| sim::short())),
         ]
     };
-    let python = || vec![Part::of("python", || with(broker, interop::python))];
-    let js = || vec![Part::of("js", || with(broker, interop::js))];
+    let python = || vec![Part::of("python", || with(broker, |path| interop::python(path, None)))];
+    let js = || vec![Part::of("js", || with(broker, |path| interop::js(path, None)))];
+    at_once(&[&computed, &python, &js])
+}
+
+/// More SDKs; each compiles its tests, so they do not run beside what computes already.
+fn second_wave(broker: &Result<PathBuf>) -> Vec<Part> {
+    let go = || vec![Part::of("go", || with(broker, |path| interop::go(path, None)))];
+    at_once(&[&go])
+}
+
+/// Runs strands at the same time, and the parts of each strand in their order.
+fn at_once(strands: &[&(dyn Fn() -> Vec<Part> + Sync)]) -> Vec<Part> {
     std::thread::scope(|scope| {
-        let threads = [scope.spawn(computed), scope.spawn(python), scope.spawn(js)];
+        let threads: Vec<_> = strands.iter().map(|strand| scope.spawn(strand)).collect();
         threads.into_iter().flat_map(|thread| thread.join().unwrap_or_else(|_| vec![panicked()])).collect()
     })
 }

@@ -14,19 +14,20 @@ use crate::{process, workspace};
 /// Written last into the environment, so a half-made one is made again.
 const STAMP: &str = "peeklock-requirements-hash";
 
-pub(crate) fn python(broker: &Path) -> Result<Counts> {
+pub(crate) fn python(broker: &Path, only: Option<&str>) -> Result<Counts> {
     // The tests mostly wait for timers and sockets, so more of them than cores run at once.
-    pytest(broker, &["--numprocesses", "16"])
+    pytest(broker, &["--numprocesses", "16"], only)
 }
 
-pub(crate) fn proton(broker: &Path) -> Result<Counts> {
-    pytest(broker, &["test_proton.py"])
+pub(crate) fn proton(broker: &Path, only: Option<&str>) -> Result<Counts> {
+    pytest(broker, &["test_proton.py"], only)
 }
 
-fn pytest(broker: &Path, arguments: &[&str]) -> Result<Counts> {
+fn pytest(broker: &Path, arguments: &[&str], only: Option<&str>) -> Result<Counts> {
     let mut command = Command::new(environment()?.join("bin/python"));
     command.current_dir(workspace::root()?.join("interop/python")).env(workspace::BROKER_VARIABLE, broker);
     command.args(["-m", "pytest", "--color=no", "-p", "no:cacheprovider"]).args(arguments);
+    command.args(only.map(|name| ["-k", name]).into_iter().flatten());
     process::counted(&mut command, pytest_counts)
 }
 

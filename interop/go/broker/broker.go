@@ -1,0 +1,192 @@
+// Package broker starts a broker for tests, learns its addresses from what it prints, and stops it by its process id.
+package broker
+
+import (
+	"bufio"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const (
+	// KeyName names the key that a broker has as long as none is given.
+	KeyName = "RootManageSharedAccessKey"
+	// Key is the secret of that key.
+	Key = "SAS_KEY_VALUE"
+
+	binaryVariable = "PEEKLOCK_BIN"
+	startTimeout   = 60 * time.Second
+	stopTimeout    = 30 * time.Second
+)
+
+// Broker is one broker process with its data folder. It may be killed and started again at the same place.
+type Broker struct {
+	folder    string
+	arguments []string
+	labels    map[string]string
+	process   *exec.Cmd
+	ended     chan struct{}
+}
+
+// New describes a broker that keeps everything in `folder` and listens at free ports. Arguments of `serve` may follow.
+func New(folder string, arguments ...string) *Broker {
+	places := []string{"--data", filepath.Join(folder, "data")}
+	for _, place := range []string{"--listen", "--listen-tls", "--http", "--https", "--blob-port", "--queue-port"} {
+		places = append(places, place, "127.0.0.1:0")
+	}
+	return &Broker{folder: folder, arguments: append(places, arguments...)}
+}
+
+// Start starts the process and returns when the broker says that it is ready.
+func (b *Broker) Start() error {
+	binary := os.Getenv(binaryVariable)
+	if binary == "" {
+		return fmt.Errorf("%s does not name the broker to test; run `cargo xtask interop go`", binaryVariable)
+	}
+	log, err := os.OpenFile(b.LogPath(), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	b.process = exec.Command(binary, append([]string{"serve"}, b.arguments...)...)
+	b.process.Stderr = log
+	// A pipe of our own: Wait would close the command's before all is read.
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	b.process.Stdout = writer
+	err = b.process.Start()
+	writer.Close()
+	if err != nil {
+		reader.Close()
+		return err
+	}
+	b.ended = make(chan struct{})
+	go func() {
+		_ = b.process.Wait()
+		close(b.ended)
+	}()
+	return b.readLabels(reader)
+}
+
+// Stop asks for an orderly end. A broker that does not follow is killed, and that is an error.
+func (b *Broker) Stop() error {
+	if err := b.process.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	select {
+	case <-b.ended:
+		return nil
+	case <-time.After(stopTimeout):
+		b.Kill()
+		return fmt.Errorf("the broker did not stop within %s of SIGTERM", stopTimeout)
+	}
+}
+
+// Kill ends the process at once and waits until it is gone.
+func (b *Broker) Kill() {
+	_ = b.process.Process.Kill()
+	<-b.ended
+}
+
+// LogPath is where the broker's log goes.
+func (b *Broker) LogPath() string { return filepath.Join(b.folder, "broker.log") }
+
+// Address serves plain AMQP, HTTP, HTTPS and WebSocket.
+func (b *Broker) Address() string { return b.labels["AMQP"] }
+
+// TLSAddress serves AMQP over TLS.
+func (b *Broker) TLSAddress() string { return b.labels["AMQP over TLS"] }
+
+// HTTPAddress serves management over HTTP.
+func (b *Broker) HTTPAddress() string { return b.labels["HTTP"] }
+
+// HTTPSAddress serves management over HTTPS.
+func (b *Broker) HTTPSAddress() string { return b.labels["HTTPS"] }
+
+// BlobAddress serves the Blob calls of checkpoint stores.
+func (b *Broker) BlobAddress() string { return b.labels["Blob Storage"] }
+
+// StorageConnectionString is the one that the broker prints for storage clients.
+func (b *Broker) StorageConnectionString() string { return b.labels["Storage string"] }
+
+// ConnectionString is for clients of the plain address.
+func (b *Broker) ConnectionString() string {
+	return ConnectionString(b.Address(), KeyName, Key) + "UseDevelopmentEmulator=true;"
+}
+
+// SecureConnectionString is as a namespace of the service has it, so that clients use TLS.
+func (b *Broker) SecureConnectionString() string {
+	return ConnectionString(b.TLSAddress(), KeyName, Key)
+}
+
+// TLSConfig trusts the certificate that the broker made for itself, and nothing else.
+func (b *Broker) TLSConfig() (*tls.Config, error) {
+	pem, err := os.ReadFile(b.labels["Certificate"])
+	if err != nil {
+		return nil, err
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("%s holds no certificate", b.labels["Certificate"])
+	}
+	return &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, nil
+}
+
+// ConnectionString names an address and a key.
+func ConnectionString(address, keyName, key string) string {
+	return fmt.Sprintf("Endpoint=sb://%s;SharedAccessKeyName=%s;SharedAccessKey=%s;", address, keyName, key)
+}
+
+func (b *Broker) readLabels(stdout io.ReadCloser) error {
+	ready := make(chan map[string]string, 1)
+	go passLabels(stdout, ready)
+	select {
+	case labels, ok := <-ready:
+		if ok {
+			b.labels = labels
+			return nil
+		}
+	case <-time.After(startTimeout):
+	}
+	b.Kill()
+	log, _ := os.ReadFile(b.LogPath())
+	return fmt.Errorf("the broker is not ready; it logged:\n%s", log)
+}
+
+// passLabels reads to the end even when nobody listens any more: a full pipe would stop the broker.
+func passLabels(stdout io.ReadCloser, ready chan<- map[string]string) {
+	defer stdout.Close()
+	defer close(ready)
+	labels := map[string]string{}
+	lines := bufio.NewScanner(stdout)
+	for lines.Scan() {
+		label, value, _ := strings.Cut(lines.Text(), "  ")
+		labels[label] = strings.TrimSpace(value)
+		if label == "Ready" {
+			ready <- labels
+		}
+	}
+}
+
+// FixedAddress finds a free port below the range from which the system takes ports of outgoing connections: a client that
+// keeps dialling a port of that range while the broker is down can end up connected to itself.
+func FixedAddress() (string, error) {
+	for port := 20000 + os.Getpid()%10000; port < 32000; port++ {
+		address := fmt.Sprintf("127.0.0.1:%d", port)
+		if listener, err := net.Listen("tcp", address); err == nil {
+			return address, listener.Close()
+		}
+	}
+	return "", errors.New("no port is free")
+}
