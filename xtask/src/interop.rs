@@ -1,6 +1,7 @@
 //! Clients that others wrote, against a running broker.
 
 mod go;
+mod java;
 mod node;
 mod python;
 
@@ -13,10 +14,11 @@ use crate::test::libtest_counts;
 use crate::{process, workspace};
 
 pub(crate) use go::go;
+pub(crate) use java::java;
 pub(crate) use node::{js, kill};
 pub(crate) use python::{proton, python};
 
-const ALL: [&str; 5] = ["python", "js", "fe2o3", "go", "kill"];
+const ALL: [&str; 6] = ["python", "js", "fe2o3", "go", "java", "kill"];
 
 pub(crate) fn run(arguments: &[String]) -> Result<Counts> {
     let (wanted, only) = choice(arguments)?;
@@ -43,6 +45,7 @@ fn part(name: &str, broker: &Path, only: Option<&str>) -> Result<Part> {
         "js" => Part::of("js", || js(broker, only)),
         "fe2o3" => Part::of("fe2o3", || fe2o3(broker, only)),
         "go" => Part::of("go", || go(broker, only)),
+        "java" => Part::of("java", || java(broker, only)),
         "kill" => Part::of("kill", || kill(broker, only)),
         _ => bail!("'{name}' is not a part of interop; there are {} and proton", ALL.join(", ")),
     })
