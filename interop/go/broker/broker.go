@@ -8,10 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -37,11 +39,13 @@ type Broker struct {
 	ended     chan struct{}
 }
 
-// New describes a broker that keeps everything in `folder` and listens at free ports. Arguments of `serve` may follow.
+// New describes a broker that keeps everything in `folder` and listens at free ports, but where the arguments of `serve` say otherwise.
 func New(folder string, arguments ...string) *Broker {
 	places := []string{"--data", filepath.Join(folder, "data")}
 	for _, place := range []string{"--listen", "--listen-tls", "--http", "--https", "--blob-port", "--queue-port"} {
-		places = append(places, place, "127.0.0.1:0")
+		if !slices.Contains(arguments, place) {
+			places = append(places, place, "127.0.0.1:0")
+		}
 	}
 	return &Broker{folder: folder, arguments: append(places, arguments...)}
 }
@@ -182,8 +186,8 @@ func passLabels(stdout io.ReadCloser, ready chan<- map[string]string) {
 // FixedAddress finds a free port below the range from which the system takes ports of outgoing connections: a client that
 // keeps dialling a port of that range while the broker is down can end up connected to itself.
 func FixedAddress() (string, error) {
-	for port := 20000 + os.Getpid()%10000; port < 32000; port++ {
-		address := fmt.Sprintf("127.0.0.1:%d", port)
+	for range 1000 {
+		address := fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(12000))
 		if listener, err := net.Listen("tcp", address); err == nil {
 			return address, listener.Close()
 		}

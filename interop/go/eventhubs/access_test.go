@@ -1,0 +1,171 @@
+package eventhubs
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
+	"github.com/Azure/go-amqp"
+	"github.com/coder/websocket"
+
+	"peeklock/interop/broker"
+)
+
+// A way is how a client reaches the broker.
+type way struct {
+	place    string
+	producer azeventhubs.ProducerClientOptions
+	consumer azeventhubs.ConsumerClientOptions
+}
+
+// overTLS names the server for the certificate: the SDK would take the port of the connection string for a part of the name.
+func overTLS(t *testing.T) way {
+	t.Helper()
+	config, err := shared.TLSConfig()
+	must(t, err)
+	config.ServerName = "localhost"
+	return way{
+		place:    shared.SecureConnectionString(),
+		producer: azeventhubs.ProducerClientOptions{TLSConfig: config},
+		consumer: azeventhubs.ConsumerClientOptions{TLSConfig: config},
+	}
+}
+
+type dialer = func(context.Context, azeventhubs.WebSocketConnParams) (net.Conn, error)
+
+func overWebSocket(place string, dial dialer) way {
+	return way{
+		place:    place,
+		producer: azeventhubs.ProducerClientOptions{NewWebSocketConn: dial},
+		consumer: azeventhubs.ConsumerClientOptions{NewWebSocketConn: dial},
+	}
+}
+
+func dial(ctx context.Context, address string, client *http.Client) (net.Conn, error) {
+	options := &websocket.DialOptions{Subprotocols: []string{"amqp"}, HTTPClient: client}
+	connection, _, err := websocket.Dial(ctx, address, options)
+	if err != nil {
+		return nil, err
+	}
+	// The connection lives longer than the call that opened it.
+	return websocket.NetConn(context.Background(), connection, websocket.MessageBinary), nil
+}
+
+func (w way) works(t *testing.T) {
+	t.Helper()
+	h := newHub(t, 1)
+	producer := h.producerWith(w.place, &w.producer)
+	large := strings.Repeat("x", 500_000)
+	h.send(producer, "0", "small")
+	h.send(producer, "0", large)
+	consumer := h.consumerWith(w.place, azeventhubs.DefaultConsumerGroup, &w.consumer)
+	equalAll(t, "bodies", bodies(receive(t, partitionOf(t, consumer, "0", earliest, nil), 2)), []string{"small", large})
+	shown, err := consumer.GetPartitionProperties(waiting(t), "0", nil)
+	must(t, err)
+	equal(t, "last number", shown.LastEnqueuedSequenceNumber, 1)
+}
+
+func TestOverTLS(t *testing.T) {
+	overTLS(t).works(t)
+}
+
+func TestOverSecureWebSocket(t *testing.T) {
+	config, err := shared.TLSConfig()
+	must(t, err)
+	transport := &http.Transport{TLSClientConfig: config}
+	dialer := func(ctx context.Context, to azeventhubs.WebSocketConnParams) (net.Conn, error) {
+		return dial(ctx, to.Host, &http.Client{Transport: transport})
+	}
+	overWebSocket(shared.SecureConnectionString(), dialer).works(t)
+}
+
+// The SDK always asks for wss; whoever has no certificate changes that where it dials.
+func TestOverPlainWebSocket(t *testing.T) {
+	dialer := func(ctx context.Context, to azeventhubs.WebSocketConnParams) (net.Conn, error) {
+		return dial(ctx, strings.Replace(to.Host, "wss://", "ws://", 1), http.DefaultClient)
+	}
+	overWebSocket(shared.ConnectionString(), dialer).works(t)
+}
+
+func TestACertificateThatTheClientDoesNotTrust(t *testing.T) {
+	h := newHub(t, 1)
+	options := &azeventhubs.ProducerClientOptions{RetryOptions: impatient, TLSConfig: &tls.Config{ServerName: "localhost"}}
+	producer := h.producerWith(shared.SecureConnectionString(), options)
+	_, err := producer.NewEventDataBatch(waiting(t), nil)
+	says(t, err, "certificate signed by unknown authority")
+}
+
+func TestAWrongKey(t *testing.T) {
+	h := newHub(t, 1)
+	wrong := broker.ConnectionString(shared.Address(), broker.KeyName, "not the key") + "UseDevelopmentEmulator=true;"
+	producer := h.producerWith(wrong, nil)
+	_, err := producer.NewEventDataBatch(waiting(t), nil)
+	equal(t, "code", codeOf(err), azeventhubs.ErrorCodeUnauthorizedAccess)
+	says(t, err, "the signature does not fit")
+	_, err = producer.GetEventHubProperties(waiting(t), nil)
+	says(t, err, "the signature does not fit")
+	reader := partitionOf(t, h.consumerWith(wrong, azeventhubs.DefaultConsumerGroup, nil), "0", earliest, nil)
+	_, err = reader.ReceiveEvents(waiting(t), 1, nil)
+	equal(t, "code", codeOf(err), azeventhubs.ErrorCodeUnauthorizedAccess)
+}
+
+// Clients with the SDK's own retries: an error that is worth no retry keeps its sentence.
+func TestWhatDoesNotExist(t *testing.T) {
+	h := newHub(t, 2)
+	nowhere := hub{t, h.broker, "nowhere"}
+	missing := []string{"404", "The messaging entity", "nowhere' could not be found", "peeklock hub create nowhere"}
+	_, err := nowhere.producer(nil).NewEventDataBatch(waiting(t), nil)
+	says(t, err, missing...)
+	_, err = nowhere.producer(nil).GetEventHubProperties(waiting(t), nil)
+	says(t, err, missing...)
+	_, err = partitionOf(t, nowhere.consumer(nil), "0", earliest, nil).ReceiveEvents(waiting(t), 1, nil)
+	says(t, err, missing...)
+	group := h.consumerWith(h.broker.ConnectionString(), "no-group", nil)
+	_, err = partitionOf(t, group, "0", earliest, nil).ReceiveEvents(waiting(t), 1, nil)
+	refused(t, err, amqp.ErrCondNotFound, "no-group")
+}
+
+// refused asserts the condition and the sentences of an error that the SDK passes on as it came.
+func refused(t *testing.T, err error, condition amqp.ErrCond, sentences ...string) {
+	t.Helper()
+	says(t, err, sentences...)
+	var typed *amqp.Error
+	if !errors.As(err, &typed) {
+		t.Fatalf("%#v", err)
+	}
+	equal(t, "condition", typed.Condition, condition)
+}
+
+func TestAPartitionThatDoesNotExist(t *testing.T) {
+	h := newHub(t, 2)
+	const outOfRange = amqp.ErrCond("com.microsoft:argument-out-of-range")
+	for _, partition := range []string{"2", "seven"} {
+		_, err := h.producer(nil).NewEventDataBatch(waiting(t), &azeventhubs.EventDataBatchOptions{PartitionID: &partition})
+		refused(t, err, outOfRange, "The specified partition is invalid", "It should be between 0 and 1")
+		_, err = partitionOf(t, h.consumer(nil), partition, earliest, nil).ReceiveEvents(waiting(t), 1, nil)
+		refused(t, err, outOfRange, "The specified partition is invalid", "It should be between 0 and 1")
+	}
+	// The SDK takes every failure of this call that it does not know for a lost connection.
+	_, err := h.producer(&azeventhubs.ProducerClientOptions{RetryOptions: impatient}).GetPartitionProperties(waiting(t), "2", nil)
+	equal(t, "code", codeOf(err), azeventhubs.ErrorCodeConnectionLost)
+	says(t, err, "status code 400", "The specified partition is invalid")
+}
+
+func TestAHubThatIsDisabledForSends(t *testing.T) {
+	h := newHub(t, 1)
+	producer := h.producer(nil)
+	h.send(producer, "0", "first")
+	h.api(http.MethodPut, `{"status": "send-disabled"}`, nil)
+	batch, err := producer.NewEventDataBatch(waiting(t), nil)
+	if err == nil {
+		must(t, batch.AddEventData(&azeventhubs.EventData{Body: []byte("second")}, nil))
+		err = producer.SendEventDataBatch(waiting(t), batch, nil)
+	}
+	says(t, err, "disabled")
+	equalAll(t, "what is there", bodies(h.read("0", earliest, 1)), []string{"first"})
+}

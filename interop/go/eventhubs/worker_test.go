@@ -1,0 +1,101 @@
+package eventhubs
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
+	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2/checkpoints"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
+)
+
+const (
+	workerVariable  = "PEEKLOCK_WORKER"
+	checkpointEvery = 10
+	interval        = 500 * time.Millisecond
+	// Long enough for a busy machine: who does not renew in time loses partitions without being dead.
+	expiry = 10 * time.Second
+)
+
+// A place is what a worker needs to know.
+type place struct{ Hub, Namespace, Storage, Container string }
+
+// News is one line of a worker's output.
+type news struct {
+	What      string
+	Partition string
+	Number    int64
+	Text      string
+}
+
+func say(item news) {
+	line, _ := json.Marshal(item)
+	// In one piece: a process that is killed must not leave half a line.
+	_, _ = os.Stdout.Write(append(line, '\n'))
+}
+
+// work is the program of a user who processes a hub together with others, until it is killed.
+func work(text string) {
+	var at place
+	if err := json.Unmarshal([]byte(text), &at); err != nil {
+		panic(err)
+	}
+	ctx := context.Background()
+	processor, err := newProcessor(at)
+	if err != nil {
+		panic(err)
+	}
+	go func() {
+		for {
+			partition := processor.NextPartitionClient(ctx)
+			say(news{What: "claim", Partition: partition.PartitionID()})
+			go process(ctx, partition)
+		}
+	}()
+	if err := processor.Run(ctx); err != nil {
+		say(news{What: "error", Text: err.Error()})
+	}
+}
+
+func newProcessor(at place) (*azeventhubs.Processor, error) {
+	blobs, err := container.NewClientFromConnectionString(at.Storage, at.Container, nil)
+	if err != nil {
+		return nil, err
+	}
+	store, err := checkpoints.NewBlobStore(blobs, nil)
+	if err != nil {
+		return nil, err
+	}
+	client, err := azeventhubs.NewConsumerClientFromConnectionString(at.Namespace, at.Hub, azeventhubs.DefaultConsumerGroup, nil)
+	if err != nil {
+		return nil, err
+	}
+	return azeventhubs.NewProcessor(client, store, &azeventhubs.ProcessorOptions{
+		UpdateInterval: interval, PartitionExpirationDuration: expiry, StartPositions: azeventhubs.StartPositions{Default: earliest},
+	})
+}
+
+// process reads a partition until somebody else owns it.
+func process(ctx context.Context, partition *azeventhubs.ProcessorPartitionClient) {
+	defer partition.Close(ctx)
+	for {
+		events, err := partition.ReceiveEvents(ctx, 1, nil)
+		if err != nil {
+			say(news{What: fmt.Sprintf("end %s", codeOf(err)), Partition: partition.PartitionID(), Text: err.Error()})
+			return
+		}
+		number := events[0].SequenceNumber
+		say(news{What: "event", Partition: partition.PartitionID(), Number: number})
+		if (number+1)%checkpointEvery != 0 {
+			continue
+		}
+		if err := partition.UpdateCheckpoint(ctx, events[0], nil); err != nil {
+			say(news{What: "error", Partition: partition.PartitionID(), Text: err.Error()})
+			return
+		}
+		say(news{What: "checkpoint", Partition: partition.PartitionID(), Number: number})
+	}
+}
