@@ -1,5 +1,6 @@
 //! Clients that others wrote, against a running broker.
 
+mod frameworks;
 mod go;
 mod java;
 mod node;
@@ -13,12 +14,13 @@ use crate::counts::{self, Counts, Part};
 use crate::test::libtest_counts;
 use crate::{process, workspace};
 
+pub(crate) use frameworks::frameworks;
 pub(crate) use go::go;
 pub(crate) use java::java;
 pub(crate) use node::{js, kill};
 pub(crate) use python::{proton, python};
 
-const ALL: [&str; 6] = ["python", "js", "fe2o3", "go", "java", "kill"];
+const ALL: [&str; 7] = ["python", "js", "fe2o3", "go", "java", "frameworks", "kill"];
 
 pub(crate) fn run(arguments: &[String]) -> Result<Counts> {
     let (wanted, only) = choice(arguments)?;
@@ -46,6 +48,7 @@ fn part(name: &str, broker: &Path, only: Option<&str>) -> Result<Part> {
         "fe2o3" => Part::of("fe2o3", || fe2o3(broker, only)),
         "go" => Part::of("go", || go(broker, only)),
         "java" => Part::of("java", || java(broker, only)),
+        "frameworks" => Part::of("frameworks", || frameworks(broker, only)),
         "kill" => Part::of("kill", || kill(broker, only)),
         _ => bail!("'{name}' is not a part of interop; there are {} and proton", ALL.join(", ")),
     })

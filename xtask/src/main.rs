@@ -33,6 +33,7 @@ cargo xtask <command>
       fe2o3                  the Rust AMQP client
       go                     azservicebus and azeventhubs
       java                   azure-messaging-servicebus and azure-messaging-eventhubs
+      frameworks             Qpid JMS, Spring Cloud Azure, Apache Camel
       kill                   100 times kill -9 under load, then an audit of the clients' logs
   fuzz [--seconds N]       hostile bytes into codec and connection, N seconds each (default 60)
   sim                      every seed that ever failed, and a hundred that belong to the commit

@@ -43,7 +43,12 @@ fn beside_each_other(broker: &Result<PathBuf>) -> Vec<Part> {
 /// More SDKs; each compiles its tests, so they do not run beside what computes already.
 fn second_wave(broker: &Result<PathBuf>) -> Vec<Part> {
     let go = || vec![Part::of("go", || with(broker, |path| interop::go(path, None)))];
-    let java = || vec![Part::of("java", || with(broker, |path| interop::java(path, None)))];
+    let java = || {
+        vec![
+            Part::of("java", || with(broker, |path| interop::java(path, None))),
+            Part::of("frameworks", || with(broker, |path| interop::frameworks(path, None))),
+        ]
+    };
     at_once(&[&go, &java])
 }
 
