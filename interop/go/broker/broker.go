@@ -134,15 +134,18 @@ func (b *Broker) SecureConnectionString() string {
 	return ConnectionString(b.TLSAddress(), KeyName, Key)
 }
 
+// Certificate is the file with the certificate that the broker made for itself.
+func (b *Broker) Certificate() string { return b.labels["Certificate"] }
+
 // TLSConfig trusts the certificate that the broker made for itself, and nothing else.
 func (b *Broker) TLSConfig() (*tls.Config, error) {
-	pem, err := os.ReadFile(b.labels["Certificate"])
+	pem, err := os.ReadFile(b.Certificate())
 	if err != nil {
 		return nil, err
 	}
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("%s holds no certificate", b.labels["Certificate"])
+		return nil, fmt.Errorf("%s holds no certificate", b.Certificate())
 	}
 	return &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, nil
 }
