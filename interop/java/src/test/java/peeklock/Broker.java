@@ -31,7 +31,7 @@ public final class Broker implements AutoCloseable {
     /** The options that name addresses, with the labels under which the broker prints them. */
     private static final Map<String, String> PLACES = Map.of(
             "--listen", "AMQP", "--listen-tls", "AMQP over TLS", "--http", "HTTP", "--https", "HTTPS",
-            "--blob-port", "Blob Storage");
+            "--blob-port", "Blob Storage", "--queue-port", "Queue Storage");
     private static final long START_SECONDS = 120;
     private static final long STOP_SECONDS = 30;
 
@@ -164,7 +164,6 @@ public final class Broker implements AutoCloseable {
             places.add(option);
             places.add(labels.getOrDefault(label, "127.0.0.1:0"));
         });
-        places.addAll(List.of("--queue-port", "off"));
         return places;
     }
 
@@ -194,8 +193,8 @@ public final class Broker implements AutoCloseable {
                     ready.countDown();
                 }
             }
-        } catch (IOException error) {
-            throw new UncheckedIOException(error);
+        } catch (IOException end) {
+            // The process was ended, and Java closes its output with it. Whoever waits sees that "Ready" is missing.
         } finally {
             ready.countDown();
         }

@@ -1,0 +1,131 @@
+package peeklock.eventhubs;
+
+import com.azure.core.amqp.AmqpRetryOptions;
+import com.azure.core.amqp.exception.AmqpErrorCondition;
+import com.azure.core.amqp.exception.AmqpException;
+import com.azure.messaging.eventhubs.EventData;
+import com.azure.messaging.eventhubs.EventDataBatch;
+import com.azure.messaging.eventhubs.EventHubClientBuilder;
+import com.azure.messaging.eventhubs.EventHubConsumerClient;
+import com.azure.messaging.eventhubs.EventHubProducerClient;
+import com.azure.messaging.eventhubs.models.CreateBatchOptions;
+import com.azure.messaging.eventhubs.models.EventPosition;
+import com.azure.messaging.eventhubs.models.PartitionEvent;
+import java.net.URI;
+import java.net.http.HttpClient;
+import java.net.http.HttpRequest;
+import java.net.http.HttpResponse;
+import java.time.Duration;
+import java.util.Base64;
+import java.util.List;
+import java.util.function.BooleanSupplier;
+import peeklock.Broker;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+/** Makes hubs, writes to them and reads them, with names of their own for each test. */
+final class Hubs {
+    static final String GROUP = EventHubClientBuilder.DEFAULT_CONSUMER_GROUP_NAME;
+    static final Duration PATIENCE = Duration.ofSeconds(120);
+
+    private Hubs() {
+    }
+
+
+    static String create(int partitions) {
+        return create(Broker.shared(), partitions);
+    }
+
+    static String create(Broker broker, int partitions) {
+        String name = Broker.name("hub");
+        String login = Broker.KEY_NAME + ":" + Broker.KEY;
+        HttpRequest request = HttpRequest.newBuilder(URI.create("http://" + broker.amqp() + "/api/hubs/" + name))
+            .header("Authorization", "Basic " + Base64.getEncoder().encodeToString(login.getBytes()))
+            .header("Content-Type", "application/json")
+            .PUT(HttpRequest.BodyPublishers.ofString("{\"partitionCount\": " + partitions + "}"))
+            .build();
+        // The shared broker makes this JVM trust its certificate; no client may be the first to ask for the JVM's trust before.
+        Broker.shared();
+        try {
+            HttpResponse<String> response = HttpClient.newHttpClient().send(request, HttpResponse.BodyHandlers.ofString());
+            assertEquals(2, response.statusCode() / 100, response.body());
+        } catch (Exception problem) {
+            throw new IllegalStateException(problem);
+        }
+        return name;
+    }
+
+    static EventHubClientBuilder client(String hub) {
+        return client(Broker.shared().connectionString(), hub);
+    }
+
+    /** Gives up after the first attempt, so that tests see the first error. */
+    static EventHubClientBuilder client(String connectionString, String hub) {
+        return new EventHubClientBuilder()
+            .connectionString(connectionString, hub)
+            .consumerGroup(GROUP)
+            .retryOptions(new AmqpRetryOptions().setMaxRetries(0).setTryTimeout(PATIENCE));
+    }
+
+    static void publish(String hub, String partition, String... bodies) {
+        try (EventHubProducerClient producer = client(hub).buildProducerClient()) {
+            publish(producer, partition, bodies);
+        }
+    }
+
+    static void publish(EventHubProducerClient producer, String partition, String... bodies) {
+        EventDataBatch batch = producer.createBatch(new CreateBatchOptions().setPartitionId(partition));
+        for (String body : bodies) {
+            assertTrue(batch.tryAdd(new EventData(body)));
+        }
+        producer.send(batch);
+    }
+
+    /** Reads exactly so many events of one partition. */
+    static List<EventData> read(EventHubConsumerClient consumer, String partition, int count, EventPosition position) {
+        List<EventData> events = consumer.receiveFromPartition(partition, count, position, PATIENCE).stream()
+            .map(PartitionEvent::getData)
+            .toList();
+        assertEquals(count, events.size(), "events " + bodies(events));
+        return events;
+    }
+
+    static List<EventData> read(String hub, String partition, int count) {
+        try (EventHubConsumerClient consumer = client(hub).buildConsumerClient()) {
+            return read(consumer, partition, count, EventPosition.earliest());
+        }
+    }
+
+    static List<String> bodies(List<EventData> events) {
+        return events.stream().map(EventData::getBodyAsString).toList();
+    }
+
+    /** Finds the SDK's own exception in whatever it is wrapped in. */
+    static AmqpException amqp(Throwable problem) {
+        for (Throwable cause = problem; cause != null; cause = cause.getCause()) {
+            if (cause instanceof AmqpException found) {
+                return found;
+            }
+        }
+        throw new AssertionError("no AmqpException", problem);
+    }
+
+    static void assertRefused(AmqpErrorCondition condition, String sentence, Throwable problem) {
+        AmqpException refusal = amqp(problem);
+        assertEquals(condition, refusal.getErrorCondition(), refusal.toString());
+        assertTrue(refusal.getMessage().contains(sentence), refusal.getMessage());
+    }
+
+    static void until(BooleanSupplier condition, String what) {
+        long deadline = System.nanoTime() + PATIENCE.toNanos();
+        while (!condition.getAsBoolean()) {
+            assertTrue(System.nanoTime() < deadline, "waited in vain for: " + what);
+            try {
+                Thread.sleep(200);
+            } catch (InterruptedException stop) {
+                throw new IllegalStateException(stop);
+            }
+        }
+    }
+}
