@@ -33,7 +33,7 @@ cargo xtask <command>
       fe2o3                  the Rust AMQP client
       go                     azservicebus and azeventhubs
       java                   azure-messaging-servicebus and azure-messaging-eventhubs
-      frameworks             Qpid JMS, Spring Cloud Azure, Apache Camel
+      frameworks             Celery, Qpid JMS, Spring Cloud Azure, Apache Camel
       kill                   100 times kill -9 under load, then an audit of the clients' logs
   fuzz [--seconds N]       hostile bytes into codec and connection, N seconds each (default 60)
   sim                      every seed that ever failed, and a hundred that belong to the commit
@@ -43,7 +43,7 @@ cargo xtask <command>
   help                     this text
 
 The programs need nothing but cargo, python3 with venv, node with npm, go, and Java 17 with Maven. Python packages go
-to target/interop-venv, JavaScript packages to interop/js/node_modules, the others to the tools' own caches.";
+to target/*-venv, JavaScript packages to interop/js/node_modules, the others to the tools' own caches.";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

@@ -24,19 +24,31 @@ pub(crate) fn proton(broker: &Path, only: Option<&str>) -> Result<Counts> {
 }
 
 fn pytest(broker: &Path, arguments: &[&str], only: Option<&str>) -> Result<Counts> {
-    let mut command = Command::new(environment()?.join("bin/python"));
-    command.current_dir(workspace::root()?.join("interop/python")).env(workspace::BROKER_VARIABLE, broker);
+    pytest_in("interop/python", "interop-venv", broker, arguments, only)
+}
+
+/// Runs the tests of one folder in an environment of its own, which lies below the target folder.
+pub(crate) fn pytest_in(
+    folder: &str,
+    environment_name: &str,
+    broker: &Path,
+    arguments: &[&str],
+    only: Option<&str>,
+) -> Result<Counts> {
+    let folder = workspace::root()?.join(folder);
+    let environment = environment(&folder.join("requirements.txt"), environment_name)?;
+    let mut command = Command::new(environment.join("bin/python"));
+    command.current_dir(folder).env(workspace::BROKER_VARIABLE, broker);
     command.args(["-m", "pytest", "--color=no", "-p", "no:cacheprovider"]).args(arguments);
     command.args(only.map(|name| ["-k", name]).into_iter().flatten());
     process::counted(&mut command, pytest_counts)
 }
 
 /// The environment for the committed requirements; made anew when they change.
-fn environment() -> Result<PathBuf> {
-    let requirements = workspace::root()?.join("interop/python/requirements.txt");
-    let text = fs::read(&requirements).with_context(|| format!("cannot read {}", requirements.display()))?;
+fn environment(requirements: &Path, name: &str) -> Result<PathBuf> {
+    let text = fs::read(requirements).with_context(|| format!("cannot read {}", requirements.display()))?;
     let hash = hash_of(&text);
-    let folder = workspace::target()?.join("interop-venv");
+    let folder = workspace::target()?.join(name);
     let stamp = folder.join(STAMP);
     if fs::read_to_string(&stamp).is_ok_and(|found| found == hash) {
         return Ok(folder);
@@ -46,7 +58,7 @@ fn environment() -> Result<PathBuf> {
     }
     process::must_succeed(Command::new("python3").args(["-m", "venv"]).arg(&folder))?;
     let mut install = Command::new(folder.join("bin/python"));
-    install.args(["-m", "pip", "install", "--quiet", "--no-deps", "--requirement"]).arg(&requirements);
+    install.args(["-m", "pip", "install", "--quiet", "--no-deps", "--requirement"]).arg(requirements);
     process::must_succeed(&mut install)?;
     process::must_succeed(Command::new(folder.join("bin/python")).args(["-m", "pip", "check"]))?;
     fs::write(&stamp, hash).with_context(|| format!("cannot write {}", stamp.display()))?;
