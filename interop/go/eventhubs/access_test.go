@@ -114,6 +114,32 @@ func TestAWrongKey(t *testing.T) {
 	equal(t, "code", codeOf(err), azeventhubs.ErrorCodeUnauthorizedAccess)
 }
 
+func TestAKeyOpensWhatItsRightsSay(t *testing.T) {
+	h := newHub(t, 1)
+	sends, listens := h.policy("Send"), h.policy("Listen")
+	h.send(h.producerWith(sends, nil), "0", "allowed")
+	listener := h.consumerWith(listens, azeventhubs.DefaultConsumerGroup, nil)
+	equalAll(t, "read", bodies(receive(t, partitionOf(t, listener, "0", earliest, nil), 1)), []string{"allowed"})
+
+	_, err := h.producerWith(listens, nil).NewEventDataBatch(waiting(t), nil)
+	equal(t, "code", codeOf(err), azeventhubs.ErrorCodeUnauthorizedAccess)
+	says(t, err, "Send")
+	reader := partitionOf(t, h.consumerWith(sends, azeventhubs.DefaultConsumerGroup, nil), "0", earliest, nil)
+	_, err = reader.ReceiveEvents(waiting(t), 1, nil)
+	equal(t, "code", codeOf(err), azeventhubs.ErrorCodeUnauthorizedAccess)
+	says(t, err, "Listen")
+}
+
+// policy makes a key of the hub with one right, and gives a connection string with it.
+func (h hub) policy(right string) string {
+	h.t.Helper()
+	path := "/policies/may-" + right
+	h.apiBelow(path, http.MethodPut, `{"rights": ["`+right+`"]}`, nil)
+	var shown struct{ PrimaryKey string }
+	h.apiBelow(path, http.MethodGet, "", &shown)
+	return broker.ConnectionString(h.broker.Address(), "may-"+right, shown.PrimaryKey) + "UseDevelopmentEmulator=true;"
+}
+
 // Clients with the SDK's own retries: an error that is worth no retry keeps its sentence.
 func TestWhatDoesNotExist(t *testing.T) {
 	h := newHub(t, 2)

@@ -56,7 +56,12 @@ func newHubOn(t *testing.T, on *broker.Broker, partitions int) hub {
 // api calls the broker's own API for this hub.
 func (h hub) api(method, body string, answer any) {
 	h.t.Helper()
-	request, err := http.NewRequest(method, "http://"+h.broker.HTTPAddress()+"/api/hubs/"+h.name, bytes.NewBufferString(body))
+	h.apiBelow("", method, body, answer)
+}
+
+func (h hub) apiBelow(path, method, body string, answer any) {
+	h.t.Helper()
+	request, err := http.NewRequest(method, "http://"+h.broker.HTTPAddress()+"/api/hubs/"+h.name+path, bytes.NewBufferString(body))
 	must(h.t, err)
 	request.SetBasicAuth(broker.KeyName, broker.Key)
 	request.Header.Set("Content-Type", "application/json")
