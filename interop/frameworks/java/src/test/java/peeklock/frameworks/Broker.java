@@ -105,6 +105,9 @@ public final class Broker {
         try (OutputStream file = Files.newOutputStream(trustStore())) {
             store.store(file, STORE_PASSWORD.toCharArray());
         }
+        // For those who cannot be told a trust store of their own.
+        System.setProperty("javax.net.ssl.trustStore", trustStore().toString());
+        System.setProperty("javax.net.ssl.trustStorePassword", STORE_PASSWORD);
     }
 
     private void stop() {
