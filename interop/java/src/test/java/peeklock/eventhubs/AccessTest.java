@@ -114,4 +114,23 @@ class AccessTest {
         Throwable problem = failureOfReading(client, "0", EventPosition.fromSequenceNumber(1000));
         Hubs.assertRefused(AmqpErrorCondition.ARGUMENT_OUT_OF_RANGE_ERROR, "1000", problem);
     }
+
+    @Test
+    void aKeyCanDoWhatItMayAndNoMore() {
+        String hub = Hubs.create(1);
+        EventHubClientBuilder sender = Hubs.client(Broker.shared().connectionString("sender", policy(hub, "sender", "Send")), hub);
+        EventHubClientBuilder listener = Hubs.client(Broker.shared().connectionString("listener", policy(hub, "listener", "Listen")), hub);
+        try (EventHubProducerClient producer = sender.buildProducerClient(); EventHubConsumerClient consumer = listener.buildConsumerClient()) {
+            Hubs.publish(producer, "0", "allowed");
+            assertEquals(List.of("allowed"), Hubs.bodies(Hubs.read(consumer, "0", 1, EventPosition.earliest())));
+        }
+        Hubs.assertRefused(AmqpErrorCondition.UNAUTHORIZED_ACCESS, "Send", failureOfSending(listener, new SendOptions()));
+        Hubs.assertRefused(AmqpErrorCondition.UNAUTHORIZED_ACCESS, "Listen", failureOfReading(sender, "0", EventPosition.earliest()));
+    }
+
+    /** Makes a policy of the hub with one right; gives its key. */
+    private static String policy(String hub, String name, String right) {
+        String made = Hubs.api(Broker.shared(), "PUT", hub + "/policies/" + name, "{\"rights\": [\"" + right + "\"]}");
+        return made.replaceFirst("(?s).*\"primaryKey\"\\s*:\\s*\"([^\"]*)\".*", "$1");
+    }
 }

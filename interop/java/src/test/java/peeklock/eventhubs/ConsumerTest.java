@@ -3,7 +3,6 @@ package peeklock.eventhubs;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
-import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.azure.core.amqp.exception.AmqpErrorCondition;
 import com.azure.messaging.eventhubs.EventData;
@@ -20,6 +19,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.TreeSet;
 import org.junit.jupiter.api.Test;
+import peeklock.Broker;
 
 class ConsumerTest {
     /** Positions in a partition with five events, and the number of the first event that each leads to. */
@@ -178,11 +178,29 @@ class ConsumerTest {
     @Test
     void groupsReadIndependently() {
         String hub = Hubs.create(1);
+        Hubs.api(Broker.shared(), "PUT", hub, "{\"consumerGroups\": [\"billing\"]}");
         Hubs.publish(hub, "0", "first");
-        try (Reading one = Reading.start(hub, EventPosition.earliest(), null); Reading other = Reading.start(hub, EventPosition.earliest(), null)) {
-            one.await(1);
-            other.await(1);
-            assertTrue(one.bodies().equals(other.bodies()));
+        // An owner keeps others away from its own group only.
+        try (Reading owner = Reading.start(hub, EventPosition.earliest(), 1L);
+            EventHubConsumerClient other = Hubs.client(hub).consumerGroup("billing").buildConsumerClient()) {
+            owner.await(1);
+            assertEquals(List.of("first"), Hubs.bodies(Hubs.read(other, "0", 1, EventPosition.earliest())));
+            Hubs.publish(hub, "0", "second");
+            owner.await(2);
+            assertEquals(List.of("first", "second"), owner.bodies());
+        }
+    }
+
+    @Test
+    void aReaderHearsThatItsHubIsDeleted() {
+        String hub = Hubs.create(1);
+        Hubs.publish(hub, "0", "first");
+        try (Reading reading = Reading.start(hub, EventPosition.earliest(), null)) {
+            reading.await(1);
+            Hubs.api(Broker.shared(), "DELETE", hub, "");
+            Throwable problem = reading.failure();
+            Hubs.assertRefused(AmqpErrorCondition.NOT_FOUND, "could not be found", problem);
+            assertFalse(Hubs.amqp(problem).isTransient());
         }
     }
 }

@@ -39,21 +39,27 @@ final class Hubs {
 
     static String create(Broker broker, int partitions) {
         String name = Broker.name("hub");
+        api(broker, "PUT", name, "{\"partitionCount\": " + partitions + "}");
+        return name;
+    }
+
+    /** Calls the broker's own API below the path of hubs; gives the body of the answer. */
+    static String api(Broker broker, String method, String path, String body) {
         String login = Broker.KEY_NAME + ":" + Broker.KEY;
-        HttpRequest request = HttpRequest.newBuilder(URI.create("http://" + broker.amqp() + "/api/hubs/" + name))
+        HttpRequest request = HttpRequest.newBuilder(URI.create("http://" + broker.amqp() + "/api/hubs/" + path))
             .header("Authorization", "Basic " + Base64.getEncoder().encodeToString(login.getBytes()))
             .header("Content-Type", "application/json")
-            .PUT(HttpRequest.BodyPublishers.ofString("{\"partitionCount\": " + partitions + "}"))
+            .method(method, HttpRequest.BodyPublishers.ofString(body))
             .build();
         // The shared broker makes this JVM trust its certificate; no client may be the first to ask for the JVM's trust before.
         Broker.shared();
         try {
             HttpResponse<String> response = HttpClient.newHttpClient().send(request, HttpResponse.BodyHandlers.ofString());
             assertEquals(2, response.statusCode() / 100, response.body());
+            return response.body();
         } catch (Exception problem) {
             throw new IllegalStateException(problem);
         }
-        return name;
     }
 
     static EventHubClientBuilder client(String hub) {
