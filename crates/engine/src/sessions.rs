@@ -146,7 +146,7 @@ impl Engine {
         self.command(now, entity, |queue| held(now, queue, session, receiver).map(|_| ()))
     }
 
-    /// Sessions by name: those with messages, or those whose state was set after a time.
+    /// Sessions by name: those with messages or a state, or those whose state was set after a time.
     pub fn list_sessions(
         &mut self,
         now: Timestamp,
@@ -162,7 +162,7 @@ impl Engine {
             let all = queue.main.messages.sessions().iter();
             let wanted = all.filter(|session| match updated_since {
                 Some(since) => session.state.is_some() && session.state_set_at > since,
-                None => session.message_count() > 0,
+                None => session.message_count() > 0 || session.state.is_some(),
             });
             Ok(wanted
                 .skip(skip)

@@ -231,6 +231,7 @@ impl Conversation<'_> {
             filter.fill(held, &mut reply);
         }
         link.kind = LinkKind::Receiver(ReceiverLink {
+            name: pending.attach.name.as_str().into(),
             entity,
             sub_queue: path.sub_queue,
             mode: mode_of(&pending.attach),

@@ -109,6 +109,8 @@ pub(crate) struct SenderLink {
 
 /// The peer receives messages from an entity.
 pub(crate) struct ReceiverLink {
+    /// The name by which requests speak of it. A member of a group has none.
+    pub(crate) name: Box<str>,
     pub(crate) entity: EntityRef,
     pub(crate) sub_queue: SubQueue,
     pub(crate) path: EntityPath,

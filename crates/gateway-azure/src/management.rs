@@ -11,7 +11,7 @@ mod streamed;
 
 use bytes::Bytes;
 use peeklock_access::Scope;
-use peeklock_amqp::MessageId;
+use peeklock_amqp::{MessageId, Value};
 use peeklock_amqp::connection::{Delivery, SessionId};
 use peeklock_broker::{Answer, Error, Found, Request, SessionHold};
 use peeklock_types::{self as types, EntityPath, SubQueue};
@@ -110,7 +110,10 @@ impl Conversation<'_> {
             let text = "the namespace itself has no operations over AMQP; its entities are managed over HTTP, on the same port";
             return Err(Refusal::not_implemented(text));
         };
-        let operation = Operation::read(request)?;
+        let mut operation = Operation::read(request)?;
+        if let Some(session) = self.session_of_link(&path, request) {
+            operation.take_session(session);
+        }
         if let Some(group) = self.group_of(&path) {
             return self.start_group_request(reply_to, path, &group, operation, transaction);
         }
@@ -223,6 +226,15 @@ impl Conversation<'_> {
         }
         messages.schedule(ticket, entity.entity);
         Ok(())
+    }
+
+    /// The session of the link for which a request speaks.
+    fn session_of_link(&self, path: &EntityPath, request: &RequestMessage) -> Option<&types::SessionId> {
+        let name = request.property("associated-link-name").and_then(Value::as_str)?;
+        self.links.iter().find_map(|(_, link)| match &link.kind {
+            LinkKind::Receiver(link) if *link.name == *name && link.path == *path => link.session.as_ref(),
+            _ => None,
+        })
     }
 
     /// The receiver on this connection that holds the session.

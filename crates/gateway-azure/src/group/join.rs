@@ -185,6 +185,7 @@ impl Conversation<'_> {
         let LinkKind::Joining(joining) = &link.kind else { return };
         let Some(entity) = joining.entity else { return };
         link.kind = LinkKind::Receiver(ReceiverLink {
+            name: Box::default(),
             entity,
             sub_queue: SubQueue::Main,
             path: joining.path.clone(),

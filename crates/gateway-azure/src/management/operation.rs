@@ -143,6 +143,15 @@ impl Operation {
         }
     }
 
+    /// Takes the session of the link for which it speaks, unless it names one.
+    ///
+    /// SDK quirk: Go names no session with deferred messages, only the link that holds it.
+    pub(super) fn take_session(&mut self, of_link: &SessionId) {
+        if let Operation::ReceiveDeferred { session, .. } | Operation::Settle { session, .. } = self {
+            session.get_or_insert_with(|| of_link.clone());
+        }
+    }
+
     /// The session that the peer must hold for it, if it needs one.
     pub(super) fn held_session(&self, has_sessions: bool) -> Option<&SessionId> {
         match self {
