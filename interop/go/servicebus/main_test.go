@@ -3,6 +3,7 @@ package servicebus
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -18,13 +19,19 @@ import (
 	"peeklock/interop/broker"
 )
 
+// smallQueue is full soon; the administration clients count in megabytes, so the command line makes it.
+const smallQueue = "small"
+
+// once is for tests of errors: whoever retries learns the same later.
+var once = &azservicebus.ClientOptions{RetryOptions: azservicebus.RetryOptions{MaxRetries: -1}}
+
 var (
 	shared *broker.Broker
 	names  atomic.Int64
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(broker.Run(m, &shared))
+	os.Exit(broker.Run(m, &shared, "--queue", smallQueue+",max-size=10KiB"))
 }
 
 // suite is what a test has at hand: clients of the shared broker, and entities of its own.
@@ -127,6 +134,52 @@ func (s *suite) receive(from receiver, count int) []*azservicebus.ReceivedMessag
 func (s *suite) receiveOne(from receiver) *azservicebus.ReceivedMessage {
 	s.Helper()
 	return s.receive(from, 1)[0]
+}
+
+// peek shows up to `count` messages.
+func (s *suite) peek(receiver *azservicebus.Receiver, count int) []*azservicebus.ReceivedMessage {
+	s.Helper()
+	messages, err := receiver.PeekMessages(s.ctx, count, nil)
+	s.must(err)
+	if len(messages) == 0 {
+		s.Fatal("there is nothing to see")
+	}
+	return messages
+}
+
+func (s *suite) counts(queue string) admin.QueueRuntimeProperties {
+	s.Helper()
+	response, err := s.admin.GetQueueRuntimeProperties(s.ctx, queue, nil)
+	s.must(err)
+	return response.QueueRuntimeProperties
+}
+
+func (s *suite) isEmpty(queue string) {
+	s.Helper()
+	equal(s.T, "messages left", s.counts(queue).TotalMessageCount, 0)
+}
+
+// says asserts that an error shows each of the texts.
+func (s *suite) says(err error, texts ...string) {
+	s.Helper()
+	if err == nil {
+		s.Fatal("there is no error")
+	}
+	for _, text := range texts {
+		if !strings.Contains(err.Error(), text) {
+			s.Fatalf("%q is not in: %s", text, err)
+		}
+	}
+}
+
+// code asserts the SDK's own error with its code.
+func (s *suite) code(err error, code azservicebus.Code) {
+	s.Helper()
+	var typed *azservicebus.Error
+	if !errors.As(err, &typed) {
+		s.Fatalf("%T is not the SDK's own error: %v", err, err)
+	}
+	equal(s.T, "code", typed.Code, code)
 }
 
 func (s *suite) must(err error) {
