@@ -18,6 +18,7 @@ use crate::link::{
 };
 use crate::request::Waiter;
 use crate::response::ResponseLine;
+use crate::selection;
 use crate::sessions::SessionFilter;
 
 /// Deliveries that a sender may have under way on one link.
@@ -94,6 +95,7 @@ impl Conversation<'_> {
         attach: Box<Attach>,
         path: EntityPath,
     ) -> Result<(), Refusal> {
+        selection::check(&attach)?;
         if let Some(group) = self.group_of(&path) {
             return self.start_group(session, id, attach, path, group);
         }

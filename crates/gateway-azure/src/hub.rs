@@ -26,6 +26,7 @@ use peeklock_types::{ConsumerGroup, HubId};
 pub(crate) use address::{HubAddress, group_of};
 pub(crate) use error::{hub_refusal, is_hub};
 pub(crate) use manage::HubRequests;
+pub(crate) use position::SELECTOR;
 use producer::{Numbered, Wish};
 pub(crate) use read::{ReaderLine, ReaderLink};
 

@@ -28,6 +28,7 @@ mod refuse;
 mod reply;
 mod request;
 mod response;
+mod selection;
 mod sessions;
 mod stream;
 mod transaction;

@@ -1,10 +1,10 @@
 //! What the settings and limits of a queue do to its senders and receivers.
 
 use peeklock_amqp::connection::DeliveryId;
-use peeklock_amqp::{DeliveryState, Value, condition};
+use peeklock_amqp::{DeliveryState, Fields, Source, Value, condition};
 use peeklock_types::{EntityName, QueueSettings, QueueStatus};
 
-use crate::support::{Rig, condition_of, message, receiver, sessions};
+use crate::support::{Rig, condition_of, message, receiver, sessions, symbol};
 
 #[tokio::test(start_paused = true)]
 async fn the_namespace_is_managed_elsewhere() {
@@ -106,4 +106,30 @@ async fn what_a_sender_says_of_its_own_delivery_does_not_confirm_it() {
     let tag = client.start_send(link, &message("no session"), None);
     client.connection.set_outcome(link, DeliveryId(0), DeliveryState::Accepted);
     assert_eq!(condition_of(&client.outcome(link, tag).await), condition::NOT_ALLOWED);
+}
+
+/// A client that browses must not take locks, and one that selects must not get the rest.
+#[tokio::test(start_paused = true)]
+async fn a_receiver_that_wants_to_browse_or_to_select_is_refused() {
+    let rig = Rig::with_queue("q", QueueSettings::default()).await;
+    let mut client = rig.client().await;
+    let selector =
+        |descriptor: Value| Fields::new().with("jms-selector", Value::described(descriptor, "level > 3"));
+    let by_name = selector(Value::symbol("apache.org:selector-filter:string"));
+    let by_code = selector(0x468C_0000_0004_u64.into());
+    let sources = [
+        (Source { distribution_mode: Some(symbol("copy")), ..Source::with_address("q") }, "cannot browse"),
+        (Source { filter: Some(by_name), ..Source::with_address("q") }, "cannot select"),
+        (Source { filter: Some(by_code), ..Source::with_address("q") }, "cannot select"),
+    ];
+    for (source, sentence) in sources {
+        let mut attach = receiver("q", None);
+        attach.source = Some(source);
+        let error = client.attach(attach).await.unwrap_err();
+        assert_eq!(error.condition, condition::NOT_IMPLEMENTED);
+        assert!(error.description.unwrap().as_str().contains(sentence));
+    }
+    let mut moves = receiver("q", None);
+    moves.source = Some(Source { distribution_mode: Some(symbol("move")), ..Source::with_address("q") });
+    client.attach(moves).await.unwrap();
 }

@@ -26,6 +26,7 @@ import org.apache.qpid.jms.JmsConnectionFactory;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.function.Executable;
 
 /** Qpid JMS, which knows nothing of Service Bus: a key name and a key are its user and password. */
 class QpidJmsTest {
@@ -216,6 +217,24 @@ class QpidJmsTest {
         JMSException error = assertThrows(InvalidDestinationException.class, () -> session.createProducer(nowhere));
         assertTrue(error.getMessage().contains("nowhere"), error.getMessage());
         assertThrows(InvalidDestinationException.class, () -> session.createConsumer(nowhere));
+    }
+
+    @Test
+    void whatServiceBusLacksIsRefusedWithAReason() throws JMSException {
+        Session session = connection.createSession(false, Session.AUTO_ACKNOWLEDGE);
+        Queue queue = session.createQueue("jms-refused");
+        send(queue, "untouched");
+        assertRefused("cannot browse", () -> session.createBrowser(queue).getEnumeration());
+        assertRefused("cannot select", () -> session.createConsumer(queue, "level > 3"));
+        assertRefused("dynamic nodes are not supported", session::createTemporaryQueue);
+        assertRefused("receive from one of its subscriptions", () -> session.createConsumer(session.createTopic("jms-news")));
+        Message untouched = session.createConsumer(queue).receive(WAIT_MS);
+        assertEquals(1, untouched.getIntProperty("JMSXDeliveryCount"));
+    }
+
+    private static void assertRefused(String sentence, Executable attempt) {
+        JMSException error = assertThrows(JMSException.class, attempt);
+        assertTrue(error.getMessage().contains(sentence), error.getMessage());
     }
 
     private void send(Queue queue, String text) throws JMSException {
