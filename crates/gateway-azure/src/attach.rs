@@ -37,6 +37,8 @@ const _: () = assert!(DELIVERY_SIZE_BYTES_MAX > 4 * limits::LARGE_MESSAGE_SIZE_B
 
 /// A sender that names one entity and means another: what it sends goes there by way of the first.
 const TRANSFER_DESTINATION: &str = "com.microsoft:transfer-destination-address";
+/// Tells the SDKs how large a batch may be where a single message may be larger. Without it Go fills a batch up to the limit of a message.
+const BATCH_SIZE_MAX: &str = "com.microsoft:max-message-batch-size";
 
 impl Conversation<'_> {
     pub(crate) fn on_attach(&mut self, session: SessionId, id: LinkId, attach: Box<Attach>) {
@@ -206,9 +208,14 @@ impl Conversation<'_> {
         let max_message_size_bytes =
             found.max_message_size_bytes.min(self.gateway.limits.message_size_bytes_max);
         let mut reply = reply(&pending.attach, max_message_size_bytes.into());
+        let mut properties = Fields::new();
         if let Some(destination) = property(&pending.attach, TRANSFER_DESTINATION) {
-            reply.properties = Some(Fields::new().with(TRANSFER_DESTINATION, destination.clone()));
+            properties = properties.with(TRANSFER_DESTINATION, destination.clone());
         }
+        if max_message_size_bytes as usize > limits::MESSAGE_SIZE_BYTES_MAX {
+            properties = properties.with(BATCH_SIZE_MAX, limits::MESSAGE_SIZE_BYTES_MAX as u64);
+        }
+        reply.properties = Some(properties).filter(|properties| !properties.is_empty());
         link.kind = LinkKind::Sender(SenderLink {
             entity,
             path,

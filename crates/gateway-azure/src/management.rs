@@ -11,8 +11,8 @@ mod streamed;
 
 use bytes::Bytes;
 use peeklock_access::Scope;
-use peeklock_amqp::{MessageId, Value};
 use peeklock_amqp::connection::{Delivery, SessionId};
+use peeklock_amqp::{MessageId, Value};
 use peeklock_broker::{Answer, Error, Found, Request, SessionHold};
 use peeklock_types::{self as types, EntityPath, SubQueue};
 use rustc_hash::FxHashMap;

@@ -8,7 +8,7 @@ use peeklock_amqp::{
 };
 use peeklock_types::{EntityName, QueueSettings, ShardId};
 
-use crate::support::{Client, Management, Response, Rig, condition_of, message, receiver};
+use crate::support::{Client, Management, Response, Rig, condition_of, message, receiver, sender};
 
 const MIB: usize = 1024 * 1024;
 const SIZE_MAX: u32 = 8 * 1024 * 1024;
@@ -367,4 +367,15 @@ async fn a_message_that_is_completed_while_a_response_waits_with_it_is_answered_
     assert!(messages_of(&response)[0].body == sent.body);
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert_eq!(cold_bytes(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sender_learns_how_large_a_batch_may_be() {
+    let rig = Rig::with_queue("q", settings()).await;
+    let mut client = rig.client().await;
+    let attach = client.attach(sender("q")).await.unwrap().1;
+    assert_eq!(attach.max_message_size, Some(SIZE_MAX.into()));
+    let batch_size_max =
+        attach.properties.as_ref().and_then(|it| it.get("com.microsoft:max-message-batch-size"));
+    assert_eq!(batch_size_max, Some(&Value::Ulong(MIB as u64)));
 }
