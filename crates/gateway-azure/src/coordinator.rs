@@ -173,10 +173,10 @@ impl Conversation<'_> {
 
     /// The shard has committed a transaction, or refused to.
     pub(crate) fn on_committed(&mut self, transaction: TransactionNumber, result: Result<Answer, Error>) {
-        let Some((discharger, retired)) = self.transactions.end(transaction) else { return };
+        let Some((txn_id, discharger, retired)) = self.transactions.end(transaction) else { return };
         let Discharger { control, delivery } = discharger;
         if result.is_ok() {
-            retired.into_iter().for_each(|retired| self.settle_retired(retired));
+            retired.into_iter().for_each(|retired| self.settle_retired(&txn_id, retired));
         }
         let Some(link) = self.links.get_mut(control) else { return };
         let state = match result {
@@ -190,11 +190,16 @@ impl Conversation<'_> {
     }
 
     /// Settles a delivery whose outcome a commit has applied. It leaves before the answer to the discharge, so a client that detaches as
-    /// soon as it has that answer holds no delivery that is gone.
-    fn settle_retired(&mut self, Retired { link: number, delivery, token, mirror, end }: Retired) {
+    /// soon as it has that answer holds no delivery that is gone. It names the transaction, as the settlement did: azure-messaging-servicebus
+    /// compares the two, and ends its connection on a bare rejected outcome.
+    fn settle_retired(
+        &mut self,
+        txn_id: &Bytes,
+        Retired { link: number, delivery, token, mirror, end }: Retired,
+    ) {
         self.release_lock(number, token, end);
         if let Some(link) = self.links.get(number) {
-            self.connection.settle(link.id, delivery, mirror.state());
+            self.connection.settle(link.id, delivery, in_transaction(txn_id.clone(), mirror.state()));
         }
     }
 

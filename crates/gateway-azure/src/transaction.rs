@@ -419,10 +419,10 @@ impl Transactions {
         if is_open { Ok(number) } else { Err(unknown()) }
     }
 
-    /// Forgets a transaction whose commit is over, one way or the other.
-    pub(crate) fn end(&mut self, number: TransactionNumber) -> Option<(Discharger, Vec<Retired>)> {
+    /// Forgets a transaction whose commit is over, one way or the other. Returns its id, too.
+    pub(crate) fn end(&mut self, number: TransactionNumber) -> Option<(Bytes, Discharger, Vec<Retired>)> {
         let transaction = self.remove(number)?;
-        Some((transaction.discharger?, transaction.retired))
+        Some((Bytes::copy_from_slice(&transaction.id.0), transaction.discharger?, transaction.retired))
     }
 
     /// The control link is gone, and with it those who could commit. A commit that is under way goes on.
@@ -591,7 +591,7 @@ mod tests {
         assert_eq!(work.home().unwrap().entity, EntityId(9));
         assert_eq!(condition_of(transactions.add_send(NOW, &id, send(1))), condition::TRANSACTION_UNKNOWN_ID);
         transactions.retire(&id, retired()).expect("answers to its steps may be on their way");
-        assert_eq!(transactions.end(number), Some((DISCHARGER, vec![retired()])));
+        assert_eq!(transactions.end(number), Some((id.clone(), DISCHARGER, vec![retired()])));
         assert_eq!(condition_of(transactions.retire(&id, retired())), condition::TRANSACTION_UNKNOWN_ID);
         assert_eq!(condition_of(transactions.roll_back(&id)), condition::TRANSACTION_UNKNOWN_ID);
         assert_eq!(transactions.size_bytes, 0);
@@ -713,7 +713,7 @@ mod tests {
         assert_eq!(transactions.next_deadline(), None);
         transactions.expire(Millis(u64::MAX));
         transactions.roll_back_all_of(CONTROL);
-        assert_eq!(transactions.end(number), Some((DISCHARGER, Vec::new())));
+        assert_eq!(transactions.end(number), Some((id, DISCHARGER, Vec::new())));
     }
 
     #[test]
