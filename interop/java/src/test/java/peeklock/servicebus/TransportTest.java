@@ -36,7 +36,7 @@ class TransportTest {
     }
 
     @ParameterizedTest
-    @ValueSource(ints = {1, 64 << 10, 1 << 20, 10 << 20, 90 << 20})
+    @ValueSource(ints = {1, 64 << 10, 1 << 20, 10 << 20, 90 << 20, 98 << 20})
     @ResourceLock("memory")
     void aMessageOfAnySizeArrivesWhole(int size) {
         var queue = Entities.queue(options -> options.setMaxMessageSizeInKilobytes(102400));
