@@ -44,6 +44,7 @@ public final class Broker implements AutoCloseable {
     public Broker(String... more) {
         this.folder = newFolder();
         this.more = List.of(more);
+        Runtime.getRuntime().addShutdownHook(new Thread(this::stopAndDelete));
     }
 
     /**
@@ -225,12 +226,15 @@ public final class Broker implements AutoCloseable {
 
     private static Path newFolder() {
         try {
-            var folder = Files.createTempDirectory("peeklock-java-");
-            Runtime.getRuntime().addShutdownHook(new Thread(() -> delete(folder)));
-            return folder;
+            return Files.createTempDirectory("peeklock-java-");
         } catch (IOException error) {
             throw new UncheckedIOException(error);
         }
+    }
+
+    private void stopAndDelete() {
+        stop();
+        delete(folder);
     }
 
     private static void delete(Path folder) {
@@ -245,7 +249,6 @@ public final class Broker implements AutoCloseable {
         static final Broker BROKER = new Broker().start();
 
         static {
-            Runtime.getRuntime().addShutdownHook(new Thread(BROKER::stop));
             TrustStore.trust(BROKER.certificate());
         }
     }
