@@ -5,7 +5,7 @@ use bytes::Bytes;
 use peeklock_engine::Patch;
 use peeklock_filter::Cost;
 use peeklock_journal::{Journal, Log, Recovery};
-use peeklock_types::{EntityName, GroupNumber, Groups, ShardId, Tier};
+use peeklock_types::{CommitGroupNumber, EntityName, Groups, ShardId, Tier};
 use tokio::sync::{Mutex, Semaphore, mpsc};
 use tokio::task::JoinSet;
 
@@ -67,7 +67,7 @@ pub enum OpenError {
     #[error(transparent)]
     Journal(#[from] peeklock_journal::OpenError),
     #[error("{shard}, {group}: {what}. Nothing was changed")]
-    Replay { shard: ShardId, group: GroupNumber, what: String },
+    Replay { shard: ShardId, group: CommitGroupNumber, what: String },
 }
 
 /// What was found on opening.
@@ -231,12 +231,15 @@ impl ShardHandle {
 }
 
 /// The state of a shard, its log, and the group up to which a snapshot replaces the log.
-async fn recover<J: Journal>(journal: &J, shard: ShardId) -> Result<(State, J::Log, GroupNumber), OpenError> {
+async fn recover<J: Journal>(
+    journal: &J,
+    shard: ShardId,
+) -> Result<(State, J::Log, CommitGroupNumber), OpenError> {
     let (mut log, Recovery { snapshot, groups }) = journal.open(shard).await?;
     let damaged = |group, what: String| OpenError::Replay { shard, group, what };
     let (mut state, upto) = match snapshot {
         Some(s) => (State::restore(&s.payload).map_err(|what| damaged(s.upto, what))?, s.upto),
-        None => (State::default(), GroupNumber::NONE),
+        None => (State::default(), CommitGroupNumber::NONE),
     };
     for stored in groups {
         let stored = stored?;

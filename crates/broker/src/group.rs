@@ -10,7 +10,7 @@
 use bytes::{BufMut, Bytes, BytesMut};
 use peeklock_engine::{Fact, record};
 use peeklock_journal::Payload;
-use peeklock_types::{BodyRef, GroupNumber};
+use peeklock_types::{BodyRef, CommitGroupNumber};
 
 use crate::state::{BLOB_RECORD, HUB_RECORD};
 
@@ -24,7 +24,7 @@ const FACTS_BYTES_KEPT: usize = 1024 * 1024;
 
 #[derive(Debug)]
 pub(crate) struct GroupBuilder {
-    number: GroupNumber,
+    number: CommitGroupNumber,
     /// What lies in front of `bodies`, and its length.
     parts: Vec<BytesMut>,
     parts_bytes: usize,
@@ -38,7 +38,7 @@ pub(crate) struct GroupBuilder {
 pub(crate) struct Full;
 
 impl GroupBuilder {
-    pub(crate) fn new(number: GroupNumber) -> Self {
+    pub(crate) fn new(number: CommitGroupNumber) -> Self {
         let mut builder = GroupBuilder {
             number,
             parts: Vec::new(),
@@ -51,7 +51,7 @@ impl GroupBuilder {
         builder
     }
 
-    fn start(&mut self, number: GroupNumber) {
+    fn start(&mut self, number: CommitGroupNumber) {
         self.number = number;
         self.fact_count = 0;
         self.facts.clear();
@@ -128,8 +128,8 @@ impl GroupBuilder {
     }
 
     /// The newest group that holds a fact: this one, or the one before it.
-    pub(crate) fn newest_with_facts(&self) -> GroupNumber {
-        if self.is_empty() { GroupNumber(self.number.0 - 1) } else { self.number }
+    pub(crate) fn newest_with_facts(&self) -> CommitGroupNumber {
+        if self.is_empty() { CommitGroupNumber(self.number.0 - 1) } else { self.number }
     }
 
     /// The group's bytes; the builder starts over with the next group.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use peeklock_engine::{Evacuate, LiveBody};
 use peeklock_hubs::{Gather, GatherRun, StreamId};
 use peeklock_journal::{Evacuation, Log, Payload, Poisoned, ReadError, SnapshotError, StoredBody};
-use peeklock_types::{BodyRef, GroupNumber};
+use peeklock_types::{BodyRef, CommitGroupNumber};
 use rustc_hash::{FxHashMap, FxHashSet};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -24,7 +24,7 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 pub(crate) struct Housekeeping {
     snapshot: SnapshotStep,
     /// The newest snapshot that is safe.
-    snapshot_upto: GroupNumber,
+    snapshot_upto: CommitGroupNumber,
     evacuation: Option<RunningEvacuation>,
     gathering: Option<JoinHandle<Gathering>>,
     pace: Pace,
@@ -57,8 +57,8 @@ enum SnapshotStep {
 
 #[derive(Clone, Copy)]
 pub(crate) struct Trim {
-    pub(crate) upto: GroupNumber,
-    pub(crate) bodies_upto: GroupNumber,
+    pub(crate) upto: CommitGroupNumber,
+    pub(crate) bodies_upto: CommitGroupNumber,
 }
 
 /// How much one step moves. When something of it is damaged, steps become smaller until it is clear what; then they grow again. So the rest gets
@@ -165,7 +165,7 @@ impl HousekeepingError {
 
 impl Housekeeping {
     /// For a shard whose log starts after the snapshot `upto`.
-    pub(crate) fn new(upto: GroupNumber) -> Self {
+    pub(crate) fn new(upto: CommitGroupNumber) -> Self {
         Housekeeping { snapshot_upto: upto, ..Housekeeping::default() }
     }
 
@@ -175,7 +175,7 @@ impl Housekeeping {
         &mut self,
         state: &mut State,
         log: &mut L,
-        appended: GroupNumber,
+        appended: CommitGroupNumber,
         may_snapshot: bool,
     ) -> Option<Trim> {
         if self.not_before.is_some_and(|at| Instant::now() < at) {
@@ -207,7 +207,7 @@ impl Housekeeping {
         &mut self,
         state: &mut State,
         log: &mut L,
-        appended: GroupNumber,
+        appended: CommitGroupNumber,
     ) -> Option<Trim> {
         if self.evacuation.is_some() || self.gathering.is_some() {
             return None;
@@ -243,8 +243,8 @@ impl Housekeeping {
         &mut self,
         state: &mut State,
         log: &mut L,
-        appended: GroupNumber,
-        upto: GroupNumber,
+        appended: CommitGroupNumber,
+        upto: CommitGroupNumber,
     ) -> Option<Trim> {
         let wanted = state.hubs.extents_in(upto, self.pace.gather_bytes, EXTENT_BYTES_MAX);
         if wanted.is_empty() {
@@ -277,7 +277,11 @@ impl Housekeeping {
     }
 
     /// The state at the end, if the newest snapshot does not have it all.
-    pub(crate) fn last_snapshot(&self, state: &mut State, appended: GroupNumber) -> Option<(Trim, Payload)> {
+    pub(crate) fn last_snapshot(
+        &self,
+        state: &mut State,
+        appended: CommitGroupNumber,
+    ) -> Option<(Trim, Payload)> {
         let is_new = appended > self.snapshot_upto && matches!(self.snapshot, SnapshotStep::Idle);
         is_new.then(|| {
             let trim = Trim { upto: appended, bodies_upto: state.bodies_upto(appended) };
@@ -286,7 +290,7 @@ impl Housekeeping {
     }
 
     /// What the log may use again as things stand now, to be told once they are durable.
-    pub(crate) fn report(&mut self, state: &mut State, appended: GroupNumber) -> Trim {
+    pub(crate) fn report(&mut self, state: &mut State, appended: CommitGroupNumber) -> Trim {
         self.is_reporting = true;
         Trim { upto: self.snapshot_upto, bodies_upto: state.bodies_upto(appended) }
     }

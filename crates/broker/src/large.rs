@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use peeklock_engine::{Attributes, EntityId, ReceiverId};
-use peeklock_journal::{BodyError, LargeBodies, LargeBody, ReadError, Reader, StoredBody};
+use peeklock_journal::{BodyError, BodyReader, LargeBodies, LargeBody, ReadError, StoredBody};
 use peeklock_types::{BodyRef, LockToken, limits};
 use tokio::sync::{mpsc, oneshot};
 
@@ -53,7 +53,7 @@ struct JournalWays<B, R> {
     reader: R,
 }
 
-impl<B: LargeBodies, R: Reader> Ways for JournalWays<B, R> {
+impl<B: LargeBodies, R: BodyReader> Ways for JournalWays<B, R> {
     fn start(&self) -> Boxed<'static, Result<Box<dyn Draft>, BodyError>> {
         let started = self.bodies.start();
         Box::pin(async move { Ok(Box::new(JournalDraft(started.await?)) as Box<dyn Draft>) })
@@ -77,7 +77,7 @@ impl<B: LargeBody> Draft for JournalDraft<B> {
 }
 
 impl LargeStore {
-    pub(crate) fn new(bodies: impl LargeBodies, reader: impl Reader) -> Self {
+    pub(crate) fn new(bodies: impl LargeBodies, reader: impl BodyReader) -> Self {
         LargeStore(Arc::new(JournalWays { bodies, reader }))
     }
 

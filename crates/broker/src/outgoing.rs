@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use peeklock_engine::{Closed, Delivery, EntityId, HeadChange, LiveBody, OutMessage, ReceiverId};
 use peeklock_hubs::{ReaderEnd, Run};
-use peeklock_journal::{Poisoned, ReadError, Reader, StoredBody};
+use peeklock_journal::{BodyReader, Poisoned, ReadError, StoredBody};
 use peeklock_types::{LockToken, ShardId};
 use rustc_hash::FxHashMap;
 use tokio::sync::mpsc;
@@ -143,7 +143,7 @@ impl Body {
 }
 
 /// Reads the bodies. One that cannot be read must not keep the others from their receivers.
-async fn read<R: Reader>(reader: R, wanted: Vec<StoredBody>) -> Result<Vec<Body>, Poisoned> {
+async fn read<R: BodyReader>(reader: R, wanted: Vec<StoredBody>) -> Result<Vec<Body>, Poisoned> {
     if !wanted.iter().any(|body| is_large(body.size_bytes)) {
         match patience::read(&reader, &wanted).await {
             Ok(bodies) => return Ok(bodies.into_iter().map(Body::Found).collect()),
@@ -176,7 +176,7 @@ async fn read<R: Reader>(reader: R, wanted: Vec<StoredBody>) -> Result<Vec<Body>
     Ok(bodies)
 }
 
-impl<R: Reader> Outgoing<R> {
+impl<R: BodyReader> Outgoing<R> {
     pub(crate) fn new(shard: ShardId, reader: R, router: Router) -> Self {
         Outgoing {
             shard,

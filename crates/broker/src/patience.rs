@@ -5,17 +5,17 @@ use std::ops::Range;
 use std::time::Duration;
 
 use bytes::Bytes;
-use peeklock_journal::{ReadError, Reader, StoredBody};
+use peeklock_journal::{BodyReader, ReadError, StoredBody};
 
 /// How long to wait after each failure; after the last of them there is one more try.
 const PAUSES: [Duration; 3] =
     [Duration::from_millis(50), Duration::from_millis(250), Duration::from_millis(1000)];
 
-pub(crate) async fn read<R: Reader>(reader: &R, bodies: &[StoredBody]) -> Result<Vec<Bytes>, ReadError> {
+pub(crate) async fn read<R: BodyReader>(reader: &R, bodies: &[StoredBody]) -> Result<Vec<Bytes>, ReadError> {
     patiently(|| reader.read(bodies.to_vec())).await
 }
 
-pub(crate) async fn read_range<R: Reader>(
+pub(crate) async fn read_range<R: BodyReader>(
     reader: &R,
     body: StoredBody,
     range: Range<u32>,

@@ -6,7 +6,7 @@ use std::ops::Range;
 use bytes::Bytes;
 use peeklock_hubs::Run;
 use peeklock_hubs::excerpt::{self, Bookmark, Excerpt};
-use peeklock_journal::{ReadError, Reader, StoredBody};
+use peeklock_journal::{BodyReader, ReadError, StoredBody};
 use peeklock_types::BodyRef;
 use rustc_hash::FxHashMap;
 use tokio::task::JoinSet;
@@ -54,7 +54,10 @@ pub(crate) fn place_after(run: &Run, extents: &[Bytes]) -> Option<(BodyRef, Book
     is_worth_it.then(|| excerpt::find(extent, run.upto, near)).flatten().map(|mark| (*place, mark))
 }
 
-async fn read_run<R: Reader>(reader: R, run: Run) -> (Run, Result<Vec<Bytes>, ReadError>, Option<Bookmark>) {
+async fn read_run<R: BodyReader>(
+    reader: R,
+    run: Run,
+) -> (Run, Result<Vec<Bytes>, ReadError>, Option<Bookmark>) {
     if let Some((body, bookmark, range)) = part_of(&run) {
         match patience::read_range(&reader, body, range).await {
             // An event that is not whole in it is larger than all the others: then the whole extent is read.
@@ -80,7 +83,7 @@ pub(crate) struct Reading<R> {
     kept: Kept,
 }
 
-impl<R: Reader> Reading<R> {
+impl<R: BodyReader> Reading<R> {
     pub(crate) fn new(reader: R) -> Self {
         Reading { reader, reads: JoinSet::new(), waiting: VecDeque::new(), kept: Kept::default() }
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use peeklock_engine::{Accepted, CloseReason, Outbox, ReceiverId, Settlement};
 use peeklock_journal::{AppendError, Log, Payload, Poisoned, StoredBody};
-use peeklock_types::{BodyRef, GroupNumber, ShardId, Timestamp};
+use peeklock_types::{BodyRef, CommitGroupNumber, ShardId, Timestamp};
 use rustc_hash::FxHashMap;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::MissedTickBehavior;
@@ -51,7 +51,7 @@ pub(crate) struct Envelope {
 
 /// Effects that wait for a group to be durable, and the space that may be given back then.
 struct Held {
-    after: GroupNumber,
+    after: CommitGroupNumber,
     effects: Vec<Effect>,
     cleanup: Option<Cleanup>,
 }
@@ -68,7 +68,7 @@ pub(crate) struct RecoveredShard<L> {
     pub(crate) state: State,
     pub(crate) log: L,
     /// The group up to which a snapshot replaces the log.
-    pub(crate) snapshot_upto: GroupNumber,
+    pub(crate) snapshot_upto: CommitGroupNumber,
     pub(crate) damage: Arc<DamageCounts>,
     pub(crate) blob_share: BlobShare,
 }
@@ -79,9 +79,9 @@ pub(crate) struct Shard<L: Log> {
     pub(crate) log: L,
     pub(crate) clock: Clock,
     incoming: mpsc::Receiver<Envelope>,
-    pub(crate) outgoing: Outgoing<L::Reader>,
+    pub(crate) outgoing: Outgoing<L::BodyReader>,
     /// Events on their way to readers.
-    pub(crate) reading: Reading<L::Reader>,
+    pub(crate) reading: Reading<L::BodyReader>,
     /// Of each reader, to be closed when it has lost its partition.
     pub(crate) fences: FxHashMap<ReceiverId, Fence>,
     /// What each peer has attached, to be detached when it goes.
@@ -101,8 +101,8 @@ pub(crate) struct Shard<L: Log> {
     refused: VecDeque<Payload>,
     /// Messages may wait for receivers with credit, because the log had no room for the locks.
     owes_delivery: bool,
-    appended: GroupNumber,
-    pub(crate) seen: GroupNumber,
+    appended: CommitGroupNumber,
+    pub(crate) seen: CommitGroupNumber,
     pub(crate) effects: Vec<Effect>,
     pub(crate) freed: Vec<StoredBody>,
     /// Bodies of messages that are gone, which somebody still reads.
@@ -436,7 +436,7 @@ impl<L: Log> Shard<L> {
         self.release();
     }
 
-    fn on_durable(&mut self, watermark: GroupNumber) -> Result<(), Failure> {
+    fn on_durable(&mut self, watermark: CommitGroupNumber) -> Result<(), Failure> {
         self.seen = watermark;
         self.release();
         // Readers that were handed what is durable now can have more.

@@ -7,7 +7,7 @@ use peeklock_blobs::Blobs;
 use peeklock_engine::{Engine, record};
 use peeklock_hubs::Hubs;
 use peeklock_journal::{Payload, StoredBody};
-use peeklock_types::GroupNumber;
+use peeklock_types::CommitGroupNumber;
 
 use crate::group;
 
@@ -72,7 +72,7 @@ impl State {
         Ok(state)
     }
 
-    pub(crate) fn replay(&mut self, number: GroupNumber, payload: &Bytes) -> Result<(), String> {
+    pub(crate) fn replay(&mut self, number: CommitGroupNumber, payload: &Bytes) -> Result<(), String> {
         let facts = group::facts_of(payload).ok_or("the group has no place for facts")?;
         let mut facts = &facts[..];
         while let Some((&kind, rest)) = facts.split_first() {
@@ -94,9 +94,9 @@ impl State {
     }
 
     /// The newest group that holds no body which is still needed, nor any group before it.
-    pub(crate) fn bodies_upto(&mut self, appended: GroupNumber) -> GroupNumber {
+    pub(crate) fn bodies_upto(&mut self, appended: CommitGroupNumber) -> CommitGroupNumber {
         let oldest = [self.engine.oldest_log_body(), self.hubs.oldest_log_body()].into_iter().flatten().min();
-        oldest.map_or(appended, |oldest| GroupNumber(oldest.0.saturating_sub(1)))
+        oldest.map_or(appended, |oldest| CommitGroupNumber(oldest.0.saturating_sub(1)))
     }
 
     /// Everything that lies in cold segments, once.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use peeklock_engine::{
     Engine, EntityId, NewMessage, Outbox, ReceiveMode, ReceiverId, SessionWish, Settlement, record,
 };
-use peeklock_types::{BodyRef, EntityName, GroupNumber, LockToken, QueueSettings, SubQueue, Timestamp};
+use peeklock_types::{BodyRef, CommitGroupNumber, EntityName, LockToken, QueueSettings, SubQueue, Timestamp};
 
 /// The system's allocator with a count of the bytes in use.
 struct Counting;
@@ -44,7 +44,7 @@ struct Bench {
     queue: EntityId,
     out: Outbox,
     now: Timestamp,
-    group: GroupNumber,
+    group: CommitGroupNumber,
     nonce: u64,
 }
 
@@ -58,7 +58,7 @@ impl Bench {
             .attach_receiver(now, queue, SubQueue::Main, RECEIVER, ReceiveMode::PeekLock, SessionWish::None)
             .expect("a new receiver");
         engine.add_window(RECEIVER, i64::MAX);
-        Bench { engine, queue, out, now, group: GroupNumber(1), nonce: 0 }
+        Bench { engine, queue, out, now, group: CommitGroupNumber(1), nonce: 0 }
     }
 
     fn send(&mut self, count: u32) {

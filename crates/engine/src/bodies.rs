@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::ops::Bound;
 
-use peeklock_types::{BodyPlace, BodyRef, EntityKind, EntityName, GroupNumber, SequenceNumber, SubQueue};
+use peeklock_types::{
+    BodyPlace, BodyRef, CommitGroupNumber, EntityKind, EntityName, SequenceNumber, SubQueue,
+};
 
 use crate::engine::Engine;
 use crate::fact::Fact;
@@ -15,7 +17,7 @@ use crate::queue::{Entry, Queue, cold};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Evacuate {
     /// Bodies in groups at or before this one.
-    Groups { upto: GroupNumber },
+    Groups { upto: CommitGroupNumber },
     /// Bodies in this cold segment.
     Cold { segment: u32 },
 }
@@ -40,7 +42,7 @@ pub(crate) struct ColdScan {
 impl Engine {
     /// The oldest group with a body that a message still needs; `None` if every body is gone or in a cold segment. Looks at every queue, but
     /// not at its messages.
-    pub fn oldest_log_body(&mut self) -> Option<GroupNumber> {
+    pub fn oldest_log_body(&mut self) -> Option<CommitGroupNumber> {
         let parts = self.queues.values_mut().flat_map(|queue| queue.parts_mut());
         parts.filter_map(|part| part.messages.oldest_in_log()).min()
     }
@@ -104,7 +106,7 @@ impl Engine {
         parts.flat_map(|part| part.messages.iter_from(SequenceNumber(0)).filter_map(|(_, entry)| cold(entry)))
     }
 
-    fn bodies_in_groups(&mut self, upto: GroupNumber, max: usize) -> Vec<LiveBody> {
+    fn bodies_in_groups(&mut self, upto: CommitGroupNumber, max: usize) -> Vec<LiveBody> {
         let mut found = Vec::new();
         for entity in self.names.values() {
             let Some(queue) = self.queues.get_mut(entity) else { continue };

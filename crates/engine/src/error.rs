@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use peeklock_filter::{RuleError, RuleName};
 use peeklock_types::{
-    EntityKind, EntityName, EntityPath, GroupNumber, SequenceNumber, SessionId, SettingsError, ShardId,
+    CommitGroupNumber, EntityKind, EntityName, EntityPath, SequenceNumber, SessionId, SettingsError, ShardId,
     limits,
 };
 
@@ -172,7 +172,7 @@ pub enum Error {
     ReceiverExists { receiver: ReceiverId },
     /// Bodies lie in the log in the order of sequence numbers; the space accounting rests on it.
     #[error("a body of {group} was given to '{path}' after one of {newest}")]
-    BodyOrder { path: EntityPath, group: GroupNumber, newest: GroupNumber },
+    BodyOrder { path: EntityPath, group: CommitGroupNumber, newest: CommitGroupNumber },
 }
 
 /// A journaled fact does not fit the state: the journal is damaged, or one of the two has a bug. The state is not to be used further.
@@ -195,7 +195,12 @@ pub enum ReplayError {
     #[error("message {found} was enqueued in {entity}, but the next one is {expected}")]
     SequenceOrder { entity: EntityId, found: SequenceNumber, expected: SequenceNumber },
     #[error("message {sequence_number} of {entity} lies in {group}, before its elder in {newest}")]
-    BodyOrder { entity: EntityId, sequence_number: SequenceNumber, group: GroupNumber, newest: GroupNumber },
+    BodyOrder {
+        entity: EntityId,
+        sequence_number: SequenceNumber,
+        group: CommitGroupNumber,
+        newest: CommitGroupNumber,
+    },
     #[error("message {sequence_number} of {entity} is not there")]
     NoSuchMessage { entity: EntityId, sequence_number: SequenceNumber },
     #[error("message {sequence_number} of {entity} is there already")]

@@ -6,7 +6,7 @@
 //! Numbers take seven bits per byte. A body that lies in the group of its own record is told by its offset alone; the group's number is
 //! known to whoever reads the group.
 
-use peeklock_types::{BodyPlace, BodyRef, GroupNumber, SequenceNumber, ShardId, SubQueue, Timestamp};
+use peeklock_types::{BodyPlace, BodyRef, CommitGroupNumber, SequenceNumber, ShardId, SubQueue, Timestamp};
 
 use crate::fact::Fact;
 use crate::message::{Attributes, EntityId};
@@ -59,7 +59,7 @@ const COPY_COUNT_MAX: u64 = 1 << 24;
 const SUB_QUEUE_SHIFT: u32 = 6;
 
 /// Appends `fact` to `out`, as part of group `group`.
-pub fn encode(fact: &Fact, group: GroupNumber, out: &mut Vec<u8>) {
+pub fn encode(fact: &Fact, group: CommitGroupNumber, out: &mut Vec<u8>) {
     match fact {
         // The life of most messages.
         Fact::Enqueued { entity, sequence_number, enqueued_at, body, size_bytes, attributes } => {
@@ -286,7 +286,7 @@ fn put_new(at: Timestamp, here: Option<u32>, body: BodyRef, size_bytes: u32, out
     put_number(size_bytes.into(), out);
 }
 
-fn offset_in(here: GroupNumber, body: BodyRef) -> Option<u32> {
+fn offset_in(here: CommitGroupNumber, body: BodyRef) -> Option<u32> {
     match body.place() {
         BodyPlace::Log { group, offset_bytes } if group == here => Some(offset_bytes),
         _ => None,
@@ -294,7 +294,7 @@ fn offset_in(here: GroupNumber, body: BodyRef) -> Option<u32> {
 }
 
 /// Takes one fact off the front of `input`, which is part of group `group`. After an error `input` is as before.
-pub fn decode(input: &mut &[u8], group: GroupNumber) -> Result<Fact, DecodeError> {
+pub fn decode(input: &mut &[u8], group: CommitGroupNumber) -> Result<Fact, DecodeError> {
     let mut reader = Reader::new(input);
     let kind = reader.byte("a record's kind")?;
     let sub_queue = match kind >> SUB_QUEUE_SHIFT {
@@ -321,7 +321,7 @@ fn decode_main(
     kind: u8,
     entity: EntityId,
     reader: &mut Reader<'_>,
-    group: GroupNumber,
+    group: CommitGroupNumber,
 ) -> Result<Option<Fact>, DecodeError> {
     Ok(Some(match kind {
         QUEUE_CREATED => {
@@ -385,7 +385,7 @@ fn decode_enqueued(
     kind: u8,
     entity: EntityId,
     reader: &mut Reader<'_>,
-    group: GroupNumber,
+    group: CommitGroupNumber,
 ) -> Result<Fact, DecodeError> {
     let (sequence_number, enqueued_at) = (reader.sequence_number()?, reader.timestamp()?);
     let body = if matches!(kind, ENQUEUED_HERE | ENQUEUED_HERE_WITH) {
@@ -399,7 +399,7 @@ fn decode_enqueued(
     Ok(Fact::Enqueued { entity, sequence_number, enqueued_at, body, size_bytes, attributes })
 }
 
-fn decode_fanned_out(reader: &mut Reader<'_>, group: GroupNumber) -> Result<Fact, DecodeError> {
+fn decode_fanned_out(reader: &mut Reader<'_>, group: CommitGroupNumber) -> Result<Fact, DecodeError> {
     let count = reader.number("the number of copies")?;
     if count > COPY_COUNT_MAX {
         return Err(DecodeError::Value("the number of copies"));
@@ -420,7 +420,7 @@ fn decode_fanned_out(reader: &mut Reader<'_>, group: GroupNumber) -> Result<Fact
     Ok(Fact::FannedOut { copies, enqueued_at, body, size_bytes, attributes, again: has(AGAIN) })
 }
 
-fn decode_body_here(reader: &mut Reader<'_>, group: GroupNumber) -> Result<BodyRef, DecodeError> {
+fn decode_body_here(reader: &mut Reader<'_>, group: CommitGroupNumber) -> Result<BodyRef, DecodeError> {
     let offset_bytes = reader.number32("a body's offset")?;
     BodyRef::in_log(group, offset_bytes).ok_or(DecodeError::Value("a body's offset"))
 }
@@ -428,7 +428,7 @@ fn decode_body_here(reader: &mut Reader<'_>, group: GroupNumber) -> Result<BodyR
 fn decode_sent_on(
     entity: EntityId,
     reader: &mut Reader<'_>,
-    group: GroupNumber,
+    group: CommitGroupNumber,
 ) -> Result<Fact, DecodeError> {
     let (sequence_number, enqueued_at) = (reader.sequence_number()?, reader.timestamp()?);
     let (body, size_bytes) = (decode_body(reader, group)?, reader.number32("a body's size")?);
@@ -439,7 +439,7 @@ fn decode_sent_on(
 }
 
 /// A body that lies anywhere but in a group of the future.
-fn decode_body(reader: &mut Reader<'_>, here: GroupNumber) -> Result<BodyRef, DecodeError> {
+fn decode_body(reader: &mut Reader<'_>, here: CommitGroupNumber) -> Result<BodyRef, DecodeError> {
     let body = BodyRef::from_raw(reader.fixed("a body's place")?);
     match body.place() {
         BodyPlace::Log { group, .. } if group > here => Err(DecodeError::Value("a body's place")),

@@ -14,7 +14,7 @@
 use std::collections::BTreeMap;
 
 use peeklock_types::{
-    BodyPlace, BodyRef, GroupNumber, SequenceNumber, SessionId, ShardId, SubQueue, Timestamp,
+    BodyPlace, BodyRef, CommitGroupNumber, SequenceNumber, SessionId, ShardId, SubQueue, Timestamp,
 };
 
 use crate::engine::Engine;
@@ -279,7 +279,7 @@ fn restore_queue(version: u8, reader: &mut Reader<'_>) -> Result<Queue, DecodeEr
     if !(SequenceNumber::FIRST..=SEQUENCE_NUMBER_MAX).contains(&queue.next_number) {
         return Err(DecodeError::Value("a sequence number"));
     }
-    queue.newest_group = GroupNumber(reader.number("a group number")?);
+    queue.newest_group = CommitGroupNumber(reader.number("a group number")?);
     queue.settings.check().map_err(|_| DecodeError::Value("a queue's settings"))?;
     queue.follow_order().map_err(|_| DecodeError::Value("the order of a queue"))?;
     let sessions = restore_sessions(&mut queue, reader)?;
@@ -339,7 +339,7 @@ fn restore_messages(
     reader: &mut Reader<'_>,
 ) -> Result<(), DecodeError> {
     let mut last = Last::default();
-    let mut newest = GroupNumber::NONE;
+    let mut newest = CommitGroupNumber::NONE;
     let mut locks = Vec::new();
     let has_order = queue.part(sub_queue).messages.order().is_some();
     for _ in 0..reader.number("the number of messages")? {

@@ -11,13 +11,13 @@ use peeklock_engine::{
 };
 use peeklock_filter::{Filter, Rule, RuleName, SqlFilter};
 use peeklock_types::{
-    BodyRef, ClassName, ClassRule, ClassSettings, EntityKind, EntityName, GroupNumber, OrderPolicy,
+    BodyRef, ClassName, ClassRule, ClassSettings, CommitGroupNumber, EntityKind, EntityName, OrderPolicy,
     OrderSettings, PoisonSession, QueueSettings, QueueStatus, Rate, RetryPolicy, SequenceNumber, SessionId,
     ShardId, SubQueue, Target, TenantClass, TenantSettings, Timestamp,
 };
 use proptest::prelude::*;
 
-const GROUP: GroupNumber = GroupNumber(1000);
+const GROUP: CommitGroupNumber = CommitGroupNumber(1000);
 
 fn sub_queue() -> impl Strategy<Value = SubQueue> {
     prop_oneof![
@@ -67,7 +67,7 @@ fn session() -> impl Strategy<Value = SessionId> {
 fn body() -> impl Strategy<Value = BodyRef> {
     prop_oneof![
         3 => (0..100u32).prop_map(|n| BodyRef::in_log(GROUP, n * 8).unwrap()),
-        1 => (0..=GROUP.0, 0..100u32).prop_map(|(group, n)| BodyRef::in_log(GroupNumber(group), n * 8).unwrap()),
+        1 => (0..=GROUP.0, 0..100u32).prop_map(|(group, n)| BodyRef::in_log(CommitGroupNumber(group), n * 8).unwrap()),
         1 => (0..3u32, 0..100u64).prop_map(|(segment, n)| BodyRef::in_cold(segment, n * 8).unwrap()),
     ]
 }
@@ -387,7 +387,7 @@ fn enqueued(entity: u32, number: u64) -> Fact {
         entity: EntityId(entity),
         sequence_number: SequenceNumber(number),
         enqueued_at: Timestamp::from_millis(10 + number),
-        body: BodyRef::in_log(GroupNumber(number), 8).unwrap(),
+        body: BodyRef::in_log(CommitGroupNumber(number), 8).unwrap(),
         size_bytes: 100,
         attributes: Some(Box::new([in_session, later][entity as usize].clone())),
     }
@@ -538,8 +538,8 @@ fn a_snapshot_of_the_format_before_can_be_read() {
 fn a_body_of_a_group_to_come_is_refused() {
     let mut bytes = Vec::new();
     record::encode(&enqueued(0, 7), GROUP, &mut bytes);
-    assert_eq!(record::decode(&mut bytes.as_slice(), GroupNumber(7)), Ok(enqueued(0, 7)));
-    let early = record::decode(&mut bytes.as_slice(), GroupNumber(6));
+    assert_eq!(record::decode(&mut bytes.as_slice(), CommitGroupNumber(7)), Ok(enqueued(0, 7)));
+    let early = record::decode(&mut bytes.as_slice(), CommitGroupNumber(6));
     assert_eq!(early, Err(DecodeError::Value("a body's place")));
 }
 
@@ -550,9 +550,9 @@ fn a_record_of_a_body_in_its_own_group_is_short() {
     if let Fact::Enqueued { attributes, .. } = &mut plain {
         *attributes = None;
     }
-    record::encode(&plain, GroupNumber(7), &mut bytes);
+    record::encode(&plain, CommitGroupNumber(7), &mut bytes);
     assert_eq!(bytes.len(), 6);
-    assert_eq!(record::decode(&mut bytes.as_slice(), GroupNumber(7)), Ok(plain));
+    assert_eq!(record::decode(&mut bytes.as_slice(), CommitGroupNumber(7)), Ok(plain));
 }
 
 #[test]

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use peeklock_types::{GroupNumber, Timestamp};
+use peeklock_types::{CommitGroupNumber, Timestamp};
 
 use crate::stream::StreamId;
 
 #[derive(Debug, Default)]
 pub(crate) struct Agenda {
     /// Each stream with something in the log, by the group of its oldest extent there.
-    pub(crate) in_log: BTreeSet<(GroupNumber, StreamId)>,
+    pub(crate) in_log: BTreeSet<(CommitGroupNumber, StreamId)>,
     /// Each stream that has something to retire, by when.
     pub(crate) due: BTreeSet<(Timestamp, StreamId)>,
 }
@@ -17,7 +17,7 @@ pub(crate) struct Agenda {
 /// Where a stream stands in the agenda.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Entry {
-    pub(crate) oldest_group: Option<GroupNumber>,
+    pub(crate) oldest_group: Option<CommitGroupNumber>,
     pub(crate) due: Option<Timestamp>,
 }
 

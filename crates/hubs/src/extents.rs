@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use peeklock_types::{BodyPlace, BodyRef, GroupNumber, Timestamp};
+use peeklock_types::{BodyPlace, BodyRef, CommitGroupNumber, Timestamp};
 
 use crate::error::ReplayError;
 use crate::stream::Extent;
@@ -62,7 +62,7 @@ impl From<Logged> for Extent {
     }
 }
 
-fn log_group(body: BodyRef) -> Option<GroupNumber> {
+fn log_group(body: BodyRef) -> Option<CommitGroupNumber> {
     match body.place() {
         BodyPlace::Log { group, .. } => Some(group),
         BodyPlace::Cold { .. } => None,
@@ -117,7 +117,7 @@ impl Extents {
     }
 
     /// The group of the oldest extent in the log.
-    pub(crate) fn oldest_group(&self) -> Option<GroupNumber> {
+    pub(crate) fn oldest_group(&self) -> Option<CommitGroupNumber> {
         self.log.front().and_then(|logged| log_group(logged.body))
     }
 

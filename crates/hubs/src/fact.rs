@@ -1,5 +1,5 @@
 use peeklock_types::wire::DecodeError;
-use peeklock_types::{BodyRef, ConsumerGroup, EntityName, GroupNumber, HubId, HubSettings, Timestamp};
+use peeklock_types::{BodyRef, CommitGroupNumber, ConsumerGroup, EntityName, HubId, HubSettings, Timestamp};
 
 use crate::checkpoint::{Checkpoint, Etag};
 use crate::record;
@@ -90,12 +90,12 @@ pub enum Fact {
 
 impl Fact {
     /// Appends the fact to `out`, as part of group `group`. It tells its own end.
-    pub fn encode(&self, group: GroupNumber, out: &mut Vec<u8>) {
+    pub fn encode(&self, group: CommitGroupNumber, out: &mut Vec<u8>) {
         record::encode(self, group, out);
     }
 
     /// Takes one fact off the front of `input`, which is part of group `group`. After an error `input` is as before.
-    pub fn decode(input: &mut &[u8], group: GroupNumber) -> Result<Fact, DecodeError> {
+    pub fn decode(input: &mut &[u8], group: CommitGroupNumber) -> Result<Fact, DecodeError> {
         record::decode(input, group)
     }
 }

@@ -1,6 +1,6 @@
 //! How events leave the log: many small extents become a large one in a cold segment of their stream.
 
-use peeklock_types::{BodyRef, GroupNumber};
+use peeklock_types::{BodyRef, CommitGroupNumber};
 
 use crate::Outbox;
 use crate::fact::Fact;
@@ -9,14 +9,19 @@ use crate::stream::{Extent, Gather, GatherRun, Stream, StreamId};
 
 impl Stream {
     /// Extents from the first in the log on, as long as they lie in groups at or before `upto`.
-    fn log_extents(&self, upto: GroupNumber) -> impl Iterator<Item = Extent> {
+    fn log_extents(&self, upto: CommitGroupNumber) -> impl Iterator<Item = Extent> {
         let last = BodyRef::in_log(upto, BodyRef::LOG_OFFSET_MAX);
         let is_in = move |extent: &Extent| last.is_none_or(|last| extent.body <= last);
         self.extents.iter_from(self.extents.cold_len()).take_while(is_in)
     }
 
     /// The same in runs of at most `run_bytes_max`: as many as surely fit into `bytes_max`, or one; and how many bytes there are.
-    fn gather_runs(&self, upto: GroupNumber, bytes_max: u64, run_bytes_max: u32) -> (Vec<GatherRun>, u64) {
+    fn gather_runs(
+        &self,
+        upto: CommitGroupNumber,
+        bytes_max: u64,
+        run_bytes_max: u32,
+    ) -> (Vec<GatherRun>, u64) {
         let (mut runs, mut total) = (Vec::<GatherRun>::new(), 0);
         let run_bytes_max = u64::from(run_bytes_max).min(bytes_max);
         let mut run_bytes = 0_u64;
@@ -57,14 +62,14 @@ impl Stream {
 
 impl Hubs {
     /// The oldest group with a body that a stream still needs.
-    pub fn oldest_log_body(&self) -> Option<GroupNumber> {
+    pub fn oldest_log_body(&self) -> Option<CommitGroupNumber> {
         self.agenda.in_log.first().map(|(group, _)| *group)
     }
 
     /// Up to `bytes_max` of extents in groups at or before `upto`, to be moved to cold segments of their streams. Those of one run are
     /// neighbours and become one extent of at most `run_bytes_max`. The streams that hold back the oldest groups come first. None takes more
     /// than an even share, or one run: what they leave for the next time lies together in the log, so that it is read together.
-    pub fn extents_in(&self, upto: GroupNumber, bytes_max: u64, run_bytes_max: u32) -> Vec<Gather> {
+    pub fn extents_in(&self, upto: CommitGroupNumber, bytes_max: u64, run_bytes_max: u32) -> Vec<Gather> {
         let mut gathers = Vec::new();
         let mut left = bytes_max;
         let holding = || self.agenda.in_log.range(..=(upto, StreamId(u32::MAX)));

@@ -1,7 +1,7 @@
 //! Readers: cursors on streams. Nothing of them is durable.
 
 use peeklock_types::{
-    BodyRef, ConsumerGroup, ExpiredPosition, GroupNumber, HubId, ReceiverId, Timestamp, limits,
+    BodyRef, CommitGroupNumber, ConsumerGroup, ExpiredPosition, HubId, ReceiverId, Timestamp, limits,
 };
 
 use crate::Outbox;
@@ -70,8 +70,8 @@ pub struct Run {
     pub not_before: Option<Timestamp>,
     /// In order.
     pub bodies: Vec<(BodyRef, u32)>,
-    /// The newest group that one of them lies in: nobody may see them before it is durable. [`GroupNumber::NONE`]: all lie in cold segments.
-    pub newest_group: GroupNumber,
+    /// The newest group that one of them lies in: nobody may see them before it is durable. [`CommitGroupNumber::NONE`]: all lie in cold segments.
+    pub newest_group: CommitGroupNumber,
     /// What it has taken of the reader's window.
     pub window_bytes: i64,
     /// Of the events that it names, about.

@@ -7,7 +7,7 @@
 //! known to whoever reads the group.
 
 use peeklock_types::wire::{DecodeError, Reader, put_number};
-use peeklock_types::{GroupNumber, HubId};
+use peeklock_types::{CommitGroupNumber, HubId};
 
 use crate::checkpoint::{Checkpoint, Etag};
 use crate::fact::Fact;
@@ -32,7 +32,7 @@ const GATHERED: u8 = 59;
 const RETIRED: u8 = 60;
 const LOST: u8 = 61;
 
-pub(crate) fn encode(fact: &Fact, here: GroupNumber, out: &mut Vec<u8>) {
+pub(crate) fn encode(fact: &Fact, here: CommitGroupNumber, out: &mut Vec<u8>) {
     match fact {
         Fact::HubCreated { .. }
         | Fact::HubUpdated { .. }
@@ -140,7 +140,7 @@ fn encode_hub(fact: &Fact, out: &mut Vec<u8>) {
     }
 }
 
-pub(crate) fn decode(input: &mut &[u8], here: GroupNumber) -> Result<Fact, DecodeError> {
+pub(crate) fn decode(input: &mut &[u8], here: CommitGroupNumber) -> Result<Fact, DecodeError> {
     let mut reader = Reader { rest: input };
     let kind = reader.byte("a record's kind")?;
     let fact = if (STREAM_OPENED..=LOST).contains(&kind) {
@@ -193,7 +193,7 @@ fn decode_hub(kind: u8, reader: &mut Reader<'_>) -> Result<Fact, DecodeError> {
     })
 }
 
-fn decode_stream(kind: u8, reader: &mut Reader<'_>, here: GroupNumber) -> Result<Fact, DecodeError> {
+fn decode_stream(kind: u8, reader: &mut Reader<'_>, here: CommitGroupNumber) -> Result<Fact, DecodeError> {
     let stream = wire::stream(reader)?;
     Ok(match kind {
         STREAM_OPENED => Fact::StreamOpened { stream, spec: Box::new(wire::spec(reader)?) },

@@ -1,6 +1,6 @@
 //! What readers are handed next.
 
-use peeklock_types::{BodyPlace, BodyRef, GroupNumber, ReceiverId};
+use peeklock_types::{BodyPlace, BodyRef, CommitGroupNumber, ReceiverId};
 
 use crate::Outbox;
 use crate::excerpt::Bookmark;
@@ -28,10 +28,10 @@ fn window_bytes(extent: &Extent, share_bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX).max(1)
 }
 
-fn group_of(extent: &Extent) -> GroupNumber {
+fn group_of(extent: &Extent) -> CommitGroupNumber {
     match extent.body.place() {
         BodyPlace::Log { group, .. } => group,
-        BodyPlace::Cold { .. } => GroupNumber::NONE,
+        BodyPlace::Cold { .. } => CommitGroupNumber::NONE,
     }
 }
 
@@ -46,7 +46,7 @@ fn take(id: ReceiverId, reader: &mut Reader, stream: &Stream, bytes_max: u32) ->
         upto: from,
         not_before: reader.skip.filter(|skip| from < skip.until).map(|skip| skip.before),
         bodies: Vec::new(),
-        newest_group: GroupNumber::NONE,
+        newest_group: CommitGroupNumber::NONE,
         window_bytes: 0,
         size_bytes: 0,
         bookmark: None,

@@ -6,7 +6,7 @@ use peeklock_types::wire::{
     DecodeError, Reader, put_bytes, put_fixed, put_number, put_optional, put_optional_number,
 };
 use peeklock_types::{
-    BodyPlace, BodyRef, ConsumerGroup, EntityName, ExpiredPosition, GroupNumber, HubId, HubSettings,
+    BodyPlace, BodyRef, CommitGroupNumber, ConsumerGroup, EntityName, ExpiredPosition, HubId, HubSettings,
     QueueStatus, limits,
 };
 
@@ -133,7 +133,7 @@ pub(crate) fn producer(reader: &mut Reader<'_>) -> Result<Producer, DecodeError>
 }
 
 /// A body in the group of its own record is told by its offset, any other by its place.
-pub(crate) fn put_body(body: BodyRef, here: GroupNumber, out: &mut Vec<u8>) {
+pub(crate) fn put_body(body: BodyRef, here: CommitGroupNumber, out: &mut Vec<u8>) {
     match body.place() {
         BodyPlace::Log { group, offset_bytes } if group == here => {
             out.push(1);
@@ -147,7 +147,7 @@ pub(crate) fn put_body(body: BodyRef, here: GroupNumber, out: &mut Vec<u8>) {
 }
 
 /// A body that lies anywhere but in a group of the future.
-pub(crate) fn body(reader: &mut Reader<'_>, here: GroupNumber) -> Result<BodyRef, DecodeError> {
+pub(crate) fn body(reader: &mut Reader<'_>, here: CommitGroupNumber) -> Result<BodyRef, DecodeError> {
     const WHAT: &str = "a body's place";
     if reader.flag(WHAT)? {
         let offset_bytes = reader.number32(WHAT)?;

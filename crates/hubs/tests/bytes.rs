@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use peeklock_hubs::{Checkpoint, Etag, Fact, Hubs, Producer, StreamId, StreamSpec};
 use peeklock_types::{
-    BodyRef, ConsumerGroup, EntityName, ExpiredPosition, GroupNumber, HubId, HubSettings, QueueStatus,
+    BodyRef, CommitGroupNumber, ConsumerGroup, EntityName, ExpiredPosition, HubId, HubSettings, QueueStatus,
     Timestamp,
 };
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 
-const HERE: GroupNumber = GroupNumber(900);
+const HERE: CommitGroupNumber = CommitGroupNumber(900);
 
 fn name() -> impl Strategy<Value = EntityName> {
     prop_oneof![Just("meters"), Just("a/b"), Just("zähler")].prop_map(|text| EntityName::parse(text).unwrap())
@@ -31,7 +31,7 @@ fn at() -> impl Strategy<Value = Timestamp> {
 fn body() -> impl Strategy<Value = BodyRef> {
     prop_oneof![
         (898..=HERE.0, 0..4000_u32)
-            .prop_map(|(group, eights)| BodyRef::in_log(GroupNumber(group), eights * 8)),
+            .prop_map(|(group, eights)| BodyRef::in_log(CommitGroupNumber(group), eights * 8)),
         (0..9_u32, 0..4000_u64).prop_map(|(segment, eights)| BodyRef::in_cold(segment, eights * 8)),
     ]
     .prop_map(Option::unwrap)
@@ -161,7 +161,7 @@ fn machine() -> Hubs {
         first_sequence: u64::from(number),
         count: 1,
         enqueued_at: at(number.into()),
-        body: BodyRef::in_log(GroupNumber(5), number * 8).unwrap(),
+        body: BodyRef::in_log(CommitGroupNumber(5), number * 8).unwrap(),
         size_bytes: 8,
         producer: Some(Producer { id: i64::from(number % 2), epoch: 0, sequence: number.cast_signed() }),
     };

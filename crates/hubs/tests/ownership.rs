@@ -8,13 +8,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use peeklock_hubs::{Checkpoint, CheckpointBy, Error, Etag, Fact, Hubs, Outbox, Ownership};
-use peeklock_types::{ConsumerGroup, EntityName, GroupNumber, HubId, HubSettings, Timestamp};
+use peeklock_types::{CommitGroupNumber, ConsumerGroup, EntityName, HubId, HubSettings, Timestamp};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 const PARTITION_COUNT: u32 = 2;
 const CLAIMANTS: usize = 3;
-const HERE: GroupNumber = GroupNumber(1);
+const HERE: CommitGroupNumber = CommitGroupNumber(1);
 
 #[derive(Clone, Copy, Debug)]
 enum Step {

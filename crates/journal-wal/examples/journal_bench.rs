@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use peeklock_journal::{AppendError, Journal, Log};
 use peeklock_journal_wal::{WalConfig, WalJournal, WalLog};
-use peeklock_types::{GroupNumber, ShardId};
+use peeklock_types::{CommitGroupNumber, ShardId};
 
 const RECORD_BYTES: usize = 1024;
 const REPETITIONS: usize = 3;
@@ -230,7 +230,7 @@ impl Bench {
         Bench { log, trimmed_at_bytes: 0, bytes: 0 }
     }
 
-    fn append(&mut self, payload: &Bytes) -> Option<GroupNumber> {
+    fn append(&mut self, payload: &Bytes) -> Option<CommitGroupNumber> {
         match self.log.append(payload.clone().into()) {
             Ok(number) => {
                 self.bytes += payload.len() as u64;
@@ -254,7 +254,7 @@ impl Bench {
     /// Groups per second. At least two are on their way: while one is being synced, the next one waits.
     async fn rate(&mut self, payload: &Bytes, window: usize, time: Duration) -> f64 {
         let start = Instant::now();
-        let mut waiting: VecDeque<GroupNumber> = VecDeque::new();
+        let mut waiting: VecDeque<CommitGroupNumber> = VecDeque::new();
         let mut count = 0;
         let mut seen = self.log.watermark();
         while start.elapsed() < time {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use peeklock_journal::{ReadError, StoredBody};
-use peeklock_types::{BodyPlace, BodyRef, GroupNumber};
+use peeklock_types::{BodyPlace, BodyRef, CommitGroupNumber};
 
 pub(crate) use self::checked::checked_bodies;
 use crate::cold::{self, BODY_HEADER_BYTES, Kind};
@@ -121,7 +121,7 @@ fn cold_source(shared: &Shared, shard: &Shard, number: u32) -> Result<Option<(So
 pub(crate) fn header(
     shared: &Shared,
     shard: &Shard,
-    number: GroupNumber,
+    number: CommitGroupNumber,
 ) -> Result<Option<FrameHeader>, ReadError> {
     let place = locked(&shard.books).place(number);
     let Some((place, segment)) =
@@ -173,7 +173,7 @@ impl Source {
         bytes: &[u8],
         at: u64,
         shard: &Shard,
-        number: GroupNumber,
+        number: CommitGroupNumber,
     ) -> Result<FrameHeader, ReadError> {
         let header =
             FrameHeader::decode(bytes).ok_or_else(|| self.damaged(at, "the header of a group is damaged"))?;
@@ -207,7 +207,7 @@ struct Piece {
 enum Purpose {
     /// Tells whether the group is the right one and holds what is wanted of it.
     GroupHeader {
-        number: GroupNumber,
+        number: CommitGroupNumber,
         payload_bytes_min: u64,
     },
     LogBody {
@@ -223,7 +223,7 @@ struct Plan<'a> {
     shard: &'a Shard,
     pieces: Vec<Piece>,
     /// Where each wanted group stands, and how long it must be at least.
-    groups: BTreeMap<GroupNumber, (Place, u64)>,
+    groups: BTreeMap<CommitGroupNumber, (Place, u64)>,
     /// The kind is that of a cold segment.
     sources: BTreeMap<SourceId, (Source, Kind)>,
 }

@@ -3,7 +3,7 @@
 //! The owner of a shard fills in what it knows (payload, number, epoch, the hash of its previous group) and checksums the payload on its own
 //! thread. The writer adds where the group lands (segment, commit) and checksums the header alone.
 
-use peeklock_types::{GroupNumber, ShardId};
+use peeklock_types::{CommitGroupNumber, ShardId};
 
 pub(crate) const FRAME_HEADER_BYTES: usize = 64;
 const MAGIC: [u8; 4] = *b"PLgf";
@@ -14,7 +14,7 @@ const VERSION: u16 = 1;
 pub(crate) struct GroupHead {
     pub(crate) shard: ShardId,
     pub(crate) epoch: u32,
-    pub(crate) number: GroupNumber,
+    pub(crate) number: CommitGroupNumber,
     /// [`GroupHead::chain`] of the group before.
     pub(crate) previous: u64,
     pub(crate) payload_bytes: u32,
@@ -94,7 +94,7 @@ impl FrameHeader {
                 payload_bytes: u32_at(bytes, 8),
                 payload_crc: u32_at(bytes, 12),
                 epoch: u32_at(bytes, 36),
-                number: GroupNumber(u64_at(bytes, 40)),
+                number: CommitGroupNumber(u64_at(bytes, 40)),
                 previous: u64_at(bytes, 48),
             },
             landing: Landing {
@@ -137,7 +137,7 @@ mod tests {
             group: GroupHead {
                 shard: ShardId(7),
                 epoch: 3,
-                number: GroupNumber(99),
+                number: CommitGroupNumber(99),
                 previous: 0x1122_3344_5566_7788,
                 payload_bytes: 1000,
                 payload_crc: 0xdead_beef,
@@ -167,7 +167,7 @@ mod tests {
         let changed = [
             GroupHead { shard: ShardId(8), ..base },
             GroupHead { epoch: 4, ..base },
-            GroupHead { number: GroupNumber(100), ..base },
+            GroupHead { number: CommitGroupNumber(100), ..base },
             GroupHead { previous: 0, ..base },
             GroupHead { payload_bytes: 1001, ..base },
             GroupHead { payload_crc: 1, ..base },

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use peeklock_journal::{Journal, OpenError, Recovery, Space};
-use peeklock_types::{GroupNumber, ShardId};
+use peeklock_types::{CommitGroupNumber, ShardId};
 
 use crate::cold::ColdStore;
 use crate::config::WalConfig;
@@ -426,7 +426,7 @@ fn stopped_error(shared: &Shared, reason: &str) -> OpenError {
 }
 
 /// From here on every older owner is refused.
-fn fence(shard: &Shard) -> (u32, GroupNumber) {
+fn fence(shard: &Shard) -> (u32, CommitGroupNumber) {
     let mut books = locked(&shard.books);
     books.epoch = books.epoch.saturating_add(1);
     let fenced = (books.epoch, books.last);
@@ -522,7 +522,7 @@ fn check_chain(shared: &Shared, shard: &Shard, mark: SnapshotMark) -> Result<(),
     Err(OpenError::Corrupt { file: text(&shared.layout.snapshot(shard.id, mark.upto)), offset: 0, what })
 }
 
-fn replay(shared: &Shared, shard: &Shard, from: GroupNumber) -> Replay {
+fn replay(shared: &Shared, shard: &Shard, from: CommitGroupNumber) -> Replay {
     let places = locked(&shard.books).places_from(from);
     let ring = locked(&shared.ring);
     let mut segments = BTreeMap::new();

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use peeklock_types::{GroupNumber, ShardId};
+use peeklock_types::{CommitGroupNumber, ShardId};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
@@ -70,7 +70,7 @@ impl Layout {
         self.snapshot_root().join(shard.0.to_string())
     }
 
-    pub(crate) fn snapshot(&self, shard: ShardId, upto: GroupNumber) -> PathBuf {
+    pub(crate) fn snapshot(&self, shard: ShardId, upto: CommitGroupNumber) -> PathBuf {
         self.snapshot_dir(shard).join(format!("{:020}.snap", upto.0))
     }
 

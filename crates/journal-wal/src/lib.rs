@@ -31,7 +31,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub use config::WalConfig;
 pub use journal::{Stats, WalJournal};
 pub use large::{WalLargeBodies, WalLargeBody};
-pub use log::{WalLog, WalReader};
+pub use log::{WalBodyReader, WalLog};
 
 /// A panic while a lock is held stops the journal through the writer's alarm or the owner's end; the state under the lock is still read.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

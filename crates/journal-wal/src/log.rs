@@ -8,9 +8,9 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use peeklock_journal::{
-    AppendError, Evacuation, Log, Payload, Poisoned, ReadError, Reader, SnapshotError, Space, StoredBody,
+    AppendError, BodyReader, Evacuation, Log, Payload, Poisoned, ReadError, SnapshotError, Space, StoredBody,
 };
-use peeklock_types::{BodyRef, GroupNumber};
+use peeklock_types::{BodyRef, CommitGroupNumber};
 use tokio::sync::watch;
 
 use crate::frame::{GroupHead, frame_bytes};
@@ -31,11 +31,11 @@ pub struct WalLog {
     shard: Arc<Shard>,
     progress: watch::Receiver<Progress>,
     epoch: u32,
-    next: GroupNumber,
+    next: CommitGroupNumber,
     /// Chain of the group before `next`.
     chain: u64,
     /// The newest group that this owner knows to be durable, for the time after it was fenced.
-    watermark: GroupNumber,
+    watermark: CommitGroupNumber,
 }
 
 pub(crate) fn fenced() -> Poisoned {
@@ -115,14 +115,14 @@ fn checksum(payload: &Payload) -> u32 {
 }
 
 impl Log for WalLog {
-    type Reader = WalReader;
+    type BodyReader = WalBodyReader;
     type LargeBodies = WalLargeBodies;
 
-    fn next_group(&self) -> GroupNumber {
+    fn next_group(&self) -> CommitGroupNumber {
         self.next
     }
 
-    fn append(&mut self, payload: Payload) -> Result<GroupNumber, AppendError> {
+    fn append(&mut self, payload: Payload) -> Result<CommitGroupNumber, AppendError> {
         self.shared().check()?;
         let head = self.head(&payload)?;
         self.hand_over(head, payload)?;
@@ -131,12 +131,12 @@ impl Log for WalLog {
         Ok(head.number)
     }
 
-    fn watermark(&self) -> GroupNumber {
+    fn watermark(&self) -> CommitGroupNumber {
         let progress = self.progress.borrow();
         if progress.epoch == self.epoch { progress.watermark } else { self.watermark }
     }
 
-    async fn durable(&mut self, seen: GroupNumber) -> Result<GroupNumber, Poisoned> {
+    async fn durable(&mut self, seen: CommitGroupNumber) -> Result<CommitGroupNumber, Poisoned> {
         let epoch = self.epoch;
         let waited = self.progress.wait_for(|p| p.watermark > seen || p.stopped || p.epoch != epoch).await;
         let progress = waited.map(|p| *p).map_err(|_| closed())?;
@@ -151,8 +151,8 @@ impl Log for WalLog {
         Err(closed())
     }
 
-    fn reader(&self) -> WalReader {
-        WalReader {
+    fn reader(&self) -> WalBodyReader {
+        WalBodyReader {
             shared: Arc::clone(&self.handle.shared),
             shard: Arc::clone(&self.shard),
             pool: self.handle.pools.readers.clone(),
@@ -170,7 +170,7 @@ impl Log for WalLog {
 
     fn put_snapshot(
         &mut self,
-        upto: GroupNumber,
+        upto: CommitGroupNumber,
         payload: Payload,
     ) -> impl Future<Output = Result<(), SnapshotError>> + Send + 'static {
         let (shared, shard, epoch) = (Arc::clone(&self.handle.shared), Arc::clone(&self.shard), self.epoch);
@@ -182,7 +182,7 @@ impl Log for WalLog {
         self.shard.wants_snapshot(self.shared().config.snapshot_after_bytes)
     }
 
-    fn trim(&mut self, upto: GroupNumber, bodies_upto: GroupNumber) {
+    fn trim(&mut self, upto: CommitGroupNumber, bodies_upto: CommitGroupNumber) {
         if !self.owns() {
             return;
         }
@@ -247,7 +247,7 @@ fn put_snapshot(
     shared: &Shared,
     shard: &Shard,
     epoch: u32,
-    upto: GroupNumber,
+    upto: CommitGroupNumber,
     payload: Payload,
 ) -> Result<(), SnapshotError> {
     check(shared, shard, epoch)?;
@@ -289,7 +289,7 @@ fn counting_snapshots(
 }
 
 /// The chain at the end of a durable group.
-fn chain_of(shared: &Shared, shard: &Shard, upto: GroupNumber) -> io::Result<u64> {
+fn chain_of(shared: &Shared, shard: &Shard, upto: CommitGroupNumber) -> io::Result<u64> {
     if upto > shard.progress.borrow().watermark {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{upto} is not durable yet")));
     }
@@ -309,13 +309,13 @@ fn chain_of(shared: &Shared, shard: &Shard, upto: GroupNumber) -> io::Result<u64
 
 /// Reads bodies of one shard, beside appends.
 #[derive(Clone)]
-pub struct WalReader {
+pub struct WalBodyReader {
     shared: Arc<Shared>,
     shard: Arc<Shard>,
     pool: Pool,
 }
 
-impl Reader for WalReader {
+impl BodyReader for WalBodyReader {
     fn try_read(&self, body: StoredBody) -> Option<Bytes> {
         fetch::hot(&self.shard, body)
     }

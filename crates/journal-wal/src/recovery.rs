@@ -9,7 +9,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use peeklock_journal::OpenError;
-use peeklock_types::{GroupNumber, ShardId};
+use peeklock_types::{CommitGroupNumber, ShardId};
 
 use crate::config::BLOCK_BYTES;
 use crate::disk::Disk;
@@ -160,7 +160,7 @@ struct Scan<'a> {
 }
 
 struct FoundShard {
-    first: GroupNumber,
+    first: CommitGroupNumber,
     last: GroupHead,
     places: VecDeque<Place>,
     bytes: u64,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use peeklock_journal::{OpenError, StoredGroup};
-use peeklock_types::{GroupNumber, ShardId};
+use peeklock_types::{CommitGroupNumber, ShardId};
 
 use crate::frame::{FRAME_HEADER_BYTES, FrameHeader, frame_bytes};
 use crate::layout::{Layout, text};
@@ -21,7 +21,7 @@ pub(crate) struct Replay {
     pub(crate) layout: Layout,
     pub(crate) shard: ShardId,
     pub(crate) segments: BTreeMap<u64, Arc<Segment>>,
-    pub(crate) next: GroupNumber,
+    pub(crate) next: CommitGroupNumber,
     pub(crate) places: std::vec::IntoIter<Place>,
     pub(crate) window: Window,
 }
@@ -88,7 +88,7 @@ impl Iterator for Replay {
 }
 
 impl Replay {
-    fn group(&mut self, place: Place, number: GroupNumber) -> Result<Bytes, OpenError> {
+    fn group(&mut self, place: Place, number: CommitGroupNumber) -> Result<Bytes, OpenError> {
         let head = self.bytes(place, FRAME_HEADER_BYTES)?;
         let header =
             FrameHeader::decode(&head).filter(|h| h.group.shard == self.shard && h.group.number == number);

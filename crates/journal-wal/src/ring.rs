@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use peeklock_types::{GroupNumber, ShardId};
+use peeklock_types::{CommitGroupNumber, ShardId};
 
 use crate::segment::Segment;
 
@@ -11,7 +11,7 @@ use crate::segment::Segment;
 pub(crate) struct RingSegment {
     pub(crate) segment: Arc<Segment>,
     /// The newest group of each shard in here: the segment is free when every owner has let go of these.
-    pub(crate) newest: BTreeMap<ShardId, GroupNumber>,
+    pub(crate) newest: BTreeMap<ShardId, CommitGroupNumber>,
 }
 
 pub(crate) struct Ring {
@@ -103,7 +103,7 @@ impl Ring {
     }
 
     /// The newest group of each shard in the oldest segments that together hold `bytes`.
-    pub(crate) fn newest_within_oldest(&self, bytes: u64) -> BTreeMap<ShardId, GroupNumber> {
+    pub(crate) fn newest_within_oldest(&self, bytes: u64) -> BTreeMap<ShardId, CommitGroupNumber> {
         let mut newest = BTreeMap::new();
         let mut covered = 0;
         for segment in self.live.iter().take(self.live.len().saturating_sub(1)) {

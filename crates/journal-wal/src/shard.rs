@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use peeklock_journal::Payload;
-use peeklock_types::{BodyRef, GroupNumber, ShardId};
+use peeklock_types::{BodyRef, CommitGroupNumber, ShardId};
 use tokio::sync::watch;
 
 use crate::cold::ColdStore;
@@ -25,7 +25,7 @@ pub(crate) struct Shard {
     pub(crate) books: Mutex<Books>,
     pub(crate) cold: ColdStore,
     /// Groups whose checksums were found to fit while bodies of them were copied, and which will be let go when all of them are.
-    pub(crate) checked: Mutex<BTreeSet<GroupNumber>>,
+    pub(crate) checked: Mutex<BTreeSet<CommitGroupNumber>>,
     /// Bodies of streams whose checksums were found to fit: parts of them can be read without the rest.
     sound: Mutex<BTreeSet<BodyRef>>,
     /// What is to be gathered, until a thread takes all of it at once.
@@ -46,7 +46,7 @@ pub(crate) struct Shard {
 /// What the owner waits for.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Progress {
-    pub(crate) watermark: GroupNumber,
+    pub(crate) watermark: CommitGroupNumber,
     pub(crate) epoch: u32,
     pub(crate) stopped: bool,
 }
@@ -56,10 +56,10 @@ pub(crate) struct Books {
     /// The newest owner; older ones are fenced.
     pub(crate) epoch: u32,
     /// The newest group handed over, and its chain.
-    pub(crate) last: GroupNumber,
+    pub(crate) last: CommitGroupNumber,
     pub(crate) chain: u64,
     /// Number of the first of `places`.
-    first: GroupNumber,
+    first: CommitGroupNumber,
     places: VecDeque<Place>,
     /// The newest payloads; the last one is group `last`.
     hot: VecDeque<Payload>,
@@ -69,13 +69,13 @@ pub(crate) struct Books {
 /// The newest durable snapshot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SnapshotMark {
-    pub(crate) upto: GroupNumber,
+    pub(crate) upto: CommitGroupNumber,
     pub(crate) chain: u64,
 }
 
 /// What recovery found of a shard in the log.
 pub(crate) struct Logged {
-    pub(crate) first: GroupNumber,
+    pub(crate) first: CommitGroupNumber,
     pub(crate) places: VecDeque<Place>,
     pub(crate) chain: u64,
     pub(crate) epoch: u32,
@@ -85,13 +85,13 @@ pub(crate) struct Logged {
 impl Shard {
     pub(crate) fn new(id: ShardId, cold: ColdStore, logged: Option<Logged>) -> Self {
         let logged = logged.unwrap_or(Logged {
-            first: GroupNumber::NONE.next(),
+            first: CommitGroupNumber::NONE.next(),
             places: VecDeque::new(),
             chain: 0,
             epoch: 0,
             bytes: 0,
         });
-        let last = GroupNumber(logged.first.0 + logged.places.len() as u64 - 1);
+        let last = CommitGroupNumber(logged.first.0 + logged.places.len() as u64 - 1);
         let books = Books {
             epoch: logged.epoch,
             last,
@@ -121,12 +121,14 @@ impl Shard {
     }
 
     /// Newest group whose space may be used again.
-    pub(crate) fn free_upto(&self) -> GroupNumber {
-        GroupNumber(self.trimmed_upto.load(Ordering::SeqCst).min(self.bodies_upto.load(Ordering::SeqCst)))
+    pub(crate) fn free_upto(&self) -> CommitGroupNumber {
+        CommitGroupNumber(
+            self.trimmed_upto.load(Ordering::SeqCst).min(self.bodies_upto.load(Ordering::SeqCst)),
+        )
     }
 
     /// Lets go of groups; true if the keeper may find something to do.
-    pub(crate) fn trim(&self, upto: GroupNumber, bodies_upto: GroupNumber) -> bool {
+    pub(crate) fn trim(&self, upto: CommitGroupNumber, bodies_upto: CommitGroupNumber) -> bool {
         let mut books = locked(&self.books);
         // Whatever the owner says, replay needs what no snapshot covers.
         self.trimmed_upto.fetch_max(upto.min(books.snapshot.upto).0, Ordering::SeqCst);
@@ -140,7 +142,7 @@ impl Shard {
         self.free_upto().0 >= self.pinned_at.load(Ordering::SeqCst)
     }
 
-    pub(crate) fn note_checked(&self, group: GroupNumber) {
+    pub(crate) fn note_checked(&self, group: CommitGroupNumber) {
         let mut checked = locked(&self.checked);
         if checked.len() < CHECKED_COUNT_MAX {
             checked.insert(group);
@@ -159,18 +161,18 @@ impl Shard {
         sound.insert(place);
     }
 
-    pub(crate) fn pin(&self, newest_in_oldest: Option<GroupNumber>) {
+    pub(crate) fn pin(&self, newest_in_oldest: Option<CommitGroupNumber>) {
         self.pinned_at.store(newest_in_oldest.map_or(u64::MAX, |group| group.0), Ordering::SeqCst);
     }
 
-    pub(crate) fn ask(&self, upto: GroupNumber) {
+    pub(crate) fn ask(&self, upto: CommitGroupNumber) {
         self.asked_upto.fetch_max(upto.0, Ordering::Relaxed);
     }
 
     /// Groups whose bodies the ring wants moved.
-    pub(crate) fn asked_evacuation(&self) -> Option<GroupNumber> {
+    pub(crate) fn asked_evacuation(&self) -> Option<CommitGroupNumber> {
         let asked = self.asked_upto.load(Ordering::Relaxed);
-        (asked > self.bodies_upto.load(Ordering::Relaxed)).then_some(GroupNumber(asked))
+        (asked > self.bodies_upto.load(Ordering::Relaxed)).then_some(CommitGroupNumber(asked))
     }
 
     pub(crate) fn wants_snapshot(&self, after_bytes: u64) -> bool {
@@ -203,7 +205,7 @@ impl Shard {
 
 impl Books {
     /// A group that was handed over and is not durable yet: readable from memory only.
-    pub(crate) fn hand_over(&mut self, number: GroupNumber, chain: u64, payload: Payload) {
+    pub(crate) fn hand_over(&mut self, number: CommitGroupNumber, chain: u64, payload: Payload) {
         self.last = number;
         self.chain = chain;
         self.hot.push_back(payload);
@@ -218,23 +220,23 @@ impl Books {
         self.hot.pop_front();
     }
 
-    pub(crate) fn hot(&self, number: GroupNumber) -> Option<&Payload> {
+    pub(crate) fn hot(&self, number: CommitGroupNumber) -> Option<&Payload> {
         let from_end = self.last.0.checked_sub(number.0)?.checked_add(1)?;
         let at = self.hot.len().checked_sub(usize::try_from(from_end).ok()?)?;
         self.hot.get(at)
     }
 
-    pub(crate) fn place(&self, number: GroupNumber) -> Option<Place> {
+    pub(crate) fn place(&self, number: CommitGroupNumber) -> Option<Place> {
         let at = number.0.checked_sub(self.first.0)?;
         self.places.get(usize::try_from(at).ok()?).copied()
     }
 
     /// The first group that the log still holds, if it holds any.
-    pub(crate) fn oldest(&self) -> Option<GroupNumber> {
+    pub(crate) fn oldest(&self) -> Option<CommitGroupNumber> {
         (!self.places.is_empty()).then_some(self.first)
     }
 
-    pub(crate) fn places_from(&self, number: GroupNumber) -> Vec<Place> {
+    pub(crate) fn places_from(&self, number: CommitGroupNumber) -> Vec<Place> {
         let skip = number.0.saturating_sub(self.first.0);
         self.places.iter().skip(usize::try_from(skip).unwrap_or(usize::MAX)).copied().collect()
     }
@@ -246,7 +248,7 @@ impl Books {
         self.first = mark.upto.next();
     }
 
-    fn prune(&mut self, free_upto: GroupNumber) {
+    fn prune(&mut self, free_upto: CommitGroupNumber) {
         while self.first <= free_upto && self.places.pop_front().is_some() {
             self.first = self.first.next();
         }

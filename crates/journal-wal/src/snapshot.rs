@@ -4,7 +4,7 @@ use std::io;
 
 use bytes::Bytes;
 use peeklock_journal::{OpenError, Payload, Snapshot};
-use peeklock_types::{GroupNumber, ShardId};
+use peeklock_types::{CommitGroupNumber, ShardId};
 
 use crate::disk::Disk;
 use crate::frame::{u16_at, u32_at, u64_at};
@@ -44,7 +44,7 @@ impl Stored {
         {
             return None;
         }
-        let upto = GroupNumber(u64_at(header, 24));
+        let upto = CommitGroupNumber(u64_at(header, 24));
         let (epoch, chain) = (u32_at(header, 16), u64_at(header, 32));
         Some(Stored { snapshot: Snapshot { upto, payload }, chain, epoch })
     }
@@ -53,7 +53,7 @@ impl Stored {
 /// A snapshot that is to be written. Its parts may be shared with whoever goes on changing the state.
 #[derive(Debug)]
 pub(crate) struct Draft {
-    pub(crate) upto: GroupNumber,
+    pub(crate) upto: CommitGroupNumber,
     pub(crate) payload: Payload,
     /// As of [`Stored`].
     pub(crate) chain: u64,
@@ -79,13 +79,13 @@ impl Draft {
 }
 
 /// Files of one shard, newest first, with their sizes.
-fn list(disk: &dyn Disk, layout: &Layout, shard: ShardId) -> io::Result<Vec<(GroupNumber, u64)>> {
+fn list(disk: &dyn Disk, layout: &Layout, shard: ShardId) -> io::Result<Vec<(CommitGroupNumber, u64)>> {
     let entries = match disk.list(&layout.snapshot_dir(shard)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         other => other?,
     };
     let named =
-        entries.iter().filter_map(|e| Some((GroupNumber(number_in(&e.name, ".snap")?), e.size_bytes)));
+        entries.iter().filter_map(|e| Some((CommitGroupNumber(number_in(&e.name, ".snap")?), e.size_bytes)));
     let mut found: Vec<_> = named.collect();
     found.sort_unstable_by_key(|(upto, _)| std::cmp::Reverse(*upto));
     Ok(found)
@@ -99,7 +99,7 @@ pub(crate) fn total_bytes(disk: &dyn Disk, layout: &Layout, shard: ShardId) -> i
 pub(crate) struct Loaded {
     pub(crate) newest: Option<Stored>,
     /// The newest one that could not be used, if it is newer.
-    pub(crate) unreadable: Option<GroupNumber>,
+    pub(crate) unreadable: Option<CommitGroupNumber>,
 }
 
 /// The newest snapshot that reads back as it was written.
@@ -124,7 +124,12 @@ pub(crate) fn load(disk: &dyn Disk, layout: &Layout, shard: ShardId) -> Result<L
     Ok(Loaded { newest: None, unreadable })
 }
 
-fn read(disk: &dyn Disk, layout: &Layout, shard: ShardId, upto: GroupNumber) -> io::Result<Option<Stored>> {
+fn read(
+    disk: &dyn Disk,
+    layout: &Layout,
+    shard: ShardId,
+    upto: CommitGroupNumber,
+) -> io::Result<Option<Stored>> {
     let file = disk.open(&layout.snapshot(shard, upto))?;
     let mut bytes = vec![0; usize::try_from(file.size_bytes()?).map_err(|_| io::ErrorKind::FileTooLarge)?];
     file.read_at(&mut bytes, 0)?;
@@ -137,7 +142,7 @@ pub(crate) fn put(
     layout: &Layout,
     shard: ShardId,
     draft: &Draft,
-    previous: GroupNumber,
+    previous: CommitGroupNumber,
 ) -> io::Result<()> {
     let (directory, beside) = (layout.snapshot_dir(shard), layout.snapshot_draft(shard));
     disk.create_dir_all(&directory)?;
@@ -175,7 +180,7 @@ fn reads_back(
     disk: &dyn Disk,
     layout: &Layout,
     shard: ShardId,
-    upto: GroupNumber,
+    upto: CommitGroupNumber,
     header: &[u8; HEADER_BYTES],
 ) -> io::Result<bool> {
     let file = disk.open(&layout.snapshot(shard, upto))?;
@@ -201,8 +206,8 @@ fn remove_older(
     disk: &dyn Disk,
     layout: &Layout,
     shard: ShardId,
-    upto: GroupNumber,
-    previous: GroupNumber,
+    upto: CommitGroupNumber,
+    previous: CommitGroupNumber,
 ) -> io::Result<()> {
     let files = list(disk, layout, shard)?.into_iter();
     for (old, _) in files.filter(|(old, _)| *old < upto && *old != previous) {

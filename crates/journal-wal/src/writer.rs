@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use peeklock_types::{GroupNumber, ShardId};
+use peeklock_types::{CommitGroupNumber, ShardId};
 
 use crate::config::BLOCK_BYTES;
 use crate::frame::{FRAME_HEADER_BYTES, FrameHeader, Landing};
@@ -274,7 +274,7 @@ impl Writer {
     fn note_newest(&self, batch: &[Pending]) {
         let mut ring = locked(&self.shared.ring);
         let Some(entry) = ring.live.back_mut() else { return };
-        let mut noted: Option<(ShardId, GroupNumber)> = None;
+        let mut noted: Option<(ShardId, CommitGroupNumber)> = None;
         for pending in batch {
             // Neighbours are often of one shard: note only the last of a run.
             if let Some((shard, number)) = noted.filter(|(shard, _)| *shard != pending.shard.id) {

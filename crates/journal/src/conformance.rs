@@ -7,9 +7,9 @@ mod gather;
 mod large;
 
 use bytes::Bytes;
-use peeklock_types::{BodyRef, GroupNumber, ShardId};
+use peeklock_types::{BodyRef, CommitGroupNumber, ShardId};
 
-use crate::{AppendError, Journal, Log, ReadError, Reader, Recovery, StoredBody, StoredGroup};
+use crate::{AppendError, BodyReader, Journal, Log, ReadError, Recovery, StoredBody, StoredGroup};
 
 /// Runs every check. `store` makes a new, empty store and returns how to open it; opening again after everything was dropped is a restart.
 ///
@@ -60,17 +60,17 @@ fn groups(recovery: Recovery) -> Vec<StoredGroup> {
 }
 
 fn group(number: u64, payload: &[u8]) -> StoredGroup {
-    StoredGroup { number: GroupNumber(number), payload: Bytes::copy_from_slice(payload) }
+    StoredGroup { number: CommitGroupNumber(number), payload: Bytes::copy_from_slice(payload) }
 }
 
-async fn append(log: &mut impl Log, payload: &[u8]) -> GroupNumber {
+async fn append(log: &mut impl Log, payload: &[u8]) -> CommitGroupNumber {
     let number = log.append(Bytes::copy_from_slice(payload).into()).expect("the log takes a group");
     wait_for(log, number).await;
     number
 }
 
 /// Appends without waiting for the group; a journal that is busy is asked again when it has moved on.
-async fn hand_over(log: &mut impl Log, payload: Bytes) -> GroupNumber {
+async fn hand_over(log: &mut impl Log, payload: Bytes) -> CommitGroupNumber {
     loop {
         match log.append(payload.clone().into()) {
             Ok(number) => return number,
@@ -80,7 +80,7 @@ async fn hand_over(log: &mut impl Log, payload: Bytes) -> GroupNumber {
     }
 }
 
-async fn wait_for(log: &mut impl Log, number: GroupNumber) {
+async fn wait_for(log: &mut impl Log, number: CommitGroupNumber) {
     let mut seen = log.watermark();
     while seen < number {
         let now = log.durable(seen).await.expect("the log lives");
@@ -91,7 +91,7 @@ async fn wait_for(log: &mut impl Log, number: GroupNumber) {
 }
 
 /// A payload of bodies, each on its own boundary, and where they are.
-fn bodies_of(number: GroupNumber, bodies: &[&[u8]]) -> (Vec<u8>, Vec<StoredBody>) {
+fn bodies_of(number: CommitGroupNumber, bodies: &[&[u8]]) -> (Vec<u8>, Vec<StoredBody>) {
     let mut payload = Vec::new();
     let mut places = Vec::new();
     for body in bodies {
@@ -125,10 +125,10 @@ async fn evacuate(log: &mut impl Log, bodies: &[StoredBody]) -> Vec<StoredBody> 
 
 async fn new_logs_are_empty<J: Journal>(mut start: impl FnMut() -> J) {
     let mut log = open_new(&start(), SHARD).await;
-    assert_eq!(log.next_group(), GroupNumber(1));
-    assert_eq!(log.watermark(), GroupNumber::NONE);
-    log.trim(GroupNumber::NONE, GroupNumber::NONE);
-    assert_eq!(append(&mut log, b"first").await, GroupNumber(1));
+    assert_eq!(log.next_group(), CommitGroupNumber(1));
+    assert_eq!(log.watermark(), CommitGroupNumber::NONE);
+    log.trim(CommitGroupNumber::NONE, CommitGroupNumber::NONE);
+    assert_eq!(append(&mut log, b"first").await, CommitGroupNumber(1));
 }
 
 /// G2: order and numbers.
@@ -136,10 +136,10 @@ async fn groups_are_numbered_without_gaps<J: Journal>(mut start: impl FnMut() ->
     let journal = start();
     let mut log = open_new(&journal, SHARD).await;
     for n in 1..=200_u64 {
-        assert_eq!(log.next_group(), GroupNumber(n));
-        assert_eq!(hand_over(&mut log, Bytes::from(n.to_le_bytes().to_vec())).await, GroupNumber(n));
+        assert_eq!(log.next_group(), CommitGroupNumber(n));
+        assert_eq!(hand_over(&mut log, Bytes::from(n.to_le_bytes().to_vec())).await, CommitGroupNumber(n));
     }
-    wait_for(&mut log, GroupNumber(200)).await;
+    wait_for(&mut log, CommitGroupNumber(200)).await;
     drop(log);
     let (_log, recovery) = open(&journal, SHARD).await;
     let expected: Vec<_> = (1..=200_u64).map(|n| group(n, &n.to_le_bytes())).collect();
@@ -175,7 +175,7 @@ async fn shards_do_not_mix<J: Journal>(mut start: impl FnMut() -> J) {
             }
         }
         for log in &mut logs {
-            wait_for(log, GroupNumber(20)).await;
+            wait_for(log, CommitGroupNumber(20)).await;
         }
     }
     let journal = start();
@@ -195,13 +195,13 @@ async fn an_older_owner_is_fenced<J: Journal>(mut start: impl FnMut() -> J) {
     let (mut newer, recovery) = open(&journal, SHARD).await;
     assert_eq!(groups(recovery), [group(1, b"older")]);
     assert!(matches!(older.append(Bytes::from_static(b"late").into()), Err(AppendError::Poisoned(_))));
-    assert_eq!(append(&mut newer, b"newer").await, GroupNumber(2));
+    assert_eq!(append(&mut newer, b"newer").await, CommitGroupNumber(2));
     assert!(
-        older.durable(GroupNumber(1)).await.is_err(),
+        older.durable(CommitGroupNumber(1)).await.is_err(),
         "the older owner does not take the newer one's group for its own"
     );
     assert!(matches!(older.append(Bytes::from_static(b"late").into()), Err(AppendError::Poisoned(_))));
-    assert!(older.put_snapshot(GroupNumber(1), Bytes::new().into()).await.is_err());
+    assert!(older.put_snapshot(CommitGroupNumber(1), Bytes::new().into()).await.is_err());
     drop((older, newer));
     let (_log, recovery) = open(&journal, SHARD).await;
     assert_eq!(groups(recovery), [group(1, b"older"), group(2, b"newer")]);
@@ -213,26 +213,26 @@ async fn replay_starts_after_the_snapshot<J: Journal>(mut start: impl FnMut() ->
         for n in 1..=6_u8 {
             append(&mut log, &[n]).await;
         }
-        log.put_snapshot(GroupNumber(4), Bytes::from_static(b"state at 4").into())
+        log.put_snapshot(CommitGroupNumber(4), Bytes::from_static(b"state at 4").into())
             .await
             .expect("the snapshot is kept");
-        log.trim(GroupNumber(4), GroupNumber(4));
+        log.trim(CommitGroupNumber(4), CommitGroupNumber(4));
         append(&mut log, &[7]).await;
     }
     let (mut log, recovery) = open(&start(), SHARD).await;
     let snapshot = recovery.snapshot.clone().expect("the snapshot is found");
-    assert_eq!((snapshot.upto, &snapshot.payload[..]), (GroupNumber(4), &b"state at 4"[..]));
+    assert_eq!((snapshot.upto, &snapshot.payload[..]), (CommitGroupNumber(4), &b"state at 4"[..]));
     assert_eq!(groups(recovery), [group(5, &[5]), group(6, &[6]), group(7, &[7])]);
     // All of the log is covered: the next open has nothing to replay, and numbers go on.
-    log.put_snapshot(GroupNumber(7), Bytes::from_static(b"state at 7").into())
+    log.put_snapshot(CommitGroupNumber(7), Bytes::from_static(b"state at 7").into())
         .await
         .expect("the snapshot is kept");
-    log.trim(GroupNumber(7), GroupNumber(7));
+    log.trim(CommitGroupNumber(7), CommitGroupNumber(7));
     drop(log);
     let (mut log, recovery) = open(&start(), SHARD).await;
-    assert_eq!(recovery.snapshot.as_ref().map(|s| s.upto), Some(GroupNumber(7)));
+    assert_eq!(recovery.snapshot.as_ref().map(|s| s.upto), Some(CommitGroupNumber(7)));
     assert_eq!(groups(recovery), []);
-    assert_eq!(append(&mut log, b"on").await, GroupNumber(8));
+    assert_eq!(append(&mut log, b"on").await, CommitGroupNumber(8));
 }
 
 async fn an_older_snapshot_does_not_replace_a_newer_one<J: Journal>(mut start: impl FnMut() -> J) {
@@ -241,10 +241,10 @@ async fn an_older_snapshot_does_not_replace_a_newer_one<J: Journal>(mut start: i
         for n in 1..=3_u8 {
             append(&mut log, &[n]).await;
         }
-        log.put_snapshot(GroupNumber(3), Bytes::from_static(b"new").into())
+        log.put_snapshot(CommitGroupNumber(3), Bytes::from_static(b"new").into())
             .await
             .expect("the snapshot is kept");
-        log.put_snapshot(GroupNumber(2), Bytes::from_static(b"old").into())
+        log.put_snapshot(CommitGroupNumber(2), Bytes::from_static(b"old").into())
             .await
             .expect("an older one is no error");
     }
@@ -260,23 +260,23 @@ async fn trimming_never_takes_what_is_needed<J: Journal>(mut start: impl FnMut()
         append(&mut log, b"one").await;
         append(&mut log, b"two").await;
         // No snapshot covers these.
-        log.trim(GroupNumber(2), GroupNumber(2));
-        log.trim(GroupNumber(0), GroupNumber(0));
+        log.trim(CommitGroupNumber(2), CommitGroupNumber(2));
+        log.trim(CommitGroupNumber(0), CommitGroupNumber(0));
     }
     {
         let (mut log, recovery) = open(&start(), SHARD).await;
         assert_eq!(groups(recovery), [group(1, b"one"), group(2, b"two")]);
         let places = append_bodies(&mut log, &[b"another"]).await;
-        log.put_snapshot(GroupNumber(3), Bytes::from_static(b"t").into())
+        log.put_snapshot(CommitGroupNumber(3), Bytes::from_static(b"t").into())
             .await
             .expect("the snapshot is kept");
         // Replay needs no group any more, but a body still lies in the third.
-        log.trim(GroupNumber(3), GroupNumber(2));
+        log.trim(CommitGroupNumber(3), CommitGroupNumber(2));
         assert_eq!(read(&log, &places).await, [&b"another"[..]]);
     }
     let (log, recovery) = open(&start(), SHARD).await;
     assert_eq!(groups(recovery), []);
-    let (_, places) = bodies_of(GroupNumber(3), &[b"another"]);
+    let (_, places) = bodies_of(CommitGroupNumber(3), &[b"another"]);
     assert_eq!(read(&log, &places).await, [&b"another"[..]], "bodies in covered groups outlive a restart");
 }
 
@@ -290,7 +290,7 @@ async fn bodies_read_back_from_everywhere<J: Journal>(mut start: impl FnMut() ->
         Some(&b"not durable yet"[..]),
         "from memory at once"
     );
-    wait_for(&mut log, GroupNumber(1)).await;
+    wait_for(&mut log, CommitGroupNumber(1)).await;
     let small = append_bodies(&mut log, &[b"one", b"", b"three"]).await;
     let large = append_bodies(&mut log, &[&[7; 100_000], &[8; 50_000]]).await;
     let mut wanted = [small.clone(), large, early].concat();
@@ -309,7 +309,8 @@ async fn bodies_read_back_from_everywhere<J: Journal>(mut start: impl FnMut() ->
     assert_eq!(read(&log, &cold).await, [&b"one"[..], &b""[..], &b"three"[..]]);
     let colder = evacuate(&mut log, &cold).await;
     assert_eq!(read(&log, &colder).await, [&b"one"[..], &b""[..], &b"three"[..]]);
-    let never = StoredBody { place: BodyRef::in_log(GroupNumber(99), 0).expect("in range"), size_bytes: 1 };
+    let never =
+        StoredBody { place: BodyRef::in_log(CommitGroupNumber(99), 0).expect("in range"), size_bytes: 1 };
     assert!(matches!(log.reader().read(vec![never]).await, Err(ReadError::Gone(_))));
     assert!(log.evacuate(vec![never]).await.is_err());
     drop((log, journal));
@@ -321,7 +322,7 @@ async fn bodies_read_back_from_everywhere<J: Journal>(mut start: impl FnMut() ->
 async fn bodies_outlive_a_restart_where_they_were_moved<J: Journal>(mut start: impl FnMut() -> J) {
     let moved = {
         let mut log = open_new(&start(), SHARD).await;
-        log.trim(GroupNumber::NONE, GroupNumber::NONE);
+        log.trim(CommitGroupNumber::NONE, CommitGroupNumber::NONE);
         let places = append_bodies(&mut log, &[b"stay", b"move"]).await;
         let moved = evacuate(&mut log, &places[1..]).await;
         append(&mut log, b"moved").await;
@@ -330,7 +331,7 @@ async fn bodies_outlive_a_restart_where_they_were_moved<J: Journal>(mut start: i
     for _ in 0..2 {
         let (mut log, _) = open(&start(), SHARD).await;
         log.remember_cold(&moved);
-        log.trim(GroupNumber::NONE, GroupNumber::NONE);
+        log.trim(CommitGroupNumber::NONE, CommitGroupNumber::NONE);
         assert_eq!(read(&log, &moved).await, [&b"move"[..]]);
     }
 }
@@ -338,7 +339,7 @@ async fn bodies_outlive_a_restart_where_they_were_moved<J: Journal>(mut start: i
 async fn forgotten_segments_go_away<J: Journal>(mut start: impl FnMut() -> J) {
     let journal = start();
     let mut log = open_new(&journal, SHARD).await;
-    log.trim(GroupNumber::NONE, GroupNumber::NONE);
+    log.trim(CommitGroupNumber::NONE, CommitGroupNumber::NONE);
     let places = append_bodies(&mut log, &[b"one", b"two"]).await;
     let cold = evacuate(&mut log, &places).await;
     log.forget_cold(&cold[..1]);
@@ -353,19 +354,19 @@ async fn forgotten_segments_go_away<J: Journal>(mut start: impl FnMut() -> J) {
 async fn only_remembered_segments_survive_the_count<J: Journal>(mut start: impl FnMut() -> J) {
     let (kept, lost) = {
         let mut log = open_new(&start(), SHARD).await;
-        log.trim(GroupNumber::NONE, GroupNumber::NONE);
+        log.trim(CommitGroupNumber::NONE, CommitGroupNumber::NONE);
         let places = append_bodies(&mut log, &[b"kept"]).await;
         let kept = evacuate(&mut log, &places).await;
         drop(log);
         let (mut log, _) = open(&start(), SHARD).await;
         log.remember_cold(&kept);
-        log.trim(GroupNumber::NONE, GroupNumber::NONE);
+        log.trim(CommitGroupNumber::NONE, CommitGroupNumber::NONE);
         (kept, evacuate(&mut log, &places).await)
     };
     let (mut log, _) = open(&start(), SHARD).await;
     log.remember_cold(&kept);
     assert_eq!(read(&log, &lost).await, [&b"kept"[..]], "nothing is removed before the count is closed");
-    log.trim(GroupNumber::NONE, GroupNumber::NONE);
+    log.trim(CommitGroupNumber::NONE, CommitGroupNumber::NONE);
     assert_eq!(read(&log, &kept).await, [&b"kept"[..]]);
     assert!(matches!(log.reader().read(lost).await, Err(ReadError::Gone(_))));
 }
@@ -382,20 +383,20 @@ async fn a_busy_journal_takes_all_or_nothing<J: Journal>(mut start: impl FnMut()
                 Ok(number) => break number,
                 Err(AppendError::Busy) => {
                     let seen = log.watermark();
-                    assert!(seen < GroupNumber(n - 1), "busy only while something waits");
+                    assert!(seen < CommitGroupNumber(n - 1), "busy only while something waits");
                     log.durable(seen).await.expect("the log lives");
                 }
                 Err(error) => panic!("unexpected: {error}"),
             }
         };
-        assert_eq!(number, GroupNumber(n));
+        assert_eq!(number, CommitGroupNumber(n));
     }
-    wait_for(&mut log, GroupNumber(GROUP_COUNT)).await;
+    wait_for(&mut log, CommitGroupNumber(GROUP_COUNT)).await;
     drop((log, journal));
     let (_log, recovery) = open(&start(), SHARD).await;
     let mut count = 0;
     for (group, n) in groups(recovery).into_iter().zip(1..) {
-        assert_eq!((group.number, group.payload), (GroupNumber(n), payload(n)));
+        assert_eq!((group.number, group.payload), (CommitGroupNumber(n), payload(n)));
         count = n;
     }
     assert_eq!(count, GROUP_COUNT);
@@ -417,14 +418,14 @@ async fn a_quiet_shard_is_never_busy<J: Journal>(mut start: impl FnMut() -> J) {
         let number = quiet.append(payload.clone().into()).expect("nothing of this shard waits");
         wait_for(&mut quiet, number).await;
     }
-    assert_eq!(quiet.watermark(), GroupNumber(busy_count));
+    assert_eq!(quiet.watermark(), CommitGroupNumber(busy_count));
 }
 
 async fn groups_have_a_limit<J: Journal>(mut start: impl FnMut() -> J) {
     let mut log = open_new(&start(), SHARD).await;
     let error = log.append(vec![0; 16 << 20].into()).expect_err("sixteen megabytes are too much");
     assert!(matches!(error, AppendError::TooLarge { size_bytes, .. } if size_bytes == 16 << 20));
-    assert_eq!(append(&mut log, b"fits").await, GroupNumber(1));
+    assert_eq!(append(&mut log, b"fits").await, CommitGroupNumber(1));
 }
 
 async fn empty_and_large_payloads_are_kept<J: Journal>(mut start: impl FnMut() -> J) {
@@ -454,7 +455,7 @@ async fn replay_repeats_itself<J: Journal>(mut start: impl FnMut() -> J) {
     drop(log);
     let first = groups(recovery);
     assert!(
-        first.iter().zip(1..).all(|(group, n)| group.number == GroupNumber(n)),
+        first.iter().zip(1..).all(|(group, n)| group.number == CommitGroupNumber(n)),
         "a prefix of what was appended"
     );
     for _ in 0..3 {

@@ -21,8 +21,8 @@ use std::ops::Range;
 
 pub use self::payload::Payload;
 use bytes::Bytes;
-pub use memory::{MemoryJournal, MemoryLargeBodies, MemoryLargeBody, MemoryLog, MemoryReader};
-use peeklock_types::{BodyRef, GroupNumber, ShardId};
+pub use memory::{MemoryBodyReader, MemoryJournal, MemoryLargeBodies, MemoryLargeBody, MemoryLog};
+use peeklock_types::{BodyRef, CommitGroupNumber, ShardId};
 
 /// A place where shards keep their logs.
 pub trait Journal: Send + Sync + 'static {
@@ -41,13 +41,13 @@ pub struct Recovery {
 /// Engine state as of the end of group `upto`.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    pub upto: GroupNumber,
+    pub upto: CommitGroupNumber,
     pub payload: Bytes,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredGroup {
-    pub number: GroupNumber,
+    pub number: CommitGroupNumber,
     pub payload: Bytes,
 }
 
@@ -56,23 +56,26 @@ pub type GroupStream = Box<dyn Iterator<Item = Result<StoredGroup, OpenError>> +
 
 /// Ordered, durable groups of one shard.
 pub trait Log: Send + 'static {
-    type Reader: Reader;
+    type BodyReader: BodyReader;
     type LargeBodies: LargeBodies;
 
     /// The number that the next appended group will get.
-    fn next_group(&self) -> GroupNumber;
+    fn next_group(&self) -> CommitGroupNumber;
 
     /// Hands over one group. Returns at once; the group is durable when [`Log::durable`] says so. Groups become durable in call order.
-    fn append(&mut self, payload: Payload) -> Result<GroupNumber, AppendError>;
+    fn append(&mut self, payload: Payload) -> Result<CommitGroupNumber, AppendError>;
 
     /// The newest durable group.
-    fn watermark(&self) -> GroupNumber;
+    fn watermark(&self) -> CommitGroupNumber;
 
     /// Waits until the watermark is above `seen`, then returns it. Safe to cancel.
-    fn durable(&mut self, seen: GroupNumber) -> impl Future<Output = Result<GroupNumber, Poisoned>> + Send;
+    fn durable(
+        &mut self,
+        seen: CommitGroupNumber,
+    ) -> impl Future<Output = Result<CommitGroupNumber, Poisoned>> + Send;
 
     /// A handle for bodies that works beside appends, from any task.
-    fn reader(&self) -> Self::Reader;
+    fn reader(&self) -> Self::BodyReader;
 
     /// A handle that writes large bodies beside appends, from any task.
     fn large_bodies(&self) -> Self::LargeBodies;
@@ -80,7 +83,7 @@ pub trait Log: Send + 'static {
     /// Keeps `payload` as the state after group `upto`. Completes when it is durable and verified.
     fn put_snapshot(
         &mut self,
-        upto: GroupNumber,
+        upto: CommitGroupNumber,
         payload: Payload,
     ) -> impl Future<Output = Result<(), SnapshotError>> + Send + 'static;
 
@@ -93,8 +96,8 @@ pub trait Log: Send + 'static {
     /// number than before changes nothing, and groups above the newest durable snapshot are kept whatever `upto` says.
     ///
     /// The first call after [`Journal::open`] also closes the count of live cold bodies: cold segments that nobody named through
-    /// [`Log::remember_cold`] by then are removed. An owner that needs no trimming calls it once with [`GroupNumber::NONE`].
-    fn trim(&mut self, upto: GroupNumber, bodies_upto: GroupNumber);
+    /// [`Log::remember_cold`] by then are removed. An owner that needs no trimming calls it once with [`CommitGroupNumber::NONE`].
+    fn trim(&mut self, upto: CommitGroupNumber, bodies_upto: CommitGroupNumber);
 
     /// Which bodies the owner should move so that space can be used again, if any. See [`Log::evacuate`].
     fn wants_evacuation(&self) -> Option<Evacuation>;
@@ -132,7 +135,7 @@ pub trait Log: Send + 'static {
 }
 
 /// Reads bodies back.
-pub trait Reader: Clone + Send + Sync + 'static {
+pub trait BodyReader: Clone + Send + Sync + 'static {
     /// The body if it is in memory. Never blocks.
     fn try_read(&self, body: StoredBody) -> Option<Bytes>;
 
@@ -193,7 +196,7 @@ pub struct StoredBody {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Evacuation {
     /// Bodies in groups at or before this one.
-    Groups { upto: GroupNumber },
+    Groups { upto: CommitGroupNumber },
     /// Bodies in this cold segment, which is mostly dead.
     Cold { segment: u32 },
 }

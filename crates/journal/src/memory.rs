@@ -12,14 +12,14 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use peeklock_types::{BodyPlace, BodyRef, GroupNumber, ShardId};
+use peeklock_types::{BodyPlace, BodyRef, CommitGroupNumber, ShardId};
 use tokio::sync::watch;
 
 use self::cold::ColdSegments;
 use self::faults::Faults;
 pub use self::large::{MemoryLargeBodies, MemoryLargeBody};
 use crate::{
-    AppendError, Evacuation, Journal, Log, OpenError, Payload, Poisoned, ReadError, Reader, Recovery,
+    AppendError, BodyReader, Evacuation, Journal, Log, OpenError, Payload, Poisoned, ReadError, Recovery,
     Snapshot, SnapshotError, Space, StoredBody, StoredGroup, gathered_bytes,
 };
 
@@ -51,7 +51,7 @@ struct Shard {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Progress {
-    watermark: GroupNumber,
+    watermark: CommitGroupNumber,
     epoch: u64,
     stopped: bool,
 }
@@ -60,7 +60,7 @@ struct Progress {
 struct State {
     epoch: u64,
     /// Number of the first element of `groups`.
-    first: GroupNumber,
+    first: CommitGroupNumber,
     groups: VecDeque<Bytes>,
     backlog_bytes: usize,
     snapshot: Option<Snapshot>,
@@ -74,8 +74,8 @@ struct State {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Trimmed {
-    upto: GroupNumber,
-    bodies_upto: GroupNumber,
+    upto: CommitGroupNumber,
+    bodies_upto: CommitGroupNumber,
 }
 
 /// The most that one group may have, so that tests meet the same limit as on a disk.
@@ -148,7 +148,7 @@ impl MemoryJournal {
     }
 
     /// Up to which group the owner of a shard has said that no live body lies there.
-    pub fn bodies_upto(&self, shard: ShardId) -> GroupNumber {
+    pub fn bodies_upto(&self, shard: ShardId) -> CommitGroupNumber {
         locked(&self.store.shard(shard).state).trimmed.bodies_upto
     }
 
@@ -169,7 +169,7 @@ impl Shard {
     fn new() -> Self {
         let state = State {
             epoch: 0,
-            first: GroupNumber::NONE.next(),
+            first: CommitGroupNumber::NONE.next(),
             groups: VecDeque::new(),
             backlog_bytes: 0,
             snapshot: None,
@@ -189,17 +189,17 @@ impl Shard {
 }
 
 impl State {
-    fn last(&self) -> GroupNumber {
-        GroupNumber(self.first.0 + self.groups.len() as u64 - 1)
+    fn last(&self) -> CommitGroupNumber {
+        CommitGroupNumber(self.first.0 + self.groups.len() as u64 - 1)
     }
 
-    fn drop_above(&mut self, watermark: GroupNumber) {
+    fn drop_above(&mut self, watermark: CommitGroupNumber) {
         let keep = (watermark.0 + 1).saturating_sub(self.first.0);
         self.groups.truncate(usize::try_from(keep).unwrap_or(usize::MAX));
         self.backlog_bytes = 0;
     }
 
-    fn group(&self, number: GroupNumber) -> Option<&Bytes> {
+    fn group(&self, number: CommitGroupNumber) -> Option<&Bytes> {
         let at = number.0.checked_sub(self.first.0)?;
         self.groups.get(usize::try_from(at).ok()?)
     }
@@ -225,11 +225,11 @@ impl State {
         self.stopped.clone().map_or(Ok(()), Err)
     }
 
-    fn snapshot_upto(&self) -> GroupNumber {
-        self.snapshot.as_ref().map_or(GroupNumber::NONE, |s| s.upto)
+    fn snapshot_upto(&self) -> CommitGroupNumber {
+        self.snapshot.as_ref().map_or(CommitGroupNumber::NONE, |s| s.upto)
     }
 
-    fn trim(&mut self, upto: GroupNumber, bodies_upto: GroupNumber) {
+    fn trim(&mut self, upto: CommitGroupNumber, bodies_upto: CommitGroupNumber) {
         self.trimmed.upto = self.trimmed.upto.max(upto.min(self.snapshot_upto()));
         self.trimmed.bodies_upto = self.trimmed.bodies_upto.max(bodies_upto);
         let free_upto = self.trimmed.upto.min(self.trimmed.bodies_upto);
@@ -251,7 +251,8 @@ impl State {
         let first = self.first.max(self.snapshot_upto().next());
         (first.0..=self.last().0)
             .filter_map(|n| {
-                self.group(GroupNumber(n)).map(|p| StoredGroup { number: GroupNumber(n), payload: p.clone() })
+                self.group(CommitGroupNumber(n))
+                    .map(|p| StoredGroup { number: CommitGroupNumber(n), payload: p.clone() })
             })
             .collect()
     }
@@ -293,7 +294,7 @@ pub struct MemoryLog {
     progress: watch::Receiver<Progress>,
     epoch: u64,
     /// Newest group that this owner knows of, for the time after it was fenced.
-    watermark: GroupNumber,
+    watermark: CommitGroupNumber,
 }
 
 impl MemoryLog {
@@ -307,14 +308,14 @@ fn fenced() -> Poisoned {
 }
 
 impl Log for MemoryLog {
-    type Reader = MemoryReader;
+    type BodyReader = MemoryBodyReader;
     type LargeBodies = MemoryLargeBodies;
 
-    fn next_group(&self) -> GroupNumber {
+    fn next_group(&self) -> CommitGroupNumber {
         locked(&self.shard.state).last().next()
     }
 
-    fn append(&mut self, payload: Payload) -> Result<GroupNumber, AppendError> {
+    fn append(&mut self, payload: Payload) -> Result<CommitGroupNumber, AppendError> {
         if payload.len() > GROUP_BYTES_MAX {
             return Err(AppendError::TooLarge { size_bytes: payload.len(), limit_bytes: GROUP_BYTES_MAX });
         }
@@ -334,12 +335,12 @@ impl Log for MemoryLog {
         Ok(state.last())
     }
 
-    fn watermark(&self) -> GroupNumber {
+    fn watermark(&self) -> CommitGroupNumber {
         let progress = self.progress.borrow();
         if progress.epoch == self.epoch { progress.watermark } else { self.watermark }
     }
 
-    async fn durable(&mut self, seen: GroupNumber) -> Result<GroupNumber, Poisoned> {
+    async fn durable(&mut self, seen: CommitGroupNumber) -> Result<CommitGroupNumber, Poisoned> {
         let epoch = self.epoch;
         let waited = self.progress.wait_for(|p| p.watermark > seen || p.stopped || p.epoch != epoch).await;
         let progress =
@@ -351,8 +352,8 @@ impl Log for MemoryLog {
         self.check(&locked(&self.shard.state)).map(|()| self.watermark)
     }
 
-    fn reader(&self) -> MemoryReader {
-        MemoryReader { shard: Arc::clone(&self.shard) }
+    fn reader(&self) -> MemoryBodyReader {
+        MemoryBodyReader { shard: Arc::clone(&self.shard) }
     }
 
     fn large_bodies(&self) -> MemoryLargeBodies {
@@ -365,7 +366,7 @@ impl Log for MemoryLog {
 
     fn put_snapshot(
         &mut self,
-        upto: GroupNumber,
+        upto: CommitGroupNumber,
         payload: Payload,
     ) -> impl Future<Output = Result<(), SnapshotError>> + Send + 'static {
         let mut state = locked(&self.shard.state);
@@ -381,7 +382,7 @@ impl Log for MemoryLog {
         locked(&self.shard.state).asked_snapshot
     }
 
-    fn trim(&mut self, upto: GroupNumber, bodies_upto: GroupNumber) {
+    fn trim(&mut self, upto: CommitGroupNumber, bodies_upto: CommitGroupNumber) {
         let mut state = locked(&self.shard.state);
         if self.check(&state).is_ok() {
             state.trim(upto, bodies_upto);
@@ -439,7 +440,7 @@ impl Log for MemoryLog {
 
 /// Reads bodies of one shard of a [`MemoryJournal`].
 #[derive(Clone, Debug)]
-pub struct MemoryReader {
+pub struct MemoryBodyReader {
     shard: Arc<Shard>,
 }
 
@@ -452,7 +453,7 @@ fn read_as_one(state: &State, run: &[StoredBody]) -> Result<Bytes, ReadError> {
     Ok(read_all(state, run)?.concat().into())
 }
 
-impl MemoryReader {
+impl MemoryBodyReader {
     /// As long as reads are held this one waits; then it does what it is for.
     async fn read_from_disk<T>(
         self,
@@ -470,7 +471,7 @@ impl MemoryReader {
     }
 }
 
-impl Reader for MemoryReader {
+impl BodyReader for MemoryBodyReader {
     fn try_read(&self, body: StoredBody) -> Option<Bytes> {
         let state = locked(&self.shard.state);
         if state.faults.is_cool { None } else { state.body(body) }

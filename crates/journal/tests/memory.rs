@@ -2,9 +2,9 @@
 
 use bytes::Bytes;
 use peeklock_journal::{
-    AppendError, Evacuation, Journal, Log, MemoryJournal, Reader, Space, StoredBody, conformance,
+    AppendError, BodyReader, Evacuation, Journal, Log, MemoryJournal, Space, StoredBody, conformance,
 };
-use peeklock_types::{BodyRef, GroupNumber, ShardId};
+use peeklock_types::{BodyRef, CommitGroupNumber, ShardId};
 
 const SHARD: ShardId = ShardId(1);
 
@@ -24,15 +24,15 @@ async fn a_held_watermark_stands_still_and_a_restart_loses_what_is_above() {
     log.append(Bytes::from_static(b"one").into()).unwrap();
     journal.hold();
     log.append(Bytes::from_static(b"12345678").into()).unwrap();
-    assert_eq!(log.watermark(), GroupNumber(1));
+    assert_eq!(log.watermark(), CommitGroupNumber(1));
     assert!(matches!(log.append(Bytes::from_static(b"123").into()), Err(AppendError::Busy)));
     journal.release();
-    assert_eq!(log.durable(GroupNumber(1)).await.unwrap(), GroupNumber(2));
+    assert_eq!(log.durable(CommitGroupNumber(1)).await.unwrap(), CommitGroupNumber(2));
     journal.hold();
     log.append(Bytes::from_static(b"lost").into()).unwrap();
     let (log, recovery) = journal.open(SHARD).await.unwrap();
     assert_eq!(recovery.groups.count(), 2);
-    assert_eq!(log.next_group(), GroupNumber(3));
+    assert_eq!(log.next_group(), CommitGroupNumber(3));
 }
 
 #[tokio::test]
@@ -44,11 +44,11 @@ async fn a_poisoned_log_refuses_everything_until_it_is_opened_again() {
     assert!(
         matches!(log.append(Bytes::new().into()), Err(AppendError::Poisoned(p)) if p.reason.contains("test"))
     );
-    assert!(log.durable(GroupNumber(1)).await.is_err());
-    assert!(log.put_snapshot(GroupNumber(1), Bytes::new().into()).await.is_err());
+    assert!(log.durable(CommitGroupNumber(1)).await.is_err());
+    assert!(log.put_snapshot(CommitGroupNumber(1), Bytes::new().into()).await.is_err());
     let (mut log, recovery) = journal.open(SHARD).await.unwrap();
     assert_eq!(recovery.groups.count(), 1);
-    assert_eq!(log.append(Bytes::new().into()).unwrap(), GroupNumber(2));
+    assert_eq!(log.append(Bytes::new().into()).unwrap(), CommitGroupNumber(2));
 }
 
 #[tokio::test]
@@ -58,13 +58,13 @@ async fn tests_can_ask_for_what_a_disk_would() {
     log.append(Bytes::from_static(b"12345678").into()).unwrap();
     assert!(!log.wants_snapshot() && log.wants_evacuation().is_none() && log.space() == Space::Enough);
     journal.ask_snapshot(SHARD);
-    journal.ask_evacuation(SHARD, Evacuation::Groups { upto: GroupNumber(1) });
+    journal.ask_evacuation(SHARD, Evacuation::Groups { upto: CommitGroupNumber(1) });
     journal.set_space(Space::RejectSends);
     assert!(log.wants_snapshot() && log.space() == Space::RejectSends);
-    assert_eq!(log.wants_evacuation(), Some(Evacuation::Groups { upto: GroupNumber(1) }));
-    log.put_snapshot(GroupNumber(1), Bytes::new().into()).await.unwrap();
-    log.trim(GroupNumber(1), GroupNumber(1));
+    assert_eq!(log.wants_evacuation(), Some(Evacuation::Groups { upto: CommitGroupNumber(1) }));
+    log.put_snapshot(CommitGroupNumber(1), Bytes::new().into()).await.unwrap();
+    log.trim(CommitGroupNumber(1), CommitGroupNumber(1));
     assert!(!log.wants_snapshot() && log.wants_evacuation().is_none());
-    let gone = StoredBody { place: BodyRef::in_log(GroupNumber(1), 0).unwrap(), size_bytes: 8 };
+    let gone = StoredBody { place: BodyRef::in_log(CommitGroupNumber(1), 0).unwrap(), size_bytes: 8 };
     assert!(log.reader().try_read(gone).is_none(), "trimmed for good");
 }

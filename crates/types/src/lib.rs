@@ -17,7 +17,7 @@ pub mod wire;
 pub use entity::{EntityKind, EntityName, EntityPath, NameError, SubQueue};
 pub use group::{GroupError, GroupSettings, Groups, MemberSettings};
 pub use hub::{ConsumerGroup, ConsumerGroupError, ExpiredPosition, HubId, HubSettings, HubSettingsError};
-pub use number::{BodyPlace, BodyRef, GroupNumber, LockToken, ReceiverId, SequenceNumber, ShardId};
+pub use number::{BodyPlace, BodyRef, CommitGroupNumber, LockToken, ReceiverId, SequenceNumber, ShardId};
 pub use order::{
     ClassName, ClassNameError, ClassRule, ClassSettings, OrderError, OrderPolicy, OrderSettings, Rate,
     Target, TenantClass, TenantSettings,

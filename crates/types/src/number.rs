@@ -73,18 +73,18 @@ pub struct ReceiverId(pub u64);
 
 /// Number of a group in one shard's log: dense and rising. The first group is number 1; 0 means "none yet".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct GroupNumber(pub u64);
+pub struct CommitGroupNumber(pub u64);
 
-impl GroupNumber {
-    pub const NONE: GroupNumber = GroupNumber(0);
+impl CommitGroupNumber {
+    pub const NONE: CommitGroupNumber = CommitGroupNumber(0);
 
     #[must_use]
     pub const fn next(self) -> Self {
-        GroupNumber(self.0 + 1)
+        CommitGroupNumber(self.0 + 1)
     }
 }
 
-impl fmt::Display for GroupNumber {
+impl fmt::Display for CommitGroupNumber {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "group {}", self.0)
     }
@@ -176,7 +176,7 @@ pub struct BodyRef(u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyPlace {
     /// At `offset_bytes` of the payload of group `group`.
-    Log { group: GroupNumber, offset_bytes: u32 },
+    Log { group: CommitGroupNumber, offset_bytes: u32 },
     /// At `offset_bytes` of cold segment `segment` of the shard.
     Cold { segment: u32, offset_bytes: u64 },
 }
@@ -191,7 +191,7 @@ impl BodyRef {
     pub const LOG_OFFSET_MAX: u32 = ((1 << Self::LOG_OFFSET_BITS) - 1) * 8;
 
     /// `None` if the offset is not aligned or too large, or the group number is beyond 2^43.
-    pub fn in_log(group: GroupNumber, offset_bytes: u32) -> Option<Self> {
+    pub fn in_log(group: CommitGroupNumber, offset_bytes: u32) -> Option<Self> {
         let fits =
             offset_bytes.is_multiple_of(8) && offset_bytes <= Self::LOG_OFFSET_MAX && group.0 < 1 << 43;
         fits.then(|| BodyRef((group.0 << Self::LOG_OFFSET_BITS) | u64::from(offset_bytes / 8)))
@@ -213,7 +213,7 @@ impl BodyRef {
             BodyPlace::Cold { segment, offset_bytes: (self.0 & ((1 << Self::COLD_OFFSET_BITS) - 1)) * 8 }
         } else {
             let offset_bytes = (self.0 & ((1 << Self::LOG_OFFSET_BITS) - 1)) as u32 * 8;
-            BodyPlace::Log { group: GroupNumber(self.0 >> Self::LOG_OFFSET_BITS), offset_bytes }
+            BodyPlace::Log { group: CommitGroupNumber(self.0 >> Self::LOG_OFFSET_BITS), offset_bytes }
         }
     }
 
@@ -261,17 +261,17 @@ mod tests {
 
     #[test]
     fn body_references_keep_both_kinds_of_place() {
-        let log = BodyRef::in_log(GroupNumber((1 << 43) - 1), BodyRef::LOG_OFFSET_MAX).unwrap();
+        let log = BodyRef::in_log(CommitGroupNumber((1 << 43) - 1), BodyRef::LOG_OFFSET_MAX).unwrap();
         assert_eq!(
             log.place(),
-            BodyPlace::Log { group: GroupNumber((1 << 43) - 1), offset_bytes: BodyRef::LOG_OFFSET_MAX }
+            BodyPlace::Log { group: CommitGroupNumber((1 << 43) - 1), offset_bytes: BodyRef::LOG_OFFSET_MAX }
         );
         let cold = BodyRef::in_cold(u32::MAX >> 1, ((1 << 32) - 1) * 8).unwrap();
         assert_eq!(
             cold.place(),
             BodyPlace::Cold { segment: u32::MAX >> 1, offset_bytes: ((1 << 32) - 1) * 8 }
         );
-        assert!(BodyRef::in_log(GroupNumber(1), 4).is_none());
-        assert!(BodyRef::in_log(GroupNumber(1 << 43), 0).is_none());
+        assert!(BodyRef::in_log(CommitGroupNumber(1), 4).is_none());
+        assert!(BodyRef::in_log(CommitGroupNumber(1 << 43), 0).is_none());
     }
 }

@@ -12,12 +12,12 @@ use peeklock_broker::hubs::{HubView, ReaderEnd, ReaderSpec, StartAt};
 use peeklock_broker::{Answer, Batch, Damage, Drain, Fence, Partition, Reply, Request, Ticket};
 use peeklock_journal::Evacuation;
 use peeklock_types::{
-    ConsumerGroup, EntityName, ExpiredPosition, GroupNumber, HubSettings, QueueSettings, ReceiverId,
+    CommitGroupNumber, ConsumerGroup, EntityName, ExpiredPosition, HubSettings, QueueSettings, ReceiverId,
     SequenceNumber, ShardId, SubQueue,
 };
 
 /// Sends these messages, each in a group of its own, and tells the groups.
-async fn send(rig: &Rig, queue: &mut TestQueue<'_>, bodies: &[&[u8]]) -> Vec<GroupNumber> {
+async fn send(rig: &Rig, queue: &mut TestQueue<'_>, bodies: &[&[u8]]) -> Vec<CommitGroupNumber> {
     let mut groups = Vec::new();
     for body in bodies {
         queue.send(body).await;
@@ -46,7 +46,7 @@ fn damaged(number: u64) -> (u64, u32, String) {
     (number, 0, "BodyDamaged".to_owned())
 }
 
-async fn evacuate(rig: &Rig, shard: ShardId) -> GroupNumber {
+async fn evacuate(rig: &Rig, shard: ShardId) -> CommitGroupNumber {
     let upto = rig.journal.newest_group(shard);
     rig.journal.ask_evacuation(shard, Evacuation::Groups { upto });
     tokio::time::sleep(Duration::from_secs(20)).await;
@@ -156,7 +156,7 @@ impl<'r> Reader<'r> {
     }
 
     /// Stores one event in a group of its own, and tells the group.
-    async fn append(&mut self, number: u64) -> GroupNumber {
+    async fn append(&mut self, number: u64) -> CommitGroupNumber {
         let mut block = Block::with_capacity(0);
         let written: Result<(), Infallible> = block.add(|out| {
             out.put_slice(&number.to_be_bytes());

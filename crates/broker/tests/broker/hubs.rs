@@ -13,7 +13,7 @@ use peeklock_broker::{
 };
 use peeklock_journal::{Evacuation, MemoryJournal};
 use peeklock_types::{
-    ConsumerGroup, EntityName, GroupNumber, HubSettings, QueueSettings, ReceiverId, ShardId,
+    CommitGroupNumber, ConsumerGroup, EntityName, HubSettings, QueueSettings, ReceiverId, ShardId,
 };
 
 fn name(text: &str) -> EntityName {
@@ -196,7 +196,7 @@ async fn gathered_events_are_read_as_before() {
         client.append(number * 2..number * 2 + 2).await;
     }
     let shard = client.shard_id();
-    rig.journal.ask_evacuation(shard, Evacuation::Groups { upto: GroupNumber(40) });
+    rig.journal.ask_evacuation(shard, Evacuation::Groups { upto: CommitGroupNumber(40) });
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert!(rig.journal.cold_bytes(shard) > 0);
     let view = rig.broker.partition(&hub, 0, None).await.unwrap().view;
@@ -221,7 +221,7 @@ async fn what_is_older_than_the_retention_goes_and_its_space_is_given_back() {
     let mut client = Client::of(&rig, &hub, 0);
     client.append(0..10).await;
     let shard = client.shard_id();
-    rig.journal.ask_evacuation(shard, Evacuation::Groups { upto: GroupNumber(100) });
+    rig.journal.ask_evacuation(shard, Evacuation::Groups { upto: CommitGroupNumber(100) });
     tokio::time::sleep(Duration::from_secs(30)).await;
     let cold_bytes = rig.journal.cold_bytes(shard);
     client.append(10..12).await;

@@ -7,7 +7,7 @@ use crate::common::Rig;
 use peeklock_broker::engine::{ReceiveMode, Settlement};
 use peeklock_broker::{Batch, Error, Reply, Request, Ticket};
 use peeklock_journal::{Evacuation, MemoryJournal, Space};
-use peeklock_types::GroupNumber;
+use peeklock_types::CommitGroupNumber;
 
 #[tokio::test]
 async fn a_send_is_answered_when_it_is_durable_and_not_before() {
@@ -195,7 +195,7 @@ async fn snapshots_and_evacuation_change_nothing_that_anybody_sees() {
         queue.send(&[i; 100]).await;
     }
     let shard = queue.shard_id();
-    rig.journal.ask_evacuation(shard, Evacuation::Groups { upto: GroupNumber(30) });
+    rig.journal.ask_evacuation(shard, Evacuation::Groups { upto: CommitGroupNumber(30) });
     for i in 50..60_u8 {
         queue.send(&[i; 100]).await;
     }

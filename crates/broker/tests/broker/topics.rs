@@ -11,7 +11,9 @@ use peeklock_broker::{
     AdminError, Answer, Broker, Error, Listing, Page, PageStart, Reply, StoredBody, Ticket, Wanted,
 };
 use peeklock_journal::{Evacuation, MemoryJournal};
-use peeklock_types::{EntityKind, EntityName, GroupNumber, LockToken, QueueSettings, ShardId, SubQueue};
+use peeklock_types::{
+    CommitGroupNumber, EntityKind, EntityName, LockToken, QueueSettings, ShardId, SubQueue,
+};
 
 const LARGE_BYTES: u32 = 3 * 1024 * 1024;
 
@@ -137,7 +139,7 @@ async fn evacuation_copies_a_shared_body_once() {
     for n in 0..20_u8 {
         topic.send(&[n; 1000]).await;
     }
-    rig.journal.ask_evacuation(shard, Evacuation::Groups { upto: GroupNumber(1000) });
+    rig.journal.ask_evacuation(shard, Evacuation::Groups { upto: CommitGroupNumber(1000) });
     settle_down().await;
     assert_eq!(rig.journal.cold_bytes(shard), 20_000);
     drop(topic);

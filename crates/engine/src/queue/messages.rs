@@ -10,7 +10,7 @@ mod tally;
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use peeklock_types::{BodyPlace, GroupNumber, LockToken, SequenceNumber, SessionId, Timestamp};
+use peeklock_types::{BodyPlace, CommitGroupNumber, LockToken, SequenceNumber, SessionId, Timestamp};
 
 use self::order::came;
 use self::tally::Tally;
@@ -42,7 +42,7 @@ pub(crate) struct Messages {
     expires: bool,
     tally: Tally,
     /// Bodies in the log that are out of order.
-    strays: BTreeSet<(GroupNumber, u64)>,
+    strays: BTreeSet<(CommitGroupNumber, u64)>,
     /// Every message before this number is in a cold segment or a stray. Only ever a shortcut: see `oldest_in_log`.
     log_from: u64,
 }

@@ -23,7 +23,7 @@ use std::collections::VecDeque;
 
 use peeklock_filter::{Rule, RuleName};
 use peeklock_types::{
-    EntityKind, EntityName, EntityPath, GroupNumber, QueueSettings, SequenceNumber, SubQueue, Timestamp,
+    CommitGroupNumber, EntityKind, EntityName, EntityPath, QueueSettings, SequenceNumber, SubQueue, Timestamp,
 };
 
 pub(crate) use forward::reason;
@@ -69,7 +69,7 @@ pub(crate) struct Queue {
     /// The number that the next message gets.
     pub(crate) next_number: SequenceNumber,
     /// The newest group that a body was put in: bodies rise with sequence numbers, but for strays.
-    pub(crate) newest_group: GroupNumber,
+    pub(crate) newest_group: CommitGroupNumber,
     pub(crate) main: Part,
     pub(crate) dead_letter: Part,
     pub(crate) transfer: Part,
@@ -128,7 +128,7 @@ impl Queue {
             metadata: Metadata::default(),
             rules: Vec::new(),
             next_number: SequenceNumber::FIRST,
-            newest_group: GroupNumber::NONE,
+            newest_group: CommitGroupNumber::NONE,
             main: Part::new(Messages::new(Table::dense(), true)),
             dead_letter: aside(),
             transfer: aside(),

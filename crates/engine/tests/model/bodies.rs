@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 
 use peeklock_engine::{EntityId, Evacuate};
-use peeklock_types::{BodyPlace, BodyRef, GroupNumber, SequenceNumber};
+use peeklock_types::{BodyPlace, BodyRef, CommitGroupNumber, SequenceNumber};
 
 use crate::model::ModelMessage;
 use crate::world::{SUB_QUEUES, World};
 
 impl World {
     pub(crate) fn evacuate_groups(&mut self, back: u64, max: usize, lose_every: usize) {
-        let upto = GroupNumber(self.next_group().0.saturating_sub(back));
+        let upto = CommitGroupNumber(self.next_group().0.saturating_sub(back));
         let found = self.engine.bodies_in(Evacuate::Groups { upto }, max);
         let mut by_name: Vec<_> = self.model.queues.iter().collect();
         by_name.sort_by(|a, b| a.name.cmp(&b.name));
@@ -70,7 +70,7 @@ impl World {
 /// Old bodies as the engine tells them: first those out of order, then the others.
 fn in_order<'m>(
     messages: impl Iterator<Item = &'m ModelMessage>,
-    upto: GroupNumber,
+    upto: CommitGroupNumber,
 ) -> impl Iterator<Item = &'m ModelMessage> {
     let old = messages.filter(|m| m.group().is_some_and(|group| group <= upto));
     let (mut strays, others): (Vec<_>, Vec<_>) = old.partition(|m| m.is_stray);

@@ -8,7 +8,7 @@ use peeklock_engine::{
     ReceiveMode, ReceiverId, Settlement,
 };
 use peeklock_types::{
-    BodyPlace, BodyRef, EntityName, GroupNumber, LockToken, QueueSettings, RetryPolicy, SequenceNumber,
+    BodyPlace, BodyRef, CommitGroupNumber, EntityName, LockToken, QueueSettings, RetryPolicy, SequenceNumber,
     SubQueue, Timestamp,
 };
 
@@ -26,7 +26,7 @@ pub(crate) struct ModelQueue {
     pub(crate) settings: QueueSettings,
     pub(crate) created_at: Timestamp,
     pub(crate) next_number: u64,
-    pub(crate) newest_group: GroupNumber,
+    pub(crate) newest_group: CommitGroupNumber,
     /// By sequence number, in both sub-queues.
     pub(crate) messages: Vec<ModelMessage>,
     /// Message ids in the order in which they came.
@@ -75,7 +75,7 @@ impl ModelMessage {
         self.nonce.is_none() && self.message.state == MessageState::Active
     }
 
-    pub(crate) fn group(&self) -> Option<GroupNumber> {
+    pub(crate) fn group(&self) -> Option<CommitGroupNumber> {
         match self.message.body.place() {
             BodyPlace::Log { group, .. } => Some(group),
             BodyPlace::Cold { .. } => None,
@@ -449,7 +449,7 @@ impl Model {
         messages.chain(self.queues.iter().filter_map(|queue| queue.idle_at(receivers))).min()
     }
 
-    pub(crate) fn oldest_log_body(&self) -> Option<GroupNumber> {
+    pub(crate) fn oldest_log_body(&self) -> Option<CommitGroupNumber> {
         self.messages().filter_map(|(_, m)| m.group()).min()
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use peeklock_engine::{Engine, EntityId, Fact, Outbox, record};
 use peeklock_types::{
-    BodyRef, EntityName, GroupNumber, LockToken, QueueSettings, RetryPolicy, SequenceNumber, SubQueue,
+    BodyRef, CommitGroupNumber, EntityName, LockToken, QueueSettings, RetryPolicy, SequenceNumber, SubQueue,
     Timestamp,
 };
 
@@ -118,8 +118,8 @@ impl World {
         self.journal();
     }
 
-    pub(crate) fn next_group(&self) -> GroupNumber {
-        GroupNumber(self.groups.len() as u64 + 1)
+    pub(crate) fn next_group(&self) -> CommitGroupNumber {
+        CommitGroupNumber(self.groups.len() as u64 + 1)
     }
 
     /// Writes what was decided.
@@ -234,7 +234,7 @@ impl World {
         for (group, number) in self.groups.iter().zip(1..).skip(last.map_or(0, |at| at + 1)) {
             let mut bytes = group.bytes.as_slice();
             while !bytes.is_empty() {
-                engine.apply(&record::decode(&mut bytes, GroupNumber(number)).unwrap()).unwrap();
+                engine.apply(&record::decode(&mut bytes, CommitGroupNumber(number)).unwrap()).unwrap();
             }
         }
         engine

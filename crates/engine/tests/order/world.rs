@@ -9,7 +9,7 @@ use peeklock_engine::{
 };
 use peeklock_filter::{Value, ViewBuilder};
 use peeklock_types::{
-    BodyPlace, BodyRef, ClassName, ClassSettings, EntityName, GroupNumber, LockToken, OrderPolicy,
+    BodyPlace, BodyRef, ClassName, ClassSettings, CommitGroupNumber, EntityName, LockToken, OrderPolicy,
     OrderSettings, QueueSettings, SequenceNumber, SessionId, SubQueue, TenantClass, TenantSettings,
     Timestamp,
 };
@@ -190,7 +190,7 @@ impl World {
     fn try_send_with(&mut self, attributes: Attributes) -> Result<JobId, Error> {
         let id = self.next_id;
         self.next_id += 1;
-        let body = BodyRef::in_log(GroupNumber(id), 8).unwrap();
+        let body = BodyRef::in_log(CommitGroupNumber(id), 8).unwrap();
         let message = NewMessage { body, size_bytes: 1, attributes: Some(Box::new(attributes)) };
         self.engine.send(self.now, self.queue, [message], &mut self.out)?;
         self.settle_down();
@@ -304,7 +304,7 @@ impl World {
             Some((snapshot, done)) => (Engine::restore(snapshot).unwrap(), done),
             None => (Engine::default(), 0),
         };
-        let (group, mut bytes) = (GroupNumber(self.next_id), Vec::new());
+        let (group, mut bytes) = (CommitGroupNumber(self.next_id), Vec::new());
         self.journal.iter().skip(done).for_each(|fact| record::encode(fact, group, &mut bytes));
         let mut rest = bytes.as_slice();
         while !rest.is_empty() {

@@ -8,8 +8,8 @@ use peeklock_engine::{
     NewMessage, Outbox, ReceiveMode, ReceiverId, SessionWish, Settlement, record,
 };
 use peeklock_types::{
-    BodyRef, EntityName, GroupNumber, LockToken, PoisonSession, QueueSettings, RetryPolicy, SequenceNumber,
-    SessionId, SubQueue, Timestamp,
+    BodyRef, CommitGroupNumber, EntityName, LockToken, PoisonSession, QueueSettings, RetryPolicy,
+    SequenceNumber, SessionId, SubQueue, Timestamp,
 };
 
 use crate::Step;
@@ -116,8 +116,8 @@ impl World {
         self.out.clear();
     }
 
-    fn next_group(&self) -> GroupNumber {
-        GroupNumber(self.groups.len() as u64 + 1)
+    fn next_group(&self) -> CommitGroupNumber {
+        CommitGroupNumber(self.groups.len() as u64 + 1)
     }
 
     fn journal(&mut self) {
@@ -411,7 +411,7 @@ impl World {
         for (group, number) in self.groups.iter().zip(1..).skip(last.map_or(0, |at| at + 1)) {
             let mut bytes = group.bytes.as_slice();
             while !bytes.is_empty() {
-                engine.apply(&record::decode(&mut bytes, GroupNumber(number)).unwrap()).unwrap();
+                engine.apply(&record::decode(&mut bytes, CommitGroupNumber(number)).unwrap()).unwrap();
             }
         }
         engine

@@ -5,7 +5,7 @@ use peeklock_engine::{
     CloseReason, Closed, Drained, EntityId, Error, Evacuate, FACTS_PER_CALL_MAX, Fact, MessageState,
     PATCH_SIZE_BYTES_MAX, PatchPart, ReceiveMode, ReceiverId, SessionWish, Settlement,
 };
-use peeklock_types::{BodyRef, EntityKind, GroupNumber, QueueSettings, SequenceNumber, limits};
+use peeklock_types::{BodyRef, CommitGroupNumber, EntityKind, QueueSettings, SequenceNumber, limits};
 
 use crate::story::{
     ABANDON, DEAD, DEAD_LETTER, DEFER, MAIN, Story, cold, name, numbers, secs, seq, settings,
@@ -436,8 +436,8 @@ fn a_queue_is_created_once_and_only_with_possible_settings() {
 fn a_moved_body_frees_the_log_and_a_settled_one_its_cold_segment() {
     let mut story = Story::with_sent(1);
     story.send(1);
-    assert_eq!(story.engine.oldest_log_body(), Some(GroupNumber(1)));
-    let found = story.engine.bodies_in(Evacuate::Groups { upto: GroupNumber(1) }, 10);
+    assert_eq!(story.engine.oldest_log_body(), Some(CommitGroupNumber(1)));
+    let found = story.engine.bodies_in(Evacuate::Groups { upto: CommitGroupNumber(1) }, 10);
     assert_eq!((found.len(), found[0].sequence_number), (1, seq(1)));
     let (queue, from) = (story.queue, found[0].place);
     assert!(story.engine.move_body(queue, seq(1), from, cold(4, 0), &mut story.out));
@@ -445,7 +445,7 @@ fn a_moved_body_frees_the_log_and_a_settled_one_its_cold_segment() {
         !story.engine.move_body(queue, seq(1), from, cold(4, 1), &mut story.out),
         "it lies elsewhere by now"
     );
-    assert_eq!(story.engine.oldest_log_body(), Some(GroupNumber(2)));
+    assert_eq!(story.engine.oldest_log_body(), Some(CommitGroupNumber(2)));
     assert!(story.out.freed.is_empty());
     let delivery = story.receive(MAIN).unwrap();
     assert_eq!(delivery.message.body, cold(4, 0));
@@ -460,9 +460,9 @@ fn a_dead_letter_holds_its_group_even_when_younger_bodies_have_moved() {
     let delivery = story.receive(MAIN).unwrap();
     let young = story.engine.peek(story.queue, MAIN, seq(2), 1).unwrap()[0].body;
     assert!(story.engine.move_body(story.queue, seq(2), young, cold(1, 0), &mut story.out));
-    assert_eq!(story.engine.oldest_log_body(), Some(GroupNumber(1)));
+    assert_eq!(story.engine.oldest_log_body(), Some(CommitGroupNumber(1)));
     story.settle(&delivery, DEAD_LETTER).unwrap();
-    assert_eq!(story.engine.oldest_log_body(), Some(GroupNumber(1)));
+    assert_eq!(story.engine.oldest_log_body(), Some(CommitGroupNumber(1)));
 }
 
 #[test]

@@ -281,7 +281,7 @@ fn a_deleted_queue_takes_its_outbox_along_and_numbers_are_not_used_again() {
     story.engine.transferred(here(), 2, &mut story.out);
     story.restart();
     story.queue = story.create(&name("orders"), QueueSettings { forward_to: Some(target), ..settings() });
-    story.group = peeklock_types::GroupNumber(50);
+    story.group = peeklock_types::CommitGroupNumber(50);
     story.send(1);
     story.deliver();
     assert_eq!(story.engine.outgoing(here(), 9, u64::MAX)[0].number, 3);

@@ -8,8 +8,8 @@ use peeklock_engine::{
     ReceiveMode, ReceiverId, SessionWish, Settlement, record,
 };
 use peeklock_types::{
-    BodyRef, EntityName, GroupNumber, LockToken, QueueSettings, SequenceNumber, SessionId, ShardId, SubQueue,
-    Timestamp,
+    BodyRef, CommitGroupNumber, EntityName, LockToken, QueueSettings, SequenceNumber, SessionId, ShardId,
+    SubQueue, Timestamp,
 };
 
 pub(crate) const MAIN: SubQueue = SubQueue::Main;
@@ -25,7 +25,7 @@ pub(crate) struct Story {
     pub(crate) queue: EntityId,
     pub(crate) now: Timestamp,
     pub(crate) out: Outbox,
-    pub(crate) group: GroupNumber,
+    pub(crate) group: CommitGroupNumber,
     pub(crate) nonce: u64,
     /// All that was decided so far.
     journal: Vec<Fact>,
@@ -73,7 +73,7 @@ impl Story {
         let (mut engine, mut out) = (Engine::default(), Outbox::default());
         let now = Timestamp::from_millis(1_000_000);
         let queue = engine.create_queue(now, name("orders"), settings, &mut out).unwrap();
-        Story { engine, queue, now, out, group: GroupNumber(0), nonce: 0, journal: Vec::new() }
+        Story { engine, queue, now, out, group: CommitGroupNumber(0), nonce: 0, journal: Vec::new() }
     }
 
     pub(crate) fn with_sent(count: usize) -> Story {

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use peeklock_engine::Settlement::{Complete, Defer};
 use peeklock_engine::{Attributes, EntityId, Error, NewMessage, NewState, ReceiverId, Reserved, Transaction};
 use peeklock_types::{
-    BodyRef, EntityName, GroupNumber, QueueSettings, QueueStatus, SequenceNumber, ShardId, limits,
+    BodyRef, CommitGroupNumber, EntityName, QueueSettings, QueueStatus, SequenceNumber, ShardId, limits,
 };
 
 use crate::story::{MAIN, Story, far_away, here, in_session, name, neighbours, secs, seq, session, settings};
@@ -111,7 +111,7 @@ fn a_transaction_is_bounded_with_all_that_it_carries() {
 #[test]
 fn bodies_of_a_transaction_follow_those_before_them() {
     let mut story = Story::with_sent(1);
-    let body = |group| BodyRef::in_log(GroupNumber(group), 0).unwrap();
+    let body = |group| BodyRef::in_log(CommitGroupNumber(group), 0).unwrap();
     let new = |group| NewMessage { body: body(group), size_bytes: 1, attributes: None };
     let sends = vec![(far_away(), new(8)), (name("orders"), new(9))];
     let refused = commit(&mut story, Transaction { settles: vec![], sends, ..Transaction::default() });
@@ -158,7 +158,11 @@ fn what_a_transaction_schedules_has_the_number_that_was_told_before_the_commit()
     story.restart();
     let first = story.receive(MAIN).unwrap();
     story.settle(&first, Complete).unwrap();
-    assert_eq!(story.engine.oldest_log_body(), Some(GroupNumber(2)), "its body lies behind that of number 4");
+    assert_eq!(
+        story.engine.oldest_log_body(),
+        Some(CommitGroupNumber(2)),
+        "its body lies behind that of number 4"
+    );
     story.wait(secs(61));
     story.deliver();
     assert_eq!(story.numbers(MAIN), [4, 5], "it takes its place at the end when it is due");

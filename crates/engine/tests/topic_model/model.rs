@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use peeklock_engine::EntityId;
 use peeklock_filter::{Action, CorrelationFilter, Filter, Rule, RuleName, SqlFilter, Value};
-use peeklock_types::{BodyPlace, BodyRef, GroupNumber, LockToken, Timestamp};
+use peeklock_types::{BodyPlace, BodyRef, CommitGroupNumber, LockToken, Timestamp};
 
 pub(crate) const TOPIC_COUNT: usize = 2;
 /// The second of each topic has sessions.
@@ -208,7 +208,7 @@ impl Model {
         bodies.filter(|body| body.is_cold()).map(BodyRef::to_raw).collect()
     }
 
-    pub(crate) fn oldest_log_body(&self) -> Option<GroupNumber> {
+    pub(crate) fn oldest_log_body(&self) -> Option<CommitGroupNumber> {
         let groups = self.topics.iter().flat_map(Topic::bodies).filter_map(|body| match body.place() {
             BodyPlace::Log { group, .. } => Some(group),
             BodyPlace::Cold { .. } => None,

@@ -10,7 +10,7 @@ use peeklock_engine::{
 };
 use peeklock_filter::{Change, Changes, Rule, RuleName, SystemProperty, Value, ViewBuilder};
 use peeklock_types::{
-    BodyRef, EntityKind, EntityName, GroupNumber, LockToken, QueueSettings, SequenceNumber, SessionId,
+    BodyRef, CommitGroupNumber, EntityKind, EntityName, LockToken, QueueSettings, SequenceNumber, SessionId,
     ShardId, SubQueue, Timestamp,
 };
 
@@ -160,8 +160,8 @@ impl World {
         assert_eq!(freed, before.difference(&now).copied().collect::<Vec<_>>(), "freed bodies");
     }
 
-    fn next_group(&self) -> GroupNumber {
-        GroupNumber(self.groups.len() as u64 + 1)
+    fn next_group(&self) -> CommitGroupNumber {
+        CommitGroupNumber(self.groups.len() as u64 + 1)
     }
 
     fn journal(&mut self) {
@@ -184,7 +184,7 @@ impl World {
         for (group, number) in self.groups.iter().zip(1..).skip(from) {
             let mut bytes = group.bytes.as_slice();
             while !bytes.is_empty() {
-                engine.apply(&record::decode(&mut bytes, GroupNumber(number)).unwrap()).unwrap();
+                engine.apply(&record::decode(&mut bytes, CommitGroupNumber(number)).unwrap()).unwrap();
             }
             assert!(engine.snapshot() == group.snapshot, "replay is not what was live, at group {number}");
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use peeklock_engine::{Engine, EntityId, MessageState, Outbox, record};
-use peeklock_types::{BodyRef, EntityName, GroupNumber, SequenceNumber, ShardId, SubQueue, Timestamp};
+use peeklock_types::{BodyRef, CommitGroupNumber, EntityName, SequenceNumber, ShardId, SubQueue, Timestamp};
 
 /// A message is known by its size here: each has its own.
 pub(crate) type Id = u32;
@@ -32,8 +32,8 @@ impl Shard {
         self.engine.find(name).unwrap()
     }
 
-    fn group(&self) -> GroupNumber {
-        GroupNumber(self.groups.len() as u64 + 1)
+    fn group(&self) -> CommitGroupNumber {
+        CommitGroupNumber(self.groups.len() as u64 + 1)
     }
 
     pub(crate) fn body(&self, n: u32) -> BodyRef {
@@ -69,7 +69,7 @@ impl Shard {
         for (bytes, number) in self.groups.iter().zip(1..).skip(from) {
             let mut bytes = bytes.as_slice();
             while !bytes.is_empty() {
-                engine.apply(&record::decode(&mut bytes, GroupNumber(number)).unwrap()).unwrap();
+                engine.apply(&record::decode(&mut bytes, CommitGroupNumber(number)).unwrap()).unwrap();
             }
         }
         engine

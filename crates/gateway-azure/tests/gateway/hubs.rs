@@ -9,7 +9,7 @@ use peeklock_amqp::{
 };
 use peeklock_journal::Evacuation;
 use peeklock_types::{
-    ConsumerGroup, EntityName, GroupNumber, HubSettings, QueueSettings, ShardId, partition_of_key,
+    CommitGroupNumber, ConsumerGroup, EntityName, HubSettings, QueueSettings, ShardId, partition_of_key,
 };
 
 use crate::support::{Client, Rig, condition_of, message, receiver, sender};
@@ -491,7 +491,7 @@ async fn a_drain_from_a_time_on_takes_what_there_is() {
     tokio::time::sleep(Duration::from_secs(10)).await;
     client.send_all("clicks", &["g", "h", "i", "j"]).await;
     let shard = rig.broker.place_partition(&hub(), 0);
-    let upto = GroupNumber(1000);
+    let upto = CommitGroupNumber(1000);
     rig.journal.ask_evacuation(ShardId(u16::try_from(shard).unwrap()), Evacuation::Groups { upto });
     tokio::time::sleep(Duration::from_secs(10)).await;
     let view = rig.broker.hub(hub()).await.unwrap();

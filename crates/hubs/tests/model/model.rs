@@ -1,7 +1,7 @@
 //! Streams as lists of events and extents that are searched from one end to the other.
 
 use peeklock_hubs::{Error, GatherRun, Prepared, Producer, StreamId, StreamView};
-use peeklock_types::{BodyPlace, BodyRef, GroupNumber};
+use peeklock_types::{BodyPlace, BodyRef, CommitGroupNumber};
 
 #[derive(Clone, Debug)]
 pub(crate) struct ModelExtent {
@@ -18,7 +18,7 @@ impl ModelExtent {
         self.first + self.count
     }
 
-    pub(crate) fn group(&self) -> Option<GroupNumber> {
+    pub(crate) fn group(&self) -> Option<CommitGroupNumber> {
         match self.body.place() {
             BodyPlace::Log { group, .. } => Some(group),
             BodyPlace::Cold { .. } => None,

@@ -1,7 +1,7 @@
 //! What readers must see: each event once, in order, and no more than they asked for.
 
 use peeklock_hubs::{Error, ReaderEnd, ReaderSpec, Run, StartAt};
-use peeklock_types::{ConsumerGroup, GroupNumber, ReceiverId, Timestamp};
+use peeklock_types::{CommitGroupNumber, ConsumerGroup, ReceiverId, Timestamp};
 
 use crate::model::ModelStream;
 use crate::world::World;
@@ -330,7 +330,7 @@ fn check_run(reader: &ModelReader, stream: &ModelStream, run: &Run, bytes_max: u
     assert_eq!(window_bytes, run.window_bytes);
     assert_eq!(run.bodies, taken.iter().map(|extent| extent.stored()).collect::<Vec<_>>());
     let newest = taken.iter().filter_map(|extent| extent.group()).max();
-    assert_eq!(run.newest_group, newest.unwrap_or(GroupNumber::NONE));
+    assert_eq!(run.newest_group, newest.unwrap_or(CommitGroupNumber::NONE));
     assert_eq!(run.last.sequence, stream.next().cast_signed() - 1);
     assert_eq!(run.last.at.map(Timestamp::as_millis), stream.times.last().copied());
 }

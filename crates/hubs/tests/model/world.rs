@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use peeklock_hubs::{Fact, Gather, GatherRun, Hubs, Outbox, Prepared, Producer, StreamId, StreamSpec};
 use peeklock_types::{
-    BodyRef, EntityName, ExpiredPosition, GroupNumber, HubId, HubSettings, ReceiverId, Timestamp,
+    BodyRef, CommitGroupNumber, EntityName, ExpiredPosition, HubId, HubSettings, ReceiverId, Timestamp,
 };
 
 use crate::model::ModelStream;
@@ -96,7 +96,7 @@ impl World {
             (Ok(None), Ok(Prepared::Store(head))) => {
                 assert_eq!((head.first_sequence, head.count), (known.next(), count));
                 assert_eq!(head.enqueued_at.as_millis(), known.time(self.now));
-                let body = BodyRef::in_log(GroupNumber(self.group), self.offset_bytes).unwrap();
+                let body = BodyRef::in_log(CommitGroupNumber(self.group), self.offset_bytes).unwrap();
                 self.offset_bytes += size_bytes.next_multiple_of(8);
                 self.hubs.append(known.id, head, body, size_bytes, by, &mut self.out);
                 known.append(self.now, count, body, size_bytes, by);
@@ -118,7 +118,7 @@ impl World {
 
     /// Asks what should leave the log, and remembers it.
     pub(crate) fn start_gather(&mut self, back: u64, bytes_max: u64, run_bytes_max: u32) {
-        let upto = GroupNumber(self.group.saturating_sub(back));
+        let upto = CommitGroupNumber(self.group.saturating_sub(back));
         let gathers = self.hubs.extents_in(upto, bytes_max, run_bytes_max);
         let there = |stream: &&ModelStream| stream.in_log().any(|extent| extent.group() <= Some(upto));
         let there_count = self.streams.iter().filter(there).count();
@@ -149,7 +149,7 @@ impl World {
 
     pub(crate) fn end_group(&mut self, with_snapshot: bool) {
         let mut bytes = Vec::new();
-        self.out.facts.iter().for_each(|fact| fact.encode(GroupNumber(self.group), &mut bytes));
+        self.out.facts.iter().for_each(|fact| fact.encode(CommitGroupNumber(self.group), &mut bytes));
         self.replay();
         self.out.facts.clear();
         self.replayed = 0;
@@ -170,7 +170,7 @@ impl World {
         for (number, bytes) in (1..).zip(&self.groups).skip(start) {
             let mut rest = bytes.as_slice();
             while !rest.is_empty() {
-                let fact = Fact::decode(&mut rest, GroupNumber(number)).unwrap();
+                let fact = Fact::decode(&mut rest, CommitGroupNumber(number)).unwrap();
                 self.hubs.apply(&fact).unwrap();
             }
         }
@@ -221,7 +221,7 @@ impl World {
 fn check_runs(
     stream: &ModelStream,
     runs: &[GatherRun],
-    upto: GroupNumber,
+    upto: CommitGroupNumber,
     bytes_max: u64,
     run_bytes_max: u32,
 ) -> u64 {

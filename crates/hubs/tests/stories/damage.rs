@@ -1,7 +1,7 @@
 //! Events that are lost: whoever comes to them hears of it, all others go on, and nothing is held up by them.
 
 use peeklock_hubs::{ReaderEnd, StartAt, StreamId};
-use peeklock_types::{BodyRef, ExpiredPosition, GroupNumber, HubSettings};
+use peeklock_types::{BodyRef, CommitGroupNumber, ExpiredPosition, HubSettings};
 
 use crate::shard::{Shard, at, settings};
 
@@ -79,12 +79,12 @@ fn lost_events_hold_no_group_and_are_not_gathered() {
         shard.next_group();
     }
     shard.lose(stream, 4);
-    assert_eq!(shard.hubs.oldest_log_body(), Some(GroupNumber(1)), "others lie before them");
+    assert_eq!(shard.hubs.oldest_log_body(), Some(CommitGroupNumber(1)), "others lie before them");
     shard.lose(stream, 0);
-    assert_eq!(shard.hubs.oldest_log_body(), Some(GroupNumber(2)));
+    assert_eq!(shard.hubs.oldest_log_body(), Some(CommitGroupNumber(2)));
     shard.gather(4, u32::MAX);
     shard.check();
-    assert_eq!(shard.hubs.oldest_log_body(), Some(GroupNumber(5)));
+    assert_eq!(shard.hubs.oldest_log_body(), Some(CommitGroupNumber(5)));
     let view = shard.hubs.stream(stream).unwrap();
     assert_eq!((view.begin_sequence, view.next_sequence, view.size_bytes), (0, 12, 800));
     shard.open_reader(stream, 1, StartAt::Earliest);

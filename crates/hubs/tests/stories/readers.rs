@@ -1,5 +1,7 @@
 use peeklock_hubs::{Error, ReaderEnd, ReaderSpec, StartAt};
-use peeklock_types::{ExpiredPosition, GroupNumber, HubId, HubSettings, QueueStatus, ReceiverId, limits};
+use peeklock_types::{
+    CommitGroupNumber, ExpiredPosition, HubId, HubSettings, QueueStatus, ReceiverId, limits,
+};
 
 use crate::shard::{Shard, at, group, reader, settings};
 
@@ -72,7 +74,7 @@ fn readers_take_turns_and_wait_at_the_end() {
     assert_eq!(shard.read_all(), [(1, 0, 3), (2, 0, 3)]);
     shard.send(2, stream, 1);
     let run = shard.run().unwrap();
-    assert_eq!(run.newest_group, GroupNumber(1));
+    assert_eq!(run.newest_group, CommitGroupNumber(1));
     assert_eq!((run.last.sequence, run.last.at), (3, Some(at(2))));
     shard.send(3, stream, 1);
     assert_eq!(shard.read_all(), [(2, 3, 5)], "one run at a time");

@@ -6,7 +6,7 @@ use peeklock_hubs::{
     Error, Fact, Hubs, Outbox, Prepared, Producer, ReaderSpec, Run, StartAt, StreamId, StreamSpec,
 };
 use peeklock_types::{
-    BodyRef, ConsumerGroup, EntityName, GroupNumber, HubId, HubSettings, ReceiverId, Timestamp,
+    BodyRef, CommitGroupNumber, ConsumerGroup, EntityName, HubId, HubSettings, ReceiverId, Timestamp,
 };
 
 pub(crate) fn at(millis: u64) -> Timestamp {
@@ -74,7 +74,7 @@ impl Shard {
         by: Option<Producer>,
     ) -> Result<bool, Error> {
         let Prepared::Store(head) = self.hubs.prepare(at(now), stream, count, by)? else { return Ok(false) };
-        let body = BodyRef::in_log(GroupNumber(self.log_group), self.offset_bytes).unwrap();
+        let body = BodyRef::in_log(CommitGroupNumber(self.log_group), self.offset_bytes).unwrap();
         self.offset_bytes += count * 104;
         self.hubs.append(stream, head, body, count * 100, by, &mut self.out);
         Ok(true)
@@ -87,7 +87,7 @@ impl Shard {
 
     /// Moves what lies in groups up to this one out of the log.
     pub(crate) fn gather(&mut self, upto: u64, run_bytes_max: u32) {
-        for gather in self.hubs.extents_in(GroupNumber(upto), u64::MAX, run_bytes_max) {
+        for gather in self.hubs.extents_in(CommitGroupNumber(upto), u64::MAX, run_bytes_max) {
             for run in gather.runs {
                 let size_bytes = run.bodies.iter().map(|(_, size_bytes)| size_bytes).sum();
                 let body = BodyRef::in_cold(1, self.cold_bytes).unwrap();
@@ -137,7 +137,7 @@ impl Shard {
 
     /// Replay of all facts, and a snapshot that is read back, give the same durable state.
     pub(crate) fn check(&mut self) {
-        let here = GroupNumber(self.log_group);
+        let here = CommitGroupNumber(self.log_group);
         for fact in &self.out.facts[self.replayed..] {
             let mut bytes = Vec::new();
             fact.encode(here, &mut bytes);

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use peeklock_hubs::{Error, Gather, Outbox, Prepared, Producer};
-use peeklock_types::{BodyPlace, ConsumerGroup, GroupNumber, HubId, HubSettings, QueueStatus, limits};
+use peeklock_types::{BodyPlace, CommitGroupNumber, ConsumerGroup, HubId, HubSettings, QueueStatus, limits};
 
 use crate::shard::{Shard, at, group, name, settings};
 
@@ -123,7 +123,7 @@ fn old_events_go_and_their_cold_places_are_told() {
     shard.next_group();
     shard.send(3000, stream, 2);
     shard.gather(1, 1 << 19);
-    assert_eq!(shard.hubs.oldest_log_body(), Some(GroupNumber(2)));
+    assert_eq!(shard.hubs.oldest_log_body(), Some(CommitGroupNumber(2)));
     let cold: Vec<_> = shard.hubs.cold_bodies().collect();
     assert_eq!(cold.len(), 1);
     shard.check();
@@ -172,7 +172,7 @@ fn streams_are_gathered_evenly() {
         [first].iter().chain(&others).for_each(|stream| shard.send(1, *stream, 1));
     }
     let counts = |bytes_max, run_bytes_max| -> Vec<usize> {
-        let gathers = shard.hubs.extents_in(GroupNumber(1), bytes_max, run_bytes_max);
+        let gathers = shard.hubs.extents_in(CommitGroupNumber(1), bytes_max, run_bytes_max);
         let count = |gather: &Gather| gather.runs.iter().map(|run| run.bodies.len()).sum();
         gathers.iter().map(count).collect()
     };
@@ -194,12 +194,12 @@ fn small_neighbours_become_one_and_a_large_one_stays_alone() {
     shard.send(1, other, 1);
     shard.next_group();
     shard.send(2, stream, 1);
-    let gathers = shard.hubs.extents_in(GroupNumber(1), u64::MAX, 1000);
+    let gathers = shard.hubs.extents_in(CommitGroupNumber(1), u64::MAX, 1000);
     let sizes: Vec<Vec<_>> =
         gathers.iter().map(|gather| gather.runs.iter().map(|run| run.bodies.len()).collect()).collect();
     assert_eq!(sizes, [vec![3, 1, 2], vec![1]]);
     assert_eq!(gathers[0].runs[1].first_sequence, 3);
-    let some = shard.hubs.extents_in(GroupNumber(1), 250, 1000);
+    let some = shard.hubs.extents_in(CommitGroupNumber(1), 250, 1000);
     assert_eq!(some.len(), 1, "no more than was asked for");
     let runs: Vec<_> = some[0].runs.iter().map(|run| run.bodies.len()).collect();
     assert_eq!(runs, [2]);

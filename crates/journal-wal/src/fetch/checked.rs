@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use peeklock_journal::{ReadError, StoredBody};
-use peeklock_types::{BodyPlace, GroupNumber};
+use peeklock_types::{BodyPlace, CommitGroupNumber};
 
 use super::{Source, bodies, hot};
 use crate::frame::FRAME_HEADER_BYTES;
@@ -81,7 +81,7 @@ fn check_groups(
 
 /// A body that is wanted of a group.
 struct Part {
-    group: GroupNumber,
+    group: CommitGroupNumber,
     offset_bytes: usize,
     slot: usize,
     body: StoredBody,
@@ -94,7 +94,7 @@ impl Part {
 }
 
 struct Group {
-    number: GroupNumber,
+    number: CommitGroupNumber,
     place: Place,
 }
 

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use peeklock_journal::{Journal, Log};
 use peeklock_journal_wal::WalJournal;
 use peeklock_journal_wal::sim::{Fault, Loss, SimDisk};
-use peeklock_types::{GroupNumber, ShardId};
+use peeklock_types::{CommitGroupNumber, ShardId};
 
 const SHARDS: u16 = 3;
 const ROUNDS: u64 = 48;
@@ -122,13 +122,13 @@ fn a_snapshot_found_after_a_kill_outlives_a_power_cut() {
             driver.keep();
         }
         disk.fail_at(disk.step_count() + steps + 1, Fault::PowerOff);
-        let put = now(log.put_snapshot(GroupNumber(40), Bytes::from_static(b"forty").into()));
+        let put = now(log.put_snapshot(CommitGroupNumber(40), Bytes::from_static(b"forty").into()));
         drop((log, journal, driver));
         disk.kill_process();
         let (journal, mut driver) = open(&disk);
         let (mut log, recovery) = now(journal.open(ShardId(0))).unwrap();
-        let found = recovery.snapshot.map_or(GroupNumber::NONE, |snapshot| snapshot.upto);
-        assert!(put.is_err() || found == GroupNumber(40));
+        let found = recovery.snapshot.map_or(CommitGroupNumber::NONE, |snapshot| snapshot.upto);
+        assert!(put.is_err() || found == CommitGroupNumber(40));
         drop(recovery.groups);
         log.trim(found, found);
         driver.keep();
@@ -136,7 +136,7 @@ fn a_snapshot_found_after_a_kill_outlives_a_power_cut() {
         disk.reboot(Loss::All);
         let (journal, _driver) = open(&disk);
         let (log, _) = now(journal.open(ShardId(0))).unwrap_or_else(|error| panic!("{steps} steps: {error}"));
-        assert_eq!(log.next_group(), GroupNumber(41));
+        assert_eq!(log.next_group(), CommitGroupNumber(41));
     }
 }
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::support::{Broker, DIRECTORY, Oracle, Random, now, tend, tiny, work};
-use peeklock_journal::{Journal, Log, OpenError, Reader};
+use peeklock_journal::{BodyReader, Journal, Log, OpenError};
 use peeklock_journal_wal::sim::SimDisk;
 use peeklock_journal_wal::{WalConfig, WalJournal};
 use peeklock_types::ShardId;

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use peeklock_journal::{Journal, Log, OpenError};
 use peeklock_journal_wal::sim::SimDisk;
 use peeklock_journal_wal::{WalConfig, WalJournal, WalLog};
-use peeklock_types::{GroupNumber, ShardId};
+use peeklock_types::{CommitGroupNumber, ShardId};
 
 fn open(directory: &Path) -> Result<WalJournal, OpenError> {
     WalJournal::open(directory, WalConfig::default())
@@ -29,7 +29,7 @@ async fn an_empty_broker_needs_little_room() {
     let journal = open(directory.path()).unwrap();
     let (mut log, _) = journal.open(ShardId(0)).await.unwrap();
     log.append(Bytes::from_static(b"hello").into()).unwrap();
-    log.durable(GroupNumber::NONE).await.unwrap();
+    log.durable(CommitGroupNumber::NONE).await.unwrap();
     // The spares are made in the background: what counts is the most that there will be.
     let patience = Instant::now() + Duration::from_secs(20);
     while journal.stats().spare_count < WalConfig::default().spares_min && Instant::now() < patience {
@@ -218,7 +218,7 @@ fn a_snapshot_that_is_there_already_is_not_written_again() {
     let (disk, mut oracle) = (SimDisk::new(), Oracle::default());
     let mut broker = Broker::open(&disk, &tiny(), &mut oracle, 1).unwrap();
     let known = |oracle: &Oracle| oracle.shards[&ShardId(0)].clone();
-    now(broker.owners[0].log.put_snapshot(GroupNumber::NONE, Bytes::new().into())).unwrap();
+    now(broker.owners[0].log.put_snapshot(CommitGroupNumber::NONE, Bytes::new().into())).unwrap();
     assert!(snapshots(&disk).is_empty(), "no group, no state");
     for _ in 0..2 {
         assert!(work(&mut broker, &mut oracle, &mut Random(3), 2));

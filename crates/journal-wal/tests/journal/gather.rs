@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use crate::support::{DIRECTORY, now, tiny};
 use bytes::Bytes;
-use peeklock_journal::{Journal, Log, ReadError, Reader, StoredBody};
+use peeklock_journal::{BodyReader, Journal, Log, ReadError, StoredBody};
 use peeklock_journal_wal::sim::{Driver, Fault, Loss, SimDisk};
 use peeklock_journal_wal::{WalConfig, WalJournal, WalLog};
-use peeklock_types::{BodyRef, GroupNumber, ShardId};
+use peeklock_types::{BodyRef, CommitGroupNumber, ShardId};
 
 struct Bench {
     disk: SimDisk,
@@ -27,7 +27,7 @@ fn open(disk: SimDisk, config: WalConfig, live: &[StoredBody]) -> Bench {
         WalJournal::open_driven(Arc::new(disk.clone()), Path::new(DIRECTORY), config).unwrap();
     let (mut log, _) = now(journal.open(ShardId(0))).unwrap();
     log.remember_cold(live);
-    log.trim(GroupNumber::NONE, GroupNumber::NONE);
+    log.trim(CommitGroupNumber::NONE, CommitGroupNumber::NONE);
     driver.keep();
     Bench { disk, journal, driver, log }
 }
@@ -291,7 +291,7 @@ async fn a_reader_never_gets_wrong_bytes_while_segments_go() {
     let config = WalConfig { free_bytes_soft: 0, free_bytes_hard: 0, ..tiny() };
     let journal = WalJournal::open(directory.path(), config).unwrap();
     let (mut log, _) = journal.open(ShardId(0)).await.unwrap();
-    log.trim(GroupNumber::NONE, GroupNumber::NONE);
+    log.trim(CommitGroupNumber::NONE, CommitGroupNumber::NONE);
     let (sender, receiver) = tokio::sync::watch::channel(None::<(StoredBody, u8)>);
     let reader = log.reader();
     let reading = tokio::spawn(async move {

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use crate::support::{DIRECTORY, now, tiny};
 use bytes::Bytes;
 use peeklock_journal::{
-    BodyError, Journal, LargeBodies, LargeBody, Log, ReadError, Reader, Space, StoredBody,
+    BodyError, BodyReader, Journal, LargeBodies, LargeBody, Log, ReadError, Space, StoredBody,
 };
 use peeklock_journal_wal::sim::{Driver, Fault, SimDisk};
 use peeklock_journal_wal::{WalConfig, WalJournal, WalLog};
-use peeklock_types::{GroupNumber, ShardId};
+use peeklock_types::{CommitGroupNumber, ShardId};
 
 struct Bench {
     disk: SimDisk,
@@ -24,7 +24,7 @@ fn bench(config: WalConfig) -> Bench {
     let (journal, mut driver) =
         WalJournal::open_driven(Arc::new(disk.clone()), Path::new(DIRECTORY), config).unwrap();
     let (mut log, _) = now(journal.open(ShardId(0))).unwrap();
-    log.trim(GroupNumber::NONE, GroupNumber::NONE);
+    log.trim(CommitGroupNumber::NONE, CommitGroupNumber::NONE);
     driver.keep();
     Bench { disk, journal, driver, log }
 }

@@ -8,13 +8,13 @@ use bytes::Bytes;
 use peeklock_journal::{AppendError, Evacuation, Journal, Log, Space};
 use peeklock_journal_wal::sim::{Driver, Loss, SimDisk};
 use peeklock_journal_wal::{WalConfig, WalJournal, WalLog};
-use peeklock_types::{GroupNumber, ShardId};
+use peeklock_types::{CommitGroupNumber, ShardId};
 
 fn open(disk: &SimDisk, config: WalConfig) -> (WalJournal, Driver) {
     WalJournal::open_driven(Arc::new(disk.clone()), Path::new(DIRECTORY), config).unwrap()
 }
 
-fn append(log: &mut WalLog, driver: &mut Driver, size: usize) -> Result<GroupNumber, AppendError> {
+fn append(log: &mut WalLog, driver: &mut Driver, size: usize) -> Result<CommitGroupNumber, AppendError> {
     let number = log.append(vec![7; size].into())?;
     while driver.commit() {}
     driver.keep();
@@ -56,7 +56,7 @@ fn a_log_that_is_trimmed_lives_in_a_few_files_for_ever() {
     };
     let (log, recovery) = now(journal.open(ShardId(0))).unwrap();
     assert_eq!(recovery.groups.count(), 0);
-    assert_eq!(log.next_group(), GroupNumber(401));
+    assert_eq!(log.next_group(), CommitGroupNumber(401));
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn an_idle_shard_is_asked_to_let_go_of_the_oldest_segment() {
         append(&mut busy, &mut driver, 3000).unwrap();
         let_go(&mut busy);
     }
-    assert_eq!(idle.wants_evacuation(), Some(Evacuation::Groups { upto: GroupNumber(2) }));
+    assert_eq!(idle.wants_evacuation(), Some(Evacuation::Groups { upto: CommitGroupNumber(2) }));
     assert!(idle.wants_snapshot());
     let before = wal_files(&disk).len();
     let_go(&mut idle);

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use peeklock_journal::{AppendError, Evacuation, Journal, Log, ReadError, Reader, StoredBody};
+use peeklock_journal::{AppendError, BodyReader, Evacuation, Journal, Log, ReadError, StoredBody};
 use peeklock_journal_wal::{WalConfig, WalJournal, WalLog};
-use peeklock_types::{BodyPlace, BodyRef, GroupNumber, ShardId};
+use peeklock_types::{BodyPlace, BodyRef, CommitGroupNumber, ShardId};
 use tokio::task::JoinHandle;
 
 use crate::support::{Random, body, stored, tiny};
@@ -200,7 +200,7 @@ impl Owner {
             BodyPlace::Log { group, .. } => Some(group.0 - 1),
             BodyPlace::Cold { .. } => None,
         });
-        self.log.trim(upto, groups.min().map_or(upto, GroupNumber));
+        self.log.trim(upto, groups.min().map_or(upto, CommitGroupNumber));
     }
 }
 
@@ -254,7 +254,7 @@ async fn all_at_once_and_a_start_afterwards() {
         owner.log.remember_cold(&cold);
         let gathered: Vec<StoredBody> = owner.gathered.iter().map(|(_, body)| *body).collect();
         owner.log.remember_cold(&gathered);
-        owner.log.trim(GroupNumber::NONE, GroupNumber::NONE);
+        owner.log.trim(CommitGroupNumber::NONE, CommitGroupNumber::NONE);
         owner.check().await;
     }
 }

@@ -11,11 +11,12 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use peeklock_journal::{
-    AppendError, BodyError, Evacuation, Journal, LargeBodies, LargeBody, Log, OpenError, Reader, StoredBody,
+    AppendError, BodyError, BodyReader, Evacuation, Journal, LargeBodies, LargeBody, Log, OpenError,
+    StoredBody,
 };
 use peeklock_journal_wal::sim::{Driver, SimDisk};
 use peeklock_journal_wal::{WalConfig, WalJournal, WalLog};
-use peeklock_types::{BodyPlace, BodyRef, GroupNumber, ShardId};
+use peeklock_types::{BodyPlace, BodyRef, CommitGroupNumber, ShardId};
 
 pub(crate) const DIRECTORY: &str = "/data";
 
@@ -125,7 +126,7 @@ enum Fact {
 
 const FACT_BYTES: usize = 32;
 
-fn encode(shard: ShardId, number: GroupNumber, facts: &[Fact]) -> Bytes {
+fn encode(shard: ShardId, number: CommitGroupNumber, facts: &[Fact]) -> Bytes {
     let mut bodies_at = 8 + facts.len() * FACT_BYTES;
     let mut payload = (facts.len() as u64).to_le_bytes().to_vec();
     let mut bodies = Vec::new();
@@ -210,9 +211,9 @@ pub(crate) struct Owner {
     pub(crate) log: WalLog,
     pub(crate) state: State,
     /// The newest snapshot.
-    covered: GroupNumber,
+    covered: CommitGroupNumber,
     /// Cold bodies to forget once the group that settled them is durable.
-    forget: Vec<(GroupNumber, StoredBody)>,
+    forget: Vec<(CommitGroupNumber, StoredBody)>,
     writes_large: bool,
     has_streams: bool,
     pub(crate) large_count: u64,
@@ -280,7 +281,7 @@ impl Owner {
         let (mut log, recovery) = now(journal.open(shard))?;
         let mut state = State::default();
         let mut last = 0;
-        let covered = recovery.snapshot.as_ref().map_or(GroupNumber::NONE, |snapshot| snapshot.upto);
+        let covered = recovery.snapshot.as_ref().map_or(CommitGroupNumber::NONE, |snapshot| snapshot.upto);
         if let Some(snapshot) = &recovery.snapshot {
             state = decode_state(&snapshot.payload);
             last = snapshot.upto.0;
@@ -296,8 +297,8 @@ impl Owner {
             "{shard}: group {} was durable, the last one found is {last}",
             known.durable
         );
-        assert_eq!(log.next_group(), GroupNumber(last + 1));
-        assert_eq!(log.watermark(), GroupNumber(last));
+        assert_eq!(log.next_group(), CommitGroupNumber(last + 1));
+        assert_eq!(log.watermark(), CommitGroupNumber(last));
         let expected = known.states.get(&last).cloned().unwrap_or_default();
         assert_eq!(state, expected, "{shard}: the state after group {last}");
         known.states.split_off(&(last + 1));
@@ -417,7 +418,7 @@ impl Owner {
         let watermark = self.log.watermark();
         let (durable, waiting) = self.forget.drain(..).partition(|(number, _)| *number <= watermark);
         self.forget = waiting;
-        let durable: Vec<(GroupNumber, StoredBody)> = durable;
+        let durable: Vec<(CommitGroupNumber, StoredBody)> = durable;
         self.log.forget_cold(&durable.into_iter().map(|(_, body)| body).collect::<Vec<_>>());
     }
 
@@ -440,7 +441,7 @@ impl Owner {
             BodyPlace::Cold { .. } => None,
         });
         let bodies_upto = oldest.min().unwrap_or_else(|| self.log.watermark().0);
-        self.log.trim(self.covered, GroupNumber(bodies_upto));
+        self.log.trim(self.covered, CommitGroupNumber(bodies_upto));
     }
 
     /// Moves the bodies that the journal wants moved. Failing is fine: they stay where they are.

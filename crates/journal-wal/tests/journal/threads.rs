@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use crate::support::{Random, body, stored};
 use bytes::Bytes;
-use peeklock_journal::{AppendError, Evacuation, Journal, Log, OpenError, Poisoned, Reader, StoredBody};
+use peeklock_journal::{AppendError, BodyReader, Evacuation, Journal, Log, OpenError, Poisoned, StoredBody};
 use peeklock_journal_wal::sim::{Fault, SimDisk};
 use peeklock_journal_wal::{WalConfig, WalJournal, WalLog};
-use peeklock_types::{BodyPlace, BodyRef, GroupNumber, ShardId};
+use peeklock_types::{BodyPlace, BodyRef, CommitGroupNumber, ShardId};
 
 const SHARDS: u16 = 4;
 const GROUPS: u64 = 250;
@@ -114,7 +114,7 @@ impl Owner {
             BodyPlace::Log { group, .. } => Some(group.0 - 1),
             BodyPlace::Cold { .. } => None,
         });
-        let bodies_upto = groups.min().map_or(upto, GroupNumber);
+        let bodies_upto = groups.min().map_or(upto, CommitGroupNumber);
         self.log.trim(upto, bodies_upto);
     }
 }
@@ -158,7 +158,7 @@ async fn many_owners_at_once() {
         recovery.groups.for_each(|group| drop(group.unwrap()));
         let cold = live.iter().filter(|(_, place)| place.is_cold());
         log.remember_cold(&cold.map(|(id, place)| stored(shard, *id, *place)).collect::<Vec<_>>());
-        log.trim(GroupNumber::NONE, GroupNumber::NONE);
+        log.trim(CommitGroupNumber::NONE, CommitGroupNumber::NONE);
         Owner { shard, log, live, next_id: 0, moved_count: 0 }.check().await;
     }
 }
@@ -171,10 +171,10 @@ async fn a_closed_journal_refuses_and_answers() {
     let reader = log.reader();
     log.append(Bytes::from_static(b"written before the end").into()).unwrap();
     journal.close();
-    assert_eq!(log.watermark(), GroupNumber(1), "what waited was written");
+    assert_eq!(log.watermark(), CommitGroupNumber(1), "what waited was written");
     assert!(matches!(log.append(Bytes::new().into()), Err(AppendError::Poisoned(Poisoned { .. }))));
-    assert!(log.durable(GroupNumber(1)).await.is_err());
-    let first = StoredBody { place: BodyRef::in_log(GroupNumber(1), 0).unwrap(), size_bytes: 7 };
+    assert!(log.durable(CommitGroupNumber(1)).await.is_err());
+    let first = StoredBody { place: BodyRef::in_log(CommitGroupNumber(1), 0).unwrap(), size_bytes: 7 };
     assert!(reader.read(vec![first]).await.is_err());
     assert!(log.evacuate(vec![first]).await.is_err());
     assert!(journal.open(ShardId(0)).await.is_err());
@@ -207,7 +207,7 @@ async fn one_owner_comes_out_of_many_opens() {
         appended += 1;
     }
     let (log, recovery) = journal.open(ShardId(0)).await.unwrap();
-    assert_eq!(log.watermark(), GroupNumber(appended));
+    assert_eq!(log.watermark(), CommitGroupNumber(appended));
     assert_eq!(recovery.groups.filter(Result::is_ok).count() as u64, appended);
 }
 
@@ -220,18 +220,19 @@ async fn a_fault_of_the_program_in_any_thread_is_heard() {
     let journal = WalJournal::open_on(Arc::new(disk.clone()), path, config()).unwrap();
     let (mut log, _) = journal.open(ShardId(0)).await.unwrap();
     log.append(Bytes::from_static(b"one").into()).unwrap();
-    log.durable(GroupNumber::NONE).await.unwrap();
+    log.durable(CommitGroupNumber::NONE).await.unwrap();
     while journal.stats().spare_count < config().spares_min || journal.stats().commit_count == 0 {
         tokio::task::yield_now().await;
     }
     // The keeper may have a step of its own to do; one of the next few is the mover's.
     (1..9).for_each(|n| disk.fail_at(disk.step_count() + n, Fault::Panic));
-    let snapshot = tokio::time::timeout(patience, log.put_snapshot(GroupNumber(1), Bytes::new().into()));
+    let snapshot =
+        tokio::time::timeout(patience, log.put_snapshot(CommitGroupNumber(1), Bytes::new().into()));
     assert!(snapshot.await.expect("there is an answer").is_err());
-    let later = tokio::time::timeout(patience, log.durable(GroupNumber(1)));
+    let later = tokio::time::timeout(patience, log.durable(CommitGroupNumber(1)));
     assert!(later.await.expect("there is an answer").is_err());
     assert!(matches!(log.append(Bytes::new().into()), Err(AppendError::Poisoned(_))));
-    let body = StoredBody { place: BodyRef::in_log(GroupNumber(1), 0).unwrap(), size_bytes: 3 };
+    let body = StoredBody { place: BodyRef::in_log(CommitGroupNumber(1), 0).unwrap(), size_bytes: 3 };
     let moved = tokio::time::timeout(patience, log.evacuate(vec![body]));
     assert!(moved.await.expect("there is an answer").is_err());
 }

@@ -3,10 +3,10 @@
 use std::pin::Pin;
 
 use bytes::Bytes;
-use peeklock_types::{BodyPlace, BodyRef, GroupNumber};
+use peeklock_types::{BodyPlace, BodyRef, CommitGroupNumber};
 
 use super::{SHARD, append, append_bodies, evacuate, open, open_new, read};
-use crate::{Evacuation, GATHERED_BYTES_MAX, Journal, Log, ReadError, Reader, StoredBody};
+use crate::{BodyReader, Evacuation, GATHERED_BYTES_MAX, Journal, Log, ReadError, StoredBody};
 
 pub(super) async fn run<J, F>(mut store: impl FnMut() -> F)
 where
@@ -62,7 +62,7 @@ async fn is_gone(log: &impl Log, body: StoredBody) -> bool {
 async fn runs_become_one_body_each<J: Journal>(mut start: impl FnMut() -> J) {
     let journal = start();
     let mut log = open_new(&journal, SHARD).await;
-    log.trim(GroupNumber::NONE, GroupNumber::NONE);
+    log.trim(CommitGroupNumber::NONE, CommitGroupNumber::NONE);
     let sizes = [1, 0, 7, 8, 9, 4_096, 50_000];
     let (places, contents) = append_contents(&mut log, &sizes).await;
     let bodies = gather(&mut log, 5, &[&places[..3], &places[3..4], &[], &places[3..]]).await;
@@ -84,7 +84,7 @@ async fn runs_become_one_body_each<J: Journal>(mut start: impl FnMut() -> J) {
 async fn bodies_from_everywhere_are_gathered<J: Journal>(mut start: impl FnMut() -> J) {
     let journal = start();
     let mut log = open_new(&journal, SHARD).await;
-    log.trim(GroupNumber::NONE, GroupNumber::NONE);
+    log.trim(CommitGroupNumber::NONE, CommitGroupNumber::NONE);
     let mut all = Vec::new();
     let mut expected = Vec::new();
     // Old groups, of which most are in memory no more, beside new ones; and bodies that were moved or gathered before.
@@ -110,7 +110,7 @@ async fn bodies_from_everywhere_are_gathered<J: Journal>(mut start: impl FnMut()
 async fn streams_do_not_share_segments<J: Journal>(mut start: impl FnMut() -> J) {
     let journal = start();
     let mut log = open_new(&journal, SHARD).await;
-    log.trim(GroupNumber::NONE, GroupNumber::NONE);
+    log.trim(CommitGroupNumber::NONE, CommitGroupNumber::NONE);
     let (places, contents) = append_contents(&mut log, &[100, 200, 300, 400]).await;
     let one = gather(&mut log, 1, &[&places[..1]]).await;
     let two = gather(&mut log, 2, &[&places[1..2]]).await;
@@ -132,7 +132,7 @@ async fn a_stream_is_never_asked_to_move<J: Journal>(mut start: impl FnMut() -> 
     let mut expected = Vec::new();
     let journal = start();
     let mut log = open_new(&journal, SHARD).await;
-    log.trim(GroupNumber::NONE, GroupNumber::NONE);
+    log.trim(CommitGroupNumber::NONE, CommitGroupNumber::NONE);
     for round in 0..20 {
         let (places, mut contents) = append_contents(&mut log, &[70_000, round + 1]).await;
         let bodies = gather(&mut log, 9, &[&places[..1], &places[1..]]).await;
@@ -145,7 +145,7 @@ async fn a_stream_is_never_asked_to_move<J: Journal>(mut start: impl FnMut() -> 
     drop((log, journal));
     let (mut log, _) = open(&start(), SHARD).await;
     log.remember_cold(&live);
-    log.trim(GroupNumber::NONE, GroupNumber::NONE);
+    log.trim(CommitGroupNumber::NONE, CommitGroupNumber::NONE);
     let wanted = log.wants_evacuation();
     assert!(!matches!(wanted, Some(Evacuation::Cold { .. })), "{wanted:?}");
     assert_eq!(read(&log, &live).await, expected);
@@ -160,7 +160,7 @@ async fn gathered_bodies_outlive_a_restart<J: Journal>(mut start: impl FnMut() -
     for round in 0..4 {
         let (mut log, _) = open(&start(), SHARD).await;
         log.remember_cold(&all);
-        log.trim(GroupNumber::NONE, GroupNumber::NONE);
+        log.trim(CommitGroupNumber::NONE, CommitGroupNumber::NONE);
         assert_eq!(read(&log, &all).await, expected, "round {round}");
         let (places, contents) = append_contents(&mut log, &[round + 1, 30_000]).await;
         let fresh = gather(&mut log, 3, &[&places]).await;
@@ -173,7 +173,7 @@ async fn gathered_bodies_outlive_a_restart<J: Journal>(mut start: impl FnMut() -
 async fn only_remembered_ones_survive_the_count<J: Journal>(mut start: impl FnMut() -> J) {
     let (kept, lost) = {
         let mut log = open_new(&start(), SHARD).await;
-        log.trim(GroupNumber::NONE, GroupNumber::NONE);
+        log.trim(CommitGroupNumber::NONE, CommitGroupNumber::NONE);
         let (places, _) = append_contents(&mut log, &[500, 600]).await;
         (gather(&mut log, 1, &[&places]).await, gather(&mut log, 2, &[&places]).await)
     };
@@ -188,7 +188,7 @@ async fn only_remembered_ones_survive_the_count<J: Journal>(mut start: impl FnMu
         segment_of(&kept[0]),
         "nothing is written behind what an earlier run wrote"
     );
-    log.trim(GroupNumber::NONE, GroupNumber::NONE);
+    log.trim(CommitGroupNumber::NONE, CommitGroupNumber::NONE);
     assert!(is_gone(&log, lost[0]).await);
     assert_eq!(read(&log, &[kept[0], early[0], early[1]]).await, [&whole[..]; 3]);
     let next = gather(&mut log, 2, &[&kept]).await;
@@ -198,7 +198,7 @@ async fn only_remembered_ones_survive_the_count<J: Journal>(mut start: impl FnMu
 async fn a_segment_goes_with_its_last_body_in_any_order<J: Journal>(mut start: impl FnMut() -> J) {
     let journal = start();
     let mut log = open_new(&journal, SHARD).await;
-    log.trim(GroupNumber::NONE, GroupNumber::NONE);
+    log.trim(CommitGroupNumber::NONE, CommitGroupNumber::NONE);
     let (places, contents) = append_contents(&mut log, &[11, 22, 33]).await;
     for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
         let bodies = gather(&mut log, 4, &[&places[..1], &places[1..2], &places[2..]]).await;
@@ -220,9 +220,10 @@ async fn a_segment_goes_with_its_last_body_in_any_order<J: Journal>(mut start: i
 async fn a_run_that_cannot_be_gathered_leaves_nothing<J: Journal>(mut start: impl FnMut() -> J) {
     let journal = start();
     let mut log = open_new(&journal, SHARD).await;
-    log.trim(GroupNumber::NONE, GroupNumber::NONE);
+    log.trim(CommitGroupNumber::NONE, CommitGroupNumber::NONE);
     let (places, contents) = append_contents(&mut log, &[900, 100_000]).await;
-    let never = StoredBody { place: BodyRef::in_log(GroupNumber(99), 0).expect("in range"), size_bytes: 1 };
+    let never =
+        StoredBody { place: BodyRef::in_log(CommitGroupNumber(99), 0).expect("in range"), size_bytes: 1 };
     let failed = log.gather(6, vec![vec![places[0]], vec![never]]).await;
     assert!(matches!(failed, Err(ReadError::Gone(_))), "{failed:?}");
     let limit = GATHERED_BYTES_MAX as usize / 100_000;
@@ -237,13 +238,13 @@ async fn a_run_that_cannot_be_gathered_leaves_nothing<J: Journal>(mut start: imp
 async fn an_older_owner_gathers_nothing<J: Journal>(mut start: impl FnMut() -> J) {
     let journal = start();
     let mut older = open_new(&journal, SHARD).await;
-    older.trim(GroupNumber::NONE, GroupNumber::NONE);
+    older.trim(CommitGroupNumber::NONE, CommitGroupNumber::NONE);
     let (places, contents) = append_contents(&mut older, &[100, 200]).await;
     let early = gather(&mut older, 1, &[&places]).await;
     let (mut newer, _) = open(&journal, SHARD).await;
     assert!(matches!(older.gather(1, vec![places.clone()]).await, Err(ReadError::Poisoned(_))));
     newer.remember_cold(&early);
-    newer.trim(GroupNumber::NONE, GroupNumber::NONE);
+    newer.trim(CommitGroupNumber::NONE, CommitGroupNumber::NONE);
     older.forget_cold(&early);
     let late = gather(&mut newer, 1, &[&places]).await;
     assert_eq!(read(&newer, &[early[0], late[0]]).await, [contents.concat(), contents.concat()]);
@@ -256,7 +257,7 @@ async fn many_streams_are_gathered_at_once<J: Journal>(mut start: impl FnMut() -
     const STREAMS: usize = 100;
     let journal = start();
     let mut log = open_new(&journal, SHARD).await;
-    log.trim(GroupNumber::NONE, GroupNumber::NONE);
+    log.trim(CommitGroupNumber::NONE, CommitGroupNumber::NONE);
     let mut all: Vec<Vec<StoredBody>> = vec![Vec::new(); STREAMS];
     let mut expected: Vec<Vec<Vec<u8>>> = vec![Vec::new(); STREAMS];
     for round in 0..3 {
@@ -281,16 +282,17 @@ async fn many_streams_are_gathered_at_once<J: Journal>(mut start: impl FnMut() -
     drop((log, journal));
     let (mut log, _) = open(&start(), SHARD).await;
     log.remember_cold(&all.concat());
-    log.trim(GroupNumber::NONE, GroupNumber::NONE);
+    log.trim(CommitGroupNumber::NONE, CommitGroupNumber::NONE);
     assert_eq!(read(&log, &all.concat()).await, expected.concat());
 }
 
 async fn one_that_fails_takes_no_other_along<J: Journal>(mut start: impl FnMut() -> J) {
     let journal = start();
     let mut log = open_new(&journal, SHARD).await;
-    log.trim(GroupNumber::NONE, GroupNumber::NONE);
+    log.trim(CommitGroupNumber::NONE, CommitGroupNumber::NONE);
     let (places, contents) = append_contents(&mut log, &[5_000; 12]).await;
-    let never = StoredBody { place: BodyRef::in_log(GroupNumber(99), 0).expect("in range"), size_bytes: 1 };
+    let never =
+        StoredBody { place: BodyRef::in_log(CommitGroupNumber(99), 0).expect("in range"), size_bytes: 1 };
     let mut gathering: Vec<Gathering> = Vec::new();
     for (stream, place) in (0..).zip(&places) {
         let second = if stream % 4 == 2 { never } else { *place };

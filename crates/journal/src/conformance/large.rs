@@ -1,10 +1,10 @@
 //! Large bodies, which are written beside the log, and ranges of bodies of every kind.
 
 use bytes::Bytes;
-use peeklock_types::GroupNumber;
+use peeklock_types::CommitGroupNumber;
 
 use super::{SHARD, append, append_bodies, evacuate, open, open_new, read};
-use crate::{BodyError, Journal, LargeBodies, LargeBody, Log, ReadError, Reader, StoredBody};
+use crate::{BodyError, BodyReader, Journal, LargeBodies, LargeBody, Log, ReadError, StoredBody};
 
 pub(super) async fn run<J, F>(mut store: impl FnMut() -> F)
 where
@@ -41,7 +41,7 @@ async fn write(log: &impl Log, content: &Bytes, piece_bytes: usize) -> StoredBod
 async fn bodies_of_any_size_come_back<J: Journal>(mut start: impl FnMut() -> J) {
     let journal = start();
     let mut log = open_new(&journal, SHARD).await;
-    log.trim(GroupNumber::NONE, GroupNumber::NONE);
+    log.trim(CommitGroupNumber::NONE, CommitGroupNumber::NONE);
     let sizes = [0, 1, 7, 65_527, 65_528, 65_529, 131_056, 131_057, 1_000_003];
     let mut bodies = Vec::new();
     for (seed, size) in sizes.into_iter().enumerate() {
@@ -76,7 +76,7 @@ async fn ranges_of_every_kind_of_body_come_back<J: Journal>(mut start: impl FnMu
         assert!(found.is_empty());
     }
     log.forget_cold(&[large]);
-    log.trim(GroupNumber::NONE, GroupNumber::NONE);
+    log.trim(CommitGroupNumber::NONE, CommitGroupNumber::NONE);
     assert!(matches!(log.reader().read_range(large, 0..1).await, Err(ReadError::Gone(_))));
 }
 
@@ -88,7 +88,7 @@ async fn only_journaled_ones_outlive_a_restart<J: Journal>(mut start: impl FnMut
         drop(log);
         let (mut log, _) = open(&start(), SHARD).await;
         log.remember_cold(&[kept]);
-        log.trim(GroupNumber::NONE, GroupNumber::NONE);
+        log.trim(CommitGroupNumber::NONE, CommitGroupNumber::NONE);
         append(&mut log, b"kept").await;
         let lost = write(&log, &content(2, 100_000), 30_000).await;
         let mut unfinished = log.large_bodies().start().await.expect("there is room");
@@ -103,7 +103,7 @@ async fn only_journaled_ones_outlive_a_restart<J: Journal>(mut start: impl FnMut
         "nothing is removed before the count is closed"
     );
     let early = write(&log, &content(4, 50), 50).await;
-    log.trim(GroupNumber::NONE, GroupNumber::NONE);
+    log.trim(CommitGroupNumber::NONE, CommitGroupNumber::NONE);
     assert_eq!(read(&log, &[kept, early]).await, [content(1, 100_000), content(4, 50)]);
     assert!(matches!(log.reader().read(vec![lost]).await, Err(ReadError::Gone(_))));
     let again = write(&log, &content(5, 70_000), 70_000).await;
@@ -113,7 +113,7 @@ async fn only_journaled_ones_outlive_a_restart<J: Journal>(mut start: impl FnMut
 async fn forgotten_ones_go_away<J: Journal>(mut start: impl FnMut() -> J) {
     let journal = start();
     let mut log = open_new(&journal, SHARD).await;
-    log.trim(GroupNumber::NONE, GroupNumber::NONE);
+    log.trim(CommitGroupNumber::NONE, CommitGroupNumber::NONE);
     let small = append_bodies(&mut log, &[b"small"]).await;
     let large = write(&log, &content(1, 100), 10).await;
     let mut open = log.large_bodies().start().await.expect("there is room");
@@ -142,7 +142,7 @@ async fn an_older_owner_keeps_none<J: Journal>(mut start: impl FnMut() -> J) {
     assert!(begun.write(vec![Bytes::new()]).await.is_err(), "a body that failed stays so");
     assert!(begun.finish().await.is_err());
     assert!(matches!(written.finish().await, Err(BodyError::Poisoned(_))));
-    newer.trim(GroupNumber::NONE, GroupNumber::NONE);
+    newer.trim(CommitGroupNumber::NONE, CommitGroupNumber::NONE);
     let stored = write(&newer, &content(3, 70_000), 70_000).await;
     assert_eq!(read(&newer, &[stored]).await, [content(3, 70_000)]);
 }

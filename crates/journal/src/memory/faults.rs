@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
-use peeklock_types::{BodyPlace, BodyRef, GroupNumber, ShardId};
+use peeklock_types::{BodyPlace, BodyRef, CommitGroupNumber, ShardId};
 
 use super::{MemoryJournal, State, locked};
 use crate::{ReadError, StoredBody};
@@ -11,7 +11,7 @@ use crate::{ReadError, StoredBody};
 #[derive(Debug, Default)]
 pub(super) struct Faults {
     pub(super) is_cool: bool,
-    damaged_groups: BTreeSet<GroupNumber>,
+    damaged_groups: BTreeSet<CommitGroupNumber>,
     damaged_cold: BTreeSet<BodyRef>,
     failing_count: u32,
     read_bytes: u64,
@@ -72,12 +72,12 @@ impl MemoryJournal {
     }
 
     /// The newest group of the shard.
-    pub fn newest_group(&self, shard: ShardId) -> GroupNumber {
+    pub fn newest_group(&self, shard: ShardId) -> CommitGroupNumber {
         self.with_faults(shard, |state| state.last())
     }
 
     /// The checksum of this group does not fit any more, so none of its bodies can be trusted.
-    pub fn damage_group(&self, shard: ShardId, group: GroupNumber) {
+    pub fn damage_group(&self, shard: ShardId, group: CommitGroupNumber) {
         self.with_faults(shard, |state| state.faults.damaged_groups.insert(group));
     }
 

@@ -1,6 +1,6 @@
 //! Where the bodies of a sub-queue's messages lie.
 
-use peeklock_types::{BodyPlace, BodyRef, GroupNumber, SequenceNumber};
+use peeklock_types::{BodyPlace, BodyRef, CommitGroupNumber, SequenceNumber};
 
 use super::super::cold;
 use super::super::table::{Entry, Marks};
@@ -64,14 +64,14 @@ impl Messages {
     }
 
     /// The oldest group with a body of this sub-queue. The walk goes over each moved message once.
-    pub(crate) fn oldest_in_log(&mut self) -> Option<GroupNumber> {
+    pub(crate) fn oldest_in_log(&mut self) -> Option<CommitGroupNumber> {
         let stray = self.strays.first().map(|&(group, _)| group);
         let in_order = self.first_in_log().map(|(_, group)| group);
         stray.into_iter().chain(in_order).min()
     }
 
     /// The first message whose body is in the log and in order, and that body's group.
-    fn first_in_log(&mut self) -> Option<(u64, GroupNumber)> {
+    fn first_in_log(&mut self) -> Option<(u64, CommitGroupNumber)> {
         loop {
             let Some((number, entry)) = self.table.next_from(self.log_from) else {
                 // Nothing is left to walk over again; whatever comes in late lowers the mark.
@@ -89,7 +89,7 @@ impl Messages {
     /// Messages with bodies in groups at or before `upto`.
     pub(crate) fn in_log_upto(
         &mut self,
-        upto: GroupNumber,
+        upto: CommitGroupNumber,
     ) -> impl Iterator<Item = (SequenceNumber, &Entry)> {
         let first = self.first_in_log().map_or(u64::MAX, |(number, _)| number);
         let strays = self.strays.iter().take_while(move |(group, _)| *group <= upto);
