@@ -5,13 +5,13 @@ pub fn fuzz_xml(input: &[u8]) {
     if let Err(refusal) = &read {
         assert!(!refusal.is_empty(), "a refusal says why");
     }
-    if let Ok(tree) = peeklock_http::xml::read(input) {
-        assert!(depth(&tree) <= peeklock_http::xml::DEPTH_MAX, "the bound on nesting holds");
+    if let Ok(tree) = peeklock_web::xml::read(input) {
+        assert!(depth(&tree) <= peeklock_web::xml::DEPTH_MAX, "the bound on nesting holds");
     } else {
         assert!(read.is_err(), "what is not XML describes nothing");
     }
 }
 
-fn depth(element: &peeklock_http::xml::Element) -> usize {
+fn depth(element: &peeklock_web::xml::Element) -> usize {
     1 + element.children.iter().map(depth).max().unwrap_or(0)
 }

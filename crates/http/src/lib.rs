@@ -6,7 +6,6 @@
 mod api;
 mod atom;
 mod auth;
-mod body;
 mod entity;
 mod health;
 mod metrics;
@@ -15,7 +14,6 @@ mod progress;
 mod request;
 mod runtime;
 mod state;
-pub mod xml;
 
 use axum::Router;
 use axum::extract::Request;
@@ -24,8 +22,8 @@ use http::Method;
 
 pub use api::check_sample;
 pub use atom::check_body as check_atom_body;
-pub use body::{BodyError, read_body, shown};
-pub use state::{Arrival, HttpState, Limits, Namespace, host_of};
+pub use peeklock_web::Limits;
+pub use state::{Arrival, HttpState, Namespace};
 
 use request::Head;
 

@@ -12,10 +12,9 @@ use peeklock_broker::hubs::Error as HubsError;
 use peeklock_broker::{AdminError, BEHIND_RETRY_AFTER, Error};
 use peeklock_filter::{RuleError, RuleNameError};
 use peeklock_types::{NameError, SettingsError};
+use peeklock_web::BodyError;
+use peeklock_web::xml::{Writer, XmlError};
 use serde::Serialize;
-
-use crate::body::BodyError;
-use crate::xml::{Writer, XmlError};
 
 /// A refusal; its text is for people and says what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -5,11 +5,12 @@ use std::net::IpAddr;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderName, IF_MATCH, IF_NONE_MATCH};
 use http::request::Parts;
 use http::uri::Scheme;
+use peeklock_web::host_of;
 use percent_encoding::percent_decode_str;
 
-pub(crate) use crate::body::{read_body, shown};
 use crate::problem::Problem;
-use crate::state::{Arrival, host_of};
+use crate::state::Arrival;
+pub(crate) use peeklock_web::{read_body, shown};
 
 /// Parts of a path; an entity's name has 260 characters at most, and the longest path five parts more.
 const SEGMENT_COUNT_MAX: usize = 300;

@@ -1,9 +1,9 @@
 use std::sync::Arc;
-use std::time::Duration;
 
 use peeklock_access::{Access, key_name};
 use peeklock_broker::Broker;
 use peeklock_types::Timestamp;
+use peeklock_web::{Limits, host_of};
 use tokio::sync::Mutex;
 
 use crate::health::Health;
@@ -18,23 +18,6 @@ pub struct Namespace {
     pub broker: Broker,
     pub access: Access,
     pub created_at: Timestamp,
-}
-
-/// What one request may cost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    pub body_size_bytes_max: usize,
-    /// From the first byte of a body to its last.
-    pub body_time_max: Duration,
-    /// Entities, rules or messages in one answer.
-    pub page_count_max: usize,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        // The largest rule that a filter's own limits allow is well below half a megabyte of XML.
-        Limits { body_size_bytes_max: 1 << 20, body_time_max: Duration::from_secs(30), page_count_max: 1000 }
-    }
 }
 
 /// All that requests are answered from. Clones share it.
@@ -121,27 +104,5 @@ impl Namespace {
 
     pub(crate) fn now(&self) -> Timestamp {
         self.broker.clock().now()
-    }
-}
-
-/// Without a port.
-pub fn host_of(authority: &str) -> &str {
-    match authority.rsplit_once(':') {
-        // What is left may be an IPv6 address, which has colons itself, in brackets.
-        Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
-        _ => authority,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn hosts_lose_their_ports() {
-        assert_eq!(host_of("a.b:5300"), "a.b");
-        assert_eq!(host_of("a.b"), "a.b");
-        assert_eq!(host_of("[::1]:80"), "[::1]");
-        assert_eq!(host_of("[::1]"), "[::1]");
     }
 }

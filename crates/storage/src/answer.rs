@@ -7,7 +7,7 @@ use axum::extract::Request;
 use axum::response::Response;
 use http::header::{CONTENT_TYPE, HeaderName};
 use http::{HeaderMap, HeaderValue, StatusCode};
-use peeklock_http::xml::Writer;
+use peeklock_web::xml::Writer;
 
 use crate::Storage;
 use crate::call::{VERSION, VERSION_USUAL, is_version};

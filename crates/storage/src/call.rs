@@ -8,8 +8,8 @@ use http::header::{HOST, HeaderName};
 use http::request::Parts;
 use http::uri::Scheme;
 use http::{HeaderValue, Method};
-use peeklock_http::{host_of, read_body, shown};
 use peeklock_types::Timestamp;
+use peeklock_web::{host_of, read_body, shown};
 use percent_encoding::percent_decode_str;
 
 use crate::account::Account;

@@ -30,7 +30,7 @@ use peeklock_types::Timestamp;
 pub use account::{
     Account, AccountKey, KeyError, NameError, WELL_KNOWN_ACCOUNT, WELL_KNOWN_KEY, check_account_name,
 };
-pub use peeklock_http::Limits;
+pub use peeklock_web::Limits;
 pub use spelling::Spelling;
 
 use answer::Trail;

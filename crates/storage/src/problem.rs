@@ -7,8 +7,8 @@ use axum::response::Response;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, StatusCode};
 use peeklock_broker::{AdminError, BEHIND_RETRY_AFTER, Error};
-use peeklock_http::BodyError;
-use peeklock_http::xml::{Writer, XmlError};
+use peeklock_web::BodyError;
+use peeklock_web::xml::{Writer, XmlError};
 
 use crate::answer::ERROR_CODE;
 
@@ -70,7 +70,7 @@ impl Problem {
     }
 
     pub(crate) fn method(method: &http::Method, known: &str) -> Self {
-        let text = format!("{} is not possible here; use {known}", peeklock_http::shown(method.as_str()));
+        let text = format!("{} is not possible here; use {known}", peeklock_web::shown(method.as_str()));
         Problem::new(StatusCode::METHOD_NOT_ALLOWED, "UnsupportedHttpVerb", text)
     }
 

@@ -6,6 +6,7 @@ use http::StatusCode;
 use peeklock_broker::EntityInfo;
 use peeklock_filter::{Rule, RuleName};
 use peeklock_types::{EntityKind, EntityName, QueueSettings, Tier};
+use peeklock_web::xml::{self, Element, Space};
 
 use super::Call;
 use super::describe::root_name;
@@ -18,7 +19,6 @@ use crate::auth::check_targets;
 use crate::entity;
 use crate::problem::Problem;
 use crate::request::{Condition, read_body, shown};
-use crate::xml::{self, Element, Space};
 
 const CONTENT_TYPES: [&str; 3] = ["application/atom+xml", "application/xml", "text/xml"];
 

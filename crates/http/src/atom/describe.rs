@@ -7,11 +7,11 @@ use peeklock_access::Policy;
 use peeklock_broker::{EntityInfo, engine::Counts};
 use peeklock_spec::{iso8601, show_time};
 use peeklock_types::{EntityKind, EntityName, QueueSettings, QueueStatus, Tier, Timestamp};
+use peeklock_web::xml::{ATOM, COUNTS, INSTANCE, SERVICE_BUS, Writer};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
 use super::path::AtomPath;
 use super::version::Version;
-use crate::xml::{ATOM, COUNTS, INSTANCE, SERVICE_BUS, Writer};
 
 pub(super) const BYTES_PER_MEGABYTE: u64 = 1 << 20;
 pub(super) const BYTES_PER_KILOBYTE: u32 = 1 << 10;

@@ -4,13 +4,13 @@ use axum::response::Response;
 use http::StatusCode;
 use peeklock_broker::{Listing, Page, PageStart};
 use peeklock_types::Timestamp;
+use peeklock_web::xml::Writer;
 
 use super::describe::{begin_atom, show_date, write_entity};
 use super::path::AtomPath;
 use super::rule::write_rule;
 use super::{Call, FEED, respond};
 use crate::problem::Problem;
-use crate::xml::Writer;
 
 /// How many entries come to those who do not say: as many as the service gives.
 const PAGE_COUNT_DEFAULT: usize = 100;

@@ -7,6 +7,7 @@ use axum::response::Response;
 use http::{Method, StatusCode};
 use peeklock_broker::hubs::{GroupView, HubView, StreamView};
 use peeklock_types::{ConsumerGroup, EntityName, HubSettings, QueueStatus};
+use peeklock_web::xml::{ARRAYS, Element, Writer};
 
 use super::change::unexpected;
 use super::describe::{Context, Entry, show_date, status_name, write_policies};
@@ -16,7 +17,6 @@ use super::{Call, ENTRY, respond, unchanged};
 use crate::entity;
 use crate::problem::Problem;
 use crate::request::{Condition, shown};
-use crate::xml::{ARRAYS, Element, Writer};
 
 pub(super) const HUB: &str = "EventHubDescription";
 const GROUP: &str = "ConsumerGroupDescription";

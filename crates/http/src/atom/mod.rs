@@ -21,10 +21,11 @@ use peeklock_types::{EntityKind, EntityName};
 use crate::auth::authorize;
 use crate::problem::Problem;
 use crate::request::{Head, shown, tag};
-use crate::state::{HttpState, Namespace, host_of};
-use crate::xml::Writer;
+use crate::state::{HttpState, Namespace};
 use describe::{Context, write_entity, write_namespace, write_root};
 use path::AtomPath;
+use peeklock_web::host_of;
+use peeklock_web::xml::Writer;
 use rule::write_rule;
 use version::Version;
 

@@ -2,11 +2,11 @@
 
 use peeklock_access::{Access, ChangeError, PolicyChange, Right, Rights, Secret, check_name};
 use peeklock_types::{EntityName, Timestamp};
+use peeklock_web::xml::Element;
 
 use super::property::wrong;
 use crate::problem::Problem;
 use crate::request::shown;
-use crate::xml::Element;
 
 const KIND: &str = "SharedAccessAuthorizationRule";
 

@@ -13,8 +13,8 @@ use super::describe::{
 use super::version::Version;
 use crate::problem::Problem;
 use crate::request::shown;
-use crate::xml::{Element, Space};
 use peeklock_spec::nearest;
+use peeklock_web::xml::{Element, Space};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Property {

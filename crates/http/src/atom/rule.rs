@@ -7,13 +7,13 @@ use peeklock_broker::RuleInfo;
 use peeklock_filter::{Action, CorrelationFilter, Filter, Given, Kind, Rule, RuleName, SqlFilter, Value};
 use peeklock_spec::{iso8601, nearest};
 use peeklock_types::EntityName;
+use peeklock_web::xml::{Element, SCHEMA, Writer};
 
 use super::describe::{Context, Entry, show_date};
 use super::path::AtomPath;
 use super::property::{boolean, wrong};
 use crate::problem::Problem;
 use crate::request::shown;
-use crate::xml::{Element, SCHEMA, Writer};
 
 /// The only dialect of SQL filters there is.
 const COMPATIBILITY_LEVEL: &str = "20";

@@ -1,7 +1,7 @@
 //! Guards management as .NET does it: replays what `ServiceBusAdministrationClient` sent, and compares the answers by elements.
 
 use http::uri::Scheme;
-use peeklock_http::xml::{self, Element};
+use peeklock_web::xml::{self, Element};
 
 use crate::common::{Answer, HOST, ROOT, ROOT_KEY, Rig, request, send, token};
 use crate::recording::{self, Exchange, header};

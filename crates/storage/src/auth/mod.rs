@@ -27,7 +27,7 @@ pub(crate) fn authorize(call: &Call<'_>) -> Result<Permit, Problem> {
         "SharedKeyLite" => shared_key::check(call, credentials, shared_key::Scheme::Lite),
         _ => Err(Problem::authentication(format!(
             "'{}' is none of SharedKey and SharedKeyLite; sign with the key of the account, or use a shared access signature",
-            peeklock_http::shown(scheme)
+            peeklock_web::shown(scheme)
         ))),
     }
 }

@@ -1,7 +1,7 @@
 //! Shared access signatures in the query: of the account, or of one container, blob or queue.
 
-use peeklock_http::shown;
 use peeklock_types::Timestamp;
+use peeklock_web::shown;
 
 use super::permit::Permit;
 use crate::Service;

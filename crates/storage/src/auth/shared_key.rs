@@ -31,7 +31,7 @@ pub(super) fn check(call: &Call<'_>, credentials: &str, scheme: Scheme) -> Resul
     if account != call.account.name {
         return Err(Problem::authentication(format!(
             "it is signed for the account '{}' and sent to '{}'",
-            peeklock_http::shown(account),
+            peeklock_web::shown(account),
             call.account.name
         )));
     }

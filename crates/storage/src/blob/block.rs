@@ -9,8 +9,8 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use http::{HeaderName, StatusCode};
 use peeklock_broker::blob::limits::BLOCK_COUNT_MAX;
 use peeklock_broker::blob::{Block, BlockId, BlockSource, NewBlob, check_read};
-use peeklock_http::shown;
-use peeklock_http::xml::{Writer, read as read_xml};
+use peeklock_web::shown;
+use peeklock_web::xml::{Writer, read as read_xml};
 
 use super::headers::{condition, lease_id, metadata, of_content, put_state};
 use super::object::{ENCRYPTED, may_replace, needs, refused_put};
@@ -82,7 +82,7 @@ fn parse(body: &[u8]) -> Result<Vec<(BlockSource, BlockId)>, Problem> {
     if document.name != "BlockList" {
         return Err(invalid(format!("the body is a '{}'; send a BlockList", shown(&document.name))));
     }
-    let block = |child: &peeklock_http::xml::Element| {
+    let block = |child: &peeklock_web::xml::Element| {
         let source = match child.name.as_str() {
             "Committed" => BlockSource::Committed,
             "Uncommitted" => BlockSource::Uncommitted,

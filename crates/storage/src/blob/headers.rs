@@ -6,8 +6,8 @@ use http::header::{
     IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_UNMODIFIED_SINCE, LAST_MODIFIED,
 };
 use peeklock_broker::blob::{Blob, BlobHeaders, Condition, Etag, Lease, LeaseId, LeaseState, Metadata, Tag};
-use peeklock_http::shown;
 use peeklock_types::Timestamp;
+use peeklock_web::shown;
 
 use crate::answer::put_header;
 use crate::call::{Call, text_of};

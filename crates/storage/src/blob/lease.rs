@@ -8,7 +8,7 @@ use peeklock_broker::blob::limits::{LEASE_SPAN_S_MAX, LEASE_SPAN_S_MIN};
 use peeklock_broker::blob::{
     BlobName, Condition, ContainerName, LeaseAction, LeaseId, LeaseSpan, LeaseTerm, Leased,
 };
-use peeklock_http::shown;
+use peeklock_web::shown;
 
 use super::headers::{condition, lease_id, put_state};
 use super::refusal::refused;

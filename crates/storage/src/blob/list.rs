@@ -2,9 +2,9 @@ use axum::response::Response;
 use http::StatusCode;
 use peeklock_broker::blob::limits::PAGE_COUNT_MAX;
 use peeklock_broker::blob::{Blob, BlobName, ContainerName, ContainerView, Lease, Metadata, Page};
-use peeklock_http::shown;
-use peeklock_http::xml::Writer;
 use peeklock_types::Timestamp;
+use peeklock_web::shown;
+use peeklock_web::xml::Writer;
 
 use super::headers::{lease_texts, tag};
 use super::refusal::refused;

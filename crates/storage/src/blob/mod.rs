@@ -14,7 +14,7 @@ mod upload;
 use axum::body::Body;
 use axum::response::Response;
 use peeklock_broker::blob::{BlobName, ContainerName};
-use peeklock_http::shown;
+use peeklock_web::shown;
 
 use crate::auth::Permit;
 use crate::call::Call;

@@ -7,7 +7,7 @@ use http::header::{CONTENT_RANGE, HeaderName, RANGE};
 use http::{Method, StatusCode};
 use peeklock_broker::blob::{Blob, Condition, Error as BlobError, NewBlob, Tag, check_read};
 use peeklock_broker::{AdminError, Error};
-use peeklock_http::shown;
+use peeklock_web::shown;
 
 use super::headers::{
     condition, metadata as metadata_of, of_content, put_metadata, put_properties, put_state,

@@ -9,9 +9,9 @@ use http::{Method, StatusCode};
 use peeklock_amqp::DecodeError;
 use peeklock_broker::engine::{self, Attributes};
 use peeklock_broker::{AdminError, Message};
-use peeklock_http::shown;
-use peeklock_http::xml::{Writer, read};
 use peeklock_types::{EntityName, EntityPath, LockToken, SequenceNumber, SubQueue, Timestamp, limits};
+use peeklock_web::shown;
+use peeklock_web::xml::{Writer, read};
 
 use super::message::{self, Guid, is_xml};
 use super::receipt::PopReceipt;

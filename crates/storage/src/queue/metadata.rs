@@ -3,7 +3,7 @@
 use axum::response::Response;
 use http::request::Parts;
 use peeklock_broker::engine::Metadata;
-use peeklock_http::shown;
+use peeklock_web::shown;
 
 use crate::call::text_of;
 use crate::problem::Problem;

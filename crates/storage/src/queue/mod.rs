@@ -11,8 +11,8 @@ mod service;
 use axum::body::Body;
 use axum::response::Response;
 use http::Method;
-use peeklock_http::shown;
 use peeklock_types::EntityName;
+use peeklock_web::shown;
 
 use crate::auth::{Needs, Permit, Resource};
 use crate::call::Call;

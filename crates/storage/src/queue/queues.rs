@@ -7,8 +7,8 @@ use http::header::HeaderName;
 use http::{HeaderValue, Method, StatusCode};
 use peeklock_broker::engine::Error as EngineError;
 use peeklock_broker::{AdminError, EntityInfo, Error};
-use peeklock_http::xml::Writer;
 use peeklock_types::{EntityKind, EntityName, QueueSettings, limits};
+use peeklock_web::xml::Writer;
 
 use super::{Request, metadata, refusal};
 use crate::answer::{empty, xml};

@@ -3,7 +3,7 @@
 use http::StatusCode;
 use peeklock_broker::engine::Error as EngineError;
 use peeklock_broker::{AdminError, Error};
-use peeklock_http::shown;
+use peeklock_web::shown;
 
 use crate::problem::Problem;
 

@@ -4,9 +4,9 @@ use axum::body::Body;
 use axum::response::Response;
 use http::{Method, StatusCode};
 use peeklock_broker::{EntityInfo, Listing, Page, PageStart};
-use peeklock_http::shown;
-use peeklock_http::xml::{Element, Writer, read};
 use peeklock_types::EntityName;
+use peeklock_web::shown;
+use peeklock_web::xml::{Element, Writer, read};
 
 use super::{Request, refusal};
 use crate::answer::{empty, xml};

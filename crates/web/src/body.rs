@@ -1,4 +1,4 @@
-//! What comes from outside, within limits.
+//! Bodies of requests, read within limits.
 
 use std::time::Duration;
 
@@ -6,6 +6,7 @@ use axum::body::Body;
 use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 
+/// A body that was not read completely.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BodyError {
     #[error(
@@ -18,7 +19,7 @@ pub enum BodyError {
     Slow { seconds: u64 },
 }
 
-/// The whole body, if it is small enough and comes in time.
+/// Reads the whole body. Fails if it exceeds the size limit or the time limit.
 pub async fn read_body(body: Body, limit_bytes: usize, time_max: Duration) -> Result<Bytes, BodyError> {
     let collected = tokio::time::timeout(time_max, Limited::new(body, limit_bytes).collect()).await;
     match collected {
@@ -31,13 +32,4 @@ pub async fn read_body(body: Body, limit_bytes: usize, time_max: Duration) -> Re
 
 fn is_too_large(error: &(dyn std::error::Error + 'static)) -> bool {
     error.is::<LengthLimitError>()
-}
-
-/// As much of a text from outside as an answer repeats.
-pub fn shown(text: &str) -> String {
-    const CHARS_MAX: usize = 80;
-    match text.char_indices().nth(CHARS_MAX) {
-        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
-        None => text.to_owned(),
-    }
 }

@@ -1,0 +1,14 @@
+//! Parts that every HTTP edge of the broker uses: bounded bodies, limits of a request, host names, XML.
+//!
+//! Contains no route, no authorisation and no rule about entities, messages or blobs.
+
+mod body;
+mod host;
+mod limits;
+mod shown;
+pub mod xml;
+
+pub use body::{BodyError, read_body};
+pub use host::host_of;
+pub use limits::Limits;
+pub use shown::shown;
