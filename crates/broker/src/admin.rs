@@ -12,7 +12,7 @@ use crate::shard::Shard;
 
 impl<L: Log> Shard<L> {
     pub(crate) fn execute_catalog(&mut self, now: Timestamp, request: Request) -> Answered {
-        let (engine, out) = (&mut self.state.engine, &mut self.outbox);
+        let (engine, out) = (&mut self.state.engine, &mut self.output);
         Some(match request {
             Request::Find { ticket, name } => {
                 let hub =
@@ -62,7 +62,7 @@ impl<L: Log> Shard<L> {
     }
 
     pub(crate) fn execute_rules(&mut self, now: Timestamp, request: Request) -> Answered {
-        let (engine, out) = (&mut self.state.engine, &mut self.outbox);
+        let (engine, out) = (&mut self.state.engine, &mut self.output);
         Some(match request {
             Request::AddRule { ticket, name, rule } => {
                 (ticket, done(engine.add_rule(now, &name, *rule, out)))

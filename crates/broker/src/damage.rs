@@ -54,7 +54,7 @@ impl<L: Log> Shard<L> {
         // An empty body takes a place of its own all the same: whatever moves bodies tells them apart by their places.
         let Ok(instead) = self.group.put_body(&[0; BodyRef::ALIGNMENT]) else { return false };
         let lost = (body.entity, body.sequence_number, body.place);
-        let is_lost = self.state.engine.lose_body(now, lost, instead, why, &mut self.outbox);
+        let is_lost = self.state.engine.lose_body(now, lost, instead, why, &mut self.output);
         self.collect();
         if is_lost {
             let name = self.state.engine.queue(body.entity).map(|queue| queue.name.to_string());
@@ -101,7 +101,7 @@ impl<L: Log> Shard<L> {
 
     /// Marks the events of an extent as lost.
     pub(crate) fn lose_extent(&mut self, stream: StreamId, sequence: u64, place: BodyRef, why: &str) {
-        let lost = self.state.hubs.lose_extent(stream, sequence, place, &mut self.hub_outbox);
+        let lost = self.state.hubs.lose_extent(stream, sequence, place, &mut self.hub_output);
         let Some(events) = lost else { return };
         let partition = self.state.hubs.stream_name(stream);
         let (hub, number) = partition.map(|(name, number)| (name.to_string(), number)).unwrap_or_default();

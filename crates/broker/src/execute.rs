@@ -91,16 +91,16 @@ impl<L: Log> Shard<L> {
         Some(match request {
             Request::Send { ticket, entity, messages } => {
                 let send =
-                    |shard: &mut Self, new| shard.state.engine.send(now, entity, new, &mut shard.outbox);
+                    |shard: &mut Self, new| shard.state.engine.send(now, entity, new, &mut shard.output);
                 (ticket, self.send(entity, batch, messages, send).map(|()| Answer::Done))
             }
             Request::Schedule { ticket, entity, messages } => {
                 let send =
-                    |shard: &mut Self, new| shard.state.engine.schedule(now, entity, new, &mut shard.outbox);
+                    |shard: &mut Self, new| shard.state.engine.schedule(now, entity, new, &mut shard.output);
                 (ticket, self.send(entity, batch, messages, send).map(Answer::Scheduled))
             }
             Request::CancelScheduled { ticket, entity, numbers } => {
-                let result = self.state.engine.cancel_scheduled(now, entity, &numbers, &mut self.outbox);
+                let result = self.state.engine.cancel_scheduled(now, entity, &numbers, &mut self.output);
                 (ticket, done(result))
             }
             Request::CheckScheduled { ticket, entity, numbers } => {
@@ -111,7 +111,7 @@ impl<L: Log> Shard<L> {
                 (ticket, Ok(Answer::Done))
             }
             Request::Reserve { ticket, entity, count } => {
-                let result = self.state.engine.reserve_numbers(now, entity, count, &mut self.outbox);
+                let result = self.state.engine.reserve_numbers(now, entity, count, &mut self.output);
                 (ticket, result.map(Answer::Scheduled).map_err(Error::from))
             }
             Request::Commit { ticket, entity, settles, cancels, states, sends } => {
@@ -128,7 +128,7 @@ impl<L: Log> Shard<L> {
     }
 
     fn execute_settle(&mut self, now: Timestamp, request: Request) -> Answered {
-        let (engine, out) = (&mut self.state.engine, &mut self.outbox);
+        let (engine, out) = (&mut self.state.engine, &mut self.output);
         Some(match request {
             Request::Settle { ticket, entity, sub_queue, token, settlement } => {
                 (ticket, done(engine.settle(now, entity, sub_queue, token, settlement, out)))
@@ -246,7 +246,7 @@ impl<L: Log> Shard<L> {
     }
 
     fn execute_session(&mut self, now: Timestamp, request: Request) -> Answered {
-        let (engine, out) = (&mut self.state.engine, &mut self.outbox);
+        let (engine, out) = (&mut self.state.engine, &mut self.output);
         Some(match request {
             Request::RenewSession { ticket, entity, hold } => {
                 let result = engine.renew_session(now, entity, &hold.session, hold.receiver);
@@ -292,7 +292,7 @@ impl<L: Log> Shard<L> {
             }
             Request::ReceiveDeferred { ticket, entity, sub_queue, numbers, mode, hold } => {
                 let hold = hold.as_ref().map(|hold| (&hold.session, hold.receiver));
-                let (engine, out) = (&mut self.state.engine, &mut self.outbox);
+                let (engine, out) = (&mut self.state.engine, &mut self.output);
                 let found =
                     engine.receive_deferred(now, entity, sub_queue, &numbers, mode, hold, nonce(), out);
                 self.collect();
@@ -352,7 +352,7 @@ impl<L: Log> Shard<L> {
                 | Fact::SentOn { body: place, .. } => *place == body.place,
                 _ => false,
             };
-            if !self.outbox.facts.iter().any(has_taken) {
+            if !self.output.facts.iter().any(has_taken) {
                 self.freed.push(body);
             }
         }
@@ -381,7 +381,7 @@ impl<L: Log> Shard<L> {
                 shard.add_views(shard.state.engine.find(target), batch, messages, &mut new);
                 transaction.sends.extend(new.into_iter().map(|message| (target.clone(), message)));
             }
-            Ok(shard.state.engine.commit(now, shard.id, entity, transaction, &mut shard.outbox)?)
+            Ok(shard.state.engine.commit(now, shard.id, entity, transaction, &mut shard.output)?)
         })
     }
 
@@ -431,7 +431,7 @@ impl<L: Log> Shard<L> {
             let mut new = shard.put_bodies(batch, messages.clone())?;
             shard.add_views(shard.state.engine.find(target), batch, messages, &mut new);
             let Some(message) = new.pop() else { return Ok(false) };
-            Ok(shard.state.engine.arrive(now, source, number, target, message, &mut shard.outbox)?)
+            Ok(shard.state.engine.arrive(now, source, number, target, message, &mut shard.output)?)
         });
         self.free_unused(batch, number_in_batch..number_in_batch + 1);
         if !result? {
@@ -492,9 +492,9 @@ impl<L: Log> Shard<L> {
         &mut self,
         todo: impl FnOnce(&mut Self) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let (mark, fact_count) = (self.group.mark(), self.outbox.facts.len());
+        let (mark, fact_count) = (self.group.mark(), self.output.facts.len());
         let result = todo(self);
-        if result.is_err() || self.outbox.facts.len() == fact_count {
+        if result.is_err() || self.output.facts.len() == fact_count {
             self.group.truncate(mark);
         }
         result

@@ -77,7 +77,7 @@ impl<L: Log> Shard<L> {
                 self.create_with(now, ticket, name, settings, metadata)
             }
             ReceiptRequest::SetMetadata { name, metadata } => {
-                let set = self.state.engine.set_metadata(now, &name, metadata, &mut self.outbox);
+                let set = self.state.engine.set_metadata(now, &name, metadata, &mut self.output);
                 set.map_err(Error::from).and_then(|_| show(&self.state.engine, name))
             }
             ReceiptRequest::Put { name, message, hidden_for } => self
@@ -96,10 +96,10 @@ impl<L: Log> Shard<L> {
                 Err(error) => Err(error),
             },
             ReceiptRequest::Delete { name, token } => self.entity(name).and_then(|entity| {
-                done(self.state.engine.delete_message(now, entity, token, &mut self.outbox))
+                done(self.state.engine.delete_message(now, entity, token, &mut self.output))
             }),
             ReceiptRequest::Clear { name } => self.entity(name).and_then(|entity| {
-                Ok(Answer::Count(self.state.engine.clear(now, entity, &mut self.outbox)?))
+                Ok(Answer::Count(self.state.engine.clear(now, entity, &mut self.output)?))
             }),
         };
         Some((ticket, result))
@@ -124,7 +124,7 @@ impl<L: Log> Shard<L> {
             return Err(error);
         }
         if !metadata.0.is_empty() {
-            self.state.engine.set_metadata(now, &name, metadata, &mut self.outbox)?;
+            self.state.engine.set_metadata(now, &name, metadata, &mut self.output)?;
         }
         show(&self.state.engine, name)
     }
@@ -147,7 +147,7 @@ impl<L: Log> Shard<L> {
                 message,
                 hidden_for,
                 nonce(),
-                &mut shard.outbox,
+                &mut shard.output,
             )?)
         })
     }
@@ -163,13 +163,13 @@ impl<L: Log> Shard<L> {
     ) -> Result<Option<Received>, Error> {
         let entity = self.entity(name)?;
         let Some(body) = body else {
-            let (engine, out) = (&mut self.state.engine, &mut self.outbox);
+            let (engine, out) = (&mut self.state.engine, &mut self.output);
             return Ok(engine.change_message(now, entity, token, hidden_for, None, nonce(), out)?);
         };
         self.with_body(batch, body, |shard, _, mut new| {
             let new = new.pop().ok_or(peeklock_engine::Error::Nothing)?;
             let body = Some(NewBody { body: new.body, size_bytes: new.size_bytes });
-            let (engine, out) = (&mut shard.state.engine, &mut shard.outbox);
+            let (engine, out) = (&mut shard.state.engine, &mut shard.output);
             Ok(engine.change_message(now, entity, token, hidden_for, body, nonce(), out)?)
         })
     }
@@ -198,7 +198,7 @@ impl<L: Log> Shard<L> {
         count_max: usize,
         hidden_for: Duration,
     ) -> Answered {
-        let (engine, out) = (&mut self.state.engine, &mut self.outbox);
+        let (engine, out) = (&mut self.state.engine, &mut self.output);
         let taken = engine.take_messages(now, entity, count_max, hidden_for, &mut nonce, out);
         self.collect();
         let taken =

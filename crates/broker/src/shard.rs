@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use peeklock_engine::{Accepted, CloseReason, Outbox, ReceiverId, Settlement};
+use peeklock_engine::{Accepted, CloseReason, Output, ReceiverId, Settlement};
 use peeklock_journal::{AppendError, Log, Payload, Poisoned, StoredBody};
 use peeklock_types::{BodyRef, CommitGroupNumber, ShardId, Timestamp};
 use rustc_hash::FxHashMap;
@@ -94,8 +94,8 @@ pub(crate) struct Shard<L: Log> {
     /// Shards that a batch of messages is on its way to.
     pub(crate) bringing: BTreeSet<ShardId>,
     pub(crate) housekeeping: Housekeeping,
-    pub(crate) outbox: Outbox,
-    pub(crate) hub_outbox: peeklock_hubs::Outbox,
+    pub(crate) output: Output,
+    pub(crate) hub_output: peeklock_hubs::Output,
     pub(crate) group: GroupBuilder,
     /// Finished groups that were not appended yet, mostly because the log had no room. No new batch is begun while there are any.
     refused: VecDeque<Payload>,
@@ -149,8 +149,8 @@ impl<L: Log> Shard<L> {
             describe,
             bringing: BTreeSet::new(),
             housekeeping: Housekeeping::new(snapshot_upto),
-            outbox: Outbox::default(),
-            hub_outbox: peeklock_hubs::Outbox::default(),
+            output: Output::default(),
+            hub_output: peeklock_hubs::Output::default(),
             group: GroupBuilder::new(log.next_group()),
             refused: VecDeque::new(),
             owes_delivery: false,
@@ -199,7 +199,7 @@ impl<L: Log> Shard<L> {
 
     async fn serve(&mut self) -> Result<(), Failure> {
         let now = self.clock.now();
-        self.state.engine.wake(now, &mut self.outbox);
+        self.state.engine.wake(now, &mut self.output);
         self.collect();
         self.deliver_and_append(now)?;
         let mut waiting = VecDeque::new();
@@ -252,7 +252,7 @@ impl<L: Log> Shard<L> {
     /// Decides what waits, as long as the log takes it.
     fn round(&mut self, waiting: &mut VecDeque<Envelope>) -> Result<(), Failure> {
         let now = self.clock.now();
-        self.state.engine.tick(now, &mut self.outbox);
+        self.state.engine.tick(now, &mut self.output);
         self.collect();
         if self.group.size_bytes() >= GROUP_BYTES_MAX {
             // Many messages of topics were due. The first request may need as much room again.
@@ -310,7 +310,7 @@ impl<L: Log> Shard<L> {
             self.fences.remove(&receiver);
             return;
         }
-        self.state.engine.detach_receiver(now, receiver, &mut self.outbox);
+        self.state.engine.detach_receiver(now, receiver, &mut self.output);
         self.collect();
         self.delivered.remove(&receiver);
         if let Some((peer, ticket)) = self.waiting.remove(&receiver) {
@@ -323,7 +323,7 @@ impl<L: Log> Shard<L> {
         self.append_finished()?;
         self.owes_delivery = !self.refused.is_empty();
         while !self.owes_delivery {
-            let more = self.state.engine.deliver(now, &mut nonce, &mut self.outbox);
+            let more = self.state.engine.deliver(now, &mut nonce, &mut self.output);
             self.collect();
             self.serve_readers();
             self.append_group()?;
@@ -336,24 +336,24 @@ impl<L: Log> Shard<L> {
         Ok(())
     }
 
-    /// Takes over what the engine has put into the outbox.
+    /// Takes over what the engine has put into its output.
     pub(crate) fn collect(&mut self) {
-        for fact in self.outbox.facts.drain(..) {
+        for fact in self.output.facts.drain(..) {
             self.group.put_fact(&fact);
         }
-        for delivery in self.outbox.deliveries.drain(..) {
+        for delivery in self.output.deliveries.drain(..) {
             *self.delivered.entry(delivery.receiver).or_default() += 1;
             self.effects.push(Effect::Delivery(delivery));
         }
-        self.effects.extend(self.outbox.heads.drain(..).map(Effect::Head));
-        self.effects.extend(self.outbox.drained.drain(..).map(|drained| Effect::Drained(drained.receiver)));
-        for Accepted { receiver, held } in self.outbox.accepted.drain(..) {
+        self.effects.extend(self.output.heads.drain(..).map(Effect::Head));
+        self.effects.extend(self.output.drained.drain(..).map(|drained| Effect::Drained(drained.receiver)));
+        for Accepted { receiver, held } in self.output.accepted.drain(..) {
             if let Some((peer, ticket)) = self.waiting.remove(&receiver) {
                 let result = Ok(Answer::Attached(Some(held)));
                 self.effects.push(Effect::Answer { peer, ticket, result });
             }
         }
-        for closed in self.outbox.closed.drain(..) {
+        for closed in self.output.closed.drain(..) {
             self.delivered.remove(&closed.receiver);
             // Nobody detaches it any more, and a connection may ask for sessions in vain for weeks.
             if let Some(receivers) = self.receivers.get_mut(&PeerId::of(closed.receiver)) {
@@ -364,8 +364,8 @@ impl<L: Log> Shard<L> {
                 None => Effect::Closed(closed),
             });
         }
-        self.state.engine.unshare(&mut self.outbox.freed);
-        let freed = self.outbox.freed.drain(..);
+        self.state.engine.unshare(&mut self.output.freed);
+        let freed = self.output.freed.drain(..);
         self.freed.extend(freed.map(|body| StoredBody { place: body.place, size_bytes: body.size_bytes }));
     }
 
@@ -512,7 +512,7 @@ impl<L: Log> Shard<L> {
                 sub_queue,
                 delivery.token,
                 settlement,
-                &mut self.outbox,
+                &mut self.output,
             );
         }
         self.collect();
@@ -558,7 +558,7 @@ impl<L: Log> Shard<L> {
             // Another message with the same body may have moved before.
             let Some(to) = to.or_else(|| self.state.engine.copy_of(body.place)) else { continue };
             let (entity, number) = (body.entity, body.sequence_number);
-            if self.state.engine.move_body(entity, number, body.place, to, &mut self.outbox) {
+            if self.state.engine.move_body(entity, number, body.place, to, &mut self.output) {
                 unused.remove(&to);
             }
         }
@@ -573,7 +573,7 @@ impl<L: Log> Shard<L> {
     fn record_gathered(&mut self, gathered: Vec<Gathered>) -> Result<(), Failure> {
         for Gathered { stream, run, to } in gathered {
             let (place, size_bytes) = (to.place, to.size_bytes);
-            if !self.state.hubs.gathered(stream, &run, place, size_bytes, &mut self.hub_outbox) {
+            if !self.state.hubs.gathered(stream, &run, place, size_bytes, &mut self.hub_output) {
                 self.freed.push(to);
             }
         }

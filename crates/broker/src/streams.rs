@@ -27,7 +27,7 @@ impl<L: Log> Shard<L> {
                 let hubs = &mut self.state.hubs;
                 let attached = hubs
                     .find_stream(partition.hub, partition.number)
-                    .and_then(|stream| hubs.attach_reader(stream, receiver, *spec, &mut self.hub_outbox));
+                    .and_then(|stream| hubs.attach_reader(stream, receiver, *spec, &mut self.hub_output));
                 if attached.is_ok() {
                     self.receivers.entry(peer).or_default().push(receiver);
                     self.fences.insert(receiver, fence);
@@ -62,12 +62,12 @@ impl<L: Log> Shard<L> {
         let bytes = block.finish(&head).ok_or_else(too_large)?;
         let body = self.group.put_part(bytes).map_err(|_| too_large())?;
         let size_bytes = u32::try_from(size_bytes).map_err(|_| too_large())?;
-        self.state.hubs.append(stream, head, body, size_bytes, producer, &mut self.hub_outbox);
+        self.state.hubs.append(stream, head, body, size_bytes, producer, &mut self.hub_output);
         Ok(Answer::Done)
     }
 
     fn execute_hub(&mut self, now: Timestamp, request: HubRequest) -> Result<HubAnswer, Error> {
-        let (hubs, out) = (&mut self.state.hubs, &mut self.hub_outbox);
+        let (hubs, out) = (&mut self.state.hubs, &mut self.hub_output);
         Ok(match request {
             HubRequest::Create { name, id, settings, groups } => {
                 if self.state.engine.find(&name).is_some() {
@@ -105,7 +105,7 @@ impl<L: Log> Shard<L> {
     }
 
     fn execute_partition(&mut self, request: HubRequest) -> Result<HubAnswer, HubError> {
-        let (hubs, out) = (&mut self.state.hubs, &mut self.hub_outbox);
+        let (hubs, out) = (&mut self.state.hubs, &mut self.hub_output);
         Ok(match request {
             HubRequest::OpenStreams { specs } => {
                 for spec in specs {
@@ -157,12 +157,12 @@ impl<L: Log> Shard<L> {
         true
     }
 
-    /// Takes over what the hubs have put into their outbox.
+    /// Takes over what the hubs have put into their output.
     pub(crate) fn collect_hubs(&mut self) {
-        for fact in self.hub_outbox.facts.drain(..) {
+        for fact in self.hub_output.facts.drain(..) {
             self.group.put_hub_fact(&fact);
         }
-        for (receiver, reason) in self.hub_outbox.ended.drain(..) {
+        for (receiver, reason) in self.hub_output.ended.drain(..) {
             // At once: what is on its way to the old reader must not be seen beside what a new one gets.
             if let Some(fence) = self.fences.remove(&receiver) {
                 fence.close();
@@ -172,14 +172,14 @@ impl<L: Log> Shard<L> {
             }
             self.effects.push(Effect::ReaderEnded { receiver, reason });
         }
-        let freed = self.hub_outbox.freed.drain(..);
+        let freed = self.hub_output.freed.drain(..);
         self.freed.extend(freed.map(|(place, size_bytes)| StoredBody { place, size_bytes }));
     }
 
     /// Starts to read for every reader that can have events. What is not durable yet waits until it is.
     pub(crate) fn serve_readers(&mut self) {
         while self.reading.has_room()
-            && let Some(run) = self.state.hubs.next_run(RUN_BYTES_MAX, &mut self.hub_outbox)
+            && let Some(run) = self.state.hubs.next_run(RUN_BYTES_MAX, &mut self.hub_output)
         {
             if run.newest_group <= self.seen {
                 self.start_run(run);
@@ -215,7 +215,7 @@ impl<L: Log> Shard<L> {
                     run.upto
                 );
                 hubs.detach_reader(run.reader);
-                self.hub_outbox.ended.push((run.reader, ReaderEnd::Unreadable { from: run.from }));
+                self.hub_output.ended.push((run.reader, ReaderEnd::Unreadable { from: run.from }));
                 return;
             }
         };
@@ -253,7 +253,7 @@ impl<L: Log> Shard<L> {
 
     /// Drops events that are older than their hub wants to keep them.
     pub(crate) fn retire(&mut self, now: Timestamp) -> Result<(), Failure> {
-        self.state.hubs.retire(now, &mut self.hub_outbox);
+        self.state.hubs.retire(now, &mut self.hub_output);
         self.collect_hubs();
         if !self.group.is_empty() || !self.effects.is_empty() {
             self.append_group()?;

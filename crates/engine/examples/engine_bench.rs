@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use peeklock_engine::{
-    Engine, EntityId, NewMessage, Outbox, ReceiveMode, ReceiverId, SessionWish, Settlement, record,
+    Engine, EntityId, NewMessage, Output, ReceiveMode, ReceiverId, SessionWish, Settlement, record,
 };
 use peeklock_types::{BodyRef, CommitGroupNumber, EntityName, LockToken, QueueSettings, SubQueue, Timestamp};
 
@@ -42,7 +42,7 @@ const ROUNDS: usize = 9;
 struct Bench {
     engine: Engine,
     queue: EntityId,
-    out: Outbox,
+    out: Output,
     now: Timestamp,
     group: CommitGroupNumber,
     nonce: u64,
@@ -50,7 +50,7 @@ struct Bench {
 
 impl Bench {
     fn new() -> Bench {
-        let (mut engine, mut out) = (Engine::default(), Outbox::default());
+        let (mut engine, mut out) = (Engine::default(), Output::default());
         let name = EntityName::parse("orders").expect("a good name");
         let now = Timestamp::from_millis(1_700_000_000_000);
         let queue = engine.create_queue(now, name, QueueSettings::default(), &mut out).expect("a new name");
@@ -146,7 +146,7 @@ fn memory() {
         bench.send(1000);
         bench.end_of_batch();
     }
-    bench.out = Outbox::default();
+    bench.out = Output::default();
     let used = IN_USE_BYTES.load(Ordering::Relaxed) - before;
     println!("1,000,000 waiting messages            {:6.1} bytes each", used as f64 / 1e6);
     let started = now();

@@ -10,7 +10,7 @@ use peeklock_types::{
 use crate::engine::Engine;
 use crate::fact::Fact;
 use crate::message::EntityId;
-use crate::outbox::{ColdBody, Outbox};
+use crate::output::{ColdBody, Output};
 use crate::queue::{Entry, Queue, cold};
 
 /// Which bodies should move so that space can be used again.
@@ -70,7 +70,7 @@ impl Engine {
         sequence_number: SequenceNumber,
         from: BodyRef,
         to: BodyRef,
-        out: &mut Outbox,
+        out: &mut Output,
     ) -> bool {
         let Some(queue) = self.queues.get(&entity) else { return false };
         let body = queue.entry(sequence_number).map(|entry| entry.body);

@@ -10,7 +10,7 @@ use crate::error::{Error, ReplayError};
 use crate::fact::Fact;
 use crate::message::{EntityId, Metadata, ReceiverId};
 use crate::order::Classifier;
-use crate::outbox::{CloseReason, ColdBody, Outbox};
+use crate::output::{CloseReason, ColdBody, Output};
 use crate::queue::{Queue, cold};
 use crate::wire_settings::kept;
 
@@ -79,7 +79,7 @@ impl Engine {
         now: Timestamp,
         name: EntityName,
         settings: QueueSettings,
-        out: &mut Outbox,
+        out: &mut Output,
     ) -> Result<EntityId, Error> {
         self.create(now, name, EntityKind::Queue, settings, out)
     }
@@ -91,7 +91,7 @@ impl Engine {
         name: EntityName,
         kind: EntityKind,
         settings: QueueSettings,
-        out: &mut Outbox,
+        out: &mut Output,
     ) -> Result<EntityId, Error> {
         if name.is_subscription() || kind == EntityKind::Subscription {
             return Err(Error::OtherKind { name, kind });
@@ -139,7 +139,7 @@ impl Engine {
         now: Timestamp,
         name: &EntityName,
         settings: QueueSettings,
-        out: &mut Outbox,
+        out: &mut Output,
     ) -> Result<EntityId, Error> {
         let entity = self.find(name).ok_or_else(|| Error::NoSuchQueue { name: name.clone() })?;
         let settings = kept(&settings);
@@ -166,7 +166,7 @@ impl Engine {
         now: Timestamp,
         name: &EntityName,
         metadata: Metadata,
-        out: &mut Outbox,
+        out: &mut Output,
     ) -> Result<EntityId, Error> {
         let entity = self.find(name).ok_or_else(|| Error::NoSuchQueue { name: name.clone() })?;
         metadata.check()?;
@@ -175,13 +175,13 @@ impl Engine {
         Ok(entity)
     }
 
-    /// Deletes a queue with all its messages, or a topic with all its subscriptions. Their receivers are detached and listed in [`Outbox::closed`]. Refused while messages of a
+    /// Deletes a queue with all its messages, or a topic with all its subscriptions. Their receivers are detached and listed in [`Output::closed`]. Refused while messages of a
     /// transaction are on their way from here to other queues: they were confirmed, and are not this queue's to lose.
     pub fn delete_queue(
         &mut self,
         now: Timestamp,
         name: &EntityName,
-        out: &mut Outbox,
+        out: &mut Output,
     ) -> Result<EntityId, Error> {
         let entity = self.find(name).ok_or_else(|| Error::NoSuchQueue { name: name.clone() })?;
         let all = self.with_subscriptions(entity);
@@ -199,7 +199,7 @@ impl Engine {
         Ok(entity)
     }
 
-    pub(crate) fn delete_if_idle(&mut self, now: Timestamp, entity: EntityId, out: &mut Outbox) {
+    pub(crate) fn delete_if_idle(&mut self, now: Timestamp, entity: EntityId, out: &mut Output) {
         let Some(queue) = self.queues.get(&entity) else { return };
         if queue.idle_at().is_none_or(|at| at > now) {
             return;

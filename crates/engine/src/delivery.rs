@@ -5,7 +5,7 @@ use peeklock_types::{SequenceNumber, SubQueue, Timestamp};
 use crate::agenda::Address;
 use crate::engine::{Engine, FACTS_PER_CALL_MAX};
 use crate::message::ReceiverId;
-use crate::outbox::{Delivery, Drained, Outbox, Received};
+use crate::output::{Delivery, Drained, Output, Received};
 use crate::queue::{Holder, Queue, SessionSlot};
 use crate::receivers::{Place, Receiver, Receivers};
 use crate::watch::{note_room, urgency};
@@ -29,7 +29,7 @@ impl Engine {
         });
     }
 
-    /// Gives the receiver what there is, up to its credit, and then takes the rest of the credit back. [`Outbox::drained`] of a later
+    /// Gives the receiver what there is, up to its credit, and then takes the rest of the credit back. [`Output::drained`] of a later
     /// [`Engine::deliver`] tells when that is done; it takes longer only while the window is closed.
     pub fn drain(&mut self, receiver: ReceiverId) {
         let draining = &mut self.receivers.draining;
@@ -60,7 +60,7 @@ impl Engine {
     ///
     /// Returns whether it stopped at [`FACTS_PER_CALL_MAX`] deliveries with more to hand out: call it again for the next group.
     #[must_use = "more may wait to be handed out"]
-    pub fn deliver(&mut self, now: Timestamp, nonces: &mut dyn FnMut() -> u64, out: &mut Outbox) -> bool {
+    pub fn deliver(&mut self, now: Timestamp, nonces: &mut dyn FnMut() -> u64, out: &mut Output) -> bool {
         self.tick(now, out);
         let mut budget = FACTS_PER_CALL_MAX;
         while budget > 0
@@ -85,7 +85,7 @@ impl Engine {
         budget == 0
     }
 
-    fn finish_drains(&mut self, now: Timestamp, out: &mut Outbox) {
+    fn finish_drains(&mut self, now: Timestamp, out: &mut Output) {
         if self.receivers.draining.is_empty() {
             return;
         }
@@ -152,7 +152,7 @@ struct Server<'a> {
 }
 
 impl Server<'_> {
-    fn serve(&mut self, queue: &mut Queue, receivers: &mut Receivers, out: &mut Outbox) {
+    fn serve(&mut self, queue: &mut Queue, receivers: &mut Receivers, out: &mut Output) {
         let sub_queue = self.address.sub_queue;
         while self.budget > 0 {
             let part = queue.part_mut(sub_queue);
@@ -178,7 +178,7 @@ impl Server<'_> {
     }
 
     /// Gives sessions to those who wait for one, and to holders what their sessions have.
-    fn serve_sessions(&mut self, queue: &mut Queue, receivers: &mut Receivers, out: &mut Outbox) {
+    fn serve_sessions(&mut self, queue: &mut Queue, receivers: &mut Receivers, out: &mut Output) {
         crate::sessions::match_waiters(self.now, queue, receivers, out);
         while self.budget > 0 {
             let Some(slot) = queue.main.messages.sessions_mut().next_ready() else { return };
@@ -191,7 +191,7 @@ impl Server<'_> {
         queue: &mut Queue,
         slot: SessionSlot,
         receivers: &mut Receivers,
-        out: &mut Outbox,
+        out: &mut Output,
     ) {
         while self.budget > 0 {
             let Some(session) = queue.main.messages.sessions().get(slot) else { return };
@@ -216,7 +216,7 @@ impl Server<'_> {
 
     /// A message whose time is over is not handed out, however late that is found.
     #[inline]
-    fn expire(&mut self, queue: &mut Queue, number: SequenceNumber, out: &mut Outbox) -> bool {
+    fn expire(&mut self, queue: &mut Queue, number: SequenceNumber, out: &mut Output) -> bool {
         let sub_queue = self.address.sub_queue;
         let has_expired = queue.part(sub_queue).messages.has_expired(self.now, number);
         if has_expired {
@@ -234,7 +234,7 @@ impl Server<'_> {
         id: ReceiverId,
         receiver: &mut Receiver,
         number: SequenceNumber,
-        out: &mut Outbox,
+        out: &mut Output,
     ) {
         let Address { entity, sub_queue } = self.address;
         let nonce = (self.nonces)();

@@ -10,7 +10,7 @@ use crate::error::{Error, ReplayError};
 use crate::fact::Fact;
 use crate::message::{EntityId, Message, NewMessage, ReceiverId, Settlement};
 use crate::number_map::NumberMap;
-use crate::outbox::{ColdBody, Outbox};
+use crate::output::{ColdBody, Output};
 use crate::queue::{Entry, Queue};
 use crate::receivers::Receivers;
 use crate::shared::Shared;
@@ -52,7 +52,7 @@ impl Engine {
         now: Timestamp,
         entity: EntityId,
         messages: impl AsRef<[NewMessage]> + IntoIterator<Item = NewMessage>,
-        out: &mut Outbox,
+        out: &mut Output,
     ) -> Result<(), Error> {
         if self.topics.contains_key(&entity) {
             return self.publish(now, entity, messages, out).map(|_| ());
@@ -73,7 +73,7 @@ impl Engine {
         now: Timestamp,
         entity: EntityId,
         messages: impl AsRef<[NewMessage]> + IntoIterator<Item = NewMessage>,
-        out: &mut Outbox,
+        out: &mut Output,
     ) -> Result<Vec<SequenceNumber>, Error> {
         if self.topics.contains_key(&entity) {
             return self.publish(now, entity, messages, out);
@@ -101,7 +101,7 @@ impl Engine {
         now: Timestamp,
         entity: EntityId,
         numbers: &[SequenceNumber],
-        out: &mut Outbox,
+        out: &mut Output,
     ) -> Result<(), Error> {
         self.command(now, entity, |queue| queue.cancel_scheduled(numbers, out))
     }
@@ -115,7 +115,7 @@ impl Engine {
         sub_queue: SubQueue,
         token: LockToken,
         settlement: Settlement,
-        out: &mut Outbox,
+        out: &mut Output,
     ) -> Result<(), Error> {
         self.command(now, entity, |queue| queue.settle(now, sub_queue, token, settlement, out))
     }
@@ -131,7 +131,7 @@ impl Engine {
         tokens: &[LockToken],
         settlement: &Settlement,
         hold: Option<(&SessionId, ReceiverId)>,
-        out: &mut Outbox,
+        out: &mut Output,
     ) -> Result<(), Error> {
         self.command(now, entity, |queue| queue.settle_all(now, sub_queue, tokens, settlement, hold, out))
     }
@@ -154,7 +154,7 @@ impl Engine {
         entity: EntityId,
         sub_queue: SubQueue,
         tokens: &[LockToken],
-        out: &mut Outbox,
+        out: &mut Output,
     ) -> Result<Vec<Timestamp>, Error> {
         self.command(now, entity, |queue| queue.renew(now, sub_queue, tokens, out))
     }
@@ -181,7 +181,7 @@ impl Engine {
         sub_queue: SubQueue,
         before: Timestamp,
         count_max: u64,
-        out: &mut Outbox,
+        out: &mut Output,
     ) -> Result<u64, Error> {
         self.command(now, entity, |queue| {
             queue.check_address(sub_queue)?;
@@ -191,7 +191,7 @@ impl Engine {
 
     /// Does what is due by `now`: locks run out, messages come due or expire, sessions are lost, idle queues go. If more than
     /// [`FACTS_PER_CALL_MAX`] steps are due, the rest waits for the next call, and [`Engine::next_deadline`] says so by not being after `now`.
-    pub fn tick(&mut self, now: Timestamp, out: &mut Outbox) {
+    pub fn tick(&mut self, now: Timestamp, out: &mut Output) {
         let mut budget = FACTS_PER_CALL_MAX;
         while budget > 0
             && let Some(address) = self.agenda.next_due(now)
@@ -225,7 +225,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Leaves of bodies that messages have given up those that no other message has. To be called for all of [`Outbox::freed`], once.
+    /// Leaves of bodies that messages have given up those that no other message has. To be called for all of [`Output::freed`], once.
     pub fn unshare(&mut self, freed: &mut Vec<ColdBody>) {
         self.shared.release(freed);
     }
@@ -300,7 +300,7 @@ impl Engine {
     }
 
     /// Records a fact that may concern more than one queue.
-    pub(crate) fn record(&mut self, fact: Fact, out: &mut Outbox) {
+    pub(crate) fn record(&mut self, fact: Fact, out: &mut Output) {
         self.apply_fact(&fact, &mut out.freed).expect("a fact fits the state on which it was decided");
         out.facts.push(fact);
     }

@@ -3,7 +3,7 @@
 //! A command is *decided* into facts, and each fact is applied at once; [`Engine::apply`] after a crash goes the same way. The machine has
 //! no clock, task, socket, disk or random source: time, nonces and places of bodies are arguments.
 //!
-//! What the machine holds is the *decided* state. Whoever drives it writes the facts of [`Outbox`] to a journal and holds every reply and
+//! What the machine holds is the *decided* state. Whoever drives it writes the facts of [`Output`] to a journal and holds every reply and
 //! every delivery back until the facts decided so far are durable, so nobody sees what a crash could take back, and yet commands that
 //! wait for the disk are already decided against each other.
 
@@ -18,7 +18,7 @@ mod message;
 mod number_map;
 mod order;
 mod orders;
-mod outbox;
+mod output;
 mod patch;
 mod plan;
 mod queue;
@@ -52,7 +52,7 @@ pub use order::{
     ClassView, ExplainedMessage, HISTOGRAM_BOUNDS_MS, Histogram, LaneKey, OrderView, TENANTS_SHOWN_MAX,
     TargetView, TenantView, Window,
 };
-pub use outbox::{Accepted, CloseReason, Closed, ColdBody, Delivery, Drained, HeldSession, Outbox, Received};
+pub use output::{Accepted, CloseReason, Closed, ColdBody, Delivery, Drained, HeldSession, Output, Received};
 pub use patch::{PATCH_SIZE_BYTES_MAX, Patch, PatchPart};
 pub use peeklock_types::wire::DecodeError;
 pub use queue::NewBody;

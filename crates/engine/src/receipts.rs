@@ -7,7 +7,7 @@ use peeklock_types::{LockToken, Timestamp, limits};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::message::{EntityId, Message, NewMessage};
-use crate::outbox::{Outbox, Received};
+use crate::output::{Output, Received};
 use crate::queue::NewBody;
 
 impl Engine {
@@ -20,7 +20,7 @@ impl Engine {
         message: NewMessage,
         hidden_for: Duration,
         nonce: u64,
-        out: &mut Outbox,
+        out: &mut Output,
     ) -> Result<Received, Error> {
         self.command(now, entity, |queue| queue.put(now, message, hidden_for, nonce, out))
     }
@@ -34,7 +34,7 @@ impl Engine {
         count_max: usize,
         hidden_for: Duration,
         nonces: &mut dyn FnMut() -> u64,
-        out: &mut Outbox,
+        out: &mut Output,
     ) -> Result<Vec<Received>, Error> {
         let count_max = count_max.min(limits::TAKE_COUNT_MAX);
         self.command(now, entity, |queue| queue.take(now, count_max, hidden_for, nonces, out))
@@ -69,7 +69,7 @@ impl Engine {
         hidden_for: Duration,
         body: Option<NewBody>,
         nonce: u64,
-        out: &mut Outbox,
+        out: &mut Output,
     ) -> Result<Option<Received>, Error> {
         self.command(now, entity, |queue| queue.change(now, token, hidden_for, body, nonce, out))
     }
@@ -80,13 +80,13 @@ impl Engine {
         now: Timestamp,
         entity: EntityId,
         token: LockToken,
-        out: &mut Outbox,
+        out: &mut Output,
     ) -> Result<(), Error> {
         self.command(now, entity, |queue| queue.delete(now, token, out))
     }
 
     /// Deletes all messages of a queue, held ones too, but not its dead letters. Tells how many. One fact, however many there are.
-    pub fn clear(&mut self, now: Timestamp, entity: EntityId, out: &mut Outbox) -> Result<u64, Error> {
+    pub fn clear(&mut self, now: Timestamp, entity: EntityId, out: &mut Output) -> Result<u64, Error> {
         self.command(now, entity, |queue| queue.clear(now, out))
     }
 }

@@ -8,7 +8,7 @@ use crate::engine::Engine;
 use crate::error::{Error, ReplayError};
 use crate::fact::Fact;
 use crate::message::EntityId;
-use crate::outbox::Outbox;
+use crate::output::Output;
 use crate::queue::{Queue, StoredRule};
 use crate::topics::Topic;
 
@@ -30,7 +30,7 @@ impl Engine {
         now: Timestamp,
         name: &EntityName,
         rule: Rule,
-        out: &mut Outbox,
+        out: &mut Output,
     ) -> Result<(), Error> {
         if self.subscription(name)?.find_rule(&rule.name).is_ok() {
             return Err(Error::RuleExists { name: name.clone(), rule: rule.name });
@@ -43,7 +43,7 @@ impl Engine {
         now: Timestamp,
         name: &EntityName,
         rule: Rule,
-        out: &mut Outbox,
+        out: &mut Output,
     ) -> Result<(), Error> {
         if self.subscription(name)?.find_rule(&rule.name).is_err() {
             return Err(Error::NoSuchRule { name: name.clone(), rule: rule.name });
@@ -56,7 +56,7 @@ impl Engine {
         now: Timestamp,
         name: &EntityName,
         rule: Rule,
-        out: &mut Outbox,
+        out: &mut Output,
     ) -> Result<(), Error> {
         rule.check()?;
         let queue = self.subscription(name)?;
@@ -75,7 +75,7 @@ impl Engine {
         now: Timestamp,
         name: &EntityName,
         rule: &RuleName,
-        out: &mut Outbox,
+        out: &mut Output,
     ) -> Result<(), Error> {
         let queue = self.subscription(name)?;
         let entity = queue.entity;

@@ -10,7 +10,7 @@ use crate::engine::{Engine, FACTS_PER_CALL_MAX};
 use crate::error::Error;
 use crate::fact::Fact;
 use crate::message::{EntityId, Message, ReceiveMode, ReceiverId, SessionWish};
-use crate::outbox::{Accepted, CloseReason, Closed, HeldSession, Outbox, Received};
+use crate::output::{Accepted, CloseReason, Closed, HeldSession, Output, Received};
 use crate::queue::{Holder, Queue, SessionSlot};
 use crate::receivers::{Place, Receiver, Receivers};
 
@@ -19,7 +19,7 @@ use crate::receivers::{Place, Receiver, Receivers};
 pub enum Attached {
     Queue,
     Session(HeldSession),
-    /// [`Outbox::accepted`] will tell which session, or [`Outbox::closed`] that there was none in time.
+    /// [`Output::accepted`] will tell which session, or [`Output::closed`] that there was none in time.
     Waiting,
 }
 
@@ -55,12 +55,12 @@ impl Engine {
     /// Takes a receiver away: it gets nothing from now on. Its locks stay until they are settled or run out; but a session that it holds is free
     /// at once, and what is locked in it returns. If that is more than [`FACTS_PER_CALL_MAX`] messages, the rest follows with the next
     /// [`Engine::tick`], and the session is free then.
-    pub fn detach_receiver(&mut self, now: Timestamp, id: ReceiverId, out: &mut Outbox) {
+    pub fn detach_receiver(&mut self, now: Timestamp, id: ReceiverId, out: &mut Output) {
         self.detach(now, id, FACTS_PER_CALL_MAX, out);
     }
 
     /// Returns at most `max` locked messages, and tells how many.
-    fn detach(&mut self, now: Timestamp, id: ReceiverId, max: usize, out: &mut Outbox) -> usize {
+    fn detach(&mut self, now: Timestamp, id: ReceiverId, max: usize, out: &mut Output) -> usize {
         self.set_credit(id, 0);
         self.cancel_drain(id);
         self.watch(id, None);
@@ -120,7 +120,7 @@ impl Engine {
         session: &SessionId,
         receiver: ReceiverId,
         state: Option<Bytes>,
-        out: &mut Outbox,
+        out: &mut Output,
     ) -> Result<(), Error> {
         self.check_session_state(now, entity, session, receiver, state.as_ref())?;
         self.command(now, entity, |queue| {
@@ -199,7 +199,7 @@ impl Engine {
         mode: ReceiveMode,
         hold: Option<(&SessionId, ReceiverId)>,
         nonce: u64,
-        out: &mut Outbox,
+        out: &mut Output,
     ) -> Result<Vec<Received>, Error> {
         self.command(now, entity, |queue| {
             queue.check_address(sub_queue)?;
@@ -219,7 +219,7 @@ impl Engine {
         receiver: ReceiverId,
         before: Timestamp,
         count_max: u64,
-        out: &mut Outbox,
+        out: &mut Output,
     ) -> Result<u64, Error> {
         self.command(now, entity, |queue| {
             let (slot, _) = held(now, queue, session, receiver)?;
@@ -234,7 +234,7 @@ impl Engine {
         now: Timestamp,
         entity: EntityId,
         max: usize,
-        out: &mut Outbox,
+        out: &mut Output,
     ) -> usize {
         let mut returned_count = 0;
         while let Some(queue) = self.queues.get_mut(&entity) {
@@ -268,7 +268,7 @@ impl Engine {
         receiver: ReceiverId,
         reason: CloseReason,
         max: usize,
-        out: &mut Outbox,
+        out: &mut Output,
     ) -> usize {
         out.closed.push(Closed { receiver, reason });
         self.detach(now, receiver, max, out)
@@ -277,7 +277,7 @@ impl Engine {
     /// To be called once after recovery. Sessions were held by receivers that are gone: what was locked in them returns, at the latest with the
     /// next [`Engine::deliver`]. Locks that would last too long, because the clock was set back, are shortened. And idle queues are given
     /// their time anew.
-    pub fn wake(&mut self, now: Timestamp, out: &mut Outbox) {
+    pub fn wake(&mut self, now: Timestamp, out: &mut Output) {
         let entities: Vec<_> = self.names.values().copied().collect();
         let mut left = FACTS_PER_CALL_MAX;
         for entity in entities {
@@ -294,7 +294,7 @@ impl Engine {
 }
 
 /// Locks last no longer than they would if they were made now: a wall clock that was set back while nobody looked must not hold messages for hours.
-fn shorten_locks(now: Timestamp, queue: &mut Queue, max: usize, out: &mut Outbox) -> usize {
+fn shorten_locks(now: Timestamp, queue: &mut Queue, max: usize, out: &mut Output) -> usize {
     let (entity, until) = (queue.entity, now + queue.settings.lock_duration);
     let mut count = 0;
     for sub_queue in SubQueue::ALL {
@@ -369,7 +369,7 @@ fn hold(
 }
 
 /// Gives available sessions to those who wait for one, first come, first served.
-pub(crate) fn match_waiters(now: Timestamp, queue: &mut Queue, receivers: &mut Receivers, out: &mut Outbox) {
+pub(crate) fn match_waiters(now: Timestamp, queue: &mut Queue, receivers: &mut Receivers, out: &mut Output) {
     loop {
         let Some(receiver) = queue.main.messages.sessions().next_waiter() else { return };
         let Some(slot) = queue.main.messages.next_session(now) else { return };
@@ -428,7 +428,7 @@ fn lose_session(
 
 /// Ends whatever hold there is on a session: what is locked in it returns, and counts as failed. At most `max` messages; when more are locked,
 /// the session stays with nobody, its time over, until the next call.
-fn free_session(now: Timestamp, queue: &mut Queue, slot: SessionSlot, max: usize, out: &mut Outbox) -> usize {
+fn free_session(now: Timestamp, queue: &mut Queue, slot: SessionSlot, max: usize, out: &mut Output) -> usize {
     let nobody = Holder { receiver: None, until: Timestamp::ZERO, is_asking: false };
     queue.main.messages.set_holder(slot, Some(nobody));
     let locked = queue.main.messages.sessions().get(slot).map(|session| session.locked().take(max).collect());

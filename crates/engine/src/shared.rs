@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use peeklock_types::BodyRef;
 
 use crate::number_map::NumberMap;
-use crate::outbox::ColdBody;
+use crate::output::ColdBody;
 use crate::wire::{DecodeError, Reader, put_fixed, put_number};
 
 #[derive(Debug, Default)]

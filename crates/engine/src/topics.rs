@@ -18,7 +18,7 @@ use crate::engine::Engine;
 use crate::error::{Error, ReplayError};
 use crate::fact::Fact;
 use crate::message::{Attributes, EntityId, NewMessage};
-use crate::outbox::Outbox;
+use crate::output::Output;
 use crate::patch::PatchPart;
 use crate::plan::{Plan, check_copies};
 use crate::queue::{Entry, NUMBERS_PER_MESSAGE, Queue, reason};
@@ -65,7 +65,7 @@ impl Engine {
         name: EntityName,
         settings: QueueSettings,
         rule: Option<Rule>,
-        out: &mut Outbox,
+        out: &mut Output,
     ) -> Result<EntityId, Error> {
         let kind = EntityKind::Subscription;
         let Some(topic_name) = name.topic() else { return Err(Error::OtherKind { name, kind }) };
@@ -137,7 +137,7 @@ impl Engine {
         now: Timestamp,
         topic: EntityId,
         messages: impl AsRef<[NewMessage]> + IntoIterator<Item = NewMessage>,
-        out: &mut Outbox,
+        out: &mut Output,
     ) -> Result<Vec<SequenceNumber>, Error> {
         let plans = self.plan(now, topic, messages.as_ref())?;
         check_copies(plans.iter())?;
@@ -253,7 +253,7 @@ impl Engine {
         topic: EntityId,
         message: NewMessage,
         plan: Plan,
-        out: &mut Outbox,
+        out: &mut Output,
     ) -> SequenceNumber {
         let Some(queue) = self.queues.get_mut(&topic) else { return SequenceNumber::default() };
         if message.attributes.as_ref().is_some_and(|attributes| is_scheduled(attributes, now)) {
@@ -280,7 +280,7 @@ impl Engine {
         message: NewMessage,
         plan: Plan,
         was_scheduled: bool,
-        out: &mut Outbox,
+        out: &mut Output,
     ) {
         let mut again = was_scheduled;
         let Some(queue) = self.queues.get(&topic) else { return };
@@ -396,7 +396,7 @@ impl Engine {
         now: Timestamp,
         entity: EntityId,
         max: usize,
-        out: &mut Outbox,
+        out: &mut Output,
     ) -> usize {
         let mut done = 0;
         while done < max {

@@ -14,7 +14,7 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::fact::Fact;
 use crate::message::{Attributes, EntityId, NewMessage, ReceiverId, Settlement, check_count};
-use crate::outbox::Outbox;
+use crate::output::Output;
 use crate::plan::{Plan, check_copies};
 
 /// What a transaction does, all or nothing.
@@ -49,7 +49,7 @@ impl Engine {
         now: Timestamp,
         entity: EntityId,
         count: usize,
-        out: &mut Outbox,
+        out: &mut Output,
     ) -> Result<Vec<SequenceNumber>, Error> {
         self.command(now, entity, |queue| {
             queue.check_open()?;
@@ -70,7 +70,7 @@ impl Engine {
         here: ShardId,
         entity: EntityId,
         transaction: Transaction,
-        out: &mut Outbox,
+        out: &mut Output,
     ) -> Result<(), Error> {
         check_size(&transaction)?;
         let Transaction { settles, cancels, states, sends } = transaction;
@@ -177,7 +177,7 @@ impl Engine {
         entity: EntityId,
         target: EntityName,
         message: NewMessage,
-        out: &mut Outbox,
+        out: &mut Output,
     ) {
         let Some(queue) = self.queues.get(&entity) else { return };
         let NewMessage { body, size_bytes, attributes } = message;

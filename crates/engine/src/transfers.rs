@@ -12,7 +12,7 @@ use crate::engine::Engine;
 use crate::error::{Error, ReplayError};
 use crate::fact::Fact;
 use crate::message::{Attributes, EntityId, NewMessage, Transfer};
-use crate::outbox::Outbox;
+use crate::output::Output;
 use crate::queue::Queue;
 
 const REASON_REFUSED: &str = "TransferFailed";
@@ -146,7 +146,7 @@ impl Engine {
     }
 
     /// The shard has taken everything up to number `upto`.
-    pub fn transferred(&mut self, shard: ShardId, upto: u64, out: &mut Outbox) {
+    pub fn transferred(&mut self, shard: ShardId, upto: u64, out: &mut Output) {
         let Some(lane) = self.transfers.lanes.get(&shard) else { return };
         let done: Vec<_> = lane.pending.range(..=upto).map(|(_, &place)| place).collect();
         for (entity, sequence_number) in done {
@@ -155,7 +155,7 @@ impl Engine {
     }
 
     /// The shard does not take this message: it is set aside with the reason.
-    pub fn transfer_refused(&mut self, shard: ShardId, number: u64, reason: String, out: &mut Outbox) {
+    pub fn transfer_refused(&mut self, shard: ShardId, number: u64, reason: String, out: &mut Output) {
         let lane = self.transfers.lanes.get(&shard);
         let Some(&(entity, sequence_number)) = lane.and_then(|lane| lane.pending.get(&number)) else {
             return;
@@ -174,7 +174,7 @@ impl Engine {
         number: u64,
         target: &EntityName,
         message: NewMessage,
-        out: &mut Outbox,
+        out: &mut Output,
     ) -> Result<bool, Error> {
         if self.transfers.arrived.get(&source).is_some_and(|newest| *newest >= number) {
             return Ok(false);
@@ -201,7 +201,7 @@ impl Engine {
         entity: EntityId,
         sub_queue: SubQueue,
         max: usize,
-        out: &mut Outbox,
+        out: &mut Output,
     ) -> usize {
         for done in 0..max {
             let Some(queue) = self.queues.get_mut(&entity) else { return done };

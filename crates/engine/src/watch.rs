@@ -10,7 +10,7 @@ use peeklock_types::{SequenceNumber, SubQueue, Timestamp};
 use crate::agenda::Address;
 use crate::engine::Engine;
 use crate::message::ReceiverId;
-use crate::outbox::Outbox;
+use crate::output::Output;
 use crate::queue::Queue;
 
 /// The message that a sub-queue would hand out next.
@@ -61,7 +61,7 @@ impl Changed {
 }
 
 impl Engine {
-    /// Tells the receiver in [`Outbox::heads`] of each [`Engine::deliver`] what its sub-queue would hand out next, whenever that has changed; or
+    /// Tells the receiver in [`Output::heads`] of each [`Engine::deliver`] what its sub-queue would hand out next, whenever that has changed; or
     /// stops to, for `None`; and once more when the receiver held all that it may and gives something back. To ask again, with another serial, is to hear it again. For receivers of a whole sub-queue; one of a session hears of
     /// what it does not get.
     pub fn watch(&mut self, receiver: ReceiverId, serial: Option<u32>) {
@@ -106,7 +106,7 @@ impl Engine {
     }
 
     /// To be called when everything of a batch is decided.
-    pub(crate) fn tell_heads(&mut self, now: Timestamp, out: &mut Outbox) {
+    pub(crate) fn tell_heads(&mut self, now: Timestamp, out: &mut Output) {
         self.repeat_heads();
         while let Some(address) = self.agenda.changed.0.pop_front() {
             let Some(queue) = self.queues.get_mut(&address.entity) else {

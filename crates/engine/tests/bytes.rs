@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use peeklock_engine::{
-    Attributes, DecodeError, Engine, EntityId, Evacuate, Fact, LaneKey, Metadata, Origin, Outbox, Patch,
+    Attributes, DecodeError, Engine, EntityId, Evacuate, Fact, LaneKey, Metadata, Origin, Output, Patch,
     PatchPart, ReplayError, Reserved, record,
 };
 use peeklock_filter::{Filter, Rule, RuleName, SqlFilter};
@@ -416,7 +416,7 @@ fn with_checksum(mut bytes: Vec<u8>) -> Vec<u8> {
 /// Whatever state there is, it can be asked everything, worked with and written down.
 fn use_it(mut engine: Engine) {
     let snapshot = engine.snapshot();
-    let mut out = Outbox::default();
+    let mut out = Output::default();
     let now = Timestamp::from_millis(2000);
     engine.wake(now, &mut out);
     for now in [now, now + Duration::from_secs(600), Timestamp::MAX] {

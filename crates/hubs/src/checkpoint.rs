@@ -2,7 +2,7 @@
 
 use peeklock_types::{ConsumerGroup, EntityName, Timestamp, limits};
 
-use crate::Outbox;
+use crate::Output;
 use crate::error::Error;
 use crate::fact::Fact;
 use crate::hub::Hubs;
@@ -112,7 +112,7 @@ impl Hubs {
         partition: u32,
         owner: &str,
         expected: Option<Etag>,
-        out: &mut Outbox,
+        out: &mut Output,
     ) -> Result<Ownership, Error> {
         let current = self.progress(hub, group, partition)?.and_then(|progress| progress.owned.as_ref());
         check_owner(owner)?;
@@ -157,7 +157,7 @@ impl Hubs {
         partition: u32,
         sequence: Option<u64>,
         by: &CheckpointBy,
-        out: &mut Outbox,
+        out: &mut Output,
     ) -> Result<Option<Checkpoint>, Error> {
         let progress = self.progress(hub, group, partition)?;
         let current = progress.and_then(|progress| progress.checkpoint);

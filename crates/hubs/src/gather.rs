@@ -2,7 +2,7 @@
 
 use peeklock_types::{BodyRef, CommitGroupNumber};
 
-use crate::Outbox;
+use crate::Output;
 use crate::fact::Fact;
 use crate::hub::Hubs;
 use crate::stream::{Extent, Gather, GatherRun, Stream, StreamId};
@@ -93,7 +93,7 @@ impl Hubs {
         run: &GatherRun,
         body: BodyRef,
         size_bytes: u32,
-        out: &mut Outbox,
+        out: &mut Output,
     ) -> bool {
         let fits = self.streams.get(&stream).is_some_and(|known| known.starts_with(run));
         let Ok(extent_count) = u32::try_from(run.bodies.len()) else { return false };

@@ -5,7 +5,7 @@ use std::ops::Bound;
 
 use peeklock_types::{ConsumerGroup, EntityName, HubId, HubSettings, HubSettingsError, Timestamp, limits};
 
-use crate::Outbox;
+use crate::Output;
 use crate::agenda::Agenda;
 use crate::checkpoint::Progress;
 use crate::error::Error;
@@ -100,7 +100,7 @@ fn check_metadata(user_metadata: Option<&str>) -> Result<(), Error> {
 
 impl Hubs {
     /// Applies what was decided, and says so.
-    pub(crate) fn record(&mut self, fact: Fact, out: &mut Outbox) {
+    pub(crate) fn record(&mut self, fact: Fact, out: &mut Output) {
         self.apply(&fact).expect("what was just decided fits what it was decided upon");
         out.facts.push(fact);
     }
@@ -113,7 +113,7 @@ impl Hubs {
         id: HubId,
         settings: HubSettings,
         groups: &[ConsumerGroup],
-        out: &mut Outbox,
+        out: &mut Output,
     ) -> Result<HubView, Error> {
         if self.hubs.contains_key(&name) {
             return Err(Error::HubExists { name });
@@ -138,7 +138,7 @@ impl Hubs {
         name: &EntityName,
         settings: HubSettings,
         expected: Option<u64>,
-        out: &mut Outbox,
+        out: &mut Output,
     ) -> Result<HubView, Error> {
         let hub = self.expected_hub(name, expected)?;
         settings.check()?;
@@ -153,7 +153,7 @@ impl Hubs {
         &mut self,
         name: &EntityName,
         expected: Option<u64>,
-        out: &mut Outbox,
+        out: &mut Output,
     ) -> Result<HubView, Error> {
         self.expected_hub(name, expected)?;
         let last = self.hub(name)?;
@@ -183,7 +183,7 @@ impl Hubs {
         name: &EntityName,
         group: ConsumerGroup,
         user_metadata: Option<String>,
-        out: &mut Outbox,
+        out: &mut Output,
     ) -> Result<HubView, Error> {
         let hub = self.known_hub(name)?;
         if hub.groups.contains_key(&group) {
@@ -203,7 +203,7 @@ impl Hubs {
         name: &EntityName,
         group: ConsumerGroup,
         user_metadata: Option<String>,
-        out: &mut Outbox,
+        out: &mut Output,
     ) -> Result<HubView, Error> {
         self.known_group(name, &group)?;
         check_metadata(user_metadata.as_deref())?;
@@ -216,7 +216,7 @@ impl Hubs {
         &mut self,
         name: &EntityName,
         group: &ConsumerGroup,
-        out: &mut Outbox,
+        out: &mut Output,
     ) -> Result<HubView, Error> {
         self.known_group(name, group)?;
         if group.is_default() {
@@ -232,7 +232,7 @@ impl Hubs {
         name: &EntityName,
         group: ConsumerGroup,
         user_metadata: Option<String>,
-        out: &mut Outbox,
+        out: &mut Output,
     ) {
         self.record(Fact::GroupSet { name: name.clone(), group, user_metadata, at }, out);
     }

@@ -38,7 +38,7 @@ pub use view::{GroupView, HubView, LastEnqueued, ReaderView, StreamView, Traffic
 
 /// What commands leave behind for the outside. Facts go to the journal in order; the rest may be acted upon when all facts so far are durable.
 #[derive(Debug, Default)]
-pub struct Outbox {
+pub struct Output {
     pub facts: Vec<Fact>,
     /// Readers that the machine has detached, and why.
     pub ended: Vec<(peeklock_types::ReceiverId, ReaderEnd)>,

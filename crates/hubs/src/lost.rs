@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use peeklock_types::{BodyRef, ExpiredPosition, ReceiverId};
 
-use crate::Outbox;
+use crate::Output;
 use crate::extents::Extents;
 use crate::fact::Fact;
 use crate::hub::Hubs;
@@ -37,7 +37,7 @@ impl Hubs {
         stream: StreamId,
         sequence: u64,
         body: BodyRef,
-        out: &mut Outbox,
+        out: &mut Output,
     ) -> Option<Range<u64>> {
         let extents = &self.streams.get(&stream)?.extents;
         let extent = extents.get(extents.find(sequence))?;
@@ -65,7 +65,7 @@ impl Hubs {
     }
 
     /// Ends the reader or moves it on, if the events that it would get next are lost.
-    pub(crate) fn pass_lost(&mut self, id: ReceiverId, out: &mut Outbox) {
+    pub(crate) fn pass_lost(&mut self, id: ReceiverId, out: &mut Output) {
         let Some(reader) = self.readers.get_mut(id) else { return };
         let Some(stream) = self.streams.get(&reader.stream) else { return };
         let (from, upto) = (reader.next, stream.extents.skip_lost(reader.next));

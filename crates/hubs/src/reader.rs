@@ -4,7 +4,7 @@ use peeklock_types::{
     BodyRef, CommitGroupNumber, ConsumerGroup, ExpiredPosition, HubId, ReceiverId, Timestamp, limits,
 };
 
-use crate::Outbox;
+use crate::Output;
 use crate::checkpoint::check_owner;
 use crate::error::Error;
 use crate::excerpt::Bookmark;
@@ -122,13 +122,13 @@ fn named(name: &Option<String>) -> String {
 }
 
 impl Hubs {
-    /// Readers that it evicts are in [`Outbox::ended`]. The position is fixed now.
+    /// Readers that it evicts are in [`Output::ended`]. The position is fixed now.
     pub fn attach_reader(
         &mut self,
         stream: StreamId,
         reader: ReceiverId,
         spec: ReaderSpec,
-        out: &mut Outbox,
+        out: &mut Output,
     ) -> Result<(), Error> {
         let known = self.streams.get(&stream).ok_or(Error::StreamGone { stream })?;
         if !known.spec.settings.status.can_receive() {
@@ -198,7 +198,7 @@ impl Hubs {
     }
 
     /// Ends all readers of the group on streams of this hub, and keeps those out who saw the hub before it had this revision.
-    pub fn end_group(&mut self, hub: HubId, group: &ConsumerGroup, revision: u64, out: &mut Outbox) {
+    pub fn end_group(&mut self, hub: HubId, group: &ConsumerGroup, revision: u64, out: &mut Output) {
         let ended = EndedGroup { hub, group: group.clone(), deleted_at_revision: revision };
         self.readers.ended_groups.push_back(ended);
         if self.readers.ended_groups.len() > ENDED_GROUPS_MAX {

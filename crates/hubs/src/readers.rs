@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use peeklock_types::{BodyRef, ConsumerGroup, ExpiredPosition, HubId, ReceiverId, Timestamp};
 
-use crate::Outbox;
+use crate::Output;
 use crate::excerpt::Bookmark;
 use crate::hub::Hubs;
 use crate::reader::ReaderEnd;
@@ -233,7 +233,7 @@ impl Hubs {
         &mut self,
         stream: StreamId,
         end: impl Fn(&Reader) -> Option<ReaderEnd>,
-        out: &mut Outbox,
+        out: &mut Output,
     ) {
         let Some(known) = self.streams.get(&stream) else { return };
         let ended = known.readers.iter().filter_map(|id| Some((id, end(self.readers.get(id)?)?)));
@@ -244,7 +244,7 @@ impl Hubs {
     }
 
     /// Events were retired, or what that means has changed: sees to those who have not had them.
-    pub(crate) fn overtake_readers(&mut self, stream: StreamId, out: &mut Outbox) {
+    pub(crate) fn overtake_readers(&mut self, stream: StreamId, out: &mut Output) {
         let Some(known) = self.streams.get(&stream) else { return };
         for id in known.readers.iter().collect::<Vec<_>>() {
             self.overtake_reader(id, out);
@@ -252,7 +252,7 @@ impl Hubs {
     }
 
     /// Ends the reader or moves it on, if the event that it would get next is gone.
-    pub(crate) fn overtake_reader(&mut self, id: ReceiverId, out: &mut Outbox) {
+    pub(crate) fn overtake_reader(&mut self, id: ReceiverId, out: &mut Output) {
         let Some(reader) = self.readers.get(id) else { return };
         let Some(stream) = self.streams.get(&reader.stream) else { return };
         let (next, first) = (reader.next, stream.extents.begin());

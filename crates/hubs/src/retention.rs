@@ -2,7 +2,7 @@
 
 use peeklock_types::Timestamp;
 
-use crate::Outbox;
+use crate::Output;
 use crate::agenda::Entry;
 use crate::fact::Fact;
 use crate::hub::Hubs;
@@ -41,7 +41,7 @@ impl Stream {
 
 impl Hubs {
     /// Drops what retention allows to drop by `now`.
-    pub fn retire(&mut self, now: Timestamp, out: &mut Outbox) {
+    pub fn retire(&mut self, now: Timestamp, out: &mut Output) {
         while let Some(&(due, stream)) = self.agenda.due.first()
             && due <= now
         {
@@ -49,7 +49,7 @@ impl Hubs {
         }
     }
 
-    fn retire_stream(&mut self, stream: StreamId, now: Timestamp, out: &mut Outbox) {
+    fn retire_stream(&mut self, stream: StreamId, now: Timestamp, out: &mut Output) {
         let Some(known) = self.streams.get(&stream) else { return };
         let mut upto = known.extents.begin();
         for extent in known.to_retire(now) {

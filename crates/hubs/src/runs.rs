@@ -2,7 +2,7 @@
 
 use peeklock_types::{BodyPlace, BodyRef, CommitGroupNumber, ReceiverId};
 
-use crate::Outbox;
+use crate::Output;
 use crate::excerpt::Bookmark;
 use crate::hub::Hubs;
 use crate::reader::Run;
@@ -87,7 +87,7 @@ fn take(id: ReceiverId, reader: &mut Reader, stream: &Stream, bytes_max: u32) ->
 impl Hubs {
     /// The next run for any reader that can have one: it has credit and a window, and no run under way. Readers take turns. At most about
     /// `bytes_max`, but at least one extent. Cheap when nobody can.
-    pub fn next_run(&mut self, bytes_max: u32, out: &mut Outbox) -> Option<Run> {
+    pub fn next_run(&mut self, bytes_max: u32, out: &mut Output) -> Option<Run> {
         while let Some(id) = self.readers.pop_ready() {
             self.overtake_reader(id, out);
             self.pass_lost(id, out);

@@ -2,7 +2,7 @@
 
 use peeklock_types::{BodyRef, EntityName, HubId, HubSettings, Timestamp};
 
-use crate::Outbox;
+use crate::Output;
 use crate::agenda::Entry;
 use crate::block::BlockHead;
 use crate::error::Error;
@@ -106,7 +106,7 @@ impl Stream {
 
 impl Hubs {
     /// Creates the stream, or gives it new settings. Says nothing twice: a stream that is as wanted brings no fact.
-    pub fn open_stream(&mut self, spec: StreamSpec, out: &mut Outbox) -> StreamId {
+    pub fn open_stream(&mut self, spec: StreamSpec, out: &mut Output) -> StreamId {
         let spec = StreamSpec { settings: wire::kept(spec.settings), ..spec };
         let known = self.by_partition.get(&(spec.hub, spec.partition)).copied();
         let stream = known.unwrap_or(self.next_stream);
@@ -123,7 +123,7 @@ impl Hubs {
     }
 
     /// Ends its readers and frees what it holds. Whether there was one.
-    pub fn delete_stream(&mut self, hub: HubId, partition: u32, out: &mut Outbox) -> bool {
+    pub fn delete_stream(&mut self, hub: HubId, partition: u32, out: &mut Output) -> bool {
         let Some(&stream) = self.by_partition.get(&(hub, partition)) else { return false };
         self.end_readers(stream, |_| Some(ReaderEnd::Deleted), out);
         if let Some(known) = self.streams.get(&stream) {
@@ -207,7 +207,7 @@ impl Hubs {
         body: BodyRef,
         size_bytes: u32,
         producer: Option<Producer>,
-        out: &mut Outbox,
+        out: &mut Output,
     ) {
         let BlockHead { first_sequence, count, enqueued_at } = head;
         let producer = producer.map(|first| first.last_of(count));

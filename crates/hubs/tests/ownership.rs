@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use peeklock_hubs::{Checkpoint, CheckpointBy, Error, Etag, Fact, Hubs, Outbox, Ownership};
+use peeklock_hubs::{Checkpoint, CheckpointBy, Error, Etag, Fact, Hubs, Output, Ownership};
 use peeklock_types::{CommitGroupNumber, ConsumerGroup, EntityName, HubId, HubSettings, Timestamp};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -78,7 +78,7 @@ type Seen = BTreeMap<u32, Ownership>;
 
 struct World {
     hubs: Hubs,
-    out: Outbox,
+    out: Output,
     name: EntityName,
     group: ConsumerGroup,
     now: u64,
@@ -94,7 +94,7 @@ impl World {
     fn new() -> World {
         let mut world = World {
             hubs: Hubs::default(),
-            out: Outbox::default(),
+            out: Output::default(),
             name: EntityName::parse("meters").unwrap(),
             group: ConsumerGroup::parse("audit").unwrap(),
             now: 0,

@@ -11,7 +11,7 @@ use super::{Messages, NUMBERS_PER_MESSAGE, Queue, SEQUENCE_NUMBER_MAX};
 use crate::error::ReplayError;
 use crate::fact::Fact;
 use crate::message::{Attributes, Details, EntityId, MessageState, Transfer, TransferReason};
-use crate::outbox::ColdBody;
+use crate::output::ColdBody;
 use crate::patch::{Patch, PatchPart};
 
 impl Queue {

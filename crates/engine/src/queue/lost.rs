@@ -11,7 +11,7 @@ use super::messages::{Misfit, Unlock};
 use crate::engine::Engine;
 use crate::fact::Fact;
 use crate::message::{EntityId, MessageState};
-use crate::outbox::{ColdBody, Outbox};
+use crate::output::{ColdBody, Output};
 use crate::patch::Patch;
 
 const REASON_BODY_DAMAGED: &str = "BodyDamaged";
@@ -26,7 +26,7 @@ impl Engine {
         body: (EntityId, SequenceNumber, BodyRef),
         instead: BodyRef,
         why: &str,
-        out: &mut Outbox,
+        out: &mut Output,
     ) -> bool {
         let (entity, sequence_number, from) = body;
         let lost = self.command(now, entity, |queue| {

@@ -21,7 +21,7 @@ use super::table::{Entry, Marks, Table};
 use super::waiting::Waiting;
 use crate::message::{Details, Message, MessageState};
 use crate::order::{Order, Pick};
-use crate::outbox::ColdBody;
+use crate::output::ColdBody;
 use crate::patch::{Patch, PatchPart};
 
 #[derive(Debug)]

@@ -38,7 +38,7 @@ use crate::catalog::Counts;
 use crate::error::Error;
 use crate::fact::Fact;
 use crate::message::{EntityId, Metadata, ReceiverId};
-use crate::outbox::{ColdBody, Outbox};
+use crate::output::{ColdBody, Output};
 
 /// Sequence numbers go over the wire as signed 64-bit numbers.
 pub(crate) const SEQUENCE_NUMBER_MAX: SequenceNumber = SequenceNumber(i64::MAX as u64);
@@ -218,7 +218,7 @@ impl Queue {
     }
 
     /// Applies a fact that was just decided on this very state, and hands it to the journal.
-    pub(crate) fn record(&mut self, fact: Fact, out: &mut Outbox) {
+    pub(crate) fn record(&mut self, fact: Fact, out: &mut Output) {
         self.apply(&fact, &mut out.freed).expect("a fact fits the state on which it was decided");
         out.facts.push(fact);
     }

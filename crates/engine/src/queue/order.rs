@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::fact::Fact;
 use crate::message::{Attributes, NewMessage, ReceiveMode, ReceiverId};
 use crate::order::{LaneKey, LaneSlot};
-use crate::outbox::Outbox;
+use crate::output::Output;
 
 impl Queue {
     /// Where a message with these attributes belongs, in a queue with an order; and whether it named a class that there is not.
@@ -37,7 +37,7 @@ impl Queue {
         &mut self,
         now: Timestamp,
         message: NewMessage,
-        out: &mut Outbox,
+        out: &mut Output,
     ) -> SequenceNumber {
         let number = self.store(now, message, out);
         let lane = self.main.messages.get(number).and_then(|entry| entry.lane);
@@ -85,7 +85,7 @@ impl Queue {
         sub_queue: SubQueue,
         number: SequenceNumber,
         mode: ReceiveMode,
-        out: &mut Outbox,
+        out: &mut Output,
     ) {
         if sub_queue != SubQueue::Main || self.main.messages.order().is_none() {
             return;
@@ -123,14 +123,14 @@ impl Queue {
     }
 
     /// Records a fact that ends somebody's work on a message, or the message's waiting, with what that cost.
-    pub(crate) fn record_end(&mut self, now: Timestamp, fact: Fact, out: &mut Outbox) {
+    pub(crate) fn record_end(&mut self, now: Timestamp, fact: Fact, out: &mut Output) {
         if self.main.messages.order().is_some() {
             self.note_end(now, &fact, out);
         }
         self.record(fact, out);
     }
 
-    fn note_end(&mut self, now: Timestamp, fact: &Fact, out: &mut Outbox) {
+    fn note_end(&mut self, now: Timestamp, fact: &Fact, out: &mut Output) {
         let (number, is_done) = match *fact {
             Fact::Completed { sub_queue: SubQueue::Main, sequence_number, .. }
             | Fact::BodyLost { sequence_number, .. }

@@ -6,7 +6,7 @@ use super::{Entry, Queue, SessionSlot, cold};
 use crate::engine::FACTS_PER_CALL_MAX;
 use crate::fact::Fact;
 use crate::message::MessageState;
-use crate::outbox::{ColdBody, Outbox};
+use crate::output::{ColdBody, Output};
 
 impl Queue {
     /// Deletes the first `count_max` messages that came before `before`, that nobody holds and that are not scheduled. Tells how many.
@@ -16,7 +16,7 @@ impl Queue {
         sub_queue: SubQueue,
         before: Timestamp,
         count_max: u64,
-        out: &mut Outbox,
+        out: &mut Output,
     ) -> u64 {
         let (entity, messages) = (self.entity, &self.part(sub_queue).messages);
         let found = messages.iter_from(SequenceNumber(0)).any(|(_, entry)| is_purged(entry, before));
@@ -40,7 +40,7 @@ impl Queue {
         slot: SessionSlot,
         before: Timestamp,
         count_max: u64,
-        out: &mut Outbox,
+        out: &mut Output,
     ) -> u64 {
         let (entity, sub_queue, messages) = (self.entity, SubQueue::Main, &self.main.messages);
         let count_max = usize::try_from(count_max).unwrap_or(usize::MAX).min(FACTS_PER_CALL_MAX);

@@ -14,7 +14,7 @@ use crate::engine::FACTS_PER_CALL_MAX;
 use crate::error::Error;
 use crate::fact::Fact;
 use crate::message::{Message, MessageState, NewMessage};
-use crate::outbox::{ColdBody, Outbox, Received};
+use crate::output::{ColdBody, Output, Received};
 use crate::patch::Patch;
 use crate::sessions::check_receive;
 
@@ -45,7 +45,7 @@ impl Queue {
         mut message: NewMessage,
         hidden_for: Duration,
         nonce: u64,
-        out: &mut Outbox,
+        out: &mut Output,
     ) -> Result<Received, Error> {
         self.check_plain()?;
         check_hidden(hidden_for)?;
@@ -68,7 +68,7 @@ impl Queue {
         count_max: usize,
         hidden_for: Duration,
         nonces: &mut dyn FnMut() -> u64,
-        out: &mut Outbox,
+        out: &mut Output,
     ) -> Result<Vec<Received>, Error> {
         self.check_plain()?;
         check_receive(self, SubQueue::Main)?;
@@ -123,7 +123,7 @@ impl Queue {
     }
 
     /// The next message that waits, and its size. One whose time is over is not handed out, however late that is found.
-    fn next_to_take(&mut self, now: Timestamp, out: &mut Outbox) -> Option<(SequenceNumber, u32)> {
+    fn next_to_take(&mut self, now: Timestamp, out: &mut Output) -> Option<(SequenceNumber, u32)> {
         for _ in 0..FACTS_PER_CALL_MAX {
             let number = self.main.messages.next_waiting(now)?;
             if !self.main.messages.has_expired(now, number) {
@@ -171,7 +171,7 @@ impl Queue {
         hidden_for: Duration,
         body: Option<NewBody>,
         nonce: u64,
-        out: &mut Outbox,
+        out: &mut Output,
     ) -> Result<Option<Received>, Error> {
         self.check_plain()?;
         check_hidden(hidden_for)?;
@@ -224,7 +224,7 @@ impl Queue {
         }
     }
 
-    pub(crate) fn delete(&mut self, now: Timestamp, token: LockToken, out: &mut Outbox) -> Result<(), Error> {
+    pub(crate) fn delete(&mut self, now: Timestamp, token: LockToken, out: &mut Output) -> Result<(), Error> {
         self.check_plain()?;
         self.check_receipt(now, token)?;
         let (entity, sequence_number) = (self.entity, token.sequence_number());
@@ -238,7 +238,7 @@ impl Queue {
         sequence_number: SequenceNumber,
         nonce: u64,
         until: Option<Timestamp>,
-        out: &mut Outbox,
+        out: &mut Output,
     ) -> Received {
         self.record(Fact::Receipted { entity: self.entity, sequence_number, nonce, until }, out);
         let messages = &self.main.messages;
@@ -248,7 +248,7 @@ impl Queue {
     }
 
     /// Deletes all messages but the dead letters, held ones too. Tells how many.
-    pub(crate) fn clear(&mut self, now: Timestamp, out: &mut Outbox) -> Result<u64, Error> {
+    pub(crate) fn clear(&mut self, now: Timestamp, out: &mut Output) -> Result<u64, Error> {
         self.check_plain()?;
         let count = self.main.messages.count();
         if count == 0 {

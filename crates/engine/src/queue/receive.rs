@@ -4,7 +4,7 @@ use super::{Queue, SessionSlot};
 use crate::error::Error;
 use crate::fact::Fact;
 use crate::message::{Message, MessageState, ReceiveMode, check_count};
-use crate::outbox::{Outbox, Received};
+use crate::output::{Output, Received};
 
 impl Queue {
     /// Hands out a message that the caller has just found, not locked.
@@ -15,7 +15,7 @@ impl Queue {
         sequence_number: SequenceNumber,
         mode: ReceiveMode,
         nonce: u64,
-        out: &mut Outbox,
+        out: &mut Output,
     ) -> Received {
         self.note_start(now, sub_queue, sequence_number, mode, out);
         let entity = self.entity;
@@ -47,7 +47,7 @@ impl Queue {
         sequence_number: SequenceNumber,
         nonce: u64,
         until: Timestamp,
-        out: &mut Outbox,
+        out: &mut Output,
     ) {
         let (entity, sub_queue) = (self.entity, SubQueue::Main);
         self.note_start(now, sub_queue, sequence_number, ReceiveMode::PeekLock, out);
@@ -63,7 +63,7 @@ impl Queue {
         mode: ReceiveMode,
         held: Option<SessionSlot>,
         nonce: u64,
-        out: &mut Outbox,
+        out: &mut Output,
     ) -> Result<Vec<Received>, Error> {
         check_count(numbers.len())?;
         check_distinct(numbers)?;

@@ -5,7 +5,7 @@ use super::{NUMBERS_PER_MESSAGE, Queue};
 use crate::error::Error;
 use crate::fact::Fact;
 use crate::message::{Attributes, MESSAGE_ID_BYTES_MAX, NewMessage};
-use crate::outbox::Outbox;
+use crate::output::Output;
 
 impl Queue {
     /// Whether the queue would take these messages, all of them.
@@ -32,7 +32,7 @@ impl Queue {
 
     /// Stores a message that was checked, and tells its number. A duplicate is dropped, and the number is that of the first one.
     #[inline]
-    pub(crate) fn store(&mut self, now: Timestamp, message: NewMessage, out: &mut Outbox) -> SequenceNumber {
+    pub(crate) fn store(&mut self, now: Timestamp, message: NewMessage, out: &mut Output) -> SequenceNumber {
         if let Some(number) = self.find_duplicate(now, &message) {
             return number;
         }

@@ -6,7 +6,7 @@ use super::{Queue, SessionSlot};
 use crate::error::Error;
 use crate::fact::Fact;
 use crate::message::{ReceiverId, Settlement, check_count};
-use crate::outbox::Outbox;
+use crate::output::Output;
 use crate::patch::{PATCH_SIZE_BYTES_MAX, Patch, PatchPart};
 use crate::sessions::held;
 
@@ -63,7 +63,7 @@ impl Queue {
         sub_queue: SubQueue,
         token: LockToken,
         settlement: Settlement,
-        out: &mut Outbox,
+        out: &mut Output,
     ) -> Result<(), Error> {
         let fact = if matches!(settlement, Settlement::Complete) {
             self.check_held(now, sub_queue, token)?;
@@ -83,7 +83,7 @@ impl Queue {
         tokens: &[LockToken],
         settlement: &Settlement,
         hold: Option<(&SessionId, ReceiverId)>,
-        out: &mut Outbox,
+        out: &mut Output,
     ) -> Result<(), Error> {
         check_count(tokens.len())?;
         let held = self.held_slot(now, sub_queue, hold)?;
@@ -110,7 +110,7 @@ impl Queue {
         now: Timestamp,
         sub_queue: SubQueue,
         tokens: &[LockToken],
-        out: &mut Outbox,
+        out: &mut Output,
     ) -> Result<Vec<Timestamp>, Error> {
         check_count(tokens.len())?;
         for &token in tokens {

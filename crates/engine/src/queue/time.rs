@@ -8,7 +8,7 @@ use super::receive::check_distinct;
 use crate::error::Error;
 use crate::fact::Fact;
 use crate::message::{MessageState, check_count};
-use crate::outbox::Outbox;
+use crate::output::Output;
 use crate::patch::Patch;
 
 const REASON_EXPIRED: &str = "TTLExpiredException";
@@ -21,7 +21,7 @@ impl Queue {
         now: Timestamp,
         sub_queue: SubQueue,
         max: usize,
-        out: &mut Outbox,
+        out: &mut Output,
     ) -> usize {
         if sub_queue == SubQueue::Main {
             self.main.messages.wake_order(now);
@@ -84,7 +84,7 @@ impl Queue {
     pub(crate) fn cancel_scheduled(
         &mut self,
         numbers: &[SequenceNumber],
-        out: &mut Outbox,
+        out: &mut Output,
     ) -> Result<(), Error> {
         self.check_scheduled(numbers)?;
         let (entity, sub_queue) = (self.entity, SubQueue::Main);

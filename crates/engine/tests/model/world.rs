@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use peeklock_engine::{Engine, EntityId, Fact, Outbox, record};
+use peeklock_engine::{Engine, EntityId, Fact, Output, record};
 use peeklock_types::{
     BodyRef, CommitGroupNumber, EntityName, LockToken, QueueSettings, RetryPolicy, SequenceNumber, SubQueue,
     Timestamp,
@@ -35,7 +35,7 @@ pub(crate) struct World {
     pub(crate) model: Model,
     pub(crate) receivers: Vec<ModelReceiver>,
     pub(crate) now: Timestamp,
-    pub(crate) out: Outbox,
+    pub(crate) out: Output,
     groups: Vec<Group>,
     /// Facts that wait for a group; a crash takes them.
     pending: Vec<Fact>,
@@ -55,7 +55,7 @@ impl World {
             model: Model::default(),
             receivers: Vec::new(),
             now: Timestamp::from_millis(1_000_000),
-            out: Outbox::default(),
+            out: Output::default(),
             groups: Vec::new(),
             pending: Vec::new(),
             tickets: Vec::new(),

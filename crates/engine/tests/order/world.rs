@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use peeklock_engine::{
-    Attributes, Delivery, Engine, EntityId, Error, Fact, Message, NewMessage, OrderView, Outbox, ReceiveMode,
+    Attributes, Delivery, Engine, EntityId, Error, Fact, Message, NewMessage, OrderView, Output, ReceiveMode,
     ReceiverId, SessionWish, Settlement, record,
 };
 use peeklock_filter::{Value, ViewBuilder};
@@ -122,7 +122,7 @@ pub(crate) struct World {
     pub(crate) queue: EntityId,
     pub(crate) now: Timestamp,
     pub(crate) jobs: HashMap<JobId, Job>,
-    pub(crate) out: Outbox,
+    pub(crate) out: Output,
     pub(crate) nonce: u64,
     /// All that was decided so far.
     pub(crate) journal: Vec<Fact>,
@@ -146,7 +146,7 @@ impl World {
     }
 
     pub(crate) fn with(settings: QueueSettings) -> World {
-        let (mut engine, mut out) = (Engine::default(), Outbox::default());
+        let (mut engine, mut out) = (Engine::default(), Output::default());
         let now = Timestamp::from_millis(1_000_000_000);
         let queue = engine.create_queue(now, queue_name(), settings, &mut out).unwrap();
         let mut world = World {
@@ -228,7 +228,7 @@ impl World {
         self.settle_down();
     }
 
-    /// Leaves `drained`, `accepted` and `closed` in the outbox for those who look for them.
+    /// Leaves `drained`, `accepted` and `closed` in the output for those who look for them.
     pub(crate) fn deliver(&mut self) -> Vec<Handed> {
         self.out.clear();
         let mut handed = Vec::new();
@@ -320,7 +320,7 @@ impl World {
             queue: self.queue,
             now: self.now,
             jobs: self.jobs.clone(),
-            out: Outbox::default(),
+            out: Output::default(),
             nonce: self.nonce,
             journal: Vec::new(),
             next_id: self.next_id,

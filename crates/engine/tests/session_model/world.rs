@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use peeklock_engine::{
     Attached, Attributes, CloseReason, Closed, Engine, EntityId, Error, HeldSession, Message, MessageState,
-    NewMessage, Outbox, ReceiveMode, ReceiverId, SessionWish, Settlement, record,
+    NewMessage, Output, ReceiveMode, ReceiverId, SessionWish, Settlement, record,
 };
 use peeklock_types::{
     BodyRef, CommitGroupNumber, EntityName, LockToken, PoisonSession, QueueSettings, RetryPolicy,
@@ -37,7 +37,7 @@ pub(crate) struct World {
     credits: Vec<(ReceiverId, u32)>,
     tokens: Vec<LockToken>,
     now: Timestamp,
-    out: Outbox,
+    out: Output,
     groups: Vec<Group>,
     nonce: u64,
     next_receiver: u64,
@@ -53,7 +53,7 @@ fn session(n: usize) -> SessionId {
 
 impl World {
     pub(crate) fn new(poison_session: PoisonSession, retry: RetryPolicy) -> World {
-        let (mut engine, mut out) = (Engine::default(), Outbox::default());
+        let (mut engine, mut out) = (Engine::default(), Output::default());
         let settings = QueueSettings {
             requires_session: true,
             lock_duration: LOCK_DURATION,

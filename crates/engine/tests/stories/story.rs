@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use peeklock_engine::{
-    Attached, Attributes, Delivery, Engine, EntityId, Error, Fact, Message, NewMessage, OutMessage, Outbox,
+    Attached, Attributes, Delivery, Engine, EntityId, Error, Fact, Message, NewMessage, OutMessage, Output,
     ReceiveMode, ReceiverId, SessionWish, Settlement, record,
 };
 use peeklock_types::{
@@ -24,7 +24,7 @@ pub(crate) struct Story {
     pub(crate) engine: Engine,
     pub(crate) queue: EntityId,
     pub(crate) now: Timestamp,
-    pub(crate) out: Outbox,
+    pub(crate) out: Output,
     pub(crate) group: CommitGroupNumber,
     pub(crate) nonce: u64,
     /// All that was decided so far.
@@ -70,7 +70,7 @@ impl Story {
     }
 
     pub(crate) fn with(settings: QueueSettings) -> Story {
-        let (mut engine, mut out) = (Engine::default(), Outbox::default());
+        let (mut engine, mut out) = (Engine::default(), Output::default());
         let now = Timestamp::from_millis(1_000_000);
         let queue = engine.create_queue(now, name("orders"), settings, &mut out).unwrap();
         Story { engine, queue, now, out, group: CommitGroupNumber(0), nonce: 0, journal: Vec::new() }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use peeklock_engine::{
-    Attributes, Engine, EntityId, Evacuate, Message, NewMessage, Outbox, PatchPart, ReceiveMode, ReceiverId,
+    Attributes, Engine, EntityId, Evacuate, Message, NewMessage, Output, PatchPart, ReceiveMode, ReceiverId,
     SessionWish, Settlement, Transaction, record,
 };
 use peeklock_filter::{Change, Changes, Rule, RuleName, SystemProperty, Value, ViewBuilder};
@@ -34,7 +34,7 @@ pub(crate) struct World {
     engine: Engine,
     model: Model,
     now: Timestamp,
-    out: Outbox,
+    out: Output,
     groups: Vec<Group>,
     nonce: u64,
     next_id: u32,
@@ -94,7 +94,7 @@ impl World {
             engine: Engine::default(),
             model: Model { topics: Vec::new() },
             now: Timestamp::from_millis(1_000_000),
-            out: Outbox::default(),
+            out: Output::default(),
             groups: Vec::new(),
             nonce: 0,
             next_id: 1,

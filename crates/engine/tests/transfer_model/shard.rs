@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use peeklock_engine::{Engine, EntityId, MessageState, Outbox, record};
+use peeklock_engine::{Engine, EntityId, MessageState, Output, record};
 use peeklock_types::{BodyRef, CommitGroupNumber, EntityName, SequenceNumber, ShardId, SubQueue, Timestamp};
 
 /// A message is known by its size here: each has its own.
@@ -11,7 +11,7 @@ pub(crate) type Id = u32;
 pub(crate) struct Shard {
     pub(crate) id: ShardId,
     pub(crate) engine: Engine,
-    pub(crate) out: Outbox,
+    pub(crate) out: Output,
     groups: Vec<Vec<u8>>,
     /// The state after so many groups.
     snapshot: (usize, Vec<u8>),
@@ -24,7 +24,7 @@ impl Shard {
     pub(crate) fn new(id: ShardId) -> Shard {
         let engine = Engine::default();
         let snapshot = (0, engine.snapshot());
-        let (out, groups) = (Outbox::default(), Vec::new());
+        let (out, groups) = (Output::default(), Vec::new());
         Shard { id, engine, out, groups, snapshot, sent: BTreeSet::new(), taken: BTreeSet::new() }
     }
 

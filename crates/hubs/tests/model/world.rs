@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use peeklock_hubs::{Fact, Gather, GatherRun, Hubs, Outbox, Prepared, Producer, StreamId, StreamSpec};
+use peeklock_hubs::{Fact, Gather, GatherRun, Hubs, Output, Prepared, Producer, StreamId, StreamSpec};
 use peeklock_types::{
     BodyRef, CommitGroupNumber, EntityName, ExpiredPosition, HubId, HubSettings, ReceiverId, Timestamp,
 };
@@ -16,7 +16,7 @@ const STREAM_COUNT: u32 = 2;
 #[derive(Default)]
 pub(crate) struct World {
     pub(crate) hubs: Hubs,
-    pub(crate) out: Outbox,
+    pub(crate) out: Output,
     pub(crate) streams: Vec<ModelStream>,
     pub(crate) readers: Vec<ModelReader>,
     pub(crate) next_reader: u64,
@@ -176,7 +176,7 @@ impl World {
         }
         self.replica = read(&snapshot(&self.hubs));
         self.replayed = 0;
-        self.out = Outbox::default();
+        self.out = Output::default();
         self.streams.clone_from(&self.durable);
         self.offset_bytes = 0;
         self.readers.clear();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use peeklock_hubs::{
-    Error, Fact, Hubs, Outbox, Prepared, Producer, ReaderSpec, Run, StartAt, StreamId, StreamSpec,
+    Error, Fact, Hubs, Output, Prepared, Producer, ReaderSpec, Run, StartAt, StreamId, StreamSpec,
 };
 use peeklock_types::{
     BodyRef, CommitGroupNumber, ConsumerGroup, EntityName, HubId, HubSettings, ReceiverId, Timestamp,
@@ -38,7 +38,7 @@ pub(crate) fn reader(start: StartAt) -> ReaderSpec {
 #[derive(Default)]
 pub(crate) struct Shard {
     pub(crate) hubs: Hubs,
-    pub(crate) out: Outbox,
+    pub(crate) out: Output,
     /// The group that is being filled.
     pub(crate) log_group: u64,
     offset_bytes: u32,

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use peeklock_hubs::{Error, Gather, Outbox, Prepared, Producer};
+use peeklock_hubs::{Error, Gather, Output, Prepared, Producer};
 use peeklock_types::{BodyPlace, CommitGroupNumber, ConsumerGroup, HubId, HubSettings, QueueStatus, limits};
 
 use crate::shard::{Shard, at, group, name, settings};
@@ -212,7 +212,7 @@ fn small_neighbours_become_one_and_a_large_one_stays_alone() {
         &gathers[0].runs[0],
         gathers[0].runs[0].bodies[0].0,
         1,
-        &mut Outbox::default()
+        &mut Output::default()
     ));
     shard.check();
     shard.hubs.delete_stream(HubId(7), 0, &mut shard.out);

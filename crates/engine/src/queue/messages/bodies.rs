@@ -5,7 +5,7 @@ use peeklock_types::{BodyPlace, BodyRef, CommitGroupNumber, SequenceNumber};
 use super::super::cold;
 use super::super::table::{Entry, Marks};
 use super::{Messages, Misfit};
-use crate::outbox::ColdBody;
+use crate::output::ColdBody;
 
 impl Messages {
     #[inline]

@@ -9,7 +9,7 @@ use crate::watch::HeadChange;
 /// `facts` go to the journal in order. Everything else may be acted upon only when all facts decided so far are durable: not just those
 /// beside it, because a delivery may show a message whose enqueueing is still on its way to the disk.
 #[derive(Debug, Default)]
-pub struct Outbox {
+pub struct Output {
     pub facts: Vec<Fact>,
     pub deliveries: Vec<Delivery>,
     /// What receivers that watch have to hear. It comes before the end of their drains.
@@ -24,7 +24,7 @@ pub struct Outbox {
     pub freed: Vec<ColdBody>,
 }
 
-impl Outbox {
+impl Output {
     pub fn is_empty(&self) -> bool {
         self.facts.is_empty()
             && self.deliveries.is_empty()
