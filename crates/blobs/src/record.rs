@@ -4,7 +4,7 @@
 //! kind (1 byte), then the fields in the order of the enum
 //! ```
 
-use peeklock_types::wire::{DecodeError, Reader, put_bytes, put_optional};
+use peeklock_types::wire::{DecodeError, Decoder, put_bytes, put_optional};
 
 use crate::fact::Fact;
 use crate::wire::{
@@ -89,61 +89,61 @@ pub(crate) fn encode(fact: &Fact, out: &mut Vec<u8>) {
 }
 
 pub(crate) fn decode(input: &mut &[u8]) -> Result<Fact, DecodeError> {
-    let mut reader = Reader { rest: input };
-    let kind = reader.byte("a record's kind")?;
+    let mut decoder = Decoder { rest: input };
+    let kind = decoder.byte("a record's kind")?;
     if !(CONTAINER_CREATED..=CONTAINER_METADATA_SET).contains(&kind) {
         return Err(DecodeError::Value("a record's kind"));
     }
-    let name = wire::container(&mut reader)?;
-    let fact = decode_rest(kind, name, &mut reader)?;
-    *input = reader.rest;
+    let name = wire::container(&mut decoder)?;
+    let fact = decode_rest(kind, name, &mut decoder)?;
+    *input = decoder.rest;
     Ok(fact)
 }
 
 fn decode_rest(
     kind: u8,
     container: crate::ContainerName,
-    reader: &mut Reader<'_>,
+    decoder: &mut Decoder<'_>,
 ) -> Result<Fact, DecodeError> {
     Ok(match kind {
         CONTAINER_CREATED => Fact::ContainerCreated {
             name: container,
-            metadata: wire::metadata(reader)?,
-            etag: wire::etag(reader)?,
-            at: reader.timestamp()?,
+            metadata: wire::metadata(decoder)?,
+            etag: wire::etag(decoder)?,
+            at: decoder.timestamp()?,
         },
         CONTAINER_DELETED => Fact::ContainerDeleted { name: container },
         PUT => Fact::Put {
             container,
-            blob: wire::blob_name(reader)?,
-            new: Box::new(wire::content(reader)?),
-            etag: wire::etag(reader)?,
-            at: reader.timestamp()?,
+            blob: wire::blob_name(decoder)?,
+            new: Box::new(wire::content(decoder)?),
+            etag: wire::etag(decoder)?,
+            at: decoder.timestamp()?,
         },
         METADATA_SET => Fact::MetadataSet {
             container,
-            blob: wire::blob_name(reader)?,
-            metadata: wire::metadata(reader)?,
-            etag: wire::etag(reader)?,
-            at: reader.timestamp()?,
+            blob: wire::blob_name(decoder)?,
+            metadata: wire::metadata(decoder)?,
+            etag: wire::etag(decoder)?,
+            at: decoder.timestamp()?,
         },
-        DELETED => Fact::Deleted { container, blob: wire::blob_name(reader)? },
+        DELETED => Fact::Deleted { container, blob: wire::blob_name(decoder)? },
         LEASED => {
-            let is_of_blob = reader.flag("whose lease it is")?;
-            let blob = is_of_blob.then(|| wire::blob_name(reader)).transpose()?;
-            Fact::Leased { container, blob, lease: wire::lease(reader)? }
+            let is_of_blob = decoder.flag("whose lease it is")?;
+            let blob = is_of_blob.then(|| wire::blob_name(decoder)).transpose()?;
+            Fact::Leased { container, blob, lease: wire::lease(decoder)? }
         }
         STAGED => {
-            let blob = wire::blob_name(reader)?;
-            let (id, content) = wire::block(reader)?;
-            Fact::Staged { container, blob, id, content, at: reader.timestamp()? }
+            let blob = wire::blob_name(decoder)?;
+            let (id, content) = wire::block(decoder)?;
+            Fact::Staged { container, blob, id, content, at: decoder.timestamp()? }
         }
-        UNSTAGED => Fact::Unstaged { container, blob: wire::blob_name(reader)? },
+        UNSTAGED => Fact::Unstaged { container, blob: wire::blob_name(decoder)? },
         _ => Fact::ContainerMetadataSet {
             name: container,
-            metadata: wire::metadata(reader)?,
-            etag: wire::etag(reader)?,
-            at: reader.timestamp()?,
+            metadata: wire::metadata(decoder)?,
+            etag: wire::etag(decoder)?,
+            at: decoder.timestamp()?,
         },
     })
 }

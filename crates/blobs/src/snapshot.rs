@@ -9,7 +9,7 @@
 //! The same state gives the same bytes, however it came about. Whoever keeps them sees to it that they come back as they were.
 
 use bytes::Bytes;
-use peeklock_types::wire::{DecodeError, Reader, put_bytes, put_number};
+use peeklock_types::wire::{DecodeError, Decoder, put_bytes, put_number};
 
 use crate::blob::{Blob, Container};
 use crate::blobs::Blobs;
@@ -61,17 +61,17 @@ impl Blobs {
 
     pub fn restore(bytes: &[u8]) -> Result<Blobs, DecodeError> {
         let rest = bytes.strip_prefix(MAGIC).ok_or(DecodeError::Value("the start of a snapshot of blobs"))?;
-        let mut reader = Reader { rest };
-        if reader.byte("a snapshot's version")? != VERSION {
+        let mut decoder = Decoder { rest };
+        if decoder.byte("a snapshot's version")? != VERSION {
             return Err(DecodeError::Value("the version of a snapshot of blobs"));
         }
-        let mut blobs = Blobs { next_etag: reader.number("an etag")?, ..Blobs::default() };
-        for _ in 0..count(&mut reader, CONTAINER_COUNT_MAX)? {
-            let (name, container) = read_one(&mut reader)?;
+        let mut blobs = Blobs { next_etag: decoder.number("an etag")?, ..Blobs::default() };
+        for _ in 0..count(&mut decoder, CONTAINER_COUNT_MAX)? {
+            let (name, container) = read_one(&mut decoder)?;
             blobs.containers.insert(name, container);
         }
         blobs.count_all();
-        match reader.rest {
+        match decoder.rest {
             [] => Ok(blobs),
             _ => Err(DecodeError::Value("the end of a snapshot of blobs")),
         }
@@ -111,51 +111,51 @@ fn put_blob(name: &BlobName, blob: &Blob, parts: &mut Parts) {
     put_lease(blob.lease.as_ref(), out);
 }
 
-fn read_one(reader: &mut Reader<'_>) -> Result<(ContainerName, Container), DecodeError> {
-    let name = wire::container(reader)?;
-    let metadata = wire::metadata(reader)?;
-    let (etag, modified_at, lease) = (wire::etag(reader)?, reader.timestamp()?, wire::lease(reader)?);
+fn read_one(decoder: &mut Decoder<'_>) -> Result<(ContainerName, Container), DecodeError> {
+    let name = wire::container(decoder)?;
+    let metadata = wire::metadata(decoder)?;
+    let (etag, modified_at, lease) = (wire::etag(decoder)?, decoder.timestamp()?, wire::lease(decoder)?);
     let (blobs, staged) = Default::default();
     let mut container = Container { metadata, etag, modified_at, lease, blobs, staged };
-    for _ in 0..count(reader, BLOB_COUNT_MAX)? {
-        let (name, blob) = read_blob(reader)?;
+    for _ in 0..count(decoder, BLOB_COUNT_MAX)? {
+        let (name, blob) = read_blob(decoder)?;
         container.blobs.insert(name, blob);
     }
-    for _ in 0..count(reader, STAGED_COUNT_MAX)? {
-        let (name, staged) = read_staged(reader)?;
+    for _ in 0..count(decoder, STAGED_COUNT_MAX)? {
+        let (name, staged) = read_staged(decoder)?;
         container.staged.insert(name, staged);
     }
     Ok((name, container))
 }
 
-fn read_blob(reader: &mut Reader<'_>) -> Result<(BlobName, Blob), DecodeError> {
-    let name = wire::blob_name(reader)?;
-    let new = wire::content(reader)?;
+fn read_blob(decoder: &mut Decoder<'_>) -> Result<(BlobName, Blob), DecodeError> {
+    let name = wire::blob_name(decoder)?;
+    let new = wire::content(decoder)?;
     let blob = Blob {
         metadata: new.metadata,
         headers: new.headers,
         content: new.content,
         blocks: new.blocks,
-        etag: wire::etag(reader)?,
-        created_at: reader.timestamp()?,
-        modified_at: reader.timestamp()?,
-        lease: wire::lease(reader)?,
+        etag: wire::etag(decoder)?,
+        created_at: decoder.timestamp()?,
+        modified_at: decoder.timestamp()?,
+        lease: wire::lease(decoder)?,
     };
     Ok((name, blob))
 }
 
-fn read_staged(reader: &mut Reader<'_>) -> Result<(BlobName, Staged), DecodeError> {
-    let name = wire::blob_name(reader)?;
-    let mut staged = Staged { at: reader.timestamp()?, ..Staged::default() };
-    for _ in 0..count(reader, BLOCK_COUNT_MAX)? {
-        let (id, content) = wire::block(reader)?;
+fn read_staged(decoder: &mut Decoder<'_>) -> Result<(BlobName, Staged), DecodeError> {
+    let name = wire::blob_name(decoder)?;
+    let mut staged = Staged { at: decoder.timestamp()?, ..Staged::default() };
+    for _ in 0..count(decoder, BLOCK_COUNT_MAX)? {
+        let (id, content) = wire::block(decoder)?;
         staged.blocks.insert(id, content);
     }
     Ok((name, staged))
 }
 
-fn count(reader: &mut Reader<'_>, max: usize) -> Result<usize, DecodeError> {
+fn count(decoder: &mut Decoder<'_>, max: usize) -> Result<usize, DecodeError> {
     const WHAT: &str = "a number of containers, blobs or blocks";
-    let count = usize::try_from(reader.number(WHAT)?).ok().filter(|count| *count <= max);
+    let count = usize::try_from(decoder.number(WHAT)?).ok().filter(|count| *count <= max);
     count.ok_or(DecodeError::Value(WHAT))
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use peeklock_types::Timestamp;
-use peeklock_types::wire::{DecodeError, Reader, put_bytes, put_number, put_optional};
+use peeklock_types::wire::{DecodeError, Decoder, put_bytes, put_number, put_optional};
 
 use crate::blob::{BlobHeaders, Etag, NewBlob};
 use crate::block::{Block, BlockId};
@@ -20,18 +20,18 @@ pub(crate) fn put_container(name: &ContainerName, out: &mut Vec<u8>) {
     put_bytes(name.as_str().as_bytes(), out);
 }
 
-pub(crate) fn container(reader: &mut Reader<'_>) -> Result<ContainerName, DecodeError> {
+pub(crate) fn container(decoder: &mut Decoder<'_>) -> Result<ContainerName, DecodeError> {
     const WHAT: &str = "the name of a container";
-    ContainerName::parse(reader.text(CONTAINER_NAME_CHARS_MAX, WHAT)?).map_err(|_| DecodeError::Value(WHAT))
+    ContainerName::parse(decoder.text(CONTAINER_NAME_CHARS_MAX, WHAT)?).map_err(|_| DecodeError::Value(WHAT))
 }
 
 pub(crate) fn put_blob_name(name: &BlobName, out: &mut Vec<u8>) {
     put_bytes(name.as_str().as_bytes(), out);
 }
 
-pub(crate) fn blob_name(reader: &mut Reader<'_>) -> Result<BlobName, DecodeError> {
+pub(crate) fn blob_name(decoder: &mut Decoder<'_>) -> Result<BlobName, DecodeError> {
     const WHAT: &str = "the name of a blob";
-    BlobName::parse(reader.text(BLOB_NAME_CHARS_MAX * 4, WHAT)?).map_err(|_| DecodeError::Value(WHAT))
+    BlobName::parse(decoder.text(BLOB_NAME_CHARS_MAX * 4, WHAT)?).map_err(|_| DecodeError::Value(WHAT))
 }
 
 pub(crate) fn put_metadata(metadata: &Metadata, out: &mut Vec<u8>) {
@@ -42,16 +42,16 @@ pub(crate) fn put_metadata(metadata: &Metadata, out: &mut Vec<u8>) {
     }
 }
 
-pub(crate) fn metadata(reader: &mut Reader<'_>) -> Result<Metadata, DecodeError> {
+pub(crate) fn metadata(decoder: &mut Decoder<'_>) -> Result<Metadata, DecodeError> {
     const WHAT: &str = "metadata";
-    let count = reader.number(WHAT)?;
+    let count = decoder.number(WHAT)?;
     if count > METADATA_COUNT_MAX as u64 {
         return Err(DecodeError::Value(WHAT));
     }
     let mut metadata = Metadata::default();
     for _ in 0..count {
-        let name = reader.text(METADATA_BYTES_MAX, WHAT)?;
-        let value = reader.text(METADATA_BYTES_MAX, WHAT)?;
+        let name = decoder.text(METADATA_BYTES_MAX, WHAT)?;
+        let value = decoder.text(METADATA_BYTES_MAX, WHAT)?;
         let is_new = metadata.get(name).is_none();
         metadata.add(name, value).ok().filter(|()| is_new).ok_or(DecodeError::Value(WHAT))?;
     }
@@ -62,8 +62,8 @@ pub(crate) fn put_etag(etag: Etag, out: &mut Vec<u8>) {
     put_number(etag.0, out);
 }
 
-pub(crate) fn etag(reader: &mut Reader<'_>) -> Result<Etag, DecodeError> {
-    reader.number("an etag").map(Etag)
+pub(crate) fn etag(decoder: &mut Decoder<'_>) -> Result<Etag, DecodeError> {
+    decoder.number("an etag").map(Etag)
 }
 
 pub(crate) fn put_time(at: Timestamp, out: &mut Vec<u8>) {
@@ -88,34 +88,34 @@ pub(crate) fn put_block_id(id: &BlockId, out: &mut Vec<u8>) {
     put_bytes(id.as_str().as_bytes(), out);
 }
 
-pub(crate) fn content(reader: &mut Reader<'_>) -> Result<NewBlob, DecodeError> {
-    let metadata = metadata(reader)?;
+pub(crate) fn content(decoder: &mut Decoder<'_>) -> Result<NewBlob, DecodeError> {
+    let metadata = metadata(decoder)?;
     let mut all = [const { None }; 6];
     for header in &mut all {
-        *header = self::header(reader)?;
+        *header = self::header(decoder)?;
     }
-    let content = Bytes::copy_from_slice(reader.bytes(CONTENT_BYTES_MAX, "a blob's content")?);
-    let blocks = blocks(reader)?;
+    let content = Bytes::copy_from_slice(decoder.bytes(CONTENT_BYTES_MAX, "a blob's content")?);
+    let blocks = blocks(decoder)?;
     Ok(NewBlob { metadata, headers: BlobHeaders::of(all), content, blocks })
 }
 
-fn blocks(reader: &mut Reader<'_>) -> Result<Vec<Block>, DecodeError> {
+fn blocks(decoder: &mut Decoder<'_>) -> Result<Vec<Block>, DecodeError> {
     const WHAT: &str = "the blocks of a blob";
-    let count = reader.number(WHAT)?;
+    let count = decoder.number(WHAT)?;
     if count > BLOCK_COUNT_MAX as u64 {
         return Err(DecodeError::Value(WHAT));
     }
-    (0..count).map(|_| Ok(Block { id: block_id(reader)?, size_bytes: reader.number32(WHAT)? })).collect()
+    (0..count).map(|_| Ok(Block { id: block_id(decoder)?, size_bytes: decoder.number32(WHAT)? })).collect()
 }
 
-fn block_id(reader: &mut Reader<'_>) -> Result<BlockId, DecodeError> {
+fn block_id(decoder: &mut Decoder<'_>) -> Result<BlockId, DecodeError> {
     const WHAT: &str = "the id of a block";
-    BlockId::parse(reader.text(BLOCK_ID_CHARS_MAX, WHAT)?).map_err(|_| DecodeError::Value(WHAT))
+    BlockId::parse(decoder.text(BLOCK_ID_CHARS_MAX, WHAT)?).map_err(|_| DecodeError::Value(WHAT))
 }
 
-pub(crate) fn block(reader: &mut Reader<'_>) -> Result<(BlockId, Bytes), DecodeError> {
-    let id = block_id(reader)?;
-    Ok((id, Bytes::copy_from_slice(reader.bytes(CONTENT_BYTES_MAX, "a block's content")?)))
+pub(crate) fn block(decoder: &mut Decoder<'_>) -> Result<(BlockId, Bytes), DecodeError> {
+    let id = block_id(decoder)?;
+    Ok((id, Bytes::copy_from_slice(decoder.bytes(CONTENT_BYTES_MAX, "a block's content")?)))
 }
 
 const NO_LEASE: u8 = 0;
@@ -141,28 +141,28 @@ pub(crate) fn put_lease(lease: Option<&Lease>, out: &mut Vec<u8>) {
     }
 }
 
-pub(crate) fn lease(reader: &mut Reader<'_>) -> Result<Option<Lease>, DecodeError> {
+pub(crate) fn lease(decoder: &mut Decoder<'_>) -> Result<Option<Lease>, DecodeError> {
     const WHAT: &str = "a lease";
-    let kind = reader.byte(WHAT)?;
+    let kind = decoder.byte(WHAT)?;
     if kind == NO_LEASE {
         return Ok(None);
     }
-    let (low, high) = (reader.fixed(WHAT)?, reader.fixed(WHAT)?);
+    let (low, high) = (decoder.fixed(WHAT)?, decoder.fixed(WHAT)?);
     let id = LeaseId((u128::from(high) << 64) | u128::from(low));
     let term = match kind {
         INFINITE => LeaseTerm::Infinite,
         FIXED => LeaseTerm::Fixed {
-            span: Duration::from_secs(reader.number32(WHAT)?.into()),
-            until: reader.timestamp()?,
+            span: Duration::from_secs(decoder.number32(WHAT)?.into()),
+            until: decoder.timestamp()?,
         },
-        BREAKING => LeaseTerm::Breaking { until: reader.timestamp()? },
+        BREAKING => LeaseTerm::Breaking { until: decoder.timestamp()? },
         _ => return Err(DecodeError::Value(WHAT)),
     };
     Ok(Some(Lease { id, term }))
 }
 
-fn header(reader: &mut Reader<'_>) -> Result<Option<String>, DecodeError> {
+fn header(decoder: &mut Decoder<'_>) -> Result<Option<String>, DecodeError> {
     const WHAT: &str = "a blob's header";
-    let text = |reader: &mut Reader<'_>| reader.text(HEADER_BYTES_MAX, WHAT).map(str::to_owned);
-    reader.flag(WHAT)?.then(|| text(reader)).transpose()
+    let text = |decoder: &mut Decoder<'_>| decoder.text(HEADER_BYTES_MAX, WHAT).map(str::to_owned);
+    decoder.flag(WHAT)?.then(|| text(decoder)).transpose()
 }

@@ -11,7 +11,7 @@ use peeklock_types::{BodyPlace, BodyRef, CommitGroupNumber, SequenceNumber, Shar
 use crate::fact::Fact;
 use crate::message::{Attributes, EntityId};
 use crate::wire::{
-    DecodeError, Reader, put_attributes, put_bytes, put_fixed, put_kind, put_metadata, put_number,
+    DecodeError, Decoder, put_attributes, put_bytes, put_fixed, put_kind, put_metadata, put_number,
     put_optional, put_optional_number, put_patch, put_settings, put_step,
 };
 
@@ -295,8 +295,8 @@ fn offset_in(here: CommitGroupNumber, body: BodyRef) -> Option<u32> {
 
 /// Takes one fact off the front of `input`, which is part of group `group`. After an error `input` is as before.
 pub fn decode(input: &mut &[u8], group: CommitGroupNumber) -> Result<Fact, DecodeError> {
-    let mut reader = Reader::new(input);
-    let kind = reader.byte("a record's kind")?;
+    let mut decoder = Decoder::new(input);
+    let kind = decoder.byte("a record's kind")?;
     let sub_queue = match kind >> SUB_QUEUE_SHIFT {
         0 => SubQueue::Main,
         1 => SubQueue::Transfer,
@@ -304,15 +304,15 @@ pub fn decode(input: &mut &[u8], group: CommitGroupNumber) -> Result<Fact, Decod
         _ => SubQueue::TransferDeadLetter,
     };
     let kind = kind & ((1 << SUB_QUEUE_SHIFT) - 1);
-    let entity = reader.entity()?;
+    let entity = decoder.entity()?;
     let fact = match sub_queue {
-        SubQueue::Main => match decode_main(kind, entity, &mut reader, group)? {
+        SubQueue::Main => match decode_main(kind, entity, &mut decoder, group)? {
             Some(fact) => fact,
-            None => decode_step(kind, entity, sub_queue, &mut reader)?,
+            None => decode_step(kind, entity, sub_queue, &mut decoder)?,
         },
-        _ => decode_step(kind, entity, sub_queue, &mut reader)?,
+        _ => decode_step(kind, entity, sub_queue, &mut decoder)?,
     };
-    *input = reader.rest;
+    *input = decoder.rest;
     Ok(fact)
 }
 
@@ -320,63 +320,63 @@ pub fn decode(input: &mut &[u8], group: CommitGroupNumber) -> Result<Fact, Decod
 fn decode_main(
     kind: u8,
     entity: EntityId,
-    reader: &mut Reader<'_>,
+    decoder: &mut Decoder<'_>,
     group: CommitGroupNumber,
 ) -> Result<Option<Fact>, DecodeError> {
     Ok(Some(match kind {
         QUEUE_CREATED => {
-            let (name, kind, settings) = (reader.name()?, reader.kind()?, Box::new(reader.settings()?));
-            Fact::QueueCreated { entity, name, kind, settings, created_at: reader.timestamp()? }
+            let (name, kind, settings) = (decoder.name()?, decoder.kind()?, Box::new(decoder.settings()?));
+            Fact::QueueCreated { entity, name, kind, settings, created_at: decoder.timestamp()? }
         }
         QUEUE_UPDATED => {
-            let settings = Box::new(reader.settings()?);
-            Fact::QueueUpdated { entity, settings, at: reader.timestamp()? }
+            let settings = Box::new(decoder.settings()?);
+            Fact::QueueUpdated { entity, settings, at: decoder.timestamp()? }
         }
-        FANNED_OUT => decode_fanned_out(reader, group)?,
-        SEEN => Fact::Seen { entity, message_id: reader.message_id()?, at: reader.timestamp()? },
-        RULE_SET => Fact::RuleSet { entity, rule: Box::new(reader.rule()?), at: reader.timestamp()? },
-        RULE_REMOVED => Fact::RuleRemoved { entity, name: reader.rule_name()? },
+        FANNED_OUT => decode_fanned_out(decoder, group)?,
+        SEEN => Fact::Seen { entity, message_id: decoder.message_id()?, at: decoder.timestamp()? },
+        RULE_SET => Fact::RuleSet { entity, rule: Box::new(decoder.rule()?), at: decoder.timestamp()? },
+        RULE_REMOVED => Fact::RuleRemoved { entity, name: decoder.rule_name()? },
         QUEUE_DELETED => Fact::QueueDeleted { entity },
         ENQUEUED_HERE | ENQUEUED_ELSEWHERE | ENQUEUED_HERE_WITH | ENQUEUED_ELSEWHERE_WITH => {
-            decode_enqueued(kind, entity, reader, group)?
+            decode_enqueued(kind, entity, decoder, group)?
         }
         CHARGED => {
-            let sequence_number = reader.sequence_number()?;
-            Fact::Charged { entity, sequence_number, cost_ms: reader.number32("a cost")? }
+            let sequence_number = decoder.sequence_number()?;
+            Fact::Charged { entity, sequence_number, cost_ms: decoder.number32("a cost")? }
         }
-        SENT_ON => decode_sent_on(entity, reader, group)?,
+        SENT_ON => decode_sent_on(entity, decoder, group)?,
         ACTIVATED => {
-            let (sequence_number, new_number) = (reader.sequence_number()?, reader.sequence_number()?);
-            Fact::Activated { entity, sequence_number, new_number, at: reader.timestamp()? }
+            let (sequence_number, new_number) = (decoder.sequence_number()?, decoder.sequence_number()?);
+            Fact::Activated { entity, sequence_number, new_number, at: decoder.timestamp()? }
         }
         SESSION_STATE_SET => {
-            let (session, state) = (reader.session()?, reader.optional_state()?);
-            Fact::SessionStateSet { entity, session, state, at: reader.timestamp()? }
+            let (session, state) = (decoder.session()?, decoder.optional_state()?);
+            Fact::SessionStateSet { entity, session, state, at: decoder.timestamp()? }
         }
         ARRIVED => {
             let source = u16::try_from(entity.0).map_err(|_| DecodeError::Value("a shard's number"))?;
-            Fact::Arrived { source: ShardId(source), number: reader.number("a number in an outbox")? }
+            Fact::Arrived { source: ShardId(source), number: decoder.number("a number in an outbox")? }
         }
         MOVED | MOVED_AGAIN => {
-            let sequence_number = reader.sequence_number()?;
-            let (from, to) = (decode_body(reader, group)?, decode_body(reader, group)?);
+            let sequence_number = decoder.sequence_number()?;
+            let (from, to) = (decode_body(decoder, group)?, decode_body(decoder, group)?);
             Fact::Moved { entity, sequence_number, from, to, again: kind == MOVED_AGAIN }
         }
         RECEIPTED => {
-            let (sequence_number, nonce) = (reader.sequence_number()?, reader.fixed("a receipt")?);
-            Fact::Receipted { entity, sequence_number, nonce, until: reader.optional_timestamp()? }
+            let (sequence_number, nonce) = (decoder.sequence_number()?, decoder.fixed("a receipt")?);
+            Fact::Receipted { entity, sequence_number, nonce, until: decoder.optional_timestamp()? }
         }
         REPLACED => {
-            let (sequence_number, body) = (reader.sequence_number()?, decode_body(reader, group)?);
-            Fact::Replaced { entity, sequence_number, body, size_bytes: reader.number32("a body's size")? }
+            let (sequence_number, body) = (decoder.sequence_number()?, decode_body(decoder, group)?);
+            Fact::Replaced { entity, sequence_number, body, size_bytes: decoder.number32("a body's size")? }
         }
         BODY_LOST => {
-            let (sequence_number, body) = (reader.sequence_number()?, decode_body(reader, group)?);
-            Fact::BodyLost { entity, sequence_number, body, patch: reader.patch()? }
+            let (sequence_number, body) = (decoder.sequence_number()?, decode_body(decoder, group)?);
+            Fact::BodyLost { entity, sequence_number, body, patch: decoder.patch()? }
         }
         CLEARED => Fact::Cleared { entity },
-        NUMBERS_RESERVED => Fact::NumbersReserved { entity, next: reader.sequence_number()? },
-        METADATA_SET => Fact::MetadataSet { entity, metadata: Box::new(reader.metadata()?) },
+        NUMBERS_RESERVED => Fact::NumbersReserved { entity, next: decoder.sequence_number()? },
+        METADATA_SET => Fact::MetadataSet { entity, metadata: Box::new(decoder.metadata()?) },
         _ => return Ok(None),
     }))
 }
@@ -384,63 +384,63 @@ fn decode_main(
 fn decode_enqueued(
     kind: u8,
     entity: EntityId,
-    reader: &mut Reader<'_>,
+    decoder: &mut Decoder<'_>,
     group: CommitGroupNumber,
 ) -> Result<Fact, DecodeError> {
-    let (sequence_number, enqueued_at) = (reader.sequence_number()?, reader.timestamp()?);
+    let (sequence_number, enqueued_at) = (decoder.sequence_number()?, decoder.timestamp()?);
     let body = if matches!(kind, ENQUEUED_HERE | ENQUEUED_HERE_WITH) {
-        decode_body_here(reader, group)?
+        decode_body_here(decoder, group)?
     } else {
-        decode_body(reader, group)?
+        decode_body(decoder, group)?
     };
-    let size_bytes = reader.number32("a body's size")?;
+    let size_bytes = decoder.number32("a body's size")?;
     let has_more = matches!(kind, ENQUEUED_HERE_WITH | ENQUEUED_ELSEWHERE_WITH);
-    let attributes = has_more.then(|| reader.attributes().map(Box::new)).transpose()?;
+    let attributes = has_more.then(|| decoder.attributes().map(Box::new)).transpose()?;
     Ok(Fact::Enqueued { entity, sequence_number, enqueued_at, body, size_bytes, attributes })
 }
 
-fn decode_fanned_out(reader: &mut Reader<'_>, group: CommitGroupNumber) -> Result<Fact, DecodeError> {
-    let count = reader.number("the number of copies")?;
+fn decode_fanned_out(decoder: &mut Decoder<'_>, group: CommitGroupNumber) -> Result<Fact, DecodeError> {
+    let count = decoder.number("the number of copies")?;
     if count > COPY_COUNT_MAX {
         return Err(DecodeError::Value("the number of copies"));
     }
     let mut last = 0;
     let mut copy = || {
-        last = reader.step(last, "an entity number")?;
+        last = decoder.step(last, "an entity number")?;
         let entity = u32::try_from(last).map_err(|_| DecodeError::Value("an entity number"))?;
-        Ok((EntityId(entity), reader.sequence_number()?))
+        Ok((EntityId(entity), decoder.sequence_number()?))
     };
     let copies = (0..count).map(|_| copy()).collect::<Result<_, DecodeError>>()?;
-    let flags = reader.byte("the flags of copies")?;
+    let flags = decoder.byte("the flags of copies")?;
     let has = |flag: u8| flags & flag != 0;
-    let enqueued_at = reader.timestamp()?;
-    let body = if has(HERE) { decode_body_here(reader, group)? } else { decode_body(reader, group)? };
-    let size_bytes = reader.number32("a body's size")?;
-    let attributes = has(WITH).then(|| reader.attributes().map(Box::new)).transpose()?;
+    let enqueued_at = decoder.timestamp()?;
+    let body = if has(HERE) { decode_body_here(decoder, group)? } else { decode_body(decoder, group)? };
+    let size_bytes = decoder.number32("a body's size")?;
+    let attributes = has(WITH).then(|| decoder.attributes().map(Box::new)).transpose()?;
     Ok(Fact::FannedOut { copies, enqueued_at, body, size_bytes, attributes, again: has(AGAIN) })
 }
 
-fn decode_body_here(reader: &mut Reader<'_>, group: CommitGroupNumber) -> Result<BodyRef, DecodeError> {
-    let offset_bytes = reader.number32("a body's offset")?;
+fn decode_body_here(decoder: &mut Decoder<'_>, group: CommitGroupNumber) -> Result<BodyRef, DecodeError> {
+    let offset_bytes = decoder.number32("a body's offset")?;
     BodyRef::in_log(group, offset_bytes).ok_or(DecodeError::Value("a body's offset"))
 }
 
 fn decode_sent_on(
     entity: EntityId,
-    reader: &mut Reader<'_>,
+    decoder: &mut Decoder<'_>,
     group: CommitGroupNumber,
 ) -> Result<Fact, DecodeError> {
-    let (sequence_number, enqueued_at) = (reader.sequence_number()?, reader.timestamp()?);
-    let (body, size_bytes) = (decode_body(reader, group)?, reader.number32("a body's size")?);
-    let attributes = reader.attributes()?;
+    let (sequence_number, enqueued_at) = (decoder.sequence_number()?, decoder.timestamp()?);
+    let (body, size_bytes) = (decode_body(decoder, group)?, decoder.number32("a body's size")?);
+    let attributes = decoder.attributes()?;
     let attributes = (!attributes.is_empty()).then(|| Box::new(attributes));
-    let (target, number) = (Box::new(reader.name()?), reader.number("a number in an outbox")?);
+    let (target, number) = (Box::new(decoder.name()?), decoder.number("a number in an outbox")?);
     Ok(Fact::SentOn { entity, sequence_number, enqueued_at, body, size_bytes, attributes, target, number })
 }
 
 /// A body that lies anywhere but in a group of the future.
-fn decode_body(reader: &mut Reader<'_>, here: CommitGroupNumber) -> Result<BodyRef, DecodeError> {
-    let body = BodyRef::from_raw(reader.fixed("a body's place")?);
+fn decode_body(decoder: &mut Decoder<'_>, here: CommitGroupNumber) -> Result<BodyRef, DecodeError> {
+    let body = BodyRef::from_raw(decoder.fixed("a body's place")?);
     match body.place() {
         BodyPlace::Log { group, .. } if group > here => Err(DecodeError::Value("a body's place")),
         _ => Ok(body),
@@ -452,42 +452,42 @@ fn decode_step(
     kind: u8,
     entity: EntityId,
     sub_queue: SubQueue,
-    reader: &mut Reader<'_>,
+    decoder: &mut Decoder<'_>,
 ) -> Result<Fact, DecodeError> {
-    let sequence_number = reader.sequence_number()?;
+    let sequence_number = decoder.sequence_number()?;
     Ok(match kind {
         LOCKED => {
-            let nonce = reader.fixed("a lock's nonce")?;
-            Fact::Locked { entity, sub_queue, sequence_number, nonce, until: reader.timestamp()? }
+            let nonce = decoder.fixed("a lock's nonce")?;
+            Fact::Locked { entity, sub_queue, sequence_number, nonce, until: decoder.timestamp()? }
         }
-        RENEWED => Fact::Renewed { entity, sub_queue, sequence_number, until: reader.timestamp()? },
+        RENEWED => Fact::Renewed { entity, sub_queue, sequence_number, until: decoder.timestamp()? },
         COMPLETED => Fact::Completed { entity, sub_queue, sequence_number },
         ABANDONED => {
-            let (patch, due) = (reader.optional_properties()?, reader.optional_timestamp()?);
+            let (patch, due) = (decoder.optional_properties()?, decoder.optional_timestamp()?);
             Fact::Abandoned { entity, sub_queue, sequence_number, patch, due }
         }
         LOCK_EXPIRED => {
-            Fact::LockExpired { entity, sub_queue, sequence_number, due: reader.optional_timestamp()? }
+            Fact::LockExpired { entity, sub_queue, sequence_number, due: decoder.optional_timestamp()? }
         }
         DELAY_ENDED => Fact::DelayEnded { entity, sub_queue, sequence_number },
         RELEASED => Fact::Released { entity, sub_queue, sequence_number },
         DEFERRED => {
-            let (locked_until, patch) = (reader.timestamp()?, reader.optional_properties()?);
+            let (locked_until, patch) = (decoder.timestamp()?, decoder.optional_properties()?);
             Fact::Deferred { entity, sub_queue, sequence_number, locked_until, patch }
         }
         DEAD_LETTERED => {
-            let failed = reader.flag("a failed delivery")?;
-            Fact::DeadLettered { entity, sub_queue, sequence_number, failed, patch: reader.patch()? }
+            let failed = decoder.flag("a failed delivery")?;
+            Fact::DeadLettered { entity, sub_queue, sequence_number, failed, patch: decoder.patch()? }
         }
         PURGED => {
-            Fact::Purged { entity, sub_queue, before: reader.timestamp()?, count_max: sequence_number.0 }
+            Fact::Purged { entity, sub_queue, before: decoder.timestamp()?, count_max: sequence_number.0 }
         }
         TRANSFER_STARTED => {
-            let (target, number) = (reader.name()?, reader.number("a number in an outbox")?);
+            let (target, number) = (decoder.name()?, decoder.number("a number in an outbox")?);
             Fact::TransferStarted { entity, sub_queue, sequence_number, target, number }
         }
         TRANSFER_FAILED => {
-            Fact::TransferFailed { entity, sub_queue, sequence_number, patch: reader.patch()? }
+            Fact::TransferFailed { entity, sub_queue, sequence_number, patch: decoder.patch()? }
         }
         _ => return Err(DecodeError::Value("a record's kind")),
     })

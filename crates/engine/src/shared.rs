@@ -9,7 +9,7 @@ use peeklock_types::BodyRef;
 
 use crate::number_map::NumberMap;
 use crate::output::ColdBody;
-use crate::wire::{DecodeError, Reader, put_fixed, put_number};
+use crate::wire::{DecodeError, Decoder, put_fixed, put_number};
 
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
@@ -78,11 +78,11 @@ impl Shared {
         }
     }
 
-    pub(crate) fn restore(reader: &mut Reader<'_>) -> Result<Shared, DecodeError> {
+    pub(crate) fn restore(decoder: &mut Decoder<'_>) -> Result<Shared, DecodeError> {
         let what = "a shared body";
         let mut extra = BTreeMap::new();
-        for _ in 0..reader.number(what)? {
-            let (body, count) = (reader.fixed(what)?, reader.number(what)?);
+        for _ in 0..decoder.number(what)? {
+            let (body, count) = (decoder.fixed(what)?, decoder.number(what)?);
             if !BodyRef::from_raw(body).is_cold() || count == 0 || extra.insert(body, count).is_some() {
                 return Err(DecodeError::Value(what));
             }

@@ -1,7 +1,7 @@
 //! The whole durable state as bytes: what replay of all facts so far would give.
 //!
 //! ```text
-//! "PKLE", version (1 byte), next entity, number of queues, queues by entity, lanes, arrivals, shared bodies, CRC-32C of all before (4 bytes)
+//! "PKLE", version (1 byte), next entity, number of queues, queues by entity, routes, arrivals, shared bodies, CRC-32C of all before (4 bytes)
 //! queue:   entity, name, kind, settings, created at, updated at, revision, metadata, rules, next sequence number, newest group, sessions, history, messages of each sub-queue
 //! rule:    the rule, created at
 //! session: id, state, set at
@@ -24,8 +24,8 @@ use crate::queue::{Entry, Marks, Messages, Moving, Queue, SEQUENCE_NUMBER_MAX, S
 use crate::shared::Shared;
 use crate::transfers::OUT_NUMBER_MAX;
 use crate::wire::{
-    DecodeError, Reader, put_bytes, put_details, put_fixed, put_kind, put_metadata, put_number, put_optional,
-    put_patch, put_settings, put_step,
+    DecodeError, Decoder, put_bytes, put_details, put_fixed, put_kind, put_metadata, put_number,
+    put_optional, put_patch, put_settings, put_step,
 };
 
 const MAGIC: &[u8; 4] = b"PKLE";
@@ -53,8 +53,8 @@ impl Engine {
         queues.sort_unstable_by_key(|queue| queue.entity);
         put_number(queues.len() as u64, &mut out);
         queues.into_iter().for_each(|queue| put_queue(queue, &mut out));
-        let lanes = self.transfers.lanes.iter().map(|(shard, lane)| (*shard, lane.newest));
-        put_shard_numbers(lanes.collect(), &mut out);
+        let routes = self.transfers.routes.iter().map(|(shard, route)| (*shard, route.newest));
+        put_shard_numbers(routes.collect(), &mut out);
         put_shard_numbers(self.transfers.arrived.clone(), &mut out);
         self.shared.put(&mut out);
         let checksum = crc32c::crc32c(&out);
@@ -65,15 +65,15 @@ impl Engine {
     pub fn restore(bytes: &[u8]) -> Result<Engine, DecodeError> {
         let (bytes, checksum) = bytes.split_last_chunk().ok_or(DecodeError::Short("a snapshot"))?;
         let rest = bytes.strip_prefix(MAGIC).ok_or(DecodeError::Value("the start of a snapshot"))?;
-        let mut reader = Reader::new(rest);
-        let found = reader.byte("a snapshot's version")?;
+        let mut decoder = Decoder::new(rest);
+        let found = decoder.byte("a snapshot's version")?;
         if found != VERSION && found != VERSION_BEFORE {
             return Err(DecodeError::Version { found, known: VERSION });
         }
         if crc32c::crc32c(bytes) != u32::from_le_bytes(*checksum) {
             return Err(DecodeError::Checksum);
         }
-        restore_queues(found, &mut reader)
+        restore_queues(found, &mut decoder)
     }
 }
 
@@ -201,11 +201,11 @@ fn flags(entry: &Entry) -> u64 {
         | flag(entry.marks.has(Marks::ACTIVATED), FLAG_ACTIVATED)
 }
 
-fn restore_queues(version: u8, reader: &mut Reader<'_>) -> Result<Engine, DecodeError> {
+fn restore_queues(version: u8, decoder: &mut Decoder<'_>) -> Result<Engine, DecodeError> {
     let mut engine = Engine::default();
-    let next_entity = reader.entity()?;
-    for _ in 0..reader.number("the number of queues")? {
-        let queue = restore_queue(version, reader)?;
+    let next_entity = decoder.entity()?;
+    for _ in 0..decoder.number("the number of queues")? {
+        let queue = restore_queue(version, decoder)?;
         let (entity, rules) = (queue.entity, queue.rules.clone());
         engine.insert_queue(queue).map_err(|_| DecodeError::Value("a queue"))?;
         rules
@@ -215,28 +215,28 @@ fn restore_queues(version: u8, reader: &mut Reader<'_>) -> Result<Engine, Decode
         restore_transfers(&mut engine, entity)?;
         engine.note(entity);
     }
-    for (shard, newest) in restore_shard_numbers(reader)? {
-        let lane = engine.transfers.lanes.entry(shard).or_default();
-        if lane.newest > newest {
+    for (shard, newest) in restore_shard_numbers(decoder)? {
+        let route = engine.transfers.routes.entry(shard).or_default();
+        if route.newest > newest {
             return Err(DecodeError::Value("a number in an outbox"));
         }
-        lane.newest = newest;
+        route.newest = newest;
     }
-    engine.transfers.arrived = restore_shard_numbers(reader)?;
-    engine.shared = Shared::restore(reader)?;
-    if next_entity < engine.next_entity || !reader.rest.is_empty() {
+    engine.transfers.arrived = restore_shard_numbers(decoder)?;
+    engine.shared = Shared::restore(decoder)?;
+    if next_entity < engine.next_entity || !decoder.rest.is_empty() {
         return Err(DecodeError::Value("the end of a snapshot"));
     }
     engine.next_entity = next_entity;
     Ok(engine)
 }
 
-fn restore_shard_numbers(reader: &mut Reader<'_>) -> Result<BTreeMap<ShardId, u64>, DecodeError> {
+fn restore_shard_numbers(decoder: &mut Decoder<'_>) -> Result<BTreeMap<ShardId, u64>, DecodeError> {
     let mut numbers = BTreeMap::new();
-    for _ in 0..reader.number("the number of shards")? {
-        let shard = u16::try_from(reader.number("a shard's number")?);
+    for _ in 0..decoder.number("the number of shards")? {
+        let shard = u16::try_from(decoder.number("a shard's number")?);
         let shard = ShardId(shard.map_err(|_| DecodeError::Value("a shard's number"))?);
-        let number = reader.number("a number in an outbox")?;
+        let number = decoder.number("a number in an outbox")?;
         if number > OUT_NUMBER_MAX {
             return Err(DecodeError::Value("a number in an outbox"));
         }
@@ -245,56 +245,56 @@ fn restore_shard_numbers(reader: &mut Reader<'_>) -> Result<BTreeMap<ShardId, u6
     Ok(numbers)
 }
 
-/// Puts what a queue has for other shards back into their lanes.
+/// Puts what a queue has for other shards back into their routes.
 fn restore_transfers(engine: &mut Engine, entity: crate::EntityId) -> Result<(), DecodeError> {
     let Some(queue) = engine.queues.get(&entity) else { return Ok(()) };
     let messages = &queue.transfer.messages;
     for (number, _) in messages.iter_from(SequenceNumber(0)) {
         let transfer = messages.details_of(number).and_then(|details| details.transfer.as_ref());
         let transfer = transfer.ok_or(DecodeError::Value("a transfer"))?;
-        let lane = engine.transfers.lanes.entry(ShardId::of(&transfer.target)).or_default();
+        let route = engine.transfers.routes.entry(ShardId::of(&transfer.target)).or_default();
         if transfer.number > OUT_NUMBER_MAX {
             return Err(DecodeError::Value("a number in an outbox"));
         }
-        lane.newest = lane.newest.max(transfer.number);
-        if lane.pending.insert(transfer.number, (entity, number)).is_some() {
+        route.newest = route.newest.max(transfer.number);
+        if route.pending.insert(transfer.number, (entity, number)).is_some() {
             return Err(DecodeError::Value("a number in an outbox"));
         }
     }
     Ok(())
 }
 
-fn restore_queue(version: u8, reader: &mut Reader<'_>) -> Result<Queue, DecodeError> {
-    let (entity, name, kind) = (reader.entity()?, reader.name()?, reader.kind()?);
-    let settings = reader.settings()?;
-    let mut queue = Queue::new(entity, name, kind, settings, reader.timestamp()?);
-    (queue.updated_at, queue.revision) = (reader.timestamp()?, reader.number("a revision")?);
+fn restore_queue(version: u8, decoder: &mut Decoder<'_>) -> Result<Queue, DecodeError> {
+    let (entity, name, kind) = (decoder.entity()?, decoder.name()?, decoder.kind()?);
+    let settings = decoder.settings()?;
+    let mut queue = Queue::new(entity, name, kind, settings, decoder.timestamp()?);
+    (queue.updated_at, queue.revision) = (decoder.timestamp()?, decoder.number("a revision")?);
     if version > VERSION_BEFORE {
-        queue.metadata = reader.metadata()?;
+        queue.metadata = decoder.metadata()?;
     }
-    for _ in 0..reader.number("the number of rules")? {
-        queue.rules.push(StoredRule { rule: reader.rule()?, created_at: reader.timestamp()? });
+    for _ in 0..decoder.number("the number of rules")? {
+        queue.rules.push(StoredRule { rule: decoder.rule()?, created_at: decoder.timestamp()? });
     }
-    queue.next_number = reader.sequence_number()?;
+    queue.next_number = decoder.sequence_number()?;
     if !(SequenceNumber::FIRST..=SEQUENCE_NUMBER_MAX).contains(&queue.next_number) {
         return Err(DecodeError::Value("a sequence number"));
     }
-    queue.newest_group = CommitGroupNumber(reader.number("a group number")?);
+    queue.newest_group = CommitGroupNumber(decoder.number("a group number")?);
     queue.settings.check().map_err(|_| DecodeError::Value("a queue's settings"))?;
     queue.follow_order().map_err(|_| DecodeError::Value("the order of a queue"))?;
-    let sessions = restore_sessions(&mut queue, reader)?;
-    for _ in 0..reader.number("the number of message ids")? {
-        let (at, id) = (reader.timestamp()?, reader.message_id()?);
-        queue.history.restore(at, id, reader.sequence_number()?);
+    let sessions = restore_sessions(&mut queue, decoder)?;
+    for _ in 0..decoder.number("the number of message ids")? {
+        let (at, id) = (decoder.timestamp()?, decoder.message_id()?);
+        queue.history.restore(at, id, decoder.sequence_number()?);
     }
     if let Some(order) = queue.main.messages.order_mut() {
-        order.restore_lanes(reader)?;
+        order.restore_lanes(decoder)?;
     }
     for sub_queue in SubQueue::ALL {
-        restore_messages(&mut queue, sub_queue, &sessions, reader)?;
+        restore_messages(&mut queue, sub_queue, &sessions, decoder)?;
     }
     if let Some(order) = queue.main.messages.order_mut() {
-        order.restore_tags(reader)?;
+        order.restore_tags(decoder)?;
     }
     if SEQUENCE_NUMBER_MAX.0 - queue.next_number.0 < queue.main.messages.scheduled_count() {
         return Err(DecodeError::Value("a sequence number"));
@@ -302,10 +302,10 @@ fn restore_queue(version: u8, reader: &mut Reader<'_>) -> Result<Queue, DecodeEr
     Ok(queue)
 }
 
-fn restore_sessions(queue: &mut Queue, reader: &mut Reader<'_>) -> Result<Vec<SessionId>, DecodeError> {
+fn restore_sessions(queue: &mut Queue, decoder: &mut Decoder<'_>) -> Result<Vec<SessionId>, DecodeError> {
     let mut sessions = Vec::new();
-    for _ in 0..reader.number("the number of sessions")? {
-        let (session, state, at) = (reader.session()?, reader.optional_state()?, reader.timestamp()?);
+    for _ in 0..decoder.number("the number of sessions")? {
+        let (session, state, at) = (decoder.session()?, decoder.optional_state()?, decoder.timestamp()?);
         // A session without a state is there for its messages; it comes with the first of them.
         if state.is_some() {
             queue.main.messages.set_session_state(&session, state, at);
@@ -336,15 +336,15 @@ fn restore_messages(
     queue: &mut Queue,
     sub_queue: SubQueue,
     sessions: &[SessionId],
-    reader: &mut Reader<'_>,
+    decoder: &mut Decoder<'_>,
 ) -> Result<(), DecodeError> {
     let mut last = Last::default();
     let mut newest = CommitGroupNumber::NONE;
     let mut locks = Vec::new();
     let has_order = queue.part(sub_queue).messages.order().is_some();
-    for _ in 0..reader.number("the number of messages")? {
+    for _ in 0..decoder.number("the number of messages")? {
         let Restored { number, mut moving, session, lock, lane } =
-            restore_message(&mut last, has_order, reader)?;
+            restore_message(&mut last, has_order, decoder)?;
         if !is_possible(sub_queue, &moving) {
             return Err(DecodeError::Value("a message's state"));
         }
@@ -402,22 +402,22 @@ fn is_possible(sub_queue: SubQueue, Moving { entry, details, .. }: &Moving) -> b
 fn restore_message(
     last: &mut Last,
     has_order: bool,
-    reader: &mut Reader<'_>,
+    decoder: &mut Decoder<'_>,
 ) -> Result<Restored, DecodeError> {
-    let step = reader.number("a sequence number")?;
+    let step = decoder.number("a sequence number")?;
     let number = last.number.checked_add(step).filter(|_| step > 0);
     let number = SequenceNumber(number.ok_or(DecodeError::Value("a sequence number"))?);
-    let flags = reader.number("a message's flags")?;
+    let flags = decoder.number("a message's flags")?;
     if flags >= FLAG_ACTIVATED * 2 {
         return Err(DecodeError::Value("a message's flags"));
     }
     let has = |flag: u64| flags & flag != 0;
-    let body = reader.step(last.body, "a body's place")?;
-    let enqueued_at = reader.step(last.enqueued_at, "a time")?;
+    let body = decoder.step(last.body, "a body's place")?;
+    let enqueued_at = decoder.step(last.enqueued_at, "a time")?;
     *last = Last { number: number.0, body, enqueued_at };
-    let size_bytes = reader.number32("a body's size")?;
+    let size_bytes = decoder.number32("a body's size")?;
     let mut entry = Entry::new(BodyRef::from_raw(body), size_bytes, Timestamp::from_millis(enqueued_at));
-    let count = reader.number("a delivery count")?;
+    let count = decoder.number("a delivery count")?;
     entry.delivery_count_low = u16::try_from(count).map_err(|_| DecodeError::Value("a delivery count"))?;
     entry.state = match flags & STATE_MASK {
         0 => MessageState::Active,
@@ -429,20 +429,20 @@ fn restore_message(
     entry.marks.set(Marks::POISON, has(FLAG_POISON));
     entry.marks.set(Marks::STARTED, has(FLAG_STARTED));
     entry.marks.set(Marks::ACTIVATED, has(FLAG_ACTIVATED));
-    let session = has(FLAG_SESSION).then(|| reader.number("a message's session")).transpose()?;
-    let lock = has(FLAG_LOCKED).then(|| restore_lock(number, has_order, reader)).transpose()?;
-    let lane = has_order.then(|| reader.number("a message's lane")).transpose()?;
-    let patch = if has(FLAG_PATCHED) { reader.patch()? } else { Patch::default() };
-    let details = has(FLAG_DETAILED).then(|| reader.details().map(Box::new)).transpose()?;
+    let session = has(FLAG_SESSION).then(|| decoder.number("a message's session")).transpose()?;
+    let lock = has(FLAG_LOCKED).then(|| restore_lock(number, has_order, decoder)).transpose()?;
+    let lane = has_order.then(|| decoder.number("a message's lane")).transpose()?;
+    let patch = if has(FLAG_PATCHED) { decoder.patch()? } else { Patch::default() };
+    let details = has(FLAG_DETAILED).then(|| decoder.details().map(Box::new)).transpose()?;
     Ok(Restored { number, moving: Moving { entry, patch, details, session: None }, session, lock, lane })
 }
 
 fn restore_lock(
     number: SequenceNumber,
     has_order: bool,
-    reader: &mut Reader<'_>,
+    decoder: &mut Decoder<'_>,
 ) -> Result<RestoredLock, DecodeError> {
-    let (nonce, until) = (reader.fixed("a lock's nonce")?, reader.timestamp()?);
-    let charged_ms = if has_order { reader.number32("a cost")? } else { 0 };
+    let (nonce, until) = (decoder.fixed("a lock's nonce")?, decoder.timestamp()?);
+    let charged_ms = if has_order { decoder.number32("a cost")? } else { 0 };
     Ok(RestoredLock { number, nonce, until, charged_ms })
 }

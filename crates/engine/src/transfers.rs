@@ -1,7 +1,7 @@
 //! The outbox: messages on their way to other queues, which may live in other shards.
 //!
-//! Each shard numbers what it has for each other shard. Messages of one such lane travel in the order of their numbers, and the target keeps the
-//! newest number that it has taken, so a message that is brought twice is taken once. A lane has one batch under way at a time; a message that
+//! Each shard numbers what it has for each other shard. Messages of one such route travel in the order of their numbers, and the target keeps the
+//! newest number that it has taken, so a message that is brought twice is taken once. A route has one batch under way at a time; a message that
 //! the target refuses ends the batch, and is set aside here before anything behind it travels.
 
 use std::collections::BTreeMap;
@@ -23,13 +23,13 @@ pub(crate) const OUT_NUMBER_MAX: u64 = u64::MAX / 2;
 #[derive(Debug, Default)]
 pub(crate) struct Transfers {
     /// What goes to each shard.
-    pub(crate) lanes: BTreeMap<ShardId, Lane>,
+    pub(crate) routes: BTreeMap<ShardId, Route>,
     /// The newest number taken from each shard.
     pub(crate) arrived: BTreeMap<ShardId, u64>,
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Lane {
+pub(crate) struct Route {
     /// The newest number given out.
     pub(crate) newest: u64,
     pub(crate) pending: BTreeMap<u64, (EntityId, SequenceNumber)>,
@@ -48,7 +48,7 @@ pub struct OutMessage {
 impl Transfers {
     /// The number that the next message for `target` gets.
     pub(crate) fn next_number(&self, target: &EntityName) -> u64 {
-        self.lanes.get(&ShardId::of(target)).map_or(0, |lane| lane.newest) + 1
+        self.routes.get(&ShardId::of(target)).map_or(0, |route| route.newest) + 1
     }
 
     /// The way that a fact is about to take a message off, if it does.
@@ -61,31 +61,31 @@ impl Transfers {
         queue.transfer.messages.details_of(*sequence_number).and_then(|details| details.transfer.clone())
     }
 
-    /// Whether a message that a fact sends off is the next in its lane.
+    /// Whether a message that a fact sends off is the next in its route.
     pub(crate) fn check(&self, fact: &Fact) -> Result<(), ReplayError> {
         let Some((target, number)) = sent_off(fact) else { return Ok(()) };
         let shard = ShardId::of(target);
-        let newest = self.lanes.get(&shard).map_or(0, |lane| lane.newest);
+        let newest = self.routes.get(&shard).map_or(0, |route| route.newest);
         if number <= newest || number > OUT_NUMBER_MAX {
             return Err(ReplayError::TransferOrder { shard, number });
         }
         Ok(())
     }
 
-    /// Keeps the lanes in step with the queues.
+    /// Keeps the routes in step with the queues.
     pub(crate) fn follow(&mut self, fact: &Fact, leaving: Option<Transfer>) {
         if let Some(transfer) = leaving
-            && let Some(lane) = self.lanes.get_mut(&ShardId::of(&transfer.target))
+            && let Some(route) = self.routes.get_mut(&ShardId::of(&transfer.target))
         {
-            lane.pending.remove(&transfer.number);
+            route.pending.remove(&transfer.number);
         }
         if let Fact::TransferStarted { entity, sequence_number, .. }
         | Fact::SentOn { entity, sequence_number, .. } = fact
             && let Some((target, number)) = sent_off(fact)
         {
-            let lane = self.lanes.entry(ShardId::of(target)).or_default();
-            lane.newest = number;
-            lane.pending.insert(number, (*entity, *sequence_number));
+            let route = self.routes.entry(ShardId::of(target)).or_default();
+            route.newest = number;
+            route.pending.insert(number, (*entity, *sequence_number));
         }
     }
 
@@ -99,13 +99,13 @@ impl Transfers {
     }
 
     pub(crate) fn forget(&mut self, gone: EntityId) {
-        for lane in self.lanes.values_mut() {
-            lane.pending.retain(|_, (entity, _)| *entity != gone);
+        for route in self.routes.values_mut() {
+            route.pending.retain(|_, (entity, _)| *entity != gone);
         }
     }
 }
 
-/// Where a fact sends a message off to, and as which number of its lane.
+/// Where a fact sends a message off to, and as which number of its route.
 fn sent_off(fact: &Fact) -> Option<(&EntityName, u64)> {
     match fact {
         Fact::TransferStarted { target, number, .. } => Some((target, *number)),
@@ -117,14 +117,14 @@ fn sent_off(fact: &Fact) -> Option<(&EntityName, u64)> {
 impl Engine {
     /// Shards that something waits for.
     pub fn transfer_targets(&self) -> impl Iterator<Item = ShardId> {
-        self.transfers.lanes.iter().filter(|(_, lane)| !lane.pending.is_empty()).map(|(shard, _)| *shard)
+        self.transfers.routes.iter().filter(|(_, route)| !route.pending.is_empty()).map(|(shard, _)| *shard)
     }
 
     /// The next messages for a shard, in order: at most `count_max`, and no more than `size_bytes_max` together unless it is a single one.
     pub fn outgoing(&self, shard: ShardId, count_max: usize, size_bytes_max: u64) -> Vec<OutMessage> {
-        let Some(lane) = self.transfers.lanes.get(&shard) else { return Vec::new() };
+        let Some(route) = self.transfers.routes.get(&shard) else { return Vec::new() };
         let mut size_bytes = 0;
-        let messages = lane.pending.iter().filter_map(|(&number, &place)| self.out_message(number, place));
+        let messages = route.pending.iter().filter_map(|(&number, &place)| self.out_message(number, place));
         let fits = messages.take(count_max).take_while(|message| {
             let is_first = size_bytes == 0;
             size_bytes += u64::from(message.size_bytes).max(1);
@@ -147,8 +147,8 @@ impl Engine {
 
     /// The shard has taken everything up to number `upto`.
     pub fn transferred(&mut self, shard: ShardId, upto: u64, out: &mut Output) {
-        let Some(lane) = self.transfers.lanes.get(&shard) else { return };
-        let done: Vec<_> = lane.pending.range(..=upto).map(|(_, &place)| place).collect();
+        let Some(route) = self.transfers.routes.get(&shard) else { return };
+        let done: Vec<_> = route.pending.range(..=upto).map(|(_, &place)| place).collect();
         for (entity, sequence_number) in done {
             self.record(Fact::Completed { entity, sub_queue: SubQueue::Transfer, sequence_number }, out);
         }
@@ -156,8 +156,8 @@ impl Engine {
 
     /// The shard does not take this message: it is set aside with the reason.
     pub fn transfer_refused(&mut self, shard: ShardId, number: u64, reason: String, out: &mut Output) {
-        let lane = self.transfers.lanes.get(&shard);
-        let Some(&(entity, sequence_number)) = lane.and_then(|lane| lane.pending.get(&number)) else {
+        let route = self.transfers.routes.get(&shard);
+        let Some(&(entity, sequence_number)) = route.and_then(|route| route.pending.get(&number)) else {
             return;
         };
         let text = reason.chars().take(limits::DEAD_LETTER_TEXT_CHARS_MAX).collect();

@@ -60,31 +60,31 @@ pub(crate) fn put_metadata(metadata: &Metadata, out: &mut Vec<u8>) {
     }
 }
 
-/// Reads from the front what is particular to queues; the rest is [`wire::Reader`]'s.
+/// Reads from the front what is particular to queues; the rest is [`wire::Decoder`]'s.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Reader<'a>(wire::Reader<'a>);
+pub(crate) struct Decoder<'a>(wire::Decoder<'a>);
 
-impl<'a> Reader<'a> {
+impl<'a> Decoder<'a> {
     pub(crate) fn new(rest: &'a [u8]) -> Self {
-        Reader(wire::Reader { rest })
+        Decoder(wire::Decoder { rest })
     }
 }
 
-impl<'a> Deref for Reader<'a> {
-    type Target = wire::Reader<'a>;
+impl<'a> Deref for Decoder<'a> {
+    type Target = wire::Decoder<'a>;
 
     fn deref(&self) -> &Self::Target {
         &self.0
     }
 }
 
-impl DerefMut for Reader<'_> {
+impl DerefMut for Decoder<'_> {
     fn deref_mut(&mut self) -> &mut Self::Target {
         &mut self.0
     }
 }
 
-impl Reader<'_> {
+impl Decoder<'_> {
     pub(crate) fn entity(&mut self) -> Result<EntityId, DecodeError> {
         self.number32("an entity number").map(EntityId)
     }
@@ -122,8 +122,8 @@ impl Reader<'_> {
     /// What a session keeps.
     pub(crate) fn optional_state(&mut self) -> Result<Option<Bytes>, DecodeError> {
         let what = "a session's state";
-        let state = |reader: &mut Self| {
-            reader.bytes(limits::SESSION_STATE_BYTES_MAX, what).map(Bytes::copy_from_slice)
+        let state = |decoder: &mut Self| {
+            decoder.bytes(limits::SESSION_STATE_BYTES_MAX, what).map(Bytes::copy_from_slice)
         };
         self.flag(what)?.then(|| state(self)).transpose()
     }

@@ -16,7 +16,7 @@ use peeklock_types::{Timestamp, limits};
 use crate::message::{Attributes, Details, MESSAGE_ID_BYTES_MAX, Origin, Reserved, Transfer, TransferReason};
 use crate::order::put_key;
 use crate::patch::Patch;
-use crate::wire::{DecodeError, Reader, put_bytes, put_fixed, put_number, put_optional, put_patch};
+use crate::wire::{DecodeError, Decoder, put_bytes, put_fixed, put_number, put_optional, put_patch};
 
 const SESSION: u64 = 1;
 const TIME_TO_LIVE: u64 = 2;
@@ -144,7 +144,7 @@ fn put_origin(origin: &Origin, out: &mut Vec<u8>) {
     put_optional(origin.dead_letter_source.as_ref().map(|name| name.as_str().as_bytes()), out);
 }
 
-impl Reader<'_> {
+impl Decoder<'_> {
     pub(crate) fn attributes(&mut self) -> Result<Attributes, DecodeError> {
         let (details, more) = self.flagged()?;
         let patch = if more & PATCH != 0 { self.patch()? } else { Patch::default() };

@@ -7,7 +7,7 @@ use peeklock_types::{
     TenantSettings, limits,
 };
 
-use crate::wire::{DecodeError, Reader, put_bytes, put_number, put_optional, put_optional_number};
+use crate::wire::{DecodeError, Decoder, put_bytes, put_number, put_optional, put_optional_number};
 
 pub(crate) fn put_order(order: Option<&OrderSettings>, out: &mut Vec<u8>) {
     out.push(order.is_some().into());
@@ -84,7 +84,7 @@ const WHAT: &str = "the order of a queue";
 /// A character takes up to four bytes.
 const EXPRESSION_BYTES_MAX: usize = limits::CLASS_EXPRESSION_CHARS_MAX * 4;
 
-impl Reader<'_> {
+impl Decoder<'_> {
     pub(crate) fn order(&mut self) -> Result<Option<Box<OrderSettings>>, DecodeError> {
         if !self.flag(WHAT)? {
             return Ok(None);
@@ -100,8 +100,8 @@ impl Reader<'_> {
             policy,
             classes: self.list(limits::CLASSES_MAX, Self::class)?,
             default_class: self.optional_class_name()?,
-            rules: self.list(limits::CLASS_RULES_MAX, |reader| {
-                Ok(ClassRule { when: reader.expression()?, class: reader.class_name()? })
+            rules: self.list(limits::CLASS_RULES_MAX, |decoder| {
+                Ok(ClassRule { when: decoder.expression()?, class: decoder.class_name()? })
             })?,
             tenants: self.flag(WHAT)?.then(|| self.tenants()).transpose()?,
             rate: self.rate()?,
@@ -173,8 +173,8 @@ impl Reader<'_> {
     }
 
     fn rate(&mut self) -> Result<Option<Rate>, DecodeError> {
-        let rate = |reader: &mut Self| {
-            Ok(Rate { per_second_milli: reader.number(WHAT)?, burst: reader.number32(WHAT)? })
+        let rate = |decoder: &mut Self| {
+            Ok(Rate { per_second_milli: decoder.number(WHAT)?, burst: decoder.number32(WHAT)? })
         };
         self.flag(WHAT)?.then(|| rate(self)).transpose()
     }

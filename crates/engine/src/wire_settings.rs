@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use peeklock_types::{EntityName, PoisonSession, QueueSettings, QueueStatus, RetryPolicy, limits};
 
-use crate::wire::{DecodeError, Reader, put_bytes, put_number, put_optional, put_optional_number};
+use crate::wire::{DecodeError, Decoder, put_bytes, put_number, put_optional, put_optional_number};
 use crate::wire_order::put_order;
 
 pub(crate) fn put_settings(settings: &QueueSettings, out: &mut Vec<u8>) {
@@ -45,7 +45,7 @@ pub(crate) fn put_settings(settings: &QueueSettings, out: &mut Vec<u8>) {
 pub(crate) fn kept(settings: &QueueSettings) -> QueueSettings {
     let mut bytes = Vec::new();
     put_settings(settings, &mut bytes);
-    let mut kept = Reader::new(&bytes).settings().expect("what was just written can be read");
+    let mut kept = Decoder::new(&bytes).settings().expect("what was just written can be read");
     if let Some(order) = &mut kept.order {
         order.sort();
     }
@@ -85,7 +85,7 @@ fn put_retry(retry: RetryPolicy, out: &mut Vec<u8>) {
     out.push(jitter.into());
 }
 
-impl Reader<'_> {
+impl Decoder<'_> {
     pub(crate) fn settings(&mut self) -> Result<QueueSettings, DecodeError> {
         Ok(QueueSettings {
             lock_duration: self.duration("a lock duration")?,
@@ -116,7 +116,7 @@ impl Reader<'_> {
     fn user_metadata(&mut self) -> Result<Option<String>, DecodeError> {
         let what = "the user metadata";
         let text =
-            |reader: &mut Self| reader.text(limits::USER_METADATA_CHARS_MAX * 4, what).map(str::to_owned);
+            |decoder: &mut Self| decoder.text(limits::USER_METADATA_CHARS_MAX * 4, what).map(str::to_owned);
         self.flag(what)?.then(|| text(self)).transpose()
     }
 

@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use crate::system::SystemProperty;
 use crate::value::{Value, ValueRef};
-use crate::wire::{DecodeError, Reader, put_text};
+use crate::wire::{DecodeError, Decoder, put_text};
 
 /// One change. Names of user properties are meant without case ([`crate::same_name`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,10 +54,10 @@ impl Changes {
     }
 
     pub fn decode(bytes: &[u8]) -> Result<Vec<Change>, DecodeError> {
-        let mut reader = Reader { rest: bytes };
+        let mut decoder = Decoder { rest: bytes };
         let mut changes = Vec::new();
-        while !reader.rest.is_empty() {
-            changes.push(read_change(&mut reader)?);
+        while !decoder.rest.is_empty() {
+            changes.push(read_change(&mut decoder)?);
         }
         Ok(changes)
     }
@@ -81,17 +81,17 @@ fn put_change(change: &Change, out: &mut Vec<u8>) {
     }
 }
 
-fn read_change(reader: &mut Reader<'_>) -> Result<Change, DecodeError> {
+fn read_change(decoder: &mut Decoder<'_>) -> Result<Change, DecodeError> {
     const WHAT: &str = "a change of a property";
-    match reader.byte(WHAT)? {
+    match decoder.byte(WHAT)? {
         SET_USER => Ok(Change::SetUser {
-            name: reader.text(WHAT)?.to_owned(),
-            value: ValueRef::decode(reader)?.to_value(),
+            name: decoder.text(WHAT)?.to_owned(),
+            value: ValueRef::decode(decoder)?.to_value(),
         }),
-        REMOVE_USER => Ok(Change::RemoveUser { name: reader.text(WHAT)?.to_owned() }),
+        REMOVE_USER => Ok(Change::RemoveUser { name: decoder.text(WHAT)?.to_owned() }),
         SET_SYSTEM => {
-            let property = SystemProperty::of_code(reader.byte(WHAT)?).ok_or(DecodeError::Value(WHAT))?;
-            Ok(Change::SetSystem { property, value: ValueRef::decode(reader)?.to_value() })
+            let property = SystemProperty::of_code(decoder.byte(WHAT)?).ok_or(DecodeError::Value(WHAT))?;
+            Ok(Change::SetSystem { property, value: ValueRef::decode(decoder)?.to_value() })
         }
         _ => Err(DecodeError::Value(WHAT)),
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::time;
 use crate::value::{Value, ValueRef};
-use crate::wire::{DecodeError, Reader, put_text};
+use crate::wire::{DecodeError, Decoder, put_text};
 
 /// A type that [`Value`] does not tell from another one, or whose digits it does not all keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -106,14 +106,14 @@ impl Given {
         }
     }
 
-    pub(crate) fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+    pub(crate) fn decode(decoder: &mut Decoder<'_>) -> Result<Self, DecodeError> {
         const WHAT: &str = "a value of a rule";
-        let code = reader.byte(WHAT)?;
+        let code = decoder.byte(WHAT)?;
         if code == PLAIN {
-            return Ok(ValueRef::decode(reader)?.to_value().into());
+            return Ok(ValueRef::decode(decoder)?.to_value().into());
         }
         let kind = Kind::of_code(code).ok_or(DecodeError::Value(WHAT))?;
-        Given::parse(kind, reader.text(WHAT)?).ok_or(DecodeError::Value(WHAT))
+        Given::parse(kind, decoder.text(WHAT)?).ok_or(DecodeError::Value(WHAT))
     }
 }
 
@@ -222,9 +222,9 @@ mod tests {
             assert_eq!((given.value(), given.exact()), (&value, Some((kind, text))));
             let mut bytes = Vec::new();
             given.encode(&mut bytes);
-            let mut reader = Reader { rest: &bytes };
-            assert_eq!(Given::decode(&mut reader), Ok(given), "{kind:?} {text}");
-            assert!(reader.rest.is_empty());
+            let mut decoder = Decoder { rest: &bytes };
+            assert_eq!(Given::decode(&mut decoder), Ok(given), "{kind:?} {text}");
+            assert!(decoder.rest.is_empty());
         }
         assert_eq!(Given::parse(Kind::Time, "1970-01-01T00:00:01.5Z"), Some(Value::Time(1500).into()));
         for kind in Kind::ALL {

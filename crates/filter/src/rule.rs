@@ -12,7 +12,7 @@ use crate::limits;
 use crate::sql;
 use crate::system::SystemProperty;
 use crate::value::Value;
-use crate::wire::{DecodeError, Reader, put_number, put_text};
+use crate::wire::{DecodeError, Decoder, put_number, put_text};
 
 /// Name of a rule, as its creator wrote it. Two names that differ only in case are the same name.
 #[derive(Clone)]
@@ -193,25 +193,25 @@ impl Rule {
 
     /// Reads one rule from the front and leaves what follows. The rule is as good as it was when it was written.
     pub fn decode(bytes: &mut &[u8]) -> Result<Rule, DecodeError> {
-        let mut reader = Reader { rest: bytes };
-        let name = reader.text("the name of a rule")?;
+        let mut decoder = Decoder { rest: bytes };
+        let name = decoder.text("the name of a rule")?;
         let name = RuleName::parse(name).map_err(|_| DecodeError::Value("the name of a rule"))?;
-        let filter = match reader.byte("a filter")? {
+        let filter = match decoder.byte("a filter")? {
             TRUE => Filter::True,
             FALSE => Filter::False,
             SQL => {
-                let (expression, parameters) = read_expression(&mut reader)?;
+                let (expression, parameters) = read_expression(&mut decoder)?;
                 Filter::Sql(SqlFilter { expression, parameters })
             }
-            CORRELATION => Filter::Correlation(CorrelationFilter::decode(&mut reader)?),
+            CORRELATION => Filter::Correlation(CorrelationFilter::decode(&mut decoder)?),
             _ => return Err(DecodeError::Value("a filter")),
         };
         let mut action = None;
-        if reader.flag("an action")? {
-            let (expression, parameters) = read_expression(&mut reader)?;
+        if decoder.flag("an action")? {
+            let (expression, parameters) = read_expression(&mut decoder)?;
             action = Some(Action { expression, parameters });
         }
-        *bytes = reader.rest;
+        *bytes = decoder.rest;
         Ok(Rule { name, filter, action })
     }
 }
@@ -234,21 +234,21 @@ fn put_pairs(pairs: &[(String, Given)], out: &mut Vec<u8>) {
     }
 }
 
-fn read_expression(reader: &mut Reader<'_>) -> Result<(String, Vec<(String, Given)>), DecodeError> {
-    let expression = reader.text("the text of a filter or action")?.to_owned();
-    Ok((expression, read_pairs(reader)?))
+fn read_expression(decoder: &mut Decoder<'_>) -> Result<(String, Vec<(String, Given)>), DecodeError> {
+    let expression = decoder.text("the text of a filter or action")?.to_owned();
+    Ok((expression, read_pairs(decoder)?))
 }
 
-fn read_pairs(reader: &mut Reader<'_>) -> Result<Vec<(String, Given)>, DecodeError> {
+fn read_pairs(decoder: &mut Decoder<'_>) -> Result<Vec<(String, Given)>, DecodeError> {
     const WHAT: &str = "a named value";
-    let count = reader.count(WHAT)?;
+    let count = decoder.count(WHAT)?;
     if count > limits::PARAMETER_COUNT_MAX.max(limits::CORRELATION_PROPERTY_COUNT_MAX) {
         return Err(DecodeError::Value(WHAT));
     }
     let mut pairs = Vec::with_capacity(count);
     for _ in 0..count {
-        let name = reader.text(WHAT)?.to_owned();
-        pairs.push((name, Given::decode(reader)?));
+        let name = decoder.text(WHAT)?.to_owned();
+        pairs.push((name, Given::decode(decoder)?));
     }
     Ok(pairs)
 }
@@ -298,10 +298,10 @@ impl CorrelationFilter {
         put_pairs(&self.properties, out);
     }
 
-    fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+    fn decode(decoder: &mut Decoder<'_>) -> Result<Self, DecodeError> {
         const WHAT: &str = "a correlation filter";
         let mut text = || -> Result<Option<String>, DecodeError> {
-            Ok(if reader.flag(WHAT)? { Some(reader.text(WHAT)?.to_owned()) } else { None })
+            Ok(if decoder.flag(WHAT)? { Some(decoder.text(WHAT)?.to_owned()) } else { None })
         };
         Ok(CorrelationFilter {
             correlation_id: text()?,
@@ -312,7 +312,7 @@ impl CorrelationFilter {
             session_id: text()?,
             reply_to_session_id: text()?,
             content_type: text()?,
-            properties: read_pairs(reader)?,
+            properties: read_pairs(decoder)?,
         })
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::wire::{DecodeError, Reader, keep, put_bytes, put_text};
+use crate::wire::{DecodeError, Decoder, keep, put_bytes, put_text};
 use crate::{guid, time};
 
 /// A value that is kept. Equal when every bit is, so that rules can be compared; what a *filter* calls equal is wider.
@@ -178,19 +178,19 @@ impl<'a> ValueRef<'a> {
         }
     }
 
-    pub(crate) fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+    pub(crate) fn decode(decoder: &mut Decoder<'a>) -> Result<Self, DecodeError> {
         const WHAT: &str = "a value";
-        Ok(match reader.byte(WHAT)? {
+        Ok(match decoder.byte(WHAT)? {
             NULL => ValueRef::Null,
             FALSE => ValueRef::Bool(false),
             TRUE => ValueRef::Bool(true),
-            LONG => ValueRef::Long(i64::from_le_bytes(reader.array(WHAT)?)),
-            DOUBLE => ValueRef::Double(f64::from_bits(u64::from_le_bytes(reader.array(WHAT)?))),
-            TEXT => ValueRef::Text(Cow::Borrowed(reader.text(WHAT)?)),
-            BINARY => ValueRef::Binary(reader.bytes(WHAT)?),
-            UUID => ValueRef::Uuid(reader.array(WHAT)?),
-            TIME => ValueRef::Time(i64::from_le_bytes(reader.array(WHAT)?)),
-            SPAN => ValueRef::Span(i64::from_le_bytes(reader.array(WHAT)?)),
+            LONG => ValueRef::Long(i64::from_le_bytes(decoder.array(WHAT)?)),
+            DOUBLE => ValueRef::Double(f64::from_bits(u64::from_le_bytes(decoder.array(WHAT)?))),
+            TEXT => ValueRef::Text(Cow::Borrowed(decoder.text(WHAT)?)),
+            BINARY => ValueRef::Binary(decoder.bytes(WHAT)?),
+            UUID => ValueRef::Uuid(decoder.array(WHAT)?),
+            TIME => ValueRef::Time(i64::from_le_bytes(decoder.array(WHAT)?)),
+            SPAN => ValueRef::Span(i64::from_le_bytes(decoder.array(WHAT)?)),
             _ => return Err(DecodeError::Value(WHAT)),
         })
     }

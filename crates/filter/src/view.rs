@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use crate::system::SystemProperty;
 use crate::value::{Value, ValueRef};
-use crate::wire::{DecodeError, Reader, put_text};
+use crate::wire::{DecodeError, Decoder, put_text};
 
 /// Stands where a system property has its code.
 const USER: u8 = 0xff;
@@ -74,24 +74,24 @@ pub enum Entry<'a> {
 /// Reads a view from the front. Ends after the first entry that cannot be read.
 #[derive(Clone, Debug)]
 pub struct Entries<'a> {
-    reader: Reader<'a>,
+    decoder: Decoder<'a>,
 }
 
 impl<'a> Entries<'a> {
     pub fn of(view: &'a [u8]) -> Self {
-        Self { reader: Reader { rest: view } }
+        Self { decoder: Decoder { rest: view } }
     }
 
     fn read(&mut self) -> Result<Entry<'a>, DecodeError> {
-        match self.reader.byte("a property")? {
+        match self.decoder.byte("a property")? {
             USER => {
-                let name = self.reader.text("the name of a property")?;
-                Ok(Entry::User(name, ValueRef::decode(&mut self.reader)?))
+                let name = self.decoder.text("the name of a property")?;
+                Ok(Entry::User(name, ValueRef::decode(&mut self.decoder)?))
             }
             code => {
                 let property =
                     SystemProperty::of_code(code).ok_or(DecodeError::Value("a system property"))?;
-                Ok(Entry::System(property, ValueRef::decode(&mut self.reader)?))
+                Ok(Entry::System(property, ValueRef::decode(&mut self.decoder)?))
             }
         }
     }
@@ -101,12 +101,12 @@ impl<'a> Iterator for Entries<'a> {
     type Item = Result<Entry<'a>, DecodeError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.reader.rest.is_empty() {
+        if self.decoder.rest.is_empty() {
             return None;
         }
         let entry = self.read();
         if entry.is_err() {
-            self.reader.rest = &[];
+            self.decoder.rest = &[];
         }
         Some(entry)
     }

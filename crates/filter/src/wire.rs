@@ -32,11 +32,11 @@ pub(crate) fn put_text(text: &str, out: &mut Vec<u8>) {
 
 /// Reads from the front; each method says what it looks for, so that an error can name it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Reader<'a> {
+pub(crate) struct Decoder<'a> {
     pub(crate) rest: &'a [u8],
 }
 
-impl<'a> Reader<'a> {
+impl<'a> Decoder<'a> {
     pub(crate) fn byte(&mut self, what: &'static str) -> Result<u8, DecodeError> {
         let (&byte, rest) = self.rest.split_first().ok_or(DecodeError::Short(what))?;
         self.rest = rest;

@@ -6,7 +6,7 @@
 //! Numbers take seven bits per byte. A body that lies in the group of its own record is told by its offset alone; the group's number is
 //! known to whoever reads the group.
 
-use peeklock_types::wire::{DecodeError, Reader, put_number};
+use peeklock_types::wire::{DecodeError, Decoder, put_number};
 use peeklock_types::{CommitGroupNumber, HubId};
 
 use crate::checkpoint::{Checkpoint, Etag};
@@ -141,80 +141,80 @@ fn encode_hub(fact: &Fact, out: &mut Vec<u8>) {
 }
 
 pub(crate) fn decode(input: &mut &[u8], here: CommitGroupNumber) -> Result<Fact, DecodeError> {
-    let mut reader = Reader { rest: input };
-    let kind = reader.byte("a record's kind")?;
+    let mut decoder = Decoder { rest: input };
+    let kind = decoder.byte("a record's kind")?;
     let fact = if (STREAM_OPENED..=LOST).contains(&kind) {
-        decode_stream(kind, &mut reader, here)?
+        decode_stream(kind, &mut decoder, here)?
     } else {
-        decode_hub(kind, &mut reader)?
+        decode_hub(kind, &mut decoder)?
     };
-    *input = reader.rest;
+    *input = decoder.rest;
     Ok(fact)
 }
 
-fn decode_hub(kind: u8, reader: &mut Reader<'_>) -> Result<Fact, DecodeError> {
+fn decode_hub(kind: u8, decoder: &mut Decoder<'_>) -> Result<Fact, DecodeError> {
     if !(HUB_CREATED..=CHECKPOINTED).contains(&kind) {
         return Err(DecodeError::Value("a record's kind"));
     }
-    let name = reader.name()?;
+    let name = decoder.name()?;
     Ok(match kind {
         HUB_CREATED => {
-            let id = HubId(reader.number("a hub's number")?);
-            let settings = Box::new(wire::settings(reader)?);
-            Fact::HubCreated { name, id, settings, at: reader.timestamp()? }
+            let id = HubId(decoder.number("a hub's number")?);
+            let settings = Box::new(wire::settings(decoder)?);
+            Fact::HubCreated { name, id, settings, at: decoder.timestamp()? }
         }
         HUB_UPDATED => {
-            let settings = Box::new(wire::settings(reader)?);
-            Fact::HubUpdated { name, settings, at: reader.timestamp()? }
+            let settings = Box::new(wire::settings(decoder)?);
+            Fact::HubUpdated { name, settings, at: decoder.timestamp()? }
         }
         HUB_DELETED => Fact::HubDeleted { name },
         GROUP_SET => {
-            let (group, user_metadata) = (wire::group(reader)?, wire::metadata(reader)?);
-            Fact::GroupSet { name, group, user_metadata, at: reader.timestamp()? }
+            let (group, user_metadata) = (wire::group(decoder)?, wire::metadata(decoder)?);
+            Fact::GroupSet { name, group, user_metadata, at: decoder.timestamp()? }
         }
-        GROUP_DELETED => Fact::GroupDeleted { name, group: wire::group(reader)? },
+        GROUP_DELETED => Fact::GroupDeleted { name, group: wire::group(decoder)? },
         CLAIMED => Fact::Claimed {
             name,
-            group: wire::group(reader)?,
-            partition: reader.number32("a partition")?,
-            owner: wire::owner(reader)?,
-            epoch: reader.number("an epoch")?,
-            etag: Etag(reader.number("an etag")?),
-            at: reader.timestamp()?,
+            group: wire::group(decoder)?,
+            partition: decoder.number32("a partition")?,
+            owner: wire::owner(decoder)?,
+            epoch: decoder.number("an epoch")?,
+            etag: Etag(decoder.number("an etag")?),
+            at: decoder.timestamp()?,
         },
         _ => {
-            let (group, partition) = (wire::group(reader)?, reader.number32("a partition")?);
-            let checkpoint = |reader: &mut Reader<'_>| -> Result<Checkpoint, DecodeError> {
-                Ok(Checkpoint { sequence: reader.number("a checkpoint")?, at: reader.timestamp()? })
+            let (group, partition) = (wire::group(decoder)?, decoder.number32("a partition")?);
+            let checkpoint = |decoder: &mut Decoder<'_>| -> Result<Checkpoint, DecodeError> {
+                Ok(Checkpoint { sequence: decoder.number("a checkpoint")?, at: decoder.timestamp()? })
             };
-            let checkpoint = reader.flag("a checkpoint")?.then(|| checkpoint(reader)).transpose()?;
+            let checkpoint = decoder.flag("a checkpoint")?.then(|| checkpoint(decoder)).transpose()?;
             Fact::Checkpointed { name, group, partition, checkpoint }
         }
     })
 }
 
-fn decode_stream(kind: u8, reader: &mut Reader<'_>, here: CommitGroupNumber) -> Result<Fact, DecodeError> {
-    let stream = wire::stream(reader)?;
+fn decode_stream(kind: u8, decoder: &mut Decoder<'_>, here: CommitGroupNumber) -> Result<Fact, DecodeError> {
+    let stream = wire::stream(decoder)?;
     Ok(match kind {
-        STREAM_OPENED => Fact::StreamOpened { stream, spec: Box::new(wire::spec(reader)?) },
+        STREAM_OPENED => Fact::StreamOpened { stream, spec: Box::new(wire::spec(decoder)?) },
         STREAM_DELETED => Fact::StreamDeleted { stream },
         APPENDED | APPENDED_BY => Fact::Appended {
             stream,
-            first_sequence: reader.number("a sequence number")?,
-            count: reader.number32("a number of events")?,
-            enqueued_at: reader.timestamp()?,
-            body: wire::body(reader, here)?,
-            size_bytes: reader.number32("a body's size")?,
-            producer: (kind == APPENDED_BY).then(|| wire::producer(reader)).transpose()?,
+            first_sequence: decoder.number("a sequence number")?,
+            count: decoder.number32("a number of events")?,
+            enqueued_at: decoder.timestamp()?,
+            body: wire::body(decoder, here)?,
+            size_bytes: decoder.number32("a body's size")?,
+            producer: (kind == APPENDED_BY).then(|| wire::producer(decoder)).transpose()?,
         },
         GATHERED => Fact::Gathered {
             stream,
-            first_sequence: reader.number("a sequence number")?,
-            extent_count: reader.number32("a number of extents")?,
-            body: wire::body(reader, here)?,
-            size_bytes: reader.number32("a body's size")?,
+            first_sequence: decoder.number("a sequence number")?,
+            extent_count: decoder.number32("a number of extents")?,
+            body: wire::body(decoder, here)?,
+            size_bytes: decoder.number32("a body's size")?,
         },
-        LOST => Fact::Lost { stream, first_sequence: reader.number("a sequence number")? },
-        _ => Fact::Retired { stream, upto: reader.number("a sequence number")? },
+        LOST => Fact::Lost { stream, first_sequence: decoder.number("a sequence number")? },
+        _ => Fact::Retired { stream, upto: decoder.number("a sequence number")? },
     })
 }

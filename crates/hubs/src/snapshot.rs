@@ -14,7 +14,7 @@
 
 use std::collections::VecDeque;
 
-use peeklock_types::wire::{DecodeError, Reader, put_number, put_optional_number, put_step};
+use peeklock_types::wire::{DecodeError, Decoder, put_number, put_optional_number, put_step};
 use peeklock_types::{BodyRef, ConsumerGroup, EntityName, HubId, Timestamp};
 
 use crate::apply::ETAG_MAX;
@@ -52,15 +52,15 @@ impl Hubs {
     pub fn restore(bytes: &[u8]) -> Result<Hubs, DecodeError> {
         let (bytes, checksum) = bytes.split_last_chunk().ok_or(DecodeError::Short("a snapshot of hubs"))?;
         let rest = bytes.strip_prefix(MAGIC).ok_or(DecodeError::Value("the start of a snapshot of hubs"))?;
-        let mut reader = Reader { rest };
-        if reader.byte("a snapshot's version")? != VERSION {
+        let mut decoder = Decoder { rest };
+        if decoder.byte("a snapshot's version")? != VERSION {
             return Err(DecodeError::Value("the version of a snapshot of hubs"));
         }
         if crc32c::crc32c(bytes) != u32::from_le_bytes(*checksum) {
             return Err(DecodeError::Value("the checksum of a snapshot of hubs"));
         }
-        let hubs = read_hubs(&mut reader)?;
-        match reader.rest {
+        let hubs = read_hubs(&mut decoder)?;
+        match decoder.rest {
             [] => Ok(hubs),
             _ => Err(DecodeError::Value("the end of a snapshot of hubs")),
         }
@@ -130,22 +130,22 @@ fn put_stream_state(stream: &Stream, out: &mut Vec<u8>) {
     }
 }
 
-fn read_hubs(reader: &mut Reader<'_>) -> Result<Hubs, DecodeError> {
-    let next_etag = reader.number("an etag")?;
+fn read_hubs(decoder: &mut Decoder<'_>) -> Result<Hubs, DecodeError> {
+    let next_etag = decoder.number("an etag")?;
     if next_etag > ETAG_MAX {
         return Err(DecodeError::Value("an etag"));
     }
     let mut hubs = Hubs { next_etag, ..Hubs::default() };
-    for _ in 0..reader.number("a number of hubs")? {
-        let (name, hub) = read_hub(reader)?;
+    for _ in 0..decoder.number("a number of hubs")? {
+        let (name, hub) = read_hub(decoder)?;
         if hubs.hubs.insert(name, hub).is_some() {
             return Err(DecodeError::Value("the name of a hub"));
         }
     }
-    hubs.next_stream = wire::stream(reader)?;
-    for _ in 0..reader.number("a number of streams")? {
-        let number = wire::stream(reader)?;
-        let stream = read_stream(reader)?;
+    hubs.next_stream = wire::stream(decoder)?;
+    for _ in 0..decoder.number("a number of streams")? {
+        let number = wire::stream(decoder)?;
+        let stream = read_stream(decoder)?;
         let key = (stream.spec.hub, stream.spec.partition);
         let is_new = hubs.by_partition.insert(key, number).is_none();
         if number >= hubs.next_stream || !is_new || hubs.streams.insert(number, stream).is_some() {
@@ -156,19 +156,19 @@ fn read_hubs(reader: &mut Reader<'_>) -> Result<Hubs, DecodeError> {
     Ok(hubs)
 }
 
-fn read_hub(reader: &mut Reader<'_>) -> Result<(EntityName, Hub), DecodeError> {
-    let name = reader.name()?;
+fn read_hub(decoder: &mut Decoder<'_>) -> Result<(EntityName, Hub), DecodeError> {
+    let name = decoder.name()?;
     let mut hub = Hub {
-        id: HubId(reader.number("a hub's number")?),
-        settings: wire::settings(reader)?,
-        created_at: reader.timestamp()?,
-        updated_at: reader.timestamp()?,
-        revision: reader.number("a revision")?,
+        id: HubId(decoder.number("a hub's number")?),
+        settings: wire::settings(decoder)?,
+        created_at: decoder.timestamp()?,
+        updated_at: decoder.timestamp()?,
+        revision: decoder.number("a revision")?,
         groups: Default::default(),
     };
-    for _ in 0..reader.number("a number of groups")? {
-        let name = wire::group(reader)?;
-        let group = read_group(reader, hub.settings.partition_count)?;
+    for _ in 0..decoder.number("a number of groups")? {
+        let name = wire::group(decoder)?;
+        let group = read_group(decoder, hub.settings.partition_count)?;
         if hub.groups.insert(name, group).is_some() {
             return Err(DecodeError::Value("a consumer group"));
         }
@@ -179,14 +179,14 @@ fn read_hub(reader: &mut Reader<'_>) -> Result<(EntityName, Hub), DecodeError> {
     Ok((name, hub))
 }
 
-fn read_group(reader: &mut Reader<'_>, partition_count: u32) -> Result<Group, DecodeError> {
-    let created_at = reader.timestamp()?;
+fn read_group(decoder: &mut Decoder<'_>, partition_count: u32) -> Result<Group, DecodeError> {
+    let created_at = decoder.timestamp()?;
     let mut group = Group::new(created_at, None);
-    group.updated_at = reader.timestamp()?;
-    group.user_metadata = wire::metadata(reader)?;
-    for _ in 0..reader.number("a number of partitions")? {
-        let partition = reader.number32("a partition")?;
-        let progress = read_progress(reader)?;
+    group.updated_at = decoder.timestamp()?;
+    group.user_metadata = wire::metadata(decoder)?;
+    for _ in 0..decoder.number("a number of partitions")? {
+        let partition = decoder.number32("a partition")?;
+        let progress = read_progress(decoder)?;
         if partition >= partition_count || group.progress.insert(partition, progress).is_some() {
             return Err(DecodeError::Value("a partition"));
         }
@@ -194,61 +194,61 @@ fn read_group(reader: &mut Reader<'_>, partition_count: u32) -> Result<Group, De
     Ok(group)
 }
 
-fn read_progress(reader: &mut Reader<'_>) -> Result<Progress, DecodeError> {
-    let owned = |reader: &mut Reader<'_>| -> Result<Owned, DecodeError> {
+fn read_progress(decoder: &mut Decoder<'_>) -> Result<Progress, DecodeError> {
+    let owned = |decoder: &mut Decoder<'_>| -> Result<Owned, DecodeError> {
         Ok(Owned {
-            owner: wire::owner(reader)?,
-            epoch: reader.number("an epoch")?,
-            etag: Etag(reader.number("an etag")?),
-            modified_at: reader.timestamp()?,
+            owner: wire::owner(decoder)?,
+            epoch: decoder.number("an epoch")?,
+            etag: Etag(decoder.number("an etag")?),
+            modified_at: decoder.timestamp()?,
         })
     };
-    let checkpoint = |reader: &mut Reader<'_>| -> Result<Checkpoint, DecodeError> {
-        Ok(Checkpoint { sequence: reader.number("a checkpoint")?, at: reader.timestamp()? })
+    let checkpoint = |decoder: &mut Decoder<'_>| -> Result<Checkpoint, DecodeError> {
+        Ok(Checkpoint { sequence: decoder.number("a checkpoint")?, at: decoder.timestamp()? })
     };
     Ok(Progress {
-        owned: reader.flag("an ownership")?.then(|| owned(reader)).transpose()?,
-        checkpoint: reader.flag("a checkpoint")?.then(|| checkpoint(reader)).transpose()?,
+        owned: decoder.flag("an ownership")?.then(|| owned(decoder)).transpose()?,
+        checkpoint: decoder.flag("a checkpoint")?.then(|| checkpoint(decoder)).transpose()?,
     })
 }
 
-fn read_sends(reader: &mut Reader<'_>) -> Result<VecDeque<u32>, DecodeError> {
-    let count = usize::try_from(reader.number("a number of sends")?).unwrap_or(usize::MAX);
+fn read_sends(decoder: &mut Decoder<'_>) -> Result<VecDeque<u32>, DecodeError> {
+    let count = usize::try_from(decoder.number("a number of sends")?).unwrap_or(usize::MAX);
     if count > SENDS_MAX {
         return Err(DecodeError::Value("a number of sends"));
     }
-    (0..count).map(|_| reader.number32("a number of events")).collect()
+    (0..count).map(|_| decoder.number32("a number of events")).collect()
 }
 
-fn read_stream(reader: &mut Reader<'_>) -> Result<Stream, DecodeError> {
-    let mut stream = Stream::new(wire::spec(reader)?);
-    stream.last_enqueued_at = reader.optional_timestamp()?;
+fn read_stream(decoder: &mut Decoder<'_>) -> Result<Stream, DecodeError> {
+    let mut stream = Stream::new(wire::spec(decoder)?);
+    stream.last_enqueued_at = decoder.optional_timestamp()?;
     let mut last = None;
-    for _ in 0..reader.number("a number of producers")? {
-        let producer = wire::producer(reader)?;
-        let last_event = reader.number("a producer")?;
+    for _ in 0..decoder.number("a number of producers")? {
+        let producer = wire::producer(decoder)?;
+        let last_event = decoder.number("a producer")?;
         if last >= Some(last_event) || stream.producers.get(producer.id).is_some() {
             return Err(DecodeError::Value("a producer"));
         }
         last = Some(last_event);
-        let sends = read_sends(reader)?;
+        let sends = read_sends(decoder)?;
         stream.producers.insert(Known { producer, sends, last_event });
     }
     let wrong = |_| DecodeError::Value("the extents of a stream");
-    stream.extents = Extents::starting_at(reader.number("a sequence number")?).map_err(wrong)?;
+    stream.extents = Extents::starting_at(decoder.number("a sequence number")?).map_err(wrong)?;
     let (mut body, mut at) = (0, 0);
-    for _ in 0..reader.number("a number of extents")? {
-        let count = reader.number32("a number of events")?;
-        body = reader.step(body, "a body's place")?;
-        let first_at = reader.step(at, "a time")?;
-        at = reader.step(first_at, "a time")?;
+    for _ in 0..decoder.number("a number of extents")? {
+        let count = decoder.number32("a number of events")?;
+        body = decoder.step(body, "a body's place")?;
+        let first_at = decoder.step(at, "a time")?;
+        at = decoder.step(first_at, "a time")?;
         let extent = Extent {
             first_sequence: stream.extents.next(),
             count,
             first_enqueued_at: Timestamp::from_millis(first_at),
             last_enqueued_at: Timestamp::from_millis(at),
             body: BodyRef::from_raw(body),
-            size_bytes: reader.number32("a body's size")?,
+            size_bytes: decoder.number32("a body's size")?,
         };
         stream.extents.push(extent).map_err(wrong)?;
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use peeklock_types::wire::{
-    DecodeError, Reader, put_bytes, put_fixed, put_number, put_optional, put_optional_number,
+    DecodeError, Decoder, put_bytes, put_fixed, put_number, put_optional, put_optional_number,
 };
 use peeklock_types::{
     BodyPlace, BodyRef, CommitGroupNumber, ConsumerGroup, EntityName, ExpiredPosition, HubId, HubSettings,
@@ -31,21 +31,21 @@ pub(crate) fn put_metadata(metadata: Option<&str>, out: &mut Vec<u8>) {
     put_optional(metadata.map(str::as_bytes), out);
 }
 
-pub(crate) fn group(reader: &mut Reader<'_>) -> Result<ConsumerGroup, DecodeError> {
-    let text = reader.text(limits::CONSUMER_GROUP_CHARS_MAX * CHAR_BYTES_MAX, "a consumer group")?;
+pub(crate) fn group(decoder: &mut Decoder<'_>) -> Result<ConsumerGroup, DecodeError> {
+    let text = decoder.text(limits::CONSUMER_GROUP_CHARS_MAX * CHAR_BYTES_MAX, "a consumer group")?;
     ConsumerGroup::parse(text).map_err(|_| DecodeError::Value("a consumer group"))
 }
 
-pub(crate) fn metadata(reader: &mut Reader<'_>) -> Result<Option<String>, DecodeError> {
+pub(crate) fn metadata(decoder: &mut Decoder<'_>) -> Result<Option<String>, DecodeError> {
     const WHAT: &str = "user metadata";
-    let text = |reader: &mut Reader<'_>| {
-        reader.text(limits::USER_METADATA_CHARS_MAX * CHAR_BYTES_MAX, WHAT).map(str::to_owned)
+    let text = |decoder: &mut Decoder<'_>| {
+        decoder.text(limits::USER_METADATA_CHARS_MAX * CHAR_BYTES_MAX, WHAT).map(str::to_owned)
     };
-    reader.flag(WHAT)?.then(|| text(reader)).transpose()
+    decoder.flag(WHAT)?.then(|| text(decoder)).transpose()
 }
 
-pub(crate) fn owner(reader: &mut Reader<'_>) -> Result<String, DecodeError> {
-    reader.text(limits::OWNER_CHARS_MAX * CHAR_BYTES_MAX, "an owner's name").map(str::to_owned)
+pub(crate) fn owner(decoder: &mut Decoder<'_>) -> Result<String, DecodeError> {
+    decoder.text(limits::OWNER_CHARS_MAX * CHAR_BYTES_MAX, "an owner's name").map(str::to_owned)
 }
 
 pub(crate) fn put_settings(settings: &HubSettings, out: &mut Vec<u8>) {
@@ -67,24 +67,24 @@ pub(crate) fn put_settings(settings: &HubSettings, out: &mut Vec<u8>) {
     put_metadata(settings.user_metadata.as_deref(), out);
 }
 
-pub(crate) fn settings(reader: &mut Reader<'_>) -> Result<HubSettings, DecodeError> {
+pub(crate) fn settings(decoder: &mut Decoder<'_>) -> Result<HubSettings, DecodeError> {
     Ok(HubSettings {
-        partition_count: reader.number32("a partition count")?,
-        retention: reader.optional_number("a retention")?.map(Duration::from_millis),
-        retention_bytes: reader.optional_number("a retention in bytes")?,
-        expired_position: match reader.byte("a setting")? {
+        partition_count: decoder.number32("a partition count")?,
+        retention: decoder.optional_number("a retention")?.map(Duration::from_millis),
+        retention_bytes: decoder.optional_number("a retention in bytes")?,
+        expired_position: match decoder.byte("a setting")? {
             0 => ExpiredPosition::Refuse,
             1 => ExpiredPosition::Earliest,
             _ => return Err(DecodeError::Value("a setting")),
         },
-        status: match reader.byte("a status")? {
+        status: match decoder.byte("a status")? {
             0 => QueueStatus::Active,
             1 => QueueStatus::SendDisabled,
             2 => QueueStatus::ReceiveDisabled,
             3 => QueueStatus::Disabled,
             _ => return Err(DecodeError::Value("a status")),
         },
-        user_metadata: metadata(reader)?,
+        user_metadata: metadata(decoder)?,
     })
 }
 
@@ -98,8 +98,8 @@ pub(crate) fn put_stream(stream: StreamId, out: &mut Vec<u8>) {
     put_number(stream.0.into(), out);
 }
 
-pub(crate) fn stream(reader: &mut Reader<'_>) -> Result<StreamId, DecodeError> {
-    reader.number32("a stream's number").map(StreamId)
+pub(crate) fn stream(decoder: &mut Decoder<'_>) -> Result<StreamId, DecodeError> {
+    decoder.number32("a stream's number").map(StreamId)
 }
 
 pub(crate) fn put_spec(spec: &StreamSpec, out: &mut Vec<u8>) {
@@ -109,12 +109,12 @@ pub(crate) fn put_spec(spec: &StreamSpec, out: &mut Vec<u8>) {
     put_settings(&spec.settings, out);
 }
 
-pub(crate) fn spec(reader: &mut Reader<'_>) -> Result<StreamSpec, DecodeError> {
+pub(crate) fn spec(decoder: &mut Decoder<'_>) -> Result<StreamSpec, DecodeError> {
     Ok(StreamSpec {
-        hub: HubId(reader.number("a hub's number")?),
-        name: reader.name()?,
-        partition: reader.number32("a partition")?,
-        settings: settings(reader)?,
+        hub: HubId(decoder.number("a hub's number")?),
+        name: decoder.name()?,
+        partition: decoder.number32("a partition")?,
+        settings: settings(decoder)?,
     })
 }
 
@@ -125,11 +125,11 @@ pub(crate) fn put_producer(producer: &Producer, out: &mut Vec<u8>) {
     put_number(producer.sequence.cast_unsigned().into(), out);
 }
 
-pub(crate) fn producer(reader: &mut Reader<'_>) -> Result<Producer, DecodeError> {
+pub(crate) fn producer(decoder: &mut Decoder<'_>) -> Result<Producer, DecodeError> {
     const WHAT: &str = "a producer";
-    let id = reader.fixed(WHAT)?.cast_signed();
-    let epoch = u16::try_from(reader.number(WHAT)?).map_err(|_| DecodeError::Value(WHAT))?.cast_signed();
-    Ok(Producer { id, epoch, sequence: reader.number32(WHAT)?.cast_signed() })
+    let id = decoder.fixed(WHAT)?.cast_signed();
+    let epoch = u16::try_from(decoder.number(WHAT)?).map_err(|_| DecodeError::Value(WHAT))?.cast_signed();
+    Ok(Producer { id, epoch, sequence: decoder.number32(WHAT)?.cast_signed() })
 }
 
 /// A body in the group of its own record is told by its offset, any other by its place.
@@ -147,13 +147,13 @@ pub(crate) fn put_body(body: BodyRef, here: CommitGroupNumber, out: &mut Vec<u8>
 }
 
 /// A body that lies anywhere but in a group of the future.
-pub(crate) fn body(reader: &mut Reader<'_>, here: CommitGroupNumber) -> Result<BodyRef, DecodeError> {
+pub(crate) fn body(decoder: &mut Decoder<'_>, here: CommitGroupNumber) -> Result<BodyRef, DecodeError> {
     const WHAT: &str = "a body's place";
-    if reader.flag(WHAT)? {
-        let offset_bytes = reader.number32(WHAT)?;
+    if decoder.flag(WHAT)? {
+        let offset_bytes = decoder.number32(WHAT)?;
         return BodyRef::in_log(here, offset_bytes).ok_or(DecodeError::Value(WHAT));
     }
-    let body = BodyRef::from_raw(reader.fixed(WHAT)?);
+    let body = BodyRef::from_raw(decoder.fixed(WHAT)?);
     match body.place() {
         BodyPlace::Log { group, .. } if group > here => Err(DecodeError::Value(WHAT)),
         _ => Ok(body),

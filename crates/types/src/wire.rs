@@ -59,11 +59,11 @@ pub fn put_optional_number(number: Option<u64>, out: &mut Vec<u8>) {
 
 /// Reads from the front; each method says what it looks for, so that an error can name it.
 #[derive(Clone, Copy, Debug)]
-pub struct Reader<'a> {
+pub struct Decoder<'a> {
     pub rest: &'a [u8],
 }
 
-impl<'a> Reader<'a> {
+impl<'a> Decoder<'a> {
     pub fn byte(&mut self, what: &'static str) -> Result<u8, DecodeError> {
         let (&byte, rest) = self.rest.split_first().ok_or(DecodeError::Short(what))?;
         self.rest = rest;
@@ -154,18 +154,18 @@ mod tests {
             let mut bytes = Vec::new();
             put_number(number, &mut bytes);
             put_step(from, number, &mut bytes);
-            let mut reader = Reader { rest: &bytes };
-            prop_assert_eq!(reader.number("it"), Ok(number));
-            prop_assert_eq!(reader.step(from, "it"), Ok(number));
-            prop_assert!(reader.rest.is_empty());
+            let mut decoder = Decoder { rest: &bytes };
+            prop_assert_eq!(decoder.number("it"), Ok(number));
+            prop_assert_eq!(decoder.step(from, "it"), Ok(number));
+            prop_assert!(decoder.rest.is_empty());
         }
     }
 
     #[test]
     fn a_number_beyond_64_bits_is_refused() {
-        let mut reader = Reader { rest: &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02] };
-        assert_eq!(reader.number("it"), Err(DecodeError::Value("it")));
-        let mut reader = Reader { rest: &[0x80; 20] };
-        assert_eq!(reader.number("it"), Err(DecodeError::Value("it")));
+        let mut decoder = Decoder { rest: &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02] };
+        assert_eq!(decoder.number("it"), Err(DecodeError::Value("it")));
+        let mut decoder = Decoder { rest: &[0x80; 20] };
+        assert_eq!(decoder.number("it"), Err(DecodeError::Value("it")));
     }
 }

@@ -11,7 +11,7 @@ use peeklock_types::limits;
 
 use super::lane::Lane;
 use super::{LaneKey, LaneSlot, Order};
-use crate::wire::{DecodeError, Reader, put_number, put_optional};
+use crate::wire::{DecodeError, Decoder, put_number, put_optional};
 
 const WHAT: &str = "a lane";
 
@@ -20,10 +20,10 @@ pub(crate) fn put_key(key: &LaneKey, out: &mut Vec<u8>) {
     put_optional(key.tenant.as_deref().map(str::as_bytes), out);
 }
 
-impl Reader<'_> {
+impl Decoder<'_> {
     pub(crate) fn lane_key(&mut self) -> Result<LaneKey, DecodeError> {
         let (class, tenant_class) = (self.byte(WHAT)?, self.byte(WHAT)?);
-        let tenant = |reader: &mut Self| reader.text(limits::TENANT_BYTES_MAX, WHAT).map(Arc::from);
+        let tenant = |decoder: &mut Self| decoder.text(limits::TENANT_BYTES_MAX, WHAT).map(Arc::from);
         Ok(LaneKey { class, tenant_class, tenant: self.flag(WHAT)?.then(|| tenant(self)).transpose()? })
     }
 }
@@ -55,19 +55,19 @@ impl Order {
     }
 
     /// Into an order whose messages are all there: bringing them in has moved the tags.
-    pub(crate) fn restore_tags(&mut self, reader: &mut Reader<'_>) -> Result<(), DecodeError> {
-        self.virtual_time = reader.number(WHAT)?;
-        self.estimate_ms = reader.number32(WHAT)?;
-        let sweep_at = usize::try_from(reader.number(WHAT)?).map_err(|_| DecodeError::Value(WHAT))?;
+    pub(crate) fn restore_tags(&mut self, decoder: &mut Decoder<'_>) -> Result<(), DecodeError> {
+        self.virtual_time = decoder.number(WHAT)?;
+        self.estimate_ms = decoder.number32(WHAT)?;
+        let sweep_at = usize::try_from(decoder.number(WHAT)?).map_err(|_| DecodeError::Value(WHAT))?;
         self.sweep_at = sweep_at.min(limits::LANES_MAX);
         for class in &mut self.classes {
-            class.tag = reader.number(WHAT)?;
-            class.virtual_time = reader.number(WHAT)?;
+            class.tag = decoder.number(WHAT)?;
+            class.virtual_time = decoder.number(WHAT)?;
         }
         for index in 0..self.lanes.len() {
             let Some(lane) = &mut self.lanes[index] else { continue };
-            lane.tag = reader.number(WHAT)?;
-            lane.estimate_ms = reader.number32(WHAT)?;
+            lane.tag = decoder.number(WHAT)?;
+            lane.estimate_ms = decoder.number32(WHAT)?;
             if let Some(slot) = LaneSlot::of(index) {
                 self.list(slot);
             }
@@ -76,10 +76,10 @@ impl Order {
     }
 
     /// Into an order that is new.
-    pub(crate) fn restore_lanes(&mut self, reader: &mut Reader<'_>) -> Result<(), DecodeError> {
-        for _ in 0..reader.number(WHAT)? {
-            let place = usize::try_from(reader.number(WHAT)?).map_err(|_| DecodeError::Value(WHAT))?;
-            let key = reader.lane_key()?;
+    pub(crate) fn restore_lanes(&mut self, decoder: &mut Decoder<'_>) -> Result<(), DecodeError> {
+        for _ in 0..decoder.number(WHAT)? {
+            let place = usize::try_from(decoder.number(WHAT)?).map_err(|_| DecodeError::Value(WHAT))?;
+            let key = decoder.lane_key()?;
             let lane = Lane::new(key.clone(), self.has_sessions, 0, 0);
             let fits = usize::from(key.class) < self.classes.len()
                 && usize::from(key.tenant_class) < self.tenant_classes.len()
@@ -89,7 +89,7 @@ impl Order {
             self.lanes.resize_with(place, || None);
             self.lanes.push(Some(lane));
             self.empty_count += 1;
-            if reader.flag(WHAT)? && self.by_key.insert(key, slot).is_some() {
+            if decoder.flag(WHAT)? && self.by_key.insert(key, slot).is_some() {
                 return Err(DecodeError::Value(WHAT));
             }
         }
