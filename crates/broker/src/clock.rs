@@ -1,10 +1,12 @@
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use peeklock_types::Timestamp;
 use tokio::time::Instant;
 
-/// Wall time that only moves forward: read once at start, then carried on by the monotonic clock, so that a stepped wall clock neither
-/// frees a lock early nor holds it for hours.
+use crate::shift::{self, Moves};
+
+/// Wall time that moves forward only: read once at start and then advanced by the monotonic clock, so that a stepped wall clock neither
+/// releases a lock early nor holds it for hours.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     start: Instant,
@@ -18,18 +20,24 @@ impl Clock {
         Self::start_at(Timestamp::from_millis(millis))
     }
 
-    /// A clock that says `wall` now: for runs that bring their own time.
+    /// A clock that shows `wall` now, for simulations and tests with a time of their own.
     pub fn start_at(wall: Timestamp) -> Self {
         Clock { start: Instant::now(), start_wall: wall }
     }
 
     pub fn now(&self) -> Timestamp {
-        self.start_wall + self.start.elapsed()
+        self.start_wall + self.start.elapsed() + shift::current()
     }
 
-    /// The moment at which [`Clock::now`] reaches `at`.
+    /// The moment at which [`Clock::now`] reaches `at`, if no test moves the clock.
     pub fn instant(&self, at: Timestamp) -> Instant {
-        // Rounded up by one: `now` cuts off parts of a millisecond, and waking early would spin until the rest has passed.
-        self.start + at.since(self.start_wall) + std::time::Duration::from_millis(1)
+        let until = at.since(self.start_wall).saturating_sub(shift::current());
+        // Rounded up by one: `now` truncates to milliseconds, and waking early would spin until the rest has passed.
+        self.start + until + Duration::from_millis(1)
+    }
+
+    /// The moves of the clock from now on. A task that sleeps until a [`Clock::instant`] computes it again after each.
+    pub fn moves(&self) -> Moves {
+        Moves::from_now_on()
     }
 }

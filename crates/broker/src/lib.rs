@@ -29,6 +29,7 @@ mod reply;
 mod request;
 mod router;
 mod shard;
+mod shift;
 mod state;
 mod streams;
 
@@ -56,3 +57,11 @@ pub use request::{
     Brought, Drain, Listing, Request, SessionAsk, SessionHold, TransactionSend, TransactionSettle,
     TransactionState,
 };
+pub use shift::Moves;
+
+#[cfg(feature = "test-clock")]
+pub mod test_clock {
+    //! Moves the clocks of this process.
+
+    pub use crate::shift::{allow, set};
+}

@@ -55,7 +55,7 @@ impl<L: Log> Shard<L> {
 
     /// Lets the engine note how classes stand, if it is time to.
     pub(crate) fn sample(&mut self, now: Timestamp) {
-        if now >= self.sampled_at + SAMPLE_EVERY {
+        if now >= self.sampled_at + SAMPLE_EVERY || now < self.sampled_at {
             self.sampled_at = now;
             self.state.engine.sample_orders(now);
         }

@@ -208,6 +208,7 @@ impl<L: Log> Shard<L> {
         let mut alarm = Alarm::default();
         let mut housekeeping = tokio::time::interval(HOUSEKEEPING_EVERY);
         housekeeping.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut moves = self.clock.moves();
         while open || !self.held.is_empty() || self.outgoing.is_reading() || !waiting.is_empty() {
             let is_free = self.refused.is_empty();
             let deadline =
@@ -231,6 +232,10 @@ impl<L: Log> Shard<L> {
                 }
                 read = self.reading.done(), if self.reading.is_reading() => self.on_read(read)?,
                 () = alarm.wait_until(deadline) => self.round(&mut waiting)?,
+                () = moves.next(), if is_free => {
+                    housekeeping.reset_immediately();
+                    self.round(&mut waiting)?;
+                }
                 () = tokio::time::sleep(RETRY_AFTER), if !is_free && self.appended == self.seen => self.append_finished()?,
                 _ = housekeeping.tick(), if is_free => {
                     let now = self.clock.now();

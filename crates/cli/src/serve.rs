@@ -22,6 +22,11 @@ use crate::configuration::{Configuration, Told};
 pub(crate) struct Arguments {
     #[command(flatten)]
     told: Box<Told>,
+
+    /// Let a test move the clock.
+    #[cfg(feature = "test-clock")]
+    #[arg(long, hide = true)]
+    test_clock: bool,
 }
 
 const EXAMPLES: &str = "\
@@ -40,6 +45,11 @@ const EXIT_INTERRUPTED: i32 = 130;
 pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     // Before anything starts, so that no signal finds nobody listening.
     let mut signals = StopSignals::listen()?;
+    #[cfg(feature = "test-clock")]
+    if arguments.test_clock {
+        let address = peeklock_server::test_clock::listen().await?;
+        print(&format!("Test clock  {address}\n"))?;
+    }
     let configuration = Configuration::load(*arguments.told)?;
     let story = Story::of(&configuration);
     let mut server = Server::start(configuration.into_options()?).await?;

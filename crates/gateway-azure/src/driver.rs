@@ -60,6 +60,7 @@ where
     let mut needs_flush = false;
     let mut alarm = Alarm::default();
     let mut revision = conversation.namespace.access.revision();
+    let mut moves = conversation.namespace.broker.clock().moves();
     loop {
         if stop_deadline.is_some() && !conversation.is_waiting() {
             conversation.stop();
@@ -118,6 +119,7 @@ where
                 conversation.handle_timeout(now());
             }
             () = changed(&mut revision) => conversation.review_claims(),
+            () = moves.next() => conversation.review_claims(),
             () = stop_asked(&mut stopping), if stop_deadline.is_none() => {
                 stop_deadline = Some(Instant::now() + STOP_TIME_MAX);
                 conversation.detach_receivers();

@@ -5,6 +5,8 @@ mod declare;
 mod listen;
 mod namespace;
 mod storage;
+#[cfg(feature = "test-clock")]
+pub mod test_clock;
 mod tls;
 
 use std::net::SocketAddr;
