@@ -49,8 +49,8 @@ pub use message::{
     ReceiverId, Reserved, SessionWish, Settlement, Transfer, TransferReason,
 };
 pub use order::{
-    ClassView, ExplainedMessage, HISTOGRAM_BOUNDS_MS, Histogram, LaneKey, OrderView, TENANTS_SHOWN_MAX,
-    TargetView, TenantView, Window,
+    ClassView, ExplainedMessage, HISTOGRAM_BOUNDS_MS, Histogram, LaneKey, OrderView, Rank, Ranking,
+    TENANTS_SHOWN_MAX, TargetView, TenantView, Window,
 };
 pub use output::{Accepted, CloseReason, Closed, ColdBody, Delivery, Drained, HeldSession, Output, Received};
 pub use patch::{PATCH_SIZE_BYTES_MAX, Patch, PatchPart};

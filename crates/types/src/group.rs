@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::order::offset_at;
 use crate::{EntityName, OrderPolicy, OrderSettings, limits};
 
 /// The groups of a namespace.
@@ -66,23 +67,13 @@ impl GroupSettings {
         GroupSettings { policy, members, max_outstanding: OrderSettings::MAX_OUTSTANDING }
     }
 
-    /// What was not said grows with the place of the member, as it does for classes: 0, 30 s, 5 min, and 5 min more for each below; but never less
-    /// than that of a member before it.
+    /// Returns the offset of a member. The default is that of a class in the same place.
     pub fn offset(&self, member: usize) -> Duration {
-        let mut least = Duration::ZERO;
-        for (place, member) in (0u32..).zip(self.members.iter().take(member + 1)) {
-            let usual = match place {
-                0 => Duration::ZERO,
-                1 => Duration::from_secs(30),
-                _ => Duration::from_secs(300) * (place - 1),
-            };
-            least = member.offset.unwrap_or_else(|| usual.max(least));
-        }
-        least
+        offset_at(member, self.members.iter().map(|member| member.offset))
     }
 
     pub fn weight(&self, member: usize) -> u32 {
-        self.members.get(member).and_then(|member| member.weight).unwrap_or(1)
+        self.members.get(member).and_then(|member| member.weight).unwrap_or(OrderSettings::WEIGHT)
     }
 
     /// Whether the group `name` makes sense by itself.

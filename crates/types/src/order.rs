@@ -274,6 +274,8 @@ const USUAL_PRIORITY: u8 = 4;
 
 impl OrderSettings {
     pub const MAX_OUTSTANDING: u32 = 16;
+    /// The default weight of a class, or of a member of a queue group.
+    pub const WEIGHT: u32 = 1;
 
     /// Puts the classes in order, the most urgent first.
     pub fn sort(&mut self) {
@@ -298,17 +300,8 @@ impl OrderSettings {
     /// How much later a message of no offset may come and still go before one of this class. What was not said is the target of the class, or grows
     /// with its place: 0, 30 s, 5 min, and 5 min more for each below; but never less than that of a more urgent class.
     pub fn offset(&self, class: usize) -> Duration {
-        let mut least = Duration::ZERO;
-        for (place, class) in (0u32..).zip(self.classes.iter().take(class + 1)) {
-            let usual = match place {
-                0 => Duration::ZERO,
-                1 => Duration::from_secs(30),
-                _ => Duration::from_secs(300) * (place - 1),
-            };
-            let target = class.target.map(|target| target.within);
-            least = class.offset.or(target).unwrap_or_else(|| usual.max(least));
-        }
-        least
+        let target = |class: &ClassSettings| class.target.map(|target| target.within);
+        offset_at(class, self.classes.iter().map(|class| class.offset.or_else(|| target(class))))
     }
 
     /// Whether senders are limited at all.
@@ -320,7 +313,7 @@ impl OrderSettings {
     }
 
     pub fn weight(&self, class: usize) -> u32 {
-        self.classes.get(class).and_then(|class| class.weight).unwrap_or(1)
+        self.classes.get(class).and_then(|class| class.weight).unwrap_or(Self::WEIGHT)
     }
 
     /// Whether a limit on starts may hold a class back while others go on.
@@ -449,6 +442,21 @@ impl TenantSettings {
             _ => Ok(()),
         }
     }
+}
+
+/// Returns the offset of a class, or of a member of a queue group, from those that were set. The default grows with the place: 0, 30 s, 5 min, and
+/// 5 min more for each below; but it is never less than the offset of the place above.
+pub(crate) fn offset_at(place: usize, set: impl Iterator<Item = Option<Duration>>) -> Duration {
+    let mut least = Duration::ZERO;
+    for (place, set) in (0u32..).zip(set.take(place + 1)) {
+        let default = match place {
+            0 => Duration::ZERO,
+            1 => Duration::from_secs(30),
+            _ => Duration::from_secs(300) * (place - 1),
+        };
+        least = set.unwrap_or_else(|| default.max(least));
+    }
+    least
 }
 
 fn check_count(what: &'static str, count: usize, max: usize) -> Result<(), OrderError> {

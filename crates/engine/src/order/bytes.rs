@@ -41,11 +41,11 @@ impl Order {
     }
 
     pub(crate) fn put_tags(&self, out: &mut Vec<u8>) {
-        put_number(self.virtual_time, out);
+        put_number(self.ranking.virtual_time, out);
         put_number(self.estimate_ms.into(), out);
         put_number(self.sweep_at as u64, out);
-        for class in &self.classes {
-            put_number(class.tag, out);
+        for (class, source) in self.classes.iter().zip(&self.ranking.sources) {
+            put_number(source.tag, out);
             put_number(class.virtual_time, out);
         }
         for lane in self.lanes.iter().flatten() {
@@ -56,12 +56,12 @@ impl Order {
 
     /// Into an order whose messages are all there: bringing them in has moved the tags.
     pub(crate) fn restore_tags(&mut self, decoder: &mut Decoder<'_>) -> Result<(), DecodeError> {
-        self.virtual_time = decoder.number(WHAT)?;
+        self.ranking.virtual_time = decoder.number(WHAT)?;
         self.estimate_ms = decoder.number32(WHAT)?;
         let sweep_at = usize::try_from(decoder.number(WHAT)?).map_err(|_| DecodeError::Value(WHAT))?;
         self.sweep_at = sweep_at.min(limits::LANES_MAX);
-        for class in &mut self.classes {
-            class.tag = decoder.number(WHAT)?;
+        for (class, source) in self.classes.iter_mut().zip(&mut self.ranking.sources) {
+            source.tag = decoder.number(WHAT)?;
             class.virtual_time = decoder.number(WHAT)?;
         }
         for index in 0..self.lanes.len() {

@@ -89,17 +89,18 @@ impl Order {
     pub(crate) fn ahead(&self, message: Candidate, came: &impl Fn(u64) -> Timestamp) -> Vec<(usize, u64)> {
         let Some(own) = self.lane(message.lane) else { return Vec::new() };
         let own_class = usize::from(own.key.class);
-        let own_key = message.came + self.classes[own_class].offset;
+        let policy = match self.ranking.policy() {
+            OrderPolicy::Weighted => OrderPolicy::Fifo,
+            policy => policy,
+        };
+        let rank = |class: usize, number: u64, came: &dyn Fn() -> Timestamp| {
+            self.ranking.rank_under(policy, class, number, came)
+        };
+        let own_rank = rank(own_class, message.number, &|| message.came);
         let mut counts = vec![0; self.classes.len()];
         for lane in self.lanes.iter().flatten() {
             let class = usize::from(lane.key.class);
-            let is_before = |number: u64| match self.settings.policy {
-                OrderPolicy::Fifo | OrderPolicy::Weighted => number < message.number,
-                OrderPolicy::Strict => class < own_class || (class == own_class && number < message.number),
-                OrderPolicy::Aged => {
-                    (came(number) + self.classes[class].offset, number) < (own_key, message.number)
-                }
-            };
+            let is_before = |number: u64| rank(class, number, &|| came(number)) < own_rank;
             counts[class] += lane.row.count_until(|number| !is_before(number));
         }
         counts.into_iter().enumerate().filter(|(_, count)| *count > 0).collect()

@@ -1,4 +1,5 @@
-//! Sharing by start-time fair queueing: tenants inside of a class, by the time that workers spend on their messages, and classes by weight.
+//! Sharing by start-time fair queueing: tenants inside of a class, by the time that workers spend on their messages. Classes that share by weight
+//! are the [`Ranking`](super::Ranking)'s.
 //!
 //! Each has a *tag*, the virtual time at which its next message starts; the smallest goes first. Starting adds the cost, divided by the weight: the
 //! estimate at first, and the difference when the true cost is known. Whoever was idle begins at the virtual time of those who were not, so
@@ -22,8 +23,6 @@ pub(crate) struct Work {
     is_returned: bool,
 }
 
-/// What one message of a class of weight 1 costs. A multiple of all small weights, so that they share without a rest.
-const CLASS_COST: u64 = 720_720 << 20;
 /// What a millisecond costs a tenant of weight 1000 thousandths.
 const TENANT_COST: u64 = 1_000_000;
 /// Beyond this tags start anew.
@@ -35,13 +34,9 @@ impl Order {
         self.settings.tenants.is_some()
     }
 
-    fn is_weighted(&self) -> bool {
-        self.settings.policy == OrderPolicy::Weighted
-    }
-
     /// Whether a hand-out without a lock must be told.
     pub(crate) fn charges_starts(&self) -> bool {
-        self.charges() || self.is_weighted()
+        self.charges() || self.ranking.policy() == OrderPolicy::Weighted
     }
 
     /// Before a message begins to wait: whoever was idle has not saved up anything.
@@ -52,13 +47,13 @@ impl Order {
             lane.tag = lane.tag.max(class.virtual_time);
         }
         if class.waiting_count == 0 {
-            class.tag = class.tag.max(self.virtual_time);
+            self.ranking.activate(lane.key.class.into());
         }
     }
 
     /// Somebody begins to work on a message of the lane.
     pub(crate) fn start(&mut self, slot: LaneSlot) -> u32 {
-        let (charges, is_weighted) = (self.charges(), self.is_weighted());
+        let charges = self.charges();
         let Some(lane) = self.lanes.get_mut(slot.index()).and_then(Option::as_mut) else { return 0 };
         let place = usize::from(lane.key.class);
         let class = &mut self.classes[place];
@@ -67,13 +62,7 @@ impl Order {
             class.virtual_time = class.virtual_time.max(lane.tag);
             charged_ms = lane.estimate_ms.max(1);
         }
-        if is_weighted {
-            self.virtual_time = self.virtual_time.max(class.tag);
-            class.tag += CLASS_COST.div_ceil(self.settings.weight(place).into());
-            if class.tag > TAG_MAX {
-                self.rebase_classes();
-            }
-        }
+        self.ranking.start(place);
         if charges {
             self.charge(slot, charged_ms.into());
         }
@@ -146,12 +135,6 @@ impl Order {
         if tag > TAG_MAX {
             self.rebase_tenants(place);
         }
-    }
-
-    fn rebase_classes(&mut self) {
-        let base = self.virtual_time;
-        self.virtual_time = 0;
-        self.classes.iter_mut().for_each(|class| class.tag = class.tag.saturating_sub(base));
     }
 
     fn rebase_tenants(&mut self, place: u8) {

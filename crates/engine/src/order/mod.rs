@@ -1,7 +1,7 @@
 //! In which order a queue hands out its messages.
 //!
 //! Messages wait in *lanes*, one for each class and tenant, and only the heads of lanes are compared: what a hand-out costs does not depend on how
-//! many wait. Which class goes first is the policy's to say ([`pick`]); inside of a class tenants share by start-time fair queueing ([`fair`]).
+//! many wait. The policy decides which class goes first ([`ranking`]); inside of a class tenants share by start-time fair queueing ([`fair`]).
 //!
 //! Lanes, tags and estimates follow from facts alone, so a replay gives the same order. Rates, meters and who holds how much live only in
 //! memory.
@@ -15,6 +15,7 @@ mod fair;
 mod lane;
 mod lanes;
 mod pick;
+mod ranking;
 mod stats;
 mod view;
 
@@ -22,7 +23,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use peeklock_types::{ClassName, OrderPolicy, OrderSettings, Timestamp};
+use peeklock_types::{ClassName, OrderSettings, Timestamp};
 
 use self::bucket::Bucket;
 pub(crate) use self::bytes::put_key;
@@ -33,6 +34,7 @@ use self::lane::Lane;
 pub use self::lane::LaneKey;
 pub(crate) use self::lane::LaneSlot;
 pub(crate) use self::pick::Pick;
+pub use self::ranking::{Rank, Ranking};
 use self::stats::{Attainment, Stats};
 pub use self::stats::{HISTOGRAM_BOUNDS_MS, Histogram};
 pub use self::view::{
@@ -60,8 +62,8 @@ pub(crate) struct Order {
     empty_count: usize,
     /// Idle lanes are given up when there are so many lanes.
     sweep_at: usize,
-    /// The virtual time of classes that share by weight.
-    virtual_time: u64,
+    /// Compares the heads of classes.
+    ranking: Ranking,
     /// How long messages take a worker, for tenants of whom nothing is known.
     estimate_ms: u32,
     /// What is being worked on, by sequence number.
@@ -92,8 +94,6 @@ type Limits = (Bucket, Bucket);
 /// One class of messages.
 #[derive(Debug, Default)]
 struct Class {
-    /// How much later a message of no offset may come and still go first.
-    offset: Duration,
     waiting_count: u64,
     locked_count: u64,
     /// Lanes from which something can be had, by tenant class; each by its tag and its head.
@@ -101,8 +101,6 @@ struct Class {
     listed_count: usize,
     /// Lanes over their rate, by when they are not any more.
     limited: BTreeSet<(Timestamp, LaneSlot)>,
-    /// Where the class stands among those that share by weight.
-    tag: u64,
     /// The virtual time of its tenants.
     virtual_time: u64,
     starts: Bucket,
@@ -138,7 +136,7 @@ impl Order {
             by_key: BTreeMap::new(),
             empty_count: 0,
             sweep_at: SWEEP_MIN,
-            virtual_time: 0,
+            ranking: Ranking::default(),
             estimate_ms: ESTIMATE_MS,
             works: NumberMap::default(),
             has_sessions,
@@ -179,8 +177,7 @@ impl Order {
         let default_class = settings.default_class_index();
         let default_tenant = settings.tenants.as_ref().map_or(0, |tenants| tenants.default_class_index());
         let mut classes: Vec<Class> = class_names.iter().map(|_| Class::default()).collect();
-        for (place, class) in classes.iter_mut().enumerate() {
-            class.offset = settings.offset(place);
+        for class in &mut classes {
             class.listed = tenant_names.iter().map(|_| BTreeSet::new()).collect();
         }
         let mut ranks: Vec<TenantRank> = tenant_names.iter().map(|_| TenantRank::default()).collect();
@@ -193,7 +190,7 @@ impl Order {
                 had_turns[found] = old.waiting_count > 0 && !self.settings.may_hold_class(old_place);
                 let class = &mut classes[found];
                 (class.stats, class.starts, class.sends) = (old.stats, old.starts, old.sends);
-                (class.tag, class.virtual_time) = (old.tag, old.virtual_time);
+                class.virtual_time = old.virtual_time;
                 class.attainment = old.attainment;
             }
         }
@@ -202,10 +199,14 @@ impl Order {
                 ranks[found].stats = old.stats;
             }
         }
-        if settings.policy != self.settings.policy {
-            classes.iter_mut().for_each(|class| class.tag = 0);
-            self.virtual_time = 0;
-        }
+        let sources = (0..classes.len()).map(|place| (settings.offset(place), settings.weight(place)));
+        let mut ranking = Ranking::new(settings.policy, sources);
+        let old_place = |place: usize| {
+            let name = class_names.get(place);
+            old_classes.iter().position(|old| Some(old) == name)
+        };
+        ranking.carry_over(&self.ranking, old_place);
+        self.ranking = ranking;
         (self.classes, self.tenant_classes) = (classes, ranks);
         let old_settings = std::mem::replace(&mut self.settings, settings);
         self.by_key.clear();
@@ -239,9 +240,9 @@ impl Order {
         }
         // A class that had nothing to give, or that a limit held back, has saved nothing up: whose backlog it takes over, or when the
         // limit ends.
-        for (class, had_turns) in self.classes.iter_mut().zip(had_turns) {
+        for (place, had_turns) in had_turns.into_iter().enumerate() {
             if !had_turns {
-                class.tag = class.tag.max(self.virtual_time);
+                self.ranking.activate(place);
             }
         }
         self.blocked = None;
@@ -258,8 +259,7 @@ impl Order {
 
     /// How much later messages of the lane count as come, if the order goes by age.
     pub(crate) fn offset_of(&self, slot: LaneSlot) -> Duration {
-        let class = self.lane(slot).filter(|_| self.settings.policy == OrderPolicy::Aged);
-        class.map_or(Duration::ZERO, |lane| self.classes[usize::from(lane.key.class)].offset)
+        self.lane(slot).map_or(Duration::ZERO, |lane| self.ranking.offset(lane.key.class.into()))
     }
 
     pub(crate) fn tenant_class_of(&self, slot: LaneSlot) -> Option<ClassName> {

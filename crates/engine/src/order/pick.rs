@@ -3,7 +3,7 @@
 use peeklock_types::{OrderPolicy, Rate, Timestamp};
 
 use super::lane::Listed;
-use super::{LaneSlot, Order};
+use super::{LaneSlot, Order, Rank};
 use crate::queue::SessionSlot;
 
 /// What comes next.
@@ -99,15 +99,14 @@ impl Order {
         let first = ready.map(|&(.., slot)| slot).chain(limited.map(|&(_, slot)| slot));
         let heads =
             first.filter_map(|slot| self.lane(slot)).filter_map(|lane| Some((lane.key.class, lane.head()?)));
-        match self.settings.policy {
-            OrderPolicy::Fifo => heads.map(|(_, head)| head).min(),
-            OrderPolicy::Strict | OrderPolicy::Weighted => heads.min().map(|(_, head)| head),
-            OrderPolicy::Aged => {
-                let key =
-                    |&(class, head): &(u8, u64)| (came(head) + self.classes[usize::from(class)].offset, head);
-                heads.min_by_key(key).map(|(_, head)| head)
-            }
-        }
+        // What is not worked on uses up no share.
+        let policy = match self.ranking.policy() {
+            OrderPolicy::Weighted => OrderPolicy::Strict,
+            policy => policy,
+        };
+        let rank =
+            |&(class, head): &(u8, u64)| self.ranking.rank_under(policy, class.into(), head, || came(head));
+        heads.min_by_key(rank).map(|(_, head)| head)
     }
 
     fn best(
@@ -116,20 +115,17 @@ impl Order {
         shares: Shares,
         came: &impl Fn(u64) -> Timestamp,
     ) -> Option<(u64, LaneSlot)> {
-        let mut best: Option<((u64, u64), u64, LaneSlot)> = None;
+        let mut best: Option<(Rank, u64, LaneSlot)> = None;
         for place in 0..self.classes.len() {
             let Some(slot) = self.first_of_class(now, place, shares) else { continue };
             let Some(head) = self.lane(slot).and_then(|lane| lane.head()) else { continue };
-            let key = match self.settings.policy {
-                // Classes are in order.
-                OrderPolicy::Strict => return Some((head, slot)),
-                OrderPolicy::Fifo => (head, 0),
-                OrderPolicy::Aged => ((came(head) + self.classes[place].offset).as_millis(), head),
-                // Of those that are level the lighter one goes first: it waits longer for its next turn.
-                OrderPolicy::Weighted => (self.classes[place].tag, self.settings.weight(place).into()),
-            };
-            if best.as_ref().is_none_or(|(least, ..)| key < *least) {
-                best = Some((key, head, slot));
+            let rank = self.ranking.rank(place, head, || came(head));
+            if best.as_ref().is_none_or(|(least, ..)| rank < *least) {
+                best = Some((rank, head, slot));
+            }
+            if self.ranking.policy() == OrderPolicy::Strict {
+                // Classes are in order: no later one goes first.
+                break;
             }
         }
         best.map(|(_, head, slot)| (head, slot))

@@ -1,29 +1,22 @@
-//! Whose turn it is among the members of a group. Knows heads and runs, but no link and no shard.
+//! Whose turn it is among the members of a queue group. Compares their heads as a queue compares those of its classes ([`Ranking`]). Has no link and no
+//! shard.
 
-use std::time::Duration;
-
-use peeklock_broker::engine::Head;
+use peeklock_broker::engine::{Head, Rank, Ranking};
 use peeklock_types::{GroupSettings, OrderPolicy, Timestamp};
 
 /// Messages of one run, so that urgency is looked at again.
 const RUN_COUNT_MAX: u32 = 256;
-/// What a message costs a member of weight 1; divides evenly by small weights.
-const COST: u64 = 720_720;
 /// Words about heads that nobody had a use for, after which members are not listened to until there is credit again.
 const UNUSED_WORDS_MAX: u32 = 64;
 
 pub(crate) struct Arbiter {
-    policy: OrderPolicy,
+    ranking: Ranking,
     members: Vec<Member>,
-    /// Where the last message began that a weighted member was given.
-    clock: u64,
     unused_words: u32,
 }
 
 #[derive(Default)]
 struct Member {
-    offset: Duration,
-    cost: u64,
     is_present: bool,
     is_watched: bool,
     /// Of the question that words must answer: others are out of date.
@@ -33,8 +26,6 @@ struct Member {
     /// It gave nothing although it has something: not before its head or what this link holds of it has changed.
     is_stalled: bool,
     run: Option<Run>,
-    /// Where its next message begins, by the measure of weights.
-    start: u64,
 }
 
 struct Run {
@@ -63,16 +54,10 @@ pub(crate) enum Turn {
 
 impl Arbiter {
     pub(crate) fn new(settings: &GroupSettings) -> Self {
-        let member = |place: usize| Member {
-            offset: match settings.policy {
-                OrderPolicy::Aged => settings.offset(place),
-                OrderPolicy::Fifo | OrderPolicy::Strict | OrderPolicy::Weighted => Duration::ZERO,
-            },
-            cost: COST / u64::from(settings.weight(place).max(1)),
-            ..Member::default()
-        };
-        let members = (0..settings.members.len()).map(member).collect();
-        Arbiter { policy: settings.policy, members, clock: 0, unused_words: 0 }
+        let places = 0..settings.members.len();
+        let sources = places.clone().map(|place| (settings.offset(place), settings.weight(place)));
+        let ranking = Ranking::new(settings.policy, sources);
+        Arbiter { ranking, members: places.map(|_| Member::default()).collect(), unused_words: 0 }
     }
 
     pub(crate) fn join(&mut self, member: usize) {
@@ -114,12 +99,11 @@ impl Arbiter {
     }
 
     /// A run is over after so many deliveries.
-    pub(crate) fn end_run(&mut self, member: usize, used_count: u32) {
-        let Some(member) = self.members.get_mut(member) else { return };
+    pub(crate) fn end_run(&mut self, place: usize, used_count: u32) {
+        let Some(member) = self.members.get_mut(place) else { return };
         let Some(run) = member.run.take() else { return };
         member.is_stalled = used_count == 0 && member.head == Some(run.head) && run.head.is_some();
-        let unused = u64::from(run.count.saturating_sub(used_count));
-        member.start = member.start.saturating_sub(unused * member.cost);
+        self.ranking.take_back(place, run.count.saturating_sub(used_count));
     }
 
     /// Members that need not be listened to: nobody has asked for a message for a while.
@@ -177,53 +161,44 @@ impl Arbiter {
             .collect()
     }
 
-    /// The members that could give something, and how urgent that is.
-    fn candidates(&self) -> impl Iterator<Item = (usize, Timestamp)> {
+    /// The members that could hand out a message now, and the rank of that message. Sequence numbers of different queues do not compare, so the time of
+    /// arrival stands for them.
+    fn candidates(&self) -> impl Iterator<Item = (usize, Rank)> {
         self.members.iter().enumerate().filter_map(|(place, member)| {
             let head = member.head.flatten().filter(|_| member.is_present && !member.is_stalled)?;
-            Some((place, head.urgency + member.offset))
+            Some((place, self.ranking.rank(place, head.urgency.as_millis(), || head.urgency)))
         })
     }
 
     fn grants(&mut self, credit: u32) -> Vec<Grant> {
-        match self.policy {
-            OrderPolicy::Strict => {
-                let first = self.candidates().next();
-                first
-                    .map(|(member, _)| Grant { member, count: credit, not_after: None })
-                    .into_iter()
-                    .collect()
-            }
-            OrderPolicy::Fifo | OrderPolicy::Aged => self.earliest(credit).into_iter().collect(),
+        match self.ranking.policy() {
             OrderPolicy::Weighted => self.shares(credit),
+            OrderPolicy::Fifo | OrderPolicy::Strict | OrderPolicy::Aged => {
+                self.run_of_first(credit).into_iter().collect()
+            }
         }
     }
 
-    /// A run from the member with the earliest head, up to where the next member would be earlier.
-    fn earliest(&self, credit: u32) -> Option<Grant> {
-        let (member, _) = self.candidates().min_by_key(|(_, urgency)| *urgency)?;
+    /// A run from the member that goes first, up to where the next member would go first.
+    fn run_of_first(&self, credit: u32) -> Option<Grant> {
+        let (member, _) = self.candidates().min_by_key(|(_, rank)| *rank)?;
         let others = self.candidates().filter(|(place, _)| *place != member);
-        let next = others.map(|(_, urgency)| urgency).min();
-        let offset = self.members.get(member).map_or(Duration::ZERO, |member| member.offset);
-        Some(Grant { member, count: credit, not_after: next.map(|next| next - offset) })
+        let next = others.map(|(_, rank)| rank).min();
+        let not_after = next.and_then(|next| self.ranking.not_after(member, next));
+        Some(Grant { member, count: credit, not_after })
     }
 
-    /// Start-time fair queueing: each message goes to the member whose turn begins first, and moves that by its cost.
+    /// One run from each member whose turn comes while there is credit.
     fn shares(&mut self, credit: u32) -> Vec<Grant> {
         let places: Vec<usize> = self.candidates().map(|(place, _)| place).collect();
         let mut counts = vec![0; self.members.len()];
-        // Who had nothing to give has not saved anything up.
-        for place in &places {
-            if let Some(member) = self.members.get_mut(*place) {
-                member.start = member.start.max(self.clock);
-            }
-        }
+        // A member that had nothing to give, or was given back a start, has saved nothing up.
+        places.iter().for_each(|place| self.ranking.activate(*place));
         for _ in 0..credit {
-            let start_of = |place: &&usize| self.members.get(**place).map_or(u64::MAX, |member| member.start);
-            let Some(&next) = places.iter().min_by_key(start_of) else { break };
-            if let (Some(member), Some(count)) = (self.members.get_mut(next), counts.get_mut(next)) {
-                self.clock = member.start;
-                member.start = member.start.saturating_add(member.cost);
+            let next = self.candidates().min_by_key(|(_, rank)| *rank);
+            let Some((next, _)) = next else { break };
+            self.ranking.start(next);
+            if let Some(count) = counts.get_mut(next) {
                 *count += 1;
             }
         }
@@ -343,7 +318,7 @@ mod tests {
         let granted = runs(arbiter.turn(2));
         assert_eq!(
             granted,
-            [(0, 1), (2, 1)],
+            [(1, 1), (2, 1)],
             "it is not charged for what it did not give, and has saved up nothing"
         );
         granted.into_iter().for_each(|(member, count)| arbiter.end_run(member, count));

@@ -7,11 +7,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use peeklock_access::{Policy, Right};
 use peeklock_amqp::connection::{Delivery, DeliveryId, Event, LinkId, SaslClient};
-use peeklock_amqp::{Attach, Body, DeliveryState, Message, SenderSettleMode, Value, condition};
+use peeklock_amqp::{Attach, Body, DeliveryState, Header, Message, SenderSettleMode, Value, condition};
 use peeklock_gateway_azure::{Gateway, Limits};
 use peeklock_types::{
-    EntityKind, EntityName, GroupSettings, Groups, OrderPolicy, OrderSettings, QueueSettings, QueueStatus,
-    ShardId,
+    ClassName, ClassSettings, EntityKind, EntityName, GroupSettings, Groups, OrderPolicy, OrderSettings,
+    QueueSettings, QueueStatus, ShardId,
 };
 
 use crate::support::{Client, Rig, condition_of, message, receiver, sender, sessions};
@@ -628,4 +628,74 @@ async fn what_a_rolled_back_transaction_settled_can_be_settled_again() {
     let done = client.settle(link, delivery.id, DeliveryState::Accepted).await;
     assert_eq!(done, DeliveryState::Accepted);
     assert_eq!(rig.broker.show(name("low")).await.unwrap().counts.message_count(), 0);
+}
+
+/// The same policy for a queue with classes that are called like the members.
+fn classes_like(group: &GroupSettings) -> OrderSettings {
+    let class =
+        |(place, member): (u8, &str)| ClassSettings::new(ClassName::parse(member).unwrap(), (place, place));
+    let mut classes: Vec<_> = [2, 1, 0].into_iter().zip(MEMBERS).map(class).collect();
+    for (class, member) in classes.iter_mut().zip(&group.members) {
+        (class.offset, class.weight) = (member.offset, member.weight);
+    }
+    OrderSettings { policy: group.policy, classes, ..OrderSettings::default() }
+}
+
+/// Sends the same messages to the members and to the classes, in heaps and with pauses, and receives some after each heap. Returns what was received
+/// from the queue group and from the queue.
+async fn orders_of(settings: GroupSettings) -> (Vec<String>, Vec<String>) {
+    let order = classes_like(&settings);
+    let rig = rig(settings).await;
+    rig.queue("classes", QueueSettings { order: Some(Box::new(order)), ..QueueSettings::default() }).await;
+    let mut client = rig.client().await;
+    let mut members = Vec::new();
+    for member in MEMBERS {
+        members.push(client.sender(member).await);
+    }
+    let queue = client.sender("classes").await;
+    let links = [client.receiver("work").await, client.receiver("classes").await];
+    let mut dice = fastrand::Rng::with_seed(7);
+    let mut taken = [Vec::new(), Vec::new()];
+    let mut waiting = 0;
+    for heap in 0..24 {
+        let count = dice.usize(0..5);
+        for n in 0..count {
+            let place = dice.usize(0..3);
+            tokio::time::advance(Duration::from_millis(dice.u64(1..60_000))).await;
+            let body = Body::Data(vec![Bytes::from(format!("{heap}-{n} {}", MEMBERS[place]))]);
+            let priority = Some(2 - u8::try_from(place).unwrap());
+            let header = Some(Header { priority, ..Header::default() });
+            let message = Message { header, body, ..message("") };
+            for link in [members[place], queue] {
+                assert_eq!(client.send(link, &message).await, DeliveryState::Accepted);
+            }
+        }
+        waiting += count;
+        let count = if heap == 23 { waiting } else { dice.usize(0..=waiting.min(3)) };
+        waiting -= count;
+        for (link, taken) in links.into_iter().zip(&mut taken) {
+            for _ in 0..count {
+                client.connection.set_credit(link, 1);
+                taken.extend(take(&mut client, link, 1).await);
+            }
+        }
+    }
+    taken.into()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_queue_group_and_a_queue_with_classes_have_the_same_order() {
+    for policy in [OrderPolicy::Fifo, OrderPolicy::Strict, OrderPolicy::Aged, OrderPolicy::Weighted] {
+        let mut settings = group(policy);
+        if policy == OrderPolicy::Weighted {
+            settings
+                .members
+                .iter_mut()
+                .zip([5, 2, 1])
+                .for_each(|(member, weight)| member.weight = Some(weight));
+        }
+        let (from_group, from_queue) = orders_of(settings).await;
+        assert!(from_group.len() > 30, "{}", from_group.len());
+        assert_eq!(from_group, from_queue, "{policy:?}");
+    }
 }
