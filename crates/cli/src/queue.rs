@@ -38,7 +38,7 @@ enum Action {
         #[command(flatten)]
         connect: Connect,
         #[command(flatten)]
-        settings: Box<Settings>,
+        settings: Box<Settings<QueueSpec>>,
     },
     /// Change settings of a queue; those not named stay as they are
     #[command(after_help = UPDATE_EXAMPLES)]
@@ -49,7 +49,7 @@ enum Action {
         #[command(flatten)]
         connect: Connect,
         #[command(flatten)]
-        settings: Box<Settings>,
+        settings: Box<Settings<QueueSpec>>,
     },
     /// List all queues with their counts
     List {
@@ -188,7 +188,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
 }
 
 /// A change of the order is made from the one that is there, so nobody else may change it in between.
-async fn update(admin: &mut Admin, name: &EntityName, settings: &Settings) -> Result<QueueInfo> {
+async fn update(admin: &mut Admin, name: &EntityName, settings: &Settings<QueueSpec>) -> Result<QueueInfo> {
     if !settings.order.changes_order() {
         let changes = settings.clone().spec(None)?;
         if changes == QueueSpec::default() {
@@ -208,7 +208,7 @@ async fn update(admin: &mut Admin, name: &EntityName, settings: &Settings) -> Re
 async fn try_update(
     admin: &mut Admin,
     name: &EntityName,
-    settings: &Settings,
+    settings: &Settings<QueueSpec>,
 ) -> Result<Result<QueueInfo, AdminError>> {
     let current = admin.queue(name).await?;
     let changes = settings.clone().spec(current.spec.settings().order.as_deref())?;

@@ -1,208 +1,32 @@
-//! The settings of entities as people write and read them. Each is declared once, for `create`, `update` and `serve --queue`.
-
-use std::time::Duration;
+//! The settings of queues and subscriptions on the command line: the flags that [`peeklock_spec`] declares, and those of the order.
 
 use anyhow::{Result, anyhow};
 use clap::Parser;
-use peeklock_client::{EntityName, OrderSettings, PoisonSession, QueueSettings, QueueStatus, RetryPolicy};
-use peeklock_spec::{
-    self as spec, MessageSize, NONE, Size, SubscriptionSpec, TopicSpec, parse_duration, parse_poison_session,
-    parse_retry, parse_status, show_duration, show_poison_session, show_retry, show_size, show_status,
-};
+use peeklock_client::{EntityName, OrderSettings, QueueSettings, QueueSpec, SubscriptionSpec};
+use peeklock_spec::{setting_rows, show_duration};
 
 use crate::order::{self, OrderFlags};
 
-/// Of queues and subscriptions: how messages are handed out.
+/// The flags of an entity that has an order.
 #[derive(clap::Args, Clone, Debug, Default)]
-#[command(next_help_heading = "Settings")]
-struct Delivering {
-    /// Every message belongs to a session, and one receiver at a time gets a session's messages, in order; cannot be changed later
-    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true", hide_possible_values = true)]
-    sessions: Option<bool>,
-    /// How long a received message or session stays locked [default: 60s]
-    #[arg(long, value_name = "TIME", visible_alias = "lock", value_parser = parse_duration)]
-    lock_duration: Option<Duration>,
-    /// After so many failed deliveries a message goes to the dead-letter queue [default: 10]
-    #[arg(long, value_name = "COUNT", visible_alias = "max-delivery")]
-    max_delivery_count: Option<u32>,
-    /// Expired messages go to the dead-letter queue instead of being dropped
-    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true", hide_possible_values = true)]
-    dead_letter_expired: Option<bool>,
-    /// Move every message on to this queue or topic, or 'none' [default: none]
-    #[arg(long, value_name = "ENTITY", value_parser = or_none(EntityName::parse))]
-    forward_to: Option<Maybe<EntityName>>,
-    /// Move dead-lettered messages on to this queue or topic, or 'none' [default: none]
-    #[arg(long, value_name = "ENTITY", value_parser = or_none(EntityName::parse))]
-    forward_dead_letters_to: Option<Maybe<EntityName>>,
-    /// How long a message whose delivery failed stays away: immediate, fixed:5s, linear:5s..1m, exponential:1s..10m or
-    /// exponential:1s..10m:jitter [default: immediate]
-    #[arg(long, value_name = "POLICY", value_parser = parse_retry)]
-    retry: Option<RetryPolicy>,
-    /// When a message of a session has failed too often: dead-letter (the session goes on without it), block (nothing overtakes it) or
-    /// set-aside (only who asks for the session by name gets it) [default: dead-letter]
-    #[arg(long, value_name = "RULE", value_parser = parse_poison_session)]
-    poison_session: Option<PoisonSession>,
-}
-
-/// Of queues and topics: what senders may bring.
-#[derive(clap::Args, Clone, Debug, Default)]
-#[command(next_help_heading = "Settings")]
-struct Taking {
-    /// Drop a message whose id was seen within this time, or 'none'; an entity has it from the start or never [default: none]
-    #[arg(long, value_name = "TIME", value_parser = or_none(parse_duration))]
-    duplicate_window: Option<Maybe<Duration>>,
-    /// Refuse messages when the entity holds so much, or 'none' for what the disk takes [default: none]
-    #[arg(long, value_name = "SIZE", value_parser = or_none(str::parse::<Size>))]
-    max_size: Option<Maybe<Size>>,
-    /// Largest message, up to 100MiB [default: 1MiB]
-    #[arg(long, value_name = "SIZE")]
-    max_message_size: Option<MessageSize>,
-}
-
-/// Of all entities.
-#[derive(clap::Args, Clone, Debug, Default)]
-#[command(next_help_heading = "Settings")]
-struct General {
-    /// How long a message may wait before it expires, or 'none'; a message may say less itself [default: none]
-    #[arg(long, value_name = "TIME", value_parser = or_none(parse_duration))]
-    ttl: Option<Maybe<Duration>>,
-    /// Delete the entity when nobody has used it for so long, or 'none' [default: none]
-    #[arg(long, value_name = "TIME", value_parser = or_none(parse_duration))]
-    auto_delete_idle: Option<Maybe<Duration>>,
-    /// Which ways are open: active, send-disabled, receive-disabled or disabled [default: active]
-    #[arg(long, value_name = "STATUS", value_parser = parse_status)]
-    status: Option<QueueStatus>,
-    /// A note that is kept with the entity, or 'none' [default: none]
-    #[arg(long, value_name = "TEXT", value_parser = or_none(|text: &str| anyhow::Ok(text.to_owned())))]
-    user_metadata: Option<Maybe<String>>,
-}
-
-/// A value, or the wish for none.
-#[derive(Clone, Debug)]
-pub(crate) struct Maybe<T>(pub(crate) Option<T>);
-
-impl<T> Maybe<T> {
-    pub(crate) fn wish(self) -> Option<T> {
-        self.0
-    }
-}
-
-#[derive(clap::Args, Clone, Debug, Default)]
-pub(crate) struct Settings {
+pub(crate) struct Settings<S: clap::Args> {
     #[command(flatten)]
-    delivering: Delivering,
-    #[command(flatten)]
-    general: General,
-    #[command(flatten)]
-    taking: Taking,
+    spec: S,
     #[command(flatten)]
     pub(crate) order: OrderFlags,
 }
 
-#[derive(clap::Args, Clone, Debug, Default)]
-pub(crate) struct TopicSettings {
-    #[command(flatten)]
-    general: General,
-    #[command(flatten)]
-    taking: Taking,
-}
-
-#[derive(clap::Args, Clone, Debug, Default)]
-pub(crate) struct SubscriptionSettings {
-    #[command(flatten)]
-    delivering: Delivering,
-    #[command(flatten)]
-    general: General,
-    /// A message for which a filter cannot be evaluated goes to the dead-letter queue instead of being passed over [default: true]
-    #[arg(
-        long,
-        value_name = "true|false",
-        help_heading = "Settings",
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "true",
-        hide_possible_values = true
-    )]
-    dead_letter_filter_errors: Option<bool>,
-    #[command(flatten)]
-    pub(crate) order: OrderFlags,
-}
-
-impl Settings {
-    /// What was said, and nothing else. What is said of the order is done to the current one.
-    pub(crate) fn spec(self, current: Option<&OrderSettings>) -> Result<spec::QueueSpec> {
-        let Settings { delivering, general, taking, order } = self;
-        Ok(spec::QueueSpec {
-            lock_duration: delivering.lock_duration,
-            max_delivery_count: delivering.max_delivery_count,
-            requires_session: delivering.sessions,
-            dead_letter_on_expiration: delivering.dead_letter_expired,
-            forward_to: delivering.forward_to.map(Maybe::wish),
-            forward_dead_letters_to: delivering.forward_dead_letters_to.map(Maybe::wish),
-            retry: delivering.retry,
-            poison_session: delivering.poison_session,
-            default_time_to_live: general.ttl.map(Maybe::wish),
-            auto_delete_on_idle: general.auto_delete_idle.map(Maybe::wish),
-            status: general.status,
-            user_metadata: general.user_metadata.map(Maybe::wish),
-            duplicate_window: taking.duplicate_window.map(Maybe::wish),
-            max_size: taking.max_size.map(Maybe::wish),
-            max_message_size: taking.max_message_size,
-            order: order.spec(current)?,
-            // These make no difference here, so nobody needs a flag for them.
-            batched_operations: None,
-            support_ordering: None,
-            express: None,
-            partitioning: None,
-            unused_duplicate_window: None,
-        })
+impl Settings<QueueSpec> {
+    /// Returns the changes that the flags ask for. Flags of the order change `current`.
+    pub(crate) fn spec(self, current: Option<&OrderSettings>) -> Result<QueueSpec> {
+        Ok(QueueSpec { order: self.order.spec(current)?, ..self.spec })
     }
 }
 
-impl TopicSettings {
-    /// What was said, and nothing else.
-    pub(crate) fn spec(self) -> TopicSpec {
-        let TopicSettings { general, taking } = self;
-        TopicSpec {
-            default_time_to_live: general.ttl.map(Maybe::wish),
-            auto_delete_on_idle: general.auto_delete_idle.map(Maybe::wish),
-            status: general.status,
-            user_metadata: general.user_metadata.map(Maybe::wish),
-            duplicate_window: taking.duplicate_window.map(Maybe::wish),
-            max_size: taking.max_size.map(Maybe::wish),
-            max_message_size: taking.max_message_size,
-            batched_operations: None,
-            support_ordering: None,
-            express: None,
-            partitioning: None,
-            unused_duplicate_window: None,
-            subscriptions: None,
-        }
-    }
-}
-
-impl SubscriptionSettings {
-    /// What was said, and nothing else. What is said of the order is done to the current one.
+impl Settings<SubscriptionSpec> {
+    /// Returns the changes that the flags ask for. Flags of the order change `current`.
     pub(crate) fn spec(self, current: Option<&OrderSettings>) -> Result<SubscriptionSpec> {
-        let SubscriptionSettings { delivering, general, dead_letter_filter_errors, order } = self;
-        Ok(SubscriptionSpec {
-            lock_duration: delivering.lock_duration,
-            max_delivery_count: delivering.max_delivery_count,
-            requires_session: delivering.sessions,
-            dead_letter_on_expiration: delivering.dead_letter_expired,
-            dead_letter_on_filter_error: dead_letter_filter_errors,
-            forward_to: delivering.forward_to.map(Maybe::wish),
-            forward_dead_letters_to: delivering.forward_dead_letters_to.map(Maybe::wish),
-            retry: delivering.retry,
-            poison_session: delivering.poison_session,
-            default_time_to_live: general.ttl.map(Maybe::wish),
-            auto_delete_on_idle: general.auto_delete_idle.map(Maybe::wish),
-            status: general.status,
-            user_metadata: general.user_metadata.map(Maybe::wish),
-            order: order.spec(current)?,
-            batched_operations: None,
-            rules: None,
-        })
+        Ok(SubscriptionSpec { order: self.order.spec(current)?, ..self.spec })
     }
 }
 
@@ -211,14 +35,14 @@ impl SubscriptionSettings {
 pub(crate) struct DeclaredQueue {
     pub(crate) name: EntityName,
     /// What was said, and nothing else.
-    pub(crate) spec: spec::QueueSpec,
+    pub(crate) spec: QueueSpec,
 }
 
 #[derive(Parser)]
 #[command(no_binary_name = true, disable_help_flag = true)]
 struct Declared {
     #[command(flatten)]
-    settings: Settings,
+    settings: Settings<QueueSpec>,
 }
 
 impl DeclaredQueue {
@@ -243,22 +67,15 @@ fn first_line(error: &clap::Error) -> String {
     )
 }
 
-pub(crate) fn or_none<T, E: Into<anyhow::Error>>(
-    parse: impl Fn(&str) -> Result<T, E> + Clone + Send + Sync,
-) -> impl Fn(&str) -> Result<Maybe<T>> + Clone + Send + Sync {
-    move |text| {
-        if text == NONE {
-            Ok(Maybe(None))
-        } else {
-            parse(text).map(|value| Maybe(Some(value))).map_err(Into::into)
-        }
-    }
-}
-
 /// The settings that an entity would not have if nobody had said anything, in the words of the flags that set them.
 pub(crate) fn unusual(settings: &QueueSettings) -> Vec<(&'static str, String)> {
-    let usual = described(&QueueSettings::default());
-    described(settings).into_iter().zip(usual).filter(|(is, usual)| is != usual).map(|(is, _)| is).collect()
+    let usual = setting_rows(&QueueSettings::default());
+    setting_rows(settings)
+        .into_iter()
+        .zip(usual)
+        .filter(|(is, usual)| is != usual)
+        .map(|(is, _)| is)
+        .collect()
 }
 
 /// Of an entity with an order, that and what else is unusual, in one line; of others nothing.
@@ -270,57 +87,12 @@ pub(crate) fn in_short(settings: &QueueSettings) -> String {
     [order::summary(order), lock].into_iter().chain(rest).collect::<Vec<_>>().join("; ")
 }
 
-fn described(settings: &QueueSettings) -> Vec<(&'static str, String)> {
-    // Taken apart by name, so that a new setting cannot be forgotten here.
-    let QueueSettings {
-        lock_duration,
-        max_delivery_count,
-        requires_session,
-        default_time_to_live,
-        dead_letter_on_expiration,
-        auto_delete_on_idle,
-        duplicate_window,
-        max_size_bytes,
-        max_message_size_bytes,
-        status,
-        forward_to,
-        forward_dead_letters_to,
-        retry,
-        poison_session,
-        user_metadata,
-        batched_operations: _,
-        support_ordering: _,
-        express: _,
-        partitioning: _,
-        unused_duplicate_window: _,
-        dead_letter_on_filter_error,
-        // Has a page of its own.
-        order: _,
-    } = settings;
-    let time = |span: &Option<Duration>| span.map_or_else(|| NONE.to_owned(), show_duration);
-    let name = |name: &Option<EntityName>| name.as_ref().map_or_else(|| NONE.to_owned(), ToString::to_string);
-    vec![
-        ("sessions", requires_session.to_string()),
-        ("lock-duration", show_duration(*lock_duration)),
-        ("max-delivery-count", max_delivery_count.to_string()),
-        ("ttl", time(default_time_to_live)),
-        ("dead-letter-expired", dead_letter_on_expiration.to_string()),
-        ("dead-letter-filter-errors", dead_letter_on_filter_error.to_string()),
-        ("auto-delete-idle", time(auto_delete_on_idle)),
-        ("duplicate-window", time(duplicate_window)),
-        ("max-size", max_size_bytes.map_or_else(|| NONE.to_owned(), show_size)),
-        ("max-message-size", show_size((*max_message_size_bytes).into())),
-        ("status", show_status(*status).to_owned()),
-        ("forward-to", name(forward_to)),
-        ("forward-dead-letters-to", name(forward_dead_letters_to)),
-        ("retry", show_retry(*retry)),
-        ("poison-session", show_poison_session(*poison_session).to_owned()),
-        ("user-metadata", user_metadata.clone().unwrap_or_else(|| NONE.to_owned())),
-    ]
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use peeklock_client::RetryPolicy;
+
     use super::*;
 
     fn settings(text: &str) -> QueueSettings {
@@ -374,11 +146,11 @@ mod tests {
     fn none_clears_what_may_be_absent() {
         let flags = ["--ttl", "none", "--max-size", "none", "--forward-to", "none"];
         let said = Declared::try_parse_from(flags).unwrap().settings.spec(None).unwrap();
-        let expected = spec::QueueSpec {
+        let expected = QueueSpec {
             default_time_to_live: Some(None),
             max_size: Some(None),
             forward_to: Some(None),
-            ..spec::QueueSpec::default()
+            ..QueueSpec::default()
         };
         assert_eq!(said, expected);
         assert!(Declared::try_parse_from(["--lock-duration", "none"]).is_err());

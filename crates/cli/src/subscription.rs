@@ -12,7 +12,7 @@ use crate::describe;
 use crate::filter::FilterFlags;
 use crate::queue::ATTEMPT_COUNT_MAX;
 use crate::said::{said, said_with};
-use crate::settings::{SubscriptionSettings, in_short};
+use crate::settings::{Settings, in_short};
 
 /// Create, change, list, show and delete the subscriptions of a topic.
 #[derive(clap::Args)]
@@ -42,7 +42,7 @@ enum Action {
         #[command(flatten)]
         filter: FilterFlags,
         #[command(flatten)]
-        settings: Box<SubscriptionSettings>,
+        settings: Box<Settings<SubscriptionSpec>>,
     },
     /// Change settings of a subscription; those not named stay as they are
     #[command(after_help = UPDATE_EXAMPLES)]
@@ -52,7 +52,7 @@ enum Action {
         #[command(flatten)]
         connect: Connect,
         #[command(flatten)]
-        settings: Box<SubscriptionSettings>,
+        settings: Box<Settings<SubscriptionSpec>>,
     },
     /// List all subscriptions of a topic with their counts
     List {
@@ -131,7 +131,7 @@ async fn update(
     admin: &mut Admin,
     topic: &EntityName,
     name: &str,
-    settings: &SubscriptionSettings,
+    settings: &Settings<SubscriptionSpec>,
 ) -> Result<SubscriptionInfo> {
     if !settings.order.changes_order() {
         let changes = settings.clone().spec(None)?;
@@ -153,7 +153,7 @@ async fn try_update(
     admin: &mut Admin,
     topic: &EntityName,
     name: &str,
-    settings: &SubscriptionSettings,
+    settings: &Settings<SubscriptionSpec>,
 ) -> Result<Result<SubscriptionInfo, AdminError>> {
     let current = admin.subscription(topic, name).await?;
     let changes = settings.clone().spec(current.spec.settings().order.as_deref())?;

@@ -4,13 +4,12 @@ use std::io::{self, Write};
 
 use anyhow::{Result, bail};
 use clap::Subcommand;
-use peeklock_client::EntityName;
+use peeklock_client::{EntityName, TopicSpec};
 
 use crate::connect::Connect;
 use crate::describe;
 use crate::explain;
 use crate::said::said;
-use crate::settings::TopicSettings;
 
 /// Create, change, list, show and delete topics; explain who gets a message.
 #[derive(clap::Args)]
@@ -30,7 +29,7 @@ enum Action {
         #[command(flatten)]
         connect: Connect,
         #[command(flatten)]
-        settings: Box<TopicSettings>,
+        settings: Box<TopicSpec>,
     },
     /// Change settings of a topic; those not named stay as they are
     #[command(after_help = UPDATE_EXAMPLES)]
@@ -41,7 +40,7 @@ enum Action {
         #[command(flatten)]
         connect: Connect,
         #[command(flatten)]
-        settings: Box<TopicSettings>,
+        settings: Box<TopicSpec>,
     },
     /// List all topics
     List {
@@ -81,15 +80,14 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     let mut out = Vec::new();
     match arguments.action {
         Action::Create { name, settings, connect } => {
-            connect.admin()?.create_topic(&name, &settings.spec()).await?;
+            connect.admin()?.create_topic(&name, &settings).await?;
             said(&mut out, connect.json, "created", "topic", name.as_str())?;
         }
         Action::Update { name, settings, connect } => {
-            let changes = settings.spec();
-            if changes == Default::default() {
+            if *settings == TopicSpec::default() {
                 bail!("nothing to change; name a setting, such as --ttl 1h (see --help)");
             }
-            connect.admin()?.update_topic(&name, &changes).await?;
+            connect.admin()?.update_topic(&name, &settings).await?;
             said(&mut out, connect.json, "updated", "topic", name.as_str())?;
         }
         Action::List { connect } => {

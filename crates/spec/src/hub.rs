@@ -7,8 +7,10 @@ use serde::de::Deserializer;
 use serde::ser::Serializer;
 use serde::{Deserialize, Serialize};
 
+#[cfg(feature = "cli")]
+use crate::flag::{or_none, text_unless_empty};
 use crate::text::{self, NONE, TextError};
-use crate::written::{Size, Written, optional, read_number, read_text, required};
+use crate::written::{Maybe, Size, Written, read_number, read_text, setting};
 
 /// What may become of a reader whose next event is gone, with their names.
 pub const EXPIRED_POSITIONS: [(&str, ExpiredPosition); 2] =
@@ -16,47 +18,63 @@ pub const EXPIRED_POSITIONS: [(&str, ExpiredPosition); 2] =
 
 const HOUR_MS: f64 = 3_600_000.0;
 
-/// An event hub.
+/// An event hub. The documentation of a field is the help of its flag.
 ///
-/// What is `None` was not said. Where a setting can be absent, `Some(None)` says that it shall be.
+/// `None` leaves a setting as it is. Where a setting can be absent, `Some(None)` removes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", try_from = "Form")]
+#[cfg_attr(feature = "cli", derive(clap::Args))]
 pub struct HubSpec {
-    #[serde(with = "required", skip_serializing_if = "Option::is_none")]
+    /// How many partitions; 4 unless said
+    #[serde(with = "setting", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "cli", arg(long = "partitions", value_name = "COUNT", visible_alias = "partition-count",
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(limits::PARTITIONS_MAX))))]
     pub partition_count: Option<u32>,
-    /// Read as `retention` (`7d`, `PT1H`), too.
+    /// How long events are kept at least, or 'none' for ever; 1d unless said
+    // Read as `retention` (`7d`, `PT1H`), too.
     #[serde(rename = "retentionHours", serialize_with = "hours", skip_serializing_if = "Option::is_none")]
-    pub retention: Option<Option<Duration>>,
-    #[serde(with = "optional", skip_serializing_if = "Option::is_none")]
-    pub retention_bytes: Option<Option<Size>>,
-    #[serde(with = "required", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "TIME", value_parser = or_none(text::parse_duration)))]
+    pub retention: Option<Maybe<Duration>>,
+    /// How much one partition keeps at most, about, or 'none' for what the disk holds
+    #[serde(with = "setting", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "SIZE", value_parser = or_none(str::parse::<Size>)))]
+    pub retention_bytes: Option<Maybe<Size>>,
+    /// What becomes of a reader whose next event is gone: 'refuse', or go on at the 'earliest' that is there
+    #[serde(with = "setting", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "WHAT", value_parser = parse_expired_position))]
     pub expired_position: Option<ExpiredPosition>,
-    #[serde(with = "required", skip_serializing_if = "Option::is_none")]
+    /// active, send-disabled, receive-disabled or disabled
+    #[serde(with = "setting", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "cli", arg(long, value_parser = text::parse_status))]
     pub status: Option<QueueStatus>,
-    #[serde(with = "optional", skip_serializing_if = "Option::is_none")]
-    pub user_metadata: Option<Option<String>>,
-    /// Groups that the hub shall have beside `$Default` and those that it has.
+    /// Anything that its owner wants to note; '' removes it
+    #[serde(with = "setting", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "TEXT", value_parser = text_unless_empty))]
+    pub user_metadata: Option<Maybe<String>>,
+    /// A consumer group beside $Default; may be repeated
+    // Adds to those that the hub has.
     #[serde(with = "groups", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "cli", arg(long = "group", value_name = "NAME", value_parser = ConsumerGroup::parse))]
     pub consumer_groups: Option<Vec<ConsumerGroup>>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct Form {
-    #[serde(with = "required")]
+    #[serde(with = "setting")]
     partition_count: Option<u32>,
-    #[serde(with = "optional")]
-    retention_hours: Option<Option<Hours>>,
-    #[serde(with = "optional")]
-    retention: Option<Option<Retention>>,
-    #[serde(with = "optional")]
-    retention_bytes: Option<Option<Size>>,
-    #[serde(with = "required")]
+    #[serde(with = "setting")]
+    retention_hours: Option<Maybe<Hours>>,
+    #[serde(with = "setting")]
+    retention: Option<Maybe<Retention>>,
+    #[serde(with = "setting")]
+    retention_bytes: Option<Maybe<Size>>,
+    #[serde(with = "setting")]
     expired_position: Option<ExpiredPosition>,
-    #[serde(with = "required")]
+    #[serde(with = "setting")]
     status: Option<QueueStatus>,
-    #[serde(with = "optional")]
-    user_metadata: Option<Option<String>>,
+    #[serde(with = "setting")]
+    user_metadata: Option<Maybe<String>>,
     #[serde(with = "groups")]
     consumer_groups: Option<Vec<ConsumerGroup>>,
 }
@@ -87,7 +105,7 @@ impl TryFrom<Form> for HubSpec {
 }
 
 impl HubSpec {
-    /// Everything that the settings say.
+    /// Writes down every setting.
     pub fn of(settings: &HubSettings) -> Self {
         HubSpec {
             partition_count: Some(settings.partition_count),
@@ -100,7 +118,7 @@ impl HubSpec {
         }
     }
 
-    /// Changes what was said, and nothing else. Whether the whole makes sense is for [`HubSettings::check`] to say.
+    /// Changes the settings that have a value here. [`HubSettings::check`] decides whether the result is valid.
     pub fn apply(&self, settings: &mut HubSettings) {
         let HubSpec { partition_count, retention, retention_bytes, expired_position, status, .. } = self;
         settings.partition_count = partition_count.unwrap_or(settings.partition_count);
@@ -115,7 +133,7 @@ impl HubSpec {
         }
     }
 
-    /// The settings of a new hub.
+    /// Returns the settings of a new hub.
     pub fn settings(&self) -> HubSettings {
         let mut settings = HubSettings::default();
         self.apply(&mut settings);
@@ -191,7 +209,7 @@ impl Written for Hours {
     }
 }
 
-fn hours<S: Serializer>(value: &Option<Option<Duration>>, serializer: S) -> Result<S::Ok, S::Error> {
+fn hours<S: Serializer>(value: &Option<Maybe<Duration>>, serializer: S) -> Result<S::Ok, S::Error> {
     match value.flatten() {
         Some(span) => Hours(span).write(serializer),
         None => serializer.serialize_none(),

@@ -6,6 +6,8 @@
 mod document;
 pub mod emulator;
 mod entity;
+#[cfg(feature = "cli")]
+mod flag;
 mod group;
 mod hub;
 mod hub_runtime;
@@ -24,7 +26,9 @@ mod written;
 pub use document::{
     DOCUMENT_DEPTH_MAX, Document, Problem, from_json, from_json_bytes, from_toml, nearest, utf8,
 };
-pub use entity::{QueueSpec, SubscriptionSpec, TopicSpec};
+pub use entity::{QueueSpec, SubscriptionSpec, TopicSpec, setting_rows};
+#[cfg(feature = "cli")]
+pub use flag::{any_text, or_none};
 pub use group::{GroupSpec, MemberSpec};
 pub use hub::{EXPIRED_POSITIONS, HubSpec, parse_expired_position, show_expired_position};
 pub use hub_runtime::{
@@ -51,4 +55,4 @@ pub use text::{
     show_status, show_tier,
 };
 pub use time::{parse_time, show_time};
-pub use written::{MessageSize, Size};
+pub use written::{Maybe, MessageSize, Size};

@@ -9,7 +9,7 @@ use crate::hub::HubSpec;
 use crate::named::{Name, Named};
 use crate::order::OrderSpec;
 use crate::policy::PolicySpec;
-use crate::written::required;
+use crate::written::setting;
 
 /// The entities of a namespace. A topic brings its subscriptions, and they their rules.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,7 +18,7 @@ pub struct NamespaceSpec {
     /// Host names that clients use for it.
     pub hosts: Vec<String>,
     /// What it offers; without it, what the server says of all namespaces.
-    #[serde(with = "required", skip_serializing_if = "Option::is_none")]
+    #[serde(with = "setting", skip_serializing_if = "Option::is_none")]
     pub tier: Option<Tier>,
     /// Policies with their keys, by name.
     pub keys: Named<String, PolicySpec>,

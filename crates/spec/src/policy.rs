@@ -7,14 +7,14 @@ use serde::ser::{Serialize, Serializer};
 use serde::{Deserialize as DeriveDeserialize, Serialize as DeriveSerialize};
 
 use crate::text::TextError;
-use crate::written::required;
+use crate::written::setting;
 
 /// A policy: what its keys allow, and the keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq, DeriveSerialize, DeriveDeserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct PolicySpec {
     /// In configuration files: the queue or topic that the policy is for. Without it, it is for the whole namespace.
-    #[serde(with = "required", skip_serializing_if = "Option::is_none")]
+    #[serde(with = "setting", skip_serializing_if = "Option::is_none")]
     pub entity: Option<EntityName>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rights: Option<RightList>,

@@ -8,13 +8,28 @@ use peeklock_types::{EntityName, PoisonSession, QueueStatus, RetryPolicy, Tier};
 use serde::de::{self, Deserialize, Deserializer, Visitor};
 use serde::ser::{Serialize, Serializer};
 
-use crate::text;
+use crate::text::{self, NONE};
 
 /// A value that a document holds in its own form.
 pub(crate) trait Written: Sized {
     fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error>;
     fn write<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error>;
 }
+
+/// A value that tables show as text, in the form that its flag takes.
+pub(crate) trait Shown {
+    fn shown(&self) -> String;
+}
+
+/// A value of a setting at the document edge, and the value that the engine holds for it.
+pub(crate) trait Setting {
+    type Value;
+    fn of(value: &Self::Value) -> Self;
+    fn value(&self) -> Self::Value;
+}
+
+/// A value that can be absent: `null` in JSON, `none` elsewhere. `clap` treats a plain `Option` inside of another as a flag with an optional value.
+pub type Maybe<T> = Option<T>;
 
 /// A number of bytes: `10MiB`, or a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,30 +38,6 @@ pub struct Size(pub u64);
 /// A number of bytes that fits a message's own limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MessageSize(pub u32);
-
-impl From<Size> for u64 {
-    fn from(size: Size) -> u64 {
-        size.0
-    }
-}
-
-impl From<u64> for Size {
-    fn from(size_bytes: u64) -> Size {
-        Size(size_bytes)
-    }
-}
-
-impl From<MessageSize> for u32 {
-    fn from(size: MessageSize) -> u32 {
-        size.0
-    }
-}
-
-impl From<u32> for MessageSize {
-    fn from(size_bytes: u32) -> MessageSize {
-        MessageSize(size_bytes)
-    }
-}
 
 impl std::str::FromStr for Size {
     type Err = text::TextError;
@@ -143,90 +134,36 @@ fn read_size<'de, D: Deserializer<'de>, T>(
     read_number(deserializer, "a size such as 10MiB, or a number of bytes", parse)
 }
 
-impl Written for Duration {
-    fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let parse = |text: &str| text::parse_duration(text).map_err(|error| error.to_string());
-        read_text(deserializer, "a duration such as 30s, 1h30m or PT30S", parse)
-    }
+/// Declares types that documents and tables write as the same text, with the words for it in errors.
+macro_rules! as_text {
+    ($( $kind:ty: $read:ident $(($expected:literal))?, $parse:expr, $show:expr; )*) => { $(
+        impl Written for $kind {
+            fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                $read(deserializer, $($expected,)? |text| $parse(text).map_err(|error| error.to_string()))
+            }
 
-    fn write<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&text::show_duration(*self))
-    }
+            fn write<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(&self.shown())
+            }
+        }
+
+        impl Shown for $kind {
+            fn shown(&self) -> String {
+                $show(self).into()
+            }
+        }
+    )* };
 }
 
-impl Written for Size {
-    fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        read_size(deserializer, |text| text.parse().map_err(|error: text::TextError| error.to_string()))
-    }
-
-    fn write<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl Written for MessageSize {
-    fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        read_size(deserializer, |text| text.parse().map_err(|error: text::TextError| error.to_string()))
-    }
-
-    fn write<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl Written for QueueStatus {
-    fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let parse = |text: &str| text::parse_status(text).map_err(|error| error.to_string());
-        read_text(deserializer, "a status such as active or disabled", parse)
-    }
-
-    fn write<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(text::show_status(*self))
-    }
-}
-
-impl Written for Tier {
-    fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let parse = |text: &str| text::parse_tier(text).map_err(|error| error.to_string());
-        read_text(deserializer, "premium or standard", parse)
-    }
-
-    fn write<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(text::show_tier(*self))
-    }
-}
-
-impl Written for PoisonSession {
-    fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let parse = |text: &str| text::parse_poison_session(text).map_err(|error| error.to_string());
-        read_text(deserializer, "dead-letter, block or set-aside", parse)
-    }
-
-    fn write<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(text::show_poison_session(*self))
-    }
-}
-
-impl Written for RetryPolicy {
-    fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let parse = |text: &str| text::parse_retry(text).map_err(|error| error.to_string());
-        read_text(deserializer, "a retry policy such as immediate or fixed:5s", parse)
-    }
-
-    fn write<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&text::show_retry(*self))
-    }
-}
-
-impl Written for EntityName {
-    fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let parse = |text: &str| EntityName::parse(text).map_err(|error| error.to_string());
-        read_text(deserializer, "the name of an entity", parse)
-    }
-
-    fn write<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.as_str())
-    }
+as_text! {
+    Duration: read_text("a duration such as 30s, 1h30m or PT30S"), text::parse_duration, |span: &Duration| text::show_duration(*span);
+    Size: read_size, str::parse::<Size>, ToString::to_string;
+    MessageSize: read_size, str::parse::<MessageSize>, ToString::to_string;
+    QueueStatus: read_text("a status such as active or disabled"), text::parse_status, |status: &QueueStatus| text::show_status(*status);
+    Tier: read_text("premium or standard"), text::parse_tier, |tier: &Tier| text::show_tier(*tier);
+    PoisonSession: read_text("dead-letter, block or set-aside"), text::parse_poison_session, |rule: &PoisonSession| text::show_poison_session(*rule);
+    RetryPolicy: read_text("a retry policy such as immediate or fixed:5s"), text::parse_retry, |policy: &RetryPolicy| text::show_retry(*policy);
+    EntityName: read_text("the name of an entity"), EntityName::parse, EntityName::as_str;
 }
 
 macro_rules! as_serde_has_it {
@@ -245,6 +182,86 @@ macro_rules! as_serde_has_it {
 pub(crate) use as_serde_has_it;
 as_serde_has_it!(bool, u32, String);
 
+macro_rules! shown_as_it_is {
+    ($($kind:ty),*) => { $(
+        impl Shown for $kind {
+            fn shown(&self) -> String {
+                self.to_string()
+            }
+        }
+    )* };
+}
+shown_as_it_is!(bool, u32, String);
+
+impl<T: Written> Written for Maybe<T> {
+    fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(Option::<Form<T>>::deserialize(deserializer)?.map(|form| form.0))
+    }
+
+    fn write<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.as_ref().map(Form).serialize(serializer)
+    }
+}
+
+impl<T: Shown> Shown for Maybe<T> {
+    fn shown(&self) -> String {
+        self.as_ref().map_or_else(|| NONE.to_owned(), T::shown)
+    }
+}
+
+macro_rules! setting_is_the_same {
+    ($($kind:ty),*) => { $(
+        impl Setting for $kind {
+            type Value = $kind;
+
+            fn of(value: &$kind) -> $kind {
+                value.clone()
+            }
+
+            fn value(&self) -> $kind {
+                self.clone()
+            }
+        }
+    )* };
+}
+setting_is_the_same!(bool, u32, String, Duration, EntityName, PoisonSession, QueueStatus, RetryPolicy);
+
+impl Setting for Size {
+    type Value = u64;
+
+    fn of(size_bytes: &u64) -> Self {
+        Size(*size_bytes)
+    }
+
+    fn value(&self) -> u64 {
+        self.0
+    }
+}
+
+impl Setting for MessageSize {
+    type Value = u32;
+
+    fn of(size_bytes: &u32) -> Self {
+        MessageSize(*size_bytes)
+    }
+
+    fn value(&self) -> u32 {
+        self.0
+    }
+}
+
+impl<T: Setting> Setting for Maybe<T> {
+    type Value = Option<T::Value>;
+
+    fn of(value: &Self::Value) -> Self {
+        value.as_ref().map(T::of)
+    }
+
+    fn value(&self) -> Self::Value {
+        self.as_ref().map(T::value)
+    }
+}
+
 /// For `serde`: the form of a [`Written`] value.
 pub(crate) struct Form<T>(pub(crate) T);
 
@@ -260,8 +277,8 @@ impl<T: Written> Serialize for Form<&T> {
     }
 }
 
-/// A setting that cannot be absent: left out it stays as it is, and `null` is refused.
-pub(crate) mod required {
+/// For `serde`: a setting that stays as it is when a document leaves it out. `null` removes a [`Maybe`] value and is refused for others.
+pub(crate) mod setting {
     use super::{Deserializer, Serializer, Written};
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>, T: Written>(
@@ -281,39 +298,20 @@ pub(crate) mod required {
     }
 }
 
-/// A setting that can be absent: left out it stays as it is, and `null` clears it.
-pub(crate) mod optional {
-    use super::{Deserialize, Deserializer, Form, Serialize, Serializer, Written};
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>, T: Written>(
-        deserializer: D,
-    ) -> Result<Option<Option<T>>, D::Error> {
-        let value = Option::<Form<T>>::deserialize(deserializer)?;
-        Ok(Some(value.map(|form| form.0)))
-    }
-
-    pub(crate) fn serialize<S: Serializer, T: Written>(
-        value: &Option<Option<T>>,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        value.as_ref().and_then(Option::as_ref).map(Form).serialize(serializer)
-    }
-}
-
-/// A value inside of one that is said as a whole: left out or `null`, it is not there.
+/// For `serde`: a value that is absent when a document leaves it out or writes `null`.
 pub(crate) mod nullable {
-    use super::{Deserialize, Deserializer, Form, Serialize, Serializer, Written};
+    use super::{Deserializer, Serializer, Written};
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>, T: Written>(
         deserializer: D,
     ) -> Result<Option<T>, D::Error> {
-        Ok(Option::<Form<T>>::deserialize(deserializer)?.map(|form| form.0))
+        Written::read(deserializer)
     }
 
     pub(crate) fn serialize<S: Serializer, T: Written>(
         value: &Option<T>,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
-        value.as_ref().map(Form).serialize(serializer)
+        value.write(serializer)
     }
 }

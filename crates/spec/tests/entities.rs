@@ -146,7 +146,7 @@ fn what_is_wrong_is_named_with_its_place() {
         refused(r#"{"status": "asleep"}"#)
             .contains("write active, send-disabled, receive-disabled or disabled")
     );
-    assert!(refused(r#"{"colour": 1}"#).contains("unknown key 'colour'; write lockDuration, "));
+    assert!(refused(r#"{"colour": 1}"#).contains("unknown key 'colour'; write requiresSession, "));
     assert!(refused("[]").contains("a list where a table of keys and values should be"));
     let told = from_json_bytes::<QueueSpec>(b"{\n\xff}").unwrap_err();
     assert_eq!((told.line, told.column), (2, 1));

@@ -13,7 +13,7 @@ use crate::connect::Connect;
 use crate::describe::json_lines;
 use crate::said::{said, said_with};
 use crate::table::Table;
-use settings::{Settings, in_short};
+use settings::in_short;
 
 /// Create, change, list, show and delete event hubs.
 #[derive(clap::Args)]
@@ -31,7 +31,7 @@ enum Action {
         #[arg(value_parser = EntityName::parse)]
         name: EntityName,
         #[command(flatten)]
-        settings: Settings,
+        settings: HubSpec,
         #[command(flatten)]
         connect: Connect,
     },
@@ -42,7 +42,7 @@ enum Action {
         #[arg(value_parser = EntityName::parse)]
         name: EntityName,
         #[command(flatten)]
-        settings: Settings,
+        settings: HubSpec,
         #[command(flatten)]
         connect: Connect,
     },
@@ -125,16 +125,15 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     let mut out = Vec::new();
     match arguments.action {
         Action::Create { name, settings, connect } => {
-            let created = connect.admin()?.create_hub(&name, &settings.spec()).await?;
+            let created = connect.admin()?.create_hub(&name, &settings).await?;
             let told = in_short(&created.spec.settings());
             said_with(&mut out, connect.json, "created", "hub", name.as_str(), &told)?;
         }
         Action::Update { name, settings, connect } => {
-            let spec = settings.spec();
-            if spec == HubSpec::default() {
+            if settings == HubSpec::default() {
                 bail!("nothing to change; name a setting, such as --retention 7d (see --help)");
             }
-            let updated = connect.admin()?.update_hub(&name, &spec).await?;
+            let updated = connect.admin()?.update_hub(&name, &settings).await?;
             let told = in_short(&updated.spec.settings());
             said_with(&mut out, connect.json, "updated", "hub", name.as_str(), &told)?;
         }

@@ -7,7 +7,7 @@ use peeklock_client::{
     ClassName, ClassRule, ClassSettings, ClassTarget as Target, OrderSettings, Rate, TenantClass,
 };
 use peeklock_spec::{
-    NONE, nearest, parse_duration, parse_objective, parse_priorities, parse_rate, parse_share,
+    nearest, or_none, parse_duration, parse_objective, parse_priorities, parse_rate, parse_share,
     parse_tenant_weight, parse_weight,
 };
 
@@ -80,12 +80,12 @@ impl Attribute {
     fn parse(piece: &str) -> Result<Self> {
         let Some((key, value)) = piece.split_once('=') else { return Err(unknown(piece, &CLASS_KEYS)) };
         Ok(match key {
-            "target" => Attribute::Target(or_none(value, |text| Ok(parse_duration(text)?))?),
+            "target" => Attribute::Target(or_none(parse_duration)(value)?),
             "objective" => Attribute::Objective(parse_objective(value)?),
-            "offset" => Attribute::Offset(or_none(value, |text| Ok(parse_duration(text)?))?),
-            "weight" => Attribute::Weight(or_none(value, |text| Ok(parse_weight(text)?))?),
-            "rate" => Attribute::Rate(or_none(value, |text| Ok(parse_rate(text)?))?),
-            "send-rate" => Attribute::SendRate(or_none(value, |text| Ok(parse_rate(text)?))?),
+            "offset" => Attribute::Offset(or_none(parse_duration)(value)?),
+            "weight" => Attribute::Weight(or_none(parse_weight)(value)?),
+            "rate" => Attribute::Rate(or_none(parse_rate)(value)?),
+            "send-rate" => Attribute::SendRate(or_none(parse_rate)(value)?),
             _ => return Err(unknown(key, &CLASS_KEYS)),
         })
     }
@@ -166,10 +166,6 @@ fn pieces(text: &str) -> Vec<String> {
         }
     }
     pieces
-}
-
-fn or_none<T>(text: &str, parse: impl Fn(&str) -> Result<T>) -> Result<Option<T>> {
-    if text == NONE { Ok(None) } else { parse(text).map(Some) }
 }
 
 fn unknown(given: &str, known: &[&'static str]) -> anyhow::Error {

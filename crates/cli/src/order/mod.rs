@@ -6,9 +6,8 @@ mod show;
 
 use anyhow::{Result, bail};
 use peeklock_client::{ClassName, ClassRule, OrderPolicy, OrderSettings, Rate, TenantSettings};
-use peeklock_spec::{OrderSpec, parse_order_policy, parse_rate};
+use peeklock_spec::{Maybe, OrderSpec, any_text, or_none, parse_order_policy, parse_rate};
 
-use crate::settings::{Maybe, or_none};
 use class::{ClassFlag, TenantClassFlag, parse_rule};
 
 pub(crate) use explain::explain;
@@ -39,7 +38,7 @@ pub(crate) struct OrderFlags {
     #[arg(long = "class-rule", value_name = "RULE", value_parser = or_none(parse_rule))]
     rules: Vec<Maybe<ClassRule>>,
     /// Whose message it is: a property, or an expression of the filter language; or 'none'. Tenants share the workers' time
-    #[arg(long, value_name = "EXPRESSION", value_parser = or_none(|text: &str| anyhow::Ok(text.to_owned())))]
+    #[arg(long, value_name = "EXPRESSION", value_parser = or_none(any_text))]
     tenant_key: Option<Maybe<String>>,
     /// A class of tenants: "paying,weight=4,max-share=0.3,hard,rate=5/s,when=tier = 'paying'", the condition last; may be repeated,
     /// asked in this order
@@ -137,16 +136,16 @@ impl OrderFlags {
         check_once(self.classes.iter().map(|class| &class.name))?;
         self.classes.into_iter().try_for_each(|class| class.apply(order))?;
         order.policy = self.policy.unwrap_or(order.policy);
-        if let Some(Maybe(name)) = self.default_class {
+        if let Some(name) = self.default_class {
             order.default_class = name;
         }
         if !self.rules.is_empty() {
-            order.rules = self.rules.into_iter().filter_map(Maybe::wish).collect();
+            order.rules = self.rules.into_iter().flatten().collect();
         }
-        if let Some(Maybe(rate)) = self.rate {
+        if let Some(rate) = self.rate {
             order.rate = rate;
         }
-        if let Some(Maybe(rate)) = self.send_rate {
+        if let Some(rate) = self.send_rate {
             order.send_rate = rate;
         }
         order.max_outstanding = self.max_outstanding.unwrap_or(order.max_outstanding);
@@ -170,8 +169,8 @@ struct TenantFlags {
 impl TenantFlags {
     fn apply(self, tenants: &mut Option<TenantSettings>) -> Result<()> {
         match self.key {
-            Some(Maybe(None)) => *tenants = None,
-            Some(Maybe(Some(key))) => match tenants {
+            Some(None) => *tenants = None,
+            Some(Some(key)) => match tenants {
                 Some(tenants) => tenants.key = key,
                 None => *tenants = Some(TenantSettings { key, classes: Vec::new(), default_class: None }),
             },
@@ -199,7 +198,7 @@ impl TenantFlags {
                 None => tenants.classes.push(class),
             }
         }
-        if let Some(Maybe(name)) = self.default_class {
+        if let Some(name) = self.default_class {
             tenants.default_class = name;
         }
         Ok(())

@@ -134,20 +134,28 @@ fn start(version: Version, kind: EntityKind, current: Option<&QueueSettings>) ->
     if kind != EntityKind::Subscription && current.is_none_or(|current| current.max_size_bytes.is_some()) {
         default.max_size_bytes = Some(DEFAULT_MEGABYTES * BYTES_PER_MEGABYTE);
     }
-    match current {
-        Some(current) => QueueSettings {
-            max_message_size_bytes: match version.has_message_size() {
-                true => default.max_message_size_bytes,
-                false => current.max_message_size_bytes,
-            },
-            requires_session: current.requires_session,
-            partitioning: current.partitioning,
-            retry: current.retry,
-            poison_session: current.poison_session,
-            order: current.order.clone(),
-            ..default
+    let Some(current) = current else { return default };
+    // Settings that ATOM has no element for, and those that cannot be changed, stay as they are.
+    QueueSettings {
+        lock_duration: default.lock_duration,
+        max_delivery_count: default.max_delivery_count,
+        default_time_to_live: default.default_time_to_live,
+        dead_letter_on_expiration: default.dead_letter_on_expiration,
+        dead_letter_on_filter_error: default.dead_letter_on_filter_error,
+        auto_delete_on_idle: default.auto_delete_on_idle,
+        max_size_bytes: default.max_size_bytes,
+        max_message_size_bytes: match version.has_message_size() {
+            true => default.max_message_size_bytes,
+            false => current.max_message_size_bytes,
         },
-        None => default,
+        status: default.status,
+        forward_to: default.forward_to,
+        forward_dead_letters_to: default.forward_dead_letters_to,
+        batched_operations: default.batched_operations,
+        support_ordering: default.support_ordering,
+        express: default.express,
+        user_metadata: default.user_metadata,
+        ..current.clone()
     }
 }
 

@@ -279,8 +279,8 @@ impl Properties {
             forward_to: self.forward_to.map(Some),
             forward_dead_letters_to: self.forward_dead_lettered_messages_to.map(Some),
             user_metadata: self.user_metadata.map(Some),
-            // The emulators have none; those who want one write a peeklock.toml.
-            order: None,
+            // The emulators have no others; a peeklock.toml has them.
+            ..QueueSpec::default()
         }
     }
 }
@@ -321,6 +321,7 @@ impl Topic {
             max_size: properties.max_size_in_megabytes.map(megabytes),
             user_metadata: properties.user_metadata.map(Some),
             subscriptions: Some(Named(subscriptions)),
+            ..TopicSpec::default()
         })
     }
 }
@@ -347,8 +348,8 @@ impl Subscription {
             forward_to: properties.forward_to.map(Some),
             forward_dead_letters_to: properties.forward_dead_lettered_messages_to.map(Some),
             user_metadata: properties.user_metadata.map(Some),
-            order: None,
             rules,
+            ..SubscriptionSpec::default()
         };
         let full = EntityName::subscription(topic, &self.name);
         let full = full.map_err(|error| place.under(&["Name"]).problem(error.to_string()))?;

@@ -7,7 +7,7 @@ mod text;
 use peeklock_types::OrderSettings;
 use serde::{Deserialize, Serialize};
 
-use crate::written::as_serde_has_it;
+use crate::written::{Setting, as_serde_has_it};
 use form::OrderForm;
 
 pub use text::{
@@ -22,14 +22,14 @@ pub struct OrderSpec(pub Box<OrderSettings>);
 
 as_serde_has_it!(OrderSpec);
 
-impl From<Box<OrderSettings>> for OrderSpec {
-    fn from(settings: Box<OrderSettings>) -> Self {
-        OrderSpec(settings)
-    }
-}
+impl Setting for OrderSpec {
+    type Value = Box<OrderSettings>;
 
-impl From<OrderSpec> for Box<OrderSettings> {
-    fn from(spec: OrderSpec) -> Self {
-        spec.0
+    fn of(settings: &Box<OrderSettings>) -> Self {
+        OrderSpec(settings.clone())
+    }
+
+    fn value(&self) -> Box<OrderSettings> {
+        self.0.clone()
     }
 }
