@@ -5,7 +5,7 @@ use bytes::Bytes;
 use peeklock_engine::Patch;
 use peeklock_filter::Cost;
 use peeklock_journal::{Journal, Log, Recovery};
-use peeklock_types::{CommitGroupNumber, EntityName, Groups, ShardId, Tier};
+use peeklock_types::{CommitGroupNumber, EntityName, QueueGroups, ShardId, Tier};
 use tokio::sync::{Mutex, Semaphore, mpsc};
 use tokio::task::JoinSet;
 
@@ -32,7 +32,7 @@ pub struct Broker {
     /// Of this broker and not of the process: a run then gives the same numbers whatever ran before it.
     next_peer: Arc<AtomicU64>,
     /// Names that mean several entities to receivers.
-    groups: Arc<Groups>,
+    queue_groups: Arc<QueueGroups>,
     /// Held by whoever changes a hub.
     pub(crate) hub_changes: Arc<Mutex<()>>,
     pub(crate) damage: Arc<DamageCounts>,
@@ -148,13 +148,13 @@ impl Broker {
         for (shard, envelopes) in recovered_shards {
             running.spawn(Shard::new(shard, clock, envelopes, router.clone(), describe).run());
         }
-        let (groups, hub_changes) = Default::default();
+        let (queue_groups, hub_changes) = Default::default();
         let shards = shards.into();
         let broker = Broker {
             shards,
             clock,
             next_peer,
-            groups,
+            queue_groups,
             hub_changes,
             damage,
             quotas: None,
@@ -164,10 +164,10 @@ impl Broker {
         Ok((broker, Running(running), recovered))
     }
 
-    /// The same broker with these groups. Their names are taken: no entity of such a name is created.
+    /// The same broker with these queue groups. Their names are taken: no entity of such a name is created.
     #[must_use]
-    pub fn with_groups(self, groups: Groups) -> Self {
-        Broker { groups: Arc::new(groups), ..self }
+    pub fn with_queue_groups(self, queue_groups: QueueGroups) -> Self {
+        Broker { queue_groups: Arc::new(queue_groups), ..self }
     }
 
     /// The same broker within the quotas of the official emulators, which are of the standard tier.
@@ -186,8 +186,8 @@ impl Broker {
         self.tier
     }
 
-    pub fn groups(&self) -> &Groups {
-        &self.groups
+    pub fn queue_groups(&self) -> &QueueGroups {
+        &self.queue_groups
     }
 
     /// A new peer, and where its replies arrive.

@@ -50,8 +50,8 @@ impl Broker {
         settings: HubSettings,
         groups: Vec<ConsumerGroup>,
     ) -> Result<HubView, AdminError> {
-        if self.groups().contains_key(&name) {
-            return Err(Error::NameOfGroup { name }.into());
+        if self.queue_groups().contains_key(&name) {
+            return Err(Error::NameOfQueueGroup { name }.into());
         }
         if self.find(&name).await? {
             return Err(self.taken(name).await);

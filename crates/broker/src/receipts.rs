@@ -229,8 +229,8 @@ impl Broker {
         settings: QueueSettings,
         metadata: Metadata,
     ) -> Result<EntityInfo, AdminError> {
-        if self.groups().contains_key(&name) {
-            return Err(Error::NameOfGroup { name }.into());
+        if self.queue_groups().contains_key(&name) {
+            return Err(Error::NameOfQueueGroup { name }.into());
         }
         let _turn = self.quota_turn().await;
         self.check_entity_count(&name, EntityKind::Queue).await?;

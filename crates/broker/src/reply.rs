@@ -206,7 +206,7 @@ pub enum Error {
     #[error(
         "'{name}' is the name of a group of queues in the configuration; choose another name, or rename the group"
     )]
-    NameOfGroup { name: EntityName },
+    NameOfQueueGroup { name: EntityName },
     #[error("the message could not be stored: {0}")]
     NotKept(String),
     #[error(

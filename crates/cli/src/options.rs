@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use std::str::FromStr;
 
 use peeklock_spec::{
-    GroupSpec, HubSpec, MessageSize, Named, NamespaceSpec, PolicySpec, QueueSpec, Size, TopicSpec,
+    HubSpec, MessageSize, Named, NamespaceSpec, PolicySpec, QueueGroupSpec, QueueSpec, Size, TopicSpec,
 };
 use peeklock_types::EntityName;
 use serde::Deserialize;
@@ -122,7 +122,7 @@ options! {
         #[arg(skip)]
         topics: Named<EntityName, TopicSpec>,
         #[arg(skip)]
-        groups: Named<EntityName, GroupSpec>,
+        groups: Named<EntityName, QueueGroupSpec>,
         #[arg(skip)]
         hubs: Named<EntityName, HubSpec>,
         #[arg(skip)]

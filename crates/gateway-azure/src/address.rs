@@ -3,7 +3,7 @@
 use peeklock_access::{normalize, without_management};
 use peeklock_types::{EntityPath, NameError};
 
-use crate::hub::{HubAddress, group_of};
+use crate::hub::{HubAddress, consumer_group_of};
 
 /// What a link address names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ impl Node {
         }
         if let Some(entity) = without_management(&path) {
             // Tokens are put for the management of a consumer group, so links may ask for it, too; it is the hub's.
-            let entity = group_of(entity).map_or(entity, |(hub, _)| hub);
+            let entity = consumer_group_of(entity).map_or(entity, |(hub, _)| hub);
             return Ok(Node::Management(Some(EntityPath::parse(entity)?)));
         }
         match HubAddress::parse(&path) {

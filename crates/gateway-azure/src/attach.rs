@@ -11,11 +11,11 @@ use crate::address::Node;
 use crate::claims::Need;
 use crate::conversation::Conversation;
 use crate::error::{Refusal, close_refusal, refusal};
-use crate::group::takes_no_messages;
 use crate::incoming::Needs;
 use crate::link::{
     EntityRef, Link, LinkKind, LinkNumber, PendingLink, ReceiverLink, Responses, SenderLink, Service,
 };
+use crate::queue_group::takes_no_messages;
 use crate::request::Waiter;
 use crate::response::ResponseLine;
 use crate::selection;
@@ -98,8 +98,8 @@ impl Conversation<'_> {
         path: EntityPath,
     ) -> Result<(), Refusal> {
         selection::check(&attach)?;
-        if let Some(group) = self.group_of(&path) {
-            return self.start_group(session, id, attach, path, group);
+        if let Some(group) = self.queue_group_of(&path) {
+            return self.start_queue_group(session, id, attach, path, group);
         }
         let right = match attach.role {
             Role::Sender => Right::Send,
@@ -110,7 +110,7 @@ impl Conversation<'_> {
         let path = match transfer_destination(&attach)? {
             // Nothing is gained by a stop on the way: a transaction may send to any entity, and the outbox carries what must cross shards.
             Some(destination) => {
-                if let Some(group) = self.group_of(&destination) {
+                if let Some(group) = self.queue_group_of(&destination) {
                     return Err(takes_no_messages(&destination, &group));
                 }
                 rests_on.push(self.need(right, &destination)?);

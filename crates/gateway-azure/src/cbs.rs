@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 use crate::address::Node;
 use crate::conversation::Conversation;
 use crate::error::{Refusal, refusal};
-use crate::hub::group_of;
+use crate::hub::consumer_group_of;
 use crate::link::Service;
 use crate::management::ReplyTo;
 use crate::message::RequestMessage;
@@ -53,7 +53,7 @@ impl Conversation<'_> {
         let token = request.body.as_str().ok_or("the request's body is not a token")?;
         // The 'type' is not looked at. SDK quirk: Python labels its shared access signatures 'jwt'.
         self.take_token(token, audience)?;
-        Ok(entity_of(audience).filter(|path| self.group_of(path).is_none()).map(|path| path.name))
+        Ok(entity_of(audience).filter(|path| self.queue_group_of(path).is_none()).map(|path| path.name))
     }
 
     /// Whether the entity exists is for those to know who may use it, so this comes after the token was taken.
@@ -95,7 +95,7 @@ impl Conversation<'_> {
 fn entity_of(audience: &str) -> Option<EntityPath> {
     let path = peeklock_access::normalize(audience);
     // SDK quirk: Python puts its tokens for a consumer group, which no link can name.
-    let group = group_of(without_management(&path).unwrap_or(&path));
+    let group = consumer_group_of(without_management(&path).unwrap_or(&path));
     match Node::parse(group.map_or(&path, |(hub, _)| hub)) {
         Ok(Node::Entity(path)) => Some(path),
         Ok(Node::Management(path)) => path,

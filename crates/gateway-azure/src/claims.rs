@@ -259,7 +259,7 @@ impl<'g> Conversation<'g> {
     fn withdraw(&mut self, number: LinkNumber, refusal: Refusal) {
         let Some(link) = self.forget_link(number) else { return };
         match link.kind {
-            LinkKind::Group(group) if group.attach.is_some() => {
+            LinkKind::QueueGroup(group) if group.attach.is_some() => {
                 self.connection.refuse(link.id, refusal.into());
             }
             LinkKind::Pending(_) | LinkKind::PendingHub(_) => {

@@ -17,12 +17,12 @@ use crate::coordinator::{Checks, in_transaction, transaction_of};
 use crate::early::{OUTCOME_DELAY, loses_early_outcomes};
 use crate::ending::PeerName;
 use crate::error::Refusal;
-use crate::group::{LockEnd, Membership, lock_lost};
 use crate::hub::{HubRequests, ReaderLine};
 use crate::link::{Link, LinkKind, LinkNumber, Links, ReceiverLink, Service};
 use crate::management::Pending;
 use crate::namespace::{Namespace, without_port};
 use crate::outcome::settlement_of;
+use crate::queue_group::{LockEnd, Membership, lock_lost};
 use crate::request::Waiter;
 use crate::stream::Streams;
 use crate::transaction::Transactions;
@@ -62,7 +62,7 @@ pub(crate) struct Conversation<'g> {
     pub(crate) uploads: Uploads,
     pub(crate) streams: Streams,
     /// When links of groups must be looked at.
-    pub(crate) groups_wake_at: Option<Millis>,
+    pub(crate) queue_groups_wake_at: Option<Millis>,
     /// Reused for the part of a delivery that is written anew each time.
     pub(crate) scratch: BytesMut,
     /// One batch per shard, for everything that one round has brought.
@@ -103,7 +103,7 @@ impl<'g> Conversation<'g> {
             checks: Checks::default(),
             uploads: Uploads::default(),
             streams: Streams::default(),
-            groups_wake_at: None,
+            queue_groups_wake_at: None,
             scratch: BytesMut::new(),
             batches: (0..shard_count).map(|_| Batch::default()).collect(),
             known_to: vec![false; shard_count],
@@ -153,7 +153,7 @@ impl<'g> Conversation<'g> {
         self.millis = now;
         self.transactions.expire(now);
         self.watch_claims();
-        self.tend_groups();
+        self.tend_queue_groups();
         if let Err(error) = self.connection.handle_timeout(now) {
             self.log_failure(&error);
             self.is_over = true;
@@ -173,7 +173,7 @@ impl<'g> Conversation<'g> {
             self.connection.poll_timeout(),
             self.transactions.next_deadline(),
             self.claims_deadline(),
-            self.groups_wake_at,
+            self.queue_groups_wake_at,
         ];
         timeouts.into_iter().flatten().min()
     }
@@ -322,7 +322,7 @@ impl<'g> Conversation<'g> {
             | LinkKind::Responses(_)
             | LinkKind::Receiver(_)
             | LinkKind::Reader(_)
-            | LinkKind::Group(_)
+            | LinkKind::QueueGroup(_)
             | LinkKind::Joining(_) => {}
         }
     }
@@ -338,7 +338,7 @@ impl<'g> Conversation<'g> {
         let Some(number) = self.links.number(id) else { return };
         let (sub_queue, path) = match self.links.get(number).map(|link| &link.kind) {
             Some(LinkKind::Receiver(link)) => (link.sub_queue, &link.path),
-            Some(LinkKind::Group(link)) => (SubQueue::Main, &link.path),
+            Some(LinkKind::QueueGroup(link)) => (SubQueue::Main, &link.path),
             // The peer speaks of what it has sent itself. That is answered when it is done, and not before.
             Some(
                 LinkKind::Sender(_) | LinkKind::Publisher(_) | LinkKind::Requests(_) | LinkKind::Coordinator,
@@ -375,7 +375,7 @@ impl<'g> Conversation<'g> {
     fn on_flow(&mut self, id: LinkId, drain: bool) {
         let Some(number) = self.links.number(id) else { return };
         match self.links.get_mut(number).map(|link| &mut link.kind) {
-            Some(LinkKind::Group(_)) => self.on_group_flow(number, drain),
+            Some(LinkKind::QueueGroup(_)) => self.on_queue_group_flow(number, drain),
             Some(LinkKind::Reader(_)) => self.on_reader_flow(number, drain),
             Some(LinkKind::Receiver(_)) => {
                 self.grant(number, if drain { Drain::Start } else { Drain::Cancel })
@@ -399,7 +399,7 @@ impl<'g> Conversation<'g> {
                 let group = of.group;
                 return self.arbitrate(group);
             }
-            LinkKind::Group(_) => return self.arbitrate(number),
+            LinkKind::QueueGroup(_) => return self.arbitrate(number),
             LinkKind::Receiver(receiver) => receiver,
             _ => return,
         };
@@ -438,7 +438,7 @@ impl<'g> Conversation<'g> {
         }
         match &link.kind {
             LinkKind::Coordinator => self.transactions.roll_back_all_of(number),
-            LinkKind::Group(group) => {
+            LinkKind::QueueGroup(group) => {
                 for member in group.members.iter().filter_map(Membership::link) {
                     self.forget_link(member);
                 }

@@ -14,10 +14,10 @@ use rustc_hash::FxHashMap;
 use crate::attach::{REQUEST_CREDIT, fill_source};
 use crate::conversation::Conversation;
 use crate::error::{Refusal, refusal};
-use crate::group::LockEnd;
 use crate::incoming;
 use crate::link::{EntityRef, Link, LinkKind, LinkNumber};
 use crate::outcome::settlement_of;
+use crate::queue_group::LockEnd;
 use crate::request::Waiter;
 use crate::transaction::{
     Discharger, HeldBody, HeldMessage, HeldSend, Retired, TransactionNumber, Work, rolled_back,

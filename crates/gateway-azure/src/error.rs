@@ -160,7 +160,7 @@ pub(crate) fn refusal(error: &Error, path: Option<&EntityPath>) -> Refusal {
             Refusal { retry_after: Some(BEHIND_RETRY_AFTER), ..refusal }
         }
         Error::TooLarge { .. } => Refusal::new(400, condition::MESSAGE_SIZE_EXCEEDED, text),
-        Error::NameOfGroup { .. } | Error::NameTaken { .. } => {
+        Error::NameOfQueueGroup { .. } | Error::NameTaken { .. } => {
             Refusal::new(409, condition::ENTITY_ALREADY_EXISTS, text)
         }
         Error::NotKept(_) => Refusal::new(500, condition::INTERNAL_ERROR, text),

@@ -23,7 +23,7 @@ use peeklock_broker::hubs::StartAt;
 use peeklock_broker::{Fence, Partition};
 use peeklock_types::{ConsumerGroup, HubId};
 
-pub(crate) use address::{HubAddress, group_of};
+pub(crate) use address::{HubAddress, consumer_group_of};
 pub(crate) use error::{hub_refusal, is_hub};
 pub(crate) use manage::HubRequests;
 pub(crate) use position::SELECTOR;

@@ -7,9 +7,9 @@ use peeklock_types::{EntityPath, SessionId, SubQueue};
 use rustc_hash::FxHashMap;
 
 use crate::claims::Need;
-use crate::group::{GroupLink, JoiningLink, MemberOf};
 use crate::hub::{PendingHub, Publisher, ReaderLink};
 use crate::incoming::Needs;
+use crate::queue_group::{JoiningLink, MemberOf, QueueGroupLink};
 use crate::response::ResponseLine;
 use crate::sessions::SessionFilter;
 
@@ -51,7 +51,7 @@ pub(crate) enum LinkKind {
     Sender(SenderLink),
     Receiver(ReceiverLink),
     /// The peer receives from several entities. A receiver at each of them is a link of its own, with the same id.
-    Group(Box<GroupLink>),
+    QueueGroup(Box<QueueGroupLink>),
     /// One of those, whose shard is being asked.
     Joining(JoiningLink),
     /// A hub or a partition is being asked.

@@ -2,8 +2,8 @@
 
 mod answer;
 mod body;
-mod group;
 mod operation;
+mod queue_group;
 mod respond;
 mod rules;
 mod steps;
@@ -28,8 +28,8 @@ use crate::request::Waiter;
 use crate::response::Place;
 use crate::transaction::HeldSend;
 use answer::AnswerKind;
-use group::GroupRequest;
 use operation::Operation;
+use queue_group::QueueGroupRequest;
 use steps::Step;
 
 /// Requests of one connection that wait for their shards.
@@ -60,7 +60,7 @@ struct PendingRequest {
     remaining: usize,
     result: Result<Vec<Answer>, Refusal>,
     /// It is asked of a group.
-    group: Option<GroupRequest>,
+    group: Option<QueueGroupRequest>,
     /// Messages that a transaction schedules, until their sequence numbers are reserved.
     held: Option<HeldSend>,
 }
@@ -114,8 +114,8 @@ impl Conversation<'_> {
         if let Some(session) = self.session_of_link(&path, request) {
             operation.take_session(session);
         }
-        if let Some(group) = self.group_of(&path) {
-            return self.start_group_request(reply_to, path, &group, operation, transaction);
+        if let Some(group) = self.queue_group_of(&path) {
+            return self.start_queue_group_request(reply_to, path, &group, operation, transaction);
         }
         self.check_right(operation.right(), &Scope::from(&path))?;
         if let Some(txn_id) = &transaction {
@@ -141,7 +141,7 @@ impl Conversation<'_> {
     pub(crate) fn on_management_answer(&mut self, number: u32, result: Result<Answer, Error>) {
         let Some(pending) = self.pending.requests.get_mut(&number) else { return };
         if pending.group.is_some() {
-            return self.on_group_answer(number, result);
+            return self.on_queue_group_answer(number, result);
         }
         let next = match (pending.todo.take(), result) {
             (Some(operation), Ok(Answer::Found(found))) => self.ask_entity(number, operation, found),

@@ -149,7 +149,7 @@ impl Conversation<'_> {
         let path = match &link.kind {
             LinkKind::Receiver(receiver) => Some(&receiver.path),
             // The error names the member.
-            LinkKind::Group(_) => None,
+            LinkKind::QueueGroup(_) => None,
             _ => return,
         };
         let state = match result {

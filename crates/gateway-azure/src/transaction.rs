@@ -18,8 +18,8 @@ use peeklock_types::{EntityName, LockToken, SequenceNumber, limits};
 use rustc_hash::FxHashMap;
 
 use crate::error::Refusal;
-use crate::group::LockEnd;
 use crate::link::{EntityRef, LinkNumber};
+use crate::queue_group::LockEnd;
 use crate::request::Mirror;
 
 /// Transactions that one connection may have open at a time.

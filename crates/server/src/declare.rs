@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use peeklock_broker::{AdminError, Broker, EntityInfo, Error, engine, hubs};
 use peeklock_filter::Rule;
-use peeklock_spec::{GroupSpec, HubSpec, QueueSpec, SubscriptionName, SubscriptionSpec, TopicSpec};
+use peeklock_spec::{HubSpec, QueueGroupSpec, QueueSpec, SubscriptionName, SubscriptionSpec, TopicSpec};
 use peeklock_types::{EntityKind, EntityName, QueueSettings};
 use tokio::task::JoinSet;
 
@@ -19,7 +19,7 @@ pub struct Entities {
     pub topics: Vec<(EntityName, TopicSpec)>,
     pub hubs: Vec<(EntityName, HubSpec)>,
     /// Names that mean several of them to receivers.
-    pub groups: Vec<(EntityName, GroupSpec)>,
+    pub groups: Vec<(EntityName, QueueGroupSpec)>,
 }
 
 impl FromIterator<(EntityName, QueueSettings)> for Entities {
@@ -30,7 +30,10 @@ impl FromIterator<(EntityName, QueueSettings)> for Entities {
 }
 
 /// Gives the broker its groups. Their names must be free: what an entity of the name holds could not be received any more.
-pub(crate) async fn with_groups(broker: Broker, groups: Vec<(EntityName, GroupSpec)>) -> Result<Broker> {
+pub(crate) async fn with_queue_groups(
+    broker: Broker,
+    groups: Vec<(EntityName, QueueGroupSpec)>,
+) -> Result<Broker> {
     for (name, _) in &groups {
         if let Some(found) = find(&broker, name).await? {
             bail!(
@@ -45,7 +48,7 @@ pub(crate) async fn with_groups(broker: Broker, groups: Vec<(EntityName, GroupSp
         }
     }
     let groups = groups.into_iter().map(|(name, spec)| (name, Arc::new(spec.settings())));
-    Ok(broker.with_groups(groups.collect()))
+    Ok(broker.with_queue_groups(groups.collect()))
 }
 
 pub(crate) async fn declare(broker: &Broker, entities: Entities) -> Result<()> {
@@ -282,10 +285,12 @@ mod tests {
         let (broker, _running) = broker().await;
         declare(&broker, entities("[queues.work]")).await.unwrap();
         let groups = |text| entities(text).groups;
-        let told = with_groups(broker.clone(), groups("[groups.work]\nmembers = ['a']")).await.err().unwrap();
+        let told =
+            with_queue_groups(broker.clone(), groups("[groups.work]\nmembers = ['a']")).await.err().unwrap();
         assert!(told.to_string().contains("'work' is configured as a group, but there is a queue"), "{told}");
-        let broker = with_groups(broker, groups("[groups.pool]\nmembers = ['a', 'work']")).await.unwrap();
-        assert_eq!(broker.groups().len(), 1);
+        let broker =
+            with_queue_groups(broker, groups("[groups.pool]\nmembers = ['a', 'work']")).await.unwrap();
+        assert_eq!(broker.queue_groups().len(), 1);
         assert!(broker.create_queue(name("pool"), QueueSettings::default()).await.is_err());
     }
 

@@ -148,7 +148,7 @@ impl Server {
         let first = first.open(&options.data, access.clone(), cost).await?;
         let (queue_names, topic_names) = first.names().await?;
         let hub_names = first.hub_names().await?;
-        let group_names = first.broker.groups().keys().map(ToString::to_string).collect();
+        let group_names = first.broker.queue_groups().keys().map(ToString::to_string).collect();
         let mut others = Vec::new();
         for (space, access) in options.namespaces.into_iter().zip(other_access) {
             others.push(space.open(&options.data, access, cost).await?);

@@ -12,7 +12,7 @@ use peeklock_journal_wal::{WalConfig, WalJournal};
 use peeklock_types::{Tier, Timestamp};
 
 use crate::access;
-use crate::declare::{Entities, declare, with_groups};
+use crate::declare::{Entities, declare, with_queue_groups};
 use crate::{Addresses, FilterCost};
 
 /// The namespace of whoever names none, called as the official emulator calls its only one.
@@ -85,7 +85,7 @@ impl NamespaceOptions {
         }
         let groups = std::mem::take(&mut self.entities.groups);
         declare(&broker, self.entities).await?;
-        let broker = with_groups(broker, groups)
+        let broker = with_queue_groups(broker, groups)
             .await
             .with_context(|| format!("the groups of the namespace '{}'", self.name))?;
         Ok(Opened { name: self.name, hosts: self.hosts, folder, broker, access, running, recovered })

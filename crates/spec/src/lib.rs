@@ -8,7 +8,6 @@ pub mod emulator;
 mod entity;
 #[cfg(feature = "cli")]
 mod flag;
-mod group;
 mod hub;
 mod hub_runtime;
 pub mod iso8601;
@@ -17,6 +16,7 @@ mod namespace;
 mod order;
 mod policy;
 mod property;
+mod queue_group;
 mod rule;
 mod runtime;
 mod text;
@@ -29,7 +29,6 @@ pub use document::{
 pub use entity::{QueueSpec, SubscriptionSpec, TopicSpec, setting_rows};
 #[cfg(feature = "cli")]
 pub use flag::{any_text, or_none};
-pub use group::{GroupSpec, MemberSpec};
 pub use hub::{EXPIRED_POSITIONS, HubSpec, parse_expired_position, show_expired_position};
 pub use hub_runtime::{
     CheckpointInfo, CheckpointSource, ConsumerGroupInfo, HubRuntime, OwnershipInfo, PartitionRuntime,
@@ -44,6 +43,7 @@ pub use order::{
 };
 pub use policy::{DeclaredPolicyError, KeyText, PolicySpec, RightList};
 pub use property::{PropertyValue, RuleValue};
+pub use queue_group::{MemberSpec, QueueGroupSpec};
 pub use rule::{CorrelationSpec, Match, Properties, RuleProperties, RuleSpec, RuleSpecError};
 pub use runtime::{
     Ahead, Alert, ClassRuntime, ExplainedMessage, Never, OrderRuntime, Percentiles, Runtime, TargetRuntime,

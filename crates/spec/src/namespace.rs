@@ -1,14 +1,14 @@
 //! A namespace with everything in it, as configuration files write it.
 
-use peeklock_types::{EntityKind, EntityName, GroupError, QueueSettings, Tier, limits};
+use peeklock_types::{EntityKind, EntityName, QueueGroupError, QueueSettings, Tier, limits};
 use serde::{Deserialize, Serialize};
 
 use crate::entity::{QueueSpec, TopicSpec};
-use crate::group::GroupSpec;
 use crate::hub::HubSpec;
 use crate::named::{Name, Named};
 use crate::order::OrderSpec;
 use crate::policy::PolicySpec;
+use crate::queue_group::QueueGroupSpec;
 use crate::written::setting;
 
 /// The entities of a namespace. A topic brings its subscriptions, and they their rules.
@@ -25,7 +25,7 @@ pub struct NamespaceSpec {
     pub queues: Named<EntityName, QueueSpec>,
     pub topics: Named<EntityName, TopicSpec>,
     /// Several queues or subscriptions that receivers can attach to as to one.
-    pub groups: Named<EntityName, GroupSpec>,
+    pub groups: Named<EntityName, QueueGroupSpec>,
     pub hubs: Named<EntityName, HubSpec>,
 }
 
@@ -127,7 +127,7 @@ impl NamespaceSpec {
             }
             group.settings().check(name).map_err(|error| {
                 let key = match error {
-                    GroupError::Outstanding { .. } => "maxOutstanding",
+                    QueueGroupError::Outstanding { .. } => "maxOutstanding",
                     _ => "members",
                 };
                 misfit(path().into_iter().chain([key.to_owned()]).collect(), error.to_string())

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use peeklock_spec::{Document, GroupSpec, NamespaceSpec, from_json, from_toml};
+use peeklock_spec::{Document, NamespaceSpec, QueueGroupSpec, from_json, from_toml};
 use peeklock_types::OrderPolicy;
 
 /// The line and the text of what is wrong.
@@ -36,11 +36,11 @@ fn a_group_is_said_and_shown() {
     assert_eq!((group.policy, group.max_outstanding), (OrderPolicy::Weighted, 4));
     assert_eq!((group.weight(0), group.weight(1)), (1, 4));
     assert_eq!(group.members[1].offset, Some(Duration::from_secs(120)));
-    let shown = serde_json::to_string(&GroupSpec::of(&group)).unwrap();
+    let shown = serde_json::to_string(&QueueGroupSpec::of(&group)).unwrap();
     let expected = r#"{"members":["high",{"name":"news/Subscriptions/all","offset":"2m","weight":4}],"order":"weighted","maxOutstanding":4}"#;
     assert_eq!(shown, expected);
-    assert_eq!(from_json::<GroupSpec>(&shown).unwrap().settings(), group);
-    let plain: GroupSpec = from_json(r#"{"members": ["a"]}"#).unwrap();
+    assert_eq!(from_json::<QueueGroupSpec>(&shown).unwrap().settings(), group);
+    let plain: QueueGroupSpec = from_json(r#"{"members": ["a"]}"#).unwrap();
     assert_eq!(plain.settings().policy, OrderPolicy::Aged);
 }
 

@@ -3,11 +3,11 @@
 //! Depends on nothing of ours, does no I/O and knows no protocol.
 
 mod entity;
-mod group;
 mod hub;
 mod number;
 mod order;
 mod partition_key;
+mod queue_group;
 mod session;
 mod settings;
 mod time;
@@ -15,7 +15,6 @@ mod time;
 pub mod wire;
 
 pub use entity::{EntityKind, EntityName, EntityPath, NameError, SubQueue};
-pub use group::{GroupError, GroupSettings, Groups, MemberSettings};
 pub use hub::{ConsumerGroup, ConsumerGroupError, ExpiredPosition, HubId, HubSettings, HubSettingsError};
 pub use number::{BodyPlace, BodyRef, CommitGroupNumber, LockToken, ReceiverId, SequenceNumber, ShardId};
 pub use order::{
@@ -23,6 +22,7 @@ pub use order::{
     Target, TenantClass, TenantSettings,
 };
 pub use partition_key::{partition_key_hash, partition_of_key};
+pub use queue_group::{MemberSettings, QueueGroupError, QueueGroupSettings, QueueGroups};
 pub use session::{SessionId, SessionIdError};
 pub use settings::{PoisonSession, QueueSettings, QueueStatus, RetryPolicy, SettingsError, Tier, limits};
 pub use time::Timestamp;

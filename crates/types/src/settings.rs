@@ -81,7 +81,7 @@ pub mod limits {
     pub const OUTSTANDING_HORIZON: Duration = Duration::from_millis(OUTSTANDING_HORIZON_MS);
     pub const OUTSTANDING_HORIZON_MS: u64 = 100;
     /// Queues and subscriptions of one group, and groups of a namespace.
-    pub const GROUP_MEMBERS_MAX: usize = 32;
+    pub const QUEUE_GROUP_MEMBERS_MAX: usize = 32;
     pub const GROUPS_MAX: usize = 1000;
     pub const PARTITIONS_MAX: u32 = 1024;
     pub const CONSUMER_GROUPS_MAX: usize = 1000;

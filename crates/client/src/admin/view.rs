@@ -1,7 +1,7 @@
 //! What the JSON API tells of entities, rules and keys.
 
 use peeklock_spec::{
-    GroupSpec, Named, PropertyValue, QueueSpec, RuleSpec, Runtime, SubscriptionSpec, TopicSpec,
+    Named, PropertyValue, QueueGroupSpec, QueueSpec, RuleSpec, Runtime, SubscriptionSpec, TopicSpec,
 };
 use serde::{Deserialize, Serialize};
 
@@ -61,7 +61,7 @@ pub struct SubscriptionInfo {
 pub struct GroupInfo {
     pub name: String,
     #[serde(flatten)]
-    pub spec: GroupSpec,
+    pub spec: QueueGroupSpec,
 }
 
 /// The messages of a queue or subscription.

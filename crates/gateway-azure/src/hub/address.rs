@@ -42,7 +42,7 @@ impl HubAddress {
         let (hub, part) = if word.eq_ignore_ascii_case(PUBLISHERS) {
             (rest, HubPart::Publisher(last.to_owned()))
         } else if word.eq_ignore_ascii_case(PARTITIONS) {
-            match group_of(rest) {
+            match consumer_group_of(rest) {
                 Some((hub, group)) => {
                     (hub, HubPart::Group { group: group.to_owned(), partition: last.to_owned() })
                 }
@@ -64,7 +64,7 @@ impl HubAddress {
 }
 
 /// `hub/ConsumerGroups/name`, taken apart.
-pub(crate) fn group_of(path: &str) -> Option<(&str, &str)> {
+pub(crate) fn consumer_group_of(path: &str) -> Option<(&str, &str)> {
     let (rest, group) = path.rsplit_once('/')?;
     let (hub, word) = rest.rsplit_once('/')?;
     word.eq_ignore_ascii_case(GROUPS).then_some((hub, group))

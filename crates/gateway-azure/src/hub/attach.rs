@@ -145,7 +145,7 @@ impl Conversation<'_> {
                 }
             }
             HubPart::Group { group, partition } => {
-                let group = group_of(group, &pending.address, view)?;
+                let group = consumer_group_of(group, &pending.address, view)?;
                 let partition = partition_of(partition, view)?;
                 let reader = Box::new(Reading::of(&pending.attach, group)?);
                 self.ask_reader(number, view, partition, reader);
@@ -348,7 +348,7 @@ pub(super) fn parse_partition(text: &str) -> Option<u32> {
     text.parse().ok().filter(|number: &u32| number.to_string() == text)
 }
 
-fn group_of(text: &str, address: &HubAddress, view: &HubView) -> Result<ConsumerGroup, Refusal> {
+fn consumer_group_of(text: &str, address: &HubAddress, view: &HubView) -> Result<ConsumerGroup, Refusal> {
     let group = ConsumerGroup::parse(text).map_err(|error| not_found(address, &error))?;
     if view.groups.iter().any(|known| known.name == group) {
         return Ok(group);

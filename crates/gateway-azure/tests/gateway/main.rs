@@ -5,13 +5,13 @@
 mod access;
 mod dotnet;
 mod early;
-mod groups;
 mod hubs;
 mod hubs_manage;
 mod large;
 mod messages;
 mod namespaces;
 mod orders;
+mod queue_groups;
 mod queues;
 mod sessions;
 mod support;

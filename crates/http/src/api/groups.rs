@@ -2,8 +2,8 @@
 
 use axum::response::Response;
 use http::StatusCode;
-use peeklock_spec::GroupSpec;
-use peeklock_types::{EntityName, GroupSettings};
+use peeklock_spec::QueueGroupSpec;
+use peeklock_types::{EntityName, QueueGroupSettings};
 use serde::Serialize;
 
 use super::{Call, json, plain_name, shape};
@@ -13,12 +13,12 @@ use crate::problem::Problem;
 struct Group<'a> {
     name: &'a str,
     #[serde(flatten)]
-    spec: GroupSpec,
+    spec: QueueGroupSpec,
 }
 
 impl<'a> Group<'a> {
-    fn of(name: &'a EntityName, settings: &GroupSettings) -> Self {
-        Group { name: name.as_str(), spec: GroupSpec::of(settings) }
+    fn of(name: &'a EntityName, settings: &QueueGroupSettings) -> Self {
+        Group { name: name.as_str(), spec: QueueGroupSpec::of(settings) }
     }
 
     fn tell(&self) -> Result<serde_json::Value, Problem> {
@@ -29,7 +29,7 @@ impl<'a> Group<'a> {
 impl Call<'_> {
     pub(super) fn list_groups(&self) -> Result<Response, Problem> {
         let after = self.head.query("after").map(plain_name).transpose()?;
-        let groups = self.namespace.broker.groups();
+        let groups = self.namespace.broker.queue_groups();
         let mut rest = groups.iter().filter(|(name, _)| after.as_ref().is_none_or(|after| *name > after));
         let top = self.top()?;
         let found: Vec<_> = rest.by_ref().take(top).collect();
@@ -40,7 +40,7 @@ impl Call<'_> {
 
     pub(super) fn show_group(&self) -> Result<Response, Problem> {
         let name = self.entity()?;
-        let found = self.namespace.broker.groups().get_key_value(&name);
+        let found = self.namespace.broker.queue_groups().get_key_value(&name);
         let (name, settings) =
             found.ok_or_else(|| Problem::NotFound(format!("there is no group '{name}'; {WHERE}")))?;
         json(StatusCode::OK, None, &Group::of(name, settings).tell()?)

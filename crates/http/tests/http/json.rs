@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::common::{HOST, ROOT, ROOT_KEY, Rig, call, namespace, request, token};
 use peeklock_http::{HttpState, Limits, Namespace, router};
-use peeklock_types::{EntityName, GroupSettings, OrderPolicy};
+use peeklock_types::{EntityName, OrderPolicy, QueueGroupSettings};
 use serde_json::{Value, json};
 
 #[tokio::test]
@@ -453,12 +453,12 @@ async fn groups_are_shown_and_their_names_are_taken() {
     let (space, _running) = namespace("sbemulatorns", ROOT_KEY).await;
     let group = |members: [&str; 2]| {
         let members = members.map(|name| EntityName::parse(name).unwrap());
-        Arc::new(GroupSettings::new(OrderPolicy::Strict, members))
+        Arc::new(QueueGroupSettings::new(OrderPolicy::Strict, members))
     };
     let name = |text| EntityName::parse(text).unwrap();
     let groups =
         [(name("work"), group(["high", "low"])), (name("pool"), group(["a", "news/Subscriptions/all"]))];
-    let space = Namespace { broker: space.broker.with_groups(groups.into()), ..space };
+    let space = Namespace { broker: space.broker.with_queue_groups(groups.into()), ..space };
     let router = router(HttpState::new(vec![space], Limits::default()));
     let ask = async |method: &str, path: &str| {
         let token = token(ROOT, ROOT_KEY, &format!("https://{HOST}"));

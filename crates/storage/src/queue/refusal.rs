@@ -11,7 +11,7 @@ pub(super) fn of(error: &AdminError) -> Problem {
     let text = error.to_string();
     match error {
         AdminError::Refused(Error::Engine(error)) => of_engine(error, text),
-        AdminError::Refused(Error::NameOfGroup { .. } | Error::NameTaken { .. }) => {
+        AdminError::Refused(Error::NameOfQueueGroup { .. } | Error::NameTaken { .. }) => {
             Problem::conflict("QueueAlreadyExists", text)
         }
         AdminError::Refused(Error::TooLarge { .. }) => {

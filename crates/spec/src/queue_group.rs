@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use peeklock_types::{EntityName, GroupSettings, MemberSettings, OrderPolicy, OrderSettings};
+use peeklock_types::{EntityName, MemberSettings, OrderPolicy, OrderSettings, QueueGroupSettings};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, Deserializer, MapAccess, Visitor};
 use serde::ser::Serializer;
@@ -14,7 +14,7 @@ use crate::written::{Written, nullable};
 /// Queues and subscriptions that receivers can attach to as to one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct GroupSpec {
+pub struct QueueGroupSpec {
     /// The most urgent first.
     pub members: Vec<MemberSpec>,
     #[serde(with = "nullable", skip_serializing_if = "Option::is_none")]
@@ -55,17 +55,17 @@ mod name {
     }
 }
 
-impl GroupSpec {
-    pub fn of(settings: &GroupSettings) -> Self {
-        GroupSpec {
+impl QueueGroupSpec {
+    pub fn of(settings: &QueueGroupSettings) -> Self {
+        QueueGroupSpec {
             members: settings.members.iter().cloned().map(MemberSpec).collect(),
             order: Some(settings.policy),
             max_outstanding: Some(settings.max_outstanding),
         }
     }
 
-    pub fn settings(&self) -> GroupSettings {
-        GroupSettings {
+    pub fn settings(&self) -> QueueGroupSettings {
+        QueueGroupSettings {
             policy: self.order.unwrap_or_default(),
             members: self.members.iter().map(|member| member.0.clone()).collect(),
             max_outstanding: self.max_outstanding.unwrap_or(OrderSettings::MAX_OUTSTANDING),

@@ -8,9 +8,9 @@ use peeklock_amqp::connection::{LinkId, SessionId};
 use peeklock_amqp::{Attach, Role, condition};
 use peeklock_broker::engine::{self, CloseReason};
 use peeklock_broker::{Answer, Error, Request, SessionAsk};
-use peeklock_types::{EntityKind, EntityPath, GroupSettings, SubQueue};
+use peeklock_types::{EntityKind, EntityPath, QueueGroupSettings, SubQueue};
 
-use super::{Arbiter, GroupLink, HeldLocks, JoiningLink, MemberOf, Membership};
+use super::{Arbiter, HeldLocks, JoiningLink, MemberOf, Membership, QueueGroupLink};
 use crate::attach::{DELIVERY_SIZE_BYTES_MAX, RECEIVER_WINDOW_BYTES, mode_of, reply};
 use crate::claims::Need;
 use crate::conversation::Conversation;
@@ -26,19 +26,19 @@ const NOT_FOUND: i32 = 404;
 
 impl Conversation<'_> {
     /// The group that the path names, if it names one.
-    pub(crate) fn group_of(&self, path: &EntityPath) -> Option<Arc<GroupSettings>> {
-        self.namespace.broker.groups().get(&path.name).map(Arc::clone)
+    pub(crate) fn queue_group_of(&self, path: &EntityPath) -> Option<Arc<QueueGroupSettings>> {
+        self.namespace.broker.queue_groups().get(&path.name).map(Arc::clone)
     }
 
-    pub(crate) fn start_group(
+    pub(crate) fn start_queue_group(
         &mut self,
         session: SessionId,
         id: LinkId,
         attach: Box<Attach>,
         path: EntityPath,
-        settings: Arc<GroupSettings>,
+        settings: Arc<QueueGroupSettings>,
     ) -> Result<(), Refusal> {
-        let rests_on = self.group_needs(&path, &settings)?;
+        let rests_on = self.queue_group_needs(&path, &settings)?;
         if attach.role == Role::Sender {
             return Err(takes_no_messages(&path, &settings));
         }
@@ -50,7 +50,7 @@ impl Conversation<'_> {
             );
             return Err(Refusal::not_allowed(text));
         }
-        let group = GroupLink {
+        let group = QueueGroupLink {
             mode: mode_of(&attach),
             attach: Some(attach),
             members: Vec::new(),
@@ -60,7 +60,7 @@ impl Conversation<'_> {
             settings: Arc::clone(&settings),
             path,
         };
-        let kind = LinkKind::Group(Box::new(group));
+        let kind = LinkKind::QueueGroup(Box::new(group));
         let number = self.insert(Link { id, session, kind, rests_on: rests_on.into() })?;
         for member in 0..settings.members.len() {
             match self.ask_member(number, member) {
@@ -75,10 +75,10 @@ impl Conversation<'_> {
     }
 
     /// The right to listen to the group, or else to each of its members.
-    pub(crate) fn group_needs(
+    pub(crate) fn queue_group_needs(
         &self,
         path: &EntityPath,
-        settings: &GroupSettings,
+        settings: &QueueGroupSettings,
     ) -> Result<Vec<Need>, Refusal> {
         let right = Right::Listen;
         let scope = Scope::from(path);
@@ -100,7 +100,7 @@ impl Conversation<'_> {
     fn ask_member(&mut self, group: LinkNumber, member: usize) -> Result<LinkNumber, Refusal> {
         let gone = || Refusal::new(500, condition::INTERNAL_ERROR, "the group's link is gone");
         let link = self.links.get_mut(group).ok_or_else(gone)?;
-        let LinkKind::Group(of) = &link.kind else { return Err(gone()) };
+        let LinkKind::QueueGroup(of) = &link.kind else { return Err(gone()) };
         let name = of.settings.members.get(member).map(|member| member.name.clone()).ok_or_else(gone)?;
         let number = match of.members.get(member).and_then(Membership::link) {
             Some(number) => number,
@@ -118,7 +118,7 @@ impl Conversation<'_> {
     }
 
     fn set_membership(&mut self, group: LinkNumber, member: usize, membership: Membership) {
-        if let Some(LinkKind::Group(group)) = self.links.get_mut(group).map(|link| &mut link.kind) {
+        if let Some(LinkKind::QueueGroup(group)) = self.links.get_mut(group).map(|link| &mut link.kind) {
             match group.members.get_mut(member) {
                 Some(place) => *place = membership,
                 None => group.members.push(membership),
@@ -139,12 +139,12 @@ impl Conversation<'_> {
                     "its member '{0}' is a topic; name one of its subscriptions, '{0}/Subscriptions/…'",
                     joining.path.name
                 );
-                self.refuse_group(group, Refusal::not_allowed(text));
+                self.refuse_queue_group(group, Refusal::not_allowed(text));
             }
             Ok(Answer::Found(found)) => {
                 let shard = self.namespace.broker.place(&joining.path.name);
                 joining.entity = Some(EntityRef { shard, entity: found.entity });
-                let Some(LinkKind::Group(of)) = self.links.get_mut(group).map(|link| &link.kind) else {
+                let Some(LinkKind::QueueGroup(of)) = self.links.get_mut(group).map(|link| &link.kind) else {
                     return;
                 };
                 let (mode, entity, sub_queue) = (of.mode, found.entity, SubQueue::Main);
@@ -155,7 +155,7 @@ impl Conversation<'_> {
             Ok(Answer::Hub(_)) => {
                 let what = "which can be no member of a group; name queues and subscriptions";
                 let refusal = is_hub(&joining.path.name, what);
-                self.refuse_group(group, refusal);
+                self.refuse_queue_group(group, refusal);
             }
             Ok(Answer::Attached(_)) => self.take_member(number, MemberOf { group, member }),
             Ok(_) => {}
@@ -168,7 +168,7 @@ impl Conversation<'_> {
                     self.miss_member(MemberOf { group, member }, refusal, Some(number));
                 } else {
                     let text = format!("its member '{}': {}", joining.path.name, refusal.description);
-                    self.refuse_group(group, Refusal { description: text, ..refusal });
+                    self.refuse_queue_group(group, Refusal { description: text, ..refusal });
                 }
             }
         }
@@ -176,7 +176,8 @@ impl Conversation<'_> {
 
     fn take_member(&mut self, number: LinkNumber, of: MemberOf) {
         let receiver = self.peer.id.receiver(number.0);
-        let Some(LinkKind::Group(group)) = self.links.get_mut(of.group).map(|link| &mut link.kind) else {
+        let Some(LinkKind::QueueGroup(group)) = self.links.get_mut(of.group).map(|link| &mut link.kind)
+        else {
             return;
         };
         let mode = group.mode;
@@ -199,24 +200,24 @@ impl Conversation<'_> {
             run_from: 0,
         });
         self.set_membership(of.group, of.member, Membership::Here(number));
-        self.open_group(of.group);
+        self.open_queue_group(of.group);
     }
 
     /// A member is not there, or not any more. The others go on without it, and it is looked for.
     fn miss_member(&mut self, of: MemberOf, why: Refusal, link: Option<LinkNumber>) {
         let look_again_at = self.millis.after(LOOK_AGAIN_AFTER);
-        self.wake_groups_at(look_again_at);
-        if let Some(LinkKind::Group(group)) = self.links.get_mut(of.group).map(|link| &mut link.kind) {
+        self.wake_queue_groups_at(look_again_at);
+        if let Some(LinkKind::QueueGroup(group)) = self.links.get_mut(of.group).map(|link| &mut link.kind) {
             group.arbiter.leave(of.member);
         }
         self.set_membership(of.group, of.member, Membership::Absent { why, look_again_at, link });
-        self.open_group(of.group);
+        self.open_queue_group(of.group);
     }
 
     /// Opens the link when every member was asked, if any is there; a link that is open goes on.
-    fn open_group(&mut self, number: LinkNumber) {
+    fn open_queue_group(&mut self, number: LinkNumber) {
         let Some(link) = self.links.get_mut(number) else { return };
-        let LinkKind::Group(group) = &mut link.kind else { return };
+        let LinkKind::QueueGroup(group) = &mut link.kind else { return };
         let is_complete = group.members.len() == group.settings.members.len();
         if !is_complete || group.members.iter().any(|member| matches!(member, Membership::Joining(_))) {
             return;
@@ -230,7 +231,7 @@ impl Conversation<'_> {
             let Some(why) = whys.max_by_key(|why| why.status != NOT_FOUND) else { return };
             let text = format!("none of its members can be received from: {}", why.description);
             let refusal = Refusal { description: text, ..why.clone() };
-            return self.refuse_group(number, refusal);
+            return self.refuse_queue_group(number, refusal);
         }
         if let Some(attach) = group.attach.take() {
             let id = link.id;
@@ -240,9 +241,9 @@ impl Conversation<'_> {
     }
 
     /// Ends the link, or does not let it begin.
-    fn refuse_group(&mut self, number: LinkNumber, why: Refusal) {
+    fn refuse_queue_group(&mut self, number: LinkNumber, why: Refusal) {
         let Some(link) = self.forget_link(number) else { return };
-        let LinkKind::Group(group) = link.kind else { return };
+        let LinkKind::QueueGroup(group) = link.kind else { return };
         let text = format!("the group '{}' cannot be received from: {}", group.path.name, why.description);
         let refusal = Refusal { description: text, ..why };
         match group.attach {
@@ -267,16 +268,16 @@ impl Conversation<'_> {
     }
 
     /// Looks for members that were absent, and lets links go on whose locks have run out. Says when to come again.
-    pub(crate) fn tend_groups(&mut self) {
-        if self.groups_wake_at.is_none_or(|at| at > self.millis) {
+    pub(crate) fn tend_queue_groups(&mut self) {
+        if self.queue_groups_wake_at.is_none_or(|at| at > self.millis) {
             return;
         }
-        self.groups_wake_at = None;
+        self.queue_groups_wake_at = None;
         let now = self.millis;
         let (mut absent, mut numbers) = (Vec::new(), Vec::new());
         let mut later = None;
         for (number, link) in self.links.iter() {
-            let LinkKind::Group(group) = &link.kind else { continue };
+            let LinkKind::QueueGroup(group) = &link.kind else { continue };
             numbers.push(number);
             for (place, member) in group.members.iter().enumerate() {
                 match member {
@@ -290,18 +291,18 @@ impl Conversation<'_> {
                 }
             }
         }
-        later.into_iter().for_each(|at| self.wake_groups_at(at));
+        later.into_iter().for_each(|at| self.wake_queue_groups_at(at));
         for (number, member) in absent {
             match self.ask_member(number, member) {
                 Ok(joining) => self.set_membership(number, member, Membership::Joining(joining)),
-                Err(refusal) => self.refuse_group(number, refusal),
+                Err(refusal) => self.refuse_queue_group(number, refusal),
             }
         }
         numbers.into_iter().for_each(|number| self.arbitrate(number));
     }
 
-    pub(crate) fn wake_groups_at(&mut self, at: peeklock_amqp::connection::Millis) {
-        self.groups_wake_at = [self.groups_wake_at, Some(at)].into_iter().flatten().min();
+    pub(crate) fn wake_queue_groups_at(&mut self, at: peeklock_amqp::connection::Millis) {
+        self.queue_groups_wake_at = [self.queue_groups_wake_at, Some(at)].into_iter().flatten().min();
     }
 }
 
@@ -315,7 +316,7 @@ fn is_passing(error: &Error) -> bool {
     )
 }
 
-pub(crate) fn takes_no_messages(path: &EntityPath, settings: &GroupSettings) -> Refusal {
+pub(crate) fn takes_no_messages(path: &EntityPath, settings: &QueueGroupSettings) -> Refusal {
     let text = format!(
         "'{}' is a group of queues for receivers and takes no messages; send to one of its members ({}), or to the topic of one",
         path.name,
@@ -324,7 +325,7 @@ pub(crate) fn takes_no_messages(path: &EntityPath, settings: &GroupSettings) -> 
     Refusal::not_allowed(text)
 }
 
-pub(crate) fn check_sub_queue(path: &EntityPath, settings: &GroupSettings) -> Result<(), Refusal> {
+pub(crate) fn check_sub_queue(path: &EntityPath, settings: &QueueGroupSettings) -> Result<(), Refusal> {
     if path.sub_queue == SubQueue::Main {
         return Ok(());
     }
@@ -337,7 +338,7 @@ pub(crate) fn check_sub_queue(path: &EntityPath, settings: &GroupSettings) -> Re
 }
 
 /// The members, each with something behind its name.
-fn names(settings: &GroupSettings, suffix: &str) -> String {
+fn names(settings: &QueueGroupSettings, suffix: &str) -> String {
     let names: Vec<_> = settings.members.iter().map(|member| format!("'{}{suffix}'", member.name)).collect();
     names.join(", ")
 }

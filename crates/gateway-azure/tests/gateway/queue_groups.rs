@@ -10,8 +10,8 @@ use peeklock_amqp::connection::{Delivery, DeliveryId, Event, LinkId, SaslClient}
 use peeklock_amqp::{Attach, Body, DeliveryState, Header, Message, SenderSettleMode, Value, condition};
 use peeklock_gateway_azure::{Gateway, Limits};
 use peeklock_types::{
-    ClassName, ClassSettings, EntityKind, EntityName, GroupSettings, Groups, OrderPolicy, OrderSettings,
-    QueueSettings, QueueStatus, ShardId,
+    ClassName, ClassSettings, EntityKind, EntityName, OrderPolicy, OrderSettings, QueueGroupSettings,
+    QueueGroups, QueueSettings, QueueStatus, ShardId,
 };
 
 use crate::support::{Client, Rig, condition_of, message, receiver, sender, sessions};
@@ -22,15 +22,15 @@ fn name(text: &str) -> EntityName {
     EntityName::parse(text).unwrap()
 }
 
-fn group(policy: OrderPolicy) -> GroupSettings {
-    GroupSettings::new(policy, MEMBERS.map(name))
+fn group(policy: OrderPolicy) -> QueueGroupSettings {
+    QueueGroupSettings::new(policy, MEMBERS.map(name))
 }
 
 /// A rig with the group "work".
-async fn rig_with(settings: GroupSettings) -> Rig {
+async fn rig_with(settings: QueueGroupSettings) -> Rig {
     let rig = Rig::start().await;
-    let groups: Groups = [(name("work"), Arc::new(settings))].into();
-    let broker = rig.broker.clone().with_groups(groups);
+    let groups: QueueGroups = [(name("work"), Arc::new(settings))].into();
+    let broker = rig.broker.clone().with_queue_groups(groups);
     let gateway = Gateway::new(broker.clone(), rig.access.clone());
     let mut rig = rig.behind(gateway);
     rig.broker = broker;
@@ -38,7 +38,7 @@ async fn rig_with(settings: GroupSettings) -> Rig {
 }
 
 /// The same, with all members.
-async fn rig(settings: GroupSettings) -> Rig {
+async fn rig(settings: QueueGroupSettings) -> Rig {
     let rig = rig_with(settings).await;
     for member in MEMBERS {
         rig.queue(member, QueueSettings::default()).await;
@@ -565,7 +565,7 @@ async fn to_look_for_absent_members_uses_nothing_up() {
 
 /// A group that may hold 100, with "high" a queue whose receivers may hold one, and that delivers each message once.
 async fn rig_with_bound() -> Rig {
-    let settings = GroupSettings { max_outstanding: 100, ..group(OrderPolicy::Strict) };
+    let settings = QueueGroupSettings { max_outstanding: 100, ..group(OrderPolicy::Strict) };
     let rig = rig_with(settings).await;
     let order = Some(Box::new(OrderSettings { max_outstanding: 1, ..OrderSettings::default() }));
     let settings = QueueSettings { order, max_delivery_count: 1, ..QueueSettings::default() };
@@ -631,7 +631,7 @@ async fn what_a_rolled_back_transaction_settled_can_be_settled_again() {
 }
 
 /// The same policy for a queue with classes that are called like the members.
-fn classes_like(group: &GroupSettings) -> OrderSettings {
+fn classes_like(group: &QueueGroupSettings) -> OrderSettings {
     let class =
         |(place, member): (u8, &str)| ClassSettings::new(ClassName::parse(member).unwrap(), (place, place));
     let mut classes: Vec<_> = [2, 1, 0].into_iter().zip(MEMBERS).map(class).collect();
@@ -643,7 +643,7 @@ fn classes_like(group: &GroupSettings) -> OrderSettings {
 
 /// Sends the same messages to the members and to the classes, in heaps and with pauses, and receives some after each heap. Returns what was received
 /// from the queue group and from the queue.
-async fn orders_of(settings: GroupSettings) -> (Vec<String>, Vec<String>) {
+async fn orders_of(settings: QueueGroupSettings) -> (Vec<String>, Vec<String>) {
     let order = classes_like(&settings);
     let rig = rig(settings).await;
     rig.queue("classes", QueueSettings { order: Some(Box::new(order)), ..QueueSettings::default() }).await;

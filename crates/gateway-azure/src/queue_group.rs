@@ -14,7 +14,7 @@ use std::sync::Arc;
 use peeklock_amqp::connection::Millis;
 use peeklock_amqp::{Attach, condition};
 use peeklock_broker::engine::ReceiveMode;
-use peeklock_types::{EntityPath, GroupSettings, LockToken};
+use peeklock_types::{EntityPath, LockToken, QueueGroupSettings};
 
 use crate::error::Refusal;
 use crate::link::{EntityRef, LinkNumber};
@@ -23,9 +23,9 @@ pub(crate) use held::{HeldLocks, LockEnd};
 pub(crate) use join::{check_sub_queue, takes_no_messages};
 
 /// The peer receives from a group.
-pub(crate) struct GroupLink {
+pub(crate) struct QueueGroupLink {
     pub(crate) path: EntityPath,
-    pub(crate) settings: Arc<GroupSettings>,
+    pub(crate) settings: Arc<QueueGroupSettings>,
     pub(crate) mode: ReceiveMode,
     /// Until the link is open.
     pub(crate) attach: Option<Box<Attach>>,

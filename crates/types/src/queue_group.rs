@@ -8,11 +8,11 @@ use crate::order::offset_at;
 use crate::{EntityName, OrderPolicy, OrderSettings, limits};
 
 /// The groups of a namespace.
-pub type Groups = BTreeMap<EntityName, Arc<GroupSettings>>;
+pub type QueueGroups = BTreeMap<EntityName, Arc<QueueGroupSettings>>;
 
 /// What a group was told: who belongs to it, and whose message goes first.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GroupSettings {
+pub struct QueueGroupSettings {
     pub policy: OrderPolicy,
     /// The most urgent first.
     pub members: Vec<MemberSettings>,
@@ -25,7 +25,7 @@ pub struct MemberSettings {
     /// A queue or a subscription.
     pub name: EntityName,
     /// How much later a message of no offset may come and still go first, when the policy is [`OrderPolicy::Aged`]. `None`: by its place, see
-    /// [`GroupSettings::offset`].
+    /// [`QueueGroupSettings::offset`].
     pub offset: Option<Duration>,
     /// Its share when the policy is [`OrderPolicy::Weighted`]. `None` is 1.
     pub weight: Option<u32>,
@@ -33,10 +33,10 @@ pub struct MemberSettings {
 
 /// Why a group makes no sense.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum GroupError {
+pub enum QueueGroupError {
     #[error("the group has no members; name at least one queue or subscription")]
     NoMembers,
-    #[error("the group has {count} members; at most {max} are allowed", max = limits::GROUP_MEMBERS_MAX)]
+    #[error("the group has {count} members; at most {max} are allowed", max = limits::QUEUE_GROUP_MEMBERS_MAX)]
     TooManyMembers { count: usize },
     #[error("the member '{name}' is named twice; name it once")]
     NamedTwice { name: EntityName },
@@ -61,10 +61,10 @@ impl MemberSettings {
     }
 }
 
-impl GroupSettings {
+impl QueueGroupSettings {
     pub fn new(policy: OrderPolicy, members: impl IntoIterator<Item = EntityName>) -> Self {
         let members = members.into_iter().map(MemberSettings::new).collect();
-        GroupSettings { policy, members, max_outstanding: OrderSettings::MAX_OUTSTANDING }
+        QueueGroupSettings { policy, members, max_outstanding: OrderSettings::MAX_OUTSTANDING }
     }
 
     /// Returns the offset of a member. The default is that of a class in the same place.
@@ -77,42 +77,42 @@ impl GroupSettings {
     }
 
     /// Whether the group `name` makes sense by itself.
-    pub fn check(&self, name: &EntityName) -> Result<(), GroupError> {
+    pub fn check(&self, name: &EntityName) -> Result<(), QueueGroupError> {
         let count = self.members.len();
         if count == 0 {
-            return Err(GroupError::NoMembers);
+            return Err(QueueGroupError::NoMembers);
         }
-        if count > limits::GROUP_MEMBERS_MAX {
-            return Err(GroupError::TooManyMembers { count });
+        if count > limits::QUEUE_GROUP_MEMBERS_MAX {
+            return Err(QueueGroupError::TooManyMembers { count });
         }
         if !(1..=limits::OUTSTANDING_MAX).contains(&self.max_outstanding) {
-            return Err(GroupError::Outstanding { given: self.max_outstanding });
+            return Err(QueueGroupError::Outstanding { given: self.max_outstanding });
         }
         for (place, member) in self.members.iter().enumerate() {
             self.check_member(name, member)?;
             if self.members.iter().take(place).any(|other| other.name == member.name) {
-                return Err(GroupError::NamedTwice { name: member.name.clone() });
+                return Err(QueueGroupError::NamedTwice { name: member.name.clone() });
             }
         }
         Ok(())
     }
 
-    fn check_member(&self, group: &EntityName, member: &MemberSettings) -> Result<(), GroupError> {
+    fn check_member(&self, group: &EntityName, member: &MemberSettings) -> Result<(), QueueGroupError> {
         let name = || member.name.clone();
         if member.name == *group {
-            return Err(GroupError::OwnMember);
+            return Err(QueueGroupError::OwnMember);
         }
         if let Some(given) = member.weight {
             if !(1..=limits::WEIGHT_MAX).contains(&given) {
-                return Err(GroupError::Weight { name: name(), given });
+                return Err(QueueGroupError::Weight { name: name(), given });
             }
             if self.policy == OrderPolicy::Strict {
-                return Err(GroupError::StrictWithWeights { name: name() });
+                return Err(QueueGroupError::StrictWithWeights { name: name() });
             }
         }
         match member.offset {
             Some(given) if given > limits::SCHEDULE_AHEAD_MAX => {
-                Err(GroupError::Offset { name: name(), given })
+                Err(QueueGroupError::Offset { name: name(), given })
             }
             _ => Ok(()),
         }
@@ -127,37 +127,37 @@ mod tests {
         EntityName::parse(text).unwrap()
     }
 
-    fn group(policy: OrderPolicy, members: &[&str]) -> GroupSettings {
-        GroupSettings::new(policy, members.iter().map(|member| name(member)))
+    fn group(policy: OrderPolicy, members: &[&str]) -> QueueGroupSettings {
+        QueueGroupSettings::new(policy, members.iter().map(|member| name(member)))
     }
 
     #[test]
     fn a_group_that_makes_no_sense_is_refused() {
-        let check = |group: &GroupSettings| group.check(&name("work"));
+        let check = |group: &QueueGroupSettings| group.check(&name("work"));
         assert_eq!(check(&group(OrderPolicy::Strict, &["high", "low"])), Ok(()));
-        assert_eq!(check(&group(OrderPolicy::Strict, &[])), Err(GroupError::NoMembers));
-        assert_eq!(check(&group(OrderPolicy::Fifo, &["a", "WORK"])), Err(GroupError::OwnMember));
-        let twice = GroupError::NamedTwice { name: name("A") };
+        assert_eq!(check(&group(OrderPolicy::Strict, &[])), Err(QueueGroupError::NoMembers));
+        assert_eq!(check(&group(OrderPolicy::Fifo, &["a", "WORK"])), Err(QueueGroupError::OwnMember));
+        let twice = QueueGroupError::NamedTwice { name: name("A") };
         assert_eq!(check(&group(OrderPolicy::Fifo, &["a", "b", "A"])), Err(twice));
         let mut many = group(OrderPolicy::Fifo, &[]);
         many.members = (0..33).map(|n| MemberSettings::new(name(&format!("q{n}")))).collect();
-        assert_eq!(check(&many), Err(GroupError::TooManyMembers { count: 33 }));
+        assert_eq!(check(&many), Err(QueueGroupError::TooManyMembers { count: 33 }));
         let mut weighted = group(OrderPolicy::Weighted, &["a"]);
         weighted.members[0].weight = Some(0);
-        assert_eq!(check(&weighted), Err(GroupError::Weight { name: name("a"), given: 0 }));
+        assert_eq!(check(&weighted), Err(QueueGroupError::Weight { name: name("a"), given: 0 }));
         weighted.members[0].weight = Some(2);
         assert_eq!(check(&weighted), Ok(()));
         weighted.policy = OrderPolicy::Strict;
         let told = check(&weighted).unwrap_err().to_string();
         assert!(told.contains("order strict") && told.contains("order weighted"), "{told}");
         weighted.max_outstanding = 0;
-        assert_eq!(check(&weighted), Err(GroupError::Outstanding { given: 0 }));
+        assert_eq!(check(&weighted), Err(QueueGroupError::Outstanding { given: 0 }));
     }
 
     #[test]
     fn offsets_grow_with_the_place() {
         let mut group = group(OrderPolicy::Aged, &["a", "b", "c", "d"]);
-        let offsets = |group: &GroupSettings| [0, 1, 2, 3].map(|place| group.offset(place).as_secs());
+        let offsets = |group: &QueueGroupSettings| [0, 1, 2, 3].map(|place| group.offset(place).as_secs());
         assert_eq!(offsets(&group), [0, 30, 300, 600]);
         group.members[1].offset = Some(Duration::from_secs(400));
         assert_eq!(offsets(&group), [0, 400, 400, 600]);

@@ -11,8 +11,8 @@ use crate::link::{EntityRef, LinkKind, LinkNumber};
 
 impl Conversation<'_> {
     /// The peer has given or taken credit, or drains.
-    pub(crate) fn on_group_flow(&mut self, number: LinkNumber, drain: bool) {
-        if let Some(LinkKind::Group(group)) = self.links.get_mut(number).map(|link| &mut link.kind) {
+    pub(crate) fn on_queue_group_flow(&mut self, number: LinkNumber, drain: bool) {
+        if let Some(LinkKind::QueueGroup(group)) = self.links.get_mut(number).map(|link| &mut link.kind) {
             if drain && !group.is_draining {
                 // What was just sent must not be missed because the word about it is still on its way.
                 group.arbiter.doubt();
@@ -27,7 +27,7 @@ impl Conversation<'_> {
         let now = self.namespace.broker.clock().now();
         let Some(link) = self.links.get_mut(number) else { return };
         let id = link.id;
-        let LinkKind::Group(group) = &mut link.kind else { return };
+        let LinkKind::QueueGroup(group) = &mut link.kind else { return };
         if group.attach.is_some() {
             return;
         }
@@ -55,7 +55,7 @@ impl Conversation<'_> {
                 self.watch_members(number, idle.into_iter().map(|member| (member, None)).collect());
                 if let Some(until) = waits_for_lock {
                     let at = self.millis.after(until.since(now));
-                    self.wake_groups_at(at);
+                    self.wake_queue_groups_at(at);
                 }
             }
         }
@@ -71,7 +71,7 @@ impl Conversation<'_> {
 
     fn member_link(&mut self, number: LinkNumber, member: usize) -> Option<LinkNumber> {
         match &self.links.get_mut(number)?.kind {
-            LinkKind::Group(group) => group.members.get(member).and_then(Membership::link),
+            LinkKind::QueueGroup(group) => group.members.get(member).and_then(Membership::link),
             _ => None,
         }
     }
@@ -107,7 +107,7 @@ impl Conversation<'_> {
             return self.connection.drained(link.id);
         };
         let used_count = receiver.passed_count.saturating_sub(receiver.run_from);
-        if let Some(LinkKind::Group(group)) = self.links.get_mut(group).map(|link| &mut link.kind) {
+        if let Some(LinkKind::QueueGroup(group)) = self.links.get_mut(group).map(|link| &mut link.kind) {
             group.arbiter.end_run(member, u32::try_from(used_count).unwrap_or(u32::MAX));
         }
         self.arbitrate(group);
@@ -119,7 +119,9 @@ impl Conversation<'_> {
             return;
         };
         let Some(MemberOf { group, member }) = receiver.member_of else { return };
-        let Some(LinkKind::Group(of)) = self.links.get_mut(group).map(|link| &mut link.kind) else { return };
+        let Some(LinkKind::QueueGroup(of)) = self.links.get_mut(group).map(|link| &mut link.kind) else {
+            return;
+        };
         of.arbiter.hear(member, serial, head);
         self.arbitrate(group);
     }
@@ -134,7 +136,7 @@ impl Conversation<'_> {
             return;
         };
         let until = delivery.message.locked_until;
-        if let Some(LinkKind::Group(group)) = self.links.get_mut(group).map(|link| &mut link.kind)
+        if let Some(LinkKind::QueueGroup(group)) = self.links.get_mut(group).map(|link| &mut link.kind)
             && let Some(until) = until.filter(|_| group.mode == ReceiveMode::PeekLock)
         {
             group.held.insert(delivery.token, member, entity, until);
@@ -144,7 +146,7 @@ impl Conversation<'_> {
     /// The peer settles a message of a group's link: there is room for another, once the settlement is on its way.
     pub(crate) fn release_lock(&mut self, number: LinkNumber, token: LockToken, end: LockEnd) {
         let now = self.namespace.broker.clock().now();
-        if let Some(LinkKind::Group(group)) = self.links.get_mut(number).map(|link| &mut link.kind)
+        if let Some(LinkKind::QueueGroup(group)) = self.links.get_mut(number).map(|link| &mut link.kind)
             && let Some(lock) = group.held.remove(now, token, end)
         {
             group.arbiter.revive(lock.member);
@@ -156,7 +158,7 @@ impl Conversation<'_> {
     pub(crate) fn entity_of(&self, number: LinkNumber, token: LockToken) -> Option<EntityRef> {
         match &self.links.get(number)?.kind {
             LinkKind::Receiver(receiver) => Some(receiver.entity),
-            LinkKind::Group(group) => group.held.get(token).map(|lock| lock.entity),
+            LinkKind::QueueGroup(group) => group.held.get(token).map(|lock| lock.entity),
             _ => None,
         }
     }
@@ -165,7 +167,7 @@ impl Conversation<'_> {
     pub(crate) fn source_of(&self, number: LinkNumber, token: LockToken) -> Option<(EntityPath, EntityRef)> {
         match &self.links.get(number)?.kind {
             LinkKind::Receiver(receiver) => Some((receiver.path.clone(), receiver.entity)),
-            LinkKind::Group(group) => {
+            LinkKind::QueueGroup(group) => {
                 let lock = group.held.get(token)?;
                 let name = group.settings.members.get(lock.member)?.name.clone();
                 Some((EntityPath { name, sub_queue: SubQueue::Main }, lock.entity))

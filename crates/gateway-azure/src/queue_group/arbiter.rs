@@ -2,7 +2,7 @@
 //! shard.
 
 use peeklock_broker::engine::{Head, Rank, Ranking};
-use peeklock_types::{GroupSettings, OrderPolicy, Timestamp};
+use peeklock_types::{OrderPolicy, QueueGroupSettings, Timestamp};
 
 /// Messages of one run, so that urgency is looked at again.
 const RUN_COUNT_MAX: u32 = 256;
@@ -53,7 +53,7 @@ pub(crate) enum Turn {
 }
 
 impl Arbiter {
-    pub(crate) fn new(settings: &GroupSettings) -> Self {
+    pub(crate) fn new(settings: &QueueGroupSettings) -> Self {
         let places = 0..settings.members.len();
         let sources = places.clone().map(|place| (settings.offset(place), settings.weight(place)));
         let ranking = Ranking::new(settings.policy, sources);
@@ -219,12 +219,12 @@ mod tests {
 
     use super::*;
 
-    fn settings(policy: OrderPolicy) -> GroupSettings {
+    fn settings(policy: OrderPolicy) -> QueueGroupSettings {
         let members = ["high", "normal", "low"].map(|name| EntityName::parse(name).unwrap());
-        GroupSettings::new(policy, members)
+        QueueGroupSettings::new(policy, members)
     }
 
-    fn arbiter(settings: &GroupSettings) -> Arbiter {
+    fn arbiter(settings: &QueueGroupSettings) -> Arbiter {
         let mut arbiter = Arbiter::new(settings);
         (0..3).for_each(|member| arbiter.join(member));
         assert_eq!(arbiter.turn(1), Turn::Watch(vec![(0, 1), (1, 1), (2, 1)]));

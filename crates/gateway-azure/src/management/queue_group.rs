@@ -5,18 +5,20 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use peeklock_broker::engine::{self, Settlement};
 use peeklock_broker::{Answer, Error, Message, Request};
-use peeklock_types::{EntityPath, GroupSettings, LockToken, SequenceNumber, SubQueue, Timestamp, limits};
+use peeklock_types::{
+    EntityPath, LockToken, QueueGroupSettings, SequenceNumber, SubQueue, Timestamp, limits,
+};
 
 use super::operation::Operation;
 use super::{PendingRequest, ReplyTo};
 use crate::conversation::Conversation;
 use crate::error::{Refusal, refusal};
-use crate::group::{LockEnd, check_sub_queue, lock_lost, takes_no_messages};
 use crate::link::{EntityRef, LinkKind, LinkNumber};
+use crate::queue_group::{LockEnd, check_sub_queue, lock_lost, takes_no_messages};
 use crate::request::Waiter;
 
 /// A request that goes from member to member, one at a time.
-pub(super) struct GroupRequest {
+pub(super) struct QueueGroupRequest {
     work: Work,
     members: Vec<EntityPath>,
     /// The member that is being asked.
@@ -45,15 +47,15 @@ struct Look<M = Message> {
 }
 
 impl Conversation<'_> {
-    pub(super) fn start_group_request(
+    pub(super) fn start_queue_group_request(
         &mut self,
         reply_to: ReplyTo,
         path: EntityPath,
-        settings: &GroupSettings,
+        settings: &QueueGroupSettings,
         operation: Operation,
         transaction: Option<Bytes>,
     ) -> Result<(), Refusal> {
-        self.group_needs(&path, settings)?;
+        self.queue_group_needs(&path, settings)?;
         check_sub_queue(&path, settings)?;
         let kind = operation.answer_kind();
         let work = work_of(operation, &path, settings)?;
@@ -64,7 +66,7 @@ impl Conversation<'_> {
         }
         let member = |name: &_| EntityPath { name: Clone::clone(name), sub_queue: SubQueue::Main };
         let members = settings.members.iter().map(|settings| member(&settings.name)).collect();
-        let group = GroupRequest { work, members, at: 0, answers: Vec::new() };
+        let group = QueueGroupRequest { work, members, at: 0, answers: Vec::new() };
         let number = self.pending.insert(PendingRequest {
             reply_to,
             path,
@@ -87,7 +89,7 @@ impl Conversation<'_> {
         let token = match &group.work {
             Work::Locks { tokens, .. } => match tokens.front() {
                 Some(token) => Some(*token),
-                None => return self.end_group_request(number, None),
+                None => return self.end_queue_group_request(number, None),
             },
             Work::Peek(_) => None,
         };
@@ -105,7 +107,7 @@ impl Conversation<'_> {
             }
             None => {
                 let refusal = token.map(|token| lock_lost(&pending.path, token));
-                self.end_group_request(number, refusal);
+                self.end_queue_group_request(number, refusal);
             }
         }
     }
@@ -113,7 +115,7 @@ impl Conversation<'_> {
     /// Where a message is that went out over a link of this connection.
     fn holder_of(&self, token: LockToken) -> Option<EntityRef> {
         self.links.iter().find_map(|(number, link)| match &link.kind {
-            LinkKind::Group(_) => self.entity_of(number, token),
+            LinkKind::QueueGroup(_) => self.entity_of(number, token),
             _ => None,
         })
     }
@@ -142,7 +144,7 @@ impl Conversation<'_> {
     }
 
     /// A member has answered.
-    pub(super) fn on_group_answer(&mut self, number: u32, result: Result<Answer, Error>) {
+    pub(super) fn on_queue_group_answer(&mut self, number: u32, result: Result<Answer, Error>) {
         let Some(pending) = self.pending.requests.get_mut(&number) else { return };
         let Some(group) = &mut pending.group else { return };
         match (result, &mut group.work) {
@@ -170,7 +172,7 @@ impl Conversation<'_> {
             (Ok(Answer::Hub(_)), work) => group.at = skip(group.at, work),
             (Err(error), _) => {
                 let refusal = refusal(&error, Some(&pending.path));
-                return self.end_group_request(number, Some(refusal));
+                return self.end_queue_group_request(number, Some(refusal));
             }
             (Ok(_), Work::Peek(_)) => group.at += 1,
         }
@@ -179,12 +181,13 @@ impl Conversation<'_> {
 
     /// The links that may hold the lock learn what became of it.
     fn note_lock(&mut self, token: LockToken, end: Option<LockEnd>, until: Option<Timestamp>) {
-        let groups = self.links.iter().filter(|(_, link)| matches!(link.kind, LinkKind::Group(_)));
+        let groups = self.links.iter().filter(|(_, link)| matches!(link.kind, LinkKind::QueueGroup(_)));
         let numbers: Vec<LinkNumber> = groups.map(|(number, _)| number).collect();
         for number in numbers {
             if let Some(end) = end {
                 self.release_lock(number, token, end);
-            } else if let Some(LinkKind::Group(group)) = self.links.get_mut(number).map(|link| &mut link.kind)
+            } else if let Some(LinkKind::QueueGroup(group)) =
+                self.links.get_mut(number).map(|link| &mut link.kind)
                 && let Some(until) = until
             {
                 group.held.renew(token, until);
@@ -192,7 +195,7 @@ impl Conversation<'_> {
         }
     }
 
-    fn end_group_request(&mut self, number: u32, refusal: Option<Refusal>) {
+    fn end_queue_group_request(&mut self, number: u32, refusal: Option<Refusal>) {
         let Some(pending) = self.pending.requests.get_mut(&number) else { return };
         let Some(group) = pending.group.take() else { return };
         pending.remaining = 0;
@@ -205,7 +208,7 @@ impl Conversation<'_> {
     }
 }
 
-fn work_of(operation: Operation, path: &EntityPath, settings: &GroupSettings) -> Result<Work, Refusal> {
+fn work_of(operation: Operation, path: &EntityPath, settings: &QueueGroupSettings) -> Result<Work, Refusal> {
     Ok(match operation {
         Operation::Renew { tokens } => Work::Locks { tokens: tokens.into(), settlement: None },
         Operation::Settle { tokens, settlement, session: None } => {
