@@ -67,7 +67,7 @@ struct Reading {
 pub(crate) struct Publisher {
     address: HubAddress,
     hub: HubId,
-    route: Route,
+    destination: Destination,
     /// It numbers its events.
     numbered: Option<Numbered>,
     /// As in a [`SenderLink`](crate::link::SenderLink).
@@ -76,7 +76,7 @@ pub(crate) struct Publisher {
 }
 
 /// Where events go.
-enum Route {
+enum Destination {
     /// To the partition of their key, or in turn.
     Any {
         partition_count: u32,

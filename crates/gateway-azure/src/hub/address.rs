@@ -20,7 +20,7 @@ pub(crate) enum HubPart {
     /// Whatever a publisher sends has its name for a partition key.
     Publisher(String),
     /// A partition as a consumer group reads it.
-    Group {
+    ConsumerGroup {
         group: String,
         partition: String,
     },
@@ -44,7 +44,7 @@ impl HubAddress {
         } else if word.eq_ignore_ascii_case(PARTITIONS) {
             match consumer_group_of(rest) {
                 Some((hub, group)) => {
-                    (hub, HubPart::Group { group: group.to_owned(), partition: last.to_owned() })
+                    (hub, HubPart::ConsumerGroup { group: group.to_owned(), partition: last.to_owned() })
                 }
                 None => (rest, HubPart::Partition(last.to_owned())),
             }
@@ -77,7 +77,7 @@ impl fmt::Display for HubAddress {
             HubPart::Whole => hub.fmt(f),
             HubPart::Partition(partition) => write!(f, "{hub}/{PARTITIONS}/{partition}"),
             HubPart::Publisher(publisher) => write!(f, "{hub}/{PUBLISHERS}/{publisher}"),
-            HubPart::Group { group, partition } => {
+            HubPart::ConsumerGroup { group, partition } => {
                 write!(f, "{hub}/{GROUPS}/{group}/{PARTITIONS}/{partition}")
             }
         }
@@ -98,7 +98,7 @@ mod tests {
         let part = |part| HubAddress { hub: hub.clone(), part };
         assert_eq!(parsed("shop/clicks/PARTITIONS/3"), part(HubPart::Partition("3".into())));
         assert_eq!(parsed("shop/clicks/publishers/till"), part(HubPart::Publisher("till".into())));
-        let group = part(HubPart::Group { group: "$Default".into(), partition: "0".into() });
+        let group = part(HubPart::ConsumerGroup { group: "$Default".into(), partition: "0".into() });
         assert_eq!(parsed("Shop/Clicks/consumergroups/$Default/partitions/0"), group);
         assert_eq!(group.to_string(), "shop/clicks/ConsumerGroups/$Default/Partitions/0");
     }

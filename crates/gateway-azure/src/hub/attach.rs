@@ -13,7 +13,7 @@ use super::position::start_of;
 use super::producer::{self, Numbered, Wish};
 use super::publication::check_length;
 use super::read::{READER_WINDOW_BYTES, ReaderLink};
-use super::{PartitionRef, PendingHub, Publisher, Reading, Route, Step};
+use super::{Destination, PartitionRef, PendingHub, Publisher, Reading, Step};
 use crate::attach::{DELIVERY_SIZE_BYTES_MAX, SENDER_CREDIT, reply};
 use crate::claims::Need;
 use crate::conversation::Conversation;
@@ -128,23 +128,23 @@ impl Conversation<'_> {
         match &pending.address.part {
             HubPart::Whole => {
                 let next = fastrand::u32(..);
-                let route = Route::Any { partition_count, next, looked_at: self.millis };
-                self.open_publisher(number, view.id, route, None);
+                let destination = Destination::Any { partition_count, next, looked_at: self.millis };
+                self.open_publisher(number, view.id, destination, None);
             }
             HubPart::Publisher(name) => {
                 check_length(name)?;
                 let key = name.as_str().into();
-                let route = Route::Key { key, partition_count, looked_at: self.millis };
-                self.open_publisher(number, view.id, route, None);
+                let destination = Destination::Key { key, partition_count, looked_at: self.millis };
+                self.open_publisher(number, view.id, destination, None);
             }
             HubPart::Partition(partition) => {
                 let partition = partition_of(partition, view)?;
                 match Wish::of(&pending.attach)? {
                     Some(wish) => return self.settle_producer(number, view, partition, wish),
-                    None => self.open_publisher(number, view.id, Route::Partition(partition), None),
+                    None => self.open_publisher(number, view.id, Destination::Partition(partition), None),
                 }
             }
-            HubPart::Group { group, partition } => {
+            HubPart::ConsumerGroup { group, partition } => {
                 let group = consumer_group_of(group, &pending.address, view)?;
                 let partition = partition_of(partition, view)?;
                 let reader = Box::new(Reading::of(&pending.attach, group)?);
@@ -191,12 +191,18 @@ impl Conversation<'_> {
         known: Option<Producer>,
     ) -> Result<(), Refusal> {
         let producer = wish.settle(known)?;
-        let route = Route::Partition(at.partition.number);
-        self.open_publisher(number, at.partition.hub, route, Some(producer));
+        let destination = Destination::Partition(at.partition.number);
+        self.open_publisher(number, at.partition.hub, destination, Some(producer));
         Ok(())
     }
 
-    fn open_publisher(&mut self, number: LinkNumber, hub: HubId, route: Route, producer: Option<Producer>) {
+    fn open_publisher(
+        &mut self,
+        number: LinkNumber,
+        hub: HubId,
+        destination: Destination,
+        producer: Option<Producer>,
+    ) {
         let Some(link) = self.links.get_mut(number) else { return };
         let LinkKind::PendingHub(pending) = &link.kind else { return };
         let mut reply = reply(&pending.attach, limits::PUBLICATION_SIZE_BYTES_MAX as u64);
@@ -205,7 +211,7 @@ impl Conversation<'_> {
         }
         let numbered = producer.map(|producer| Numbered { id: producer.id, epoch: producer.epoch });
         let address = pending.address.clone();
-        let publisher = Publisher { address, hub, route, numbered, unconfirmed: 0, confirmed: 0 };
+        let publisher = Publisher { address, hub, destination, numbered, unconfirmed: 0, confirmed: 0 };
         link.kind = LinkKind::Publisher(Box::new(publisher));
         let id = link.id;
         self.connection.accept(id, reply);
@@ -294,7 +300,7 @@ fn reader_reply(attach: &Attach, reader: &Reading) -> AttachReply {
 fn check_direction(role: Role, address: &HubAddress) -> Result<(), Refusal> {
     let hub = &address.hub;
     match (role, &address.part) {
-        (Role::Sender, HubPart::Group { partition, .. }) => Err(Refusal::not_allowed(format!(
+        (Role::Sender, HubPart::ConsumerGroup { partition, .. }) => Err(Refusal::not_allowed(format!(
             "'{address}' is where a consumer group reads; send to '{hub}' or '{hub}/Partitions/{partition}'"
         ))),
         (Role::Receiver, HubPart::Partition(partition)) => Err(Refusal::not_allowed(format!(

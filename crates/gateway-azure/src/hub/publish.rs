@@ -11,7 +11,7 @@ use peeklock_types::partition_of_key;
 
 use super::error::refusal_of;
 use super::publication::{Keys, Publication, Written};
-use super::{Publisher, Route};
+use super::{Destination, Publisher};
 use crate::conversation::Conversation;
 use crate::coordinator::transaction_of;
 use crate::error::Refusal;
@@ -51,8 +51,8 @@ impl Conversation<'_> {
             return Err(Refusal::not_allowed(text));
         }
         let publisher_key = publisher.publisher_key();
-        let keys = match (&publisher.route, &publisher_key) {
-            (Route::Partition(_), _) => Keys::Keep,
+        let keys = match (&publisher.destination, &publisher_key) {
+            (Destination::Partition(_), _) => Keys::Keep,
             (_, Some(key)) => Keys::Publisher(key),
             (_, None) => Keys::Route,
         };
@@ -132,28 +132,30 @@ fn ends_link(error: &Error) -> bool {
 
 impl Publisher {
     fn publisher_key(&self) -> Option<Arc<str>> {
-        match &self.route {
-            Route::Key { key, .. } => Some(Arc::clone(key)),
-            Route::Any { .. } | Route::Partition(_) => None,
+        match &self.destination {
+            Destination::Key { key, .. } => Some(Arc::clone(key)),
+            Destination::Any { .. } | Destination::Partition(_) => None,
         }
     }
 
     fn next_partition(&mut self, key: Option<&str>) -> u32 {
-        match (&mut self.route, key) {
-            (Route::Partition(number), _) => *number,
-            (Route::Any { partition_count, .. } | Route::Key { partition_count, .. }, Some(key)) => {
-                partition_of_key(key, *partition_count)
-            }
-            (Route::Any { partition_count, next, .. }, None) => {
+        match (&mut self.destination, key) {
+            (Destination::Partition(number), _) => *number,
+            (
+                Destination::Any { partition_count, .. } | Destination::Key { partition_count, .. },
+                Some(key),
+            ) => partition_of_key(key, *partition_count),
+            (Destination::Any { partition_count, next, .. }, None) => {
                 *next = next.wrapping_add(1);
                 next.checked_rem(*partition_count).unwrap_or(0)
             }
-            (Route::Key { key, partition_count, .. }, None) => partition_of_key(key, *partition_count),
+            (Destination::Key { key, partition_count, .. }, None) => partition_of_key(key, *partition_count),
         }
     }
 
     fn is_due_for_look(&mut self, now: Millis) -> bool {
-        let (Route::Any { looked_at, .. } | Route::Key { looked_at, .. }) = &mut self.route else {
+        let (Destination::Any { looked_at, .. } | Destination::Key { looked_at, .. }) = &mut self.destination
+        else {
             return false;
         };
         let is_due = looked_at.after(LOOK_AGAIN_AFTER) <= now;
@@ -164,7 +166,9 @@ impl Publisher {
     }
 
     fn set_partition_count(&mut self, count: u32) {
-        if let Route::Any { partition_count, .. } | Route::Key { partition_count, .. } = &mut self.route {
+        if let Destination::Any { partition_count, .. } | Destination::Key { partition_count, .. } =
+            &mut self.destination
+        {
             *partition_count = count;
         }
     }
@@ -177,15 +181,15 @@ mod tests {
     use super::*;
     use crate::hub::HubAddress;
 
-    fn publisher(route: Route) -> Publisher {
+    fn publisher(destination: Destination) -> Publisher {
         let address = HubAddress::whole(EntityName::parse("clicks").unwrap());
-        Publisher { address, hub: HubId(1), route, numbered: None, unconfirmed: 0, confirmed: 0 }
+        Publisher { address, hub: HubId(1), destination, numbered: None, unconfirmed: 0, confirmed: 0 }
     }
 
     #[test]
     fn events_without_a_key_are_spread_and_those_with_one_stay_together() {
-        let route = Route::Any { partition_count: 4, next: u32::MAX - 1, looked_at: Millis(0) };
-        let mut link = publisher(route);
+        let destination = Destination::Any { partition_count: 4, next: u32::MAX - 1, looked_at: Millis(0) };
+        let mut link = publisher(destination);
         let turns: Vec<_> = (0..8).map(|_| link.next_partition(None)).collect();
         assert_eq!(turns, [3, 0, 1, 2, 3, 0, 1, 2]);
         for _ in 0..3 {
@@ -193,18 +197,19 @@ mod tests {
         }
         link.set_partition_count(10);
         assert_eq!(link.next_partition(Some("abcd")), 8);
-        let mut till = publisher(Route::Key { key: "abcd".into(), partition_count: 4, looked_at: Millis(0) });
+        let mut till =
+            publisher(Destination::Key { key: "abcd".into(), partition_count: 4, looked_at: Millis(0) });
         assert_eq!(till.next_partition(None), 2);
-        let mut fixed = publisher(Route::Partition(3));
+        let mut fixed = publisher(Destination::Partition(3));
         assert_eq!(fixed.next_partition(Some("abc")), 3, "never re-routed");
     }
 
     #[test]
     fn a_hub_is_looked_at_again_now_and_then() {
-        let mut link = publisher(Route::Any { partition_count: 4, next: 0, looked_at: Millis(0) });
+        let mut link = publisher(Destination::Any { partition_count: 4, next: 0, looked_at: Millis(0) });
         assert!(!link.is_due_for_look(Millis(4999)));
         assert!(link.is_due_for_look(Millis(5000)));
         assert!(!link.is_due_for_look(Millis(5001)), "one question is enough");
-        assert!(!publisher(Route::Partition(0)).is_due_for_look(Millis(9999)));
+        assert!(!publisher(Destination::Partition(0)).is_due_for_look(Millis(9999)));
     }
 }

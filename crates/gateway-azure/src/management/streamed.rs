@@ -23,20 +23,20 @@ const MESSAGE: &[u8] = b"\xa1\x07message";
 const LOCK_TOKEN: &[u8] = b"\xa1\x0alock-token";
 
 /// One message of the response: bytes in memory, and the range of the stored body that follows them.
-struct Entry<'a> {
+struct ListedMessage<'a> {
     found: &'a Message,
     front: Bytes,
     rest: std::ops::Range<u32>,
 }
 
-impl<'a> Entry<'a> {
+impl<'a> ListedMessage<'a> {
     fn of(found: &'a Message) -> Option<Self> {
         let encoded = match found.rest {
             Some(_) => encode_front_of_large(found),
             None => encode_whole(found, false).map(|whole| (whole, 0..0)),
         };
         match encoded {
-            Ok((front, rest)) => Some(Entry { found, front, rest }),
+            Ok((front, rest)) => Some(ListedMessage { found, front, rest }),
             Err(error) => {
                 tracing::error!("message {} cannot be read back: {error}", found.message.sequence_number);
                 None
@@ -61,7 +61,7 @@ pub(super) fn encode(
     properties: Vec<(&'static str, Value)>,
     found: &[&Message],
 ) -> Streamed {
-    let entries: Vec<_> = found.iter().filter_map(|found| Entry::of(found)).collect();
+    let entries: Vec<_> = found.iter().filter_map(|found| ListedMessage::of(found)).collect();
     let list_len = COMPOUND_HEAD_LEN + entries.iter().map(|entry| 1 + entry.len()).sum::<usize>();
     let mut out = Writer { pieces: VecDeque::new(), bytes: BytesMut::new() };
     response_head(correlation, properties).encode(&mut out.bytes);
@@ -70,7 +70,7 @@ pub(super) fn encode(
     out.bytes.put_slice(MESSAGES);
     out.put_compound(LIST32, list_len, entries.len());
     for entry in entries {
-        out.put_entry(entry);
+        out.put_message(entry);
     }
     out.finish()
 }
@@ -93,7 +93,7 @@ impl Writer {
         self.bytes.put_u32(u32::try_from(number).unwrap_or(u32::MAX));
     }
 
-    fn put_entry(&mut self, entry: Entry<'_>) {
+    fn put_message(&mut self, entry: ListedMessage<'_>) {
         let token = entry.found.token;
         self.put_compound(MAP32, entry.len(), if token.is_some() { 4 } else { 2 });
         self.bytes.put_slice(MESSAGE);
