@@ -4,7 +4,7 @@ use peeklock_amqp::{DecodeError, MessageId, RawMap, Rewritten, StoredMessage, Sy
 use peeklock_broker::engine::{Patch, PatchPart};
 use peeklock_filter::{Change, Changes, SystemProperty, same_name};
 
-use crate::outcome::{DESCRIPTION, REASON};
+use crate::receiving::outcome::{DESCRIPTION, REASON};
 use crate::values::{from_filter, in_type_of};
 
 /// Whether a rule's action was at work, so that more has changed than some properties beside the stored ones.

@@ -70,7 +70,7 @@ pub(crate) struct Publisher {
     destination: Destination,
     /// It numbers its events.
     numbered: Option<Numbered>,
-    /// As in a [`SenderLink`](crate::link::SenderLink).
+    /// As in a [`SenderLink`](crate::connection::link::SenderLink).
     pub(crate) unconfirmed: u32,
     pub(crate) confirmed: u32,
 }

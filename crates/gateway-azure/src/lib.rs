@@ -3,49 +3,33 @@
 //! Translates and holds no rules of its own: what "complete" means is decided by the engine. Knows both the AMQP engine and the broker;
 //! nobody else does. One task owns one connection.
 
-mod address;
-mod attach;
-mod cbs;
+mod access;
 mod changes;
-mod claims;
-mod conversation;
-mod coordinator;
-mod delay;
-mod driver;
-mod early;
-mod ending;
+mod connection;
 mod error;
 mod hub;
 mod incoming;
-mod limits;
-mod link;
 mod management;
 mod message;
 mod namespace;
-mod outcome;
+mod publishing;
 mod queue_group;
-mod refuse;
-mod reply;
-mod request;
-mod response;
-mod selection;
-mod sessions;
-mod stream;
+mod receiving;
 mod transaction;
-mod upload;
 mod values;
 mod view;
 
 use std::net::SocketAddr;
 
-use ending::LogBudget;
+use connection::ending::LogBudget;
+pub use connection::limits::Limits;
+use connection::{driver, refuse};
 use peeklock_access::Access;
 use peeklock_amqp::{AmqpError, condition};
 use peeklock_broker::Broker;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 
-pub use limits::Limits;
 pub use namespace::Namespace;
 use namespace::Namespaces;
 pub use view::describe;

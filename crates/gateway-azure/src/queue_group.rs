@@ -16,8 +16,8 @@ use peeklock_amqp::{Attach, condition};
 use peeklock_broker::engine::ReceiveMode;
 use peeklock_types::{EntityPath, LockToken, QueueGroupSettings};
 
+use crate::connection::link::{EntityRef, LinkNumber};
 use crate::error::Refusal;
-use crate::link::{EntityRef, LinkNumber};
 pub(crate) use arbiter::Arbiter;
 pub(crate) use held::{HeldLocks, LockEnd};
 pub(crate) use join::{check_sub_queue, takes_no_messages};

@@ -6,6 +6,8 @@
 //! A transaction with a step that was refused can only be rolled back. A client may commit without having looked at the answer to each
 //! step, and half of a transaction must never be done.
 
+pub(crate) mod coordinator;
+
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -17,10 +19,10 @@ use peeklock_broker::{KeptBody, TransactionSettle, TransactionState, Upload};
 use peeklock_types::{EntityName, LockToken, SequenceNumber, limits};
 use rustc_hash::FxHashMap;
 
+use crate::connection::link::{EntityRef, LinkNumber};
+use crate::connection::request::Mirror;
 use crate::error::Refusal;
-use crate::link::{EntityRef, LinkNumber};
 use crate::queue_group::LockEnd;
-use crate::request::Mirror;
 
 /// Transactions that one connection may have open at a time.
 const OPEN_MAX: usize = 100;

@@ -14,12 +14,12 @@ use super::producer::{self, Numbered, Wish};
 use super::publication::check_length;
 use super::read::{READER_WINDOW_BYTES, ReaderLink};
 use super::{Destination, PartitionRef, PendingHub, Publisher, Reading, Step};
-use crate::attach::{DELIVERY_SIZE_BYTES_MAX, SENDER_CREDIT, reply};
-use crate::claims::Need;
-use crate::conversation::Conversation;
+use crate::access::claims::Need;
+use crate::connection::attach::{DELIVERY_SIZE_BYTES_MAX, SENDER_CREDIT, reply};
+use crate::connection::conversation::Conversation;
+use crate::connection::link::{Link, LinkKind, LinkNumber, PendingLink};
+use crate::connection::request::Waiter;
 use crate::error::Refusal;
-use crate::link::{Link, LinkKind, LinkNumber, PendingLink};
-use crate::request::Waiter;
 
 const EPOCH: &str = "com.microsoft:epoch";
 /// SDK quirk: the SDK for Rust misspells it.

@@ -12,11 +12,11 @@ use super::attach::parse_partition;
 use super::error::{hub_refusal, refusal_of};
 use super::operation::{HubOperation, hub_of, is_for_hub};
 use super::run::time_or_unset;
-use crate::conversation::Conversation;
+use crate::connection::conversation::Conversation;
+use crate::connection::request::Waiter;
 use crate::error::{RETRY_AFTER_MS, Refusal, in_millis};
 use crate::management::ReplyTo;
 use crate::message::{RequestMessage, timestamp};
-use crate::request::Waiter;
 
 /// Requests of one connection that wait for their shards.
 const PENDING_MAX: usize = 10_000;

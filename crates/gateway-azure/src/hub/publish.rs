@@ -12,11 +12,11 @@ use peeklock_types::partition_of_key;
 use super::error::refusal_of;
 use super::publication::{Keys, Publication, Written};
 use super::{Destination, Publisher};
-use crate::conversation::Conversation;
-use crate::coordinator::transaction_of;
+use crate::connection::conversation::Conversation;
+use crate::connection::link::{LinkKind, LinkNumber};
+use crate::connection::request::Waiter;
 use crate::error::Refusal;
-use crate::link::{LinkKind, LinkNumber};
-use crate::request::Waiter;
+use crate::transaction::coordinator::transaction_of;
 
 /// A hub may be given more partitions. A link that spreads its events looks for them when it sends, but not more often than this.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(5);

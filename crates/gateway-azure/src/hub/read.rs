@@ -15,9 +15,9 @@ use peeklock_types::ReceiverId;
 use super::address::HubAddress;
 use super::error::end_refusal;
 use super::run::Run;
-use crate::conversation::Conversation;
+use crate::connection::conversation::Conversation;
+use crate::connection::link::{LinkKind, LinkNumber};
 use crate::error::Refusal;
-use crate::link::{LinkKind, LinkNumber};
 use crate::message::timestamp;
 
 /// Bytes of events that may be under way from a shard to one link.

@@ -13,7 +13,7 @@ use super::body::{Body, missing};
 use super::rules;
 use crate::error::Refusal;
 use crate::message::{RequestMessage, encode_patch};
-use crate::outcome::abandon;
+use crate::receiving::outcome::abandon;
 
 pub(super) enum Operation {
     Renew {

@@ -11,11 +11,11 @@ use peeklock_types::{
 
 use super::operation::Operation;
 use super::{PendingRequest, ReplyTo};
-use crate::conversation::Conversation;
+use crate::connection::conversation::Conversation;
+use crate::connection::link::{EntityRef, LinkKind, LinkNumber};
+use crate::connection::request::Waiter;
 use crate::error::{Refusal, refusal};
-use crate::link::{EntityRef, LinkKind, LinkNumber};
 use crate::queue_group::{LockEnd, check_sub_queue, lock_lost, takes_no_messages};
-use crate::request::Waiter;
 
 /// A request that goes from member to member, one at a time.
 pub(super) struct QueueGroupRequest {

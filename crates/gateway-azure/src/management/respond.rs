@@ -8,11 +8,11 @@ use peeklock_types::LockToken;
 
 use super::answer::{AnswerKind, OK, describe, large_messages};
 use super::{ReplyTo, streamed};
-use crate::conversation::Conversation;
+use crate::connection::conversation::Conversation;
+use crate::connection::link::{LinkKind, LinkNumber, Service};
 use crate::error::{RETRY_AFTER_MS, Refusal, in_millis};
-use crate::link::{LinkKind, LinkNumber, Service};
+use crate::management::response::{Place, Response, Step};
 use crate::message::encode_response;
-use crate::response::{Place, Response, Step};
 
 /// Bytes of responses that may wait for credit, or for an earlier response, on one link.
 const WAITING_BYTES_MAX: usize = 8 * 1024 * 1024;

@@ -9,11 +9,11 @@ use peeklock_broker::{Answer, Found, Request, SessionHold, TransactionSettle, Tr
 use peeklock_types::{EntityPath, LockToken, SequenceNumber};
 
 use super::operation::Operation;
-use crate::conversation::Conversation;
+use crate::connection::conversation::Conversation;
+use crate::connection::link::EntityRef;
+use crate::connection::request::Waiter;
 use crate::error::Refusal;
 use crate::incoming::{self, Needs};
-use crate::link::EntityRef;
-use crate::request::Waiter;
 use crate::transaction::{HeldBody, HeldMessage, HeldSend};
 
 /// Describes a request of a transaction whose entity is found.

@@ -6,8 +6,8 @@ use bytes::{BufMut, Bytes, BytesMut};
 use peeklock_amqp::{Encode, MessageId, Value};
 use peeklock_broker::{Message, StoredBody};
 
+use crate::management::response::{Piece, Streamed};
 use crate::message::{encode_front_of_large, encode_whole, response_head};
-use crate::response::{Piece, Streamed};
 
 // Encodings of AMQP 1.0 §1.6, in their wide forms.
 const VALUE_SECTION: &[u8] = &[0x00, 0x53, 0x77];

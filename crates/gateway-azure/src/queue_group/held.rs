@@ -7,7 +7,7 @@ use peeklock_broker::engine::Settlement;
 use peeklock_types::{LockToken, Timestamp, limits};
 use rustc_hash::FxHashMap;
 
-use crate::link::EntityRef;
+use crate::connection::link::EntityRef;
 
 /// Locks that ran out and whose messages' whereabouts are still known, so that the queue itself tells a late peer what became of them.
 const RUN_OUT_COUNT_MAX: usize = 1024;

@@ -11,14 +11,14 @@ use peeklock_broker::{Answer, Error, Request, SessionAsk};
 use peeklock_types::{EntityKind, EntityPath, QueueGroupSettings, SubQueue};
 
 use super::{Arbiter, HeldLocks, JoiningLink, MemberOf, Membership, QueueGroupLink};
-use crate::attach::{DELIVERY_SIZE_BYTES_MAX, RECEIVER_WINDOW_BYTES, mode_of, reply};
-use crate::claims::Need;
-use crate::conversation::Conversation;
+use crate::access::claims::Need;
+use crate::connection::attach::{DELIVERY_SIZE_BYTES_MAX, RECEIVER_WINDOW_BYTES, mode_of, reply};
+use crate::connection::conversation::Conversation;
+use crate::connection::link::{EntityRef, Link, LinkKind, LinkNumber, ReceiverLink};
+use crate::connection::request::Waiter;
 use crate::error::{Refusal, close_refusal, refusal};
 use crate::hub::is_hub;
-use crate::link::{EntityRef, Link, LinkKind, LinkNumber, ReceiverLink};
-use crate::request::Waiter;
-use crate::sessions::SessionFilter;
+use crate::receiving::sessions::SessionFilter;
 
 /// How often a member that is not there is looked for.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(2);

@@ -6,8 +6,8 @@ use peeklock_types::{EntityPath, LockToken, SubQueue};
 
 use super::arbiter::{Grant, Turn};
 use super::{LockEnd, MemberOf, Membership};
-use crate::conversation::Conversation;
-use crate::link::{EntityRef, LinkKind, LinkNumber};
+use crate::connection::conversation::Conversation;
+use crate::connection::link::{EntityRef, LinkKind, LinkNumber};
 
 impl Conversation<'_> {
     /// The peer has given or taken credit, or drains.

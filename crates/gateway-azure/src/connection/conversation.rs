@@ -10,23 +10,23 @@ use peeklock_types::{LockToken, SubQueue, Timestamp};
 use tokio::sync::{mpsc, watch};
 
 use crate::Gateway;
-use crate::attach::REQUEST_CREDIT;
-use crate::cbs::PendingTokens;
-use crate::claims::Claims;
-use crate::coordinator::{Checks, in_transaction, transaction_of};
-use crate::early::{OUTCOME_DELAY, loses_early_outcomes};
-use crate::ending::PeerName;
+use crate::access::cbs::PendingTokens;
+use crate::access::claims::Claims;
+use crate::connection::attach::REQUEST_CREDIT;
+use crate::connection::early::{OUTCOME_DELAY, loses_early_outcomes};
+use crate::connection::ending::PeerName;
+use crate::connection::link::{Link, LinkKind, LinkNumber, Links, ReceiverLink, Service};
+use crate::connection::request::Waiter;
 use crate::error::Refusal;
 use crate::hub::{HubRequests, ReaderLine};
-use crate::link::{Link, LinkKind, LinkNumber, Links, ReceiverLink, Service};
 use crate::management::Pending;
 use crate::namespace::{Namespace, without_port};
-use crate::outcome::settlement_of;
+use crate::publishing::upload::Uploads;
 use crate::queue_group::{LockEnd, Membership, lock_lost};
-use crate::request::Waiter;
-use crate::stream::Streams;
+use crate::receiving::outcome::settlement_of;
+use crate::receiving::stream::Streams;
 use crate::transaction::Transactions;
-use crate::upload::Uploads;
+use crate::transaction::coordinator::{Checks, in_transaction, transaction_of};
 
 /// Longer host names are none: a name in DNS has at most 253 characters.
 const HOST_BYTES_MAX: usize = 255;

@@ -4,7 +4,7 @@ use peeklock_amqp::DeliveryState;
 use peeklock_amqp::connection::{Delivery, DeliveryId};
 use peeklock_broker::Ticket;
 
-use crate::link::LinkNumber;
+use crate::connection::link::LinkNumber;
 use crate::transaction::TransactionNumber;
 
 /// Who waits for an answer.

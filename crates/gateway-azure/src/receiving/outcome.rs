@@ -3,10 +3,10 @@
 use peeklock_amqp::{AmqpError, DeliveryState, Fields, Value};
 use peeklock_broker::engine::Settlement;
 
-use crate::delay::take_delay;
+use crate::connection::request::Mirror;
 use crate::error::Refusal;
 use crate::message::encode_patch;
-use crate::request::Mirror;
+use crate::receiving::delay::take_delay;
 
 pub(crate) const REASON: &str = "DeadLetterReason";
 pub(crate) const DESCRIPTION: &str = "DeadLetterErrorDescription";

@@ -10,7 +10,7 @@ use peeklock_amqp::connection::{Ended, LinkName, Scope};
 use peeklock_amqp::{AmqpError, condition};
 use peeklock_types::Timestamp;
 
-use crate::conversation::Conversation;
+use crate::connection::conversation::Conversation;
 
 const LINES_PER_SECOND_MAX: u64 = 20;
 /// Characters of a name that a peer chose, and of a reason.

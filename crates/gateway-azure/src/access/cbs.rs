@@ -8,14 +8,14 @@ use peeklock_broker::{Answer, Error, Request};
 use peeklock_types::{EntityName, EntityPath, SubQueue};
 use rustc_hash::FxHashMap;
 
-use crate::address::Node;
-use crate::conversation::Conversation;
+use crate::connection::address::Node;
+use crate::connection::conversation::Conversation;
+use crate::connection::link::Service;
+use crate::connection::request::Waiter;
 use crate::error::{Refusal, refusal};
 use crate::hub::consumer_group_of;
-use crate::link::Service;
 use crate::management::ReplyTo;
 use crate::message::RequestMessage;
-use crate::request::Waiter;
 
 /// Tokens of one connection whose entities are being looked for.
 const PENDING_MAX: usize = 10_000;

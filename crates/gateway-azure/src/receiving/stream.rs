@@ -8,9 +8,9 @@ use peeklock_broker::{BodyHold, FRONT_BYTES, PeerId, Reply, StoredBody, Wanted};
 use peeklock_types::{LockToken, ShardId};
 use rustc_hash::FxHashMap;
 
-use crate::conversation::Conversation;
+use crate::connection::conversation::Conversation;
+use crate::connection::link::{LinkKind, LinkNumber};
 use crate::error::Refusal;
-use crate::link::{LinkKind, LinkNumber};
 use crate::message;
 
 /// What is read at a time. The first range is larger: it must have all that stands in front of the body.

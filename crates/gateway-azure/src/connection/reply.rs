@@ -6,14 +6,14 @@ use peeklock_broker::engine::{self, ReceiveMode, Settlement};
 use peeklock_broker::{Answer, Drain, Error, PeerId, Reply, Request};
 use peeklock_types::ShardId;
 
-use crate::attach::{RECEIVER_WINDOW_BYTES, SENDER_CREDIT};
-use crate::conversation::Conversation;
-use crate::coordinator::transaction_of;
+use crate::connection::attach::{RECEIVER_WINDOW_BYTES, SENDER_CREDIT};
+use crate::connection::conversation::Conversation;
+use crate::connection::link::{LinkKind, LinkNumber};
+use crate::connection::request::{Mirror, Waiter};
 use crate::error::{Refusal, refusal};
 use crate::incoming;
-use crate::link::{LinkKind, LinkNumber};
 use crate::message;
-use crate::request::{Mirror, Waiter};
+use crate::transaction::coordinator::transaction_of;
 
 impl Conversation<'_> {
     /// A peer has sent a message, or a batch of them, to an entity.

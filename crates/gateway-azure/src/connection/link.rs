@@ -6,12 +6,12 @@ use peeklock_broker::engine::{EntityId, ReceiveMode, ReceiverId};
 use peeklock_types::{EntityPath, SessionId, SubQueue};
 use rustc_hash::FxHashMap;
 
-use crate::claims::Need;
+use crate::access::claims::Need;
 use crate::hub::{PendingHub, Publisher, ReaderLink};
 use crate::incoming::Needs;
+use crate::management::response::ResponseLine;
 use crate::queue_group::{JoiningLink, MemberOf, QueueGroupLink};
-use crate::response::ResponseLine;
-use crate::sessions::SessionFilter;
+use crate::receiving::sessions::SessionFilter;
 
 /// A link's number within its connection, never used twice, so that a late answer cannot hit a later link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

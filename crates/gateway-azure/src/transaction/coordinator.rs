@@ -11,14 +11,14 @@ use peeklock_broker::{Answer, Error, Request, TransactionSend, TransactionSettle
 use peeklock_types::{EntityPath, LockToken};
 use rustc_hash::FxHashMap;
 
-use crate::attach::{REQUEST_CREDIT, fill_source};
-use crate::conversation::Conversation;
+use crate::connection::attach::{REQUEST_CREDIT, fill_source};
+use crate::connection::conversation::Conversation;
+use crate::connection::link::{EntityRef, Link, LinkKind, LinkNumber};
+use crate::connection::request::Waiter;
 use crate::error::{Refusal, refusal};
 use crate::incoming;
-use crate::link::{EntityRef, Link, LinkKind, LinkNumber};
-use crate::outcome::settlement_of;
 use crate::queue_group::LockEnd;
-use crate::request::Waiter;
+use crate::receiving::outcome::settlement_of;
 use crate::transaction::{
     Discharger, HeldBody, HeldMessage, HeldSend, Retired, TransactionNumber, Work, rolled_back,
 };

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use peeklock_broker::{BodyRest, StoredBody};
 use peeklock_types::LockToken;
 
-use crate::stream::RANGE_BYTES;
+use crate::receiving::stream::RANGE_BYTES;
 
 /// The responses of one link in the order of their requests, whatever the order in which they become ready.
 // SDK quirk: azservicebus for Rust does not look at correlation ids; it takes the next response for the answer to its oldest request.

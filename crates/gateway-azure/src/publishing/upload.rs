@@ -10,12 +10,12 @@ use peeklock_broker::engine::{Attributes, EntityId};
 use peeklock_types::{Timestamp, limits};
 use rustc_hash::FxHashMap;
 
-use crate::conversation::Conversation;
-use crate::coordinator::{in_transaction, transaction_of};
+use crate::connection::conversation::Conversation;
+use crate::connection::link::{LinkKind, LinkNumber};
+use crate::connection::request::Waiter;
 use crate::error::Refusal;
 use crate::incoming::{self, Needs};
-use crate::link::{LinkKind, LinkNumber};
-use crate::request::Waiter;
+use crate::transaction::coordinator::{in_transaction, transaction_of};
 use crate::transaction::{HeldBody, HeldMessage, HeldSend};
 use crate::view;
 

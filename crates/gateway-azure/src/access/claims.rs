@@ -11,9 +11,9 @@ use peeklock_amqp::connection::Millis;
 use peeklock_types::Timestamp;
 use tokio::sync::watch;
 
-use crate::conversation::{Conversation, Replies};
+use crate::connection::conversation::{Conversation, Replies};
+use crate::connection::link::{LinkKind, LinkNumber};
 use crate::error::Refusal;
-use crate::link::{LinkKind, LinkNumber};
 use crate::namespace::Namespace;
 
 /// A right that a link was given its place for.

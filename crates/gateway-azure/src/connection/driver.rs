@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::Gateway;
-use crate::conversation::{Conversation, Replies};
+use crate::connection::conversation::{Conversation, Replies};
 
 /// Room for one read: little for a quiet connection, so that thousands of them are cheap, and more as reads fill it, so that a busy one
 /// costs few system calls.

@@ -7,19 +7,19 @@ use peeklock_broker::engine::{CloseReason, HeldSession, ReceiveMode};
 use peeklock_broker::{Answer, Error, Found, HubAnswer, Request, SessionAsk};
 use peeklock_types::{EntityKind, EntityPath, SubQueue, limits};
 
-use crate::address::Node;
-use crate::claims::Need;
-use crate::conversation::Conversation;
-use crate::error::{Refusal, close_refusal, refusal};
-use crate::incoming::Needs;
-use crate::link::{
+use crate::access::claims::Need;
+use crate::connection::address::Node;
+use crate::connection::conversation::Conversation;
+use crate::connection::link::{
     EntityRef, Link, LinkKind, LinkNumber, PendingLink, ReceiverLink, Responses, SenderLink, Service,
 };
+use crate::connection::request::Waiter;
+use crate::error::{Refusal, close_refusal, refusal};
+use crate::incoming::Needs;
+use crate::management::response::ResponseLine;
 use crate::queue_group::takes_no_messages;
-use crate::request::Waiter;
-use crate::response::ResponseLine;
-use crate::selection;
-use crate::sessions::SessionFilter;
+use crate::receiving::selection;
+use crate::receiving::sessions::SessionFilter;
 
 /// Deliveries that a sender may have under way on one link.
 pub(crate) const SENDER_CREDIT: u32 = 1000;

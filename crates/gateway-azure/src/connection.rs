@@ -1,0 +1,13 @@
+//! One connection: its task, its links, and the requests that wait for shards.
+
+pub(crate) mod address;
+pub(crate) mod attach;
+pub(crate) mod conversation;
+pub(crate) mod driver;
+mod early;
+pub(crate) mod ending;
+pub(crate) mod limits;
+pub(crate) mod link;
+pub(crate) mod refuse;
+mod reply;
+pub(crate) mod request;

@@ -1,0 +1,3 @@
+//! Messages from senders to queues and topics.
+
+pub(crate) mod upload;
