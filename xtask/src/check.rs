@@ -15,7 +15,7 @@ pub(crate) fn parts() -> [Part; 2] {
 pub(crate) fn code() -> Result<Counts> {
     let mut counts = Counts::default();
     counts += step("format", workspace::cargo()?.args(["fmt", "--all", "--check"]))?;
-    let clippy = ["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"];
+    let clippy = ["clippy", "--workspace", "--all-targets", "--all-features", "--", "--deny", "warnings"];
     counts += step("clippy", workspace::cargo()?.args(clippy))?;
     counts += architecture::check(&workspace::root()?)?;
     Ok(counts)

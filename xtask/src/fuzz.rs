@@ -1,4 +1,4 @@
-//! Hostile bytes into the decoders, the connection machine, rules, and the documents of management, for a bounded time.
+//! Fuzzing: hostile bytes for the decoders, the connection machine, the rules and the documents of management, for a bounded time.
 
 use std::process::Command;
 
@@ -10,7 +10,7 @@ use crate::{process, workspace};
 const PROGRAM: &str = "peeklock-fuzz";
 const TARGETS: [&str; 5] = ["codec", "connection", "filter", "json", "xml"];
 const SECONDS_DEFAULT: u32 = 60;
-/// Enough to try the corpus and some hundred thousand mutations in every test run.
+/// Enough for the corpus and some hundred thousand mutations in every test run.
 const SECONDS_SHORT: u32 = 8;
 
 pub(crate) fn run(arguments: &[String]) -> Result<Counts> {
@@ -21,17 +21,22 @@ pub(crate) fn run(arguments: &[String]) -> Result<Counts> {
         }
         _ => bail!("usage: cargo xtask fuzz [--seconds N]"),
     };
-    workspace::build_program(PROGRAM)?;
-    Ok(counts::report(&[Part::of("fuzz", || every_target(seconds))]))
+    build()?;
+    Ok(counts::report(&[Part::of("fuzz", || fuzz(seconds, None))]))
 }
 
-pub(crate) fn short() -> Result<Counts> {
-    every_target(SECONDS_SHORT)
+pub(crate) fn build() -> Result<()> {
+    workspace::build_program(PROGRAM)
 }
 
-fn every_target(seconds: u32) -> Result<Counts> {
+/// Fuzzes the targets whose names contain `name` for a short time; without a name, all targets.
+pub(crate) fn short(name: Option<&str>) -> Result<Counts> {
+    fuzz(SECONDS_SHORT, name)
+}
+
+fn fuzz(seconds: u32, name: Option<&str>) -> Result<Counts> {
     let mut counts = Counts::default();
-    for target in TARGETS {
+    for target in TARGETS.into_iter().filter(|target| name.is_none_or(|name| target.contains(name))) {
         let corpus = format!("fuzz/corpus/{target}");
         let mut command = Command::new(workspace::program(PROGRAM)?);
         command.current_dir(workspace::root()?);

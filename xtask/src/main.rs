@@ -1,7 +1,7 @@
-//! The commands of the workshop: what a person or a CI machine runs, in plain Rust and with nothing to install first.
+//! The commands for developers and for CI, in plain Rust.
 //!
-//! Every command sets up what it needs, prints what it runs, and ends with counts. A command that cannot do its
-//! work fails; none is skipped.
+//! Every command installs the packages that it needs, prints the programs that it runs, and ends with counts. A command that cannot do
+//! its work fails; no command skips work.
 
 mod architecture;
 mod bench;
@@ -11,6 +11,7 @@ mod fuzz;
 mod interop;
 mod process;
 mod sim;
+mod stamp;
 mod test;
 mod workspace;
 
@@ -23,27 +24,36 @@ use crate::counts::Counts;
 const HELP: &str = "\
 cargo xtask <command>
 
-  check                    formatting, clippy, rustdoc, and names in ARCHITECTURE.md that must exist
-  test                     everything: check, cargo tests, short fuzz and simulation runs, all of interop, the kill loop
-  interop [part [-k NAME]] foreign clients against a running broker; without a part, all of them;
-                           NAME chooses tests of the part, as its own test program understands it
-      python                 azure-servicebus (sync and asyncio) and qpid-proton
-      proton                 qpid-proton alone
-      js                     @azure/service-bus and rhea
-      fe2o3                  the Rust AMQP client
+  check                    format, clippy, rustdoc, and the checks of ARCHITECTURE.md and deny.toml
+  test                     all parts below; at most 30 minutes on two cores
+  test --quick             before each commit: check, most cargo tests, a few seeds, a few tests of the Python and
+                           JavaScript SDKs; less than 3 minutes on two cores once everything is built
+  test --only PARTS [-k NAME]
+                           some parts, separated by commas; NAME chooses tests, as the test program of the part
+                           understands it: `cargo xtask test --only python -k sessions`
+      check                  as the command, without rustdoc
+      cargo                  all Rust tests
+      rustdoc                the documentation builds without warnings
+      doctest                the examples in the documentation
+      fuzz                   8 seconds of each fuzz target
+      sim                    as the command `sim`
+      python                 azure-servicebus, azure-eventhub, azure-storage-queue and qpid-proton
+      js                     @azure/service-bus, @azure/event-hubs, @azure/storage-queue and rhea
       go                     azservicebus and azeventhubs
       java                   azure-messaging-servicebus and azure-messaging-eventhubs
       frameworks             Celery, Qpid JMS, Spring Cloud Azure, Apache Camel
-      kill                   100 times kill -9 under load, then an audit of the clients' logs
-  fuzz [--seconds N]       hostile bytes into codec and connection, N seconds each (default 60)
-  sim                      every seed that ever failed, and a hundred that belong to the commit
+      kill                   kill -9 under load, 100 times, then an audit of the clients' logs
+      proton                 qpid-proton alone; contained in python
+      fe2o3                  the Rust AMQP client; contained in cargo
+  fuzz [--seconds N]       hostile bytes for every fuzz target, N seconds each (default 60)
+  sim                      every seed that has failed once, and a hundred that the commit determines
       --seed N [--log]       one seed, with its log
-      --seeds M [--from N]   M seeds from N on (default 1)
-  bench [arguments]        the benchmarks; arguments go to the benchmark program
+      --seeds M [--from N]   M seeds, starting at N (default 1)
+  bench [arguments]        the benchmarks; the arguments are passed to the benchmark program
   help                     this text
 
-The programs need nothing but cargo, python3 with venv, node with npm, go, and Java 17 with Maven. Python packages go
-to target/*-venv, JavaScript packages to interop/js/node_modules, the others to the tools' own caches.";
+The commands need cargo, python3 with venv, node with npm, go, and Java 17 with Maven. They install Python packages in
+target/*-venv, JavaScript packages in interop/js/node_modules, and all others in the caches of the tools.";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -65,7 +75,6 @@ fn dispatch(arguments: &[String]) -> Result<Counts> {
     match command {
         "check" => Ok(counts::report(&check::parts())),
         "test" => test::run(rest),
-        "interop" => interop::run(rest),
         "fuzz" => fuzz::run(rest),
         "sim" => sim::run(rest),
         "bench" => bench::run(rest),

@@ -1,4 +1,4 @@
-//! The whole broker on virtual time: one seed, many seeds, or those of the commit.
+//! The simulator: the whole broker on virtual time, for one seed, for many, or for those of the commit.
 
 use std::process::Command;
 
@@ -9,30 +9,44 @@ use crate::test::number_before;
 use crate::{process, workspace};
 
 const PROGRAM: &str = "peeklock-sim";
-/// Seeds that failed once.
+/// The file with the seeds that have failed once.
 const KNOWN: &str = "sim/seeds.txt";
-/// About a minute.
+/// Seeds of a full test run. They take approximately a minute.
 const SEEDS_SHORT: &str = "100";
+/// Seeds of a quick test run.
+const SEEDS_QUICK: &str = "6";
 
-/// Without arguments, what every test run does; else what the arguments say.
+/// Without arguments, runs the seeds of a full test run; otherwise passes the arguments to the simulator.
 pub(crate) fn run(arguments: &[String]) -> Result<Counts> {
-    workspace::build_program(PROGRAM)?;
+    build()?;
     if arguments.is_empty() {
         return Ok(counts::report(&[Part::of("sim", short)]));
     }
     Ok(Counts::of(process::succeeds(simulator()?.args(arguments))?))
 }
 
-/// Every seed that ever failed, and some that belong to the commit: a commit that passed once passes again, and each one has worlds that nobody
-/// has seen before.
+pub(crate) fn build() -> Result<()> {
+    workspace::build_program(PROGRAM)
+}
+
+/// Runs every seed that has failed once, and a hundred that the commit determines: a second run of a commit repeats the first, and each
+/// commit adds runs that no commit before it has had.
 pub(crate) fn short() -> Result<Counts> {
-    let from = first_seed()?.to_string();
+    simulate(&["--known", KNOWN, "--seeds", SEEDS_SHORT])
+}
+
+/// Runs a few seeds that the commit determines.
+pub(crate) fn quick() -> Result<Counts> {
+    simulate(&["--seeds", SEEDS_QUICK])
+}
+
+fn simulate(seeds: &[&str]) -> Result<Counts> {
     let mut command = simulator()?;
-    command.args(["--known", KNOWN, "--seeds", SEEDS_SHORT, "--from", &from]);
+    command.args(seeds).args(["--from", &first_seed()?.to_string()]);
     process::counted(&mut command, seed_counts)
 }
 
-/// The beginning of the commit's hash as a number; 1 where there is no repository.
+/// The first twelve digits of the commit's hash as a number; 1 outside of a repository.
 fn first_seed() -> Result<u64> {
     let mut git = Command::new("git");
     let hash = git.current_dir(workspace::root()?).args(["rev-parse", "--short=12", "HEAD"]).output();
@@ -60,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_line_tells_how_many_failed() {
+    fn counts_come_from_the_last_line() {
         let lines = ["seed 3: …", "34 seeds, 2.1 simulated hours in 60.0 s, 1 failed"].map(str::to_owned);
         assert_eq!(seed_counts(&lines), Counts { passed: 33, failed: 1 });
         assert_eq!(seed_counts(&[]), Counts::default());

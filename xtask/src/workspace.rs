@@ -1,4 +1,4 @@
-//! Where things are: the repository, the build directory, the broker's binary.
+//! Paths of the repository, the build directory and the built programs.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,10 +7,12 @@ use anyhow::{Context, Result};
 
 use crate::process;
 
-/// The variable by which every interop test learns which broker to start.
+/// The environment variable that names the broker for the interop tests.
 pub(crate) const BROKER_VARIABLE: &str = "PEEKLOCK_BIN";
 const BROKER_PACKAGE: &str = "peeklock-cli";
 const BROKER: &str = "peeklock";
+/// Features of a test build: interop tests move the clock of the broker.
+pub(crate) const TEST_FEATURES: [&str; 2] = ["--features", "peeklock-cli/test-clock"];
 
 pub(crate) fn root() -> Result<PathBuf> {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -25,7 +27,7 @@ pub(crate) fn target() -> Result<PathBuf> {
     })
 }
 
-/// `cargo` in the repository, with the toolchain that runs us.
+/// `cargo` in the repository, with the toolchain that runs this program.
 pub(crate) fn cargo() -> Result<Command> {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(program);
@@ -33,7 +35,7 @@ pub(crate) fn cargo() -> Result<Command> {
     Ok(command)
 }
 
-/// Builds the broker as users get it, and returns the path of its binary.
+/// Builds the broker as it is released and returns the path of its binary.
 pub(crate) fn build_release() -> Result<PathBuf> {
     process::must_succeed(cargo()?.args(["build", "--release", "--package", BROKER_PACKAGE]))?;
     binary(&target()?.join("release").join(BROKER))
@@ -41,14 +43,18 @@ pub(crate) fn build_release() -> Result<PathBuf> {
 
 /// Builds the broker for tests: with assertions and overflow checks, in the profile that all tests share.
 pub(crate) fn build_broker() -> Result<PathBuf> {
-    build_program(BROKER_PACKAGE)?;
+    let mut command = cargo()?;
+    command.args(["build", "--profile", "test", "--package", BROKER_PACKAGE]).args(TEST_FEATURES);
+    process::must_succeed(&mut command)?;
     program(BROKER)
 }
 
-/// Builds all tests and programs at once, and returns the path of the broker. One command, because a build of some packages
-/// would choose other features of what they depend on, and so build that again.
+/// Builds all tests and programs and returns the path of the broker. It is one command, because a build of some packages would select
+/// other features of their dependencies and so build those again.
 pub(crate) fn build_all() -> Result<PathBuf> {
-    process::must_succeed(cargo()?.args(["build", "--workspace", "--all-targets", "--profile", "test"]))?;
+    let mut command = cargo()?;
+    command.args(["build", "--workspace", "--all-targets", "--profile", "test"]).args(TEST_FEATURES);
+    process::must_succeed(&mut command)?;
     program(BROKER)
 }
 

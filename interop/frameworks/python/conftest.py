@@ -25,7 +25,7 @@ def pytest_configure():
 
 
 def pytest_sessionfinish(session, exitstatus):
-    """`cargo xtask interop frameworks -k NAME` asks each framework; the name may be that of another's test."""
+    """`cargo xtask test --only frameworks -k NAME` asks each framework; the name may be that of another's test."""
     if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and session.config.option.keyword:
         session.exitstatus = pytest.ExitCode.OK
 

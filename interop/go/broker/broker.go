@@ -54,7 +54,7 @@ func New(folder string, arguments ...string) *Broker {
 func (b *Broker) Start() error {
 	binary := os.Getenv(binaryVariable)
 	if binary == "" {
-		return fmt.Errorf("%s does not name the broker to test; run `cargo xtask interop go`", binaryVariable)
+		return fmt.Errorf("%s does not name the broker to test; run `cargo xtask test --only go`", binaryVariable)
 	}
 	log, err := os.OpenFile(b.LogPath(), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
 	if err != nil {

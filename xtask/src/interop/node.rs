@@ -1,4 +1,4 @@
-//! node's own test runner, and the kill loop that is written for node too.
+//! The JavaScript tests, with the test runner of node, and the kill loop, which is a program for node.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,23 +6,31 @@ use std::process::Command;
 use anyhow::Result;
 
 use crate::counts::Counts;
-use crate::{process, workspace};
+use crate::{process, stamp, workspace};
 
-/// A file that hangs must fail the run, not stop it.
+/// A file that hangs fails instead of stopping the run.
 const FILE_TIMEOUT: &str = "--test-timeout=300000";
 /// Two test files at once: as many as the smallest machine has cores.
 const FILES_AT_ONCE: &str = "--test-concurrency=2";
+const FOLDER: &str = "interop/js/test";
+/// Tests of a quick run.
+const SMOKE: [&str; 4] = ["send_receive", "settle", "topics", "hubs_send"];
 
 pub(crate) fn js(broker: &Path, only: Option<&str>) -> Result<Counts> {
     packages()?;
-    node_tests("interop/js/test", broker, only)
+    node_tests(test_files(FOLDER)?, broker, only)
 }
 
-/// First the checker is shown forged logs, then it judges real ones: a checker that flags nothing proves nothing.
-/// With a name, the tests of the checker alone run: the loop itself is one test and has none.
+pub(crate) fn js_smoke(broker: &Path) -> Result<Counts> {
+    packages()?;
+    node_tests(SMOKE.map(|name| format!("{FOLDER}/{name}.test.mjs")).to_vec(), broker, None)
+}
+
+/// Tests the checker with forged logs, then runs the loop and checks its logs. A name chooses among the tests of the checker; the
+/// loop, which is a single test, is then left out.
 pub(crate) fn kill(broker: &Path, only: Option<&str>) -> Result<Counts> {
     packages()?;
-    let mut counts = node_tests("interop/kill/test", broker, only)?;
+    let mut counts = node_tests(test_files("interop/kill/test")?, broker, only)?;
     if only.is_some() {
         return Ok(counts);
     }
@@ -36,22 +44,25 @@ pub(crate) fn kill(broker: &Path, only: Option<&str>) -> Result<Counts> {
 }
 
 fn packages() -> Result<()> {
-    let mut command = Command::new("npm");
-    process::must_succeed(
-        command.current_dir(workspace::root()?.join("interop/js")).args(["ci", "--loglevel=error"]),
-    )
+    let folder = workspace::root()?.join("interop/js");
+    let (installed, list) = (folder.join("node_modules"), folder.join("package-lock.json"));
+    if stamp::is_current(&installed, &list)? {
+        return Ok(());
+    }
+    process::must_succeed(Command::new("npm").current_dir(folder).args(["ci", "--loglevel=error"]))?;
+    stamp::write(&installed, &list)
 }
 
-fn node_tests(folder: &str, broker: &Path, only: Option<&str>) -> Result<Counts> {
+fn node_tests(files: Vec<String>, broker: &Path, only: Option<&str>) -> Result<Counts> {
     let mut command = Command::new("node");
     command.current_dir(workspace::root()?).env(workspace::BROKER_VARIABLE, broker);
     command.args(["--test", "--test-reporter=spec", FILE_TIMEOUT, FILES_AT_ONCE]);
     command.args(only.map(|name| format!("--test-name-pattern={name}")));
-    command.args(test_files(folder)?);
+    command.args(files);
     process::counted(&mut command, |lines| node_counts(lines, only.is_some()))
 }
 
-/// Named one by one: node 20 does not look for tests in a folder that it is given.
+/// The test files of a folder: node 20 does not search a folder for tests.
 fn test_files(folder: &str) -> Result<Vec<String>> {
     let mut files = Vec::new();
     for entry in workspace::root()?.join(folder).read_dir()? {
@@ -64,8 +75,8 @@ fn test_files(folder: &str) -> Result<Vec<String>> {
     Ok(files)
 }
 
-/// Reads the closing lines `ℹ pass 12`, `ℹ fail 1` and so on; a skipped or todo test counts as failed. Where a name chose
-/// the tests, node reports all others as skipped, so they count nothing.
+/// Reads the closing lines `ℹ pass 12`, `ℹ fail 1` and so on. A skipped or todo test counts as failed. If a name chose the tests, node
+/// reports all others as skipped, and they do not count.
 fn node_counts(lines: &[String], chosen: bool) -> Counts {
     let sum = |labels: &[&str]| labels.iter().filter_map(|label| closing_number(lines, label)).sum::<u64>();
     let skipped = if chosen { 0 } else { sum(&["skipped "]) };
@@ -81,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_closing_lines_of_node_are_read() {
+    fn counts_come_from_the_closing_lines_of_node() {
         let text = "✔ one (1ms)\nℹ tests 4\nℹ pass 2\nℹ fail 1\nℹ cancelled 0\nℹ skipped 1\nℹ todo 0";
         let lines: Vec<String> = text.lines().map(str::to_owned).collect();
         assert_eq!(node_counts(&lines, false), Counts { passed: 2, failed: 2 });

@@ -1,7 +1,6 @@
-//! pytest in a virtual environment with pinned packages.
+//! The Python tests, with pytest in a virtual environment with pinned packages.
 
 use std::fs;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -9,14 +8,26 @@ use anyhow::{Context, Result};
 
 use crate::counts::Counts;
 use crate::test::number_before;
-use crate::{process, workspace};
+use crate::{process, stamp, workspace};
 
-/// Written last into the environment, so a half-made one is made again.
-const STAMP: &str = "peeklock-requirements-hash";
+/// Tests of a quick run: a few of each subject, with the synchronous client only.
+const SMOKE: [&str; 6] = [
+    "test_send.py",
+    "test_settle.py",
+    "test_sessions.py",
+    "test_topics.py",
+    "test_eventhub_send.py",
+    "-k=not asyncio",
+];
 
 pub(crate) fn python(broker: &Path, only: Option<&str>) -> Result<Counts> {
     // The tests mostly wait for timers and sockets, so more of them than cores run at once.
     pytest(broker, &["--numprocesses", "16"], only)
+}
+
+pub(crate) fn python_smoke(broker: &Path) -> Result<Counts> {
+    let arguments: Vec<_> = ["--numprocesses", "4"].into_iter().chain(SMOKE).collect();
+    pytest(broker, &arguments, None)
 }
 
 pub(crate) fn proton(broker: &Path, only: Option<&str>) -> Result<Counts> {
@@ -27,7 +38,7 @@ fn pytest(broker: &Path, arguments: &[&str], only: Option<&str>) -> Result<Count
     pytest_in("interop/python", "interop-venv", broker, arguments, only)
 }
 
-/// Runs the tests of one folder in an environment of its own, which lies below the target folder.
+/// Runs the tests of one folder in an environment of its own below the target folder.
 pub(crate) fn pytest_in(
     folder: &str,
     environment_name: &str,
@@ -44,13 +55,10 @@ pub(crate) fn pytest_in(
     process::counted(&mut command, pytest_counts)
 }
 
-/// The environment for the committed requirements; made anew when they change.
+/// The environment with the committed requirements. A change of them builds a new one.
 fn environment(requirements: &Path, name: &str) -> Result<PathBuf> {
-    let text = fs::read(requirements).with_context(|| format!("cannot read {}", requirements.display()))?;
-    let hash = hash_of(&text);
     let folder = workspace::target()?.join(name);
-    let stamp = folder.join(STAMP);
-    if fs::read_to_string(&stamp).is_ok_and(|found| found == hash) {
+    if stamp::is_current(&folder, requirements)? {
         return Ok(folder);
     }
     if folder.exists() {
@@ -61,14 +69,8 @@ fn environment(requirements: &Path, name: &str) -> Result<PathBuf> {
     install.args(["-m", "pip", "install", "--quiet", "--no-deps", "--requirement"]).arg(requirements);
     process::must_succeed(&mut install)?;
     process::must_succeed(Command::new(folder.join("bin/python")).args(["-m", "pip", "check"]))?;
-    fs::write(&stamp, hash).with_context(|| format!("cannot write {}", stamp.display()))?;
+    stamp::write(&folder, requirements)?;
     Ok(folder)
-}
-
-fn hash_of(bytes: &[u8]) -> String {
-    let mut hasher = DefaultHasher::new();
-    bytes.hash(&mut hasher);
-    format!("{:016x}", hasher.finish())
 }
 
 /// Reads `== 2 failed, 40 passed, 1 skipped, 1 error in 61.2s ==`; a skipped test counts as failed.

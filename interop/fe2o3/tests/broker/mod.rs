@@ -20,7 +20,7 @@ pub(crate) struct Broker {
 impl Broker {
     pub(crate) fn start(queues: &[&str]) -> Result<Self> {
         let binary = std::env::var_os("PEEKLOCK_BIN")
-            .context("PEEKLOCK_BIN does not name the broker to test; run `cargo xtask interop fe2o3`")?;
+            .context("PEEKLOCK_BIN does not name the broker to test; run `cargo xtask test --only fe2o3`")?;
         let data = TempDir::new()?;
         let mut command = Command::new(binary);
         command.arg("serve").arg("--data").arg(data.path());

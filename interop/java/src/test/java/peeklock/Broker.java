@@ -219,7 +219,7 @@ public final class Broker implements AutoCloseable {
     private static String binary() {
         var binary = System.getenv("PEEKLOCK_BIN");
         if (binary == null) {
-            throw new IllegalStateException("PEEKLOCK_BIN does not name the broker to test; run `cargo xtask interop java`");
+            throw new IllegalStateException("PEEKLOCK_BIN does not name the broker to test; run `cargo xtask test --only java`");
         }
         return binary;
     }

@@ -138,7 +138,7 @@ public final class Broker {
         String binary = System.getenv("PEEKLOCK_BIN");
         if (binary == null) {
             throw new IllegalStateException(
-                    "PEEKLOCK_BIN does not name the broker to test; run `cargo xtask interop frameworks`");
+                    "PEEKLOCK_BIN does not name the broker to test; run `cargo xtask test --only frameworks`");
         }
         return binary;
     }
