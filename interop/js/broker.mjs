@@ -1,4 +1,4 @@
-// Starts a broker for tests, learns its addresses from what it prints, and stops it by its process id.
+// Starts a broker for tests, reads its addresses from its output, moves its clock, and stops it by its process id.
 import { spawn } from "node:child_process";
 import { openSync, closeSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { createServer } from "node:net";
@@ -19,6 +19,41 @@ export const KEY = "SAS_KEY_VALUE";
 // The test runner ends a file that takes too long this way; `exit` handlers must still run then.
 process.once("SIGTERM", () => process.exit(1));
 
+/**
+ * The clock of a broker. A test moves it instead of waiting for a lock, a time to live or a schedule to end. The SDKs stay on real
+ * time: after a move their clocks are behind the broker's, and locks seem to last longer to them.
+ */
+export class Clock {
+  constructor(address) {
+    this.url = `http://${address}/clock`;
+    this.aheadMs = 0;
+  }
+
+  now() {
+    return Date.now() + this.aheadMs;
+  }
+
+  advance(ms) {
+    return this.set(this.aheadMs + ms);
+  }
+
+  /** Moves just past a moment, if the broker has not reached it yet. */
+  passBy(moment) {
+    return this.advance(Math.max(0, moment - this.now()) + 10);
+  }
+
+  /** Returns to the real time. */
+  async reset() {
+    if (this.aheadMs > 0) await this.set(0);
+  }
+
+  async set(aheadMs) {
+    const answer = await fetch(this.url, { method: "PUT", body: String(Math.round(aheadMs)) });
+    if (!answer.ok) throw new Error(`the broker does not move its clock: ${answer.status}`);
+    this.aheadMs = aheadMs;
+  }
+}
+
 /** One broker process with its data folder. It may be killed and started again at the same place. */
 export class Broker {
   constructor({ queues = [], keys = [], configs = [], storageKey, folder, ...places } = {}) {
@@ -31,7 +66,7 @@ export class Broker {
     this.storageKey = storageKey;
     // The broker's own key is there only while no other is named, so it is named beside others.
     this.keys = keys.length > 0 ? [`${KEY_NAME}=${KEY}:Manage`, ...keys] : [];
-    this.options = [...queues.flatMap((queue) => ["--queue", queue]), ...this.keys.flatMap((key) => ["--key", key])];
+    this.options = ["--test-clock", ...queues.flatMap((queue) => ["--queue", queue]), ...this.keys.flatMap((key) => ["--key", key])];
     this.options.push(...configs.flatMap((path) => ["--config", path]));
     if (storageKey) this.options.push("--storage-key", storageKey);
     this.labels = {};
@@ -46,7 +81,7 @@ export class Broker {
   /** Starts the process and returns at once; `ready` tells when it serves. */
   spawn() {
     const binary = process.env.PEEKLOCK_BIN;
-    if (!binary) throw new Error("PEEKLOCK_BIN does not name the broker to test; run `cargo xtask interop js`");
+    if (!binary) throw new Error("PEEKLOCK_BIN does not name the broker to test; run `cargo xtask test --only js`");
     const log = openSync(this.logPath, "a");
     this.process = spawn(binary, ["serve", "--data", join(this.folder, "data"), ...this.places, ...this.options], { stdio: ["ignore", "pipe", log] });
     closeSync(log);
@@ -139,13 +174,13 @@ export class Broker {
       });
     });
     this.labels = labels;
+    this.clock = new Clock(labels["Test clock"]);
   }
 }
 
 /** Queues are declared when the broker starts, so every test takes unused ones from a stock of each kind. */
 export class QueuePool {
-  // A lock of one second is for those who wait until it is over; whoever does something while it lasts takes the longer one.
-  static kinds = { plain: "", lock1: ",lock=1s", lock5: ",lock=5s", count3: ",max-delivery=3" };
+  static kinds = { plain: "", lock5: ",lock=5s", count3: ",max-delivery=3" };
   static stock = 30;
 
   static declarations() {

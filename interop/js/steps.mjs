@@ -1,6 +1,6 @@
 // What every test file has at hand: a broker with queues, a client, and the steps that scenarios share.
 import assert from "node:assert/strict";
-import { after, before } from "node:test";
+import { after, afterEach, before } from "node:test";
 import { ServiceBusClient } from "@azure/service-bus";
 import { createQueue } from "./api.mjs";
 import { Broker, QueuePool } from "./broker.mjs";
@@ -21,6 +21,8 @@ export function useBroker(options = {}, prepare = () => {}) {
     context.client = new ServiceBusClient(context.broker.connectionString, CLIENT_OPTIONS);
     await prepare();
   });
+  // The tests of a file share the broker, so each starts at the real time.
+  afterEach(() => context.broker?.clock?.reset());
   after(async () => {
     await context.client?.close();
     await context.broker?.stop();
@@ -85,21 +87,12 @@ export function bodies(messages) {
   return messages.map((message) => message.body);
 }
 
-export function until(condition, what, timeoutMs = RECEIVE_TIMEOUT_MS) {
+export async function until(condition, what, timeoutMs = RECEIVE_TIMEOUT_MS) {
   const deadline = Date.now() + timeoutMs;
-  return new Promise((resolve, reject) => {
-    const look = () => {
-      if (condition()) resolve();
-      else if (Date.now() > deadline) reject(new Error(`waited ${timeoutMs} ms in vain for: ${what}`));
-      else setTimeout(look, 10);
-    };
-    look();
-  });
-}
-
-/** Sleeps until a moment that the broker has named is over. */
-export function sleepPast(moment) {
-  return sleep(Math.max(0, moment - Date.now()) + 300);
+  while (!(await condition())) {
+    if (Date.now() > deadline) throw new Error(`waited ${timeoutMs} ms in vain for: ${what}`);
+    await sleep(10);
+  }
 }
 
 export function sleep(ms) {

@@ -1,5 +1,6 @@
-"""Starts a broker for tests, learns its addresses from what it prints, and stops it by its process id."""
+"""Starts a broker for tests, reads its addresses from its output, moves its clock, and stops it by its process id."""
 
+import datetime
 import itertools
 import os
 import pathlib
@@ -11,6 +12,8 @@ import subprocess
 import threading
 import time
 
+import requests
+
 START_TIMEOUT_SECONDS = 60
 STOP_TIMEOUT_SECONDS = 30
 KEY_NAME = "RootManageSharedAccessKey"
@@ -18,6 +21,40 @@ KEY = "SAS_KEY_VALUE"
 # Below the range from which the system takes ports of outgoing connections: a client that keeps dialling a
 # port of that range while the broker is down can end up connected to itself, and then nobody else gets the port.
 FIXED_PORTS = range(20000, 32000)
+
+
+class Clock:
+    """The clock of a broker. A test moves it instead of waiting for a lock, a time to live or a schedule to end.
+
+    The SDKs stay on real time: after a move their clocks are behind the broker's, and locks seem to last longer to them.
+    """
+
+    def __init__(self, address):
+        self.url = f"http://{address}/clock"
+        self.ahead = datetime.timedelta(0)
+
+    def now(self):
+        return datetime.datetime.now(datetime.timezone.utc) + self.ahead
+
+    def in_seconds(self, seconds):
+        return self.now() + datetime.timedelta(seconds=seconds)
+
+    def advance(self, seconds):
+        self._set(self.ahead + datetime.timedelta(seconds=seconds))
+
+    def pass_by(self, moment):
+        """Moves just past a moment, if the broker has not reached it yet."""
+        self.advance(max(0, (moment - self.now()).total_seconds()) + 0.01)
+
+    def reset(self):
+        """Returns to the real time."""
+        if self.ahead:
+            self._set(datetime.timedelta(0))
+
+    def _set(self, ahead):
+        milliseconds = round(ahead / datetime.timedelta(milliseconds=1))
+        requests.put(self.url, data=str(milliseconds), timeout=START_TIMEOUT_SECONDS).raise_for_status()
+        self.ahead = ahead
 
 
 class Broker:
@@ -45,21 +82,23 @@ class Broker:
         self.environment = environment or {}
         # The broker's own key is there only while no other is named, so it is named beside others.
         self.keys = [f"{KEY_NAME}={KEY}:Manage", *keys] if keys else []
-        self.arguments = [*options("--queue", queues), *options("--key", self.keys)]
+        self.arguments = ["--test-clock", *options("--queue", queues), *options("--key", self.keys)]
         self.arguments += options("--config", map(str, configs))
         self.arguments += options("--storage-key", [storage_key] if storage_key else [])
         self.labels = {}
+        self.clock = None
         self.process = None
 
     def start(self):
         binary = os.environ.get("PEEKLOCK_BIN")
         if not binary:
-            raise RuntimeError("PEEKLOCK_BIN does not name the broker to test; run `cargo xtask interop python`")
+            raise RuntimeError("PEEKLOCK_BIN does not name the broker to test; run `cargo xtask test --only python`")
         command = [binary, "serve", "--data", str(self.folder / "data"), *self.places, *self.arguments]
         environment = os.environ | self.environment
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment)
         self.labels = self._read_labels()
+        self.clock = Clock(self.labels["Test clock"])
         return self
 
     def stop(self):
@@ -140,11 +179,8 @@ class QueuePool:
 
     KINDS = {
         "plain": "",
-        # For those who wait until it is over; whoever does something while it lasts takes the longer one.
-        "lock1": ",lock=1s",
-        "lock5": ",lock=5s",
+        "count2": ",max-delivery=2",
         "count3": ",max-delivery=3",
-        "lock5count2": ",lock=5s,max-delivery=2",
     }
     STOCK = 120
 

@@ -22,6 +22,13 @@ def broker(tmp_path_factory):
     broker.stop()
 
 
+@pytest.fixture
+def clock(broker):
+    """The broker's clock, for a test to move. Afterwards it shows the real time again: other tests share the broker."""
+    yield broker.clock
+    broker.clock.reset()
+
+
 @pytest.fixture(scope="session")
 def pool():
     return QueuePool()

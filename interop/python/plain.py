@@ -75,7 +75,7 @@ def ask(connection, operation, body, of=None):
     address = f"{of}/$management" if of else "$management"
     reply_to = f"reply-{uuid.uuid4()}"
     receiver = connection.create_receiver(address, credit=1, name=reply_to)
-    sender = connection.create_sender(address)
+    sender = connection.create_sender(address, name=f"ask-{reply_to}")
     request = Message(id=str(uuid.uuid4()), reply_to=reply_to, properties={"operation": operation}, body=body)
     sender.send(request)
     answer = receiver.receive(TIMEOUT_SECONDS)

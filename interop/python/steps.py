@@ -72,12 +72,6 @@ def in_seconds(seconds):
     return datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(seconds=seconds)
 
 
-def sleep_past(moment, margin=0.3):
-    """Sleeps until a moment that the broker has named is over."""
-    left = (moment - datetime.datetime.now(datetime.timezone.utc)).total_seconds()
-    time.sleep(max(0, left) + margin)
-
-
 def body(message):
     return b"".join(message.body)
 

@@ -16,6 +16,12 @@ def storage(tmp_path_factory):
 
 
 @pytest.fixture
+def storage_clock(storage):
+    yield storage.clock
+    storage.clock.reset()
+
+
+@pytest.fixture
 def service(flavour, storage):
     with flavour.storage_queues(storage.storage_connection_string) as service:
         yield service

@@ -102,12 +102,12 @@ def test_an_update_of_some_properties_by_name(admin):
 
 def test_properties_are_obeyed(admin, client):
     name = fresh("queue")
-    admin.create_queue(name, max_delivery_count=1, lock_duration=datetime.timedelta(seconds=5))
+    admin.create_queue(name, max_delivery_count=1, lock_duration=datetime.timedelta(seconds=50))
     send(client, name, "poison")
     with client.get_queue_receiver(name) as receiver:
         message = receive_one(receiver)
-        assert message.locked_until_utc - message.enqueued_time_utc >= datetime.timedelta(seconds=5)
-        assert message.locked_until_utc - in_seconds(0) <= datetime.timedelta(seconds=5.1)
+        assert message.locked_until_utc - message.enqueued_time_utc >= datetime.timedelta(seconds=50)
+        assert message.locked_until_utc - in_seconds(0) <= datetime.timedelta(seconds=50.1)
         receiver.abandon_message(message)
     with client.get_queue_receiver(name, sub_queue=ServiceBusSubQueue.DEAD_LETTER) as dead:
         assert text(receive_one(dead)) == "poison"

@@ -25,7 +25,7 @@ def consumer(flavour, broker, hub):
 def test_of_a_hub(hub, producer, consumer):
     for client in (producer, consumer):
         shown = client.get_eventhub_properties()
-        assert 0 <= seconds_since(shown.pop("created_at")) < 60
+        assert 0 <= seconds_since(shown.pop("created_at")) < 3600
         assert shown == {"eventhub_name": hub, "partition_ids": ["0", "1", "2"]}
         assert client.get_partition_ids() == ["0", "1", "2"]
 
@@ -45,7 +45,7 @@ def test_of_an_empty_partition(hub, producer):
 def test_of_a_partition_with_events(hub, producer, consumer):
     publish(producer, "a", "b", "c", partition_id="2")
     shown = consumer.get_partition_properties("2")
-    assert -1 < seconds_since(shown.pop("last_enqueued_time_utc")) < 60
+    assert -1 < seconds_since(shown.pop("last_enqueued_time_utc")) < 3600
     assert shown == {
         "eventhub_name": hub,
         "id": "2",

@@ -149,16 +149,17 @@ def test_what_the_partition_has_last_comes_with_each_event(flavour, broker, hub,
     client.close()
     finish()
     assert [(shown["sequence_number"], shown["offset"]) for shown in seen] == [(2, "2")] * 3
-    assert all(-1 < seconds_since(shown[name]) < 60 for shown in seen for name in ("enqueued_time", "retrieval_time"))
+    assert all(-1 < seconds_since(shown[name]) < 3600 for shown in seen for name in ("enqueued_time", "retrieval_time"))
 
 
-def test_what_is_older_than_the_retention_goes(broker, hubs, api):
-    strict = hubs.create(retention_ms=1000)
-    lenient = hubs.create(retention_ms=1000, expired_position="earliest")
+def test_what_is_older_than_the_retention_goes(broker, clock, hubs, api):
+    strict = hubs.create(retention_ms=60_000)
+    lenient = hubs.create(retention_ms=60_000, expired_position="earliest")
     place = broker.connection_string
     for hub in (strict, lenient):
         with SYNC.producer(place, hub) as producer:
             publish(producer, "old", "older")
+            clock.advance(61)
             wait_until_gone(producer)
             api.put("hubs", hub, retentionHours=24)
             publish(producer, "new")

@@ -67,7 +67,7 @@ def test_one_event_and_a_batch(flavour, broker, hub, producer):
     assert bodies(events) == ["one", "two", "three"]
     assert numbers(events) == [0, 1, 2]
     assert [event.offset for event in events] == ["0", "1", "2"]
-    assert all(-1 < seconds_since(event.enqueued_time) < 60 for event in events)
+    assert all(-1 < seconds_since(event.enqueued_time) < 3600 for event in events)
     assert [event.partition_key for event in events] == [None] * 3
     # The events of a batch arrive together.
     assert events[1].enqueued_time == events[2].enqueued_time

@@ -1,7 +1,6 @@
 """Several queues as one: a group that the configuration declares, received from with the stock SDK."""
 
 import threading
-import time
 
 import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusReceiveMode
@@ -16,7 +15,6 @@ OUTSTANDING = 16
 
 CONFIGURATION = """
 [queues.high]
-lock-duration = "5s"
 [queues.normal]
 [queues.low]
 [queues.urgent]
@@ -129,11 +127,11 @@ def test_receive_and_delete_and_peek(client, drained):
         assert receiver.peek_messages(max_message_count=10) == []
 
 
-def test_a_lock_that_ran_out_is_lost(client, drained):
+def test_a_lock_that_ran_out_is_lost(client, clock, drained):
     send(client, "high", "slow")
     with client.get_queue_receiver("work") as receiver:
         message = receive_one(receiver)
-        time.sleep(6)
+        clock.pass_by(message.locked_until_utc)
         with pytest.raises(MessageLockLostError):
             receiver.complete_message(message)
         again = receive_one(receiver)

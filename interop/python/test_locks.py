@@ -1,129 +1,118 @@
 """Locks: expiry with redelivery, renewal by hand and by the SDK's renewer, and settling too late."""
 
 import datetime
-import time
 
 import pytest
 from azure.servicebus import ServiceBusSubQueue
 from azure.servicebus.exceptions import MessageLockLostError
 
-from steps import assert_empty, receive, receive_one, send, sleep_past, text
+from steps import assert_empty, receive, receive_one, send, text, until
 
-FIVE_SECONDS = datetime.timedelta(seconds=5)
-
-
-def seconds_left(message):
-    return (message.locked_until_utc - datetime.datetime.now(datetime.timezone.utc)).total_seconds()
+LOCK = datetime.timedelta(seconds=40)
+# The renewer of the SDK renews a lock of at most 10 s when a quarter of it has passed.
+RENEWED_LOCK_MS = 10_000
 
 
-def believe_in_the_lock(message):
-    """The SDK refuses to settle once its own clock says that the lock ran out; here the broker must refuse."""
-    message._expiry = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(minutes=1)
+@pytest.fixture
+def queue(create):
+    return create(lock_duration=f"{LOCK.seconds}s")
 
 
-def test_an_expired_lock_brings_the_message_back_with_a_higher_count(client, pool):
-    queue = pool.take("lock5")
+def test_an_expired_lock_brings_the_message_back_with_a_higher_count(client, clock, queue):
     send(client, queue, "slow work")
     with client.get_queue_receiver(queue) as receiver:
-        ends = []
         for count in range(3):
             message = receive_one(receiver)
             assert text(message) == "slow work"
             assert message.delivery_count == count
-            assert seconds_left(message) <= 5.1
-            ends.append(message.locked_until_utc)
+            if count < 2:
+                clock.pass_by(message.locked_until_utc)
         receiver.complete_message(message)
-    assert all(later - sooner >= FIVE_SECONDS for sooner, later in zip(ends, ends[1:])), "each lock begins when the one before is over"
     assert_empty(client, queue)
 
 
-def test_a_lock_lasts_as_long_as_the_queue_says(client, pool):
-    queue = pool.take("lock5")
+def test_a_lock_lasts_as_long_as_the_queue_says(client, clock, queue):
     send(client, queue, "timed")
     with client.get_queue_receiver(queue) as receiver:
         message = receive_one(receiver)
-        # It was locked after it was sent and before it came here; how long before is not known.
-        assert message.locked_until_utc - message.enqueued_time_utc >= FIVE_SECONDS
-        assert seconds_left(message) <= 5.1
+        # The broker locked the message after it was enqueued and before this moment.
+        assert message.locked_until_utc - message.enqueued_time_utc >= LOCK
+        assert message.locked_until_utc - clock.now() <= LOCK + datetime.timedelta(milliseconds=100)
 
 
-def test_renewal_extends_the_lock(client, pool):
-    queue = pool.take("lock5")
+def test_renewal_extends_the_lock(client, clock, queue):
     send(client, queue, "renewed")
     with client.get_queue_receiver(queue) as receiver:
         message = receive_one(receiver)
-        before = message.locked_until_utc
-        while message.locked_until_utc <= before + FIVE_SECONDS:
-            time.sleep(0.5)
-            receiver.renew_message_lock(message)
-        assert datetime.datetime.now(datetime.timezone.utc) > before, "the first lock is over"
+        first = message.locked_until_utc
+        clock.advance(LOCK.seconds / 2)
+        receiver.renew_message_lock(message)
+        assert message.locked_until_utc >= first + LOCK / 2
+        clock.pass_by(first)
         receiver.complete_message(message)
     assert_empty(client, queue)
 
 
 def test_the_renewer_of_the_sdk_keeps_a_lock(client, flavour, create):
-    queue = create(lock_duration_ms=8000)
+    queue = create(lock_duration_ms=RENEWED_LOCK_MS)
     send(client, queue, "kept")
-    with flavour.lock_renewer(max_lock_renewal_duration=30) as renewer:
+    with flavour.lock_renewer(max_lock_renewal_duration=60) as renewer:
         with client.get_queue_receiver(queue, auto_lock_renewer=renewer) as receiver:
             message = receive_one(receiver)
-            time.sleep(9.5)
-            assert message.auto_renew_error is None
+            first = message.locked_until_utc
+            until(lambda: message.locked_until_utc > first, "a renewal")
             receiver.complete_message(message)
+            assert message.auto_renew_error is None
     assert_empty(client, queue)
 
 
 def test_the_renewer_of_the_sdk_keeps_many_locks(client, flavour, create):
-    """Its threads number their requests without a lock, so that several have the same delivery-id."""
-    queue = create(lock_duration_ms=8000)
+    """Its threads number their requests without a mutex, so that several have the same delivery-id."""
+    queue = create(lock_duration_ms=RENEWED_LOCK_MS)
     count = 40
     send(client, queue, *map(str, range(count)))
     with flavour.lock_renewer(max_lock_renewal_duration=60) as renewer:
         with client.get_queue_receiver(queue, prefetch_count=count) as receiver:
             messages = receive(receiver, count)
+            first = {message.message_id: message.locked_until_utc for message in messages}
             for message in messages:
                 renewer.register(receiver, message)
-            time.sleep(9)
-            assert {message.auto_renew_error for message in messages} == {None}
+            until(lambda: all(message.locked_until_utc > first[message.message_id] for message in messages), "renewals")
             for message in messages:
                 receiver.complete_message(message)
+            assert {message.auto_renew_error for message in messages} == {None}
     assert {message.delivery_count for message in messages} == {0}
     assert_empty(client, queue)
 
 
-def test_settling_too_late_over_the_link_is_refused(client, pool):
-    queue = pool.take("lock5")
+def test_settling_too_late_over_the_link_is_refused(client, clock, queue):
     send(client, queue, "late")
     with client.get_queue_receiver(queue) as receiver, client.get_queue_receiver(queue) as other:
         late = receive_one(receiver)
+        clock.pass_by(late.locked_until_utc)
         again = receive_one(other)
         assert again.sequence_number == late.sequence_number
-        believe_in_the_lock(late)
         with pytest.raises(MessageLockLostError):
             receiver.complete_message(late)
         other.complete_message(again)
 
 
-def test_settling_too_late_by_management_is_refused(client, pool):
-    queue = pool.take("lock5")
+def test_settling_too_late_by_management_is_refused(client, clock, queue):
     send(client, queue, "late")
     with client.get_queue_receiver(queue) as receiver:
         message = receive_one(receiver)
         receiver.defer_message(message)
         [late] = receiver.receive_deferred_messages([message.sequence_number])
-        sleep_past(late.locked_until_utc)
-        believe_in_the_lock(late)
+        clock.pass_by(late.locked_until_utc)
         with pytest.raises(MessageLockLostError):
             receiver.complete_message(late)
 
 
-def test_renewing_too_late_is_refused(client, pool):
-    queue = pool.take("lock1")
+def test_renewing_too_late_is_refused(client, clock, queue):
     send(client, queue, "late")
     with client.get_queue_receiver(queue) as receiver:
         message = receive_one(receiver)
-        sleep_past(message.locked_until_utc)
-        believe_in_the_lock(message)
+        clock.pass_by(message.locked_until_utc)
         with pytest.raises(MessageLockLostError):
             receiver.renew_message_lock(message)
 
@@ -145,12 +134,12 @@ def test_too_many_abandons_set_the_message_aside(client, pool):
         dead.complete_message(message)
 
 
-def test_too_many_expiries_set_the_message_aside(client, pool):
-    queue = pool.take("lock5count2")
+def test_too_many_expiries_set_the_message_aside(client, clock, pool):
+    queue = pool.take("count2")
     send(client, queue, "poison")
     with client.get_queue_receiver(queue) as receiver:
-        receive_one(receiver)
-        receive_one(receiver)
+        for _ in range(2):
+            clock.pass_by(receive_one(receiver).locked_until_utc)
     with client.get_queue_receiver(queue, sub_queue=ServiceBusSubQueue.DEAD_LETTER) as dead:
         message = receive_one(dead)
         assert message.dead_letter_reason == "MaxDeliveryCountExceeded"

@@ -1,15 +1,13 @@
 """In which order a queue with classes hands out what waits: strict, aged, weighted, fifo; also while the policy changes."""
 
-import time
-
 import pytest
 from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusMessage
 
 from names import fresh
 from order import of_class, order, post, take, take_from
-from steps import in_seconds, receive, receive_dead_letter, receive_one, sleep_past, text, texts
+from steps import in_seconds, receive, receive_dead_letter, receive_one, text, texts
 
-AGING_SECONDS = 2
+AGING_SECONDS = 60
 # What waited longer than it may be overtaken by goes first; the messages in question are seconds apart.
 AGED = order("aged", {"high": {"offset": "0s"}, "normal": {"offset": "0s"}, "low": {"offset": f"{AGING_SECONDS}s"}})
 
@@ -30,10 +28,10 @@ def test_what_comes_later_and_is_more_urgent_goes_first(client, create):
         assert take_from(receiver, 3) == ["h1", "l2", "l3"]
 
 
-def test_aged_overtakes_for_a_bounded_time(client, create):
+def test_aged_overtakes_for_a_bounded_time(client, clock, create):
     queue = create(order=AGED)
     post(client, queue, *of_class("low", "old"))
-    time.sleep(AGING_SECONDS + 0.5)
+    clock.advance(AGING_SECONDS + 0.5)
     post(client, queue, *of_class("low", "young"), *of_class("high", "high"))
     assert take(client, queue, 3) == ["old", "high", "young"]
 
@@ -87,13 +85,13 @@ def test_an_abandoned_message_keeps_its_place(client, create):
         assert take_from(receiver, 3) == ["h2", "l1", "l2"]
 
 
-def test_a_message_whose_lock_ran_out_keeps_its_place(client, create):
-    queue = create(order=order("strict"), lock_duration="5s")
+def test_a_message_whose_lock_ran_out_keeps_its_place(client, clock, create):
+    queue = create(order=order("strict"))
     post(client, queue, *of_class("low", "l1", "l2"), *of_class("high", "h1"))
     with client.get_queue_receiver(queue) as receiver:
         held = receive(receiver, 2)
         assert texts(held) == ["h1", "l1"]
-        sleep_past(held[1].locked_until_utc)
+        clock.pass_by(held[1].locked_until_utc)
         assert take_from(receiver, 3) == ["h1", "l1", "l2"]
 
 
@@ -109,15 +107,15 @@ def test_a_deferred_message_waits_beside_and_is_found_by_its_number(client, crea
         receiver.complete_message(again)
 
 
-def test_a_scheduled_message_takes_its_place_when_it_is_due(client, create):
+def test_a_scheduled_message_takes_its_place_when_it_is_due(client, clock, create):
     queue = create(order=order("strict"))
     with client.get_queue_sender(queue) as sender:
         sender.send_messages(of_class("low", "l1", "l2"))
         with client.get_queue_receiver(queue) as receiver:
-            due = in_seconds(6)
+            due = in_seconds(60)
             sender.schedule_messages(of_class("high", "scheduled"), due)
             assert take_from(receiver, 1) == ["l1"]
-            sleep_past(due)
+            clock.pass_by(due)
             assert take_from(receiver, 2) == ["scheduled", "l2"]
 
 

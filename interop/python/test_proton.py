@@ -208,12 +208,12 @@ def test_an_unknown_queue_is_not_found(connection):
         connection.create_sender("no-such-queue")
 
 
-def test_locks_of_a_lost_connection_end_with_their_time(broker, connection, pool):
-    queue = pool.take("lock1")
+def test_locks_of_a_lost_connection_end_with_their_time(broker, clock, connection, queue):
     connection.create_sender(queue).send(Message(body="orphan"))
     other = connect(broker)
     other.create_receiver(queue, credit=0).receive()
     other.close()
+    clock.advance(60)
     receiver = connection.create_receiver(queue, credit=0)
     message = receiver.receive()
     assert message.body == "orphan"

@@ -1,17 +1,18 @@
 """Removing many messages at once: as the newer SDKs ask for it, and as the broker's own purge does."""
 
-import time
-
 from proton import int32, timestamp
 
 from steps import assert_empty, receive_one, send, text, texts
 
 
-def test_batch_delete_and_purge(client, create, management):
+def milliseconds(moment):
+    return timestamp(round(moment.timestamp() * 1000))
+
+
+def test_batch_delete_and_purge(client, clock, create, management):
     queue = create()
     send(client, queue, *"abcdef")
-    now_ms = int(time.time() * 1000) + 1000
-    request = {"message-count": int32(2), "enqueued-time-utc": timestamp(now_ms)}
+    request = {"message-count": int32(2), "enqueued-time-utc": milliseconds(clock.in_seconds(1))}
     assert management.ask("com.microsoft:batch-delete-messages", request, of=queue) == {"message-count": 2}
     with client.get_queue_receiver(queue) as receiver:
         assert texts(receiver.peek_messages(max_message_count=10, sequence_number=1)) == list("cdef")
@@ -19,16 +20,15 @@ def test_batch_delete_and_purge(client, create, management):
     assert_empty(client, queue)
 
 
-def test_a_purge_spares_what_is_younger_and_what_is_locked(client, create, management):
+def test_a_purge_spares_what_is_younger_and_what_is_locked(client, clock, create, management):
     queue = create()
     send(client, queue, "locked", "old")
     with client.get_queue_receiver(queue) as receiver:
         locked = receive_one(receiver)
-        time.sleep(0.05)
-        border = int(time.time() * 1000)
-        time.sleep(0.05)
+        clock.advance(10)
+        border = clock.in_seconds(-5)
         send(client, queue, "young")
-        management.ask("peeklock:purge", {"before": timestamp(border)}, of=queue)
+        management.ask("peeklock:purge", {"before": milliseconds(border)}, of=queue)
         assert "young" in texts(receiver.peek_messages(max_message_count=10, sequence_number=1))
         receiver.complete_message(locked)
         assert texts(receiver.peek_messages(max_message_count=10, sequence_number=1)) == ["young"]

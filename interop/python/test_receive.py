@@ -53,7 +53,7 @@ def test_the_iterator_yields_and_ends_after_its_wait(client, queue):
 def test_an_empty_queue_ends_the_wait_with_nothing(receiver):
     started = time.monotonic()
     assert receiver.receive_messages(max_wait_time=1) == []
-    assert 0.5 < time.monotonic() - started < 20
+    assert time.monotonic() - started > 0.5
 
 
 def test_a_waiting_receiver_gets_a_message_as_it_is_sent(flavour, broker, client, queue, receiver):

@@ -87,8 +87,9 @@ def test_delivery_counts_survive_a_restart(mortal, mortal_client):
 def test_scheduled_messages_survive_a_kill(mortal, mortal_client):
     with mortal_client.get_queue_sender("jobs") as sender, mortal_client.get_queue_receiver("jobs") as receiver:
         [cancelled] = sender.schedule_messages(ServiceBusMessage("cancelled"), in_seconds(3600))
-        sender.schedule_messages([ServiceBusMessage("soon"), ServiceBusMessage("too")], in_seconds(2))
+        sender.schedule_messages([ServiceBusMessage("soon"), ServiceBusMessage("too")], in_seconds(300))
         restart(mortal, "kill")
+        mortal.clock.advance(300)
         assert texts(receive(receiver, 2, seconds=20)) == ["soon", "too"]
         sender.cancel_scheduled_messages(cancelled)
 

@@ -1,14 +1,19 @@
 """Failed deliveries: the queue's retry policy, and a delay that the consumer itself asks for."""
 
 import datetime
-import time
 
 import pytest
 from azure.servicebus import ServiceBusMessage
 from proton import Delivery, Message, symbol
 
 from plain import ask, connect
-from steps import RECEIVE_TIMEOUT_SECONDS, in_seconds, receive_dead_letter, receive_one, send, sleep_past, text
+from steps import receive_dead_letter, receive_one, send, text, until
+
+
+# The default of a queue.
+LOCK = datetime.timedelta(seconds=60)
+# A test must take less real time than this between two moves of the clock.
+MARGIN_SECONDS = 25
 
 
 @pytest.fixture
@@ -16,21 +21,6 @@ def connection(broker):
     connection = connect(broker)
     yield connection
     connection.close()
-
-
-def abandon_and_time(api, queue, receiver, message):
-    """Abandons, waits until the message is no longer held back, and says between how many seconds it was.
-
-    A pause of this process only widens the span: the message was still held back when its last look began, and no more when the next ended.
-    """
-    started = time.monotonic()
-    receiver.abandon_message(message)
-    abandoned = held_at = look_at = time.monotonic()
-    while is_delayed(api, queue):
-        assert look_at - started < RECEIVE_TIMEOUT_SECONDS, "the message is held back for ever"
-        time.sleep(0.02)
-        held_at, look_at = look_at, time.monotonic()
-    return held_at - abandoned, time.monotonic() - started
 
 
 def is_delayed(api, queue):
@@ -48,13 +38,13 @@ def test_without_a_policy_a_failed_message_comes_at_once(client, api, queue, rec
 @pytest.mark.parametrize(
     "policy, delays",
     [
-        ({"retry": "fixed:700ms"}, [0.7, 0.7]),
-        ({"retry": "linear:400ms..5s"}, [0.4, 0.8]),
-        ({"retry": "exponential:300ms..800ms"}, [0.3, 0.6, 0.8]),
+        ({"retry": "fixed:70s"}, [70, 70]),
+        ({"retry": "linear:40s..500s"}, [40, 80]),
+        ({"retry": "exponential:30s..80s"}, [30, 60, 80]),
     ],
     ids=["fixed", "linear", "exponential"],
 )
-def test_the_policy_sets_the_delay(client, api, create, policy, delays):
+def test_the_policy_sets_the_delay(client, api, clock, create, policy, delays):
     queue = create(**policy)
     with client.get_queue_sender(queue) as sender:
         sender.send_messages(ServiceBusMessage("x", message_id="kept"))
@@ -62,22 +52,37 @@ def test_the_policy_sets_the_delay(client, api, create, policy, delays):
         message = receive_one(receiver)
         number = message.sequence_number
         for count, delay in enumerate(delays, start=1):
-            at_least, at_most = abandon_and_time(api, queue, receiver, message)
-            assert at_least < delay + 0.5 and at_most > delay - 0.05, f"held back for {at_least:.2f} to {at_most:.2f} s"
+            before = clock.now()
+            receiver.abandon_message(message)
+            assert is_delayed(api, queue)
+            # The next lock starts when the delay is over, so its end shows the length of the delay.
+            pass_the_delay(api, clock, queue, delay)
             message = receive_one(receiver)
+            assert message.locked_until_utc - LOCK >= before + datetime.timedelta(seconds=delay)
             assert (message.delivery_count, message.message_id) == (count, "kept")
             assert message.sequence_number == number
 
 
-def test_an_expired_lock_counts_as_a_failure_for_the_policy(client, create):
-    queue = create(lock_duration_ms=1000, retry="fixed:1s")
+def pass_the_delay(api, clock, queue, seconds):
+    """Moves the clock to shortly before the end of the delay, where the message still waits, and then past the end."""
+    clock.advance(seconds - MARGIN_SECONDS)
+    assert is_delayed(api, queue)
+    clock.advance(MARGIN_SECONDS)
+    until(lambda: not is_delayed(api, queue), "the end of the delay")
+
+
+def test_an_expired_lock_counts_as_a_failure_for_the_policy(client, api, clock, create):
+    queue = create(lock_duration_ms=60_000, retry="fixed:40s")
     send(client, queue, "x")
     with client.get_queue_receiver(queue) as receiver:
         first = receive_one(receiver)
+        clock.pass_by(first.locked_until_utc)
+        until(lambda: is_delayed(api, queue), "the delay after the expired lock")
+        clock.advance(40)
         again = receive_one(receiver)
         assert again.delivery_count == 1
-        # From the end of the first lock on: the delay, then the second lock.
-        assert again.locked_until_utc - first.locked_until_utc >= datetime.timedelta(seconds=2)
+        # The delay and the second lock follow the end of the first lock.
+        assert again.locked_until_utc - first.locked_until_utc >= datetime.timedelta(seconds=100)
 
 
 def test_others_overtake_a_message_that_waits_for_its_retry(client, create):
@@ -89,22 +94,30 @@ def test_others_overtake_a_message_that_waits_for_its_retry(client, create):
         assert [text(message) for message in receiver.peek_messages(sequence_number=1)] == ["failing"]
 
 
-def test_the_last_failure_dead_letters_without_a_wait(client, create):
-    queue = create(max_delivery_count=2, retry="fixed:300ms")
+def test_the_last_failure_dead_letters_without_a_wait(client, api, clock, create):
+    queue = create(max_delivery_count=2, retry="fixed:60s")
     send(client, queue, "poison")
     with client.get_queue_receiver(queue) as receiver:
-        for _ in range(2):
-            receiver.abandon_message(receive_one(receiver))
+        receiver.abandon_message(receive_one(receiver))
+        until(lambda: is_delayed(api, queue), "the delay")
+        clock.advance(60)
+        receiver.abandon_message(receive_one(receiver))
     assert receive_dead_letter(client, queue).dead_letter_reason == "MaxDeliveryCountExceeded"
 
 
 def abandon_with(receiver, properties):
-    """The Python SDK abandons without properties; a plain client can say what .NET and JavaScript can."""
+    """The Python SDK abandons without properties; a plain client can set them, as .NET and JavaScript can."""
     delivery = receiver.fetcher.unsettled.popleft()
     delivery.local.failed = True
     delivery.local.annotations = {symbol(name): value for name, value in properties.items()}
     delivery.update(Delivery.MODIFIED)
     delivery.settle()
+
+
+def wait_until_delayed(connection, api, queue):
+    # The connection writes only during a call.
+    ask(connection, "com.microsoft:peek-message", {"from-sequence-number": 1, "message-count": 1}, of=queue)
+    until(lambda: is_delayed(api, queue), "the delay")
 
 
 def test_abandoning_changes_properties(connection, queue):
@@ -121,33 +134,32 @@ def test_abandoning_changes_properties(connection, queue):
 @pytest.mark.parametrize(
     "properties",
     [
-        {"peeklock-retry-after-ms": 1000},
-        {"peeklock-retry-after": 1},
-        {"peeklock-retry-after": 1.0},
-        {"peeklock-retry-after": "PT1S"},
+        {"peeklock-retry-after-ms": 90_000},
+        {"peeklock-retry-after": 90},
+        {"peeklock-retry-after": 90.0},
+        {"peeklock-retry-after": "PT90S"},
     ],
     ids=["milliseconds", "seconds", "fraction", "text"],
 )
-def test_a_reserved_property_asks_for_a_delay(connection, queue, properties):
+def test_a_reserved_property_asks_for_a_delay(connection, api, clock, queue, properties):
     connection.create_sender(queue).send(Message(id="kept", body="x", properties={"own": 1}))
     receiver = connection.create_receiver(queue, credit=0)
     number = receiver.receive().annotations["x-opt-sequence-number"]
-    started = time.monotonic()
     abandon_with(receiver, properties | {"why": "busy"})
+    wait_until_delayed(connection, api, queue)
+    pass_the_delay(api, clock, queue, 90)
     again = receiver.receive()
-    # Seconds, not minutes: for one of those it would not have been waited.
-    assert time.monotonic() - started > 0.95
     assert (again.id, again.delivery_count, again.annotations["x-opt-sequence-number"]) == ("kept", 1, number)
     assert again.properties == {"own": 1, "why": "busy"}, "the reserved property is not stored"
     receiver.accept()
 
 
-def test_a_delayed_message_keeps_its_time_to_live(connection, queue):
+def test_a_delayed_message_keeps_its_time_to_live(connection, api, clock, queue):
     sender, receiver = connection.create_sender(queue), connection.create_receiver(queue, credit=0)
-    sender.send(Message(body="x", ttl=5))
-    sent = in_seconds(0)
+    sender.send(Message(body="x", ttl=60))
     receiver.receive()
-    abandon_with(receiver, {"peeklock-retry-after-ms": 60_000})
-    sleep_past(sent + datetime.timedelta(seconds=5))
+    abandon_with(receiver, {"peeklock-retry-after-ms": 600_000})
+    wait_until_delayed(connection, api, queue)
+    clock.advance(60)
     request = {"from-sequence-number": 1, "message-count": 1}
     assert ask(connection, "com.microsoft:peek-message", request, of=queue) == {}

@@ -1,62 +1,59 @@
 """The lock on a session: renewal by hand and by the SDK's renewer, its end, and what a poison message does to a session."""
 
 import datetime
-import time
 
 import pytest
 from azure.servicebus.exceptions import OperationTimeoutError, SessionLockLostError
 
-from flavour import unbridged
-from steps import in_seconds, next_session, receive, receive_dead_letter, receive_one, send_in_session, sleep_past, text, texts
+from steps import next_session, receive, receive_dead_letter, receive_one, send_in_session, text, texts, until
 
-# Long enough for two receivers and what they do, one after the other.
-LOCK_SECONDS = 8
+LOCK = datetime.timedelta(seconds=60)
+# The renewer of the SDK renews a lock of at most 10 s when a quarter of it has passed.
+RENEWED_LOCK_SECONDS = 10
+# The broker detaches a receiver this long after its session lock has ended.
+DETACHED_AFTER = datetime.timedelta(seconds=2)
 
 
 @pytest.fixture
 def queue(create):
-    return create(requires_session=True, lock_duration=f"{LOCK_SECONDS}s")
+    return create(requires_session=True, lock_duration=f"{LOCK.seconds}s")
 
 
-def believe_in_the_lock(session):
-    """The SDK refuses by its own clock; here the broker must refuse."""
-    later = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(minutes=1)
-    unbridged(session)._locked_until_utc = later
-
-
-def test_renewal_keeps_the_session(client, queue):
+def test_renewal_keeps_the_session(client, clock, queue):
     send_in_session(client, queue, "s", "work")
     with client.get_queue_receiver(queue, session_id="s") as receiver:
         message = receive_one(receiver)
-        first = renewed = receiver.session.locked_until_utc
-        while renewed <= first + datetime.timedelta(seconds=LOCK_SECONDS):
-            time.sleep(0.5)
-            before, renewed = renewed, receiver.session.renew_lock()
-            assert renewed > before
-        assert in_seconds(0) > first, "the first lock is over"
+        first = receiver.session.locked_until_utc
+        clock.advance(LOCK.seconds / 2)
+        renewed = receiver.session.renew_lock()
+        assert renewed >= first + LOCK / 2
         assert receiver.session.locked_until_utc == renewed
+        clock.pass_by(first)
         receiver.complete_message(message)
         assert receiver.peek_messages() == []
 
 
-def test_the_renewer_keeps_the_session(client, flavour, queue):
+def test_the_renewer_keeps_the_session(client, flavour, create):
+    queue = create(requires_session=True, lock_duration=f"{RENEWED_LOCK_SECONDS}s")
     send_in_session(client, queue, "s", "long work")
-    with flavour.lock_renewer(max_lock_renewal_duration=30) as renewer:
+    with flavour.lock_renewer(max_lock_renewal_duration=60) as renewer:
         with client.get_queue_receiver(queue, session_id="s", auto_lock_renewer=renewer) as receiver:
             message = receive_one(receiver)
-            time.sleep(LOCK_SECONDS + 1.5)
-            assert receiver.session.auto_renew_error is None
+            first = receiver.session.locked_until_utc
+            until(lambda: receiver.session.locked_until_utc > first, "a renewal")
             receiver.complete_message(message)
+            assert receiver.session.auto_renew_error is None
             assert receiver.peek_messages() == []
 
 
-def test_a_lost_session_is_told_on_settling(client, queue):
+def test_a_lost_session_is_told_on_settling(client, clock, queue):
     send_in_session(client, queue, "s", "slow work")
     with client.get_queue_receiver(queue, session_id="s") as receiver:
         late = receive_one(receiver)
-        # The link goes a second later. Until then the SDK, which waits for no answer to a settlement, cannot tell.
-        sleep_past(receiver.session.locked_until_utc, margin=1.5)
-        believe_in_the_lock(receiver.session)
+        clock.pass_by(receiver.session.locked_until_utc + DETACHED_AFTER)
+        # The SDK waits for no answer to a settlement: it must have seen the detach. The broker sends that before it answers this.
+        with pytest.raises(SessionLockLostError):
+            receiver.session.get_state()
         with pytest.raises(SessionLockLostError):
             receiver.complete_message(late)
     with client.get_queue_receiver(queue, session_id="s") as receiver:
@@ -64,25 +61,24 @@ def test_a_lost_session_is_told_on_settling(client, queue):
         assert (text(again), again.delivery_count) == ("slow work", 1)
 
 
-def test_a_lost_session_is_told_on_renewal_and_state(client, queue):
+def test_a_lost_session_is_told_on_renewal_and_state(client, clock, queue):
     with client.get_queue_receiver(queue, session_id="s") as receiver:
         receiver.session.set_state("mine")
-        sleep_past(receiver.session.locked_until_utc)
+        clock.pass_by(receiver.session.locked_until_utc)
         for call in ("renew_lock", "get_state"):
-            believe_in_the_lock(receiver.session)
             with pytest.raises(SessionLockLostError):
                 getattr(receiver.session, call)()
 
 
-def test_a_lost_session_goes_to_the_next_receiver(client, queue):
+def test_a_lost_session_goes_to_the_next_receiver(client, clock, queue):
     send_in_session(client, queue, "s", "work")
     with client.get_queue_receiver(queue, session_id="s") as slow:
         receive_one(slow)
+        clock.pass_by(slow.session.locked_until_utc)
         with next_session(client, queue) as next_one:
             assert next_one.session.session_id == "s"
             message = receive_one(next_one)
             assert message.delivery_count == 1
-            believe_in_the_lock(slow.session)
             with pytest.raises(SessionLockLostError):
                 slow.session.renew_lock()
             next_one.complete_message(message)

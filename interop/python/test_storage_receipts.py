@@ -1,7 +1,6 @@
 """Storage queues further: what becomes of receipts, places and poison, who may do what, and queues that AMQP clients share."""
 
 import datetime
-import time
 
 import pytest
 from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
@@ -21,7 +20,7 @@ from broker import Broker
 from flavour import Sync
 from names import fresh
 from steps import text
-from storage_queues import ACCOUNT, contents, queue, service, storage, take
+from storage_queues import ACCOUNT, contents, queue, service, storage, storage_clock, take
 
 
 def refused(call, *arguments, error=HttpResponseError, **options):
@@ -40,21 +39,21 @@ def test_the_receipt_of_a_send_is_good_until_somebody_takes_the_message(queue):
     queue.delete_message(taken)
 
 
-def test_a_late_worker_may_still_delete_what_nobody_else_took(queue):
+def test_a_late_worker_may_still_delete_what_nobody_else_took(queue, storage_clock):
     queue.send_message("slow")
-    [message] = take(queue, visibility_timeout=1)
-    time.sleep(1.2)
+    [message] = take(queue, visibility_timeout=60)
+    storage_clock.advance(60)
     queue.delete_message(message)
     assert take(queue) == []
 
 
-def test_a_change_keeps_place_and_id_and_hides_for_longer(queue):
+def test_a_change_keeps_place_and_id_and_hides_for_longer(queue, storage_clock):
     for content in ("first", "second"):
         queue.send_message(content)
-    message = queue.receive_message(visibility_timeout=1)
-    kept = queue.update_message(message, visibility_timeout=60)
+    message = queue.receive_message(visibility_timeout=60)
+    kept = queue.update_message(message, visibility_timeout=120)
     assert refused(queue.update_message, message, visibility_timeout=0) == "PopReceiptMismatch"
-    time.sleep(1.2)
+    storage_clock.advance(60)
     assert [peeked.content for peeked in queue.peek_messages(max_messages=32)] == ["second"]
     queue.update_message(message.id, kept.pop_receipt, content="FIRST", visibility_timeout=0)
     messages = take(queue, messages_per_page=32)

@@ -155,26 +155,28 @@ def test_a_copy_without_a_session_is_set_aside_where_one_is_needed(client, topic
     assert taken(client, topic, "plain", 1) == ["no session"]
 
 
-def test_scheduled_messages_reach_the_subscriptions_when_due(client, topics):
+def test_scheduled_messages_reach_the_subscriptions_when_due(client, clock, topics):
     topic = topics.create("one", "two")
     with client.get_topic_sender(topic) as sender:
         [number] = sender.schedule_messages(ServiceBusMessage("never"), in_seconds(600))
-        sender.schedule_messages(ServiceBusMessage("due"), in_seconds(6))
+        sender.schedule_messages(ServiceBusMessage("due"), in_seconds(60))
         shown = topics.admin.get_topic_runtime_properties(topic)
         assert shown.scheduled_message_count == 2
         assert topics.counts(topic, "one") == (0, 0)
         sender.cancel_scheduled_messages(number)
+    clock.advance(60)
     for subscription in ("one", "two"):
         with client.get_subscription_receiver(topic, subscription) as receiver:
             assert text(receive_one(receiver)) == "due"
     assert topics.admin.get_topic_runtime_properties(topic).scheduled_message_count == 0
 
 
-def test_a_subscription_that_comes_before_the_time_gets_the_scheduled_message(client, topics):
+def test_a_subscription_that_comes_before_the_time_gets_the_scheduled_message(client, clock, topics):
     topic = topics.create()
     with client.get_topic_sender(topic) as sender:
-        sender.schedule_messages(ServiceBusMessage("due"), in_seconds(6))
+        sender.schedule_messages(ServiceBusMessage("due"), in_seconds(60))
     topics.admin.create_subscription(topic, "later")
+    clock.advance(60)
     assert taken(client, topic, "later", 1) == ["due"]
 
 

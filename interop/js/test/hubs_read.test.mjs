@@ -91,8 +91,8 @@ test("what the partition has last comes with each event", async () => {
     await reader.receive(3);
     const last = reader.tracked.at(-1);
     assert.deepEqual([last.sequenceNumber, String(last.offset)], [2, "2"]);
-    assert.ok(Math.abs(Date.now() - last.enqueuedOn.getTime()) < 60_000);
-    assert.ok(Math.abs(Date.now() - last.retrievedOn.getTime()) < 60_000);
+    assert.ok(Math.abs(Date.now() - last.enqueuedOn.getTime()) < 3_600_000);
+    assert.ok(Math.abs(Date.now() - last.retrievedOn.getTime()) < 3_600_000);
   });
 });
 

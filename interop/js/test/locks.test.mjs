@@ -1,7 +1,7 @@
 // Locks: expiry, renewal, settling too late; and properties that must return as they were sent.
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
-import { assertEmpty, receiveOne, send, sleep, sleepPast, until, useBroker } from "../steps.mjs";
+import { assertEmpty, receiveOne, send, until, useBroker } from "../steps.mjs";
 
 const context = useBroker();
 // The SDK renews locks by itself unless told not to.
@@ -16,22 +16,22 @@ async function given(kind, body) {
 
 describe("locks", () => {
   test("an expired lock brings the message back with a higher count", async () => {
-    const { receiver } = await given("lock1", "slow work");
+    const { receiver } = await given("plain", "slow work");
     for (let count = 0; count < 3; count++) {
       const message = await receiveOne(receiver);
       assert.equal(message.deliveryCount, count);
+      await context.broker.clock.passBy(message.lockedUntilUtc);
     }
   });
 
   test("renewal extends the lock", async () => {
-    const { client, queue, receiver } = await given("lock5", "renewed");
+    const { client, queue, receiver } = await given("plain", "renewed");
+    const { clock } = context.broker;
     const message = await receiveOne(receiver);
     const first = message.lockedUntilUtc;
-    while (Date.now() <= first) {
-      await sleep(500);
-      const until = await receiver.renewMessageLock(message);
-      assert.ok(until > first);
-    }
+    await clock.advance(20_000);
+    assert.ok((await receiver.renewMessageLock(message)) > first);
+    await clock.passBy(first);
     await receiver.completeMessage(message);
     await assertEmpty(client, queue);
   });
@@ -44,12 +44,13 @@ describe("locks", () => {
     const pump = receiver.subscribe({
       processMessage: async (message) => {
         counts.push(message.deliveryCount);
-        await sleep(7000);
+        const first = message.lockedUntilUtc;
+        await until(() => message.lockedUntilUtc > first, "a renewal");
         finished = true;
       },
       processError: async () => {},
     });
-    await until(() => finished, "the handler's end", 20_000);
+    await until(() => finished, "the handler's end");
     await pump.close();
     await receiver.close();
     assert.deepEqual(counts, [0]);
@@ -57,8 +58,9 @@ describe("locks", () => {
   });
 
   test("settling too late is refused over the link", async () => {
-    const { client, queue, receiver } = await given("lock5", "late");
+    const { client, queue, receiver } = await given("plain", "late");
     const late = await receiveOne(receiver);
+    await context.broker.clock.passBy(late.lockedUntilUtc);
     const other = client.createReceiver(queue, WITHOUT_RENEWAL);
     const again = await receiveOne(other);
     await assert.rejects(receiver.completeMessage(late), { code: "MessageLockLost" });
@@ -66,18 +68,18 @@ describe("locks", () => {
   });
 
   test("renewing too late is refused by management", async () => {
-    const { receiver } = await given("lock1", "late");
+    const { receiver } = await given("plain", "late");
     const late = await receiveOne(receiver);
-    await sleepPast(late.lockedUntilUtc);
+    await context.broker.clock.passBy(late.lockedUntilUtc);
     await assert.rejects(receiver.renewMessageLock(late), { code: "MessageLockLost" });
   });
 
   test("settling a deferred message too late is refused by management", async () => {
-    const { receiver } = await given("lock5", "late");
+    const { receiver } = await given("plain", "late");
     const message = await receiveOne(receiver);
     await receiver.deferMessage(message);
     const [late] = await receiver.receiveDeferredMessages(message.sequenceNumber);
-    await sleepPast(late.lockedUntilUtc);
+    await context.broker.clock.passBy(late.lockedUntilUtc);
     await assert.rejects(receiver.completeMessage(late), { code: "MessageLockLost" });
   });
 });

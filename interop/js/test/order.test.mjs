@@ -4,7 +4,7 @@ import { describe, test } from "node:test";
 import { ServiceBusClient } from "@azure/service-bus";
 import { call, updateQueue } from "../api.mjs";
 import { ofClass, order, post, take, takeFrom, withHeader, withProperty } from "../order.mjs";
-import { bodies, inMs, receive, receiveDeadLetter, receiveOne, sleep, sleepPast, until } from "../steps.mjs";
+import { bodies, inMs, receive, receiveDeadLetter, receiveOne, sleep, until } from "../steps.mjs";
 import { createTopic, useManagedBroker } from "../topics.mjs";
 
 const context = useManagedBroker();
@@ -71,9 +71,9 @@ describe("the order", () => {
 
   test("aged: what waited long enough is not overtaken", async () => {
     const { client, create } = context;
-    const queue = await create({ order: order("aged", { high: { offset: "0s" }, normal: { offset: "0s" }, low: { offset: "2s" } }) });
+    const queue = await create({ order: order("aged", { high: { offset: "0s" }, normal: { offset: "0s" }, low: { offset: "60s" } }) });
     await post(client, queue, ...ofClass("low", "old"));
-    await sleep(2500);
+    await context.broker.clock.advance(60_500);
     await post(client, queue, ...ofClass("low", "young"), ...ofClass("high", "high"));
     assert.deepEqual(await take(client, queue, 3), ["old", "high", "young"]);
   });
@@ -121,10 +121,10 @@ describe("the order", () => {
     const sender = client.createSender(queue);
     await sender.sendMessages(ofClass("low", "l1", "l2"));
     const receiver = client.createReceiver(queue);
-    const due = inMs(6000);
+    const due = inMs(60_000);
     await sender.scheduleMessages(withHeader("scheduled", 9), due);
     assert.deepEqual(await takeFrom(receiver, 1), ["l1"]);
-    await sleepPast(due);
+    await context.broker.clock.passBy(due);
     assert.deepEqual(await takeFrom(receiver, 2), ["scheduled", "l2"]);
   });
 

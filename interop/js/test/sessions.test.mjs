@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { ServiceBusClient } from "@azure/service-bus";
-import { CLIENT_OPTIONS, bodies, receive, receiveDeadLetter, receiveOne, sendInSession, sleep, sleepPast, useBroker } from "../steps.mjs";
+import { CLIENT_OPTIONS, bodies, receive, receiveDeadLetter, receiveOne, sendInSession, sleep, until, useBroker } from "../steps.mjs";
 
 const context = useBroker();
 const WITHOUT_RENEWAL = { maxAutoLockRenewalDurationInMs: 0 };
@@ -212,15 +212,15 @@ describe("messages aside", () => {
 
 describe("the lock on a session", () => {
   test("is kept by renewal", async () => {
-    const { client, queue } = await given({ lockDuration: "5s" }, ["s", "work"]);
+    const { client, queue } = await given({ lockDuration: "60s" }, ["s", "work"]);
+    const { clock } = context.broker;
     const receiver = await client.acceptSession(queue, "s", WITHOUT_RENEWAL);
     const message = await receiveOne(receiver);
     const first = receiver.sessionLockedUntilUtc;
-    while (Date.now() <= first) {
-      await sleep(500);
-      assert.ok((await receiver.renewSessionLock()) > first);
-    }
+    await clock.advance(30_000);
+    assert.ok((await receiver.renewSessionLock()) > first);
     assert.ok(receiver.sessionLockedUntilUtc > first);
+    await clock.passBy(first);
     await receiver.completeMessage(message);
     assert.deepEqual(await receiver.peekMessages(1), []);
   });
@@ -229,16 +229,17 @@ describe("the lock on a session", () => {
     const { client, queue } = await given({ lockDuration: "5000ms" }, ["s", "long work"]);
     const receiver = await client.acceptSession(queue, "s");
     const message = await receiveOne(receiver);
-    await sleep(6500);
+    const first = receiver.sessionLockedUntilUtc;
+    await until(() => receiver.sessionLockedUntilUtc > first, "a renewal");
     await receiver.completeMessage(message);
     assert.deepEqual(await receiver.peekMessages(1), []);
   });
 
   test("is told when lost: on renewal, on state, on settling", async () => {
-    const { client, queue } = await given({ lockDuration: "5s" }, ["s", "slow work"]);
+    const { client, queue } = await given({ lockDuration: "60s" }, ["s", "slow work"]);
     const receiver = await client.acceptSession(queue, "s", WITHOUT_RENEWAL);
     const late = await receiveOne(receiver);
-    await sleepPast(receiver.sessionLockedUntilUtc);
+    await context.broker.clock.passBy(receiver.sessionLockedUntilUtc);
     const lost = { code: "SessionLockLost" };
     await assert.rejects(receiver.renewSessionLock(), lost);
     await assert.rejects(receiver.getSessionState(), lost);

@@ -1,6 +1,6 @@
 // Queue Storage over the broker's own queues, with the official JavaScript SDK.
 import assert from "node:assert/strict";
-import { after, before, describe, test } from "node:test";
+import { after, afterEach, before, describe, test } from "node:test";
 import { ServiceBusClient } from "@azure/service-bus";
 import {
   AccountSASPermissions,
@@ -14,7 +14,7 @@ import {
   StorageSharedKeyCredential,
 } from "@azure/storage-queue";
 import { Broker } from "../broker.mjs";
-import { CLIENT_OPTIONS, inMs, receiveOne, send, sleepPast } from "../steps.mjs";
+import { CLIENT_OPTIONS, receiveOne, send } from "../steps.mjs";
 
 const ACCOUNT = "devstoreaccount1";
 const OPTIONS = { retryOptions: { maxTries: 1 } };
@@ -25,6 +25,7 @@ before(async () => {
   context.broker = await Broker.start({ queuePort: "127.0.0.1:0" });
   context.service = QueueServiceClient.fromConnectionString(context.broker.storageConnectionString, OPTIONS);
 });
+afterEach(() => context.broker?.clock.reset());
 after(() => context.broker?.stop());
 
 async function given(metadata) {
@@ -101,12 +102,10 @@ describe("storage queues", () => {
 
   test("hide messages for as long as asked", async () => {
     const queue = await given();
-    await queue.sendMessage("later", { visibilityTimeout: 6 });
-    const due = inMs(6000);
+    await queue.sendMessage("later", { visibilityTimeout: 60 });
     await queue.sendMessage("now", { messageTimeToLive: -1 });
-    assert.deepEqual((await take(queue, { visibilityTimeout: 1 })).map((message) => message.messageText), ["now"]);
-    const visible = inMs(1000);
-    await sleepPast(Math.max(due, visible));
+    assert.deepEqual((await take(queue, { visibilityTimeout: 60 })).map((message) => message.messageText), ["now"]);
+    await context.broker.clock.advance(60_000);
     const messages = await take(queue);
     assert.deepEqual(messages.map((message) => [message.messageText, message.dequeueCount]), [["later", 1], ["now", 2]]);
     await refused(() => take(queue, { numberOfMessages: 33 }), 400, "OutOfRangeQueryParameterValue");

@@ -102,9 +102,10 @@ describe("subscriptions are queues", () => {
     const topic = await createTopic(admin, { one: {}, two: {} });
     const sender = client.createSender(topic);
     const [never] = await sender.scheduleMessages({ body: "never" }, inMs(600_000));
-    await sender.scheduleMessages({ body: "due" }, inMs(6000));
+    await sender.scheduleMessages({ body: "due" }, inMs(60_000));
     assert.equal((await admin.getTopicRuntimeProperties(topic)).scheduledMessageCount, 2);
     await sender.cancelScheduledMessages(never);
+    await context.broker.clock.advance(60_000);
     for (const subscription of ["one", "two"]) {
       assert.equal((await receiveOne(client.createReceiver(topic, subscription))).body, "due");
     }
@@ -113,7 +114,8 @@ describe("subscriptions are queues", () => {
   test("expired messages are dead-lettered where asked for", async () => {
     const { admin, client } = context;
     const topic = await createTopic(admin, { keeps: { deadLetteringOnMessageExpiration: true }, drops: {} });
-    await publish(client, topic, { body: "brief", timeToLive: 500 });
+    await publish(client, topic, { body: "brief", timeToLive: 60_000 });
+    await context.broker.clock.advance(60_000);
     const [dead] = await take(client, topic, "keeps", 1, DEAD_LETTER);
     assert.deepEqual([dead.body, dead.deadLetterReason], ["brief", "TTLExpiredException"]);
     while ((await activeCount(admin, topic, "drops")) > 0) await sleep(20);
