@@ -11,8 +11,7 @@ import socket
 import subprocess
 import threading
 import time
-
-import requests
+import urllib.request
 
 START_TIMEOUT_SECONDS = 60
 STOP_TIMEOUT_SECONDS = 30
@@ -53,7 +52,9 @@ class Clock:
 
     def _set(self, ahead):
         milliseconds = round(ahead / datetime.timedelta(milliseconds=1))
-        requests.put(self.url, data=str(milliseconds), timeout=START_TIMEOUT_SECONDS).raise_for_status()
+        request = urllib.request.Request(self.url, data=str(milliseconds).encode(), method="PUT")
+        with urllib.request.urlopen(request, timeout=START_TIMEOUT_SECONDS):
+            pass
         self.ahead = ahead
 
 
