@@ -5,7 +5,9 @@ use std::io::{self, Write};
 use anyhow::Result;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use peeklock_client::{Admin, Client, EntityName, EventInfo, ReceiveMode, ReceivedMessage, Receiver};
+use peeklock_client::{
+    Admin, Client, EntityName, EventInfo, MessageBody, ReceiveMode, ReceivedMessage, Receiver,
+};
 use peeklock_spec::{parse_time, show_time};
 use peeklock_types::ConsumerGroup;
 use serde_json::{Map, Value, json};
@@ -142,8 +144,8 @@ async fn look(arguments: &Arguments, admin: &mut Admin, partitions: &[u32]) -> R
         while left > 0 {
             let max = usize::try_from(left).unwrap_or(usize::MAX).min(PAGE_COUNT_MAX);
             let page = admin.events(&arguments.hub, *partition, &from, max).await?;
-            left = left.saturating_sub(page.events.len() as u64);
-            for event in page.events {
+            left = left.saturating_sub(page.items.len() as u64);
+            for event in page.items {
                 print(&seen(event), arguments.connect.json)?;
             }
             let Some(next) = page.next else { break };
@@ -167,19 +169,18 @@ fn seen(event: EventInfo) -> Seen {
         let value = serde_json::to_value(value).unwrap_or_default();
         (key, value)
     });
-    let value = event.body.get("value").cloned().unwrap_or_default();
-    let body = match (event.body.get("kind").and_then(Value::as_str), value) {
-        (Some("text"), Value::String(text)) => Content::Text(text),
-        (Some("base64"), Value::String(text)) => Content::Base64(text),
-        (Some("value"), value) => Content::Value(value),
-        _ => Content::Text(String::new()),
+    let body = match event.body {
+        MessageBody::Text(text) => Content::Text(text),
+        MessageBody::Base64(text) => Content::Base64(text),
+        MessageBody::Value(value) => Content::Value(value),
+        MessageBody::None | MessageBody::Omitted => Content::Text(String::new()),
     };
     Seen {
         partition: event.partition,
         sequence: event.sequence_number,
         enqueued_at: event.enqueued_at,
         partition_key: event.partition_key,
-        message_id: event.message_id,
+        message_id: event.system.message_id,
         properties: properties.collect(),
         body,
     }

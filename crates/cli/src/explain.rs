@@ -74,6 +74,7 @@ impl Arguments {
             reply_to_session_id: self.reply_to_session.clone(),
             to: self.to.clone(),
             content_type: self.content_type.clone(),
+            partition_key: None,
         }
     }
 }

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use anyhow::Result;
 use clap::Subcommand;
-use peeklock_client::{EntityName, GroupInfo};
+use peeklock_client::{EntityName, QueueGroupInfo};
 use peeklock_spec::{show_duration, show_order_policy};
 
 use crate::connect::Connect;
@@ -39,11 +39,11 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     let mut out = Vec::new();
     match arguments.action {
         Action::List { connect } => {
-            let groups = connect.admin()?.groups().await?;
+            let groups = connect.admin()?.queue_groups().await?;
             list(&mut out, &groups, connect.json)?;
         }
         Action::Show { name, connect } => {
-            let group = connect.admin()?.group(&name).await?;
+            let group = connect.admin()?.queue_group(&name).await?;
             show(&mut out, &group, connect.json)?;
         }
     }
@@ -51,7 +51,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     Ok(())
 }
 
-fn list(out: &mut Vec<u8>, groups: &[GroupInfo], as_json: bool) -> io::Result<()> {
+fn list(out: &mut Vec<u8>, groups: &[QueueGroupInfo], as_json: bool) -> io::Result<()> {
     if as_json {
         return json_lines(out, groups);
     }
@@ -65,7 +65,7 @@ fn list(out: &mut Vec<u8>, groups: &[GroupInfo], as_json: bool) -> io::Result<()
     table.write(out)
 }
 
-fn show(out: &mut Vec<u8>, group: &GroupInfo, as_json: bool) -> io::Result<()> {
+fn show(out: &mut Vec<u8>, group: &QueueGroupInfo, as_json: bool) -> io::Result<()> {
     if as_json {
         return json_lines(out, std::slice::from_ref(group));
     }
@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn groups_are_readable() {
         let json = r#"{"name": "work", "order": "aged", "members": ["high", {"name": "low", "weight": 2}]}"#;
-        let group: GroupInfo = serde_json::from_str(json).unwrap();
+        let group: QueueGroupInfo = serde_json::from_str(json).unwrap();
         let mut out = Vec::new();
         list(&mut out, std::slice::from_ref(&group), false).unwrap();
         show(&mut out, &group, false).unwrap();

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use anyhow::Result;
 use clap::{Subcommand, ValueEnum};
-use peeklock_client::{EntityName, KeyInfo, KeyScope, WhichKey};
+use peeklock_client::{EntityName, KeyInfo, KeyScope, Right, WhichKey};
 
 use crate::connect::Connect;
 use crate::describe::{Page, json_lines};
@@ -134,8 +134,8 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
         }
         Action::Create { name, rights, scope, connect } => {
             let scope = scope.scope();
-            let rights: Vec<_> = rights.into_iter().map(RightName::as_str).collect();
-            let key = connect.admin()?.create_key(&scope, &name, &rights).await?;
+            let rights = rights.into_iter().map(RightName::right).collect();
+            let key = connect.admin()?.create_key(&scope, &name, rights).await?;
             show(&mut out, &connect, &scope, &key)?;
         }
         Action::Rotate { name, secondary, scope, connect } => {
@@ -154,11 +154,11 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
 }
 
 impl RightName {
-    fn as_str(self) -> &'static str {
+    fn right(self) -> Right {
         match self {
-            RightName::Send => "Send",
-            RightName::Listen => "Listen",
-            RightName::Manage => "Manage",
+            RightName::Send => Right::Send,
+            RightName::Listen => Right::Listen,
+            RightName::Manage => Right::Manage,
         }
     }
 }

@@ -4,29 +4,27 @@ mod error;
 mod http;
 mod hubs;
 mod subject;
-mod view;
 
-use hyper::Method;
-use peeklock_spec::{ExplainedMessage, QueueSpec, RuleSpec, SubscriptionSpec, TopicSpec};
+use peeklock_api::{
+    Delete, Endpoint, Explained, ExplainedMessage, Get, KeyInfo, Page, PageQuery, Query, QueueGroupInfo,
+    QueueInfo, Regenerate, RuleInfo, Sample, SubscriptionInfo, TopicInfo, WhichKey, messages, policies,
+    queue_groups, queues, rules, subscriptions, topics,
+};
+use peeklock_spec::{PolicySpec, QueueSpec, RightList, RuleSpec, SubscriptionSpec, TopicSpec};
 use peeklock_types::{EntityName, SequenceNumber};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 
 pub use error::AdminError;
 use http::{Call, Http, If};
-pub use hubs::{CheckpointMove, EventInfo, EventPage, HubInfo, ResetTo};
 pub use subject::KeyScope;
-use subject::{Subject, encode};
-pub use view::{
-    Counts, Explained, ExplainedRule, GroupInfo, History, KeyInfo, QueueInfo, RuleInfo, Sample,
-    SubscriptionInfo, TopicInfo, WhichKey,
-};
+use subject::Subject;
 
 use crate::Target;
 use crate::client::Options;
 
-/// A page of a collection; the broker may send fewer.
-const PAGE_COUNT: usize = 1000;
+/// The size of the pages that the client requests; the broker may send fewer items.
+const PAGE_COUNT: u64 = 1000;
 
 /// Manages the queues, topics, subscriptions, rules and keys of a namespace. Needs a key with the Manage right, of the namespace or of the
 /// entity in question.
@@ -48,92 +46,58 @@ pub struct Admin {
     http: Http,
 }
 
-/// A page of a collection.
-#[derive(Deserialize)]
-struct Page<T> {
-    items: Vec<T>,
-    #[serde(default)]
-    next: Option<String>,
-}
-
-/// A collection in one piece.
-#[derive(Deserialize)]
-struct Items<T> {
-    items: Vec<T>,
-}
-
 impl Admin {
-    /// Nothing is dialled before the first request.
+    /// The client connects with the first request.
     pub fn new(target: &Target, options: &Options) -> Self {
         Admin { http: Http::new(target, options) }
     }
 
-    /// Creates a queue; one that is there already is [`AdminError::Exists`].
+    /// Creates a queue; if the name is taken, this is [`AdminError::Exists`].
     pub async fn create_queue(
         &mut self,
         name: &EntityName,
         spec: &QueueSpec,
     ) -> Result<QueueInfo, AdminError> {
-        self.put_forwarding(
-            &Subject::Queue(name.clone()),
-            If::IsNew,
-            spec,
-            [&spec.forward_to, &spec.forward_dead_letters_to],
-        )
-        .await
+        self.put_queue(name, If::IsNew, spec).await
     }
 
-    /// Changes what the spec says of a queue and leaves the rest as it is.
+    /// Changes the settings that the spec has; the others keep their values.
     pub async fn update_queue(
         &mut self,
         name: &EntityName,
         spec: &QueueSpec,
     ) -> Result<QueueInfo, AdminError> {
-        self.put_forwarding(
-            &Subject::Queue(name.clone()),
-            If::Exists,
-            spec,
-            [&spec.forward_to, &spec.forward_dead_letters_to],
-        )
-        .await
+        self.put_queue(name, If::Exists, spec).await
     }
 
-    /// Like [`Self::update_queue`], but only if the queue still has this revision; else [`AdminError::Changed`]. For changes that are made
-    /// from what was there.
+    /// Like [`Self::update_queue`], but only if the queue still has this revision; else [`AdminError::Changed`]. For changes that depend on the
+    /// previous settings.
     pub async fn update_queue_at(
         &mut self,
         name: &EntityName,
         revision: u64,
         spec: &QueueSpec,
     ) -> Result<QueueInfo, AdminError> {
-        self.put_forwarding(
-            &Subject::Queue(name.clone()),
-            If::Is(revision),
-            spec,
-            [&spec.forward_to, &spec.forward_dead_letters_to],
-        )
-        .await
+        self.put_queue(name, If::Is(revision), spec).await
     }
 
     pub async fn queue(&mut self, name: &EntityName) -> Result<QueueInfo, AdminError> {
-        self.get(&Subject::Queue(name.clone())).await
+        self.get(&queues::SHOW, &Subject::Queue(name.clone())).await
     }
 
     pub async fn queues(&mut self) -> Result<Vec<QueueInfo>, AdminError> {
-        self.list(&Subject::Queues).await
+        self.list(&queues::LIST, &Subject::Queues).await
     }
 
     /// The first queues by name, at most `top`.
     pub async fn first_queues(&mut self, top: usize) -> Result<Vec<QueueInfo>, AdminError> {
-        let mut call = Call::plain(Method::GET, &Subject::Queues);
-        call.rest = format!("?top={top}");
-        let page: Page<QueueInfo> = self.ask(call).await?;
-        Ok(page.items)
+        let query = PageQuery { top: Some(top as u64), after: None };
+        Ok(self.ask(&queues::LIST, &Subject::Queues, &query).await?.items)
     }
 
-    /// Deletes a queue with everything in it.
+    /// Deletes a queue with its messages.
     pub async fn delete_queue(&mut self, name: &EntityName) -> Result<(), AdminError> {
-        self.delete(&Subject::Queue(name.clone())).await
+        self.delete(&queues::DELETE, &Subject::Queue(name.clone())).await
     }
 
     pub async fn create_topic(
@@ -141,7 +105,7 @@ impl Admin {
         name: &EntityName,
         spec: &TopicSpec,
     ) -> Result<TopicInfo, AdminError> {
-        self.put(&Subject::Topic(name.clone()), If::IsNew, spec).await
+        self.put(&topics::PUT, &Subject::Topic(name.clone()), If::IsNew, spec).await
     }
 
     pub async fn update_topic(
@@ -149,55 +113,48 @@ impl Admin {
         name: &EntityName,
         spec: &TopicSpec,
     ) -> Result<TopicInfo, AdminError> {
-        self.put(&Subject::Topic(name.clone()), If::Exists, spec).await
+        self.put(&topics::PUT, &Subject::Topic(name.clone()), If::Exists, spec).await
     }
 
     pub async fn topic(&mut self, name: &EntityName) -> Result<TopicInfo, AdminError> {
-        self.get(&Subject::Topic(name.clone())).await
+        self.get(&topics::SHOW, &Subject::Topic(name.clone())).await
     }
 
     pub async fn topics(&mut self) -> Result<Vec<TopicInfo>, AdminError> {
-        self.list(&Subject::Topics).await
+        self.list(&topics::LIST, &Subject::Topics).await
     }
 
-    /// The groups of queues that the broker's configuration declares.
-    pub async fn groups(&mut self) -> Result<Vec<GroupInfo>, AdminError> {
-        self.list(&Subject::Groups).await
+    /// The queue groups that the configuration of the broker declares.
+    pub async fn queue_groups(&mut self) -> Result<Vec<QueueGroupInfo>, AdminError> {
+        self.list(&queue_groups::LIST, &Subject::QueueGroups).await
     }
 
-    pub async fn group(&mut self, name: &EntityName) -> Result<GroupInfo, AdminError> {
-        self.get(&Subject::Group(name.clone())).await
+    pub async fn queue_group(&mut self, name: &EntityName) -> Result<QueueGroupInfo, AdminError> {
+        self.get(&queue_groups::SHOW, &Subject::QueueGroup(name.clone())).await
     }
 
-    /// Deletes a topic with its subscriptions and everything in them.
+    /// Deletes a topic with its subscriptions and their messages.
     pub async fn delete_topic(&mut self, name: &EntityName) -> Result<(), AdminError> {
-        self.delete(&Subject::Topic(name.clone())).await
+        self.delete(&topics::DELETE, &Subject::Topic(name.clone())).await
     }
 
-    /// Tells which subscriptions of a topic would get a message, and why the others would not. Nothing is sent.
+    /// Shows which subscriptions of a topic would take a message, and why the others would not. Nothing is sent.
     pub async fn explain(
         &mut self,
         topic: &EntityName,
         sample: &Sample,
     ) -> Result<Vec<Explained>, AdminError> {
-        let answer: Items<Explained> = self.post(&Subject::Topic(topic.clone()), "explain", sample).await?;
-        Ok(answer.items)
+        Ok(self.post(&topics::EXPLAIN, &Subject::Topic(topic.clone()), sample).await?.items)
     }
 
-    /// Creates a subscription with the rules of the spec; without any it has one that takes everything.
+    /// Creates a subscription with the rules of the spec; without any, it gets one that takes every message.
     pub async fn create_subscription(
         &mut self,
         topic: &EntityName,
         name: &str,
         spec: &SubscriptionSpec,
     ) -> Result<SubscriptionInfo, AdminError> {
-        self.put_forwarding(
-            &subscription(topic, name),
-            If::IsNew,
-            spec,
-            [&spec.forward_to, &spec.forward_dead_letters_to],
-        )
-        .await
+        self.put_subscription(topic, name, If::IsNew, spec).await
     }
 
     pub async fn update_subscription(
@@ -206,13 +163,7 @@ impl Admin {
         name: &str,
         spec: &SubscriptionSpec,
     ) -> Result<SubscriptionInfo, AdminError> {
-        self.put_forwarding(
-            &subscription(topic, name),
-            If::Exists,
-            spec,
-            [&spec.forward_to, &spec.forward_dead_letters_to],
-        )
-        .await
+        self.put_subscription(topic, name, If::Exists, spec).await
     }
 
     /// Like [`Self::update_queue_at`].
@@ -223,13 +174,7 @@ impl Admin {
         revision: u64,
         spec: &SubscriptionSpec,
     ) -> Result<SubscriptionInfo, AdminError> {
-        self.put_forwarding(
-            &subscription(topic, name),
-            If::Is(revision),
-            spec,
-            [&spec.forward_to, &spec.forward_dead_letters_to],
-        )
-        .await
+        self.put_subscription(topic, name, If::Is(revision), spec).await
     }
 
     pub async fn subscription(
@@ -237,31 +182,28 @@ impl Admin {
         topic: &EntityName,
         name: &str,
     ) -> Result<SubscriptionInfo, AdminError> {
-        self.get(&subscription(topic, name)).await
+        self.get(&subscriptions::SHOW, &subscription(topic, name)).await
     }
 
     pub async fn subscriptions(&mut self, topic: &EntityName) -> Result<Vec<SubscriptionInfo>, AdminError> {
-        self.list(&Subject::Subscriptions { topic: topic.clone() }).await
+        self.list(&subscriptions::LIST, &Subject::Subscriptions { topic: topic.clone() }).await
     }
 
-    /// Deletes a subscription with everything in it.
+    /// Deletes a subscription with its rules and messages.
     pub async fn delete_subscription(&mut self, topic: &EntityName, name: &str) -> Result<(), AdminError> {
-        self.delete(&subscription(topic, name)).await
+        self.delete(&subscriptions::DELETE, &subscription(topic, name)).await
     }
 
-    /// Tells why a message of a queue or subscription has not been received yet, and behind what it waits.
+    /// Shows why a message of a queue or subscription has not been received yet, and which messages are ahead of it.
     pub async fn explain_message(
         &mut self,
         name: &EntityName,
         number: SequenceNumber,
     ) -> Result<ExplainedMessage, AdminError> {
-        let subject = Subject::Message { entity: name.clone(), number };
-        let mut call = Call::plain(Method::GET, &subject);
-        "/explain".clone_into(&mut call.rest);
-        self.ask(call).await
+        self.get(&messages::EXPLAIN, &Subject::Message { entity: name.clone(), number }).await
     }
 
-    /// Adds a rule to a subscription; one of that name is [`AdminError::Exists`].
+    /// Adds a rule to a subscription; if the name is taken, this is [`AdminError::Exists`].
     pub async fn add_rule(
         &mut self,
         topic: &EntityName,
@@ -269,7 +211,7 @@ impl Admin {
         name: &str,
         spec: &RuleSpec,
     ) -> Result<RuleInfo, AdminError> {
-        self.put(&rule(topic, subscription, name), If::IsNew, spec).await
+        self.put(&rules::PUT, &rule(topic, subscription, name), If::IsNew, spec).await
     }
 
     pub async fn rule(
@@ -278,7 +220,7 @@ impl Admin {
         subscription: &str,
         name: &str,
     ) -> Result<RuleInfo, AdminError> {
-        self.get(&rule(topic, subscription, name)).await
+        self.get(&rules::SHOW, &rule(topic, subscription, name)).await
     }
 
     pub async fn rules(
@@ -286,7 +228,8 @@ impl Admin {
         topic: &EntityName,
         subscription: &str,
     ) -> Result<Vec<RuleInfo>, AdminError> {
-        self.list(&Subject::Rules { topic: topic.clone(), subscription: subscription.to_owned() }).await
+        let subject = Subject::Rules { topic: topic.clone(), subscription: subscription.to_owned() };
+        self.list(&rules::LIST, &subject).await
     }
 
     pub async fn remove_rule(
@@ -295,110 +238,140 @@ impl Admin {
         subscription: &str,
         name: &str,
     ) -> Result<(), AdminError> {
-        self.delete(&rule(topic, subscription, name)).await
+        self.delete(&rules::DELETE, &rule(topic, subscription, name)).await
     }
 
-    /// Creates a key with new secrets and these rights: `Send`, `Listen`, `Manage`.
+    /// Creates a key with new secrets and these rights.
     pub async fn create_key(
         &mut self,
         scope: &KeyScope,
         name: &str,
-        rights: &[&str],
+        rights: RightList,
     ) -> Result<KeyInfo, AdminError> {
-        let body = serde_json::json!({ "rights": rights });
-        self.put(&Subject::Key(scope.clone(), name.to_owned()), If::IsNew, &body).await
+        let spec = PolicySpec { rights: Some(rights), ..PolicySpec::default() };
+        self.put(&policies::PUT, &key(scope, name), If::IsNew, &spec).await
     }
 
     pub async fn key(&mut self, scope: &KeyScope, name: &str) -> Result<KeyInfo, AdminError> {
-        self.get(&Subject::Key(scope.clone(), name.to_owned())).await
+        self.get(&policies::SHOW, &key(scope, name)).await
     }
 
     pub async fn keys(&mut self, scope: &KeyScope) -> Result<Vec<KeyInfo>, AdminError> {
-        self.list(&Subject::Keys(scope.clone())).await
+        self.list(&policies::LIST, &Subject::Keys(scope.clone())).await
     }
 
-    /// Gives a key a new secret in place of one of its two. What was signed with the old one is refused from then on.
+    /// Replaces one of the two secrets of a key. The broker then rejects signatures made with the old one.
     pub async fn rotate_key(
         &mut self,
         scope: &KeyScope,
         name: &str,
         which: WhichKey,
     ) -> Result<KeyInfo, AdminError> {
-        let body = serde_json::json!({ "key": which });
-        self.post(&Subject::Key(scope.clone(), name.to_owned()), "regenerate", &body).await
+        self.post(&policies::REGENERATE, &key(scope, name), &Regenerate { key: which }).await
     }
 
     pub async fn remove_key(&mut self, scope: &KeyScope, name: &str) -> Result<(), AdminError> {
-        self.delete(&Subject::Key(scope.clone(), name.to_owned())).await
+        self.delete(&policies::DELETE, &key(scope, name)).await
     }
 
-    async fn put<T: DeserializeOwned>(
+    async fn put_queue(
         &mut self,
+        name: &EntityName,
+        condition: If,
+        spec: &QueueSpec,
+    ) -> Result<QueueInfo, AdminError> {
+        let subject = Subject::Queue(name.clone());
+        let reaches_out = forwards([&spec.forward_to, &spec.forward_dead_letters_to]);
+        let call = Call::new(&queues::PUT, &subject, &(), condition).with_body(spec);
+        self.answer(&queues::PUT, call.reaching_out(reaches_out)).await
+    }
+
+    async fn put_subscription(
+        &mut self,
+        topic: &EntityName,
+        name: &str,
+        condition: If,
+        spec: &SubscriptionSpec,
+    ) -> Result<SubscriptionInfo, AdminError> {
+        let subject = subscription(topic, name);
+        let reaches_out = forwards([&spec.forward_to, &spec.forward_dead_letters_to]);
+        let call = Call::new(&subscriptions::PUT, &subject, &(), condition).with_body(spec);
+        self.answer(&subscriptions::PUT, call.reaching_out(reaches_out)).await
+    }
+
+    async fn get<A: DeserializeOwned>(
+        &mut self,
+        endpoint: &Get<A>,
+        subject: &Subject,
+    ) -> Result<A, AdminError> {
+        self.ask(endpoint, subject, &()).await
+    }
+
+    async fn ask<Q: Query, A: DeserializeOwned>(
+        &mut self,
+        endpoint: &Get<A, Q>,
+        subject: &Subject,
+        query: &Q,
+    ) -> Result<A, AdminError> {
+        self.answer(endpoint, Call::new(endpoint, subject, query, If::Any)).await
+    }
+
+    async fn put<B: Serialize, A: DeserializeOwned>(
+        &mut self,
+        endpoint: &Endpoint<(), B, A>,
         subject: &Subject,
         condition: If,
-        body: &impl Serialize,
-    ) -> Result<T, AdminError> {
-        self.ask(Call { condition, body: Some(json(body)), ..Call::plain(Method::PUT, subject) }).await
+        body: &B,
+    ) -> Result<A, AdminError> {
+        self.answer(endpoint, Call::new(endpoint, subject, &(), condition).with_body(body)).await
     }
 
-    /// Like [`Self::put`], for what may forward to other entities: that takes a right on them, too.
-    async fn put_forwarding<T: DeserializeOwned>(
+    async fn post<B: Serialize, A: DeserializeOwned>(
         &mut self,
+        endpoint: &Endpoint<(), B, A>,
         subject: &Subject,
-        condition: If,
-        body: &impl Serialize,
-        targets: [&Option<Option<EntityName>>; 2],
-    ) -> Result<T, AdminError> {
-        let reaches_out = targets.iter().any(|target| matches!(target, Some(Some(_))));
-        let body = Some(json(body));
-        self.ask(Call { condition, body, reaches_out, ..Call::plain(Method::PUT, subject) }).await
+        body: &B,
+    ) -> Result<A, AdminError> {
+        self.put(endpoint, subject, If::Any, body).await
     }
 
-    async fn get<T: DeserializeOwned>(&mut self, subject: &Subject) -> Result<T, AdminError> {
-        self.ask(Call::plain(Method::GET, subject)).await
-    }
-
-    async fn delete(&mut self, subject: &Subject) -> Result<(), AdminError> {
-        self.http.call(Call::plain(Method::DELETE, subject)).await.map(|_| ())
-    }
-
-    async fn post<T: DeserializeOwned>(
-        &mut self,
-        subject: &Subject,
-        action: &str,
-        body: &impl Serialize,
-    ) -> Result<T, AdminError> {
-        let mut call = Call::plain(Method::POST, subject);
-        call.rest = format!("/{action}");
-        call.body = Some(json(body));
-        self.ask(call).await
+    async fn delete(&mut self, endpoint: &Delete, subject: &Subject) -> Result<(), AdminError> {
+        self.http.call(Call::new(endpoint, subject, &(), If::Any)).await.map(|_| ())
     }
 
     /// All pages.
-    async fn list<T: DeserializeOwned>(&mut self, subject: &Subject) -> Result<Vec<T>, AdminError> {
+    async fn list<T: DeserializeOwned>(
+        &mut self,
+        endpoint: &Get<Page<T>, PageQuery>,
+        subject: &Subject,
+    ) -> Result<Vec<T>, AdminError> {
         let mut all = Vec::new();
-        let mut after: Option<String> = None;
+        let mut query = PageQuery { top: Some(PAGE_COUNT), after: None };
         loop {
-            let mut call = Call::plain(Method::GET, subject);
-            call.rest = format!("?top={PAGE_COUNT}");
-            if let Some(after) = &after {
-                call.rest.push_str(&format!("&after={}", encode(after)));
-            }
-            let page: Page<T> = self.ask(call).await?;
+            let page = self.ask(endpoint, subject, &query).await?;
             let is_empty = page.items.is_empty();
             all.extend(page.items);
-            match page.next {
-                // A page with nothing on it, or the same mark twice, would be asked for again and again.
-                Some(next) if !is_empty && after.as_ref() != Some(&next) => after = Some(next),
-                _ => return Ok(all),
+            // An empty page, or the same mark twice, would lead to the same request again and again.
+            if page.next.is_none() || is_empty || query.after == page.next {
+                return Ok(all);
             }
+            query.after = page.next;
         }
     }
 
-    async fn ask<T: DeserializeOwned>(&mut self, call: Call<'_>) -> Result<T, AdminError> {
+    async fn answer<Q, B, A: DeserializeOwned>(
+        &mut self,
+        _: &Endpoint<Q, B, A>,
+        call: Call<'_>,
+    ) -> Result<A, AdminError> {
         let body = self.http.call(call).await?;
         serde_json::from_slice(&body).map_err(|error| self.http.malformed(error))
     }
+}
+
+/// Whether an entity forwards to another one: then a token for this entity is not enough.
+fn forwards(targets: [&Option<Option<EntityName>>; 2]) -> bool {
+    targets.iter().any(|target| matches!(target, Some(Some(_))))
 }
 
 fn subscription(topic: &EntityName, name: &str) -> Subject {
@@ -409,6 +382,6 @@ fn rule(topic: &EntityName, subscription: &str, name: &str) -> Subject {
     Subject::Rule { topic: topic.clone(), subscription: subscription.to_owned(), name: name.to_owned() }
 }
 
-fn json(body: &impl Serialize) -> Vec<u8> {
-    serde_json::to_vec(body).expect("what is sent has texts as keys and no numbers beyond JSON")
+fn key(scope: &KeyScope, name: &str) -> Subject {
+    Subject::Key(scope.clone(), name.to_owned())
 }

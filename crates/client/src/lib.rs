@@ -34,11 +34,7 @@ mod target;
 mod transaction;
 mod transport;
 
-pub use admin::{
-    Admin, AdminError, CheckpointMove, Counts, EventInfo, EventPage, Explained, ExplainedRule, GroupInfo,
-    History, HubInfo, KeyInfo, KeyScope, QueueInfo, ResetTo, RuleInfo, Sample, SubscriptionInfo, TopicInfo,
-    WhichKey,
-};
+pub use admin::{Admin, AdminError, KeyScope};
 pub use client::{Client, Options};
 pub use error::{ConnectError, Error, MalformedReason};
 pub use message::MessageExt;
@@ -56,12 +52,16 @@ pub use transaction::Transaction;
 pub use peeklock_amqp::{
     AmqpError, Body, Encode, Fields, Header, Message, MessageId, Properties, Symbol, Text, Value,
 };
+pub use peeklock_api::{
+    Ahead, Alert, CheckpointInfo, CheckpointMove, CheckpointSource, ClassRuntime, ConsumerGroupInfo, Counts,
+    EventInfo, Explained, ExplainedMessage, ExplainedRule, History, HubInfo, HubRuntime, KeyInfo,
+    MessageBody, OrderRuntime, OwnershipInfo, Page, PartitionRuntime, Percentiles, QueueGroupInfo, QueueInfo,
+    ReaderRuntime, ResetTo, RuleInfo, Runtime, Sample, SubscriptionInfo, TargetRuntime, TenantRuntime,
+    TimeToDrain, TopicInfo, WhichKey, WindowRuntime,
+};
 pub use peeklock_spec::{
-    Ahead, Alert, CheckpointInfo, CheckpointSource, ClassRuntime, ConsumerGroupInfo, CorrelationSpec,
-    ExplainedMessage, HubRuntime, HubSpec, Match, Named, OrderRuntime, OrderSpec, OwnershipInfo,
-    PartitionRuntime, Percentiles, PropertyValue, QueueSpec, ReaderRuntime, RuleProperties, RuleSpec,
-    RuleValue, Runtime, SubscriptionSpec, TargetRuntime, TenantRuntime, TimeToDrain, TopicSpec,
-    WindowRuntime,
+    CorrelationSpec, HubSpec, Match, Named, OrderSpec, PropertyValue, QueueSpec, Right, RightList,
+    RuleProperties, RuleSpec, RuleValue, SubscriptionSpec, TopicSpec,
 };
 pub use peeklock_types::{
     ClassName, ClassRule, ClassSettings, EntityName, LockToken, OrderPolicy, OrderSettings, PoisonSession,

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use peeklock_api::CheckpointSource;
 use peeklock_broker::blob::{StockKind, StockRecord};
 use peeklock_broker::hubs::{Checkpoint, HubView};
 use peeklock_broker::{AdminError, Broker, Lag, StockBlob};
-use peeklock_spec::CheckpointSource;
 use peeklock_types::{ConsumerGroup, Timestamp};
 
 /// One partition of a consumer group. Where both know a checkpoint, there are two.

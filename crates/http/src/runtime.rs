@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use peeklock_api::{
+    Ahead, Alert, ClassRuntime, ExplainedMessage, Never, OrderRuntime, Percentiles, TargetRuntime,
+    TenantRuntime, TimeToDrain, WindowRuntime,
+};
 use peeklock_broker::engine::{
     ClassView, ExplainedMessage as EngineExplained, Histogram, OrderView, TargetView, TenantView, Window,
 };
-use peeklock_spec::{
-    Ahead, Alert, ClassRuntime, ExplainedMessage, Never, OrderRuntime, Percentiles, TargetRuntime,
-    TenantRuntime, TimeToDrain, WindowRuntime, show_duration, show_time,
-};
+use peeklock_spec::{show_duration, show_time};
 use peeklock_types::{ClassName, Timestamp};
 
 /// With fewer messages in a window, one or two late ones would look like a catastrophe.

@@ -1,10 +1,12 @@
 //! Declares the settings of queues, topics and subscriptions. The table below is the only list of them at this edge: the fields of documents,
 //! the flags of the command line, their help, the descriptions of the schema and the rows of `show` all follow from it.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use peeklock_filter::RuleName;
 use peeklock_types::{EntityName, PoisonSession, QueueSettings, QueueStatus, RetryPolicy};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 
 #[cfg(feature = "cli")]
@@ -12,6 +14,7 @@ use crate::flag::{any_text, or_none};
 use crate::named::{Named, SubscriptionName};
 use crate::order::OrderSpec;
 use crate::rule::RuleSpec;
+use crate::schema;
 #[cfg(feature = "cli")]
 use crate::text::{parse_duration, parse_poison_session, parse_retry, parse_status};
 use crate::written::{Maybe, MessageSize, Setting, Shown, Size, setting};
@@ -27,27 +30,30 @@ macro_rules! entity_settings {
     ) => {
         entity_spec! {
             /// A queue.
-            QueueSpec { $($delivering)* $($general)* $($taking)* $($queue)* }
+            QueueSpec as "QueueSettings" { $($delivering)* $($general)* $($taking)* $($queue)* }
             also {}
+            only_in_files {}
         }
 
         entity_spec! {
             /// A topic.
-            TopicSpec { $($general)* $($taking)* }
-            also {
-                /// In configuration files: the topic's subscriptions by name.
+            TopicSpec as "TopicSettings" { $($general)* $($taking)* }
+            also {}
+            only_in_files {
+                /// The topic's subscriptions by name.
                 subscriptions: Named<SubscriptionName, SubscriptionSpec>,
             }
         }
 
         entity_spec! {
             /// A subscription.
-            SubscriptionSpec { $($delivering)* $($general)* $($subscription)* }
+            SubscriptionSpec as "SubscriptionSettings" { $($delivering)* $($general)* $($subscription)* }
             also {
                 /// In configuration files, and when a subscription is created: all of its rules by name. Without it there is one,
                 /// `$Default`, that takes everything.
                 rules: Named<RuleName, RuleSpec>,
             }
+            only_in_files {}
         }
 
         entity_rows! { $($delivering)* $($general)* $($taking)* $($queue)* $($subscription)* }
@@ -56,11 +62,12 @@ macro_rules! entity_settings {
 
 macro_rules! entity_spec {
     (
-        $(#[$doc:meta])*
-        $name:ident { $( $(#[$help:meta])* $field:ident: $kind:ty => $setting:ident [$($flag:tt)*], )* }
+        $(#[doc = $doc:literal])*
+        $name:ident as $schema_name:literal { $( $(#[doc = $help:literal])* $field:ident: $kind:ty => $setting:ident [$($flag:tt)*], )* }
         also { $( $(#[$also_doc:meta])* $also:ident: $also_kind:ty, )* }
+        only_in_files { $( $(#[$file_doc:meta])* $file:ident: $file_kind:ty, )* }
     ) => {
-        $(#[$doc])*
+        $(#[doc = $doc])*
         ///
         /// `None` leaves a setting as it is. Where a setting can be absent, `Some(None)` removes it.
         #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,7 +75,7 @@ macro_rules! entity_spec {
         #[cfg_attr(feature = "cli", derive(clap::Args), command(next_help_heading = "Settings"))]
         pub struct $name {
             $(
-                $(#[$help])*
+                $(#[doc = $help])*
                 #[serde(with = "setting", skip_serializing_if = "Option::is_none")]
                 #[cfg_attr(feature = "cli", arg($($flag)*))]
                 pub $field: Option<$kind>,
@@ -79,6 +86,26 @@ macro_rules! entity_spec {
                 #[cfg_attr(feature = "cli", arg(skip))]
                 pub $also: Option<$also_kind>,
             )*
+            $(
+                $(#[$file_doc])*
+                #[serde(skip_serializing_if = "Option::is_none")]
+                #[cfg_attr(feature = "cli", arg(skip))]
+                pub $file: Option<$file_kind>,
+            )*
+        }
+
+        impl JsonSchema for $name {
+            fn schema_name() -> Cow<'static, str> {
+                Cow::Borrowed($schema_name)
+            }
+
+            fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+                let settings = [
+                    $( schema::setting::<$kind>(generator, stringify!($field), concat!($( $help ),*)), )*
+                    $( (stringify!($also), generator.subschema_for::<$also_kind>()), )*
+                ];
+                schema::settings(concat!($( $doc ),*), settings)
+            }
         }
 
         impl $name {
@@ -87,6 +114,7 @@ macro_rules! entity_spec {
                 $name {
                     $( $field: Some(Setting::of(&settings.$setting)), )*
                     $( $also: None, )*
+                    $( $file: None, )*
                 }
             }
 

@@ -1,16 +1,18 @@
 //! Event hubs as documents write them.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use peeklock_types::{ConsumerGroup, ExpiredPosition, HubSettings, QueueStatus, limits};
-use serde::de::Deserializer;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::ser::Serializer;
 use serde::{Deserialize, Serialize};
 
 #[cfg(feature = "cli")]
 use crate::flag::{or_none, text_unless_empty};
+use crate::schema;
 use crate::text::{self, NONE, TextError};
-use crate::written::{Maybe, Size, Written, read_number, read_text, setting};
+use crate::written::{Form, Maybe, Size, Written, setting, written};
 
 /// What may become of a reader whose next event is gone, with their names.
 pub const EXPIRED_POSITIONS: [(&str, ExpiredPosition); 2] =
@@ -22,7 +24,7 @@ const HOUR_MS: f64 = 3_600_000.0;
 ///
 /// `None` leaves a setting as it is. Where a setting can be absent, `Some(None)` removes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", try_from = "Form")]
+#[serde(rename_all = "camelCase", try_from = "HubForm")]
 #[cfg_attr(feature = "cli", derive(clap::Args))]
 pub struct HubSpec {
     /// How many partitions; 4 unless said
@@ -60,7 +62,7 @@ pub struct HubSpec {
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-struct Form {
+struct HubForm {
     #[serde(with = "setting")]
     partition_count: Option<u32>,
     #[serde(with = "setting")]
@@ -79,11 +81,11 @@ struct Form {
     consumer_groups: Option<Vec<ConsumerGroup>>,
 }
 
-impl TryFrom<Form> for HubSpec {
+impl TryFrom<HubForm> for HubSpec {
     type Error = &'static str;
 
-    fn try_from(form: Form) -> Result<Self, Self::Error> {
-        let Form { partition_count, retention_hours, retention, .. } = form;
+    fn try_from(form: HubForm) -> Result<Self, Self::Error> {
+        let HubForm { partition_count, retention_hours, retention, .. } = form;
         let hours = retention_hours.map(|hours| hours.map(|hours| hours.0));
         let span = retention.map(|span| span.and_then(|span| span.0));
         let retention = match (hours, span) {
@@ -174,39 +176,30 @@ pub fn show_expired_position(position: ExpiredPosition) -> &'static str {
     text::word_of(&EXPIRED_POSITIONS, position)
 }
 
-impl Written for ExpiredPosition {
-    fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let parse = |text: &str| parse_expired_position(text).map_err(|error| error.to_string());
-        read_text(deserializer, "refuse or earliest", parse)
-    }
-
-    fn write<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(show_expired_position(*self))
-    }
-}
+written!(
+    ExpiredPosition,
+    "refuse or earliest",
+    Text(parse_expired_position),
+    |position, to| to.serialize_str(show_expired_position(*position)),
+    { "enum": EXPIRED_POSITIONS.map(|(word, _)| word) }
+);
 
 /// A duration as a number of hours.
 struct Hours(Duration);
 
-impl Written for Hours {
-    fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let parse = |text: &str| {
-            let hours: Option<f64> = text.parse().ok();
-            let span =
-                hours.and_then(|hours| Duration::try_from_secs_f64((hours * HOUR_MS).round() / 1000.0).ok());
-            let wrong = || format!("'{text}' is not a number of hours; write 24, or 0.5 for half an hour");
-            span.map(Hours).ok_or_else(wrong)
-        };
-        read_number(deserializer, "a number of hours", parse)
+written!(Hours, "a number of hours", Number(parse_hours), |hours, to| {
+    let seconds = hours.0.as_secs();
+    if hours.0.subsec_nanos() == 0 && seconds.is_multiple_of(3600) {
+        return to.serialize_u64(seconds / 3600);
     }
+    to.serialize_f64(hours.0.as_secs_f64() / 3600.0)
+});
 
-    fn write<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let seconds = self.0.as_secs();
-        if self.0.subsec_nanos() == 0 && seconds.is_multiple_of(3600) {
-            return serializer.serialize_u64(seconds / 3600);
-        }
-        serializer.serialize_f64(self.0.as_secs_f64() / 3600.0)
-    }
+fn parse_hours(text: &str) -> Result<Hours, String> {
+    let hours: Option<f64> = text.parse().ok();
+    let span = hours.and_then(|hours| Duration::try_from_secs_f64((hours * HOUR_MS).round() / 1000.0).ok());
+    let wrong = || format!("'{text}' is not a number of hours; write 24, or 0.5 for half an hour");
+    span.map(Hours).ok_or_else(wrong)
 }
 
 fn hours<S: Serializer>(value: &Option<Maybe<Duration>>, serializer: S) -> Result<S::Ok, S::Error> {
@@ -219,33 +212,45 @@ fn hours<S: Serializer>(value: &Option<Maybe<Duration>>, serializer: S) -> Resul
 /// A duration, or `none` where there is no `null`.
 struct Retention(Option<Duration>);
 
-impl Written for Retention {
-    fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let parse = |text: &str| match text {
-            NONE => Ok(Retention(None)),
-            _ => text::parse_duration(text)
-                .map(|span| Retention(Some(span)))
-                .map_err(|error| error.to_string()),
-        };
-        read_text(deserializer, "a duration such as 7d or PT1H, or none to keep events for ever", parse)
+written!(
+    Retention,
+    "a duration such as 7d or PT1H, or none to keep events for ever",
+    Text(parse_retention),
+    |retention, to| match retention.0 {
+        Some(span) => span.write(to),
+        None => to.serialize_str(NONE),
     }
+);
 
-    fn write<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self.0 {
-            Some(span) => span.write(serializer),
-            None => serializer.serialize_str(NONE),
-        }
+fn parse_retention(text: &str) -> Result<Retention, TextError> {
+    match text {
+        NONE => Ok(Retention(None)),
+        _ => text::parse_duration(text).map(|span| Retention(Some(span))),
     }
 }
 
-impl Written for ConsumerGroup {
-    fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let parse = |text: &str| ConsumerGroup::parse(text).map_err(|error| error.to_string());
-        read_text(deserializer, "the name of a consumer group", parse)
+written!(ConsumerGroup, "the name of a consumer group", Text(ConsumerGroup::parse), |group, to| to
+    .serialize_str(group.as_str()));
+
+impl JsonSchema for HubSpec {
+    fn schema_name() -> Cow<'static, str> {
+        Cow::Borrowed("HubSettings")
     }
 
-    fn write<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.as_str())
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let mut settings = vec![
+            ("partition_count", generator.subschema_for::<u32>()),
+            ("retention_hours", generator.subschema_for::<Form<Maybe<Hours>>>()),
+            ("retention_bytes", generator.subschema_for::<Form<Maybe<Size>>>()),
+            ("expired_position", generator.subschema_for::<Form<ExpiredPosition>>()),
+            ("status", generator.subschema_for::<Form<QueueStatus>>()),
+            ("user_metadata", generator.subschema_for::<Option<String>>()),
+            ("consumer_groups", generator.subschema_for::<Vec<String>>()),
+        ];
+        if generator.contract().is_deserialize() {
+            settings.push(("retention", generator.subschema_for::<Form<Maybe<Retention>>>()));
+        }
+        schema::settings("An event hub.", settings)
     }
 }
 

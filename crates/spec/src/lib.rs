@@ -9,7 +9,6 @@ mod entity;
 #[cfg(feature = "cli")]
 mod flag;
 mod hub;
-mod hub_runtime;
 pub mod iso8601;
 mod named;
 mod namespace;
@@ -18,7 +17,7 @@ mod policy;
 mod property;
 mod queue_group;
 mod rule;
-mod runtime;
+mod schema;
 mod text;
 mod time;
 mod written;
@@ -30,10 +29,6 @@ pub use entity::{QueueSpec, SubscriptionSpec, TopicSpec, setting_rows};
 #[cfg(feature = "cli")]
 pub use flag::{any_text, or_none};
 pub use hub::{EXPIRED_POSITIONS, HubSpec, parse_expired_position, show_expired_position};
-pub use hub_runtime::{
-    CheckpointInfo, CheckpointSource, ConsumerGroupInfo, HubRuntime, OwnershipInfo, PartitionRuntime,
-    ReaderRuntime,
-};
 pub use named::{Name, Named, SubscriptionName};
 pub use namespace::{Misfit, NamespaceSpec};
 pub use order::{
@@ -41,14 +36,11 @@ pub use order::{
     parse_share, parse_tenant_weight, parse_weight, show_millionths, show_order_policy, show_priorities,
     show_thousandths,
 };
+pub use peeklock_access::Right;
 pub use policy::{DeclaredPolicyError, KeyText, PolicySpec, RightList};
 pub use property::{PropertyValue, RuleValue};
 pub use queue_group::{MemberSpec, QueueGroupSpec};
 pub use rule::{CorrelationSpec, Match, Properties, RuleProperties, RuleSpec, RuleSpecError};
-pub use runtime::{
-    Ahead, Alert, ClassRuntime, ExplainedMessage, Never, OrderRuntime, Percentiles, Runtime, TargetRuntime,
-    TenantRuntime, TimeToDrain, WindowRuntime,
-};
 pub use text::{
     NONE, POISON_SESSIONS, STATUSES, TextError, parse_duration, parse_poison_session, parse_retry,
     parse_size, parse_status, parse_tier, show_duration, show_poison_session, show_retry, show_size,

@@ -1,11 +1,13 @@
 //! Tables from names to what they name, in the order of the document.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt;
 use std::marker::PhantomData;
 
 use peeklock_filter::RuleName;
 use peeklock_types::{EntityName, NameError};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, MapAccess, Visitor};
 use serde::ser::{Serialize, Serializer};
 
@@ -83,7 +85,7 @@ impl<K, T> Default for Named<K, T> {
 
 impl<'de, K: Name, T: Deserialize<'de>> Deserialize<'de> for Named<K, T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(Entries(PhantomData))
+        deserializer.deserialize_map(NamedVisitor(PhantomData))
     }
 }
 
@@ -93,9 +95,23 @@ impl<K: Name, T: Serialize> Serialize for Named<K, T> {
     }
 }
 
-struct Entries<K, T>(PhantomData<(K, T)>);
+impl<K, T: JsonSchema> JsonSchema for Named<K, T> {
+    fn inline_schema() -> bool {
+        true
+    }
 
-impl<'de, K: Name, T: Deserialize<'de>> Visitor<'de> for Entries<K, T> {
+    fn schema_name() -> Cow<'static, str> {
+        Cow::Owned(format!("Named{}", T::schema_name()))
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "object", "additionalProperties": generator.subschema_for::<T>() })
+    }
+}
+
+struct NamedVisitor<K, T>(PhantomData<(K, T)>);
+
+impl<'de, K: Name, T: Deserialize<'de>> Visitor<'de> for NamedVisitor<K, T> {
     type Value = Named<K, T>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

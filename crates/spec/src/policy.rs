@@ -1,7 +1,10 @@
 //! Shared access policies as documents write them.
 
+use std::borrow::Cow;
+
 use peeklock_access::{Policy, PolicyChange, PolicyError, Right, Rights, Secret};
 use peeklock_types::{EntityName, Timestamp};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Deserialize, Deserializer};
 use serde::ser::{Serialize, Serializer};
 use serde::{Deserialize as DeriveDeserialize, Serialize as DeriveSerialize};
@@ -10,11 +13,13 @@ use crate::text::TextError;
 use crate::written::setting;
 
 /// A policy: what its keys allow, and the keys.
-#[derive(Clone, Debug, Default, PartialEq, Eq, DeriveSerialize, DeriveDeserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, DeriveSerialize, DeriveDeserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+#[schemars(rename = "PolicySettings")]
 pub struct PolicySpec {
     /// In configuration files: the queue or topic that the policy is for. Without it, it is for the whole namespace.
     #[serde(with = "setting", skip_serializing_if = "Option::is_none")]
+    #[schemars(skip)]
     pub entity: Option<EntityName>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rights: Option<RightList>,
@@ -101,6 +106,41 @@ impl<'de> Deserialize<'de> for RightWord {
         let word = String::deserialize(deserializer)?;
         let wrong = || de::Error::custom(TextError::new(&word, "a right", "Send, Listen or Manage"));
         Right::parse(&word).map(RightWord).ok_or_else(wrong)
+    }
+}
+
+impl FromIterator<Right> for RightList {
+    fn from_iter<I: IntoIterator<Item = Right>>(rights: I) -> Self {
+        RightList(rights.into_iter().collect())
+    }
+}
+
+impl JsonSchema for RightList {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        Cow::Borrowed("Rights")
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let words = Rights::ALL.iter().map(Right::name).collect::<Vec<_>>();
+        json_schema!({ "type": "array", "items": { "type": "string", "enum": words } })
+    }
+}
+
+impl JsonSchema for KeyText {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        Cow::Borrowed("Key")
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        String::json_schema(generator)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Values of message properties as documents write them: text, numbers and truth values as they are, everything else with its type, as
 //! `{"type": "uuid", "value": "…"}`.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -8,6 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use peeklock_filter::{Given, Kind, Value};
 use peeklock_types::Timestamp;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
@@ -130,6 +132,31 @@ impl Serialize for PropertyValue {
         }
     }
 }
+
+macro_rules! value_schema {
+    ($kind:ty, $name:literal) => {
+        impl JsonSchema for $kind {
+            fn schema_name() -> Cow<'static, str> {
+                Cow::Borrowed($name)
+            }
+
+            fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                json_schema!({ "anyOf": [
+                    { "type": ["string", "number", "boolean", "null"] },
+                    {
+                        "type": "object",
+                        "description": "A value of a type that JSON does not have, as text",
+                        "properties": { "type": { "type": "string" }, "value": { "type": "string" } },
+                        "required": ["type", "value"],
+                        "additionalProperties": false
+                    }
+                ] })
+            }
+        }
+    };
+}
+value_schema!(PropertyValue, "PropertyValue");
+value_schema!(RuleValue, "RuleValue");
 
 /// A value that a document writes with or without its type.
 trait Written: From<Value> {

@@ -1,23 +1,26 @@
 //! Groups of queues and subscriptions, as configuration files write them.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
 use peeklock_types::{EntityName, MemberSettings, OrderPolicy, OrderSettings, QueueGroupSettings};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, Deserializer, MapAccess, Visitor};
 use serde::ser::Serializer;
 use serde::{Deserialize, Serialize};
 
-use crate::written::{Written, nullable};
+use crate::written::{Form, nullable};
 
 /// Queues and subscriptions that receivers can attach to as to one.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct QueueGroupSpec {
     /// The most urgent first.
     pub members: Vec<MemberSpec>,
     #[serde(with = "nullable", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Form<OrderPolicy>>")]
     pub order: Option<OrderPolicy>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_outstanding: Option<u32>,
@@ -27,32 +30,15 @@ pub struct QueueGroupSpec {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberSpec(pub MemberSettings);
 
-#[derive(Deserialize)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(inline)]
 struct MemberForm {
-    #[serde(with = "name")]
-    name: EntityName,
-    #[serde(default, with = "nullable")]
-    offset: Option<Duration>,
-    #[serde(default)]
+    name: Form<EntityName>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    offset: Option<Form<Duration>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     weight: Option<u32>,
-}
-
-#[derive(Serialize)]
-struct ShownMember<'a> {
-    name: &'a str,
-    #[serde(with = "nullable", skip_serializing_if = "Option::is_none")]
-    offset: Option<Duration>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    weight: Option<u32>,
-}
-
-mod name {
-    use super::{Deserializer, EntityName, Written};
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<EntityName, D::Error> {
-        EntityName::read(deserializer)
-    }
 }
 
 impl QueueGroupSpec {
@@ -79,6 +65,16 @@ impl<'de> Deserialize<'de> for MemberSpec {
     }
 }
 
+impl JsonSchema for MemberSpec {
+    fn schema_name() -> Cow<'static, str> {
+        Cow::Borrowed("QueueGroupMember")
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "anyOf": [{ "type": "string" }, generator.subschema_for::<MemberForm>()] })
+    }
+}
+
 struct Member;
 
 impl<'de> Visitor<'de> for Member {
@@ -95,7 +91,7 @@ impl<'de> Visitor<'de> for Member {
     fn visit_map<A: MapAccess<'de>>(self, entries: A) -> Result<MemberSpec, A::Error> {
         let MemberForm { name, offset, weight } =
             MemberForm::deserialize(MapAccessDeserializer::new(entries))?;
-        Ok(MemberSpec(MemberSettings { name, offset, weight }))
+        Ok(MemberSpec(MemberSettings { name: name.0, offset: offset.map(|form| form.0), weight }))
     }
 }
 
@@ -105,6 +101,7 @@ impl Serialize for MemberSpec {
         if offset.is_none() && weight.is_none() {
             return serializer.serialize_str(name.as_str());
         }
-        ShownMember { name: name.as_str(), offset: *offset, weight: *weight }.serialize(serializer)
+        MemberForm { name: Form(name.clone()), offset: offset.map(Form), weight: *weight }
+            .serialize(serializer)
     }
 }

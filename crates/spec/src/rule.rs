@@ -1,6 +1,7 @@
 //! Rules as documents write them.
 
 use peeklock_filter::{Action, CorrelationFilter, Filter, Given, Part, Rule, RuleError, RuleName, SqlFilter};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::named::Named;
@@ -8,8 +9,9 @@ use crate::property::{PropertyValue, RuleValue};
 
 /// A rule: which messages a subscription gets, and what is changed on its copies. At most one of `sql`, `correlation` and `match`; none of them
 /// means all messages.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+#[schemars(rename = "RuleSettings")]
 pub struct RuleSpec {
     /// A SQL filter, such as `Priority = 'High' AND sys.Label LIKE 'order%'`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -30,16 +32,18 @@ pub struct RuleSpec {
 }
 
 /// A filter without conditions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[schemars(inline)]
 pub enum Match {
     All,
     None,
 }
 
 /// Conditions that must all hold, each an equality.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+#[schemars(rename = "CorrelationFilter")]
 pub struct CorrelationSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub correlation_id: Option<String>,

@@ -1,10 +1,12 @@
 //! How one value of a setting is written: as text that people can read, and back.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
 
 use peeklock_types::{EntityName, PoisonSession, QueueStatus, RetryPolicy, Tier};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Deserialize, Deserializer, Visitor};
 use serde::ser::{Serialize, Serializer};
 
@@ -14,6 +16,7 @@ use crate::text::{self, NONE};
 pub(crate) trait Written: Sized {
     fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error>;
     fn write<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error>;
+    fn schema(generator: &mut SchemaGenerator) -> Schema;
 }
 
 /// A value that tables show as text, in the form that its flag takes.
@@ -110,42 +113,66 @@ impl<T> Visitor<'_> for Words<T> {
     }
 }
 
-pub(crate) fn read_text<'de, D: Deserializer<'de>, T>(
-    deserializer: D,
-    what: &'static str,
-    parse: fn(&str) -> Result<T, String>,
-) -> Result<T, D::Error> {
-    deserializer.deserialize_any(Words { what, numbers: false, parse, made: PhantomData })
+/// The JSON types that a value is read from.
+#[derive(Clone, Copy)]
+pub(crate) enum ReadFrom {
+    Text,
+    /// A number, or the same as text.
+    Number,
 }
 
-/// Numbers, and the same as text.
-pub(crate) fn read_number<'de, D: Deserializer<'de>, T>(
-    deserializer: D,
-    what: &'static str,
-    parse: fn(&str) -> Result<T, String>,
-) -> Result<T, D::Error> {
-    deserializer.deserialize_any(Words { what, numbers: true, parse, made: PhantomData })
+impl ReadFrom {
+    pub(crate) fn read<'de, D: Deserializer<'de>, T>(
+        self,
+        deserializer: D,
+        what: &'static str,
+        parse: fn(&str) -> Result<T, String>,
+    ) -> Result<T, D::Error> {
+        let numbers = matches!(self, ReadFrom::Number);
+        deserializer.deserialize_any(Words { what, numbers, parse, made: PhantomData })
+    }
+
+    pub(crate) fn schema(self, what: &str) -> Schema {
+        match self {
+            ReadFrom::Text => json_schema!({ "type": "string", "description": what }),
+            ReadFrom::Number => json_schema!({ "type": ["number", "string"], "description": what }),
+        }
+    }
 }
 
-fn read_size<'de, D: Deserializer<'de>, T>(
-    deserializer: D,
-    parse: fn(&str) -> Result<T, String>,
-) -> Result<T, D::Error> {
-    read_number(deserializer, "a size such as 10MiB, or a number of bytes", parse)
-}
-
-/// Declares types that documents and tables write as the same text, with the words for it in errors.
-macro_rules! as_text {
-    ($( $kind:ty: $read:ident $(($expected:literal))?, $parse:expr, $show:expr; )*) => { $(
-        impl Written for $kind {
-            fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                $read(deserializer, $($expected,)? |text| $parse(text).map_err(|error| error.to_string()))
+/// Declares a [`Written`] value: its description, what it is read from and how it is parsed, how it is written, and further keys of its JSON
+/// schema.
+macro_rules! written {
+    (
+        $kind:ty, $what:literal, $from:ident($parse:expr), |$value:ident, $to:ident| $write:expr
+        $(, { $( $key:literal: $more:expr ),* })?
+    ) => {
+        impl $crate::written::Written for $kind {
+            fn read<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let parse = |text: &str| $parse(text).map_err(|error| error.to_string());
+                $crate::written::ReadFrom::$from.read(deserializer, $what, parse)
             }
 
-            fn write<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.serialize_str(&self.shown())
+            fn write<S: serde::Serializer>(&self, $to: S) -> Result<S::Ok, S::Error> {
+                let $value = self;
+                $write
+            }
+
+            fn schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                #[allow(unused_mut, reason = "some have no further keys")]
+                let mut schema = $crate::written::ReadFrom::$from.schema($what);
+                $( $( schema.insert($key.to_owned(), serde_json::json!($more)); )* )?
+                schema
             }
         }
+    };
+}
+pub(crate) use written;
+
+/// Declares values that documents and tables write as the same text.
+macro_rules! as_text {
+    ($( $kind:ty: $what:literal, $from:ident($parse:expr), $show:expr $(, $schema:tt)?; )*) => { $(
+        written!($kind, $what, $from($parse), |value, to| to.serialize_str(&value.shown()) $(, $schema)?);
 
         impl Shown for $kind {
             fn shown(&self) -> String {
@@ -156,14 +183,16 @@ macro_rules! as_text {
 }
 
 as_text! {
-    Duration: read_text("a duration such as 30s, 1h30m or PT30S"), text::parse_duration, |span: &Duration| text::show_duration(*span);
-    Size: read_size, str::parse::<Size>, ToString::to_string;
-    MessageSize: read_size, str::parse::<MessageSize>, ToString::to_string;
-    QueueStatus: read_text("a status such as active or disabled"), text::parse_status, |status: &QueueStatus| text::show_status(*status);
-    Tier: read_text("premium or standard"), text::parse_tier, |tier: &Tier| text::show_tier(*tier);
-    PoisonSession: read_text("dead-letter, block or set-aside"), text::parse_poison_session, |rule: &PoisonSession| text::show_poison_session(*rule);
-    RetryPolicy: read_text("a retry policy such as immediate or fixed:5s"), text::parse_retry, |policy: &RetryPolicy| text::show_retry(*policy);
-    EntityName: read_text("the name of an entity"), EntityName::parse, EntityName::as_str;
+    Duration: "a duration such as 30s, 1h30m or PT30S", Text(text::parse_duration), |span: &Duration| text::show_duration(*span);
+    Size: "a size such as 10MiB, or a number of bytes", Number(str::parse::<Size>), ToString::to_string;
+    MessageSize: "a size such as 10MiB, or a number of bytes", Number(str::parse::<MessageSize>), ToString::to_string;
+    QueueStatus: "a status such as active or disabled", Text(text::parse_status), |status: &QueueStatus| text::show_status(*status),
+        { "enum": text::STATUSES.map(|(word, _)| word) };
+    Tier: "premium or standard", Text(text::parse_tier), |tier: &Tier| text::show_tier(*tier);
+    PoisonSession: "dead-letter, block or set-aside", Text(text::parse_poison_session), |rule: &PoisonSession| text::show_poison_session(*rule),
+        { "enum": text::POISON_SESSIONS.map(|(word, _)| word) };
+    RetryPolicy: "a retry policy such as immediate or fixed:5s", Text(text::parse_retry), |policy: &RetryPolicy| text::show_retry(*policy);
+    EntityName: "the name of an entity", Text(EntityName::parse), EntityName::as_str;
 }
 
 macro_rules! as_serde_has_it {
@@ -175,6 +204,10 @@ macro_rules! as_serde_has_it {
 
             fn write<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 <Self as serde::Serialize>::serialize(self, serializer)
+            }
+
+            fn schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                generator.subschema_for::<Self>()
             }
         }
     )* };
@@ -199,7 +232,11 @@ impl<T: Written> Written for Maybe<T> {
     }
 
     fn write<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.as_ref().map(Form).serialize(serializer)
+        self.as_ref().map(Borrowed).serialize(serializer)
+    }
+
+    fn schema(generator: &mut SchemaGenerator) -> Schema {
+        generator.subschema_for::<Option<Form<T>>>()
     }
 }
 
@@ -271,7 +308,34 @@ impl<'de, T: Written> Deserialize<'de> for Form<T> {
     }
 }
 
-impl<T: Written> Serialize for Form<&T> {
+impl<T: Written> Serialize for Form<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.write(serializer)
+    }
+}
+
+impl<T: Written> JsonSchema for Form<T> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        Cow::Borrowed("Form")
+    }
+
+    fn schema_id() -> Cow<'static, str> {
+        Cow::Borrowed(std::any::type_name::<Self>())
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        T::schema(generator)
+    }
+}
+
+/// The form of a value that the caller keeps.
+struct Borrowed<'a, T>(&'a T);
+
+impl<T: Written> Serialize for Borrowed<'_, T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.0.write(serializer)
     }

@@ -7,7 +7,8 @@ use hyper::client::conn::http1::{self, SendRequest};
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, IF_MATCH, IF_NONE_MATCH};
 use hyper::{Method, Request, Response};
 use hyper_util::rt::TokioIo;
-use serde::Deserialize;
+use peeklock_api::{Endpoint, Query, Refusal};
+use serde::Serialize;
 use tokio::time::timeout;
 
 use super::error::AdminError;
@@ -45,35 +46,37 @@ pub(super) enum If {
 }
 
 pub(super) struct Call<'a> {
-    pub(super) method: Method,
-    pub(super) subject: &'a Subject,
-    /// Behind the subject's path: `/regenerate`, `?top=10`.
-    pub(super) rest: String,
-    pub(super) condition: If,
+    method: Method,
+    uri: String,
+    subject: &'a Subject,
+    condition: If,
     /// Also touches other entities, so that a token for this one is not enough.
-    pub(super) reaches_out: bool,
+    reaches_out: bool,
     /// JSON.
-    pub(super) body: Option<Vec<u8>>,
+    body: Option<Vec<u8>>,
 }
 
 impl<'a> Call<'a> {
-    pub(super) fn plain(method: Method, subject: &'a Subject) -> Self {
-        Call { method, subject, rest: String::new(), condition: If::Any, reaches_out: false, body: None }
+    pub(super) fn new<Q: Query, B, A>(
+        endpoint: &Endpoint<Q, B, A>,
+        subject: &'a Subject,
+        query: &Q,
+        condition: If,
+    ) -> Self {
+        let names = subject.names();
+        let names: Vec<_> = names.iter().map(|(key, name)| (*key, name.as_str())).collect();
+        let (method, uri) = (endpoint.method.clone(), endpoint.uri(&names, query));
+        Call { method, uri, subject, condition, reaches_out: false, body: None }
     }
-}
 
-/// How the JSON API tells an error.
-#[derive(Deserialize)]
-struct Refusal {
-    error: RefusalText,
-}
+    pub(super) fn with_body(self, body: &impl Serialize) -> Self {
+        let body = serde_json::to_vec(body).expect("bodies have strings as keys and no numbers beyond JSON");
+        Call { body: Some(body), ..self }
+    }
 
-#[derive(Deserialize)]
-struct RefusalText {
-    #[serde(default)]
-    code: String,
-    #[serde(default)]
-    message: String,
+    pub(super) fn reaching_out(self, reaches_out: bool) -> Self {
+        Call { reaches_out, ..self }
+    }
 }
 
 impl Http {
@@ -109,13 +112,11 @@ impl Http {
     }
 
     fn request(&self, call: &Call<'_>) -> hyper::http::Result<Request<Full<Bytes>>> {
-        let mut request = Request::builder()
-            .method(&call.method)
-            .uri(format!("{}{}", call.subject.path(), call.rest))
-            .header(HOST, self.target.address());
+        let mut request =
+            Request::builder().method(&call.method).uri(&call.uri).header(HOST, self.target.address());
         if let Some(signer) = &self.signer {
-            let entity = if call.reaches_out { "" } else { call.subject.token_entity() };
-            request = request.header(AUTHORIZATION, signer.token(entity));
+            let entity = if call.reaches_out { String::new() } else { call.subject.token_entity() };
+            request = request.header(AUTHORIZATION, signer.token(&entity));
         }
         request = match call.condition {
             If::Any => request,

@@ -1,120 +1,45 @@
 //! Event hubs, their consumer groups, checkpoints and events.
 
-use hyper::Method;
-use peeklock_spec::{
-    CheckpointInfo, CheckpointSource, ConsumerGroupInfo, HubRuntime, HubSpec, OwnershipInfo,
-    PartitionRuntime, Properties,
+use peeklock_api::{
+    CheckpointInfo, CheckpointMove, CheckpointReset, ConsumerGroupBody, ConsumerGroupInfo, EventInfo,
+    EventsQuery, HubInfo, OwnershipInfo, Page, PartitionRuntime, ResetTo, checkpoints, consumer_groups,
+    events, hubs, ownerships, partitions,
 };
+use peeklock_spec::HubSpec;
 use peeklock_types::EntityName;
-use serde::{Deserialize, Serialize};
 
-use super::http::{Call, If};
-use super::subject::{Subject, encode};
-use super::{Admin, AdminError, Items, Page};
-
-/// A hub with its settings, and with what happens in it where one hub was asked for.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct HubInfo {
-    pub name: String,
-    #[serde(flatten)]
-    pub spec: HubSpec,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub runtime: Option<HubRuntime>,
-    pub created_at: String,
-    pub updated_at: String,
-    pub revision: u64,
-}
-
-/// Where checkpoints shall be: `earliest`, `latest`, `none`, a time, or the number of the last event that counts as done.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(untagged)]
-pub enum ResetTo {
-    Sequence(u64),
-    Text(String),
-}
-
-/// What a reset does to one checkpoint.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct CheckpointMove {
-    pub partition: u32,
-    /// Where it is kept.
-    pub source: CheckpointSource,
-    /// Of a blob.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub container: Option<String>,
-    /// Absent: none. Before every event: -1.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub before: Option<i64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub after: Option<i64>,
-    pub repeated_events: u64,
-    pub skipped_events: u64,
-    /// Who owns the partition: if it still reads, it goes on where it is.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub owner: Option<String>,
-}
-
-/// An event, as the JSON API tells it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct EventInfo {
-    pub partition: u32,
-    pub sequence_number: u64,
-    pub offset: String,
-    pub enqueued_at: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub partition_key: Option<String>,
-    pub size_bytes: u64,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub message_id: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub correlation_id: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub content_type: Option<String>,
-    #[serde(default)]
-    pub properties: Properties,
-    /// Its kind and its value.
-    pub body: serde_json::Value,
-}
-
-/// Some events of a partition, and where those behind them start.
-#[derive(Clone, Debug, PartialEq)]
-pub struct EventPage {
-    pub events: Vec<EventInfo>,
-    /// `None`: there are none behind them now.
-    pub next: Option<String>,
-}
+use super::http::If;
+use super::subject::Subject;
+use super::{Admin, AdminError};
 
 impl Admin {
-    /// Creates a hub; one that is there already is [`AdminError::Exists`].
+    /// Creates a hub; if the name is taken, this is [`AdminError::Exists`].
     pub async fn create_hub(&mut self, name: &EntityName, spec: &HubSpec) -> Result<HubInfo, AdminError> {
-        self.put(&Subject::Hub(name.clone()), If::IsNew, spec).await
+        self.put(&hubs::PUT, &Subject::Hub(name.clone()), If::IsNew, spec).await
     }
 
-    /// Changes what the spec says of a hub and leaves the rest as it is. Consumer groups are added, none is taken away.
+    /// Changes the settings that the spec has; the others keep their values. Consumer groups are added, none is removed.
     pub async fn update_hub(&mut self, name: &EntityName, spec: &HubSpec) -> Result<HubInfo, AdminError> {
-        self.put(&Subject::Hub(name.clone()), If::Exists, spec).await
+        self.put(&hubs::PUT, &Subject::Hub(name.clone()), If::Exists, spec).await
     }
 
-    /// With what happens in it.
+    /// A hub and its state.
     pub async fn hub(&mut self, name: &EntityName) -> Result<HubInfo, AdminError> {
-        self.get(&Subject::Hub(name.clone())).await
+        self.get(&hubs::SHOW, &Subject::Hub(name.clone())).await
     }
 
     pub async fn hubs(&mut self) -> Result<Vec<HubInfo>, AdminError> {
-        self.list(&Subject::Hubs).await
+        self.list(&hubs::LIST, &Subject::Hubs).await
     }
 
-    /// Deletes a hub with all its events.
+    /// Deletes a hub with its events.
     pub async fn delete_hub(&mut self, name: &EntityName) -> Result<(), AdminError> {
-        self.delete(&Subject::Hub(name.clone())).await
+        self.delete(&hubs::DELETE, &Subject::Hub(name.clone())).await
     }
 
     pub async fn partitions(&mut self, hub: &EntityName) -> Result<Vec<PartitionRuntime>, AdminError> {
-        let answer: Items<_> = self.get(&of_hub(hub, "partitions", "the partitions".to_owned())).await?;
-        Ok(answer.items)
+        let subject = of_hub(hub, [], "the partitions".to_owned());
+        Ok(self.get(&partitions::LIST, &subject).await?.items)
     }
 
     pub async fn partition(
@@ -122,8 +47,8 @@ impl Admin {
         hub: &EntityName,
         partition: u32,
     ) -> Result<PartitionRuntime, AdminError> {
-        let path = format!("partitions/{partition}");
-        self.get(&of_hub(hub, &path, format!("partition {partition}"))).await
+        let names = [("partition", partition.to_string())];
+        self.get(&partitions::SHOW, &of_hub(hub, names, format!("partition {partition}"))).await
     }
 
     pub async fn create_consumer_group(
@@ -132,27 +57,26 @@ impl Admin {
         group: &str,
         user_metadata: Option<&str>,
     ) -> Result<ConsumerGroupInfo, AdminError> {
-        let body = serde_json::json!({ "userMetadata": user_metadata });
-        self.put(&consumer_group(hub, group), If::IsNew, &body).await
+        let body = ConsumerGroupBody { user_metadata: user_metadata.map(str::to_owned) };
+        self.put(&consumer_groups::PUT, &of_group(hub, group, ""), If::IsNew, &body).await
     }
 
     pub async fn consumer_groups(&mut self, hub: &EntityName) -> Result<Vec<ConsumerGroupInfo>, AdminError> {
-        self.list(&of_hub(hub, "consumer-groups", "the consumer groups".to_owned())).await
+        self.list(&consumer_groups::LIST, &of_hub(hub, [], "the consumer groups".to_owned())).await
     }
 
-    /// Deletes a consumer group with its ownerships and checkpoints; its readers are ended.
+    /// Deletes a consumer group with its ownerships and checkpoints; its readers end.
     pub async fn delete_consumer_group(&mut self, hub: &EntityName, group: &str) -> Result<(), AdminError> {
-        self.delete(&consumer_group(hub, group)).await
+        self.delete(&consumer_groups::DELETE, &of_group(hub, group, "")).await
     }
 
-    /// How far a consumer group has come in each partition, and how far it is behind.
+    /// The checkpoints of a consumer group, and its lag in each partition.
     pub async fn checkpoints(
         &mut self,
         hub: &EntityName,
         group: &str,
     ) -> Result<Vec<CheckpointInfo>, AdminError> {
-        let answer: Items<_> = self.get(&checkpoints(hub, group)).await?;
-        Ok(answer.items)
+        Ok(self.get(&checkpoints::LIST, &of_group(hub, group, "the checkpoints of ")).await?.items)
     }
 
     pub async fn ownerships(
@@ -160,13 +84,10 @@ impl Admin {
         hub: &EntityName,
         group: &str,
     ) -> Result<Vec<OwnershipInfo>, AdminError> {
-        let path = format!("consumer-groups/{}/ownerships", encode(group));
-        let subject = of_hub(hub, &path, format!("the owners of consumer group '{group}'"));
-        let answer: Items<_> = self.get(&subject).await?;
-        Ok(answer.items)
+        Ok(self.get(&ownerships::LIST, &of_group(hub, group, "the owners of ")).await?.items)
     }
 
-    /// Moves the checkpoints of a consumer group, of one partition or of all. With `dry_run` it only tells what it would do.
+    /// Moves the checkpoints of a consumer group, of one partition or of all. With `dry_run`, the broker only computes the moves.
     pub async fn reset_checkpoints(
         &mut self,
         hub: &EntityName,
@@ -175,38 +96,30 @@ impl Admin {
         to: &ResetTo,
         dry_run: bool,
     ) -> Result<Vec<CheckpointMove>, AdminError> {
-        let body = serde_json::json!({ "to": to, "partition": partition, "dryRun": dry_run });
-        let answer: Items<_> = self.post(&consumer_group(hub, group), "reset", &body).await?;
-        Ok(answer.items)
+        let body = CheckpointReset { to: to.clone(), partition, dry_run };
+        Ok(self.post(&checkpoints::RESET, &of_group(hub, group, ""), &body).await?.items)
     }
 
-    /// Looks at events of a partition: from `earliest`, `latest`, a sequence number or a time on, `max` at most.
+    /// Some events of a partition, at most `max`, from `earliest`, `latest`, a sequence number or a time on.
     pub async fn events(
         &mut self,
         hub: &EntityName,
         partition: u32,
         from: &str,
         max: usize,
-    ) -> Result<EventPage, AdminError> {
-        let path = format!("partitions/{partition}/events");
-        let subject = of_hub(hub, &path, format!("the events of partition {partition}"));
-        let mut call = Call::plain(Method::GET, &subject);
-        call.rest = format!("?from={}&max={max}", encode(from));
-        let page: Page<EventInfo> = self.ask(call).await?;
-        Ok(EventPage { events: page.items, next: page.next })
+    ) -> Result<Page<EventInfo>, AdminError> {
+        let names = [("partition", partition.to_string())];
+        let subject = of_hub(hub, names, format!("the events of partition {partition}"));
+        let query = EventsQuery { from: Some(from.to_owned()), max: Some(max as u64) };
+        self.ask(&events::LIST, &subject, &query).await
     }
 }
 
-fn consumer_group(hub: &EntityName, group: &str) -> Subject {
-    let path = format!("consumer-groups/{}", encode(group));
-    of_hub(hub, &path, format!("consumer group '{group}'"))
+/// A consumer group, or `what` of it.
+fn of_group(hub: &EntityName, group: &str, what: &str) -> Subject {
+    of_hub(hub, [("consumerGroup", group.to_owned())], format!("{what}consumer group '{group}'"))
 }
 
-fn checkpoints(hub: &EntityName, group: &str) -> Subject {
-    let path = format!("consumer-groups/{}/checkpoints", encode(group));
-    of_hub(hub, &path, format!("the checkpoints of consumer group '{group}'"))
-}
-
-fn of_hub(hub: &EntityName, path: &str, told: String) -> Subject {
-    Subject::OfHub { hub: hub.clone(), path: path.to_owned(), told }
+fn of_hub<const N: usize>(hub: &EntityName, names: [(&'static str, String); N], told: String) -> Subject {
+    Subject::OfHub { hub: hub.clone(), names: names.into(), told }
 }

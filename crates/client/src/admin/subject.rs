@@ -1,9 +1,8 @@
-//! What a management request is about: how it is addressed, what the token must be for, and how it is told to people.
+//! The subject of a management request: its names in the path, the entity of its token, and its name in errors.
 
 use std::fmt;
 
 use peeklock_types::{EntityName, SequenceNumber};
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 /// What access keys belong to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,14 +41,14 @@ pub(crate) enum Subject {
         entity: EntityName,
         number: SequenceNumber,
     },
-    Groups,
-    Group(EntityName),
+    QueueGroups,
+    QueueGroup(EntityName),
     Hubs,
     Hub(EntityName),
-    /// What belongs to a hub: its path below the hub's, and what people call it.
+    /// A part of a hub: the names in its path after the hub, and its name in errors.
     OfHub {
         hub: EntityName,
-        path: String,
+        names: Vec<(&'static str, String)>,
         told: String,
     },
     Keys(KeyScope),
@@ -57,57 +56,37 @@ pub(crate) enum Subject {
 }
 
 impl Subject {
-    pub(crate) fn path(&self) -> String {
+    /// The names in the path from left to right, each with its key.
+    pub(crate) fn names(&self) -> Vec<(&'static str, String)> {
         match self {
-            Subject::Queues => "/api/queues".to_owned(),
-            Subject::Queue(name) => format!("/api/queues/{}", encode(name.as_str())),
-            Subject::Topics => "/api/topics".to_owned(),
-            Subject::Topic(name) => format!("/api/topics/{}", encode(name.as_str())),
-            Subject::Subscriptions { topic } => {
-                format!("/api/topics/{}/subscriptions", encode(topic.as_str()))
+            Subject::Queues | Subject::Topics | Subject::QueueGroups | Subject::Hubs => Vec::new(),
+            Subject::Queue(name) => vec![("queue", name.to_string())],
+            Subject::Topic(topic) | Subject::Subscriptions { topic } => vec![("topic", topic.to_string())],
+            Subject::Subscription { topic, name: subscription } | Subject::Rules { topic, subscription } => {
+                vec![("topic", topic.to_string()), ("subscription", subscription.clone())]
             }
-            Subject::Subscription { topic, name } => {
-                format!("/api/topics/{}/subscriptions/{}", encode(topic.as_str()), encode(name))
-            }
-            Subject::Rules { topic, subscription } => {
-                format!("/api/topics/{}/subscriptions/{}/rules", encode(topic.as_str()), encode(subscription))
-            }
-            Subject::Rule { topic, subscription, name } => {
-                let (topic, subscription) = (encode(topic.as_str()), encode(subscription));
-                format!("/api/topics/{topic}/subscriptions/{subscription}/rules/{}", encode(name))
-            }
+            Subject::Rule { topic, subscription, name } => vec![
+                ("topic", topic.to_string()),
+                ("subscription", subscription.clone()),
+                ("rule", name.clone()),
+            ],
             Subject::Message { entity, number } => {
-                format!("{}/messages/{number}", Subject::entity(entity).path())
+                let mut names = Subject::entity(entity).names();
+                names.push(("number", number.to_string()));
+                names
             }
-            Subject::Groups => "/api/groups".to_owned(),
-            Subject::Group(name) => format!("/api/groups/{}", encode(name.as_str())),
-            Subject::Hubs => "/api/hubs".to_owned(),
-            Subject::Hub(name) => format!("/api/hubs/{}", encode(name.as_str())),
-            Subject::OfHub { hub, path, .. } => format!("/api/hubs/{}/{path}", encode(hub.as_str())),
-            Subject::Keys(scope) => format!("{}/policies", scope.path()),
-            Subject::Key(scope, name) => format!("{}/policies/{}", scope.path(), encode(name)),
+            Subject::QueueGroup(name) => vec![("queueGroup", name.to_string())],
+            Subject::Hub(hub) => vec![("hub", hub.to_string())],
+            Subject::OfHub { hub, names, .. } => [vec![("hub", hub.to_string())], names.clone()].concat(),
+            Subject::Keys(scope) => scope.names(),
+            Subject::Key(scope, name) => [scope.names(), vec![("policy", name.clone())]].concat(),
         }
     }
 
-    /// The entity that the token is for. A key of an entity signs for that entity, and for a topic's key that is the topic, also for what is
-    /// below it.
-    pub(crate) fn token_entity(&self) -> &str {
-        match self {
-            Subject::Queues | Subject::Topics | Subject::Groups | Subject::Hubs => "",
-            Subject::Queue(name) | Subject::Topic(name) | Subject::Group(name) | Subject::Hub(name) => {
-                name.as_str()
-            }
-            Subject::OfHub { hub, .. } => hub.as_str(),
-            Subject::Subscriptions { topic }
-            | Subject::Subscription { topic, .. }
-            | Subject::Rules { topic, .. }
-            | Subject::Rule { topic, .. } => topic.as_str(),
-            Subject::Message { entity, .. } => match entity.topic_and_subscription() {
-                Some((topic, _)) => topic,
-                None => entity.as_str(),
-            },
-            Subject::Keys(scope) | Subject::Key(scope, _) => scope.name(),
-        }
+    /// The entity of the token. The key of an entity signs for that entity, and the key of a topic for the topic, also for its parts.
+    pub(crate) fn token_entity(&self) -> String {
+        let first = self.names().into_iter().next();
+        first.filter(|(key, _)| *key != "policy").map_or_else(String::new, |(_, name)| name)
     }
 
     /// A queue, or a subscription by its whole name.
@@ -157,10 +136,10 @@ impl Subject {
             Subject::Key(scope, _) => {
                 format!("`peeklock key list{}` shows those that are there", scope.flag())
             }
-            Subject::Group(name) => {
+            Subject::QueueGroup(name) => {
                 format!("declare it in the broker's configuration under [groups.{name}], or check the name")
             }
-            Subject::Queues | Subject::Topics | Subject::Groups | Subject::Hubs | Subject::Keys(_) => {
+            Subject::Queues | Subject::Topics | Subject::QueueGroups | Subject::Hubs | Subject::Keys(_) => {
                 "check the address".to_owned()
             }
             Subject::Subscriptions { .. } | Subject::Rules { .. } => self.missing().remedy(),
@@ -219,8 +198,8 @@ impl fmt::Display for Subject {
                 write!(f, "rule '{name}' of subscription '{subscription}' of topic '{topic}'")
             }
             Subject::Message { entity, number } => write!(f, "message {number} of '{entity}'"),
-            Subject::Groups => write!(f, "the groups"),
-            Subject::Group(name) => write!(f, "group '{name}'"),
+            Subject::QueueGroups => write!(f, "the groups"),
+            Subject::QueueGroup(name) => write!(f, "group '{name}'"),
             Subject::Hubs => write!(f, "the hubs"),
             Subject::Hub(name) => write!(f, "hub '{name}'"),
             Subject::OfHub { hub, told, .. } => write!(f, "{told} of hub '{hub}'"),
@@ -231,19 +210,12 @@ impl fmt::Display for Subject {
 }
 
 impl KeyScope {
-    fn path(&self) -> String {
+    fn names(&self) -> Vec<(&'static str, String)> {
         match self {
-            KeyScope::Namespace => "/api".to_owned(),
-            KeyScope::Queue(name) => format!("/api/queues/{}", encode(name.as_str())),
-            KeyScope::Topic(name) => format!("/api/topics/{}", encode(name.as_str())),
-            KeyScope::Hub(name) => format!("/api/hubs/{}", encode(name.as_str())),
-        }
-    }
-
-    fn name(&self) -> &str {
-        match self {
-            KeyScope::Namespace => "",
-            KeyScope::Queue(name) | KeyScope::Topic(name) | KeyScope::Hub(name) => name.as_str(),
+            KeyScope::Namespace => Vec::new(),
+            KeyScope::Queue(name) => vec![("queue", name.to_string())],
+            KeyScope::Topic(name) => vec![("topic", name.to_string())],
+            KeyScope::Hub(name) => vec![("hub", name.to_string())],
         }
     }
 
@@ -268,27 +240,18 @@ impl fmt::Display for KeyScope {
     }
 }
 
-/// One segment of a path: the '/' of a name is none of the path's own.
-pub(crate) fn encode(text: &str) -> String {
-    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn names_are_one_segment_of_the_path_each() {
+    fn a_token_is_for_the_entity_that_the_key_belongs_to() {
         let topic = EntityName::parse("shop/orders").unwrap();
         let rule =
             Subject::Rule { topic: topic.clone(), subscription: "a.b".into(), name: "$Default".into() };
-        assert_eq!(rule.path(), "/api/topics/shop%2Forders/subscriptions/a%2Eb/rules/%24Default");
         assert_eq!(rule.token_entity(), "shop/orders");
-        assert_eq!(
-            Subject::Key(KeyScope::Topic(topic), "app key".into()).path(),
-            "/api/topics/shop%2Forders/policies/app%20key"
-        );
-        assert_eq!(Subject::Keys(KeyScope::Namespace).path(), "/api/policies");
+        assert_eq!(Subject::Key(KeyScope::Topic(topic), "app".into()).token_entity(), "shop/orders");
+        assert_eq!(Subject::Key(KeyScope::Namespace, "app".into()).token_entity(), "");
         assert_eq!(Subject::Keys(KeyScope::Namespace).token_entity(), "");
     }
 }

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use axum::body::Body;
 use axum::response::Response;
 use http::StatusCode;
+use peeklock_api::{CheckpointInfo, CheckpointSource};
 use peeklock_broker::hubs::{CheckpointBy, HubView, Ownership};
-use peeklock_spec::{CheckpointInfo, CheckpointSource, show_time};
+use peeklock_spec::show_time;
 use peeklock_types::{ConsumerGroup, Timestamp};
 use serde::Deserialize;
 

@@ -3,8 +3,9 @@
 use axum::body::Body;
 use axum::response::Response;
 use http::StatusCode;
+use peeklock_api::ConsumerGroupInfo;
 use peeklock_broker::hubs::{GroupView, HubView};
-use peeklock_spec::{ConsumerGroupInfo, show_time};
+use peeklock_spec::show_time;
 use peeklock_types::{ConsumerGroup, limits};
 use serde::Deserialize;
 

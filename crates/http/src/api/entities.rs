@@ -3,9 +3,10 @@
 use axum::body::Body;
 use axum::response::Response;
 use http::StatusCode;
+use peeklock_api::Runtime;
 use peeklock_broker::{EntityInfo, Listing, Page, PageStart};
 use peeklock_filter::Rule;
-use peeklock_spec::{Document, OrderSpec, QueueSpec, Runtime, SubscriptionSpec, TopicSpec};
+use peeklock_spec::{Document, OrderSpec, QueueSpec, SubscriptionSpec, TopicSpec};
 use peeklock_types::{EntityKind, EntityName, QueueSettings};
 
 use super::route::{Collection, Item, Operation};

@@ -3,9 +3,10 @@
 use axum::body::Body;
 use axum::response::Response;
 use http::StatusCode;
+use peeklock_api::{HubRuntime, PartitionRuntime, ReaderRuntime};
 use peeklock_broker::PartitionInfo;
 use peeklock_broker::hubs::HubView;
-use peeklock_spec::{HubRuntime, HubSpec, PartitionRuntime, ReaderRuntime, show_time};
+use peeklock_spec::{HubSpec, show_time};
 use peeklock_types::ConsumerGroup;
 use serde::Serialize;
 

@@ -3,8 +3,9 @@
 use axum::body::Body;
 use axum::response::Response;
 use http::StatusCode;
+use peeklock_api::OwnershipInfo;
 use peeklock_broker::hubs::{Etag, Ownership};
-use peeklock_spec::{OwnershipInfo, show_time};
+use peeklock_spec::show_time;
 use serde::Deserialize;
 
 use super::{Call, json, shape};

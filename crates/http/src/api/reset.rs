@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use axum::body::Body;
 use axum::response::Response;
 use http::StatusCode;
+use peeklock_api::CheckpointSource;
 use peeklock_broker::blob::{BlobName, Condition, ContainerName, Metadata, NewBlob, StockKind, Tag};
 use peeklock_broker::hubs::{CheckpointBy, HubView, StartAt};
 use peeklock_broker::{Lag, StockBlob};
-use peeklock_spec::{CheckpointSource, parse_time};
+use peeklock_spec::parse_time;
 use peeklock_types::{ConsumerGroup, Timestamp};
 use serde::{Deserialize, Serialize};
 

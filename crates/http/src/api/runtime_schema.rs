@@ -98,7 +98,7 @@ pub(super) fn schemas() -> Map<String, Value> {
 
 #[cfg(test)]
 mod tests {
-    use peeklock_spec::{
+    use peeklock_api::{
         Ahead, ClassRuntime, ExplainedMessage, OrderRuntime, Percentiles, TargetRuntime, TenantRuntime,
         TimeToDrain, WindowRuntime,
     };

@@ -1,8 +1,9 @@
 //! What the JSON API tells, as types. What it takes is declared in `peeklock_spec`, or here where it is nobody else's.
 
 use peeklock_access::Policy;
+use peeklock_api::Runtime;
 use peeklock_broker::{EntityInfo, RuleInfo, engine};
-use peeklock_spec::{Properties, QueueSpec, RuleSpec, Runtime, SubscriptionSpec, TopicSpec, show_time};
+use peeklock_spec::{Properties, QueueSpec, RuleSpec, SubscriptionSpec, TopicSpec, show_time};
 use serde::{Deserialize, Serialize};
 
 /// A page of a collection. `next` goes into `after` for the page behind this one.

@@ -1,37 +1,42 @@
 //! The tables of an order, key by key.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use peeklock_types::{
     ClassName, ClassRule, ClassSettings, OrderPolicy, OrderSettings, Rate, Target, TenantClass,
-    TenantSettings,
+    TenantSettings, limits,
 };
-use serde::de::Deserializer;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::ser::Serializer;
 use serde::{Deserialize, Serialize};
 
 use super::{OrderSpec, text};
 use crate::named::{Name, Named};
-use crate::written::{Written, nullable, read_number, read_text};
+use crate::written::{Form, written};
 
-#[derive(Default, Serialize, Deserialize)]
+/// How a queue hands out its messages. It is set as a whole: what is left out has its default.
+#[derive(Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(super) struct OrderForm {
-    #[serde(with = "nullable", skip_serializing_if = "Option::is_none")]
-    policy: Option<OrderPolicy>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    policy: Option<Form<OrderPolicy>>,
     #[serde(skip_serializing_if = "is_empty")]
     classes: Named<ClassName, ClassBody>,
-    #[serde(with = "nullable", skip_serializing_if = "Option::is_none")]
-    default_class: Option<ClassName>,
+    /// The class of messages that match no class.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    default_class: Option<Form<ClassName>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     rules: Vec<RuleForm>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tenants: Option<TenantsForm>,
-    #[serde(with = "nullable", skip_serializing_if = "Option::is_none")]
-    rate: Option<Rate>,
-    #[serde(with = "nullable", skip_serializing_if = "Option::is_none")]
-    send_rate: Option<Rate>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    rate: Option<Form<Rate>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    send_rate: Option<Form<Rate>>,
+    /// The maximum number of unsettled messages of one receiver, or what it settles in 100 ms if that is more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = limits::OUTSTANDING_MAX))]
     max_outstanding: Option<u32>,
 }
 
@@ -40,58 +45,82 @@ pub(super) struct OrderForm {
 #[serde(try_from = "ClassForm", into = "ClassForm")]
 struct ClassBody(ClassSettings);
 
-#[derive(Default, Serialize, Deserialize)]
+impl JsonSchema for ClassBody {
+    fn schema_name() -> Cow<'static, str> {
+        Cow::Borrowed("OrderClass")
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let mut schema = ClassForm::json_schema(generator);
+        schema.insert("required".to_owned(), serde_json::json!(["priorities"]));
+        schema
+    }
+}
+
+/// A class of messages.
+#[derive(Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct ClassForm {
-    #[serde(with = "nullable", skip_serializing_if = "Option::is_none")]
-    priorities: Option<Priorities>,
-    #[serde(with = "nullable", skip_serializing_if = "Option::is_none")]
-    target: Option<Duration>,
-    #[serde(with = "nullable", skip_serializing_if = "Option::is_none")]
-    objective: Option<Objective>,
-    #[serde(with = "nullable", skip_serializing_if = "Option::is_none")]
-    offset: Option<Duration>,
-    #[serde(with = "nullable", skip_serializing_if = "Option::is_none")]
-    weight: Option<Weight>,
-    #[serde(with = "nullable", skip_serializing_if = "Option::is_none")]
-    rate: Option<Rate>,
-    #[serde(with = "nullable", skip_serializing_if = "Option::is_none")]
-    send_rate: Option<Rate>,
+    /// The lowest and the highest priority. Required.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    priorities: Option<Form<Priorities>>,
+    /// The time within which its messages should start.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target: Option<Form<Duration>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    objective: Option<Form<Objective>>,
+    /// For the policy `aged`: how much later other messages may arrive and still go first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    offset: Option<Form<Duration>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    weight: Option<Form<Weight>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rate: Option<Form<Rate>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    send_rate: Option<Form<Rate>>,
 }
 
-#[derive(Serialize, Deserialize)]
+/// Puts messages into a class; the first rule with a true condition decides.
+#[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "OrderRule")]
 struct RuleForm {
+    /// A condition of the filter language, such as `tier = 'paying'`.
     when: String,
-    #[serde(with = "plain")]
-    class: ClassName,
+    class: Form<ClassName>,
 }
 
-#[derive(Serialize, Deserialize)]
+/// The tenants that share the receivers' time.
+#[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(rename = "OrderTenants")]
 struct TenantsForm {
+    /// A property, or an expression: its value names the tenant.
     key: String,
     #[serde(default, skip_serializing_if = "is_empty")]
     classes: Named<ClassName, TenantClassForm>,
-    #[serde(default, with = "nullable", skip_serializing_if = "Option::is_none")]
-    default_class: Option<ClassName>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    default_class: Option<Form<ClassName>>,
 }
 
-#[derive(Default, Serialize, Deserialize)]
+/// A class of tenants; classes are tried in the order of the document.
+#[derive(Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+#[schemars(rename = "OrderTenantClass")]
 struct TenantClassForm {
+    /// A condition of the filter language, such as `tier = 'paying'`.
     #[serde(skip_serializing_if = "Option::is_none")]
     when: Option<String>,
-    #[serde(with = "nullable", skip_serializing_if = "Option::is_none")]
-    weight: Option<TenantWeight>,
-    #[serde(with = "nullable", skip_serializing_if = "Option::is_none")]
-    max_share: Option<Share>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    weight: Option<Form<TenantWeight>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_share: Option<Form<Share>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     hard: Option<bool>,
-    #[serde(with = "nullable", skip_serializing_if = "Option::is_none")]
-    rate: Option<Rate>,
-    #[serde(with = "nullable", skip_serializing_if = "Option::is_none")]
-    send_rate: Option<Rate>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rate: Option<Form<Rate>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    send_rate: Option<Form<Rate>>,
 }
 
 fn is_empty<K, T>(named: &Named<K, T>) -> bool {
@@ -101,15 +130,15 @@ fn is_empty<K, T>(named: &Named<K, T>) -> bool {
 impl From<OrderForm> for OrderSpec {
     fn from(form: OrderForm) -> Self {
         let class = |(name, ClassBody(class)): (ClassName, ClassBody)| ClassSettings { name, ..class };
-        let rule = |RuleForm { when, class }: RuleForm| ClassRule { when, class };
+        let rule = |RuleForm { when, class }: RuleForm| ClassRule { when, class: class.0 };
         let mut order = OrderSettings {
-            policy: form.policy.unwrap_or_default(),
+            policy: form.policy.map(plain).unwrap_or_default(),
             classes: form.classes.0.into_iter().map(class).collect(),
-            default_class: form.default_class,
+            default_class: form.default_class.map(plain),
             rules: form.rules.into_iter().map(rule).collect(),
             tenants: form.tenants.map(Into::into),
-            rate: form.rate,
-            send_rate: form.send_rate,
+            rate: form.rate.map(plain),
+            send_rate: form.send_rate.map(plain),
             max_outstanding: form.max_outstanding.unwrap_or(OrderSettings::MAX_OUTSTANDING),
         };
         // The ranges say which is more urgent, not the place in the document.
@@ -121,15 +150,15 @@ impl From<OrderForm> for OrderSpec {
 impl From<OrderSpec> for OrderForm {
     fn from(OrderSpec(order): OrderSpec) -> Self {
         let class = |class: ClassSettings| (class.name.clone(), ClassBody(class));
-        let rule = |ClassRule { when, class }: ClassRule| RuleForm { when, class };
+        let rule = |ClassRule { when, class }: ClassRule| RuleForm { when, class: Form(class) };
         OrderForm {
-            policy: Some(order.policy),
+            policy: Some(Form(order.policy)),
             classes: Named(order.classes.into_iter().map(class).collect()),
-            default_class: order.default_class,
+            default_class: order.default_class.map(Form),
             rules: order.rules.into_iter().map(rule).collect(),
             tenants: order.tenants.map(Into::into),
-            rate: order.rate,
-            send_rate: order.send_rate,
+            rate: order.rate.map(Form),
+            send_rate: order.send_rate.map(Form),
             max_outstanding: Some(order.max_outstanding),
         }
     }
@@ -142,14 +171,14 @@ impl TryFrom<ClassForm> for ClassBody {
     type Error = &'static str;
 
     fn try_from(form: ClassForm) -> Result<Self, Self::Error> {
-        let Some(Priorities(priorities)) = form.priorities else {
+        let Some(Form(Priorities(priorities))) = form.priorities else {
             return Err(
                 "a class has a range of priorities, and this one says none; give it priorities, such as 7-9",
             );
         };
         let target = match (form.target, form.objective) {
-            (Some(within), objective) => {
-                let objective_ppm = objective.map_or(OBJECTIVE_PPM, |Objective(ppm)| ppm);
+            (Some(Form(within)), objective) => {
+                let objective_ppm = objective.map_or(OBJECTIVE_PPM, |Form(Objective(ppm))| ppm);
                 Some(Target { within, objective_ppm })
             }
             (None, None) => None,
@@ -160,15 +189,15 @@ impl TryFrom<ClassForm> for ClassBody {
             }
         };
         let name = ClassName::only();
-        let weight = form.weight.map(|Weight(weight)| weight);
+        let weight = form.weight.map(|Form(Weight(weight))| weight);
         Ok(ClassBody(ClassSettings {
             name,
             priorities,
-            offset: form.offset,
+            offset: form.offset.map(plain),
             weight,
             target,
-            rate: form.rate,
-            send_rate: form.send_rate,
+            rate: form.rate.map(plain),
+            send_rate: form.send_rate.map(plain),
         }))
     }
 }
@@ -176,13 +205,13 @@ impl TryFrom<ClassForm> for ClassBody {
 impl From<ClassBody> for ClassForm {
     fn from(ClassBody(class): ClassBody) -> Self {
         ClassForm {
-            priorities: Some(Priorities(class.priorities)),
-            target: class.target.map(|target| target.within),
-            objective: class.target.map(|target| Objective(target.objective_ppm)),
-            offset: class.offset,
-            weight: class.weight.map(Weight),
-            rate: class.rate,
-            send_rate: class.send_rate,
+            priorities: Some(Form(Priorities(class.priorities))),
+            target: class.target.map(|target| Form(target.within)),
+            objective: class.target.map(|target| Form(Objective(target.objective_ppm))),
+            offset: class.offset.map(Form),
+            weight: class.weight.map(|weight| Form(Weight(weight))),
+            rate: class.rate.map(Form),
+            send_rate: class.send_rate.map(Form),
         }
     }
 }
@@ -193,16 +222,16 @@ impl From<TenantsForm> for TenantSettings {
             let usual = TenantClass::new(name);
             TenantClass {
                 when: form.when,
-                weight_milli: form.weight.map_or(usual.weight_milli, |TenantWeight(weight)| weight),
-                max_share_milli: form.max_share.map(|Share(share)| share),
+                weight_milli: form.weight.map_or(usual.weight_milli, |Form(TenantWeight(weight))| weight),
+                max_share_milli: form.max_share.map(|Form(Share(share))| share),
                 is_share_hard: form.hard.unwrap_or(usual.is_share_hard),
-                rate: form.rate,
-                send_rate: form.send_rate,
+                rate: form.rate.map(plain),
+                send_rate: form.send_rate.map(plain),
                 name: usual.name,
             }
         };
         let classes = form.classes.0.into_iter().map(class).collect();
-        TenantSettings { key: form.key, classes, default_class: form.default_class }
+        TenantSettings { key: form.key, classes, default_class: form.default_class.map(plain) }
     }
 }
 
@@ -211,16 +240,16 @@ impl From<TenantSettings> for TenantsForm {
         let class = |class: TenantClass| {
             let form = TenantClassForm {
                 when: class.when,
-                weight: Some(TenantWeight(class.weight_milli)),
-                max_share: class.max_share_milli.map(Share),
+                weight: Some(Form(TenantWeight(class.weight_milli))),
+                max_share: class.max_share_milli.map(|share| Form(Share(share))),
                 hard: class.is_share_hard.then_some(true),
-                rate: class.rate,
-                send_rate: class.send_rate,
+                rate: class.rate.map(Form),
+                send_rate: class.send_rate.map(Form),
             };
             (class.name, form)
         };
         let classes = Named(tenants.classes.into_iter().map(class).collect());
-        TenantsForm { key: tenants.key, classes, default_class: tenants.default_class }
+        TenantsForm { key: tenants.key, classes, default_class: tenants.default_class.map(Form) }
     }
 }
 
@@ -240,62 +269,51 @@ struct Weight(u32);
 struct TenantWeight(u32);
 struct Share(u32);
 
-/// Declares how a value is read from text or a number, and written as text or as a number.
-macro_rules! written {
-    ($kind:ty, $what:literal, $read:ident($parse:expr), |$value:ident, $serializer:ident| $write:expr) => {
-        impl Written for $kind {
-            fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                $read(deserializer, $what, |text| $parse(text).map_err(|error| error.to_string()))
-            }
-
-            fn write<S: Serializer>(&self, $serializer: S) -> Result<S::Ok, S::Error> {
-                let $value = self;
-                $write
-            }
-        }
-    };
-}
-
 written!(
     OrderPolicy,
     "a policy: fifo, strict, aged or weighted",
-    read_text(text::parse_order_policy),
-    |policy, to| to.serialize_str(text::show_order_policy(*policy))
+    Text(text::parse_order_policy),
+    |policy, to| to.serialize_str(text::show_order_policy(*policy)),
+    { "enum": text::ORDER_POLICIES.map(|(word, _)| word) }
 );
-written!(ClassName, "the name of a class", read_text(ClassName::parse), |name, to| to
+written!(ClassName, "the name of a class", Text(ClassName::parse), |name, to| to
     .serialize_str(name.as_str()));
-written!(Rate, "a rate such as 5/s, 300/m or '5/s burst 10'", read_text(text::parse_rate), |rate, to| {
+written!(Rate, "a rate such as 5/s, 300/m or '5/s burst 10'", Text(text::parse_rate), |rate, to| {
     to.collect_str(rate)
 });
 written!(
     Priorities,
     "a range of priorities such as 7-9",
-    read_number(|text| text::parse_priorities(text).map(Priorities)),
+    Number(|text| text::parse_priorities(text).map(Priorities)),
     |range, to| to.serialize_str(&text::show_priorities(range.0))
 );
 written!(
     Weight,
     "a weight, a whole number from 1",
-    read_number(|text| text::parse_weight(text).map(Weight)),
-    |weight, to| to.serialize_u32(weight.0)
+    Number(|text| text::parse_weight(text).map(Weight)),
+    |weight, to| to.serialize_u32(weight.0),
+    { "minimum": 1, "maximum": limits::WEIGHT_MAX }
 );
 written!(
     TenantWeight,
     "a weight, a number above 0",
-    read_number(|text| text::parse_tenant_weight(text).map(TenantWeight)),
-    |weight, to| part(weight.0, 1000, to)
+    Number(|text| text::parse_tenant_weight(text).map(TenantWeight)),
+    |weight, to| part(weight.0, 1000, to),
+    { "exclusiveMinimum": 0, "maximum": limits::WEIGHT_MAX }
 );
 written!(
     Share,
     "a share, a number above 0 and up to 1",
-    read_number(|text| text::parse_share(text).map(Share)),
-    |share, to| part(share.0, 1000, to)
+    Number(|text| text::parse_share(text).map(Share)),
+    |share, to| part(share.0, 1000, to),
+    { "exclusiveMinimum": 0, "maximum": 1 }
 );
 written!(
     Objective,
     "an objective, a number above 0 and below 1",
-    read_number(|text| text::parse_objective(text).map(Objective)),
-    |objective, to| part(objective.0, 1_000_000, to)
+    Number(|text| text::parse_objective(text).map(Objective)),
+    |objective, to| part(objective.0, 1_000_000, to),
+    { "exclusiveMinimum": 0, "exclusiveMaximum": 1 }
 );
 
 /// So many parts of a whole, as a number.
@@ -307,15 +325,6 @@ fn part<S: Serializer>(number: u32, whole: u32, serializer: S) -> Result<S::Ok, 
     serializer.serialize_f64(f64::from(number) / f64::from(whole))
 }
 
-/// A value that must be there.
-mod plain {
-    use super::{Deserializer, Serializer, Written};
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>, T: Written>(deserializer: D) -> Result<T, D::Error> {
-        T::read(deserializer)
-    }
-
-    pub(super) fn serialize<S: Serializer, T: Written>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
-        value.write(serializer)
-    }
+fn plain<T>(form: Form<T>) -> T {
+    form.0
 }

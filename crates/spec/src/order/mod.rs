@@ -4,7 +4,10 @@ mod check;
 mod form;
 mod text;
 
+use std::borrow::Cow;
+
 use peeklock_types::OrderSettings;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 
 use crate::written::{Setting, as_serde_has_it};
@@ -21,6 +24,16 @@ pub use text::{
 pub struct OrderSpec(pub Box<OrderSettings>);
 
 as_serde_has_it!(OrderSpec);
+
+impl JsonSchema for OrderSpec {
+    fn schema_name() -> Cow<'static, str> {
+        Cow::Borrowed("Order")
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        OrderForm::json_schema(generator)
+    }
+}
 
 impl Setting for OrderSpec {
     type Value = Box<OrderSettings>;

@@ -1,9 +1,10 @@
-//! What the JSON API tells of the order of a queue: classes, targets, and why a message waits. Written by the broker, read by its clients.
+//! The state of the order of a queue: its classes, their targets, and why a message waits.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// What happens in a queue or subscription just now, beside its counts.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Runtime {
     /// Absent for a plain queue.
@@ -12,7 +13,7 @@ pub struct Runtime {
 }
 
 /// Counts and times are since the start of the broker, but for those of what is there now.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct OrderRuntime {
     /// The most urgent first.
@@ -35,7 +36,7 @@ pub struct OrderRuntime {
 }
 
 /// One class of messages, or of tenants.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClassRuntime {
     pub name: String,
@@ -64,21 +65,21 @@ pub struct ClassRuntime {
 }
 
 /// A number of seconds, or the word `never`: as many come as are settled, or more.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum TimeToDrain {
     Seconds(f64),
     Never(Never),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Never {
     #[serde(rename = "never")]
     Never,
 }
 
 /// Seconds within which so many of a hundred (or a thousand) were done; absent while there was nothing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Percentiles {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -93,7 +94,7 @@ pub struct Percentiles {
 }
 
 /// How a class fares against its target. A message is bad as soon as it has waited longer, whether it has started or not.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TargetRuntime {
     /// As settings write it: `10s`.
@@ -111,7 +112,7 @@ pub struct TargetRuntime {
 }
 
 /// The last while.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WindowRuntime {
     /// As settings write it: `5m`.
@@ -124,7 +125,7 @@ pub struct WindowRuntime {
 }
 
 /// Whether somebody should look.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Alert {
     #[default]
@@ -138,7 +139,7 @@ pub enum Alert {
 }
 
 /// Messages of one tenant in one class.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TenantRuntime {
     /// Absent: messages of no tenant, or of those that share a lane.
@@ -151,7 +152,7 @@ pub struct TenantRuntime {
 }
 
 /// Why a message has not been received yet, and behind what it waits.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ExplainedMessage {
     pub sequence_number: u64,
@@ -172,7 +173,7 @@ pub struct ExplainedMessage {
     pub ahead_count: u64,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Ahead {
     pub class: String,
