@@ -7,6 +7,8 @@
 //! step, and half of a transaction must never be done.
 
 pub(crate) mod coordinator;
+mod id;
+mod work;
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -14,8 +16,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use peeklock_amqp::condition;
 use peeklock_amqp::connection::{DeliveryId, Millis};
-use peeklock_broker::engine::{Attributes, EntityId, Settlement};
-use peeklock_broker::{KeptBody, TransactionSettle, TransactionState, Upload};
+use peeklock_broker::{TransactionSettle, TransactionState};
 use peeklock_types::{EntityName, LockToken, SequenceNumber, limits};
 use rustc_hash::FxHashMap;
 
@@ -23,6 +24,10 @@ use crate::connection::link::{EntityRef, LinkNumber};
 use crate::connection::request::Mirror;
 use crate::error::Refusal;
 use crate::queue_group::LockEnd;
+pub(crate) use id::TransactionNumber;
+use id::{TransactionId, unknown};
+use work::size_of;
+pub(crate) use work::{HeldBody, HeldMessage, HeldSend, Work};
 
 /// Transactions that one connection may have open at a time.
 const OPEN_MAX: usize = 100;
@@ -33,34 +38,6 @@ const IDLE_MAX: Duration = Duration::from_secs(120);
 /// How many timed-out transactions are remembered, so that late steps learn why they are refused.
 const REMEMBERED_MAX: usize = 1000;
 
-/// A transaction's number within its connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct TransactionNumber(pub(crate) u32);
-
-/// Identifies a transaction on the wire: its number, then random bits.
-///
-/// The random bits make it unique in the broker. A client may by mistake use the id of another connection's transaction; a bare number
-/// could then match one of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct TransactionId([u8; 16]);
-
-impl TransactionId {
-    fn new(number: u32, nonce: u128) -> Self {
-        let mut bytes = nonce.to_be_bytes();
-        bytes[..4].copy_from_slice(&number.to_be_bytes());
-        TransactionId(bytes)
-    }
-
-    fn of(id: &[u8]) -> Result<Self, Refusal> {
-        <[u8; 16]>::try_from(id).map(TransactionId).map_err(|_| unknown())
-    }
-
-    fn number(self) -> TransactionNumber {
-        let [a, b, c, d, ..] = self.0;
-        TransactionNumber(u32::from_be_bytes([a, b, c, d]))
-    }
-}
-
 /// Describes a settlement that was answered. The commit settles it on the wire; after a rollback the peer still holds the delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Retired {
@@ -69,85 +46,6 @@ pub(crate) struct Retired {
     pub(crate) token: LockToken,
     pub(crate) mirror: Mirror,
     pub(crate) end: LockEnd,
-}
-
-/// A message that waits for its transaction's commit, in its stored form.
-#[derive(Debug)]
-pub(crate) struct HeldMessage {
-    pub(crate) body: HeldBody,
-    pub(crate) attributes: Option<Box<Attributes>>,
-}
-
-#[derive(Debug)]
-pub(crate) enum HeldBody {
-    Whole(Bytes),
-    /// A large body that was written and is not durable yet. The commit makes it durable; dropping it deletes it.
-    Upload(Option<Upload>),
-    Kept(KeptBody),
-}
-
-impl HeldMessage {
-    /// Returns the sequence number that was reserved for it.
-    fn number(&self) -> Option<SequenceNumber> {
-        let reserved = self.attributes.as_ref().and_then(|attributes| attributes.reserved);
-        reserved.map(|reserved| reserved.sequence_number)
-    }
-
-    fn size_bytes(&self) -> usize {
-        let view = self.attributes.as_ref().and_then(|attributes| attributes.view.as_ref());
-        let body = if let HeldBody::Whole(body) = &self.body { body.len() } else { 0 };
-        body + view.map_or(0, Bytes::len)
-    }
-}
-
-/// One transactional delivery: its messages are sent together.
-#[derive(Debug)]
-pub(crate) struct HeldSend {
-    pub(crate) target: EntityName,
-    pub(crate) entity: EntityRef,
-    pub(crate) messages: Vec<HeldMessage>,
-}
-
-/// Everything that a commit does.
-#[derive(Debug, Default)]
-pub(crate) struct Work {
-    /// The one queue whose messages are settled.
-    settled: Option<(EntityName, EntityRef)>,
-    /// The queue, or the topic of subscriptions, that settlements, cancellations and states change, and the first entity of it. They share a shard.
-    changed: Option<(EntityName, EntityRef)>,
-    pub(crate) settles: Vec<TransactionSettle>,
-    pub(crate) cancels: Vec<(EntityId, SequenceNumber)>,
-    pub(crate) states: Vec<TransactionState>,
-    pub(crate) sends: Vec<HeldSend>,
-    step_count: usize,
-    size_bytes: usize,
-}
-
-impl Work {
-    /// Returns the entity whose shard commits: that of the settlements, else that of another change, else that of the first send. `None`: the
-    /// transaction has no steps.
-    pub(crate) fn home(&self) -> Option<EntityRef> {
-        let of_sends = || self.sends.first().map(|send| send.entity);
-        let changed = self.settled.as_ref().or(self.changed.as_ref());
-        changed.map(|(_, entity)| *entity).or_else(of_sends)
-    }
-
-    /// Notes the entity that a step changes. Refuses a second one: one shard commits the whole transaction.
-    fn change(&mut self, name: &EntityName, entity: EntityRef) -> Result<(), Refusal> {
-        let root = name.topic().unwrap_or_else(|| name.clone());
-        let (changed, _) = self.changed.get_or_insert_with(|| (root.clone(), entity));
-        if *changed != root {
-            return Err(other_queue(changed, name));
-        }
-        Ok(())
-    }
-}
-
-fn other_queue(changed: &EntityName, name: &EntityName) -> Refusal {
-    Refusal::not_allowed(format!(
-        "the transaction changes messages of '{changed}' already, and cannot change those of '{name}' too; it may send to any queue. Use \
-         one transaction for each"
-    ))
 }
 
 /// The delivery on a control link that asked for the end of a transaction.
@@ -231,14 +129,8 @@ impl Transactions {
     ) -> Result<(), Refusal> {
         let size_bytes = settles.iter().map(|settle| size_of(&settle.settlement)).sum();
         let transaction = self.step(now, id, settles.len(), size_bytes)?;
-        let ((name, entity), work) = (queue, &mut transaction.work);
-        let changed = work.change(name, entity).and_then(|()| {
-            let (settled, _) = work.settled.get_or_insert_with(|| (name.clone(), entity));
-            if settled == name { Ok(()) } else { Err(other_queue(settled, name)) }
-        });
-        changed.map_err(|refusal| transaction.refuse(refusal))?;
-        transaction.work.settles.extend(settles);
-        Ok(())
+        let settled = transaction.work.settle(queue.0, queue.1, settles);
+        settled.map_err(|refusal| transaction.refuse(refusal))
     }
 
     /// Adds cancellations of scheduled messages of one queue or topic. Drops messages that the transaction itself scheduled, and returns the
@@ -462,43 +354,6 @@ impl Transactions {
     }
 }
 
-impl Work {
-    fn bodies(&mut self) -> impl Iterator<Item = &mut HeldBody> {
-        self.sends.iter_mut().flat_map(|send| &mut send.messages).map(|message| &mut message.body)
-    }
-
-    /// Takes the large bodies that are not durable.
-    pub(crate) fn take_uploads(&mut self) -> Vec<Upload> {
-        let upload =
-            |body: &mut HeldBody| if let HeldBody::Upload(upload) = body { upload.take() } else { None };
-        self.bodies().filter_map(upload).collect()
-    }
-
-    /// Puts durable bodies in the places of those that were taken.
-    pub(crate) fn put_kept(&mut self, kept: Vec<KeptBody>) {
-        let awaited = self.bodies().filter(|body| matches!(body, HeldBody::Upload(None)));
-        awaited.zip(kept).for_each(|(body, kept)| *body = HeldBody::Kept(kept));
-    }
-
-    /// Drops those of these messages that the transaction itself scheduled, and returns their size. `numbers` keeps the others.
-    fn drop_scheduled(&mut self, entity: EntityId, numbers: &mut Vec<SequenceNumber>) -> usize {
-        let mut dropped_bytes = 0;
-        for send in self.sends.iter_mut().filter(|send| send.entity.entity == entity) {
-            send.messages.retain(|message| {
-                let place = numbers.iter().position(|number| message.number() == Some(*number));
-                if let Some(place) = place {
-                    numbers.swap_remove(place);
-                    dropped_bytes += message.size_bytes();
-                }
-                place.is_none()
-            });
-        }
-        self.sends.retain(|send| !send.messages.is_empty());
-        self.size_bytes = self.size_bytes.saturating_sub(dropped_bytes);
-        dropped_bytes
-    }
-}
-
 impl Transaction {
     /// Tells whether no commit, request or large message of it is in progress.
     fn is_idle(&self) -> bool {
@@ -516,219 +371,5 @@ pub(crate) fn rolled_back(reason: &str) -> Refusal {
     Refusal::new(400, condition::TRANSACTION_ROLLBACK, text)
 }
 
-fn unknown() -> Refusal {
-    let text = "there is no open transaction with this id on this connection; it ended, or it never was";
-    Refusal::new(400, condition::TRANSACTION_UNKNOWN_ID, text)
-}
-
-fn size_of(settlement: &Settlement) -> usize {
-    let bytes = |patch: &Option<Bytes>| patch.as_ref().map_or(0, Bytes::len);
-    let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
-    match settlement {
-        Settlement::Complete | Settlement::Release => 0,
-        Settlement::Abandon { patch, .. } | Settlement::Defer { patch } => bytes(patch),
-        Settlement::DeadLetter { reason, description, patch } => {
-            text(reason) + text(description) + bytes(patch)
-        }
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use peeklock_types::SubQueue;
-
-    use super::*;
-
-    const CONTROL: LinkNumber = LinkNumber(1);
-    const NOW: Millis = Millis(1000);
-    const NONCE: u128 = 7 << 64 | 3;
-    const DISCHARGER: Discharger = Discharger { control: CONTROL, delivery: DeliveryId(7) };
-
-    fn retired() -> Retired {
-        let token = LockToken::new(SequenceNumber(1), 1);
-        let (link, delivery) = (LinkNumber(2), DeliveryId(8));
-        Retired { link, delivery, token, mirror: Mirror::Accepted, end: LockEnd::Settled }
-    }
-
-    fn begun() -> (Transactions, Bytes) {
-        let mut transactions = Transactions::default();
-        let id = transactions.declare(CONTROL, NOW, NONCE).unwrap();
-        (transactions, id)
-    }
-
-    fn queue(name: &str, number: u32) -> (EntityName, EntityRef) {
-        (EntityName::parse(name).unwrap(), EntityRef { shard: 0, entity: EntityId(number) })
-    }
-
-    fn send(size_bytes: usize) -> HeldSend {
-        let (target, entity) = queue("target", 1);
-        let body = HeldBody::Whole(Bytes::from(vec![0; size_bytes]));
-        HeldSend { target, entity, messages: vec![HeldMessage { body, attributes: None }] }
-    }
-
-    fn settle(number: u64) -> TransactionSettle {
-        TransactionSettle {
-            sub_queue: SubQueue::Main,
-            token: LockToken::new(SequenceNumber(number), 1),
-            settlement: Settlement::Complete,
-        }
-    }
-
-    fn add_settle(transactions: &mut Transactions, id: &[u8], name: &str) -> Result<(), Refusal> {
-        let (name, entity) = queue(name, 9);
-        transactions.add_settles(NOW, id, (&name, entity), vec![settle(1)])
-    }
-
-    fn condition_of<T: std::fmt::Debug>(result: Result<T, Refusal>) -> &'static str {
-        result.unwrap_err().condition
-    }
-
-    #[test]
-    fn a_commit_does_all_steps_at_the_settled_queue() {
-        let (mut transactions, id) = begun();
-        transactions.add_send(NOW, &id, send(10)).unwrap();
-        add_settle(&mut transactions, &id, "source").unwrap();
-        let (number, work) = transactions.commit(&id, DISCHARGER).unwrap();
-        assert_eq!((work.sends.len(), work.settles.len()), (1, 1));
-        assert_eq!(work.home().unwrap().entity, EntityId(9));
-        assert_eq!(condition_of(transactions.add_send(NOW, &id, send(1))), condition::TRANSACTION_UNKNOWN_ID);
-        transactions.retire(&id, retired()).expect("answers to its steps may be on their way");
-        assert_eq!(transactions.end(number), Some((id.clone(), DISCHARGER, vec![retired()])));
-        assert_eq!(condition_of(transactions.retire(&id, retired())), condition::TRANSACTION_UNKNOWN_ID);
-        assert_eq!(condition_of(transactions.roll_back(&id)), condition::TRANSACTION_UNKNOWN_ID);
-        assert_eq!(transactions.size_bytes, 0);
-    }
-
-    #[test]
-    fn without_settlements_the_first_target_commits_and_without_sends_nobody() {
-        let (mut transactions, id) = begun();
-        transactions.add_send(NOW, &id, send(10)).unwrap();
-        let (_, work) = transactions.commit(&id, DISCHARGER).unwrap();
-        assert_eq!(work.home().unwrap().entity, EntityId(1));
-        let (mut transactions, id) = begun();
-        let (_, work) = transactions.commit(&id, DISCHARGER).unwrap();
-        assert!(work.home().is_none());
-    }
-
-    #[test]
-    fn several_transactions_do_not_disturb_each_other() {
-        let (mut transactions, one) = begun();
-        let two = transactions.declare(CONTROL, NOW, NONCE).unwrap();
-        assert_ne!(one, two);
-        transactions.add_send(NOW, &one, send(1)).unwrap();
-        transactions.roll_back(&one).unwrap();
-        add_settle(&mut transactions, &two, "q").unwrap();
-        assert_eq!(transactions.commit(&two, DISCHARGER).unwrap().1.sends.len(), 0);
-    }
-
-    #[test]
-    fn two_queues_cannot_be_settled_together() {
-        let (mut transactions, id) = begun();
-        add_settle(&mut transactions, &id, "one").unwrap();
-        add_settle(&mut transactions, &id, "ONE").unwrap();
-        assert_eq!(condition_of(add_settle(&mut transactions, &id, "two")), condition::NOT_ALLOWED);
-        let refusal = transactions.commit(&id, DISCHARGER).unwrap_err();
-        assert_eq!(refusal.condition, condition::TRANSACTION_ROLLBACK);
-        assert!(refusal.description.contains("'two'"), "{}", refusal.description);
-    }
-
-    #[test]
-    fn a_refused_step_leaves_only_the_way_back() {
-        let (mut transactions, id) = begun();
-        transactions.add_send(NOW, &id, send(1)).unwrap();
-        transactions.doom(&id, "the lock is lost");
-        assert_eq!(condition_of(transactions.commit(&id, DISCHARGER)), condition::TRANSACTION_ROLLBACK);
-        assert_eq!(condition_of(transactions.commit(&id, DISCHARGER)), condition::TRANSACTION_UNKNOWN_ID);
-        let id = transactions.declare(CONTROL, NOW, NONCE).unwrap();
-        transactions.doom(&id, "the lock is lost");
-        transactions.roll_back(&id).unwrap();
-        transactions.doom(b"nonsense", "nobody hears it");
-    }
-
-    #[test]
-    fn steps_and_bytes_are_bounded() {
-        let (mut transactions, id) = begun();
-        for _ in 0..limits::TRANSACTION_STEPS_MAX {
-            transactions.add_send(NOW, &id, send(1)).unwrap();
-        }
-        let refused = add_settle(&mut transactions, &id, "q");
-        assert_eq!(condition_of(refused), condition::RESOURCE_LIMIT_EXCEEDED);
-        transactions.roll_back(&id).unwrap();
-
-        let most = limits::TRANSACTION_SIZE_BYTES_MAX;
-        let mut declare = || transactions.declare(CONTROL, NOW, NONCE).unwrap();
-        let ids = [declare(), declare(), declare()];
-        for id in &ids[..2] {
-            transactions.add_send(NOW, id, send(most)).unwrap();
-        }
-        let condition = condition_of(transactions.add_send(NOW, &ids[0], send(1)));
-        assert_eq!(condition, condition::RESOURCE_LIMIT_EXCEEDED, "too much for one");
-        let condition = condition_of(transactions.add_send(NOW, &ids[2], send(1)));
-        assert_eq!(condition, condition::RESOURCE_LIMIT_EXCEEDED, "too much for all");
-        transactions.roll_back(&ids[0]).unwrap();
-        let id = transactions.declare(CONTROL, NOW, NONCE).unwrap();
-        transactions.add_send(NOW, &id, send(1)).unwrap();
-    }
-
-    #[test]
-    fn open_transactions_are_bounded() {
-        let (mut transactions, _) = begun();
-        for _ in 1..OPEN_MAX {
-            transactions.declare(CONTROL, NOW, NONCE).unwrap();
-        }
-        assert_eq!(
-            condition_of(transactions.declare(CONTROL, NOW, NONCE)),
-            condition::RESOURCE_LIMIT_EXCEEDED
-        );
-        transactions.roll_back_all_of(LinkNumber(2));
-        assert!(transactions.declare(CONTROL, NOW, NONCE).is_err());
-        transactions.roll_back_all_of(CONTROL);
-        assert!(transactions.declare(CONTROL, NOW, NONCE).is_ok());
-    }
-
-    #[test]
-    fn an_idle_transaction_times_out_and_late_steps_learn_why() {
-        let (mut transactions, id) = begun();
-        let deadline = transactions.next_deadline().unwrap();
-        assert_eq!(deadline, Millis(121_000));
-        let later = Millis(deadline.0 - 1);
-        transactions.expire(later);
-        transactions.add_send(later, &id, send(5)).unwrap();
-        transactions.expire(deadline);
-        let deadline = transactions.next_deadline().unwrap();
-        assert_eq!(deadline, Millis(later.0 + 120_000), "each step starts the time anew");
-        transactions.expire(deadline);
-        assert_eq!(transactions.next_deadline(), None);
-        assert_eq!(transactions.size_bytes, 0);
-        assert_eq!(
-            condition_of(transactions.add_send(deadline, &id, send(5))),
-            condition::TRANSACTION_TIMEOUT
-        );
-        assert_eq!(condition_of(transactions.commit(&id, DISCHARGER)), condition::TRANSACTION_TIMEOUT);
-        assert_eq!(condition_of(transactions.roll_back(&id)), condition::TRANSACTION_TIMEOUT);
-    }
-
-    #[test]
-    fn a_commit_under_way_neither_times_out_nor_ends_with_its_link() {
-        let (mut transactions, id) = begun();
-        let (number, _) = transactions.commit(&id, DISCHARGER).unwrap();
-        assert_eq!(transactions.next_deadline(), None);
-        transactions.expire(Millis(u64::MAX));
-        transactions.roll_back_all_of(CONTROL);
-        assert_eq!(transactions.end(number), Some((id, DISCHARGER, Vec::new())));
-    }
-
-    #[test]
-    fn ids_that_nobody_gave_out_are_unknown() {
-        let (mut transactions, id) = begun();
-        let mut guess = TransactionId::of(&id).unwrap();
-        guess.0[15] ^= 1;
-        for id in [&b""[..], b"abcd", &guess.0, b"a long id that is none of ours at all"] {
-            assert_eq!(
-                condition_of(transactions.add_send(NOW, id, send(1))),
-                condition::TRANSACTION_UNKNOWN_ID
-            );
-            assert_eq!(condition_of(transactions.roll_back(id)), condition::TRANSACTION_UNKNOWN_ID);
-        }
-    }
-}
+mod tests;
