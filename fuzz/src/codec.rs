@@ -2,9 +2,10 @@
 
 use bytes::BytesMut;
 use peeklock_amqp::{
-    Batch, Decode, Encode, Frame, Lifetime, Message, Performative, ProtocolHeader, SaslFrame, Sections,
-    Stamp, StoredMessage, Value, decode_frame,
+    Batch, Decode, Encode, Frame, Message, Performative, ProtocolHeader, SaslFrame, Sections, Value,
+    decode_frame,
 };
+use peeklock_message::{Lifetime, Stamp, StoredMessage};
 
 const FRAME_SIZE_BYTES_MAX: u32 = 1 << 20;
 

@@ -303,7 +303,7 @@ impl Machine {
         let opened = tokio::select! {
             biased;
             _ = &mut driving.writing => return Err("the power went off".to_owned()),
-            opened = Broker::open_at(&journal, clock, peeklock_gateway_azure::describe) => opened,
+            opened = Broker::open_at(&journal, clock, peeklock_message::describe) => opened,
             () = tokio::time::sleep(START_TIME_MAX) => return Err("it took too long".to_owned()),
         };
         let (broker, running, _) = opened.map_err(|error| error.to_string())?;

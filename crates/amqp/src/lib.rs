@@ -4,7 +4,7 @@
 //! peer chooses (sizes, counts, depth) is bounded by a named limit, and every refusal says where and why.
 
 mod batch;
-mod codec;
+pub mod codec;
 pub mod connection;
 mod decimal;
 mod error;
@@ -28,9 +28,8 @@ pub use frame::{
     decode_frame, encode_frame,
 };
 pub use message::{
-    Body, BodyKind, Entries, Entry, EventStamp, Header, LargeMessage, Lifetime, Message, MessageId,
-    MessageIdRef, Properties, PropertiesRef, RawMap, RawValue, Rewritten, Sections, Stamp, StoredEvent,
-    StoredMessage, time_to_live_ms,
+    Body, BodyKind, Entries, Entry, Header, Message, MessageId, MessageIdRef, Properties, PropertiesRef,
+    RawMap, RawValue, Sections,
 };
 pub use performative::{
     Attach, Begin, Close, DeliveryTag, Detach, Disposition, End, Flow, Open, Performative,

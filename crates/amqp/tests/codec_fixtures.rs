@@ -1,68 +1,13 @@
 //! Bytes that real clients wrote are understood, frame by frame and message by message. See `fixtures/README.md`.
 #![allow(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
 
-use bytes::BytesMut;
+mod recorded;
+
 use peeklock_amqp::{
-    Batch, Body, Decode, DeliveryState, Disposition, Encode, Fields, Frame, Message, MessageId, Performative,
-    ProtocolHeader, SaslFrame, Sections, Stamp, StoredMessage, Text, Transfer, Value, decode_frame, is_batch,
+    Body, Decode, DeliveryState, Disposition, Encode, Fields, Message, MessageId, Performative, SaslFrame,
+    Text, Value,
 };
-
-const STREAMS: [(&str, &[u8]); 6] = [
-    ("js-servicebus", include_bytes!("fixtures/streams/js-servicebus.bin")),
-    ("python-servicebus-send", include_bytes!("fixtures/streams/python-servicebus-send.bin")),
-    ("python-servicebus-receive", include_bytes!("fixtures/streams/python-servicebus-receive.bin")),
-    ("python-eventhub", include_bytes!("fixtures/streams/python-eventhub.bin")),
-    ("python-proton", include_bytes!("fixtures/streams/python-proton.bin")),
-    ("rhea-server", include_bytes!("fixtures/streams/rhea-server.bin")),
-];
-
-/// Everything one side said, in order.
-#[derive(Default)]
-struct Said {
-    sasl: Vec<SaslFrame>,
-    performatives: Vec<Performative>,
-    deliveries: Vec<(Transfer, Vec<u8>)>,
-}
-
-fn read(name: &str) -> Said {
-    let (_, mut rest) = *STREAMS.iter().find(|(known, _)| *known == name).unwrap();
-    let mut said = Said::default();
-    while !rest.is_empty() {
-        if rest.starts_with(b"AMQP") {
-            ProtocolHeader::decode(rest).unwrap().unwrap();
-            rest = &rest[ProtocolHeader::LEN..];
-            continue;
-        }
-        let (frame, len) =
-            decode_frame(rest, 1 << 20).unwrap_or_else(|error| panic!("{name}: {error}")).unwrap();
-        rest = &rest[len..];
-        match frame {
-            Frame::Empty => {}
-            Frame::Sasl(frame) => said.sasl.push(frame),
-            Frame::Amqp { performative, payload, .. } => {
-                if let Performative::Transfer(transfer) = &performative {
-                    said.deliveries.push((transfer.clone(), payload.to_vec()));
-                }
-                said.performatives.push(performative);
-            }
-        }
-    }
-    said
-}
-
-/// The messages a client sent to an entity, batches taken apart; not those to `$cbs`.
-fn sent_messages(name: &str) -> Vec<Vec<u8>> {
-    let is_request = |message: &[u8]| Message::decode(message).unwrap().property("operation").is_some();
-    let mut messages = Vec::new();
-    for (transfer, payload) in read(name).deliveries {
-        if is_batch(transfer.message_format.unwrap_or(0)) {
-            messages.extend(Batch::new(&payload).map(|message| message.unwrap().to_vec()));
-        } else if !is_request(&payload) {
-            messages.push(payload);
-        }
-    }
-    messages
-}
+use recorded::{STREAMS, listed_messages, read, sent_messages};
 
 fn dispositions(name: &str) -> Vec<Disposition> {
     let performatives = read(name).performatives.into_iter();
@@ -171,41 +116,9 @@ fn is_dead_letter(state: &DeliveryState) -> bool {
         && info.get("DeadLetterReason") == Some(&Value::from("bad"))
 }
 
-#[test]
-fn every_message_survives_storage_and_delivery() {
-    let names = ["js-servicebus", "python-servicebus-send", "rhea-server"];
-    let sent =
-        names.into_iter().flat_map(sent_messages).chain(listed_messages().into_iter().map(|(_, it)| it));
-    for mut message in sent {
-        let mut stored = BytesMut::new();
-        StoredMessage::encode(&mut stored, &Sections::scan(&message).unwrap(), Some("generated")).unwrap();
-        let mut delivered = BytesMut::new();
-        StoredMessage::parse(&stored).unwrap().write_delivery(&mut delivered, &Stamp::default()).unwrap();
-        // Decimals come back in the form that everybody reads.
-        if let Some(at) = message.windows(2).position(|bytes| bytes == [0x94, 0x30]) {
-            message[at + 1] = 0x0c;
-        }
-        let (before, after) = (Message::decode(&message).unwrap(), Message::decode(&delivered).unwrap());
-        assert_eq!(after.body, before.body);
-        assert_eq!(after.application_properties, before.application_properties);
-        assert_eq!(after.footer, before.footer);
-        let id = before.properties.message_id.unwrap_or_else(|| MessageId::from("generated"));
-        assert_eq!(after.properties.message_id, Some(id));
-    }
-}
-
-fn listed_messages() -> Vec<(&'static str, Vec<u8>)> {
-    let lines = include_str!("fixtures/messages.hex").lines();
-    lines.map(|line| line.split_once(' ').map(|(name, hex)| (name, unhex(hex))).unwrap()).collect()
-}
-
 fn listed(name: &str) -> Message {
     let messages = listed_messages();
     Message::decode(&messages.iter().find(|(known, _)| *known == name).unwrap().1).unwrap()
-}
-
-fn unhex(hex: &str) -> Vec<u8> {
-    (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::time::Duration;
 use peeklock_amqp::{AmqpError, condition};
 use peeklock_broker::engine::{self, CloseReason};
 use peeklock_broker::{BEHIND_RETRY_AFTER, Error};
+use peeklock_message::{PatchError, StoreError};
 use peeklock_types::{EntityName, EntityPath, NameError, SessionIdError};
 
 use crate::hub::hub_refusal;
@@ -128,6 +129,26 @@ pub(crate) fn in_millis(span: Duration) -> u64 {
 impl From<NameError> for Refusal {
     fn from(error: NameError) -> Self {
         Refusal::new(404, condition::NOT_FOUND, error.to_string())
+    }
+}
+
+/// A message that is not stored.
+impl From<StoreError> for Refusal {
+    fn from(error: StoreError) -> Self {
+        let condition = match error {
+            StoreError::Unreadable(_) => condition::DECODE_ERROR,
+            StoreError::Session(error) => return error.into(),
+            StoreError::LongMessageId { .. } => condition::ARGUMENT_OUT_OF_RANGE,
+            StoreError::ScheduledTime => condition::INVALID_FIELD,
+            StoreError::LargeView { .. } => condition::MESSAGE_SIZE_EXCEEDED,
+        };
+        Refusal::new(400, condition, error.to_string())
+    }
+}
+
+impl From<PatchError> for Refusal {
+    fn from(error: PatchError) -> Self {
+        Refusal::bad_request(error.to_string())
     }
 }
 

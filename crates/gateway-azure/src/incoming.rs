@@ -1,20 +1,33 @@
-//! Messages on their way in: what is stored of them, and what their queue must know.
+//! Payloads of senders, before and after the message crate stores them.
 
-use std::time::Duration;
-
-use bytes::{Bytes, BytesMut};
-use peeklock_amqp::{
-    Batch, Header, MessageIdRef, PropertiesRef, RawMap, Sections, StoredMessage, condition, is_batch,
-    time_to_live_ms,
-};
+use bytes::BytesMut;
+use peeklock_amqp::{Batch, DecodeError, is_batch};
 use peeklock_broker::Found;
 use peeklock_broker::engine::Attributes;
-use peeklock_types::{SessionId, Timestamp, limits};
+use peeklock_message::{Needs, StoreError};
+use peeklock_types::Timestamp;
 
 use crate::error::Refusal;
-use crate::view::{Parts, view};
 
-const SCHEDULED_TIME: &str = "x-opt-scheduled-enqueue-time";
+/// Returns the values that an entity needs of each message sent to it.
+pub(crate) fn needs_of(found: &Found) -> Needs {
+    Needs { message_id: found.needs_message_id, view: found.needs_view }
+}
+
+/// Appends the stored form of a message and returns its attributes. A message without an id gets a random one.
+pub(crate) fn store(
+    payload: &[u8],
+    now: Timestamp,
+    needs: Needs,
+    out: &mut BytesMut,
+) -> Result<Option<Box<Attributes>>, Refusal> {
+    Ok(peeklock_message::store(payload, now, needs, || fastrand::u128(..), out)?)
+}
+
+/// Refuses a message that is not valid AMQP.
+pub(crate) fn unreadable(error: DecodeError) -> Refusal {
+    StoreError::from(error).into()
+}
 
 /// Hands on the message of a delivery, or each message of a batch; some, but not too many.
 pub(crate) fn each_message(
@@ -37,321 +50,11 @@ pub(crate) fn each_message(
     Ok(())
 }
 
-/// What an entity wants to know of each message sent to it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Needs {
-    pub(crate) message_id: bool,
-    /// Filters of a topic or the order of a queue look at the properties.
-    pub(crate) view: bool,
-}
-
-impl From<&Found> for Needs {
-    fn from(found: &Found) -> Self {
-        Needs { message_id: found.needs_message_id, view: found.needs_view }
-    }
-}
-
-/// Writes the stored form of a message that a peer has sent, and says what its queue must know of it: for most messages nothing.
-pub(crate) fn store(
-    payload: &[u8],
-    now: Timestamp,
-    needs: Needs,
-    out: &mut BytesMut,
-) -> Result<Option<Box<Attributes>>, Refusal> {
-    let sections = Sections::scan(payload).map_err(unreadable)?;
-    let properties = sections.properties().map_err(unreadable)?;
-    let mut digits = [0; 32];
-    let new_id = match properties.message_id {
-        Some(_) => None,
-        None => Some(write_hex(fastrand::u128(..), &mut digits)),
-    };
-    let mut scanned = Scanned::read(&sections, properties, now, needs)?;
-    if needs.view {
-        scanned.attributes.view = Some(checked(scanned.view(new_id, Some(payload.len()))?)?);
-    }
-    StoredMessage::encode_read(out, &sections, (&scanned.header, &properties), new_id).map_err(unreadable)?;
-    Ok(scanned.attributes())
-}
-
-/// The same for a message whose front has come; the rest is stored as it comes.
-pub(crate) fn describe_front(
-    front: &[u8],
-    new_id: &str,
-    now: Timestamp,
-    needs: Needs,
-) -> Result<Option<Box<Attributes>>, Refusal> {
-    let sections = Sections::scan(front).map_err(unreadable)?;
-    let properties = sections.properties().map_err(unreadable)?;
-    let mut scanned = Scanned::read(&sections, properties, now, needs)?;
-    let view = checked(scanned.view(properties.message_id.is_none().then_some(new_id), None)?);
-    // The queue may be given an order while the message comes, and nobody looks at a large one twice.
-    scanned.attributes.view = if needs.view { Some(view?) } else { view.ok() };
-    Ok(scanned.attributes())
-}
-
-/// A message that was looked at once.
-struct Scanned<'s, 'a> {
-    sections: &'s Sections<'a>,
-    properties: PropertiesRef<'a>,
-    annotations: RawMap<'a>,
-    header: Header,
-    now: Timestamp,
-    attributes: Attributes,
-}
-
-impl<'s, 'a> Scanned<'s, 'a> {
-    fn read(
-        sections: &'s Sections<'a>,
-        properties: PropertiesRef<'a>,
-        now: Timestamp,
-        needs: Needs,
-    ) -> Result<Self, Refusal> {
-        check_message_id(properties.message_id)?;
-        let header = sections.header().map_err(unreadable)?;
-        let annotations = sections.message_annotations().map_err(unreadable)?;
-        let attributes = Attributes {
-            session: properties.group_id.map(SessionId::parse).transpose()?,
-            time_to_live: time_to_live(&header, &properties),
-            scheduled_for: scheduled_for(&annotations)?.filter(|due| *due > now),
-            message_id: properties.message_id.filter(|_| needs.message_id).map(id_bytes),
-            ..Attributes::default()
-        };
-        Ok(Scanned { sections, properties, annotations, header, now, attributes })
-    }
-
-    /// What filters and orders see of it. `new_id`: in place of the id that the sender left out.
-    fn view(&self, new_id: Option<&str>, size_bytes: Option<usize>) -> Result<Bytes, Refusal> {
-        let parts = Parts {
-            properties: self.properties,
-            new_id,
-            application_properties: self.sections.application_properties().map_err(unreadable)?,
-            annotations: self.annotations,
-            priority: self.header.priority,
-            time_to_live: self.attributes.time_to_live,
-            enqueued_at: Some(self.now),
-            size_bytes,
-        };
-        view(&parts).map_err(unreadable)
-    }
-
-    fn attributes(self) -> Option<Box<Attributes>> {
-        (!self.attributes.is_empty()).then(|| Box::new(self.attributes))
-    }
-}
-
-/// Room for the size of a large message, which is added at its end.
-const SIZE_ENTRY_BYTES: usize = 16;
-
-fn checked(view: Bytes) -> Result<Bytes, Refusal> {
-    if view.len() + SIZE_ENTRY_BYTES > limits::VIEW_SIZE_BYTES_MAX {
-        let text = format!(
-            "the properties of the message have {} bytes; a topic, or a queue with an order, takes at most {}. Put large values into the body",
-            view.len(),
-            limits::VIEW_SIZE_BYTES_MAX
-        );
-        return Err(Refusal::new(400, condition::MESSAGE_SIZE_EXCEEDED, text));
-    }
-    Ok(view)
-}
-
-pub(crate) fn unreadable(error: peeklock_amqp::DecodeError) -> Refusal {
-    Refusal::new(400, condition::DECODE_ERROR, format!("the message is not valid AMQP: {error}"))
-}
-
-/// By hand, because the formatter costs as much as storing a small message.
-fn write_hex(number: u128, digits: &mut [u8; 32]) -> &str {
-    for (pair, byte) in digits.chunks_exact_mut(2).zip(number.to_be_bytes()) {
-        let digit = |nibble: u8| if nibble < 10 { b'0' + nibble } else { b'a' + nibble - 10 };
-        pair.copy_from_slice(&[digit(byte >> 4), digit(byte & 15)]);
-    }
-    std::str::from_utf8(digits).unwrap_or_default()
-}
-
-fn check_message_id(id: Option<MessageIdRef<'_>>) -> Result<(), Refusal> {
-    let count = match id {
-        Some(MessageIdRef::String(text)) => text.chars().count(),
-        Some(MessageIdRef::Binary(bytes)) => bytes.len(),
-        _ => 0,
-    };
-    if count > limits::MESSAGE_ID_CHARS_MAX {
-        let text = format!(
-            "the message id has {count} characters; at most {} are allowed",
-            limits::MESSAGE_ID_CHARS_MAX
-        );
-        return Err(Refusal::new(400, condition::ARGUMENT_OUT_OF_RANGE, text));
-    }
-    Ok(())
-}
-
-/// The id with its type in front: `1` and `"1"` are different messages.
-fn id_bytes(id: MessageIdRef<'_>) -> Bytes {
-    let tagged = |tag: u8, value: &[u8]| [&[tag], value].concat().into();
-    match id {
-        MessageIdRef::Ulong(number) => tagged(b'n', &number.to_be_bytes()),
-        MessageIdRef::Uuid(uuid) => tagged(b'u', &uuid),
-        MessageIdRef::Binary(bytes) => tagged(b'b', bytes),
-        MessageIdRef::String(text) => tagged(b's', text.as_bytes()),
-    }
-}
-
-fn time_to_live(header: &Header, properties: &PropertiesRef<'_>) -> Option<Duration> {
-    let asked_ms = time_to_live_ms(header.ttl, properties.absolute_expiry_time, properties.creation_time)?;
-    Some(Duration::from_millis(asked_ms).min(limits::DURATION_MAX))
-}
-
-/// Delivering a message at once that asks for another time in an unknown way would be a lie.
-fn scheduled_for(annotations: &RawMap<'_>) -> Result<Option<Timestamp>, Refusal> {
-    let value = annotations.get(SCHEDULED_TIME).map_err(unreadable)?;
-    let Some(value) = value.filter(|value| !value.is_null()) else { return Ok(None) };
-    let millis = value.as_timestamp().ok_or_else(|| {
-        Refusal::new(400, condition::INVALID_FIELD, format!("the annotation {SCHEDULED_TIME} is not a time"))
-    })?;
-    Ok(Some(Timestamp::from_millis(u64::try_from(millis).unwrap_or_default())))
-}
-
 #[cfg(test)]
 mod tests {
-    use peeklock_amqp::{BatchBuilder, Encode, Fields, Message, MessageId, Properties, Value};
-    use peeklock_broker::engine::Patch;
-    use peeklock_filter::{Entries, Entry, SystemProperty, ValueRef};
+    use peeklock_amqp::{BATCH_FORMAT, BatchBuilder, Encode, Message};
 
     use super::*;
-
-    const NOW: Timestamp = Timestamp::from_millis(1_700_000_000_000);
-
-    fn attributes(message: &Message) -> Result<Option<Box<Attributes>>, Refusal> {
-        store(&message.to_bytes(), NOW, Needs { message_id: true, view: false }, &mut BytesMut::new())
-    }
-
-    fn with_ttl(ttl: u32, expires: Option<i64>, created: Option<i64>) -> Option<Duration> {
-        let message = Message {
-            header: Some(Header { ttl: Some(ttl), ..Header::default() }),
-            properties: Properties {
-                absolute_expiry_time: expires,
-                creation_time: created,
-                ..Properties::default()
-            },
-            ..Message::data("x")
-        };
-        attributes(&message).unwrap().unwrap().time_to_live
-    }
-
-    fn scheduled_at(time: impl Into<Value>) -> Result<Option<Timestamp>, Refusal> {
-        let annotations = Fields::new().with(SCHEDULED_TIME, time);
-        let found = attributes(&Message { message_annotations: annotations, ..Message::data("x") })?;
-        Ok(found.and_then(|found| found.scheduled_for))
-    }
-
-    #[test]
-    fn generated_ids_are_plain_hex() {
-        for number in [0, u128::MAX, 0x0123_4567_89ab_cdef_0f1e_2d3c_4b5a_6978] {
-            assert_eq!(write_hex(number, &mut [0; 32]), format!("{number:032x}"));
-        }
-    }
-
-    #[test]
-    fn a_plain_message_has_nothing_to_say() {
-        assert_eq!(attributes(&Message::data("x")).unwrap(), None);
-    }
-
-    #[test]
-    fn a_session_id_is_told_and_bounded() {
-        let of = |id: String| {
-            let properties = Properties { group_id: Some(id.into()), ..Properties::default() };
-            attributes(&Message { properties, ..Message::data("x") })
-        };
-        let found = of("s".into()).unwrap().unwrap();
-        assert_eq!(found.session, Some(SessionId::parse("s").unwrap()));
-        assert!(of("".into()).unwrap().unwrap().session.is_some(), "an empty one is one");
-        assert_eq!(of("x".repeat(129)).unwrap_err().condition, condition::ARGUMENT_OUT_OF_RANGE);
-    }
-
-    #[test]
-    fn a_time_to_live_beyond_the_header_is_found() {
-        let day_ms = 86_400_000;
-        assert_eq!(with_ttl(5, None, None), Some(Duration::from_millis(5)));
-        assert_eq!(with_ttl(0, None, None), Some(Duration::ZERO), "for the queue to refuse");
-        assert_eq!(with_ttl(5, Some(100), Some(0)), Some(Duration::from_millis(5)));
-        let most = Duration::from_millis(u32::MAX.into());
-        assert_eq!(with_ttl(u32::MAX, None, Some(0)), Some(most));
-        assert_eq!(with_ttl(u32::MAX, Some(9), Some(0)), Some(most));
-        assert_eq!(with_ttl(u32::MAX, Some(i64::MAX), Some(-1)), Some(most), "nonsense changes nothing");
-        let hundred_days = Some(Duration::from_secs(100 * 86_400));
-        assert_eq!(with_ttl(u32::MAX, Some(100 * day_ms), Some(0)), hundred_days);
-        assert_eq!(with_ttl(u32::MAX, Some(i64::MAX), Some(0)), Some(limits::DURATION_MAX));
-    }
-
-    #[test]
-    fn only_a_time_to_come_is_a_schedule() {
-        let now = i64::try_from(NOW.as_millis()).unwrap();
-        assert_eq!(scheduled_at(Value::Timestamp(now + 5)).unwrap(), Some(NOW + Duration::from_millis(5)));
-        assert_eq!(scheduled_at(now + 5).unwrap(), Some(NOW + Duration::from_millis(5)), "a long will do");
-        assert_eq!(scheduled_at(Value::Timestamp(now)).unwrap(), None);
-        assert_eq!(scheduled_at(Value::Timestamp(-5)).unwrap(), None);
-        assert_eq!(scheduled_at(Value::Null).unwrap(), None);
-        assert_eq!(scheduled_at("tomorrow").unwrap_err().condition, condition::INVALID_FIELD);
-    }
-
-    #[test]
-    fn ids_of_different_types_are_different_ids() {
-        let of = |id: MessageId| {
-            let properties = Properties { message_id: Some(id), ..Properties::default() };
-            let message = Message { properties, ..Message::data("x") };
-            attributes(&message).unwrap().unwrap().message_id.unwrap()
-        };
-        let ids = [
-            of(MessageId::Ulong(49)),
-            of(MessageId::String("1".into())),
-            of(MessageId::Binary(Bytes::from_static(b"1"))),
-            of(MessageId::Uuid([49; 16])),
-            of(MessageId::Binary(Bytes::from_static(&[49; 16]))),
-        ];
-        for (i, id) in ids.iter().enumerate() {
-            assert!(!ids[i + 1..].contains(id), "{i}");
-        }
-        let properties = Properties { message_id: Some("1".into()), ..Properties::default() };
-        let message = Message { properties, ..Message::data("x") };
-        let plain = store(&message.to_bytes(), NOW, Needs::default(), &mut BytesMut::new()).unwrap();
-        assert_eq!(plain, None, "where nobody asks, it costs nothing");
-    }
-
-    /// What a view says of the priority: nothing, or a number.
-    fn priority_in(view: &[u8]) -> Option<i64> {
-        Entries::of(view).find_map(|entry| match entry.unwrap() {
-            Entry::System(SystemProperty::Priority, ValueRef::Long(priority)) => Some(priority),
-            _ => None,
-        })
-    }
-
-    #[test]
-    fn the_priority_of_the_header_is_seen_and_kept() {
-        let needs = Needs { view: true, ..Needs::default() };
-        for priority in [None, Some(0), Some(9), Some(255)] {
-            let header = Some(Header { priority, ..Header::default() });
-            let payload = Message { header, ..Message::data("x") }.to_bytes();
-            let expected = priority.map(i64::from);
-            let mut stored = BytesMut::new();
-            let seen = store(&payload, NOW, needs, &mut stored).unwrap().unwrap();
-            assert_eq!(priority_in(&seen.view.unwrap()), expected);
-            let described = crate::describe(&stored, &Patch::default()).unwrap();
-            assert_eq!(priority_in(&described), expected, "also by whoever looks later");
-            assert_eq!(store(&payload, NOW, Needs::default(), &mut stored).unwrap(), None);
-        }
-    }
-
-    #[test]
-    fn a_large_message_is_looked_at_in_any_case_and_refused_only_where_somebody_asks() {
-        let of = |count: usize, view: bool| {
-            let properties = vec![("p".into(), Value::from("x".repeat(count)))];
-            let message = Message { application_properties: properties, ..Message::data("x") };
-            describe_front(&message.to_bytes(), "id", NOW, Needs { view, ..Needs::default() })
-        };
-        assert!(of(5, false).unwrap().unwrap().view.is_some());
-        assert!(of(5, true).unwrap().unwrap().view.is_some());
-        let too_much = limits::VIEW_SIZE_BYTES_MAX;
-        assert_eq!(of(too_much, false).unwrap(), None);
-        assert_eq!(of(too_much, true).unwrap_err().condition, condition::MESSAGE_SIZE_EXCEEDED);
-    }
 
     #[test]
     fn batches_are_taken_apart_and_empty_ones_refused() {
@@ -365,9 +68,9 @@ mod tests {
             count += 1;
             Ok(())
         };
-        each_message(peeklock_amqp::BATCH_FORMAT, &batch, &mut take).unwrap();
-        assert!(each_message(peeklock_amqp::BATCH_FORMAT, b"", &mut take).is_err());
-        assert!(each_message(peeklock_amqp::BATCH_FORMAT, b"nonsense", &mut take).is_err());
+        each_message(BATCH_FORMAT, &batch, &mut take).unwrap();
+        assert!(each_message(BATCH_FORMAT, b"", &mut take).is_err());
+        assert!(each_message(BATCH_FORMAT, b"nonsense", &mut take).is_err());
         each_message(0, b"", &mut take).unwrap();
         assert_eq!(count, 3);
     }

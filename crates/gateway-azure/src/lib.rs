@@ -4,7 +4,6 @@
 //! nobody else does. One task owns one connection.
 
 mod access;
-mod changes;
 mod connection;
 mod error;
 mod hub;
@@ -16,8 +15,6 @@ mod publishing;
 mod queue_group;
 mod receiving;
 mod transaction;
-mod values;
-mod view;
 
 use std::net::SocketAddr;
 
@@ -32,12 +29,6 @@ use tokio::sync::watch;
 
 pub use namespace::Namespace;
 use namespace::Namespaces;
-pub use view::describe;
-
-/// A message that was looked at, as a receiver would get it. The body of a large one is left out.
-pub fn encode_message(found: &peeklock_broker::Message) -> Result<bytes::Bytes, peeklock_amqp::DecodeError> {
-    message::encode_whole(found, false)
-}
 
 /// Serves connections for one broker or several.
 pub struct Gateway {

@@ -23,7 +23,7 @@ use crate::connection::link::{EntityRef, LinkKind, LinkNumber, Service};
 use crate::connection::request::Waiter;
 use crate::error::{Refusal, refusal};
 use crate::hub::is_hub;
-use crate::incoming::{self, Needs};
+use crate::incoming;
 use crate::management::response::Place;
 use crate::message::RequestMessage;
 use crate::transaction::HeldSend;
@@ -223,7 +223,7 @@ impl Conversation<'_> {
         let Some(batch) = self.batch(entity.shard) else { return Ok(()) };
         let mut messages = batch.messages();
         for payload in payloads {
-            messages.add(|out| incoming::store(payload, now, Needs::from(&found), out))?;
+            messages.add(|out| incoming::store(payload, now, incoming::needs_of(&found), out))?;
         }
         messages.schedule(ticket, entity.entity);
         Ok(())

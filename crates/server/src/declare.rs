@@ -220,7 +220,7 @@ mod tests {
     use peeklock_types::EntityName;
 
     async fn broker() -> (Broker, Running) {
-        let opened = Broker::open(&MemoryJournal::new(), peeklock_gateway_azure::describe).await;
+        let opened = Broker::open(&MemoryJournal::new(), peeklock_message::describe).await;
         let (broker, running, _) = opened.unwrap();
         (broker, running)
     }

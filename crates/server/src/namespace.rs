@@ -137,7 +137,7 @@ async fn open_broker(data: &Path, filter_cost: FilterCost) -> Result<(Broker, Ru
         .with_context(|| format!("cannot create the data directory {}", data.display()))?;
     let ring_bytes = ring_bytes(data);
     let journal = WalJournal::open(data, WalConfig { ring_bytes, ..WalConfig::default() })?;
-    let describe = peeklock_gateway_azure::describe;
+    let describe = peeklock_message::describe;
     Ok(Broker::open_with(&journal, Clock::start(), describe, filter_cost).await?)
 }
 

@@ -2,13 +2,16 @@
 
 use crate::value::Kind;
 
-pub(crate) const DESCRIBED: u8 = 0x00;
-pub(crate) const NULL: u8 = 0x40;
+/// The code in front of a descriptor.
+pub const DESCRIBED: u8 = 0x00;
+/// The code of a null.
+pub const NULL: u8 = 0x40;
 pub(crate) const TRUE: u8 = 0x41;
 pub(crate) const FALSE: u8 = 0x42;
 pub(crate) const UINT0: u8 = 0x43;
 pub(crate) const ULONG0: u8 = 0x44;
-pub(crate) const LIST0: u8 = 0x45;
+/// The code of the empty list.
+pub const LIST0: u8 = 0x45;
 pub(crate) const UBYTE: u8 = 0x50;
 pub(crate) const BYTE: u8 = 0x51;
 pub(crate) const SMALL_UINT: u8 = 0x52;
@@ -30,21 +33,26 @@ pub(crate) const TIMESTAMP: u8 = 0x83;
 pub(crate) const DECIMAL64: u8 = 0x84;
 pub(crate) const DECIMAL128: u8 = 0x94;
 pub(crate) const UUID: u8 = 0x98;
-pub(crate) const BINARY8: u8 = 0xa0;
-pub(crate) const STRING8: u8 = 0xa1;
+/// The code of a binary with a length of one byte.
+pub const BINARY8: u8 = 0xa0;
+/// The code of a string with a length of one byte.
+pub const STRING8: u8 = 0xa1;
 pub(crate) const SYMBOL8: u8 = 0xa3;
-pub(crate) const BINARY32: u8 = 0xb0;
+/// The code of a binary with a length of four bytes.
+pub const BINARY32: u8 = 0xb0;
 pub(crate) const STRING32: u8 = 0xb1;
 pub(crate) const SYMBOL32: u8 = 0xb3;
-pub(crate) const LIST8: u8 = 0xc0;
+/// The code of a list with a size of one byte.
+pub const LIST8: u8 = 0xc0;
 pub(crate) const MAP8: u8 = 0xc1;
-pub(crate) const LIST32: u8 = 0xd0;
+/// The code of a list with a size of four bytes.
+pub const LIST32: u8 = 0xd0;
 pub(crate) const MAP32: u8 = 0xd1;
 pub(crate) const ARRAY8: u8 = 0xe0;
 pub(crate) const ARRAY32: u8 = 0xf0;
 
 /// How many bytes follow a format code.
-pub(crate) enum Width {
+pub enum Width {
     Fixed(usize),
     /// A length in one byte, then that many bytes.
     Counted8,
@@ -53,7 +61,7 @@ pub(crate) enum Width {
 }
 
 /// The high half of a code tells its width, also for codes that no type uses yet.
-pub(crate) fn width(code: u8) -> Option<Width> {
+pub fn width(code: u8) -> Option<Width> {
     Some(match code >> 4 {
         0x4 => Width::Fixed(0),
         0x5 => Width::Fixed(1),

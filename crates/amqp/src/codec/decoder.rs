@@ -23,9 +23,9 @@ pub struct Decoder<'a> {
 
 /// A compound value being read: what its header announced, and what to go back to.
 #[derive(Debug)]
-pub(crate) struct Compound<'a> {
+pub struct Compound<'a> {
     outer: &'a [u8],
-    pub(crate) count: u32,
+    pub count: u32,
 }
 
 impl<'a> Decoder<'a> {
@@ -45,7 +45,7 @@ impl<'a> Decoder<'a> {
         self.input.get(self.at..).unwrap_or_default()
     }
 
-    pub(crate) fn error(&self, problem: Problem) -> DecodeError {
+    pub fn error(&self, problem: Problem) -> DecodeError {
         DecodeError::new(self.at, problem)
     }
 
@@ -112,7 +112,7 @@ impl<'a> Decoder<'a> {
 
     /// Takes a null when one is next.
     #[inline]
-    pub(crate) fn take_null(&mut self) -> bool {
+    pub fn take_null(&mut self) -> bool {
         let null = self.peek() == Some(c::NULL);
         self.at += usize::from(null);
         null
@@ -206,7 +206,7 @@ impl<'a> Decoder<'a> {
 
     /// Enters a list in any of its three encodings. Each element takes at least one byte, which bounds the count.
     #[inline]
-    pub(crate) fn enter_list(&mut self, expected: &'static str) -> Result<Compound<'a>, DecodeError> {
+    pub fn enter_list(&mut self, expected: &'static str) -> Result<Compound<'a>, DecodeError> {
         let list = match self.byte()? {
             c::LIST0 => return Ok(self.enter_nothing()),
             c::LIST8 => self.enter(false)?,
@@ -259,7 +259,7 @@ impl<'a> Decoder<'a> {
 
     /// Reads a descriptor and gives the code of the type it names.
     #[inline]
-    pub(crate) fn descriptor_code(&mut self, expected: &'static str) -> Result<u64, DecodeError> {
+    pub fn descriptor_code(&mut self, expected: &'static str) -> Result<u64, DecodeError> {
         // What every known client writes for the types of the standard.
         if let Some([c::DESCRIBED, c::SMALL_ULONG, code]) = self.remaining().first_chunk() {
             self.at += 3;

@@ -32,16 +32,16 @@ impl<'a> Descriptor<'a> {
 }
 
 /// Codes of the sections of a message.
-pub(crate) mod section {
-    pub(crate) const HEADER: u8 = 0x70;
-    pub(crate) const DELIVERY_ANNOTATIONS: u8 = 0x71;
-    pub(crate) const MESSAGE_ANNOTATIONS: u8 = 0x72;
-    pub(crate) const PROPERTIES: u8 = 0x73;
-    pub(crate) const APPLICATION_PROPERTIES: u8 = 0x74;
-    pub(crate) const DATA: u8 = 0x75;
-    pub(crate) const SEQUENCE: u8 = 0x76;
-    pub(crate) const VALUE: u8 = 0x77;
-    pub(crate) const FOOTER: u8 = 0x78;
+pub mod section {
+    pub const HEADER: u8 = 0x70;
+    pub const DELIVERY_ANNOTATIONS: u8 = 0x71;
+    pub const MESSAGE_ANNOTATIONS: u8 = 0x72;
+    pub const PROPERTIES: u8 = 0x73;
+    pub const APPLICATION_PROPERTIES: u8 = 0x74;
+    pub const DATA: u8 = 0x75;
+    pub const SEQUENCE: u8 = 0x76;
+    pub const VALUE: u8 = 0x77;
+    pub const FOOTER: u8 = 0x78;
 }
 
 fn code_of(symbol: &[u8]) -> Option<u64> {

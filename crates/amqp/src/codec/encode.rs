@@ -26,18 +26,18 @@ pub trait Encode {
 }
 
 /// The length of something we encoded. Sizes are bounded far below by frame and message limits.
-pub(crate) fn length_u32(len: usize) -> u32 {
+pub fn length_u32(len: usize) -> u32 {
     u32::try_from(len).expect("frames and messages are limited to sizes far below 4 GiB")
 }
 
 /// SDK quirk: pyamqp looks for the code at byte 2, so a descriptor is always a smallulong.
-pub(crate) fn put_descriptor(out: &mut BytesMut, code: u8) {
+pub fn put_descriptor(out: &mut BytesMut, code: u8) {
     out.put_slice(&[c::DESCRIBED, c::SMALL_ULONG, code]);
 }
 
 /// Writes a list, map or array whose size is known only at its end.
 #[derive(Debug)]
-pub(crate) struct CompoundWriter {
+pub struct CompoundWriter {
     start: usize,
 }
 
@@ -45,11 +45,11 @@ impl CompoundWriter {
     const HEADER8_LEN: usize = 3;
     const HEADER32_LEN: usize = 9;
 
-    pub(crate) fn list(out: &mut BytesMut) -> Self {
+    pub fn list(out: &mut BytesMut) -> Self {
         Self::begin(out, c::LIST8)
     }
 
-    pub(crate) fn map(out: &mut BytesMut) -> Self {
+    pub fn map(out: &mut BytesMut) -> Self {
         Self::begin(out, c::MAP8)
     }
 
@@ -64,7 +64,7 @@ impl CompoundWriter {
     }
 
     /// Fills in size and count; content too long for the small form moves to make room for the large one.
-    pub(crate) fn finish(self, out: &mut BytesMut, count: usize) {
+    pub fn finish(self, out: &mut BytesMut, count: usize) {
         let content_len = out.len() - self.start - Self::HEADER8_LEN;
         match (u8::try_from(content_len + 1), u8::try_from(count)) {
             (Ok(size), Ok(count)) => {
@@ -138,7 +138,7 @@ impl ListWriter {
 }
 
 /// Writes a length and the bytes, with the format code that fits the length.
-pub(crate) fn put_counted(out: &mut BytesMut, code8: u8, bytes: &[u8]) {
+pub fn put_counted(out: &mut BytesMut, code8: u8, bytes: &[u8]) {
     match u8::try_from(bytes.len()) {
         Ok(len) => out.put_slice(&[code8, len]),
         Err(_) => {

@@ -15,7 +15,7 @@ struct Found {
 
 impl DecodeError {
     #[cold]
-    pub(crate) fn new(offset: usize, problem: Problem) -> Self {
+    pub fn new(offset: usize, problem: Problem) -> Self {
         Self(Box::new(Found { offset, problem }))
     }
 

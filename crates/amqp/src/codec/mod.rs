@@ -3,6 +3,7 @@
 
 mod composite;
 mod constructor;
+mod decimals;
 mod decode;
 mod decode_value;
 mod decoder;
@@ -13,17 +14,15 @@ mod error;
 mod hot;
 mod unions;
 
+pub use constructor::{BINARY8, BINARY32, DESCRIBED, LIST0, LIST8, LIST32, NULL, STRING8, Width, width};
+pub use decimals::mend_decimals;
 pub use decode::Decode;
-pub use decoder::{DEPTH_MAX, Decoder, VALUES_MAX, ZERO_WIDTH_ELEMENTS_MAX};
-pub use encode::Encode;
+pub use decoder::{Compound, DEPTH_MAX, Decoder, VALUES_MAX, ZERO_WIDTH_ELEMENTS_MAX};
+pub use descriptor::section;
+pub use encode::{CompoundWriter, Encode, length_u32, put_counted, put_descriptor};
 pub use error::{DecodeError, Problem};
 
 pub(crate) use composite::composite;
-pub(crate) use constructor::{
-    ARRAY8, ARRAY32, BINARY8, BINARY32, DECIMAL128, DESCRIBED, LIST0, LIST8, LIST32, MAP8, MAP32, NULL,
-    STRING8, SYMBOL8, Width, width,
-};
+pub(crate) use constructor::SYMBOL8;
 pub(crate) use decode::read_field;
-pub(crate) use decoder::Compound;
-pub(crate) use descriptor::section;
-pub(crate) use encode::{CompoundWriter, ListWriter, length_u32, put_counted, put_descriptor};
+pub(crate) use encode::ListWriter;

@@ -8,7 +8,7 @@ use crate::value::Value;
 pub struct RawValue<'a>(&'a [u8]);
 
 impl<'a> RawValue<'a> {
-    pub(crate) const fn new(encoded: &'a [u8]) -> Self {
+    pub const fn new(encoded: &'a [u8]) -> Self {
         Self(encoded)
     }
 
@@ -32,7 +32,7 @@ impl<'a> RawValue<'a> {
     }
 
     /// Like `as_str`, and tells what else was there.
-    pub(super) fn decode_str(&self) -> Result<&'a str, DecodeError> {
+    pub fn decode_str(&self) -> Result<&'a str, DecodeError> {
         let mut decoder = Decoder::new(self.0);
         let bytes = decoder.characters("a string or symbol as key")?;
         std::str::from_utf8(bytes).map_err(|_| decoder.error(Problem::NotUtf8))
@@ -98,7 +98,7 @@ impl<'a> RawMap<'a> {
         Ok(Self { count: map.count, content: decoder.remaining() })
     }
 
-    pub(super) fn from_content(count: u32, content: &'a [u8]) -> Self {
+    pub fn from_content(count: u32, content: &'a [u8]) -> Self {
         Self { count, content }
     }
 

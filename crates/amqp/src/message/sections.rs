@@ -41,7 +41,7 @@ pub(crate) struct Section<'a> {
     pub(crate) code: u8,
     pub(crate) value: RawValue<'a>,
     start: usize,
-    pub(super) end: usize,
+    end: usize,
 }
 
 /// Reads section after section.
@@ -147,7 +147,7 @@ impl<'a> Sections<'a> {
         set(self.header).map_or_else(|| Ok(Header::default()), |raw| Header::decode_section(raw.as_encoded()))
     }
 
-    pub(super) fn raw_header(&self) -> Option<RawValue<'a>> {
+    pub fn raw_header(&self) -> Option<RawValue<'a>> {
         set(self.header)
     }
 
@@ -169,7 +169,7 @@ impl<'a> Sections<'a> {
         self.properties().map(|properties| properties.to_owned())
     }
 
-    pub(super) fn raw_properties(&self) -> Option<RawValue<'a>> {
+    pub fn raw_properties(&self) -> Option<RawValue<'a>> {
         set(self.properties)
     }
 
@@ -177,7 +177,7 @@ impl<'a> Sections<'a> {
         RawMap::section(self.application_properties)
     }
 
-    pub(super) fn raw_application_properties(&self) -> Option<RawValue<'a>> {
+    pub fn raw_application_properties(&self) -> Option<RawValue<'a>> {
         set(self.application_properties)
     }
 
@@ -185,20 +185,20 @@ impl<'a> Sections<'a> {
         RawMap::section(self.footer)
     }
 
-    pub(super) fn raw_footer(&self) -> Option<RawValue<'a>> {
+    pub fn raw_footer(&self) -> Option<RawValue<'a>> {
         set(self.footer)
     }
 
-    pub(super) fn has_footer(&self) -> bool {
+    pub fn has_footer(&self) -> bool {
         self.footer.is_some()
     }
 
-    pub(super) fn has_delivery_annotations(&self) -> bool {
+    pub fn has_delivery_annotations(&self) -> bool {
         self.delivery_annotations.is_some()
     }
 
-    /// The first section that is none of those which may stand behind the body of a large message.
-    pub(super) fn first_but_the_last(&self) -> Option<&'static str> {
+    /// Returns the name of the first section other than delivery annotations and footer.
+    pub fn first_front_section(&self) -> Option<&'static str> {
         let found = [
             (self.header.is_some(), "header"),
             (self.message_annotations.is_some(), "message-annotations"),
@@ -223,7 +223,7 @@ impl<'a> Sections<'a> {
         self.body_start..self.body_end
     }
 
-    pub(super) fn body_is_canonical(&self) -> bool {
+    pub fn body_is_canonical(&self) -> bool {
         self.body_is_canonical
     }
 

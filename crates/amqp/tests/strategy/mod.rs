@@ -2,6 +2,8 @@
 #![allow(dead_code, reason = "each test file uses a part")]
 #![allow(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
 
+pub(crate) mod message;
+
 use bytes::Bytes;
 use peeklock_amqp::{
     AmqpError, Array, Attach, Begin, Close, Coordinator, DeliveryState, DeliveryTag, Detach, Disposition,

@@ -15,7 +15,7 @@ use crate::connection::link::{
 };
 use crate::connection::request::Waiter;
 use crate::error::{Refusal, close_refusal, refusal};
-use crate::incoming::Needs;
+use crate::incoming::needs_of;
 use crate::management::response::ResponseLine;
 use crate::queue_group::takes_no_messages;
 use crate::receiving::selection;
@@ -219,7 +219,7 @@ impl Conversation<'_> {
         link.kind = LinkKind::Sender(SenderLink {
             entity,
             path,
-            needs: Needs::from(&found),
+            needs: needs_of(&found),
             max_message_size_bytes,
             unconfirmed: 0,
             confirmed: 0,

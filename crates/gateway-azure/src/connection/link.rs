@@ -3,12 +3,12 @@
 use peeklock_amqp::connection::{self, LinkId};
 use peeklock_amqp::{Attach, Role};
 use peeklock_broker::engine::{EntityId, ReceiveMode, ReceiverId};
+use peeklock_message::Needs;
 use peeklock_types::{EntityPath, SessionId, SubQueue};
 use rustc_hash::FxHashMap;
 
 use crate::access::claims::Need;
 use crate::hub::{PendingHub, Publisher, ReaderLink};
-use crate::incoming::Needs;
 use crate::management::response::ResponseLine;
 use crate::queue_group::{JoiningLink, MemberOf, QueueGroupLink};
 use crate::receiving::sessions::SessionFilter;

@@ -4,6 +4,7 @@ use peeklock_amqp::connection::{Delivery, DeliveryId, Outgoing, SendError};
 use peeklock_amqp::{AmqpError, DeliveryState, DeliveryTag};
 use peeklock_broker::engine::{self, ReceiveMode, Settlement};
 use peeklock_broker::{Answer, Drain, Error, PeerId, Reply, Request};
+use peeklock_message::write_front;
 use peeklock_types::ShardId;
 
 use crate::connection::attach::{RECEIVER_WINDOW_BYTES, SENDER_CREDIT};
@@ -12,7 +13,6 @@ use crate::connection::link::{LinkKind, LinkNumber};
 use crate::connection::request::{Mirror, Waiter};
 use crate::error::{Refusal, refusal};
 use crate::incoming;
-use crate::message;
 use crate::transaction::coordinator::transaction_of;
 
 impl Conversation<'_> {
@@ -165,7 +165,7 @@ impl Conversation<'_> {
         let LinkKind::Receiver(receiver) = &mut link.kind else { return Err(SendError::NotAttached) };
         let token = (receiver.mode == ReceiveMode::PeekLock).then_some(delivery.token);
         self.scratch.clear();
-        let rest = match message::write_front(&delivery.message, token, body, &mut self.scratch) {
+        let rest = match write_front(&delivery.message, token, body, &mut self.scratch) {
             Ok(rest) => rest,
             Err(error) => {
                 let sequence_number = delivery.message.sequence_number;

@@ -4,6 +4,7 @@ use peeklock_access::Scope;
 use peeklock_amqp::{Array, Symbol, Text, Value};
 use peeklock_broker::hubs::{Checkpoint, Error as HubError, HubView, Ownership, StreamView};
 use peeklock_broker::{Answer, Error, HubAnswer, HubRequest, Partition, PartitionInfo};
+use peeklock_message::timestamp;
 use peeklock_types::{EntityName, EntityPath, Timestamp};
 use rustc_hash::FxHashMap;
 
@@ -16,7 +17,7 @@ use crate::connection::conversation::Conversation;
 use crate::connection::request::Waiter;
 use crate::error::{RETRY_AFTER_MS, Refusal, in_millis};
 use crate::management::ReplyTo;
-use crate::message::{RequestMessage, timestamp};
+use crate::message::RequestMessage;
 
 /// Requests of one connection that wait for their shards.
 const PENDING_MAX: usize = 10_000;

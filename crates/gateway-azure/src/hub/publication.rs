@@ -1,7 +1,8 @@
 //! What a sender publishes at once: an event, or a batch of them for one partition.
 
-use peeklock_amqp::{BodyKind, RawMap, Sections, StoredEvent, condition, is_batch};
+use peeklock_amqp::{BodyKind, RawMap, Sections, condition, is_batch};
 use peeklock_broker::hubs::block::Block;
+use peeklock_message::StoredEvent;
 use peeklock_types::limits;
 
 use super::producer::Numbered;

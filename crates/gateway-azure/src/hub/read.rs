@@ -6,10 +6,11 @@
 use std::collections::VecDeque;
 
 use peeklock_amqp::connection::{Connection, LinkId, Outgoing, SendError};
-use peeklock_amqp::{DeliveryTag, EventStamp, StoredEvent, condition};
+use peeklock_amqp::{DeliveryTag, condition};
 use peeklock_broker::hubs::ReaderEnd;
 use peeklock_broker::hubs::block::EventPlace;
 use peeklock_broker::{Drain, Events, Fence, PeerId, Reply, Request};
+use peeklock_message::{EventStamp, StoredEvent, timestamp};
 use peeklock_types::ReceiverId;
 
 use super::address::HubAddress;
@@ -18,7 +19,6 @@ use super::run::Run;
 use crate::connection::conversation::Conversation;
 use crate::connection::link::{LinkKind, LinkNumber};
 use crate::error::Refusal;
-use crate::message::timestamp;
 
 /// Bytes of events that may be under way from a shard to one link.
 pub(super) const READER_WINDOW_BYTES: i64 = 1024 * 1024;

@@ -4,9 +4,8 @@ use bytes::Bytes;
 use peeklock_amqp::{Encode, Fields, RawMap, Value};
 use peeklock_broker::Events;
 use peeklock_broker::hubs::block::{self, Damaged, EventPlace};
+use peeklock_message::timestamp;
 use peeklock_types::Timestamp;
-
-use crate::message::timestamp;
 
 pub(super) struct Run {
     extents: std::vec::IntoIter<Bytes>,

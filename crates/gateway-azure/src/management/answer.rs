@@ -2,10 +2,10 @@
 
 use peeklock_amqp::{Array, Kind, Text, Value};
 use peeklock_broker::{Answer, Message};
+use peeklock_message::{encode_whole, timestamp};
 use peeklock_types::{SequenceNumber, SessionId, Timestamp};
 
 use super::rules;
-use crate::message;
 
 /// The form of the response to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,13 +31,13 @@ pub(super) fn describe(kind: AnswerKind, answers: Vec<Answer>) -> Described {
     match kind {
         AnswerKind::Done => ok(Vec::new()),
         AnswerKind::Expirations => {
-            let times = expirations(&answers).map(|at| Value::Timestamp(message::timestamp(at))).collect();
+            let times = expirations(&answers).map(|at| Value::Timestamp(timestamp(at))).collect();
             let array = Array::new(Kind::Timestamp, times).map_or(Value::Null, Value::Array);
             ok(vec![("expirations", array)])
         }
         AnswerKind::SessionExpiration => {
             let until = expirations(&answers).next().unwrap_or_default();
-            ok(vec![("expiration", Value::Timestamp(message::timestamp(until)))])
+            ok(vec![("expiration", Value::Timestamp(timestamp(until)))])
         }
         AnswerKind::Peeked { omit_body } => describe_messages(&answers, omit_body),
         AnswerKind::Received => describe_messages(&answers, false),
@@ -119,7 +119,7 @@ fn describe_messages(answers: &[Answer], omit_body: bool) -> Described {
 }
 
 fn describe_message(found: &Message, omit_body: bool) -> Option<Value> {
-    let encoded = match message::encode_whole(found, omit_body) {
+    let encoded = match encode_whole(&found.message, found.token, &found.body, omit_body) {
         Ok(encoded) => encoded,
         Err(error) => {
             tracing::error!("message {} cannot be read back: {error}", found.message.sequence_number);

@@ -6,13 +6,14 @@ use peeklock_amqp::Value;
 use peeklock_broker::engine::{EntityId, ReceiveMode, Settlement};
 use peeklock_broker::{Request, SessionHold, Ticket};
 use peeklock_filter::{Rule, RuleName};
+use peeklock_message::encode_patch;
 use peeklock_types::{EntityPath, LockToken, SequenceNumber, SessionId, Timestamp, limits};
 
 use super::answer::AnswerKind;
 use super::body::{Body, missing};
 use super::rules;
 use crate::error::Refusal;
-use crate::message::{RequestMessage, encode_patch};
+use crate::message::RequestMessage;
 use crate::receiving::outcome::abandon;
 
 pub(super) enum Operation {

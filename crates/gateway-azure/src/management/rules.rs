@@ -3,14 +3,13 @@
 use peeklock_amqp::Value;
 use peeklock_broker::{Answer, RuleInfo};
 use peeklock_filter::{Action, CorrelationFilter, Filter, Given, Rule, RuleName, SqlFilter};
+use peeklock_message::{from_given, timestamp, to_given};
 use peeklock_types::limits;
 
 use super::answer::{Described, map, ok};
 use super::body::{Body, missing};
 use super::operation::Operation;
 use crate::error::Refusal;
-use crate::message::timestamp;
-use crate::values::{from_given, to_given};
 
 // SDK quirk: JavaScript knows these by their numbers only.
 const RULE: u64 = 0x0000_0137_0000_0004;

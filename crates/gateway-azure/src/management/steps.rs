@@ -6,6 +6,7 @@
 use bytes::{Bytes, BytesMut};
 use peeklock_broker::engine::{Reserved, Settlement};
 use peeklock_broker::{Answer, Found, Request, SessionHold, TransactionSettle, TransactionState};
+use peeklock_message::Needs;
 use peeklock_types::{EntityPath, LockToken, SequenceNumber};
 
 use super::operation::Operation;
@@ -13,7 +14,7 @@ use crate::connection::conversation::Conversation;
 use crate::connection::link::EntityRef;
 use crate::connection::request::Waiter;
 use crate::error::Refusal;
-use crate::incoming::{self, Needs};
+use crate::incoming;
 use crate::transaction::{HeldBody, HeldMessage, HeldSend};
 
 /// Describes a request of a transaction whose entity is found.
@@ -35,7 +36,9 @@ impl Conversation<'_> {
     ) -> Result<(), Refusal> {
         match operation {
             Operation::Settle { tokens, settlement, .. } => self.settle_step(&step, tokens, &settlement),
-            Operation::Schedule { messages } => self.schedule_step(&step, &messages, Needs::from(found)),
+            Operation::Schedule { messages } => {
+                self.schedule_step(&step, &messages, incoming::needs_of(found))
+            }
             Operation::CancelScheduled { numbers } => self.cancel_step(&step, numbers),
             Operation::SetSessionState { state, .. } => self.state_step(step, state),
             _ => Err(Refusal::not_implemented("this request cannot be part of a transaction")),

@@ -5,9 +5,10 @@ use std::collections::VecDeque;
 use bytes::{BufMut, Bytes, BytesMut};
 use peeklock_amqp::{Encode, MessageId, Value};
 use peeklock_broker::{Message, StoredBody};
+use peeklock_message::{encode_front_of_large, encode_whole};
 
 use crate::management::response::{Piece, Streamed};
-use crate::message::{encode_front_of_large, encode_whole, response_head};
+use crate::message::response_head;
 
 // Encodings of AMQP 1.0 §1.6, in their wide forms.
 const VALUE_SECTION: &[u8] = &[0x00, 0x53, 0x77];
@@ -32,8 +33,8 @@ struct ListedMessage<'a> {
 impl<'a> ListedMessage<'a> {
     fn of(found: &'a Message) -> Option<Self> {
         let encoded = match found.rest {
-            Some(_) => encode_front_of_large(found),
-            None => encode_whole(found, false).map(|whole| (whole, 0..0)),
+            Some(_) => encode_front_of_large(&found.message, found.token, &found.body),
+            None => encode_whole(&found.message, found.token, &found.body, false).map(|whole| (whole, 0..0)),
         };
         match encoded {
             Ok((front, rest)) => Some(ListedMessage { found, front, rest }),

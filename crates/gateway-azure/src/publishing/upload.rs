@@ -4,9 +4,10 @@
 
 use bytes::Bytes;
 use peeklock_amqp::connection::{Delivery, DeliveryId, LinkId, Part};
-use peeklock_amqp::{DecodeError, DeliveryState, LargeMessage, Problem, condition, is_batch};
+use peeklock_amqp::{DecodeError, DeliveryState, Problem, condition, is_batch};
 use peeklock_broker::Upload;
 use peeklock_broker::engine::{Attributes, EntityId};
+use peeklock_message::{LargeMessage, Needs, describe_front, with_size};
 use peeklock_types::{Timestamp, limits};
 use rustc_hash::FxHashMap;
 
@@ -14,10 +15,9 @@ use crate::connection::conversation::Conversation;
 use crate::connection::link::{LinkKind, LinkNumber};
 use crate::connection::request::Waiter;
 use crate::error::Refusal;
-use crate::incoming::{self, Needs};
+use crate::incoming::unreadable;
 use crate::transaction::coordinator::{in_transaction, transaction_of};
 use crate::transaction::{HeldBody, HeldMessage, HeldSend};
-use crate::view;
 
 /// Large messages that one connection may have under way at a time; each takes about a megabyte.
 const UPLOADS_MAX: usize = 32;
@@ -73,7 +73,7 @@ impl Incoming {
         if self.attributes.is_none()
             && let Some(front) = message.front()
         {
-            self.attributes = Some(incoming::describe_front(front, &self.new_id, now, needs)?);
+            self.attributes = Some(describe_front(front, &self.new_id, now, needs)?);
         }
         Ok(())
     }
@@ -86,7 +86,7 @@ impl Incoming {
         let nothing = || Refusal::bad_request("the message has no body");
         let attributes = self.attributes.as_mut().ok_or_else(nothing)?;
         if let Some(view) = attributes.as_mut().and_then(|attributes| attributes.view.as_mut()) {
-            *view = view::with_size(view, self.size_bytes);
+            *view = with_size(view, self.size_bytes);
         }
         Ok(())
     }
@@ -97,7 +97,7 @@ fn refusal_of(error: DecodeError) -> Refusal {
         Problem::Oversized { .. } => {
             Refusal::new(400, condition::MESSAGE_SIZE_EXCEEDED, error.problem().to_string())
         }
-        _ => incoming::unreadable(error),
+        _ => unreadable(error),
     }
 }
 

@@ -2,14 +2,11 @@
 
 use peeklock_amqp::{AmqpError, DeliveryState, Fields, Value};
 use peeklock_broker::engine::Settlement;
+use peeklock_message::{DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON, encode_patch};
 
 use crate::connection::request::Mirror;
 use crate::error::Refusal;
-use crate::message::encode_patch;
 use crate::receiving::delay::take_delay;
-
-pub(crate) const REASON: &str = "DeadLetterReason";
-pub(crate) const DESCRIPTION: &str = "DeadLetterErrorDescription";
 
 /// `Ok(None)`: nothing is asked for yet.
 pub(crate) fn settlement_of(
@@ -48,7 +45,7 @@ fn dead_letter(error: Option<AmqpError>) -> Result<Settlement, Refusal> {
         info.remove(key);
         Some(text)
     };
-    let (reason, description) = (take(REASON), take(DESCRIPTION));
+    let (reason, description) = (take(DEAD_LETTER_REASON), take(DEAD_LETTER_DESCRIPTION));
     Ok(Settlement::DeadLetter { reason, description, patch: encode_patch(entries(info))? })
 }
 

@@ -2,16 +2,16 @@
 
 use bytes::Bytes;
 use peeklock_amqp::connection::{Outgoing, SendError};
-use peeklock_amqp::{DeliveryTag, LargeMessage, condition};
+use peeklock_amqp::{DeliveryTag, condition};
 use peeklock_broker::engine::{self, ReceiveMode, ReceiverId};
 use peeklock_broker::{BodyHold, FRONT_BYTES, PeerId, Reply, StoredBody, Wanted};
+use peeklock_message::{LargeMessage, write_front};
 use peeklock_types::{LockToken, ShardId};
 use rustc_hash::FxHashMap;
 
 use crate::connection::conversation::Conversation;
 use crate::connection::link::{LinkKind, LinkNumber};
 use crate::error::Refusal;
-use crate::message;
 
 /// What is read at a time. The first range is larger: it must have all that stands in front of the body.
 pub(crate) const RANGE_BYTES: u32 = 256 * 1024;
@@ -124,7 +124,7 @@ impl Conversation<'_> {
         } else {
             let token = (!stream.outgoing.settled).then_some(stream.delivery.token);
             self.scratch.clear();
-            match message::write_front(&stream.delivery.message, token, &bytes, &mut self.scratch) {
+            match write_front(&stream.delivery.message, token, &bytes, &mut self.scratch) {
                 Ok(rest) => {
                     self.connection.send_part(link.id, &stream.outgoing, &[&self.scratch, rest], has_more)
                 }

@@ -39,7 +39,7 @@ impl Rig {
 
     pub(crate) async fn start_at(clock: Clock) -> Self {
         let journal = MemoryJournal::new();
-        let describe = peeklock_gateway_azure::describe;
+        let describe = peeklock_message::describe;
         let (broker, running, _) = Broker::open_at(&journal, clock, describe).await.unwrap();
         let policies = vec![
             Policy::with_one_key("RootManageSharedAccessKey", "secret", &[Right::Manage]),

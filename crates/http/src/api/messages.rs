@@ -126,7 +126,8 @@ fn show(found: &Message) -> Result<Shown, Problem> {
     let unreadable = |error: peeklock_amqp::DecodeError| {
         Problem::Unavailable(format!("message {number} cannot be shown: {error}"))
     };
-    let encoded = peeklock_gateway_azure::encode_message(found).map_err(unreadable)?;
+    let encoded = peeklock_message::encode_whole(&found.message, found.token, &found.body, false)
+        .map_err(unreadable)?;
     let message = peeklock_amqp::Message::decode(&encoded).map_err(unreadable)?;
     let is_whole = found.message.size_bytes <= WHOLE_BODY_BYTES_MAX;
     let properties = message.application_properties.into_iter();

@@ -55,8 +55,7 @@ impl Answer {
 }
 
 pub(crate) async fn namespace(name: &str, key: &str) -> (Namespace, Running) {
-    let (broker, running, _) =
-        Broker::open(&MemoryJournal::new(), peeklock_gateway_azure::describe).await.unwrap();
+    let (broker, running, _) = Broker::open(&MemoryJournal::new(), peeklock_message::describe).await.unwrap();
     let access = Access::open(None, vec![Policy::with_one_key(ROOT, key, &[Right::Manage])]).unwrap();
     let created_at = broker.clock().now();
     (Namespace { name: name.to_owned(), hosts: Vec::new(), broker, access, created_at }, running)
@@ -179,8 +178,9 @@ pub(crate) fn js(root: &str, content: &str) -> String {
 
 /// Messages with a text as body, an id and a property.
 pub(crate) async fn send(rig: &Rig, queue: &str, count: usize) {
-    use peeklock_amqp::{Encode, Message, Sections, StoredMessage};
+    use peeklock_amqp::{Encode, Message, Sections};
     use peeklock_broker::{Answer, Batch, Reply, Request, Ticket};
+    use peeklock_message::StoredMessage;
     let name = peeklock_types::EntityName::parse(queue).unwrap();
     let shard = rig.broker.shard(rig.broker.place(&name)).unwrap();
     let (peer, mut replies) = rig.broker.peer();

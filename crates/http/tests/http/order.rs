@@ -6,11 +6,12 @@ use crate::common::Rig;
 use axum::body::Body;
 use bytes::Bytes;
 use http::Request;
-use peeklock_amqp::{Encode, Message, Sections, StoredMessage};
+use peeklock_amqp::{Encode, Message, Sections};
 use peeklock_broker::engine::Attributes;
 use peeklock_broker::{Answer, Batch, Reply, Ticket};
 use peeklock_filter::{Value as Property, ViewBuilder};
 use peeklock_http::Arrival;
+use peeklock_message::StoredMessage;
 use peeklock_types::EntityName;
 use serde_json::{Value, json};
 

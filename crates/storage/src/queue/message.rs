@@ -5,7 +5,8 @@ use std::fmt;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::{Bytes, BytesMut};
-use peeklock_amqp::{Body, DecodeError, Encode, Fields, Message, MessageId, Sections, StoredMessage, Value};
+use peeklock_amqp::{Body, DecodeError, Encode, Fields, Message, MessageId, Sections, Value};
+use peeklock_message::StoredMessage;
 use peeklock_types::SequenceNumber;
 use sha2::{Digest, Sha256};
 

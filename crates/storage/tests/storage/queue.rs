@@ -92,7 +92,7 @@ impl Rig {
     }
 
     async fn open(journal: &MemoryJournal) -> Self {
-        let (broker, running, _) = Broker::open(journal, peeklock_gateway_azure::describe).await.unwrap();
+        let (broker, running, _) = Broker::open(journal, peeklock_message::describe).await.unwrap();
         let key = AccountKey::parse(WELL_KNOWN_KEY).unwrap();
         let account = Account { name: WELL_KNOWN_ACCOUNT.to_owned(), key, broker: broker.clone() };
         let router = router(Storage::new(vec![account], Limits::default()), Service::Queue);

@@ -2,7 +2,8 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 use fastrand::Rng;
-use peeklock_amqp::{Encode, Message, Sections, StoredEvent};
+use peeklock_amqp::{Encode, Message, Sections};
+use peeklock_message::StoredEvent;
 
 use crate::log::EventNumber;
 

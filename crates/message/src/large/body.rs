@@ -2,11 +2,10 @@
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
-use crate::codec::{
-    BINARY8, BINARY32, DESCRIBED, DecodeError, Decoder, LIST0, LIST8, LIST32, NULL, Problem, Width,
-    put_descriptor, section, width,
+use peeklock_amqp::codec::{
+    BINARY8, BINARY32, DESCRIBED, LIST0, LIST8, LIST32, NULL, Width, put_descriptor, section, width,
 };
-use crate::message::BodyKind;
+use peeklock_amqp::{BodyKind, DecodeError, Decoder, Problem};
 
 /// Longer than the descriptor of any section, in any of its forms.
 pub(super) const DESCRIPTOR_BYTES_MAX: usize = 48;
@@ -14,7 +13,7 @@ pub(super) const DESCRIPTOR_BYTES_MAX: usize = 48;
 const PIECE_BYTES_MIN: usize = 1024;
 
 #[derive(Debug)]
-pub(super) struct BodyReader {
+pub(super) struct BodyScanner {
     kind: BodyKind,
     /// Bytes taken so far, those in front of the body included.
     taken: u64,
@@ -59,7 +58,7 @@ pub(super) fn kind_of(code: u64) -> Option<BodyKind> {
     }
 }
 
-impl BodyReader {
+impl BodyScanner {
     pub(super) fn new(taken: u64, size_bytes_max: u64) -> Self {
         Self {
             kind: BodyKind::None,

@@ -2,13 +2,11 @@
 
 use bytes::{BufMut, BytesMut};
 
-use crate::codec::{
-    CompoundWriter, DecodeError, Decoder, Encode, Problem, STRING8, put_counted, put_descriptor, section,
-};
-use crate::message::lifetime::{FIELDS_BEFORE_EXPIRY, Lifetime, time_to_live_ms, times};
-use crate::message::stored::put_raw;
-use crate::message::{Properties, RawMap, RawValue, SectionReader, Sections, StoredMessage};
-use crate::value::Value;
+use peeklock_amqp::codec::{CompoundWriter, STRING8, put_counted, put_descriptor, section};
+use peeklock_amqp::{DecodeError, Decoder, Encode, Problem, Properties, RawMap, RawValue, Sections, Value};
+
+use crate::lifetime::{FIELDS_BEFORE_EXPIRY, Lifetime, time_to_live_ms, times};
+use crate::stored::{StoredMessage, put_raw};
 
 /// Room for everything written before the bare message, without annotations of variable length.
 const FRONT_LEN_MAX: usize = 288;
@@ -125,8 +123,12 @@ impl<'a> StoredMessage<'a> {
 
     /// The properties, which come first, and where they end.
     fn first_properties(&self) -> Result<Option<(RawValue<'a>, usize)>, DecodeError> {
-        let first = SectionReader::new(self.bare()).next()?;
-        Ok(first.filter(|found| found.code == section::PROPERTIES).map(|found| (found.value, found.end)))
+        let mut decoder = Decoder::new(self.bare());
+        if decoder.is_empty() || decoder.descriptor_code("a message section")? != section::PROPERTIES.into() {
+            return Ok(None);
+        }
+        let value = RawValue::new(decoder.raw()?);
+        Ok(Some((value, decoder.position())))
     }
 
     fn put_rewritten(

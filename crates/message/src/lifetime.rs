@@ -1,7 +1,6 @@
 //! How long a message lives: what its sender asks for, and what a delivery states.
 
-use crate::codec::{DecodeError, Decoder};
-use crate::message::RawValue;
+use peeklock_amqp::{DecodeError, Decoder, RawValue};
 
 /// The time to live that holds for a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,7 +12,7 @@ pub struct Lifetime {
 
 impl Lifetime {
     /// Returns the value for the header, whose field ends at 49.7 days.
-    pub(super) fn header_ttl_ms(&self) -> u32 {
+    pub(crate) fn header_ttl_ms(&self) -> u32 {
         u32::try_from(self.time_to_live_ms).unwrap_or(u32::MAX)
     }
 }
@@ -37,10 +36,10 @@ pub fn time_to_live_ms(
 }
 
 /// Fields before absolute-expiry-time in the properties; creation-time follows it.
-pub(super) const FIELDS_BEFORE_EXPIRY: u32 = 8;
+pub(crate) const FIELDS_BEFORE_EXPIRY: u32 = 8;
 
 /// Reads absolute-expiry-time and creation-time from encoded properties.
-pub(super) fn times(properties: Option<RawValue<'_>>) -> Result<(Option<i64>, Option<i64>), DecodeError> {
+pub(crate) fn times(properties: Option<RawValue<'_>>) -> Result<(Option<i64>, Option<i64>), DecodeError> {
     let Some(properties) = properties else { return Ok((None, None)) };
     let mut decoder = Decoder::new(properties.as_encoded());
     let count = decoder.enter_list("properties")?.count;

@@ -8,16 +8,18 @@ mod body;
 
 use bytes::{Bytes, BytesMut};
 
-use self::body::{BodyReader, Progress};
-use crate::codec::{DecodeError, Decoder, Problem, section};
-use crate::message::Sections;
-use crate::message::stored::{encode_front, put_delivery_annotations, put_raw};
+use peeklock_amqp::codec::section;
+use peeklock_amqp::{DecodeError, Decoder, Problem, Sections};
+
+use self::body::{BodyScanner, Progress};
+use crate::stored::{encode_front, put_delivery_annotations, put_raw};
 
 /// Turns the bytes of one message into its stored form, part by part.
 ///
 /// ```
 /// use bytes::{Bytes, BytesMut};
-/// use peeklock_amqp::{Encode, LargeMessage, Message, StoredMessage};
+/// use peeklock_amqp::{Encode, Message};
+/// use peeklock_message::{LargeMessage, StoredMessage};
 ///
 /// let mut message = BytesMut::new();
 /// Message::data("a body of many megabytes").encode(&mut message);
@@ -51,7 +53,7 @@ enum Stage {
     Front {
         scanned: usize,
     },
-    Body(BodyReader),
+    Body(BodyScanner),
     Tail,
 }
 
@@ -99,7 +101,7 @@ impl LargeMessage {
                 self.front = std::mem::take(&mut self.held).freeze();
                 self.store_front(stored)?;
             }
-            Stage::Body(reader) => reader.finish()?,
+            Stage::Body(scanner) => scanner.finish()?,
             Stage::Tail => self.read_tail()?,
         }
         stored.extend(self.footer.filter(|footer| !footer.is_empty()));
@@ -122,7 +124,7 @@ impl LargeMessage {
         let front_len = *scanned;
         self.front = self.held.split_to(front_len).freeze();
         self.store_front(stored)?;
-        self.stage = Stage::Body(BodyReader::new(front_len as u64, self.size_bytes_max));
+        self.stage = Stage::Body(BodyScanner::new(front_len as u64, self.size_bytes_max));
         let rest = std::mem::take(&mut self.held).freeze();
         self.push_body(rest, stored)
     }
@@ -142,8 +144,8 @@ impl LargeMessage {
     }
 
     fn push_body(&mut self, part: Bytes, stored: &mut Vec<Bytes>) -> Result<(), DecodeError> {
-        let Stage::Body(reader) = &mut self.stage else { return Ok(()) };
-        match reader.push(part, stored)? {
+        let Stage::Body(scanner) = &mut self.stage else { return Ok(()) };
+        match scanner.push(part, stored)? {
             Progress::Body => Ok(()),
             Progress::Behind(rest) => {
                 self.stage = Stage::Tail;
@@ -164,7 +166,7 @@ impl LargeMessage {
     fn read_tail(&mut self) -> Result<(), DecodeError> {
         let tail = Sections::scan(&self.held)?;
         let error = |problem| Err(DecodeError::new(0, problem));
-        if let Some(section) = tail.first_but_the_last() {
+        if let Some(section) = tail.first_front_section() {
             return error(Problem::LateSection { section });
         }
         if tail.has_delivery_annotations() && self.has_delivery_annotations {

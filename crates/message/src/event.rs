@@ -13,12 +13,12 @@
 
 use bytes::{BufMut, BytesMut};
 
-use crate::codec::{
-    CompoundWriter, DecodeError, Problem, STRING8, length_u32, put_counted, put_descriptor, section,
+use peeklock_amqp::codec::{
+    CompoundWriter, STRING8, length_u32, mend_decimals, put_counted, put_descriptor, section,
 };
-use crate::message::decimal::mend_decimals;
-use crate::message::stored::{Annotations, put_body, put_delivery_annotations, put_mended, put_raw};
-use crate::message::{RawMap, Sections};
+use peeklock_amqp::{DecodeError, Problem, RawMap, Sections};
+
+use crate::stored::{Annotations, put_body, put_delivery_annotations, put_mended, put_raw};
 
 const VERSION: u8 = 2;
 const VERSION_ANNOTATED: u8 = 3;
@@ -218,10 +218,9 @@ fn decimal(mut number: u64, digits: &mut [u8; DIGITS_MAX]) -> &[u8] {
 
 #[cfg(test)]
 mod tests {
+    use peeklock_amqp::{Encode, Fields, Header, Message, Value};
+
     use super::*;
-    use crate::codec::Encode;
-    use crate::message::{Header, Message};
-    use crate::value::{Fields, Value};
 
     fn stored(message: &Message, key: Option<&str>) -> BytesMut {
         let mut out = BytesMut::new();

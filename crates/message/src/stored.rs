@@ -12,11 +12,12 @@
 
 use bytes::{BufMut, BytesMut};
 
-use crate::codec::{
-    CompoundWriter, DecodeError, Decoder, Problem, STRING8, length_u32, put_counted, put_descriptor, section,
+use peeklock_amqp::codec::{
+    CompoundWriter, STRING8, length_u32, mend_decimals, put_counted, put_descriptor, section,
 };
-use crate::message::decimal::mend_decimals;
-use crate::message::{BodyKind, Header, PropertiesRef, RawMap, RawValue, Sections};
+use peeklock_amqp::{
+    BodyKind, DecodeError, Decoder, Header, Problem, PropertiesRef, RawMap, RawValue, Sections,
+};
 
 const VERSION: u8 = 2;
 const PREFIX_LEN: usize = 13;
@@ -61,10 +62,10 @@ pub struct StoredMessage<'a> {
 
 /// Annotations that a sender wrote.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Annotations<'a> {
-    pub(super) count: u16,
+pub(crate) struct Annotations<'a> {
+    pub(crate) count: u16,
     /// Encoded map entries without the map's header.
-    pub(super) entries: &'a [u8],
+    pub(crate) entries: &'a [u8],
 }
 
 impl<'a> StoredMessage<'a> {
@@ -143,7 +144,7 @@ impl<'a> StoredMessage<'a> {
         self.bare
     }
 
-    pub(super) fn with_bare(self, bare: &'a [u8]) -> Self {
+    pub(crate) fn with_bare(self, bare: &'a [u8]) -> Self {
         Self { bare, ..self }
     }
 
@@ -152,11 +153,11 @@ impl<'a> StoredMessage<'a> {
         RawMap::from_content(u32::from(self.annotations.count) * 2, self.annotations.entries)
     }
 
-    pub(super) fn raw_annotations(&self) -> Annotations<'a> {
+    pub(crate) fn raw_annotations(&self) -> Annotations<'a> {
         self.annotations
     }
 
-    pub(super) fn raw_delivery_annotations(&self) -> Annotations<'a> {
+    pub(crate) fn raw_delivery_annotations(&self) -> Annotations<'a> {
         self.delivery_annotations
     }
 }
@@ -165,7 +166,7 @@ impl<'a> Annotations<'a> {
     const PREFIX_LEN: usize = 6;
 
     /// Reads what [`put_delivery_annotations`] wrote and returns the bytes behind it.
-    pub(super) fn split_from(stored: &'a [u8]) -> Option<(Self, &'a [u8])> {
+    pub(crate) fn split_from(stored: &'a [u8]) -> Option<(Self, &'a [u8])> {
         let (prefix, rest) = stored.split_first_chunk::<{ Annotations::PREFIX_LEN }>()?;
         let [l0, l1, l2, l3, c0, c1] = *prefix;
         let len = usize::try_from(u32::from_be_bytes([l0, l1, l2, l3])).ok()?;
@@ -182,7 +183,7 @@ fn either(flags: u8, yes: u8, no: u8) -> Option<bool> {
 }
 
 /// Appends the sender's delivery annotations with their length and number. Returns whether there are any.
-pub(super) fn put_delivery_annotations(
+pub(crate) fn put_delivery_annotations(
     out: &mut BytesMut,
     map: RawMap<'_>,
     owned: &[&[u8]],
@@ -218,7 +219,7 @@ fn encode_unguarded(
 }
 
 /// Appends what the stored form has in front of the body.
-pub(super) fn encode_front(
+pub(crate) fn encode_front(
     out: &mut BytesMut,
     sections: &Sections<'_>,
     (header, properties): (&Header, &PropertiesRef<'_>),
@@ -317,7 +318,7 @@ fn put_properties_with_id(
     Ok(())
 }
 
-pub(super) fn put_raw(out: &mut BytesMut, code: u8, value: Option<RawValue<'_>>) {
+pub(crate) fn put_raw(out: &mut BytesMut, code: u8, value: Option<RawValue<'_>>) {
     if let Some(value) = value {
         put_descriptor(out, code);
         out.put_slice(value.as_encoded());
@@ -325,14 +326,14 @@ pub(super) fn put_raw(out: &mut BytesMut, code: u8, value: Option<RawValue<'_>>)
 }
 
 /// The same with decimals in the form that everybody reads.
-pub(super) fn put_mended(out: &mut BytesMut, code: u8, value: Option<RawValue<'_>>) {
+pub(crate) fn put_mended(out: &mut BytesMut, code: u8, value: Option<RawValue<'_>>) {
     let start = out.len();
     put_raw(out, code, value);
     mend_decimals(&mut out[start..]);
 }
 
 /// SDK quirk: pyamqp reads sections by the third byte, so descriptors in another form are written anew.
-pub(super) fn put_body(out: &mut BytesMut, sections: &Sections<'_>) {
+pub(crate) fn put_body(out: &mut BytesMut, sections: &Sections<'_>) {
     let code = match sections.body_kind() {
         BodyKind::None => return,
         BodyKind::Data => section::DATA,

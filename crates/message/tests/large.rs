@@ -2,12 +2,12 @@
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on says so best by stopping.
 
+#[path = "../../amqp/tests/strategy/mod.rs"]
 mod strategy;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use peeklock_amqp::{
-    DecodeError, Encode, LargeMessage, Message, Problem, Sections, Stamp, StoredMessage, Value,
-};
+use peeklock_amqp::{DecodeError, Encode, Message, Problem, Sections, Value};
+use peeklock_message::{LargeMessage, Stamp, StoredMessage};
 use proptest::collection::vec;
 use proptest::prelude::*;
 

@@ -4,16 +4,17 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use peeklock_amqp::{DecodeError, Encode, PropertiesRef, RawMap, Sections, StoredMessage};
-use peeklock_broker::engine::Patch;
+use peeklock_amqp::{DecodeError, Encode, PropertiesRef, RawMap, Sections};
+use peeklock_engine::Patch;
 use peeklock_filter::{SystemProperty, ValueRef, ViewBuilder};
 use peeklock_types::{Timestamp, limits};
 
 use crate::changes;
-use crate::message::timestamp;
+use crate::incoming::SCHEDULED_TIME;
+use crate::outgoing::timestamp;
+use crate::stored::StoredMessage;
 use crate::values::{id_text, seen};
 
-const SCHEDULED_TIME: &str = "x-opt-scheduled-enqueue-time";
 const PARTITION_KEY: &str = "x-opt-partition-key";
 const VIA_PARTITION_KEY: &str = "x-opt-via-partition-key";
 
@@ -108,7 +109,7 @@ fn put_times(parts: &Parts<'_>, view: &mut ViewBuilder) {
 }
 
 /// The same view with the size of the message, which of a large one is known only at its end.
-pub(crate) fn with_size(view: &Bytes, size_bytes: usize) -> Bytes {
+pub fn with_size(view: &Bytes, size_bytes: usize) -> Bytes {
     let mut size = ViewBuilder::new();
     let size_bytes = i64::try_from(size_bytes).unwrap_or(i64::MAX);
     size.system_ref(SystemProperty::Size, &ValueRef::Long(size_bytes));

@@ -84,7 +84,7 @@ pub(crate) fn to_filter(value: &Value) -> Option<filter::Value> {
 }
 
 /// A value for a rule, with the type that it came in. `None`: no rule can hold it.
-pub(crate) fn to_given(value: &Value) -> Option<Given> {
+pub fn to_given(value: &Value) -> Option<Given> {
     let (kind, text) = match value {
         Value::Byte(number) => (Kind::Byte, number.to_string()),
         Value::Ubyte(number) => (Kind::Ubyte, number.to_string()),
@@ -105,7 +105,7 @@ pub(crate) fn to_given(value: &Value) -> Option<Given> {
 }
 
 /// A value of a rule in the type that it was given in.
-pub(crate) fn from_given(given: &Given) -> Value {
+pub fn from_given(given: &Given) -> Value {
     let exact = given.exact().and_then(|(kind, text)| {
         Some(match kind {
             Kind::Byte => Value::Byte(text.parse().ok()?),

@@ -1,6 +1,6 @@
 //! Decimals in the one form that every SDK reads.
 
-use crate::codec::{ARRAY8, ARRAY32, DECIMAL128, DESCRIBED, LIST8, LIST32, MAP8, MAP32, Width, width};
+use super::constructor::{ARRAY8, ARRAY32, DECIMAL128, DESCRIBED, LIST8, LIST32, MAP8, MAP32, Width, width};
 
 const DECIMAL128_BYTES: usize = 16;
 
@@ -8,7 +8,7 @@ const DECIMAL128_BYTES: usize = 16;
 ///
 /// SDK quirk: pyamqp writes the exponent as IEEE 754 has it, but reads it two bits further up, where the service and .NET write it.
 /// Exponents 6144 to 6271 (with their bias) cover every decimal that people send. .NET reads both forms.
-pub(super) fn mend_decimals(encoded: &mut [u8]) {
+pub fn mend_decimals(encoded: &mut [u8]) {
     // Almost no message has a decimal, and few have this byte.
     if encoded.contains(&DECIMAL128) {
         mend_each(encoded);

@@ -1,11 +1,22 @@
 //! What settlements, and the actions of rules, have changed in a message since it was stored.
 
-use peeklock_amqp::{DecodeError, MessageId, RawMap, Rewritten, StoredMessage, Symbol, Text, Value};
-use peeklock_broker::engine::{Patch, PatchPart};
+use bytes::Bytes;
+use peeklock_amqp::{DecodeError, Encode, MessageId, RawMap, Symbol, Text, Value};
+use peeklock_engine::{Patch, PatchPart};
 use peeklock_filter::{Change, Changes, SystemProperty, same_name};
 
-use crate::receiving::outcome::{DESCRIPTION, REASON};
+use crate::delivery::Rewritten;
+use crate::error::PatchError;
+use crate::stored::StoredMessage;
 use crate::values::{from_filter, in_type_of};
+
+/// The application property with the reason of a dead-lettered message.
+pub const DEAD_LETTER_REASON: &str = "DeadLetterReason";
+/// The application property with the description of a dead-lettered message.
+pub const DEAD_LETTER_DESCRIPTION: &str = "DeadLetterErrorDescription";
+
+/// The maximum number of properties that one settlement sets.
+pub const PATCH_PROPERTIES_MAX: usize = 256;
 
 /// Whether a rule's action was at work, so that more has changed than some properties beside the stored ones.
 pub(crate) fn has_actions(patch: &Patch) -> bool {
@@ -31,7 +42,7 @@ pub(crate) fn rewrite(stored: &StoredMessage<'_>, patch: &Patch) -> Result<Rewri
 }
 
 /// The properties that a settlement has set.
-pub(crate) fn entries(part: &PatchPart) -> Vec<(Value, Value)> {
+fn entries(part: &PatchPart) -> Vec<(Value, Value)> {
     match part {
         // Encoded by us when the settlement came in.
         PatchPart::Properties(encoded) => {
@@ -41,7 +52,10 @@ pub(crate) fn entries(part: &PatchPart) -> Vec<(Value, Value)> {
             let entry = |key: &'static str, text: &Option<String>| {
                 text.as_ref().map(|text| (Value::from(key), Value::from(text.clone())))
             };
-            [entry(REASON, reason), entry(DESCRIPTION, description)].into_iter().flatten().collect()
+            [entry(DEAD_LETTER_REASON, reason), entry(DEAD_LETTER_DESCRIPTION, description)]
+                .into_iter()
+                .flatten()
+                .collect()
         }
         PatchPart::Changes(_) => Vec::new(),
     }
@@ -83,4 +97,31 @@ fn set_system(property: SystemProperty, value: &Value, front: &mut Rewritten) {
         }
         _ => {}
     }
+}
+
+/// Encodes all changes to the properties as one map, for a patch without rule actions. A later part wins.
+pub(crate) fn merge(patch: &Patch) -> Option<Bytes> {
+    if patch.parts.is_empty() {
+        return None;
+    }
+    let mut merged: Vec<(Value, Value)> = Vec::new();
+    for part in &patch.parts {
+        for (key, value) in entries(part) {
+            merged.retain(|(old, _)| *old != key);
+            merged.push((key, value));
+        }
+    }
+    Some(encode_properties(merged))
+}
+
+/// Encodes the properties that a settlement sets, as they are stored beside the message. Returns `None` for no properties.
+pub fn encode_patch(properties: Vec<(Value, Value)>) -> Result<Option<Bytes>, PatchError> {
+    if properties.len() > PATCH_PROPERTIES_MAX {
+        return Err(PatchError::TooManyProperties { count: properties.len() });
+    }
+    Ok((!properties.is_empty()).then(|| encode_properties(properties)))
+}
+
+fn encode_properties(properties: Vec<(Value, Value)>) -> Bytes {
+    Value::Map(properties).to_bytes()
 }
