@@ -15,8 +15,8 @@ mod scenario;
 mod world;
 
 pub use log::{
-    Answer, BlobChange, BlobEvent, Counted, Entry, Event, EventNumber, Fate, FoundBlob, HubEvent, LeaseWish,
-    MessageNumber, Numbered, Owned, Part, Peeked, QueueIndex, ReadEnd, ReadEvent, Refusal, Seen,
+    Answer, BlobChange, BlobEvent, Counted, Event, EventNumber, Fate, FoundBlob, HubEvent, LeaseWish,
+    LogLine, MessageNumber, Numbered, Owned, Part, Peeked, QueueIndex, ReadEnd, ReadEvent, Refusal, Seen,
     SessionNumber, Stage, Terms,
 };
 pub use scenario::Scenario;

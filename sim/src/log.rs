@@ -163,15 +163,15 @@ pub enum Event {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Entry {
+pub struct LogLine {
     pub at_ms: u64,
     pub party: Arc<str>,
     pub event: Event,
 }
 
-impl fmt::Display for Entry {
+impl fmt::Display for LogLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Entry { at_ms, party, event } = self;
+        let LogLine { at_ms, party, event } = self;
         write!(f, "{at_ms:>9} {party:<12} {event:?}")
     }
 }
@@ -185,7 +185,7 @@ pub(crate) struct Log {
 
 #[derive(Default)]
 struct LogState {
-    entries: Vec<Entry>,
+    entries: Vec<LogLine>,
     request_count: u32,
     message_count: u32,
 }
@@ -204,7 +204,7 @@ impl Log {
     }
 
     pub(crate) fn add(&self, party: &Arc<str>, event: Event) {
-        let entry = Entry { at_ms: self.now_ms(), party: Arc::clone(party), event };
+        let entry = LogLine { at_ms: self.now_ms(), party: Arc::clone(party), event };
         self.state().entries.push(entry);
     }
 
@@ -222,7 +222,7 @@ impl Log {
         first
     }
 
-    pub(crate) fn take(&self) -> Vec<Entry> {
+    pub(crate) fn take(&self) -> Vec<LogLine> {
         std::mem::take(&mut self.state().entries)
     }
 }

@@ -24,7 +24,7 @@ mod weights;
 
 use std::fmt;
 
-use crate::log::{Answer, Entry, Event, MessageNumber};
+use crate::log::{Answer, Event, LogLine, MessageNumber};
 use crate::scenario::Scenario;
 use history::History;
 
@@ -102,7 +102,7 @@ const ORDER_CHECKERS: [Checker; 4] = [
 ];
 
 /// Every promise that the log shows broken.
-pub fn judge(scenario: &Scenario, entries: &[Entry]) -> Vec<Violation> {
+pub fn judge(scenario: &Scenario, entries: &[LogLine]) -> Vec<Violation> {
     let history = History::new(scenario, entries);
     let mut violations: Vec<_> = CHECKERS.iter().flat_map(|check| check(&history)).collect();
     if scenario.machine.disk_work_ms_max == 0 {
@@ -126,7 +126,7 @@ fn trouble(history: &History<'_>) -> Vec<Violation> {
 }
 
 /// How many deliveries could have been found out of order, in one line.
-pub fn judged(scenario: &Scenario, entries: &[Entry]) -> String {
+pub fn judged(scenario: &Scenario, entries: &[LogLine]) -> String {
     let history = History::new(scenario, entries);
     let counts =
         urgency::judged_counts(&history).into_iter().chain([("weighted", weights::judged_count(&history))]);
@@ -134,12 +134,12 @@ pub fn judged(scenario: &Scenario, entries: &[Entry]) -> String {
 }
 
 /// How much happened around the hub, if there is one.
-pub fn hub_summary(scenario: &Scenario, entries: &[Entry]) -> Option<String> {
+pub fn hub_summary(scenario: &Scenario, entries: &[LogLine]) -> Option<String> {
     hub::summary(scenario, entries)
 }
 
 /// How much happened, in one line.
-pub fn summary(entries: &[Entry]) -> String {
+pub fn summary(entries: &[LogLine]) -> String {
     let count = |matches: fn(&Event) -> bool| entries.iter().filter(|entry| matches(&entry.event)).count();
     let figures = [
         ("runs", count(|event| matches!(event, Event::Started { .. }))),

@@ -1,4 +1,4 @@
-//! One connection of the simulated network: two lanes of bytes that take their time, come in pieces, fall silent or break.
+//! One connection of the simulated network: two directions of bytes that take their time, come in pieces, fall silent or break.
 
 use std::collections::VecDeque;
 use std::io;
@@ -23,14 +23,14 @@ pub(crate) struct Wire {
 }
 
 struct State {
-    lanes: [Lane; 2],
+    directions: [Direction; 2],
     rng: Rng,
     weather: Weather,
     is_cut: bool,
 }
 
 /// What one side has written and the other has not read yet.
-struct Lane {
+struct Direction {
     chunks: VecDeque<Chunk>,
     held_bytes: usize,
     /// Nothing arrives before what was written before it.
@@ -54,9 +54,9 @@ pub(crate) struct Endpoint {
     arrival: Pin<Box<Sleep>>,
 }
 
-impl Lane {
+impl Direction {
     fn new() -> Self {
-        Lane {
+        Direction {
             chunks: VecDeque::new(),
             held_bytes: 0,
             last_arrival: Instant::now(),
@@ -75,7 +75,7 @@ impl Lane {
 impl Wire {
     /// A new connection: the end of the one who dialled, and that of the one who listened.
     pub(crate) fn new(weather: Weather, rng: Rng) -> (Arc<Wire>, Endpoint, Endpoint) {
-        let state = State { lanes: [Lane::new(), Lane::new()], rng, weather, is_cut: false };
+        let state = State { directions: [Direction::new(), Direction::new()], rng, weather, is_cut: false };
         let wire = Arc::new(Wire { state: Mutex::new(state) });
         let end = |side| Endpoint {
             wire: Arc::clone(&wire),
@@ -94,13 +94,13 @@ impl Wire {
     pub(crate) fn cut(&self) {
         let mut state = self.state();
         state.is_cut = true;
-        state.lanes.iter_mut().for_each(Lane::wake);
+        state.directions.iter_mut().for_each(Direction::wake);
     }
 
     /// Nothing of what a side writes arrives any more, and nobody is told.
     pub(crate) fn silence(&self, side: usize) {
-        if let Some(lane) = self.state().lanes.get_mut(side) {
-            lane.is_silent = true;
+        if let Some(direction) = self.state().directions.get_mut(side) {
+            direction.is_silent = true;
         }
     }
 
@@ -137,14 +137,14 @@ impl AsyncRead for Endpoint {
         }
         let room = into.remaining();
         let piece = state.piece(room);
-        let [first, second] = &mut state.lanes;
-        let lane = if this.side == 0 { second } else { first };
-        lane.reader = Some(cx.waker().clone());
-        if lane.is_silent {
+        let [first, second] = &mut state.directions;
+        let direction = if this.side == 0 { second } else { first };
+        direction.reader = Some(cx.waker().clone());
+        if direction.is_silent {
             return Poll::Pending;
         }
-        let Some(chunk) = lane.chunks.front_mut() else {
-            return if lane.is_closed { Poll::Ready(Ok(())) } else { Poll::Pending };
+        let Some(chunk) = direction.chunks.front_mut() else {
+            return if direction.is_closed { Poll::Ready(Ok(())) } else { Poll::Pending };
         };
         if chunk.at > Instant::now() {
             this.arrival.as_mut().reset(chunk.at);
@@ -155,10 +155,10 @@ impl AsyncRead for Endpoint {
         let count = piece.min(chunk.bytes.len());
         into.put_slice(&chunk.bytes.split_to(count));
         if !chunk.bytes.has_remaining() {
-            lane.chunks.pop_front();
+            direction.chunks.pop_front();
         }
-        lane.held_bytes -= count;
-        if let Some(writer) = lane.writer.take() {
+        direction.held_bytes -= count;
+        if let Some(writer) = direction.writer.take() {
             writer.wake();
         }
         Poll::Ready(Ok(()))
@@ -172,18 +172,19 @@ impl AsyncWrite for Endpoint {
             return Poll::Ready(Err(reset()));
         }
         let delay = state.delay();
-        let Some(lane) = state.lanes.get_mut(self.side) else { return Poll::Ready(Err(reset())) };
-        let count = bytes.len().min(LANE_BYTES_MAX - lane.held_bytes);
+        let Some(direction) = state.directions.get_mut(self.side) else { return Poll::Ready(Err(reset())) };
+        let count = bytes.len().min(LANE_BYTES_MAX - direction.held_bytes);
         if count == 0 && !bytes.is_empty() {
-            lane.writer = Some(cx.waker().clone());
+            direction.writer = Some(cx.waker().clone());
             return Poll::Pending;
         }
-        let at = lane.last_arrival.max(Instant::now() + delay);
-        lane.last_arrival = at;
-        lane.held_bytes += count;
-        lane.chunks
+        let at = direction.last_arrival.max(Instant::now() + delay);
+        direction.last_arrival = at;
+        direction.held_bytes += count;
+        direction
+            .chunks
             .push_back(Chunk { at, bytes: Bytes::copy_from_slice(bytes.get(..count).unwrap_or(bytes)) });
-        if let Some(reader) = lane.reader.take() {
+        if let Some(reader) = direction.reader.take() {
             reader.wake();
         }
         Poll::Ready(Ok(count))
@@ -201,9 +202,9 @@ impl AsyncWrite for Endpoint {
 
 impl Endpoint {
     fn close(&self) {
-        if let Some(lane) = self.wire.state().lanes.get_mut(self.side) {
-            lane.is_closed = true;
-            if let Some(reader) = lane.reader.take() {
+        if let Some(direction) = self.wire.state().directions.get_mut(self.side) {
+            direction.is_closed = true;
+            if let Some(reader) = direction.reader.take() {
                 reader.wake();
             }
         }

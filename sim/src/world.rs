@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use crate::audit;
 use crate::client::{self, Party, World};
 use crate::hub_audit;
-use crate::log::{Entry, Event, Log};
+use crate::log::{Event, Log, LogLine};
 use crate::machine::{Blow, Machine, Office};
 use crate::network::Network;
 use crate::oracle::{self, Violation};
@@ -26,7 +26,7 @@ const LOOKS_MAX: u32 = 200;
 /// What a run has brought.
 pub struct Report {
     pub seed: u64,
-    pub entries: Vec<Entry>,
+    pub entries: Vec<LogLine>,
     pub violations: Vec<Violation>,
     /// Virtual time from the first to the last moment.
     pub lasted: Duration,
@@ -51,7 +51,7 @@ pub fn run(seed: u64) -> Report {
     Report { seed, entries, violations, lasted }
 }
 
-async fn live(seed: u64, scenario: Scenario) -> (Vec<Entry>, Duration) {
+async fn live(seed: u64, scenario: Scenario) -> (Vec<LogLine>, Duration) {
     let mut rng = Rng::with_seed(seed ^ 0x5eed);
     let start = tokio::time::Instant::now();
     let log = Log::start();

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Violation;
-use crate::log::{Answer, BlobChange, BlobEvent, Entry, Event, FoundBlob, LeaseWish};
+use crate::log::{Answer, BlobChange, BlobEvent, Event, FoundBlob, LeaseWish, LogLine};
 
 /// A place in the log.
 type Moment = usize;
@@ -72,7 +72,7 @@ impl Change {
 }
 
 impl Chronicle {
-    fn new(entries: &[Entry]) -> Chronicle {
+    fn new(entries: &[LogLine]) -> Chronicle {
         let mut chronicle = Chronicle::default();
         let (mut changes, mut leasings, mut looks) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         for (at, entry) in entries.iter().enumerate() {
@@ -157,7 +157,7 @@ fn value_of(change: BlobChange) -> Option<u64> {
     }
 }
 
-pub(super) fn judge(entries: &[Entry]) -> Vec<Violation> {
+pub(super) fn judge(entries: &[LogLine]) -> Vec<Violation> {
     let chronicle = Chronicle::new(entries);
     let checkers = [
         one_change_wins,
@@ -348,7 +348,7 @@ mod tests {
 
     #[derive(Default)]
     struct Forge {
-        entries: Vec<Entry>,
+        entries: Vec<LogLine>,
         request: u32,
         /// What changes from here on are made under.
         lease: Option<u64>,
@@ -357,7 +357,7 @@ mod tests {
     impl Forge {
         fn add(&mut self, event: BlobEvent) {
             let at_ms = self.entries.len() as u64;
-            self.entries.push(Entry { at_ms, party: "party".into(), event: Event::Blob(event) });
+            self.entries.push(LogLine { at_ms, party: "party".into(), event: Event::Blob(event) });
         }
 
         fn ask(&mut self, change: BlobChange) -> u32 {

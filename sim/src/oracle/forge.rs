@@ -7,7 +7,7 @@ use peeklock_types::{ClassName, ClassSettings, OrderSettings, QueueSettings};
 
 use super::history::History;
 use super::{CHECKERS, Checker};
-use crate::log::{Answer, Counted, Entry, Event, MessageNumber, Part, Peeked, Seen, Terms};
+use crate::log::{Answer, Counted, Event, LogLine, MessageNumber, Part, Peeked, Seen, Terms};
 use crate::scenario::{MachineFaults, Rule, Scenario, Subscription, Target, Test, Topic, Wish};
 
 pub(super) const LOCK_MS: u64 = 10_000;
@@ -16,7 +16,7 @@ const WALL_MS: u64 = 1_000_000;
 
 pub(super) struct Forge {
     scenario: Scenario,
-    entries: Vec<Entry>,
+    entries: Vec<LogLine>,
     now_ms: u64,
     offset_ms: u64,
     run: u32,
@@ -146,7 +146,7 @@ impl Forge {
     }
 
     pub(super) fn add(&mut self, event: Event) {
-        self.entries.push(Entry { at_ms: self.now_ms, party: "forger".into(), event });
+        self.entries.push(LogLine { at_ms: self.now_ms, party: "forger".into(), event });
     }
 
     fn start(&mut self) {

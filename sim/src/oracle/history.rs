@@ -12,7 +12,7 @@ use std::sync::Arc;
 use peeklock_client::Outcome;
 
 use crate::log::{
-    Answer, Counted, Entry, Event, MessageNumber, Part, Peeked, QueueIndex, Seen, SessionNumber, Terms,
+    Answer, Counted, Event, LogLine, MessageNumber, Part, Peeked, QueueIndex, Seen, SessionNumber, Terms,
 };
 use crate::scenario::{Scenario, Wish};
 pub(super) use links::Link;
@@ -25,7 +25,7 @@ pub(super) const TOLERANCE_MS: i64 = 2;
 
 pub(super) struct History<'a> {
     pub(super) scenario: &'a Scenario,
-    pub(super) entries: &'a [Entry],
+    pub(super) entries: &'a [LogLine],
     runs: Vec<Run>,
     pub(super) sends: Vec<Send>,
     pub(super) messages: BTreeMap<MessageNumber, Message>,
@@ -178,7 +178,7 @@ fn ms(at: u64) -> i64 {
 }
 
 impl<'a> History<'a> {
-    pub(super) fn new(scenario: &'a Scenario, entries: &'a [Entry]) -> Self {
+    pub(super) fn new(scenario: &'a Scenario, entries: &'a [LogLine]) -> Self {
         let mut history = History {
             scenario,
             entries,
@@ -436,7 +436,7 @@ impl<'a> History<'a> {
     }
 }
 
-fn runs_of(entries: &[Entry]) -> Vec<Run> {
+fn runs_of(entries: &[LogLine]) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     for entry in entries {
         match &entry.event {

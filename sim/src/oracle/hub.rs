@@ -10,7 +10,7 @@ mod processors;
 mod retention;
 
 use super::Violation;
-use crate::log::Entry;
+use crate::log::LogLine;
 use crate::scenario::Scenario;
 use chronicle::Chronicle;
 
@@ -41,12 +41,12 @@ const CHECKERS: [Checker; 22] = [
     processors::nobody_moves_without_need,
 ];
 
-pub(super) fn judge(scenario: &Scenario, entries: &[Entry]) -> Vec<Violation> {
+pub(super) fn judge(scenario: &Scenario, entries: &[LogLine]) -> Vec<Violation> {
     let Some(chronicle) = Chronicle::new(scenario, entries) else { return Vec::new() };
     CHECKERS.iter().flat_map(|check| check(&chronicle)).collect()
 }
 
 /// How much happened around the hub, in one line.
-pub(super) fn summary(scenario: &Scenario, entries: &[Entry]) -> Option<String> {
+pub(super) fn summary(scenario: &Scenario, entries: &[LogLine]) -> Option<String> {
     Some(Chronicle::new(scenario, entries)?.figures())
 }

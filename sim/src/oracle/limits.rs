@@ -60,7 +60,7 @@ fn settled_lately(deliveries: &[&Delivery], now_ms: i64) -> usize {
 pub(super) fn rates_are_kept(history: &History<'_>) -> Vec<Violation> {
     let mut violations = Vec::new();
     for stage in stages(history) {
-        let mut buckets: BTreeMap<Lane, Bucket> = BTreeMap::new();
+        let mut buckets: BTreeMap<Limited, Bucket> = BTreeMap::new();
         let mut former: Option<(u32, &OrderSettings)> = None;
         let mut last_ms = i64::MIN;
         for pick in stage.picks.iter().filter(|pick| pick.is_first) {
@@ -90,18 +90,18 @@ const HOUR_MS: i64 = 3_600_000;
 
 /// What a rate is for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Lane {
+enum Limited {
     Queue,
     Class(String),
     Tenant(String, Option<u32>),
 }
 
-fn rates(order: &OrderSettings, pick: &Pick) -> Vec<(Lane, Rate)> {
-    let mut rates: Vec<_> = order.rate.map(|rate| (Lane::Queue, rate)).into_iter().collect();
+fn rates(order: &OrderSettings, pick: &Pick) -> Vec<(Limited, Rate)> {
+    let mut rates: Vec<_> = order.rate.map(|rate| (Limited::Queue, rate)).into_iter().collect();
     let Some(class) = &pick.class else { return rates };
     let own = order.class_index(class).and_then(|place| order.classes.get(place)?.rate);
-    rates.extend(own.map(|rate| (Lane::Class(class.clone()), rate)));
-    rates.extend(tenant_rate(order, pick).map(|rate| (Lane::Tenant(class.clone(), pick.tenant), rate)));
+    rates.extend(own.map(|rate| (Limited::Class(class.clone()), rate)));
+    rates.extend(tenant_rate(order, pick).map(|rate| (Limited::Tenant(class.clone(), pick.tenant), rate)));
     rates
 }
 

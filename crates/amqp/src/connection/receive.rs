@@ -6,7 +6,7 @@ use bytes::{Bytes, BytesMut};
 
 use super::error::Fault;
 use super::link::{Link, Partial, State};
-use super::ring::Entry;
+use super::ring::Slot;
 use super::{Connection, Delivery, DeliveryId, Event, LinkId, Part, SessionId};
 use crate::{AmqpError, DeliveryState, Role, Transfer, condition};
 
@@ -62,7 +62,7 @@ impl Connection {
             return Err(Fault::session(session_id, condition::INVALID_FIELD, text));
         };
         let settled = transfer.settled.unwrap_or(false);
-        let entry = (!settled && !transfer.aborted).then(|| Entry::new(id, tag));
+        let entry = (!settled && !transfer.aborted).then(|| Slot::new(id, tag));
         let is_unsettled = entry.is_some();
         self.number_delivery(session_id, delivery_id, entry)?;
         let Some(link) = self.links.get_mut(id) else { return Ok(()) };
@@ -110,7 +110,7 @@ impl Connection {
         &mut self,
         session_id: SessionId,
         id: DeliveryId,
-        entry: Option<Entry>,
+        entry: Option<Slot>,
     ) -> Result<(), Fault> {
         let Some(session) = self.sessions.get_mut(session_id) else { return Ok(()) };
         session.incoming.push_at(id, entry);

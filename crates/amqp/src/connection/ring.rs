@@ -19,14 +19,14 @@ const SPAN_MAX: usize = 8_192;
 const GAP_MAX: u64 = 64;
 
 #[derive(Debug, Clone)]
-pub(super) struct Entry {
+pub(super) struct Slot {
     pub(super) link: LinkId,
     pub(super) tag: DeliveryTag,
     /// The peer told an outcome that we have not answered.
     pub(super) has_outcome: bool,
 }
 
-impl Entry {
+impl Slot {
     pub(super) fn new(link: LinkId, tag: DeliveryTag) -> Self {
         Self { link, tag, has_outcome: false }
     }
@@ -39,9 +39,9 @@ pub(super) struct Ring {
     /// The id the next delivery gets, or should have.
     next: u64,
     /// Ids `next - recent.len() .. next`; `None` where settled.
-    recent: VecDeque<Option<Entry>>,
+    recent: VecDeque<Option<Slot>>,
     /// Unsettled deliveries with ids before those of `recent`.
-    old: BTreeMap<u64, Entry>,
+    old: BTreeMap<u64, Slot>,
     /// Further deliveries with ids of unsettled ones. Empty unless a peer repeats ids.
     shared: BTreeMap<u64, Shared>,
     unsettled: u32,
@@ -85,7 +85,7 @@ impl Ring {
     }
 
     /// Gives the next id to a delivery; `None` for one that is settled from the start.
-    pub(super) fn push(&mut self, entry: Option<Entry>) -> DeliveryId {
+    pub(super) fn push(&mut self, entry: Option<Slot>) -> DeliveryId {
         let id = wire(self.next);
         self.next += 1;
         match entry {
@@ -104,7 +104,7 @@ impl Ring {
 
     /// Takes in a delivery with an id that a peer chose.
     // SDK quirk: pyamqp numbers what several threads send without a lock, so ids come twice and out of order.
-    pub(super) fn push_at(&mut self, id: DeliveryId, entry: Option<Entry>) {
+    pub(super) fn push_at(&mut self, id: DeliveryId, entry: Option<Slot>) {
         let gap = id.0.wrapping_sub(wire(self.next).0);
         if gap != 0 {
             let place = self.place(id);
@@ -162,13 +162,13 @@ impl Ring {
         self.next.saturating_add_signed(-i64::from(behind))
     }
 
-    pub(super) fn get_mut(&mut self, id: DeliveryId) -> Option<&mut Entry> {
+    pub(super) fn get_mut(&mut self, id: DeliveryId) -> Option<&mut Slot> {
         let (place, base) = (self.place(id), self.base());
         find(&mut self.recent, &mut self.old, base, place)
     }
 
     /// Forgets one delivery of `link`; `None` when it has none with that id.
-    pub(super) fn take(&mut self, id: DeliveryId, link: LinkId) -> Option<Entry> {
+    pub(super) fn take(&mut self, id: DeliveryId, link: LinkId) -> Option<Slot> {
         let place = self.place(id);
         if !self.shared.is_empty()
             && let Some(entry) = self.take_shared(place, link)
@@ -194,7 +194,7 @@ impl Ring {
         &mut self,
         first: DeliveryId,
         last: DeliveryId,
-        mut keep: impl FnMut(DeliveryId, &mut Entry) -> bool,
+        mut keep: impl FnMut(DeliveryId, &mut Slot) -> bool,
     ) {
         let span = last.0.wrapping_sub(first.0);
         if span > i32::MAX.unsigned_abs() {
@@ -215,7 +215,7 @@ impl Ring {
     }
 
     #[inline]
-    fn visit_recent(&mut self, low: u64, high: u64, keep: &mut impl FnMut(DeliveryId, &mut Entry) -> bool) {
+    fn visit_recent(&mut self, low: u64, high: u64, keep: &mut impl FnMut(DeliveryId, &mut Slot) -> bool) {
         let base = self.base();
         let Some(end) = (high + 1).checked_sub(base) else { return };
         let start = low.saturating_sub(base);
@@ -234,7 +234,7 @@ impl Ring {
     }
 
     #[cold]
-    fn visit_old(&mut self, low: u64, high: u64, keep: &mut impl FnMut(DeliveryId, &mut Entry) -> bool) {
+    fn visit_old(&mut self, low: u64, high: u64, keep: &mut impl FnMut(DeliveryId, &mut Slot) -> bool) {
         let mut settled = Vec::new();
         for (id, entry) in self.old.range_mut(low..=high) {
             if !keep(wire(*id), entry) {
@@ -282,8 +282,8 @@ mod tests {
         (0..count).map(|_| arena.insert(())).collect()
     }
 
-    fn entry(link: LinkId) -> Option<Entry> {
-        Some(Entry::new(link, DeliveryTag::from(7)))
+    fn entry(link: LinkId) -> Option<Slot> {
+        Some(Slot::new(link, DeliveryTag::from(7)))
     }
 
     fn ids(ring: &mut Ring, first: u32, last: u32) -> Vec<u32> {

@@ -3,7 +3,7 @@
 use bytes::{Bytes, BytesMut};
 
 use super::link::{Link, State};
-use super::ring::Entry;
+use super::ring::Slot;
 use super::session::{End, Session, Waiting};
 use super::wire::{self, Payload, Route};
 use super::{Connection, DeliveryId, Event, Limits, LinkId, Outgoing, SendError, SessionId};
@@ -250,7 +250,7 @@ fn write_frames(
     let mut delivery_id = (!has_begun).then(|| {
         link.begin_delivery();
         link.unsettled += u32::from(!delivery.settled);
-        link.last_begun = session.outgoing.push((!delivery.settled).then(|| Entry::new(id, delivery.tag)));
+        link.last_begun = session.outgoing.push((!delivery.settled).then(|| Slot::new(id, delivery.tag)));
         link.last_begun
     });
     loop {

@@ -45,7 +45,7 @@ fn config(base: Config, frame_size: u32, window: u32, first: u32) -> Config {
 }
 
 /// One direction: a sender and a receiver, and what each has seen.
-struct Lane {
+struct Way {
     sending: LinkId,
     receiving: LinkId,
     next_tag: u32,
@@ -59,8 +59,8 @@ struct Lane {
 struct World {
     pair: Pair,
     /// Client to server, and server to client.
-    up: Lane,
-    down: Lane,
+    up: Way,
+    down: Way,
     is_draining: bool,
 }
 
@@ -81,10 +81,10 @@ impl World {
         pair.run();
         pair.client_events();
         let [up_far, down_far] = far[..] else { panic!("two links") };
-        Self { pair, up: Lane::new(up, up_far), down: Lane::new(down_far, down), is_draining: false }
+        Self { pair, up: Way::new(up, up_far), down: Way::new(down_far, down), is_draining: false }
     }
 
-    fn parts(&mut self, up: bool) -> (&mut Connection, &mut Connection, &mut Lane) {
+    fn parts(&mut self, up: bool) -> (&mut Connection, &mut Connection, &mut Way) {
         if up {
             (&mut self.pair.client, &mut self.pair.server, &mut self.up)
         } else {
@@ -201,7 +201,7 @@ impl World {
     }
 }
 
-impl Lane {
+impl Way {
     fn new(sending: LinkId, receiving: LinkId) -> Self {
         Self {
             sending,

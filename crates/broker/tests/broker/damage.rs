@@ -132,18 +132,18 @@ async fn bodies_that_are_lost_together_are_told_apart() {
     assert_eq!(rig.broker.damage().message_count, 2);
 }
 
-struct Reader<'r> {
+struct TestReader<'r> {
     rig: &'r Rig,
     shard: usize,
     partition: Partition,
     peer: TestPeer,
 }
 
-impl<'r> Reader<'r> {
+impl<'r> TestReader<'r> {
     fn of(rig: &'r Rig, hub: &HubView) -> Self {
         let shard = rig.broker.place_partition(&hub.name, 0);
         let partition = Partition { hub: hub.id, number: 0 };
-        Reader { rig, shard, partition, peer: TestPeer::of(&rig.broker) }
+        TestReader { rig, shard, partition, peer: TestPeer::of(&rig.broker) }
     }
 
     fn shard_id(&self) -> ShardId {
@@ -211,7 +211,7 @@ async fn hub(rig: &Rig, expired_position: ExpiredPosition) -> HubView {
 async fn damaged_extents_leave_the_log_as_lost_and_all_others_as_they_are() {
     let rig = Rig::start().await;
     let hub = hub(&rig, ExpiredPosition::Earliest).await;
-    let mut reader = Reader::of(&rig, &hub);
+    let mut reader = TestReader::of(&rig, &hub);
     let mut groups = Vec::new();
     for number in 0..40 {
         groups.push(reader.append(number).await);
@@ -228,7 +228,7 @@ async fn damaged_extents_leave_the_log_as_lost_and_all_others_as_they_are() {
     reader.open(1, StartAt::Earliest).await;
     assert_eq!(reader.read().await, (left.clone(), None));
     let rig = rig.crash().await;
-    let mut reader = Reader::of(&rig, &hub);
+    let mut reader = TestReader::of(&rig, &hub);
     reader.open(1, StartAt::Earliest).await;
     assert_eq!(reader.read().await, (left, None));
     assert_eq!(rig.broker.damage(), Damage::default(), "it is told once");
@@ -238,7 +238,7 @@ async fn damaged_extents_leave_the_log_as_lost_and_all_others_as_they_are() {
 async fn a_reader_that_comes_to_damage_hears_which_events_are_lost() {
     let rig = Rig::start().await;
     let hub = hub(&rig, ExpiredPosition::Refuse).await;
-    let mut reader = Reader::of(&rig, &hub);
+    let mut reader = TestReader::of(&rig, &hub);
     reader.append(0).await;
     reader.append(1).await;
     let shard = reader.shard_id();

@@ -24,7 +24,7 @@ pub(crate) struct Ticket {
 }
 
 /// A durable group, and the state after it.
-struct Group {
+struct CommitGroup {
     bytes: Vec<u8>,
     model: Model,
     snapshot: Option<Vec<u8>>,
@@ -36,7 +36,7 @@ pub(crate) struct World {
     pub(crate) receivers: Vec<ModelReceiver>,
     pub(crate) now: Timestamp,
     pub(crate) out: Output,
-    groups: Vec<Group>,
+    groups: Vec<CommitGroup>,
     /// Facts that wait for a group; a crash takes them.
     pending: Vec<Fact>,
     pub(crate) tickets: Vec<Ticket>,
@@ -138,7 +138,7 @@ impl World {
     fn commit(&mut self) {
         let (group, mut bytes) = (self.next_group(), Vec::new());
         self.pending.drain(..).for_each(|fact| record::encode(&fact, group, &mut bytes));
-        self.groups.push(Group { bytes, model: self.model.clone(), snapshot: None });
+        self.groups.push(CommitGroup { bytes, model: self.model.clone(), snapshot: None });
     }
 
     pub(crate) fn entity(&self, queue: usize) -> EntityId {

@@ -20,7 +20,7 @@ const MAIN: SubQueue = SubQueue::Main;
 const LOCK_DURATION: Duration = Duration::from_secs(3);
 const FORMER_HOLDER_STAYS: Duration = Duration::from_secs(1);
 
-struct Group {
+struct CommitGroup {
     bytes: Vec<u8>,
     model: Model,
     snapshot: Option<Vec<u8>>,
@@ -38,7 +38,7 @@ pub(crate) struct World {
     tokens: Vec<LockToken>,
     now: Timestamp,
     out: Output,
-    groups: Vec<Group>,
+    groups: Vec<CommitGroup>,
     nonce: u64,
     next_receiver: u64,
 }
@@ -123,7 +123,7 @@ impl World {
     fn journal(&mut self) {
         let (group, mut bytes) = (self.next_group(), Vec::new());
         self.out.facts.drain(..).for_each(|fact| record::encode(&fact, group, &mut bytes));
-        self.groups.push(Group { bytes, model: self.model.clone(), snapshot: None });
+        self.groups.push(CommitGroup { bytes, model: self.model.clone(), snapshot: None });
     }
 
     fn send(&mut self, n: usize, id: &'static str, time_to_live: Option<Duration>, ahead: Option<Duration>) {

@@ -24,7 +24,7 @@ const HERE: ShardId = ShardId(3);
 const RECEIVER: ReceiverId = ReceiverId(1);
 const DEFAULT: &str = "$Default";
 
-struct Group {
+struct CommitGroup {
     bytes: Vec<u8>,
     model: Model,
     snapshot: Vec<u8>,
@@ -35,7 +35,7 @@ pub(crate) struct World {
     model: Model,
     now: Timestamp,
     out: Output,
-    groups: Vec<Group>,
+    groups: Vec<CommitGroup>,
     nonce: u64,
     next_id: u32,
     next_segment: u32,
@@ -170,7 +170,7 @@ impl World {
         self.engine.unshare(&mut self.out.freed);
         self.out.clear();
         let (model, snapshot) = (self.model.clone(), self.engine.snapshot());
-        self.groups.push(Group { bytes, model, snapshot });
+        self.groups.push(CommitGroup { bytes, model, snapshot });
     }
 
     fn crash(&mut self, lost_group_count: usize, from_snapshot: bool) {

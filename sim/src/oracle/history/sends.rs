@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{History, Message, Send, ms};
-use crate::log::{Answer, Entry, Event, MessageNumber, QueueIndex, Terms};
+use crate::log::{Answer, Event, LogLine, MessageNumber, QueueIndex, Terms};
 use crate::scenario::topic::{Copy, Traits, copy_number};
 use crate::scenario::{Target, Topic};
 
@@ -136,7 +136,7 @@ fn not_committed() -> Answer {
     Answer::Refused { lock_lost: false, why: "nobody committed the transaction".to_owned() }
 }
 
-pub(super) fn transactions_of(entries: &[Entry]) -> BTreeMap<u32, Answer> {
+pub(super) fn transactions_of(entries: &[LogLine]) -> BTreeMap<u32, Answer> {
     let mut known = BTreeMap::new();
     for entry in entries {
         match &entry.event {

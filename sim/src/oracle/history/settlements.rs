@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use peeklock_client::LockToken;
 
 use super::{Attempt, Renewal, ms};
-use crate::log::{Answer, Entry, Event};
+use crate::log::{Answer, Event, LogLine};
 
 /// Attempts and renewals by lock token.
 pub(super) struct Settlements(BTreeMap<[u8; 16], (Vec<Attempt>, Vec<Renewal>)>);
 
 impl Settlements {
-    pub(super) fn of(entries: &[Entry]) -> Self {
+    pub(super) fn of(entries: &[LogLine]) -> Self {
         let answers = answers_of(entries);
         let mut found: BTreeMap<[u8; 16], (Vec<Attempt>, Vec<Renewal>)> = BTreeMap::new();
         for entry in entries {
@@ -41,7 +41,7 @@ impl Settlements {
 
 type Answers = BTreeMap<u32, (Answer, i64, i64)>;
 
-fn answers_of(entries: &[Entry]) -> Answers {
+fn answers_of(entries: &[LogLine]) -> Answers {
     let mut answers = BTreeMap::new();
     for entry in entries {
         match &entry.event {

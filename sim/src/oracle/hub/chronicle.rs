@@ -6,7 +6,7 @@ use std::sync::Arc;
 use peeklock_broker::hubs::StartAt;
 
 use crate::log::{
-    Answer, Entry, Event, EventNumber, Fate, HubEvent, Numbered, Owned, ReadEnd, ReadEvent, Refusal, Stage,
+    Answer, Event, EventNumber, Fate, HubEvent, LogLine, Numbered, Owned, ReadEnd, ReadEvent, Refusal, Stage,
 };
 use crate::scenario::{GroupIndex, Hub, Scenario};
 
@@ -138,7 +138,7 @@ struct Open {
 }
 
 impl<'a> Chronicle<'a> {
-    pub(super) fn new(scenario: &'a Scenario, entries: &[Entry]) -> Option<Self> {
+    pub(super) fn new(scenario: &'a Scenario, entries: &[LogLine]) -> Option<Self> {
         let hub = scenario.hub.as_ref()?;
         let weather = &scenario.weather;
         let storm_ms = if weather.storm_one_in > 0 { weather.storm_ms_max } else { 0 };
@@ -184,7 +184,7 @@ impl<'a> Chronicle<'a> {
         Some(chronicle)
     }
 
-    fn note_events(&mut self, open: &mut Open, at: Moment, entry: &Entry, event: &HubEvent) {
+    fn note_events(&mut self, open: &mut Open, at: Moment, entry: &LogLine, event: &HubEvent) {
         match event.clone() {
             HubEvent::Publishing { request, partition, events, numbered, size_bytes, run } => {
                 let number = self.publications.len();

@@ -9,7 +9,7 @@ use peeklock_types::{ExpiredPosition, HubSettings};
 use super::chronicle::Chronicle;
 use super::{CHECKERS, Checker, events, links, owners, processors, retention};
 use crate::log::{
-    Answer, Entry, Event, EventNumber, Fate, HubEvent, Numbered, Owned, ReadEnd, ReadEvent, Refusal, Stage,
+    Answer, Event, EventNumber, Fate, HubEvent, LogLine, Numbered, Owned, ReadEnd, ReadEvent, Refusal, Stage,
 };
 use crate::scenario::hub::{PLAIN, WORKERS};
 use crate::scenario::{Hub, Processors, Scenario};
@@ -20,7 +20,7 @@ const RETENTION_MS: u64 = 60_000;
 
 struct Forge {
     scenario: Scenario,
-    entries: Vec<Entry>,
+    entries: Vec<LogLine>,
     now_ms: u64,
     request: u32,
     etag: u64,
@@ -70,7 +70,7 @@ impl Forge {
 
     fn entry(&mut self, event: Event) {
         self.now_ms += 10;
-        self.entries.push(Entry { at_ms: self.now_ms, party: "party".into(), event });
+        self.entries.push(LogLine { at_ms: self.now_ms, party: "party".into(), event });
     }
 
     fn add(&mut self, event: HubEvent) {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::super::id::Arena;
-use super::{Entry, Ring};
+use super::{Ring, Slot};
 use crate::connection::{DeliveryId, LinkId};
 use crate::{DeliveryState, DeliveryTag};
 
@@ -56,7 +56,7 @@ proptest! {
             let (id, link) = (id * 30, links[link]);
             match kind {
                 0..5 => {
-                    ring.push_at(DeliveryId(id), Some(Entry::new(link, DeliveryTag::from(7))));
+                    ring.push_at(DeliveryId(id), Some(Slot::new(link, DeliveryTag::from(7))));
                     model.unsettled.push((id, link));
                 }
                 5..8 => {

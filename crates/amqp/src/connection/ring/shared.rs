@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, VecDeque, btree_map};
 
-use super::{Entry, Ring, wire};
+use super::{Ring, Slot, wire};
 use crate::DeliveryState;
 use crate::connection::{DeliveryId, LinkId};
 
@@ -14,7 +14,7 @@ use crate::connection::{DeliveryId, LinkId};
 #[derive(Debug, Default)]
 pub(super) struct Shared {
     /// Further unsettled deliveries with the id.
-    others: Vec<Entry>,
+    others: Vec<Slot>,
     /// The worst outcome of those that were settled.
     held: Option<DeliveryState>,
 }
@@ -22,7 +22,7 @@ pub(super) struct Shared {
 impl Ring {
     /// Takes in a delivery with an id that was used before or skipped.
     #[cold]
-    pub(super) fn push_again(&mut self, place: u64, entry: Entry) {
+    pub(super) fn push_again(&mut self, place: u64, entry: Slot) {
         self.unsettled += 1;
         match place.checked_sub(self.base()).and_then(|index| usize::try_from(index).ok()) {
             Some(index) => {
@@ -43,7 +43,7 @@ impl Ring {
 
     /// Forgets one delivery of `link` with a repeated id, but never the last one with that id.
     #[cold]
-    pub(super) fn take_shared(&mut self, place: u64, link: LinkId) -> Option<Entry> {
+    pub(super) fn take_shared(&mut self, place: u64, link: LinkId) -> Option<Slot> {
         let base = self.base();
         let others = &mut self.shared.get_mut(&place)?.others;
         let entry = if let Some(index) = others.iter().position(|entry| entry.link == link) {
@@ -91,7 +91,7 @@ impl Ring {
         &mut self,
         low: u64,
         high: u64,
-        keep: &mut impl FnMut(DeliveryId, &mut Entry) -> bool,
+        keep: &mut impl FnMut(DeliveryId, &mut Slot) -> bool,
     ) {
         let mut gone = 0;
         for (place, shared) in self.shared.range_mut(low..=high) {
@@ -143,11 +143,11 @@ impl Ring {
 
 /// Finds the unsettled delivery at a place.
 pub(super) fn find<'r>(
-    recent: &'r mut VecDeque<Option<Entry>>,
-    old: &'r mut BTreeMap<u64, Entry>,
+    recent: &'r mut VecDeque<Option<Slot>>,
+    old: &'r mut BTreeMap<u64, Slot>,
     base: u64,
     place: u64,
-) -> Option<&'r mut Entry> {
+) -> Option<&'r mut Slot> {
     match place.checked_sub(base) {
         Some(index) => recent.get_mut(usize::try_from(index).ok()?)?.as_mut(),
         None => old.get_mut(&place),

@@ -39,7 +39,7 @@ pub(super) struct Frame {
 
 /// The steps with the numbers of their lines.
 pub(super) fn steps(name: &str) -> Vec<(usize, Step)> {
-    let mut reader = Reader { lines: shorthand::lines(name), ..Reader::default() };
+    let mut reader = Parser { lines: shorthand::lines(name), ..Parser::default() };
     let mut steps = Vec::new();
     while reader.at < reader.lines.len() {
         let line = reader.lines[reader.at].clone();
@@ -56,7 +56,7 @@ pub(super) fn steps(name: &str) -> Vec<(usize, Step)> {
 }
 
 #[derive(Default)]
-struct Reader {
+struct Parser {
     lines: Vec<Line>,
     at: usize,
     connection: u32,
@@ -68,7 +68,7 @@ struct Reader {
     channels: HashMap<(u32, u16), u16>,
 }
 
-impl Reader {
+impl Parser {
     fn step(&mut self, text: &str) -> Step {
         if let Some(text) = text.strip_prefix("! ") {
             return Step::Outside(text.to_owned());

@@ -1,28 +1,19 @@
-//! A map that names what is gone misleads: every path in ARCHITECTURE.md must exist.
+//! Every path that ARCHITECTURE.md names must exist.
 
 use std::fs;
 use std::path::Path;
 
-use anyhow::{Context, Result};
-
-use crate::counts::Counts;
-
-const MAP: &str = "ARCHITECTURE.md";
-
-pub(crate) fn check(root: &Path) -> Result<Counts> {
-    let text = fs::read_to_string(root.join(MAP)).with_context(|| format!("cannot read {MAP}"))?;
-    let paths = paths_in(&text);
-    let missing: Vec<_> = paths.iter().filter(|path| !exists(root, path)).collect();
-    for path in &missing {
-        eprintln!("check: {MAP} names `{path}`, which does not exist");
-    }
+/// The paths in the text that do not exist.
+pub(super) fn faults(root: &Path, text: &str) -> Vec<String> {
+    let paths = paths_in(text);
     if paths.is_empty() {
-        eprintln!("check: {MAP} names no path at all");
+        return vec!["it names no path at all".to_owned()];
     }
-    Ok(Counts::of(missing.is_empty() && !paths.is_empty()))
+    let missing = paths.iter().filter(|path| !exists(root, path));
+    missing.map(|path| format!("it names `{path}`, which does not exist")).collect()
 }
 
-/// The texts between single backticks that are meant as paths of this repository.
+/// The spans between single backticks that are paths of this repository.
 fn paths_in(text: &str) -> Vec<String> {
     outside_fences(text).lines().flat_map(spans).filter(|span| is_path(span)).map(str::to_owned).collect()
 }
@@ -35,8 +26,8 @@ fn spans(line: &str) -> impl Iterator<Item = &str> {
     line.split('`').skip(1).step_by(2)
 }
 
-/// A path has a slash, or ends like one of our files, and is written with nothing but name characters.
-/// Addresses such as `orders/$DeadLetterQueue` and commands with blanks are thereby no paths.
+/// A path has a slash or the ending of a source file, and consists of name characters only. So addresses such as
+/// `orders/$DeadLetterQueue` and commands with blanks are not paths.
 fn is_path(span: &str) -> bool {
     let is_name_character = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '-' | '_' | '*');
     let has_file_ending =
@@ -45,7 +36,7 @@ fn is_path(span: &str) -> bool {
     starts_as_name && span.chars().all(is_name_character) && (span.contains('/') || has_file_ending)
 }
 
-/// A path may be given from the root, from `crates`, or as the tail of a path in a crate (`src/queue/lock.rs`, `lock.rs`).
+/// A path starts at the root, at `crates`, or anywhere in a crate (`src/queue/lock.rs`, `lock.rs`).
 fn exists(root: &Path, path: &str) -> bool {
     let path = path.trim_end_matches(['*', '/']);
     root.join(path).exists()
@@ -66,10 +57,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_told_from_other_code() {
+    fn paths_are_distinguished_from_other_code() {
         let text = "`crates/engine` has `lock.rs`; `orders/$DeadLetterQueue`, `Queue::decide`, `cargo xtask test` and `/x` are none.\n\
                     ```\n`crates/in-a-picture`\n```\nThen `xtask/`.";
         assert_eq!(paths_in(text), ["crates/engine", "lock.rs", "xtask/"]);
+    }
+
+    #[test]
+    fn a_missing_path_is_a_fault() {
+        let root = crate::workspace::root().unwrap();
+        assert_eq!(faults(&root, "`crates/types`"), [""; 0]);
+        assert_eq!(faults(&root, "`crates/none`"), ["it names `crates/none`, which does not exist"]);
+        assert_eq!(faults(&root, "no path").len(), 1);
     }
 
     #[test]
