@@ -1,6 +1,6 @@
 //! `peeklock checkpoint`: how far consumer groups have come, and moving them elsewhere.
 
-use std::io::{self, BufRead, IsTerminal, Write};
+use std::io::{self, Write};
 
 use anyhow::{Result, bail};
 use clap::Subcommand;
@@ -9,8 +9,8 @@ use peeklock_spec::parse_time;
 use peeklock_types::ConsumerGroup;
 use serde::Serialize;
 
-use crate::connect::Connect;
-use crate::describe::json_lines;
+use crate::command::{List, Listable};
+use crate::connect::{Connect, confirm, is_interactive};
 use crate::serve::plural;
 use crate::table::Table;
 
@@ -24,34 +24,36 @@ pub(crate) struct Arguments {
 #[derive(Subcommand)]
 enum Action {
     /// List how far each consumer group has come, and how far it is behind
-    List {
-        /// The hub
-        #[arg(value_parser = EntityName::parse)]
-        hub: EntityName,
-        /// Only this consumer group
-        #[arg(long, value_name = "GROUP")]
-        group: Option<String>,
-        #[command(flatten)]
-        connect: Connect,
-    },
+    List(List<AllGroups>),
     /// Show the checkpoints of one consumer group, with the owners of its partitions
     #[command(after_help = SHOW_EXAMPLES)]
-    Show {
-        /// The hub
-        #[arg(value_parser = EntityName::parse)]
-        hub: EntityName,
-        /// The consumer group
-        #[arg(long, value_name = "GROUP", default_value = ConsumerGroup::DEFAULT)]
-        group: String,
-        /// Only this partition
-        #[arg(long, value_name = "NUMBER")]
-        partition: Option<u32>,
-        #[command(flatten)]
-        connect: Connect,
-    },
+    Show(List<OneGroup>),
     /// Move the checkpoints of a consumer group, so that its readers start there
     #[command(after_help = RESET_EXAMPLES)]
     Reset(Reset),
+}
+
+#[derive(clap::Args)]
+struct AllGroups {
+    /// The hub
+    #[arg(value_parser = EntityName::parse)]
+    hub: EntityName,
+    /// Only this consumer group
+    #[arg(long, value_name = "GROUP")]
+    group: Option<String>,
+}
+
+#[derive(clap::Args)]
+struct OneGroup {
+    /// The hub
+    #[arg(value_parser = EntityName::parse)]
+    hub: EntityName,
+    /// The consumer group
+    #[arg(long, value_name = "GROUP", default_value = ConsumerGroup::DEFAULT)]
+    group: String,
+    /// Only this partition
+    #[arg(long, value_name = "NUMBER")]
+    partition: Option<u32>,
 }
 
 #[derive(clap::Args)]
@@ -103,58 +105,71 @@ fn reset_to(text: &str) -> Result<ResetTo> {
     Ok(ResetTo::Text(text.to_owned()))
 }
 
-/// A checkpoint with the group that it is of.
+/// A checkpoint with its consumer group.
 #[derive(Serialize)]
-struct Line<'a> {
-    group: &'a str,
+struct Line {
+    group: String,
     #[serde(flatten)]
-    checkpoint: &'a CheckpointInfo,
+    checkpoint: CheckpointInfo,
 }
 
 pub(crate) async fn run(arguments: Arguments) -> Result<()> {
-    let mut out = Vec::new();
     match arguments.action {
-        Action::List { hub, group, connect } => {
-            let mut admin = connect.admin()?;
-            let groups = match group {
-                Some(group) => vec![group],
-                None => admin.consumer_groups(&hub).await?.into_iter().map(|group| group.name).collect(),
-            };
-            let mut found = Vec::new();
-            for group in groups {
-                let checkpoints = admin.checkpoints(&hub, &group).await?;
-                found.push((group, checkpoints));
-            }
-            tell(&mut out, &found, connect.json)?;
-        }
-        Action::Show { hub, group, partition, connect } => {
-            let mut found = connect.admin()?.checkpoints(&hub, &group).await?;
-            let count = found.len();
-            found.retain(|checkpoint| partition.is_none_or(|partition| checkpoint.partition == partition));
-            if let (Some(partition), true) = (partition, found.is_empty()) {
-                bail!(
-                    "the hub '{hub}' has no partition {partition}; its {count} partitions are numbered from 0"
-                );
-            }
-            tell(&mut out, &[(group, found)], connect.json)?;
-        }
-        Action::Reset(arguments) => reset(&mut out, &arguments).await?,
+        Action::List(command) => command.run().await,
+        Action::Show(command) => command.run().await,
+        Action::Reset(command) => command.run().await,
     }
-    io::stdout().lock().write_all(&out)?;
-    Ok(())
 }
 
-fn tell(out: &mut Vec<u8>, found: &[(String, Vec<CheckpointInfo>)], as_json: bool) -> io::Result<()> {
-    if as_json {
-        let lines = found.iter().flat_map(|(group, checkpoints)| {
-            checkpoints.iter().map(move |checkpoint| Line { group, checkpoint })
-        });
-        return json_lines(out, &lines.collect::<Vec<_>>());
+async fn lines(admin: &mut Admin, hub: &EntityName, group: &str) -> Result<Vec<Line>> {
+    let checkpoints = admin.checkpoints(hub, group).await?;
+    Ok(checkpoints.into_iter().map(|checkpoint| Line { group: group.to_owned(), checkpoint }).collect())
+}
+
+impl Listable for AllGroups {
+    type Item = Line;
+
+    async fn items(&self, admin: &mut Admin) -> Result<Vec<Line>> {
+        let groups = match &self.group {
+            Some(group) => vec![group.clone()],
+            None => admin.consumer_groups(&self.hub).await?.into_iter().map(|group| group.name).collect(),
+        };
+        let mut all = Vec::new();
+        for group in groups {
+            all.extend(lines(admin, &self.hub, &group).await?);
+        }
+        Ok(all)
     }
+
+    fn table(lines: &[Line]) -> Table {
+        checkpoint_table(lines)
+    }
+}
+
+impl Listable for OneGroup {
+    type Item = Line;
+
+    async fn items(&self, admin: &mut Admin) -> Result<Vec<Line>> {
+        let OneGroup { hub, group, partition } = self;
+        let mut found = lines(admin, hub, group).await?;
+        let count = found.len();
+        found.retain(|line| partition.is_none_or(|partition| line.checkpoint.partition == partition));
+        if let (Some(partition), true) = (partition, found.is_empty()) {
+            bail!("the hub '{hub}' has no partition {partition}; its {count} partitions are numbered from 0");
+        }
+        Ok(found)
+    }
+
+    fn table(lines: &[Line]) -> Table {
+        checkpoint_table(lines)
+    }
+}
+
+fn checkpoint_table(lines: &[Line]) -> Table {
     let table = Table::new().text("GROUP").number("PARTITION").text("OWNER").number("EPOCH");
     let table = table.number("CHECKPOINT").number("LAST").number("LAG").number("LAG SECONDS");
     let mut table = table.text("AT").text("KEPT IN");
-    for (group, checkpoint) in found.iter().flat_map(|(group, all)| all.iter().map(move |one| (group, one))) {
+    for Line { group, checkpoint } in lines {
         let number = |number: Option<u64>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
         table.row([
             group.clone(),
@@ -169,7 +184,7 @@ fn tell(out: &mut Vec<u8>, found: &[(String, Vec<CheckpointInfo>)], as_json: boo
             kept_in(checkpoint).to_owned(),
         ]);
     }
-    table.write(out)
+    table
 }
 
 fn kept_in(checkpoint: &CheckpointInfo) -> &'static str {
@@ -184,62 +199,47 @@ pub(crate) fn seconds(seconds: f64) -> String {
     format!("{seconds:.1}")
 }
 
-async fn reset(out: &mut Vec<u8>, arguments: &Reset) -> Result<()> {
-    let mut admin = arguments.connect.admin()?;
-    let planned = arguments.ask(&mut admin, true).await?;
-    let changed = planned.iter().filter(|planned| planned.before != planned.after).count();
-    if arguments.dry_run {
-        moves(out, &planned, arguments.connect.json)?;
-        if !arguments.connect.json {
-            let count = plural(changed as u64, "checkpoint");
-            writeln!(
-                out,
-                "Would move {count} of consumer group '{}'. Nothing was changed.",
-                arguments.group
-            )?;
-        }
-        return Ok(());
-    }
-    if changed > 0 && !arguments.yes {
-        arguments.confirm(&planned, changed)?;
-    }
-    let done = arguments.ask(&mut admin, false).await?;
-    moves(out, &done, arguments.connect.json)?;
-    if !arguments.connect.json {
-        let count = plural(changed as u64, "checkpoint");
-        writeln!(out, "Moved {count} of consumer group '{}'.", arguments.group)?;
-    }
-    Ok(())
-}
-
 impl Reset {
+    async fn run(self) -> Result<()> {
+        let mut admin = self.connect.admin()?;
+        let planned = self.ask(&mut admin, true).await?;
+        let changed = planned.iter().filter(|planned| planned.before != planned.after).count();
+        let count = plural(changed as u64, "checkpoint");
+        if self.dry_run {
+            return self.connect.print(&planned, |out| {
+                move_table(&planned).write(out)?;
+                let group = &self.group;
+                writeln!(out, "Would move {count} of consumer group '{group}'. Nothing was changed.")
+            });
+        }
+        if changed > 0 && !self.yes {
+            self.confirm(&planned, &count)?;
+        }
+        let done = self.ask(&mut admin, false).await?;
+        self.connect.print(&done, |out| {
+            move_table(&done).write(out)?;
+            writeln!(out, "Moved {count} of consumer group '{}'.", self.group)
+        })
+    }
+
     async fn ask(&self, admin: &mut Admin, dry_run: bool) -> Result<Vec<CheckpointMove>> {
         Ok(admin.reset_checkpoints(&self.hub, &self.group, self.partition, &self.to, dry_run).await?)
     }
 
-    /// Asks a person; a script has to say that it means it.
-    fn confirm(&self, planned: &[CheckpointMove], changed: usize) -> Result<()> {
-        let count = plural(changed as u64, "checkpoint");
-        if !io::stdin().is_terminal() {
+    /// Asks a person; a script has to pass `--yes`.
+    fn confirm(&self, planned: &[CheckpointMove], count: &str) -> Result<()> {
+        if !is_interactive() {
             bail!("add --yes to move {count} of consumer group '{}', or --dry-run to see which", self.group);
         }
-        let mut shown = Vec::new();
-        moves(&mut shown, planned, false)?;
-        io::stderr().write_all(&shown)?;
-        eprint!("Move {count} of consumer group '{}' of '{}'? [y/N] ", self.group, self.hub);
-        let mut answer = String::new();
-        io::stdin().lock().read_line(&mut answer)?;
-        if !matches!(answer.trim(), "y" | "Y" | "yes") {
+        move_table(planned).write(&mut io::stderr())?;
+        if !confirm(&format!("Move {count} of consumer group '{}' of '{}'?", self.group, self.hub))? {
             bail!("nothing was changed");
         }
         Ok(())
     }
 }
 
-fn moves(out: &mut Vec<u8>, moves: &[CheckpointMove], as_json: bool) -> io::Result<()> {
-    if as_json {
-        return json_lines(out, moves);
-    }
+fn move_table(moves: &[CheckpointMove]) -> Table {
     let table =
         Table::new().number("PARTITION").number("FROM").number("TO").number("REPEATED").number("SKIPPED");
     let mut table = table.text("KEPT IN").text("OWNER");
@@ -255,7 +255,7 @@ fn moves(out: &mut Vec<u8>, moves: &[CheckpointMove], as_json: bool) -> io::Resu
             moved.owner.as_ref().map_or_else(String::new, |owner| format!("{owner} (stop it first)")),
         ]);
     }
-    table.write(out)
+    table
 }
 
 fn place(moved: &CheckpointMove) -> String {

@@ -1,14 +1,20 @@
-//! What every command that talks to a broker has in common.
+//! The flags of every command that uses a broker: how to connect, and how to print the result.
 
+use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
 use peeklock_client::{Admin, Client, Options, Target};
+use serde::Serialize;
+
+use crate::describe::json_lines;
+use crate::report::report;
 
 /// A broker that has not confirmed by then is given up.
 pub(crate) const CONFIRM_TIME_MAX: Duration = Duration::from_secs(60);
 
+// In the help, these stand behind the flags of the command itself.
 #[derive(clap::Args)]
 pub(crate) struct Connect {
     /// A connection string, or amqp://NAME:SECRET@HOST:PORT (amqps:// for TLS)
@@ -17,14 +23,15 @@ pub(crate) struct Connect {
         value_name = "STRING",
         env = "PEEKLOCK_CONNECT",
         hide_env_values = true,
-        default_value = "amqp://RootManageSharedAccessKey:SAS_KEY_VALUE@127.0.0.1:5672"
+        default_value = "amqp://RootManageSharedAccessKey:SAS_KEY_VALUE@127.0.0.1:5672",
+        display_order = 900
     )]
     connect: String,
     /// Certificates to trust beside those the machine trusts, in PEM form
-    #[arg(long, value_name = "FILE", env = "PEEKLOCK_CA")]
+    #[arg(long, value_name = "FILE", env = "PEEKLOCK_CA", display_order = 901)]
     ca: Option<PathBuf>,
     /// One JSON object per line
-    #[arg(long)]
+    #[arg(long, display_order = 902)]
     pub(crate) json: bool,
 }
 
@@ -48,4 +55,37 @@ impl Connect {
         options.certificates.clone_from(&self.ca);
         options
     }
+
+    /// Prints items as lines of JSON, or the text of them.
+    pub(crate) fn print<T: Serialize>(
+        &self,
+        items: &[T],
+        text: impl FnOnce(&mut Vec<u8>) -> io::Result<()>,
+    ) -> Result<()> {
+        let mut out = Vec::new();
+        if self.json { json_lines(&mut out, items) } else { text(&mut out) }?;
+        io::stdout().lock().write_all(&out)?;
+        Ok(())
+    }
+
+    /// Prints what a command has done.
+    pub(crate) fn report(&self, done: &str, kind: &str, name: &str, summary: &str) -> Result<()> {
+        let mut out = Vec::new();
+        report(&mut out, self.json, done, kind, name, summary)?;
+        io::stdout().lock().write_all(&out)?;
+        Ok(())
+    }
+}
+
+/// Whether there is a person to ask.
+pub(crate) fn is_interactive() -> bool {
+    io::stdin().is_terminal()
+}
+
+/// Asks a person, and returns whether the answer is yes.
+pub(crate) fn confirm(question: &str) -> io::Result<bool> {
+    eprint!("{question} [y/N] ");
+    let mut answer = String::new();
+    io::stdin().read_line(&mut answer)?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }

@@ -6,7 +6,6 @@ use anyhow::Result;
 use peeklock_client::{EntityName, Explained, Named, Sample};
 
 use crate::connect::Connect;
-use crate::describe::json_lines;
 use crate::property::Property;
 use crate::table::Table;
 
@@ -47,17 +46,13 @@ Examples:
   peeklock topic explain orders --property Priority=High
   peeklock topic explain orders --property Amount:=1500 --subject order --json";
 
-pub(crate) async fn run(out: &mut Vec<u8>, arguments: Arguments) -> Result<()> {
-    let Arguments { topic, connect, .. } = &arguments;
+pub(crate) async fn run(arguments: &Arguments) -> Result<()> {
+    let Arguments { topic, connect, .. } = arguments;
     let explained = connect.admin()?.explain(topic, &arguments.sample()).await?;
-    if connect.json {
-        json_lines(out, &explained)?;
-    } else if explained.is_empty() {
-        writeln!(out, "topic '{topic}' has no subscriptions, so nobody would get it")?;
-    } else {
-        show(out, &explained)?;
-    }
-    Ok(())
+    connect.print(&explained, |out| match explained.is_empty() {
+        true => writeln!(out, "topic '{topic}' has no subscriptions, so nobody would get it"),
+        false => show(out, &explained),
+    })
 }
 
 impl Arguments {

@@ -1,14 +1,14 @@
 //! `peeklock key`: the access keys of a namespace, a queue, a topic or a hub.
 
-use std::io::{self, Write};
+use std::io;
 
 use anyhow::Result;
 use clap::{Subcommand, ValueEnum};
-use peeklock_client::{EntityName, KeyInfo, KeyScope, Right, WhichKey};
+use peeklock_client::{Admin, EntityName, KeyInfo, KeyScope, Right, WhichKey};
 
+use crate::command::{Deletable, Delete, Entity, List, Listable};
 use crate::connect::Connect;
-use crate::describe::{Page, json_lines};
-use crate::said::said;
+use crate::describe::Page;
 use crate::table::Table;
 
 /// List, show, create, rotate and remove access keys.
@@ -35,11 +35,11 @@ struct Scope {
 }
 
 impl Scope {
-    fn scope(self) -> KeyScope {
-        match (self.queue, self.topic, self.hub) {
-            (Some(queue), _, _) => KeyScope::Queue(queue),
-            (_, Some(topic), _) => KeyScope::Topic(topic),
-            (_, _, Some(hub)) => KeyScope::Hub(hub),
+    fn scope(&self) -> KeyScope {
+        match (&self.queue, &self.topic, &self.hub) {
+            (Some(queue), _, _) => KeyScope::Queue(queue.clone()),
+            (_, Some(topic), _) => KeyScope::Topic(topic.clone()),
+            (_, _, Some(hub)) => KeyScope::Hub(hub.clone()),
             (None, None, None) => KeyScope::Namespace,
         }
     }
@@ -48,18 +48,11 @@ impl Scope {
 #[derive(Subcommand)]
 enum Action {
     /// List keys with their rights; secrets are not shown
-    List {
-        #[command(flatten)]
-        scope: Scope,
-        #[command(flatten)]
-        connect: Connect,
-    },
+    List(List<Scope>),
     /// Show one key with its secrets
     Show {
-        /// The key
-        name: String,
         #[command(flatten)]
-        scope: Scope,
+        key: Key,
         #[command(flatten)]
         connect: Connect,
     },
@@ -90,14 +83,15 @@ enum Action {
         connect: Connect,
     },
     /// Remove a key; connections that use it end
-    Remove {
-        /// The key
-        name: String,
-        #[command(flatten)]
-        scope: Scope,
-        #[command(flatten)]
-        connect: Connect,
-    },
+    Remove(Delete<Key>),
+}
+
+#[derive(clap::Args)]
+struct Key {
+    /// The key
+    name: String,
+    #[command(flatten)]
+    scope: Scope,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -121,36 +115,24 @@ Without downtime:
   peeklock key rotate app";
 
 pub(crate) async fn run(arguments: Arguments) -> Result<()> {
-    let mut out = Vec::new();
     match arguments.action {
-        Action::List { scope, connect } => {
-            let keys = connect.admin()?.keys(&scope.scope()).await?;
-            list(&mut out, &keys, connect.json)?;
-        }
-        Action::Show { name, scope, connect } => {
-            let scope = scope.scope();
-            let key = connect.admin()?.key(&scope, &name).await?;
-            show(&mut out, &connect, &scope, &key)?;
+        Action::List(command) => command.run().await,
+        Action::Show { key: Key { name, scope }, connect } => {
+            let key = connect.admin()?.key(&scope.scope(), &name).await?;
+            show(&connect, &scope.scope(), &key)
         }
         Action::Create { name, rights, scope, connect } => {
-            let scope = scope.scope();
             let rights = rights.into_iter().map(RightName::right).collect();
-            let key = connect.admin()?.create_key(&scope, &name, rights).await?;
-            show(&mut out, &connect, &scope, &key)?;
+            let key = connect.admin()?.create_key(&scope.scope(), &name, rights).await?;
+            show(&connect, &scope.scope(), &key)
         }
         Action::Rotate { name, secondary, scope, connect } => {
-            let scope = scope.scope();
             let which = if secondary { WhichKey::Secondary } else { WhichKey::Primary };
-            let key = connect.admin()?.rotate_key(&scope, &name, which).await?;
-            show(&mut out, &connect, &scope, &key)?;
+            let key = connect.admin()?.rotate_key(&scope.scope(), &name, which).await?;
+            show(&connect, &scope.scope(), &key)
         }
-        Action::Remove { name, scope, connect } => {
-            connect.admin()?.remove_key(&scope.scope(), &name).await?;
-            said(&mut out, connect.json, "removed", "key", &name)?;
-        }
+        Action::Remove(command) => command.run().await,
     }
-    io::stdout().lock().write_all(&out)?;
-    Ok(())
 }
 
 impl RightName {
@@ -163,25 +145,55 @@ impl RightName {
     }
 }
 
-fn list(out: &mut Vec<u8>, keys: &[KeyInfo], as_json: bool) -> io::Result<()> {
-    let without_secrets: Vec<_> =
-        keys.iter().map(|key| KeyInfo { primary_key: None, secondary_key: None, ..key.clone() }).collect();
-    if as_json {
-        return json_lines(out, &without_secrets);
+impl Entity for Key {
+    const KIND: &'static str = "key";
+
+    fn name(&self) -> &str {
+        &self.name
     }
-    let mut table = Table::new().text("NAME").text("RIGHTS").text("FROM");
-    for key in without_secrets {
-        let from = if key.is_declared { "configuration" } else { "here" };
-        table.row([key.name, key.rights.join(","), from.to_owned()]);
-    }
-    table.write(out)
 }
 
-fn show(out: &mut Vec<u8>, connect: &Connect, scope: &KeyScope, key: &KeyInfo) -> Result<()> {
-    if connect.json {
-        return Ok(json_lines(out, std::slice::from_ref(key))?);
+impl Deletable for Key {
+    const DELETED: &'static str = "removed";
+
+    async fn delete(&self, admin: &mut Admin) -> Result<String> {
+        admin.remove_key(&self.scope.scope(), &self.name).await?;
+        Ok(String::new())
     }
-    let mut page = Page(out);
+}
+
+impl Listable for Scope {
+    type Item = KeyInfo;
+
+    /// Returns the keys without their secrets.
+    async fn items(&self, admin: &mut Admin) -> Result<Vec<KeyInfo>> {
+        let keys = admin.keys(&self.scope()).await?;
+        Ok(keys.into_iter().map(|key| KeyInfo { primary_key: None, secondary_key: None, ..key }).collect())
+    }
+
+    fn table(keys: &[KeyInfo]) -> Table {
+        let mut table = Table::new().text("NAME").text("RIGHTS").text("FROM");
+        for key in keys {
+            let from = if key.is_declared { "configuration" } else { "here" };
+            table.row([key.name.clone(), key.rights.join(","), from.to_owned()]);
+        }
+        table
+    }
+}
+
+fn show(connect: &Connect, scope: &KeyScope, key: &KeyInfo) -> Result<()> {
+    let target = connect.target()?;
+    let connection_string =
+        key.primary_key.as_ref().map(|secret| target.connection_string(&key.name, secret));
+    connect.print(std::slice::from_ref(key), |out| describe(&mut Page(out), scope, key, connection_string))
+}
+
+fn describe(
+    page: &mut Page<'_>,
+    scope: &KeyScope,
+    key: &KeyInfo,
+    connection_string: Option<String>,
+) -> io::Result<()> {
     page.line("Key", &key.name)?;
     page.line("Of", scope)?;
     page.line("Rights", &key.rights.join(","))?;
@@ -189,8 +201,5 @@ fn show(out: &mut Vec<u8>, connect: &Connect, scope: &KeyScope, key: &KeyInfo) -
     for (label, secret) in secrets {
         page.line(label, &secret.as_deref().unwrap_or("not told"))?;
     }
-    if let Some(secret) = &key.primary_key {
-        page.line("Connection string", &connect.target()?.connection_string(&key.name, secret))?;
-    }
-    Ok(())
+    connection_string.map_or(Ok(()), |text| page.line("Connection string", &text))
 }

@@ -1,6 +1,7 @@
 //! The `peeklock` command: the broker, and tools to use one. One file per command.
 
 mod checkpoint;
+mod command;
 mod config;
 mod configuration;
 mod connect;
@@ -17,8 +18,8 @@ mod peek;
 mod property;
 mod queue;
 mod receive;
+mod report;
 mod rule;
-mod said;
 mod send;
 mod serve;
 mod session;

@@ -1,24 +1,26 @@
 //! `peeklock queue`: create, change, list, show, purge and delete queues.
 
-use std::io::{self, BufRead, IsTerminal, Write};
+use std::io::Write;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::Subcommand;
-use peeklock_client::{Admin, AdminError, Counts, EntityName, QueueInfo, QueueSpec, SequenceNumber};
+use peeklock_client::{
+    Admin, AdminError, Counts, EntityName, QueueInfo, QueueSettings, QueueSpec, SequenceNumber,
+};
+use peeklock_spec::{parse_duration, show_duration};
 use serde_json::json;
 
-use crate::connect::Connect;
-use crate::describe;
+use crate::command::{
+    Creatable, Create, Deletable, Delete, Entity, List, Listable, Show, Showable, Updatable, Update,
+};
+use crate::connect::{Connect, confirm, is_interactive};
+use crate::describe::{Page, order_of};
 use crate::order;
-use crate::said::{said, said_with};
 use crate::serve::plural;
-use crate::settings::{Settings, in_short};
+use crate::settings::{Ordered, Settings, in_short};
+use crate::table::Table;
 use crate::time::now;
-use peeklock_spec::{parse_duration, show_duration};
-
-/// How often a change is tried that meets others.
-pub(crate) const ATTEMPT_COUNT_MAX: usize = 5;
 
 /// Create, change, list, show, purge and delete queues; explain why a message waits.
 #[derive(clap::Args)]
@@ -31,61 +33,43 @@ pub(crate) struct Arguments {
 enum Action {
     /// Create a queue
     #[command(after_help = CREATE_EXAMPLES)]
-    Create {
-        /// The queue
-        #[arg(value_parser = EntityName::parse)]
-        name: EntityName,
-        #[command(flatten)]
-        connect: Connect,
-        #[command(flatten)]
-        settings: Box<Settings<QueueSpec>>,
-    },
+    Create(Create<Queue>),
     /// Change settings of a queue; those not named stay as they are
     #[command(after_help = UPDATE_EXAMPLES)]
-    Update {
-        /// The queue
-        #[arg(value_parser = EntityName::parse)]
-        name: EntityName,
-        #[command(flatten)]
-        connect: Connect,
-        #[command(flatten)]
-        settings: Box<Settings<QueueSpec>>,
-    },
+    Update(Update<Queue>),
     /// List all queues with their counts
-    List {
-        #[command(flatten)]
-        connect: Connect,
-    },
+    List(List<Queues>),
     /// Show one queue: what differs from the default, and its counts
-    Show {
-        /// The queue
-        #[arg(value_parser = EntityName::parse)]
-        name: EntityName,
-        #[command(flatten)]
-        connect: Connect,
-    },
+    Show(Show<Queue>),
     /// Tell why a message has not been received yet, and behind what it waits
     #[command(after_help = EXPLAIN_EXAMPLES)]
-    Explain {
-        /// The queue, or a subscription as TOPIC/subscriptions/NAME
-        #[arg(value_parser = EntityName::parse)]
-        name: EntityName,
-        /// The message, as `peeklock peek` numbers them
-        #[arg(value_name = "SEQUENCE-NUMBER")]
-        number: u64,
-        #[command(flatten)]
-        connect: Connect,
-    },
+    Explain(Explain),
     /// Remove the messages of a queue for good; those locked or scheduled stay
     Purge(Purge),
     /// Delete a queue with everything in it
-    Delete {
-        /// The queue
-        #[arg(value_parser = EntityName::parse)]
-        name: EntityName,
-        #[command(flatten)]
-        connect: Connect,
-    },
+    Delete(Delete<Queue>),
+}
+
+#[derive(clap::Args)]
+struct Queue {
+    /// The queue
+    #[arg(value_parser = EntityName::parse)]
+    name: EntityName,
+}
+
+#[derive(clap::Args)]
+struct Queues {}
+
+#[derive(clap::Args)]
+struct Explain {
+    /// The queue, or a subscription as TOPIC/subscriptions/NAME
+    #[arg(value_parser = EntityName::parse)]
+    name: EntityName,
+    /// The message, as `peeklock peek` numbers them
+    #[arg(value_name = "SEQUENCE-NUMBER")]
+    number: u64,
+    #[command(flatten)]
+    connect: Connect,
 }
 
 #[derive(clap::Args)]
@@ -141,97 +125,135 @@ Examples:
   peeklock queue purge orders --dead-letters";
 
 pub(crate) async fn run(arguments: Arguments) -> Result<()> {
-    let mut out = Vec::new();
     match arguments.action {
-        Action::Create { name, settings, connect } => {
-            let created = connect.admin()?.create_queue(&name, &settings.spec(None)?).await?;
-            said_with(
-                &mut out,
-                connect.json,
-                "created",
-                "queue",
-                name.as_str(),
-                &in_short(&created.spec.settings()),
-            )?;
-        }
-        Action::Update { name, settings, connect } => {
-            let updated = update(&mut connect.admin()?, &name, &settings).await?;
-            said_with(
-                &mut out,
-                connect.json,
-                "updated",
-                "queue",
-                name.as_str(),
-                &in_short(&updated.spec.settings()),
-            )?;
-        }
-        Action::List { connect } => {
-            let queues = connect.admin()?.queues().await?;
-            describe::queues(&mut out, &queues, connect.json)?;
-        }
-        Action::Show { name, connect } => {
-            let queue = connect.admin()?.queue(&name).await?;
-            describe::queue(&mut out, &queue, connect.json)?;
-        }
-        Action::Explain { name, number, connect } => {
-            let message = connect.admin()?.explain_message(&name, SequenceNumber(number)).await?;
-            order::explain(&mut out, &name, &message, connect.json)?;
-        }
-        Action::Purge(arguments) => purge(&mut out, arguments).await?,
-        Action::Delete { name, connect } => {
-            connect.admin()?.delete_queue(&name).await?;
-            said(&mut out, connect.json, "deleted", "queue", name.as_str())?;
-        }
+        Action::Create(command) => command.run().await,
+        Action::Update(command) => command.run().await,
+        Action::List(command) => command.run().await,
+        Action::Show(command) => command.run().await,
+        Action::Explain(command) => command.run().await,
+        Action::Purge(command) => command.run().await,
+        Action::Delete(command) => command.run().await,
     }
-    io::stdout().lock().write_all(&out)?;
-    Ok(())
 }
 
-/// A change of the order is made from the one that is there, so nobody else may change it in between.
-async fn update(admin: &mut Admin, name: &EntityName, settings: &Settings<QueueSpec>) -> Result<QueueInfo> {
-    if !settings.order.changes_order() {
-        let changes = settings.clone().spec(None)?;
-        if changes == QueueSpec::default() {
-            bail!("nothing to change; name a setting, such as --lock-duration 30s (see --help)");
-        }
-        return Ok(admin.update_queue(name, &changes).await?);
+impl Entity for Queue {
+    const KIND: &'static str = "queue";
+
+    fn name(&self) -> &str {
+        self.name.as_str()
     }
-    for _ in 1..ATTEMPT_COUNT_MAX {
-        match try_update(admin, name, settings).await? {
-            Err(AdminError::Changed { .. }) => {}
-            done => return Ok(done?),
-        }
-    }
-    Ok(try_update(admin, name, settings).await??)
 }
 
-async fn try_update(
-    admin: &mut Admin,
-    name: &EntityName,
-    settings: &Settings<QueueSpec>,
-) -> Result<Result<QueueInfo, AdminError>> {
-    let current = admin.queue(name).await?;
-    let changes = settings.clone().spec(current.spec.settings().order.as_deref())?;
-    Ok(admin.update_queue_at(name, current.history.revision, &changes).await)
+impl Creatable for Queue {
+    type Settings = Settings<QueueSpec>;
+
+    async fn create(&self, admin: &mut Admin, settings: Self::Settings) -> Result<String> {
+        let created = admin.create_queue(&self.name, &settings.spec(None)?).await?;
+        Ok(in_short(&created.spec.settings()))
+    }
 }
 
-async fn purge(out: &mut Vec<u8>, arguments: Purge) -> Result<()> {
-    if !arguments.yes {
-        arguments.confirm().await?;
+impl Updatable for Queue {
+    type Settings = Settings<QueueSpec>;
+
+    async fn update(&self, admin: &mut Admin, settings: Self::Settings) -> Result<String> {
+        settings.update(admin, self).await
     }
-    let client = arguments.connect.open().await?;
-    let before = arguments.older_than.map(|age| now() - age);
-    let count = client.purge(&arguments.entity(), before).await?;
-    client.close().await;
-    if arguments.connect.json {
-        writeln!(out, "{}", json!({ "queue": arguments.name.as_str(), "purged": count }))?;
-    } else {
-        writeln!(out, "Purged {} from {}", plural(count, "message"), arguments.place())?;
+}
+
+impl Ordered for Queue {
+    type Spec = QueueSpec;
+
+    async fn current(&self, admin: &mut Admin) -> Result<(u64, QueueSettings), AdminError> {
+        let queue = admin.queue(&self.name).await?;
+        Ok((queue.history.revision, queue.spec.settings()))
     }
-    Ok(())
+
+    async fn change(
+        &self,
+        admin: &mut Admin,
+        revision: Option<u64>,
+        changes: &QueueSpec,
+    ) -> Result<QueueSettings, AdminError> {
+        let changed = match revision {
+            Some(revision) => admin.update_queue_at(&self.name, revision, changes).await?,
+            None => admin.update_queue(&self.name, changes).await?,
+        };
+        Ok(changed.spec.settings())
+    }
+}
+
+impl Deletable for Queue {
+    async fn delete(&self, admin: &mut Admin) -> Result<String> {
+        admin.delete_queue(&self.name).await?;
+        Ok(String::new())
+    }
+}
+
+impl Listable for Queues {
+    type Item = QueueInfo;
+
+    async fn items(&self, admin: &mut Admin) -> Result<Vec<QueueInfo>> {
+        Ok(admin.queues().await?)
+    }
+
+    fn table(queues: &[QueueInfo]) -> Table {
+        let table = Table::new().text("NAME").number("ACTIVE").number("LOCKED").number("DEFERRED");
+        let mut table = table.number("SCHEDULED").number("DEAD").number("BYTES").text("ORDER");
+        for QueueInfo { name, counts, spec, .. } in queues {
+            let numbers = [
+                counts.active_count,
+                counts.locked_count,
+                counts.deferred_count,
+                counts.scheduled_count,
+                counts.dead_letter_count,
+                counts.size_bytes,
+            ];
+            let numbers = numbers.map(|number| number.to_string());
+            table.row(std::iter::once(name.clone()).chain(numbers).chain([order_of(&spec.settings())]));
+        }
+        table
+    }
+}
+
+impl Showable for Queue {
+    type Info = QueueInfo;
+
+    async fn info(&self, admin: &mut Admin) -> Result<QueueInfo> {
+        Ok(admin.queue(&self.name).await?)
+    }
+
+    async fn page(&self, _: &mut Admin, queue: &QueueInfo, page: &mut Page<'_>) -> Result<()> {
+        page.line("Queue", &queue.name)?;
+        let settings = queue.spec.settings();
+        page.settings(&settings)?;
+        page.counts(&queue.counts)?;
+        Ok(page.order(&settings, queue.runtime.as_ref())?)
+    }
+}
+
+impl Explain {
+    async fn run(self) -> Result<()> {
+        let message = self.connect.admin()?.explain_message(&self.name, SequenceNumber(self.number)).await?;
+        self.connect.print(std::slice::from_ref(&message), |out| order::explain(out, &self.name, &message))
+    }
 }
 
 impl Purge {
+    async fn run(self) -> Result<()> {
+        if !self.yes {
+            self.confirm().await?;
+        }
+        let client = self.connect.open().await?;
+        let before = self.older_than.map(|age| now() - age);
+        let count = client.purge(&self.entity(), before).await?;
+        client.close().await;
+        let purged = json!({ "queue": self.name.as_str(), "purged": count });
+        self.connect.print(&[purged], |out| {
+            writeln!(out, "Purged {} from {}", plural(count, "message"), self.place())
+        })
+    }
+
     fn entity(&self) -> String {
         let sub_queue = if self.dead_letters { "/$DeadLetterQueue" } else { "" };
         format!("{}{sub_queue}", self.name)
@@ -253,9 +275,9 @@ impl Purge {
         })
     }
 
-    /// Asks a person; a script has to say that it means it.
+    /// Asks a person; a script has to pass `--yes`.
     async fn confirm(&self) -> Result<()> {
-        if !io::stdin().is_terminal() {
+        if !is_interactive() {
             bail!("purging cannot be undone; add --yes to purge {}", self.place());
         }
         let counts = self.counts().await?;
@@ -270,10 +292,7 @@ impl Purge {
             }
             None => plural(count, "message"),
         };
-        eprint!("Purge {which} from {}? This cannot be undone. [y/N] ", self.place());
-        let mut answer = String::new();
-        io::stdin().lock().read_line(&mut answer)?;
-        if !matches!(answer.trim(), "y" | "Y" | "yes") {
+        if !confirm(&format!("Purge {which} from {}? This cannot be undone.", self.place()))? {
             bail!("nothing was purged");
         }
         Ok(())

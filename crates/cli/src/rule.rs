@@ -1,16 +1,14 @@
 //! `peeklock rule`: which messages a subscription gets, and what is changed on its copies.
 
-use std::io::{self, Write};
-
 use anyhow::{Context, Result};
 use clap::Subcommand;
-use peeklock_client::{CorrelationSpec, EntityName, Match, RuleInfo, RuleSpec, RuleValue};
+use peeklock_client::{Admin, CorrelationSpec, Match, RuleInfo, RuleSpec, RuleValue};
 use peeklock_filter::Value;
 
-use crate::connect::Connect;
-use crate::describe::{Page, json_lines};
+use crate::command::{Creatable, Create, Deletable, Delete, Entity, List, Listable, Show, Showable};
+use crate::describe::Page;
 use crate::filter::FilterFlags;
-use crate::said::said;
+use crate::subscription::Subscription;
 use crate::table::Table;
 
 /// Add, list, show and remove the rules of a subscription: a message comes to it if the filter of any of its rules takes it.
@@ -20,54 +18,31 @@ pub(crate) struct Arguments {
     action: Action,
 }
 
-#[derive(clap::Args)]
-struct Place {
-    /// The topic
-    #[arg(value_parser = EntityName::parse)]
-    topic: EntityName,
-    /// The subscription
-    subscription: String,
-}
-
 #[derive(Subcommand)]
 enum Action {
     /// Add a rule; the one called '$Default' takes everything until it is removed
     #[command(after_help = ADD_EXAMPLES)]
-    Add {
-        #[command(flatten)]
-        place: Place,
-        /// The rule
-        rule: String,
-        #[command(flatten)]
-        filter: FilterFlags,
-        #[command(flatten)]
-        connect: Connect,
-    },
+    Add(Create<Rule>),
     /// List the rules of a subscription
-    List {
-        #[command(flatten)]
-        place: Place,
-        #[command(flatten)]
-        connect: Connect,
-    },
+    List(List<Rules>),
     /// Show one rule
-    Show {
-        #[command(flatten)]
-        place: Place,
-        /// The rule
-        rule: String,
-        #[command(flatten)]
-        connect: Connect,
-    },
+    Show(Show<Rule>),
     /// Remove a rule; a subscription without any gets nothing
-    Remove {
-        #[command(flatten)]
-        place: Place,
-        /// The rule
-        rule: String,
-        #[command(flatten)]
-        connect: Connect,
-    },
+    Remove(Delete<Rule>),
+}
+
+#[derive(clap::Args)]
+struct Rule {
+    #[command(flatten)]
+    of: Subscription,
+    /// The rule
+    rule: String,
+}
+
+#[derive(clap::Args)]
+struct Rules {
+    #[command(flatten)]
+    of: Subscription,
 }
 
 const ADD_EXAMPLES: &str = "\
@@ -77,58 +52,79 @@ Examples:
   peeklock rule remove orders audit '$Default'";
 
 pub(crate) async fn run(arguments: Arguments) -> Result<()> {
-    let mut out = Vec::new();
     match arguments.action {
-        Action::Add { place: Place { topic, subscription }, rule, filter, connect } => {
-            let spec = filter.rule()?.context(
-                "a rule needs a filter: --sql EXPRESSION, --correlation KEY=VALUE, --true or --false",
-            )?;
-            connect.admin()?.add_rule(&topic, &subscription, &rule, &spec).await?;
-            said(&mut out, connect.json, "added", "rule", &rule)?;
-        }
-        Action::List { place: Place { topic, subscription }, connect } => {
-            let rules = connect.admin()?.rules(&topic, &subscription).await?;
-            list(&mut out, &rules, connect.json)?;
-        }
-        Action::Show { place: Place { topic, subscription }, rule, connect } => {
-            let rule = connect.admin()?.rule(&topic, &subscription, &rule).await?;
-            show(&mut out, &rule, connect.json)?;
-        }
-        Action::Remove { place: Place { topic, subscription }, rule, connect } => {
-            connect.admin()?.remove_rule(&topic, &subscription, &rule).await?;
-            said(&mut out, connect.json, "removed", "rule", &rule)?;
-        }
+        Action::Add(command) => command.run().await,
+        Action::List(command) => command.run().await,
+        Action::Show(command) => command.run().await,
+        Action::Remove(command) => command.run().await,
     }
-    io::stdout().lock().write_all(&out)?;
-    Ok(())
 }
 
-fn list(out: &mut Vec<u8>, rules: &[RuleInfo], as_json: bool) -> io::Result<()> {
-    if as_json {
-        return json_lines(out, rules);
+impl Entity for Rule {
+    const KIND: &'static str = "rule";
+
+    fn name(&self) -> &str {
+        &self.rule
     }
-    let mut table = Table::new().text("NAME").text("FILTER").text("ACTION");
-    for RuleInfo { name, spec, .. } in rules {
-        table.row([name.clone(), filter_text(spec), spec.action.clone().unwrap_or_default()]);
-    }
-    table.write(out)
 }
 
-fn show(out: &mut Vec<u8>, rule: &RuleInfo, as_json: bool) -> io::Result<()> {
-    if as_json {
-        return json_lines(out, std::slice::from_ref(rule));
+impl Creatable for Rule {
+    type Settings = FilterFlags;
+    const CREATED: &'static str = "added";
+
+    async fn create(&self, admin: &mut Admin, filter: FilterFlags) -> Result<String> {
+        let spec = filter
+            .rule()?
+            .context("a rule needs a filter: --sql EXPRESSION, --correlation KEY=VALUE, --true or --false")?;
+        admin.add_rule(&self.of.topic, &self.of.subscription, &self.rule, &spec).await?;
+        Ok(String::new())
     }
-    let mut page = Page(out);
-    page.line("Rule", &rule.name)?;
-    page.line("Filter", &filter_text(&rule.spec))?;
-    let parameters = [&rule.spec.parameters, &rule.spec.action_parameters];
-    if let Some(action) = &rule.spec.action {
-        page.line("Action", action)?;
+}
+
+impl Deletable for Rule {
+    const DELETED: &'static str = "removed";
+
+    async fn delete(&self, admin: &mut Admin) -> Result<String> {
+        admin.remove_rule(&self.of.topic, &self.of.subscription, &self.rule).await?;
+        Ok(String::new())
     }
-    for (name, value) in parameters.into_iter().flatten().flat_map(|named| &named.0) {
-        page.line(&format!("  {name}"), &value_text(value))?;
+}
+
+impl Listable for Rules {
+    type Item = RuleInfo;
+
+    async fn items(&self, admin: &mut Admin) -> Result<Vec<RuleInfo>> {
+        Ok(admin.rules(&self.of.topic, &self.of.subscription).await?)
     }
-    Ok(())
+
+    fn table(rules: &[RuleInfo]) -> Table {
+        let mut table = Table::new().text("NAME").text("FILTER").text("ACTION");
+        for RuleInfo { name, spec, .. } in rules {
+            table.row([name.clone(), filter_text(spec), spec.action.clone().unwrap_or_default()]);
+        }
+        table
+    }
+}
+
+impl Showable for Rule {
+    type Info = RuleInfo;
+
+    async fn info(&self, admin: &mut Admin) -> Result<RuleInfo> {
+        Ok(admin.rule(&self.of.topic, &self.of.subscription, &self.rule).await?)
+    }
+
+    async fn page(&self, _: &mut Admin, rule: &RuleInfo, page: &mut Page<'_>) -> Result<()> {
+        page.line("Rule", &rule.name)?;
+        page.line("Filter", &filter_text(&rule.spec))?;
+        if let Some(action) = &rule.spec.action {
+            page.line("Action", action)?;
+        }
+        let parameters = [&rule.spec.parameters, &rule.spec.action_parameters];
+        for (name, value) in parameters.into_iter().flatten().flat_map(|named| &named.0) {
+            page.line(&format!("  {name}"), &value_text(value))?;
+        }
+        Ok(())
+    }
 }
 
 /// A filter on one line.

@@ -1,6 +1,6 @@
 //! `peeklock session`: the sessions of a queue or subscription.
 
-use std::io::{self, Write};
+use std::io::Write;
 
 use anyhow::Result;
 use clap::Subcommand;
@@ -34,14 +34,6 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     if sessions.is_empty() {
         eprintln!("no session of '{entity}' has messages");
     }
-    let mut out = Vec::new();
-    for session in sessions {
-        if connect.json {
-            writeln!(out, "{}", json!({ "session": session }))?;
-        } else {
-            writeln!(out, "{session}")?;
-        }
-    }
-    io::stdout().lock().write_all(&out)?;
-    Ok(())
+    let lines: Vec<_> = sessions.iter().map(|session| json!({ "session": session })).collect();
+    connect.print(&lines, |out| sessions.iter().try_for_each(|session| writeln!(out, "{session}")))
 }

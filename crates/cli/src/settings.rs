@@ -1,11 +1,16 @@
 //! The settings of queues and subscriptions on the command line: the flags that [`peeklock_spec`] declares, and those of the order.
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, bail};
 use clap::Parser;
-use peeklock_client::{EntityName, OrderSettings, QueueSettings, QueueSpec, SubscriptionSpec};
-use peeklock_spec::{setting_rows, show_duration};
+use peeklock_client::{
+    Admin, AdminError, EntityName, OrderSettings, QueueSettings, QueueSpec, SubscriptionSpec,
+};
+use peeklock_spec::{Maybe, OrderSpec, setting_rows, show_duration};
 
 use crate::order::{self, OrderFlags};
+
+/// How often an update is tried while other changes of the entity come in between.
+const ATTEMPT_COUNT_MAX: usize = 5;
 
 /// The flags of an entity that has an order.
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -13,20 +18,69 @@ pub(crate) struct Settings<S: clap::Args> {
     #[command(flatten)]
     spec: S,
     #[command(flatten)]
-    pub(crate) order: OrderFlags,
+    order: OrderFlags,
 }
 
-impl Settings<QueueSpec> {
-    /// Returns the changes that the flags ask for. Flags of the order change `current`.
-    pub(crate) fn spec(self, current: Option<&OrderSettings>) -> Result<QueueSpec> {
-        Ok(QueueSpec { order: self.order.spec(current)?, ..self.spec })
+/// A spec with an order in it.
+pub(crate) trait OrderedSpec: clap::Args + Clone + Default + PartialEq {
+    fn set_order(&mut self, order: Option<Maybe<OrderSpec>>);
+}
+
+impl OrderedSpec for QueueSpec {
+    fn set_order(&mut self, order: Option<Maybe<OrderSpec>>) {
+        self.order = order;
     }
 }
 
-impl Settings<SubscriptionSpec> {
+impl OrderedSpec for SubscriptionSpec {
+    fn set_order(&mut self, order: Option<Maybe<OrderSpec>>) {
+        self.order = order;
+    }
+}
+
+/// An entity with an order. A change of the order is made from the current one.
+pub(crate) trait Ordered {
+    type Spec: OrderedSpec;
+
+    /// Returns the revision of the entity and its settings.
+    async fn current(&self, admin: &mut Admin) -> Result<(u64, QueueSettings), AdminError>;
+
+    /// Changes the entity, with a revision only if it still has that one. Returns its new settings.
+    async fn change(
+        &self,
+        admin: &mut Admin,
+        revision: Option<u64>,
+        changes: &Self::Spec,
+    ) -> Result<QueueSettings, AdminError>;
+}
+
+impl<S: OrderedSpec> Settings<S> {
     /// Returns the changes that the flags ask for. Flags of the order change `current`.
-    pub(crate) fn spec(self, current: Option<&OrderSettings>) -> Result<SubscriptionSpec> {
-        Ok(SubscriptionSpec { order: self.order.spec(current)?, ..self.spec })
+    pub(crate) fn spec(&self, current: Option<&OrderSettings>) -> Result<S> {
+        let mut spec = self.spec.clone();
+        spec.set_order(self.order.clone().spec(current)?);
+        Ok(spec)
+    }
+
+    /// Changes an entity, again if another change of it comes in between. Returns its summary.
+    pub(crate) async fn update(&self, admin: &mut Admin, entity: &impl Ordered<Spec = S>) -> Result<String> {
+        if !self.order.changes_order() {
+            let changes = self.spec(None)?;
+            if changes == S::default() {
+                bail!("nothing to change; name a setting, such as --lock-duration 30s (see --help)");
+            }
+            return Ok(in_short(&entity.change(admin, None, &changes).await?));
+        }
+        let mut attempt_count = 0;
+        loop {
+            let (revision, current) = entity.current(admin).await?;
+            let changes = self.spec(current.order.as_deref())?;
+            attempt_count += 1;
+            match entity.change(admin, Some(revision), &changes).await {
+                Err(AdminError::Changed { .. }) if attempt_count < ATTEMPT_COUNT_MAX => {}
+                changed => return Ok(in_short(&changed?)),
+            }
+        }
     }
 }
 

@@ -1,18 +1,20 @@
 //! `peeklock subscription`: create, change, list, show and delete the subscriptions of a topic.
 
-use std::io::{self, Write};
-
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::Subcommand;
-use peeklock_client::{Admin, AdminError, EntityName, Named, SubscriptionInfo, SubscriptionSpec};
+use peeklock_client::{
+    Admin, AdminError, EntityName, Named, QueueSettings, SubscriptionInfo, SubscriptionSpec,
+};
 use peeklock_filter::RuleName;
 
-use crate::connect::Connect;
-use crate::describe;
+use crate::command::{
+    Creatable, Create, Deletable, Delete, Entity, List, Listable, Show, Showable, Updatable, Update,
+};
+use crate::describe::{Page, order_of};
 use crate::filter::FilterFlags;
-use crate::queue::ATTEMPT_COUNT_MAX;
-use crate::said::{said, said_with};
-use crate::settings::{Settings, in_short};
+use crate::rule::filter_text;
+use crate::settings::{Ordered, Settings, in_short};
+use crate::table::Table;
 
 /// Create, change, list, show and delete the subscriptions of a topic.
 #[derive(clap::Args)]
@@ -21,61 +23,44 @@ pub(crate) struct Arguments {
     action: Action,
 }
 
-#[derive(clap::Args)]
-struct Name {
-    /// The topic
-    #[arg(value_parser = EntityName::parse)]
-    topic: EntityName,
-    /// The subscription
-    subscription: String,
-}
-
 #[derive(Subcommand)]
 enum Action {
     /// Create a subscription; without a filter it gets every message
     #[command(after_help = CREATE_EXAMPLES)]
-    Create {
-        #[command(flatten)]
-        name: Name,
-        #[command(flatten)]
-        connect: Connect,
-        #[command(flatten)]
-        filter: FilterFlags,
-        #[command(flatten)]
-        settings: Box<Settings<SubscriptionSpec>>,
-    },
+    Create(Create<Subscription>),
     /// Change settings of a subscription; those not named stay as they are
     #[command(after_help = UPDATE_EXAMPLES)]
-    Update {
-        #[command(flatten)]
-        name: Name,
-        #[command(flatten)]
-        connect: Connect,
-        #[command(flatten)]
-        settings: Box<Settings<SubscriptionSpec>>,
-    },
+    Update(Update<Subscription>),
     /// List all subscriptions of a topic with their counts
-    List {
-        /// The topic
-        #[arg(value_parser = EntityName::parse)]
-        topic: EntityName,
-        #[command(flatten)]
-        connect: Connect,
-    },
+    List(List<Subscriptions>),
     /// Show one subscription: its rules, what differs from the default, and its counts
-    Show {
-        #[command(flatten)]
-        name: Name,
-        #[command(flatten)]
-        connect: Connect,
-    },
+    Show(Show<Subscription>),
     /// Delete a subscription with everything in it
-    Delete {
-        #[command(flatten)]
-        name: Name,
-        #[command(flatten)]
-        connect: Connect,
-    },
+    Delete(Delete<Subscription>),
+}
+
+#[derive(clap::Args)]
+pub(crate) struct Subscription {
+    /// The topic
+    #[arg(value_parser = EntityName::parse)]
+    pub(crate) topic: EntityName,
+    /// The subscription
+    pub(crate) subscription: String,
+}
+
+#[derive(clap::Args)]
+struct Subscriptions {
+    /// The topic
+    #[arg(value_parser = EntityName::parse)]
+    topic: EntityName,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct NewSubscription {
+    #[command(flatten)]
+    filter: FilterFlags,
+    #[command(flatten)]
+    settings: Settings<SubscriptionSpec>,
 }
 
 const CREATE_EXAMPLES: &str = "\
@@ -93,69 +78,115 @@ Examples:
 The filters of a subscription are its rules: see `peeklock rule`.";
 
 pub(crate) async fn run(arguments: Arguments) -> Result<()> {
-    let mut out = Vec::new();
     match arguments.action {
-        Action::Create { name: Name { topic, subscription }, filter, settings, connect } => {
-            let mut spec = settings.spec(None)?;
-            spec.rules = filter.rule()?.map(|rule| Named(vec![(RuleName::default_rule(), rule)]));
-            let created = connect.admin()?.create_subscription(&topic, &subscription, &spec).await?;
-            let short = in_short(&created.spec.settings());
-            said_with(&mut out, connect.json, "created", "subscription", &subscription, &short)?;
-        }
-        Action::Update { name: Name { topic, subscription }, settings, connect } => {
-            let updated = update(&mut connect.admin()?, &topic, &subscription, &settings).await?;
-            let short = in_short(&updated.spec.settings());
-            said_with(&mut out, connect.json, "updated", "subscription", &subscription, &short)?;
-        }
-        Action::List { topic, connect } => {
-            let subscriptions = connect.admin()?.subscriptions(&topic).await?;
-            describe::subscriptions(&mut out, &subscriptions, connect.json)?;
-        }
-        Action::Show { name: Name { topic, subscription }, connect } => {
-            let mut admin = connect.admin()?;
-            let shown = admin.subscription(&topic, &subscription).await?;
-            let rules = admin.rules(&topic, &subscription).await?;
-            describe::subscription(&mut out, &shown, &rules, connect.json)?;
-        }
-        Action::Delete { name: Name { topic, subscription }, connect } => {
-            connect.admin()?.delete_subscription(&topic, &subscription).await?;
-            said(&mut out, connect.json, "deleted", "subscription", &subscription)?;
-        }
+        Action::Create(command) => command.run().await,
+        Action::Update(command) => command.run().await,
+        Action::List(command) => command.run().await,
+        Action::Show(command) => command.run().await,
+        Action::Delete(command) => command.run().await,
     }
-    io::stdout().lock().write_all(&out)?;
-    Ok(())
 }
 
-/// As for queues: nobody else may change the order in between.
-async fn update(
-    admin: &mut Admin,
-    topic: &EntityName,
-    name: &str,
-    settings: &Settings<SubscriptionSpec>,
-) -> Result<SubscriptionInfo> {
-    if !settings.order.changes_order() {
-        let changes = settings.clone().spec(None)?;
-        if changes == SubscriptionSpec::default() {
-            bail!("nothing to change; name a setting, such as --lock-duration 30s (see --help)");
-        }
-        return Ok(admin.update_subscription(topic, name, &changes).await?);
+impl Entity for Subscription {
+    const KIND: &'static str = "subscription";
+
+    fn name(&self) -> &str {
+        &self.subscription
     }
-    for _ in 1..ATTEMPT_COUNT_MAX {
-        match try_update(admin, topic, name, settings).await? {
-            Err(AdminError::Changed { .. }) => {}
-            done => return Ok(done?),
-        }
-    }
-    Ok(try_update(admin, topic, name, settings).await??)
 }
 
-async fn try_update(
-    admin: &mut Admin,
-    topic: &EntityName,
-    name: &str,
-    settings: &Settings<SubscriptionSpec>,
-) -> Result<Result<SubscriptionInfo, AdminError>> {
-    let current = admin.subscription(topic, name).await?;
-    let changes = settings.clone().spec(current.spec.settings().order.as_deref())?;
-    Ok(admin.update_subscription_at(topic, name, current.history.revision, &changes).await)
+impl Creatable for Subscription {
+    type Settings = NewSubscription;
+
+    async fn create(&self, admin: &mut Admin, new: NewSubscription) -> Result<String> {
+        let mut spec = new.settings.spec(None)?;
+        spec.rules = new.filter.rule()?.map(|rule| Named(vec![(RuleName::default_rule(), rule)]));
+        let created = admin.create_subscription(&self.topic, &self.subscription, &spec).await?;
+        Ok(in_short(&created.spec.settings()))
+    }
+}
+
+impl Updatable for Subscription {
+    type Settings = Settings<SubscriptionSpec>;
+
+    async fn update(&self, admin: &mut Admin, settings: Self::Settings) -> Result<String> {
+        settings.update(admin, self).await
+    }
+}
+
+impl Ordered for Subscription {
+    type Spec = SubscriptionSpec;
+
+    async fn current(&self, admin: &mut Admin) -> Result<(u64, QueueSettings), AdminError> {
+        let subscription = admin.subscription(&self.topic, &self.subscription).await?;
+        Ok((subscription.history.revision, subscription.spec.settings()))
+    }
+
+    async fn change(
+        &self,
+        admin: &mut Admin,
+        revision: Option<u64>,
+        changes: &SubscriptionSpec,
+    ) -> Result<QueueSettings, AdminError> {
+        let Subscription { topic, subscription } = self;
+        let changed = match revision {
+            Some(revision) => admin.update_subscription_at(topic, subscription, revision, changes).await?,
+            None => admin.update_subscription(topic, subscription, changes).await?,
+        };
+        Ok(changed.spec.settings())
+    }
+}
+
+impl Deletable for Subscription {
+    async fn delete(&self, admin: &mut Admin) -> Result<String> {
+        admin.delete_subscription(&self.topic, &self.subscription).await?;
+        Ok(String::new())
+    }
+}
+
+impl Listable for Subscriptions {
+    type Item = SubscriptionInfo;
+
+    async fn items(&self, admin: &mut Admin) -> Result<Vec<SubscriptionInfo>> {
+        Ok(admin.subscriptions(&self.topic).await?)
+    }
+
+    fn table(subscriptions: &[SubscriptionInfo]) -> Table {
+        let table = Table::new().text("NAME").number("RULES").number("ACTIVE").number("LOCKED");
+        let mut table = table.number("DEFERRED").number("DEAD").number("BYTES").text("ORDER");
+        for SubscriptionInfo { name, counts, rule_count, spec, .. } in subscriptions {
+            let numbers = [
+                *rule_count,
+                counts.active_count,
+                counts.locked_count,
+                counts.deferred_count,
+                counts.dead_letter_count,
+                counts.size_bytes,
+            ];
+            let numbers = numbers.map(|number| number.to_string());
+            table.row(std::iter::once(name.clone()).chain(numbers).chain([order_of(&spec.settings())]));
+        }
+        table
+    }
+}
+
+impl Showable for Subscription {
+    type Info = SubscriptionInfo;
+
+    async fn info(&self, admin: &mut Admin) -> Result<SubscriptionInfo> {
+        Ok(admin.subscription(&self.topic, &self.subscription).await?)
+    }
+
+    async fn page(&self, admin: &mut Admin, info: &SubscriptionInfo, page: &mut Page<'_>) -> Result<()> {
+        let rules = admin.rules(&self.topic, &self.subscription).await?;
+        page.line("Subscription", &info.name)?;
+        page.line("Rules", &if rules.is_empty() { "none, so it gets nothing" } else { "" })?;
+        for rule in rules {
+            page.line(&format!("  {}", rule.name), &filter_text(&rule.spec))?;
+        }
+        let settings = info.spec.settings();
+        page.settings(&settings)?;
+        page.counts(&info.counts)?;
+        Ok(page.order(&settings, info.runtime.as_ref())?)
+    }
 }

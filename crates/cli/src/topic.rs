@@ -1,15 +1,15 @@
 //! `peeklock topic`: create, change, list, show and delete topics, and tell what one would do with a message.
 
-use std::io::{self, Write};
-
 use anyhow::{Result, bail};
 use clap::Subcommand;
-use peeklock_client::{EntityName, TopicSpec};
+use peeklock_client::{Admin, EntityName, TopicInfo, TopicSpec};
 
-use crate::connect::Connect;
-use crate::describe;
+use crate::command::{
+    Creatable, Create, Deletable, Delete, Entity, List, Listable, Show, Showable, Updatable, Update,
+};
+use crate::describe::Page;
 use crate::explain;
-use crate::said::said;
+use crate::table::Table;
 
 /// Create, change, list, show and delete topics; explain who gets a message.
 #[derive(clap::Args)]
@@ -22,49 +22,28 @@ pub(crate) struct Arguments {
 enum Action {
     /// Create a topic
     #[command(after_help = CREATE_EXAMPLES)]
-    Create {
-        /// The topic
-        #[arg(value_parser = EntityName::parse)]
-        name: EntityName,
-        #[command(flatten)]
-        connect: Connect,
-        #[command(flatten)]
-        settings: Box<TopicSpec>,
-    },
+    Create(Create<Topic>),
     /// Change settings of a topic; those not named stay as they are
     #[command(after_help = UPDATE_EXAMPLES)]
-    Update {
-        /// The topic
-        #[arg(value_parser = EntityName::parse)]
-        name: EntityName,
-        #[command(flatten)]
-        connect: Connect,
-        #[command(flatten)]
-        settings: Box<TopicSpec>,
-    },
+    Update(Update<Topic>),
     /// List all topics
-    List {
-        #[command(flatten)]
-        connect: Connect,
-    },
+    List(List<Topics>),
     /// Show one topic: what differs from the default, and its counts
-    Show {
-        /// The topic
-        #[arg(value_parser = EntityName::parse)]
-        name: EntityName,
-        #[command(flatten)]
-        connect: Connect,
-    },
+    Show(Show<Topic>),
     /// Delete a topic with its subscriptions and everything in them
-    Delete {
-        /// The topic
-        #[arg(value_parser = EntityName::parse)]
-        name: EntityName,
-        #[command(flatten)]
-        connect: Connect,
-    },
+    Delete(Delete<Topic>),
     Explain(Box<explain::Arguments>),
 }
+
+#[derive(clap::Args)]
+struct Topic {
+    /// The topic
+    #[arg(value_parser = EntityName::parse)]
+    name: EntityName,
+}
+
+#[derive(clap::Args)]
+struct Topics {}
 
 const CREATE_EXAMPLES: &str = "\
 Examples:
@@ -77,33 +56,81 @@ Examples:
   peeklock topic update news --status send-disabled";
 
 pub(crate) async fn run(arguments: Arguments) -> Result<()> {
-    let mut out = Vec::new();
     match arguments.action {
-        Action::Create { name, settings, connect } => {
-            connect.admin()?.create_topic(&name, &settings).await?;
-            said(&mut out, connect.json, "created", "topic", name.as_str())?;
-        }
-        Action::Update { name, settings, connect } => {
-            if *settings == TopicSpec::default() {
-                bail!("nothing to change; name a setting, such as --ttl 1h (see --help)");
-            }
-            connect.admin()?.update_topic(&name, &settings).await?;
-            said(&mut out, connect.json, "updated", "topic", name.as_str())?;
-        }
-        Action::List { connect } => {
-            let topics = connect.admin()?.topics().await?;
-            describe::topics(&mut out, &topics, connect.json)?;
-        }
-        Action::Show { name, connect } => {
-            let topic = connect.admin()?.topic(&name).await?;
-            describe::topic(&mut out, &topic, connect.json)?;
-        }
-        Action::Delete { name, connect } => {
-            connect.admin()?.delete_topic(&name).await?;
-            said(&mut out, connect.json, "deleted", "topic", name.as_str())?;
-        }
-        Action::Explain(arguments) => explain::run(&mut out, *arguments).await?,
+        Action::Create(command) => command.run().await,
+        Action::Update(command) => command.run().await,
+        Action::List(command) => command.run().await,
+        Action::Show(command) => command.run().await,
+        Action::Delete(command) => command.run().await,
+        Action::Explain(arguments) => explain::run(&arguments).await,
     }
-    io::stdout().lock().write_all(&out)?;
-    Ok(())
+}
+
+impl Entity for Topic {
+    const KIND: &'static str = "topic";
+
+    fn name(&self) -> &str {
+        self.name.as_str()
+    }
+}
+
+impl Creatable for Topic {
+    type Settings = TopicSpec;
+
+    async fn create(&self, admin: &mut Admin, settings: TopicSpec) -> Result<String> {
+        admin.create_topic(&self.name, &settings).await?;
+        Ok(String::new())
+    }
+}
+
+impl Updatable for Topic {
+    type Settings = TopicSpec;
+
+    async fn update(&self, admin: &mut Admin, settings: TopicSpec) -> Result<String> {
+        if settings == TopicSpec::default() {
+            bail!("nothing to change; name a setting, such as --ttl 1h (see --help)");
+        }
+        admin.update_topic(&self.name, &settings).await?;
+        Ok(String::new())
+    }
+}
+
+impl Deletable for Topic {
+    async fn delete(&self, admin: &mut Admin) -> Result<String> {
+        admin.delete_topic(&self.name).await?;
+        Ok(String::new())
+    }
+}
+
+impl Listable for Topics {
+    type Item = TopicInfo;
+
+    async fn items(&self, admin: &mut Admin) -> Result<Vec<TopicInfo>> {
+        Ok(admin.topics().await?)
+    }
+
+    fn table(topics: &[TopicInfo]) -> Table {
+        let mut table = Table::new().text("NAME").number("SUBSCRIPTIONS").number("SCHEDULED").number("BYTES");
+        for topic in topics {
+            let numbers = [topic.subscription_count, topic.scheduled_count, topic.size_bytes];
+            table.row(std::iter::once(topic.name.clone()).chain(numbers.map(|number| number.to_string())));
+        }
+        table
+    }
+}
+
+impl Showable for Topic {
+    type Info = TopicInfo;
+
+    async fn info(&self, admin: &mut Admin) -> Result<TopicInfo> {
+        Ok(admin.topic(&self.name).await?)
+    }
+
+    async fn page(&self, _: &mut Admin, topic: &TopicInfo, page: &mut Page<'_>) -> Result<()> {
+        page.line("Topic", &topic.name)?;
+        page.settings(&topic.spec.settings())?;
+        page.line("Subscriptions", &topic.subscription_count)?;
+        page.line("Scheduled", &topic.scheduled_count)?;
+        Ok(page.line("Bytes", &topic.size_bytes)?)
+    }
 }

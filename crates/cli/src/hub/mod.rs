@@ -1,19 +1,18 @@
 //! `peeklock hub`: create, change, list, show and delete event hubs, and their consumer groups.
 
-mod settings;
+mod consumer_group;
 mod show;
-
-use std::io::{self, Write};
 
 use anyhow::{Result, bail};
 use clap::Subcommand;
-use peeklock_client::{EntityName, HubSpec};
+use peeklock_client::{Admin, EntityName, HubInfo, HubSpec};
 
-use crate::connect::Connect;
-use crate::describe::json_lines;
-use crate::said::{said, said_with};
+use crate::command::{
+    Creatable, Create, Deletable, Delete, Entity, List, Listable, Show, Showable, Updatable, Update,
+};
+use crate::describe::Page;
 use crate::table::Table;
-use settings::in_short;
+use consumer_group::{ConsumerGroup, ConsumerGroups};
 
 /// Create, change, list, show and delete event hubs.
 #[derive(clap::Args)]
@@ -26,47 +25,16 @@ pub(crate) struct Arguments {
 enum Action {
     /// Create a hub
     #[command(after_help = CREATE_EXAMPLES)]
-    Create {
-        /// The hub
-        #[arg(value_parser = EntityName::parse)]
-        name: EntityName,
-        #[command(flatten)]
-        settings: HubSpec,
-        #[command(flatten)]
-        connect: Connect,
-    },
+    Create(Create<Hub>),
     /// Change settings of a hub; those not named stay as they are
     #[command(after_help = UPDATE_EXAMPLES)]
-    Update {
-        /// The hub
-        #[arg(value_parser = EntityName::parse)]
-        name: EntityName,
-        #[command(flatten)]
-        settings: HubSpec,
-        #[command(flatten)]
-        connect: Connect,
-    },
+    Update(Update<Hub>),
     /// List all hubs
-    List {
-        #[command(flatten)]
-        connect: Connect,
-    },
+    List(List<Hubs>),
     /// Show one hub: its settings and partitions, and how far its consumer groups are behind
-    Show {
-        /// The hub
-        #[arg(value_parser = EntityName::parse)]
-        name: EntityName,
-        #[command(flatten)]
-        connect: Connect,
-    },
+    Show(Show<Hub>),
     /// Delete a hub with all its events
-    Delete {
-        /// The hub
-        #[arg(value_parser = EntityName::parse)]
-        name: EntityName,
-        #[command(flatten)]
-        connect: Connect,
-    },
+    Delete(Delete<Hub>),
     /// Create, list and delete the consumer groups of a hub
     Group {
         #[command(subcommand)]
@@ -77,37 +45,22 @@ enum Action {
 #[derive(Subcommand)]
 enum GroupAction {
     /// Create a consumer group
-    Create {
-        /// The hub
-        #[arg(value_parser = EntityName::parse)]
-        hub: EntityName,
-        /// The consumer group
-        group: String,
-        /// Anything that its owner wants to note
-        #[arg(long, value_name = "TEXT")]
-        user_metadata: Option<String>,
-        #[command(flatten)]
-        connect: Connect,
-    },
+    Create(Create<ConsumerGroup>),
     /// List the consumer groups of a hub
-    List {
-        /// The hub
-        #[arg(value_parser = EntityName::parse)]
-        hub: EntityName,
-        #[command(flatten)]
-        connect: Connect,
-    },
+    List(List<ConsumerGroups>),
     /// Delete a consumer group with its checkpoints; its readers are ended
-    Delete {
-        /// The hub
-        #[arg(value_parser = EntityName::parse)]
-        hub: EntityName,
-        /// The consumer group
-        group: String,
-        #[command(flatten)]
-        connect: Connect,
-    },
+    Delete(Delete<ConsumerGroup>),
 }
+
+#[derive(clap::Args)]
+struct Hub {
+    /// The hub
+    #[arg(value_parser = EntityName::parse)]
+    name: EntityName,
+}
+
+#[derive(clap::Args)]
+struct Hubs {}
 
 const CREATE_EXAMPLES: &str = "\
 Examples:
@@ -122,73 +75,79 @@ Examples:
 Partitions can become more, never fewer. With more of them, the events of a partition key may go to another one than before.";
 
 pub(crate) async fn run(arguments: Arguments) -> Result<()> {
-    let mut out = Vec::new();
     match arguments.action {
-        Action::Create { name, settings, connect } => {
-            let created = connect.admin()?.create_hub(&name, &settings).await?;
-            let told = in_short(&created.spec.settings());
-            said_with(&mut out, connect.json, "created", "hub", name.as_str(), &told)?;
-        }
-        Action::Update { name, settings, connect } => {
-            if settings == HubSpec::default() {
-                bail!("nothing to change; name a setting, such as --retention 7d (see --help)");
-            }
-            let updated = connect.admin()?.update_hub(&name, &settings).await?;
-            let told = in_short(&updated.spec.settings());
-            said_with(&mut out, connect.json, "updated", "hub", name.as_str(), &told)?;
-        }
-        Action::List { connect } => {
-            let hubs = connect.admin()?.hubs().await?;
-            show::list(&mut out, &hubs, connect.json)?;
-        }
-        Action::Show { name, connect } => show_hub(&mut out, &name, &connect).await?,
-        Action::Delete { name, connect } => {
-            connect.admin()?.delete_hub(&name).await?;
-            said(&mut out, connect.json, "deleted", "hub", name.as_str())?;
-        }
-        Action::Group { action } => run_group(&mut out, action).await?,
+        Action::Create(command) => command.run().await,
+        Action::Update(command) => command.run().await,
+        Action::List(command) => command.run().await,
+        Action::Show(command) => command.run().await,
+        Action::Delete(command) => command.run().await,
+        Action::Group { action: GroupAction::Create(command) } => command.run().await,
+        Action::Group { action: GroupAction::List(command) } => command.run().await,
+        Action::Group { action: GroupAction::Delete(command) } => command.run().await,
     }
-    io::stdout().lock().write_all(&out)?;
-    Ok(())
 }
 
-async fn show_hub(out: &mut Vec<u8>, name: &EntityName, connect: &Connect) -> Result<()> {
-    let mut admin = connect.admin()?;
-    let hub = admin.hub(name).await?;
-    if connect.json {
-        json_lines(out, std::slice::from_ref(&hub))?;
-        return Ok(());
+impl Entity for Hub {
+    const KIND: &'static str = "hub";
+
+    fn name(&self) -> &str {
+        self.name.as_str()
     }
-    let mut lags = Vec::new();
-    let groups = hub.spec.consumer_groups.iter().flatten().take(show::GROUPS_SHOWN_MAX);
-    for group in groups {
-        lags.push((group.to_string(), admin.checkpoints(name, group.as_str()).await?));
-    }
-    Ok(show::hub(out, &hub, &lags)?)
 }
 
-async fn run_group(out: &mut Vec<u8>, action: GroupAction) -> Result<()> {
-    match action {
-        GroupAction::Create { hub, group, user_metadata, connect } => {
-            connect.admin()?.create_consumer_group(&hub, &group, user_metadata.as_deref()).await?;
-            said_with(out, connect.json, "created", "group", &group, &format!("of hub '{hub}'"))?;
-        }
-        GroupAction::List { hub, connect } => {
-            let groups = connect.admin()?.consumer_groups(&hub).await?;
-            if connect.json {
-                json_lines(out, &groups)?;
-                return Ok(());
-            }
-            let mut table = Table::new().text("NAME").text("CREATED").text("METADATA");
-            for group in groups {
-                table.row([group.name, group.created_at, group.user_metadata.unwrap_or_default()]);
-            }
-            table.write(out)?;
-        }
-        GroupAction::Delete { hub, group, connect } => {
-            connect.admin()?.delete_consumer_group(&hub, &group).await?;
-            said_with(out, connect.json, "deleted", "group", &group, &format!("of hub '{hub}'"))?;
-        }
+impl Creatable for Hub {
+    type Settings = HubSpec;
+
+    async fn create(&self, admin: &mut Admin, settings: HubSpec) -> Result<String> {
+        let created = admin.create_hub(&self.name, &settings).await?;
+        Ok(show::in_short(&created.spec.settings()))
     }
-    Ok(())
+}
+
+impl Updatable for Hub {
+    type Settings = HubSpec;
+
+    async fn update(&self, admin: &mut Admin, settings: HubSpec) -> Result<String> {
+        if settings == HubSpec::default() {
+            bail!("nothing to change; name a setting, such as --retention 7d (see --help)");
+        }
+        let updated = admin.update_hub(&self.name, &settings).await?;
+        Ok(show::in_short(&updated.spec.settings()))
+    }
+}
+
+impl Deletable for Hub {
+    async fn delete(&self, admin: &mut Admin) -> Result<String> {
+        admin.delete_hub(&self.name).await?;
+        Ok(String::new())
+    }
+}
+
+impl Listable for Hubs {
+    type Item = HubInfo;
+
+    async fn items(&self, admin: &mut Admin) -> Result<Vec<HubInfo>> {
+        Ok(admin.hubs().await?)
+    }
+
+    fn table(hubs: &[HubInfo]) -> Table {
+        show::table(hubs)
+    }
+}
+
+impl Showable for Hub {
+    type Info = HubInfo;
+
+    async fn info(&self, admin: &mut Admin) -> Result<HubInfo> {
+        Ok(admin.hub(&self.name).await?)
+    }
+
+    async fn page(&self, admin: &mut Admin, hub: &HubInfo, page: &mut Page<'_>) -> Result<()> {
+        let mut lags = Vec::new();
+        let groups = hub.spec.consumer_groups.iter().flatten().take(show::GROUPS_SHOWN_MAX);
+        for group in groups {
+            lags.push((group.to_string(), admin.checkpoints(&self.name, group.as_str()).await?));
+        }
+        Ok(show::hub(page.0, hub, &lags)?)
+    }
 }

@@ -4,10 +4,10 @@ use std::io::{self, Write};
 
 use peeklock_client::{CheckpointInfo, HubInfo};
 use peeklock_spec::{show_duration, show_expired_position, show_size, show_status};
-use peeklock_types::ExpiredPosition;
+use peeklock_types::{ExpiredPosition, HubSettings, QueueStatus};
 
 use crate::checkpoint::seconds;
-use crate::describe::{Page, json_lines};
+use crate::describe::Page;
 use crate::table::Table;
 
 /// Of one hub.
@@ -15,10 +15,7 @@ pub(super) const GROUPS_SHOWN_MAX: usize = 20;
 /// A hub with more shows their sums only; `--json` has them all.
 const PARTITIONS_SHOWN_MAX: usize = 64;
 
-pub(super) fn list(out: &mut Vec<u8>, hubs: &[HubInfo], as_json: bool) -> io::Result<()> {
-    if as_json {
-        return json_lines(out, hubs);
-    }
+pub(super) fn table(hubs: &[HubInfo]) -> Table {
     let mut table =
         Table::new().text("NAME").number("PARTITIONS").text("RETENTION").number("GROUPS").text("STATUS");
     for hub in hubs {
@@ -32,7 +29,23 @@ pub(super) fn list(out: &mut Vec<u8>, hubs: &[HubInfo], as_json: bool) -> io::Re
             show_status(settings.status).to_owned(),
         ]);
     }
-    table.write(out)
+    table
+}
+
+/// `4 partitions, kept for 1d`.
+pub(super) fn in_short(settings: &HubSettings) -> String {
+    let partitions = crate::serve::plural(settings.partition_count.into(), "partition");
+    let kept = settings
+        .retention
+        .map_or_else(|| "kept for ever".to_owned(), |span| format!("kept for {}", show_duration(span)));
+    let mut parts = vec![partitions, kept];
+    if let Some(bytes) = settings.retention_bytes {
+        parts.push(format!("up to {} in each", show_size(bytes)));
+    }
+    if settings.status != QueueStatus::Active {
+        parts.push(show_status(settings.status).to_owned());
+    }
+    parts.join(", ")
 }
 
 /// `lags`: of each group, by partition.

@@ -4,18 +4,10 @@ use std::io::{self, Write};
 
 use peeklock_client::{EntityName, ExplainedMessage};
 
-use crate::describe::{Page, json_lines};
+use crate::describe::Page;
 use crate::serve::plural;
 
-pub(crate) fn explain(
-    out: &mut Vec<u8>,
-    queue: &EntityName,
-    message: &ExplainedMessage,
-    as_json: bool,
-) -> io::Result<()> {
-    if as_json {
-        return json_lines(out, std::slice::from_ref(message));
-    }
+pub(crate) fn explain(out: &mut Vec<u8>, queue: &EntityName, message: &ExplainedMessage) -> io::Result<()> {
     writeln!(
         out,
         "Message {} of '{queue}' is {}",
@@ -59,7 +51,7 @@ mod tests {
 
     fn told(message: &ExplainedMessage) -> String {
         let mut out = Vec::new();
-        explain(&mut out, &EntityName::parse("jobs").unwrap(), message, false).unwrap();
+        explain(&mut out, &EntityName::parse("jobs").unwrap(), message).unwrap();
         String::from_utf8(out).unwrap()
     }
 
