@@ -2,9 +2,8 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use hmac::{Hmac, Mac};
 use percent_encoding::percent_decode_str;
-use sha2::Sha256;
+use ring::hmac;
 use subtle::ConstantTimeEq;
 
 use crate::policy::Policy;
@@ -127,12 +126,12 @@ pub(crate) fn shown(text: &str) -> String {
 
 /// Base64 of the HMAC-SHA256 over resource and expiry. The secret's text itself is the key, not what it may be the base64 of.
 pub fn sign(secret: &Secret, resource: &str, expiry: &str) -> String {
-    let key = secret.expose().as_bytes();
-    let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes keys of any length");
-    mac.update(resource.as_bytes());
-    mac.update(b"\n");
-    mac.update(expiry.as_bytes());
-    BASE64.encode(mac.finalize().into_bytes())
+    let key = hmac::Key::new(hmac::HMAC_SHA256, secret.expose().as_bytes());
+    let mut signed = hmac::Context::with_key(&key);
+    signed.update(resource.as_bytes());
+    signed.update(b"\n");
+    signed.update(expiry.as_bytes());
+    BASE64.encode(signed.sign())
 }
 
 #[cfg(test)]

@@ -6,6 +6,8 @@ use std::fmt;
 use std::time::Duration;
 
 use peeklock_types::Timestamp;
+use uuid::Uuid;
+use uuid::fmt::{Hyphenated, Simple};
 
 /// The GUID that names a lease. Whoever sends it holds the lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -107,31 +109,22 @@ pub enum LeaseError {
 impl LeaseId {
     /// Parses the forms of .NET's `Guid`: digits alone, with hyphens, and those in braces or parentheses.
     pub fn parse(text: &str) -> Result<Self, LeaseIdError> {
-        let bare = ["{}", "()"].iter().find_map(|pair| {
+        let enclosed = ["{}", "()"].iter().find_map(|pair| {
             let (open, close) = pair.split_at(1);
             text.strip_prefix(open)?.strip_suffix(close)
         });
-        let bare = bare.unwrap_or(text);
-        let has_hyphens = bare.contains('-');
-        let digits = if has_hyphens { without_hyphens(bare).ok_or(LeaseIdError)? } else { bare.to_owned() };
-        let fits = digits.len() == 32 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
-        let fits = fits && (has_hyphens || bare.len() == text.len());
-        let number = fits.then(|| u128::from_str_radix(&digits, 16).ok()).flatten();
-        number.map(LeaseId).ok_or(LeaseIdError)
+        let fits = match enclosed {
+            Some(inner) => inner.len() == Hyphenated::LENGTH,
+            None => [Hyphenated::LENGTH, Simple::LENGTH].contains(&text.len()),
+        };
+        let parsed = fits.then(|| Uuid::try_parse(enclosed.unwrap_or(text)).ok()).flatten();
+        parsed.map(|id| LeaseId(id.as_u128())).ok_or(LeaseIdError)
     }
-}
-
-fn without_hyphens(text: &str) -> Option<String> {
-    let parts: Vec<&str> = text.split('-').collect();
-    let fits = parts.iter().map(|part| part.len()).eq([8, 4, 4, 4, 12]);
-    fits.then(|| parts.concat())
 }
 
 impl fmt::Display for LeaseId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let id = self.0;
-        let (a, b, c) = (id >> 96, (id >> 80) & 0xffff, (id >> 64) & 0xffff);
-        write!(f, "{a:08x}-{b:04x}-{c:04x}-{:04x}-{:012x}", (id >> 48) & 0xffff, id & 0xffff_ffff_ffff)
+        fmt::Display::fmt(&Uuid::from_u128(self.0), f)
     }
 }
 

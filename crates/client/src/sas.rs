@@ -4,9 +4,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use hmac::{Hmac, Mac};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use sha2::Sha256;
+use ring::hmac;
 
 use crate::Target;
 use crate::target::{Audience, Credentials};
@@ -72,9 +71,9 @@ fn token(key_name: &str, secret: &str, audience: &str) -> String {
 fn signed(key_name: &str, secret: &str, audience: &str, expires_at_s: u64) -> String {
     let resource = encode(audience);
     // The secret's text itself is the key, not what it may be the base64 of.
-    let mut mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes()).expect("HMAC takes keys of any length");
-    mac.update(format!("{resource}\n{expires_at_s}").as_bytes());
-    let signature = encode(&BASE64.encode(mac.finalize().into_bytes()));
+    let key = hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes());
+    let signature = hmac::sign(&key, format!("{resource}\n{expires_at_s}").as_bytes());
+    let signature = encode(&BASE64.encode(signature));
     format!("SharedAccessSignature sr={resource}&sig={signature}&se={expires_at_s}&skn={}", encode(key_name))
 }
 

@@ -1,234 +1,63 @@
 //! Times and durations in text, because the filter language has no other way to write them.
 
-use std::fmt::Write;
+use std::time::Duration;
+
+use peeklock_types::{calendar, iso8601};
 
 const TICKS_PER_SECOND: i64 = 10_000_000;
-const TICKS_PER_MINUTE: i64 = 60 * TICKS_PER_SECOND;
-const TICKS_PER_HOUR: i64 = 60 * TICKS_PER_MINUTE;
-const TICKS_PER_DAY: i64 = 24 * TICKS_PER_HOUR;
-const MS_PER_SECOND: i64 = 1000;
-const MS_PER_MINUTE: i64 = 60 * MS_PER_SECOND;
-const MS_PER_HOUR: i64 = 60 * MS_PER_MINUTE;
-const MS_PER_DAY: i64 = 24 * MS_PER_HOUR;
-const FRACTION_DIGITS: u32 = 7;
+const NANOS_PER_TICK: u32 = 100;
 
-/// Takes apart a text from the front.
-struct Scanner<'a> {
-    rest: &'a str,
-}
-
-impl<'a> Scanner<'a> {
-    fn takes(&mut self, c: char) -> bool {
-        self.rest.strip_prefix(c).map(|rest| self.rest = rest).is_some()
-    }
-
-    fn takes_any(&mut self, choices: &[char]) -> bool {
-        choices.iter().any(|c| self.takes(*c))
-    }
-
-    fn digits(&mut self) -> &'a str {
-        let end = self.rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(self.rest.len());
-        let (digits, rest) = self.rest.split_at(end);
-        self.rest = rest;
-        digits
-    }
-
-    /// Exactly this many digits.
-    fn number(&mut self, digit_count: usize) -> Option<i64> {
-        let (digits, rest) = self.rest.split_at_checked(digit_count)?;
-        self.rest = rest;
-        digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
-    }
-
-    /// Ticks behind a decimal point; further digits are below what we keep.
-    fn fraction_ticks(&mut self) -> Option<i64> {
-        let digits = self.digits();
-        if digits.is_empty() {
-            return None;
-        }
-        let mut ticks = 0;
-        for place in 0..FRACTION_DIGITS {
-            let digit = digits.as_bytes().get(place as usize).map_or(0, |byte| byte - b'0');
-            ticks = ticks * 10 + i64::from(digit);
-        }
-        Some(ticks)
-    }
-}
-
-/// ISO 8601, such as `2026-01-31`, `2026-01-31T12:30:05.25Z` or `2026-01-31 12:30+02:00`. Without a zone it is UTC.
+/// Parses ISO 8601, such as `2026-01-31`, `2026-01-31T12:30:05.25Z` or `2026-01-31 12:30+02:00`. A time without a zone is UTC.
 pub(crate) fn parse_time(text: &str) -> Option<i64> {
-    let mut scanner = Scanner { rest: text };
-    let year = scanner.number(4)?;
-    let month = scanner.takes('-').then(|| scanner.number(2))??;
-    let day = scanner.takes('-').then(|| scanner.number(2))??;
-    if !(1..=12).contains(&month) || !(1..=days_in_month(year, month)).contains(&day) {
-        return None;
-    }
-    let mut ms = days_since_1970(year, month, day) * MS_PER_DAY;
-    if scanner.takes_any(&['T', 't', ' ']) {
-        ms += time_of_day_ms(&mut scanner)?;
-        ms -= zone_ms(&mut scanner)?;
-    }
-    scanner.rest.is_empty().then_some(ms)
-}
-
-fn time_of_day_ms(scanner: &mut Scanner<'_>) -> Option<i64> {
-    let hour = scanner.number(2)?;
-    let minute = scanner.takes(':').then(|| scanner.number(2))??;
-    let mut ms = hour * MS_PER_HOUR + minute * MS_PER_MINUTE;
-    let mut second = 0;
-    if scanner.takes(':') {
-        second = scanner.number(2)?;
-        ms += second * MS_PER_SECOND;
-        if scanner.takes('.') {
-            ms += scanner.fraction_ticks()? / (TICKS_PER_SECOND / MS_PER_SECOND);
-        }
-    }
-    (hour < 24 && minute < 60 && second < 60).then_some(ms)
-}
-
-fn zone_ms(scanner: &mut Scanner<'_>) -> Option<i64> {
-    if scanner.rest.is_empty() || scanner.takes_any(&['Z', 'z']) {
-        return Some(0);
-    }
-    let sign = if scanner.takes('-') { -1 } else { scanner.takes('+').then_some(1)? };
-    let hour = scanner.number(2)?;
-    scanner.takes(':');
-    let minute = scanner.number(2)?;
-    (hour < 24 && minute < 60).then_some(sign * (hour * MS_PER_HOUR + minute * MS_PER_MINUTE))
-}
-
-fn is_leap(year: i64) -> bool {
-    year % 4 == 0 && (year % 100 != 0 || year % 400 == 0)
-}
-
-fn days_in_month(year: i64, month: i64) -> i64 {
-    match month {
-        2 if is_leap(year) => 29,
-        2 => 28,
-        4 | 6 | 9 | 11 => 30,
-        _ => 31,
-    }
-}
-
-/// Counted from the 1st of March, so that the leap day is the last of its year.
-fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
-    let year = if month <= 2 { year - 1 } else { year };
-    let month_from_march = (month + 9) % 12;
-    let day_of_year = (153 * month_from_march + 2) / 5 + day - 1;
-    let leap_days = year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
-    year * 365 + leap_days + day_of_year - 719_468
-}
-
-fn date_of_day(days: i64) -> (i64, i64, i64) {
-    let days = days + 719_468;
-    let era = days.div_euclid(146_097);
-    let day_of_era = days.rem_euclid(146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    (era * 400 + year_of_era + i64::from(month <= 2), month, day)
+    calendar::parse(text, calendar::Form::Iso8601)
 }
 
 pub(crate) fn print_time(ms: i64) -> String {
-    let (year, month, day) = date_of_day(ms.div_euclid(MS_PER_DAY));
-    let rest = ms.rem_euclid(MS_PER_DAY);
-    let (hour, minute) = (rest / MS_PER_HOUR, rest / MS_PER_MINUTE % 60);
-    let (second, ms) = (rest / MS_PER_SECOND % 60, rest % MS_PER_SECOND);
-    let fraction = if ms == 0 { String::new() } else { format!(".{ms:03}") };
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}{fraction}Z")
+    calendar::show_short(ms)
 }
 
-/// ISO 8601 (`PT1M30S`, `P14D`) or the form of .NET (`00:01:30`, `14.00:00:00`). Years and months have no fixed length.
+/// Parses ISO 8601 (`PT1M30S`, `P14D`) or the form of .NET (`00:01:30`, `14.00:00:00`). Years and months have no fixed length.
 pub(crate) fn parse_span(text: &str) -> Option<i64> {
-    let mut scanner = Scanner { rest: text };
-    let is_negative = scanner.takes('-');
-    let ticks =
-        if scanner.takes_any(&['P', 'p']) { iso_span(&mut scanner) } else { clock_span(&mut scanner) }?;
-    if !scanner.rest.is_empty() {
-        return None;
-    }
-    if is_negative { ticks.checked_neg() } else { Some(ticks) }
+    let (unsigned, sign) = text.strip_prefix('-').map_or((text, 1), |unsigned| (unsigned, -1));
+    let span = if unsigned.starts_with(['P', 'p']) { iso_span(unsigned) } else { clock_span(unsigned) }?;
+    let seconds = i64::try_from(span.as_secs()).ok()?;
+    let fraction = i64::from(span.subsec_nanos() / NANOS_PER_TICK);
+    Some(sign * seconds.checked_mul(TICKS_PER_SECOND)?.checked_add(fraction)?)
 }
 
-fn iso_span(scanner: &mut Scanner<'_>) -> Option<i64> {
-    let mut ticks = 0_i64;
-    let mut units: &[(char, i64)] = &[('W', 7 * TICKS_PER_DAY), ('D', TICKS_PER_DAY)];
-    let (mut in_time, mut part_count) = (false, 0);
-    while !scanner.rest.is_empty() {
-        if !in_time && scanner.takes_any(&['T', 't']) {
-            units = &[('H', TICKS_PER_HOUR), ('M', TICKS_PER_MINUTE), ('S', TICKS_PER_SECOND)];
-            (in_time, part_count) = (true, 0);
-            continue;
-        }
-        let whole: i64 = scanner.digits().parse().ok()?;
-        let fraction = if scanner.takes('.') { Some(scanner.fraction_ticks()?) } else { None };
-        let place =
-            units.iter().position(|(unit, _)| scanner.takes_any(&[*unit, unit.to_ascii_lowercase()]))?;
-        let (passed, rest) = units.split_at_checked(place + 1)?;
-        let (unit, unit_ticks) = *passed.last()?;
-        if fraction.is_some() && unit != 'S' {
-            return None;
-        }
-        // Each unit once, the larger first.
-        units = rest;
-        ticks = ticks.checked_add(whole.checked_mul(unit_ticks)?)?.checked_add(fraction.unwrap_or(0))?;
-        part_count += 1;
-    }
-    (part_count > 0).then_some(ticks)
+fn iso_span(text: &str) -> Option<Duration> {
+    let parsed = iso8601::parse(&text.to_ascii_uppercase())?;
+    (!parsed.has_months && !parsed.has_fraction_above_seconds).then_some(parsed.span)
 }
 
-fn clock_span(scanner: &mut Scanner<'_>) -> Option<i64> {
-    let (mut days, mut hour): (i64, &str) = (0, scanner.digits());
-    if scanner.takes('.') {
-        days = hour.parse().ok()?;
-        hour = scanner.digits();
-    }
-    let hour: i64 = hour.parse().ok()?;
-    let minute = scanner.takes(':').then(|| scanner.number(2))??;
-    let second = scanner.takes(':').then(|| scanner.number(2))??;
-    let fraction = if scanner.takes('.') { scanner.fraction_ticks()? } else { 0 };
-    if hour >= 24 || minute >= 60 || second >= 60 {
-        return None;
-    }
-    let clock = hour * TICKS_PER_HOUR + minute * TICKS_PER_MINUTE + second * TICKS_PER_SECOND + fraction;
-    days.checked_mul(TICKS_PER_DAY)?.checked_add(clock)
+/// Parses `[days.]hours:minutes:seconds[.fraction]` through the same parts in ISO 8601.
+fn clock_span(text: &str) -> Option<Duration> {
+    let mut parts = text.split(':');
+    let (hours, minutes, seconds) = (parts.next()?, parts.next()?, parts.next()?);
+    let (days, hours) = hours.split_once('.').unwrap_or(("0", hours));
+    let whole = seconds.split_once('.').map_or(seconds, |(whole, _)| whole);
+    let fits = |digits: &str, end: u8| digits.parse::<u8>().is_ok_and(|number| number < end);
+    let is_clock = parts.next().is_none()
+        && (minutes.len(), whole.len()) == (2, 2)
+        && fits(hours, 24)
+        && fits(minutes, 60)
+        && fits(whole, 60);
+    if is_clock { Some(iso8601::parse(&format!("P{days}DT{hours}H{minutes}M{seconds}S"))?.span) } else { None }
 }
 
 pub(crate) fn print_span(ticks: i64) -> String {
-    let sign = if ticks < 0 { "-" } else { "" };
-    let ticks = ticks.unsigned_abs();
-    let per = |unit: i64| unit.unsigned_abs();
-    let mut text = format!("{sign}P");
-    if ticks >= per(TICKS_PER_DAY) {
-        let _ = write!(text, "{}D", ticks / per(TICKS_PER_DAY));
-    }
-    let rest = ticks % per(TICKS_PER_DAY);
-    if rest > 0 || ticks == 0 {
-        text.push('T');
-    }
-    let (hours, minutes) = (rest / per(TICKS_PER_HOUR), rest / per(TICKS_PER_MINUTE) % 60);
-    let (seconds, fraction) = (rest / per(TICKS_PER_SECOND) % 60, rest % per(TICKS_PER_SECOND));
-    if hours > 0 {
-        let _ = write!(text, "{hours}H");
-    }
-    if minutes > 0 {
-        let _ = write!(text, "{minutes}M");
-    }
-    if fraction > 0 {
-        let digits = format!("{fraction:07}");
-        let _ = write!(text, "{seconds}.{}S", digits.trim_end_matches('0'));
-    } else if seconds > 0 || ticks == 0 {
-        let _ = write!(text, "{seconds}S");
-    }
-    text
+    let (sign, ticks) = (if ticks < 0 { "-" } else { "" }, ticks.unsigned_abs());
+    let per_second = TICKS_PER_SECOND.unsigned_abs();
+    let nanos = u32::try_from(ticks % per_second).unwrap_or(0) * NANOS_PER_TICK;
+    format!("{sign}{}", iso8601::show(Duration::new(ticks / per_second, nanos)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const TICKS_PER_MINUTE: i64 = 60 * TICKS_PER_SECOND;
+    const TICKS_PER_DAY: i64 = 24 * 60 * TICKS_PER_MINUTE;
 
     #[test]
     fn times_are_read_and_shown() {

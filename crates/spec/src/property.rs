@@ -12,6 +12,8 @@ use peeklock_types::Timestamp;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 use serde::ser::{Serialize, SerializeMap, Serializer};
+use uuid::Uuid;
+use uuid::fmt::Hyphenated;
 
 use crate::{iso8601, text, time};
 
@@ -55,7 +57,7 @@ impl PropertyValue {
     fn typed(&self) -> Option<(&'static str, String)> {
         match &self.0 {
             Value::Binary(bytes) => Some(("binary", BASE64.encode(bytes))),
-            Value::Uuid(bytes) => Some(("uuid", show_uuid(bytes))),
+            Value::Uuid(bytes) => Some(("uuid", Uuid::from_bytes(*bytes).to_string())),
             Value::Time(millis) => {
                 let at = Timestamp::from_millis(u64::try_from(*millis).unwrap_or(0));
                 Some(("time", time::show_time(at)))
@@ -74,21 +76,10 @@ impl PropertyValue {
     }
 }
 
+/// Parses the form with hyphens only.
 fn parse_uuid(text: &str) -> Option<[u8; 16]> {
-    let lengths: Vec<usize> = text.split('-').map(str::len).collect();
-    if lengths != [8, 4, 4, 4, 12] || !text.bytes().all(|byte| byte == b'-' || byte.is_ascii_hexdigit()) {
-        return None;
-    }
-    u128::from_str_radix(&text.replace('-', ""), 16).ok().map(u128::to_be_bytes)
-}
-
-fn show_uuid(bytes: &[u8; 16]) -> String {
-    let mut shown = String::new();
-    for (at, byte) in bytes.iter().enumerate() {
-        let dash = if matches!(at, 4 | 6 | 8 | 10) { "-" } else { "" };
-        shown.push_str(&format!("{dash}{byte:02x}"));
-    }
-    shown
+    let has_hyphens = text.len() == Hyphenated::LENGTH;
+    has_hyphens.then(|| Uuid::try_parse(text).ok())?.map(Uuid::into_bytes)
 }
 
 impl RuleValue {

@@ -1,98 +1,19 @@
-//! Points in time as people write them: RFC 3339.
+//! Times as people write them: RFC 3339.
 
-use peeklock_types::Timestamp;
+use peeklock_types::{Timestamp, calendar};
 
 use crate::text::TextError;
 
-const DAYS_TO_MARCH_0000: i64 = 719_468;
-const DAYS_PER_ERA: i64 = 146_097;
-const SECONDS_PER_DAY: i64 = 86_400;
-
-/// As RFC 3339 writes it, in UTC.
+/// Writes a time as RFC 3339 does, in UTC.
 pub fn show_time(at: Timestamp) -> String {
-    let (seconds, millis) = (at.as_millis() / 1000, at.as_millis() % 1000);
-    let (day, second) = (seconds / 86_400, seconds % 86_400);
-    let (year, month, day) = date(i64::try_from(day).unwrap_or(i64::MAX / 2));
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
+    calendar::show(i64::try_from(at.as_millis()).unwrap_or(i64::MAX))
 }
 
-/// `2026-01-31T18:00:00Z`, `2026-01-31T18:00:00.250+01:00`. A time without its zone would mean different moments on different machines.
+/// Parses `2026-01-31T18:00:00Z` or `2026-01-31T18:00:00.250+01:00`. A time without its zone would mean different moments on different machines.
 pub fn parse_time(text: &str) -> Result<Timestamp, TextError> {
     const ALLOWED: &str = "2026-01-31T18:00:00Z or 2026-01-31T19:00:00+01:00";
-    time_of(text).ok_or_else(|| TextError::new(text, "a time", ALLOWED))
-}
-
-fn time_of(text: &str) -> Option<Timestamp> {
-    let (date, rest) = text.split_once(['T', 't', ' '])?;
-    let zone_at = rest.find(['Z', 'z', '+', '-'])?;
-    let (clock, zone) = rest.split_at_checked(zone_at)?;
-    let [year, month, day] = numbers(date, '-', [4, 2, 2])?;
-    let (clock, fraction) = clock.split_once('.').map_or((clock, None), |(clock, part)| (clock, Some(part)));
-    let [hour, minute, second] = numbers(clock, ':', [2, 2, 2])?;
-    let is_real = (1..=12).contains(&month)
-        && (1..=days_in(year, month)).contains(&day)
-        && hour < 24
-        && minute < 60
-        && second < 60;
-    let seconds = day_number(year, month, day) * SECONDS_PER_DAY + hour * 3600 + minute * 60 + second;
-    let millis = (seconds - zone_of(zone)?) * 1000 + fraction.map_or(Some(0), millis_of)?;
-    u64::try_from(millis).ok().filter(|_| is_real).map(Timestamp::from_millis)
-}
-
-/// Three numbers of so many digits.
-fn numbers(text: &str, between: char, lengths: [usize; 3]) -> Option<[i64; 3]> {
-    let mut parts = text.split(between);
-    let mut number = |length| parts.next().filter(|part| part.len() == length).and_then(digits);
-    let numbers = [number(lengths[0])?, number(lengths[1])?, number(lengths[2])?];
-    parts.next().is_none().then_some(numbers)
-}
-
-fn digits(text: &str) -> Option<i64> {
-    if text.bytes().all(|byte| byte.is_ascii_digit()) { text.parse().ok() } else { None }
-}
-
-/// Milliseconds; what is finer is left out.
-fn millis_of(fraction: &str) -> Option<i64> {
-    digits(fraction)?;
-    digits(format!("{fraction:0<3}").get(..3)?)
-}
-
-/// Seconds ahead of UTC.
-fn zone_of(text: &str) -> Option<i64> {
-    if text.eq_ignore_ascii_case("z") {
-        return Some(0);
-    }
-    let sign = if text.starts_with('-') { -1 } else { 1 };
-    let [hours, minutes, _] = numbers(&format!("{}:00", text.get(1..)?), ':', [2, 2, 2])?;
-    (hours < 24 && minutes < 60).then_some(sign * (hours * 3600 + minutes * 60))
-}
-
-fn days_in(year: i64, month: i64) -> i64 {
-    let (next_year, next_month) = if month == 12 { (year + 1, 1) } else { (year, month + 1) };
-    day_number(next_year, next_month, 1) - day_number(year, month, 1)
-}
-
-/// Days since 1970-01-01. Counts in years that start in March, so that leap days come last.
-fn day_number(year: i64, month: i64, day: i64) -> i64 {
-    let year = if month <= 2 { year - 1 } else { year };
-    let (era, year_of_era) = (year.div_euclid(400), year.rem_euclid(400));
-    let march_month = (month + 9) % 12;
-    let day_of_year = (153 * march_month + 2) / 5 + day - 1;
-    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
-    era * DAYS_PER_ERA + day_of_era - DAYS_TO_MARCH_0000
-}
-
-/// The way back.
-fn date(days: i64) -> (i64, i64, i64) {
-    let days = days + DAYS_TO_MARCH_0000;
-    let (era, day_of_era) = (days / DAYS_PER_ERA, days % DAYS_PER_ERA);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let march_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * march_month + 2) / 5 + 1;
-    let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
-    (era * 400 + year_of_era + i64::from(month <= 2), month, day)
+    let millis = calendar::parse(text, calendar::Form::Rfc3339).and_then(|millis| u64::try_from(millis).ok());
+    millis.map(Timestamp::from_millis).ok_or_else(|| TextError::new(text, "a time", ALLOWED))
 }
 
 #[cfg(test)]

@@ -2,8 +2,10 @@
 //!
 //! Depends on nothing of ours, does no I/O and knows no protocol.
 
+pub mod calendar;
 mod entity;
 mod hub;
+pub mod iso8601;
 mod number;
 mod order;
 mod partition_key;

@@ -1,5 +1,7 @@
 use std::fmt;
 
+use uuid::Uuid;
+
 use crate::EntityName;
 
 /// Place of a message in its queue: unique, rising, never reused. The first message is number 1.
@@ -129,32 +131,21 @@ impl LockToken {
         halves
     }
 
-    /// The layout of a .NET `Guid`: the first three parts little-endian. Delivery tags carry it.
+    /// Returns the layout of a .NET `Guid`, with the first three parts little-endian. Delivery tags carry it.
     #[must_use]
     pub fn to_guid_bytes(self) -> [u8; 16] {
-        let mut bytes = self.0;
-        bytes[..4].reverse();
-        bytes[4..6].reverse();
-        bytes[6..8].reverse();
-        bytes
+        Uuid::from_bytes(self.0).to_bytes_le()
     }
 
     #[must_use]
     pub fn from_guid_bytes(bytes: [u8; 16]) -> Self {
-        // Reversing the three parts is its own inverse.
-        LockToken(LockToken(bytes).to_guid_bytes())
+        LockToken(Uuid::from_bytes_le(bytes).into_bytes())
     }
 }
 
 impl fmt::Display for LockToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, byte) in self.0.iter().enumerate() {
-            if matches!(i, 4 | 6 | 8 | 10) {
-                f.write_str("-")?;
-            }
-            write!(f, "{byte:02x}")?;
-        }
-        Ok(())
+        fmt::Display::fmt(Uuid::from_bytes_ref(&self.0), f)
     }
 }
 

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use peeklock_amqp::{Described, Value, condition};
-use peeklock_types::limits;
+use peeklock_types::{iso8601, limits};
 
 use crate::error::Refusal;
 
@@ -56,34 +56,9 @@ fn timespan(described: &Described) -> Option<Duration> {
     Some(Duration::from_millis(ticks / TICKS_PER_MS))
 }
 
-/// An ISO 8601 duration of weeks, days, hours, minutes and seconds. Months and years have no fixed length and are not taken.
+/// Parses an ISO 8601 duration of weeks, days, hours, minutes and seconds. Years and months have no fixed length.
 fn parse_duration(text: &str) -> Option<Duration> {
-    let rest = text.strip_prefix('P')?;
-    let (date, time) = rest.split_once('T').map_or((rest, None), |(date, time)| (date, Some(time)));
-    if (date.is_empty() && time.is_none()) || time == Some("") {
-        return None;
-    }
-    let date = parse_parts(date, &[('W', 604_800.0), ('D', 86_400.0)])?;
-    let time = parse_parts(time.unwrap_or_default(), &[('H', 3600.0), ('M', 60.0), ('S', 1.0)])?;
-    Duration::try_from_secs_f64(date + time).ok()
-}
-
-/// Numbers, each with its unit behind it, in the order of the units; any of them may be left out.
-fn parse_parts(mut text: &str, units: &[(char, f64)]) -> Option<f64> {
-    let mut seconds = 0.0;
-    for (unit, length_s) in units {
-        if let Some((number, rest)) = text.split_once(*unit) {
-            seconds += parse_number(number)? * length_s;
-            text = rest;
-        }
-    }
-    text.is_empty().then_some(seconds)
-}
-
-/// Digits with at most one point; not what else Rust takes for a number.
-fn parse_number(text: &str) -> Option<f64> {
-    let is_plain = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
-    if is_plain { text.parse().ok() } else { None }
+    iso8601::parse(text).filter(|parsed| !parsed.has_months).map(|parsed| parsed.span)
 }
 
 #[cfg(test)]

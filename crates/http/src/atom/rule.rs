@@ -8,6 +8,7 @@ use peeklock_filter::{Action, CorrelationFilter, Filter, Given, Kind, Rule, Rule
 use peeklock_spec::{iso8601, nearest};
 use peeklock_types::EntityName;
 use peeklock_web::xml::{Element, SCHEMA, Writer};
+use uuid::Uuid;
 
 use super::describe::{Context, Entry, show_date};
 use super::path::AtomPath;
@@ -216,10 +217,7 @@ fn read_span(text: &str) -> Option<i64> {
 
 fn read_guid(text: &str) -> Option<[u8; 16]> {
     let digits: String = text.chars().filter(|char| *char != '-').collect();
-    if digits.len() != 32 || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        return None;
-    }
-    u128::from_str_radix(&digits, 16).ok().map(u128::to_be_bytes)
+    Uuid::try_parse(&digits).ok().map(Uuid::into_bytes)
 }
 
 pub(super) fn write_rule(

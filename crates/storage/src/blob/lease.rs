@@ -67,9 +67,7 @@ fn action(call: &Call<'_>) -> Result<LeaseAction, Problem> {
 
 /// A random GUID, version 4.
 fn new_id() -> LeaseId {
-    let random = fastrand::u128(..);
-    let version = (random & !(0xf << 76)) | (0x4 << 76);
-    LeaseId((version & !(0x3 << 62)) | (0x2 << 62))
+    LeaseId(uuid::Builder::from_random_bytes(fastrand::u128(..).to_be_bytes()).into_uuid().as_u128())
 }
 
 fn span(call: &Call<'_>) -> Result<LeaseSpan, Problem> {

@@ -8,47 +8,38 @@ use bytes::{Bytes, BytesMut};
 use peeklock_amqp::{Body, DecodeError, Encode, Fields, Message, MessageId, Sections, Value};
 use peeklock_message::StoredMessage;
 use peeklock_types::SequenceNumber;
-use sha2::{Digest, Sha256};
+use ring::digest::{SHA256, digest};
+use uuid::fmt::Hyphenated;
+use uuid::{Builder, Uuid};
 
 /// The id of a message, as the service writes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Guid(pub(super) [u8; 16]);
+pub(super) struct Guid(pub(super) Uuid);
 
 impl Guid {
-    /// A new one: version 4, which is random.
+    /// Returns a random one, of version 4.
     pub(super) fn new() -> Self {
-        let mut bytes = fastrand::u128(..).to_be_bytes();
-        bytes[6] = (bytes[6] & 0x0f) | 0x40;
-        bytes[8] = (bytes[8] & 0x3f) | 0x80;
-        Guid(bytes)
+        Guid(Builder::from_random_bytes(fastrand::u128(..).to_be_bytes()).into_uuid())
     }
 
-    /// Always the same for the same text: version 8, which anybody may make as they like.
+    /// Returns the same one for the same text: version 8, which leaves the bits to its user.
     fn derived(kind: &str, of: &[u8]) -> Self {
-        let mut hash = Sha256::new();
-        hash.update(kind);
-        hash.update(of);
+        let hash = digest(&SHA256, &[kind.as_bytes(), of].concat());
         let mut bytes = [0; 16];
-        bytes.copy_from_slice(&hash.finalize()[..16]);
-        bytes[6] = (bytes[6] & 0x0f) | 0x80;
-        bytes[8] = (bytes[8] & 0x3f) | 0x80;
-        Guid(bytes)
+        bytes.iter_mut().zip(hash.as_ref()).for_each(|(to, from)| *to = *from);
+        Guid(Builder::from_custom_bytes(bytes).into_uuid())
     }
 
+    /// Parses the form with hyphens only.
     pub(super) fn parse(text: &str) -> Option<Self> {
-        let is_dash = |at: usize| matches!(at, 8 | 13 | 18 | 23);
-        let fits =
-            text.len() == 36 && text.bytes().enumerate().all(|(at, byte)| (byte == b'-') == is_dash(at));
-        let digits = text.replace('-', "");
-        let is_hex = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
-        let number = u128::from_str_radix(&digits, 16).ok().filter(|_| fits && is_hex)?;
-        Some(Guid(number.to_be_bytes()))
+        let has_hyphens = text.len() == Hyphenated::LENGTH;
+        has_hyphens.then(|| Uuid::try_parse(text).ok())?.map(Guid)
     }
 
     /// The message's own id if it is a GUID, else one that follows from it.
     fn of(number: SequenceNumber, id: Option<&MessageId>) -> Self {
         match id {
-            Some(MessageId::Uuid(bytes)) => Guid(*bytes),
+            Some(MessageId::Uuid(bytes)) => Guid(Uuid::from_bytes(*bytes)),
             Some(MessageId::String(text)) => {
                 Guid::parse(text.as_str()).unwrap_or_else(|| Guid::derived("text", text.as_str().as_bytes()))
             }
@@ -61,9 +52,7 @@ impl Guid {
 
 impl fmt::Display for Guid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [a, b, c, d, e, g, h, i, j, k, rest @ ..] = self.0;
-        write!(f, "{a:02x}{b:02x}{c:02x}{d:02x}-{e:02x}{g:02x}-{h:02x}{i:02x}-{j:02x}{k:02x}-")?;
-        rest.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        fmt::Display::fmt(&self.0, f)
     }
 }
 

@@ -3,6 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 use peeklock_types::LockToken;
+use uuid::Uuid;
 
 use super::message::Guid;
 
@@ -18,11 +19,11 @@ impl PopReceipt {
     pub(super) fn parse(text: &str) -> Option<Self> {
         let bytes: [u8; 32] = BASE64.decode(text).ok()?.try_into().ok()?;
         let (token, id) = bytes.split_first_chunk::<16>()?;
-        Some(PopReceipt { token: LockToken::from_bytes(*token), id: Guid(*id.first_chunk()?) })
+        Some(PopReceipt { token: LockToken::from_bytes(*token), id: Guid(Uuid::from_bytes(*id.first_chunk()?)) })
     }
 
     pub(super) fn write(self) -> String {
-        BASE64.encode([self.token.to_bytes(), self.id.0].concat())
+        BASE64.encode([self.token.to_bytes(), self.id.0.into_bytes()].concat())
     }
 }
 
@@ -34,7 +35,7 @@ mod tests {
 
     #[test]
     fn receipts_come_back_and_need_no_escapes() {
-        let receipt = PopReceipt { token: LockToken::new(SequenceNumber(7), u64::MAX), id: Guid([251; 16]) };
+        let receipt = PopReceipt { token: LockToken::new(SequenceNumber(7), u64::MAX), id: Guid(Uuid::from_bytes([251; 16])) };
         let text = receipt.write();
         assert_eq!(PopReceipt::parse(&text), Some(receipt));
         assert!(text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_'));

@@ -8,7 +8,6 @@ use axum::extract::Request;
 use axum::response::Response;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use hmac::{Hmac, Mac};
 use http_body_util::BodyExt;
 use peeklock_broker::{Broker, Running};
 use peeklock_journal::MemoryJournal;
@@ -17,7 +16,7 @@ use peeklock_storage::{
 };
 use peeklock_types::Timestamp;
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
-use sha2::Sha256;
+use ring::hmac;
 use tower::ServiceExt;
 
 pub(crate) const WRONG_KEY: &str = "bm90IHRoZSByaWdodCBvbmU=";
@@ -202,9 +201,7 @@ impl Client {
 
     fn sign(&self, text: &str) -> String {
         let key = BASE64.decode(self.key).unwrap();
-        let mut mac = Hmac::<Sha256>::new_from_slice(&key).unwrap();
-        mac.update(text.as_bytes());
-        BASE64.encode(mac.finalize().into_bytes())
+        BASE64.encode(hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, &key), text.as_bytes()))
     }
 
     fn at(&self, minutes: i64) -> Timestamp {

@@ -6,7 +6,6 @@ use axum::Router;
 use axum::body::Body;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use hmac::{Hmac, Mac};
 use http::Request;
 use http_body_util::BodyExt;
 use peeklock_broker::{Broker, Running};
@@ -16,7 +15,7 @@ use peeklock_storage::{
 };
 use peeklock_types::{EntityKind, EntityName, QueueSettings};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use sha2::Sha256;
+use ring::hmac;
 use tower::ServiceExt;
 
 struct Rig {
@@ -75,9 +74,8 @@ fn sign(permissions: &str, resources: &str) -> String {
     let (end, version) = ("2999-01-01T00:00:00Z", "2021-12-02");
     let lines =
         [WELL_KNOWN_ACCOUNT, permissions, "q", resources, "", end, "", "", version, "", ""].join("\n");
-    let mut mac = Hmac::<Sha256>::new_from_slice(&BASE64.decode(WELL_KNOWN_KEY).unwrap()).unwrap();
-    mac.update(lines.as_bytes());
-    let signature = BASE64.encode(mac.finalize().into_bytes());
+    let key = hmac::Key::new(hmac::HMAC_SHA256, &BASE64.decode(WELL_KNOWN_KEY).unwrap());
+    let signature = BASE64.encode(hmac::sign(&key, lines.as_bytes()));
     let signature = utf8_percent_encode(&signature, NON_ALPHANUMERIC);
     format!("sv={version}&ss=q&srt={resources}&sp={permissions}&se={end}&sig={signature}")
 }
