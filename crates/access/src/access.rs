@@ -1,4 +1,4 @@
-//! All policies of a namespace, and the judgement of what peers show.
+//! The policies of a namespace, and the checks of tokens and secrets.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -18,13 +18,13 @@ use crate::token::{AUDIENCE_BYTES_MAX, TOKEN_BYTES_MAX, TokenError, TokenParts, 
 
 /// The policies of one namespace. Clones share them.
 ///
-/// Checks never wait for a disk. Changes do: they return when the file is durable, and only then take effect.
+/// Checks never wait for the disk. A change returns when the file is durable, and takes effect only then.
 #[derive(Clone)]
 pub struct Access(Arc<Inner>);
 
 struct Inner {
     policies: RwLock<Arc<Policies>>,
-    /// Held while the file is replaced, so that changes follow each other.
+    /// Locked while the file is replaced, so that changes are serialized.
     file: Mutex<Option<PathBuf>>,
     revision: watch::Sender<u64>,
     jwt: OnceLock<JwtKeys>,
@@ -39,18 +39,18 @@ struct Policies {
 #[derive(Clone)]
 struct Held {
     policy: Policy,
-    /// Given by flags or configuration: wins over what is stored, and is not stored.
+    /// Set by flags or configuration. A declared policy takes precedence over a stored one and is not stored.
     is_declared: bool,
 }
 
-/// Which of a policy's two keys.
+/// One of a policy's two keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
     Primary,
     Secondary,
 }
 
-/// What to make of a policy. What is left out keeps its value; in a new policy, keys that are left out are made.
+/// A change of a policy. Absent values stay as they are; absent keys of a new policy are generated.
 #[derive(Clone, Debug, Default)]
 pub struct PolicyChange {
     pub rights: Option<Rights>,
@@ -77,7 +77,8 @@ pub enum ChangeError {
 }
 
 impl Access {
-    /// Policies that are declared, and those of the file, if there is to be one. Of two with the same name and scope the declared one counts.
+    /// Opens the declared policies and those of the file, if one is given. A declared policy replaces a stored one with the same name and
+    /// scope.
     pub fn open(file: Option<PathBuf>, declared: Vec<Policy>) -> Result<Access, OpenError> {
         let mut policies = Policies::default();
         for policy in declared {
@@ -101,13 +102,13 @@ impl Access {
         })))
     }
 
-    /// Takes bearer tokens of this issuer too. The first call counts.
+    /// Accepts bearer tokens of this issuer as well. Only the first call has an effect.
     pub fn with_jwt(self, keys: JwtKeys) -> Access {
         let _ = self.0.jwt.set(keys);
         self
     }
 
-    /// Checks a token (shared access signature, or bearer token where that is on) that a peer offers for `audience`.
+    /// Checks a token for `audience`: a shared access signature, or a bearer token if enabled.
     pub fn check_token(&self, token: &str, audience: &str, now_s: u64) -> Result<Claim, TokenError> {
         if token.len() > TOKEN_BYTES_MAX {
             return Err(TokenError::TooLong(token.len()));
@@ -132,7 +133,7 @@ impl Access {
         Ok(Claim { scope: asked, rights, expires_at_s: Some(parts.expires_at_s), origin })
     }
 
-    /// Checks a name and a secret given in the clear (SASL PLAIN); good for the whole connection.
+    /// Checks a name and a secret from SASL PLAIN. The claim covers the whole connection.
     pub fn check_secret(&self, name: &str, secret: &[u8]) -> Option<Claim> {
         let policies = self.policies_now();
         let held = policies.named(name).find(|held| held.policy.has_secret(secret))?;
@@ -142,7 +143,7 @@ impl Access {
         Some(Claim { scope: place, rights: held.policy.rights, expires_at_s: None, origin })
     }
 
-    /// False once the key behind the claim was removed or replaced, or its policy lost a right. Ends by time are not looked at.
+    /// Returns false once the key of the claim was removed or replaced, or its policy lost a right. The expiry is not checked.
     pub fn is_current(&self, claim: &Claim) -> bool {
         let Origin::Key { place, policy, secret } = &claim.origin else { return true };
         let policies = self.policies_now();
@@ -151,18 +152,18 @@ impl Access {
         })
     }
 
-    /// Counts changes, so that whoever holds claims knows when to ask [`Access::is_current`].
+    /// Returns a counter of changes, so that holders of claims can call [`Access::is_current`] after each.
     pub fn revision(&self) -> watch::Receiver<u64> {
         self.0.revision.subscribe()
     }
 
-    /// Whether any policy has this text for a key.
+    /// Returns whether any policy has this text as a key.
     pub fn uses_secret(&self, secret: &[u8]) -> bool {
         let policies = self.policies_now();
         policies.by_scope.values().flat_map(BTreeMap::values).any(|held| held.policy.has_secret(secret))
     }
 
-    /// Names of all policies, at whatever scope.
+    /// Returns the names of all policies in all scopes.
     pub fn key_names(&self) -> Vec<String> {
         self.policies_now().by_name.keys().cloned().collect()
     }
@@ -171,7 +172,7 @@ impl Access {
         self.policies_now().by_name.contains_key(name)
     }
 
-    /// The policies of the namespace (`None`) or of one entity, by name.
+    /// Returns the policies of the namespace (`None`) or of one entity, sorted by name.
     pub fn policies(&self, scope: Option<&EntityName>) -> Vec<Policy> {
         let policies = self.policies_now();
         let here = policies.by_scope.get(&Scope::of_entity(scope));
@@ -182,12 +183,12 @@ impl Access {
         self.policies_now().get(&Scope::of_entity(scope), name).map(|held| held.policy.clone())
     }
 
-    /// Whether the policy comes from flags or configuration and so cannot be changed here.
+    /// Returns whether flags or configuration declare the policy, so that it cannot be changed.
     pub fn is_declared(&self, scope: Option<&EntityName>, name: &str) -> bool {
         self.policies_now().get(&Scope::of_entity(scope), name).is_some_and(|held| held.is_declared)
     }
 
-    /// Creates or changes a policy; says whether it is new.
+    /// Creates or changes a policy. Returns whether it is new.
     pub fn put(
         &self,
         scope: Option<&EntityName>,
@@ -220,7 +221,7 @@ impl Access {
         })
     }
 
-    /// Replaces one key by a new one. Tokens signed with the other key stay good.
+    /// Replaces one key by a new one. Tokens signed with the other key stay valid.
     pub fn regenerate(
         &self,
         scope: Option<&EntityName>,
@@ -240,7 +241,7 @@ impl Access {
         Ok(self.put(scope, name, change, now)?.0)
     }
 
-    /// Forgets the policies of an entity that is gone, so that a later one of the same name does not inherit them.
+    /// Removes the policies of a deleted entity, so that a later entity of the same name does not inherit them.
     pub fn forget_entity(&self, entity: &EntityName) -> Result<(), ChangeError> {
         let place = Scope::from(entity);
         if !self.policies_now().has_stored_within(&place) {
@@ -260,7 +261,7 @@ impl Access {
         Ok(Claim { scope: asked, rights: bearer.rights, expires_at_s, origin: Origin::Issuer })
     }
 
-    /// The policy that signed the token: one of the entity itself, else one above it.
+    /// Returns the policy that signed the token: one of the entity itself, else one of a scope above it.
     fn signer(&self, parts: &TokenParts<'_>, asked: &Scope) -> Option<(Origin, Rights)> {
         let policies = self.policies_now();
         let scopes = policies.by_name.get(&parts.key_name)?;
@@ -273,11 +274,11 @@ impl Access {
     }
 
     fn policies_now(&self) -> Arc<Policies> {
-        // Nothing can panic while the lock is held, and what it guards is always whole.
+        // No code panics while it holds the lock, and the map is always complete.
         Arc::clone(&self.0.policies.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The file first, then memory: what a crash could take back is never seen.
+    /// Writes the file first and then changes memory, so that no change is visible that a crash could revert.
     fn change<T>(
         &self,
         decide: impl FnOnce(&mut Policies) -> Result<T, ChangeError>,
@@ -336,7 +337,7 @@ impl Policies {
         all.filter(|held| !held.is_declared).map(|held| &held.policy)
     }
 
-    /// The policy as it is, if it may be changed.
+    /// Returns the policy, if it may be changed.
     fn changeable(&self, place: &Scope, name: &str) -> Result<Option<&Policy>, ChangeError> {
         match self.get(place, name) {
             Some(held) if held.is_declared => Err(ChangeError::Declared { name: name.to_owned() }),
@@ -370,7 +371,7 @@ impl Policies {
     }
 
     fn stored_within<'a>(&'a self, entity: &'a Scope) -> impl Iterator<Item = (&'a Scope, &'a str)> {
-        // Everything below a name sorts behind it.
+        // Names below a scope sort after it.
         let below = self
             .by_scope
             .range(entity.clone()..)

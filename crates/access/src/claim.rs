@@ -2,22 +2,22 @@ use crate::right::{Right, Rights};
 use crate::scope::Scope;
 use crate::secret::Secret;
 
-/// What a peer has shown that it may do.
+/// The rights that a peer has proved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// What the token was put for.
+    /// The scope of the token.
     pub(crate) scope: Scope,
     pub(crate) rights: Rights,
-    /// Seconds since 1970; `None` while the connection lives.
+    /// Seconds since 1970; `None` if it is valid as long as the connection.
     pub(crate) expires_at_s: Option<u64>,
     pub(crate) origin: Origin,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// A key of a policy, as it was then.
+    /// A key of a policy at the time of the check.
     Key { place: Scope, policy: String, secret: Secret },
-    /// Somebody whose signatures this namespace trusts; good until it expires.
+    /// A trusted issuer. The claim is valid until it expires.
     Issuer,
 }
 
@@ -38,12 +38,12 @@ impl Claim {
         self.expires_at_s
     }
 
-    /// What it was put for: a later claim for the same scope takes its place.
+    /// Returns the scope of the token. A later claim for the same scope replaces it.
     pub fn scope(&self) -> &Scope {
         &self.scope
     }
 
-    /// Whether what it rests on is good for the whole namespace, whatever it was put for.
+    /// Returns whether the key or issuer is valid for the whole namespace, whatever the scope of the token.
     pub fn is_of_namespace(&self) -> bool {
         match &self.origin {
             Origin::Key { place, .. } => *place == Scope::NAMESPACE,

@@ -1,7 +1,7 @@
-//! Bearer tokens (JWT) of an issuer that this namespace trusts. Off unless a key set is configured.
+//! Bearer tokens (JWT) of an issuer that the namespace trusts. They are disabled unless a key set is configured.
 //!
-//! A token's `alg` never chooses the kind of check: that comes from the key. Only public keys are taken, so a token signed with a
-//! published key as if it were a shared secret fits nothing, and there is no way to say "none".
+//! The key, not the token's `alg`, determines the kind of check. Only public keys are accepted, so a token signed with a published key as a
+//! shared secret fails, and `none` is not accepted.
 
 use std::path::PathBuf;
 
@@ -17,13 +17,13 @@ use crate::token::{TokenError, shown};
 
 const KEYS_MAX: usize = 64;
 const KEY_FILE_BYTES_MAX: u64 = 1024 * 1024;
-/// How far the issuer's clock may be ahead of ours.
+/// The tolerance for an issuer's clock that is ahead.
 const CLOCK_SKEW_S: u64 = 60;
 
-/// What to trust. Nothing of it has a default: a token for somebody else must not open this namespace.
+/// The configuration of the trusted issuer. Nothing has a default, because a token for another audience must not be accepted.
 #[derive(Clone, Debug)]
 pub struct JwtOptions {
-    /// A key set (JSON, as issuers publish it) or one public key (PEM).
+    /// The path of a key set (JSON, as issuers publish it) or of one public key (PEM).
     pub keys: PathBuf,
     pub issuer: String,
     pub audience: String,
@@ -57,12 +57,12 @@ pub struct JwtKeys {
 #[derive(Clone)]
 struct IssuerKey {
     id: Option<String>,
-    /// If the key set confines the key to one.
+    /// The algorithm that the key set restricts the key to, if any.
     algorithm: Option<KeyAlgorithm>,
     key: DecodingKey,
 }
 
-/// What a bearer token turned out to say.
+/// The verified claims of a bearer token.
 pub(crate) struct Bearer {
     pub(crate) rights: Rights,
     pub(crate) expires_at_s: u64,
@@ -142,13 +142,13 @@ impl IssuerKey {
             (Some(own), Some(named)) => own == named,
             _ => true,
         };
-        // Both are the names of RFC 7518; the crate has a type for each.
+        // Both are names of RFC 7518; the crate has a separate type for each.
         let algorithm_fits = self.algorithm.is_none_or(|own| own.to_string() == format!("{algorithm:?}"));
         id_fits && algorithm_fits
     }
 }
 
-/// Checks with the means that fit the key; an `alg` of another kind fits nothing.
+/// Verifies with the method of the key. An `alg` of another kind fails.
 fn verify(key: &DecodingKey, algorithm: Algorithm, message: &[u8], signature: &[u8]) -> bool {
     match (key.kind(), key.family()) {
         (DecodingKeyKind::RsaModulusExponent { n, e }, AlgorithmFamily::Rsa) => rsa(algorithm)
@@ -193,7 +193,7 @@ fn parse_keys(text: &[u8]) -> Result<Vec<IssuerKey>, String> {
     Ok(set.keys.iter().filter_map(set_key).collect())
 }
 
-/// `None` for a key that cannot check signatures, or that is a secret: those have no place in a published set.
+/// Returns `None` for a key that cannot verify signatures, or that is a secret, which does not belong in a published set.
 fn set_key(jwk: &Jwk) -> Option<IssuerKey> {
     let common = &jwk.common;
     if common.public_key_use.as_ref().is_some_and(|use_of| *use_of != PublicKeyUse::Signature) {
@@ -250,7 +250,7 @@ impl Claims {
     }
 }
 
-/// Our names and those of Azure's built-in roles.
+/// Accepts the names of rights and those of Azure's built-in roles.
 fn right_of(role: &str) -> Option<Right> {
     let role = role.trim();
     let azure = ["Azure Service Bus Data ", "Azure Event Hubs Data "];

@@ -1,6 +1,6 @@
-//! Who may do what: shared access policies, the tokens signed with their keys, and the claims that follow from them.
+//! Access control: shared access policies, the tokens signed with their keys, and the resulting claims.
 //!
-//! Knows neither AMQP nor HTTP. The time is an argument. Secrets have no printed form, so that none can reach a log.
+//! The crate depends neither on AMQP nor on HTTP. Time is an argument. Secrets have no printed form, so that none can reach a log.
 
 mod access;
 mod claim;

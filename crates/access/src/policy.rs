@@ -5,10 +5,10 @@ use crate::scope::Scope;
 use crate::secret::{SECRET_CHARS_MAX, Secret};
 
 pub const POLICY_NAME_CHARS_MAX: usize = 256;
-/// As on Azure: that many on the namespace, and that many on each entity.
+/// The limit of Azure, for the namespace and for each entity.
 pub const POLICIES_PER_SCOPE_MAX: usize = 12;
 
-/// A named pair of keys and what they allow. Either key is good, so that one can be replaced while clients use the other.
+/// A named pair of keys with their rights. Both keys are valid, so that one can be replaced while clients use the other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
     pub name: String,
@@ -35,7 +35,7 @@ pub enum PolicyError {
     SecretLength { name: String, count: usize },
 }
 
-/// Whether a policy may have this name.
+/// Checks the name of a policy.
 pub fn check_name(name: &str) -> Result<(), PolicyError> {
     let count = name.chars().count();
     if !(1..=POLICY_NAME_CHARS_MAX).contains(&count) {
@@ -49,7 +49,7 @@ pub fn check_name(name: &str) -> Result<(), PolicyError> {
 }
 
 impl Policy {
-    /// A policy on the namespace with one key, given from outside: both of its keys are that one.
+    /// Returns a policy of the namespace with one given key in both places.
     pub fn with_one_key(name: impl Into<String>, secret: impl AsRef<str>, rights: &[Right]) -> Policy {
         let secret = Secret::new(secret.as_ref());
         Policy {
@@ -77,7 +77,7 @@ impl Policy {
         Ok(())
     }
 
-    /// Whether one of the keys is this text. Always looks at both.
+    /// Returns whether one of the keys is this text. Always compares both.
     pub fn has_secret(&self, secret: &[u8]) -> bool {
         self.primary.matches(secret) | self.secondary.matches(secret)
     }

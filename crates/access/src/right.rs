@@ -1,6 +1,6 @@
 use std::fmt;
 
-/// What a key may do. `Manage` includes the other two.
+/// A right of a key. `Manage` includes the other two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Right {
     Send,
@@ -11,7 +11,7 @@ pub enum Right {
 impl Right {
     pub const ALL: [Right; 3] = [Right::Send, Right::Listen, Right::Manage];
 
-    /// Case does not matter.
+    /// Parses a name without regard to case.
     pub fn parse(name: &str) -> Option<Right> {
         Right::ALL.into_iter().find(|right| name.eq_ignore_ascii_case(right.name()))
     }
@@ -31,7 +31,7 @@ impl fmt::Display for Right {
     }
 }
 
-/// A set of rights, in the order in which they were given. One with `Manage` holds all three.
+/// A set of rights in their original order. A set with `Manage` contains all three.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct Rights([Option<Right>; Right::ALL.len()]);
 
@@ -51,7 +51,7 @@ impl Rights {
         self == Rights::NONE
     }
 
-    /// Whether every right of `other` is here too.
+    /// Returns whether it contains every right of `other`.
     pub fn includes(self, other: Rights) -> bool {
         other.iter().all(|right| self.has(right))
     }
@@ -60,7 +60,7 @@ impl Rights {
         self.0.into_iter().flatten()
     }
 
-    /// Adds a right behind the others.
+    /// Appends a right.
     fn add(&mut self, right: Right) {
         if !self.has(right)
             && let Some(place) = self.0.iter_mut().find(|place| place.is_none())
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn rights_keep_the_order_that_they_were_given_in() {
+    fn rights_keep_their_original_order() {
         let text = |rights: &[Right]| Rights::of(rights).to_string();
         assert_eq!(text(&[Right::Manage, Right::Listen, Right::Send]), "Manage, Listen, Send");
         assert_eq!(text(&[Right::Listen, Right::Send, Right::Listen]), "Listen, Send");

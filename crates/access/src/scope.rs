@@ -1,4 +1,4 @@
-//! What a token or a policy is good for, in all the spellings that SDKs use.
+//! The scope of a token or a policy, in all the spellings of the SDKs.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use percent_encoding::percent_decode_str;
 
 const MANAGEMENT: &str = "$management";
 
-/// The path in an address: without scheme, authority, query, slashes at both ends and percent signs.
+/// Returns the path in an address: without scheme, authority, query and outer slashes, percent-decoded.
 pub fn normalize(address: &str) -> String {
     let path = match address.split_once("://") {
         Some((_, rest)) => rest.split_once('/').map_or("", |(_, path)| path),
@@ -17,7 +17,7 @@ pub fn normalize(address: &str) -> String {
     percent_decode_str(path.trim_matches('/')).decode_utf8_lossy().into_owned()
 }
 
-/// The entity whose `$management` a path names.
+/// Returns the entity of a `$management` path.
 pub fn without_management(path: &str) -> Option<&str> {
     let (entity, last) = path.rsplit_once('/')?;
     last.eq_ignore_ascii_case(MANAGEMENT).then_some(entity)
@@ -33,21 +33,21 @@ pub struct Scope(
 impl Scope {
     pub const NAMESPACE: Scope = Scope(String::new());
 
-    /// From an audience (`sb://host/orders/$management`) or a token's resource.
+    /// Parses an audience (`sb://host/orders/$management`) or a token's resource.
     pub fn parse(audience: &str) -> Self {
         let path = normalize(audience);
         let entity = without_management(&path).unwrap_or(&path);
         if entity.eq_ignore_ascii_case(MANAGEMENT) { Scope::NAMESPACE } else { Scope(entity.to_lowercase()) }
     }
 
-    /// Whether `other` is this scope or lies below it: a token for `shop` is good for `shop/orders`.
+    /// Returns whether `other` is this scope or below it: a token for `shop` is valid for `shop/orders`.
     pub fn covers(&self, other: &Scope) -> bool {
         let Some(rest) = other.0.strip_prefix(&self.0) else { return false };
         self.0.is_empty() || rest.is_empty() || rest.starts_with('/')
     }
 
-    /// Whether `other` is this entity or a part of it: its subscriptions, sub-queues, partitions and consumer groups, but not another entity
-    /// whose name merely begins with its own. The namespace owns everything.
+    /// Returns whether `other` is this entity or a part of it: its subscriptions, sub-queues, partitions and consumer groups, but not
+    /// another entity whose name has the same beginning. The namespace owns everything.
     pub fn owns(&self, other: &Scope) -> bool {
         const PARTS: [&str; 5] =
             ["/$", "/subscriptions/", "/consumergroups/", "/partitions/", "/publishers/"];
@@ -55,7 +55,7 @@ impl Scope {
         self.0.is_empty() || rest.is_empty() || PARTS.iter().any(|part| rest.starts_with(part))
     }
 
-    /// This scope and all above it, the narrowest first.
+    /// Returns this scope and all scopes above it, the narrowest first.
     pub(crate) fn upwards(&self) -> impl Iterator<Item = &str> {
         let mut next = Some(self.0.as_str());
         std::iter::from_fn(move || {
@@ -76,7 +76,7 @@ impl Scope {
         &self.0
     }
 
-    /// As an audience would name it.
+    /// Returns the path as in an audience.
     pub fn as_path(&self) -> &str {
         &self.0
     }

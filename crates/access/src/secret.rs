@@ -12,7 +12,7 @@ const GENERATED_BYTES: usize = 32;
 #[error("no key could be made: the system gives no random bytes ({0})")]
 pub struct NoRandomBytes(String);
 
-/// The text of a key. It cannot be printed; whoever must hand it out says so with [`Secret::expose`].
+/// The text of a key. It has no printed form; [`Secret::expose`] returns the text.
 #[derive(Clone)]
 pub struct Secret(Arc<str>);
 
@@ -21,7 +21,7 @@ impl Secret {
         Secret(text.into())
     }
 
-    /// 256 random bits in base64, as Azure makes them.
+    /// Generates 256 random bits in base64, as Azure does.
     pub fn generate() -> Result<Self, NoRandomBytes> {
         let mut bytes = [0; GENERATED_BYTES];
         getrandom::fill(&mut bytes).map_err(|error| NoRandomBytes(error.to_string()))?;
@@ -32,7 +32,7 @@ impl Secret {
         &self.0
     }
 
-    /// In a time that depends on the lengths only.
+    /// Compares in a time that depends only on the lengths.
     pub fn matches(&self, other: &[u8]) -> bool {
         self.0.as_bytes().ct_eq(other).into()
     }
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_is_not_printed_and_no_two_are_alike() {
+    fn a_secret_is_not_printed_and_secrets_differ() {
         let (one, other) = (Secret::generate().unwrap(), Secret::generate().unwrap());
         assert_ne!(one, other);
         assert_eq!(one.expose().len(), 44);

@@ -1,5 +1,5 @@
-//! The file that policies are kept in. Keys lie in it as they are: to check a signature one must know the key. So nobody but its owner may
-//! read it.
+//! The file of policies. It contains the keys in the clear, because a signature can only be checked with the key. Therefore only its owner
+//! may read it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -14,7 +14,7 @@ use crate::right::{Right, Rights};
 use crate::secret::Secret;
 
 const FORMAT: u32 = 1;
-/// Room for far more policies than entities can have.
+/// Larger than the policies of any number of entities need.
 const FILE_BYTES_MAX: u64 = 256 * 1024 * 1024;
 const OWNER_ONLY: u32 = 0o600;
 const OTHERS: u32 = 0o077;
@@ -59,7 +59,7 @@ struct Entry {
     modified_at_ms: u64,
 }
 
-/// The policies in the file; none when there is no file yet.
+/// Loads the policies in the file, or none if there is no file.
 pub(crate) fn load(path: &Path) -> Result<Vec<Policy>, OpenError> {
     let read_error = |error| OpenError::Read { path: path.to_owned(), error };
     let mut file = match File::open(path) {
@@ -67,7 +67,7 @@ pub(crate) fn load(path: &Path) -> Result<Vec<Policy>, OpenError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(read_error(error)),
     };
-    // Of the open file, not of the path, which may be another one by now.
+    // Reads the metadata of the open file; the path may have changed.
     let metadata = file.metadata().map_err(read_error)?;
     if metadata.mode() & OTHERS != 0 {
         return Err(OpenError::Permissions { path: path.to_owned(), mode: metadata.mode() & 0o777 });
@@ -77,7 +77,7 @@ pub(crate) fn load(path: &Path) -> Result<Vec<Policy>, OpenError> {
     }
     let mut text = Vec::new();
     file.read_to_end(&mut text).map_err(read_error)?;
-    // The parser's own words could repeat a key.
+    // The message of the JSON parser could contain a key.
     let contents: Contents = serde_json::from_slice(&text).map_err(|error| OpenError::Damaged {
         path: path.to_owned(),
         line: error.line(),
@@ -90,12 +90,12 @@ pub(crate) fn load(path: &Path) -> Result<Vec<Policy>, OpenError> {
     contents.policies.into_iter().map(|entry| entry.into_policy().map_err(entry_error)).collect()
 }
 
-/// Replaces the file as a whole: after a crash there is the old one or the new one.
+/// Replaces the file as a whole: after a crash it is the old one or the new one.
 pub(crate) fn save<'p>(path: &Path, policies: impl Iterator<Item = &'p Policy>) -> io::Result<()> {
     let contents = Contents { format: FORMAT, policies: policies.map(Entry::of).collect() };
     let text = serde_json::to_vec_pretty(&contents).map_err(io::Error::other)?;
     let temporary = path.with_extension("json.new");
-    // One left behind by a crash may have another mode.
+    // A file left behind by a crash may have another mode.
     match fs::remove_file(&temporary) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}

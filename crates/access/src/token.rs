@@ -10,11 +10,11 @@ use crate::policy::Policy;
 use crate::scope::Scope;
 use crate::secret::Secret;
 
-/// A longer token is not looked at.
+/// A longer token is rejected unread.
 pub const TOKEN_BYTES_MAX: usize = 16 * 1024;
-/// Nor is a longer audience: no entity has such a name.
+/// A longer audience is rejected unread: no entity has such a name.
 pub const AUDIENCE_BYTES_MAX: usize = 4 * 1024;
-/// Names from outside are repeated in errors up to here.
+/// The number of characters of a peer's text in errors.
 const SHOWN_CHARS_MAX: usize = 64;
 
 const PREFIX: &str = "SharedAccessSignature ";
@@ -54,7 +54,7 @@ pub enum TokenError {
 }
 
 pub(crate) struct TokenParts<'a> {
-    /// As written, still percent-encoded: that is what was signed.
+    /// The percent-encoded text, which is what was signed.
     resource: &'a str,
     signature: &'a str,
     expiry: &'a str,
@@ -79,7 +79,7 @@ impl<'a> TokenParts<'a> {
         Scope::parse(&decode(self.resource))
     }
 
-    /// The key of the policy that signed this. Always tries both.
+    /// Returns the key of the policy that signed the token. Always tries both keys.
     pub(crate) fn signer(&self, policy: &Policy) -> Option<Secret> {
         let signature = decode(self.signature);
         let fits = |secret: &Secret| -> bool {
@@ -92,12 +92,12 @@ impl<'a> TokenParts<'a> {
     }
 }
 
-/// Whether this is meant to be a shared access signature at all.
+/// Returns whether the token has the form of a shared access signature.
 pub(crate) fn is_signature(token: &str) -> bool {
     signature_text(token).is_some()
 }
 
-/// The name of the key that a shared access signature says it was made with. Nothing is checked.
+/// Returns the name of the key in a shared access signature, without checking it.
 pub fn key_name(token: &str) -> Option<String> {
     if token.len() > TOKEN_BYTES_MAX {
         return None;
@@ -119,12 +119,12 @@ fn decode(text: &str) -> String {
     percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
-/// What is repeated of a text from outside.
+/// Returns the part of a peer's text that errors contain.
 pub(crate) fn shown(text: &str) -> String {
     text.chars().take(SHOWN_CHARS_MAX).collect()
 }
 
-/// Base64 of the HMAC-SHA256 over resource and expiry. The secret's text itself is the key, not what it may be the base64 of.
+/// Returns the base64 of the HMAC-SHA256 over resource and expiry. The text of the secret is the key, without base64 decoding.
 pub fn sign(secret: &Secret, resource: &str, expiry: &str) -> String {
     let key = hmac::Key::new(hmac::HMAC_SHA256, secret.expose().as_bytes());
     let mut signed = hmac::Context::with_key(&key);
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_signature_made_elsewhere_fits() {
+    fn a_signature_made_elsewhere_is_accepted() {
         // Computed with Python's hmac module over "sb%3a%2f%2flocalhost%2forders\n1700000000".
         assert_eq!(
             sign(&Secret::new("SAS_KEY_VALUE"), "sb%3a%2f%2flocalhost%2forders", "1700000000"),

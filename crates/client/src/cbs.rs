@@ -1,4 +1,4 @@
-//! Claims-based security: tokens for the entities we use, shown before a link is attached and renewed while we live.
+//! Claims-based security: sends a token for each entity before its links are attached, and renews the tokens while the connection lives.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use crate::sas::{self, Signer};
 use crate::shared::ANSWER_TIME_MAX;
 use crate::target::Credentials;
 
-/// Well before a token ends: a broker detaches links whose token has ended.
+/// Renews a token well before its expiry: a broker detaches links whose token has expired.
 const RENEW_AFTER: Duration = Duration::from_secs(sas::TOKEN_LIFE.as_secs() / 4 * 3);
 const NODE: &str = "$cbs";
 const REQUESTS_MAX: usize = 64;
 
-/// The way to the task that keeps the tokens of one connection fresh.
+/// A handle to the task that renews the tokens of one connection.
 #[derive(Clone)]
 pub(crate) struct TokenKeeper {
     requests: mpsc::Sender<Request>,
@@ -31,16 +31,16 @@ struct Request {
 }
 
 impl TokenKeeper {
-    /// `None` when the connection itself carries the credentials.
+    /// Returns `None` if the connection itself carries the credentials.
     pub(crate) fn start(credentials: &Credentials, commands: &mpsc::Sender<Command>) -> Option<Self> {
         let signer = Signer::of(credentials)?;
         let (requests, incoming) = mpsc::channel(REQUESTS_MAX);
-        // Weak: the keeper lives for the handles and must not keep the connection open by itself.
+        // A weak handle, so that this task does not keep the connection open.
         tokio::spawn(keep(signer, incoming, commands.downgrade()));
         Some(Self { requests })
     }
 
-    /// `None` when the connection is gone.
+    /// Returns `None` if the connection is lost.
     pub(crate) async fn authorize(&self, entity: &Arc<str>) -> Option<Result<(), Error>> {
         let (reply, answer) = oneshot::channel();
         self.requests.send(Request { entity: Arc::clone(entity), reply }).await.ok()?;
@@ -72,7 +72,7 @@ async fn keep(signer: Signer, mut incoming: mpsc::Receiver<Request>, commands: m
                 let _ = reply.send(result);
             }
             entity = due => {
-                // Without a new token the broker ends the links and says so; whoever opens the next one asks again.
+                // If the renewal fails, the broker detaches the links with an error, and the next link asks for a token again.
                 match put_token(&signer, &entity, &commands).await {
                     Ok(()) => drop(renewals.insert(entity, Instant::now() + RENEW_AFTER)),
                     Err(_) => drop(renewals.remove(&entity)),
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_repeats_what_the_broker_says() {
+    fn a_refusal_repeats_the_description_of_the_broker() {
         let entity: Arc<str> = "orders".into();
         let response = |status: i32| Message::value(Value::Null).with_property("status-code", status);
         assert_eq!(check(&entity, &response(202)), Ok(()));

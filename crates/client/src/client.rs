@@ -26,13 +26,14 @@ use crate::target::{Credentials, Target};
 use crate::transaction::Transaction;
 use crate::transport;
 
-/// The largest that a queue can hold, with room for what a broker writes on it. A receiver that took less would reject what it cannot
-/// take, and a broker moves what is rejected to the dead-letter queue.
+/// The largest message that a queue can hold, plus the sections that a broker adds. A receiver with a lower limit would reject the message,
+/// and a broker moves rejected messages to the dead-letter queue.
 const MESSAGE_SIZE_BYTES_MAX: u64 = limits::LARGE_MESSAGE_SIZE_BYTES_MAX as u64 + 1024 * 1024;
-/// Messages that are coming in on several links at the same time: some of the largest.
+/// Bytes of incomplete messages on all links together: room for a few of the largest messages.
 const INCOMPLETE_BYTES_MAX: usize = 4 * limits::LARGE_MESSAGE_SIZE_BYTES_MAX;
 
-/// A connection to a broker. Cheap to clone; it closes when the last clone and all that was opened with it are gone.
+/// A connection to a broker. It is cheap to clone. It closes when the last clone and everything that was opened with it are dropped.
+///
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -55,11 +56,11 @@ pub struct Client {
     shared: Arc<Shared>,
 }
 
-/// How to connect, beyond what the target says.
+/// Settings of a connection that the target does not contain.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Options {
-    /// A PEM file with certificates to trust beside those the machine trusts.
+    /// A PEM file with certificates to trust in addition to those of the machine.
     pub certificates: Option<PathBuf>,
 }
 
@@ -75,8 +76,7 @@ impl Client {
         Self::connect_over(stream, target, &container_id()).await
     }
 
-    /// Speaks over a stream that is open already: a tunnel, a pipe in memory. `container_id` tells this connection from others in a broker's
-    /// log.
+    /// Connects over an open stream, such as a tunnel or an in-memory pipe. `container_id` identifies the connection in the broker's log.
     pub async fn connect_over<S>(stream: S, target: &Target, container_id: &str) -> Result<Self, ConnectError>
     where
         S: AsyncRead + AsyncWrite + Send + 'static,
@@ -99,28 +99,28 @@ impl Client {
         Ok(Self { shared: Arc::new(Shared { commands, ending, tokens }) })
     }
 
-    /// Opens a link to send to a queue, confirming each message.
+    /// Opens a link to send to a queue. Each send waits for its confirmation.
     pub async fn sender(&self, entity: &str) -> Result<Sender, Error> {
         Sender::open(Arc::clone(&self.shared), entity, None).await
     }
 
-    /// Opens a link to a partition of a hub for somebody who numbers its events ([`Producer::number`]). What it sends again after a lost
-    /// connection is confirmed, and not stored again.
+    /// Opens a link to a partition of a hub for a producer that numbers its events ([`Producer::number`]). The broker confirms an event
+    /// that is sent again after a lost connection, without storing it twice.
     pub async fn producer(&self, partition: &str, producer: Producer) -> Result<Sender, Error> {
         Sender::open(Arc::clone(&self.shared), partition, Some(producer)).await
     }
 
-    /// Opens a link to send to a queue at full speed, with at most `unconfirmed_max` messages under way.
+    /// Opens a link to send to a queue without waiting for each confirmation. At most `unconfirmed_max` messages are in flight.
     pub async fn pipeline(&self, entity: &str, unconfirmed_max: u32) -> Result<Pipeline, Error> {
         Pipeline::open(Arc::clone(&self.shared), entity, unconfirmed_max).await
     }
 
-    /// Prepares to receive from a queue.
+    /// Returns a builder for a receiver of a queue.
     pub fn receiver(&self, entity: &str) -> ReceiverBuilder {
         ReceiverBuilder::new(Arc::clone(&self.shared), entity)
     }
 
-    /// Looks at messages without locking them: up to `count`, from the given sequence number on, in order.
+    /// Returns up to `count` messages in order, starting at a sequence number, without locking them.
     pub async fn peek(
         &self,
         entity: &str,
@@ -130,7 +130,7 @@ impl Client {
         self.management(entity).await?.peek(from, count, None).await
     }
 
-    /// Looks at the messages of one session without locking anything.
+    /// Returns messages of one session without locking the messages or the session.
     pub async fn peek_session(
         &self,
         entity: &str,
@@ -141,7 +141,7 @@ impl Client {
         self.management(entity).await?.peek(from, count, Some(session)).await
     }
 
-    /// The ids of all sessions that have messages; or with a time, of those whose state was set since.
+    /// Returns the ids of all sessions that have messages. With a time, returns the sessions whose state was set since then.
     pub async fn list_sessions(
         &self,
         entity: &str,
@@ -164,12 +164,12 @@ impl Client {
         Transaction::declare(Arc::clone(&self.shared)).await
     }
 
-    /// Extends locks; the new ends, in the order of the tokens.
+    /// Extends locks. Returns the new expiry times in the order of the tokens.
     pub async fn renew(&self, entity: &str, tokens: &[LockToken]) -> Result<Vec<Timestamp>, Error> {
         self.management(entity).await?.renew(tokens).await
     }
 
-    /// Fetches deferred messages by their sequence numbers. In peek-lock mode settle them with [`Client::settle`].
+    /// Fetches deferred messages by their sequence numbers. In peek-lock mode, settle them with [`Client::settle`].
     pub async fn receive_deferred(
         &self,
         entity: &str,
@@ -179,22 +179,22 @@ impl Client {
         self.management(entity).await?.receive_deferred(numbers, mode, None).await
     }
 
-    /// Settles messages by their lock tokens, for those that did not come over a link.
+    /// Settles messages by their lock tokens, for messages that were not received over a link.
     pub async fn settle(&self, entity: &str, tokens: &[LockToken], outcome: Outcome) -> Result<(), Error> {
         self.management(entity).await?.settle(tokens, outcome).await
     }
 
-    /// Removes all messages of a queue, subscription or sub-queue (`orders/$DeadLetterQueue`), or those that were enqueued before a time;
-    /// how many. Messages that a receiver holds stay, and so do scheduled ones. Needs the Listen right only.
+    /// Removes all messages of a queue, subscription or sub-queue (`orders/$DeadLetterQueue`), or those that were enqueued before a time.
+    /// Locked and scheduled messages stay. Returns the number of removed messages. Requires only the Listen right.
     pub async fn purge(&self, entity: &str, before: Option<Timestamp>) -> Result<u64, Error> {
         self.management(entity).await?.purge(before).await
     }
 
-    /// Closes the connection, also for every clone and whatever was opened with them.
+    /// Closes the connection for this handle, its clones and everything that was opened with them.
     pub async fn close(self) {
         let (reply, closed) = oneshot::channel();
         if self.shared.commands.send(Command::Close { reply }).await.is_ok() {
-            // An error means that the driver ended, which is all that was asked for.
+            // An error means that the driver has ended already.
             let _ = closed.await;
         }
     }
@@ -225,7 +225,7 @@ fn open_error(target: &Target, failure: OpenFailure) -> ConnectError {
     }
 }
 
-/// Unique enough to tell connections apart in a broker's log.
+/// Returns a name that identifies this connection in a broker's log.
 fn container_id() -> String {
     static COUNTER: AtomicU64 = AtomicU64::new(0);
     let count = COUNTER.fetch_add(1, Ordering::Relaxed);

@@ -1,7 +1,8 @@
-//! A client for Peeklock, and for anything else that speaks the AMQP 1.0 of Azure Service Bus.
+//! A client for Peeklock and for other brokers with the AMQP 1.0 dialect of Azure Service Bus.
 //!
-//! One task owns a connection and everything on it; [`Client`], [`Sender`], [`Pipeline`] and [`Receiver`] are handles that talk to that
-//! task. A lost connection is not made again: everybody who waits gets an error that says so.
+//! One task owns a connection and everything on it. [`Client`], [`Sender`], [`Pipeline`] and [`Receiver`] are handles that send commands to
+//! that task. The client does not reconnect: after a lost connection, pending calls fail with [`Error::ConnectionLost`].
+//!
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {

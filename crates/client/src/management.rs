@@ -12,20 +12,20 @@ use crate::received::ReceivedMessage;
 use crate::receiver::ReceiveMode;
 use crate::shared::Shared;
 
-/// One management node.
+/// A management node of one entity.
 pub(crate) struct Management<'a> {
     shared: &'a Shared,
-    /// For messages to people.
+    /// The name that errors contain.
     entity: Arc<str>,
     node: Arc<str>,
     transaction: Option<Bytes>,
     session: Option<Text>,
 }
 
-/// The status of a response that has nothing to tell.
+/// The status of a successful response without a body.
 const NO_CONTENT: i32 = 204;
 
-/// A response that is not a refusal.
+/// A successful response.
 struct Response {
     status: i32,
     body: Value,
@@ -39,24 +39,24 @@ impl<'a> Management<'a> {
         Ok(Self { shared, entity, node, transaction: None, session: None })
     }
 
-    /// Makes what is settled part of a transaction.
+    /// Makes settlements part of a transaction.
     pub(crate) fn in_transaction(mut self, id: &Bytes) -> Self {
         self.transaction = Some(id.clone());
         self
     }
 
-    /// Says that what is settled belongs to a session.
+    /// Names the session of the messages that are settled.
     pub(crate) fn in_session(mut self, id: &str) -> Self {
         self.session = Some(id.to_owned().into());
         self
     }
 
-    /// Sends a request; the map of its response.
+    /// Sends a request and returns the map in its response.
     pub(crate) async fn call(&self, operation: &str, body: Vec<(Value, Value)>) -> Result<Value, Error> {
         self.ask(operation, body).await.map(|response| response.body)
     }
 
-    /// What an entity of this type says of itself.
+    /// Reads the properties of an entity of this type.
     pub(crate) async fn read(&self, of_type: &str) -> Result<Value, Error> {
         let request = Message::value(Value::Map(Vec::new())).with_property("type", of_type.to_owned());
         self.send("READ", request).await.map(|response| response.body)
@@ -183,14 +183,14 @@ impl<'a> Management<'a> {
         self.call("com.microsoft:set-session-state", body).await.map(|_| ())
     }
 
-    /// One page of session ids; an empty one is the last.
+    /// Returns one page of session ids. The last page is empty.
     pub(crate) async fn sessions(
         &self,
         updated_since: Option<Timestamp>,
         skip: usize,
         top: i32,
     ) -> Result<Vec<String>, Error> {
-        /// The first moment of the year 10000, which Service Bus takes for "all sessions that have messages".
+        /// The first moment of the year 10000. Service Bus returns all sessions that have messages for it.
         const WITH_MESSAGES: Timestamp = Timestamp::from_millis(253_402_300_800_000);
         let body = vec![
             ("last-updated-time".into(), time_value(updated_since.unwrap_or(WITH_MESSAGES))),
@@ -241,7 +241,7 @@ fn time_value(at: Timestamp) -> Value {
     Value::Timestamp(i64::try_from(at.as_millis()).unwrap_or(i64::MAX))
 }
 
-/// A message as the request to schedule it carries it.
+/// Encodes a message for a request to schedule it.
 fn scheduled(message: &Message) -> Value {
     let properties = &message.properties;
     let id = properties.message_id.clone().map(|id| ("message-id".into(), id.into()));

@@ -1,4 +1,4 @@
-//! What Service Bus reads in a message, said when the message is made.
+//! Fields of a message that Service Bus and Peeklock read.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -6,11 +6,12 @@ use peeklock_amqp::{Header, Message, Text, Value};
 use peeklock_types::{Timestamp, limits};
 
 pub(crate) const SCHEDULED_TIME: &str = "x-opt-scheduled-enqueue-time";
-/// Application properties that a queue with an order looks at.
+/// Application properties that a queue with an order reads.
 const PRIORITY: &str = "Priority";
 const TENANT: &str = "tenant";
 
-/// Fields of a message, beside those that every AMQP message can be given.
+/// Sets fields of a message that Service Bus defines on top of AMQP.
+///
 ///
 /// ```
 /// use std::time::Duration;
@@ -24,39 +25,39 @@ const TENANT: &str = "tenant";
 /// assert_eq!(message.properties.group_id.unwrap(), "table-4");
 /// ```
 pub trait MessageExt: Sized {
-    /// The session that the message belongs to. Queues with sessions take no message without.
+    /// Sets the session of the message. A queue with sessions rejects a message without one.
     #[must_use]
     fn with_session_id(self, id: impl Into<Text>) -> Self;
 
-    /// What the message is about.
+    /// Sets the subject of the message.
     #[must_use]
     fn with_subject(self, subject: impl Into<Text>) -> Self;
 
-    /// The queue that an answer should go to.
+    /// Sets the queue for replies.
     #[must_use]
     fn with_reply_to(self, address: impl Into<Text>) -> Self;
 
-    /// The session that an answer should belong to.
+    /// Sets the session for replies.
     #[must_use]
     fn with_reply_to_session_id(self, id: impl Into<Text>) -> Self;
 
-    /// How long the message may wait before it expires. Its queue may allow less.
+    /// Sets the time after which the message expires. The queue may have a lower limit.
     #[must_use]
     fn with_time_to_live(self, span: Duration) -> Self;
 
-    /// How urgent the message is, by number: in a queue with classes the higher ones go first.
+    /// Sets the priority as a number. A queue with classes hands out higher priorities first.
     #[must_use]
     fn with_priority(self, priority: u8) -> Self;
 
-    /// How urgent the message is, by the name of a class of its queue. Goes over a priority that is given by number.
+    /// Sets the priority as the name of a class of the queue. It takes precedence over a number.
     #[must_use]
     fn with_class(self, name: impl Into<Text>) -> Self;
 
-    /// Whose message it is, in a queue that tells tenants by the property `tenant`.
+    /// Sets the tenant, for a queue that identifies tenants by the property `tenant`.
     #[must_use]
     fn with_tenant(self, tenant: impl Into<Text>) -> Self;
 
-    /// When the message becomes available; at once if the time has passed.
+    /// Sets the time when the message becomes available. A time in the past makes it available at once.
     #[must_use]
     fn with_scheduled_time(self, at: Timestamp) -> Self;
 }
@@ -87,7 +88,7 @@ impl MessageExt for Message {
         let ttl = u32::try_from(millis).unwrap_or(u32::MAX);
         self.header = Some(Header { ttl: Some(ttl), ..self.header.unwrap_or_default() });
         if ttl == u32::MAX {
-            // The header has room for 49 days. Beyond, these two times say how long.
+            // The header field holds at most 49 days. For longer times, these two fields hold the expiry.
             let now = now_ms();
             self.properties.creation_time = Some(now);
             self.properties.absolute_expiry_time = Some(now.saturating_add(millis));
@@ -126,7 +127,7 @@ mod tests {
     use peeklock_amqp::Encode;
 
     #[test]
-    fn every_field_is_where_service_bus_looks_for_it() {
+    fn every_field_is_stored_where_service_bus_reads_it() {
         let message = Message::data("x")
             .with_session_id("s")
             .with_subject("coffee")
@@ -151,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_life_does_not_end_after_49_days() {
+    fn a_long_time_to_live_does_not_end_after_49_days() {
         let year = Duration::from_secs(365 * 86_400);
         let message = Message::data("x").with_time_to_live(year);
         assert_eq!(message.header.unwrap().ttl, Some(u32::MAX));

@@ -1,28 +1,38 @@
-//! What a receiver says about a message, and how AMQP says it.
+//! The outcomes of a delivery and their AMQP encoding.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use peeklock_amqp::{AmqpError, DeliveryState, Fields, Symbol, Value, condition};
 
-/// A property to modify that a broker takes for itself: how long an abandoned message stays away.
+/// The name of a property that the broker takes as the delay before an abandoned message is delivered again.
 const RETRY_AFTER_MS: &str = "peeklock-retry-after-ms";
 
-/// How a message is settled.
+/// The outcome of a settled message.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
-    /// Done: the message goes for good.
+    /// The message is processed and removed.
     Complete,
-    /// Failed: available again, with one more delivery on its count.
+    /// The message becomes available again with its delivery count increased.
     Abandon,
-    /// Failed, with more to say: application properties to set on the message, and how long it stays away before it is delivered again
-    /// (`None`: as its queue does it). Only Peeklock knows the delay; another broker takes it for a property.
-    AbandonWith { properties: Fields, delay: Option<Duration> },
-    /// Set aside until somebody asks for its sequence number.
+    /// Like [`Outcome::Abandon`], with application properties to set on the message and a delay before the next delivery (`None`: the delay
+    /// of the queue). Only Peeklock supports the delay; other brokers store it as a property.
+    AbandonWith {
+        /// Application properties to set.
+        properties: Fields,
+        /// The delay before the next delivery.
+        delay: Option<Duration>,
+    },
+    /// The message stays in the queue until a receiver fetches it by its sequence number.
     Defer,
-    /// Moved to the dead-letter queue.
-    DeadLetter { reason: String, description: String },
-    /// Given back untouched, without counting a delivery.
+    /// The message moves to the dead-letter queue.
+    DeadLetter {
+        /// The reason, as a short name.
+        reason: String,
+        /// The reason, as a sentence.
+        description: String,
+    },
+    /// The message becomes available again; its delivery count does not increase.
     Release,
 }
 
@@ -49,18 +59,18 @@ impl Outcome {
         }
     }
 
-    /// The word of the `update-disposition` management call.
+    /// Returns the status for the `update-disposition` management operation.
     pub(crate) fn status(&self) -> &'static str {
         match self {
             Outcome::Complete => "completed",
             Outcome::Abandon | Outcome::AbandonWith { .. } | Outcome::Release => "abandoned",
-            // Spelled so by Service Bus and all its SDKs.
+            // Service Bus and its SDKs use this spelling.
             Outcome::Defer => "defered",
             Outcome::DeadLetter { .. } => "suspended",
         }
     }
 
-    /// What the `update-disposition` call says beside that word.
+    /// Returns the further entries for the `update-disposition` operation.
     pub(crate) fn into_entries(self) -> Vec<(Value, Value)> {
         match self {
             Outcome::DeadLetter { reason, description } => vec![
@@ -93,12 +103,12 @@ fn modified(undeliverable_here: bool, message_annotations: Option<Fields>) -> De
     }
 }
 
-/// Says that a delivery is part of a transaction.
+/// Wraps a delivery in a transaction.
 pub(crate) fn in_transaction(id: Option<&Bytes>) -> Option<DeliveryState> {
     id.map(|id| DeliveryState::Transactional { txn_id: id.clone(), outcome: None })
 }
 
-/// The outcome itself, be it that of a step in a transaction.
+/// Returns the outcome, unwrapped from its transaction if there is one.
 pub(crate) fn outcome_of(state: Option<DeliveryState>) -> Option<DeliveryState> {
     match state {
         Some(DeliveryState::Transactional { outcome, .. }) => outcome.map(|outcome| *outcome),
@@ -111,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn outcomes_are_what_service_bus_expects() {
+    fn outcomes_have_the_encoding_of_service_bus() {
         assert_eq!(Outcome::Complete.into_state(), DeliveryState::Accepted);
         assert_eq!(Outcome::Release.into_state(), DeliveryState::Released);
         let deferred =

@@ -1,4 +1,5 @@
-//! Who owns the partitions of a hub, and how far each consumer group is: kept by the broker, for processors that share a hub.
+//! The owners of a hub's partitions and the checkpoints of its consumer groups. The broker stores both for event processors that share a
+//! hub.
 
 use peeklock_amqp::Value;
 
@@ -11,26 +12,27 @@ const OWNERSHIPS: &str = "peeklock:list-ownerships";
 const CHECKPOINT: &str = "peeklock:update-checkpoint";
 const CHECKPOINTS: &str = "peeklock:list-checkpoints";
 
-/// Who has a partition.
+/// The owner of a partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ownership {
+    /// The number of the partition.
     pub partition: u32,
-    /// Empty: it was given up.
+    /// The name of the owner. Empty if the owner released the partition.
     pub owner: String,
-    /// Grows with each new owner. As owner level of a reader it drives out those before.
+    /// A number that increases with each new owner. A reader with this owner level disconnects readers with a lower one.
     pub epoch: u64,
-    /// New with each change; whoever claims names the one that it saw.
+    /// A value that changes with each change of the ownership. A claim contains the last value that its sender has seen.
     pub etag: String,
 }
 
-/// The partitions of a hub, as one consumer group shares them.
+/// The partitions of a hub for one consumer group.
 pub struct Partitions<'a> {
     management: Management<'a>,
     group: String,
 }
 
 impl Client {
-    /// Ownership and checkpoints of a consumer group.
+    /// Returns the ownership and checkpoints of a consumer group.
     pub async fn partitions(&self, hub: &str, group: &str) -> Result<Partitions<'_>, Error> {
         Ok(Partitions { management: self.management(hub).await?, group: group.to_owned() })
     }
@@ -42,14 +44,14 @@ impl Partitions<'_> {
         [group].into_iter().chain(entries).map(|(key, value)| (key.into(), value)).collect()
     }
 
-    /// How many there are.
+    /// Returns the number of partitions.
     pub async fn count(&self) -> Result<u32, Error> {
         let found = self.management.read("com.microsoft:eventhub").await?;
         self.number(&found, "partition_count")
     }
 
-    /// Claims a partition, renews the claim, or gives it up with an empty owner. `etag` is that of the ownership as it was seen; `None`: nobody
-    /// had it yet. Refused if somebody was faster.
+    /// Claims a partition, renews the claim, or releases it with an empty owner. `etag` is that of the last known ownership, or `None` if
+    /// the partition had no owner. The broker rejects the claim if the ownership has changed since.
     pub async fn claim(&self, partition: u32, owner: &str, etag: Option<&str>) -> Result<Ownership, Error> {
         let mut entries = vec![("partition", partition.into()), ("owner", owner.to_owned().into())];
         entries.extend(etag.map(|etag| ("etag", etag.to_owned().into())));
@@ -57,13 +59,14 @@ impl Partitions<'_> {
         self.ownership(&found)
     }
 
+    /// Returns the ownerships of all partitions that have or had an owner.
     pub async fn ownerships(&self) -> Result<Vec<Ownership>, Error> {
         let found = self.management.call(OWNERSHIPS, self.body(Vec::new())).await?;
         self.list(&found, "ownerships")?.iter().map(|entry| self.ownership(entry)).collect()
     }
 
-    /// Notes that all events up to this one are done. Refused if `owner`, with the epoch of its claim, has lost the partition, and if
-    /// a later event was noted already.
+    /// Stores the number of the last event that is processed. The broker rejects it if `owner` with the epoch of its claim has lost the
+    /// partition, or if a later event is stored already.
     pub async fn checkpoint(&self, partition: u32, sequence: u64, owner: (&str, u64)) -> Result<(), Error> {
         let entries = vec![
             ("partition", partition.into()),
@@ -74,7 +77,7 @@ impl Partitions<'_> {
         self.management.call(CHECKPOINT, self.body(entries)).await.map(|_| ())
     }
 
-    /// The last event that is done, by partition.
+    /// Returns the last processed event of each partition.
     pub async fn checkpoints(&self) -> Result<Vec<(u32, u64)>, Error> {
         let found = self.management.call(CHECKPOINTS, self.body(Vec::new())).await?;
         let checkpoint =
@@ -86,7 +89,7 @@ impl Partitions<'_> {
         found.lookup(key).and_then(Value::as_list).ok_or_else(|| self.management.missing(key))
     }
 
-    /// Numbers of partitions travel as texts.
+    /// The broker sends partition numbers as text.
     fn number<T: TryFrom<i64>>(&self, found: &Value, key: &'static str) -> Result<T, Error> {
         let value = found.lookup(key);
         let number = value.and_then(|value| value.as_i64().or_else(|| value.as_str()?.parse().ok()));

@@ -1,4 +1,4 @@
-//! Sending without waiting for each confirmation: many messages on their way, a bounded number unconfirmed.
+//! Sends without waiting for each confirmation. The number of unconfirmed messages is bounded.
 
 use std::sync::Arc;
 
@@ -12,37 +12,39 @@ use crate::error::Error;
 use crate::sender::{BATCH_FORMAT, SenderLink};
 use crate::shared::Shared;
 
-/// Messages handed to the driver at once.
+/// The number of messages that are passed to the driver at once.
 const CHUNK_MAX: usize = 64;
-/// Encoded messages share buffers of this size.
+/// The size of the buffers that encoded messages share.
 const BUFFER_BYTES: usize = 64 * 1024;
 
-/// A message that the broker did not take.
+/// A message that the broker rejected.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("message {} was not stored", number + 1)]
 pub struct Failure {
-    /// Counts the messages of the pipeline from 0.
+    /// The number of the message in the pipeline, counted from 0.
     pub number: u64,
+    /// The reason.
     #[source]
     pub error: Error,
 }
 
-/// Why a pipeline could not go on.
+/// The reason why a pipeline failed.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum PipelineError {
-    /// An earlier message failed; the others are not touched by it.
+    /// An earlier message failed; later messages are not affected.
     #[error(transparent)]
     Failed(#[from] Failure),
-    /// The link or the connection is gone, and what was unconfirmed may or may not be stored.
+    /// The link or the connection is lost. Unconfirmed messages may or may not be stored.
     #[error(transparent)]
     Lost(#[from] Error),
 }
 
 /// Sends to one queue at full speed. Confirmations are counted, not awaited one by one.
 ///
-/// A call returns as soon as the message is under way; it waits while `unconfirmed_max` messages are. What failed is told by
-/// a later call. Only [`Pipeline::flush`] tells that everything is stored: without it, what is still under way when the
-/// pipeline is dropped may not be.
+/// A call returns as soon as the message is in flight. It waits while `unconfirmed_max` messages are unconfirmed. A failure is returned by
+/// a later call. [`Pipeline::flush`] waits until every message is stored; without it, messages in flight may be lost when the pipeline is
+/// dropped.
+///
 ///
 /// ```no_run
 /// # async fn example(client: peeklock_client::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -60,7 +62,7 @@ pub struct Pipeline {
     link: SenderLink,
     unconfirmed_max: u32,
     failures: mpsc::Receiver<Failure>,
-    /// Cloned into each command: the driver keeps the first.
+    /// Cloned into each command; the driver keeps the first.
     failed: mpsc::Sender<Failure>,
     buffer: BytesMut,
 }
@@ -70,18 +72,18 @@ impl Pipeline {
         let unconfirmed_max = unconfirmed_max.max(1);
         let places = usize::try_from(unconfirmed_max).unwrap_or(usize::MAX);
         let link = SenderLink::open(shared, entity, places, None).await?;
-        // Each failure leaves before its permit comes back, so this many places are always enough.
+        // A failure is sent before its permit is returned, so this capacity is always sufficient.
         let (failed, failures) = mpsc::channel(places);
         Ok(Self { link, unconfirmed_max, failures, failed, buffer: BytesMut::new() })
     }
 
-    /// Sends one message; waits only while too many are unconfirmed.
+    /// Sends one message. Waits only while too many messages are unconfirmed.
     pub async fn send(&mut self, message: &Message) -> Result<(), PipelineError> {
         let payload = self.encode(message);
         self.send_encoded(payload).await
     }
 
-    /// Sends a message that is encoded already.
+    /// Sends an encoded message.
     pub async fn send_encoded(&mut self, payload: Bytes) -> Result<(), PipelineError> {
         self.link.check_size(payload.len())?;
         self.check_failures()?;
@@ -89,8 +91,8 @@ impl Pipeline {
         self.hand_over(permit, 0, smallvec![payload]).await
     }
 
-    /// Sends several messages as one delivery, which is stored whole or not at all. `batch`: encoded as [`Sender::send_batch`](crate::Sender::send_batch)
-    /// does it, each message in a data section of its own.
+    /// Sends several messages as one delivery, which is stored as a whole or not at all. `batch` has each message in its own data section,
+    /// as [`Sender::send_batch`](crate::Sender::send_batch) encodes it.
     pub async fn send_encoded_batch(&mut self, batch: Bytes) -> Result<(), PipelineError> {
         self.link.check_size(batch.len())?;
         self.check_failures()?;
@@ -98,7 +100,7 @@ impl Pipeline {
         self.hand_over(permit, BATCH_FORMAT, smallvec![batch]).await
     }
 
-    /// Sends several messages, each a delivery of its own, with fewer hand-overs than one by one.
+    /// Sends several messages, each as its own delivery, with fewer commands to the driver than single sends.
     pub async fn send_many<'a>(
         &mut self,
         messages: impl IntoIterator<Item = &'a Message>,
@@ -115,7 +117,7 @@ impl Pipeline {
         if chunk.is_empty() { Ok(()) } else { self.send_chunk(chunk).await }
     }
 
-    /// Sends several messages that are encoded already.
+    /// Sends several encoded messages.
     pub async fn send_many_encoded(
         &mut self,
         payloads: impl IntoIterator<Item = Bytes>,
@@ -131,14 +133,14 @@ impl Pipeline {
         }
     }
 
-    /// Waits until every message sent so far is confirmed. Returns the first failure that was not told yet.
+    /// Waits until every message sent so far is confirmed. Returns the first failure that was not returned yet.
     pub async fn flush(&mut self) -> Result<(), PipelineError> {
         let all = acquire(&self.link, self.unconfirmed_max).await?;
         drop(all);
         self.check_failures()
     }
 
-    /// Messages under way.
+    /// Returns the number of messages in flight.
     pub fn unconfirmed_count(&self) -> usize {
         let window = usize::try_from(self.unconfirmed_max).unwrap_or(usize::MAX);
         window.saturating_sub(self.link.permits().available_permits())
@@ -152,14 +154,14 @@ impl Pipeline {
         self.buffer.split().freeze()
     }
 
-    /// Hands the chunk over as permits come free: all of them at best, a part of them under load.
+    /// Sends the chunk as permits become available: all of it at once, or in parts under load.
     async fn send_chunk(&mut self, mut chunk: SmallVec<[Bytes; 1]>) -> Result<(), PipelineError> {
         while !chunk.is_empty() {
             self.check_failures()?;
             let mut permit = acquire(&self.link, 1).await?;
             let more = self.link.permits().available_permits().min(chunk.len() - 1);
             let more = u32::try_from(more).unwrap_or(u32::MAX);
-            // Nobody else takes permits of this link, so what is available stays so.
+            // This pipeline is the only user of the permits, so the available ones stay available.
             if let Ok(rest) = self.link.permits().try_acquire_many(more) {
                 permit.merge(rest);
             }
@@ -177,7 +179,7 @@ impl Pipeline {
         payloads: SmallVec<[Bytes; 1]>,
     ) -> Result<(), PipelineError> {
         let place = self.link.place().await?;
-        // From here on the driver gives the permits back, one with each outcome.
+        // From here on, the driver returns one permit with each outcome.
         permit.forget();
         let (link, failures) = (self.link.id(), self.failed.clone());
         place.send(Command::SendMany { link, message_format, payloads, failures });

@@ -1,4 +1,4 @@
-//! Producers that number their events: what is sent again is not stored again.
+//! Producers that number their events, so that an event that is sent again is stored once.
 
 use peeklock_amqp::{Attach, Message, Symbol, Value};
 
@@ -7,15 +7,18 @@ const ID: &str = "com.microsoft:producer-id";
 const EPOCH: &str = "com.microsoft:producer-epoch";
 const SEQUENCE: &str = "com.microsoft:producer-sequence-number";
 
-/// Who numbers its events. Of two with the same id, the one with the higher epoch goes on, and the other is cut off.
+/// A producer that numbers its events. Of two producers with the same id, the broker accepts the one with the higher epoch and rejects the
+/// other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Producer {
+    /// The id of the producer.
     pub id: i64,
+    /// The epoch of the producer; it increases when another instance takes over the id.
     pub epoch: i16,
 }
 
 impl Producer {
-    /// Gives an event its number. Those of one partition follow each other, and go on with 0 after `i32::MAX`.
+    /// Sets the number of an event. Numbers in a partition are consecutive and continue with 0 after `i32::MAX`.
     #[must_use]
     pub fn number(self, mut event: Message, number: i32) -> Message {
         event.message_annotations.insert(ID, Value::Long(self.id));
@@ -31,7 +34,7 @@ impl Producer {
         properties.insert(EPOCH, Value::Short(self.epoch));
     }
 
-    /// The number that was taken last, as the broker answers.
+    /// Returns the last stored number, from the broker's attach response.
     pub(crate) fn last_number(attach: &Attach) -> Option<i32> {
         let number = attach.properties.as_ref()?.get(SEQUENCE)?.as_i64()?;
         i32::try_from(number).ok()

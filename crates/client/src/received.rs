@@ -1,4 +1,4 @@
-//! A message as it comes from the broker, with what the broker wrote on it.
+//! A message from the broker, with the fields that the broker has added.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -9,19 +9,23 @@ use peeklock_types::{LockToken, SequenceNumber, Timestamp};
 use crate::error::Error;
 use crate::message::SCHEDULED_TIME;
 
-/// A decoded message. The message itself is in [`ReceivedMessage::message`]; the methods read what the broker added.
+/// A decoded message. [`ReceivedMessage::message`] is the message itself; the methods read the fields that the broker has added.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReceivedMessage {
+    /// The message with all its sections.
     pub message: Message,
-    /// `None` for messages that are only looked at, or gone from the queue already.
+    /// The lock on the message. `None` if it was peeked, or deleted when it was received.
     pub lock_token: Option<LockToken>,
 }
 
-/// Where a message stands in its queue.
+/// The state of a message in its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessageState {
+    /// Available, or locked by a receiver.
     Active,
+    /// Available only by its sequence number.
     Deferred,
+    /// Not available before its time.
     Scheduled,
 }
 
@@ -35,65 +39,68 @@ impl ReceivedMessage {
         Ok(Self { message, lock_token })
     }
 
-    /// The message's place in its queue.
+    /// Returns the sequence number in the queue.
     pub fn sequence_number(&self) -> Option<SequenceNumber> {
         self.annotation("x-opt-sequence-number")?.as_u64().map(SequenceNumber)
     }
 
+    /// Returns the time when the message was enqueued.
     pub fn enqueued_at(&self) -> Option<Timestamp> {
         self.time("x-opt-enqueued-time")
     }
 
-    /// When the lock runs out, as told with this delivery.
+    /// Returns the expiry of the lock at the time of the delivery.
     pub fn locked_until(&self) -> Option<Timestamp> {
         self.time("x-opt-locked-until")
     }
 
-    /// When a scheduled message becomes available.
+    /// Returns the time when a scheduled message becomes available.
     pub fn scheduled_for(&self) -> Option<Timestamp> {
         self.time(SCHEDULED_TIME)
     }
 
-    /// When the message expires; `None` if it does not.
+    /// Returns the time when the message expires, or `None` if it does not.
     pub fn expires_at(&self) -> Option<Timestamp> {
         millis(self.message.properties.absolute_expiry_time?)
     }
 
+    /// Returns the session of the message.
     pub fn session_id(&self) -> Option<&str> {
         self.message.properties.group_id.as_ref().map(Text::as_str)
     }
 
+    /// Returns the subject of the message.
     pub fn subject(&self) -> Option<&str> {
         self.message.properties.subject.as_ref().map(Text::as_str)
     }
 
-    /// The queue that an answer should go to.
+    /// Returns the queue for replies.
     pub fn reply_to(&self) -> Option<&str> {
         self.message.properties.reply_to.as_ref().map(Text::as_str)
     }
 
-    /// The session that an answer should belong to.
+    /// Returns the session for replies.
     pub fn reply_to_session_id(&self) -> Option<&str> {
         self.message.properties.reply_to_group_id.as_ref().map(Text::as_str)
     }
 
-    /// The priority that the sender gave the message, if it gave one.
+    /// Returns the priority that the sender set.
     pub fn priority(&self) -> Option<u8> {
         self.message.header.and_then(|header| header.priority)
     }
 
-    /// The class that its queue has put the message into, where the queue has an order.
+    /// Returns the class of the message, if the queue has an order.
     pub fn class(&self) -> Option<&str> {
         self.annotation("x-opt-peeklock-class")?.as_str()
     }
 
-    /// Whose message it is, where the queue tells tenants apart.
+    /// Returns the tenant of the message, if the queue distinguishes tenants.
     pub fn tenant(&self) -> Option<&str> {
         self.annotation("x-opt-peeklock-tenant")?.as_str()
     }
 
-    /// Returns where the message stands in its queue. On the wire a message that was scheduled is shown as scheduled also after its time has
-    /// come, as the service does it; it is active then.
+    /// Returns the state of the message in its queue. A scheduled message whose time has passed is active, although the service and this
+    /// broker still mark it as scheduled.
     pub fn state(&self) -> MessageState {
         let is_due = self.scheduled_for().is_some_and(|due| self.enqueued_at().is_some_and(|at| at >= due));
         match self.annotation("x-opt-message-state").and_then(Value::as_i32) {
@@ -103,36 +110,37 @@ impl ReceivedMessage {
         }
     }
 
-    /// How often the message was delivered before.
+    /// Returns the number of earlier deliveries.
     pub fn delivery_count(&self) -> u32 {
         self.message.header.map_or(0, |header| header.delivery_count())
     }
 
-    /// The message id as text, whatever type it has.
+    /// Returns the message id as text, for any type of id.
     pub fn message_id(&self) -> Option<String> {
         self.message.properties.message_id.as_ref().map(id_text)
     }
 
-    /// The correlation id as text, whatever type it has.
+    /// Returns the correlation id as text, for any type of id.
     pub fn correlation_id(&self) -> Option<String> {
         self.message.properties.correlation_id.as_ref().map(id_text)
     }
 
-    /// Why the message is in the dead-letter queue.
+    /// Returns the reason why the message is in the dead-letter queue.
     pub fn dead_letter_reason(&self) -> Option<&str> {
         self.message.property("DeadLetterReason")?.as_str()
     }
 
-    /// The queue whose dead-letter queue the message was in before it was forwarded.
+    /// Returns the queue in whose dead-letter queue the message was before it was forwarded.
     pub fn dead_letter_source(&self) -> Option<&str> {
         self.annotation("x-opt-deadletter-source")?.as_str()
     }
 
+    /// Returns the description that was given with the dead-letter reason.
     pub fn dead_letter_description(&self) -> Option<&str> {
         self.message.property("DeadLetterErrorDescription")?.as_str()
     }
 
-    /// The bytes of a body of data sections, one after the other; `None` for other kinds of body.
+    /// Returns the concatenated data sections of the body, or `None` for other kinds of body.
     pub fn body_bytes(&self) -> Option<Cow<'_, [u8]>> {
         match &self.message.body {
             Body::None => Some(Cow::Borrowed(&[])),
@@ -144,7 +152,7 @@ impl ReceivedMessage {
         }
     }
 
-    /// The body for a human to read: text as it is, bytes that are no text with marks in their place, values in a notation of their own.
+    /// Returns the body for display: text as it is, other bytes with replacement characters, values in debug notation.
     pub fn body_text(&self) -> Cow<'_, str> {
         match &self.message.body {
             Body::Value(Value::String(text)) => Cow::Borrowed(text.as_str()),
@@ -190,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_broker_wrote_is_found_again() {
+    fn the_fields_of_the_broker_are_read() {
         let mut message = Message::data("hello");
         message.message_annotations.insert("x-opt-sequence-number", 7_i64);
         message.message_annotations.insert("x-opt-enqueued-time", Value::Timestamp(1000));
@@ -209,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_of_any_kind_can_be_shown() {
+    fn a_body_of_any_kind_is_shown() {
         let parts = vec![Bytes::from_static(b"one "), Bytes::from_static(b"two")];
         assert_eq!(
             received(Message { body: Body::Data(parts), ..Message::default() }).body_text(),
@@ -222,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_of_any_type_can_be_shown() {
+    fn an_id_of_any_type_is_shown() {
         let with = |id| received(Message { ..Message::default().with_message_id(id) }).message_id();
         assert_eq!(with(MessageId::Ulong(5)).as_deref(), Some("5"));
         assert_eq!(with(MessageId::Binary(Bytes::from_static(&[1, 255]))).as_deref(), Some("01ff"));

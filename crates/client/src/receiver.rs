@@ -1,4 +1,4 @@
-//! Receiving and settling.
+//! Receives and settles messages.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,18 +18,18 @@ use crate::received::ReceivedMessage;
 use crate::session::{Session, SessionWish};
 use crate::shared::Shared;
 
-/// Credit of a receiver that was not told otherwise.
+/// The default credit of a receiver.
 const CREDIT_DEFAULT: u32 = 100;
-/// More would let one receiver hold more than its session may leave unsettled.
+/// A higher credit would exceed the number of unsettled deliveries that a session allows.
 const CREDIT_MAX: u32 = 10_000;
 
-/// What becomes of a message when it is received.
+/// The effect of a receive on the message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReceiveMode {
-    /// It is locked for this receiver until it is settled or the lock runs out.
+    /// The message is locked for this receiver until it is settled or the lock expires.
     #[default]
     PeekLock,
-    /// It is gone from the queue as soon as it is sent; a crash of the receiver loses it.
+    /// The message is deleted when it is sent. It is lost if the receiver crashes.
     ReceiveAndDelete,
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct Arrival {
     pub(crate) payload: Bytes,
 }
 
-/// How to receive; made by [`Client::receiver`](crate::Client::receiver).
+/// The settings of a receiver, from [`Client::receiver`](crate::Client::receiver).
 #[must_use = "call open"]
 pub struct ReceiverBuilder {
     shared: Arc<Shared>,
@@ -68,56 +68,59 @@ impl ReceiverBuilder {
         }
     }
 
+    /// Sets the effect of a receive on the message.
     pub fn mode(mut self, mode: ReceiveMode) -> Self {
         self.mode = mode;
         self
     }
 
-    /// Receive from the dead-letter queue of the queue.
+    /// Receives from the dead-letter queue of the queue.
     pub fn dead_letter(mut self) -> Self {
         self.entity = format!("{}/$DeadLetterQueue", self.entity).into();
         self
     }
 
-    /// Receive the messages of this session only, and nobody else meanwhile. The session need not have messages yet;
-    /// [`Error::SessionLocked`] if somebody holds it.
+    /// Receives the messages of this session and locks the session. The session may have no messages yet. Opening fails with
+    /// [`Error::SessionLocked`] if another receiver holds it.
     pub fn session(mut self, id: impl Into<Text>) -> Self {
         self.session = SessionWish::Named(id.into());
         self
     }
 
-    /// Receive the messages of any session that has some and that nobody holds. [`Error::NoSession`] if none comes free within `wait`.
+    /// Receives the messages of any unlocked session that has messages. Opening fails with [`Error::NoSession`] if no session becomes
+    /// available within `wait`.
     pub fn next_session(mut self, wait: Duration) -> Self {
         self.session = SessionWish::Next { wait };
         self
     }
 
-    /// Only what this condition takes, as the broker understands it: readers of a hub say so where they start, such as
-    /// `amqp.annotation.x-opt-offset > '@latest'`.
+    /// Receives only messages that fit this condition. Readers of a hub use it to set their start, such as `amqp.annotation.x-opt-offset >
+    /// '@latest'`.
     pub fn selector(mut self, selector: impl Into<String>) -> Self {
         self.selector = Some(selector.into());
         self
     }
 
-    /// Read a partition of a hub alone: readers of the same consumer group with no level, or one that is not higher, are driven out.
+    /// Reads a partition of a hub exclusively. The broker disconnects readers of the same consumer group with a lower level or none.
     pub fn owner_level(mut self, level: i64) -> Self {
         self.owner_level = Some(level);
         self
     }
 
-    /// How many messages the broker may send ahead of what was taken; granted again as messages are taken.
+    /// Sets how many messages the broker may send in advance. The receiver renews the credit as messages are taken.
     pub fn credit(mut self, credit: u32) -> Self {
         self.credit = credit.clamp(1, CREDIT_MAX);
         self.is_manual = false;
         self
     }
 
-    /// No messages come until [`Receiver::add_credit`] asks for them, and never more than that.
+    /// Receives no messages until [`Receiver::add_credit`] is called, and at most as many as it requests.
     pub fn manual_credit(mut self) -> Self {
         self.is_manual = true;
         self
     }
 
+    /// Attaches the link.
     pub async fn open(self) -> Result<Receiver, Error> {
         let room = if self.is_manual { CREDIT_MAX } else { self.credit };
         let (arrivals, arrived) = mpsc::channel(usize::try_from(room).unwrap_or(usize::MAX));
@@ -139,7 +142,7 @@ impl ReceiverBuilder {
         let session = match (self.session, opened.session) {
             (SessionWish::None, _) => None,
             (_, Some(held)) => Some(Session::new(Arc::clone(&link.shared), Arc::clone(&link.entity), held)),
-            // A broker that knows no sessions gives a link to all messages.
+            // A broker without sessions ignores the filter and attaches a link to all messages.
             (_, None) => return Err(Error::malformed(&link.entity, MalformedReason::Missing("the session"))),
         };
         let credit = Credit { window: credit, taken: 0 };
@@ -166,12 +169,12 @@ pub struct Receiver {
     mode: ReceiveMode,
     session: Option<Session>,
     credit: Credit,
-    /// Empty between calls; kept for its room.
+    /// Empty between calls; kept for its capacity.
     batch: Vec<Arrival>,
     confirmed_count: Arc<AtomicU64>,
 }
 
-/// Shared by a receiver and its deliveries; the link is detached when the last of them is gone.
+/// Shared by a receiver and its deliveries. The link is detached when the last of them is dropped.
 struct ReceiverLink {
     shared: Arc<Shared>,
     link: LinkId,
@@ -189,7 +192,7 @@ impl ReceiverLink {
         self.shared.commands.send(command).await.map_err(|_| self.lost())
     }
 
-    /// For places that must not wait.
+    /// Sends a command without waiting.
     fn try_tell(&self, command: ReceiverCommand) -> bool {
         self.shared.commands.try_send(Command::Receiver { link: self.link, command }).is_ok()
     }
@@ -214,11 +217,11 @@ impl Drop for ReceiverLink {
     }
 }
 
-/// Grants credit again in halves of the window, so that a busy receiver neither runs dry nor sends a flow per message.
+/// Renews credit when half of the window is used, so that a busy receiver neither runs out of credit nor sends a flow for each message.
 struct Credit {
-    /// 0: the user grants it.
+    /// 0 for manual credit.
     window: u32,
-    /// Taken and not granted again.
+    /// The number of messages taken since the last renewal.
     taken: u32,
 }
 
@@ -227,16 +230,16 @@ impl Credit {
         self.taken = self.taken.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
     }
 
-    /// What to grant now; 0 for nothing yet.
+    /// Returns the credit to grant now, or 0.
     fn due(&self) -> u32 {
         if self.window > 0 && self.taken >= self.window.div_ceil(2) { self.taken } else { 0 }
     }
 }
 
 impl Receiver {
-    /// The next message. `None` after [`Receiver::stop`], when all that were on their way have come.
+    /// Returns the next message, or `None` after [`Receiver::stop`] once all messages in flight were returned.
     ///
-    /// May be dropped and called again without losing a message.
+    /// The future can be dropped without losing a message.
     pub async fn next(&mut self) -> Result<Option<Delivery>, Error> {
         self.grant().await?;
         let Some(arrival) = self.arrived.recv().await else { return self.ended().map(|()| None) };
@@ -244,9 +247,9 @@ impl Receiver {
         Ok(Some(self.delivery(arrival)))
     }
 
-    /// Adds the messages that are there to `into`, at most `max`; waits for the first. 0 after [`Receiver::stop`].
+    /// Adds the available messages to `into`, at most `max`. Waits for the first one. Returns 0 after [`Receiver::stop`].
     ///
-    /// May be dropped and called again without losing a message.
+    /// The future can be dropped without losing a message.
     pub async fn next_many(&mut self, into: &mut Vec<Delivery>, max: usize) -> Result<usize, Error> {
         self.grant().await?;
         let count = self.arrived.recv_many(&mut self.batch, max).await;
@@ -258,12 +261,12 @@ impl Receiver {
         Ok(count)
     }
 
-    /// The session that this receiver holds, if it was told to hold one.
+    /// Returns the session that this receiver holds, if it was opened for one.
     pub fn session(&self) -> Option<&Session> {
         self.session.as_ref()
     }
 
-    /// Fetches deferred messages by their sequence numbers, in the mode and the session of this receiver. In peek-lock mode settle them
+    /// Fetches deferred messages by their sequence numbers, in the mode and the session of this receiver. In peek-lock mode, settle them
     /// with [`Client::settle`](crate::Client::settle) or [`Session::settle`].
     pub async fn receive_deferred(&self, numbers: &[SequenceNumber]) -> Result<Vec<ReceivedMessage>, Error> {
         let management = Management::open(&self.link.shared, &self.link.entity).await?;
@@ -274,7 +277,7 @@ impl Receiver {
         Delivery { link: Arc::clone(&self.link), arrival }
     }
 
-    /// A reason means that the link broke; without one the receiver was stopped.
+    /// Returns the reason why the link ended, or `Ok` if the receiver was stopped.
     fn ended(&self) -> Result<(), Error> {
         match self.link.ending.get().or_else(|| self.link.shared.ending.get()) {
             Some(error) => Err(error.clone()),
@@ -282,7 +285,7 @@ impl Receiver {
         }
     }
 
-    /// Grants again what was taken. Before a message is in hand, not after: a call that is given up must not lose one.
+    /// Renews the credit. This happens before a message is taken, so that a dropped future loses no message.
     async fn grant(&mut self) -> Result<(), Error> {
         let count = self.credit.due();
         if count > 0 {
@@ -294,18 +297,18 @@ impl Receiver {
         Ok(())
     }
 
-    /// Asks for `count` more messages, for receivers with manual credit.
+    /// Requests `count` more messages, for receivers with manual credit.
     pub async fn add_credit(&self, count: u32) -> Result<(), Error> {
         self.link.tell(ReceiverCommand::AddCredit(count.min(CREDIT_MAX))).await
     }
 
-    /// Asks for no more messages. Those on their way still come from [`Receiver::next`], then it returns `None`.
+    /// Stops the broker from sending more messages. [`Receiver::next`] returns the messages in flight, and then `None`.
     pub async fn stop(&mut self) -> Result<(), Error> {
         self.credit.window = 0;
         self.link.tell(ReceiverCommand::Stop).await
     }
 
-    /// Settles many messages the same way without waiting; [`Receiver::flush`] tells when all are confirmed.
+    /// Settles many messages with the same outcome without waiting. [`Receiver::flush`] waits for the confirmations.
     pub async fn settle_many(
         &self,
         deliveries: impl IntoIterator<Item = Delivery>,
@@ -327,19 +330,19 @@ impl Receiver {
         self.link.tell(ReceiverCommand::SettleMany { ids, state }).await
     }
 
-    /// Waits until every settlement of [`Receiver::settle_many`] is confirmed. Returns the first that failed.
+    /// Waits until every settlement of [`Receiver::settle_many`] is confirmed. Returns the first failure.
     pub async fn flush(&self) -> Result<(), Error> {
         self.link.ask(ReceiverCommand::Flush).await
     }
 
-    /// How many settlements of [`Receiver::settle_many`] the broker has confirmed so far.
+    /// Returns how many settlements of [`Receiver::settle_many`] the broker has confirmed.
     pub fn confirmed_count(&self) -> u64 {
         self.confirmed_count.load(Ordering::Relaxed)
     }
 
-    /// Stops, gives back what nobody has taken, and detaches. Deliveries still held can no longer be settled.
+    /// Stops, releases the messages that were not taken, and detaches. Deliveries that are still held can no longer be settled.
     ///
-    /// In mode [`ReceiveMode::ReceiveAndDelete`] what nobody has taken is lost: stop first and take the rest.
+    /// In mode [`ReceiveMode::ReceiveAndDelete`], messages that were not taken are lost. Call [`Receiver::stop`] first and take the rest.
     pub async fn close(mut self) -> Result<(), Error> {
         self.stop().await?;
         let mut unseen = Vec::new();
@@ -354,7 +357,7 @@ impl Receiver {
 }
 
 impl Drop for Receiver {
-    /// Gives back what nobody has taken. The link itself goes with the last delivery.
+    /// Releases the messages that were not taken. The link is detached with the last delivery.
     fn drop(&mut self) {
         self.arrived.close();
         let mut unseen = Vec::new();
@@ -363,7 +366,7 @@ impl Drop for Receiver {
                 unseen.push(arrival.id);
             }
         }
-        // If the driver is too busy to listen, the locks run out and nothing is lost.
+        // If the driver's queue is full, the locks expire and no message is lost.
         self.link.try_tell(ReceiverCommand::Stop);
         if !unseen.is_empty() {
             self.link.try_tell(ReceiverCommand::SettleMany { ids: unseen, state: DeliveryState::Released });
@@ -371,9 +374,9 @@ impl Drop for Receiver {
     }
 }
 
-/// One message, locked for us until it is settled (in mode [`ReceiveMode::PeekLock`]).
+/// A received message. In mode [`ReceiveMode::PeekLock`] it is locked until it is settled.
 ///
-/// Dropping it leaves it locked until its lock runs out.
+/// A dropped delivery stays locked until its lock expires.
 #[must_use = "settle it, or its message comes back when the lock runs out"]
 pub struct Delivery {
     link: Arc<ReceiverLink>,
@@ -386,12 +389,12 @@ impl Delivery {
         ReceivedMessage::decode(&self.link.entity, &self.arrival.payload, self.lock_token())
     }
 
-    /// The message as it came: all its sections, encoded.
+    /// Returns all encoded sections of the message.
     pub fn payload(&self) -> &Bytes {
         &self.arrival.payload
     }
 
-    /// `None` when the message is gone from the queue already, or the broker sent something else as the tag.
+    /// Returns the lock token. `None` if the message is deleted already, or if the delivery tag is not a lock token.
     pub fn lock_token(&self) -> Option<LockToken> {
         if self.arrival.is_settled {
             return None;
@@ -399,44 +402,43 @@ impl Delivery {
         self.arrival.tag.as_slice().try_into().ok().map(LockToken::from_guid_bytes)
     }
 
-    /// The work is done: the message goes for good. On stable storage when this returns.
+    /// Completes the message: it is removed. The removal is on stable storage when this returns.
     pub async fn complete(self) -> Result<(), Error> {
         self.settle(Outcome::Complete).await
     }
 
-    /// The work failed: the message becomes available again, with one more delivery on its count.
+    /// Makes the message available again and increases its delivery count.
     pub async fn abandon(self) -> Result<(), Error> {
         self.settle(Outcome::Abandon).await
     }
 
-    /// The work failed, and to try again at once would not help: the message becomes available after the delay. Only with Peeklock;
-    /// another broker takes it for [`Delivery::abandon`].
+    /// Makes the message available again after a delay. Only Peeklock supports the delay; other brokers treat it as [`Delivery::abandon`].
     pub async fn abandon_after(self, delay: Duration) -> Result<(), Error> {
         self.settle(Outcome::AbandonWith { properties: Fields::new(), delay: Some(delay) }).await
     }
 
-    /// The work failed: the message becomes available again with these application properties set.
+    /// Makes the message available again with these application properties set.
     pub async fn abandon_with(self, properties: Fields) -> Result<(), Error> {
         self.settle(Outcome::AbandonWith { properties, delay: None }).await
     }
 
-    /// Sets the message aside until somebody asks for its sequence number.
+    /// Defers the message: it stays in the queue until a receiver fetches it by its sequence number.
     pub async fn defer(self) -> Result<(), Error> {
         self.settle(Outcome::Defer).await
     }
 
-    /// The message can never be handled: moves it to the dead-letter queue with the reason.
+    /// Moves the message to the dead-letter queue with a reason.
     pub async fn dead_letter(self, reason: &str, description: &str) -> Result<(), Error> {
         self.settle(Outcome::DeadLetter { reason: reason.to_owned(), description: description.to_owned() })
             .await
     }
 
-    /// Hands the message back untouched: it counts as no delivery.
+    /// Returns the message without increasing its delivery count.
     pub async fn release(self) -> Result<(), Error> {
         self.settle(Outcome::Release).await
     }
 
-    /// Settles the message and waits until the broker has confirmed it.
+    /// Settles the message and waits for the broker's confirmation.
     pub async fn settle(self, outcome: Outcome) -> Result<(), Error> {
         self.settle_as(outcome, |state| state).await
     }
@@ -474,7 +476,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn credit_is_granted_again_in_halves() {
+    fn credit_is_renewed_when_half_is_used() {
         let mut credit = Credit { window: 10, taken: 0 };
         credit.take(4);
         assert_eq!(credit.due(), 0);

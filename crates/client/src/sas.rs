@@ -1,4 +1,4 @@
-//! Shared access signatures: a token that shows we know a key without sending the key.
+//! Shared access signatures: tokens that prove possession of a key without sending it.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -10,10 +10,10 @@ use ring::hmac;
 use crate::Target;
 use crate::target::{Audience, Credentials};
 
-/// How long a token is good for. Renewed well before.
+/// The lifetime of a token. The client renews it well before its end.
 pub(crate) const TOKEN_LIFE: Duration = Duration::from_secs(3600);
 
-/// Makes the tokens for the entities of one broker.
+/// Creates the tokens for the entities of one broker.
 pub(crate) struct Signer {
     audience: Audience,
     source: Source,
@@ -25,7 +25,7 @@ enum Source {
 }
 
 impl Signer {
-    /// `None` when there are no tokens to make: a connection itself carries the credentials, or there are none.
+    /// Returns `None` if the connection itself carries the credentials, or if there are none.
     pub(crate) fn of(credentials: &Credentials) -> Option<Self> {
         match credentials {
             Credentials::Key { name, secret, audience } => {
@@ -39,7 +39,7 @@ impl Signer {
         }
     }
 
-    /// For requests that have no connection with credentials around them: a user and a secret are a key, too.
+    /// Returns a signer for HTTP requests, which have no authenticated connection. It uses the user and secret of SASL PLAIN as a key.
     pub(crate) fn of_target(target: &Target) -> Option<Self> {
         match &target.credentials {
             Credentials::Plain { user, secret } => Some(Self {
@@ -62,7 +62,7 @@ impl Signer {
     }
 }
 
-/// A token for `audience`, good from now for [`TOKEN_LIFE`].
+/// Returns a token for `audience` that is valid for [`TOKEN_LIFE`] from now.
 fn token(key_name: &str, secret: &str, audience: &str) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     signed(key_name, secret, audience, now.saturating_add(TOKEN_LIFE).as_secs())
@@ -70,7 +70,7 @@ fn token(key_name: &str, secret: &str, audience: &str) -> String {
 
 fn signed(key_name: &str, secret: &str, audience: &str, expires_at_s: u64) -> String {
     let resource = encode(audience);
-    // The secret's text itself is the key, not what it may be the base64 of.
+    // The text of the secret is the key, without base64 decoding.
     let key = hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes());
     let signature = hmac::sign(&key, format!("{resource}\n{expires_at_s}").as_bytes());
     let signature = encode(&BASE64.encode(signature));
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn a_token_is_signed_over_its_encoded_resource_and_expiry() {
-        // The signature was computed with Python's hmac module over "sb%3A%2F%2Flocalhost%2Forders\n1700000000".
+        // Computed with Python's hmac module over "sb%3A%2F%2Flocalhost%2Forders\n1700000000".
         assert_eq!(
             signed("root key", "SAS_KEY_VALUE", "sb://localhost/orders", 1_700_000_000),
             "SharedAccessSignature sr=sb%3A%2F%2Flocalhost%2Forders&sig=OvnO5N1kEIwBmrclASqCxOgn6WOCEYukJlburvDlKlM%3D&se=1700000000&skn=root%20key"

@@ -1,4 +1,4 @@
-//! Sending, one confirmed message or batch at a time.
+//! Sends confirmed messages and batches.
 
 use std::sync::Arc;
 
@@ -14,12 +14,13 @@ use crate::management::Management;
 use crate::producer::Producer;
 use crate::shared::Shared;
 
-/// Sends of one [`Sender`] that may wait for their confirmation at the same time; more wait for a place.
+/// The number of sends of one [`Sender`] that may wait for their confirmation. Further sends wait for a permit.
 const UNCONFIRMED_MAX: usize = 1000;
-/// A delivery whose data sections are messages of their own.
+/// The message format of a delivery whose data sections are messages.
 pub(crate) const BATCH_FORMAT: u32 = 0x8001_3700;
 
-/// Sends messages to one queue. Cheap to clone; clones share the link.
+/// Sends messages to one queue. It is cheap to clone; clones share the link.
+///
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -71,7 +72,7 @@ impl SenderLink {
         }
     }
 
-    /// Why the link is over.
+    /// Returns the reason why the link ended.
     pub(crate) fn lost(&self) -> Error {
         self.ending.get().cloned().unwrap_or_else(|| self.shared.lost())
     }
@@ -84,7 +85,7 @@ impl SenderLink {
         self.link
     }
 
-    /// A place in the line of commands. Waiting for it may be given up without a trace.
+    /// Reserves a place in the command queue. The future can be dropped without effect.
     pub(crate) async fn place(&self) -> Result<tokio::sync::mpsc::Permit<'_, Command>, Error> {
         self.shared.commands.reserve().await.map_err(|_| self.lost())
     }
@@ -105,24 +106,23 @@ impl Sender {
         Ok(Self { link: Arc::new(SenderLink::open(shared, entity, UNCONFIRMED_MAX, producer).await?) })
     }
 
-    /// Of a producer that numbers its events: the last number that the broker had when the link was opened, or 0 if it had none.
+    /// For a producer that numbers its events: returns the last number that the broker had stored when the link was opened, or 0 if none.
     pub fn last_number(&self) -> Option<i32> {
         self.link.last_number
     }
 
-    /// Sends one message; returns when the broker has it on stable storage. A broker that gives no credit makes it wait.
+    /// Sends one message. Returns when the broker has it on stable storage. Waits while the broker grants no credit.
     pub async fn send(&self, message: &Message) -> Result<(), Error> {
         self.send_encoded(message.to_bytes(), 0, None).await
     }
 
-    /// Sends all messages as one: all are taken or none. They must fit the size limit together.
+    /// Sends all messages as one delivery: all are stored or none. Together they must fit the size limit.
     pub async fn send_batch(&self, messages: &[Message]) -> Result<(), Error> {
         self.send_all(messages, None).await
     }
 
-    /// Hands over messages that become available later, each at its own time
-    /// ([`with_scheduled_time`](crate::MessageExt::with_scheduled_time)). The numbers are for [`Sender::cancel_scheduled`]: a message gets
-    /// another one when it becomes available. All are taken or none.
+    /// Schedules messages, each for its own time ([`with_scheduled_time`](crate::MessageExt::with_scheduled_time)). All are stored or none.
+    /// Returns their numbers for [`Sender::cancel_scheduled`]; a message gets another number when it becomes available.
     pub async fn schedule(&self, messages: &[Message]) -> Result<Vec<SequenceNumber>, Error> {
         if messages.is_empty() {
             return Ok(Vec::new());
@@ -130,7 +130,7 @@ impl Sender {
         self.management().await?.schedule(messages).await
     }
 
-    /// Takes back scheduled messages: all of them, or none if one is not scheduled (any more).
+    /// Cancels scheduled messages: all of them, or none if one of them is no longer scheduled.
     pub async fn cancel_scheduled(&self, numbers: &[SequenceNumber]) -> Result<(), Error> {
         self.management().await?.cancel_scheduled(numbers).await
     }
@@ -160,7 +160,7 @@ impl Sender {
         self.send_encoded(batch.to_bytes(), BATCH_FORMAT, transaction).await
     }
 
-    /// Sends a message that is encoded already.
+    /// Sends an encoded message.
     async fn send_encoded(
         &self,
         payload: Bytes,
@@ -172,7 +172,7 @@ impl Sender {
         let permit = link.permits.acquire().await.map_err(|_| link.lost())?;
         let place = link.place().await?;
         let (reply, outcome) = oneshot::channel();
-        // From here on the driver gives the permit back, with the outcome.
+        // From here on, the driver returns the permit with the outcome.
         permit.forget();
         place.send(Command::Send { link: link.link, payload, message_format, transaction, reply });
         outcome.await.unwrap_or_else(|_| Err(link.lost()))

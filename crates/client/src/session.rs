@@ -1,4 +1,4 @@
-//! Sessions: asking for one, and what its holder may do with it.
+//! Sessions: requests for one, and the operations of its holder.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,20 +19,20 @@ const FILTER: &str = "com.microsoft:session-filter";
 const TIMEOUT: &str = "com.microsoft:timeout";
 const LOCKED_UNTIL: &str = "com.microsoft:locked-until-utc";
 
-/// What a receiver wants of sessions.
+/// The session that a receiver requests.
 #[derive(Clone, Debug)]
 pub(crate) enum SessionWish {
-    /// The queue has none.
+    /// No session.
     None,
     Named(Text),
-    /// Any that has messages and no holder, as soon as there is one.
+    /// Any unlocked session that has messages.
     Next {
         wait: Duration,
     },
 }
 
 impl SessionWish {
-    /// How long the broker may take over its answer because of it.
+    /// Returns how much longer the broker may take to answer.
     pub(crate) fn wait(&self) -> Duration {
         match self {
             SessionWish::Next { wait } => *wait,
@@ -62,7 +62,7 @@ pub(crate) struct HeldSession {
 }
 
 impl HeldSession {
-    /// Reads the broker's answer to an attach.
+    /// Reads the broker's attach response.
     pub(crate) fn of(attach: &Attach) -> Option<Self> {
         let filter = attach.source.as_ref()?.filter.as_ref()?.get(FILTER)?;
         let id = match filter {
@@ -76,7 +76,7 @@ impl HeldSession {
     }
 }
 
-/// .NET counts tenths of a microsecond since the year 1.
+/// Converts a .NET time: ticks of 100 ns since the year 1.
 fn time_of_ticks(ticks: i64) -> Option<Timestamp> {
     const UNIX_EPOCH_TICKS: i64 = 621_355_968_000_000_000;
     const TICKS_PER_MS: i64 = 10_000;
@@ -84,9 +84,11 @@ fn time_of_ticks(ticks: i64) -> Option<Timestamp> {
     u64::try_from(millis).ok().map(Timestamp::from_millis)
 }
 
-/// A session that a [`Receiver`](crate::Receiver) holds. Cheap to clone, so that one task may renew its lock while another receives.
+/// A session that a [`Receiver`](crate::Receiver) holds. It is cheap to clone, so that one task can renew the lock while another one
+/// receives.
 ///
-/// The lock ends when the receiver is closed, or when it runs out; then every call is [`Error::SessionLockLost`].
+/// The lock ends when the receiver is closed or when it expires. After that, every call fails with [`Error::SessionLockLost`].
+///
 ///
 /// ```no_run
 /// # async fn example(client: peeklock_client::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -109,7 +111,7 @@ struct Inner {
     shared: Arc<Shared>,
     entity: Arc<str>,
     id: Text,
-    /// Milliseconds; 0 if the broker did not tell.
+    /// In milliseconds; 0 if the broker did not send it.
     locked_until: AtomicU64,
 }
 
@@ -119,33 +121,34 @@ impl Session {
         Session { inner: Arc::new(Inner { shared, entity, id: held.id, locked_until }) }
     }
 
+    /// Returns the id of the session.
     pub fn id(&self) -> &str {
         self.inner.id.as_str()
     }
 
-    /// When the lock runs out, as told when the session was accepted or last renewed.
+    /// Returns the expiry of the lock, as of the opening or the last renewal.
     pub fn locked_until(&self) -> Timestamp {
         Timestamp::from_millis(self.inner.locked_until.load(Ordering::Relaxed))
     }
 
-    /// Extends the lock; its new end.
+    /// Extends the lock and returns its new expiry.
     pub async fn renew(&self) -> Result<Timestamp, Error> {
         let until = self.management().await?.renew_session(self.id()).await?;
         self.inner.locked_until.store(until.as_millis(), Ordering::Relaxed);
         Ok(until)
     }
 
-    /// What was last kept for the session.
+    /// Returns the state of the session.
     pub async fn state(&self) -> Result<Option<Bytes>, Error> {
         self.management().await?.session_state(self.id()).await
     }
 
-    /// Keeps bytes for the session's next holder; `None` keeps nothing.
+    /// Stores bytes as the state of the session for its next holder; `None` removes the state.
     pub async fn set_state(&self, state: Option<Bytes>) -> Result<(), Error> {
         self.management().await?.set_session_state(self.id(), state).await
     }
 
-    /// Fetches deferred messages of the session by their sequence numbers. In peek-lock mode settle them with [`Session::settle`].
+    /// Fetches deferred messages of the session by their sequence numbers. In peek-lock mode, settle them with [`Session::settle`].
     pub async fn receive_deferred(
         &self,
         numbers: &[SequenceNumber],
@@ -154,7 +157,7 @@ impl Session {
         self.management().await?.receive_deferred(numbers, mode, Some(self.id())).await
     }
 
-    /// Settles messages of the session by their lock tokens, for those that did not come over a link.
+    /// Settles messages of the session by their lock tokens, for messages that were not received over a link.
     pub async fn settle(&self, tokens: &[LockToken], outcome: Outcome) -> Result<(), Error> {
         self.management().await?.in_session(self.id()).settle(tokens, outcome).await
     }
@@ -170,7 +173,7 @@ mod tests {
     use peeklock_amqp::{Role, Source};
 
     #[test]
-    fn the_answer_tells_the_session_and_the_end_of_its_lock() {
+    fn the_response_contains_the_session_and_its_lock() {
         let mut attach = Attach::new("link", 0, Role::Sender);
         assert_eq!(HeldSession::of(&attach), None);
         let filter = |value: Value| Some(Fields::new().with(FILTER, value));
@@ -186,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wish_is_written_as_sdks_write_it() {
+    fn a_request_has_the_form_of_the_sdks() {
         let filled = |wish: SessionWish| {
             let mut attach = Attach::new("link", 0, Role::Receiver);
             wish.fill(&mut attach);
@@ -201,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn times_before_1970_are_no_times() {
+    fn times_before_1970_are_rejected() {
         assert_eq!(time_of_ticks(0), None);
         assert_eq!(time_of_ticks(i64::MIN), None);
     }

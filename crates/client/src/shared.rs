@@ -1,4 +1,4 @@
-//! What all handles of one connection share: the way to its driver, and the reason when it is gone.
+//! The state that all handles of one connection share: the command queue of the driver, and the reason of its end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::cbs::TokenKeeper;
 use crate::driver::command::{Command, LinkRequest, Opened, Reply};
 use crate::error::{Ending, Error};
 
-/// A broker that has not answered an attach or a request by then is given up.
+/// The time limit for the response to an attach or a request.
 pub(crate) const ANSWER_TIME_MAX: Duration = Duration::from_secs(60);
 
 pub(crate) struct Shared {
@@ -22,7 +22,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Why the driver is gone.
+    /// Returns the reason why the driver has ended.
     pub(crate) fn lost(&self) -> Error {
         self.ending.get().cloned().unwrap_or(Error::Closed)
     }
@@ -31,7 +31,7 @@ impl Shared {
         self.commands.send(command).await.map_err(|_| self.lost())
     }
 
-    /// Sends a command and waits for its answer.
+    /// Sends a command and waits for its reply.
     pub(crate) async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, Error> {
         let (reply, answer) = oneshot::channel();
         self.tell(command(reply)).await?;
@@ -52,7 +52,7 @@ impl Shared {
         })
     }
 
-    /// Shows our token for the entity, if tokens are used here, and attaches a link.
+    /// Sends a token for the entity if the connection uses tokens, and attaches a link.
     pub(crate) async fn open(&self, request: LinkRequest) -> Result<Opened, Error> {
         let entity = Arc::clone(&request.entity);
         self.authorize(&entity).await?;
@@ -68,7 +68,7 @@ impl Shared {
         }
     }
 
-    /// One request to a node such as `orders/$management`, and its response.
+    /// Sends a request to a node such as `orders/$management` and returns its response.
     pub(crate) async fn request(
         &self,
         node: &Arc<str>,
@@ -81,7 +81,7 @@ impl Shared {
         self.ask_in_time(operation, node, ANSWER_TIME_MAX, command).await
     }
 
-    /// One request to the transaction coordinator.
+    /// Sends a request to the transaction coordinator.
     pub(crate) async fn control(
         &self,
         operation: &str,
@@ -90,8 +90,8 @@ impl Shared {
         self.ask_in_time(operation, &"$coordinator".into(), ANSWER_TIME_MAX, command).await
     }
 
-    /// Detaches without waiting: for handles that are dropped. When the driver is too busy to listen, the link stays
-    /// until the connection ends, which costs the broker a little memory and nobody a message.
+    /// Detaches without waiting, for handles that are dropped. If the command queue is full, the link stays until the connection ends,
+    /// which costs the broker a little memory and loses no message.
     pub(crate) fn let_go(&self, link: LinkId) {
         let _ = self.commands.try_send(Command::Detach { link, unseen: Vec::new(), reply: None });
     }

@@ -1,10 +1,11 @@
-//! Where to connect and who we are: parsed from a connection string or an `amqp://` URL.
+//! The address of a broker and the credentials for it, parsed from a connection string or an `amqp://` URL.
 
 use std::fmt;
 
 use percent_encoding::percent_decode_str;
 
-/// A broker's address with the credentials for it.
+/// The address of a broker with the credentials for it.
+///
 ///
 /// ```
 /// use peeklock_client::Target;
@@ -22,20 +23,20 @@ pub struct Target {
     pub(crate) credentials: Credentials,
 }
 
-/// How we show who we are. Has no `Debug` form, so that a secret cannot be logged.
+/// The credentials of a connection. They have no `Debug` form, so that a secret cannot be logged.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Credentials {
-    /// No credentials at all.
+    /// No credentials.
     Anonymous,
-    /// SASL PLAIN: good for the whole connection.
+    /// SASL PLAIN, for the whole connection.
     Plain { user: String, secret: String },
-    /// A shared access key; each entity gets a token signed with it.
+    /// A shared access key that signs a token for each entity.
     Key { name: String, secret: String, audience: Audience },
-    /// A token that somebody else signed.
+    /// A token that was signed elsewhere.
     Token { token: String, audience: Audience },
 }
 
-/// The start of every name that a token is for: `sb://host` with the port if the connection string has one.
+/// The prefix of every name that a token is for: `sb://host`, with the port if the connection string has one.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Audience(String);
 
@@ -44,28 +45,34 @@ impl Audience {
         Audience(format!("sb://{address}"))
     }
 
-    /// The name of an entity, or with `""` that of the whole namespace.
+    /// Returns the name of an entity, or with `""` that of the whole namespace.
     pub(crate) fn of(&self, entity: &str) -> String {
         format!("{}/{entity}", self.0)
     }
 }
 
-/// Why a target cannot be understood.
+/// The reason why a target could not be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TargetError {
+    /// The text is neither a connection string nor a URL.
     #[error(
         "the connection target starts with neither 'Endpoint=' nor 'amqp://' nor 'amqps://'; give a connection string such as \
          Endpoint=sb://localhost;SharedAccessKeyName=NAME;SharedAccessKey=SECRET;UseDevelopmentEmulator=true, or amqp://NAME:SECRET@HOST:PORT"
     )]
     Form,
+    /// The connection string lacks a required part.
     #[error("the connection string has no '{0}' part")]
     Missing(&'static str),
+    /// A part of the connection string is not of the form `Key=Value`.
     #[error("'{0}' in the connection string is not of the form Key=Value")]
     Part(String),
+    /// The host, or host and port, are not valid.
     #[error("'{0}' is not a host, or a host and a port")]
     Authority(String),
+    /// The port is not a number from 1 to 65535.
     #[error("'{0}' is not a port number between 1 and 65535")]
     Port(String),
+    /// The URL has a user without a secret.
     #[error("the URL names the user '{0}' but no secret; write {0}:SECRET@")]
     Secret(String),
 }
@@ -89,7 +96,7 @@ impl Target {
         Err(TargetError::Form)
     }
 
-    /// Host and port to dial.
+    /// Returns the host and port to connect to.
     pub fn address(&self) -> String {
         if self.host.contains(':') {
             format!("[{}]:{}", self.host, self.port)
@@ -98,19 +105,20 @@ impl Target {
         }
     }
 
-    /// A connection string for the same broker with another key.
+    /// Returns a connection string for the same broker with another key.
     pub fn connection_string(&self, key_name: &str, secret: &str) -> String {
         let emulator = if self.tls { "" } else { "UseDevelopmentEmulator=true;" };
         let address = self.address();
         format!("Endpoint=sb://{address};SharedAccessKeyName={key_name};SharedAccessKey={secret};{emulator}")
     }
 
+    /// Returns whether connections use TLS.
     pub fn uses_tls(&self) -> bool {
         self.tls
     }
 }
 
-/// Without the credentials.
+/// Leaves the credentials out.
 impl fmt::Debug for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}://{}", if self.tls { "amqps" } else { "amqp" }, self.address())
@@ -162,7 +170,7 @@ impl<'a> Parts<'a> {
     fn parse(text: &'a str) -> Result<Self, TargetError> {
         let parts = text.split(';').map(str::trim).filter(|part| !part.is_empty());
         let pairs = parts.map(|part| {
-            // Only the key is repeated: what follows could be a secret.
+            // The error contains only the key, because the rest could be a secret.
             part.split_once('=').ok_or_else(|| TargetError::Part(part.chars().take(24).collect()))
         });
         pairs.collect::<Result<_, _>>().map(Parts)
@@ -244,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signature_made_elsewhere_is_taken_as_it_is() {
+    fn a_signature_made_elsewhere_is_used_as_it_is() {
         let target =
             parse("Endpoint=sb://h;SharedAccessSignature=SharedAccessSignature sr=x&sig=y&se=1&skn=k");
         let Credentials::Token { token, .. } = target.credentials else { panic!("no token") };
@@ -252,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn urls_carry_user_and_secret() {
+    fn a_url_contains_user_and_secret() {
         let target = parse("amqp://Root:p%40ss%3a@127.0.0.1:5672");
         assert!(target.credentials == Credentials::Plain { user: "Root".into(), secret: "p@ss:".into() });
         assert_eq!(place("amqps://host"), ("host:5671".into(), true));
@@ -261,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_string_for_another_key_leads_to_the_same_place() {
+    fn a_connection_string_for_another_key_has_the_same_address() {
         for text in ["amqp://u:s@h:7", "amqps://u:s@[::1]"] {
             let target = parse(text);
             let other = parse(&target.connection_string("k", "a=b"));
@@ -272,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn errors_name_the_mistake() {
         let error = |text: &str| Target::parse(text).unwrap_err();
         assert_eq!(error("localhost:5672"), TargetError::Form);
         assert_eq!(error("Endpoint=sb://h;SharedAccessKey=s"), TargetError::Missing("SharedAccessKeyName"));
@@ -285,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_prints_without_its_secret() {
+    fn the_debug_form_has_no_secret() {
         assert_eq!(format!("{:?}", parse("amqp://u:hidden@h:1")), "amqp://h:1");
     }
 }

@@ -1,4 +1,4 @@
-//! Transactions: sends and settlements that all happen or none.
+//! Transactions: sends and settlements that take effect together or not at all.
 
 use std::sync::Arc;
 
@@ -18,11 +18,12 @@ use crate::shared::Shared;
 const DECLARE: u64 = 0x31;
 const DISCHARGE: u64 = 0x32;
 
-/// Sends and settlements that take effect together, at [`Transaction::commit`], or not at all.
+/// Sends and settlements that take effect together with [`Transaction::commit`], or not at all.
 ///
-/// Messages may go to any queues; settlements must all be of messages of one queue. A message settled in a transaction that is rolled back
-/// stays locked until its lock runs out, and can be settled by its token with [`Client::settle`](crate::Client::settle).
-/// Dropping a transaction rolls it back.
+/// A transaction can send to any queues, but its settlements must be of messages of one queue. After a rollback, a message that was settled
+/// in the transaction stays locked until its lock expires; [`Client::settle`](crate::Client::settle) can settle it by its token. A dropped
+/// transaction is rolled back.
+///
 ///
 /// ```no_run
 /// # async fn example(client: peeklock_client::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -76,14 +77,14 @@ impl Transaction {
         self.settle(delivery, Outcome::Complete).await
     }
 
-    /// Settles a message when the transaction is committed. An error means that its lock is gone, and that the transaction cannot be
-    /// committed any more.
+    /// Settles a message when the transaction is committed. An error means that the lock is lost; the transaction can then only be rolled
+    /// back.
     pub async fn settle(&self, delivery: Delivery, outcome: Outcome) -> Result<(), Error> {
         self.check(delivery.shared())?;
         delivery.settle_in(&self.id, outcome).await
     }
 
-    /// Settles messages by their lock tokens when the transaction is committed, for those that did not come over a link.
+    /// Settles messages by their lock tokens when the transaction is committed, for messages that were not received over a link.
     pub async fn settle_tokens(
         &self,
         entity: &str,
@@ -94,20 +95,20 @@ impl Transaction {
         management.in_transaction(&self.id).settle(tokens, outcome).await
     }
 
-    /// Does everything: on stable storage when this returns. [`Error::RolledBack`]: nothing was done. After any other error nobody here
-    /// knows.
+    /// Commits the transaction. Everything is on stable storage when this returns. After [`Error::RolledBack`] nothing was done; after any
+    /// other error the outcome is unknown.
     pub async fn commit(self) -> Result<(), Error> {
         self.discharge(false).await
     }
 
-    /// Does nothing of it.
+    /// Rolls the transaction back.
     pub async fn roll_back(self) -> Result<(), Error> {
         self.discharge(true).await
     }
 
     async fn discharge(mut self, fail: bool) -> Result<(), Error> {
         let command = discharge(&self.id, fail);
-        // From here on the drop has nothing to do: the request decides, and one given up before it left is rolled back by the broker.
+        // From here on, `drop` sends nothing. The broker rolls back a transaction whose request was never sent.
         self.is_over = true;
         match self.shared.control("discharge", command).await? {
             DeliveryState::Rejected { error } => Err(Error::not_committed(error.map(|error| *error))),
@@ -115,14 +116,14 @@ impl Transaction {
         }
     }
 
-    /// The broker refuses the id of another connection's transaction; this error names the mistake.
+    /// Returns an error that names the mistake; the broker would only reject the unknown id.
     fn check(&self, shared: &Arc<Shared>) -> Result<(), Error> {
         if Arc::ptr_eq(&self.shared, shared) { Ok(()) } else { Err(Error::OtherConnection) }
     }
 }
 
 impl Drop for Transaction {
-    /// If the driver is too busy to listen, the broker rolls back when it has heard nothing for a while.
+    /// If the command queue is full, the broker rolls the transaction back after its timeout.
     fn drop(&mut self) {
         if !self.is_over {
             let (reply, _) = tokio::sync::oneshot::channel();
@@ -146,7 +147,7 @@ mod tests {
     use peeklock_amqp::{Declare, Discharge, Sections};
 
     #[test]
-    fn requests_are_what_a_coordinator_reads() {
+    fn requests_have_the_form_of_the_coordinator() {
         let declare = request(DECLARE, Vec::new());
         let sections = Sections::scan(&declare).unwrap();
         assert_eq!(sections.value().unwrap().decode_as::<Declare>(), Ok(Declare::default()));

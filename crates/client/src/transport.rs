@@ -1,4 +1,4 @@
-//! The byte stream to a broker: TCP, with TLS around it when the target asks for it.
+//! The byte stream to a broker: TCP, with TLS if the target requires it.
 
 use std::io;
 use std::path::Path;
@@ -18,7 +18,7 @@ use tokio_rustls::client::TlsStream;
 
 use crate::{ConnectError, Target};
 
-/// For the TCP connection and, again, for the TLS handshake.
+/// The time limit for the TCP connection, and again for the TLS handshake.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
 
 pub(crate) enum Stream {
@@ -27,7 +27,7 @@ pub(crate) enum Stream {
 }
 
 pub(crate) async fn connect(target: &Target, certificates: Option<&Path>) -> Result<Stream, ConnectError> {
-    // A bad certificate file is told before anything is dialled.
+    // A bad certificate file is reported before the connection is opened.
     let tls = if target.tls { Some(tls_config(certificates)?) } else { None };
     let tcp = dial(target).await?;
     match tls {
@@ -47,7 +47,7 @@ async fn dial(target: &Target) -> Result<TcpStream, ConnectError> {
         Ok(Err(source)) => return Err(ConnectError::Unreachable { address, source }),
         Err(_) => return Err(ConnectError::NoAnswer { address, after: CONNECT_TIME_MAX }),
     };
-    // Frames are gathered before they are written, so waiting for more would only delay them.
+    // The driver writes frames in batches, so delaying small packets would not save any.
     tcp.set_nodelay(true).map_err(|source| ConnectError::Unreachable { address, source })?;
     Ok(tcp)
 }
@@ -64,10 +64,10 @@ async fn handshake(target: &Target, config: ClientConfig, tcp: TcpStream) -> Res
     }
 }
 
-/// Trusts what the machine trusts, and the certificates of the file.
+/// Trusts the certificates of the machine and those of the file.
 fn tls_config(certificates: Option<&Path>) -> Result<ClientConfig, ConnectError> {
     let mut roots = RootCertStore::empty();
-    // A machine without a certificate store is fine as long as a file is given; a handshake will tell otherwise.
+    // A machine without a certificate store is accepted; the handshake fails if no certificate fits.
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     if let Some(path) = certificates {
         add_file(&mut roots, path)?;

@@ -14,7 +14,7 @@ use crate::system::{Settable, SystemProperty};
 use crate::value::{Value, ValueRef};
 use crate::{guid, time};
 
-/// The property that tells a receiver which rule made its copy.
+/// The property with the name of the rule that made the copy.
 const RULE_NAME_PROPERTY: &str = "RuleName";
 
 /// A compiled action.
@@ -52,7 +52,7 @@ impl Script {
     }
 }
 
-/// Each property is in the list once, with what became of it in the end.
+/// Adds a change. Each property is in the list once, with its final change.
 fn put(changes: &mut Vec<Change>, change: Change) -> Result<(), Fault> {
     match changes.iter_mut().find(|earlier| is_same_property(earlier, &change)) {
         Some(earlier) => *earlier = change,
@@ -92,12 +92,12 @@ fn set(run: &Run<'_>, target: &Property, value: ValueRef<'_>) -> Result<Change, 
     }
 }
 
-/// A property keeps the spelling that the sender gave it.
+/// Returns the name of a property as the sender wrote it.
 fn name_in_message(run: &Run<'_>, name: &str, slot: usize) -> String {
     run.message.user(slot).map_or(name, |(written, _)| written).to_owned()
 }
 
-/// The value in the kind that the property has already, where it can be said in that kind.
+/// Converts a value to the kind of the existing property, where that is possible.
 fn converted(existing: &ValueRef<'_>, value: &ValueRef<'_>) -> Option<Value> {
     match (existing, value) {
         (ValueRef::Long(_), ValueRef::Double(number)) => as_whole(*number).map(Value::Long),

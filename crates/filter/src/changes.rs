@@ -1,4 +1,4 @@
-//! What an action did to a subscription's copy of a message.
+//! The changes of an action to a subscription's copy of a message.
 
 use bytes::Bytes;
 
@@ -6,7 +6,7 @@ use crate::system::SystemProperty;
 use crate::value::{Value, ValueRef};
 use crate::wire::{DecodeError, Decoder, put_text};
 
-/// One change. Names of user properties are meant without case ([`crate::same_name`]).
+/// One change. Names of user properties ignore case ([`crate::same_name`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     SetUser {
@@ -16,7 +16,7 @@ pub enum Change {
     RemoveUser {
         name: String,
     },
-    /// Null clears the property.
+    /// Sets a system property. Null clears it.
     SetSystem {
         property: SystemProperty,
         value: Value,
@@ -27,7 +27,7 @@ pub enum Change {
 const CHANGE_OVERHEAD_BYTES: usize = 12;
 
 impl Change {
-    /// At least as much as it takes encoded.
+    /// Returns an upper bound of the encoded size.
     pub(crate) fn size_bytes(&self) -> usize {
         CHANGE_OVERHEAD_BYTES
             + match self {

@@ -1,19 +1,19 @@
-//! Which values are equal, and which is less.
+//! Equality and order of values.
 
 use std::cmp::Ordering;
 
 use crate::value::ValueRef;
 use crate::{guid, time};
 
-/// What two values say about each other.
+/// The relation of two values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Relation {
     Ordered(Ordering),
-    /// Values that are equal or not, and no more than that.
+    /// The values are equal or different; they have no order.
     Equal(bool),
-    /// Neither less, equal nor greater: NaN.
+    /// The values are neither less, equal nor greater: one is NaN.
     Unordered,
-    /// Kinds that cannot be compared.
+    /// The kinds of the values cannot be compared.
     Mismatch,
 }
 
@@ -37,7 +37,7 @@ pub(crate) fn relate(left: &ValueRef<'_>, right: &ValueRef<'_>) -> Relation {
     }
 }
 
-/// How a value relates to a text that may write one of its kind.
+/// Relates a value to a text that may write a value of its kind.
 fn relate_text(text: &str, other: &ValueRef<'_>) -> Relation {
     let relation = match other {
         ValueRef::Uuid(uuid) => guid::parse(text).map(|parsed| Relation::Equal(parsed == *uuid)),
@@ -65,7 +65,7 @@ impl Relation {
     }
 }
 
-/// By the exact numbers, so that equality stays transitive: a conversion would make different large numbers equal.
+/// Compares the exact numbers. A conversion would make different large numbers equal, and equality would not be transitive.
 fn compare_mixed(whole: i64, number: f64) -> Option<Ordering> {
     const TWO_TO_63: f64 = 9_223_372_036_854_775_808.0;
     if number.is_nan() {
@@ -89,7 +89,7 @@ fn compare_mixed(whole: i64, number: f64) -> Option<Ordering> {
     Some(whole.cmp(&truncated).then(behind_point))
 }
 
-/// The whole number that a double is, if it is one.
+/// Returns the whole number that a double represents, if it is one.
 pub(crate) fn as_whole(number: f64) -> Option<i64> {
     #[allow(clippy::cast_possible_truncation, reason = "compared right after")]
     let whole = number.trunc() as i64;

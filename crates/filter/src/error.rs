@@ -1,15 +1,15 @@
-//! Why a rule is refused. Each sentence says what is wrong, where, and what would be right.
+//! The errors of rules. Each message names the defect, its place, and the correct form.
 
 use std::fmt;
 
 use crate::limits;
 
-/// Which text of a rule is meant.
+/// The text of a rule that an error refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     Filter,
     Action,
-    /// A value that stands by itself.
+    /// A value outside of a rule.
     Expression,
 }
 
@@ -23,7 +23,7 @@ impl fmt::Display for Part {
     }
 }
 
-/// A rule that cannot be used. Columns count characters from 1.
+/// The reason why a rule is rejected. Columns count characters from 1.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RuleError {
     #[error("the {part} does not parse: at column {column} found {found}, expected {expected}")]
@@ -72,7 +72,7 @@ pub enum RuleError {
 }
 
 impl RuleError {
-    /// Where in the text of the filter or action, counted in characters from 1.
+    /// Returns the place in the text of the filter or action, counted in characters from 1.
     pub fn column(&self) -> Option<usize> {
         match self {
             RuleError::Syntax { column, .. }

@@ -1,4 +1,4 @@
-//! Why a rule matches a message or does not, in words.
+//! Explains why a rule matches a message or does not.
 
 use crate::action::Script;
 use crate::index::{Condition, value_of};
@@ -13,11 +13,11 @@ use crate::wire::DecodeError;
 pub enum Decision {
     Matched,
     NotMatched,
-    /// The rule could not be run on this message.
+    /// The rule failed on this message.
     Error,
 }
 
-/// One rule's answer to a message.
+/// The result of one rule for a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explained<K> {
     pub key: K,
@@ -32,13 +32,13 @@ impl<K> Explained<K> {
     }
 }
 
-/// Speaks of one rule and one message.
+/// Explains one rule for one message.
 pub(crate) struct Explainer<'m> {
     rule: &'m RuleName,
     message: &'m Message<'m>,
     ids: Ids,
     steps: &'m Steps<'m>,
-    /// For looking for words, which costs as much again and must not change the answer.
+    /// The budget for finding the explanation. It is separate, so that an explanation does not change the result.
     words: &'m Budget,
 }
 
@@ -103,7 +103,7 @@ impl<'m> Explainer<'m> {
         self.matched(met.collect::<Vec<_>>().join(", "), script)
     }
 
-    /// A match is only worth something if the action can be run too.
+    /// A match counts only if the action succeeds as well.
     fn matched(&self, why: String, script: Option<&Script>) -> Answer {
         match script.map(|script| script.run(self.rule, self.message, &self.ids, self.steps)) {
             Some(Err(fault)) => (Decision::Error, format!("{why}; but the action fails: {fault}")),
@@ -113,7 +113,7 @@ impl<'m> Explainer<'m> {
     }
 }
 
-/// The part of a condition that decided, with the values behind it.
+/// Returns the part of a condition that decided the result, with its values.
 fn why<'r>(run: &Run<'r>, node: &'r Node, truth: Truth) -> Result<String, Fault> {
     match &node.kind {
         Kind::Not(inner) => why(run, inner, truth.map(|is_true| !is_true)),
@@ -123,7 +123,7 @@ fn why<'r>(run: &Run<'r>, node: &'r Node, truth: Truth) -> Result<String, Fault>
     }
 }
 
-/// All parts of a chain if all were needed for its result, else the first that has the same.
+/// Returns all parts of a chain if all were needed for its result, else the first part with the same result.
 fn decided<'r>(run: &Run<'r>, list: &'r [Node], truth: Truth, needs_all: bool) -> Result<String, Fault> {
     let mut reasons = Vec::new();
     for node in list {
@@ -164,7 +164,7 @@ fn leaf<'r>(run: &Run<'r>, node: &'r Node, truth: Truth) -> String {
     format!("{text} is {truth}: {}", names.iter().map(shown).collect::<Vec<_>>().join(", "))
 }
 
-/// Every property in an expression, once, with its value as a person reads it.
+/// Collects every property in an expression once, with its value in readable form.
 fn collect<'r>(run: &Run<'r>, node: &'r Node, names: &mut Vec<(String, Option<String>)>) {
     match &node.kind {
         Kind::Property(property) | Kind::Exists(property) => show(run, property, names),

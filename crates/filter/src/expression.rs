@@ -1,4 +1,4 @@
-//! One value that is made of a message's properties, outside of any rule.
+//! A value that is computed from a message's properties, outside of any rule.
 
 use crate::error::RuleError;
 use crate::run::{Budget, Cost, Ids, Run, Steps};
@@ -6,7 +6,8 @@ use crate::slots::Slots;
 use crate::sql::{self, Node};
 use crate::value::Value;
 
-/// A value expression of the filter language, compiled: mostly just the name of a property, but also `sys.Label` or `region + '/' + tier`.
+/// A compiled value expression of the filter language: often the name of a property, but also `sys.Label` or `region + '/' + tier`.
+///
 ///
 /// ```
 /// use peeklock_filter::{Expression, Value, ViewBuilder};
@@ -25,7 +26,7 @@ pub struct Expression {
 }
 
 impl Expression {
-    /// A condition, such as a comparison, is no value and refused.
+    /// Parses a value expression. A condition, such as a comparison, is rejected.
     pub fn parse(text: &str) -> Result<Self, RuleError> {
         let mut node = sql::parse_value(text)?;
         let mut slots = Slots::default();
@@ -33,14 +34,14 @@ impl Expression {
         Ok(Self { source: text.to_owned(), node, slots })
     }
 
-    /// As it was written.
+    /// Returns the text of the expression.
     pub fn source(&self) -> &str {
         &self.source
     }
 
-    /// Its value for a message: null where a property that it needs is not there. The error says in words why there is no value.
+    /// Evaluates the expression for a message. Returns null if a property is missing. The error explains why there is no value.
     ///
-    /// It may cost what one rule may cost. The seed decides what `newid()` gives.
+    /// The evaluation has the budget of one rule. The seed determines the result of `newid()`.
     pub fn evaluate(&self, view: &[u8], seed: u64) -> Result<Value, String> {
         let message = self
             .slots
@@ -53,7 +54,7 @@ impl Expression {
     }
 }
 
-/// Two are equal when they are written alike.
+/// Two expressions are equal if their texts are equal.
 impl PartialEq for Expression {
     fn eq(&self, other: &Self) -> bool {
         self.source == other.source

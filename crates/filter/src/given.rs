@@ -1,7 +1,7 @@
 //! Values in rules, with the types in which they were given.
 //!
-//! A filter compares numbers by what they are worth and times by the millisecond, so it knows fewer types than AMQP and XML do. A rule that is
-//! read back shows the type and the digits that it was written with; they are kept here, beside the value that is compared.
+//! A filter compares numbers by value and times by the millisecond, so it has fewer types than AMQP and XML. A rule that is read back must
+//! have its original types and digits. They are stored here beside the value for comparisons.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::time;
 use crate::value::{Value, ValueRef};
 use crate::wire::{DecodeError, Decoder, put_text};
 
-/// A type that [`Value`] does not tell from another one, or whose digits it does not all keep.
+/// A type that [`Value`] does not distinguish from another one, or whose digits it does not store completely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     Byte,
@@ -23,15 +23,15 @@ pub enum Kind {
     Float,
     Decimal,
     Char,
-    /// Finer than a millisecond, or not in UTC.
+    /// A time with digits below a millisecond, or with a zone other than UTC.
     Time,
 }
 
-/// A parameter of a rule, or a value that a correlation filter compares with.
+/// A parameter of a rule, or the value that a correlation filter compares with.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Given {
     value: Value,
-    /// The type and the text that it was given in, if the value alone does not say them.
+    /// The original type and text, if the value does not determine them.
     exact: Option<(Kind, Arc<str>)>,
 }
 
@@ -42,7 +42,8 @@ impl From<Value> for Given {
 }
 
 impl Given {
-    /// Reads `text` as a value of this type: numbers as people write them, a time as ISO 8601 has it. `None` if it is no such value.
+    /// Parses `text` as a value of this type: numbers in decimal notation, a time in ISO 8601. Returns `None` if it is not a value of the
+    /// type.
     pub fn parse(kind: Kind, text: &str) -> Option<Given> {
         let (value, text) = match kind {
             Kind::Byte => whole(text.parse::<i8>().ok()?),
@@ -54,7 +55,7 @@ impl Given {
             Kind::Long => whole(text.parse::<i64>().ok()?),
             Kind::Ulong => {
                 let number: u64 = text.parse().ok()?;
-                // Beyond the largest signed number a filter sees the nearest that it can say.
+                // Beyond the largest signed number, a filter compares the nearest double.
                 let value = i64::try_from(number).map_or(Value::Double(number as f64), Value::Long);
                 (value, number.to_string())
             }
@@ -79,12 +80,12 @@ impl Given {
         Some(Given { value, exact: Some((kind, text.into())) })
     }
 
-    /// What filters compare and actions assign.
+    /// Returns the value that filters compare and actions assign.
     pub fn value(&self) -> &Value {
         &self.value
     }
 
-    /// The type that it was given in and its text. `None`: the value is all there is.
+    /// Returns the original type and text, or `None` if the value determines them.
     pub fn exact(&self) -> Option<(Kind, &str)> {
         self.exact.as_ref().map(|(kind, text)| (*kind, &**text))
     }
@@ -121,21 +122,21 @@ fn whole(number: impl Into<i64> + ToString + Copy) -> (Value, String) {
     (Value::Long(number.into()), number.to_string())
 }
 
-/// The nearest number that a filter can say.
+/// Returns the nearest double.
 fn decimal(text: &str) -> Option<Value> {
-    // `inf` and `nan` are numbers to the standard library, but no decimals.
+    // The standard library parses `inf` and `nan`, but they are not decimals.
     let is_written = text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E'));
     let number: f64 = if is_written { text.parse().ok()? } else { return None };
     number.is_finite().then_some(Value::Double(number))
 }
 
-/// Whether the milliseconds since 1970 say all that the text does.
+/// Returns whether milliseconds since 1970 represent the text completely.
 fn is_plain_time(text: &str) -> bool {
     let fraction = text.rsplit_once('.').map_or("", |(_, fraction)| fraction).trim_end_matches('Z');
     text.ends_with('Z') && fraction.len() <= 3
 }
 
-/// Before a value without a type of its own.
+/// The code of a value without an original type.
 const PLAIN: u8 = 0;
 
 impl Kind {
@@ -175,7 +176,7 @@ impl Kind {
         Kind::ALL.into_iter().find(|kind| kind.code() == code)
     }
 
-    /// The name in documents.
+    /// Returns the name in documents.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Byte => "byte",
@@ -203,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_type_and_its_digits_are_kept_beside_what_is_compared() {
+    fn the_original_type_and_digits_are_kept_beside_the_value() {
         let cases = [
             (Kind::Byte, "-5", Value::Long(-5)),
             (Kind::Ubyte, "255", Value::Long(255)),
@@ -233,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_is_no_value_of_its_type_is_none() {
+    fn a_text_that_is_not_a_value_of_its_type_is_rejected() {
         let cases = [
             (Kind::Byte, "128"),
             (Kind::Ubyte, "-1"),

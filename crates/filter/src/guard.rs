@@ -1,8 +1,8 @@
-//! SQL filters that begin with an equality, found by hash: `tenant = 'a' AND …` need not run for another tenant's messages.
+//! Finds SQL filters that begin with an equality by hash, so that `tenant = 'a' AND …` does not run for the messages of other tenants.
 //!
-//! `AND` stops at its first false condition, so a filter whose first condition is false for a message is false, whatever
-//! follows. Here are those filters by what that condition asks for. A value of another kind is an error in the filter, and
-//! an unknown one lets it go on, so then it runs.
+//! `AND` stops at its first false condition, so a filter whose first condition is false is false. The filters are indexed by the value in
+//! that condition. If the message has a value of another kind, or none, the filter has to run: the first is an error of the filter, and the
+//! second does not decide it.
 
 use std::hash::Hasher;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::slots::Message;
 use crate::sql::{Comparison, Kind, Node, Property};
 use crate::value::ValueRef;
 
-/// Kinds of values that are equal or not without further ado.
+/// Kinds of values that have a plain equality.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Class {
     Truth,
@@ -34,16 +34,16 @@ impl Class {
     }
 }
 
-/// What all filters of a table have in common.
+/// The common part of all filters in a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Shape {
     field: Field,
     class: Class,
-    /// Nothing follows the equality: an unknown value is no match.
+    /// The equality is the whole filter: an unknown value is no match.
     is_whole: bool,
 }
 
-/// Filters of one shape, by the hash of the value that they ask for.
+/// Filters of one shape, by the hash of the value in their condition.
 type Table<T> = FxHashMap<u64, SmallVec<[Arc<T>; 1]>>;
 
 #[derive(Clone, Debug)]
@@ -57,7 +57,7 @@ impl<T> Default for Guards<T> {
     }
 }
 
-/// The place of a filter among the guarded ones.
+/// The place of a filter in the index.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Guard {
     shape: Shape,
@@ -65,7 +65,7 @@ pub(crate) struct Guard {
 }
 
 impl Guard {
-    /// `None` when the filter does not begin with an equality.
+    /// Returns `None` if the filter does not begin with an equality.
     pub(crate) fn of(condition: &Node) -> Option<Self> {
         let (first, is_whole) = match &condition.kind {
             Kind::And(list) => (list.first()?, false),
@@ -114,7 +114,7 @@ impl<T> Guards<T> {
         }
     }
 
-    /// Every filter that may say something about the message, in no order.
+    /// Finds every filter that may match the message or fail on it, in no order.
     pub(crate) fn find<'g>(&'g self, message: &Message<'_>, found: &mut Vec<&'g T>) {
         for (shape, table) in &self.tables {
             match value_of(shape.field, message) {

@@ -1,4 +1,4 @@
-//! GUIDs in their usual text form, and new ones from a seed.
+//! GUIDs as text, and new ones from a seed.
 
 use uuid::fmt::{Hyphenated, Simple};
 use uuid::{Builder, Uuid};

@@ -1,4 +1,4 @@
-//! Correlation filters, found by hash: all filters that ask for the same properties cost one look-up.
+//! Finds correlation filters by hash. All filters on the same properties cost one lookup.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub(crate) enum Field {
 pub(crate) struct Correlation<K> {
     pub(crate) key: K,
     pub(crate) name: RuleName,
-    /// In the order of fields, so that equal sets of fields are equal lists.
+    /// Sorted by field, so that equal sets of fields are equal lists.
     pub(crate) conditions: Vec<Condition>,
     pub(crate) script: Option<Script>,
 }
@@ -34,7 +34,7 @@ pub(crate) struct Correlation<K> {
 pub(crate) struct Condition {
     pub(crate) field: Field,
     pub(crate) value: Value,
-    /// How a person calls the property.
+    /// The name of the property in explanations.
     pub(crate) label: String,
 }
 
@@ -58,7 +58,7 @@ impl Condition {
     }
 }
 
-/// `None` when the message has no such property, or null.
+/// Returns `None` if the message does not have the property, or has null.
 pub(crate) fn value_of<'m, 'v>(field: Field, message: &'m Message<'v>) -> Option<&'m ValueRef<'v>> {
     let value = match field {
         Field::System(property) => message.system(property),
@@ -67,7 +67,7 @@ pub(crate) fn value_of<'m, 'v>(field: Field, message: &'m Message<'v>) -> Option
     (!value.is_null()).then_some(value)
 }
 
-/// As `=` in a filter, save that a text is never a time or a duration: those have types of their own in both places.
+/// Compares like `=` in a filter, except that a text never equals a time or a duration, because both places have their own types for those.
 fn is_same(left: &ValueRef<'_>, right: &ValueRef<'_>) -> bool {
     let has_time = |value: &ValueRef<'_>| matches!(value, ValueRef::Time(_) | ValueRef::Span(_));
     let has_text = |value: &ValueRef<'_>| matches!(value, ValueRef::Text(_));
@@ -77,7 +77,7 @@ fn is_same(left: &ValueRef<'_>, right: &ValueRef<'_>) -> bool {
     relate(left, right).is_equal()
 }
 
-/// Equal values have equal hashes, also when one is `1` and the other `1.0`, or one a GUID and the other its text.
+/// Hashes a value. Equal values have equal hashes, also `1` and `1.0`, or a GUID and its text.
 pub(crate) fn hash_value(value: &ValueRef<'_>, hasher: &mut FxHasher) {
     match value {
         ValueRef::Null => 0_u8.hash(hasher),
@@ -98,7 +98,7 @@ pub(crate) fn hash_value(value: &ValueRef<'_>, hasher: &mut FxHasher) {
     }
 }
 
-/// Filters that ask for the same fields, by the hash of the values that they ask for.
+/// Filters on the same fields, by the hash of their values.
 type Table<K> = FxHashMap<u64, SmallVec<[Arc<Correlation<K>>; 1]>>;
 
 #[derive(Clone, Debug)]
@@ -136,7 +136,7 @@ impl<K> Index<K> {
         }
     }
 
-    /// Every filter that the message meets, in no order.
+    /// Finds every filter that the message meets, in no order.
     pub(crate) fn find<'i>(&'i self, message: &Message<'_>, found: &mut Vec<&'i Correlation<K>>) {
         for (fields, table) in &self.tables {
             let Some(hash) = hash_of(message, fields) else { continue };

@@ -1,7 +1,9 @@
-//! Rules of subscriptions: which messages they take, and what their actions change.
+//! The rules of subscriptions: which messages they select, and which changes their actions make.
 //!
-//! A message is seen as a [view](ViewBuilder) of its properties. A [`RuleSet`] holds the compiled rules of all subscriptions
-//! of one topic and says for a view who gets a copy. Pure: no clock, no randomness, no knowledge of AMQP or of storage.
+//! The input is a [view](ViewBuilder) of a message's properties. A [`RuleSet`] contains the compiled rules of all subscriptions of one
+//! topic and returns the subscriptions that get a copy. It is pure: it has no clock, no randomness, and depends neither on AMQP nor on
+//! storage.
+//!
 //!
 //! ```
 //! use peeklock_filter::{Filter, Outcome, Rule, RuleName, RuleSet, SqlFilter, Value, ViewBuilder};

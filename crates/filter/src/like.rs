@@ -1,11 +1,11 @@
-//! `LIKE`: `%` stands for any run of characters, `_` for one.
+//! `LIKE`: `%` matches any number of characters, `_` matches one.
 
 use crate::run::Steps;
 
 /// A compiled pattern: the pieces between the `%`.
 ///
-/// The first piece is bound to the front and the last to the end; each other one is found as far left as possible, which
-/// is always right because what follows can begin anywhere behind it. So no piece is tried again after a later one failed.
+/// The first piece must be at the start and the last at the end. Each other piece is matched at its leftmost place, which is always correct
+/// because the rest can begin anywhere after it. So the matching needs no backtracking.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Pattern {
     pieces: Vec<Piece>,
@@ -14,7 +14,7 @@ pub(crate) struct Pattern {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Piece {
     Literal(String),
-    /// `None` is any one character.
+    /// `None` matches any one character.
     Mixed(Vec<Option<char>>),
 }
 
@@ -113,7 +113,7 @@ impl Piece {
         }
     }
 
-    /// What is behind the first place where the piece is found.
+    /// Returns the text after the first occurrence of the piece.
     fn skip_first<'a>(&self, text: &'a str, steps: &Steps<'_>) -> Result<Option<&'a str>, String> {
         match self {
             Piece::Literal(literal) => {

@@ -1,10 +1,10 @@
-//! What a rule may ask for, and what one evaluation may cost.
+//! Limits on the size of rules and on the cost of one evaluation.
 
 /// Characters in a rule's name.
 pub const RULE_NAME_CHARS_MAX: usize = 50;
-/// Characters in the text of a filter or of an action. Bounds also the number of values in the list of an `IN`.
+/// Characters in the text of a filter or of an action. It also limits the number of values in an `IN` list.
 pub const EXPRESSION_CHARS_MAX: usize = 1024;
-/// Parentheses, functions, `NOT` and signs inside one another. Chains of `AND`, `OR` or `+` are not nested.
+/// Nesting of parentheses, functions, `NOT` and signs. Chains of `AND`, `OR` or `+` are not nested.
 pub const EXPRESSION_DEPTH_MAX: usize = 64;
 /// Statements in an action.
 pub const STATEMENT_COUNT_MAX: usize = 32;
@@ -12,18 +12,18 @@ pub const STATEMENT_COUNT_MAX: usize = 32;
 pub const PARAMETER_COUNT_MAX: usize = 64;
 /// Properties that a correlation filter compares.
 pub const CORRELATION_PROPERTY_COUNT_MAX: usize = 64;
-/// Characters in the name of a property or parameter that a rule speaks of.
+/// Characters in the name of a property or parameter in a rule.
 pub const PROPERTY_NAME_CHARS_MAX: usize = 1024;
-/// Bytes in a value that a rule holds: a parameter, or what a correlation filter compares with.
+/// Bytes in a value in a rule: a parameter, or the value that a correlation filter compares with.
 pub const RULE_VALUE_SIZE_BYTES_MAX: usize = 4096;
-/// Bytes of one text made while a rule runs.
+/// Bytes of one text that is created while a rule runs.
 pub const MADE_TEXT_SIZE_BYTES_MAX: usize = 64 << 10;
-/// Bytes of all changes that the action of one rule makes, encoded. Leaves room for more changes among the 64 KiB that a message may
-/// carry: why it was dead-lettered, for one.
+/// Bytes of all encoded changes by the action of one rule. It leaves room for further changes within the 64 KiB of a message, such as the
+/// dead-letter reason.
 pub const CHANGES_SIZE_BYTES_MAX: usize = 48 << 10;
-/// What one rule may cost for one message, unless the caller says otherwise. A step is about a comparison of two characters.
+/// The default cost limit of one rule for one message. A step is approximately the comparison of two characters.
 pub const RULE_STEPS_MAX: u64 = 1_000_000;
-/// What all rules of a topic may cost together for one message, unless the caller says otherwise.
+/// The default cost limit of all rules of a topic together for one message.
 pub const MESSAGE_STEPS_MAX: u64 = 20_000_000;
-/// Characters of an identifier that an action sets: message, session and reply-to session.
+/// Characters of an identifier that an action sets: message id, session id and reply-to session id.
 pub const IDENTIFIER_CHARS_MAX: usize = 128;

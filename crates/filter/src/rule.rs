@@ -1,4 +1,4 @@
-//! Rules as people write them and as they are stored. What they do is compiled elsewhere.
+//! Rules in their source form and in their stored form. Other modules compile them.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -14,7 +14,7 @@ use crate::system::SystemProperty;
 use crate::value::Value;
 use crate::wire::{DecodeError, Decoder, put_number, put_text};
 
-/// Name of a rule, as its creator wrote it. Two names that differ only in case are the same name.
+/// The name of a rule, as its creator wrote it. Names that differ only in case are equal.
 #[derive(Clone)]
 pub struct RuleName(Arc<str>);
 
@@ -33,7 +33,7 @@ pub enum RuleNameError {
 }
 
 impl RuleName {
-    /// The name of the rule that a subscription has unless its creator says otherwise.
+    /// The name of the rule that a subscription has by default.
     pub const DEFAULT: &'static str = "$Default";
 
     pub fn parse(text: &str) -> Result<Self, RuleNameError> {
@@ -49,7 +49,7 @@ impl RuleName {
         if let Some(found) = text.chars().find(|c| !is_allowed(*c)) {
             return Err(RuleNameError::Character { name: name(), found });
         }
-        // Names of dots alone would be steps in a path.
+        // A name of dots only would be a step in a path.
         if !text.chars().any(|c| c.is_alphanumeric() || c == '_') {
             return Err(RuleNameError::NoLetter { name: name() });
         }
@@ -60,7 +60,7 @@ impl RuleName {
         Self(Self::DEFAULT.into())
     }
 
-    /// Before every name that there can be.
+    /// Returns a name that sorts before every other name.
     pub(crate) fn lowest() -> Self {
         Self("".into())
     }
@@ -108,7 +108,7 @@ impl fmt::Debug for RuleName {
     }
 }
 
-/// Which messages a subscription takes, and what happens to its copy.
+/// Which messages a subscription gets, and how its copies are changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
     pub name: RuleName,
@@ -127,11 +127,11 @@ pub enum Filter {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SqlFilter {
     pub expression: String,
-    /// Values for `@name`, written with or without the `@`.
+    /// Values for `@name`, with or without the `@`.
     pub parameters: Vec<(String, Given)>,
 }
 
-/// Matches a message that has all of these. At least one must be given.
+/// Matches a message that has all of these values. At least one is required.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CorrelationFilter {
     pub correlation_id: Option<String>,
@@ -145,7 +145,7 @@ pub struct CorrelationFilter {
     pub properties: Vec<(String, Given)>,
 }
 
-/// Changes the copies that its rule makes.
+/// Changes the copies of its rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Action {
     pub expression: String,
@@ -153,12 +153,12 @@ pub struct Action {
 }
 
 impl Rule {
-    /// The rule of a subscription that takes every message.
+    /// Returns the rule that matches every message.
     pub fn take_all() -> Self {
         Self { name: RuleName::default_rule(), filter: Filter::True, action: None }
     }
 
-    /// Whether the rule can be used, and if not, why and where.
+    /// Checks whether the rule is valid. The error names the reason and the place.
     pub fn check(&self) -> Result<(), RuleError> {
         match &self.filter {
             Filter::True | Filter::False => (),
@@ -191,7 +191,7 @@ impl Rule {
         }
     }
 
-    /// Reads one rule from the front and leaves what follows. The rule is as good as it was when it was written.
+    /// Decodes one rule from the front and leaves the rest. The rule was valid when it was stored, so it is not checked again.
     pub fn decode(bytes: &mut &[u8]) -> Result<Rule, DecodeError> {
         let mut decoder = Decoder { rest: bytes };
         let name = decoder.text("the name of a rule")?;
@@ -254,7 +254,7 @@ fn read_pairs(decoder: &mut Decoder<'_>) -> Result<Vec<(String, Given)>, DecodeE
 }
 
 impl CorrelationFilter {
-    /// The conditions on system properties, in the order in which they are stored.
+    /// Returns the conditions on system properties in the order of the stored form.
     pub(crate) fn fields(&self) -> [(SystemProperty, Option<&str>); 8] {
         [
             (SystemProperty::CorrelationId, self.correlation_id.as_deref()),
@@ -358,7 +358,7 @@ pub(crate) fn check_parameters(part: Part, parameters: &[(String, Given)]) -> Re
     }
 }
 
-/// A parameter's name is the same with and without its `@`.
+/// Returns the name of a parameter without its `@`.
 pub(crate) fn bare_name(name: &str) -> &str {
     name.strip_prefix('@').unwrap_or(name)
 }

@@ -1,4 +1,4 @@
-//! Runs an expression on a message.
+//! Evaluates an expression for a message.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -12,18 +12,18 @@ use crate::sql::{Comparison, Kind, Node, Operator, PatternSource, Property};
 use crate::value::ValueRef;
 use crate::{guid, limits};
 
-/// Why an expression has no result, in words.
+/// The reason why an expression has no result.
 pub(crate) type Fault = String;
 
 /// True, false, or unknown.
 pub(crate) type Truth = Option<bool>;
 
-/// What rules may cost. A step is about a comparison of two characters.
+/// The cost limits of rules. A step is approximately the comparison of two characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cost {
-    /// For one rule and one message.
+    /// The limit of one rule for one message.
     pub rule_steps_max: u64,
-    /// For all rules of a topic and one message.
+    /// The limit of all rules of a topic for one message.
     pub message_steps_max: u64,
 }
 
@@ -33,7 +33,7 @@ impl Default for Cost {
     }
 }
 
-/// What the rules of a topic may still cost for one message.
+/// The remaining cost of all rules of a topic for one message.
 #[derive(Debug)]
 pub(crate) struct Budget {
     cost: Cost,
@@ -46,17 +46,17 @@ impl Budget {
     }
 }
 
-/// What one rule may still cost.
+/// The remaining cost of one rule.
 #[derive(Debug)]
 pub(crate) struct Steps<'b> {
     budget: &'b Budget,
     left: Cell<u64>,
 }
 
-/// Characters of a rule's text in an error.
+/// Characters of a rule's text that an error contains.
 const QUOTED_CHARS_MAX: usize = 100;
 
-/// Comparing or copying bytes is that much faster than other steps.
+/// Comparing or copying bytes is faster than other steps by this factor.
 const BYTES_PER_STEP: usize = 16;
 
 impl<'b> Steps<'b> {
@@ -82,7 +82,7 @@ impl<'b> Steps<'b> {
     }
 }
 
-/// Where `newid()` comes from.
+/// The source of `newid()`.
 #[derive(Debug)]
 pub(crate) struct Ids {
     seed: u64,
@@ -101,13 +101,13 @@ impl Ids {
     }
 }
 
-/// One rule at work on one message.
+/// The evaluation of one rule for one message.
 #[derive(Debug)]
 pub(crate) struct Run<'r> {
-    /// The text that the nodes came from, for words about them.
+    /// The text of the rule, for errors and explanations.
     pub(crate) source: &'r str,
     pub(crate) message: &'r Message<'r>,
-    /// What earlier statements of the action did.
+    /// The changes of earlier statements of the action.
     pub(crate) changes: &'r [Change],
     pub(crate) ids: &'r Ids,
     pub(crate) steps: &'r Steps<'r>,
@@ -137,7 +137,7 @@ impl<'r> Run<'r> {
         }
     }
 
-    /// `AND` of the conditions, or of their opposites. Stops at the first that decides.
+    /// Evaluates the conjunction of the conditions or of their negations. Stops at the first condition that decides.
     fn all(&self, list: &'r [Node], expected: bool) -> Result<Truth, Fault> {
         let mut all = Some(true);
         for node in list {
@@ -238,7 +238,7 @@ impl<'r> Run<'r> {
         Ok(Some(compiled.matches(text, self.steps)?))
     }
 
-    /// `None` for null.
+    /// Returns `None` for null.
     fn text_of<'t>(&self, node: &Node, value: &'t ValueRef<'_>) -> Result<Option<&'t str>, Fault> {
         match value {
             ValueRef::Null => Ok(None),
@@ -341,7 +341,7 @@ impl<'r> Run<'r> {
         result.ok_or_else(|| self.overflow(node))
     }
 
-    /// Too large a result is infinite, as doubles are.
+    /// A result that is too large is infinite.
     fn double(&self, node: &Node, operator: Operator, left: f64, right: f64) -> Result<ValueRef<'r>, Fault> {
         let result = match operator {
             Operator::Add => left + right,
@@ -390,7 +390,7 @@ impl<'r> Run<'r> {
         changed.unwrap_or_else(|| self.message.system(property).clone())
     }
 
-    /// `None` when the message has no such property.
+    /// Returns `None` if the message does not have the property.
     pub(crate) fn user(&self, name: &str, slot: usize) -> Option<ValueRef<'r>> {
         self.changed(name).unwrap_or_else(|| self.message.user(slot).map(|(_, value)| value.clone()))
     }
@@ -400,7 +400,7 @@ impl<'r> Run<'r> {
         found.unwrap_or(ValueRef::Null)
     }
 
-    /// What an earlier statement made of a user property, if any did.
+    /// Returns the change of a user property by an earlier statement, if there is one.
     fn changed(&self, name: &str) -> Option<Option<ValueRef<'r>>> {
         self.changes.iter().rev().find_map(|change| match change {
             Change::SetUser { name: changed, value } if same_name(changed, name) => {
@@ -411,12 +411,12 @@ impl<'r> Run<'r> {
         })
     }
 
-    /// How the node is written in the rule.
+    /// Returns the text of the node in the rule.
     pub(crate) fn text(&self, node: &Node) -> &'r str {
         self.source.get(node.span.clone()).unwrap_or_default()
     }
 
-    /// The same for an error, cut when it is long: a message carries the words in each of its copies.
+    /// Returns the text of the node for an error. Long texts are cut, because each copy of the message contains the error.
     fn quote(&self, node: &Node) -> Cow<'r, str> {
         let text = self.text(node);
         match text.char_indices().nth(QUOTED_CHARS_MAX) {

@@ -1,4 +1,4 @@
-//! The rules of all subscriptions of a topic, compiled.
+//! The compiled rules of all subscriptions of a topic.
 
 use std::collections::BTreeMap;
 use std::hash::Hash;
@@ -16,7 +16,7 @@ use crate::run::{Budget, Cost, Fault, Ids, Run, Steps};
 use crate::slots::{Message, Slots};
 use crate::sql::{self, Node};
 
-/// What becomes of a message in one subscription.
+/// The result of the rules of one subscription for a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict<K> {
     pub key: K,
@@ -26,35 +26,35 @@ pub struct Verdict<K> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Copies {
-        /// One copy as it was sent, for all rules without action together.
+        /// One unchanged copy, for all matching rules without an action together.
         plain: bool,
-        /// One more copy for each rule with an action.
+        /// One further copy for each matching rule with an action.
         changed: Vec<Changed>,
     },
-    /// A rule could not be run: the first by its name, if it is not the only one.
+    /// A rule failed. If several failed, the first one by name.
     Error { rule: RuleName, reason: String },
 }
 
-/// A copy with changes ([`crate::Changes`]).
+/// A copy with its changes ([`crate::Changes`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Changed {
     pub rule: RuleName,
     pub changes: Bytes,
 }
 
-/// Compiled rules, by subscription and name. `K` is what the caller calls a subscription by.
+/// Compiled rules, by subscription and name. `K` identifies a subscription.
 ///
-/// Rules that match everything cost nothing per message, correlation filters one look-up for each set of properties that
-/// they ask for. SQL filters cost a run each, unless they begin with an equality that the message does not meet.
+/// Rules that match everything cost nothing per message. Correlation filters cost one lookup for each set of properties. Each SQL filter is
+/// evaluated, unless it begins with an equality that the message does not meet.
 #[derive(Clone, Debug)]
 pub struct RuleSet<K> {
     slots: Slots,
     rules: BTreeMap<(K, RuleName), Compiled<K>>,
-    /// Subscriptions that take every message as it is, with the number of rules that say so.
+    /// Subscriptions that get every message unchanged, with the number of rules that match everything.
     open: BTreeMap<K, usize>,
-    /// Rules that must run for every message.
+    /// Rules that are evaluated for every message.
     programs: BTreeMap<(K, RuleName), Arc<Program<K>>>,
-    /// Rules that must run for some messages.
+    /// Rules that are evaluated for some messages.
     guards: Guards<Program<K>>,
     index: Index<K>,
     cost: Cost,
@@ -74,28 +74,28 @@ enum Compiled<K> {
 pub(crate) struct Program<K> {
     key: K,
     name: RuleName,
-    /// `None` is true for every message.
+    /// `None` matches every message.
     pub(crate) condition: Option<(String, Node)>,
     pub(crate) script: Option<Script>,
     schedule: Schedule,
 }
 
-/// For which messages a program runs.
+/// The messages that a program is evaluated for.
 #[derive(Clone, Copy, Debug)]
 enum Schedule {
     Each,
     Guarded(Guard),
-    /// It is true for every message, such as `1=1`, and has no action.
+    /// The condition is always true, such as `1=1`, and the rule has no action.
     Open,
-    /// It is true for no message, such as `1=0`.
+    /// The condition is always false, such as `1=0`.
     Never,
 }
 
-/// One rule that has something to say about a message.
+/// A rule that matches a message or fails on it.
 struct Hit<'s, K> {
     key: K,
     rule: &'s RuleName,
-    /// `None` for a plain copy.
+    /// `None` for an unchanged copy.
     result: Result<Option<Bytes>, Fault>,
 }
 
@@ -120,7 +120,7 @@ impl<K: Copy + Ord + Hash> RuleSet<K> {
         Self::default()
     }
 
-    /// Adds a rule, or replaces the one of the same name. A rule that is refused changes nothing.
+    /// Adds a rule, or replaces the one of the same name. A rejected rule changes nothing.
     pub fn insert(&mut self, key: K, rule: &Rule) -> Result<(), RuleError> {
         let condition = match &rule.filter {
             Filter::Sql(filter) => Some((filter.expression.clone(), sql::parse_filter(filter)?)),
@@ -177,7 +177,7 @@ impl<K: Copy + Ord + Hash> RuleSet<K> {
         self.rules.insert((key, rule.name.clone()), compiled);
     }
 
-    /// Whether there was such a rule.
+    /// Removes a rule and returns whether it existed.
     pub fn remove(&mut self, key: K, name: &RuleName) -> bool {
         let place = (key, name.clone());
         let Some(compiled) = self.rules.remove(&place) else { return false };
@@ -235,7 +235,7 @@ impl<K: Copy + Ord + Hash> RuleSet<K> {
         }
     }
 
-    /// Sets what rules may cost from now on.
+    /// Sets the cost limits of rules.
     pub fn set_cost(&mut self, cost: Cost) {
         self.cost = cost;
     }
@@ -244,30 +244,30 @@ impl<K: Copy + Ord + Hash> RuleSet<K> {
         self.rules.is_empty()
     }
 
-    /// Number of all rules.
+    /// Returns the number of all rules.
     pub fn rule_count(&self) -> usize {
         self.rules.len()
     }
 
-    /// Number of rules with an SQL filter.
+    /// Returns the number of rules with an SQL filter.
     pub fn sql_count(&self) -> usize {
         self.sql_count
     }
 
-    /// Number of rules with a correlation filter.
+    /// Returns the number of rules with a correlation filter.
     pub fn correlation_count(&self) -> usize {
         self.correlation_count
     }
 
-    /// Whether the verdicts depend on the message at all. If not, an empty view does.
+    /// Returns whether the verdicts depend on the message. If not, the caller can pass an empty view.
     pub fn needs_view(&self) -> bool {
         !self.programs.is_empty() || !self.guards.is_empty() || !self.index.is_empty()
     }
 
-    /// Adds what becomes of a message, in the order of subscriptions; nothing where no rule matches.
+    /// Adds the verdicts for a message in the order of subscriptions. A subscription without a matching rule has none.
     ///
-    /// A subscription has up to two verdicts: its copies, and behind them an error if one of its rules could not be run.
-    /// The seed decides what `newid()` gives: the same message, rules and seed have the same verdicts.
+    /// A subscription has up to two verdicts: its copies, followed by an error if one of its rules failed. The seed determines the result
+    /// of `newid()`: the same message, rules and seed give the same verdicts.
     pub fn evaluate(&self, view: &[u8], seed: u64, out: &mut Vec<Verdict<K>>) {
         if !self.needs_view() {
             out.extend(
@@ -298,7 +298,7 @@ impl<K: Copy + Ord + Hash> RuleSet<K> {
                 return self.unreadable(&format!("the properties of the message cannot be read: {error}"));
             }
         };
-        // New ids are given in the order of runs, which must not depend on how the rules came into the set.
+        // `newid()` depends on the order of evaluation, which must not depend on the order of insertion.
         let mut guarded = Vec::new();
         self.guards.find(&message, &mut guarded);
         guarded.sort_by(|left, right| (left.key, &left.name).cmp(&(right.key, &right.name)));
@@ -320,7 +320,7 @@ impl<K: Copy + Ord + Hash> RuleSet<K> {
         hits
     }
 
-    /// A message that cannot be judged is an error for each rule that would have to, so that it is not lost.
+    /// Returns an error for each rule that would have to read the message, so that the message is not lost.
     fn unreadable(&self, reason: &str) -> Vec<Hit<'_, K>> {
         let judges = |compiled: &Compiled<K>| match compiled {
             Compiled::Open | Compiled::Closed => false,
@@ -334,7 +334,7 @@ impl<K: Copy + Ord + Hash> RuleSet<K> {
             .collect()
     }
 
-    /// For every rule, in the order of subscriptions and names, whether it matches the message and why.
+    /// Returns for every rule, in the order of subscriptions and names, whether it matches the message and why.
     pub fn explain(&self, view: &[u8]) -> Vec<Explained<K>> {
         let message = self.slots.read(view);
         let empty = Message::empty();
@@ -362,7 +362,7 @@ impl<K: Copy + Ord + Hash> RuleSet<K> {
     }
 }
 
-/// Makes the verdicts of one subscription from its rules that matched or failed.
+/// Builds the verdicts of one subscription from its rules that matched or failed.
 fn gather<'s, K: Copy + 's>(
     key: K,
     mut plain: bool,
@@ -392,7 +392,7 @@ impl Outcome {
 }
 
 impl<K> Program<K> {
-    /// Whether what it says is the same for every message, so that it need not look at any.
+    /// Returns whether the result is the same for every message.
     fn is_settled(&self) -> bool {
         matches!(self.schedule, Schedule::Open | Schedule::Never)
     }
@@ -412,7 +412,7 @@ impl<K> Program<K> {
         Guard::of(condition).map_or(Schedule::Each, Schedule::Guarded)
     }
 
-    /// `None` when the message does not match, else the changes of the copy, if any.
+    /// Returns `None` if the message does not match, else the changes of the copy, if any.
     fn run(&self, message: &Message<'_>, ids: &Ids, budget: &Budget) -> Result<Option<Option<Bytes>>, Fault> {
         let steps = Steps::new(budget);
         if let Some((source, condition)) = &self.condition {
@@ -471,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn removed_rules_leave_nothing_behind() {
+    fn removed_rules_leave_no_state_behind() {
         let mut rules = RuleSet::new();
         let sql = SqlFilter { expression: "a = 1 AND p(b) LIKE c".to_owned(), parameters: Vec::new() };
         let properties =

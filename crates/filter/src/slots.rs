@@ -1,4 +1,4 @@
-//! Which user properties the rules of a set ask for, and a message's values of them.
+//! The user properties that the rules of a set use, and the values of a message for them.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::value::ValueRef;
 use crate::view::{Entries, Entry};
 use crate::wire::DecodeError;
 
-/// A number for every user property that some rule names, so that one pass over a view finds them all.
+/// Assigns a slot to every user property in the rules, so that one pass over a view finds all values.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Slots {
     by_name: FxHashMap<Arc<str>, usize>,
@@ -26,7 +26,7 @@ struct Slot {
 }
 
 impl Slots {
-    /// The slot of a property; it stays until it was released as often as it was taken.
+    /// Returns the slot of a property. The slot is freed when it was released as often as it was taken.
     pub(crate) fn take(&mut self, name: &str) -> usize {
         let folded = fold_name(name);
         if let Some(&slot) = self.by_name.get(&*folded) {
@@ -79,7 +79,7 @@ impl Slots {
         self.by_name.len()
     }
 
-    /// Reads a view. If a property is there twice, the first counts.
+    /// Reads a view. If a property occurs twice, the first one counts.
     pub(crate) fn read<'v>(&self, view: &'v [u8]) -> Result<Message<'v>, DecodeError> {
         let mut message = Message { view, user: vec![None; self.slots.len()], ..Message::empty() };
         for entry in Entries::of(view) {
@@ -104,22 +104,22 @@ impl Slots {
     }
 }
 
-/// The properties of one message that rules ask for.
+/// The properties of one message that the rules use.
 #[derive(Clone, Debug)]
 pub(crate) struct Message<'v> {
     view: &'v [u8],
     system: [ValueRef<'v>; SystemProperty::COUNT],
-    /// By slot: the name as the sender wrote it, and the value.
+    /// By slot: the name in the spelling of the sender, and the value.
     user: Vec<Option<(&'v str, ValueRef<'v>)>>,
 }
 
 impl<'v> Message<'v> {
-    /// Without any property.
+    /// Returns a message without properties.
     pub(crate) fn empty() -> Self {
         Message { view: &[], system: [const { ValueRef::Null }; SystemProperty::COUNT], user: Vec::new() }
     }
 
-    /// Null when it is not set.
+    /// Returns a system property, or null if it is not set.
     pub(crate) fn system(&self, property: SystemProperty) -> &ValueRef<'v> {
         self.system.get(usize::from(property.code())).unwrap_or(&ValueRef::Null)
     }
@@ -128,7 +128,7 @@ impl<'v> Message<'v> {
         self.user.get(slot).and_then(Option::as_ref).map(|(name, value)| (*name, value))
     }
 
-    /// A property whose name was not known when the rule was written.
+    /// Finds a property whose name is computed by the rule.
     pub(crate) fn search(&self, name: &str) -> Option<ValueRef<'v>> {
         let folded = fold_name(name);
         Entries::of(self.view).map_while(Result::ok).find_map(|entry| match entry {

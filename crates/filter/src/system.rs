@@ -1,8 +1,8 @@
-//! What a filter can say after `sys.`.
+//! System properties, which filters write with `sys.`.
 
 use std::fmt;
 
-/// A property that the broker knows by itself, or that has its own place in a message.
+/// A property that the broker sets, or that has its own field in a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SystemProperty {
     MessageId,
@@ -25,11 +25,11 @@ pub enum SystemProperty {
     DeadLetterSource,
     EnqueuedSequenceNumber,
     State,
-    /// What the header of the message says, if it says one.
+    /// The priority in the header of the message, if it is set.
     Priority,
 }
 
-/// What an action may give a system property.
+/// The kind of value that an action may assign to a system property.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Settable {
     Text { chars_max: Option<usize> },
@@ -90,7 +90,7 @@ impl SystemProperty {
         }
     }
 
-    /// By its name without case. Newer SDKs call the label `Subject`.
+    /// Parses a name without regard to case. Newer SDKs call the label `Subject`.
     pub fn parse(name: &str) -> Option<Self> {
         if name.eq_ignore_ascii_case("Subject") {
             return Some(SystemProperty::Label);
@@ -98,7 +98,7 @@ impl SystemProperty {
         Self::ALL.into_iter().find(|property| property.name().eq_ignore_ascii_case(name))
     }
 
-    /// The number that stands for it in stored bytes: its place in [`Self::ALL`], which therefore only ever grows.
+    /// Returns the number in stored bytes: the index in [`Self::ALL`], to which entries are only appended.
     pub(crate) fn code(self) -> u8 {
         self as u8
     }
@@ -124,7 +124,7 @@ impl SystemProperty {
         }
     }
 
-    /// Whether an action may set it; the others say what happened to a message, and nobody can change that.
+    /// Returns whether an action may set the property. The others describe what happened to the message.
     pub fn is_settable(self) -> bool {
         self.settable() != Settable::No
     }

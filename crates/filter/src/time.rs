@@ -1,4 +1,4 @@
-//! Times and durations in text, because the filter language has no other way to write them.
+//! Times and durations as text; the filter language has no literals for them.
 
 use std::time::Duration;
 
@@ -42,7 +42,11 @@ fn clock_span(text: &str) -> Option<Duration> {
         && fits(hours, 24)
         && fits(minutes, 60)
         && fits(whole, 60);
-    if is_clock { Some(iso8601::parse(&format!("P{days}DT{hours}H{minutes}M{seconds}S"))?.span) } else { None }
+    if is_clock {
+        Some(iso8601::parse(&format!("P{days}DT{hours}H{minutes}M{seconds}S"))?.span)
+    } else {
+        None
+    }
 }
 
 pub(crate) fn print_span(ticks: i64) -> String {
@@ -60,7 +64,7 @@ mod tests {
     const TICKS_PER_DAY: i64 = 24 * 60 * TICKS_PER_MINUTE;
 
     #[test]
-    fn times_are_read_and_shown() {
+    fn times_are_parsed_and_printed() {
         let cases = [
             ("1970-01-01", 0),
             ("1970-01-01T00:00:00.001Z", 1),
@@ -82,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_are_read_and_shown() {
+    fn spans_are_parsed_and_printed() {
         let cases = [
             ("PT1M", TICKS_PER_MINUTE, "PT1M"),
             ("00:01:00", TICKS_PER_MINUTE, "PT1M"),

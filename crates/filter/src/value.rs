@@ -1,4 +1,4 @@
-//! The values of properties: as rules and changes keep them, and as borrowed from a view while a filter runs.
+//! The values of properties: owned in rules and changes, borrowed from a view during evaluation.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,7 +10,7 @@ use bytes::Bytes;
 use crate::wire::{DecodeError, Decoder, keep, put_bytes, put_text};
 use crate::{guid, time};
 
-/// A value that is kept. Equal when every bit is, so that rules can be compared; what a *filter* calls equal is wider.
+/// An owned value. Two values are equal if every bit is equal, so that rules can be compared. Equality in filters is wider.
 #[derive(Clone, Debug)]
 pub enum Value {
     Null,
@@ -19,7 +19,7 @@ pub enum Value {
     Double(f64),
     Text(Arc<str>),
     Binary(Bytes),
-    /// In the order in which a GUID is written.
+    /// In the byte order of the text form.
     Uuid([u8; 16]),
     /// Milliseconds since 1970.
     Time(i64),
@@ -99,7 +99,7 @@ impl fmt::Display for Value {
     }
 }
 
-/// A value in the bytes of a view, in a rule, or just made.
+/// A value that is borrowed from a view or a rule, or computed.
 #[derive(Clone, Debug)]
 pub enum ValueRef<'a> {
     Null,
@@ -143,7 +143,7 @@ impl<'a> ValueRef<'a> {
         }
     }
 
-    /// The kind in words, for messages to people.
+    /// Returns the name of the kind for errors.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             ValueRef::Null => "null",
@@ -201,11 +201,11 @@ fn put_fixed<const N: usize>(tag: u8, bytes: [u8; N], out: &mut Vec<u8>) {
     out.extend_from_slice(&bytes);
 }
 
-/// Longer texts are cut: a message to a person is not the place for a whole document.
+/// Longer texts are cut in errors.
 const SHOWN_CHARS_MAX: usize = 60;
 const SHOWN_BYTES_MAX: usize = 16;
 
-/// As it would be written in a filter, where that is possible.
+/// Writes the value in the syntax of filters, where it has one.
 impl fmt::Display for ValueRef<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,4 +1,4 @@
-//! A message as filters see it: its system and user properties, one behind the other.
+//! The input of filters: the system and user properties of a message in one byte string.
 
 use bytes::Bytes;
 
@@ -6,23 +6,22 @@ use crate::system::SystemProperty;
 use crate::value::{Value, ValueRef};
 use crate::wire::{DecodeError, Decoder, put_text};
 
-/// Stands where a system property has its code.
+/// The code of a user property, in the place of that of a system property.
 const USER: u8 = 0xff;
 
-/// A view of a message whose properties cannot be known. A rule that would have to look at them fails on it, so the message is not passed over
-/// in silence.
+/// The view of a message whose properties cannot be read. A rule that reads properties fails on it, so that the message is not skipped
+/// silently.
 pub const UNREADABLE: &[u8] = &[USER];
 
-/// Makes a view. A property that is not set is left out, or given as null.
+/// Builds a view. Unset properties are left out or null.
 ///
-/// Identifiers (`MessageId`, `CorrelationId` and so on) are given as text, whatever type the peer sent, because filters
-/// compare them with text.
+/// Identifiers such as `MessageId` and `CorrelationId` are text, whatever type the peer sent, because filters compare them with text.
 #[derive(Clone, Debug)]
 pub struct ViewBuilder {
     bytes: Vec<u8>,
 }
 
-/// Most views fit, and need not grow step by step.
+/// Most views fit into this capacity.
 const USUAL_SIZE_BYTES: usize = 256;
 
 impl Default for ViewBuilder {
@@ -45,20 +44,20 @@ impl ViewBuilder {
         self.user_ref(name, &value.borrow());
     }
 
-    /// Spares the copy of a text that lies in the message.
+    /// Like [`Self::system`], without copying a text of the message first.
     pub fn system_ref(&mut self, property: SystemProperty, value: &ValueRef<'_>) {
         self.bytes.push(property.code());
         value.encode(&mut self.bytes);
     }
 
-    /// Spares the copy of a text that lies in the message.
+    /// Like [`Self::user`], without copying a text of the message first.
     pub fn user_ref(&mut self, name: &str, value: &ValueRef<'_>) {
         self.bytes.push(USER);
         put_text(name, &mut self.bytes);
         value.encode(&mut self.bytes);
     }
 
-    /// A copy of just the right size: to share a vector with room to spare would take a block of memory more.
+    /// Returns a copy of the exact size. Sharing a vector with spare capacity would allocate another block.
     pub fn finish(self) -> Bytes {
         Bytes::copy_from_slice(&self.bytes)
     }
@@ -71,7 +70,7 @@ pub enum Entry<'a> {
     User(&'a str, ValueRef<'a>),
 }
 
-/// Reads a view from the front. Ends after the first entry that cannot be read.
+/// Reads a view from the front. Ends after the first entry that cannot be decoded.
 #[derive(Clone, Debug)]
 pub struct Entries<'a> {
     decoder: Decoder<'a>,

@@ -1,9 +1,8 @@
-//! The few shapes of which views, changes and stored rules are made. Reading checks everything: the bytes come from a
-//! disk or were made for a peer's message.
+//! The encoding of views, changes and stored rules. Decoding checks everything, because the bytes come from disk or from a peer.
 
 use bytes::Bytes;
 
-/// Bytes that do not say what they should.
+/// The reason why bytes cannot be decoded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     #[error("the bytes end inside of {0}")]
@@ -12,7 +11,7 @@ pub enum DecodeError {
     Value(&'static str),
 }
 
-/// Seven bits per byte, the lowest first; the top bit says that more follow.
+/// Writes a number with seven bits per byte, the lowest first. The top bit marks that more bytes follow.
 pub(crate) fn put_number(mut number: u64, out: &mut Vec<u8>) {
     while number >= 0x80 {
         out.push(number.to_le_bytes()[0] | 0x80);
@@ -30,7 +29,7 @@ pub(crate) fn put_text(text: &str, out: &mut Vec<u8>) {
     put_bytes(text.as_bytes(), out);
 }
 
-/// Reads from the front; each method says what it looks for, so that an error can name it.
+/// Decodes from the front. Each method names its value for errors.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Decoder<'a> {
     pub(crate) rest: &'a [u8],
@@ -56,7 +55,7 @@ impl<'a> Decoder<'a> {
         for shift in (0..64).step_by(7) {
             let byte = self.byte(what)?;
             let bits = u64::from(byte & 0x7f);
-            // The tenth byte has room for one bit only.
+            // The tenth byte holds one bit only.
             if shift == 63 && bits > 1 {
                 break;
             }
@@ -68,7 +67,7 @@ impl<'a> Decoder<'a> {
         Err(DecodeError::Value(what))
     }
 
-    /// A count whose things take at least a byte each, so that a lie about it cannot make us reserve memory.
+    /// Decodes a count of items of at least one byte each, so that a wrong count cannot reserve much memory.
     pub(crate) fn count(&mut self, what: &'static str) -> Result<usize, DecodeError> {
         let count = usize::try_from(self.number(what)?).map_err(|_| DecodeError::Value(what))?;
         if count > self.rest.len() { Err(DecodeError::Short(what)) } else { Ok(count) }
@@ -92,7 +91,7 @@ impl<'a> Decoder<'a> {
     }
 }
 
-/// Copies, because what is kept must not hold on to a whole frame.
+/// Copies bytes, so that the result does not keep a whole frame in memory.
 pub(crate) fn keep(bytes: &[u8]) -> Bytes {
     Bytes::copy_from_slice(bytes)
 }

@@ -21,7 +21,7 @@ fn message() -> Bytes {
     view.finish()
 }
 
-/// The changes of an action, without the rule's name at their end; or why it failed.
+/// Returns the changes of an action without the rule name at the end, or the reason why it failed.
 fn run(action: &str) -> Result<Vec<Change>, String> {
     let mut rules = RuleSet::new();
     rules
@@ -66,7 +66,7 @@ fn statements() {
         ),
         ("SET total = quantity * price", vec![user("total", Value::Double(12.5))]),
         ("SET [my name] = TRUE", vec![user("my name", Value::Bool(true))]),
-        // Each statement sees what the ones before it did.
+        // Each statement sees the changes of the ones before it.
         ("SET a = 1; SET a = a + 1; SET b = a", vec![user("a", Value::Long(2)), user("b", Value::Long(2))]),
         ("REMOVE quantity; SET left = quantity", vec![removed("quantity"), user("left", Value::Null)]),
         ("SET x = 1; SET y = p('x')", vec![user("x", Value::Long(1)), user("y", Value::Long(1))]),
@@ -137,7 +137,7 @@ fn system_properties() {
 }
 
 #[test]
-fn actions_that_fail_say_why() {
+fn failed_actions_return_the_reason() {
     let cases = [
         ("SET a = quantity / 0", "quantity / 0 divides by zero"),
         ("SET a = Priority * 2", "Priority * 2 calculates with text 'High' and a number 2"),
@@ -156,7 +156,7 @@ fn actions_that_fail_say_why() {
 }
 
 #[test]
-fn the_largest_changes_are_within_their_limit_also_encoded() {
+fn the_limit_of_changes_covers_their_encoded_size() {
     let longest = |len: usize| {
         let mut rules = RuleSet::new();
         rules.insert(1, &rule_with_action("r", Filter::True, "SET a = t; SET b = 1; SET c = TRUE")).unwrap();
@@ -173,7 +173,7 @@ fn the_largest_changes_are_within_their_limit_also_encoded() {
 }
 
 #[test]
-fn new_ids_come_from_the_seed() {
+fn new_ids_depend_on_the_seed() {
     let mut rules = RuleSet::new();
     for key in [1, 2] {
         rules.insert(key, &rule_with_action("r", Filter::True, "SET a = newid(); SET b = newid()")).unwrap();

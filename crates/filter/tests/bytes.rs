@@ -1,4 +1,4 @@
-//! Rules, views and changes come back from their bytes as they were, and no bytes do harm.
+//! Rules, views and changes survive encoding and decoding, and arbitrary bytes are rejected without harm.
 #![allow(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
 
 mod common;
@@ -160,22 +160,22 @@ proptest! {
 }
 
 #[test]
-fn impossible_bytes_are_named() {
+fn invalid_bytes_are_reported_by_name() {
     assert_eq!(Changes::decode(&[9]), Err(DecodeError::Value("a change of a property")));
     assert_eq!(Changes::decode(&[1, 200]), Err(DecodeError::Short("a change of a property")));
     assert_eq!(Changes::decode(&[1, 2, 0xff, 0xff]), Err(DecodeError::Value("a change of a property")));
     assert_eq!(Rule::decode(&mut &[0][..]), Err(DecodeError::Value("the name of a rule")));
     assert!(matches!(Entries::of(&[77, 0]).next(), Some(Err(DecodeError::Value("a system property")))));
-    // A length that promises more than there is reserves nothing.
+    // A length beyond the input reserves no memory.
     assert!(matches!(
         Entries::of(&[0, 5, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f]).next(),
         Some(Err(DecodeError::Short(_)))
     ));
 }
 
-/// What is stored must stay readable: these bytes were written by the first version of data format 2.
+/// Stored rules must stay readable. The first version of data format 2 wrote these bytes.
 #[test]
-fn the_stored_form_of_a_rule_stays() {
+fn the_stored_form_of_a_rule_does_not_change() {
     let rule = Rule {
         name: RuleName::parse("high").unwrap(),
         filter: Filter::Sql(SqlFilter {

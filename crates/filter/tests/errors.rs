@@ -1,4 +1,4 @@
-//! A rule that cannot be used says where it is wrong, what is there and what was expected.
+//! The error of an invalid rule names the place, the unexpected part and the expected one.
 #![allow(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
 
 mod common;
@@ -8,7 +8,7 @@ use peeklock_filter::{
     CorrelationFilter, Filter, Rule, RuleError, RuleName, RuleNameError, RuleSet, Value, limits,
 };
 
-/// Expression, column, and parts of what is found and expected.
+/// Expression, column, and parts of the found and the expected text.
 const FILTERS: [(&str, usize, &str, &str); 48] = [
     ("", 1, "the end", "a property or a value"),
     ("   ", 4, "the end", "a property or a value"),
@@ -60,7 +60,7 @@ const FILTERS: [(&str, usize, &str, &str); 48] = [
     ("a = 1; b = 2", 6, "';'", "AND, OR or the end"),
 ];
 
-/// Conditions where a value belongs, and the other way round.
+/// Conditions in the place of values, and values in the place of conditions.
 const SHAPES: [(&str, usize, &str, &str); 13] = [
     ("5", 1, "'5'", "a condition"),
     ("'text'", 1, "'text'", "a condition"),
@@ -148,7 +148,7 @@ fn length_and_depth_are_bounded() {
         let error = rule("r", sql(&deep.repeat(1000 / deep.len()))).check().unwrap_err();
         assert!(matches!(error, RuleError::TooDeep { .. }), "{error}");
     }
-    // Chains are as long as the text allows.
+    // Chains may be as long as the text allows.
     assert_eq!(rule("r", sql(&format!("{}a", "a OR ".repeat(200)))).check(), Ok(()));
     assert_eq!(rule("r", sql(&format!("{}1 = a", "1+".repeat(500)))).check(), Ok(()));
     assert_eq!(rule("r", sql(&format!("a IN ({}1)", "1,".repeat(500)))).check(), Ok(()));
@@ -177,7 +177,7 @@ fn statements_and_parameters_are_counted() {
 }
 
 #[test]
-fn correlation_filters_that_make_no_sense() {
+fn invalid_correlation_filters() {
     let with = |properties: &[(&str, Value)]| {
         let properties =
             properties.iter().map(|(name, value)| ((*name).to_owned(), value.clone().into())).collect();
@@ -202,7 +202,7 @@ fn correlation_filters_that_make_no_sense() {
 }
 
 #[test]
-fn a_refused_rule_leaves_the_one_it_would_replace() {
+fn a_rejected_rule_keeps_the_existing_one() {
     let mut rules = RuleSet::new();
     rules.insert(1, &rule("r", Filter::True)).unwrap();
     rules.insert(1, &rule("R", sql("a ="))).unwrap_err();

@@ -1,4 +1,4 @@
-//! A rule can say why it takes a message or not.
+//! Explanations of why a rule matches a message or does not.
 #![allow(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
 
 mod common;
@@ -95,7 +95,7 @@ fn other_filters_and_actions() {
 }
 
 #[test]
-fn every_rule_is_there_in_order() {
+fn every_rule_is_explained_in_order() {
     let mut rules = RuleSet::new();
     rules.insert(2, &rule("b", Filter::True)).unwrap();
     rules.insert(1, &rule("z", Filter::False)).unwrap();

@@ -1,4 +1,4 @@
-//! A value expression gives a message's value, null, or words about why there is none.
+//! A value expression returns a value, null, or the reason why there is none.
 #![allow(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
 
 mod common;
@@ -56,7 +56,7 @@ fn values() {
 }
 
 #[test]
-fn what_does_not_parse_says_where() {
+fn parse_errors_name_the_place() {
     for (text, column, found_part, expected_part) in [
         ("", 1, "the end", "a property or a value"),
         ("tenant tier", 8, "'tier'", "an operator or the end"),
@@ -86,7 +86,7 @@ fn what_does_not_parse_says_where() {
 }
 
 #[test]
-fn what_cannot_be_calculated_says_why() {
+fn evaluation_errors_name_the_reason() {
     let view = message();
     for (text, part) in [
         ("tenant + 1", "calculates with text 'shop 1' and a number 1"),
@@ -113,7 +113,7 @@ fn cost_is_bounded() {
 }
 
 #[test]
-fn new_ids_come_from_the_seed() {
+fn new_ids_depend_on_the_seed() {
     let expression = Expression::parse("newid()").unwrap();
     assert_eq!(expression.evaluate(&[], 1), expression.evaluate(&[], 1));
     assert_ne!(expression.evaluate(&[], 1), expression.evaluate(&[], 2));

@@ -1,5 +1,4 @@
-//! Random filters and messages, against an evaluator that is as simple as can be: it walks an owned tree, and matches
-//! patterns by trying everything.
+//! Compares random filters and messages with a naive evaluator, which walks an owned tree and matches patterns by trying everything.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -90,7 +89,7 @@ fn naive_long(left: i128, operator: char, right: i128) -> Result<Value, Failed> 
         '*' => long(left * right),
         _ if right == 0 => Err(Failed),
         '/' => long(left / right),
-        // The service's arithmetic cannot divide the smallest number by -1, not even for the remainder.
+        // The service cannot divide the smallest number by -1, not even for the remainder.
         _ if left == i128::from(i64::MIN) && right == -1 => Err(Failed),
         _ => long(left % right),
     }
@@ -107,7 +106,7 @@ fn naive_double(left: f64, operator: char, right: f64) -> Result<Value, Failed> 
     }
 }
 
-/// Less, equal, greater: each for itself, as NaN is none of them.
+/// Returns less, equal and greater separately, because NaN is none of them.
 fn naive_relation(left: &Value, right: &Value) -> Result<(Option<bool>, bool, Option<bool>), Failed> {
     Ok(match (left, right) {
         (Value::Bool(left), Value::Bool(right)) => (None, left == right, None),
@@ -353,7 +352,7 @@ fn text_value() -> impl Strategy<Value = Value> {
     "[ab%_!n']{0,5}".prop_map(Value::text)
 }
 
-/// Also what cannot be written in a filter.
+/// Includes values that cannot be written in a filter.
 fn any_value() -> impl Strategy<Value = Value> {
     prop_oneof![
         4 => number_value(),
@@ -463,7 +462,7 @@ fn test() -> impl Strategy<Value = Test> {
     })
 }
 
-/// A text pattern that is wrong by itself is refused when the rule is made, not when it runs.
+/// Returns whether the rule is rejected at creation, because its text pattern is invalid.
 fn is_refused_at_once(test: &Test) -> bool {
     match test {
         Test::Not(test) => is_refused_at_once(test),
@@ -500,9 +499,9 @@ proptest! {
     }
 }
 
-/// If nearly all filters failed, the comparison above would mean little.
+/// If nearly all filters failed, the comparison above would prove little.
 #[test]
-fn every_answer_comes_up_often() {
+fn every_result_occurs_often() {
     let mut runner = proptest::test_runner::TestRunner::deterministic();
     let mut counts = [0; 4];
     for _ in 0..1000 {

@@ -1,4 +1,4 @@
-//! What the rules of several subscriptions make of a message together.
+//! The combined result of the rules of several subscriptions.
 #![allow(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
 
 mod common;
@@ -28,7 +28,7 @@ fn matches(filter: Filter, view: &[u8]) -> bool {
 }
 
 #[test]
-fn subscriptions_answer_in_their_order() {
+fn verdicts_are_in_the_order_of_subscriptions() {
     let mut rules = RuleSet::new();
     for key in [5, 1, 3] {
         rules.insert(key, &Rule::take_all()).unwrap();
@@ -64,7 +64,7 @@ fn rules_without_action_make_one_copy_and_each_action_one_more() {
 }
 
 #[test]
-fn an_error_comes_behind_the_copies_of_its_subscription() {
+fn an_error_follows_the_copies_of_its_subscription() {
     let mut rules = RuleSet::new();
     rules.insert(1, &Rule::take_all()).unwrap();
     rules.insert(1, &rule("z-fails", sql("a > 'x'"))).unwrap();
@@ -184,7 +184,7 @@ fn rules_are_replaced_and_removed() {
 }
 
 #[test]
-fn a_rule_that_looks_at_nothing_does_not_fail_on_what_cannot_be_read() {
+fn a_rule_without_properties_does_not_fail_on_an_unreadable_view() {
     let mut rules = RuleSet::new();
     rules.insert(1, &rule("all", sql("1 = 1.0 OR FALSE"))).unwrap();
     rules.insert(2, &rule("none", sql("1 = 0"))).unwrap();
@@ -197,7 +197,7 @@ fn a_rule_that_looks_at_nothing_does_not_fail_on_what_cannot_be_read() {
 }
 
 #[test]
-fn only_rules_that_look_at_the_message_need_its_view() {
+fn only_rules_with_properties_need_the_view() {
     let mut rules = RuleSet::new();
     rules.insert(1, &Rule::take_all()).unwrap();
     rules.insert(2, &rule("none", Filter::False)).unwrap();
@@ -218,7 +218,7 @@ fn only_rules_that_look_at_the_message_need_its_view() {
 }
 
 #[test]
-fn filters_that_never_look_at_a_message_need_no_view() {
+fn filters_without_properties_need_no_view() {
     let mut rules = RuleSet::new();
     for (key, always) in (0..).zip(["1=1", "TRUE", "1 + 1 = 2 AND 'a' LIKE '_'", "1 IN (1, 2)", "NOT 1=0"]) {
         rules.insert(key, &rule("r", sql(always))).unwrap();
@@ -266,7 +266,7 @@ fn all_rules_of_a_topic_share_a_budget() {
 }
 
 #[test]
-fn words_about_an_error_are_short() {
+fn the_text_of_an_error_is_short() {
     let expression = format!("'{}' < a", "ö".repeat(900));
     let mut rules = RuleSet::new();
     rules.insert(0, &rule("r", sql(&expression))).unwrap();
@@ -308,7 +308,7 @@ fn a_rule_has_a_budget() {
     assert!(!fails(&["t < u"; 100].join(" OR ")));
 }
 
-/// Few names and values, so that filters often meet messages.
+/// Few names and values, so that filters often match messages.
 fn small_value() -> impl Strategy<Value = Value> {
     prop_oneof![
         (0_i64..3).prop_map(Value::Long),
@@ -332,7 +332,7 @@ fn small_properties(count_min: usize) -> impl Strategy<Value = Vec<(&'static str
 }
 
 proptest! {
-    /// The index finds what a look at every filter finds, whatever was added and removed before.
+    /// The index finds the same filters as a scan, after any insertions and removals.
     #[test]
     fn the_index_finds_what_a_scan_finds(
         filters in prop::collection::vec((small_properties(1), prop::option::of("[ab]"), any::<bool>()), 1..40),
@@ -370,7 +370,7 @@ proptest! {
         prop_assert_eq!(evaluate(&rules, &view), expected);
     }
 
-    /// Filters that begin with an equality are found by hash. Written so that they do not, they say the same.
+    /// Filters that begin with an equality are found by hash. Equivalent filters without that form give the same verdicts.
     #[test]
     fn equalities_found_by_hash_say_what_a_run_says(
         conditions in prop::collection::vec((small_name(), small_value(), prop::option::of((small_name(), small_value()))), 1..30),

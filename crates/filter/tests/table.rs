@@ -1,4 +1,4 @@
-//! The filter language, case by case: each line is an expression and what it says about one message.
+//! The filter language, case by case: each line is an expression and its result for one message.
 #![allow(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
 
 mod common;

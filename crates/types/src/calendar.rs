@@ -72,8 +72,11 @@ impl Scanner<'_> {
     /// Takes exactly this many digits.
     fn number<T: TryFrom<u16>>(&mut self, digit_count: usize) -> Option<T> {
         let (digits, rest) = self.rest.split_at_checked(digit_count)?;
-        let number: u16 =
-            if digits.bytes().all(|byte| byte.is_ascii_digit()) { digits.parse().ok()? } else { return None };
+        let number: u16 = if digits.bytes().all(|byte| byte.is_ascii_digit()) {
+            digits.parse().ok()?
+        } else {
+            return None;
+        };
         self.rest = rest;
         T::try_from(number).ok()
     }
@@ -145,9 +148,16 @@ mod tests {
 
     #[test]
     fn a_text_that_is_no_time_is_rejected_in_both_forms() {
-        for text in
-            ["", "2026", "2026-13-01", "2026-02-29", "2026-01-01T24:00", "2026-01-01T10", "2026-01-01x", "2026-01-01T10:00:60Z"]
-        {
+        for text in [
+            "",
+            "2026",
+            "2026-13-01",
+            "2026-02-29",
+            "2026-01-01T24:00",
+            "2026-01-01T10",
+            "2026-01-01x",
+            "2026-01-01T10:00:60Z",
+        ] {
             assert_eq!(parse(text, Form::Iso8601), None, "{text}");
         }
         for text in ["2026-01-01", "2026-01-01T10:00Z", "2026-01-01T10:00:00", "2026-01-01T10:00:00+0100"] {

@@ -113,7 +113,10 @@ mod tests {
         let span = Duration::from_secs((365 + 60) * DAY);
         assert_eq!(parse("P1Y2M"), Some(Parsed { span, has_months: true, ..Parsed::default() }));
         let span = Duration::from_secs(90);
-        assert_eq!(parse("PT1.5M"), Some(Parsed { span, has_fraction_above_seconds: true, ..Parsed::default() }));
+        assert_eq!(
+            parse("PT1.5M"),
+            Some(Parsed { span, has_fraction_above_seconds: true, ..Parsed::default() })
+        );
         for wrong in [
             "",
             "P",

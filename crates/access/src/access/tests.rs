@@ -45,7 +45,7 @@ fn a_good_token_gives_the_rights_of_its_key() {
 }
 
 #[test]
-fn bad_tokens_say_why() {
+fn bad_tokens_return_the_reason() {
     let check = |token: &str| declared().check_token(token, "sb://localhost/orders", 50).unwrap_err();
     assert_eq!(check("eyJhbGciOi"), TokenError::Kind);
     assert_eq!(check("SharedAccessSignature sr=a&sig=b&se=1"), TokenError::Missing("skn"));
@@ -61,14 +61,14 @@ fn bad_tokens_say_why() {
 }
 
 #[test]
-fn a_secret_in_the_clear_is_checked_too() {
+fn a_secret_in_the_clear_is_checked_as_well() {
     assert!(declared().check_secret("root", b"SAS_KEY_VALUE").is_some());
     assert!(declared().check_secret("root", b"SAS_KEY_VALUe").is_none());
     assert!(declared().check_secret("nobody", b"").is_none());
 }
 
 #[test]
-fn a_policy_of_an_entity_is_good_for_it_and_its_parts_alone() {
+fn a_policy_of_an_entity_is_valid_for_it_and_its_parts_only() {
     let access = declared();
     let (policy, is_new) = access.put(Some(&entity("Orders")), "app", rights(&[Right::Listen]), NOW).unwrap();
     assert!(is_new);
@@ -80,7 +80,7 @@ fn a_policy_of_an_entity_is_good_for_it_and_its_parts_alone() {
     assert!(claim.allows(Right::Listen, &Scope::parse("orders/$DeadLetterQueue"), 50));
     assert!(claim.allows(Right::Listen, &Scope::parse("orders/Subscriptions/audit"), 50));
     assert!(!claim.allows(Right::Listen, &Scope::parse("orders/2024"), 50), "another entity");
-    // Signed for the whole namespace, by somebody who has one queue.
+    // Signed for the whole namespace with the key of one queue.
     assert_eq!(good("sb%3a%2f%2flocalhost%2f", "sb://localhost/"), Err(TokenError::Signature("app".into())));
     assert_eq!(
         good("sb%3a%2f%2flocalhost%2f", "sb://h/orders/2024"),
@@ -93,7 +93,7 @@ fn a_policy_of_an_entity_is_good_for_it_and_its_parts_alone() {
 }
 
 #[test]
-fn either_key_is_good_and_a_replaced_one_ends_its_claims() {
+fn either_key_is_valid_and_replacing_one_ends_its_claims() {
     let access = declared();
     let mut revision = access.revision();
     let (policy, _) = access.put(None, "app", rights(&[Right::Send]), NOW).unwrap();
@@ -115,7 +115,7 @@ fn either_key_is_good_and_a_replaced_one_ends_its_claims() {
 }
 
 #[test]
-fn declared_policies_cannot_be_changed_here() {
+fn declared_policies_cannot_be_changed() {
     let access = declared();
     assert!(matches!(access.remove(None, "root"), Err(ChangeError::Declared { .. })));
     assert!(matches!(
@@ -129,7 +129,7 @@ fn declared_policies_cannot_be_changed_here() {
 }
 
 #[test]
-fn bad_policies_are_refused() {
+fn bad_policies_are_rejected() {
     let access = declared();
     let put = |name: &str, change| access.put(None, name, change, NOW).map(drop).unwrap_err().to_string();
     assert!(put("a b", rights(&[Right::Send])).contains("' '"));
@@ -142,7 +142,7 @@ fn bad_policies_are_refused() {
 }
 
 #[test]
-fn policies_survive_in_a_file_that_only_its_owner_can_read() {
+fn policies_are_stored_in_a_file_that_only_its_owner_can_read() {
     use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("keys.json");
@@ -155,7 +155,7 @@ fn policies_survive_in_a_file_that_only_its_owner_can_read() {
     let again = Access::open(Some(path.clone()), root()).unwrap();
     assert_eq!(again.policy(Some(&entity("orders")), "app"), Some(stored));
 
-    // A declared policy of the same name wins, and gives way again when it is no longer declared.
+    // A declared policy takes precedence over the stored one of the same name, as long as it is declared.
     again.put(None, "both", rights(&[Right::Send]), NOW).unwrap();
     let both = vec![Policy::with_one_key("both", "declared", &[Right::Listen])];
     let declared = Access::open(Some(path.clone()), both).unwrap();
@@ -171,7 +171,7 @@ fn policies_survive_in_a_file_that_only_its_owner_can_read() {
 }
 
 #[test]
-fn an_entity_that_is_gone_leaves_no_policies() {
+fn a_deleted_entity_leaves_no_policies() {
     let access = declared();
     for name in ["orders", "orders/2024", "orders2"] {
         access.put(Some(&entity(name)), "app", rights(&[Right::Send]), NOW).unwrap();

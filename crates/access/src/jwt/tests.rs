@@ -4,7 +4,7 @@ use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyP
 
 use super::*;
 
-// Made and signed with the openssl command.
+// Created and signed with the openssl command.
 const RSA_PEM: &str = "\
 -----BEGIN PUBLIC KEY-----
 MIIBIjANBgkqhkiG9w0BAQEFAAOCAQ8AMIIBCgKCAQEAsnlnP7W53zZ09LpcCvyA
@@ -35,7 +35,7 @@ fn encode(text: &str) -> String {
     BASE64.encode(text)
 }
 
-/// An Ed25519 key and the key set with it.
+/// Returns an Ed25519 key and the key set with it.
 fn issuer() -> (Ed25519KeyPair, JwtKeys) {
     let document = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).unwrap();
     let pair = Ed25519KeyPair::from_pkcs8(document.as_ref()).unwrap();
@@ -57,7 +57,7 @@ fn claims(rest: &str) -> String {
 }
 
 #[test]
-fn an_rsa_token_made_elsewhere_is_good_by_pem_and_by_key_set() {
+fn an_rsa_token_made_elsewhere_is_accepted_by_pem_and_by_key_set() {
     let set = key_set(&format!(r#"{{"kty":"RSA","kid":"k1","use":"sig","n":"{RSA_MODULUS}","e":"AQAB"}}"#));
     for keys in [RSA_PEM, &set] {
         let bearer = load(keys).unwrap().check(RSA_TOKEN, RSA_TOKEN_END_S - 1).unwrap();
@@ -72,12 +72,12 @@ fn an_rsa_token_made_elsewhere_is_good_by_pem_and_by_key_set() {
 }
 
 #[test]
-fn a_curve_key_in_pem_form_is_good() {
+fn a_curve_key_in_pem_form_is_accepted() {
     let random = SystemRandom::new();
     let document = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &random).unwrap();
     let pair =
         EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, document.as_ref(), &random).unwrap();
-    // SubjectPublicKeyInfo of a P-256 key: a fixed head and the point.
+    // The SubjectPublicKeyInfo of a P-256 key: a fixed head and the point.
     let head = "3059301306072a8648ce3d020106082a8648ce3d030107034200";
     let mut der: Vec<u8> =
         (0..head.len()).step_by(2).map(|at| u8::from_str_radix(&head[at..at + 2], 16).unwrap()).collect();
@@ -109,7 +109,7 @@ fn every_claim_is_checked() {
 }
 
 #[test]
-fn the_header_cannot_choose_the_check() {
+fn the_header_cannot_choose_the_kind_of_check() {
     let (pair, keys) = issuer();
     let all = claims(r#","roles":"Manage""#);
     let unsigned = format!("{}.{}.", encode(r#"{"alg":"none"}"#), encode(&all));
@@ -118,7 +118,7 @@ fn the_header_cannot_choose_the_check() {
         let token = signed(&pair, &format!(r#"{{"alg":"{alg}"}}"#), &all);
         assert_eq!(keys.check(&token, 50).err(), Some(TokenError::JwtSignature), "{alg}");
     }
-    // The published key as if it were a secret.
+    // The published key as a shared secret.
     let message = format!("{}.{}", encode(r#"{"alg":"HS256","kid":"k1"}"#), encode(&all));
     let secret = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, pair.public_key().as_ref());
     let forged = format!("{message}.{}", BASE64.encode(ring::hmac::sign(&secret, message.as_bytes())));
@@ -129,7 +129,7 @@ fn the_header_cannot_choose_the_check() {
 }
 
 #[test]
-fn key_sets_without_a_usable_key_are_refused() {
+fn key_sets_without_a_usable_key_are_rejected() {
     let error = |text: &str| load(text).err().unwrap().to_string();
     assert!(error("{").contains("neither a key set"));
     assert!(error(&key_set("")).contains("0 keys"));

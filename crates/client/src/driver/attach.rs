@@ -1,4 +1,4 @@
-//! How links introduce themselves.
+//! Builds the attach frames of links.
 
 use peeklock_amqp::{Attach, Described, ReceiverSettleMode, Role, SenderSettleMode, Source, Target, Value};
 

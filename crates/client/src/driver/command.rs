@@ -1,4 +1,4 @@
-//! What handles ask of the task that owns the connection.
+//! The commands that handles send to the task that owns the connection.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -16,7 +16,7 @@ use crate::producer::Producer;
 use crate::receiver::{Arrival, ReceiveMode};
 use crate::session::{HeldSession, SessionWish};
 
-/// Commands that may wait for the driver before handles have to wait too.
+/// The capacity of the command queue.
 pub(crate) const COMMANDS_MAX: usize = 1024;
 
 pub(crate) type Reply<T> = oneshot::Sender<Result<T, Error>>;
@@ -33,7 +33,7 @@ pub(crate) enum Command {
         transaction: Option<Bytes>,
         reply: Reply<()>,
     },
-    /// Each payload is a delivery of its own; nobody waits for a single one. Permits come back as they are confirmed.
+    /// Each payload is its own delivery, without a reply. The driver returns permits as deliveries are confirmed.
     SendMany {
         link: LinkId,
         message_format: u32,
@@ -44,7 +44,7 @@ pub(crate) enum Command {
         link: LinkId,
         command: ReceiverCommand,
     },
-    /// Ends a link; `unseen` deliveries go back to the queue first.
+    /// Ends a link. The `unseen` deliveries are released first.
     Detach {
         link: LinkId,
         unseen: Vec<DeliveryId>,
@@ -56,7 +56,7 @@ pub(crate) enum Command {
         transaction: Option<Bytes>,
         reply: Reply<Message>,
     },
-    /// A request to the transaction coordinator; the outcome is the answer.
+    /// A request to the transaction coordinator. The reply is its outcome.
     Control {
         request: Bytes,
         reply: Reply<DeliveryState>,
@@ -66,11 +66,11 @@ pub(crate) enum Command {
     },
 }
 
-/// What a receiver asks of its link.
+/// The commands of a receiver to its link.
 pub(crate) enum ReceiverCommand {
-    /// So many more deliveries are welcome.
+    /// Grants credit for so many more deliveries.
     AddCredit(u32),
-    /// No more deliveries: what is on its way still comes, then the line of arrivals ends.
+    /// Stops the broker from sending. Deliveries in flight are passed on, and then the channel is closed.
     Stop,
     Settle {
         id: DeliveryId,
@@ -81,11 +81,11 @@ pub(crate) enum ReceiverCommand {
         ids: Vec<DeliveryId>,
         state: DeliveryState,
     },
-    /// Answered when no counted settlement waits for its confirmation, with the first failure since the last time.
+    /// Replies when no settlement waits for its confirmation, with the first failure since the last flush.
     Flush(Reply<()>),
 }
 
-/// A link that a handle wants, with the ends that the driver keeps.
+/// A link that a handle requests, with the channel ends that the driver keeps.
 pub(crate) struct LinkRequest {
     pub(crate) entity: Arc<str>,
     pub(crate) ending: Ending,
@@ -109,7 +109,7 @@ pub(crate) enum LinkKind {
 }
 
 impl LinkKind {
-    /// How long the broker may take over its answer beyond the usual.
+    /// Returns how much longer than usual the broker may take to answer.
     pub(crate) fn wait(&self) -> Duration {
         match self {
             LinkKind::Send { .. } => Duration::ZERO,
@@ -118,14 +118,14 @@ impl LinkKind {
     }
 }
 
-/// What both sides agreed on.
+/// The result of an attach.
 #[derive(Clone, Debug)]
 pub(crate) struct Opened {
     pub(crate) link: LinkId,
-    /// Largest message the broker takes on it, if it told.
+    /// The largest message that the broker accepts on the link, if it sent a limit.
     pub(crate) message_size_bytes_max: Option<u64>,
-    /// The last number that the broker has of a producer that numbers its events.
+    /// The last number that the broker has stored, for a producer that numbers its events.
     pub(crate) last_number: Option<i32>,
-    /// What a receiver holds that asked for a session.
+    /// The session that the broker has locked for the link.
     pub(crate) session: Option<HeldSession>,
 }

@@ -22,7 +22,7 @@ pub(super) struct Coordinator {
 }
 
 impl Coordinator {
-    /// Asks for the link, on a session of its own. `None`: the connection has no room.
+    /// Attaches the link on its own session. Returns `None` if the connection has no free session.
     pub(super) fn attach(serial: u64, connection: &mut Connection) -> Option<Self> {
         let session = connection.begin()?;
         let name = format!("coordinator-{serial}");
@@ -40,7 +40,7 @@ impl Coordinator {
     }
 
     pub(super) fn push(&mut self, request: Bytes, reply: Reply<DeliveryState>) {
-        // Who has given up waits for nothing: these do not gather while a broker is silent.
+        // Removes requests whose caller has stopped waiting, so that they do not accumulate.
         self.pending.retain(|_, reply| !reply.is_closed());
         let number = self.next_number;
         self.next_number += 1;

@@ -1,4 +1,4 @@
-//! What the connection tells, passed on to the links it concerns.
+//! Passes the events of the connection to its links.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ impl Driver {
                 Some(Link::Receiving(receiving)) if drain => receiving.handle_drained(),
                 Some(Link::Sending(sending)) => {
                     if drain {
-                        // What waits goes first; then the rest of the credit is given back.
+                        // Sends the pending messages first; then returns the rest of the credit.
                         sending.pump(link, &mut self.connection);
                         self.connection.drained(link);
                     }
@@ -58,10 +58,10 @@ impl Driver {
                 let _ = self.ending.set(self.lost(&error.to_string()));
                 self.refuse_opening(OpenFailure::Other(error.to_string()));
             }
-            // A broker neither begins sessions nor links, and tells of a lost session by its links.
+            // A broker begins neither sessions nor links, and reports a lost session by its links.
             Event::SessionEnded { .. } | Event::SessionBegun { .. } | Event::SaslOutcome { .. } => {}
             Event::Closed { error: None } | Event::SaslInit { .. } => {}
-            // Not asked for: every delivery comes whole.
+            // Not enabled: every delivery is passed on as a whole.
             Event::Part { .. } | Event::Oversized { .. } => {}
             Event::Attach { link, .. } => self
                 .connection
@@ -112,7 +112,8 @@ impl Driver {
                 if settled || is_step {
                     receiving.handle_confirmation(id, state);
                 }
-                // The broker settles a step with its commit. Nobody holds the delivery here any more, so that is no news.
+                // The broker settles a step of a transaction with the commit. The delivery has no holder any more, so the update is
+                // ignored.
                 if is_step && !settled {
                     self.connection.forget(link, id);
                 }
@@ -154,7 +155,7 @@ impl Driver {
         let (last_number, session) = (Producer::last_number(attach), HeldSession::of(attach));
         let opened = Opened { link, message_size_bytes_max, last_number, session };
         if reply.send(Ok(opened)).is_err() {
-            // Whoever asked has given up meanwhile.
+            // The caller has stopped waiting.
             self.detach(link, Vec::new(), None);
         } else if credit > 0 {
             self.connection.set_credit(link, credit);
@@ -173,16 +174,16 @@ impl Driver {
         }
     }
 
-    /// Its transactions are rolled back; the next one asks for it again.
+    /// The broker rolls its transactions back. The next transaction attaches the link again.
     fn handle_coordinator_lost(&mut self, error: Option<AmqpError>) {
         if let Some(coordinator) = self.coordinator.take() {
             coordinator.end(&Error::link_ended(&"$coordinator".into(), error));
         }
     }
 
-    /// A node works with both links or not at all; the next request asks for it again.
+    /// A node needs both links. The next request attaches them again.
     fn handle_node_lost(&mut self, link: LinkId, address: &Arc<str>, error: Option<AmqpError>) {
-        // The second of the two links may follow after a new pair was made: leave that one alone.
+        // The second link may end after a new pair was attached, which must stay.
         if !self.nodes.get(address).is_some_and(|node| node.sender == link || node.receiver == link) {
             return;
         }

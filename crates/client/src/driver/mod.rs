@@ -1,7 +1,7 @@
-//! The task that owns a connection: read what there is, handle all of it, write once.
+//! The task that owns a connection. Each round reads the available input, handles all of it, and writes once.
 //!
-//! It alone touches the AMQP machine. Handles reach it over one bounded channel; what it tells them goes to the places they
-//! left in their commands. It never waits for a handle.
+//! Only this task uses the AMQP machine. Handles send commands over one bounded channel, and replies go to the channels in those commands.
+//! The task never waits for a handle.
 
 mod attach;
 pub(crate) mod command;
@@ -31,16 +31,16 @@ use receiving::ReceivingLink;
 use requests::Node;
 use sending::SendingLink;
 
-/// Room for one read. Large enough that a busy broker costs few system calls.
+/// The size of one read, large enough that a busy broker causes few system calls.
 const READ_BYTES: usize = 64 * 1024;
-/// While this much waits to be written, no commands are taken and no messages are added.
+/// While so many bytes wait to be written, the driver takes no commands and adds no messages.
 const OUTPUT_BYTES_MAX: usize = 512 * 1024;
-/// Commands handled in one round.
+/// The number of commands that are handled in one round.
 const COMMANDS_PER_ROUND: usize = 256;
-/// To tell the broker why we leave; it may be gone already.
+/// The time limit for sending the close frame; the broker may be gone already.
 const FAREWELL_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// Why a connection did not open.
+/// The reason why a connection did not open.
 #[derive(Debug)]
 pub(crate) enum OpenFailure {
     Credentials,
@@ -51,18 +51,18 @@ pub(crate) struct Driver {
     address: Arc<str>,
     connection: Connection,
     commands: mpsc::Receiver<Command>,
-    /// In order, like the nodes: who hears of an end first must not depend on chance.
+    /// Ordered, like the nodes, so that the order of notifications is deterministic.
     links: BTreeMap<LinkId, Link>,
     nodes: BTreeMap<Arc<str>, Node>,
     coordinator: Option<Coordinator>,
-    /// Told to every handle that finds the driver gone.
+    /// The error for handles whose driver has ended.
     ending: Ending,
     opening: Option<oneshot::Sender<Result<(), OpenFailure>>>,
     closing: Vec<oneshot::Sender<()>>,
     handles_are_gone: bool,
-    /// Makes link names unique.
+    /// A counter that makes link names unique.
     serial: u64,
-    /// Links that may be able to send, or have permits to give back, at the end of the round.
+    /// Links that may have messages to send or permits to return at the end of the round.
     touched: Vec<LinkId>,
 }
 
@@ -73,7 +73,7 @@ enum Link {
     /// One of the two links of a node.
     Request(Arc<str>),
     Coordinator,
-    /// We detached it and wait for the answer.
+    /// Detached by the client, waiting for the broker's detach.
     Closing(Option<Reply<()>>),
 }
 
@@ -104,9 +104,9 @@ impl Driver {
     pub(crate) async fn run<S: AsyncRead + AsyncWrite + Send>(mut self, stream: S) {
         let (mut reader, mut writer) = tokio::io::split(stream);
         let error = self.converse(&mut reader, &mut writer).await;
-        // A reason that the broker gave with its close came first, and says more.
+        // A reason in the broker's close frame takes precedence.
         let error = self.ending.get().cloned().unwrap_or(error);
-        // Whatever is left explains to the broker why we go; nothing depends on it.
+        // The rest of the output tells the broker the reason of the close. Its loss has no effect.
         let farewell = async {
             while self.connection.has_output() {
                 if writer.write_buf(self.connection.output()).await.is_err() {
@@ -151,7 +151,7 @@ impl Driver {
                             self.handle_events();
                             return self.failed(&error);
                         }
-                        // What handles ask meanwhile leaves with the same write.
+                        // Output of commands that arrive in the meantime leaves with the same write.
                         if has_room {
                             self.handle_waiting_commands();
                         }
@@ -195,7 +195,7 @@ impl Driver {
     }
 
     fn end(mut self, error: &Error) {
-        // The reason is there before anybody wakes to look for it.
+        // The reason is set before pending calls are woken.
         let _ = self.ending.set(error.clone());
         self.refuse_opening(OpenFailure::Other(error.to_string()));
         for (_, link) in std::mem::take(&mut self.links) {
@@ -248,7 +248,7 @@ impl Driver {
                 self.connection.close(None);
             }
             Command::Receiver { link, command } => {
-                // A link that has ended left its reason behind; dropping the command sends the asker to look there.
+                // If the link has ended, dropping the command makes the caller read the reason of the end.
                 if let Some(Link::Receiving(receiving)) = self.links.get_mut(&link) {
                     receiving.handle_command(link, command, &mut self.connection);
                 }
@@ -256,7 +256,7 @@ impl Driver {
         }
     }
 
-    /// Each link has a session of its own, so that one with a closed window never holds up another.
+    /// Each link has its own session, so that a link with a closed window does not block another one.
     fn open(&mut self, request: Box<LinkRequest>, reply: Reply<Opened>) {
         self.serial += 1;
         let attach = attach_for(&request, self.serial);
@@ -279,7 +279,7 @@ impl Driver {
         self.connection.detach(link, None);
         open.end(&Error::Closed);
         self.links.insert(link, Link::Closing(reply));
-        // The session was the link's own. Its end follows the detach.
+        // The session belongs to this link. Its end follows the detach.
         if let Some(session) = session {
             self.connection.end(session, None);
         }
@@ -337,7 +337,7 @@ impl Driver {
         self.touched.extend(self.links.keys());
     }
 
-    /// Sends what can be sent now and gives permits back, once per link and round.
+    /// Sends pending messages and returns permits, once per link and round.
     fn finish_round(&mut self) {
         let mut touched = std::mem::take(&mut self.touched);
         let mut stalled = Vec::new();
@@ -365,7 +365,7 @@ impl Driver {
                 _ => {}
             }
         }
-        // The vector's room is kept for the next round.
+        // Keeps the capacity for the next round.
         self.touched = touched;
         self.touched.append(&mut stalled);
     }
@@ -393,7 +393,7 @@ impl Link {
     }
 }
 
-/// Writes what there is; with nothing to write, flushes what a TLS layer may hold back. May be given up at any time.
+/// Writes the output. Without output, flushes bytes that a TLS layer may hold back. The future can be dropped at any time.
 async fn write<W: AsyncWrite + Unpin>(
     writer: &mut W,
     output: &mut BytesMut,

@@ -1,4 +1,4 @@
-//! One link that we receive on: where deliveries go, and which settlements wait for their confirmation.
+//! A link that receives: where deliveries go, and which settlements wait for their confirmation.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,14 +16,14 @@ use crate::receiver::Arrival;
 pub(super) struct ReceivingLink {
     entity: Arc<str>,
     ending: Ending,
-    /// `None` once the last delivery has come.
+    /// `None` after the last delivery.
     arrivals: Option<mpsc::Sender<Arrival>>,
     initial_credit: u32,
     is_stopping: bool,
     awaited: BTreeMap<u32, Reply<()>>,
-    /// Settlements under way that nobody awaits one by one.
+    /// Unconfirmed settlements that have no caller waiting for them.
     counted: usize,
-    /// Those of them that the broker has confirmed, for the receiver to see.
+    /// The number of those that the broker has confirmed, for the receiver to read.
     confirmed_count: Arc<AtomicU64>,
     first_failure: Option<Error>,
     flushes: Vec<Reply<()>>,
@@ -69,7 +69,7 @@ impl ReceivingLink {
         let arrival = Arrival { id, tag: delivery.tag, is_settled, payload: delivery.payload };
         let taken = self.arrivals.as_ref().is_some_and(|arrivals| arrivals.try_send(arrival).is_ok());
         if !taken && !is_settled {
-            // Nobody is there to take it, or the broker sent more than it had credit for: the queue keeps it.
+            // The receiver is gone, or the broker exceeded the credit: releases the message to the queue.
             connection.settle(link, id, DeliveryState::Released);
         }
     }
@@ -113,7 +113,7 @@ impl ReceivingLink {
         }
     }
 
-    /// The broker confirmed a settlement, or refused it.
+    /// Handles the broker's confirmation or rejection of a settlement.
     pub(super) fn handle_confirmation(&mut self, id: DeliveryId, state: Option<DeliveryState>) {
         let result = match outcome_of(state) {
             Some(DeliveryState::Rejected { error: Some(error) }) => {
@@ -152,7 +152,7 @@ impl ReceivingLink {
     }
 
     pub(super) fn end(self, error: &Error) {
-        // The reason is there before anybody wakes to look for it.
+        // The reason is set before pending calls are woken.
         let _ = self.ending.set(error.clone());
         for reply in self.awaited.into_values().chain(self.flushes) {
             let _ = reply.send(Err(error.clone()));

@@ -14,13 +14,13 @@ use super::command::Reply;
 use crate::error::Error;
 use crate::outcome::{in_transaction, outcome_of};
 
-/// Responses that may come before we grant more.
+/// The credit for responses.
 const CREDIT: u32 = 100;
-/// Messages that were asked for come in one response: the largest there is, or several up to a limit, and each has an envelope.
+/// A response contains the largest message, or several messages up to a limit, each with an envelope.
 const RESPONSE_SIZE_BYTES_MAX: u64 =
     (limits::LARGE_MESSAGE_SIZE_BYTES_MAX + 2 * limits::ANSWER_SIZE_BYTES_MAX) as u64;
 
-/// A node with its two links and the requests under way.
+/// A node with its two links and its pending requests.
 pub(super) struct Node {
     address: Arc<str>,
     pub(super) sender: LinkId,
@@ -38,7 +38,7 @@ struct Waiting {
 }
 
 impl Node {
-    /// Asks for both links, on a session of their own. `None`: the connection has no room.
+    /// Attaches both links on their own session. Returns `None` if the connection has no free session.
     pub(super) fn attach(address: Arc<str>, serial: u64, connection: &mut Connection) -> Option<Self> {
         let session = connection.begin()?;
         let reply_to = Text::from(format!("reply-{serial}"));
@@ -98,7 +98,7 @@ impl Node {
         !self.waiting.is_empty()
     }
 
-    /// The broker's word on a request as a delivery; the response comes apart from it.
+    /// Handles the outcome of a request's delivery. The response is a separate message.
     pub(super) fn handle_outcome(&mut self, tag: DeliveryTag, state: Option<DeliveryState>) {
         let Some(DeliveryState::Rejected { error }) = outcome_of(state) else { return };
         let Ok(number) = tag.as_slice().try_into() else { return };
@@ -114,7 +114,7 @@ impl Node {
         if connection.credit(self.receiver) < CREDIT / 2 {
             connection.set_credit(self.receiver, CREDIT);
         }
-        // A response that cannot be read belongs to nobody we could tell; its request runs into its time limit.
+        // A response that cannot be decoded has no known request; the request fails at its time limit.
         let Ok(message) = Message::decode(&delivery.payload) else { return };
         let Some(MessageId::Ulong(number)) = message.properties.correlation_id else { return };
         if let Some(reply) = self.pending.remove(&number) {
@@ -122,7 +122,7 @@ impl Node {
         }
     }
 
-    /// Drops requests whose asker has given up, so that they do not gather while a broker is silent.
+    /// Removes requests whose caller has stopped waiting, so that they do not accumulate.
     pub(super) fn forget_abandoned(&mut self) {
         self.pending.retain(|_, reply| !reply.is_closed());
     }

@@ -1,4 +1,4 @@
-//! One link that we send on: what waits for credit, and what waits for its outcome.
+//! A link that sends: which messages wait for credit, and which wait for their outcome.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,14 +17,14 @@ use crate::pipeline::Failure;
 pub(super) struct SendingLink {
     entity: Arc<str>,
     ending: Ending,
-    /// One permit per message that may be unconfirmed; whoever sends has taken it, and here it is given back.
+    /// One permit for each message that may be unconfirmed. A sender takes it; this link returns it.
     permits: Arc<Semaphore>,
     waiting: VecDeque<Waiting>,
-    /// What became of deliveries from number `first_number` on. A ring: outcomes come nearly in order.
+    /// The outcomes of deliveries from number `first_number` on. A ring, because outcomes arrive nearly in order.
     outcomes: VecDeque<Slot>,
     first_number: u64,
     failures: Option<mpsc::Sender<Failure>>,
-    /// Permits to give back at the end of this round, all at once.
+    /// The number of permits to return at the end of this round.
     confirmed_count: usize,
 }
 
@@ -87,7 +87,7 @@ impl SendingLink {
         self.waiting.push_back(Waiting { number, payload, message_format, transaction });
     }
 
-    /// Hands over as much as credit, window and output allow.
+    /// Sends as much as credit, window and output allow.
     pub(super) fn pump(&mut self, link: LinkId, connection: &mut Connection) {
         while connection.output_len() < OUTPUT_BYTES_MAX
             && let Some(next) = self.waiting.front()
@@ -100,7 +100,7 @@ impl SendingLink {
             };
             match connection.send(link, &delivery, &[&next.payload]) {
                 Ok(()) => drop(self.waiting.pop_front()),
-                // Credit, the window or an outcome will wake the link; a link that is gone is told by its event.
+                // Credit, the window or an outcome continues the link; an event reports a link that has ended.
                 Err(
                     SendError::NoCredit
                     | SendError::Blocked
@@ -141,7 +141,7 @@ impl SendingLink {
     fn count(&self, index: usize, result: Result<(), Error>) {
         if let (Err(error), Some(failures)) = (result, &self.failures) {
             let number = self.first_number + index as u64;
-            // The line has a place for every unconfirmed message, so it is full only if its reader is gone.
+            // The channel has capacity for every unconfirmed message, so it is full only if its reader is gone.
             drop(failures.try_send(Failure { number, error }));
         }
     }
@@ -153,7 +153,7 @@ impl SendingLink {
         usize::try_from(low.wrapping_sub(first)).ok()
     }
 
-    /// Gives back the permits of this round: senders wake once per round, not once per message.
+    /// Returns the permits of this round at once, so that senders wake once per round.
     pub(super) fn finish_round(&mut self) {
         if self.confirmed_count > 0 {
             self.permits.add_permits(std::mem::take(&mut self.confirmed_count));
@@ -161,7 +161,7 @@ impl SendingLink {
     }
 
     pub(super) fn end(mut self, error: &Error) {
-        // The reason is there before anybody wakes to look for it.
+        // The reason is set before pending calls are woken.
         let _ = self.ending.set(error.clone());
         for slot in self.outcomes.drain(..) {
             if let Slot::Awaited(reply) = slot {
@@ -177,7 +177,7 @@ fn tag(number: u64) -> DeliveryTag {
     DeliveryTag::from(number as u32)
 }
 
-/// The reason behind any outcome that is not `accepted`.
+/// Returns the error of any outcome other than `accepted`.
 fn refusal(state: Option<DeliveryState>) -> AmqpError {
     use peeklock_amqp::condition::{INTERNAL_ERROR, SERVER_BUSY};
     match state {

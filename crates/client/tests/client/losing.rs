@@ -1,4 +1,4 @@
-//! A broken connection or link gives a clear error to everybody who waits.
+//! A lost connection or link fails every pending call with a clear error.
 
 use peeklock_amqp::connection::{Connection, Event};
 use peeklock_amqp::{AmqpError, condition};
@@ -6,7 +6,7 @@ use peeklock_client::{Client, ConnectError, Error, Message, PipelineError, Seque
 
 use crate::script::{Then, accept, connect};
 
-/// Grants everything, answers nothing, and goes when something comes in.
+/// Grants credit, answers nothing, and disconnects at the first delivery.
 fn vanishing(connection: &mut Connection, event: Event) -> Then {
     match event {
         Event::Attach { link, attach, .. } => accept(connection, link, attach.role),
@@ -17,7 +17,7 @@ fn vanishing(connection: &mut Connection, event: Event) -> Then {
 }
 
 #[tokio::test]
-async fn everybody_who_waits_learns_of_a_lost_connection() {
+async fn pending_calls_fail_when_the_connection_is_lost() {
     let client = connect(vanishing).await;
     let sender = client.sender("orders").await.unwrap();
     let mut pipeline = client.pipeline("orders", 1).await.unwrap();
@@ -32,7 +32,7 @@ async fn everybody_who_waits_learns_of_a_lost_connection() {
     assert!(is_lost(sent.as_ref().unwrap_err()), "{sent:?}");
     assert!(matches!(&piped, Err(PipelineError::Lost(error)) if is_lost(error)), "{piped:?}");
     assert!(received.as_ref().err().is_some_and(is_lost));
-    // And whoever comes later.
+    // Later calls fail as well.
     assert!(is_lost(&sender.send(&message).await.unwrap_err()));
     assert!(is_lost(&client.peek("orders", SequenceNumber(1), 1).await.unwrap_err()));
     assert!(client.sender("orders").await.err().as_ref().is_some_and(is_lost));
@@ -40,7 +40,7 @@ async fn everybody_who_waits_learns_of_a_lost_connection() {
 }
 
 #[tokio::test]
-async fn a_refused_link_says_why() {
+async fn a_rejected_link_returns_the_reason() {
     let client = connect(|connection, event| {
         if let Event::Attach { link, .. } = event {
             connection.refuse(link, AmqpError::new(condition::NOT_FOUND, "no such queue"));
@@ -56,7 +56,7 @@ async fn a_refused_link_says_why() {
 }
 
 #[tokio::test]
-async fn a_link_that_the_broker_ends_leaves_the_others_alone() {
+async fn a_link_that_the_broker_ends_does_not_affect_others() {
     let client = connect(|connection, event| {
         match event {
             Event::Attach { link, attach, .. } => accept(connection, link, attach.role),
@@ -75,13 +75,13 @@ async fn a_link_that_the_broker_ends_leaves_the_others_alone() {
     assert!(matches!(&told, Err(Error::LinkLost { .. })), "{told:?}");
     let again = sender.send(&Message::data("x")).await;
     assert_eq!(again, told);
-    // Its own link is ended by its own send, not by the other's.
+    // The link is ended by its own send, not by that of the other link.
     assert!(told.unwrap_err().to_string().contains("'orders'"));
     assert!(other.send(&Message::data("x")).await.unwrap_err().to_string().contains("'bills'"));
 }
 
 #[tokio::test]
-async fn a_closed_client_is_closed_for_everybody() {
+async fn a_closed_client_is_closed_for_its_clones() {
     let client = connect(vanishing).await;
     let sender = client.sender("orders").await.unwrap();
     client.clone().close().await;
@@ -90,7 +90,7 @@ async fn a_closed_client_is_closed_for_everybody() {
 }
 
 #[tokio::test]
-async fn something_that_is_no_broker_is_not_taken_for_one() {
+async fn a_server_of_another_protocol_is_rejected() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {

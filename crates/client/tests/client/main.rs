@@ -1,4 +1,4 @@
-//! The client against a broker that follows a script: the AMQP machine in its server role, on a real socket.
+//! Tests the client against a scripted broker: the AMQP machine in its server role, on a real socket.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests may unwrap like the tests themselves")]
 

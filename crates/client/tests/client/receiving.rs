@@ -8,11 +8,11 @@ use peeklock_client::{Client, Error, Outcome};
 
 use crate::script::{Then, accept, connect, deliver};
 
-/// A queue with no end: a message for every credit. Settlements are confirmed as they came and remembered.
+/// An endless queue: one message for every credit. Settlements are confirmed with the same state and recorded.
 #[derive(Default)]
 struct Endless {
     delivered: u32,
-    /// Most messages that were ever out and not settled.
+    /// The largest number of unsettled messages so far.
     out_max: u32,
     out: u32,
     settled: Vec<DeliveryState>,
@@ -53,7 +53,7 @@ impl Endless {
     }
 }
 
-/// As Service Bus answers: the same kind, a rejection without its error.
+/// Confirms as Service Bus does: the same kind of outcome, a rejection without its error.
 fn confirmation(state: &DeliveryState) -> DeliveryState {
     match state {
         DeliveryState::Rejected { .. } => DeliveryState::Rejected { error: None },
@@ -62,7 +62,7 @@ fn confirmation(state: &DeliveryState) -> DeliveryState {
 }
 
 #[tokio::test]
-async fn messages_come_in_order_and_no_further_ahead_than_the_credit() {
+async fn messages_arrive_in_order_and_within_the_credit() {
     let (client, queue) = Endless::connect().await;
     let mut receiver = client.receiver("orders").credit(10).open().await.unwrap();
     for number in 0..100 {
@@ -114,7 +114,7 @@ async fn many_settlements_are_flushed_together() {
 }
 
 #[tokio::test]
-async fn manual_credit_brings_what_was_asked_for_and_stop_ends_it() {
+async fn manual_credit_brings_the_requested_messages_and_stop_ends_them() {
     let (client, queue) = Endless::connect().await;
     let mut receiver = client.receiver("orders").manual_credit().open().await.unwrap();
     receiver.add_credit(3).await.unwrap();
@@ -127,7 +127,7 @@ async fn manual_credit_brings_what_was_asked_for_and_stop_ends_it() {
 }
 
 #[tokio::test]
-async fn closing_gives_back_what_nobody_has_taken() {
+async fn closing_releases_messages_that_were_not_taken() {
     let (client, queue) = Endless::connect().await;
     let mut receiver = client.receiver("orders").credit(10).open().await.unwrap();
     receiver.next().await.unwrap().unwrap().complete().await.unwrap();
@@ -139,7 +139,7 @@ async fn closing_gives_back_what_nobody_has_taken() {
 }
 
 #[tokio::test]
-async fn a_lost_lock_is_told_with_what_follows() {
+async fn a_lost_lock_is_reported_with_its_consequence() {
     let client = connect(|connection, event| {
         match event {
             Event::Attach { link, attach, .. } => accept(connection, link, attach.role),

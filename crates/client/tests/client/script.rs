@@ -1,4 +1,4 @@
-//! A broker that does what a test tells it.
+//! A broker that follows the script of a test.
 
 use bytes::BytesMut;
 use peeklock_amqp::connection::{AttachReply, Config, Connection, Event, LinkId, Millis, Outgoing};
@@ -7,14 +7,14 @@ use peeklock_client::Client;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// What a script may do on an event, beside calls on the connection.
+/// The actions of a script on an event, beside calls on the connection.
 pub(crate) enum Then {
     GoOn,
-    /// Drop the socket without a word.
+    /// Drops the socket without closing the connection.
     Vanish,
 }
 
-/// A connected client, and the script's task that ends with the connection.
+/// Returns a connected client. The task of the script ends with the connection.
 pub(crate) async fn connect<S>(script: S) -> Client
 where
     S: FnMut(&mut Connection, Event) -> Then + Send + 'static,

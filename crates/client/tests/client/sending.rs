@@ -1,4 +1,4 @@
-//! Confirmations and refusals find the message they belong to.
+//! Confirmations and rejections reach the send that they belong to.
 
 use peeklock_amqp::connection::{Connection, Event};
 use peeklock_amqp::{AmqpError, DeliveryState, Message as AmqpMessage, condition};
@@ -6,7 +6,7 @@ use peeklock_client::{Error, Message, PipelineError};
 
 use crate::script::{Then, accept, connect};
 
-/// Takes every message, except those whose body is "bad".
+/// Accepts every message, except those with the body "bad".
 fn picky(connection: &mut Connection, event: Event) -> Then {
     match event {
         Event::Attach { link, attach, .. } => accept(connection, link, attach.role),
@@ -25,7 +25,7 @@ fn picky(connection: &mut Connection, event: Event) -> Then {
 }
 
 #[tokio::test]
-async fn a_refused_message_is_an_error_of_its_own_send() {
+async fn a_rejected_message_is_the_error_of_its_own_send() {
     let client = connect(picky).await;
     let sender = client.sender("orders").await.unwrap();
     let (good, bad) = (Message::data("good"), Message::data("bad"));
@@ -36,7 +36,7 @@ async fn a_refused_message_is_an_error_of_its_own_send() {
 }
 
 #[tokio::test]
-async fn a_pipeline_names_the_message_that_failed_and_goes_on() {
+async fn a_pipeline_names_the_message_that_failed_and_continues() {
     let client = connect(picky).await;
     let mut pipeline = client.pipeline("orders", 10).await.unwrap();
     let messages: Vec<_> = (0..25).map(|n| Message::data(if n == 3 { "bad" } else { "good" })).collect();
@@ -68,7 +68,7 @@ async fn a_batch_is_one_delivery() {
 #[tokio::test]
 async fn sends_wait_for_credit_and_keep_their_order() {
     let (told, mut bodies) = tokio::sync::mpsc::unbounded_channel();
-    // One credit at a time, the first only after the link has stood for a while.
+    // One credit at a time, the first after a delay.
     let client = connect(move |connection, event| {
         match event {
             Event::Attach { link, .. } => {
@@ -95,7 +95,7 @@ async fn sends_wait_for_credit_and_keep_their_order() {
 }
 
 #[tokio::test]
-async fn a_message_larger_than_the_link_takes_is_not_sent() {
+async fn a_message_over_the_limit_of_the_link_is_not_sent() {
     let client = connect(picky).await;
     let sender = client.sender("orders").await.unwrap();
     let told = sender.send(&Message::data(vec![0; 2 << 20])).await;

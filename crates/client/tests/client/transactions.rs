@@ -1,4 +1,4 @@
-//! Transactions and sessions with a broker that loses its coordinator, or knows less than ours.
+//! Transactions and sessions with a broker that loses its coordinator or lacks features.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ fn is_coordinator(attach: &peeklock_amqp::Attach) -> bool {
 }
 
 #[tokio::test]
-async fn a_broker_without_a_coordinator_says_so() {
+async fn a_broker_without_a_coordinator_is_reported() {
     let client = connect(|connection, event| {
         if let Event::Attach { link, attach, .. } = event {
             assert!(is_coordinator(&attach));
@@ -28,7 +28,7 @@ async fn a_broker_without_a_coordinator_says_so() {
     }
 }
 
-/// Answers the first request to the coordinator with its end, and declares from then on.
+/// Ends the coordinator link at the first request, and accepts declarations from then on.
 struct Forgetful {
     has_ended: bool,
     declared: u8,
@@ -44,7 +44,7 @@ impl Forgetful {
             }
             Event::Delivery { link, delivery } => {
                 let state = match delivery.state.as_deref() {
-                    // A step: refused inside of its transaction.
+                    // A step is rejected inside its transaction.
                     Some(DeliveryState::Transactional { txn_id, .. }) => {
                         let error = AmqpError::new(condition::RESOURCE_LIMIT_EXCEEDED, "the queue is full");
                         let outcome = Some(Box::new(DeliveryState::rejected(error)));
@@ -68,7 +68,7 @@ impl Forgetful {
 }
 
 #[tokio::test]
-async fn a_lost_coordinator_is_asked_for_again() {
+async fn a_lost_coordinator_is_attached_again() {
     let mut broker = Forgetful { has_ended: false, declared: 0 };
     let client = connect(move |connection, event| broker.handle(connection, event)).await;
     let told = client.transaction().await.err();
@@ -82,7 +82,7 @@ async fn a_lost_coordinator_is_asked_for_again() {
 }
 
 #[tokio::test]
-async fn a_link_without_the_session_is_not_taken_for_it() {
+async fn a_link_without_the_requested_session_is_rejected() {
     let client = connect(|connection, event| {
         if let Event::Attach { link, attach, .. } = event {
             let mut source = attach.source.clone().unwrap();

@@ -1,8 +1,8 @@
-//! From characters to tokens.
+//! Splits text into tokens.
 
 use std::ops::Range;
 
-/// One token, and the bytes of the text that it came from.
+/// A token and its byte range in the text.
 #[derive(Clone, Debug)]
 pub(super) struct Lexeme {
     pub(super) token: Token,
@@ -11,7 +11,7 @@ pub(super) struct Lexeme {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Token {
-    /// A keyword or a name; only the parser knows which.
+    /// A keyword or a name; the parser decides.
     Word,
     /// `[name]` or `"name"`, without its quotes.
     Quoted(String),
@@ -22,14 +22,14 @@ pub(super) enum Token {
     Parameter,
     Symbol(&'static str),
     End,
-    /// No token begins here. The text ends with it: what follows cannot be understood.
+    /// A character that no token begins with. It is the last token.
     Bad {
         found: String,
         expected: &'static str,
     },
 }
 
-/// Longer symbols first, so that `<=` is not read as `<`.
+/// Longer symbols come first, so that `<=` is not read as `<`.
 const SYMBOLS: [&str; 17] =
     ["<=", ">=", "<>", "!=", "=", "<", ">", "+", "-", "*", "/", "%", "(", ")", ",", ".", ";"];
 
@@ -103,7 +103,7 @@ impl<'a> Lexer<'a> {
         Token::Parameter
     }
 
-    /// What is between quotes; the closing one is meant literally when it is there twice.
+    /// Reads text up to the closing quote. A doubled closing quote stands for itself.
     fn quoted(&mut self, closing: char) -> Result<String, Token> {
         let mut text = String::new();
         let mut chars = self.rest().char_indices().skip(1).peekable();

@@ -1,4 +1,4 @@
-//! From tokens to a tree, one function per level of precedence.
+//! Parses tokens into a tree, with one function for each level of precedence.
 
 use std::ops::Range;
 
@@ -55,7 +55,7 @@ impl<'a> Parser<'a> {
                 });
             }
             statements.push(self.statement()?);
-            // The separator may be left out, and may also end the last statement.
+            // The separator is optional, and may also end the last statement.
             let is_separated = self.takes(";") || self.takes(",");
             let goes_on = is_separated || self.is_keyword("SET") || self.is_keyword("REMOVE");
             if !goes_on && *self.token() != Token::End {
@@ -66,7 +66,7 @@ impl<'a> Parser<'a> {
     }
 
     pub(super) fn value(mut self) -> Parsed<Node> {
-        // Parsed as widely as a filter, so that a comparison is called one instead of something behind the end.
+        // Parses a full condition, so that the error for a comparison names it instead of unexpected input.
         let node = self.or()?;
         self.needs_value(&node)?;
         if *self.token() == Token::End {
@@ -241,7 +241,7 @@ impl<'a> Parser<'a> {
         self.refused(span.start, found, expected)
     }
 
-    /// A value where a condition has no place.
+    /// Parses a value where a condition is not allowed.
     fn operand(&mut self) -> Parsed<Node> {
         let node = self.sum()?;
         self.needs_value(&node)?;
@@ -418,7 +418,7 @@ impl<'a> Parser<'a> {
         RESERVED.iter().chain(in_actions).any(|word| self.is_keyword(word))
     }
 
-    /// Parses something one level further inside.
+    /// Parses one level of nesting deeper.
     fn deeper<T>(&mut self, parse: fn(&mut Self) -> Parsed<T>) -> Parsed<T> {
         if self.depth == limits::EXPRESSION_DEPTH_MAX {
             return Err(RuleError::TooDeep { part: self.part, column: self.column(self.start()) });
@@ -477,12 +477,12 @@ impl<'a> Parser<'a> {
         self.lexemes.get(self.at).map_or(self.source.len(), |lexeme| lexeme.span.start)
     }
 
-    /// The text of the current token.
+    /// Returns the text of the current token.
     fn current(&self) -> &'a str {
         self.lexemes.get(self.at).and_then(|lexeme| self.source.get(lexeme.span.clone())).unwrap_or_default()
     }
 
-    /// The last token stays: behind the end is the end.
+    /// Moves to the next token. The last token is never passed.
     fn advance(&mut self) {
         self.at = (self.at + 1).min(self.lexemes.len().saturating_sub(1));
     }
@@ -516,7 +516,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// A name that is written as a text is known at once, and is found as fast as any other property.
+/// A name that is written as a text literal is resolved at once, like any other property.
 fn lookup(name: Node) -> Kind {
     match &name.kind {
         Kind::Literal(Value::Text(text)) if !text.is_empty() => {

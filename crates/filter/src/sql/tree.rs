@@ -1,4 +1,4 @@
-//! What the text of a filter or action means.
+//! The syntax tree of filters and actions.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use crate::like::Pattern;
 use crate::system::SystemProperty;
 use crate::value::Value;
 
-/// A part of an expression, and the bytes of the text that it came from.
+/// A part of an expression, and its byte range in the text.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
     pub(crate) kind: Kind,
@@ -16,7 +16,7 @@ pub(crate) struct Node {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Kind {
-    /// Also a parameter: its value is known.
+    /// A literal, or a parameter with its value.
     Literal(Value),
     Property(Property),
     NewId,
@@ -58,7 +58,7 @@ pub(crate) enum Kind {
 
 #[derive(Clone, Debug)]
 pub(crate) enum PatternSource {
-    /// Written as a text: compiled once.
+    /// A text literal, compiled once.
     Fixed(Pattern),
     Computed {
         pattern: Box<Node>,
@@ -90,7 +90,7 @@ pub(crate) enum Property {
     System(SystemProperty),
     User {
         name: Arc<str>,
-        /// Where its value is found while a filter runs. Given by the set that the rule is in.
+        /// The slot of its value during evaluation. Assigned by the rule set.
         slot: usize,
     },
 }
@@ -102,7 +102,7 @@ pub(crate) enum Statement {
 }
 
 impl Node {
-    /// Whether it can only be true, false or unknown, and so has no place where a value is asked for.
+    /// Returns whether the result is true, false or unknown, so that it cannot be used as a value.
     pub(crate) fn is_condition(&self) -> bool {
         matches!(
             self.kind,
@@ -117,7 +117,7 @@ impl Node {
         )
     }
 
-    /// Whether it can be true, false or unknown. What a property holds is not known before a message comes.
+    /// Returns whether the result can be true, false or unknown. The kind of a property depends on the message.
     pub(crate) fn can_be_condition(&self) -> bool {
         self.is_condition()
             || matches!(
@@ -126,7 +126,7 @@ impl Node {
             )
     }
 
-    /// Whether it says the same about every message.
+    /// Returns whether the result is the same for every message.
     pub(crate) fn is_constant(&self) -> bool {
         match &self.kind {
             Kind::Literal(_) => true,
@@ -143,7 +143,7 @@ impl Node {
         }
     }
 
-    /// Visits every property that the expression names.
+    /// Visits every property in the expression.
     pub(crate) fn properties_mut(&mut self, visit: &mut dyn FnMut(&mut Property)) {
         match &mut self.kind {
             Kind::Property(property) | Kind::Exists(property) => visit(property),

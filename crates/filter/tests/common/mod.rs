@@ -1,4 +1,4 @@
-//! What the tests of rules share.
+//! Shared helpers for the tests of rules.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use bytes::Bytes;
@@ -6,7 +6,7 @@ use peeklock_filter::{
     Action, Filter, Outcome, Rule, RuleName, RuleSet, SqlFilter, Value, Verdict, ViewBuilder,
 };
 
-/// What an expression says about a message.
+/// The result of an expression for a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Says {
     True,
@@ -50,7 +50,7 @@ pub(crate) fn evaluate<K: Copy + Ord + std::hash::Hash>(rules: &RuleSet<K>, view
     verdicts
 }
 
-/// A filter alone cannot tell false from unknown; together with its opposite it can.
+/// A filter alone does not distinguish false from unknown; together with its negation it does.
 pub(crate) fn says(expression: &str, parameters: &[(&str, Value)], view: &[u8]) -> Says {
     let mut rules = RuleSet::new();
     rules

@@ -19,7 +19,10 @@ impl PopReceipt {
     pub(super) fn parse(text: &str) -> Option<Self> {
         let bytes: [u8; 32] = BASE64.decode(text).ok()?.try_into().ok()?;
         let (token, id) = bytes.split_first_chunk::<16>()?;
-        Some(PopReceipt { token: LockToken::from_bytes(*token), id: Guid(Uuid::from_bytes(*id.first_chunk()?)) })
+        Some(PopReceipt {
+            token: LockToken::from_bytes(*token),
+            id: Guid(Uuid::from_bytes(*id.first_chunk()?)),
+        })
     }
 
     pub(super) fn write(self) -> String {
@@ -35,7 +38,10 @@ mod tests {
 
     #[test]
     fn receipts_come_back_and_need_no_escapes() {
-        let receipt = PopReceipt { token: LockToken::new(SequenceNumber(7), u64::MAX), id: Guid(Uuid::from_bytes([251; 16])) };
+        let receipt = PopReceipt {
+            token: LockToken::new(SequenceNumber(7), u64::MAX),
+            id: Guid(Uuid::from_bytes([251; 16])),
+        };
         let text = receipt.write();
         assert_eq!(PopReceipt::parse(&text), Some(receipt));
         assert!(text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_'));
