@@ -1,13 +1,12 @@
-//! What must hold before any test is worth running: format, lints, documentation, and a truthful map of the code.
+//! `cargo xtask check`: format, lints, documentation, ARCHITECTURE.md and the dependencies.
 
 use std::process::Command;
 
 use anyhow::Result;
 
 use crate::counts::{Counts, Part};
-use crate::{architecture, process, workspace};
+use crate::{architecture, deny, process, workspace};
 
-/// Everything that `cargo xtask check` promises.
 pub(crate) fn parts() -> [Part; 2] {
     [Part::of("check", code), Part::of("rustdoc", documentation)]
 }
@@ -15,13 +14,14 @@ pub(crate) fn parts() -> [Part; 2] {
 pub(crate) fn code() -> Result<Counts> {
     let mut counts = Counts::default();
     counts += step("format", workspace::cargo()?.args(["fmt", "--all", "--check"]))?;
+    counts += architecture::check(&workspace::root()?)?;
+    counts += deny::check(&workspace::root()?)?;
     let clippy = ["clippy", "--workspace", "--all-targets", "--all-features", "--", "--deny", "warnings"];
     counts += step("clippy", workspace::cargo()?.args(clippy))?;
-    counts += architecture::check(&workspace::root()?)?;
     Ok(counts)
 }
 
-/// That the documentation builds, and its links lead somewhere.
+/// Builds the documentation and checks its links.
 pub(crate) fn documentation() -> Result<Counts> {
     let docs = ["doc", "--workspace", "--no-deps", "--document-private-items"];
     step("rustdoc", workspace::cargo()?.env("RUSTDOCFLAGS", "--deny warnings").args(docs))

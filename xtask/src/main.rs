@@ -7,6 +7,7 @@ mod architecture;
 mod bench;
 mod check;
 mod counts;
+mod deny;
 mod fuzz;
 mod interop;
 mod process;

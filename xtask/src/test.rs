@@ -29,8 +29,8 @@ const PARTS: [&str; 14] = [
 /// Parts that have no tests to choose from.
 const WITHOUT_NAMES: [&str; 3] = ["check", "rustdoc", "sim"];
 
-/// Test programs that take most of the time of `cargo test`. `--quick` leaves them out.
-const SLOW_TARGETS: [&str; 0] = [];
+/// Parts of the names of the slowest Rust tests. `--quick` leaves them out.
+const SLOW: [&str; 4] = ["stress::", "floods::", "slow::", "large::"];
 /// Cases of each property test in a quick run, where the test does not set its own number.
 const QUICK_CASES: &str = "32";
 
@@ -200,13 +200,13 @@ fn cargo_tests(broker: &Path, name: Option<&str>) -> Result<Counts> {
     process::counted(&mut command, libtest_counts)
 }
 
-/// Runs the Rust tests without the slowest test programs and with few cases of each property.
+/// Runs the Rust tests without the slowest and with few cases of each property.
 fn quick_cargo_tests(broker: &Path) -> Result<Counts> {
     let mut command = workspace::cargo()?;
     command.args(["test", "--workspace", "--lib", "--bins", "--tests", "--no-fail-fast"]);
     command.args(workspace::TEST_FEATURES).env(workspace::BROKER_VARIABLE, broker);
     command.env("PROPTEST_CASES", QUICK_CASES).arg("--");
-    command.args(SLOW_TARGETS.into_iter().flat_map(|name| ["--skip", name]));
+    command.args(SLOW.into_iter().flat_map(|name| ["--skip", name]));
     process::counted(&mut command, libtest_counts)
 }
 
