@@ -15,10 +15,10 @@ pub fn is_batch(message_format: u32) -> bool {
     message_format == BATCH_FORMAT
 }
 
-/// The messages of a batch, as slices of its payload.
+/// Iterates over the messages of a batch, as slices of its payload.
 ///
-/// Other sections are the envelope, which clients copy from the first message; it says nothing about the messages and
-/// is stepped over. Ends after the first error.
+/// The other sections are the envelope, which clients copy from the first message. It describes none of the messages
+/// and is skipped. Iteration ends after the first error.
 #[derive(Debug)]
 pub struct Batch<'a> {
     reader: SectionReader<'a>,
@@ -76,7 +76,7 @@ impl BatchBuilder {
         Self { out: BytesMut::new(), count: 0, size_bytes_max }
     }
 
-    /// A batch whose envelope carries a partition key, by which a hub chooses the partition.
+    /// Starts a batch whose envelope carries a partition key, which selects the partition of a hub.
     pub fn with_partition_key(size_bytes_max: usize, key: &Text) -> Self {
         let mut batch = Self::new(size_bytes_max);
         put_descriptor(&mut batch.out, section::MESSAGE_ANNOTATIONS);
@@ -87,7 +87,7 @@ impl BatchBuilder {
         batch
     }
 
-    /// Adds an encoded message; false, and nothing changed, when it does not fit.
+    /// Adds an encoded message. Returns false and changes nothing when the message does not fit.
     #[must_use]
     pub fn try_add(&mut self, message: &[u8]) -> bool {
         let before = self.out.len();

@@ -1,8 +1,8 @@
-//! Decimal numbers as text. AMQP 1.0 §1.6.13 to §1.6.15: IEEE 754 with the coefficient as a binary number.
+//! Decimal numbers as text. AMQP 1.0 §1.6.13 to §1.6.15: IEEE 754 with a binary coefficient.
 
 use crate::value::Value;
 
-/// One of the three widths: the bits of all, of the exponent and of the coefficient, and the exponent that is written as zero.
+/// One of the three widths: the bits in total, of the exponent and of the coefficient, and the bias of the exponent.
 struct Format {
     bits: u32,
     exponent_bits: u32,
@@ -14,8 +14,9 @@ const DECIMAL32: Format = Format { bits: 32, exponent_bits: 8, bias: 101, digits
 const DECIMAL64: Format = Format { bits: 64, exponent_bits: 10, bias: 398, digits_max: 16 };
 const DECIMAL128: Format = Format { bits: 128, exponent_bits: 14, bias: 6176, digits_max: 34 };
 
-/// SDK quirk: .NET and Python shift the upper bits of the exponent two places too far, so that the first byte of every decimal128 of theirs is
-/// 0x0C, with the sign 0x8C, in the place of 0x30 and 0xB0. Read as the standard has it, the number would be below 10^-4500.
+/// SDK quirk: .NET and Python shift the upper bits of the exponent two places too far, so the first byte of their
+/// decimal128 is 0x0C, with the sign 0x8C, instead of 0x30 and 0xB0. Read by the standard, the number would be below
+/// 10^-4500.
 const SHIFTED: u8 = 0x0C;
 const STANDARD: u8 = 0x30;
 const SIGN: u8 = 0x80;
@@ -23,7 +24,8 @@ const SIGN: u8 = 0x80;
 /// Fractions with more digits are written with an exponent.
 const FRACTION_EXPONENT_MIN: i32 = -40;
 
-/// Writes a decimal number as text, such as `-3.250` or `1E20`. `None`: the value is no decimal, infinite, or not a number.
+/// Writes a decimal number as text, such as `-3.250` or `1E20`. Returns `None` if the value is no decimal, infinite, or
+/// not a number.
 pub fn show_decimal(value: &Value) -> Option<String> {
     match value {
         Value::Decimal32(bytes) => DECIMAL32.show(u32::from_be_bytes(*bytes).into()),
@@ -39,7 +41,8 @@ pub fn show_decimal(value: &Value) -> Option<String> {
     }
 }
 
-/// Reads a text into a decimal128 in the form that .NET and Python write. `None`: it is no number, or has more than 34 digits.
+/// Parses a text into a decimal128 in the form of .NET and Python. Returns `None` if it is no number or has more than
+/// 34 digits.
 pub fn parse_decimal(text: &str) -> Option<Value> {
     let (text, is_negative) = match text.strip_prefix('-') {
         Some(text) => (text, true),
@@ -69,7 +72,8 @@ impl Format {
     fn show(&self, bits: u128) -> Option<String> {
         let is_negative = bits >> (self.bits - 1) & 1 == 1;
         let rest = bits & mask(self.bits - 1);
-        // Two ones in front mean that the coefficient begins with the bits 100, which are not written; four that it is no number.
+        // Two leading ones mean that the coefficient begins with the bits 100, which are omitted; four mean that it is
+        // no number.
         let (exponent, coefficient) = match rest >> (self.bits - 5) {
             0b1111 => return None,
             0b1100..=0b1110 => {
@@ -78,7 +82,7 @@ impl Format {
             }
             _ => (rest >> self.coefficient_bits(), rest & mask(self.coefficient_bits())),
         };
-        // A coefficient that is too large counts as zero.
+        // A coefficient above the maximum counts as zero.
         let coefficient = if coefficient < 10_u128.pow(self.digits_max) { coefficient } else { 0 };
         let exponent = i32::try_from(exponent).ok()? - self.bias;
         Some(show(is_negative, coefficient, exponent))
@@ -123,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_decimal_is_shown_and_read_again() {
+    fn a_decimal_survives_showing_and_parsing() {
         for (first, coefficient, text) in [
             ([0x0C, 0x3C], 0x145, "3.25"),
             ([0x8C, 0x3A], 3250, "-3.250"),
@@ -138,7 +142,7 @@ mod tests {
         assert_eq!(
             show_decimal(&wide([0x30, 0x3C], 0x145)).as_deref(),
             Some("3.25"),
-            "as the standard writes it"
+            "the form of the standard"
         );
         let digits = "1234567890123456789012345678901234";
         assert_eq!(show_decimal(&parse_decimal(digits).unwrap()).as_deref(), Some(digits));

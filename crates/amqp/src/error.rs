@@ -1,4 +1,4 @@
-//! The error that AMQP peers tell each other, and the names of its conditions.
+//! The error of AMQP, and the names of its conditions.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use crate::text::{Symbol, Text};
 use crate::value::{Fields, Value};
 
 composite! {
-    /// Why a link, session, connection or delivery failed.
+    /// The reason why a link, session, connection or delivery failed.
     pub struct AmqpError: 0x1d {
         pub condition: Symbol,
         pub description: Option<Text>,
@@ -38,7 +38,7 @@ impl fmt::Display for AmqpError {
 
 impl std::error::Error for AmqpError {}
 
-/// Error conditions: those of the standard, and those Service Bus and Event Hubs add.
+/// Error conditions: those of the standard, and those of Service Bus and Event Hubs.
 pub mod condition {
     pub const INTERNAL_ERROR: &str = "amqp:internal-error";
     pub const NOT_FOUND: &str = "amqp:not-found";

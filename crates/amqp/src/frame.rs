@@ -1,4 +1,4 @@
-//! Frames and protocol headers: how performatives lie in the byte stream.
+//! Frames and protocol headers: the form of performatives in the byte stream.
 
 use bytes::{BufMut, BytesMut};
 
@@ -14,12 +14,12 @@ const WORD_LEN: usize = 4;
 const TYPE_AMQP: u8 = 0;
 const TYPE_SASL: u8 = 1;
 
-/// AMQP 1.0 §2.7.1: every peer takes frames of this size, and no limit may be lower.
+/// AMQP 1.0 §2.7.1: every peer accepts frames of this size, and no limit may be lower.
 pub const FRAME_SIZE_BYTES_MIN: u32 = 512;
 /// A frame without content, which keeps an idle connection alive.
 pub const EMPTY_FRAME: [u8; 8] = [0, 0, 0, 8, 2, TYPE_AMQP, 0, 0];
 
-/// Which layer a protocol header asks for.
+/// The layer that a protocol header requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
     Amqp,
@@ -33,7 +33,7 @@ pub struct ProtocolHeader {
     pub protocol: Protocol,
 }
 
-/// The peer does not speak AMQP 1.0.0.
+/// The peer does not use AMQP 1.0.0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("expected an AMQP 1.0 protocol header, the peer sent {found:02x?}")]
 pub struct NotAmqp {
@@ -43,7 +43,7 @@ pub struct NotAmqp {
 impl ProtocolHeader {
     pub const LEN: usize = HEADER_LEN;
 
-    /// None when fewer than eight bytes are there and they may still become a header.
+    /// Decodes a header. Returns None when fewer than eight bytes are present and they may still become a header.
     pub fn decode(input: &[u8]) -> Result<Option<Self>, NotAmqp> {
         match input.first_chunk() {
             Some(found) => Self::parse(*found).map(Some),
@@ -86,7 +86,7 @@ pub enum Frame<'a> {
     Sasl(SaslFrame),
 }
 
-/// The bytes are no frame, or one larger than was agreed.
+/// The bytes are no frame, or the frame exceeds the negotiated size.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     #[error("a frame of {size} bytes is larger than the agreed {size_max}")]
@@ -108,7 +108,7 @@ pub enum FrameError {
 }
 
 impl FrameError {
-    /// The condition to close the connection with.
+    /// Returns the condition for closing the connection.
     pub fn condition(&self) -> &'static str {
         match self {
             Self::Undecodable(_) => condition::DECODE_ERROR,
@@ -117,10 +117,10 @@ impl FrameError {
     }
 }
 
-/// Decodes the frame at the start of the input, and tells its length.
+/// Decodes the frame at the start of the input, and returns its length.
 ///
-/// None when the frame is not there completely. Its size is judged as soon as it is known, so that nobody waits for, or
-/// makes room for, a frame that is too large.
+/// Returns None when the frame is incomplete. Its size is checked as soon as it is known, so that no caller waits for,
+/// or reserves room for, a frame that is too large.
 pub fn decode_frame(input: &[u8], size_max: u32) -> Result<Option<(Frame<'_>, usize)>, FrameError> {
     let Some(size) = input.first_chunk().map(|size| u32::from_be_bytes(*size)) else {
         return Ok(None);
@@ -129,7 +129,7 @@ pub fn decode_frame(input: &[u8], size_max: u32) -> Result<Option<(Frame<'_>, us
     let Some(frame) = input.get(..len) else {
         return Ok(None);
     };
-    // `check_size` made sure of the eight bytes.
+    // `check_size` has checked that eight bytes are present.
     let Some([_, _, _, _, doff, kind, channel @ ..]) = frame.first_chunk::<HEADER_LEN>() else {
         return Err(FrameError::TooSmall { size });
     };
@@ -152,7 +152,7 @@ fn check_size(size: u32, size_max: u32) -> Result<usize, FrameError> {
     }
 }
 
-/// What lies behind the header and its extension, which is ignored.
+/// Returns the bytes after the header and its extension, which is ignored.
 fn body(frame: &[u8], doff: u8, size: u32) -> Result<&[u8], FrameError> {
     let start = usize::from(doff) * WORD_LEN;
     match frame.get(start..) {
@@ -212,17 +212,17 @@ impl<'a> FrameWriter<'a> {
         Self { out, start }
     }
 
-    /// Where the payload of a transfer goes.
+    /// Returns the buffer for the payload of a transfer.
     pub fn payload(&mut self) -> &mut BytesMut {
         self.out
     }
 
-    /// Bytes of this frame so far.
+    /// Returns the bytes of this frame so far.
     pub fn frame_len(&self) -> usize {
         self.out.len() - self.start
     }
 
-    /// Fills in the size and tells it.
+    /// Fills in the size and returns it.
     pub fn finish(self) -> usize {
         let len = self.frame_len();
         let size = crate::codec::length_u32(len);

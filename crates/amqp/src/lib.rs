@@ -1,7 +1,7 @@
 //! AMQP 1.0 without I/O: types, codec, frames, messages, and the connection's state machines.
 //!
-//! Bytes go in, typed values and events come out. Knows no broker, clock, socket, task or random source. Everything a
-//! peer chooses (sizes, counts, depth) is bounded by a named limit, and every refusal says where and why.
+//! Bytes go in, typed values and events come out. The crate has no broker, clock, socket, task or random source.
+//! Everything that a peer chooses (sizes, counts, depth) has a named limit, and every rejection states where and why.
 
 mod batch;
 pub mod codec;

@@ -9,7 +9,7 @@ use crate::terminus::{Source, Target};
 use crate::text::{Symbol, Text};
 use crate::value::{Fields, Value};
 
-/// Which end of a link somebody is.
+/// The two ends of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
     Sender,

@@ -1,11 +1,11 @@
-//! One declaration per composite type: the struct, its encoding and its decoding.
+//! Declares each composite type once: the struct, its encoding and its decoding.
 
-/// Declares a composite type: `Name: code { field: Type = what a missing field means, .. }`.
+/// Declares a composite type: `Name: code { field: Type = default for a missing field, .. }`.
 ///
-/// A field without a default must be there, unless its type knows what absence means (`Option`, `Vec<Symbol>`).
+/// A field without a default is required, unless its type defines the meaning of absence (`Option`, `Vec<Symbol>`).
 ///
-/// SDK quirk: all fields are written, also trailing nulls. The pyamqp of azure-eventhub 5.15 takes fields (and the
-/// payload of a transfer) by position without looking at the count, and takes an empty terminus for a missing one.
+/// SDK quirk: all fields are written, including trailing nulls. The pyamqp of azure-eventhub 5.15 reads fields (and the
+/// payload of a transfer) by position without checking the count, and treats an empty terminus as a missing one.
 macro_rules! composite {
     (
         $(#[$meta:meta])*
@@ -22,7 +22,7 @@ macro_rules! composite {
         impl $name {
             pub(crate) const CODE: u8 = $code;
 
-            /// Decodes the list behind the descriptor.
+            /// Decodes the list after the descriptor.
             pub(crate) fn decode_fields(
                 decoder: &mut $crate::codec::Decoder<'_>,
             ) -> Result<Self, $crate::codec::DecodeError> {

@@ -2,7 +2,7 @@
 
 use crate::value::Kind;
 
-/// The code in front of a descriptor.
+/// The code before a descriptor.
 pub const DESCRIBED: u8 = 0x00;
 /// The code of a null.
 pub const NULL: u8 = 0x40;
@@ -51,7 +51,7 @@ pub(crate) const MAP32: u8 = 0xd1;
 pub(crate) const ARRAY8: u8 = 0xe0;
 pub(crate) const ARRAY32: u8 = 0xf0;
 
-/// How many bytes follow a format code.
+/// The number of bytes after a format code.
 pub enum Width {
     Fixed(usize),
     /// A length in one byte, then that many bytes.
@@ -60,7 +60,7 @@ pub enum Width {
     Counted32,
 }
 
-/// The high half of a code tells its width, also for codes that no type uses yet.
+/// Returns the width of a format code. The high half of a code defines it, also for codes that no type uses yet.
 pub fn width(code: u8) -> Option<Width> {
     Some(match code >> 4 {
         0x4 => Width::Fixed(0),

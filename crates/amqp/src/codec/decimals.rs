@@ -1,21 +1,22 @@
-//! Decimals in the one form that every SDK reads.
+//! Writes decimals in the one form that every SDK reads.
 
 use super::constructor::{ARRAY8, ARRAY32, DECIMAL128, DESCRIBED, LIST8, LIST32, MAP8, MAP32, Width, width};
 
 const DECIMAL128_BYTES: usize = 16;
 
-/// Moves the exponent of each decimal128 among these encoded values to where SDKs look for it.
+/// Moves the exponent of each decimal128 among these encoded values to the place where SDKs read it.
 ///
-/// SDK quirk: pyamqp writes the exponent as IEEE 754 has it, but reads it two bits further up, where the service and .NET write it.
-/// Exponents 6144 to 6271 (with their bias) cover every decimal that people send. .NET reads both forms.
+/// SDK quirk: pyamqp writes the exponent as IEEE 754 defines it, but reads it two bits higher, where the service and
+/// .NET write it. Exponents 6144 to 6271 (with their bias) cover every decimal in practical use. .NET reads both forms.
 pub fn mend_decimals(encoded: &mut [u8]) {
-    // Almost no message has a decimal, and few have this byte.
+    // Hardly any message has a decimal, and few contain this byte.
     if encoded.contains(&DECIMAL128) {
         mend_each(encoded);
     }
 }
 
-/// Lists, maps and described values are entered by stepping over what stands before their content, so nothing is nested here.
+/// Corrects each decimal. Lists, maps and described values are entered by skipping their header, so no recursion is
+/// needed.
 fn mend_each(encoded: &mut [u8]) {
     let mut at = 0_usize;
     while let Some(code) = encoded.get(at).copied() {
@@ -42,7 +43,7 @@ fn mend_each(encoded: &mut [u8]) {
     }
 }
 
-/// Mends the elements of an array of decimals and returns the length of any array behind its code.
+/// Corrects the elements of an array of decimals. Returns the length of the array after its code.
 fn mend_array(encoded: &mut [u8], at: usize, number_len: usize) -> Option<usize> {
     let len = number(encoded, at, number_len)?.saturating_add(number_len);
     let end = at.saturating_add(len).min(encoded.len());
@@ -89,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn decimals_are_mended_wherever_they_stand() {
+    fn decimals_are_corrected_at_every_nesting_level() {
         let of = |plus: u8, minus: u8| {
             let array = Array::new(Kind::Decimal128, vec![decimal(plus), decimal(minus)]).unwrap();
             Value::List(vec![
@@ -102,11 +103,11 @@ mod tests {
             ])
         };
         assert_eq!(mended(&of(0x30, 0xb0)), of(0x0c, 0x8c));
-        assert_eq!(mended(&of(0x2f, 0x31)), of(0x2f, 0x31), "others are left alone");
+        assert_eq!(mended(&of(0x2f, 0x31)), of(0x2f, 0x31), "other exponents stay unchanged");
     }
 
     #[test]
-    fn broken_values_do_no_harm() {
+    fn broken_values_are_left_unchanged() {
         for code in 0..=255_u8 {
             for len in 0..20 {
                 let mut encoded = vec![0x94; len];

@@ -1,4 +1,4 @@
-//! Decoding of the types that fields have.
+//! Decodes the types of fields.
 
 use bytes::Bytes;
 
@@ -14,7 +14,7 @@ use crate::value::{Fields, Value};
 pub trait Decode: Sized {
     fn decode(decoder: &mut Decoder<'_>) -> Result<Self, DecodeError>;
 
-    /// What a null or missing field of this type means, if it may be missing.
+    /// Returns the meaning of a null or missing field of this type, if the field may be missing.
     fn absent() -> Option<Self> {
         None
     }
@@ -30,7 +30,7 @@ pub trait Decode: Sized {
     }
 }
 
-/// The next field of a composite; None when it is null or missing and its type does not say what that means.
+/// Reads the next field of a composite. Returns None when it is null or missing and its type defines no default.
 #[inline]
 pub(crate) fn read_field<T: Decode>(
     decoder: &mut Decoder<'_>,
@@ -249,7 +249,7 @@ impl<'a> Decoder<'a> {
         self.error(Problem::OutOfRange { what, value: value.into() })
     }
 
-    /// A binary, borrowed.
+    /// Reads a binary, borrowed.
     pub(crate) fn binary(&mut self) -> Result<&'a [u8], DecodeError> {
         match self.byte()? {
             c::BINARY8 => self.counted(false),
@@ -258,7 +258,7 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// A string or a symbol, borrowed: some clients write the one where the standard says the other.
+    /// Reads a string or a symbol, borrowed: some clients write one where the standard requires the other.
     pub(crate) fn characters(&mut self, expected: &'static str) -> Result<&'a [u8], DecodeError> {
         match self.byte()? {
             c::STRING8 | c::SYMBOL8 => self.counted(false),
@@ -275,7 +275,7 @@ impl<'a> Decoder<'a> {
         Symbol::from_ascii(Bytes::copy_from_slice(bytes)).map_err(|_| self.error(Problem::NotAscii))
     }
 
-    /// Reads the descriptor of a type that is known by its place.
+    /// Reads the descriptor of a type that is known by its position.
     pub(crate) fn expect_descriptor(&mut self, code: u8, expected: &'static str) -> Result<(), DecodeError> {
         let offset = self.position();
         match self.descriptor_code(expected)? {

@@ -1,4 +1,4 @@
-//! Decoding of values whose type only the bytes know.
+//! Decodes values whose type is known only from the bytes.
 
 use bytes::Bytes;
 
@@ -31,7 +31,7 @@ impl Decoder<'_> {
         Ok(Value::described(descriptor, value))
     }
 
-    /// What follows a format code, which an array states once for all its elements.
+    /// Reads the content after a format code, which an array states once for all its elements.
     pub(super) fn value_body(&mut self, code: u8) -> Result<Value, DecodeError> {
         Ok(match code {
             c::NULL => Value::Null,
@@ -134,7 +134,7 @@ impl Decoder<'_> {
         Ok(Array::decoded(descriptors, kind, elements))
     }
 
-    /// The constructor that all elements share: descriptors, if any, then a format code.
+    /// Reads the constructor that all elements share: descriptors, if any, then a format code.
     fn array_constructor(&mut self) -> Result<(Vec<Value>, u8), DecodeError> {
         let mut descriptors = Vec::new();
         let mut code = self.byte()?;

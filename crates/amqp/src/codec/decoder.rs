@@ -1,17 +1,18 @@
-//! The cursor that reads AMQP bytes, and the bounds it keeps.
+//! The cursor that reads AMQP bytes, and the limits that it enforces.
 
 use super::constructor::{self as c, Width};
 use super::descriptor::Descriptor;
 use super::error::{DecodeError, Problem};
 
-/// Levels of lists, maps, arrays and descriptors inside each other.
+/// Nesting levels of lists, maps, arrays and descriptors.
 pub const DEPTH_MAX: u8 = 64;
-/// Values that one decoded value may hold, all levels together: an owned value is many times its encoding.
+/// Values that one decoded value may hold over all levels: an owned value is many times larger than its encoding.
 pub const VALUES_MAX: usize = 65_536;
-/// Elements of an array whose encoding takes no bytes (null, true, the empty list), which no input length bounds.
+/// Elements of an array whose encoding takes no bytes (null, true, the empty list), because the input length does not
+/// limit them.
 pub const ZERO_WIDTH_ELEMENTS_MAX: usize = 256;
 
-/// Reads values from a slice. Every read is checked; an error tells the offset in that slice.
+/// Reads values from a slice. Every read is checked; an error contains the offset in that slice.
 #[derive(Debug)]
 pub struct Decoder<'a> {
     /// Ends where the innermost compound value ends.
@@ -21,7 +22,7 @@ pub struct Decoder<'a> {
     values_left: usize,
 }
 
-/// A compound value being read: what its header announced, and what to go back to.
+/// A compound value that is being read: its announced size and count, and the state of the enclosing value.
 #[derive(Debug)]
 pub struct Compound<'a> {
     outer: &'a [u8],
@@ -54,7 +55,7 @@ impl<'a> Decoder<'a> {
         self.error(Problem::Truncated { needed, found: self.remaining().len() })
     }
 
-    /// The offset is that of the code, which was just read.
+    /// Builds an error at the offset of the code that was just read.
     #[cold]
     pub(crate) fn unexpected(&self, expected: &'static str, code: u8) -> DecodeError {
         DecodeError::new(self.at.saturating_sub(1), Problem::Unexpected { expected, code })
@@ -95,7 +96,7 @@ impl<'a> Decoder<'a> {
         self.array().map(u32::from_be_bytes)
     }
 
-    /// A length of one or four bytes, then that many bytes.
+    /// Reads a length of one or four bytes, then that many bytes.
     #[inline]
     pub(crate) fn counted(&mut self, wide: bool) -> Result<&'a [u8], DecodeError> {
         let len = self.length(wide)?;
@@ -110,7 +111,7 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// Takes a null when one is next.
+    /// Consumes a null if it is next.
     #[inline]
     pub fn take_null(&mut self) -> bool {
         let null = self.peek() == Some(c::NULL);
@@ -118,9 +119,9 @@ impl<'a> Decoder<'a> {
         null
     }
 
-    /// Steps over one value without looking inside it.
+    /// Skips one value without decoding it.
     pub fn skip(&mut self) -> Result<(), DecodeError> {
-        // A described value is two values in the place of one: no recursion, so no depth to bound.
+        // A described value is two values in place of one. Counting them avoids recursion, so no depth limit is needed.
         let mut pending: usize = 1;
         while pending > 0 {
             match self.byte()? {
@@ -144,7 +145,7 @@ impl<'a> Decoder<'a> {
         self.take(len).map(drop)
     }
 
-    /// One value as its encoded bytes.
+    /// Reads one value as its encoded bytes.
     pub fn raw(&mut self) -> Result<&'a [u8], DecodeError> {
         let rest = self.remaining();
         let start = self.at;
@@ -164,7 +165,7 @@ impl<'a> Decoder<'a> {
         self.depth -= 1;
     }
 
-    /// Accounts for values before room is made for them.
+    /// Counts values against the limit before memory is reserved for them.
     pub(crate) fn charge(&mut self, count: u32) -> Result<usize, DecodeError> {
         let wanted = usize::try_from(count).unwrap_or(usize::MAX);
         match self.values_left.checked_sub(wanted) {
@@ -187,7 +188,7 @@ impl<'a> Decoder<'a> {
         Ok(Compound { outer, count })
     }
 
-    /// Goes on behind the compound, whatever of it was read: unknown trailing fields are ignored.
+    /// Continues after the compound, whatever was read of it: unknown trailing fields are ignored.
     #[inline]
     pub(crate) fn leave(&mut self, compound: &Compound<'a>) {
         self.at = self.input.len();
@@ -217,7 +218,7 @@ impl<'a> Decoder<'a> {
         Ok(list)
     }
 
-    /// Enters a map; the count is of keys and values together and is even.
+    /// Enters a map. The count covers keys and values together and is even.
     pub(crate) fn enter_map(&mut self, expected: &'static str) -> Result<Compound<'a>, DecodeError> {
         let map = match self.byte()? {
             c::MAP8 => self.enter(false)?,
@@ -257,10 +258,10 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// Reads a descriptor and gives the code of the type it names.
+    /// Reads a descriptor and returns the code of the type it names.
     #[inline]
     pub fn descriptor_code(&mut self, expected: &'static str) -> Result<u64, DecodeError> {
-        // What every known client writes for the types of the standard.
+        // Every known client uses this form for the types of the standard.
         if let Some([c::DESCRIBED, c::SMALL_ULONG, code]) = self.remaining().first_chunk() {
             self.at += 3;
             return Ok((*code).into());
@@ -272,7 +273,7 @@ impl<'a> Decoder<'a> {
 }
 
 impl Compound<'_> {
-    /// Whether the next field is there and not null; a null is taken.
+    /// Returns whether the next field is present and not null. A null is consumed.
     #[inline]
     pub(crate) fn next_is_set(&mut self, decoder: &mut Decoder<'_>) -> bool {
         if self.count == 0 {

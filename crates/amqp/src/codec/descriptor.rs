@@ -4,7 +4,7 @@ use super::constructor as c;
 use super::decoder::Decoder;
 use super::error::DecodeError;
 
-/// A descriptor as it came.
+/// A descriptor as received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Descriptor<'a> {
     Code(u64),

@@ -1,4 +1,4 @@
-//! Encoding of the types that fields have, always in their smallest form.
+//! Encodes the types of fields, always in their smallest form.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -12,12 +12,12 @@ use crate::value::Fields;
 pub trait Encode {
     fn encode(&self, out: &mut BytesMut);
 
-    /// Whether a field of this value is written as null.
+    /// Returns whether a field with this value is written as null.
     fn is_absent(&self) -> bool {
         false
     }
 
-    /// The encoding as a buffer of its own.
+    /// Returns the encoding in a buffer of its own.
     fn to_bytes(&self) -> Bytes {
         let mut out = BytesMut::new();
         self.encode(&mut out);
@@ -25,12 +25,13 @@ pub trait Encode {
     }
 }
 
-/// The length of something we encoded. Sizes are bounded far below by frame and message limits.
+/// Returns the length of an encoded value. Frame and message limits are far below 4 GiB.
 pub fn length_u32(len: usize) -> u32 {
     u32::try_from(len).expect("frames and messages are limited to sizes far below 4 GiB")
 }
 
-/// SDK quirk: pyamqp looks for the code at byte 2, so a descriptor is always a smallulong.
+/// Writes the descriptor of a type.
+/// SDK quirk: pyamqp expects the code at byte 2, so a descriptor is always a smallulong.
 pub fn put_descriptor(out: &mut BytesMut, code: u8) {
     out.put_slice(&[c::DESCRIBED, c::SMALL_ULONG, code]);
 }
@@ -63,7 +64,7 @@ impl CompoundWriter {
         Self { start }
     }
 
-    /// Fills in size and count; content too long for the small form moves to make room for the large one.
+    /// Fills in size and count. Content that is too long for the small form is moved to make room for the large one.
     pub fn finish(self, out: &mut BytesMut, count: usize) {
         let content_len = out.len() - self.start - Self::HEADER8_LEN;
         match (u8::try_from(content_len + 1), u8::try_from(count)) {
@@ -114,7 +115,7 @@ impl ListWriter {
         }
     }
 
-    /// A flag whose absence means false.
+    /// Writes a flag whose absence means false.
     #[inline]
     pub(crate) fn flag(&mut self, out: &mut BytesMut, value: bool) {
         self.field(out, &value.then_some(true));

@@ -1,4 +1,4 @@
-//! Encoding of values, alone and as elements of an array.
+//! Encodes values, alone and as elements of an array.
 
 use bytes::{BufMut, BytesMut};
 
@@ -92,7 +92,7 @@ fn put_entries(out: &mut BytesMut, entries: &[(Value, Value)]) {
     }
 }
 
-/// The format code that all elements of the array can share: a small one only if every element fits it.
+/// Returns the format code for all elements of the array: a small one only if every element fits it.
 fn element_code(array: &Array) -> u8 {
     let fits = |fits: fn(&Value) -> bool| array.elements().iter().all(fits);
     match array.kind() {
@@ -131,7 +131,7 @@ fn put_element(out: &mut BytesMut, code: u8, element: &Value) {
     }
 }
 
-/// The one byte of an integer that `fits_small`.
+/// Returns the one byte of an integer that `fits_small`.
 fn low_byte(value: &Value) -> u8 {
     match value {
         Value::Uint(number) => number.to_be_bytes()[3],
@@ -142,7 +142,7 @@ fn low_byte(value: &Value) -> u8 {
     }
 }
 
-/// A length and the bytes, without a format code.
+/// Writes a length and the bytes, without a format code.
 pub(super) fn put_counted_body(out: &mut BytesMut, wide: bool, bytes: &[u8]) {
     match u8::try_from(bytes.len()) {
         Ok(len) if !wide => out.put_u8(len),
@@ -151,7 +151,7 @@ pub(super) fn put_counted_body(out: &mut BytesMut, wide: bool, bytes: &[u8]) {
     out.put_slice(bytes);
 }
 
-/// The format code that holds every value of a kind.
+/// Returns the format code that holds every value of a kind.
 fn wide_code(kind: Kind) -> u8 {
     match kind {
         Kind::Null => c::NULL,
@@ -182,7 +182,7 @@ fn wide_code(kind: Kind) -> u8 {
     }
 }
 
-/// The body that goes with `wide_code`.
+/// Writes the body for `wide_code`.
 fn put_wide_body(out: &mut BytesMut, value: &Value) {
     match value {
         // No array has described elements: their descriptors belong to the array.

@@ -1,6 +1,6 @@
-//! What can be wrong with the bytes of a peer.
+//! Errors in the bytes of a peer.
 
-/// The bytes are not what AMQP allows there.
+/// The bytes violate AMQP at this place.
 ///
 /// Boxed, because every read returns a result: a pointer keeps the good results in registers.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -19,7 +19,7 @@ impl DecodeError {
         Self(Box::new(Found { offset, problem }))
     }
 
-    /// Where in the decoded slice, counted from its start.
+    /// Returns the offset of the error in the decoded slice.
     pub fn offset(&self) -> usize {
         self.0.offset
     }

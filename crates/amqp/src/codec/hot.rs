@@ -1,4 +1,5 @@
-//! Flow, transfer and disposition: one of them per message or few messages, so written by hand.
+//! Flow, transfer and disposition. They occur once per message or per few messages, so their codecs are written by
+//! hand.
 //!
 //! All fields are written, as in every composite (see `composite!`).
 
@@ -10,7 +11,7 @@ use super::encode::{Encode, ListWriter, put_descriptor};
 use super::error::{DecodeError, Problem};
 use crate::performative::{Disposition, Flow, Transfer};
 
-/// Room for any transfer without a state, so that the buffer grows at most once.
+/// Room for any transfer without a state. With it the buffer grows at most once.
 const TRANSFER_RESERVE_LEN: usize = 96;
 const DISPOSITION_RESERVE_LEN: usize = 48;
 

@@ -1,5 +1,5 @@
-//! Bytes ↔ types. Decoding borrows from the input and copies only what outlives it: a slice of the read buffer
-//! kept by one small string would pin the whole buffer.
+//! Converts between bytes and types. Decoding borrows from the input and copies only data that outlives it: one small
+//! string that kept a slice of the read buffer would pin the whole buffer.
 
 mod composite;
 mod constructor;

@@ -1,4 +1,4 @@
-//! Types that are one of several described types: the descriptor chooses.
+//! Types that are one of several described types, selected by the descriptor.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -39,7 +39,7 @@ macro_rules! union_of_composites {
     };
 }
 
-// The hot ones first, because they are compared in this order.
+// The frequent ones come first, because they are compared in this order.
 union_of_composites! {
     Performative as "a performative" {
         Transfer(Transfer), Disposition(Disposition), Flow(Flow), Attach(Attach), Detach(Detach), Begin(Begin), End(End),

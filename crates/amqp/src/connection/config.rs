@@ -1,4 +1,4 @@
-//! What a connection tells its peer, and every bound it keeps.
+//! The values that a connection announces to its peer, and every limit that it enforces.
 
 use std::time::Duration;
 
@@ -6,33 +6,34 @@ use bytes::Bytes;
 
 use crate::{Fields, Symbol, Text};
 
-/// How a connection introduces itself and what it allows. The defaults are those of a server; see [`Config::client`].
+/// Describes how a connection introduces itself and what it permits. The defaults are those of a server; see
+/// [`Config::client`].
 #[derive(Debug, Clone)]
 pub struct Config {
     pub container_id: Text,
-    /// Sent in open (and in sasl-init): a client names the namespace it wants, a server leaves it out.
+    /// Sent in open (and in sasl-init): a client names its namespace, a server omits it.
     pub hostname: Option<Text>,
-    /// The largest frame we accept. Also the largest we send, even to a peer that would take more, so that
-    /// one large message does not hold up everything else on the connection.
+    /// The largest frame we accept. Also the largest we send, even to a peer that accepts more, so that one large
+    /// message does not delay everything else on the connection.
     pub max_frame_size_bytes: u32,
-    /// The highest channel a peer may use, so one less than the number of sessions it may have.
+    /// The highest channel a peer may use: one less than the number of sessions it may have.
     pub channel_max: u16,
-    /// The highest handle a peer may use on a session, so one less than the number of links it may have there.
-    /// Values above [`Config::HANDLE_MAX_LIMIT`] are lowered to it.
+    /// The highest handle a peer may use on a session: one less than the number of links it may have there. Values
+    /// above [`Config::HANDLE_MAX_LIMIT`] are lowered to it.
     pub handle_max: u32,
-    /// Advertised as `idle-time-out`. A peer silent for twice as long is given up.
+    /// Advertised as `idle-time-out`. A peer that is silent for twice as long is disconnected.
     pub idle_timeout: Option<Duration>,
-    /// From the start of the connection until the peer's open.
+    /// The time from the start of the connection to the peer's open.
     pub handshake_timeout: Duration,
     /// How long to wait for the peer's close after ours.
     pub close_timeout: Duration,
-    /// Transfer frames a peer may send on a session before it hears from us again.
+    /// Transfer frames that a peer may send on a session before our next flow.
     pub incoming_window: u32,
     /// The transfer-id of the first frame we send on a session.
     pub next_outgoing_id: u32,
     /// The delivery-id of the first delivery we send on a session.
-    // SDK quirk: pyamqp settles its own sends by any disposition with their id, whatever its role. A server that
-    // starts high keeps its ids apart from those of such a client.
+    // SDK quirk: pyamqp settles its own sends by any disposition with their id, whatever its role. A server that starts
+    // high keeps its ids apart from those of such a client.
     pub first_delivery_id: u32,
     /// Sent in open.
     pub properties: Option<Fields>,
@@ -43,7 +44,7 @@ pub struct Config {
     pub limits: Limits,
 }
 
-/// Bounds on what a peer can make us hold.
+/// Limits on the memory that a peer can make us use.
 #[derive(Debug, Clone)]
 pub struct Limits {
     /// Links of the whole connection.
@@ -51,22 +52,22 @@ pub struct Limits {
     /// Largest message on a link whose attach names no `max-message-size`.
     pub message_size_bytes_max: u64,
     /// Deliveries of several frames that are larger than this are handed up in parts, see
-    /// [`Event::Part`](super::Event::Part), on links that take them at all. By default every delivery comes whole.
+    /// [`Event::Part`](super::Event::Part), on links that permit parts. By default every delivery is handed up whole.
     pub whole_size_bytes_max: u64,
     /// Unsettled deliveries that we received, per session. The announced window shrinks to keep below it.
     pub unsettled_incoming_max: u32,
-    /// Unsettled deliveries that we sent, per session. Beyond it `send` queues nothing and says so.
+    /// Unsettled deliveries that we sent, per session. Beyond it `send` queues nothing and returns an error.
     pub unsettled_outgoing_max: u32,
-    /// Bytes of deliveries whose last frame has not come, over the whole connection.
+    /// Bytes of incomplete deliveries, over the whole connection.
     pub incomplete_bytes_max: usize,
     /// Bytes of sends that wait for a peer's session window, over the whole connection.
     pub blocked_bytes_max: usize,
-    /// Deliveries beyond the credit that a link tolerates between two grants.
+    /// Deliveries beyond the credit that a link tolerates between two grants of credit.
     // SDK quirk: pyamqp senders assume 10000 credits of their own.
     pub overrun_max: u32,
 }
 
-/// The SASL dialogue of a client: one mechanism, one message.
+/// The SASL exchange of a client: one mechanism, one message.
 #[derive(Debug, Clone)]
 pub struct SaslClient {
     pub mechanism: Symbol,
@@ -74,10 +75,10 @@ pub struct SaslClient {
 }
 
 impl Config {
-    /// Bounds the table from a peer's handle to its link: 16 KiB per session.
+    /// Limits the table from a peer's handle to its link: 16 KiB per session.
     pub const HANDLE_MAX_LIMIT: u32 = 4095;
 
-    /// A server, with the numbers Service Bus itself shows its clients.
+    /// Returns the configuration of a server, with the numbers that Service Bus announces to its clients.
     pub fn server(container_id: impl Into<Text>) -> Self {
         Self {
             container_id: container_id.into(),
@@ -100,7 +101,7 @@ impl Config {
         }
     }
 
-    /// A client of the namespace `hostname`.
+    /// Returns the configuration of a client of the namespace `hostname`.
     pub fn client(container_id: impl Into<Text>, hostname: impl Into<Text>) -> Self {
         Self {
             hostname: Some(hostname.into()),

@@ -1,4 +1,4 @@
-//! Flow: session windows and link credit, both ways.
+//! Flow control: session windows and link credit, in both directions.
 
 use super::error::Fault;
 use super::link::State;
@@ -30,19 +30,19 @@ impl Connection {
         Ok(())
     }
 
-    /// Whether a driver that keeps to `sendable` has to wait, whatever the credit of its links.
+    /// Returns whether a driver that respects `sendable` has to wait, whatever the credit of its links.
     pub(super) fn is_blocked(&self, id: SessionId) -> bool {
         self.sessions.get(id).is_some_and(|session| session.room(&self.config.limits) == 0)
     }
 
-    /// Tells the driver if something made room on a session that had none before.
+    /// Emits an event if a session that had no room for sends has room again.
     pub(super) fn tell_if_unblocked(&mut self, id: SessionId, was_blocked: bool) {
         if was_blocked && !self.is_blocked(id) {
             self.events.push_back(Event::Unblocked { session: id });
         }
     }
 
-    /// The same when the window has moved: parts of a delivery that has begun need no more than that.
+    /// Like `tell_if_unblocked`, after a change of the window: parts of a delivery that has begun need only the window.
     fn tell_of_room(&mut self, id: SessionId, was_blocked: bool, was_shut: bool) {
         let Some(session) = self.sessions.get(id) else { return };
         let is_free = was_blocked && session.room(&self.config.limits) > 0;
@@ -70,7 +70,7 @@ impl Connection {
         }
     }
 
-    /// Tells the driver how much it may send.
+    /// Emits an event with the credit for sends.
     pub(super) fn tell_credit(&mut self, id: LinkId, available: Option<u32>) {
         if let Some(link) = self.links.get_mut(id) {
             link.early_flow = false;
@@ -79,14 +79,15 @@ impl Connection {
         }
     }
 
-    /// A sender's flow matters when it answers a drain, or tells what it has.
-    // SDK quirk: pyamqp senders send flows with a credit of their own, which is ours to give: it is ignored.
+    /// Handles a sender's flow. It matters only when it answers a drain or states the number of available messages.
+    // SDK quirk: pyamqp senders send flows with a credit of their own. Only the receiver grants credit, so it is
+    // ignored.
     fn on_sender_flow(&mut self, id: LinkId, flow: &Flow) {
         let Some(link) = self.links.get_mut(id) else { return };
         if link.drain
             && let Some(count) = flow.delivery_count
         {
-            // The sender's count is the true one: credit may have been set anew while its answer was on the way.
+            // The sender's count is authoritative: the credit may have been set again while its answer was in flight.
             let returned = count.wrapping_sub(link.delivery_count);
             if returned <= i32::MAX.unsigned_abs() {
                 link.delivery_count = count;
@@ -146,7 +147,7 @@ impl Connection {
         link.credit = credit;
         link.overrun = 0;
         link.keep_credit_of_partial();
-        // Before the sender's attach its delivery-count is unknown: the credit goes out when it comes.
+        // The sender's delivery-count is unknown before its attach, so the credit is sent when the attach arrives.
         if link.state == State::Attached {
             self.put_link_flow(id);
         }

@@ -1,12 +1,12 @@
-//! What we ended with an error, noted for a log.
+//! Records the links, sessions and connections that we ended with an error, for a log.
 
 use super::link::{Link, State};
 use super::{Connection, LinkId, SessionId};
 use crate::{AmqpError, Text};
 
-/// Notes that are kept until the driver takes them. Further ones are only counted.
+/// Records that are kept until the driver takes them. Further ones are only counted.
 const KEPT_MAX: usize = 16;
-/// Links that are named with their session.
+/// Links that are listed with their session.
 const LINKS_MAX: usize = 4;
 
 /// A link, a session or a connection that we ended with an error.
@@ -18,10 +18,10 @@ pub struct Ended {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Scope {
-    /// A link that the peer asked for and did not get.
+    /// A link that the peer requested and that was refused.
     Refusal(LinkName),
     Link(LinkName),
-    /// Names some of its links.
+    /// With the names of some of its links.
     Session(Vec<LinkName>),
     Connection,
 }
@@ -29,15 +29,15 @@ pub enum Scope {
 #[derive(Debug, Clone, PartialEq)]
 pub struct LinkName {
     pub name: Text,
-    /// Of our end; none for a coordinator.
+    /// The address of our end; none for a coordinator.
     pub address: Option<Text>,
 }
 
-/// The notes since the driver last took them.
+/// The records since the driver last took them.
 #[derive(Debug, Default)]
 pub struct Endings {
     pub list: Vec<Ended>,
-    /// Further ones, of which nothing is known.
+    /// The number of further records, which were dropped.
     pub omitted: u32,
 }
 

@@ -1,15 +1,16 @@
-//! How calls on a connection fail.
+//! Errors of calls on a connection.
 
 use super::{LinkId, SessionId};
 use crate::{AmqpError, SaslCode, Text};
 
-/// The connection is beyond use. Take the events that are left, write the output, then drop it.
+/// The connection cannot be used any more. Take the remaining events, write the output, then drop it.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Error {
-    /// The peer broke the protocol. It has been told with a close, if it got far enough to understand one.
+    /// The peer violated the protocol. The output contains a close with the reason, unless the peer was not ready for
+    /// one.
     #[error("the peer broke the protocol: {0}")]
     Protocol(AmqpError),
-    /// The stream does not start with a protocol header that we speak. Our header is in the output.
+    /// The stream does not start with a supported protocol header. Our header is in the output.
     #[error("the peer does not start with an AMQP 1.0 header but with {found:02x?}")]
     Header { found: [u8; 8] },
     #[error("the peer sent nothing for {silent_ms} ms, longer than twice the idle time-out")]
@@ -24,7 +25,7 @@ pub enum Error {
     Sasl { code: SaslCode },
 }
 
-/// Why nothing was sent.
+/// The reason why a send was not possible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
     #[error("the link is not attached, or is being detached")]
@@ -41,7 +42,7 @@ pub enum SendError {
     Incomplete,
 }
 
-/// A peer's mistake, and how much of the connection it costs.
+/// A peer's mistake, and the part of the connection that it ends.
 #[derive(Debug)]
 pub(super) enum Fault {
     Connection(Box<AmqpError>),

@@ -1,4 +1,4 @@
-//! How a connection starts and ends: protocol headers, SASL, open, close.
+//! The start and the end of a connection: protocol headers, SASL, open, close.
 
 use bytes::{Buf, Bytes, BytesMut};
 
@@ -9,7 +9,7 @@ use crate::{
     SaslFrame, SaslInit, SaslMechanisms, SaslOutcome, condition, decode_frame,
 };
 
-/// How far the connection has come, by what the peer has to send next.
+/// The progress of the connection, named by what the peer has to send next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     /// The SASL header (client), or either header (server).
@@ -21,7 +21,7 @@ pub(super) enum Phase {
     AmqpHeader,
     Open,
     Running,
-    /// Our close is sent; only the peer's close counts.
+    /// Our close is sent; only the peer's close matters.
     Closing,
     Closed,
 }
@@ -32,7 +32,8 @@ impl Connection {
         self.handshake_out().extend_from_slice(&header);
     }
 
-    /// Until SASL is through, a client's frames wait in `out` and only SASL may leave.
+    /// Returns the output for handshake frames. Until SASL is complete, a client's frames wait in `out` and only SASL
+    /// frames may leave.
     fn handshake_out(&mut self) -> &mut BytesMut {
         if self.is_held { &mut self.sasl_out } else { &mut self.out }
     }
@@ -41,7 +42,7 @@ impl Connection {
         FrameWriter::sasl(self.handshake_out(), frame).finish();
     }
 
-    /// Takes a protocol header; false when it is not complete.
+    /// Reads a protocol header. Returns false when it is incomplete.
     pub(super) fn take_header(&mut self, input: &mut BytesMut) -> Result<bool, Error> {
         let header = match ProtocolHeader::decode(input) {
             Ok(Some(header)) => header,
@@ -63,7 +64,7 @@ impl Connection {
         Ok(true)
     }
 
-    /// AMQP 1.0 §2.2: a peer that starts wrongly is told the header we want, and nothing else.
+    /// AMQP 1.0 §2.2: a peer that starts with a wrong header gets the header we expect, and nothing else.
     fn refuse_header(&mut self, found: [u8; 8]) -> Error {
         if !self.is_client {
             let wants_sasl = self.phase == Phase::FirstHeader && !self.config.sasl_mechanisms.is_empty();
@@ -86,7 +87,7 @@ impl Connection {
         self.phase = Phase::Open;
     }
 
-    /// Takes a SASL frame; false when it is not complete.
+    /// Reads a SASL frame. Returns false when it is incomplete.
     pub(super) fn take_sasl_frame(&mut self, input: &mut BytesMut) -> Result<bool, Error> {
         let (frame, len) = match decode_frame(input, self.config.max_frame_size_bytes) {
             Ok(None) => return Ok(false),
@@ -132,7 +133,7 @@ impl Connection {
     }
 
     fn on_sasl_mechanisms(&mut self, offer: &SaslMechanisms) -> Result<(), Error> {
-        // A second offer finds nothing left to say.
+        // A second offer of mechanisms is an error.
         let Some(sasl) = self.sasl_client.take() else {
             return Err(self.fail_sasl("mechanisms were offered twice"));
         };
@@ -161,7 +162,7 @@ impl Connection {
         Ok(())
     }
 
-    /// SASL is through: what waited for it follows.
+    /// Releases the frames that waited for SASL to complete.
     fn release_held(&mut self) {
         self.is_held = false;
         let mut out = std::mem::take(&mut self.sasl_out);
@@ -169,7 +170,7 @@ impl Connection {
         self.out = out;
     }
 
-    /// There is no way to tell a peer what is wrong while SASL runs, except to end.
+    /// Ends the connection during SASL, which has no frame to report an error.
     fn fail_sasl(&mut self, description: &str) -> Error {
         self.shut();
         Error::Protocol(AmqpError::new(condition::FRAMING_ERROR, description.to_owned()))
@@ -234,14 +235,14 @@ impl Connection {
     }
 
     fn put_close(&mut self, error: Option<AmqpError>) {
-        // A close is understood only behind an open.
+        // A close is valid only after an open.
         if !self.is_open_sent {
             self.put_open();
         }
         wire::put_frame(&mut self.out, 0, &Close { error });
     }
 
-    /// The peer broke a rule that costs it the connection.
+    /// Closes the connection because the peer violated a rule.
     pub(super) fn fail(&mut self, error: AmqpError) -> Error {
         if matches!(self.phase, Phase::Open | Phase::Running) {
             self.flush();
@@ -251,7 +252,7 @@ impl Connection {
         Error::Protocol(error)
     }
 
-    /// Nothing comes or goes any more, apart from what is in the output.
+    /// Ends all input and output, apart from bytes that are already in the output.
     pub(super) fn shut(&mut self) {
         if self.is_held {
             self.out.clear();

@@ -2,11 +2,12 @@
 
 use std::fmt;
 
-/// Names a session of one connection. Stale ids (of a session that ended) are harmless: calls with them do nothing.
+/// Identifies a session of one connection. Stale ids (of a session that ended) are harmless: calls with them do
+/// nothing.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(Key);
 
-/// Names a link of one connection. Stale ids (of a link that detached) are harmless: calls with them do nothing.
+/// Identifies a link of one connection. Stale ids (of a link that detached) are harmless: calls with them do nothing.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkId(Key);
 
@@ -14,7 +15,7 @@ pub struct LinkId(Key);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DeliveryId(pub u32);
 
-/// An arena index that also knows which use of the index it means.
+/// An arena index with the generation of its slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Key {
     index: u32,
@@ -108,7 +109,7 @@ impl<I: Id, T> Arena<I, T> {
         if slot.generation == key.generation { slot.value.as_mut() } else { None }
     }
 
-    /// Removes everything; every key handed out so far is stale from now on.
+    /// Removes everything. Every key that was issued before is stale from now on.
     pub(super) fn clear(&mut self) {
         for (index, slot) in (0..).zip(&mut self.slots) {
             if slot.value.take().is_some() {

@@ -1,4 +1,4 @@
-//! Bytes into frames, and frames to whoever handles them.
+//! Splits bytes into frames and dispatches the frames to their handlers.
 
 use bytes::{Buf, Bytes, BytesMut};
 
@@ -27,7 +27,7 @@ impl Connection {
         }
     }
 
-    /// Takes a frame; false when it is not complete.
+    /// Reads a frame. Returns false when it is incomplete.
     fn take_frame(&mut self, input: &mut BytesMut) -> Result<bool, Error> {
         let (channel, performative, payload_len, len) =
             match decode_frame(input, self.config.max_frame_size_bytes) {
@@ -100,7 +100,7 @@ impl Connection {
         }
     }
 
-    /// The session that a peer's channel means.
+    /// Returns the session of a peer's channel.
     #[inline]
     fn session_of(&self, channel: u16) -> Option<(SessionId, State)> {
         let id = self.remote_channels.get(u32::from(channel))?;
@@ -114,7 +114,7 @@ impl Connection {
         }
     }
 
-    /// Makes a fault's owner pay for it: the link, the session or the connection.
+    /// Ends the link, the session or the connection to which a fault belongs.
     pub(super) fn punish(&mut self, fault: Fault) -> Result<(), Error> {
         match fault {
             Fault::Connection(error) => return Err(self.fail(*error)),
@@ -125,7 +125,7 @@ impl Connection {
     }
 }
 
-/// A frame for no session matters only if it asks for something.
+/// Ignores a frame for an unknown session, unless it requests something.
 // SDK quirk: pyamqp, when it closes a client with several links, detaches some of them after it sent end.
 fn ignore_farewell(channel: u16, performative: &Performative) -> Result<(), Fault> {
     match performative {
@@ -140,7 +140,7 @@ fn ignore_farewell(channel: u16, performative: &Performative) -> Result<(), Faul
     }
 }
 
-/// Cuts the first frame off the input and gives its last `payload_len` bytes, without copying them.
+/// Cuts the first frame off the input and returns its last `payload_len` bytes, without copying them.
 #[inline]
 fn take_payload(input: &mut BytesMut, len: usize, payload_len: usize) -> Bytes {
     if payload_len == 0 {

@@ -1,4 +1,4 @@
-//! One link: its agreed terms, its credit, and the delivery that is coming in over several frames.
+//! One link: its negotiated terms, its credit, and the incoming delivery of several frames.
 
 use bytes::BytesMut;
 
@@ -37,21 +37,21 @@ pub(super) struct Link {
     pub(super) handle: Option<u32>,
     /// The handle in frames the peer sends; none before it attaches.
     pub(super) remote_handle: Option<u32>,
-    /// What the peer asked for, until it is answered.
+    /// The peer's request, until it is answered.
     pub(super) wish: Option<Box<Wish>>,
     pub(super) remote_max_message_size: Option<u64>,
-    /// The largest message we take, in bytes.
+    /// The largest message we accept, in bytes.
     pub(super) max_message_size: u64,
     /// Deliveries are not handed up in parts.
     pub(super) takes_whole: bool,
 
     /// Deliveries that were begun on this link; wraps.
     pub(super) delivery_count: u32,
-    /// Deliveries that may still be begun. As sender, those that wait for the window still have theirs in it.
+    /// Deliveries that may still be begun. As sender, it includes those that wait for the window.
     pub(super) credit: u32,
     /// Unsettled deliveries in the session's ring, to know whether a detach has to search it.
     pub(super) unsettled: u32,
-    /// Sender: the receiver wants its credit used or returned. Receiver: we want that.
+    /// Sender: the receiver requests that its credit be used or returned. Receiver: we request that.
     pub(super) drain: bool,
 
     /// Sender: deliveries that wait for the peer's session window and have not begun.
@@ -65,19 +65,19 @@ pub(super) struct Link {
     pub(super) is_open: bool,
     /// Sender: the newest delivery of which a frame has left.
     pub(super) last_begun: DeliveryId,
-    /// A flow came before our attach: told to the driver when it accepts the link.
+    /// A flow arrived before our attach; the driver gets it when it accepts the link.
     pub(super) early_flow: bool,
 
     /// Receiver: deliveries beyond the credit since it was last set.
     pub(super) overrun: u32,
-    /// Receiver: a delivery whose last frame has not come.
+    /// Receiver: an incomplete delivery.
     pub(super) partial: Option<Box<Partial>>,
     /// Receiver: the number of delayed calls, and the end of their delay.
     pub(super) held_count: u32,
     pub(super) held_until: Millis,
 }
 
-/// The termini a peer asked for, echoed unless the reply names others.
+/// The termini that a peer requested, echoed unless the reply names others.
 #[derive(Debug)]
 pub(super) struct Wish {
     pub(super) source: Option<Source>,
@@ -92,16 +92,16 @@ pub(super) struct Partial {
     pub(super) message_format: u32,
     pub(super) settled: bool,
     pub(super) state: Option<DeliveryState>,
-    /// It took one credit, which the link gets back if the driver never hears of the delivery.
+    /// It took one credit, which the link gets back if the driver never gets the delivery.
     pub(super) has_credit: bool,
     /// Bytes of all its frames so far.
     pub(super) size: u64,
-    /// Empty once `size` is above what the link takes: nothing of such a delivery is kept. Empty as well while it is
-    /// handed up in parts.
+    /// Empty once `size` exceeds the link's limit: no bytes of such a delivery are kept. Also empty while the delivery
+    /// is handed up in parts.
     pub(super) payload: BytesMut,
     /// The driver gets it in parts.
     pub(super) is_in_parts: bool,
-    /// The driver has settled it before its end; told to the peer behind its last frame.
+    /// The driver's early settlement; sent to the peer after the last frame.
     pub(super) verdict: Option<DeliveryState>,
 }
 
@@ -139,7 +139,7 @@ impl Link {
         }
     }
 
-    /// Takes what the peer's attach says about itself.
+    /// Stores the peer's terms from its attach.
     pub(super) fn learn(&mut self, attach: &Attach) {
         self.remote_handle = Some(attach.handle);
         self.remote_max_message_size = attach.max_message_size.filter(|size| *size != 0);
@@ -162,14 +162,15 @@ impl Link {
         self.credit = self.credit.saturating_sub(1);
     }
 
-    /// As receiver: the credit is fixed anew, so what an incomplete delivery took is not given back on top.
+    /// As receiver: the credit was set again, so the credit of an incomplete delivery is not returned on top of it.
     pub(super) fn keep_credit_of_partial(&mut self) {
         if let Some(partial) = &mut self.partial {
             partial.has_credit = false;
         }
     }
 
-    /// As sender: credit by the receiver's count (AMQP 1.0 §2.6.7). Deliveries it had not seen yet are taken off.
+    /// As sender: computes the credit from the receiver's count (AMQP 1.0 §2.6.7). Deliveries that the receiver had not
+    /// seen yet are subtracted.
     pub(super) fn grant(&mut self, delivery_count: Option<u32>, link_credit: u32) {
         let seen = delivery_count.unwrap_or(self.initial_delivery_count);
         let unseen = self.delivery_count.wrapping_sub(seen).cast_signed();
@@ -177,7 +178,7 @@ impl Link {
         self.credit = u32::try_from(credit.max(0)).unwrap_or(u32::MAX);
     }
 
-    /// As sender: gives back all credit by counting it as used.
+    /// As sender: returns all credit by counting it as used.
     pub(super) fn return_credit(&mut self) {
         self.delivery_count = self.delivery_count.wrapping_add(self.credit);
         self.credit = 0;
@@ -221,12 +222,12 @@ mod tests {
     }
 
     #[test]
-    fn credit_counts_from_what_the_receiver_has_seen() {
+    fn credit_counts_from_the_deliveries_that_the_receiver_has_seen() {
         let mut link = sender();
         link.grant(None, 10);
         (0..3).for_each(|_| link.begin_delivery());
         link.grant(Some(1), 10);
-        assert_eq!(link.credit, 8, "two deliveries are on the way");
+        assert_eq!(link.credit, 8, "two deliveries are in flight");
         link.grant(Some(3), 0);
         assert_eq!(link.credit, 0);
         link.grant(None, 5);

@@ -55,7 +55,7 @@ impl Connection {
         self.on_attach_request(session_id, attach)
     }
 
-    /// The link that an attach names, if there is such a one. A link is known by its name and role, so one of each
+    /// Returns the link that an attach names, if it exists. A link is identified by its name and role, so one of each
     /// role may share a name.
     fn namesake(&self, session: &Session, attach: &Attach, is_it: impl Fn(&Link) -> bool) -> Option<LinkId> {
         let role = attach.role.opposite();
@@ -68,7 +68,7 @@ impl Connection {
         let Some(session) = self.sessions.get_mut(link.session) else { return };
         session.remote_handles.set(attach.handle, id);
         link.learn(&attach);
-        // One that we detached meanwhile stays so: its detach is on the way.
+        // A link that we detached meanwhile stays detached: its detach is in flight.
         if link.state != State::AttachSent {
             return;
         }
@@ -144,7 +144,7 @@ impl Connection {
         wire::put_frame(&mut self.out, channel, &Detach { handle, closed: true, error });
     }
 
-    /// Gives a handle to a link that waits for our answer, and tells the channel for it.
+    /// Assigns a handle to a link that waits for our answer, and returns its channel.
     fn give_handle(&mut self, id: LinkId) -> Option<u16> {
         let link = self.links.get_mut(id).filter(|link| link.state == State::Requested)?;
         let session_id = link.session;
@@ -171,12 +171,12 @@ impl Connection {
         match self.links.get(id).map(|link| link.state) {
             Some(State::Requested) => self.refuse_link(id, error),
             Some(State::AttachSent | State::Attached) => self.send_detach(id, error, true),
-            // The peer's detach is on the way and will be answered.
+            // The peer's detach is in flight and will be answered.
             Some(State::Refused | State::DetachSent { .. }) | None => {}
         }
     }
 
-    /// Detaches a link whose peer broke a rule, and tells the driver at once.
+    /// Detaches a link whose peer violated a rule, and emits its event at once.
     pub(super) fn expel_link(&mut self, id: LinkId, error: AmqpError) {
         self.send_detach(id, Some(error.clone()), false);
         self.events.push_back(Event::Detached { link: id, closed: true, error: Some(error) });
@@ -218,7 +218,7 @@ impl Connection {
         if announce {
             self.events.push_back(Event::Detached { link: id, closed: detach.closed, error: detach.error });
         }
-        // Its unsettled deliveries are forgotten, which makes room for those of other links.
+        // The unsettled deliveries of the link are forgotten, which makes room for those of other links.
         self.tell_if_unblocked(session_id, was_blocked);
         Ok(())
     }
@@ -240,7 +240,7 @@ impl Connection {
                 Role::Receiver => &mut session.incoming,
             };
             for (delivery, state) in ring.forget_link(id) {
-                // Nothing follows an end.
+                // No frame follows an end.
                 if session.state == session::State::Mapped {
                     session.dispose(&mut self.out, link.role, delivery, true, state);
                 }
@@ -250,7 +250,7 @@ impl Connection {
     }
 }
 
-/// Our attach in answer to the peer's, without termini: as it stands it refuses the link.
+/// Builds our attach in answer to the peer's, without termini: in this form it refuses the link.
 fn answer(link: &Link) -> Attach {
     Attach {
         snd_settle_mode: link.snd_settle_mode,
@@ -260,7 +260,8 @@ fn answer(link: &Link) -> Attach {
     }
 }
 
-/// The default in so many words. SDK quirk: pyamqp takes a terminus without any field for none, which means refused.
+/// The default, written explicitly. SDK quirk: pyamqp treats a terminus without any field as missing, which means
+/// refused.
 const EXPIRY_POLICY: Symbol = Symbol::from_static("session-end");
 
 fn not_empty_source(source: Option<Source>) -> Source {

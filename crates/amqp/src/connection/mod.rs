@@ -1,8 +1,8 @@
 //! The AMQP 1.0 connection machine, for both roles.
 //!
 //! Bytes and calls go in, bytes and events come out. It owns sessions, links, credit, windows, delivery numbering,
-//! settlement and heartbeats of one connection. It has no clock, socket, task or random source, and never decides
-//! what a message means.
+//! settlement and heartbeats of one connection. It has no clock, socket, task or random source, and never interprets a
+//! message.
 //!
 //! A driver's loop, for either role:
 //!
@@ -10,13 +10,13 @@
 //! read → handle_input → poll_event until None (calls: accept, send, settle, …) → write output → sleep until poll_timeout
 //! ```
 //!
-//! Rules that hold everywhere:
+//! Rules that always hold:
 //!
-//! * Frames leave in the order of calls. Settlements may be merged into ranges, but leave before a later send,
-//!   detach, end or close. A send may have to wait for the peer's window; later sends of its session wait behind it.
+//! * Frames leave in the order of calls. Settlements may be merged into ranges, but leave before a later send, detach,
+//!   end or close. A send may have to wait for the peer's window; later sends of its session wait behind it.
 //! * One detach per handle, one end per session, one close: never a reply to a reply.
-//! * Memory a peer can make us hold is bounded by [`Config`] and [`Limits`], as long as the driver stops reading
-//!   while [`Connection::output_len`] is above a bound of its own.
+//! * The memory that a peer can make us use is limited by [`Config`] and [`Limits`], as long as the driver stops
+//!   reading while [`Connection::output_len`] exceeds a limit of its own.
 
 mod config;
 mod credit;
@@ -65,7 +65,7 @@ use crate::{
     ReceiverSettleMode, Role, SaslCode, SenderSettleMode, Text, condition,
 };
 
-/// One AMQP connection, either side of it.
+/// One AMQP connection, on either side.
 #[derive(Debug)]
 pub struct Connection {
     config: Config,
@@ -79,7 +79,7 @@ pub struct Connection {
     out: BytesMut,
     /// Client: SASL frames to write, before any of `out`.
     sasl_out: BytesMut,
-    /// Client: SASL is not through, so `out` has to wait.
+    /// Client: SASL is not complete, so `out` has to wait.
     is_held: bool,
     sasl_client: Option<SaslClient>,
     has_sasl: bool,
@@ -96,7 +96,7 @@ pub struct Connection {
     remote_channels: Table<SessionId>,
     /// Sessions with something to flush before the output is written.
     dirty: Vec<SessionId>,
-    /// Bytes of deliveries that are not complete.
+    /// Bytes of incomplete deliveries.
     incomplete_bytes: usize,
     /// Bytes of sends that wait for a window.
     blocked_bytes: usize,
@@ -104,7 +104,7 @@ pub struct Connection {
     endings: Endings,
 }
 
-/// What is agreed about a link.
+/// The negotiated terms of a link.
 #[derive(Debug, Clone)]
 pub struct LinkInfo {
     pub session: SessionId,
@@ -113,18 +113,19 @@ pub struct LinkInfo {
     pub role: Role,
     pub snd_settle_mode: SenderSettleMode,
     pub rcv_settle_mode: ReceiverSettleMode,
-    /// The largest message the peer takes, when it named one that is not 0. Not enforced by `send`.
+    /// The largest message that the peer accepts, if it named a limit other than 0. `send` does not enforce it.
     pub remote_max_message_size: Option<u64>,
 }
 
 impl Connection {
-    /// Waits for the peer's header. A peer may start with SASL or without; [`Event::Opened`] tells.
+    /// Creates a server, which waits for the peer's header. A peer may start with or without SASL; [`Event::Opened`]
+    /// states which.
     pub fn server(config: Config, now: Millis) -> Self {
         Self::new(config, now, false, Phase::FirstHeader)
     }
 
-    /// Starts at once: header, SASL if wanted, open. Sessions and links may be asked for right away; their frames
-    /// wait until the handshake lets them go.
+    /// Creates a client, which starts at once: header, SASL if configured, open. Sessions and links may be requested
+    /// right away; their frames wait for the end of the handshake.
     pub fn client(config: Config, sasl: Option<SaslClient>, now: Millis) -> Self {
         let phase = if sasl.is_some() { Phase::FirstHeader } else { Phase::AmqpHeader };
         let mut connection = Self::new(config, now, true, phase);
@@ -139,10 +140,10 @@ impl Connection {
         connection
     }
 
-    /// Consumes all whole frames. What is left in `input` belongs to a frame that is not complete, or waits for
+    /// Consumes all whole frames. The bytes left in `input` belong to an incomplete frame, or wait for
     /// [`Connection::sasl_outcome`].
     ///
-    /// After an error the peer has been told what it did (in the output), and later input is ignored.
+    /// After an error, the output contains the reason for the peer, and later input is ignored.
     pub fn handle_input(&mut self, now: Millis, input: &mut BytesMut) -> Result<(), Error> {
         self.now = now;
         if !input.is_empty() {
@@ -160,36 +161,37 @@ impl Connection {
         self.events.pop_front()
     }
 
-    /// Takes the notes of what we ended with an error since the last call, for a log. Errors that
-    /// [`Connection::handle_input`] or [`Connection::handle_timeout`] returned are not among them.
+    /// Takes the records of links, sessions and connections that we ended with an error since the last call, for a log.
+    /// Errors that [`Connection::handle_input`] or [`Connection::handle_timeout`] returned are not among them.
     pub fn take_endings(&mut self) -> Endings {
         std::mem::take(&mut self.endings)
     }
 
-    /// Completes what waits to be merged (settlements, window updates) and gives the bytes to write. The driver
-    /// takes from the front what it has written.
+    /// Completes the pending merges (settlements, window updates) and returns the bytes to write. The driver removes
+    /// written bytes from the front.
     pub fn output(&mut self) -> &mut BytesMut {
         self.flush();
         if self.is_held { &mut self.sasl_out } else { &mut self.out }
     }
 
-    /// Whether [`Connection::output`] would give anything.
+    /// Returns whether [`Connection::output`] would return any bytes.
     pub fn has_output(&self) -> bool {
         self.output_len() > 0 || !self.dirty.is_empty()
     }
 
-    /// Bytes ready to be written. Stop reading from a peer while this grows.
+    /// Returns the number of bytes ready to be written. Stop reading from a peer while this grows.
     pub fn output_len(&self) -> usize {
         if self.is_held { self.sasl_out.len() } else { self.out.len() }
     }
 
-    /// Bytes of sends that wait for the peer to open its session windows. A driver that waits for it to fall is woken by
-    /// [`Event::Unblocked`]: when a session's sends have left, or when some were dropped.
+    /// Returns the bytes of sends that wait for the peer to open its session windows. [`Event::Unblocked`] wakes a
+    /// driver that waits for it to fall: when a session's sends have left, or when some were dropped.
     pub fn blocked_len(&self) -> usize {
         self.blocked_bytes
     }
 
-    /// Call [`Connection::handle_timeout`] at this time or soon after. Changes with every other call.
+    /// Returns the time for the next [`Connection::handle_timeout`]; a call soon after it is fine. Changes with every
+    /// other call.
     pub fn poll_timeout(&self) -> Option<Millis> {
         match self.phase {
             Phase::Running => [self.timers.running_at(), self.holding.next_due()].into_iter().flatten().min(),
@@ -199,7 +201,7 @@ impl Connection {
         }
     }
 
-    /// Sends heartbeats; gives up on a peer that is silent or does not finish its handshake or close.
+    /// Sends heartbeats, and gives up on a peer that is silent or does not finish its handshake or close.
     pub fn handle_timeout(&mut self, now: Millis) -> Result<(), Error> {
         self.now = now;
         match self.phase {
@@ -222,85 +224,86 @@ impl Connection {
     }
 
     /// Server: answers [`Event::SaslInit`]. Call `handle_input` again afterwards if input is left: a client may have
-    /// sent more without waiting. With a code other than `Ok` the connection is over once the output is written.
+    /// sent more without waiting. With a code other than `Ok`, the connection is over once the output is written.
     pub fn sasl_outcome(&mut self, code: SaslCode, additional_data: Option<Bytes>) {
         self.answer_sasl(code, additional_data);
     }
 
-    /// Closes the connection. Frames the peer still sends are ignored; [`Event::Closed`] comes with its close.
+    /// Closes the connection. Later frames of the peer are ignored; [`Event::Closed`] follows with its close.
     pub fn close(&mut self, error: Option<AmqpError>) {
         self.close_with(error);
     }
 
-    /// Nothing more will come or go, once the output is written.
+    /// Returns whether the connection is over once the output is written.
     pub fn is_closed(&self) -> bool {
         self.phase == Phase::Closed
     }
 
-    /// Begins a session. `None` when the peer allows no more, or the connection is closing.
+    /// Begins a session. Returns `None` when the peer permits no more, or the connection is closing.
     pub fn begin(&mut self) -> Option<SessionId> {
         self.begin_session()
     }
 
-    /// Ends a session and its links. [`Event::SessionEnded`] comes with the peer's end.
+    /// Ends a session and its links. [`Event::SessionEnded`] follows with the peer's end.
     pub fn end(&mut self, session: SessionId, error: Option<AmqpError>) {
         self.end_session(session, error);
     }
 
-    /// Asks for a link, in the role that `attach` names. Handle and `unsettled` of `attach` are ours to fill.
-    /// `None` when the session is gone or the peer allows no more handles.
+    /// Requests a link, in the role that `attach` names. The connection fills in the handle and `unsettled` of
+    /// `attach`. Returns `None` when the session is gone or the peer permits no more handles.
     pub fn attach(&mut self, session: SessionId, attach: Attach) -> Option<LinkId> {
         self.attach_link(session, attach)
     }
 
-    /// Agrees to a link the peer asked for. Give a receiving link credit with [`Connection::set_credit`] afterwards.
+    /// Accepts a link that the peer requested. Give a receiving link credit with [`Connection::set_credit`] afterwards.
     pub fn accept(&mut self, link: LinkId, reply: AttachReply) {
         self.accept_link(link, reply);
     }
 
-    /// Refuses a link the peer asked for: an attach without termini, then a detach with the error.
+    /// Refuses a link that the peer requested: an attach without termini, then a detach with the error.
     pub fn refuse(&mut self, link: LinkId, error: AmqpError) {
         self.refuse_link(link, Some(error));
     }
 
-    /// Closes a link. Sends of it that still wait for the peer's window are dropped.
-    /// [`Event::Detached`] comes with the peer's detach.
+    /// Closes a link. Sends that still wait for the peer's window are dropped. [`Event::Detached`] follows with the
+    /// peer's detach.
     pub fn detach(&mut self, link: LinkId, error: Option<AmqpError>) {
         self.detach_link(link, error);
     }
 
-    /// Receiving link: from now on `credit` more deliveries may come.
+    /// Receiving link: permits `credit` more deliveries from now on.
     pub fn set_credit(&mut self, link: LinkId, credit: u32) {
         self.give_credit(link, credit);
     }
 
-    /// Receiving link: asks the sender to use its credit now or give it back. [`Event::Flow`] with `drain` answers;
-    /// credit that is set before that may be given back with the rest.
+    /// Receiving link: requests that the sender use its credit now or return it. [`Event::Flow`] with `drain` is the
+    /// answer; credit that is set before it may be returned with the rest.
     pub fn drain(&mut self, link: LinkId) {
         self.ask_drain(link);
     }
 
-    /// Sending link: answers a drain. The credit that is left is given back, after sends that still wait.
+    /// Sending link: answers a drain. The remaining credit is returned after the sends that still wait.
     pub fn drained(&mut self, link: LinkId) {
         self.answer_drain(link);
     }
 
-    /// Sending link: how many messages wait behind it, as told in the next flow.
+    /// Sending link: sets the number of available messages for the next flow.
     pub fn set_available(&mut self, link: LinkId, available: u32) {
         if let Some(link) = self.links.get_mut(link) {
             link.available = available;
         }
     }
 
-    /// Sending link: how many more sends it takes now. Receiving link: how many more deliveries may come.
+    /// Sending link: returns how many more sends it accepts now. Receiving link: returns how many more deliveries may
+    /// arrive.
     pub fn credit(&self, link: LinkId) -> u32 {
         self.links.get(link).map_or(0, Link::free_credit)
     }
 
-    /// Sending link: how many small sends would leave at once. Less than [`Connection::credit`] while the peer's session
-    /// window is nearly used up, or nearly [`Limits::unsettled_outgoing_max`] deliveries of the session are unsettled;
-    /// after 0, more becomes possible with [`Event::Unblocked`]. The links of a session share its room: a send on one
-    /// takes from all. 0 as well while a delivery in parts is under way on the link.
+    /// Sending link: returns how many small sends would leave at once. Less than [`Connection::credit`] while the
+    /// peer's session window is nearly used up, or nearly [`Limits::unsettled_outgoing_max`] deliveries of the session
+    /// are unsettled; after 0, [`Event::Unblocked`] announces more. The links of a session share its room: a send on
+    /// one takes from all. Also 0 while a delivery in parts is in progress on the link.
     ///
     /// Sends beyond it wait, which is safe but has a price: a drain is answered only after them, and rhea, whose window
     /// shrinks with every delivery its user has not settled, gives up a link that does not answer at once. So take no
@@ -312,25 +315,25 @@ impl Connection {
         link.free_credit().min(room)
     }
 
-    /// Deliveries of the link that are not settled, sent or received.
+    /// Returns the number of unsettled deliveries of the link, sent or received.
     pub fn unsettled(&self, link: LinkId) -> u32 {
         self.links.get(link).map_or(0, |link| link.unsettled)
     }
 
-    /// Sends one delivery whose payload is the parts one after the other.
+    /// Sends one delivery. Its payload is the concatenation of the parts.
     ///
-    /// It is split into frames of the peer's size. While the peer's session window is closed it is copied and waits,
-    /// in order. A delivery has no id before its first frame leaves (ids on the wire have no gaps, and a waiting
-    /// delivery may be dropped by a detach), so outcomes are told apart by `tag`.
+    /// It is split into frames of the peer's size. While the peer's session window is closed, it is copied and waits,
+    /// in order. A delivery has no id before its first frame leaves (ids on the wire have no gaps, and a detach may
+    /// drop a waiting delivery), so `tag` identifies it in outcomes.
     pub fn send(&mut self, link: LinkId, delivery: &Outgoing, parts: &[&[u8]]) -> Result<(), SendError> {
         self.send_delivery(link, delivery, parts)
     }
 
-    /// Sends the next part of a delivery, which begins with the first part and ends with the one that has no `more` behind
-    /// it. `delivery` is the same for all parts. Sends on other links may come in between, one on this link may not.
+    /// Sends the next part of a delivery, which begins with the first part and ends with the part without `more`.
+    /// `delivery` is the same for all parts. Sends on other links may be interleaved, sends on this link may not.
     ///
-    /// A part is written or waits like a send. To hold little, pass no more than [`Connection::part_room`] at once, and
-    /// only while little output waits. An empty part with `more` behind it does nothing.
+    /// A part is written or waits like a send. To limit memory, pass no more than [`Connection::part_room`] at once,
+    /// and only while little output waits. An empty part with `more` does nothing.
     pub fn send_part(
         &mut self,
         link: LinkId,
@@ -341,7 +344,7 @@ impl Connection {
         self.send_some(link, delivery, parts, more)
     }
 
-    /// Bytes of a part that would leave at once. After 0, more becomes possible with [`Event::Unblocked`].
+    /// Returns the bytes of a part that would leave at once. After 0, [`Event::Unblocked`] announces more.
     pub fn part_room(&self, link: LinkId) -> usize {
         let Some(link) = self.links.get(link).filter(|link| link.is_attached(Role::Sender)) else { return 0 };
         let frames = self.sessions.get(link.session).map_or(0, Session::frame_room);
@@ -349,12 +352,12 @@ impl Connection {
         usize::try_from(frames).unwrap_or(usize::MAX).saturating_mul(frame_bytes)
     }
 
-    /// Gives up the delivery in parts that is under way on a link, if there is one. It counts as settled.
+    /// Aborts the delivery in parts that is in progress on a link, if there is one. It counts as settled.
     pub fn abort(&mut self, link: LinkId) {
         self.abort_delivery(link);
     }
 
-    /// Either role: settles a delivery with a final state and forgets it. Does nothing for one that is settled.
+    /// Either role: settles a delivery with a final state and forgets it. Does nothing for a settled delivery.
     pub fn settle(&mut self, link: LinkId, id: DeliveryId, state: DeliveryState) {
         self.settle_delivery(link, id, state);
     }
@@ -424,7 +427,7 @@ impl Connection {
             self.fail(AmqpError::new(condition::RESOURCE_LIMIT_EXCEEDED, text));
             return Err(Error::Idle { silent_ms });
         }
-        // While output waits, the peer is not reading and a heartbeat would only add to it.
+        // While output waits, the peer is not reading, and a heartbeat would only add to it.
         if self.timers.take_ping(now) && self.out.is_empty() {
             self.out.extend_from_slice(&EMPTY_FRAME);
         }
@@ -440,7 +443,7 @@ impl Connection {
         }
     }
 
-    /// Writes what waited to be merged.
+    /// Writes the pending merges.
     fn flush(&mut self) {
         for id in self.dirty.drain(..) {
             if let Some(session) = self.sessions.get_mut(id) {

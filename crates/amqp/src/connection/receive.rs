@@ -1,6 +1,6 @@
-//! Transfers that come in: numbering, credit, and putting deliveries of several frames together.
+//! Incoming transfers: numbering, credit, and assembling deliveries of several frames.
 //!
-//! A delivery that the driver never hears of (too large, or aborted) gives its credit back, because nobody else would.
+//! A delivery that the driver never gets (too large, or aborted) returns its credit, because no other code would.
 
 use bytes::{Bytes, BytesMut};
 
@@ -10,7 +10,7 @@ use super::ring::Slot;
 use super::{Connection, Delivery, DeliveryId, Event, LinkId, Part, SessionId};
 use crate::{AmqpError, DeliveryState, Role, Transfer, condition};
 
-/// An incomplete delivery may have room for so many times what it holds. Room that is never written to costs next to nothing.
+/// The capacity of an incomplete delivery, as a multiple of its bytes. Untouched capacity costs next to nothing.
 const ROOM_FACTOR: usize = 4;
 
 impl Connection {
@@ -35,7 +35,7 @@ impl Connection {
                 self.continue_delivery(id, transfer, payload)
             }
             (Role::Receiver, State::Attached) => self.start_delivery(session_id, id, transfer, payload),
-            // It may have been on the way when we sent our detach. Its id is used up all the same.
+            // It may have been in flight when we sent our detach. Its id is used up all the same.
             (Role::Receiver, State::DetachSent { .. }) => self.skip_delivery(session_id, &transfer),
             (Role::Receiver, _) => {
                 let text = "transfer on a link whose attach has not been answered";
@@ -104,7 +104,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Enters a delivery under the id its sender gave it, whether that is new or not.
+    /// Records a delivery under the id that its sender assigned, new or not.
     #[inline]
     fn number_delivery(
         &mut self,
@@ -115,7 +115,7 @@ impl Connection {
         let Some(session) = self.sessions.get_mut(session_id) else { return Ok(()) };
         session.incoming.push_at(id, entry);
         let limits = &self.config.limits;
-        // A peer that keeps to the window stops at the first of the two.
+        // A peer that respects the window stops at the first of the two limits.
         if session.incoming.unsettled()
             > limits.unsettled_incoming_max.saturating_add(self.config.incoming_window)
         {
@@ -135,7 +135,7 @@ impl Connection {
         Ok(())
     }
 
-    // SDK quirk: pyamqp repeats id, tag and format on every frame, others leave them out.
+    // SDK quirk: pyamqp repeats id, tag and format on every frame; other clients omit them.
     fn continue_delivery(&mut self, id: LinkId, transfer: Transfer, payload: Bytes) -> Result<(), Fault> {
         let Some(link) = self.links.get_mut(id) else { return Ok(()) };
         let Some(partial) = &mut link.partial else { return Ok(()) };
@@ -145,7 +145,7 @@ impl Connection {
             return Err(Fault::session(link.session, condition::NOT_ALLOWED, text));
         }
         if transfer.aborted {
-            // Who has settled it early renews its credit as well.
+            // A driver that settled it early also renews its credit.
             let (partial_id, has_credit) = (partial.id, partial.has_credit && partial.verdict.is_none());
             let is_unsettled = !partial.settled;
             self.tell_dropped(id);
@@ -156,7 +156,7 @@ impl Connection {
             self.drop_delivery(id, has_credit);
             return Ok(());
         }
-        // AMQP 1.0 §2.7.5: settled as soon as one frame says so; the last state told is the state.
+        // AMQP 1.0 §2.7.5: settled as soon as one frame is marked so; the last state sent is the state.
         let is_now_settled = !partial.settled && transfer.settled.unwrap_or(false);
         partial.settled |= is_now_settled;
         if transfer.state.is_some() {
@@ -173,8 +173,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Adds a frame's payload. Of a message that is too large nothing is kept, but its frames are counted: the peer
-    /// hears of it after the last one. All incomplete messages together cost the link that makes them too large.
+    /// Adds a frame's payload. No bytes of a too large message are kept, but its frames are counted: it is rejected
+    /// after the last one. The limit on all incomplete messages together ends the link that exceeds it.
     fn extend_partial(&mut self, id: LinkId, payload: Bytes) -> Result<(), Fault> {
         let Some(link) = self.links.get_mut(id) else { return Ok(()) };
         let Some(partial) = &mut link.partial else { return Ok(()) };
@@ -203,7 +203,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Passes a large delivery on as it comes.
+    /// Passes a large delivery on as it arrives.
     fn hand_up(&mut self, link: LinkId, payload: Bytes) {
         let Some(partial) = self.links.get_mut(link).and_then(|link| link.partial.as_mut()) else { return };
         let id = partial.id;
@@ -225,7 +225,7 @@ impl Connection {
         }
     }
 
-    /// Tells a driver that has parts of a delivery to forget them.
+    /// Emits `Part::Dropped` for a delivery of which the driver has parts.
     fn tell_dropped(&mut self, link: LinkId) {
         let Some(partial) = self.links.get_mut(link).and_then(|link| link.partial.as_mut()) else { return };
         if std::mem::take(&mut partial.is_in_parts) && partial.verdict.is_none() {
@@ -269,12 +269,13 @@ impl Connection {
         self.tell_if_drained(id);
     }
 
-    /// Answers a message above the link's limit. One that was sent settled has nobody who waits for an answer, and another one may have its id.
-    // SDK quirk: no SDK connects a detach with the send that caused it; they time out and send again.
+    /// Rejects a message above the link's limit. A message that was sent settled gets no answer: its sender expects
+    /// none, and another delivery may have its id.
+    // SDK quirk: no SDK connects a detach with the send that caused it; they time out and retry.
     #[cold]
     fn reject_oversized(&mut self, id: LinkId, delivery: DeliveryId, size: u64) {
         let Some(limit) = self.links.get(id).map(|link| link.max_message_size) else { return };
-        // In the words of Service Bus and Event Hubs, which programs look for.
+        // The words of Service Bus and Event Hubs, which programs search for.
         let text = format!(
             "The received message (delivery-id:{}, size:{size} bytes) exceeds the limit ({limit} bytes) currently allowed on the link.",
             delivery.0
@@ -291,7 +292,7 @@ impl Connection {
         self.drop_delivery(id, has_credit);
     }
 
-    /// A delivery is over without an event, so the driver will not renew the credit it took.
+    /// Ends a delivery without an event. The driver will not renew the credit it took, so the credit is returned.
     fn drop_delivery(&mut self, id: LinkId, has_credit: bool) {
         if has_credit && let Some(link) = self.links.get_mut(id) {
             link.credit = link.credit.saturating_add(1);
@@ -319,7 +320,7 @@ impl Connection {
         }
     }
 
-    /// A drain is complete, too, when deliveries used up all the credit.
+    /// Emits the end of a drain, also when deliveries used up all the credit.
     #[inline]
     fn tell_if_drained(&mut self, id: LinkId) {
         if let Some(link) = self.links.get_mut(id)
@@ -332,7 +333,8 @@ impl Connection {
     }
 }
 
-/// Makes room for several more frames of that size whenever there is none: what came before is moved seldom, however many frames there are.
+/// Reserves room for several more frames of that size when there is none, so that earlier bytes are moved seldom,
+/// whatever the number of frames.
 fn make_room(payload: &mut BytesMut, frame_len: usize) {
     if payload.capacity() - payload.len() < frame_len {
         let len = payload.len() + frame_len;
@@ -340,10 +342,10 @@ fn make_room(payload: &mut BytesMut, frame_len: usize) {
     }
 }
 
-/// Counts a delivery that begins; true when it took credit that is to be given back if nothing comes of it.
+/// Counts a delivery that begins. Returns true when it took credit that must be returned if the delivery fails.
 // SDK quirk: pyamqp sends without regard to credit, so some excess is tolerated.
 fn count_delivery(link: &mut Link, id: LinkId, overrun_max: u32) -> Result<bool, Fault> {
-    // A drain is there to use up the credit.
+    // A drain exists to use up the credit.
     let has_credit = link.credit > 0 && !link.drain;
     if link.credit == 0 {
         link.overrun += 1;

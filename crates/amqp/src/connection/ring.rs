@@ -1,7 +1,8 @@
 //! The unsettled deliveries of one session in one direction, found by delivery-id.
 //!
-//! Neighbouring ids sit in a ring indexed by distance from its oldest id, so the usual case costs no search and no
-//! allocation. A delivery that stays unsettled while thousands pass it moves to a side map: the ring stays short.
+//! Neighbouring ids are in a ring indexed by the distance from its oldest id, so the usual case needs no search and no
+//! allocation. A delivery that stays unsettled while thousands pass it moves to a separate map, and the ring stays
+//! short.
 
 #[cfg(test)]
 mod model;
@@ -13,16 +14,16 @@ use self::shared::{Shared, find};
 use super::{DeliveryId, LinkId};
 use crate::{DeliveryState, DeliveryTag};
 
-/// Ids the ring spans before its oldest unsettled delivery moves to the side.
+/// The ids in the ring before its oldest unsettled delivery moves to the map.
 const SPAN_MAX: usize = 8_192;
-/// A sender may skip this many ids without the ring being set aside.
+/// The ids that a sender may skip before the ring's deliveries move to the map.
 const GAP_MAX: u64 = 64;
 
 #[derive(Debug, Clone)]
 pub(super) struct Slot {
     pub(super) link: LinkId,
     pub(super) tag: DeliveryTag,
-    /// The peer told an outcome that we have not answered.
+    /// The peer sent an outcome that we have not answered.
     pub(super) has_outcome: bool,
 }
 
@@ -32,11 +33,11 @@ impl Slot {
     }
 }
 
-/// Ids are kept as `u64` inside: the low half is the id on the wire, the high half counts the times it wrapped, so
-/// order is plain order. A wire id means the nearest one, as RFC 1982 says.
+/// Ids are stored as `u64`: the low half is the id on the wire, the high half counts the wraps, so they can be compared
+/// directly. An id on the wire means the nearest one, as RFC 1982 defines.
 #[derive(Debug)]
 pub(super) struct Ring {
-    /// The id the next delivery gets, or should have.
+    /// The id of the next delivery.
     next: u64,
     /// Ids `next - recent.len() .. next`; `None` where settled.
     recent: VecDeque<Option<Slot>>,
@@ -50,15 +51,15 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    /// Far enough from 0 that the ids before the first one exist too.
+    /// Far enough from 0 that the ids before the first one also exist.
     const START: u64 = 1 << 32;
 
-    /// Deliveries we send, numbered from `first`.
+    /// Creates a ring for deliveries that we send, numbered from `first`.
     pub(super) fn outgoing(first: u32) -> Self {
         Self::starting(first, true)
     }
 
-    /// Deliveries a peer sends; its first id is its choice.
+    /// Creates a ring for deliveries that a peer sends; the peer chooses its first id.
     pub(super) fn incoming() -> Self {
         Self::starting(0, false)
     }
@@ -84,7 +85,7 @@ impl Ring {
         self.recent.len()
     }
 
-    /// Gives the next id to a delivery; `None` for one that is settled from the start.
+    /// Assigns the next id to a delivery; `None` for one that is settled from the start.
     pub(super) fn push(&mut self, entry: Option<Slot>) -> DeliveryId {
         let id = wire(self.next);
         self.next += 1;
@@ -102,8 +103,8 @@ impl Ring {
         id
     }
 
-    /// Takes in a delivery with an id that a peer chose.
-    // SDK quirk: pyamqp numbers what several threads send without a lock, so ids come twice and out of order.
+    /// Adds a delivery with an id that a peer chose.
+    // SDK quirk: pyamqp numbers the sends of several threads without a lock, so ids are repeated and out of order.
     pub(super) fn push_at(&mut self, id: DeliveryId, entry: Option<Slot>) {
         let gap = id.0.wrapping_sub(wire(self.next).0);
         if gap != 0 {
@@ -155,9 +156,9 @@ impl Ring {
         }
     }
 
-    /// The id that `id` on the wire means: the one nearest to the next.
+    /// Returns the full id for `id` on the wire: the one nearest to the next id.
     fn place(&self, id: DeliveryId) -> u64 {
-        // Reinterpreted as signed, the difference is the RFC 1982 distance: ids to come are negative.
+        // Reinterpreted as signed, the difference is the RFC 1982 distance: future ids are negative.
         let behind = wire(self.next).0.wrapping_sub(id.0).cast_signed();
         self.next.saturating_add_signed(-i64::from(behind))
     }
@@ -167,7 +168,7 @@ impl Ring {
         find(&mut self.recent, &mut self.old, base, place)
     }
 
-    /// Forgets one delivery of `link`; `None` when it has none with that id.
+    /// Forgets one delivery of `link`. Returns `None` when the link has none with that id.
     pub(super) fn take(&mut self, id: DeliveryId, link: LinkId) -> Option<Slot> {
         let place = self.place(id);
         if !self.shared.is_empty()
@@ -187,9 +188,9 @@ impl Ring {
         Some(entry)
     }
 
-    /// Visits the unsettled deliveries from `first` to `last`; those for which `keep` is false are forgotten.
+    /// Visits the unsettled deliveries from `first` to `last`, and forgets those for which `keep` is false.
     ///
-    /// The range is a peer's and may be absurd: the work is bounded by what is unsettled.
+    /// A peer chooses the range, which may be absurd: the work is limited by the number of unsettled deliveries.
     pub(super) fn visit(
         &mut self,
         first: DeliveryId,
@@ -247,7 +248,7 @@ impl Ring {
         }
     }
 
-    /// Forgets every delivery of a link that is gone. Returns outcomes of other links that waited for nothing else.
+    /// Forgets every delivery of a detached link. Returns outcomes of other links that waited only for these.
     pub(super) fn forget_link(&mut self, link: LinkId) -> Vec<(DeliveryId, DeliveryState)> {
         let mut gone = 0;
         for slot in &mut self.recent {
@@ -266,7 +267,7 @@ impl Ring {
     }
 }
 
-/// The low half: the id as peers see it.
+/// Returns the low half: the id on the wire.
 #[allow(clippy::cast_possible_truncation)] // Dropping the wrap count is the purpose.
 fn wire(id: u64) -> DeliveryId {
     DeliveryId(id as u32)
@@ -346,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_may_start_anywhere_skip_and_go_back() {
+    fn a_peer_may_start_at_any_id_skip_ids_and_go_back() {
         let link = links(1)[0];
         let mut ring = Ring::incoming();
         // Any first id, a small gap, a large gap over the wrap, and lower ones.
@@ -366,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_that_several_deliveries_have_is_answered_once() {
+    fn an_id_of_several_deliveries_is_answered_once() {
         let [a, b] = links(2)[..] else { panic!("two links") };
         let mut ring = Ring::incoming();
         for link in [a, b, b] {
@@ -384,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_does_not_wait_for_a_link_that_is_gone() {
+    fn an_answer_does_not_wait_for_a_detached_link() {
         let [a, b] = links(2)[..] else { panic!("two links") };
         let mut ring = Ring::incoming();
         for (id, link) in [(7, a), (7, b), (8, a), (8, b), (8, a)] {
@@ -400,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_settles_only_its_own_and_takes_its_deliveries_along() {
+    fn a_link_settles_only_its_own_deliveries_and_takes_them_along() {
         let [a, b] = links(2)[..] else { panic!("two links") };
         let mut ring = Ring::outgoing(0);
         let of_a = ring.push(entry(a));

@@ -1,4 +1,4 @@
-//! Deliveries that go out: into frames while the peer has room, else into a queue that waits for it.
+//! Outgoing deliveries: written as frames while the peer has room, else queued.
 
 use bytes::{Bytes, BytesMut};
 
@@ -51,7 +51,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Writes what the peer has room for; the rest waits.
+    /// Writes as much as the peer has room for and queues the rest.
     #[inline]
     fn write_or_queue(
         &mut self,
@@ -83,7 +83,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Gives up a delivery in parts. What waits of it is taken back; if some of it has left, the peer is told.
+    /// Aborts a delivery in parts. Queued frames are removed; if some have left, an abort is sent to the peer.
     pub(super) fn abort_delivery(&mut self, id: LinkId) {
         let Some(link) = self.links.get_mut(id).filter(|link| link.is_attached(Role::Sender) && link.is_open)
         else {
@@ -144,7 +144,7 @@ impl Connection {
         session.waiting.push_back(send);
     }
 
-    /// A drain that waited for sends is answered when the last of them is gone.
+    /// Answers a drain that waited for sends, when the last of them has left.
     fn answer_drain_if_due(&mut self, id: LinkId) {
         let is_due = self.links.get(id).is_some_and(|link| link.drained_after_waiting && link.waiting == 0);
         if is_due {
@@ -152,7 +152,7 @@ impl Connection {
         }
     }
 
-    /// Sends what waited, as far as the peer's window goes.
+    /// Sends queued deliveries, as far as the peer's window permits.
     pub(super) fn pump(&mut self, session_id: SessionId) {
         loop {
             let Some(session) = self.sessions.get_mut(session_id) else { return };
@@ -191,7 +191,7 @@ impl Connection {
         }
     }
 
-    /// Takes back sends of a link that will not leave any more. A driver that waits for room hears of it.
+    /// Removes queued sends of a link that will not leave any more. A driver that waits for room gets an event.
     pub(super) fn drop_waiting(&mut self, id: LinkId) {
         let Some(link) = self.links.get_mut(id) else { return };
         let Some(session) = self.sessions.get_mut(link.session) else { return };
@@ -212,7 +212,7 @@ impl Connection {
     }
 }
 
-/// Whether a link may begin a delivery.
+/// Returns whether a link may begin a delivery.
 #[inline]
 fn check_room(link: &Link, session: &Session, limits: &Limits) -> Result<(), SendError> {
     if link.free_credit() == 0 {
@@ -224,7 +224,7 @@ fn check_room(link: &Link, session: &Session, limits: &Limits) -> Result<(), Sen
     Ok(())
 }
 
-/// What the frames of one payload have in common.
+/// The common values of the frames of one payload.
 #[derive(Clone, Copy)]
 struct FrameArgs {
     frame_size_max: usize,
@@ -234,7 +234,8 @@ struct FrameArgs {
     end: End,
 }
 
-/// Writes frames of one delivery until its payload is out or the peer's window is used up, which has room for one.
+/// Writes frames of one delivery until its payload is complete or the peer's window, which has room for at least one,
+/// is used up.
 #[inline]
 fn write_frames(
     out: &mut BytesMut,

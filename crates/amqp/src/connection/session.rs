@@ -9,7 +9,8 @@ use super::table::Table;
 use super::{Config, DeliveryId, Limits, LinkId, Outgoing, wire};
 use crate::{Begin, DeliveryState, Disposition, Flow, Role};
 
-/// How many transfers we claim to be ready to send: no limit of our own, so a number nobody runs into.
+/// The number of transfers that we announce as ready to send. We have no limit of our own, so the number is never
+/// reached.
 const OUTGOING_WINDOW: u32 = i32::MAX.unsigned_abs();
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,14 +48,14 @@ pub(super) struct Session {
     pub(super) waiting: VecDeque<Waiting>,
 
     pub(super) incoming: Ring,
-    /// Transfer-id the peer's next frame should have, by our own count.
-    // SDK quirk: pyamqp counts deliveries, not frames, so what a peer says about its ids is never compared.
+    /// The expected transfer-id of the peer's next frame, by our own count.
+    // SDK quirk: pyamqp counts deliveries, not frames, so the ids that a peer announces are never compared.
     next_incoming_id: u32,
-    /// Transfer frames the peer may send by what we last told it.
+    /// Transfer frames that the peer may still send in the window that we last announced.
     window_left: u32,
 
     run: Option<Run>,
-    /// Listed among the sessions that have something to flush.
+    /// Listed among the sessions with pending output.
     pub(super) is_dirty: bool,
 }
 
@@ -68,25 +69,25 @@ pub(super) struct Waiting {
     pub(super) end: End,
 }
 
-/// What stands behind the bytes of a send that waits.
+/// The end of the delivery, relative to the bytes of a queued send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
-    /// The delivery ends with them.
+    /// The delivery ends with these bytes.
     Whole,
-    /// More parts of it are to come.
+    /// More parts of the delivery follow.
     Open,
-    /// Its sender gives it up: there are no bytes.
+    /// The sender aborts the delivery: there are no bytes.
     Aborted,
 }
 
 impl Waiting {
-    /// Bytes held: empty payloads must not make the queue free.
+    /// Returns the bytes held. An empty payload has a cost too, so that the limit bounds the queue.
     pub(super) fn cost(&self) -> usize {
         size_of::<Self>() + self.payload.len()
     }
 }
 
-/// Neighbouring deliveries that get the same disposition.
+/// Neighbouring deliveries with the same disposition.
 #[derive(Debug)]
 struct Run {
     role: Role,
@@ -125,7 +126,7 @@ impl Session {
         begin
     }
 
-    /// Takes what the peer's begin says.
+    /// Stores the terms from the peer's begin.
     pub(super) fn learn(&mut self, channel: u16, begin: &Begin) {
         self.remote_channel = Some(channel);
         self.remote_handle_max = begin.handle_max;
@@ -137,8 +138,8 @@ impl Session {
         self.peer_window > 0
     }
 
-    /// Small sends that would leave at once: as many frames as the peer has room for, and as many unsettled deliveries
-    /// as we do.
+    /// Returns the number of small sends that would leave at once: limited by the frames that the peer has room for and
+    /// by our limit on unsettled deliveries.
     pub(super) fn room(&self, limits: &Limits) -> u32 {
         if !self.waiting.is_empty() {
             return 0;
@@ -146,26 +147,26 @@ impl Session {
         self.peer_window.min(limits.unsettled_outgoing_max.saturating_sub(self.outgoing.unsettled()))
     }
 
-    /// Frames that would leave at once.
+    /// Returns the number of frames that would leave at once.
     pub(super) fn frame_room(&self) -> u32 {
         if self.waiting.is_empty() { self.peer_window } else { 0 }
     }
 
-    /// Counts a transfer frame that goes out.
+    /// Counts an outgoing transfer frame.
     pub(super) fn count_outgoing(&mut self) {
         self.next_outgoing_id = self.next_outgoing_id.wrapping_add(1);
         self.peer_window = self.peer_window.saturating_sub(1);
     }
 
-    /// Counts a transfer frame that came in; true when the peer should soon hear of more room.
-    // SDK quirk: pyamqp does not keep to the window exactly, so a frame beyond it is taken all the same.
+    /// Counts an incoming transfer frame. Returns true when the peer should soon get a larger window.
+    // SDK quirk: pyamqp does not respect the window exactly, so a frame beyond it is accepted all the same.
     pub(super) fn count_incoming(&mut self, config: &Config) -> bool {
         self.next_incoming_id = self.next_incoming_id.wrapping_add(1);
         self.window_left = self.window_left.saturating_sub(1);
         self.window_left <= config.incoming_window / 2
     }
 
-    /// AMQP 1.0 §2.5.6: the peer's window reaches from its next id; frames it has not seen are taken off.
+    /// AMQP 1.0 §2.5.6: the peer's window starts at its next id; frames that it has not seen are subtracted.
     pub(super) fn handle_flow(&mut self, flow: &Flow) {
         let next = flow.next_incoming_id.unwrap_or(self.first_outgoing_id);
         let unseen = self.next_outgoing_id.wrapping_sub(next).cast_signed();
@@ -178,11 +179,11 @@ impl Session {
         config.incoming_window.min(room)
     }
 
-    /// The session's part of a flow. Whoever asks for it sends it: the peer then knows this window.
+    /// Returns the session's part of a flow. The caller must send it, because the window counts as announced.
     pub(super) fn flow(&mut self, config: &Config) -> Flow {
         self.window_left = self.incoming_window(config);
         Flow {
-            // rhea computes NaN without it; before the peer's begin there is no id to tell (AMQP 1.0 §2.7.4).
+            // rhea computes NaN without it; before the peer's begin there is no id to announce (AMQP 1.0 §2.7.4).
             next_incoming_id: self.remote_channel.map(|_| self.next_incoming_id),
             incoming_window: self.window_left,
             next_outgoing_id: self.next_outgoing_id,
@@ -191,7 +192,7 @@ impl Session {
         }
     }
 
-    /// Adds one disposition to the run of its neighbours; a run it does not continue goes out.
+    /// Adds one disposition to the run of its neighbours. A run that it does not continue is sent.
     pub(super) fn dispose(
         &mut self,
         out: &mut BytesMut,
@@ -225,7 +226,7 @@ impl Session {
         }
     }
 
-    /// Sends what waited to be merged: settlements, and the window once the peer used half of it.
+    /// Sends the pending merges: settlements, and the window once the peer used half of it.
     pub(super) fn flush(&mut self, out: &mut BytesMut, config: &Config) {
         self.is_dirty = false;
         self.flush_run(out);
@@ -253,13 +254,13 @@ mod tests {
     }
 
     #[test]
-    fn the_peers_window_counts_from_what_it_has_seen() {
+    fn the_peers_window_counts_from_the_frames_it_has_seen() {
         let mut session = session(u32::MAX - 1);
         (0..4).for_each(|_| session.count_outgoing());
         session.handle_flow(&flow(Some(u32::MAX), 5));
-        assert_eq!(session.peer_window, 2, "three of four frames are on the way");
+        assert_eq!(session.peer_window, 2, "three of four frames are in flight");
         session.handle_flow(&flow(Some(u32::MAX), 1));
-        assert!(!session.has_window(), "a window may shrink below what is on the way");
+        assert!(!session.has_window(), "a window may shrink below the frames in flight");
         session.handle_flow(&flow(None, 7));
         assert_eq!(session.peer_window, 3, "no id means the first");
         session.handle_flow(&flow(Some(2), u32::MAX));

@@ -18,13 +18,13 @@ impl Connection {
         Some(self.insert_session(session))
     }
 
-    /// The lowest channel that is free on our side and that the peer can take.
+    /// Returns the lowest channel that is free on our side and that the peer permits.
     fn free_channel(&self) -> Option<u16> {
         let channel = u16::try_from(self.channels.lowest_free()).ok()?;
         (channel <= self.remote_channel_max).then_some(channel)
     }
 
-    /// Enters a session and sends its begin.
+    /// Adds a session and sends its begin.
     fn insert_session(&mut self, session: Session) -> SessionId {
         let (channel, remote_channel) = (session.channel, session.remote_channel);
         wire::put_frame(&mut self.out, channel, &session.begin(&self.config));
@@ -60,7 +60,7 @@ impl Connection {
         };
         session.learn(channel, &begin);
         self.remote_channels.set(u32::from(channel), id);
-        // One that we ended meanwhile stays so: its end is on the way.
+        // A session that we ended meanwhile stays ended: its end is in flight.
         if session.state == State::BeginSent {
             session.state = State::Mapped;
             self.events.push_back(Event::SessionBegun { session: id, begin });
@@ -84,14 +84,14 @@ impl Connection {
         self.send_end(id, error, true);
     }
 
-    /// Ends a session whose peer broke a rule, and tells the driver at once.
+    /// Ends a session whose peer violated a rule, and emits its event at once.
     pub(super) fn expel_session(&mut self, id: SessionId, error: AmqpError) {
         if self.send_end(id, Some(error.clone()), false) {
             self.events.push_back(Event::SessionEnded { session: id, error: Some(error) });
         }
     }
 
-    /// False when the session is gone or was ended before.
+    /// Returns false when the session is gone or was ended before.
     fn send_end(&mut self, id: SessionId, error: Option<AmqpError>, announce: bool) -> bool {
         if self.sessions.get(id).is_none_or(|session| matches!(session.state, State::EndSent { .. })) {
             return false;
@@ -130,7 +130,7 @@ impl Connection {
         }
     }
 
-    /// The links of a session go with it, and so do their sends that wait: a driver that waits for room hears of it.
+    /// Removes the links of a session and their queued sends. A driver that waits for room gets an event.
     fn drop_links(&mut self, id: SessionId) {
         let Some(session) = self.sessions.get_mut(id) else { return };
         let waiting = std::mem::take(&mut session.waiting);

@@ -1,4 +1,4 @@
-//! Dispositions, both ways and in both roles.
+//! Dispositions, in both directions and both roles.
 
 use super::hold::Call;
 use super::link::State;
@@ -6,7 +6,7 @@ use super::{Connection, DeliveryId, Event, LinkId, SessionId};
 use crate::{DeliveryState, Disposition, Role};
 
 impl Connection {
-    /// A receiver speaks of what we sent, a sender of what we received.
+    /// Handles a disposition. A receiver's concerns deliveries that we sent, a sender's those that we received.
     pub(super) fn on_disposition(&mut self, session_id: SessionId, disposition: Disposition) {
         let Disposition { role, first, last, settled, state, .. } = disposition;
         if !settled && !state.as_ref().is_some_and(DeliveryState::is_outcome) {
@@ -21,7 +21,7 @@ impl Connection {
         let last = DeliveryId(last.unwrap_or(first));
         let (links, events) = (&mut self.links, &mut self.events);
         ring.visit(DeliveryId(first), last, |id, entry| {
-            // A second outcome before we answer would let a peer multiply events, and has no meaning.
+            // A second outcome before our answer would let a peer multiply events, and has no meaning.
             if entry.has_outcome && !settled {
                 return true;
             }
@@ -47,7 +47,7 @@ impl Connection {
         {
             // An earlier delivery with the same id is settled first.
             if session.incoming.count(delivery, id) <= usize::from(!partial.settled) {
-                // SDK quirk: pyamqp does not look for an answer before it has sent the last frame.
+                // SDK quirk: pyamqp does not read an answer before it has sent the last frame.
                 partial.verdict = Some(state);
                 return;
             }
@@ -58,7 +58,7 @@ impl Connection {
         self.settle_now(id, delivery, state);
     }
 
-    /// Delays an outcome, unless the peer has settled the delivery and waits for none.
+    /// Delays an outcome, unless the peer has settled the delivery and expects none.
     #[cold]
     fn hold_outcome(&mut self, id: LinkId, delivery: DeliveryId, state: DeliveryState) {
         let Some(link) = self.links.get(id) else { return };
@@ -99,7 +99,7 @@ impl Connection {
         if ring.count(delivery, id) == 0 {
             return;
         }
-        // The peer may answer what we propose, and propose again what we answered.
+        // The peer may answer our proposal, and may propose again after our answer.
         if let Some(entry) = ring.get_mut(delivery).filter(|entry| entry.link == id) {
             entry.has_outcome = false;
         }

@@ -1,6 +1,6 @@
-//! Who owns each channel of a connection, or each handle of a session.
+//! Maps each channel of a connection, or each handle of a session, to its owner.
 
-/// Numbers are given lowest first and used again once their owner is gone on both sides.
+/// Numbers are assigned lowest first and reused once their owner is gone on both sides.
 #[derive(Debug)]
 pub(super) struct Table<I>(Vec<Option<I>>);
 
@@ -19,7 +19,7 @@ impl<I: Copy> Table<I> {
         u32::try_from(index).unwrap_or(u32::MAX)
     }
 
-    /// The caller has checked `number` against the maximum that bounds this table.
+    /// Assigns a number. The caller has checked it against the maximum that limits this table.
     pub(super) fn set(&mut self, number: u32, owner: I) {
         let Ok(index) = usize::try_from(number) else { return };
         if index >= self.0.len() {
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_lowest_free_number_is_given_again() {
+    fn the_lowest_free_number_is_reused() {
         let mut table = Table::new();
         for expected in 0..3 {
             assert_eq!(table.lowest_free(), expected);

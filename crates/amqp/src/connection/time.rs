@@ -1,4 +1,4 @@
-//! The engine's notion of time: milliseconds on whatever monotonic clock the driver reads.
+//! Time as an argument: milliseconds on any monotonic clock of the driver.
 
 use std::time::Duration;
 

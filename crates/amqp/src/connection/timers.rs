@@ -1,10 +1,10 @@
-//! Deadlines: heartbeats we owe, silence we tolerate, a handshake and a close that must end.
+//! Deadlines: due heartbeats, the longest tolerated silence, and the ends of handshake and close.
 
 use std::time::Duration;
 
 use super::{Config, Millis};
 
-/// However short a peer's idle time-out is, heartbeats come no faster than this.
+/// The shortest interval between heartbeats, however short a peer's idle time-out is.
 const PING_INTERVAL_MIN: Duration = Duration::from_millis(5);
 
 #[derive(Debug)]
@@ -13,7 +13,7 @@ pub(super) struct Timers {
     pub(super) heard_at: Millis,
     handshake_timeout: Duration,
     /// Our advertised idle time-out, doubled.
-    // AMQP 1.0 §2.4.5 asks to advertise half of what is enforced; clients with a slow keep-alive depend on it.
+    // AMQP 1.0 §2.4.5 recommends to advertise half of the enforced time; clients with a slow keep-alive depend on it.
     silence_max: Option<Duration>,
     ping: Option<Ping>,
     close_timeout: Duration,
@@ -39,7 +39,7 @@ impl Timers {
         }
     }
 
-    /// Takes over the peer's idle time-out: it hears from us twice as often, whatever else we send.
+    /// Stores the peer's idle time-out. We send twice within it.
     pub(super) fn learn(&mut self, now: Millis, idle_time_out_ms: Option<u32>) {
         self.ping = idle_time_out_ms.filter(|ms| *ms > 0).map(|ms| {
             let interval = (Duration::from_millis(u64::from(ms)) / 2).max(PING_INTERVAL_MIN);
@@ -60,12 +60,13 @@ impl Timers {
         [ping_at, self.silent_at()].into_iter().flatten().min()
     }
 
-    /// The close call knows no time, so the wait starts with the first timeout after it: at once.
+    /// Returns the deadline of the peer's close. The close call has no time, so the wait starts with the first timeout
+    /// after it: at once.
     pub(super) fn close_at(&self) -> Millis {
         self.close_at.unwrap_or_default()
     }
 
-    /// Whether the wait for the peer's close is over. The first call starts it.
+    /// Returns whether the wait for the peer's close is over. The first call starts the wait.
     pub(super) fn close_is_overdue(&mut self, now: Millis) -> bool {
         match self.close_at {
             Some(at) => at <= now,
@@ -76,7 +77,7 @@ impl Timers {
         }
     }
 
-    /// Whether a heartbeat is due; if so the next one is set.
+    /// Returns whether a heartbeat is due and, if so, schedules the next one.
     pub(super) fn take_ping(&mut self, now: Millis) -> bool {
         match &mut self.ping {
             Some(ping) if ping.at <= now => {

@@ -1,18 +1,18 @@
-//! Frames into the output buffer: what the codec's writer leaves open, such as cutting a payload into frames.
+//! Writes frames to the output buffer, and cuts payloads into frames.
 
 use bytes::{BufMut, BytesMut};
 
 use super::{DeliveryId, Outgoing};
 use crate::{Encode, FrameWriter, Transfer};
 
-/// More than any frame header and transfer performative takes, apart from its delivery state.
+/// More than any frame header and transfer performative needs, without its delivery state.
 pub(super) const HEAD_LEN_MAX: usize = 128;
 
 pub(super) fn put_frame(out: &mut BytesMut, channel: u16, performative: &impl Encode) {
     FrameWriter::amqp(out, channel, performative).finish();
 }
 
-/// Where the frames of one delivery go.
+/// The destination of the frames of one delivery.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Route {
     pub(super) channel: u16,
@@ -20,10 +20,10 @@ pub(super) struct Route {
     pub(super) frame_size_max: usize,
 }
 
-/// What is left of a payload that lies in several parts.
+/// The rest of a payload that consists of several parts.
 #[derive(Debug)]
 pub(super) struct Payload<'a> {
-    /// The rest of the part that was begun.
+    /// The rest of the current part.
     head: &'a [u8],
     parts: &'a [&'a [u8]],
     len: usize,
@@ -62,7 +62,7 @@ impl<'a> Payload<'a> {
 }
 
 /// Writes one transfer frame with as much of the payload as fits. `id` is given for the first frame of a delivery;
-/// later frames leave out what the first one said. With `is_open` the delivery goes on behind this payload.
+/// later frames omit the fields of the first one. With `is_open` the delivery continues after this payload.
 pub(super) fn put_transfer(
     out: &mut BytesMut,
     route: Route,
@@ -81,7 +81,7 @@ pub(super) fn put_transfer(
         more: is_open,
         ..Transfer::default()
     };
-    // Whether the payload fits is known only when the performative's length is; near the limit it is measured.
+    // Whether the payload fits depends on the performative's length; near the limit it is measured.
     let fits = transfer.state.is_none() && payload.len() + HEAD_LEN_MAX <= route.frame_size_max;
     if !fits {
         transfer.more = true;
@@ -96,7 +96,7 @@ pub(super) fn put_transfer(
     frame.finish();
 }
 
-/// Writes the frame that gives up a delivery of which others have left.
+/// Writes the frame that aborts a delivery of which frames have left.
 pub(super) fn put_abort(out: &mut BytesMut, channel: u16, handle: u32) {
     put_frame(out, channel, &Transfer { handle, aborted: true, ..Transfer::default() });
 }

@@ -1,9 +1,9 @@
-//! Encoded values and maps that are looked at in place.
+//! Encoded values and maps that are read in place.
 
 use crate::codec::{Decode, DecodeError, Decoder, Problem};
 use crate::value::Value;
 
-/// One value, still encoded. Its outer shape was checked; its inside was not.
+/// One value, still encoded. Its outer form was checked, its content was not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RawValue<'a>(&'a [u8]);
 
@@ -25,13 +25,13 @@ impl<'a> RawValue<'a> {
         T::decode_all(self.0)
     }
 
-    /// A string or a symbol.
+    /// Returns the text of a string or a symbol.
     pub fn as_str(&self) -> Option<&'a str> {
         let bytes = Decoder::new(self.0).characters("text").ok()?;
         std::str::from_utf8(bytes).ok()
     }
 
-    /// Like `as_str`, and tells what else was there.
+    /// Like `as_str`, with an error that names the type that was found instead.
     pub fn decode_str(&self) -> Result<&'a str, DecodeError> {
         let mut decoder = Decoder::new(self.0);
         let bytes = decoder.characters("a string or symbol as key")?;
@@ -58,7 +58,7 @@ impl<'a> RawValue<'a> {
         Decoder::new(self.0).enter_list("a list").is_ok()
     }
 
-    /// Decodes only what costs nothing to decode: no number is longer than this.
+    /// Decodes a value only if that is cheap: no number is longer than this.
     fn scalar(&self) -> Option<Value> {
         const SCALAR_LEN_MAX: usize = 17;
         if self.0.len() <= SCALAR_LEN_MAX { self.decode().ok() } else { None }
@@ -82,7 +82,7 @@ pub struct Entry<'a> {
 }
 
 impl<'a> Entry<'a> {
-    /// Key and value as they lie in the map.
+    /// Returns key and value as they are encoded in the map.
     pub fn as_encoded(&self) -> &'a [u8] {
         self.encoded
     }
@@ -102,7 +102,7 @@ impl<'a> RawMap<'a> {
         Self { count, content }
     }
 
-    /// A section that is missing or null is an empty map.
+    /// Returns the map of a section. A missing or null section is an empty map.
     pub(super) fn section(value: Option<RawValue<'a>>) -> Result<Self, DecodeError> {
         match value {
             Some(value) if !value.is_null() => Self::parse(value.as_encoded()),
@@ -118,7 +118,7 @@ impl<'a> RawMap<'a> {
         usize::try_from(self.count / 2).unwrap_or(usize::MAX)
     }
 
-    /// The encoded entries, without the map's header.
+    /// Returns the encoded entries, without the map's header.
     pub fn content(&self) -> &'a [u8] {
         self.content
     }
@@ -127,7 +127,7 @@ impl<'a> RawMap<'a> {
         Entries { decoder: Decoder::new(self.content), content: self.content, left: self.count / 2 }
     }
 
-    /// The value under a string or symbol key.
+    /// Returns the value of a string or symbol key.
     pub fn get(&self, key: &str) -> Result<Option<RawValue<'a>>, DecodeError> {
         for entry in self.entries() {
             let entry = entry?;
@@ -138,7 +138,7 @@ impl<'a> RawMap<'a> {
         Ok(None)
     }
 
-    /// The text under a key; None when it is missing or no text.
+    /// Returns the text of a key; None when it is missing or no text.
     pub fn get_str(&self, key: &str) -> Result<Option<&'a str>, DecodeError> {
         Ok(self.get(key)?.and_then(|value| value.as_str()))
     }
@@ -150,7 +150,7 @@ impl<'a> RawMap<'a> {
     }
 }
 
-/// Entries in the order of the wire. Ends after the first error.
+/// Iterates over the entries in the order of the wire. Ends after the first error.
 #[derive(Debug)]
 pub struct Entries<'a> {
     decoder: Decoder<'a>,
@@ -164,7 +164,7 @@ impl<'a> Entries<'a> {
         self.decoder = Decoder::new(&[]);
     }
 
-    /// Bytes behind the last announced entry belong to nobody.
+    /// Returns an error for bytes after the last announced entry.
     fn excess(&mut self) -> Option<DecodeError> {
         let excess = self.decoder.remaining().len();
         let error = self.decoder.error(Problem::Excess { excess });

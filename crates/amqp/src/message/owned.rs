@@ -1,4 +1,4 @@
-//! A whole message as owned values: for requests, replies and clients. The broker's path never decodes this much.
+//! A whole message as owned values, for requests, replies and clients. The broker's path never decodes this much.
 
 use bytes::{Bytes, BytesMut};
 
@@ -36,12 +36,12 @@ pub struct Message {
 }
 
 impl Message {
-    /// A message with an amqp-value body.
+    /// Creates a message with an amqp-value body.
     pub fn value(value: impl Into<Value>) -> Self {
         Self { body: Body::Value(value.into()), ..Self::default() }
     }
 
-    /// A message with one data section.
+    /// Creates a message with one data section.
     pub fn data(data: impl Into<Bytes>) -> Self {
         Self { body: Body::Data(vec![data.into()]), ..Self::default() }
     }
@@ -65,7 +65,7 @@ impl Message {
         self
     }
 
-    /// An application property.
+    /// Returns an application property.
     pub fn property(&self, key: &str) -> Option<&Value> {
         self.application_properties.iter().find(|(name, _)| *name == key).map(|(_, value)| value)
     }

@@ -7,7 +7,7 @@ use crate::text::{Symbol, Text};
 use crate::value::Value;
 
 composite! {
-    /// The header section. Absent fields keep their absence; the accessors know the defaults.
+    /// The header section. Absent fields stay absent; the accessors apply the defaults.
     #[derive(Copy, Default)]
     pub struct Header: 0x70 {
         pub durable: Option<bool>,
@@ -20,7 +20,7 @@ composite! {
 }
 
 impl Header {
-    /// AMQP 1.0 §3.2.1: the priority of a message that states none.
+    /// AMQP 1.0 §3.2.1: the default priority.
     pub const PRIORITY_DEFAULT: u8 = 4;
 
     pub fn priority(&self) -> u8 {
@@ -174,7 +174,7 @@ impl Encode for Properties {
 }
 
 impl<'a> PropertiesRef<'a> {
-    /// Decodes the list behind the section's descriptor.
+    /// Decodes the list after the section's descriptor.
     pub(super) fn decode(encoded: &'a [u8]) -> Result<Self, DecodeError> {
         let mut decoder = Decoder::new(encoded);
         let list = decoder.enter_list("properties")?;
@@ -198,7 +198,7 @@ impl<'a> PropertiesRef<'a> {
 
     pub fn to_owned(&self) -> Properties {
         let text = |text: Option<&str>| text.map(|text| Text::from(text.to_owned()));
-        // What is not ASCII is no symbol; such a content type is dropped rather than repeated.
+        // A symbol is ASCII; another content type is dropped instead of repeated.
         let symbol = |text: Option<&str>| text.and_then(|text| Symbol::parse(text).ok());
         Properties {
             message_id: self.message_id.map(|id| id.to_owned()),

@@ -1,9 +1,9 @@
-//! Where the sections of an encoded message lie.
+//! Finds the sections of an encoded message.
 
 use crate::codec::{DecodeError, Decoder, Problem, section};
 use crate::message::{Header, Properties, PropertiesRef, RawMap, RawValue};
 
-/// What a message's body is made of.
+/// The kind of a message's body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BodyKind {
     /// SDK quirk: pyamqp sends no body section at all for an empty body.
@@ -15,8 +15,8 @@ pub enum BodyKind {
 
 /// The sections of one encoded message, found in one pass and not yet decoded.
 ///
-/// Sections may come in any order (pyamqp writes delivery annotations last), and none is required. The body's
-/// sections must follow each other, because their order is part of the message.
+/// Sections may be in any order (pyamqp writes delivery annotations last), and none is required. The body's sections
+/// must be adjacent, because their order is part of the message.
 #[derive(Debug, Clone, Copy)]
 pub struct Sections<'a> {
     /// The encoded values, without their descriptors.
@@ -27,7 +27,7 @@ pub struct Sections<'a> {
     application_properties: Option<RawValue<'a>>,
     footer: Option<RawValue<'a>>,
     input: &'a [u8],
-    /// Where the body sections begin and end, descriptors included.
+    /// The range of the body sections, including descriptors.
     body_start: usize,
     body_end: usize,
     body_kind: BodyKind,
@@ -35,7 +35,7 @@ pub struct Sections<'a> {
     body_is_canonical: bool,
 }
 
-/// One section: its code, its encoded value, and where both lie.
+/// One section: its code, its encoded value, and its range.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Section<'a> {
     pub(crate) code: u8,
@@ -44,7 +44,7 @@ pub(crate) struct Section<'a> {
     end: usize,
 }
 
-/// Reads section after section.
+/// Reads one section after the other.
 #[derive(Debug)]
 pub(crate) struct SectionReader<'a> {
     decoder: Decoder<'a>,
@@ -142,7 +142,7 @@ impl<'a> Sections<'a> {
         found.check_body_type(reader)
     }
 
-    /// The defaults of a missing header are in its accessors.
+    /// Returns the header. The accessors apply the defaults of a missing one.
     pub fn header(&self) -> Result<Header, DecodeError> {
         set(self.header).map_or_else(|| Ok(Header::default()), |raw| Header::decode_section(raw.as_encoded()))
     }
@@ -159,7 +159,7 @@ impl<'a> Sections<'a> {
         RawMap::section(self.message_annotations)
     }
 
-    /// All thirteen properties, borrowed.
+    /// Returns all thirteen properties, borrowed.
     pub fn properties(&self) -> Result<PropertiesRef<'a>, DecodeError> {
         set(self.properties)
             .map_or_else(|| Ok(PropertiesRef::default()), |raw| PropertiesRef::decode(raw.as_encoded()))
@@ -213,12 +213,12 @@ impl<'a> Sections<'a> {
         self.body_kind
     }
 
-    /// The encoded body sections, with their descriptors as the sender wrote them.
+    /// Returns the encoded body sections, with their descriptors as the sender wrote them.
     pub fn raw_body(&self) -> &'a [u8] {
         self.input.get(self.body_start..self.body_end).unwrap_or_default()
     }
 
-    /// Where in the input they lie.
+    /// Returns the range of the body sections in the input.
     pub fn body_range(&self) -> std::ops::Range<usize> {
         self.body_start..self.body_end
     }
@@ -227,25 +227,25 @@ impl<'a> Sections<'a> {
         self.body_is_canonical
     }
 
-    /// The values of the body's sections: binaries, lists, or the one value.
+    /// Returns the values of the body's sections: binaries, lists, or the one value.
     pub fn body_values(&self) -> impl Iterator<Item = RawValue<'a>> + use<'a> {
         let mut reader = SectionReader::new(self.raw_body());
-        // The scan has read these bytes before, so an error cannot come.
+        // The scan has read these bytes before, so no error is possible.
         std::iter::from_fn(move || reader.next().ok().flatten().map(|section| section.value))
     }
 
-    /// The content of each data section; a null is empty.
+    /// Returns the content of each data section; a null is empty.
     pub fn data(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         self.body_values().map(|value| value.as_binary().unwrap_or_default())
     }
 
-    /// The body when it is an amqp-value.
+    /// Returns the body when it is an amqp-value.
     pub fn value(&self) -> Option<RawValue<'a>> {
         if self.body_kind == BodyKind::Value { self.body_values().next() } else { None }
     }
 }
 
-/// A null section says as much as a missing one.
+/// Treats a null section as a missing one.
 fn set(value: Option<RawValue<'_>>) -> Option<RawValue<'_>> {
     value.filter(|value| !value.is_null())
 }

@@ -1,4 +1,4 @@
-//! A ring must know the same unsettled deliveries as a plain list, however a peer repeats ids.
+//! Compares the ring with a plain list of unsettled deliveries, for any repetition of ids by a peer.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::{Ring, Slot};
 use crate::connection::{DeliveryId, LinkId};
 use crate::{DeliveryState, DeliveryTag};
 
-/// One delivery in a ring that is just a list.
+/// One delivery of the plain list.
 type Listed = (u32, LinkId);
 
 #[derive(Debug, Default)]
@@ -52,7 +52,7 @@ proptest! {
         let links: [LinkId; 2] = [arena.insert(()), arena.insert(())];
         let (mut ring, mut model) = (Ring::incoming(), Model::default());
         for (kind, id, link, more) in steps {
-            // Some lie so far apart that the older ones are set aside.
+            // Some ids are so far apart that the older ones move to the map.
             let (id, link) = (id * 30, links[link]);
             match kind {
                 0..5 => {

@@ -1,8 +1,9 @@
 //! Unsettled deliveries that share one delivery-id.
 //!
-//! AMQP 1.0 §2.8.3 wants ids to be unique, but an SDK that sends from several threads repeats them. A disposition names
-//! nothing but the id, so a peer takes it for all deliveries that have it. The id is therefore answered once, when the
-//! outcomes of all of them are known, and with the worst of these: no delivery is confirmed by the outcome of another one.
+//! AMQP 1.0 §2.8.3 requires unique ids, but an SDK that sends from several threads repeats them. A disposition contains
+//! only the id, so a peer applies it to all deliveries with that id. The id is therefore answered once, when the
+//! outcomes of all its deliveries are known, and with the worst of them: no delivery is confirmed by the outcome of
+//! another one.
 
 use std::collections::{BTreeMap, VecDeque, btree_map};
 
@@ -10,7 +11,7 @@ use super::{Ring, Slot, wire};
 use crate::DeliveryState;
 use crate::connection::{DeliveryId, LinkId};
 
-/// Exists while one of the deliveries with an id that was repeated is unsettled. That one is in the ring itself.
+/// Exists while one delivery of a repeated id is unsettled. That delivery is in the ring itself.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
     /// Further unsettled deliveries with the id.
@@ -20,7 +21,7 @@ pub(super) struct Shared {
 }
 
 impl Ring {
-    /// Takes in a delivery with an id that was used before or skipped.
+    /// Adds a delivery with an id that was used before or skipped.
     #[cold]
     pub(super) fn push_again(&mut self, place: u64, entry: Slot) {
         self.unsettled += 1;
@@ -100,11 +101,11 @@ impl Ring {
             gone += count - shared.others.len();
         }
         self.unsettled = self.unsettled.saturating_sub(u32::try_from(gone).unwrap_or(u32::MAX));
-        // The peer has settled them, so it waits for no outcome.
+        // The peer has settled them, so it expects no outcome.
         drop(self.fill_gaps());
     }
 
-    /// Forgets the deliveries of a link that is gone. Returns the outcomes that waited for nothing else.
+    /// Forgets the deliveries of a detached link. Returns the outcomes that waited only for these.
     #[cold]
     pub(super) fn forget_shared(&mut self, link: LinkId) -> Vec<(DeliveryId, DeliveryState)> {
         let mut gone = 0;
@@ -117,7 +118,7 @@ impl Ring {
         self.fill_gaps()
     }
 
-    /// Puts another delivery of the same id into each empty place. Returns the outcomes of ids that have none left.
+    /// Moves another delivery of the same id into each empty place. Returns the outcomes of ids that have none left.
     fn fill_gaps(&mut self) -> Vec<(DeliveryId, DeliveryState)> {
         let mut concluded = Vec::new();
         let base = self.base();
