@@ -81,10 +81,12 @@ impl Admin {
         self.put_queue(name, If::Is(revision), spec).await
     }
 
+    /// Returns a queue with its settings and counts.
     pub async fn queue(&mut self, name: &EntityName) -> Result<QueueInfo, AdminError> {
         self.get(&queues::SHOW, &Subject::Queue(name.clone())).await
     }
 
+    /// Lists all queues by name.
     pub async fn queues(&mut self) -> Result<Vec<QueueInfo>, AdminError> {
         self.list(&queues::LIST, &Subject::Queues).await
     }
@@ -100,6 +102,7 @@ impl Admin {
         self.delete(&queues::DELETE, &Subject::Queue(name.clone())).await
     }
 
+    /// Creates a topic; if the name is taken, this is [`AdminError::Exists`].
     pub async fn create_topic(
         &mut self,
         name: &EntityName,
@@ -108,6 +111,7 @@ impl Admin {
         self.put(&topics::PUT, &Subject::Topic(name.clone()), If::IsNew, spec).await
     }
 
+    /// Changes the settings that the spec has; the others keep their values.
     pub async fn update_topic(
         &mut self,
         name: &EntityName,
@@ -116,10 +120,12 @@ impl Admin {
         self.put(&topics::PUT, &Subject::Topic(name.clone()), If::Exists, spec).await
     }
 
+    /// Returns a topic with its settings and counts.
     pub async fn topic(&mut self, name: &EntityName) -> Result<TopicInfo, AdminError> {
         self.get(&topics::SHOW, &Subject::Topic(name.clone())).await
     }
 
+    /// Lists all topics by name.
     pub async fn topics(&mut self) -> Result<Vec<TopicInfo>, AdminError> {
         self.list(&topics::LIST, &Subject::Topics).await
     }
@@ -129,6 +135,7 @@ impl Admin {
         self.list(&queue_groups::LIST, &Subject::QueueGroups).await
     }
 
+    /// Returns a queue group with its members.
     pub async fn queue_group(&mut self, name: &EntityName) -> Result<QueueGroupInfo, AdminError> {
         self.get(&queue_groups::SHOW, &Subject::QueueGroup(name.clone())).await
     }
@@ -157,6 +164,7 @@ impl Admin {
         self.put_subscription(topic, name, If::IsNew, spec).await
     }
 
+    /// Changes the settings that the spec has; the others keep their values.
     pub async fn update_subscription(
         &mut self,
         topic: &EntityName,
@@ -177,6 +185,7 @@ impl Admin {
         self.put_subscription(topic, name, If::Is(revision), spec).await
     }
 
+    /// Returns a subscription with its settings and counts.
     pub async fn subscription(
         &mut self,
         topic: &EntityName,
@@ -185,6 +194,7 @@ impl Admin {
         self.get(&subscriptions::SHOW, &subscription(topic, name)).await
     }
 
+    /// Lists all subscriptions of a topic by name.
     pub async fn subscriptions(&mut self, topic: &EntityName) -> Result<Vec<SubscriptionInfo>, AdminError> {
         self.list(&subscriptions::LIST, &Subject::Subscriptions { topic: topic.clone() }).await
     }
@@ -214,6 +224,7 @@ impl Admin {
         self.put(&rules::PUT, &rule(topic, subscription, name), If::IsNew, spec).await
     }
 
+    /// Returns a rule of a subscription.
     pub async fn rule(
         &mut self,
         topic: &EntityName,
@@ -223,6 +234,7 @@ impl Admin {
         self.get(&rules::SHOW, &rule(topic, subscription, name)).await
     }
 
+    /// Lists all rules of a subscription by name.
     pub async fn rules(
         &mut self,
         topic: &EntityName,
@@ -232,6 +244,7 @@ impl Admin {
         self.list(&rules::LIST, &subject).await
     }
 
+    /// Removes a rule of a subscription.
     pub async fn remove_rule(
         &mut self,
         topic: &EntityName,
@@ -252,10 +265,12 @@ impl Admin {
         self.put(&policies::PUT, &key(scope, name), If::IsNew, &spec).await
     }
 
+    /// Returns an access policy with its keys.
     pub async fn key(&mut self, scope: &KeyScope, name: &str) -> Result<KeyInfo, AdminError> {
         self.get(&policies::SHOW, &key(scope, name)).await
     }
 
+    /// Lists the access policies of the namespace or of one entity.
     pub async fn keys(&mut self, scope: &KeyScope) -> Result<Vec<KeyInfo>, AdminError> {
         self.list(&policies::LIST, &Subject::Keys(scope.clone())).await
     }
@@ -270,6 +285,7 @@ impl Admin {
         self.post(&policies::REGENERATE, &key(scope, name), &Regenerate { key: which }).await
     }
 
+    /// Removes an access policy. Links that rest on its keys end.
     pub async fn remove_key(&mut self, scope: &KeyScope, name: &str) -> Result<(), AdminError> {
         self.delete(&policies::DELETE, &key(scope, name)).await
     }

@@ -14,6 +14,8 @@
 //! # }
 //! ```
 
+#![warn(missing_docs)]
+
 mod admin;
 mod cbs;
 mod client;

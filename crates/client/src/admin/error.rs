@@ -7,31 +7,89 @@ use crate::ConnectError;
 /// Why a management request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum AdminError {
+    /// The client could not connect.
     #[error(transparent)]
     Connect(#[from] ConnectError),
+    /// The request could not be written.
     #[error(
         "the request cannot be written ({reason}); check the host and the token of the connection string"
     )]
-    Request { reason: String },
+    Request {
+        /// The cause.
+        reason: String,
+    },
+    /// The connection ended before the answer was complete.
     #[error(
         "the connection to {address} ended before an answer came ({reason}); whether the request was carried out is not known"
     )]
-    ConnectionLost { address: String, reason: String },
+    ConnectionLost {
+        /// The address of the broker.
+        address: String,
+        /// The cause.
+        reason: String,
+    },
+    /// The broker did not answer in time.
     #[error("{address} did not answer within {} s; whether the request was carried out is not known", after.as_secs())]
-    NoAnswer { address: String, after: Duration },
+    NoAnswer {
+        /// The address of the broker.
+        address: String,
+        /// How long the client waited.
+        after: Duration,
+    },
+    /// The answer is not one of the JSON API.
     #[error("{address} does not answer as a broker's management would: {reason}")]
-    Malformed { address: String, reason: String },
+    Malformed {
+        /// The address of the broker.
+        address: String,
+        /// The cause.
+        reason: String,
+    },
+    /// The subject of the request does not exist.
     #[error("there is no {subject}; {remedy}")]
-    NotFound { subject: String, remedy: String },
-    /// In the broker's own words, where only it knows which part is missing.
+    NotFound {
+        /// The missing entity, rule, key or message.
+        subject: String,
+        /// What to do about it.
+        remedy: String,
+    },
+    /// A part of the request does not exist. The reason is the broker's, because only the broker knows which part.
     #[error("{reason}")]
-    Missing { reason: String },
+    Missing {
+        /// The message of the broker.
+        reason: String,
+    },
+    /// The name is taken.
     #[error("there is already a {subject}; {remedy}")]
-    Exists { subject: String, remedy: String },
+    Exists {
+        /// The entity, rule or key with that name.
+        subject: String,
+        /// What to do about it.
+        remedy: String,
+    },
+    /// The entity has another revision than the request expects.
     #[error("{subject} was changed by somebody else meanwhile; look at it, and try again")]
-    Changed { subject: String },
+    Changed {
+        /// The entity.
+        subject: String,
+    },
+    /// The key does not allow the request.
     #[error("access to {subject} is refused: {reason}")]
-    Unauthorized { subject: String, reason: String },
+    Unauthorized {
+        /// The entity of the request.
+        subject: String,
+        /// The message of the broker.
+        reason: String,
+    },
+    /// The broker refused the request for another reason.
     #[error("the broker refused this for {subject} with status {status}: {reason}")]
-    Refused { subject: String, status: u16, code: String, reason: String },
+    Refused {
+        /// The entity of the request.
+        subject: String,
+        /// The HTTP status.
+        status: u16,
+        /// The broker's code of the error.
+        code: String,
+        /// The message of the broker.
+        reason: String,
+    },
 }

@@ -28,6 +28,7 @@ impl Admin {
         self.get(&hubs::SHOW, &Subject::Hub(name.clone())).await
     }
 
+    /// Lists all hubs by name.
     pub async fn hubs(&mut self) -> Result<Vec<HubInfo>, AdminError> {
         self.list(&hubs::LIST, &Subject::Hubs).await
     }
@@ -37,11 +38,13 @@ impl Admin {
         self.delete(&hubs::DELETE, &Subject::Hub(name.clone())).await
     }
 
+    /// Lists the partitions of a hub with their positions.
     pub async fn partitions(&mut self, hub: &EntityName) -> Result<Vec<PartitionRuntime>, AdminError> {
         let subject = of_hub(hub, [], "the partitions".to_owned());
         Ok(self.get(&partitions::LIST, &subject).await?.items)
     }
 
+    /// Returns a partition of a hub with its positions.
     pub async fn partition(
         &mut self,
         hub: &EntityName,
@@ -51,6 +54,7 @@ impl Admin {
         self.get(&partitions::SHOW, &of_hub(hub, names, format!("partition {partition}"))).await
     }
 
+    /// Creates a consumer group, or changes its metadata.
     pub async fn create_consumer_group(
         &mut self,
         hub: &EntityName,
@@ -61,6 +65,7 @@ impl Admin {
         self.put(&consumer_groups::PUT, &of_group(hub, group, ""), If::IsNew, &body).await
     }
 
+    /// Lists the consumer groups of a hub by name.
     pub async fn consumer_groups(&mut self, hub: &EntityName) -> Result<Vec<ConsumerGroupInfo>, AdminError> {
         self.list(&consumer_groups::LIST, &of_hub(hub, [], "the consumer groups".to_owned())).await
     }
@@ -79,6 +84,7 @@ impl Admin {
         Ok(self.get(&checkpoints::LIST, &of_group(hub, group, "the checkpoints of ")).await?.items)
     }
 
+    /// Lists the owners of the partitions in a consumer group.
     pub async fn ownerships(
         &mut self,
         hub: &EntityName,

@@ -4,12 +4,16 @@ use std::fmt;
 
 use peeklock_types::{EntityName, SequenceNumber};
 
-/// What access keys belong to.
+/// The namespace or the entity to which access keys belong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeyScope {
+    /// The keys are valid for all entities.
     Namespace,
+    /// The keys are valid for one queue.
     Queue(EntityName),
+    /// The keys are valid for one topic and its subscriptions.
     Topic(EntityName),
+    /// The keys are valid for one event hub.
     Hub(EntityName),
 }
 
