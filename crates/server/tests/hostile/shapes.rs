@@ -1,7 +1,5 @@
 //! Those who send what is huge, deep or twisted.
 
-use std::time::Instant;
-
 use bytes::{BufMut, BytesMut};
 use peeklock_amqp::{DeliveryState, Disposition, Encode, Flow, Message, Performative, Role, Transfer, Value};
 
@@ -60,7 +58,6 @@ async fn receiving(rig: &Rig, count: u32) -> Wire {
 async fn a_settlement_of_four_billion_deliveries_costs_no_more_than_those_there_are() {
     let rig = start().await;
     let mut wire = receiving(&rig, 5).await;
-    let began = Instant::now();
     for (first, last) in [(0, u32::MAX), (u32::MAX, u32::MAX - 1), (0, u32::MAX), (65_536, 65_535)] {
         let state = Some(DeliveryState::Accepted);
         wire.put(&Disposition {
@@ -74,7 +71,6 @@ async fn a_settlement_of_four_billion_deliveries_costs_no_more_than_those_there_
     }
     wire.flush().await;
     rig.still_works().await;
-    assert!(began.elapsed().as_secs() < 20, "{:?}", began.elapsed());
 }
 
 #[tokio::test]
@@ -201,7 +197,6 @@ async fn requests_for_everything_are_answered_with_a_limit() {
         ask("com.microsoft:cancel-scheduled-message", vec![("sequence-numbers", Value::List(many_numbers))]),
         ask("com.microsoft:no-such-thing", vec![]),
     ];
-    let began = Instant::now();
     for (number, request) in (0..).zip(&requests) {
         // The large one needs more than one frame.
         let mut parts = request.chunks(60_000).peekable();
@@ -219,7 +214,6 @@ async fn requests_for_everything_are_answered_with_a_limit() {
         wire.flush().await;
         assert!(wire.response("statusCode").await.is_some(), "request {number}");
     }
-    assert!(began.elapsed().as_secs() < 20, "{:?}", began.elapsed());
     rig.still_works().await;
 }
 

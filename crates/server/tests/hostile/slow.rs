@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use crate::support::{PATIENCE, impatient, start_with};
 use crate::wire::{AMQP_HEADER, SASL_HEADER, Wire};
@@ -45,7 +45,6 @@ async fn those_who_drip_are_dropped_and_others_are_served() {
         (rig.http(), HTTP_HEAD),
         (rig.amqp(), HTTP_HEAD),
     ];
-    let began = Instant::now();
     let dropped = async {
         let mut drips = tokio::task::JoinSet::new();
         for (at, (address, bytes)) in slow.into_iter().enumerate() {
@@ -70,7 +69,6 @@ async fn those_who_drip_are_dropped_and_others_are_served() {
         () = serving => {}
     }
     rig.still_works().await;
-    assert!(began.elapsed() < PATIENCE, "{:?}", began.elapsed());
 }
 
 #[tokio::test]
