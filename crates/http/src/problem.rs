@@ -6,6 +6,7 @@ use axum::response::Response;
 use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
 use peeklock_access::TokenError;
+use peeklock_api::{Refusal, RefusalText};
 use peeklock_broker::blob::Error as BlobsError;
 use peeklock_broker::engine::Error as EngineError;
 use peeklock_broker::hubs::Error as HubsError;
@@ -14,7 +15,6 @@ use peeklock_filter::{RuleError, RuleNameError};
 use peeklock_types::{NameError, SettingsError};
 use peeklock_web::BodyError;
 use peeklock_web::xml::{Writer, XmlError};
-use serde::Serialize;
 
 /// A refusal; its text is for people and says what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -95,16 +95,8 @@ impl Problem {
     }
 
     pub(crate) fn into_json(self) -> Response {
-        #[derive(Serialize)]
-        struct Body {
-            error: Inner,
-        }
-        #[derive(Serialize)]
-        struct Inner {
-            code: &'static str,
-            message: String,
-        }
-        let body = Body { error: Inner { code: self.code(), message: self.to_string() } };
+        let error = RefusalText { code: self.code().to_owned(), message: self.to_string() };
+        let body = Refusal { error };
         let body = serde_json::to_vec(&body).unwrap_or_default();
         self.into_response("application/json", body)
     }

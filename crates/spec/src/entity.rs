@@ -100,10 +100,13 @@ macro_rules! entity_spec {
             }
 
             fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-                let settings = [
+                let mut settings = vec![
                     $( schema::setting::<$kind>(generator, stringify!($field), concat!($( $help ),*)), )*
-                    $( (stringify!($also), generator.subschema_for::<$also_kind>()), )*
                 ];
+                // No answer has them.
+                if generator.contract().is_deserialize() {
+                    settings.extend([ $( (stringify!($also), generator.subschema_for::<$also_kind>()), )* ]);
+                }
                 schema::settings(concat!($( $doc ),*), settings)
             }
         }

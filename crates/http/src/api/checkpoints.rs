@@ -1,33 +1,28 @@
-//! How far consumer groups have come.
+//! Checkpoints of consumer groups.
 
 use std::collections::BTreeMap;
 
-use axum::body::Body;
-use axum::response::Response;
-use http::StatusCode;
-use peeklock_api::{CheckpointInfo, CheckpointSource};
+use peeklock_access::Right;
+use peeklock_api::{CheckpointBody, CheckpointInfo, CheckpointSource, Page, checkpoints};
 use peeklock_broker::hubs::{CheckpointBy, HubView, Ownership};
 use peeklock_spec::show_time;
 use peeklock_types::{ConsumerGroup, Timestamp};
-use serde::Deserialize;
 
-use super::{Call, hubs, json, shape};
+use super::call::{Answer, Call};
+use super::hubs;
+use super::route::{Route, route};
 use crate::problem::Problem;
 use crate::progress::{Progress, progress};
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct CheckpointBody {
-    /// Of the last event that is done with.
-    sequence_number: u64,
-    /// Both, from the ownership; or none of them, where nobody owns the partition.
-    #[serde(default)]
-    owner: Option<String>,
-    #[serde(default)]
-    epoch: Option<u64>,
+pub(super) fn routes() -> Vec<Route> {
+    vec![
+        route(&checkpoints::LIST, Right::Listen, Call::list_checkpoints),
+        route(&checkpoints::SHOW, Right::Listen, Call::show_checkpoint),
+        route(&checkpoints::PUT, Right::Listen, Call::put_checkpoint),
+    ]
 }
 
-fn tell(progress: &Progress, now: Timestamp) -> CheckpointInfo {
+fn checkpoint_info(progress: &Progress, now: Timestamp) -> CheckpointInfo {
     let Progress { lag, source, owner, epoch } = progress;
     CheckpointInfo {
         partition: lag.partition,
@@ -43,18 +38,7 @@ fn tell(progress: &Progress, now: Timestamp) -> CheckpointInfo {
     }
 }
 
-impl Call<'_> {
-    /// A hub has few enough partitions for one answer.
-    pub(super) async fn list_checkpoints(&self) -> Result<Response, Problem> {
-        let (hub, group) = self.hub_and_group().await?;
-        let broker = &self.namespace.broker;
-        let stock = broker.stock_checkpoints(&hub.name).await?;
-        let found = progress(broker, &hub, &group, &stock).await?;
-        let now = self.namespace.now();
-        let items = found.iter().map(|progress| tell(progress, now)).collect();
-        json(StatusCode::OK, None, &shape::Page { items, next: None })
-    }
-
+impl<Q, B> Call<Q, B> {
     pub(super) async fn owners(
         &self,
         hub: &HubView,
@@ -64,13 +48,7 @@ impl Call<'_> {
         Ok(found.into_iter().map(|ownership| (ownership.partition, ownership)).collect())
     }
 
-    pub(super) async fn show_checkpoint(&self) -> Result<Response, Problem> {
-        let (hub, group) = self.hub_and_group().await?;
-        let told = self.checkpoint_info(&hub, &group).await?;
-        json(StatusCode::OK, None, &told)
-    }
-
-    async fn checkpoint_info(&self, hub: &HubView, group: &ConsumerGroup) -> Result<CheckpointInfo, Problem> {
+    async fn checkpoint(&self, hub: &HubView, group: &ConsumerGroup) -> Result<CheckpointInfo, Problem> {
         let (broker, partition) = (&self.namespace.broker, self.partition()?);
         let found = broker.checkpoints(hub.name.clone(), group.clone()).await?;
         let checkpoint = found.into_iter().find(|(known, _)| *known == partition).map(|(_, at)| at);
@@ -79,11 +57,30 @@ impl Call<'_> {
         let owner = owners.remove(&partition).filter(|owner| !owner.owner.is_empty());
         let (epoch, owner) = (owner.as_ref().map(|owner| owner.epoch), owner.map(|owner| owner.owner));
         let progress = Progress { lag, source: CheckpointSource::Broker, owner, epoch };
-        Ok(tell(&progress, self.namespace.now()))
+        Ok(checkpoint_info(&progress, self.namespace.now()))
+    }
+}
+
+impl Call {
+    /// A hub has few enough partitions for one answer.
+    async fn list_checkpoints(self) -> Result<Answer<Page<CheckpointInfo>>, Problem> {
+        let (hub, group) = self.hub_and_group().await?;
+        let broker = &self.namespace.broker;
+        let stock = broker.stock_checkpoints(&hub.name).await?;
+        let found = progress(broker, &hub, &group, &stock).await?;
+        let now = self.namespace.now();
+        Ok(Answer::ok(Page::whole(found.iter().map(|progress| checkpoint_info(progress, now)))))
     }
 
-    pub(super) async fn put_checkpoint(&self, body: Body) -> Result<Response, Problem> {
-        let CheckpointBody { sequence_number, owner, epoch } = self.body(body).await?;
+    async fn show_checkpoint(self) -> Result<Answer<CheckpointInfo>, Problem> {
+        let (hub, group) = self.hub_and_group().await?;
+        Ok(Answer::ok(self.checkpoint(&hub, &group).await?))
+    }
+}
+
+impl Call<(), CheckpointBody> {
+    async fn put_checkpoint(self) -> Result<Answer<CheckpointInfo>, Problem> {
+        let (call, CheckpointBody { sequence_number, owner, epoch }) = self.split();
         let by = match (owner, epoch) {
             (Some(owner), Some(epoch)) => CheckpointBy::Owner { owner, epoch },
             (None, None) => CheckpointBy::Anyone,
@@ -91,11 +88,10 @@ impl Call<'_> {
                 return Err(Problem::bad("give both owner and epoch, as the ownership has them, or neither"));
             }
         };
-        let (hub, group) = self.hub_and_group().await?;
-        let (name, partition) = (hub.name.clone(), self.partition()?);
+        let (hub, group) = call.hub_and_group().await?;
+        let (name, partition) = (hub.name.clone(), call.partition()?);
         let sequence = Some(sequence_number);
-        self.namespace.broker.checkpoint(name, group.clone(), partition, sequence, by).await?;
-        let told = self.checkpoint_info(&hub, &group).await?;
-        json(StatusCode::OK, None, &told)
+        call.namespace.broker.checkpoint(name, group.clone(), partition, sequence, by).await?;
+        Ok(Answer::ok(call.checkpoint(&hub, &group).await?))
     }
 }

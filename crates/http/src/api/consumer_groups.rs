@@ -1,25 +1,27 @@
 //! Consumer groups of a hub.
 
-use axum::body::Body;
-use axum::response::Response;
 use http::StatusCode;
-use peeklock_api::ConsumerGroupInfo;
+use peeklock_access::Right;
+use peeklock_api::{ConsumerGroupBody, ConsumerGroupInfo, Page, PageQuery, consumer_groups};
 use peeklock_broker::hubs::{GroupView, HubView};
 use peeklock_spec::show_time;
 use peeklock_types::{ConsumerGroup, limits};
-use serde::Deserialize;
 
-use super::{Call, done, json, shape};
+use super::call::{Answer, Call};
+use super::route::{Route, route};
 use crate::problem::Problem;
 use crate::request::Condition;
 
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-struct GroupBody {
-    user_metadata: Option<String>,
+pub(super) fn routes() -> Vec<Route> {
+    vec![
+        route(&consumer_groups::LIST, Right::Manage, Call::list_consumer_groups),
+        route(&consumer_groups::SHOW, Right::Manage, Call::show_consumer_group),
+        route(&consumer_groups::PUT, Right::Manage, Call::put_consumer_group),
+        route(&consumer_groups::DELETE, Right::Manage, Call::delete_consumer_group),
+    ]
 }
 
-fn tell(group: &GroupView) -> ConsumerGroupInfo {
+fn info(group: &GroupView) -> ConsumerGroupInfo {
     ConsumerGroupInfo {
         name: group.name.to_string(),
         created_at: show_time(group.created_at),
@@ -32,37 +34,36 @@ fn find<'h>(hub: &'h HubView, group: &ConsumerGroup) -> Option<&'h GroupView> {
     hub.groups.iter().find(|known| known.name == *group)
 }
 
-impl Call<'_> {
-    pub(super) async fn list_consumer_groups(&self) -> Result<Response, Problem> {
+impl Call<PageQuery> {
+    async fn list_consumer_groups(self) -> Result<Answer<Page<ConsumerGroupInfo>>, Problem> {
         let hub = self.hub().await?;
-        let after = self.head.query("after").map(ConsumerGroup::parse).transpose();
+        let after = self.query.after.as_deref().map(ConsumerGroup::parse).transpose();
         let after = after.map_err(|error| Problem::bad(error.to_string()))?;
         let mut rest =
             hub.groups.iter().filter(|group| after.as_ref().is_none_or(|after| group.name > *after));
-        let items: Vec<_> = rest.by_ref().take(self.top()?).map(tell).collect();
+        let items: Vec<_> = rest.by_ref().take(self.page_count(self.query.top)).map(info).collect();
         let next = items.last().filter(|_| rest.next().is_some()).map(|group| group.name.clone());
-        json(StatusCode::OK, None, &shape::Page { items, next })
+        Ok(Answer::ok(Page { items, next }))
     }
+}
 
-    pub(super) async fn show_consumer_group(&self) -> Result<Response, Problem> {
+impl Call {
+    async fn show_consumer_group(self) -> Result<Answer<ConsumerGroupInfo>, Problem> {
         let (hub, group) = self.hub_and_group().await?;
-        self.respond_group(StatusCode::OK, &hub, &group)
+        respond(StatusCode::OK, &hub, &group)
     }
 
-    fn respond_group(
-        &self,
-        status: StatusCode,
-        hub: &HubView,
-        group: &ConsumerGroup,
-    ) -> Result<Response, Problem> {
-        let gone = || Problem::Conflict(format!("the consumer group '{group}' has been deleted meanwhile"));
-        json(status, None, &tell(find(hub, group).ok_or_else(gone)?))
+    async fn delete_consumer_group(self) -> Result<Answer<()>, Problem> {
+        self.namespace.broker.delete_group(self.entity()?, self.consumer_group()?).await?;
+        Ok(Answer::done())
     }
+}
 
-    pub(super) async fn put_consumer_group(&self, body: Body) -> Result<Response, Problem> {
-        let GroupBody { user_metadata } = self.body(body).await?;
+impl Call<(), ConsumerGroupBody> {
+    async fn put_consumer_group(self) -> Result<Answer<ConsumerGroupInfo>, Problem> {
+        let user_metadata = self.body.user_metadata.clone();
         check_metadata(user_metadata.as_deref())?;
-        let (name, group, broker) = (self.entity()?, self.group()?, &self.namespace.broker);
+        let (name, group, broker) = (self.entity()?, self.consumer_group()?, &self.namespace.broker);
         let hub = self.hub().await?;
         let known = find(&hub, &group);
         match self.head.condition() {
@@ -84,22 +85,26 @@ impl Call<'_> {
         match known {
             None => {
                 let hub = broker.create_group(name, group.clone(), user_metadata).await?;
-                self.respond_group(StatusCode::CREATED, &hub, &group)
+                respond(StatusCode::CREATED, &hub, &group)
             }
             Some(known) if user_metadata.is_none() || known.user_metadata == user_metadata => {
-                self.respond_group(StatusCode::OK, &hub, &group)
+                respond(StatusCode::OK, &hub, &group)
             }
             Some(_) => {
                 let hub = broker.update_group(name, group.clone(), user_metadata).await?;
-                self.respond_group(StatusCode::OK, &hub, &group)
+                respond(StatusCode::OK, &hub, &group)
             }
         }
     }
+}
 
-    pub(super) async fn delete_consumer_group(&self) -> Result<Response, Problem> {
-        self.namespace.broker.delete_group(self.entity()?, self.group()?).await?;
-        Ok(done())
-    }
+fn respond(
+    status: StatusCode,
+    hub: &HubView,
+    group: &ConsumerGroup,
+) -> Result<Answer<ConsumerGroupInfo>, Problem> {
+    let gone = || Problem::Conflict(format!("the consumer group '{group}' has been deleted meanwhile"));
+    Ok(Answer::with_status(status, info(find(hub, group).ok_or_else(gone)?)))
 }
 
 pub(crate) fn check_metadata(text: Option<&str>) -> Result<(), Problem> {

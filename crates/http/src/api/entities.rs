@@ -1,23 +1,126 @@
 //! Queues, topics and subscriptions.
 
-use axum::body::Body;
-use axum::response::Response;
 use http::StatusCode;
-use peeklock_api::Runtime;
-use peeklock_broker::{EntityInfo, Listing, Page, PageStart};
+use peeklock_access::Right;
+use peeklock_api::{
+    Counts, History, Page, PageQuery, QueueInfo, Runtime, SubscriptionInfo, TopicInfo, queues, subscriptions,
+    topics,
+};
+use peeklock_broker::{EntityInfo, Listing, Page as Range, PageStart, engine};
 use peeklock_filter::Rule;
-use peeklock_spec::{Document, OrderSpec, QueueSpec, SubscriptionSpec, TopicSpec};
+use peeklock_spec::{OrderSpec, QueueSpec, SubscriptionSpec, TopicSpec, show_time};
 use peeklock_types::{EntityKind, EntityName, QueueSettings};
 
-use super::route::{Collection, Item, Operation};
-use super::{Call, done, json, plain_name, rules, shape, wrong_body};
+use super::call::{Answer, Call};
+use super::names::plain_name;
+use super::route::{Route, route};
+use super::rules;
 use crate::auth::check_targets;
 use crate::entity;
 use crate::problem::Problem;
 use crate::request::Condition;
 use crate::runtime;
 
-/// What a `PUT` says of an entity.
+pub(super) fn routes() -> Vec<Route> {
+    vec![
+        route(&queues::LIST, Right::Manage, Call::list_queues),
+        route(&queues::SHOW, Right::Manage, Call::show_entity::<QueueInfo>),
+        route(&queues::PUT, Right::Manage, Call::put_queue),
+        route(&queues::DELETE, Right::Manage, Call::delete_entity::<QueueInfo>),
+        route(&topics::LIST, Right::Manage, Call::list_topics),
+        route(&topics::SHOW, Right::Manage, Call::show_entity::<TopicInfo>),
+        route(&topics::PUT, Right::Manage, Call::put_topic),
+        route(&topics::DELETE, Right::Manage, Call::delete_entity::<TopicInfo>),
+        route(&subscriptions::LIST, Right::Manage, Call::list_subscriptions),
+        route(&subscriptions::SHOW, Right::Manage, Call::show_entity::<SubscriptionInfo>),
+        route(&subscriptions::PUT, Right::Manage, Call::put_subscription),
+        route(&subscriptions::DELETE, Right::Manage, Call::delete_entity::<SubscriptionInfo>),
+    ]
+}
+
+/// The answer for an entity of one kind.
+trait Described: Sized + Send {
+    const KIND: EntityKind;
+
+    fn of(entity: &EntityInfo, runtime: Option<Runtime>) -> Self;
+}
+
+impl Described for QueueInfo {
+    const KIND: EntityKind = EntityKind::Queue;
+
+    fn of(entity: &EntityInfo, runtime: Option<Runtime>) -> Self {
+        QueueInfo {
+            name: entity.name.to_string(),
+            spec: QueueSpec::of(&entity.settings),
+            counts: counts(&entity.counts),
+            runtime,
+            history: history(entity),
+        }
+    }
+}
+
+impl Described for TopicInfo {
+    const KIND: EntityKind = EntityKind::Topic;
+
+    fn of(entity: &EntityInfo, _: Option<Runtime>) -> Self {
+        TopicInfo {
+            name: entity.name.to_string(),
+            spec: TopicSpec::of(&entity.settings),
+            subscription_count: count(entity.subscription_count),
+            sql_rule_count: count(entity.sql_rule_count),
+            correlation_rule_count: count(entity.correlation_rule_count),
+            scheduled_count: entity.counts.scheduled_count,
+            size_bytes: entity.counts.size_bytes,
+            history: history(entity),
+        }
+    }
+}
+
+impl Described for SubscriptionInfo {
+    const KIND: EntityKind = EntityKind::Subscription;
+
+    fn of(entity: &EntityInfo, runtime: Option<Runtime>) -> Self {
+        let (topic, name) = entity.name.topic_and_subscription().unwrap_or_default();
+        SubscriptionInfo {
+            name: name.to_owned(),
+            topic: topic.to_owned(),
+            spec: SubscriptionSpec::of(&entity.settings),
+            counts: counts(&entity.counts),
+            runtime,
+            rule_count: count(entity.rule_count),
+            history: history(entity),
+        }
+    }
+}
+
+fn counts(counts: &engine::Counts) -> Counts {
+    Counts {
+        active_count: counts.active_count,
+        locked_count: counts.locked_count,
+        deferred_count: counts.deferred_count,
+        scheduled_count: counts.scheduled_count,
+        dead_letter_count: counts.dead_letter_count,
+        transfer_count: counts.transfer_count,
+        transfer_dead_letter_count: counts.transfer_dead_letter_count,
+        message_count: counts.message_count(),
+        size_bytes: counts.size_bytes,
+    }
+}
+
+fn history(entity: &EntityInfo) -> History {
+    History {
+        created_at: show_time(entity.created_at),
+        updated_at: show_time(entity.updated_at),
+        accessed_at: show_time(entity.accessed_at),
+        revision: entity.revision,
+    }
+}
+
+fn count(count: usize) -> u64 {
+    u64::try_from(count).unwrap_or(u64::MAX)
+}
+
+/// The body of a `PUT`.
 enum Spec {
     Queue(QueueSpec),
     Topic(TopicSpec),
@@ -49,31 +152,30 @@ impl Spec {
     }
 }
 
-pub(super) fn kind_of(item: Item) -> EntityKind {
-    match item {
-        Item::Topic => EntityKind::Topic,
-        Item::Subscription => EntityKind::Subscription,
-        _ => EntityKind::Queue,
+impl Call<PageQuery> {
+    async fn list_queues(self) -> Result<Answer<Page<QueueInfo>>, Problem> {
+        self.list_entities(Listing::Queues).await
     }
-}
 
-impl Call<'_> {
-    pub(super) async fn list_entities(&self, operation: Operation) -> Result<Response, Problem> {
-        let what = match operation {
-            Operation::List(Collection::Topics) => Listing::Topics,
-            Operation::List(Collection::Subscriptions) => Listing::Subscriptions { topic: self.entity()? },
-            _ => Listing::Queues,
-        };
-        let start = match (self.head.query("after"), &what) {
+    async fn list_topics(self) -> Result<Answer<Page<TopicInfo>>, Problem> {
+        self.list_entities(Listing::Topics).await
+    }
+
+    async fn list_subscriptions(self) -> Result<Answer<Page<SubscriptionInfo>>, Problem> {
+        self.list_entities(Listing::Subscriptions { topic: self.entity()? }).await
+    }
+
+    async fn list_entities<T: Described>(&self, what: Listing) -> Result<Answer<Page<T>>, Problem> {
+        let start = match (self.query.after.as_deref(), &what) {
             (None, _) => PageStart::Skip(0),
             (Some(name), Listing::Subscriptions { topic }) => {
                 PageStart::After(EntityName::subscription(topic, name)?)
             }
             (Some(name), _) => PageStart::After(plain_name(name)?),
         };
-        let top = self.top()?;
+        let top = self.page_count(self.query.top);
         // One more than asked for tells whether there is a next page.
-        let mut found = self.namespace.broker.list(what, Page { start, top: top.saturating_add(1) }).await?;
+        let mut found = self.namespace.broker.list(what, Range { start, top: top.saturating_add(1) }).await?;
         let is_more = found.len() > top;
         found.truncate(top);
         let next = found.last().filter(|_| is_more).map(short_name);
@@ -81,22 +183,23 @@ impl Call<'_> {
         for entity in &found {
             items.push(self.describe(entity).await?);
         }
-        json(StatusCode::OK, None, &shape::Page { items, next })
+        Ok(Answer::ok(Page { items, next }))
     }
+}
 
-    pub(super) async fn show_entity(&self, item: Item) -> Result<Response, Problem> {
-        let entity = entity::show(&self.namespace.broker, self.entity()?, kind_of(item)).await?;
+impl Call {
+    async fn show_entity<T: Described>(self) -> Result<Answer<T>, Problem> {
+        let entity = entity::show(&self.namespace.broker, self.entity()?, T::KIND).await?;
         self.respond(StatusCode::OK, &entity).await
     }
 
-    pub(super) async fn delete_entity(&self, item: Item) -> Result<Response, Problem> {
+    async fn delete_entity<T: Described>(self) -> Result<Answer<()>, Problem> {
         let name = self.entity()?;
-        entity::delete(self.namespace, name, Some(kind_of(item)), self.head.condition()).await?;
-        Ok(done())
+        entity::delete(&self.namespace, name, Some(T::KIND), self.head.condition()).await?;
+        Ok(Answer::done())
     }
 
-    pub(super) async fn put_entity(&self, item: Item, body: Body) -> Result<Response, Problem> {
-        let spec = self.spec(item, body).await?;
+    async fn put_entity<T: Described>(&self, spec: &Spec) -> Result<Answer<T>, Problem> {
         let name = self.entity()?;
         let condition = self.head.condition();
         for _ in 0..entity::ATTEMPT_COUNT_MAX {
@@ -106,12 +209,12 @@ impl Call<'_> {
                 Err(problem) => return Err(problem),
             };
             let result = match (current, &condition) {
-                (None, Condition::None | Condition::IsNew) => self.create(&name, &spec).await,
+                (None, Condition::None | Condition::IsNew) => self.create(&name, spec).await,
                 (None, _) => return Err(Problem::NotFound(format!("there is no {} '{name}'", spec.kind()))),
                 (Some(_), Condition::IsNew) => {
                     return Err(Problem::Exists(format!("'{name}' exists already")));
                 }
-                (Some(current), condition) => self.update(current, &spec, condition).await,
+                (Some(current), condition) => self.update(current, spec, condition).await,
             };
             match result {
                 // Only for a change that any state will do for.
@@ -123,42 +226,13 @@ impl Call<'_> {
         Err(Problem::Conflict(format!("'{name}' is being changed by others; try again")))
     }
 
-    async fn spec(&self, item: Item, body: Body) -> Result<Spec, Problem> {
-        match item {
-            Item::Topic => {
-                let spec: TopicSpec = self.body(body).await?;
-                if spec.subscriptions.is_some() {
-                    let text = "a topic's subscriptions are created at their own addresses, /api/topics/TOPIC/subscriptions/NAME";
-                    return Err(Problem::bad(text));
-                }
-                Ok(Spec::Topic(spec))
-            }
-            Item::Subscription => {
-                let document = self.document(body).await?;
-                let spec: SubscriptionSpec = document.read().map_err(wrong_body)?;
-                check_order(&document, spec.order.as_ref())?;
-                let rules = spec.rules.as_ref().map(|rules| {
-                    rules.0.iter().map(|(name, spec)| rules::read(name, spec)).collect::<Result<_, _>>()
-                });
-                let rules = rules.transpose()?;
-                Ok(Spec::Subscription(spec, rules))
-            }
-            _ => {
-                let document = self.document(body).await?;
-                let spec: QueueSpec = document.read().map_err(wrong_body)?;
-                check_order(&document, spec.order.as_ref())?;
-                Ok(Spec::Queue(spec))
-            }
-        }
-    }
-
-    async fn create(&self, name: &EntityName, spec: &Spec) -> Result<Response, Problem> {
+    async fn create<T: Described>(&self, name: &EntityName, spec: &Spec) -> Result<Answer<T>, Problem> {
         let mut settings = QueueSettings::default();
         spec.apply(&mut settings);
-        check_targets(self.namespace, self.head, &settings, None)?;
+        check_targets(&self.namespace, &self.head, &settings, None)?;
         let broker = &self.namespace.broker;
         let first = spec.rules().and_then(<[Rule]>::first).cloned();
-        let created = entity::create(self.namespace, name.clone(), spec.kind(), settings, first).await?;
+        let created = entity::create(&self.namespace, name.clone(), spec.kind(), settings, first).await?;
         if let Some(rules) = spec.rules()
             && let Err(problem) = rules::set(broker, name, rules).await
         {
@@ -170,12 +244,12 @@ impl Call<'_> {
         self.respond(StatusCode::CREATED, &created).await
     }
 
-    async fn update(
+    async fn update<T: Described>(
         &self,
         current: EntityInfo,
         spec: &Spec,
         condition: &Condition,
-    ) -> Result<Response, Problem> {
+    ) -> Result<Answer<T>, Problem> {
         let broker = &self.namespace.broker;
         if current.kind != spec.kind() {
             return Err(Problem::bad(format!(
@@ -199,7 +273,7 @@ impl Call<'_> {
         let mut updated = if settings == current.settings {
             current
         } else {
-            check_targets(self.namespace, self.head, &settings, Some(&current.settings))?;
+            check_targets(&self.namespace, &self.head, &settings, Some(&current.settings))?;
             let updated = broker.update(name.clone(), settings, Some(current.revision)).await;
             updated.map_err(|error| entity::update_problem(error, expected.is_some()))?
         };
@@ -210,12 +284,49 @@ impl Call<'_> {
         self.respond(StatusCode::OK, &updated).await
     }
 
-    async fn describe(&self, entity: &EntityInfo) -> Result<shape::Entity, Problem> {
-        Ok(match entity.kind {
-            EntityKind::Queue => shape::Entity::queue(entity, self.runtime(entity).await?),
-            EntityKind::Topic => shape::Entity::topic(entity),
-            EntityKind::Subscription => shape::Entity::subscription(entity, self.runtime(entity).await?),
-        })
+    async fn respond<T: Described>(
+        &self,
+        status: StatusCode,
+        entity: &EntityInfo,
+    ) -> Result<Answer<T>, Problem> {
+        Ok(Answer::with_status(status, self.describe(entity).await?).tagged(entity.revision))
+    }
+}
+
+impl Call<(), QueueSpec> {
+    async fn put_queue(self) -> Result<Answer<QueueInfo>, Problem> {
+        let (call, spec) = self.split();
+        call.check_order(spec.order.as_ref())?;
+        call.put_entity(&Spec::Queue(spec)).await
+    }
+}
+
+impl Call<(), TopicSpec> {
+    async fn put_topic(self) -> Result<Answer<TopicInfo>, Problem> {
+        let (call, spec) = self.split();
+        if spec.subscriptions.is_some() {
+            let text = "a topic's subscriptions are created at their own addresses, /api/topics/TOPIC/subscriptions/NAME";
+            return Err(Problem::bad(text));
+        }
+        call.put_entity(&Spec::Topic(spec)).await
+    }
+}
+
+impl Call<(), SubscriptionSpec> {
+    async fn put_subscription(self) -> Result<Answer<SubscriptionInfo>, Problem> {
+        let (call, spec) = self.split();
+        call.check_order(spec.order.as_ref())?;
+        let rules = spec.rules.as_ref().map(|rules| {
+            rules.0.iter().map(|(name, spec)| rules::read(name, spec)).collect::<Result<_, _>>()
+        });
+        let rules = rules.transpose()?;
+        call.put_entity(&Spec::Subscription(spec, rules)).await
+    }
+}
+
+impl<Q, B> Call<Q, B> {
+    async fn describe<T: Described>(&self, entity: &EntityInfo) -> Result<T, Problem> {
+        Ok(T::of(entity, self.runtime(entity).await?))
     }
 
     /// Only entities with an order have something to tell.
@@ -234,19 +345,11 @@ impl Call<'_> {
         }
     }
 
-    async fn respond(&self, status: StatusCode, entity: &EntityInfo) -> Result<Response, Problem> {
-        json(status, Some(entity.revision), &self.describe(entity).await?)
+    /// Refuses an invalid order and points at its place in the body; the engine would refuse it without a place.
+    fn check_order(&self, order: Option<&Option<OrderSpec>>) -> Result<(), Problem> {
+        let Some(Some(order)) = order else { return Ok(()) };
+        order.check().map_err(|misfit| self.wrong_place(misfit.under(["order".to_owned()])))
     }
-}
-
-/// Refuses an order that makes no sense, with its place in the body: the engine would refuse it too, but cannot say where.
-fn check_order(document: &Document, order: Option<&Option<OrderSpec>>) -> Result<(), Problem> {
-    let Some(Some(order)) = order else { return Ok(()) };
-    order.check().map_err(|misfit| {
-        let misfit = misfit.under(["order".to_owned()]);
-        let path: Vec<&str> = misfit.path.iter().map(String::as_str).collect();
-        wrong_body(document.problem(&path, misfit.message))
-    })
 }
 
 /// Without the topic, for a subscription.

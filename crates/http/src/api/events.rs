@@ -1,95 +1,47 @@
-//! Events, looked at and stored from scripts.
+//! Events of a hub: shown, and stored by scripts.
 
-use axum::body::Body;
-use axum::response::Response;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::{Bytes, BytesMut};
-use http::StatusCode;
+use peeklock_access::Right;
 use peeklock_amqp::{Encode, Message, RawMap, Sections, Symbol, Value};
+use peeklock_api::{EventInfo, EventsQuery, EventsSent, NewEvent, NewEvents, Page, events};
 use peeklock_broker::hubs::StartAt;
 use peeklock_broker::hubs::block::Event;
 use peeklock_filter::Value as Property;
 use peeklock_message::{EventStamp, StoredEvent};
-use peeklock_spec::{Named, Properties, PropertyValue, parse_time, show_time};
+use peeklock_spec::{Named, PropertyValue, parse_time, show_time};
 use peeklock_types::{limits, partition_of_key};
-use serde::{Deserialize, Serialize};
 
-use super::messages::{ShownBody, System, body, property, system};
-use super::{Call, json, shape};
+use super::call::{Answer, Call};
+use super::messages::{body, property, system};
+use super::route::{Route, route};
 use crate::problem::Problem;
 
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Shown {
-    partition: u32,
-    sequence_number: u64,
-    /// What SDKs take for an offset.
-    offset: String,
-    enqueued_at: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    partition_key: Option<String>,
-    size_bytes: usize,
-    #[serde(flatten)]
-    system: System,
-    properties: Named<String, PropertyValue>,
-    body: ShownBody,
+pub(super) fn routes() -> Vec<Route> {
+    vec![
+        route(&events::LIST, Right::Listen, Call::list_events),
+        route(&events::SEND, Right::Send, Call::send_events),
+    ]
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct SendBody {
-    /// One of them, or none: then the broker picks a partition.
-    #[serde(default)]
-    partition: Option<u32>,
-    #[serde(default)]
-    partition_key: Option<String>,
-    events: Vec<SentEvent>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct SentEvent {
-    /// Text as it is; anything else as JSON.
-    #[serde(default)]
-    body: Option<serde_json::Value>,
-    /// Instead of `body`, for bytes that are no text.
-    #[serde(default)]
-    base64: Option<String>,
-    #[serde(default)]
-    message_id: Option<String>,
-    #[serde(default)]
-    correlation_id: Option<String>,
-    #[serde(default)]
-    content_type: Option<String>,
-    #[serde(default)]
-    properties: Properties,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Sent {
-    partition: u32,
-    count: usize,
-}
-
-impl Call<'_> {
-    /// `next` goes into `from` for what is behind.
-    pub(super) async fn events(&self) -> Result<Response, Problem> {
+impl Call<EventsQuery> {
+    /// The `next` of the page is the `from` of the following one.
+    async fn list_events(self) -> Result<Answer<Page<EventInfo>>, Problem> {
         let (hub, partition) = (self.hub().await?, self.partition()?);
-        let top = self.head.query_number("max")?;
-        let top = top.map_or(super::PAGE_COUNT_DEFAULT, |top| usize::try_from(top).unwrap_or(usize::MAX));
-        let top = top.clamp(1, self.state.limits().page_count_max);
-        let start = start(self.head.query("from"))?;
+        let top = self.page_count(self.query.max);
+        let start = start(self.query.from.as_deref())?;
         let found = self.namespace.broker.read_events(&hub, partition, start, top).await?;
         let next = found.last().map(|event| event.sequence.saturating_add(1).to_string());
         let items = found.iter().map(|event| show(partition, event)).collect::<Result<_, _>>()?;
-        json(StatusCode::OK, None, &shape::Page { items, next })
+        Ok(Answer::ok(Page { items, next }))
     }
+}
 
-    pub(super) async fn send_events(&self, body: Body) -> Result<Response, Problem> {
-        let SendBody { partition, partition_key, events } = self.body(body).await?;
-        let hub = self.hub().await?;
+impl Call<(), NewEvents> {
+    async fn send_events(self) -> Result<Answer<EventsSent>, Problem> {
+        let (call, NewEvents { partition, partition_key, events }) = self.split();
+        let hub = call.hub().await?;
         if events.is_empty() {
             return Err(Problem::bad("there are no events to store; give one or more in 'events'"));
         }
@@ -105,11 +57,11 @@ impl Call<'_> {
                 check_key(key)?;
                 partition_of_key(key, count)
             }
-            (None, None) => pick(self.namespace.now().as_millis(), count),
+            (None, None) => pick(call.namespace.now().as_millis(), count),
         };
         let stored = store_all(events, partition_key.as_deref())?;
-        self.namespace.broker.append_events(&hub, partition, &stored).await?;
-        json(StatusCode::CREATED, None, &Sent { partition, count: stored.len() })
+        call.namespace.broker.append_events(&hub, partition, &stored).await?;
+        Ok(Answer::created(EventsSent { partition, count: stored.len() as u64 }))
     }
 }
 
@@ -144,7 +96,7 @@ fn pick(millis: u64, count: u32) -> u32 {
 }
 
 /// All have the same key, so what is stored may be far more than what was sent: it ends where it is too much.
-fn store_all(events: Vec<SentEvent>, key: Option<&str>) -> Result<Vec<Bytes>, Problem> {
+fn store_all(events: Vec<NewEvent>, key: Option<&str>) -> Result<Vec<Bytes>, Problem> {
     let limit_bytes = limits::PUBLICATION_SIZE_BYTES_MAX;
     let (mut stored, mut size_bytes) = (Vec::with_capacity(events.len()), 0);
     for (at, event) in events.into_iter().enumerate() {
@@ -158,7 +110,7 @@ fn store_all(events: Vec<SentEvent>, key: Option<&str>) -> Result<Vec<Bytes>, Pr
     Ok(stored)
 }
 
-fn store(at: usize, event: SentEvent, key: Option<&str>) -> Result<Bytes, Problem> {
+fn store(at: usize, event: NewEvent, key: Option<&str>) -> Result<Bytes, Problem> {
     let (bytes, content_type) = match (event.body, event.base64) {
         (Some(_), Some(_)) => {
             return Err(Problem::bad(format!("event {at} has both body and base64; leave one out")));
@@ -204,7 +156,7 @@ fn amqp(PropertyValue(value): PropertyValue) -> Value {
     }
 }
 
-fn show(partition: u32, event: &Event) -> Result<Shown, Problem> {
+fn show(partition: u32, event: &Event) -> Result<EventInfo, Problem> {
     let sequence = event.sequence;
     let unreadable = |error: peeklock_amqp::DecodeError| {
         Problem::Unavailable(format!("event {sequence} of partition {partition} cannot be shown: {error}"))
@@ -221,13 +173,13 @@ fn show(partition: u32, event: &Event) -> Result<Shown, Problem> {
         _ => None,
     };
     let properties = message.application_properties.into_iter();
-    Ok(Shown {
+    Ok(EventInfo {
         partition,
         sequence_number: sequence,
         offset: sequence.to_string(),
         enqueued_at: show_time(event.enqueued_at),
         partition_key,
-        size_bytes: event.bytes.len(),
+        size_bytes: event.bytes.len() as u64,
         system: system(&message.properties),
         properties: Named(
             properties.map(|(name, value)| (name.as_str().to_owned(), property(value))).collect(),

@@ -1,38 +1,62 @@
-//! Which subscriptions of a topic would get a message, and why the others would not; and why a message waits.
+//! Which subscriptions of a topic would take a message, and why a message waits.
 
 use std::sync::Arc;
 
-use axum::body::Body;
-use axum::response::Response;
 use bytes::Bytes;
-use http::StatusCode;
+use peeklock_access::Right;
+use peeklock_api::{Explained, ExplainedMessage, ExplainedRule, Page, Sample, messages, topics};
+use peeklock_broker::engine;
 use peeklock_filter::{SystemProperty, Value, ViewBuilder};
 use peeklock_types::{SequenceNumber, limits};
 
-use super::shape::{Explained, Page, Sample};
-use super::{Call, json, parse};
+use super::call::{Answer, Call, parse};
+use super::route::{Route, route};
 use crate::problem::Problem;
 use crate::request::shown;
 use crate::runtime;
 
-impl Call<'_> {
-    pub(super) async fn explain(&self, body: Body) -> Result<Response, Problem> {
-        let sample: Sample = self.body(body).await?;
-        let view = view(sample)?;
-        let explained = self.namespace.broker.explain(self.entity()?, view).await?;
-        let items = explained.into_iter().map(Explained::of).collect();
-        json(StatusCode::OK, None, &Page { items, next: None })
-    }
+pub(super) fn routes() -> Vec<Route> {
+    vec![
+        route(&topics::EXPLAIN, Right::Manage, Call::explain),
+        route(&messages::EXPLAIN, Right::Listen, Call::explain_message),
+    ]
+}
 
-    pub(super) async fn explain_message(&self) -> Result<Response, Problem> {
-        let number = self.names.number.as_deref().unwrap_or_default();
+impl Call<(), Sample> {
+    async fn explain(self) -> Result<Answer<Page<Explained>>, Problem> {
+        let (call, sample) = self.split();
+        let view = view(sample)?;
+        let explained = call.namespace.broker.explain(call.entity()?, view).await?;
+        Ok(Answer::ok(Page::whole(explained.into_iter().map(info))))
+    }
+}
+
+impl Call {
+    async fn explain_message(self) -> Result<Answer<ExplainedMessage>, Problem> {
+        self.check_entity().await?;
+        let number = self.message_number()?;
         let wrong = || {
             let number = shown(number);
             Problem::bad(format!("'{number}' is no sequence number; give that of a message, like 17"))
         };
         let number = number.parse().map(SequenceNumber).map_err(|_| wrong())?;
         let explained = self.namespace.broker.explain_message(self.entity()?, number).await?;
-        json(StatusCode::OK, None, &runtime::explained(explained))
+        Ok(Answer::ok(runtime::explained(explained)))
+    }
+}
+
+fn info(explained: engine::Explained) -> Explained {
+    let name = explained.subscription.topic_and_subscription().map(|(_, name)| name.to_owned());
+    let rules = explained.rules.into_iter().map(|rule| ExplainedRule {
+        name: rule.name.to_string(),
+        matched: rule.matched,
+        why: rule.why,
+    });
+    Explained {
+        subscription: name.unwrap_or_default(),
+        copies: u64::try_from(explained.copy_count).unwrap_or(u64::MAX),
+        dead_letters: explained.dead_letter,
+        rules: rules.collect(),
     }
 }
 

@@ -1,49 +1,44 @@
 //! Event hubs and their partitions.
 
-use axum::body::Body;
-use axum::response::Response;
 use http::StatusCode;
-use peeklock_api::{HubRuntime, PartitionRuntime, ReaderRuntime};
+use peeklock_access::Right;
+use peeklock_api::{HubInfo, HubRuntime, Page, PageQuery, PartitionRuntime, ReaderRuntime, hubs, partitions};
 use peeklock_broker::PartitionInfo;
 use peeklock_broker::hubs::HubView;
 use peeklock_spec::{HubSpec, show_time};
 use peeklock_types::ConsumerGroup;
-use serde::Serialize;
 
-use super::{Call, done, json, plain_name, shape};
+use super::call::{Answer, Call};
+use super::names::plain_name;
+use super::route::{Route, route};
 use crate::entity::{self, ATTEMPT_COUNT_MAX, changed_meanwhile};
 use crate::problem::Problem;
 use crate::request::Condition;
 
-/// A hub as it is told: its settings, and with `runtime` what happens in it.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Hub {
-    name: String,
-    #[serde(flatten)]
-    spec: HubSpec,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    runtime: Option<HubRuntime>,
-    created_at: String,
-    updated_at: String,
-    revision: u64,
+pub(super) fn routes() -> Vec<Route> {
+    vec![
+        route(&hubs::LIST, Right::Manage, Call::list_hubs),
+        route(&hubs::SHOW, Right::Manage, Call::show_hub),
+        route(&hubs::PUT, Right::Manage, Call::put_hub),
+        route(&hubs::DELETE, Right::Manage, Call::delete_hub),
+        route(&partitions::LIST, Right::Listen, Call::list_partitions),
+        route(&partitions::SHOW, Right::Listen, Call::show_partition),
+    ]
 }
 
-impl Hub {
-    fn of(view: &HubView, runtime: Option<HubRuntime>) -> Self {
-        let groups = view.groups.iter().map(|group| group.name.clone()).collect();
-        Hub {
-            name: view.name.to_string(),
-            spec: HubSpec { consumer_groups: Some(groups), ..HubSpec::of(&view.settings) },
-            runtime,
-            created_at: show_time(view.created_at),
-            updated_at: show_time(view.updated_at),
-            revision: view.revision,
-        }
+fn info(view: &HubView, runtime: Option<HubRuntime>) -> HubInfo {
+    let groups = view.groups.iter().map(|group| group.name.clone()).collect();
+    HubInfo {
+        name: view.name.to_string(),
+        spec: HubSpec { consumer_groups: Some(groups), ..HubSpec::of(&view.settings) },
+        runtime,
+        created_at: show_time(view.created_at),
+        updated_at: show_time(view.updated_at),
+        revision: view.revision,
     }
 }
 
-pub(super) fn partition_runtime(info: &PartitionInfo) -> PartitionRuntime {
+fn partition_runtime(info: &PartitionInfo) -> PartitionRuntime {
     let PartitionInfo { view, traffic, .. } = info;
     let readers = view.readers.iter().map(|reader| ReaderRuntime {
         consumer_group: reader.group.to_string(),
@@ -71,7 +66,7 @@ pub(super) fn last_sequence(next_sequence: u64) -> i64 {
     i64::try_from(next_sequence).unwrap_or(i64::MAX) - 1
 }
 
-impl Call<'_> {
+impl<Q, B> Call<Q, B> {
     /// The hub in the path.
     pub(super) async fn hub(&self) -> Result<HubView, Problem> {
         Ok(self.namespace.broker.hub(self.entity()?).await?)
@@ -79,32 +74,36 @@ impl Call<'_> {
 
     /// The hub, and a group that it has.
     pub(super) async fn hub_and_group(&self) -> Result<(HubView, ConsumerGroup), Problem> {
-        let (hub, group) = (self.hub().await?, self.group()?);
+        let (hub, group) = (self.hub().await?, self.consumer_group()?);
         let found = hub.groups.iter().find(|known| known.name == group).map(|known| known.name.clone());
         match found {
             Some(group) => Ok((hub, group)),
             None => Err(Problem::NotFound(format!("the hub '{}' has no consumer group '{group}'", hub.name))),
         }
     }
+}
 
-    pub(super) async fn list_hubs(&self) -> Result<Response, Problem> {
-        let after = self.head.query("after").map(plain_name).transpose()?;
-        let top = self.top()?;
+impl Call<PageQuery> {
+    async fn list_hubs(self) -> Result<Answer<Page<HubInfo>>, Problem> {
+        let after = self.query.after.as_deref().map(plain_name).transpose()?;
+        let top = self.page_count(self.query.top);
         // One more than asked for tells whether there is a next page.
         let mut found = self.namespace.broker.hubs(after, top.saturating_add(1)).await?;
         let is_more = found.len() > top;
         found.truncate(top);
         let next = found.last().filter(|_| is_more).map(|hub| hub.name.to_string());
-        let items = found.iter().map(|hub| Hub::of(hub, None)).collect();
-        json(StatusCode::OK, None, &shape::Page { items, next })
+        let items = found.iter().map(|hub| info(hub, None)).collect();
+        Ok(Answer::ok(Page { items, next }))
     }
+}
 
-    pub(super) async fn show_hub(&self) -> Result<Response, Problem> {
+impl Call {
+    async fn show_hub(self) -> Result<Answer<HubInfo>, Problem> {
         let hub = self.hub().await?;
         self.respond_hub(StatusCode::OK, &hub).await
     }
 
-    async fn respond_hub(&self, status: StatusCode, hub: &HubView) -> Result<Response, Problem> {
+    async fn respond_hub(&self, status: StatusCode, hub: &HubView) -> Result<Answer<HubInfo>, Problem> {
         let partitions = self.partition_runtimes(hub).await?;
         let sum = |of: fn(&PartitionRuntime) -> u64| partitions.iter().map(of).fold(0, u64::saturating_add);
         let runtime = HubRuntime {
@@ -116,7 +115,7 @@ impl Call<'_> {
             read_event_count: sum(|partition| partition.read_event_count),
             partitions,
         };
-        json(status, Some(hub.revision), &Hub::of(hub, Some(runtime)))
+        Ok(Answer::with_status(status, info(hub, Some(runtime))).tagged(hub.revision))
     }
 
     async fn partition_runtimes(&self, hub: &HubView) -> Result<Vec<PartitionRuntime>, Problem> {
@@ -125,29 +124,27 @@ impl Call<'_> {
     }
 
     /// A hub has few enough partitions for one answer.
-    pub(super) async fn list_partitions(&self) -> Result<Response, Problem> {
-        let items = self.partition_runtimes(&self.hub().await?).await?;
-        json(StatusCode::OK, None, &shape::Page { items, next: None })
+    async fn list_partitions(self) -> Result<Answer<Page<PartitionRuntime>>, Problem> {
+        Ok(Answer::ok(Page::whole(self.partition_runtimes(&self.hub().await?).await?)))
     }
 
-    pub(super) async fn show_partition(&self) -> Result<Response, Problem> {
+    async fn show_partition(self) -> Result<Answer<PartitionRuntime>, Problem> {
         let found = self.namespace.broker.partition(&self.hub().await?, self.partition()?, None).await?;
-        json(StatusCode::OK, None, &partition_runtime(&found))
+        Ok(Answer::ok(partition_runtime(&found)))
     }
 
-    pub(super) async fn delete_hub(&self) -> Result<Response, Problem> {
+    async fn delete_hub(self) -> Result<Answer<()>, Problem> {
         let name = self.entity()?;
         let expected = match self.head.condition() {
             Condition::None | Condition::Exists => None,
             Condition::Revision(revision) => Some(revision),
             Condition::Unknown | Condition::IsNew => return Err(changed_meanwhile(&name)),
         };
-        entity::delete_hub(self.namespace, name, expected).await?;
-        Ok(done())
+        entity::delete_hub(&self.namespace, name, expected).await?;
+        Ok(Answer::done())
     }
 
-    pub(super) async fn put_hub(&self, body: Body) -> Result<Response, Problem> {
-        let spec: HubSpec = self.body(body).await?;
+    async fn create_or_update_hub(&self, spec: &HubSpec) -> Result<Answer<HubInfo>, Problem> {
         let name = self.entity()?;
         let condition = self.head.condition();
         for _ in 0..ATTEMPT_COUNT_MAX {
@@ -158,7 +155,7 @@ impl Call<'_> {
             };
             let result = match (current, &condition) {
                 (None, Condition::None | Condition::IsNew) => {
-                    entity::create_hub(self.namespace, name.clone(), spec.settings(), spec.groups())
+                    entity::create_hub(&self.namespace, name.clone(), spec.settings(), spec.groups())
                         .await
                         .map(|hub| (StatusCode::CREATED, hub))
                 }
@@ -167,7 +164,7 @@ impl Call<'_> {
                     return Err(Problem::Exists(format!("'{name}' exists already")));
                 }
                 (Some(current), condition) => {
-                    self.update_hub(current, &spec, condition).await.map(|hub| (StatusCode::OK, hub))
+                    self.update_hub(current, spec, condition).await.map(|hub| (StatusCode::OK, hub))
                 }
             };
             match result {
@@ -209,5 +206,12 @@ impl Call<'_> {
             }
         }
         Ok(hub)
+    }
+}
+
+impl Call<(), HubSpec> {
+    async fn put_hub(self) -> Result<Answer<HubInfo>, Problem> {
+        let (call, spec) = self.split();
+        call.create_or_update_hub(&spec).await
     }
 }

@@ -1,99 +1,35 @@
-//! Messages, looked at without touching them.
+//! Messages, shown without locking or changing them.
 
-use axum::response::Response;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use http::StatusCode;
+use peeklock_access::Right;
 use peeklock_amqp::{Body, MessageId, Value};
+use peeklock_api::{
+    MessageBody, MessageInfo, MessageState as State, MessagesQuery, Page, SystemProperties, messages,
+};
 use peeklock_broker::engine::MessageState;
 use peeklock_broker::{Message, WHOLE_BODY_BYTES_MAX};
 use peeklock_filter::Value as Property;
 use peeklock_spec::{Named, PropertyValue, show_time};
 use peeklock_types::{EntityPath, SequenceNumber, SubQueue, Timestamp, limits};
-use serde::Serialize;
 
-use super::route::Item;
-use super::{Call, json, shape};
+use super::call::{Answer, Call};
+use super::route::{Route, route};
 use crate::problem::Problem;
-use crate::request::shown;
 
-const SUB_QUEUES: [(&str, SubQueue); 2] =
-    [("deadLetter", SubQueue::DeadLetter), ("transferDeadLetter", SubQueue::TransferDeadLetter)];
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Shown {
-    sequence_number: u64,
-    state: &'static str,
-    enqueued_at: String,
-    delivery_count: u32,
-    size_bytes: u32,
-    /// What the sender said in the header.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    priority: Option<u8>,
-    /// Where the order of the queue has put it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    class: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    tenant: Option<String>,
-    #[serde(flatten)]
-    times: Times,
-    #[serde(flatten)]
-    system: System,
-    properties: Named<String, PropertyValue>,
-    body: ShownBody,
+pub(super) fn routes() -> Vec<Route> {
+    vec![route(&messages::LIST, Right::Listen, Call::list_messages)]
 }
 
-#[derive(Serialize, Default)]
-#[serde(rename_all = "camelCase")]
-struct Times {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    locked_until: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    scheduled_for: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    expires_at: Option<String>,
-}
-
-#[derive(Serialize, Default)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct System {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    message_id: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    correlation_id: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    session_id: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reply_to_session_id: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    to: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reply_to: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    subject: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    content_type: Option<String>,
-}
-
-/// Text where the bytes are text, else base64.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase", tag = "kind", content = "value")]
-pub(super) enum ShownBody {
-    None,
-    Text(String),
-    Base64(String),
-    /// An AMQP value or sequence, in JSON.
-    Value(serde_json::Value),
-    /// Too large to be looked at whole.
-    Omitted,
-}
-
-impl Call<'_> {
-    pub(super) async fn messages(&self, item: Item) -> Result<Response, Problem> {
-        let sub_queue = self.sub_queue(item)?;
-        let from = SequenceNumber(self.head.query_number("from")?.unwrap_or(0));
-        let top = self.top()?;
+impl Call<MessagesQuery> {
+    async fn list_messages(self) -> Result<Answer<Page<MessageInfo>>, Problem> {
+        self.check_entity().await?;
+        if self.is_topic() && self.query.sub_queue.is_some() {
+            return Err(Problem::bad("a topic has no sub-queues; look at those of its subscriptions"));
+        }
+        let sub_queue = self.query.sub_queue.unwrap_or(SubQueue::Main);
+        let from = SequenceNumber(self.query.from.unwrap_or(0));
+        let top = self.page_count(self.query.top);
         let path = EntityPath { name: self.entity()?, sub_queue };
         let found = self.namespace.broker.peek(path, from, top).await?;
         let size_bytes: usize = found.iter().map(|message| message.message.size_bytes as usize).sum();
@@ -102,26 +38,11 @@ impl Call<'_> {
         let last = found.last().map(|message| message.message.sequence_number);
         let next = last.filter(|_| may_be_more).map(|last| last.next().to_string());
         let items = found.iter().map(show).collect::<Result<_, _>>()?;
-        json(StatusCode::OK, None, &shape::Page { items, next })
-    }
-
-    fn sub_queue(&self, item: Item) -> Result<SubQueue, Problem> {
-        let Some(given) = self.head.query("subQueue") else { return Ok(SubQueue::Main) };
-        if item == Item::Topic {
-            return Err(Problem::bad("a topic has no sub-queues; look at those of its subscriptions"));
-        }
-        let found = SUB_QUEUES.iter().find(|(name, _)| name.eq_ignore_ascii_case(given));
-        found.map(|(_, sub_queue)| *sub_queue).ok_or_else(|| {
-            let known = SUB_QUEUES.map(|(name, _)| name).join(" or ");
-            Problem::bad(format!(
-                "the query's 'subQueue' is '{}'; give {known}, or leave it out",
-                shown(given)
-            ))
-        })
+        Ok(Answer::ok(Page { items, next }))
     }
 }
 
-fn show(found: &Message) -> Result<Shown, Problem> {
+fn show(found: &Message) -> Result<MessageInfo, Problem> {
     let number = found.message.sequence_number.0;
     let unreadable = |error: peeklock_amqp::DecodeError| {
         Problem::Unavailable(format!("message {number} cannot be shown: {error}"))
@@ -131,13 +52,17 @@ fn show(found: &Message) -> Result<Shown, Problem> {
     let message = peeklock_amqp::Message::decode(&encoded).map_err(unreadable)?;
     let is_whole = found.message.size_bytes <= WHOLE_BODY_BYTES_MAX;
     let properties = message.application_properties.into_iter();
-    Ok(Shown {
+    let details = found.message.details.as_deref();
+    let due =
+        details.and_then(|details| details.due).filter(|_| found.message.state == MessageState::Scheduled);
+    let time_to_live = details.and_then(|details| details.time_to_live);
+    Ok(MessageInfo {
         sequence_number: number,
         state: match found.message.state {
-            MessageState::Active => "active",
-            MessageState::Delayed => "delayed",
-            MessageState::Deferred => "deferred",
-            MessageState::Scheduled => "scheduled",
+            MessageState::Active => State::Active,
+            MessageState::Delayed => State::Delayed,
+            MessageState::Deferred => State::Deferred,
+            MessageState::Scheduled => State::Scheduled,
         },
         enqueued_at: show_time(found.message.enqueued_at),
         delivery_count: found.message.delivery_count,
@@ -145,30 +70,20 @@ fn show(found: &Message) -> Result<Shown, Problem> {
         priority: message.header.and_then(|header| header.priority),
         class: found.message.class.as_ref().map(ToString::to_string),
         tenant: found.message.tenant.as_deref().map(str::to_owned),
-        times: times(found),
+        locked_until: found.message.locked_until.map(show_time),
+        scheduled_for: due.map(show_time),
+        expires_at: time_to_live.map(|span| show_time(due.unwrap_or(found.message.enqueued_at) + span)),
         system: system(&message.properties),
         properties: Named(
             properties.map(|(name, value)| (name.as_str().to_owned(), property(value))).collect(),
         ),
-        body: if is_whole { body(message.body) } else { ShownBody::Omitted },
+        body: if is_whole { body(message.body) } else { MessageBody::Omitted },
     })
 }
 
-fn times(found: &Message) -> Times {
-    let details = found.message.details.as_deref();
-    let due =
-        details.and_then(|details| details.due).filter(|_| found.message.state == MessageState::Scheduled);
-    let time_to_live = details.and_then(|details| details.time_to_live);
-    Times {
-        locked_until: found.message.locked_until.map(show_time),
-        scheduled_for: due.map(show_time),
-        expires_at: time_to_live.map(|span| show_time(due.unwrap_or(found.message.enqueued_at) + span)),
-    }
-}
-
-pub(super) fn system(properties: &peeklock_amqp::Properties) -> System {
+pub(super) fn system(properties: &peeklock_amqp::Properties) -> SystemProperties {
     let text = |text: &Option<peeklock_amqp::Text>| text.as_ref().map(|text| text.as_str().to_owned());
-    System {
+    SystemProperties {
         message_id: properties.message_id.as_ref().map(id),
         correlation_id: properties.correlation_id.as_ref().map(id),
         session_id: text(&properties.group_id),
@@ -189,19 +104,19 @@ fn id(id: &MessageId) -> String {
     }
 }
 
-pub(super) fn body(body: Body) -> ShownBody {
+pub(super) fn body(body: Body) -> MessageBody {
     match body {
-        Body::None => ShownBody::None,
+        Body::None => MessageBody::None,
         Body::Data(parts) => match String::from_utf8(parts.concat()) {
-            Ok(text) => ShownBody::Text(text),
-            Err(error) => ShownBody::Base64(BASE64.encode(error.as_bytes())),
+            Ok(text) => MessageBody::Text(text),
+            Err(error) => MessageBody::Base64(BASE64.encode(error.as_bytes())),
         },
         Body::Sequence(lists) => {
-            ShownBody::Value(lists.into_iter().map(|list| plain(Value::List(list))).collect())
+            MessageBody::Value(lists.into_iter().map(|list| plain(Value::List(list))).collect())
         }
-        Body::Value(Value::String(text)) => ShownBody::Text(text.as_str().to_owned()),
-        Body::Value(Value::Binary(bytes)) => ShownBody::Base64(BASE64.encode(bytes)),
-        Body::Value(value) => ShownBody::Value(plain(value)),
+        Body::Value(Value::String(text)) => MessageBody::Text(text.as_str().to_owned()),
+        Body::Value(Value::Binary(bytes)) => MessageBody::Base64(BASE64.encode(bytes)),
+        Body::Value(value) => MessageBody::Value(plain(value)),
     }
 }
 

@@ -1,25 +1,25 @@
-//! Who owns which partition for a consumer group.
+//! Ownerships of partitions in a consumer group.
 
-use axum::body::Body;
-use axum::response::Response;
 use http::StatusCode;
-use peeklock_api::OwnershipInfo;
+use peeklock_access::Right;
+use peeklock_api::{Claim, OwnershipInfo, Page, ownerships};
 use peeklock_broker::hubs::{Etag, Ownership};
 use peeklock_spec::show_time;
-use serde::Deserialize;
 
-use super::{Call, json, shape};
+use super::call::{Answer, Call};
+use super::route::{Route, route};
 use crate::problem::Problem;
 use crate::request::{Condition, tag};
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct ClaimBody {
-    /// Empty gives the partition up.
-    owner: String,
+pub(super) fn routes() -> Vec<Route> {
+    vec![
+        route(&ownerships::LIST, Right::Listen, Call::list_ownerships),
+        route(&ownerships::SHOW, Right::Listen, Call::show_ownership),
+        route(&ownerships::PUT, Right::Listen, Call::put_ownership),
+    ]
 }
 
-fn tell(ownership: &Ownership) -> OwnershipInfo {
+fn info(ownership: &Ownership) -> OwnershipInfo {
     OwnershipInfo {
         partition: ownership.partition,
         owner: ownership.owner.clone(),
@@ -29,26 +29,27 @@ fn tell(ownership: &Ownership) -> OwnershipInfo {
     }
 }
 
-impl Call<'_> {
+impl Call {
     /// A hub has few enough partitions for one answer.
-    pub(super) async fn list_ownerships(&self) -> Result<Response, Problem> {
-        let found = self.namespace.broker.ownerships(self.entity()?, self.group()?).await?;
-        let items = found.iter().map(tell).collect();
-        json(StatusCode::OK, None, &shape::Page { items, next: None })
+    async fn list_ownerships(self) -> Result<Answer<Page<OwnershipInfo>>, Problem> {
+        let found = self.namespace.broker.ownerships(self.entity()?, self.consumer_group()?).await?;
+        Ok(Answer::ok(Page::whole(found.iter().map(info))))
     }
 
-    pub(super) async fn show_ownership(&self) -> Result<Response, Problem> {
+    async fn show_ownership(self) -> Result<Answer<OwnershipInfo>, Problem> {
         let partition = self.partition()?;
-        let found = self.namespace.broker.ownerships(self.entity()?, self.group()?).await?;
+        let found = self.namespace.broker.ownerships(self.entity()?, self.consumer_group()?).await?;
         let found = found.iter().find(|ownership| ownership.partition == partition);
         let ownership = found.ok_or_else(|| {
             Problem::NotFound(format!("nobody has owned partition {partition} yet; claim it"))
         })?;
-        json(StatusCode::OK, Some(ownership.etag.0), &tell(ownership))
+        Ok(Answer::ok(info(ownership)).tagged(ownership.etag.0))
     }
+}
 
-    pub(super) async fn put_ownership(&self, body: Body) -> Result<Response, Problem> {
-        let ClaimBody { owner } = self.body(body).await?;
+impl Call<(), Claim> {
+    async fn put_ownership(self) -> Result<Answer<OwnershipInfo>, Problem> {
+        let owner = self.body.owner.clone();
         let expected = match self.head.condition() {
             Condition::IsNew => None,
             Condition::Revision(etag) => Some(Etag(etag)),
@@ -63,9 +64,9 @@ impl Call<'_> {
                 ));
             }
         };
-        let (name, group, partition) = (self.entity()?, self.group()?, self.partition()?);
+        let (name, group, partition) = (self.entity()?, self.consumer_group()?, self.partition()?);
         let ownership = self.namespace.broker.claim(name, group, partition, owner, expected).await?;
         let status = if expected.is_none() { StatusCode::CREATED } else { StatusCode::OK };
-        json(status, Some(ownership.etag.0), &tell(&ownership))
+        Ok(Answer::with_status(status, info(&ownership)).tagged(ownership.etag.0))
     }
 }

@@ -1,47 +1,61 @@
-//! Shared access policies of the namespace, of queues and of topics.
+//! Shared access policies of the namespace, of queues, topics and hubs.
 
-use axum::body::Body;
-use axum::response::Response;
 use http::StatusCode;
-use peeklock_access::{Policy, Which};
-use peeklock_spec::PolicySpec;
-use peeklock_types::EntityName;
+use peeklock_access::{Policy, Right, Secret, Which};
+use peeklock_api::{KeyInfo, Page, PageQuery, Regenerate, WhichKey, policies};
+use peeklock_spec::{PolicySpec, show_time};
 
-use super::shape::{KeyName, PolicyShape, RegenerateBody};
-use super::{Call, done, json, shape};
+use super::call::{Answer, Call};
+use super::route::{Route, route};
 use crate::entity;
 use crate::problem::Problem;
 use crate::request::{Condition, shown};
 
-impl Call<'_> {
-    fn place(&self) -> Option<&EntityName> {
-        self.names.entity.as_ref()
-    }
+pub(super) fn routes() -> Vec<Route> {
+    vec![
+        route(&policies::LIST, Right::Manage, Call::list_policies),
+        route(&policies::SHOW, Right::Manage, Call::show_policy),
+        route(&policies::PUT, Right::Manage, Call::put_policy),
+        route(&policies::DELETE, Right::Manage, Call::delete_policy),
+        route(&policies::REGENERATE, Right::Manage, Call::regenerate),
+    ]
+}
 
-    fn policy_name(&self) -> Result<&str, Problem> {
-        self.names.policy.as_deref().ok_or_else(|| Problem::bad("the path names no policy"))
+impl Call<PageQuery> {
+    /// The answer is always one page: an entity has a dozen policies at most.
+    async fn list_policies(self) -> Result<Answer<Page<KeyInfo>>, Problem> {
+        self.check_entity().await?;
+        let policies = self.namespace.access.policies(self.scope());
+        Ok(Answer::ok(Page::whole(policies.iter().map(|policy| self.info(policy, false)))))
     }
+}
 
-    /// A policy cannot be longer than a page: there are a dozen at most.
-    pub(super) async fn list_policies(&self) -> Result<Response, Problem> {
-        let policies = self.namespace.access.policies(self.place());
-        let items = policies.iter().map(|policy| self.tell(policy, false)).collect();
-        json(StatusCode::OK, None, &shape::Page { items, next: None })
-    }
-
-    pub(super) async fn show_policy(&self) -> Result<Response, Problem> {
+impl Call {
+    async fn show_policy(self) -> Result<Answer<KeyInfo>, Problem> {
+        self.check_entity().await?;
         let name = self.policy_name()?;
-        let policy = self.namespace.access.policy(self.place(), name).ok_or_else(|| self.no_policy(name))?;
-        json(StatusCode::OK, None, &self.tell(&policy, true))
+        let policy = self.namespace.access.policy(self.scope(), name).ok_or_else(|| self.no_policy(name))?;
+        Ok(Answer::ok(self.info(&policy, true)))
     }
 
-    pub(super) async fn put_policy(&self, body: Body) -> Result<Response, Problem> {
-        let spec: PolicySpec = self.body(body).await?;
+    async fn delete_policy(self) -> Result<Answer<()>, Problem> {
+        self.check_entity().await?;
+        let (access, place, name) =
+            (self.namespace.access.clone(), self.scope().cloned(), self.policy_name()?.to_owned());
+        entity::blocking(move || access.remove(place.as_ref(), &name)).await?;
+        Ok(Answer::done())
+    }
+}
+
+impl Call<(), PolicySpec> {
+    async fn put_policy(self) -> Result<Answer<KeyInfo>, Problem> {
+        let spec = &self.body;
         if spec.entity.is_some() {
             return Err(Problem::bad("the address says which entity the policy is for; leave 'entity' out"));
         }
+        self.check_entity().await?;
         let name = self.policy_name()?.to_owned();
-        let is_there = self.namespace.access.policy(self.place(), &name).is_some();
+        let is_there = self.namespace.access.policy(self.scope(), &name).is_some();
         match self.head.condition() {
             Condition::IsNew if is_there => {
                 return Err(Problem::Exists(format!("the policy '{name}' exists already")));
@@ -55,39 +69,46 @@ impl Call<'_> {
         }
         let change = spec.change();
         let (access, place, now) =
-            (self.namespace.access.clone(), self.place().cloned(), self.namespace.now());
+            (self.namespace.access.clone(), self.scope().cloned(), self.namespace.now());
         let (policy, is_new) =
             entity::blocking(move || access.put(place.as_ref(), &name, change, now)).await?;
         let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
-        json(status, None, &self.tell(&policy, true))
+        Ok(Answer::with_status(status, self.info(&policy, true)))
     }
+}
 
-    pub(super) async fn delete_policy(&self) -> Result<Response, Problem> {
-        let (access, place, name) =
-            (self.namespace.access.clone(), self.place().cloned(), self.policy_name()?.to_owned());
-        entity::blocking(move || access.remove(place.as_ref(), &name)).await?;
-        Ok(done())
-    }
-
-    pub(super) async fn regenerate(&self, body: Body) -> Result<Response, Problem> {
-        let body: RegenerateBody = self.body(body).await?;
-        let which = match body.key {
-            KeyName::Primary => Which::Primary,
-            KeyName::Secondary => Which::Secondary,
+impl Call<(), Regenerate> {
+    async fn regenerate(self) -> Result<Answer<KeyInfo>, Problem> {
+        let which = match self.body.key {
+            WhichKey::Primary => Which::Primary,
+            WhichKey::Secondary => Which::Secondary,
         };
+        self.check_entity().await?;
         let (access, place, now) =
-            (self.namespace.access.clone(), self.place().cloned(), self.namespace.now());
+            (self.namespace.access.clone(), self.scope().cloned(), self.namespace.now());
         let name = self.policy_name()?.to_owned();
         let policy = entity::blocking(move || access.regenerate(place.as_ref(), &name, which, now)).await?;
-        json(StatusCode::OK, None, &self.tell(&policy, true))
+        Ok(Answer::ok(self.info(&policy, true)))
     }
+}
 
-    fn tell(&self, policy: &Policy, with_keys: bool) -> PolicyShape {
-        PolicyShape::of(policy, self.namespace.access.is_declared(self.place(), &policy.name), with_keys)
+impl<Q, B> Call<Q, B> {
+    /// `with_keys`: only the answer for one policy has its keys, so that a list can be shown to anybody.
+    fn info(&self, policy: &Policy, with_keys: bool) -> KeyInfo {
+        let key = |secret: &Secret| with_keys.then(|| secret.expose().to_owned());
+        KeyInfo {
+            name: policy.name.clone(),
+            rights: policy.rights.iter().map(|right| right.name().to_owned()).collect(),
+            primary_key: key(&policy.primary),
+            secondary_key: key(&policy.secondary),
+            is_declared: self.namespace.access.is_declared(self.scope(), &policy.name),
+            created_at: show_time(policy.created_at),
+            modified_at: show_time(policy.modified_at),
+        }
     }
 
     fn no_policy(&self, name: &str) -> Problem {
-        let place = self.place().map_or_else(|| "the namespace".to_owned(), |entity| format!("'{entity}'"));
+        let place = self.scope().map_or_else(|| "the namespace".to_owned(), |entity| format!("'{entity}'"));
         Problem::NotFound(format!("there is no policy '{}' on {place}", shown(name)))
     }
 }

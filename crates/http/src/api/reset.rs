@@ -1,40 +1,22 @@
-//! Moving the checkpoints of a consumer group, wherever they are kept: in the broker, or in the blobs of a stock checkpoint store.
+//! Moves the checkpoints of a consumer group: those in the broker, and those in the blobs of a stock checkpoint store.
 
 use std::collections::BTreeMap;
 
-use axum::body::Body;
-use axum::response::Response;
-use http::StatusCode;
-use peeklock_api::CheckpointSource;
+use peeklock_access::Right;
+use peeklock_api::{CheckpointMove, CheckpointReset, CheckpointSource, Page, ResetTo, checkpoints};
 use peeklock_broker::blob::{BlobName, Condition, ContainerName, Metadata, NewBlob, StockKind, Tag};
 use peeklock_broker::hubs::{CheckpointBy, HubView, StartAt};
 use peeklock_broker::{Lag, StockBlob};
 use peeklock_spec::parse_time;
 use peeklock_types::{ConsumerGroup, Timestamp};
-use serde::{Deserialize, Serialize};
 
-use super::{Call, hubs, json, shape};
+use super::call::{Answer, Call};
+use super::hubs;
+use super::route::{Route, route};
 use crate::problem::Problem;
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct ResetBody {
-    to: ResetTo,
-    /// All, unless said.
-    #[serde(default)]
-    partition: Option<u32>,
-    /// Only tells what would be.
-    #[serde(default)]
-    dry_run: bool,
-}
-
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum ResetTo {
-    /// Of the last event that counts as done with.
-    Sequence(u64),
-    /// `earliest`, `latest`, `none`, or a time.
-    Text(String),
+pub(super) fn routes() -> Vec<Route> {
+    vec![route(&checkpoints::RESET, Right::Manage, Call::reset_checkpoints)]
 }
 
 #[derive(Clone, Copy)]
@@ -46,28 +28,6 @@ enum Target {
     Time(Timestamp),
 }
 
-/// What a reset does to one checkpoint.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Moved {
-    partition: u32,
-    source: CheckpointSource,
-    /// Where the blob is.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    container: Option<String>,
-    /// The checkpoint before, and after; absent: there is none. A blob can also say -1: before every event.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    before: Option<i64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    after: Option<i64>,
-    /// Events that will be read once more, or never by this group.
-    repeated_events: u64,
-    skipped_events: u64,
-    /// Reads the partition now, maybe: it goes on where it is until it starts anew.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    owner: Option<String>,
-}
-
 /// What one stock checkpoint store keeps for a group: a container, and the beginning that its blobs' names share.
 #[derive(Default)]
 struct Store {
@@ -77,27 +37,25 @@ struct Store {
 
 type Place = (ContainerName, String);
 
-impl ResetTo {
-    fn target(&self) -> Result<Target, Problem> {
-        match self {
-            ResetTo::Sequence(sequence) => Ok(Target::Sequence(*sequence)),
-            ResetTo::Text(text) => match text.as_str() {
-                "earliest" => Ok(Target::Earliest),
-                "latest" => Ok(Target::Latest),
-                "none" => Ok(Target::None),
-                text => parse_time(text).map(Target::Time).map_err(|error| {
-                    Problem::bad(format!("{error}, or earliest, latest, none, or a sequence number"))
-                }),
-            },
-        }
+fn target(to: &ResetTo) -> Result<Target, Problem> {
+    match to {
+        ResetTo::Sequence(sequence) => Ok(Target::Sequence(*sequence)),
+        ResetTo::Text(text) => match text.as_str() {
+            "earliest" => Ok(Target::Earliest),
+            "latest" => Ok(Target::Latest),
+            "none" => Ok(Target::None),
+            text => parse_time(text).map(Target::Time).map_err(|error| {
+                Problem::bad(format!("{error}, or earliest, latest, none, or a sequence number"))
+            }),
+        },
     }
 }
 
-impl Call<'_> {
-    /// All of it is looked at before any of it is done.
-    pub(super) async fn reset_checkpoints(&self, body: Body) -> Result<Response, Problem> {
-        let ResetBody { to, partition, dry_run } = self.body(body).await?;
-        let target = to.target()?;
+impl Call<(), CheckpointReset> {
+    /// All moves are computed before the first one is made.
+    async fn reset_checkpoints(self) -> Result<Answer<Page<CheckpointMove>>, Problem> {
+        let CheckpointReset { partition, dry_run, .. } = self.body;
+        let target = target(&self.body.to)?;
         let (hub, group) = self.hub_and_group().await?;
         let broker = &self.namespace.broker;
         let owners = self.owners(&hub, &group).await?;
@@ -141,8 +99,7 @@ impl Call<'_> {
                 }
             }
         }
-        let items = moves.into_iter().map(|(moved, _)| moved).collect();
-        json(StatusCode::OK, None, &shape::Page { items, next: None })
+        Ok(Answer::ok(Page::whole(moves.into_iter().map(|(moved, _)| moved))))
     }
 
     /// The checkpoint that leads there, -1 where that is before every event; `None`: none.
@@ -245,13 +202,13 @@ fn stores(blobs: &[StockBlob], group: &ConsumerGroup) -> BTreeMap<Place, Store> 
     stores
 }
 
-fn moved(lag: &Lag, before: Option<i64>, after: Option<i64>, owner: Option<String>) -> Moved {
+fn moved(lag: &Lag, before: Option<i64>, after: Option<i64>, owner: Option<String>) -> CheckpointMove {
     // The next event to be read, of those that are there.
     let next = |checkpoint: Option<i64>| {
         let next = checkpoint.map_or(0, |last| last.saturating_add(1).max(0).cast_unsigned());
         next.clamp(lag.begin_sequence, lag.next_sequence)
     };
-    Moved {
+    CheckpointMove {
         partition: lag.partition,
         source: CheckpointSource::Broker,
         container: None,

@@ -1,208 +1,106 @@
-//! The addresses of the JSON API: one table, which requests are matched against and which the OpenAPI description is made from.
+//! The table of routes, and how a request finds its handler.
 
+use std::pin::Pin;
+
+use axum::body::Body;
+use axum::response::Response;
 use http::Method;
+use peeklock_access::Right;
+use peeklock_api::{Endpoint, Parameter, Query};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
+use super::call::{Answer, Call};
+use super::names::Names;
+use crate::auth::authorize;
 use crate::problem::Problem;
 use crate::request::Head;
+use crate::state::HttpState;
 
-/// What a request asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Operation {
-    OpenApi,
-    List(Collection),
-    Show(Item),
-    Put(Item),
-    Delete(Item),
-    Regenerate(Item),
-    Messages(Item),
-    /// Why one message waits.
-    ExplainMessage(Item),
-    Explain,
-    Hub(HubOperation),
+type Handler = Box<dyn Fn(Call, Body) -> Handled + Send + Sync>;
+type Handled = Pin<Box<dyn Future<Output = Result<Response, Problem>> + Send>>;
+type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
+
+/// An endpoint with its right and its handler.
+pub(super) struct Route {
+    pub(super) method: Method,
+    pub(super) paths: &'static [&'static str],
+    pub(super) summary: &'static str,
+    pub(super) statuses: &'static [u16],
+    /// The right on the entity in the path, or on the namespace; `None` for a public route.
+    pub(super) right: Option<Right>,
+    pub(super) parameters: &'static [Parameter],
+    pub(super) body: Option<SchemaOf>,
+    pub(super) answer: SchemaOf,
+    handler: Handler,
 }
 
-/// What a request asks of a hub, its consumer groups or its partitions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum HubOperation {
-    List,
-    Show,
-    Put,
-    Delete,
-    Send,
-    Partitions,
-    ShowPartition,
-    Events,
-    ListGroups,
-    ShowGroup,
-    PutGroup,
-    DeleteGroup,
-    Checkpoints,
-    ShowCheckpoint,
-    PutCheckpoint,
-    ResetCheckpoints,
-    Ownerships,
-    ShowOwnership,
-    PutOwnership,
+/// Declares a route. The types of the handler are those of the endpoint.
+pub(super) fn route<Q, B, A, F, R>(endpoint: &'static Endpoint<Q, B, A>, right: Right, handler: F) -> Route
+where
+    Q: Query + Send + 'static,
+    B: DeserializeOwned + JsonSchema + Send + 'static,
+    A: Serialize + JsonSchema + 'static,
+    F: Fn(Call<Q, B>) -> R + Copy + Send + Sync + 'static,
+    R: Future<Output = Result<Answer<A>, Problem>> + Send + 'static,
+{
+    let takes_body = endpoint.takes_body();
+    let run = move |call: Call, body: Body| -> Handled {
+        Box::pin(async move {
+            let call = call.read(takes_body.then_some(body)).await?;
+            handler(call).await?.into_response()
+        })
+    };
+    Route {
+        method: endpoint.method.clone(),
+        paths: endpoint.paths,
+        summary: endpoint.summary,
+        statuses: endpoint.statuses,
+        right: Some(right),
+        parameters: Q::PARAMETERS,
+        body: takes_body.then_some(SchemaGenerator::subschema_for::<B>),
+        answer: SchemaGenerator::subschema_for::<A>,
+        handler: Box::new(run),
+    }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Collection {
-    Queues,
-    Topics,
-    Subscriptions,
-    Rules,
-    Groups,
-    Policies,
-    QueuePolicies,
-    TopicPolicies,
-    HubPolicies,
-}
+impl Route {
+    /// A route without authorisation. It ignores the query.
+    pub(super) fn public(self) -> Self {
+        Route { right: None, ..self }
+    }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Item {
-    Queue,
-    Topic,
-    Subscription,
-    Rule,
-    Group,
-    Policy,
-    QueuePolicy,
-    TopicPolicy,
-    HubPolicy,
-}
-
-/// A method and a path, with `{…}` for each name in it.
-pub(crate) struct Route {
-    pub(crate) method: Method,
-    pub(crate) path: &'static str,
-    pub(crate) operation: Operation,
-}
-
-const QUEUE: &str = "/api/queues/{queue}";
-const TOPIC: &str = "/api/topics/{topic}";
-const SUBSCRIPTION: &str = "/api/topics/{topic}/subscriptions/{subscription}";
-const RULE: &str = "/api/topics/{topic}/subscriptions/{subscription}/rules/{rule}";
-const POLICY: &str = "/api/policies/{policy}";
-const QUEUE_POLICY: &str = "/api/queues/{queue}/policies/{policy}";
-const TOPIC_POLICY: &str = "/api/topics/{topic}/policies/{policy}";
-const HUB: &str = "/api/hubs/{hub}";
-const HUB_POLICY: &str = "/api/hubs/{hub}/policies/{policy}";
-const CONSUMER_GROUP: &str = "/api/hubs/{hub}/consumer-groups/{group}";
-const CHECKPOINT: &str = "/api/hubs/{hub}/consumer-groups/{group}/checkpoints/{partition}";
-const OWNERSHIP: &str = "/api/hubs/{hub}/consumer-groups/{group}/ownerships/{partition}";
-
-const fn route(method: Method, path: &'static str, operation: Operation) -> Route {
-    Route { method, path, operation }
-}
-
-const fn hub(method: Method, path: &'static str, operation: HubOperation) -> Route {
-    Route { method, path, operation: Operation::Hub(operation) }
-}
-
-pub(crate) static ROUTES: [Route; 64] = [
-    route(Method::GET, "/api/openapi.json", Operation::OpenApi),
-    route(Method::GET, "/api/queues", Operation::List(Collection::Queues)),
-    route(Method::GET, QUEUE, Operation::Show(Item::Queue)),
-    route(Method::PUT, QUEUE, Operation::Put(Item::Queue)),
-    route(Method::DELETE, QUEUE, Operation::Delete(Item::Queue)),
-    route(Method::GET, "/api/queues/{queue}/messages", Operation::Messages(Item::Queue)),
-    route(
-        Method::GET,
-        "/api/queues/{queue}/messages/{number}/explain",
-        Operation::ExplainMessage(Item::Queue),
-    ),
-    route(Method::GET, "/api/queues/{queue}/policies", Operation::List(Collection::QueuePolicies)),
-    route(Method::GET, QUEUE_POLICY, Operation::Show(Item::QueuePolicy)),
-    route(Method::PUT, QUEUE_POLICY, Operation::Put(Item::QueuePolicy)),
-    route(Method::DELETE, QUEUE_POLICY, Operation::Delete(Item::QueuePolicy)),
-    route(
-        Method::POST,
-        "/api/queues/{queue}/policies/{policy}/regenerate",
-        Operation::Regenerate(Item::QueuePolicy),
-    ),
-    route(Method::GET, "/api/topics", Operation::List(Collection::Topics)),
-    route(Method::GET, TOPIC, Operation::Show(Item::Topic)),
-    route(Method::PUT, TOPIC, Operation::Put(Item::Topic)),
-    route(Method::DELETE, TOPIC, Operation::Delete(Item::Topic)),
-    route(Method::GET, "/api/topics/{topic}/messages", Operation::Messages(Item::Topic)),
-    route(Method::POST, "/api/topics/{topic}/explain", Operation::Explain),
-    route(Method::GET, "/api/topics/{topic}/policies", Operation::List(Collection::TopicPolicies)),
-    route(Method::GET, TOPIC_POLICY, Operation::Show(Item::TopicPolicy)),
-    route(Method::PUT, TOPIC_POLICY, Operation::Put(Item::TopicPolicy)),
-    route(Method::DELETE, TOPIC_POLICY, Operation::Delete(Item::TopicPolicy)),
-    route(
-        Method::POST,
-        "/api/topics/{topic}/policies/{policy}/regenerate",
-        Operation::Regenerate(Item::TopicPolicy),
-    ),
-    route(Method::GET, "/api/topics/{topic}/subscriptions", Operation::List(Collection::Subscriptions)),
-    route(Method::GET, SUBSCRIPTION, Operation::Show(Item::Subscription)),
-    route(Method::PUT, SUBSCRIPTION, Operation::Put(Item::Subscription)),
-    route(Method::DELETE, SUBSCRIPTION, Operation::Delete(Item::Subscription)),
-    route(
-        Method::GET,
-        "/api/topics/{topic}/subscriptions/{subscription}/messages",
-        Operation::Messages(Item::Subscription),
-    ),
-    route(
-        Method::GET,
-        "/api/topics/{topic}/subscriptions/{subscription}/messages/{number}/explain",
-        Operation::ExplainMessage(Item::Subscription),
-    ),
-    route(
-        Method::GET,
-        "/api/topics/{topic}/subscriptions/{subscription}/rules",
-        Operation::List(Collection::Rules),
-    ),
-    route(Method::GET, RULE, Operation::Show(Item::Rule)),
-    route(Method::PUT, RULE, Operation::Put(Item::Rule)),
-    route(Method::DELETE, RULE, Operation::Delete(Item::Rule)),
-    hub(Method::GET, "/api/hubs", HubOperation::List),
-    hub(Method::GET, HUB, HubOperation::Show),
-    hub(Method::PUT, HUB, HubOperation::Put),
-    hub(Method::DELETE, HUB, HubOperation::Delete),
-    hub(Method::POST, "/api/hubs/{hub}/events", HubOperation::Send),
-    hub(Method::GET, "/api/hubs/{hub}/partitions", HubOperation::Partitions),
-    hub(Method::GET, "/api/hubs/{hub}/partitions/{partition}", HubOperation::ShowPartition),
-    hub(Method::GET, "/api/hubs/{hub}/partitions/{partition}/events", HubOperation::Events),
-    hub(Method::GET, "/api/hubs/{hub}/consumer-groups", HubOperation::ListGroups),
-    hub(Method::GET, CONSUMER_GROUP, HubOperation::ShowGroup),
-    hub(Method::PUT, CONSUMER_GROUP, HubOperation::PutGroup),
-    hub(Method::DELETE, CONSUMER_GROUP, HubOperation::DeleteGroup),
-    hub(Method::GET, "/api/hubs/{hub}/consumer-groups/{group}/checkpoints", HubOperation::Checkpoints),
-    hub(Method::POST, "/api/hubs/{hub}/consumer-groups/{group}/reset", HubOperation::ResetCheckpoints),
-    hub(Method::GET, CHECKPOINT, HubOperation::ShowCheckpoint),
-    hub(Method::PUT, CHECKPOINT, HubOperation::PutCheckpoint),
-    hub(Method::GET, "/api/hubs/{hub}/consumer-groups/{group}/ownerships", HubOperation::Ownerships),
-    hub(Method::GET, OWNERSHIP, HubOperation::ShowOwnership),
-    hub(Method::PUT, OWNERSHIP, HubOperation::PutOwnership),
-    route(Method::GET, "/api/hubs/{hub}/policies", Operation::List(Collection::HubPolicies)),
-    route(Method::GET, HUB_POLICY, Operation::Show(Item::HubPolicy)),
-    route(Method::PUT, HUB_POLICY, Operation::Put(Item::HubPolicy)),
-    route(Method::DELETE, HUB_POLICY, Operation::Delete(Item::HubPolicy)),
-    route(
-        Method::POST,
-        "/api/hubs/{hub}/policies/{policy}/regenerate",
-        Operation::Regenerate(Item::HubPolicy),
-    ),
-    route(Method::GET, "/api/groups", Operation::List(Collection::Groups)),
-    route(Method::GET, "/api/groups/{group}", Operation::Show(Item::Group)),
-    route(Method::GET, "/api/policies", Operation::List(Collection::Policies)),
-    route(Method::GET, POLICY, Operation::Show(Item::Policy)),
-    route(Method::PUT, POLICY, Operation::Put(Item::Policy)),
-    route(Method::DELETE, POLICY, Operation::Delete(Item::Policy)),
-    route(Method::POST, "/api/policies/{policy}/regenerate", Operation::Regenerate(Item::Policy)),
-];
-
-/// The route, and the names in the path from left to right.
-pub(crate) fn find(head: &Head) -> Result<(&'static Route, Vec<&str>), Problem> {
-    let mut allowed: Vec<&str> = Vec::new();
-    for route in &ROUTES {
-        let Some(names) = match_path(route.path, &head.segments) else { continue };
-        if route.method == head.parts.method {
-            return Ok((route, names));
+    /// Authorises a request, then reads and answers it. `names` are the names in the path.
+    pub(super) async fn run(
+        &self,
+        state: &HttpState,
+        head: Head,
+        names: Names,
+        body: Body,
+    ) -> Result<Response, Problem> {
+        let namespace = state.namespace(&head).clone();
+        if let Some(right) = self.right {
+            authorize(&namespace, &head, names.authorised_path(), right)?;
+            let known: Vec<_> = self.parameters.iter().map(|parameter| parameter.name).collect();
+            head.check_query(&known)?;
         }
-        allowed.push(route.method.as_str());
+        (self.handler)(Call::new(state.clone(), namespace, head, names), body).await
+    }
+}
+
+/// The route of a request, and the names in its path.
+pub(super) fn find<'r>(routes: &'r [Route], head: &Head) -> Result<(&'r Route, Names), Problem> {
+    let mut allowed: Vec<&str> = Vec::new();
+    for route in routes {
+        let path = route.paths.iter().find(|path| matches(path, &head.segments));
+        match path {
+            Some(path) if route.method == head.parts.method => {
+                return Ok((route, Names::read(path, &head.segments)?));
+            }
+            Some(_) => allowed.push(route.method.as_str()),
+            None => {}
+        }
     }
     if allowed.is_empty() {
         let path = crate::request::shown(head.parts.uri.path());
@@ -213,16 +111,9 @@ pub(crate) fn find(head: &Head) -> Result<(&'static Route, Vec<&str>), Problem> 
     Err(head.not_allowed(&allowed.join(", ")))
 }
 
-fn match_path<'h>(path: &str, segments: &'h [String]) -> Option<Vec<&'h str>> {
-    let mut names = Vec::new();
+fn matches(path: &str, segments: &[String]) -> bool {
     let mut given = segments.iter();
-    for wanted in path.trim_start_matches('/').split('/') {
-        let given = given.next()?;
-        if wanted.starts_with('{') {
-            names.push(given.as_str());
-        } else if wanted != given {
-            return None;
-        }
-    }
-    given.next().is_none().then_some(names)
+    let mut wanted = path.trim_start_matches('/').split('/');
+    wanted.all(|wanted| given.next().is_some_and(|given| wanted.starts_with('{') || wanted == given))
+        && given.next().is_none()
 }

@@ -1,17 +1,27 @@
 //! The rules of a subscription.
 
-use axum::body::Body;
-use axum::response::Response;
 use http::StatusCode;
-use peeklock_broker::{Broker, RuleInfo};
+use peeklock_access::Right;
+use peeklock_api::{Page, PageQuery, RuleInfo, rules};
+use peeklock_broker::{Broker, RuleInfo as StoredRule};
 use peeklock_filter::{Rule, RuleName};
-use peeklock_spec::RuleSpec;
+use peeklock_spec::{RuleSpec, show_time};
 use peeklock_types::EntityName;
 
-use super::{Call, done, json, shape};
+use super::call::{Answer, Call};
+use super::route::{Route, route};
 use crate::entity;
 use crate::problem::Problem;
 use crate::request::Condition;
+
+pub(super) fn routes() -> Vec<Route> {
+    vec![
+        route(&rules::LIST, Right::Manage, Call::list_rules),
+        route(&rules::SHOW, Right::Manage, Call::show_rule),
+        route(&rules::PUT, Right::Manage, Call::put_rule),
+        route(&rules::DELETE, Right::Manage, Call::delete_rule),
+    ]
+}
 
 /// Rules that a subscription is compared with at a time.
 const BATCH_COUNT: usize = 1000;
@@ -40,7 +50,7 @@ pub(super) async fn set(broker: &Broker, subscription: &EntityName, wanted: &[Ru
     Ok(())
 }
 
-async fn all(broker: &Broker, subscription: &EntityName) -> Result<Vec<RuleInfo>, Problem> {
+async fn all(broker: &Broker, subscription: &EntityName) -> Result<Vec<StoredRule>, Problem> {
     let mut all = Vec::new();
     loop {
         let page = broker.rules(subscription.clone(), all.len(), BATCH_COUNT).await?;
@@ -52,62 +62,70 @@ async fn all(broker: &Broker, subscription: &EntityName) -> Result<Vec<RuleInfo>
     }
 }
 
-impl Call<'_> {
-    fn rule_name(&self) -> Result<RuleName, Problem> {
-        self.names.rule.clone().ok_or_else(|| Problem::bad("the path names no rule"))
-    }
-
-    pub(super) async fn list_rules(&self) -> Result<Response, Problem> {
+impl Call<PageQuery> {
+    async fn list_rules(self) -> Result<Answer<Page<RuleInfo>>, Problem> {
         let wrong = |_| Problem::bad("the query's 'after' is not the 'next' of a page of rules");
-        let skip = self.head.query("after").map_or(Ok(0), |after| after.parse().map_err(wrong))?;
-        let top = self.top()?;
+        let skip = self.query.after.as_deref().map_or(Ok(0), |after| after.parse().map_err(wrong))?;
+        let top = self.page_count(self.query.top);
         let mut found = self.namespace.broker.rules(self.entity()?, skip, top.saturating_add(1)).await?;
         let is_more = found.len() > top;
         found.truncate(top);
         let next = is_more.then(|| skip.saturating_add(top).to_string());
-        let items = found.iter().map(shape::Rule::of).collect();
-        json(StatusCode::OK, None, &shape::Page { items, next })
+        let items = found.iter().map(info).collect();
+        Ok(Answer::ok(Page { items, next }))
     }
+}
 
-    pub(super) async fn show_rule(&self) -> Result<Response, Problem> {
+impl Call {
+    async fn show_rule(self) -> Result<Answer<RuleInfo>, Problem> {
         let rule = entity::rule(&self.namespace.broker, &self.entity()?, &self.rule_name()?).await?;
-        respond(StatusCode::OK, &rule)
+        Ok(respond(StatusCode::OK, &rule))
     }
 
-    pub(super) async fn put_rule(&self, body: Body) -> Result<Response, Problem> {
+    async fn delete_rule(self) -> Result<Answer<()>, Problem> {
         let (subscription, name) = (self.entity()?, self.rule_name()?);
-        let spec: RuleSpec = self.body(body).await?;
-        let rule = read(&name, &spec)?;
+        let broker = &self.namespace.broker;
+        entity::check_rule(broker, &subscription, &name, &self.head.condition()).await?;
+        broker.remove_rule(subscription, name).await?;
+        Ok(Answer::done())
+    }
+}
+
+impl Call<(), RuleSpec> {
+    async fn put_rule(self) -> Result<Answer<RuleInfo>, Problem> {
+        let (subscription, name) = (self.entity()?, self.rule_name()?);
+        let rule = read(&name, &self.body)?;
         let broker = &self.namespace.broker;
         let condition = self.head.condition();
         if matches!(condition, Condition::None | Condition::IsNew) {
             match broker.add_rule(subscription.clone(), rule.clone()).await.map_err(Problem::from) {
                 Ok(()) => {
-                    return respond(StatusCode::CREATED, &entity::rule(broker, &subscription, &name).await?);
+                    let added = entity::rule(broker, &subscription, &name).await?;
+                    return Ok(respond(StatusCode::CREATED, &added));
                 }
                 Err(Problem::Exists(_)) if condition == Condition::None => {}
                 Err(problem) => return Err(problem),
             }
             let current = entity::rule(broker, &subscription, &name).await?;
             if current.rule == rule {
-                return respond(StatusCode::OK, &current);
+                return Ok(respond(StatusCode::OK, &current));
             }
         } else {
             entity::check_rule(broker, &subscription, &name, &condition).await?;
         }
         broker.replace_rule(subscription.clone(), rule).await?;
-        respond(StatusCode::OK, &entity::rule(broker, &subscription, &name).await?)
-    }
-
-    pub(super) async fn delete_rule(&self) -> Result<Response, Problem> {
-        let (subscription, name) = (self.entity()?, self.rule_name()?);
-        let broker = &self.namespace.broker;
-        entity::check_rule(broker, &subscription, &name, &self.head.condition()).await?;
-        broker.remove_rule(subscription, name).await?;
-        Ok(done())
+        Ok(respond(StatusCode::OK, &entity::rule(broker, &subscription, &name).await?))
     }
 }
 
-fn respond(status: StatusCode, rule: &RuleInfo) -> Result<Response, Problem> {
-    json(status, Some(rule.created_at.as_millis()), &shape::Rule::of(rule))
+fn respond(status: StatusCode, rule: &StoredRule) -> Answer<RuleInfo> {
+    Answer::with_status(status, info(rule)).tagged(rule.created_at.as_millis())
+}
+
+fn info(stored: &StoredRule) -> RuleInfo {
+    RuleInfo {
+        name: stored.rule.name.to_string(),
+        spec: RuleSpec::of(&stored.rule),
+        created_at: show_time(stored.created_at),
+    }
 }

@@ -109,10 +109,13 @@ impl Rig {
 }
 
 pub(crate) async fn call(router: &Router, request: Request<Body>) -> Answer {
+    let (method, uri) = (request.method().to_string(), request.uri().to_string());
     let response = router.clone().oneshot(request).await.unwrap();
     let (parts, body) = response.into_parts();
-    let body = body.collect().await.unwrap().to_bytes();
-    Answer { status: parts.status, headers: parts.headers, body: String::from_utf8(body.to_vec()).unwrap() }
+    let body = String::from_utf8(body.collect().await.unwrap().to_bytes().to_vec()).unwrap();
+    let answer = Answer { status: parts.status, headers: parts.headers, body };
+    crate::schema::check(router, &method, &uri, &answer).await;
+    answer
 }
 
 pub(crate) fn request(

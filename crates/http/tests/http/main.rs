@@ -9,3 +9,4 @@ mod json;
 mod metrics;
 mod order;
 mod recording;
+mod schema;
