@@ -1,4 +1,4 @@
-//! Sets the entities up, and at the end, when all is at rest, counts and takes out what is there.
+//! Creates the entities of a scenario, and at the end, when all is at rest, counts and drains them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -15,13 +15,13 @@ use crate::hub_audit;
 use crate::log::{Counted, Event, Part, Peeked, QueueIndex, Seen, SessionNumber};
 use crate::scenario::{Rule, Scenario};
 
-/// An empty queue has nothing to deliver for this long.
+/// After this time without a delivery, a queue counts as empty.
 const EMPTY_AFTER: Duration = Duration::from_secs(10);
-/// The same for a session; less than any session's lock.
+/// The same for a session; shorter than any session's lock.
 const SESSION_EMPTY_AFTER: Duration = Duration::from_secs(1);
 const CREDIT: u32 = 50;
 const PEEK_COUNT: u32 = 200;
-/// How often to look whether the last locks are over.
+/// The interval between checks for remaining locks.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 const START_LOOK_EVERY: Duration = Duration::from_millis(100);
 
@@ -39,7 +39,7 @@ pub(crate) async fn create_entities(party: &Party) -> bool {
     created.is_ok()
 }
 
-/// Creates what a scenario has; errors tell which part of it failed.
+/// Creates the entities of a scenario. Errors name the part that failed.
 struct Setup<'a> {
     broker: Broker,
     scenario: &'a Scenario,
@@ -49,7 +49,8 @@ impl Setup<'_> {
     async fn create(&self) -> Result<(), String> {
         let subscriptions = self.scenario.topics.iter().flat_map(|topic| &topic.subscriptions);
         let rules: BTreeMap<_, _> = subscriptions.map(|sub| (sub.queue, &sub.rules)).collect();
-        // The last one first: queues forward to later ones. Subscriptions forward to queues, and need their topic.
+        // Later queues are created first, because queues forward to later ones. Subscriptions forward to queues, and
+        // need their topic.
         for (n, queue) in self.scenario.queues.iter().enumerate().rev() {
             if !rules.contains_key(&n) {
                 self.create_one(&queue.name, EntityKind::Queue, &queue.settings).await?;
@@ -102,7 +103,7 @@ pub(crate) async fn take_out(mut party: Party) {
     }
 }
 
-/// What a queue or a topic says of itself; `None` while no broker runs.
+/// Returns the counts of a queue or a topic; `None` while no broker runs.
 async fn count(party: &Party, name: &str) -> Option<Counted> {
     let name = EntityName::parse(name).ok()?;
     let broker = party.world.office.broker()?;
@@ -117,14 +118,14 @@ async fn count(party: &Party, name: &str) -> Option<Counted> {
     })
 }
 
-/// Waits until no lock is held. Steps of the clock may have made some of them long.
+/// Waits until no lock is held. Clock steps may have made some locks long.
 async fn wait_for_rest(party: &Party, queue: QueueIndex) {
     while count(party, party.world.queue_name(queue)).await.is_none_or(|counts| counts.locked > 0) {
         tokio::time::sleep(LOOK_EVERY).await;
     }
 }
 
-/// A topic keeps nothing but what is not due yet.
+/// Checks that a topic keeps only messages that are not due yet.
 async fn check_topics(party: &Party) {
     for topic in &party.world.scenario.topics {
         let left = count(party, &topic.name).await;
@@ -135,7 +136,7 @@ async fn check_topics(party: &Party) {
     }
 }
 
-/// On an error, the step that failed.
+/// Drains a queue. An error names the step that failed.
 async fn try_take_out(party: &mut Party, queue: QueueIndex) -> Result<(), &'static str> {
     let connected = party.connect().await;
     let counts = count(party, party.world.queue_name(queue)).await.ok_or("counting")?;
@@ -160,7 +161,7 @@ async fn try_take_out(party: &mut Party, queue: QueueIndex) -> Result<(), &'stat
     Ok(())
 }
 
-/// Everything there is.
+/// Peeks at all messages.
 async fn look(party: &Party, connected: &Connected, queue: QueueIndex, part: Part) -> Option<Vec<Peeked>> {
     let entity = party.world.entity(queue, part);
     let mut from = SequenceNumber::FIRST;
@@ -181,7 +182,7 @@ async fn look(party: &Party, connected: &Connected, queue: QueueIndex, part: Par
     }
 }
 
-/// Where the auditor takes out what there is.
+/// The sub-queue that the auditor drains.
 struct Place<'a> {
     party: &'a Party,
     connected: &'a Connected,

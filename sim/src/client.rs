@@ -1,4 +1,4 @@
-//! The clients of a run, each with the real client-side engine, and what they do to each other and to the broker.
+//! The clients of a run, each with the real client-side engine, and their shared state.
 
 pub(crate) mod blobs;
 pub(crate) mod body;
@@ -34,11 +34,11 @@ pub(crate) use producer::produce;
 pub(crate) use purger::purge;
 pub(crate) use session::consume_sessions;
 
-/// A client that has waited so long for one answer gives the connection up.
+/// A client that has waited this long for one answer drops its connection.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 const PAUSE_MS_MAX: u64 = 2_000;
 
-/// What every client knows.
+/// The state that all clients share.
 pub(crate) struct World {
     pub(crate) log: Log,
     pub(crate) network: Network,
@@ -48,7 +48,7 @@ pub(crate) struct World {
     is_over: watch::Receiver<bool>,
 }
 
-/// A deferred message that somebody may ask for.
+/// A deferred message that any client may request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Deferred {
     queue: QueueIndex,
@@ -57,13 +57,13 @@ struct Deferred {
     number: u64,
 }
 
-/// One client: its name and its own chance.
+/// One client: its name and its own random generator.
 pub(crate) struct Party {
     pub(crate) world: Arc<World>,
     pub(crate) name: Arc<str>,
     pub(crate) rng: Rng,
     connection_count: u32,
-    /// A connection that it keeps for its next question.
+    /// A connection that is kept for the next request.
     kept: Option<Connected>,
 }
 
@@ -78,7 +78,7 @@ pub(crate) struct Connected {
 }
 
 impl Drop for Connected {
-    /// Clients leave in any way they like; a socket that is closed by a dying process is the rudest of them.
+    /// Clients may leave in any way; a socket closed by a dying process is the most abrupt one.
     fn drop(&mut self) {
         self.log.add(&self.name, Event::Broken { connection: self.connection });
         self.wire.cut();
@@ -100,7 +100,7 @@ impl World {
         self.scenario.queues.get(queue).map_or("", |queue| &queue.name)
     }
 
-    /// The numbers of a message to this place, of which the first is its own.
+    /// Reserves the numbers for a message to this target. The first one is the message's own.
     pub(crate) fn next_message(&self, target: Target) -> MessageNumber {
         self.log.next_message(self.scenario.numbers(target))
     }
@@ -120,7 +120,7 @@ impl World {
         self.deferred.lock().unwrap_or_else(PoisonError::into_inner).push(deferred);
     }
 
-    /// Some of the deferred messages of a place; others may ask for them too.
+    /// Returns some of the deferred messages of a sub-queue; other clients may request them too.
     fn some_deferred(
         &self,
         queue: QueueIndex,
@@ -165,7 +165,8 @@ impl Party {
         tokio::time::sleep(Duration::from_millis(self.rng.u64(0..=max_ms))).await;
     }
 
-    /// A receiver is about to be opened. Noted before: messages may be on their way before the answer is here.
+    /// Logs that a receiver is about to be opened. Logged before the request, because messages may be in flight before
+    /// the answer arrives.
     pub(crate) fn attach(&self, connected: &Connected, queue: QueueIndex, part: Part) -> u32 {
         let link = self.world.log.next_request();
         self.attach_as(link, connected, queue, part);
@@ -177,7 +178,8 @@ impl Party {
         self.log(Event::Attaching { link, queue, part, run, connection });
     }
 
-    /// Asks over AMQP, on the connection that it has or on a new one. `Err(None)`: nobody knows what became of it, and the connection is given up.
+    /// Sends a request over AMQP, on the kept connection or on a new one. `Err(None)`: the outcome is unknown, and the
+    /// connection is dropped.
     pub(crate) async fn over_wire<T>(
         &mut self,
         question: impl AsyncFnOnce(&Client) -> Result<T, Error>,
@@ -199,7 +201,7 @@ impl Party {
         }
     }
 
-    /// Connects, however often it takes.
+    /// Connects, with as many attempts as needed.
     pub(crate) async fn connect(&mut self) -> Connected {
         loop {
             if let Some(connected) = self.try_connect().await {
@@ -228,7 +230,7 @@ impl Party {
     }
 }
 
-/// What the broker wrote on a message, for the log.
+/// Converts a received message into its log form.
 pub(crate) fn seen(
     scenario: &Scenario,
     message: &ReceivedMessage,
@@ -258,7 +260,7 @@ pub(crate) fn seen(
     }
 }
 
-/// The number of what was found in a queue.
+/// Returns the number of a message that was found in a queue.
 pub(crate) fn number_in(scenario: &Scenario, read: &body::Read, queue: QueueIndex) -> Option<MessageNumber> {
     scenario.number_of(read.number?, read.topic, read.rule.as_deref(), queue)
 }
@@ -271,7 +273,7 @@ pub(crate) fn session_number(id: &str) -> Option<SessionNumber> {
     id.strip_prefix('s')?.parse().ok()
 }
 
-/// An operation that must end in time, and how it ended.
+/// Runs an operation with a timeout, and returns how it ended.
 pub(crate) async fn ask<T>(operation: impl Future<Output = Result<T, Error>>) -> (Option<T>, Answer) {
     match timeout(PATIENCE, operation).await {
         Ok(Ok(value)) => (Some(value), Answer::Done),

@@ -1,4 +1,4 @@
-//! Sets the hub up, and at the end reads everything that is there.
+//! Creates the hub, and at the end reads all of its events.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::scenario::hub::{GROUPS, PLAIN};
 
 const CREDIT: u32 = 1000;
 const WINDOW_BYTES: i64 = 4 << 20;
-/// At the end of a partition nothing comes for so long.
+/// After this time without an event, a reader is at the end of a partition.
 const SILENCE: Duration = Duration::from_secs(5);
 const TRIES_MAX: u32 = 200;
 
@@ -27,7 +27,7 @@ pub(crate) async fn create(
     created.map(|_| ()).map_err(|why| format!("{}: {why}", hub.name))
 }
 
-/// After the storm: partitions are shared in peace, and then read to the end.
+/// After the storm: shares the partitions in calm conditions, then reads them to the end.
 pub(crate) async fn settle(mut party: Party) {
     if let Some(processors) = party.hub().processors.clone() {
         let manager = Party::new(&party.world, "manager", party.rng.fork());
@@ -60,7 +60,8 @@ async fn look(party: &mut Party, partition: u32) -> Option<u32> {
     None
 }
 
-/// From the first event to the last; false if that cannot be done. With a level: nobody who was forgotten may stand in the way.
+/// Reads a partition from the first event to the last. Returns false if that fails. Uses an owner level, so that no
+/// forgotten reader blocks it.
 async fn read_out(party: &mut Party, partition: u32) -> bool {
     let mut line = Line::open(party).await;
     let (link, run, level) = (party.world.log.next_request(), line.run, Some(i64::MAX));

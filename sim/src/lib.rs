@@ -1,7 +1,9 @@
-//! The whole broker in one process on virtual time, disk and network: many clients, one seed, and an oracle that judges what they saw.
+//! The whole broker in one process on virtual time, disk and network: many clients, one seed, and an oracle that judges
+//! what they saw.
 //!
-//! A run draws a [`Scenario`] from its seed, lets it storm, calms everything, and takes out of the queues what is there. The same seed gives
-//! the same log, byte for byte, so whatever it finds can be looked at again. Nothing here sleeps for real, and nothing but the log is judged.
+//! A run draws a [`Scenario`] from its seed, runs the storm, ends all faults, and drains the queues. The same seed
+//! gives the same log, byte for byte, so every finding can be reproduced. Nothing here sleeps in real time, and only
+//! the log is judged.
 
 mod audit;
 mod client;

@@ -1,4 +1,4 @@
-//! What the parties saw, in the order in which they saw it. The oracle knows nothing else.
+//! The observations of all clients, in order. The oracle has no other input.
 
 mod blobs;
 mod hub;
@@ -14,13 +14,14 @@ use crate::scenario::Target;
 pub use blobs::{BlobChange, BlobEvent, FoundBlob, LeaseWish};
 pub use hub::{EventNumber, Fate, HubEvent, Numbered, Owned, ReadEnd, ReadEvent, Refusal, Stage};
 
-/// A message as its sender names it; unique in a run. What is sent to a topic has a number, and so has each copy of it.
+/// A message as its sender names it; unique in a run. A message that is sent to a topic has a number, and so has each
+/// copy of it.
 pub type MessageNumber = u32;
 
 /// A queue of the scenario.
 pub type QueueIndex = usize;
 
-/// Where a message was seen.
+/// The sub-queue in which a message was seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
     Main,
@@ -30,21 +31,21 @@ pub enum Part {
 /// The number of a session in its queue.
 pub type SessionNumber = u32;
 
-/// What a sender asks for beyond the sending.
+/// The sender's settings for a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Terms {
     pub session: Option<SessionNumber>,
     pub time_to_live_ms: Option<u64>,
-    /// Not to be delivered before, in the time of the world.
+    /// The earliest delivery, in world time.
     pub due_ms: Option<u64>,
     pub transaction: Option<u32>,
 }
 
-/// How a request ended for the one who made it.
+/// The outcome of a request for its client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     Done,
-    /// The broker says that it did nothing.
+    /// The broker rejected it and changed nothing.
     Refused {
         lock_lost: bool,
         why: String,
@@ -53,12 +54,12 @@ pub enum Answer {
     Unknown,
 }
 
-/// A delivery, or a message that was asked for.
+/// A delivery, or a message that was requested by number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
     pub queue: QueueIndex,
     pub part: Part,
-    /// `None`: nobody has sent such a message.
+    /// `None`: no client has sent such a message.
     pub message: Option<MessageNumber>,
     pub sequence_number: u64,
     /// `None` in mode receive-and-delete.
@@ -66,24 +67,24 @@ pub struct Seen {
     /// By the broker's clock.
     pub locked_until_ms: u64,
     pub delivery_count: u32,
-    /// The run of the broker that it came from.
+    /// The run of the broker that delivered it.
     pub run: u32,
     pub is_intact: bool,
     pub dead_letter_reason: Option<String>,
-    /// It was asked for by its number, and not delivered on a link.
+    /// It was requested by number, not delivered on a link.
     pub by_number: bool,
     pub session: Option<SessionNumber>,
-    /// The hold of a session under which it came.
+    /// The hold of a session under which it was delivered.
     pub hold: Option<u32>,
-    /// The receiver that it came to; `None` for what was asked for by its number or taken out at the end.
+    /// The receiver; `None` for messages that were requested by number or drained at the end.
     pub link: Option<u32>,
-    /// When it came into the queue, by the broker's clock.
+    /// The enqueued time, by the broker's clock.
     pub enqueued_ms: u64,
-    /// The class that the broker says it is in.
+    /// The class that the broker reports.
     pub class: Option<String>,
 }
 
-/// A message that was looked at.
+/// A peeked message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peeked {
     pub message: Option<MessageNumber>,
@@ -92,7 +93,7 @@ pub struct Peeked {
     pub is_deferred: bool,
 }
 
-/// What a queue says of itself.
+/// The counts of a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
     pub active: u64,
@@ -100,16 +101,16 @@ pub struct Counted {
     pub deferred: u64,
     pub dead_letter: u64,
     pub scheduled: u64,
-    /// On their way to another queue, or refused there.
+    /// Messages in transfer to another queue, or rejected there.
     pub transfers: u64,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 #[rustfmt::skip]
 pub enum Event {
-    /// The broker serves, and its clock says `wall_ms`.
+    /// The broker is ready, and its clock shows `wall_ms`.
     Started { run: u32, wall_ms: u64 },
-    /// The broker was asked to end.
+    /// The broker was asked to stop.
     Stopping { run: u32 },
     /// The broker is gone.
     Ended { run: u32, how: String },
@@ -117,7 +118,7 @@ pub enum Event {
     Trouble { what: String },
     Sending { request: u32, target: Target, messages: Vec<MessageNumber>, terms: Terms },
     Sent { request: u32, answer: Answer },
-    /// Messages that are scheduled are taken back.
+    /// Scheduled messages are cancelled.
     Cancelling { request: u32, messages: Vec<MessageNumber> },
     Cancelled { request: u32, answer: Answer },
     /// A receiver is opened; from here on the broker may lock messages for it, until its connection ends.
@@ -128,25 +129,25 @@ pub enum Event {
     Renewing { request: u32, token: LockToken },
     /// With the new end of the lock, by the broker's clock.
     Renewed { request: u32, answer: Answer, until_ms: u64 },
-    /// What was said in a transaction is to happen. One that nobody commits must come to nothing.
+    /// A transaction is committed. A transaction that is never committed must have no effect.
     Committing { transaction: u32 },
     Committed { transaction: u32, answer: Answer },
     /// A session is held, until a time by the broker's clock.
     Holding { hold: u32, queue: QueueIndex, session: SessionNumber, until_ms: u64, run: u32, connection: u32 },
     HoldRenewed { hold: u32, until_ms: u64 },
-    /// From here on the broker may give it to somebody else.
+    /// From here on the broker may give the session to another client.
     HoldEnding { hold: u32 },
     StateSetting { request: u32, hold: u32, value: u64 },
     StateSet { request: u32, answer: Answer },
     StateReading { request: u32, hold: u32 },
     StateRead { request: u32, value: Option<u64> },
-    /// A connection is cut, or carries nothing any more.
+    /// A connection is cut, or is silent from now on.
     Broken { connection: u32 },
     Purging { request: u32, queue: QueueIndex },
     Purged { request: u32, answer: Answer, count: u64 },
-    /// A receiver that deletes what it receives lets this much come unseen.
+    /// The number of messages that a receiver in mode receive-and-delete may miss.
     Deleting { request: u32, queue: QueueIndex, credit: u32 },
-    /// It has taken everything that was sent to it.
+    /// The receiver has taken everything that was sent to it.
     DeletingEnded { request: u32 },
     Peeking { request: u32, queue: QueueIndex, part: Part },
     Peeked { request: u32, messages: Vec<Peeked> },
@@ -155,10 +156,10 @@ pub enum Event {
     Ordered { request: u32, answer: Answer },
     Hub(HubEvent),
     Blob(BlobEvent),
-    /// All is at rest, and from here on one party takes out what is there.
+    /// All is at rest, and from here on the auditor drains the queues.
     Resting,
     Counted { queue: QueueIndex, counts: Counted },
-    /// Nothing more comes out of it.
+    /// The queue delivers nothing more.
     Emptied { queue: QueueIndex, counts: Counted },
 }
 
@@ -214,7 +215,7 @@ impl Log {
         state.request_count
     }
 
-    /// The first of so many numbers in a row.
+    /// Reserves consecutive numbers and returns the first.
     pub(crate) fn next_message(&self, count: u32) -> MessageNumber {
         let mut state = self.state();
         let first = state.message_count + 1;

@@ -1,4 +1,4 @@
-//! The machine that the broker runs on: a disk, a clock, and a process that dies and is started again.
+//! The machine of the broker: a disk, a clock, and a process that dies and is restarted.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,36 +21,36 @@ use crate::pipe::Endpoint;
 
 pub(crate) const KEY_NAME: &str = "sim";
 pub(crate) const KEY_SECRET: &str = "secret";
-/// What the clock says when the world begins.
+/// The clock's value at the start of the world.
 pub(crate) const WALL_START_MS: u64 = 1_700_000_000_000;
-/// A process that was asked to stop has so long.
+/// The time that a process has to stop.
 const STOP_TIME_MAX: Duration = Duration::from_secs(120);
-/// One that was started serves after this.
+/// The time that a process has to start.
 const START_TIME_MAX: Duration = Duration::from_secs(120);
 const TROUBLES_MAX: u32 = 10;
-/// How often the disk is looked after without being asked.
+/// The interval of the disk's own maintenance.
 const KEEP_EVERY: Duration = Duration::from_millis(500);
 const LONG_WORK_ONE_IN: u32 = 8;
 
-/// What can be done to the machine.
+/// A fault of the machine.
 #[derive(Debug)]
 pub(crate) enum Blow {
     /// The process dies; the disk keeps what was written.
     Kill,
-    /// Everything dies; of what was not synced, the disk keeps some.
+    /// The machine loses power; the disk keeps some of the unsynced writes.
     PowerCut,
-    /// The process is asked to end.
+    /// The process is asked to stop.
     Stop,
-    /// A coming step of the disk fails.
+    /// A future step of the disk fails.
     Break(Fault, u64),
-    /// So much more fits on the disk, or anything.
+    /// The remaining space on the disk; `None` for no limit.
     Fill(Option<u64>),
     Stall(Duration),
-    /// No more of this.
+    /// Ends all faults.
     Calm,
 }
 
-/// How the disk behaves now, for the task that drives it.
+/// The disk's current behaviour, for the task that drives it.
 #[derive(Clone)]
 struct Mood {
     state: Arc<Mutex<MoodState>>,
@@ -59,7 +59,7 @@ struct Mood {
 struct MoodState {
     rng: Rng,
     commit_ms_max: u64,
-    /// How long it takes to read or move bodies; 0: no time at all.
+    /// The longest time for reading or moving bodies; 0: no time at all.
     work_ms_max: u64,
     stalled_until: Instant,
 }
@@ -72,7 +72,7 @@ impl Mood {
         commit + state.stalled_until.saturating_duration_since(Instant::now())
     }
 
-    /// Short most often, and sometimes long enough for anything to happen meanwhile.
+    /// Returns a duration that is mostly short, and sometimes long enough for other events to happen meanwhile.
     fn next_work(&self) -> Duration {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let max = state.work_ms_max;
@@ -108,12 +108,12 @@ pub(crate) struct Machine {
     wall_offset_ms: i64,
     run: u32,
     is_calm: bool,
-    /// Something was done to the disk that a process may die of.
+    /// The disk was damaged in a way that may end a process.
     is_disk_harmed: bool,
     trouble_count: u32,
 }
 
-/// The broker's own door for management, while one runs. Cheap to clone.
+/// Direct access to the running broker, for management. Cheap to clone.
 #[derive(Clone, Default)]
 pub(crate) struct Office {
     state: Arc<Mutex<OfficeState>>,
@@ -122,15 +122,15 @@ pub(crate) struct Office {
 #[derive(Default)]
 struct OfficeState {
     broker: Option<(Broker, u32)>,
-    /// One each, so that visitors hear of the end in the order in which they came.
+    /// One sender for each visitor, so that visitors see the end in the order in which they arrived.
     visitors: Vec<oneshot::Sender<()>>,
 }
 
-/// Somebody who speaks to one run of the broker without a network in between.
+/// A client that uses one run of the broker without a network in between.
 pub(crate) struct Visit {
     pub(crate) broker: Broker,
     pub(crate) run: u32,
-    /// Is over when the run is.
+    /// Resolves when the run ends.
     pub(crate) ended: oneshot::Receiver<()>,
 }
 
@@ -161,7 +161,7 @@ impl Office {
     }
 }
 
-/// A broker that runs.
+/// A running broker.
 struct Process {
     run: u32,
     journal: WalJournal,
@@ -171,7 +171,7 @@ struct Process {
     driving: Driving,
 }
 
-/// The disk at work, for as long as its process lives.
+/// The disk's tasks, for the life of their process.
 struct Driving {
     writing: JoinHandle<()>,
     toiling: Option<JoinHandle<()>>,
@@ -184,7 +184,7 @@ impl Drop for Driving {
     }
 }
 
-/// Why a run ended.
+/// The reason why a run ended.
 enum End {
     Kill,
     PowerCut,
@@ -225,7 +225,7 @@ impl Machine {
         }
     }
 
-    /// Runs the broker again and again until nobody can do anything to it any more.
+    /// Runs the broker again and again until no more faults can arrive.
     pub(crate) async fn live(mut self, mut blows: mpsc::UnboundedReceiver<Blow>) {
         loop {
             match self.start().await {
@@ -236,7 +236,7 @@ impl Machine {
                 }
                 Err(why) => self.note_failed_start(&why),
             }
-            // A broker that cannot live is not started for ever.
+            // A broker that fails repeatedly is not restarted for ever.
             if (blows.is_closed() && blows.is_empty()) || self.trouble_count > TROUBLES_MAX {
                 return;
             }
@@ -249,7 +249,7 @@ impl Machine {
         self.log.add(&self.party, Event::Trouble { what });
     }
 
-    /// A disk that was made to fail may keep a broker from starting; a healthy one may not.
+    /// A disk with injected faults may keep a broker from starting; a healthy disk may not.
     fn note_failed_start(&mut self, why: &str) {
         let run = self.run;
         if self.is_disk_harmed {
@@ -264,7 +264,7 @@ impl Machine {
     async fn rest_between_runs(&mut self, blows: &mut mpsc::UnboundedReceiver<Blow>) {
         let down = if self.is_calm { 100 } else { self.rng.u64(0..5_000) };
         let back = Instant::now() + Duration::from_millis(down);
-        // What is meant for a process that does not run has no effect, but calm is for good.
+        // Faults for a process that does not run have no effect, but `Calm` is permanent.
         while let Ok(Some(blow)) = tokio::time::timeout_at(back, blows.recv()).await {
             if let Blow::Calm = blow {
                 self.calm();
@@ -294,9 +294,9 @@ impl Machine {
         let (journal, driver, chores) = opened.map_err(|error| error.to_string())?;
         let wall_ms = self.wall_ms();
         let clock = Clock::start_at(Timestamp::from_millis(wall_ms));
-        // From here on its clock runs, and what is due happens, though nobody is served yet.
+        // From here on the clock of this run counts, and due work happens, though no client is served yet.
         self.log.add(&self.party, Event::Started { run, wall_ms });
-        // The disk works from the start: a broker that mends what a crash has left writes before it serves.
+        // The disk works from the start: a broker that repairs the results of a crash writes before it serves.
         let writing = tokio::spawn(drive(driver, self.disk.clone(), self.mood.clone()));
         let toiling = chores.map(|chores| tokio::spawn(toil(chores, self.mood.clone())));
         let mut driving = Driving { writing, toiling };
@@ -321,7 +321,7 @@ impl Machine {
         Ok(Process { run, journal, running, stop, serving, driving })
     }
 
-    /// Looks after a process until it has ended; false when nothing more can happen to it.
+    /// Watches a process until it has ended. Returns false when no more faults can arrive.
     async fn watch(&mut self, mut process: Process, blows: &mut mpsc::UnboundedReceiver<Blow>) -> bool {
         let end = loop {
             tokio::select! {
@@ -349,7 +349,7 @@ impl Machine {
         !is_last
     }
 
-    /// What does not end the process at once.
+    /// Applies faults that do not end the process at once.
     fn take(&mut self, blow: Blow) {
         match blow {
             Blow::Break(fault, after) => {
@@ -391,7 +391,7 @@ impl Machine {
         self.kill(process, "power cut", Some(seed));
     }
 
-    /// The process is gone from one moment to the next. What its tasks still do reaches neither the disk that goes on nor any client.
+    /// Kills the process. Its remaining tasks reach neither the surviving disk nor any client.
     fn kill(&mut self, process: Process, how: &str, lost: Option<u64>) {
         self.office.set(None);
         self.network.unlisten();
@@ -403,7 +403,7 @@ impl Machine {
         self.log.add(&self.party, Event::Ended { run: process.run, how: how.to_owned() });
     }
 
-    /// Goes on with the disk as a dead process, or a power cut, has left it.
+    /// Continues with the disk as a dead process, or a power cut, has left it.
     fn lose(&mut self, lost: Option<u64>) {
         self.disk = self.disk.copy();
         match lost {
@@ -447,7 +447,7 @@ impl Machine {
     }
 }
 
-/// Takes connections and serves them until it is told to stop.
+/// Accepts and serves connections until it is stopped.
 async fn serve(
     gateway: Gateway,
     mut incoming: mpsc::UnboundedReceiver<Endpoint>,
@@ -456,7 +456,7 @@ async fn serve(
 ) {
     let gateway = Arc::new(gateway);
     let mut connections = JoinSet::new();
-    // One each, because a watch wakes those who share it in an order of chance.
+    // One sender for each connection, because a watch wakes its receivers in random order.
     let mut stops = Vec::new();
     loop {
         tokio::select! {
@@ -488,7 +488,7 @@ fn note_panic(ended: Result<std::io::Result<()>, tokio::task::JoinError>, troubl
     }
 }
 
-/// The disk at work: a commit takes its time, and only then is it done. Ends when the power is off.
+/// Drives the disk: a commit takes time, and only then is it done. Ends when the power is off.
 async fn drive(mut driver: Driver, disk: SimDisk, mood: Mood) {
     let mut keep = tokio::time::interval(KEEP_EVERY);
     keep.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -507,7 +507,7 @@ async fn drive(mut driver: Driver, disk: SimDisk, mood: Mood) {
     }
 }
 
-/// What the disk does beside commits: each takes its time, and the journal goes on meanwhile.
+/// Runs the disk's work beside commits: each step takes time, and the journal continues meanwhile.
 async fn toil(chores: Chores, mood: Mood) {
     let Chores { reads, moves, gathers } = chores;
     tokio::join!(read_beside(reads, &mood), work_in_turn(moves, &mood), work_in_turn(gathers, &mood));

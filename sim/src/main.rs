@@ -1,4 +1,4 @@
-//! `peeklock-sim`: runs seeds and says which of them break a promise.
+//! `peeklock-sim`: runs seeds and prints those that break a promise.
 //!
 //! ```text
 //! peeklock-sim --seed 7 [--log]      one seed; with its log
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use peeklock_sim::{Report, Scenario};
 
-/// What the command line asks for.
+/// The options of the command line.
 #[derive(Default)]
 struct Options {
     seed: Option<u64>,
@@ -78,7 +78,7 @@ fn many(options: &Options) -> Result<()> {
     let started = Instant::now();
     let known = options.known.as_deref().map(read_known).transpose()?.unwrap_or_default();
     let fresh = options.from..options.from.saturating_add(options.seed_count);
-    // The time is for the fresh ones; those that are known run in any case.
+    // The time limit applies to fresh seeds; known seeds always run.
     let has_time = || options.seconds_max.is_none_or(|max| started.elapsed().as_secs() < max);
     let (mut run_count, mut lasted, mut failed) = (0_u64, Duration::ZERO, Vec::new());
     for seed in known.into_iter().chain(fresh.take_while(|_| has_time())) {
@@ -97,7 +97,7 @@ fn many(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// One seed per line; what follows a `#` is for people.
+/// Reads one seed per line; a `#` starts a comment.
 fn read_known(path: &str) -> Result<Vec<u64>> {
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
     let seeds = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
@@ -112,7 +112,7 @@ fn describe(report: &Report) -> String {
     format!("seed {}: {:.0} s simulated; {summary}", report.seed, report.lasted.as_secs_f64())
 }
 
-/// True if there are none.
+/// Prints the violations. Returns true if there are none.
 fn print_violations(report: &Report) -> bool {
     for violation in &report.violations {
         println!("seed {}: {violation}", report.seed);

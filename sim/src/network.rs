@@ -1,4 +1,4 @@
-//! The simulated network: who listens, who is connected, and what becomes of it.
+//! The simulated network: listeners, connections and their faults.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -31,7 +31,7 @@ struct Listener {
     accepted: mpsc::UnboundedSender<Endpoint>,
 }
 
-/// A connection that was made, and to which run of the broker.
+/// A new connection, and the run of the broker that it leads to.
 pub(crate) struct Dialled {
     pub(crate) endpoint: Endpoint,
     pub(crate) wire: Arc<Wire>,
@@ -55,17 +55,17 @@ impl Network {
         incoming
     }
 
-    /// The run no longer takes connections.
+    /// The run accepts no more connections.
     pub(crate) fn unlisten(&self) {
         self.state().listener = None;
     }
 
-    /// The process is gone and its machine says so to everybody.
+    /// The process is gone, and its machine closes all connections.
     pub(crate) fn cut(&self, run: u32) {
         self.take_wires(run).iter().for_each(|wire| wire.cut());
     }
 
-    /// The machine is gone: nobody hears anything until it is back and knows nothing of the connection.
+    /// The machine is gone: connections are silent until it is back, and are then unknown to it.
     pub(crate) fn silence(&self, run: u32, until_back: Duration) {
         let wires = self.take_wires(run);
         for wire in &wires {
@@ -92,7 +92,7 @@ impl Network {
         state.weather = weather;
     }
 
-    /// Ends every fault, and every connection that may have suffered one.
+    /// Ends every fault, and every connection that may have been affected by one.
     pub(crate) fn calm(&self) {
         let mut state = self.state();
         state.faults = NetworkFaults::default();
@@ -103,7 +103,7 @@ impl Network {
         }
     }
 
-    /// `None` when nobody listens.
+    /// Connects. Returns `None` when there is no listener.
     pub(crate) fn dial(&self) -> Option<Dialled> {
         let mut state = self.state();
         let run = state.listener.as_ref()?.run;

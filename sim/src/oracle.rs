@@ -1,7 +1,7 @@
-//! Judges a run by what its parties saw. It knows the broker's promises and nothing else of it.
+//! Judges a run by the observations of its clients. The oracle knows the broker's promises and nothing else of it.
 //!
-//! An answer that did not come means that either may have happened. Times of locks are the broker's own, so they are moved to the time of
-//! the world by what each run's clock said when it started.
+//! Without an answer, either outcome may have happened. Lock times are the broker's own, so they are converted to world
+//! time by each run's clock at its start.
 
 mod blobs;
 mod counting;
@@ -28,13 +28,13 @@ use crate::log::{Answer, Event, LogLine, MessageNumber};
 use crate::scenario::Scenario;
 use history::History;
 
-/// A promise that was not kept.
+/// A broken promise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     pub promise: &'static str,
     pub message: Option<MessageNumber>,
     pub what: String,
-    /// Everything that was seen of the message.
+    /// All log entries about the message.
     pub history: Vec<String>,
 }
 
@@ -59,7 +59,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// One promise: finds where it was broken.
+/// Finds violations of one promise.
 type Checker = fn(&History<'_>) -> Vec<Violation>;
 
 const CHECKERS: [Checker; 27] = [
@@ -92,8 +92,8 @@ const CHECKERS: [Checker; 27] = [
     limits::send_rates_are_kept,
 ];
 
-/// Whether what waits goes in its order. Judged where bodies are read in no time: a message may be locked while its body is read, for a receiver that
-/// is gone before it is done, and nobody knows until when.
+/// Whether waiting messages are delivered in order. Judged only where bodies are read in no time: otherwise a message
+/// may be locked while its body is read for a receiver that has left, and the end of that lock is unknown.
 const ORDER_CHECKERS: [Checker; 4] = [
     urgency::lanes_keep_their_order,
     urgency::strict_is_strict,
@@ -101,7 +101,7 @@ const ORDER_CHECKERS: [Checker; 4] = [
     weights::weights_are_kept,
 ];
 
-/// Every promise that the log shows broken.
+/// Returns every promise that the log shows broken.
 pub fn judge(scenario: &Scenario, entries: &[LogLine]) -> Vec<Violation> {
     let history = History::new(scenario, entries);
     let mut violations: Vec<_> = CHECKERS.iter().flat_map(|check| check(&history)).collect();
@@ -116,7 +116,7 @@ pub fn judge(scenario: &Scenario, entries: &[LogLine]) -> Vec<Violation> {
     violations
 }
 
-/// What no party may ever see.
+/// Returns the events that must never happen.
 fn trouble(history: &History<'_>) -> Vec<Violation> {
     let troubles = history.entries.iter().filter_map(|entry| match &entry.event {
         Event::Trouble { what } => Some(Violation::new("no trouble", None, format!("{entry}: {what}"))),
@@ -125,7 +125,7 @@ fn trouble(history: &History<'_>) -> Vec<Violation> {
     troubles.collect()
 }
 
-/// How many deliveries could have been found out of order, in one line.
+/// Returns how many deliveries could have been found out of order, in one line.
 pub fn judged(scenario: &Scenario, entries: &[LogLine]) -> String {
     let history = History::new(scenario, entries);
     let counts =
@@ -133,12 +133,12 @@ pub fn judged(scenario: &Scenario, entries: &[LogLine]) -> String {
     counts.map(|(name, count)| format!("{name} {count}")).collect::<Vec<_>>().join(", ")
 }
 
-/// How much happened around the hub, if there is one.
+/// Summarises the events around the hub, if there is one.
 pub fn hub_summary(scenario: &Scenario, entries: &[LogLine]) -> Option<String> {
     hub::summary(scenario, entries)
 }
 
-/// How much happened, in one line.
+/// Summarises the log in one line.
 pub fn summary(entries: &[LogLine]) -> String {
     let count = |matches: fn(&Event) -> bool| entries.iter().filter(|entry| matches(&entry.event)).count();
     let figures = [

@@ -14,10 +14,10 @@ use tokio::time::{Instant, Sleep};
 
 use crate::scenario::Weather;
 
-/// What one side may have under way before it has to wait, like the buffers of two kernels.
+/// The bytes that one side may have in flight before it has to wait, like the buffers of two kernels.
 const LANE_BYTES_MAX: usize = 256 * 1024;
 
-/// Both ends of a connection, and what the network does to it.
+/// Both ends of a connection, and the network's faults on it.
 pub(crate) struct Wire {
     state: Mutex<State>,
 }
@@ -29,14 +29,14 @@ struct State {
     is_cut: bool,
 }
 
-/// What one side has written and the other has not read yet.
+/// The bytes that one side has written and the other has not read yet.
 struct Direction {
     chunks: VecDeque<Chunk>,
     held_bytes: usize,
-    /// Nothing arrives before what was written before it.
+    /// Bytes arrive in the order in which they were written.
     last_arrival: Instant,
     is_closed: bool,
-    /// Nothing arrives any more, and nobody is told.
+    /// Nothing arrives any more, and no side gets an error.
     is_silent: bool,
     reader: Option<Waker>,
     writer: Option<Waker>,
@@ -73,7 +73,7 @@ impl Direction {
 }
 
 impl Wire {
-    /// A new connection: the end of the one who dialled, and that of the one who listened.
+    /// Creates a connection and returns the ends of the dialling and the listening side.
     pub(crate) fn new(weather: Weather, rng: Rng) -> (Arc<Wire>, Endpoint, Endpoint) {
         let state = State { directions: [Direction::new(), Direction::new()], rng, weather, is_cut: false };
         let wire = Arc::new(Wire { state: Mutex::new(state) });
@@ -90,14 +90,14 @@ impl Wire {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Both sides are told at once; what was under way is lost.
+    /// Cuts the connection: both sides get an error at once, and bytes in flight are lost.
     pub(crate) fn cut(&self) {
         let mut state = self.state();
         state.is_cut = true;
         state.directions.iter_mut().for_each(Direction::wake);
     }
 
-    /// Nothing of what a side writes arrives any more, and nobody is told.
+    /// Drops everything that a side writes from now on, without an error.
     pub(crate) fn silence(&self, side: usize) {
         if let Some(direction) = self.state().directions.get_mut(side) {
             direction.is_silent = true;
@@ -118,7 +118,7 @@ impl State {
         Duration::from_millis(self.rng.u64(1..=weather.delay_ms_max.max(1)))
     }
 
-    /// How much of `available` one read gets: often all, sometimes a piece that ends anywhere.
+    /// Returns how much of `available` one read gets: often all, sometimes a random piece.
     fn piece(&mut self, available: usize) -> usize {
         if self.rng.u32(0..8) == 0 { self.rng.usize(1..=available.max(1)) } else { available }
     }
@@ -148,7 +148,7 @@ impl AsyncRead for Endpoint {
         };
         if chunk.at > Instant::now() {
             this.arrival.as_mut().reset(chunk.at);
-            // The timer wakes this task; its own readiness only says that the chunk is there, which the next look shows.
+            // The timer wakes this task; the next poll then finds the chunk.
             let _ = this.arrival.as_mut().poll(cx);
             return Poll::Pending;
         }
@@ -226,7 +226,7 @@ mod tests {
     const SLOW: Weather = Weather { delay_ms_max: 40, storm_one_in: 5, storm_ms_max: 900 };
 
     #[tokio::test(start_paused = true)]
-    async fn bytes_arrive_in_order_late_and_whole() {
+    async fn bytes_arrive_in_order_delayed_and_complete() {
         let (_, mut near, mut far) = Wire::new(SLOW, Rng::with_seed(1));
         let sent: Vec<u8> = (0..20_000_u32).map(|n| n.to_le_bytes()[0]).collect();
         let start = Instant::now();
@@ -241,13 +241,13 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_cut_is_told_and_silence_is_not() {
+    async fn a_cut_is_an_error_and_silence_is_not() {
         let (wire, mut near, mut far) = Wire::new(SLOW, Rng::with_seed(2));
         wire.silence(0);
         near.write_all(b"lost").await.unwrap();
         let mut into = [0; 4];
         let heard = tokio::time::timeout(Duration::from_secs(3600), far.read(&mut into)).await;
-        assert!(heard.is_err(), "silence is not told");
+        assert!(heard.is_err(), "silence is no error");
         wire.cut();
         assert_eq!(far.read(&mut into).await.unwrap_err().kind(), io::ErrorKind::ConnectionReset);
         assert_eq!(near.write(b"x").await.unwrap_err().kind(), io::ErrorKind::ConnectionReset);

@@ -1,4 +1,4 @@
-//! What one run is made of.
+//! The parts of one run.
 
 pub(crate) mod blobs;
 mod draw;
@@ -19,11 +19,11 @@ pub(crate) use hub::{GROUPS, GroupIndex, Hub, HubReader, Processors, Publisher};
 pub(crate) use order::{Said, Wish};
 pub(crate) use topic::{Rule, Subscription, Test, Topic};
 
-/// How long bytes take.
+/// The delays of bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Weather {
     pub delay_ms_max: u64,
-    /// One write in so many is delayed for long; 0: none is.
+    /// One write in this many is delayed for long; 0: none is.
     pub storm_one_in: u32,
     pub storm_ms_max: u64,
 }
@@ -32,55 +32,55 @@ impl Weather {
     pub const CALM: Weather = Weather { delay_ms_max: 2, storm_one_in: 0, storm_ms_max: 0 };
 }
 
-/// What happens to connections.
+/// The faults of connections.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NetworkFaults {
-    /// Every connection fails at some time up to this after it was made.
+    /// Every connection fails at a random time up to this after it was made.
     pub fails_within_ms: Option<u64>,
-    /// Some do so without a word.
+    /// Some fail without an error.
     pub falls_silent: bool,
 }
 
-/// What happens to the broker's machine. `false` or 0: it does not.
+/// The faults of the broker's machine. `false` or 0: none.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MachineFaults {
     pub kills: bool,
     pub power_cuts: bool,
     pub clean_stops: bool,
-    /// On average, time between two of the above.
+    /// The average time between two of the above.
     pub every_ms: u64,
     /// Steps between the wall clocks of two runs.
     pub clock_step_ms_max: u64,
-    /// A step of the disk fails, or the power goes with it.
+    /// A step of the disk fails, or the power fails with it.
     pub disk_errors: bool,
     pub disk_fills: bool,
     pub disk_stall_ms_max: u64,
     pub commit_ms_max: u64,
-    /// Bodies are read, moved and gathered in up to this time, beside everything else; 0: in no time.
+    /// The longest time for reading, moving and gathering bodies, in the background; 0: no time.
     pub disk_work_ms_max: u64,
 }
 
-/// How a consumer deals with a delivery, as weights.
+/// The weights of a consumer's ways to handle a delivery.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Habits {
     pub complete: u32,
     pub abandon: u32,
-    /// Abandons for some time.
+    /// Abandons with a delay.
     pub delay: u32,
     pub defer: u32,
     pub dead_letter: u32,
     pub release: u32,
     pub renew: u32,
-    /// Holds it until the lock is over, and says nothing.
+    /// Holds it until the lock expires, without a settlement.
     pub forget: u32,
-    /// Settles at about the time at which the lock ends.
+    /// Settles at about the end of the lock.
     pub late: u32,
     pub twice: u32,
     /// Completes it and sends messages elsewhere, in one transaction.
     pub transact: u32,
 }
 
-/// Where messages are sent to.
+/// The target of sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     Queue(usize),
@@ -96,7 +96,7 @@ pub struct Consumer {
     pub from_dead_letters: bool,
     pub in_sessions: bool,
     pub fetches_deferred: bool,
-    /// Where its transactions send to.
+    /// The target of its transactions.
     pub target: Target,
 }
 
@@ -107,12 +107,12 @@ pub struct Producer {
     pub batch_max: usize,
     pub burst_max: usize,
     pub body_bytes_max: usize,
-    /// One message in so many is of up to this many bytes, alone; 0: none is.
+    /// One message in this many has up to this many bytes, and is sent alone; 0: none is.
     pub large_one_in: u32,
     pub large_bytes_max: usize,
-    /// Messages say themselves how long they live, up to this; 0: they do not.
+    /// The longest time to live of messages; 0: they have none.
     pub lives_ms_max: u64,
-    /// Messages are scheduled up to so far ahead; 0: they are not.
+    /// The longest time ahead for scheduled messages; 0: none is scheduled.
     pub ahead_ms_max: u64,
 }
 
@@ -120,27 +120,27 @@ pub struct Producer {
 pub struct Queue {
     pub name: String,
     pub settings: QueueSettings,
-    /// How many sessions messages belong to; 0 for a queue without.
+    /// The number of sessions; 0 for a queue without.
     pub session_count: u32,
 }
 
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// Subscriptions are queues, too, and come last.
+    /// Subscriptions are queues too, and come last.
     pub queues: Vec<Queue>,
     pub topics: Vec<Topic>,
     pub producers: Vec<Producer>,
     pub consumers: Vec<Consumer>,
-    /// Queues with a receiver that deletes what it receives, and its credit.
+    /// Queues with a receiver in mode receive-and-delete, and its credit.
     pub deleters: Vec<(usize, u32)>,
     /// Queues with a receiver that never gives credit.
     pub idlers: Vec<usize>,
-    /// Queues that somebody empties now and then.
+    /// Queues that a client purges now and then.
     pub purged: Vec<usize>,
     pub peekers: usize,
     pub hub: Option<Hub>,
     pub blobs: Option<Blobs>,
-    /// On average, time between two changes of the order of a queue; `None`: orders stay.
+    /// The average time between two changes of the order of a queue; `None`: orders stay.
     pub reorders_every_ms: Option<u64>,
     pub weather: Weather,
     pub network: NetworkFaults,
@@ -150,7 +150,7 @@ pub struct Scenario {
 }
 
 impl Scenario {
-    /// After this time nothing of the storm is under way any more: locks, lives, schedules, delays.
+    /// Returns the time after which nothing of the storm is in progress: locks, lives, schedules, delays.
     pub fn rest(&self) -> Duration {
         let queue_span = |queue: &Queue| {
             let settings = &queue.settings;
@@ -185,7 +185,7 @@ impl Scenario {
         }
     }
 
-    /// 0 where messages belong to none.
+    /// Returns the number of sessions, 0 for a target without.
     pub(crate) fn session_count(&self, target: Target) -> u32 {
         match target {
             Target::Queue(queue) => self.queues.get(queue).map_or(0, |queue| queue.session_count),
@@ -193,7 +193,7 @@ impl Scenario {
         }
     }
 
-    /// How many numbers a message to this place needs.
+    /// Returns how many numbers a message to this target needs.
     pub(crate) fn numbers(&self, target: Target) -> u32 {
         match target {
             Target::Queue(_) => 1,
@@ -201,7 +201,7 @@ impl Scenario {
         }
     }
 
-    /// The number of what was found in a queue: a message, or the copy of one that was sent to a topic.
+    /// Returns the number of a message found in a queue: its own, or that of its copy if it was sent to a topic.
     pub(crate) fn number_of(
         &self,
         message: MessageNumber,
@@ -215,18 +215,18 @@ impl Scenario {
         Some(topic::copy_number(message, copies.iter().position(is_it)?))
     }
 
-    /// Everything that comes here is dead-lettered at once, by a rule that cannot decide.
+    /// Returns whether a rule that cannot be evaluated dead-letters every message here.
     pub(crate) fn fails_all(&self, queue: usize) -> bool {
         let mut subscriptions = self.topics.iter().flat_map(|topic| &topic.subscriptions);
         subscriptions.any(|subscription| subscription.queue == queue && subscription.fails())
     }
 
-    /// The queue itself, and all that its messages and dead letters may be forwarded to.
+    /// Returns the queue itself, and all queues that its messages and dead letters may be forwarded to.
     pub fn places(&self, queue: usize) -> BTreeSet<usize> {
         places(&self.queues, queue)
     }
 
-    /// Messages go on to another queue at once, and nobody can receive here.
+    /// Returns whether messages are forwarded at once, so that no client can receive here.
     pub fn forwards(&self, queue: usize, part: Part) -> bool {
         let settings = self.queues.get(queue).map(|queue| &queue.settings);
         settings.is_some_and(|settings| match part {

@@ -1,4 +1,4 @@
-//! One run from its seed to its verdict.
+//! One run, from its seed to its verdict.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,13 +17,13 @@ use crate::network::Network;
 use crate::oracle::{self, Violation};
 use crate::scenario::{MachineFaults, NetworkFaults, Scenario, Weather};
 
-/// Until all is set up, and again until all is taken out at the end.
+/// The time limit for the setup, and again for draining at the end.
 const QUIET_TIME_MAX: Duration = Duration::from_secs(4 * 3600);
 
-/// A blob can be looked at with so many tries.
+/// The attempts to read a blob.
 const LOOKS_MAX: u32 = 200;
 
-/// What a run has brought.
+/// The result of a run.
 pub struct Report {
     pub seed: u64,
     pub entries: Vec<LogLine>,
@@ -33,7 +33,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// The log, one line per entry.
+    /// Returns the log, one line per entry.
     pub fn log_text(&self) -> String {
         self.entries.iter().map(|entry| format!("{entry}\n")).collect()
     }
@@ -87,7 +87,7 @@ async fn live(seed: u64, scenario: Scenario) -> (Vec<LogLine>, Duration) {
     (log.take(), start.elapsed())
 }
 
-/// What is there at the end has to be what was confirmed last.
+/// Reads the blobs at the end, which must have their last confirmed values.
 async fn look_at_blobs(mut auditor: Party) {
     let count = auditor.world.scenario.blobs.as_ref().map_or(0, |blobs| blobs.count);
     for blob in 0..count {
@@ -114,7 +114,7 @@ async fn set_up(auditor: Party) -> bool {
     done
 }
 
-/// Everybody at once, for as long as the scenario says; then all clients are gone from one moment to the next.
+/// Runs all clients at once, for the scenario's duration; then all of them are gone at the same moment.
 async fn storm(world: &Arc<World>, blows: &mpsc::UnboundedSender<Blow>, rng: &mut Rng) {
     let scenario = &world.scenario;
     let mut parties = JoinSet::new();
@@ -175,7 +175,7 @@ async fn storm(world: &Arc<World>, blows: &mpsc::UnboundedSender<Blow>, rng: &mu
         parties.spawn(client::hub::look_on(party("onlooker".to_owned())));
     }
     if let Some(blobs) = &scenario.blobs {
-        // By a chance of their own, so that what else happens stays what it was.
+        // A random generator of their own keeps the rest of the run unchanged.
         let rng = &mut Rng::with_seed(u64::from(blobs.count) ^ rng.clone().u64(..));
         for n in 0..blobs.claimant_count {
             let party = Party::new(world, format!("claimant-{n}"), rng.fork());
@@ -187,7 +187,7 @@ async fn storm(world: &Arc<World>, blows: &mpsc::UnboundedSender<Blow>, rng: &mu
     parties.shutdown().await;
 }
 
-/// Does to the machine what the scenario allows, at any time.
+/// Injects the scenario's machine faults at random times.
 async fn strike(blows: mpsc::UnboundedSender<Blow>, faults: MachineFaults, mut rng: Rng) {
     loop {
         tokio::time::sleep(Duration::from_millis(rng.u64(1..=faults.every_ms * 2))).await;
@@ -216,7 +216,7 @@ fn choose(faults: &MachineFaults, rng: &mut Rng) -> Option<Blow> {
     (!allowed.is_empty()).then(|| allowed.swap_remove(rng.usize(..allowed.len())))
 }
 
-/// Ends every fault; sometimes with a last blow, so that what is found at the end has gone through a recovery.
+/// Ends every fault, sometimes after a last one, so that the final state has gone through a recovery.
 async fn calm(blows: &mpsc::UnboundedSender<Blow>, rng: &mut Rng) {
     let _ = blows.send(Blow::Calm);
     tokio::time::sleep(Duration::from_secs(1)).await;

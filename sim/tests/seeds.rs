@@ -1,4 +1,4 @@
-//! A short swarm, and the promise that makes it worth anything: a seed says it all.
+//! Runs a few seeds, and checks that a seed determines its run.
 
 use peeklock_sim::run;
 
@@ -8,12 +8,12 @@ fn the_same_seed_gives_the_same_log() {
     for seed in [1, 6, 8, 14, 16] {
         let (first, second) = (run(seed), run(seed));
         assert!(first.log_text() == second.log_text(), "the two logs of seed {seed} differ");
-        assert!(first.entries.len() > 100, "a run in which little happens shows little");
+        assert!(first.entries.len() > 100, "a run with few events shows little");
         texts.push(first.log_text());
     }
     texts.sort();
     texts.dedup();
-    assert_eq!(texts.len(), 5, "two seeds gave one log");
+    assert_eq!(texts.len(), 5, "two seeds gave the same log");
 }
 
 #[test]

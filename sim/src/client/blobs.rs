@@ -1,5 +1,5 @@
-//! Several who change the same blobs: each names the etag that it saw last, which others may have made stale, and
-//! some hold a lease.
+//! Several clients that change the same blobs. Each names the etag that it saw last, which others may have made stale,
+//! and some hold a lease.
 
 use std::collections::BTreeMap;
 
@@ -17,24 +17,24 @@ use crate::scenario::blobs::CONTAINER;
 const VALUE: &str = "value";
 
 fn container() -> ContainerName {
-    ContainerName::parse(CONTAINER).expect("the container has a good name")
+    ContainerName::parse(CONTAINER).expect("the container name is valid")
 }
 
 fn name_of(blob: u32) -> BlobName {
-    BlobName::parse(&format!("hub/group/ownership/{blob}")).expect("blobs have good names")
+    BlobName::parse(&format!("hub/group/ownership/{blob}")).expect("the blob names are valid")
 }
 
 fn said(value: u64) -> Metadata {
     let mut metadata = Metadata::default();
-    metadata.add(VALUE, &value.to_string()).expect("a number can be said");
+    metadata.add(VALUE, &value.to_string()).expect("a number is valid metadata");
     metadata
 }
 
-/// Changes blobs, leases them, and looks at them, until it is over.
+/// Changes, leases and reads blobs until the storm is over.
 pub(crate) async fn claim(mut party: Party, number: u64) {
     let Some(spec) = party.world.scenario.blobs.clone() else { return };
     let mut claims = Claims::default();
-    // What it writes, nobody else writes.
+    // Each client writes values that no other client writes.
     let mut value = number << 32;
     while !party.is_over() {
         party.pause_up_to(spec.pause_ms_max).await;
@@ -56,14 +56,14 @@ pub(crate) async fn claim(mut party: Party, number: u64) {
     }
 }
 
-/// What a claimant knows, or thinks that it knows.
+/// The etags and leases that a claimant believes to be current.
 #[derive(Default)]
 struct Claims {
     /// By blob, the etag that it saw last.
     known: BTreeMap<u32, u64>,
-    /// By blob, the lease that it asked for.
+    /// By blob, the lease that it requested.
     held: BTreeMap<u32, u64>,
-    /// Somebody else's lease was in its way here.
+    /// The blob on which another client's lease rejected a change.
     locked_out: Option<u32>,
 }
 
@@ -81,7 +81,7 @@ impl Claims {
             self.held.remove(&blob);
             return;
         }
-        // Sometimes it goes on with what it knows, though it should know better.
+        // Sometimes it continues with an etag that it should know to be stale.
         match (answer, etag) {
             (Answer::Done, Some(etag)) => drop(self.known.insert(blob, etag)),
             _ if party.rng.u32(0..4) > 0 => drop(self.known.remove(&blob)),
@@ -96,7 +96,7 @@ impl Claims {
             None => LeaseWish::Acquire { lease: fresh },
         };
         let answer = ask_for_lease(party, blob, wish).await;
-        // Of one that was not answered it is best to think that it is held.
+        // A lease request without an answer counts as held.
         if let (LeaseWish::Acquire { lease }, Answer::Done | Answer::Unknown) = (wish, answer) {
             self.held.insert(blob, lease);
         }
@@ -175,7 +175,7 @@ async fn perform(
     Ok(Some(changed.0.0))
 }
 
-/// What is there, if that was told; `Some(None)`: nothing.
+/// Reads a blob. Returns `None` without an answer, `Some(None)` if there is no blob.
 pub(crate) async fn look(party: &mut Party, blob: u32) -> Option<Option<FoundBlob>> {
     let request = party.world.log.next_request();
     party.log(Event::Blob(BlobEvent::Looking { request, blob }));
@@ -191,7 +191,7 @@ pub(crate) async fn look(party: &mut Party, blob: u32) -> Option<Option<FoundBlo
     Some(found)
 }
 
-/// `Err(None)`: nobody knows what became of it.
+/// Sends a request. `Err(None)`: the outcome is unknown.
 async fn call<T>(
     party: &mut Party,
     ask: impl AsyncFnOnce(Broker) -> Result<T, AdminError>,

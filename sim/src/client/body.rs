@@ -1,4 +1,4 @@
-//! Messages that tell whether they arrived as they were sent.
+//! Messages whose bodies show whether they arrived unchanged.
 
 use bytes::Bytes;
 use fastrand::Rng;
@@ -9,10 +9,11 @@ use crate::scenario::order::{PAYING, PRIORITY, TENANT, TIER, tenant_name};
 use crate::scenario::topic::{MARK, Traits, color_name, subject_name};
 use crate::scenario::{Said, Target, Wish};
 
-/// Written by the broker into copies that an action has changed.
+/// The property that the broker writes into copies that an action has changed.
 const RULE_NAME: &str = "RuleName";
 
-/// The message with this number: its body follows from the number and the size, and what rules look at from the number.
+/// Builds the message with this number. Its body follows from the number and the size, and the properties for rules
+/// from the number.
 pub(crate) fn message(number: MessageNumber, size_bytes: usize, target: Target) -> Message {
     let message = Message::data(bytes(number, size_bytes))
         .with_message_id(format!("m{number}"))
@@ -30,7 +31,7 @@ pub(crate) fn message(number: MessageNumber, size_bytes: usize, target: Target) 
     }
 }
 
-/// The message with what its sender asks for.
+/// Adds the sender's priority and tenant to the message.
 fn wishing(mut message: Message, wish: Wish) -> Message {
     if wish.header.is_some() {
         message.header = Some(Header { priority: wish.header, ..message.header.unwrap_or_default() });
@@ -54,15 +55,15 @@ fn bytes(number: MessageNumber, size_bytes: usize) -> Bytes {
     bytes.into()
 }
 
-/// What a message says of itself.
+/// The contents of a received message.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Read {
     pub(crate) number: Option<MessageNumber>,
-    /// It was sent to a topic.
+    /// The topic that it was sent to.
     pub(crate) topic: Option<usize>,
-    /// The rule that has made this copy.
+    /// The rule that made this copy.
     pub(crate) rule: Option<String>,
-    /// Its body is the one that was sent, and it has the mark of its rule and no other.
+    /// The body is unchanged, and the message has the mark of its rule and no other.
     pub(crate) is_intact: bool,
 }
 

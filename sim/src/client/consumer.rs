@@ -43,7 +43,7 @@ async fn receive_on(party: &mut Party, spec: &Consumer, connected: &Connected, w
     }
 }
 
-/// Takes deliveries for a while; false if the link is gone.
+/// Handles deliveries for a while. Returns false if the link is gone.
 pub(super) async fn work(
     party: &mut Party,
     spec: &Consumer,
@@ -63,7 +63,7 @@ pub(super) async fn work(
             Err(_) if spec.fetches_deferred => {
                 working.spawn(worker.clone().fetch(party.rng.fork()));
             }
-            // Nothing comes: a session may be done with.
+            // Without deliveries, a client may release its session.
             Err(_) if worker.hold.is_some() && party.rng.bool() => return true,
             Err(_) => {}
         }
@@ -72,7 +72,7 @@ pub(super) async fn work(
     true
 }
 
-/// Some leave in order, after their work; others just go.
+/// Some clients finish their work before they leave; others leave at once.
 pub(super) async fn leave(party: &mut Party, receiver: Receiver, mut working: JoinSet<()>) {
     if party.rng.bool() {
         let _ = timeout(PATIENCE, async { while working.join_next().await.is_some() {} }).await;

@@ -1,4 +1,4 @@
-//! Receivers that delete what they receive, and receivers that never ask for anything.
+//! Receivers in mode receive-and-delete, and receivers that never give credit.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ pub(crate) async fn delete(mut party: Party, queue: QueueIndex, credit: u32) {
         let connected = party.connect().await;
         let builder = connected.client.receiver(party.world.queue_name(queue));
         let request = party.world.log.next_request();
-        // Noted before it opens: messages may be on their way before the answer is here.
+        // Logged before the receiver opens, because messages may be in flight before the answer arrives.
         party.log(Event::Deleting { request, queue, credit });
         party.attach_as(request, &connected, queue, Part::Main);
         let opened = ask(builder.mode(ReceiveMode::ReceiveAndDelete).credit(credit).open()).await.0;
@@ -27,7 +27,7 @@ pub(crate) async fn delete(mut party: Party, queue: QueueIndex, credit: u32) {
     }
 }
 
-/// Takes messages for a while and then what is still on its way; `None` if something was lost.
+/// Receives messages for a while, and then those still in flight. Returns `None` if something was lost.
 async fn take(
     party: &mut Party,
     connected: &Connected,

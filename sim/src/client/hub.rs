@@ -1,4 +1,4 @@
-//! Those who publish to the hub, read from it, share its partitions and change it.
+//! The clients that publish to the hub, read from it, share its partitions and change it.
 
 mod asking;
 mod body;
@@ -29,9 +29,9 @@ use crate::log::{Event, Fate, HubEvent};
 use crate::scenario::{GROUPS, GroupIndex, Hub};
 
 impl Party {
-    /// Parties of a hub only come where there is one.
+    /// Returns the hub. Hub clients exist only in worlds with a hub.
     pub(crate) fn hub(&self) -> &Hub {
-        self.world.scenario.hub.as_ref().expect("only worlds with a hub have parties for it")
+        self.world.scenario.hub.as_ref().expect("only worlds with a hub have clients for it")
     }
 
     pub(crate) fn log_hub(&self, event: HubEvent) {
@@ -39,14 +39,14 @@ impl Party {
     }
 }
 
-/// The name in any case: all of them mean the same hub.
+/// Returns the hub's name in random case: every spelling means the same hub.
 pub(crate) fn hub_name(hub: &Hub, rng: &mut Rng) -> EntityName {
-    EntityName::parse(&any_case(&hub.name, rng)).expect("the hub has a good name")
+    EntityName::parse(&any_case(&hub.name, rng)).expect("the hub name is valid")
 }
 
 pub(crate) fn group_name(group: GroupIndex, rng: &mut Rng) -> ConsumerGroup {
     let name = GROUPS.get(group).copied().unwrap_or(ConsumerGroup::DEFAULT);
-    ConsumerGroup::parse(&any_case(name, rng)).expect("groups have good names")
+    ConsumerGroup::parse(&any_case(name, rng)).expect("the consumer group names are valid")
 }
 
 pub(crate) fn any_case(name: &str, rng: &mut Rng) -> String {
@@ -57,7 +57,7 @@ pub(crate) fn any_case(name: &str, rng: &mut Rng) -> String {
     }
 }
 
-/// Any of the partitions that there were at first.
+/// Returns one of the initial partitions.
 pub(crate) fn some_partition(party: &mut Party, fixed: Option<u32>) -> u32 {
     let count = party.hub().settings.partition_count;
     fixed.unwrap_or_else(|| party.rng.u32(0..count))

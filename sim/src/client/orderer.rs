@@ -9,7 +9,7 @@ use crate::log::{Answer, Event, QueueIndex};
 use crate::scenario::Queue;
 use crate::scenario::order::{Scope, changed};
 
-/// Only queues that had an order at first.
+/// Changes only queues that had an order at first.
 pub(crate) async fn reorder(mut party: Party, every_ms: u64) {
     let mut orders: Vec<_> =
         party.world.scenario.queues.iter().map(|queue| queue.settings.order.clone()).collect();

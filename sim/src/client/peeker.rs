@@ -1,4 +1,4 @@
-//! Looks at messages without touching them.
+//! Peeks at messages.
 
 use peeklock_client::{MessageState, ReceivedMessage, SequenceNumber};
 

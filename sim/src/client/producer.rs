@@ -1,4 +1,4 @@
-//! Sends single messages, batches and bursts, now or for later, sometimes twice, and notes what it was told.
+//! Sends single messages, batches and bursts, immediate or scheduled, sometimes twice, and logs the answers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,9 +10,9 @@ use super::{Connected, Party, World, ask, body, session_id};
 use crate::log::{Answer, Event, MessageNumber, Terms};
 use crate::scenario::{Producer, Target};
 
-/// After so many sends a producer connects anew.
+/// After this many sends a producer reconnects.
 const SENDS_PER_CONNECTION_MAX: u32 = 200;
-/// A repeated send comes so soon, well inside of every window for duplicates.
+/// The delay of a repeated send, well inside of every duplicate window.
 const REPEAT_AFTER_MS_MAX: u64 = 4_000;
 
 pub(crate) async fn produce(mut party: Party, spec: Producer) {
@@ -24,7 +24,7 @@ pub(crate) async fn produce(mut party: Party, spec: Producer) {
     }
 }
 
-/// Sends until something is wrong with the connection.
+/// Sends until the connection fails.
 async fn send_on(party: &mut Party, spec: &Producer, connected: &Connected) {
     let target = party.world.scenario.target_name(spec.target).to_owned();
     let (Some(sender), _) = ask(connected.client.sender(&target)).await else { return };
@@ -42,7 +42,7 @@ async fn send_on(party: &mut Party, spec: &Producer, connected: &Connected) {
     }
 }
 
-/// One message, or several as one, and all that becomes of them.
+/// One message or one batch, with its log entries.
 struct Shipment {
     world: Arc<World>,
     name: Arc<str>,
@@ -141,13 +141,13 @@ fn terms(party: &mut Party, spec: &Producer) -> Terms {
     }
 }
 
-/// Any of the sessions of a place that has them.
+/// Returns a random session, if the target has sessions.
 pub(super) fn session_for(party: &mut Party, target: Target) -> Option<u32> {
     let count = party.world.scenario.session_count(target);
     (count > 0).then(|| party.rng.u32(0..count))
 }
 
-/// The message with what its terms say.
+/// Adds the properties of the terms to the message.
 pub(super) fn apply(mut message: Message, terms: &Terms) -> Message {
     if let Some(session) = terms.session {
         message = message.with_session_id(session_id(session));

@@ -1,4 +1,4 @@
-//! Consumers that take a session, named or the next, work in it, keep its state, and pass it on.
+//! Consumers that accept a session, named or the next, work in it, keep its state, and release it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub(crate) async fn consume_sessions(mut party: Party, spec: Consumer) {
     }
 }
 
-/// Holds one session for a while; false if there was none to be had, or the link broke.
+/// Holds one session for a while. Returns false if no session was available or the link broke.
 async fn hold_one(party: &mut Party, spec: &Consumer, connected: &Connected) -> bool {
     let link = party.attach(connected, spec.queue, Part::Main);
     let Some(mut receiver) = accept(party, spec, connected).await else { return false };
@@ -83,7 +83,7 @@ fn note_hold(
     })
 }
 
-/// Looks at the session's state, or changes it.
+/// Reads or changes the session's state.
 async fn use_state(party: &mut Party, worker: &Worker) {
     let Some(Hold { hold, session, .. }) = &worker.hold else { return };
     match party.rng.u32(0..4) {

@@ -1,4 +1,4 @@
-//! What is done with one delivery: settled in every way, renewed, forgotten, too late, twice, or in a transaction.
+//! Handles one delivery: settles it in every way, renews it, forgets it, settles it late, twice, or in a transaction.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use super::{Deferred, World, ask, body, seen};
 use crate::log::{Answer, Event, Part, QueueIndex, Seen, SessionNumber, Terms};
 use crate::scenario::{Habits, Target};
 
-/// Messages up to this size come in an answer.
+/// Messages up to this size fit into an answer.
 const ANSWERED_BYTES_MAX: usize = 2_000_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +59,7 @@ impl Habits {
     }
 }
 
-/// A session that is held, and under which number in the log.
+/// A held session, with its number in the log.
 #[derive(Clone)]
 pub(super) struct Hold {
     pub(super) hold: u32,
@@ -67,7 +67,7 @@ pub(super) struct Hold {
     pub(super) session: Session,
 }
 
-/// One who handles deliveries; several do at the same time.
+/// Handles deliveries; several workers run at the same time.
 #[derive(Clone)]
 pub(super) struct Worker {
     pub(super) world: Arc<World>,
@@ -78,7 +78,7 @@ pub(super) struct Worker {
     pub(super) part: Part,
     pub(super) hold: Option<Hold>,
     pub(super) link: u32,
-    /// Where a transaction sends to.
+    /// The target of its transactions.
     pub(super) target: Target,
 }
 
@@ -125,7 +125,7 @@ impl Worker {
         let Some(token) = seen.token else { return };
         let lock = self.world.lock_duration(self.queue);
         tokio::time::sleep(work).await;
-        // Whoever asks for a deferred message by its number gets it in one answer, and so not when it is larger than that.
+        // A deferred message that is requested by number arrives in one answer, so a larger message is not deferred.
         let is_large = delivery.payload().len() > ANSWERED_BYTES_MAX;
         match if deed == Deed::Defer && is_large { Deed::Complete } else { deed } {
             Deed::Forget => tokio::time::sleep(lock * 2).await,
@@ -137,7 +137,7 @@ impl Worker {
                 self.settle(delivery, token, Outcome::Complete).await;
             }
             Deed::Late => {
-                // Around the end of the lock, where both answers are possible.
+                // Close to the end of the lock, where both answers are possible.
                 tokio::time::sleep(lock.mul_f64(0.8 + 0.4 * rng.f64())).await;
                 self.settle(delivery, token, Outcome::Complete).await;
             }
@@ -223,7 +223,7 @@ impl Worker {
         self.log(Event::Renewed { request, answer, until_ms });
     }
 
-    /// Completes the delivery and sends messages elsewhere, both or neither.
+    /// Completes the delivery and sends messages elsewhere, atomically.
     async fn transact(&self, delivery: Delivery, token: LockToken, rng: &mut Rng) {
         let target = self.world.scenario.target_name(self.target).to_owned();
         let (Some(sender), _) = ask(self.client.sender(&target)).await else { return };
@@ -262,7 +262,7 @@ impl Worker {
         answer
     }
 
-    /// Asks for deferred messages by their numbers, and settles what it gets.
+    /// Requests deferred messages by number, and settles them.
     pub(super) async fn fetch(self, mut rng: Rng) {
         let session = self.hold.as_ref().map(|hold| hold.number);
         let wanted = self.world.some_deferred(self.queue, self.part, session, &mut rng);

@@ -1,11 +1,11 @@
-//! What those saw who change blobs.
+//! The observations of clients that change blobs.
 
 use super::Answer;
 
-/// What somebody wants to make of a blob.
+/// A change of a blob.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlobChange {
-    /// There must be none yet.
+    /// The blob must not exist yet.
     Create {
         value: u64,
     },
@@ -19,7 +19,7 @@ pub enum BlobChange {
     },
 }
 
-/// What somebody wants of the lease of a blob. Leases have no end here, and each is acquired once.
+/// A change of the lease of a blob. Leases have no end here, and each is acquired once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseWish {
     Acquire {
@@ -28,34 +28,34 @@ pub enum LeaseWish {
     Release {
         lease: u64,
     },
-    /// Whoever has it.
+    /// Ends any lease.
     Break,
 }
 
-/// A blob as somebody finds it.
+/// A blob as a client reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FoundBlob {
     pub etag: u64,
-    /// `None`: nobody has written that.
+    /// `None`: no client has written that.
     pub value: Option<u64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[rustfmt::skip]
 pub enum BlobEvent {
-    /// Under a lease, if it names one.
+    /// Under a lease, if the change names one.
     Changing { request: u32, blob: u32, change: BlobChange, lease: Option<u64> },
-    /// With the etag that it has now.
+    /// With the new etag.
     Changed { request: u32, answer: Answer, etag: Option<u64> },
     Leasing { request: u32, blob: u32, wish: LeaseWish },
     Leased { request: u32, answer: Answer },
     Looking { request: u32, blob: u32 },
-    /// `None`: it is not there.
+    /// `None`: there is no blob.
     Looked { request: u32, found: Option<FoundBlob> },
 }
 
 impl Answer {
-    /// Whether a change was refused because of a lease.
+    /// Returns whether a change was rejected because of a lease.
     pub(crate) fn is_about_lease(&self) -> bool {
         matches!(self, Answer::Refused { why, .. } if why.contains(" lease"))
     }

@@ -1,4 +1,4 @@
-//! What the parties of a hub saw.
+//! The observations of the hub's clients.
 
 use peeklock_broker::hubs::StartAt;
 
@@ -8,7 +8,7 @@ use crate::scenario::GroupIndex;
 /// An event as its publisher names it; unique in a run.
 pub type EventNumber = u32;
 
-/// Who numbers its events, and the number of the first of them.
+/// A producer with its id, and the number of its first event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Numbered {
     pub id: i64,
@@ -16,7 +16,7 @@ pub struct Numbered {
     pub first: i32,
 }
 
-/// Why somebody was not let in.
+/// The reason why a reader was rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
     OwnerLevel {
@@ -29,12 +29,12 @@ pub enum Refusal {
     Expired {
         first: u64,
     },
-    /// The group or the partition is not there.
+    /// The consumer group or the partition does not exist.
     Missing,
     Other(String),
 }
 
-/// How a link ended for its reader.
+/// The end of a link for its reader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReadEnd {
     Stolen,
@@ -46,48 +46,48 @@ pub enum ReadEnd {
     Other(String),
     /// The connection was lost.
     Lost,
-    /// The reader went.
+    /// The reader left.
     Left,
 }
 
-/// An event as a reader got it.
+/// An event as a reader received it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadEvent {
     pub sequence: u64,
     /// By the broker's clock.
     pub enqueued_ms: u64,
-    /// `None`: nobody has sent such an event.
+    /// `None`: no client has sent such an event.
     pub number: Option<EventNumber>,
     pub is_intact: bool,
 }
 
-/// What the broker says of who owns a partition.
+/// The broker's record of a partition's owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owned {
     pub partition: u32,
-    /// Empty: nobody.
+    /// Empty: no owner.
     pub owner: String,
     pub epoch: u64,
     pub etag: u64,
 }
 
-/// What becomes of an instance.
+/// A change of an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     Started,
-    /// From one moment to the next.
+    /// Without any notice.
     Crashed,
-    /// It is asked to end, and gives back what it has.
+    /// The instance was asked to stop, and gives up its partitions.
     Stopping,
     Stopped,
     Paused,
     Resumed,
 }
 
-/// What the calm part of a run is about, from here on.
+/// The subject of the calm phase, from here on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// So many instances start with nothing.
+    /// This many instances start without partitions.
     Start {
         count: usize,
     },
@@ -96,7 +96,7 @@ pub enum Stage {
     Join,
     Crash,
     Leave,
-    /// So many partitions come.
+    /// The number of added partitions.
     Grow {
         added: u32,
     },
@@ -112,8 +112,8 @@ pub enum Stage {
 pub enum HubEvent {
     Publishing { request: u32, partition: u32, events: Vec<EventNumber>, numbered: Option<Numbered>, size_bytes: u64, run: u32 },
     Published { request: u32, answer: Answer },
-    /// Somebody is about to read.
-    /// `is_wired`: over the network, so that what it gets may have been under way for a while.
+    /// A reader is about to be opened.
+    /// `is_wired`: over the network, so events may have been in flight for a while.
     Opening { link: u32, group: GroupIndex, partition: u32, start: StartAt, level: Option<i64>, run: u32, is_wired: bool },
     Opened { link: u32 },
     /// `None`: no answer.
@@ -122,23 +122,24 @@ pub enum HubEvent {
     ReadEnded { link: u32, how: ReadEnd },
     /// An empty owner gives the partition up.
     Claiming { request: u32, group: GroupIndex, partition: u32, owner: String, expected: Option<u64> },
-    /// With what is the case now, if it is known.
+    /// With the current record, if it is known.
     Claimed { request: u32, answer: Answer, owned: Option<Owned> },
     Listing { request: u32, group: GroupIndex },
     Listed { request: u32, owned: Vec<Owned>, checkpoints: Vec<(u32, u64)> },
     Checkpointing { request: u32, group: GroupIndex, partition: u32, sequence: Option<u64>, owner: Option<(String, u64)> },
     Checkpointed { request: u32, answer: Answer },
-    /// The hub is to have more partitions.
+    /// Partitions are about to be added to the hub.
     Growing { request: u32, partition_count: u32 },
     Grown { request: u32, answer: Answer },
-    /// The group that is not always there is made or deleted.
+    /// The temporary consumer group is created or deleted.
     GroupChanging { request: u32, exists: bool },
     GroupChanged { request: u32, answer: Answer },
     Looking { request: u32, partition: u32, run: u32 },
-    /// What the broker says of a partition: the first event, the next one, and the readers by group and owner level.
+    /// The broker's state of a partition: the first event, the next one, and the readers by consumer group and owner
+    /// level.
     Looked { request: u32, begin: u64, next: u64, readers: Vec<(String, Option<i64>)> },
     Instance { instance: String, fate: Fate },
-    /// The instance is done with these events, the last of them included.
+    /// The instance has handled these events, including the last.
     Handled { instance: String, partition: u32, first: u64, last: u64 },
     Staged(Stage),
 }

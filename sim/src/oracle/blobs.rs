@@ -1,12 +1,12 @@
-//! Blobs that several change: whoever names the etag that is there wins, alone, what was confirmed stays, and nobody changes what another has
-//! leased.
+//! Blobs with several writers: of the changes that name the current etag exactly one succeeds, confirmed changes stay,
+//! and a lease rejects all other writers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Violation;
 use crate::log::{Answer, BlobChange, BlobEvent, Event, FoundBlob, LeaseWish, LogLine};
 
-/// A place in the log.
+/// A position in the log.
 type Moment = usize;
 
 #[derive(Debug)]
@@ -14,7 +14,7 @@ struct Change {
     blob: u32,
     change: BlobChange,
     asked: Moment,
-    /// `None`: it may happen at any time after it was asked for.
+    /// `None`: it may happen at any time after the request.
     answered: Option<Moment>,
     answer: Answer,
     etag: Option<u64>,
@@ -43,9 +43,9 @@ struct Chronicle {
     changes: Vec<Change>,
     leasings: Vec<Leasing>,
     looks: Vec<Look>,
-    /// Whoever wrote a value to a blob: each is written by one change only.
+    /// The change that wrote a value to a blob: each value is written by one change only.
     authors: BTreeMap<(u32, u64), usize>,
-    /// By blob, the changes that have happened for certain, with when that was known.
+    /// By blob, the changes that certainly happened, with the moment when that was known.
     happened: BTreeMap<u32, Vec<(usize, Moment)>>,
 }
 
@@ -65,7 +65,7 @@ impl Change {
         }
     }
 
-    /// It was over before this moment, whatever came of it.
+    /// Returns whether it ended before this moment, with any outcome.
     fn is_before(&self, moment: Moment) -> bool {
         self.answered.is_some_and(|answered| answered < moment)
     }
@@ -137,7 +137,7 @@ impl Chronicle {
         self.changes.get(*self.authors.get(&(blob, value?))?)
     }
 
-    /// Whoever made the state with this etag, as far as anybody knows.
+    /// Returns the change that made the state with this etag, if it is known.
     fn maker(&self, blob: u32, etag: u64) -> Option<&Change> {
         let found = self.looks.iter().filter(|look| look.blob == blob).filter_map(|look| look.found);
         let value = found.filter(|found| found.etag == etag).find_map(|found| found.value);
@@ -170,7 +170,7 @@ pub(super) fn judge(entries: &[LogLine]) -> Vec<Violation> {
     checkers.iter().flat_map(|check| check(&chronicle)).collect()
 }
 
-/// Of all who name an etag, one changes the blob.
+/// Of all changes that name an etag, one succeeds.
 fn one_change_wins(chronicle: &Chronicle) -> Vec<Violation> {
     let mut winners: BTreeMap<(u32, u64), BTreeSet<Moment>> = BTreeMap::new();
     for blob in chronicle.happened.keys() {
@@ -188,7 +188,7 @@ fn one_change_wins(chronicle: &Chronicle) -> Vec<Violation> {
         .collect()
 }
 
-/// An etag is one state of one blob, and nothing is there that nobody wrote.
+/// An etag identifies one state of one blob, and every value was written by some client.
 fn etags_are_unique(chronicle: &Chronicle) -> Vec<Violation> {
     let broken = |what| Violation::new("etags of blobs are unique", None, what);
     let mut violations = Vec::new();
@@ -210,7 +210,7 @@ fn etags_are_unique(chronicle: &Chronicle) -> Vec<Violation> {
     violations
 }
 
-/// Whoever looks later finds that, or something newer.
+/// A later read finds the confirmed value, or a newer one.
 fn what_was_confirmed_stays(chronicle: &Chronicle) -> Vec<Violation> {
     let mut violations = Vec::new();
     for look in &chronicle.looks {
@@ -246,7 +246,7 @@ fn stale(
     newer.map(|(newer, _)| format!("{newer:?} came later"))
 }
 
-/// Somebody must have been able to delete it after it was there.
+/// Returns a violation if a blob is missing that no client can have deleted.
 fn missing(chronicle: &Chronicle, look: &Look, known: &[(&Change, Moment)]) -> Option<String> {
     let is_delete =
         |change: &&Change| change.value().is_none() && !change.is_refused() && change.asked < look.answered;
@@ -256,7 +256,7 @@ fn missing(chronicle: &Chronicle, look: &Look, known: &[(&Change, Moment)]) -> O
     lost.next().map(|(change, _)| format!("nobody has deleted it since {change:?}"))
 }
 
-/// Whoever is told that its etag is stale, or that there is a blob already, was forestalled.
+/// A rejection for a stale etag, or for an existing blob, needs an earlier change by another client.
 fn refusals_have_reasons(chronicle: &Chronicle) -> Vec<Violation> {
     let is_stale = |change: &&Change| matches!(change.answer, Answer::Refused { lock_lost: true, .. });
     let mut violations = Vec::new();
@@ -277,7 +277,7 @@ fn refusals_have_reasons(chronicle: &Chronicle) -> Vec<Violation> {
 }
 
 impl Chronicle {
-    /// Leases that may have been there: their number, who asked for them, and when they may have ended first.
+    /// Returns the leases that may have existed: number, request, and earliest possible end.
     fn leases(&self) -> impl Iterator<Item = (u64, &Leasing, Option<Moment>)> {
         self.leasings.iter().filter_map(|leasing| {
             let LeaseWish::Acquire { lease } = leasing.wish else { return None };
@@ -286,7 +286,7 @@ impl Chronicle {
         })
     }
 
-    /// The first moment at which somebody asked for something that ends a lease.
+    /// Returns the first moment at which a client requested something that ends a lease.
     fn first_end(&self, lease: u64, acquired: &Leasing) -> Option<Moment> {
         let ends = |other: &&Leasing| {
             other.blob == acquired.blob
@@ -301,7 +301,7 @@ impl Chronicle {
     }
 }
 
-/// From the moment that a lease is confirmed nobody else changes the blob.
+/// From the confirmation of a lease on, no other client changes the blob.
 fn leases_lock_others_out(chronicle: &Chronicle) -> Vec<Violation> {
     let mut violations = Vec::new();
     for (lease, leasing, end) in chronicle.leases() {
@@ -320,7 +320,7 @@ fn leases_lock_others_out(chronicle: &Chronicle) -> Vec<Violation> {
     violations
 }
 
-/// Whoever is locked out without a lease of its own meets one that may be there.
+/// A rejection without a lease of its own needs a lease that may exist.
 fn lockouts_have_reasons(chronicle: &Chronicle) -> Vec<Violation> {
     let is_locked_out = |change: &&Change| change.lease.is_none() && change.answer.is_about_lease();
     let mut violations = Vec::new();
@@ -350,7 +350,7 @@ mod tests {
     struct Forge {
         entries: Vec<LogLine>,
         request: u32,
-        /// What changes from here on are made under.
+        /// The lease for later changes.
         lease: Option<u64>,
     }
 
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sound_log_is_found_sound() {
+    fn a_sound_log_breaks_no_promise() {
         let sound = Forge::default()
             .finds(None)
             .created(1, 10)
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_winner_is_noticed() {
+    fn a_second_successful_change_is_found() {
         let two = Forge::default().created(1, 10).set(10, 2, 11).set(10, 3, 12);
         assert_eq!(two.promises(), ["one change of a blob wins"]);
         let unheard = Forge::default().created(1, 10).unknown(set(10, 2)).finds(Some((11, 2))).set(10, 3, 12);
@@ -461,20 +461,20 @@ mod tests {
     }
 
     #[test]
-    fn an_etag_that_is_used_again_is_noticed() {
+    fn a_reused_etag_is_found() {
         let again = Forge::default().created(1, 10).set(10, 2, 11).set(11, 3, 10);
         assert_eq!(again.promises(), ["etags of blobs are unique"]);
     }
 
     #[test]
-    fn what_nobody_wrote_is_noticed() {
+    fn an_invented_value_is_found() {
         assert_eq!(Forge::default().finds(Some((10, 1))).promises(), ["etags of blobs are unique"]);
         let refused = Forge::default().created(1, 10).set(10, 2, 11).refused(set(10, 3)).finds(Some((12, 3)));
         assert!(refused.promises().contains(&"etags of blobs are unique"));
     }
 
     #[test]
-    fn what_was_lost_or_went_back_is_noticed() {
+    fn lost_and_reverted_changes_are_found() {
         const STAYS: [&str; 1] = ["what was confirmed of a blob stays"];
         assert_eq!(Forge::default().created(1, 10).finds(None).promises(), STAYS);
         assert_eq!(Forge::default().created(1, 10).set(10, 2, 11).finds(Some((10, 1))).promises(), STAYS);
@@ -486,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_without_a_reason_is_noticed() {
+    fn a_rejection_without_a_reason_is_found() {
         const REASONS: [&str; 1] = ["changes of blobs are refused for good reasons"];
         assert_eq!(Forge::default().refused(BlobChange::Create { value: 1 }).promises(), REASONS);
         assert_eq!(Forge::default().created(1, 10).refused(set(10, 2)).promises(), REASONS);

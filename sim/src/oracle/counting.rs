@@ -1,4 +1,4 @@
-//! Delivery counts rise with each failed delivery and each deferral, and lead to the dead-letter queue at their limit.
+//! Delivery counts rise with each failed delivery and each deferral, and reach the dead-letter queue at their limit.
 
 use peeklock_client::Outcome;
 use peeklock_types::PoisonSession;
@@ -17,7 +17,7 @@ pub(super) fn delivery_counts_never_fall(history: &History<'_>) -> Vec<Violation
             if (earlier.seen.queue, earlier.seen.part) != (later.seen.queue, later.seen.part) {
                 continue;
             }
-            // Nothing counts the deliveries of dead letters.
+            // Deliveries of dead letters do not count.
             let counts = earlier.seen.part == Part::Main && has_failed(earlier);
             let least = earlier.seen.delivery_count + u32::from(counts);
             if later.seen.delivery_count < least {
@@ -32,7 +32,7 @@ pub(super) fn delivery_counts_never_fall(history: &History<'_>) -> Vec<Violation
     violations
 }
 
-/// The delivery counts, whatever became of what its holder said and got no answer to.
+/// The delivery counts, whatever the outcome of settlements without an answer.
 fn has_failed(delivery: &Delivery) -> bool {
     let has_given_up = delivery.has_done(is_abandon) || delivery.has_done(is_deferral);
     has_given_up || !delivery.attempts.iter().any(|attempt| attempt.may_count())
@@ -55,12 +55,12 @@ pub(super) fn dead_lettered_exactly_at_the_limit(history: &History<'_>) -> Vec<V
         for delivery in &message.deliveries {
             let Some(queue) = history.scenario.queues.get(delivery.seen.queue) else { continue };
             let limit = queue.settings.max_delivery_count;
-            // A session may keep what fails again and again.
+            // A session may keep a message that fails repeatedly.
             let has_limit =
                 queue.session_count == 0 || queue.settings.poison_session == PoisonSession::DeadLetter;
             let (count, reason) = (delivery.seen.delivery_count, delivery.seen.dead_letter_reason.as_deref());
             let wrong = match (delivery.seen.part, reason) {
-                // A deferral counts, and yet keeps the message: only its number gets it then.
+                // A deferral counts, but keeps the message: from then on it is received by number only.
                 (Part::Main, _) if delivery.seen.by_number && is_deferred => false,
                 (Part::Main, _) => has_limit && count >= limit,
                 (Part::DeadLetter, Some(TOO_MANY_DELIVERIES)) => count < limit,
@@ -84,17 +84,17 @@ mod tests {
     use crate::log::{Answer, Seen};
 
     #[test]
-    fn a_count_that_falls_or_stands_still() {
+    fn a_delivery_count_that_falls_or_stays_is_found() {
         let mut forge = Forge::new();
         forge.sent(1);
         forge.received_as(Seen { delivery_count: 1, ..forge.seen(1, 1) });
         forge.later();
         forge.received_as(Seen { delivery_count: 1, ..forge.seen(1, 2) });
-        assert_eq!(promises(delivery_counts_never_fall, &forge).len(), 1, "the first lock ran out");
+        assert_eq!(promises(delivery_counts_never_fall, &forge).len(), 1, "the first lock expired");
     }
 
     #[test]
-    fn a_message_that_was_given_back_untouched_counts_as_before() {
+    fn a_released_message_keeps_its_delivery_count() {
         let mut forge = Forge::new();
         forge.sent(1);
         let token = forge.received(1, 1);
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn one_delivery_too_many() {
+    fn a_delivery_beyond_the_maximum_is_found() {
         let mut forge = Forge::new();
         forge.sent(1);
         forge.received_as(Seen { delivery_count: LIMIT - 1, ..forge.seen(1, 1) });
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_letter_too_early_or_for_no_reason() {
+    fn a_dead_letter_that_is_early_or_has_no_reason_is_found() {
         let dead = |reason: Option<&str>, count| {
             let mut forge = Forge::new();
             forge.sent(1);

@@ -1,4 +1,4 @@
-//! Logs as a broken broker would leave them, to show that each checker notices.
+//! Logs of a broken broker, to show that each checker finds its violation.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ pub(super) struct Forge {
     message: MessageNumber,
 }
 
-/// The promises that a checker finds broken.
+/// Returns the promises that a checker finds broken.
 pub(super) fn promises(check: Checker, forge: &Forge) -> Vec<&'static str> {
     let history = History::new(&forge.scenario, &forge.entries);
     check(&history).into_iter().map(|violation| violation.promise).collect()
@@ -71,12 +71,12 @@ impl Forge {
         forge
     }
 
-    /// The order that the queue has at first.
+    /// Returns the initial order of the queue.
     pub(super) fn order(&mut self) -> &mut OrderSettings {
         self.scenario.queues.first_mut().and_then(|queue| queue.settings.order.as_deref_mut()).unwrap()
     }
 
-    /// The order at first, with a change.
+    /// Changes the initial order.
     pub(super) fn reordered(&mut self, answer: Answer, change: fn(&mut OrderSettings)) {
         self.request += 1;
         let request = self.request;
@@ -86,7 +86,7 @@ impl Forge {
         self.add(Event::Ordered { request, answer });
     }
 
-    /// The next message that belongs to a class.
+    /// Sends the next message that belongs to a class.
     pub(super) fn sent_to(&mut self, class: &str) -> MessageNumber {
         let order = self.order().clone();
         let fits = |number: &MessageNumber| Wish::of(*number).class(&order).as_str() == class;
@@ -104,13 +104,14 @@ impl Forge {
         self.received_as(Seen { enqueued_ms, ..self.seen(number, 1) });
     }
 
-    /// A delivery in the class that the queue has for it at first.
+    /// Delivers a message in the class of the initial order.
     pub(super) fn took_first(&mut self, number: MessageNumber) {
         let class = Some(Wish::of(number).class(self.order()).as_str().to_owned());
         self.received_as(Seen { class, ..self.seen(number, 1) });
     }
 
-    /// With a topic: its first subscription takes everything, its second what is above level 4 and what rule `b` marks.
+    /// With a topic: its first subscription matches everything, its second matches level above 4 and messages that rule
+    /// `b` marks.
     pub(super) fn with_topic() -> Self {
         let mut forge = Forge::new();
         let first = forge.scenario.queues.len();
@@ -136,7 +137,7 @@ impl Forge {
         self.add(Event::Sent { request, answer });
     }
 
-    /// A delivery of a copy, which is completed.
+    /// Delivers and completes a copy.
     pub(super) fn took(&mut self, copy: MessageNumber, queue: usize) {
         let nonce = u64::from(copy);
         let seen = Seen { queue, ..self.seen(copy, nonce) };
@@ -171,12 +172,12 @@ impl Forge {
         self.now_ms += ms;
     }
 
-    /// After the end of every lock.
+    /// Advances the time beyond the end of every lock.
     pub(super) fn later(&mut self) {
         self.pass(LOCK_MS + 10);
     }
 
-    /// A session that is held from now on.
+    /// Holds a session from now on.
     pub(super) fn held(&mut self, session: u32) -> u32 {
         self.request += 1;
         let (hold, run) = (self.request, self.run);
@@ -220,7 +221,7 @@ impl Forge {
         self.send(&[number], Answer::Refused { lock_lost: false, why: String::new() });
     }
 
-    /// What a good broker would deliver now, under a lock with this nonce.
+    /// Returns the delivery that a correct broker would make now, under a lock with this nonce.
     pub(super) fn seen(&self, number: MessageNumber, nonce: u64) -> Seen {
         Seen {
             queue: 0,
@@ -297,7 +298,7 @@ impl Forge {
 }
 
 #[test]
-fn a_good_broker_breaks_no_promise() {
+fn a_correct_broker_breaks_no_promise() {
     let mut forge = Forge::new();
     forge.sent(1);
     let token = forge.received(1, 1);
@@ -308,7 +309,7 @@ fn a_good_broker_breaks_no_promise() {
 }
 
 #[test]
-fn trouble_is_told() {
+fn trouble_is_reported() {
     let mut forge = Forge::new();
     forge.add(Event::Trouble { what: "a panic".to_owned() });
     assert_eq!(promises(super::trouble, &forge).len(), 1);

@@ -1,4 +1,4 @@
-//! The log, sorted by what it is about.
+//! The log, sorted by subject.
 
 mod holds;
 mod links;
@@ -20,7 +20,7 @@ use orders::Reign;
 use sends::transactions_of;
 use settlements::Settlements;
 
-/// Clocks are read in whole milliseconds on both sides.
+/// Both sides read clocks in whole milliseconds.
 pub(super) const TOLERANCE_MS: i64 = 2;
 
 pub(super) struct History<'a> {
@@ -29,19 +29,19 @@ pub(super) struct History<'a> {
     runs: Vec<Run>,
     pub(super) sends: Vec<Send>,
     pub(super) messages: BTreeMap<MessageNumber, Message>,
-    /// What became of each number that was sent: itself, or the copies that a topic's rules made of it.
+    /// The result of each sent number: itself, or the copies that a topic's rules made of it.
     copies: BTreeMap<MessageNumber, Vec<MessageNumber>>,
-    /// What the messages of a topic were sent as.
+    /// The numbers under which the messages of a topic were sent.
     origins: BTreeMap<MessageNumber, MessageNumber>,
     /// The orders of each queue, the oldest first.
     reigns: BTreeMap<QueueIndex, Vec<Reign>>,
     pub(super) links: BTreeMap<u32, Link>,
-    /// Deliveries of what nobody sent.
+    /// Deliveries of messages that no client sent.
     pub(super) strangers: Vec<Delivery>,
     pub(super) peeks: Vec<Peek>,
     pub(super) holds: BTreeMap<u32, Hold>,
     pub(super) transactions: BTreeMap<u32, Answer>,
-    /// Receivers that delete, by queue: how much each may have let come unseen.
+    /// By queue with receivers in mode receive-and-delete: how many messages each may have missed.
     pub(super) unseen_max: BTreeMap<QueueIndex, u64>,
     pub(super) counted: BTreeMap<QueueIndex, Counted>,
     pub(super) emptied: BTreeMap<QueueIndex, Counted>,
@@ -52,18 +52,18 @@ struct Run {
     number: u32,
     start_ms: i64,
     end_ms: i64,
-    /// From here on sessions are let go of.
+    /// From here on sessions are released.
     stopping_ms: i64,
     /// The broker's clock minus the world's.
     offset_ms: i64,
 }
 
-/// What one request puts into one queue.
+/// The messages that one request sends to one queue.
 #[derive(Clone, Debug)]
 pub(super) struct Send {
     pub(super) queue: QueueIndex,
     pub(super) messages: Vec<MessageNumber>,
-    /// All that the request puts anywhere, if it puts anything.
+    /// All messages of the request, in every queue.
     pub(super) whole: Arc<[MessageNumber]>,
     pub(super) terms: Terms,
     pub(super) at_ms: i64,
@@ -74,12 +74,12 @@ pub(super) struct Send {
 #[derive(Clone, Debug)]
 pub(super) struct Message {
     pub(super) queue: QueueIndex,
-    /// It came here from a topic.
+    /// The topic it was sent to.
     pub(super) topic: Option<usize>,
     pub(super) terms: Terms,
-    /// Their places in `History::sends`: a message may be sent again.
+    /// Indices in `History::sends`: a message may be sent again.
     pub(super) sends: Vec<usize>,
-    /// What became of the wish to take it back before it was due.
+    /// The answer to its cancellation before it was due.
     pub(super) cancelled: Option<Answer>,
     /// In the order in which the broker made them.
     pub(super) deliveries: Vec<Delivery>,
@@ -89,10 +89,10 @@ pub(super) struct Message {
 pub(super) struct Delivery {
     pub(super) party: Arc<str>,
     pub(super) at_ms: i64,
-    /// Its place in the log.
+    /// Its position in the log.
     pub(super) log_index: usize,
     pub(super) seen: Seen,
-    /// In the time of the world.
+    /// In world time.
     pub(super) locked_at_ms: i64,
     pub(super) attempts: Vec<Attempt>,
     pub(super) renewals: Vec<Renewal>,
@@ -117,7 +117,7 @@ pub(super) struct Renewal {
     pub(super) until_ms: i64,
 }
 
-/// A session in somebody's hands.
+/// A held session.
 #[derive(Clone, Debug)]
 pub(super) struct Hold {
     pub(super) queue: QueueIndex,
@@ -125,7 +125,7 @@ pub(super) struct Hold {
     pub(super) party: Arc<str>,
     /// In the time of the world.
     pub(super) accepted_ms: i64,
-    /// Until then nobody else could have it.
+    /// Until then no other client could hold it.
     pub(super) certain_end_ms: i64,
 }
 
@@ -142,24 +142,24 @@ impl Attempt {
         self.answer == Answer::Done
     }
 
-    /// It may have changed the message.
+    /// Returns whether it may have changed the message.
     pub(super) fn may_count(&self) -> bool {
         !matches!(self.answer, Answer::Refused { .. })
     }
 }
 
 impl Delivery {
-    /// Settled in this way, and told so.
+    /// Returns whether it was settled in this way and confirmed.
     pub(super) fn has_done(&self, outcome: fn(&Outcome) -> bool) -> bool {
         self.attempts.iter().any(|attempt| attempt.is_done() && outcome(&attempt.outcome))
     }
 
-    /// Settled in this way for all that is known.
+    /// Returns whether it may have been settled in this way.
     pub(super) fn may_have_done(&self, outcome: fn(&Outcome) -> bool) -> bool {
         self.attempts.iter().any(|attempt| attempt.may_count() && outcome(&attempt.outcome))
     }
 
-    /// Gone with its delivery.
+    /// Returns whether its delivery deleted it.
     pub(super) fn is_deleted(&self) -> bool {
         self.seen.token.is_none()
     }
@@ -231,7 +231,7 @@ impl<'a> History<'a> {
             }
         }
         for message in self.messages.values_mut() {
-            // A lock can follow another in the same millisecond; then the delivery count tells which was first.
+            // Two locks can be taken in the same millisecond; then the delivery count gives their order.
             message.deliveries.sort_by_key(|d| (d.locked_at_ms, d.seen.part, d.seen.delivery_count, d.at_ms));
         }
     }
@@ -290,12 +290,12 @@ impl<'a> History<'a> {
         self.scenario.queues.get(queue).is_some_and(|queue| queue.session_count > 0)
     }
 
-    /// The broker's clock goes as the world's does, in every run.
+    /// Returns whether the broker's clock never steps.
     pub(super) fn is_steady(&self) -> bool {
         self.scenario.machine.clock_step_ms_max == 0
     }
 
-    /// How long the message may wait, by what it says and what the queues on its way say.
+    /// Returns the time to live of the message, from the message itself and the queues on its route.
     pub(super) fn time_to_live_ms(&self, message: &Message) -> Option<i64> {
         let own = message.terms.time_to_live_ms.map(ms);
         let places = self.scenario.places(message.queue);
@@ -312,9 +312,9 @@ impl<'a> History<'a> {
         self.runs.iter().find(|run| run.number == number)
     }
 
-    /// When the broker locked what was seen. A receipt can be later, but never earlier.
+    /// Returns the time at which the broker locked the message. The receipt can be later, never earlier.
     fn locked_at(&self, seen: &Seen, at_ms: i64) -> i64 {
-        // In a session the lock on a message is that of its session; messages follow each other under one hold.
+        // In a session the lock on a message is that of its session; deliveries are in order under one hold.
         if let Some(hold) = seen.hold.and_then(|hold| self.holds.get(&hold)) {
             return hold.accepted_ms;
         }
@@ -325,7 +325,7 @@ impl<'a> History<'a> {
         }
     }
 
-    /// When the run started that a delivery came from.
+    /// Returns the start of the run that delivered the message.
     pub(super) fn run_start(&self, number: u32) -> i64 {
         self.run(number).map_or(i64::MAX, |run| run.start_ms)
     }
@@ -334,8 +334,9 @@ impl<'a> History<'a> {
         self.runs.iter().any(|run| (from_ms..=upto_ms).contains(&run.start_ms))
     }
 
-    /// The first moment at which a broker could think the lock over, in the time of the world: `until_ms` by the clock of the run that was
-    /// there `from_ms`, or of a later one. A run shortens what it finds to the lock duration from its start: its clock may have been set back.
+    /// Returns the first moment at which a broker could consider the lock expired, in world time: `until_ms` by the
+    /// clock of the run that was active at `from_ms`, or of a later one. A run shortens the locks it finds to the lock
+    /// duration from its start, because its clock may have been set back.
     fn over_at(&self, mut until_ms: i64, from_ms: i64, lock_ms: i64) -> i64 {
         for (later, run) in self.runs.iter().filter(|run| run.end_ms >= from_ms).enumerate() {
             if later > 0 {
@@ -349,7 +350,7 @@ impl<'a> History<'a> {
         i64::MAX
     }
 
-    /// When the lock ended if nobody settled it: its own end, or that of the last renewal that was confirmed.
+    /// Returns the end of the lock without settlement: its own end, or that of the last confirmed renewal.
     pub(super) fn lock_end(&self, delivery: &Delivery) -> i64 {
         if let Some(hold) = delivery.seen.hold.and_then(|hold| self.holds.get(&hold)) {
             return hold.certain_end_ms;
@@ -362,14 +363,15 @@ impl<'a> History<'a> {
         }
     }
 
-    /// It may be gone without anybody having seen or settled it: expired, taken back, purged, or deleted on its way.
+    /// Returns whether it may be gone without a delivery or a settlement: expired, cancelled, purged, or deleted in
+    /// flight.
     pub(super) fn may_vanish(&self, message: &Message) -> bool {
         let places = self.scenario.places(message.queue);
         let is_unseen = places.iter().any(|queue| self.unseen_max.contains_key(queue));
         is_unseen || self.may_be_gone(message)
     }
 
-    /// It was taken back before it was due, or it has outlived its time in a queue that does not keep such messages.
+    /// Returns whether it was cancelled before it was due, or has expired in a queue that drops expired messages.
     pub(super) fn may_be_gone(&self, message: &Message) -> bool {
         let cancelled = message.cancelled.as_ref();
         let is_cancelled = cancelled.is_some_and(|answer| !matches!(answer, Answer::Refused { .. }));
@@ -379,7 +381,7 @@ impl<'a> History<'a> {
         is_cancelled || (self.time_to_live_ms(message).is_some() && drops_expired)
     }
 
-    /// Stored, for all that was seen.
+    /// Returns whether the send was stored, as far as the log shows.
     pub(super) fn is_stored(&self, send: &Send) -> bool {
         send.answer == Answer::Done || send.whole.iter().any(|number| self.was_seen(*number))
     }
@@ -388,7 +390,7 @@ impl<'a> History<'a> {
         self.messages.get(&number).is_some_and(|message| !message.deliveries.is_empty())
     }
 
-    /// What its sender asked for.
+    /// Returns the sender's priority and tenant.
     pub(super) fn wish(&self, number: MessageNumber) -> Wish {
         Wish::of(self.origins.get(&number).copied().unwrap_or(number))
     }
@@ -397,7 +399,7 @@ impl<'a> History<'a> {
         self.copies.get(&sent).map_or(&[], Vec::as_slice)
     }
 
-    /// What the log says of one message.
+    /// Returns the log lines about one message.
     pub(super) fn lines_of(&self, number: MessageNumber) -> Vec<String> {
         let mut requests = Vec::new();
         let mut tokens = Vec::new();

@@ -1,4 +1,4 @@
-//! Judges what the parties of the hub saw.
+//! Judges the observations of the hub's clients.
 
 mod chronicle;
 mod events;
@@ -46,7 +46,7 @@ pub(super) fn judge(scenario: &Scenario, entries: &[LogLine]) -> Vec<Violation> 
     CHECKERS.iter().flat_map(|check| check(&chronicle)).collect()
 }
 
-/// How much happened around the hub, in one line.
+/// Summarises the events around the hub in one line.
 pub(super) fn summary(scenario: &Scenario, entries: &[LogLine]) -> Option<String> {
     Some(Chronicle::new(scenario, entries)?.figures())
 }

@@ -1,4 +1,4 @@
-//! What comes out is what went in: nothing invented, changed, stored twice or in part.
+//! Received messages are the sent ones: none invented, changed, stored twice or in part.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,7 +33,7 @@ pub(super) fn nothing_is_stored_twice(history: &History<'_>) -> Vec<Violation> {
         let places: BTreeSet<_> =
             message.deliveries.iter().map(|d| (d.seen.queue, d.seen.sequence_number)).collect();
         let queues: BTreeSet<_> = places.iter().map(|(queue, _)| *queue).collect();
-        // A window for duplicates ends early when the clock steps; then both copies are rightly there.
+        // A duplicate window ends early when the clock steps; then both copies are correct.
         if places.len() > queues.len() && (message.sends.len() < 2 || history.is_steady()) {
             violations.push(Violation::new(PROMISE, *number, format!("it has the places {places:?}")));
         }
@@ -47,7 +47,7 @@ pub(super) fn nothing_is_stored_twice(history: &History<'_>) -> Vec<Violation> {
     violations
 }
 
-/// What was refused is nowhere. (That a batch is stored as a whole follows from the loss of one part of it being found.)
+/// A rejected message is nowhere. (The loss checker covers partially stored batches.)
 pub(super) fn all_or_nothing(history: &History<'_>) -> Vec<Violation> {
     let is_refused = |send: &usize| {
         history.sends.get(*send).is_some_and(|send| matches!(send.answer, Answer::Refused { .. }))
@@ -64,7 +64,7 @@ mod tests {
     use crate::log::Seen;
 
     #[test]
-    fn a_message_that_nobody_sent() {
+    fn an_invented_message_is_found() {
         let mut forge = Forge::new();
         forge.sent(1);
         forge.received_as(Seen { message: Some(9), ..forge.seen(1, 1) });
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_was_changed_or_moved() {
+    fn a_changed_or_moved_message_is_found() {
         let mut forge = Forge::new();
         forge.sent(1);
         forge.received_as(Seen { is_intact: false, ..forge.seen(1, 1) });
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn two_numbers_for_one_message_and_one_number_for_two() {
+    fn two_numbers_for_one_message_and_one_number_for_two_are_found() {
         let mut forge = Forge::new();
         forge.sent(1);
         forge.sent(2);
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_message_that_comes_out() {
+    fn a_delivered_message_that_was_rejected_is_found() {
         let mut forge = Forge::new();
         forge.refused(1);
         assert!(promises(all_or_nothing, &forge).is_empty());

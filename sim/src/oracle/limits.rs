@@ -1,4 +1,4 @@
-//! What a queue was told to hand out or take in at most.
+//! The limits of a queue on deliveries and sends.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use super::locks::certain_end;
 use super::stage::{Pick, stages};
 use crate::log::{Answer, Part};
 
-/// No receiver holds more than it may, whatever credit it gives.
+/// No receiver holds more unsettled messages than the limit, whatever its credit.
 pub(super) fn receivers_hold_no_more_than_they_may(history: &History<'_>) -> Vec<Violation> {
     let mut by_link: BTreeMap<u32, Vec<&Delivery>> = BTreeMap::new();
     for delivery in history.messages.values().flat_map(|message| &message.deliveries) {
@@ -28,10 +28,10 @@ fn too_many(history: &History<'_>, deliveries: &mut [&Delivery]) -> Option<Viola
     for (at, delivery) in deliveries.iter().enumerate() {
         let now_ms = delivery.locked_at_ms;
         let orders = history.orders(delivery.seen.queue, now_ms, now_ms);
-        // Without an order there is no bound.
+        // Without an order there is no limit.
         let max = orders.iter().map(|order| order.map_or(u32::MAX, |order| order.max_outstanding)).max()?;
         let earlier = deliveries.get(..=at).unwrap_or_default();
-        // What came while there was no order is not counted, and forgotten when there is one.
+        // Deliveries from a time without an order do not count.
         let is_counted = |held: &Delivery| {
             history.orders(held.seen.queue, held.locked_at_ms, now_ms).iter().all(Option::is_some)
         };
@@ -46,7 +46,7 @@ fn too_many(history: &History<'_>, deliveries: &mut [&Delivery]) -> Option<Viola
     None
 }
 
-/// At most so many settlements have reached the broker in the time that counts: this horizon, or the one before.
+/// Returns an upper bound of the settlements that reached the broker within the current or the previous horizon.
 fn settled_lately(deliveries: &[&Delivery], now_ms: i64) -> usize {
     let horizon_ms = i64::try_from(limits::OUTSTANDING_HORIZON.as_millis()).unwrap_or(i64::MAX);
     let from_ms = now_ms - 2 * horizon_ms - TOLERANCE_MS;
@@ -56,7 +56,8 @@ fn settled_lately(deliveries: &[&Delivery], now_ms: i64) -> usize {
         .count()
 }
 
-/// First deliveries are no faster than a queue, its classes and its tenants allow. A start of the broker, or another order, begins anew.
+/// First deliveries are no faster than the rates of the queue, its classes and its tenants. A start of the broker, or
+/// another order, resets the rates.
 pub(super) fn rates_are_kept(history: &History<'_>) -> Vec<Violation> {
     let mut violations = Vec::new();
     for stage in stages(history) {
@@ -85,10 +86,10 @@ pub(super) fn rates_are_kept(history: &History<'_>) -> Vec<Violation> {
     violations
 }
 
-/// Longer than a bucket takes to be full.
+/// Longer than a bucket needs to fill.
 const HOUR_MS: i64 = 3_600_000;
 
-/// What a rate is for.
+/// The subject of a rate.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Limited {
     Queue,
@@ -105,7 +106,7 @@ fn rates(order: &OrderSettings, pick: &Pick) -> Vec<(Limited, Rate)> {
     rates
 }
 
-/// The classes of tenants that are drawn are decided by who it is.
+/// The drawn tenant classes depend only on the tenant.
 fn tenant_rate(order: &OrderSettings, pick: &Pick) -> Option<Rate> {
     let tenants = order.tenants.as_ref()?;
     let own = tenants
@@ -115,13 +116,13 @@ fn tenant_rate(order: &OrderSettings, pick: &Pick) -> Option<Rate> {
     own.and_then(|class: &TenantClass| class.rate)
 }
 
-/// Tokens of one rate, as full as they can be.
+/// The largest possible number of tokens of one rate.
 struct Bucket {
     level: f64,
     at_ms: i64,
 }
 
-/// Times are told in whole milliseconds.
+/// Times are in whole milliseconds.
 const SLACK: f64 = 1.001;
 
 impl Bucket {
@@ -138,8 +139,8 @@ impl Bucket {
     }
 }
 
-/// Senders are not confirmed faster than a queue allows. One batch may go beyond it, and what was sent before costs nothing: nothing is kept of
-/// a duplicate.
+/// Sends are not confirmed faster than the queue's rate. One batch may exceed it, and a repeated send costs nothing,
+/// because a duplicate is not stored.
 pub(super) fn send_rates_are_kept(history: &History<'_>) -> Vec<Violation> {
     let mut violations = Vec::new();
     for queue in 0..history.scenario.queues.len() {
@@ -209,7 +210,7 @@ mod tests {
     use crate::log::Seen;
 
     #[test]
-    fn a_receiver_with_too_much() {
+    fn a_receiver_above_its_limit_is_found() {
         let mut forge = Forge::with_order();
         forge.order().max_outstanding = 2;
         let mut take = |settles: bool| {
@@ -240,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn more_in_a_second_than_the_rate_allows() {
+    fn deliveries_above_the_rate_are_found() {
         let broken = |apart_ms, rate: fn(&mut OrderSettings, Rate)| {
             let mut forge = Forge::with_order();
             rate(forge.order(), Rate { per_second_milli: 10_000, burst: 2 });
@@ -259,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn more_taken_in_a_second_than_the_rate_allows() {
+    fn sends_above_the_rate_are_found() {
         let broken = |apart_ms| {
             let mut forge = Forge::with_order();
             forge.order().send_rate = Some(Rate { per_second_milli: 10_000, burst: 2 });

@@ -1,4 +1,4 @@
-//! One holder at a time, for as long as the lock says, and one settlement.
+//! One holder at a time, for the duration of the lock, and one settlement.
 
 use super::Violation;
 use super::history::{Delivery, History, TOLERANCE_MS};
@@ -20,15 +20,16 @@ pub(super) fn one_holder_at_a_time(history: &History<'_>) -> Vec<Violation> {
     violations
 }
 
-/// In the same queue; and not both under one hold of a session, whose end is the end of both.
+/// In the same queue, and not both under one hold of a session, whose end is the end of both.
 fn is_same_place(one: &Delivery, other: &Delivery) -> bool {
     let is_one_hold = one.seen.hold.is_some() && one.seen.hold == other.seen.hold;
     (one.seen.queue, one.seen.part) == (other.seen.queue, other.seen.part) && !is_one_hold
 }
 
-/// Until then nobody but the holder could have it: its lock was not over, and it had not said anything about it.
+/// Returns the time until which only the holder could have the message: its lock had not expired, and it had sent no
+/// settlement.
 pub(super) fn certain_end(history: &History<'_>, delivery: &Delivery) -> i64 {
-    // What is deleted with its delivery is held by nobody.
+    // A message that its delivery deletes has no holder.
     if delivery.is_deleted() {
         return 0;
     }
@@ -36,7 +37,7 @@ pub(super) fn certain_end(history: &History<'_>, delivery: &Delivery) -> i64 {
     history.lock_end(delivery).min(spoke_at.unwrap_or(i64::MAX))
 }
 
-/// A holder is refused only when its lock is over, or when it may have settled before.
+/// A holder is rejected only when its lock has expired, or when it may have settled before.
 pub(super) fn a_lock_lasts_as_promised(history: &History<'_>) -> Vec<Violation> {
     const PROMISE: &str = "a lock lasts as promised";
     let mut violations = Vec::new();
@@ -70,7 +71,7 @@ pub(super) fn a_lock_lasts_as_promised(history: &History<'_>) -> Vec<Violation> 
     violations
 }
 
-/// Of all that is said about one lock, one thing counts; and it counts only for the one who holds it.
+/// Of all settlements of one lock, one succeeds, and only for its holder.
 pub(super) fn a_lock_is_settled_once(history: &History<'_>) -> Vec<Violation> {
     const PROMISE: &str = "a lock is settled once, by its holder";
     let mut violations = Vec::new();
@@ -95,7 +96,7 @@ pub(super) fn a_lock_is_settled_once(history: &History<'_>) -> Vec<Violation> {
     violations
 }
 
-/// A lock was made in the run that it came from, before it was seen, and for the queue's lock duration.
+/// A lock was made in its own run, before it was seen, and for the queue's lock duration.
 pub(super) fn lock_times_are_true(history: &History<'_>) -> Vec<Violation> {
     let mut violations = Vec::new();
     for (number, message) in &history.messages {
@@ -131,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn two_holders() {
+    fn two_holders_are_found() {
         let mut forge = Forge::new();
         forge.sent(1);
         forge.received(1, 1);
@@ -146,11 +147,11 @@ mod tests {
         forge.sent(1);
         forge.received_as(Seen { token: None, ..forge.seen(1, 1) });
         forge.received(1, 2);
-        assert!(promises(one_holder_at_a_time, &forge).is_empty(), "its return is told elsewhere");
+        assert!(promises(one_holder_at_a_time, &forge).is_empty(), "another checker reports its return");
     }
 
     #[test]
-    fn a_second_holder_after_the_lock_or_the_word_of_the_first() {
+    fn a_second_holder_after_the_lock_or_the_settlement_of_the_first_is_correct() {
         let mut forge = Forge::new();
         forge.sent(1);
         let token = forge.received(1, 1);
@@ -203,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_holder_that_is_refused_in_time() {
+    fn a_holder_that_is_rejected_in_time_is_found() {
         let mut forge = Forge::new();
         forge.sent(1);
         let token = forge.received(1, 1);
@@ -213,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_holder_that_is_refused_late_or_after_an_unknown_end() {
+    fn a_holder_that_is_rejected_late_or_after_an_unknown_end_is_correct() {
         let mut forge = Forge::new();
         forge.sent(1);
         let token = forge.received(1, 1);
@@ -227,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_is_settled_twice() {
+    fn a_lock_that_is_settled_twice_is_found() {
         let mut forge = Forge::new();
         forge.sent(1);
         let token = forge.received(1, 1);
@@ -237,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_settlement_by_one_who_lost_the_lock() {
+    fn a_settlement_after_the_lock_was_lost_is_found() {
         let mut forge = Forge::new();
         forge.sent(1);
         let token = forge.received(1, 1);
@@ -249,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_from_the_future_or_the_run_before() {
+    fn a_lock_from_the_future_or_the_previous_run_is_found() {
         let mut forge = Forge::new();
         forge.sent(1);
         let seen = forge.seen(1, 1);

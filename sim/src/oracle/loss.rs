@@ -1,4 +1,4 @@
-//! Confirmed sends are delivered until completed; what is completed never comes back.
+//! Confirmed sends are delivered until completed; completed messages never return.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ pub(super) fn nothing_confirmed_is_lost(history: &History<'_>) -> Vec<Violation>
     }
     let mut violations = Vec::new();
     for (queue, numbers) in missing {
-        // A receiver that deletes and goes away takes with it what was on its way, but no more than it had asked for.
+        // A receiver in mode receive-and-delete that leaves loses the messages in flight, but no more than its credit.
         let unseen = |queue: &usize| history.unseen_max.get(queue).copied().unwrap_or(0);
         let excused = history.scenario.places(queue).iter().map(unseen).fold(0, u64::saturating_add);
         if numbers.len() as u64 > excused {
@@ -36,7 +36,7 @@ pub(super) fn nothing_confirmed_is_lost(history: &History<'_>) -> Vec<Violation>
     violations
 }
 
-/// The last one who had it completed it, for all that is known. One who was refused did not.
+/// Returns whether the last holder may have completed it. A rejected completion does not count.
 fn is_accounted_for(message: &Message) -> bool {
     message.deliveries.last().is_some_and(|last| last.is_deleted() || last.may_have_done(is_complete))
 }
@@ -67,12 +67,12 @@ pub(super) fn nothing_completed_comes_back(history: &History<'_>) -> Vec<Violati
     violations
 }
 
-/// A message that was set aside or dead-lettered is not delivered as if nothing had happened.
+/// A deferred or dead-lettered message is not delivered as an active one.
 fn returns(message: &Message) -> Option<String> {
     let moved =
         |delivery: &Delivery| delivery.has_done(|outcome| matches!(outcome, Outcome::DeadLetter { .. }));
     let deferred = |delivery: &Delivery| delivery.has_done(|outcome| *outcome == Outcome::Defer);
-    // Dead letters may be forwarded to another queue, and are ordinary messages there.
+    // Dead letters may be forwarded to another queue, where they are ordinary messages.
     let is_home = |delivery: &&Delivery| delivery.seen.queue == message.queue;
     let at_home = || message.deliveries.iter().filter(is_home);
     let main: Vec<_> = at_home().filter(|d| d.seen.part == Part::Main).collect();
@@ -101,11 +101,15 @@ mod tests {
     use crate::scenario::topic::Traits;
 
     #[test]
-    fn a_confirmed_message_must_come_out() {
+    fn a_confirmed_message_must_be_delivered() {
         let mut forge = Forge::new();
         forge.sent(1);
         forge.unknown(2);
-        assert_eq!(promises(nothing_confirmed_is_lost, &forge).len(), 1, "the unknown one may be lost");
+        assert_eq!(
+            promises(nothing_confirmed_is_lost, &forge).len(),
+            1,
+            "only the send with an unknown outcome may be lost"
+        );
         let token = forge.received(1, 1);
         assert_eq!(promises(nothing_confirmed_is_lost, &forge).len(), 1, "it was not completed");
         forge.settled(token, Outcome::Complete, Answer::Unknown);
@@ -113,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_completion_accounts_for_nothing() {
+    fn a_rejected_completion_accounts_for_nothing() {
         let mut forge = Forge::new();
         forge.sent(1);
         let token = forge.received(1, 1);
@@ -122,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_a_batch_that_is_missing() {
+    fn a_missing_part_of_a_batch_is_found() {
         let mut forge = Forge::new();
         forge.unknown_batch(&[1, 2]);
         assert!(promises(nothing_confirmed_is_lost, &forge).is_empty());
@@ -141,13 +145,13 @@ mod tests {
         assert_eq!(promises(nothing_confirmed_is_lost, &forge).len(), 1);
     }
 
-    /// The number of a message whose level is as wanted, far from others.
+    /// Returns the number of a message with a wanted level, far from others.
     fn number_with(is_wanted: impl Fn(u32) -> bool) -> u32 {
         (1..100).map(|n| n * 10).find(|n| is_wanted(Traits::of(*n).level)).unwrap()
     }
 
     #[test]
-    fn every_copy_that_the_rules_ask_for_must_come_out_and_no_other() {
+    fn every_copy_of_the_rules_and_no_other_must_be_delivered() {
         let mut forge = Forge::with_topic();
         let number = number_with(|level| level > 7);
         forge.published(number, Answer::Done);
@@ -155,7 +159,7 @@ mod tests {
             assert!(!promises(nothing_confirmed_is_lost, &forge).is_empty());
             forge.took(copy, queue);
         }
-        assert_eq!(promises(nothing_confirmed_is_lost, &forge).len(), 1, "the copy with the mark");
+        assert_eq!(promises(nothing_confirmed_is_lost, &forge).len(), 1, "the marked copy");
         forge.took(number + 3, 2);
         assert!(promises(nothing_confirmed_is_lost, &forge).is_empty());
         assert!(promises(nothing_is_invented, &forge).is_empty());
@@ -164,11 +168,11 @@ mod tests {
         forge.took(low + 1, 1);
         assert!(promises(nothing_confirmed_is_lost, &forge).is_empty());
         forge.took(low + 2, 2);
-        assert_eq!(promises(nothing_is_invented, &forge).len(), 1, "no rule takes it");
+        assert_eq!(promises(nothing_is_invented, &forge).len(), 1, "no rule matches it");
     }
 
     #[test]
-    fn one_copy_tells_that_all_are_there() {
+    fn one_copy_shows_that_all_exist() {
         let mut forge = Forge::with_topic();
         let number = number_with(|level| level == 6);
         forge.published(number, Answer::Unknown);
@@ -182,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_completed_message_that_comes_back() {
+    fn a_completed_message_that_returns_is_found() {
         let mut forge = Forge::new();
         forge.sent(1);
         let token = forge.received(1, 1);
@@ -197,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_was_set_aside_and_is_delivered() {
+    fn a_deferred_message_that_is_delivered_is_found() {
         let mut forge = Forge::new();
         forge.sent(1);
         let token = forge.received(1, 1);
@@ -211,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_letter_that_returns() {
+    fn a_dead_letter_that_returns_is_found() {
         let mut forge = Forge::new();
         forge.sent(1);
         forge.received_as(Seen { part: Part::DeadLetter, ..forge.seen(1, 1) });

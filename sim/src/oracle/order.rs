@@ -1,4 +1,4 @@
-//! Sequence numbers tell the order of the sends, and looking tells what is there.
+//! Sequence numbers follow the order of sends, and peeks show what is stored.
 
 use std::collections::BTreeMap;
 
@@ -6,12 +6,12 @@ use super::Violation;
 use super::history::{History, Message, Send, is_complete};
 use crate::log::{MessageNumber, QueueIndex};
 
-/// A send that began after another was confirmed has the higher numbers; and in a batch they rise.
+/// A send that began after the confirmation of another one has higher numbers; and in a batch they rise.
 pub(super) fn sequence_numbers_follow_the_sends(history: &History<'_>) -> Vec<Violation> {
     const PROMISE: &str = "sequence numbers follow the sends";
     let mut violations = Vec::new();
     let mut by_queue: BTreeMap<QueueIndex, Vec<Numbers>> = BTreeMap::new();
-    // Scheduled messages get their numbers when they are due, and those of a transaction when they arrive.
+    // Scheduled messages get their numbers when they are due, and messages of a transaction when they arrive.
     let is_plain = |send: &&Send| send.terms.due_ms.is_none() && send.terms.transaction.is_none();
     for send in history.sends.iter().filter(is_plain) {
         let known: Vec<_> =
@@ -36,7 +36,7 @@ pub(super) fn sequence_numbers_follow_the_sends(history: &History<'_>) -> Vec<Vi
     violations
 }
 
-/// One send with the places that its messages got.
+/// One send with the sequence numbers of its messages.
 struct Numbers {
     began_ms: i64,
     ended_ms: i64,
@@ -106,7 +106,7 @@ pub(super) fn peeks_tell_the_truth(history: &History<'_>) -> Vec<Violation> {
     violations
 }
 
-/// Somebody knew before `at_ms` that it was gone for good.
+/// Returns whether it was known before `at_ms` that the message was gone for good.
 fn was_gone(message: &Message, at_ms: i64) -> bool {
     message.deliveries.iter().any(|delivery| {
         let completed = delivery
@@ -126,7 +126,7 @@ mod tests {
     use crate::log::{Answer, Peeked, Seen};
 
     #[test]
-    fn a_later_send_with_a_lower_number() {
+    fn a_later_send_with_a_lower_number_is_found() {
         let mut forge = Forge::new();
         forge.sent(1);
         forge.pass(10);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_out_of_order() {
+    fn a_batch_out_of_order_is_found() {
         let mut forge = Forge::new();
         forge.unknown_batch(&[1, 2]);
         forge.received_as(Seen { sequence_number: 9, ..forge.seen(1, 1) });
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_completed_message_that_is_still_seen() {
+    fn a_completed_message_that_is_still_peeked_is_found() {
         let mut forge = Forge::new();
         forge.sent(1);
         let peeked =

@@ -1,4 +1,4 @@
-//! When all is at rest, a queue's counts are what is in it, and nothing is left when all was taken out.
+//! At rest, a queue's counts equal its contents, and nothing is left after draining.
 
 use super::Violation;
 use super::history::{Delivery, History};
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_that_are_not_what_is_there() {
+    fn wrong_counts_are_found() {
         let mut forge = Forge::new();
         forge.sent(1);
         forge.resting(Counted { active: 1, ..Counted::default() });

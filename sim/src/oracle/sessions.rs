@@ -27,7 +27,7 @@ pub(super) fn one_holder_per_session(history: &History<'_>) -> Vec<Violation> {
     violations
 }
 
-/// A message that nobody has had yet comes before every later one of its session.
+/// A message that was never delivered comes before every later one of its session.
 pub(super) fn sessions_keep_their_order(history: &History<'_>) -> Vec<Violation> {
     let mut violations = Vec::new();
     let mut by_session: BTreeMap<(QueueIndex, SessionNumber), Vec<_>> = BTreeMap::new();
@@ -71,7 +71,7 @@ pub(super) fn messages_stay_in_their_session(history: &History<'_>) -> Vec<Viola
     violations
 }
 
-/// What is read was written last before it was asked for, or by somebody who had no answer then, or since.
+/// A read returns the last value written before the request, or one whose write had no answer yet, or a later one.
 pub(super) fn session_state_is_what_was_kept(history: &History<'_>) -> Vec<Violation> {
     let mut states = States::default();
     let mut violations = Vec::new();
@@ -102,12 +102,12 @@ pub(super) fn session_state_is_what_was_kept(history: &History<'_>) -> Vec<Viola
 type Place = (QueueIndex, SessionNumber);
 type Values = BTreeSet<Option<u64>>;
 
-/// What each session's state may be, as the log goes on.
+/// The possible states of each session, as the log proceeds.
 #[derive(Default)]
 struct States {
     kept: BTreeMap<Place, Values>,
     sets: BTreeMap<u32, (Place, u64)>,
-    /// What a read may find that has no answer yet.
+    /// The possible results of a read without an answer.
     reads: BTreeMap<u32, (Place, Values)>,
 }
 
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn two_holders_of_a_session() {
+    fn two_holders_of_a_session_are_found() {
         let mut forge = Forge::with_sessions();
         let hold = forge.held(1);
         forge.pass(100);
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_out_of_order() {
+    fn a_session_out_of_order_is_found() {
         let mut forge = Forge::with_sessions();
         let hold = Some(forge.held(1));
         for (number, place) in [(1, 1), (2, 3), (3, 2)] {
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_of_another_session() {
+    fn a_message_of_another_session_is_found() {
         let mut forge = Forge::with_sessions();
         let hold = Some(forge.held(2));
         forge.sent_on(1, in_session());
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_that_nobody_kept() {
+    fn an_invented_state_is_found() {
         let mut forge = Forge::with_sessions();
         let hold = forge.held(1);
         let read = |forge: &mut Forge, request| {

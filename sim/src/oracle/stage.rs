@@ -1,29 +1,31 @@
-//! What was picked out of a queue at which time, and what certainly waited there meanwhile.
+//! The deliveries of a queue by time, and the messages that certainly waited meanwhile.
 //!
-//! The time of a pick is that of its lock, which the broker tells to the millisecond. A message certainly waits from the answer to its sender until its
-//! first delivery, if that counts as its first. It may have been locked in between for somebody who never saw it: such a lock lasts until it is
-//! over and then counts, or ends with the receiver. So nothing is judged at times at which a receiver may have missed something.
+//! The time of a pick is that of its lock, which the broker reports in milliseconds. A message certainly waits from the
+//! answer to its sender until its first delivery, by its delivery count. In between it may have been locked for a
+//! receiver that never saw it: such a lock lasts until it expires and then counts, or ends with the receiver. Therefore
+//! nothing is judged at times at which a receiver may have missed a delivery.
 
 use std::collections::BTreeSet;
 
 use super::history::{Delivery, History, Message, TOLERANCE_MS};
 use crate::log::{Answer, MessageNumber, Part, QueueIndex};
 
-/// A delivery under a lock of its own.
+/// A delivery with a lock of its own.
 #[derive(Clone, Debug)]
 pub(super) struct Pick {
     pub(super) number: MessageNumber,
     pub(super) at_ms: i64,
     pub(super) place: u64,
     pub(super) enqueued_ms: i64,
-    /// `None`: nobody can tell.
+    /// `None`: unknown.
     pub(super) class: Option<String>,
     pub(super) tenant: Option<u32>,
-    /// The queue asked for its tenant when it came, and has done so in the same way since.
+    /// The queue determined its tenant when it was enqueued, and has used the same rule since.
     pub(super) has_tenant: bool,
-    /// The order has not changed since it was sent. What came under another one may wait in a lane beside that of its tenant.
+    /// The order has not changed since it was sent. A message from before the change may be in another lane than its
+    /// tenant's.
     pub(super) is_steady: bool,
-    /// The broker had never given it to anybody, for all that it counts.
+    /// By its delivery count, it was never delivered before.
     pub(super) is_first: bool,
     pub(super) run: u32,
 }
@@ -32,7 +34,7 @@ pub(super) struct Pick {
 #[derive(Clone, Debug)]
 pub(super) struct Wait {
     pub(super) pick: Pick,
-    /// `None`: it was there before every one with a higher number, and nobody knows since when.
+    /// `None`: it was enqueued before all messages with higher numbers, at an unknown time.
     pub(super) since_ms: Option<i64>,
 }
 
@@ -79,7 +81,7 @@ impl Stage {
         }
     }
 
-    /// When a sender was told that it is in this queue.
+    /// Returns when the sender got the confirmation for this queue.
     fn confirmed_ms(&self, history: &History<'_>, message: &Message) -> Option<i64> {
         let sends = message.sends.iter().filter_map(|send| history.sends.get(*send));
         let plain = sends.filter(|send| {
@@ -88,7 +90,7 @@ impl Stage {
         plain.filter(|send| send.answer == Answer::Done).filter_map(|send| send.answered_ms).min()
     }
 
-    /// No receiver may have missed anything that was locked for it then.
+    /// Returns whether no receiver may have missed a lock at that time.
     pub(super) fn is_clear(&self, at_ms: i64) -> bool {
         !self
             .dim
@@ -98,7 +100,7 @@ impl Stage {
 }
 
 impl Wait {
-    /// It certainly waited then.
+    /// Returns whether it certainly waited at that time.
     pub(super) fn is_at(&self, at_ms: i64) -> bool {
         let is_there = self.since_ms.is_some_and(|since| since + TOLERANCE_MS < at_ms);
         is_there && at_ms < self.pick.at_ms - TOLERANCE_MS

@@ -1,4 +1,5 @@
-//! Not before its time, not after it, and not again before the delay is over. Judged only where the broker's clock never steps.
+//! Not before its due time, not after its expiry, and not before the end of its delay. Judged only where the broker's
+//! clock never steps.
 
 use peeklock_types::RetryPolicy;
 
@@ -7,7 +8,7 @@ use super::counting::EXPIRED;
 use super::history::{Attempt, Delivery, History, Message, TOLERANCE_MS, is_abandon};
 use crate::log::{Answer, Part};
 
-/// When it was locked at the latest, or at the earliest for one in a session.
+/// Returns the latest time of the lock, or the earliest one in a session.
 fn at_latest(history: &History<'_>, delivery: &Delivery) -> i64 {
     if history.has_sessions(delivery.seen.queue) { delivery.at_ms } else { delivery.locked_at_ms }
 }
@@ -49,7 +50,8 @@ pub(super) fn nothing_is_delivered_after_its_time(history: &History<'_>) -> Vec<
     violations
 }
 
-/// The earliest and the latest end of its life, where that is known: a plain send with an answer, to a queue that keeps it.
+/// Returns the earliest and the latest expiry, where they are known: a plain send with an answer, to a queue that keeps
+/// it.
 fn life(history: &History<'_>, message: &Message, life_ms: i64) -> Option<(i64, i64)> {
     let [send] = message.sends.as_slice() else { return None };
     let send = history.sends.get(*send)?;
@@ -77,7 +79,7 @@ pub(super) fn delays_are_kept(history: &History<'_>) -> Vec<Violation> {
     violations
 }
 
-/// How long an abandoned message stays away at least.
+/// Returns the shortest delay of an abandoned message.
 fn delay_ms(history: &History<'_>, delivery: &Delivery, abandoned: &Attempt) -> i64 {
     let own = match &abandoned.outcome {
         peeklock_client::Outcome::AbandonWith { delay, .. } => *delay,
@@ -107,7 +109,7 @@ mod tests {
     use crate::log::{Seen, Terms};
 
     #[test]
-    fn a_scheduled_message_that_comes_early() {
+    fn an_early_scheduled_message_is_found() {
         let mut forge = Forge::new();
         forge.sent_on(1, Terms { due_ms: Some(500), ..Terms::default() });
         forge.pass(500);
@@ -119,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_has_expired_and_one_that_has_not() {
+    fn expired_and_unexpired_messages_are_judged() {
         let terms = Terms { time_to_live_ms: Some(500), ..Terms::default() };
         let mut forge = Forge::new();
         forge.sent_on(1, terms);
@@ -134,11 +136,11 @@ mod tests {
         let dead =
             Seen { part: Part::DeadLetter, dead_letter_reason: Some(EXPIRED.to_owned()), ..forge.seen(1, 1) };
         forge.received_as(dead);
-        assert_eq!(promises(nothing_is_delivered_after_its_time, &forge).len(), 1, "it was not over yet");
+        assert_eq!(promises(nothing_is_delivered_after_its_time, &forge).len(), 1, "it had not expired yet");
     }
 
     #[test]
-    fn a_message_that_is_back_before_its_delay() {
+    fn a_message_that_returns_before_its_delay_is_found() {
         let mut forge = Forge::new();
         forge.sent(1);
         let token = forge.received(1, 1);

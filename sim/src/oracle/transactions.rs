@@ -1,7 +1,7 @@
-//! All of a transaction, or nothing of it.
+//! A transaction takes effect as a whole or not at all.
 //!
-//! What a known end means is judged with everything else: its sends are confirmed or refused, and so are its settlements. Here is what the
-//! disappearance of a message tells about an end that nobody knows.
+//! Transactions with a known end are judged by the other checkers: their sends and settlements are confirmed or
+//! rejected. This checker judges unknown ends by the disappearance of messages.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +33,7 @@ pub(super) fn transactions_are_all_or_nothing(history: &History<'_>) -> Vec<Viol
     violations
 }
 
-/// The transaction of unknown end without which the message would still be there.
+/// Returns the transaction with an unknown end that must have removed the message.
 fn gone_with(history: &History<'_>, message: &Message) -> Option<u32> {
     let last = message.deliveries.last().filter(|_| !history.may_vanish(message))?;
     let mut completing =
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
     use crate::log::Event;
 
-    /// Message 1 is completed and message 2 sent in transaction 7.
+    /// Completes message 1 and sends message 2 in transaction 7.
     fn forged(answer: Option<Answer>) -> Forge {
         let mut forge = Forge::new();
         forge.sent(1);
@@ -68,32 +68,36 @@ mod tests {
     }
 
     #[test]
-    fn a_committed_transaction_of_which_a_part_is_missing() {
+    fn a_missing_part_of_a_committed_transaction_is_found() {
         let mut forge = forged(Some(Answer::Done));
-        assert_eq!(promises(nothing_confirmed_is_lost, &forge).len(), 1, "the message that was sent in it");
+        assert_eq!(
+            promises(nothing_confirmed_is_lost, &forge).len(),
+            1,
+            "the message sent in the transaction"
+        );
         forge.received(1, 2);
         assert_eq!(promises(nothing_completed_comes_back, &forge).len(), 1);
     }
 
     #[test]
-    fn a_transaction_that_nobody_committed() {
+    fn effects_of_an_uncommitted_transaction_are_found() {
         let mut forge = forged(None);
         assert_eq!(
             promises(nothing_confirmed_is_lost, &forge).len(),
             1,
-            "the message that was completed in it"
+            "the message completed in the transaction"
         );
         forge.received(2, 2);
         assert_eq!(promises(all_or_nothing, &forge).len(), 1);
     }
 
     #[test]
-    fn an_unknown_end_with_one_half_of_it() {
+    fn half_of_a_transaction_with_an_unknown_end_is_found() {
         let forge = forged(Some(Answer::Unknown));
         assert_eq!(
             promises(transactions_are_all_or_nothing, &forge).len(),
             1,
-            "one is gone, the other never came"
+            "one is gone, the other was never stored"
         );
         let mut forge = forged(Some(Answer::Unknown));
         let token = forge.received(2, 2);

@@ -1,4 +1,4 @@
-//! The order in which messages are handed out is the one that the queue was told.
+//! Messages are delivered in the configured order.
 
 use peeklock_types::{OrderPolicy, OrderSettings};
 
@@ -7,7 +7,7 @@ use super::history::{History, TOLERANCE_MS};
 use super::stage::{Pick, Stage, Wait, stages};
 use crate::log::{MessageNumber, Part};
 
-/// The broker says of each delivery which class it is in.
+/// The broker reports the right class with each delivery.
 pub(super) fn classes_are_what_was_asked_for(history: &History<'_>) -> Vec<Violation> {
     let mut violations = Vec::new();
     for (number, message) in &history.messages {
@@ -30,7 +30,8 @@ pub(super) fn classes_are_what_was_asked_for(history: &History<'_>) -> Vec<Viola
     violations
 }
 
-/// A message that nobody had yet goes before every later one of its class and tenant; and where nothing else is said, before every later one.
+/// A message that was never delivered comes before every later one of its class and tenant; and without an order,
+/// before every later one.
 pub(super) fn lanes_keep_their_order(history: &History<'_>) -> Vec<Violation> {
     judge(history, lane_rule).violations("lanes keep their order")
 }
@@ -49,7 +50,7 @@ fn lane_rule<'h>(history: &'h History<'_>, stage: &Stage, pick: &'h Pick) -> Opt
     }))
 }
 
-/// One line for all: there is no order, or one that asks only who came first.
+/// Returns whether all messages share one lane: there is no order, or the policy is fifo.
 fn is_one_lane(history: &History<'_>, stage: &Stage, at_ms: i64) -> bool {
     let fifo = |order: &OrderSettings| {
         order.policy == OrderPolicy::Fifo
@@ -59,7 +60,7 @@ fn is_one_lane(history: &History<'_>, stage: &Stage, at_ms: i64) -> bool {
     history.is_plain(stage.queue, at_ms, at_ms) || history.order(stage.queue, at_ms, at_ms).is_some_and(fifo)
 }
 
-/// Nothing goes while something of a more urgent class waits.
+/// No message is delivered while one of a more urgent class waits.
 pub(super) fn strict_is_strict(history: &History<'_>) -> Vec<Violation> {
     judge(history, strict_rule).violations("strict is strict")
 }
@@ -73,14 +74,14 @@ fn strict_rule<'h>(history: &'h History<'_>, stage: &Stage, pick: &'h Pick) -> O
     }))
 }
 
-/// The message goes for which the time of its coming and the offset of its class are the earliest.
+/// The message with the smallest arrival time plus class offset is delivered.
 pub(super) fn aged_goes_by_age(history: &History<'_>) -> Vec<Violation> {
     judge(history, aged_rule).violations("aged goes by age")
 }
 
 fn aged_rule<'h>(history: &'h History<'_>, stage: &Stage, pick: &'h Pick) -> Option<Rule<'h>> {
     let order = policy_at(history, stage, pick, OrderPolicy::Aged).filter(|order| order.tenants.is_none())?;
-    // A clock that steps puts messages into one line whose ages are not in order.
+    // A stepping clock puts messages with unsorted ages into one lane.
     let key = key(order, pick).filter(|_| history.is_steady())?;
     Some(Box::new(move |wait| {
         let own = self::key(order, &wait.pick).filter(|_| wait.pick.class != pick.class)?;
@@ -88,13 +89,13 @@ fn aged_rule<'h>(history: &'h History<'_>, stage: &Stage, pick: &'h Pick) -> Opt
     }))
 }
 
-/// Whether it was right that the pick went before one that waited; `None` if nobody can say.
+/// Whether the pick was right to precede a waiting message; `None` if unknown.
 type Rule<'h> = Box<dyn Fn(&Wait) -> Option<bool> + 'h>;
 
-/// What came of asking of each pick at a clear time whether it should have been another.
+/// The result of judging each pick at a clear time.
 #[derive(Default)]
 struct Judged {
-    /// Picks that could have been wrong.
+    /// The picks that could have been wrong.
     count: usize,
     wrong: Vec<(MessageNumber, String)>,
 }
@@ -130,7 +131,7 @@ impl Judged {
     }
 }
 
-/// How many picks could have been found wrong, by promise.
+/// Returns how many picks could have been wrong, by promise.
 pub(super) fn judged_counts(history: &History<'_>) -> [(&'static str, usize); 3] {
     [
         ("in lanes", judge(history, lane_rule).count),
@@ -146,7 +147,7 @@ fn told(pick: &Pick) -> String {
     )
 }
 
-/// The order of the queue at the time of a pick, if it has this policy beyond doubt.
+/// Returns the order of the queue at the time of a pick, if it certainly has this policy.
 fn policy_at<'h>(
     history: &'h History<'_>,
     stage: &Stage,
@@ -165,7 +166,8 @@ fn key(order: &OrderSettings, pick: &Pick) -> Option<i64> {
     Some(pick.enqueued_ms + i64::try_from(offset.as_millis()).unwrap_or(i64::MAX / 2))
 }
 
-/// No limit of its class or its tenant may have held it back. One of the whole queue holds all back alike.
+/// Returns whether no limit of its class or its tenant may have held it back. A limit of the whole queue holds all back
+/// equally.
 fn is_free(order: &OrderSettings, wait: &Wait) -> bool {
     let class = rank(order, &wait.pick).and_then(|rank| order.classes.get(rank));
     let is_limited =
@@ -196,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_class_that_nobody_asked_for() {
+    fn a_wrong_class_is_found() {
         let mut forge = forge(OrderPolicy::Strict);
         let high = forge.sent_to("high");
         forge.took_first(high);
@@ -209,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_class_that_is_gone_gives_way_to_the_default_class() {
+    fn messages_of_a_deleted_class_move_to_the_default_class() {
         let mut forge = forge(OrderPolicy::Strict);
         let (high, low) = (forge.sent_to("high"), forge.sent_to("low"));
         let without: fn(&mut OrderSettings) =
@@ -225,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_out_of_order() {
+    fn a_lane_out_of_order_is_found() {
         let overtaken = |policy, classes: [&str; 2]| {
             let mut forge = forge(policy);
             let numbers = classes.map(|class| forge.sent_to(class));
@@ -240,7 +242,7 @@ mod tests {
         assert_eq!(overtaken(OrderPolicy::Fifo, ["low", "high"]), 1);
     }
 
-    /// Both are sent, the second one first, and then they come in this order.
+    /// Sends both, the second one first, and delivers them in this order.
     fn taken(forge: &mut Forge, classes: [&str; 2], apart_ms: u64) -> usize {
         let first = forge.sent_to(classes[1]);
         forge.pass(apart_ms);
@@ -253,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_less_urgent_class_that_goes_first() {
+    fn a_less_urgent_class_that_goes_first_is_found() {
         assert_eq!(taken(&mut forge(OrderPolicy::Strict), ["high", "low"], 10), 0);
         assert_eq!(taken(&mut forge(OrderPolicy::Strict), ["low", "high"], 10), 1);
         assert_eq!(taken(&mut forge(OrderPolicy::Fifo), ["low", "high"], 10), 0);
@@ -270,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_judged_while_a_receiver_may_have_missed_something() {
+    fn nothing_is_judged_while_a_receiver_may_have_missed_a_delivery() {
         let mut forge = forge(OrderPolicy::Strict);
         let (high, low) = (forge.sent_to("high"), forge.sent_to("low"));
         forge.add(Event::Attaching { link: 77, queue: 0, part: Part::Main, run: 1, connection: 5 });
@@ -280,7 +282,7 @@ mod tests {
         forge.add(Event::Broken { connection: 5 });
         forge.pass(10);
         forge.took_first(high);
-        assert!(promises(strict_is_strict, &forge).is_empty(), "the other receiver may have had it");
+        assert!(promises(strict_is_strict, &forge).is_empty(), "the other receiver may have held it");
     }
 
     #[test]

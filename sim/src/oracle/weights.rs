@@ -1,4 +1,4 @@
-//! Classes share by their weights, while both have messages that wait.
+//! Classes share by weight while both have waiting messages.
 
 use std::collections::BTreeMap;
 
@@ -8,12 +8,12 @@ use super::Violation;
 use super::history::{History, TOLERANCE_MS};
 use super::stage::{Pick, Stage, stages};
 
-/// While two classes both have messages that wait, each gets its share.
+/// While two classes both have waiting messages, each gets its share.
 pub(super) fn weights_are_kept(history: &History<'_>) -> Vec<Violation> {
     weigh_all(history).1
 }
 
-/// How many picks could have been found to be too many.
+/// Returns how many picks could have exceeded the share.
 pub(super) fn judged_count(history: &History<'_>) -> usize {
     weigh_all(history).0
 }
@@ -33,7 +33,7 @@ fn weigh_all(history: &History<'_>) -> (usize, Vec<Violation>) {
     (count, violations)
 }
 
-/// Classes that ever shared by weight in this queue.
+/// Returns the classes that ever shared by weight in this queue.
 fn pairs_of(history: &History<'_>, stage: &Stage) -> Vec<(String, String)> {
     let orders = history.orders(stage.queue, i64::MIN, i64::MAX);
     let mut names: Vec<_> = orders
@@ -51,7 +51,7 @@ fn pairs_of(history: &History<'_>, stage: &Stage) -> Vec<(String, String)> {
     pairs.map(|(one, other)| (one.clone(), other.clone())).collect()
 }
 
-/// The longest times at which both classes certainly had something that waited.
+/// Returns the longest times in which both classes certainly had waiting messages.
 fn spans(stage: &Stage, one: &str, other: &str) -> Vec<(i64, i64)> {
     let (one, other) = (backlog(stage, one), backlog(stage, other));
     let mut spans = Vec::new();
@@ -66,7 +66,7 @@ fn spans(stage: &Stage, one: &str, other: &str) -> Vec<(i64, i64)> {
     spans
 }
 
-/// When a class certainly had messages that waited, apart.
+/// Returns the disjoint times in which a class certainly had waiting messages.
 fn backlog(stage: &Stage, class: &str) -> Vec<(i64, i64)> {
     let mut times: Vec<_> = stage
         .waits
@@ -86,7 +86,7 @@ fn backlog(stage: &Stage, class: &str) -> Vec<(i64, i64)> {
     joined
 }
 
-/// Walks over the picks of a span in parts that can be judged: one order, and nobody who may have missed a pick.
+/// Visits the picks of a span in parts that can be judged: one order, and no receiver that may have missed a pick.
 fn weigh(
     history: &History<'_>,
     stage: &Stage,
@@ -143,13 +143,14 @@ fn weights(order: &OrderSettings, (one, other): (&str, &str)) -> Option<(u32, u3
     Some((order.weight(order.class_index(one)?), order.weight(order.class_index(other)?)))
 }
 
-/// Nothing holds either of them back.
+/// Returns whether no limit holds either class back.
 fn may_share(order: &OrderSettings, (one, other): (&str, &str)) -> bool {
     let is_free = |name: &str| order.class_index(name).is_some_and(|class| !order.may_hold_class(class));
     is_free(one) && is_free(other)
 }
 
-/// How far two classes are apart, each counted by its weight, and how far they ever were. Picks in one millisecond have no order.
+/// The current and the largest distance of two classes, each counted by its weight. Picks in the same millisecond have
+/// no order.
 #[derive(Default)]
 struct Tally {
     counts: (u32, u32),
@@ -180,8 +181,7 @@ impl Tally {
     }
 }
 
-/// Fair queueing by start times lets two classes be apart by what one pick of each costs. What was charged by weights that were changed since
-/// still counts.
+/// Start-time fair queueing permits a distance of one pick's cost of each class. Charges by former weights still count.
 fn bound(history: &History<'_>, stage: &Stage, pair: (&str, &str)) -> f64 {
     let orders = history.orders(stage.queue, i64::MIN, i64::MAX).into_iter().flatten();
     let weights: Vec<_> = orders.filter_map(|order| weights(order, pair)).collect();
@@ -197,7 +197,7 @@ mod tests {
     use crate::scenario::Wish;
 
     #[test]
-    fn a_class_that_gets_more_than_its_weight() {
+    fn a_class_above_its_weight_is_found() {
         let picked = |classes: &[&str]| {
             let mut forge = Forge::with_order();
             forge.order().policy = OrderPolicy::Weighted;

@@ -1,5 +1,5 @@
-//! Blobs that several want to change, as the checkpoint stores of the SDKs do: whoever names the etag that is there wins, unless
-//! somebody holds a lease.
+//! Blobs with several writers, like the checkpoint stores of the SDKs: a change with the current etag succeeds, unless
+//! another client holds a lease.
 
 use fastrand::Rng;
 
@@ -13,14 +13,14 @@ pub struct Blobs {
     pub claimant_count: usize,
     pub pause_ms_max: u64,
     pub call_ms_max: u64,
-    /// One answer in so many is not heard; 0: all are.
+    /// One answer in this many is lost; 0: none is.
     pub unheard_one_in: u32,
-    /// One change in so many is about a lease; 0: none is.
+    /// One change in this many is about a lease; 0: none is.
     pub lease_one_in: u32,
 }
 
 impl Blobs {
-    /// By a chance of its own, so that what else is drawn stays what it was.
+    /// Uses a random generator of its own, so that the rest of the scenario is unchanged.
     pub(super) fn draw(seed: u64) -> Option<Blobs> {
         let rng = &mut Rng::with_seed(seed ^ CHANCE);
         one_in(rng, 3).then(|| Blobs {

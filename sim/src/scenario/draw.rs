@@ -13,10 +13,10 @@ use super::{
     Subscription, Target, Test, Topic, Weather, strain,
 };
 
-/// How often producers of a crowd send at least, and how long its consumers work at most.
+/// The longest pause of a crowd's producers, and the work time of its consumers.
 const CROWD_PAUSE_MS_MAX: u64 = 500;
 const CROWD_WORK_MS: u64 = 1_000;
-/// The longest that a consumer abandons a message for.
+/// The longest delay with which a consumer abandons a message.
 pub(crate) const DELAY_MAX: Duration = Duration::from_secs(20);
 
 pub(super) fn one_in(rng: &mut Rng, count: u32) -> bool {
@@ -37,7 +37,7 @@ impl Scenario {
         }
         let topic_count = pick(rng, &[0, 0, 1, 1, 1, 2], 1);
         let mut topics: Vec<_> = (0..topic_count).map(|n| topic(rng, n, &mut queues)).collect();
-        // By a chance of their own: what else is drawn stays what it was.
+        // A random generator of its own keeps the rest of the scenario unchanged.
         let order_rng = &mut Rng::with_seed(seed ^ 0x0dde5);
         for queue in &mut queues {
             if order_rng.u32(0..5) < 3 {
@@ -105,7 +105,7 @@ impl Scenario {
     }
 }
 
-/// Nothing breaks, and more comes than can be worked on: what waits long can be judged best by the order in which it goes.
+/// Removes faults and sends more than consumers can handle: long waits are the best test of the order.
 fn crowd(scenario: &mut Scenario) {
     scenario.network = NetworkFaults::default();
     let MachineFaults { disk_stall_ms_max, commit_ms_max, every_ms, .. } = scenario.machine;
@@ -119,7 +119,7 @@ fn crowd(scenario: &mut Scenario) {
     }
 }
 
-/// A topic with subscriptions, which are added to the queues.
+/// Draws a topic with subscriptions, which are added to the queues.
 fn topic(rng: &mut Rng, number: usize, queues: &mut Vec<Queue>) -> Topic {
     let name = format!("topic-{number}");
     let session_count = if one_in(rng, 3) { rng.u32(1..6) } else { 0 };
@@ -127,7 +127,7 @@ fn topic(rng: &mut Rng, number: usize, queues: &mut Vec<Queue>) -> Topic {
     let first = queues.len();
     for n in 0..rng.usize(1..=4) {
         let mut queue = queue(rng, format!("{name}/Subscriptions/sub-{n}"));
-        // Only a topic looks for duplicates; and where there are sessions, subscriptions do without them, too.
+        // Only a topic detects duplicates; and where there are sessions, some subscriptions have none.
         queue.settings.duplicate_window = None;
         queue.settings.requires_session = session_count > 0 && rng.bool();
         queue.session_count = if queue.settings.requires_session { session_count } else { 0 };
@@ -149,7 +149,7 @@ fn topic(rng: &mut Rng, number: usize, queues: &mut Vec<Queue>) -> Topic {
     Topic { name, settings, session_count, subscriptions }
 }
 
-/// Sometimes none: then nothing comes.
+/// Draws rules. Sometimes there are none, and then nothing matches.
 fn rules(rng: &mut Rng) -> Vec<Rule> {
     if one_in(rng, 10) {
         return vec![Rule { name: "broken".to_owned(), test: Test::Failing, marks: false }];
@@ -172,16 +172,18 @@ fn test(rng: &mut Rng) -> Test {
     pick(rng, &tests, Test::All)
 }
 
-/// To a queue that no other subscription leads to: two copies of a message in one place could not be told apart.
+/// Forwards to a queue that no other subscription leads to: two copies of a message in one queue could not be
+/// distinguished.
 fn forward_apart(rng: &mut Rng, queues: &mut [Queue], from: usize, first: usize) {
     let reached = |queues: &[Queue], n: usize| super::places(queues, n);
     let others: Vec<_> =
         (first..queues.len()).filter(|n| *n != from).flat_map(|n| reached(queues, n)).collect();
     let is_apart = |n: &usize| {
-        // Nobody sends to another topic's subscription.
+        // No client sends to a subscription of another topic.
         let is_plain =
             queues.get(*n).is_some_and(|queue| queue.session_count == 0 && !queue.name.contains('/'));
-        // Copies that several actions made of one message have its id: where duplicates are dropped, all but one would be.
+        // Copies that several actions made of one message share its id: a queue with duplicate detection would drop all
+        // but one.
         let drops = |n: usize| queues.get(n).is_none_or(|queue| queue.settings.duplicate_window.is_some());
         is_plain
             && !reached(queues, *n).into_iter().any(drops)
@@ -235,7 +237,7 @@ fn retry(rng: &mut Rng) -> RetryPolicy {
     }
 }
 
-/// Messages that do not pass in one piece, everywhere: those of one queue may be forwarded to another.
+/// Adds messages that do not fit one piece, to all queues: those of one queue may be forwarded to another.
 fn add_large(rng: &mut Rng, queues: &mut [Queue], topics: &mut [Topic], producers: &mut [Producer]) {
     let topics = topics.iter_mut().map(|topic| &mut topic.settings);
     for settings in queues.iter_mut().map(|queue| &mut queue.settings).chain(topics) {
@@ -247,7 +249,7 @@ fn add_large(rng: &mut Rng, queues: &mut [Queue], topics: &mut [Topic], producer
     }
 }
 
-/// Only to later queues without sessions, so that nothing goes in circles or is refused.
+/// Forwards only to later queues without sessions, so that there are no loops and no rejections.
 fn forward(rng: &mut Rng, queues: &mut [Queue], from: usize) {
     let targets: Vec<_> = (from + 1..queues.len())
         .filter(|n| queues.get(*n).is_some_and(|queue| queue.session_count == 0))
@@ -337,7 +339,7 @@ fn machine(rng: &mut Rng) -> MachineFaults {
     }
 }
 
-/// What may arrive from another queue at one time.
+/// Returns the bytes that may arrive from another queue at one time.
 fn transfer_bytes(queues: &[Queue], producers: &[Producer]) -> u64 {
     const COUNT_MAX: usize = 256;
     const BYTES_MAX: usize = 1 << 20;
@@ -349,8 +351,8 @@ fn transfer_bytes(queues: &[Queue], producers: &[Producer]) -> u64 {
     bytes.min(BYTES_MAX) as u64
 }
 
-/// Segments as small as can be, so that a short run rolls, recycles, snapshots and evacuates. A group must fit into one, and a round of a
-/// shard may find everything that all producers can send at one time.
+/// Draws the smallest segments, so that a short run rolls, recycles, snapshots and evacuates. A commit group must fit
+/// into one, and a round of a shard may contain everything that all producers can send at one time.
 fn wal(
     rng: &mut Rng,
     queues: &[Queue],
@@ -367,7 +369,7 @@ fn wal(
         .sum::<usize>()
         + hub.map_or(0, Hub::round_bytes);
     let is_large = producers.iter().any(|producer| producer.large_one_in > 0);
-    // A shard ends a group at a mebibyte, and what comes last may be as large as a body that is loaded whole.
+    // A shard ends a commit group at one mebibyte, and the last body may be as large as a body that is loaded whole.
     let large_bytes = if is_large { 7 << 19 } else { 0 };
     let segment_bytes = round_bytes as u64
         + FACTS_BYTES

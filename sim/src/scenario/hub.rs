@@ -1,4 +1,4 @@
-//! The hub of a run: who publishes, who reads, and who shares its partitions.
+//! The hub of a run: its publishers, its readers, and the instances that share its partitions.
 
 use std::time::Duration;
 
@@ -7,16 +7,16 @@ use peeklock_types::{ExpiredPosition, HubSettings};
 
 use super::draw::{one_in, pick};
 
-/// The groups of the hub, by their place in [`GROUPS`].
+/// A consumer group of the hub, by its place in [`GROUPS`].
 pub(crate) type GroupIndex = usize;
 
-/// Readers come and go in the first, processors share the second, and the third is there only sometimes.
+/// Readers use the first, processors share the second, and the third exists only sometimes.
 pub(crate) const GROUPS: [&str; 3] = ["$Default", "Workers", "passing"];
 pub(crate) const PLAIN: GroupIndex = 0;
 pub(crate) const WORKERS: GroupIndex = 1;
 pub(crate) const PASSING: GroupIndex = 2;
 
-/// So many readers are three too many for one partition.
+/// Three readers too many for one partition.
 const CROWD: usize = 8;
 
 #[derive(Clone, Debug)]
@@ -26,24 +26,24 @@ pub struct Hub {
     pub publishers: Vec<Publisher>,
     pub readers: Vec<HubReader>,
     pub processors: Option<Processors>,
-    /// It gets more partitions, up to this many.
+    /// The hub grows up to this many partitions.
     pub partition_count_max: u32,
-    /// The group that is not always there comes and goes.
+    /// The third consumer group is created and deleted.
     pub has_passing_group: bool,
-    /// Some who are asked take their time, up to this.
+    /// The longest delay of an answer.
     pub call_ms_max: u64,
-    /// One connection in so many is lost at some time; 0: only those that the broker's end takes with it.
+    /// One connection in this many is lost at some time; 0: only those that the broker's end takes along.
     pub lost_one_in: u32,
 }
 
 #[derive(Clone, Debug)]
 pub struct Publisher {
-    /// Always to this partition; else to any.
+    /// Sends always to this partition; else to any.
     pub partition: Option<u32>,
-    /// By key, which decides the partition.
+    /// Sends by key, which decides the partition.
     pub is_keyed: bool,
     pub is_numbered: bool,
-    /// Over AMQP; else there is no network between it and the broker.
+    /// Uses AMQP; else there is no network between it and the broker.
     pub is_wired: bool,
     pub pause_ms_max: u64,
     pub batch_max: usize,
@@ -53,13 +53,13 @@ pub struct Publisher {
 #[derive(Clone, Debug)]
 pub struct HubReader {
     pub group: GroupIndex,
-    /// Always this partition; else any.
+    /// Reads always this partition; else any.
     pub partition: Option<u32>,
     pub level: Option<i64>,
     pub is_wired: bool,
     pub credit: u32,
     pub window_bytes: i64,
-    /// How long it takes for what one look brings.
+    /// The longest work time for the events of one receive.
     pub work_ms_max: u64,
 }
 
@@ -69,18 +69,18 @@ pub struct Processors {
     pub count: usize,
     pub interval: Duration,
     pub expiry: Duration,
-    /// A checkpoint after so many events.
+    /// The number of events between checkpoints.
     pub checkpoint_every: u64,
-    /// On average, time between two changes of who takes part.
+    /// The average time between two changes of the instances.
     pub changes_every_ms: u64,
-    /// One call in so many fails; 0: none does.
+    /// One call in this many fails; 0: none does.
     pub fails_one_in: u32,
-    /// Their questions go over AMQP while the storm lasts.
+    /// Requests go over AMQP during the storm.
     pub is_wired: bool,
 }
 
 impl Hub {
-    /// By a chance of its own, so that what else is drawn stays what it was.
+    /// Uses a random generator of its own, so that the rest of the scenario is unchanged.
     pub(super) fn draw(seed: u64) -> Option<Hub> {
         let rng = &mut Rng::with_seed(seed ^ 0x4b5e5);
         rng.bool().then(|| {
@@ -100,11 +100,11 @@ impl Hub {
         })
     }
 
-    /// What publishers can bring at one time.
+    /// Returns the bytes that publishers can send at one time.
     pub(super) fn round_bytes(&self) -> usize {
         const ENVELOPE_BYTES: usize = 300;
         let one = |publisher: &Publisher| publisher.batch_max * (publisher.body_bytes_max + ENVELOPE_BYTES);
-        // One that has lost its connection may come back while what it sent before still waits.
+        // A publisher that has lost its connection may return while its earlier send still waits.
         2 * self.publishers.iter().map(one).sum::<usize>()
     }
 }
@@ -134,7 +134,7 @@ fn publisher(rng: &mut Rng, partition_count: u32) -> Publisher {
     }
 }
 
-/// Some that stay apart, and some that want the same.
+/// Some readers use different partitions, and some compete.
 fn readers(rng: &mut Rng, partition_count: u32) -> Vec<HubReader> {
     let rivalry = rng.bool();
     let reader = |rng: &mut Rng, number: usize| HubReader {
@@ -149,13 +149,13 @@ fn readers(rng: &mut Rng, partition_count: u32) -> Vec<HubReader> {
     (0..rng.usize(1..=8)).map(|number| reader(rng, number)).collect()
 }
 
-/// All want the same without an owner level, and there are more than can be let in.
+/// All readers use the same partition without an owner level, more than the limit.
 fn queue_up(mut readers: Vec<HubReader>) -> Vec<HubReader> {
     for reader in &mut readers {
         (reader.group, reader.partition, reader.level) = (PLAIN, Some(0), None);
     }
     let first = readers.first().cloned();
-    readers.resize_with(CROWD, || first.clone().expect("there is one at least"));
+    readers.resize_with(CROWD, || first.clone().expect("there is at least one reader"));
     readers
 }
 

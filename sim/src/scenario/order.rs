@@ -1,4 +1,5 @@
-//! Orders of queues, and what senders ask for. As with rules, the sim knows a message's class by meaning, and the broker finds it by itself.
+//! Orders of queues, and the senders' settings for them. The simulator computes a message's class by itself, as it does
+//! for rules, and compares.
 
 use std::time::Duration;
 
@@ -31,7 +32,7 @@ const CLASSES: [&[(&str, u8, u8)]; 5] = [
     &[],
 ];
 
-/// What the sender of a message says about its urgency. It follows from the number of the message.
+/// The sender's settings for the urgency of a message. They follow from the number of the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wish {
     pub(crate) header: Option<u8>,
@@ -40,7 +41,7 @@ pub(crate) struct Wish {
     pub(crate) is_paying: bool,
 }
 
-/// What the property says.
+/// The value of the property.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Said {
     Name(&'static str),
@@ -65,7 +66,7 @@ impl Wish {
         }
     }
 
-    /// The class that a queue with this order puts it into.
+    /// Returns the class in a queue with this order.
     pub(crate) fn class(&self, order: &OrderSettings) -> ClassName {
         let place = order.rules.iter().find(|rule| self.fits(&rule.when)).map(|rule| rule.class.clone());
         place.unwrap_or_else(|| self.own_class(order))
@@ -82,7 +83,7 @@ impl Wish {
             .map_or_else(|| default_class(order), |class| class.name.clone())
     }
 
-    /// What the conditions mean that are drawn here.
+    /// Evaluates the conditions that are drawn here.
     fn fits(&self, condition: &str) -> bool {
         match condition {
             "tier = 'paying'" => self.is_paying,
@@ -93,7 +94,7 @@ impl Wish {
     }
 }
 
-/// Where everything goes that says nothing else.
+/// Returns the class of messages without other settings.
 pub(crate) fn default_class(order: &OrderSettings) -> ClassName {
     order.classes.get(order.default_class_index()).map_or_else(ClassName::only, |class| class.name.clone())
 }
@@ -102,12 +103,12 @@ pub(crate) fn tenant_name(tenant: u32) -> String {
     format!("tenant-{tenant}")
 }
 
-/// What an order of a queue can say.
+/// The scope of an order.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scope {
-    /// The queue has sessions: rates are high enough for an auditor that waits for a second.
+    /// The queue has sessions: rates are high enough for an auditor that waits one second.
     has_sessions: bool,
-    /// Nobody sends to a subscription.
+    /// No client sends to a subscription.
     has_senders: bool,
 }
 
@@ -117,7 +118,7 @@ impl Scope {
     }
 }
 
-/// An order that fits the times of a run.
+/// Draws an order that fits the times of a run.
 pub(crate) fn order(rng: &mut Rng, scope: Scope) -> OrderSettings {
     let mut order = OrderSettings { classes: classes(rng), ..OrderSettings::default() };
     let some_class = |rng: &mut Rng, order: &OrderSettings| {
@@ -141,7 +142,7 @@ pub(crate) fn order(rng: &mut Rng, scope: Scope) -> OrderSettings {
     order
 }
 
-/// Changes what can be changed without giving messages another class.
+/// Changes the settings that do not move messages to another class.
 pub(crate) fn tune(rng: &mut Rng, order: &mut OrderSettings, scope: Scope) {
     let policies = [
         OrderPolicy::Fifo,
@@ -168,7 +169,7 @@ pub(crate) fn tune(rng: &mut Rng, order: &mut OrderSettings, scope: Scope) {
     order.max_outstanding = pick(rng, &[1, 2, 5, 16, 16], 16);
 }
 
-/// Another order for a queue whose order was `before`: mostly the same classes, sometimes others, sometimes none.
+/// Draws another order for a queue whose order was `before`: mostly the same classes, sometimes others, sometimes none.
 pub(crate) fn changed(rng: &mut Rng, before: Option<&OrderSettings>, scope: Scope) -> Option<OrderSettings> {
     match (rng.u32(0..8), before) {
         (0, Some(_)) => None,
@@ -189,7 +190,7 @@ fn classes(rng: &mut Rng) -> Vec<ClassSettings> {
         .collect()
 }
 
-/// A lane goes on within two seconds; what takes longer looks like a standstill.
+/// Draws a rate at which a lane continues within two seconds; a longer pause would look like a standstill.
 fn rate(rng: &mut Rng, scope: Scope) -> Rate {
     let per_second_milli = if scope.has_sessions { rng.u64(4_000..20_000) } else { rng.u64(500..20_000) };
     Rate { per_second_milli, burst: pick(rng, &[1, 1, 3, 10], 1) }
@@ -203,7 +204,7 @@ fn tenants(rng: &mut Rng, scope: Scope) -> TenantSettings {
     let class = |name: &str| ClassName::parse(name).map(TenantClass::new).ok();
     let mut classes = Vec::new();
     if rng.bool() {
-        // Which tenant it is decides, and nothing else: so a tenant is in one class.
+        // Only the tenant's name decides, so a tenant is in one class.
         let paying = class(PAYING).map(|class| TenantClass {
             when: Some(format!("{TENANT} = '{}' OR {TENANT} = '{}'", tenant_name(0), tenant_name(1))),
             weight_milli: rng.u32(500..5000),
@@ -226,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_drawn_can_be_used_and_uses_all_there_is() {
+    fn drawn_orders_are_valid_and_use_every_feature() {
         let rng = &mut Rng::with_seed(1);
         let orders: Vec<_> =
             (0..500).map(|_| order(rng, Scope { has_sessions: false, has_senders: true })).collect();
@@ -245,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_goes_before_the_property_and_that_before_the_header() {
+    fn a_rule_precedes_the_property_and_the_property_precedes_the_header() {
         let rng = &mut Rng::with_seed(1);
         let mut order = OrderSettings {
             classes: Vec::new(),
@@ -261,7 +262,7 @@ mod tests {
         let class = |wish: Wish| wish.class(&order).as_str().to_owned();
         assert_eq!(class(wish), "high");
         assert_eq!(class(Wish { property: Some(Said::Name("LOW")), ..wish }), "low");
-        assert_eq!(class(Wish { property: Some(Said::Text(7)), ..wish }), "normal", "it fits no class");
+        assert_eq!(class(Wish { property: Some(Said::Text(7)), ..wish }), "normal", "it matches no class");
         assert_eq!(class(Wish { is_paying: true, ..wish }), "low");
     }
 }

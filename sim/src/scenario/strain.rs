@@ -1,4 +1,4 @@
-//! What makes a world hard on purpose, so that states are reached in which mistakes would show: added to what was drawn, by a chance of its own.
+//! Adds strain to a drawn scenario, by a random generator of its own, to reach states in which mistakes show.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use super::draw::{one_in, pick};
 use super::hub::PLAIN;
 use super::{Hub, HubReader, Publisher, Scenario};
 
-/// So many want to read one partition without an owner level, of which five may.
+/// This many readers want one partition without an owner level; five are permitted.
 const THRONG: usize = 9;
-/// Publishers of a hub that forgets soon leave it no time.
+/// The longest pause of publishers of a hub with short retention.
 const BUSY_PAUSE_MS_MAX: u64 = 200;
 
-/// One world in two stays as it is.
+/// Leaves one world in two unchanged.
 pub(super) fn add(seed: u64, scenario: &mut Scenario) {
     let rng = &mut Rng::with_seed(seed ^ 0x57a1f);
     if rng.bool() {
@@ -38,7 +38,7 @@ pub(super) fn add(seed: u64, scenario: &mut Scenario) {
     }
 }
 
-/// More readers without an owner level than may read, who come again and again.
+/// Adds more readers without an owner level than permitted, which retry again and again.
 fn throng(rng: &mut Rng, hub: &mut Hub) {
     let reader = |rng: &mut Rng| HubReader {
         group: PLAIN,
@@ -49,13 +49,13 @@ fn throng(rng: &mut Rng, hub: &mut Hub) {
         window_bytes: 10_000,
         work_ms_max: pick(rng, &[50, 1000], 50),
     };
-    // Whoever has an owner level would drive all of them out.
+    // A reader with an owner level would displace all of them.
     hub.readers.retain(|reader| reader.level.is_none());
     hub.readers.extend((0..THRONG).map(|_| reader(rng)));
     hub.publishers.iter_mut().for_each(busy);
 }
 
-/// Events go soon, and there are readers who do not keep up: each hears of it, and nobody is moved on without a word.
+/// Retires events soon, with readers that do not keep up: each gets an error, and none is moved on silently.
 fn forget_soon(rng: &mut Rng, hub: &mut Hub) {
     hub.settings.expired_position = ExpiredPosition::Refuse;
     hub.settings.retention = Some(Duration::from_secs(rng.u64(1..8)));
@@ -65,7 +65,7 @@ fn forget_soon(rng: &mut Rng, hub: &mut Hub) {
     hub.publishers.iter_mut().for_each(busy);
 }
 
-/// Readers far behind, of events that are moved under their feet.
+/// Adds readers that are far behind, while their events are moved.
 fn lag_behind(rng: &mut Rng, hub: &mut Hub) {
     hub.settings.retention = None;
     hub.settings.retention_bytes = None;

@@ -1,4 +1,5 @@
-//! Topics, and who gets a copy of what. Rules are known here by their meaning; the broker knows them as filters and actions.
+//! Topics, and the subscriptions that get a copy. The simulator evaluates rules by their meaning; the broker has them
+//! as filters and actions.
 
 use peeklock_filter::{self as filter, CorrelationFilter, Filter, RuleName, RuleNameError, SqlFilter, Value};
 use peeklock_types::QueueSettings;
@@ -12,7 +13,7 @@ pub(crate) const MARK: &str = "mark";
 pub struct Topic {
     pub name: String,
     pub settings: QueueSettings,
-    /// How many sessions messages belong to; 0 where no subscription has sessions.
+    /// The number of sessions; 0 where no subscription has sessions.
     pub session_count: u32,
     pub subscriptions: Vec<Subscription>,
 }
@@ -27,11 +28,11 @@ pub struct Subscription {
 pub struct Rule {
     pub name: String,
     pub test: Test,
-    /// It marks its copy, and so has one of its own.
+    /// It marks its copy, which is therefore a separate one.
     pub marks: bool,
 }
 
-/// Which messages a rule takes.
+/// The messages that a rule matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Test {
     All,
@@ -50,7 +51,7 @@ pub enum Test {
     Failing,
 }
 
-/// What rules look at. It follows from the number of the message.
+/// The properties that rules use. They follow from the number of the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Traits {
     /// Not every message has one.
@@ -148,7 +149,7 @@ impl PartialEq for Subscription {
 impl Eq for Subscription {}
 
 impl Subscription {
-    /// Every message is dead-lettered here, because no rule can tell whether it is wanted.
+    /// Returns whether every message is dead-lettered here because a rule cannot be evaluated.
     pub fn fails(&self) -> bool {
         self.rules.iter().any(|rule| rule.test == Test::Failing)
     }
@@ -171,12 +172,13 @@ impl Copy<'_> {
 }
 
 impl Topic {
-    /// Every copy that any message may have. The number of a copy is that of its message, plus one, plus its place here.
+    /// Returns every possible copy of a message. The number of a copy is that of its message, plus one, plus its index
+    /// here.
     pub fn copies(&self) -> Vec<Copy<'_>> {
         self.subscriptions.iter().flat_map(copies_of).collect()
     }
 
-    /// The numbers that a message needs: its own, and one for each copy.
+    /// Returns how many numbers a message needs: its own, and one for each copy.
     pub fn numbers(&self) -> u32 {
         u32::try_from(self.copies().len()).unwrap_or(u32::MAX - 1) + 1
     }
@@ -189,7 +191,7 @@ fn copies_of(subscription: &Subscription) -> Vec<Copy<'_>> {
     [Copy { queue, rule: None, subscription }].into_iter().chain(marked).collect()
 }
 
-/// The number of the copy at a place of `Topic::copies`.
+/// Returns the number of the copy at an index of `Topic::copies`.
 pub(crate) fn copy_number(message: MessageNumber, place: usize) -> MessageNumber {
     message.saturating_add(1).saturating_add(u32::try_from(place).unwrap_or(u32::MAX))
 }

@@ -1,4 +1,4 @@
-//! The same questions about ownership and checkpoints over AMQP, as a processor with our own client asks them.
+//! The requests about ownership and checkpoints over AMQP, as a processor sends them with our own client.
 
 use peeklock_amqp::condition;
 use peeklock_client::{Client, Error, Ownership, Partitions};
@@ -30,7 +30,7 @@ impl Party {
         Some(Listed { partition_count, owned, checkpoints })
     }
 
-    /// On a refusal it is not told what is the case instead.
+    /// Claims a partition. A refusal does not contain the current record.
     pub(super) async fn claim_over_wire(
         &mut self,
         group: GroupIndex,

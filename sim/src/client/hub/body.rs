@@ -1,4 +1,4 @@
-//! Events that tell whether they arrived as they were sent.
+//! Events whose bodies show whether they arrived unchanged.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use fastrand::Rng;
@@ -7,7 +7,7 @@ use peeklock_message::StoredEvent;
 
 use crate::log::EventNumber;
 
-/// The event with this number: the rest follows from it and the size.
+/// Builds the event with this number. Its body follows from the number and the size.
 pub(super) fn message(number: EventNumber, size_bytes: usize) -> Message {
     let mut bytes = BytesMut::with_capacity(size_bytes + 4);
     bytes.put_u32_le(number);
@@ -15,19 +15,19 @@ pub(super) fn message(number: EventNumber, size_bytes: usize) -> Message {
     Message::data(bytes.freeze())
 }
 
-/// The same as the gateway stores it.
+/// Writes the event in the gateway's stored form.
 pub(super) fn put_stored(out: &mut BytesMut, number: EventNumber, size_bytes: usize) {
     let encoded = message(number, size_bytes).to_bytes();
-    let sections = Sections::scan(&encoded).expect("it was written just now");
-    StoredEvent::encode(out, &sections, None).expect("it was read just now");
+    let sections = Sections::scan(&encoded).expect("the message was just encoded");
+    StoredEvent::encode(out, &sections, None).expect("the message was just scanned");
 }
 
-/// What a stored event says of itself, and whether it is as it was sent.
+/// Returns the number of a stored event, and whether the event is unchanged.
 pub(super) fn read_stored(stored: &Bytes) -> (Option<EventNumber>, bool) {
     StoredEvent::parse(stored).map_or((None, false), |event| read(event.bare()))
 }
 
-/// The same of its sections.
+/// The same for the sections of an event.
 pub(super) fn read(sections: &[u8]) -> (Option<EventNumber>, bool) {
     let Ok(sections) = Sections::scan(sections) else { return (None, false) };
     let body: Vec<u8> = sections.data().flatten().copied().collect();

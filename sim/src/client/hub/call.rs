@@ -1,4 +1,5 @@
-//! Questions about ownership and checkpoints. They take their time, and some get no answer though they were heard.
+//! Requests about ownership and checkpoints. They take time, and some answers are lost although the request was
+//! executed.
 
 use std::time::Duration;
 
@@ -10,10 +11,10 @@ use super::{Party, group_name, hub_name};
 use crate::log::{Answer, HubEvent, Owned};
 use crate::scenario::GroupIndex;
 
-/// Whoever asked gives up after this.
+/// The caller gives up after this time.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What is known of a group.
+/// The state of a consumer group.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Listed {
     pub(crate) partition_count: u32,
@@ -21,7 +22,7 @@ pub(crate) struct Listed {
     pub(crate) checkpoints: Vec<(u32, u64)>,
 }
 
-/// Why a question came to nothing.
+/// The reason why a request failed.
 pub(crate) enum Failed {
     Refused(Box<Error>),
     Unknown,
@@ -33,7 +34,7 @@ fn owned(ownership: &Ownership) -> Owned {
 }
 
 impl Party {
-    /// Asks the broker that runs now. The caller may fail to hear the answer.
+    /// Sends a request to the running broker. The answer may be lost.
     async fn call<T, F>(&mut self, ask: impl FnOnce(Broker) -> F) -> Result<T, Failed>
     where
         F: Future<Output = Result<T, AdminError>>,
@@ -63,7 +64,7 @@ impl Party {
         }
     }
 
-    /// Whether it asks over AMQP.
+    /// Returns whether requests go over AMQP.
     fn is_wired(&self) -> bool {
         let processors = self.hub().processors.as_ref();
         processors.is_some_and(|processors| processors.is_wired) && !self.is_over()
@@ -93,7 +94,7 @@ impl Party {
         asked.await.ok()
     }
 
-    /// Claims, renews or gives up a partition. On a refusal, what is the case instead, if it was told.
+    /// Claims, renews or gives up a partition. A refusal contains the current record, if it is known.
     pub(crate) async fn claim(
         &mut self,
         group: GroupIndex,
@@ -133,7 +134,7 @@ impl Party {
         }
     }
 
-    /// `owner`: with its epoch; `None` asks for a reset.
+    /// Writes a checkpoint. `owner` has its epoch; `None` requests a reset.
     pub(crate) async fn checkpoint(
         &mut self,
         group: GroupIndex,

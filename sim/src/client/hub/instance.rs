@@ -1,4 +1,4 @@
-//! One of several processes that share the partitions of a hub: it claims by the balanced rule, renews, and gives up.
+//! One of several processes that share the partitions of a hub. It claims by the balanced rule, renews, and gives up.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::log::{Answer, Owned};
 use crate::scenario::Processors;
 use crate::scenario::hub::WORKERS;
 
-/// A pump that is asked to end has so long.
+/// The time that a pump has to end after a request.
 const END_TIME_MAX: Duration = Duration::from_secs(15);
 
 pub(super) struct Instance {
@@ -23,7 +23,8 @@ pub(super) struct Instance {
     spec: Processors,
     pulse: Arc<Pulse>,
     held: BTreeMap<u32, Held>,
-    /// Since when each record is as it is, by the instance's own clock: what nobody renews for long is free, whatever clocks say.
+    /// Since when each record is unchanged, by the instance's own clock: a record that is not renewed for long is free,
+    /// whatever clocks show.
     unchanged: BTreeMap<u32, (u64, Instant)>,
 }
 
@@ -55,7 +56,7 @@ impl Instance {
         self.compare(&listed);
         self.renew().await;
         if let Some((partition, expected)) = self.choose(&listed) {
-            // A claim that is lost is no error: somebody else was faster.
+            // A lost claim is no error: another instance was faster.
             if let (Answer::Done, Some(owned)) =
                 self.party.claim(WORKERS, partition, &self.name, expected).await
             {
@@ -64,7 +65,7 @@ impl Instance {
         }
     }
 
-    /// Takes over what the broker says of the partitions.
+    /// Adopts the broker's list of ownerships.
     fn compare(&mut self, listed: &Listed) {
         let now = Instant::now();
         for owned in &listed.owned {
@@ -80,7 +81,7 @@ impl Instance {
         }
     }
 
-    /// It is ours: somebody reads it, if nobody does yet.
+    /// Starts a pump for an owned partition, unless one runs.
     fn hold(&mut self, owned: Owned) {
         let partition = owned.partition;
         self.unchanged.insert(partition, (owned.etag, Instant::now()));
@@ -116,7 +117,8 @@ impl Instance {
         owned.owner.is_empty() || since.is_some_and(|since| since.elapsed() > self.spec.expiry)
     }
 
-    /// The balanced rule: at most one new partition, free ones first, and from others only what makes the spread smaller.
+    /// Applies the balanced rule: at most one new partition, free ones first, and from other owners only if that
+    /// reduces the imbalance.
     fn choose(&mut self, listed: &Listed) -> Option<(u32, Option<u64>)> {
         let mut active: BTreeMap<&str, Vec<&Owned>> = BTreeMap::from([(self.name.as_str(), Vec::new())]);
         let mut free: BTreeMap<u32, Option<u64>> = (0..listed.partition_count).map(|n| (n, None)).collect();
@@ -152,7 +154,7 @@ impl Instance {
         self.party.rng.choice(&victims).copied()
     }
 
-    /// Pumps note how far they are, and only then are the partitions given up.
+    /// Pumps write their checkpoints before the partitions are given up.
     async fn leave(mut self) {
         for (partition, mut held) in std::mem::take(&mut self.held) {
             let _ = tokio::time::timeout(END_TIME_MAX, &mut held.pump.0).await;

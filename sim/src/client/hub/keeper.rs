@@ -1,4 +1,4 @@
-//! Those who change the hub, and one who looks at it.
+//! The clients that change the hub, and one that observes it.
 
 use super::{Party, group_name, hub_name};
 use crate::log::{Answer, HubEvent};
@@ -12,7 +12,7 @@ use crate::client::PATIENCE;
 const PAUSE_MS_MAX: u64 = 30_000;
 const LOOK_PAUSE_MS_MAX: u64 = 3_000;
 
-/// An answer from the broker that runs now.
+/// Returns an answer of the running broker.
 async fn answer<T>(
     party: &Party,
     asking: impl AsyncFnOnce(peeklock_broker::Broker) -> Result<T, AdminError>,
@@ -33,7 +33,7 @@ async fn answer<T>(
     }
 }
 
-/// Gives the hub more partitions, one by one.
+/// Adds partitions to the hub, one by one.
 pub(crate) async fn grow(mut party: Party) {
     let (from, max) = (party.hub().settings.partition_count, party.hub().partition_count_max);
     for count in from + 1..=max {
@@ -56,7 +56,7 @@ pub(crate) async fn grow_to(party: &mut Party, partition_count: u32) -> bool {
     is_done
 }
 
-/// A group comes and goes, and sometimes a checkpoint is set back.
+/// Creates and deletes a consumer group, and sometimes resets a checkpoint.
 pub(crate) async fn regroup(mut party: Party) {
     while !party.is_over() {
         party.pause_up_to(PAUSE_MS_MAX).await;
@@ -83,7 +83,7 @@ async fn set_back(party: &mut Party) {
     party.checkpoint(WORKERS, partition, sequence, None).await;
 }
 
-/// Looks at partitions all the time.
+/// Observes partitions continuously.
 pub(crate) async fn look_on(mut party: Party) {
     while !party.is_over() {
         party.pause_up_to(LOOK_PAUSE_MS_MAX).await;
@@ -92,7 +92,7 @@ pub(crate) async fn look_on(mut party: Party) {
     }
 }
 
-/// How many partitions there are, after a look at this one.
+/// Reads the state of this partition, and returns the number of partitions.
 pub(crate) async fn look(party: &mut Party, partition: u32) -> Option<u32> {
     let visit = party.world.office.visit()?;
     let (request, run) = (party.world.log.next_request(), visit.run);

@@ -1,4 +1,4 @@
-//! A connection to one run of the broker, for events: answers take their time, and connections are lost.
+//! A connection for events to one run of the broker. Answers take time, and connections are lost.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -17,11 +17,11 @@ use super::{Party, body, hub_name};
 use crate::log::{Answer, EventNumber, Numbered, ReadEnd, ReadEvent, Refusal};
 use crate::machine::Visit;
 
-/// How long a connection lives that will be lost.
+/// The longest life of a connection that will be lost.
 const LIFE_MS_MAX: u64 = 40_000;
-/// How long the broker may not know that a connection is gone.
+/// The longest time before the broker notices a lost connection.
 const SILENCE_MS_MAX: u64 = 30_000;
-/// Whoever has waited so long takes the connection for lost.
+/// After this time without an answer, a client treats the connection as lost.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// A connection has one reader.
 const LOCAL: u32 = 1;
@@ -39,34 +39,34 @@ pub(crate) struct Line {
     lost_at: Option<Instant>,
     call_ms_max: u64,
     ticket: u64,
-    /// What came while an answer was waited for.
+    /// Replies that arrived while the client waited for an answer.
     early: VecDeque<Reply>,
     shards: BTreeSet<usize>,
     fence: Fence,
-    /// How many events the reader takes in all.
+    /// The total number of events that the reader accepts.
     limit: u64,
-    /// The broker hears at once when it is gone.
+    /// The broker notices at once when the connection is lost.
     is_loud: bool,
 }
 
 /// The connection is lost.
 pub(crate) struct Lost;
 
-/// What a reader gets.
+/// An event for a reader.
 pub(crate) enum Got {
-    /// With what they have taken of the credit, and of the window.
+    /// With the credit and the window that they used.
     Events {
         events: Vec<ReadEvent>,
         count: u64,
         window_bytes: i64,
     },
     Ended(ReadEnd),
-    /// Nothing for a while.
+    /// Nothing arrived for a while.
     Silence,
 }
 
 impl Line {
-    /// Connects, however often it takes.
+    /// Connects, with as many attempts as needed.
     pub(crate) async fn open(party: &mut Party) -> Line {
         loop {
             party.pause_up_to(party.hub().call_ms_max).await;
@@ -133,7 +133,7 @@ impl Line {
         handle.send(self.peer.clone(), batch).await.map_err(|_| Lost)
     }
 
-    /// The next thing that the broker says, unless the connection is lost or `until` has come.
+    /// Returns the next reply of the broker, unless the connection is lost or `until` has passed.
     async fn hear(&mut self, until: Instant) -> Result<Option<Reply>, Lost> {
         loop {
             if self.is_over {
@@ -158,7 +158,7 @@ impl Line {
         }
     }
 
-    /// Waits for an answer; what comes meanwhile is kept for later.
+    /// Waits for an answer. Other replies are kept for later.
     async fn ask(
         &mut self,
         partition: u32,
@@ -208,7 +208,7 @@ impl Line {
         }
     }
 
-    /// The number of the last event that the broker has of a producer.
+    /// Returns the number of the producer's last event in the broker.
     pub(crate) async fn last_number(&mut self, partition: u32, id: i64) -> Option<Option<(i16, i32)>> {
         let request = Box::new(HubRequest::ShowProducer { partition: self.partition(partition), id });
         match self.ask(partition, |ticket| Request::Hub { ticket, request }.into()).await {
@@ -220,7 +220,7 @@ impl Line {
         }
     }
 
-    /// `Err(None)`: no answer.
+    /// Attaches a reader. `Err(None)`: no answer.
     pub(crate) async fn attach(
         &mut self,
         partition: u32,
@@ -241,7 +241,7 @@ impl Line {
         self.allow(partition, credit.into(), window_bytes).await.map_err(|Lost| None)
     }
 
-    /// More events may come.
+    /// Gives the reader more credit and window.
     pub(crate) async fn allow(&mut self, partition: u32, count: u64, window_bytes: i64) -> Result<(), Lost> {
         self.limit += count;
         let receiver = self.peer.id.receiver(LOCAL);
@@ -251,7 +251,7 @@ impl Line {
         self.tell(partition, batch).await
     }
 
-    /// What comes next for the reader.
+    /// Returns the next event for the reader.
     pub(crate) async fn next(&mut self, wait: Duration) -> Got {
         let until = Instant::now() + wait;
         loop {
@@ -273,7 +273,7 @@ impl Line {
 }
 
 impl Drop for Line {
-    /// The broker hears of it, sooner or later.
+    /// The broker notices the end, sooner or later.
     fn drop(&mut self) {
         let silence_ms = if self.is_loud { 0 } else { self.rng.u64(0..SILENCE_MS_MAX) };
         let (broker, peer, shards) =
@@ -283,7 +283,7 @@ impl Drop for Line {
         }
         let ended = std::mem::replace(&mut self.ended, oneshot::channel().1);
         tokio::spawn(async move {
-            // A run that ends is not kept from it.
+            // A waiting task does not delay the end of a run.
             if tokio::time::timeout(Duration::from_millis(silence_ms), ended).await.is_ok() {
                 return;
             }

@@ -1,4 +1,5 @@
-//! Publishers that number their events, over AMQP: whatever they are unsure of they send again, and it is stored once.
+//! Publishers that number their events, over AMQP. They repeat every send with an unknown outcome, and the broker
+//! stores it once.
 
 use peeklock_client::Producer;
 use tokio::time::timeout;
@@ -15,7 +16,8 @@ pub(crate) async fn publish(mut party: Party, spec: Publisher, id: i64) {
     let mut unsure = None;
     while !party.is_over() {
         let connected = party.connect().await;
-        // With a new epoch only when all that was sent is known to be there: what is still under way comes to nothing then.
+        // The epoch rises only when all sends are known to be stored: a new epoch rejects sends that are still in
+        // flight.
         if unsure.is_none() && party.rng.u32(0..8) == 0 {
             numbers.epoch = numbers.epoch.saturating_add(1);
         }
@@ -39,14 +41,14 @@ async fn publish_on(
     let producer = Producer { id: numbers.id, epoch: numbers.epoch };
     let address = format!("{}/Partitions/{partition}", hub_address(party));
     let opened = timeout(PATIENCE, connected.client.producer(&address, producer)).await;
-    // Nobody else has its id, and its epoch never falls.
+    // No other publisher has this id, and the epoch never falls.
     if let Ok(Err(why)) = &opened
         && why.to_string().contains("is too low")
     {
         party.log(Event::Trouble { what: format!("{producer:?}: {why}") });
     }
     let Ok(Ok(sender)) = opened else { return };
-    // The broker says what it has, so that need not be sent again.
+    // The broker returns its last number, so stored events need no repetition.
     let is_there =
         unsure.as_ref().is_some_and(|unsure| unsure.last_number() == sender.last_number().map(i64::from));
     if is_there && party.rng.bool() {

@@ -1,4 +1,5 @@
-//! Publishes events: single ones, batches, by key or to a partition, and with numbers that let the broker know a repeat.
+//! Publishes events: single ones, batches, by key or to a partition, and with numbers by which the broker recognises a
+//! repeat.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +10,7 @@ use crate::scenario::Publisher;
 const SENDS_PER_LINE_MAX: u32 = 100;
 const KEYS: u32 = 20;
 
-/// Events that are on their way, until it is known what became of them.
+/// Events in flight, until their outcome is known.
 #[derive(Clone)]
 pub(super) struct Shipment {
     pub(super) partition: u32,
@@ -17,7 +18,7 @@ pub(super) struct Shipment {
     pub(super) numbered: Option<Numbered>,
 }
 
-/// What a publisher that numbers its events has to remember.
+/// The state of a publisher that numbers its events.
 pub(super) struct Numbers {
     pub(super) id: i64,
     pub(super) epoch: i16,
@@ -38,7 +39,7 @@ pub(crate) async fn publish(mut party: Party, spec: Publisher, id: i64) {
                 unsure.take().unwrap_or_else(|| Shipment::new(&mut party, &spec, &mut numbers, &line));
             match ship(&mut party, &mut line, &shipment).await {
                 Answer::Done => {}
-                // What is not taken because the disk is full has not used its numbers up.
+                // A send that was rejected because the disk is full has not used its numbers.
                 Answer::Refused { .. } => unsure = shipment.numbered.is_some().then_some(shipment),
                 Answer::Unknown => {
                     unsure = (shipment.numbered.is_some() || party.rng.bool()).then_some(shipment);
@@ -85,7 +86,7 @@ impl Shipment {
         self.events.iter().map(|(_, size)| *size as u64 + 16).sum::<u64>() + 64
     }
 
-    /// The number of its last event.
+    /// Returns the number of the last event.
     pub(super) fn last_number(&self) -> Option<i64> {
         let first = i64::from(self.numbered?.first);
         Some((first + self.events.len() as i64 - 1) & i64::from(i32::MAX))
@@ -98,7 +99,7 @@ impl Numbers {
     }
 
     fn take(&mut self, partition: u32, count: usize) -> Numbered {
-        // Close to the end of all numbers, so that they start anew in some runs.
+        // Close to the largest number, so that numbers wrap in some runs.
         let next = self.next.entry(partition).or_insert(i32::MAX - 50);
         let first = *next;
         let after = (i64::from(first) + count as i64) & i64::from(i32::MAX);
@@ -107,7 +108,8 @@ impl Numbers {
     }
 }
 
-/// Asks the broker how far it has come, and goes on from there with a new epoch, so that what is still on its way comes to nothing.
+/// Requests the last stored number, and continues from there with a new epoch, which rejects sends that are still in
+/// flight.
 async fn ask_back(party: &mut Party, line: &mut Line, numbers: &mut Numbers, unsure: &mut Option<Shipment>) {
     let Some(shipment) = unsure.clone() else { return };
     let last = shipment.last_number();
@@ -118,7 +120,7 @@ async fn ask_back(party: &mut Party, line: &mut Line, numbers: &mut Numbers, uns
     if has_all {
         *unsure = None;
     } else if party.rng.bool() {
-        // The old one must not come late: only the new epoch is taken from now on, once it was heard of.
+        // An old send must not be stored late: the broker accepts only the new epoch from its first use on.
         numbers.epoch = numbers.epoch.saturating_add(1);
         *unsure = Some(Shipment {
             partition,

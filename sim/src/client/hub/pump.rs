@@ -1,4 +1,4 @@
-//! Reads one partition for an instance, from the checkpoint on, and notes how far it is.
+//! Reads one partition for an instance, from the checkpoint on, and writes checkpoints.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,14 +21,14 @@ pub(super) struct Pump {
     owned: Owned,
     pulse: Arc<Pulse>,
     checkpoint_every: u64,
-    /// What it is done with.
+    /// The last event that it has handled.
     last: Option<u64>,
     noted: Option<u64>,
-    /// What the checkpoint names is gone: it goes on at what is there.
+    /// Retention removed the checkpoint's event: reading continues at the first remaining one.
     is_overtaken: bool,
 }
 
-/// Whether there is any sense in another try.
+/// Whether another attempt makes sense.
 enum Next {
     Again,
     Over,
@@ -145,7 +145,7 @@ impl Pump {
         if is_due { self.note().await } else { Next::Again }
     }
 
-    /// A former owner is told so, and ends.
+    /// Writes a checkpoint. A former owner gets a rejection and ends.
     async fn note(&mut self) -> Next {
         if self.last == self.noted {
             return Next::Again;

@@ -1,4 +1,4 @@
-//! Reads events from anywhere, slowly or fast, alone or against others, and goes on where it was.
+//! Reads events from any position, slowly or fast, alone or against other readers, and resumes at its last event.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::scenario::HubReader;
 
 const LOOKS_MAX: u32 = 60;
 const SILENCE: Duration = Duration::from_secs(5);
-/// How far back a reader goes by time.
+/// The longest time that a reader goes back.
 const BACK_MS_MAX: u64 = 60_000;
 
 pub(crate) async fn read(mut party: Party, spec: HubReader) {
@@ -35,7 +35,7 @@ pub(crate) async fn read(mut party: Party, spec: HubReader) {
     }
 }
 
-/// Where it was, most often.
+/// Returns a start position: mostly the last event.
 pub(super) fn start(party: &mut Party, last: Option<u64>) -> StartAt {
     let inclusive = party.rng.bool();
     match (party.rng.u32(0..8), last) {
@@ -63,7 +63,7 @@ impl Link<'_> {
         let (link, partition, run) = (self.link, self.partition, line.run);
         party.log_hub(HubEvent::Opening { link, group, partition, start, level, run, is_wired: false });
         let group = group_name(group, &mut party.rng);
-        // As the gateway does: the partition knows nothing of which groups there are.
+        // Like the gateway: a partition has no list of consumer groups.
         if !line.view.groups.iter().any(|known| known.name == group) {
             party.log_hub(HubEvent::NotOpened { link, refusal: Some(Refusal::Missing) });
             return false;
@@ -88,7 +88,7 @@ impl Link<'_> {
                     *last = events.last().map(|event| event.sequence).or(*last);
                     party.log_hub(HubEvent::Read { link, events });
                     party.pause_up_to(self.spec.work_ms_max).await;
-                    // Sometimes it wants nothing for a while, and then more at once.
+                    // Sometimes it gives no credit for a while, and then more at once.
                     withheld += count;
                     let gives = party.rng.u32(0..5) > 0;
                     let credit = if gives { std::mem::take(&mut withheld) } else { 0 };

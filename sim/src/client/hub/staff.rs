@@ -1,4 +1,4 @@
-//! Who takes part in sharing the partitions: instances are started, stopped, paused, and lost.
+//! Starts, stops, pauses and crashes the instances that share the partitions.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,10 +13,10 @@ use super::{Fate, Party};
 use crate::log::HubEvent;
 use crate::scenario::Processors;
 
-/// The clocks of instances run so much too fast or too slow, in thousandths.
+/// The clocks of instances are fast or slow by at most this many thousandths.
 const DRIFT_MAX: u32 = 20;
 
-/// What an instance and its pumps share.
+/// The state that an instance shares with its pumps.
 #[derive(Default)]
 pub(super) struct Pulse {
     paused_until: Mutex<Option<Instant>>,
@@ -25,7 +25,7 @@ pub(super) struct Pulse {
 }
 
 impl Pulse {
-    /// Goes on at once, unless the process is paused.
+    /// Returns at once, unless the process is paused.
     pub(super) async fn beat(&self) {
         loop {
             let until = *self.paused_until.lock().unwrap_or_else(PoisonError::into_inner);
@@ -49,7 +49,7 @@ impl Pulse {
         self.stop.notify_one();
     }
 
-    /// Sleeps, but not beyond a stop.
+    /// Sleeps, at most until a stop.
     pub(super) async fn sleep(&self, span: Duration) {
         if !self.is_stopping() {
             let _ = tokio::time::timeout(span, self.stop.notified()).await;
@@ -121,7 +121,7 @@ impl Staff {
         Some(name)
     }
 
-    /// Asks one to end, and waits until it has.
+    /// Stops one instance in an orderly way.
     pub(super) async fn stop(&mut self) {
         let Some(number) = self.any() else { return };
         let Member { name, pulse, mut task } = self.members.swap_remove(number);
@@ -145,7 +145,7 @@ impl Staff {
     }
 }
 
-/// The storm: anybody may come or go at any time.
+/// The storm: instances join and leave at any time.
 pub(crate) async fn employ(party: Party, spec: Processors) {
     let (count, every_ms, expiry) = (spec.count, spec.changes_every_ms, spec.expiry);
     let mut staff = Staff::new(party, spec, "instance");

@@ -1,4 +1,4 @@
-//! When nothing breaks any more: how partitions are shared then can be judged by the clock.
+//! The calm phase without faults, in which the sharing of partitions can be judged by the clock.
 
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ use crate::log::{Answer, HubEvent, Stage};
 use crate::scenario::Processors;
 use crate::scenario::hub::WORKERS;
 
-/// So many intervals without a change show that there is none.
+/// This many intervals without a change count as stable.
 pub(crate) const STAY_INTERVALS: u32 = 20;
-/// More instances than partitions only where these are few.
+/// More instances than partitions are started only when there are few partitions.
 const SURPLUS_PARTITIONS_MAX: usize = 4;
 const TRAFFIC_PAUSE_MS_MAX: u64 = 1500;
 
@@ -29,7 +29,7 @@ pub(crate) async fn perform(party: Party, spec: Processors) {
     };
     begin(&staff, Stage::Start { count });
     (0..count).for_each(|_| staff.hire());
-    // What somebody has left behind in the storm is free when it was seen unchanged for long enough.
+    // An ownership left from the storm is free when its record was unchanged for long enough.
     pass(expiry + interval * (cycles(partition_count, count) + cycles(partition_count, count))).await;
     begin(&staff, Stage::Stay);
     pass(interval * STAY_INTERVALS).await;
@@ -78,7 +78,7 @@ async fn pass(span: Duration) {
     tokio::time::sleep(span).await;
 }
 
-/// The number of partitions.
+/// Returns the number of partitions.
 async fn list(party: &mut Party) -> Option<u32> {
     for _ in 0..20 {
         if let Some(listed) = party.list(WORKERS).await {
@@ -89,7 +89,7 @@ async fn list(party: &mut Party) -> Option<u32> {
     None
 }
 
-/// Something for every partition, all the time.
+/// Publishes to every partition continuously.
 async fn flow(mut party: Party) {
     loop {
         let mut line = Line::open(&mut party).await;

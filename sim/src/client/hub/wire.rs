@@ -1,4 +1,4 @@
-//! Publishers and readers over AMQP, with the real client, through the network of the world.
+//! Publishers and readers over AMQP, with the real client, through the simulated network.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ const KEYS: u32 = 20;
 const PARTITION_KEY: &str = "x-opt-partition-key";
 const LOOKS_MAX: u32 = 60;
 const SILENCE: Duration = Duration::from_secs(5);
-/// What has come is taken at once.
+/// Arrived events are taken at once.
 const AT_ONCE: Duration = Duration::from_millis(1);
 
 pub(super) fn hub_address(party: &mut Party) -> String {
@@ -35,7 +35,7 @@ pub(crate) async fn publish(mut party: Party, spec: Publisher) {
     }
 }
 
-/// By key only while the number of partitions stays: it decides where a key belongs.
+/// Publishes by key only while the number of partitions is fixed, because it decides the partition of a key.
 async fn publish_on(party: &mut Party, spec: &Publisher, connected: &Connected) {
     let count = party.hub().settings.partition_count;
     let is_keyed = spec.is_keyed && party.hub().partition_count_max == count;
@@ -188,7 +188,7 @@ fn note(party: &Party, delivery: &Delivery) -> Option<ReadEvent> {
     Some(ReadEvent { sequence, enqueued_ms, number, is_intact })
 }
 
-/// The number that follows these words.
+/// Returns the number after these words.
 fn number_after(text: &str, words: &str) -> Option<i64> {
     let rest = text.split_once(words)?.1;
     let end = rest.find(|c: char| !c.is_ascii_digit() && c != '-').unwrap_or(rest.len());

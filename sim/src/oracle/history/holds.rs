@@ -1,4 +1,4 @@
-//! Who held which session, and for how long beyond doubt.
+//! The holders of sessions, and how long each certainly held one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,11 +1,11 @@
-//! Receivers, and when what they were given may have gone unseen.
+//! Receivers, and the times at which their deliveries may have been lost.
 
 use std::collections::BTreeSet;
 
 use super::{History, ms};
 use crate::log::{Event, Part, QueueIndex};
 
-/// A connection that ends is told to the broker at once, but it may have other things to do first.
+/// The broker learns of a lost connection at once, but may process other events first.
 const NOTICE_MS: i64 = 100;
 
 /// A receiver of one queue, from the time when it was opened.
@@ -14,13 +14,14 @@ pub(in crate::oracle) struct Link {
     pub(in crate::oracle) queue: QueueIndex,
     pub(in crate::oracle) part: Part,
     pub(in crate::oracle) opened_ms: i64,
-    /// When the broker made the last lock that the receiver saw. It saw all that were made before: they come in the order in which they are made.
+    /// When the broker made the last lock that the receiver saw. The receiver saw all earlier ones, because deliveries
+    /// are in order.
     last_lock_ms: i64,
     /// Its connection was cut, or the broker was gone.
     ended_ms: i64,
-    /// It deletes what it receives: nobody knows when that left the queue.
+    /// It deletes what it receives: the time at which a message left the queue is unknown.
     deletes: bool,
-    /// It told the broker to send nothing more, and took all that came.
+    /// It stopped the credit and received everything in flight.
     saw_all: bool,
 }
 
@@ -39,7 +40,7 @@ impl History<'_> {
                     self.links.insert(*link, made);
                     connections.push((*link, *connection, ended_ms));
                 }
-                // A connection may carry nothing for a while before its end: the last word counts.
+                // A connection may be silent for a while before its end: the last entry counts.
                 Event::Broken { connection } => {
                     for (link, _, run_end_ms) in connections.iter().filter(|(_, of, _)| of == connection) {
                         if let Some(link) = self.links.get_mut(link) {
@@ -69,13 +70,14 @@ impl History<'_> {
         self.links.values().filter(move |link| link.queue == queue && link.part == Part::Main)
     }
 
-    /// The times at which messages of a queue may have been locked, or deleted, for somebody who never saw them.
+    /// Returns the times at which messages of a queue may have been locked, or deleted, for a receiver that never saw
+    /// them.
     pub(in crate::oracle) fn dim_times(&self, queue: QueueIndex) -> BTreeSet<(i64, i64)> {
         let dim = self.links_of(queue).filter(|link| !link.saw_all);
         dim.map(|link| (link.last_lock_ms, link.ended_ms.saturating_add(self.slack_ms()))).collect()
     }
 
-    /// The times at which messages left a queue at moments that nobody knows.
+    /// Returns the times at which messages left a queue at unknown moments.
     pub(in crate::oracle) fn blurred_times(&self, queue: QueueIndex) -> BTreeSet<(i64, i64)> {
         let blurred = self.links_of(queue).filter(|link| link.deletes);
         blurred.map(|link| (link.opened_ms, link.ended_ms.saturating_add(self.slack_ms()))).collect()

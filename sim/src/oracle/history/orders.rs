@@ -1,4 +1,4 @@
-//! Which order a queue had at which time, and so the class of a message.
+//! The order of a queue at each time, and so the class of a message.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use crate::log::{Answer, Event, QueueIndex};
 use crate::scenario::Wish;
 use crate::scenario::order::default_class;
 
-/// An order, and when it was in force for all that is known: times overlap where nobody knows.
+/// An order, and the longest time in which it may have been in force: times overlap where the change is uncertain.
 #[derive(Clone, Debug)]
 pub(super) struct Reign {
     order: Option<Box<OrderSettings>>,
@@ -17,7 +17,7 @@ pub(super) struct Reign {
     upto_ms: i64,
 }
 
-/// The lower case tells: names of classes are compared without case.
+/// In lower case: class names are compared without case.
 pub(in crate::oracle) type Class = String;
 
 impl History<'_> {
@@ -39,7 +39,7 @@ impl History<'_> {
                 }
                 Event::Ordered { request, answer } => {
                     let Some((queue, asked_ms)) = asked.remove(request) else { continue };
-                    // A broker that died meanwhile may have said yes to what nobody will remember.
+                    // A broker that died meanwhile may have confirmed a change that was lost.
                     let has_died = self.runs.iter().any(|run| (asked_ms..=at_ms).contains(&run.end_ms));
                     match answer {
                         Answer::Done if !has_died => self.end_reigns_before_last(queue, at_ms),
@@ -56,7 +56,7 @@ impl History<'_> {
         self.reigns.entry(queue).or_default().push(reign);
     }
 
-    /// The last one is in force, and no other any more. One party changes orders, one after the other.
+    /// Ends all orders but the last. One client changes orders, one after the other.
     fn end_reigns_before_last(&mut self, queue: QueueIndex, answered_ms: i64) {
         let reigns = self.reigns.entry(queue).or_default();
         let former = reigns.split_last_mut().map(|(_, former)| former).unwrap_or_default();
@@ -80,7 +80,7 @@ impl History<'_> {
             .map(|reign| reign.order.as_deref())
     }
 
-    /// Every order that the queue may have had at some time between the two.
+    /// Returns every order that the queue may have had between the two times.
     pub(in crate::oracle) fn orders(
         &self,
         queue: QueueIndex,
@@ -90,7 +90,7 @@ impl History<'_> {
         self.reigns(queue, from_ms, upto_ms).collect()
     }
 
-    /// The order that the queue certainly had all the time between the two.
+    /// Returns the order that the queue certainly had for the whole time between the two.
     pub(in crate::oracle) fn order(
         &self,
         queue: QueueIndex,
@@ -103,12 +103,12 @@ impl History<'_> {
         }
     }
 
-    /// It certainly had none.
+    /// Returns whether it certainly had no order.
     pub(in crate::oracle) fn is_plain(&self, queue: QueueIndex, from_ms: i64, upto_ms: i64) -> bool {
         self.reigns(queue, from_ms, upto_ms).all(|order| order.is_none())
     }
 
-    /// All the time between the two it told tenants apart, in one way.
+    /// Returns whether it separated tenants in the same way for the whole time between the two.
     pub(in crate::oracle) fn asks_for_tenants(&self, queue: QueueIndex, from_ms: i64, upto_ms: i64) -> bool {
         let mut tenants =
             self.reigns(queue, from_ms, upto_ms).map(|order| order.and_then(|order| order.tenants.as_ref()));
@@ -116,7 +116,7 @@ impl History<'_> {
         first.is_some() && tenants.all(|other| other == first)
     }
 
-    /// Every class that a message may be in at last, if it came into the queue at some time between the two. `None`: nobody can tell.
+    /// Returns every class that a message may have now if it was enqueued between the two times. `None`: unknown.
     pub(in crate::oracle) fn classes(
         &self,
         queue: QueueIndex,
@@ -128,7 +128,7 @@ impl History<'_> {
         let orders = orders?;
         let spelled = |class: &peeklock_types::ClassName| class.as_str().to_ascii_lowercase();
         let mut classes: BTreeSet<_> = orders.iter().map(|order| spelled(&wish.class(order))).collect();
-        // A message stays in a class of its name; where there is none, it is in the default class.
+        // A message stays in the class of its name; if that class is gone, it is in the default class.
         let keeps = |order: &OrderSettings, name: &str| {
             order.classes.iter().any(|class| spelled(&class.name) == name)
         };

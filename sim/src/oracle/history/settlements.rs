@@ -1,4 +1,4 @@
-//! What was done with each lock token.
+//! The settlements of each lock token.
 
 use std::collections::BTreeMap;
 
@@ -57,7 +57,7 @@ fn answers_of(entries: &[LogLine]) -> Answers {
     answers
 }
 
-/// One who has gone before the answer came does not know it.
+/// A client that left before the answer has an unknown outcome.
 fn answer_to(answers: &Answers, request: u32) -> (Answer, i64, i64) {
     answers.get(&request).cloned().unwrap_or((Answer::Unknown, i64::MAX, 0))
 }

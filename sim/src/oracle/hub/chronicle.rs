@@ -1,4 +1,4 @@
-//! The log of a hub, sorted by what it is about.
+//! The log of a hub, sorted by subject.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::log::{
 };
 use crate::scenario::{GroupIndex, Hub, Scenario};
 
-/// A moment: its place in the log, and the time of the world.
+/// A moment: its position in the log, and the world time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Moment {
     pub(super) index: usize,
@@ -105,17 +105,17 @@ struct Run {
 
 pub(super) struct Chronicle<'a> {
     pub(super) hub: &'a Hub,
-    /// How late a reader over the network may see what was sent to it.
+    /// The longest delay of events for a reader over the network.
     pub(super) under_way_ms_max: u64,
-    /// What lies on the disk cannot be read while it fails, or while its power goes.
+    /// Events on the disk cannot be read while the disk fails or loses power.
     pub(super) does_disk_fail: bool,
     pub(super) publications: Vec<Publication>,
-    /// The publications that an event was part of.
+    /// The publications that contain an event.
     pub(super) attempts: BTreeMap<EventNumber, Vec<usize>>,
     pub(super) links: Vec<Link>,
-    /// What was seen at each place of each partition, first.
+    /// The first observation at each place of each partition.
     pub(super) places: BTreeMap<(u32, u64), ReadEvent>,
-    /// Where each event was seen.
+    /// The places at which each event was seen.
     pub(super) found: BTreeMap<EventNumber, BTreeSet<(u32, u64)>>,
     pub(super) looks: Vec<Look>,
     pub(super) claims: Vec<Claim>,
@@ -310,12 +310,12 @@ impl<'a> Chronicle<'a> {
         }
     }
 
-    /// What the clock of a run said at a time of the world.
+    /// Returns a run's clock at a world time.
     pub(super) fn wall(&self, run: u32, ms: u64) -> u64 {
         self.runs.get(&run).map_or(0, |run| run.wall_ms + ms.saturating_sub(run.start_ms))
     }
 
-    /// The latest that any clock of the broker has said up to a time of the world.
+    /// Returns the latest value of any clock of the broker up to a world time.
     pub(super) fn latest_wall(&self, ms: u64) -> u64 {
         let said = |run: &Run| run.wall_ms + ms.min(run.end_ms).saturating_sub(run.start_ms);
         self.runs.values().filter(|run| run.start_ms <= ms).map(said).max().unwrap_or(0)
@@ -326,13 +326,13 @@ impl<'a> Chronicle<'a> {
         attempts.filter_map(|number| self.publications.get(*number))
     }
 
-    /// Events that were confirmed, with when that was first.
+    /// Returns the first confirmation of an event.
     pub(super) fn confirmed(&self, event: EventNumber) -> Option<Moment> {
         let done = self.attempts_of(event).filter(|publication| publication.answer == Answer::Done);
         done.filter_map(|publication| publication.answered).min()
     }
 
-    /// The stages, each with its end.
+    /// Returns the stages, each with its end.
     pub(super) fn staged(&self) -> impl Iterator<Item = (Stage, Moment, Moment)> {
         let ends = self.stages.iter().skip(1);
         self.stages.iter().zip(ends).map(|((from, stage), (upto, _))| (*stage, *from, *upto))

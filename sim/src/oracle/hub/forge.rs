@@ -1,4 +1,4 @@
-//! Logs of hubs as a broken broker would leave them, to show that each checker notices.
+//! Logs of hubs with a broken broker, to show that each checker finds its violation.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -24,7 +24,7 @@ struct Forge {
     now_ms: u64,
     request: u32,
     etag: u64,
-    /// Who owns what, by what was said last.
+    /// The last record of each partition's owner.
     records: BTreeMap<u32, Owned>,
 }
 
@@ -86,7 +86,7 @@ impl Forge {
         self.request
     }
 
-    /// What the broker's clock says.
+    /// Returns the broker's clock.
     fn wall(&self) -> u64 {
         WALL_MS + self.now_ms - 10
     }
@@ -138,13 +138,13 @@ impl Forge {
         self.add(HubEvent::Read { link, events });
     }
 
-    /// The same, as events that came at a time of the broker's clock.
+    /// Reads an event that was enqueued at a time of the broker's clock.
     fn read_at(&mut self, link: u32, (sequence, number): (u64, EventNumber), enqueued_ms: u64) {
         let events = vec![ReadEvent { sequence, enqueued_ms, number: Some(number), is_intact: true }];
         self.add(HubEvent::Read { link, events });
     }
 
-    /// Everything is read at the end.
+    /// Reads everything at the end.
     fn read_out(&mut self, events: &[(u64, EventNumber)]) {
         let link = self.open_as(PLAIN, StartAt::Earliest, Some(i64::MAX));
         self.read(link, events);
@@ -199,7 +199,7 @@ impl Forge {
         self.add(HubEvent::Staged(stage));
     }
 
-    /// Two instances with a partition each; their etags.
+    /// Two instances with one partition each, and their etags.
     fn shared() -> (Forge, u64, u64) {
         let mut forge = Forge::new();
         forge.stage(Stage::Start { count: 2 });
@@ -223,7 +223,7 @@ fn refused() -> Answer {
 const NUMBERED: Option<Numbered> = Some(Numbered { id: 1, epoch: 0, first: 0 });
 const FROM_ONE: StartAt = StartAt::Sequence { sequence: 1, inclusive: true };
 
-/// A log in which all is well, but for what a test adds.
+/// A log without violations, to which a test adds some.
 fn sound() -> Forge {
     let mut forge = Forge::new();
     forge.publish(&[1, 2]);
@@ -235,7 +235,7 @@ fn sound() -> Forge {
 }
 
 #[test]
-fn a_sound_log_is_found_sound() {
+fn a_sound_log_breaks_no_promise() {
     let mut forge = sound();
     let link = forge.open(StartAt::Sequence { sequence: 2, inclusive: false });
     forge.publish(&[4]);
@@ -256,7 +256,7 @@ fn a_sound_log_is_found_sound() {
 }
 
 #[test]
-fn what_nobody_sent_is_noticed() {
+fn an_invented_event_is_found() {
     let mut forge = sound();
     let link = forge.open(StartAt::Latest);
     forge.read(link, &[(3, 99)]);
@@ -266,11 +266,11 @@ fn what_nobody_sent_is_noticed() {
     forge.read(1, &[(3, 4)]);
     let link = forge.open(StartAt::Latest);
     forge.read(link, &[(3, 4)]);
-    assert!(forge.breaks(events::nothing_is_invented), "it was refused");
+    assert!(forge.breaks(events::nothing_is_invented), "it was rejected");
 }
 
 #[test]
-fn another_event_at_the_same_place_is_noticed() {
+fn another_event_at_the_same_place_is_found() {
     let mut forge = sound();
     forge.publish(&[4]);
     let link = forge.open(FROM_ONE);
@@ -279,7 +279,7 @@ fn another_event_at_the_same_place_is_noticed() {
 }
 
 #[test]
-fn a_second_copy_is_noticed() {
+fn a_second_copy_is_found() {
     let mut forge = sound();
     let link = forge.open(StartAt::Latest);
     forge.read(link, &[(3, 3)]);
@@ -291,7 +291,7 @@ fn a_second_copy_is_noticed() {
 }
 
 #[test]
-fn a_batch_in_pieces_is_noticed() {
+fn a_batch_in_pieces_is_found() {
     let mut forge = sound();
     forge.publish(&[5, 6]);
     forge.publish(&[7]);
@@ -301,7 +301,7 @@ fn a_batch_in_pieces_is_noticed() {
 }
 
 #[test]
-fn a_wrong_order_is_noticed() {
+fn a_wrong_order_is_found() {
     let mut forge = sound();
     forge.publish(&[5]);
     forge.publish(&[6]);
@@ -311,29 +311,29 @@ fn a_wrong_order_is_noticed() {
 }
 
 #[test]
-fn wrong_times_are_noticed() {
+fn wrong_times_are_found() {
     let mut forge = sound();
     forge.publish(&[5]);
     let link = forge.open(StartAt::Sequence { sequence: 3, inclusive: true });
     let wall = forge.wall();
     forge.read_at(link, (3, 5), wall - 100);
-    assert!(forge.breaks(events::times_never_fall), "before the one before it");
+    assert!(forge.breaks(events::times_never_fall), "earlier than its predecessor");
     let mut forge = sound();
     forge.publish(&[5]);
     let link = forge.open(StartAt::Sequence { sequence: 3, inclusive: true });
     forge.read_at(link, (3, 5), wall + 5_000);
-    assert!(forge.breaks(events::times_never_fall), "ahead of its time");
+    assert!(forge.breaks(events::times_never_fall), "later than the clock");
 }
 
 #[test]
-fn a_refused_repeat_is_noticed() {
+fn a_rejected_repeat_is_found() {
     let mut forge = sound();
     forge.publish_as(&[9], NUMBERED, refused());
     assert!(forge.breaks(events::numbers_are_taken));
 }
 
 #[test]
-fn a_lost_event_is_noticed() {
+fn a_lost_event_is_found() {
     let mut forge = sound();
     forge.look(0, 2, &[]);
     forge.read_out(&[(0, 1), (1, 2)]);
@@ -348,7 +348,7 @@ fn a_lost_event_is_noticed() {
 }
 
 #[test]
-fn what_is_old_enough_may_go_and_nothing_else() {
+fn only_expired_events_may_be_retired() {
     let go_after = |ms| {
         let mut forge = Forge::with_retention();
         forge.publish(&[1]);
@@ -371,19 +371,19 @@ fn what_is_old_enough_may_go_and_nothing_else() {
 }
 
 #[test]
-fn gaps_and_repeats_are_noticed() {
+fn gaps_and_repeats_are_found() {
     for wrong in [[(0, 1), (2, 3)], [(1, 2), (1, 2)]] {
         let mut forge = sound();
         let link = forge.open(StartAt::Earliest);
         forge.read(link, &wrong);
         assert!(forge.breaks(links::links_have_no_gaps));
         forge.hub().settings.expired_position = ExpiredPosition::Earliest;
-        assert!(forge.breaks(links::links_have_no_gaps), "nothing was old enough to go");
+        assert!(forge.breaks(links::links_have_no_gaps), "no event had expired");
     }
 }
 
 #[test]
-fn a_wrong_start_is_noticed() {
+fn a_wrong_start_is_found() {
     let at = |ms| StartAt::Time { at: peeklock_types::Timestamp::from_millis(ms), inclusive: true };
     let wall = sound().wall();
     let wrong = [
@@ -403,7 +403,7 @@ fn a_wrong_start_is_noticed() {
 }
 
 #[test]
-fn wrong_refusals_are_noticed() {
+fn wrong_rejections_are_found() {
     let wrong = [
         (FROM_ONE, None, Refusal::BeyondEnd { last: 0 }),
         (FROM_ONE, None, Refusal::Expired { first: 2 }),
@@ -426,7 +426,7 @@ fn wrong_refusals_are_noticed() {
 }
 
 #[test]
-fn readers_beside_an_owner_are_noticed() {
+fn readers_beside_an_owner_are_found() {
     for (older, newer) in [(None, Some(0)), (Some(1), Some(1)), (Some(0), None)] {
         let mut forge = sound();
         let old = forge.open_as(PLAIN, StartAt::Earliest, older);
@@ -438,7 +438,7 @@ fn readers_beside_an_owner_are_noticed() {
 }
 
 #[test]
-fn too_many_readers_are_noticed() {
+fn too_many_readers_are_found() {
     for (readers, is_wrong) in [
         (vec![None; 5], false),
         (vec![None; 6], true),
@@ -453,14 +453,14 @@ fn too_many_readers_are_noticed() {
 }
 
 #[test]
-fn a_reader_too_many_is_noticed_by_what_readers_get() {
+fn too_many_readers_are_found_by_their_events() {
     for (count, is_wrong) in [(5, false), (6, true)] {
         let mut forge = sound();
         let links: Vec<_> = (0..count).map(|_| forge.open(StartAt::Latest)).collect();
         forge.publish(&[4]);
         links.iter().for_each(|link| forge.read(*link, &[(3, 4)]));
         assert_eq!(forge.breaks(links::readers_are_few), is_wrong, "{count}");
-        // Whoever has gone before makes room, and only what is sent later shows that somebody is still there.
+        // A reader that has left makes room, and only a later event shows that a reader is still attached.
         let mut forge = sound();
         for number in 4..4 + count {
             let link = forge.open(StartAt::Latest);
@@ -472,7 +472,7 @@ fn a_reader_too_many_is_noticed_by_what_readers_get() {
 }
 
 #[test]
-fn two_winners_are_noticed() {
+fn two_successful_claims_are_found() {
     let mut forge = Forge::new();
     forge.claim(0, "one", None, 1);
     forge.claim(0, "two", None, 1);
@@ -484,7 +484,7 @@ fn two_winners_are_noticed() {
 }
 
 #[test]
-fn wrong_epochs_are_noticed() {
+fn wrong_epochs_are_found() {
     for (owner, epoch, is_wrong) in
         [("two", 1, true), ("two", 2, false), ("one", 2, true), ("one", 1, false), ("", 1, false)]
     {
@@ -497,11 +497,11 @@ fn wrong_epochs_are_noticed() {
     forge.claim(0, "one", None, 1);
     forge.records.clear();
     forge.list(0);
-    assert!(forge.breaks(owners::epochs_grow), "the record is forgotten");
+    assert!(forge.breaks(owners::epochs_grow), "the record is lost");
 }
 
 #[test]
-fn a_checkpoint_that_falls_is_noticed() {
+fn a_falling_checkpoint_is_found() {
     let mut forge = Forge::new();
     forge.checkpoint(7, Some(("one", 1)), Answer::Done);
     forge.list(6);
@@ -514,11 +514,11 @@ fn a_checkpoint_that_falls_is_noticed() {
     forge.checkpoint(7, Some(("one", 1)), Answer::Done);
     forge.checkpoint(2, None, Answer::Done);
     forge.list(2);
-    assert!(!forge.breaks(owners::checkpoints_never_fall), "it was set back");
+    assert!(!forge.breaks(owners::checkpoints_never_fall), "it was reset");
 }
 
 #[test]
-fn a_former_owner_is_noticed() {
+fn a_checkpoint_of_a_former_owner_is_found() {
     let mut forge = Forge::new();
     let etag = forge.claim(0, "one", None, 1);
     forge.claim(0, "two", Some(etag), 2);
@@ -531,7 +531,7 @@ fn a_former_owner_is_noticed() {
 }
 
 #[test]
-fn an_event_that_nobody_handled_is_noticed() {
+fn an_unhandled_event_is_found() {
     let mut forge = Forge::new();
     forge.handle("one", 0, 0, 3);
     forge.handle("two", 0, 5, 7);
@@ -542,7 +542,7 @@ fn an_event_that_nobody_handled_is_noticed() {
 }
 
 #[test]
-fn a_needless_move_is_noticed() {
+fn a_needless_move_is_found() {
     let (mut forge, one, two) = Forge::shared();
     assert!(!forge.breaks(processors::nobody_moves_without_need));
     forge.claim(0, "worker-2", Some(one), 2);
@@ -553,7 +553,7 @@ fn a_needless_move_is_noticed() {
 }
 
 #[test]
-fn a_replay_after_a_good_end_is_noticed() {
+fn a_replay_after_an_orderly_end_is_found() {
     for (first, is_wrong) in [(3, true), (4, false)] {
         let (mut forge, one, _) = Forge::shared();
         forge.handle("worker-1", 0, 0, 3);
@@ -569,7 +569,7 @@ fn a_replay_after_a_good_end_is_noticed() {
 }
 
 #[test]
-fn who_has_lost_a_partition_need_not_have_noted_how_far_it_was() {
+fn an_instance_that_lost_a_partition_needs_no_checkpoint() {
     let (mut forge, _, two) = Forge::shared();
     forge.handle("worker-1", 1, 0, 3);
     forge.stage(Stage::Leave);
@@ -582,13 +582,13 @@ fn who_has_lost_a_partition_need_not_have_noted_how_far_it_was() {
 }
 
 #[test]
-fn partitions_that_nobody_has_are_noticed() {
+fn partitions_without_an_owner_are_found() {
     let (mut forge, one, two) = Forge::shared();
     forge.stage(Stage::Crash);
     forge.fate("worker-1", Fate::Crashed);
     forge.wait(60 * INTERVAL_MS);
     forge.stage(Stage::End);
-    assert!(forge.breaks(processors::partitions_are_shared), "nobody took it over");
+    assert!(forge.breaks(processors::partitions_are_shared), "no instance took it over");
 
     let after = |ms, reads: bool| {
         let (mut forge, one, _) = Forge::shared();
@@ -604,12 +604,12 @@ fn partitions_that_nobody_has_are_noticed() {
         forge.breaks(processors::partitions_are_shared)
     };
     assert!(!after(6 * INTERVAL_MS, true));
-    assert!(after(6 * INTERVAL_MS, false), "nobody reads it");
+    assert!(after(6 * INTERVAL_MS, false), "no instance reads it");
     assert!(after(30 * INTERVAL_MS, true), "too late");
 
     let (mut forge, ..) = Forge::shared();
     forge.claim(0, "worker-2", Some(one), 2);
     forge.claim(1, "worker-2", Some(two), 1);
     forge.stage(Stage::End);
-    assert!(forge.breaks(processors::partitions_are_shared), "one has all");
+    assert!(forge.breaks(processors::partitions_are_shared), "one instance has all");
 }

@@ -1,4 +1,4 @@
-//! What readers are promised: a start where they asked, no gap, no repeat, and nobody beside an owner.
+//! The promises to readers: a start at the requested position, no gap, no repeat, and no reader beside an owner.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::log::{ReadEnd, Refusal};
 use crate::scenario::hub::PASSING;
 
 impl Chronicle<'_> {
-    /// Whether all of these places may be gone, as far as anybody has seen what was there.
+    /// Returns whether all of these places may be retired, by the events that were seen there.
     fn may_all_be_gone(&self, partition: u32, from: u64, upto: u64, at: Moment) -> bool {
         let mut places = self.places.range((partition, from)..(partition, upto.max(from)));
         places.all(|(_, event)| {
@@ -23,7 +23,7 @@ impl Chronicle<'_> {
         self.hub.settings.expired_position == ExpiredPosition::Earliest
     }
 
-    /// The first event that the reader wants, where its start names one.
+    /// Returns the first event that the reader requested, where its start names one.
     fn wanted(link: &Link) -> Option<u64> {
         match link.start {
             StartAt::Sequence { sequence, inclusive } => Some(sequence + u64::from(!inclusive)),
@@ -74,7 +74,7 @@ pub(super) fn readers_start_where_they_asked(chronicle: &Chronicle<'_>) -> Vec<V
                             link.events[0].0,
                         )
                 });
-                // A time that is still to come is the end of what is there; what comes there then, comes.
+                // A start time in the future is the end of the partition; later events are delivered.
                 let was_there = first.number.and_then(|number| chronicle.confirmed(number));
                 let is_early =
                     first.enqueued_ms < from && was_there.is_some_and(|confirmed| confirmed < link.asked);
@@ -90,7 +90,7 @@ pub(super) fn readers_start_where_they_asked(chronicle: &Chronicle<'_>) -> Vec<V
     violations
 }
 
-/// What was there when it came, and may not be gone, is not left out.
+/// Events that existed at the start, and cannot be retired, are not skipped.
 fn wrong_earliest(chronicle: &Chronicle<'_>, link: &Link, first: u64, at: Moment) -> Option<String> {
     let left_out = chronicle.places.range((link.partition, 0)..(link.partition, first)).next_back();
     let (_, event) = left_out?;
@@ -176,7 +176,7 @@ fn wrong_end(chronicle: &Chronicle<'_>, link: &Link, at: Moment, how: &ReadEnd) 
             let goes_on = link.events.last().map(|(_, event)| event.sequence + 1);
             !chronicle.goes_on_at_what_is_there()
                 && next < first
-                // Of what is on its way to it when it is ended, it sees nothing more.
+                // A reader that is ended does not see the events in flight.
                 && goes_on.is_none_or(|goes_on| goes_on <= *next)
                 && chronicle.may_all_be_gone(link.partition, *next, *first, at)
         }
@@ -190,7 +190,8 @@ fn wrong_end(chronicle: &Chronicle<'_>, link: &Link, at: Moment, how: &ReadEnd) 
     (!is_right).then(|| format!("{how:?}"))
 }
 
-/// Once a reader with an owner level is in, those before it get nothing more; and where there is one, nobody without a level comes in.
+/// After a reader with an owner level attaches, earlier readers get nothing more, and readers without a level are
+/// rejected.
 pub(super) fn nobody_reads_beside_an_owner(chronicle: &Chronicle<'_>) -> Vec<Violation> {
     let mut by_place: BTreeMap<_, Vec<&Link>> = BTreeMap::new();
     for link in chronicle.links.iter().filter(|link| link.opened.is_some()) {
@@ -217,7 +218,8 @@ pub(super) fn nobody_reads_beside_an_owner(chronicle: &Chronicle<'_>) -> Vec<Vio
     violations
 }
 
-/// As the broker says, and as readers know: whoever gets an event was there from when it was let in until that event was sent, at least.
+/// Checks the broker's list and the readers' events: a reader with an event was attached from its acceptance at least
+/// until that event was sent.
 pub(super) fn readers_are_few(chronicle: &Chronicle<'_>) -> Vec<Violation> {
     let mut violations = too_many_at_once(chronicle);
     for look in &chronicle.looks {

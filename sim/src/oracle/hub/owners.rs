@@ -1,4 +1,4 @@
-//! Who owns a partition, and how far the group has come.
+//! Owners of partitions, and checkpoints.
 
 use std::collections::BTreeMap;
 
@@ -6,11 +6,11 @@ use super::Violation;
 use super::chronicle::{Chronicle, Claim, Moment, Note};
 use crate::log::{Answer, Owned};
 
-/// A reset without an answer may take effect for so long.
+/// The longest time in which a reset without an answer may take effect.
 const UNSURE_MS: u64 = 60_000;
 
 impl Chronicle<'_> {
-    /// Everything that was ever said about who owns what, and when it was known.
+    /// Returns every record of an owner, and the moment when it was known.
     fn sayings(&self) -> impl Iterator<Item = (Moment, &Owned)> {
         let claimed = self.claims.iter().filter_map(|claim| Some((claim.answered?, claim.owned.as_ref()?)));
         let listed = self.lists.iter().flat_map(|list| list.owned.iter().map(|owned| (list.answered, owned)));
@@ -23,7 +23,7 @@ impl Chronicle<'_> {
     }
 }
 
-/// Of all who have read the same record, one can change it; and no two records have one etag.
+/// Of all claims with the same etag, one succeeds; and no two records have the same etag.
 pub(super) fn one_claim_wins(chronicle: &Chronicle<'_>) -> Vec<Violation> {
     let broken = |what| Violation::new("one claim wins, and etags are unique", None, what);
     let mut violations = Vec::new();
@@ -47,7 +47,7 @@ pub(super) fn one_claim_wins(chronicle: &Chronicle<'_>) -> Vec<Violation> {
     violations
 }
 
-/// An epoch grows when another owner takes over, and only then; and nothing that was known goes back.
+/// An epoch grows when another owner takes over, and only then; and no known record reverts.
 pub(super) fn epochs_grow(chronicle: &Chronicle<'_>) -> Vec<Violation> {
     let broken = |what| Violation::new("epochs grow with each new owner", None, what);
     let records: BTreeMap<_, _> =
@@ -86,7 +86,7 @@ pub(super) fn epochs_grow(chronicle: &Chronicle<'_>) -> Vec<Violation> {
     violations
 }
 
-/// From one reset to the next.
+/// Checkpoints never fall between two resets.
 pub(super) fn checkpoints_never_fall(chronicle: &Chronicle<'_>) -> Vec<Violation> {
     let broken = |what| Violation::new("checkpoints never fall without a reset", None, what);
     let mut violations = Vec::new();
@@ -114,11 +114,11 @@ pub(super) fn checkpoints_never_fall(chronicle: &Chronicle<'_>) -> Vec<Violation
     violations
 }
 
-/// What is known about checkpoints at a time: no less than what was confirmed or read before, unless a reset came between.
+/// The known lower bound of checkpoints: at least the last confirmed or read value, unless a reset was in between.
 struct Floors {
-    /// By partition: known from when on, and what.
+    /// By partition: when a value was known, and the value.
     known: BTreeMap<u32, Vec<(Moment, Moment, u64)>>,
-    /// By partition: from when to when a reset may have happened.
+    /// By partition: the time in which a reset may have happened.
     resets: BTreeMap<u32, Vec<(Moment, Moment)>>,
 }
 
@@ -159,7 +159,7 @@ impl Floors {
     }
 }
 
-/// Only the owner notes how far it is; whoever has lost the partition is told so, and nobody else is.
+/// Only the owner writes checkpoints; a former owner is rejected, and only a former owner.
 pub(super) fn former_owners_note_nothing(chronicle: &Chronicle<'_>) -> Vec<Violation> {
     let broken = |what| Violation::new("former owners note nothing", None, what);
     let mut violations = Vec::new();

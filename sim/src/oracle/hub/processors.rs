@@ -1,4 +1,4 @@
-//! How partitions are shared when nothing breaks: all are owned, evenly, soon, and nobody moves without need.
+//! The sharing of partitions without faults: all are owned, evenly, soon, and none moves without need.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -8,25 +8,25 @@ use super::chronicle::{Chronicle, Moment};
 use crate::log::{Answer, Fate, Stage};
 use crate::scenario::Processors;
 
-/// Intervals that a claim may take beside those of the rule: two that want the same partition meet, and one of them tries again.
+/// Extra intervals for a claim: two instances may claim the same partition, and one of them retries.
 const SPARE_INTERVALS: u32 = 4;
-/// From a claim to the first event: a connection, a look at the checkpoint, and an event that comes.
+/// From a claim to the first event: a connection, a read of the checkpoint, and one event.
 const FIRST_EVENT_MS: u64 = 4_000;
 
-/// Owners of partitions at one time.
+/// The owners of partitions at one time.
 #[derive(Clone, Default)]
 struct Owners {
     by_partition: BTreeMap<u32, String>,
 }
 
-/// One stage, and all that happened in it.
+/// One stage with all of its events.
 struct Act<'a> {
     stage: Stage,
     from: Moment,
     upto: Moment,
     before: Owners,
     after: Owners,
-    /// When each partition changed hands: its owners before and after.
+    /// Each change of a partition's owner: time, partition, owners before and after.
     moves: Vec<(Moment, u32, String, String)>,
     alive: BTreeSet<&'a str>,
     gone: Option<(Moment, &'a str)>,
@@ -81,7 +81,7 @@ impl Act<'_> {
         self.after.by_partition.len()
     }
 
-    /// How long it may take until somebody has so many partitions that are free.
+    /// Returns the time in which this many free partitions must be claimed.
     fn patience_ms(&self, spec: &Processors, free: usize) -> u64 {
         let each = u32::try_from(free.div_ceil(self.alive.len().max(1))).unwrap_or(u32::MAX);
         let expiry = match self.stage {
@@ -92,7 +92,7 @@ impl Act<'_> {
         u64::try_from(span.as_millis() * 103 / 100).unwrap_or(u64::MAX)
     }
 
-    /// The partitions that nobody had, or somebody who has gone.
+    /// Returns the partitions without an owner, or with one that has left.
     fn orphans(&self) -> BTreeSet<u32> {
         let is_alive = |owner: &String| self.alive.contains(owner.as_str());
         let mut orphans: BTreeSet<_> = self
@@ -107,7 +107,7 @@ impl Act<'_> {
         orphans
     }
 
-    /// When those who have the partitions at the end got the last of the orphans.
+    /// Returns when the final owners had claimed the last orphan.
     fn adopted(&self) -> Option<Moment> {
         let orphans = self.orphans();
         let adopted = self.moves.iter().filter(|(_, partition, old, new)| {
@@ -124,7 +124,7 @@ impl Act<'_> {
     }
 }
 
-/// Every partition is owned, in time, and nobody has two more than another.
+/// Every partition is owned in time, and no instance has two more than another.
 pub(super) fn partitions_are_shared(chronicle: &Chronicle<'_>) -> Vec<Violation> {
     let broken = |what| Violation::new("partitions are shared, evenly and in time", None, what);
     let Some(spec) = &chronicle.hub.processors else { return Vec::new() };
@@ -155,7 +155,7 @@ pub(super) fn partitions_are_shared(chronicle: &Chronicle<'_>) -> Vec<Violation>
     violations
 }
 
-/// What an instance had that has gone is read again in time.
+/// Returns a violation if the partitions of an instance that left are not read in time.
 fn late_events(chronicle: &Chronicle<'_>, act: &Act<'_>, until_ms: u64) -> Option<String> {
     let (since, gone) = act.gone?;
     let lost = act.before.by_partition.iter().filter(|(_, owner)| *owner == gone);
@@ -179,7 +179,7 @@ pub(super) fn nobody_moves_without_need(chronicle: &Chronicle<'_>) -> Vec<Violat
     for act in acts(chronicle) {
         let steals = act.moves.iter().filter(|(_, _, old, _)| act.alive.contains(old.as_str())).count();
         let steals_max = match act.stage {
-            // Whoever has nothing is not seen by the others, who may take what it should have had.
+            // Other instances do not see an instance without partitions, and may claim its share.
             Stage::Crash | Stage::Leave if act.alive.len() >= act.partition_count() => act.orphans().len(),
             Stage::Stay | Stage::Crash | Stage::Leave => 0,
             Stage::Join => act.partition_count().div_ceil(act.alive.len()),
@@ -195,7 +195,8 @@ pub(super) fn nobody_moves_without_need(chronicle: &Chronicle<'_>) -> Vec<Violat
     violations
 }
 
-/// Whoever ends in good order has noted how far it is in what it has: nothing of it comes again. What was taken from it before may.
+/// An instance that stops in an orderly way has written its checkpoints: none of its events is handled again. Events of
+/// partitions that were taken from it before may be.
 fn replayed(chronicle: &Chronicle<'_>, act: &Act<'_>) -> Option<String> {
     let (since, gone) = act.gone?;
     let was_taken = |partition: u32| {
@@ -215,9 +216,9 @@ fn replayed(chronicle: &Chronicle<'_>, act: &Act<'_>) -> Option<String> {
     Some(format!("{gone} was done with it, and {again:?}"))
 }
 
-/// All up to the checkpoint was handled by somebody, and it goes on right behind it.
+/// All events up to the checkpoint were handled, and reading continues right after it.
 pub(super) fn nothing_is_left_out(chronicle: &Chronicle<'_>) -> Vec<Violation> {
-    // What retention takes away under a processor's feet is nobody's fault.
+    // Events that retention removes from a slow processor are no violation.
     let settings = &chronicle.hub.settings;
     if settings.retention.is_some() || settings.retention_bytes.is_some() {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! What was confirmed, and what anybody has seen, stays as long as it was promised.
+//! Confirmed and observed events stay until retention permits their removal.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,14 @@ use crate::log::{Answer, EventNumber};
 use crate::scenario::hub::PLAIN;
 
 const TOLERANCE_MS: u64 = 2;
-/// Events go by extents, and a large one goes as a whole.
+/// Retention removes whole extents, and large ones at once.
 const EXTENT_BYTES_MAX: u64 = 512 * 1024;
-/// What comes beside the bytes of each event and each send, at most.
+/// The largest overhead of each event and each send.
 const ENVELOPE_BYTES: u64 = 256;
 
 impl Chronicle<'_> {
-    /// Whether an event may have been dropped by a time of the world. Without its place: it was sent no earlier than its first attempt.
+    /// Returns whether retention may have removed an event by a world time. Without a place, the event was sent no
+    /// earlier than its first attempt.
     pub(super) fn may_be_gone(&self, number: EventNumber, enqueued_ms: Option<u64>, at: Moment) -> bool {
         let settings = &self.hub.settings;
         let earliest = self.attempts_of(number).map(|sent| self.wall(sent.run, sent.asked.ms)).min();
@@ -26,7 +27,7 @@ impl Chronicle<'_> {
         is_old || settings.retention_bytes.is_some_and(|max| self.bytes_after(number, at) > max)
     }
 
-    /// No less than what the partition held from the event on.
+    /// Returns a lower bound of the partition's size from the event on.
     fn bytes_after(&self, number: EventNumber, at: Moment) -> u64 {
         let Some(first) = self.attempts_of(number).map(|sent| (sent.asked, sent.partition)).min() else {
             return 0;
@@ -44,7 +45,7 @@ impl Chronicle<'_> {
     }
 }
 
-/// At the end everything is read. What is not there must have been allowed to go.
+/// Everything is read at the end. A missing event must be one that retention may remove.
 pub(super) fn nothing_confirmed_is_lost(chronicle: &Chronicle<'_>) -> Vec<Violation> {
     let broken = |what| Violation::new("no confirmed event is lost", None, what);
     let mut violations = Vec::new();
@@ -102,11 +103,11 @@ fn place_of(chronicle: &Chronicle<'_>, number: EventNumber) -> Option<u64> {
     places.filter_map(|place| chronicle.places.get(place)).map(|event| event.enqueued_ms).max()
 }
 
-/// Wherever a partition says that it begins, what lies before it was allowed to go.
+/// Events before the reported beginning of a partition must be ones that retention may remove.
 pub(super) fn nothing_goes_early(chronicle: &Chronicle<'_>) -> Vec<Violation> {
     let mut violations = Vec::new();
     for look in &chronicle.looks {
-        // The newest of those that are gone is the last that may go.
+        // The newest removed event decides.
         let gone = chronicle.places.range((look.partition, 0)..(look.partition, look.begin)).next_back();
         if let Some((place, event)) = gone
             && let Some(number) = event.number
@@ -119,7 +120,7 @@ pub(super) fn nothing_goes_early(chronicle: &Chronicle<'_>) -> Vec<Violation> {
     violations
 }
 
-/// A crash takes back nothing that a reader or an onlooker has seen.
+/// A crash reverts nothing that a reader or an observer has seen.
 pub(super) fn what_was_seen_stays(chronicle: &Chronicle<'_>) -> Vec<Violation> {
     let broken = |what| Violation::new("what was seen stays", None, what);
     let mut seen: Vec<(Moment, u32, u64, u64)> = Vec::new();
