@@ -1,4 +1,4 @@
-//! Bytes that real clients wrote are understood, frame by frame and message by message. See `fixtures/README.md`.
+//! Decodes bytes that real clients wrote, frame by frame and message by message. See `fixtures/README.md`.
 #![allow(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
 
 mod recorded;
@@ -28,7 +28,7 @@ fn every_performative_survives_our_own_encoding() {
 }
 
 #[test]
-fn python_and_js_say_hello() {
+fn python_and_js_open_a_connection() {
     for name in ["python-servicebus-send", "python-eventhub", "js-servicebus"] {
         let said = read(name);
         let [SaslFrame::Init(init)] = &said.sasl[..] else { panic!("{name}: one sasl-init") };
@@ -84,7 +84,7 @@ fn js_messages_have_their_properties() {
 }
 
 #[test]
-fn settlements_are_told_apart() {
+fn settlements_are_distinguished() {
     let python: Vec<_> =
         dispositions("python-servicebus-receive").into_iter().filter_map(|it| it.state).collect();
     assert!(python.contains(&DeliveryState::Accepted));

@@ -15,7 +15,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn a_message_comes_back(message in strategy::message::message()) {
+    fn a_message_survives_a_round_trip(message in strategy::message::message()) {
         prop_assert_eq!(Message::decode(&message.to_bytes()).unwrap(), message);
     }
 
@@ -26,7 +26,7 @@ proptest! {
     }
 
     #[test]
-    fn a_batch_is_split_into_what_was_put_in(messages in vec(strategy::bytes(), 0..6)) {
+    fn a_batch_is_split_into_its_messages(messages in vec(strategy::bytes(), 0..6)) {
         let mut batch = BatchBuilder::with_partition_key(1 << 20, &Text::from("key"));
         prop_assert!(messages.iter().all(|message| batch.try_add(message)));
         prop_assert_eq!(batch.message_count(), messages.len());
@@ -38,7 +38,7 @@ proptest! {
     }
 }
 
-/// SDK quirk: JavaScript sends a null body of an event so.
+/// SDK quirk: JavaScript sends the null body of an event in this form.
 #[test]
 fn a_null_in_a_body_section_is_an_empty_part() {
     assert_eq!(Message::decode(b"\x00\x53\x75\x40").unwrap().body, Body::Data(vec![Bytes::new()]));
@@ -46,7 +46,7 @@ fn a_null_in_a_body_section_is_an_empty_part() {
 }
 
 #[test]
-fn empty_and_null_sections_say_nothing() {
+fn empty_and_null_sections_mean_nothing() {
     let empty = b"\x00\x53\x70\x45\x00\x53\x72\xd1\0\0\0\x04\0\0\0\0\x00\x53\x73\x45\x00\x53\x75\xa0\x00";
     let message = Message::decode(empty).unwrap();
     assert_eq!(message, Message::data(Bytes::new()));
@@ -57,7 +57,7 @@ fn empty_and_null_sections_say_nothing() {
 }
 
 #[test]
-fn impossible_messages_are_refused_by_name() {
+fn impossible_messages_are_rejected_by_name() {
     let problem = |message: &[u8]| Sections::scan(message).unwrap_err().problem();
     assert_eq!(problem(b"\x00\x53\x70\x45\x00\x53\x70\x45"), Problem::DuplicateSection { section: "header" });
     assert_eq!(
@@ -126,5 +126,5 @@ fn a_batch_with_an_envelope_and_a_broken_one() {
     let mut broken = Batch::new(b"\x00\x53\x75\xa0\x01a\x00\x53\x77\x40\x00\x53\x75\xa0\x01b");
     assert_eq!(broken.next(), Some(Ok(&b"a"[..])));
     assert_eq!(broken.next().unwrap().unwrap_err().problem(), Problem::MixedBody);
-    assert_eq!(broken.next(), None, "nothing comes behind an error");
+    assert_eq!(broken.next(), None, "nothing follows an error");
 }

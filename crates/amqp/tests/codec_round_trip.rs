@@ -1,4 +1,4 @@
-//! What is written can be read back, in every form the standard allows a peer to write it.
+//! Encoded values can be decoded again, in every form that the standard permits a peer to write.
 #![allow(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
 
 mod strategy;
@@ -14,12 +14,12 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn a_value_comes_back(value in strategy::value()) {
+    fn a_value_survives_a_round_trip(value in strategy::value()) {
         prop_assert_eq!(Value::decode_all(&value.to_bytes()).unwrap(), value);
     }
 
     #[test]
-    fn a_value_in_any_other_encoding_is_the_same(value in strategy::value(), choices in any::<u64>()) {
+    fn a_value_in_another_encoding_is_the_same_value(value in strategy::value(), choices in any::<u64>()) {
         let mut out = BytesMut::new();
         Alternate { choices }.put(&mut out, &value);
         prop_assert_eq!(Value::decode_all(&out).unwrap(), value);
@@ -43,7 +43,7 @@ proptest! {
     }
 
     #[test]
-    fn a_performative_comes_back_with_its_payload(
+    fn a_performative_survives_a_round_trip_with_its_payload(
         performative in strategy::performative(),
         channel in any::<u16>(),
         payload in strategy::bytes(),
@@ -57,7 +57,7 @@ proptest! {
     }
 
     #[test]
-    fn a_performative_in_any_other_form_is_the_same(
+    fn a_performative_in_another_form_is_the_same_performative(
         performative in strategy::performative(),
         form in form(),
     ) {
@@ -66,7 +66,7 @@ proptest! {
     }
 
     #[test]
-    fn a_frame_that_is_not_complete_is_awaited(
+    fn an_incomplete_frame_is_not_an_error(
         performative in strategy::performative(),
         cut in any::<prop::sample::Index>(),
     ) {
@@ -77,7 +77,7 @@ proptest! {
     }
 
     #[test]
-    fn a_sasl_frame_comes_back(frame in strategy::sasl_frame()) {
+    fn a_sasl_frame_survives_a_round_trip(frame in strategy::sasl_frame()) {
         let mut out = BytesMut::new();
         FrameWriter::sasl(&mut out, &frame).finish();
         prop_assert_eq!(decode_frame(&out, 512 * 8).unwrap(), Some((Frame::Sasl(frame), out.len())));
@@ -91,7 +91,7 @@ proptest! {
     }
 
     #[test]
-    fn declare_and_discharge_come_back(global_id in proptest::option::of(strategy::value()), txn_id in strategy::bytes(), fail in any::<Option<bool>>()) {
+    fn declare_and_discharge_survive_a_round_trip(global_id in proptest::option::of(strategy::value()), txn_id in strategy::bytes(), fail in any::<Option<bool>>()) {
         let declare = Declare { global_id: global_id.filter(|id| !id.is_null()) };
         prop_assert_eq!(&Declare::decode_all(&declare.to_bytes()).unwrap(), &declare);
         let discharge = Discharge { txn_id, fail };
@@ -99,7 +99,7 @@ proptest! {
     }
 }
 
-/// How a peer may write a performative's descriptor and list, other than we do.
+/// Another form in which a peer may write a performative's descriptor and list.
 #[derive(Debug, Clone)]
 struct Form {
     descriptor: DescriptorForm,
@@ -128,11 +128,11 @@ impl Form {
     fn rewrite(&self, encoded: &[u8]) -> BytesMut {
         let code = encoded[2];
         let (count, content) = list_content(&encoded[3..]);
-        // Trailing nulls may be left out.
+        // Trailing nulls may be omitted.
         let (count, content) = if self.trimmed { trim(count, content) } else { (count, content) };
         let missing = field_count(code) - count;
         let mut content = content.to_vec();
-        // Fields behind the last one of the standard are for later versions, and ignored.
+        // Fields after the last one of the standard are for later versions, and ignored.
         if self.extra_fields > 0 {
             content.extend(std::iter::repeat_n(0x40, missing));
             content.extend(std::iter::repeat_n(0x41, self.extra_fields.into()));

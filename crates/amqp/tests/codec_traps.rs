@@ -1,4 +1,5 @@
-//! Bytes that have hurt other implementations: sizes, counts and depths that a peer chooses, and unusual but legal forms.
+//! Bytes that are dangerous for an implementation: sizes, counts and depths that a peer chooses, and unusual but legal
+//! forms.
 #![allow(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
 
 use bytes::{BufMut, BytesMut};
@@ -17,7 +18,7 @@ fn performative(encoded: &[u8]) -> Performative {
     Performative::decode_all(encoded).unwrap()
 }
 
-/// A list32 with a chosen count and no regard for its content.
+/// Writes a list32 with a chosen count, whatever its content.
 fn list32(count: u32, content: &[u8]) -> BytesMut {
     let mut out = BytesMut::new();
     out.put_u8(0xd0);
@@ -59,7 +60,7 @@ fn depth_is_bounded_for_every_kind_of_nesting() {
 }
 
 #[test]
-fn a_transaction_inside_a_transaction_inside_a_transaction_ends_somewhere() {
+fn the_depth_of_nested_transactional_states_is_bounded() {
     let mut state = DeliveryState::Accepted;
     for _ in 0..100 {
         state = DeliveryState::Transactional { txn_id: "t".into(), outcome: Some(Box::new(state)) };
@@ -68,7 +69,7 @@ fn a_transaction_inside_a_transaction_inside_a_transaction_ends_somewhere() {
 }
 
 #[test]
-fn an_announced_count_makes_no_room_before_it_is_believed() {
+fn an_announced_count_reserves_no_memory_before_it_is_checked() {
     let huge = problem(Value::decode_all(&list32(u32::MAX, &[0x40])));
     assert_eq!(huge, Problem::TooMany { count: u32::MAX, limit: 1 });
 
@@ -101,10 +102,10 @@ fn many_small_arrays_together_are_bounded_too() {
 }
 
 #[test]
-fn sizes_that_lie_are_refused() {
+fn wrong_sizes_are_rejected() {
     assert_eq!(problem(Value::decode_all(&[0xa1, 5, b'x'])), Problem::Truncated { needed: 5, found: 1 });
     assert!(matches!(problem(Value::decode_all(&[0xb0, 0xff, 0xff, 0xff, 0xff])), Problem::Truncated { .. }));
-    // An element that reaches beyond its list does not read the bytes behind it.
+    // An element that exceeds its list does not read the bytes after the list.
     assert!(matches!(
         problem(Value::decode_all(&[0xc0, 3, 1, 0xa1, 2, b'a', b'b'])),
         Problem::Truncated { .. }
@@ -118,7 +119,7 @@ fn sizes_that_lie_are_refused() {
 }
 
 #[test]
-fn an_error_says_where_and_why() {
+fn an_error_states_where_and_why() {
     let error = Value::decode_all(&[0xc0, 3, 2, 0x40, 0x3f]).unwrap_err();
     assert_eq!((error.offset(), error.problem()), (4, Problem::UnknownConstructor { code: 0x3f }));
     assert_eq!(error.to_string(), "0x3f is no AMQP type (at byte 4)");
@@ -143,14 +144,14 @@ fn a_missing_mandatory_field_is_named() {
 }
 
 #[test]
-fn a_flow_may_have_nulls_where_the_first_one_has_them() {
+fn a_flow_may_have_nulls_in_its_optional_fields() {
     // Before the peer's begin, next-incoming-id is null; a session flow has no link fields.
     let flow = performative(&[0x00, 0x53, 0x13, 0xc0, 8, 4, 0x40, 0x52, 9, 0x43, 0x52, 7, 0x40]);
     assert_eq!(flow, Flow { incoming_window: 9, outgoing_window: 7, ..Flow::default() }.into());
 }
 
 #[test]
-fn absent_fields_mean_what_the_standard_says() {
+fn absent_fields_have_the_defaults_of_the_standard() {
     let open = performative(&[0x00, 0x53, 0x10, 0xc0, 4, 1, 0xa1, 1, b'c']);
     assert_eq!(open, Open::new("c").into());
     let attach = performative(&[0x00, 0x53, 0x12, 0xc0, 6, 3, 0xa1, 1, b'n', 0x43, 0x41]);
@@ -159,7 +160,7 @@ fn absent_fields_mean_what_the_standard_says() {
 }
 
 #[test]
-fn descriptor_zero_and_unknown_descriptors_are_errors_that_tell_the_code() {
+fn descriptor_zero_and_unknown_descriptors_are_errors_that_contain_the_code() {
     let expected = "a performative";
     let zero = problem(Performative::decode_all(&[0x00, 0x44, 0x45]));
     assert_eq!(zero, Problem::UnknownDescriptor { expected, code: 0 });
@@ -167,7 +168,7 @@ fn descriptor_zero_and_unknown_descriptors_are_errors_that_tell_the_code() {
     assert_eq!(unknown, Problem::UnknownDescriptor { expected, code: 0x13_7000_000c });
     let symbol = problem(Performative::decode_all(&[0x00, 0xa3, 1, b'x', 0x45]));
     assert_eq!(symbol, Problem::UnknownSymbol { expected });
-    // A code that only looks right when cut to eight bits.
+    // A code that is valid only when truncated to eight bits.
     let wide = problem(DeliveryState::decode_all(&[0x00, 0x80, 0, 0, 0, 0, 0, 0, 1, 0x24, 0x45]));
     assert!(matches!(wide, Problem::UnknownDescriptor { code: 0x124, .. }));
 }
@@ -186,7 +187,7 @@ fn a_tag_may_have_32_bytes_and_no_more() {
 }
 
 #[test]
-fn several_symbols_come_as_null_as_one_or_as_an_array() {
+fn several_symbols_are_null_one_symbol_or_an_array() {
     let open = |locales: &[u8]| {
         let fields = [&[0xa1, 1, b'c', 0x40, 0x40, 0x40, 0x40][..], locales].concat();
         let encoded =
@@ -267,7 +268,7 @@ fn a_coordinator_is_a_target() {
 }
 
 #[test]
-fn rejected_may_come_without_an_error_and_without_a_list_content() {
+fn rejected_may_have_no_error_and_no_list_content() {
     assert_eq!(
         DeliveryState::decode_all(&[0x00, 0x53, 0x25, 0x45]).unwrap(),
         DeliveryState::Rejected { error: None }
@@ -278,7 +279,7 @@ fn rejected_may_come_without_an_error_and_without_a_list_content() {
 }
 
 #[test]
-fn frame_sizes_are_judged_before_the_frame_is_there() {
+fn frame_sizes_are_checked_before_the_frame_is_complete() {
     let too_large = decode_frame(&[0, 1, 0, 1], 65_536).unwrap_err();
     assert_eq!(too_large, FrameError::TooLarge { size: 65_537, size_max: 65_536 });
     assert_eq!(too_large.condition(), condition::FRAMING_ERROR);
@@ -317,7 +318,7 @@ fn only_a_transfer_has_a_payload() {
 }
 
 #[test]
-fn protocol_headers_are_told_apart() {
+fn protocol_headers_are_distinguished() {
     for (protocol, id) in [(Protocol::Amqp, 0), (Protocol::Tls, 2), (Protocol::Sasl, 3)] {
         let header = ProtocolHeader { protocol };
         assert_eq!(header.to_bytes(), [b'A', b'M', b'Q', b'P', id, 1, 0, 0]);

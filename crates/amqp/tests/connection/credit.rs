@@ -19,7 +19,7 @@ fn flows(sent: Vec<Sent>) -> Vec<Flow> {
 }
 
 #[test]
-fn every_flow_tells_the_next_incoming_id_and_the_link_both_numbers() {
+fn every_flow_contains_the_next_incoming_id_and_both_numbers_of_the_link() {
     let (mut script, _) = Script::server();
     let link = script.receiving_link(0, 10);
     script.transfer(transfer(0, 0), b"x");
@@ -39,7 +39,7 @@ fn credit_follows_the_receivers_count() {
     script.machine.send(link, &outgoing(0), &[b"x"]).unwrap();
     script.machine.send(link, &outgoing(1), &[b"x"]).unwrap();
     assert_eq!(script.machine.credit(link), 1);
-    // The receiver has seen one of the two when it speaks.
+    // The receiver has seen one of the two when it sends its flow.
     script.send(1, link_flow(3, 1, 5));
     assert_eq!(script.machine.credit(link), 4);
     // No count: it refers to the initial one.
@@ -110,7 +110,7 @@ fn a_drain_without_credit_is_answered_all_the_same() {
 }
 
 #[test]
-fn a_drain_that_was_taken_back_needs_no_answer() {
+fn a_cancelled_drain_needs_no_answer() {
     let (mut script, _) = Script::server();
     let link = script.sending_link(0);
     script.send(1, Flow { drain: true, ..link_flow(0, 0, 10) });
@@ -184,7 +184,7 @@ fn deliveries_that_use_up_the_credit_complete_a_drain_too() {
     );
 }
 
-/// pyamqp speaks of 10000 credits on links it sends on.
+/// pyamqp announces 10000 credits on links it sends on.
 #[test]
 fn credit_from_a_sender_is_ignored() {
     let (mut script, _) = Script::server();
@@ -206,11 +206,11 @@ fn sends_wait_for_the_peers_window_in_order() {
     }
     assert_eq!(script.sent().len(), 2);
     assert!(script.machine.blocked_len() > 0);
-    // Seen one of the two, room for two from there: one more fits.
+    // The peer has seen one of the two, and has room for two from there: one more fits.
     script.send(1, session_flow(Some(2), 2));
     assert_eq!(script.sent().len(), 1);
     assert!(script.events().is_empty());
-    // A window that shrinks, as rhea's does while deliveries stay unsettled, is respected.
+    // A shrinking window, like rhea's while deliveries stay unsettled, is respected.
     script.send(1, session_flow(Some(4), 0));
     assert_eq!(script.sent(), []);
     script.send(1, session_flow(Some(4), 50));
@@ -230,7 +230,7 @@ fn sends_wait_for_the_peers_window_in_order() {
 
 /// With a driver that sends no more than leaves at once, a drain is answered at once, however small the window.
 #[test]
-fn a_driver_can_keep_to_the_window_and_hears_when_it_opens() {
+fn a_driver_can_respect_the_window_and_gets_an_event_when_it_opens() {
     let (mut script, session) = Script::server();
     let link = script.sending_link(0);
     script.send(1, Flow { incoming_window: 2, ..link_flow(0, 0, 100) });
@@ -289,9 +289,9 @@ fn a_blocked_link_can_be_detached_and_leaves_no_gap_in_the_ids() {
     assert_eq!(script.machine.blocked_len(), 0);
 }
 
-/// A driver that waits for room is told when it comes from sends that will never leave, however they are dropped.
+/// A driver that waits for room gets an event when sends are dropped, whatever the cause.
 #[test]
-fn sends_that_are_dropped_while_they_wait_make_room_and_the_driver_hears_of_it() {
+fn dropped_sends_make_room_and_emit_an_event() {
     for cause in ["detached by the peer", "detached by us", "ended by the peer", "ended by us"] {
         let (mut script, session) = Script::server();
         let (a, b) = (script.sending_link(0), script.sending_link(1));
@@ -327,7 +327,7 @@ fn sends_that_are_dropped_while_they_wait_make_room_and_the_driver_hears_of_it()
 }
 
 #[test]
-fn a_link_without_waiting_sends_detaches_without_a_word_about_room() {
+fn a_link_without_waiting_sends_detaches_without_an_event_about_room() {
     let (mut script, _) = Script::server();
     let (a, _) = (script.sending_link(0), script.sending_link(1));
     script.send(1, Flow { incoming_window: 0, ..link_flow(0, 0, 100) });
@@ -366,7 +366,7 @@ fn our_window_is_renewed_when_half_of_it_is_used() {
 }
 
 #[test]
-fn our_window_shrinks_with_what_is_unsettled_and_grows_with_what_is_settled() {
+fn our_window_shrinks_with_unsettled_deliveries_and_grows_with_settlements() {
     let mut config = Config { incoming_window: 10, ..Config::server("s") };
     config.limits.unsettled_incoming_max = 12;
     let (mut script, _) = Script::server_with(config);

@@ -45,7 +45,7 @@ fn ids_are_contiguous_across_the_links_of_a_session_and_start_high() {
 }
 
 #[test]
-fn a_first_transfer_says_everything() {
+fn a_first_transfer_has_all_fields() {
     let (mut script, _) = Script::server();
     let link = script.sending_link(0);
     script.grant(0, 1);
@@ -88,7 +88,7 @@ fn frames_have_the_peers_size_and_each_counts_against_the_window() {
 }
 
 #[test]
-fn a_peer_may_take_smaller_frames_than_it_sends() {
+fn a_peer_may_accept_smaller_frames_than_it_sends() {
     let (mut pair, near, far) = Pair::linked(
         Config { max_frame_size_bytes: 512, ..Config::client("c", "h") },
         Config { max_frame_size_bytes: 4_096, ..Config::server("s") },
@@ -103,7 +103,7 @@ fn a_peer_may_take_smaller_frames_than_it_sends() {
 }
 
 #[test]
-fn continuations_may_leave_out_or_repeat_what_the_first_frame_said() {
+fn continuations_may_omit_or_repeat_the_fields_of_the_first_frame() {
     let (mut script, _) = Script::server();
     script.receiving_link(0, 10);
     script.receiving_link(1, 10);
@@ -144,7 +144,7 @@ fn aborted_deliveries_vanish_but_their_ids_are_used() {
     script.transfer(transfer(0, 2), b"kept");
     let delivery = deliveries(script.events()).remove(0);
     assert_eq!((delivery.id.0, &delivery.payload[..]), (2, &b"kept"[..]));
-    assert_eq!(script.machine.credit(link), 9, "only what was told costs credit");
+    assert_eq!(script.machine.credit(link), 9, "only reported deliveries cost credit");
     script.sent();
     script.machine.settle(link, DeliveryId(0), DeliveryState::Accepted);
     script.machine.settle(link, DeliveryId(1), DeliveryState::Accepted);
@@ -152,7 +152,7 @@ fn aborted_deliveries_vanish_but_their_ids_are_used() {
 }
 
 #[test]
-fn the_state_of_a_transfer_is_told() {
+fn the_state_of_a_transfer_is_reported() {
     let (mut script, _) = Script::server();
     script.receiving_link(0, 10);
     let state = DeliveryState::Transactional { txn_id: b"t1"[..].into(), outcome: None };
@@ -161,7 +161,7 @@ fn the_state_of_a_transfer_is_told() {
 }
 
 #[test]
-fn ids_that_were_used_before_or_are_lower_are_ids_like_others() {
+fn repeated_and_lower_ids_are_accepted() {
     let (mut script, _) = Script::server();
     let link = script.receiving_link(0, 100);
     for id in [5, 5, 3, 5, 6] {
@@ -273,9 +273,9 @@ fn a_peer_that_detaches_still_gets_settlements_made_before() {
     assert!(matches!(&sent[..], [Performative::Disposition(_), Performative::Detach(_)]), "{sent:?}");
 }
 
-/// Peek-lock: the receiver asks, the sender settles.
+/// Peek-lock: the receiver proposes, the sender settles.
 #[test]
-fn an_unsettled_outcome_is_told_once_and_answered_by_settling() {
+fn an_unsettled_outcome_is_reported_once_and_answered_by_settling() {
     let (mut script, _) = Script::server();
     let link = script.sending_link(0);
     script.grant(0, 10);
@@ -333,7 +333,7 @@ fn progress_reports_are_not_outcomes() {
 }
 
 #[test]
-fn absurd_ranges_hit_only_what_is_unsettled() {
+fn absurd_ranges_affect_only_unsettled_deliveries() {
     let (mut script, _) = Script::server();
     let link = script.sending_link(0);
     script.grant(0, 100);
@@ -425,7 +425,7 @@ fn a_detached_links_deliveries_are_forgotten() {
 }
 
 #[test]
-fn what_was_on_the_way_when_we_detached_is_dropped() {
+fn deliveries_in_flight_at_our_detach_are_dropped() {
     let (mut script, _) = Script::server();
     let doomed = script.receiving_link(0, 10);
     script.receiving_link(1, 10);
@@ -451,7 +451,7 @@ fn a_receiver_may_settle_after_our_detach() {
 }
 
 #[test]
-fn a_peer_that_asks_again_for_its_deliveries_is_answered_normally() {
+fn a_peer_that_attaches_with_unsettled_deliveries_is_answered_normally() {
     let (mut script, _) = Script::server();
     let request = peeklock_amqp::Attach { unsettled: Some(Vec::new()), ..attach("x", 0, Role::Receiver) };
     script.send(1, request);

@@ -1,6 +1,6 @@
-//! Feeds single frames of Microsoft's .NET SDKs (see `fixtures/README.md`) to a server, each at a point where such a client sends it.
-//! They hold what our own client never writes: one symbol in the place of an array, a sender without initial-delivery-count, a receiver
-//! without target, empty maps.
+//! Feeds single frames of Microsoft's .NET SDKs (see `fixtures/README.md`) to a server, each at a point where such a
+//! client sends it. They contain forms that our own client never writes: one symbol instead of an array, a sender
+//! without initial-delivery-count, a receiver without target, empty maps.
 
 use peeklock_amqp::connection::{AttachReply, Config, Connection, Event, LinkId};
 use peeklock_amqp::{
@@ -16,7 +16,7 @@ const SENDER: &str = "attach of a sender";
 const RECEIVER: &str = "attach of a PeekLock receiver";
 const OLD_SENDER: &str = "track 1: the same WITHOUT initial-delivery-count";
 
-/// The frames with the lines above them.
+/// Returns the frames with their titles.
 fn recorded() -> Vec<(&'static str, Vec<u8>)> {
     let mut title = "";
     let mut frames = Vec::new();
@@ -34,7 +34,7 @@ fn unhex(digits: &str) -> Vec<u8> {
     digits.as_bytes().chunks(2).map(byte).collect()
 }
 
-/// The frame whose title begins so, sent on another channel.
+/// Returns the frame whose title begins with this text, moved to another channel.
 fn frame(title: &str, channel: u16) -> Vec<u8> {
     let all = recorded();
     let (_, mut bytes) = all.into_iter().find(|(found, _)| found.starts_with(title)).unwrap();
@@ -49,7 +49,7 @@ fn performative(bytes: &[u8]) -> (u16, Performative) {
     }
 }
 
-/// A server behind the SASL layer, opened, with a session on the channel.
+/// Returns a server behind the SASL layer, opened, with a session on the channel.
 fn server(channel: u16) -> Script {
     let mut script = Script::new(Connection::server(Config::server("server"), T0));
     script.header(Protocol::Sasl).unwrap();
@@ -82,7 +82,7 @@ fn attach(script: &mut Script, bytes: &[u8]) -> (LinkId, Box<Attach>) {
     (link, attach)
 }
 
-/// A server that has sent five deliveries to a receiver on channel 1.
+/// Returns a server that has sent five deliveries to a receiver on channel 1.
 fn with_deliveries() -> Script {
     let mut script = server(1);
     let (link, _) = attach(&mut script, &frame(RECEIVER, 1));
@@ -94,7 +94,7 @@ fn with_deliveries() -> Script {
     script
 }
 
-/// A server with a link that takes what the client sends.
+/// Returns a server with a link on which the client sends.
 fn with_sender(title: &str, channel: u16) -> Script {
     let mut script = server(channel);
     let (link, _) = attach(&mut script, &frame(title, channel));
@@ -104,7 +104,7 @@ fn with_sender(title: &str, channel: u16) -> Script {
 }
 
 #[test]
-fn every_frame_decodes_to_what_its_title_says() {
+fn every_frame_decodes_to_the_type_in_its_title() {
     let frames = recorded();
     assert_eq!(frames.len(), 21);
     for (title, bytes) in frames {
@@ -123,9 +123,9 @@ fn every_frame_decodes_to_what_its_title_says() {
 }
 
 #[test]
-fn every_attach_is_taken() {
+fn every_attach_is_accepted() {
     let mut count = 0;
-    // The first one is of the SASL layer.
+    // The first frame belongs to the SASL layer.
     for (title, bytes) in recorded().into_iter().skip(1) {
         let (channel, Performative::Attach(sent)) = performative(&bytes) else { continue };
         let (_, taken) = attach(&mut server(channel), &bytes);
@@ -136,7 +136,7 @@ fn every_attach_is_taken() {
 }
 
 #[test]
-fn what_only_dotnet_writes_is_read_as_it_is_meant() {
+fn forms_that_only_dotnet_writes_are_read_correctly() {
     let attach_of = |title: &str| match performative(&frame(title, 1)).1 {
         Performative::Attach(attach) => attach,
         other => panic!("{other:?}"),
@@ -152,7 +152,7 @@ fn what_only_dotnet_writes_is_read_as_it_is_meant() {
 }
 
 #[test]
-fn transfers_are_taken() {
+fn transfers_are_accepted() {
     for (title, through) in [
         ("declare", "coordinator"),
         ("discharge", "coordinator"),
@@ -172,7 +172,7 @@ fn transfers_are_taken() {
 }
 
 #[test]
-fn requests_come_with_an_empty_delivery_tag() {
+fn requests_have_an_empty_delivery_tag() {
     let mut script = with_sender(OLD_SENDER, 1);
     for id in 0..3 {
         let tag = Some(DeliveryTag::new(b"").unwrap());
@@ -182,10 +182,10 @@ fn requests_come_with_an_empty_delivery_tag() {
 }
 
 #[test]
-fn credit_and_outcomes_are_taken() {
+fn credit_and_outcomes_are_accepted() {
     let mut script = with_deliveries();
     script.bytes(&frame("drain", 1)).unwrap();
-    // Of ten credits at a delivery-count of three, the five deliveries have used two.
+    // Ten credits at a delivery-count of three: the five deliveries have used two.
     assert!(matches!(script.events()[..], [Event::Flow { credit: 8, drain: true, .. }]));
     for title in ["abandon with properties", "dead-letter with reason", "complete in a transaction"] {
         let mut script = with_deliveries();

@@ -29,7 +29,7 @@ fn take_sasl(script: &mut Script) -> SaslFrame {
 }
 
 #[test]
-fn a_server_offers_sasl_and_waits_for_the_verdict() {
+fn a_server_offers_sasl_and_waits_for_the_decision() {
     let mut script = server();
     script.header(Protocol::Sasl).unwrap();
     assert_eq!(script.take_header().protocol, Protocol::Sasl);
@@ -41,7 +41,7 @@ fn a_server_offers_sasl_and_waits_for_the_verdict() {
         matches!(&events[..], [Event::SaslInit { mechanism, .. }] if *mechanism == "ANONYMOUS"),
         "{events:?}"
     );
-    assert!(!script.machine.has_output(), "no outcome before the driver's verdict");
+    assert!(!script.machine.has_output(), "no outcome before the driver's decision");
     script.machine.sasl_outcome(SaslCode::Ok, Some(Bytes::from_static(b"Welcome!")));
     let SaslFrame::Outcome(outcome) = take_sasl(&mut script) else { panic!("an outcome") };
     assert_eq!(
@@ -54,7 +54,7 @@ fn a_server_offers_sasl_and_waits_for_the_verdict() {
 }
 
 #[test]
-fn a_start_without_sasl_is_accepted_and_told() {
+fn a_start_without_sasl_is_accepted_and_reported() {
     let mut script = server();
     script.header(Protocol::Amqp).unwrap();
     script.send(0, Open::new("peer"));
@@ -88,7 +88,7 @@ fn a_mechanism_that_was_not_offered_is_refused() {
 }
 
 #[test]
-fn everything_up_to_attach_may_come_in_one_piece() {
+fn all_frames_up_to_attach_may_arrive_in_one_piece() {
     let mut pipeline = BytesMut::from(&ProtocolHeader { protocol: Protocol::Sasl }.to_bytes()[..]);
     pipeline.extend_from_slice(&sasl_init("ANONYMOUS"));
     pipeline.extend_from_slice(&ProtocolHeader { protocol: Protocol::Amqp }.to_bytes());
@@ -135,7 +135,7 @@ fn put(out: &mut BytesMut, channel: u16, performative: &impl Encode) {
 }
 
 #[test]
-fn garbage_gets_our_header_and_the_end() {
+fn garbage_is_answered_with_our_header_and_ends_the_connection() {
     for garbage in
         [&b"GET / HTTP/1.1\r\n\r\n"[..], b"AMQP\x00\x00\x09\x01", b"AMQP\x02\x01\x00\x00", b"\x16\x03"]
     {
@@ -198,14 +198,14 @@ fn one_close_each_and_none_in_answer_to_an_answer() {
 }
 
 #[test]
-fn heartbeats_of_the_peer_are_taken() {
+fn heartbeats_of_the_peer_are_accepted() {
     let (mut script, _) = Script::server();
     script.bytes(&[0, 0, 0, 8, 2, 0, 0, 0, 0, 0, 0, 8, 2, 0, 0, 0]).unwrap();
     assert!(script.events().is_empty() && !script.machine.has_output());
 }
 
 #[test]
-fn a_client_holds_its_frames_back_until_sasl_is_through() {
+fn a_client_holds_its_frames_until_sasl_is_complete() {
     let client = Connection::client(Config::client("client", "host"), Some(SaslClient::anonymous()), T0);
     let mut pair = Pair::new(client, Connection::server(Config::server("server"), T0));
     let session = pair.client.begin().unwrap();
@@ -231,7 +231,7 @@ fn a_client_holds_its_frames_back_until_sasl_is_through() {
 }
 
 #[test]
-fn a_client_tells_why_sasl_failed() {
+fn a_client_reports_why_sasl_failed() {
     let client = Connection::client(Config::client("c", "h"), Some(SaslClient::plain("user", "secret")), T0);
     let mut client = Script::new(client);
     let mut server = server();

@@ -1,4 +1,4 @@
-//! Outcomes that wait, for peers that lose one that comes too early.
+//! Delayed outcomes, for peers that lose an outcome that arrives too early.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ fn in_transaction(outcome: DeliveryState) -> DeliveryState {
     DeliveryState::Transactional { txn_id: Bytes::from_static(b"t"), outcome: Some(Box::new(outcome)) }
 }
 
-/// The ids that were disposed of, and whether a link was detached.
+/// Returns the ids of the dispositions, and whether a link was detached.
 fn told(script: &mut Script) -> Vec<String> {
     let name = |performative: Performative| match performative {
         Performative::Disposition(disposition) => disposition.first.to_string(),
@@ -34,7 +34,7 @@ fn told(script: &mut Script) -> Vec<String> {
 }
 
 #[test]
-fn only_what_is_not_accepted_waits() {
+fn only_outcomes_other_than_accepted_are_delayed() {
     let (mut script, _) = Script::server();
     let link = script.receiving_link(0, 100);
     let declared = DeliveryState::Declared { txn_id: Bytes::from_static(b"t") };
@@ -44,7 +44,7 @@ fn only_what_is_not_accepted_waits() {
         script.transfer(transfer(0, id), b"x");
         script.machine.settle(link, DeliveryId(id), state.clone());
     }
-    assert_eq!(told(&mut script), ["0", "1", "2", "3", "4", "5"], "a peer like any other");
+    assert_eq!(told(&mut script), ["0", "1", "2", "3", "4", "5"], "an ordinary peer");
 
     script.machine.hold_outcomes(SPAN);
     for (id, state) in (10..).zip(early) {
@@ -76,7 +76,7 @@ fn a_link_keeps_its_order_and_others_do_not_wait() {
     script.machine.settle(slow, DeliveryId(1), DeliveryState::Accepted);
     script.machine.settle(other, DeliveryId(2), DeliveryState::Accepted);
     assert_eq!(told(&mut script), ["2"]);
-    // One that comes later does not push back what is before it.
+    // A later outcome does not delay those before it.
     script.now = after(1);
     script.bytes(&peeklock_amqp::EMPTY_FRAME).unwrap();
     script.machine.settle(slow, DeliveryId(3), refused());
@@ -88,7 +88,7 @@ fn a_link_keeps_its_order_and_others_do_not_wait() {
 }
 
 #[test]
-fn a_message_that_is_too_large_and_one_in_parts_wait_from_their_last_frame_on() {
+fn oversized_messages_and_messages_in_parts_are_delayed_from_their_last_frame() {
     let mut config = Config::server("s");
     config.limits.whole_size_bytes_max = 4;
     config.limits.message_size_bytes_max = 16;
@@ -101,13 +101,13 @@ fn a_message_that_is_too_large_and_one_in_parts_wait_from_their_last_frame_on() 
     script.transfer(transfer(0, 0), b"6");
     script.transfer(transfer(0, 1), b"more than the link takes");
     let is_flow = |performative: &Performative| matches!(performative, Performative::Flow(_));
-    assert!(script.sent_performatives().iter().all(is_flow), "credit is given back at once");
+    assert!(script.sent_performatives().iter().all(is_flow), "credit is returned at once");
     script.machine.handle_timeout(after(12)).unwrap();
     assert_eq!(told(&mut script), ["0", "1"]);
 }
 
 #[test]
-fn a_close_does_not_swallow_what_waits() {
+fn a_close_does_not_drop_delayed_outcomes() {
     let (mut script, _) = Script::server();
     let (link, gone) = (script.receiving_link(0, 100), script.receiving_link(1, 100));
     script.machine.hold_outcomes(SPAN);
@@ -115,7 +115,7 @@ fn a_close_does_not_swallow_what_waits() {
     script.transfer(transfer(1, 1), b"x");
     script.machine.settle(gone, DeliveryId(1), refused());
     script.send(1, peeklock_amqp::Detach { handle: 1, closed: true, error: None });
-    assert_eq!(told(&mut script), ["detach"], "nobody waits for an outcome on a link that is gone");
+    assert_eq!(told(&mut script), ["detach"], "a detached link needs no outcome");
     script.machine.settle(link, DeliveryId(0), refused());
     script.machine.close(None);
     assert_eq!(told(&mut script), ["0", "close"]);

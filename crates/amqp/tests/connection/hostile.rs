@@ -1,5 +1,5 @@
-//! A peer that sends any frame at any time, and a driver that makes any call at any time: nothing panics, and what we
-//! send stays in order whatever the peer does.
+//! A peer that sends any frame at any time, and a driver that makes any call at any time: nothing panics, and our
+//! frames stay in order.
 
 use std::collections::{HashMap, HashSet};
 
@@ -118,7 +118,7 @@ fn performative(frame: &Frame) -> Performative {
     }
 }
 
-/// A server and everything its driver was ever told, stale or not.
+/// A server and every id that its driver ever got, stale or not.
 struct World {
     server: Connection,
     sessions: Vec<SessionId>,
@@ -168,12 +168,15 @@ impl World {
             self.take(event);
         }
         for (link, session) in held_up {
-            assert!(self.server.sendable(link) == 0 || unblocked.contains(&session), "{link:?} is not told");
+            assert!(self.server.sendable(link) == 0 || unblocked.contains(&session), "no event for {link:?}");
         }
-        // A flow lets out as much as it has room for, and tells only when that is everything.
+        // A flow releases as much as it has room for, and emits an event only when nothing waits any more.
         let is_flow = matches!(act, Act::Peer { frame: Frame::Flow { .. }, .. });
         let is_less = self.server.blocked_len() < blocked_len && !self.server.is_closed();
-        assert!(!is_less || is_flow || !unblocked.is_empty(), "{blocked_len} bytes are less, untold");
+        assert!(
+            !is_less || is_flow || !unblocked.is_empty(),
+            "{blocked_len} bytes are fewer, without an event"
+        );
     }
 
     /// Links with credit that cannot use it.
@@ -272,7 +275,7 @@ fn payload(performative: &Performative) -> &'static [u8] {
     if matches!(performative, Performative::Transfer(_)) { b"payload" } else { b"" }
 }
 
-/// What the frames we sent have promised so far.
+/// The state that follows from the frames we sent.
 #[derive(Default)]
 struct Checker {
     is_open: bool,
@@ -283,7 +286,7 @@ struct Checker {
 #[derive(Default)]
 struct Channel {
     next_delivery: Option<u32>,
-    /// Attached handles; true while a delivery on it is not complete.
+    /// Attached handles; true while a delivery on it is incomplete.
     handles: HashMap<u32, bool>,
 }
 
@@ -343,9 +346,9 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_a_peer_sends_our_frames_are_in_order(acts in prop::collection::vec(act(), 1..120)) {
+    fn our_frames_are_in_order_whatever_a_peer_sends(acts in prop::collection::vec(act(), 1..120)) {
         let mut world = World::new();
-        // Without these, most runs end before they begin.
+        // Without these, most runs end at the handshake.
         world.run(&Act::Peer { channel: 0, frame: Frame::Begin { window: 5 } });
         for handle in [0, 1] {
             let frame = Frame::Attach { name: 0, handle, is_sender: handle == 0 };

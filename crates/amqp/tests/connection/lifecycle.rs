@@ -1,4 +1,4 @@
-//! Sessions and links: who answers what, once, and what may be used again.
+//! Sessions and links: each request is answered once, and numbers are reused.
 
 use peeklock_amqp::connection::{AttachReply, Config, Error, Event};
 use peeklock_amqp::{
@@ -80,7 +80,7 @@ fn a_refusal_is_attach_without_termini_then_detach_and_its_answer_is_not_answere
 }
 
 #[test]
-fn one_detach_per_handle_whoever_starts() {
+fn one_detach_per_handle_from_either_side() {
     let (mut script, _) = Script::server();
     script.sending_link(0);
     script.send(1, detach(0));
@@ -98,7 +98,7 @@ fn one_detach_per_handle_whoever_starts() {
 }
 
 #[test]
-fn a_detach_that_would_keep_the_link_is_answered_by_one_that_closes_it() {
+fn a_detach_that_keeps_the_link_is_answered_with_one_that_closes_it() {
     let (mut script, _) = Script::server();
     script.sending_link(0);
     script.send(1, Detach { handle: 0, closed: false, error: None });
@@ -107,7 +107,7 @@ fn a_detach_that_would_keep_the_link_is_answered_by_one_that_closes_it() {
 }
 
 #[test]
-fn a_peer_may_give_up_before_its_attach_is_answered() {
+fn a_peer_may_detach_before_its_attach_is_answered() {
     let (mut script, _) = Script::server();
     let link = script.peer_attach(0, Role::Receiver);
     script.send(1, detach(0));
@@ -123,7 +123,7 @@ fn a_peer_may_give_up_before_its_attach_is_answered() {
 }
 
 #[test]
-fn handles_are_used_again_after_detach() {
+fn handles_are_reused_after_detach() {
     let (mut script, _) = Script::server();
     let first = script.sending_link(7);
     script.send(1, detach(7));
@@ -174,7 +174,7 @@ fn a_frame_on_a_handle_without_link_ends_the_session() {
 }
 
 #[test]
-fn one_end_each_and_links_go_with_their_session() {
+fn one_end_each_and_links_end_with_their_session() {
     let (mut script, session) = Script::server();
     let link = script.sending_link(0);
     script.peer_attach(1, Role::Sender);
@@ -203,7 +203,7 @@ fn one_end_each_and_links_go_with_their_session() {
 }
 
 #[test]
-fn a_session_we_end_is_over_when_the_peer_agrees() {
+fn a_session_we_end_is_over_with_the_peers_end() {
     let (mut script, session) = Script::server();
     script.sending_link(0);
     script.machine.end(session, None);
@@ -217,7 +217,7 @@ fn a_session_we_end_is_over_when_the_peer_agrees() {
 }
 
 #[test]
-fn names_are_told_apart_by_role() {
+fn links_of_one_name_are_distinguished_by_role() {
     let (mut script, _) = Script::server();
     script.send(1, attach("cbs", 0, Role::Sender));
     script.send(1, attach("cbs", 1, Role::Receiver));
@@ -235,7 +235,7 @@ fn names_are_told_apart_by_role() {
 }
 
 #[test]
-fn a_second_link_of_the_same_name_and_role_takes_the_place_of_the_first() {
+fn a_second_link_of_the_same_name_and_role_replaces_the_first() {
     let (mut script, _) = Script::server();
     script.send(1, attach("x", 0, Role::Receiver));
     let Event::Attach { link: first, .. } = script.events().remove(0) else { panic!("an attach") };
@@ -271,7 +271,7 @@ fn a_client_pairs_replies_by_name_and_role() {
 }
 
 #[test]
-fn a_refused_client_hears_only_detached() {
+fn a_refused_client_gets_only_detached() {
     let (mut script, session) = Script::client();
     let link = script.machine.attach(session, attach("x", 0, Role::Sender)).unwrap();
     script.sent();
@@ -303,7 +303,7 @@ fn a_client_that_detaches_before_the_reply_still_sends_one_detach() {
 }
 
 #[test]
-fn a_server_uses_its_own_channels_and_tells_the_peers() {
+fn a_server_uses_its_own_channels_and_reports_the_peers() {
     let (mut script, _) = Script::server_with(Config::server("s"));
     for channel in [40, 30] {
         script.send(channel, Begin::new(0, 10, 10));

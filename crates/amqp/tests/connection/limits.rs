@@ -1,4 +1,4 @@
-//! What a hostile or careless peer may try: each attempt is bounded and costs only its owner.
+//! Attempts of a hostile or careless peer: each is bounded and affects only its owner.
 
 use peeklock_amqp::connection::{Config, Error, Event, LinkId, SessionId};
 use peeklock_amqp::{
@@ -48,7 +48,7 @@ fn a_channel_is_begun_once() {
 }
 
 #[test]
-fn a_begin_that_answers_nothing_is_refused() {
+fn a_begin_that_answers_nothing_is_rejected() {
     let (mut script, _) = Script::server();
     assert!(script.try_send(2, Begin { remote_channel: Some(0), ..Begin::new(0, 1, 1) }, &[]).is_err());
 }
@@ -75,7 +75,7 @@ fn incomplete_deliveries_of_all_links_together_are_bounded() {
     script.transfer(Transfer { more: true, ..transfer(0, 0) }, &[0; 60]);
     script.transfer(Transfer { more: true, ..transfer(1, 1) }, &[0; 60]);
     assert_eq!(detach_condition(&mut script), condition::RESOURCE_LIMIT_EXCEEDED);
-    // What is complete, aborted or detached makes room.
+    // Complete, aborted and detached deliveries make room.
     script.transfer(Transfer { handle: 0, ..Transfer::default() }, &[0; 40]);
     script.transfer(Transfer { more: true, ..transfer(2, 2) }, &[0; 100]);
     assert_eq!(script.sent(), []);
@@ -83,7 +83,7 @@ fn incomplete_deliveries_of_all_links_together_are_bounded() {
 
 /// pyamqp sends without regard to credit.
 #[test]
-fn some_deliveries_beyond_the_credit_are_taken() {
+fn some_deliveries_beyond_the_credit_are_accepted() {
     let mut config = Config::server("s");
     config.limits.overrun_max = 3;
     let (mut script, _) = Script::server_with(config);
@@ -220,7 +220,7 @@ fn completed(first: u32, settled: bool) -> Disposition {
 }
 
 #[test]
-fn a_driver_can_keep_to_the_unsettled_sends_and_hears_when_the_peer_settles() {
+fn a_driver_can_respect_the_unsettled_limit_and_gets_an_event_when_the_peer_settles() {
     let (mut script, session, first, second) = with_two_unsettled();
     script.send(1, completed(65_536, true));
     let events = script.events();
@@ -234,9 +234,9 @@ fn a_driver_can_keep_to_the_unsettled_sends_and_hears_when_the_peer_settles() {
     assert_eq!(script.machine.sendable(first), 2);
 }
 
-/// Peek-lock: it is the driver who settles, but it need not remember to ask again.
+/// Peek-lock: the driver settles, and still gets an event.
 #[test]
-fn settling_what_the_peer_has_completed_makes_room_too() {
+fn settling_deliveries_that_the_peer_completed_makes_room_too() {
     let (mut script, session, first, _) = with_two_unsettled();
     script.send(1, completed(65_536, false));
     let events = script.events();
@@ -248,7 +248,7 @@ fn settling_what_the_peer_has_completed_makes_room_too() {
 }
 
 #[test]
-fn a_link_that_goes_takes_its_unsettled_sends_along() {
+fn a_detached_link_takes_its_unsettled_sends_along() {
     let (mut script, session, _, second) = with_two_unsettled();
     script.send(1, Detach { handle: 0, closed: true, error: None });
     let events = script.events();
@@ -275,7 +275,7 @@ fn more_links_than_the_peers_own_maximum_end_the_session() {
 }
 
 #[test]
-fn a_flood_of_refused_attaches_leaves_nothing_behind() {
+fn a_flood_of_refused_attaches_leaves_no_state() {
     let (mut script, _) = Script::server();
     for round in 0..200_u32 {
         let link = script.peer_attach(round % 7, Role::Sender);

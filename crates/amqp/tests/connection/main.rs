@@ -1,6 +1,6 @@
-//! Guards the connection machine: what unmodified clients depend on, and what a hostile peer may try.
+//! Guards the connection machine: the behaviour that unmodified clients depend on, and the attempts of a hostile peer.
 
-#![allow(clippy::unwrap_used)] // A test that cannot go on says so best by stopping.
+#![allow(clippy::unwrap_used)] // A test that cannot continue should stop.
 
 mod credit;
 mod deliveries;

@@ -1,5 +1,5 @@
-//! A message larger than its link takes is rejected by itself: the link, its credit and its other messages live on,
-//! and nothing of it is kept.
+//! A message larger than its link's limit is rejected by itself: the link, its credit and its other messages continue,
+//! and no bytes of it are kept.
 
 use peeklock_amqp::connection::{AttachReply, Config, Event, LinkId};
 use peeklock_amqp::{
@@ -8,7 +8,7 @@ use peeklock_amqp::{
 
 use super::support::{Script, deliveries, link_flow, transfer};
 
-/// A link that takes messages of ten bytes, with credit.
+/// Returns a link that accepts messages of ten bytes, with credit.
 fn small_link(script: &mut Script, handle: u32, credit: u32) -> LinkId {
     let link = script.peer_attach(handle, Role::Sender);
     let reply = AttachReply { max_message_size: Some(10), ..AttachReply::default() };
@@ -30,7 +30,7 @@ fn last() -> Transfer {
     Transfer { handle: 0, ..Transfer::default() }
 }
 
-/// The ids that were rejected for their size, and the credit told with them.
+/// Returns the ids that were rejected for their size, and the announced credit.
 fn answers(script: &mut Script) -> (Vec<u32>, Vec<u32>) {
     let (mut rejected, mut credits) = (Vec::new(), Vec::new());
     for performative in script.sent_performatives() {
@@ -66,7 +66,7 @@ fn a_message_of_several_frames_is_rejected_after_its_last_one() {
     script.transfer(first(1), &[0; 6]);
     script.transfer(middle(), &[0; 5]);
     script.transfer(middle(), &[0; 500]);
-    assert_eq!(script.sent(), [], "its end has not come");
+    assert_eq!(script.sent(), [], "its end has not arrived");
     script.transfer(last(), &[0; 5]);
     assert_eq!(answers(&mut script), (vec![1], vec![9]));
     assert_eq!(script.machine.unsettled(link), 1);
@@ -76,7 +76,7 @@ fn a_message_of_several_frames_is_rejected_after_its_last_one() {
 }
 
 #[test]
-fn a_message_of_one_frame_is_rejected_too_and_the_answer_tells_both_sizes() {
+fn a_message_of_one_frame_is_rejected_too_and_the_answer_contains_both_sizes() {
     let mut config = Config::server("s");
     config.limits.message_size_bytes_max = 10;
     let (mut script, _) = Script::server_with(config);
@@ -96,7 +96,7 @@ fn a_message_of_one_frame_is_rejected_too_and_the_answer_tells_both_sizes() {
 }
 
 #[test]
-fn what_was_buffered_of_it_makes_room_for_others_at_once() {
+fn its_buffered_bytes_make_room_for_others_at_once() {
     let mut config = Config::server("s");
     config.limits.incomplete_bytes_max = 16;
     let (mut script, _) = Script::server_with(config);
@@ -114,7 +114,7 @@ fn what_was_buffered_of_it_makes_room_for_others_at_once() {
 }
 
 #[test]
-fn one_that_was_sent_settled_gets_no_answer_but_its_credit_back() {
+fn a_settled_one_gets_no_answer_and_returns_its_credit() {
     let (mut script, _) = Script::server();
     small_link(&mut script, 0, 10);
     script.transfer(Transfer { settled: Some(true), ..transfer(0, 0) }, &[0; 11]);
@@ -126,7 +126,7 @@ fn one_that_was_sent_settled_gets_no_answer_but_its_credit_back() {
 }
 
 #[test]
-fn one_that_is_aborted_gets_no_answer_but_its_credit_back() {
+fn an_aborted_one_gets_no_answer_and_returns_its_credit() {
     let (mut script, _) = Script::server();
     let link = small_link(&mut script, 0, 10);
     script.transfer(first(0), &[0; 11]);
@@ -137,7 +137,7 @@ fn one_that_is_aborted_gets_no_answer_but_its_credit_back() {
 }
 
 #[test]
-fn however_many_there_are_credit_and_window_do_not_run_out() {
+fn credit_and_window_do_not_run_out_for_any_number_of_them() {
     let config = Config { incoming_window: 10, ..Config::server("s") };
     let (mut script, _) = Script::server_with(config);
     let link = small_link(&mut script, 0, 2);
@@ -153,9 +153,9 @@ fn however_many_there_are_credit_and_window_do_not_run_out() {
     assert!(script.events().is_empty());
 }
 
-/// A peer that ignores credit must not earn any by it.
+/// A peer that ignores credit must not gain any by it.
 #[test]
-fn beyond_the_credit_none_is_given_back() {
+fn beyond_the_credit_none_is_returned() {
     let mut config = Config::server("s");
     config.limits.overrun_max = 2;
     let (mut script, _) = Script::server_with(config);
@@ -170,7 +170,7 @@ fn beyond_the_credit_none_is_given_back() {
 }
 
 #[test]
-fn credit_that_is_set_while_it_comes_in_is_exact() {
+fn credit_that_is_set_while_it_arrives_is_exact() {
     let (mut script, _) = Script::server();
     let link = small_link(&mut script, 0, 10);
     script.transfer(first(0), &[0; 11]);
@@ -183,7 +183,7 @@ fn credit_that_is_set_while_it_comes_in_is_exact() {
 
 #[test]
 fn a_drain_stays_complete() {
-    // All credit is taken when the drain begins, so that it is complete at once.
+    // All credit is used when the drain begins, so it is complete at once.
     let (mut script, _) = Script::server();
     let link = small_link(&mut script, 0, 1);
     script.transfer(first(0), &[0; 11]);
@@ -200,7 +200,7 @@ fn a_drain_stays_complete() {
     assert!(matches!(script.events()[..], [Event::Flow { credit: 0, drain: true, .. }]));
     assert_eq!(answers(&mut script), (vec![1], vec![]));
 
-    // The peer returns the rest while it comes in.
+    // The peer returns the rest while the message arrives.
     script.machine.set_credit(link, 3);
     script.transfer(first(2), &[0; 11]);
     script.machine.drain(link);
@@ -213,7 +213,7 @@ fn a_drain_stays_complete() {
 }
 
 #[test]
-fn a_link_that_detaches_in_the_middle_of_it_leaves_nothing_behind() {
+fn a_link_that_detaches_in_the_middle_of_it_leaves_no_state() {
     let (mut script, _) = Script::server();
     small_link(&mut script, 0, 10);
     script.transfer(first(0), &[0; 11]);

@@ -1,5 +1,5 @@
-//! Large deliveries that come in parts: the driver sees each byte once and in order, small ones stay whole, and however
-//! one ends, the link goes on.
+//! Large deliveries that arrive in parts: the driver sees each byte once and in order, small ones stay whole, and the
+//! link continues, however one ends.
 
 use peeklock_amqp::connection::{AttachReply, Config, Event, LinkId, Part};
 use peeklock_amqp::{AmqpError, DeliveryState, Detach, Flow, Performative, Role, Transfer, condition};
@@ -8,7 +8,7 @@ use super::support::{Script, Sent, transfer};
 
 const WHOLE_MAX: u64 = 10;
 
-/// A server whose links take messages of a hundred bytes and hand up those of more than ten in parts.
+/// Returns a server whose links accept messages of a hundred bytes and hand up those of more than ten in parts.
 fn server() -> (Script, LinkId) {
     let mut config = Config::server("s");
     config.limits.whole_size_bytes_max = WHOLE_MAX;
@@ -39,7 +39,7 @@ fn last() -> Transfer {
     Transfer { handle: 0, ..Transfer::default() }
 }
 
-/// Each event in a few words.
+/// Describes each event in a few words.
 fn story(script: &mut Script) -> Vec<String> {
     script.events().into_iter().map(describe).collect()
 }
@@ -70,7 +70,7 @@ fn rejections(sent: Vec<Sent>) -> Vec<u32> {
 }
 
 #[test]
-fn a_large_delivery_comes_in_parts_and_small_ones_stay_whole() {
+fn a_large_delivery_arrives_in_parts_and_small_ones_stay_whole() {
     let (mut script, link) = server();
     script.transfer(first(0), &[0; 6]);
     script.transfer(last(), &[0; 4]);
@@ -86,13 +86,13 @@ fn a_large_delivery_comes_in_parts_and_small_ones_stay_whole() {
     assert_eq!(story(&mut script), ["1 more 19", "1 last, settled false"]);
     script.machine.settle(link, peeklock_amqp::connection::DeliveryId(1), DeliveryState::Accepted);
     assert_eq!(script.machine.unsettled(link), 1);
-    assert_eq!(script.sent().len(), 1, "a disposition, and no credit that nobody asked for");
+    assert_eq!(script.sent().len(), 1, "a disposition, and no unrequested credit");
     script.transfer(transfer(0, 2), &[0; 10]);
     assert_eq!(story(&mut script), ["2 whole 10"]);
 }
 
 #[test]
-fn the_first_part_has_all_that_a_delivery_has() {
+fn the_first_part_has_all_fields_of_a_delivery() {
     let (mut script, _) = server();
     script.transfer(Transfer { message_format: Some(7), ..first(0) }, &[1; 11]);
     let events = script.events();
@@ -108,7 +108,7 @@ fn the_first_part_has_all_that_a_delivery_has() {
 }
 
 #[test]
-fn deliveries_of_other_links_come_in_between() {
+fn deliveries_of_other_links_are_interleaved() {
     let (mut script, _) = server();
     large_link(&mut script, 1);
     script.transfer(first(0), &[0; 11]);
@@ -131,13 +131,13 @@ fn deliveries_of_other_links_come_in_between() {
 }
 
 #[test]
-fn one_that_grows_over_the_limit_is_dropped_then_and_rejected_at_its_end() {
+fn one_that_exceeds_the_limit_is_dropped_at_once_and_rejected_at_its_end() {
     let (mut script, link) = server();
     script.transfer(first(0), &[0; 60]);
     script.transfer(middle(), &[0; 60]);
     assert_eq!(story(&mut script), ["0 first 0", "0 more 60", "0 dropped"]);
     script.transfer(middle(), &[0; 60]);
-    assert_eq!(script.sent(), [], "its end has not come");
+    assert_eq!(script.sent(), [], "its end has not arrived");
     script.transfer(last(), &[0; 60]);
     assert_eq!(rejections(script.sent()), [0]);
     assert_eq!((script.machine.credit(link), script.machine.unsettled(link)), (10, 0));
@@ -146,7 +146,7 @@ fn one_that_grows_over_the_limit_is_dropped_then_and_rejected_at_its_end() {
 }
 
 #[test]
-fn one_that_is_aborted_is_dropped_and_costs_no_credit() {
+fn an_aborted_one_is_dropped_and_costs_no_credit() {
     let (mut script, link) = server();
     script.transfer(first(0), &[0; 60]);
     script.transfer(Transfer { aborted: true, ..last() }, &[]);
@@ -156,7 +156,7 @@ fn one_that_is_aborted_is_dropped_and_costs_no_credit() {
 }
 
 #[test]
-fn one_that_is_settled_early_is_dropped_and_answered_behind_its_last_frame() {
+fn one_that_is_settled_early_is_dropped_and_answered_after_its_last_frame() {
     let (mut script, link) = server();
     script.transfer(first(0), &[0; 60]);
     story(&mut script);
@@ -166,7 +166,7 @@ fn one_that_is_settled_early_is_dropped_and_answered_behind_its_last_frame() {
     for _ in 0..50 {
         script.transfer(middle(), &[0; 60]);
     }
-    assert_eq!(script.sent(), [], "its end has not come");
+    assert_eq!(script.sent(), [], "its end has not arrived");
     script.transfer(last(), &[0; 60]);
     let sent = script.sent_performatives();
     assert!(
@@ -176,7 +176,7 @@ fn one_that_is_settled_early_is_dropped_and_answered_behind_its_last_frame() {
     assert_eq!((script.machine.credit(link), script.machine.unsettled(link)), (9, 0));
     assert_eq!(story(&mut script), [""; 0]);
 
-    // Its sender gives it up: nobody waits for the answer, and whoever settled it renews the credit.
+    // Its sender aborts it: no answer is expected, and the driver that settled it renews the credit.
     script.transfer(first(1), &[0; 60]);
     story(&mut script);
     script.machine.settle(link, peeklock_amqp::connection::DeliveryId(1), refusal);
@@ -186,7 +186,7 @@ fn one_that_is_settled_early_is_dropped_and_answered_behind_its_last_frame() {
 }
 
 #[test]
-fn a_link_that_detaches_in_the_middle_of_it_leaves_nothing_behind() {
+fn a_link_that_detaches_in_the_middle_of_it_leaves_no_state() {
     let (mut script, _) = server();
     script.transfer(first(0), &[0; 11]);
     story(&mut script);
@@ -198,9 +198,9 @@ fn a_link_that_detaches_in_the_middle_of_it_leaves_nothing_behind() {
     assert_eq!(story(&mut script), ["1 whole 4"]);
 }
 
-/// Parts are not held, so they do not count towards what may be incomplete.
+/// Parts are not kept, so they do not count as incomplete bytes.
 #[test]
-fn many_large_ones_at_once_need_no_room() {
+fn many_large_ones_at_once_need_no_memory() {
     let (mut script, _) = server();
     for handle in 1..8 {
         large_link(&mut script, handle);

@@ -1,4 +1,4 @@
-//! Deliveries that are sent in parts: one delivery on the wire, whatever the parts, windows and other links do.
+//! Deliveries that are sent in parts: one delivery on the wire, for all parts, windows and other links.
 
 use peeklock_amqp::connection::{AttachReply, Config, Event, LinkId, Outgoing, Part, SendError};
 use peeklock_amqp::{Begin, Detach, Flow, Performative, Role, Transfer};
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::support::{Pair, Script, link_flow, outgoing};
 
-/// A server that may send small frames to a peer with room for `window` of them.
+/// Returns a server that may send small frames to a peer with room for `window` of them.
 fn server(window: u32) -> Script {
     let (mut script, _) = Script::server();
     script.send(1, Flow { incoming_window: window, ..link_flow_of_session() });
@@ -30,7 +30,7 @@ fn grant(script: &mut Script, handle: u32, window: u32) {
     script.events();
 }
 
-/// The transfers that left: handle, delivery-id, bytes, and how they end.
+/// Returns the transfers that left: handle, delivery-id, bytes, and how they end.
 fn transfers(script: &mut Script) -> Vec<(u32, Option<u32>, usize, &'static str)> {
     let of = |sent: super::support::Sent| {
         let Performative::Transfer(Transfer { handle, delivery_id, more, aborted, .. }) = sent.performative
@@ -52,7 +52,7 @@ fn transfers(script: &mut Script) -> Vec<(u32, Option<u32>, usize, &'static str)
 const FIRST_ID: u32 = 65_536;
 
 #[test]
-fn parts_are_one_delivery_and_other_links_come_in_between() {
+fn parts_are_one_delivery_and_other_links_are_interleaved() {
     let mut script = server(100);
     let (a, b) = (sender(&mut script, 0), sender(&mut script, 1));
     grant(&mut script, 0, 100);
@@ -78,7 +78,7 @@ fn parts_are_one_delivery_and_other_links_come_in_between() {
 }
 
 #[test]
-fn parts_wait_for_the_window_in_order_and_the_driver_hears_of_room() {
+fn parts_wait_for_the_window_in_order_and_the_driver_gets_an_event() {
     let mut script = server(2);
     let (a, b) = (sender(&mut script, 0), sender(&mut script, 1));
     grant(&mut script, 0, 2);
@@ -109,7 +109,7 @@ fn parts_wait_for_the_window_in_order_and_the_driver_hears_of_room() {
 
 /// Many unsettled deliveries block new ones, but not the rest of one that has begun.
 #[test]
-fn the_window_alone_lets_parts_go_on() {
+fn the_window_alone_limits_further_parts() {
     let mut config = Config::server("s");
     config.limits.unsettled_outgoing_max = 1;
     let (mut script, _) = Script::server_with(config);
@@ -130,7 +130,7 @@ fn grant_without_taking(script: &mut Script) {
 }
 
 #[test]
-fn a_delivery_that_is_given_up_is_aborted_on_the_wire() {
+fn an_aborted_delivery_is_aborted_on_the_wire() {
     let mut script = server(100);
     let link = sender(&mut script, 0);
     grant(&mut script, 0, 100);
@@ -146,7 +146,7 @@ fn a_delivery_that_is_given_up_is_aborted_on_the_wire() {
 }
 
 #[test]
-fn one_that_is_given_up_while_it_waits_takes_its_parts_back() {
+fn one_that_is_aborted_while_it_waits_removes_its_parts() {
     let mut script = server(1);
     let link = sender(&mut script, 0);
     grant(&mut script, 0, 1);
@@ -156,7 +156,7 @@ fn one_that_is_given_up_while_it_waits_takes_its_parts_back() {
     script.machine.abort(link);
     assert!(script.machine.blocked_len() < 1000);
     assert!(matches!(script.events()[..], [Event::Unblocked { .. }]));
-    // Not begun: nobody ever hears of it.
+    // Not begun: no frame is ever sent.
     script.machine.send_part(link, &outgoing(2), &[&[0; 20]], true).unwrap();
     script.machine.send_part(link, &outgoing(2), &[&[0; 20]], true).unwrap();
     assert_eq!(script.machine.credit(link), 8);
@@ -184,7 +184,7 @@ fn a_link_that_detaches_in_the_middle_of_it_takes_its_parts_along() {
     assert!(matches!(sent[..], [Performative::Transfer(_), Performative::Detach(_)]), "{sent:?}");
 }
 
-/// What a receiver saw of one delivery.
+/// A receiver's view of one delivery.
 #[derive(Default)]
 struct Received {
     payload: Vec<u8>,
@@ -218,7 +218,7 @@ proptest! {
 
     /// Both machines together: the bytes of all parts arrive in order, once.
     #[test]
-    fn what_is_sent_in_parts_arrives(
+    fn parts_arrive_complete(
         parts in prop::collection::vec(0_usize..2_000, 1..12),
         frame_size in 512_u32..1_500,
         window in 1_u32..8,

@@ -1,5 +1,5 @@
-//! Whatever the order of sends, credits, settlements and drains, the sizes of frames and windows, and the chunks the
-//! bytes come in: everything arrives exactly once, in order, and nothing is left behind.
+//! For every order of sends, credits, settlements and drains, every size of frames and windows, and every chunking of
+//! bytes: each message arrives exactly once, in order, and no state is left.
 
 use std::collections::VecDeque;
 
@@ -44,7 +44,7 @@ fn config(base: Config, frame_size: u32, window: u32, first: u32) -> Config {
     config
 }
 
-/// One direction: a sender and a receiver, and what each has seen.
+/// One direction: a sender and a receiver, and the messages that each has seen.
 struct Way {
     sending: LinkId,
     receiving: LinkId,
@@ -160,7 +160,7 @@ impl World {
         }
     }
 
-    /// Lets everything arrive and be settled.
+    /// Delivers and settles everything.
     fn finish(&mut self) {
         loop {
             self.take_events();
@@ -186,7 +186,7 @@ impl World {
     fn check(&self) {
         for lane in [&self.up, &self.down] {
             assert_eq!(lane.next_received, lane.next_tag, "every send arrived");
-            assert_eq!(lane.settled_told, lane.unsettled_sent, "every settlement was told once");
+            assert_eq!(lane.settled_told, lane.unsettled_sent, "every settlement was reported once");
         }
         assert!(!self.is_draining, "every drain is answered");
         let (client, server) = (&self.pair.client, &self.pair.server);
@@ -234,7 +234,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn everything_arrives_once_in_order_and_nothing_is_left(
+    fn every_message_arrives_once_in_order_and_no_state_is_left(
         ops in prop::collection::vec(op(), 1..150),
         frame_sizes in (512_u32..2_000, 512_u32..2_000),
         windows in (1_u32..30, 1_u32..30),

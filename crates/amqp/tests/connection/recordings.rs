@@ -1,5 +1,5 @@
-//! Feeds what real clients wrote on a connection (see `fixtures/README.md`) to a server that agrees to everything.
-//! The clients spoke to another server, so their dispositions name ids that ours never gave: those are ignored.
+//! Feeds the bytes of real clients on a connection (see `fixtures/README.md`) to a server that accepts everything. The
+//! clients used another server, so their dispositions name ids that ours never issued: those are ignored.
 
 use bytes::BytesMut;
 use peeklock_amqp::connection::{AttachReply, Config, Connection, Event};
@@ -7,7 +7,7 @@ use peeklock_amqp::{DeliveryState, SaslCode};
 
 use super::support::{T0, outgoing};
 
-/// What a client did, as far as the machine told.
+/// The actions of a client that the machine reported.
 #[derive(Debug, Default, PartialEq)]
 struct Seen {
     opens: u32,

@@ -112,7 +112,7 @@ impl Script {
         self.sent().into_iter().map(|sent| sent.performative).collect()
     }
 
-    /// The peer asks for a link; `role` is the peer's.
+    /// Attaches a link of the peer; `role` is the peer's.
     pub(crate) fn peer_attach(&mut self, handle: u32, role: Role) -> LinkId {
         self.send(1, attach(&format!("link-{handle}"), handle, role));
         let events = self.events();
@@ -235,7 +235,8 @@ impl Pair {
         std::iter::from_fn(|| self.server.poll_event()).collect()
     }
 
-    /// Both open, one session, one link on which the client has `role`. Ids are the client's and the server's.
+    /// Returns an open pair with one session and one link on which the client has `role`. Ids are the client's and the
+    /// server's.
     pub(crate) fn linked(client: Config, server: Config, role: Role) -> (Self, LinkId, LinkId) {
         let mut pair = Self::new(Connection::client(client, None, T0), Connection::server(server, T0));
         let session = pair.client.begin().expect("a session");

@@ -1,4 +1,4 @@
-//! Heartbeats, silence, and handshakes or closes that never end.
+//! Heartbeats, silence, and endless handshakes or closes.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ fn server(idle_time_out: Option<u32>) -> Script {
 }
 
 #[test]
-fn heartbeats_come_at_half_the_peers_idle_time_out() {
+fn heartbeats_are_sent_at_half_the_peers_idle_time_out() {
     for (idle_ms, interval_ms) in [(60_000, 30_000), (700, 350), (1, 5)] {
         let mut script = server(Some(idle_ms));
         assert_eq!(script.machine.poll_timeout(), Some(after(interval_ms)), "{idle_ms}");
@@ -41,14 +41,18 @@ fn heartbeats_come_at_half_the_peers_idle_time_out() {
 fn no_idle_time_out_means_no_heartbeats() {
     for idle in [None, Some(0)] {
         let mut script = server(idle);
-        assert_eq!(script.machine.poll_timeout(), Some(after(240_000)), "only the peer's silence is watched");
+        assert_eq!(
+            script.machine.poll_timeout(),
+            Some(after(240_000)),
+            "only the peer's silence has a deadline"
+        );
         script.machine.handle_timeout(after(200_000)).unwrap();
         assert!(!script.machine.has_output());
     }
 }
 
 #[test]
-fn a_silent_peer_is_given_up_after_twice_our_idle_time_out() {
+fn a_silent_peer_is_disconnected_after_twice_our_idle_time_out() {
     let mut script = server(None);
     script.now = after(100_000);
     script.bytes(&EMPTY_FRAME).unwrap();

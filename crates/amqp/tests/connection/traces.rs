@@ -1,5 +1,5 @@
-//! Replays what Microsoft's Python SDK sent to the real Event Hubs service in recorded conversations, and checks that
-//! our side answers with the frames the service sent, in an order the SDK can live with.
+//! Replays the frames of Microsoft's Python SDK in recorded conversations with the real Event Hubs service, and checks
+//! that our side answers with the frames of the service, in an order that the SDK accepts.
 
 use bytes::{Bytes, BytesMut};
 use peeklock_amqp::connection::{AttachReply, Config, Connection, DeliveryId, Event, LinkId};
@@ -57,7 +57,7 @@ fn transfer(handle: u32, id: u32) -> Transfer {
     }
 }
 
-/// What the service sent, in short.
+/// Describes the frames of the service in short.
 fn kinds(sent: &[super::support::Sent]) -> Vec<&'static str> {
     sent.iter()
         .map(|sent| match sent.performative {
@@ -74,7 +74,7 @@ fn kinds(sent: &[super::support::Sent]) -> Vec<&'static str> {
         .collect()
 }
 
-/// SASL, open, begin and the `$cbs` pair, pipelined as the SDK does; then a token. Gives the `$cbs` links.
+/// SASL, open, begin and the `$cbs` pair, pipelined like the SDK; then a token. Returns the `$cbs` links.
 fn until_token(container_id: &'static str) -> (Script, [LinkId; 2]) {
     let mut script = Script::new(Connection::server(Config::server("service"), T0));
     script.header(Protocol::Sasl).unwrap();
@@ -141,7 +141,7 @@ fn until_token(container_id: &'static str) -> (Script, [LinkId; 2]) {
     (script, [reply, request])
 }
 
-/// The SDK detaches all links, ends and closes without waiting, and goes.
+/// The SDK detaches all links, ends and closes without waiting.
 fn farewell(script: &mut Script, handles: &[u32]) -> Vec<&'static str> {
     let mut bytes = BytesMut::new();
     for handle in handles {

@@ -49,7 +49,7 @@ pub(crate) fn read(name: &str) -> Said {
     said
 }
 
-/// The messages a client sent to an entity, batches taken apart; not those to `$cbs`.
+/// Returns the messages that a client sent to an entity, with batches split; not those to `$cbs`.
 pub(crate) fn sent_messages(name: &str) -> Vec<Vec<u8>> {
     let is_request = |message: &[u8]| Message::decode(message).unwrap().property("operation").is_some();
     let mut messages = Vec::new();

@@ -49,7 +49,7 @@ fn scalar_of(kind: Kind) -> BoxedStrategy<Value> {
             .boxed(),
         Kind::Decimal32 => any::<[u8; 4]>().prop_map(Value::Decimal32).boxed(),
         Kind::Decimal64 => any::<[u8; 8]>().prop_map(Value::Decimal64).boxed(),
-        // One that begins with 0x30 or 0xb0 is stored in another form.
+        // A decimal that begins with 0x30 or 0xb0 is stored in another form.
         Kind::Decimal128 => any::<[u8; 16]>().prop_map(|[first, rest @ ..]| decimal128(first, rest)).boxed(),
         Kind::Char => any::<char>().prop_map(Value::Char).boxed(),
         Kind::Timestamp => any::<i64>().prop_map(Value::Timestamp).boxed(),
