@@ -10,7 +10,9 @@ use tokio::sync::mpsc;
 
 use crate::large::KeptBody;
 use crate::reply::Reply;
-use crate::request::Request;
+use crate::request::sending::{ScheduleMessages, SendMessages, SendOfRun, SendRun};
+use crate::request::settling::{Settle, SettleOfRun, SettleRun};
+use crate::request::{Ask, Asked, Request, Ticket};
 
 /// One connection, unique while its broker lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -52,10 +54,6 @@ impl Peer {
     }
 }
 
-/// A peer's own number for a request, given back with its answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Ticket(pub u64);
-
 /// Everything that one peer asks of one shard at one time. The bytes of new messages lie in one arena, so a message costs no allocation.
 #[derive(Debug, Default)]
 pub struct Batch {
@@ -72,9 +70,9 @@ struct Written {
     attributes: Option<Box<Attributes>>,
 }
 
-impl From<Request> for Batch {
-    fn from(request: Request) -> Self {
-        Batch { requests: vec![request], ..Batch::default() }
+impl<R: Into<Request>> From<R> for Batch {
+    fn from(request: R) -> Self {
+        Batch { requests: vec![request.into()], ..Batch::default() }
     }
 }
 
@@ -88,13 +86,42 @@ impl Batch {
         self.messages.len() > limits::BATCH_COUNT_MAX
     }
 
-    /// How many answers it will bring.
-    pub fn ticket_count(&self) -> usize {
-        self.requests.iter().filter(|request| request.has_ticket()).count()
+    /// Returns the number of answers that it will bring.
+    pub fn answer_count(&self) -> usize {
+        self.requests.iter().map(Request::answer_count).sum()
     }
 
-    pub fn push(&mut self, request: Request) {
-        self.requests.push(request);
+    pub fn push(&mut self, request: impl Into<Request>) {
+        self.requests.push(request.into());
+    }
+
+    pub fn ask<R: Ask>(&mut self, ticket: Ticket<R>, request: R) {
+        self.push(Asked { ticket, request });
+    }
+
+    /// Adds a send. It joins the last request if that is a send to the same entity.
+    fn send(&mut self, ticket: Ticket<SendMessages>, entity: EntityId, messages: Range<usize>) {
+        match self.requests.last_mut() {
+            Some(Request::Send(run)) if run.entity == entity => {
+                run.sends.push(SendOfRun { ticket, messages });
+            }
+            _ => {
+                let sends = vec![SendOfRun { ticket, messages }];
+                self.requests.push(Request::Send(SendRun { entity, sends }));
+            }
+        }
+    }
+
+    /// Adds a settlement. It joins the last request if that settles in the same place.
+    pub fn settle(&mut self, ticket: Ticket<Settle>, request: Settle) {
+        let Settle { entity, sub_queue, token, settlement } = request;
+        let settle = SettleOfRun { ticket, token, settlement };
+        match self.requests.last_mut() {
+            Some(Request::Settle(run)) if (run.entity, run.sub_queue) == (entity, sub_queue) => {
+                run.settles.push(settle);
+            }
+            _ => self.requests.push(Request::Settle(SettleRun { entity, sub_queue, settles: vec![settle] })),
+        }
     }
 
     /// Collects the messages of one send. Nothing is asked for until [`Messages::send`]; dropped before that, it leaves no trace.
@@ -156,24 +183,24 @@ impl Messages<'_> {
         self.batch.messages.len() - self.first
     }
 
-    pub fn send(self, ticket: Ticket, entity: EntityId) {
-        self.ask(|messages| Request::Send { ticket, entity, messages });
+    pub fn send(mut self, ticket: Ticket<SendMessages>, entity: EntityId) {
+        let messages = self.written();
+        self.batch.send(ticket, entity, messages);
     }
 
-    pub fn schedule(self, ticket: Ticket, entity: EntityId) {
-        self.ask(|messages| Request::Schedule { ticket, entity, messages });
+    pub fn schedule(mut self, ticket: Ticket<ScheduleMessages>, entity: EntityId) {
+        let messages = self.written();
+        self.batch.ask(ticket, ScheduleMessages { entity, messages });
     }
 
     /// Leaves the messages in the batch, for a request that names them by these numbers.
     pub fn keep(mut self) -> Range<usize> {
-        self.sent = true;
-        self.first..self.batch.messages.len()
+        self.written()
     }
 
-    fn ask(mut self, request: impl FnOnce(Range<usize>) -> Request) {
+    fn written(&mut self) -> Range<usize> {
         self.sent = true;
-        let messages = self.first..self.batch.messages.len();
-        self.batch.requests.push(request(messages));
+        self.first..self.batch.messages.len()
     }
 }
 

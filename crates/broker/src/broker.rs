@@ -10,9 +10,9 @@ use tokio::sync::{Mutex, Semaphore, mpsc};
 use tokio::task::JoinSet;
 
 use crate::batch::{Batch, Peer, PeerId};
-use crate::blobs::BlobBudget;
 use crate::clock::Clock;
 use crate::damage::DamageCounts;
+use crate::execute::BlobBudget;
 use crate::large::LargeStore;
 use crate::reply::Reply;
 use crate::router::Router;

@@ -1,129 +1,17 @@
-//! What can be asked about hubs and partitions, beside events themselves.
+//! Partitions, events and fences, as peers see them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use peeklock_hubs::{
-    Checkpoint, CheckpointBy, Etag, HubView, LastEnqueued, Ownership, Producer, StreamSpec, StreamView,
-    Traffic,
-};
-use peeklock_types::{ConsumerGroup, EntityName, HubId, HubSettings, ReceiverId, Timestamp};
+use peeklock_hubs::{Checkpoint, LastEnqueued, StreamView, Traffic};
+use peeklock_types::{HubId, ReceiverId, Timestamp};
 
 /// A partition of one life of a hub. It lives in the shard of [`Broker::place_partition`](crate::Broker::place_partition).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Partition {
     pub hub: HubId,
     pub number: u32,
-}
-
-/// For the shard of the hub's name, unless it says otherwise.
-#[derive(Debug)]
-pub enum HubRequest {
-    /// After its streams were opened.
-    Create {
-        name: EntityName,
-        id: HubId,
-        settings: HubSettings,
-        groups: Vec<ConsumerGroup>,
-    },
-    Update {
-        name: EntityName,
-        settings: HubSettings,
-        expected: Option<u64>,
-    },
-    Delete {
-        name: EntityName,
-        expected: Option<u64>,
-    },
-    Show {
-        name: EntityName,
-    },
-    List {
-        after: Option<EntityName>,
-        top: usize,
-    },
-    CreateGroup {
-        name: EntityName,
-        group: ConsumerGroup,
-        user_metadata: Option<String>,
-    },
-    UpdateGroup {
-        name: EntityName,
-        group: ConsumerGroup,
-        user_metadata: Option<String>,
-    },
-    DeleteGroup {
-        name: EntityName,
-        group: ConsumerGroup,
-    },
-    Claim {
-        name: EntityName,
-        group: ConsumerGroup,
-        partition: u32,
-        owner: String,
-        expected: Option<Etag>,
-    },
-    Ownerships {
-        name: EntityName,
-        group: ConsumerGroup,
-    },
-    Checkpoint {
-        name: EntityName,
-        group: ConsumerGroup,
-        partition: u32,
-        sequence: Option<u64>,
-        by: CheckpointBy,
-    },
-    Checkpoints {
-        name: EntityName,
-        group: ConsumerGroup,
-    },
-    /// For the partition's shard, as all that follow.
-    OpenStreams {
-        specs: Vec<StreamSpec>,
-    },
-    DeleteStreams {
-        partitions: Vec<Partition>,
-    },
-    /// `after`: see [`PartitionInfo::enqueued_after`].
-    ShowStream {
-        partition: Partition,
-        after: Option<u64>,
-    },
-    /// The same for several.
-    ShowStreams {
-        partitions: Vec<(Partition, Option<u64>)>,
-    },
-    /// All partitions of the shard, whatever hub they belong to.
-    ListStreams,
-    /// What is known of a producer.
-    ShowProducer {
-        partition: Partition,
-        id: i64,
-    },
-    /// Ends all readers of a consumer group that is gone since the hub has this revision.
-    EndGroup {
-        hub: HubId,
-        group: ConsumerGroup,
-        revision: u64,
-    },
-}
-
-#[derive(Debug)]
-pub enum HubAnswer {
-    Hub(HubView),
-    Hubs(Vec<HubView>),
-    Ownership(Ownership),
-    Ownerships(Vec<Ownership>),
-    Checkpoint(Option<Checkpoint>),
-    Checkpoints(Vec<(u32, Checkpoint)>),
-    Stream(PartitionInfo),
-    /// In the order in which they were asked for.
-    PartitionInfos(Vec<PartitionInfo>),
-    Streams(Vec<(Partition, EntityName)>),
-    Producer(Option<Producer>),
-    Done,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -12,11 +12,12 @@ use peeklock_journal::{BodyError, BodyReader, LargeBodies, LargeBody, ReadError,
 use peeklock_types::{BodyRef, LockToken, limits};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::batch::{Batch, Peer, Ticket};
+use crate::batch::{Batch, Peer};
 use crate::broker::{Broker, ShardStopped};
 use crate::manage::AdminError;
-use crate::reply::{Answer, Error, Reply};
-use crate::request::Request;
+use crate::reply::{Error, ReceiverReply, Reply};
+use crate::request::sending::{GiveUpBodies, SendMessages};
+use crate::request::{Answered, Ask, Ticket};
 
 /// Bodies up to this size are loaded whole.
 pub const WHOLE_BODY_BYTES_MAX: u32 = limits::WHOLE_BODY_BYTES_MAX;
@@ -199,8 +200,7 @@ impl Drop for KeptBody {
                 let mut messages = batch.messages();
                 messages.add_stored(body, None);
                 let messages = messages.keep();
-                batch.push(Request::GiveUp { ticket: Ticket(0), messages });
-                let _ = broker.ask_batch(shard, batch).await;
+                let _ = broker.ask_with(shard, batch, GiveUpBodies { messages }).await;
             });
         }
     }
@@ -214,30 +214,30 @@ impl std::fmt::Debug for KeptBody {
 
 impl Broker {
     /// Begins to store a large message in a queue of this shard.
-    pub fn upload(&self, shard: usize, peer: &Peer, ticket: Ticket) -> Upload {
+    pub fn upload(&self, shard: usize, peer: &Peer, ticket: Ticket<SendMessages>) -> Upload {
         let (steps, incoming) = mpsc::channel(STEPS_MAX);
         tokio::spawn(take_in(self.clone(), shard, peer.clone(), ticket, incoming));
         Upload { steps }
     }
 
     /// Makes the large bodies of a transaction durable in the shard that commits it. Copies those that were uploaded to another shard. The
-    /// answer is [`Answer::Kept`].
-    pub fn keep_bodies(&self, home: usize, peer: &Peer, ticket: Ticket, uploads: Vec<Upload>) {
+    /// peer gets [`Reply::Kept`] with the same number.
+    pub fn keep_bodies(&self, home: usize, peer: &Peer, number: u32, uploads: Vec<Upload>) {
         let (broker, replies) = (self.clone(), peer.replies.clone());
         tokio::spawn(async move {
-            let result = keep_all(&broker, home, uploads).await.map(Answer::Kept);
-            let _ = replies.send(vec![Reply::Answer { ticket, result }]);
+            let result = keep_all(&broker, home, uploads).await;
+            let _ = replies.send(vec![Reply::Kept { number, result }]);
         });
     }
 
-    /// Reads some bytes of a large message that was delivered as [`Reply::Large`]; they come as [`Reply::Range`].
+    /// Reads some bytes of a large message. The peer gets them as [`ReceiverReply::Range`].
     pub fn fetch(&self, shard: usize, peer: &Peer, wanted: Wanted) {
         let Some(handle) = self.shard(shard) else { return };
         let read = handle.large.0.read_range(wanted.body, wanted.range);
         let (replies, receiver, token) = (peer.replies.clone(), wanted.receiver, wanted.token);
         tokio::spawn(async move {
             let bytes = read.await.map_err(|error| error.to_string());
-            let _ = replies.send(vec![Reply::Range { receiver, token, bytes }]);
+            let _ = replies.send(vec![Reply::Receiver(ReceiverReply::Range { receiver, token, bytes })]);
         });
     }
 }
@@ -251,7 +251,13 @@ pub struct Wanted {
     pub range: Range<u32>,
 }
 
-async fn take_in(broker: Broker, shard: usize, peer: Peer, ticket: Ticket, mut steps: mpsc::Receiver<Step>) {
+async fn take_in(
+    broker: Broker,
+    shard: usize,
+    peer: Peer,
+    ticket: Ticket<SendMessages>,
+    mut steps: mpsc::Receiver<Step>,
+) {
     let Some(store) = broker.shard(shard).map(|handle| handle.large.clone()) else { return };
     let mut draft = store.0.start().await;
     while let Some(step) = steps.recv().await {
@@ -265,7 +271,8 @@ async fn take_in(broker: Broker, shard: usize, peer: Peer, ticket: Ticket, mut s
             }
             Step::Finish { entity, attributes } => {
                 let result = keep(&broker, shard, draft, entity, attributes).await;
-                let _ = peer.replies.send(vec![Reply::Answer { ticket, result }]);
+                let answer = SendMessages::answer(Answered { ticket, result });
+                let _ = peer.replies.send(vec![Reply::Answer(answer)]);
                 return;
             }
             Step::Keep(reply) => {
@@ -295,14 +302,14 @@ async fn keep(
     draft: Result<Box<dyn Draft>, BodyError>,
     entity: EntityId,
     attributes: Option<Box<Attributes>>,
-) -> Result<Answer, Error> {
+) -> Result<(), Error> {
     let body = draft?.finish().await?;
     let mut batch = Batch::default();
     let mut messages = batch.messages();
     messages.add_stored(body, attributes);
-    messages.send(Ticket(0), entity);
-    match broker.ask_batch(shard, batch).await {
-        Ok(answer) => Ok(answer),
+    let messages = messages.keep();
+    match broker.ask_with(shard, batch, SendMessages { entity, messages }).await {
+        Ok(()) => Ok(()),
         Err(AdminError::Refused(error)) => Err(error),
         Err(AdminError::Stopped(stopped)) => Err(Error::NotKept(stopped.to_string())),
     }

@@ -2,16 +2,13 @@
 
 use std::time::Duration;
 
-use peeklock_engine::{Counts, Engine, EntityId, ExplainedMessage, OrderView};
+use peeklock_engine::{Counts, Engine, ExplainedMessage, OrderView};
 use peeklock_journal::Log;
 use peeklock_types::{EntityKind, EntityName, SequenceNumber, Timestamp};
 
-use crate::admin::missing;
-use crate::broker::{Broker, ShardStopped};
-use crate::execute::Answered;
+use crate::broker::Broker;
 use crate::manage::AdminError;
-use crate::reply::{Answer, Error};
-use crate::request::Request;
+use crate::request::entities::{ExplainMessage, MeasureEntities, ShowOrder};
 use crate::shard::Shard;
 
 /// Entities measured in one request. A shard does nothing else meanwhile, so it is a matter of a millisecond or so.
@@ -34,25 +31,6 @@ pub struct Measure {
 }
 
 impl<L: Log> Shard<L> {
-    pub(crate) fn execute_measure(&mut self, now: Timestamp, request: Request) -> Answered {
-        let engine = &self.state.engine;
-        Some(match request {
-            Request::ShowOrder { ticket, name } => {
-                let order = find(engine, &name).map(|entity| engine.order_view(now, entity));
-                (ticket, order.map(|order| Answer::Order(order.map(Box::new))))
-            }
-            Request::ExplainMessage { ticket, name, number } => {
-                let explained =
-                    find(engine, &name).and_then(|entity| Ok(engine.explain_message(now, entity, number)?));
-                (ticket, explained.map(|explained| Answer::ExplainedMessage(Box::new(explained))))
-            }
-            Request::Measure { ticket, after, top } => {
-                (ticket, Ok(Answer::Measures(measure_page(engine, now, after.as_ref(), top))))
-            }
-            _ => return None,
-        })
-    }
-
     /// Lets the engine note how classes stand, if it is time to.
     pub(crate) fn sample(&mut self, now: Timestamp) {
         if now >= self.sampled_at + SAMPLE_EVERY || now < self.sampled_at {
@@ -62,11 +40,12 @@ impl<L: Log> Shard<L> {
     }
 }
 
-fn find(engine: &Engine, name: &EntityName) -> Result<EntityId, Error> {
-    engine.find(name).ok_or_else(|| missing(name.clone()))
-}
-
-fn measure_page(engine: &Engine, now: Timestamp, after: Option<&EntityName>, top: usize) -> Vec<Measure> {
+pub(crate) fn measure_page(
+    engine: &Engine,
+    now: Timestamp,
+    after: Option<&EntityName>,
+    top: usize,
+) -> Vec<Measure> {
     let (mut page, mut lane_count) = (Vec::new(), 0);
     let mut found = engine.queues_after(after).filter(|queue| !queue.name.is_internal());
     while page.len() < top.min(MEASURE_COUNT_MAX)
@@ -96,34 +75,22 @@ fn measure(engine: &Engine, now: Timestamp, queue: &peeklock_engine::QueueView<'
 }
 
 impl Broker {
-    /// What happens in the order of a queue or subscription; `None` if it has none.
+    /// Returns the order of a queue or subscription; `None` if it has none.
     pub async fn order(&self, name: EntityName) -> Result<Option<Box<OrderView>>, AdminError> {
-        let shard = self.place(&name);
-        match self.ask(shard, |ticket| Request::ShowOrder { ticket, name }).await? {
-            Answer::Order(order) => Ok(order),
-            _ => Err(ShardStopped.into()),
-        }
+        self.ask_at(&name.clone(), ShowOrder { name }).await
     }
 
-    /// Why a message has not been received yet, and behind what it waits.
+    /// Explains why a message has not been received yet, and behind what it waits.
     pub async fn explain_message(
         &self,
         name: EntityName,
         number: SequenceNumber,
     ) -> Result<ExplainedMessage, AdminError> {
-        let shard = self.place(&name);
-        match self.ask(shard, |ticket| Request::ExplainMessage { ticket, name, number }).await? {
-            Answer::ExplainedMessage(explained) => Ok(*explained),
-            _ => Err(ShardStopped.into()),
-        }
+        self.ask_at(&name.clone(), ExplainMessage { name, number }).await
     }
 
-    /// Some entities of one shard, by name, after `after`: at most [`MEASURE_COUNT_MAX`]. None: there are no more.
+    /// Returns some entities of one shard, by name, after `after`: at most [`MEASURE_COUNT_MAX`]. An empty list: there are no more.
     pub async fn measure(&self, shard: usize, after: Option<EntityName>) -> Result<Vec<Measure>, AdminError> {
-        let top = MEASURE_COUNT_MAX;
-        match self.ask(shard, |ticket| Request::Measure { ticket, after, top }).await? {
-            Answer::Measures(measures) => Ok(measures),
-            _ => Err(ShardStopped.into()),
-        }
+        self.ask(shard, MeasureEntities { after, top: MEASURE_COUNT_MAX }).await
     }
 }

@@ -14,10 +14,13 @@ use rustc_hash::FxHashMap;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use crate::batch::{Peer, PeerId, Ticket};
+use crate::batch::{Peer, PeerId};
 use crate::large::{FRONT_BYTES, Holds, is_large};
 use crate::patience;
-use crate::reply::{Answer, BodyRest, Error, Message, Reply};
+use crate::reply::{
+    BodyRest, Delivered, DeliveredBody, DeliveryRun, Message, ReaderReply, ReceiverReply, Reply,
+};
+use crate::request::Answer;
 use crate::router::Router;
 
 /// One thing for one peer.
@@ -25,11 +28,12 @@ use crate::router::Router;
 pub(crate) enum Effect {
     Answer {
         peer: PeerId,
-        ticket: Ticket,
-        result: Result<Answer, Error>,
+        answer: Answer,
     },
-    Delivery(Delivery),
+    /// Consecutive deliveries to one receiver.
+    Deliveries(Vec<Delivery>),
     Drained(ReceiverId),
+    ReaderDrained(ReceiverId),
     Head(HeadChange),
     Closed(Closed),
     ReaderEnded {
@@ -46,18 +50,23 @@ pub(crate) enum Effect {
     /// The answer to a request for messages that are not delivered on a link.
     Messages {
         peer: PeerId,
-        ticket: Ticket,
+        ticket: u64,
         entity: EntityId,
         messages: Vec<(Option<LockToken>, peeklock_engine::Message)>,
+        /// Makes the answer of the ticket's type.
+        answer: fn(ticket: u64, Vec<Message>) -> Answer,
     },
 }
 
 impl Effect {
     fn bodies(&self) -> Vec<StoredBody> {
         match self {
-            Effect::Delivery(delivery) if is_large(delivery.message.size_bytes) => Vec::new(),
             Effect::Transfer { messages, .. } if large_one(messages) => Vec::new(),
-            Effect::Delivery(delivery) => vec![stored(&delivery.message)],
+            // A large body is not read here.
+            Effect::Deliveries(run) => {
+                let messages = run.iter().map(|delivery| &delivery.message);
+                messages.filter(|message| !is_large(message.size_bytes)).map(stored).collect()
+            }
             Effect::Messages { messages, .. } => {
                 messages.iter().map(|(_, message)| stored(message)).collect()
             }
@@ -68,6 +77,7 @@ impl Effect {
             }
             Effect::Answer { .. }
             | Effect::Drained(_)
+            | Effect::ReaderDrained(_)
             | Effect::Head(_)
             | Effect::Closed(_)
             | Effect::ReaderEnded { .. }
@@ -89,7 +99,7 @@ pub(crate) struct Outgoing<R> {
     shard: ShardId,
     reader: R,
     router: Router,
-    peers: FxHashMap<PeerId, Lane>,
+    peers: FxHashMap<PeerId, Mailbox>,
     dirty: Vec<PeerId>,
     waiting: VecDeque<Waiting>,
     /// How many reads were started, and so which number the next one gets.
@@ -99,7 +109,7 @@ pub(crate) struct Outgoing<R> {
     holds: Holds,
 }
 
-struct Lane {
+struct Mailbox {
     replies: mpsc::UnboundedSender<Vec<Reply>>,
     batch: Vec<Reply>,
 }
@@ -130,6 +140,13 @@ enum Body {
     Damaged(String),
     /// Another try may fare better.
     Failed,
+}
+
+/// The body of a delivery.
+enum Fetched {
+    Read(Body),
+    /// It stays where it is; the peer reads it range by range.
+    Large,
 }
 
 impl Body {
@@ -195,7 +212,7 @@ impl<R: BodyReader> Outgoing<R> {
     pub(crate) fn join(&mut self, peer: &Peer) {
         self.peers
             .entry(peer.id)
-            .or_insert_with(|| Lane { replies: peer.replies.clone(), batch: Vec::new() });
+            .or_insert_with(|| Mailbox { replies: peer.replies.clone(), batch: Vec::new() });
     }
 
     pub(crate) fn leave(&mut self, peer: PeerId) {
@@ -217,7 +234,7 @@ impl<R: BodyReader> Outgoing<R> {
         let mut in_order = Vec::new();
         for effect in effects {
             match effect {
-                Effect::Answer { peer, ticket, result } => self.push(peer, Reply::Answer { ticket, result }),
+                Effect::Answer { peer, answer } => self.push(peer, Reply::Answer(answer)),
                 // It does not wait for messages that are read for others.
                 Effect::ReaderEnded { .. } => self.emit(effect, &mut std::iter::empty()),
                 other if self.waiting.is_empty() && in_order.is_empty() => {
@@ -235,19 +252,32 @@ impl<R: BodyReader> Outgoing<R> {
 
     /// Sends the effect if its bodies are in memory, else gives it back.
     fn emit_from_memory(&mut self, effect: Effect) -> Option<Effect> {
-        if let Effect::Delivery(delivery) = &effect
-            && !is_large(delivery.message.size_bytes)
-        {
-            // The common case, without a list.
-            let Some(body) = self.reader.try_read(stored(&delivery.message)) else { return Some(effect) };
-            self.emit(effect, &mut std::iter::once(Body::Found(body)));
-            return None;
+        if let Effect::Deliveries(run) = effect {
+            return self.deliver_from_memory(run);
         }
         let bodies: Option<Vec<Bytes>> =
             effect.bodies().into_iter().map(|body| self.try_read(body)).collect();
         let Some(bodies) = bodies else { return Some(effect) };
         self.emit(effect, &mut bodies.into_iter().map(Body::Found));
         None
+    }
+
+    /// Sends the deliveries up to the first whose body is not in memory, and gives the others back.
+    fn deliver_from_memory(&mut self, mut run: Vec<Delivery>) -> Option<Effect> {
+        let mut bodies = Vec::with_capacity(run.len());
+        for delivery in &run {
+            let message = &delivery.message;
+            if is_large(message.size_bytes) {
+                bodies.push(Fetched::Large);
+            } else if let Some(body) = self.reader.try_read(stored(message)) {
+                bodies.push(Fetched::Read(Body::Found(body)));
+            } else {
+                break;
+            }
+        }
+        let rest = run.split_off(bodies.len());
+        self.deliver(run, bodies.into_iter());
+        (!rest.is_empty()).then_some(Effect::Deliveries(rest))
     }
 
     fn try_read(&self, body: StoredBody) -> Option<Bytes> {
@@ -296,9 +326,9 @@ impl<R: BodyReader> Outgoing<R> {
 
     fn emit(&mut self, effect: Effect, bodies: &mut dyn Iterator<Item = Body>) {
         match effect {
-            Effect::Answer { peer, ticket, result } => self.push(peer, Reply::Answer { ticket, result }),
+            Effect::Answer { peer, answer } => self.push(peer, Reply::Answer(answer)),
             Effect::Closed(Closed { receiver, reason }) => {
-                self.push(PeerId::of(receiver), Reply::Closed { receiver, reason })
+                self.push_to_receiver(receiver, ReceiverReply::Closed { receiver, reason })
             }
             Effect::Transfer { target, mut messages } if large_one(&messages) => {
                 if let Some(message) = messages.pop() {
@@ -312,36 +342,27 @@ impl<R: BodyReader> Outgoing<R> {
                 self.router.bring(self.shard, target, messages);
             }
             Effect::ReaderEnded { receiver, reason } => {
-                let reason = Box::new(reason);
-                self.push(PeerId::of(receiver), Reply::ReaderEnded { receiver, reason });
+                let ended = ReaderReply::Ended { receiver, reason: Box::new(reason) };
+                self.push(PeerId::of(receiver), Reply::Reader(ended));
             }
             Effect::Run(_) => {}
-            Effect::Drained(receiver) => self.push(PeerId::of(receiver), Reply::Drained { receiver }),
+            Effect::Drained(receiver) => self.push_to_receiver(receiver, ReceiverReply::Drained { receiver }),
+            Effect::ReaderDrained(receiver) => {
+                self.push(PeerId::of(receiver), Reply::Reader(ReaderReply::Drained { receiver }));
+            }
             Effect::Head(HeadChange { receiver, serial, head }) => {
-                self.push(PeerId::of(receiver), Reply::Head { receiver, serial, head })
+                self.push_to_receiver(receiver, ReceiverReply::Head { receiver, serial, head })
             }
-            Effect::Delivery(delivery) => {
-                let peer = PeerId::of(delivery.receiver);
-                if is_large(delivery.message.size_bytes) {
-                    return self.emit_large(peer, delivery);
-                }
-                let body = match bodies.next() {
-                    Some(Body::Found(body)) => body,
-                    Some(Body::Damaged(why)) => {
-                        let body = live(delivery.entity, &delivery.message);
-                        let receiver = Some(delivery.receiver);
-                        return self.damaged.push(Damaged { body, receiver, why });
-                    }
-                    // The message stays locked until the lock runs out.
-                    Some(Body::Failed) | None => return,
-                };
-                if self.peers.contains_key(&peer) {
-                    self.push(peer, Reply::Delivery { shard: self.shard, delivery, body });
-                } else {
-                    self.undeliverable.push(delivery);
-                }
+            Effect::Deliveries(run) => {
+                let is_large: Vec<_> =
+                    run.iter().map(|delivery| is_large(delivery.message.size_bytes)).collect();
+                let fetched = is_large.into_iter().map(|is_large| match is_large {
+                    true => Fetched::Large,
+                    false => Fetched::Read(bodies.next().unwrap_or(Body::Failed)),
+                });
+                self.deliver(run, fetched);
             }
-            Effect::Messages { peer, ticket, entity, messages } => {
+            Effect::Messages { peer, ticket, entity, messages, answer } => {
                 let mut found = Vec::with_capacity(messages.len());
                 for ((token, message), body) in messages.into_iter().zip(bodies) {
                     match body {
@@ -355,9 +376,36 @@ impl<R: BodyReader> Outgoing<R> {
                         Body::Failed => {}
                     }
                 }
-                let messages = found;
-                self.push(peer, Reply::Answer { ticket, result: Ok(Answer::Messages(messages)) });
+                self.push(peer, Reply::Answer(answer(ticket, found)));
             }
+        }
+    }
+
+    fn deliver(&mut self, run: Vec<Delivery>, bodies: impl Iterator<Item = Fetched>) {
+        let Some(receiver) = run.first().map(|delivery| delivery.receiver) else { return };
+        let has_peer = self.peers.contains_key(&PeerId::of(receiver));
+        let mut deliveries = VecDeque::with_capacity(run.len());
+        for (delivery, body) in run.into_iter().zip(bodies) {
+            let body = match body {
+                Fetched::Large => DeliveredBody::Large(self.holds.take(delivery.message.body)),
+                Fetched::Read(Body::Found(body)) => DeliveredBody::Whole(body),
+                Fetched::Read(Body::Damaged(why)) => {
+                    let body = live(delivery.entity, &delivery.message);
+                    self.damaged.push(Damaged { body, receiver: Some(receiver), why });
+                    continue;
+                }
+                // The message stays locked until the lock runs out.
+                Fetched::Read(Body::Failed) => continue,
+            };
+            if has_peer {
+                deliveries.push_back(Delivered { delivery, body });
+            } else {
+                self.undeliverable.push(delivery);
+            }
+        }
+        if !deliveries.is_empty() {
+            let run = DeliveryRun { shard: self.shard, receiver, deliveries };
+            self.push_to_receiver(receiver, ReceiverReply::Deliveries(run));
         }
     }
 
@@ -365,31 +413,26 @@ impl<R: BodyReader> Outgoing<R> {
         BodyRest { shard: self.shard, hold: self.holds.take(message.body) }
     }
 
-    fn emit_large(&mut self, peer: PeerId, delivery: Delivery) {
-        if self.peers.contains_key(&peer) {
-            let hold = self.holds.take(delivery.message.body);
-            self.push(peer, Reply::Large { shard: self.shard, delivery, hold });
-        } else {
-            self.undeliverable.push(delivery);
-        }
+    fn push_to_receiver(&mut self, receiver: ReceiverId, reply: ReceiverReply) {
+        self.push(PeerId::of(receiver), Reply::Receiver(reply));
     }
 
     pub(crate) fn push(&mut self, peer: PeerId, reply: Reply) {
-        let Some(lane) = self.peers.get_mut(&peer) else { return };
-        if lane.batch.is_empty() {
+        let Some(mailbox) = self.peers.get_mut(&peer) else { return };
+        if mailbox.batch.is_empty() {
             self.dirty.push(peer);
         }
-        lane.batch.push(reply);
+        mailbox.batch.push(reply);
     }
 
     /// One message to each peer that has something to hear.
     pub(crate) fn flush(&mut self) {
         for peer in self.dirty.drain(..) {
-            if let Some(lane) = self.peers.get_mut(&peer) {
-                let batch = std::mem::take(&mut lane.batch);
-                if let Err(mpsc::error::SendError(batch)) = lane.replies.send(batch) {
+            if let Some(mailbox) = self.peers.get_mut(&peer) {
+                let batch = std::mem::take(&mut mailbox.batch);
+                if let Err(mpsc::error::SendError(batch)) = mailbox.replies.send(batch) {
                     // The peer no longer listens, and will say so itself.
-                    self.undeliverable.extend(batch.into_iter().filter_map(Reply::into_delivery));
+                    self.undeliverable.extend(batch.into_iter().flat_map(deliveries_of));
                 }
             }
         }
@@ -397,8 +440,21 @@ impl<R: BodyReader> Outgoing<R> {
 
     /// The last word to everybody.
     pub(crate) fn stop(&mut self, reason: &str) {
-        for lane in self.peers.values() {
-            let _ = lane.replies.send(vec![Reply::Stopped { reason: reason.to_owned() }]);
+        for mailbox in self.peers.values() {
+            let _ = mailbox.replies.send(vec![Reply::Stopped { reason: reason.to_owned() }]);
         }
     }
+}
+
+/// Returns the deliveries of a reply.
+fn deliveries_of(reply: Reply) -> impl Iterator<Item = Delivery> {
+    let run = match reply {
+        Reply::Receiver(ReceiverReply::Deliveries(run)) => run.deliveries,
+        Reply::Answer(_)
+        | Reply::Receiver(_)
+        | Reply::Reader(_)
+        | Reply::Kept { .. }
+        | Reply::Stopped { .. } => VecDeque::new(),
+    };
+    run.into_iter().map(|delivered| delivered.delivery)
 }

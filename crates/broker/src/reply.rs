@@ -1,42 +1,41 @@
-//! What a shard says to peers: answers, deliveries, and why something ended.
+//! Replies of a shard to its peers: answers, deliveries, and the ends of receivers.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::Bytes;
-use peeklock_engine::{
-    CloseReason, Counts, Delivery, EntityId, Explained, ExplainedMessage, Head, HeldSession, Metadata,
-    OrderView, Received, ReceiverId,
-};
+use peeklock_engine::{CloseReason, Counts, Delivery, Head, Metadata, ReceiverId};
 use peeklock_filter::Rule;
 use peeklock_hubs::ReaderEnd;
-use peeklock_types::{
-    EntityKind, EntityName, LockToken, QueueSettings, SequenceNumber, SessionId, ShardId, Timestamp,
-};
+use peeklock_types::{EntityKind, EntityName, LockToken, QueueSettings, ShardId, Timestamp};
 
-use crate::batch::Ticket;
-use crate::blobs::BlobAnswer;
-use crate::hub::{Events, HubAnswer};
+use crate::hub::Events;
 use crate::large::{BodyHold, KeptBody};
-use crate::measure::Measure;
+use crate::request::Answer;
 
+/// A message from a shard to a peer.
 #[derive(Debug)]
 pub enum Reply {
-    Answer {
-        ticket: Ticket,
-        result: Result<Answer, Error>,
+    Answer(Answer),
+    Receiver(ReceiverReply),
+    Reader(ReaderReply),
+    /// The large bodies of a transaction are durable; see [`Broker::keep_bodies`](crate::Broker::keep_bodies). They are in the order of the uploads.
+    Kept {
+        /// The caller's own number.
+        number: u32,
+        result: Result<Vec<KeptBody>, Error>,
     },
-    Delivery {
-        shard: ShardId,
-        delivery: Delivery,
-        body: Bytes,
+    /// The shard has stopped and sends no more replies.
+    Stopped {
+        reason: String,
     },
-    /// A delivery whose body is too large to be passed on whole; see [`Broker::fetch`](crate::Broker::fetch).
-    Large {
-        shard: ShardId,
-        delivery: Delivery,
-        hold: BodyHold,
-    },
-    /// Some bytes of such a body, or why they cannot be read.
+}
+
+/// A reply for a receiver of messages.
+#[derive(Debug)]
+pub enum ReceiverReply {
+    Deliveries(DeliveryRun),
+    /// Some bytes of a large body, or why they cannot be read.
     Range {
         receiver: ReceiverId,
         token: LockToken,
@@ -45,10 +44,10 @@ pub enum Reply {
     Drained {
         receiver: ReceiverId,
     },
-    /// What the queue of a receiver that watches would hand out next.
+    /// The next message of a queue that the receiver watches.
     Head {
         receiver: ReceiverId,
-        /// Of the [`Request::Watch`](crate::Request::Watch) that it answers.
+        /// The serial of the [`Watch`](crate::request::receiving::Watch) that it answers.
         serial: u32,
         head: Option<Head>,
     },
@@ -57,77 +56,42 @@ pub enum Reply {
         receiver: ReceiverId,
         reason: CloseReason,
     },
+}
+
+/// A reply for a reader of events.
+#[derive(Debug)]
+pub enum ReaderReply {
     Events(Box<Events>),
+    Drained {
+        receiver: ReceiverId,
+    },
     /// The reader is detached.
-    ReaderEnded {
+    Ended {
         receiver: ReceiverId,
         reason: Box<ReaderEnd>,
     },
-    /// The shard has stopped and will answer nothing more.
-    Stopped {
-        reason: String,
-    },
 }
 
-impl Reply {
-    /// The delivery that it brings, if it brings one.
-    pub fn into_delivery(self) -> Option<Delivery> {
-        match self {
-            Reply::Delivery { delivery, .. } | Reply::Large { delivery, .. } => Some(delivery),
-            Reply::Answer { .. }
-            | Reply::Range { .. }
-            | Reply::Drained { .. }
-            | Reply::Head { .. }
-            | Reply::Closed { .. }
-            | Reply::Events(_)
-            | Reply::ReaderEnded { .. }
-            | Reply::Stopped { .. } => None,
-        }
-    }
+/// Consecutive deliveries to one receiver.
+#[derive(Debug)]
+pub struct DeliveryRun {
+    pub shard: ShardId,
+    pub receiver: ReceiverId,
+    pub deliveries: VecDeque<Delivered>,
+}
+
+/// A delivery with its body.
+#[derive(Debug)]
+pub struct Delivered {
+    pub delivery: Delivery,
+    pub body: DeliveredBody,
 }
 
 #[derive(Debug)]
-pub enum Answer {
-    Done,
-    Found(Found),
-    /// With the session, if the queue has any.
-    Attached(Option<HeldSession>),
-    Renewed(Vec<Timestamp>),
-    Messages(Vec<Message>),
-    Entities(Vec<EntityInfo>),
-    Names(Vec<EntityName>),
-    Rules(Vec<RuleInfo>),
-    Explained(Vec<Explained>),
-    /// `None`: the queue has no order.
-    Order(Option<Box<OrderView>>),
-    ExplainedMessage(Box<ExplainedMessage>),
-    Measures(Vec<Measure>),
-    Scheduled(Vec<SequenceNumber>),
-    Sessions(Vec<SessionId>),
-    State(Option<Bytes>),
-    /// How many messages it hit.
-    Count(u64),
-    Brought(TransferOutcome),
-    /// Carries durable large bodies, in the order of the uploads.
-    Kept(Vec<KeptBody>),
-    Hub(Box<HubAnswer>),
-    Blob(Box<BlobAnswer>),
-    /// `None`: the message has failed too often, and went to the dead letters.
-    Receipt(Option<Box<Received>>),
-}
-
-/// An entity, with what its senders must know.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found {
-    pub entity: EntityId,
-    pub kind: EntityKind,
-    /// Whether messages belong to sessions, and receivers hold them.
-    pub requires_session: bool,
-    pub max_message_size_bytes: u32,
-    /// Whether messages must come with their message ids: the queue detects duplicates, or forwards to one that may.
-    pub needs_message_id: bool,
-    /// Whether messages should come with their views: it is a topic, or a queue with an order. What comes without, the shard looks at itself.
-    pub needs_view: bool,
+pub enum DeliveredBody {
+    Whole(Bytes),
+    /// The body is too large to be passed on whole; [`Broker::fetch`](crate::Broker::fetch) reads it.
+    Large(BodyHold),
 }
 
 /// A message that was asked for, with what the engine knows of it and its stored bytes.
@@ -176,15 +140,6 @@ pub struct RuleInfo {
     pub created_at: Timestamp,
 }
 
-/// How far a shard has taken what was brought to it.
-#[derive(Debug, Default)]
-pub struct TransferOutcome {
-    /// Everything up to this number is taken.
-    pub(crate) upto: u64,
-    /// The next one is refused, and nothing behind it was looked at.
-    pub(crate) refused: Option<(u64, String)>,
-}
-
 /// When to send again after [`Error::Behind`].
 pub const BEHIND_RETRY_AFTER: Duration = Duration::from_secs(1);
 
@@ -215,7 +170,7 @@ pub enum Error {
     )]
     StandardTier { given: u32, max: u32 },
     #[error(transparent)]
-    Quota(Box<crate::quotas::QuotaError>),
+    Quota(Box<crate::manage::QuotaError>),
     #[error(transparent)]
     Hub(Box<peeklock_hubs::Error>),
     #[error(transparent)]

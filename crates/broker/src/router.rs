@@ -10,11 +10,12 @@ use peeklock_journal::{ReadError, StoredBody};
 use peeklock_types::ShardId;
 use tokio::sync::mpsc;
 
-use crate::batch::{Batch, Peer, PeerId, Ticket};
+use crate::batch::{Batch, Peer, PeerId};
 use crate::broker::{Describe, ShardHandle};
 use crate::large::{BodyHold, CopyError, LargeStore};
-use crate::reply::{Answer, Error, Reply, TransferOutcome};
-use crate::request::{Brought, Request};
+use crate::reply::Reply;
+use crate::request::outbox::{Bring, Brought, TransferOutcome, Transferred};
+use crate::request::{Ask, Request, Ticket};
 use crate::shard::Envelope;
 
 /// When the target cannot take anything at the moment.
@@ -91,7 +92,7 @@ impl Router {
 
     async fn report(&self, source: ShardId, target: ShardId, outcome: TransferOutcome) {
         let (peer, _replies) = self.peer();
-        let _ = self.send(source, &peer, Batch::from(Request::Transferred { target, outcome })).await;
+        let _ = self.send(source, &peer, Batch::from(Transferred { target, outcome })).await;
         let _ = self.send(source, &peer, Batch::from(Request::Gone)).await;
     }
 
@@ -132,7 +133,7 @@ impl Router {
         messages.add_stored(copy, Some(attributes));
         let first = messages.keep().start;
         let brought = Brought { number: message.number, target: message.target.clone(), message: first };
-        batch.push(Request::Bring { ticket: Ticket(0), source, messages: vec![brought] });
+        batch.ask(Ticket::new(0), Bring { source, messages: vec![brought] });
         self.ask(target, batch).await
     }
 
@@ -141,12 +142,12 @@ impl Router {
         self.send(target, &peer, batch).await?;
         let reply = replies.recv().await.and_then(|replies| replies.into_iter().next());
         let _ = self.send(target, &peer, Batch::from(Request::Gone)).await;
-        match reply {
-            Some(Reply::Answer { result: Ok(Answer::Brought(outcome)), .. }) => Ok(outcome),
-            Some(Reply::Answer { result: Err(Error::DiskFull | Error::Behind), .. }) => Err(Delay::Busy),
-            // A shard whose journal has failed takes nothing before a restart.
-            _ => Err(Delay::Busy),
-        }
+        let answered = reply.and_then(|reply| match reply {
+            Reply::Answer(answer) => Bring::answered(answer),
+            _ => None,
+        });
+        // No room for now, or a shard whose journal has failed and that takes nothing before a restart.
+        answered.and_then(|answered| answered.result.ok()).ok_or(Delay::Busy)
     }
 
     fn peer(&self) -> (Peer, mpsc::UnboundedReceiver<Vec<Reply>>) {
@@ -187,6 +188,6 @@ fn write(source: ShardId, load: &[(OutMessage, Option<Bytes>)]) -> Option<Batch>
     let first = messages.keep().start;
     brought.iter_mut().for_each(|brought| brought.message += first);
     let is_empty = brought.is_empty();
-    batch.push(Request::Bring { ticket: Ticket(0), source, messages: brought });
+    batch.ask(Ticket::new(0), Bring { source, messages: brought });
     (!is_empty).then_some(batch)
 }

@@ -16,17 +16,19 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::MissedTickBehavior;
 
 use crate::alarm::Alarm;
-use crate::batch::{Batch, Peer, PeerId, Ticket};
-use crate::blobs::BlobShare;
+use crate::batch::{Batch, Peer, PeerId};
 use crate::broker::Describe;
 use crate::clock::Clock;
 use crate::damage::DamageCounts;
+use crate::execute::BlobShare;
 use crate::group::GroupBuilder;
 use crate::housekeeping::{Done, Gathered, Housekeeping, HousekeepingError, LostExtent, Moved, Trim};
 use crate::hub::Fence;
 use crate::outgoing::{Effect, Outgoing};
 use crate::reading::Reading;
-use crate::reply::{Answer, Error};
+use crate::reply::Error;
+use crate::request::Ticket;
+use crate::request::receiving::Attach;
 use crate::router::Router;
 use crate::state::State;
 
@@ -89,7 +91,7 @@ pub(crate) struct Shard<L: Log> {
     /// How many deliveries each receiver got so far.
     pub(crate) delivered: FxHashMap<ReceiverId, u64>,
     /// Receivers that wait for a session, and who is told when they have one.
-    pub(crate) waiting: FxHashMap<ReceiverId, (PeerId, Ticket)>,
+    pub(crate) waiting: FxHashMap<ReceiverId, (PeerId, Ticket<Attach>)>,
     pub(crate) describe: Describe,
     /// Shards that a batch of messages is on its way to.
     pub(crate) bringing: BTreeSet<ShardId>,
@@ -294,12 +296,17 @@ impl<L: Log> Shard<L> {
         Envelope { peer, mut batch, place: _place }: Envelope,
     ) -> Result<(), Failure> {
         for request in std::mem::take(&mut batch.requests) {
-            self.execute(now, peer.id, &mut batch, request);
-            if self.group.size_bytes() >= GROUP_BYTES_MAX {
+            self.execute(now, peer.id, &mut batch, request)?;
+            if self.is_group_large() {
                 self.deliver_and_append(now)?;
             }
         }
         Ok(())
+    }
+
+    /// Returns whether the group in the making should be appended before more is added to it.
+    pub(crate) fn is_group_large(&self) -> bool {
+        self.group.size_bytes() >= GROUP_BYTES_MAX
     }
 
     pub(crate) fn forget(&mut self, now: Timestamp, peer: PeerId) {
@@ -319,7 +326,7 @@ impl<L: Log> Shard<L> {
         self.collect();
         self.delivered.remove(&receiver);
         if let Some((peer, ticket)) = self.waiting.remove(&receiver) {
-            self.effects.push(Effect::Answer { peer, ticket, result: Err(Error::NoSession) });
+            self.hold_answer(peer, ticket, Err(Error::NoSession));
         }
     }
 
@@ -346,32 +353,50 @@ impl<L: Log> Shard<L> {
         for fact in self.output.facts.drain(..) {
             self.group.put_fact(&fact);
         }
-        for delivery in self.output.deliveries.drain(..) {
-            *self.delivered.entry(delivery.receiver).or_default() += 1;
-            self.effects.push(Effect::Delivery(delivery));
-        }
+        self.collect_deliveries();
         self.effects.extend(self.output.heads.drain(..).map(Effect::Head));
         self.effects.extend(self.output.drained.drain(..).map(|drained| Effect::Drained(drained.receiver)));
-        for Accepted { receiver, held } in self.output.accepted.drain(..) {
+        for Accepted { receiver, held } in std::mem::take(&mut self.output.accepted) {
             if let Some((peer, ticket)) = self.waiting.remove(&receiver) {
-                let result = Ok(Answer::Attached(Some(held)));
-                self.effects.push(Effect::Answer { peer, ticket, result });
+                self.hold_answer(peer, ticket, Ok(Some(held)));
             }
         }
-        for closed in self.output.closed.drain(..) {
+        for closed in std::mem::take(&mut self.output.closed) {
             self.delivered.remove(&closed.receiver);
             // Nobody detaches it any more, and a connection may ask for sessions in vain for weeks.
             if let Some(receivers) = self.receivers.get_mut(&PeerId::of(closed.receiver)) {
                 receivers.retain(|receiver| *receiver != closed.receiver);
             }
-            self.effects.push(match self.waiting.remove(&closed.receiver) {
-                Some((peer, ticket)) => Effect::Answer { peer, ticket, result: Err(refused(closed.reason)) },
-                None => Effect::Closed(closed),
-            });
+            match self.waiting.remove(&closed.receiver) {
+                Some((peer, ticket)) => self.hold_answer(peer, ticket, Err(refused(closed.reason))),
+                None => self.effects.push(Effect::Closed(closed)),
+            }
         }
         self.state.engine.unshare(&mut self.output.freed);
         let freed = self.output.freed.drain(..);
         self.freed.extend(freed.map(|body| StoredBody { place: body.place, size_bytes: body.size_bytes }));
+    }
+
+    /// Makes one run of the deliveries to each receiver. Within a run they keep their order.
+    fn collect_deliveries(&mut self) {
+        let deliveries = &mut self.output.deliveries;
+        if deliveries.is_empty() {
+            return;
+        }
+        if deliveries.windows(2).any(|pair| pair[0].receiver != pair[1].receiver) {
+            deliveries.sort_by_key(|delivery| delivery.receiver);
+        }
+        for delivery in deliveries.drain(..) {
+            *self.delivered.entry(delivery.receiver).or_default() += 1;
+            match self.effects.last_mut() {
+                Some(Effect::Deliveries(run))
+                    if run.last().is_some_and(|last| last.receiver == delivery.receiver) =>
+                {
+                    run.push(delivery);
+                }
+                _ => self.effects.push(Effect::Deliveries(vec![delivery])),
+            }
+        }
     }
 
     /// Appends the round's facts, if there are any, and holds its effects until they are durable.

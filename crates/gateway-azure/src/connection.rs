@@ -1,6 +1,7 @@
 //! One connection: its task, its links, and the requests that wait for shards.
 
 pub(crate) mod address;
+mod answer;
 pub(crate) mod attach;
 pub(crate) mod conversation;
 pub(crate) mod driver;

@@ -25,7 +25,9 @@ use peeklock_types::{ConsumerGroup, HubId};
 
 pub(crate) use address::{HubAddress, consumer_group_of};
 pub(crate) use error::{hub_refusal, is_hub};
-pub(crate) use manage::HubRequests;
+pub(crate) use manage::{
+    HubRequests, describe_checkpoints, describe_claim, describe_ownerships, describe_set_checkpoint,
+};
 pub(crate) use position::SELECTOR;
 use producer::{Numbered, Wish};
 pub(crate) use read::{ReaderLine, ReaderLink};

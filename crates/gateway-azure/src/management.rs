@@ -14,13 +14,14 @@ use bytes::Bytes;
 use peeklock_access::Scope;
 use peeklock_amqp::connection::{Delivery, SessionId};
 use peeklock_amqp::{MessageId, Value};
-use peeklock_broker::{Answer, Error, Found, Request, SessionHold};
-use peeklock_types::{self as types, EntityPath, SubQueue};
+use peeklock_broker::request::entities::Find;
+use peeklock_broker::{Error, Found, Named, SessionHold};
+use peeklock_types::{self as types, EntityPath, SequenceNumber, SubQueue};
 use rustc_hash::FxHashMap;
 
 use crate::connection::conversation::Conversation;
 use crate::connection::link::{EntityRef, LinkKind, LinkNumber, Service};
-use crate::connection::request::Waiter;
+use crate::connection::request::{FindWaiter, numbered};
 use crate::error::{Refusal, refusal};
 use crate::hub::is_hub;
 use crate::incoming;
@@ -28,7 +29,7 @@ use crate::management::response::Place;
 use crate::message::RequestMessage;
 use crate::transaction::HeldSend;
 use crate::transaction::coordinator::transaction_of;
-use answer::AnswerKind;
+pub(crate) use answer::{Content, Form};
 use operation::Operation;
 use queue_group::QueueGroupRequest;
 use steps::Step;
@@ -54,12 +55,12 @@ struct PendingRequest {
     reply_to: ReplyTo,
     path: EntityPath,
     transaction: Option<Bytes>,
-    kind: AnswerKind,
+    form: Form,
     /// What to do once the entity is found.
     todo: Option<Operation>,
     /// Answers still to come.
     remaining: usize,
-    result: Result<Vec<Answer>, Refusal>,
+    result: Result<Content, Refusal>,
     /// It is asked of a group.
     group: Option<QueueGroupRequest>,
     /// Messages that a transaction schedules, until their sequence numbers are reserved.
@@ -127,37 +128,75 @@ impl Conversation<'_> {
             reply_to,
             path,
             transaction,
-            kind: operation.answer_kind(),
+            form: operation.form(),
             todo: Some(operation),
             remaining: 1,
-            result: Ok(Vec::new()),
+            result: Ok(Content::done()),
             group: None,
             held: None,
         });
-        self.push(shard, Request::Find { ticket: Waiter::Management(number).ticket(), name });
+        self.ask(shard, FindWaiter::Management(number), Find { name });
         Ok(())
     }
 
-    /// A shard has answered a management request, or a part of it.
-    pub(crate) fn on_management_answer(&mut self, number: u32, result: Result<Answer, Error>) {
+    /// A shard has looked for the entity of a management request.
+    pub(crate) fn on_management_found(&mut self, number: u32, result: Result<Named, Error>) {
         let Some(pending) = self.pending.requests.get_mut(&number) else { return };
         if pending.group.is_some() {
-            return self.on_queue_group_answer(number, result);
+            return self.on_queue_group_found(number, result);
         }
-        let next = match (pending.todo.take(), result) {
-            (Some(operation), Ok(Answer::Found(found))) => self.ask_entity(number, operation, found),
-            (Some(_), Ok(Answer::Hub(_))) => {
+        let next = match (result, pending.todo.take()) {
+            (Ok(Named::Entity(found)), Some(operation)) => self.ask_entity(number, operation, found),
+            (Ok(Named::Entity(_)), None) => Ok(()),
+            (Ok(Named::Hub(_)), _) => {
                 let what = "and what was asked for is an operation of queues, topics and subscriptions";
                 Err(is_hub(&pending.path.name, what))
             }
-            (None, Ok(Answer::Scheduled(numbers))) if pending.held.is_some() => {
-                self.hold_scheduled(number, numbers)
-            }
-            (_, result) => {
-                pending.take(result);
+            (Err(error), _) => Err(refusal(&error, Some(&pending.path))),
+        };
+        self.go_on(number, next);
+    }
+
+    /// A shard has reserved the sequence numbers of messages that a transaction schedules.
+    pub(crate) fn on_reserved(&mut self, number: u32, result: Result<Vec<SequenceNumber>, Error>) {
+        let next = match result {
+            Ok(numbers) => self.hold_scheduled(number, numbers),
+            Err(error) => {
+                self.take_answer::<()>(number, Err(error), |_, ()| Content::done());
                 Ok(())
             }
         };
+        self.go_on(number, next);
+    }
+
+    /// A shard has answered a management request, or a part of it.
+    pub(crate) fn on_management_answer<T>(
+        &mut self,
+        number: u32,
+        result: Result<T, Error>,
+        describe: impl FnOnce(Form, T) -> Content,
+    ) {
+        self.take_answer(number, result, describe);
+        self.finish_request(number);
+    }
+
+    fn take_answer<T>(
+        &mut self,
+        number: u32,
+        result: Result<T, Error>,
+        describe: impl FnOnce(Form, T) -> Content,
+    ) {
+        let Some(pending) = self.pending.requests.get_mut(&number) else { return };
+        pending.remaining = pending.remaining.saturating_sub(1);
+        match result {
+            Ok(answer) if pending.result.is_ok() => pending.result = Ok(describe(pending.form, answer)),
+            Ok(_) => {}
+            Err(error) => pending.result = Err(refusal(&error, Some(&pending.path))),
+        }
+    }
+
+    /// Responds to a request that goes no further.
+    fn go_on(&mut self, number: u32, next: Result<(), Refusal>) {
         if let Err(refusal) = next
             && let Some(pending) = self.pending.requests.get_mut(&number)
         {
@@ -177,7 +216,7 @@ impl Conversation<'_> {
             self.transactions.end_request(self.millis, txn_id);
         }
         match done.result {
-            Ok(answers) => self.respond_found(done.reply_to, done.kind, answers),
+            Ok(content) => self.respond_found(done.reply_to, content),
             Err(refusal) => {
                 if let Some(txn_id) = done.transaction {
                     self.transactions.doom(&txn_id, &refusal.description);
@@ -192,7 +231,6 @@ impl Conversation<'_> {
         let Some(pending) = self.pending.requests.get_mut(&number) else { return Ok(()) };
         let (path, transaction) = (pending.path.clone(), pending.transaction.clone());
         let entity = EntityRef { shard: self.namespace.broker.place(&path.name), entity: found.entity };
-        let ticket = Waiter::Management(number).ticket();
         let has_sessions = found.requires_session && path.sub_queue == SubQueue::Main;
         let hold = match operation.held_session(has_sessions) {
             Some(session) => Some(self.hold_of(&path, session)?),
@@ -203,9 +241,9 @@ impl Conversation<'_> {
                 let step = Step { number, txn_id, path, entity, hold };
                 self.take_step(step, operation, &found)
             }
-            (Operation::Schedule { messages }, None) => self.schedule(ticket, entity, &messages, found),
+            (Operation::Schedule { messages }, None) => self.schedule(number, entity, &messages, found),
             (operation, None) => {
-                let request = operation.request(ticket, found.entity, &path, hold);
+                let request = operation.request(number, found.entity, &path, hold);
                 request.into_iter().for_each(|request| self.push(entity.shard, request));
                 Ok(())
             }
@@ -214,7 +252,7 @@ impl Conversation<'_> {
 
     fn schedule(
         &mut self,
-        ticket: peeklock_broker::Ticket,
+        number: u32,
         entity: EntityRef,
         payloads: &[Bytes],
         found: Found,
@@ -225,7 +263,7 @@ impl Conversation<'_> {
         for payload in payloads {
             messages.add(|out| incoming::store(payload, now, incoming::needs_of(&found), out))?;
         }
-        messages.schedule(ticket, entity.entity);
+        messages.schedule(numbered(number), entity.entity);
         Ok(())
     }
 
@@ -260,19 +298,5 @@ impl Pending {
         self.next = self.next.wrapping_add(1);
         self.requests.insert(number, request);
         number
-    }
-}
-
-impl PendingRequest {
-    fn take(&mut self, result: Result<Answer, Error>) {
-        self.remaining = self.remaining.saturating_sub(1);
-        match result {
-            Ok(answer) => {
-                if let Ok(answers) = &mut self.result {
-                    answers.push(answer);
-                }
-            }
-            Err(error) => self.result = Err(refusal(&error, Some(&self.path))),
-        }
     }
 }

@@ -7,8 +7,11 @@ use axum::response::Response;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderValue, StatusCode};
 use peeklock_broker::engine::{EntityId, ReceiveMode};
+use peeklock_broker::request::entities::Find;
+use peeklock_broker::request::receiving::{Attach, Credit, ReceivingAnswer, Window};
 use peeklock_broker::{
-    AdminError, Answer, Batch, Broker, Drain, Listing, Page, PageStart, Reply, Request, SessionAsk, Ticket,
+    AdminError, Answer, Batch, Broker, Delivered, DeliveredBody, Drain, Listing, Named, Page, PageStart,
+    ReceiverReply, Reply, Request, SessionAsk, Ticket,
 };
 use peeklock_types::{EntityKind, EntityName, QueueSettings, SubQueue};
 use tokio::sync::Mutex;
@@ -23,8 +26,6 @@ const TEST_TIME_MAX: Duration = Duration::from_secs(5);
 /// Messages of earlier tests that were cut off; more than that were never under way at once.
 const LEFTOVER_COUNT_MAX: u64 = 1000;
 const WINDOW_BYTES: i64 = 1 << 20;
-
-const SENT: Ticket = Ticket(1);
 
 /// The exact words of the official emulator: test frameworks wait for them.
 const HEALTHY: &str = r#"{"status":"healthy","message":"Service is healthy."}"#;
@@ -113,37 +114,43 @@ async fn pass_a_message(broker: &Broker, number: u64) -> Result<(), Failure> {
         Ok(_) | Err((Problem::Exists(_), _)) => {}
         Err((_, error)) => return Err(error.into()),
     }
+    let shard = broker.place(&name);
+    let Named::Entity(found) = broker.ask(shard, Find { name }).await? else { return Err(Failure::Strange) };
+
     let (peer, mut replies) = broker.peer();
-    let shard = broker.shard(broker.place(&name)).ok_or(Failure::Stopped)?;
+    let shard = broker.shard(shard).ok_or(Failure::Stopped)?;
     let hand_over = |batch| async { shard.send(peer.clone(), batch).await.map_err(|_| Failure::Stopped) };
-
-    hand_over(Batch::from(Request::Find { ticket: Ticket(0), name })).await?;
-    let mut waiting = Vec::new().into_iter();
-    let mut next = async || loop {
-        if let Some(reply) = waiting.next() {
-            return Ok::<Reply, Failure>(reply);
-        }
-        waiting = replies.recv().await.ok_or(Failure::Stopped)?.into_iter();
-    };
-    let Reply::Answer { result: Ok(Answer::Found(found)), .. } = next().await? else {
-        return Err(Failure::Strange);
-    };
-
     let body = format!("self-test {} {number}", broker.clock().now().as_millis());
     let receiver = peer.id.receiver(0);
     hand_over(exchange(found.entity, receiver, &body)).await?;
     let (mut is_sent, mut is_back, mut limit) = (false, false, 1);
     while !(is_sent && is_back) {
-        match next().await? {
-            Reply::Answer { result: Ok(_), ticket } => is_sent |= ticket == SENT,
-            Reply::Delivery { body: found, .. } if found == body.as_bytes() => is_back = true,
-            // Of a test that was cut off: gone now.
-            Reply::Delivery { .. } if limit < LEFTOVER_COUNT_MAX => {
-                limit += 1;
-                hand_over(Batch::from(Request::Credit { receiver, limit, drain: Drain::Keep })).await?;
+        for reply in replies.recv().await.ok_or(Failure::Stopped)? {
+            match reply {
+                Reply::Answer(Answer::Sent(run)) => {
+                    for sent in run {
+                        sent.result.map_err(AdminError::from)?;
+                        is_sent = true;
+                    }
+                }
+                Reply::Answer(Answer::Receiving(ReceivingAnswer::Attach(attached))) => {
+                    attached.result.map_err(AdminError::from)?;
+                }
+                Reply::Receiver(ReceiverReply::Deliveries(run)) => {
+                    for Delivered { body: found, .. } in run.deliveries {
+                        if matches!(found, DeliveredBody::Whole(found) if found == body.as_bytes()) {
+                            is_back = true;
+                        } else if limit < LEFTOVER_COUNT_MAX {
+                            // Of a test that was cut off: gone now.
+                            limit += 1;
+                            hand_over(Batch::from(Credit { receiver, limit, drain: Drain::Keep })).await?;
+                        } else {
+                            return Err(Failure::Lost);
+                        }
+                    }
+                }
+                _ => return Err(Failure::Stopped),
             }
-            Reply::Delivery { .. } => return Err(Failure::Lost),
-            _ => return Err(Failure::Stopped),
         }
     }
     hand_over(Batch::from(Request::Gone)).await
@@ -152,17 +159,17 @@ async fn pass_a_message(broker: &Broker, number: u64) -> Result<(), Failure> {
 /// A receiver with credit for one message, and one message.
 fn exchange(entity: EntityId, receiver: peeklock_broker::engine::ReceiverId, body: &str) -> Batch {
     let (sub_queue, mode, session) = (SubQueue::Main, ReceiveMode::ReceiveAndDelete, SessionAsk::None);
-    let mut batch =
-        Batch::from(Request::Attach { ticket: Ticket(0), entity, sub_queue, receiver, mode, session });
-    batch.push(Request::Window { receiver, size_bytes: WINDOW_BYTES });
-    batch.push(Request::Credit { receiver, limit: 1, drain: Drain::Keep });
+    let mut batch = Batch::default();
+    batch.ask(Ticket::new(0), Attach { entity, sub_queue, receiver, mode, session });
+    batch.push(Window { receiver, size_bytes: WINDOW_BYTES });
+    batch.push(Credit { receiver, limit: 1, drain: Drain::Keep });
     let mut messages = batch.messages();
     let written = messages.add(|out| {
         out.extend_from_slice(body.as_bytes());
         Ok::<_, Infallible>(None)
     });
     match written {
-        Ok(()) => messages.send(SENT, entity),
+        Ok(()) => messages.send(Ticket::new(0), entity),
     }
     batch
 }

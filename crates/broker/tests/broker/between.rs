@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
-use crate::common::{Rig, TestQueue, write};
+use crate::common::{Rig, TestQueue, delivered, write};
 use peeklock_broker::engine::{ReceiveMode, Settlement};
-use peeklock_broker::{Answer, Batch, Error, Request, Ticket, TransactionSend, TransactionSettle};
+use peeklock_broker::request::entities::{Delete, Update};
+use peeklock_broker::request::settling::Settle;
+use peeklock_broker::request::transactions::Commit;
+use peeklock_broker::{Batch, Error, Ticket, TransactionSend, TransactionSettle};
 use peeklock_types::{EntityName, QueueSettings, QueueStatus, ShardId, SubQueue};
 
 fn name(text: &str) -> EntityName {
@@ -105,7 +108,7 @@ async fn commit(
     queue: &mut TestQueue<'_>,
     settles: Vec<TransactionSettle>,
     targets: &[&str],
-) -> Result<Answer, Error> {
+) -> Result<(), Error> {
     let mut batch = Batch::default();
     let mut sends = Vec::new();
     for target in targets {
@@ -113,10 +116,10 @@ async fn commit(
         messages.add(write(target.as_bytes(), None)).unwrap();
         sends.push(TransactionSend { target: name(target), messages: messages.keep() });
     }
-    let (ticket, entity, cancels, states) = (Ticket(9), queue.entity, Vec::new(), Vec::new());
-    batch.push(Request::Commit { ticket, entity, settles, cancels, states, sends });
+    let (entity, cancels, states) = (queue.entity, Vec::new(), Vec::new());
+    batch.ask(Ticket::new(9), Commit { entity, settles, cancels, states, sends });
     queue.hand_over(batch).await;
-    queue.answer().await
+    queue.answer::<Commit>().await
 }
 
 async fn receive_one(queue: &mut TestQueue<'_>) -> TransactionSettle {
@@ -194,9 +197,9 @@ async fn messages_with_many_changed_properties_are_forwarded_without_stopping_th
     }
     let (mut tokens, mut answers) = (Vec::new(), 0);
     while tokens.len() < 200 || answers < 200 {
-        match source.peer.next().await {
-            peeklock_broker::Reply::Delivery { delivery, .. } => tokens.push(delivery.token),
-            _ => answers += 1,
+        match delivered(source.peer.next().await) {
+            Ok(delivered) => tokens.push(delivered.delivery.token),
+            Err(_) => answers += 1,
         }
     }
     // All at once, so that they travel together.
@@ -204,12 +207,12 @@ async fn messages_with_many_changed_properties_are_forwarded_without_stopping_th
     for token in tokens {
         let patch = Some(bytes::Bytes::from(vec![0; 60_000]));
         let settlement = Settlement::DeadLetter { reason: None, description: None, patch };
-        let (ticket, entity, sub_queue) = (Ticket(7), source.entity, SubQueue::Main);
-        batch.push(Request::Settle { ticket, entity, sub_queue, token, settlement });
+        let (entity, sub_queue) = (source.entity, SubQueue::Main);
+        batch.settle(Ticket::new(7), Settle { entity, sub_queue, token, settlement });
     }
     source.hand_over(batch).await;
     for _ in 0..count {
-        source.answer().await.unwrap();
+        source.answer::<Settle>().await.unwrap();
     }
     let mut arrived_count = 0;
     for _ in 0..500 {
@@ -236,17 +239,17 @@ async fn what_a_transaction_sent_elsewhere_survives_the_queue_that_it_settled() 
     messages.add(write(b"result", None)).unwrap();
     let sends = vec![TransactionSend { target: name(&far), messages: messages.keep() }];
     let entity = queue.entity;
-    let (ticket, settles, cancels, states) = (Ticket(9), vec![settle], Vec::new(), Vec::new());
-    batch.push(Request::Commit { ticket, entity, settles, cancels, states, sends });
-    batch.push(Request::Delete { ticket: Ticket(10), name: name("near"), expected: None });
+    let (settles, cancels, states) = (vec![settle], Vec::new(), Vec::new());
+    batch.ask(Ticket::new(9), Commit { entity, settles, cancels, states, sends });
+    batch.ask(Ticket::new(10), Delete { name: name("near"), expected: None });
     queue.hand_over(batch).await;
-    queue.answer().await.expect("committed");
-    assert!(queue.answer().await.is_err(), "the queue goes when the message has left");
+    queue.answer::<Commit>().await.expect("committed");
+    assert!(queue.answer::<Delete>().await.is_err(), "the queue goes when the message has left");
     assert_eq!(wait_for(&mut target, SubQueue::Main, 1).await, [&b"result"[..]]);
     tokio::time::sleep(Duration::from_millis(10)).await;
     let mut other = rig.queue("near").await;
-    other.ask(Request::Delete { ticket: Ticket(11), name: name("near"), expected: None }).await;
-    other.answer().await.expect("nothing is on its way any more");
+    let delete = Delete { name: name("near"), expected: None };
+    other.ask(delete).await.expect("nothing is on its way any more");
 }
 
 #[tokio::test(start_paused = true)]
@@ -259,14 +262,7 @@ async fn messages_keep_their_sessions_when_a_queue_starts_to_forward() {
     let session = Some(peeklock_types::SessionId::parse("s").unwrap());
     let attributes = peeklock_broker::engine::Attributes { session, ..Default::default() };
     source.send_with(b"one", attributes).await.unwrap();
-    source
-        .ask(Request::Update {
-            ticket: Ticket(8),
-            name: name("near"),
-            settings: Box::new(forwarding(&far)),
-            expected: None,
-        })
-        .await;
-    source.answer().await.unwrap();
+    let settings = Box::new(forwarding(&far));
+    source.ask(Update { name: name("near"), settings, expected: None }).await.unwrap();
     assert_eq!(wait_for(&mut target, SubQueue::Main, 1).await, [&b"one"[..]]);
 }

@@ -4,8 +4,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use peeklock_broker::engine::{Attributes, Delivery, EntityId, ReceiveMode, ReceiverId, Settlement};
+use peeklock_broker::request::entities::{Find, Show};
+use peeklock_broker::request::receiving::{Attach, Credit, Peek, Window};
+use peeklock_broker::request::sending::SendMessages;
+use peeklock_broker::request::settling::Settle;
 use peeklock_broker::{
-    Answer, Batch, Broker, Drain, EntityInfo, Error, Peer, Reply, Request, Running, SessionAsk, Ticket,
+    Answer, Ask, Batch, Broker, Delivered, DeliveredBody, DeliveryRun, Drain, EntityInfo, Error, Named, Peer,
+    ReceiverReply, Reply, Request, Running, SessionAsk, Ticket,
 };
 use peeklock_journal::MemoryJournal;
 use peeklock_types::{EntityName, LockToken, QueueSettings, SequenceNumber, ShardId, SubQueue};
@@ -63,9 +68,17 @@ impl TestPeer {
     pub(crate) async fn next(&mut self) -> Reply {
         while self.ready.is_empty() {
             let batch = tokio::time::timeout(Duration::from_secs(10), self.incoming.recv()).await;
-            self.ready.extend(batch.expect("a reply comes").expect("the channel is open"));
+            let replies = batch.expect("a reply comes").expect("the channel is open");
+            self.ready.extend(replies.into_iter().flat_map(one_by_one));
         }
         self.ready.pop_front().unwrap()
+    }
+
+    pub(crate) async fn answer<R: Ask>(&mut self) -> Result<R::Answer, Error> {
+        match self.next().await {
+            Reply::Answer(answer) => R::answered(answer).expect("the answer to this request").result,
+            other => panic!("an answer was expected, not {other:?}"),
+        }
     }
 
     /// Nothing comes although everybody who could work has worked.
@@ -74,6 +87,27 @@ impl TestPeer {
             tokio::task::yield_now().await;
         }
         self.ready.is_empty() && self.incoming.try_recv().is_err()
+    }
+}
+
+/// Takes runs apart.
+fn one_by_one(reply: Reply) -> Vec<Reply> {
+    match reply {
+        Reply::Answer(Answer::Sent(run)) => {
+            run.into_iter().map(|sent| Reply::Answer(Answer::Sent(vec![sent]))).collect()
+        }
+        Reply::Answer(Answer::Settled(run)) => {
+            run.into_iter().map(|settled| Reply::Answer(Answer::Settled(vec![settled]))).collect()
+        }
+        Reply::Receiver(ReceiverReply::Deliveries(DeliveryRun { shard, receiver, deliveries })) => {
+            let of_one = |delivered: Delivered| {
+                assert_eq!(delivered.delivery.receiver, receiver);
+                let run = DeliveryRun { shard, receiver, deliveries: [delivered].into() };
+                Reply::Receiver(ReceiverReply::Deliveries(run))
+            };
+            deliveries.into_iter().map(of_one).collect()
+        }
+        other => vec![other],
     }
 }
 
@@ -89,25 +123,33 @@ impl TestQueue<'_> {
         ShardId(u16::try_from(self.shard).unwrap())
     }
 
-    pub(crate) async fn ask(&mut self, request: Request) {
+    pub(crate) async fn tell(&mut self, request: impl Into<Request>) {
         self.hand_over(Batch::from(request)).await;
+    }
+
+    /// Sends a request and does not wait for its answer.
+    pub(crate) async fn start<R: Ask>(&mut self, request: R) {
+        let mut batch = Batch::default();
+        batch.ask(Ticket::new(0), request);
+        self.hand_over(batch).await;
+    }
+
+    pub(crate) async fn ask<R: Ask>(&mut self, request: R) -> Result<R::Answer, Error> {
+        self.start(request).await;
+        self.answer::<R>().await
     }
 
     pub(crate) async fn hand_over(&mut self, batch: Batch) {
         self.rig.broker.shard(self.shard).unwrap().send(self.peer.peer.clone(), batch).await.unwrap();
     }
 
-    pub(crate) async fn answer(&mut self) -> Result<Answer, Error> {
-        match self.peer.next().await {
-            Reply::Answer { result, .. } => result,
-            other => panic!("an answer was expected, not {other:?}"),
-        }
+    pub(crate) async fn answer<R: Ask>(&mut self) -> Result<R::Answer, Error> {
+        self.peer.answer::<R>().await
     }
 
     async fn find(&mut self, name: EntityName) -> EntityId {
-        self.ask(Request::Find { ticket: Ticket(0), name }).await;
-        match self.answer().await.unwrap() {
-            Answer::Found(found) => found.entity,
+        match self.ask(Find { name }).await.unwrap() {
+            Named::Entity(found) => found.entity,
             other => panic!("{other:?}"),
         }
     }
@@ -121,64 +163,56 @@ impl TestQueue<'_> {
         let mut batch = Batch::default();
         let mut messages = batch.messages();
         messages.add(write(body, attributes)).unwrap();
-        messages.send(Ticket(1), self.entity);
+        messages.send(Ticket::new(1), self.entity);
         self.hand_over(batch).await;
     }
 
-    pub(crate) async fn send_with(&mut self, body: &[u8], attributes: Attributes) -> Result<Answer, Error> {
+    pub(crate) async fn send_with(&mut self, body: &[u8], attributes: Attributes) -> Result<(), Error> {
         self.start_send_with(body, Some(attributes)).await;
-        self.answer().await
+        self.answer::<SendMessages>().await
     }
 
     /// Asks for a receiver on a session; does not wait.
     pub(crate) async fn start_accept(&mut self, local: u32, session: SessionAsk) -> ReceiverId {
         let receiver = self.peer.peer.id.receiver(local);
-        let (ticket, entity, sub_queue) = (Ticket(2), self.entity, SubQueue::Main);
-        let mode = ReceiveMode::PeekLock;
-        self.ask(Request::Attach { ticket, entity, sub_queue, receiver, mode, session }).await;
-        self.ask(Request::Window { receiver, size_bytes: 1 << 30 }).await;
+        let (entity, sub_queue, mode) = (self.entity, SubQueue::Main, ReceiveMode::PeekLock);
+        self.start(Attach { entity, sub_queue, receiver, mode, session }).await;
+        self.tell(Window { receiver, size_bytes: 1 << 30 }).await;
         receiver
     }
 
     pub(crate) async fn info(&mut self, name: &str) -> EntityInfo {
-        self.ask(Request::Show { ticket: Ticket(5), name: EntityName::parse(name).unwrap() }).await;
-        match self.answer().await.unwrap() {
-            Answer::Entities(mut queues) => queues.pop().unwrap(),
-            other => panic!("{other:?}"),
-        }
+        self.ask(Show { name: EntityName::parse(name).unwrap() }).await.unwrap()
     }
 
     pub(crate) async fn send(&mut self, body: &[u8]) {
         self.start_send(body).await;
-        self.answer().await.unwrap();
+        self.answer::<SendMessages>().await.unwrap();
     }
 
     pub(crate) async fn attach(&mut self, local: u32, mode: ReceiveMode) -> ReceiverId {
         let receiver = self.peer.peer.id.receiver(local);
-        let (ticket, entity, sub_queue) = (Ticket(2), self.entity, SubQueue::Main);
-        self.ask(Request::Attach { ticket, entity, sub_queue, receiver, mode, session: SessionAsk::None })
-            .await;
-        self.answer().await.unwrap();
-        self.ask(Request::Window { receiver, size_bytes: 1 << 30 }).await;
+        let (entity, sub_queue) = (self.entity, SubQueue::Main);
+        self.ask(Attach { entity, sub_queue, receiver, mode, session: SessionAsk::None }).await.unwrap();
+        self.tell(Window { receiver, size_bytes: 1 << 30 }).await;
         receiver
     }
 
     pub(crate) async fn credit(&mut self, receiver: ReceiverId, limit: u64, drain: bool) {
         let drain = if drain { Drain::Start } else { Drain::Cancel };
-        self.ask(Request::Credit { receiver, limit, drain }).await;
+        self.tell(Credit { receiver, limit, drain }).await;
     }
 
     pub(crate) async fn delivery(&mut self) -> (Delivery, Bytes) {
-        match self.peer.next().await {
-            Reply::Delivery { delivery, body, .. } => (delivery, body),
+        match delivered(self.peer.next().await) {
+            Ok(Delivered { delivery, body: DeliveredBody::Whole(body) }) => (delivery, body),
             other => panic!("a delivery was expected, not {other:?}"),
         }
     }
 
-    pub(crate) async fn settle(&mut self, token: LockToken, settlement: Settlement) -> Result<Answer, Error> {
+    pub(crate) async fn settle(&mut self, token: LockToken, settlement: Settlement) -> Result<(), Error> {
         let (entity, sub_queue) = (self.entity, SubQueue::Main);
-        self.ask(Request::Settle { ticket: Ticket(3), entity, sub_queue, token, settlement }).await;
-        self.answer().await
+        self.ask(Settle { entity, sub_queue, token, settlement }).await
     }
 
     /// The bodies of all messages, in order.
@@ -187,13 +221,19 @@ impl TestQueue<'_> {
     }
 
     pub(crate) async fn peek_at(&mut self, sub_queue: SubQueue) -> Vec<Bytes> {
-        let (entity, from, ticket) = (self.entity, SequenceNumber(0), Ticket(4));
-        let request = Request::Peek { ticket, entity, sub_queue, from, count_max: 1000, session: None };
-        self.ask(request).await;
-        match self.answer().await.unwrap() {
-            Answer::Messages(messages) => messages.into_iter().map(|message| message.body).collect(),
-            other => panic!("{other:?}"),
+        let (entity, from) = (self.entity, SequenceNumber(0));
+        let peek = Peek { entity, sub_queue, from, count_max: 1000, session: None };
+        self.ask(peek).await.unwrap().into_iter().map(|message| message.body).collect()
+    }
+}
+
+/// Returns the delivery of a reply that brings one.
+pub(crate) fn delivered(reply: Reply) -> Result<Delivered, Reply> {
+    match reply {
+        Reply::Receiver(ReceiverReply::Deliveries(mut run)) if run.deliveries.len() == 1 => {
+            Ok(run.deliveries.pop_front().unwrap())
         }
+        other => Err(other),
     }
 }
 

@@ -9,7 +9,9 @@ use bytes::BufMut;
 use peeklock_broker::engine::{PatchPart, ReceiveMode, Settlement};
 use peeklock_broker::hubs::block::{Block, events};
 use peeklock_broker::hubs::{HubView, ReaderEnd, ReaderSpec, StartAt};
-use peeklock_broker::{Answer, Batch, Damage, Drain, Fence, Partition, Reply, Request, Ticket};
+use peeklock_broker::request::events::{Append, AttachReader};
+use peeklock_broker::request::receiving::{Credit, Peek, Window};
+use peeklock_broker::{Asked, Batch, Damage, Drain, Fence, Partition, ReaderReply, Reply, Ticket};
 use peeklock_journal::Evacuation;
 use peeklock_types::{
     CommitGroupNumber, ConsumerGroup, EntityName, ExpiredPosition, HubSettings, QueueSettings, ReceiverId,
@@ -27,10 +29,10 @@ async fn send(rig: &Rig, queue: &mut TestQueue<'_>, bodies: &[&[u8]]) -> Vec<Com
 }
 
 async fn dead_letters(queue: &mut TestQueue<'_>) -> Vec<(u64, u32, String)> {
-    let (entity, from, ticket) = (queue.entity, SequenceNumber(0), Ticket(4));
+    let (entity, from) = (queue.entity, SequenceNumber(0));
     let sub_queue = SubQueue::DeadLetter;
-    queue.ask(Request::Peek { ticket, entity, sub_queue, from, count_max: 1000, session: None }).await;
-    let Answer::Messages(messages) = queue.answer().await.unwrap() else { panic!() };
+    let peek = Peek { entity, sub_queue, from, count_max: 1000, session: None };
+    let messages = queue.ask(peek).await.unwrap();
     let told = |message: peeklock_broker::Message| {
         let message = message.message;
         let reason = message.patch.parts.iter().find_map(|part| match part {
@@ -163,9 +165,9 @@ impl<'r> TestReader<'r> {
             Ok(())
         });
         written.unwrap();
-        let (ticket, partition) = (Ticket(1), self.partition);
-        self.ask(Request::Append { ticket, partition, block, producer: None }).await;
-        assert!(matches!(self.peer.next().await, Reply::Answer { result: Ok(_), .. }));
+        let (ticket, partition) = (Ticket::new(1), self.partition);
+        self.ask(Asked { ticket, request: Append { partition, block, producer: None } }).await;
+        self.peer.answer::<Append>().await.unwrap();
         self.rig.journal.newest_group(self.shard_id())
     }
 
@@ -173,11 +175,11 @@ impl<'r> TestReader<'r> {
         let receiver = self.peer.peer.id.receiver(local);
         let group = ConsumerGroup::default_group();
         let spec = Box::new(ReaderSpec { group, start, owner_level: None, hub_revision: 1, name: None });
-        let (ticket, partition, fence) = (Ticket(2), self.partition, Fence::default());
-        self.ask(Request::AttachReader { ticket, partition, receiver, spec, fence }).await;
-        assert!(matches!(self.peer.next().await, Reply::Answer { result: Ok(_), .. }));
-        self.ask(Request::Window { receiver, size_bytes: 1 << 30 }).await;
-        self.ask(Request::Credit { receiver, limit: 1000, drain: Drain::Start }).await;
+        let (ticket, partition, fence) = (Ticket::new(2), self.partition, Fence::default());
+        self.ask(Asked { ticket, request: AttachReader { partition, receiver, spec, fence } }).await;
+        self.peer.answer::<AttachReader>().await.unwrap();
+        self.ask(Window { receiver, size_bytes: 1 << 30 }).await;
+        self.ask(Credit { receiver, limit: 1000, drain: Drain::Start }).await;
         receiver
     }
 
@@ -186,7 +188,7 @@ impl<'r> TestReader<'r> {
         let mut found = Vec::new();
         loop {
             match self.peer.next().await {
-                Reply::Events(run) => {
+                Reply::Reader(ReaderReply::Events(run)) => {
                     let all = run.extents.iter().flat_map(|extent| events(extent.clone(), run.from));
                     let all = all.map(|event| event.unwrap()).filter(|event| event.sequence < run.upto);
                     found.extend(all.map(|event| {
@@ -194,8 +196,8 @@ impl<'r> TestReader<'r> {
                         event.sequence
                     }));
                 }
-                Reply::Drained { .. } => return (found, None),
-                Reply::ReaderEnded { reason, .. } => return (found, Some(*reason)),
+                Reply::Reader(ReaderReply::Drained { .. }) => return (found, None),
+                Reply::Reader(ReaderReply::Ended { reason, .. }) => return (found, Some(*reason)),
                 other => panic!("{other:?}"),
             }
         }

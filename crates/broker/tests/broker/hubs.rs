@@ -8,8 +8,10 @@ use crate::common::{Rig, TestPeer};
 use bytes::BufMut;
 use peeklock_broker::hubs::block::{Block, events};
 use peeklock_broker::hubs::{CheckpointBy, Error as Refused, HubView, ReaderEnd, ReaderSpec, StartAt};
+use peeklock_broker::request::events::{Append, AttachReader};
+use peeklock_broker::request::receiving::{Credit, Window};
 use peeklock_broker::{
-    AdminError, Answer, Batch, Drain, Error, Events, Fence, Partition, Reply, Request, Ticket,
+    AdminError, Asked, Batch, Drain, Error, Events, Fence, Partition, ReaderReply, Reply, Ticket,
 };
 use peeklock_journal::{Evacuation, MemoryJournal};
 use peeklock_types::{
@@ -68,13 +70,6 @@ impl<'r> Client<'r> {
         shard.send(self.peer.peer.clone(), batch.into()).await.unwrap();
     }
 
-    async fn answer(&mut self) -> Result<Answer, Error> {
-        match self.peer.next().await {
-            Reply::Answer { result, .. } => result,
-            other => panic!("an answer was expected, not {other:?}"),
-        }
-    }
-
     async fn start_append(&self, bodies: &[String]) {
         let mut block = Block::with_capacity(0);
         for body in bodies {
@@ -84,22 +79,23 @@ impl<'r> Client<'r> {
             });
             written.unwrap();
         }
-        let (ticket, partition) = (Ticket(1), self.partition);
-        self.ask(Request::Append { ticket, partition, block, producer: None }).await;
+        let (ticket, partition) = (Ticket::new(1), self.partition);
+        self.ask(Asked { ticket, request: Append { partition, block, producer: None } }).await;
     }
 
     async fn append(&mut self, range: std::ops::Range<u64>) {
         let bodies: Vec<_> = range.map(|number| format!("event {number}")).collect();
         self.start_append(&bodies).await;
-        self.answer().await.unwrap();
+        self.peer.answer::<Append>().await.unwrap();
     }
 
     async fn attach_with(&mut self, local: u32, spec: ReaderSpec) -> Result<(ReceiverId, Fence), Error> {
         let receiver = self.peer.peer.id.receiver(local);
-        let (ticket, partition, spec, fence) = (Ticket(2), self.partition, Box::new(spec), Fence::default());
-        self.ask(Request::AttachReader { ticket, partition, receiver, spec, fence: fence.clone() }).await;
-        self.answer().await?;
-        self.ask(Request::Window { receiver, size_bytes: 1 << 30 }).await;
+        let (partition, spec, fence) = (self.partition, Box::new(spec), Fence::default());
+        let request = AttachReader { partition, receiver, spec, fence: fence.clone() };
+        self.ask(Asked { ticket: Ticket::new(2), request }).await;
+        self.peer.answer::<AttachReader>().await?;
+        self.ask(Window { receiver, size_bytes: 1 << 30 }).await;
         Ok((receiver, fence))
     }
 
@@ -110,12 +106,12 @@ impl<'r> Client<'r> {
     }
 
     async fn credit(&self, receiver: ReceiverId, limit: u64) {
-        self.ask(Request::Credit { receiver, limit, drain: Drain::Keep }).await;
+        self.ask(Credit { receiver, limit, drain: Drain::Keep }).await;
     }
 
     async fn events(&mut self) -> Box<Events> {
         match self.peer.next().await {
-            Reply::Events(events) => events,
+            Reply::Reader(ReaderReply::Events(events)) => events,
             other => panic!("events were expected, not {other:?}"),
         }
     }
@@ -173,7 +169,7 @@ async fn nobody_sees_an_event_before_it_is_durable() {
     client.start_append(&["event 1".to_owned()]).await;
     assert!(client.peer.stays_silent().await);
     rig.journal.release();
-    client.answer().await.unwrap();
+    client.peer.answer::<Append>().await.unwrap();
     client.read(1, 2).await;
     rig.journal.hold();
     client.start_append(&["lost".to_owned()]).await;
@@ -231,7 +227,7 @@ async fn what_is_older_than_the_retention_goes_and_its_space_is_given_back() {
     assert_eq!((view.begin_sequence, view.next_sequence), (10, 12));
     assert!(rig.journal.cold_bytes(shard) < cold_bytes);
     match client.peer.next().await {
-        Reply::ReaderEnded { receiver, reason } => {
+        Reply::Reader(ReaderReply::Ended { receiver, reason }) => {
             assert_eq!((receiver, *reason), (slow, ReaderEnd::Expired { next: 0, first: 10 }));
         }
         other => panic!("{other:?}"),
@@ -269,7 +265,7 @@ async fn the_old_reader_is_fenced_before_the_new_one_is_let_in() {
     let (newer, _) = new.attach_with(1, spec(0)).await.unwrap();
     assert!(fence.is_closed());
     assert!(
-        matches!(old.peer.next().await, Reply::ReaderEnded { reason, .. } if matches!(*reason, ReaderEnd::Stolen { level: 0, .. }))
+        matches!(old.peer.next().await, Reply::Reader(ReaderReply::Ended { reason, .. }) if matches!(*reason, ReaderEnd::Stolen { level: 0, .. }))
     );
     new.credit(newer, 100).await;
     new.append(0..2).await;
@@ -390,7 +386,7 @@ async fn who_looks_at_events_keeps_nobody_from_looking_and_leaves_nothing_behind
     }
     tokio::time::sleep(Duration::from_secs(1)).await;
     rig.journal.release();
-    client.answer().await.unwrap();
+    client.peer.answer::<Append>().await.unwrap();
     while let Some(found) = looks.join_next().await {
         assert_eq!(found.unwrap().unwrap().len(), 4);
     }
@@ -442,7 +438,7 @@ async fn a_read_that_fails_is_tried_again_for_a_while() {
     let mut ended = Vec::new();
     for _ in 0..2 {
         match client.peer.next().await {
-            Reply::ReaderEnded { receiver, reason } => ended.push((receiver, *reason)),
+            Reply::Reader(ReaderReply::Ended { receiver, reason }) => ended.push((receiver, *reason)),
             other => panic!("{other:?}"),
         }
     }
@@ -504,7 +500,7 @@ async fn small_steps_do_not_read_whole_extents() {
     let body = |number: u64| format!("event {number:EVENT_BYTES$}");
     for batch in 0..60_u64 {
         client.start_append(&(batch * 100..batch * 100 + 100).map(body).collect::<Vec<_>>()).await;
-        client.answer().await.unwrap();
+        client.peer.answer::<Append>().await.unwrap();
     }
     let shard = client.shard_id();
     rig.journal.ask_evacuation(shard, Evacuation::Groups { upto: rig.journal.newest_group(shard) });

@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
-use crate::common::{Rig, TestQueue, write};
+use crate::common::{Rig, TestQueue, delivered, write};
 use peeklock_broker::engine::{Attributes, CloseReason, ReceiverId, Settlement};
-use peeklock_broker::{Answer, Batch, Error, Reply, Request, SessionAsk, SessionHold, Ticket};
+use peeklock_broker::request::receiving::{Attach, Detach};
+use peeklock_broker::request::sending::SendMessages;
+use peeklock_broker::request::sessions::SetState;
+use peeklock_broker::{Batch, Error, ReceiverReply, Reply, Request, SessionAsk, SessionHold, Ticket};
 use peeklock_journal::Space;
 use peeklock_types::{QueueSettings, SessionId};
 
@@ -26,15 +29,14 @@ fn next(timeout_s: u64) -> SessionAsk {
 }
 
 async fn accepted(queue: &mut TestQueue<'_>) -> String {
-    match queue.answer().await {
-        Ok(Answer::Attached(Some(held))) => held.session.to_string(),
+    match queue.answer::<Attach>().await {
+        Ok(Some(held)) => held.session.to_string(),
         other => panic!("a session was expected, not {other:?}"),
     }
 }
 
 async fn detach(queue: &mut TestQueue<'_>, receiver: ReceiverId) {
-    queue.ask(Request::Detach { ticket: Ticket(7), receiver }).await;
-    queue.answer().await.unwrap();
+    queue.ask(Detach { receiver }).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -53,11 +55,11 @@ async fn a_receiver_that_waits_in_vain_is_told() {
     let rig = Rig::start().await;
     let mut queue = rig.queue_with("orders", settings()).await;
     queue.start_accept(1, next(3)).await;
-    assert!(matches!(queue.answer().await, Err(Error::NoSession)));
+    assert!(matches!(queue.answer::<Attach>().await, Err(Error::NoSession)));
     let receiver = queue.start_accept(2, next(60)).await;
-    queue.ask(Request::Detach { ticket: Ticket(7), receiver }).await;
-    assert!(matches!(queue.answer().await, Err(Error::NoSession)));
-    queue.answer().await.unwrap();
+    queue.start(Detach { receiver }).await;
+    assert!(matches!(queue.answer::<Attach>().await, Err(Error::NoSession)));
+    queue.answer::<Detach>().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -71,7 +73,7 @@ async fn a_session_has_one_holder_and_its_order() {
     assert_eq!(accepted(&mut queue).await, "red");
     let mut other = rig.queue("orders").await;
     other.start_accept(1, SessionAsk::Named(session("red"))).await;
-    assert!(matches!(other.answer().await, Err(Error::Engine(_))));
+    assert!(matches!(other.answer::<Attach>().await, Err(Error::Engine(_))));
     queue.credit(receiver, 2, false).await;
     let (first, body) = queue.delivery().await;
     assert_eq!(body, &b"one"[..]);
@@ -98,7 +100,9 @@ async fn a_session_whose_lock_runs_out_is_lost() {
     let (delivery, _) = queue.delivery().await;
     tokio::time::sleep(Duration::from_secs(6)).await;
     match queue.peer.next().await {
-        Reply::Closed { reason, .. } => assert_eq!(reason, CloseReason::SessionLockLost),
+        Reply::Receiver(ReceiverReply::Closed { reason, .. }) => {
+            assert_eq!(reason, CloseReason::SessionLockLost)
+        }
         other => panic!("{other:?}"),
     }
     let lost = queue.settle(delivery.token, Settlement::Complete).await.unwrap_err();
@@ -139,9 +143,9 @@ async fn a_peer_that_goes_with_very_many_locked_messages_does_not_stop_the_shard
                 Attributes { session: Some(session(&local.to_string())), ..Attributes::default() };
             messages.add(write(b"x", Some(attributes))).unwrap();
         }
-        messages.send(Ticket(1), queue.entity);
+        messages.send(Ticket::new(1), queue.entity);
         queue.hand_over(batch).await;
-        queue.answer().await.unwrap();
+        queue.answer::<SendMessages>().await.unwrap();
         receivers.push(queue.start_accept(local, SessionAsk::Named(session(&local.to_string()))).await);
         assert_eq!(accepted(&mut queue).await, local.to_string());
     }
@@ -149,9 +153,9 @@ async fn a_peer_that_goes_with_very_many_locked_messages_does_not_stop_the_shard
         queue.credit(receiver, message_count, false).await;
     }
     for _ in 0..u64::from(session_count) * message_count {
-        assert!(matches!(queue.peer.next().await, Reply::Delivery { .. }));
+        delivered(queue.peer.next().await).unwrap();
     }
-    queue.ask(Request::Gone).await;
+    queue.tell(Request::Gone).await;
     let counts = other.info("orders").await.counts;
     assert_eq!((counts.locked_count, counts.active_count), (0, 0));
 }
@@ -164,7 +168,7 @@ async fn somebody_who_cannot_wait_gets_a_session_that_is_there() {
     queue.start_accept(1, next(0)).await;
     assert_eq!(accepted(&mut queue).await, "red");
     queue.start_accept(2, next(0)).await;
-    assert!(matches!(queue.answer().await, Err(Error::NoSession)));
+    assert!(matches!(queue.answer::<Attach>().await, Err(Error::NoSession)));
 }
 
 #[tokio::test]
@@ -175,9 +179,9 @@ async fn a_session_gets_no_new_state_while_the_disk_is_nearly_full_but_gives_its
     accepted(&mut queue).await;
     rig.journal.set_space(Space::RejectSends);
     for state in [Some(bytes::Bytes::from_static(b"new")), None] {
-        let (ticket, entity, is_new) = (Ticket(6), queue.entity, state.is_some());
+        let (entity, is_new) = (queue.entity, state.is_some());
         let hold = SessionHold { session: session("red"), receiver };
-        queue.ask(Request::SetSessionState { ticket, entity, hold, state }).await;
-        assert_eq!(matches!(queue.answer().await, Err(Error::DiskFull)), is_new);
+        let set = queue.ask(SetState { entity, hold, state }).await;
+        assert_eq!(matches!(set, Err(Error::DiskFull)), is_new);
     }
 }

@@ -5,7 +5,8 @@ use std::task::{Context, Waker};
 
 use crate::common::Rig;
 use peeklock_broker::engine::{ReceiveMode, Settlement};
-use peeklock_broker::{Batch, Error, Reply, Request, Ticket};
+use peeklock_broker::request::sending::SendMessages;
+use peeklock_broker::{Batch, Error, ReceiverReply, Reply, Request, Ticket};
 use peeklock_journal::{Evacuation, MemoryJournal, Space};
 use peeklock_types::CommitGroupNumber;
 
@@ -17,7 +18,7 @@ async fn a_send_is_answered_when_it_is_durable_and_not_before() {
     queue.start_send(b"one").await;
     assert!(queue.peer.stays_silent().await);
     rig.journal.release();
-    queue.answer().await.unwrap();
+    queue.answer::<SendMessages>().await.unwrap();
 }
 
 #[tokio::test]
@@ -30,7 +31,7 @@ async fn a_message_is_delivered_when_it_is_durable_and_not_before() {
     queue.start_send(b"one").await;
     assert!(queue.peer.stays_silent().await);
     rig.journal.release();
-    queue.answer().await.unwrap();
+    queue.answer::<SendMessages>().await.unwrap();
     let (delivery, body) = queue.delivery().await;
     assert_eq!((delivery.message.delivery_count, &body[..]), (0, &b"one"[..]));
 }
@@ -64,7 +65,10 @@ async fn a_lock_survives_a_crash() {
     let mut queue = rig.queue("orders").await;
     let receiver = queue.attach(1, ReceiveMode::PeekLock).await;
     queue.credit(receiver, 1, true).await;
-    assert!(matches!(queue.peer.next().await, Reply::Drained { .. }), "the message is still locked");
+    assert!(
+        matches!(queue.peer.next().await, Reply::Receiver(ReceiverReply::Drained { .. })),
+        "the message is still locked"
+    );
     queue.settle(delivery.token, Settlement::Complete).await.unwrap();
     assert!(queue.peek().await.is_empty());
 }
@@ -77,7 +81,7 @@ async fn a_drain_ends_after_what_there_was() {
     let receiver = queue.attach(1, ReceiveMode::ReceiveAndDelete).await;
     queue.credit(receiver, 5, true).await;
     assert_eq!(queue.delivery().await.1, &b"one"[..]);
-    assert!(matches!(queue.peer.next().await, Reply::Drained { .. }));
+    assert!(matches!(queue.peer.next().await, Reply::Receiver(ReceiverReply::Drained { .. })));
 }
 
 #[tokio::test]
@@ -88,7 +92,7 @@ async fn deliveries_on_their_way_to_a_peer_that_left_return_uncounted() {
     queue.credit(receiver, 10, false).await;
     rig.journal.hold();
     queue.start_send(b"one").await;
-    queue.ask(Request::Gone).await;
+    queue.tell(Request::Gone).await;
     assert!(queue.peer.stays_silent().await);
     rig.journal.release();
     let mut other = rig.queue("orders").await;
@@ -110,7 +114,7 @@ async fn a_busy_disk_slows_senders_and_loses_nothing() {
     assert!(queue.peer.stays_silent().await);
     rig.journal.release();
     for _ in 0..64 {
-        queue.answer().await.unwrap();
+        queue.answer::<SendMessages>().await.unwrap();
     }
     let expected: Vec<_> = (0..64_u8).map(|i| vec![i; 512]).collect();
     assert_eq!(queue.peek().await, expected);
@@ -130,7 +134,7 @@ async fn a_snapshot_asked_for_while_the_disk_is_busy_holds_what_the_log_holds() 
     assert!(queue.peer.stays_silent().await);
     rig.journal.release();
     for _ in 0..32 {
-        queue.answer().await.unwrap();
+        queue.answer::<SendMessages>().await.unwrap();
     }
     rig.journal.ask_snapshot(queue.shard_id());
     queue.send(b"last").await;
@@ -148,7 +152,7 @@ async fn a_full_disk_refuses_sends_and_lets_the_rest_go_on() {
     queue.send(b"one").await;
     rig.journal.set_space(Space::RejectSends);
     queue.start_send(b"two").await;
-    assert!(matches!(queue.answer().await, Err(Error::DiskFull)));
+    assert!(matches!(queue.answer::<SendMessages>().await, Err(Error::DiskFull)));
     let receiver = queue.attach(1, ReceiveMode::PeekLock).await;
     queue.credit(receiver, 1, false).await;
     let (delivery, _) = queue.delivery().await;
@@ -164,7 +168,7 @@ async fn a_log_that_grows_too_fast_asks_senders_to_come_again() {
     let mut queue = rig.queue("orders").await;
     rig.journal.set_space(Space::Behind);
     queue.start_send(b"one").await;
-    let refused = queue.answer().await.unwrap_err();
+    let refused = queue.answer::<SendMessages>().await.unwrap_err();
     assert!(matches!(refused, Error::Behind) && refused.to_string().contains("after 1 s"), "{refused}");
     rig.journal.set_space(Space::Enough);
     queue.send(b"one").await;
@@ -225,7 +229,7 @@ async fn few_batches_of_very_many_messages_wait_for_a_shard() {
         for _ in 0..count {
             let Ok(()) = messages.add(|_| Ok::<_, std::convert::Infallible>(None));
         }
-        messages.send(Ticket(1), queue.entity);
+        messages.send(Ticket::new(1), queue.entity);
         Box::pin(handle.send(queue.peer.peer.clone(), batch))
     };
     // The shard does not run meanwhile.
@@ -237,6 +241,6 @@ async fn few_batches_of_very_many_messages_wait_for_a_shard() {
         send.await.unwrap();
     }
     for _ in 0..11 {
-        queue.answer().await.unwrap();
+        queue.answer::<SendMessages>().await.unwrap();
     }
 }

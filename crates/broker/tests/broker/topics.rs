@@ -3,12 +3,14 @@
 
 use std::time::Duration;
 
-use crate::common::{Rig, TestQueue};
+use crate::common::{Rig, TestQueue, delivered};
 use bytes::Bytes;
 use peeklock_broker::engine::{Attributes, Error as Refused, Patch, ReceiveMode, ReceiverId, Settlement};
 use peeklock_broker::filter::{Filter, Rule, RuleName, SqlFilter, Value, ViewBuilder};
+use peeklock_broker::request::sending::SendMessages;
 use peeklock_broker::{
-    AdminError, Answer, Broker, Error, Listing, Page, PageStart, Reply, StoredBody, Ticket, Wanted,
+    AdminError, Broker, Delivered, DeliveredBody, Error, Listing, Page, PageStart, ReceiverReply, Reply,
+    StoredBody, Ticket, Wanted,
 };
 use peeklock_journal::{Evacuation, MemoryJournal};
 use peeklock_types::{
@@ -63,23 +65,26 @@ async fn settle_down() {
     tokio::time::sleep(Duration::from_secs(10)).await;
 }
 
-async fn upload(rig: &Rig, queue: &mut TestQueue<'_>, body: &[u8]) -> Result<Answer, Error> {
-    let upload = rig.broker.upload(queue.shard, &queue.peer.peer, Ticket(9));
+async fn upload(rig: &Rig, queue: &mut TestQueue<'_>, body: &[u8]) -> Result<(), Error> {
+    let upload = rig.broker.upload(queue.shard, &queue.peer.peer, Ticket::new(9));
     for piece in body.chunks(100_000) {
         upload.write(vec![Bytes::copy_from_slice(piece)]).await;
     }
     upload.finish(queue.entity, Some(Box::new(Attributes::default()))).await;
-    queue.answer().await
+    queue.answer::<SendMessages>().await
 }
 
 /// Receives a large message with its whole body.
 async fn receive_large(rig: &Rig, queue: &mut TestQueue<'_>, receiver: ReceiverId) -> (LockToken, Vec<u8>) {
-    let Reply::Large { delivery, hold, .. } = queue.peer.next().await else { panic!("no large message") };
+    let delivered = delivered(queue.peer.next().await).unwrap();
+    let Delivered { delivery, body: DeliveredBody::Large(hold) } = delivered else { panic!("{delivered:?}") };
     let message = &delivery.message;
     let body = StoredBody { place: message.body, size_bytes: message.size_bytes };
     let (token, range) = (delivery.token, 0..message.size_bytes);
     rig.broker.fetch(queue.shard, &queue.peer.peer, Wanted { receiver, token, body, range });
-    let Reply::Range { bytes, .. } = queue.peer.next().await else { panic!("no bytes") };
+    let Reply::Receiver(ReceiverReply::Range { bytes, .. }) = queue.peer.next().await else {
+        panic!("no bytes")
+    };
     drop(hold);
     (token, bytes.unwrap().to_vec())
 }

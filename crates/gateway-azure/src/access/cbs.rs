@@ -4,14 +4,15 @@ use bytes::Bytes;
 use peeklock_access::without_management;
 use peeklock_amqp::Value;
 use peeklock_amqp::connection::SessionId;
-use peeklock_broker::{Answer, Error, Request};
+use peeklock_broker::request::entities::Find;
+use peeklock_broker::{Error, Named};
 use peeklock_types::{EntityName, EntityPath, SubQueue};
 use rustc_hash::FxHashMap;
 
 use crate::connection::address::Node;
 use crate::connection::conversation::Conversation;
 use crate::connection::link::Service;
-use crate::connection::request::Waiter;
+use crate::connection::request::FindWaiter;
 use crate::error::{Refusal, refusal};
 use crate::hub::consumer_group_of;
 use crate::management::ReplyTo;
@@ -63,11 +64,11 @@ impl Conversation<'_> {
         self.tokens.next = number.wrapping_add(1);
         self.tokens.waiting.insert(number, (reply_to, name.clone()));
         let shard = self.namespace.broker.place(&name);
-        self.push(shard, Request::Find { ticket: Waiter::Token(number).ticket(), name });
+        self.ask(shard, FindWaiter::Token(number), Find { name });
     }
 
     /// The shard knows whether the entity of a token exists. Everything else about it is found out by the links that use it.
-    pub(crate) fn on_token_answer(&mut self, number: u32, result: Result<Answer, Error>) {
+    pub(crate) fn on_token_answer(&mut self, number: u32, result: Result<Named, Error>) {
         let Some((reply_to, name)) = self.tokens.waiting.remove(&number) else { return };
         let path = EntityPath { name, sub_queue: SubQueue::Main };
         let refused =

@@ -4,7 +4,9 @@ use peeklock_access::{Right, Scope};
 use peeklock_amqp::connection::{AttachReply, LinkId, SessionId};
 use peeklock_amqp::{Attach, Fields, Role, SenderSettleMode, Source, Target, TargetNode, Text, Value};
 use peeklock_broker::engine::{CloseReason, HeldSession, ReceiveMode};
-use peeklock_broker::{Answer, Error, Found, HubAnswer, Request, SessionAsk};
+use peeklock_broker::request::entities::Find;
+use peeklock_broker::request::receiving::{self, Window};
+use peeklock_broker::{Error, Found, Named, SessionAsk};
 use peeklock_types::{EntityKind, EntityPath, SubQueue, limits};
 
 use crate::access::claims::Need;
@@ -13,7 +15,7 @@ use crate::connection::conversation::Conversation;
 use crate::connection::link::{
     EntityRef, Link, LinkKind, LinkNumber, PendingLink, ReceiverLink, Responses, SenderLink, Service,
 };
-use crate::connection::request::Waiter;
+use crate::connection::request::FindWaiter;
 use crate::error::{Refusal, close_refusal, refusal};
 use crate::incoming::needs_of;
 use crate::management::response::ResponseLine;
@@ -132,7 +134,7 @@ impl Conversation<'_> {
             kind: LinkKind::Pending(Box::new(pending)),
             rests_on: rests_on.into(),
         })?;
-        self.push(shard, Request::Find { ticket: Waiter::Link(number).ticket(), name });
+        self.ask(shard, FindWaiter::Link(number), Find { name });
         Ok(())
     }
 
@@ -146,43 +148,55 @@ impl Conversation<'_> {
         self.links.insert(link).ok_or_else(Refusal::too_many_links)
     }
 
-    /// The shard has found the entity, or has attached the receiver.
-    pub(crate) fn on_link_answer(&mut self, number: LinkNumber, result: Result<Answer, Error>) {
+    /// The shard has looked for the entity of a link.
+    pub(crate) fn on_link_found(&mut self, number: LinkNumber, result: Result<Named, Error>) {
         let Some(link) = self.links.get_mut(number) else { return };
         let id = link.id;
         let pending = match &mut link.kind {
             LinkKind::Pending(pending) => pending,
-            LinkKind::Joining(_) => return self.on_member_answer(number, result),
-            LinkKind::PendingHub(_) => return self.on_hub_answer(number, result),
+            LinkKind::Joining(_) => return self.on_member_found(number, result),
             _ => return,
         };
-        match result {
-            Err(error) => {
-                let refusal = refusal(&error, Some(&pending.path)).at(&self.host);
+        let found = match result {
+            Err(error) => return self.refuse_pending(number, &error),
+            Ok(Named::Hub(view)) => return self.found_hub(number, &view),
+            Ok(Named::Entity(found)) => found,
+        };
+        let shard = self.namespace.broker.place(&pending.path.name);
+        pending.entity = Some(EntityRef { shard, entity: found.entity });
+        match pending.attach.role {
+            Role::Receiver if found.kind == EntityKind::Topic => {
+                let refusal = receives_from_topic(&pending.path);
                 self.links.remove(number);
                 self.connection.refuse(id, refusal.into());
             }
-            Ok(Answer::Found(found)) => {
-                let shard = self.namespace.broker.place(&pending.path.name);
-                pending.entity = Some(EntityRef { shard, entity: found.entity });
-                match pending.attach.role {
-                    Role::Receiver if found.kind == EntityKind::Topic => {
-                        let refusal = receives_from_topic(&pending.path);
-                        self.links.remove(number);
-                        self.connection.refuse(id, refusal.into());
-                    }
-                    Role::Sender => self.open_sender(number, found),
-                    Role::Receiver => self.attach_receiver(number),
-                }
-            }
-            Ok(Answer::Attached(held)) => self.open_receiver(number, held),
-            Ok(Answer::Hub(answer)) => {
-                if let HubAnswer::Hub(view) = *answer {
-                    self.found_hub(number, &view);
-                }
-            }
-            Ok(_) => {}
+            Role::Sender => self.open_sender(number, found),
+            Role::Receiver => self.attach_receiver(number),
         }
+    }
+
+    /// The shard has attached the receiver of a link, or has refused to.
+    pub(crate) fn on_link_attached(
+        &mut self,
+        number: LinkNumber,
+        result: Result<Option<HeldSession>, Error>,
+    ) {
+        match self.links.get(number).map(|link| &link.kind) {
+            Some(LinkKind::Joining(_)) => self.on_member_attached(number, result),
+            Some(LinkKind::Pending(_)) => match result {
+                Ok(held) => self.open_receiver(number, held),
+                Err(error) => self.refuse_pending(number, &error),
+            },
+            _ => {}
+        }
+    }
+
+    fn refuse_pending(&mut self, number: LinkNumber, error: &Error) {
+        let Some(link) = self.links.get(number) else { return };
+        let LinkKind::Pending(pending) = &link.kind else { return };
+        let (id, refusal) = (link.id, refusal(error, Some(&pending.path)).at(&self.host));
+        self.links.remove(number);
+        self.connection.refuse(id, refusal.into());
     }
 
     fn attach_receiver(&mut self, number: LinkNumber) {
@@ -194,9 +208,8 @@ impl Conversation<'_> {
         let sub_queue = pending.path.sub_queue;
         let mode = mode_of(&pending.attach);
         let session = pending.session.as_ref().map_or(SessionAsk::None, |filter| filter.ask.clone());
-        let ticket = Waiter::Link(number).ticket();
-        self.push(shard, Request::Attach { ticket, entity, sub_queue, receiver, mode, session });
-        self.push(shard, Request::Window { receiver, size_bytes: RECEIVER_WINDOW_BYTES });
+        self.ask(shard, number, receiving::Attach { entity, sub_queue, receiver, mode, session });
+        self.push(shard, Window { receiver, size_bytes: RECEIVER_WINDOW_BYTES });
     }
 
     /// The queue is there: the sender gets its link.

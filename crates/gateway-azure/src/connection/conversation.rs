@@ -5,7 +5,9 @@ use std::collections::VecDeque;
 use bytes::BytesMut;
 use peeklock_amqp::connection::{Connection, DeliveryId, Event, LinkId, Millis, SessionId};
 use peeklock_amqp::{DeliveryState, DeliveryTag, SaslCode, Symbol, Text, condition};
-use peeklock_broker::{Batch, Drain, Peer, Reply, Request};
+use peeklock_broker::request::receiving::{Credit, Detach};
+use peeklock_broker::request::settling::Settle;
+use peeklock_broker::{Ask, Asked, Batch, Drain, Peer, ReceiverReply, Reply, Request, Ticket};
 use peeklock_types::{LockToken, SubQueue, Timestamp};
 use tokio::sync::{mpsc, watch};
 
@@ -15,8 +17,8 @@ use crate::access::claims::Claims;
 use crate::connection::attach::REQUEST_CREDIT;
 use crate::connection::early::{OUTCOME_DELAY, loses_early_outcomes};
 use crate::connection::ending::PeerName;
-use crate::connection::link::{Link, LinkKind, LinkNumber, Links, ReceiverLink, Service};
-use crate::connection::request::Waiter;
+use crate::connection::link::{EntityRef, Link, LinkKind, LinkNumber, Links, ReceiverLink, Service};
+use crate::connection::request::{SettleWaiter, Waiter, numbered};
 use crate::error::Refusal;
 use crate::hub::{HubRequests, ReaderLine};
 use crate::management::Pending;
@@ -212,7 +214,8 @@ impl<'g> Conversation<'g> {
 
     fn detach_receiver(&mut self, number: LinkNumber, shard: usize) {
         let receiver = self.peer.id.receiver(number.0);
-        self.push(shard, Request::Detach { ticket: Waiter::Nobody.ticket(), receiver });
+        // Nobody waits for the answer but the connection, which counts it.
+        self.push(shard, Asked { ticket: Ticket::new(0), request: Detach { receiver } });
     }
 
     /// Says goodbye, once.
@@ -359,12 +362,12 @@ impl<'g> Conversation<'g> {
         }
         match settlement_of(state, settled) {
             Ok(Some((settlement, mirror))) => {
-                let waiter = if settled { Waiter::Nobody } else { Waiter::Settle(number, delivery, mirror) };
-                let (ticket, end) = (waiter.ticket(), LockEnd::of(&settlement));
-                self.push(
-                    entity.shard,
-                    Request::Settle { ticket, entity: entity.entity, sub_queue, token, settlement },
-                );
+                let waiter = match settled {
+                    true => SettleWaiter::Nobody,
+                    false => SettleWaiter::Delivery(number, delivery, mirror),
+                };
+                let (EntityRef { shard, entity }, end) = (entity, LockEnd::of(&settlement));
+                self.settle(shard, waiter, Settle { entity, sub_queue, token, settlement });
                 self.release_lock(number, token, end);
             }
             Ok(None) => {}
@@ -406,7 +409,7 @@ impl<'g> Conversation<'g> {
         let limit = receiver.passed_count + u64::from(self.connection.sendable(link.id));
         receiver.limit = limit;
         let (shard, receiver) = (receiver.entity.shard, receiver.receiver);
-        self.push(shard, Request::Credit { receiver, limit, drain });
+        self.push(shard, Credit { receiver, limit, drain });
     }
 
     /// A window that was closed is open: what waited for it goes on, and receivers may have more.
@@ -448,9 +451,24 @@ impl<'g> Conversation<'g> {
         Some(link)
     }
 
-    pub(crate) fn push(&mut self, shard: usize, request: Request) {
+    pub(crate) fn push(&mut self, shard: usize, request: impl Into<Request>) {
         if let Some(batch) = self.batch(shard) {
             batch.push(request);
+        }
+    }
+
+    pub(crate) fn ask<R: Ask>(&mut self, shard: usize, waiter: impl Waiter<R>, request: R) {
+        self.push(shard, Asked { ticket: waiter.ticket(), request });
+    }
+
+    /// Sends a request whose waiter is found by its number.
+    pub(crate) fn ask_numbered<R: Ask>(&mut self, shard: usize, number: u32, request: R) {
+        self.push(shard, Asked { ticket: numbered(number), request });
+    }
+
+    pub(crate) fn settle(&mut self, shard: usize, waiter: SettleWaiter, settle: Settle) {
+        if let Some(batch) = self.batch(shard) {
+            batch.settle(waiter.ticket(), settle);
         }
     }
 
@@ -462,13 +480,19 @@ impl<'g> Conversation<'g> {
     /// wait is bounded by the windows of the receivers.
     pub(crate) fn handle_replies(&mut self, replies: Vec<Reply>) {
         for reply in replies {
-            if matches!(reply, Reply::Answer { .. }) {
-                self.waiting_count = self.waiting_count.saturating_sub(1);
-            } else if matches!(reply, Reply::Range { .. }) || self.is_for_reader(&reply) {
-                // What waits may wait for the one; the other has its own place to wait.
-            } else if !self.backlog.is_empty() {
-                self.backlog.push_back(reply);
-                continue;
+            match &reply {
+                Reply::Answer(answer) => {
+                    self.waiting_count = self.waiting_count.saturating_sub(answer.count());
+                }
+                Reply::Kept { .. } => self.waiting_count = self.waiting_count.saturating_sub(1),
+                // A delivery in the backlog may wait for the range. Events wait in the link of their reader.
+                Reply::Receiver(ReceiverReply::Range { .. }) | Reply::Reader(_) => {}
+                Reply::Receiver(_) | Reply::Stopped { .. } => {
+                    if !self.backlog.is_empty() {
+                        self.backlog.push_back(reply);
+                        continue;
+                    }
+                }
             }
             if let Some(reply) = self.on_reply(reply) {
                 self.backlog.push_back(reply);
@@ -495,7 +519,7 @@ impl<'g> Conversation<'g> {
         for shard in 0..self.batches.len() {
             let Some(batch) = self.batches.get_mut(shard).filter(|batch| !batch.is_empty()) else { continue };
             let batch = batch.take();
-            self.waiting_count += batch.ticket_count();
+            self.waiting_count += batch.answer_count();
             let Some(handle) = self.namespace.broker.shard(shard) else { continue };
             if handle.send(self.peer.clone(), batch).await.is_err() {
                 let refusal = Refusal::stopped("its journal has failed");
@@ -518,8 +542,8 @@ impl<'g> Conversation<'g> {
             self.give_back(stream.shard, &stream.delivery);
         }
         for reply in unseen {
-            if let Reply::Delivery { shard, delivery, .. } | Reply::Large { shard, delivery, .. } = reply {
-                self.give_back(shard, &delivery);
+            if let Reply::Receiver(ReceiverReply::Deliveries(run)) = reply {
+                run.deliveries.iter().for_each(|unseen| self.give_back(run.shard, &unseen.delivery));
             }
         }
         for shard in 0..self.known_to.len() {

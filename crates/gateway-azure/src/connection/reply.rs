@@ -3,16 +3,22 @@
 use peeklock_amqp::connection::{Delivery, DeliveryId, Outgoing, SendError};
 use peeklock_amqp::{AmqpError, DeliveryState, DeliveryTag};
 use peeklock_broker::engine::{self, ReceiveMode, Settlement};
-use peeklock_broker::{Answer, Drain, Error, PeerId, Reply, Request};
+use peeklock_broker::request::receiving::Window;
+use peeklock_broker::request::settling::{Release, Settle};
+use peeklock_broker::{
+    Answer, Answered, Delivered, DeliveredBody, DeliveryRun, Drain, Error, PeerId, ReaderReply,
+    ReceiverReply, Reply,
+};
 use peeklock_message::write_front;
 use peeklock_types::ShardId;
 
 use crate::connection::attach::{RECEIVER_WINDOW_BYTES, SENDER_CREDIT};
 use crate::connection::conversation::Conversation;
 use crate::connection::link::{LinkKind, LinkNumber};
-use crate::connection::request::{Mirror, Waiter};
+use crate::connection::request::{Mirror, SendWaiter, SettleWaiter, Waiter};
 use crate::error::{Refusal, refusal};
 use crate::incoming;
+use crate::transaction::TransactionNumber;
 use crate::transaction::coordinator::transaction_of;
 
 impl Conversation<'_> {
@@ -28,7 +34,7 @@ impl Conversation<'_> {
             self.on_transactional_message(number, delivery, txn_id);
             return self.confirm(number);
         }
-        let ticket = Waiter::for_send(number, delivery).ticket();
+        let ticket = SendWaiter::for_delivery(number, delivery).ticket();
         let Some(batch) = self.batch(entity.shard) else { return };
         let mut messages = batch.messages();
         let stored = incoming::each_message(delivery.message_format, &delivery.payload, |payload| {
@@ -49,63 +55,96 @@ impl Conversation<'_> {
     /// Gives the reply back if there is no room for it now.
     pub(crate) fn on_reply(&mut self, reply: Reply) -> Option<Reply> {
         match reply {
-            Reply::Answer { ticket, result } => self.on_answer(Waiter::of(ticket), result),
-            Reply::Delivery { shard, delivery, body } => match self.deliver(shard, &delivery, &body) {
-                Ok(()) => {}
-                // One that waits for a large message on its own link waits here, too.
-                Err(SendError::Blocked | SendError::Incomplete) => {
-                    return Some(Reply::Delivery { shard, delivery, body });
-                }
-                Err(_) => self.give_back(shard, &delivery),
-            },
-            Reply::Large { shard, delivery, hold } => return self.start_stream(shard, delivery, hold),
-            Reply::Range { receiver, token, bytes } => self.on_range(receiver, token, bytes),
-            Reply::Drained { receiver } => {
-                let number = LinkNumber(PeerId::local(receiver));
-                if !self.on_reader_drained(number) {
-                    self.on_drained(number);
-                }
+            Reply::Answer(answer) => self.on_answer(answer),
+            Reply::Receiver(reply) => return self.on_receiver_reply(reply).map(Reply::Receiver),
+            Reply::Reader(ReaderReply::Events(events)) => self.on_read(*events),
+            Reply::Reader(ReaderReply::Drained { receiver }) => {
+                self.on_reader_drained(LinkNumber(PeerId::local(receiver)));
             }
-            Reply::Head { receiver, serial, head } => {
-                self.on_head(LinkNumber(PeerId::local(receiver)), serial, head);
-            }
-            Reply::Closed { receiver, reason } => self.on_closed(LinkNumber(PeerId::local(receiver)), reason),
-            Reply::Events(events) => self.on_read(*events),
-            Reply::ReaderEnded { receiver, reason } => {
+            Reply::Reader(ReaderReply::Ended { receiver, reason }) => {
                 self.on_reader_ended(LinkNumber(PeerId::local(receiver)), &reason);
             }
+            Reply::Kept { number, result } => self.on_kept(TransactionNumber(number), result),
             Reply::Stopped { reason } => self.connection.close(Some(Refusal::stopped(&reason).into())),
         }
         None
     }
 
-    fn on_answer(&mut self, waiter: Waiter, result: Result<Answer, Error>) {
-        match waiter {
-            Waiter::Send(link, id) => self.on_sent(link, Some(id), result),
-            Waiter::SendSettled(link) => self.on_sent(link, None, result),
-            Waiter::Settle(link, id, mirror) => self.on_settled(link, id, mirror, result),
-            Waiter::Link(link) => self.on_link_answer(link, result),
-            Waiter::Management(number) => self.on_management_answer(number, result),
-            Waiter::Check(number) => self.on_checked(number, result),
-            Waiter::Commit(transaction) => self.on_committed(transaction, result),
-            Waiter::Kept(transaction) => self.on_kept(transaction, result),
-            Waiter::Hub(number) => self.on_hub_management_answer(number, result),
-            Waiter::Look(link) => self.on_looked(link, result),
-            Waiter::Token(number) => self.on_token_answer(number, result),
-            Waiter::Nobody => {}
+    fn on_receiver_reply(&mut self, reply: ReceiverReply) -> Option<ReceiverReply> {
+        match reply {
+            ReceiverReply::Deliveries(run) => return self.deliver_run(run).map(ReceiverReply::Deliveries),
+            ReceiverReply::Range { receiver, token, bytes } => self.on_range(receiver, token, bytes),
+            ReceiverReply::Drained { receiver } => self.on_drained(LinkNumber(PeerId::local(receiver))),
+            ReceiverReply::Head { receiver, serial, head } => {
+                self.on_head(LinkNumber(PeerId::local(receiver)), serial, head);
+            }
+            ReceiverReply::Closed { receiver, reason } => {
+                self.on_closed(LinkNumber(PeerId::local(receiver)), reason);
+            }
+        }
+        None
+    }
+
+    /// Passes on deliveries in order. Gives those back for which there is no room now.
+    fn deliver_run(&mut self, mut run: DeliveryRun) -> Option<DeliveryRun> {
+        let shard = run.shard;
+        while let Some(Delivered { delivery, body }) = run.deliveries.pop_front() {
+            let blocked = match body {
+                DeliveredBody::Whole(body) => match self.deliver(shard, &delivery, &body) {
+                    Ok(()) => None,
+                    // One that waits for a large message on its own link waits here, too.
+                    Err(SendError::Blocked | SendError::Incomplete) => {
+                        Some(Delivered { delivery, body: DeliveredBody::Whole(body) })
+                    }
+                    Err(_) => {
+                        self.give_back(shard, &delivery);
+                        None
+                    }
+                },
+                DeliveredBody::Large(hold) => self.start_stream(shard, delivery, hold),
+            };
+            if let Some(blocked) = blocked {
+                run.deliveries.push_front(blocked);
+                return Some(run);
+            }
+        }
+        None
+    }
+
+    fn on_answer(&mut self, answer: Answer) {
+        match answer {
+            Answer::Sent(run) => {
+                for Answered { ticket, result } in run {
+                    self.on_sent(SendWaiter::of(ticket), result);
+                }
+            }
+            Answer::Settled(run) => {
+                for Answered { ticket, result } in run {
+                    if let SettleWaiter::Delivery(link, id, mirror) = SettleWaiter::of(ticket) {
+                        self.on_settled(link, id, mirror, result);
+                    }
+                }
+            }
+            Answer::Sending(answer) => self.on_sending_answer(answer),
+            Answer::Settling(answer) => self.on_settling_answer(answer),
+            Answer::Receiving(answer) => self.on_receiving_answer(answer),
+            Answer::Sessions(answer) => self.on_session_answer(answer),
+            Answer::Transactions(answer) => self.on_transaction_answer(*answer),
+            Answer::Entities(answer) => self.on_entity_answer(*answer),
+            Answer::Rules(answer) => self.on_rule_answer(*answer),
+            Answer::Events(answer) => self.on_event_answer(answer),
+            Answer::Hubs(answer) => self.on_hub_answer(*answer),
+            // A connection has no such requests.
+            Answer::Blobs(_) | Answer::Receipts(_) | Answer::Outbox(_) => {}
         }
     }
 
-    /// `delivery`: who waits for the outcome, if the sender does.
-    fn on_sent(&mut self, number: LinkNumber, delivery: Option<DeliveryId>, result: Result<Answer, Error>) {
+    fn on_sent(&mut self, waiter: SendWaiter, result: Result<(), Error>) {
+        let (number, delivery) = waiter.delivery();
         let Some(link) = self.links.get_mut(number) else { return };
-        let sender = match &link.kind {
-            LinkKind::Sender(sender) => sender,
-            LinkKind::Publisher(_) => return self.on_published(number, delivery, result),
-            _ => return,
-        };
+        let LinkKind::Sender(sender) = &link.kind else { return };
         let (state, is_gone) = match result {
-            Ok(_) => (DeliveryState::Accepted, false),
+            Ok(()) => (DeliveryState::Accepted, false),
             Err(error) => {
                 let refusal = refusal(&error, Some(&sender.path)).at(&self.host);
                 (DeliveryState::rejected(refusal.clone().into()), refusal.status == 404)
@@ -138,13 +177,7 @@ impl Conversation<'_> {
         }
     }
 
-    fn on_settled(
-        &mut self,
-        number: LinkNumber,
-        id: DeliveryId,
-        mirror: Mirror,
-        result: Result<Answer, Error>,
-    ) {
+    fn on_settled(&mut self, number: LinkNumber, id: DeliveryId, mirror: Mirror, result: Result<(), Error>) {
         let Some(link) = self.links.get_mut(number) else { return };
         let path = match &link.kind {
             LinkKind::Receiver(receiver) => Some(&receiver.path),
@@ -153,7 +186,7 @@ impl Conversation<'_> {
             _ => return,
         };
         let state = match result {
-            Ok(_) => mirror.state(),
+            Ok(()) => mirror.state(),
             Err(error) => DeliveryState::rejected(AmqpError::from(refusal(&error, path))),
         };
         self.connection.settle(link.id, id, state);
@@ -206,7 +239,7 @@ impl Conversation<'_> {
             .then(|| std::mem::take(&mut receiver.passed_bytes));
         let (id, receiver) = (link.id, receiver.receiver);
         if let Some(size_bytes) = returned {
-            self.push(usize::from(shard.0), Request::Window { receiver, size_bytes });
+            self.push(usize::from(shard.0), Window { receiver, size_bytes });
         }
         // The limit was the window's; if that has moved meanwhile, nobody else tells.
         if is_spent && self.connection.sendable(id) > 0 {
@@ -220,13 +253,13 @@ impl Conversation<'_> {
         let reason = Some("Unreadable".to_owned());
         let settlement =
             Settlement::DeadLetter { reason, description: Some(description.to_owned()), patch: None };
-        let ticket = Waiter::Nobody.ticket();
-        self.push(usize::from(shard.0), Request::Settle { ticket, entity, sub_queue, token, settlement });
+        let settle = Settle { entity, sub_queue, token, settlement };
+        self.settle(usize::from(shard.0), SettleWaiter::Nobody, settle);
     }
 
     /// A delivery that cannot reach its receiver returns to the queue, uncounted.
     pub(crate) fn give_back(&mut self, shard: ShardId, delivery: &engine::Delivery) {
         let (entity, sub_queue, token) = (delivery.entity, delivery.sub_queue, delivery.token);
-        self.push(usize::from(shard.0), Request::Release { entity, sub_queue, token });
+        self.push(usize::from(shard.0), Release { entity, sub_queue, token });
     }
 }

@@ -4,7 +4,11 @@ use peeklock_access::Right;
 use peeklock_amqp::connection::{AttachReply, LinkId, SessionId};
 use peeklock_amqp::{Attach, Fields, Role, SenderSettleMode, Symbol, Value, condition};
 use peeklock_broker::hubs::{Error as HubError, HubView, Producer, ReaderSpec};
-use peeklock_broker::{Answer, Error, Fence, HubAnswer, HubRequest, Partition, Request};
+use peeklock_broker::request::entities::Find;
+use peeklock_broker::request::events::AttachReader;
+use peeklock_broker::request::hubs::{ShowHub, ShowProducer};
+use peeklock_broker::request::receiving::Window;
+use peeklock_broker::{Error, Fence, Partition};
 use peeklock_types::{ConsumerGroup, EntityName, EntityPath, HubId, SubQueue, limits};
 
 use super::address::{HubAddress, HubPart};
@@ -18,7 +22,7 @@ use crate::access::claims::Need;
 use crate::connection::attach::{DELIVERY_SIZE_BYTES_MAX, SENDER_CREDIT, reply};
 use crate::connection::conversation::Conversation;
 use crate::connection::link::{Link, LinkKind, LinkNumber, PendingLink};
-use crate::connection::request::Waiter;
+use crate::connection::request::{FindWaiter, HubWaiter};
 use crate::error::Refusal;
 
 const EPOCH: &str = "com.microsoft:epoch";
@@ -45,12 +49,8 @@ impl Conversation<'_> {
         let kind = LinkKind::PendingHub(Box::new(PendingHub { attach, address, step: Step::Find }));
         let rests_on = Box::new([Need { right, scope }]);
         let number = self.insert(Link { id, session, kind, rests_on })?;
-        self.ask_hub(shard, Waiter::Link(number), HubRequest::Show { name });
+        self.ask(shard, HubWaiter::Link(number), ShowHub { name });
         Ok(())
-    }
-
-    pub(super) fn ask_hub(&mut self, shard: usize, waiter: Waiter, request: HubRequest) {
-        self.push(shard, Request::Hub { ticket: waiter.ticket(), request: Box::new(request) });
     }
 
     /// A plain name has turned out to be that of a hub.
@@ -66,33 +66,51 @@ impl Conversation<'_> {
         self.refuse_if(number, result);
     }
 
-    pub(crate) fn on_hub_answer(&mut self, number: LinkNumber, result: Result<Answer, Error>) {
-        let Some(LinkKind::PendingHub(pending)) = self.links.get_mut(number).map(|link| &link.kind) else {
-            return;
-        };
-        let next = match (&pending.step, result) {
-            (Step::Find, Err(Error::Hub(error))) if matches!(*error, HubError::NoSuchHub { .. }) => {
+    /// The shard has looked for the hub of a link.
+    pub(crate) fn on_link_hub(&mut self, number: LinkNumber, result: Result<HubView, Error>) {
+        let Some(pending) = self.pending_hub(number) else { return };
+        let next = match result {
+            Ok(view) => self.enter_hub(number, &view),
+            Err(Error::Hub(error)) if matches!(*error, HubError::NoSuchHub { .. }) => {
                 self.try_entity(number, &Error::Hub(error))
             }
-            (_, Err(error)) => Err(refusal_of(&error, &pending.address)),
-            (Step::Find, Ok(Answer::Hub(answer))) => match *answer {
-                HubAnswer::Hub(view) => self.enter_hub(number, &view),
-                _ => Ok(()),
-            },
-            (Step::Producer { at, wish }, Ok(Answer::Hub(answer))) => match *answer {
-                HubAnswer::Producer(known) => {
-                    let (at, wish) = (*at, *wish);
-                    self.open_numbered(number, at, wish, known)
-                }
-                _ => Ok(()),
-            },
-            (Step::Reader { .. }, Ok(_)) => {
+            Err(error) => Err(refusal_of(&error, &pending.address)),
+        };
+        self.refuse_if(number, next);
+    }
+
+    /// The partition has looked for the producer of a link.
+    pub(crate) fn on_link_producer(&mut self, number: LinkNumber, result: Result<Option<Producer>, Error>) {
+        let Some(pending) = self.pending_hub(number) else { return };
+        let Step::Producer { at, wish } = &pending.step else { return };
+        let next = match result {
+            Ok(known) => {
+                let (at, wish) = (*at, *wish);
+                self.open_numbered(number, at, wish, known)
+            }
+            Err(error) => Err(refusal_of(&error, &pending.address)),
+        };
+        self.refuse_if(number, next);
+    }
+
+    /// The partition has attached the reader of a link, or has refused to.
+    pub(crate) fn on_link_reader(&mut self, number: LinkNumber, result: Result<(), Error>) {
+        let Some(pending) = self.pending_hub(number) else { return };
+        let next = match result {
+            Ok(()) => {
                 self.open_reader(number);
                 Ok(())
             }
-            _ => Ok(()),
+            Err(error) => Err(refusal_of(&error, &pending.address)),
         };
         self.refuse_if(number, next);
+    }
+
+    fn pending_hub(&self, number: LinkNumber) -> Option<&PendingHub> {
+        match &self.links.get(number)?.kind {
+            LinkKind::PendingHub(pending) => Some(pending),
+            _ => None,
+        }
     }
 
     fn refuse_if(&mut self, number: LinkNumber, result: Result<(), Refusal>) {
@@ -114,7 +132,7 @@ impl Conversation<'_> {
         let pending = PendingLink { attach, path, session: None, entity: None };
         link.kind = LinkKind::Pending(Box::new(pending));
         let shard = self.namespace.broker.place(&name);
-        self.push(shard, Request::Find { ticket: Waiter::Link(number).ticket(), name });
+        self.ask(shard, FindWaiter::Link(number), Find { name });
         Ok(())
     }
 
@@ -175,8 +193,7 @@ impl Conversation<'_> {
         pending.step = Step::Producer { at, wish };
         match wish.id {
             Some(id) => {
-                let request = HubRequest::ShowProducer { partition: at.partition, id };
-                self.ask_hub(at.shard, Waiter::Link(number), request);
+                self.ask(at.shard, number, ShowProducer { partition: at.partition, id });
                 Ok(())
             }
             None => self.open_numbered(number, at, wish, None),
@@ -228,15 +245,15 @@ impl Conversation<'_> {
             hub_revision: view.revision,
             name: reader.name.clone(),
         };
-        let (ticket, fence) = (Waiter::Link(number).ticket(), reader.fence.clone());
+        let fence = reader.fence.clone();
         let Some(LinkKind::PendingHub(pending)) = self.links.get_mut(number).map(|link| &mut link.kind)
         else {
             return;
         };
         pending.step = Step::Reader { at, reader };
         let (partition, spec) = (at.partition, Box::new(spec));
-        self.push(at.shard, Request::AttachReader { ticket, partition, receiver, spec, fence });
-        self.push(at.shard, Request::Window { receiver, size_bytes: READER_WINDOW_BYTES });
+        self.ask(at.shard, number, AttachReader { partition, receiver, spec, fence });
+        self.push(at.shard, Window { receiver, size_bytes: READER_WINDOW_BYTES });
     }
 
     /// The partition has taken the reader.

@@ -3,7 +3,10 @@
 use peeklock_access::Scope;
 use peeklock_amqp::{Array, Symbol, Text, Value};
 use peeklock_broker::hubs::{Checkpoint, Error as HubError, HubView, Ownership, StreamView};
-use peeklock_broker::{Answer, Error, HubAnswer, HubRequest, Partition, PartitionInfo};
+use peeklock_broker::request::hubs::{
+    Claim, ListCheckpoints, ListOwnerships, SetCheckpoint, ShowHub, ShowPartition,
+};
+use peeklock_broker::{Error, Partition, PartitionInfo};
 use peeklock_message::timestamp;
 use peeklock_types::{EntityName, EntityPath, Timestamp};
 use rustc_hash::FxHashMap;
@@ -14,7 +17,7 @@ use super::error::{hub_refusal, refusal_of};
 use super::operation::{HubOperation, hub_of, is_for_hub};
 use super::run::time_or_unset;
 use crate::connection::conversation::Conversation;
-use crate::connection::request::Waiter;
+use crate::connection::request::HubWaiter;
 use crate::error::{RETRY_AFTER_MS, Refusal, in_millis};
 use crate::management::ReplyTo;
 use crate::message::RequestMessage;
@@ -65,67 +68,92 @@ impl Conversation<'_> {
         let operation = HubOperation::read(request)?;
         let token = request.property("security_token").and_then(Value::as_str);
         self.check_any_right(operation.rights(), &Scope::from(&name), token)?;
-        let first = operation.first_request(&name);
         let number = self.hub_requests.insert(PendingHubRequest {
             reply_to: reply_to.clone(),
             name: name.clone(),
-            operation,
+            operation: operation.clone(),
         });
         let shard = self.namespace.broker.place(&name);
-        self.ask_hub(shard, Waiter::Hub(number), first);
+        match operation {
+            HubOperation::ReadHub | HubOperation::ReadPartition(_) | HubOperation::Checkpoint { .. } => {
+                self.ask(shard, HubWaiter::Management(number), ShowHub { name });
+            }
+            HubOperation::Claim { group, partition, owner, expected } => {
+                self.ask_numbered(shard, number, Claim { name, group, partition, owner, expected });
+            }
+            HubOperation::Ownerships { group } => {
+                self.ask_numbered(shard, number, ListOwnerships { name, group });
+            }
+            HubOperation::Checkpoints { group } => {
+                self.ask_numbered(shard, number, ListCheckpoints { name, group });
+            }
+        }
         Ok(())
     }
 
-    /// A shard has answered a request about a hub.
-    pub(crate) fn on_hub_management_answer(&mut self, number: u32, result: Result<Answer, Error>) {
-        let Some(pending) = self.hub_requests.requests.remove(&number) else { return };
-        let answer = match result {
-            Ok(Answer::Hub(answer)) => *answer,
-            Ok(_) => return,
+    /// The shard of a hub has described it: the request goes on with a partition, or is answered.
+    pub(crate) fn on_hub_shown(&mut self, number: u32, result: Result<HubView, Error>) {
+        let Some((pending, view)) = self.hub_answer(number, result) else { return };
+        let partition = match &pending.operation {
+            HubOperation::ReadPartition(partition) => parse_partition(partition),
+            HubOperation::Checkpoint { partition, .. } => Some(*partition),
+            HubOperation::ReadHub
+            | HubOperation::Claim { .. }
+            | HubOperation::Ownerships { .. }
+            | HubOperation::Checkpoints { .. } => return self.respond_hub(pending, describe_hub(&view)),
+        };
+        match partition_of(partition, &view) {
+            Ok(at) => self.ask_partition(pending, at),
+            Err(error) => self.refuse_hub(pending, &error),
+        }
+    }
+
+    /// The shard of a partition has described it: the request goes on with the checkpoint, or is answered.
+    pub(crate) fn on_partition_shown(&mut self, number: u32, result: Result<PartitionInfo, Error>) {
+        let Some((pending, info)) = self.hub_answer(number, result) else { return };
+        let HubOperation::Checkpoint { sequence, .. } = pending.operation else {
+            let body = describe_partition(&pending.name, &info, self.now);
+            return self.respond_hub(pending, body);
+        };
+        match check_end(sequence, &info) {
+            Ok(()) => self.ask_checkpoint(pending),
+            Err(error) => self.refuse_hub(pending, &error),
+        }
+    }
+
+    /// A shard has answered the last request about a hub.
+    pub(crate) fn on_hub_told<T>(
+        &mut self,
+        number: u32,
+        result: Result<T, Error>,
+        describe: impl FnOnce(T) -> Value,
+    ) {
+        if let Some((pending, answer)) = self.hub_answer(number, result) {
+            self.respond_hub(pending, describe(answer));
+        }
+    }
+
+    /// Returns the request with its answer. Responds to a request that was refused.
+    fn hub_answer<T>(&mut self, number: u32, result: Result<T, Error>) -> Option<(PendingHubRequest, T)> {
+        let pending = self.hub_requests.requests.remove(&number)?;
+        match result {
+            Ok(answer) => Some((pending, answer)),
             Err(error) => {
                 let refusal = refusal_of(&error, &pending.address());
-                return self.respond_hub_refused(pending.reply_to, refusal);
+                self.respond_hub_refused(pending.reply_to, refusal);
+                None
             }
-        };
-        match self.next_step(pending, answer) {
-            Ok(()) => {}
-            Err((reply_to, refusal)) => self.respond_hub_refused(reply_to, refusal),
         }
     }
 
-    /// Asks on, or responds.
-    fn next_step(&mut self, pending: PendingHubRequest, answer: HubAnswer) -> Result<(), (ReplyTo, Refusal)> {
-        let refused = |pending: PendingHubRequest, error| {
-            let refusal = hub_refusal(&error, Some(&pending.address()));
-            Err((pending.reply_to, refusal))
-        };
-        match (&pending.operation, answer) {
-            (HubOperation::ReadPartition(partition), HubAnswer::Hub(view)) => {
-                match partition_of(parse_partition(partition), &view) {
-                    Ok(at) => self.ask_partition(pending, at),
-                    Err(error) => return refused(pending, error),
-                }
-            }
-            (HubOperation::Checkpoint { partition, .. }, HubAnswer::Hub(view)) => {
-                match partition_of(Some(*partition), &view) {
-                    Ok(at) => self.ask_partition(pending, at),
-                    Err(error) => return refused(pending, error),
-                }
-            }
-            (HubOperation::Checkpoint { sequence, .. }, HubAnswer::Stream(info)) => {
-                match check_end(*sequence, &info) {
-                    Ok(()) => self.ask_checkpoint(pending),
-                    Err(error) => return refused(pending, error),
-                }
-            }
-            (_, answer) => {
-                let body = describe(&pending.name, answer, self.now);
-                let properties =
-                    vec![("status-code", Value::Int(200)), ("status-description", Value::from("OK"))];
-                self.respond(pending.reply_to, properties, body);
-            }
-        }
-        Ok(())
+    fn refuse_hub(&mut self, pending: PendingHubRequest, error: &HubError) {
+        let refusal = hub_refusal(error, Some(&pending.address()));
+        self.respond_hub_refused(pending.reply_to, refusal);
+    }
+
+    fn respond_hub(&mut self, pending: PendingHubRequest, body: Value) {
+        let properties = vec![("status-code", Value::Int(200)), ("status-description", Value::from("OK"))];
+        self.respond(pending.reply_to, properties, body);
     }
 
     fn ask_checkpoint(&mut self, pending: PendingHubRequest) {
@@ -136,17 +164,13 @@ impl Conversation<'_> {
         let shard = self.namespace.broker.place(&name);
         let number = self.hub_requests.insert(pending);
         let sequence = Some(sequence);
-        self.ask_hub(
-            shard,
-            Waiter::Hub(number),
-            HubRequest::Checkpoint { name, group, partition, sequence, by },
-        );
+        self.ask_numbered(shard, number, SetCheckpoint { name, group, partition, sequence, by });
     }
 
     fn ask_partition(&mut self, pending: PendingHubRequest, partition: Partition) {
         let shard = self.namespace.broker.place_partition(&pending.name, partition.number);
         let number = self.hub_requests.insert(pending);
-        self.ask_hub(shard, Waiter::Hub(number), HubRequest::ShowStream { partition, after: None });
+        self.ask_numbered(shard, number, ShowPartition { partition, after: None });
     }
 
     fn respond_hub_refused(&mut self, reply_to: ReplyTo, refusal: Refusal) {
@@ -185,23 +209,6 @@ impl PendingHubRequest {
     }
 }
 
-impl HubOperation {
-    /// What to ask of the hub's shard.
-    fn first_request(&self, name: &EntityName) -> HubRequest {
-        let name = name.clone();
-        match self.clone() {
-            HubOperation::ReadHub | HubOperation::ReadPartition(_) | HubOperation::Checkpoint { .. } => {
-                HubRequest::Show { name }
-            }
-            HubOperation::Claim { group, partition, owner, expected } => {
-                HubRequest::Claim { name, group, partition, owner, expected }
-            }
-            HubOperation::Ownerships { group } => HubRequest::Ownerships { name, group },
-            HubOperation::Checkpoints { group } => HubRequest::Checkpoints { name, group },
-        }
-    }
-}
-
 fn partition_of(number: Option<u32>, view: &HubView) -> Result<Partition, HubError> {
     let count = view.settings.partition_count;
     match number.filter(|number| *number < count) {
@@ -223,31 +230,28 @@ fn check_end(given: u64, info: &PartitionInfo) -> Result<(), HubError> {
     Err(HubError::BeyondEnd { partition, given, last: long(next_sequence) - 1 })
 }
 
-/// SDKs are particular about types: see each of them.
-fn describe(name: &EntityName, answer: HubAnswer, now: Timestamp) -> Value {
-    match answer {
-        HubAnswer::Hub(view) => describe_hub(&view),
-        HubAnswer::Stream(info) => describe_partition(name, &info, now),
-        HubAnswer::Ownership(ownership) => map(describe_ownership(&ownership)),
-        HubAnswer::Ownerships(all) => {
-            let all = all.iter().map(|ownership| map(describe_ownership(ownership))).collect();
-            map(vec![("ownerships", Value::List(all))])
-        }
-        HubAnswer::Checkpoint(checkpoint) => map(checkpoint.iter().flat_map(describe_checkpoint).collect()),
-        HubAnswer::Checkpoints(all) => {
-            let all = all.iter().map(|(partition, checkpoint)| {
-                let mut entries = describe_checkpoint(checkpoint);
-                entries.insert(0, ("partition", partition.to_string().into()));
-                map(entries)
-            });
-            map(vec![("checkpoints", Value::List(all.collect()))])
-        }
-        HubAnswer::Hubs(_)
-        | HubAnswer::PartitionInfos(_)
-        | HubAnswer::Streams(_)
-        | HubAnswer::Producer(_)
-        | HubAnswer::Done => map(Vec::new()),
-    }
+// SDKs are particular about types: see each of them.
+
+pub(crate) fn describe_claim(ownership: &Ownership) -> Value {
+    map(describe_ownership(ownership))
+}
+
+pub(crate) fn describe_ownerships(all: &[Ownership]) -> Value {
+    let all = all.iter().map(|ownership| map(describe_ownership(ownership))).collect();
+    map(vec![("ownerships", Value::List(all))])
+}
+
+pub(crate) fn describe_set_checkpoint(checkpoint: Option<&Checkpoint>) -> Value {
+    map(checkpoint.map(describe_checkpoint).unwrap_or_default())
+}
+
+pub(crate) fn describe_checkpoints(all: &[(u32, Checkpoint)]) -> Value {
+    let all = all.iter().map(|(partition, checkpoint)| {
+        let mut entries = describe_checkpoint(checkpoint);
+        entries.insert(0, ("partition", partition.to_string().into()));
+        map(entries)
+    });
+    map(vec![("checkpoints", Value::List(all.collect()))])
 }
 
 fn map(entries: Vec<(&'static str, Value)>) -> Value {

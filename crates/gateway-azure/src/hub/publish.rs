@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use peeklock_amqp::DeliveryState;
-use peeklock_amqp::connection::{Delivery, DeliveryId, Millis};
-use peeklock_broker::hubs::{Error as HubError, Producer};
-use peeklock_broker::{Answer, Error, HubAnswer, HubRequest, Partition, Request};
+use peeklock_amqp::connection::{Delivery, Millis};
+use peeklock_broker::hubs::{Error as HubError, HubView, Producer};
+use peeklock_broker::request::events::Append;
+use peeklock_broker::request::hubs::ShowHub;
+use peeklock_broker::{Error, Partition};
 use peeklock_types::partition_of_key;
 
 use super::error::refusal_of;
@@ -14,7 +16,7 @@ use super::publication::{Keys, Publication, Written};
 use super::{Destination, Publisher};
 use crate::connection::conversation::Conversation;
 use crate::connection::link::{LinkKind, LinkNumber};
-use crate::connection::request::Waiter;
+use crate::connection::request::{HubWaiter, SendWaiter};
 use crate::error::Refusal;
 use crate::transaction::coordinator::transaction_of;
 
@@ -60,21 +62,17 @@ impl Conversation<'_> {
         let partition = Partition { hub: publisher.hub, number: publisher.next_partition(publication.key()) };
         let numbered = publisher.numbered;
         let shard = broker.place_partition(&publisher.address.hub, partition.number);
-        let ticket = Waiter::for_send(number, delivery).ticket();
+        let waiter = SendWaiter::for_delivery(number, delivery);
         let Written { block, first } = publication.write(numbered)?;
         let producer = numbered.zip(first);
         let producer = producer.map(|(of, sequence)| Producer { id: of.id, epoch: of.epoch, sequence });
-        self.push(shard, Request::Append { ticket, partition, block, producer });
+        self.ask(shard, waiter, Append { partition, block, producer });
         Ok(())
     }
 
     /// A partition has stored what was sent, or has refused it.
-    pub(crate) fn on_published(
-        &mut self,
-        number: LinkNumber,
-        delivery: Option<DeliveryId>,
-        result: Result<Answer, Error>,
-    ) {
+    pub(crate) fn on_published(&mut self, waiter: SendWaiter, result: Result<(), Error>) {
+        let (number, delivery) = waiter.delivery();
         let Some(link) = self.links.get_mut(number) else { return };
         let LinkKind::Publisher(publisher) = &link.kind else { return };
         let id = link.id;
@@ -103,17 +101,13 @@ impl Conversation<'_> {
         if publisher.is_due_for_look(now) {
             let name = publisher.address.hub.clone();
             let shard = self.namespace.broker.place(&name);
-            self.ask_hub(shard, Waiter::Look(number), HubRequest::Show { name });
+            self.ask(shard, HubWaiter::Publisher(number), ShowHub { name });
         }
     }
 
-    pub(crate) fn on_looked(&mut self, number: LinkNumber, result: Result<Answer, Error>) {
-        let (Some(LinkKind::Publisher(publisher)), Ok(Answer::Hub(answer))) =
-            (self.links.get_mut(number).map(|link| &mut link.kind), result)
-        else {
-            return;
-        };
-        if let HubAnswer::Hub(view) = *answer
+    pub(crate) fn on_looked(&mut self, number: LinkNumber, result: Result<HubView, Error>) {
+        if let Some(LinkKind::Publisher(publisher)) = self.links.get_mut(number).map(|link| &mut link.kind)
+            && let Ok(view) = result
             && view.id == publisher.hub
         {
             publisher.set_partition_count(view.settings.partition_count);

@@ -9,7 +9,8 @@ use peeklock_amqp::connection::{Connection, LinkId, Outgoing, SendError};
 use peeklock_amqp::{DeliveryTag, condition};
 use peeklock_broker::hubs::ReaderEnd;
 use peeklock_broker::hubs::block::EventPlace;
-use peeklock_broker::{Drain, Events, Fence, PeerId, Reply, Request};
+use peeklock_broker::request::receiving::{Credit, Window};
+use peeklock_broker::{Drain, Events, Fence, PeerId};
 use peeklock_message::{EventStamp, StoredEvent, timestamp};
 use peeklock_types::ReceiverId;
 
@@ -100,18 +101,6 @@ enum Turn {
 }
 
 impl Conversation<'_> {
-    /// What is for readers does not wait in the line of a connection's deliveries.
-    pub(crate) fn is_for_reader(&self, reply: &Reply) -> bool {
-        match reply {
-            Reply::Events(_) | Reply::ReaderEnded { .. } => true,
-            Reply::Drained { receiver } => {
-                let link = self.links.get(LinkNumber(PeerId::local(*receiver)));
-                link.is_some_and(|link| matches!(link.kind, LinkKind::Reader(_)))
-            }
-            _ => false,
-        }
-    }
-
     pub(crate) fn on_read(&mut self, events: Events) {
         let number = LinkNumber(PeerId::local(events.receiver));
         let Some(LinkKind::Reader(reader)) = self.links.get_mut(number).map(|link| &mut link.kind) else {
@@ -149,7 +138,7 @@ impl Conversation<'_> {
         let turn = write_events(&mut self.connection, id, reader, &mut self.scratch);
         let (shard, receiver, free) = (reader.shard, reader.receiver, reader.take_free());
         if let Some(size_bytes) = free {
-            self.push(shard, Request::Window { receiver, size_bytes });
+            self.push(shard, Window { receiver, size_bytes });
         }
         match turn {
             Turn::More => self.line_up(number),
@@ -203,17 +192,14 @@ impl Conversation<'_> {
         let LinkKind::Reader(reader) = &mut link.kind else { return };
         reader.limit = reader.limit_with(self.connection.credit(link.id));
         let (shard, receiver, limit) = (reader.shard, reader.receiver, reader.limit);
-        self.push(shard, Request::Credit { receiver, limit, drain });
+        self.push(shard, Credit { receiver, limit, drain });
     }
 
-    /// Whether the link is a reader's.
-    pub(crate) fn on_reader_drained(&mut self, number: LinkNumber) -> bool {
-        let Some(LinkKind::Reader(reader)) = self.links.get_mut(number).map(|link| &mut link.kind) else {
-            return false;
-        };
-        reader.is_drained = true;
-        self.line_up(number);
-        true
+    pub(crate) fn on_reader_drained(&mut self, number: LinkNumber) {
+        if let Some(LinkKind::Reader(reader)) = self.links.get_mut(number).map(|link| &mut link.kind) {
+            reader.is_drained = true;
+            self.line_up(number);
+        }
     }
 
     pub(crate) fn on_reader_ended(&mut self, number: LinkNumber, reason: &ReaderEnd) {

@@ -4,14 +4,20 @@ use bytes::Bytes;
 use peeklock_access::Right;
 use peeklock_amqp::Value;
 use peeklock_broker::engine::{EntityId, ReceiveMode, Settlement};
-use peeklock_broker::{Request, SessionHold, Ticket};
+use peeklock_broker::request::receiving::{Peek, ReceiveDeferred};
+use peeklock_broker::request::rules::{AddRule, ListRules, RemoveRule};
+use peeklock_broker::request::sending::CancelScheduled;
+use peeklock_broker::request::sessions::{ListSessions, RenewSession, SetState, ShowState};
+use peeklock_broker::request::settling::{Purge, PurgeSession, RenewLocks, SettleAll};
+use peeklock_broker::{Ask, Request, SessionHold};
 use peeklock_filter::{Rule, RuleName};
 use peeklock_message::encode_patch;
 use peeklock_types::{EntityPath, LockToken, SequenceNumber, SessionId, Timestamp, limits};
 
-use super::answer::AnswerKind;
+use super::answer::Form;
 use super::body::{Body, missing};
 use super::rules;
+use crate::connection::request::numbered;
 use crate::error::Refusal;
 use crate::message::RequestMessage;
 use crate::receiving::outcome::abandon;
@@ -124,23 +130,12 @@ impl Operation {
         }))
     }
 
-    pub(super) fn answer_kind(&self) -> AnswerKind {
+    pub(super) fn form(&self) -> Form {
         match self {
-            Operation::Renew { .. } => AnswerKind::Expirations,
-            Operation::Peek { omit_body, .. } => AnswerKind::Peeked { omit_body: *omit_body },
-            Operation::ReceiveDeferred { .. } => AnswerKind::Received,
-            Operation::Schedule { .. } => AnswerKind::Scheduled,
-            Operation::RenewSession { .. } => AnswerKind::SessionExpiration,
-            Operation::SessionState { .. } => AnswerKind::SessionState,
-            Operation::ListSessions { skip, .. } => AnswerKind::Sessions { skip: *skip },
-            Operation::BatchDelete { .. } => AnswerKind::Deleted,
-            Operation::Purge { .. } => AnswerKind::Purged,
-            Operation::ListRules { .. } => AnswerKind::Rules,
-            Operation::Settle { .. }
-            | Operation::CancelScheduled { .. }
-            | Operation::SetSessionState { .. }
-            | Operation::AddRule(_)
-            | Operation::RemoveRule(_) => AnswerKind::Done,
+            Operation::Peek { omit_body, .. } => Form { omit_body: *omit_body, ..Form::default() },
+            Operation::ListSessions { skip, .. } => Form { skip: *skip, ..Form::default() },
+            Operation::Purge { .. } => Form { is_purge: true, ..Form::default() },
+            _ => Form::default(),
         }
     }
 
@@ -171,41 +166,42 @@ impl Operation {
     /// The request to the shard; `None` for what is no single request.
     pub(super) fn request(
         self,
-        ticket: Ticket,
+        number: u32,
         entity: EntityId,
         path: &EntityPath,
         hold: Option<SessionHold>,
     ) -> Option<Request> {
+        fn ask<R: Ask>(number: u32, request: R) -> Request {
+            request.asked(numbered(number))
+        }
         let (sub_queue, name) = (path.sub_queue, path.name.clone());
         Some(match self {
-            Operation::AddRule(rule) => Request::AddRule { ticket, name, rule },
-            Operation::RemoveRule(rule) => Request::RemoveRule { ticket, name, rule },
-            Operation::ListRules { skip, top } => Request::ListRules { ticket, name, skip, top },
-            Operation::Renew { tokens } => Request::Renew { ticket, entity, sub_queue, tokens },
+            Operation::AddRule(rule) => ask(number, AddRule { name, rule }),
+            Operation::RemoveRule(rule) => ask(number, RemoveRule { name, rule }),
+            Operation::ListRules { skip, top } => ask(number, ListRules { name, skip, top }),
+            Operation::Renew { tokens } => ask(number, RenewLocks { entity, sub_queue, tokens }),
             Operation::Peek { from, count_max, session, .. } => {
-                Request::Peek { ticket, entity, sub_queue, from, count_max, session }
+                ask(number, Peek { entity, sub_queue, from, count_max, session })
             }
             Operation::ReceiveDeferred { numbers, mode, .. } => {
-                Request::ReceiveDeferred { ticket, entity, sub_queue, numbers, mode, hold }
+                ask(number, ReceiveDeferred { entity, sub_queue, numbers, mode, hold })
             }
             Operation::Settle { tokens, settlement, .. } => {
-                Request::SettleAll { ticket, entity, sub_queue, tokens, settlement, hold }
+                ask(number, SettleAll { entity, sub_queue, tokens, settlement, hold })
             }
-            Operation::CancelScheduled { numbers } => Request::CancelScheduled { ticket, entity, numbers },
-            Operation::RenewSession { .. } => Request::RenewSession { ticket, entity, hold: hold? },
-            Operation::SessionState { .. } => Request::SessionState { ticket, entity, hold: hold? },
-            Operation::SetSessionState { state, .. } => {
-                Request::SetSessionState { ticket, entity, hold: hold?, state }
-            }
+            Operation::CancelScheduled { numbers } => ask(number, CancelScheduled { entity, numbers }),
+            Operation::RenewSession { .. } => ask(number, RenewSession { entity, hold: hold? }),
+            Operation::SessionState { .. } => ask(number, ShowState { entity, hold: hold? }),
+            Operation::SetSessionState { state, .. } => ask(number, SetState { entity, hold: hold?, state }),
             Operation::ListSessions { updated_since, skip, top } => {
-                Request::ListSessions { ticket, entity, updated_since, skip, top }
+                ask(number, ListSessions { entity, updated_since, skip, top })
             }
             Operation::BatchDelete { before, count_max, .. } => match hold {
-                Some(hold) => Request::PurgeSession { ticket, entity, hold, before, count_max },
-                None => Request::Purge { ticket, entity, sub_queue, before, count_max: Some(count_max) },
+                Some(hold) => ask(number, PurgeSession { entity, hold, before, count_max }),
+                None => ask(number, Purge { entity, sub_queue, before, count_max: Some(count_max) }),
             },
             Operation::Purge { before, count_max } => {
-                Request::Purge { ticket, entity, sub_queue, before, count_max }
+                ask(number, Purge { entity, sub_queue, before, count_max })
             }
             Operation::Schedule { .. } => return None,
         })

@@ -4,16 +4,20 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use peeklock_broker::engine::{self, Settlement};
-use peeklock_broker::{Answer, Error, Message, Request};
+use peeklock_broker::request::entities::Find;
+use peeklock_broker::request::receiving::Peek;
+use peeklock_broker::request::settling::{RenewLocks, SettleAll};
+use peeklock_broker::{Error, Message, Named};
 use peeklock_types::{
     EntityPath, LockToken, QueueGroupSettings, SequenceNumber, SubQueue, Timestamp, limits,
 };
 
+use super::answer::Content;
 use super::operation::Operation;
 use super::{PendingRequest, ReplyTo};
 use crate::connection::conversation::Conversation;
 use crate::connection::link::{EntityRef, LinkKind, LinkNumber};
-use crate::connection::request::Waiter;
+use crate::connection::request::FindWaiter;
 use crate::error::{Refusal, refusal};
 use crate::queue_group::{LockEnd, check_sub_queue, lock_lost, takes_no_messages};
 
@@ -23,7 +27,8 @@ pub(super) struct QueueGroupRequest {
     members: Vec<EntityPath>,
     /// The member that is being asked.
     at: usize,
-    answers: Vec<Answer>,
+    /// Ends of the locks that were renewed.
+    renewed: Vec<Timestamp>,
 }
 
 enum Work {
@@ -57,7 +62,7 @@ impl Conversation<'_> {
     ) -> Result<(), Refusal> {
         self.queue_group_needs(&path, settings)?;
         check_sub_queue(&path, settings)?;
-        let kind = operation.answer_kind();
+        let form = operation.form();
         let work = work_of(operation, &path, settings)?;
         if transaction.is_some() {
             return Err(Refusal::not_implemented(
@@ -66,15 +71,15 @@ impl Conversation<'_> {
         }
         let member = |name: &_| EntityPath { name: Clone::clone(name), sub_queue: SubQueue::Main };
         let members = settings.members.iter().map(|settings| member(&settings.name)).collect();
-        let group = QueueGroupRequest { work, members, at: 0, answers: Vec::new() };
+        let group = QueueGroupRequest { work, members, at: 0, renewed: Vec::new() };
         let number = self.pending.insert(PendingRequest {
             reply_to,
             path,
             transaction,
-            kind,
+            form,
             todo: None,
             remaining: 1,
-            result: Ok(Vec::new()),
+            result: Ok(Content::done()),
             group: Some(group),
             held: None,
         });
@@ -103,7 +108,7 @@ impl Conversation<'_> {
             Some(member) => {
                 let name = member.name.clone();
                 let shard = self.namespace.broker.place(&name);
-                self.push(shard, Request::Find { ticket: Waiter::Management(number).ticket(), name });
+                self.ask(shard, FindWaiter::Management(number), Find { name });
             }
             None => {
                 let refusal = token.map(|token| lock_lost(&pending.path, token));
@@ -121,62 +126,96 @@ impl Conversation<'_> {
     }
 
     fn ask_member_found(&mut self, number: u32, EntityRef { shard, entity }: EntityRef) {
-        let ticket = Waiter::Management(number).ticket();
         let group = self.pending.requests.get(&number).and_then(|pending| pending.group.as_ref());
         let Some(group) = group else { return };
         let sub_queue = SubQueue::Main;
-        let request = match &group.work {
+        match &group.work {
             Work::Locks { tokens, settlement } => {
                 let tokens = tokens.front().copied().into_iter().collect();
                 match settlement.clone() {
                     Some(settlement) => {
-                        Request::SettleAll { ticket, entity, sub_queue, tokens, settlement, hold: None }
+                        let settle = SettleAll { entity, sub_queue, tokens, settlement, hold: None };
+                        self.ask_numbered(shard, number, settle);
                     }
-                    None => Request::Renew { ticket, entity, sub_queue, tokens },
+                    None => self.ask_numbered(shard, number, RenewLocks { entity, sub_queue, tokens }),
                 }
             }
             Work::Peek(look) => {
                 let (from, count_max) = (look.next, look.count_max);
-                Request::Peek { ticket, entity, sub_queue, from, count_max, session: None }
+                self.ask_numbered(shard, number, Peek { entity, sub_queue, from, count_max, session: None });
             }
-        };
-        self.push(shard, request);
+        }
     }
 
-    /// A member has answered.
-    pub(super) fn on_queue_group_answer(&mut self, number: u32, result: Result<Answer, Error>) {
-        let Some(pending) = self.pending.requests.get_mut(&number) else { return };
-        let Some(group) = &mut pending.group else { return };
-        match (result, &mut group.work) {
-            (Ok(Answer::Found(found)), _) => {
+    pub(crate) fn is_queue_group_request(&self, number: u32) -> bool {
+        self.pending.requests.get(&number).is_some_and(|pending| pending.group.is_some())
+    }
+
+    fn queue_group_request(&mut self, number: u32) -> Option<&mut QueueGroupRequest> {
+        self.pending.requests.get_mut(&number)?.group.as_mut()
+    }
+
+    /// The shard of a member has looked for it.
+    pub(super) fn on_queue_group_found(&mut self, number: u32, result: Result<Named, Error>) {
+        let Some(group) = self.queue_group_request(number) else { return };
+        match result {
+            Ok(Named::Entity(found)) => {
                 let Some(member) = group.members.get(group.at) else { return };
-                let shard = self.namespace.broker.place(&member.name);
-                return self.ask_member_found(number, EntityRef { shard, entity: found.entity });
+                let name = member.name.clone();
+                let shard = self.namespace.broker.place(&name);
+                self.ask_member_found(number, EntityRef { shard, entity: found.entity });
             }
-            (Ok(Answer::Messages(messages)), Work::Peek(look)) => {
-                if look.take(messages) {
-                    (group.at, look.next) = (group.at + 1, look.from);
-                }
-            }
-            (Ok(answer), Work::Locks { tokens, settlement }) => {
-                let (token, end) = (tokens.pop_front(), settlement.as_ref().map(LockEnd::of));
-                let until = if let Answer::Renewed(times) = &answer { times.first().copied() } else { None };
-                group.at = 0;
-                group.answers.push(answer);
-                if let Some(token) = token {
-                    self.note_lock(token, end, until);
-                }
-            }
-            (Err(error), work) if is_elsewhere(&error) => group.at = skip(group.at, work),
             // The name has come to mean something that is no member.
-            (Ok(Answer::Hub(_)), work) => group.at = skip(group.at, work),
-            (Err(error), _) => {
-                let refusal = refusal(&error, Some(&pending.path));
-                return self.end_queue_group_request(number, Some(refusal));
+            Ok(Named::Hub(_)) => {
+                group.skip();
+                self.ask_next(number);
             }
-            (Ok(_), Work::Peek(_)) => group.at += 1,
+            Err(error) => self.on_queue_group_refused(number, &error),
+        }
+    }
+
+    /// A member has shown messages.
+    pub(crate) fn on_queue_group_peeked(&mut self, number: u32, result: Result<Vec<Message>, Error>) {
+        let Some(group) = self.queue_group_request(number) else { return };
+        match (result, &mut group.work) {
+            (Err(error), _) => return self.on_queue_group_refused(number, &error),
+            (Ok(messages), Work::Peek(look)) => {
+                if look.take(messages) {
+                    group.skip();
+                }
+            }
+            (Ok(_), Work::Locks { .. }) => {}
         }
         self.ask_next(number);
+    }
+
+    /// A member has settled or renewed a lock. `until`: the new end of one that was renewed.
+    pub(crate) fn on_queue_group_lock(&mut self, number: u32, result: Result<Option<Timestamp>, Error>) {
+        let Some(group) = self.queue_group_request(number) else { return };
+        let until = match result {
+            Ok(until) => until,
+            Err(error) => return self.on_queue_group_refused(number, &error),
+        };
+        group.at = 0;
+        group.renewed.extend(until);
+        if let Work::Locks { tokens, settlement } = &mut group.work {
+            let (token, end) = (tokens.pop_front(), settlement.as_ref().map(LockEnd::of));
+            if let Some(token) = token {
+                self.note_lock(token, end, until);
+            }
+        }
+        self.ask_next(number);
+    }
+
+    fn on_queue_group_refused(&mut self, number: u32, error: &Error) {
+        let Some(pending) = self.pending.requests.get_mut(&number) else { return };
+        let Some(group) = &mut pending.group else { return };
+        if is_elsewhere(error) {
+            group.skip();
+            return self.ask_next(number);
+        }
+        let refusal = refusal(error, Some(&pending.path));
+        self.end_queue_group_request(number, Some(refusal));
     }
 
     /// The links that may hold the lock learn what became of it.
@@ -201,8 +240,9 @@ impl Conversation<'_> {
         pending.remaining = 0;
         pending.result = match (refusal, group.work) {
             (Some(refusal), _) => Err(refusal),
-            (None, Work::Peek(look)) => Ok(vec![Answer::Messages(look.found)]),
-            (None, Work::Locks { .. }) => Ok(group.answers),
+            (None, Work::Peek(look)) => Ok(Content::peeked(pending.form, look.found)),
+            (None, Work::Locks { settlement: None, .. }) => Ok(Content::expirations(&group.renewed)),
+            (None, Work::Locks { settlement: Some(_), .. }) => Ok(Content::done()),
         };
         self.finish_request(number);
     }
@@ -228,12 +268,14 @@ fn work_of(operation: Operation, path: &EntityPath, settings: &QueueGroupSetting
     })
 }
 
-/// The next member; a look begins anew there.
-fn skip(at: usize, work: &mut Work) -> usize {
-    if let Work::Peek(look) = work {
-        look.next = look.from;
+impl QueueGroupRequest {
+    /// Goes on with the next member; a look begins anew there.
+    fn skip(&mut self) {
+        if let Work::Peek(look) = &mut self.work {
+            look.next = look.from;
+        }
+        self.at += 1;
     }
-    at + 1
 }
 
 /// Whether another member may know better.

@@ -3,10 +3,10 @@
 use bytes::Bytes;
 use peeklock_amqp::connection::{Outgoing, SessionId};
 use peeklock_amqp::{AmqpError, DeliveryTag, Symbol, Value, condition};
-use peeklock_broker::{Answer, Wanted};
+use peeklock_broker::Wanted;
 use peeklock_types::LockToken;
 
-use super::answer::{AnswerKind, OK, describe, large_messages};
+use super::answer::{Content, OK, describe_messages};
 use super::{ReplyTo, streamed};
 use crate::connection::conversation::Conversation;
 use crate::connection::link::{LinkKind, LinkNumber, Service};
@@ -49,15 +49,20 @@ impl Conversation<'_> {
         }
     }
 
-    pub(super) fn respond_found(&mut self, reply_to: ReplyTo, kind: AnswerKind, answers: Vec<Answer>) {
+    pub(super) fn respond_found(&mut self, reply_to: ReplyTo, content: Content) {
         let properties =
             |status, text| vec![("statusCode", Value::Int(status)), ("statusDescription", Value::from(text))];
-        if let Some(found) = large_messages(kind, &answers) {
-            let (status, text) = OK;
-            let response = streamed::encode(reply_to.correlation.clone(), properties(status, text), &found);
-            return self.fill(&reply_to, Response::Streamed(response));
-        }
-        let (status, text, body) = describe(kind, answers);
+        let (status, text, body) = match content {
+            Content::Described(described) => described,
+            // One that is too large to be held whole leaves piece by piece.
+            Content::Messages { found, omit_body: false } if found.iter().any(|one| one.rest.is_some()) => {
+                let ((status, text), found) = (OK, found.iter().collect::<Vec<_>>());
+                let response =
+                    streamed::encode(reply_to.correlation.clone(), properties(status, text), &found);
+                return self.fill(&reply_to, Response::Streamed(response));
+            }
+            Content::Messages { found, omit_body } => describe_messages(&found, omit_body),
+        };
         self.respond(reply_to, properties(status, text), body);
     }
 

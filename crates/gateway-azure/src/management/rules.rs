@@ -1,7 +1,7 @@
 //! Rules of a subscription, as they are said over AMQP.
 
 use peeklock_amqp::Value;
-use peeklock_broker::{Answer, RuleInfo};
+use peeklock_broker::RuleInfo;
 use peeklock_filter::{Action, CorrelationFilter, Filter, Given, Rule, RuleName, SqlFilter};
 use peeklock_message::{from_given, timestamp, to_given};
 use peeklock_types::limits;
@@ -83,10 +83,9 @@ pub(super) fn list(body: Body<'_>) -> Result<Operation, Refusal> {
     Ok(Operation::ListRules { skip: count("skip")?.unwrap_or(0), top })
 }
 
-pub(super) fn describe(answers: &[Answer]) -> Described {
-    let rules =
-        answers.iter().flat_map(|answer| if let Answer::Rules(rules) = answer { &rules[..] } else { &[] });
-    let rules: Vec<_> = rules.map(|rule| map(vec![("rule-description", describe_rule(rule))])).collect();
+pub(super) fn describe(rules: &[RuleInfo]) -> Described {
+    let rules: Vec<_> =
+        rules.iter().map(|rule| map(vec![("rule-description", describe_rule(rule))])).collect();
     if rules.is_empty() {
         return (204, "No rules", map(vec![("rules", Value::List(Vec::new()))]));
     }

@@ -5,14 +5,16 @@
 
 use bytes::{Bytes, BytesMut};
 use peeklock_broker::engine::{Reserved, Settlement};
-use peeklock_broker::{Answer, Found, Request, SessionHold, TransactionSettle, TransactionState};
+use peeklock_broker::request::transactions::{CheckLock, CheckScheduled, CheckState, ReserveNumbers};
+use peeklock_broker::{Found, SessionHold, TransactionSettle, TransactionState};
 use peeklock_message::Needs;
 use peeklock_types::{EntityPath, LockToken, SequenceNumber};
 
+use super::answer::Content;
 use super::operation::Operation;
 use crate::connection::conversation::Conversation;
 use crate::connection::link::EntityRef;
-use crate::connection::request::Waiter;
+use crate::connection::request::LockWaiter;
 use crate::error::Refusal;
 use crate::incoming;
 use crate::transaction::{HeldBody, HeldMessage, HeldSend};
@@ -57,9 +59,9 @@ impl Conversation<'_> {
         let settles = tokens.iter().copied().map(settle).collect();
         self.add_settles(&step.txn_id, &step.path, entity, settles)?;
         self.expect_answers(step, tokens.len());
-        let (ticket, entity_id) = (step.ticket(), entity.entity);
+        let (waiter, EntityRef { shard, entity }) = (LockWaiter::Management(step.number), entity);
         for token in tokens {
-            self.push(entity.shard, Request::CheckLock { ticket, entity: entity_id, sub_queue, token });
+            self.ask(shard, waiter, CheckLock { entity, sub_queue, token });
         }
         Ok(())
     }
@@ -77,7 +79,7 @@ impl Conversation<'_> {
         if let Some(pending) = self.pending.requests.get_mut(&step.number) {
             pending.held = Some(held);
         }
-        self.push(entity.shard, Request::Reserve { ticket: step.ticket(), entity: entity.entity, count });
+        self.ask_numbered(entity.shard, step.number, ReserveNumbers { entity: entity.entity, count });
         Ok(())
     }
 
@@ -96,7 +98,7 @@ impl Conversation<'_> {
             let attributes = message.attributes.get_or_insert_default();
             attributes.reserved = Some(Reserved { entity, sequence_number });
         }
-        pending.take(Ok(Answer::Scheduled(numbers)));
+        self.take_answer(number, Ok(numbers), |_, numbers| Content::scheduled(&numbers));
         self.transactions.add_send(self.millis, &txn_id, held)
     }
 
@@ -108,18 +110,17 @@ impl Conversation<'_> {
             self.expect_answers(step, 0);
             return Ok(());
         }
-        let (ticket, numbers) = (step.ticket(), others);
-        self.push(entity.shard, Request::CheckScheduled { ticket, entity: entity.entity, numbers });
+        let EntityRef { shard, entity } = entity;
+        self.ask_numbered(shard, step.number, CheckScheduled { entity, numbers: others });
         Ok(())
     }
 
     fn state_step(&mut self, step: Step, state: Option<Bytes>) -> Result<(), Refusal> {
-        let ticket = step.ticket();
-        let Step { txn_id, path, entity, hold, .. } = step;
+        let Step { number, txn_id, path, entity, hold } = step;
         let hold = hold.ok_or_else(|| Refusal::session_lock_lost(&path))?;
         let state = TransactionState { entity: entity.entity, hold, state };
         self.transactions.add_state(self.millis, &txn_id, (&path.name, entity), state.clone())?;
-        self.push(entity.shard, Request::CheckState { ticket, state });
+        self.ask_numbered(entity.shard, number, CheckState { state });
         Ok(())
     }
 
@@ -127,11 +128,5 @@ impl Conversation<'_> {
         if let Some(pending) = self.pending.requests.get_mut(&step.number) {
             pending.remaining = count;
         }
-    }
-}
-
-impl Step {
-    fn ticket(&self) -> peeklock_broker::Ticket {
-        Waiter::Management(self.number).ticket()
     }
 }

@@ -13,7 +13,7 @@ use rustc_hash::FxHashMap;
 
 use crate::connection::conversation::Conversation;
 use crate::connection::link::{LinkKind, LinkNumber};
-use crate::connection::request::Waiter;
+use crate::connection::request::{SendWaiter, Waiter};
 use crate::error::Refusal;
 use crate::incoming::unreadable;
 use crate::transaction::coordinator::{in_transaction, transaction_of};
@@ -159,7 +159,7 @@ impl Conversation<'_> {
                 format!("{UPLOADS_MAX} large messages are under way on this connection; send fewer at once");
             return Err(Refusal::new(403, condition::RESOURCE_LIMIT_EXCEEDED, text));
         }
-        let ticket = Waiter::for_send(number, first).ticket();
+        let ticket = SendWaiter::for_delivery(number, first).ticket();
         let new_id = format!("{:032x}", fastrand::u128(..));
         let txn_id = transaction_of(first).cloned();
         if let Some(txn_id) = &txn_id {

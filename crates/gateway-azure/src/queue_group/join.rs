@@ -6,8 +6,10 @@ use std::time::Duration;
 use peeklock_access::{Right, Scope};
 use peeklock_amqp::connection::{LinkId, SessionId};
 use peeklock_amqp::{Attach, Role, condition};
-use peeklock_broker::engine::{self, CloseReason};
-use peeklock_broker::{Answer, Error, Request, SessionAsk};
+use peeklock_broker::engine::{self, CloseReason, HeldSession};
+use peeklock_broker::request::entities::Find;
+use peeklock_broker::request::receiving::{self, Window};
+use peeklock_broker::{Error, Named, SessionAsk};
 use peeklock_types::{EntityKind, EntityPath, QueueGroupSettings, SubQueue};
 
 use super::{Arbiter, HeldLocks, JoiningLink, MemberOf, Membership, QueueGroupLink};
@@ -15,7 +17,7 @@ use crate::access::claims::Need;
 use crate::connection::attach::{DELIVERY_SIZE_BYTES_MAX, RECEIVER_WINDOW_BYTES, mode_of, reply};
 use crate::connection::conversation::Conversation;
 use crate::connection::link::{EntityRef, Link, LinkKind, LinkNumber, ReceiverLink};
-use crate::connection::request::Waiter;
+use crate::connection::request::FindWaiter;
 use crate::error::{Refusal, close_refusal, refusal};
 use crate::hub::is_hub;
 use crate::receiving::sessions::SessionFilter;
@@ -113,7 +115,7 @@ impl Conversation<'_> {
             }
         };
         let shard = self.namespace.broker.place(&name);
-        self.push(shard, Request::Find { ticket: Waiter::Link(number).ticket(), name });
+        self.ask(shard, FindWaiter::Link(number), Find { name });
         Ok(number)
     }
 
@@ -126,51 +128,69 @@ impl Conversation<'_> {
         }
     }
 
-    /// The shard of a member has found it, or has attached the receiver.
-    pub(crate) fn on_member_answer(&mut self, number: LinkNumber, result: Result<Answer, Error>) {
+    /// The shard of a member has looked for it.
+    pub(crate) fn on_member_found(&mut self, number: LinkNumber, result: Result<Named, Error>) {
         let receiver = self.peer.id.receiver(number.0);
         let Some(LinkKind::Joining(joining)) = self.links.get_mut(number).map(|link| &mut link.kind) else {
             return;
         };
-        let (group, member) = (joining.group, joining.member);
+        let group = joining.group;
         match result {
-            Ok(Answer::Found(found)) if found.kind == EntityKind::Topic => {
+            Ok(Named::Entity(found)) if found.kind == EntityKind::Topic => {
                 let text = format!(
                     "its member '{0}' is a topic; name one of its subscriptions, '{0}/Subscriptions/…'",
                     joining.path.name
                 );
                 self.refuse_queue_group(group, Refusal::not_allowed(text));
             }
-            Ok(Answer::Found(found)) => {
+            Ok(Named::Entity(found)) => {
                 let shard = self.namespace.broker.place(&joining.path.name);
                 joining.entity = Some(EntityRef { shard, entity: found.entity });
                 let Some(LinkKind::QueueGroup(of)) = self.links.get_mut(group).map(|link| &link.kind) else {
                     return;
                 };
                 let (mode, entity, sub_queue) = (of.mode, found.entity, SubQueue::Main);
-                let (ticket, session) = (Waiter::Link(number).ticket(), SessionAsk::None);
-                self.push(shard, Request::Attach { ticket, entity, sub_queue, receiver, mode, session });
-                self.push(shard, Request::Window { receiver, size_bytes: RECEIVER_WINDOW_BYTES });
+                let session = SessionAsk::None;
+                self.ask(shard, number, receiving::Attach { entity, sub_queue, receiver, mode, session });
+                self.push(shard, Window { receiver, size_bytes: RECEIVER_WINDOW_BYTES });
             }
-            Ok(Answer::Hub(_)) => {
+            Ok(Named::Hub(_)) => {
                 let what = "which can be no member of a group; name queues and subscriptions";
                 let refusal = is_hub(&joining.path.name, what);
                 self.refuse_queue_group(group, refusal);
             }
-            Ok(Answer::Attached(_)) => self.take_member(number, MemberOf { group, member }),
-            Ok(_) => {}
-            Err(error) => {
-                let refusal = refusal(&error, Some(&joining.path));
-                if is_passing(&error) {
-                    // Nothing is under way with its number that could come late: it serves for the next question. A member may be away for
-                    // days, and a connection has not so many numbers.
-                    joining.entity = None;
-                    self.miss_member(MemberOf { group, member }, refusal, Some(number));
-                } else {
-                    let text = format!("its member '{}': {}", joining.path.name, refusal.description);
-                    self.refuse_queue_group(group, Refusal { description: text, ..refusal });
-                }
-            }
+            Err(error) => self.on_member_refused(number, &error),
+        }
+    }
+
+    /// The shard of a member has attached the receiver, or has refused to.
+    pub(crate) fn on_member_attached(
+        &mut self,
+        number: LinkNumber,
+        result: Result<Option<HeldSession>, Error>,
+    ) {
+        let Some(LinkKind::Joining(joining)) = self.links.get(number).map(|link| &link.kind) else { return };
+        let of = MemberOf { group: joining.group, member: joining.member };
+        match result {
+            Ok(_) => self.take_member(number, of),
+            Err(error) => self.on_member_refused(number, &error),
+        }
+    }
+
+    fn on_member_refused(&mut self, number: LinkNumber, error: &Error) {
+        let Some(LinkKind::Joining(joining)) = self.links.get_mut(number).map(|link| &mut link.kind) else {
+            return;
+        };
+        let (group, member) = (joining.group, joining.member);
+        let refusal = refusal(error, Some(&joining.path));
+        if is_passing(error) {
+            // Nothing is under way with its number that could come late: it serves for the next question. A member may be away for
+            // days, and a connection has not so many numbers.
+            joining.entity = None;
+            self.miss_member(MemberOf { group, member }, refusal, Some(number));
+        } else {
+            let text = format!("its member '{}': {}", joining.path.name, refusal.description);
+            self.refuse_queue_group(group, Refusal { description: text, ..refusal });
         }
     }
 

@@ -1,7 +1,8 @@
 //! Runs: how the messages of a group's members reach its link.
 
+use peeklock_broker::PeerId;
 use peeklock_broker::engine::{self, Head, ReceiveMode};
-use peeklock_broker::{PeerId, Request};
+use peeklock_broker::request::receiving::{Take, Watch};
 use peeklock_types::{EntityPath, LockToken, SubQueue};
 
 use super::arbiter::{Grant, Turn};
@@ -64,7 +65,7 @@ impl Conversation<'_> {
     fn watch_members(&mut self, number: LinkNumber, asked: Vec<(usize, Option<u32>)>) {
         for (member, serial) in asked {
             if let Some((shard, receiver)) = self.member_receiver(number, member) {
-                self.push(shard, Request::Watch { receiver, serial });
+                self.push(shard, Watch { receiver, serial });
             }
         }
     }
@@ -96,7 +97,7 @@ impl Conversation<'_> {
         receiver.run_from = receiver.passed_count;
         receiver.limit = receiver.passed_count + u64::from(count);
         let (shard, limit, receiver) = (receiver.entity.shard, receiver.limit, receiver.receiver);
-        self.push(shard, Request::Take { receiver, limit, not_after });
+        self.push(shard, Take { receiver, limit, not_after });
     }
 
     /// A drain is done: the peer's own, or the end of a run.

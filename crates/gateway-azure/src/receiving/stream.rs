@@ -4,7 +4,7 @@ use bytes::Bytes;
 use peeklock_amqp::connection::{Outgoing, SendError};
 use peeklock_amqp::{DeliveryTag, condition};
 use peeklock_broker::engine::{self, ReceiveMode, ReceiverId};
-use peeklock_broker::{BodyHold, FRONT_BYTES, PeerId, Reply, StoredBody, Wanted};
+use peeklock_broker::{BodyHold, Delivered, DeliveredBody, FRONT_BYTES, PeerId, StoredBody, Wanted};
 use peeklock_message::{LargeMessage, write_front};
 use peeklock_types::{LockToken, ShardId};
 use rustc_hash::FxHashMap;
@@ -49,16 +49,16 @@ impl Stream {
 }
 
 impl Conversation<'_> {
-    /// Gives the reply back if another large message is under way on its link.
+    /// Gives the delivery back if another large message is under way on its link.
     pub(crate) fn start_stream(
         &mut self,
         shard: ShardId,
         delivery: engine::Delivery,
         hold: BodyHold,
-    ) -> Option<Reply> {
+    ) -> Option<Delivered> {
         let number = LinkNumber(PeerId::local(delivery.receiver));
         if self.is_streaming(number) {
-            return Some(Reply::Large { shard, delivery, hold });
+            return Some(Delivered { delivery, body: DeliveredBody::Large(hold) });
         }
         let Some(LinkKind::Receiver(receiver)) = self.links.get_mut(number).map(|link| &link.kind) else {
             self.give_back(shard, &delivery);

@@ -7,14 +7,15 @@ use peeklock_amqp::connection::{AttachReply, Delivery, DeliveryId, LinkId, Sessi
 use peeklock_amqp::{
     Attach, Coordinator, Declare, DeliveryState, Discharge, RawValue, Sections, Symbol, Target,
 };
-use peeklock_broker::{Answer, Error, Request, TransactionSend, TransactionSettle};
+use peeklock_broker::request::transactions::{CheckLock, Commit};
+use peeklock_broker::{Error, KeptBody, TransactionSend, TransactionSettle};
 use peeklock_types::{EntityPath, LockToken};
 use rustc_hash::FxHashMap;
 
 use crate::connection::attach::{REQUEST_CREDIT, fill_source};
 use crate::connection::conversation::Conversation;
 use crate::connection::link::{EntityRef, Link, LinkKind, LinkNumber};
-use crate::connection::request::Waiter;
+use crate::connection::request::{LockWaiter, numbered};
 use crate::error::{Refusal, refusal};
 use crate::incoming;
 use crate::queue_group::LockEnd;
@@ -42,12 +43,12 @@ struct Check {
 }
 
 impl Checks {
-    fn insert(&mut self, check: Check) -> Waiter {
+    fn insert(&mut self, check: Check) -> LockWaiter {
         // No more wait than deliveries can be unsettled, so a number that comes round again is free.
         let number = self.next;
         self.next = self.next.wrapping_add(1);
         self.waiting.insert(number, check);
-        Waiter::Check(number)
+        LockWaiter::Settlement(number)
     }
 }
 
@@ -126,12 +127,10 @@ impl Conversation<'_> {
     fn commit(&mut self, transaction: TransactionNumber, home: EntityRef, mut work: Work) {
         let uploads = work.take_uploads();
         if !uploads.is_empty() {
-            let ticket = Waiter::Kept(transaction).ticket();
             self.transactions.park(transaction, home, work);
-            self.namespace.broker.keep_bodies(home.shard, &self.peer, ticket, uploads);
+            self.namespace.broker.keep_bodies(home.shard, &self.peer, transaction.0, uploads);
             return self.expect_answer();
         }
-        let ticket = Waiter::Commit(transaction).ticket();
         let Some(batch) = self.batch(home.shard) else { return };
         let mut sends = Vec::with_capacity(work.sends.len());
         for send in std::mem::take(&mut work.sends) {
@@ -152,19 +151,20 @@ impl Conversation<'_> {
             sends.push(TransactionSend { target: send.target, messages: messages.keep() });
         }
         let Work { settles, cancels, states, .. } = work;
-        batch.push(Request::Commit { ticket, entity: home.entity, settles, cancels, states, sends });
+        let commit = Commit { entity: home.entity, settles, cancels, states, sends };
+        batch.ask(numbered(transaction.0), commit);
     }
 
     /// Continues a commit whose large bodies are durable, or refuses it.
-    pub(crate) fn on_kept(&mut self, transaction: TransactionNumber, result: Result<Answer, Error>) {
+    pub(crate) fn on_kept(&mut self, transaction: TransactionNumber, result: Result<Vec<KeptBody>, Error>) {
         let parked = self.transactions.unpark(transaction);
         match (result, parked) {
-            (Ok(Answer::Kept(kept)), Some((home, mut work))) => {
+            (Ok(kept), Some((home, mut work))) => {
                 work.put_kept(kept);
                 self.commit(transaction, home, work);
             }
             (Err(error), _) => self.on_committed(transaction, Err(error)),
-            (Ok(_), _) => {
+            (Ok(_), None) => {
                 let error = Error::NotKept("its large messages are not there".to_owned());
                 self.on_committed(transaction, Err(error));
             }
@@ -172,7 +172,7 @@ impl Conversation<'_> {
     }
 
     /// The shard has committed a transaction, or refused to.
-    pub(crate) fn on_committed(&mut self, transaction: TransactionNumber, result: Result<Answer, Error>) {
+    pub(crate) fn on_committed(&mut self, transaction: TransactionNumber, result: Result<(), Error>) {
         let Some((txn_id, discharger, retired)) = self.transactions.end(transaction) else { return };
         let Discharger { control, delivery } = discharger;
         if result.is_ok() {
@@ -180,7 +180,7 @@ impl Conversation<'_> {
         }
         let Some(link) = self.links.get_mut(control) else { return };
         let state = match result {
-            Ok(_) => DeliveryState::Accepted,
+            Ok(()) => DeliveryState::Accepted,
             Err(error) => {
                 let refusal = rolled_back(&refusal(&error, None).description);
                 DeliveryState::rejected(refusal.into())
@@ -265,12 +265,9 @@ impl Conversation<'_> {
         });
         match settled {
             Ok(retired) => {
-                let ticket = self.checks.insert(Check { txn_id, retired }).ticket();
-                let (entity, sub_queue) = (entity, path.sub_queue);
-                self.push(
-                    entity.shard,
-                    Request::CheckLock { ticket, entity: entity.entity, sub_queue, token },
-                );
+                let waiter = self.checks.insert(Check { txn_id, retired });
+                let EntityRef { shard, entity } = entity;
+                self.ask(shard, waiter, CheckLock { entity, sub_queue: path.sub_queue, token });
             }
             Err(refusal) => {
                 self.transactions.doom(&txn_id, &refusal.description);
@@ -294,10 +291,10 @@ impl Conversation<'_> {
     ///
     /// The answer leaves the delivery unsettled: its outcome is applied by the commit, and after a rollback the peer still holds it and
     /// may settle it again over the same link (AMQP 1.0 §4.4.3). A refusal settles it.
-    pub(crate) fn on_checked(&mut self, number: u32, result: Result<Answer, Error>) {
+    pub(crate) fn on_checked(&mut self, number: u32, result: Result<(), Error>) {
         let Some(Check { txn_id, retired }) = self.checks.waiting.remove(&number) else { return };
         let checked = match result {
-            Ok(_) => self.transactions.retire(&txn_id, retired),
+            Ok(()) => self.transactions.retire(&txn_id, retired),
             Err(error) => {
                 self.release_lock(retired.link, retired.token, retired.end);
                 Err(refusal(&error, None))

@@ -182,14 +182,13 @@ pub(crate) fn js(root: &str, content: &str) -> String {
 /// Messages with a text as body, an id and a property.
 pub(crate) async fn send(rig: &Rig, queue: &str, count: usize) {
     use peeklock_amqp::{Encode, Message, Sections};
-    use peeklock_broker::{Answer, Batch, Reply, Request, Ticket};
+    use peeklock_broker::request::entities::Find;
+    use peeklock_broker::request::sending::SendMessages;
+    use peeklock_broker::{Batch, Named};
     use peeklock_message::StoredMessage;
     let name = peeklock_types::EntityName::parse(queue).unwrap();
-    let shard = rig.broker.shard(rig.broker.place(&name)).unwrap();
-    let (peer, mut replies) = rig.broker.peer();
-    shard.send(peer.clone(), Batch::from(Request::Find { ticket: Ticket(0), name })).await.unwrap();
-    let Some(Reply::Answer { result: Ok(Answer::Found(found)), .. }) = replies.recv().await.unwrap().pop()
-    else {
+    let shard = rig.broker.place(&name);
+    let Named::Entity(found) = rig.broker.ask_at(&name.clone(), Find { name }).await.unwrap() else {
         panic!("the queue is there")
     };
     let mut batch = Batch::default();
@@ -204,7 +203,6 @@ pub(crate) async fn send(rig: &Rig, queue: &str, count: usize) {
         };
         messages.add(write).unwrap();
     }
-    messages.send(Ticket(1), found.entity);
-    shard.send(peer, batch).await.unwrap();
-    replies.recv().await.unwrap();
+    let (entity, messages) = (found.entity, messages.keep());
+    rig.broker.ask_with(shard, batch, SendMessages { entity, messages }).await.unwrap();
 }

@@ -8,7 +8,9 @@ use bytes::Bytes;
 use http::Request;
 use peeklock_amqp::{Encode, Message, Sections};
 use peeklock_broker::engine::Attributes;
-use peeklock_broker::{Answer, Batch, Reply, Ticket};
+use peeklock_broker::request::entities::Find;
+use peeklock_broker::request::sending::SendMessages;
+use peeklock_broker::{Batch, Named};
 use peeklock_filter::{Value as Property, ViewBuilder};
 use peeklock_http::Arrival;
 use peeklock_message::StoredMessage;
@@ -24,12 +26,8 @@ const JOBS: &str = r#"{"order": {
 /// One message for each of the given priorities, all of the same tenant.
 async fn send(rig: &Rig, queue: &str, priorities: &[&str]) {
     let name = EntityName::parse(queue).unwrap();
-    let shard = rig.broker.shard(rig.broker.place(&name)).unwrap();
-    let (peer, mut replies) = rig.broker.peer();
-    let find = peeklock_broker::Request::Find { ticket: Ticket(0), name };
-    shard.send(peer.clone(), Batch::from(find)).await.unwrap();
-    let Some(Reply::Answer { result: Ok(Answer::Found(found)), .. }) = replies.recv().await.unwrap().pop()
-    else {
+    let shard = rig.broker.place(&name);
+    let Named::Entity(found) = rig.broker.ask_at(&name.clone(), Find { name }).await.unwrap() else {
         panic!("the queue is there")
     };
     let mut batch = Batch::default();
@@ -42,9 +40,8 @@ async fn send(rig: &Rig, queue: &str, priorities: &[&str]) {
         });
         written.unwrap();
     }
-    messages.send(Ticket(1), found.entity);
-    shard.send(peer, batch).await.unwrap();
-    replies.recv().await.unwrap();
+    let (entity, messages) = (found.entity, messages.keep());
+    rig.broker.ask_with(shard, batch, SendMessages { entity, messages }).await.unwrap();
 }
 
 fn view(priority: &str) -> Bytes {

@@ -6,9 +6,11 @@ use std::time::Duration;
 use fastrand::Rng;
 use peeklock_broker::hubs::block::Block;
 use peeklock_broker::hubs::{Error as HubError, HubView, Producer, ReaderEnd, ReaderSpec, block};
+use peeklock_broker::request::events::{Append, AttachReader};
+use peeklock_broker::request::hubs::ShowProducer;
+use peeklock_broker::request::receiving::{Credit, Detach, Window};
 use peeklock_broker::{
-    Answer as Reply_, Batch, Broker, Drain, Error, Events, Fence, HubAnswer, HubRequest, Partition, Peer,
-    Reply, Request, Ticket,
+    Ask, Batch, Broker, Drain, Error, Events, Fence, Partition, Peer, ReaderReply, Reply, Request, Ticket,
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
@@ -159,20 +161,22 @@ impl Line {
     }
 
     /// Waits for an answer. Other replies are kept for later.
-    async fn ask(
-        &mut self,
-        partition: u32,
-        make: impl FnOnce(Ticket) -> Batch,
-    ) -> Result<Result<Reply_, Error>, Lost> {
+    async fn ask<R: Ask>(&mut self, partition: u32, request: R) -> Result<Result<R::Answer, Error>, Lost> {
         self.dawdle().await;
         self.ticket += 1;
-        let wanted = Ticket(self.ticket);
-        self.tell(partition, make(wanted)).await?;
+        let mut batch = Batch::default();
+        batch.ask(Ticket::new(self.ticket), request);
+        self.tell(partition, batch).await?;
         let until = Instant::now() + PATIENCE;
         let mut others = VecDeque::new();
         let answer = loop {
             match self.hear(until).await? {
-                Some(Reply::Answer { ticket, result }) if ticket == wanted => break result,
+                // A line has one request at a time.
+                Some(Reply::Answer(answer)) => {
+                    if let Some(answered) = R::answered(answer) {
+                        break answered.result;
+                    }
+                }
                 Some(Reply::Stopped { .. }) | None => return Err(Lost),
                 Some(other) => others.push_back(other),
             }
@@ -190,19 +194,16 @@ impl Line {
     ) -> Answer {
         let of = self.partition(partition);
         let producer = numbered.map(|n| Producer { id: n.id, epoch: n.epoch, sequence: n.first });
-        let make = |ticket| {
-            let mut block = Block::with_capacity(0);
-            for (number, size) in events {
-                let written = block.add(|out| {
-                    body::put_stored(out, *number, *size);
-                    Ok::<_, std::convert::Infallible>(())
-                });
-                written.unwrap_or_else(|never| match never {});
-            }
-            Request::Append { ticket, partition: of, block, producer }.into()
-        };
-        match self.ask(partition, make).await {
-            Ok(Ok(_)) => Answer::Done,
+        let mut block = Block::with_capacity(0);
+        for (number, size) in events {
+            let written = block.add(|out| {
+                body::put_stored(out, *number, *size);
+                Ok::<_, std::convert::Infallible>(())
+            });
+            written.unwrap_or_else(|never| match never {});
+        }
+        match self.ask(partition, Append { partition: of, block, producer }).await {
+            Ok(Ok(())) => Answer::Done,
             Ok(Err(why)) => Answer::Refused { lock_lost: false, why: why.to_string() },
             Err(Lost) => Answer::Unknown,
         }
@@ -210,12 +211,8 @@ impl Line {
 
     /// Returns the number of the producer's last event in the broker.
     pub(crate) async fn last_number(&mut self, partition: u32, id: i64) -> Option<Option<(i16, i32)>> {
-        let request = Box::new(HubRequest::ShowProducer { partition: self.partition(partition), id });
-        match self.ask(partition, |ticket| Request::Hub { ticket, request }.into()).await {
-            Ok(Ok(Reply_::Hub(answer))) => match *answer {
-                HubAnswer::Producer(known) => Some(known.map(|known| (known.epoch, known.sequence))),
-                _ => None,
-            },
+        match self.ask(partition, ShowProducer { partition: self.partition(partition), id }).await {
+            Ok(Ok(known)) => Some(known.map(|known| (known.epoch, known.sequence))),
             _ => None,
         }
     }
@@ -230,11 +227,9 @@ impl Line {
     ) -> Result<(), Option<Refusal>> {
         let (of, receiver, fence) =
             (self.partition(partition), self.peer.id.receiver(LOCAL), self.fence.clone());
-        let request = |ticket| {
-            Request::AttachReader { ticket, partition: of, receiver, spec: Box::new(spec), fence }.into()
-        };
+        let request = AttachReader { partition: of, receiver, spec: Box::new(spec), fence };
         match self.ask(partition, request).await {
-            Ok(Ok(_)) => {}
+            Ok(Ok(())) => {}
             Ok(Err(why)) => return Err(Some(refusal(why))),
             Err(Lost) => return Err(None),
         }
@@ -246,8 +241,8 @@ impl Line {
         self.limit += count;
         let receiver = self.peer.id.receiver(LOCAL);
         let mut batch = Batch::default();
-        batch.push(Request::Credit { receiver, limit: self.limit, drain: Drain::Keep });
-        batch.push(Request::Window { receiver, size_bytes: window_bytes });
+        batch.push(Credit { receiver, limit: self.limit, drain: Drain::Keep });
+        batch.push(Window { receiver, size_bytes: window_bytes });
         self.tell(partition, batch).await
     }
 
@@ -256,8 +251,12 @@ impl Line {
         let until = Instant::now() + wait;
         loop {
             match self.hear(until).await {
-                Ok(Some(Reply::Events(events))) if !self.fence.is_closed() => return got(*events),
-                Ok(Some(Reply::ReaderEnded { reason, .. })) => return Got::Ended(read_end(*reason)),
+                Ok(Some(Reply::Reader(ReaderReply::Events(events)))) if !self.fence.is_closed() => {
+                    return got(*events);
+                }
+                Ok(Some(Reply::Reader(ReaderReply::Ended { reason, .. }))) => {
+                    return Got::Ended(read_end(*reason));
+                }
                 Ok(Some(Reply::Stopped { .. })) | Err(Lost) => return Got::Ended(ReadEnd::Lost),
                 Ok(Some(_)) => {}
                 Ok(None) => return Got::Silence,
@@ -268,7 +267,7 @@ impl Line {
     /// Ends the reader in an orderly way.
     pub(crate) async fn detach(&mut self, partition: u32) {
         let receiver = self.peer.id.receiver(LOCAL);
-        let _ = self.ask(partition, |ticket| Request::Detach { ticket, receiver }.into()).await;
+        let _ = self.ask(partition, Detach { receiver }).await;
     }
 }
 

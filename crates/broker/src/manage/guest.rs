@@ -1,17 +1,18 @@
-//! Whoever asks a shard without a connection.
+//! A peer without a connection.
 
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 
+use super::AdminError;
 use crate::batch::{Batch, Peer};
 use crate::broker::{Broker, ShardHandle, ShardStopped};
 use crate::reply::Reply;
-use crate::request::Request;
+use crate::request::{Ask, Request};
 use crate::shard::Envelope;
 
-/// A peer of one shard for as long as a question takes. The shard hears when it goes, also if whoever asked has lost patience: nobody else would
-/// ever say so, and what a peer has attached there stays until it goes.
+/// A peer of one shard for the time of one call. Dropping it tells the shard, also if the call was cancelled: receivers of a peer stay attached
+/// until the shard gets that notice.
 pub(crate) struct Guest {
     pub(crate) peer: Peer,
     replies: mpsc::UnboundedReceiver<Vec<Reply>>,
@@ -29,9 +30,26 @@ impl Guest {
         self.shard.send(self.peer.clone(), batch).await
     }
 
-    /// What the shard has said since the last time; waits until it says something.
+    /// Waits for the next replies.
     pub(crate) async fn replies(&mut self) -> Result<Vec<Reply>, ShardStopped> {
         self.replies.recv().await.ok_or(ShardStopped)
+    }
+
+    /// Waits for the answer to the one request of type `R` that was sent.
+    pub(crate) async fn answer<R: Ask>(&mut self) -> Result<R::Answer, AdminError> {
+        loop {
+            for reply in self.replies().await? {
+                match reply {
+                    Reply::Answer(answer) => {
+                        if let Some(answered) = R::answered(answer) {
+                            return Ok(answered.result?);
+                        }
+                    }
+                    Reply::Stopped { .. } => return Err(ShardStopped.into()),
+                    Reply::Receiver(_) | Reply::Reader(_) | Reply::Kept { .. } => {}
+                }
+            }
+        }
     }
 }
 

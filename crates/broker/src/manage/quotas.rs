@@ -8,10 +8,10 @@ use peeklock_hubs::HubView;
 use peeklock_types::{ConsumerGroup, EntityKind, EntityName, HubSettings, QueueSettings, Tier, limits};
 use tokio::sync::MutexGuard;
 
+use super::AdminError;
 use crate::broker::Broker;
-use crate::manage::AdminError;
 use crate::reply::Error;
-use crate::request::Listing;
+use crate::request::entities::Listing;
 
 const ENTITIES_MAX: usize = 50;
 const SUBSCRIPTIONS_MAX: usize = 50;

@@ -1,4 +1,4 @@
-//! What whoever has no connection can ask about containers and blobs.
+//! Calls about containers and blobs.
 
 use bytes::Bytes;
 use peeklock_blobs::{
@@ -7,11 +7,13 @@ use peeklock_blobs::{
 };
 use peeklock_types::{EntityName, ShardId, Timestamp};
 
-use super::{BlobAnswer, BlobRequest, StockBlob};
-use crate::broker::{Broker, ShardStopped};
-use crate::manage::AdminError;
-use crate::reply::Answer;
-use crate::request::Request;
+use super::AdminError;
+use crate::broker::Broker;
+use crate::request::blobs::{
+    Blocks, Changed, CreateContainer, DeleteBlob, DeleteContainer, LeaseBlob, ListBlobs, ListContainers,
+    ListStock, PutBlob, PutBlock, PutBlockList, SetBlobMetadata, SetContainerMetadata, ShowBlob, ShowBlocks,
+    ShowContainer, StockBlob,
+};
 
 impl Broker {
     pub async fn create_container(
@@ -20,7 +22,7 @@ impl Broker {
         metadata: Metadata,
     ) -> Result<ContainerView, AdminError> {
         let place = place(&name);
-        self.ask_container(place, BlobRequest::CreateContainer { name, metadata }).await
+        self.ask(place, CreateContainer { name, metadata }).await
     }
 
     pub async fn set_container_metadata(
@@ -30,7 +32,7 @@ impl Broker {
         condition: Condition,
     ) -> Result<(Etag, Timestamp), AdminError> {
         let place = place(&name);
-        self.ask_changed(place, BlobRequest::SetContainerMetadata { name, metadata, condition }).await
+        self.ask(place, SetContainerMetadata { name, metadata, condition }).await.map(changed)
     }
 
     /// With all its blobs.
@@ -40,23 +42,21 @@ impl Broker {
         condition: Condition,
     ) -> Result<(), AdminError> {
         let place = place(&name);
-        self.ask_blobs(place, BlobRequest::DeleteContainer { name, condition }).await.map(|_| ())
+        self.ask(place, DeleteContainer { name, condition }).await
     }
 
     pub async fn container(&self, name: ContainerName) -> Result<ContainerView, AdminError> {
         let place = place(&name);
-        self.ask_container(place, BlobRequest::ShowContainer { name }).await
+        self.ask(place, ShowContainer { name }).await
     }
 
     /// Containers of all shards by name.
     pub async fn containers(&self, page: Page) -> Result<Found<(ContainerName, ContainerView)>, AdminError> {
         let (mut all, mut nexts) = (Vec::new(), Vec::new());
         for shard in 0..self.shard_count() {
-            let request = BlobRequest::ListContainers { page: page.clone() };
-            if let BlobAnswer::Containers(found) = self.ask_blobs(shard, request).await? {
-                all.extend(found.found);
-                nexts.extend(found.next);
-            }
+            let found = self.ask(shard, ListContainers { page: page.clone() }).await?;
+            all.extend(found.found);
+            nexts.extend(found.next);
         }
         all.sort_by(|(left, _), (right, _)| left.cmp(right));
         let beyond = all.split_off(all.len().min(page.count_max));
@@ -73,7 +73,7 @@ impl Broker {
         condition: Condition,
     ) -> Result<(Etag, Timestamp), AdminError> {
         let place = place(&container);
-        self.ask_changed(place, BlobRequest::Put { container, blob, new, condition }).await
+        self.ask(place, PutBlob { container, blob, new, condition }).await.map(changed)
     }
 
     /// Keeps a block until a list of blocks names it.
@@ -86,8 +86,8 @@ impl Broker {
         lease_id: Option<LeaseId>,
     ) -> Result<(), AdminError> {
         let place = place(&container);
-        let request = BlobRequest::PutBlock { container, blob, id, content, lease_id };
-        self.ask_blobs(place, request).await.map(|_| ())
+        let request = PutBlock { container, blob, id, content, lease_id };
+        self.ask(place, request).await
     }
 
     /// Makes a blob of blocks; `new` has everything but the content.
@@ -100,7 +100,7 @@ impl Broker {
         condition: Condition,
     ) -> Result<(Etag, Timestamp), AdminError> {
         let place = place(&container);
-        self.ask_changed(place, BlobRequest::PutBlockList { container, blob, list, new, condition }).await
+        self.ask(place, PutBlockList { container, blob, list, new, condition }).await.map(changed)
     }
 
     /// The blocks of a blob, and those that wait for a list.
@@ -110,10 +110,8 @@ impl Broker {
         blob: BlobName,
     ) -> Result<(Vec<Block>, Vec<Block>), AdminError> {
         let place = place(&container);
-        match self.ask_blobs(place, BlobRequest::ShowBlocks { container, blob }).await? {
-            BlobAnswer::Blocks { committed, uncommitted } => Ok((committed, uncommitted)),
-            _ => Err(ShardStopped.into()),
-        }
+        let Blocks { committed, uncommitted } = self.ask(place, ShowBlocks { container, blob }).await?;
+        Ok((committed, uncommitted))
     }
 
     /// Acts on the lease of a blob, or without one on that of the container.
@@ -125,10 +123,7 @@ impl Broker {
         condition: Condition,
     ) -> Result<Leased, AdminError> {
         let place = place(&container);
-        match self.ask_blobs(place, BlobRequest::Lease { container, blob, action, condition }).await? {
-            BlobAnswer::Leased(leased) => Ok(leased),
-            _ => Err(ShardStopped.into()),
-        }
+        self.ask(place, LeaseBlob { container, blob, action, condition }).await
     }
 
     pub async fn set_blob_metadata(
@@ -139,7 +134,7 @@ impl Broker {
         condition: Condition,
     ) -> Result<(Etag, Timestamp), AdminError> {
         let place = place(&container);
-        self.ask_changed(place, BlobRequest::SetMetadata { container, blob, metadata, condition }).await
+        self.ask(place, SetBlobMetadata { container, blob, metadata, condition }).await.map(changed)
     }
 
     pub async fn delete_blob(
@@ -149,15 +144,12 @@ impl Broker {
         condition: Condition,
     ) -> Result<(), AdminError> {
         let place = place(&container);
-        self.ask_blobs(place, BlobRequest::Delete { container, blob, condition }).await.map(|_| ())
+        self.ask(place, DeleteBlob { container, blob, condition }).await
     }
 
     pub async fn blob(&self, container: ContainerName, blob: BlobName) -> Result<Blob, AdminError> {
         let place = place(&container);
-        match self.ask_blobs(place, BlobRequest::Show { container, blob }).await? {
-            BlobAnswer::Blob(blob) => Ok(*blob),
-            _ => Err(ShardStopped.into()),
-        }
+        self.ask(place, ShowBlob { container, blob }).await
     }
 
     /// Blobs of one container by name.
@@ -167,46 +159,21 @@ impl Broker {
         page: Page,
     ) -> Result<Found<(BlobName, Blob)>, AdminError> {
         let place = place(&container);
-        match self.ask_blobs(place, BlobRequest::List { container, page }).await? {
-            BlobAnswer::Blobs(found) => Ok(found),
-            _ => Err(ShardStopped.into()),
-        }
+        self.ask(place, ListBlobs { container, page }).await
     }
 
     /// What the stock checkpoint stores of the SDKs keep here for a hub: ownerships and checkpoints of its partitions, in any container.
     pub async fn stock_checkpoints(&self, hub: &EntityName) -> Result<Vec<StockBlob>, AdminError> {
         let mut all = Vec::new();
         for shard in 0..self.shard_count() {
-            if let BlobAnswer::Stock(found) =
-                self.ask_blobs(shard, BlobRequest::Stock { hub: hub.clone() }).await?
-            {
-                all.extend(found);
-            }
+            all.extend(self.ask(shard, ListStock { hub: hub.clone() }).await?);
         }
         Ok(all)
     }
+}
 
-    async fn ask_container(&self, shard: usize, request: BlobRequest) -> Result<ContainerView, AdminError> {
-        match self.ask_blobs(shard, request).await? {
-            BlobAnswer::Container(view) => Ok(view),
-            _ => Err(ShardStopped.into()),
-        }
-    }
-
-    async fn ask_changed(&self, shard: usize, request: BlobRequest) -> Result<(Etag, Timestamp), AdminError> {
-        match self.ask_blobs(shard, request).await? {
-            BlobAnswer::Changed { etag, at } => Ok((etag, at)),
-            _ => Err(ShardStopped.into()),
-        }
-    }
-
-    async fn ask_blobs(&self, shard: usize, request: BlobRequest) -> Result<BlobAnswer, AdminError> {
-        let request = Box::new(request);
-        match self.ask(shard, |ticket| Request::Blob { ticket, request }).await? {
-            Answer::Blob(answer) => Ok(*answer),
-            _ => Err(ShardStopped.into()),
-        }
-    }
+fn changed(Changed { etag, at }: Changed) -> (Etag, Timestamp) {
+    (etag, at)
 }
 
 fn place(container: &ContainerName) -> usize {

@@ -1,4 +1,4 @@
-//! Events from nobody's connection: a look at some of them, and a few to store.
+//! Calls about events: to look at some of them, and to store a few.
 
 use std::convert::Infallible;
 
@@ -7,13 +7,14 @@ use peeklock_hubs::block::{self, Block, Event};
 use peeklock_hubs::{HubView, ReaderEnd, ReaderSpec, StartAt};
 use peeklock_types::ConsumerGroup;
 
-use crate::batch::{Batch, Ticket};
+use super::{AdminError, Guest};
+use crate::batch::Batch;
 use crate::broker::{Broker, ShardStopped};
-use crate::guest::Guest;
 use crate::hub::{Events, Fence, Partition};
-use crate::manage::AdminError;
-use crate::reply::{Error, Reply};
-use crate::request::{Drain, Request};
+use crate::reply::{Error, ReaderReply, Reply};
+use crate::request::events::{Append, AttachReader};
+use crate::request::receiving::{Credit, Drain, Window};
+use crate::request::{Ask, Ticket};
 
 /// A look ends behind so many bytes.
 const LOOK_BYTES_MAX: usize = 1 << 20;
@@ -41,29 +42,33 @@ impl Broker {
             name: None,
         };
         let (spec, fence) = (Box::new(spec), Fence::default());
-        let mut batch =
-            Batch::from(Request::AttachReader { ticket: Ticket(0), partition: place, receiver, spec, fence });
-        batch.push(Request::Window { receiver, size_bytes: WINDOW_BYTES });
+        let mut batch = Batch::default();
+        batch.ask(Ticket::new(0), AttachReader { partition: place, receiver, spec, fence });
+        batch.push(Window { receiver, size_bytes: WINDOW_BYTES });
         // What bounds it is the window: events that are left out count against a limit.
-        batch.push(Request::Credit { receiver, limit: u64::MAX, drain: Drain::Start });
+        batch.push(Credit { receiver, limit: u64::MAX, drain: Drain::Start });
         guest.send(batch).await?;
         let mut look = Look { found: Vec::new(), size_bytes: 0, top };
         loop {
             for reply in guest.replies().await? {
                 match reply {
-                    Reply::Answer { result: Err(error), .. } => return Err(error.into()),
-                    Reply::Events(events) => {
+                    Reply::Answer(answer) => {
+                        AttachReader::answered(answer).map_or(Ok(()), |attached| attached.result)?;
+                    }
+                    Reply::Reader(ReaderReply::Events(events)) => {
                         let size_bytes = events.window_bytes;
                         look.take(*events, partition)?;
                         if look.is_done() {
                             return Ok(look.found);
                         }
-                        guest.send(Batch::from(Request::Window { receiver, size_bytes })).await?;
+                        guest.send(Batch::from(Window { receiver, size_bytes })).await?;
                     }
-                    Reply::Drained { .. } => return Ok(look.found),
-                    Reply::ReaderEnded { reason, .. } => return Err(ended(hub, partition, *reason)),
+                    Reply::Reader(ReaderReply::Drained { .. }) => return Ok(look.found),
+                    Reply::Reader(ReaderReply::Ended { reason, .. }) => {
+                        return Err(ended(hub, partition, *reason));
+                    }
                     Reply::Stopped { .. } => return Err(ShardStopped.into()),
-                    _ => {}
+                    Reply::Receiver(_) | Reply::Kept { .. } => {}
                 }
             }
         }
@@ -77,7 +82,7 @@ impl Broker {
         events: &[Bytes],
     ) -> Result<(), AdminError> {
         self.check_partition(hub, partition)?;
-        let mut guest = Guest::new(self, self.place_partition(&hub.name, partition))?;
+        let shard = self.place_partition(&hub.name, partition);
         let mut block = Block::with_capacity(events.iter().map(Bytes::len).sum());
         for event in events {
             let written = block.add(|out| {
@@ -87,16 +92,7 @@ impl Broker {
             written.unwrap_or_else(|never| match never {});
         }
         let partition = Partition { hub: hub.id, number: partition };
-        guest.send(Request::Append { ticket: Ticket(0), partition, block, producer: None }.into()).await?;
-        loop {
-            for reply in guest.replies().await? {
-                match reply {
-                    Reply::Answer { result, .. } => return result.map(drop).map_err(AdminError::from),
-                    Reply::Stopped { .. } => return Err(ShardStopped.into()),
-                    _ => {}
-                }
-            }
-        }
+        self.ask(shard, Append { partition, block, producer: None }).await
     }
 
     fn check_partition(&self, hub: &HubView, partition: u32) -> Result<(), AdminError> {

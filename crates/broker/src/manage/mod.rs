@@ -1,4 +1,11 @@
-//! Requests from nobody's connection: what management asks, one question and one answer at a time.
+//! Calls of management: each sends a request to a shard and waits for its answer. The callers have no connection.
+
+mod blobs;
+mod events;
+mod guest;
+mod hubs;
+mod quotas;
+mod receipts;
 
 use std::collections::BTreeMap;
 
@@ -7,11 +14,16 @@ use peeklock_engine::Explained;
 use peeklock_filter::{Rule, RuleName};
 use peeklock_types::{EntityKind, EntityName, EntityPath, QueueSettings, SequenceNumber};
 
-use crate::batch::{Batch, Ticket};
+use crate::batch::Batch;
 use crate::broker::{Broker, ShardStopped};
-use crate::guest::Guest;
-use crate::reply::{Answer, EntityInfo, Error, Message, Reply, RuleInfo};
-use crate::request::{Listing, Request};
+use crate::execute::missing;
+use crate::reply::{EntityInfo, Error, Message, RuleInfo};
+use crate::request::entities::{Create, Delete, Find, List, Listing, Named, Names, Show, Update};
+use crate::request::receiving::Peek;
+use crate::request::rules::{AddRule, Explain, ListRules, RemoveRule, ReplaceRule, ShowRule};
+use crate::request::{Ask, Ticket};
+pub(crate) use guest::Guest;
+pub use quotas::QuotaError;
 
 #[derive(Debug, thiserror::Error)]
 pub enum AdminError {
@@ -54,8 +66,8 @@ impl Broker {
         let _turn = self.quota_turn().await;
         self.check_entity_count(&name, kind).await?;
         let settings = self.entity_within_quotas(&name, settings)?;
-        let (shard, settings, rule) = (self.place(&name), Box::new(settings), rule.map(Box::new));
-        self.one(shard, |ticket| Request::Create { ticket, name, kind, settings, rule }).await
+        let (settings, rule) = (Box::new(settings), rule.map(Box::new));
+        self.ask_at(&name.clone(), Create { name, kind, settings, rule }).await
     }
 
     pub async fn create_queue(&self, name: EntityName, settings: QueueSettings) -> Result<(), AdminError> {
@@ -70,19 +82,17 @@ impl Broker {
         expected: Option<u64>,
     ) -> Result<EntityInfo, AdminError> {
         let settings = self.entity_within_quotas(&name, settings)?;
-        let (shard, settings) = (self.place(&name), Box::new(settings));
-        self.one(shard, |ticket| Request::Update { ticket, name, settings, expected }).await
+        let settings = Box::new(settings);
+        self.ask_at(&name.clone(), Update { name, settings, expected }).await
     }
 
     /// Deletes a queue or a subscription with all its messages, or a topic with all its subscriptions.
     pub async fn delete(&self, name: EntityName, expected: Option<u64>) -> Result<(), AdminError> {
-        let shard = self.place(&name);
-        self.ask(shard, |ticket| Request::Delete { ticket, name, expected }).await.map(|_| ())
+        self.ask_at(&name.clone(), Delete { name, expected }).await
     }
 
     pub async fn show(&self, name: EntityName) -> Result<EntityInfo, AdminError> {
-        let shard = self.place(&name);
-        self.one(shard, |ticket| Request::Show { ticket, name }).await
+        self.ask_at(&name.clone(), Show { name }).await
     }
 
     /// Entities by name.
@@ -110,10 +120,8 @@ impl Broker {
         let mut found = BTreeMap::new();
         for shard in self.shards_with(what) {
             let (what, after) = (what.clone(), after.clone());
-            let answer = self.ask(shard, |ticket| Request::List { ticket, what, after, top }).await?;
-            if let Answer::Entities(entities) = answer {
-                found.extend(entities.into_iter().map(|entity| (entity.name.clone(), entity)));
-            }
+            let entities = self.ask(shard, List { what, after, top }).await?;
+            found.extend(entities.into_iter().map(|entity| (entity.name.clone(), entity)));
         }
         Ok(found.into_values().take(top).collect())
     }
@@ -121,10 +129,7 @@ impl Broker {
     pub(crate) async fn names(&self, what: &Listing) -> Result<Vec<EntityName>, AdminError> {
         let mut all = Vec::new();
         for shard in self.shards_with(what) {
-            let what = what.clone();
-            if let Answer::Names(names) = self.ask(shard, |ticket| Request::Names { ticket, what }).await? {
-                all.extend(names);
-            }
+            all.extend(self.ask(shard, Names { what: what.clone() }).await?);
         }
         Ok(all)
     }
@@ -140,27 +145,22 @@ impl Broker {
     }
 
     pub async fn add_rule(&self, subscription: EntityName, rule: Rule) -> Result<(), AdminError> {
-        let (shard, name, rule) = (self.place(&subscription), subscription, Box::new(rule));
-        self.ask(shard, |ticket| Request::AddRule { ticket, name, rule }).await.map(|_| ())
+        let (at, rule) = (subscription.clone(), Box::new(rule));
+        self.ask_at(&at, AddRule { name: subscription, rule }).await
     }
 
     /// In place of the one with the same name.
     pub async fn replace_rule(&self, subscription: EntityName, rule: Rule) -> Result<(), AdminError> {
-        let (shard, name, rule) = (self.place(&subscription), subscription, Box::new(rule));
-        self.ask(shard, |ticket| Request::ReplaceRule { ticket, name, rule }).await.map(|_| ())
+        let (at, rule) = (subscription.clone(), Box::new(rule));
+        self.ask_at(&at, ReplaceRule { name: subscription, rule }).await
     }
 
     pub async fn remove_rule(&self, subscription: EntityName, rule: RuleName) -> Result<(), AdminError> {
-        let (shard, name) = (self.place(&subscription), subscription);
-        self.ask(shard, |ticket| Request::RemoveRule { ticket, name, rule }).await.map(|_| ())
+        self.ask_at(&subscription.clone(), RemoveRule { name: subscription, rule }).await
     }
 
     pub async fn rule(&self, subscription: EntityName, rule: RuleName) -> Result<RuleInfo, AdminError> {
-        let (shard, name) = (self.place(&subscription), subscription);
-        match self.ask(shard, |ticket| Request::ShowRule { ticket, name, rule }).await? {
-            Answer::Rules(mut rules) => rules.pop().ok_or_else(|| ShardStopped.into()),
-            _ => Err(ShardStopped.into()),
-        }
+        self.ask_at(&subscription.clone(), ShowRule { name: subscription, rule }).await
     }
 
     pub async fn rules(
@@ -169,20 +169,12 @@ impl Broker {
         skip: usize,
         top: usize,
     ) -> Result<Vec<RuleInfo>, AdminError> {
-        let (shard, name) = (self.place(&subscription), subscription);
-        match self.ask(shard, |ticket| Request::ListRules { ticket, name, skip, top }).await? {
-            Answer::Rules(rules) => Ok(rules),
-            _ => Err(ShardStopped.into()),
-        }
+        self.ask_at(&subscription.clone(), ListRules { name: subscription, skip, top }).await
     }
 
     /// What a topic would do with a message that has these properties.
     pub async fn explain(&self, topic: EntityName, view: Bytes) -> Result<Vec<Explained>, AdminError> {
-        let (shard, name) = (self.place(&topic), topic);
-        match self.ask(shard, |ticket| Request::Explain { ticket, name, view }).await? {
-            Answer::Explained(explained) => Ok(explained),
-            _ => Err(ShardStopped.into()),
-        }
+        self.ask_at(&topic.clone(), Explain { name: topic, view }).await
     }
 
     /// Shows messages from `from` on, in any state, without touching them.
@@ -192,45 +184,35 @@ impl Broker {
         from: SequenceNumber,
         count_max: usize,
     ) -> Result<Vec<Message>, AdminError> {
-        let (shard, name, sub_queue) = (self.place(&path.name), path.name, path.sub_queue);
-        let Answer::Found(found) = self.ask(shard, |ticket| Request::Find { ticket, name }).await? else {
-            return Err(ShardStopped.into());
+        let EntityPath { name, sub_queue } = path;
+        let shard = self.place(&name);
+        let entity = match self.ask(shard, Find { name: name.clone() }).await? {
+            Named::Entity(found) => found.entity,
+            Named::Hub(_) => return Err(missing(name).into()),
         };
-        let (entity, session) = (found.entity, None);
-        let peek = |ticket| Request::Peek { ticket, entity, sub_queue, from, count_max, session };
-        match self.ask(shard, peek).await? {
-            Answer::Messages(messages) => Ok(messages),
-            _ => Err(ShardStopped.into()),
-        }
+        self.ask(shard, Peek { entity, sub_queue, from, count_max, session: None }).await
     }
 
-    async fn one(
+    /// Sends a request to the shard that owns `name`.
+    pub async fn ask_at<R: Ask>(&self, name: &EntityName, request: R) -> Result<R::Answer, AdminError> {
+        self.ask(self.place(name), request).await
+    }
+
+    /// Sends a request to a shard and waits for its answer.
+    pub async fn ask<R: Ask>(&self, shard: usize, request: R) -> Result<R::Answer, AdminError> {
+        self.ask_with(shard, Batch::default(), request).await
+    }
+
+    /// Does the same for a request about messages that were written to `batch`.
+    pub async fn ask_with<R: Ask>(
         &self,
         shard: usize,
-        request: impl FnOnce(Ticket) -> Request,
-    ) -> Result<EntityInfo, AdminError> {
-        match self.ask(shard, request).await? {
-            Answer::Entities(mut entities) => entities.pop().ok_or_else(|| ShardStopped.into()),
-            _ => Err(ShardStopped.into()),
-        }
-    }
-
-    pub(crate) async fn ask(
-        &self,
-        shard: usize,
-        request: impl FnOnce(Ticket) -> Request,
-    ) -> Result<Answer, AdminError> {
-        self.ask_batch(shard, Batch::from(request(Ticket(0)))).await
-    }
-
-    /// The same for a request that brings messages.
-    pub(crate) async fn ask_batch(&self, shard: usize, batch: Batch) -> Result<Answer, AdminError> {
+        mut batch: Batch,
+        request: R,
+    ) -> Result<R::Answer, AdminError> {
         let mut guest = Guest::new(self, shard)?;
+        batch.ask(Ticket::new(0), request);
         guest.send(batch).await?;
-        let reply = guest.replies().await?.into_iter().next();
-        match reply {
-            Some(Reply::Answer { result, .. }) => Ok(result?),
-            _ => Err(ShardStopped.into()),
-        }
+        guest.answer::<R>().await
     }
 }

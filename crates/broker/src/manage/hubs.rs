@@ -9,11 +9,16 @@ use std::sync::Arc;
 use peeklock_hubs::{Checkpoint, CheckpointBy, Etag, HubView, Ownership, StreamSpec};
 use peeklock_types::{ConsumerGroup, EntityName, HubId, HubSettings};
 
+use super::AdminError;
 use crate::broker::{Broker, ShardStopped};
-use crate::hub::{HubAnswer, HubRequest, Lag, Partition, PartitionInfo};
-use crate::manage::AdminError;
-use crate::reply::{Answer, Error};
-use crate::request::Request;
+use crate::hub::{Lag, Partition, PartitionInfo};
+use crate::reply::Error;
+use crate::request::entities::Find;
+use crate::request::hubs::{
+    Claim, CreateConsumerGroup, CreateHub, DeleteConsumerGroup, DeleteHub, DeleteStreams, EndConsumerGroup,
+    ListCheckpoints, ListHubs, ListOwnerships, ListPartitions, OpenStreams, SetCheckpoint, ShowHub,
+    ShowPartition, ShowPartitions, UpdateConsumerGroup, UpdateHub,
+};
 
 impl Broker {
     /// `groups` beside `$Default`.
@@ -60,8 +65,8 @@ impl Broker {
         let count = settings.partition_count;
         let created = match self.open_streams(id, &name, &settings, 0..count).await {
             Ok(()) => {
-                let request = HubRequest::Create { name: name.clone(), id, settings, groups };
-                self.ask_view(&name, request).await
+                let settings = Box::new(settings);
+                self.ask_at(&name, CreateHub { name: name.clone(), id, settings, groups }).await
             }
             Err(error) => Err(error),
         };
@@ -72,8 +77,7 @@ impl Broker {
     }
 
     async fn find(&self, name: &EntityName) -> Result<bool, AdminError> {
-        let (shard, name) = (self.place(name), name.clone());
-        match self.ask(shard, |ticket| Request::Find { ticket, name }).await {
+        match self.ask_at(name, Find { name: name.clone() }).await {
             Ok(_) => Ok(true),
             Err(AdminError::Refused(_)) => Ok(false),
             Err(error) => Err(error),
@@ -110,8 +114,8 @@ impl Broker {
         // Partitions are there before the hub says so.
         let more = old.settings.partition_count..settings.partition_count;
         self.open_streams(old.id, &name, &settings, more).await?;
-        let request = HubRequest::Update { name: name.clone(), settings, expected };
-        let view = self.ask_view(&name, request).await?;
+        let settings = Box::new(settings);
+        let view = self.ask_at(&name, UpdateHub { name: name.clone(), settings, expected }).await?;
         self.open_streams(view.id, &name, &view.settings, 0..view.settings.partition_count).await?;
         Ok(view)
     }
@@ -122,24 +126,21 @@ impl Broker {
     }
 
     async fn delete_alone(&self, name: EntityName, expected: Option<u64>) -> Result<(), AdminError> {
-        let request = HubRequest::Delete { name: name.clone(), expected };
-        let view = self.ask_view(&name, request).await?;
+        let view = self.ask_at(&name, DeleteHub { name: name.clone(), expected }).await?;
         self.delete_streams(view.id, &name, view.settings.partition_count).await;
         Ok(())
     }
 
     pub async fn hub(&self, name: EntityName) -> Result<HubView, AdminError> {
-        self.ask_view(&name.clone(), HubRequest::Show { name }).await
+        self.ask_at(&name.clone(), ShowHub { name }).await
     }
 
     /// By name, after `after`.
     pub async fn hubs(&self, after: Option<EntityName>, top: usize) -> Result<Vec<HubView>, AdminError> {
         let mut found = BTreeMap::new();
         for shard in 0..self.shard_count() {
-            let request = HubRequest::List { after: after.clone(), top };
-            if let HubAnswer::Hubs(hubs) = self.ask_hub_at(shard, request).await? {
-                found.extend(hubs.into_iter().map(|hub| (hub.name.clone(), hub)));
-            }
+            let hubs = self.ask(shard, ListHubs { after: after.clone(), top }).await?;
+            found.extend(hubs.into_iter().map(|hub| (hub.name.clone(), hub)));
         }
         Ok(found.into_values().take(top).collect())
     }
@@ -152,7 +153,7 @@ impl Broker {
     ) -> Result<HubView, AdminError> {
         let _turn = self.quota_turn().await;
         self.check_group_count(&name, &group).await?;
-        self.ask_view(&name.clone(), HubRequest::CreateGroup { name, group, user_metadata }).await
+        self.ask_at(&name.clone(), CreateConsumerGroup { name, group, user_metadata }).await
     }
 
     pub async fn update_group(
@@ -161,7 +162,7 @@ impl Broker {
         group: ConsumerGroup,
         user_metadata: Option<String>,
     ) -> Result<HubView, AdminError> {
-        self.ask_view(&name.clone(), HubRequest::UpdateGroup { name, group, user_metadata }).await
+        self.ask_at(&name.clone(), UpdateConsumerGroup { name, group, user_metadata }).await
     }
 
     /// With its ownerships and checkpoints; its readers are ended.
@@ -174,11 +175,11 @@ impl Broker {
         name: EntityName,
         group: ConsumerGroup,
     ) -> Result<HubView, AdminError> {
-        let request = HubRequest::DeleteGroup { name: name.clone(), group: group.clone() };
-        let view = self.ask_view(&name, request).await?;
+        let request = DeleteConsumerGroup { name: name.clone(), group: group.clone() };
+        let view = self.ask_at(&name, request).await?;
         for shard in 0..self.shard_count() {
             let (hub, group, revision) = (view.id, group.clone(), view.revision);
-            self.ask_hub_at(shard, HubRequest::EndGroup { hub, group, revision }).await?;
+            self.ask(shard, EndConsumerGroup { hub, group, revision }).await?;
         }
         Ok(view)
     }
@@ -198,8 +199,7 @@ impl Broker {
         for (shard, numbers) in self.by_shard(&hub.name, 0..hub.settings.partition_count) {
             let wanted = |number: u32| (Partition { hub: hub.id, number }, after(number));
             let partitions = numbers.into_iter().map(wanted).collect();
-            let answer = self.ask_hub_at(shard, HubRequest::ShowStreams { partitions }).await?;
-            let HubAnswer::PartitionInfos(infos) = answer else { return Err(ShardStopped.into()) };
+            let infos = self.ask(shard, ShowPartitions { partitions }).await?;
             found.extend(infos.into_iter().map(|info| (info.view.partition, info)));
         }
         Ok(found.into_values().collect())
@@ -232,10 +232,7 @@ impl Broker {
         }
         let shard = self.place_partition(&hub.name, number);
         let partition = Partition { hub: hub.id, number };
-        match self.ask_hub_at(shard, HubRequest::ShowStream { partition, after }).await? {
-            HubAnswer::Stream(info) => Ok(info),
-            _ => Err(ShardStopped.into()),
-        }
+        self.ask(shard, ShowPartition { partition, after }).await
     }
 
     /// Claims, renews or (with an empty owner) gives up a partition, if the etag is the one that the caller has read.
@@ -247,11 +244,7 @@ impl Broker {
         owner: String,
         expected: Option<Etag>,
     ) -> Result<Ownership, AdminError> {
-        let request = HubRequest::Claim { name: name.clone(), group, partition, owner, expected };
-        match self.ask_hub(&name, request).await? {
-            HubAnswer::Ownership(ownership) => Ok(ownership),
-            _ => Err(ShardStopped.into()),
-        }
+        self.ask_at(&name.clone(), Claim { name, group, partition, owner, expected }).await
     }
 
     pub async fn ownerships(
@@ -259,10 +252,7 @@ impl Broker {
         name: EntityName,
         group: ConsumerGroup,
     ) -> Result<Vec<Ownership>, AdminError> {
-        match self.ask_hub(&name.clone(), HubRequest::Ownerships { name, group }).await? {
-            HubAnswer::Ownerships(found) => Ok(found),
-            _ => Err(ShardStopped.into()),
-        }
+        self.ask_at(&name.clone(), ListOwnerships { name, group }).await
     }
 
     /// `sequence`: of the last event that is done with; `None` takes the checkpoint away.
@@ -282,11 +272,7 @@ impl Broker {
                 return Err(Error::from(peeklock_hubs::Error::BeyondEnd { partition, given, last }).into());
             }
         }
-        let request = HubRequest::Checkpoint { name: name.clone(), group, partition, sequence, by };
-        match self.ask_hub(&name, request).await? {
-            HubAnswer::Checkpoint(checkpoint) => Ok(checkpoint),
-            _ => Err(ShardStopped.into()),
-        }
+        self.ask_at(&name.clone(), SetCheckpoint { name, group, partition, sequence, by }).await
     }
 
     pub async fn checkpoints(
@@ -294,10 +280,7 @@ impl Broker {
         name: EntityName,
         group: ConsumerGroup,
     ) -> Result<Vec<(u32, Checkpoint)>, AdminError> {
-        match self.ask_hub(&name.clone(), HubRequest::Checkpoints { name, group }).await? {
-            HubAnswer::Checkpoints(found) => Ok(found),
-            _ => Err(ShardStopped.into()),
-        }
+        self.ask_at(&name.clone(), ListCheckpoints { name, group }).await
     }
 
     /// How far a group is behind, by partition.
@@ -340,7 +323,7 @@ impl Broker {
             let spec =
                 |partition| StreamSpec { hub, name: name.clone(), partition, settings: settings.clone() };
             let specs = numbers.into_iter().map(spec).collect();
-            self.ask_hub_at(shard, HubRequest::OpenStreams { specs }).await?;
+            self.ask(shard, OpenStreams { specs }).await?;
         }
         Ok(())
     }
@@ -349,7 +332,7 @@ impl Broker {
     async fn delete_streams(&self, hub: HubId, name: &EntityName, count: u32) {
         for (shard, numbers) in self.by_shard(name, 0..count) {
             let partitions = numbers.into_iter().map(|number| Partition { hub, number }).collect();
-            if let Err(error) = self.ask_hub_at(shard, HubRequest::DeleteStreams { partitions }).await {
+            if let Err(error) = self.ask(shard, DeleteStreams { partitions }).await {
                 tracing::warn!("partitions of the deleted hub '{name}' are still there: {error}");
             }
         }
@@ -366,38 +349,17 @@ impl Broker {
         let hubs = self.hubs(None, usize::MAX).await?;
         let alive: BTreeSet<HubId> = hubs.iter().map(|hub| hub.id).collect();
         for shard in 0..self.shard_count() {
-            let HubAnswer::Streams(streams) = self.ask_hub_at(shard, HubRequest::ListStreams).await? else {
-                continue;
-            };
+            let streams = self.ask(shard, ListPartitions {}).await?;
             let partitions = streams.into_iter().map(|(partition, _)| partition);
             let partitions: Vec<_> = partitions.filter(|partition| !alive.contains(&partition.hub)).collect();
             if !partitions.is_empty() {
-                self.ask_hub_at(shard, HubRequest::DeleteStreams { partitions }).await?;
+                self.ask(shard, DeleteStreams { partitions }).await?;
             }
         }
         for hub in hubs {
             self.open_streams(hub.id, &hub.name, &hub.settings, 0..hub.settings.partition_count).await?;
         }
         Ok(())
-    }
-
-    async fn ask_view(&self, name: &EntityName, request: HubRequest) -> Result<HubView, AdminError> {
-        match self.ask_hub(name, request).await? {
-            HubAnswer::Hub(view) => Ok(view),
-            _ => Err(ShardStopped.into()),
-        }
-    }
-
-    async fn ask_hub(&self, name: &EntityName, request: HubRequest) -> Result<HubAnswer, AdminError> {
-        self.ask_hub_at(self.place(name), request).await
-    }
-
-    async fn ask_hub_at(&self, shard: usize, request: HubRequest) -> Result<HubAnswer, AdminError> {
-        let request = Box::new(request);
-        match self.ask(shard, |ticket| Request::Hub { ticket, request }).await? {
-            Answer::Hub(answer) => Ok(*answer),
-            _ => Err(ShardStopped.into()),
-        }
     }
 }
 

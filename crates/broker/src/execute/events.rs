@@ -1,0 +1,177 @@
+//! Events: appends, readers, and the runs of events that readers get.
+
+use peeklock_hubs::block::BlockHead;
+use peeklock_hubs::{Prepared, ReaderEnd, Run};
+use peeklock_journal::{Log, ReadError, StoredBody};
+use peeklock_types::{ReceiverId, Timestamp, limits};
+
+use crate::batch::PeerId;
+use crate::hub::Events;
+use crate::outgoing::Effect;
+use crate::reading::{Read, place_after};
+use crate::reply::{Error, ReaderReply, Reply};
+use crate::request::events::{Append, AttachReader, EventRequest};
+use crate::request::receiving::Drain;
+use crate::shard::{Failure, Shard};
+
+/// What one run hands to a reader, about.
+const RUN_BYTES_MAX: u32 = 1024 * 1024;
+
+impl<L: Log> Shard<L> {
+    pub(super) fn execute_event(&mut self, now: Timestamp, peer: PeerId, request: EventRequest) {
+        match request {
+            EventRequest::Append(asked) => {
+                self.answer(peer, asked, |shard, request| shard.append_events(now, request))
+            }
+            EventRequest::AttachReader(asked) => self.answer(peer, asked, |shard, request| {
+                let AttachReader { partition, receiver, spec, fence } = request;
+                let hubs = &mut shard.state.hubs;
+                let stream = hubs.find_stream(partition.hub, partition.number)?;
+                hubs.attach_reader(stream, receiver, *spec, &mut shard.hub_output)?;
+                shard.receivers.entry(peer).or_default().push(receiver);
+                shard.fences.insert(receiver, fence);
+                Ok(())
+            }),
+        }
+    }
+
+    fn append_events(&mut self, now: Timestamp, request: Append) -> Result<(), Error> {
+        let Append { partition, block, producer } = request;
+        self.check_space()?;
+        let stream = self.state.hubs.find_stream(partition.hub, partition.number)?;
+        let size_bytes = block.size_bytes();
+        let too_large = || Error::TooLarge { size_bytes, limit_bytes: limits::PUBLICATION_SIZE_BYTES_MAX };
+        if size_bytes > 2 * limits::PUBLICATION_SIZE_BYTES_MAX {
+            return Err(too_large());
+        }
+        let head: BlockHead = match self.state.hubs.prepare(now, stream, block.count(), producer)? {
+            Prepared::Store(head) => head,
+            Prepared::Duplicate => return Ok(()),
+        };
+        let bytes = block.finish(&head).ok_or_else(too_large)?;
+        let body = self.group.put_part(bytes).map_err(|_| too_large())?;
+        let size_bytes = u32::try_from(size_bytes).map_err(|_| too_large())?;
+        self.state.hubs.append(stream, head, body, size_bytes, producer, &mut self.hub_output);
+        Ok(())
+    }
+
+    /// What a reader says about its credit. `false`: it is no reader.
+    pub(crate) fn credit_reader(&mut self, receiver: ReceiverId, limit: u64, drain: Drain) -> bool {
+        let hubs = &mut self.state.hubs;
+        if !hubs.has_reader(receiver) {
+            return false;
+        }
+        hubs.set_reader_limit(receiver, limit);
+        match drain {
+            Drain::Keep => {}
+            Drain::Start => hubs.drain_reader(receiver, true),
+            Drain::Cancel => hubs.drain_reader(receiver, false),
+        }
+        true
+    }
+
+    /// Takes over what the hubs have put into their output.
+    pub(crate) fn collect_hubs(&mut self) {
+        for fact in self.hub_output.facts.drain(..) {
+            self.group.put_hub_fact(&fact);
+        }
+        for (receiver, reason) in self.hub_output.ended.drain(..) {
+            // At once: what is on its way to the old reader must not be seen beside what a new one gets.
+            if let Some(fence) = self.fences.remove(&receiver) {
+                fence.close();
+            }
+            if let Some(receivers) = self.receivers.get_mut(&PeerId::of(receiver)) {
+                receivers.retain(|other| *other != receiver);
+            }
+            self.effects.push(Effect::ReaderEnded { receiver, reason });
+        }
+        let freed = self.hub_output.freed.drain(..);
+        self.freed.extend(freed.map(|(place, size_bytes)| StoredBody { place, size_bytes }));
+    }
+
+    /// Starts to read for every reader that can have events. What is not durable yet waits until it is.
+    pub(crate) fn serve_readers(&mut self) {
+        while self.reading.has_room()
+            && let Some(run) = self.state.hubs.next_run(RUN_BYTES_MAX, &mut self.hub_output)
+        {
+            if run.newest_group <= self.seen {
+                self.start_run(run);
+            } else {
+                self.effects.push(Effect::Run(run));
+            }
+        }
+        self.collect_hubs();
+        self.effects.extend(self.state.hubs.take_drained().into_iter().map(Effect::ReaderDrained));
+    }
+
+    pub(crate) fn start_run(&mut self, run: Run) {
+        if let Some(read) = self.reading.start(run) {
+            self.hand_out(read);
+        }
+    }
+
+    fn hand_out(&mut self, Read { mut run, result, next }: Read) {
+        let hubs = &mut self.state.hubs;
+        if !hubs.has_reader(run.reader) {
+            return;
+        }
+        let extents = match result {
+            Ok(extents) => extents,
+            // They have moved while they were read; the reader's next run says where to.
+            Err(ReadError::Gone(_)) if !hubs.is_current(&run) => return hubs.run_failed(&run),
+            Err(error @ ReadError::Corrupt { .. }) => return self.on_damaged_run(&run, &error.to_string()),
+            Err(error) => {
+                tracing::error!(
+                    shard = self.id.0,
+                    "events {} to {} cannot be read: {error}",
+                    run.from,
+                    run.upto
+                );
+                hubs.detach_reader(run.reader);
+                self.hub_output.ended.push((run.reader, ReaderEnd::Unreadable { from: run.from }));
+                return;
+            }
+        };
+        let place = match (next, run.bodies.first().copied()) {
+            (Some(next), Some((body, _))) => {
+                hubs.shorten_run(&mut run, next.sequence);
+                Some((body, next))
+            }
+            _ => place_after(&run, &extents),
+        };
+        if let Some((body, place)) = place {
+            hubs.keep_place(run.reader, body, place);
+        }
+        hubs.run_done(run.reader);
+        let Run { reader: receiver, from, upto, not_before, window_bytes, last, .. } = run;
+        let events =
+            Events { receiver, from, upto, not_before, extents, window_bytes, last, at: self.clock.now() };
+        let events = ReaderReply::Events(Box::new(events));
+        self.outgoing.push(PeerId::of(receiver), Reply::Reader(events));
+    }
+
+    /// A read has ended: its reader can have the next run.
+    pub(crate) fn on_read(&mut self, read: Read) -> Result<(), Failure> {
+        if let Err(ReadError::Poisoned(poisoned)) = read.result {
+            return Err(poisoned.into());
+        }
+        self.hand_out(read);
+        self.serve_readers();
+        // Mostly there are no facts: only what was found to be lost is one.
+        if self.group.is_empty() {
+            self.hold();
+            return Ok(());
+        }
+        self.append_group()
+    }
+
+    /// Drops events that are older than their hub wants to keep them.
+    pub(crate) fn retire(&mut self, now: Timestamp) -> Result<(), Failure> {
+        self.state.hubs.retire(now, &mut self.hub_output);
+        self.collect_hubs();
+        if !self.group.is_empty() || !self.effects.is_empty() {
+            self.append_group()?;
+        }
+        Ok(())
+    }
+}

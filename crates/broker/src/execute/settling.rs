@@ -1,0 +1,74 @@
+//! Settlements, renewals of locks, and messages that are deleted in bulk.
+
+use peeklock_engine::Settlement;
+use peeklock_journal::Log;
+use peeklock_types::Timestamp;
+
+use crate::batch::PeerId;
+use crate::outgoing::Effect;
+use crate::reply::Error;
+use crate::request::sessions::SessionHold;
+use crate::request::settling::{
+    Purge, PurgeSession, Release, RenewLocks, SettleAll, SettleOfRun, SettleRun, SettlingRequest,
+};
+use crate::request::{Answer, Answered};
+use crate::shard::{Failure, Shard};
+
+impl<L: Log> Shard<L> {
+    /// Executes the settlements of a run in order. A refused settlement does not affect the others.
+    pub(super) fn execute_settles(
+        &mut self,
+        now: Timestamp,
+        peer: PeerId,
+        SettleRun { entity, sub_queue, settles }: SettleRun,
+    ) -> Result<(), Failure> {
+        let mut settled = Vec::with_capacity(settles.len());
+        for SettleOfRun { ticket, token, settlement } in settles {
+            let (engine, out) = (&mut self.state.engine, &mut self.output);
+            let result = engine.settle(now, entity, sub_queue, token, settlement, out).map_err(Error::from);
+            self.collect();
+            settled.push(Answered { ticket, result });
+            if self.is_group_large() {
+                let answer = Answer::Settled(std::mem::take(&mut settled));
+                self.effects.push(Effect::Answer { peer, answer });
+                self.deliver_and_append(now)?;
+            }
+        }
+        if !settled.is_empty() {
+            self.effects.push(Effect::Answer { peer, answer: Answer::Settled(settled) });
+        }
+        Ok(())
+    }
+
+    pub(super) fn execute_settling(&mut self, now: Timestamp, peer: PeerId, request: SettlingRequest) {
+        match request {
+            SettlingRequest::SettleAll(asked) => self.answer(peer, asked, |shard, request| {
+                let SettleAll { entity, sub_queue, tokens, settlement, hold } = request;
+                let hold = hold.as_ref().map(|hold| (&hold.session, hold.receiver));
+                let (engine, out) = (&mut shard.state.engine, &mut shard.output);
+                Ok(engine.settle_all(now, entity, sub_queue, &tokens, &settlement, hold, out)?)
+            }),
+            SettlingRequest::RenewLocks(asked) => self.answer(peer, asked, |shard, request| {
+                let RenewLocks { entity, sub_queue, tokens } = request;
+                Ok(shard.state.engine.renew(now, entity, sub_queue, &tokens, &mut shard.output)?)
+            }),
+            SettlingRequest::Purge(asked) => self.answer(peer, asked, |shard, request| {
+                let Purge { entity, sub_queue, before, count_max } = request;
+                let (before, count_max) = (before.unwrap_or(Timestamp::MAX), count_max.unwrap_or(u64::MAX));
+                let (engine, out) = (&mut shard.state.engine, &mut shard.output);
+                Ok(engine.purge(now, entity, sub_queue, before, count_max, out)?)
+            }),
+            SettlingRequest::PurgeSession(asked) => self.answer(peer, asked, |shard, request| {
+                let PurgeSession { entity, hold, before, count_max } = request;
+                let (SessionHold { session, receiver }, before) = (hold, before.unwrap_or(Timestamp::MAX));
+                let (engine, out) = (&mut shard.state.engine, &mut shard.output);
+                Ok(engine.purge_session(now, entity, &session, receiver, before, count_max, out)?)
+            }),
+            SettlingRequest::Release(Release { entity, sub_queue, token }) => {
+                let (engine, out) = (&mut self.state.engine, &mut self.output);
+                // A lock that has run out meanwhile has already given the message back.
+                let _ = engine.settle(now, entity, sub_queue, token, Settlement::Release, out);
+            }
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Requests about containers and blobs. They are for the shard of the container, except for lists of all containers.
+
+use bytes::Bytes;
+use peeklock_blobs::{
+    Blob, BlobName, Block, BlockId, BlockSource, Condition, ContainerName, ContainerView, Etag, Found,
+    LeaseAction, LeaseId, Leased, Metadata, NewBlob, Page, StockRecord,
+};
+use peeklock_types::{EntityName, Timestamp};
+
+use super::requests;
+
+/// The new state of a blob or container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Changed {
+    pub etag: Etag,
+    pub at: Timestamp,
+}
+
+/// The blocks of a blob.
+#[derive(Clone, Debug)]
+pub struct Blocks {
+    pub committed: Vec<Block>,
+    /// Blocks that wait for a list.
+    pub uncommitted: Vec<Block>,
+}
+
+/// A blob that a stock checkpoint store keeps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StockBlob {
+    pub container: ContainerName,
+    /// As the store wrote it.
+    pub name: BlobName,
+    pub record: StockRecord,
+    pub modified_at: Timestamp,
+}
+
+requests! {
+    BlobRequest, BlobAnswer;
+
+    CreateContainer {
+        name: ContainerName,
+        metadata: Metadata,
+    } -> ContainerView;
+
+    SetContainerMetadata {
+        name: ContainerName,
+        metadata: Metadata,
+        condition: Condition,
+    } -> Changed;
+
+    /// Deletes a container with all its blobs.
+    DeleteContainer {
+        name: ContainerName,
+        condition: Condition,
+    } -> ();
+
+    ShowContainer {
+        name: ContainerName,
+    } -> ContainerView;
+
+    /// Lists the containers of this shard.
+    ListContainers {
+        page: Page,
+    } -> Found<(ContainerName, ContainerView)>;
+
+    PutBlob {
+        container: ContainerName,
+        blob: BlobName,
+        new: NewBlob,
+        condition: Condition,
+    } -> Changed;
+
+    /// Stores a block until a list of blocks names it.
+    PutBlock {
+        container: ContainerName,
+        blob: BlobName,
+        id: BlockId,
+        content: Bytes,
+        lease_id: Option<LeaseId>,
+    } -> ();
+
+    /// Makes a blob of blocks. `new` has everything but the content.
+    PutBlockList {
+        container: ContainerName,
+        blob: BlobName,
+        list: Vec<(BlockSource, BlockId)>,
+        new: NewBlob,
+        condition: Condition,
+    } -> Changed;
+
+    ShowBlocks {
+        container: ContainerName,
+        blob: BlobName,
+    } -> Blocks;
+
+    /// Acts on the lease of a blob, or without one on that of the container.
+    LeaseBlob {
+        container: ContainerName,
+        blob: Option<BlobName>,
+        action: LeaseAction,
+        condition: Condition,
+    } -> Leased;
+
+    SetBlobMetadata {
+        container: ContainerName,
+        blob: BlobName,
+        metadata: Metadata,
+        condition: Condition,
+    } -> Changed;
+
+    DeleteBlob {
+        container: ContainerName,
+        blob: BlobName,
+        condition: Condition,
+    } -> ();
+
+    ShowBlob {
+        container: ContainerName,
+        blob: BlobName,
+    } -> Blob;
+
+    /// Lists the blobs of one container.
+    ListBlobs {
+        container: ContainerName,
+        page: Page,
+    } -> Found<(BlobName, Blob)>;
+
+    /// Lists what the stock checkpoint stores of the SDKs keep for a hub, in all containers of this shard.
+    ListStock {
+        hub: EntityName,
+    } -> Vec<StockBlob>;
+}

@@ -1,0 +1,101 @@
+//! Requests about queues, topics and subscriptions themselves.
+
+use peeklock_engine::{EntityId, ExplainedMessage, OrderView};
+use peeklock_filter::Rule;
+use peeklock_hubs::HubView;
+use peeklock_types::{EntityKind, EntityName, QueueSettings, SequenceNumber};
+
+use super::requests;
+use crate::measure::Measure;
+use crate::reply::EntityInfo;
+
+/// The entity that has a name.
+#[derive(Clone, Debug)]
+pub enum Named {
+    Entity(Found),
+    Hub(HubView),
+}
+
+/// An entity, with what its senders must know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    pub entity: EntityId,
+    pub kind: EntityKind,
+    /// Whether messages belong to sessions, and receivers hold them.
+    pub requires_session: bool,
+    pub max_message_size_bytes: u32,
+    /// Whether messages must carry their message ids: the queue detects duplicates, or forwards to one that may.
+    pub needs_message_id: bool,
+    /// Whether messages should carry their views: it is a topic, or a queue with an order. The shard makes the view of a message without one.
+    pub needs_view: bool,
+}
+
+/// A selection of entities.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Listing {
+    All,
+    Queues,
+    Topics,
+    Subscriptions { topic: EntityName },
+}
+
+requests! {
+    EntityRequest, EntityAnswer;
+
+    Find {
+        name: EntityName,
+    } -> Named;
+
+    /// `rule`: the first rule of a subscription; without one the subscription gets every message.
+    Create {
+        name: EntityName,
+        kind: EntityKind,
+        settings: Box<QueueSettings>,
+        rule: Option<Box<Rule>>,
+    } -> EntityInfo;
+
+    /// `expected`: the revision that the caller has read.
+    Update {
+        name: EntityName,
+        settings: Box<QueueSettings>,
+        expected: Option<u64>,
+    } -> EntityInfo;
+
+    Delete {
+        name: EntityName,
+        expected: Option<u64>,
+    } -> ();
+
+    Show {
+        name: EntityName,
+    } -> EntityInfo;
+
+    /// Lists entities by name, after `after`, at most `top`.
+    List {
+        what: Listing,
+        after: Option<EntityName>,
+        top: usize,
+    } -> Vec<EntityInfo>;
+
+    /// Lists the names of all entities.
+    Names {
+        what: Listing,
+    } -> Vec<EntityName>;
+
+    /// Shows the order of a queue. `None`: the queue has no order.
+    ShowOrder {
+        name: EntityName,
+    } -> Option<Box<OrderView>>;
+
+    /// Explains why a message has not been received yet.
+    ExplainMessage {
+        name: EntityName,
+        number: SequenceNumber,
+    } -> ExplainedMessage;
+
+    /// Lists entities of all kinds with their measurements, by name, after `after`, at most `top`.
+    MeasureEntities {
+        after: Option<EntityName>,
+        top: usize,
+    } -> Vec<Measure>;
+}
