@@ -117,9 +117,9 @@ pub enum Error {
     )]
     NotScheduled { path: EntityPath, sequence_number: SequenceNumber },
     #[error(
-        "'{path}' is full: {size_bytes} of {max} bytes are taken; receive messages, or raise the queue's max size"
+        "'{path}' is full: {taken} of {max} {unit} are taken; receive messages, or raise the queue's {setting}"
     )]
-    QueueFull { path: EntityPath, size_bytes: u64, max: u64 },
+    QueueFull { path: EntityPath, taken: u64, max: u64, unit: &'static str, setting: &'static str },
     #[error("the message has {size_bytes} bytes; '{path}' takes at most {max} for one message")]
     MessageTooLarge { path: EntityPath, size_bytes: u32, max: u32 },
     #[error(

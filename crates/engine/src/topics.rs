@@ -235,7 +235,7 @@ impl Engine {
         let size_bytes = self.topic_size(entity);
         let more: u64 = messages.iter().map(|message| u64::from(message.size_bytes)).sum();
         if size_bytes + more > max {
-            return Err(Error::QueueFull { path: queue.path(SubQueue::Main), size_bytes, max });
+            return Err(queue.full(size_bytes, max, "bytes", "max size"));
         }
         Ok(())
     }

@@ -214,7 +214,7 @@ impl Queue {
         let old = self.main.messages.get(number).map_or(0, |entry| entry.size_bytes);
         let after = self.size_bytes().saturating_sub(old.into()) + u64::from(size_bytes);
         if let Some(max) = self.settings.max_size_bytes.filter(|max| after > *max && size_bytes > old) {
-            return Err(Error::QueueFull { path: path(), size_bytes: self.size_bytes(), max });
+            return Err(self.full(self.size_bytes(), max, "bytes", "max size"));
         }
         match body.place() {
             BodyPlace::Log { group, .. } if group < self.newest_group => {

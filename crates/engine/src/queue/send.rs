@@ -103,9 +103,14 @@ impl Queue {
         let size_bytes = self.size_bytes();
         let more: u64 = messages.iter().map(|message| u64::from(message.size_bytes)).sum();
         if size_bytes + more > max {
-            return Err(Error::QueueFull { path: self.path(SubQueue::Main), size_bytes, max });
+            return Err(self.full(size_bytes, max, "bytes", "max size"));
         }
         Ok(())
+    }
+
+    /// Returns the error for a limit that is reached, in the unit and with the name of its setting.
+    pub(crate) fn full(&self, taken: u64, max: u64, unit: &'static str, setting: &'static str) -> Error {
+        Error::QueueFull { path: self.path(SubQueue::Main), taken, max, unit, setting }
     }
 
     pub(crate) fn check_numbers(&self, count: usize) -> Result<(), Error> {

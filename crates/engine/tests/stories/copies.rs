@@ -224,7 +224,7 @@ fn a_topic_says_no_when_it_is_disabled_or_full() {
     story.publish(topic, &[]);
     story.publish(topic, &[]);
     let full = story.send_to(topic, Attributes::default());
-    assert!(matches!(full, Err(Error::QueueFull { size_bytes: 400, max: 450, .. })), "{full:?}");
+    assert!(matches!(full, Err(Error::QueueFull { taken: 400, max: 450, .. })), "{full:?}");
     story.queue = two;
     let delivery = story.receive(MAIN).unwrap();
     story.settle(&delivery, Settlement::Complete).unwrap();

@@ -67,7 +67,7 @@ fn a_full_queue_takes_nothing_until_there_is_room() {
     story.send(2);
     let batch = story.batch(1);
     let refused = story.engine.send(story.now, story.queue, batch, &mut story.out);
-    assert!(matches!(refused, Err(Error::QueueFull { size_bytes: 200, max: 250, .. })));
+    assert!(matches!(refused, Err(Error::QueueFull { taken: 200, max: 250, .. })));
     let delivery = story.receive(MAIN).unwrap();
     story.settle(&delivery, DEAD_LETTER).unwrap();
     let batch = story.batch(1);
