@@ -1,4 +1,4 @@
-//! `peeklock checkpoint`: how far consumer groups have come, and moving them elsewhere.
+//! `peeklock checkpoint`: list, show and reset the checkpoints of consumer groups.
 
 use std::io::{self, Write};
 
@@ -226,7 +226,7 @@ impl Reset {
         Ok(admin.reset_checkpoints(&self.hub, &self.group, self.partition, &self.to, dry_run).await?)
     }
 
-    /// Asks a person; a script has to pass `--yes`.
+    /// Asks for confirmation on a terminal; a script has to pass `--yes`.
     fn confirm(&self, planned: &[CheckpointMove], count: &str) -> Result<()> {
         if !is_interactive() {
             bail!("add --yes to move {count} of consumer group '{}', or --dry-run to see which", self.group);
@@ -271,7 +271,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn where_to_is_said_in_many_ways() {
+    fn the_target_of_a_reset_has_several_forms() {
         assert_eq!(reset_to("17").unwrap(), ResetTo::Sequence(17));
         for text in ["earliest", "latest", "none", "2026-01-31T18:00:00Z"] {
             assert_eq!(reset_to(text).unwrap(), ResetTo::Text(text.to_owned()));

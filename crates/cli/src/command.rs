@@ -1,7 +1,7 @@
 //! The commands that entities share: create, update, list, show and delete.
 //!
 //! An entity is the struct of the arguments that name it. Each trait below adds one command to it, and the struct of that command has the
-//! connection, the output as text or JSON, and the report. Commands of one entity alone stand in its own module.
+//! connection, the output as text or JSON, and the report. Commands of a single entity are in its own module.
 
 use anyhow::Result;
 use peeklock_client::Admin;
@@ -41,7 +41,7 @@ pub(crate) trait Deletable: Entity {
     async fn delete(&self, admin: &mut Admin) -> Result<String>;
 }
 
-/// The arguments that say which items to list.
+/// The arguments that select the items of a list.
 pub(crate) trait Listable: clap::Args {
     type Item: Serialize;
 
@@ -54,11 +54,11 @@ pub(crate) trait Showable: clap::Args {
 
     async fn info(&self, admin: &mut Admin) -> Result<Self::Info>;
 
-    /// Writes the page for people; it may need further requests.
+    /// Writes the page for a terminal. It may send further requests.
     async fn page(&self, admin: &mut Admin, info: &Self::Info, page: &mut Page<'_>) -> Result<()>;
 }
 
-// The structs have no doc comments: `clap` would take those for the help of every entity.
+// The structs have no doc comments, because `clap` would use them as the help of every entity.
 
 #[derive(clap::Args)]
 pub(crate) struct Create<E: Creatable> {

@@ -1,4 +1,4 @@
-//! `peeklock config`: what a broker would be told, and whether its files are right.
+//! `peeklock config`: validate configuration files, and show the effective configuration.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -90,7 +90,7 @@ fn counted(space: &NamespaceSpec) -> String {
     parts.join(", ")
 }
 
-/// In the form of `peeklock.toml`.
+/// Writes the options in the form of `peeklock.toml`.
 fn shown(configuration: &Configuration, matches: &ArgMatches, with_origin: bool) -> String {
     let (mut text, mut table) = (String::new(), String::new());
     for (key, value, origin) in configuration.origins(matches) {

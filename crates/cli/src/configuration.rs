@@ -1,4 +1,5 @@
-//! What a broker is told, from all sources together: flags over environment over files over defaults. Files also declare entities.
+//! The configuration of a broker from all sources: flags override the environment, which overrides files, which override defaults. Files
+//! also declare entities.
 
 mod file;
 mod server;
@@ -12,22 +13,22 @@ use clap::parser::ValueSource;
 use peeklock_server::{DEFAULT_NAMESPACE, Policy};
 use peeklock_spec::NamespaceSpec;
 
-use crate::options::{Entry, Options};
+use crate::options::{OptionValue, Options};
 use crate::settings::DeclaredQueue;
 use crate::text::KeySpec;
 use file::File;
 
-/// Read if it is there and no file is named.
+/// The file that is read if it exists and no file is named.
 const USUAL_FILE: &str = "peeklock.toml";
-/// Where the official emulators' images have theirs. Read if there is no other.
+/// The paths in the official emulators' images, read if there is no other file.
 const EMULATOR_FILES: [&str; 2] =
     ["/ServiceBus_Emulator/ConfigFiles/Config.json", "/Eventhubs_Emulator/ConfigFiles/Config.json"];
-/// How the official emulators' images name it.
+/// The variable of the official emulators' images.
 const EMULATOR_FILE_VARIABLE: &str = "CONFIG_PATH";
 const EMULATOR_AMQP_PORT: &str = "EMULATOR_AMQP_PORT";
 const EMULATOR_HTTP_PORT: &str = "EMULATOR_HTTP_PORT";
 
-/// Everything that `serve` can be told on the command line.
+/// All arguments of `serve`.
 #[derive(clap::Args, Clone)]
 pub(crate) struct Told {
     /// Configuration: a peeklock.toml, or the Config.json of an official emulator; may be repeated [default: peeklock.toml if there is one]
@@ -41,39 +42,39 @@ pub(crate) struct Told {
     /// separated by ';'
     #[arg(long = "key", value_name = "KEY", env = "PEEKLOCK_KEYS", hide_env_values = true, value_delimiter = ';', value_parser = KeySpec::parse)]
     keys: Vec<KeySpec>,
-    // Last: what follows would stand under the heading of its last part.
+    // Last, because arguments after it would have its last help heading.
     #[command(flatten)]
     options: Options,
 }
 
 impl Told {
-    /// Only files, or those that are usual.
+    /// Uses these files, or the default ones.
     pub(crate) fn of_files(files: Vec<PathBuf>) -> Self {
         Told { files, options: Options::default(), queues: Vec::new(), keys: Vec::new() }
     }
 }
 
-/// The whole configuration, checked.
+/// The whole configuration, validated.
 pub(crate) struct Configuration {
-    /// Every option that has a value at all has it here.
+    /// Every option that has a value in any source.
     pub(crate) options: Options,
-    /// Of the default namespace, from the command line and from files.
+    /// Keys of the default namespace, from the command line and from files.
     pub(crate) keys: Vec<Policy>,
     pub(crate) default: NamespaceSpec,
-    /// Those beside the default one.
+    /// The namespaces beside the default one.
     pub(crate) namespaces: Vec<(String, NamespaceSpec)>,
     pub(crate) files: Vec<PathBuf>,
     layers: Vec<Layer>,
 }
 
-/// One source of options. The first that knows a value counts.
+/// One source of options. The first source with a value counts.
 struct Layer {
     source: Source,
-    entries: Vec<Entry>,
+    entries: Vec<OptionValue>,
 }
 
 enum Source {
-    /// Flags and our own variables: what it was, the parser knows.
+    /// Flags and Peeklock's own variables; the argument parser distinguishes them.
     CommandLine,
     Variable(&'static str),
     File(Box<File>),
@@ -91,7 +92,7 @@ impl Configuration {
             layers.push(Layer { source: Source::Variable(variable), entries: layer.entries() });
         }
         let mut spaces = Spaces::default();
-        // The later of two files counts.
+        // The later of two files takes precedence.
         for mut file in files.into_iter().rev() {
             options.over(&file.options);
             spaces.add(&mut file)?;
@@ -111,7 +112,7 @@ impl Configuration {
         Ok(configuration)
     }
 
-    /// Options that make sense only together.
+    /// Checks options that are only valid together.
     fn check_pairs(&self) -> Result<()> {
         let Options { tls_cert, tls_key, jwt, .. } = &self.options;
         if tls_cert.is_some() != tls_key.is_some() {
@@ -126,17 +127,17 @@ impl Configuration {
         Ok(())
     }
 
-    /// Whether nobody said anything of an option.
+    /// Returns whether no source sets an option.
     pub(crate) fn is_default(&self, flag: &str) -> bool {
         let at = self.options.entries().iter().position(|entry| entry.flag == flag);
         let layer = at.and_then(|at| self.layers.iter().find(|layer| layer.says(at)));
         layer.is_none_or(|layer| matches!(layer.source, Source::Default))
     }
 
-    /// Each option with its value and where that comes from.
+    /// Returns each option with its value and its source.
     pub(crate) fn origins(&self, matches: &ArgMatches) -> Vec<(String, Option<String>, String)> {
         let options = self.options.entries();
-        let origin = |(at, option): (usize, Entry)| {
+        let origin = |(at, option): (usize, OptionValue)| {
             let layer = self.layers.iter().find(|layer| layer.says(at));
             let origin =
                 layer.map_or_else(|| "not set".to_owned(), |layer| layer.source.tell(&option, matches));
@@ -153,7 +154,7 @@ impl Layer {
 }
 
 impl Source {
-    fn tell(&self, option: &Entry, matches: &ArgMatches) -> String {
+    fn tell(&self, option: &OptionValue, matches: &ArgMatches) -> String {
         match self {
             Source::CommandLine if matches.value_source(option.flag) == Some(ValueSource::EnvVariable) => {
                 option.env.to_owned()
@@ -166,7 +167,7 @@ impl Source {
     }
 }
 
-/// The files that were named, else the one that the emulators' variable names, else the usual one, else those of the emulators' images.
+/// Returns the named files, else the file of the emulators' variable, else the default file, else those of the emulators' images.
 fn file_names(named: &[PathBuf]) -> Vec<PathBuf> {
     if !named.is_empty() {
         return named.to_vec();
@@ -180,7 +181,7 @@ fn file_names(named: &[PathBuf]) -> Vec<PathBuf> {
     EMULATOR_FILES.iter().map(PathBuf::from).filter(|path| path.exists()).collect()
 }
 
-/// The ports that the emulators' own variables name.
+/// Returns the ports from the emulators' variables.
 fn emulator_ports() -> Result<Vec<(&'static str, Options)>> {
     let mut layers = Vec::new();
     for variable in [EMULATOR_AMQP_PORT, EMULATOR_HTTP_PORT] {
@@ -235,7 +236,7 @@ impl Spaces {
         }
     }
 
-    /// What concerns several files, or several namespaces.
+    /// Checks constraints between files and between namespaces.
     fn check(&self) -> Result<()> {
         if let Err(misfit) = self.default.check() {
             bail!("{}: {}", misfit.path.join("."), misfit.message);
@@ -263,7 +264,7 @@ impl Spaces {
     }
 }
 
-/// Adds what another file says. Gives back what both have.
+/// Adds the entities of another file. Returns an entity that both declare.
 fn join(into: &mut NamespaceSpec, from: NamespaceSpec) -> Option<String> {
     let NamespaceSpec { hosts, tier, keys, queues, topics, groups, hubs } = from;
     into.hosts.extend(hosts);

@@ -1,4 +1,4 @@
-//! The flags of every command that uses a broker: how to connect, and how to print the result.
+//! The flags of every command that uses a broker, and the output of its result.
 
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
@@ -11,10 +11,10 @@ use serde::Serialize;
 use crate::describe::json_lines;
 use crate::report::report;
 
-/// A broker that has not confirmed by then is given up.
+/// The time limit for a broker's confirmation.
 pub(crate) const CONFIRM_TIME_MAX: Duration = Duration::from_secs(60);
 
-// In the help, these stand behind the flags of the command itself.
+// In the help, these follow the flags of the command itself.
 #[derive(clap::Args)]
 pub(crate) struct Connect {
     /// A connection string, or amqp://NAME:SECRET@HOST:PORT (amqps:// for TLS)
@@ -41,7 +41,7 @@ impl Connect {
         Ok(Client::connect_with(&self.target()?, &self.options()).await?)
     }
 
-    /// Prepares for management.
+    /// Returns a management client. It connects with the first request.
     pub(crate) fn admin(&self) -> Result<Admin> {
         Ok(Admin::new(&self.target()?, &self.options()))
     }
@@ -56,7 +56,7 @@ impl Connect {
         options
     }
 
-    /// Prints items as lines of JSON, or the text of them.
+    /// Prints items as lines of JSON, or as text.
     pub(crate) fn print<T: Serialize>(
         &self,
         items: &[T],
@@ -68,7 +68,7 @@ impl Connect {
         Ok(())
     }
 
-    /// Prints what a command has done.
+    /// Prints the report of a command.
     pub(crate) fn report(&self, done: &str, kind: &str, name: &str, summary: &str) -> Result<()> {
         let mut out = Vec::new();
         report(&mut out, self.json, done, kind, name, summary)?;
@@ -77,12 +77,12 @@ impl Connect {
     }
 }
 
-/// Whether there is a person to ask.
+/// Returns whether standard input is a terminal.
 pub(crate) fn is_interactive() -> bool {
     io::stdin().is_terminal()
 }
 
-/// Asks a person, and returns whether the answer is yes.
+/// Asks a question on the terminal, and returns whether the answer is yes.
 pub(crate) fn confirm(question: &str) -> io::Result<bool> {
     eprint!("{question} [y/N] ");
     let mut answer = String::new();

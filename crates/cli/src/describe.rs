@@ -1,4 +1,4 @@
-//! Pages about entities for people, and lines of JSON for programs.
+//! Pages about entities for terminals, and lines of JSON for programs.
 
 use std::io::{self, Write};
 
@@ -18,7 +18,7 @@ pub(crate) fn order_of(settings: &QueueSettings) -> String {
     settings.order.as_deref().map(order::summary).unwrap_or_default()
 }
 
-/// Labels, each with its value behind it, in one column.
+/// Labels and their values in two columns.
 pub(crate) struct Page<'a>(pub(crate) &'a mut Vec<u8>);
 
 impl Page<'_> {

@@ -54,7 +54,7 @@ Without --follow it disturbs no reader. With it, it is one of the five readers w
 partition; where processors read, give it a group of its own.";
 
 const COUNT_DEFAULT: u64 = 100;
-/// Asked for in one request; a broker may send fewer.
+/// The size of one request; a broker may return fewer.
 const PAGE_COUNT_MAX: usize = 250;
 /// Events that wait to be printed, of all partitions together.
 const WAITING_MAX: usize = 1024;
@@ -64,7 +64,7 @@ enum From {
     Earliest,
     Latest,
     Sequence(u64),
-    /// In milliseconds, and as it was written.
+    /// In milliseconds, and in its original text.
     Time(u64, String),
 }
 
@@ -83,7 +83,7 @@ impl From {
         })
     }
 
-    /// As the JSON API takes it.
+    /// Returns the query of the JSON API.
     fn query(&self) -> String {
         match self {
             From::Earliest => "earliest".to_owned(),
@@ -93,7 +93,7 @@ impl From {
         }
     }
 
-    /// As readers over AMQP say it.
+    /// Returns the selector of AMQP readers.
     fn selector(&self) -> String {
         match self {
             From::Earliest => "amqp.annotation.x-opt-offset > '-1'".to_owned(),
@@ -104,7 +104,7 @@ impl From {
     }
 }
 
-/// An event, however it came.
+/// An event from the JSON API or from AMQP.
 struct Seen {
     partition: u32,
     sequence: u64,
@@ -123,7 +123,7 @@ enum Content {
 
 pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     let mut admin = arguments.connect.admin()?;
-    // Also tells in a clear way that there is no such hub.
+    // This request also reports a missing hub clearly.
     let partitions = admin.partitions(&arguments.hub).await?;
     let partitions: Vec<u32> = match arguments.partition {
         Some(partition) => vec![partition],
@@ -135,7 +135,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     look(&arguments, &mut admin, &partitions).await
 }
 
-/// What is there now, partition after partition.
+/// Prints the existing events, partition by partition.
 async fn look(arguments: &Arguments, admin: &mut Admin, partitions: &[u32]) -> Result<()> {
     let mut left = arguments.count.unwrap_or(COUNT_DEFAULT);
     let asked = left;
@@ -149,7 +149,7 @@ async fn look(arguments: &Arguments, admin: &mut Admin, partitions: &[u32]) -> R
                 print(&seen(event), arguments.connect.json)?;
             }
             let Some(next) = page.next else { break };
-            // Behind the last event there is nothing yet.
+            // There are no events after the last one yet.
             if admin.partition(&arguments.hub, *partition).await?.last_sequence_number
                 < next.parse().unwrap_or(0)
             {
@@ -186,7 +186,7 @@ fn seen(event: EventInfo) -> Seen {
     }
 }
 
-/// All partitions at once, until the count is reached or somebody stops it.
+/// Prints the events of all partitions until the count is reached or the command is stopped.
 async fn follow(arguments: &Arguments, partitions: &[u32]) -> Result<()> {
     let client = arguments.connect.open().await?;
     let selector = arguments.from.as_ref().unwrap_or(&From::Latest).selector();
@@ -208,7 +208,7 @@ async fn follow(arguments: &Arguments, partitions: &[u32]) -> Result<()> {
         io::stdout().flush()?;
         left = left.map(|left| left.saturating_sub(1));
     }
-    // A reader that ended by itself has something to say.
+    // A reader that ended by itself has an error.
     while let Some(Ok(ended)) = readers.try_join_next() {
         ended?;
     }
@@ -304,7 +304,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_said_in_many_ways() {
+    fn a_position_has_several_forms() {
         let parse = |text| From::parse(text).unwrap();
         assert_eq!(parse("7").selector(), "amqp.annotation.x-opt-sequence-number >= '7'");
         assert_eq!(parse("latest").selector(), "amqp.annotation.x-opt-offset > '@latest'");

@@ -1,4 +1,4 @@
-//! `peeklock topic explain`: who would get a message, and why the others would not.
+//! `peeklock topic explain`: the subscriptions that would get a message, and the reasons.
 
 use std::io::{self, Write};
 
@@ -74,7 +74,7 @@ impl Arguments {
     }
 }
 
-/// A line for each rule; the first of a subscription tells what becomes of the message there.
+/// Writes a line for each rule. The first line of a subscription has its result.
 fn show(out: &mut Vec<u8>, explained: &[Explained]) -> io::Result<()> {
     let mut table = Table::new().text("SUBSCRIPTION").text("RESULT").text("RULE").text("WHY");
     for one in explained {

@@ -32,7 +32,7 @@ pub(crate) struct FilterFlags {
 }
 
 impl FilterFlags {
-    /// `None` if no filter and no action was named.
+    /// Returns `None` without a filter and without an action.
     pub(crate) fn rule(self) -> Result<Option<RuleSpec>> {
         let is_named = self.sql.is_some() || !self.correlation.is_empty() || self.all || self.none;
         if !is_named && self.action.is_none() {
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_of_filter_can_be_said() {
+    fn each_kind_of_filter_has_flags() {
         assert_eq!(rule(&[]).unwrap(), None);
         let sql = rule(&["--sql", "a > @b", "--parameter", "@b:=5"]).unwrap().unwrap();
         assert_eq!(sql.sql.as_deref(), Some("a > @b"));
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_filter_is_told() {
+    fn invalid_filters_are_rejected() {
         assert!(Flags::try_parse_from(["--sql", "a", "--true"]).is_err());
         assert!(Flags::try_parse_from(["--true", "--false"]).is_err());
         let told = |arguments: &[&str]| rule(arguments).unwrap_err().to_string();

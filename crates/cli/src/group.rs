@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn groups_are_readable() {
+    fn groups_are_printed() {
         let json = r#"{"name": "work", "order": "aged", "members": ["high", {"name": "low", "weight": 2}]}"#;
         let group: QueueGroupInfo = serde_json::from_str(json).unwrap();
         let mut out = Vec::new();

@@ -85,7 +85,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     match run(arguments.command, innermost(&matches)) {
         Ok(()) => ExitCode::SUCCESS,
-        // `peeklock peek orders | head` has shown what was asked for.
+        // `peeklock peek orders | head` has printed what was requested.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
@@ -94,7 +94,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Of the command that was called.
+/// Returns the arguments of the innermost command.
 fn innermost(matches: &ArgMatches) -> &ArgMatches {
     matches.subcommand().map_or(matches, |(_, inner)| innermost(inner))
 }
@@ -102,7 +102,7 @@ fn innermost(matches: &ArgMatches) -> &ArgMatches {
 fn run(command: Command, matches: &ArgMatches) -> Result<()> {
     log_to_stderr();
     let runtime = match &command {
-        // One worker per core, which is what the builder takes by default.
+        // The builder's default is one worker per core.
         Command::Serve(_) => tokio::runtime::Builder::new_multi_thread().enable_all().build(),
         _ => tokio::runtime::Builder::new_current_thread().enable_all().build(),
     };
@@ -127,7 +127,7 @@ fn run(command: Command, matches: &ArgMatches) -> Result<()> {
     })
 }
 
-/// Level by `RUST_LOG`; stdout is for results.
+/// Logs to standard error at the level of `RUST_LOG`; standard output is for results.
 fn log_to_stderr() {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_arguments_are_declared_without_contradiction() {
+    fn the_arguments_are_consistent() {
         Arguments::command().debug_assert();
     }
 }

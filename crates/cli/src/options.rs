@@ -15,9 +15,9 @@ use serde::de::{self, Deserializer, Visitor};
 
 pub(crate) use values::{FilePath, Listen, NamespaceName, StorageKey, TierName, Time};
 
-/// One option: what it is called everywhere, and what one source says of it.
-pub(crate) struct Entry {
-    /// In `peeklock.toml`, with the name of its table.
+/// An option with its names and its value in one source.
+pub(crate) struct OptionValue {
+    /// The key in `peeklock.toml`, with the name of its table.
     pub(crate) key: String,
     pub(crate) flag: &'static str,
     pub(crate) env: &'static str,
@@ -26,7 +26,7 @@ pub(crate) struct Entry {
     pub(crate) value: Option<String>,
 }
 
-/// Declares options of one table of `peeklock.toml`. What is `None` was not said.
+/// Declares the options of one table of `peeklock.toml`. `None` is not set.
 macro_rules! options {
     (
         $(#[$meta:meta])*
@@ -47,7 +47,7 @@ macro_rules! options {
                     id = $flag,
                     long = $flag,
                     env = $env,
-                    // One of them is a secret, and none needs a help text to be seen.
+                    // One of them is a secret, and the help needs none of them.
                     hide_env_values = true,
                     value_name = $placeholder,
                     $( num_args = 0..=1, require_equals = true, default_missing_value = $alone, )?
@@ -60,20 +60,20 @@ macro_rules! options {
         }
 
         impl $name {
-            /// What is said here, and where nothing is, what is said below.
+            /// Sets the options that are not set here to those of `below`.
             fn over_options(&mut self, below: &Self) {
                 $( self.$field = self.$field.take().or_else(|| below.$field.clone()); )*
             }
 
-            /// The values that hold when nobody says anything.
+            /// Returns the defaults.
             fn usual() -> Self {
                 let mut usual = $name::default();
                 $( usual.$field = default_of(&[$($default)?]); )*
                 usual
             }
 
-            fn own_entries(&self) -> Vec<Entry> {
-                vec![$( Entry {
+            fn own_entries(&self) -> Vec<OptionValue> {
+                vec![$( OptionValue {
                     key: format!("{}{}", $table, stringify!($field).replace('_', "-")),
                     flag: $flag,
                     env: $env,
@@ -213,7 +213,7 @@ impl Options {
         Options { limits, jwt, storage, ..Options::usual() }
     }
 
-    /// Fills from `below` what is not said here. Entities stay where they are.
+    /// Sets the options that are not set here to those of `below`. Entities are not copied.
     pub(crate) fn over(&mut self, below: &Options) {
         self.over_options(below);
         self.limits.over_options(&below.limits);
@@ -221,7 +221,7 @@ impl Options {
         self.storage.over_options(&below.storage);
     }
 
-    pub(crate) fn entries(&self) -> Vec<Entry> {
+    pub(crate) fn entries(&self) -> Vec<OptionValue> {
         let mut entries = self.own_entries();
         entries.extend(self.limits.own_entries());
         entries.extend(self.jwt.own_entries());
@@ -229,7 +229,7 @@ impl Options {
         entries
     }
 
-    /// What stands beside the named namespaces: the one that clients get who name none.
+    /// Takes the default namespace, which is declared outside of the named ones.
     pub(crate) fn take_default_namespace(&mut self) -> NamespaceSpec {
         NamespaceSpec {
             hosts: std::mem::take(&mut self.hosts),
@@ -243,12 +243,12 @@ impl Options {
     }
 }
 
-/// A default is written as a user would write it; a test reads them all.
+/// Parses a default. A test parses all of them.
 fn default_of<T: FromStr>(default: &[&str]) -> Option<T> {
     default.first().and_then(|text| text.parse().ok())
 }
 
-/// For `serde`: text, a number or a truth value, read as the flag would read it.
+/// For `serde`: reads text, a number or a boolean as the flag would.
 fn from_text<'de, D: Deserializer<'de>, T>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     T: FromStr,
@@ -291,7 +291,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_default_can_be_read() {
+    fn every_default_can_be_parsed() {
         let defaults = Options::defaults();
         for entry in defaults.entries() {
             assert_eq!(entry.value.as_deref(), entry.default, "--{}", entry.flag);
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn names_follow_from_each_other() {
+    fn the_names_of_an_option_are_consistent() {
         let entries = Options::default().entries();
         for entry in &entries {
             let env = format!("PEEKLOCK_{}", entry.flag.to_uppercase().replace('-', "_"));

@@ -1,4 +1,4 @@
-//! `peeklock peek`: look at messages and leave them alone.
+//! `peeklock peek`: print messages without changing them.
 
 use std::io::Write;
 
@@ -38,7 +38,7 @@ Examples:
   peeklock peek orders --dead-letter
   peeklock peek news/subscriptions/weather";
 
-/// Asked for in one request; a broker may send fewer.
+/// The size of one request; a broker may return fewer.
 const REQUEST_COUNT_MAX: u32 = 250;
 
 pub(crate) async fn run(arguments: Arguments) -> Result<()> {
@@ -59,7 +59,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
         for message in &messages {
             show::message(message, arguments.connect.json)?;
         }
-        // A message without its number would make the next request start at the same place, for ever.
+        // Without the number of the last message, the next request would start at the same place again.
         let Some(last) = messages.last().and_then(|message| message.sequence_number()) else { break };
         from = SequenceNumber(last.0.saturating_add(1));
         left = left.saturating_sub(u32::try_from(messages.len()).unwrap_or(u32::MAX));

@@ -1,10 +1,10 @@
-//! A message's property on the command line.
+//! A message property on the command line.
 
 use anyhow::{Context, Result, bail};
 use peeklock_client::{PropertyValue, Value};
 use peeklock_filter::Value as FilterValue;
 
-/// `KEY=TEXT`, or `KEY:=VALUE` for what is no text: filters tell a number from a text that looks the same.
+/// `KEY=TEXT`, or `KEY:=VALUE` for other types: filters distinguish a number from a text with the same digits.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Property {
     pub(crate) key: String,
@@ -35,7 +35,7 @@ fn parse_value(text: &str) -> Result<PropertyValue> {
     })
 }
 
-/// As it is sent.
+/// Returns the AMQP value.
 pub(crate) fn amqp_value(value: &PropertyValue) -> Value {
     match &value.0 {
         FilterValue::Null => Value::Null,
@@ -46,7 +46,7 @@ pub(crate) fn amqp_value(value: &PropertyValue) -> Value {
         FilterValue::Binary(bytes) => Value::Binary(bytes.clone()),
         FilterValue::Uuid(bytes) => Value::Uuid(*bytes),
         FilterValue::Time(millis) => Value::Timestamp(*millis),
-        // AMQP has no type of its own for it.
+        // AMQP has no type for durations.
         FilterValue::Span(ticks) => (*ticks).into(),
     }
 }
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn a_property_is_a_text_unless_it_says_otherwise() {
+    fn a_property_is_a_text_by_default() {
         assert_eq!(parsed("a=b=c"), ("a".to_owned(), FilterValue::text("b=c")));
         assert_eq!(parsed("a=5"), ("a".to_owned(), FilterValue::text("5")));
         assert_eq!(parsed("a:=5"), ("a".to_owned(), FilterValue::Long(5)));
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_property_is_told() {
+    fn invalid_properties_are_rejected() {
         for wrong in ["", "a", "=b", ":=5", "a:=", "a:=five", "a:=[1]", "a:={}"] {
             assert!(Property::parse(wrong).is_err(), "{wrong}");
         }

@@ -275,7 +275,7 @@ impl Purge {
         })
     }
 
-    /// Asks a person; a script has to pass `--yes`.
+    /// Asks for confirmation on a terminal; a script has to pass `--yes`.
     async fn confirm(&self) -> Result<()> {
         if !is_interactive() {
             bail!("purging cannot be undone; add --yes to purge {}", self.place());

@@ -1,4 +1,4 @@
-//! `peeklock receive`: take messages, print them, settle them.
+//! `peeklock receive`: receive, print and settle messages.
 
 use std::time::Duration;
 
@@ -106,7 +106,7 @@ async fn receive(arguments: &Arguments, receiver: &mut Receiver) -> Result<u32> 
         }
         received_count += 1;
     }
-    // What left the broker before it heard that we stop is handled like the rest, or it would be lost or stay locked.
+    // Messages that were sent before the broker received the stop are handled as well, or they would be lost or stay locked.
     receiver.stop().await?;
     while let Some(delivery) = receiver.next().await? {
         handle(arguments, delivery).await?;
@@ -116,7 +116,7 @@ async fn receive(arguments: &Arguments, receiver: &mut Receiver) -> Result<u32> 
 }
 
 async fn handle(arguments: &Arguments, delivery: Delivery) -> Result<()> {
-    // Printed first: a message that cannot be shown is not completed.
+    // Printed before it is completed: a message that cannot be printed is not completed.
     show::message(&delivery.message()?, arguments.connect.json)?;
     if arguments.keep {
         return Ok(());

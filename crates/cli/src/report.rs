@@ -1,4 +1,4 @@
-//! Reports what a command has done, for people and for programs.
+//! Reports the result of a command, as text or as JSON.
 
 use std::io::{self, Write};
 

@@ -1,4 +1,4 @@
-//! `peeklock rule`: which messages a subscription gets, and what is changed on its copies.
+//! `peeklock rule`: the rules of a subscription, which select messages and change their copies.
 
 use anyhow::{Context, Result};
 use clap::Subcommand;
@@ -127,7 +127,7 @@ impl Showable for Rule {
     }
 }
 
-/// A filter on one line.
+/// Returns a filter in one line.
 pub(crate) fn filter_text(rule: &RuleSpec) -> String {
     match (&rule.sql, &rule.correlation, rule.r#match) {
         (Some(sql), _, _) => sql.clone(),
@@ -167,7 +167,7 @@ mod tests {
     use peeklock_client::Named;
 
     #[test]
-    fn a_filter_is_told_in_the_words_that_make_it() {
+    fn a_filter_is_printed_in_the_form_of_its_flags() {
         assert_eq!(filter_text(&RuleSpec::default()), "every message");
         assert_eq!(
             filter_text(&RuleSpec { r#match: Some(Match::None), ..RuleSpec::default() }),

@@ -91,7 +91,7 @@ Examples:
   peeklock send telemetry '21.5' --partition-key home-7
   peeklock send news 'it rains' --subject weather --property Priority=High";
 
-/// How urgent a message is, by number or by name.
+/// The priority of a message, as a number or as the name of a class.
 #[derive(Clone, Debug, PartialEq)]
 enum Priority {
     Number(u8),
@@ -108,7 +108,7 @@ impl Priority {
     }
 }
 
-/// Messages under way at the same time.
+/// Messages in flight.
 const UNCONFIRMED_MAX: u32 = 256;
 
 pub(crate) async fn run(arguments: Arguments) -> Result<()> {
@@ -185,7 +185,7 @@ struct Sending<'a> {
 
 impl Sending<'_> {
     async fn lines(&mut self) -> Result<()> {
-        // Read as it comes: a program that writes slowly sees its lines sent, not held back.
+        // Sends each line as soon as it is read, so that the lines of a slow program are not delayed.
         for line in io::stdin().lock().lines() {
             let line = line.context("cannot read stdin")?;
             for _ in 0..self.arguments.count {

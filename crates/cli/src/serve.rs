@@ -37,13 +37,13 @@ Examples:
   peeklock serve --config Config.json                 the file of the official emulator
   peeklock serve --listen 0.0.0.0:5672 --listen-tls 0.0.0.0:5671 --key app=$(openssl rand -base64 32):Send,Listen";
 
-/// More names than this make the first screen harder to read, not easier.
+/// More names would make the first screen hard to read.
 const NAMES_SHOWN_MAX: usize = 10;
-/// By convention: ended by Ctrl-C.
+/// The conventional exit code after Ctrl-C.
 const EXIT_INTERRUPTED: i32 = 130;
 
 pub(crate) async fn run(arguments: Arguments) -> Result<()> {
-    // Before anything starts, so that no signal finds nobody listening.
+    // The handlers are installed before anything starts, so that no signal is missed.
     let mut signals = StopSignals::listen()?;
     #[cfg(feature = "test-clock")]
     if arguments.test_clock {
@@ -53,7 +53,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     let configuration = Configuration::load(*arguments.told)?;
     let story = Story::of(&configuration);
     let mut server = Server::start(configuration.into_options()?).await?;
-    // A broker whose output nobody reads serves all the same.
+    // The broker runs also if its output cannot be written.
     let _ = first_screen(&server, &story).and_then(|screen| print(&screen));
     tokio::select! {
         reason = server.failed() => bail!("the broker has stopped: {reason}"),
@@ -68,7 +68,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     Ok(())
 }
 
-/// What the first screen tells of the configuration.
+/// The part of the configuration that the first screen shows.
 struct Story {
     files: Vec<String>,
     key_name: Option<String>,
@@ -89,7 +89,7 @@ fn print(text: &str) -> io::Result<()> {
     out.flush()
 }
 
-/// Tests and scripts read these labels: each stands at the start of its line, two or more spaces before its value.
+/// Returns the first screen. Tests and scripts read its labels: each is at the start of its line, two or more spaces before its value.
 fn first_screen(server: &Server, story: &Story) -> io::Result<String> {
     let mut screen = Screen(Vec::new());
     let Addresses { amqp, amqp_tls, http, https } = server.addresses;
@@ -102,7 +102,7 @@ fn first_screen(server: &Server, story: &Story) -> io::Result<String> {
     if let Some(certificate) = &server.certificate {
         screen.line("Certificate", &certificate.display())?;
     }
-    // Any address that takes plain AMQP will do.
+    // Any address with plain AMQP is suitable.
     if let Some(address) = amqp.or(http) {
         screen.line("Connection string", &connection_string(address, story.key_name.as_deref()))?;
     }
@@ -136,7 +136,7 @@ fn first_screen(server: &Server, story: &Story) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&screen.0).into_owned())
 }
 
-/// Where the storage services are, and what their SDKs take for it.
+/// Writes the addresses of the storage services and their connection string.
 fn storage_lines(screen: &mut Screen, storage: &StorageDoors) -> io::Result<()> {
     for (label, served) in [("Blob Storage", &storage.blobs), ("Queue Storage", &storage.queues)] {
         match served {
@@ -153,7 +153,7 @@ fn storage_lines(screen: &mut Screen, storage: &StorageDoors) -> io::Result<()> 
 
 fn storage_connection_string(storage: &StorageDoors) -> Option<String> {
     let account = &storage.account;
-    // A real secret is known to whoever gave it; here it would only end up in a log.
+    // A configured secret is not printed, because it would end up in a log.
     let key = if storage.uses_well_known_key { WELL_KNOWN_STORAGE_KEY } else { "***" };
     let mut text = format!("DefaultEndpointsProtocol=http;AccountName={account};AccountKey={key};");
     let before = text.len();
@@ -174,7 +174,7 @@ impl Screen {
 }
 
 fn connection_string(address: SocketAddr, key_name: Option<&str>) -> String {
-    // A real secret is known to whoever gave it; here it would only end up in a log.
+    // A configured secret is not printed, because it would end up in a log.
     let (name, secret) = match key_name {
         Some(name) => (name, "***"),
         None => (WELL_KNOWN_KEY_NAME, WELL_KNOWN_KEY_SECRET),
@@ -196,7 +196,7 @@ pub(crate) fn plural(count: u64, thing: &str) -> String {
     format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
 }
 
-/// Ctrl-C and the polite kill.
+/// Ctrl-C and SIGTERM.
 struct StopSignals {
     interrupt: Signal,
     terminate: Signal,
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn storage_services_are_named_only_where_they_are() {
+    fn storage_services_are_named_only_where_they_run() {
         let mut storage = StorageDoors {
             account: "devstoreaccount1".to_owned(),
             uses_well_known_key: true,
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn many_queues_are_counted_instead_of_named() {
+    fn many_queues_are_counted_instead_of_listed() {
         let queues = |count: usize| (0..count).map(|n| format!("q{n}")).collect::<Vec<_>>();
         assert!(names(&[], "queue").starts_with("none"));
         assert_eq!(names(&queues(2), "queue"), "q0, q1");

@@ -9,7 +9,7 @@ use peeklock_spec::{Maybe, OrderSpec, setting_rows, show_duration};
 
 use crate::order::{self, OrderFlags};
 
-/// How often an update is tried while other changes of the entity come in between.
+/// The number of attempts of an update that conflicts with other changes.
 const ATTEMPT_COUNT_MAX: usize = 5;
 
 /// The flags of an entity that has an order.
@@ -38,14 +38,14 @@ impl OrderedSpec for SubscriptionSpec {
     }
 }
 
-/// An entity with an order. A change of the order is made from the current one.
+/// An entity with an order. A change of the order starts from the current one.
 pub(crate) trait Ordered {
     type Spec: OrderedSpec;
 
     /// Returns the revision of the entity and its settings.
     async fn current(&self, admin: &mut Admin) -> Result<(u64, QueueSettings), AdminError>;
 
-    /// Changes the entity, with a revision only if it still has that one. Returns its new settings.
+    /// Changes the entity. With a revision, the change fails if the entity has another one. Returns the new settings.
     async fn change(
         &self,
         admin: &mut Admin,
@@ -55,14 +55,14 @@ pub(crate) trait Ordered {
 }
 
 impl<S: OrderedSpec> Settings<S> {
-    /// Returns the changes that the flags ask for. Flags of the order change `current`.
+    /// Returns the changes of the flags. Flags of the order change `current`.
     pub(crate) fn spec(&self, current: Option<&OrderSettings>) -> Result<S> {
         let mut spec = self.spec.clone();
         spec.set_order(self.order.clone().spec(current)?);
         Ok(spec)
     }
 
-    /// Changes an entity, again if another change of it comes in between. Returns its summary.
+    /// Changes an entity and returns its summary. Repeats the update if it conflicts with another change.
     pub(crate) async fn update(&self, admin: &mut Admin, entity: &impl Ordered<Spec = S>) -> Result<String> {
         if !self.order.changes_order() {
             let changes = self.spec(None)?;
@@ -88,7 +88,7 @@ impl<S: OrderedSpec> Settings<S> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DeclaredQueue {
     pub(crate) name: EntityName,
-    /// What was said, and nothing else.
+    /// The settings that the text contains.
     pub(crate) spec: QueueSpec,
 }
 
@@ -111,7 +111,7 @@ impl DeclaredQueue {
     }
 }
 
-/// What is wrong, without the usage of a command that nobody has called.
+/// Returns the first line of an error, without the usage of the internal command.
 fn first_line(error: &clap::Error) -> String {
     let text = error.to_string();
     let line = text.lines().next().unwrap_or_default();
@@ -121,7 +121,7 @@ fn first_line(error: &clap::Error) -> String {
     )
 }
 
-/// The settings that an entity would not have if nobody had said anything, in the words of the flags that set them.
+/// Returns the settings that differ from the default, with the names of their flags.
 pub(crate) fn unusual(settings: &QueueSettings) -> Vec<(&'static str, String)> {
     let usual = setting_rows(&QueueSettings::default());
     setting_rows(settings)
@@ -132,7 +132,7 @@ pub(crate) fn unusual(settings: &QueueSettings) -> Vec<(&'static str, String)> {
         .collect()
 }
 
-/// Of an entity with an order, that and what else is unusual, in one line; of others nothing.
+/// Summarizes the order and the other settings that differ from the default; empty for an entity without an order.
 pub(crate) fn in_short(settings: &QueueSettings) -> String {
     let Some(order) = &settings.order else { return String::new() };
     let lock = format!("lock {}", show_duration(settings.lock_duration));
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_may_bring_its_settings() {
+    fn a_queue_may_have_settings() {
         assert_eq!(settings(""), QueueSettings::default());
         let set = settings(",lock=5s,max-delivery=3");
         assert_eq!((set.lock_duration, set.max_delivery_count), (Duration::from_secs(5), 3));
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_setting_is_named() {
+    fn invalid_settings_are_named() {
         assert!(refused("orders,color=red").contains("'color'"), "{}", refused("orders,color=red"));
         assert!(refused("orders,lock=5").contains("'5' is not a duration"), "{}", refused("orders,lock=5"));
         assert!(refused("orders,status=asleep").contains("write active, send-disabled"));
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn every_setting_is_shown_as_it_can_be_said() {
+    fn every_setting_is_shown_in_the_form_of_its_flag() {
         let every = ",sessions=true,lock-duration=5s,max-delivery-count=3,ttl=90s,dead-letter-expired=true,auto-delete-idle=1d,\
                      duplicate-window=10m,max-size=3GiB,max-message-size=100MiB,status=send-disabled,forward-dead-letters-to=dead,\
                      retry=linear:5s..1m,poison-session=set-aside,user-metadata=mine";
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn none_clears_what_may_be_absent() {
+    fn none_removes_a_value_that_can_be_absent() {
         let flags = ["--ttl", "none", "--max-size", "none", "--forward-to", "none"];
         let said = Declared::try_parse_from(flags).unwrap().settings.spec(None).unwrap();
         let expected = QueueSpec {

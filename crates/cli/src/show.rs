@@ -1,4 +1,4 @@
-//! Messages for people and for programs.
+//! Messages as text and as JSON.
 
 use std::io::{self, Write};
 
@@ -7,7 +7,7 @@ use serde_json::{Map, json};
 
 use peeklock_spec::show_time as time;
 
-/// One message on stdout, as text or as one line of JSON.
+/// Prints one message, as text or as one line of JSON.
 pub(crate) fn message(message: &ReceivedMessage, as_json: bool) -> io::Result<()> {
     let mut out = io::stdout().lock();
     if as_json { writeln!(out, "{}", to_json(message)) } else { out.write_all(to_text(message).as_bytes()) }
@@ -110,7 +110,7 @@ fn optional(object: &mut Map<String, serde_json::Value>, key: &str, value: Optio
     }
 }
 
-/// Text when the bytes are text, else hexadecimal digits under another name, so that no reader mistakes one for the other.
+/// Returns text if the bytes are text, else hexadecimal digits under another name, so that the two are not confused.
 fn bytes_json(bytes: &[u8]) -> serde_json::Value {
     match std::str::from_utf8(bytes) {
         Ok(text) => json!({ "body": text }),
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_special_about_a_message_is_told() {
+    fn the_special_properties_of_a_message_are_shown() {
         let mut message = example();
         message.message = message
             .message

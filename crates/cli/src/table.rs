@@ -1,8 +1,8 @@
-//! Columns for people.
+//! Tables for terminals.
 
 use std::io::{self, Write};
 
-/// Rows under a heading, each column as wide as it needs to be. Columns of numbers stand to the right.
+/// Rows under a heading. Each column is as wide as its widest cell; numbers are right-aligned.
 pub(crate) struct Table {
     headings: Vec<Heading>,
     rows: Vec<Vec<String>>,
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_as_wide_as_they_need_to_be() {
+    fn columns_are_as_wide_as_their_widest_cell() {
         let mut table = Table::new().text("NAME").number("COUNT").text("WHY");
         table.row(["über-alles", "7", "because"].map(str::to_owned));
         table.row(["x", "1000000", ""].map(str::to_owned));

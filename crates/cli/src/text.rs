@@ -1,9 +1,9 @@
-//! Text on the command line that means something: keys.
+//! Keys on the command line.
 
 use anyhow::{Result, bail};
 use peeklock_server::{Policy, Right};
 
-/// `NAME=SECRET[:Send,Listen,Manage]`, with all rights when none are named.
+/// `NAME=SECRET[:Send,Listen,Manage]`, with all rights by default.
 #[derive(Clone)]
 pub(crate) struct KeySpec {
     pub(crate) name: String,
@@ -13,9 +13,9 @@ pub(crate) struct KeySpec {
 
 impl KeySpec {
     pub(crate) fn parse(text: &str) -> Result<Self> {
-        // The text is not repeated in errors: it holds a secret.
+        // Errors do not contain the text, because it has a secret.
         let Some((name, rest)) = text.split_once('=') else { bail!("a key is written NAME=SECRET") };
-        // A secret may hold a colon itself, so what follows one counts as rights only if it reads as such.
+        // A secret may contain a colon, so the part after it counts as rights only if it is a list of rights.
         let (secret, rights) = match rest.rsplit_once(':').map(|(secret, list)| (secret, parse_rights(list)))
         {
             Some((secret, Some(rights))) => (secret, rights),
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_has_all_rights_unless_it_names_some() {
+    fn a_key_has_all_rights_by_default() {
         let key = KeySpec::parse("app=s3cret").unwrap();
         assert_eq!(
             (key.name.as_str(), key.secret.as_str(), key.rights),

@@ -1,4 +1,4 @@
-//! `peeklock topic`: create, change, list, show and delete topics, and tell what one would do with a message.
+//! `peeklock topic`: create, change, list, show and delete topics, and explain which subscriptions get a message.
 
 use anyhow::{Result, bail};
 use clap::Subcommand;

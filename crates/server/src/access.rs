@@ -1,4 +1,4 @@
-//! Who may come in: the well-known key on loopback, real keys anywhere else.
+//! The keys of the listeners: the well-known key on loopback, real keys elsewhere.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -6,13 +6,13 @@ use std::path::Path;
 use anyhow::{Result, bail};
 use peeklock_access::{Access, Policy, Right};
 
-/// The key that everybody knows; good on loopback, where whoever can connect is on this machine already.
+/// The well-known key. It is accepted on loopback only, where every client is on this machine already.
 pub const WELL_KNOWN_KEY_NAME: &str = "RootManageSharedAccessKey";
 pub const WELL_KNOWN_KEY_SECRET: &str = "SAS_KEY_VALUE";
-/// In the data directory: policies made while the server runs.
+/// The file in the data directory with the policies that were created at run time.
 const KEY_FILE: &str = "keys.json";
 
-/// The policies that were given and those that are stored.
+/// Opens the declared policies and the stored ones.
 pub(crate) fn open(
     given: Vec<Policy>,
     data: &Path,
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn the_well_known_secret_is_refused_under_any_name() {
+    fn the_well_known_secret_is_rejected_under_any_name() {
         let key = || Policy::with_one_key("app", WELL_KNOWN_KEY_SECRET, &[Right::Send]);
         assert!(choose(vec![key()], "192.0.2.1:5672").is_err());
         assert!(choose(vec![key()], "127.0.0.1:5672").is_ok());
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn stored_policies_open_the_door_to_other_machines() {
+    fn stored_policies_allow_other_machines() {
         let data = tempfile::tempdir().unwrap();
         let local = open_in(data.path(), vec![], "127.0.0.1:5672").unwrap();
         let change = peeklock_access::PolicyChange {

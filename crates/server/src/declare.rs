@@ -1,4 +1,4 @@
-//! Makes a namespace have the entities that its configuration declares. What exists and is not declared stays as it is.
+//! Creates or changes the entities that the configuration declares. Other entities stay as they are.
 
 use std::sync::Arc;
 
@@ -9,16 +9,16 @@ use peeklock_spec::{HubSpec, QueueGroupSpec, QueueSpec, SubscriptionName, Subscr
 use peeklock_types::{EntityKind, EntityName, QueueSettings};
 use tokio::task::JoinSet;
 
-/// Entities made at the same time: enough to share the journal's syncs, and not so many that shards fall behind.
+/// The number of entities that are created at once: enough to share the journal's syncs, and few enough that shards keep up.
 const DECLARED_AT_ONCE_MAX: usize = 256;
 
-/// The entities that a namespace shall have. What they do not say keeps its value.
+/// The declared entities of a namespace. Settings that are left out keep their value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Entities {
     pub queues: Vec<(EntityName, QueueSpec)>,
     pub topics: Vec<(EntityName, TopicSpec)>,
     pub hubs: Vec<(EntityName, HubSpec)>,
-    /// Names that mean several of them to receivers.
+    /// Names that receivers use for several queues.
     pub groups: Vec<(EntityName, QueueGroupSpec)>,
 }
 
@@ -29,7 +29,8 @@ impl FromIterator<(EntityName, QueueSettings)> for Entities {
     }
 }
 
-/// Gives the broker its groups. Their names must be free: what an entity of the name holds could not be received any more.
+/// Sets the queue groups of the broker. Their names must be free, because the messages of an entity of that name could no longer be
+/// received.
 pub(crate) async fn with_queue_groups(
     broker: Broker,
     groups: Vec<(EntityName, QueueGroupSpec)>,
@@ -121,7 +122,7 @@ async fn declare_subscription(
     }
 }
 
-/// Creates the entity, or changes it where it differs.
+/// Creates the entity, or changes the settings that differ.
 async fn declare_entity(
     broker: &Broker,
     name: &EntityName,
@@ -150,7 +151,7 @@ async fn declare_entity(
     updated.with_context(|| format!("cannot change the {kind} '{name}' to what is configured"))
 }
 
-/// Creates the hub, or gives it the settings, partitions and consumer groups that it lacks.
+/// Creates the hub, or adds the settings, partitions and consumer groups that it lacks.
 async fn declare_hub(broker: &Broker, name: EntityName, spec: &HubSpec) -> Result<()> {
     if let Some(found) = find(broker, &name).await? {
         bail!(
@@ -193,7 +194,7 @@ async fn find(broker: &Broker, name: &EntityName) -> Result<Option<EntityInfo>> 
     }
 }
 
-/// The subscription ends up with these rules and no others. New ones come before old ones go, so that no message falls between.
+/// Replaces the rules of the subscription. New rules are added before old ones are removed, so that no message is missed in between.
 async fn declare_rules(broker: &Broker, name: &EntityName, rules: Vec<Rule>) -> Result<()> {
     let found = broker.rules(name.clone(), 0, usize::MAX).await?;
     for rule in &rules {
@@ -241,7 +242,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_missing_is_created_and_what_differs_is_changed() {
+    async fn missing_entities_are_created_and_different_ones_are_changed() {
         let (broker, _running) = broker().await;
         let first = "[queues.orders]\nmax-delivery-count = 3\n[topics.news.subscriptions.all]\nmax-delivery-count = 4";
         declare(&broker, entities(first)).await.unwrap();
@@ -254,7 +255,7 @@ mod tests {
         assert_eq!(after.settings.max_delivery_count, 3, "not said, not changed");
         assert!(after.revision > before.revision);
         assert_eq!(rule_names(&broker).await, ["high"]);
-        // Once more changes nothing.
+        // A second declaration changes nothing.
         declare(&broker, entities(second)).await.unwrap();
         assert_eq!(broker.show(name("orders")).await.unwrap().revision, after.revision);
         let third = "[topics.news.subscriptions.all.rules]\nhigh.sql = 'a > 2'\nlow.match = 'none'";
@@ -265,7 +266,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_cannot_be_changed_is_named() {
+    async fn a_setting_that_cannot_be_changed_is_named() {
         let (broker, _running) = broker().await;
         declare(&broker, entities("[queues.orders]\n[topics.news]")).await.unwrap();
         let refused = async |text| format!("{:#}", declare(&broker, entities(text)).await.unwrap_err());
@@ -281,7 +282,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_group_needs_a_name_of_its_own() {
+    async fn a_queue_group_needs_a_free_name() {
         let (broker, _running) = broker().await;
         declare(&broker, entities("[queues.work]")).await.unwrap();
         let groups = |text| entities(text).groups;
@@ -295,7 +296,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn hubs_are_created_and_grow() {
+    async fn hubs_are_created_and_extended() {
         let (broker, _running) = broker().await;
         declare(&broker, entities("[hubs.meters]\npartition-count = 2\nconsumer-groups = ['a']"))
             .await
@@ -308,7 +309,7 @@ mod tests {
         let after = broker.hub(name("meters")).await.unwrap();
         assert_eq!((after.settings.partition_count, after.groups.len()), (3, 3), "what is not named stays");
         assert_eq!(broker.partitions(&after).await.unwrap().len(), 3);
-        // Once more changes nothing.
+        // A second declaration changes nothing.
         declare(&broker, entities(more)).await.unwrap();
         assert_eq!(broker.hub(name("meters")).await.unwrap().revision, after.revision);
         let refused = async |text| format!("{:#}", declare(&broker, entities(text)).await.unwrap_err());
@@ -325,7 +326,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_thousand_queues_are_made_in_one_go() {
+    async fn a_thousand_queues_are_created_at_once() {
         let (broker, _running) = broker().await;
         let text: String = (0..1000).map(|n| format!("[queues.q{n}]\n")).collect();
         declare(&broker, entities(&text)).await.unwrap();

@@ -1,4 +1,4 @@
-//! Puts the parts together: the journal, the broker, the listeners and their keys. The only crate that names a concrete journal.
+//! Assembles the journal, the broker, the listeners and their keys. The only crate that names a concrete journal.
 
 mod access;
 mod declare;
@@ -39,11 +39,11 @@ pub use peeklock_http::Limits as HttpLimits;
 pub use peeklock_storage::{AccountKey, WELL_KNOWN_ACCOUNT, WELL_KNOWN_KEY as WELL_KNOWN_STORAGE_KEY};
 pub use storage::{Served, StorageDoors, StorageListen, StorageOptions};
 
-/// How long open connections get to finish when the server stops.
+/// The time that open connections have to finish when the server stops.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// Where to listen; `None`: not there. Each address serves AMQP, HTTP and AMQP over WebSocket, told apart by the first bytes; the names say
-/// what clients look for at the usual ports.
+/// The addresses to listen on; `None` for no listener. Each address serves AMQP, HTTP and AMQP over WebSocket, distinguished by the first
+/// bytes. The names are those of the usual ports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Addresses {
     pub amqp: Option<SocketAddr>,
@@ -60,42 +60,42 @@ impl Addresses {
     }
 }
 
-/// What `serve` was told.
+/// The configuration of a server.
 #[derive(Default)]
 pub struct Options {
     pub data: PathBuf,
     pub listen: Addresses,
-    /// Blob and Queue Storage, at addresses of their own.
+    /// Blob and Queue Storage, which have their own addresses.
     pub storage: StorageOptions,
-    /// Certificate chain and private key, both PEM. `None`: a self-signed one, made on first start.
+    /// Certificate chain and private key, both PEM. `None`: a self-signed certificate, created at the first start.
     pub certificate: Option<(PathBuf, PathBuf)>,
-    /// Of all connections together, before anybody knows who they are.
+    /// The limits of all connections together, before authentication.
     pub limits: ListenLimits,
-    /// Of each AMQP connection.
+    /// The limits of each AMQP connection.
     pub amqp_limits: AmqpLimits,
-    /// Of each request for management.
+    /// The limits of each management request.
     pub http_limits: HttpLimits,
-    /// Of the rules of each topic, for one message.
+    /// The cost limits of the rules of a topic for one message.
     pub filter_cost: FilterCost,
-    /// What namespaces offer that do not say so themselves.
+    /// The default tier of namespaces.
     pub tier: Tier,
-    /// The quotas of the official emulators hold, and all namespaces are of the standard tier.
+    /// Enforces the quotas of the official emulators, and sets the standard tier for all namespaces.
     pub strict_emulator_quotas: bool,
-    /// Bearer tokens of this issuer are taken too, in all namespaces.
+    /// Accepts bearer tokens of this issuer in all namespaces.
     pub jwt: Option<JwtOptions>,
-    /// Of the default namespace: policies that hold while this server runs, whatever is stored. Empty: the well-known key, on loopback only.
+    /// Policies of the default namespace that are valid while this server runs. Empty: the well-known key, on loopback only.
     pub keys: Vec<Policy>,
-    /// Of the default namespace.
+    /// The entities of the default namespace.
     pub entities: Entities,
-    /// Host names of the default namespace. It also serves every host that no other namespace has.
+    /// Host names of the default namespace. It also serves every host that belongs to no other namespace.
     pub hosts: Vec<String>,
-    /// Those beside the default one.
+    /// The namespaces beside the default one.
     pub namespaces: Vec<NamespaceOptions>,
 }
 
 /// A running broker with its listeners.
 pub struct Server {
-    /// As bound: port 0 has become a real one.
+    /// The bound addresses, with the actual port in the place of port 0.
     pub addresses: Addresses,
     pub storage: StorageDoors,
     pub certificate: Option<PathBuf>,
@@ -107,7 +107,7 @@ pub struct Server {
     pub topic_names: Vec<String>,
     pub hub_names: Vec<String>,
     pub group_names: Vec<String>,
-    /// Those beside the default one.
+    /// The namespaces beside the default one.
     pub namespace_names: Vec<String>,
     pub ready_after: Duration,
     pub uses_well_known_key: bool,
@@ -139,7 +139,7 @@ impl Server {
         let mut storage = options.storage;
         let (accounts, mut blobs, mut queues) = Accounts::open(&mut storage, is_trusting)?;
         let other_access = options.namespaces.iter().map(access_of).collect::<Result<Vec<_>>>()?;
-        // Before the data is opened: a broker that nobody can reach should not touch it.
+        // The addresses are bound before the data is opened, so that a broker that cannot be reached does not touch it.
         let mut bound = listen::bind(options.listen).await?;
         bound.add_storage(storage.blobs, Door::Blobs, &mut blobs).await?;
         bound.add_storage(storage.queues, Door::Queues, &mut queues).await?;
@@ -199,7 +199,7 @@ impl Server {
         })
     }
 
-    /// Ends only when a part of the broker fails.
+    /// Returns only when a part of the broker fails.
     pub async fn failed(&mut self) -> String {
         let (ended, ..) =
             select_all(self.running.iter_mut().map(|running| Box::pin(running.stopped()))).await;
@@ -209,7 +209,7 @@ impl Server {
         }
     }
 
-    /// Takes no new connections, closes the open ones, and returns when everything taken is durable.
+    /// Stops accepting connections, closes the open ones, and returns when every accepted message is durable.
     pub async fn stop(mut self) -> Result<()> {
         let _ = self.stop.send(true);
         let drained = async { while self.listeners.join_next().await.is_some() {} };
@@ -226,7 +226,7 @@ impl Server {
     }
 }
 
-/// Management and health, for all namespaces.
+/// Returns the management and health routes for all namespaces.
 fn routes<'a>(spaces: impl Iterator<Item = &'a Opened>, limits: HttpLimits) -> axum::Router {
     peeklock_http::router(HttpState::new(spaces.map(Opened::for_http).collect(), limits))
 }

@@ -1,4 +1,4 @@
-//! Namespaces: each with its own data, keys and entities.
+//! Namespaces, each with its own data, keys and entities.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -15,28 +15,28 @@ use crate::access;
 use crate::declare::{Entities, declare, with_queue_groups};
 use crate::{Addresses, FilterCost};
 
-/// The namespace of whoever names none, called as the official emulator calls its only one.
+/// The namespace of clients that name none. It has the name of the official emulator's only namespace.
 pub const DEFAULT_NAMESPACE: &str = "sbemulatorns";
-/// In the data directory: a folder for each namespace beside the default one.
+/// The folder in the data directory with the data of the other namespaces.
 const NAMESPACES_FOLDER: &str = "namespaces";
 const RING_BYTES_MIN: u64 = 128 << 20;
 const RING_BYTES_MAX: u64 = 2 << 30;
 
-/// A namespace, as `serve` was told of it.
+/// The configuration of a namespace.
 #[derive(Clone, Debug, Default)]
 pub struct NamespaceOptions {
-    /// The first label of host names that mean it, and the name of its folder: letters, digits and '-' only.
+    /// The first label of its host names, and the name of its folder: letters, digits and '-' only.
     pub name: String,
-    /// Other host names that mean it.
+    /// Further host names.
     pub hosts: Vec<String>,
-    /// What it offers; `None`: what the server says of all namespaces.
+    /// The tier; `None`: the default tier of the server.
     pub tier: Option<Tier>,
-    /// Policies that hold while this server runs, whatever is stored. Empty: the well-known key, on loopback only.
+    /// Policies that are valid while this server runs. Empty: the well-known key, on loopback only.
     pub keys: Vec<Policy>,
     pub entities: Entities,
 }
 
-/// A namespace that is open.
+/// An open namespace.
 pub(crate) struct Opened {
     pub(crate) name: String,
     pub(crate) hosts: Vec<String>,
@@ -55,7 +55,7 @@ impl NamespaceOptions {
         data.join(NAMESPACES_FOLDER).join(&self.name)
     }
 
-    /// The keys first: they are refused before anything of the data is touched.
+    /// Opens the keys first, so that invalid ones are rejected before the data is touched.
     pub(crate) fn open_access(
         &self,
         data: &Path,
@@ -93,7 +93,7 @@ impl NamespaceOptions {
 }
 
 impl Opened {
-    /// What is served, and what keeps it going.
+    /// Splits into the served namespace and its running tasks.
     pub(crate) fn split(self) -> (Namespace, Running) {
         let Opened { name, hosts, broker, access, running, .. } = self;
         (Namespace { name, hosts, broker, access }, running)
@@ -109,7 +109,7 @@ impl Opened {
         }
     }
 
-    /// As old as its folder, where the file system knows.
+    /// Returns the creation time of the folder, where the file system stores it.
     fn created_at(&self) -> Timestamp {
         let made = std::fs::metadata(&self.folder).and_then(|folder| folder.created()).ok();
         let since = made.and_then(|made| made.duration_since(UNIX_EPOCH).ok());
@@ -117,7 +117,7 @@ impl Opened {
         millis.map_or_else(|| self.broker.clock().now(), Timestamp::from_millis)
     }
 
-    /// The names of queues, and of topics.
+    /// Returns the names of the queues and of the topics.
     pub(crate) async fn names(&self) -> Result<(Vec<String>, Vec<String>)> {
         let names = async |what| -> Result<Vec<String>> {
             let found = self.broker.list(what, Page::ALL).await?;
@@ -141,8 +141,8 @@ async fn open_broker(data: &Path, filter_cost: FilterCost) -> Result<(Broker, Ru
     Ok(Broker::open_with(&journal, Clock::start(), describe, filter_cost).await?)
 }
 
-/// How much log to keep before old bodies are copied out of it. A backlog that is worked off before then is written once instead of
-/// twice, so this is generous, but never more than a small part of the disk.
+/// Returns how much log to keep before old bodies are copied out of it. A backlog that is received before then is written once instead of
+/// twice, so the size is generous, but at most a small part of the disk.
 fn ring_bytes(data: &Path) -> u64 {
     let free_bytes = rustix::fs::statvfs(data).map_or(0, |fs| fs.f_bavail.saturating_mul(fs.f_frsize));
     (free_bytes / 8).clamp(RING_BYTES_MIN, RING_BYTES_MAX)

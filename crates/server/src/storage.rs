@@ -1,4 +1,4 @@
-//! The storage services beside the broker: where they listen, and who may use them.
+//! The storage services: their addresses and their accounts.
 
 use std::net::SocketAddr;
 
@@ -10,35 +10,35 @@ use peeklock_storage::{check_account_name, router};
 use crate::HttpLimits;
 use crate::namespace::{DEFAULT_NAMESPACE, Opened};
 
-/// What `serve` was told of Blob and Queue Storage.
+/// The configuration of Blob and Queue Storage.
 #[derive(Clone, Debug, Default)]
 pub struct StorageOptions {
     pub blobs: Option<StorageListen>,
     pub queues: Option<StorageListen>,
-    /// The account that means the default namespace. `None`: the one that the storage emulators have.
+    /// The account of the default namespace. `None`: that of the storage emulators.
     pub account: Option<String>,
-    /// `None`: the well-known one, where the broker itself takes its own well-known key.
+    /// `None`: the well-known key, if the broker accepts its own well-known key.
     pub key: Option<AccountKey>,
 }
 
-/// Where a storage service listens.
+/// The address of a storage service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StorageListen {
     pub address: SocketAddr,
-    /// Nobody asked for it: if it cannot be served there, the broker starts without it and says why.
+    /// The address is a default. If it cannot be bound, the broker starts without the service and reports the reason.
     pub is_usual: bool,
 }
 
-/// What became of a storage service.
+/// The result of starting a storage service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Served {
     Off,
     At(SocketAddr),
-    /// Not at its usual address, for this reason.
+    /// The service does not run at its default address, for this reason.
     Without(String),
 }
 
-/// How the storage services are reached.
+/// The addresses of the storage services.
 #[derive(Clone, Debug)]
 pub struct StorageDoors {
     pub account: String,
@@ -47,7 +47,7 @@ pub struct StorageDoors {
     pub queues: Served,
 }
 
-/// The accounts in the making: names and keys are refused before anything is touched.
+/// The accounts before the data is opened: names and keys are checked first.
 pub(crate) struct Accounts {
     pub(crate) name: String,
     key: AccountKey,
@@ -55,10 +55,10 @@ pub(crate) struct Accounts {
 }
 
 impl Accounts {
-    /// Gives back, for both services, what stands against them at their usual addresses.
+    /// Checks the accounts and returns, for both services, the reason why they cannot run at their default addresses.
     ///
-    /// `is_trusting`: the broker takes its own well-known key. Queues are the same behind both edges, so a broker with real keys must not
-    /// have one edge with a key that everybody knows.
+    /// `is_trusting`: the broker accepts its own well-known key. The queues are the same through both services, so a broker with real keys
+    /// must not accept the well-known storage key.
     pub(crate) fn open(options: &mut StorageOptions, is_trusting: bool) -> Result<(Self, Served, Served)> {
         let name = options.account.clone().unwrap_or_else(|| WELL_KNOWN_ACCOUNT.to_owned());
         check_account_name(&name)?;
@@ -70,7 +70,8 @@ impl Accounts {
         Ok((Accounts { name, key, uses_well_known_key }, blobs, queues))
     }
 
-    /// An account for the default namespace; with the well-known key, which opens everything anyway, one under the name of each other namespace.
+    /// Returns the routes of an account for the default namespace. With the well-known key, each other namespace has an account of its
+    /// name.
     pub(crate) fn routes<'a>(
         &self,
         spaces: impl Iterator<Item = &'a Opened>,
@@ -129,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn the_well_known_key_works_on_loopback_only_and_beside_its_like_only() {
+    fn the_well_known_key_is_accepted_on_loopback_and_beside_the_well_known_broker_key_only() {
         let local = "127.0.0.1:10000";
         assert_eq!(open(local, false, None, true).unwrap(), Served::At(local.parse().unwrap()));
         assert!(open(local, false, None, false).is_err());
@@ -141,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_real_key_opens_every_address() {
+    fn a_real_key_is_accepted_at_every_address() {
         for address in ["127.0.0.1:10000", "192.0.2.1:10000"] {
             let served = open(address, false, Some("c2VjcmV0"), false).unwrap();
             assert_eq!(served, Served::At(address.parse().unwrap()));

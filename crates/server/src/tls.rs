@@ -1,4 +1,4 @@
-//! The certificate: given, or made on first start and kept in the data directory.
+//! The certificate: configured, or created at the first start and kept in the data directory.
 
 use std::fs;
 use std::io::Write;
@@ -20,7 +20,7 @@ pub(crate) struct Tls {
     pub(crate) certificate: PathBuf,
 }
 
-/// A certificate is needed where only TLS is let in; one that is given serves all addresses.
+/// Loads a certificate if an address requires TLS. A configured certificate serves all addresses.
 pub(crate) fn load_if_needed(
     given: Option<(PathBuf, PathBuf)>,
     data: &Path,
@@ -96,7 +96,7 @@ fn self_signed(folder: &Path, address: IpAddr) -> Result<(PathBuf, PathBuf)> {
     }
     let made = rcgen::generate_simple_self_signed(names).context("cannot make a certificate")?;
     fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
-    // The certificate last: a start that dies between the two makes both anew.
+    // The certificate is written last: if the process stops in between, the next start creates both again.
     write(&key, &made.signing_key.serialize_pem(), 0o600)?;
     write(&certificate, &made.cert.pem(), 0o644)?;
     Ok((certificate, key))

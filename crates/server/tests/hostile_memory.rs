@@ -1,4 +1,4 @@
-//! Floods from many sides at once: what they can make the broker hold is bounded. Alone in its process, whose memory it measures.
+//! Floods from many peers at once use bounded memory. The test runs alone in its process, whose memory it measures.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 const PEER_COUNT: usize = 64;
-/// For all of them together: buffers of sockets, of frames in the making, and what the allocator keeps.
+/// The limit for all floods together: buffers of sockets and incomplete frames, and memory that the allocator keeps.
 const GROWTH_BYTES_MAX: u64 = 96 << 20;
 
 async fn start(data: &tempfile::TempDir) -> Server {
@@ -37,7 +37,7 @@ fn resident_bytes() -> u64 {
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
 }
 
-/// Sends the same bytes again and again until the broker has had enough or there are `bytes_max`, and reads nothing.
+/// Sends the same bytes repeatedly until the broker closes the connection or `bytes_max` is reached, and reads nothing.
 async fn pour(address: SocketAddr, head: &[u8], again: &[u8], bytes_max: usize) -> TcpStream {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let pouring = async {
@@ -47,12 +47,12 @@ async fn pour(address: SocketAddr, head: &[u8], again: &[u8], bytes_max: usize) 
         }
         std::io::Result::Ok(())
     };
-    // A peer that is not read from is held up, which is as good as a refusal.
+    // A peer whose bytes are not read is held up, which counts as a rejection.
     let _ = timeout(Duration::from_secs(3), pouring).await;
     stream
 }
 
-/// The head of a frame of the largest size, whose end never comes.
+/// Returns the head of a frame of the largest size, without its end.
 fn frame_without_end() -> Vec<u8> {
     let mut bytes = b"AMQP\x00\x01\x00\x00".to_vec();
     bytes.extend_from_slice(&[0, 0, 0xff, 0xff, 2, 0, 0, 0, 0, 0x53, 0x10, 0xd0]);
@@ -60,7 +60,7 @@ fn frame_without_end() -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn floods_of_all_kinds_leave_memory_bounded() {
+async fn floods_of_all_kinds_use_bounded_memory() {
     let data = tempfile::tempdir().unwrap();
     let server = start(&data).await;
     let (amqp, http) = (server.addresses.amqp.unwrap(), server.addresses.http.unwrap());

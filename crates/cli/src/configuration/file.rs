@@ -1,4 +1,4 @@
-//! One configuration file, of any of the kinds that are understood.
+//! One configuration file of any supported kind.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -48,7 +48,7 @@ impl File {
         Ok(File { path: path.to_owned(), options, default, namespaces, document })
     }
 
-    /// The first namespace is the one that clients get who name none, as in the emulators.
+    /// The first namespace is the default one, as in the emulators.
     fn of_emulator(path: &Path, document: Document) -> Result<File, Problem> {
         let mut spaces = emulator::read(&document)?.into_iter();
         let default = spaces.next().map(|(_, space)| space).unwrap_or_default();
@@ -61,7 +61,7 @@ impl File {
         Ok(File { path: path.to_owned(), options: Options::default(), default, namespaces, document })
     }
 
-    /// Where an option is said.
+    /// Returns the place of an option in the file.
     pub(super) fn place(&self, key: &str) -> String {
         let keys: Vec<&str> = key.split('.').collect();
         let path = self.path.display();
@@ -93,7 +93,7 @@ fn load(path: &Path) -> Result<Vec<u8>> {
     Ok(fs::read(path)?)
 }
 
-/// By its name, or else by how it starts.
+/// Detects JSON by the file name, or by the first character.
 fn is_json(path: &Path, text: &str) -> bool {
     let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
     match extension.to_ascii_lowercase().as_str() {

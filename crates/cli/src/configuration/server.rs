@@ -1,4 +1,4 @@
-//! The configuration in the server's own terms.
+//! Converts the configuration to the types of the server.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -101,9 +101,9 @@ fn listen_limits(limits: &Limits) -> Result<ListenLimits> {
     })
 }
 
-/// AMQP has none smaller.
+/// The smallest frame size of AMQP.
 const FRAME_BYTES_MIN: u64 = 512;
-/// What the HTTP machinery needs for itself.
+/// The smallest size that the HTTP library accepts.
 const HTTP_HEAD_BYTES_MIN: u64 = 8192;
 
 fn amqp_limits(limits: &Limits) -> Result<AmqpLimits> {
@@ -190,18 +190,18 @@ mod tests {
     use crate::options;
 
     #[test]
-    fn the_defaults_that_help_shows_are_those_of_the_parts() {
+    fn the_defaults_in_the_help_are_those_of_the_crates() {
         let limits = options::Options::defaults().limits;
         assert_eq!(listen_limits(&limits).unwrap(), ListenLimits::default());
         assert_eq!(http_limits(&limits).unwrap(), HttpLimits::default());
-        // No queue takes a larger message, so both say the same.
+        // The limit of queues is the same, so both are equal.
         let message_size_bytes_max = peeklock_types::limits::LARGE_MESSAGE_SIZE_BYTES_MAX.try_into().unwrap();
         let usual = AmqpLimits { message_size_bytes_max, ..AmqpLimits::default() };
         assert_eq!(amqp_limits(&limits).unwrap(), usual);
     }
 
     #[test]
-    fn limits_that_let_nobody_in_are_refused() {
+    fn limits_that_reject_every_client_are_rejected() {
         let refused = |limits: Limits| {
             let all = listen_limits(&limits).is_err()
                 || amqp_limits(&limits).is_err()

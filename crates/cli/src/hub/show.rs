@@ -1,4 +1,4 @@
-//! Hubs for people.
+//! Hubs as text.
 
 use std::io::{self, Write};
 
@@ -10,9 +10,9 @@ use crate::checkpoint::seconds;
 use crate::describe::Page;
 use crate::table::Table;
 
-/// Of one hub.
+/// The number of consumer groups that a page shows.
 pub(super) const GROUPS_SHOWN_MAX: usize = 20;
-/// A hub with more shows their sums only; `--json` has them all.
+/// With more partitions, the page shows only their sums; `--json` has all of them.
 const PARTITIONS_SHOWN_MAX: usize = 64;
 
 pub(super) fn table(hubs: &[HubInfo]) -> Table {
@@ -32,7 +32,7 @@ pub(super) fn table(hubs: &[HubInfo]) -> Table {
     table
 }
 
-/// `4 partitions, kept for 1d`.
+/// Summarizes the settings: `4 partitions, kept for 1d`.
 pub(super) fn in_short(settings: &HubSettings) -> String {
     let partitions = crate::serve::plural(settings.partition_count.into(), "partition");
     let kept = settings
@@ -48,7 +48,7 @@ pub(super) fn in_short(settings: &HubSettings) -> String {
     parts.join(", ")
 }
 
-/// `lags`: of each group, by partition.
+/// Writes the page of a hub. `lags` has the checkpoints of each consumer group by partition.
 pub(super) fn hub(
     out: &mut Vec<u8>,
     hub: &HubInfo,

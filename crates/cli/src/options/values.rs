@@ -1,4 +1,4 @@
-//! Values of options, each with its text.
+//! The values of options and their text forms.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -11,7 +11,7 @@ use peeklock_server::AccountKey;
 use peeklock_spec::{Name, parse_duration, parse_tier, show_duration, show_tier};
 use peeklock_types::Tier;
 
-/// An address to listen on, or none.
+/// An address to listen on, or `off`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Listen(pub(crate) Option<SocketAddr>);
 
@@ -41,7 +41,7 @@ impl fmt::Display for Listen {
     }
 }
 
-/// A file or folder; a relative one starts where the broker was started.
+/// A file or folder; relative paths start at the working directory of the broker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FilePath(pub(crate) PathBuf);
 
@@ -83,7 +83,7 @@ impl fmt::Display for Time {
     }
 }
 
-/// What a namespace offers.
+/// The tier of a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TierName(pub(crate) Tier);
 
@@ -101,7 +101,7 @@ impl fmt::Display for TierName {
     }
 }
 
-/// The key of a storage account. It is not shown: whoever needs it has given it.
+/// The key of a storage account. It is never printed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StorageKey(pub(crate) AccountKey);
 
@@ -119,7 +119,7 @@ impl fmt::Display for StorageKey {
     }
 }
 
-/// The name of a namespace: it is the first part of a host name, and a folder.
+/// The name of a namespace, which is also the first part of a host name and a folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NamespaceName(pub(crate) String);
 

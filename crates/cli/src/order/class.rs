@@ -1,4 +1,4 @@
-//! Classes and rules as one flag says them.
+//! Classes and rules in the form of one flag.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use peeklock_spec::{
     parse_tenant_weight, parse_weight,
 };
 
-/// Of a target that says nothing of it.
+/// The default objective of a target.
 const OBJECTIVE_PPM: u32 = 990_000;
 
-/// `NAME=FROM-TO[,KEY=VALUE]…`, or `NAME,KEY=VALUE…` for a class that is there.
+/// `NAME=FROM-TO[,KEY=VALUE]…`, or `NAME,KEY=VALUE…` for an existing class.
 #[derive(Clone, Debug)]
 pub(crate) struct ClassFlag {
     pub(super) name: ClassName,
@@ -51,7 +51,7 @@ impl ClassFlag {
         Ok(ClassFlag { name, priorities, attributes })
     }
 
-    /// Replaces or adds the class if it says its priorities; else changes the one that is there.
+    /// Replaces or adds the class if the flag has priorities; else changes the existing one.
     pub(super) fn apply(self, order: &mut OrderSettings) -> Result<()> {
         let found = order.class_index(self.name.as_str());
         let mut class = match (self.priorities, found) {
@@ -66,7 +66,7 @@ impl ClassFlag {
                 );
             }
         };
-        // A target takes its objective wherever that stands.
+        // The objective applies to the target, in any order of the two.
         let (objectives, others): (Vec<_>, Vec<_>) =
             self.attributes.into_iter().partition(|attribute| matches!(attribute, Attribute::Objective(_)));
         others.into_iter().chain(objectives).try_for_each(|attribute| attribute.apply(&mut class))?;
@@ -118,7 +118,7 @@ pub(crate) struct TenantClassFlag(pub(super) TenantClass);
 
 impl TenantClassFlag {
     pub(super) fn parse(text: &str) -> Result<Self> {
-        // A condition may hold anything, so it is the last.
+        // A condition may contain any character, so it is last.
         let (head, when) = match text.split_once(",when=").or_else(|| text.split_once(" when=")) {
             Some((head, when)) => (head, Some(when.trim().to_owned())),
             None => (text, None),
@@ -151,7 +151,8 @@ pub(super) fn parse_rule(text: &str) -> Result<ClassRule> {
     Ok(ClassRule { class: ClassName::parse(class.trim())?, when: when.trim().to_owned() })
 }
 
-/// Between commas, or spaces where commas have another meaning. What has no '=' belongs to the value before it: `rate=5/s burst 10`.
+/// Splits at commas, or at spaces where commas have another meaning. A piece without '=' belongs to the value before it: `rate=5/s burst
+/// 10`.
 fn pieces(text: &str) -> Vec<String> {
     let mut pieces: Vec<String> = Vec::new();
     for piece in text.split([',', ' ']).filter(|piece| !piece.is_empty()) {
@@ -186,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_class_says_everything_in_one_flag() {
+    fn a_class_is_defined_by_one_flag() {
         let full = class(
             "high=7-9,objective=0.999,target=10s,offset=0s,weight=4,rate=200/s burst 400,send-rate=50/s",
         );
@@ -207,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn the_condition_of_tenants_may_hold_anything() {
+    fn the_condition_of_a_tenant_class_may_contain_any_character() {
         let TenantClassFlag(class) = TenantClassFlag::parse(
             "paying,weight=2.5,max-share=0.3,hard,rate=5/s burst 7,when=tier IN ('a,b', 'c=d')",
         )

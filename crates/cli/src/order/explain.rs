@@ -1,4 +1,4 @@
-//! Why a message waits, for people and for programs.
+//! Explains why a message waits, as text.
 
 use std::io::{self, Write};
 
@@ -29,7 +29,7 @@ pub(crate) fn explain(out: &mut Vec<u8>, queue: &EntityName, message: &Explained
     page.line("Goes before it", &ahead(message))
 }
 
-/// `12 messages of high, 3 of low`.
+/// Counts the messages ahead: `12 messages of high, 3 of low`.
 fn ahead(message: &ExplainedMessage) -> String {
     let each: Vec<_> = message.ahead.iter().filter(|ahead| ahead.count > 0).collect();
     match each.split_first() {
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_before_is_told_by_class() {
+    fn the_messages_ahead_are_counted_by_class() {
         let ahead = |class: &str, count| Ahead { class: class.to_owned(), count };
         let mut message = ExplainedMessage {
             sequence_number: 17,

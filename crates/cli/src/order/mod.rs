@@ -1,4 +1,4 @@
-//! The flags that say in which order messages are handed out, and what they do to an order that is there.
+//! The flags of the order, and the changes that they make to an existing order.
 
 mod class;
 mod explain;
@@ -65,9 +65,9 @@ pub(crate) struct OrderFlags {
 }
 
 impl OrderFlags {
-    /// Whether there is nothing to be done.
+    /// Returns whether no flag is given.
     pub(crate) fn is_silent(&self) -> bool {
-        // Taken apart by name, so that a new flag cannot be forgotten here.
+        // Destructured, so that a new flag cannot be forgotten here.
         let OrderFlags {
             classes,
             no_classes,
@@ -98,12 +98,12 @@ impl OrderFlags {
         lists == [0; 5] && !values.contains(&true)
     }
 
-    /// Whether what it does depends on the order that is there.
+    /// Returns whether the result depends on the existing order.
     pub(crate) fn changes_order(&self) -> bool {
         !self.is_silent() && !self.no_order
     }
 
-    /// What was said, done to the order that is there. `None`: nothing was said.
+    /// Applies the flags to the existing order. Returns `None` if no flag is given.
     pub(crate) fn spec(self, current: Option<&OrderSettings>) -> Result<Option<Option<OrderSpec>>> {
         if self.is_silent() {
             return Ok(None);
@@ -214,7 +214,7 @@ fn check_once<'n>(given: impl Iterator<Item = &'n ClassName> + Clone) -> Result<
     Ok(())
 }
 
-/// `high, low`, or `none`.
+/// Lists names: `high, low`, or `none`.
 fn names<'n>(names: impl Iterator<Item = &'n ClassName>) -> String {
     let names: Vec<_> = names.map(ClassName::as_str).collect();
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_changes_what_it_names() {
+    fn an_update_changes_only_what_it_names() {
         let before = order(&THREE);
         let change = |flags: &[&str]| said(flags, Some(&before)).unwrap();
         let weighted = change(&["--order", "weighted"]).unwrap();
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn invalid_orders_are_rejected() {
         let before = order(&THREE);
         let none = |flags: &[&str]| refused(flags, None);
         assert!(none(&["--class", "a=0-5", "--class", "b=5-9"]).contains("overlap at 5"));

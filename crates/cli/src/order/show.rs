@@ -1,4 +1,4 @@
-//! The order of a queue for people: what was said, and how its classes and tenants fare.
+//! The order of a queue as text: its settings, and the figures of its classes and tenants.
 
 use std::io::{self, Write};
 
@@ -9,10 +9,10 @@ use peeklock_spec::{show_duration, show_millionths, show_order_policy, show_prio
 use crate::describe::Page;
 use crate::table::Table;
 
-/// Of what is not there.
+/// The text of an absent value.
 const NOTHING: &str = "-";
 
-/// `classes high, normal, low; aged`.
+/// Summarizes the order: `classes high, normal, low; aged`.
 pub(crate) fn summary(order: &OrderSettings) -> String {
     let policy = show_order_policy(order.policy);
     let mut parts = Vec::new();
@@ -26,7 +26,7 @@ pub(crate) fn summary(order: &OrderSettings) -> String {
     parts.join("; ")
 }
 
-/// What was said, then what happens.
+/// Writes the settings, then the figures.
 pub(crate) fn show(
     out: &mut Vec<u8>,
     order: &OrderSettings,
@@ -61,7 +61,7 @@ fn show_settings(out: &mut Vec<u8>, order: &OrderSettings) -> io::Result<()> {
     page.line("  max-outstanding", &order.max_outstanding)
 }
 
-/// Only the columns that mean something.
+/// Writes only the columns that have values.
 fn show_classes(out: &mut Vec<u8>, order: &OrderSettings) -> io::Result<()> {
     if order.classes.is_empty() {
         return Ok(());
@@ -215,7 +215,7 @@ fn alert(alert: Alert) -> &'static str {
     }
 }
 
-/// Rounded down, so that only all is all.
+/// Rounds down, so that 100 % means all.
 fn percent(share: f64) -> String {
     format!("{:.1} %", (share * 1000.0).floor() / 10.0)
 }
@@ -224,7 +224,7 @@ fn per_second(rate: f64) -> String {
     if rate >= 100.0 { format!("{rate:.0}") } else { format!("{rate:.1}") }
 }
 
-/// With as many digits as matter.
+/// Writes a duration with the significant digits.
 fn span(seconds: f64) -> String {
     match seconds {
         seconds if seconds < 0.0095 => format!("{:.1}ms", seconds * 1000.0),
@@ -244,7 +244,7 @@ fn nothing() -> String {
     NOTHING.to_owned()
 }
 
-/// A table with a blank line before it, of which some columns may be left out.
+/// A table after a blank line, with optional columns.
 struct Columns {
     table: Table,
     is_shown: Vec<bool>,
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_said_is_shown() {
+    fn the_settings_are_shown() {
         let order = order(
             r#"{ "classes": { "high": { "priorities": "7-9", "target": "10s", "objective": 0.999 }, "low": { "priorities": "0-6" } },
                 "rules": [ { "when": "vip = TRUE", "class": "high" } ], "rate": "5/s",
@@ -331,7 +331,7 @@ free               1  -          -
     }
 
     #[test]
-    fn how_the_classes_fare_is_shown() {
+    fn the_figures_of_classes_are_shown() {
         let window = |window: &str, burn| WindowRuntime {
             window: window.to_owned(),
             burn,

@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-/// Generous: the machine may be busy building.
+/// Generous, because the machine may be busy.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) fn peeklock() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_peeklock"));
-    // What the user's own shell sets must not decide a test.
+    // Variables of the user's shell must not affect a test.
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("PEEKLOCK_") || name == "RUST_LOG")
     {
         command.env_remove(name);
@@ -23,7 +23,7 @@ pub(crate) fn peeklock() -> Command {
     command
 }
 
-/// A running broker. Killed when dropped, unless it was stopped.
+/// A running broker. It is killed when dropped, unless it was stopped.
 pub(crate) struct Broker {
     process: Child,
     pub(crate) labels: HashMap<String, String>,
@@ -70,12 +70,12 @@ impl Broker {
         &self.labels["Connection string"]
     }
 
-    /// Runs a command with the broker's connection string and returns its stdout; it must succeed.
+    /// Runs a command with the broker's connection string and returns its output. Asserts success.
     pub(crate) fn run(&self, arguments: &[&str]) -> String {
         text_of(&self.command(arguments).output().unwrap())
     }
 
-    /// Runs a command that must fail and returns its stderr.
+    /// Runs a command and returns its error output. Asserts failure.
     pub(crate) fn fails(&self, arguments: &[&str]) -> String {
         failure_of(&self.command(arguments).output().unwrap())
     }
@@ -86,7 +86,7 @@ impl Broker {
         command
     }
 
-    /// Sends a signal and waits for the end; the exit code and the folder, to start again in it.
+    /// Sends a signal and waits for the end. Returns the exit code and the folder for a restart.
     pub(crate) fn stop_with(mut self, signal: &str) -> (i32, TempDir) {
         self.signal(signal);
         assert_eq!(self.next_line(), "Stopping…");
@@ -124,7 +124,7 @@ impl Broker {
 
 impl Drop for Broker {
     fn drop(&mut self) {
-        // It may have ended already, which is as good.
+        // The process may have ended already.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -134,7 +134,7 @@ fn data_of(folder: &TempDir) -> PathBuf {
     folder.path().join("data")
 }
 
-/// `serve` on free ports of this machine, without TLS.
+/// Returns `serve` on free loopback ports, without TLS.
 pub(crate) fn serve(data: &Path) -> Command {
     let mut command = peeklock();
     command.arg("serve").arg("--data").arg(data).args(["--listen", "127.0.0.1:0", "--http", "off"]);
@@ -142,7 +142,7 @@ pub(crate) fn serve(data: &Path) -> Command {
     command
 }
 
-/// Reads to the end even when nobody listens: a full pipe would stop the broker.
+/// Reads to the end even without a receiver: a full pipe would block the broker.
 fn read_lines(stdout: ChildStdout) -> mpsc::Receiver<String> {
     let (sender, lines) = mpsc::channel();
     thread::spawn(move || {
@@ -158,7 +158,7 @@ pub(crate) fn text_of(output: &Output) -> String {
     stdout.into_owned()
 }
 
-/// The stderr of a command that failed as failures should: code 1 and one line.
+/// Returns the error output of a command. Asserts exit code 1 and one line.
 pub(crate) fn failure_of(output: &Output) -> String {
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(1), "{stderr}");

@@ -1,4 +1,4 @@
-//! Our client against a broker in a process of its own: what no command shows.
+//! The client against a broker in another process, for features without a command.
 
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ fn in_an_hour() -> Timestamp {
 }
 
 #[tokio::test]
-async fn a_committed_transaction_does_all_of_it() {
+async fn a_committed_transaction_takes_effect() {
     let (_broker, client) = connect().await;
     send(&client, "orders", &[Message::data("one coffee")]).await;
     let invoices = client.sender("invoices").await.unwrap();
@@ -74,7 +74,7 @@ async fn a_committed_transaction_does_all_of_it() {
 }
 
 #[tokio::test]
-async fn a_transaction_that_is_rolled_back_or_dropped_does_nothing() {
+async fn a_transaction_that_is_rolled_back_or_dropped_has_no_effect() {
     let (_broker, client) = connect().await;
     send(&client, "orders", &[Message::data("one"), Message::data("two")]).await;
     let invoices = client.sender("invoices").await.unwrap();
@@ -90,7 +90,7 @@ async fn a_transaction_that_is_rolled_back_or_dropped_does_nothing() {
     drop(dropped);
     assert_eq!(bodies(&client, "orders").await, ["one", "two"]);
     assert_eq!(bodies(&client, "invoices").await, [""; 0]);
-    // The lock outlived the transaction.
+    // The lock has outlived the transaction.
     let again = client.transaction().await.unwrap();
     again.settle_tokens("orders", &[token], Outcome::Complete).await.unwrap();
     again.settle(two, Outcome::Defer).await.unwrap();
@@ -125,7 +125,7 @@ async fn a_transaction_stays_on_its_connection() {
 }
 
 #[tokio::test]
-async fn scheduled_messages_can_be_taken_back() {
+async fn scheduled_messages_can_be_cancelled() {
     let (broker, client) = connect().await;
     let orders = client.sender("orders").await.unwrap();
     let later = |body: &'static str| Message::data(body).with_scheduled_time(in_an_hour());
@@ -142,7 +142,7 @@ async fn scheduled_messages_can_be_taken_back() {
 }
 
 #[tokio::test]
-async fn a_session_has_one_holder_and_a_memory() {
+async fn a_session_has_one_holder_and_a_state() {
     let (_broker, client) = connect().await;
     send(&client, "tables", &[Message::data("coffee").with_session_id("4")]).await;
     let mut table = client.receiver("tables").next_session(Duration::from_secs(5)).open().await.unwrap();
@@ -167,10 +167,10 @@ async fn a_session_has_one_holder_and_a_memory() {
 }
 
 #[tokio::test]
-async fn a_lost_session_is_told_to_its_receiver() {
+async fn a_lost_session_is_reported_to_its_receiver() {
     let (_broker, client) = connect().await;
     let mut table = client.receiver("short").session("4").open().await.unwrap();
-    // Nobody renews it, and it lasts a second.
+    // The lock is not renewed and lasts a second.
     let told = table.next().await;
     assert!(matches!(told, Err(Error::SessionLockLost { .. })), "{:?}", told.err());
     let told = table.session().unwrap().state().await;
@@ -194,7 +194,7 @@ async fn deferred_messages_of_a_session_are_fetched_by_its_holder() {
 }
 
 #[tokio::test]
-async fn an_abandoned_message_may_carry_what_was_learned() {
+async fn an_abandoned_message_can_get_new_properties() {
     let (_broker, client) = connect().await;
     send(&client, "orders", &[Message::data("hard")]).await;
     let mut orders = client.receiver("orders").credit(1).open().await.unwrap();

@@ -1,4 +1,4 @@
-//! Configuration files: what they do, what is wrong with them, and where values come from.
+//! Configuration files: their effect, their errors, and the sources of values.
 
 use std::fs;
 use std::path::Path;
@@ -61,7 +61,7 @@ fn refused(text: &str) -> String {
 }
 
 #[test]
-fn a_file_brings_options_keys_and_entities() {
+fn a_file_sets_options_keys_and_entities() {
     let folder = TempDir::new().unwrap();
     let file = written(&folder, "peeklock.toml", FILE);
     let broker = Broker::start(&["--config", &file, "--queue", "more"]);
@@ -82,14 +82,14 @@ fn a_file_brings_options_keys_and_entities() {
     assert!(text_of(&run("reader:only-look", &["receive", "orders"])).ends_with("\nx\n"));
     failure_of(&run("reader:only-look", &["send", "orders", "x"]));
     failure_of(&run("reader:only-look", &["receive", "more"]));
-    // A key that only one namespace has leads there, and nowhere else.
+    // The key of one namespace is valid in that namespace only.
     text_of(&run("cashier:till", &["send", "bills", "x"]));
     failure_of(&run("cashier:till", &["send", "orders", "x"]));
     failure_of(&run("app:a-secret-of-mine", &["send", "bills", "x"]));
 }
 
 #[test]
-fn both_emulators_files_fit_into_one_broker() {
+fn the_files_of_both_emulators_fit_into_one_broker() {
     let folder = TempDir::new().unwrap();
     let queues = written(&folder, "Config.json", EMULATOR);
     let hubs = written(&folder, "Hubs.json", HUBS);
@@ -117,7 +117,7 @@ fn an_existing_queue_is_changed_where_it_can_be() {
 }
 
 #[test]
-fn what_is_wrong_in_a_file_is_told_with_its_place() {
+fn errors_in_a_file_are_reported_with_their_place() {
     assert_eq!(
         refused("data = 'x'\nlisten-tsl = 'off'\n"),
         "error: FILE: line 2, column 1: unknown key 'listen-tsl'; did you mean 'listen-tls'?\n"
@@ -158,7 +158,7 @@ fn what_is_wrong_in_a_file_is_told_with_its_place() {
 }
 
 #[test]
-fn two_files_do_not_declare_the_same() {
+fn two_files_cannot_declare_the_same_entity() {
     let folder = TempDir::new().unwrap();
     let one = written(&folder, "one.toml", "[queues.orders]");
     let two = written(&folder, "two.toml", "[queues.ORDERS]");
@@ -167,7 +167,7 @@ fn two_files_do_not_declare_the_same() {
 }
 
 #[test]
-fn every_value_can_be_traced() {
+fn the_source_of_every_value_is_shown() {
     let folder = TempDir::new().unwrap();
     written(&folder, "peeklock.toml", "listen = 7001\nhttp = '127.0.0.1:7002'\n[limits]\nmax-links = 9\n");
     let output = peeklock()
@@ -187,14 +187,14 @@ fn every_value_can_be_traced() {
     assert!(line("listen-tls = ").ends_with("# default"));
     assert!(line("max-links = 9").ends_with("# peeklock.toml, line 4"));
     assert!(line("# tls-cert =").ends_with("# not set"));
-    // What is shown can be read.
+    // The output can be read as a file.
     let shown = text_of(&peeklock().args(["config", "show"]).output().unwrap());
     let file = written(&folder, "shown.toml", &shown);
     text_of(&validate(&file));
 }
 
 #[test]
-fn a_port_in_use_is_told_with_who_uses_it() {
+fn a_port_in_use_is_reported_with_the_process() {
     let broker = Broker::start(&["--listen-tls", "off"]);
     let folder = TempDir::new().unwrap();
     let mut command = peeklock();
@@ -205,7 +205,7 @@ fn a_port_in_use_is_told_with_who_uses_it() {
 }
 
 #[test]
-fn a_certificate_that_does_not_fit_its_key_is_told() {
+fn a_certificate_without_its_key_is_reported() {
     let tls_of = |broker: &Broker, file: &str| broker.data().join("tls").join(file);
     let (one, two) =
         (Broker::start(&["--listen-tls", "127.0.0.1:0"]), Broker::start(&["--listen-tls", "127.0.0.1:0"]));

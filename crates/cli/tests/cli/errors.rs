@@ -1,4 +1,4 @@
-//! What goes wrong says what happened and what to do.
+//! Errors name what happened and what to do.
 
 use std::net::TcpListener;
 
@@ -21,7 +21,7 @@ fn an_unknown_queue_is_named_with_the_remedy() {
 }
 
 #[test]
-fn a_wrong_key_is_refused_by_name() {
+fn a_wrong_key_is_rejected_by_name() {
     let broker = broker();
     let url = format!("amqp://RootManageSharedAccessKey:wrong@{}", broker.address());
     let error = failure_of(&peeklock().args(["send", "orders", "x", "--connect", &url]).output().unwrap());
@@ -33,7 +33,7 @@ fn a_wrong_key_is_refused_by_name() {
 }
 
 #[test]
-fn rights_that_a_key_lacks_are_refused() {
+fn missing_rights_are_reported() {
     let broker = Broker::start(&["--listen-tls", "off", "--queue", "orders", "--key", "reader=r:Listen"]);
     let connect = broker.connection_string().replace("***", "r");
     let error =
@@ -44,8 +44,8 @@ fn rights_that_a_key_lacks_are_refused() {
 }
 
 #[test]
-fn no_broker_is_told_with_how_to_start_one() {
-    // Bound and dropped: the kernel hands out other ports for a while.
+fn a_missing_broker_is_reported_with_the_remedy() {
+    // Bound and dropped: the kernel does not reuse the port for a while.
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let url = format!("amqp://a:b@{address}");
     let error = failure_of(&peeklock().args(["peek", "orders", "--connect", &url]).output().unwrap());
@@ -86,7 +86,7 @@ fn an_address_in_use_is_named() {
 }
 
 #[test]
-fn wrong_usage_has_a_code_of_its_own() {
+fn wrong_usage_has_its_own_exit_code() {
     for arguments in [
         ["send", "orders"].as_slice(),
         &["receive", "orders", "--wait", "5"],

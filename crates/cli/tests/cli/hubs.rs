@@ -79,7 +79,7 @@ fn body(line: &str) -> String {
 }
 
 #[test]
-fn checkpoints_are_shown_and_reset_when_it_is_meant() {
+fn checkpoints_are_shown_and_reset_after_confirmation() {
     let broker = meters();
     broker.run(&["send", "meters", "x", "--partition", "1", "--count", "4"]);
     let reset = |to: &str, more: &[&str]| {
@@ -114,7 +114,7 @@ fn checkpoints_are_shown_and_reset_when_it_is_meant() {
 }
 
 #[test]
-fn hubs_of_a_file_are_there_after_a_restart_too() {
+fn the_hubs_of_a_file_exist_after_a_restart() {
     let broker = meters();
     let (_, folder) = broker.stop_with("TERM");
     let config = folder.path().join("peeklock.toml");

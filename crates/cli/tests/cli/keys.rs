@@ -42,7 +42,7 @@ fn a_key_is_created_used_rotated_and_removed() {
 }
 
 #[test]
-fn a_key_of_a_queue_is_for_that_queue() {
+fn a_key_of_a_queue_is_valid_for_that_queue_only() {
     let broker = Broker::start(&["--listen-tls", "off", "--queue", "orders", "--queue", "bills"]);
     let shown = broker.run(&["key", "create", "till", "--rights", "Manage", "--queue", "orders"]);
     let connect = shown.lines().find_map(|line| line.strip_prefix("Connection string")).unwrap().trim();
@@ -57,7 +57,7 @@ fn a_key_of_a_queue_is_for_that_queue() {
 }
 
 #[test]
-fn keys_outlive_a_restart() {
+fn keys_survive_a_restart() {
     let broker = Broker::start(&["--listen-tls", "off", "--queue", "orders"]);
     let before = broker.run(&["key", "create", "app", "--rights", "Send", "--json"]);
     let (_, folder) = broker.stop_with("TERM");

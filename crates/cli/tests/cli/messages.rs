@@ -14,7 +14,7 @@ fn json_lines(text: &str) -> Vec<serde_json::Value> {
 }
 
 #[test]
-fn a_message_goes_in_is_seen_and_comes_out() {
+fn a_message_is_sent_peeked_and_received() {
     let broker = broker();
     let sent = broker.run(&["send", "orders", "hello", "--id", "order-17", "--property", "tier=gold"]);
     assert!(sent.starts_with("Sent 1 message to 'orders' in "), "{sent}");
@@ -67,7 +67,7 @@ fn a_file_is_one_message_of_any_bytes() {
 }
 
 #[test]
-fn nothing_to_receive_is_said_and_is_no_failure() {
+fn an_empty_queue_is_reported_and_is_not_a_failure() {
     let broker = broker();
     let output = broker.command(&["receive", "orders", "--wait", "10ms"]).output().unwrap();
     assert_eq!(text_of(&output), "");
@@ -75,7 +75,7 @@ fn nothing_to_receive_is_said_and_is_no_failure() {
 }
 
 #[test]
-fn an_abandoned_message_comes_back_and_in_the_end_is_set_aside() {
+fn an_abandoned_message_is_delivered_again_and_finally_dead_lettered() {
     let broker = broker();
     broker.run(&["send", "orders", "again"]);
     broker.run(&["receive", "orders", "--abandon"]);
@@ -100,7 +100,7 @@ fn a_kept_message_stays_locked() {
 }
 
 #[test]
-fn many_messages_go_through() {
+fn many_messages_are_transferred() {
     let broker = broker();
     let sent = broker.run(&["send", "orders", "x", "--count", "5000"]);
     assert!(sent.starts_with("Sent 5000 messages"), "{sent}");

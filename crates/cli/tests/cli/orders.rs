@@ -12,7 +12,7 @@ fn run(broker: &Broker, words: &str, more: &[&str]) -> String {
     broker.run(&[words.split(' ').collect::<Vec<_>>().as_slice(), more].concat())
 }
 
-/// What is said of a command that does not succeed, whether the words or what they mean are wrong.
+/// Returns the error of a command that fails with exit code 1 or 2.
 fn fails(broker: &Broker, words: &str, more: &[&str]) -> String {
     let words = words.split(' ').collect::<Vec<_>>();
     let output = broker.command(&[words.as_slice(), more].concat()).output().unwrap();
@@ -89,7 +89,7 @@ fn rules_tenants_and_rates_are_kept_in_their_order() {
         shown.find("\"paying\":{").unwrap() < shown.find("\"free\":{").unwrap(),
         "asked in this order: {shown}"
     );
-    // A second change starts from what the first has left.
+    // A second change starts from the result of the first.
     run(&broker, "queue update jobs --send-rate 50/s --tenant-class free,weight=0.5", &[]);
     let shown = order(&broker, "jobs");
     assert_eq!((&shown["rate"], &shown["sendRate"]), (&"100/s burst 100".into(), &"50/s burst 50".into()));
@@ -124,7 +124,7 @@ fn a_subscription_has_an_order_of_its_own() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_and_changes_nothing() {
+fn invalid_orders_are_rejected_and_change_nothing() {
     let broker = Broker::start(&["--listen-tls", "off"]);
     run(&broker, "queue create jobs", &CLASSES);
     let before = order(&broker, "jobs");
@@ -154,7 +154,7 @@ fn what_makes_no_sense_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn how_classes_fare_is_shown_and_why_a_message_waits() {
+fn the_figures_of_classes_and_the_reason_of_a_wait_are_shown() {
     let broker = Broker::start(&["--listen-tls", "off"]);
     let flags = ["--class", "low=0-3,target=10s", "--class", "normal=4-6", "--class", "high=7-9"];
     run(&broker, "queue create jobs --order strict --tenant-key tenant", &flags);

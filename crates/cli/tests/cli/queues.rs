@@ -33,7 +33,7 @@ fn a_queue_is_created_listed_shown_and_deleted() {
 }
 
 #[test]
-fn every_setting_reaches_the_broker_and_comes_back() {
+fn every_setting_reaches_the_broker_and_is_shown() {
     let broker =
         Broker::start(&["--listen-tls", "off", "--queue", "archive", "--queue", "jobs,sessions,lock=30s"]);
     assert_eq!(shown(&broker, "jobs")["requiresSession"], true);
@@ -63,7 +63,7 @@ fn every_setting_reaches_the_broker_and_comes_back() {
 }
 
 #[test]
-fn an_update_changes_what_it_names() {
+fn an_update_changes_only_what_it_names() {
     let broker =
         Broker::start(&["--listen-tls", "off", "--queue", "orders,ttl=1h,max-delivery=3", "--queue", "next"]);
     let updated = broker.run(&[
@@ -94,7 +94,7 @@ fn an_update_changes_what_it_names() {
 }
 
 #[test]
-fn a_disabled_queue_says_so() {
+fn a_disabled_queue_is_reported() {
     let broker = Broker::start(&["--listen-tls", "off", "--queue", "orders"]);
     broker.run(&["queue", "update", "orders", "--status", "send-disabled"]);
     let error = broker.fails(&["send", "orders", "x"]);
@@ -104,7 +104,7 @@ fn a_disabled_queue_says_so() {
 }
 
 #[test]
-fn a_purge_removes_what_it_was_told_to() {
+fn a_purge_removes_the_selected_messages() {
     let broker = Broker::start(&["--listen-tls", "off", "--queue", "orders,max-delivery=1"]);
     broker.run(&["send", "orders", "dead"]);
     broker.run(&["receive", "orders", "--abandon"]);

@@ -1,9 +1,9 @@
-//! The first screen, the end, and the start after it.
+//! The first screen, the stop, and the restart.
 
 use crate::broker::Broker;
 
 #[test]
-fn the_first_screen_tells_how_to_connect() {
+fn the_first_screen_shows_how_to_connect() {
     let broker = Broker::start(&["--listen-tls", "off", "--queue", "orders", "--queue", "bills,lock=5s"]);
     let label = |name: &str| broker.labels.get(name).map(String::as_str);
     let address = broker.address();
@@ -32,7 +32,7 @@ fn a_real_key_stays_secret_and_works() {
 }
 
 #[test]
-fn ctrl_c_stops_in_order_and_messages_are_there_again() {
+fn ctrl_c_stops_cleanly_and_messages_survive() {
     let broker = Broker::start(&["--listen-tls", "off", "--queue", "orders"]);
     broker.run(&["send", "orders", "kept"]);
     let (code, folder) = broker.stop_with("INT");
@@ -45,7 +45,7 @@ fn ctrl_c_stops_in_order_and_messages_are_there_again() {
 }
 
 #[test]
-fn what_was_confirmed_survives_a_kill() {
+fn confirmed_messages_survive_a_kill() {
     let broker = Broker::start(&["--listen-tls", "off", "--queue", "orders"]);
     broker.run(&["send", "orders", "kept", "--count", "100"]);
     broker.run(&["receive", "orders", "--count", "40"]);

@@ -35,7 +35,7 @@ fn a_session_is_received_by_name_or_as_the_next_one() {
 }
 
 #[test]
-fn a_queue_with_sessions_says_what_is_missing() {
+fn a_queue_with_sessions_reports_a_missing_session() {
     let broker = broker();
     let error = broker.fails(&["send", "tables", "x"]);
     assert!(error.contains("session"), "{error}");
@@ -77,7 +77,7 @@ fn a_message_expires() {
 }
 
 #[test]
-fn a_delayed_message_stays_away() {
+fn a_delayed_message_is_not_delivered_before_its_time() {
     let broker = broker();
     broker.run(&["send", "orders", "again"]);
     broker.run(&["receive", "orders", "--abandon", "--delay", "1h"]);
@@ -90,7 +90,7 @@ fn a_delayed_message_stays_away() {
 }
 
 #[test]
-fn what_belongs_to_an_answer_is_carried() {
+fn the_fields_of_a_reply_are_transferred() {
     let broker = broker();
     let addressed =
         ["--message-id", "7", "--correlation-id", "3", "--reply-to", "served", "--subject", "drink"];

@@ -1,4 +1,4 @@
-//! The same commands over TLS, with the certificate that the broker makes.
+//! The commands over TLS, with the certificate that the broker creates.
 
 use crate::broker::{Broker, failure_of, peeklock, text_of};
 
@@ -23,7 +23,7 @@ fn the_certificate_of_the_first_start_can_be_trusted() {
 }
 
 #[test]
-fn a_certificate_that_nobody_vouches_for_is_refused() {
+fn an_untrusted_certificate_is_rejected() {
     let broker = Broker::start(&["--listen-tls", "127.0.0.1:0", "--queue", "orders"]);
     let url = format!("amqps://a:b@{}", broker.labels["AMQP over TLS"]);
     let error = failure_of(&peeklock().args(["peek", "orders", "--connect", &url]).output().unwrap());

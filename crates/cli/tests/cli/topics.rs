@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::broker::Broker;
 
-/// Orders of two priorities and a subscription that nothing comes to.
+/// Starts a broker with orders of two priorities, and a subscription that matches nothing.
 fn priorities() -> Broker {
     let broker = Broker::start(&["--listen-tls", "off"]);
     broker.run(&["topic", "create", "orders"]);
@@ -20,7 +20,7 @@ fn json(text: &str) -> Vec<Value> {
 }
 
 #[test]
-fn a_message_comes_to_those_whose_filter_takes_it() {
+fn a_message_reaches_the_subscriptions_whose_filter_matches() {
     let broker = priorities();
     broker.run(&["send", "orders", "urgent", "--property", "Priority=High"]);
     broker.run(&["send", "orders", "some day", "--property", "Priority=Low"]);
@@ -68,7 +68,7 @@ fn a_topic_is_created_changed_listed_shown_and_deleted() {
 }
 
 #[test]
-fn a_subscription_has_settings_of_its_own() {
+fn a_subscription_has_its_own_settings() {
     let broker = priorities();
     let create =
         ["subscription", "create", "orders", "late", "--lock-duration", "5m", "--max-delivery-count", "3"];
@@ -131,7 +131,7 @@ fn rules_are_added_listed_shown_and_removed() {
 }
 
 #[test]
-fn a_rule_that_does_not_parse_is_pointed_at() {
+fn a_parse_error_of_a_rule_has_its_position() {
     let broker = priorities();
     let wrong = broker.fails(&["rule", "add", "orders", "high", "r", "--sql", "Priority = = 1"]);
     assert!(wrong.contains("column 12"), "{wrong}");
@@ -142,7 +142,7 @@ fn a_rule_that_does_not_parse_is_pointed_at() {
 }
 
 #[test]
-fn it_is_explained_who_gets_a_message() {
+fn the_subscriptions_of_a_message_are_explained() {
     let broker = priorities();
     let explain = ["topic", "explain", "orders", "--property", "Priority=High"];
     let text = broker.run(&explain);

@@ -1,4 +1,4 @@
-//! Taking the addresses before anything else is touched.
+//! Binds the addresses before anything else is touched.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use super::occupant::occupant;
 use crate::Addresses;
 use crate::storage::{Served, StorageListen};
 
-/// Listeners, and the addresses that they really have.
+/// The listeners with their bound addresses.
 pub(crate) struct Bound {
     pub(crate) listeners: Vec<(TcpListener, Door)>,
     pub(crate) addresses: Addresses,
@@ -39,7 +39,7 @@ pub(crate) async fn bind(mut addresses: Addresses) -> Result<Bound> {
 }
 
 impl Bound {
-    /// One more listener. One that nobody asked for may be missing, with the reason in `served`.
+    /// Adds a listener. One at a default address may be missing, with the reason in `served`.
     pub(crate) async fn add_storage(
         &mut self,
         listen: Option<StorageListen>,
@@ -64,7 +64,7 @@ async fn bind_one(address: SocketAddr, flag: &str) -> Result<TcpListener> {
     TcpListener::bind(address).await.map_err(|error| refused(address, flag, error))
 }
 
-/// What happened, why, and what to do.
+/// Returns an error that names the reason and the remedy.
 fn refused(address: SocketAddr, flag: &str, error: io::Error) -> anyhow::Error {
     let instead = format!("choose another address with {flag} ADDRESS, or leave it out with '{flag} off'");
     match error.kind() {

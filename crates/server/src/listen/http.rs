@@ -1,4 +1,4 @@
-//! One HTTP/1.1 connection: requests go to the routes; one that asks for a WebSocket turns the connection into AMQP.
+//! One HTTP/1.1 connection. Requests go to the routes; a WebSocket request turns the connection into AMQP.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,10 +19,10 @@ use tower::ServiceExt;
 use super::patience::Patient;
 use super::{Edge, Visit, spelling, stop_asked, websocket};
 
-/// How long a refusal may take.
+/// The time limit for a rejection.
 const REFUSAL_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// Where the service leaves the connection that a request asked to turn into a WebSocket.
+/// Passes the connection of a WebSocket request from the service to its caller.
 type Handover = Arc<Mutex<Option<OnUpgrade>>>;
 
 pub(crate) async fn serve<S>(
@@ -61,7 +61,7 @@ where
     edge.gateway.serve(stream, Some(visit.from), stopping).await
 }
 
-/// Says that there are as many connections as there may be.
+/// Rejects a connection because the limit of connections is reached.
 pub(crate) async fn refuse_for_lack_of_room(mut stream: impl AsyncWrite + Unpin) -> std::io::Result<()> {
     const REFUSAL: &[u8] =
         b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain\r\nContent-Length: 79\r\n\
@@ -91,7 +91,7 @@ async fn answer(
     {
         request.extensions_mut().insert(spelling);
     }
-    // Those who write links in their answers must know how they were reached.
+    // Handlers that write links need the scheme of the request.
     request.extensions_mut().insert(scheme);
     request.extensions_mut().insert(edge.arrival(visit));
     let answer = edge.routes(visit.door).clone().oneshot(request.map(Body::new));
@@ -105,7 +105,7 @@ async fn answer(
     }
 }
 
-/// A short answer in words. The connection ends behind it, for what is left of the request is not read.
+/// Returns a short text response. The connection is closed after it, because the rest of the request is not read.
 pub(crate) fn plain(status: StatusCode, text: &'static str) -> Response<Body> {
     let mut response = Response::new(Body::from(text));
     *response.status_mut() = status;

@@ -1,25 +1,25 @@
-//! What a listener allows, before anybody knows who a peer is.
+//! The limits of a listener, before authentication.
 
 use std::time::Duration;
 
-/// File handles that are left to the journal.
+/// File handles that are reserved for the journal.
 const HANDLES_RESERVED: u64 = 512;
 
-/// Limits of the listeners; those of AMQP itself are the gateway's.
+/// The limits of the listeners; the gateway has those of AMQP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenLimits {
-    /// Connections served at the same time, of all listeners together; fewer if the process may not open so many files.
+    /// Concurrent connections of all listeners together. Fewer if the limit of open files is lower.
     pub connections_max: usize,
-    /// How long a peer may take to show what it speaks.
+    /// The time limit for the first bytes.
     pub first_bytes_time_max: Duration,
     pub tls_handshake_time_max: Duration,
-    /// How long a peer may take to send the head of an HTTP request, and to come up with the next one.
+    /// The time limit for the head of an HTTP request, and between requests.
     pub http_head_time_max: Duration,
     pub http_head_bytes_max: usize,
     pub http_headers_max: usize,
-    /// How long an HTTP request may take from its head to the head of its response.
+    /// The time limit of an HTTP request, from its head to the head of its response.
     pub http_request_time_max: Duration,
-    /// What a peer may put into one message of a WebSocket. Clients send a few AMQP frames at a time.
+    /// The size limit of one WebSocket message. Clients send a few AMQP frames at a time.
     pub websocket_message_bytes_max: usize,
 }
 
@@ -39,7 +39,8 @@ impl Default for ListenLimits {
 }
 
 impl ListenLimits {
-    /// As many as the process may have file handles for, with the journal in mind: a journal without handles stops.
+    /// Returns the number of connections that the limit of file handles allows. The journal needs handles of its own, because it stops
+    /// without them.
     pub(crate) fn seat_count(&self) -> usize {
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
         let handles = limit.current.unwrap_or(u64::MAX).saturating_sub(HANDLES_RESERVED).max(32);

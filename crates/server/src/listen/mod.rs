@@ -1,4 +1,4 @@
-//! Listeners: who comes in, what they speak, and how many at a time.
+//! Listeners: they detect the protocol and limit the number of connections.
 
 mod bind;
 mod http;
@@ -29,12 +29,12 @@ pub(crate) use bind::bind;
 pub use limits::ListenLimits;
 use sniff::{Protocol, sniff};
 
-/// Connections beyond the limit that are being refused at the same time, or are about to come.
+/// Connections over the limit that are being rejected, or are about to be accepted.
 const LOBBY_PLACES: usize = 64;
-/// After a failed accept (out of file handles, say), a pause instead of a spin.
+/// The pause after a failed accept, such as without free file handles.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// What every listener serves.
+/// The services of every listener.
 pub(crate) struct Edge {
     pub(crate) gateway: Gateway,
     routes: Routes,
@@ -44,7 +44,7 @@ pub(crate) struct Edge {
     /// For connections of all listeners together.
     seats: Arc<Semaphore>,
     seat_count: usize,
-    /// For those who are told that there is no seat.
+    /// For connections that are rejected for lack of a seat.
     lobby: Arc<Semaphore>,
 }
 
@@ -69,7 +69,7 @@ impl Edge {
         }
     }
 
-    /// How a request came in, and how full it is here.
+    /// Describes how a request arrived and how busy the listener is.
     fn arrival(&self, visit: Visit) -> Arrival {
         Arrival {
             is_loopback: visit.is_loopback,
@@ -79,21 +79,21 @@ impl Edge {
     }
 }
 
-/// What answers HTTP, by the door that it came through.
+/// The HTTP routes of each listener.
 pub(crate) struct Routes {
     pub(crate) management: Router,
     pub(crate) blobs: Router,
     pub(crate) queues: Router,
 }
 
-/// What a listener lets in.
+/// The protocols of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Door {
-    /// AMQP and HTTP, plain or in TLS.
+    /// AMQP and HTTP, plain or over TLS.
     Any,
-    /// The same, in TLS only.
+    /// AMQP and HTTP, over TLS only.
     TlsOnly,
-    /// Only HTTP, plain or in TLS, for one of the storage services.
+    /// HTTP only, plain or over TLS, for a storage service.
     Blobs,
     Queues,
 }
@@ -104,18 +104,18 @@ impl Door {
     }
 }
 
-/// How a connection came in.
+/// The origin of a connection.
 #[derive(Clone, Copy)]
 struct Visit {
     door: Door,
-    /// By a listener that only this machine can reach.
+    /// The listener is reachable from this machine only.
     is_loopback: bool,
     from: SocketAddr,
-    /// Without one, it is told so and ends.
+    /// A connection without a seat is rejected.
     has_seat: bool,
 }
 
-/// Accepts connections until `stopping` says so, then waits for the open ones to end.
+/// Accepts connections until `stopping` is set, then waits for the open ones to end.
 pub(crate) async fn serve(
     listener: TcpListener,
     door: Door,
@@ -126,7 +126,7 @@ pub(crate) async fn serve(
     let mut connections = JoinSet::new();
     loop {
         let accepted = async {
-            // Until there is room at least to be told that there is none, whoever comes waits in the kernel's line.
+            // While there is no place even for a rejection, new connections wait in the kernel's queue.
             let place = Arc::clone(&edge.lobby).acquire_owned().await;
             (place, listener.accept().await)
         };
@@ -135,7 +135,7 @@ pub(crate) async fn serve(
             (place, accepted) = accepted => match accepted {
                 Ok((stream, from)) => {
                     let seat = Arc::clone(&edge.seats).try_acquire_owned().ok();
-                    // Whoever has a seat leaves the lobby at once.
+                    // A connection with a seat frees its place in the lobby at once.
                     let place = if seat.is_some() { None } else { place.ok() };
                     let visit = Visit { door, is_loopback, from, has_seat: seat.is_some() };
                     let connection = connect(stream, visit, Arc::clone(&edge), stopping.clone());
@@ -157,7 +157,7 @@ pub(crate) async fn serve(
     while connections.join_next().await.is_some() {}
 }
 
-/// Lets the process have as many file handles as it may.
+/// Raises the limit of open files as far as the process may.
 pub(crate) fn raise_handle_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
@@ -181,7 +181,7 @@ async fn connect(
     };
     let Some((protocol, stream)) = first else { return Ok(()) };
     match (protocol, &edge.tls, visit.door) {
-        // Boxed, so that a plain connection does not pay for what only TLS needs.
+        // Boxed, so that a plain connection does not hold the state of TLS.
         (Protocol::Tls, Some(acceptor), _) => {
             Box::pin(connect_tls(stream, acceptor.clone(), visit, edge, stopping)).await
         }
@@ -233,7 +233,7 @@ where
         Protocol::Amqp if !visit.has_seat => Gateway::refuse_for_lack_of_room(stream).await,
         Protocol::Tls | Protocol::Http if !visit.has_seat => http::refuse_for_lack_of_room(stream).await,
         Protocol::Amqp => edge.gateway.serve(stream, Some(visit.from), stopping).await,
-        // Boxed, so that an idle AMQP connection does not pay for what only HTTP needs.
+        // Boxed, so that an idle AMQP connection does not hold the state of HTTP.
         Protocol::Tls | Protocol::Http => Box::pin(http::serve(stream, scheme, visit, edge, stopping)).await,
     }
 }

@@ -1,9 +1,9 @@
-//! Who has a port that we want, as far as the system tells.
+//! Finds the process that occupies a port, if the system shows it.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-/// In the tables below: a socket that listens.
+/// The state of a listening socket in the tables below.
 const LISTENING: &str = "0A";
 
 pub(super) struct Occupant {
@@ -11,7 +11,7 @@ pub(super) struct Occupant {
     pub(super) name: String,
 }
 
-/// The process that listens on this address. `None` if the system does not say, or hides it from us.
+/// Returns the process that listens on this address, or `None` if the system does not show it.
 pub(super) fn occupant(address: SocketAddr) -> Option<Occupant> {
     let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| fs::read_to_string(path).unwrap_or_default());
     let sockets: Vec<String> = tables
@@ -30,7 +30,7 @@ pub(super) fn occupant(address: SocketAddr) -> Option<Occupant> {
     Some(Occupant { pid, name: name.trim().to_owned() })
 }
 
-/// The inode of a socket that listens where we want to.
+/// Returns the inode of a socket that listens on the wanted address.
 fn listening_socket(line: &str, wanted: SocketAddr) -> Option<&str> {
     let mut fields = line.split_whitespace();
     let (local, state) = (fields.nth(1)?, fields.nth(1)?);
@@ -42,12 +42,12 @@ fn listening_socket(line: &str, wanted: SocketAddr) -> Option<&str> {
     fields.nth(5)
 }
 
-/// Whether an address of the table and the wanted one exclude each other. One of version 6 may be for both versions.
+/// Returns whether a bound address excludes the wanted one. A bound address of IPv6 may cover both versions.
 fn overlaps(host: &str, wanted: IpAddr) -> bool {
     let Some(bits) = (host.len() == 8).then(|| u32::from_str_radix(host, 16).ok()).flatten() else {
         return true;
     };
-    // The kernel prints the number as the machine has it in memory.
+    // The kernel prints the number in native byte order.
     let taken = Ipv4Addr::from(bits.to_ne_bytes());
     taken.is_unspecified() || wanted.is_unspecified() || IpAddr::V4(taken) == wanted
 }
@@ -64,7 +64,7 @@ mod tests {
     use std::net::TcpListener;
 
     #[test]
-    fn our_own_listener_is_found() {
+    fn an_own_listener_is_found() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let found = occupant(listener.local_addr().unwrap()).unwrap();
         assert_eq!(found.pid, std::process::id());
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_listens_on_the_same_address_counts() {
+    fn only_a_listener_on_the_same_address_counts() {
         let line = |local: &str, state: &str| {
             format!(
                 "  0: {local} 00000000:0000 {state} 00000000:00000000 00:00000000 00000000     0        0 4711 1 0"

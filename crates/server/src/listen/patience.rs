@@ -1,4 +1,4 @@
-//! Peers that take nothing of what waits for them are given up.
+//! Closes connections to peers that do not read.
 
 use std::io;
 use std::pin::Pin;
@@ -8,14 +8,14 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-/// How long one write may take to get anywhere.
+/// The time limit for progress of one write.
 const WRITE_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// A stream whose writes fail when the peer reads nothing for too long. The AMQP gateway has such a limit of its own.
+/// A stream whose writes fail if the peer reads nothing for too long. The AMQP gateway has its own limit.
 pub(crate) struct Patient<S> {
     stream: S,
     patience: Duration,
-    /// Runs while a write waits.
+    /// Set while a write waits.
     deadline: Option<Pin<Box<Sleep>>>,
 }
 
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_peer_that_reads_nothing_is_given_up() {
+    async fn a_peer_that_does_not_read_is_disconnected() {
         let (peer, stream) = tokio::io::duplex(8);
         let mut stream = Patient { stream, patience: Duration::from_millis(20), deadline: None };
         stream.write_all(b"12345678").await.unwrap();

@@ -1,4 +1,4 @@
-//! What a peer speaks, told by its first bytes, so that one port is enough for everything.
+//! Detects the protocol of a peer by its first bytes, so that one port serves all protocols.
 
 use std::io;
 use std::pin::Pin;
@@ -7,18 +7,18 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
 const AMQP: &[u8] = b"AMQP";
-/// A TLS record that holds a handshake.
+/// The type of a TLS handshake record.
 const TLS_HANDSHAKE: u8 = 0x16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Protocol {
     Amqp,
     Tls,
-    /// Anything else: whoever meant something else is told so in HTTP.
+    /// Anything else. A peer of another protocol gets an HTTP error.
     Http,
 }
 
-/// Reads as few bytes as tell the protocol, and hands them back with the stream. `None`: the peer left without a word.
+/// Reads the bytes that determine the protocol, and returns them with the stream. `None`: the peer closed the connection without sending.
 pub(crate) async fn sniff<S>(mut stream: S) -> io::Result<Option<(Protocol, Rewound<S>)>>
 where
     S: AsyncRead + Unpin,
@@ -40,7 +40,7 @@ where
     }
 }
 
-/// A stream that is read from its start again.
+/// A stream that returns the bytes that were read ahead.
 pub(crate) struct Rewound<S> {
     first: [u8; AMQP.len()],
     at: usize,
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_first_bytes_tell_the_protocol_and_are_read_again() {
+    async fn the_first_bytes_determine_the_protocol_and_are_read_again() {
         let cases: [(&[u8], Protocol); 7] = [
             (b"AMQP\x03\x01\x00\x00rest", Protocol::Amqp),
             (b"AMQP", Protocol::Amqp),

@@ -1,7 +1,8 @@
-//! How the headers of a request were spelled, and how those of an answer are to be.
+//! The spelling of header names in a request and its response.
 //!
-//! Hyper shows headers in lower case. How they were spelled it keeps for itself, beside the request, and an answer that has the same beside it is
-//! written so. Nobody else can read or make what it keeps, but hyper can: on a connection in memory, of one request and one answer.
+//! Hyper shows header names in lower case. It stores their spelling in a private extension of the request, and writes a response with the
+//! same extension in that spelling. Only hyper can read or create the extension, so this module lets hyper do it on an in-memory connection
+//! with one request and one response.
 
 use std::convert::Infallible;
 use std::sync::{Mutex, PoisonError};
@@ -14,7 +15,7 @@ use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use peeklock_storage::Spelling;
 
-/// Of the headers for metadata, if there are any.
+/// Returns the spelling of the metadata headers, if there are any.
 pub(crate) async fn of<B>(request: &Request<B>) -> Option<Spelling> {
     let mut headers = HeaderMap::new();
     for name in request.headers().keys().filter(|name| name.as_str().starts_with(Spelling::PREFIX)) {
@@ -32,7 +33,7 @@ pub(crate) async fn of<B>(request: &Request<B>) -> Option<Spelling> {
     Some(Spelling(names.filter(is_ours).map(str::to_owned).collect()))
 }
 
-/// Has the answer written as its [`Spelling`] wants it.
+/// Makes hyper write the response with its [`Spelling`].
 pub(crate) async fn apply(response: &mut Response<Body>) {
     let Some(Spelling(names)) = response.extensions_mut().remove() else { return };
     if names.iter().all(|name| !name.bytes().any(|byte| byte.is_ascii_uppercase())) {
@@ -43,7 +44,7 @@ pub(crate) async fn apply(response: &mut Response<Body>) {
     }
 }
 
-/// What hyper keeps beside a request with headers of these names, and what it writes for an answer.
+/// Returns the extension of a request with these header names, and the text of a response.
 async fn exchange(
     names: Vec<String>,
     headers: HeaderMap,
@@ -61,7 +62,7 @@ async fn exchange(
         std::future::ready(Ok::<_, Infallible>(response))
     });
     let mut builder = http1::Builder::new();
-    // The request is all that there is to read, and still to be answered.
+    // The request is the whole input, and is still to be answered.
     builder.half_close(true);
     builder.keep_alive(false).preserve_header_case(true).max_headers(names.len().max(1));
     let stream = TokioIo::new(tokio::io::join(asked.as_bytes(), Vec::new()));
@@ -75,9 +76,9 @@ async fn exchange(
 mod tests {
     use super::*;
 
-    /// What a peer sends is told as it was spelled, and an answer is written as it is told.
+    /// The spelling of a request is read, and a response is written with a given spelling.
     #[tokio::test]
-    async fn names_are_spelled_as_they_were_written() {
+    async fn header_names_keep_their_spelling() {
         let names = ["x-ms-meta-OwnerId", "X-MS-Meta-a_1", "Content-Type"].map(str::to_owned).to_vec();
         let (beside, _) = exchange(names, HeaderMap::new(), Extensions::new()).await.unwrap();
         let mut request = Request::builder()
@@ -102,7 +103,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_request_without_metadata_has_nothing_to_tell() {
+    async fn a_request_without_metadata_has_no_spelling() {
         assert_eq!(of(&Request::new(())).await, None);
     }
 }

@@ -1,4 +1,4 @@
-//! AMQP over WebSocket: binary messages that carry the byte stream. Where one ends and the next begins means nothing.
+//! AMQP over WebSocket: binary messages with the byte stream. Message boundaries have no meaning.
 
 use std::io;
 use std::pin::Pin;
@@ -20,14 +20,14 @@ use tokio_tungstenite::tungstenite::{self, Error};
 use super::http::plain;
 
 const PATH: &str = "/$servicebus/websocket";
-/// By the names that the SDKs and the standard give to the same thing.
+/// The names of the same protocol in the SDKs and in the standard.
 const SUB_PROTOCOLS: [&str; 2] = ["AMQPWSB10", "amqp"];
 const VERSION: &str = "13";
 
 const READ_BUFFER_BYTES: usize = 8 * 1024;
-/// What is collected before it goes out unasked; the gateway asks when it has nothing more to write.
+/// Bytes that are buffered before an automatic flush. The gateway flushes when it has nothing more to write.
 const WRITE_BUFFER_BYTES: usize = 64 * 1024;
-/// What one message of ours holds.
+/// The largest message that the server sends.
 const CHUNK_BYTES_MAX: usize = 64 * 1024;
 
 // SDK quirk: .NET and Rust put a slash at the end.
@@ -36,7 +36,8 @@ pub(crate) fn is_asked_for<B>(request: &Request<B>) -> bool {
     path.strip_suffix('/').unwrap_or(&path).eq_ignore_ascii_case(PATH)
 }
 
-/// The answer that turns the connection into a WebSocket, and what becomes of it; or an answer that says why not.
+/// Returns the response that turns the connection into a WebSocket, with the upgraded connection, or a response with the reason of the
+/// rejection.
 pub(crate) fn accept<B>(request: &mut Request<B>) -> (Response<Body>, Option<OnUpgrade>) {
     let Wish { proof, protocol } = match check(request) {
         Ok(wish) => wish,
@@ -56,7 +57,7 @@ pub(crate) fn accept<B>(request: &mut Request<B>) -> (Response<Body>, Option<OnU
     (response, Some(hyper::upgrade::on(request)))
 }
 
-/// What the answer to a good request repeats.
+/// The values of a valid request that the response repeats.
 struct Wish {
     proof: HeaderValue,
     protocol: HeaderValue,
@@ -83,7 +84,7 @@ fn check<B>(request: &Request<B>) -> Result<Wish, (StatusCode, &'static str)> {
     Ok(Wish { proof, protocol })
 }
 
-/// The words of a header that is a list.
+/// Returns the words of a list header.
 fn tokens<'h>(headers: &'h HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'h str> {
     let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
     values.flat_map(|value| value.split(',')).map(str::trim)
@@ -93,17 +94,17 @@ fn has_token(headers: &HeaderMap, name: HeaderName, wanted: &str) -> bool {
     tokens(headers, &name).any(|token| token.eq_ignore_ascii_case(wanted))
 }
 
-/// The first one offered that we know, written as it was offered.
+/// Returns the first supported sub-protocol in the spelling of the request.
 fn sub_protocol(headers: &HeaderMap) -> Option<HeaderValue> {
     let is_known = |offered: &&str| SUB_PROTOCOLS.iter().any(|known| known.eq_ignore_ascii_case(offered));
     let found = tokens(headers, &header::SEC_WEBSOCKET_PROTOCOL).find(is_known)?;
     HeaderValue::from_str(found).ok()
 }
 
-/// The bytes inside the messages of a WebSocket.
+/// The bytes in the messages of a WebSocket.
 pub(crate) struct ByteStream<S> {
     socket: WebSocketStream<S>,
-    /// What is left of a message that was longer than its reader wanted.
+    /// The rest of a message that was longer than the read buffer.
     left: Bytes,
     is_over: bool,
 }
@@ -135,7 +136,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for ByteStream<S> {
         while this.left.is_empty() && !this.is_over {
             match ready!(Pin::new(&mut this.socket).poll_next(cx)) {
                 Some(Ok(Message::Binary(bytes))) => this.left = bytes,
-                // The socket answers these itself.
+                // The WebSocket library answers these.
                 Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => {}
                 Some(Ok(Message::Text(_))) => {
                     let text = "a text message came over the WebSocket; AMQP travels in binary ones";
@@ -144,7 +145,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for ByteStream<S> {
                 Some(Ok(Message::Close(_)) | Err(Error::ConnectionClosed | Error::AlreadyClosed)) | None => {
                     this.is_over = true;
                 }
-                // SDK quirk: Python drops the socket without a word.
+                // SDK quirk: Python closes the socket without a closing handshake.
                 Some(Err(Error::Protocol(
                     tungstenite::error::ProtocolError::ResetWithoutClosingHandshake,
                 ))) => {

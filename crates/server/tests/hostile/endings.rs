@@ -1,4 +1,5 @@
-//! What the broker ends leaves one line in the log, with the peer, the link and the reason. What a client ends leaves none.
+//! Each link or session that the broker ends leaves one line in the log, with the peer, the link and the reason. One that a client ends
+//! leaves none.
 
 use peeklock_amqp::{Detach, Performative, Transfer};
 
@@ -27,7 +28,7 @@ async fn each_link_and_session_that_the_broker_ends_leaves_one_line() {
     wire.put_message(&Transfer { handle: 99, ..Transfer::default() }, b"");
     wire.flush().await;
     wire.refusal().await;
-    // The line is written behind the frame.
+    // The log line is written after the frame.
     rig.still_works().await;
 
     let of_peer = log::lines(&format!("{from} (hostile): "));

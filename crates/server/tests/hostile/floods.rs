@@ -1,4 +1,4 @@
-//! Those who want more than their share.
+//! Peers that request more than their share.
 
 use peeklock_amqp::{Begin, Encode, Flow, Message, Performative, Transfer};
 use peeklock_client::ReceiveMode;
@@ -36,7 +36,7 @@ async fn a_flood_of_attaches_ends_at_the_limit() {
 }
 
 #[tokio::test]
-async fn the_same_link_again_and_again_uses_up_only_its_own_connection() {
+async fn attaching_the_same_link_repeatedly_uses_up_only_its_own_connection() {
     let rig = start().await;
     let mut wire = Wire::root(&rig).await;
     for _ in 0..2000 {
@@ -88,9 +88,9 @@ async fn got_in(rig: &crate::support::Rig) -> bool {
     wire.granted().await.is_ok()
 }
 
-/// Fifty links of one peer ask for all there is, and take nothing.
+/// Fifty links of one peer grant unlimited credit and read nothing.
 #[tokio::test]
-async fn a_credit_bomb_leaves_something_for_others() {
+async fn unlimited_credit_leaves_messages_for_others() {
     const COUNT: usize = 400;
     let rig = start().await;
     let good = rig.good().await;
@@ -103,7 +103,7 @@ async fn a_credit_bomb_leaves_something_for_others() {
     let mut bomb = Wire::root(&rig).await;
     bomb.put_receiver(0, "orders");
     bomb.put(&credit(0, u32::MAX));
-    // Past the point where 32 bits come round.
+    // Beyond the wrap-around of 32 bits.
     bomb.put(&Flow { delivery_count: Some(u32::MAX), ..credit(0, u32::MAX) });
     bomb.flush().await;
     bomb.granted().await.unwrap();
@@ -119,7 +119,7 @@ async fn a_credit_bomb_leaves_something_for_others() {
 }
 
 #[tokio::test]
-async fn messages_beyond_the_credit_cost_the_link() {
+async fn messages_beyond_the_credit_end_the_link() {
     let rig = start().await;
     let mut wire = Wire::root(&rig).await;
     wire.put_sender(0, "orders");
@@ -137,7 +137,7 @@ async fn messages_beyond_the_credit_cost_the_link() {
         };
         wire.put_message(&transfer, &message);
     }
-    // Written and read at the same time: the broker answers as it goes.
+    // Writes and reads at the same time, because the broker answers meanwhile.
     let output = wire.output.split();
     let (mut reader, mut writer) = tokio::io::split(wire.stream);
     let writing = async {
@@ -160,7 +160,7 @@ async fn messages_beyond_the_credit_cost_the_link() {
 }
 
 #[tokio::test]
-async fn too_much_before_a_token_is_cut_off() {
+async fn too_much_input_before_a_token_ends_the_connection() {
     let amqp = AmqpLimits { unauthenticated_bytes_max: 10_000, ..AmqpLimits::default() };
     let rig = start_with(ListenLimits::default(), amqp).await;
     let mut wire = Wire::anonymous(&rig).await;
@@ -178,7 +178,7 @@ async fn too_much_before_a_token_is_cut_off() {
 }
 
 #[tokio::test]
-async fn guessing_keys_gets_nowhere_and_is_not_written_down() {
+async fn guessed_keys_are_rejected_and_not_logged() {
     let rig = start().await;
     let mut wire = Wire::anonymous(&rig).await;
     wire.service("$cbs").await;

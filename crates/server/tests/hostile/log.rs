@@ -1,4 +1,4 @@
-//! All that the broker logs in this process, at the finest level.
+//! Collects everything that the broker logs in this process, at the finest level.
 
 use std::io;
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
@@ -32,7 +32,7 @@ pub(crate) fn start() {
     });
 }
 
-/// Nothing of what must stay secret was written, by whatever test ran before this one.
+/// Asserts that no test so far has logged a secret.
 pub(crate) fn assert_clean() {
     let text = String::from_utf8_lossy(&log()).into_owned();
     for secret in [crate::support::ROOT_SECRET, "sig=", "SharedAccessSignature "] {
@@ -41,7 +41,7 @@ pub(crate) fn assert_clean() {
     }
 }
 
-/// The lines that have a text in them.
+/// Returns the lines that contain a text.
 pub(crate) fn lines(text: &str) -> Vec<String> {
     let log = String::from_utf8_lossy(&log()).into_owned();
     log.lines().filter(|line| line.contains(text)).map(str::to_owned).collect()

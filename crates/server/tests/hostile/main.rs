@@ -1,4 +1,4 @@
-//! Peers that mean harm: only they are hurt, each is told what it did, and nothing secret reaches the log.
+//! Hostile peers: each is rejected with the reason, no other peer is affected, and no secret reaches the log.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 mod endings;

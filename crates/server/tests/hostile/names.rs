@@ -1,4 +1,4 @@
-//! Names that are meant to be read as something else.
+//! Names that try to refer to another entity.
 
 use crate::support::{root_token, start};
 use crate::wire::Wire;
@@ -63,16 +63,16 @@ fn tricks() -> Vec<String> {
     tricks
 }
 
-/// No trick opens a link to anything that is there under another name.
+/// No twisted name opens a link to an existing entity.
 #[tokio::test]
-async fn twisted_names_name_nothing() {
+async fn twisted_names_refer_to_nothing() {
     let rig = start().await;
     for name in tricks() {
         let mut wire = Wire::root(&rig).await;
         wire.put_receiver(0, &name);
         wire.flush().await;
         let granted = wire.granted().await;
-        // What is cut off at '?' and '#' is no part of a name.
+        // The part after '?' or '#' does not belong to the name.
         let is_plain = matches!(name.as_str(), "orders?x" | "orders#x");
         assert!(granted.is_err() || is_plain, "{:?}", name.chars().take(40).collect::<String>());
     }

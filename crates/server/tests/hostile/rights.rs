@@ -1,4 +1,4 @@
-//! Those who have a little and want more.
+//! Peers that try to exceed their rights.
 
 use peeklock_access::{Right, Secret};
 use peeklock_amqp::{Attach, Fields, Role, Source, Target};
@@ -22,14 +22,14 @@ async fn attach(
     wire.granted().await
 }
 
-/// The status of an HTTP request with a token that is good for one queue.
+/// Returns the status of an HTTP request with a token for one queue.
 async fn manage(rig: &Rig, secret: &Secret, method: &str, path: &str, body: &str) -> u16 {
     let token = token("owner", secret, "sb://localhost/orders", 600);
     rig.http_status(method, path, &token, body).await.0
 }
 
 #[tokio::test]
-async fn a_token_is_good_for_its_entity_and_its_time_only() {
+async fn a_token_is_valid_for_its_entity_and_its_time_only() {
     let rig = start().await;
     let secret = rig.policy("orders", "owner", &[Right::Manage]);
     let mut wire = Wire::anonymous(&rig).await;
@@ -48,7 +48,7 @@ async fn a_token_is_good_for_its_entity_and_its_time_only() {
     ];
     for (number, (audience, token)) in (0..).zip(&refused) {
         let status = wire.put_token(number, audience, token).await;
-        // A part that comes twice counts as it came first, so the last one is the good token again.
+        // Of a repeated part the first one counts, so the last case is a valid token.
         let expected = if number == 8 { 202 } else { 401 };
         assert_eq!(status, expected, "number {number}");
     }
@@ -63,7 +63,7 @@ async fn a_token_is_good_for_its_entity_and_its_time_only() {
 }
 
 #[tokio::test]
-async fn a_key_without_a_right_does_nothing_with_it() {
+async fn a_key_without_a_right_cannot_use_it() {
     let rig = start().await;
     let listen = rig.policy("orders", "listener", &[Right::Listen]);
     let mut wire = Wire::open(rig.amqp(), Some(("listener", listen.expose()))).await;
@@ -85,7 +85,7 @@ async fn a_key_without_a_right_does_nothing_with_it() {
 }
 
 #[tokio::test]
-async fn a_removed_key_is_out_at_once() {
+async fn a_removed_key_is_rejected_at_once() {
     let rig = start().await;
     let secret = rig.policy("orders", "owner", &[Right::Manage]);
     let mut wire = Wire::open(rig.amqp(), Some(("owner", secret.expose()))).await;
@@ -98,7 +98,7 @@ async fn a_removed_key_is_out_at_once() {
 }
 
 #[tokio::test]
-async fn sending_by_way_of_ones_own_queue_opens_no_other() {
+async fn sending_through_an_own_queue_reaches_no_other() {
     let rig = start().await;
     let secret = rig.policy("orders", "owner", &[Right::Manage]);
     let mut wire = Wire::open(rig.amqp(), Some(("owner", secret.expose()))).await;
@@ -133,9 +133,9 @@ async fn a_control_link_gives_no_rights() {
     rig.still_works().await;
 }
 
-/// The owner of one queue makes it forward to another, which its messages would then enter.
+/// The owner of one queue sets it to forward to another queue.
 #[tokio::test]
-async fn forwarding_is_no_way_around() {
+async fn forwarding_does_not_bypass_rights() {
     let rig = start().await;
     let secret = rig.policy("orders", "owner", &[Right::Manage]);
     assert_eq!(manage(&rig, &secret, "GET", "/api/queues/orders", "").await, 200);
@@ -164,7 +164,7 @@ async fn forwarding_is_no_way_around() {
 async fn secrets_in_the_wrong_place_do_not_reach_the_log() {
     let rig = start().await;
     let good = token(ROOT, &Secret::new(ROOT_SECRET), "sb://h/", 600);
-    // As an address, as a name, as a path, and as what begins the conversation.
+    // As an address, a name, a path, and the first bytes of a connection.
     let mut wire = Wire::root(&rig).await;
     assert!(attach(&mut wire, 0, Role::Sender, &good).await.is_err());
     rig.http_text(&format!(

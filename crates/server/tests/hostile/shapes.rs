@@ -1,4 +1,4 @@
-//! Those who send what is huge, deep or twisted.
+//! Peers that send huge, deeply nested or inconsistent data.
 
 use bytes::{BufMut, BytesMut};
 use peeklock_amqp::{DeliveryState, Disposition, Encode, Flow, Message, Performative, Role, Transfer, Value};
@@ -6,7 +6,7 @@ use peeklock_amqp::{DeliveryState, Disposition, Encode, Flow, Message, Performat
 use crate::support::{Rig, root_token, start};
 use crate::wire::Wire;
 
-/// Lists in lists, as AMQP writes them: each says how long it is.
+/// Encodes nested lists in AMQP, each with its length.
 fn nested(depth: usize) -> BytesMut {
     let mut inside = BytesMut::from(&[0x45][..]);
     for _ in 0..depth {
@@ -20,7 +20,7 @@ fn nested(depth: usize) -> BytesMut {
     inside
 }
 
-/// A frame whose content stands as it is.
+/// Returns a frame with this content.
 fn frame(content: &[u8]) -> BytesMut {
     let mut frame = BytesMut::new();
     frame.put_u32(u32::try_from(content.len() + 8).unwrap());
@@ -55,7 +55,7 @@ async fn receiving(rig: &Rig, count: u32) -> Wire {
 }
 
 #[tokio::test]
-async fn a_settlement_of_four_billion_deliveries_costs_no_more_than_those_there_are() {
+async fn a_settlement_of_four_billion_deliveries_costs_as_much_as_the_existing_ones() {
     let rig = start().await;
     let mut wire = receiving(&rig, 5).await;
     for (first, last) in [(0, u32::MAX), (u32::MAX, u32::MAX - 1), (0, u32::MAX), (65_536, 65_535)] {
@@ -74,7 +74,7 @@ async fn a_settlement_of_four_billion_deliveries_costs_no_more_than_those_there_
 }
 
 #[tokio::test]
-async fn numbers_out_of_any_order_cost_only_their_connection() {
+async fn numbers_out_of_order_end_only_their_connection() {
     let rig = start().await;
     let message = Message::data("x").to_bytes();
     for delivery_id in [u32::MAX, 0, 1 << 31] {
@@ -108,7 +108,7 @@ async fn numbers_out_of_any_order_cost_only_their_connection() {
 }
 
 #[tokio::test]
-async fn a_settled_delivery_does_not_answer_for_one_that_shares_its_id() {
+async fn a_settled_delivery_does_not_affect_one_with_the_same_id() {
     let rig = start().await;
     let mut wire = Wire::root(&rig).await;
     wire.put_sender(0, "orders");
@@ -132,7 +132,7 @@ async fn a_settled_delivery_does_not_answer_for_one_that_shares_its_id() {
 }
 
 #[tokio::test]
-async fn depth_without_end_is_refused() {
+async fn unlimited_nesting_is_rejected() {
     let rig = start().await;
     // In a performative.
     let mut wire = Wire::root(&rig).await;
@@ -156,7 +156,7 @@ async fn depth_without_end_is_refused() {
     wire.put_request(1, &request);
     wire.flush().await;
     assert_eq!(wire.refusal().await.condition, "amqp:decode-error");
-    // In a message, which nobody looks into; a receiver sees for itself.
+    // In a message, whose body the broker does not decode.
     let mut wire = Wire::root(&rig).await;
     wire.put_sender(0, "orders");
     wire.flush().await;
@@ -168,7 +168,7 @@ async fn depth_without_end_is_refused() {
 }
 
 #[tokio::test]
-async fn requests_for_everything_are_answered_with_a_limit() {
+async fn requests_for_everything_are_answered_up_to_a_limit() {
     let rig = start().await;
     let mut wire = Wire::root(&rig).await;
     wire.service("orders/$management").await;
@@ -198,7 +198,7 @@ async fn requests_for_everything_are_answered_with_a_limit() {
         ask("com.microsoft:no-such-thing", vec![]),
     ];
     for (number, request) in (0..).zip(&requests) {
-        // The large one needs more than one frame.
+        // The large request needs more than one frame.
         let mut parts = request.chunks(60_000).peekable();
         while let Some(part) = parts.next() {
             let transfer = Transfer {
@@ -218,7 +218,7 @@ async fn requests_for_everything_are_answered_with_a_limit() {
 }
 
 #[tokio::test]
-async fn http_heads_and_bodies_have_an_end() {
+async fn http_heads_and_bodies_are_bounded() {
     let rig = start().await;
     let token = root_token();
     let deep = "[".repeat(100_000);
@@ -241,7 +241,7 @@ async fn http_heads_and_bodies_have_an_end() {
     assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 4"), "{answer}");
     let answer = rig.http_text(&format!("GET /{} HTTP/1.1\r\nHost: x\r\n\r\n", "a".repeat(200_000))).await;
     assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 4"), "{answer}");
-    // Promises more than it sends, in both ways of saying so.
+    // Announces more than it sends, in both ways.
     for claim in ["Content-Length: 18446744073709551615", "Transfer-Encoding: chunked"] {
         let request = format!(
             "PUT /api/queues/x HTTP/1.1\r\nHost: x\r\nAuthorization: {token}\r\n{claim}\r\n\r\nffffffffffffffffff\r\n"

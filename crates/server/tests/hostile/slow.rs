@@ -1,4 +1,4 @@
-//! Those who take a seat and waste time on it.
+//! Peers that hold a connection without using it.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use crate::wire::{AMQP_HEADER, SASL_HEADER, Wire};
 const TLS_HELLO: &[u8] =
     &[0x16, 0x03, 0x01, 0x02, 0x00, 0x01, 0x00, 0x01, 0xfc, 0x03, 0x03, 1, 2, 3, 4, 5, 6, 7, 8, 9];
 const HTTP_HEAD: &[u8] = b"GET /health HTTP/1.1\r\nHost: x\r\nX-A: bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb";
-/// Far less than one would need to get anywhere in time.
+/// Far slower than needed to finish in time.
 const PACE: Duration = Duration::from_millis(150);
 
-/// Drips the bytes until the broker has had enough; true if it had.
+/// Sends the bytes slowly until the broker closes the connection. Returns whether it did.
 async fn drip(address: std::net::SocketAddr, bytes: &[u8]) -> bool {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let mut answer = [0; 1024];
@@ -32,7 +32,7 @@ async fn drip(address: std::net::SocketAddr, bytes: &[u8]) -> bool {
 }
 
 #[tokio::test]
-async fn those_who_drip_are_dropped_and_others_are_served() {
+async fn slow_peers_are_disconnected_and_others_are_served() {
     let (listen, amqp) = impatient();
     let rig = start_with(listen, amqp).await;
     let empty_frames = [AMQP_HEADER, &[0, 0, 0, 8, 2, 0, 0, 0].repeat(20)].concat();
@@ -72,7 +72,7 @@ async fn those_who_drip_are_dropped_and_others_are_served() {
 }
 
 #[tokio::test]
-async fn those_who_say_nothing_are_dropped() {
+async fn silent_peers_are_disconnected() {
     let (listen, amqp) = impatient();
     let rig = start_with(listen, amqp).await;
     for address in [rig.amqp(), rig.tls(), rig.http()] {
@@ -84,14 +84,14 @@ async fn those_who_say_nothing_are_dropped() {
 }
 
 #[tokio::test]
-async fn those_who_open_and_show_no_token_are_told_so() {
+async fn peers_without_a_token_are_disconnected_with_the_reason() {
     let (listen, amqp) = impatient();
     let rig = start_with(listen, amqp).await;
     let mut wire = Wire::anonymous(&rig).await;
     let error = wire.refusal().await;
     assert_eq!(error.condition, "amqp:connection:forced");
     assert!(error.to_string().contains("unauthorized: no valid token"), "{error}");
-    // Heartbeats are no token.
+    // Heartbeats do not replace a token.
     let mut wire = Wire::anonymous(&rig).await;
     let error = loop {
         wire.output.extend_from_slice(&peeklock_amqp::EMPTY_FRAME);
@@ -105,7 +105,7 @@ async fn those_who_open_and_show_no_token_are_told_so() {
 }
 
 #[tokio::test]
-async fn a_half_closed_connection_is_let_go() {
+async fn a_half_closed_connection_is_ended() {
     let (listen, amqp) = impatient();
     let rig = start_with(listen, amqp).await;
     let mut wire = Wire::root(&rig).await;

@@ -1,4 +1,4 @@
-//! A server to attack, and a good client that must not notice.
+//! A server under attack, and a good client that must not be affected.
 
 use std::net::SocketAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -16,7 +16,7 @@ use crate::log;
 
 pub(crate) const ROOT: &str = "root";
 pub(crate) const ROOT_SECRET: &str = "6fb1c3e0d5a94d7b-not-for-logs";
-/// How long anything may take that is not meant to take long.
+/// The time limit for steps that should be fast.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) struct Rig {
@@ -24,9 +24,9 @@ pub(crate) struct Rig {
     _data: tempfile::TempDir,
 }
 
-/// Short times, so that those who waste it are found out soon.
+/// Short limits, so that slow peers are disconnected soon.
 pub(crate) fn impatient() -> (ListenLimits, AmqpLimits) {
-    // Good clients have to get in, too, whatever else the machine does.
+    // Good clients must succeed on a busy machine as well.
     let little = Duration::from_secs(4);
     let listen = ListenLimits {
         first_bytes_time_max: little,
@@ -77,7 +77,7 @@ impl Rig {
         timeout(PATIENCE, Client::connect(&target)).await.expect("a good client gets in").unwrap()
     }
 
-    /// A good client does what it came for, and soon.
+    /// Asserts that a good client can send and receive.
     pub(crate) async fn still_works(&self) {
         let work = async {
             let client = self.good().await;
@@ -92,24 +92,24 @@ impl Rig {
         log::assert_clean();
     }
 
-    /// A policy on one entity, made as an administrator would.
+    /// Creates a policy of one entity.
     pub(crate) fn policy(&self, entity: &str, name: &str, rights: &[Right]) -> Secret {
         let entity = EntityName::parse(entity).unwrap();
         let change = PolicyChange { rights: Some(Rights::of(rights)), ..PolicyChange::default() };
         self.server.access.put(Some(&entity), name, change, Timestamp::ZERO).unwrap().0.primary
     }
 
-    /// Sends a request as it stands, and takes all that comes until the end of the connection.
+    /// Sends a request and returns everything up to the end of the connection.
     pub(crate) async fn http_text(&self, request: &str) -> String {
         let mut stream = TcpStream::connect(self.http()).await.unwrap();
-        // One who has said too much is not listened to to the end.
+        // A peer that sends too much is disconnected before its end.
         let _ = stream.write_all(request.as_bytes()).await;
         let mut answer = Vec::new();
         let _ = timeout(PATIENCE, stream.read_to_end(&mut answer)).await.expect("an answer comes");
         String::from_utf8_lossy(&answer).into_owned()
     }
 
-    /// The status of an authorized request.
+    /// Returns the status of an authorized request.
     pub(crate) async fn http_status(
         &self,
         method: &str,
@@ -128,7 +128,7 @@ impl Rig {
     }
 }
 
-/// A token that ends so many seconds from now.
+/// Returns a token that expires in so many seconds.
 pub(crate) fn token(name: &str, secret: &Secret, resource: &str, life_s: i64) -> String {
     let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
     let end = now_s.saturating_add_signed(life_s).to_string();

@@ -1,4 +1,4 @@
-//! AMQP frame by frame: says what it is told to, right or wrong.
+//! AMQP frame by frame, correct or not.
 
 use std::net::SocketAddr;
 
@@ -23,14 +23,14 @@ pub(crate) struct Wire {
 }
 
 impl Wire {
-    /// Through the handshake, with one session begun on channel 0.
+    /// Completes the handshake and begins one session on channel 0.
     pub(crate) async fn open(address: SocketAddr, plain: Option<(&str, &str)>) -> Wire {
         let mut wire = Wire::start(address, plain).await;
         wire.until(|frame| matches!(frame, Performative::Begin(_)).then_some(())).await.expect("a session");
         wire
     }
 
-    /// The same, without a look at what the broker makes of it.
+    /// Like [`Self::open`], without reading the broker's frames.
     pub(crate) async fn start(address: SocketAddr, plain: Option<(&str, &str)>) -> Wire {
         let stream = TcpStream::connect(address).await.unwrap();
         let mut wire = Wire { stream, input: BytesMut::new(), output: BytesMut::new() };
@@ -72,7 +72,7 @@ impl Wire {
         encode_frame(&mut self.output, 0, transfer, message);
     }
 
-    /// A peer that was turned away cannot write; what it was told is there to read all the same.
+    /// A rejected peer cannot write, but it can still read the reason.
     pub(crate) async fn flush(&mut self) {
         let _ = self.stream.write_all(&self.output).await;
         self.output.clear();
@@ -95,7 +95,7 @@ impl Wire {
         self.put(&Attach { source, target: Some(Target::with_address("here")), ..attach });
     }
 
-    /// The next frame; `None` at the end of the connection.
+    /// Returns the next frame, or `None` at the end of the connection.
     pub(crate) async fn next(&mut self) -> Option<(Performative, Vec<u8>)> {
         loop {
             if self.input.starts_with(b"AMQP") && self.input.len() >= 8 {
@@ -115,7 +115,7 @@ impl Wire {
                 }
                 None => {
                     let read = timeout(PATIENCE, self.stream.read_buf(&mut self.input)).await;
-                    // A reset after the last word is as good as an end.
+                    // A reset after the last frame counts as an end.
                     if read.expect("the broker says something").unwrap_or(0) == 0 {
                         return None;
                     }
@@ -124,7 +124,7 @@ impl Wire {
         }
     }
 
-    /// The first frame that is wanted; `None` when the connection ends before.
+    /// Returns the first wanted frame, or `None` if the connection ends before.
     pub(crate) async fn until<T>(&mut self, wanted: impl Fn(&Performative) -> Option<T>) -> Option<T> {
         while let Some((frame, _)) = self.next().await {
             if let Some(found) = wanted(&frame) {
@@ -134,7 +134,7 @@ impl Wire {
         None
     }
 
-    /// The error with which the connection, the session or the link ends, whichever comes first.
+    /// Returns the error of the connection, the session or the link, whichever ends first.
     pub(crate) async fn refusal(&mut self) -> AmqpError {
         self.until(|frame| match frame {
             Performative::Detach(detach) => detach.error.clone(),
@@ -146,7 +146,7 @@ impl Wire {
         .expect("the broker says why")
     }
 
-    /// Whether a link is granted: one that is refused is detached at once.
+    /// Returns whether a link is accepted; a rejected one is detached at once.
     pub(crate) async fn granted(&mut self) -> Result<(), AmqpError> {
         let granted = self.until(|frame| match frame {
             Performative::Attach(attach) => {
@@ -163,7 +163,7 @@ impl Wire {
         granted.await.expect("an answer to the attach")
     }
 
-    /// Requests and responses of a service: handles 0 and 1.
+    /// Attaches the request and response links of a service with the handles 0 and 1.
     pub(crate) async fn service(&mut self, address: &str) {
         self.put_sender(0, address);
         self.put_receiver(1, address);
@@ -194,7 +194,7 @@ impl Wire {
         self.put_message(&transfer, message);
     }
 
-    /// The application property of the next response.
+    /// Returns an application property of the next response.
     pub(crate) async fn response(&mut self, key: &str) -> Option<Value> {
         while let Some((frame, payload)) = self.next().await {
             if matches!(frame, Performative::Transfer(_)) {

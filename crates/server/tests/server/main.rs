@@ -1,4 +1,4 @@
-//! The whole server on real sockets.
+//! Tests the whole server on real sockets.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 mod misbehaviour;

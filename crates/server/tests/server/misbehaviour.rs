@@ -1,4 +1,4 @@
-//! Guards the broker against peers that break the rules: each is told what it did, and nobody else notices.
+//! Peers that break the protocol get the reason, and no other peer is affected.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -38,13 +38,13 @@ async fn client(server: &Server) -> Client {
     Client::connect(&target).await.unwrap()
 }
 
-/// Everything the broker says before it hangs up.
+/// Returns everything that the broker sends before it closes the connection.
 async fn say(server: &Server, bytes: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(address(server)).await.unwrap();
     stream.write_all(bytes).await.unwrap();
     let mut answer = Vec::new();
     let read = timeout(Duration::from_secs(10), stream.read_to_end(&mut answer)).await;
-    // A reset after the last word is as good as an end.
+    // A reset after the last frame counts as an end.
     let _ = read.expect("the broker ends the connection");
     answer
 }
@@ -83,7 +83,7 @@ async fn an_oversized_frame_ends_its_connection_with_a_framing_error() {
 }
 
 #[tokio::test]
-async fn a_malformed_frame_ends_its_connection_and_says_where() {
+async fn a_malformed_frame_ends_its_connection_with_its_position() {
     let data = tempfile::tempdir().unwrap();
     let server = start(&data).await;
     let broken = [0, 0, 0, 12, 2, 0, 0, 0, 0, 0x53, 0x11, 0xc0];
@@ -93,7 +93,7 @@ async fn a_malformed_frame_ends_its_connection_and_says_where() {
 }
 
 #[tokio::test]
-async fn a_wrong_secret_is_refused() {
+async fn a_wrong_secret_is_rejected() {
     let data = tempfile::tempdir().unwrap();
     let server = start(&data).await;
     let target = format!("amqp://RootManageSharedAccessKey:wrong@{}", address(&server));
@@ -101,9 +101,9 @@ async fn a_wrong_secret_is_refused() {
     still_works(&server).await;
 }
 
-/// A receiver takes credit for a thousand large messages and then never reads again.
+/// A receiver grants credit for a thousand large messages and never reads.
 #[tokio::test]
-async fn a_peer_that_never_reads_holds_up_nobody_and_loses_nothing() {
+async fn a_peer_that_never_reads_blocks_no_other_and_loses_nothing() {
     const COUNT: usize = 64;
     let data = tempfile::tempdir().unwrap();
     let server = start(&data).await;
@@ -121,7 +121,7 @@ async fn a_peer_that_never_reads_holds_up_nobody_and_loses_nothing() {
         drop(delivery.unwrap().unwrap());
         received += 1;
     }
-    // What is on its way to the deaf one is bounded by windows, not by its credit.
+    // The messages in flight to that receiver are bounded by windows, not by its credit.
     assert!(received >= COUNT / 2, "only {received} of {COUNT} were left for others");
     drop(deaf);
     while received < COUNT {
@@ -131,7 +131,7 @@ async fn a_peer_that_never_reads_holds_up_nobody_and_loses_nothing() {
     }
 }
 
-/// Attaches with credit 1000 by hand, then only holds the socket.
+/// Attaches with credit 1000, then only holds the socket.
 async fn deaf_receiver(server: &Server) -> TcpStream {
     use peeklock_amqp::connection::{Config, Connection, Event, Millis, SaslClient};
     use peeklock_amqp::{Attach, Role, Source, Target};

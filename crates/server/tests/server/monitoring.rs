@@ -1,4 +1,4 @@
-//! Guards what an operator sees of a running server: numbers of classes in the JSON API and for Prometheus, from the sockets on.
+//! The figures for operators: classes in the JSON API and for Prometheus, over real sockets.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -64,7 +64,7 @@ async fn classes(admin: &mut Admin) -> Vec<ClassRuntime> {
 }
 
 #[tokio::test]
-async fn what_happens_in_classes_is_seen_by_people_and_by_prometheus() {
+async fn classes_are_visible_in_the_api_and_for_prometheus() {
     let data = tempfile::tempdir().unwrap();
     let server = start(&data, "127.0.0.1:0").await;
     let client = Client::connect_with(&target(&server), &peeklock_client::Options::default()).await.unwrap();
@@ -113,7 +113,7 @@ async fn what_happens_in_classes_is_seen_by_people_and_by_prometheus() {
 }
 
 #[tokio::test]
-async fn a_listener_for_others_asks_for_a_key() {
+async fn a_listener_for_other_machines_requires_a_key() {
     let data = tempfile::tempdir().unwrap();
     let server = start(&data, "0.0.0.0:0").await;
     let refused = scrape(&server, "").await;

@@ -1,4 +1,5 @@
-//! Guards the doors of the storage services: they serve HTTP and nothing else, under the limits of all doors, and one that nobody asked for may be missing.
+//! The listeners of the storage services: they serve HTTP only, under the limits of all listeners, and one at a default address may be
+//! missing.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -42,7 +43,7 @@ fn address(served: &Served) -> SocketAddr {
 }
 
 #[tokio::test]
-async fn storage_doors_speak_http_within_the_limits() {
+async fn storage_listeners_serve_http_within_the_limits() {
     let data = tempfile::tempdir().unwrap();
     let storage = StorageOptions {
         blobs: at(loopback(), false),
@@ -60,18 +61,18 @@ async fn storage_doors_speak_http_within_the_limits() {
             Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Protocol: amqp\r\n\r\n";
         let answer = ask(address, socket).await;
         assert!(answer.starts_with("HTTP/1.1 4"), "no WebSocket here: {answer}");
-        // Half a head: whoever does not come to an end is not waited for.
+        // An incomplete head ends at the time limit.
         let answer = ask(address, b"GET /devstoreaccount1 HTTP/1.1\r\nHost: ").await;
         assert!(!answer.starts_with("HTTP/1.1 2"), "{answer}");
     }
-    // Management does not know the storage services, nor they it.
+    // Management and the storage services do not answer each other's requests.
     let management = server.addresses.amqp.unwrap();
     assert!(!ask(management, LIST).await.contains("NoAuthenticationInformation"));
     server.stop().await.unwrap();
 }
 
 #[tokio::test]
-async fn a_usual_port_may_be_taken_and_a_named_one_may_not() {
+async fn a_default_port_may_be_in_use_and_a_configured_one_may_not() {
     let other = std::net::TcpListener::bind(loopback()).unwrap();
     let taken = other.local_addr().unwrap();
     let data = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Guards the ports: each serves AMQP, HTTP and AMQP over WebSocket, plain and in TLS, to whoever speaks it.
+//! Each port serves AMQP, HTTP and AMQP over WebSocket, plain and over TLS.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use tungstenite::client::IntoClientRequest;
 const PATIENCE: Duration = Duration::from_secs(20);
 const HTTP: &[u8] = b"GET /nothing/here HTTP/1.1\r\nHost: anybody.example\r\nConnection: close\r\n\r\n";
 
-/// The header without SASL, and an open.
+/// The protocol header without SASL, and an open frame.
 const OPENING: &[u8] =
     b"AMQP\x00\x01\x00\x00\x00\x00\x00\x14\x02\x00\x00\x00\x00\x53\x10\xc0\x07\x04\xa1\x01x\x40\x40\x40";
 
@@ -67,7 +67,7 @@ async fn in_tls(server: &Server, address: SocketAddr) -> TlsStream<TcpStream> {
     TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap()
 }
 
-/// Signs in, sends one message and waits until it is confirmed.
+/// Authenticates, sends one message and waits for its confirmation.
 async fn send_one(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
     let sasl = SaslClient::plain("RootManageSharedAccessKey", "SAS_KEY_VALUE");
     let mut connection = Connection::client(Config::client("test", "anybody.example"), Some(sasl), Millis(0));
@@ -105,13 +105,13 @@ async fn ask(mut stream: impl AsyncRead + AsyncWrite + Unpin, request: &[u8]) ->
     stream.write_all(request).await.unwrap();
     stream.flush().await.unwrap();
     let mut answer = Vec::new();
-    // TLS may end without a goodbye.
+    // TLS may end without a close notification.
     let _ = timeout(PATIENCE, stream.read_to_end(&mut answer)).await.expect("the connection ends");
     String::from_utf8_lossy(&answer).into_owned()
 }
 
 #[tokio::test]
-async fn every_open_port_serves_amqp_and_http_plain_and_in_tls() {
+async fn every_open_port_serves_amqp_and_http_plain_and_over_tls() {
     let data = tempfile::tempdir().unwrap();
     let server = start(&data, ListenLimits::default()).await;
     for address in open_doors(&server) {
@@ -147,7 +147,7 @@ where
     Ok(socket)
 }
 
-/// Carries bytes between a WebSocket and the stream that is returned, in messages of odd sizes.
+/// Copies bytes between a WebSocket and the returned stream, in messages of odd sizes.
 fn bytes_of<S>(socket: WebSocketStream<S>) -> tokio::io::DuplexStream
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -173,7 +173,7 @@ where
 }
 
 #[tokio::test]
-async fn amqp_travels_over_websockets_under_both_names() {
+async fn amqp_works_over_websockets_under_both_names() {
     let data = tempfile::tempdir().unwrap();
     let server = start(&data, ListenLimits::default()).await;
     let http = server.addresses.http.unwrap();
@@ -193,7 +193,7 @@ async fn amqp_travels_over_websockets_under_both_names() {
 }
 
 #[tokio::test]
-async fn a_websocket_that_does_not_fit_is_told_why() {
+async fn an_invalid_websocket_request_is_rejected_with_the_reason() {
     let data = tempfile::tempdir().unwrap();
     let server =
         start(&data, ListenLimits { websocket_message_bytes_max: 10_000, ..ListenLimits::default() }).await;
@@ -207,7 +207,7 @@ async fn a_websocket_that_does_not_fit_is_told_why() {
     let posted = b"POST /$servicebus/websocket HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n";
     assert!(ask(connect().await, posted).await.starts_with("HTTP/1.1 405"));
 
-    // A text message, and one that is too large, each end their connection and no other.
+    // A text message and a message that is too large each end only their connection.
     let wrong: [tungstenite::Message; 2] = ["AMQP".into(), vec![0; 10_001].into()];
     for message in wrong {
         let mut socket = open_socket(connect().await, "/$servicebus/websocket", "amqp").await.unwrap();
@@ -219,7 +219,7 @@ async fn a_websocket_that_does_not_fit_is_told_why() {
 }
 
 #[tokio::test]
-async fn whoever_says_nothing_does_not_stay() {
+async fn a_silent_peer_is_disconnected() {
     let data = tempfile::tempdir().unwrap();
     let short = Duration::from_millis(100);
     let limits = ListenLimits {
@@ -237,7 +237,7 @@ async fn whoever_says_nothing_does_not_stay() {
 }
 
 #[tokio::test]
-async fn a_full_house_says_so_and_serves_again_when_somebody_leaves() {
+async fn a_full_server_rejects_connections_and_accepts_again_later() {
     let data = tempfile::tempdir().unwrap();
     let server = start(&data, ListenLimits { connections_max: 2, ..ListenLimits::default() }).await;
     let [amqp, http] = open_doors(&server);
