@@ -1,7 +1,8 @@
-//! The official emulators' `Config.json`: that of Service Bus and that of Event Hubs, comments and all. What is `""` there is not set.
+//! Reads the official emulators' `Config.json`, that of Service Bus and that of Event Hubs, with comments. `""` means that a value is not
+//! set.
 //!
-//! Settings of ours that the emulators do not have are taken under the same `Properties`, written in their way. What is left out is as on
-//! Azure, not as in the emulators, whose own defaults are lower.
+//! Settings that only Peeklock has are accepted under the same `Properties`, in the same style. Defaults are those of Azure, not the lower
+//! ones of the emulators.
 
 mod entities;
 mod properties;
@@ -12,12 +13,12 @@ use serde::Deserialize;
 use crate::document::{Document, Problem};
 use crate::namespace::NamespaceSpec;
 
-/// Whether a document is of this kind at all, and not one of ours.
+/// Returns whether a document is a `Config.json` and not a configuration of Peeklock.
 pub fn is_config(document: &Document) -> bool {
     document.has(&["UserConfig"])
 }
 
-/// The namespaces of a file by name, in its order.
+/// Returns the namespaces of a file by name, in the order of the file.
 pub fn read(document: &Document) -> Result<Vec<(String, NamespaceSpec)>, Problem> {
     let is_for_hubs =
         ["NamespaceConfig", "LoggingConfig"].iter().any(|key| document.has(&["UserConfig", key]));
@@ -59,7 +60,7 @@ struct HubsConfig {
     _logging_config: Option<Logging>,
 }
 
-/// Taken and not obeyed: logs go to standard error.
+/// Accepted and ignored: logs go to standard error.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase", deny_unknown_fields)]
 struct Logging {
@@ -67,7 +68,7 @@ struct Logging {
     _kind: Option<String>,
 }
 
-/// Where in the document something is, for the problems with it.
+/// A place in the document, for errors.
 struct Place<'a> {
     document: &'a Document,
     path: Vec<String>,
@@ -79,7 +80,7 @@ impl<'a> Place<'a> {
         root.item(list, at)
     }
 
-    /// An item of a list, which errors count from 1.
+    /// Returns the place of a list item. Errors count from 1.
     fn item(&self, list: &str, at: usize) -> Self {
         self.under(&[list, &format!("[{}]", at + 1)])
     }

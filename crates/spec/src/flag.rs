@@ -12,12 +12,12 @@ pub fn or_none<T, E>(
     move |text| if text == NONE { Ok(None) } else { parse(text).map(Some) }
 }
 
-/// Takes any text as it is.
+/// Accepts any text.
 pub fn any_text(text: &str) -> Result<String, Infallible> {
     Ok(text.to_owned())
 }
 
-/// Takes any text as it is; an empty one removes the value.
+/// Accepts any text; an empty one removes the value.
 pub(crate) fn text_unless_empty(text: &str) -> Result<Maybe<String>, Infallible> {
     Ok(Some(text.to_owned()).filter(|text| !text.is_empty()))
 }

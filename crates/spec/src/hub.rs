@@ -1,4 +1,4 @@
-//! Event hubs as documents write them.
+//! Event hubs in documents.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::schema;
 use crate::text::{self, NONE, TextError};
 use crate::written::{Form, Maybe, Size, Written, setting, written};
 
-/// What may become of a reader whose next event is gone, with their names.
+/// The names of the ways to treat a reader whose next event has expired.
 pub const EXPIRED_POSITIONS: [(&str, ExpiredPosition); 2] =
     [("refuse", ExpiredPosition::Refuse), ("earliest", ExpiredPosition::Earliest)];
 
@@ -33,7 +33,7 @@ pub struct HubSpec {
         value_parser = clap::value_parser!(u32).range(1..=i64::from(limits::PARTITIONS_MAX))))]
     pub partition_count: Option<u32>,
     /// How long events are kept at least, or 'none' for ever; 1d unless said
-    // Read as `retention` (`7d`, `PT1H`), too.
+    // Documents may use the key `retention` (`7d`, `PT1H`) as well.
     #[serde(rename = "retentionHours", serialize_with = "hours", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "cli", arg(long, value_name = "TIME", value_parser = or_none(text::parse_duration)))]
     pub retention: Option<Maybe<Duration>>,
@@ -54,7 +54,7 @@ pub struct HubSpec {
     #[cfg_attr(feature = "cli", arg(long, value_name = "TEXT", value_parser = text_unless_empty))]
     pub user_metadata: Option<Maybe<String>>,
     /// A consumer group beside $Default; may be repeated
-    // Adds to those that the hub has.
+    // Adds to the existing ones.
     #[serde(with = "groups", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "cli", arg(long = "group", value_name = "NAME", value_parser = ConsumerGroup::parse))]
     pub consumer_groups: Option<Vec<ConsumerGroup>>,
@@ -107,7 +107,7 @@ impl TryFrom<HubForm> for HubSpec {
 }
 
 impl HubSpec {
-    /// Writes down every setting.
+    /// Returns a spec with every setting.
     pub fn of(settings: &HubSettings) -> Self {
         HubSpec {
             partition_count: Some(settings.partition_count),
@@ -142,7 +142,7 @@ impl HubSpec {
         settings
     }
 
-    /// The groups that are named, each once and without `$Default`, which is there always.
+    /// Returns the named groups, each once and without `$Default`, which always exists.
     pub fn groups(&self) -> Vec<ConsumerGroup> {
         let mut groups: Vec<ConsumerGroup> = Vec::new();
         for group in self.consumer_groups.iter().flatten() {
@@ -153,7 +153,7 @@ impl HubSpec {
         groups
     }
 
-    /// Whether this makes sense as a new hub.
+    /// Checks whether this is a valid new hub.
     pub fn check(&self) -> Result<(), String> {
         self.settings().check().map_err(|error| error.to_string())?;
         let count = self.groups().len();

@@ -1,7 +1,8 @@
-//! How entities are written in JSON, in TOML and in the official emulators' `Config.json`. One table for each kind, for all of them and both ways.
+//! Entities in JSON, in TOML and in the official emulators' `Config.json`, with one declaration for each kind of entity and both
+//! directions.
 //!
-//! Owns the forms that people and files use: durations, sizes, words, times, rules; and the reading of documents with errors that point at
-//! their place. Never does I/O, and knows nothing of what becomes of an entity.
+//! Owns the text forms of durations, sizes, words, times and rules, and reads documents with errors that have a place. It does no I/O and
+//! does not depend on the engine.
 
 mod document;
 pub mod emulator;

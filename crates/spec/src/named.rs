@@ -1,4 +1,4 @@
-//! Tables from names to what they name, in the order of the document.
+//! Tables with names as keys, in the order of the document.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -11,7 +11,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, MapAccess, Visitor};
 use serde::ser::{Serialize, Serializer};
 
-/// What can be the key of a [`Named`] table. Two names that differ only in case are the same name.
+/// The key of a [`Named`] table. Names that differ only in case are equal.
 pub trait Name: Sized {
     fn parse_name(text: &str) -> Result<Self, String>;
     fn as_text(&self) -> &str;
@@ -53,7 +53,7 @@ pub struct SubscriptionName(String);
 
 impl SubscriptionName {
     pub fn parse(text: &str) -> Result<Self, NameError> {
-        // What makes a name good does not depend on the topic.
+        // The rules for names do not depend on the topic.
         let topic = EntityName::parse("topic")?;
         EntityName::subscription(&topic, text).map(|_| SubscriptionName(text.to_owned()))
     }
@@ -73,7 +73,7 @@ impl Name for SubscriptionName {
     }
 }
 
-/// A table from names to what they name. No name is there twice.
+/// A table with names as keys. Each name occurs once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Named<K, T>(pub Vec<(K, T)>);
 
@@ -120,7 +120,7 @@ impl<'de, K: Name, T: Deserialize<'de>> Visitor<'de> for NamedVisitor<K, T> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Self::Value, A::Error> {
         let (mut named, mut seen) = (Vec::new(), HashSet::new());
-        // The name is checked while it is read, so that an error points at it.
+        // The name is checked while it is read, so that an error has its place.
         while let Some(name) = entries.next_key_seed(Unseen(&mut seen, PhantomData))? {
             named.push((name, entries.next_value()?));
         }

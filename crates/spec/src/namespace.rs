@@ -1,4 +1,4 @@
-//! A namespace with everything in it, as configuration files write it.
+//! A namespace with all its entities, in configuration files.
 
 use peeklock_types::{EntityKind, EntityName, QueueGroupError, QueueSettings, Tier, limits};
 use serde::{Deserialize, Serialize};
@@ -11,25 +11,25 @@ use crate::policy::PolicySpec;
 use crate::queue_group::QueueGroupSpec;
 use crate::written::setting;
 
-/// The entities of a namespace. A topic brings its subscriptions, and they their rules.
+/// The entities of a namespace. A topic contains its subscriptions, and a subscription its rules.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct NamespaceSpec {
-    /// Host names that clients use for it.
+    /// The host names of the namespace.
     pub hosts: Vec<String>,
-    /// What it offers; without it, what the server says of all namespaces.
+    /// The tier; the default is that of the server.
     #[serde(with = "setting", skip_serializing_if = "Option::is_none")]
     pub tier: Option<Tier>,
     /// Policies with their keys, by name.
     pub keys: Named<String, PolicySpec>,
     pub queues: Named<EntityName, QueueSpec>,
     pub topics: Named<EntityName, TopicSpec>,
-    /// Several queues or subscriptions that receivers can attach to as to one.
+    /// Queue groups: several queues or subscriptions under one name for receivers.
     pub groups: Named<EntityName, QueueGroupSpec>,
     pub hubs: Named<EntityName, HubSpec>,
 }
 
-/// What is wrong in a namespace, and the keys that lead there.
+/// An invalid part of a namespace, and its path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Misfit {
     pub path: Vec<String>,
@@ -37,7 +37,7 @@ pub struct Misfit {
 }
 
 impl Misfit {
-    /// The same, seen from further outside.
+    /// Returns the same error with a longer path.
     #[must_use]
     pub fn under(self, keys: impl IntoIterator<Item = String>) -> Self {
         Misfit { path: keys.into_iter().chain(self.path).collect(), message: self.message }
@@ -45,7 +45,7 @@ impl Misfit {
 }
 
 impl NamespaceSpec {
-    /// Whether every entity makes sense by itself, and no two share a name.
+    /// Checks that every entity is valid by itself and that names are unique.
     pub fn check(&self) -> Result<(), Misfit> {
         for (name, queue) in &self.queues.0 {
             let path = || vec!["queues".to_owned(), name.to_string()];
@@ -92,7 +92,7 @@ impl NamespaceSpec {
         Ok(())
     }
 
-    /// What is declared under this name beside hubs.
+    /// Returns the kind of the entity with this name, except hubs.
     fn kind_of(&self, name: &EntityName) -> Option<&'static str> {
         let is_queue = self.queues.0.iter().any(|(queue, _)| queue == name);
         let is_topic = self.topics.0.iter().any(|(topic, _)| topic == name);
@@ -141,7 +141,7 @@ impl NamespaceSpec {
         Ok(())
     }
 
-    /// Whether this can be a member of a group, as far as is written here: it may be created later.
+    /// Checks a member of a queue group as far as the file determines it; the member may be created later.
     fn check_member(&self, name: &EntityName) -> Result<(), String> {
         if self.groups.0.iter().any(|(group, _)| group == name) {
             return Err(format!("the member '{name}' is a group; name its members instead"));

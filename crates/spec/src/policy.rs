@@ -1,4 +1,4 @@
-//! Shared access policies as documents write them.
+//! Shared access policies in documents.
 
 use std::borrow::Cow;
 
@@ -12,12 +12,12 @@ use serde::{Deserialize as DeriveDeserialize, Serialize as DeriveSerialize};
 use crate::text::TextError;
 use crate::written::setting;
 
-/// A policy: what its keys allow, and the keys.
+/// A policy: the rights of its keys, and the keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq, DeriveSerialize, DeriveDeserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 #[schemars(rename = "PolicySettings")]
 pub struct PolicySpec {
-    /// In configuration files: the queue or topic that the policy is for. Without it, it is for the whole namespace.
+    /// In configuration files: the queue or topic of the policy. The default is the whole namespace.
     #[serde(with = "setting", skip_serializing_if = "Option::is_none")]
     #[schemars(skip)]
     pub entity: Option<EntityName>,
@@ -33,12 +33,12 @@ pub struct PolicySpec {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RightList(pub Rights);
 
-/// A key as text. Written in full: whoever writes it has decided to.
+/// A key as text. It is serialized in full.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyText(pub Secret);
 
 impl PolicySpec {
-    /// Everything that the policy says, keys included.
+    /// Returns a spec of the whole policy with its keys.
     pub fn of(policy: &Policy) -> Self {
         PolicySpec {
             entity: policy.scope.clone(),
@@ -48,7 +48,7 @@ impl PolicySpec {
         }
     }
 
-    /// What is to be changed on a policy.
+    /// Returns the change of a policy.
     pub fn change(&self) -> PolicyChange {
         PolicyChange {
             rights: self.rights.map(|list| list.0),
@@ -57,7 +57,7 @@ impl PolicySpec {
         }
     }
 
-    /// A policy that a configuration file declares: it needs a key, and one key is enough.
+    /// Returns the policy that a configuration file declares. It requires a key; one is enough.
     pub fn declared(&self, name: &str) -> Result<Policy, DeclaredPolicyError> {
         let key = self.primary_key.as_ref().or(self.secondary_key.as_ref());
         let key = key.ok_or_else(|| DeclaredPolicyError::NoKey { name: name.to_owned() })?;

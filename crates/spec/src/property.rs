@@ -1,5 +1,4 @@
-//! Values of message properties as documents write them: text, numbers and truth values as they are, everything else with its type, as
-//! `{"type": "uuid", "value": "…"}`.
+//! Values of message properties in documents: text, numbers and booleans as they are, other types as `{"type": "uuid", "value": "…"}`.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -17,11 +16,11 @@ use uuid::fmt::Hyphenated;
 
 use crate::{iso8601, text, time};
 
-/// A value: binary in base64, a time as RFC 3339 has it, a span as a duration.
+/// A value: binary in base64, a time in RFC 3339, a span as a duration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PropertyValue(pub Value);
 
-/// A value in a rule. It has more types than a property has, so that a rule that came over AMQP or ATOM can be written down and read again.
+/// A value in a rule. It has more types than a property, so that a rule from AMQP or ATOM keeps its types in documents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleValue(pub Given);
 
@@ -29,7 +28,7 @@ const TYPES: [&str; 8] = ["boolean", "long", "double", "text", "binary", "uuid",
 const TICKS_PER_SECOND: u64 = 10_000_000;
 
 impl PropertyValue {
-    /// The value that `text` writes in the form of a type.
+    /// Parses a value of a type.
     pub fn parse(kind: &str, text: &str) -> Result<Self, String> {
         let wrong = |what: &str| format!("'{}' is not {what}", text::excerpt(text));
         Ok(PropertyValue(match kind {
@@ -53,7 +52,7 @@ impl PropertyValue {
         }))
     }
 
-    /// Type and text of what has no form of its own.
+    /// Returns the type and text of a value without a JSON form.
     fn typed(&self) -> Option<(&'static str, String)> {
         match &self.0 {
             Value::Binary(bytes) => Some(("binary", BASE64.encode(bytes))),
@@ -67,7 +66,7 @@ impl PropertyValue {
                 let nanos = u32::try_from(ticks % TICKS_PER_SECOND * 100).unwrap_or(0);
                 Some(("span", iso8601::show(std::time::Duration::new(ticks / TICKS_PER_SECOND, nanos))))
             }
-            // A whole number would come back as one.
+            // JSON would turn it into a whole number.
             Value::Double(value) if value.fract() == 0.0 || !value.is_finite() => {
                 Some(("double", value.to_string()))
             }
@@ -83,7 +82,7 @@ fn parse_uuid(text: &str) -> Option<[u8; 16]> {
 }
 
 impl RuleValue {
-    /// The value that `text` writes in the form of a type.
+    /// Parses a value of a type.
     pub fn parse(kind: &str, text: &str) -> Result<Self, String> {
         let Some(known) = Kind::of_name(kind) else {
             return PropertyValue::parse(kind, text).map(|PropertyValue(value)| RuleValue(value.into()));
@@ -149,7 +148,7 @@ macro_rules! value_schema {
 value_schema!(PropertyValue, "PropertyValue");
 value_schema!(RuleValue, "RuleValue");
 
-/// A value that a document writes with or without its type.
+/// A value that a document contains with or without its type.
 trait Written: From<Value> {
     fn parse_typed(kind: &str, text: &str) -> Result<Self, String>;
 }
@@ -245,7 +244,7 @@ mod tests {
     use crate::document::from_json;
 
     #[test]
-    fn every_value_can_be_read_again() {
+    fn every_value_survives_writing_and_reading() {
         let values = [
             Value::Null,
             Value::Bool(true),
@@ -266,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_keeps_the_types_that_its_values_were_given_in() {
+    fn a_rule_keeps_the_types_of_its_values() {
         let long = RuleValue::parse("long", "2").unwrap();
         assert_eq!(serde_json::to_string(&long).unwrap(), r#"{"type":"long","value":"2"}"#);
         let typed =
@@ -287,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_value_is_refused() {
+    fn invalid_values_are_rejected() {
         let refused = |text| from_json::<PropertyValue>(text).unwrap_err().to_string();
         assert!(refused(r#"{"type": "uid", "value": "x"}"#).contains("'uid' is not a type; write boolean"));
         assert!(refused(r#"{"type": "uuid", "value": "x"}"#).contains("'x' is not a UUID"));

@@ -1,4 +1,4 @@
-//! Groups of queues and subscriptions, as configuration files write them.
+//! Queue groups in configuration files.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::written::{Form, nullable};
 
-/// Queues and subscriptions that receivers can attach to as to one.
+/// Queues and subscriptions under one name for receivers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct QueueGroupSpec {
@@ -26,7 +26,7 @@ pub struct QueueGroupSpec {
     pub max_outstanding: Option<u32>,
 }
 
-/// A member by its name, or a table of it: `"jobs"`, `{ name = "jobs", weight = 4 }`.
+/// A member by its name, or as a table: `"jobs"`, `{ name = "jobs", weight = 4 }`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberSpec(pub MemberSettings);
 

@@ -1,4 +1,4 @@
-//! Rules as documents write them.
+//! Rules in documents.
 
 use peeklock_filter::{Action, CorrelationFilter, Filter, Given, Part, Rule, RuleError, RuleName, SqlFilter};
 use schemars::JsonSchema;
@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use crate::named::Named;
 use crate::property::{PropertyValue, RuleValue};
 
-/// A rule: which messages a subscription gets, and what is changed on its copies. At most one of `sql`, `correlation` and `match`; none of them
-/// means all messages.
+/// A rule, which selects messages for a subscription and changes its copies. It has at most one of `sql`, `correlation` and `match`;
+/// without any of them it matches all messages.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 #[schemars(rename = "RuleSettings")]
@@ -40,7 +40,7 @@ pub enum Match {
     None,
 }
 
-/// Conditions that must all hold, each an equality.
+/// Equality conditions that must all be true.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 #[schemars(rename = "CorrelationFilter")]
@@ -71,7 +71,7 @@ pub type Properties = Named<String, PropertyValue>;
 /// Values in a rule, by the name of their property or parameter.
 pub type RuleProperties = Named<String, RuleValue>;
 
-/// What is wrong with a rule, and the key of its spec that says it.
+/// The reason why a rule is invalid, and the key of its spec.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct RuleSpecError {
@@ -80,7 +80,7 @@ pub struct RuleSpecError {
 }
 
 impl RuleSpec {
-    /// The rule, checked.
+    /// Returns the rule, validated.
     pub fn rule(&self, name: RuleName) -> Result<Rule, RuleSpecError> {
         let wrong = |key, message: &str| Err(RuleSpecError { key, message: message.to_owned() });
         let filter = match (&self.sql, &self.correlation, self.r#match) {
@@ -130,7 +130,7 @@ impl RuleSpec {
         spec
     }
 
-    /// Whether it makes a rule.
+    /// Checks whether it is a valid rule.
     pub fn check(&self) -> Result<(), RuleSpecError> {
         self.rule(RuleName::default_rule()).map(drop)
     }

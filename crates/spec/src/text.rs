@@ -1,4 +1,4 @@
-//! Durations, sizes and words as people write them, each with the way back.
+//! Text forms of durations, sizes and words, in both directions.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use peeklock_types::{PoisonSession, QueueStatus, RetryPolicy, Tier};
 
 use crate::iso8601;
 
-/// Says that a setting which may be absent shall be so, where there is no `null`.
+/// The text of an absent value where there is no `null`.
 pub const NONE: &str = "none";
 
-/// The states of a queue with their names.
+/// The names of the tiers.
 const TIERS: [(&str, Tier); 2] = [("premium", Tier::Premium), ("standard", Tier::Standard)];
 
 pub const STATUSES: [(&str, QueueStatus); 4] = [
@@ -19,7 +19,7 @@ pub const STATUSES: [(&str, QueueStatus); 4] = [
     ("disabled", QueueStatus::Disabled),
 ];
 
-/// What may become of a session with a poison message, with their names.
+/// The names of the ways to treat a session with a poison message.
 pub const POISON_SESSIONS: [(&str, PoisonSession); 3] = [
     ("dead-letter", PoisonSession::DeadLetter),
     ("block", PoisonSession::Block),
@@ -32,7 +32,7 @@ const DURATION_UNITS: [(&str, u64); 5] =
 const SIZE_UNITS: [(&str, u64); 5] =
     [("", 1), ("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("TiB", 1 << 40)];
 
-/// Text that does not say what it should.
+/// A text that is not a valid value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{given}' is not {what}; write {allowed}")]
 pub struct TextError {
@@ -47,7 +47,7 @@ impl TextError {
     }
 }
 
-/// As much of a text as an error repeats.
+/// Returns the part of a text that errors contain.
 pub(crate) fn excerpt(text: &str) -> String {
     const CHARS_MAX: usize = 80;
     match text.char_indices().nth(CHARS_MAX) {
@@ -56,13 +56,13 @@ pub(crate) fn excerpt(text: &str) -> String {
     }
 }
 
-/// `500ms`, `30s`, `1h30m`, `7d`; also `PT1M` and `P14D`, as ISO 8601 has them.
+/// Parses `500ms`, `30s`, `1h30m`, `7d`, and ISO 8601: `PT1M`, `P14D`.
 pub fn parse_duration(text: &str) -> Result<Duration, TextError> {
     let parsed = if text.starts_with('P') { iso8601::parse(text).ok() } else { parse_units(text) };
     parsed.ok_or_else(|| TextError::new(text, "a duration", "500ms, 30s, 5m, 1h30m, 7d or PT30S"))
 }
 
-/// Numbers with units, the larger unit first, each unit once.
+/// Parses numbers with units, each unit at most once, the larger first.
 fn parse_units(text: &str) -> Option<Duration> {
     let (mut rest, mut below, mut millis) = (text, u64::MAX, 0_u64);
     while !rest.is_empty() {
@@ -79,7 +79,7 @@ fn parse_units(text: &str) -> Option<Duration> {
     (below != u64::MAX).then(|| Duration::from_millis(millis))
 }
 
-/// In the largest unit that takes no fraction, as it can be said again.
+/// Returns the duration in the largest unit without a fraction, in a form that can be parsed.
 pub fn show_duration(span: Duration) -> String {
     let millis = span.as_millis();
     let unit = DURATION_UNITS
@@ -90,7 +90,7 @@ pub fn show_duration(span: Duration) -> String {
     format!("{}{name}", millis / u128::from(*unit))
 }
 
-/// `1000`, `64KiB`, `100MiB`, `1GiB`, `2TiB`.
+/// Parses `1000`, `64KiB`, `100MiB`, `1GiB` or `2TiB`.
 pub fn parse_size(text: &str) -> Result<u64, TextError> {
     let parsed = || {
         let (number, name) = split_digits(text)?;
@@ -137,7 +137,7 @@ pub fn show_poison_session(rule: PoisonSession) -> &'static str {
     word_of(&POISON_SESSIONS, rule)
 }
 
-/// One of some words. Case and dashes do not matter, so that `SendDisabled` is understood as well.
+/// Parses one of several words. Case and dashes do not matter, so that `SendDisabled` is accepted.
 pub(crate) fn parse_word<T: Copy>(
     text: &str,
     what: &'static str,
@@ -155,7 +155,7 @@ pub(crate) fn word_of<T: PartialEq>(words: &[(&'static str, T)], meaning: T) -> 
     words.iter().find(|(_, known)| *known == meaning).map_or("", |(word, _)| word)
 }
 
-/// `a, b or c`.
+/// Joins words: `a, b or c`.
 pub(crate) fn one_of(words: &[&str]) -> String {
     match words.split_last() {
         None => String::new(),
@@ -164,7 +164,7 @@ pub(crate) fn one_of(words: &[&str]) -> String {
     }
 }
 
-/// `immediate`, `fixed:5s`, `linear:5s..1m`, `exponential:1s..10m`, `exponential:1s..10m:jitter`.
+/// Parses `immediate`, `fixed:5s`, `linear:5s..1m`, `exponential:1s..10m` or `exponential:1s..10m:jitter`.
 pub fn parse_retry(text: &str) -> Result<RetryPolicy, TextError> {
     const ALLOWED: &str =
         "immediate, fixed:5s, linear:5s..1m, exponential:1s..10m or exponential:1s..10m:jitter";
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_can_be_said_again() {
+    fn a_shown_text_can_be_parsed() {
         for text in ["0ms", "1ms", "1500ms", "30s", "90s", "5m", "1h", "36h", "7d"] {
             assert_eq!(show_duration(parse_duration(text).unwrap()), text);
         }
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn retry_policies_that_make_no_sense_are_refused() {
+    fn invalid_retry_policies_are_rejected() {
         for wrong in [
             "",
             "never",
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_understood_in_any_spelling_and_the_known_ones_are_told() {
+    fn words_are_accepted_in_any_spelling_and_errors_list_them() {
         assert_eq!(parse_status("SendDisabled"), Ok(QueueStatus::SendDisabled));
         let told = parse_status("asleep").unwrap_err().to_string();
         assert_eq!(
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_repeat_only_the_start_of_a_long_text() {
+    fn errors_contain_only_the_start_of_a_long_text() {
         let told = parse_size(&"ä".repeat(10_000)).unwrap_err().to_string();
         assert!(told.chars().count() < 200, "{told}");
     }

@@ -1,4 +1,4 @@
-//! Times as people write them: RFC 3339.
+//! Times as text: RFC 3339.
 
 use peeklock_types::{Timestamp, calendar};
 
@@ -21,18 +21,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_readable() {
+    fn times_are_shown() {
         let shown = |millis| show_time(Timestamp::from_millis(millis));
         assert_eq!(shown(0), "1970-01-01T00:00:00.000Z");
         assert_eq!(shown(951_782_400_000), "2000-02-29T00:00:00.000Z");
         assert_eq!(shown(1_700_000_000_123), "2023-11-14T22:13:20.123Z");
         assert_eq!(shown(1_735_689_599_999), "2024-12-31T23:59:59.999Z");
-        // Longer than anybody waits, but no reason to fall over.
+        // Far in the future, but valid input.
         assert!(shown(u64::MAX).ends_with('Z'));
     }
 
     #[test]
-    fn a_time_that_was_shown_can_be_said_again() {
+    fn a_shown_time_can_be_parsed() {
         for millis in [0, 951_782_400_000, 1_700_000_000_123, 1_735_689_599_999, 4_102_444_800_000] {
             let at = Timestamp::from_millis(millis);
             assert_eq!(parse_time(&show_time(at)).unwrap(), at);
@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_is_refused() {
+    fn invalid_times_are_rejected() {
         for wrong in [
             "",
             "tomorrow",

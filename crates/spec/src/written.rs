@@ -1,4 +1,4 @@
-//! How one value of a setting is written: as text that people can read, and back.
+//! The document form of one value of a setting.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,33 +12,34 @@ use serde::ser::{Serialize, Serializer};
 
 use crate::text::{self, NONE};
 
-/// A value that a document holds in its own form.
+/// A value with its own form in documents.
 pub(crate) trait Written: Sized {
     fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error>;
     fn write<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error>;
     fn schema(generator: &mut SchemaGenerator) -> Schema;
 }
 
-/// A value that tables show as text, in the form that its flag takes.
+/// A value that tables show as text, in the form of its flag.
 pub(crate) trait Shown {
     fn shown(&self) -> String;
 }
 
-/// A value of a setting at the document edge, and the value that the engine holds for it.
+/// A value of a setting in documents, and the engine's value for it.
 pub(crate) trait Setting {
     type Value;
     fn of(value: &Self::Value) -> Self;
     fn value(&self) -> Self::Value;
 }
 
-/// A value that can be absent: `null` in JSON, `none` elsewhere. `clap` treats a plain `Option` inside of another as a flag with an optional value.
+/// A value that can be absent: `null` in JSON, `none` elsewhere. `clap` treats an `Option` in an `Option` as a flag with an optional value,
+/// but not this alias.
 pub type Maybe<T> = Option<T>;
 
 /// A number of bytes: `10MiB`, or a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Size(pub u64);
 
-/// A number of bytes that fits a message's own limit.
+/// A number of bytes within the limit of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MessageSize(pub u32);
 
@@ -72,7 +73,7 @@ impl fmt::Display for MessageSize {
     }
 }
 
-/// Text that a function understands; numbers are taken as the text of their digits where that is allowed.
+/// Text that a function parses. Numbers are parsed as the text of their digits where that is allowed.
 struct Words<T> {
     what: &'static str,
     numbers: bool,
@@ -140,8 +141,7 @@ impl ReadFrom {
     }
 }
 
-/// Declares a [`Written`] value: its description, what it is read from and how it is parsed, how it is written, and further keys of its JSON
-/// schema.
+/// Declares a [`Written`] value: its description, its JSON types and parser, its serialization, and further keys of its JSON schema.
 macro_rules! written {
     (
         $kind:ty, $what:literal, $from:ident($parse:expr), |$value:ident, $to:ident| $write:expr
@@ -169,7 +169,7 @@ macro_rules! written {
 }
 pub(crate) use written;
 
-/// Declares values that documents and tables write as the same text.
+/// Declares values that have the same text in documents and tables.
 macro_rules! as_text {
     ($( $kind:ty: $what:literal, $from:ident($parse:expr), $show:expr $(, $schema:tt)?; )*) => { $(
         written!($kind, $what, $from($parse), |value, to| to.serialize_str(&value.shown()) $(, $schema)?);
@@ -299,7 +299,7 @@ impl<T: Setting> Setting for Maybe<T> {
     }
 }
 
-/// For `serde`: the form of a [`Written`] value.
+/// For `serde`: the document form of a [`Written`] value.
 pub(crate) struct Form<T>(pub(crate) T);
 
 impl<'de, T: Written> Deserialize<'de> for Form<T> {
@@ -332,7 +332,7 @@ impl<T: Written> JsonSchema for Form<T> {
     }
 }
 
-/// The form of a value that the caller keeps.
+/// The document form of a borrowed value.
 struct Borrowed<'a, T>(&'a T);
 
 impl<T: Written> Serialize for Borrowed<'_, T> {
@@ -341,7 +341,7 @@ impl<T: Written> Serialize for Borrowed<'_, T> {
     }
 }
 
-/// For `serde`: a setting that stays as it is when a document leaves it out. `null` removes a [`Maybe`] value and is refused for others.
+/// For `serde`: a setting that stays as it is if a document leaves it out. `null` removes a [`Maybe`] value and is rejected for others.
 pub(crate) mod setting {
     use super::{Deserializer, Serializer, Written};
 
@@ -362,7 +362,7 @@ pub(crate) mod setting {
     }
 }
 
-/// For `serde`: a value that is absent when a document leaves it out or writes `null`.
+/// For `serde`: a value that is absent if a document leaves it out or contains `null`.
 pub(crate) mod nullable {
     use super::{Deserializer, Serializer, Written};
 

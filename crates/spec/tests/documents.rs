@@ -1,4 +1,4 @@
-//! Documents of any content: no text hurts, and JSON means what it means elsewhere.
+//! Arbitrary documents: no text causes a failure, and JSON has its standard meaning.
 
 #![allow(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
 
@@ -30,7 +30,7 @@ fn any_json() -> impl Strategy<Value = Value> {
     })
 }
 
-/// A good text with one piece replaced.
+/// Returns a valid text with one piece replaced.
 fn damaged(text: &'static str) -> impl Strategy<Value = String> {
     (0..text.len(), 0..6_usize, "[\\]\\[{}\",:'=a0.\\-\n]{0,4}").prop_map(move |(at, length, put)| {
         let end = (at + length).min(text.len());
@@ -51,7 +51,7 @@ fn read_all(text: &str) {
 }
 
 #[test]
-fn the_samples_are_good() {
+fn the_samples_are_valid() {
     from_toml::<NamespaceSpec>(TOML).unwrap().check().unwrap();
     assert_eq!(emulator::read(&Document::json(EMULATOR).unwrap()).unwrap().len(), 1);
 }

@@ -1,4 +1,4 @@
-//! The official emulators' `Config.json`, both of them.
+//! The official emulators' `Config.json` files.
 
 #![allow(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
 
@@ -66,7 +66,7 @@ fn refused(text: &str) -> String {
 }
 
 #[test]
-fn queues_have_what_the_file_says_and_else_what_azure_has() {
+fn queues_have_the_settings_of_the_file_and_the_defaults_of_azure() {
     let (name, space) = read(QUEUES).remove(0);
     assert_eq!(name, "sbemulatorns");
     assert_eq!(space.queues.0[0].0, EntityName::parse("plain").unwrap());
@@ -92,7 +92,7 @@ fn queues_have_what_the_file_says_and_else_what_azure_has() {
 }
 
 #[test]
-fn topics_bring_subscriptions_and_rules() {
+fn topics_have_subscriptions_and_rules() {
     let (_, space) = read(QUEUES).remove(0);
     let (_, topic) = &space.topics.0[0];
     assert_eq!(topic.settings().duplicate_window, Some(Duration::from_secs(20)));
@@ -111,7 +111,7 @@ fn topics_bring_subscriptions_and_rules() {
 }
 
 #[test]
-fn hubs_are_read_and_kept() {
+fn hubs_are_read() {
     let (name, space) = read(HUBS).remove(0);
     assert_eq!(name, "emulatorNs1");
     assert_eq!(space.hubs.0[0].1.partition_count, Some(2));
@@ -127,7 +127,7 @@ fn hubs_are_read_and_kept() {
 }
 
 #[test]
-fn what_is_wrong_is_named_with_its_place() {
+fn errors_have_their_place() {
     let with = |from: &str, to: &str| {
         assert!(QUEUES.contains(from), "{from}");
         refused(&QUEUES.replacen(from, to, 1))

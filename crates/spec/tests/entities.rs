@@ -1,4 +1,4 @@
-//! Queues, topics, subscriptions and rules in JSON and TOML: both ways, and what is refused with which words.
+//! Queues, topics, subscriptions and rules in JSON and TOML: both directions, and the errors.
 
 #![allow(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
 
@@ -50,13 +50,13 @@ fn refused(text: &str) -> String {
 }
 
 #[test]
-fn settings_come_back_as_they_were_written() {
+fn settings_survive_writing_and_reading() {
     for settings in [full(), QueueSettings::default()] {
         let text = serde_json::to_string(&QueueSpec::of(&settings)).unwrap();
         let read: QueueSpec = from_json(&text).unwrap();
         let same: QueueSpec = serde_json::from_str(&text).unwrap();
         assert_eq!(read, same);
-        // Onto the opposite, so that nothing is right by default.
+        // Applied to the opposite settings, so that no value is correct by default.
         let mut made = if settings == full() { QueueSettings::default() } else { full() };
         read.apply(&mut made);
         made.dead_letter_on_filter_error = settings.dead_letter_on_filter_error;
@@ -82,7 +82,7 @@ fn settings_come_back_as_they_were_written() {
 }
 
 #[test]
-fn a_queue_is_written_for_people() {
+fn a_queue_has_a_readable_form() {
     let written = serde_json::to_value(QueueSpec::of(&full())).unwrap();
     assert_eq!(
         written,
@@ -97,7 +97,7 @@ fn a_queue_is_written_for_people() {
 }
 
 #[test]
-fn what_is_left_out_stays_and_null_clears() {
+fn absent_keys_change_nothing_and_null_removes() {
     let mut settings = full();
     queue(r#"{"forwardTo": null, "maxSize": 10, "lockDuration": "PT30S"}"#).apply(&mut settings);
     let expected = QueueSettings {
@@ -118,7 +118,7 @@ fn sizes_may_be_numbers() {
 }
 
 #[test]
-fn what_is_wrong_is_named_with_its_place() {
+fn errors_have_their_place() {
     assert_eq!(
         refused("{\n  \"lockDuraton\": \"5s\"\n}"),
         "line 2, column 3: unknown key 'lockDuraton'; did you mean 'lockDuration'?"
@@ -182,7 +182,7 @@ forward-dead-letters-to = 'dead'
 }
 
 #[test]
-fn a_topic_brings_its_subscriptions_and_they_their_rules() {
+fn a_topic_contains_subscriptions_and_rules() {
     let text = r#"{ "duplicateWindow": "10m", "subscriptions": { "High": { "maxDeliveryCount": 3, "rules": {
         "urgent": { "sql": "Priority > @p", "parameters": { "@p": 3 }, "action": "SET seen = TRUE" },
         "mine": { "correlation": { "subject": "x", "properties": { "tenant": "a", "n": 1 } } },
@@ -211,7 +211,7 @@ fn a_topic_brings_its_subscriptions_and_they_their_rules() {
 }
 
 #[test]
-fn rules_come_back_as_they_were_written() {
+fn rules_survive_writing_and_reading() {
     let name = || RuleName::parse("r").unwrap();
     for text in [
         r#"{"match":"all"}"#,

@@ -1,4 +1,4 @@
-//! Groups in configuration files, and the errors that point at their place.
+//! Queue groups in configuration files, and their errors.
 
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
@@ -7,7 +7,7 @@ use std::time::Duration;
 use peeklock_spec::{Document, NamespaceSpec, QueueGroupSpec, from_json, from_toml};
 use peeklock_types::OrderPolicy;
 
-/// The line and the text of what is wrong.
+/// Returns the line and the text of the error.
 fn wrong(text: &str) -> (usize, String) {
     let document = Document::toml(text).unwrap();
     let problem = match document.read::<NamespaceSpec>() {
@@ -22,7 +22,7 @@ fn wrong(text: &str) -> (usize, String) {
 }
 
 #[test]
-fn a_group_is_said_and_shown() {
+fn a_queue_group_is_read_and_written() {
     let text = "
         [queues.high]
         [groups.work]
@@ -45,7 +45,7 @@ fn a_group_is_said_and_shown() {
 }
 
 #[test]
-fn what_makes_no_sense_is_shown_at_its_place() {
+fn errors_have_their_place() {
     for (text, line, part) in [
         ("[groups.work]\norder = 'lifo'\nmembers = ['a']", 2, "'lifo' is not a policy"),
         ("[groups.work]\n\nmembers = []", 3, "has no members"),

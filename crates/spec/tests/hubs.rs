@@ -1,4 +1,4 @@
-//! Hubs in configuration files and in the API, and the errors that point at their place.
+//! Hubs in configuration files and in the API, and their errors.
 
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
@@ -7,7 +7,7 @@ use std::time::Duration;
 use peeklock_spec::{Document, HubSpec, NamespaceSpec, from_json, from_toml};
 use peeklock_types::{ConsumerGroup, ExpiredPosition, HubSettings, QueueStatus};
 
-/// The line and the text of what is wrong.
+/// Returns the line and the text of the error.
 fn wrong(text: &str) -> (usize, String) {
     let document = Document::toml(text).unwrap();
     let problem = match document.read::<NamespaceSpec>() {
@@ -22,7 +22,7 @@ fn wrong(text: &str) -> (usize, String) {
 }
 
 #[test]
-fn a_hub_is_said_and_shown() {
+fn a_hub_is_read_and_written() {
     let text = "
         [hubs.telemetry]
         partition-count = 16
@@ -51,7 +51,7 @@ fn a_hub_is_said_and_shown() {
 }
 
 #[test]
-fn retention_is_in_hours_or_any_duration_or_for_ever() {
+fn retention_is_in_hours_or_a_duration_or_unlimited() {
     let retention = |json: &str| from_json::<HubSpec>(json).unwrap().retention;
     assert_eq!(retention("{}"), None);
     assert_eq!(retention(r#"{ "retentionHours": 1 }"#), Some(Some(Duration::from_secs(3600))));
@@ -70,14 +70,14 @@ fn retention_is_in_hours_or_any_duration_or_for_ever() {
             from_json::<HubSpec>(&format!(r#"{{ "retentionHours": {bad} }}"#)).unwrap_err().to_string();
         assert!(told.contains("not a number of hours"), "{bad}: {told}");
     }
-    // What does not fit whole hours comes back as it was.
+    // A duration that is not a number of whole hours survives as well.
     let odd = HubSettings { retention: Some(Duration::from_millis(90_001)), ..HubSettings::default() };
     let shown = serde_json::to_string(&HubSpec::of(&odd)).unwrap();
     assert_eq!(from_json::<HubSpec>(&shown).unwrap().settings(), odd);
 }
 
 #[test]
-fn what_is_wrong_is_named_with_its_place() {
+fn errors_have_their_place() {
     assert_eq!(
         wrong("[hubs.a]\npartition-count = 2000"),
         (1, "line 1, column 7: hubs.a: a hub with 2000 partitions; give it 1 to 1024".to_owned())

@@ -1,4 +1,4 @@
-//! The order of a queue in JSON and TOML: both ways, and what is refused with which words.
+//! The order of a queue in JSON and TOML: both directions, and the errors.
 
 #![allow(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
 
@@ -46,7 +46,7 @@ fn refused(text: &str) -> String {
     from_json::<OrderSpec>(text).unwrap_err().to_string()
 }
 
-/// What `check` says, with the place in a file.
+/// Returns the error of `check` with its place in a file.
 fn misfit(toml: &str) -> String {
     let document = Document::toml(toml).unwrap();
     let misfit = document.read::<NamespaceSpec>().unwrap().check().unwrap_err();
@@ -55,7 +55,7 @@ fn misfit(toml: &str) -> String {
 }
 
 #[test]
-fn everything_that_can_be_said_is_understood() {
+fn all_settings_of_an_order_are_read() {
     let order = order(FULL);
     assert_eq!(OrderSpec(Box::new(order.clone())).check(), Ok(()));
     let names: Vec<_> = order.classes.iter().map(|class| class.name.as_str()).collect();
@@ -90,7 +90,7 @@ fn everything_that_can_be_said_is_understood() {
 }
 
 #[test]
-fn an_order_is_written_for_people() {
+fn an_order_has_a_readable_form() {
     let written = serde_json::to_value(OrderSpec(Box::new(order(FULL)))).unwrap();
     assert_eq!(
         written,
@@ -119,7 +119,7 @@ fn an_order_is_written_for_people() {
 }
 
 #[test]
-fn an_order_replaces_the_one_before_and_null_removes_it() {
+fn an_order_replaces_the_previous_one_and_null_removes_it() {
     let mut settings = QueueSettings { order: Some(Box::new(order(FULL))), ..QueueSettings::default() };
     let apply =
         |text: &str, settings: &mut QueueSettings| from_json::<QueueSpec>(text).unwrap().apply(settings);
@@ -165,7 +165,7 @@ classes.a.weight = 0.25
 }
 
 #[test]
-fn what_cannot_be_read_is_named_with_its_place() {
+fn unreadable_values_have_their_place() {
     assert_eq!(
         refused("{\n  \"polcy\": \"aged\"\n}"),
         "line 2, column 3: unknown key 'polcy'; did you mean 'policy'?"
@@ -220,7 +220,7 @@ fn what_cannot_be_read_is_named_with_its_place() {
 }
 
 #[test]
-fn what_makes_no_sense_is_found_in_the_file() {
+fn invalid_orders_have_their_place() {
     let queue = "[queues.jobs.order]\n";
     let told = misfit(&format!("{queue}classes.high.priorities = '5-9'\nclasses.low.priorities = '0-5'"));
     assert_eq!(

@@ -5,7 +5,7 @@ use super::{DOCUMENT_DEPTH_MAX, Key, Node, Value};
 use crate::text::excerpt;
 
 pub(crate) fn parse(text: &str) -> Result<Node, Fault> {
-    // Editors on Windows like to begin with it.
+    // Some editors write a byte order mark.
     let start = if text.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 };
     let mut parser = Parser { text, at: start, depth: 0 };
     parser.skip_blank()?;
@@ -48,7 +48,7 @@ impl<'a> Parser<'a> {
         Fault::new(self.at, format!("{found} where {expected} should be"))
     }
 
-    /// White space and comments.
+    /// Skips white space and comments.
     fn skip_blank(&mut self) -> Result<(), Fault> {
         loop {
             let rest = self.rest();
@@ -223,7 +223,7 @@ impl<'a> Parser<'a> {
         if !(0xd800..0xdc00).contains(&first) {
             return char::from_u32(first).ok_or_else(wrong);
         }
-        // A character beyond the first 65,536 comes in two halves.
+        // A character beyond the first 65,536 has two escapes.
         if !self.rest().starts_with("\\u") {
             return Err(wrong());
         }
@@ -240,7 +240,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// `-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?`, as JSON has it.
+/// Parses a JSON number: `-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?`.
 fn number_of(text: &str) -> Option<Value> {
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let unsigned = text.strip_prefix('-').unwrap_or(text);
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn comments_and_trailing_commas_are_taken() {
+    fn comments_and_trailing_commas_are_accepted() {
         let text =
             "\u{feff}// first\n{ /* a */ \"a\": [1, 2, ], // last\n \"b\": { \"c\": null, }, }\n// end";
         let Value::Table(entries) = value(text) else { panic!("not a table") };
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_and_text_are_read_as_json_has_them() {
+    fn numbers_and_text_follow_the_json_standard() {
         assert_eq!(value("-12"), Value::Integer(-12));
         assert_eq!(value("18446744073709551615"), Value::Unsigned(u64::MAX));
         assert_eq!(value("1.5e2"), Value::Float(150.0));
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_points_at_its_place() {
+    fn an_error_has_its_place() {
         assert_eq!(refused("{\n  \"ä\": 1,\n  \"ä\": 2 }"), "line 3, column 3: the key 'ä' is given twice");
         assert_eq!(refused("{ \"ä\" 1 }"), "line 1, column 7: '1' where ':' should be");
         assert_eq!(
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn nesting_has_an_end() {
+    fn nesting_is_limited() {
         assert!(parse(&("[".repeat(DOCUMENT_DEPTH_MAX) + &"]".repeat(DOCUMENT_DEPTH_MAX))).is_ok());
         assert!(refused(&"[".repeat(1_000_000)).contains("deeper than 32"));
         assert!(refused(&"{\"a\":".repeat(1_000_000)).contains("deeper than 32"));

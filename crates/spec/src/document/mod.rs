@@ -1,4 +1,4 @@
-//! JSON and TOML documents, read into our own types with the place of every value at hand, so that an error can point at it.
+//! JSON and TOML documents. Every value keeps its place in the text, so that an error can point at it.
 
 mod json;
 mod nearest;
@@ -11,7 +11,7 @@ pub use problem::Problem;
 
 use serde::de::DeserializeOwned;
 
-/// A document nests no deeper than this: it is read by recursion.
+/// The limit of nesting, because documents are read recursively.
 pub const DOCUMENT_DEPTH_MAX: usize = 32;
 
 /// A value with its place in the text.
@@ -41,7 +41,7 @@ pub(crate) struct Key {
     pub(crate) text: String,
 }
 
-/// A text that has been taken apart, so that it can be read as one thing or another and problems with it have a place.
+/// A parsed document, which can be read as different types and gives errors a place.
 #[derive(Clone, Debug)]
 pub struct Document {
     text: String,
@@ -49,7 +49,7 @@ pub struct Document {
 }
 
 impl Document {
-    /// Comments and trailing commas are taken, as in the emulators' own `Config.json`; a key that is given twice is not.
+    /// Accepts comments and trailing commas, as the emulators' `Config.json` has them. Rejects duplicate keys.
     pub fn json(text: &str) -> Result<Self, Problem> {
         let root = json::parse(text).map_err(|fault| fault.locate(text))?;
         Ok(Document { text: text.to_owned(), root })
@@ -64,17 +64,17 @@ impl Document {
         read::read(&self.root).map_err(|fault| fault.locate(&self.text))
     }
 
-    /// Whether there is something under these keys. A place in a list is written as its number, from 1: `[2]`.
+    /// Returns whether there is a value at this path. An item of a list is written as its number from 1: `[2]`.
     pub fn has(&self, path: &[&str]) -> bool {
         path.iter().try_fold(&self.root, |node, key| node.child(key).map(|(_, child)| child)).is_some()
     }
 
-    /// A problem with the value under these keys, or with the nearest there is on the way to it.
+    /// Returns an error at the value of this path, or at its nearest existing parent.
     pub fn problem(&self, path: &[&str], message: impl Into<String>) -> Problem {
         let (mut node, mut at) = (&self.root, self.root.at);
         for key in path {
             let Some((key_at, child)) = node.child(key) else { break };
-            // A table or list is best found by its key.
+            // For a table or list, the error points at its key.
             at = if matches!(child.value, Value::Table(_) | Value::List(_)) { key_at } else { child.at };
             node = child;
         }
@@ -84,13 +84,13 @@ impl Document {
 }
 
 impl Node {
-    /// What is under a key, and where the key is.
+    /// Returns the value of a key, and the place of the key.
     fn child(&self, key: &str) -> Option<(usize, &Node)> {
         match &self.value {
             Value::Table(entries) => {
                 let find =
                     |is_it: &dyn Fn(&str) -> bool| entries.iter().find(|(known, _)| is_it(&known.text));
-                // A name may have dashes of its own, so the very same goes first.
+                // A name may contain dashes, so an exact match comes first.
                 let found =
                     find(&|known| known == key).or_else(|| find(&|known| read::is_spelling(known, key)));
                 found.map(|(known, node)| (known.at, node))
@@ -104,12 +104,12 @@ impl Node {
     }
 }
 
-/// Reads JSON, as [`Document::json`] has it.
+/// Reads JSON like [`Document::json`].
 pub fn from_json<T: DeserializeOwned>(text: &str) -> Result<T, Problem> {
     json::parse(text).and_then(|root| read::read(&root)).map_err(|fault| fault.locate(text))
 }
 
-/// Like [`from_json`] for bytes that may be anything.
+/// Like [`from_json`], for bytes.
 pub fn from_json_bytes<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     from_json(utf8(bytes)?)
 }
@@ -118,7 +118,7 @@ pub fn from_toml<T: DeserializeOwned>(text: &str) -> Result<T, Problem> {
     toml::parse(text).and_then(|root| read::read(&root)).map_err(|fault| fault.locate(text))
 }
 
-/// Text, if the bytes are UTF-8.
+/// Returns text if the bytes are UTF-8.
 pub fn utf8(bytes: &[u8]) -> Result<&str, Problem> {
     std::str::from_utf8(bytes).map_err(|error| {
         let good = bytes.get(..error.valid_up_to()).and_then(|good| std::str::from_utf8(good).ok());

@@ -1,6 +1,6 @@
-/// The known word that was most likely meant.
+/// Returns the known word that was most likely meant.
 pub fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    // A word from a peer may be long; what is not near after so many letters is not near.
+    // A peer may send a long word; a difference after so many characters does not matter.
     const CHARS_MAX: usize = 64;
     let plain = |word: &str| -> Vec<char> {
         let letters = word.chars().filter(|c| !matches!(c, '-' | '_'));
@@ -12,7 +12,7 @@ pub fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Opt
     near.filter(|(distance, _)| *distance <= room).min_by_key(|(distance, _)| *distance).map(|(_, word)| word)
 }
 
-/// How many letters have to be added, removed, replaced or swapped with their neighbour to get from one to the other.
+/// Returns how many letters have to be added, removed, replaced or swapped with their neighbour to get from one word to the other.
 fn distance(from: &[char], to: &[char]) -> usize {
     let mut before: Vec<usize> = Vec::new();
     let mut row: Vec<usize> = (0..=to.len()).collect();
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_nearest_word_is_found_if_there_is_one() {
+    fn the_nearest_word_is_found() {
         let known = ["lockDuration", "maxDeliveryCount", "status", "retry"];
         let near = |given| nearest(given, known);
         assert_eq!(near("lockduration"), Some("lockDuration"));

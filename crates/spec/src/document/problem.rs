@@ -1,13 +1,13 @@
 use std::fmt;
 
-/// What is wrong with a document, where, and what would be right.
+/// An error in a document: its place, the defect and the correct form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Counted from 1.
+    /// From 1.
     pub line: usize,
-    /// Characters, counted from 1.
+    /// In characters, from 1.
     pub column: usize,
-    /// The keys that lead to the value, such as `queues.orders.lock-duration`; empty at the top.
+    /// The path of the value, such as `queues.orders.lock-duration`; empty at the top.
     pub path: String,
     pub message: String,
 }
@@ -24,7 +24,7 @@ impl fmt::Display for Problem {
 
 impl std::error::Error for Problem {}
 
-/// A problem before anybody has asked for its line: the innermost value that is known to be wrong, and the way there.
+/// An error before its line is known: the innermost invalid value, and its path.
 #[derive(Debug)]
 pub(crate) struct Fault {
     at: Option<usize>,
@@ -42,7 +42,7 @@ impl Fault {
         Fault { at: None, path: Vec::new(), message: message.into() }
     }
 
-    /// At this place, unless a narrower one is known.
+    /// Sets the place, unless a narrower one is set.
     pub(crate) fn at(mut self, at: usize) -> Self {
         self.at.get_or_insert(at);
         self

@@ -1,4 +1,4 @@
-//! A parsed document as a source for `serde`: errors learn the place and the keys on their way out.
+//! A parsed document as an input of `serde`. Errors get their place and path while they are returned.
 
 use serde::de::value::StrDeserializer;
 use serde::de::{
@@ -60,11 +60,11 @@ fn shown(found: Unexpected<'_>) -> String {
 }
 
 fn unknown(kind: &str, given: &str, known: &'static [&'static str]) -> Fault {
-    // All are told only where that is not a wall of text.
+    // Longer lists of keys are left out of errors.
     const KNOWN_SHOWN_MAX: usize = 24;
     let given_shown = excerpt(given);
     let hint = match nearest(given, known.iter().copied()) {
-        // As whoever wrote it would write it.
+        // In the spelling of the document.
         Some(near) if given.contains('-') => format!("; did you mean '{}'?", dashed(near)),
         Some(near) => format!("; did you mean '{near}'?"),
         None if known.is_empty() => "; none is known here".to_owned(),
@@ -74,7 +74,7 @@ fn unknown(kind: &str, given: &str, known: &'static [&'static str]) -> Fault {
     Fault::unplaced(format!("unknown {kind} '{given_shown}'{hint}"))
 }
 
-/// `lockDuration` as `lock-duration`.
+/// Writes `lockDuration` as `lock-duration`.
 fn dashed(key: &str) -> String {
     let mut dashed = String::new();
     for letter in key.chars() {
@@ -131,7 +131,7 @@ impl<'de> Deserializer<'de> for &Node {
             Value::Table(entries) => {
                 visitor.visit_map(Table::new(entries, fields)).map_err(|fault| fault.at(self.at))
             }
-            // `serde` would take a list for the values in the order of the fields.
+            // `serde` would accept a list as the values of the fields in order.
             _ => Err(self.not("a table of keys and values")),
         }
     }
@@ -197,13 +197,13 @@ impl<'a> Table<'a> {
         Table { entries: entries.iter(), fields, current: None }
     }
 
-    /// The field that is meant.
+    /// Returns the field of a key.
     fn field<'k>(&self, key: &'k str) -> &'k str {
         self.fields.iter().copied().find(|field| is_spelling(key, field)).unwrap_or(key)
     }
 }
 
-/// Whether a key stands for a field in another spelling: `lock-duration` and `lock_duration` are ways to write `lockDuration`.
+/// Returns whether a key is another spelling of a field: `lock-duration` and `lock_duration` for `lockDuration`.
 pub(super) fn is_spelling(key: &str, field: &str) -> bool {
     if !key.contains(['-', '_']) {
         return false;
@@ -237,7 +237,7 @@ impl<'de> MapAccess<'de> for Table<'_> {
     }
 }
 
-/// A word that stands for one of an enum's cases.
+/// The name of an enum's variant.
 struct Word<'a>(&'a str);
 
 impl<'de> EnumAccess<'de> for Word<'_> {

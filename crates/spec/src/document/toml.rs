@@ -26,7 +26,7 @@ fn node(from: &Spanned<DeValue<'_>>, depth: usize) -> Result<Node, Fault> {
             let parsed = float.as_str().parse::<f64>().ok().filter(|float| float.is_finite());
             Value::Float(parsed.ok_or_else(|| Fault::new(at, "a number that is not finite"))?)
         }
-        // No option is a date; as text it is refused with the words of the option that it was given to.
+        // No option is a date, so the option rejects the text with its own error.
         DeValue::Datetime(date) => Value::Text(date.to_string()),
         DeValue::Array(list) => {
             let depth = deeper(depth, at)?;

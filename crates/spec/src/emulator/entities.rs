@@ -15,7 +15,7 @@ use crate::named::{Named, SubscriptionName};
 use crate::namespace::{NamespaceSpec, check_settings};
 use crate::written::{MessageSize, Size};
 
-/// The emulator's own, where duplicates are to be found and nobody says for how long.
+/// The emulator's default window of duplicate detection.
 const DUPLICATE_WINDOW_DEFAULT: Duration = Duration::from_secs(20);
 
 #[derive(Deserialize)]
@@ -219,7 +219,7 @@ impl HubNamespace {
     }
 }
 
-/// A good name that no other entity of the namespace has.
+/// Returns a valid name that is unique in the namespace.
 fn entity_name(text: &str, taken: &NamespaceSpec, place: &Place<'_>) -> Result<EntityName, Problem> {
     let at_name = place.under(&["Name"]);
     let name = EntityName::parse(text).map_err(|error| at_name.problem(error.to_string()))?;
@@ -232,7 +232,7 @@ fn entity_name(text: &str, taken: &NamespaceSpec, place: &Place<'_>) -> Result<E
     Ok(name)
 }
 
-/// The window that is kept although duplicates are not detected.
+/// Returns the window that is stored although duplicates are not detected.
 fn unused_window(is_wanted: Option<bool>, window: Option<Duration>) -> Option<Option<Duration>> {
     window.filter(|_| is_wanted != Some(true)).map(Some)
 }
@@ -245,7 +245,7 @@ fn megabytes(count: u32) -> Option<Size> {
     Some(Size(u64::from(count) << 20))
 }
 
-/// Saturated, what is too much is still too much.
+/// Saturates; the result is over the limit in any case.
 fn kilobytes(count: u32) -> MessageSize {
     MessageSize(count.saturating_mul(1024))
 }
@@ -279,7 +279,7 @@ impl Properties {
             forward_to: self.forward_to.map(Some),
             forward_dead_letters_to: self.forward_dead_lettered_messages_to.map(Some),
             user_metadata: self.user_metadata.map(Some),
-            // The emulators have no others; a peeklock.toml has them.
+            // The emulators have no other settings; those that only Peeklock has are in a peeklock.toml.
             ..QueueSpec::default()
         }
     }

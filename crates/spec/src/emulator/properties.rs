@@ -1,4 +1,4 @@
-//! Values under `Properties`, where `""` stands for nothing.
+//! Values under `Properties`, where `""` means absent.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -9,13 +9,13 @@ use serde::de::{self, Deserializer, Visitor};
 
 use crate::{iso8601, text};
 
-/// A value that is written as text.
+/// A value with a text form.
 pub(super) trait FromText: Sized {
     const WHAT: &'static str;
     fn from_text(text: &str) -> Result<Self, String>;
 }
 
-/// `None`: for ever.
+/// `None`: no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Lifetime(pub(super) Option<Duration>);
 
@@ -76,7 +76,7 @@ impl FromText for String {
     }
 }
 
-/// For `serde`: text, with `""` and `null` for nothing.
+/// For `serde`: text, with `""` and `null` for an absent value.
 pub(super) fn unless_empty<'de, D: Deserializer<'de>, T: FromText>(
     deserializer: D,
 ) -> Result<Option<T>, D::Error> {
@@ -104,7 +104,7 @@ impl<T: FromText> Visitor<'_> for UnlessEmpty<T> {
     }
 }
 
-/// A count that one published schema has as text.
+/// Reads a count that one published schema has as text.
 pub(super) fn number_or_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
     deserializer.deserialize_any(NumberOrText)
 }

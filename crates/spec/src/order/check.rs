@@ -1,4 +1,4 @@
-//! Whether an order makes sense, with the place of what does not.
+//! Validates an order, with the place of an invalid part.
 
 use peeklock_filter::{Expression, Filter, Rule, RuleError, RuleName, SqlFilter};
 use peeklock_types::{ClassName, OrderError, OrderSettings};
@@ -7,7 +7,7 @@ use super::OrderSpec;
 use crate::namespace::Misfit;
 
 impl OrderSpec {
-    /// Whether it makes sense by itself, and all its texts parse. The path of a misfit begins inside of the order.
+    /// Checks the order and parses all its texts. The path of an error starts inside the order.
     pub fn check(&self) -> Result<(), Misfit> {
         let order = &*self.0;
         order.check().map_err(|error| Misfit { path: place(&error, order), message: error.to_string() })?;
@@ -44,7 +44,7 @@ fn path(keys: &[&str]) -> Vec<String> {
     keys.iter().map(|key| (*key).to_owned()).collect()
 }
 
-/// The keys that lead to what an error is about.
+/// Returns the path of an error.
 fn place(error: &OrderError, order: &OrderSettings) -> Vec<String> {
     let class = |name: &ClassName, key: &str| path(&["classes", name.as_str(), key]);
     let tenant_class = |name: &ClassName, key: &str| path(&["tenants", "classes", name.as_str(), key]);
@@ -70,7 +70,7 @@ fn place(error: &OrderError, order: &OrderSettings) -> Vec<String> {
     }
 }
 
-/// Who names a class that is not there.
+/// Returns the path of a reference to a missing class.
 fn user_of_missing(order: &OrderSettings) -> Vec<String> {
     let is_missing = |name: &ClassName| order.class_index(name.as_str()).is_none();
     if order.default_class.as_ref().is_some_and(is_missing) {

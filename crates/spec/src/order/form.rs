@@ -1,4 +1,4 @@
-//! The tables of an order, key by key.
+//! The document form of an order.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -141,7 +141,7 @@ impl From<OrderForm> for OrderSpec {
             send_rate: form.send_rate.map(plain),
             max_outstanding: form.max_outstanding.unwrap_or(OrderSettings::MAX_OUTSTANDING),
         };
-        // The ranges say which is more urgent, not the place in the document.
+        // The order of classes follows from their ranges, not from their place in the document.
         order.sort();
         OrderSpec(Box::new(order))
     }
@@ -164,7 +164,7 @@ impl From<OrderSpec> for OrderForm {
     }
 }
 
-/// What of a million are to make a target that says nothing of it.
+/// The default objective of a target, in millionths.
 const OBJECTIVE_PPM: u32 = 990_000;
 
 impl TryFrom<ClassForm> for ClassBody {
@@ -316,12 +316,12 @@ written!(
     { "exclusiveMinimum": 0, "exclusiveMaximum": 1 }
 );
 
-/// So many parts of a whole, as a number.
+/// Writes a fraction as a number.
 fn part<S: Serializer>(number: u32, whole: u32, serializer: S) -> Result<S::Ok, S::Error> {
     if number.is_multiple_of(whole) {
         return serializer.serialize_u32(number / whole);
     }
-    // The nearest float: shown with the digits that the number had.
+    // The nearest float is printed with the original digits.
     serializer.serialize_f64(f64::from(number) / f64::from(whole))
 }
 

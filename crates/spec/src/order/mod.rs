@@ -1,4 +1,4 @@
-//! The order of a queue as documents write it: classes, rules, tenants and rates.
+//! The order of a queue in documents: classes, rules, tenants and rates.
 
 mod check;
 mod form;
@@ -18,7 +18,7 @@ pub use text::{
     parse_tenant_weight, parse_weight, show_millionths, show_order_policy, show_priorities, show_thousandths,
 };
 
-/// In which order a queue hands out its messages. It is said as a whole: what it leaves out is as by default, whatever was before.
+/// The order in which a queue hands out its messages. It is set as a whole: parts that are left out have their default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "OrderForm", into = "OrderForm")]
 pub struct OrderSpec(pub Box<OrderSettings>);

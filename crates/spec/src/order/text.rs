@@ -1,10 +1,10 @@
-//! The words and numbers of an order as people write them, each with the way back.
+//! Text forms of the words and numbers of an order, in both directions.
 
 use peeklock_types::{OrderPolicy, Rate, limits};
 
 use crate::text::{TextError, parse_word, word_of};
 
-/// The policies with their names.
+/// The names of the policies.
 pub const ORDER_POLICIES: [(&str, OrderPolicy); 4] = [
     ("fifo", OrderPolicy::Fifo),
     ("strict", OrderPolicy::Strict),
@@ -24,7 +24,7 @@ pub fn show_order_policy(policy: OrderPolicy) -> &'static str {
     word_of(&ORDER_POLICIES, policy)
 }
 
-/// `7-9`, or one priority by itself.
+/// Parses `7-9`, or a single priority.
 pub fn parse_priorities(text: &str) -> Result<(u8, u8), TextError> {
     let number = |text: &str| {
         let text = text.trim();
@@ -46,7 +46,8 @@ pub fn show_priorities((from, to): (u8, u8)) -> String {
     if from == to { from.to_string() } else { format!("{from}-{to}") }
 }
 
-/// `5/s`, `0.5/s`, `300/m`, `10/h`, each also with `burst N`. The burst of a rate that says none is what comes in a second, at least 1.
+/// Parses `5/s`, `0.5/s`, `300/m` or `10/h`, each optionally with `burst N`. The default burst is the number of messages in a second, at
+/// least 1.
 pub fn parse_rate(text: &str) -> Result<Rate, TextError> {
     let parsed = || {
         let (number, rest) = text.trim().split_once('/')?;
@@ -54,7 +55,7 @@ pub fn parse_rate(text: &str) -> Result<Rate, TextError> {
         let unit = words.next()?;
         let (_, seconds) = RATE_UNITS.iter().find(|(known, _)| *known == unit)?;
         let milli = scaled(number.trim(), 3)?;
-        // To the nearest thousandth.
+        // Rounds to the nearest thousandth.
         let per_second_milli = milli.checked_add(seconds / 2)? / seconds;
         let burst = match (words.next(), words.next(), words.next()) {
             (None, ..) => per_second_milli.div_ceil(1000).try_into().ok()?,
@@ -74,7 +75,7 @@ pub fn parse_rate(text: &str) -> Result<Rate, TextError> {
     })
 }
 
-/// The weight of a class of messages.
+/// Parses the weight of a class of messages.
 pub fn parse_weight(text: &str) -> Result<u32, TextError> {
     let weight = whole(text).filter(|weight| (1..=limits::WEIGHT_MAX).contains(weight));
     weight.ok_or_else(|| {
@@ -86,7 +87,7 @@ pub fn parse_weight(text: &str) -> Result<u32, TextError> {
     })
 }
 
-/// The weight of tenants, in thousandths.
+/// Parses the weight of tenants, in thousandths.
 pub fn parse_tenant_weight(text: &str) -> Result<u32, TextError> {
     let max = limits::WEIGHT_MAX;
     thousandths(text).filter(|weight| (1..=max * 1000).contains(weight)).ok_or_else(|| {
@@ -95,14 +96,14 @@ pub fn parse_tenant_weight(text: &str) -> Result<u32, TextError> {
     })
 }
 
-/// A share of what is in flight, in thousandths.
+/// Parses a share of the messages in flight, in thousandths.
 pub fn parse_share(text: &str) -> Result<u32, TextError> {
     thousandths(text).filter(|share| (1..=1000).contains(share)).ok_or_else(|| {
         TextError::new(text, "a share", "a number above 0 and up to 1, such as 0.3, with up to 3 decimals")
     })
 }
 
-/// How many make it, in millionths.
+/// Parses an objective, in millionths.
 pub fn parse_objective(text: &str) -> Result<u32, TextError> {
     let millionths = scaled(text, 6).filter(|part| (1..PPM).contains(part));
     millionths.and_then(|part| u32::try_from(part).ok()).ok_or_else(|| {
@@ -114,12 +115,12 @@ pub fn parse_objective(text: &str) -> Result<u32, TextError> {
     })
 }
 
-/// `300` thousandths as `0.3`.
+/// Writes `300` thousandths as `0.3`.
 pub fn show_thousandths(number: u32) -> String {
     decimal(number.into(), 1000)
 }
 
-/// `990000` millionths as `0.99`.
+/// Writes `990000` millionths as `0.99`.
 pub fn show_millionths(number: u32) -> String {
     decimal(number.into(), PPM)
 }
@@ -140,8 +141,8 @@ fn whole(text: &str) -> Option<u32> {
     scaled(text, 0)?.try_into().ok()
 }
 
-/// A decimal number times ten to the power of `digits`; `None` if it has more decimals than that, or is anything else. Read as text, so
-/// that what is shown is what was written.
+/// Parses a decimal number and multiplies it by ten to the power of `digits`. Returns `None` if it has more decimals or is not a number. It
+/// works on the text, so that a shown number has its original digits.
 fn scaled(text: &str, digits: usize) -> Option<u64> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
@@ -225,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_can_be_said_again() {
+    fn a_shown_text_can_be_parsed() {
         for milli in [1, 10, 300, 999, 1000, 1001, 2500, 1_000_000] {
             assert_eq!(parse_tenant_weight(&show_thousandths(milli)), Ok(milli));
         }
