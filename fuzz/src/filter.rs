@@ -1,8 +1,8 @@
 //! Rules as anybody may write them, on views as anybody may cause them. What the set decides, it can explain.
 
 use peeklock_filter::{
-    Action, Changes, CorrelationFilter, Decision, Entries, Entry, Expression, Filter, Outcome, Rule,
-    RuleName, RuleSet, SqlFilter, Value, Verdict,
+    Action, Changes, CorrelationFilter, Decision, Entries, Expression, Filter, Outcome, Rule, RuleName,
+    RuleSet, SqlFilter, Value, Verdict, ViewProperty,
 };
 
 /// The text of a filter, a zero byte, the text of an action, a zero byte, and a view.
@@ -116,7 +116,7 @@ fn check_column(rule: &Rule, column: Option<usize>) {
 fn fuzz_correlation(view: &[u8]) {
     let mut entries = Entries::of(view);
     let first = entries.find_map(|entry| match entry {
-        Ok(Entry::User(name, value)) => Some((name.to_owned(), value.to_value().into())),
+        Ok(ViewProperty::User(name, value)) => Some((name.to_owned(), value.to_value().into())),
         _ => None,
     });
     let (Some(property), true) = (first, entries.all(|entry| entry.is_ok())) else { return };

@@ -43,12 +43,12 @@ pub enum OpenError {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Contents {
     format: u32,
-    policies: Vec<Entry>,
+    policies: Vec<StoredPolicy>,
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Entry {
+struct StoredPolicy {
     name: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     entity: Option<String>,
@@ -92,7 +92,7 @@ pub(crate) fn load(path: &Path) -> Result<Vec<Policy>, OpenError> {
 
 /// Replaces the file as a whole: after a crash it is the old one or the new one.
 pub(crate) fn save<'p>(path: &Path, policies: impl Iterator<Item = &'p Policy>) -> io::Result<()> {
-    let contents = Contents { format: FORMAT, policies: policies.map(Entry::of).collect() };
+    let contents = Contents { format: FORMAT, policies: policies.map(StoredPolicy::of).collect() };
     let text = serde_json::to_vec_pretty(&contents).map_err(io::Error::other)?;
     let temporary = path.with_extension("json.new");
     // A file left behind by a crash may have another mode.
@@ -108,9 +108,9 @@ pub(crate) fn save<'p>(path: &Path, policies: impl Iterator<Item = &'p Policy>) 
     File::open(folder.unwrap_or_else(|| Path::new(".")))?.sync_all()
 }
 
-impl Entry {
-    fn of(policy: &Policy) -> Entry {
-        Entry {
+impl StoredPolicy {
+    fn of(policy: &Policy) -> StoredPolicy {
+        StoredPolicy {
             name: policy.name.clone(),
             entity: policy.scope.as_ref().map(ToString::to_string),
             rights: policy.rights.iter().map(|right| right.to_string()).collect(),

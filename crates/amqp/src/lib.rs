@@ -28,7 +28,7 @@ pub use frame::{
     decode_frame, encode_frame,
 };
 pub use message::{
-    Body, BodyKind, Entries, Entry, Header, Message, MessageId, MessageIdRef, Properties, PropertiesRef,
+    Body, BodyKind, Entries, Header, Message, MessageId, MessageIdRef, Pair, Properties, PropertiesRef,
     RawMap, RawValue, Sections,
 };
 pub use performative::{

@@ -23,14 +23,14 @@ enum Action {
     /// List all groups
     List(List<Groups>),
     /// Show one group: its members, the most urgent first
-    Show(Show<Group>),
+    Show(Show<QueueGroup>),
 }
 
 #[derive(clap::Args)]
 struct Groups {}
 
 #[derive(clap::Args)]
-struct Group {
+struct QueueGroup {
     /// The group
     #[arg(value_parser = EntityName::parse)]
     name: EntityName,
@@ -62,7 +62,7 @@ impl Listable for Groups {
     }
 }
 
-impl Showable for Group {
+impl Showable for QueueGroup {
     type Info = QueueGroupInfo;
 
     async fn info(&self, admin: &mut Admin) -> Result<QueueGroupInfo> {

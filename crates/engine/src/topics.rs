@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use peeklock_filter::{
-    Change, Changed, Changes, Cost, Entries, Entry as ViewEntry, Filter, Outcome, Rule, RuleName, RuleSet,
-    SystemProperty, Value, ValueRef, ViewBuilder, same_name,
+    Change, Changed, Changes, Cost, Entries, Filter, Outcome, Rule, RuleName, RuleSet, SystemProperty, Value,
+    ValueRef, ViewBuilder, ViewProperty, same_name,
 };
 use peeklock_types::{
     EntityKind, EntityName, QueueSettings, SequenceNumber, SessionId, SubQueue, Timestamp, limits,
@@ -497,7 +497,7 @@ impl Engine {
 /// The session that a view speaks of.
 fn session_of(view: &[u8]) -> Option<SessionId> {
     Entries::of(view).find_map(|entry| match entry {
-        Ok(ViewEntry::System(SystemProperty::SessionId, ValueRef::Text(text))) => {
+        Ok(ViewProperty::System(SystemProperty::SessionId, ValueRef::Text(text))) => {
             SessionId::parse(&text).ok()
         }
         _ => None,
@@ -529,19 +529,19 @@ fn changed_view(view: &Bytes, changes: &Bytes) -> Bytes {
             _ => {}
         }
     }
-    let is_changed = |entry: &ViewEntry<'_>| {
+    let is_changed = |entry: &ViewProperty<'_>| {
         list.iter().any(|change| match (change, entry) {
-            (Change::SetUser { name, .. } | Change::RemoveUser { name }, ViewEntry::User(other, _)) => {
+            (Change::SetUser { name, .. } | Change::RemoveUser { name }, ViewProperty::User(other, _)) => {
                 same_name(name, other)
             }
-            (Change::SetSystem { property, .. }, ViewEntry::System(other, _)) => property == other,
+            (Change::SetSystem { property, .. }, ViewProperty::System(other, _)) => property == other,
             _ => false,
         })
     };
     for entry in Entries::of(view).map_while(Result::ok).filter(|entry| !is_changed(entry)) {
         match entry {
-            ViewEntry::User(name, value) => seen.user_ref(name, &value),
-            ViewEntry::System(property, value) => seen.system_ref(property, &value),
+            ViewProperty::User(name, value) => seen.user_ref(name, &value),
+            ViewProperty::System(property, value) => seen.system_ref(property, &value),
         }
     }
     seen.finish()

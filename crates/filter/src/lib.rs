@@ -56,5 +56,5 @@ pub use run::Cost;
 pub use set::{Changed, Outcome, RuleSet, Verdict};
 pub use system::SystemProperty;
 pub use value::{Value, ValueRef};
-pub use view::{Entries, Entry, UNREADABLE, ViewBuilder};
+pub use view::{Entries, UNREADABLE, ViewBuilder, ViewProperty};
 pub use wire::DecodeError;

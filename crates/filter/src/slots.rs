@@ -8,7 +8,7 @@ use crate::fold::fold_name;
 use crate::sql::Property;
 use crate::system::SystemProperty;
 use crate::value::ValueRef;
-use crate::view::{Entries, Entry};
+use crate::view::{Entries, ViewProperty};
 use crate::wire::DecodeError;
 
 /// Assigns a slot to every user property in the rules, so that one pass over a view finds all values.
@@ -84,14 +84,14 @@ impl Slots {
         let mut message = Message { view, user: vec![None; self.slots.len()], ..Message::empty() };
         for entry in Entries::of(view) {
             match entry? {
-                Entry::System(property, value) => {
+                ViewProperty::System(property, value) => {
                     if let Some(place) = message.system.get_mut(usize::from(property.code()))
                         && place.is_null()
                     {
                         *place = value;
                     }
                 }
-                Entry::User(name, value) => {
+                ViewProperty::User(name, value) => {
                     if let Some(&slot) = self.by_name.get(&*fold_name(name))
                         && let Some(place @ None) = message.user.get_mut(slot)
                     {
@@ -132,7 +132,7 @@ impl<'v> Message<'v> {
     pub(crate) fn search(&self, name: &str) -> Option<ValueRef<'v>> {
         let folded = fold_name(name);
         Entries::of(self.view).map_while(Result::ok).find_map(|entry| match entry {
-            Entry::User(found, value) if fold_name(found) == folded => Some(value),
+            ViewProperty::User(found, value) if fold_name(found) == folded => Some(value),
             _ => None,
         })
     }

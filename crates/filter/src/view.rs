@@ -65,7 +65,7 @@ impl ViewBuilder {
 
 /// One property of a view.
 #[derive(Clone, Debug)]
-pub enum Entry<'a> {
+pub enum ViewProperty<'a> {
     System(SystemProperty, ValueRef<'a>),
     User(&'a str, ValueRef<'a>),
 }
@@ -81,23 +81,23 @@ impl<'a> Entries<'a> {
         Self { decoder: Decoder { rest: view } }
     }
 
-    fn read(&mut self) -> Result<Entry<'a>, DecodeError> {
+    fn read(&mut self) -> Result<ViewProperty<'a>, DecodeError> {
         match self.decoder.byte("a property")? {
             USER => {
                 let name = self.decoder.text("the name of a property")?;
-                Ok(Entry::User(name, ValueRef::decode(&mut self.decoder)?))
+                Ok(ViewProperty::User(name, ValueRef::decode(&mut self.decoder)?))
             }
             code => {
                 let property =
                     SystemProperty::of_code(code).ok_or(DecodeError::Value("a system property"))?;
-                Ok(Entry::System(property, ValueRef::decode(&mut self.decoder)?))
+                Ok(ViewProperty::System(property, ValueRef::decode(&mut self.decoder)?))
             }
         }
     }
 }
 
 impl<'a> Iterator for Entries<'a> {
-    type Item = Result<Entry<'a>, DecodeError>;
+    type Item = Result<ViewProperty<'a>, DecodeError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.decoder.rest.is_empty() {

@@ -6,8 +6,8 @@ mod common;
 use bytes::Bytes;
 use common::{evaluate, rule, rule_with_action, sql};
 use peeklock_filter::{
-    Action, Change, Changes, CorrelationFilter, DecodeError, Entries, Entry, Filter, Given, Kind, Rule,
-    RuleName, RuleSet, SqlFilter, SystemProperty, Value, ViewBuilder,
+    Action, Change, Changes, CorrelationFilter, DecodeError, Entries, Filter, Given, Kind, Rule, RuleName,
+    RuleSet, SqlFilter, SystemProperty, Value, ViewBuilder, ViewProperty,
 };
 use proptest::prelude::*;
 
@@ -125,8 +125,8 @@ proptest! {
         let (mut system_found, mut user_found) = (Vec::new(), Vec::new());
         for entry in Entries::of(&view) {
             match entry.unwrap() {
-                Entry::System(property, value) => system_found.push((property, value.to_value())),
-                Entry::User(name, value) => user_found.push((name.to_owned(), value.to_value())),
+                ViewProperty::System(property, value) => system_found.push((property, value.to_value())),
+                ViewProperty::User(name, value) => user_found.push((name.to_owned(), value.to_value())),
             }
         }
         prop_assert_eq!(system_found, system);

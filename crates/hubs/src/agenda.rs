@@ -16,13 +16,13 @@ pub(crate) struct Agenda {
 
 /// Where a stream stands in the agenda.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Entry {
+pub(crate) struct Deadlines {
     pub(crate) oldest_group: Option<CommitGroupNumber>,
     pub(crate) due: Option<Timestamp>,
 }
 
 impl Agenda {
-    pub(crate) fn change(&mut self, stream: StreamId, old: Entry, new: Entry) {
+    pub(crate) fn change(&mut self, stream: StreamId, old: Deadlines, new: Deadlines) {
         replace(&mut self.in_log, stream, old.oldest_group, new.oldest_group);
         replace(&mut self.due, stream, old.due, new.due);
     }

@@ -5,7 +5,7 @@ use peeklock_types::{ConsumerGroup, EntityName, Timestamp};
 use crate::checkpoint::{Owned, Progress};
 use crate::error::ReplayError;
 use crate::fact::Fact;
-use crate::hub::{Group, Hub, Hubs};
+use crate::hub::{ConsumerGroupState, Hub, Hubs};
 use crate::stream::{Extent, Producer, Stream, StreamId, StreamSpec};
 
 /// No shard gives out as many; only damage says so.
@@ -98,7 +98,7 @@ impl Hubs {
                 if self.hubs.contains_key(name) {
                     return wrong("a hub is created twice");
                 }
-                let group = (ConsumerGroup::default_group(), Group::new(*at, None));
+                let group = (ConsumerGroup::default_group(), ConsumerGroupState::new(*at, None));
                 let hub = Hub {
                     id: *id,
                     settings: (**settings).clone(),
@@ -142,7 +142,7 @@ impl Hubs {
                 known.updated_at = at;
             }
             None => {
-                hub.groups.insert(group.clone(), Group::new(at, user_metadata));
+                hub.groups.insert(group.clone(), ConsumerGroupState::new(at, user_metadata));
             }
         }
         hub.revision = hub.revision.saturating_add(1);

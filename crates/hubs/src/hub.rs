@@ -48,14 +48,14 @@ impl Default for Hubs {
 pub(crate) struct Hub {
     pub(crate) id: HubId,
     pub(crate) settings: HubSettings,
-    pub(crate) groups: BTreeMap<ConsumerGroup, Group>,
+    pub(crate) groups: BTreeMap<ConsumerGroup, ConsumerGroupState>,
     pub(crate) created_at: Timestamp,
     pub(crate) updated_at: Timestamp,
     pub(crate) revision: u64,
 }
 
 #[derive(Debug)]
-pub(crate) struct Group {
+pub(crate) struct ConsumerGroupState {
     pub(crate) created_at: Timestamp,
     pub(crate) updated_at: Timestamp,
     pub(crate) user_metadata: Option<String>,
@@ -63,15 +63,15 @@ pub(crate) struct Group {
     pub(crate) progress: BTreeMap<u32, Progress>,
 }
 
-impl Group {
-    pub(crate) fn new(at: Timestamp, user_metadata: Option<String>) -> Group {
-        Group { created_at: at, updated_at: at, user_metadata, progress: BTreeMap::new() }
+impl ConsumerGroupState {
+    pub(crate) fn new(at: Timestamp, user_metadata: Option<String>) -> ConsumerGroupState {
+        ConsumerGroupState { created_at: at, updated_at: at, user_metadata, progress: BTreeMap::new() }
     }
 }
 
 impl Hub {
     fn view(&self, name: &EntityName) -> HubView {
-        let group = |(name, group): (&ConsumerGroup, &Group)| GroupView {
+        let group = |(name, group): (&ConsumerGroup, &ConsumerGroupState)| GroupView {
             name: name.clone(),
             created_at: group.created_at,
             updated_at: group.updated_at,
@@ -249,7 +249,11 @@ impl Hubs {
         Ok(hub)
     }
 
-    pub(crate) fn known_group(&self, name: &EntityName, group: &ConsumerGroup) -> Result<&Group, Error> {
+    pub(crate) fn known_group(
+        &self,
+        name: &EntityName,
+        group: &ConsumerGroup,
+    ) -> Result<&ConsumerGroupState, Error> {
         let no_such = || Error::NoSuchGroup { name: name.clone(), group: group.clone() };
         self.known_hub(name)?.groups.get(group).ok_or_else(no_such)
     }

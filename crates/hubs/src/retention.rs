@@ -3,14 +3,14 @@
 use peeklock_types::Timestamp;
 
 use crate::Output;
-use crate::agenda::Entry;
+use crate::agenda::Deadlines;
 use crate::fact::Fact;
 use crate::hub::Hubs;
 use crate::stream::{Extent, Stream, StreamId};
 
 impl Stream {
-    pub(crate) fn next_entry(&self) -> Entry {
-        Entry { oldest_group: self.extents.oldest_group(), due: self.due() }
+    pub(crate) fn next_entry(&self) -> Deadlines {
+        Deadlines { oldest_group: self.extents.oldest_group(), due: self.due() }
     }
 
     /// When the first extent may go.

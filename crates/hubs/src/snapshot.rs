@@ -20,7 +20,7 @@ use peeklock_types::{BodyRef, ConsumerGroup, EntityName, HubId, Timestamp};
 use crate::apply::ETAG_MAX;
 use crate::checkpoint::{Checkpoint, Etag, Owned, Progress};
 use crate::extents::Extents;
-use crate::hub::{Group, Hub, Hubs};
+use crate::hub::{ConsumerGroupState, Hub, Hubs};
 use crate::producers::{Known, SENDS_MAX};
 use crate::stream::{Extent, Stream};
 use crate::wire::{
@@ -179,9 +179,9 @@ fn read_hub(decoder: &mut Decoder<'_>) -> Result<(EntityName, Hub), DecodeError>
     Ok((name, hub))
 }
 
-fn read_group(decoder: &mut Decoder<'_>, partition_count: u32) -> Result<Group, DecodeError> {
+fn read_group(decoder: &mut Decoder<'_>, partition_count: u32) -> Result<ConsumerGroupState, DecodeError> {
     let created_at = decoder.timestamp()?;
-    let mut group = Group::new(created_at, None);
+    let mut group = ConsumerGroupState::new(created_at, None);
     group.updated_at = decoder.timestamp()?;
     group.user_metadata = wire::metadata(decoder)?;
     for _ in 0..decoder.number("a number of partitions")? {

@@ -3,7 +3,7 @@
 use peeklock_types::{BodyRef, EntityName, HubId, HubSettings, Timestamp};
 
 use crate::Output;
-use crate::agenda::Entry;
+use crate::agenda::Deadlines;
 use crate::block::BlockHead;
 use crate::error::Error;
 use crate::extents::Extents;
@@ -79,7 +79,7 @@ pub(crate) struct Stream {
     pub(crate) last_enqueued_at: Option<Timestamp>,
     pub(crate) producers: Producers,
     /// Where it stands in the agenda.
-    pub(crate) entry: Entry,
+    pub(crate) entry: Deadlines,
     pub(crate) readers: Attached,
     pub(crate) traffic: Traffic,
 }
@@ -91,7 +91,7 @@ impl Stream {
             extents: Extents::default(),
             last_enqueued_at: None,
             producers: Producers::default(),
-            entry: Entry::default(),
+            entry: Deadlines::default(),
             readers: Attached::default(),
             traffic: Traffic::default(),
         }

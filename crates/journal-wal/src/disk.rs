@@ -16,7 +16,7 @@ use crate::locked;
 
 /// What stands in a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct DirectoryItem {
     pub name: String,
     pub size_bytes: u64,
 }
@@ -36,7 +36,7 @@ pub trait Disk: Send + Sync + 'static {
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     fn remove(&self, path: &Path) -> io::Result<()>;
     /// The files and directories in a directory, in no order.
-    fn list(&self, directory: &Path) -> io::Result<Vec<Entry>>;
+    fn list(&self, directory: &Path) -> io::Result<Vec<DirectoryItem>>;
     fn sync_dir(&self, directory: &Path) -> io::Result<()>;
     /// Syncs the contents of all of these, in any order.
     fn sync_files(&self, files: &[&dyn DiskFile]) -> io::Result<()> {
@@ -133,13 +133,13 @@ impl Disk for RealDisk {
         std::fs::remove_file(path)
     }
 
-    fn list(&self, directory: &Path) -> io::Result<Vec<Entry>> {
+    fn list(&self, directory: &Path) -> io::Result<Vec<DirectoryItem>> {
         let mut entries = Vec::new();
         for entry in std::fs::read_dir(directory)? {
             let entry = entry?;
             // A name that is not text is not one of ours.
             if let Ok(name) = entry.file_name().into_string() {
-                entries.push(Entry { name, size_bytes: entry.metadata()?.len() });
+                entries.push(DirectoryItem { name, size_bytes: entry.metadata()?.len() });
             }
         }
         Ok(entries)

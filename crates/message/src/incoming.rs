@@ -172,7 +172,7 @@ fn scheduled_for(annotations: &RawMap<'_>) -> Result<Option<Timestamp>, StoreErr
 mod tests {
     use peeklock_amqp::{Encode, Fields, Message, MessageId, Properties, Value};
     use peeklock_engine::Patch;
-    use peeklock_filter::{Entries, Entry, SystemProperty, ValueRef};
+    use peeklock_filter::{Entries, SystemProperty, ValueRef, ViewProperty};
 
     use super::*;
 
@@ -286,7 +286,7 @@ mod tests {
     /// What a view says of the priority: nothing, or a number.
     fn priority_in(view: &[u8]) -> Option<i64> {
         Entries::of(view).find_map(|entry| match entry.unwrap() {
-            Entry::System(SystemProperty::Priority, ValueRef::Long(priority)) => Some(priority),
+            ViewProperty::System(SystemProperty::Priority, ValueRef::Long(priority)) => Some(priority),
             _ => None,
         })
     }

@@ -75,13 +75,13 @@ pub struct RawMap<'a> {
 
 /// One entry of a map.
 #[derive(Debug, Clone, Copy)]
-pub struct Entry<'a> {
+pub struct Pair<'a> {
     pub key: RawValue<'a>,
     pub value: RawValue<'a>,
     encoded: &'a [u8],
 }
 
-impl<'a> Entry<'a> {
+impl<'a> Pair<'a> {
     /// Returns key and value as they are encoded in the map.
     pub fn as_encoded(&self) -> &'a [u8] {
         self.encoded
@@ -172,17 +172,17 @@ impl<'a> Entries<'a> {
         (excess != 0).then_some(error)
     }
 
-    fn read(&mut self) -> Result<Entry<'a>, DecodeError> {
+    fn read(&mut self) -> Result<Pair<'a>, DecodeError> {
         let start = self.decoder.position();
         let key = RawValue(self.decoder.raw()?);
         let value = RawValue(self.decoder.raw()?);
         let encoded = self.content.get(start..self.decoder.position()).unwrap_or_default();
-        Ok(Entry { key, value, encoded })
+        Ok(Pair { key, value, encoded })
     }
 }
 
 impl<'a> Iterator for Entries<'a> {
-    type Item = Result<Entry<'a>, DecodeError>;
+    type Item = Result<Pair<'a>, DecodeError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.left == 0 {

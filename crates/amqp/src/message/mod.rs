@@ -5,7 +5,7 @@ mod owned;
 mod properties;
 mod sections;
 
-pub use entries::{Entries, Entry, RawMap, RawValue};
+pub use entries::{Entries, Pair, RawMap, RawValue};
 pub use owned::{Body, Message};
 pub use properties::{Header, MessageId, MessageIdRef, Properties, PropertiesRef};
 pub use sections::{BodyKind, Sections};

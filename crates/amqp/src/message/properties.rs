@@ -178,21 +178,21 @@ impl<'a> PropertiesRef<'a> {
     pub(super) fn decode(encoded: &'a [u8]) -> Result<Self, DecodeError> {
         let mut decoder = Decoder::new(encoded);
         let list = decoder.enter_list("properties")?;
-        let mut fields = Reader { decoder, list };
+        let mut fields = Fields { decoder, list };
         Ok(Self {
-            message_id: fields.next(Reader::message_id)?,
+            message_id: fields.next(Fields::message_id)?,
             user_id: fields.next(|reader| reader.decoder.binary())?,
-            to: fields.next(Reader::text)?,
-            subject: fields.next(Reader::text)?,
-            reply_to: fields.next(Reader::text)?,
-            correlation_id: fields.next(Reader::message_id)?,
-            content_type: fields.next(Reader::text)?,
-            content_encoding: fields.next(Reader::text)?,
-            absolute_expiry_time: fields.next(Reader::time)?,
-            creation_time: fields.next(Reader::time)?,
-            group_id: fields.next(Reader::text)?,
+            to: fields.next(Fields::text)?,
+            subject: fields.next(Fields::text)?,
+            reply_to: fields.next(Fields::text)?,
+            correlation_id: fields.next(Fields::message_id)?,
+            content_type: fields.next(Fields::text)?,
+            content_encoding: fields.next(Fields::text)?,
+            absolute_expiry_time: fields.next(Fields::time)?,
+            creation_time: fields.next(Fields::time)?,
+            group_id: fields.next(Fields::text)?,
             group_sequence: fields.next(|reader| u32::decode(&mut reader.decoder))?,
-            reply_to_group_id: fields.next(Reader::text)?,
+            reply_to_group_id: fields.next(Fields::text)?,
         })
     }
 
@@ -219,12 +219,12 @@ impl<'a> PropertiesRef<'a> {
 }
 
 /// The fields of a properties list, one after the other.
-struct Reader<'a> {
+struct Fields<'a> {
     decoder: Decoder<'a>,
     list: Compound<'a>,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> Fields<'a> {
     fn next<T>(
         &mut self,
         read: impl FnOnce(&mut Self) -> Result<T, DecodeError>,

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use peeklock_filter::{
-    Entries, Entry, Expression, Filter, Outcome, Rule, RuleError, RuleName, RuleSet, SqlFilter,
-    SystemProperty, Value, ValueRef, same_name,
+    Entries, Expression, Filter, Outcome, Rule, RuleError, RuleName, RuleSet, SqlFilter, SystemProperty,
+    Value, ValueRef, ViewProperty, same_name,
 };
 use peeklock_types::{OrderSettings, TenantSettings, limits};
 
@@ -106,10 +106,10 @@ fn said(order: &OrderSettings, view: &[u8]) -> Said {
     let mut header = Said::Nothing;
     for entry in Entries::of(view) {
         match entry {
-            Ok(Entry::User(name, value)) if same_name(name, PRIORITY) && !value.is_null() => {
+            Ok(ViewProperty::User(name, value)) if same_name(name, PRIORITY) && !value.is_null() => {
                 return class_of(order, &value);
             }
-            Ok(Entry::System(SystemProperty::Priority, value)) => header = class_of(order, &value),
+            Ok(ViewProperty::System(SystemProperty::Priority, value)) => header = class_of(order, &value),
             _ => {}
         }
     }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicU64;
 
 use super::*;
-use crate::disk::{DirectoryLock, Entry};
+use crate::disk::{DirectoryItem, DirectoryLock};
 use crate::sim::{Fault, SimDisk};
 
 const OWNER: u32 = 1;
@@ -41,7 +41,7 @@ impl Disk for Meddling {
     fn remove(&self, path: &Path) -> io::Result<()> {
         self.disk.remove(path)
     }
-    fn list(&self, directory: &Path) -> io::Result<Vec<Entry>> {
+    fn list(&self, directory: &Path) -> io::Result<Vec<DirectoryItem>> {
         self.disk.list(directory)
     }
     fn sync_dir(&self, directory: &Path) -> io::Result<()> {

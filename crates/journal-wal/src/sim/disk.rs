@@ -3,7 +3,7 @@ use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use crate::disk::{DirectoryLock, Disk, DiskFile, Entry};
+use crate::disk::{DirectoryItem, DirectoryLock, Disk, DiskFile};
 use crate::locked;
 
 /// What a disk writes at once, or not at all.
@@ -354,7 +354,7 @@ impl Disk for SimDisk {
         state.change_names(change, false)
     }
 
-    fn list(&self, directory: &Path) -> io::Result<Vec<Entry>> {
+    fn list(&self, directory: &Path) -> io::Result<Vec<DirectoryItem>> {
         let state = locked(&self.state);
         if state.off {
             return Err(powered_off());
@@ -367,10 +367,10 @@ impl Disk for SimDisk {
         let mut entries = Vec::new();
         for (path, inode) in state.names.iter().filter(|(path, _)| inside(path)) {
             let size_bytes = state.inodes.get(*inode).map_or(0, |inode| inode.current.len() as u64);
-            entries.extend(name_of(path).map(|name| Entry { name, size_bytes }));
+            entries.extend(name_of(path).map(|name| DirectoryItem { name, size_bytes }));
         }
         for path in state.directories.iter().filter(inside) {
-            entries.extend(name_of(path).map(|name| Entry { name, size_bytes: 0 }));
+            entries.extend(name_of(path).map(|name| DirectoryItem { name, size_bytes: 0 }));
         }
         Ok(entries)
     }

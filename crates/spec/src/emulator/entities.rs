@@ -160,12 +160,12 @@ struct Hub {
     #[serde(default, deserialize_with = "number_or_text")]
     partition_count: Option<u32>,
     #[serde(default)]
-    consumer_groups: Vec<Group>,
+    consumer_groups: Vec<WrittenConsumerGroup>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase", deny_unknown_fields)]
-struct Group {
+struct WrittenConsumerGroup {
     name: String,
 }
 
