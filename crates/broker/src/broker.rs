@@ -245,7 +245,7 @@ async fn recover<J: Journal>(
         let stored = stored?;
         state.replay(stored.number, &stored.payload).map_err(|what| damaged(stored.number, what))?;
     }
-    log.remember_cold(&state.cold_bodies());
-    log.trim(upto, state.bodies_upto(upto));
+    log.adopt(&state.standalone_bodies());
+    log.trim(state.bodies_upto(upto));
     Ok((state, log, upto))
 }

@@ -116,7 +116,7 @@ impl<L: Log> Shard<L> {
     }
 
     fn note_place(&mut self, place: BodyRef) {
-        if !place.is_cold() {
+        if !place.is_standalone() {
             self.housekeeping.hurt_log();
         }
     }

@@ -107,7 +107,7 @@ impl GroupBuilder {
         let end = self.mark();
         self.bodies.put_bytes(0, end.next_multiple_of(BodyRef::ALIGNMENT) - end);
         let offset = u32::try_from(self.mark()).map_err(|_| Full)?;
-        BodyRef::in_log(self.number, offset).ok_or(Full)
+        BodyRef::in_group(self.number, offset).ok_or(Full)
     }
 
     pub(crate) fn put_hub_fact(&mut self, fact: &peeklock_hubs::Fact) {

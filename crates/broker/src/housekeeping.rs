@@ -1,19 +1,19 @@
-//! Snapshots, trimming and evacuation: what keeps the log short while the shard serves.
+//! Housekeeping: takes snapshots, trims the log and moves bodies while the shard serves.
 
 use std::time::Duration;
 
-use peeklock_engine::{Evacuate, LiveBody};
+use peeklock_engine::LiveBody;
 use peeklock_hubs::{Gather, GatherRun, StreamId};
-use peeklock_journal::{Evacuation, Log, Payload, Poisoned, ReadError, SnapshotError, StoredBody};
-use peeklock_types::{BodyRef, CommitGroupNumber};
+use peeklock_journal::{Log, Move, Payload, Poisoned, ReadError, SnapshotError, StoredBody};
+use peeklock_types::{BodyRange, BodyRef, CommitGroupNumber};
 use rustc_hash::{FxHashMap, FxHashSet};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::state::State;
 
-/// How many bodies one evacuation step moves.
-const EVACUATE_COUNT_MAX: usize = 1024;
+/// The number of bodies that one step moves.
+const MOVE_COUNT_MAX: usize = 1024;
 /// How much of streams one step gathers, and how large the extents get that it makes.
 const GATHER_BYTES_MAX: u64 = 16 * 1024 * 1024;
 const EXTENT_BYTES_MAX: u32 = 512 * 1024;
@@ -25,13 +25,13 @@ pub(crate) struct Housekeeping {
     snapshot: SnapshotStep,
     /// The newest snapshot that is safe.
     snapshot_upto: CommitGroupNumber,
-    evacuation: Option<RunningEvacuation>,
+    moving: Option<RunningMove>,
     gathering: Option<JoinHandle<Gathering>>,
     pace: Pace,
     /// Something in the log is damaged: until a snapshot replaces it, a restart would fail there.
     is_log_hurt: bool,
-    /// A cold segment in which nothing live was found; what is left of it waits to be forgotten.
-    emptied: Option<u32>,
+    /// A range of standalone bodies without a live one. The old bodies wait to be released.
+    emptied: Option<BodyRange>,
     /// A report on its way: until it is there the log keeps asking for what is done already.
     is_reporting: bool,
     /// After a failure, when to try again.
@@ -70,15 +70,15 @@ struct Pace {
 
 impl Default for Pace {
     fn default() -> Self {
-        Pace { body_count: EVACUATE_COUNT_MAX, gather_bytes: GATHER_BYTES_MAX }
+        Pace { body_count: MOVE_COUNT_MAX, gather_bytes: GATHER_BYTES_MAX }
     }
 }
 
-struct RunningEvacuation {
+struct RunningMove {
     bodies: Vec<LiveBody>,
     /// What is copied. A body that several messages have is copied once.
     places: Vec<BodyRef>,
-    done: JoinHandle<Result<Vec<BodyRef>, ReadError>>,
+    done: JoinHandle<Result<Vec<StoredBody>, ReadError>>,
 }
 
 /// A body that now lies in a second place too. `None`: it did so before.
@@ -137,28 +137,21 @@ pub(crate) enum HousekeepingError {
     #[error(transparent)]
     Snapshot(#[from] SnapshotError),
     #[error(transparent)]
-    Evacuate(#[from] ReadError),
-}
-
-fn range(wanted: Evacuation) -> Evacuate {
-    match wanted {
-        Evacuation::Groups { upto } => Evacuate::Groups { upto },
-        Evacuation::Cold { segment } => Evacuate::Cold { segment },
-    }
+    Move(#[from] ReadError),
 }
 
 impl HousekeepingError {
     /// A message was settled, and its body given back, while the body was on its way to another place.
     pub(crate) fn is_overtaken(&self) -> bool {
-        matches!(self, HousekeepingError::Evacuate(ReadError::Gone(_)))
+        matches!(self, HousekeepingError::Move(ReadError::Gone(_)))
     }
 
     /// Whether the whole log has failed, not just this step.
     pub(crate) fn poisoned(&self) -> Option<Poisoned> {
         match self {
             HousekeepingError::Snapshot(SnapshotError::Poisoned(poisoned))
-            | HousekeepingError::Evacuate(ReadError::Poisoned(poisoned)) => Some(poisoned.clone()),
-            HousekeepingError::Snapshot(_) | HousekeepingError::Evacuate(_) => None,
+            | HousekeepingError::Move(ReadError::Poisoned(poisoned)) => Some(poisoned.clone()),
+            HousekeepingError::Snapshot(_) | HousekeepingError::Move(_) => None,
         }
     }
 }
@@ -191,7 +184,7 @@ impl Housekeeping {
             self.snapshot = SnapshotStep::Taken { trim, payload: state.snapshot() };
         }
         self.write_snapshot(log);
-        self.start_evacuation(state, log, appended)
+        self.start_move(state, log, appended)
     }
 
     fn write_snapshot<L: Log>(&mut self, log: &mut L) {
@@ -203,27 +196,26 @@ impl Housekeeping {
         };
     }
 
-    fn start_evacuation<L: Log>(
+    fn start_move<L: Log>(
         &mut self,
         state: &mut State,
         log: &mut L,
         appended: CommitGroupNumber,
     ) -> Option<Trim> {
-        if self.evacuation.is_some() || self.gathering.is_some() {
+        if self.moving.is_some() || self.gathering.is_some() {
             return None;
         }
-        let wanted = log.wants_evacuation()?;
-        if matches!(wanted, Evacuation::Cold { segment } if self.is_reporting || self.emptied == Some(segment))
-        {
+        let wanted = log.wants_moved()?;
+        if wanted.last_group().is_none() && (self.is_reporting || self.emptied == Some(wanted)) {
             return None;
         }
         let engine = &mut state.engine;
-        let bodies = engine.bodies_in(range(wanted), self.pace.body_count);
+        let bodies = engine.bodies_in(wanted, self.pace.body_count);
         if bodies.is_empty() {
-            return match wanted {
-                Evacuation::Groups { upto } => self.start_gathering(state, log, appended, upto),
-                Evacuation::Cold { segment } => {
-                    self.emptied = Some(segment);
+            return match wanted.last_group() {
+                Some(upto) => self.start_gathering(state, log, appended, upto),
+                None => {
+                    self.emptied = Some(wanted);
                     None
                 }
             };
@@ -233,12 +225,12 @@ impl Housekeeping {
         let stored = |body: &LiveBody| StoredBody { place: body.place, size_bytes: body.size_bytes };
         let stored: Vec<_> = bodies.iter().filter(is_new).map(stored).collect();
         let places = stored.iter().map(|body| body.place).collect();
-        let done = tokio::spawn(log.evacuate(stored));
-        self.evacuation = Some(RunningEvacuation { bodies, places, done });
+        let done = tokio::spawn(log.move_bodies(Move::Each(stored)));
+        self.moving = Some(RunningMove { bodies, places, done });
         None
     }
 
-    /// Puts extents of streams together in cold segments of theirs; when there are none, the log can have its groups back.
+    /// Moves extents of streams, which joins neighbours. If there are none, the groups can be trimmed.
     fn start_gathering<L: Log>(
         &mut self,
         state: &mut State,
@@ -255,7 +247,8 @@ impl Housekeeping {
             let stored =
                 |(place, size_bytes): &(BodyRef, u32)| StoredBody { place: *place, size_bytes: *size_bytes };
             let bodies = runs.iter().map(|run| run.bodies.iter().map(stored).collect()).collect();
-            copies.push((stream, runs, log.gather(stream.0.into(), bodies)));
+            let moved = Move::Runs { stream: stream.0.into(), runs: bodies };
+            copies.push((stream, runs, log.move_bodies(moved)));
         }
         self.gathering = Some(tokio::spawn(async move {
             let mut gathered = Vec::new();
@@ -303,8 +296,8 @@ impl Housekeeping {
         }
     }
 
-    /// Cold bodies were forgotten: segments may look different now.
-    pub(crate) fn forgotten(&mut self) {
+    /// Standalone bodies were released, so the journal may want other ranges now.
+    pub(crate) fn released(&mut self) {
         self.emptied = None;
     }
 
@@ -319,16 +312,16 @@ impl Housekeeping {
                 self.snapshot_upto = trim.upto;
                 Ok(Done::Trim(trim))
             }
-            result = evacuated(&mut self.evacuation) => {
-                let running = self.evacuation.take();
+            result = copied(&mut self.moving) => {
+                let running = self.moving.take();
                 match (result, running) {
                     (Err(error @ ReadError::Corrupt { .. }), Some(running)) => {
-                        Ok(self.narrow_evacuation(running, &error))
+                        Ok(self.narrow_move(running, &error))
                     }
                     (result, running) => {
                         self.retry_later(result.is_err());
                         let copies = result?;
-                        self.pace.body_count = (self.pace.body_count * 2).min(EVACUATE_COUNT_MAX);
+                        self.pace.body_count = (self.pace.body_count * 2).min(MOVE_COUNT_MAX);
                         Ok(Done::Moved(running.map(|running| moves(running, copies)).unwrap_or_default()))
                     }
                 }
@@ -355,8 +348,8 @@ impl Housekeeping {
     }
 
     /// Which messages have lost their body, if it can only be one; else a smaller step will tell.
-    fn narrow_evacuation(&mut self, running: RunningEvacuation, error: &ReadError) -> Done {
-        let RunningEvacuation { bodies, places, .. } = running;
+    fn narrow_move(&mut self, running: RunningMove, error: &ReadError) -> Done {
+        let RunningMove { bodies, places, .. } = running;
         let [place] = places[..] else {
             self.pace.body_count = (bodies.len() / 2).max(1);
             return Done::Narrowed;
@@ -408,7 +401,8 @@ impl Housekeeping {
     }
 }
 
-fn moves(running: RunningEvacuation, copies: Vec<BodyRef>) -> Vec<Moved> {
+fn moves(running: RunningMove, copies: Vec<StoredBody>) -> Vec<Moved> {
+    let copies = copies.into_iter().map(|copy| copy.place);
     let copies: FxHashMap<_, _> = running.places.into_iter().zip(copies).collect();
     let moved = |body: LiveBody| Moved { body, to: copies.get(&body.place).copied() };
     running.bodies.into_iter().map(moved).collect()
@@ -433,7 +427,7 @@ async fn gathered(running: &mut Option<JoinHandle<Gathering>>) -> Gathering {
     })
 }
 
-async fn evacuated(running: &mut Option<RunningEvacuation>) -> Result<Vec<BodyRef>, ReadError> {
+async fn copied(running: &mut Option<RunningMove>) -> Result<Vec<StoredBody>, ReadError> {
     let Some(running) = running else { return std::future::pending().await };
     match (&mut running.done).await {
         Ok(result) => result,

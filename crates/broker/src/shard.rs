@@ -194,7 +194,7 @@ impl<L: Log> Shard<L> {
             return;
         };
         match self.log.put_snapshot(trim.upto, payload).await {
-            Ok(()) => self.log.trim(trim.upto, trim.bodies_upto),
+            Ok(()) => self.log.trim(trim.bodies_upto),
             Err(error) => tracing::warn!(shard = self.id.0, "no snapshot at the end: {error}"),
         }
     }
@@ -507,12 +507,12 @@ impl<L: Log> Shard<L> {
         while self.cleanups.front().is_some_and(|(reads, _)| *reads <= self.outgoing.finished()) {
             match self.cleanups.pop_front() {
                 Some((_, Cleanup::Trim(trim))) => {
-                    self.log.trim(trim.upto, trim.bodies_upto);
+                    self.log.trim(trim.bodies_upto);
                     self.housekeeping.trimmed();
                 }
                 Some((_, Cleanup::Forget(bodies))) => {
                     self.forget_bodies(bodies);
-                    self.housekeeping.forgotten();
+                    self.housekeeping.released();
                 }
                 None => break,
             }
@@ -523,7 +523,7 @@ impl<L: Log> Shard<L> {
     fn forget_bodies(&mut self, bodies: Vec<StoredBody>) {
         let (held, free): (Vec<_>, Vec<_>) = bodies.into_iter().partition(|body| self.outgoing.is_held(body));
         self.lingering.extend(held);
-        self.log.forget_cold(&free);
+        self.log.release(&free);
     }
 
     /// Messages whose receiver was gone before they could leave return to the queue.

@@ -99,10 +99,10 @@ impl State {
         oldest.map_or(appended, |oldest| CommitGroupNumber(oldest.0.saturating_sub(1)))
     }
 
-    /// Everything that lies in cold segments, once.
-    pub(crate) fn cold_bodies(&self) -> Vec<StoredBody> {
-        let messages = self.engine.cold_bodies().map(|body| (body.place, body.size_bytes));
-        let all = messages.chain(self.hubs.cold_bodies());
+    /// Returns every standalone body once.
+    pub(crate) fn standalone_bodies(&self) -> Vec<StoredBody> {
+        let messages = self.engine.standalone_bodies().map(|body| (body.place, body.size_bytes));
+        let all = messages.chain(self.hubs.standalone_bodies());
         all.map(|(place, size_bytes)| StoredBody { place, size_bytes }).collect()
     }
 }

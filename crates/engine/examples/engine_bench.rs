@@ -63,7 +63,7 @@ impl Bench {
 
     fn send(&mut self, count: u32) {
         self.group = self.group.next();
-        let place = |n| BodyRef::in_log(self.group, n * 1024).expect("a small offset");
+        let place = |n| BodyRef::in_group(self.group, n * 1024).expect("a small offset");
         let batch: Vec<_> =
             (0..count).map(|n| NewMessage { body: place(n), size_bytes: 1024, attributes: None }).collect();
         self.engine.send(self.now, self.queue, batch, &mut self.out).expect("a good batch");

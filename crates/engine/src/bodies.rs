@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 
 use peeklock_types::{
-    BodyPlace, BodyRef, CommitGroupNumber, EntityKind, EntityName, SequenceNumber, SubQueue,
+    BodyRange, BodyRef, CommitGroupNumber, EntityKind, EntityName, SequenceNumber, SubQueue,
 };
 
 use crate::engine::Engine;
@@ -12,15 +12,6 @@ use crate::fact::Fact;
 use crate::message::EntityId;
 use crate::output::{ColdBody, Output};
 use crate::queue::{Entry, Queue, cold};
-
-/// Which bodies should move so that space can be used again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Evacuate {
-    /// Bodies in groups at or before this one.
-    Groups { upto: CommitGroupNumber },
-    /// Bodies in this cold segment.
-    Cold { segment: u32 },
-}
 
 /// A body that a message still needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,30 +22,30 @@ pub struct LiveBody {
     pub size_bytes: u32,
 }
 
-/// How far a search for the bodies of a cold segment has come. Without it each call would walk over all that earlier calls found.
+/// The position of a search for standalone bodies in a range. Without it each call would repeat the walk of the earlier calls.
 #[derive(Clone, Debug)]
-pub(crate) struct ColdScan {
-    segment: u32,
-    /// `None`: at the very beginning.
+pub(crate) struct StandaloneScan {
+    range: BodyRange,
+    /// `None` at the beginning.
     at: Option<(EntityName, SubQueue, SequenceNumber)>,
 }
 
 impl Engine {
-    /// The oldest group with a body that a message still needs; `None` if every body is gone or in a cold segment. Looks at every queue, but
-    /// not at its messages.
+    /// The oldest group with a body that a message still needs; `None` if there is none. Visits every queue, but
+    /// not its messages.
     pub fn oldest_log_body(&mut self) -> Option<CommitGroupNumber> {
         let parts = self.queues.values_mut().flat_map(|queue| queue.parts_mut());
         parts.filter_map(|part| part.messages.oldest_in_log()).min()
     }
 
-    /// Up to `max` bodies that should move, in the order of each queue. An empty answer means that there are none.
+    /// Returns up to `max` live bodies of the range, in the order of each queue. An empty result means that no live body is in the range.
     ///
-    /// Bodies that were returned and not moved are returned again: for groups by the next call, for a cold segment after the search came to
-    /// its end.
-    pub fn bodies_in(&mut self, what: Evacuate, max: usize) -> Vec<LiveBody> {
-        let found = match what {
-            Evacuate::Groups { upto } => self.bodies_in_groups(upto, max),
-            Evacuate::Cold { segment } => self.bodies_in_cold(segment, max),
+    /// A body that was returned and not moved is returned again: for commit groups by the next call, for standalone bodies after the search
+    /// has reached its end.
+    pub fn bodies_in(&mut self, range: BodyRange, max: usize) -> Vec<LiveBody> {
+        let found = match range.last_group() {
+            Some(upto) => self.bodies_in_groups(upto, max),
+            None => self.standalone_bodies_in(range, max),
         };
         if found.is_empty() {
             self.shared.forget_copies();
@@ -62,8 +53,8 @@ impl Engine {
         found
     }
 
-    /// Journals that a body was copied to the cold segment at `to`. `false`, and nothing happens, if the message is gone, its body does
-    /// not lie at `from` any more, or `to` is not in a cold segment; the copy is then garbage.
+    /// Journals that a body was copied to `to`. Returns `false` and changes nothing if the message is gone, its body is no longer at `from`, or
+    /// `to` is not a standalone body; the copy is then garbage.
     pub fn move_body(
         &mut self,
         entity: EntityId,
@@ -74,7 +65,7 @@ impl Engine {
     ) -> bool {
         let Some(queue) = self.queues.get(&entity) else { return false };
         let body = queue.entry(sequence_number).map(|entry| entry.body);
-        let fits = body == Some(from) && to.is_cold() && from != to;
+        let fits = body == Some(from) && to.is_standalone() && from != to;
         if fits {
             let is_copy = queue.kind == EntityKind::Subscription;
             let again = self.shared.copy_of(from) == Some(to);
@@ -92,14 +83,14 @@ impl Engine {
         self.shared.copy_of(from)
     }
 
-    /// Every body in a cold segment, once; asked after recovery.
-    pub fn cold_bodies(&self) -> impl Iterator<Item = ColdBody> {
+    /// Returns every standalone body once. The broker reports them to the journal after recovery.
+    pub fn standalone_bodies(&self) -> impl Iterator<Item = ColdBody> {
         let mut seen = BTreeSet::new();
-        let bodies = self.all_cold_bodies();
+        let bodies = self.all_standalone_bodies();
         bodies.filter(move |body| !self.shared.is_shared(body.place) || seen.insert(body.place))
     }
 
-    fn all_cold_bodies(&self) -> impl Iterator<Item = ColdBody> {
+    fn all_standalone_bodies(&self) -> impl Iterator<Item = ColdBody> {
         let parts = self.names.values().filter_map(|entity| self.queues.get(entity));
         let parts = parts.flat_map(|queue| queue.parts());
         let parts = parts.filter(|part| part.messages.cold_count() > 0);
@@ -122,21 +113,21 @@ impl Engine {
         found
     }
 
-    fn bodies_in_cold(&mut self, segment: u32, max: usize) -> Vec<LiveBody> {
-        let resumed = self.cold_scan.take().filter(|scan| scan.segment == segment);
-        let mut scan = resumed.unwrap_or(ColdScan { segment, at: None });
+    fn standalone_bodies_in(&mut self, range: BodyRange, max: usize) -> Vec<LiveBody> {
+        let resumed = self.standalone_scan.take().filter(|scan| scan.range == range);
+        let mut scan = resumed.unwrap_or(StandaloneScan { range, at: None });
         let started_inside = scan.at.is_some();
-        let mut found = self.search_cold(&mut scan, max);
+        let mut found = self.search_standalone(&mut scan, max);
         if found.is_empty() && started_inside {
             // The rest has none, and the search is back at the beginning: look at what came before, as moves may have failed.
-            found = self.search_cold(&mut scan, max);
+            found = self.search_standalone(&mut scan, max);
         }
-        self.cold_scan = scan.at.is_some().then_some(scan);
+        self.standalone_scan = scan.at.is_some().then_some(scan);
         found
     }
 
     /// Searches on from `scan`, and leaves there where to go on; at the end, the beginning.
-    fn search_cold(&self, scan: &mut ColdScan, max: usize) -> Vec<LiveBody> {
+    fn search_standalone(&self, scan: &mut StandaloneScan, max: usize) -> Vec<LiveBody> {
         let mut found = Vec::new();
         let start = scan.at.take();
         let first = start.as_ref().map_or(Bound::Unbounded, |(name, ..)| Bound::Included(name));
@@ -148,7 +139,7 @@ impl Engine {
                     Some((name, here, number)) if queue.name == *name && sub_queue == *here => *number,
                     _ => SequenceNumber(0),
                 };
-                let stopped = collect_cold_bodies(queue, sub_queue, from, scan.segment, max, &mut found);
+                let stopped = collect_standalone_bodies(queue, sub_queue, from, scan.range, max, &mut found);
                 if let Some(number) = stopped {
                     scan.at = Some((queue.name.clone(), sub_queue, number));
                     return found;
@@ -166,11 +157,11 @@ impl Queue {
 }
 
 /// Returns the message to go on with when there are enough.
-fn collect_cold_bodies(
+fn collect_standalone_bodies(
     queue: &Queue,
     sub_queue: SubQueue,
     from: SequenceNumber,
-    wanted: u32,
+    range: BodyRange,
     max: usize,
     found: &mut Vec<LiveBody>,
 ) -> Option<SequenceNumber> {
@@ -182,7 +173,7 @@ fn collect_cold_bodies(
         if found.len() >= max {
             return Some(number);
         }
-        if matches!(entry.body.place(), BodyPlace::Cold { segment, .. } if segment == wanted) {
+        if range.contains(entry.body) {
             found.push(live(queue.entity, number, entry));
         }
     }

@@ -4,7 +4,7 @@ use peeklock_filter::Cost;
 use peeklock_types::{EntityKind, EntityName, LockToken, SequenceNumber, SessionId, SubQueue, Timestamp};
 
 use crate::agenda::Agenda;
-use crate::bodies::ColdScan;
+use crate::bodies::StandaloneScan;
 use crate::delivery::settle_up;
 use crate::error::{Error, ReplayError};
 use crate::fact::Fact;
@@ -40,7 +40,7 @@ pub struct Engine {
     pub(crate) topics: NumberMap<EntityId, Topic>,
     pub(crate) filter_cost: Cost,
     pub(crate) shared: Shared,
-    pub(crate) cold_scan: Option<ColdScan>,
+    pub(crate) standalone_scan: Option<StandaloneScan>,
 }
 
 impl Engine {

@@ -39,7 +39,7 @@ mod wire_settings;
 
 pub mod record;
 
-pub use bodies::{Evacuate, LiveBody};
+pub use bodies::LiveBody;
 pub use catalog::{Counts, QueueView, RuleView};
 pub use engine::{Engine, FACTS_PER_CALL_MAX};
 pub use error::{Error, ReplayError};

@@ -288,7 +288,7 @@ fn put_new(at: Timestamp, here: Option<u32>, body: BodyRef, size_bytes: u32, out
 
 fn offset_in(here: CommitGroupNumber, body: BodyRef) -> Option<u32> {
     match body.place() {
-        BodyPlace::Log { group, offset_bytes } if group == here => Some(offset_bytes),
+        BodyPlace::InGroup { group, offset_bytes } if group == here => Some(offset_bytes),
         _ => None,
     }
 }
@@ -422,7 +422,7 @@ fn decode_fanned_out(decoder: &mut Decoder<'_>, group: CommitGroupNumber) -> Res
 
 fn decode_body_here(decoder: &mut Decoder<'_>, group: CommitGroupNumber) -> Result<BodyRef, DecodeError> {
     let offset_bytes = decoder.number32("a body's offset")?;
-    BodyRef::in_log(group, offset_bytes).ok_or(DecodeError::Value("a body's offset"))
+    BodyRef::in_group(group, offset_bytes).ok_or(DecodeError::Value("a body's offset"))
 }
 
 fn decode_sent_on(
@@ -442,7 +442,7 @@ fn decode_sent_on(
 fn decode_body(decoder: &mut Decoder<'_>, here: CommitGroupNumber) -> Result<BodyRef, DecodeError> {
     let body = BodyRef::from_raw(decoder.fixed("a body's place")?);
     match body.place() {
-        BodyPlace::Log { group, .. } if group > here => Err(DecodeError::Value("a body's place")),
+        BodyPlace::InGroup { group, .. } if group > here => Err(DecodeError::Value("a body's place")),
         _ => Ok(body),
     }
 }

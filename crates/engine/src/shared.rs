@@ -24,7 +24,7 @@ pub(crate) struct Shared {
 impl Shared {
     /// So many more messages have this body.
     pub(crate) fn add(&mut self, body: BodyRef, count: u64) {
-        if body.is_cold() && count > 0 {
+        if body.is_standalone() && count > 0 {
             let extra = self.extra.entry(body.to_raw()).or_default();
             *extra = extra.saturating_add(count);
         }
@@ -83,7 +83,7 @@ impl Shared {
         let mut extra = BTreeMap::new();
         for _ in 0..decoder.number(what)? {
             let (body, count) = (decoder.fixed(what)?, decoder.number(what)?);
-            if !BodyRef::from_raw(body).is_cold() || count == 0 || extra.insert(body, count).is_some() {
+            if !BodyRef::from_raw(body).is_standalone() || count == 0 || extra.insert(body, count).is_some() {
                 return Err(DecodeError::Value(what));
             }
         }

@@ -13,9 +13,7 @@
 
 use std::collections::BTreeMap;
 
-use peeklock_types::{
-    BodyPlace, BodyRef, CommitGroupNumber, SequenceNumber, SessionId, ShardId, SubQueue, Timestamp,
-};
+use peeklock_types::{BodyRef, CommitGroupNumber, SequenceNumber, SessionId, ShardId, SubQueue, Timestamp};
 
 use crate::engine::Engine;
 use crate::message::MessageState;
@@ -351,7 +349,7 @@ fn restore_messages(
         if number >= queue.next_number || queue.sub_queue_of(number).is_some() {
             return Err(DecodeError::Value("a sequence number"));
         }
-        if let BodyPlace::Log { group, .. } = moving.entry.body.place() {
+        if let Some(group) = moving.entry.body.group() {
             let is_out_of_order = group < newest && !moving.entry.is_stray();
             if is_out_of_order || group > queue.newest_group {
                 return Err(DecodeError::Value("a body's place"));

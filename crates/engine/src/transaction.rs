@@ -200,7 +200,7 @@ impl Engine {
 
 /// Limits what a transaction adds to its group of the journal. Large bodies are not part of the group.
 fn check_size(transaction: &Transaction) -> Result<(), Error> {
-    let in_group = transaction.sends.iter().filter(|(_, message)| !message.body.is_cold());
+    let in_group = transaction.sends.iter().filter(|(_, message)| !message.body.is_standalone());
     let sent = in_group.map(|(_, message)| message.size_bytes as usize);
     let changed = transaction.settles.iter().map(|(.., settlement)| settlement.size_bytes());
     let states = transaction.states.iter().map(|state| state.state.as_ref().map_or(0, Bytes::len));

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use peeklock_engine::{
-    Attributes, DecodeError, Engine, EntityId, Evacuate, Fact, LaneKey, Metadata, Origin, Output, Patch,
-    PatchPart, ReplayError, Reserved, record,
+    Attributes, DecodeError, Engine, EntityId, Fact, LaneKey, Metadata, Origin, Output, Patch, PatchPart,
+    ReplayError, Reserved, record,
 };
 use peeklock_filter::{Filter, Rule, RuleName, SqlFilter};
 use peeklock_types::{
-    BodyRef, ClassName, ClassRule, ClassSettings, CommitGroupNumber, EntityKind, EntityName, OrderPolicy,
-    OrderSettings, PoisonSession, QueueSettings, QueueStatus, Rate, RetryPolicy, SequenceNumber, SessionId,
-    ShardId, SubQueue, Target, TenantClass, TenantSettings, Timestamp,
+    BodyRange, BodyRef, ClassName, ClassRule, ClassSettings, CommitGroupNumber, EntityKind, EntityName,
+    OrderPolicy, OrderSettings, PoisonSession, QueueSettings, QueueStatus, Rate, RetryPolicy, SequenceNumber,
+    SessionId, ShardId, SubQueue, Target, TenantClass, TenantSettings, Timestamp,
 };
 use proptest::prelude::*;
 
@@ -66,9 +66,9 @@ fn session() -> impl Strategy<Value = SessionId> {
 
 fn body() -> impl Strategy<Value = BodyRef> {
     prop_oneof![
-        3 => (0..100u32).prop_map(|n| BodyRef::in_log(GROUP, n * 8).unwrap()),
-        1 => (0..=GROUP.0, 0..100u32).prop_map(|(group, n)| BodyRef::in_log(CommitGroupNumber(group), n * 8).unwrap()),
-        1 => (0..3u32, 0..100u64).prop_map(|(segment, n)| BodyRef::in_cold(segment, n * 8).unwrap()),
+        3 => (0..100u32).prop_map(|n| BodyRef::in_group(GROUP, n * 8).unwrap()),
+        1 => (0..=GROUP.0, 0..100u32).prop_map(|(group, n)| BodyRef::in_group(CommitGroupNumber(group), n * 8).unwrap()),
+        1 => (0..3u64, 0..100u64).prop_map(|(segment, n)| BodyRef::standalone((segment << 32) | n).unwrap()),
     ]
 }
 
@@ -387,7 +387,7 @@ fn enqueued(entity: u32, number: u64) -> Fact {
         entity: EntityId(entity),
         sequence_number: SequenceNumber(number),
         enqueued_at: Timestamp::from_millis(10 + number),
-        body: BodyRef::in_log(CommitGroupNumber(number), 8).unwrap(),
+        body: BodyRef::in_group(CommitGroupNumber(number), 8).unwrap(),
         size_bytes: 100,
         attributes: Some(Box::new([in_session, later][entity as usize].clone())),
     }
@@ -423,7 +423,7 @@ fn use_it(mut engine: Engine) {
         let _more = engine.deliver(now, &mut || 7, &mut out);
     }
     let _oldest = engine.oldest_log_body();
-    let _old_bodies = engine.bodies_in(Evacuate::Groups { upto: GROUP }, 1000);
+    let _old_bodies = engine.bodies_in(BodyRange::groups_upto(GROUP), 1000);
     for shard in engine.transfer_targets().collect::<Vec<_>>() {
         let waiting = engine.outgoing(shard, 2, u64::MAX);
         let Some(first) = waiting.first() else { continue };

@@ -188,7 +188,8 @@ impl Hubs {
         producer: Option<Producer>,
     ) -> Result<(), ReplayError> {
         let known = self.known_stream(stream)?;
-        if extent.body.is_cold() || known.last_enqueued_at.is_some_and(|last| last > extent.last_enqueued_at)
+        if extent.body.is_standalone()
+            || known.last_enqueued_at.is_some_and(|last| last > extent.last_enqueued_at)
         {
             return wrong("new events are old");
         }

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use peeklock_types::{BodyPlace, BodyRef, CommitGroupNumber, Timestamp};
+use peeklock_types::{BodyRef, CommitGroupNumber, Timestamp};
 
 use crate::error::ReplayError;
 use crate::stream::Extent;
@@ -62,13 +62,6 @@ impl From<Logged> for Extent {
     }
 }
 
-fn log_group(body: BodyRef) -> Option<CommitGroupNumber> {
-    match body.place() {
-        BodyPlace::Log { group, .. } => Some(group),
-        BodyPlace::Cold { .. } => None,
-    }
-}
-
 impl Extents {
     /// None yet, but the next event gets this number.
     pub(crate) fn starting_at(next: u64) -> Result<Extents, ReplayError> {
@@ -118,7 +111,7 @@ impl Extents {
 
     /// The group of the oldest extent in the log.
     pub(crate) fn oldest_group(&self) -> Option<CommitGroupNumber> {
-        self.log.front().and_then(|logged| log_group(logged.body))
+        self.log.front().and_then(|logged| logged.body.group())
     }
 
     /// Place of the first extent with an event of this number or a later one.
@@ -163,11 +156,11 @@ impl Extents {
         {
             return wrong("events came before those before them");
         }
-        match log_group(extent.body) {
+        match extent.body.group() {
             None if self.log.is_empty() => self.cold.push_back(extent),
             None => return wrong("a gathered extent comes after one in the log"),
             Some(group) => {
-                if last.and_then(|last| log_group(last.body)).is_some_and(|last| last > group) {
+                if last.and_then(|last| last.body.group()).is_some_and(|last| last > group) {
                     return wrong("events lie before those before them");
                 }
                 if extent.first_enqueued_at != extent.last_enqueued_at {
@@ -217,7 +210,7 @@ impl Extents {
         let first = *first.ok_or_else(|| wrong("gathered events are not the first in the log"))?;
         let last = count.checked_sub(1).and_then(|last| self.log.get(last));
         let last = Extent::from(*last.ok_or_else(|| wrong("a number of gathered extents is impossible"))?);
-        if !body.is_cold() {
+        if !body.is_standalone() {
             return Err(wrong("gathered events lie in the log"));
         }
         if self.log.range(..count).any(|logged| logged.size_bytes == 0) {
@@ -249,7 +242,7 @@ impl Extents {
         match place.checked_sub(self.cold.len()) {
             None => {
                 if let Some(cold) = self.cold.get_mut(place) {
-                    (cold.body, cold.size_bytes) = (nowhere(), 0);
+                    (cold.body, cold.size_bytes) = (BodyRef::NOWHERE, 0);
                 }
             }
             Some(place) => {
@@ -266,12 +259,7 @@ impl Extents {
     /// What is lost holds no group: it need not wait to be gathered when all before it was.
     fn shift_lost(&mut self) {
         while let Some(lost) = self.log.pop_front_if(|logged| logged.size_bytes == 0) {
-            self.cold.push_back(Extent { body: nowhere(), ..lost.into() });
+            self.cold.push_back(Extent { body: BodyRef::NOWHERE, ..lost.into() });
         }
     }
-}
-
-/// In place of the body of a lost extent. No segment has this number.
-fn nowhere() -> BodyRef {
-    BodyRef::in_cold(u32::MAX >> 1, 0).expect("the number is in range")
 }

@@ -1,6 +1,6 @@
 //! How events leave the log: many small extents become a large one in a cold segment of their stream.
 
-use peeklock_types::{BodyRef, CommitGroupNumber};
+use peeklock_types::{BodyRange, BodyRef, CommitGroupNumber};
 
 use crate::Output;
 use crate::fact::Fact;
@@ -10,8 +10,8 @@ use crate::stream::{Extent, Gather, GatherRun, Stream, StreamId};
 impl Stream {
     /// Extents from the first in the log on, as long as they lie in groups at or before `upto`.
     fn log_extents(&self, upto: CommitGroupNumber) -> impl Iterator<Item = Extent> {
-        let last = BodyRef::in_log(upto, BodyRef::LOG_OFFSET_MAX);
-        let is_in = move |extent: &Extent| last.is_none_or(|last| extent.body <= last);
+        let range = BodyRange::groups_upto(upto);
+        let is_in = move |extent: &Extent| range.contains(extent.body);
         self.extents.iter_from(self.extents.cold_len()).take_while(is_in)
     }
 
@@ -97,7 +97,7 @@ impl Hubs {
     ) -> bool {
         let fits = self.streams.get(&stream).is_some_and(|known| known.starts_with(run));
         let Ok(extent_count) = u32::try_from(run.bodies.len()) else { return false };
-        if !fits || extent_count == 0 || !body.is_cold() {
+        if !fits || extent_count == 0 || !body.is_standalone() {
             return false;
         }
         let first_sequence = run.first_sequence;
@@ -106,7 +106,7 @@ impl Hubs {
     }
 
     /// Every extent in a cold segment: place and size; asked after recovery.
-    pub fn cold_bodies(&self) -> impl Iterator<Item = (BodyRef, u32)> {
+    pub fn standalone_bodies(&self) -> impl Iterator<Item = (BodyRef, u32)> {
         self.streams.values().flat_map(|stream| stream.extents.cold())
     }
 }

@@ -45,7 +45,7 @@ impl Hubs {
         if !is_it {
             return None;
         }
-        if body.is_cold() {
+        if body.is_standalone() {
             out.freed.push((body, extent.size_bytes));
         }
         self.record(Fact::Lost { stream, first_sequence: extent.first_sequence }, out);

@@ -54,7 +54,7 @@ impl Hubs {
         let mut upto = known.extents.begin();
         for extent in known.to_retire(now) {
             upto = extent.end();
-            if extent.body.is_cold() && !extent.is_lost() {
+            if extent.body.is_standalone() && !extent.is_lost() {
                 out.freed.push((extent.body, extent.size_bytes));
             }
         }

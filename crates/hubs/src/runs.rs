@@ -1,6 +1,6 @@
 //! What readers are handed next.
 
-use peeklock_types::{BodyPlace, BodyRef, CommitGroupNumber, ReceiverId};
+use peeklock_types::{BodyRef, CommitGroupNumber, ReceiverId};
 
 use crate::Output;
 use crate::excerpt::Bookmark;
@@ -29,10 +29,7 @@ fn window_bytes(extent: &Extent, share_bytes: u64) -> i64 {
 }
 
 fn group_of(extent: &Extent) -> CommitGroupNumber {
-    match extent.body.place() {
-        BodyPlace::Log { group, .. } => group,
-        BodyPlace::Cold { .. } => CommitGroupNumber::NONE,
-    }
+    extent.body.group().unwrap_or(CommitGroupNumber::NONE)
 }
 
 /// Takes the extents from the reader's next event on, as many as fit. `None`: there is none.

@@ -135,7 +135,7 @@ pub(crate) fn producer(decoder: &mut Decoder<'_>) -> Result<Producer, DecodeErro
 /// A body in the group of its own record is told by its offset, any other by its place.
 pub(crate) fn put_body(body: BodyRef, here: CommitGroupNumber, out: &mut Vec<u8>) {
     match body.place() {
-        BodyPlace::Log { group, offset_bytes } if group == here => {
+        BodyPlace::InGroup { group, offset_bytes } if group == here => {
             out.push(1);
             put_number(offset_bytes.into(), out);
         }
@@ -151,11 +151,11 @@ pub(crate) fn body(decoder: &mut Decoder<'_>, here: CommitGroupNumber) -> Result
     const WHAT: &str = "a body's place";
     if decoder.flag(WHAT)? {
         let offset_bytes = decoder.number32(WHAT)?;
-        return BodyRef::in_log(here, offset_bytes).ok_or(DecodeError::Value(WHAT));
+        return BodyRef::in_group(here, offset_bytes).ok_or(DecodeError::Value(WHAT));
     }
     let body = BodyRef::from_raw(decoder.fixed(WHAT)?);
     match body.place() {
-        BodyPlace::Log { group, .. } if group > here => Err(DecodeError::Value(WHAT)),
+        BodyPlace::InGroup { group, .. } if group > here => Err(DecodeError::Value(WHAT)),
         _ => Ok(body),
     }
 }

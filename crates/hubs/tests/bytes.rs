@@ -31,8 +31,8 @@ fn at() -> impl Strategy<Value = Timestamp> {
 fn body() -> impl Strategy<Value = BodyRef> {
     prop_oneof![
         (898..=HERE.0, 0..4000_u32)
-            .prop_map(|(group, eights)| BodyRef::in_log(CommitGroupNumber(group), eights * 8)),
-        (0..9_u32, 0..4000_u64).prop_map(|(segment, eights)| BodyRef::in_cold(segment, eights * 8)),
+            .prop_map(|(group, eights)| BodyRef::in_group(CommitGroupNumber(group), eights * 8)),
+        (0..9_u64, 0..4000_u64).prop_map(|(segment, n)| BodyRef::standalone((segment << 32) | n)),
     ]
     .prop_map(Option::unwrap)
 }
@@ -161,7 +161,7 @@ fn machine() -> Hubs {
         first_sequence: u64::from(number),
         count: 1,
         enqueued_at: at(number.into()),
-        body: BodyRef::in_log(CommitGroupNumber(5), number * 8).unwrap(),
+        body: BodyRef::in_group(CommitGroupNumber(5), number * 8).unwrap(),
         size_bytes: 8,
         producer: Some(Producer { id: i64::from(number % 2), epoch: 0, sequence: number.cast_signed() }),
     };
@@ -183,7 +183,7 @@ fn machine() -> Hubs {
             stream: StreamId(1),
             first_sequence: 0,
             extent_count: 2,
-            body: BodyRef::in_cold(1, 0).unwrap(),
+            body: BodyRef::standalone(1 << 32).unwrap(),
             size_bytes: 16,
         },
         event(3),

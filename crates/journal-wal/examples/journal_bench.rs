@@ -247,7 +247,7 @@ impl Bench {
             self.trimmed_at_bytes = self.bytes;
             let upto = self.log.watermark();
             self.log.put_snapshot(upto, Bytes::from_static(b"nothing lives").into()).await.unwrap();
-            self.log.trim(upto, upto);
+            self.log.trim(upto);
         }
     }
 

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, TryLockError};
 
 use bytes::Bytes;
 use peeklock_journal::{ReadError, StoredBody};
-use peeklock_types::{BodyPlace, ShardId};
+use peeklock_types::{BodyPlace, BodyRange, BodyRef, ShardId};
 
 use crate::disk::{Disk, DiskFile};
 use crate::frame::{u16_at, u32_at};
@@ -159,10 +159,16 @@ impl ColdStore {
         self.publish(&books);
     }
 
-    pub(crate) fn close_count(&self, epoch: u32) -> Vec<Dead> {
+    /// Counts the bodies that live, and returns the segments in which none does.
+    pub(crate) fn adopt(&self, epoch: u32, live: &[StoredBody]) -> Vec<Dead> {
         let mut books = locked(&self.books);
         if books.counted || books.owner != epoch {
             return Vec::new();
+        }
+        for (number, size) in live.iter().filter_map(segment_and_size) {
+            if let Some(segment) = books.segments.get_mut(&number) {
+                segment.live_bytes += size;
+            }
         }
         books.counted = true;
         let numbers: Vec<u32> = books.segments.keys().copied().collect();
@@ -172,28 +178,13 @@ impl ColdStore {
         dead
     }
 
-    pub(crate) fn remember(&self, epoch: u32, bodies: &[StoredBody]) {
-        let mut books = locked(&self.books);
-        if books.owner != epoch {
-            return;
-        }
-        for (number, _, size) in bodies.iter().filter_map(cold_place) {
-            if let Some(segment) = books.segments.get_mut(&number) {
-                segment.live_bytes += size;
-            }
-            // A body that moved on before the count was closed must not leave its old segment marked.
-            books.review(number);
-        }
-        self.publish(&books);
-    }
-
-    pub(crate) fn forget(&self, epoch: u32, bodies: &[StoredBody]) -> Vec<Dead> {
+    pub(crate) fn release(&self, epoch: u32, bodies: &[StoredBody]) -> Vec<Dead> {
         let mut dead = Vec::new();
         let mut books = locked(&self.books);
         if books.owner != epoch {
             return dead;
         }
-        for (number, _, size) in bodies.iter().filter_map(cold_place) {
+        for (number, size) in bodies.iter().filter_map(segment_and_size) {
             if let Some(segment) = books.segments.get_mut(&number) {
                 segment.live_bytes = segment.live_bytes.saturating_sub(size);
             }
@@ -358,13 +349,35 @@ fn describe_header(kind: Kind, header: &[u8; HEADER_BYTES]) -> String {
     "the header of the cold segment is damaged".to_owned()
 }
 
-/// Segment, offset and room of a cold body.
-fn cold_place(body: &StoredBody) -> Option<(u32, u64, u64)> {
+const OFFSET_BITS: u32 = 32;
+
+/// Returns the reference to a body in a cold segment. The handle has 31 bits for the segment and 32 for the offset divided by the alignment.
+pub(crate) fn body_ref(segment: u32, offset_bytes: u64) -> BodyRef {
+    let offset = offset_bytes / BodyRef::ALIGNMENT as u64;
+    let fits = offset < 1 << OFFSET_BITS;
+    let place = fits.then(|| BodyRef::standalone((u64::from(segment) << OFFSET_BITS) | offset)).flatten();
+    place.expect("segments are far smaller and fewer")
+}
+
+/// Returns the segment and the offset that [`body_ref`] has put into a handle.
+pub(crate) fn segment_and_offset(handle: u64) -> (u32, u64) {
+    let offset = (handle & ((1 << OFFSET_BITS) - 1)) * BodyRef::ALIGNMENT as u64;
+    (u32::try_from(handle >> OFFSET_BITS).expect("a handle has 63 bits"), offset)
+}
+
+/// Returns the range of all bodies in a segment.
+pub(crate) fn bodies_in(segment: u32) -> BodyRange {
+    let first = u64::from(segment) << OFFSET_BITS;
+    BodyRange::handles(first, first | ((1 << OFFSET_BITS) - 1))
+}
+
+/// Returns the segment of a standalone body and the space that the body takes there.
+fn segment_and_size(body: &StoredBody) -> Option<(u32, u64)> {
     match body.place.place() {
-        BodyPlace::Cold { segment, offset_bytes } => {
-            Some((segment, offset_bytes, stored_bytes(body.size_bytes as usize)))
+        BodyPlace::Standalone { handle } => {
+            Some((segment_and_offset(handle).0, stored_bytes(body.size_bytes as usize)))
         }
-        BodyPlace::Log { .. } => None,
+        BodyPlace::InGroup { .. } => None,
     }
 }
 

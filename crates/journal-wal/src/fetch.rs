@@ -42,7 +42,7 @@ pub(crate) fn hot_apart(shard: &Shard, body: StoredBody) -> Option<Bytes> {
 
 /// The body, and the size of the part of its group that it is a slice of.
 fn hot_group(shard: &Shard, body: StoredBody) -> Option<(Bytes, usize)> {
-    let BodyPlace::Log { group, offset_bytes } = body.place.place() else { return None };
+    let BodyPlace::InGroup { group, offset_bytes } = body.place.place() else { return None };
     let books = locked(&shard.books);
     let payload = books.hot(group)?;
     let (start, size) = (offset_bytes as usize, body.size_bytes as usize);
@@ -82,7 +82,8 @@ pub(crate) fn range(
     let end = range.end.min(body.size_bytes);
     let start = range.start.min(end);
     match body.place.place() {
-        BodyPlace::Cold { segment, offset_bytes } => {
+        BodyPlace::Standalone { handle } => {
+            let (segment, offset_bytes) = cold::segment_and_offset(handle);
             let source = cold_source(shared, shard, segment)?;
             let (source, kind) = source.ok_or(ReadError::Gone(body.place))?;
             if kind == Kind::Large {
@@ -93,10 +94,10 @@ pub(crate) fn range(
                 return source.read(at, (end - start).into());
             }
         }
-        BodyPlace::Log { group, offset_bytes } => {
+        BodyPlace::InGroup { group, offset_bytes } => {
             // A part of a body is a body, if it starts where one can.
             let before = start % u32::try_from(BodyRef::ALIGNMENT).unwrap_or(1);
-            let place = offset_bytes.checked_add(start - before).and_then(|at| BodyRef::in_log(group, at));
+            let place = offset_bytes.checked_add(start - before).and_then(|at| BodyRef::in_group(group, at));
             if let Some(place) = place {
                 let part = StoredBody { place, size_bytes: end - start + before };
                 let part = bodies(shared, shard, &[part])?.pop().ok_or(ReadError::Gone(body.place))?;
@@ -233,7 +234,7 @@ impl Plan<'_> {
     fn add(&mut self, slot: usize, body: StoredBody) -> Result<Option<Bytes>, ReadError> {
         let size_bytes = u64::from(body.size_bytes);
         match body.place.place() {
-            BodyPlace::Log { group, offset_bytes } => {
+            BodyPlace::InGroup { group, offset_bytes } => {
                 let place = locked(&self.shard.books).place(group).ok_or(ReadError::Gone(body.place))?;
                 let source = SourceId::Log(place.segment());
                 self.open_log(place.segment()).ok_or(ReadError::Gone(body.place))?;
@@ -242,7 +243,8 @@ impl Plan<'_> {
                 let offset = place.offset() + FRAME_HEADER_BYTES as u64 + u64::from(offset_bytes);
                 self.pieces.push(Piece { source, offset, size_bytes, purpose: Purpose::LogBody { slot } });
             }
-            BodyPlace::Cold { segment, offset_bytes: offset } => {
+            BodyPlace::Standalone { handle } => {
+                let (segment, offset) = cold::segment_and_offset(handle);
                 if self.open_cold(segment)?.ok_or(ReadError::Gone(body.place))? == Kind::Large {
                     let all = LargeRange::new(segment, body.size_bytes, 0..body.size_bytes);
                     let source = self.sources.get(&SourceId::Cold(segment));
@@ -331,10 +333,8 @@ impl Plan<'_> {
                 (Purpose::ColdBody { slot }, SourceId::Cold(segment)) => {
                     let body = cold::check_body(&part, segment, piece.offset);
                     let body = body.map_err(|what| source.damaged(piece.offset, &what))?;
-                    if piece.size_bytes >= ALONE_BYTES
-                        && let Some(place) = BodyRef::in_cold(segment, piece.offset)
-                    {
-                        self.shard.note_sound(place);
+                    if piece.size_bytes >= ALONE_BYTES {
+                        self.shard.note_sound(cold::body_ref(segment, piece.offset));
                     }
                     found[slot] = Some(keep(body));
                 }

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use peeklock_journal::{ReadError, StoredBody, gathered_bytes};
+use peeklock_journal::{ReadError, StoredBody, run_bytes};
 use tokio::sync::oneshot;
 
 use crate::cold::Target;
@@ -43,7 +43,7 @@ impl Gather {
 
     fn check(&self, shared: &Shared, shard: &Shard) -> Result<(), ReadError> {
         check(shared, shard, self.epoch)?;
-        self.runs.iter().try_for_each(|run| gathered_bytes(run).map(drop))
+        self.runs.iter().try_for_each(|run| run_bytes(run).map(drop))
     }
 
     /// What is left to do.

@@ -8,9 +8,8 @@ use std::sync::Arc;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use peeklock_journal::{BodyError, LargeBodies, LargeBody, Space, StoredBody};
-use peeklock_types::BodyRef;
 
-use crate::cold::{BODY_HEADER_BYTES, HEADER_BYTES, Kind, checksum, encode_header};
+use crate::cold::{BODY_HEADER_BYTES, HEADER_BYTES, Kind, body_ref, checksum, encode_header};
 use crate::disk::{DiskFile, is_no_room, write_all};
 use crate::frame::u32_at;
 use crate::layout::text;
@@ -207,8 +206,7 @@ impl Draft {
             return Err(fenced().into());
         }
         self.is_finished = true;
-        let place = BodyRef::in_cold(self.number, HEADER_BYTES as u64);
-        Ok(StoredBody { place: place.expect("numbers of segments are far smaller"), size_bytes })
+        Ok(StoredBody { place: body_ref(self.number, HEADER_BYTES as u64), size_bytes })
     }
 
     fn failed(&self, source: std::io::Error) -> BodyError {

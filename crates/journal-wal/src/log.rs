@@ -8,22 +8,23 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use peeklock_journal::{
-    AppendError, BodyReader, Evacuation, Log, Payload, Poisoned, ReadError, SnapshotError, Space, StoredBody,
+    AppendError, BodyReader, GroupHead, Log, Move, Payload, Poisoned, ReadError, SnapshotError, Space,
 };
-use peeklock_types::{BodyRef, CommitGroupNumber};
-use tokio::sync::watch;
+use peeklock_types::{BodyRange, CommitGroupNumber, StoredBody};
+use tokio::sync::{oneshot, watch};
 
-use crate::frame::{GroupHead, frame_bytes};
+use crate::frame::frame_bytes;
 use crate::gather::Gather;
 use crate::journal::Handle;
 use crate::large::WalLargeBodies;
 use crate::layout::text;
+use crate::moving::Unclaimed;
 use crate::pool::Pool;
 use crate::queue::Pending;
 use crate::shard::{Progress, Shard, SnapshotMark};
 use crate::shared::{Shared, lower};
 use crate::snapshot::Draft;
-use crate::{fetch, gather, locked, moving, snapshot};
+use crate::{cold, fetch, gather, locked, moving, snapshot};
 
 /// The log of one shard. Fenced when the shard is opened again.
 pub struct WalLog {
@@ -88,6 +89,22 @@ impl WalLog {
         })
     }
 
+    fn move_each(&self, bodies: Vec<StoredBody>) -> oneshot::Receiver<Result<Unclaimed, ReadError>> {
+        let (shared, shard, epoch) = (Arc::clone(&self.handle.shared), Arc::clone(&self.shard), self.epoch);
+        self.handle.pools.movers.run(move || moving::move_each(&shared, &shard, epoch, &bodies))
+    }
+
+    fn move_runs(
+        &self,
+        stream: u64,
+        runs: Vec<Vec<StoredBody>>,
+    ) -> (oneshot::Receiver<()>, oneshot::Receiver<Result<Unclaimed, ReadError>>) {
+        let (shared, shard) = (Arc::clone(&self.handle.shared), Arc::clone(&self.shard));
+        let (gather, answer) = Gather::new(self.epoch, stream, runs);
+        locked(&shard.gathers).push_back(gather);
+        (self.handle.pools.gatherers.run(move || gather::work_off(&shared, &shard)), answer)
+    }
+
     /// The fence is checked and the group is queued under one lock, so that no group of an older owner comes in behind a newer open.
     fn hand_over(&self, head: GroupHead, payload: Payload) -> Result<(), Poisoned> {
         let queue = &self.shared().queue;
@@ -108,6 +125,12 @@ impl WalLog {
         }
         Ok(())
     }
+}
+
+/// The results that a call of [`Log::move_bodies`] waits for.
+enum Moving {
+    Each(oneshot::Receiver<Result<Unclaimed, ReadError>>),
+    Runs((oneshot::Receiver<()>, oneshot::Receiver<Result<Unclaimed, ReadError>>)),
 }
 
 fn checksum(payload: &Payload) -> u32 {
@@ -182,55 +205,43 @@ impl Log for WalLog {
         self.shard.wants_snapshot(self.shared().config.snapshot_after_bytes)
     }
 
-    fn trim(&mut self, upto: CommitGroupNumber, bodies_upto: CommitGroupNumber) {
-        if !self.owns() {
-            return;
-        }
-        if self.shard.trim(upto, bodies_upto) {
+    fn adopt(&mut self, live: &[StoredBody]) {
+        self.shared().bury(self.shard.id, &self.shard.cold.adopt(self.epoch, live));
+    }
+
+    fn release(&mut self, bodies: &[StoredBody]) {
+        self.shared().bury(self.shard.id, &self.shard.cold.release(self.epoch, bodies));
+    }
+
+    fn trim(&mut self, upto: CommitGroupNumber) {
+        if self.owns() && self.shard.trim(upto) {
             self.shared().bell.ring();
         }
-        self.shared().bury(self.shard.id, &self.shard.cold.close_count(self.epoch));
     }
 
-    fn wants_evacuation(&self) -> Option<Evacuation> {
-        let groups = self.shard.asked_evacuation().map(|upto| Evacuation::Groups { upto });
-        groups.or_else(|| self.shard.cold.mostly_dead().map(|segment| Evacuation::Cold { segment }))
+    fn wants_moved(&self) -> Option<BodyRange> {
+        let groups = self.shard.asked_groups().map(BodyRange::groups_upto);
+        groups.or_else(|| self.shard.cold.mostly_dead().map(cold::bodies_in))
     }
 
-    fn evacuate(
+    fn move_bodies(
         &mut self,
-        bodies: Vec<StoredBody>,
-    ) -> impl Future<Output = Result<Vec<BodyRef>, ReadError>> + Send + 'static {
-        let (shared, shard, epoch) = (Arc::clone(&self.handle.shared), Arc::clone(&self.shard), self.epoch);
-        let done = self.handle.pools.movers.run(move || moving::evacuate(&shared, &shard, epoch, &bodies));
-        async move {
-            let copies = done.await.map_err(|_| closed())??.claim();
-            Ok(copies.into_iter().map(|copy| copy.place).collect())
-        }
-    }
-
-    fn gather(
-        &mut self,
-        stream: u64,
-        runs: Vec<Vec<StoredBody>>,
+        bodies: Move,
     ) -> impl Future<Output = Result<Vec<StoredBody>, ReadError>> + Send + 'static {
-        let (shared, shard) = (Arc::clone(&self.handle.shared), Arc::clone(&self.shard));
-        let (gather, answer) = Gather::new(self.epoch, stream, runs);
-        locked(&shard.gathers).push_back(gather);
-        let done = self.handle.pools.gatherers.run(move || gather::work_off(&shared, &shard));
+        let moving = match bodies {
+            Move::Each(bodies) => Moving::Each(self.move_each(bodies)),
+            Move::Runs { stream, runs } => Moving::Runs(self.move_runs(stream, runs)),
+        };
         async move {
-            // A job before this one may have had the answer; if none will ever run, there will be none.
-            done.await.map_err(|_| closed())?;
-            Ok(answer.await.map_err(|_| closed())??.claim())
+            match moving {
+                Moving::Each(done) => Ok(done.await.map_err(|_| closed())??.claim()),
+                Moving::Runs((done, answer)) => {
+                    // An earlier job may have sent the answer. If no job will ever run, there is no answer.
+                    done.await.map_err(|_| closed())?;
+                    Ok(answer.await.map_err(|_| closed())??.claim())
+                }
+            }
         }
-    }
-
-    fn remember_cold(&mut self, bodies: &[StoredBody]) {
-        self.shard.cold.remember(self.epoch, bodies);
-    }
-
-    fn forget_cold(&mut self, bodies: &[StoredBody]) {
-        self.shared().bury(self.shard.id, &self.shard.cold.forget(self.epoch, bodies));
     }
 
     fn space(&self) -> Space {

@@ -47,12 +47,12 @@ impl Unclaimed {
 impl Drop for Unclaimed {
     fn drop(&mut self) {
         if !self.copies.is_empty() {
-            self.shared.bury(self.shard.id, &self.shard.cold.forget(self.epoch, &self.copies));
+            self.shared.bury(self.shard.id, &self.shard.cold.release(self.epoch, &self.copies));
         }
     }
 }
 
-pub(crate) fn evacuate(
+pub(crate) fn move_each(
     shared: &Arc<Shared>,
     shard: &Arc<Shard>,
     epoch: u32,

@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
-use peeklock_journal::Payload;
+use peeklock_journal::{GroupHead, Payload};
 use tokio::sync::Notify;
 
-use crate::frame::GroupHead;
+use crate::frame::frame_bytes;
 use crate::locked;
 use crate::shard::Shard;
 
@@ -15,6 +15,12 @@ pub(crate) struct Pending {
     pub(crate) shard: Arc<Shard>,
     pub(crate) head: GroupHead,
     pub(crate) payload: Payload,
+}
+
+impl Pending {
+    pub(crate) fn frame_bytes(&self) -> u64 {
+        frame_bytes(self.payload.len())
+    }
 }
 
 #[derive(Default)]
@@ -48,7 +54,7 @@ impl Queue {
     /// The caller holds the lock of `state`, so that what it checked still holds. True if the writer must be woken afterwards.
     #[must_use]
     pub(crate) fn push(&self, state: &mut QueueState, pending: Pending) -> bool {
-        self.backlog_bytes.fetch_add(pending.head.frame_bytes(), Ordering::Relaxed);
+        self.backlog_bytes.fetch_add(pending.frame_bytes(), Ordering::Relaxed);
         state.waiting.push_back(pending);
         std::mem::take(&mut state.asleep)
     }

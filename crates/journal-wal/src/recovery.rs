@@ -8,12 +8,12 @@ use std::io;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use peeklock_journal::OpenError;
+use peeklock_journal::{GroupHead, OpenError};
 use peeklock_types::{CommitGroupNumber, ShardId};
 
 use crate::config::BLOCK_BYTES;
 use crate::disk::Disk;
-use crate::frame::{FRAME_HEADER_BYTES, FrameHeader, GroupHead};
+use crate::frame::{FRAME_HEADER_BYTES, FrameHeader, frame_bytes};
 use crate::layout::{Layout, number_in, text};
 use crate::ring::RingSegment;
 use crate::segment::{Link, Place, Segment, SegmentHeader};
@@ -290,7 +290,12 @@ impl Scan<'_> {
         let group = header.group;
         let Some(found) = self.shards.get_mut(&group.shard) else {
             let places = VecDeque::from([place]);
-            let found = FoundShard { first: group.number, last: group, places, bytes: group.frame_bytes() };
+            let found = FoundShard {
+                first: group.number,
+                last: group,
+                places,
+                bytes: frame_bytes(group.payload_bytes as usize),
+            };
             self.shards.insert(group.shard, found);
             return Ok(());
         };
@@ -303,7 +308,7 @@ impl Scan<'_> {
         }
         found.last = group;
         found.places.push_back(place);
-        found.bytes += group.frame_bytes();
+        found.bytes += frame_bytes(group.payload_bytes as usize);
         Ok(())
     }
 }

@@ -30,8 +30,9 @@ pub(crate) struct Shard {
     sound: Mutex<BTreeSet<BodyRef>>,
     /// What is to be gathered, until a thread takes all of it at once.
     pub(crate) gathers: Mutex<VecDeque<Gather>>,
-    /// Groups at or before these are not needed for replay, and hold no live body.
-    trimmed_upto: AtomicU64,
+    /// Groups up to this one are covered by a snapshot, as of the last trim.
+    covered_upto: AtomicU64,
+    /// Groups up to this one hold no live body.
     bodies_upto: AtomicU64,
     /// The ring wants its space back up to this group.
     asked_upto: AtomicU64,
@@ -110,7 +111,7 @@ impl Shard {
             checked: Mutex::default(),
             sound: Mutex::default(),
             gathers: Mutex::default(),
-            trimmed_upto: AtomicU64::new(0),
+            covered_upto: AtomicU64::new(0),
             bodies_upto: AtomicU64::new(0),
             asked_upto: AtomicU64::new(0),
             pinned_at: AtomicU64::new(u64::MAX),
@@ -123,16 +124,16 @@ impl Shard {
     /// Newest group whose space may be used again.
     pub(crate) fn free_upto(&self) -> CommitGroupNumber {
         CommitGroupNumber(
-            self.trimmed_upto.load(Ordering::SeqCst).min(self.bodies_upto.load(Ordering::SeqCst)),
+            self.covered_upto.load(Ordering::SeqCst).min(self.bodies_upto.load(Ordering::SeqCst)),
         )
     }
 
-    /// Lets go of groups; true if the keeper may find something to do.
-    pub(crate) fn trim(&self, upto: CommitGroupNumber, bodies_upto: CommitGroupNumber) -> bool {
+    /// Gives up the bodies in groups up to `upto`. Returns whether the keeper may find work.
+    pub(crate) fn trim(&self, upto: CommitGroupNumber) -> bool {
         let mut books = locked(&self.books);
-        // Whatever the owner says, replay needs what no snapshot covers.
-        self.trimmed_upto.fetch_max(upto.min(books.snapshot.upto).0, Ordering::SeqCst);
-        let bodies_upto = bodies_upto.min(books.last);
+        // Replay needs the groups that no snapshot covers, even if they hold no live body.
+        self.covered_upto.fetch_max(books.snapshot.upto.0, Ordering::SeqCst);
+        let bodies_upto = upto.min(books.last);
         if self.bodies_upto.fetch_max(bodies_upto.0, Ordering::SeqCst) < bodies_upto.0 {
             let mut checked = locked(&self.checked);
             *checked = checked.split_off(&bodies_upto.next());
@@ -170,7 +171,7 @@ impl Shard {
     }
 
     /// Groups whose bodies the ring wants moved.
-    pub(crate) fn asked_evacuation(&self) -> Option<CommitGroupNumber> {
+    pub(crate) fn asked_groups(&self) -> Option<CommitGroupNumber> {
         let asked = self.asked_upto.load(Ordering::Relaxed);
         (asked > self.bodies_upto.load(Ordering::Relaxed)).then_some(CommitGroupNumber(asked))
     }
@@ -178,7 +179,7 @@ impl Shard {
     pub(crate) fn wants_snapshot(&self, after_bytes: u64) -> bool {
         let since = self.logged_bytes().saturating_sub(self.snapshot_at_bytes.load(Ordering::Relaxed));
         since > after_bytes
-            || self.asked_upto.load(Ordering::Relaxed) > self.trimmed_upto.load(Ordering::Relaxed)
+            || self.asked_upto.load(Ordering::Relaxed) > self.covered_upto.load(Ordering::Relaxed)
     }
 
     pub(crate) fn logged_bytes(&self) -> u64 {

@@ -128,7 +128,7 @@ impl Writer {
     }
 
     fn first_waiting(&self) -> Option<u64> {
-        locked(&self.shared.queue.state).waiting.front().map(|pending| pending.head.frame_bytes())
+        locked(&self.shared.queue.state).waiting.front().map(|pending| pending.frame_bytes())
     }
 
     fn stall(&self) -> Step {
@@ -201,7 +201,7 @@ impl Writer {
         let mut bytes = 0;
         let mut state = locked(&self.shared.queue.state);
         while let Some(pending) = state.waiting.front() {
-            let more = bytes + pending.head.frame_bytes();
+            let more = bytes + pending.frame_bytes();
             if !batch.is_empty() && (more > limit || blocks(more) > room) {
                 break;
             }
@@ -253,8 +253,8 @@ impl Writer {
         let mut landed_bytes = 0;
         for (pending, place) in batch.iter().zip(places) {
             locked(&pending.shard.books).landed(*place);
-            pending.shard.add_logged(pending.head.frame_bytes());
-            landed_bytes += pending.head.frame_bytes();
+            pending.shard.add_logged(pending.frame_bytes());
+            landed_bytes += pending.frame_bytes();
         }
         self.shared.queue.landed(landed_bytes);
         self.shared.commit_count.fetch_add(1, Ordering::Relaxed);
@@ -338,7 +338,7 @@ impl<'a> CommitLayout<'a> {
             }
         }
         self.last_end = self.at + (FRAME_HEADER_BYTES + pending.payload.len()) as u64;
-        self.at += pending.head.frame_bytes();
+        self.at += pending.frame_bytes();
         self.pad(self.at - self.last_end);
     }
 

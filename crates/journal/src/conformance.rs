@@ -1,62 +1,62 @@
-//! The promise as tests: one suite that every journal passes.
+//! The conformance suite: tests of the promise that every journal must pass.
 //!
-//! A journal's own tests call [`run`] with a way to make stores. Whatever can be said without knowing the journal is checked here; torn
-//! writes, failed syncs and full disks are the journal's own to test.
+//! The tests of a journal call [`run`] with a function that makes stores. The suite checks everything that can be checked without knowledge of
+//! the implementation. Tests of torn writes, failed syncs and full disks belong to the implementation.
 
-mod gather;
 mod large;
+mod moves;
+mod streams;
 
 use bytes::Bytes;
 use peeklock_types::{BodyRef, CommitGroupNumber, ShardId};
 
-use crate::{AppendError, BodyReader, Journal, Log, ReadError, Recovery, StoredBody, StoredGroup};
+use crate::{AppendError, BodyReader, Journal, Log, Move, Recovery, StoredBody, StoredGroup};
 
-/// Runs every check. `store` makes a new, empty store and returns how to open it; opening again after everything was dropped is a restart.
+/// Runs all tests. `store` makes a new, empty store and returns a function that opens it. A test drops everything and opens the store again to
+/// simulate a restart.
 ///
 /// # Panics
 ///
-/// When the journal breaks the promise.
+/// Panics if the journal breaks the promise.
 pub async fn run<J, F>(mut store: impl FnMut() -> F)
 where
     J: Journal,
     F: FnMut() -> J,
 {
-    new_logs_are_empty(store()).await;
+    a_new_log_is_empty(store()).await;
     groups_are_numbered_without_gaps(store()).await;
     durable_groups_survive_a_restart(store()).await;
-    shards_do_not_mix(store()).await;
-    an_older_owner_is_fenced(store()).await;
+    shards_are_independent(store()).await;
+    an_earlier_owner_is_fenced(store()).await;
     replay_starts_after_the_snapshot(store()).await;
     an_older_snapshot_does_not_replace_a_newer_one(store()).await;
-    trimming_never_takes_what_is_needed(store()).await;
-    bodies_read_back_from_everywhere(store()).await;
-    bodies_outlive_a_restart_where_they_were_moved(store()).await;
-    forgotten_segments_go_away(store()).await;
-    only_remembered_segments_survive_the_count(store()).await;
-    a_busy_journal_takes_all_or_nothing(store()).await;
-    a_quiet_shard_is_never_busy(store()).await;
-    groups_have_a_limit(store()).await;
-    empty_and_large_payloads_are_kept(store()).await;
-    replay_repeats_itself(store()).await;
-    gather::run(&mut store).await;
+    trimming_keeps_uncovered_groups_and_live_bodies(store()).await;
+    a_busy_journal_takes_a_group_completely_or_not_at_all(store()).await;
+    a_shard_without_waiting_groups_is_never_busy(store()).await;
+    the_size_of_a_group_is_limited(store()).await;
+    payloads_of_all_sizes_survive_a_restart(store()).await;
+    replay_returns_the_same_groups_every_time(store()).await;
+    moves::run(&mut store).await;
+    streams::run(&mut store).await;
     large::run(store).await;
 }
 
 const SHARD: ShardId = ShardId(3);
 
 async fn open<J: Journal>(journal: &J, shard: ShardId) -> (J::Log, Recovery) {
-    journal.open(shard).await.expect("the log opens")
+    journal.open(shard).await.expect("the log should open")
 }
 
-/// Opens and expects nothing to replay.
+/// Opens a log that has nothing to replay, and reports that no body lives.
 async fn open_new<J: Journal>(journal: &J, shard: ShardId) -> J::Log {
-    let (log, recovery) = open(journal, shard).await;
-    assert!(recovery.snapshot.is_none() && recovery.groups.count() == 0, "a new log is empty");
+    let (mut log, recovery) = open(journal, shard).await;
+    assert!(recovery.snapshot.is_none() && recovery.groups.count() == 0, "a new log should be empty");
+    log.adopt(&[]);
     log
 }
 
 fn groups(recovery: Recovery) -> Vec<StoredGroup> {
-    recovery.groups.map(|group| group.expect("replay succeeds")).collect()
+    recovery.groups.map(|group| group.expect("replay should succeed")).collect()
 }
 
 fn group(number: u64, payload: &[u8]) -> StoredGroup {
@@ -64,17 +64,19 @@ fn group(number: u64, payload: &[u8]) -> StoredGroup {
 }
 
 async fn append(log: &mut impl Log, payload: &[u8]) -> CommitGroupNumber {
-    let number = log.append(Bytes::copy_from_slice(payload).into()).expect("the log takes a group");
+    let number = log.append(Bytes::copy_from_slice(payload).into()).expect("the log should accept the group");
     wait_for(log, number).await;
     number
 }
 
-/// Appends without waiting for the group; a journal that is busy is asked again when it has moved on.
-async fn hand_over(log: &mut impl Log, payload: Bytes) -> CommitGroupNumber {
+/// Appends without waiting for the group to become durable. Retries when the journal is busy.
+async fn append_later(log: &mut impl Log, payload: Bytes) -> CommitGroupNumber {
     loop {
         match log.append(payload.clone().into()) {
             Ok(number) => return number,
-            Err(AppendError::Busy) => drop(log.durable(log.watermark()).await.expect("the log lives")),
+            Err(AppendError::Busy) => {
+                log.durable(log.watermark()).await.expect("the log should not be poisoned");
+            }
             Err(error) => panic!("{error}"),
         }
     }
@@ -83,21 +85,21 @@ async fn hand_over(log: &mut impl Log, payload: Bytes) -> CommitGroupNumber {
 async fn wait_for(log: &mut impl Log, number: CommitGroupNumber) {
     let mut seen = log.watermark();
     while seen < number {
-        let now = log.durable(seen).await.expect("the log lives");
-        assert!(now > seen, "the watermark rises");
+        let now = log.durable(seen).await.expect("the log should not be poisoned");
+        assert!(now > seen, "durable() should return a higher watermark");
         seen = now;
     }
     assert!(log.watermark() >= number);
 }
 
-/// A payload of bodies, each on its own boundary, and where they are.
+/// Builds a payload of bodies, each at an aligned offset, and returns their references.
 fn bodies_of(number: CommitGroupNumber, bodies: &[&[u8]]) -> (Vec<u8>, Vec<StoredBody>) {
     let mut payload = Vec::new();
     let mut places = Vec::new();
     for body in bodies {
         payload.resize(payload.len().next_multiple_of(BodyRef::ALIGNMENT), 0);
         let offset = u32::try_from(payload.len()).expect("test payloads are small");
-        let place = BodyRef::in_log(number, offset).expect("test payloads are small");
+        let place = BodyRef::in_group(number, offset).expect("test payloads are small");
         places.push(StoredBody {
             place,
             size_bytes: u32::try_from(body.len()).expect("test bodies are small"),
@@ -114,30 +116,31 @@ async fn append_bodies(log: &mut impl Log, bodies: &[&[u8]]) -> Vec<StoredBody> 
 }
 
 async fn read(log: &impl Log, bodies: &[StoredBody]) -> Vec<Bytes> {
-    log.reader().read(bodies.to_vec()).await.expect("live bodies read back")
+    log.reader().read(bodies.to_vec()).await.expect("live bodies should be readable")
 }
 
-async fn evacuate(log: &mut impl Log, bodies: &[StoredBody]) -> Vec<StoredBody> {
-    let places = log.evacuate(bodies.to_vec()).await.expect("bodies can be moved");
-    assert_eq!(places.len(), bodies.len());
-    places.iter().zip(bodies).map(|(place, body)| StoredBody { place: *place, ..*body }).collect()
+async fn move_each(log: &mut impl Log, bodies: &[StoredBody]) -> Vec<StoredBody> {
+    let moved = log.move_bodies(Move::Each(bodies.to_vec())).await.expect("live bodies should be movable");
+    assert!(moved.iter().all(|body| body.place.is_standalone()));
+    assert!(moved.iter().map(|body| body.size_bytes).eq(bodies.iter().map(|body| body.size_bytes)));
+    moved
 }
 
-async fn new_logs_are_empty<J: Journal>(mut start: impl FnMut() -> J) {
+async fn a_new_log_is_empty<J: Journal>(mut start: impl FnMut() -> J) {
     let mut log = open_new(&start(), SHARD).await;
     assert_eq!(log.next_group(), CommitGroupNumber(1));
     assert_eq!(log.watermark(), CommitGroupNumber::NONE);
-    log.trim(CommitGroupNumber::NONE, CommitGroupNumber::NONE);
+    assert_eq!(log.wants_moved(), None);
     assert_eq!(append(&mut log, b"first").await, CommitGroupNumber(1));
 }
 
-/// G2: order and numbers.
+/// G2: groups are ordered and numbered without gaps.
 async fn groups_are_numbered_without_gaps<J: Journal>(mut start: impl FnMut() -> J) {
     let journal = start();
     let mut log = open_new(&journal, SHARD).await;
     for n in 1..=200_u64 {
         assert_eq!(log.next_group(), CommitGroupNumber(n));
-        assert_eq!(hand_over(&mut log, Bytes::from(n.to_le_bytes().to_vec())).await, CommitGroupNumber(n));
+        assert_eq!(append_later(&mut log, Bytes::from(n.to_le_bytes().to_vec())).await, CommitGroupNumber(n));
     }
     wait_for(&mut log, CommitGroupNumber(200)).await;
     drop(log);
@@ -146,7 +149,7 @@ async fn groups_are_numbered_without_gaps<J: Journal>(mut start: impl FnMut() ->
     assert_eq!(groups(recovery), expected);
 }
 
-/// G1, G3: what was durable is there after a restart, whole.
+/// G1, G3: replay returns every durable group completely.
 async fn durable_groups_survive_a_restart<J: Journal>(mut start: impl FnMut() -> J) {
     let mut expected = Vec::new();
     for round in 0..4_u8 {
@@ -161,7 +164,7 @@ async fn durable_groups_survive_a_restart<J: Journal>(mut start: impl FnMut() ->
     }
 }
 
-async fn shards_do_not_mix<J: Journal>(mut start: impl FnMut() -> J) {
+async fn shards_are_independent<J: Journal>(mut start: impl FnMut() -> J) {
     let shards: Vec<ShardId> = (0..8).map(ShardId).collect();
     {
         let journal = start();
@@ -171,7 +174,7 @@ async fn shards_do_not_mix<J: Journal>(mut start: impl FnMut() -> J) {
         }
         for n in 0..20_u8 {
             for (log, shard) in logs.iter_mut().zip(&shards) {
-                hand_over(log, Bytes::from(vec![n; usize::from(shard.0) + 1])).await;
+                append_later(log, Bytes::from(vec![n; usize::from(shard.0) + 1])).await;
             }
         }
         for log in &mut logs {
@@ -187,24 +190,24 @@ async fn shards_do_not_mix<J: Journal>(mut start: impl FnMut() -> J) {
     }
 }
 
-/// G4: from `open` on, the older owner changes nothing and waits for nothing.
-async fn an_older_owner_is_fenced<J: Journal>(mut start: impl FnMut() -> J) {
+/// G4: after `open`, nothing that the earlier owner does becomes durable. A journal may accept its append, but not confirm it.
+async fn an_earlier_owner_is_fenced<J: Journal>(mut start: impl FnMut() -> J) {
     let journal = start();
-    let mut older = open_new(&journal, SHARD).await;
-    append(&mut older, b"older").await;
-    let (mut newer, recovery) = open(&journal, SHARD).await;
-    assert_eq!(groups(recovery), [group(1, b"older")]);
-    assert!(matches!(older.append(Bytes::from_static(b"late").into()), Err(AppendError::Poisoned(_))));
-    assert_eq!(append(&mut newer, b"newer").await, CommitGroupNumber(2));
+    let mut earlier = open_new(&journal, SHARD).await;
+    append(&mut earlier, b"earlier").await;
+    let (mut later, recovery) = open(&journal, SHARD).await;
+    assert_eq!(groups(recovery), [group(1, b"earlier")]);
+    assert!(!matches!(earlier.append(Bytes::from_static(b"late").into()), Err(AppendError::Busy)));
+    assert_eq!(append(&mut later, b"later").await, CommitGroupNumber(2));
     assert!(
-        older.durable(CommitGroupNumber(1)).await.is_err(),
-        "the older owner does not take the newer one's group for its own"
+        earlier.durable(CommitGroupNumber(1)).await.is_err(),
+        "the earlier owner should not mistake the later owner's group for its own"
     );
-    assert!(matches!(older.append(Bytes::from_static(b"late").into()), Err(AppendError::Poisoned(_))));
-    assert!(older.put_snapshot(CommitGroupNumber(1), Bytes::new().into()).await.is_err());
-    drop((older, newer));
+    assert!(matches!(earlier.append(Bytes::from_static(b"late").into()), Err(AppendError::Poisoned(_))));
+    assert!(earlier.put_snapshot(CommitGroupNumber(1), Bytes::new().into()).await.is_err());
+    drop((earlier, later));
     let (_log, recovery) = open(&journal, SHARD).await;
-    assert_eq!(groups(recovery), [group(1, b"older"), group(2, b"newer")]);
+    assert_eq!(groups(recovery), [group(1, b"earlier"), group(2, b"later")]);
 }
 
 async fn replay_starts_after_the_snapshot<J: Journal>(mut start: impl FnMut() -> J) {
@@ -215,19 +218,19 @@ async fn replay_starts_after_the_snapshot<J: Journal>(mut start: impl FnMut() ->
         }
         log.put_snapshot(CommitGroupNumber(4), Bytes::from_static(b"state at 4").into())
             .await
-            .expect("the snapshot is kept");
-        log.trim(CommitGroupNumber(4), CommitGroupNumber(4));
+            .expect("the snapshot should be stored");
+        log.trim(CommitGroupNumber(4));
         append(&mut log, &[7]).await;
     }
     let (mut log, recovery) = open(&start(), SHARD).await;
-    let snapshot = recovery.snapshot.clone().expect("the snapshot is found");
+    let snapshot = recovery.snapshot.clone().expect("the snapshot should be returned");
     assert_eq!((snapshot.upto, &snapshot.payload[..]), (CommitGroupNumber(4), &b"state at 4"[..]));
     assert_eq!(groups(recovery), [group(5, &[5]), group(6, &[6]), group(7, &[7])]);
-    // All of the log is covered: the next open has nothing to replay, and numbers go on.
+    // The snapshot covers the whole log: the next open has nothing to replay, and the numbers continue.
     log.put_snapshot(CommitGroupNumber(7), Bytes::from_static(b"state at 7").into())
         .await
-        .expect("the snapshot is kept");
-    log.trim(CommitGroupNumber(7), CommitGroupNumber(7));
+        .expect("the snapshot should be stored");
+    log.trim(CommitGroupNumber(7));
     drop(log);
     let (mut log, recovery) = open(&start(), SHARD).await;
     assert_eq!(recovery.snapshot.as_ref().map(|s| s.upto), Some(CommitGroupNumber(7)));
@@ -243,25 +246,24 @@ async fn an_older_snapshot_does_not_replace_a_newer_one<J: Journal>(mut start: i
         }
         log.put_snapshot(CommitGroupNumber(3), Bytes::from_static(b"new").into())
             .await
-            .expect("the snapshot is kept");
+            .expect("the snapshot should be stored");
         log.put_snapshot(CommitGroupNumber(2), Bytes::from_static(b"old").into())
             .await
-            .expect("an older one is no error");
+            .expect("an older snapshot should be accepted");
     }
     let (_log, recovery) = open(&start(), SHARD).await;
     assert_eq!(recovery.snapshot.as_ref().map(|s| &s.payload[..]), Some(&b"new"[..]));
     assert_eq!(groups(recovery), []);
 }
 
-/// A trim that says too much takes nothing that replay or a body needs.
-async fn trimming_never_takes_what_is_needed<J: Journal>(mut start: impl FnMut() -> J) {
+/// `trim` drops neither groups that no snapshot covers nor bodies in later groups.
+async fn trimming_keeps_uncovered_groups_and_live_bodies<J: Journal>(mut start: impl FnMut() -> J) {
     {
         let mut log = open_new(&start(), SHARD).await;
         append(&mut log, b"one").await;
         append(&mut log, b"two").await;
-        // No snapshot covers these.
-        log.trim(CommitGroupNumber(2), CommitGroupNumber(2));
-        log.trim(CommitGroupNumber(0), CommitGroupNumber(0));
+        log.trim(CommitGroupNumber(2));
+        log.trim(CommitGroupNumber(0));
     }
     {
         let (mut log, recovery) = open(&start(), SHARD).await;
@@ -269,110 +271,23 @@ async fn trimming_never_takes_what_is_needed<J: Journal>(mut start: impl FnMut()
         let places = append_bodies(&mut log, &[b"another"]).await;
         log.put_snapshot(CommitGroupNumber(3), Bytes::from_static(b"t").into())
             .await
-            .expect("the snapshot is kept");
-        // Replay needs no group any more, but a body still lies in the third.
-        log.trim(CommitGroupNumber(3), CommitGroupNumber(2));
+            .expect("the snapshot should be stored");
+        // Replay needs none of the groups, but a body in the third one lives.
+        log.trim(CommitGroupNumber(2));
         assert_eq!(read(&log, &places).await, [&b"another"[..]]);
     }
     let (log, recovery) = open(&start(), SHARD).await;
     assert_eq!(groups(recovery), []);
     let (_, places) = bodies_of(CommitGroupNumber(3), &[b"another"]);
-    assert_eq!(read(&log, &places).await, [&b"another"[..]], "bodies in covered groups outlive a restart");
-}
-
-async fn bodies_read_back_from_everywhere<J: Journal>(mut start: impl FnMut() -> J) {
-    let journal = start();
-    let mut log = open_new(&journal, SHARD).await;
-    let (payload, early) = bodies_of(log.next_group(), &[b"not durable yet"]);
-    log.append(payload.into()).expect("room");
     assert_eq!(
-        log.reader().try_read(early[0]).as_deref(),
-        Some(&b"not durable yet"[..]),
-        "from memory at once"
+        read(&log, &places).await,
+        [&b"another"[..]],
+        "a body in a covered group should survive a restart"
     );
-    wait_for(&mut log, CommitGroupNumber(1)).await;
-    let small = append_bodies(&mut log, &[b"one", b"", b"three"]).await;
-    let large = append_bodies(&mut log, &[&[7; 100_000], &[8; 50_000]]).await;
-    let mut wanted = [small.clone(), large, early].concat();
-    wanted.reverse();
-    let expected: Vec<Bytes> = vec![
-        Bytes::from_static(b"not durable yet"),
-        vec![8; 50_000].into(),
-        vec![7; 100_000].into(),
-        Bytes::from_static(b"three"),
-        Bytes::new(),
-        Bytes::from_static(b"one"),
-    ];
-    assert_eq!(read(&log, &wanted).await, expected);
-    let cold = evacuate(&mut log, &small).await;
-    assert!(cold.iter().all(|body| body.place.is_cold()));
-    assert_eq!(read(&log, &cold).await, [&b"one"[..], &b""[..], &b"three"[..]]);
-    let colder = evacuate(&mut log, &cold).await;
-    assert_eq!(read(&log, &colder).await, [&b"one"[..], &b""[..], &b"three"[..]]);
-    let never =
-        StoredBody { place: BodyRef::in_log(CommitGroupNumber(99), 0).expect("in range"), size_bytes: 1 };
-    assert!(matches!(log.reader().read(vec![never]).await, Err(ReadError::Gone(_))));
-    assert!(log.evacuate(vec![never]).await.is_err());
-    drop((log, journal));
-    let (log, recovery) = open(&start(), SHARD).await;
-    assert_eq!(groups(recovery).len(), 3);
-    assert_eq!(read(&log, &wanted).await, expected, "and after a restart");
 }
 
-async fn bodies_outlive_a_restart_where_they_were_moved<J: Journal>(mut start: impl FnMut() -> J) {
-    let moved = {
-        let mut log = open_new(&start(), SHARD).await;
-        log.trim(CommitGroupNumber::NONE, CommitGroupNumber::NONE);
-        let places = append_bodies(&mut log, &[b"stay", b"move"]).await;
-        let moved = evacuate(&mut log, &places[1..]).await;
-        append(&mut log, b"moved").await;
-        moved
-    };
-    for _ in 0..2 {
-        let (mut log, _) = open(&start(), SHARD).await;
-        log.remember_cold(&moved);
-        log.trim(CommitGroupNumber::NONE, CommitGroupNumber::NONE);
-        assert_eq!(read(&log, &moved).await, [&b"move"[..]]);
-    }
-}
-
-async fn forgotten_segments_go_away<J: Journal>(mut start: impl FnMut() -> J) {
-    let journal = start();
-    let mut log = open_new(&journal, SHARD).await;
-    log.trim(CommitGroupNumber::NONE, CommitGroupNumber::NONE);
-    let places = append_bodies(&mut log, &[b"one", b"two"]).await;
-    let cold = evacuate(&mut log, &places).await;
-    log.forget_cold(&cold[..1]);
-    assert_eq!(read(&log, &cold[1..]).await, [&b"two"[..]]);
-    log.forget_cold(&cold[1..]);
-    assert!(matches!(log.reader().read(cold).await, Err(ReadError::Gone(_))));
-    // What comes next is not mixed up with what was there.
-    let again = evacuate(&mut log, &places).await;
-    assert_eq!(read(&log, &again).await, [&b"one"[..], &b"two"[..]]);
-}
-
-async fn only_remembered_segments_survive_the_count<J: Journal>(mut start: impl FnMut() -> J) {
-    let (kept, lost) = {
-        let mut log = open_new(&start(), SHARD).await;
-        log.trim(CommitGroupNumber::NONE, CommitGroupNumber::NONE);
-        let places = append_bodies(&mut log, &[b"kept"]).await;
-        let kept = evacuate(&mut log, &places).await;
-        drop(log);
-        let (mut log, _) = open(&start(), SHARD).await;
-        log.remember_cold(&kept);
-        log.trim(CommitGroupNumber::NONE, CommitGroupNumber::NONE);
-        (kept, evacuate(&mut log, &places).await)
-    };
-    let (mut log, _) = open(&start(), SHARD).await;
-    log.remember_cold(&kept);
-    assert_eq!(read(&log, &lost).await, [&b"kept"[..]], "nothing is removed before the count is closed");
-    log.trim(CommitGroupNumber::NONE, CommitGroupNumber::NONE);
-    assert_eq!(read(&log, &kept).await, [&b"kept"[..]]);
-    assert!(matches!(log.reader().read(lost).await, Err(ReadError::Gone(_))));
-}
-
-/// Busy takes nothing: numbers have no gap, and everything that was taken becomes durable.
-async fn a_busy_journal_takes_all_or_nothing<J: Journal>(mut start: impl FnMut() -> J) {
+/// A busy journal takes nothing of a group: the numbers have no gap, and every group that was taken becomes durable.
+async fn a_busy_journal_takes_a_group_completely_or_not_at_all<J: Journal>(mut start: impl FnMut() -> J) {
     const GROUP_COUNT: u64 = 400;
     let payload = |n: u64| Bytes::from(vec![u8::try_from(n % 251).expect("below 256"); 32 * 1024]);
     let journal = start();
@@ -383,8 +298,8 @@ async fn a_busy_journal_takes_all_or_nothing<J: Journal>(mut start: impl FnMut()
                 Ok(number) => break number,
                 Err(AppendError::Busy) => {
                     let seen = log.watermark();
-                    assert!(seen < CommitGroupNumber(n - 1), "busy only while something waits");
-                    log.durable(seen).await.expect("the log lives");
+                    assert!(seen < CommitGroupNumber(n - 1), "a log should be busy only while groups wait");
+                    log.durable(seen).await.expect("the log should not be poisoned");
                 }
                 Err(error) => panic!("unexpected: {error}"),
             }
@@ -402,8 +317,8 @@ async fn a_busy_journal_takes_all_or_nothing<J: Journal>(mut start: impl FnMut()
     assert_eq!(count, GROUP_COUNT);
 }
 
-/// A log that waits for its watermark to move must have something that moves it.
-async fn a_quiet_shard_is_never_busy<J: Journal>(mut start: impl FnMut() -> J) {
+/// An owner whose append was rejected waits for its watermark, so at least one of its groups must be on the way.
+async fn a_shard_without_waiting_groups_is_never_busy<J: Journal>(mut start: impl FnMut() -> J) {
     let journal = start();
     let mut noisy = open_new(&journal, SHARD).await;
     let mut quiet = open_new(&journal, ShardId(4)).await;
@@ -415,20 +330,20 @@ async fn a_quiet_shard_is_never_busy<J: Journal>(mut start: impl FnMut() -> J) {
             Err(AppendError::Busy) => busy_count += 1,
             Err(error) => panic!("unexpected: {error}"),
         }
-        let number = quiet.append(payload.clone().into()).expect("nothing of this shard waits");
+        let number = quiet.append(payload.clone().into()).expect("no group of this shard waits");
         wait_for(&mut quiet, number).await;
     }
     assert_eq!(quiet.watermark(), CommitGroupNumber(busy_count));
 }
 
-async fn groups_have_a_limit<J: Journal>(mut start: impl FnMut() -> J) {
+async fn the_size_of_a_group_is_limited<J: Journal>(mut start: impl FnMut() -> J) {
     let mut log = open_new(&start(), SHARD).await;
-    let error = log.append(vec![0; 16 << 20].into()).expect_err("sixteen megabytes are too much");
+    let error = log.append(vec![0; 16 << 20].into()).expect_err("16 MiB should be over the limit");
     assert!(matches!(error, AppendError::TooLarge { size_bytes, .. } if size_bytes == 16 << 20));
     assert_eq!(append(&mut log, b"fits").await, CommitGroupNumber(1));
 }
 
-async fn empty_and_large_payloads_are_kept<J: Journal>(mut start: impl FnMut() -> J) {
+async fn payloads_of_all_sizes_survive_a_restart<J: Journal>(mut start: impl FnMut() -> J) {
     let payloads: Vec<Vec<u8>> =
         [0, 1, 7, 8, 63, 64, 4031, 4032, 4033, 4096, 40_000, 0].map(|n| vec![5; n]).to_vec();
     {
@@ -442,21 +357,21 @@ async fn empty_and_large_payloads_are_kept<J: Journal>(mut start: impl FnMut() -
     assert_eq!(found, payloads);
 }
 
-/// G6: what replay returned once, it returns always.
-async fn replay_repeats_itself<J: Journal>(mut start: impl FnMut() -> J) {
+/// G6: replay returns the same groups every time.
+async fn replay_returns_the_same_groups_every_time<J: Journal>(mut start: impl FnMut() -> J) {
     {
         let mut log = open_new(&start(), SHARD).await;
         for n in 0..10_u8 {
-            hand_over(&mut log, vec![n; 100].into()).await;
+            append_later(&mut log, vec![n; 100].into()).await;
         }
-        // Dropped without waiting: some may be lost, but what is found now stays.
+        // The log is dropped without waiting. Groups at the end may be lost, but the next opens must all agree.
     }
     let (log, recovery) = open(&start(), SHARD).await;
     drop(log);
     let first = groups(recovery);
     assert!(
         first.iter().zip(1..).all(|(group, n)| group.number == CommitGroupNumber(n)),
-        "a prefix of what was appended"
+        "replay should return a prefix of the appended groups"
     );
     for _ in 0..3 {
         let (_log, recovery) = open(&start(), SHARD).await;

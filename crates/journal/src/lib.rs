@@ -1,156 +1,247 @@
-//! What the broker asks of whoever keeps its facts, and a journal in memory that keeps the same promise.
+//! The journal: the trait that stores a shard's records and bodies durably, an implementation in memory, and a conformance suite.
 //!
-//! A journal knows shards, groups and bodies. It never knows what a group says.
+//! A journal stores *commit groups* and *bodies* of shards. It never interprets a payload, and it decides nothing about messages or events: the
+//! owner of a shard reports which bodies live. The owner in turn does not depend on how a journal stores bytes. Files, segments, streams of a
+//! replicated store and sizes of them are details of an implementation.
 //!
 //! # The promise
 //!
-//! * **G1** Nothing at or below the watermark is lost.
-//! * **G2** Groups of a shard are totally ordered and numbered without gaps; if a group fails, every later one fails.
-//! * **G3** A group is there whole or not at all.
-//! * **G4** After [`Journal::open`] returns, no older owner's append succeeds.
-//! * **G5** An unknown outcome (failed sync, timeout) poisons the log: it refuses everything until it is opened again.
-//! * **G6** What replay returned once, it returns always, until it is trimmed.
-//! * **G7** The journal adds no clock and no randomness to what it keeps.
+//! * **G1** A durable commit group is never lost. A group is durable when its number is at or below the watermark.
+//! * **G2** The commit groups of a shard are totally ordered and numbered without gaps. If a group fails, every later group fails.
+//! * **G3** Replay returns a commit group completely or not at all.
+//! * **G4** After [`Journal::open`] returns, no append of an earlier owner becomes durable.
+//! * **G5** An unknown outcome (a failed sync, a timeout) either gets resolved or poisons the log: the log then rejects every call until it is
+//!   opened again.
+//! * **G6** Replay returns the same groups every time, until the owner trims them.
+//! * **G7** The journal adds no clock and no randomness to the data that it stores.
+//!
+//! # Commit groups
+//!
+//! The owner opens a log with [`Journal::open`], restores its state from the snapshot and the groups in [`Recovery`], and then appends groups.
+//! [`Log::append`] returns at once. The owner waits for the watermark ([`Log::durable`]) before anybody may see an effect of the group.
+//!
+//! # Bodies
+//!
+//! The bytes of messages and events are called bodies. The owner refers to a body by a [`StoredBody`]: a [`BodyRef`] and a size. There are two
+//! kinds of place:
+//!
+//! * **In a commit group**: the owner writes the body into the payload of a group, at a multiple of [`BodyRef::ALIGNMENT`], and builds the
+//!   reference from [`Log::next_group`] and the offset. The body is readable as soon as `append` has returned.
+//! * **Standalone**: the journal stores the body outside of commit groups and issues the reference
+//!   ([`BodyRef::standalone`]). The handle in it belongs to the journal: it is unique among all standalone bodies of the shard that were ever
+//!   stored, and no one else interprets it. Standalone bodies are made by [`Log::move_bodies`] and by [`LargeBody::finish`].
+//!
+//! The owner records every reference in its own commit groups and snapshots. The journal keeps a body until the owner gives it up:
+//!
+//! | step | call |
+//! | --- | --- |
+//! | after recovery, once | [`Log::adopt`]: the standalone bodies that live. The journal removes all others. |
+//! | a standalone body is no longer needed | [`Log::release`] |
+//! | no body in the oldest commit groups is needed any more | [`Log::trim`] |
+//! | the journal wants space back that live bodies occupy | [`Log::wants_moved`] names them, [`Log::move_bodies`] copies them; the owner records the new references and then gives up the old ones |
+//!
+//! Two rules keep bodies safe. The owner gives up a body only after the commit group that records the reason is durable. The journal counts a
+//! standalone body as live from the moment at which it returns the reference; if a crash prevents the owner from recording it, the next
+//! `adopt` does not name it and the journal removes it.
+//!
+//! # Snapshots and trimming
+//!
+//! [`Log::put_snapshot`] stores the owner's state as of a commit group. Replay then starts after that group. The journal may drop a commit group
+//! when both hold: a durable snapshot covers it, and [`Log::trim`] has reported that no body in it lives. It never drops any other group.
+
+#![warn(missing_docs)]
 
 pub mod conformance;
+mod error;
+mod group_head;
 mod memory;
 mod payload;
 
 use std::future::Future;
 use std::ops::Range;
 
-pub use self::payload::Payload;
 use bytes::Bytes;
-pub use memory::{MemoryBodyReader, MemoryJournal, MemoryLargeBodies, MemoryLargeBody, MemoryLog};
-use peeklock_types::{BodyRef, CommitGroupNumber, ShardId};
+pub use peeklock_types::{BodyRange, BodyRef, StoredBody};
+use peeklock_types::{CommitGroupNumber, ShardId};
 
-/// A place where shards keep their logs.
+pub use self::error::{AppendError, BodyError, OpenError, Poisoned, ReadError, SnapshotError};
+pub use self::group_head::GroupHead;
+pub use self::memory::{MemoryBodyReader, MemoryJournal, MemoryLargeBodies, MemoryLargeBody, MemoryLog};
+pub use self::payload::Payload;
+
+/// Stores the logs of shards.
 pub trait Journal: Send + Sync + 'static {
+    /// The log of one shard.
     type Log: Log;
 
-    /// Opens the log of `shard`, creates it if there is none, and fences every older owner of it.
+    /// Opens the log of `shard`, creates it if there is none, and fences every earlier owner of it (G4).
+    ///
+    /// Groups that an earlier owner has appended either become durable before this returns, and are part of the recovery, or never.
     fn open(&self, shard: ShardId) -> impl Future<Output = Result<(Self::Log, Recovery), OpenError>> + Send;
 }
 
-/// What was found when a log was opened: the newest snapshot, then every group after it, in order.
+/// The contents of a log when it was opened: the newest snapshot, then every commit group after it, in order.
 pub struct Recovery {
+    /// The newest snapshot, if there is one.
     pub snapshot: Option<Snapshot>,
+    /// The groups after the snapshot, or all groups if there is no snapshot.
     pub groups: GroupStream,
 }
 
-/// Engine state as of the end of group `upto`.
+/// The state of an owner as of the end of commit group `upto`.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
+    /// The last group that the state includes.
     pub upto: CommitGroupNumber,
+    /// The state, as it was passed to [`Log::put_snapshot`].
     pub payload: Bytes,
 }
 
+/// A commit group as replay returns it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredGroup {
+    /// The number that [`Log::append`] returned for the group.
     pub number: CommitGroupNumber,
+    /// The payload that was appended.
     pub payload: Bytes,
 }
 
-/// Groups in order, without gaps, read lazily so that a long log never has to fit in memory.
+/// Iterates over commit groups in order and without gaps. Reads lazily, so that a long log does not have to fit into memory.
 pub type GroupStream = Box<dyn Iterator<Item = Result<StoredGroup, OpenError>> + Send>;
 
-/// Ordered, durable groups of one shard.
+/// Stores the commit groups and bodies of one shard for its owner.
+///
+/// Every method except [`Log::next_group`] and [`Log::watermark`] has no effect or fails after a later owner has opened the log (G4) or after
+/// the log was poisoned (G5).
 pub trait Log: Send + 'static {
+    /// Reads bodies of this log.
     type BodyReader: BodyReader;
+    /// Writes large bodies of this log.
     type LargeBodies: LargeBodies;
 
-    /// The number that the next appended group will get.
+    /// Returns the number that the next appended group will get. The first group of a shard is number 1.
     fn next_group(&self) -> CommitGroupNumber;
 
-    /// Hands over one group. Returns at once; the group is durable when [`Log::durable`] says so. Groups become durable in call order.
+    /// Takes over one commit group and returns its number at once.
+    ///
+    /// Groups become durable in the order of these calls. An error means that the group was not taken, and that its number will be used by the
+    /// next group.
     fn append(&mut self, payload: Payload) -> Result<CommitGroupNumber, AppendError>;
 
-    /// The newest durable group.
+    /// Returns the newest durable group, or [`CommitGroupNumber::NONE`].
     fn watermark(&self) -> CommitGroupNumber;
 
-    /// Waits until the watermark is above `seen`, then returns it. Safe to cancel.
+    /// Waits until the watermark is above `seen` and returns it. Safe to cancel. Fails when the log is poisoned or fenced, because the watermark
+    /// will not rise again.
     fn durable(
         &mut self,
         seen: CommitGroupNumber,
     ) -> impl Future<Output = Result<CommitGroupNumber, Poisoned>> + Send;
 
-    /// A handle for bodies that works beside appends, from any task.
+    /// Returns a handle that reads bodies. It works from any task, in parallel with appends.
     fn reader(&self) -> Self::BodyReader;
 
-    /// A handle that writes large bodies beside appends, from any task.
+    /// Returns a handle that writes large bodies. It works from any task, in parallel with appends.
     fn large_bodies(&self) -> Self::LargeBodies;
 
-    /// Keeps `payload` as the state after group `upto`. Completes when it is durable and verified.
+    /// Stores `payload` as the state after group `upto`, which must be durable. Completes when the snapshot is durable and verified.
+    ///
+    /// Replay starts after `upto` from then on. A snapshot that is older than the newest one is accepted and ignored.
     fn put_snapshot(
         &mut self,
         upto: CommitGroupNumber,
         payload: Payload,
     ) -> impl Future<Output = Result<(), SnapshotError>> + Send + 'static;
 
-    /// Whether the owner should take a snapshot and trim soon: much was appended since the last one, or groups that no snapshot covers keep
-    /// old space from being used again. Cheap: may be asked for each batch.
+    /// Whether the owner should put a snapshot and trim soon, because replay would take long or because uncovered groups occupy space that is
+    /// needed. Cheap: an owner may call it for every batch.
     fn wants_snapshot(&self) -> bool;
 
-    /// Says that replay will never start at or before `upto` again (a durable snapshot covers it), and that no live body lies in a group at
-    /// or before `bodies_upto`. A hint: space at or below both may be used again, nothing else may. What was trimmed stays trimmed: a lower
-    /// number than before changes nothing, and groups above the newest durable snapshot are kept whatever `upto` says.
+    /// Reports the standalone bodies that live. Called exactly once, after recovery and before the first call of [`Log::release`].
     ///
-    /// The first call after [`Journal::open`] also closes the count of live cold bodies: cold segments that nobody named through
-    /// [`Log::remember_cold`] by then are removed. An owner that needs no trimming calls it once with [`CommitGroupNumber::NONE`].
-    fn trim(&mut self, upto: CommitGroupNumber, bodies_upto: CommitGroupNumber);
+    /// The journal removes every standalone body that it stored before `open` and that is not in `live`. Bodies that it has stored since
+    /// `open` live without being named.
+    fn adopt(&mut self, live: &[StoredBody]);
 
-    /// Which bodies the owner should move so that space can be used again, if any. See [`Log::evacuate`].
-    fn wants_evacuation(&self) -> Option<Evacuation>;
+    /// Gives up standalone bodies. Bodies in commit groups are ignored.
+    ///
+    /// A later read returns the bytes until the journal has removed the body, and [`ReadError::Gone`] from then on. The journal removes a large
+    /// body at once. It removes copies at the latest when all copies of the stream, or all copies of [`Move::Each`], are released.
+    fn release(&mut self, bodies: &[StoredBody]);
 
-    /// Copies bodies to cold segments and returns their new places, in order, once the copies are durable. The owner then journals the new
-    /// places, and only after that is durable may it say through [`Log::trim`] or [`Log::forget_cold`] that the old ones are free.
-    fn evacuate(
+    /// Gives up the bodies in commit groups up to and including `upto`.
+    ///
+    /// The journal may drop those groups as far as a durable snapshot covers them. A lower number than in an earlier call has no effect.
+    fn trim(&mut self, upto: CommitGroupNumber);
+
+    /// Returns a range whose live bodies the owner should move, if the journal wants space back. Cheap: an owner may call it for every batch.
+    ///
+    /// For a range of commit groups the owner moves all live bodies of the range with [`Log::move_bodies`], or waits until they are no longer
+    /// needed, and then calls [`Log::trim`] with [`BodyRange::last_group`] or a higher group. For a range of standalone bodies it moves the live
+    /// ones and releases the old ones. The journal returns the same range until this has happened.
+    fn wants_moved(&self) -> Option<BodyRange>;
+
+    /// Copies bodies to new standalone bodies and returns these, in order, once all of them are durable.
+    ///
+    /// The new bodies live at once. The owner records the new references, and gives up the old bodies when the record is durable. If the call
+    /// fails or its future is dropped, no new body remains. Several calls may run at the same time.
+    fn move_bodies(
         &mut self,
-        bodies: Vec<StoredBody>,
-    ) -> impl Future<Output = Result<Vec<BodyRef>, ReadError>> + Send + 'static;
-
-    /// Copies bodies to cold segments of `stream` alone, those of each run one behind the other as one body, and returns the new bodies in order
-    /// once they are durable. Like [`Log::evacuate`] in all else.
-    ///
-    /// Many streams are gathered best by calling this for each of them and waiting then. A future that is dropped leaves nothing.
-    ///
-    /// A gathered body has at most [`GATHERED_BYTES_MAX`]. Segments of a stream go when nothing in them lives, and
-    /// [`Log::wants_evacuation`] never names one: a stream is forgotten from its front, so they empty by themselves.
-    fn gather(
-        &mut self,
-        stream: u64,
-        runs: Vec<Vec<StoredBody>>,
+        bodies: Move,
     ) -> impl Future<Output = Result<Vec<StoredBody>, ReadError>> + Send + 'static;
 
-    /// Counts bodies in cold segments as live: called once per live cold body after recovery, before the first [`Log::trim`].
-    /// (`evacuate`, `gather` and [`LargeBody::finish`] count theirs themselves.)
-    fn remember_cold(&mut self, bodies: &[StoredBody]);
-
-    /// Says that bodies in cold segments are no longer needed, after the fact that settled or moved them is durable. A cold segment without
-    /// live bodies is removed.
-    fn forget_cold(&mut self, bodies: &[StoredBody]);
-
-    /// How much room is left. Cheap: may be asked for each batch.
+    /// Returns how much space is left. Cheap: an owner may call it for every batch.
     fn space(&self) -> Space;
 }
 
-/// Reads bodies back.
+/// The bodies that [`Log::move_bodies`] copies. The variant predicts how the copies will be released, so that a journal can place bodies
+/// together that end together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Move {
+    /// Copies each body by itself. The copies are released in any order.
+    Each(Vec<StoredBody>),
+    /// Concatenates the bodies of each run to one body of at most [`RUN_BYTES_MAX`].
+    ///
+    /// A stream is released from its front. Therefore [`Log::wants_moved`] never names copies of a stream.
+    Runs {
+        /// Identifies the stream among all streams of the shard. Copies of different streams do not share space.
+        stream: u64,
+        /// One run for each copy. A run may be empty.
+        runs: Vec<Vec<StoredBody>>,
+    },
+}
+
+/// The largest body that [`Log::move_bodies`] makes of a run. A journal may hold such a body in memory as a whole.
+pub const RUN_BYTES_MAX: u32 = 8 * 1024 * 1024;
+
+/// Returns the size of the body that [`Log::move_bodies`] makes of a run.
+pub fn run_bytes(run: &[StoredBody]) -> Result<u32, ReadError> {
+    let size_bytes: u64 = run.iter().map(|body| u64::from(body.size_bytes)).sum();
+    let fits = u32::try_from(size_bytes).ok().filter(|size| *size <= RUN_BYTES_MAX);
+    fits.ok_or(ReadError::TooLarge { size_bytes, limit_bytes: RUN_BYTES_MAX })
+}
+
+/// Reads bodies. Works for bodies of both kinds, and for bodies of groups that are not durable yet.
 pub trait BodyReader: Clone + Send + Sync + 'static {
-    /// The body if it is in memory. Never blocks.
+    /// Returns the body if it is in memory. Never blocks.
     fn try_read(&self, body: StoredBody) -> Option<Bytes>;
 
-    /// The same for whoever may hold the body for long: a copy, if a slice would keep much more than the body in memory.
+    /// Returns the body if it is in memory, for a caller that may hold it for long. Copies the body if a slice would keep much more memory
+    /// alive than the body needs.
     fn try_read_apart(&self, body: StoredBody) -> Option<Bytes> {
         self.try_read(body)
     }
 
-    /// The bodies, in order, from wherever they are. Neighbours are read together.
+    /// Reads bodies and returns them in order. Fails as a whole if one of them cannot be read.
+    ///
+    /// [`ReadError::Gone`] means that the owner has given the body up. A live body that cannot be read is [`ReadError::Corrupt`].
     fn read(
         &self,
         bodies: Vec<StoredBody>,
     ) -> impl Future<Output = Result<Vec<Bytes>, ReadError>> + Send + 'static;
 
-    /// Some bytes of a body, so that a large one never has to be in memory whole. What lies behind its end is left out.
+    /// Reads a range of a body, so that a large body does not have to be in memory as a whole. The part of `range` after the end of the body
+    /// is ignored.
     fn read_range(
         &self,
         body: StoredBody,
@@ -158,141 +249,34 @@ pub trait BodyReader: Clone + Send + Sync + 'static {
     ) -> impl Future<Output = Result<Bytes, ReadError>> + Send + 'static;
 }
 
-/// The most that a body may have which [`Log::gather`] makes: it is held in memory whole.
-pub const GATHERED_BYTES_MAX: u32 = 8 * 1024 * 1024;
-
-/// The size of the one body that [`Log::gather`] makes of a run.
-pub fn gathered_bytes(run: &[StoredBody]) -> Result<u32, ReadError> {
-    let size_bytes: u64 = run.iter().map(|body| u64::from(body.size_bytes)).sum();
-    let fits = u32::try_from(size_bytes).ok().filter(|size| *size <= GATHERED_BYTES_MAX);
-    fits.ok_or(ReadError::TooLarge { size_bytes, limit_bytes: GATHERED_BYTES_MAX })
-}
-
-/// Takes bodies that are too large for a group to cold segments of their own, piece by piece.
+/// Writes bodies that are too large for a commit group, piece by piece.
 pub trait LargeBodies: Clone + Send + Sync + 'static {
+    /// A large body while it is written.
     type Body: LargeBody;
 
-    /// Begins a body. Refused when new messages are.
+    /// Starts a body. Fails with [`BodyError::NoSpace`] while the journal rejects new messages.
     fn start(&self) -> impl Future<Output = Result<Self::Body, BodyError>> + Send + 'static;
 }
 
-/// A large body in the making. One that is dropped before it is finished, or of which a call failed or was cancelled, is gone for good and
-/// leaves nothing behind.
+/// A large body while it is written. If it is dropped before [`LargeBody::finish`], or if a call fails or is cancelled, nothing of it remains.
 pub trait LargeBody: Send + 'static {
-    /// Adds bytes behind those before.
+    /// Adds bytes to the end.
     fn write(&mut self, pieces: Vec<Bytes>) -> impl Future<Output = Result<(), BodyError>> + Send;
 
-    /// Completes when all of it is durable. It counts as live from then on: the owner of the log journals its place, or says through
-    /// [`Log::forget_cold`] that nobody will. After a crash in between it is removed with all that nobody remembers.
+    /// Completes when the whole body is durable. It is a standalone body and lives at once: the owner of the log records its reference or
+    /// releases it with [`Log::release`].
     fn finish(self) -> impl Future<Output = Result<StoredBody, BodyError>> + Send;
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StoredBody {
-    pub place: BodyRef,
-    pub size_bytes: u32,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Evacuation {
-    /// Bodies in groups at or before this one.
-    Groups { upto: CommitGroupNumber },
-    /// Bodies in this cold segment, which is mostly dead.
-    Cold { segment: u32 },
-}
-
-/// How much room is left, and so what may still be accepted.
+/// How much space is left, and therefore which requests the owner may still accept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Space {
-    /// Everything.
+    /// All requests.
     Enough,
-    /// There is room, but the log has grown faster than it is tidied: new messages should come a little later.
+    /// All requests, but the log grows faster than the owner frees it. New messages should be slowed down.
     Behind,
-    /// No new messages; receiving and settling go on.
+    /// No new messages. Receiving and settling go on.
     RejectSends,
-    /// Only what frees space.
+    /// Only requests that free space.
     OnlySettle,
-}
-
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    #[error(
-        "{file} is damaged at byte {offset}: {what}. Nothing was changed. Restore the data directory from a copy, or ask for help with this file"
-    )]
-    Corrupt { file: String, offset: u64, what: String },
-    #[error(
-        "the data directory {directory} is in use by another process; stop that one first, or choose another directory"
-    )]
-    Locked { directory: String },
-    #[error(
-        "the data directory {directory} has format {found}, this program knows up to {known}; use a newer version of the program"
-    )]
-    NewerFormat { directory: String, found: u32, known: u32 },
-    #[error(
-        "the data directory {directory} has format {found}, which was never released; this version reads format {known}. Use an empty data directory"
-    )]
-    OlderFormat { directory: String, found: u32, known: u32 },
-    #[error("{action} {path}: {source}")]
-    Io { action: &'static str, path: String, source: std::io::Error },
-    #[error("{0} is open already")]
-    AlreadyOpen(ShardId),
-}
-
-#[derive(Debug, thiserror::Error)]
-pub enum AppendError {
-    /// Too many bytes wait for the disk. Nothing was taken; try again when the watermark has moved, which it will: a log of which nothing
-    /// waits is never busy.
-    #[error("too many bytes wait for the disk")]
-    Busy,
-    #[error("a group of {size_bytes} bytes is over the limit of {limit_bytes}")]
-    TooLarge { size_bytes: usize, limit_bytes: usize },
-    #[error(transparent)]
-    Poisoned(#[from] Poisoned),
-}
-
-/// The log has failed and refuses every call; open it again to learn what survived.
-#[derive(Clone, Debug, thiserror::Error)]
-#[error("the journal has stopped: {reason}")]
-pub struct Poisoned {
-    pub reason: String,
-}
-
-#[derive(Debug, thiserror::Error)]
-pub enum ReadError {
-    #[error("{file} is damaged at byte {offset}: {what}")]
-    Corrupt { file: String, offset: u64, what: String },
-    #[error("no body lies at {0:?}; its space was given back")]
-    Gone(BodyRef),
-    #[error("reading {path}: {source}")]
-    Io { path: String, source: std::io::Error },
-    #[error("no room for the copy: {0}")]
-    NoSpace(String),
-    #[error("bodies of {size_bytes} bytes were to be gathered into one, the limit is {limit_bytes}")]
-    TooLarge { size_bytes: u64, limit_bytes: u32 },
-    #[error(transparent)]
-    Poisoned(#[from] Poisoned),
-}
-
-/// Why a large body was not kept.
-#[derive(Debug, thiserror::Error)]
-pub enum BodyError {
-    #[error("no room for the body: {0}")]
-    NoSpace(String),
-    #[error("writing {path}: {source}")]
-    Io { path: String, source: std::io::Error },
-    #[error("a body of more than {limit_bytes} bytes")]
-    TooLarge { limit_bytes: u32 },
-    /// A call of it failed or was cancelled before.
-    #[error("an earlier write of the body failed")]
-    Lost,
-    #[error(transparent)]
-    Poisoned(#[from] Poisoned),
-}
-
-#[derive(Debug, thiserror::Error)]
-pub enum SnapshotError {
-    #[error("writing the snapshot {path}: {source}")]
-    Io { path: String, source: std::io::Error },
-    #[error(transparent)]
-    Poisoned(#[from] Poisoned),
 }

@@ -2,9 +2,9 @@
 //!
 //! Everything is durable at once unless a test holds the watermark, so that "appended" and "durable" can be told apart.
 
-mod cold;
 mod faults;
 mod large;
+mod standalone;
 
 use std::collections::{HashMap, VecDeque};
 use std::future::{Future, ready};
@@ -12,15 +12,15 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use peeklock_types::{BodyPlace, BodyRef, CommitGroupNumber, ShardId};
+use peeklock_types::{BodyPlace, BodyRange, CommitGroupNumber, ShardId, StoredBody};
 use tokio::sync::watch;
 
-use self::cold::ColdSegments;
 use self::faults::Faults;
 pub use self::large::{MemoryLargeBodies, MemoryLargeBody};
+use self::standalone::StandaloneBodies;
 use crate::{
-    AppendError, BodyReader, Evacuation, Journal, Log, OpenError, Payload, Poisoned, ReadError, Recovery,
-    Snapshot, SnapshotError, Space, StoredBody, StoredGroup, gathered_bytes,
+    AppendError, BodyReader, Journal, Log, Move, OpenError, Payload, Poisoned, ReadError, Recovery, Snapshot,
+    SnapshotError, Space, StoredGroup, run_bytes,
 };
 
 /// A journal in memory. Clones are handles to the same journal; a restart is dropping a log and opening it again.
@@ -64,18 +64,13 @@ struct State {
     groups: VecDeque<Bytes>,
     backlog_bytes: usize,
     snapshot: Option<Snapshot>,
-    trimmed: Trimmed,
-    cold: ColdSegments,
+    /// The newest group that the owner has trimmed.
+    trimmed: CommitGroupNumber,
+    standalone: StandaloneBodies,
     stopped: Option<Poisoned>,
-    asked: Option<Evacuation>,
+    asked: Option<BodyRange>,
     asked_snapshot: bool,
     faults: Faults,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Trimmed {
-    upto: CommitGroupNumber,
-    bodies_upto: CommitGroupNumber,
 }
 
 /// The most that one group may have, so that tests meet the same limit as on a disk.
@@ -93,6 +88,7 @@ impl Default for MemoryJournal {
 }
 
 impl MemoryJournal {
+    /// Makes an empty journal.
     pub fn new() -> Self {
         Self::with_backlog_bytes_max(BACKLOG_BYTES_MAX)
     }
@@ -128,13 +124,23 @@ impl MemoryJournal {
         });
     }
 
+    /// Sets the space that all logs report.
     pub fn set_space(&self, space: Space) {
         locked(&self.store.settings).space = space;
     }
 
-    /// Makes the shard's log ask for evacuation until the owner has trimmed or forgotten what is named.
-    pub fn ask_evacuation(&self, shard: ShardId, evacuation: Evacuation) {
-        locked(&self.store.shard(shard).state).asked = Some(evacuation);
+    /// Makes the log of a shard want these bodies moved until the owner has trimmed or released them.
+    pub fn ask_move(&self, shard: ShardId, bodies: BodyRange) {
+        locked(&self.store.shard(shard).state).asked = Some(bodies);
+    }
+
+    /// Makes the log of a shard want all standalone bodies moved that it has now, until the owner has released them.
+    pub fn ask_move_standalone(&self, shard: ShardId) {
+        let mut places: Vec<_> = locked(&self.store.shard(shard).state).standalone.handles().collect();
+        places.sort_unstable();
+        if let (Some(first), Some(last)) = (places.first(), places.last()) {
+            self.ask_move(shard, BodyRange::handles(*first, *last));
+        }
     }
 
     /// Makes the shard's log ask for a snapshot until one is put.
@@ -142,14 +148,14 @@ impl MemoryJournal {
         locked(&self.store.shard(shard).state).asked_snapshot = true;
     }
 
-    /// Bytes of cold bodies of a shard that were not given back.
-    pub fn cold_bytes(&self, shard: ShardId) -> u64 {
-        locked(&self.store.shard(shard).state).cold.live_bytes()
+    /// Returns the size of the live standalone bodies of a shard.
+    pub fn standalone_bytes(&self, shard: ShardId) -> u64 {
+        locked(&self.store.shard(shard).state).standalone.live_bytes()
     }
 
-    /// Up to which group the owner of a shard has said that no live body lies there.
-    pub fn bodies_upto(&self, shard: ShardId) -> CommitGroupNumber {
-        locked(&self.store.shard(shard).state).trimmed.bodies_upto
+    /// Returns the newest group that the owner of a shard has trimmed.
+    pub fn trimmed(&self, shard: ShardId) -> CommitGroupNumber {
+        locked(&self.store.shard(shard).state).trimmed
     }
 
     fn each_shard(&self, mut visit: impl FnMut(&Shard, &mut State)) {
@@ -173,8 +179,8 @@ impl Shard {
             groups: VecDeque::new(),
             backlog_bytes: 0,
             snapshot: None,
-            trimmed: Trimmed::default(),
-            cold: ColdSegments::default(),
+            trimmed: CommitGroupNumber::NONE,
+            standalone: StandaloneBodies::default(),
             stopped: None,
             asked: None,
             asked_snapshot: false,
@@ -207,14 +213,12 @@ impl State {
     fn body(&self, body: StoredBody) -> Option<Bytes> {
         let size = body.size_bytes as usize;
         match body.place.place() {
-            BodyPlace::Log { group, offset_bytes } => {
+            BodyPlace::InGroup { group, offset_bytes } => {
                 let start = offset_bytes as usize;
                 let payload = self.group(group)?;
                 (payload.len() >= start.checked_add(size)?).then(|| payload.slice(start..start + size))
             }
-            BodyPlace::Cold { segment, offset_bytes } => {
-                self.cold.body(segment, offset_bytes).filter(|b| b.len() == size)
-            }
+            BodyPlace::Standalone { handle } => self.standalone.body(handle).filter(|b| b.len() == size),
         }
     }
 
@@ -229,21 +233,20 @@ impl State {
         self.snapshot.as_ref().map_or(CommitGroupNumber::NONE, |s| s.upto)
     }
 
-    fn trim(&mut self, upto: CommitGroupNumber, bodies_upto: CommitGroupNumber) {
-        self.trimmed.upto = self.trimmed.upto.max(upto.min(self.snapshot_upto()));
-        self.trimmed.bodies_upto = self.trimmed.bodies_upto.max(bodies_upto);
-        let free_upto = self.trimmed.upto.min(self.trimmed.bodies_upto);
+    fn trim(&mut self, upto: CommitGroupNumber) {
+        self.trimmed = self.trimmed.max(upto);
+        let free_upto = self.trimmed.min(self.snapshot_upto());
         while self.first <= free_upto && self.groups.pop_front().is_some() {
             self.first = self.first.next();
         }
-        self.cold.close_count();
     }
 
-    fn asked_evacuation(&self) -> Option<Evacuation> {
-        self.asked.filter(|asked| match *asked {
-            Evacuation::Groups { upto } => self.trimmed.bodies_upto < upto,
-            Evacuation::Cold { segment } => self.cold.has(segment),
-        })
+    fn wants_moved(&self) -> Option<BodyRange> {
+        let asked = self.asked.filter(|asked| match asked.last_group() {
+            Some(upto) => self.trimmed < upto,
+            None => self.standalone.has_any(*asked),
+        });
+        asked.or_else(|| self.standalone.mostly_dead())
     }
 
     /// Groups after the newest snapshot, as they are now.
@@ -267,7 +270,7 @@ impl Journal for MemoryJournal {
         state.drop_above(shard.progress.borrow().watermark);
         state.epoch += 1;
         state.stopped = None;
-        state.cold.reopen();
+        state.standalone.reopen();
         let (epoch, watermark) = (state.epoch, state.last());
         shard.progress.send_replace(Progress { watermark, epoch, stopped: false });
         let recovery = Recovery {
@@ -382,54 +385,48 @@ impl Log for MemoryLog {
         locked(&self.shard.state).asked_snapshot
     }
 
-    fn trim(&mut self, upto: CommitGroupNumber, bodies_upto: CommitGroupNumber) {
+    fn trim(&mut self, upto: CommitGroupNumber) {
         let mut state = locked(&self.shard.state);
         if self.check(&state).is_ok() {
-            state.trim(upto, bodies_upto);
+            state.trim(upto);
         }
     }
 
-    fn wants_evacuation(&self) -> Option<Evacuation> {
-        let state = locked(&self.shard.state);
-        state
-            .asked_evacuation()
-            .or_else(|| state.cold.mostly_dead().map(|segment| Evacuation::Cold { segment }))
-    }
-
-    fn evacuate(
-        &mut self,
-        bodies: Vec<StoredBody>,
-    ) -> impl Future<Output = Result<Vec<BodyRef>, ReadError>> + Send + 'static {
+    fn adopt(&mut self, live: &[StoredBody]) {
         let mut state = locked(&self.shard.state);
-        let copies = self.check(&state).map_err(ReadError::from).and_then(|()| read_all(&state, &bodies));
-        ready(copies.map(|copies| copies.into_iter().map(|copy| state.cold.push(copy)).collect()))
+        if self.check(&state).is_ok() {
+            state.standalone.adopt(live);
+        }
     }
 
-    fn gather(
+    fn release(&mut self, bodies: &[StoredBody]) {
+        let mut state = locked(&self.shard.state);
+        if self.check(&state).is_ok() {
+            bodies.iter().for_each(|body| state.standalone.release(*body));
+        }
+    }
+
+    fn wants_moved(&self) -> Option<BodyRange> {
+        locked(&self.shard.state).wants_moved()
+    }
+
+    fn move_bodies(
         &mut self,
-        stream: u64,
-        runs: Vec<Vec<StoredBody>>,
+        bodies: Move,
     ) -> impl Future<Output = Result<Vec<StoredBody>, ReadError>> + Send + 'static {
         let (shard, epoch) = (Arc::clone(&self.shard), self.epoch);
         async move {
             let mut state = locked(&shard.state);
             state.check(epoch)?;
-            let copies: Result<Vec<Bytes>, _> = runs.iter().map(|run| read_as_one(&state, run)).collect();
-            Ok(copies?.into_iter().map(|copy| state.cold.gather(stream, copy)).collect())
-        }
-    }
-
-    fn remember_cold(&mut self, bodies: &[StoredBody]) {
-        let mut state = locked(&self.shard.state);
-        if self.check(&state).is_ok() {
-            bodies.iter().for_each(|body| state.cold.remember(*body));
-        }
-    }
-
-    fn forget_cold(&mut self, bodies: &[StoredBody]) {
-        let mut state = locked(&self.shard.state);
-        if self.check(&state).is_ok() {
-            bodies.iter().for_each(|body| state.cold.forget(*body));
+            let (stream, copies) = match bodies {
+                Move::Each(bodies) => (None, read_all(&state, &bodies)?),
+                Move::Runs { stream, runs } => {
+                    let copies: Result<Vec<Bytes>, _> =
+                        runs.iter().map(|run| read_run(&state, run)).collect();
+                    (Some(stream), copies?)
+                }
+            };
+            Ok(copies.into_iter().map(|copy| state.standalone.push(stream, copy)).collect())
         }
     }
 
@@ -448,8 +445,8 @@ fn read_all(state: &State, bodies: &[StoredBody]) -> Result<Vec<Bytes>, ReadErro
     bodies.iter().map(|body| state.checked_body(*body)).collect()
 }
 
-fn read_as_one(state: &State, run: &[StoredBody]) -> Result<Bytes, ReadError> {
-    gathered_bytes(run)?;
+fn read_run(state: &State, run: &[StoredBody]) -> Result<Bytes, ReadError> {
+    run_bytes(run)?;
     Ok(read_all(state, run)?.concat().into())
 }
 

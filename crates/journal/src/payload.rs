@@ -12,10 +12,12 @@ pub struct Payload {
 }
 
 impl Payload {
+    /// Returns the size in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
+    /// Whether the payload has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use peeklock_journal::{
-    AppendError, BodyReader, Evacuation, Journal, Log, MemoryJournal, Space, StoredBody, conformance,
+    AppendError, BodyRange, BodyReader, Journal, Log, MemoryJournal, Space, StoredBody, conformance,
 };
 use peeklock_types::{BodyRef, CommitGroupNumber, ShardId};
 
@@ -56,15 +56,15 @@ async fn tests_can_ask_for_what_a_disk_would() {
     let journal = MemoryJournal::new();
     let (mut log, _) = journal.open(SHARD).await.unwrap();
     log.append(Bytes::from_static(b"12345678").into()).unwrap();
-    assert!(!log.wants_snapshot() && log.wants_evacuation().is_none() && log.space() == Space::Enough);
+    assert!(!log.wants_snapshot() && log.wants_moved().is_none() && log.space() == Space::Enough);
     journal.ask_snapshot(SHARD);
-    journal.ask_evacuation(SHARD, Evacuation::Groups { upto: CommitGroupNumber(1) });
+    journal.ask_move(SHARD, BodyRange::groups_upto(CommitGroupNumber(1)));
     journal.set_space(Space::RejectSends);
     assert!(log.wants_snapshot() && log.space() == Space::RejectSends);
-    assert_eq!(log.wants_evacuation(), Some(Evacuation::Groups { upto: CommitGroupNumber(1) }));
+    assert_eq!(log.wants_moved(), Some(BodyRange::groups_upto(CommitGroupNumber(1))));
     log.put_snapshot(CommitGroupNumber(1), Bytes::new().into()).await.unwrap();
-    log.trim(CommitGroupNumber(1), CommitGroupNumber(1));
-    assert!(!log.wants_snapshot() && log.wants_evacuation().is_none());
-    let gone = StoredBody { place: BodyRef::in_log(CommitGroupNumber(1), 0).unwrap(), size_bytes: 8 };
+    log.trim(CommitGroupNumber(1));
+    assert!(!log.wants_snapshot() && log.wants_moved().is_none());
+    let gone = StoredBody { place: BodyRef::in_group(CommitGroupNumber(1), 0).unwrap(), size_bytes: 8 };
     assert!(log.reader().try_read(gone).is_none(), "trimmed for good");
 }

@@ -2,6 +2,7 @@
 //!
 //! Depends on nothing of ours, does no I/O and knows no protocol.
 
+mod body;
 pub mod calendar;
 mod entity;
 mod hub;
@@ -16,9 +17,10 @@ mod time;
 
 pub mod wire;
 
+pub use body::{BodyPlace, BodyRange, BodyRef, StoredBody};
 pub use entity::{EntityKind, EntityName, EntityPath, NameError, SubQueue};
 pub use hub::{ConsumerGroup, ConsumerGroupError, ExpiredPosition, HubId, HubSettings, HubSettingsError};
-pub use number::{BodyPlace, BodyRef, CommitGroupNumber, LockToken, ReceiverId, SequenceNumber, ShardId};
+pub use number::{CommitGroupNumber, LockToken, ReceiverId, SequenceNumber, ShardId};
 pub use order::{
     ClassName, ClassNameError, ClassRule, ClassSettings, OrderError, OrderPolicy, OrderSettings, Rate,
     Target, TenantClass, TenantSettings,

@@ -155,81 +155,6 @@ impl fmt::Debug for LockToken {
     }
 }
 
-/// Where a message's stored bytes lie, in eight bytes: every waiting message holds one.
-///
-/// A body is first written inside a group of its shard's log; the shard knows the group's number and the offset before the group is
-/// durable, so the reference never changes when the group lands. A body that outlives its log segment moves to a cold segment and gets a
-/// new reference from the journal.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct BodyRef(u64);
-
-/// What a [`BodyRef`] says, taken apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BodyPlace {
-    /// At `offset_bytes` of the payload of group `group`.
-    Log { group: CommitGroupNumber, offset_bytes: u32 },
-    /// At `offset_bytes` of cold segment `segment` of the shard.
-    Cold { segment: u32, offset_bytes: u64 },
-}
-
-impl BodyRef {
-    /// Bodies start on multiples of this, which makes room for longer numbers in the reference.
-    pub const ALIGNMENT: usize = 8;
-    const COLD: u64 = 1 << 63;
-    const LOG_OFFSET_BITS: u32 = 20;
-    const COLD_OFFSET_BITS: u32 = 32;
-    /// Bodies of one group start below this offset.
-    pub const LOG_OFFSET_MAX: u32 = ((1 << Self::LOG_OFFSET_BITS) - 1) * 8;
-
-    /// `None` if the offset is not aligned or too large, or the group number is beyond 2^43.
-    pub fn in_log(group: CommitGroupNumber, offset_bytes: u32) -> Option<Self> {
-        let fits =
-            offset_bytes.is_multiple_of(8) && offset_bytes <= Self::LOG_OFFSET_MAX && group.0 < 1 << 43;
-        fits.then(|| BodyRef((group.0 << Self::LOG_OFFSET_BITS) | u64::from(offset_bytes / 8)))
-    }
-
-    /// `None` if the offset is not aligned or too large, or the segment number is beyond 2^31.
-    pub fn in_cold(segment: u32, offset_bytes: u64) -> Option<Self> {
-        let fits = offset_bytes.is_multiple_of(8)
-            && offset_bytes / 8 < 1 << Self::COLD_OFFSET_BITS
-            && segment < 1 << 31;
-        fits.then(|| {
-            BodyRef(Self::COLD | (u64::from(segment) << Self::COLD_OFFSET_BITS) | (offset_bytes / 8))
-        })
-    }
-
-    pub fn place(self) -> BodyPlace {
-        if self.is_cold() {
-            let segment = ((self.0 & !Self::COLD) >> Self::COLD_OFFSET_BITS) as u32;
-            BodyPlace::Cold { segment, offset_bytes: (self.0 & ((1 << Self::COLD_OFFSET_BITS) - 1)) * 8 }
-        } else {
-            let offset_bytes = (self.0 & ((1 << Self::LOG_OFFSET_BITS) - 1)) as u32 * 8;
-            BodyPlace::Log { group: CommitGroupNumber(self.0 >> Self::LOG_OFFSET_BITS), offset_bytes }
-        }
-    }
-
-    pub const fn is_cold(self) -> bool {
-        self.0 & Self::COLD != 0
-    }
-
-    pub const fn from_raw(raw: u64) -> Self {
-        BodyRef(raw)
-    }
-
-    pub const fn to_raw(self) -> u64 {
-        self.0
-    }
-}
-
-impl fmt::Debug for BodyRef {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.place() {
-            BodyPlace::Log { group, offset_bytes } => write!(f, "{group}+{offset_bytes}"),
-            BodyPlace::Cold { segment, offset_bytes } => write!(f, "cold {segment}+{offset_bytes}"),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -248,21 +173,5 @@ mod tests {
         let tag = 0x2072_84c8_5255_5649_b654_0a7c_845e_0ff9_u128.to_be_bytes();
         assert_eq!(LockToken::from_bytes(printed).to_guid_bytes(), tag);
         assert_eq!(LockToken::from_bytes(printed).to_string(), "c8847220-5552-4956-b654-0a7c845e0ff9");
-    }
-
-    #[test]
-    fn body_references_keep_both_kinds_of_place() {
-        let log = BodyRef::in_log(CommitGroupNumber((1 << 43) - 1), BodyRef::LOG_OFFSET_MAX).unwrap();
-        assert_eq!(
-            log.place(),
-            BodyPlace::Log { group: CommitGroupNumber((1 << 43) - 1), offset_bytes: BodyRef::LOG_OFFSET_MAX }
-        );
-        let cold = BodyRef::in_cold(u32::MAX >> 1, ((1 << 32) - 1) * 8).unwrap();
-        assert_eq!(
-            cold.place(),
-            BodyPlace::Cold { segment: u32::MAX >> 1, offset_bytes: ((1 << 32) - 1) * 8 }
-        );
-        assert!(BodyRef::in_log(CommitGroupNumber(1), 4).is_none());
-        assert!(BodyRef::in_log(CommitGroupNumber(1 << 43), 0).is_none());
     }
 }

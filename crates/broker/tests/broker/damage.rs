@@ -12,7 +12,7 @@ use peeklock_broker::hubs::{HubView, ReaderEnd, ReaderSpec, StartAt};
 use peeklock_broker::request::events::{Append, AttachReader};
 use peeklock_broker::request::receiving::{Credit, Peek, Window};
 use peeklock_broker::{Asked, Batch, Damage, Drain, Fence, Partition, ReaderReply, Reply, Ticket};
-use peeklock_journal::Evacuation;
+use peeklock_journal::BodyRange;
 use peeklock_types::{
     CommitGroupNumber, ConsumerGroup, EntityName, ExpiredPosition, HubSettings, QueueSettings, ReceiverId,
     SequenceNumber, ShardId, SubQueue,
@@ -50,7 +50,7 @@ fn damaged(number: u64) -> (u64, u32, String) {
 
 async fn evacuate(rig: &Rig, shard: ShardId) -> CommitGroupNumber {
     let upto = rig.journal.newest_group(shard);
-    rig.journal.ask_evacuation(shard, Evacuation::Groups { upto });
+    rig.journal.ask_move(shard, BodyRange::groups_upto(upto));
     tokio::time::sleep(Duration::from_secs(20)).await;
     upto
 }
@@ -68,7 +68,7 @@ async fn damaged_bodies_leave_the_log_as_dead_letters_and_all_others_as_they_are
         rig.journal.damage_group(shard, groups[at]);
     }
     let upto = evacuate(&rig, shard).await;
-    assert!(rig.journal.bodies_upto(shard) >= upto, "nothing holds the log");
+    assert!(rig.journal.trimmed(shard) >= upto, "nothing holds the log");
     assert_eq!(rig.broker.damage(), Damage { message_count: 4, event_count: 0 });
     assert_eq!(dead_letters(&mut queue).await, [damaged(1), damaged(18), damaged(19), damaged(40)]);
     assert_eq!(queue.peek().await.len(), 36);
@@ -89,10 +89,10 @@ async fn a_damaged_body_in_a_cold_segment_keeps_no_other_there() {
     let shard = queue.shard_id();
     evacuate(&rig, shard).await;
     rig.journal.cool(shard);
-    rig.journal.damage_cold(shard);
+    rig.journal.damage_standalone(shard);
     send(&rig, &mut queue, &[b"two"]).await;
     evacuate(&rig, shard).await;
-    rig.journal.ask_evacuation(shard, Evacuation::Cold { segment: 1 });
+    rig.journal.ask_move_standalone(shard);
     tokio::time::sleep(Duration::from_secs(20)).await;
     assert_eq!(dead_letters(&mut queue).await, [damaged(1)]);
     assert_eq!(queue.peek().await, [&b"two"[..]]);
@@ -128,7 +128,7 @@ async fn bodies_that_are_lost_together_are_told_apart() {
     assert_eq!(dead_letters(&mut queue).await, [damaged(1), damaged(2)]);
     queue.send(b"three").await;
     evacuate(&rig, shard).await;
-    assert_eq!(rig.journal.cold_bytes(shard), 3 * 8);
+    assert_eq!(rig.journal.standalone_bytes(shard), 3 * 8);
     assert_eq!(dead_letters(&mut queue).await, [damaged(1), damaged(2)]);
     assert_eq!(queue.peek().await, [&b"three"[..]]);
     assert_eq!(rig.broker.damage().message_count, 2);
@@ -224,7 +224,7 @@ async fn damaged_extents_leave_the_log_as_lost_and_all_others_as_they_are() {
         rig.journal.damage_group(shard, groups[at]);
     }
     let upto = evacuate(&rig, shard).await;
-    assert!(rig.journal.bodies_upto(shard) >= upto, "nothing holds the log");
+    assert!(rig.journal.trimmed(shard) >= upto, "nothing holds the log");
     assert_eq!(rig.broker.damage(), Damage { message_count: 0, event_count: 4 });
     let left: Vec<u64> = (0..40).filter(|number| ![0, 17, 18, 39].contains(number)).collect();
     reader.open(1, StartAt::Earliest).await;

@@ -13,7 +13,7 @@ use peeklock_broker::request::receiving::{Credit, Window};
 use peeklock_broker::{
     AdminError, Asked, Batch, Drain, Error, Events, Fence, Partition, ReaderReply, Reply, Ticket,
 };
-use peeklock_journal::{Evacuation, MemoryJournal};
+use peeklock_journal::{BodyRange, MemoryJournal};
 use peeklock_types::{
     CommitGroupNumber, ConsumerGroup, EntityName, HubSettings, QueueSettings, ReceiverId, ShardId,
 };
@@ -192,9 +192,9 @@ async fn gathered_events_are_read_as_before() {
         client.append(number * 2..number * 2 + 2).await;
     }
     let shard = client.shard_id();
-    rig.journal.ask_evacuation(shard, Evacuation::Groups { upto: CommitGroupNumber(40) });
+    rig.journal.ask_move(shard, BodyRange::groups_upto(CommitGroupNumber(40)));
     tokio::time::sleep(Duration::from_secs(10)).await;
-    assert!(rig.journal.cold_bytes(shard) > 0);
+    assert!(rig.journal.standalone_bytes(shard) > 0);
     let view = rig.broker.partition(&hub, 0, None).await.unwrap().view;
     assert!(view.extent_count < 20, "{view:?}");
     let rig = rig.crash().await;
@@ -217,15 +217,15 @@ async fn what_is_older_than_the_retention_goes_and_its_space_is_given_back() {
     let mut client = Client::of(&rig, &hub, 0);
     client.append(0..10).await;
     let shard = client.shard_id();
-    rig.journal.ask_evacuation(shard, Evacuation::Groups { upto: CommitGroupNumber(100) });
+    rig.journal.ask_move(shard, BodyRange::groups_upto(CommitGroupNumber(100)));
     tokio::time::sleep(Duration::from_secs(30)).await;
-    let cold_bytes = rig.journal.cold_bytes(shard);
+    let cold_bytes = rig.journal.standalone_bytes(shard);
     client.append(10..12).await;
     let slow = client.attach(1, StartAt::Earliest).await;
     tokio::time::sleep(Duration::from_secs(40)).await;
     let view = rig.broker.partition(&hub, 0, None).await.unwrap().view;
     assert_eq!((view.begin_sequence, view.next_sequence), (10, 12));
-    assert!(rig.journal.cold_bytes(shard) < cold_bytes);
+    assert!(rig.journal.standalone_bytes(shard) < cold_bytes);
     match client.peer.next().await {
         Reply::Reader(ReaderReply::Ended { receiver, reason }) => {
             assert_eq!((receiver, *reason), (slow, ReaderEnd::Expired { next: 0, first: 10 }));
@@ -503,7 +503,7 @@ async fn small_steps_do_not_read_whole_extents() {
         client.peer.answer::<Append>().await.unwrap();
     }
     let shard = client.shard_id();
-    rig.journal.ask_evacuation(shard, Evacuation::Groups { upto: rig.journal.newest_group(shard) });
+    rig.journal.ask_move(shard, BodyRange::groups_upto(rig.journal.newest_group(shard)));
     tokio::time::sleep(Duration::from_secs(10)).await;
     rig.journal.cool(shard);
     let extents = rig.broker.partition(&hub, 0, None).await.unwrap().view.extent_count;

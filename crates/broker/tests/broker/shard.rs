@@ -7,7 +7,7 @@ use crate::common::Rig;
 use peeklock_broker::engine::{ReceiveMode, Settlement};
 use peeklock_broker::request::sending::SendMessages;
 use peeklock_broker::{Batch, Error, ReceiverReply, Reply, Request, Ticket};
-use peeklock_journal::{Evacuation, MemoryJournal, Space};
+use peeklock_journal::{BodyRange, MemoryJournal, Space};
 use peeklock_types::CommitGroupNumber;
 
 #[tokio::test]
@@ -199,7 +199,7 @@ async fn snapshots_and_evacuation_change_nothing_that_anybody_sees() {
         queue.send(&[i; 100]).await;
     }
     let shard = queue.shard_id();
-    rig.journal.ask_evacuation(shard, Evacuation::Groups { upto: CommitGroupNumber(30) });
+    rig.journal.ask_move(shard, BodyRange::groups_upto(CommitGroupNumber(30)));
     for i in 50..60_u8 {
         queue.send(&[i; 100]).await;
     }

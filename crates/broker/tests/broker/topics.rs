@@ -12,7 +12,7 @@ use peeklock_broker::{
     AdminError, Broker, Delivered, DeliveredBody, Error, Listing, Page, PageStart, ReceiverReply, Reply,
     StoredBody, Ticket, Wanted,
 };
-use peeklock_journal::{Evacuation, MemoryJournal};
+use peeklock_journal::{BodyRange, MemoryJournal};
 use peeklock_types::{
     CommitGroupNumber, EntityKind, EntityName, LockToken, QueueSettings, ShardId, SubQueue,
 };
@@ -104,7 +104,7 @@ async fn a_large_message_is_stored_once_and_given_back_with_its_last_copy() {
     upload(&rig, &mut topic, &body).await.unwrap();
     drop(topic);
     for (subscription, left) in [("a", 1), ("b", 1), ("c", 0)] {
-        assert_eq!(rig.journal.cold_bytes(shard), LARGE_BYTES.into());
+        assert_eq!(rig.journal.standalone_bytes(shard), LARGE_BYTES.into());
         let mut queue = rig.queue(&format!("news/Subscriptions/{subscription}")).await;
         let receiver = queue.attach(1, ReceiveMode::PeekLock).await;
         queue.credit(receiver, 1, false).await;
@@ -113,9 +113,9 @@ async fn a_large_message_is_stored_once_and_given_back_with_its_last_copy() {
         queue.settle(token, Settlement::Complete).await.unwrap();
         drop(queue);
         settle_down().await;
-        assert_eq!(rig.journal.cold_bytes(shard), u64::from(LARGE_BYTES) * left);
+        assert_eq!(rig.journal.standalone_bytes(shard), u64::from(LARGE_BYTES) * left);
         rig = start_again(rig).await;
-        assert_eq!(rig.journal.cold_bytes(shard), u64::from(LARGE_BYTES) * left, "after a restart");
+        assert_eq!(rig.journal.standalone_bytes(shard), u64::from(LARGE_BYTES) * left, "after a restart");
     }
 }
 
@@ -132,7 +132,7 @@ async fn a_large_message_that_nobody_wants_leaves_nothing_behind() {
     let mut topic = rig.queue("news").await;
     upload(&rig, &mut topic, &vec![b'x'; LARGE_BYTES as usize]).await.unwrap();
     settle_down().await;
-    assert_eq!(rig.journal.cold_bytes(topic.shard_id()), 0);
+    assert_eq!(rig.journal.standalone_bytes(topic.shard_id()), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -144,12 +144,12 @@ async fn evacuation_copies_a_shared_body_once() {
     for n in 0..20_u8 {
         topic.send(&[n; 1000]).await;
     }
-    rig.journal.ask_evacuation(shard, Evacuation::Groups { upto: CommitGroupNumber(1000) });
+    rig.journal.ask_move(shard, BodyRange::groups_upto(CommitGroupNumber(1000)));
     settle_down().await;
-    assert_eq!(rig.journal.cold_bytes(shard), 20_000);
+    assert_eq!(rig.journal.standalone_bytes(shard), 20_000);
     drop(topic);
     let rig = start_again(rig).await;
-    assert_eq!(rig.journal.cold_bytes(shard), 20_000);
+    assert_eq!(rig.journal.standalone_bytes(shard), 20_000);
     let expected: Vec<_> = (0..20_u8).map(|n| vec![n; 1000]).collect();
     for (subscription, left) in [("a", 20_000), ("b", 0)] {
         let mut queue = rig.queue(&format!("news/Subscriptions/{subscription}")).await;
@@ -161,7 +161,7 @@ async fn evacuation_copies_a_shared_body_once() {
         }
         drop(queue);
         settle_down().await;
-        assert_eq!(rig.journal.cold_bytes(shard), left);
+        assert_eq!(rig.journal.standalone_bytes(shard), left);
     }
 }
 
@@ -193,10 +193,10 @@ async fn what_is_forwarded_to_a_topic_meets_its_filters() {
         let shown = |subscription: &str| EntityName::subscription(&name(&topic), subscription).unwrap();
         let count = async |subscription| rig.broker.show(shown(subscription)).await.unwrap().counts;
         assert_eq!((count("high").await.active_count, count("all").await.active_count), (2, 4));
-        assert_eq!(rig.journal.cold_bytes(ShardId::of(&name(&topic))), 2 * u64::from(LARGE_BYTES));
+        assert_eq!(rig.journal.standalone_bytes(ShardId::of(&name(&topic))), 2 * u64::from(LARGE_BYTES));
         rig.broker.delete(name(&topic), None).await.unwrap();
         settle_down().await;
-        assert_eq!(rig.journal.cold_bytes(ShardId::of(&name(&topic))), 0);
+        assert_eq!(rig.journal.standalone_bytes(ShardId::of(&name(&topic))), 0);
     }
 }
 

@@ -1,9 +1,7 @@
 //! The only way in which a queue's durable state changes, live and in replay.
 
 use bytes::Bytes;
-use peeklock_types::{
-    BodyPlace, BodyRef, EntityKind, EntityName, PoisonSession, SequenceNumber, SubQueue, Timestamp,
-};
+use peeklock_types::{BodyRef, EntityKind, EntityName, PoisonSession, SequenceNumber, SubQueue, Timestamp};
 
 use super::messages::{Misfit, Moving, Unlock};
 use super::table::{Entry, Marks};
@@ -251,7 +249,7 @@ impl Queue {
         if self.numbers_left() < NUMBERS_PER_MESSAGE {
             return Err(ReplayError::SequenceOrder { entity, found: number, expected: SEQUENCE_NUMBER_MAX });
         }
-        if let BodyPlace::Log { group, .. } = entry.body.place() {
+        if let Some(group) = entry.body.group() {
             let newest = self.newest_group;
             // A message that was scheduled in the topic was written when it was sent, long before it came here.
             let is_stray = group < newest && self.kind == EntityKind::Subscription;
@@ -289,7 +287,7 @@ impl Queue {
             return Err(ReplayError::SequenceOrder { entity, found: number, expected });
         }
         self.note_later_body(number, entry.body)?;
-        entry.marks.set(Marks::STRAY, !entry.body.is_cold());
+        entry.marks.set(Marks::STRAY, !entry.body.is_standalone());
         Ok(())
     }
 
@@ -316,7 +314,7 @@ impl Queue {
     /// A body that a message gets later lies behind all that came before.
     fn note_later_body(&mut self, number: SequenceNumber, body: BodyRef) -> Result<(), ReplayError> {
         let (entity, newest) = (self.entity, self.newest_group);
-        if let BodyPlace::Log { group, .. } = body.place() {
+        if let Some(group) = body.group() {
             if group < newest {
                 return Err(ReplayError::BodyOrder { entity, sequence_number: number, group, newest });
             }
@@ -382,7 +380,7 @@ impl Queue {
         if let Some(details) = &mut moving.details {
             details.due = None;
         }
-        if let BodyPlace::Log { group, .. } = moving.entry.body.place() {
+        if let Some(group) = moving.entry.body.group() {
             moving.entry.marks.set(Marks::STRAY, group < self.newest_group);
         }
         self.next_number = new_number.next();

@@ -3,7 +3,7 @@
 //! Such a message is not dropped, and nobody receives it as if nothing had happened: it goes to the dead letters, with an empty body and a
 //! reason that tells of the damage. The place where the body was is free then.
 
-use peeklock_types::{BodyPlace, BodyRef, EntityKind, SequenceNumber, SubQueue, Timestamp, limits};
+use peeklock_types::{BodyRef, EntityKind, SequenceNumber, SubQueue, Timestamp, limits};
 
 use super::Queue;
 use super::forward::reason;
@@ -32,8 +32,7 @@ impl Engine {
         let lost = self.command(now, entity, |queue| {
             let entry = queue.sub_queue_of(sequence_number);
             let entry = entry.and_then(|sub_queue| queue.part(sub_queue).messages.get(sequence_number));
-            let is_new =
-                matches!(instead.place(), BodyPlace::Log { group, .. } if group >= queue.newest_group);
+            let is_new = instead.group().is_some_and(|group| group >= queue.newest_group);
             let fits = entry.is_some_and(|entry| entry.body == from) && is_new;
             if fits {
                 let text = format!("The body of the message was damaged on the disk and is lost: {why}");

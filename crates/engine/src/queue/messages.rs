@@ -10,7 +10,7 @@ mod tally;
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use peeklock_types::{BodyPlace, CommitGroupNumber, LockToken, SequenceNumber, SessionId, Timestamp};
+use peeklock_types::{CommitGroupNumber, LockToken, SequenceNumber, SessionId, Timestamp};
 
 use self::order::came;
 use self::tally::Tally;
@@ -437,7 +437,7 @@ impl Messages {
             order.leave(lane);
         }
         if entry.is_stray()
-            && let BodyPlace::Log { group, .. } = entry.body.place()
+            && let Some(group) = entry.body.group()
         {
             self.strays.remove(&(group, number.0));
         }

@@ -233,5 +233,5 @@ impl Queue {
 
 /// The body of `entry` if it lies in a cold segment.
 pub(crate) fn cold(entry: &Entry) -> Option<ColdBody> {
-    entry.body.is_cold().then_some(ColdBody { place: entry.body, size_bytes: entry.size_bytes })
+    entry.body.is_standalone().then_some(ColdBody { place: entry.body, size_bytes: entry.size_bytes })
 }

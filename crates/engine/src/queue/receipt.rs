@@ -217,7 +217,7 @@ impl Queue {
             return Err(self.full(self.size_bytes(), max, "bytes", "max size"));
         }
         match body.place() {
-            BodyPlace::Log { group, .. } if group < self.newest_group => {
+            BodyPlace::InGroup { group, .. } if group < self.newest_group => {
                 Err(Error::BodyOrder { path: path(), group, newest: self.newest_group })
             }
             _ => Ok(()),

@@ -1,5 +1,5 @@
 use bytes::Bytes;
-use peeklock_types::{BodyPlace, EntityKind, SequenceNumber, SubQueue, Timestamp, limits};
+use peeklock_types::{EntityKind, SequenceNumber, SubQueue, Timestamp, limits};
 
 use super::{NUMBERS_PER_MESSAGE, Queue};
 use crate::error::Error;
@@ -126,7 +126,7 @@ impl Queue {
     ) -> Result<(), Error> {
         let mut newest = self.newest_group;
         for message in messages {
-            if let BodyPlace::Log { group, .. } = message.body.place() {
+            if let Some(group) = message.body.group() {
                 if group < newest {
                     return Err(Error::BodyOrder { path: self.path(SubQueue::Main), group, newest });
                 }

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use peeklock_engine::{EntityId, Evacuate};
-use peeklock_types::{BodyPlace, BodyRef, CommitGroupNumber, SequenceNumber};
+use peeklock_engine::EntityId;
+use peeklock_types::{BodyRange, BodyRef, CommitGroupNumber, SequenceNumber};
 
 use crate::model::ModelMessage;
 use crate::world::{SUB_QUEUES, World};
@@ -11,7 +11,7 @@ use crate::world::{SUB_QUEUES, World};
 impl World {
     pub(crate) fn evacuate_groups(&mut self, back: u64, max: usize, lose_every: usize) {
         let upto = CommitGroupNumber(self.next_group().0.saturating_sub(back));
-        let found = self.engine.bodies_in(Evacuate::Groups { upto }, max);
+        let found = self.engine.bodies_in(BodyRange::groups_upto(upto), max);
         let mut by_name: Vec<_> = self.model.queues.iter().collect();
         by_name.sort_by(|a, b| a.name.cmp(&b.name));
         let places = by_name.into_iter().flat_map(|queue| {
@@ -29,10 +29,10 @@ impl World {
         assert_eq!(self.take_freed(), []);
     }
 
-    pub(crate) fn evacuate_cold(&mut self, segment: u32, max: usize) {
-        let is_there =
-            |body: BodyRef| matches!(body.place(), BodyPlace::Cold { segment: s, .. } if s == segment);
-        let found = self.engine.bodies_in(Evacuate::Cold { segment }, max);
+    pub(crate) fn evacuate_cold(&mut self, segment: u64, max: usize) {
+        let range = BodyRange::handles(segment << 32, (segment << 32) | 0xffff_ffff);
+        let is_there = |body: BodyRef| range.contains(body);
+        let found = self.engine.bodies_in(range, max);
         let expected: BTreeSet<_> = self
             .model
             .messages()
@@ -52,9 +52,9 @@ impl World {
 
     fn move_body(&mut self, entity: EntityId, number: SequenceNumber, from: BodyRef) {
         self.cold_offset += 8;
-        let segment = u32::try_from(self.cold_offset / 8 % 3).unwrap();
-        let to = BodyRef::in_cold(segment, self.cold_offset).unwrap();
-        let wrong = BodyRef::in_cold(7, 0).unwrap();
+        let segment = self.cold_offset / 8 % 3;
+        let to = BodyRef::standalone((segment << 32) | self.cold_offset).unwrap();
+        let wrong = BodyRef::standalone(7 << 32).unwrap();
         assert!(!self.engine.move_body(entity, number, wrong, to, &mut self.out), "the body is not there");
         assert!(
             !self.engine.move_body(entity, SequenceNumber(9999), from, to, &mut self.out),

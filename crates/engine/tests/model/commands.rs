@@ -45,7 +45,7 @@ impl World {
             return;
         };
         let gone = self.model.queues.remove(at);
-        let cold = gone.messages.iter().map(|m| m.message.body).filter(|body| body.is_cold());
+        let cold = gone.messages.iter().map(|m| m.message.body).filter(|body| body.is_standalone());
         assert_eq!(sorted(self.take_freed()), sorted(cold.collect()));
         self.check_closed(entity, CloseReason::Deleted);
     }
@@ -77,7 +77,7 @@ impl World {
 
     pub(crate) fn send(&mut self, queue: usize, messages: &[Sent]) {
         let (entity, group, now) = (self.entity(queue), self.next_group(), self.now);
-        let place = |offset: u32| BodyRef::in_log(group, offset * 8).unwrap();
+        let place = |offset: u32| BodyRef::in_group(group, offset * 8).unwrap();
         let new = |(n, sent): (u32, &Sent)| NewMessage {
             body: place(n),
             size_bytes: sent.size_bytes,
@@ -273,7 +273,8 @@ impl World {
         let Some(model) = self.model.queue(entity) else { return };
         let gone = model.purge(sub_queue, now - age, count_max);
         assert_eq!(purged, Ok(gone.len() as u64));
-        let cold: Vec<_> = gone.iter().map(|message| message.body).filter(|body| body.is_cold()).collect();
+        let cold: Vec<_> =
+            gone.iter().map(|message| message.body).filter(|body| body.is_standalone()).collect();
         assert_eq!(self.take_freed(), cold);
         self.completed.extend(gone.iter().map(|message| (entity, message.sequence_number)));
         assert!(self.out.facts.len() <= 1, "however many there are");

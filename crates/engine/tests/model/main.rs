@@ -49,7 +49,7 @@ pub(crate) enum Step {
     Wait { span: Duration },
     SetClockBack { span: Duration },
     EvacuateGroups { back: u64, max: usize, lose_every: usize },
-    EvacuateCold { segment: u32, max: usize },
+    EvacuateCold { segment: u64, max: usize },
     Snapshot,
     Crash { lost_group_count: usize, from_snapshot: bool },
 }
@@ -180,7 +180,7 @@ fn surroundings() -> impl Strategy<Value = Step> {
         4 => Just(Step::Tick),
         3 => (0..10u64, 1..6usize, 2..5usize)
             .prop_map(|(back, max, lose_every)| Step::EvacuateGroups { back, max, lose_every }),
-        3 => (0..3u32, 1..4usize).prop_map(|(segment, max)| Step::EvacuateCold { segment, max }),
+        3 => (0..3u64, 1..4usize).prop_map(|(segment, max)| Step::EvacuateCold { segment, max }),
         2 => Just(Step::Snapshot),
         3 => (0..3usize, any::<bool>())
             .prop_map(|(lost_group_count, from_snapshot)| Step::Crash { lost_group_count, from_snapshot }),

@@ -8,8 +8,8 @@ use peeklock_engine::{
     ReceiveMode, ReceiverId, Settlement,
 };
 use peeklock_types::{
-    BodyPlace, BodyRef, CommitGroupNumber, EntityName, LockToken, QueueSettings, RetryPolicy, SequenceNumber,
-    SubQueue, Timestamp,
+    BodyRef, CommitGroupNumber, EntityName, LockToken, QueueSettings, RetryPolicy, SequenceNumber, SubQueue,
+    Timestamp,
 };
 
 /// What must survive a crash.
@@ -76,10 +76,7 @@ impl ModelMessage {
     }
 
     pub(crate) fn group(&self) -> Option<CommitGroupNumber> {
-        match self.message.body.place() {
-            BodyPlace::Log { group, .. } => Some(group),
-            BodyPlace::Cold { .. } => None,
-        }
+        self.message.body.group()
     }
 
     pub(crate) fn receipt(&self) -> Option<u64> {
@@ -345,7 +342,7 @@ impl ModelQueue {
     pub(crate) fn remove(&mut self, number: SequenceNumber) -> Vec<BodyRef> {
         let at = self.messages.iter().position(|m| m.message.sequence_number == number).unwrap();
         let body = self.messages.remove(at).message.body;
-        Some(body).filter(|body| body.is_cold()).into_iter().collect()
+        Some(body).filter(|body| body.is_standalone()).into_iter().collect()
     }
 
     pub(crate) fn purge(&mut self, sub_queue: SubQueue, before: Timestamp, count_max: u64) -> Vec<Message> {

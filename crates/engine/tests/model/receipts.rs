@@ -25,7 +25,7 @@ impl World {
 
     pub(crate) fn put(&mut self, queue: usize, sent: &Sent, hidden_for: Duration) {
         let (entity, now, nonce) = (self.entity(queue), self.now, self.next_nonce());
-        let body = BodyRef::in_log(self.next_group(), 0).unwrap();
+        let body = BodyRef::in_group(self.next_group(), 0).unwrap();
         let mut new = NewMessage { body, size_bytes: sent.size_bytes, attributes: attributes(now, sent) };
         let put = self.engine.put_message(now, entity, new.clone(), hidden_for, nonce, &mut self.out);
         self.touch(entity);
@@ -99,7 +99,7 @@ impl World {
     pub(crate) fn change(&mut self, pick: usize, hidden_for: Duration, size_bytes: Option<u32>) {
         let Some(Ticket { entity, token, .. }) = self.pick_receipt(pick) else { return };
         let (now, nonce) = (self.now, self.next_nonce());
-        let place = BodyRef::in_log(self.next_group(), 8).unwrap();
+        let place = BodyRef::in_group(self.next_group(), 8).unwrap();
         let body = size_bytes.map(|size_bytes| NewBody { body: place, size_bytes });
         let out = &mut self.out;
         let changed = self.engine.change_message(now, entity, token, hidden_for, body, nonce, out);
@@ -121,7 +121,7 @@ impl World {
             if more > 0 && settings.max_size_bytes.is_some_and(|max| after > max) {
                 return self.check_refused(changed, Refusal::QueueFull);
             }
-            freed.extend(Some(old.message.body).filter(|body| body.is_cold()));
+            freed.extend(Some(old.message.body).filter(|body| body.is_standalone()));
             (old.message.body, old.message.size_bytes, old.is_stray) = (body, size_bytes, true);
             model.newest_group =
                 model.newest_group.max(model.find(SubQueue::Main, number).unwrap().group().unwrap());
@@ -164,7 +164,8 @@ impl World {
         let gone: Vec<_> =
             model.messages.extract_if(.., |m| m.sub_queue == SubQueue::Main).map(|m| m.message).collect();
         assert_eq!(cleared, Ok(gone.len() as u64));
-        let cold: Vec<_> = gone.iter().map(|message| message.body).filter(|body| body.is_cold()).collect();
+        let cold: Vec<_> =
+            gone.iter().map(|message| message.body).filter(|body| body.is_standalone()).collect();
         assert_eq!(self.take_freed(), cold);
         self.completed.extend(gone.iter().map(|message| (entity, message.sequence_number)));
         assert!(self.out.facts.len() <= 1, "however many there are");

@@ -170,7 +170,7 @@ impl World {
         let is_idle =
             |queue: &mut crate::model::ModelQueue| queue.idle_at(receivers).is_some_and(|at| at <= now);
         for gone in self.model.queues.extract_if(.., is_idle) {
-            freed.extend(gone.messages.iter().map(|m| m.message.body).filter(|body| body.is_cold()));
+            freed.extend(gone.messages.iter().map(|m| m.message.body).filter(|body| body.is_standalone()));
         }
         freed
     }
@@ -199,11 +199,11 @@ impl World {
             let queue = model.queues.iter().find(|queue| queue.entity == *entity);
             entity.0 < next && queue.is_none_or(|queue| number.0 < queue.next_number)
         });
-        let cold = self.model.messages().map(|(_, m)| m.message.body).filter(|body| body.is_cold());
+        let cold = self.model.messages().map(|(_, m)| m.message.body).filter(|body| body.is_standalone());
         let cold: Vec<_> = cold.collect();
         self.engine = self.replay(from_snapshot);
         assert_eq!(self.engine.snapshot(), self.replay(!from_snapshot).snapshot());
-        let told = self.engine.cold_bodies().map(|body| body.place).collect();
+        let told = self.engine.standalone_bodies().map(|body| body.place).collect();
         assert_eq!(sorted(told), sorted(cold));
         self.wake();
     }

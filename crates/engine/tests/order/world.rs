@@ -103,8 +103,8 @@ pub(crate) type JobId = u64;
 
 pub(crate) fn id_of(message: &Message) -> JobId {
     match message.body.place() {
-        BodyPlace::Log { group, .. } => group.0,
-        BodyPlace::Cold { .. } => unreachable!("all bodies are in the log"),
+        BodyPlace::InGroup { group, .. } => group.0,
+        BodyPlace::Standalone { .. } => unreachable!("all bodies are in the log"),
     }
 }
 
@@ -190,7 +190,7 @@ impl World {
     fn try_send_with(&mut self, attributes: Attributes) -> Result<JobId, Error> {
         let id = self.next_id;
         self.next_id += 1;
-        let body = BodyRef::in_log(CommitGroupNumber(id), 8).unwrap();
+        let body = BodyRef::in_group(CommitGroupNumber(id), 8).unwrap();
         let message = NewMessage { body, size_bytes: 1, attributes: Some(Box::new(attributes)) };
         self.engine.send(self.now, self.queue, [message], &mut self.out)?;
         self.settle_down();

@@ -129,7 +129,7 @@ impl World {
     fn send(&mut self, n: usize, id: &'static str, time_to_live: Option<Duration>, ahead: Option<Duration>) {
         self.model.note_id(n, id);
         let id = Some(SessionId::parse(id).unwrap());
-        let (now, body) = (self.now, BodyRef::in_log(self.next_group(), 8).unwrap());
+        let (now, body) = (self.now, BodyRef::in_group(self.next_group(), 8).unwrap());
         let scheduled_for = ahead.map(|ahead| now + ahead);
         let attributes = Attributes { session: id, time_to_live, scheduled_for, ..Attributes::default() };
         let message = NewMessage { body, size_bytes: 1, attributes: Some(Box::new(attributes)) };

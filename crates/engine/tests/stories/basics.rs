@@ -2,13 +2,15 @@
 
 use bytes::Bytes;
 use peeklock_engine::{
-    CloseReason, Closed, Drained, EntityId, Error, Evacuate, FACTS_PER_CALL_MAX, Fact, MessageState,
+    CloseReason, Closed, Drained, EntityId, Error, FACTS_PER_CALL_MAX, Fact, MessageState,
     PATCH_SIZE_BYTES_MAX, PatchPart, ReceiveMode, ReceiverId, SessionWish, Settlement,
 };
-use peeklock_types::{BodyRef, CommitGroupNumber, EntityKind, QueueSettings, SequenceNumber, limits};
+use peeklock_types::{
+    BodyRange, BodyRef, CommitGroupNumber, EntityKind, QueueSettings, SequenceNumber, limits,
+};
 
 use crate::story::{
-    ABANDON, DEAD, DEAD_LETTER, DEFER, MAIN, Story, cold, name, numbers, secs, seq, settings,
+    ABANDON, DEAD, DEAD_LETTER, DEFER, MAIN, Story, name, numbers, secs, segment, seq, settings, standalone,
 };
 
 #[test]
@@ -403,14 +405,14 @@ fn a_deleted_queue_is_gone_with_its_receivers_and_its_number_is_not_used_again()
     assert!(story.engine.move_body(
         queue,
         seq(1),
-        BodyRef::in_log(story.group, 0).unwrap(),
-        cold(1, 0),
+        BodyRef::in_group(story.group, 0).unwrap(),
+        standalone(1, 0),
         &mut story.out
     ));
     story.out.clear();
     assert_eq!(story.engine.delete_queue(now, &name("ORDERS"), &mut story.out), Ok(queue));
     assert_eq!(story.out.closed, [Closed { receiver, reason: CloseReason::Deleted }]);
-    assert_eq!(story.out.freed.iter().map(|freed| freed.place).collect::<Vec<_>>(), [cold(1, 0)]);
+    assert_eq!(story.out.freed.iter().map(|freed| freed.place).collect::<Vec<_>>(), [standalone(1, 0)]);
     assert_eq!((story.engine.find(&name("orders")), story.engine.next_deadline()), (None, None));
     let again = story.engine.create_queue(now, name("orders"), QueueSettings::default(), &mut story.out);
     assert_eq!(again, Ok(EntityId(queue.0 + 1)));
@@ -437,20 +439,20 @@ fn a_moved_body_frees_the_log_and_a_settled_one_its_cold_segment() {
     let mut story = Story::with_sent(1);
     story.send(1);
     assert_eq!(story.engine.oldest_log_body(), Some(CommitGroupNumber(1)));
-    let found = story.engine.bodies_in(Evacuate::Groups { upto: CommitGroupNumber(1) }, 10);
+    let found = story.engine.bodies_in(BodyRange::groups_upto(CommitGroupNumber(1)), 10);
     assert_eq!((found.len(), found[0].sequence_number), (1, seq(1)));
     let (queue, from) = (story.queue, found[0].place);
-    assert!(story.engine.move_body(queue, seq(1), from, cold(4, 0), &mut story.out));
+    assert!(story.engine.move_body(queue, seq(1), from, standalone(4, 0), &mut story.out));
     assert!(
-        !story.engine.move_body(queue, seq(1), from, cold(4, 1), &mut story.out),
+        !story.engine.move_body(queue, seq(1), from, standalone(4, 1), &mut story.out),
         "it lies elsewhere by now"
     );
     assert_eq!(story.engine.oldest_log_body(), Some(CommitGroupNumber(2)));
     assert!(story.out.freed.is_empty());
     let delivery = story.receive(MAIN).unwrap();
-    assert_eq!(delivery.message.body, cold(4, 0));
+    assert_eq!(delivery.message.body, standalone(4, 0));
     story.settle(&delivery, Settlement::Complete).unwrap();
-    assert_eq!((story.out.freed[0].place, story.out.freed[0].size_bytes), (cold(4, 0), 100));
+    assert_eq!((story.out.freed[0].place, story.out.freed[0].size_bytes), (standalone(4, 0), 100));
 }
 
 #[test]
@@ -459,7 +461,7 @@ fn a_dead_letter_holds_its_group_even_when_younger_bodies_have_moved() {
     story.send(1);
     let delivery = story.receive(MAIN).unwrap();
     let young = story.engine.peek(story.queue, MAIN, seq(2), 1).unwrap()[0].body;
-    assert!(story.engine.move_body(story.queue, seq(2), young, cold(1, 0), &mut story.out));
+    assert!(story.engine.move_body(story.queue, seq(2), young, standalone(1, 0), &mut story.out));
     assert_eq!(story.engine.oldest_log_body(), Some(CommitGroupNumber(1)));
     story.settle(&delivery, DEAD_LETTER).unwrap();
     assert_eq!(story.engine.oldest_log_body(), Some(CommitGroupNumber(1)));
@@ -473,11 +475,11 @@ fn one_pass_over_a_cold_segment_finds_each_body_once() {
         story.settle(&delivery, DEAD_LETTER).unwrap();
     }
     let upto = story.group;
-    for (body, n) in story.engine.bodies_in(Evacuate::Groups { upto }, 100).into_iter().zip(0..) {
-        let to = cold(if n % 2 == 0 { 1 } else { 2 }, n);
+    for (body, n) in story.engine.bodies_in(BodyRange::groups_upto(upto), 100).into_iter().zip(0..) {
+        let to = standalone(if n % 2 == 0 { 1 } else { 2 }, n);
         assert!(story.engine.move_body(body.entity, body.sequence_number, body.place, to, &mut story.out));
     }
-    let what = Evacuate::Cold { segment: 1 };
+    let what = segment(1);
     let mut found = Vec::new();
     for _ in 0..4 {
         found.extend(story.engine.bodies_in(what, 3).into_iter().map(|body| body.sequence_number));
@@ -488,5 +490,5 @@ fn one_pass_over_a_cold_segment_finds_each_body_once() {
     assert_eq!(found.len(), 10);
     // None of them was moved, so the next pass finds them all again.
     assert_eq!(story.engine.bodies_in(what, 100).len(), 10);
-    assert!(story.engine.bodies_in(Evacuate::Cold { segment: 3 }, 100).is_empty());
+    assert!(story.engine.bodies_in(segment(3), 100).is_empty());
 }

@@ -11,7 +11,7 @@ use peeklock_filter::{
 use peeklock_types::{EntityKind, EntityName, QueueSettings, QueueStatus, ShardId, SubQueue, limits};
 
 use crate::story::{
-    ABANDON, DEAD, MAIN, Story, cold, far_away, here, id, name, neighbours, secs, session, settings,
+    ABANDON, DEAD, MAIN, Story, far_away, here, id, name, neighbours, secs, session, settings, standalone,
 };
 
 const ASIDE: SubQueue = SubQueue::TransferDeadLetter;
@@ -75,7 +75,7 @@ impl Story {
     /// Sends one whose body lies in a cold segment.
     fn publish_cold(&mut self, topic: EntityId, n: u64) {
         let mut batch = self.batch(1);
-        batch[0].body = cold(1, n);
+        batch[0].body = standalone(1, n);
         self.engine.send(self.now, topic, batch, &mut self.out).unwrap();
     }
 
@@ -334,7 +334,7 @@ fn a_topic_goes_with_its_subscriptions_and_their_receivers() {
     story.engine.delete_queue(story.now, &topic_name(), &mut story.out).unwrap();
     let closed = story.out.closed.first().unwrap();
     assert_eq!((closed.receiver, closed.reason), (receiver, CloseReason::Deleted));
-    assert_eq!(story.freed(), [cold(1, 1).to_raw()], "the body had two messages and is freed once");
+    assert_eq!(story.freed(), [standalone(1, 1).to_raw()], "the body had two messages and is freed once");
     assert!([topic, one, two].iter().all(|entity| story.engine.queue(*entity).is_none()));
     story.restart();
     let again =
@@ -367,16 +367,16 @@ fn a_shared_body_in_a_cold_segment_is_freed_with_its_last_copy() {
     let (one, two) = (story.subscribe("one", None), story.subscribe("two", None));
     let acted = story.subscribe("acted", Some(acting("r", Filter::True, "SET a = 1")));
     story.publish_cold(topic, 1);
-    assert_eq!(story.engine.cold_bodies().count(), 1);
+    assert_eq!(story.engine.standalone_bodies().count(), 1);
     for (entity, is_last) in [(one, false), (acted, false), (two, true)] {
         story.restart();
         let purged =
             story.engine.purge(story.now, entity, MAIN, peeklock_types::Timestamp::MAX, 9, &mut story.out);
         assert_eq!(purged, Ok(1));
         let freed = story.freed();
-        assert_eq!(freed, if is_last { vec![cold(1, 1).to_raw()] } else { vec![] });
+        assert_eq!(freed, if is_last { vec![standalone(1, 1).to_raw()] } else { vec![] });
     }
-    assert_eq!(story.engine.cold_bodies().count(), 0);
+    assert_eq!(story.engine.standalone_bodies().count(), 0);
     story.restart();
 }
 
@@ -388,7 +388,7 @@ fn a_scheduled_cold_body_passes_from_the_topic_to_its_copies() {
         let names = ["one", "two"].into_iter().take(subscription_count);
         let subscriptions: Vec<_> = names.map(|name| story.subscribe(name, None)).collect();
         let mut batch = story.batch(1);
-        batch[0].body = cold(1, 1);
+        batch[0].body = standalone(1, 1);
         let scheduled_for = Some(story.now + secs(1));
         batch[0].attributes = Some(Box::new(Attributes { scheduled_for, ..Attributes::default() }));
         story.engine.schedule(story.now, topic, batch, &mut story.out).unwrap();
@@ -416,19 +416,19 @@ fn a_shared_body_is_copied_once_when_it_moves() {
     assert_eq!(story.engine.copy_of(from), None);
     let number = peeklock_types::SequenceNumber::FIRST;
     for entity in entities {
-        assert!(story.engine.move_body(entity, number, from, cold(1, 1), &mut story.out));
-        assert_eq!(story.engine.copy_of(from), Some(cold(1, 1)));
+        assert!(story.engine.move_body(entity, number, from, standalone(1, 1), &mut story.out));
+        assert_eq!(story.engine.copy_of(from), Some(standalone(1, 1)));
         assert_eq!(story.freed(), []);
     }
     assert_eq!(story.engine.oldest_log_body(), None);
     story.restart();
     // From one cold segment to another.
     for (entity, frees) in entities.into_iter().zip([false, true]) {
-        assert!(story.engine.move_body(entity, number, cold(1, 1), cold(2, 2), &mut story.out));
-        assert_eq!(story.freed(), if frees { vec![cold(1, 1).to_raw()] } else { vec![] });
+        assert!(story.engine.move_body(entity, number, standalone(1, 1), standalone(2, 2), &mut story.out));
+        assert_eq!(story.freed(), if frees { vec![standalone(1, 1).to_raw()] } else { vec![] });
     }
     story.restart();
-    assert_eq!(story.engine.cold_bodies().count(), 1);
+    assert_eq!(story.engine.standalone_bodies().count(), 1);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Bodies that are lost: their messages are set aside with a reason, whatever their state, and hold no space any more.
 
-use peeklock_engine::{Attributes, Error, Evacuate, LiveBody, PatchPart, Settlement};
-use peeklock_types::{BodyRef, EntityKind, QueueSettings, SubQueue};
+use peeklock_engine::{Attributes, Error, LiveBody, PatchPart, Settlement};
+use peeklock_types::{BodyRange, BodyRef, EntityKind, QueueSettings, SubQueue};
 
 use crate::story::{DEAD, DEAD_LETTER, DEFER, MAIN, Story, far_away, name, secs, seq, settings};
 
@@ -10,14 +10,14 @@ impl Story {
     fn lose_all(&mut self) -> usize {
         let upto = self.group;
         self.group = upto.next();
-        let found = self.engine.bodies_in(Evacuate::Groups { upto }, 1000);
+        let found = self.engine.bodies_in(BodyRange::groups_upto(upto), 1000);
         for (LiveBody { entity, sequence_number, place, .. }, n) in found.iter().zip(0..) {
-            let instead = BodyRef::in_log(self.group, n * 8).unwrap();
+            let instead = BodyRef::in_group(self.group, n * 8).unwrap();
             let lost = (*entity, *sequence_number, *place);
             assert!(self.engine.lose_body(self.now, lost, instead, "a bit", &mut self.out));
             assert!(!self.engine.lose_body(self.now, lost, instead, "a bit", &mut self.out), "only once");
         }
-        assert_eq!(self.engine.bodies_in(Evacuate::Groups { upto }, 1000), []);
+        assert_eq!(self.engine.bodies_in(BodyRange::groups_upto(upto), 1000), []);
         assert_eq!(self.engine.oldest_log_body(), (!found.is_empty()).then_some(self.group));
         self.restart();
         found.len()

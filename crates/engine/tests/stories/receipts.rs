@@ -116,7 +116,7 @@ fn a_new_body_is_the_youngest_of_all_and_keeps_only_its_own_group() {
     assert!(story.engine.oldest_log_body() > first, "the old body is of no use any more");
     assert_eq!(story.counts().size_bytes, 170);
     story.restart();
-    let old = NewBody { body: BodyRef::in_log(CommitGroupNumber(1), 0).unwrap(), size_bytes: 1 };
+    let old = NewBody { body: BodyRef::in_group(CommitGroupNumber(1), 0).unwrap(), size_bytes: 1 };
     assert!(matches!(story.change(changed.token, 30, Some(old)), Err(Error::BodyOrder { .. })));
     story.delete(changed.token).unwrap();
     story.restart();

@@ -8,8 +8,8 @@ use peeklock_engine::{
     ReceiveMode, ReceiverId, SessionWish, Settlement, record,
 };
 use peeklock_types::{
-    BodyRef, CommitGroupNumber, EntityName, LockToken, QueueSettings, SequenceNumber, SessionId, ShardId,
-    SubQueue, Timestamp,
+    BodyRange, BodyRef, CommitGroupNumber, EntityName, LockToken, QueueSettings, SequenceNumber, SessionId,
+    ShardId, SubQueue, Timestamp,
 };
 
 pub(crate) const MAIN: SubQueue = SubQueue::Main;
@@ -43,8 +43,13 @@ pub(crate) fn secs(count: u64) -> Duration {
     Duration::from_secs(count)
 }
 
-pub(crate) fn cold(segment: u32, n: u64) -> BodyRef {
-    BodyRef::in_cold(segment, n * 8).unwrap()
+pub(crate) fn standalone(segment: u64, n: u64) -> BodyRef {
+    BodyRef::standalone((segment << 32) | n).unwrap()
+}
+
+/// The bodies that [`standalone`] places in this segment.
+pub(crate) fn segment(segment: u64) -> BodyRange {
+    BodyRange::handles(segment << 32, (segment << 32) | 0xffff_ffff)
 }
 
 pub(crate) fn seq(number: u64) -> SequenceNumber {
@@ -95,7 +100,7 @@ impl Story {
 
     pub(crate) fn batch(&mut self, count: usize) -> Vec<NewMessage> {
         self.group = self.group.next();
-        let body = |n: u32| BodyRef::in_log(self.group, n * 8).unwrap();
+        let body = |n: u32| BodyRef::in_group(self.group, n * 8).unwrap();
         let message = |n: u32| NewMessage { body: body(n), size_bytes: 100, attributes: None };
         (0..).take(count).map(message).collect()
     }

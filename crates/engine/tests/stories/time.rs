@@ -5,7 +5,7 @@ use std::time::Duration;
 use peeklock_engine::{
     Attributes, Error, FACTS_PER_CALL_MAX, MessageState, PatchPart, ReceiveMode, Settlement,
 };
-use peeklock_types::{CommitGroupNumber, QueueSettings, RetryPolicy, limits};
+use peeklock_types::{BodyRange, CommitGroupNumber, QueueSettings, RetryPolicy, limits};
 
 use crate::story::{ABANDON, DEAD, DEAD_LETTER, DEFER, MAIN, Story, name, numbers, secs, seq, settings};
 
@@ -102,7 +102,7 @@ fn the_body_of_a_message_that_was_due_still_holds_its_old_group() {
     story.send(1);
     assert_eq!(story.engine.oldest_log_body(), Some(CommitGroupNumber(1)));
     story.restart();
-    let what = peeklock_engine::Evacuate::Groups { upto: CommitGroupNumber(1) };
+    let what = BodyRange::groups_upto(CommitGroupNumber(1));
     let found = story.engine.bodies_in(what, 10);
     assert_eq!((found.len(), found[0].sequence_number), (1, seq(3)));
 }

@@ -9,7 +9,7 @@ use peeklock_filter::{
 };
 use peeklock_types::{EntityKind, EntityName, QueueSettings, SubQueue, limits};
 
-use crate::story::{DEAD, MAIN, Story, cold, id, name, neighbours, secs, session, settings};
+use crate::story::{DEAD, MAIN, Story, id, name, neighbours, secs, session, settings, standalone};
 
 /// A story with a topic "t".
 fn topic() -> (Story, EntityId) {
@@ -108,7 +108,7 @@ fn a_cold_body_is_freed_with_its_last_copy() {
     let (mut story, topic) = topic();
     let subscriptions = ["a", "b", "c"].map(|text| subscribe(&mut story, text, settings(), None));
     let mut batch = story.batch(1);
-    batch[0].body = cold(1, 7);
+    batch[0].body = standalone(1, 7);
     story.engine.send(story.now, topic, batch, &mut story.out).unwrap();
     for (at, queue) in subscriptions.into_iter().enumerate() {
         let delivery = story.receive_from(queue, MAIN).unwrap();

@@ -111,7 +111,7 @@ fn a_transaction_is_bounded_with_all_that_it_carries() {
 #[test]
 fn bodies_of_a_transaction_follow_those_before_them() {
     let mut story = Story::with_sent(1);
-    let body = |group| BodyRef::in_log(CommitGroupNumber(group), 0).unwrap();
+    let body = |group| BodyRef::in_group(CommitGroupNumber(group), 0).unwrap();
     let new = |group| NewMessage { body: body(group), size_bytes: 1, attributes: None };
     let sends = vec![(far_away(), new(8)), (name("orders"), new(9))];
     let refused = commit(&mut story, Transaction { settles: vec![], sends, ..Transaction::default() });

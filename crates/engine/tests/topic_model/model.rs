@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use peeklock_engine::EntityId;
 use peeklock_filter::{Action, CorrelationFilter, Filter, Rule, RuleName, SqlFilter, Value};
-use peeklock_types::{BodyPlace, BodyRef, CommitGroupNumber, LockToken, Timestamp};
+use peeklock_types::{BodyRef, CommitGroupNumber, LockToken, Timestamp};
 
 pub(crate) const TOPIC_COUNT: usize = 2;
 /// The second of each topic has sessions.
@@ -205,14 +205,11 @@ impl Topic {
 impl Model {
     pub(crate) fn cold_bodies(&self) -> BTreeSet<u64> {
         let bodies = self.topics.iter().flat_map(Topic::bodies);
-        bodies.filter(|body| body.is_cold()).map(BodyRef::to_raw).collect()
+        bodies.filter(|body| body.is_standalone()).map(BodyRef::to_raw).collect()
     }
 
     pub(crate) fn oldest_log_body(&self) -> Option<CommitGroupNumber> {
-        let groups = self.topics.iter().flat_map(Topic::bodies).filter_map(|body| match body.place() {
-            BodyPlace::Log { group, .. } => Some(group),
-            BodyPlace::Cold { .. } => None,
-        });
+        let groups = self.topics.iter().flat_map(Topic::bodies).filter_map(|body| body.group());
         groups.min()
     }
 

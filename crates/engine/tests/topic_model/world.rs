@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use peeklock_engine::{
-    Attributes, Engine, EntityId, Evacuate, Message, NewMessage, Output, PatchPart, ReceiveMode, ReceiverId,
+    Attributes, Engine, EntityId, Message, NewMessage, Output, PatchPart, ReceiveMode, ReceiverId,
     SessionWish, Settlement, Transaction, record,
 };
 use peeklock_filter::{Change, Changes, Rule, RuleName, SystemProperty, Value, ViewBuilder};
 use peeklock_types::{
-    BodyRef, CommitGroupNumber, EntityKind, EntityName, LockToken, QueueSettings, SequenceNumber, SessionId,
-    ShardId, SubQueue, Timestamp,
+    BodyRange, BodyRef, CommitGroupNumber, EntityKind, EntityName, LockToken, QueueSettings, SequenceNumber,
+    SessionId, ShardId, SubQueue, Timestamp,
 };
 
 use crate::model::{
@@ -261,8 +261,8 @@ impl World {
         let id = self.next_id;
         self.next_id += 1;
         let body = match sent.is_cold {
-            true => BodyRef::in_cold(1, u64::from(id) * 8).unwrap(),
-            false => BodyRef::in_log(self.next_group(), n * 8).unwrap(),
+            true => BodyRef::standalone((1 << 32) | u64::from(id)).unwrap(),
+            false => BodyRef::in_group(self.next_group(), n * 8).unwrap(),
         };
         let session = sent.session.map(|session| format!("session {session}"));
         let model = ModelMessage { id, p: sent.p, session, body };
@@ -431,7 +431,10 @@ impl World {
     /// As the broker does it: a body is copied once, even if its messages move in different steps.
     fn move_bodies(&mut self, segment: Option<u32>, max: usize) {
         let upto = self.next_group();
-        let what = segment.map_or(Evacuate::Groups { upto }, |segment| Evacuate::Cold { segment });
+        let what = segment.map_or(BodyRange::groups_upto(upto), |segment| {
+            let first = u64::from(segment) << 32;
+            BodyRange::handles(first, first | 0xffff_ffff)
+        });
         let mut copied: BTreeMap<u64, BodyRef> = BTreeMap::new();
         let to_segment = self.next_segment;
         self.next_segment += 1;
@@ -439,7 +442,7 @@ impl World {
         assert!(found.len() <= max);
         for body in found {
             let known = self.engine.copy_of(body.place);
-            let next = BodyRef::in_cold(to_segment, copied.len() as u64 * 8).unwrap();
+            let next = BodyRef::standalone((u64::from(to_segment) << 32) | copied.len() as u64).unwrap();
             let to = known.unwrap_or_else(|| *copied.entry(body.place.to_raw()).or_insert(next));
             let (entity, number) = (body.entity, body.sequence_number);
             assert!(self.engine.move_body(entity, number, body.place, to, &mut self.out));
@@ -449,7 +452,7 @@ impl World {
     }
 
     pub(crate) fn check(&mut self) {
-        let cold: Vec<_> = self.engine.cold_bodies().map(|body| body.place.to_raw()).collect();
+        let cold: Vec<_> = self.engine.standalone_bodies().map(|body| body.place.to_raw()).collect();
         assert_eq!(cold.len(), cold.iter().collect::<BTreeSet<_>>().len(), "each is told once");
         assert_eq!(cold.into_iter().collect::<BTreeSet<_>>(), self.model.cold_bodies());
         assert_eq!(self.engine.oldest_log_body(), self.model.oldest_log_body());
@@ -481,7 +484,7 @@ impl World {
         self.journal();
         self.check();
         self.crash(0, false);
-        assert_eq!(self.engine.cold_bodies().count(), 0);
+        assert_eq!(self.engine.standalone_bodies().count(), 0);
     }
 }
 

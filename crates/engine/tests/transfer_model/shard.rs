@@ -37,7 +37,7 @@ impl Shard {
     }
 
     pub(crate) fn body(&self, n: u32) -> BodyRef {
-        BodyRef::in_log(self.group(), n * 8).unwrap()
+        BodyRef::in_group(self.group(), n * 8).unwrap()
     }
 
     pub(crate) fn commit(&mut self) {

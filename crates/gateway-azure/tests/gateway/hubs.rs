@@ -7,7 +7,7 @@ use peeklock_amqp::{
     Attach, BATCH_FORMAT, BatchBuilder, Body, DeliveryState, DeliveryTag, Encode, Fields, Message, Role,
     SenderSettleMode, Source, Symbol, Target, Value, condition,
 };
-use peeklock_journal::Evacuation;
+use peeklock_journal::BodyRange;
 use peeklock_types::{
     CommitGroupNumber, ConsumerGroup, EntityName, HubSettings, QueueSettings, ShardId, partition_of_key,
 };
@@ -492,7 +492,7 @@ async fn a_drain_from_a_time_on_takes_what_there_is() {
     client.send_all("clicks", &["g", "h", "i", "j"]).await;
     let shard = rig.broker.place_partition(&hub(), 0);
     let upto = CommitGroupNumber(1000);
-    rig.journal.ask_evacuation(ShardId(u16::try_from(shard).unwrap()), Evacuation::Groups { upto });
+    rig.journal.ask_move(ShardId(u16::try_from(shard).unwrap()), BodyRange::groups_upto(upto));
     tokio::time::sleep(Duration::from_secs(10)).await;
     let view = rig.broker.hub(hub()).await.unwrap();
     let partition = rig.broker.partition(&view, 0, None).await.unwrap().view;

@@ -360,7 +360,7 @@ async fn a_message_that_is_completed_while_a_response_waits_with_it_is_answered_
     let (link, delivery, _) = receive_from(&mut client, "q").await;
     assert_eq!(client.settle(link, delivery.id, DeliveryState::Accepted).await, DeliveryState::Accepted);
     tokio::time::sleep(Duration::from_secs(10)).await;
-    let cold_bytes = || rig.journal.cold_bytes(ShardId::of(&EntityName::parse("q").unwrap()));
+    let cold_bytes = || rig.journal.standalone_bytes(ShardId::of(&EntityName::parse("q").unwrap()));
     assert!(cold_bytes() > 0, "the body waits for the response");
     slow.connection.set_credit(management.responses, 1);
     let (_, response) = slow.response(&management).await;

@@ -590,7 +590,7 @@ async fn large_messages_of_a_transaction_that_is_not_done_leave_nothing_on_the_d
     let (rig, mut client) = large_queues().await;
     let cold_bytes = || async {
         tokio::time::sleep(Duration::from_secs(10)).await;
-        (0..ShardId::COUNT).map(|shard| rig.journal.cold_bytes(ShardId(shard))).sum::<u64>()
+        (0..ShardId::COUNT).map(|shard| rig.journal.standalone_bytes(ShardId(shard))).sum::<u64>()
     };
     let (one, two) = (client.sender("one").await, client.sender("two").await);
     let control = client.coordinator().await.0;

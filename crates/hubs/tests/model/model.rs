@@ -1,7 +1,7 @@
 //! Streams as lists of events and extents that are searched from one end to the other.
 
 use peeklock_hubs::{Error, GatherRun, Prepared, Producer, StreamId, StreamView};
-use peeklock_types::{BodyPlace, BodyRef, CommitGroupNumber};
+use peeklock_types::{BodyRef, CommitGroupNumber};
 
 #[derive(Clone, Debug)]
 pub(crate) struct ModelExtent {
@@ -19,10 +19,7 @@ impl ModelExtent {
     }
 
     pub(crate) fn group(&self) -> Option<CommitGroupNumber> {
-        match self.body.place() {
-            BodyPlace::Log { group, .. } => Some(group),
-            BodyPlace::Cold { .. } => None,
-        }
+        self.body.group()
     }
 
     pub(crate) fn stored(&self) -> (BodyRef, u32) {

@@ -96,7 +96,7 @@ impl World {
             (Ok(None), Ok(Prepared::Store(head))) => {
                 assert_eq!((head.first_sequence, head.count), (known.next(), count));
                 assert_eq!(head.enqueued_at.as_millis(), known.time(self.now));
-                let body = BodyRef::in_log(CommitGroupNumber(self.group), self.offset_bytes).unwrap();
+                let body = BodyRef::in_group(CommitGroupNumber(self.group), self.offset_bytes).unwrap();
                 self.offset_bytes += size_bytes.next_multiple_of(8);
                 self.hubs.append(known.id, head, body, size_bytes, by, &mut self.out);
                 known.append(self.now, count, body, size_bytes, by);
@@ -139,7 +139,7 @@ impl World {
             let stream = self.streams.iter_mut().find(|stream| stream.id == gather.stream).unwrap();
             for run in gather.runs {
                 let size_bytes = run.bodies.iter().map(|(_, size_bytes)| size_bytes).sum();
-                let body = BodyRef::in_cold(3, self.cold_bytes).unwrap();
+                let body = BodyRef::standalone((3 << 32) | self.cold_bytes).unwrap();
                 self.cold_bytes += u64::from(size_bytes).next_multiple_of(8);
                 let wanted = stream.gathered(&run, body, size_bytes);
                 assert_eq!(self.hubs.gathered(stream.id, &run, body, size_bytes, &mut self.out), wanted);
@@ -205,7 +205,7 @@ impl World {
         for hubs in [&self.hubs, &restored] {
             self.streams.iter().for_each(|stream| stream.compare(&hubs.stream(stream.id).unwrap()));
             assert_eq!(hubs.oldest_log_body(), oldest);
-            assert_eq!(hubs.cold_bodies().collect::<Vec<_>>(), cold);
+            assert_eq!(hubs.standalone_bodies().collect::<Vec<_>>(), cold);
         }
         self.check_readers();
         assert!(self.out.ended.is_empty() && self.out.freed.is_empty());

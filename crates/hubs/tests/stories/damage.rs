@@ -101,7 +101,7 @@ fn the_place_of_a_lost_extent_is_given_back_once() {
     let place = shard.place(stream, 0);
     shard.lose(stream, 0);
     assert_eq!(shard.out.freed, [(place, 200)]);
-    assert_eq!(shard.hubs.cold_bodies().count(), 1);
+    assert_eq!(shard.hubs.standalone_bodies().count(), 1);
     shard.hubs.retire(at(100_000), &mut shard.out);
     shard.check();
     assert_eq!(shard.out.freed.len(), 2);

@@ -74,7 +74,7 @@ impl Shard {
         by: Option<Producer>,
     ) -> Result<bool, Error> {
         let Prepared::Store(head) = self.hubs.prepare(at(now), stream, count, by)? else { return Ok(false) };
-        let body = BodyRef::in_log(CommitGroupNumber(self.log_group), self.offset_bytes).unwrap();
+        let body = BodyRef::in_group(CommitGroupNumber(self.log_group), self.offset_bytes).unwrap();
         self.offset_bytes += count * 104;
         self.hubs.append(stream, head, body, count * 100, by, &mut self.out);
         Ok(true)
@@ -90,7 +90,7 @@ impl Shard {
         for gather in self.hubs.extents_in(CommitGroupNumber(upto), u64::MAX, run_bytes_max) {
             for run in gather.runs {
                 let size_bytes = run.bodies.iter().map(|(_, size_bytes)| size_bytes).sum();
-                let body = BodyRef::in_cold(1, self.cold_bytes).unwrap();
+                let body = BodyRef::standalone((1 << 32) | self.cold_bytes).unwrap();
                 self.cold_bytes += u64::from(size_bytes).next_multiple_of(8);
                 assert!(self.hubs.gathered(gather.stream, &run, body, size_bytes, &mut self.out));
             }
@@ -156,6 +156,6 @@ impl Shard {
         restored.snapshot(&mut again);
         assert_eq!(bytes, again);
         assert_eq!(restored.oldest_log_body(), self.hubs.oldest_log_body());
-        assert!(restored.cold_bodies().eq(self.hubs.cold_bodies()));
+        assert!(restored.standalone_bodies().eq(self.hubs.standalone_bodies()));
     }
 }

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use peeklock_hubs::{Error, Gather, Output, Prepared, Producer};
-use peeklock_types::{BodyPlace, CommitGroupNumber, ConsumerGroup, HubId, HubSettings, QueueStatus, limits};
+use peeklock_types::{CommitGroupNumber, ConsumerGroup, HubId, HubSettings, QueueStatus, limits};
 
 use crate::shard::{Shard, at, group, name, settings};
 
@@ -124,7 +124,7 @@ fn old_events_go_and_their_cold_places_are_told() {
     shard.send(3000, stream, 2);
     shard.gather(1, 1 << 19);
     assert_eq!(shard.hubs.oldest_log_body(), Some(CommitGroupNumber(2)));
-    let cold: Vec<_> = shard.hubs.cold_bodies().collect();
+    let cold: Vec<_> = shard.hubs.standalone_bodies().collect();
     assert_eq!(cold.len(), 1);
     shard.check();
     shard.hubs.retire(at(11_999), &mut shard.out);
@@ -206,7 +206,7 @@ fn small_neighbours_become_one_and_a_large_one_stays_alone() {
     shard.gather(1, 1000);
     let view = shard.hubs.stream(stream).unwrap();
     assert_eq!((view.extent_count, view.next_sequence, view.size_bytes), (4, 26, 2600));
-    assert!(shard.hubs.cold_bodies().all(|(body, _)| matches!(body.place(), BodyPlace::Cold { .. })));
+    assert!(shard.hubs.standalone_bodies().all(|(body, _)| body.is_standalone()));
     assert!(!shard.hubs.gathered(
         stream,
         &gathers[0].runs[0],

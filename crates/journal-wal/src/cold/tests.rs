@@ -62,7 +62,7 @@ impl Bench {
     fn new() -> Self {
         let store = Arc::new(ColdStore::new(SHARD));
         store.start_count(OWNER);
-        assert!(store.close_count(OWNER).is_empty());
+        assert!(store.adopt(OWNER, &[]).is_empty());
         Bench { layout: Layout::new(Path::new("/data")), store, usage_bytes: AtomicU64::new(0) }
     }
 
@@ -96,7 +96,7 @@ impl Bench {
 }
 
 fn segment_of(body: &StoredBody) -> u32 {
-    cold_place(body).expect("it is cold").0
+    segment_and_size(body).expect("the body should be standalone").0
 }
 
 #[test]
@@ -107,14 +107,14 @@ fn a_segment_with_fresh_copies_outlives_its_last_older_body() {
     let found = Arc::new(Mutex::new(Vec::new()));
     let forget = {
         let (store, older, found) = (Arc::clone(&bench.store), older.clone(), Arc::clone(&found));
-        move || locked(&found).extend(store.forget(OWNER, &older))
+        move || locked(&found).extend(store.release(OWNER, &older))
     };
     let copies = bench.write(&meddling(&disk, forget), &[600, 600, 600], &mut dead).expect("there is room");
     assert_eq!(segment_of(&copies[0]), segment_of(&older[0]));
     assert_ne!(segment_of(&copies[2]), segment_of(&older[0]), "the first segment was sealed on the way");
     assert!(dead.is_empty() && locked(&found).is_empty(), "copies live in both");
     assert_eq!(bench.store.mostly_dead(), Some(segment_of(&older[0])));
-    let gone = bench.store.forget(OWNER, &copies[..2]);
+    let gone = bench.store.release(OWNER, &copies[..2]);
     assert_eq!(gone.len(), 1, "nothing lives in the first one now");
     bench.check_usage(&disk);
 }
@@ -154,9 +154,8 @@ fn the_word_of_an_older_owner_does_not_count() {
     let (bench, disk) = (Bench::new(), SimDisk::new());
     let bodies = bench.write(&disk, &[5000], &mut Vec::new()).expect("there is room");
     bench.store.start_count(OWNER + 1);
-    bench.store.remember(OWNER + 1, &bodies);
     bench.store.start_count(OWNER);
-    assert!(bench.store.close_count(OWNER).is_empty() && bench.store.forget(OWNER, &bodies).is_empty());
-    assert!(bench.store.close_count(OWNER + 1).is_empty());
-    assert_eq!(bench.store.forget(OWNER + 1, &bodies).len(), 1);
+    assert!(bench.store.adopt(OWNER, &[]).is_empty() && bench.store.release(OWNER, &bodies).is_empty());
+    assert!(bench.store.adopt(OWNER + 1, &bodies).is_empty());
+    assert_eq!(bench.store.release(OWNER + 1, &bodies).len(), 1);
 }

@@ -7,11 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use peeklock_journal::{ReadError, StoredBody};
-use peeklock_types::BodyRef;
 
 use super::{
-    BODY_HEADER_BYTES, Books, ColdStore, Dead, HEADER_BYTES, Kind, Segment, encode_header, place_checksum,
-    stored_bytes,
+    BODY_HEADER_BYTES, Books, ColdStore, Dead, HEADER_BYTES, Kind, Segment, body_ref, encode_header,
+    place_checksum, stored_bytes,
 };
 use crate::disk::{Disk, DiskFile, is_no_room, write_all};
 use crate::layout::{Layout, text};
@@ -229,7 +228,7 @@ impl Copies<'_> {
         for body in bodies {
             let size_bytes = u32::try_from(body.size()).expect("bodies have limits that are far smaller");
             heads.push(body.head(number, end, size_bytes));
-            let place = BodyRef::in_cold(number, end).expect("segments end far below the largest offset");
+            let place = body_ref(number, end);
             places.push(StoredBody { place, size_bytes });
             end += stored_bytes(body.size());
         }

@@ -42,12 +42,12 @@ fn check_groups(
     found: &mut [Option<Bytes>],
 ) -> Result<(), ReadError> {
     let parts = unchecked_parts(shard, wanted, found);
-    let mut groups: Vec<Group> = Vec::new();
+    let mut groups: Vec<WantedGroup> = Vec::new();
     for part in &parts {
         if groups.last().is_none_or(|last| last.number != part.group) {
             let gone = ReadError::Gone(part.body.place);
             let place = locked(&shard.books).place(part.group).ok_or(gone)?;
-            groups.push(Group { number: part.group, place });
+            groups.push(WantedGroup { number: part.group, place });
         }
     }
     let mut window = Window::default();
@@ -93,7 +93,7 @@ impl Part {
     }
 }
 
-struct Group {
+struct WantedGroup {
     number: CommitGroupNumber,
     place: Place,
 }
@@ -102,7 +102,7 @@ fn unchecked_parts(shard: &Shard, wanted: &[StoredBody], found: &[Option<Bytes>]
     let checked = locked(&shard.checked);
     let mut parts = Vec::new();
     for (slot, (body, _)) in wanted.iter().zip(found).enumerate().filter(|(_, (_, found))| found.is_none()) {
-        if let BodyPlace::Log { group, offset_bytes } = body.place.place()
+        if let BodyPlace::InGroup { group, offset_bytes } = body.place.place()
             && !checked.contains(&group)
         {
             parts.push(Part { group, offset_bytes: offset_bytes as usize, slot, body: *body });
@@ -118,7 +118,7 @@ fn read_group(
     shared: &Shared,
     shard: &Shard,
     window: &mut Window,
-    group: &Group,
+    group: &WantedGroup,
     next: Option<Place>,
 ) -> Result<Option<Bytes>, ReadError> {
     let Some(segment) = locked(&shared.ring).find(group.place.segment()) else { return Ok(None) };

@@ -192,7 +192,7 @@ fn a_damaged_snapshot_of_an_idle_shard_does_not_turn_it_back() {
         while driver.commit() {}
         let upto = log.watermark();
         now(log.put_snapshot(upto, Bytes::from_static(b"state").into())).unwrap();
-        log.trim(upto, upto);
+        log.trim(upto);
         driver.keep();
     };
     (0..4).for_each(|_| step(&mut idle));

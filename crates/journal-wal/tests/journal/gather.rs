@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use crate::support::{DIRECTORY, now, tiny};
 use bytes::Bytes;
-use peeklock_journal::{BodyReader, Journal, Log, ReadError, StoredBody};
+use peeklock_journal::{BodyReader, Journal, Log, Move, ReadError, StoredBody};
 use peeklock_journal_wal::sim::{Driver, Fault, Loss, SimDisk};
 use peeklock_journal_wal::{WalConfig, WalJournal, WalLog};
-use peeklock_types::{BodyRef, CommitGroupNumber, ShardId};
+use peeklock_types::{BodyRef, ShardId};
 
 struct Bench {
     disk: SimDisk,
@@ -26,8 +26,7 @@ fn open(disk: SimDisk, config: WalConfig, live: &[StoredBody]) -> Bench {
     let (journal, mut driver) =
         WalJournal::open_driven(Arc::new(disk.clone()), Path::new(DIRECTORY), config).unwrap();
     let (mut log, _) = now(journal.open(ShardId(0))).unwrap();
-    log.remember_cold(live);
-    log.trim(CommitGroupNumber::NONE, CommitGroupNumber::NONE);
+    log.adopt(live);
     driver.keep();
     Bench { disk, journal, driver, log }
 }
@@ -38,11 +37,12 @@ impl Bench {
         let number = self.log.append(vec![7; size].into()).unwrap();
         while self.driver.commit() {}
         self.driver.keep();
-        StoredBody { place: BodyRef::in_log(number, 0).unwrap(), size_bytes: size.try_into().unwrap() }
+        StoredBody { place: BodyRef::in_group(number, 0).unwrap(), size_bytes: size.try_into().unwrap() }
     }
 
     fn gather(&mut self, stream: u64, runs: &[&[StoredBody]]) -> Result<Vec<StoredBody>, ReadError> {
-        now(self.log.gather(stream, runs.iter().map(|run| run.to_vec()).collect()))
+        let runs = runs.iter().map(|run| run.to_vec()).collect();
+        now(self.log.move_bodies(Move::Runs { stream, runs }))
     }
 
     fn read(&self, body: StoredBody) -> Result<Bytes, ReadError> {
@@ -114,7 +114,7 @@ fn a_part_of_a_body_in_the_log_is_that_part() {
     let content: Vec<u8> = (0..3_000_u16).map(|byte| byte.to_le_bytes()[0]).collect();
     let number = bench.log.append(content.clone().into()).unwrap();
     while bench.driver.commit() {}
-    let body = StoredBody { place: BodyRef::in_log(number, 8).unwrap(), size_bytes: 2_000 };
+    let body = StoredBody { place: BodyRef::in_group(number, 8).unwrap(), size_bytes: 2_000 };
     for range in [0..2_000, 0..1, 3..17, 8..9, 1_999..5_000, 3_000..4_000] {
         let wanted = &content[8 + range.start.min(2_000) as usize..8 + range.end.min(2_000) as usize];
         assert_eq!(now(bench.log.reader().read_range(body, range.clone())).unwrap(), wanted, "{range:?}");
@@ -146,11 +146,11 @@ fn what_is_forgotten_is_counted_back_and_removed() {
     }
     bench.check_usage();
     assert!(bench.stream_files().len() >= 5);
-    bench.log.forget_cold(&all[2..]);
+    bench.log.release(&all[2..]);
     bench.driver.keep();
     bench.check_usage();
     assert!(bench.stream_files().len() <= 2, "{:?}", bench.stream_files());
-    bench.log.forget_cold(&all[..2]);
+    bench.log.release(&all[..2]);
     bench.driver.keep();
     assert_eq!((bench.journal.stats().cold_bytes, bench.stream_files().len()), (0, 0));
 }
@@ -161,10 +161,10 @@ fn what_nobody_waits_for_is_not_kept() {
     let mut bench = bench(tiny());
     let body = bench.append(3_000);
     let kept = bench.gather(1, &[&[body]]).unwrap();
-    drop(bench.log.gather(1, vec![vec![body, body]]));
-    drop(bench.log.gather(2, vec![vec![body]]));
-    drop(bench.log.evacuate(vec![body]));
-    bench.log.forget_cold(&kept);
+    drop(bench.log.move_bodies(Move::Runs { stream: 1, runs: vec![vec![body, body]] }));
+    drop(bench.log.move_bodies(Move::Runs { stream: 2, runs: vec![vec![body]] }));
+    drop(bench.log.move_bodies(Move::Each(vec![body])));
+    bench.log.release(&kept);
     bench.driver.keep();
     assert_eq!((bench.journal.stats().cold_bytes, bench.stream_files().len()), (0, 0));
 }
@@ -178,13 +178,13 @@ fn a_stream_that_is_forgotten_from_its_front_stays_small() {
     for round in 0..300 {
         live.extend(bench.gather(1, &[&[body; 5]]).unwrap());
         if live.len() > 6 {
-            bench.log.forget_cold(&[live.pop_front().unwrap()]);
+            bench.log.release(&[live.pop_front().unwrap()]);
         }
         bench.driver.keep();
         bench.check_usage();
         let used = bench.journal.stats().cold_bytes;
         assert!(used < 3_000_000, "round {round}: {used} bytes for 600,000");
-        assert_eq!(bench.log.wants_evacuation(), None);
+        assert_eq!(bench.log.wants_moved(), None);
     }
     let expected = vec![7; 100_000];
     assert!(live.iter().all(|body| bench.read(*body).unwrap() == expected));
@@ -261,7 +261,7 @@ fn a_torn_end_is_never_written_behind() {
         let next = bench.gather(1, &[&[body]]).unwrap();
         assert_eq!(bench.stream_files().len(), torn.len() + 1);
         assert_eq!(bench.read(next[0]).unwrap(), bench.read(kept[0]).unwrap());
-        bench.log.forget_cold(&kept);
+        bench.log.release(&kept);
         bench.driver.keep();
         assert!(torn.iter().all(|path| !bench.stream_files().contains(path)));
         bench.check_usage();
@@ -291,7 +291,7 @@ async fn a_reader_never_gets_wrong_bytes_while_segments_go() {
     let config = WalConfig { free_bytes_soft: 0, free_bytes_hard: 0, ..tiny() };
     let journal = WalJournal::open(directory.path(), config).unwrap();
     let (mut log, _) = journal.open(ShardId(0)).await.unwrap();
-    log.trim(CommitGroupNumber::NONE, CommitGroupNumber::NONE);
+    log.adopt(&[]);
     let (sender, receiver) = tokio::sync::watch::channel(None::<(StoredBody, u8)>);
     let reader = log.reader();
     let reading = tokio::spawn(async move {
@@ -315,14 +315,15 @@ async fn a_reader_never_gets_wrong_bytes_while_segments_go() {
         while log.watermark() < number {
             log.durable(log.watermark()).await.unwrap();
         }
-        let body = StoredBody { place: BodyRef::in_log(number, 0).unwrap(), size_bytes: 3_000 };
-        let gathered = log.gather(1, vec![vec![body; 2]]).await.unwrap().remove(0);
+        let body = StoredBody { place: BodyRef::in_group(number, 0).unwrap(), size_bytes: 3_000 };
+        let gathered =
+            log.move_bodies(Move::Runs { stream: 1, runs: vec![vec![body; 2]] }).await.unwrap().remove(0);
         live.push_back((gathered, round));
         // Forgotten in the next round, while it may be read.
         sender.send_replace(live.get(1).copied());
         if live.len() > 2 {
             let (oldest, _) = live.pop_front().unwrap();
-            log.forget_cold(&[oldest]);
+            log.release(&[oldest]);
         }
     }
     drop(sender);

@@ -10,7 +10,7 @@ use peeklock_journal::{
 };
 use peeklock_journal_wal::sim::{Driver, Fault, SimDisk};
 use peeklock_journal_wal::{WalConfig, WalJournal, WalLog};
-use peeklock_types::{CommitGroupNumber, ShardId};
+use peeklock_types::ShardId;
 
 struct Bench {
     disk: SimDisk,
@@ -24,7 +24,7 @@ fn bench(config: WalConfig) -> Bench {
     let (journal, mut driver) =
         WalJournal::open_driven(Arc::new(disk.clone()), Path::new(DIRECTORY), config).unwrap();
     let (mut log, _) = now(journal.open(ShardId(0))).unwrap();
-    log.trim(CommitGroupNumber::NONE, CommitGroupNumber::NONE);
+    log.adopt(&[]);
     driver.keep();
     Bench { disk, journal, driver, log }
 }
@@ -90,10 +90,10 @@ fn what_is_forgotten_or_given_up_is_counted_back_and_removed() {
     now(given_up.write(vec![vec![1; 300_000].into()])).unwrap();
     assert!(bench.journal.stats().cold_bytes > used + 250_000);
     drop(given_up);
-    bench.log.forget_cold(&[gone]);
+    bench.log.release(&[gone]);
     bench.driver.keep();
     assert_eq!((bench.journal.stats().cold_bytes, bench.large_files().len()), (used, 1));
-    bench.log.forget_cold(&[kept]);
+    bench.log.release(&[kept]);
     bench.driver.keep();
     assert_eq!((bench.journal.stats().cold_bytes, bench.large_files().len()), (0, 0));
 }
@@ -157,7 +157,7 @@ fn large_bodies_count_towards_the_limit_of_the_directory() {
         bench.driver.keep();
     }
     assert!((5..15).contains(&kept.len()), "{}", kept.len());
-    bench.log.forget_cold(&kept);
+    bench.log.release(&kept);
     bench.driver.keep();
     bench.driver.keep();
     assert!(bench.write(100_000).is_ok());

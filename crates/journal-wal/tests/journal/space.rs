@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::support::{Broker, DIRECTORY, Oracle, Random, now, tiny, work};
 use bytes::Bytes;
-use peeklock_journal::{AppendError, Evacuation, Journal, Log, Space};
+use peeklock_journal::{AppendError, BodyRange, Journal, Log, Space};
 use peeklock_journal_wal::sim::{Driver, Loss, SimDisk};
 use peeklock_journal_wal::{WalConfig, WalJournal, WalLog};
 use peeklock_types::{CommitGroupNumber, ShardId};
@@ -25,7 +25,7 @@ fn append(log: &mut WalLog, driver: &mut Driver, size: usize) -> Result<CommitGr
 fn let_go(log: &mut WalLog) {
     let upto = log.watermark();
     now(log.put_snapshot(upto, Bytes::from_static(b"state").into())).unwrap();
-    log.trim(upto, upto);
+    log.trim(upto);
 }
 
 fn wal_files(disk: &SimDisk) -> Vec<String> {
@@ -67,17 +67,17 @@ fn an_idle_shard_is_asked_to_let_go_of_the_oldest_segment() {
     let (mut busy, _) = now(journal.open(ShardId(1))).unwrap();
     append(&mut idle, &mut driver, 100).unwrap();
     append(&mut idle, &mut driver, 100).unwrap();
-    assert!(!idle.wants_snapshot() && idle.wants_evacuation().is_none());
+    assert!(!idle.wants_snapshot() && idle.wants_moved().is_none());
     for _ in 0..60 {
         append(&mut busy, &mut driver, 3000).unwrap();
         let_go(&mut busy);
     }
-    assert_eq!(idle.wants_evacuation(), Some(Evacuation::Groups { upto: CommitGroupNumber(2) }));
+    assert_eq!(idle.wants_moved(), Some(BodyRange::groups_upto(CommitGroupNumber(2))));
     assert!(idle.wants_snapshot());
     let before = wal_files(&disk).len();
     let_go(&mut idle);
     driver.keep();
-    assert!(idle.wants_evacuation().is_none() && !idle.wants_snapshot());
+    assert!(idle.wants_moved().is_none() && !idle.wants_snapshot());
     assert!(wal_files(&disk).len() < before, "the ring moves on");
 }
 
@@ -96,7 +96,7 @@ fn a_log_that_grows_faster_than_it_is_tidied_is_behind() {
     }
     assert_eq!(log.space(), Space::Behind);
     append(&mut log, &mut driver, 100).unwrap();
-    assert!(log.wants_snapshot() && log.wants_evacuation().is_some(), "the owner is asked to tidy up");
+    assert!(log.wants_snapshot() && log.wants_moved().is_some(), "the owner is asked to tidy up");
     let_go(&mut log);
     driver.keep();
     assert_eq!(log.space(), Space::Enough);
@@ -128,7 +128,7 @@ fn a_trim_without_a_snapshot_takes_nothing() {
     let (mut log, _) = now(journal.open(ShardId(0))).unwrap();
     for _ in 0..60 {
         append(&mut log, &mut driver, 3000).unwrap();
-        log.trim(log.watermark(), log.watermark());
+        log.trim(log.watermark());
         driver.keep();
     }
     drop((log, journal, driver));
@@ -215,7 +215,7 @@ fn snapshots_and_trimming_free_a_full_disk() {
             broker.driver.keep();
         }
     }
-    assert!(broker.done.group_evacuations > 3 && broker.done.snapshots > 3, "{:?}", broker.done);
+    assert!(broker.done.group_moves > 3 && broker.done.snapshots > 3, "{:?}", broker.done);
     drop(broker);
     disk.reboot(Loss::All);
     Broker::open(&disk, &config, &mut oracle, 2).unwrap();

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use peeklock_journal::{AppendError, BodyReader, Evacuation, Journal, Log, ReadError, StoredBody};
+use peeklock_journal::{AppendError, BodyReader, Journal, Log, Move, ReadError, StoredBody};
 use peeklock_journal_wal::{WalConfig, WalJournal, WalLog};
-use peeklock_types::{BodyPlace, BodyRef, CommitGroupNumber, ShardId};
+use peeklock_types::{BodyRef, CommitGroupNumber, ShardId};
 use tokio::task::JoinHandle;
 
 use crate::support::{Random, body, stored, tiny};
@@ -82,7 +82,7 @@ impl Owner {
         let mut payload = Vec::new();
         for _ in 0..count {
             self.next_id += 1;
-            let place = BodyRef::in_log(number, payload.len().try_into().unwrap()).unwrap();
+            let place = BodyRef::in_group(number, payload.len().try_into().unwrap()).unwrap();
             payload.extend(body(self.shard, self.next_id));
             payload.resize(payload.len().next_multiple_of(8), 0);
             self.live.insert(self.next_id, place);
@@ -99,8 +99,8 @@ impl Owner {
             _ => id + 10 < next_id,
         };
         let settled: Vec<u64> = self.live.keys().copied().filter(done).take(random.index(14)).collect();
-        let cold: Vec<u64> = settled.iter().copied().filter(|id| self.live[id].is_cold()).collect();
-        self.log.forget_cold(&self.stored(cold.iter().copied()));
+        let cold: Vec<u64> = settled.iter().copied().filter(|id| self.live[id].is_standalone()).collect();
+        self.log.release(&self.stored(cold.iter().copied()));
         self.live.retain(|id, _| !settled.contains(id));
         cold.len() as u64
     }
@@ -120,10 +120,10 @@ impl Owner {
 
     /// Begins to put some bodies together that are still in the log.
     fn start_gathering(&mut self, stream: u64) -> (Vec<u64>, Gathering) {
-        let in_log = self.live.iter().filter(|(id, place)| *id % 9 == stream && !place.is_cold());
+        let in_log = self.live.iter().filter(|(id, place)| *id % 9 == stream && !place.is_standalone());
         let ids: Vec<u64> = in_log.map(|(id, _)| *id).take(5).collect();
         let run = self.stored(ids.iter().copied());
-        (ids, tokio::spawn(self.log.gather(stream, vec![run])))
+        (ids, tokio::spawn(self.log.move_bodies(Move::Runs { stream, runs: vec![run] })))
     }
 
     async fn end_gathering(&mut self, ids: Vec<u64>, gathering: Gathering) {
@@ -131,38 +131,34 @@ impl Owner {
         self.append(Bytes::from_static(b"gathered")).await;
         if !ids.iter().all(|id| self.live.contains_key(id)) {
             // One was settled meanwhile: the copy is of no use.
-            self.log.forget_cold(&[body]);
+            self.log.release(&[body]);
             return;
         }
-        let old: Vec<u64> = ids.iter().copied().filter(|id| self.live[id].is_cold()).collect();
-        self.log.forget_cold(&self.stored(old.into_iter()));
+        let old: Vec<u64> = ids.iter().copied().filter(|id| self.live[id].is_standalone()).collect();
+        self.log.release(&self.stored(old.into_iter()));
         self.live.retain(|id, _| !ids.contains(id));
         self.gathered.push_back((ids, body));
         self.gathered_count += 1;
         if self.gathered.len() > GATHERED_MAX {
             let (_, oldest) = self.gathered.pop_front().unwrap();
-            self.log.forget_cold(&[oldest]);
+            self.log.release(&[oldest]);
         }
     }
 
     /// Moves what the journal wants moved, and works on meanwhile.
     async fn evacuate(&mut self, random: &mut Random) {
-        let Some(wanted) = self.log.wants_evacuation() else { return };
-        let is_meant = |place: &BodyRef| match (place.place(), wanted) {
-            (BodyPlace::Log { group, .. }, Evacuation::Groups { upto }) => group <= upto,
-            (BodyPlace::Cold { segment, .. }, Evacuation::Cold { segment: wanted }) => segment == wanted,
-            _ => false,
-        };
+        let Some(wanted) = self.log.wants_moved() else { return };
+        let is_meant = |place: &BodyRef| wanted.contains(*place);
         let meant = self.live.iter().filter(|(_, place)| is_meant(place)).map(|(id, _)| *id);
         let meant: Vec<u64> = meant.collect();
         let old = self.stored(meant.iter().copied());
-        let moving = self.log.evacuate(old.clone());
+        let moving = self.log.move_bodies(Move::Each(old.clone()));
         for _ in 0..random.below(4) {
             self.forgotten_meanwhile += self.settle(random);
             self.put(random.below(4)).await;
         }
-        let places = match moving.await {
-            Ok(places) => places,
+        let copies = match moving.await {
+            Ok(copies) => copies,
             Err(ReadError::Gone(place)) => {
                 // The last body of its segment was settled meanwhile. The others stay where they are.
                 assert!(!self.live.values().any(|live| *live == place), "{place:?} lives");
@@ -172,18 +168,17 @@ impl Owner {
         };
         self.append(Bytes::from_static(b"moved")).await;
         let mut forgotten = Vec::new();
-        for ((id, old), place) in meant.iter().zip(&old).zip(places) {
-            let copy = StoredBody { place, ..*old };
+        for ((id, old), copy) in meant.iter().zip(&old).zip(copies) {
             if let Some(now) = self.live.get_mut(id) {
-                *now = place;
-                forgotten.extend(old.place.is_cold().then_some(*old));
+                *now = copy.place;
+                forgotten.extend(old.place.is_standalone().then_some(*old));
                 self.moved_count += 1;
             } else {
                 // Settled meanwhile: its old place is forgotten already, its copy is not wanted.
                 forgotten.push(copy);
             }
         }
-        self.log.forget_cold(&forgotten);
+        self.log.release(&forgotten);
     }
 
     async fn tend(&mut self, random: &mut Random) {
@@ -196,16 +191,14 @@ impl Owner {
         if self.log.wants_snapshot() {
             self.log.put_snapshot(upto, Bytes::from_static(b"state").into()).await.unwrap();
         }
-        let groups = self.live.values().filter_map(|place| match place.place() {
-            BodyPlace::Log { group, .. } => Some(group.0 - 1),
-            BodyPlace::Cold { .. } => None,
-        });
-        self.log.trim(upto, groups.min().map_or(upto, CommitGroupNumber));
+        let groups = self.live.values().filter_map(|place| Some(place.group()?.0 - 1));
+        self.log.trim(groups.min().map_or(upto, CommitGroupNumber));
     }
 }
 
 async fn live_through(journal: WalJournal, shard: ShardId, from: Instant) -> Owner {
-    let (log, _) = journal.open(shard).await.unwrap();
+    let (mut log, _) = journal.open(shard).await.unwrap();
+    log.adopt(&[]);
     let mut owner = Owner::new(shard, log, BTreeMap::new(), VecDeque::new());
     let mut random = Random(u64::from(shard.0) + 40);
     while from.elapsed() < TIME || (!owner.has_seen_enough() && from.elapsed() < TIME_MAX) {
@@ -249,12 +242,10 @@ async fn all_at_once_and_a_start_afterwards() {
         recovery.groups.for_each(|group| drop(group.unwrap()));
         assert_eq!(log.watermark(), watermark);
         let mut owner = Owner::new(shard, log, live, gathered);
-        let cold = owner.live.iter().filter(|(_, place)| place.is_cold()).map(|(id, _)| *id);
-        let cold = owner.stored(cold);
-        owner.log.remember_cold(&cold);
-        let gathered: Vec<StoredBody> = owner.gathered.iter().map(|(_, body)| *body).collect();
-        owner.log.remember_cold(&gathered);
-        owner.log.trim(CommitGroupNumber::NONE, CommitGroupNumber::NONE);
+        let cold = owner.live.iter().filter(|(_, place)| place.is_standalone()).map(|(id, _)| *id);
+        let mut live = owner.stored(cold);
+        live.extend(owner.gathered.iter().map(|(_, body)| *body));
+        owner.log.adopt(&live);
         owner.check().await;
     }
 }

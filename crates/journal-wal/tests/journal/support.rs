@@ -11,12 +11,11 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use peeklock_journal::{
-    AppendError, BodyError, BodyReader, Evacuation, Journal, LargeBodies, LargeBody, Log, OpenError,
-    StoredBody,
+    AppendError, BodyError, BodyReader, Journal, LargeBodies, LargeBody, Log, Move, OpenError, StoredBody,
 };
 use peeklock_journal_wal::sim::{Driver, SimDisk};
 use peeklock_journal_wal::{WalConfig, WalJournal, WalLog};
-use peeklock_types::{BodyPlace, BodyRef, CommitGroupNumber, ShardId};
+use peeklock_types::{BodyPlace, BodyRange, BodyRef, CommitGroupNumber, ShardId};
 
 pub(crate) const DIRECTORY: &str = "/data";
 
@@ -133,7 +132,7 @@ fn encode(shard: ShardId, number: CommitGroupNumber, facts: &[Fact]) -> Bytes {
     for fact in facts {
         let (kind, first, extent) = match *fact {
             Fact::Put(id) => {
-                let place = BodyRef::in_log(number, bodies_at.try_into().unwrap()).unwrap();
+                let place = BodyRef::in_group(number, bodies_at.try_into().unwrap()).unwrap();
                 let mut bytes = body(shard, id);
                 bytes.resize(bytes.len().next_multiple_of(8), 0);
                 bodies_at += bytes.len();
@@ -232,8 +231,8 @@ pub(crate) struct Broker {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Done {
     pub(crate) snapshots: u64,
-    pub(crate) group_evacuations: u64,
-    pub(crate) cold_evacuations: u64,
+    pub(crate) group_moves: u64,
+    pub(crate) standalone_moves: u64,
 }
 
 impl Broker {
@@ -303,9 +302,9 @@ impl Owner {
         assert_eq!(state, expected, "{shard}: the state after group {last}");
         known.states.split_off(&(last + 1));
         known.durable = last;
-        let cold = state.iter().filter(|(_, extent)| extent.place.is_cold());
+        let cold = state.iter().filter(|(_, extent)| extent.place.is_standalone());
         let cold: Vec<StoredBody> = cold.map(|(id, extent)| extent.stored(shard, *id)).collect();
-        log.remember_cold(&cold);
+        log.adopt(&cold);
         let owner = Owner {
             shard,
             log,
@@ -326,12 +325,12 @@ impl Owner {
     }
 
     /// Segments that hold something gathered that lives.
-    pub(crate) fn stream_segments(&self) -> BTreeSet<u32> {
+    pub(crate) fn stream_segments(&self) -> BTreeSet<u64> {
         let gathered = self.state.iter().filter(|(id, _)| self.has_streams && stream_of(**id).is_some());
         gathered
             .filter_map(|(_, extent)| match extent.place.place() {
-                BodyPlace::Cold { segment, .. } => Some(segment),
-                BodyPlace::Log { .. } => None,
+                BodyPlace::Standalone { handle } => Some(handle >> 32),
+                BodyPlace::InGroup { .. } => None,
             })
             .collect()
     }
@@ -396,7 +395,7 @@ impl Owner {
     fn forget_placed(&mut self, facts: &[Fact]) {
         for fact in facts {
             if let Fact::Moved(id, extent) | Fact::Gathered(id, extent) = *fact {
-                self.log.forget_cold(&[extent.stored(self.shard, id)]);
+                self.log.release(&[extent.stored(self.shard, id)]);
             }
         }
     }
@@ -406,7 +405,7 @@ impl Owner {
         let payload = encode(self.shard, number, facts);
         self.log.append(payload.clone().into())?;
         for (id, old) in replay_group(&mut self.state, &payload) {
-            if old.place.is_cold() {
+            if old.place.is_standalone() {
                 self.forget.push((number, old.stored(self.shard, id)));
             }
         }
@@ -419,7 +418,7 @@ impl Owner {
         let (durable, waiting) = self.forget.drain(..).partition(|(number, _)| *number <= watermark);
         self.forget = waiting;
         let durable: Vec<(CommitGroupNumber, StoredBody)> = durable;
-        self.log.forget_cold(&durable.into_iter().map(|(_, body)| body).collect::<Vec<_>>());
+        self.log.release(&durable.into_iter().map(|(_, body)| body).collect::<Vec<_>>());
     }
 
     /// Takes a snapshot and lets go of what it covers. Failing is fine: the log is still there.
@@ -436,30 +435,23 @@ impl Owner {
 
     fn trim(&mut self, known: &Known) {
         let Some(state) = known.states.get(&self.log.watermark().0) else { return };
-        let oldest = state.values().filter_map(|extent| match extent.place.place() {
-            BodyPlace::Log { group, .. } => Some(group.0 - 1),
-            BodyPlace::Cold { .. } => None,
-        });
+        let oldest = state.values().filter_map(|extent| Some(extent.place.group()?.0 - 1));
         let bodies_upto = oldest.min().unwrap_or_else(|| self.log.watermark().0);
-        self.log.trim(self.covered, CommitGroupNumber(bodies_upto));
+        self.log.trim(CommitGroupNumber(bodies_upto));
     }
 
     /// Moves the bodies that the journal wants moved. Failing is fine: they stay where they are.
-    pub(crate) fn evacuate(&mut self, known: &mut Known) -> Result<Option<Evacuation>, AppendError> {
-        let Some(wanted) = self.log.wants_evacuation() else { return Ok(None) };
-        let is_meant = |place: &BodyRef| match (place.place(), wanted) {
-            (BodyPlace::Log { group, .. }, Evacuation::Groups { upto }) => group <= upto,
-            (BodyPlace::Cold { segment, .. }, Evacuation::Cold { segment: wanted }) => segment == wanted,
-            _ => false,
-        };
+    pub(crate) fn move_wanted(&mut self, known: &mut Known) -> Result<Option<BodyRange>, AppendError> {
+        let Some(wanted) = self.log.wants_moved() else { return Ok(None) };
+        let is_meant = |place: &BodyRef| wanted.contains(*place);
         let meant = self.state.iter().filter(|(_, extent)| is_meant(&extent.place));
         let meant: Vec<(u64, Extent)> = meant.map(|(id, extent)| (*id, *extent)).collect();
         let (events, others): (Vec<_>, Vec<_>) =
             meant.into_iter().partition(|(id, _)| self.has_streams && stream_of(*id).is_some());
         let bodies = others.iter().map(|(id, extent)| extent.stored(self.shard, *id)).collect();
-        let Ok(places) = now(self.log.evacuate(bodies)) else { return Ok(None) };
-        let moved =
-            others.iter().zip(places).map(|((id, old), place)| Fact::Moved(*id, Extent { place, ..*old }));
+        let Ok(copies) = now(self.log.move_bodies(Move::Each(bodies))) else { return Ok(None) };
+        let moved = others.iter().zip(copies);
+        let moved = moved.map(|((id, old), copy)| Fact::Moved(*id, Extent { place: copy.place, ..*old }));
         let mut facts: Vec<Fact> = moved.collect();
         for stream in [7, 8] {
             facts.extend(self.gather(stream, events.iter().filter(|(id, _)| stream_of(*id) == Some(stream))));
@@ -475,7 +467,8 @@ impl Owner {
         let runs: Vec<&[&(u64, Extent)]> =
             events.chunk_by(follows).flat_map(|run| run.chunks(GATHERED_COUNT_MAX)).collect();
         let stored = |run: &&[&(u64, Extent)]| run.iter().map(|(id, e)| e.stored(self.shard, *id)).collect();
-        let Ok(bodies) = now(self.log.gather(stream, runs.iter().map(stored).collect())) else {
+        let runs_to_move = Move::Runs { stream, runs: runs.iter().map(stored).collect() };
+        let Ok(bodies) = now(self.log.move_bodies(runs_to_move)) else {
             return Vec::new();
         };
         let mut facts = Vec::new();
@@ -518,10 +511,10 @@ pub(crate) fn tend(broker: &mut Broker, oracle: &mut Oracle) -> bool {
     for at in 0..broker.owners.len() {
         let owner = &mut broker.owners[at];
         let shard = owner.shard;
-        match owner.evacuate(oracle.shards.get_mut(&shard).unwrap()) {
+        match owner.move_wanted(oracle.shards.get_mut(&shard).unwrap()) {
             Err(AppendError::Poisoned(_)) => return false,
-            Ok(Some(Evacuation::Groups { .. })) => broker.done.group_evacuations += 1,
-            Ok(Some(Evacuation::Cold { .. })) => broker.done.cold_evacuations += 1,
+            Ok(Some(range)) if range.last_group().is_some() => broker.done.group_moves += 1,
+            Ok(Some(_)) => broker.done.standalone_moves += 1,
             _ => {}
         }
         broker.commit(oracle);

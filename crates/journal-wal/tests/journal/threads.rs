@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use crate::support::{Random, body, stored};
 use bytes::Bytes;
-use peeklock_journal::{AppendError, BodyReader, Evacuation, Journal, Log, OpenError, Poisoned, StoredBody};
+use peeklock_journal::{AppendError, BodyReader, Journal, Log, Move, OpenError, Poisoned, StoredBody};
 use peeklock_journal_wal::sim::{Fault, SimDisk};
 use peeklock_journal_wal::{WalConfig, WalJournal, WalLog};
-use peeklock_types::{BodyPlace, BodyRef, CommitGroupNumber, ShardId};
+use peeklock_types::{BodyRef, CommitGroupNumber, ShardId};
 
 const SHARDS: u16 = 4;
 const GROUPS: u64 = 250;
@@ -62,7 +62,7 @@ impl Owner {
         let mut payload = Vec::new();
         for _ in 0..count {
             self.next_id += 1;
-            let place = BodyRef::in_log(number, payload.len().try_into().unwrap()).unwrap();
+            let place = BodyRef::in_group(number, payload.len().try_into().unwrap()).unwrap();
             payload.extend(body(self.shard, self.next_id));
             payload.resize(payload.len().next_multiple_of(8), 0);
             self.live.insert(self.next_id, place);
@@ -76,8 +76,8 @@ impl Owner {
         let settled: Vec<u64> = self.live.keys().copied().filter(done).take(random.index(12)).collect();
         for id in settled {
             let place = self.live.remove(&id).unwrap();
-            if place.is_cold() {
-                self.log.forget_cold(&[stored(self.shard, id, place)]);
+            if place.is_standalone() {
+                self.log.release(&[stored(self.shard, id, place)]);
             }
         }
     }
@@ -90,37 +90,31 @@ impl Owner {
     }
 
     async fn tend(&mut self) {
-        if let Some(wanted) = self.log.wants_evacuation() {
-            let is_meant = |place: &BodyRef| match (place.place(), wanted) {
-                (BodyPlace::Log { group, .. }, Evacuation::Groups { upto }) => group <= upto,
-                (BodyPlace::Cold { segment, .. }, Evacuation::Cold { segment: wanted }) => segment == wanted,
-                _ => false,
-            };
+        if let Some(wanted) = self.log.wants_moved() {
+            let is_meant = |place: &BodyRef| wanted.contains(*place);
             let meant = self.live.iter().filter(|(_, place)| is_meant(place));
             let meant: Vec<(u64, BodyRef)> = meant.map(|(id, place)| (*id, *place)).collect();
             let old: Vec<StoredBody> =
                 meant.iter().map(|(id, place)| stored(self.shard, *id, *place)).collect();
-            let places = self.log.evacuate(old.clone()).await.unwrap();
+            let copies = self.log.move_bodies(Move::Each(old.clone())).await.unwrap();
             self.append(Bytes::from_static(b"moved")).await;
-            self.live.extend(meant.iter().zip(places).map(|((id, _), place)| (*id, place)));
-            self.log.forget_cold(&old);
+            self.live.extend(meant.iter().zip(copies).map(|((id, _), copy)| (*id, copy.place)));
+            self.log.release(&old);
             self.moved_count += meant.len() as u64;
         }
         let upto = self.log.watermark();
         if self.log.wants_snapshot() {
             self.log.put_snapshot(upto, Bytes::from_static(b"state").into()).await.unwrap();
         }
-        let groups = self.live.values().filter_map(|place| match place.place() {
-            BodyPlace::Log { group, .. } => Some(group.0 - 1),
-            BodyPlace::Cold { .. } => None,
-        });
+        let groups = self.live.values().filter_map(|place| Some(place.group()?.0 - 1));
         let bodies_upto = groups.min().map_or(upto, CommitGroupNumber);
-        self.log.trim(upto, bodies_upto);
+        self.log.trim(bodies_upto);
     }
 }
 
 async fn live_through(journal: WalJournal, shard: ShardId) -> (ShardId, Live, u64) {
-    let (log, _) = journal.open(shard).await.unwrap();
+    let (mut log, _) = journal.open(shard).await.unwrap();
+    log.adopt(&[]);
     let mut owner = Owner { shard, log, live: Live::new(), next_id: 0, moved_count: 0 };
     let mut random = Random(u64::from(shard.0));
     for n in 0..GROUPS {
@@ -156,9 +150,8 @@ async fn many_owners_at_once() {
         let (mut log, recovery) = journal.open(shard).await.unwrap();
         assert!(recovery.snapshot.is_some());
         recovery.groups.for_each(|group| drop(group.unwrap()));
-        let cold = live.iter().filter(|(_, place)| place.is_cold());
-        log.remember_cold(&cold.map(|(id, place)| stored(shard, *id, *place)).collect::<Vec<_>>());
-        log.trim(CommitGroupNumber::NONE, CommitGroupNumber::NONE);
+        let cold = live.iter().filter(|(_, place)| place.is_standalone());
+        log.adopt(&cold.map(|(id, place)| stored(shard, *id, *place)).collect::<Vec<_>>());
         Owner { shard, log, live, next_id: 0, moved_count: 0 }.check().await;
     }
 }
@@ -174,9 +167,9 @@ async fn a_closed_journal_refuses_and_answers() {
     assert_eq!(log.watermark(), CommitGroupNumber(1), "what waited was written");
     assert!(matches!(log.append(Bytes::new().into()), Err(AppendError::Poisoned(Poisoned { .. }))));
     assert!(log.durable(CommitGroupNumber(1)).await.is_err());
-    let first = StoredBody { place: BodyRef::in_log(CommitGroupNumber(1), 0).unwrap(), size_bytes: 7 };
+    let first = StoredBody { place: BodyRef::in_group(CommitGroupNumber(1), 0).unwrap(), size_bytes: 7 };
     assert!(reader.read(vec![first]).await.is_err());
-    assert!(log.evacuate(vec![first]).await.is_err());
+    assert!(log.move_bodies(Move::Each(vec![first])).await.is_err());
     assert!(journal.open(ShardId(0)).await.is_err());
     WalJournal::open(directory.path(), config()).unwrap();
 }
@@ -232,8 +225,8 @@ async fn a_fault_of_the_program_in_any_thread_is_heard() {
     let later = tokio::time::timeout(patience, log.durable(CommitGroupNumber(1)));
     assert!(later.await.expect("there is an answer").is_err());
     assert!(matches!(log.append(Bytes::new().into()), Err(AppendError::Poisoned(_))));
-    let body = StoredBody { place: BodyRef::in_log(CommitGroupNumber(1), 0).unwrap(), size_bytes: 3 };
-    let moved = tokio::time::timeout(patience, log.evacuate(vec![body]));
+    let body = StoredBody { place: BodyRef::in_group(CommitGroupNumber(1), 0).unwrap(), size_bytes: 3 };
+    let moved = tokio::time::timeout(patience, log.move_bodies(Move::Each(vec![body])));
     assert!(moved.await.expect("there is an answer").is_err());
 }
 

@@ -12,7 +12,7 @@ use crate::{ReadError, StoredBody};
 pub(super) struct Faults {
     pub(super) is_cool: bool,
     damaged_groups: BTreeSet<CommitGroupNumber>,
-    damaged_cold: BTreeSet<BodyRef>,
+    damaged_standalone: BTreeSet<BodyRef>,
     failing_count: u32,
     read_bytes: u64,
     reading_count: usize,
@@ -44,8 +44,8 @@ impl Faults {
 
     fn is_damaged(&self, place: BodyRef) -> bool {
         match place.place() {
-            BodyPlace::Log { group, .. } => self.damaged_groups.contains(&group),
-            BodyPlace::Cold { .. } => self.damaged_cold.contains(&place),
+            BodyPlace::InGroup { group, .. } => self.damaged_groups.contains(&group),
+            BodyPlace::Standalone { .. } => self.damaged_standalone.contains(&place),
         }
     }
 }
@@ -81,11 +81,11 @@ impl MemoryJournal {
         self.with_faults(shard, |state| state.faults.damaged_groups.insert(group));
     }
 
-    /// The same for everything in cold segments.
-    pub fn damage_cold(&self, shard: ShardId) {
+    /// Damages all standalone bodies of a shard.
+    pub fn damage_standalone(&self, shard: ShardId) {
         self.with_faults(shard, |state| {
-            let places: Vec<_> = state.cold.places().collect();
-            state.faults.damaged_cold.extend(places);
+            let places: Vec<_> = state.standalone.places().collect();
+            state.faults.damaged_standalone.extend(places);
         });
     }
 

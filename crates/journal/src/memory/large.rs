@@ -52,10 +52,10 @@ impl MemoryLargeBody {
     fn keep(self) -> Result<StoredBody, BodyError> {
         let bytes = self.bytes.ok_or(BodyError::Lost)?.freeze();
         let too_large = |_| BodyError::TooLarge { limit_bytes: u32::MAX };
-        let size_bytes = u32::try_from(bytes.len()).map_err(too_large)?;
+        u32::try_from(bytes.len()).map_err(too_large)?;
         let mut state = locked(&self.bodies.shard.state);
         state.check(self.bodies.epoch)?;
-        Ok(StoredBody { place: state.cold.push_alone(bytes), size_bytes })
+        Ok(state.standalone.push_alone(bytes))
     }
 }
 

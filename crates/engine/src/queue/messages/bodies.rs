@@ -11,11 +11,11 @@ impl Messages {
     #[inline]
     pub(super) fn note_body(&mut self, number: SequenceNumber, entry: &Entry) {
         match entry.body.place() {
-            BodyPlace::Log { group, .. } if entry.is_stray() => {
+            BodyPlace::InGroup { group, .. } if entry.is_stray() => {
                 self.strays.insert((group, number.0));
             }
-            BodyPlace::Log { .. } => self.log_from = self.log_from.min(number.0),
-            BodyPlace::Cold { .. } => {}
+            BodyPlace::InGroup { .. } => self.log_from = self.log_from.min(number.0),
+            BodyPlace::Standalone { .. } => {}
         }
     }
 
@@ -28,10 +28,10 @@ impl Messages {
     ) -> Result<Option<ColdBody>, Misfit> {
         let entry = *self.get(number).ok_or(Misfit::Missing)?;
         // Bodies in the log lie in the order of sequence numbers, and `oldest_in_log` rests on it: nothing moves back into the log.
-        if entry.body != from || !to.is_cold() {
+        if entry.body != from || !to.is_standalone() {
             return Err(Misfit::OtherBody);
         }
-        if let BodyPlace::Log { group, .. } = from.place() {
+        if let Some(group) = from.group() {
             self.strays.remove(&(group, number.0));
             self.tally.cold += 1;
         }
@@ -39,7 +39,7 @@ impl Messages {
             entry.body = to;
             entry.marks.set(Marks::STRAY, false);
         })?;
-        Ok(from.is_cold().then_some(ColdBody { place: from, size_bytes: entry.size_bytes }))
+        Ok(from.is_standalone().then_some(ColdBody { place: from, size_bytes: entry.size_bytes }))
     }
 
     /// Another body instead of the one it has; returns the old one if that was in a cold segment.
@@ -50,12 +50,12 @@ impl Messages {
         size_bytes: u32,
     ) -> Result<Option<ColdBody>, Misfit> {
         let old = *self.get(number).ok_or(Misfit::Missing)?;
-        if let BodyPlace::Log { group, .. } = old.body.place() {
+        if let Some(group) = old.body.group() {
             self.strays.remove(&(group, number.0));
         }
         let mut new = old;
         (new.body, new.size_bytes) = (body, size_bytes);
-        new.marks.set(Marks::STRAY, !body.is_cold());
+        new.marks.set(Marks::STRAY, !body.is_standalone());
         self.tally.remove(&old);
         self.tally.add(&new);
         self.change(number, |entry| *entry = new)?;
@@ -80,8 +80,8 @@ impl Messages {
             };
             self.log_from = number;
             match entry.body.place() {
-                BodyPlace::Log { group, .. } if !entry.is_stray() => return Some((number, group)),
-                BodyPlace::Log { .. } | BodyPlace::Cold { .. } => self.log_from = number + 1,
+                BodyPlace::InGroup { group, .. } if !entry.is_stray() => return Some((number, group)),
+                BodyPlace::InGroup { .. } | BodyPlace::Standalone { .. } => self.log_from = number + 1,
             }
         }
     }
@@ -96,8 +96,8 @@ impl Messages {
         let strays = strays.filter_map(|&(_, number)| Some((number, self.table.get(number)?)));
         let in_order = self.table.iter_from(first).filter(|(_, entry)| !entry.is_stray());
         let in_order = in_order.filter_map(move |(number, entry)| match entry.body.place() {
-            BodyPlace::Log { group, .. } => Some((number, entry, group)),
-            BodyPlace::Cold { .. } => None,
+            BodyPlace::InGroup { group, .. } => Some((number, entry, group)),
+            BodyPlace::Standalone { .. } => None,
         });
         let in_order = in_order.take_while(move |(.., group)| *group <= upto);
         strays

@@ -16,7 +16,7 @@ impl Tally {
             self.deferred += u64::from(entry.state == MessageState::Deferred);
             self.scheduled += u64::from(entry.state == MessageState::Scheduled);
         }
-        self.cold += u64::from(entry.body.is_cold());
+        self.cold += u64::from(entry.body.is_standalone());
         self.size_bytes += u64::from(entry.size_bytes);
     }
 
@@ -25,7 +25,7 @@ impl Tally {
             self.deferred -= u64::from(entry.state == MessageState::Deferred);
             self.scheduled -= u64::from(entry.state == MessageState::Scheduled);
         }
-        self.cold -= u64::from(entry.body.is_cold());
+        self.cold -= u64::from(entry.body.is_standalone());
         self.size_bytes -= u64::from(entry.size_bytes);
     }
 }
