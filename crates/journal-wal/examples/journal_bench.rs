@@ -1,7 +1,7 @@
-//! Speed of the journal as a ratio to what the same disk does for a bare `pwrite` + `fdatasync` of the same payload bytes.
+//! Measures the journal relative to the speed of the same disk for a bare `pwrite` + `fdatasync` of the same payload bytes.
 //!
-//! Disks and neighbours change by the minute, so both sides run in short slices that take turns inside one run, and the ratio of each pair
-//! of slices counts. The bare side writes payload alone, block by block, round and round in a file that was written before.
+//! The speed of disks changes from minute to minute, so both sides run in short alternating slices, and the ratio of each pair of slices counts.
+//! The bare side writes only payload, block by block, cyclically in a file that was written before.
 //!
 //! `cargo run --release -p peeklock-journal-wal --example journal_bench [directory]`; `SLICE_MS` and `SLICES` change the length.
 
@@ -22,12 +22,12 @@ use peeklock_types::{CommitGroupNumber, ShardId};
 const RECORD_BYTES: usize = 1024;
 const REPETITIONS: usize = 3;
 const RAW_FILE_BYTES: u64 = 64 << 20;
-/// Groups, and the least share of the bare disk's pace that they should reach.
+/// Group sizes, and the least share of the bare disk's rate that they should reach.
 const ROWS: [(usize, f64); 7] =
     [(1, 0.90), (4, 0.90), (16, 0.90), (64, 0.90), (256, 0.85), (1024, 0.70), (4096, 0.70)];
-/// Single records that the journal merges by itself, as a share of the bare disk with 256 records at a time.
+/// The least share for single records that the journal joins, relative to the bare disk with 256 records per write.
 const MERGED_TARGET: f64 = 0.30;
-/// A single durable append may take so many times as long as a bare one.
+/// The largest latency of a durable append, relative to a bare one.
 const LATENCY_TARGET: f64 = 1.3;
 
 fn setting(name: &str, otherwise: u64) -> u64 {
@@ -43,7 +43,7 @@ fn main() {
     std::fs::remove_dir_all(&directory).unwrap();
 }
 
-/// How long to measure.
+/// The duration of the measurement.
 #[derive(Clone, Copy)]
 struct Pace {
     slice: Duration,
@@ -54,7 +54,7 @@ async fn run(directory: &Path) {
     let slices = usize::try_from(setting("SLICES", 12)).unwrap();
     let pace = Pace { slice: Duration::from_millis(setting("SLICE_MS", 120)), slices };
     let mut raw = Raw::new(&directory.join("raw"));
-    // One group per commit, as on the bare side: merging what waits has its own row.
+    // One group per commit, as on the bare side. Joining groups has its own row.
     let single = WalConfig { commit_bytes_max: 1, ..WalConfig::default() };
     let journal = WalJournal::open(directory.join("single"), single).unwrap();
     let merging = WalJournal::open(directory.join("merging"), WalConfig::default()).unwrap();
@@ -88,10 +88,10 @@ async fn run(directory: &Path) {
     lines.iter().for_each(|line| println!("{line}"));
 }
 
-/// One line of the table.
+/// A row of the table.
 struct Row {
     name: String,
-    /// Records in one bare write, in one group, and groups on their way at a time.
+    /// Records in one bare write, records in one group, and groups in flight.
     raw_records: usize,
     records: usize,
     window: usize,
@@ -127,7 +127,7 @@ impl Row {
     }
 }
 
-/// One append at a time, from the call until the task runs again with the watermark.
+/// Measures one append at a time, from the call until the task runs again with the new watermark.
 async fn latency(log: &mut Bench, raw: &mut Raw, pace: Pace, lines: &mut Vec<String>) {
     let payload = Bytes::from(vec![0x5a; RECORD_BYTES]);
     let mut ratios = Vec::new();
@@ -194,7 +194,7 @@ impl Raw {
         self.at += size;
     }
 
-    /// Writes per second.
+    /// Returns writes per second.
     fn rate(&mut self, payload: &[u8], time: Duration) -> f64 {
         let start = Instant::now();
         let mut count = 0;
@@ -217,7 +217,7 @@ impl Raw {
     }
 }
 
-/// The owner of one shard that trims as it goes, so that segments are used again.
+/// The owner of one shard that trims regularly, so that segments are reused.
 struct Bench {
     log: WalLog,
     trimmed_at_bytes: u64,
@@ -251,7 +251,7 @@ impl Bench {
         }
     }
 
-    /// Groups per second. At least two are on their way: while one is being synced, the next one waits.
+    /// Returns groups per second. At least two are in flight: while one is synced, the next one waits.
     async fn rate(&mut self, payload: &Bytes, window: usize, time: Duration) -> f64 {
         let start = Instant::now();
         let mut waiting: VecDeque<CommitGroupNumber> = VecDeque::new();

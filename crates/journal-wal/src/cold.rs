@@ -1,7 +1,7 @@
-//! Cold segments: bodies that outlived their log segment, per shard, in files that are only appended to and dropped whole.
+//! Cold segments: the files of the standalone bodies of a shard. They are appended to and removed as a whole.
 //!
-//! A segment is written by one run of the program. After a restart a new one is started, so a torn tail is never written behind; whatever
-//! nobody names as live is removed once the owner has counted.
+//! A segment is written by one run of the program. After a restart a new one is started, so nothing is ever written behind a torn end. Bodies
+//! that the owner does not adopt are removed.
 
 mod files;
 mod kind;
@@ -30,30 +30,30 @@ pub(crate) use self::write::{Copy, Site, Target};
 const MAGIC: [u8; 8] = *b"PLcoldsg";
 const VERSION: u32 = 1;
 pub(crate) const HEADER_BYTES: usize = 24;
-/// Checksum and length before each body.
+/// The checksum and the length before each body.
 pub(crate) const BODY_HEADER_BYTES: usize = 8;
 
 pub(crate) struct ColdStore {
     shard: ShardId,
     books: Mutex<Books>,
-    /// Held while copies are written, which is long: nothing that must not wait takes them.
+    /// Held while copies are written, which takes long. Fast calls only try to lock them.
     moved: Mutex<Writers>,
     streams: Mutex<Writers>,
-    /// Whether the directory of this shard is known to be there for good.
+    /// Whether the directory of this shard is durable.
     has_directory: AtomicBool,
-    /// Whether some segment is mostly dead; asked for each batch.
+    /// Whether a segment is mostly dead. Read for every batch.
     has_mostly_dead: AtomicBool,
 }
 
 struct Books {
-    /// Epoch of the owner whose word counts here.
+    /// The epoch of the owner. Calls of earlier owners are ignored.
     owner: u32,
     segments: BTreeMap<u32, Segment>,
     mostly_dead: BTreeSet<u32>,
-    /// Segments that are being written to and hold nothing that lives, until they are given up.
+    /// Segments that are being written and have no live body. They are given up soon.
     idle: BTreeSet<u32>,
     files: OpenFiles,
-    /// Whether the owner has named everything that lives.
+    /// Whether the owner has adopted the live bodies.
     counted: bool,
     next: u32,
 }
@@ -65,7 +65,7 @@ struct Segment {
     sealed: bool,
 }
 
-/// A segment that is open for reading, and what it holds.
+/// An open segment and its kind.
 pub(crate) type OpenSegment = (Arc<dyn DiskFile>, Kind);
 
 /// A segment without live bodies, to be removed.
@@ -80,7 +80,7 @@ fn stored_bytes(body_bytes: usize) -> u64 {
     ((BODY_HEADER_BYTES + body_bytes) as u64).next_multiple_of(8)
 }
 
-/// Covers the place too, so that a body cannot pass for another one.
+/// Includes the place, so that one body cannot pass for another.
 pub(crate) fn checksum(segment: u32, offset: u64, body: &[u8]) -> u32 {
     crc32c::crc32c_append(place_checksum(segment, offset), body)
 }
@@ -113,7 +113,7 @@ impl ColdStore {
         }
     }
 
-    /// Takes note of the files of earlier runs.
+    /// Registers the files of earlier runs.
     pub(crate) fn load(&self, disk: &dyn Disk, layout: &Layout) -> io::Result<u64> {
         let entries = match disk.list(&layout.cold_dir(self.shard)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
@@ -139,7 +139,7 @@ impl ColdStore {
         Ok(())
     }
 
-    /// A new owner counts anew, and what an older one still says changes nothing.
+    /// Prepares for a new owner, which adopts the live bodies again. Calls of an earlier owner have no effect.
     pub(crate) fn start_count(&self, epoch: u32) {
         let (mut moved, mut streams) = (locked(&self.moved), locked(&self.streams));
         let mut books = locked(&self.books);
@@ -195,8 +195,8 @@ impl ColdStore {
         dead
     }
 
-    /// Segments that are being written to and have no live body left: given up, unless copies are on their way into one of them. Whoever
-    /// writes looks again at the end.
+    /// Gives up segments that are being written and have no live body, unless a copy is being written to them. The writer of the copy checks
+    /// again at the end.
     fn give_up_idle(&self, books: &mut Books, dead: &mut Vec<Dead>) {
         if books.idle.is_empty() {
             return;
@@ -221,7 +221,7 @@ impl ColdStore {
         self.has_mostly_dead.store(!books.mostly_dead.is_empty(), Ordering::Relaxed);
     }
 
-    /// An open file of the segment and what it holds, or `None` if there is no such segment any more.
+    /// Returns an open file of the segment and its kind, or `None` if the segment does not exist any more.
     pub(crate) fn file(
         &self,
         disk: &dyn Disk,
@@ -254,14 +254,14 @@ impl ColdStore {
 }
 
 impl Books {
-    /// Keeps a file open that may have been removed meanwhile.
+    /// Keeps a file open, unless its segment was removed in the meantime.
     fn keep_open(&mut self, number: u32, file: &Arc<dyn DiskFile>) {
         if self.segments.contains_key(&number) {
             self.files.keep(number, file);
         }
     }
 
-    /// A segment that does not exist yet, or not any more for whoever asks from now on.
+    /// Removes a segment from the books.
     fn remove(&mut self, number: u32) -> Option<Dead> {
         self.mostly_dead.remove(&number);
         self.idle.remove(&number);
@@ -276,7 +276,7 @@ impl Books {
         }
     }
 
-    /// Looks at a segment after its count has changed: gone if nothing lives in it, marked if less than half does.
+    /// Updates the state of a segment after its live bytes have changed: removed if it has none, mostly dead if less than half of it lives.
     fn review(&mut self, number: u32) -> Option<Dead> {
         let segment = self.segments.get(&number)?;
         if !self.counted {
@@ -284,7 +284,7 @@ impl Books {
         }
         let is_empty = segment.live_bytes == 0;
         if !segment.sealed {
-            // One in the making has no body yet that could be forgotten.
+            // An unfinished large body has no live bytes yet.
             if is_empty && segment.kind != Kind::Large {
                 self.idle.insert(number);
             } else {
@@ -295,7 +295,7 @@ impl Books {
         if is_empty {
             return self.remove(number);
         }
-        // Moving a body that has a segment to itself would gain nothing, and a stream is forgotten from its front.
+        // Moving a body out of a segment of its own gains nothing, and a stream is released from its front.
         let is_mixed = segment.kind == Kind::Moved;
         if is_mixed && segment.is_mostly_dead() {
             self.mostly_dead.insert(number);
@@ -312,7 +312,7 @@ impl Segment {
     }
 }
 
-/// The body in a frame that was read whole, or what is wrong with it.
+/// Returns the body of a complete frame, or the contradiction.
 pub(crate) fn check_body(frame: &Bytes, segment: u32, offset: u64) -> Result<Bytes, String> {
     let Some((header, body)) = frame.split_at_checked(BODY_HEADER_BYTES) else {
         return Err("the file ends inside of a body".to_owned());

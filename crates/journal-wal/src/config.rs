@@ -1,37 +1,38 @@
-/// How the journal uses its directory. The defaults fit a broker that may be idle or busy on a common disk.
+/// Settings of the journal. The defaults fit a broker on a common disk, idle or busy.
 #[derive(Clone, Debug)]
 pub struct WalConfig {
-    /// Size of a log segment.
+    /// The size of a log segment.
     pub segment_bytes: u64,
-    /// Size of the very first one: it is written before the first open returns.
+    /// The size of the first segment. It is written before the first open returns, so it is small.
     pub first_segment_bytes: u64,
-    /// How many prepared segments wait at least, and at most when segments fill quickly or were used before.
+    /// The least and the largest number of prepared segments. The number grows when segments fill quickly or become free.
     pub spares_min: usize,
     pub spares_max: usize,
-    /// Above this the owners of the oldest groups are asked to snapshot and evacuate.
+    /// Above this size of the log, the owners of the oldest groups are asked to take snapshots and to move bodies.
     pub ring_bytes: u64,
-    /// Above this no new messages are accepted until the owners have done so.
+    /// Above this size of the log, new messages are rejected until the owners have done so.
     pub ring_bytes_max: u64,
-    /// Newest groups that stay in memory, all shards together.
+    /// The size of the newest groups that stay in memory, for all shards together.
     pub hot_cache_bytes: usize,
-    /// Bytes that may wait for the disk before appends are refused as busy.
+    /// The number of waiting bytes above which appends are rejected as busy.
     pub backlog_bytes_max: usize,
-    /// One commit takes no more than this, unless a single group is larger.
+    /// The size of one commit. A commit is larger only if it consists of one larger group.
     pub commit_bytes_max: usize,
-    /// Largest payload of one group.
+    /// The largest payload of a group.
     pub group_bytes_max: usize,
-    /// A shard is asked for a snapshot when it has appended this much since the last one.
+    /// A shard is asked for a snapshot after it has appended this many bytes since the last one.
     pub snapshot_after_bytes: u64,
-    /// Size at which a cold segment is sealed.
+    /// The size at which a cold segment is sealed.
     pub cold_segment_bytes: u64,
-    /// Size at which a cold segment of a stream is sealed. It grows with its stream, so a small stream takes little.
+    /// The size at which a cold segment of a stream is sealed. The file grows with its stream, so a small stream takes little space.
     pub stream_segment_bytes: u64,
-    /// Free space on the file system below which new messages are rejected, and below which only what frees space goes on.
+    /// The free space on the file system below which new messages are rejected (soft) and below which only requests that free space are accepted
+    /// (hard).
     pub free_bytes_soft: u64,
     pub free_bytes_hard: u64,
-    /// A file of this size is given up when free space falls below the hard limit, so that snapshots and evacuation still fit.
+    /// The size of the reserve file. It is removed when the free space falls below the hard limit, so that snapshots and moved bodies still fit.
     pub reserve_bytes: u64,
-    /// What the whole directory may take, if it must not take all there is.
+    /// The limit for the whole directory, if it must not use the whole disk.
     pub total_bytes_max: Option<u64>,
 }
 
@@ -61,13 +62,13 @@ impl Default for WalConfig {
     }
 }
 
-/// Blocks that are written as a whole: the header of a segment is one, and every commit starts on one.
+/// The unit of writing: the header of a segment takes one block, and every commit starts at a block boundary.
 pub(crate) const BLOCK_BYTES: u64 = 4096;
-/// A place in the log keeps offsets in 24 bits of 8 bytes.
+/// A place in the log stores offsets in 24 bits, in units of 8 bytes.
 const SEGMENT_BYTES_MAX: u64 = 64 * MIB;
 
 impl WalConfig {
-    /// Rounds sizes to blocks and makes them fit each other.
+    /// Rounds sizes to blocks and adjusts them to each other.
     pub(crate) fn normalised(mut self) -> Self {
         let block =
             |bytes: u64| bytes.clamp(4 * BLOCK_BYTES, SEGMENT_BYTES_MAX).next_multiple_of(BLOCK_BYTES);
@@ -75,7 +76,7 @@ impl WalConfig {
         self.first_segment_bytes = block(self.first_segment_bytes).min(self.segment_bytes);
         self.spares_min = self.spares_min.max(1);
         self.spares_max = self.spares_max.max(self.spares_min);
-        // A commit of one group must fit into one segment, after the header and rounded up to blocks.
+        // A commit of one group must fit into one segment, behind the header and rounded up to blocks.
         let room = usize::try_from(self.segment_bytes - 2 * BLOCK_BYTES).unwrap_or(usize::MAX);
         self.group_bytes_max = self.group_bytes_max.min(room);
         self.cold_segment_bytes = self.cold_segment_bytes.clamp(BLOCK_BYTES, 1 << 32);

@@ -1,4 +1,4 @@
-//! The file layer: all that the journal asks of an operating system, so that tests can put a faulty disk under it.
+//! The file layer: the only access to the operating system, so that tests can replace it with a faulty disk.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -14,71 +14,71 @@ use rustix::io::Errno;
 
 use crate::locked;
 
-/// What stands in a directory.
+/// A file or directory in a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirectoryItem {
     pub name: String,
     pub size_bytes: u64,
 }
 
-/// Held as long as this process owns a directory.
+/// Holds the lock on a directory until it is dropped.
 pub type DirectoryLock = Box<dyn Send + Sync>;
 
-/// A file system. Changes to a directory are durable after [`Disk::sync_dir`], contents after [`DiskFile::sync`].
+/// A file system. Changes to a directory are durable after [`Disk::sync_dir`], contents of a file after [`DiskFile::sync`].
 pub trait Disk: Send + Sync + 'static {
     fn create_dir_all(&self, directory: &Path) -> io::Result<()>;
-    /// `None` if another owner has it.
+    /// Locks a directory. Returns `None` if another process holds the lock.
     fn lock(&self, path: &Path, owner: &str) -> io::Result<Option<DirectoryLock>>;
-    /// A new, empty file; an old one of that name is emptied.
+    /// Creates an empty file. An existing file of that name is truncated.
     fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>>;
-    /// An existing file, to read and write.
+    /// Opens an existing file for reading and writing.
     fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>>;
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     fn remove(&self, path: &Path) -> io::Result<()>;
-    /// The files and directories in a directory, in no order.
+    /// Lists the files and directories in a directory, in no particular order.
     fn list(&self, directory: &Path) -> io::Result<Vec<DirectoryItem>>;
     fn sync_dir(&self, directory: &Path) -> io::Result<()>;
-    /// Syncs the contents of all of these, in any order.
+    /// Syncs the contents of all files, in any order.
     fn sync_files(&self, files: &[&dyn DiskFile]) -> io::Result<()> {
         files.iter().try_for_each(|file| file.sync())
     }
-    /// What this process may still write.
+    /// Returns how many bytes this process may still write.
     fn free_bytes(&self, directory: &Path) -> io::Result<u64>;
 }
 
-/// One open file. Usable from several threads, and after it was removed.
+/// An open file. It can be used from several threads, also after it was removed.
 pub trait DiskFile: Send + Sync + 'static {
     fn size_bytes(&self) -> io::Result<u64>;
-    /// Fills `into`; an error if the file ends before.
+    /// Fills `into`. Fails if the file ends before.
     fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<()>;
-    /// So many bytes in a buffer of their own; an error if the file ends before.
+    /// Reads `size_bytes` into a new buffer. Fails if the file ends before.
     fn bytes_at(&self, size_bytes: usize, offset: u64) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; size_bytes];
         self.read_at(&mut bytes, offset)?;
         Ok(bytes)
     }
-    /// Makes an empty file this large, without writing: it reads as zeros, and there is room for what will be written. `false`, and nothing has
-    /// changed, if the file system cannot do this.
+    /// Reserves space for an empty file without writing it. The file then has this size and reads as zeros. Returns `false` and changes nothing
+    /// if the file system does not support this.
     fn reserve(&self, size_bytes: u64) -> io::Result<bool>;
-    /// Writes all parts one after the other.
+    /// Writes all parts consecutively.
     fn write_at(&self, parts: &mut [IoSlice<'_>], offset: u64) -> io::Result<()>;
-    /// Returns when the contents are on stable storage. After an error nobody knows what is.
+    /// Returns when the contents are on stable storage. After an error, the contents on stable storage are unknown.
     fn sync(&self) -> io::Result<()>;
-    /// Makes later reads come from the device: after a failed sync the cache may show what the device never got.
+    /// Drops cached pages, so that later reads come from the device. After a failed sync, the cache may contain data that never reached the
+    /// device.
     fn forget_cache(&self) -> io::Result<()>;
 }
 
-/// The operating system's files.
+/// The files of the operating system.
 #[derive(Debug, Default)]
 pub struct RealDisk {
-    /// Open handles of directories that were synced once. A directory must be synced after a change in it, even if the process is out of handles
-    /// by then.
+    /// Open handles of directories that were synced before. A changed directory must be synced even if the process has no free handles left.
     directories: Mutex<BTreeMap<PathBuf, Arc<File>>>,
 }
 
-/// So many files are synced at once, at most.
+/// The largest number of threads that sync files at the same time.
 const SYNC_THREADS_MAX: usize = 8;
-/// So many directories are held open; more than a broker has.
+/// The largest number of directories that stay open. A broker has fewer.
 const DIRECTORIES_MAX: usize = 256;
 
 impl RealDisk {
@@ -101,14 +101,14 @@ impl Disk for RealDisk {
     }
 
     fn lock(&self, path: &Path, owner: &str) -> io::Result<Option<DirectoryLock>> {
-        // Opened without truncation: the name of the owner must stay readable for the one who comes too late.
+        // Opened without truncation, so that another process can still read the name of the owner.
         let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => return Ok(None),
             Err(error) => return Err(error.into()),
         }
-        // For people only: a full disk must not keep its owner out.
+        // The name is information for people. A full disk must not keep the owner from starting.
         let noted = file.set_len(0).and_then(|()| file.write_all(owner.as_bytes()));
         if let Err(error) = noted {
             tracing::warn!(path = %path.display(), %error, "the owner could not be noted in the lock file");
@@ -137,7 +137,7 @@ impl Disk for RealDisk {
         let mut entries = Vec::new();
         for entry in std::fs::read_dir(directory)? {
             let entry = entry?;
-            // A name that is not text is not one of ours.
+            // The journal creates only names that are valid text.
             if let Ok(name) = entry.file_name().into_string() {
                 entries.push(DirectoryItem { name, size_bytes: entry.metadata()?.len() });
             }
@@ -149,7 +149,7 @@ impl Disk for RealDisk {
         self.directory(directory)?.sync_all()
     }
 
-    /// Several at a time: the file system then makes them durable together.
+    /// Syncs several files at the same time, so that the file system can make them durable together.
     fn sync_files(&self, files: &[&dyn DiskFile]) -> io::Result<()> {
         let per_thread = files.len().div_ceil(SYNC_THREADS_MAX);
         let Some((first, others)) = files.split_at_checked(per_thread) else { return Ok(()) };
@@ -168,7 +168,7 @@ impl Disk for RealDisk {
                     Ok(thread) => {
                         thread.join().unwrap_or_else(|_| Err(io::Error::other("a sync has panicked")))
                     }
-                    // No thread to be had: slower, not wrong.
+                    // No thread is available: sync them one after the other.
                     Err(_) => sync(files),
                 };
                 synced = synced.and(done);
@@ -187,7 +187,7 @@ struct HeldLock(File);
 
 impl Drop for HeldLock {
     fn drop(&mut self) {
-        // Closing is not enough while a child that is just being started has the file open too. Nothing can be done about a failure.
+        // Closing the file is not enough if a child process that is being started has inherited it. A failure cannot be handled.
         let _ = rustix::fs::flock(&self.0, FlockOperation::Unlock);
     }
 }
@@ -195,7 +195,7 @@ impl Drop for HeldLock {
 #[derive(Debug)]
 struct RealFile(File);
 
-/// The kernel takes at most this many parts in one call.
+/// The largest number of parts that the kernel accepts in one call.
 const PARTS_MAX: usize = 1024;
 
 impl DiskFile for RealFile {
@@ -207,7 +207,7 @@ impl DiskFile for RealFile {
         self.0.read_exact_at(into, offset)
     }
 
-    /// Without zeroing the buffer first, which takes about as long as a read from the page cache.
+    /// Reads without zeroing the buffer first, because zeroing takes about as long as a read from the page cache.
     fn bytes_at(&self, size_bytes: usize, offset: u64) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::with_capacity(size_bytes);
         while bytes.len() < size_bytes {
@@ -218,7 +218,7 @@ impl DiskFile for RealFile {
                 Err(error) => return Err(error.into()),
             }
         }
-        // There may be more room than was asked for.
+        // The buffer may be larger than requested.
         bytes.truncate(size_bytes);
         Ok(bytes)
     }
@@ -265,12 +265,12 @@ pub(crate) fn write_all(file: &dyn DiskFile, bytes: &[u8], offset: u64) -> io::R
     file.write_at(&mut [IoSlice::new(bytes)], offset)
 }
 
-/// Whether an error says that this process or the machine has too many files open, which passes.
+/// Whether the error means that the process or the machine has too many open files, which is temporary.
 pub(crate) fn is_out_of_handles(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
 }
 
-/// Whether an error says that there is no room, which passes, and not that the disk fails, which does not.
+/// Whether the error means that the disk is full, which is temporary, and not that the disk fails.
 pub(crate) fn is_no_room(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -284,13 +284,13 @@ mod tests {
 
     #[test]
     fn a_reserved_file_reads_as_zeros_and_takes_writes() {
-        let folder = tempfile::tempdir().expect("there is room");
-        let file = RealDisk::default().create(&folder.path().join("file")).expect("there is room");
-        if file.reserve(64 * 1024).expect("there is room") {
-            assert_eq!(file.size_bytes().expect("it is there"), 64 * 1024);
-            write_all(&*file, b"here", 4096).expect("there is room");
-            file.sync().expect("the disk works");
-            let bytes = file.bytes_at(64 * 1024, 0).expect("it is there");
+        let folder = tempfile::tempdir().expect("there should be space");
+        let file = RealDisk::default().create(&folder.path().join("file")).expect("there should be space");
+        if file.reserve(64 * 1024).expect("there should be space") {
+            assert_eq!(file.size_bytes().expect("the file should exist"), 64 * 1024);
+            write_all(&*file, b"here", 4096).expect("there should be space");
+            file.sync().expect("the disk should work");
+            let bytes = file.bytes_at(64 * 1024, 0).expect("the file should exist");
             assert_eq!(bytes.get(4096..4100), Some(&b"here"[..]));
             assert_eq!(bytes.iter().filter(|byte| **byte != 0).count(), 4);
         }

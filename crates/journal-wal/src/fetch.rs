@@ -1,4 +1,4 @@
-//! Reading bodies back from log and cold segments, neighbours together.
+//! Reads bodies from the log and from cold segments, neighbours together.
 
 mod checked;
 
@@ -21,26 +21,26 @@ use crate::segment::{Place, Segment};
 use crate::shard::Shard;
 use crate::shared::Shared;
 
-/// Two ranges this near are read in one go, up to this much at a time.
+/// Ranges with at most this gap are read together, up to this size.
 const GAP_BYTES_MAX: u64 = 4 * 1024;
 const READ_BYTES_MAX: u64 = 4 * 1024 * 1024;
-/// What is larger is read by itself: one more call costs less than copying it out of a read that it shares.
+/// Larger bodies are read separately: another call costs less than copying the body out of a shared read.
 const ALONE_BYTES: u64 = 64 * 1024;
-/// A body is copied out of a read or a group that would keep more than this, and more than itself, in memory beside it, for as long as a
-/// receiver takes.
+/// A body is copied out of a shared buffer if it would otherwise keep more than this, and more than its own size, in memory until a receiver has
+/// taken it.
 const PINNED_BYTES_MAX: usize = 4096;
 
-/// The body if it is in memory.
+/// Returns the body if it is in memory.
 pub(crate) fn hot(shard: &Shard, body: StoredBody) -> Option<Bytes> {
     hot_group(shard, body).map(|(bytes, _)| bytes)
 }
 
-/// The same, without much of its group.
+/// Returns the body if it is in memory, without keeping much of its group alive.
 pub(crate) fn hot_apart(shard: &Shard, body: StoredBody) -> Option<Bytes> {
     hot_group(shard, body).map(|(bytes, part_bytes)| unpinned(bytes, part_bytes))
 }
 
-/// The body, and the size of the part of its group that it is a slice of.
+/// Returns the body and the size of the buffer that it is a slice of.
 fn hot_group(shard: &Shard, body: StoredBody) -> Option<(Bytes, usize)> {
     let BodyPlace::InGroup { group, offset_bytes } = body.place.place() else { return None };
     let books = locked(&shard.books);
@@ -49,13 +49,13 @@ fn hot_group(shard: &Shard, body: StoredBody) -> Option<(Bytes, usize)> {
     payload.slice(start..start.checked_add(size)?)
 }
 
-/// A copy, if the slice would keep much more than itself in memory.
+/// Copies the body if the slice would keep much more memory alive.
 fn unpinned(body: Bytes, whole_bytes: usize) -> Bytes {
     let pinned_bytes = whole_bytes.saturating_sub(body.len());
     if pinned_bytes > PINNED_BYTES_MAX.max(body.len()) { Bytes::copy_from_slice(&body) } else { body }
 }
 
-/// The bodies in order, from wherever they are.
+/// Returns the bodies in order.
 pub(crate) fn bodies(shared: &Shared, shard: &Shard, wanted: &[StoredBody]) -> Result<Vec<Bytes>, ReadError> {
     let mut plan =
         Plan { shared, shard, pieces: Vec::new(), groups: BTreeMap::new(), sources: BTreeMap::new() };
@@ -71,8 +71,8 @@ pub(crate) fn bodies(shared: &Shared, shard: &Shard, wanted: &[StoredBody]) -> R
     found.into_iter().enumerate().map(|(at, bytes)| bytes.ok_or_else(|| missing(at))).collect()
 }
 
-/// Some bytes of a body. In a cold segment only large ones have checksums of their parts. One of a stream is read whole and checked before
-/// parts of it are read by themselves; what is in the log is checked when it is copied.
+/// Reads a range of a body. A large body has checksums for its chunks. A body of a stream is read completely and checked before ranges of it are
+/// read. A body in the log is checked when it is copied.
 pub(crate) fn range(
     shared: &Shared,
     shard: &Shard,
@@ -95,7 +95,7 @@ pub(crate) fn range(
             }
         }
         BodyPlace::InGroup { group, offset_bytes } => {
-            // A part of a body is a body, if it starts where one can.
+            // A part of a body can be read as a body if it starts at an aligned offset.
             let before = start % u32::try_from(BodyRef::ALIGNMENT).unwrap_or(1);
             let place = offset_bytes.checked_add(start - before).and_then(|at| BodyRef::in_group(group, at));
             if let Some(place) = place {
@@ -109,7 +109,7 @@ pub(crate) fn range(
     Ok(whole.slice((start as usize).min(whole.len())..(end as usize).min(whole.len())))
 }
 
-/// A cold segment, open for reading, and what it holds; `None` if it is not there any more.
+/// Opens a cold segment for reading. Returns `None` if it does not exist any more.
 fn cold_source(shared: &Shared, shard: &Shard, number: u32) -> Result<Option<(Source, Kind)>, ReadError> {
     let Shared { disk, layout, .. } = shared;
     let Some((file, kind)) = shard.cold.file(&**disk, layout, number)? else { return Ok(None) };
@@ -118,7 +118,7 @@ fn cold_source(shared: &Shared, shard: &Shard, number: u32) -> Result<Option<(So
     Ok(Some((Source { path, file, size_bytes, _segment: None }, kind)))
 }
 
-/// Reads the header of a group in the log; `None` if its space was given back.
+/// Reads the header of a group in the log. Returns `None` if its space was reused.
 pub(crate) fn header(
     shared: &Shared,
     shard: &Shard,
@@ -135,12 +135,12 @@ pub(crate) fn header(
     source.header(&bytes, place.offset(), shard, number).map(Some)
 }
 
-/// A file that bodies are read from. Held open, so that the file may be removed meanwhile; a held log segment is never recycled.
+/// A file that contains bodies. It stays open, so the file may be removed during the read. A log segment is not recycled while it is held.
 struct Source {
     path: String,
     file: Arc<dyn DiskFile>,
     size_bytes: u64,
-    /// Keeps the count of the log segment, if it is one.
+    /// Holds the log segment, if it is one.
     _segment: Option<Arc<Segment>>,
 }
 
@@ -155,7 +155,7 @@ impl Source {
     }
 
     fn read(&self, offset: u64, size_bytes: u64) -> Result<Bytes, ReadError> {
-        // Sizes come from references and headers: checked against the file before room is made for them.
+        // Sizes come from references and headers, so they are checked against the file before memory is allocated.
         if offset.checked_add(size_bytes).is_none_or(|end| end > self.size_bytes) {
             return Err(self.damaged(offset, "something that should be here would end behind the file"));
         }
@@ -195,7 +195,7 @@ enum SourceId {
     Cold(u32),
 }
 
-/// A range of a file, and what it is for. Sorted, ranges of one file stand side by side.
+/// A range of a file, and its purpose. When sorted, the ranges of one file are neighbours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Piece {
     source: SourceId,
@@ -206,7 +206,7 @@ struct Piece {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Purpose {
-    /// Tells whether the group is the right one and holds what is wanted of it.
+    /// Verifies that the group is the expected one and long enough.
     GroupHeader {
         number: CommitGroupNumber,
         payload_bytes_min: u64,
@@ -223,14 +223,14 @@ struct Plan<'a> {
     shared: &'a Shared,
     shard: &'a Shard,
     pieces: Vec<Piece>,
-    /// Where each wanted group stands, and how long it must be at least.
+    /// The place and the least length of each group.
     groups: BTreeMap<CommitGroupNumber, (Place, u64)>,
-    /// The kind is that of a cold segment.
+    /// The kind applies to cold segments only.
     sources: BTreeMap<SourceId, (Source, Kind)>,
 }
 
 impl Plan<'_> {
-    /// Plans to read a body, or reads it at once if it is a large one, which has no neighbours.
+    /// Adds a body to the plan. Reads a large body at once, because it has no neighbours.
     fn add(&mut self, slot: usize, body: StoredBody) -> Result<Option<Bytes>, ReadError> {
         let size_bytes = u64::from(body.size_bytes);
         match body.place.place() {
@@ -297,7 +297,7 @@ impl Plan<'_> {
         Ok(())
     }
 
-    /// Cuts what one read returned into its pieces, and checks them.
+    /// Divides the result of one read into its pieces and checks them.
     fn hand_out(
         &self,
         source: &Source,
@@ -324,7 +324,7 @@ impl Plan<'_> {
                             "a body that should be in this group lies behind its end",
                         ));
                     }
-                    // A group that happens to be read whole can be checked for nothing.
+                    // If the read contains the whole group, its checksum can be verified at no cost.
                     let payload = cut(piece.offset + FRAME_HEADER_BYTES as u64, payload_bytes);
                     if payload.is_some_and(|payload| crc32c::crc32c(&payload) != header.group.payload_crc) {
                         return Err(source.damaged(piece.offset, "the checksum of a group does not fit"));
@@ -345,7 +345,7 @@ impl Plan<'_> {
     }
 }
 
-/// How many of the sorted pieces one read covers, and where it ends.
+/// Returns how many of the sorted pieces one read covers, and the end of the read.
 fn run_of(pieces: &[Piece]) -> (usize, u64) {
     let Some(first) = pieces.first() else { return (0, 0) };
     let mut end = first.offset.saturating_add(first.size_bytes);

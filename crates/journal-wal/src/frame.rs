@@ -1,7 +1,7 @@
-//! Frames: how one group stands in a segment. Sixty-four bytes of header, then the payload, padded to eight bytes.
+//! Frames: the form of a group in a segment. 64 bytes of header, then the payload, padded to a multiple of eight bytes.
 //!
-//! The owner of a shard fills in what it knows (payload, number, epoch, the hash of its previous group) and checksums the payload on its own
-//! thread. The writer adds where the group lands (segment, commit) and checksums the header alone.
+//! The owner of a shard fills in the [`GroupHead`] and computes the checksum of the payload on its own thread. The writer adds the [`Landing`]
+//! and computes the checksum of the header only.
 
 use peeklock_journal::GroupHead;
 use peeklock_types::{CommitGroupNumber, ShardId};
@@ -15,12 +15,12 @@ pub(crate) fn frame_bytes(payload_bytes: usize) -> u64 {
     ((FRAME_HEADER_BYTES + payload_bytes) as u64).next_multiple_of(8)
 }
 
-/// Where the writer put a group.
+/// The place at which the writer has put a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Landing {
     pub(crate) segment: u64,
     pub(crate) commit: u64,
-    /// Groups that follow in the same commit.
+    /// The number of groups that follow in the same commit.
     pub(crate) frames_left: u32,
 }
 
@@ -50,7 +50,7 @@ impl FrameHeader {
         out
     }
 
-    /// `None` if these bytes are not a header that this version wrote.
+    /// Returns `None` if the bytes are not a header of this version.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; FRAME_HEADER_BYTES] = bytes.first_chunk()?;
         if bytes[..4] != MAGIC || u32_at(bytes, 60) != crc32c::crc32c(&bytes[..60]) {
@@ -74,7 +74,7 @@ impl FrameHeader {
     }
 }
 
-// The callers below hold arrays whose length they know, so a missing field is a fault of this program.
+// The callers pass arrays of a fixed size, so a missing field is a bug in this crate.
 
 pub(crate) fn u16_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_le_bytes(field(bytes, at))
@@ -93,7 +93,7 @@ fn field<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
         .get(at..)
         .and_then(|rest| rest.first_chunk())
         .copied()
-        .expect("fields lie inside a header of fixed size")
+        .expect("fields are within a header of fixed size")
 }
 
 #[cfg(test)]
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_reads_back_as_written() {
+    fn a_header_survives_encoding() {
         assert_eq!(FrameHeader::decode(&header().encode()), Some(header()));
     }
 

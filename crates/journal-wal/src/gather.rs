@@ -1,5 +1,5 @@
-//! Gathering bodies of streams. What waits for many streams is done together: a group that holds bodies of several is read once, and files are
-//! synced side by side.
+//! Moves runs of streams. Requests for several streams are processed together: a group with bodies of several streams is read once, and the files
+//! are synced in parallel.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,19 +14,20 @@ use crate::moving::{Move, Unclaimed, copy};
 use crate::shard::Shard;
 use crate::shared::Shared;
 
-/// So many requests are taken at once: each may need a file of its own.
+/// The number of requests that are processed together. Each may need a file of its own.
 const GATHERS_MAX: usize = 64;
-/// So much is copied at once. Streams have files of their own, and to sync those takes about as long for little as for much.
+/// The number of bytes that are copied before a sync. Every stream has its own file, and syncing a file takes about the same time for few bytes
+/// as for many.
 const GATHER_BYTES: u64 = 16 * 1024 * 1024;
 
 type Answer = Result<Unclaimed, ReadError>;
 
-/// A request to gather bodies of one stream.
+/// A request to move runs of one stream.
 pub(crate) struct Gather {
     epoch: u32,
     stream: u64,
     runs: Vec<Vec<StoredBody>>,
-    /// One for each run that is done.
+    /// The copies so far, one for each finished run.
     copies: Vec<StoredBody>,
     answer: oneshot::Sender<Answer>,
 }
@@ -46,13 +47,14 @@ impl Gather {
         self.runs.iter().try_for_each(|run| run_bytes(run).map(drop))
     }
 
-    /// What is left to do.
+    /// The runs that are left.
     fn moves(&self) -> impl Iterator<Item = Move<'_>> {
         let target = Target::Stream(self.stream);
         self.runs.iter().skip(self.copies.len()).map(move |run| Move { target, run })
     }
 
-    /// How many runs are copied next, and takes their bytes off the room for all; at least one, if any is left to do.
+    /// Returns how many of the next runs are copied now, and subtracts their size from `room_bytes`. At least one if a run is left and there is
+    /// room.
     fn take_room(&self, room_bytes: &mut u64, share_bytes: u64) -> usize {
         let mut share_bytes = share_bytes.min(*room_bytes);
         let mut fits = |next: &Move<'_>| {
@@ -66,14 +68,14 @@ impl Gather {
         self.moves().take_while(|next| fits(next)).count()
     }
 
-    /// Whoever asked may have gone away meanwhile; what was copied is then forgotten, as it is after an error.
+    /// Sends the result. If the requester no longer waits, or after an error, the copies are released.
     fn answer(self, shared: &Arc<Shared>, shard: &Arc<Shard>, error: Option<ReadError>) {
         let done = Unclaimed::new(shared, shard, self.epoch, self.copies);
         let _ = self.answer.send(error.map_or(Ok(done), Err));
     }
 }
 
-/// Does what waits to be gathered, until nothing does.
+/// Processes requests until none waits.
 pub(crate) fn work_off(shared: &Arc<Shared>, shard: &Arc<Shard>) {
     loop {
         let taken: VecDeque<Gather> = {
@@ -103,21 +105,21 @@ fn work(shared: &Arc<Shared>, shard: &Arc<Shard>, mut waiting: VecDeque<Gather>)
             }
             Err(error) => match <[Next; 1]>::try_from(batch) {
                 Ok([only]) => only.gather.answer(shared, shard, Some(error)),
-                // It may be the error of one of them alone.
+                // Only one of the requests may have caused the error, so each is tried by itself.
                 Err(several) => several.into_iter().for_each(|one| work(shared, shard, [one.gather].into())),
             },
         }
     }
 }
 
-/// A request, and how many of its runs are copied next.
+/// A request, and the number of its runs that are copied next.
 struct Next {
     gather: Gather,
     count: usize,
 }
 
-/// Takes as many as are copied at once, of each an even share: streams that are written together lie in the same groups, and what is copied of
-/// them together is read once. Those that can be refused without copying are.
+/// Takes the requests that are processed together, with an equal share for each. Streams that are written together are in the same groups, and
+/// their bodies are then read once. Requests that fail without copying are answered here.
 fn next_batch(shared: &Arc<Shared>, shard: &Arc<Shard>, waiting: &mut VecDeque<Gather>) -> Vec<Next> {
     let mut batch = Vec::new();
     let mut room_bytes = GATHER_BYTES;
@@ -133,7 +135,7 @@ fn next_batch(shared: &Arc<Shared>, shard: &Arc<Shard>, waiting: &mut VecDeque<G
     batch
 }
 
-/// Answers those that are done.
+/// Answers the finished requests and puts the others back.
 fn settle(shared: &Arc<Shared>, shard: &Arc<Shard>, batch: Vec<Next>, waiting: &mut VecDeque<Gather>) {
     for Next { gather, .. } in batch.into_iter().rev() {
         if gather.copies.len() == gather.runs.len() {

@@ -1,4 +1,4 @@
-//! Opening the data directory, and the threads that work on it.
+//! Opens the data directory and runs the threads that work on it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -31,8 +31,8 @@ use crate::{fetch, locked, snapshot};
 const FORMAT: u32 = 2;
 const FORMAT_WORDS: &str = "peeklock journal ";
 
-/// The journal in one directory of a local disk. Clones are handles to the same journal; it closes when the last handle and the last log
-/// are gone.
+/// The journal in one directory of a local disk. Clones are handles to the same journal. It closes when the last handle and the last log are
+/// dropped.
 #[derive(Clone)]
 pub struct WalJournal {
     handle: Arc<Handle>,
@@ -64,12 +64,12 @@ fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> OpenEr
 }
 
 impl WalJournal {
-    /// Opens or creates a journal. Reads the whole log, so it may take a second after a crash under load; call it where blocking is fine.
+    /// Opens or creates a journal. Blocks while it reads the whole log, which may take a second after a crash under load.
     pub fn open(directory: impl AsRef<Path>, config: WalConfig) -> Result<Self, OpenError> {
         Self::open_on(Arc::new(RealDisk::default()), directory.as_ref(), config)
     }
 
-    /// The same on any file layer.
+    /// Opens or creates a journal on the given file layer.
     pub fn open_on(disk: Arc<dyn Disk>, directory: &Path, config: WalConfig) -> Result<Self, OpenError> {
         let Opened { shared, writer, lock } = prepare(disk, directory, config)?;
         let spawned = |action: &'static str| failed(action, directory);
@@ -82,7 +82,7 @@ impl WalJournal {
         Ok(Self::assemble(shared, pools, threads, lock))
     }
 
-    /// Opens without threads: nothing happens until the driver is told to, so that a simulated run is repeatable.
+    /// Opens a journal without threads. It works only when the driver is called, so that a simulated run is repeatable.
     pub fn open_driven(
         disk: Arc<dyn Disk>,
         directory: &Path,
@@ -93,7 +93,8 @@ impl WalJournal {
         Ok((Self::assemble(shared, Pools::inline(), Vec::new(), lock), driver))
     }
 
-    /// The same, and reading and moving bodies wait for the caller, too: so they take time, and much can happen meanwhile.
+    /// Opens a journal without threads, in which reading and moving bodies also wait for the caller. They then take simulated time, during which
+    /// other events can happen.
     pub fn open_idle(
         disk: Arc<dyn Disk>,
         directory: &Path,
@@ -116,7 +117,7 @@ impl WalJournal {
         WalJournal { handle: Arc::new(Handle { shared, pools, threads, lock }) }
     }
 
-    /// Shards of which the directory holds something.
+    /// Returns the shards that have data in the directory.
     pub fn shards(&self) -> Vec<ShardId> {
         locked(&self.handle.shared.shards).keys().copied().collect()
     }
@@ -136,7 +137,7 @@ impl WalJournal {
         }
     }
 
-    /// Writes what waits, ends the threads and lets go of the directory. Logs that are still held refuse everything afterwards.
+    /// Writes the waiting groups, ends the threads and unlocks the directory. Logs that still exist reject every call afterwards.
     pub fn close(&self) {
         self.handle.close();
     }
@@ -147,10 +148,10 @@ impl Handle {
         self.shared.queue.close();
         self.shared.bell.close();
         self.pools.close();
-        // Held to the end: whoever closes at the same time must not let go of the directory before the threads are done with it.
+        // The lock is held to the end: a concurrent close must not unlock the directory before the threads have ended.
         let mut threads = locked(&self.threads);
         for thread in threads.drain(..) {
-            // A thread that panicked has stopped the journal already.
+            // A thread that panicked has already stopped the journal.
             let _ = thread.join();
         }
         self.shared.stop("the journal is closed".to_owned());
@@ -195,13 +196,13 @@ fn prepare(disk: Arc<dyn Disk>, directory: &Path, config: WalConfig) -> Result<O
     Ok(Opened { shared, writer, lock })
 }
 
-/// Checks the version of the directory, or makes it a directory of this version.
+/// Checks the format of the directory, or creates a directory of this format.
 fn settle_format(disk: &dyn Disk, layout: &Layout) -> Result<(), OpenError> {
     let path = layout.format();
     match read_file(disk, &path) {
         Ok(bytes) => {
             check_format(layout, &bytes)?;
-            // What is seen now must still be there after a power cut, even if the last run died before it could sync.
+            // The last run may have died before its sync. The data that this run reads must survive a power failure.
             let mut directories = [layout.root.clone(), layout.wal_dir()].into_iter();
             return directories.try_for_each(|dir| disk.sync_dir(&dir).map_err(failed("syncing", &dir)));
         }
@@ -228,7 +229,7 @@ fn create_format(disk: &dyn Disk, layout: &Layout) -> io::Result<()> {
     sync_parent(disk, &layout.root)
 }
 
-/// The directory may be new itself. Its parent may belong to someone else, who then answers for its lasting.
+/// Syncs the parent, because the directory may be new. If this process must not open the parent, its owner is responsible for it.
 fn sync_parent(disk: &dyn Disk, directory: &Path) -> io::Result<()> {
     let parent = match directory.parent() {
         Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
@@ -264,7 +265,7 @@ fn read_file(disk: &dyn Disk, path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The segment that was written last is never used again, so whoever has snapshots or cold bodies has a log.
+/// The segment that was written last is never reused, so a directory with snapshots or cold bodies must have a log.
 fn expect_no_log(disk: &dyn Disk, layout: &Layout) -> Result<(), OpenError> {
     let mut made_from_it = Vec::new();
     for id in numbered_dirs(disk, &layout.snapshot_root())? {
@@ -287,7 +288,7 @@ fn expect_no_log(disk: &dyn Disk, layout: &Layout) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Half-written files of an earlier run; they were never part of anything.
+/// Removes unfinished files of an earlier run. Nothing refers to them.
 fn remove_drafts(disk: &dyn Disk, layout: &Layout) -> Result<(), OpenError> {
     let mut drafts = vec![layout.segment_draft()];
     drafts.extend(
@@ -310,7 +311,7 @@ fn numbered_dirs(disk: &dyn Disk, directory: &Path) -> Result<Vec<ShardId>, Open
     Ok(numbers.filter_map(|number| u16::try_from(number).ok()).map(ShardId).collect())
 }
 
-/// Unused segments get new ids: one of them may hold a torn commit under its old id, which must not come back.
+/// Gives unused segments new ids. A segment may contain a torn commit under its old id, which must not be replayed.
 fn ready_spares(
     disk: &dyn Disk,
     layout: &Layout,
@@ -343,8 +344,8 @@ fn ready_spares(
     Ok(spares)
 }
 
-/// Every start writes into a new segment first. It is a small one, so that the first start is instant and many starts in a row, each ended
-/// before anything could be trimmed, do not fill the disk. The keeper makes the others meanwhile.
+/// Every start first writes into a new segment. This one is small, so that the first start is fast and many starts in a row do not fill the disk
+/// before the log can be trimmed. The keeper prepares the other segments.
 fn first_segment(
     disk: &dyn Disk,
     layout: &Layout,
@@ -354,7 +355,7 @@ fn first_segment(
     next_id: &mut u64,
 ) -> Result<Option<Segment>, OpenError> {
     if !is_needed && config.total_bytes_max.is_some() {
-        // What is there counts towards the limit already.
+        // The existing spares already count towards the limit.
         return Ok(None);
     }
     let path = layout.segment(*next_id);
@@ -365,7 +366,7 @@ fn first_segment(
         made = prepare();
     }
     if is_full(&made) && (has_log || !is_needed) {
-        // What is in the log can be read, and what frees space needs no new segment if it finds one to use again.
+        // The log is readable, and requests that free space need no new segment if the keeper can recycle one.
         tracing::warn!(path = text(&path), "there is no room for a new segment");
         return Ok(None);
     }
@@ -374,7 +375,7 @@ fn first_segment(
     Ok(Some(segment))
 }
 
-/// Takes note of cold segments and snapshots of all shards.
+/// Counts the cold segments and snapshots of all shards.
 fn measure(shared: &Shared) -> Result<(), OpenError> {
     let Shared { disk, layout, usage, .. } = shared;
     for id in numbered_dirs(&**disk, &layout.cold_root())? {
@@ -403,7 +404,7 @@ impl Journal for WalJournal {
         let shard = shared.shard(id);
         let (epoch, last) = fence(&shard);
         let mut progress = shard.progress.subscribe();
-        // What the older owner handed over becomes durable first: it belongs to what is replayed.
+        // Groups that the earlier owner has appended become durable first, because they are part of the replay.
         let drained = progress.wait_for(|p| p.watermark >= last || p.stopped).await.map(|_| ());
         drained.map_err(|_| stopped_error(&shared, "the journal is closed"))?;
         check_running(&shared)?;
@@ -425,7 +426,7 @@ fn stopped_error(shared: &Shared, reason: &str) -> OpenError {
     failed("opening a log in", shared.root())(io::Error::other(reason.to_owned()))
 }
 
-/// From here on every older owner is refused.
+/// Fences every earlier owner.
 fn fence(shard: &Shard) -> (u32, CommitGroupNumber) {
     let mut books = locked(&shard.books);
     books.epoch = books.epoch.saturating_add(1);
@@ -434,7 +435,7 @@ fn fence(shard: &Shard) -> (u32, CommitGroupNumber) {
     fenced
 }
 
-/// Finds the newest snapshot and the groups after it, and checks that they belong together.
+/// Finds the newest snapshot and the groups after it, and checks that they fit together.
 fn take_over(shared: &Shared, shard: &Shard, fenced_epoch: u32) -> Result<(u32, Recovery), OpenError> {
     let loaded = snapshot::load(&*shared.disk, &shared.layout, shard.id)?;
     let mark = loaded.newest.as_ref().map(|stored| stored.mark()).unwrap_or_default();
@@ -448,7 +449,7 @@ fn take_over(shared: &Shared, shard: &Shard, fenced_epoch: u32) -> Result<(u32, 
     Ok((epoch, Recovery { snapshot: loaded.newest.map(|stored| stored.snapshot), groups }))
 }
 
-/// A snapshot that does not read back covered groups that may be nowhere else. They must all be in the log, or an older state would pass for
+/// An unreadable snapshot covers groups that may be stored nowhere else. All of them must be in the log; otherwise an older state would pass for
 /// the newest one.
 fn check_unreadable(shared: &Shared, shard: &Shard, loaded: &Loaded) -> Result<(), OpenError> {
     let Some(unreadable) = loaded.unreadable else { return Ok(()) };
@@ -460,8 +461,8 @@ fn check_unreadable(shared: &Shared, shard: &Shard, loaded: &Loaded) -> Result<(
     Err(OpenError::Corrupt { file: text(&shared.layout.snapshot(shard.id, unreadable)), offset: 0, what })
 }
 
-/// Makes this open the one owner, unless a newer one came in between. The shard goes on from its snapshot when the log holds nothing of it
-/// any more.
+/// Makes this open the owner of the shard, unless a later open has overtaken it. If the log has no groups of the shard, the shard continues after
+/// its snapshot.
 fn adopt(shard: &Shard, mark: SnapshotMark, fenced_epoch: u32, written_by: u32) -> Result<u32, OpenError> {
     let mut books = locked(&shard.books);
     if books.epoch != fenced_epoch {
@@ -473,7 +474,7 @@ fn adopt(shard: &Shard, mark: SnapshotMark, fenced_epoch: u32, written_by: u32) 
     if goes_on_after.is_some() {
         books.start_after(mark);
     }
-    // Told under the lock: a newer open must not be followed by what an older one says.
+    // Sent under the lock, so that an earlier open cannot overwrite the progress of a later one.
     shard.progress.send_modify(|progress| {
         progress.epoch = epoch;
         progress.watermark = goes_on_after.unwrap_or(progress.watermark);
@@ -483,7 +484,7 @@ fn adopt(shard: &Shard, mark: SnapshotMark, fenced_epoch: u32, written_by: u32) 
     Ok(epoch)
 }
 
-/// The log must reach from the snapshot to the newest group without a gap.
+/// Checks that the log continues from the snapshot to the newest group without a gap.
 fn check_cover(shared: &Shared, shard: &Shard, mark: SnapshotMark, loaded: &Loaded) -> Result<(), OpenError> {
     let books = locked(&shard.books);
     let gap = |what: String| {

@@ -1,6 +1,6 @@
-//! The keeper: prepares segments, takes back free ones, watches the space, and asks owners to let go of the oldest.
+//! The keeper prepares segments, recycles free ones, watches the space, and asks owners to give up the oldest groups.
 //!
-//! Nothing here is in the path of a commit. One thread drives it in a broker; a simulation calls [`Keeper::pass`] itself.
+//! It is not in the path of a commit. In a broker it has a thread; a simulation calls [`Keeper::pass`].
 
 use std::io;
 use std::path::Path;
@@ -18,12 +18,12 @@ use crate::ring::RingSegment;
 use crate::segment::Segment;
 use crate::shared::{Shared, StopOnPanic};
 
-/// How often a keeper that lacks room looks again. It sleeps without a timer otherwise.
+/// The interval at which a keeper that lacks space retries. Otherwise it sleeps without a timer.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
 
 pub(crate) struct Keeper {
     shared: Arc<Shared>,
-    /// The last attempt to make a segment found no room.
+    /// Whether the last attempt to make a segment found no space.
     no_room: bool,
 }
 
@@ -50,9 +50,9 @@ impl Keeper {
         }
     }
 
-    /// Does all there is to do. An error that does not pass by itself stops the journal: a directory that cannot be synced cannot be trusted.
-    /// After an attempt that found no room the next one is made when `may_try` says so: an attempt writes until the disk is full, and the bell
-    /// rings often.
+    /// Does all pending work. A permanent error stops the journal, because a directory that cannot be synced cannot be trusted. After an attempt
+    /// that found no space, the next attempt is made only if `may_try` is set: an attempt writes until the disk is full, and the bell rings
+    /// often.
     pub(crate) fn pass(&mut self, may_try: bool) {
         let mut may_go_on = true;
         while may_go_on && self.shared.stopped().is_none() {
@@ -60,7 +60,7 @@ impl Keeper {
             let kept =
                 self.reclaim().and_then(|()| self.shed_spares()).and_then(|()| self.add_spare(may_try));
             may_go_on = match kept {
-                // One at a time: a busy writer may take them as fast as they are made, and all else must not wait for the end of that.
+                // One segment per pass: a busy writer may use segments as fast as they are made, and the other work must not wait for that.
                 Ok(was_added) => was_added,
                 Err(error) => {
                     let folder = text(self.shared.root());
@@ -73,7 +73,7 @@ impl Keeper {
         }
     }
 
-    /// A removal that a crash takes back is repeated after the next count of live bodies.
+    /// A crash may undo a removal. The segment is then removed again after the next start.
     fn remove_doomed(&self) {
         for path in self.shared.take_doomed() {
             if let Err(error) = self.shared.disk.remove(&path) {
@@ -82,14 +82,14 @@ impl Keeper {
         }
     }
 
-    /// Takes back segments from the oldest on, one at a time: the log must never have a hole, not even if the power fails in between.
+    /// Recycles segments from the oldest on, one at a time, so that the log has no hole even after a power failure.
     fn reclaim(&self) -> io::Result<()> {
         let Shared { disk, layout, .. } = &*self.shared;
         while let Some(freed) = self.take_freed() {
             let old = layout.segment(freed.segment.id);
             match Arc::try_unwrap(freed.segment) {
                 Ok(segment) if self.is_wanted(&segment) => self.recycle(&old, segment)?,
-                // Whoever still reads it keeps it open; its bytes must stay as they are.
+                // A reader still has the segment open, so its bytes must not change.
                 _ => {
                     disk.remove(&old)?;
                     disk.sync_dir(&layout.wal_dir())?;
@@ -105,7 +105,7 @@ impl Keeper {
         let mut free = true;
         for (id, newest) in &oldest.newest {
             let shard = self.shared.shard(*id);
-            // First the pin, then the look: an owner that trims in between rings the bell itself.
+            // The pin is set before the check: an owner that trims in between rings the bell.
             shard.pin(Some(*newest));
             if shard.free_upto() < *newest {
                 free = false;
@@ -116,13 +116,13 @@ impl Keeper {
         if free { ring.live.pop_front() } else { None }
     }
 
-    /// More are taken back than are made: a used segment costs a rename, a new one is written twice.
+    /// More segments are kept than are made: reusing one costs a rename, and a new one is written twice.
     fn is_wanted(&self, segment: &Segment) -> bool {
         let spare_count = locked(&self.shared.ring).spares.len();
         segment.size_bytes == self.shared.config.segment_bytes && spare_count < self.spares_most()
     }
 
-    /// When room is short, what waits here is better used elsewhere.
+    /// When space is short, spares are given up.
     fn spares_most(&self) -> usize {
         let config = &self.shared.config;
         if self.shared.space() < Space::RejectSends { config.spares_max } else { config.spares_min }
@@ -140,7 +140,7 @@ impl Keeper {
         }
     }
 
-    /// Gives a free segment a new name. Its old content is told apart by the old id, so it needs no zeroing.
+    /// Renames a free segment. The new id marks its old contents as invalid, so it needs no zeroing.
     fn recycle(&self, old: &Path, segment: Segment) -> io::Result<()> {
         let Shared { disk, layout, ring, .. } = &*self.shared;
         let id = locked(ring).next_id();
@@ -150,8 +150,8 @@ impl Keeper {
         Ok(())
     }
 
-    /// Makes a segment if one more is wanted; whether it did. That there was no room stays so until an attempt has shown otherwise: free space as
-    /// the file system tells it may not be all that counts.
+    /// Makes a segment if one is needed, and returns whether it did. After a lack of space, only a successful attempt resets `no_room`: the free
+    /// space that the file system reports may not be the only limit.
     fn add_spare(&mut self, may_try: bool) -> io::Result<bool> {
         if self.no_room && !may_try {
             return Ok(false);
@@ -161,7 +161,7 @@ impl Keeper {
             return Ok(false);
         }
         let Shared { disk, layout, ring, config, .. } = &*self.shared;
-        // Trying would write until the disk is full, and again at every look.
+        // An attempt would fill the disk, and would be repeated at every pass.
         let free_bytes = disk.free_bytes(self.shared.root()).unwrap_or(u64::MAX);
         if self.is_over_total() || free_bytes < config.segment_bytes {
             self.no_room = true;
@@ -200,7 +200,7 @@ impl Keeper {
         locked(&self.shared.ring).total_bytes() + self.shared.usage.total_bytes()
     }
 
-    /// The writer may have found no segment a moment before one was added.
+    /// The writer may have stalled just before a segment was added.
     fn end_stall(&self) {
         let has_spare = !locked(&self.shared.ring).spares.is_empty();
         if has_spare && self.shared.queue.stalled.load(Ordering::Relaxed) {
@@ -228,7 +228,7 @@ impl Keeper {
             );
             self.shared.set_space(now);
             if now < before {
-                // Segments that were held back may be made now.
+                // Segments that were held back can be made now.
                 self.shared.bell.ring();
             }
         }
@@ -238,7 +238,7 @@ impl Keeper {
     fn figures(&self, free_bytes: u64) -> Figures {
         let total_bytes = self.total_bytes();
         let ring = locked(&self.shared.ring);
-        // Spares beyond the least number are given up when room is short: they count as room, so that giving them up changes no level.
+        // Surplus spares are given up when space is short. They count as free space, so that giving them up does not change the level.
         let surplus =
             ring.spares.iter().skip(self.shared.config.spares_min).map(|spare| spare.size_bytes).sum();
         Figures {
@@ -250,7 +250,7 @@ impl Keeper {
         }
     }
 
-    /// The reserve is room that nothing but a snapshot or an evacuation may use: it becomes free when only they can help.
+    /// The reserve is space for snapshots and moved bodies. It is freed when only they can help.
     fn keep_reserve(&self, space: Space, free_bytes: u64) {
         let Shared { disk, layout, config, usage, .. } = &*self.shared;
         let held = usage.reserve_bytes.load(Ordering::Relaxed) > 0;
@@ -269,7 +269,7 @@ impl Keeper {
         }
     }
 
-    /// Old segments are pinned by the groups of idle shards as much as of busy ones: tell each owner how far it should let go.
+    /// Groups of idle shards hold old segments as much as those of busy shards: every owner is asked how far to trim.
     fn ask_owners(&self) {
         let config = &self.shared.config;
         let limit = config.total_bytes_max.map_or(config.ring_bytes, |max| config.ring_bytes.min(max / 2));
@@ -277,7 +277,7 @@ impl Keeper {
         let live = ring.live_bytes();
         let mut excess = live.saturating_sub(limit);
         if excess > 0 {
-            // A little more than needed, so that the owners are not asked again for each segment.
+            // Asks for slightly more than needed, so that the owners are not asked again for every segment.
             excess += limit / 8;
         }
         if self.shared.space() != Space::Enough {
@@ -291,7 +291,7 @@ impl Keeper {
     }
 }
 
-/// What the level of space depends on.
+/// The figures that determine the space level.
 #[derive(Clone, Copy, Debug)]
 struct Figures {
     free_bytes: u64,
@@ -318,13 +318,13 @@ impl Figures {
     }
 }
 
-/// What a new file has in it. It reads as zeros either way, and there is room for all of it.
+/// The contents of a new file. In both cases it reads as zeros and all of its space is allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Filling {
-    /// All blocks have been written once: a commit into them changes no metadata.
+    /// All blocks are written once. A commit into them changes no metadata.
     Zeros,
-    /// The blocks are set aside and not written. That a commit has written some is then noted with it, which costs a small one as much as
-    /// its bytes do, and a large one less than if all had been written before.
+    /// The blocks are allocated but not written. A commit then also updates metadata, which doubles the cost of a small commit, but a large
+    /// commit costs less than writing the blocks twice.
     Reserved,
 }
 
@@ -342,7 +342,7 @@ pub(crate) fn prepare_segment(
     Ok(Segment { id, size_bytes, file })
 }
 
-/// On failure nothing is left: when the disk is full, half a file is in the way.
+/// Leaves nothing after a failure: on a full disk, an unfinished file would take space.
 fn make_file(
     disk: &dyn Disk,
     path: &Path,
@@ -352,7 +352,7 @@ fn make_file(
     let file = disk.create(path)?;
     let written = fill(&*file, size_bytes, filling).and_then(|()| file.sync());
     if let Err(error) = written {
-        // The first error is the one to tell.
+        // The first error is the one to report.
         let _ = disk.remove(path);
         return Err(error);
     }

@@ -1,6 +1,6 @@
-//! Large bodies: each in a cold segment of its own, written piece by piece beside the log, and read in ranges.
+//! Large bodies. Each has a cold segment of its own, is written piece by piece, and is read in ranges.
 //!
-//! A body is cut into chunks, each behind its checksum and length, so that a range can be checked without the rest.
+//! A body is divided into chunks, each with a checksum and a length, so that a range can be checked without the rest.
 
 use std::future::Future;
 use std::ops::Range;
@@ -19,12 +19,12 @@ use crate::shard::Shard;
 use crate::shared::Shared;
 
 pub(crate) const MAGIC: [u8; 8] = *b"PLlargeb";
-/// A chunk with its header; the last one of a body may be shorter.
+/// The size of a chunk with its header. The last chunk of a body may be shorter.
 const CHUNK_BYTES: usize = 64 * 1024;
 const CHUNK_DATA_BYTES: usize = CHUNK_BYTES - BODY_HEADER_BYTES;
-/// Chunks are gathered up to this much before they are written.
+/// The size of the buffer that collects chunks before they are written.
 const WRITE_BYTES: usize = 4 * CHUNK_BYTES;
-/// Synced on the way, so that a large body does not make a commit wait for all of it at once.
+/// The file is synced after this many bytes, so that a commit does not have to wait for a sync of the whole body.
 const SYNC_BYTES: u64 = 8 * 1024 * 1024;
 
 /// Writes large bodies of one shard.
@@ -50,9 +50,9 @@ impl LargeBodies for WalLargeBodies {
     }
 }
 
-/// A large body in the making.
+/// A large body while it is written.
 pub struct WalLargeBody {
-    /// Away while a thread writes; gone after a failure.
+    /// `None` while a thread writes, and after a failure.
     draft: Option<Draft>,
     movers: Pool,
 }
@@ -71,19 +71,19 @@ impl LargeBody for WalLargeBody {
     }
 }
 
-/// What has been written of a body.
+/// The state of an unfinished body.
 struct Draft {
     shared: Arc<Shared>,
     shard: Arc<Shard>,
     epoch: u32,
     number: u32,
     file: Arc<dyn DiskFile>,
-    /// Bytes of the body so far.
+    /// The bytes of the body so far.
     size_bytes: u64,
-    /// What the file has, and what follows there.
+    /// The size of the file, and the bytes that follow.
     end: u64,
     buffer: BytesMut,
-    /// Where in `buffer` the chunk begins that is not full.
+    /// The offset in `buffer` of the chunk that is not full.
     open_at: Option<usize>,
     unsynced_bytes: u64,
     is_finished: bool,
@@ -101,7 +101,7 @@ impl Draft {
         let file = match shared.disk.create(&path) {
             Ok(file) => file,
             Err(source) => {
-                // There may be a file all the same.
+                // The file may exist despite the error.
                 shared.bury(shard.id, shard.cold.abandon_large(number).as_slice());
                 return Err(failed(text(&path), source));
             }
@@ -174,7 +174,7 @@ impl Draft {
 
     fn flush(&mut self) -> Result<(), BodyError> {
         let bytes = self.buffer.len() as u64;
-        // Counted before it is written: a write that fails may have taken room.
+        // Counted before the write, because a failed write may have allocated space.
         self.shard.cold.grow_large(self.number, bytes, &self.shared.usage.cold_bytes);
         write_all(&*self.file, &self.buffer, self.end).map_err(|source| self.failed(source))?;
         self.end += bytes;
@@ -182,7 +182,7 @@ impl Draft {
         self.unsynced_bytes += bytes;
         if self.unsynced_bytes >= SYNC_BYTES {
             self.sync()?;
-            // The space may be short by now.
+            // The space level may have changed.
             self.shared.bell.ring();
         }
         Ok(())
@@ -231,7 +231,7 @@ fn failed(path: String, source: std::io::Error) -> BodyError {
 
 fn check_space(shared: &Shared) -> Result<(), BodyError> {
     match shared.space() {
-        // It does not go into the log.
+        // A large body does not grow the log.
         Space::Enough | Space::Behind => Ok(()),
         Space::RejectSends | Space::OnlySettle => {
             Err(BodyError::NoSpace("the disk is nearly full, new messages are rejected".to_owned()))
@@ -239,7 +239,7 @@ fn check_space(shared: &Shared) -> Result<(), BodyError> {
     }
 }
 
-/// A range of a large body of which the whole file is there, and what is wrong with it otherwise.
+/// A range of a large body, and the chunks of the file that contain it.
 pub(crate) struct LargeRange {
     number: u32,
     size_bytes: u64,
@@ -247,7 +247,7 @@ pub(crate) struct LargeRange {
 }
 
 impl LargeRange {
-    /// The part of `range` that lies inside of the body.
+    /// Limits the range to the body.
     pub(crate) fn new(number: u32, size_bytes: u32, range: Range<u32>) -> Self {
         let end = range.end.min(size_bytes);
         let range = u64::from(range.start.min(end))..u64::from(end);
@@ -258,7 +258,7 @@ impl LargeRange {
         self.range.start / CHUNK_DATA_BYTES as u64
     }
 
-    /// Which bytes of the file hold the chunks of the range.
+    /// Returns the bytes of the file that contain the chunks of the range.
     pub(crate) fn file_range(&self) -> Range<u64> {
         let start_of = |chunk: u64| HEADER_BYTES as u64 + chunk * CHUNK_BYTES as u64;
         let first = self.first_chunk();
@@ -269,12 +269,12 @@ impl LargeRange {
         start_of(first)..start_of(last) + BODY_HEADER_BYTES as u64 + self.chunk_bytes(last)
     }
 
-    /// What a chunk holds of the body.
+    /// Returns how many bytes of the body a chunk contains.
     fn chunk_bytes(&self, chunk: u64) -> u64 {
         self.size_bytes.saturating_sub(chunk * CHUNK_DATA_BYTES as u64).min(CHUNK_DATA_BYTES as u64)
     }
 
-    /// Takes the range out of its chunks, or says at which byte of the file what is wrong.
+    /// Extracts the range from its chunks. An error contains the offset in the file and the contradiction.
     pub(crate) fn cut(&self, chunks: &[u8]) -> Result<Bytes, (u64, &'static str)> {
         let mut out = BytesMut::new();
         let file_start = self.file_range().start;

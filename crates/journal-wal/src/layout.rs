@@ -1,4 +1,4 @@
-//! Names of everything in the data directory.
+//! The names of all files and directories in the data directory.
 
 use std::path::{Path, PathBuf};
 
@@ -30,12 +30,12 @@ impl Layout {
         self.root.join("wal")
     }
 
-    /// Names sort as numbers do, for whoever looks at the directory.
+    /// The names sort in the order of the numbers, for people who list the directory.
     pub(crate) fn segment(&self, id: u64) -> PathBuf {
         self.wal_dir().join(format!("{id:012}.wal"))
     }
 
-    /// A segment in the making; not part of the log.
+    /// A segment that is being prepared. It is not part of the log.
     pub(crate) fn segment_draft(&self) -> PathBuf {
         self.wal_dir().join("draft.tmp")
     }
@@ -52,7 +52,7 @@ impl Layout {
         self.cold_dir(shard).join(format!("{segment:010}.seg"))
     }
 
-    /// A cold segment that is one large body.
+    /// A cold segment that contains one large body.
     pub(crate) fn large(&self, shard: ShardId, segment: u32) -> PathBuf {
         self.cold_dir(shard).join(format!("{segment:010}.body"))
     }
@@ -79,7 +79,7 @@ impl Layout {
     }
 }
 
-/// The number in a name like `000000000012.wal`; `None` for files that are not ours.
+/// Returns the number in a name like `000000000012.wal`, or `None` for a file that the journal did not create.
 pub(crate) fn number_in(name: &str, suffix: &str) -> Option<u64> {
     let digits = name.strip_suffix(suffix)?;
     let plain = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());

@@ -1,6 +1,6 @@
-//! The journal on a local disk: one log for all shards, cold segments for what outlives it, snapshots, and recovery that never guesses.
+//! The journal on a local disk: one log for all shards, cold segments for standalone bodies, snapshots, and recovery.
 //!
-//! `docs/design/wal-format.md` has the bytes and the rules. This crate never knows what a group says.
+//! `docs/design/wal-format.md` describes the bytes and the rules. This crate never interprets the payload of a group.
 
 mod cold;
 mod config;
@@ -33,7 +33,7 @@ pub use journal::{Stats, WalJournal};
 pub use large::{WalLargeBodies, WalLargeBody};
 pub use log::{WalBodyReader, WalLog};
 
-/// A panic while a lock is held stops the journal through the writer's alarm or the owner's end; the state under the lock is still read.
+/// Locks a mutex, even if a thread has panicked while it held the lock: that panic stops the journal, and the others may still read the state.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

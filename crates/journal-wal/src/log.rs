@@ -1,4 +1,4 @@
-//! The log of one shard, as its owner holds it.
+//! The log of one shard, from the owner's side.
 
 use std::future::Future;
 use std::io;
@@ -26,16 +26,16 @@ use crate::shared::{Shared, lower};
 use crate::snapshot::Draft;
 use crate::{cold, fetch, gather, locked, moving, snapshot};
 
-/// The log of one shard. Fenced when the shard is opened again.
+/// The log of one shard. It is fenced when the shard is opened again.
 pub struct WalLog {
     handle: Arc<Handle>,
     shard: Arc<Shard>,
     progress: watch::Receiver<Progress>,
     epoch: u32,
     next: CommitGroupNumber,
-    /// Chain of the group before `next`.
+    /// The chain of the group before `next`.
     chain: u64,
-    /// The newest group that this owner knows to be durable, for the time after it was fenced.
+    /// The newest durable group that this owner has seen. It is the watermark after a later owner has fenced this one.
     watermark: CommitGroupNumber,
 }
 
@@ -65,7 +65,7 @@ impl WalLog {
         locked(&self.shard.books).epoch == self.epoch
     }
 
-    /// Checksums on the owner's thread; the writer adds only where the group lands.
+    /// Checks the limits and computes the checksum, on the owner's thread. The writer only adds the landing.
     fn head(&self, payload: &Payload) -> Result<GroupHead, AppendError> {
         let limit_bytes = self.shared().config.group_bytes_max;
         let too_large = || AppendError::TooLarge { size_bytes: payload.len(), limit_bytes };
@@ -75,7 +75,7 @@ impl WalLog {
         }
         let room =
             self.shared().queue.has_room(frame_bytes(payload.len()), self.shared().config.backlog_bytes_max);
-        // A shard of which nothing waits is never refused: its watermark would not move, and it would not learn when to try again.
+        // A shard without waiting groups is never rejected: its watermark would not rise, and the owner would not know when to retry.
         if !room && self.next > self.watermark().next() {
             return Err(AppendError::Busy);
         }
@@ -105,7 +105,7 @@ impl WalLog {
         (self.handle.pools.gatherers.run(move || gather::work_off(&shared, &shard)), answer)
     }
 
-    /// The fence is checked and the group is queued under one lock, so that no group of an older owner comes in behind a newer open.
+    /// Checks the fence and queues the group under one lock, so that no group of an earlier owner is queued after a later open.
     fn hand_over(&self, head: GroupHead, payload: Payload) -> Result<(), Poisoned> {
         let queue = &self.shared().queue;
         let mut state = locked(&queue.state);
@@ -267,7 +267,7 @@ fn put_snapshot(
     let previous = locked(&shard.books).snapshot;
     let logged_bytes = shard.logged_bytes();
     if upto <= previous.upto {
-        // One that is as new is there already, and writing over it would risk it. The owner need not be asked again.
+        // A snapshot of the same group exists. Overwriting it would risk it, and the owner does not have to be asked again.
         if upto == previous.upto {
             shard.snapshot_taken(previous, logged_bytes);
         }
@@ -283,7 +283,7 @@ fn put_snapshot(
     Ok(())
 }
 
-/// Keeps account of the files whatever becomes of the change: it may fail after some of them were written or removed.
+/// Updates the usage even if the change fails, because it may fail after some files were written or removed.
 fn counting_snapshots(
     shared: &Shared,
     shard: &Shard,
@@ -299,7 +299,7 @@ fn counting_snapshots(
     changed
 }
 
-/// The chain at the end of a durable group.
+/// Returns the chain at the end of a durable group.
 fn chain_of(shared: &Shared, shard: &Shard, upto: CommitGroupNumber) -> io::Result<u64> {
     if upto > shard.progress.borrow().watermark {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{upto} is not durable yet")));
@@ -318,7 +318,7 @@ fn chain_of(shared: &Shared, shard: &Shard, upto: CommitGroupNumber) -> io::Resu
     Ok(header.group.chain())
 }
 
-/// Reads bodies of one shard, beside appends.
+/// Reads bodies of one shard, in parallel with appends.
 #[derive(Clone)]
 pub struct WalBodyReader {
     shared: Arc<Shared>,

@@ -1,4 +1,4 @@
-//! Moving bodies to cold segments: reading and checking them, then writing them together.
+//! Moves bodies to cold segments: reads and checks them, then writes them together.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::shard::Shard;
 use crate::shared::Shared;
 use crate::{fetch, locked};
 
-/// Copies are held in memory up to this much before they are written and synced. More at once would make commits wait.
+/// The size of the copies that are in memory before they are written and synced. A larger sync would delay commits.
 pub(crate) const MOVE_BYTES: u64 = 8 * 1024 * 1024;
 
 /// Bodies that become one body of a target.
@@ -26,7 +26,7 @@ impl Move<'_> {
     }
 }
 
-/// Copies that count as live, until somebody is told of them. Nobody will ever name those of which nobody heard.
+/// Copies that count as live. If the caller never receives the new places, the copies are orphaned and released.
 pub(crate) struct Unclaimed {
     shared: Arc<Shared>,
     shard: Arc<Shard>,
@@ -68,7 +68,7 @@ pub(crate) fn move_each(
     Ok(done)
 }
 
-/// How many from the front are moved at once; at least one.
+/// Returns how many moves from the front are done together. At least one.
 fn count_within(moves: &[Move<'_>]) -> usize {
     let mut total = 0;
     let fits = |one: &&Move<'_>| {
@@ -78,10 +78,10 @@ fn count_within(moves: &[Move<'_>]) -> usize {
     moves.iter().take_while(fits).count().max(1)
 }
 
-/// Makes the copies and returns them in order once they are durable. Leaves nothing if it fails.
+/// Makes the copies and returns them in order once they are durable. Leaves nothing after a failure.
 pub(crate) fn copy(shared: &Shared, shard: &Shard, moves: &[Move<'_>]) -> Result<Vec<StoredBody>, ReadError> {
     try_copy(shared, shard, moves).inspect_err(|_| {
-        // It may be long before it is tried again.
+        // The next attempt may be much later, so the marks must not be trusted until then.
         locked(&shard.checked).clear();
     })
 }

@@ -1,4 +1,4 @@
-//! A few threads for work that blocks: reading bodies, writing snapshots and cold segments.
+//! Threads for blocking work: reading bodies, writing snapshots and cold segments.
 
 use std::collections::VecDeque;
 use std::io;
@@ -10,17 +10,17 @@ use tokio::sync::{mpsc, oneshot};
 use crate::locked;
 use crate::shared::{Shared, StopOnPanic};
 
-/// Enough for a slow device to have something to do while receivers and readers of streams wait for it.
+/// Enough requests in parallel to keep a slow device busy.
 const READER_COUNT: usize = 4;
 
 pub(crate) type Job = Box<dyn FnOnce() + Send>;
 
-/// Threads for what must not wait for each other.
+/// One pool for each kind of work, so that the kinds do not wait for each other.
 pub(crate) struct Pools {
     pub(crate) readers: Pool,
-    /// Writes snapshots and cold segments: apart from the readers, so that a long sync does not keep a receiver waiting.
+    /// Writes snapshots and cold segments. Separate from the readers, so that a receiver does not wait for a long sync.
     pub(crate) movers: Pool,
-    /// Gathers bodies of streams, of which there is more than of all else: senders of large bodies do not wait for it.
+    /// Moves runs of streams. This is the largest amount of work, and senders of large bodies do not wait for it.
     pub(crate) gatherers: Pool,
 }
 
@@ -29,7 +29,7 @@ impl Pools {
         Pools { readers: Pool::inline(), movers: Pool::inline(), gatherers: Pool::inline() }
     }
 
-    /// Their jobs are done by whoever holds the other ends: of the readers, the movers and the gatherers.
+    /// Makes pools whose jobs are sent to the returned receivers: reads, moves, runs of streams.
     pub(crate) fn handed_over() -> (Self, [mpsc::UnboundedReceiver<Job>; 3]) {
         let [(readers, reads), (movers, moves), (gatherers, gathers)] = [(); 3].map(|()| Pool::handed_over());
         (Pools { readers, movers, gatherers }, [reads, moves, gathers])
@@ -54,13 +54,13 @@ pub(crate) struct Pool {
     workers: Workers,
 }
 
-/// Who does the jobs of a pool.
+/// Where the jobs of a pool run.
 #[derive(Clone)]
 enum Workers {
     Threads(Arc<JobQueue>),
-    /// The caller, at once: a run without threads is repeatable.
+    /// In the caller, at once. A run without threads is repeatable.
     Caller,
-    /// Somebody who does them in its own time.
+    /// At the other end of the channel, at any time.
     Other(mpsc::UnboundedSender<Job>),
 }
 
@@ -102,26 +102,26 @@ impl Pool {
         Ok((Pool { workers: Workers::Threads(queue) }, threads))
     }
 
-    /// Hands over a job. The receiver fails if the pool is closed before the job has run.
+    /// Adds a job. The receiver fails if the pool is closed before the job has run.
     pub(crate) fn run<T: Send + 'static>(
         &self,
         job: impl FnOnce() -> T + Send + 'static,
     ) -> oneshot::Receiver<T> {
         let (answer, receiver) = oneshot::channel();
         let job = move || {
-            // Whoever asked may have gone away meanwhile.
+            // The requester may no longer wait.
             let _ = answer.send(job());
         };
         match &self.workers {
             Workers::Caller => job(),
             Workers::Threads(queue) => queue.push(Box::new(job)),
-            // Nobody does it any more: whoever asked learns that it is gone.
+            // If the other end is gone, the dropped job makes the receiver fail.
             Workers::Other(jobs) => drop(jobs.send(Box::new(job))),
         }
         receiver
     }
 
-    /// Lets the threads finish what waits, and end.
+    /// Makes the threads end after the waiting jobs.
     pub(crate) fn close(&self) {
         if let Workers::Threads(queue) = &self.workers {
             locked(&queue.state).closing = true;
@@ -140,7 +140,7 @@ impl JobQueue {
         self.changed.notify_one();
     }
 
-    /// A job that panics stops the journal. The jobs that wait would wait for ever: whoever asked for them learns that they are gone.
+    /// A job that panics stops the journal. The waiting jobs are dropped, so that their receivers fail.
     fn work(&self, _alarm: StopOnPanic) {
         let _drain = DropJobsOnPanic(self);
         while let Some(job) = self.next() {

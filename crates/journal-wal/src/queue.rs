@@ -1,4 +1,4 @@
-//! Groups on their way to the writer. One lock, held for the push alone; one wake-up when the writer sleeps.
+//! The groups that wait for the writer. One lock, held only for the push; one wake-up when the writer sleeps.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -27,10 +27,10 @@ impl Pending {
 pub(crate) struct Queue {
     pub(crate) state: Mutex<QueueState>,
     changed: Condvar,
-    /// Wakes a driver that waits without a thread.
+    /// Wakes a driver that runs without a thread.
     arrived: Notify,
     backlog_bytes: AtomicU64,
-    /// The writer has no segment to go on with.
+    /// Whether the writer waits for a segment.
     pub(crate) stalled: AtomicBool,
 }
 
@@ -38,20 +38,20 @@ pub(crate) struct Queue {
 pub(crate) struct QueueState {
     pub(crate) waiting: VecDeque<Pending>,
     pub(crate) closing: bool,
-    /// The writer waits for a group. Waking it costs a system call, so it is only done when it is needed.
+    /// Whether the writer waits for a group. Waking it costs a system call, so this is done only if needed.
     asleep: bool,
-    /// A new segment is there.
+    /// Whether a segment was added.
     poked: bool,
 }
 
 impl Queue {
-    /// Whether this much more may wait.
+    /// Whether a group of this size may wait as well.
     pub(crate) fn has_room(&self, frame_bytes: u64, backlog_bytes_max: usize) -> bool {
         let after = self.backlog_bytes.load(Ordering::Relaxed).saturating_add(frame_bytes);
         !self.stalled.load(Ordering::Relaxed) && after <= backlog_bytes_max as u64
     }
 
-    /// The caller holds the lock of `state`, so that what it checked still holds. True if the writer must be woken afterwards.
+    /// Adds a group. The caller holds the lock of `state`, so that its checks are still valid. Returns whether the caller must wake the writer.
     #[must_use]
     pub(crate) fn push(&self, state: &mut QueueState, pending: Pending) -> bool {
         self.backlog_bytes.fetch_add(pending.frame_bytes(), Ordering::Relaxed);
@@ -68,7 +68,7 @@ impl Queue {
         self.backlog_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Tells a stalled writer that there is a segment again.
+    /// Wakes a stalled writer after a segment was added.
     pub(crate) fn poke(&self) {
         locked(&self.state).poked = true;
         self.changed.notify_one();
@@ -79,7 +79,7 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// Sleeps until something waits; false when nothing waits and nothing will.
+    /// Sleeps until a group waits. Returns `false` if no group waits and the journal closes.
     pub(crate) fn wait_for_group(&self) -> bool {
         let mut state = locked(&self.state);
         while state.waiting.is_empty() && !state.closing {
@@ -89,7 +89,7 @@ impl Queue {
         !state.waiting.is_empty()
     }
 
-    /// Like [`Queue::wait_for_group`], for a writer that is driven by a task.
+    /// Like [`Queue::wait_for_group`], for a writer without a thread.
     pub(crate) async fn group_arrived(&self) {
         loop {
             {
@@ -103,7 +103,7 @@ impl Queue {
         }
     }
 
-    /// Sleeps until there may be a segment; false when the journal closes instead.
+    /// Sleeps until a segment may be available. Returns `false` if the journal closes.
     pub(crate) fn wait_for_segment(&self) -> bool {
         let mut state = locked(&self.state);
         while !state.poked && !state.closing {

@@ -1,7 +1,7 @@
-//! What the log held when the program last stopped.
+//! Finds the contents of the log at a start.
 //!
-//! Only the newest segment may end torn: in the bytes of the one commit that was being written. Anything else that does not read back as
-//! it was written is damage, and recovery refuses to guess. Nothing is changed here.
+//! Only the newest segment may have a torn end, and only within the one commit that was being written. Every other contradiction is damage, and
+//! recovery fails instead of guessing. It changes nothing.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -19,12 +19,12 @@ use crate::ring::RingSegment;
 use crate::segment::{Link, Place, Segment, SegmentHeader};
 use crate::shard::Logged;
 
-/// Frames start on multiples of this.
+/// Frames start at multiples of this.
 const FRAME_ALIGNMENT: usize = 8;
 
 pub(crate) struct Found {
     pub(crate) live: VecDeque<RingSegment>,
-    /// Segments that hold nothing of the log.
+    /// Segments that are not part of the log.
     pub(crate) unused: Vec<Segment>,
     /// Larger than every id that was ever used.
     pub(crate) next_id: u64,
@@ -71,7 +71,7 @@ fn segment_ids(disk: &dyn Disk, layout: &Layout) -> Result<Vec<u64>, OpenError> 
     Ok(ids)
 }
 
-/// Follows the headers back from the newest segment in use. The log is what is linked; a linked segment must be there and readable.
+/// Follows the headers back from the newest used segment. The linked segments are the log; each of them must exist and be readable.
 fn sort_out(disk: &dyn Disk, layout: &Layout, ids: &[u64]) -> Result<(Vec<Used>, Vec<Segment>), OpenError> {
     let mut used: Vec<Used> = Vec::new();
     let mut unused = Vec::new();
@@ -101,10 +101,10 @@ fn sort_out(disk: &dyn Disk, layout: &Layout, ids: &[u64]) -> Result<(Vec<Used>,
     Ok((used, unused))
 }
 
-/// Opens a segment and reads its header; `None` if nothing was written to it under this id.
+/// Opens a segment and reads its header. Returns `None` if nothing was written to it under this id.
 ///
-/// While looking for the newest one in use, what is read must be what the device has: after a failed sync the cache shows bytes that a
-/// power cut would take away.
+/// To find the newest used segment, the header must be read from the device: after a failed sync, the cache contains bytes that a power failure
+/// would remove.
 fn open_segment(
     disk: &dyn Disk,
     layout: &Layout,
@@ -125,7 +125,7 @@ fn open_segment(
         header = read_header(&segment).map_err(failed("reading", &path))?;
     }
     match header {
-        // A header of an older segment is what a recycled file has until it is used; one of a newer segment cannot be.
+        // A recycled file has the header of an older segment until it is used. The header of a newer segment is damage.
         Some(header) if header.id > id => {
             Err(damaged(layout, id, 0, &format!("this file is segment {} under another name", header.id)))
         }
@@ -154,7 +154,7 @@ fn damaged(layout: &Layout, id: u64, offset: u64, what: &str) -> OpenError {
 struct Scan<'a> {
     layout: &'a Layout,
     shards: BTreeMap<ShardId, FoundShard>,
-    /// The newest commit of which at least one frame is kept.
+    /// The newest commit with at least one complete frame.
     last_commit: u64,
     live: VecDeque<RingSegment>,
 }
@@ -178,17 +178,17 @@ impl FoundShard {
     }
 }
 
-/// Where the walk through a segment is.
+/// The position of the walk through a segment.
 struct Cursor {
-    /// Where the next frame starts, and where the last one ended.
+    /// The start of the next frame, and the end of the last one.
     next: u64,
     last_end: u64,
-    /// Frames of the current commit that must follow.
+    /// The number of frames of the current commit that must follow.
     frames_left: u32,
 }
 
 impl Scan<'_> {
-    /// Reads all frames of a segment and returns where they end. A sealed segment must be whole up to where it was sealed.
+    /// Reads all frames of a segment and returns their end. A sealed segment must be complete up to the offset at which it was sealed.
     fn segment(&mut self, used: Used, sealed_at: Option<u64>) -> Result<Link, OpenError> {
         let bytes = read_whole(&used.segment, sealed_at)
             .map_err(failed("reading", &self.layout.segment(used.segment.id)))?;
@@ -218,7 +218,7 @@ impl Scan<'_> {
         Ok(Link { segment: id, end: cursor.last_end })
     }
 
-    /// Commits are numbered through; only the oldest segment may start anywhere.
+    /// Commits are numbered without gaps. Only the oldest segment may start with any number.
     fn start_commits(&mut self, header: &SegmentHeader) -> Result<(), OpenError> {
         let before = header.first_commit.saturating_sub(1);
         if !self.live.is_empty() && before != self.last_commit {
@@ -232,7 +232,7 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// The number of the commit that the frame at the cursor must belong to.
+    /// Returns the commit that the frame at the cursor must belong to.
     fn expected_commit(&self, cursor: &Cursor) -> u64 {
         if cursor.frames_left > 0 { self.last_commit } else { self.last_commit.saturating_add(1) }
     }
@@ -249,8 +249,8 @@ impl Scan<'_> {
         valid.then_some(header)
     }
 
-    /// A bad frame at the end of the log is a torn write if nothing of a later commit stands behind it: a commit is only started when the one
-    /// before it is durable.
+    /// A bad frame at the end of the log is a torn write if no frame of a later commit follows: the writer starts a commit only after the one
+    /// before is durable.
     fn expect_torn(&self, bytes: &[u8], id: u64, cursor: &Cursor) -> Result<(), OpenError> {
         let later = later_than(self.expected_commit(cursor), bytes.len() as u64);
         match later_commit(bytes, cursor.next, id, &later) {
@@ -262,7 +262,7 @@ impl Scan<'_> {
         }
     }
 
-    /// The next segment may hold a torn first commit without a header. More than that means that its header was lost.
+    /// The next segment may contain a torn first commit without a header. If it contains more, its header was lost.
     fn expect_unwritten(&self, segment: &Segment) -> Result<(), OpenError> {
         const CHUNK_BYTES: u64 = 1024 * 1024;
         let later = later_than(self.last_commit.saturating_add(1), segment.size_bytes);
@@ -285,7 +285,7 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// Adds a group to its shard, or says why it does not follow the one before.
+    /// Adds a group to its shard, or returns why it does not continue the group before.
     fn note(&mut self, header: &FrameHeader, place: Place) -> Result<(), String> {
         let group = header.group;
         let Some(found) = self.shards.get_mut(&group.shard) else {
@@ -322,14 +322,14 @@ impl Cursor {
     }
 }
 
-/// Commits that a segment of this size can hold after a torn one: at most one per block. A frame that claims to be from further on is something
-/// that a message says.
+/// Returns the commits that a segment of this size can contain after a torn one, at most one per block. A frame of a commit outside of this range
+/// is the content of a message.
 fn later_than(torn: u64, size_bytes: u64) -> RangeInclusive<u64> {
     torn.saturating_add(1)..=torn.saturating_add(size_bytes / BLOCK_BYTES)
 }
 
-/// First place at or after `from` where a frame of one of these commits stands. Not only the first frame of a commit tells: it may be torn
-/// itself.
+/// Returns the first offset from `from` on with a frame of one of these commits. Frames in the middle of a commit count too, because the first
+/// frame may be torn.
 fn later_commit(bytes: &[u8], from: u64, id: u64, commits: &RangeInclusive<u64>) -> Option<u64> {
     let is_later =
         |header: FrameHeader| header.landing.segment == id && commits.contains(&header.landing.commit);
@@ -343,7 +343,7 @@ fn later_commit(bytes: &[u8], from: u64, id: u64, commits: &RangeInclusive<u64>)
     None
 }
 
-/// The segment up to `end`, or all of it. Segments are small enough to be read at once.
+/// Reads the segment up to `end`, or all of it. Segments are small enough for this.
 fn read_whole(segment: &Segment, end: Option<u64>) -> io::Result<Vec<u8>> {
     let size = end.unwrap_or(segment.size_bytes).min(segment.size_bytes);
     let mut bytes = vec![0; usize::try_from(size).unwrap_or(0)];

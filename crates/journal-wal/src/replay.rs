@@ -1,4 +1,4 @@
-//! The groups of one shard, read lazily in order.
+//! Reads the groups of one shard lazily and in order.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,11 +12,11 @@ use crate::frame::{FRAME_HEADER_BYTES, FrameHeader, frame_bytes};
 use crate::layout::{Layout, text};
 use crate::segment::{Place, Segment};
 
-/// Read ahead this much when the shard's groups lie close together, and this much when they do not.
+/// The read-ahead when the groups of the shard are close together, and when they are not.
 const DENSE_BYTES: u64 = 1024 * 1024;
 const SPARSE_BYTES: u64 = 16 * 1024;
 
-/// Holds the segments it reads, so that they are not used again before it is through.
+/// Iterates over the groups of a shard. It holds the segments, so that they are not recycled before it ends.
 pub(crate) struct Replay {
     pub(crate) layout: Layout,
     pub(crate) shard: ShardId,
@@ -35,8 +35,8 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// So many bytes from an offset on, from the window or from the file; `None` if the segment ends before. When `next`, where the next ones
-    /// will be asked for, is near, more is read ahead.
+    /// Returns `size_bytes` from an offset on, from the window or from the file, or `None` if the segment ends before. Reads ahead if `next`, the
+    /// place of the next read, is near.
     pub(crate) fn read(
         &mut self,
         segment: &Segment,
@@ -59,7 +59,7 @@ impl Window {
         Ok(self.slice(segment.id, offset, size_bytes))
     }
 
-    /// What a slice of it keeps in memory.
+    /// The memory that a slice of the window keeps alive.
     pub(crate) fn size_bytes(&self) -> usize {
         self.bytes.len()
     }
@@ -80,7 +80,7 @@ impl Iterator for Replay {
         self.next = number.next();
         let group = self.group(place, number).map(|payload| StoredGroup { number, payload });
         if group.is_err() {
-            // Nothing after a gap is worth having.
+            // Replay ends at the first error: the groups after a gap are useless.
             self.places = Vec::new().into_iter();
         }
         Some(group)
@@ -107,7 +107,7 @@ impl Replay {
         Ok(payload)
     }
 
-    /// So many bytes from a place on, from the window or from the file.
+    /// Returns `size_bytes` from a place on.
     fn bytes(&mut self, place: Place, size_bytes: usize) -> Result<Bytes, OpenError> {
         let Some(segment) = self.segments.get(&place.segment()) else {
             return Err(self.damaged(place, "the segment of a group is gone"));

@@ -1,4 +1,4 @@
-//! The segments of the log, oldest first, and the prepared ones that wait for their turn.
+//! The segments of the log, oldest first, and the prepared segments.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -7,30 +7,30 @@ use peeklock_types::{CommitGroupNumber, ShardId};
 
 use crate::segment::Segment;
 
-/// A segment in use. The last of the ring is the one being written.
+/// A used segment. The last one of the ring is the one that the writer uses.
 pub(crate) struct RingSegment {
     pub(crate) segment: Arc<Segment>,
-    /// The newest group of each shard in here: the segment is free when every owner has let go of these.
+    /// The newest group of each shard in the segment. The segment is free when every owner has given up these groups.
     pub(crate) newest: BTreeMap<ShardId, CommitGroupNumber>,
 }
 
 pub(crate) struct Ring {
     pub(crate) live: VecDeque<RingSegment>,
-    /// Named and durable in the directory, so that the writer only changes its file handle.
+    /// Prepared segments. Their names are durable in the directory, so that the writer only has to change its file handle.
     pub(crate) spares: VecDeque<Segment>,
     next_id: u64,
-    /// With fewer than this the keeper makes new ones.
+    /// The keeper makes new segments if there are fewer spares.
     spares_wanted: usize,
-    /// Rolls in a row that left something in the pool.
+    /// The number of consecutive rolls that left a spare.
     calm_rolls: u32,
-    /// The first commit after the last roll, and how many there were between the last two.
+    /// The first commit after the last roll, and the number of commits between the last two rolls.
     rolled_at: u64,
     commits_per_segment: u64,
 }
 
-/// One spare less is wanted after so many rolls that left something in the pool.
+/// After this many rolls that left a spare, the number of spares is reduced by one.
 const CALM_ROLLS: u32 = 16;
-/// A segment that is filled by fewer commits is filled fast, and its commits are large: 256 KiB each at the usual size.
+/// A segment with fewer commits was filled fast: its commits are large, 256 KiB each at the default size.
 const COMMITS_OF_FAST: u64 = 64;
 
 impl Ring {
@@ -54,12 +54,12 @@ impl Ring {
         self.spares_wanted
     }
 
-    /// Whether commits are so large that a segment may as well be reserved as written with zeros first.
+    /// Whether commits are so large that it is better to reserve a segment than to write zeros first.
     pub(crate) fn is_filled_fast(&self) -> bool {
         self.commits_per_segment < COMMITS_OF_FAST
     }
 
-    /// Takes the next spare, which this commit is the first in. A pool that this leaves empty is too small for the pace.
+    /// Takes the next spare for the segment that starts with this commit. If no spare is left, there are too few of them.
     pub(crate) fn take_spare(
         &mut self,
         commit: u64,
@@ -70,7 +70,7 @@ impl Ring {
             self.commits_per_segment = commit - self.rolled_at;
         }
         self.rolled_at = commit;
-        // The very first roll says nothing: there is one small segment, and the keeper has just begun.
+        // The first roll does not count: there is one small segment, and the keeper has just started.
         if self.spares.len() <= 1 && !self.live.is_empty() {
             self.calm_rolls = 0;
             self.spares_wanted = (self.spares_wanted + 1).min(wanted_max);
@@ -97,12 +97,12 @@ impl Ring {
         self.live_bytes() + self.spares.iter().map(|s| s.size_bytes).sum::<u64>()
     }
 
-    /// The oldest segment, unless it is the one being written.
+    /// Returns the oldest segment, unless the writer uses it.
     pub(crate) fn oldest_left(&self) -> Option<&RingSegment> {
         self.live.front().filter(|_| self.live.len() > 1)
     }
 
-    /// The newest group of each shard in the oldest segments that together hold `bytes`.
+    /// Returns the newest group of each shard in the oldest segments that together have `bytes`.
     pub(crate) fn newest_within_oldest(&self, bytes: u64) -> BTreeMap<ShardId, CommitGroupNumber> {
         let mut newest = BTreeMap::new();
         let mut covered = 0;
@@ -111,7 +111,7 @@ impl Ring {
                 break;
             }
             covered += segment.segment.size_bytes;
-            // Later segments hold later groups, so the last one stands.
+            // Later segments contain later groups, so the last one counts.
             newest.extend(&segment.newest);
         }
         newest
@@ -123,16 +123,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_segment_of_few_commits_is_filled_fast() {
+    fn a_segment_with_few_commits_is_filled_fast() {
         let mut ring = Ring::new(VecDeque::new(), VecDeque::new(), 1, 1);
         let mut roll = |commit| {
             ring.take_spare(commit, 1, 1);
             ring.is_filled_fast()
         };
-        assert!(!roll(1), "nothing is known yet");
+        assert!(!roll(1), "the first roll should not count");
         assert!(roll(1 + COMMITS_OF_FAST - 1));
         assert!(!roll(1000));
-        assert!(!roll(1000), "a look in vain for a spare is no roll");
+        assert!(!roll(1000), "a failed attempt to take a spare should not count");
         assert!(roll(1001));
     }
 }

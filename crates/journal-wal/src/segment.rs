@@ -1,4 +1,4 @@
-//! Segments of the log: their header block, and places inside of them.
+//! Segments of the log: the header block, and places in a segment.
 
 use std::sync::Arc;
 
@@ -6,27 +6,27 @@ use crate::config::BLOCK_BYTES;
 use crate::disk::DiskFile;
 use crate::frame::{u32_at, u64_at};
 
-/// An open segment file. Whoever reads holds a count of it, and the file is not used again before the last one has let go.
+/// An open segment file. A reader holds an `Arc` of it, and the file is recycled only when no reader has one.
 pub(crate) struct Segment {
     pub(crate) id: u64,
     pub(crate) size_bytes: u64,
     pub(crate) file: Arc<dyn DiskFile>,
 }
 
-/// Where the log ended when a segment was left: the segment and the end of its last frame. Segment 0 means that there was none.
+/// The end of the log when a new segment was started: the segment before and the end of its last frame. Segment 0 means that there was none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Link {
     pub(crate) segment: u64,
     pub(crate) end: u64,
 }
 
-/// First block of a segment in use. It is written together with the first commit, so a prepared segment has none.
+/// The first block of a used segment. It is written together with the first commit, so a prepared segment has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentHeader {
     pub(crate) id: u64,
     pub(crate) size_bytes: u64,
     pub(crate) previous: Link,
-    /// Number of the commit that follows this header.
+    /// The number of the commit that follows the header.
     pub(crate) first_commit: u64,
 }
 
@@ -35,7 +35,7 @@ const VERSION: u32 = 1;
 const HEADER_BYTES: usize = 56;
 
 impl SegmentHeader {
-    /// The whole block: a header that shares its block with nothing is never rewritten.
+    /// Encodes the whole block. The header shares its block with nothing, so it is never rewritten.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(usize::try_from(BLOCK_BYTES).unwrap_or(0));
         out.extend_from_slice(&MAGIC);
@@ -50,7 +50,7 @@ impl SegmentHeader {
         out
     }
 
-    /// `None` if these bytes are no header of this version.
+    /// Returns `None` if the bytes are not a header of this version.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; HEADER_BYTES] = bytes.first_chunk()?;
         if bytes[..8] != MAGIC
@@ -65,20 +65,20 @@ impl SegmentHeader {
     }
 }
 
-/// Segment and offset of a frame in eight bytes: every group in the log costs one.
+/// The segment and the offset of a frame in eight bytes: every group in the log takes one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place(u64);
 
 impl Place {
     const OFFSET_BITS: u32 = 24;
 
-    /// Frames start on multiples of eight, and segments are at most 64 MiB.
+    /// Frames start at multiples of eight, and a segment has at most 64 MiB.
     pub(crate) fn new(segment: u64, offset: u64) -> Self {
         debug_assert!(offset.is_multiple_of(8) && offset >> 3 < 1 << Self::OFFSET_BITS);
         Place((segment << Self::OFFSET_BITS) | (offset >> 3))
     }
 
-    /// Ids of segments stay below this.
+    /// The ids of segments are smaller than this.
     pub(crate) const SEGMENT_MAX: u64 = 1 << (64 - Self::OFFSET_BITS);
 
     pub(crate) fn segment(self) -> u64 {

@@ -1,4 +1,4 @@
-//! What the journal knows of one shard, shared by its owner, the writer, the keeper and the readers.
+//! The journal's state of one shard, shared by its owner, the writer, the keeper and the readers.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Mutex;
@@ -13,10 +13,10 @@ use crate::gather::Gather;
 use crate::locked;
 use crate::segment::Place;
 
-/// So many groups are remembered as checked; the others are checked again.
+/// The number of groups that are remembered as checked. Other groups are checked again.
 const CHECKED_COUNT_MAX: usize = 64 * 1024;
 
-/// The same for bodies of streams: eight gigabytes of them.
+/// The number of bodies of streams that are remembered as checked: about eight gigabytes.
 const SOUND_COUNT_MAX: usize = 16 * 1024;
 
 pub(crate) struct Shard {
@@ -24,27 +24,27 @@ pub(crate) struct Shard {
     pub(crate) progress: watch::Sender<Progress>,
     pub(crate) books: Mutex<Books>,
     pub(crate) cold: ColdStore,
-    /// Groups whose checksums were found to fit while bodies of them were copied, and which will be let go when all of them are.
+    /// Groups whose checksum was verified while their bodies were copied. They are trimmed when all of their bodies are copied.
     pub(crate) checked: Mutex<BTreeSet<CommitGroupNumber>>,
-    /// Bodies of streams whose checksums were found to fit: parts of them can be read without the rest.
+    /// Bodies of streams whose checksum was verified. Ranges of them can be read without the rest.
     sound: Mutex<BTreeSet<BodyRef>>,
-    /// What is to be gathered, until a thread takes all of it at once.
+    /// Requests to move runs of streams. A thread takes all of them together.
     pub(crate) gathers: Mutex<VecDeque<Gather>>,
-    /// Groups up to this one are covered by a snapshot, as of the last trim.
+    /// The groups up to this one are covered by a snapshot, as of the last trim.
     covered_upto: AtomicU64,
-    /// Groups up to this one hold no live body.
+    /// The groups up to this one have no live body.
     bodies_upto: AtomicU64,
-    /// The ring wants its space back up to this group.
+    /// The journal wants the groups up to this one to be given up.
     asked_upto: AtomicU64,
-    /// Newest group in the ring's oldest segment: the keeper is worth waking only when this one is let go.
+    /// The newest group of this shard in the oldest segment. The keeper is woken only when this group is given up.
     pinned_at: AtomicU64,
     logged_bytes: AtomicU64,
     snapshot_at_bytes: AtomicU64,
-    /// Commit that last woke the owner, so that one commit wakes it once.
+    /// The commit that last woke the owner, so that one commit wakes it once.
     woken_by: AtomicU64,
 }
 
-/// What the owner waits for.
+/// The state that the owner waits for.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Progress {
     pub(crate) watermark: CommitGroupNumber,
@@ -52,17 +52,17 @@ pub(crate) struct Progress {
     pub(crate) stopped: bool,
 }
 
-/// Groups of a shard that the log holds.
+/// The groups of a shard in the log.
 pub(crate) struct Books {
-    /// The newest owner; older ones are fenced.
+    /// The epoch of the latest owner. Earlier owners are fenced.
     pub(crate) epoch: u32,
-    /// The newest group handed over, and its chain.
+    /// The newest appended group, and its chain.
     pub(crate) last: CommitGroupNumber,
     pub(crate) chain: u64,
-    /// Number of the first of `places`.
+    /// The number of the first of `places`.
     first: CommitGroupNumber,
     places: VecDeque<Place>,
-    /// The newest payloads; the last one is group `last`.
+    /// The newest payloads. The last one belongs to group `last`.
     hot: VecDeque<Payload>,
     pub(crate) snapshot: SnapshotMark,
 }
@@ -74,7 +74,7 @@ pub(crate) struct SnapshotMark {
     pub(crate) chain: u64,
 }
 
-/// What recovery found of a shard in the log.
+/// The groups of a shard that recovery has found.
 pub(crate) struct Logged {
     pub(crate) first: CommitGroupNumber,
     pub(crate) places: VecDeque<Place>,
@@ -121,7 +121,7 @@ impl Shard {
         }
     }
 
-    /// Newest group whose space may be used again.
+    /// Returns the newest group whose space may be reused.
     pub(crate) fn free_upto(&self) -> CommitGroupNumber {
         CommitGroupNumber(
             self.covered_upto.load(Ordering::SeqCst).min(self.bodies_upto.load(Ordering::SeqCst)),
@@ -170,7 +170,7 @@ impl Shard {
         self.asked_upto.fetch_max(upto.0, Ordering::Relaxed);
     }
 
-    /// Groups whose bodies the ring wants moved.
+    /// Returns the newest group whose bodies the journal wants moved.
     pub(crate) fn asked_groups(&self) -> Option<CommitGroupNumber> {
         let asked = self.asked_upto.load(Ordering::Relaxed);
         (asked > self.bodies_upto.load(Ordering::Relaxed)).then_some(CommitGroupNumber(asked))
@@ -198,21 +198,21 @@ impl Shard {
         }
     }
 
-    /// True once per commit.
+    /// Returns `true` for the first call with this commit.
     pub(crate) fn first_wake(&self, commit: u64) -> bool {
         self.woken_by.swap(commit, Ordering::Relaxed) != commit
     }
 }
 
 impl Books {
-    /// A group that was handed over and is not durable yet: readable from memory only.
+    /// Adds a group that is not durable yet. It is readable only from memory.
     pub(crate) fn hand_over(&mut self, number: CommitGroupNumber, chain: u64, payload: Payload) {
         self.last = number;
         self.chain = chain;
         self.hot.push_back(payload);
     }
 
-    /// A group is durable: from now on it may leave memory.
+    /// Adds the place of a durable group. From now on its payload may leave memory.
     pub(crate) fn landed(&mut self, place: Place) {
         self.places.push_back(place);
     }
@@ -232,7 +232,7 @@ impl Books {
         self.places.get(usize::try_from(at).ok()?).copied()
     }
 
-    /// The first group that the log still holds, if it holds any.
+    /// Returns the first group in the log, if there is one.
     pub(crate) fn oldest(&self) -> Option<CommitGroupNumber> {
         (!self.places.is_empty()).then_some(self.first)
     }
@@ -242,7 +242,7 @@ impl Books {
         self.places.iter().skip(usize::try_from(skip).unwrap_or(usize::MAX)).copied().collect()
     }
 
-    /// An empty log goes on after what the snapshot covers.
+    /// Makes an empty log continue after the snapshot.
     pub(crate) fn start_after(&mut self, mark: SnapshotMark) {
         self.last = mark.upto;
         self.chain = mark.chain;

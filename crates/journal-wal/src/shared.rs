@@ -1,4 +1,4 @@
-//! What all threads of one open journal share.
+//! The state that all threads of an open journal share.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -31,11 +31,11 @@ pub(crate) struct Shared {
     pub(crate) group_count: AtomicU64,
     space: AtomicU8,
     stopped: OnceLock<Poisoned>,
-    /// Cold segments without live bodies: removed by the keeper, because removing a large file takes time.
+    /// Cold segments without live bodies. The keeper removes them, because removing a large file takes time.
     doomed: Mutex<Vec<PathBuf>>,
 }
 
-/// What the directory holds beside the ring.
+/// The space that the directory uses in addition to the log.
 #[derive(Default)]
 pub(crate) struct Usage {
     pub(crate) cold_bytes: AtomicU64,
@@ -50,7 +50,7 @@ impl Usage {
     }
 }
 
-/// Subtracts without going below zero: these figures guide, they do not decide.
+/// Subtracts without going below zero. The figures only guide decisions, so they need not be exact.
 pub(crate) fn lower(figure: &AtomicU64, by: u64) {
     let _ = figure.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |now| Some(now.saturating_sub(by)));
 }
@@ -88,7 +88,7 @@ impl Shared {
         self.stopped.get().cloned().map_or(Ok(()), Err)
     }
 
-    /// Stops every log of this journal for good. Watermarks stay where they are.
+    /// Stops every log of this journal permanently. The watermarks stay.
     pub(crate) fn stop(&self, reason: String) {
         if self.stopped.set(Poisoned { reason }).is_err() {
             return;
@@ -132,7 +132,7 @@ impl Shared {
     }
 }
 
-/// A thread that panics must not leave owners waiting for what it would have done.
+/// Stops the journal when a thread panics, so that no owner waits for the work of that thread.
 pub(crate) struct StopOnPanic {
     pub(crate) shared: Arc<Shared>,
     pub(crate) who: &'static str,
@@ -170,7 +170,7 @@ impl Bell {
         self.changed.notify_all();
     }
 
-    /// Sleeps until rung or until the time has passed; false when the journal closes.
+    /// Sleeps until the bell rings or the time has passed. Returns `false` when the journal closes.
     pub(crate) fn wait(&self, at_most: Option<Duration>) -> bool {
         let mut state = locked(&self.state);
         while !state.rung && !state.closing {

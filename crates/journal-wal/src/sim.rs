@@ -1,4 +1,4 @@
-//! A disk that fails on request, and a journal that moves only when told: for tests of what a crash may take.
+//! A disk that fails on request, and a journal that works only when it is driven: for tests of crashes.
 
 mod disk;
 
@@ -13,15 +13,15 @@ use crate::writer::{Step, Writer};
 
 pub use disk::{Fault, Loss, SimDisk};
 
-/// Moves a journal that was opened without threads.
+/// Drives a journal that was opened without threads.
 pub struct Driver {
     shared: Arc<Shared>,
     writer: Writer,
     keeper: Keeper,
 }
 
-/// What a journal without threads has to do beside writing its log, in the order in which it was asked. Reads may be done in any order and at the
-/// same time; snapshots and moved bodies, and streams that are gathered, one after the other.
+/// The work of a journal without threads, apart from writing the log, in the order of the requests. Reads may be done in any order and in
+/// parallel. Snapshots and moved bodies are done one after the other, and so are runs of streams.
 pub struct Chores {
     pub reads: Work,
     pub moves: Work,
@@ -34,7 +34,7 @@ pub struct Work {
 }
 
 impl Work {
-    /// The next thing to be done, by calling it; `None` when nobody can ask any more.
+    /// Returns the next job, to be done by calling it, or `None` if there will be no more jobs.
     pub async fn next(&mut self) -> Option<impl FnOnce() + Send + use<>> {
         self.jobs.recv().await
     }
@@ -45,17 +45,17 @@ impl Driver {
         Driver { shared, writer, keeper }
     }
 
-    /// Returns when a group waits to be written.
+    /// Waits until a group waits to be written.
     pub async fn group_arrived(&self) {
         self.shared.queue.group_arrived().await;
     }
 
-    /// Writes one commit of what waits; false if there was nothing to do or no way to do it.
+    /// Writes one commit. Returns `false` if there was nothing to write or no segment.
     pub fn commit(&mut self) -> bool {
         self.writer.step() == Step::Committed
     }
 
-    /// Prepares and takes back segments, looks at the space, asks owners.
+    /// Does one pass of the keeper: prepares and recycles segments, checks the space, asks owners.
     pub fn keep(&mut self) {
         self.keeper.pass(true);
     }

@@ -1,4 +1,4 @@
-//! Snapshots: one file each, written beside, synced, renamed, and read back before it counts.
+//! Snapshots. Each is one file: written as a draft, synced, renamed, and read back before it counts.
 
 use std::io;
 
@@ -14,14 +14,14 @@ use crate::shard::SnapshotMark;
 const MAGIC: [u8; 8] = *b"PLsnapsh";
 const VERSION: u32 = 1;
 const HEADER_BYTES: usize = 56;
-/// Of a file that is read back.
+/// The size of the pieces in which a file is read back.
 const PIECE_BYTES: usize = 1024 * 1024;
 
-/// A snapshot file's content.
+/// The contents of a snapshot file.
 #[derive(Clone, Debug)]
 pub(crate) struct Stored {
     pub(crate) snapshot: Snapshot,
-    /// [`crate::frame::GroupHead::chain`] of the last group it covers, and the epoch of its owner.
+    /// The [`GroupHead::chain`](peeklock_journal::GroupHead::chain) of the last covered group, and the epoch of the owner.
     pub(crate) chain: u64,
     pub(crate) epoch: u32,
 }
@@ -50,12 +50,12 @@ impl Stored {
     }
 }
 
-/// A snapshot that is to be written. Its parts may be shared with whoever goes on changing the state.
+/// A snapshot to be written. It may share its parts with the owner, who continues to change the state.
 #[derive(Debug)]
 pub(crate) struct Draft {
     pub(crate) upto: CommitGroupNumber,
     pub(crate) payload: Payload,
-    /// As of [`Stored`].
+    /// See [`Stored`].
     pub(crate) chain: u64,
     pub(crate) epoch: u32,
 }
@@ -78,7 +78,7 @@ impl Draft {
     }
 }
 
-/// Files of one shard, newest first, with their sizes.
+/// Lists the files of one shard, newest first, with their sizes.
 fn list(disk: &dyn Disk, layout: &Layout, shard: ShardId) -> io::Result<Vec<(CommitGroupNumber, u64)>> {
     let entries = match disk.list(&layout.snapshot_dir(shard)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -95,21 +95,21 @@ pub(crate) fn total_bytes(disk: &dyn Disk, layout: &Layout, shard: ShardId) -> i
     Ok(list(disk, layout, shard)?.iter().map(|(_, size)| size).sum())
 }
 
-/// What the snapshot files of a shard offer.
+/// The result of looking for a snapshot.
 pub(crate) struct Loaded {
     pub(crate) newest: Option<Stored>,
-    /// The newest one that could not be used, if it is newer.
+    /// The newest unreadable snapshot, if it is newer than `newest`.
     pub(crate) unreadable: Option<CommitGroupNumber>,
 }
 
-/// The newest snapshot that reads back as it was written.
+/// Finds the newest readable snapshot.
 pub(crate) fn load(disk: &dyn Disk, layout: &Layout, shard: ShardId) -> Result<Loaded, OpenError> {
     let directory = layout.snapshot_dir(shard);
     let failed = |source| OpenError::Io { action: "reading", path: text(&directory), source };
     let mut unreadable = None;
     let found = list(disk, layout, shard).map_err(failed)?;
     if !found.is_empty() {
-        // The last run may have died between the rename and the sync; groups are trimmed on the word of what is found here.
+        // The last run may have died between the rename and the sync. Groups are trimmed because of this snapshot, so it must be durable.
         disk.sync_dir(&directory).map_err(failed)?;
     }
     for (upto, _) in found {
@@ -136,7 +136,7 @@ fn read(
     Ok(Stored::decode(shard, bytes.into()).filter(|stored| stored.snapshot.upto == upto))
 }
 
-/// Writes a snapshot so that a crash leaves either all of it or none, then removes the ones that are not needed any more.
+/// Writes a snapshot so that a crash leaves all of it or none of it, then removes the files that are no longer needed.
 pub(crate) fn put(
     disk: &dyn Disk,
     layout: &Layout,
@@ -149,7 +149,7 @@ pub(crate) fn put(
     disk.sync_dir(&layout.snapshot_root())?;
     let (upto, header) = (draft.upto, draft.header(shard));
     if let Err(error) = write_draft(disk, layout, shard, &header, &draft.payload) {
-        // The first error is the one to tell, and a full disk needs the room of the half file.
+        // The first error is the one to report, and a full disk needs the space of the unfinished file.
         let _ = disk.remove(&beside);
         return Err(error);
     }
@@ -175,7 +175,7 @@ fn write_draft(
     file.sync()
 }
 
-/// Reads a file piece by piece: it may be large, and nobody needs it whole.
+/// Reads a file in pieces, because it may be large.
 fn reads_back(
     disk: &dyn Disk,
     layout: &Layout,
@@ -201,7 +201,7 @@ fn reads_back(
     Ok(sum == u32_at(header, 20))
 }
 
-/// Keeps `upto` and `previous`, the one that was good before. An unreadable file between them is of no use.
+/// Keeps `upto` and the snapshot before it, `previous`. An unreadable file between them is removed.
 fn remove_older(
     disk: &dyn Disk,
     layout: &Layout,

@@ -1,7 +1,7 @@
-//! The writer: takes all that waits, writes it behind the last commit, syncs, and moves the watermarks.
+//! The writer takes all waiting groups, writes them as one commit, syncs, and raises the watermarks.
 //!
-//! One thread drives it in a broker; a simulation calls [`Writer::step`] itself. A commit is written only after the one before it is
-//! durable, which is what lets recovery tell a torn tail from damage.
+//! In a broker it has a thread; a simulation calls [`Writer::step`]. It writes a commit only after the one before it is durable, so that recovery
+//! can distinguish a torn end from damage.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, IoSlice};
@@ -21,26 +21,27 @@ use crate::segment::{Link, Place, Segment, SegmentHeader};
 use crate::shard::Shard;
 use crate::shared::{Shared, StopOnPanic};
 
-/// The keeper looks at free space after so many commits, whether or not a segment filled.
+/// The keeper checks the free space after this many commits, even if no segment was filled.
 const COMMITS_PER_LOOK: u64 = 256;
-/// Parts of payloads up to this size are copied next to their header: one larger part costs less than many small ones.
+/// Parts of payloads up to this size are copied behind their header, because one larger part costs less than many small ones. Larger parts are
+/// written from their own buffers.
 const COPY_BYTES_MAX: usize = 4096;
 
 pub(crate) struct Writer {
     shared: Arc<Shared>,
     current: Option<Current>,
-    /// Where the log ends, for the header of the next segment.
+    /// The end of the log, for the header of the next segment.
     end: Link,
     next_commit: u64,
     hot: VecDeque<Cooling>,
     hot_bytes: usize,
-    /// Headers, padding and small payloads of one commit; kept for its room.
+    /// The headers, padding and small parts of one commit. Kept to reuse its memory.
     scratch: Vec<u8>,
 }
 
 struct Current {
     segment: Arc<Segment>,
-    /// Next free block.
+    /// The next free block.
     next: u64,
     header_written: bool,
 }
@@ -54,18 +55,18 @@ struct Cooling {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     Committed,
-    /// Nothing waits.
+    /// No group waits.
     Idle,
-    /// There is no segment to go on with.
+    /// No segment is available.
     Stalled,
-    /// A write or sync has failed: the journal has stopped.
+    /// A write or sync has failed, and the journal has stopped.
     Stopped,
 }
 
-/// A piece of a commit, before the buffers are final.
+/// A part of a commit, before the buffers are final.
 enum Part {
     Scratch(Range<usize>),
-    /// Which group, and which part of its payload.
+    /// The group in the commit, and the part of its payload.
     Payload(usize, usize),
 }
 
@@ -86,7 +87,7 @@ impl Writer {
         }
     }
 
-    /// Works until the journal closes and nothing waits.
+    /// Works until the journal closes and no group waits.
     pub(crate) fn run(mut self) {
         let _alarm = StopOnPanic { shared: Arc::clone(&self.shared), who: "the writer" };
         loop {
@@ -102,7 +103,7 @@ impl Writer {
         }
     }
 
-    /// What could not be written before the end was never durable, and its owners must not wait for it.
+    /// Stops the journal if groups are left that were never written, so that their owners do not wait for them.
     fn give_up_rest(&self) {
         if !locked(&self.shared.queue.state).waiting.is_empty() {
             self.shared.stop("the journal was closed before everything could be written".to_owned());
@@ -137,7 +138,7 @@ impl Writer {
         Step::Stalled
     }
 
-    /// After a failed write or sync nobody knows what the disk holds. Writing again could put a hole before durable groups.
+    /// After a failed write or sync the contents of the disk are unknown. Another write could leave a hole before durable groups.
     fn fail(&self, error: &io::Error) -> Step {
         let file = self
             .current
@@ -148,7 +149,8 @@ impl Writer {
         Step::Stopped
     }
 
-    /// Whether a commit that starts with a frame of this size has a place; takes the next segment if not.
+    /// Makes sure that a commit that starts with a frame of this size has space. Takes the next segment if needed, and returns `false` if there
+    /// is none.
     fn make_room(&mut self, frame_bytes: u64) -> io::Result<bool> {
         loop {
             if let Some(current) = &self.current {
@@ -169,7 +171,8 @@ impl Writer {
         }
     }
 
-    /// A segment that turned out too small for its first group is linked into the log all the same, empty: every used file is in the chain.
+    /// Leaves the current segment. If it is too small even for its first group, it becomes part of the log without a group, so that all used
+    /// files are linked.
     fn leave_current(&mut self) -> io::Result<()> {
         let Some(current) = self.current.take() else { return Ok(()) };
         if !current.header_written {
@@ -192,7 +195,7 @@ impl Writer {
         }
     }
 
-    /// Takes groups in order while they fit into the segment and into one commit; always the first.
+    /// Takes waiting groups in order while they fit into the segment and into one commit. Always takes the first.
     fn take(&self) -> Vec<Pending> {
         let Some(current) = &self.current else { return Vec::new() };
         let room = current.segment.size_bytes - current.next;
@@ -211,7 +214,7 @@ impl Writer {
         batch
     }
 
-    /// Writes and syncs one commit; returns where its groups landed.
+    /// Writes and syncs one commit, and returns the places of its groups.
     fn write(&mut self, batch: &[Pending]) -> io::Result<Vec<Place>> {
         let Some(mut current) = self.current.take() else { return Ok(Vec::new()) };
         self.scratch.clear();
@@ -247,7 +250,7 @@ impl Writer {
         Ok(places)
     }
 
-    /// The commit is durable: readers find its groups, owners learn of them, old payloads may leave memory.
+    /// Publishes a durable commit: readers find its groups, owners see the new watermarks, and old payloads may leave memory.
     fn publish(&mut self, batch: Vec<Pending>, places: &[Place]) {
         self.note_newest(&batch);
         let mut landed_bytes = 0;
@@ -261,7 +264,7 @@ impl Writer {
         self.shared.group_count.fetch_add(batch.len() as u64, Ordering::Relaxed);
         let commit = self.next_commit;
         self.next_commit += 1;
-        // From the back, so that the first group of a shard that is met is its newest.
+        // From the back, so that the first group of each shard in this order is its newest.
         for pending in batch.iter().rev().filter(|pending| pending.shard.first_wake(commit)) {
             pending.shard.progress.send_modify(|progress| progress.watermark = pending.head.number);
         }
@@ -276,7 +279,7 @@ impl Writer {
         let Some(entry) = ring.live.back_mut() else { return };
         let mut noted: Option<(ShardId, CommitGroupNumber)> = None;
         for pending in batch {
-            // Neighbours are often of one shard: note only the last of a run.
+            // Neighbours often belong to one shard: only the last of them is noted.
             if let Some((shard, number)) = noted.filter(|(shard, _)| *shard != pending.shard.id) {
                 entry.newest.insert(shard, number);
             }
@@ -285,10 +288,10 @@ impl Writer {
         entry.newest.extend(noted);
     }
 
-    /// Durable payloads stay in memory in the order of their commits, up to a bound.
+    /// Keeps durable payloads in memory, in the order of their commits, up to a limit.
     fn cool(&mut self, batch: Vec<Pending>) {
         for pending in batch {
-            // With the header, so that even empty groups count for something.
+            // Includes the header, so that empty groups count as well.
             let bytes = FRAME_HEADER_BYTES + pending.payload.len();
             self.hot_bytes += bytes;
             self.hot.push_back(Cooling { bytes, shard: pending.shard });
@@ -308,14 +311,14 @@ fn slice_of<'a>(part: &Part, scratch: &'a [u8], batch: &'a [Pending]) -> IoSlice
     }
 }
 
-/// Lays out the frames of one commit: small ones side by side in the scratch, large payloads where they are.
+/// Arranges the frames of one commit: small parts consecutively in the scratch buffer, large parts in their own buffers.
 struct CommitLayout<'a> {
     scratch: &'a mut Vec<u8>,
     parts: Vec<Part>,
     places: Vec<Place>,
-    /// Start of the part of the scratch that no part names yet.
+    /// The start of the scratch bytes that belong to no part yet.
     open_from: usize,
-    /// Offset in the segment of the next frame, and of the end of the last one.
+    /// The offset in the segment of the next frame, and the end of the last one.
     at: u64,
     last_end: u64,
 }
@@ -354,7 +357,7 @@ impl<'a> CommitLayout<'a> {
         }
     }
 
-    /// Fills the last block: a commit never shares a block with the next one, so durable bytes are never written again.
+    /// Fills the last block. Commits never share a block, so durable bytes are never rewritten.
     fn finish(mut self) -> Self {
         self.pad(blocks(self.at) - self.at);
         self.close_part();

@@ -1,6 +1,6 @@
-//! A journal that lives as long as the process: for tests, for simulation and for brokers that need no disk.
+//! A journal in memory, for tests, for simulations and for brokers without a disk. Its contents end with the process.
 //!
-//! Everything is durable at once unless a test holds the watermark, so that "appended" and "durable" can be told apart.
+//! Every group is durable at once, unless a test holds the watermark to separate "appended" from "durable".
 
 mod faults;
 mod large;
@@ -23,7 +23,7 @@ use crate::{
     SnapshotError, Space, StoredGroup, run_bytes,
 };
 
-/// A journal in memory. Clones are handles to the same journal; a restart is dropping a log and opening it again.
+/// A journal in memory. Clones are handles to the same journal. To simulate a restart, drop a log and open it again.
 #[derive(Clone, Debug)]
 pub struct MemoryJournal {
     store: Arc<Store>,
@@ -59,7 +59,7 @@ struct Progress {
 #[derive(Debug)]
 struct State {
     epoch: u64,
-    /// Number of the first element of `groups`.
+    /// The number of the first element of `groups`.
     first: CommitGroupNumber,
     groups: VecDeque<Bytes>,
     backlog_bytes: usize,
@@ -73,7 +73,7 @@ struct State {
     faults: Faults,
 }
 
-/// The most that one group may have, so that tests meet the same limit as on a disk.
+/// The largest payload of a group. It exists so that tests meet a limit, as on a disk.
 const GROUP_BYTES_MAX: usize = 15 * 1024 * 1024;
 const BACKLOG_BYTES_MAX: usize = 64 * 1024 * 1024;
 
@@ -93,18 +93,18 @@ impl MemoryJournal {
         Self::with_backlog_bytes_max(BACKLOG_BYTES_MAX)
     }
 
-    /// Appends are refused as busy when more than this waits above the watermark of a shard.
+    /// Makes an empty journal that rejects appends as busy while more than `backlog_bytes_max` wait above the watermark of a shard.
     pub fn with_backlog_bytes_max(backlog_bytes_max: usize) -> Self {
         let settings = Mutex::new(Settings { held: false, space: Space::Enough });
         MemoryJournal { store: Arc::new(Store { backlog_bytes_max, settings, shards: Mutex::default() }) }
     }
 
-    /// Holds every watermark where it is. Opening a log while it is held loses what lies above, as a power cut would.
+    /// Holds every watermark at its current group. Opening a log while the watermark is held loses the groups above it, like a power failure.
     pub fn hold(&self) {
         locked(&self.store.settings).held = true;
     }
 
-    /// Makes everything durable that was held.
+    /// Ends [`MemoryJournal::hold`]: all groups become durable.
     pub fn release(&self) {
         locked(&self.store.settings).held = false;
         self.each_shard(|shard, state| {
@@ -115,7 +115,7 @@ impl MemoryJournal {
         });
     }
 
-    /// Stops every open log as a failed sync does; groups above the watermark are lost. Open again to go on.
+    /// Poisons every open log, like a failed sync. The groups above the watermark are lost. A log works again after it is opened again.
     pub fn poison(&self, reason: &str) {
         self.each_shard(|shard, state| {
             state.stopped = Some(Poisoned { reason: reason.to_owned() });
@@ -134,7 +134,7 @@ impl MemoryJournal {
         locked(&self.store.shard(shard).state).asked = Some(bodies);
     }
 
-    /// Makes the log of a shard want all standalone bodies moved that it has now, until the owner has released them.
+    /// Makes the log of a shard want its current standalone bodies moved until the owner has released them.
     pub fn ask_move_standalone(&self, shard: ShardId) {
         let mut places: Vec<_> = locked(&self.store.shard(shard).state).standalone.handles().collect();
         places.sort_unstable();
@@ -143,7 +143,7 @@ impl MemoryJournal {
         }
     }
 
-    /// Makes the shard's log ask for a snapshot until one is put.
+    /// Makes the log of a shard want a snapshot until the owner puts one.
     pub fn ask_snapshot(&self, shard: ShardId) {
         locked(&self.store.shard(shard).state).asked_snapshot = true;
     }
@@ -249,7 +249,7 @@ impl State {
         asked.or_else(|| self.standalone.mostly_dead())
     }
 
-    /// Groups after the newest snapshot, as they are now.
+    /// Returns the groups after the newest snapshot.
     fn replay(&self) -> Vec<StoredGroup> {
         let first = self.first.max(self.snapshot_upto().next());
         (first.0..=self.last().0)
@@ -296,7 +296,7 @@ pub struct MemoryLog {
     shard: Arc<Shard>,
     progress: watch::Receiver<Progress>,
     epoch: u64,
-    /// Newest group that this owner knows of, for the time after it was fenced.
+    /// The newest durable group that this owner has seen. It is the watermark after a later owner has fenced this one.
     watermark: CommitGroupNumber,
 }
 
@@ -451,7 +451,7 @@ fn read_run(state: &State, run: &[StoredBody]) -> Result<Bytes, ReadError> {
 }
 
 impl MemoryBodyReader {
-    /// As long as reads are held this one waits; then it does what it is for.
+    /// Waits while reads are held, then reads with the injected faults.
     async fn read_from_disk<T>(
         self,
         look: impl FnOnce(&mut State) -> Result<(T, usize), ReadError>,

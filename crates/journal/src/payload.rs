@@ -1,10 +1,11 @@
-//! The bytes of a group.
+//! The bytes of a commit group.
 
 use std::ops::Range;
 
 use bytes::{Bytes, BytesMut};
 
-/// What a group holds, in parts that follow each other: a part that its maker has in a buffer of its own is handed over as it is.
+/// The payload of a commit group or snapshot, in parts. Concatenated, the parts are the payload. A part that the owner has in a buffer of its own
+/// needs no copy.
 #[derive(Clone, Debug, Default)]
 pub struct Payload {
     parts: Vec<Bytes>,
@@ -22,13 +23,13 @@ impl Payload {
         self.len == 0
     }
 
-    /// One behind the other they are the payload. None is empty.
+    /// Returns the parts in order. No part is empty.
     pub fn parts(&self) -> &[Bytes] {
         &self.parts
     }
 
-    /// Some of the bytes, and the size of the part that is kept in memory for them. Copied only if they do not lie in one part. `None`: the
-    /// payload ends before.
+    /// Returns a range of the payload and the size of the buffer that the range keeps in memory. Copies the range only if it spans several parts.
+    /// Returns `None` if the payload ends before the range does.
     pub fn slice(&self, range: Range<usize>) -> Option<(Bytes, usize)> {
         if range.start > range.end || range.end > self.len {
             return None;
@@ -59,7 +60,7 @@ impl Payload {
         out.freeze()
     }
 
-    /// All of it in one piece; copied if there are several parts.
+    /// Returns the payload in one buffer. Copies it if it has several parts.
     pub fn into_bytes(mut self) -> Bytes {
         match self.parts.pop() {
             Some(only) if self.parts.is_empty() => only,
@@ -97,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_range_is_found_whatever_the_parts() {
+    fn a_range_is_independent_of_the_parts() {
         let whole = b"abcdefgh";
         for cuts in [vec![], vec![3], vec![1, 1, 5], vec![0, 8], vec![2, 4, 6]] {
             let ends = cuts.iter().copied().chain([whole.len()]);

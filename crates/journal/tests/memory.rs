@@ -1,4 +1,4 @@
-//! The journal in memory keeps the promise, and does what tests of others need of it.
+//! Tests that the journal in memory conforms, and that its hooks for tests work.
 
 use bytes::Bytes;
 use peeklock_journal::{
@@ -9,7 +9,7 @@ use peeklock_types::{BodyRef, CommitGroupNumber, ShardId};
 const SHARD: ShardId = ShardId(1);
 
 #[tokio::test]
-async fn memory_conforms() {
+async fn the_journal_in_memory_conforms() {
     conformance::run(|| {
         let journal = MemoryJournal::with_backlog_bytes_max(256 * 1024);
         move || journal.clone()
@@ -18,7 +18,7 @@ async fn memory_conforms() {
 }
 
 #[tokio::test]
-async fn a_held_watermark_stands_still_and_a_restart_loses_what_is_above() {
+async fn a_restart_loses_the_groups_above_a_held_watermark() {
     let journal = MemoryJournal::with_backlog_bytes_max(10);
     let (mut log, _) = journal.open(SHARD).await.unwrap();
     log.append(Bytes::from_static(b"one").into()).unwrap();
@@ -36,11 +36,11 @@ async fn a_held_watermark_stands_still_and_a_restart_loses_what_is_above() {
 }
 
 #[tokio::test]
-async fn a_poisoned_log_refuses_everything_until_it_is_opened_again() {
+async fn a_poisoned_log_rejects_every_call_until_it_is_opened_again() {
     let journal = MemoryJournal::new();
     let (mut log, _) = journal.open(SHARD).await.unwrap();
     log.append(Bytes::from_static(b"one").into()).unwrap();
-    journal.poison("a test says so");
+    journal.poison("injected by a test");
     assert!(
         matches!(log.append(Bytes::new().into()), Err(AppendError::Poisoned(p)) if p.reason.contains("test"))
     );
@@ -52,7 +52,7 @@ async fn a_poisoned_log_refuses_everything_until_it_is_opened_again() {
 }
 
 #[tokio::test]
-async fn tests_can_ask_for_what_a_disk_would() {
+async fn tests_can_make_a_log_want_snapshots_and_moves() {
     let journal = MemoryJournal::new();
     let (mut log, _) = journal.open(SHARD).await.unwrap();
     log.append(Bytes::from_static(b"12345678").into()).unwrap();
@@ -66,5 +66,5 @@ async fn tests_can_ask_for_what_a_disk_would() {
     log.trim(CommitGroupNumber(1));
     assert!(!log.wants_snapshot() && log.wants_moved().is_none());
     let gone = StoredBody { place: BodyRef::in_group(CommitGroupNumber(1), 0).unwrap(), size_bytes: 8 };
-    assert!(log.reader().try_read(gone).is_none(), "trimmed for good");
+    assert!(log.reader().try_read(gone).is_none(), "a trimmed body should be gone");
 }

@@ -3,11 +3,11 @@ use std::sync::Arc;
 
 use crate::disk::DiskFile;
 
-/// Open files that one shard keeps, for reading and writing: a broker may have thousands of segments, and far fewer handles. What connections
-/// leave to the journal is for all shards.
+/// The number of open files per shard, for reading and writing. A broker may have thousands of segments, and all shards share the file handles
+/// that connections do not need.
 const OPEN_FILES_MAX: usize = 32;
 
-/// The files that were used last.
+/// The most recently used files.
 #[derive(Default)]
 pub(super) struct OpenFiles {
     files: BTreeMap<u32, OpenFile>,
@@ -51,13 +51,13 @@ mod tests {
     use crate::sim::SimDisk;
 
     #[test]
-    fn the_files_that_were_used_last_stay_open() {
+    fn the_most_recently_used_files_stay_open() {
         let (disk, mut files) = (SimDisk::new(), OpenFiles::default());
-        disk.create_dir_all(Path::new("/data")).expect("there is room");
-        let file = disk.create(Path::new("/data/file")).expect("there is room");
+        disk.create_dir_all(Path::new("/data")).expect("there should be space");
+        let file = disk.create(Path::new("/data/file")).expect("there should be space");
         for number in 0..200 {
             files.keep(number, &file);
-            assert!(files.get(0).is_some(), "the first is used again and again");
+            assert!(files.get(0).is_some(), "a file in use should stay open");
         }
         let open_count = (0..200).filter(|number| files.get(*number).is_some()).count();
         assert_eq!(open_count, OPEN_FILES_MAX);

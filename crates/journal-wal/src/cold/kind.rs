@@ -5,14 +5,14 @@ use peeklock_types::ShardId;
 use crate::large;
 use crate::layout::{Layout, number_in};
 
-/// What a segment holds. Its name tells.
+/// The contents of a segment. The file name contains it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Bodies that were moved here, one after the other.
+    /// Moved bodies.
     Moved,
-    /// One body that was too large for the log.
+    /// One large body.
     Large,
-    /// Bodies of one stream, one after the other.
+    /// Bodies of one stream.
     Stream,
 }
 

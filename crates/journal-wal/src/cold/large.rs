@@ -1,4 +1,4 @@
-//! The books of large bodies, each of which has a segment to itself.
+//! The books of large bodies. Each has a segment of its own.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,7 +6,7 @@ use super::{ColdStore, Dead, Kind, Segment, stored_bytes};
 use crate::locked;
 
 impl ColdStore {
-    /// A number for a large body in the making, which nobody removes before it is finished; `None` for an owner whose word counts no more.
+    /// Assigns a segment to an unfinished large body, which is not removed before it is finished. Returns `None` for an earlier owner.
     pub(crate) fn begin_large(&self, epoch: u32) -> Option<u32> {
         let mut books = locked(&self.books);
         if books.owner != epoch {
@@ -19,7 +19,7 @@ impl ColdStore {
         Some(number)
     }
 
-    /// Counts what a large body in the making takes.
+    /// Counts the space of an unfinished large body.
     pub(crate) fn grow_large(&self, number: u32, bytes: u64, usage_bytes: &AtomicU64) {
         if let Some(segment) = locked(&self.books).segments.get_mut(&number) {
             segment.size_bytes += bytes;
@@ -27,7 +27,7 @@ impl ColdStore {
         }
     }
 
-    /// Counts a large body as live. False if there is a newer owner, who does not know of it.
+    /// Counts a large body as live. Returns `false` if there is a later owner, which does not know the body.
     pub(crate) fn finish_large(&self, epoch: u32, number: u32, size_bytes: u32) -> bool {
         let mut books = locked(&self.books);
         if books.owner != epoch {
@@ -39,7 +39,7 @@ impl ColdStore {
         true
     }
 
-    /// A large body that will not be finished.
+    /// Removes a large body that will not be finished.
     pub(crate) fn abandon_large(&self, number: u32) -> Option<Dead> {
         locked(&self.books).remove(number)
     }

@@ -1,4 +1,4 @@
-//! What happens to a segment while copies are on their way into it.
+//! Tests of segments that change while copies are written to them.
 
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
@@ -11,7 +11,7 @@ const OWNER: u32 = 1;
 const SEGMENT_BYTES: u64 = 4096;
 const SHARD: ShardId = ShardId(0);
 
-/// Calls back when a cold segment is created, which is when another thread could come in between.
+/// Calls back when a cold segment is created, which is when another thread could interfere.
 struct Meddling {
     disk: SimDisk,
     on_create: Box<dyn Fn() + Send + Sync>,
@@ -89,7 +89,7 @@ impl Bench {
         self.store.write(&site, &bodies, dead).ok()
     }
 
-    /// What the files hold is what is counted.
+    /// Checks that the counted usage equals the size of the files.
     fn check_usage(&self, disk: &SimDisk) {
         assert_eq!(self.usage_bytes.load(Ordering::Relaxed), disk.used_bytes());
     }
@@ -103,31 +103,36 @@ fn segment_of(body: &StoredBody) -> u32 {
 fn a_segment_with_fresh_copies_outlives_its_last_older_body() {
     let (bench, disk) = (Bench::new(), SimDisk::new());
     let mut dead = Vec::new();
-    let older = bench.write(&disk, &[3000], &mut dead).expect("there is room");
+    let older = bench.write(&disk, &[3000], &mut dead).expect("there should be space");
     let found = Arc::new(Mutex::new(Vec::new()));
     let forget = {
         let (store, older, found) = (Arc::clone(&bench.store), older.clone(), Arc::clone(&found));
         move || locked(&found).extend(store.release(OWNER, &older))
     };
-    let copies = bench.write(&meddling(&disk, forget), &[600, 600, 600], &mut dead).expect("there is room");
+    let copies =
+        bench.write(&meddling(&disk, forget), &[600, 600, 600], &mut dead).expect("there should be space");
     assert_eq!(segment_of(&copies[0]), segment_of(&older[0]));
-    assert_ne!(segment_of(&copies[2]), segment_of(&older[0]), "the first segment was sealed on the way");
-    assert!(dead.is_empty() && locked(&found).is_empty(), "copies live in both");
+    assert_ne!(
+        segment_of(&copies[2]),
+        segment_of(&older[0]),
+        "the first segment should be sealed during the write"
+    );
+    assert!(dead.is_empty() && locked(&found).is_empty(), "both segments should have live copies");
     assert_eq!(bench.store.mostly_dead(), Some(segment_of(&older[0])));
     let gone = bench.store.release(OWNER, &copies[..2]);
-    assert_eq!(gone.len(), 1, "nothing lives in the first one now");
+    assert_eq!(gone.len(), 1, "the first segment should have no live body");
     bench.check_usage(&disk);
 }
 
 #[test]
 fn a_failure_takes_back_what_was_counted_in_all_segments() {
     let (bench, disk) = (Bench::new(), SimDisk::new());
-    bench.store.ensure_directory(&disk, &bench.layout).expect("there is room");
+    bench.store.ensure_directory(&disk, &bench.layout).expect("there should be space");
     let steps = {
         let (bench, trial) = (Bench::new(), SimDisk::new());
-        bench.store.ensure_directory(&trial, &bench.layout).expect("there is room");
+        bench.store.ensure_directory(&trial, &bench.layout).expect("there should be space");
         let before = trial.step_count();
-        bench.write(&trial, &[3000, 3000, 3000], &mut Vec::new()).expect("there is room");
+        bench.write(&trial, &[3000, 3000, 3000], &mut Vec::new()).expect("there should be space");
         trial.step_count() - before
     };
     let mut removed_bytes = 0;
@@ -142,7 +147,7 @@ fn a_failure_takes_back_what_was_counted_in_all_segments() {
         }
         assert!(
             locked(&bench.store.books).segments.is_empty(),
-            "step {step}: no segment without a live body"
+            "step {step}: no segment should remain without a live body"
         );
         assert_eq!(bench.usage_bytes.load(Ordering::Relaxed), 0, "step {step}");
     }
@@ -150,9 +155,9 @@ fn a_failure_takes_back_what_was_counted_in_all_segments() {
 }
 
 #[test]
-fn the_word_of_an_older_owner_does_not_count() {
+fn calls_of_an_earlier_owner_have_no_effect() {
     let (bench, disk) = (Bench::new(), SimDisk::new());
-    let bodies = bench.write(&disk, &[5000], &mut Vec::new()).expect("there is room");
+    let bodies = bench.write(&disk, &[5000], &mut Vec::new()).expect("there should be space");
     bench.store.start_count(OWNER + 1);
     bench.store.start_count(OWNER);
     assert!(bench.store.adopt(OWNER, &[]).is_empty() && bench.store.release(OWNER, &bodies).is_empty());

@@ -1,4 +1,4 @@
-//! Copying bodies to the end of cold segments.
+//! Copies bodies to the ends of cold segments.
 
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
@@ -16,14 +16,14 @@ use crate::disk::{Disk, DiskFile, is_no_room, write_all};
 use crate::layout::{Layout, text};
 use crate::locked;
 
-/// Copies are gathered up to this much before they are written.
+/// The size of one write.
 const WRITE_BYTES: u64 = 1024 * 1024;
-/// A stream's segment that is smaller is not left because most of it is dead: there is little to win.
+/// A smaller segment of a stream is not left because most of it is dead: that would gain little.
 const LEAVE_BYTES_MIN: u64 = 1024 * 1024;
-/// Bodies start on multiples of this.
+/// Bodies start at multiples of this size.
 const PADDING: [u8; 8] = [0; 8];
 
-/// Whose segments copies go to.
+/// The segments that copies go to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Target {
     Moved,
@@ -39,8 +39,8 @@ impl Target {
     }
 }
 
-/// The segments that copies are added to. All were begun by this run of the program, and every write to them was a success, so that their ends
-/// are known; a file need not stay open in between.
+/// The segments that are being written. This run has started all of them, and every write has succeeded, so their ends are known. Their files
+/// need not stay open.
 #[derive(Default)]
 pub(super) struct Writers {
     ends: BTreeMap<Target, End>,
@@ -53,12 +53,12 @@ struct End {
 }
 
 impl Writers {
-    /// Leaves its own segments that are idle.
+    /// Gives up idle segments of these writers.
     pub(super) fn give_up_idle(&mut self, books: &mut Books, dead: &mut Vec<Dead>) {
         let own: Vec<u32> = books.idle.iter().copied().filter(|number| self.writes_to(*number)).collect();
         for number in own {
             books.idle.remove(&number);
-            // It may have got copies since it was noted.
+            // The segment may have received copies since it became idle.
             if books.segments.get(&number).is_some_and(|segment| segment.live_bytes == 0) {
                 self.ends.retain(|_, end| end.number != number);
                 books.seal(number);
@@ -72,14 +72,14 @@ impl Writers {
     }
 }
 
-/// Where cold segments are written.
+/// The environment in which cold segments are written.
 pub(crate) struct Site<'a> {
     pub(crate) disk: &'a dyn Disk,
     pub(crate) layout: &'a Layout,
-    /// Sizes at which segments are sealed.
+    /// The sizes at which segments are sealed.
     pub(crate) moved_bytes: u64,
     pub(crate) stream_bytes: u64,
-    /// What all cold segments hold: raised with the size of a segment, lowered when the segment goes.
+    /// The size of all cold segments. It grows with a segment and shrinks when the segment is removed.
     pub(crate) usage_bytes: &'a AtomicU64,
 }
 
@@ -92,7 +92,7 @@ impl Site<'_> {
     }
 }
 
-/// A body in the making.
+/// A body to be written.
 pub(crate) struct Copy<'a> {
     pub(crate) target: Target,
     pub(crate) pieces: &'a [Bytes],
@@ -103,14 +103,14 @@ impl Copy<'_> {
         self.pieces.iter().map(Bytes::len).sum()
     }
 
-    /// What stands before the body in the segment: its checksum and its length.
+    /// Returns the header of the body: its checksum and its length.
     fn head(&self, segment: u32, offset: u64, size_bytes: u32) -> [u8; BODY_HEADER_BYTES] {
         let start = place_checksum(segment, offset);
         let crc = self.pieces.iter().fold(start, |crc, piece| crc32c::crc32c_append(crc, piece));
         (u64::from(size_bytes) << 32 | u64::from(crc)).to_le_bytes()
     }
 
-    /// All that is written of it: the pieces go to the file from where they are.
+    /// Returns all parts that are written. The pieces are written from their own buffers.
     fn parts<'b>(&'b self, head: &'b [u8]) -> impl Iterator<Item = IoSlice<'b>> {
         let padding_bytes =
             usize::try_from(stored_bytes(self.size())).unwrap_or(0) - self.size() - head.len();
@@ -121,9 +121,8 @@ impl Copy<'_> {
 }
 
 impl ColdStore {
-    /// Writes bodies behind each other, each put together of its pieces, and returns their places once all of them are durable. Segments that
-    /// turn out to hold nothing that lives are added to `dead`, even if the copying fails: when the disk is full, their space is needed at once.
-    /// Either all bodies are of streams or none is.
+    /// Writes bodies, each assembled from its pieces, and returns their places once all of them are durable. Adds segments without live bodies to
+    /// `dead`, even if the writing fails: on a full disk, their space is needed at once. Either all bodies belong to streams or none does.
     pub(crate) fn write(
         &self,
         site: &Site<'_>,
@@ -149,7 +148,7 @@ impl ColdStore {
         }
         let mut books = locked(&self.books);
         writers.give_up_idle(&mut books, dead);
-        // Let go of first, so that whoever finds the next idle segment can give it up at once.
+        // Unlocked first, so that another thread can give up the next idle segment at once.
         drop(writers);
         self.publish(&books);
         written.map_err(WriteFailed::into_read_error)
@@ -160,12 +159,12 @@ impl ColdStore {
 struct Copies<'a> {
     store: &'a ColdStore,
     site: &'a Site<'a>,
-    /// Where the next copy goes, of each target that was written to.
+    /// The place of the next copy, for each target that was written to.
     ends: BTreeMap<Target, End>,
-    /// Files to sync before the copies count as durable, by segment.
+    /// The files to sync before the copies are durable, by segment.
     touched: BTreeMap<u32, Arc<dyn DiskFile>>,
     created: bool,
-    /// Bytes that were counted as live, by segment.
+    /// The bytes that were counted as live, by segment.
     counted: BTreeMap<u32, u64>,
     dead: &'a mut Vec<Dead>,
 }
@@ -195,7 +194,7 @@ impl Copies<'_> {
     ) -> Result<Vec<StoredBody>, WriteFailed> {
         let mut places = Vec::with_capacity(bodies.len());
         for body in bodies {
-            // While a segment is written to, its end counts as unknown.
+            // While a segment is written, its end is unknown.
             if let Some(end) = writers.ends.remove(&body.target) {
                 self.ends.insert(body.target, end);
             }
@@ -214,7 +213,7 @@ impl Copies<'_> {
         Ok(places)
     }
 
-    /// Writes as many bodies of a target as one buffer and the current segment take; at least one.
+    /// Writes as many bodies of a target as fit into one buffer and the current segment. At least one.
     fn write_some(
         &mut self,
         target: Target,
@@ -226,7 +225,7 @@ impl Copies<'_> {
         let mut heads = Vec::with_capacity(bodies.len());
         let mut end = at;
         for body in bodies {
-            let size_bytes = u32::try_from(body.size()).expect("bodies have limits that are far smaller");
+            let size_bytes = u32::try_from(body.size()).expect("bodies are limited to far smaller sizes");
             heads.push(body.head(number, end, size_bytes));
             let place = body_ref(number, end);
             places.push(StoredBody { place, size_bytes });
@@ -238,8 +237,7 @@ impl Copies<'_> {
         file.write_at(&mut parts, at).map_err(|source| self.failed(source))
     }
 
-    /// Copies count as live before they are written: their segment may be sealed, and the last other body in it forgotten, before they are
-    /// durable.
+    /// Counts the copies as live before they are written: before they are durable, the segment may be sealed and its last other body released.
     fn count(&mut self, number: u32, bytes: u64) {
         let mut books = locked(&self.store.books);
         if let Some(segment) = books.segments.get_mut(&number) {
@@ -250,7 +248,7 @@ impl Copies<'_> {
         *self.counted.entry(number).or_default() += bytes;
     }
 
-    /// After a failure nobody will ever name the copies, and what stands at the end of the file is unknown: nothing may be written behind it.
+    /// Undoes the counting after a failure. The contents at the end of the file are unknown, so nothing may be written behind it.
     fn take_back(&mut self) {
         let mut books = locked(&self.store.books);
         for end in std::mem::take(&mut self.ends).into_values() {
@@ -271,7 +269,7 @@ impl Copies<'_> {
         self.dead.extend(books.review(number));
     }
 
-    /// The file that the next copy goes to, and where.
+    /// Returns the file and the offset for the next copy.
     fn ensure_segment(&mut self, target: Target) -> Result<(Arc<dyn DiskFile>, End), WriteFailed> {
         if let Some(end) = self.ends.get(&target).copied() {
             if !self.is_full(target, end) {
@@ -286,7 +284,7 @@ impl Copies<'_> {
         Ok((file, end))
     }
 
-    /// A stream leaves a segment also when most of it is dead: what is left dies soon, and the space of all of it comes back.
+    /// A stream also leaves a segment that is mostly dead: its last bodies will be released soon, and then the whole segment is removed.
     fn is_full(&self, target: Target, end: End) -> bool {
         if end.offset >= self.site.segment_bytes(target) {
             return true;
@@ -322,7 +320,7 @@ impl Copies<'_> {
         let file = disk.create(&path)?;
         self.created = true;
         if let Err(error) = write_all(&*file, &encode_header(kind, shard, number), 0) {
-            // The first error is the one to tell; no one knows of this file yet.
+            // The first error is the one to report. Nothing refers to this file yet.
             let _ = disk.remove(&path);
             return Err(error);
         }
@@ -339,7 +337,7 @@ impl Copies<'_> {
     }
 }
 
-/// The bodies from the front that go to a target in one write, which `room` is left for: at least one.
+/// Returns the bodies from the front that go to a target in one write of at most `room`. At least one.
 fn of_one_write<'a, 'b>(bodies: &'a [Copy<'b>], target: Target, room: u64) -> &'a [Copy<'b>] {
     let mut total = 0;
     let fits = |body: &&Copy<'_>| {

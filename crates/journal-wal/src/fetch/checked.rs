@@ -1,4 +1,4 @@
-//! Reading bodies to copy them: a copy has a checksum of its own and must not make damage look sound.
+//! Reads bodies in order to copy them. A copy gets a new checksum, so the old one must be verified first; otherwise a copy would hide damage.
 
 use bytes::Bytes;
 use peeklock_journal::{ReadError, StoredBody};
@@ -12,8 +12,8 @@ use crate::segment::Place;
 use crate::shard::Shard;
 use crate::shared::Shared;
 
-/// The bodies in order. Those in the log are checked by the checksum of their whole group, unless that was done a moment ago: of a group with
-/// bodies of many streams, which are copied one after the other, the whole is read once.
+/// Returns the bodies in order. Bodies in the log are verified by the checksum of their whole group, unless that was done recently: a group with
+/// bodies of many streams, which are copied one after the other, is read completely only once.
 pub(crate) fn checked_bodies(
     shared: &Shared,
     shard: &Shard,
@@ -21,7 +21,7 @@ pub(crate) fn checked_bodies(
 ) -> Result<Vec<Bytes>, ReadError> {
     let mut found: Vec<Option<Bytes>> = wanted.iter().map(|body| hot(shard, *body)).collect();
     check_groups(shared, shard, wanted, &mut found)?;
-    // What is left is cold, and carries its own checksum, or is in a group that was checked before.
+    // The rest are standalone bodies, which have their own checksums, and bodies in groups that were verified before.
     let missing: Vec<usize> =
         found.iter().enumerate().filter(|(_, b)| b.is_none()).map(|(at, _)| at).collect();
     let rest: Vec<StoredBody> = missing.iter().filter_map(|at| wanted.get(*at)).copied().collect();
@@ -34,7 +34,7 @@ pub(crate) fn checked_bodies(
     found.into_iter().zip(wanted).map(|(bytes, body)| bytes.ok_or_else(|| gone(body))).collect()
 }
 
-/// Reads the groups whole that were not checked lately, in the order in which they lie in the log, and takes what is wanted out of them.
+/// Reads the groups that were not verified recently, in the order of the log, and extracts the wanted bodies.
 fn check_groups(
     shared: &Shared,
     shard: &Shard,
@@ -64,7 +64,7 @@ fn check_groups(
             (None, None) => continue,
         };
         shard.note_checked(group.number);
-        // A slice keeps all that was read with it in memory until the copies are written.
+        // A slice keeps the whole read in memory until the copies are written.
         let wanted_bytes: usize = now.iter().map(|part| part.range().len()).sum();
         let is_mostly_wanted = wanted_bytes > window.size_bytes() / 2;
         for part in now {
@@ -79,7 +79,7 @@ fn check_groups(
     Ok(())
 }
 
-/// A body that is wanted of a group.
+/// A wanted body of a group.
 struct Part {
     group: CommitGroupNumber,
     offset_bytes: usize,
@@ -113,7 +113,7 @@ fn unchecked_parts(shard: &Shard, wanted: &[StoredBody], found: &[Option<Bytes>]
     parts
 }
 
-/// The payload of a group, checked; `None` if its space was given back.
+/// Reads and verifies the payload of a group. Returns `None` if its space was reused.
 fn read_group(
     shared: &Shared,
     shard: &Shard,

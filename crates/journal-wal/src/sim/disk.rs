@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex};
 use crate::disk::{DirectoryItem, DirectoryLock, Disk, DiskFile};
 use crate::locked;
 
-/// What a disk writes at once, or not at all.
+/// The unit that a disk writes completely or not at all.
 const SECTOR_BYTES: usize = 512;
 
-/// A disk in memory that knows which bytes and names were synced, and forgets the others when the power goes.
+/// A disk in memory. It tracks which bytes and names were synced, and loses the others in a power failure.
 ///
 /// Every call that changes something is a numbered step, so that a test can fail each of them in turn.
 #[derive(Clone, Default)]
@@ -17,27 +17,27 @@ pub struct SimDisk {
     state: Arc<Mutex<State>>,
 }
 
-/// What happens at a step.
+/// The fault of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The step and everything after it fail until [`SimDisk::reboot`]. What the step would have changed is unsynced.
+    /// This step and all later ones fail until [`SimDisk::reboot`]. The change of this step is not synced.
     PowerOff,
-    /// The step fails. A failed sync leaves the bytes readable but not on the device, and no later sync brings them there.
+    /// The step fails. After a failed sync the bytes are readable but not on the device, and no later sync writes them.
     Error,
-    /// The step fails for lack of room, if it needs any.
+    /// The step fails with a full disk, if it needs space.
     NoRoom,
-    /// The step fails because too many files are open, if it opens one.
+    /// The step fails with too many open files, if it opens one.
     NoHandle,
-    /// The program has a fault here.
+    /// The step panics, like a bug in the program.
     Panic,
 }
 
-/// What a power cut leaves of unsynced changes.
+/// The unsynced changes that survive a power failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
     All,
     None,
-    /// Sector by sector, and names up to some point, as the seed says.
+    /// Some sectors, and the names up to some point, chosen by the seed.
     Some {
         seed: u64,
     },
@@ -87,7 +87,7 @@ fn powered_off() -> io::Error {
     io::Error::other("the power is off")
 }
 
-/// A small generator: simulation needs repeatable choices, not good ones.
+/// A small random generator. A simulation needs repeatable choices, not good ones.
 struct Choices(u64);
 
 impl Choices {
@@ -105,12 +105,12 @@ impl SimDisk {
         SimDisk::default()
     }
 
-    /// Steps done so far.
+    /// Returns the number of steps so far.
     pub fn step_count(&self) -> u64 {
         locked(&self.state).step_count
     }
 
-    /// Lets `fault` happen at a step, counted from the first ever.
+    /// Injects a fault at a step, counted from the creation of the disk.
     pub fn fail_at(&self, step: u64, fault: Fault) {
         locked(&self.state).faults.insert(step, fault);
     }
@@ -119,12 +119,12 @@ impl SimDisk {
         locked(&self.state).faults.clear();
     }
 
-    /// Room for so many bytes, or for any number.
+    /// Sets the capacity, or removes the limit.
     pub fn set_capacity(&self, capacity_bytes: Option<u64>) {
         locked(&self.state).capacity_bytes = capacity_bytes;
     }
 
-    /// From now on only a write tells that there is no room, as with a quota.
+    /// Hides the capacity: from now on, only a write fails when the disk is full, like with a quota.
     pub fn hide_capacity(&self) {
         locked(&self.state).hides_capacity = true;
     }
@@ -137,7 +137,7 @@ impl SimDisk {
         locked(&self.state).off
     }
 
-    /// Turns the power off, if it is on, and on again. Owners of locks are gone, and so is what `loss` says.
+    /// Turns the power off, if it is on, and on again. All locks end, and unsynced changes are lost as `loss` defines.
     pub fn reboot(&self, loss: Loss) {
         let mut state = locked(&self.state);
         state.lose(loss);
@@ -146,7 +146,7 @@ impl SimDisk {
         state.locks.clear();
     }
 
-    /// The process died, the machine did not: nothing is lost but the locks, and nothing more is synced than before.
+    /// Ends the process, but not the machine: only the locks are lost, and nothing more is synced.
     pub fn kill_process(&self) {
         let mut state = locked(&self.state);
         state.off = false;
@@ -154,13 +154,13 @@ impl SimDisk {
         state.locks.clear();
     }
 
-    /// The bytes of a file as they are now.
+    /// Returns the current bytes of a file.
     pub fn bytes(&self, path: &Path) -> Option<Vec<u8>> {
         let state = locked(&self.state);
         state.names.get(path).and_then(|inode| state.inodes.get(*inode)).map(|inode| inode.current.clone())
     }
 
-    /// Replaces a file as a fault of the device would, without a step.
+    /// Changes a file like a failure of the device would, without a step.
     pub fn damage(&self, path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
         let mut state = locked(&self.state);
         let Some(at) = state.names.get(path).copied() else { return };
@@ -171,7 +171,7 @@ impl SimDisk {
         }
     }
 
-    /// Another disk with the same content, to try something on.
+    /// Returns a copy of the disk with the same contents.
     pub fn copy(&self) -> SimDisk {
         let state = locked(&self.state);
         let copy = State {
@@ -186,25 +186,25 @@ impl SimDisk {
         SimDisk { state: Arc::new(Mutex::new(copy)) }
     }
 
-    /// All files, in order.
+    /// Returns all files, in order.
     pub fn files(&self) -> Vec<PathBuf> {
         locked(&self.state).names.keys().cloned().collect()
     }
 }
 
 impl State {
-    /// Counts a step and says what should happen to it.
+    /// Counts a step and returns its fault.
     fn step(&mut self) -> Result<Option<Fault>, io::Error> {
         if self.off {
             return Err(powered_off());
         }
         self.step_count += 1;
         let fault = self.faults.get(&self.step_count).copied();
-        assert!(fault != Some(Fault::Panic), "a fault that was asked for");
+        assert!(fault != Some(Fault::Panic), "injected fault");
         Ok(fault)
     }
 
-    /// A change of names, with the fault of its step.
+    /// Changes names, with the fault of the step.
     fn change_names(&mut self, change: NameChange, creates: bool) -> io::Result<()> {
         match self.step()? {
             Some(Fault::Error) => return Err(io::Error::other("the device reports an error")),
@@ -289,7 +289,7 @@ fn directory_of(path: &Path) -> PathBuf {
 }
 
 impl Disk for SimDisk {
-    /// Directories last at once: losing one loses no more than losing the files in it.
+    /// Directories are durable at once: losing one is the same as losing the files in it.
     fn create_dir_all(&self, directory: &Path) -> io::Result<()> {
         let mut state = locked(&self.state);
         if state.off {

@@ -1,4 +1,4 @@
-//! Power cuts, failed syncs and full disks at every single step of a busy run: nothing that was durable is ever lost.
+//! Power failures, failed syncs and full disks at every step of a busy run. No durable group may be lost.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use peeklock_types::{CommitGroupNumber, ShardId};
 const SHARDS: u16 = 3;
 const ROUNDS: u64 = 48;
 
-/// One run from an empty disk; the fault, if any, happens on the way.
+/// One run from an empty disk. An injected fault happens on the way.
 fn run(disk: &SimDisk, oracle: &mut Oracle) {
     let Ok(broker) = Broker::open(disk, &tiny(), oracle, SHARDS) else { return };
     work(&mut broker.with_large().with_streams(), oracle, &mut Random(1), ROUNDS);
@@ -32,7 +32,7 @@ fn step_count() -> u64 {
 }
 
 #[test]
-fn the_run_does_all_that_a_journal_can() {
+fn the_run_uses_every_function() {
     let (disk, mut oracle) = (SimDisk::new(), Oracle::default());
     let mut broker = Broker::open(&disk, &tiny(), &mut oracle, SHARDS).unwrap().with_large().with_streams();
     assert!(work(&mut broker, &mut oracle, &mut Random(1), ROUNDS));
@@ -41,8 +41,8 @@ fn the_run_does_all_that_a_journal_can() {
     assert!(done.snapshots > 5 && done.group_moves > 5 && done.standalone_moves > 0);
     assert!(broker.owners.iter().map(|owner| owner.large_count).sum::<u64>() > 8);
     let gathered: u64 = broker.owners.iter().map(|owner| owner.gathered_count).sum();
-    assert!(gathered > 8, "{gathered} were gathered");
-    // What nobody needs is removed: the files that are left belong to what lives, or are being written.
+    assert!(gathered > 8, "{gathered} runs were moved");
+    // All files that are left belong to live bodies or are being written.
     let large_files = disk.files().into_iter().filter(|path| path.extension().is_some_and(|e| e == "body"));
     let live: usize = broker.owners.iter().map(|owner| owner.large_live().count()).sum();
     broker.driver.keep();
@@ -54,7 +54,7 @@ fn the_run_does_all_that_a_journal_can() {
 }
 
 #[test]
-fn a_power_cut_at_every_step_loses_nothing() {
+fn a_power_failure_at_any_step_loses_nothing() {
     for step in 1..=step_count() {
         for loss in [Loss::All, Loss::None, Loss::Some { seed: step }, Loss::Some { seed: step * 31 + 7 }] {
             let (disk, mut oracle) = (SimDisk::new(), Oracle::default());
@@ -66,14 +66,14 @@ fn a_power_cut_at_every_step_loses_nothing() {
     }
 }
 
-/// G6: what one recovery found, the next one finds, even if the power fails again before anything else is written.
+/// G6: the next recovery finds the same groups, even if the power fails again before anything is written.
 #[test]
-fn what_recovery_found_once_it_finds_always() {
+fn every_recovery_finds_the_same_groups() {
     for step in 1..=step_count() {
         let (disk, mut oracle) = (SimDisk::new(), Oracle::default());
         disk.fail_at(step, Fault::PowerOff);
         run(&disk, &mut oracle);
-        // If only the process dies, unsynced bytes and names are still there to be read, and recovery may return them.
+        // If only the process dies, unsynced bytes and names are still readable, and recovery may return them.
         match step % 4 {
             1 => disk.reboot(Loss::Some { seed: step }),
             _ => disk.kill_process(),
@@ -92,9 +92,9 @@ fn what_recovery_found_once_it_finds_always() {
     }
 }
 
-/// What a new process saw after a kill, it may build on, and a power cut must not take it away afterwards.
+/// A new process may build on the data that it has read after a kill, so a later power failure must not remove that data.
 #[test]
-fn what_was_seen_after_a_kill_outlives_a_power_cut() {
+fn groups_found_after_a_kill_survive_a_power_failure() {
     for step in 1..=step_count() {
         let (disk, mut oracle) = (SimDisk::new(), Oracle::default());
         disk.fail_at(step, Fault::PowerOff);
@@ -106,9 +106,9 @@ fn what_was_seen_after_a_kill_outlives_a_power_cut() {
     }
 }
 
-/// The log is given back on the word of a snapshot that the process before may not have synced.
+/// The log is trimmed because of a snapshot that the process before may not have synced.
 #[test]
-fn a_snapshot_found_after_a_kill_outlives_a_power_cut() {
+fn a_snapshot_found_after_a_kill_survives_a_power_failure() {
     let open = |disk: &SimDisk| {
         WalJournal::open_driven(Arc::new(disk.clone()), Path::new(DIRECTORY), tiny()).unwrap()
     };
@@ -140,9 +140,9 @@ fn a_snapshot_found_after_a_kill_outlives_a_power_cut() {
     }
 }
 
-/// A commit that was torn together with the header of its segment is gone, and nothing of it comes back in a later life of the file.
+/// A commit that was torn together with the header of its segment is lost, and no part of it reappears when the file is reused.
 #[test]
-fn a_torn_first_commit_never_comes_back() {
+fn a_torn_first_commit_is_never_replayed() {
     let (disk, mut oracle) = (SimDisk::new(), Oracle::default());
     let mut broker = Broker::open(&disk, &tiny(), &mut oracle, SHARDS).unwrap();
     let wal_files = || disk.files().into_iter().filter(|path| path.extension().is_some_and(|e| e == "wal"));
@@ -151,20 +151,20 @@ fn a_torn_first_commit_never_comes_back() {
     for owner in &mut broker.owners {
         owner.work(oracle.shards.get_mut(&owner.shard).unwrap(), &mut Random(1)).unwrap();
     }
-    // Durable for the journal, but the test says that it was not: the header never reached the device.
+    // The commit is durable for the journal, but the test removes it: the header never reached the device.
     while broker.driver.commit() {}
     drop(broker);
     disk.damage(&first, |bytes| bytes[..4096].fill(0));
     let mut broker = Broker::open(&disk, &tiny(), &mut oracle, SHARDS).unwrap();
-    assert!(!wal_files().any(|path| path == first), "the file has a new id");
+    assert!(!wal_files().any(|path| path == first), "the file should have a new id");
     assert!(work(&mut broker, &mut oracle, &mut Random(2), 1));
     drop(broker);
     Broker::open(&disk, &tiny(), &mut oracle, SHARDS).unwrap();
 }
 
-/// A power cut during recovery and what follows, after a power cut.
+/// A power failure during recovery, after a power failure.
 #[test]
-fn power_cuts_one_after_the_other_lose_nothing() {
+fn consecutive_power_failures_lose_nothing() {
     for first in (10..=step_count()).step_by(23) {
         for then in 1..40 {
             let (disk, mut oracle) = (SimDisk::new(), Oracle::default());
@@ -179,10 +179,10 @@ fn power_cuts_one_after_the_other_lose_nothing() {
     }
 }
 
-/// G5: after an error nothing more is promised, nothing promised is lost, and a new start goes on. The same bytes may be readable from the
-/// cache after a failed sync and still be lost later; recovery must not be taken in.
+/// G5: after an error nothing more is confirmed, no durable group is lost, and a new start continues. After a failed sync the bytes may be
+/// readable from the cache and be lost later; recovery must not rely on them.
 #[test]
-fn an_error_at_every_step_loses_nothing() {
+fn an_error_at_any_step_loses_nothing() {
     for step in 1..=step_count() {
         for loss in [Loss::All, Loss::None] {
             let (disk, mut oracle) = (SimDisk::new(), Oracle::default());
@@ -196,9 +196,9 @@ fn an_error_at_every_step_loses_nothing() {
     }
 }
 
-/// Too many open files are no reason to stop: what needs one is tried again.
+/// Too many open files do not stop the journal. It retries the operation.
 #[test]
-fn a_lack_of_handles_stops_nothing() {
+fn a_lack_of_file_handles_does_not_stop_the_journal() {
     let opened = {
         let disk = SimDisk::new();
         drop(Broker::open(&disk, &tiny(), &mut Oracle::default(), SHARDS).unwrap());
@@ -215,7 +215,7 @@ fn a_lack_of_handles_stops_nothing() {
 }
 
 #[test]
-fn a_lack_of_room_at_every_step_loses_nothing() {
+fn a_full_disk_at_any_step_loses_nothing() {
     for step in 1..=step_count() {
         let (disk, mut oracle) = (SimDisk::new(), Oracle::default());
         disk.fail_at(step, Fault::NoRoom);

@@ -1,7 +1,7 @@
-//! Cuts, flipped bits and zeroed tails: recovery returns exactly the intact prefix when only the last commit can be torn, and otherwise names
-//! the file and the place. It never returns something wrong and never leaves out what it could have known.
+//! Cuts, flipped bits and zeroed ends. Recovery returns exactly the intact prefix if only the last commit can be torn, and otherwise an error
+//! with the file and the offset. It never returns wrong data, and never omits data that it could have found.
 //!
-//! The frames are found here by the layout in `docs/design/wal-format.md`, not by the code under test.
+//! This test finds the frames by the layout in `docs/design/wal-format.md`, not with the code under test.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -18,7 +18,7 @@ const BLOCK: usize = 4096;
 const FRAME_HEADER: usize = 64;
 const SHARDS: u16 = 3;
 
-/// A frame as it stands in a segment.
+/// A frame in a segment.
 #[derive(Clone, Debug)]
 struct Frame {
     range: Range<usize>,
@@ -28,7 +28,7 @@ struct Frame {
     payload: Vec<u8>,
 }
 
-/// A segment in use.
+/// A used segment.
 struct Segment {
     path: PathBuf,
     frames: Vec<Frame>,
@@ -71,7 +71,7 @@ fn segments_of(disk: &SimDisk) -> Vec<Segment> {
         .collect()
 }
 
-/// A log of many commits in several segments, nothing trimmed, some commits with several groups.
+/// A log of many commits in several segments. Nothing is trimmed, and some commits have several groups.
 fn filled() -> SimDisk {
     let (disk, mut oracle) = (SimDisk::new(), Oracle::default());
     let mut config = tiny();
@@ -79,7 +79,7 @@ fn filled() -> SimDisk {
     config.snapshot_after_bytes = 1 << 30;
     let mut broker = Broker::open(&disk, &config, &mut oracle, SHARDS).unwrap();
     assert!(work(&mut broker, &mut oracle, &mut Random(5), 25));
-    // The last segment has several commits, and the last commit several groups of each shard.
+    // The last segment has several commits, and the last commit has several groups of each shard.
     for _ in 0..2 {
         let owner = &mut broker.owners[0];
         owner.work(oracle.shards.get_mut(&owner.shard).unwrap(), &mut Random(6)).unwrap();
@@ -96,7 +96,7 @@ fn filled() -> SimDisk {
 
 type Groups = BTreeMap<u16, Vec<(u64, Vec<u8>)>>;
 
-/// What replay returns, or why it does not.
+/// Returns the replayed groups or the error.
 fn replay(disk: &SimDisk) -> Result<Groups, OpenError> {
     let (journal, _driver) = WalJournal::open_driven(Arc::new(disk.clone()), Path::new(DIRECTORY), tiny())?;
     let mut found = Groups::new();
@@ -118,7 +118,7 @@ fn groups_in<'a>(frames: impl Iterator<Item = &'a Frame>) -> Groups {
     groups
 }
 
-/// What must happen when these bytes of a segment have changed.
+/// The expected result after these bytes of a segment have changed.
 enum Verdict {
     Found(Groups),
     Corrupt(PathBuf, usize),
@@ -147,20 +147,22 @@ fn verdict(segments: &[Segment], at: usize, is_changed: impl Fn(Range<usize>) ->
 fn check(disk: &SimDisk, expected: &Verdict, what: &str) {
     match (replay(disk), expected) {
         (Ok(found), Verdict::Found(groups)) => {
-            assert!(found == *groups, "{what}: other groups than expected")
+            assert!(found == *groups, "{what}: unexpected groups")
         }
         (Err(OpenError::Corrupt { file, offset, .. }), Verdict::Corrupt(path, at)) => {
             assert_eq!((Path::new(&file), offset), (path.as_path(), *at as u64), "{what}");
         }
         (Err(error), Verdict::Corrupt(..)) => panic!("{what}: {error}"),
-        (Err(error), Verdict::Found(_)) => panic!("{what}: a torn tail is no damage, but: {error}"),
+        (Err(error), Verdict::Found(_)) => {
+            panic!("{what}: a torn end is not damage, but recovery failed: {error}")
+        }
         (Ok(_), Verdict::Corrupt(path, at)) => {
-            panic!("{what}: damage of {} at {at} was not seen", path.display())
+            panic!("{what}: damage of {} at {at} was not detected", path.display())
         }
     }
 }
 
-/// Changes a segment and checks what recovery makes of it, twice.
+/// Changes a segment and checks the result of recovery, twice.
 fn damage(disk: &SimDisk, segments: &[Segment], at: usize, what: &str, change: impl FnOnce(&mut Vec<u8>)) {
     let disk = disk.copy();
     let path = &segments[at].path;
@@ -171,13 +173,13 @@ fn damage(disk: &SimDisk, segments: &[Segment], at: usize, what: &str, change: i
     let files = disk.files();
     check(&disk, &expected, what);
     if matches!(expected, Verdict::Corrupt(..)) {
-        assert_eq!(disk.files(), files, "{what}: nothing is removed");
-        assert_eq!(disk.bytes(path).unwrap(), after, "{what}: nothing is changed");
+        assert_eq!(disk.files(), files, "{what}: no file should be removed");
+        assert_eq!(disk.bytes(path).unwrap(), after, "{what}: no file should be changed");
     }
     check(&disk, &expected, what);
 }
 
-/// A place in a segment, more often where something was written last.
+/// Chooses an offset in a segment, more often near the end of the log.
 fn place(segments: &[Segment], random: &mut Random, size: usize) -> (usize, usize) {
     let at = if random.below(2) == 0 { segments.len() - 1 } else { random.index(segments.len()) };
     let frames = &segments[at].frames;
@@ -196,7 +198,7 @@ fn size_of(disk: &SimDisk, segment: &Segment) -> usize {
 }
 
 #[test]
-fn the_log_has_what_the_tests_need() {
+fn the_test_log_has_the_required_frames() {
     let disk = filled();
     let segments = segments_of(&disk);
     let last = segments.last().unwrap();
@@ -213,7 +215,7 @@ fn the_log_has_what_the_tests_need() {
 }
 
 #[test]
-fn any_flipped_bit_is_found_or_harmless() {
+fn a_flipped_bit_is_detected_or_harmless() {
     let disk = filled();
     let segments = segments_of(&disk);
     let mut random = Random(11);
@@ -235,7 +237,7 @@ fn any_flipped_bit_is_found_or_harmless() {
 }
 
 #[test]
-fn a_zeroed_tail_leaves_the_prefix_or_is_found() {
+fn a_zeroed_end_is_detected_or_leaves_the_prefix() {
     let disk = filled();
     let segments = segments_of(&disk);
     let mut random = Random(12);
@@ -249,7 +251,7 @@ fn a_zeroed_tail_leaves_the_prefix_or_is_found() {
 }
 
 #[test]
-fn zeroed_sectors_are_found_or_leave_the_prefix() {
+fn zeroed_sectors_are_detected_or_leave_the_prefix() {
     let disk = filled();
     let segments = segments_of(&disk);
     let mut random = Random(13);
@@ -264,9 +266,9 @@ fn zeroed_sectors_are_found_or_leave_the_prefix() {
     }
 }
 
-/// Segments are made whole before they are used, so a short one was cut by something else: even its unused end is missed.
+/// A segment has its full size before it is used, so a shorter one was cut: even its unused end is missed.
 #[test]
-fn a_cut_file_is_always_named() {
+fn the_error_names_a_cut_file() {
     let disk = filled();
     let segments = segments_of(&disk);
     let mut random = Random(14);
@@ -284,7 +286,7 @@ fn a_cut_file_is_always_named() {
 }
 
 #[test]
-fn a_missing_segment_is_noticed() {
+fn a_missing_segment_is_detected() {
     let disk = filled();
     let segments = segments_of(&disk);
     for segment in &segments[..segments.len() - 1] {
@@ -298,9 +300,9 @@ fn a_missing_segment_is_noticed() {
     }
 }
 
-/// A commit that was acknowledged is missed even if the one after it is torn: any frame of that one tells.
+/// A confirmed commit is missed even if the one after it is torn, because any frame of the later one proves that it existed.
 #[test]
-fn damage_before_a_torn_commit_is_noticed() {
+fn damage_before_a_torn_commit_is_detected() {
     let disk = filled();
     let segments = segments_of(&disk);
     let frames = &segments.last().unwrap().frames;
@@ -317,7 +319,7 @@ fn damage_before_a_torn_commit_is_noticed() {
 }
 
 #[test]
-fn a_log_that_is_missing_altogether_is_noticed() {
+fn a_missing_log_is_detected() {
     let (disk, mut oracle) = (SimDisk::new(), Oracle::default());
     let mut broker = Broker::open(&disk, &tiny(), &mut oracle, SHARDS).unwrap();
     assert!(work(&mut broker, &mut oracle, &mut Random(5), 40));
@@ -341,9 +343,9 @@ fn a_log_that_is_missing_altogether_is_noticed() {
     }
 }
 
-/// Frames that are sound by themselves but stand in the wrong place are refused.
+/// Intact frames in the wrong place are rejected.
 #[test]
-fn segments_that_changed_places_are_noticed() {
+fn swapped_segments_are_detected() {
     let disk = filled();
     let segments = segments_of(&disk);
     for pair in segments.windows(2) {
@@ -355,13 +357,13 @@ fn segments_that_changed_places_are_noticed() {
     }
 }
 
-/// A journal that has run for long: most of its log was used again, and its state is in snapshots and cold segments.
+/// A journal after a long run: most of its log was reused, and its state is in snapshots and cold segments.
 fn long_trimmed(config: &WalConfig) -> (SimDisk, Oracle) {
     let (disk, mut oracle) = (SimDisk::new(), Oracle::default());
     let mut broker = Broker::open(&disk, config, &mut oracle, SHARDS).unwrap().with_streams();
     assert!(work(&mut broker, &mut oracle, &mut Random(21), 150));
     assert!(broker.done.standalone_moves > 0 && broker.done.snapshots > 10, "{:?}", broker.done);
-    // The last shard sleeps from here on: its log goes altogether, and only its snapshots are left.
+    // The last shard is idle from here on: its groups leave the log, and only its snapshots are left.
     let idle = broker.owners.len() - 1;
     let shard = broker.owners[idle].shard;
     assert!(broker.owners[idle].snapshot(&oracle.shards[&shard]));
@@ -377,7 +379,7 @@ fn long_trimmed(config: &WalConfig) -> (SimDisk, Oracle) {
     (disk, oracle)
 }
 
-/// Opens all shards and reads all that lives. What is found must be exactly what the oracle knows to be newest.
+/// Opens all shards and reads all live bodies. The result must be the newest state that the oracle has.
 fn read_all(disk: &SimDisk, config: &WalConfig, oracle: &Oracle) -> Result<(), String> {
     let (journal, _driver) =
         WalJournal::open_driven(Arc::new(disk.clone()), Path::new(DIRECTORY), config.clone())
@@ -396,9 +398,9 @@ fn read_all(disk: &SimDisk, config: &WalConfig, oracle: &Oracle) -> Result<(), S
     Ok(())
 }
 
-/// Damage to a snapshot or a cold segment is harmless or named. It never gives an older state or another body.
+/// A damaged snapshot or cold segment causes no harm or an error with its name. It never leads to an older state or another body.
 #[test]
-fn damaged_snapshots_and_cold_segments_are_named_or_harmless() {
+fn a_damaged_snapshot_or_cold_segment_is_named_or_harmless() {
     let config = tiny();
     let (disk, oracle) = long_trimmed(&config);
     read_all(&disk, &config, &oracle).unwrap();

@@ -1,4 +1,4 @@
-//! What can be wrong with a data directory, and what its user is told.
+//! Faults of a data directory, and the errors for the user.
 
 use std::path::Path;
 use std::process::Command;
@@ -24,13 +24,13 @@ fn bytes_under(directory: &Path) -> u64 {
 }
 
 #[tokio::test]
-async fn an_empty_broker_needs_little_room() {
+async fn an_empty_broker_needs_little_space() {
     let directory = tempfile::tempdir().unwrap();
     let journal = open(directory.path()).unwrap();
     let (mut log, _) = journal.open(ShardId(0)).await.unwrap();
     log.append(Bytes::from_static(b"hello").into()).unwrap();
     log.durable(CommitGroupNumber::NONE).await.unwrap();
-    // The spares are made in the background: what counts is the most that there will be.
+    // The spares are made in the background, so the test waits for the largest size.
     let patience = Instant::now() + Duration::from_secs(20);
     while journal.stats().spare_count < WalConfig::default().spares_min && Instant::now() < patience {
         std::thread::yield_now();
@@ -38,7 +38,7 @@ async fn an_empty_broker_needs_little_room() {
     drop((log, journal));
     let bytes = bytes_under(directory.path());
     assert!(bytes <= 64 << 20, "{bytes} bytes");
-    assert!(bytes >= 32 << 20, "the spares are there: {bytes} bytes");
+    assert!(bytes >= 32 << 20, "the spares should exist: {bytes} bytes");
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn a_directory_has_one_owner() {
 
 const OTHER: &str = "PEEKLOCK_TEST_OTHER_DIRECTORY";
 
-/// Runs [`another_process_opens`] in a process of its own.
+/// Runs [`another_process_opens`] in another process.
 fn ask_other_process(directory: &Path) -> String {
     let program = std::env::current_exe().unwrap();
     let output = Command::new(program)
@@ -80,7 +80,7 @@ fn another_process_opens() {
 }
 
 #[test]
-fn a_newer_format_is_left_alone() {
+fn a_newer_format_is_rejected_without_changes() {
     let directory = tempfile::tempdir().unwrap();
     drop(open(directory.path()).unwrap());
     std::fs::write(directory.path().join("FORMAT"), "peeklock journal 7\n").unwrap();
@@ -90,7 +90,7 @@ fn a_newer_format_is_left_alone() {
 }
 
 #[test]
-fn an_older_format_is_refused_with_a_sentence() {
+fn an_unreleased_format_is_rejected() {
     let directory = tempfile::tempdir().unwrap();
     drop(open(directory.path()).unwrap());
     std::fs::write(directory.path().join("FORMAT"), "peeklock journal 1\n").unwrap();
@@ -100,7 +100,7 @@ fn an_older_format_is_refused_with_a_sentence() {
 }
 
 #[test]
-fn an_unknown_or_missing_format_is_damage() {
+fn an_unknown_or_missing_format_is_reported_as_damage() {
     let directory = tempfile::tempdir().unwrap();
     drop(open(directory.path()).unwrap());
     std::fs::write(directory.path().join("FORMAT"), "something else").unwrap();
@@ -114,7 +114,7 @@ fn an_unknown_or_missing_format_is_damage() {
 }
 
 #[test]
-fn a_directory_that_cannot_be_used_is_named() {
+fn the_error_names_an_unusable_directory() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("file");
     std::fs::write(&file, "not a directory").unwrap();
@@ -124,7 +124,7 @@ fn a_directory_that_cannot_be_used_is_named() {
 }
 
 #[test]
-fn foreign_files_are_left_alone() {
+fn foreign_files_are_not_changed() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("notes.txt"), "mine").unwrap();
     drop(open(directory.path()).unwrap());
@@ -136,7 +136,7 @@ fn foreign_files_are_left_alone() {
     assert!(directory.path().join("wal").join("x12.wal").exists());
 }
 
-/// Files of the newest and the older snapshot of shard 0.
+/// Returns the files of the newest and the older snapshot of shard 0.
 fn snapshots(disk: &SimDisk) -> Vec<std::path::PathBuf> {
     let mut files: Vec<_> =
         disk.files().into_iter().filter(|path| path.starts_with("/data/snap/0")).collect();
@@ -153,17 +153,17 @@ fn a_damaged_snapshot_is_replaced_by_the_one_before_as_long_as_the_log_covers_it
         assert!(broker.owners[0].snapshot(&oracle.shards[&ShardId(0)]));
     }
     drop(broker);
-    let [newest, older] = &snapshots(&disk)[..] else { panic!("two snapshots are kept") };
+    let [newest, older] = &snapshots(&disk)[..] else { panic!("there should be two snapshots") };
     disk.damage(newest, |bytes| bytes[60] ^= 1);
     let mut broker = Broker::open(&disk, &tiny(), &mut oracle, 1).unwrap();
     assert!(work(&mut broker, &mut oracle, &mut Random(4), 3));
     assert!(broker.owners[0].snapshot(&oracle.shards[&ShardId(0)]));
-    assert!(!disk.files().contains(newest), "the damaged one is gone when a better one is there");
-    assert!(disk.files().contains(older), "the last good one stays");
+    assert!(!disk.files().contains(newest), "a newer snapshot should replace the damaged one");
+    assert!(disk.files().contains(older), "the last readable snapshot should stay");
 }
 
 #[test]
-fn a_damaged_snapshot_without_a_log_behind_it_is_an_error() {
+fn a_damaged_snapshot_without_a_log_is_an_error() {
     let (disk, mut oracle) = (SimDisk::new(), Oracle::default());
     let mut broker = Broker::open(&disk, &tiny(), &mut oracle, 2).unwrap();
     assert!(work(&mut broker, &mut oracle, &mut Random(3), 40));
@@ -177,10 +177,10 @@ fn a_damaged_snapshot_without_a_log_behind_it_is_an_error() {
     assert!(matches!(&error, OpenError::Corrupt { file, .. } if Path::new(file) == files[0]), "{error}");
 }
 
-/// The log of an idle shard is used again by others. If its newest snapshot is damaged then, the one before it is an older state, which must
-/// not pass for the newest.
+/// Other shards reuse the log of an idle shard. If its newest snapshot is then damaged, the one before is an older state, which must not pass for
+/// the newest.
 #[test]
-fn a_damaged_snapshot_of_an_idle_shard_does_not_turn_it_back() {
+fn a_damaged_snapshot_of_an_idle_shard_does_not_restore_an_older_state() {
     let (disk, config) = (SimDisk::new(), tiny());
     let open =
         || WalJournal::open_driven(Arc::new(disk.clone()), Path::new(DIRECTORY), config.clone()).unwrap();
@@ -214,12 +214,12 @@ fn a_damaged_snapshot_of_an_idle_shard_does_not_turn_it_back() {
 }
 
 #[test]
-fn a_snapshot_that_is_there_already_is_not_written_again() {
+fn an_existing_snapshot_is_not_overwritten() {
     let (disk, mut oracle) = (SimDisk::new(), Oracle::default());
     let mut broker = Broker::open(&disk, &tiny(), &mut oracle, 1).unwrap();
     let known = |oracle: &Oracle| oracle.shards[&ShardId(0)].clone();
     now(broker.owners[0].log.put_snapshot(CommitGroupNumber::NONE, Bytes::new().into())).unwrap();
-    assert!(snapshots(&disk).is_empty(), "no group, no state");
+    assert!(snapshots(&disk).is_empty(), "there should be no snapshot without groups");
     for _ in 0..2 {
         assert!(work(&mut broker, &mut oracle, &mut Random(3), 2));
         assert!(broker.owners[0].snapshot(&known(&oracle)));

@@ -1,4 +1,5 @@
-//! Segments of streams on a disk that is damaged, full or failing: nothing wrong is read, nothing is left behind, and what is dead goes.
+//! Segments of streams on a damaged, full or failing disk. The journal never returns wrong bytes, leaves nothing behind, and removes dead
+//! segments.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -32,7 +33,7 @@ fn open(disk: SimDisk, config: WalConfig, live: &[StoredBody]) -> Bench {
 }
 
 impl Bench {
-    /// A body in the log.
+    /// Appends a group with one body.
     fn append(&mut self, size: usize) -> StoredBody {
         let number = self.log.append(vec![7; size].into()).unwrap();
         while self.driver.commit() {}
@@ -54,7 +55,7 @@ impl Bench {
         self.disk.files().into_iter().filter(is_stream).collect()
     }
 
-    /// What is counted is what the files have.
+    /// Checks that the counted usage equals the size of the files.
     fn check_usage(&self) {
         let size = |path: &PathBuf| self.disk.bytes(path).unwrap().len() as u64;
         let used: u64 = self.stream_files().iter().map(size).sum();
@@ -63,7 +64,7 @@ impl Bench {
 }
 
 #[test]
-fn damage_is_found_where_it_is_read_and_nowhere_else() {
+fn damage_affects_only_the_damaged_body() {
     let mut bench = bench(WalConfig { stream_segment_bytes: 1 << 20, ..tiny() });
     let bodies = [bench.append(3_000), bench.append(5_000)];
     let gathered = bench.gather(1, &[&bodies, &bodies]).unwrap();
@@ -74,7 +75,7 @@ fn damage_is_found_where_it_is_read_and_nowhere_else() {
         assert!(matches!(bench.read(gathered[0]), Err(ReadError::Corrupt { .. })), "byte {at}");
         assert_eq!(bench.read(gathered[1]).unwrap().len(), 8_000, "byte {at}");
         let moved = bench.gather(2, &[&gathered[..1]]);
-        assert!(matches!(moved, Err(ReadError::Corrupt { .. })), "a copy does not make it look sound");
+        assert!(matches!(moved, Err(ReadError::Corrupt { .. })), "a copy should not hide the damage");
         bench.disk.damage(&file, |bytes| bytes[at] ^= 1);
     }
     bench.disk.damage(&file, |bytes| bytes.truncate(10_000));
@@ -82,9 +83,9 @@ fn damage_is_found_where_it_is_read_and_nowhere_else() {
     assert_eq!(bench.read(gathered[0]).unwrap().len(), 8_000);
 }
 
-/// A part has no checksum of its own: the whole is looked at first, once, and then only the part is read.
+/// A range has no checksum of its own. The whole body is verified first, once; then only the range is read.
 #[test]
-fn a_part_of_a_body_is_read_alone_once_the_whole_was_found_sound() {
+fn a_range_is_read_alone_after_the_whole_body_was_verified() {
     let mut bench = bench(WalConfig { stream_segment_bytes: 1 << 20, ..tiny() });
     let body = bench.append(3_000);
     let gathered = bench.gather(1, &[&[body; 30]]).unwrap().remove(0);
@@ -101,7 +102,7 @@ fn a_part_of_a_body_is_read_alone_once_the_whole_was_found_sound() {
     flip(&bench);
     assert_eq!(part(&bench, 0..100).unwrap(), vec![7; 100]);
     flip(&bench);
-    assert_eq!(part(&bench, 70_001..80_000).unwrap(), vec![7; 9_999], "no more than that is read");
+    assert_eq!(part(&bench, 70_001..80_000).unwrap(), vec![7; 9_999], "only the range should be read");
     assert_eq!(part(&bench, 89_990..100_000).unwrap().len(), 10);
     assert!(matches!(bench.read(gathered), Err(ReadError::Corrupt { .. })));
     bench.disk.damage(&file, |bytes| bytes.truncate(80_000));
@@ -109,7 +110,7 @@ fn a_part_of_a_body_is_read_alone_once_the_whole_was_found_sound() {
 }
 
 #[test]
-fn a_part_of_a_body_in_the_log_is_that_part() {
+fn a_range_of_a_body_in_a_group_is_readable() {
     let mut bench = bench(WalConfig { hot_cache_bytes: 0, ..tiny() });
     let content: Vec<u8> = (0..3_000_u16).map(|byte| byte.to_le_bytes()[0]).collect();
     let number = bench.log.append(content.clone().into()).unwrap();
@@ -121,9 +122,9 @@ fn a_part_of_a_body_in_the_log_is_that_part() {
     }
 }
 
-/// The log has checksums for whole groups only: a body beside a damaged one is not trusted either.
+/// The log has checksums only for whole groups, so a body next to a damaged one is not trusted either.
 #[test]
-fn what_is_damaged_in_the_log_is_not_gathered() {
+fn a_damaged_group_is_not_copied() {
     let mut bench = bench(WalConfig { hot_cache_bytes: 0, ..tiny() });
     let body = bench.append(3_000);
     let part = StoredBody { size_bytes: 1_000, ..body };
@@ -137,7 +138,7 @@ fn what_is_damaged_in_the_log_is_not_gathered() {
 }
 
 #[test]
-fn what_is_forgotten_is_counted_back_and_removed() {
+fn released_bodies_free_their_space() {
     let mut bench = bench(tiny());
     let body = bench.append(3_000);
     let mut all = Vec::new();
@@ -155,9 +156,9 @@ fn what_is_forgotten_is_counted_back_and_removed() {
     assert_eq!((bench.journal.stats().cold_bytes, bench.stream_files().len()), (0, 0));
 }
 
-/// Nobody will ever name copies of which nobody was told.
+/// If the caller never receives the new places, the copies are orphaned and removed.
 #[test]
-fn what_nobody_waits_for_is_not_kept() {
+fn copies_without_a_caller_are_removed() {
     let mut bench = bench(tiny());
     let body = bench.append(3_000);
     let kept = bench.gather(1, &[&[body]]).unwrap();
@@ -169,9 +170,9 @@ fn what_nobody_waits_for_is_not_kept() {
     assert_eq!((bench.journal.stats().cold_bytes, bench.stream_files().len()), (0, 0));
 }
 
-/// A stream of which little is kept takes little, though its segments may grow large.
+/// A stream with little live data takes little space, although its segments may grow large.
 #[test]
-fn a_stream_that_is_forgotten_from_its_front_stays_small() {
+fn a_stream_that_is_released_from_its_front_stays_small() {
     let mut bench = bench(WalConfig { stream_segment_bytes: 64 << 20, ..tiny() });
     let body = bench.append(20_000);
     let mut live = VecDeque::new();
@@ -191,7 +192,7 @@ fn a_stream_that_is_forgotten_from_its_front_stays_small() {
 }
 
 #[test]
-fn a_full_disk_refuses_and_leaves_nothing() {
+fn a_move_on_a_full_disk_fails_and_leaves_nothing() {
     let mut bench = bench(tiny());
     let body = bench.append(20_000);
     let kept = bench.gather(1, &[&[body]]).unwrap();
@@ -212,11 +213,11 @@ fn a_full_disk_refuses_and_leaves_nothing() {
 }
 
 #[test]
-fn a_failure_at_every_step_leaves_nothing_and_stops_nothing() {
+fn a_failure_at_any_step_leaves_nothing_and_does_not_stop_the_journal() {
     let prepared = || {
         let mut bench = bench(tiny());
         let body = bench.append(3_000);
-        // The first goes behind this one, the others to segments of their own.
+        // The first copy is appended to this segment, the others go to new segments.
         let older = bench.gather(1, &[&[body]]).unwrap().remove(0);
         (bench, body, older)
     };
@@ -243,9 +244,9 @@ fn a_failure_at_every_step_leaves_nothing_and_stops_nothing() {
     }
 }
 
-/// What a power cut leaves behind the last durable body is never written behind, and goes with the segment.
+/// Nothing is written behind the bytes that a power failure has left after the last durable body. They are removed with their segment.
 #[test]
-fn a_torn_end_is_never_written_behind() {
+fn nothing_is_written_behind_a_torn_end() {
     for seed in 0..20 {
         let config = WalConfig { stream_segment_bytes: 1 << 20, ..tiny() };
         let mut bench = bench(config.clone());
@@ -268,7 +269,7 @@ fn a_torn_end_is_never_written_behind() {
     }
 }
 
-/// A log that is gone while something that was made from it is there is missed.
+/// The log is missing if a file exists that was made from it.
 #[test]
 fn a_segment_of_a_stream_proves_that_there_was_a_log() {
     let mut bench = bench(tiny());
@@ -284,9 +285,9 @@ fn a_segment_of_a_stream_proves_that_there_was_a_log() {
     assert!(error.contains("the log is missing") && error.contains(".stream"), "{error}");
 }
 
-/// A reader that is overtaken by retention gets the right bytes or is told that they are gone.
+/// A reader that is overtaken by retention gets the right bytes or [`ReadError::Gone`].
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_reader_never_gets_wrong_bytes_while_segments_go() {
+async fn a_reader_never_gets_wrong_bytes_while_segments_are_removed() {
     let directory = tempfile::tempdir().unwrap();
     let config = WalConfig { free_bytes_soft: 0, free_bytes_hard: 0, ..tiny() };
     let journal = WalJournal::open(directory.path(), config).unwrap();
@@ -319,7 +320,7 @@ async fn a_reader_never_gets_wrong_bytes_while_segments_go() {
         let gathered =
             log.move_bodies(Move::Runs { stream: 1, runs: vec![vec![body; 2]] }).await.unwrap().remove(0);
         live.push_back((gathered, round));
-        // Forgotten in the next round, while it may be read.
+        // Released in the next round, while it may be read.
         sender.send_replace(live.get(1).copied());
         if live.len() > 2 {
             let (oldest, _) = live.pop_front().unwrap();
@@ -332,9 +333,9 @@ async fn a_reader_never_gets_wrong_bytes_while_segments_go() {
     assert!(read_count > 0);
 }
 
-/// A reader that takes its time must not keep a group in memory for the sake of a small part of it.
+/// A slow reader must not keep a whole group in memory because of a small part of it.
 #[test]
-fn what_is_held_for_long_does_not_hold_its_group() {
+fn a_body_that_is_held_for_long_does_not_keep_its_group_in_memory() {
     let mut bench = bench(WalConfig { hot_cache_bytes: 1 << 20, ..tiny() });
     let whole = bench.append(20_000);
     let part = StoredBody { size_bytes: 500, ..whole };
@@ -344,5 +345,9 @@ fn what_is_held_for_long_does_not_hold_its_group() {
     assert!(slice == copy && slice == again);
     assert_eq!(slice.as_ptr(), reader.try_read(whole).unwrap().as_ptr());
     assert!(slice.as_ptr() != copy.as_ptr() && slice.as_ptr() != again.as_ptr());
-    assert_eq!(slice.as_ptr(), reader.try_read_apart(whole).unwrap().as_ptr(), "most of a group is no waste");
+    assert_eq!(
+        slice.as_ptr(),
+        reader.try_read_apart(whole).unwrap().as_ptr(),
+        "a body that is most of its group should not be copied"
+    );
 }

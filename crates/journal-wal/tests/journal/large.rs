@@ -1,4 +1,4 @@
-//! Large bodies on a disk that is damaged, full or slow to be told: nothing wrong is read, and nothing is left behind.
+//! Large bodies on a damaged, full or failing disk. The journal never returns wrong bytes and leaves nothing behind.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -45,12 +45,12 @@ impl Bench {
 }
 
 #[test]
-fn damage_is_found_where_it_is_read_and_nowhere_else() {
+fn damage_affects_only_the_damaged_body() {
     let bench = bench(tiny());
     let body = bench.write(200_000).unwrap();
     let file = bench.large_files().remove(0);
     let reader = bench.log.reader();
-    // Header of the file, then header and data of the second chunk.
+    // The header of the file, then the header and the data of the second chunk.
     for (at, is_in_first) in [(70_000, false), (24 + 65_536, false), (24 + 65_536 + 4, false), (30, true)] {
         bench.disk.damage(&file, |bytes| bytes[at] ^= 1);
         let first = now(reader.read_range(body, 0..1_000));
@@ -66,9 +66,9 @@ fn damage_is_found_where_it_is_read_and_nowhere_else() {
     assert!(matches!(now(reader.read_range(body, 0..100_000)), Err(ReadError::Corrupt { .. })));
 }
 
-/// A reference that says more or less than what was written is not believed.
+/// A reference with another size than the body's is detected.
 #[test]
-fn another_size_than_was_written_is_found() {
+fn a_reference_with_a_wrong_size_is_detected() {
     let bench = bench(tiny());
     let body = bench.write(70_000).unwrap();
     for size_bytes in [69_999, 70_001, 65_528, 500_000] {
@@ -79,7 +79,7 @@ fn another_size_than_was_written_is_found() {
 }
 
 #[test]
-fn what_is_forgotten_or_given_up_is_counted_back_and_removed() {
+fn released_and_abandoned_bodies_free_their_space() {
     let mut bench = bench(tiny());
     let kept = bench.write(100_000).unwrap();
     let used = bench.journal.stats().cold_bytes;
@@ -99,17 +99,17 @@ fn what_is_forgotten_or_given_up_is_counted_back_and_removed() {
 }
 
 #[test]
-fn a_full_disk_refuses_the_body_and_goes_on() {
+fn a_full_disk_rejects_the_body_and_the_journal_continues() {
     let mut bench = bench(tiny());
     let used = bench.disk.used_bytes();
     bench.disk.set_capacity(Some(used + 400_000));
-    // More than fits: the disk itself says so in the middle.
+    // The body does not fit: a write fails in the middle.
     assert!(matches!(bench.write(1_000_000), Err(BodyError::NoSpace(_))));
     bench.driver.keep();
     assert_eq!((bench.journal.stats().cold_bytes, bench.large_files().len()), (0, 0));
     bench.driver.keep();
     let body = bench.write(100_000).unwrap();
-    // Little is left: refused before anything is written.
+    // Little space is left: the body is rejected before anything is written.
     bench.disk.set_capacity(Some(bench.disk.used_bytes() + 100_000));
     let mut begun = now(bench.log.large_bodies().start()).unwrap();
     bench.driver.keep();
@@ -122,7 +122,7 @@ fn a_full_disk_refuses_the_body_and_goes_on() {
 }
 
 #[test]
-fn a_failure_at_every_step_leaves_nothing_and_stops_nothing() {
+fn a_failure_at_any_step_leaves_nothing_and_does_not_stop_the_journal() {
     let steps = {
         let bench = bench(tiny());
         let before = bench.disk.step_count();
@@ -142,7 +142,7 @@ fn a_failure_at_every_step_leaves_nothing_and_stops_nothing() {
     }
 }
 
-/// Room runs out of what the directory may take, not of the disk.
+/// The limit of the directory is reached, not the end of the disk.
 #[test]
 fn large_bodies_count_towards_the_limit_of_the_directory() {
     let config = WalConfig { total_bytes_max: Some(1_500_000), ..tiny() };

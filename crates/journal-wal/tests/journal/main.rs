@@ -1,4 +1,4 @@
-//! The journal on files, and on a disk that the test breaks.
+//! Tests of the journal on files and on a simulated disk.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 mod conformance;

@@ -1,4 +1,4 @@
-//! Old segments are used again, idle shards are told, and a full disk slows senders down without losing anything.
+//! Old segments are reused, owners of idle shards are asked to trim, and a full disk slows senders down without losing anything.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ fn append(log: &mut WalLog, driver: &mut Driver, size: usize) -> Result<CommitGr
     Ok(number)
 }
 
-/// Everything durable so far is covered and holds no body.
+/// Puts a snapshot of all durable groups and trims them.
 fn let_go(log: &mut WalLog) {
     let upto = log.watermark();
     now(log.put_snapshot(upto, Bytes::from_static(b"state").into())).unwrap();
@@ -34,7 +34,7 @@ fn wal_files(disk: &SimDisk) -> Vec<String> {
 }
 
 #[test]
-fn a_log_that_is_trimmed_lives_in_a_few_files_for_ever() {
+fn a_trimmed_log_reuses_a_few_files() {
     let disk = SimDisk::new();
     let (journal, mut driver) = open(&disk, tiny());
     let (mut log, _) = now(journal.open(ShardId(0))).unwrap();
@@ -48,7 +48,7 @@ fn a_log_that_is_trimmed_lives_in_a_few_files_for_ever() {
     let files = wal_files(&disk);
     assert!(files.len() <= 6, "{files:?}");
     let newest: u64 = files.last().unwrap().parse().unwrap();
-    assert!(newest > 40, "segments were used again under new names: {files:?}");
+    assert!(newest > 40, "segments should be reused under new names: {files:?}");
     let (journal, _driver) = {
         drop((log, journal, driver));
         disk.reboot(Loss::All);
@@ -60,7 +60,7 @@ fn a_log_that_is_trimmed_lives_in_a_few_files_for_ever() {
 }
 
 #[test]
-fn an_idle_shard_is_asked_to_let_go_of_the_oldest_segment() {
+fn an_idle_shard_is_asked_to_give_up_the_oldest_segment() {
     let disk = SimDisk::new();
     let (journal, mut driver) = open(&disk, tiny());
     let (mut idle, _) = now(journal.open(ShardId(0))).unwrap();
@@ -78,12 +78,12 @@ fn an_idle_shard_is_asked_to_let_go_of_the_oldest_segment() {
     let_go(&mut idle);
     driver.keep();
     assert!(idle.wants_moved().is_none() && !idle.wants_snapshot());
-    assert!(wal_files(&disk).len() < before, "the ring moves on");
+    assert!(wal_files(&disk).len() < before, "old segments should be reused");
 }
 
-/// There is room on the disk, so this passes without anybody freeing any.
+/// The disk has space, so this ends without anyone freeing space.
 #[test]
-fn a_log_that_grows_faster_than_it_is_tidied_is_behind() {
+fn a_log_that_grows_faster_than_it_is_trimmed_is_behind() {
     let disk = SimDisk::new();
     let (journal, mut driver) = open(&disk, WalConfig { ring_bytes_max: 64 * 1024, ..tiny() });
     let (mut log, _) = now(journal.open(ShardId(0))).unwrap();
@@ -96,14 +96,14 @@ fn a_log_that_grows_faster_than_it_is_tidied_is_behind() {
     }
     assert_eq!(log.space(), Space::Behind);
     append(&mut log, &mut driver, 100).unwrap();
-    assert!(log.wants_snapshot() && log.wants_moved().is_some(), "the owner is asked to tidy up");
+    assert!(log.wants_snapshot() && log.wants_moved().is_some(), "the owner should be asked to trim");
     let_go(&mut log);
     driver.keep();
     assert_eq!(log.space(), Space::Enough);
 }
 
 #[test]
-fn a_shard_that_nobody_opened_keeps_everything() {
+fn an_unopened_shard_keeps_everything() {
     let disk = SimDisk::new();
     let (journal, mut driver) = open(&disk, tiny());
     let (mut absent, _) = now(journal.open(ShardId(0))).unwrap();
@@ -122,7 +122,7 @@ fn a_shard_that_nobody_opened_keeps_everything() {
 }
 
 #[test]
-fn a_trim_without_a_snapshot_takes_nothing() {
+fn a_trim_without_a_snapshot_drops_nothing() {
     let disk = SimDisk::new();
     let (journal, mut driver) = open(&disk, tiny());
     let (mut log, _) = now(journal.open(ShardId(0))).unwrap();
@@ -138,7 +138,7 @@ fn a_trim_without_a_snapshot_takes_nothing() {
 }
 
 #[test]
-fn a_segment_that_is_being_read_is_not_written_again() {
+fn a_segment_that_is_being_read_is_not_reused() {
     let disk = SimDisk::new();
     let (journal, mut driver) = open(&disk, tiny());
     let (mut log, _) = now(journal.open(ShardId(0))).unwrap();
@@ -151,7 +151,7 @@ fn a_segment_that_is_being_read_is_not_written_again() {
     let (mut log, recovery) = now(journal.open(ShardId(0))).unwrap();
     let mut replay = recovery.groups;
     assert_eq!(replay.next().unwrap().unwrap().payload[0], 0);
-    // The reader is slow; meanwhile everything is trimmed and the ring goes round several times.
+    // The reader is slow. In the meantime everything is trimmed and every segment is reused several times.
     for _ in 0..80 {
         let_go(&mut log);
         append(&mut log, &mut driver, 3000).unwrap();
@@ -162,7 +162,7 @@ fn a_segment_that_is_being_read_is_not_written_again() {
 }
 
 #[test]
-fn a_full_disk_refuses_and_loses_nothing_and_recovers_by_itself() {
+fn a_full_disk_loses_nothing_and_recovers_by_itself() {
     let (disk, mut oracle) = (SimDisk::new(), Oracle::default());
     disk.set_capacity(Some(450 * 1024));
     let mut config = tiny();
@@ -174,16 +174,19 @@ fn a_full_disk_refuses_and_loses_nothing_and_recovers_by_itself() {
     assert!(disk.files().contains(&Path::new("/data/RESERVE").to_path_buf()));
     let mut levels = Vec::new();
     for _ in 0..100 {
-        assert!(work(&mut broker, &mut oracle, &mut Random(8), 1), "a full disk does not stop the journal");
+        assert!(work(&mut broker, &mut oracle, &mut Random(8), 1), "a full disk should not stop the journal");
         levels.push(broker.owners[0].log.space());
     }
     assert!(levels.is_sorted(), "{levels:?}");
     assert!(levels.contains(&Space::RejectSends) && levels.last() == Some(&Space::OnlySettle), "{levels:?}");
-    assert!(!disk.files().contains(&Path::new("/data/RESERVE").to_path_buf()), "the reserve was given up");
+    assert!(
+        !disk.files().contains(&Path::new("/data/RESERVE").to_path_buf()),
+        "the reserve should be removed"
+    );
     let shard = broker.owners[0].shard;
     let refused = broker.owners[0].work(oracle.shards.get_mut(&shard).unwrap(), &mut Random(9));
-    assert!(matches!(refused, Err(AppendError::Busy)), "no segment is left");
-    // Space comes back from outside.
+    assert!(matches!(refused, Err(AppendError::Busy)), "no segment should be left");
+    // Another program frees space.
     disk.set_capacity(Some(4 << 20));
     for _ in 0..3 {
         broker.driver.keep();
@@ -191,7 +194,10 @@ fn a_full_disk_refuses_and_loses_nothing_and_recovers_by_itself() {
     }
     assert_eq!(broker.owners[0].log.space(), Space::Enough);
     assert!(work(&mut broker, &mut oracle, &mut Random(10), 5));
-    assert!(disk.files().contains(&Path::new("/data/RESERVE").to_path_buf()), "the reserve is there again");
+    assert!(
+        disk.files().contains(&Path::new("/data/RESERVE").to_path_buf()),
+        "the reserve should exist again"
+    );
     drop(broker);
     disk.reboot(Loss::All);
     Broker::open(&disk, &config, &mut oracle, 2).unwrap();
@@ -205,11 +211,14 @@ fn snapshots_and_trimming_free_a_full_disk() {
     config.ring_bytes = 1 << 30;
     config.snapshot_after_bytes = 1 << 30;
     let mut broker = Broker::open(&disk, &config, &mut oracle, 2).unwrap();
-    // Sends stop when they should, so there is room for what frees space: the owners are asked, and do it.
+    // Sends are rejected early enough to leave space for the work that frees space, and the owners are asked to do it.
     for _ in 0..300 {
         assert!(work(&mut broker, &mut oracle, &mut Random(8), 1));
         if broker.owners[0].log.space() != Space::Enough {
-            assert!(broker.owners.iter().any(|owner| owner.log.wants_snapshot()), "the owners are asked");
+            assert!(
+                broker.owners.iter().any(|owner| owner.log.wants_snapshot()),
+                "the owners should be asked"
+            );
             assert!(crate::support::tend(&mut broker, &mut oracle));
             broker.driver.keep();
             broker.driver.keep();
@@ -236,9 +245,9 @@ fn the_whole_directory_can_have_a_limit() {
     assert!(stats.commit_count > 200 && stats.segment_count < 10, "{stats:?}");
 }
 
-/// After a start all that the log holds counts as new. An owner whose snapshot covers it anyway is asked once, not for ever.
+/// After a start, the whole log counts as new. An owner whose snapshot covers it is asked once, not forever.
 #[test]
-fn an_owner_that_has_a_snapshot_of_everything_is_not_asked_for_ever() {
+fn an_owner_with_a_complete_snapshot_is_asked_once() {
     let disk = SimDisk::new();
     let mut config = tiny();
     config.ring_bytes = 1 << 30;
@@ -257,7 +266,7 @@ fn an_owner_that_has_a_snapshot_of_everything_is_not_asked_for_ever() {
 }
 
 #[test]
-fn a_broker_that_filled_its_disk_starts_again() {
+fn a_broker_with_a_full_disk_starts() {
     let (disk, mut oracle) = (SimDisk::new(), Oracle::default());
     disk.set_capacity(Some(450 * 1024));
     let mut config = tiny();
@@ -265,7 +274,7 @@ fn a_broker_that_filled_its_disk_starts_again() {
     config.snapshot_after_bytes = 1 << 30;
     let mut broker = Broker::open(&disk, &config, &mut oracle, 2).unwrap();
     for _ in 0..100 {
-        assert!(work(&mut broker, &mut oracle, &mut Random(8), 1), "one round at a time: nothing is trimmed");
+        assert!(work(&mut broker, &mut oracle, &mut Random(8), 1), "one round should trim nothing");
     }
     assert_eq!(broker.journal.stats().spare_count, 0, "it is full");
     drop(broker);
@@ -280,7 +289,7 @@ fn a_broker_that_filled_its_disk_starts_again() {
     assert_eq!(broker.owners[0].log.space(), Space::Enough);
 }
 
-/// The reserve is there for this: after a start on a full disk the settlements that free it still find a segment.
+/// This is the purpose of the reserve: after a start on a full disk, the settlements that free space still find a segment.
 #[test]
 fn the_reserve_becomes_the_first_segment_on_a_full_disk() {
     let (disk, mut oracle) = (SimDisk::new(), Oracle::default());
@@ -300,10 +309,10 @@ fn the_reserve_becomes_the_first_segment_on_a_full_disk() {
     assert!(broker.driver.commit());
 }
 
-/// A limit that the file system does not tell shows in failed writes only. The level must not go to and fro, and the disk not be filled at
-/// every look.
+/// A limit that the file system does not report appears only as failed writes. The space level must not oscillate, and the disk must not be
+/// filled at every pass.
 #[test]
-fn a_hidden_limit_gives_a_steady_level() {
+fn a_hidden_limit_leads_to_a_steady_space_level() {
     let disk = SimDisk::new();
     let (journal, mut driver) = open(&disk, tiny());
     let (mut log, _) = now(journal.open(ShardId(0))).unwrap();
@@ -324,9 +333,9 @@ fn a_hidden_limit_gives_a_steady_level() {
     assert_eq!(log.space(), Space::Enough);
 }
 
-/// Each start writes to a new segment, and one that ends soon has no time to trim.
+/// Every start writes into a new segment, and a short run has no time to trim.
 #[test]
-fn a_hundred_starts_in_a_row_take_little_room() {
+fn a_hundred_starts_take_little_space() {
     let disk = SimDisk::new();
     let mut config = tiny();
     config.segment_bytes = 1024 * 1024;

@@ -1,5 +1,5 @@
-//! Everything at once on real threads: appends, settlements, moves, snapshots and trims of several shards, in a log of tiny segments. Bodies are
-//! settled and forgotten while others are on their way into the same cold segments.
+//! Everything in parallel on real threads: appends, settlements, moves, snapshots and trims of several shards, in a log of small segments. Bodies
+//! are settled and released while others are copied into the same cold segments.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -14,9 +14,9 @@ use crate::support::{Random, body, stored, tiny};
 
 const SHARDS: u16 = 3;
 const TIME: Duration = Duration::from_secs(3);
-/// A slow machine has longer for what must happen.
+/// A slow machine has more time for the required events.
 const TIME_MAX: Duration = Duration::from_secs(60);
-/// What each owner must have lived through.
+/// The events that each owner must have seen.
 const MOVED_MIN: u64 = 17;
 const FORGOTTEN_MEANWHILE_MIN: u64 = 2;
 const GATHERED_MIN: u64 = 7;
@@ -31,13 +31,13 @@ struct Owner {
     live: BTreeMap<u64, BodyRef>,
     next_id: u64,
     moved_count: u64,
-    forgotten_meanwhile: u64,
-    /// What was gathered, and of which bodies.
+    released_meanwhile: u64,
+    /// The moved runs, with the ids of their bodies.
     gathered: VecDeque<(Vec<u64>, StoredBody)>,
     gathered_count: u64,
 }
 
-/// So many gathered bodies are kept.
+/// The number of moved runs that are kept.
 const GATHERED_MAX: usize = 12;
 
 type Gathering = JoinHandle<Result<Vec<StoredBody>, ReadError>>;
@@ -45,7 +45,7 @@ type Gathering = JoinHandle<Result<Vec<StoredBody>, ReadError>>;
 impl Owner {
     fn has_seen_enough(&self) -> bool {
         self.moved_count >= MOVED_MIN
-            && self.forgotten_meanwhile >= FORGOTTEN_MEANWHILE_MIN
+            && self.released_meanwhile >= FORGOTTEN_MEANWHILE_MIN
             && self.gathered_count >= GATHERED_MIN
     }
 
@@ -55,8 +55,8 @@ impl Owner {
         live: BTreeMap<u64, BodyRef>,
         gathered: VecDeque<(Vec<u64>, StoredBody)>,
     ) -> Self {
-        let (moved_count, forgotten_meanwhile, gathered_count) = (0, 0, 0);
-        Owner { shard, log, live, next_id: 0, moved_count, forgotten_meanwhile, gathered, gathered_count }
+        let (moved_count, released_meanwhile, gathered_count) = (0, 0, 0);
+        Owner { shard, log, live, next_id: 0, moved_count, released_meanwhile, gathered, gathered_count }
     }
 
     fn stored(&self, ids: impl Iterator<Item = u64>) -> Vec<StoredBody> {
@@ -90,7 +90,7 @@ impl Owner {
         self.append(payload.into()).await;
     }
 
-    /// Settles some bodies, of which a few lived long enough to be moved, once or twice. Returns how many were cold.
+    /// Settles some bodies. A few of them live long enough to be moved once or twice. Returns how many were standalone.
     fn settle(&mut self, random: &mut Random) -> u64 {
         let next_id = self.next_id;
         let done = |id: &u64| match id % 9 {
@@ -118,7 +118,7 @@ impl Owner {
         }
     }
 
-    /// Begins to put some bodies together that are still in the log.
+    /// Starts to move a run of bodies that are still in groups.
     fn start_gathering(&mut self, stream: u64) -> (Vec<u64>, Gathering) {
         let in_log = self.live.iter().filter(|(id, place)| *id % 9 == stream && !place.is_standalone());
         let ids: Vec<u64> = in_log.map(|(id, _)| *id).take(5).collect();
@@ -130,7 +130,7 @@ impl Owner {
         let body = gathering.await.unwrap().unwrap().remove(0);
         self.append(Bytes::from_static(b"gathered")).await;
         if !ids.iter().all(|id| self.live.contains_key(id)) {
-            // One was settled meanwhile: the copy is of no use.
+            // A body was settled in the meantime: the copy is useless.
             self.log.release(&[body]);
             return;
         }
@@ -145,7 +145,7 @@ impl Owner {
         }
     }
 
-    /// Moves what the journal wants moved, and works on meanwhile.
+    /// Moves the bodies that the journal wants moved, and does other work in the meantime.
     async fn evacuate(&mut self, random: &mut Random) {
         let Some(wanted) = self.log.wants_moved() else { return };
         let is_meant = |place: &BodyRef| wanted.contains(*place);
@@ -154,14 +154,14 @@ impl Owner {
         let old = self.stored(meant.iter().copied());
         let moving = self.log.move_bodies(Move::Each(old.clone()));
         for _ in 0..random.below(4) {
-            self.forgotten_meanwhile += self.settle(random);
+            self.released_meanwhile += self.settle(random);
             self.put(random.below(4)).await;
         }
         let copies = match moving.await {
             Ok(copies) => copies,
             Err(ReadError::Gone(place)) => {
-                // The last body of its segment was settled meanwhile. The others stay where they are.
-                assert!(!self.live.values().any(|live| *live == place), "{place:?} lives");
+                // The last body of its segment was settled in the meantime. The others stay.
+                assert!(!self.live.values().any(|live| *live == place), "{place:?} should not be live");
                 return;
             }
             Err(error) => panic!("{error}"),
@@ -174,7 +174,7 @@ impl Owner {
                 forgotten.extend(old.place.is_standalone().then_some(*old));
                 self.moved_count += 1;
             } else {
-                // Settled meanwhile: its old place is forgotten already, its copy is not wanted.
+                // Settled in the meantime: its old place is already released, and its copy is useless.
                 forgotten.push(copy);
             }
         }
@@ -216,7 +216,7 @@ async fn live_through(journal: WalJournal, shard: ShardId, from: Instant) -> Own
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn all_at_once_and_a_start_afterwards() {
+async fn parallel_work_survives_a_restart() {
     let directory = tempfile::tempdir().unwrap();
     let journal = WalJournal::open(directory.path(), config()).unwrap();
     let from = Instant::now();
@@ -226,9 +226,9 @@ async fn all_at_once_and_a_start_afterwards() {
     for task in tasks {
         owners.push(task.await.unwrap());
     }
-    for Owner { shard, moved_count, forgotten_meanwhile, gathered_count, .. } in &owners {
+    for Owner { shard, moved_count, released_meanwhile, gathered_count, .. } in &owners {
         println!(
-            "{shard}: {moved_count} moved, {forgotten_meanwhile} forgotten meanwhile, {gathered_count} gathered"
+            "{shard}: {moved_count} moved, {released_meanwhile} forgotten meanwhile, {gathered_count} gathered"
         );
     }
     println!("{:?}", journal.stats());

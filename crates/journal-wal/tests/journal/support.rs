@@ -1,6 +1,6 @@
-//! A small owner of shards that uses a journal as the broker does, and an oracle that knows what must survive.
+//! A small owner of shards that uses a journal like the broker does, and an oracle that tracks the data that must survive.
 //!
-//! Everything is driven by hand and by a seed, so that a run with the same faults repeats itself.
+//! Everything is driven by hand and by a seed, so that a run with the same faults is repeatable.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -19,7 +19,7 @@ use peeklock_types::{BodyPlace, BodyRange, BodyRef, CommitGroupNumber, ShardId};
 
 pub(crate) const DIRECTORY: &str = "/data";
 
-/// Segments of a few blocks, so that a short run rolls, recycles and evacuates.
+/// Segments of a few blocks, so that a short run rolls, recycles and moves bodies.
 pub(crate) fn tiny() -> WalConfig {
     WalConfig {
         segment_bytes: 32 * 1024,
@@ -43,7 +43,7 @@ pub(crate) fn tiny() -> WalConfig {
 pub(crate) fn now<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => value,
-        Poll::Pending => panic!("a driven journal answers at once"),
+        Poll::Pending => panic!("a driven journal should return at once"),
     }
 }
 
@@ -67,10 +67,10 @@ impl Random {
     }
 }
 
-/// Live bodies and where they are, by the first that is in them.
+/// The live bodies and their places, by the first id in them.
 pub(crate) type State = BTreeMap<u64, Extent>;
 
-/// A body of the journal: one, or several of a stream that were gathered.
+/// A stored body: one body, or a run of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Extent {
     pub(crate) last: u64,
@@ -94,17 +94,17 @@ pub(crate) fn body(shard: ShardId, id: u64) -> Vec<u8> {
     (0..size).map(|_| random.next().to_le_bytes()[0]).collect()
 }
 
-/// Written beside the log; its size does not matter to the journal.
+/// Whether the body is written as a large one. Its size does not matter to the journal.
 fn is_large(id: u64) -> bool {
     id % 20 == 4
 }
 
-/// Every so many ids there is one of each stream.
+/// The interval of ids between two events of a stream.
 const IDS_PER_STREAM_EVENT: usize = 10;
-/// So many bodies of a stream are gathered to one, at most.
+/// The largest number of events in a moved run.
 const GATHERED_COUNT_MAX: usize = 3;
 
-/// Of which stream a body is, if it is of one.
+/// Returns the stream of a body, if it has one.
 fn stream_of(id: u64) -> Option<u64> {
     Some(id % IDS_PER_STREAM_EVENT as u64).filter(|rest| matches!(rest, 7 | 8))
 }
@@ -113,13 +113,13 @@ pub(crate) fn stored(shard: ShardId, id: u64, place: BodyRef) -> StoredBody {
     StoredBody { place, size_bytes: body(shard, id).len().try_into().unwrap() }
 }
 
-/// What a group of this owner says.
+/// A fact in a group of this owner.
 #[derive(Clone, Copy, Debug)]
 enum Fact {
     Put(u64),
     Settled(u64),
     Moved(u64, Extent),
-    /// All from the first on up to the last are in one body.
+    /// All events from the first to the last are in one body.
     Gathered(u64, Extent),
 }
 
@@ -155,7 +155,7 @@ fn word(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap())
 }
 
-/// Applies a group, and returns what no longer counts.
+/// Applies a group and returns the places that are no longer used.
 fn replay_group(state: &mut State, payload: &[u8]) -> Vec<(u64, Extent)> {
     let count: usize = word(payload, 0).try_into().unwrap();
     let mut old = Vec::new();
@@ -189,12 +189,12 @@ fn decode_state(bytes: &[u8]) -> State {
     bytes.chunks(24).map(|entry| (word(entry, 0), extent_at(entry, 8))).collect()
 }
 
-/// What is known of one shard, whatever happens to the disk.
+/// The known history of one shard, independent of the disk.
 #[derive(Clone, Default)]
 pub(crate) struct Known {
-    /// The state after each group that was ever appended and may be found.
+    /// The state after each appended group that may be found.
     pub(crate) states: BTreeMap<u64, State>,
-    /// Everything up to here must be found.
+    /// All groups up to this one must be found.
     pub(crate) durable: u64,
     pub(crate) next_id: u64,
 }
@@ -204,14 +204,14 @@ pub(crate) struct Oracle {
     pub(crate) shards: BTreeMap<ShardId, Known>,
 }
 
-/// One shard while it is open.
+/// An open shard.
 pub(crate) struct Owner {
     pub(crate) shard: ShardId,
     pub(crate) log: WalLog,
     pub(crate) state: State,
     /// The newest snapshot.
     covered: CommitGroupNumber,
-    /// Cold bodies to forget once the group that settled them is durable.
+    /// Standalone bodies to release once the group that settled them is durable.
     forget: Vec<(CommitGroupNumber, StoredBody)>,
     writes_large: bool,
     has_streams: bool,
@@ -227,7 +227,7 @@ pub(crate) struct Broker {
     pub(crate) done: Done,
 }
 
-/// What a run has done, so that a test can say that it did something.
+/// The work of a run, so that a test can check that enough was done.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Done {
     pub(crate) snapshots: u64,
@@ -236,7 +236,7 @@ pub(crate) struct Done {
 }
 
 impl Broker {
-    /// Opens everything and checks it against the oracle, which then knows what was found.
+    /// Opens everything, checks it against the oracle, and updates the oracle.
     pub(crate) fn open(
         disk: &SimDisk,
         config: &WalConfig,
@@ -252,23 +252,23 @@ impl Broker {
         Ok(Broker { journal, driver, owners, done: Done::default() })
     }
 
-    /// Writes all that waits. What is durable now must be found from now on.
+    /// Writes all waiting groups. From now on they must be found.
     pub(crate) fn commit(&mut self, oracle: &mut Oracle) {
         while self.driver.commit() {}
         for owner in &mut self.owners {
             let known = oracle.shards.get_mut(&owner.shard).unwrap();
             known.durable = known.durable.max(owner.log.watermark().0);
-            owner.forget_settled();
+            owner.release_settled();
         }
     }
 
-    /// From now on some bodies are written beside the log.
+    /// From now on some bodies are written as large bodies.
     pub(crate) fn with_large(mut self) -> Self {
         self.owners.iter_mut().for_each(|owner| owner.writes_large = true);
         self
     }
 
-    /// From now on some bodies are of streams, and are gathered.
+    /// From now on some bodies belong to streams and are moved in runs.
     pub(crate) fn with_streams(mut self) -> Self {
         self.owners.iter_mut().for_each(|owner| owner.has_streams = true);
         self
@@ -287,7 +287,7 @@ impl Owner {
         }
         for group in recovery.groups {
             let group = group?;
-            assert_eq!(group.number.0, last + 1, "{shard}: groups follow each other");
+            assert_eq!(group.number.0, last + 1, "{shard}: the groups should have no gap");
             replay_group(&mut state, &group.payload);
             last = group.number.0;
         }
@@ -324,7 +324,7 @@ impl Owner {
         self.state.keys().copied().filter(|id| self.writes_large && is_large(*id))
     }
 
-    /// Segments that hold something gathered that lives.
+    /// Returns the segments with live bodies of streams.
     pub(crate) fn stream_segments(&self) -> BTreeSet<u64> {
         let gathered = self.state.iter().filter(|(id, _)| self.has_streams && stream_of(**id).is_some());
         gathered
@@ -335,7 +335,7 @@ impl Owner {
             .collect()
     }
 
-    /// Every live body reads back, one by one and all together.
+    /// Checks that every live body is readable, one by one and all together.
     pub(crate) fn check_bodies(&self) {
         let reader = self.log.reader();
         let wanted: Vec<StoredBody> =
@@ -358,27 +358,27 @@ impl Owner {
                 facts.push(Fact::Moved(id, Extent { last: id, place: body.place }));
             }
         }
-        // Most bodies are settled soon; some live until they were moved, and a few until they were moved again.
+        // Most bodies are settled soon; some after they were moved, and a few after they were moved twice.
         let is_done = |id: &u64| match id % 15 {
             0 => id + 200 < known.next_id,
             5 | 10 => id + 30 < known.next_id,
             _ => id + 6 < known.next_id,
         };
-        // Events are kept for a while, and those that were gathered go together.
+        // Events expire after a while, and the events of a run expire together.
         let is_expired = |last: u64| last + 120 < known.next_id;
         let is_over = |(id, extent): &(&u64, &Extent)| match stream_of(**id).filter(|_| self.has_streams) {
             Some(_) => is_expired(extent.last),
             None => is_done(id),
         };
         facts.extend(self.state.iter().filter(is_over).take(6).map(|(id, _)| Fact::Settled(*id)));
-        self.append(known, &facts).inspect_err(|_| self.forget_placed(&facts))
+        self.append(known, &facts).inspect_err(|_| self.release_placed(&facts))
     }
 
-    /// Writes a large body. Failing is fine: nobody was told that it is there.
+    /// Writes a large body. It may fail: nothing refers to it yet.
     fn put_large(&mut self, id: u64) -> Result<StoredBody, BodyError> {
         let bodies = self.log.large_bodies();
         if id.is_multiple_of(3) {
-            // One that its sender gives up.
+            // A body that its sender gives up.
             let mut given_up = now(bodies.start())?;
             now(given_up.write(vec![vec![1; 10_000].into()]))?;
         }
@@ -391,8 +391,8 @@ impl Owner {
         Ok(written)
     }
 
-    /// Nobody will ever name them.
-    fn forget_placed(&mut self, facts: &[Fact]) {
+    /// Releases bodies to which nothing will refer.
+    fn release_placed(&mut self, facts: &[Fact]) {
         for fact in facts {
             if let Fact::Moved(id, extent) | Fact::Gathered(id, extent) = *fact {
                 self.log.release(&[extent.stored(self.shard, id)]);
@@ -413,7 +413,7 @@ impl Owner {
         Ok(())
     }
 
-    fn forget_settled(&mut self) {
+    fn release_settled(&mut self) {
         let watermark = self.log.watermark();
         let (durable, waiting) = self.forget.drain(..).partition(|(number, _)| *number <= watermark);
         self.forget = waiting;
@@ -421,7 +421,7 @@ impl Owner {
         self.log.release(&durable.into_iter().map(|(_, body)| body).collect::<Vec<_>>());
     }
 
-    /// Takes a snapshot and lets go of what it covers. Failing is fine: the log is still there.
+    /// Puts a snapshot and trims. It may fail: the log is complete without it.
     pub(crate) fn snapshot(&mut self, known: &Known) -> bool {
         let upto = self.log.watermark();
         let Some(state) = known.states.get(&upto.0) else { return false };
@@ -440,7 +440,7 @@ impl Owner {
         self.log.trim(CommitGroupNumber(bodies_upto));
     }
 
-    /// Moves the bodies that the journal wants moved. Failing is fine: they stay where they are.
+    /// Moves the bodies that the journal wants moved. It may fail: the bodies then stay.
     pub(crate) fn move_wanted(&mut self, known: &mut Known) -> Result<Option<BodyRange>, AppendError> {
         let Some(wanted) = self.log.wants_moved() else { return Ok(None) };
         let is_meant = |place: &BodyRef| wanted.contains(*place);
@@ -456,11 +456,11 @@ impl Owner {
         for stream in [7, 8] {
             facts.extend(self.gather(stream, events.iter().filter(|(id, _)| stream_of(*id) == Some(stream))));
         }
-        self.append(known, &facts).inspect_err(|_| self.forget_placed(&facts))?;
+        self.append(known, &facts).inspect_err(|_| self.release_placed(&facts))?;
         Ok(Some(wanted))
     }
 
-    /// Failing is fine: the events stay where they are, and will be asked for again.
+    /// Moves runs of a stream. It may fail: the events then stay, and the journal asks again.
     fn gather<'a>(&mut self, stream: u64, events: impl Iterator<Item = &'a (u64, Extent)>) -> Vec<Fact> {
         let events: Vec<&(u64, Extent)> = events.collect();
         let follows = |a: &&(u64, Extent), b: &&(u64, Extent)| a.1.last + IDS_PER_STREAM_EVENT as u64 == b.0;
@@ -483,12 +483,12 @@ impl Owner {
     }
 }
 
-/// Works for some rounds on all that a journal can do. False if the journal has stopped on the way.
+/// Uses all functions of a journal for some rounds. Returns `false` if the journal has stopped.
 pub(crate) fn work(broker: &mut Broker, oracle: &mut Oracle, random: &mut Random, rounds: u64) -> bool {
     let owner_count = broker.owners.len();
     for round in 0..rounds {
         for (at, owner) in broker.owners.iter_mut().enumerate() {
-            // The last shard is mostly idle: it must neither lose anything nor keep the ring from moving on.
+            // The last shard is mostly idle. It must neither lose data nor keep old segments from being reused.
             if at + 1 == owner_count && round % 16 != 0 {
                 continue;
             }
@@ -506,7 +506,7 @@ pub(crate) fn work(broker: &mut Broker, oracle: &mut Oracle, random: &mut Random
     true
 }
 
-/// What an owner does now and then: evacuate, snapshot, trim. False when the journal has stopped.
+/// The housekeeping of an owner: moves, snapshots, trims. Returns `false` if the journal has stopped.
 pub(crate) fn tend(broker: &mut Broker, oracle: &mut Oracle) -> bool {
     for at in 0..broker.owners.len() {
         let owner = &mut broker.owners[at];

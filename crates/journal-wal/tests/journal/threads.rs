@@ -1,4 +1,4 @@
-//! The journal with all its threads: several owners append, read, move and trim at once on a real disk, and nothing gets mixed up.
+//! The journal with all its threads: several owners append, read, move and trim in parallel on a real disk.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -132,7 +132,7 @@ async fn live_through(journal: WalJournal, shard: ShardId) -> (ShardId, Live, u6
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn many_owners_at_once() {
+async fn several_owners_work_in_parallel() {
     let directory = tempfile::tempdir().unwrap();
     let journal = WalJournal::open(directory.path(), config()).unwrap();
     let tasks: Vec<_> =
@@ -142,8 +142,8 @@ async fn many_owners_at_once() {
         ends.push(task.await.unwrap());
     }
     let stats = journal.stats();
-    assert!(stats.segment_count < 30, "old segments were used again: {stats:?}");
-    assert!(ends.iter().map(|(_, _, moved_count)| moved_count).sum::<u64>() > 50, "bodies were moved");
+    assert!(stats.segment_count < 30, "old segments should be reused: {stats:?}");
+    assert!(ends.iter().map(|(_, _, moved_count)| moved_count).sum::<u64>() > 50, "bodies should be moved");
     drop(journal);
     let journal = WalJournal::open(directory.path(), config()).unwrap();
     for (shard, live, _) in ends {
@@ -157,14 +157,14 @@ async fn many_owners_at_once() {
 }
 
 #[tokio::test]
-async fn a_closed_journal_refuses_and_answers() {
+async fn a_closed_journal_rejects_every_call() {
     let directory = tempfile::tempdir().unwrap();
     let journal = WalJournal::open(directory.path(), config()).unwrap();
     let (mut log, _) = journal.open(ShardId(0)).await.unwrap();
     let reader = log.reader();
     log.append(Bytes::from_static(b"written before the end").into()).unwrap();
     journal.close();
-    assert_eq!(log.watermark(), CommitGroupNumber(1), "what waited was written");
+    assert_eq!(log.watermark(), CommitGroupNumber(1), "waiting groups should be written");
     assert!(matches!(log.append(Bytes::new().into()), Err(AppendError::Poisoned(Poisoned { .. }))));
     assert!(log.durable(CommitGroupNumber(1)).await.is_err());
     let first = StoredBody { place: BodyRef::in_group(CommitGroupNumber(1), 0).unwrap(), size_bytes: 7 };
@@ -174,9 +174,9 @@ async fn a_closed_journal_refuses_and_answers() {
     WalJournal::open(directory.path(), config()).unwrap();
 }
 
-/// However many open one shard at once, one of them has it in the end, and what it says is what is found.
+/// If several tasks open one shard at the same time, exactly one of them owns it at the end, and its groups are found.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn one_owner_comes_out_of_many_opens() {
+async fn one_of_several_parallel_opens_owns_the_shard() {
     let directory = tempfile::tempdir().unwrap();
     let journal = WalJournal::open(directory.path(), config()).unwrap();
     let mut appended = 0;
@@ -204,9 +204,9 @@ async fn one_owner_comes_out_of_many_opens() {
     assert_eq!(recovery.groups.filter(Result::is_ok).count() as u64, appended);
 }
 
-/// A thread that panics stops the journal: nobody waits for what it would have done.
+/// A thread that panics stops the journal, and no call waits for the work of that thread.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_fault_of_the_program_in_any_thread_is_heard() {
+async fn a_panic_in_a_thread_stops_the_journal() {
     let patience = Duration::from_secs(20);
     let disk = SimDisk::new();
     let path = Path::new(crate::support::DIRECTORY);
@@ -217,21 +217,21 @@ async fn a_fault_of_the_program_in_any_thread_is_heard() {
     while journal.stats().spare_count < config().spares_min || journal.stats().commit_count == 0 {
         tokio::task::yield_now().await;
     }
-    // The keeper may have a step of its own to do; one of the next few is the mover's.
+    // The keeper may do a step of its own; one of the next few steps is the mover's.
     (1..9).for_each(|n| disk.fail_at(disk.step_count() + n, Fault::Panic));
     let snapshot =
         tokio::time::timeout(patience, log.put_snapshot(CommitGroupNumber(1), Bytes::new().into()));
-    assert!(snapshot.await.expect("there is an answer").is_err());
+    assert!(snapshot.await.expect("the call should return").is_err());
     let later = tokio::time::timeout(patience, log.durable(CommitGroupNumber(1)));
-    assert!(later.await.expect("there is an answer").is_err());
+    assert!(later.await.expect("the call should return").is_err());
     assert!(matches!(log.append(Bytes::new().into()), Err(AppendError::Poisoned(_))));
     let body = StoredBody { place: BodyRef::in_group(CommitGroupNumber(1), 0).unwrap(), size_bytes: 3 };
     let moved = tokio::time::timeout(patience, log.move_bodies(Move::Each(vec![body])));
-    assert!(moved.await.expect("there is an answer").is_err());
+    assert!(moved.await.expect("the call should return").is_err());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_fault_in_the_keeper_is_heard() {
+async fn a_panic_in_the_keeper_stops_the_journal() {
     let (disk, trial) = (SimDisk::new(), SimDisk::new());
     let path = Path::new(crate::support::DIRECTORY);
     drop(WalJournal::open_driven(Arc::new(trial.clone()), path, config()).unwrap());
@@ -242,5 +242,5 @@ async fn a_fault_in_the_keeper_is_heard() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(20), heard).await.expect("the journal has stopped");
+    tokio::time::timeout(Duration::from_secs(20), heard).await.expect("the journal should have stopped");
 }

@@ -1,4 +1,4 @@
-//! A disk that can be told to fail, for tests: bodies that are not in memory, damaged ones, reads that fail or hang.
+//! Faults that a test injects: bodies that are not in memory, damaged bodies, and reads that fail or hang.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +20,7 @@ pub(super) struct Faults {
 }
 
 impl Faults {
-    /// A read begins.
+    /// Counts the start of a read.
     pub(super) fn enter(&mut self) {
         self.reading_count += 1;
         self.reading_count_max = self.reading_count_max.max(self.reading_count);
@@ -34,11 +34,11 @@ impl Faults {
         self.read_bytes += size_bytes as u64;
     }
 
-    /// Whether this read is one of those that are to fail.
+    /// Fails if this read is one of the reads that a test has chosen to fail.
     pub(super) fn check(&mut self) -> Result<(), ReadError> {
         let Some(left) = self.failing_count.checked_sub(1) else { return Ok(()) };
         self.failing_count = left;
-        let source = std::io::Error::other("the disk does not answer");
+        let source = std::io::Error::other("injected read error");
         Err(ReadError::Io { path: "memory".to_owned(), source })
     }
 
@@ -51,7 +51,7 @@ impl Faults {
 }
 
 impl State {
-    /// The body as a disk gives it: with its checksum looked at.
+    /// Returns the body, or the error that a disk would return for it.
     pub(super) fn checked_body(&self, body: StoredBody) -> Result<Bytes, ReadError> {
         if self.faults.is_damaged(body.place) {
             let (file, what) = ("memory".to_owned(), "the checksum does not fit".to_owned());
@@ -66,17 +66,17 @@ impl MemoryJournal {
         change(&mut locked(&self.store.shard(shard).state))
     }
 
-    /// From now on no body of the shard is found in memory: each is read as from a disk.
+    /// Makes `try_read` miss for every body of a shard, so that every body is read as from a disk.
     pub fn cool(&self, shard: ShardId) {
         self.with_faults(shard, |state| state.faults.is_cool = true);
     }
 
-    /// The newest group of the shard.
+    /// Returns the newest group of a shard.
     pub fn newest_group(&self, shard: ShardId) -> CommitGroupNumber {
         self.with_faults(shard, |state| state.last())
     }
 
-    /// The checksum of this group does not fit any more, so none of its bodies can be trusted.
+    /// Damages a group of a shard: reading any of its bodies fails.
     pub fn damage_group(&self, shard: ShardId, group: CommitGroupNumber) {
         self.with_faults(shard, |state| state.faults.damaged_groups.insert(group));
     }
@@ -89,27 +89,27 @@ impl MemoryJournal {
         });
     }
 
-    /// The next `count` reads fail, and those after them do not.
+    /// Makes the next `count` reads of a shard fail.
     pub fn fail_reads(&self, shard: ShardId, count: u32) {
         self.with_faults(shard, |state| state.faults.failing_count = count);
     }
 
-    /// How many of them are still to come.
+    /// Returns how many reads of a shard are still going to fail.
     pub fn failing_reads(&self, shard: ShardId) -> u32 {
         self.with_faults(shard, |state| state.faults.failing_count)
     }
 
-    /// Reads of the shard take until this is called with `false`.
+    /// Makes reads of a shard wait until this is called with `false`.
     pub fn hold_reads(&self, shard: ShardId, is_held: bool) {
         self.store.shard(shard).reads_held.send_replace(is_held);
     }
 
-    /// How many bytes were read that were not found in memory.
+    /// Returns how many bytes of a shard were read that were not in memory.
     pub fn read_bytes(&self, shard: ShardId) -> u64 {
         self.with_faults(shard, |state| state.faults.read_bytes)
     }
 
-    /// How many reads went on at the same time, at most.
+    /// Returns the largest number of reads of a shard that were in progress at the same time.
     pub fn reading_count_max(&self, shard: ShardId) -> usize {
         self.with_faults(shard, |state| state.faults.reading_count_max)
     }

@@ -32,11 +32,11 @@ impl LargeBodies for MemoryLargeBodies {
     }
 }
 
-/// A large body in the making.
+/// A large body while it is written.
 #[derive(Debug)]
 pub struct MemoryLargeBody {
     bodies: MemoryLargeBodies,
-    /// Gone after an error.
+    /// `None` after an error.
     bytes: Option<BytesMut>,
 }
 

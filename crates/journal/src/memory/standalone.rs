@@ -1,6 +1,6 @@
 //! The standalone bodies of a shard.
 //!
-//! They are placed in segments, as a journal on disk does it, so that tests of owners meet the same requests to move bodies.
+//! They are placed in segments, like those of a journal on disk, so that tests of owners meet the same requests to move bodies.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -72,7 +72,7 @@ impl StandaloneBodies {
         self.places().any(|place| range.contains(place))
     }
 
-    /// Forgets which bodies live: a new owner names them again, and its copies go to new segments.
+    /// Forgets which bodies live. The new owner names them again, and its copies go to new segments.
     pub(super) fn reopen(&mut self) {
         self.adopted = false;
         self.newest.clear();
@@ -92,7 +92,7 @@ impl StandaloneBodies {
         self.segments.retain(|_, segment| segment.live_bytes > 0 || !segment.sealed);
     }
 
-    /// Stores a body behind those of its stream, or behind the other moved bodies.
+    /// Adds a body to the newest segment of its stream, or of all other moved bodies.
     pub(super) fn push(&mut self, stream: Option<u64>, body: Bytes) -> StoredBody {
         let size_bytes = u32::try_from(body.len()).expect("the sizes of moved bodies are 32-bit numbers");
         let number = self.open_segment(stream);
@@ -148,7 +148,7 @@ impl StandaloneBodies {
         self.segments.values().map(|segment| segment.live_bytes).sum()
     }
 
-    /// Returns the bodies of a segment in which less than half lives.
+    /// Returns the bodies of a segment in which less than half of the bytes live.
     pub(super) fn mostly_dead(&self) -> Option<BodyRange> {
         let is_dead = |s: &Segment| s.sealed && !s.is_stream && s.live_bytes * 2 < u64::from(s.size_bytes);
         let found = self.segments.iter().find(|(_, segment)| self.adopted && is_dead(segment));
