@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::endpoint::{Endpoint, Get, Page};
 use crate::order_runtime::ExplainedMessage;
-use crate::query::query;
+use crate::query::{PageQuery, query};
 
 pub static LIST: Get<Page<MessageInfo>, MessagesQuery> = Endpoint::get(
     &[
@@ -23,6 +23,11 @@ pub static EXPLAIN: Get<ExplainedMessage> = Endpoint::get(
         "/api/topics/{topic}/subscriptions/{subscription}/messages/{number}/explain",
     ],
     "Shows why a message has not been received yet, and which messages are ahead of it",
+);
+
+pub static SESSIONS: Get<Page<SessionInfo>, PageQuery> = Endpoint::get(
+    &["/api/queues/{queue}/sessions", "/api/topics/{topic}/subscriptions/{subscription}/sessions"],
+    "Lists the sessions that have messages or a state, by id",
 );
 
 query! {
@@ -108,6 +113,14 @@ pub enum MessageBody {
     Value(serde_json::Value),
     /// The body is too large to be shown.
     Omitted,
+}
+
+/// A session of a queue or subscription.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(rename = "Session")]
+pub struct SessionInfo {
+    pub session_id: String,
 }
 
 /// A message to try the filters of a topic with.

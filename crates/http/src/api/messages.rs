@@ -4,13 +4,17 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use peeklock_access::Right;
 use peeklock_amqp::{Body, MessageId, Value};
+use peeklock_api::messages::SessionInfo;
 use peeklock_api::{
-    MessageBody, MessageInfo, MessageState as State, MessagesQuery, Page, SystemProperties, messages,
+    MessageBody, MessageInfo, MessageState as State, MessagesQuery, Page, PageQuery, SystemProperties,
+    messages,
 };
 use peeklock_broker::engine::MessageState;
-use peeklock_broker::{Message, WHOLE_BODY_BYTES_MAX};
+use peeklock_broker::request::entities::Find;
+use peeklock_broker::request::sessions::ListSessions;
+use peeklock_broker::{Message, Named, WHOLE_BODY_BYTES_MAX};
 use peeklock_filter::Value as Property;
-use peeklock_spec::{Named, PropertyValue, show_time};
+use peeklock_spec::{Named as Table, PropertyValue, show_time};
 use peeklock_types::{EntityPath, SequenceNumber, SubQueue, Timestamp, limits};
 
 use super::call::{Answer, Call};
@@ -18,7 +22,10 @@ use super::route::{Route, route};
 use crate::problem::Problem;
 
 pub(super) fn routes() -> Vec<Route> {
-    vec![route(&messages::LIST, Right::Listen, Call::list_messages)]
+    vec![
+        route(&messages::LIST, Right::Listen, Call::list_messages),
+        route(&messages::SESSIONS, Right::Listen, Call::list_sessions),
+    ]
 }
 
 impl Call<MessagesQuery> {
@@ -38,6 +45,26 @@ impl Call<MessagesQuery> {
         let last = found.last().map(|message| message.message.sequence_number);
         let next = last.filter(|_| may_be_more).map(|last| last.next().to_string());
         let items = found.iter().map(show).collect::<Result<_, _>>()?;
+        Ok(Answer::ok(Page { items, next }))
+    }
+}
+
+impl Call<PageQuery> {
+    async fn list_sessions(self) -> Result<Answer<Page<SessionInfo>>, Problem> {
+        self.check_entity().await?;
+        let wrong = |_| Problem::bad("the query's 'after' is not the 'next' of a page of sessions");
+        let skip = self.query.after.as_deref().map_or(Ok(0), |after| after.parse().map_err(wrong))?;
+        let top = self.page_count(self.query.top);
+        let (broker, name) = (&self.namespace.broker, self.entity()?);
+        let Named::Entity(found) = broker.ask_at(&name, Find { name: name.clone() }).await? else {
+            return Err(Problem::NotFound(format!("'{name}' has no sessions")));
+        };
+        // One more than the page has shows whether there is a next page.
+        let list =
+            ListSessions { entity: found.entity, updated_since: None, skip, top: top.saturating_add(1) };
+        let sessions = broker.ask_at(&name, list).await?;
+        let next = (sessions.len() > top).then(|| skip.saturating_add(top).to_string());
+        let items = sessions.iter().take(top).map(|id| SessionInfo { session_id: id.to_string() }).collect();
         Ok(Answer::ok(Page { items, next }))
     }
 }
@@ -74,7 +101,7 @@ fn show(found: &Message) -> Result<MessageInfo, Problem> {
         scheduled_for: due.map(show_time),
         expires_at: time_to_live.map(|span| show_time(due.unwrap_or(found.message.enqueued_at) + span)),
         system: system(&message.properties),
-        properties: Named(
+        properties: Table(
             properties.map(|(name, value)| (name.as_str().to_owned(), property(value))).collect(),
         ),
         body: if is_whole { body(message.body) } else { MessageBody::Omitted },

@@ -5,10 +5,15 @@ use axum::body::Body;
 use http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use peeklock_access::{Access, Policy, Right, Secret, sign};
-use peeklock_broker::{Broker, Running};
+use peeklock_amqp::{Encode, Message, Sections};
+use peeklock_broker::engine::Attributes;
+use peeklock_broker::request::entities::Find;
+use peeklock_broker::request::sending::SendMessages;
+use peeklock_broker::{Batch, Broker, Named, Running};
 use peeklock_http::{HttpState, Limits, Namespace, router};
 use peeklock_journal::MemoryJournal;
-use peeklock_types::Tier;
+use peeklock_message::StoredMessage;
+use peeklock_types::{EntityName, SessionId, Tier};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tower::ServiceExt;
 
@@ -179,27 +184,35 @@ pub(crate) fn js(root: &str, content: &str) -> String {
     )
 }
 
-/// Messages with a text as body, an id and a property.
+/// Sends messages with a text as body, an id and a property.
 pub(crate) async fn send(rig: &Rig, queue: &str, count: usize) {
-    use peeklock_amqp::{Encode, Message, Sections};
-    use peeklock_broker::request::entities::Find;
-    use peeklock_broker::request::sending::SendMessages;
-    use peeklock_broker::{Batch, Named};
-    use peeklock_message::StoredMessage;
-    let name = peeklock_types::EntityName::parse(queue).unwrap();
+    let message = |number| {
+        Message::data(format!("m{number}"))
+            .with_message_id(format!("id{number}"))
+            .with_property("number", i32::try_from(number).unwrap())
+    };
+    send_all(rig, queue, (0..count).map(|number| (message(number), Attributes::default()))).await;
+}
+
+/// Sends one message to a session.
+pub(crate) async fn send_to_session(rig: &Rig, queue: &str, session: &str) {
+    let session = Some(SessionId::parse(session).unwrap());
+    send_all(rig, queue, [(Message::data("m"), Attributes { session, ..Attributes::default() })]).await;
+}
+
+async fn send_all(rig: &Rig, queue: &str, sent: impl IntoIterator<Item = (Message, Attributes)>) {
+    let name = EntityName::parse(queue).unwrap();
     let shard = rig.broker.place(&name);
     let Named::Entity(found) = rig.broker.ask_at(&name.clone(), Find { name }).await.unwrap() else {
         panic!("the queue is there")
     };
     let mut batch = Batch::default();
     let mut messages = batch.messages();
-    for number in 0..count {
-        let message = Message::data(format!("m{number}"))
-            .with_message_id(format!("id{number}"))
-            .with_property("number", i32::try_from(number).unwrap())
-            .to_bytes();
+    for (message, attributes) in sent {
+        let message = message.to_bytes();
         let write = |out: &mut bytes::BytesMut| {
-            StoredMessage::encode(out, &Sections::scan(&message).unwrap(), None).map(|()| None)
+            StoredMessage::encode(out, &Sections::scan(&message).unwrap(), None)
+                .map(|()| Some(Box::new(attributes)))
         };
         messages.add(write).unwrap();
     }

@@ -205,6 +205,30 @@ async fn messages_can_be_looked_at() {
 }
 
 #[tokio::test]
+async fn sessions_are_listed_in_pages() {
+    let rig = Rig::start().await;
+    rig.put("/api/queues/q", r#"{"requiresSession": true}"#).await.expect(201);
+    for session in ["b", "a", "c", "a"] {
+        crate::common::send_to_session(&rig, "q", session).await;
+    }
+    let page = rig.get("/api/queues/q/sessions?top=2").await.expect(200).json();
+    assert_eq!(page["items"], json!([{"sessionId": "a"}, {"sessionId": "b"}]));
+    let next = page["next"].as_str().unwrap();
+    let rest = rig.get(&format!("/api/queues/q/sessions?top=2&after={next}")).await.expect(200).json();
+    assert_eq!(rest, json!({"items": [{"sessionId": "c"}]}));
+    rig.get("/api/queues/q/sessions?after=x").await.expect(400);
+    rig.get("/api/queues/q/sessions?from=1").await.expect(400);
+    rig.get("/api/queues/none/sessions").await.expect(404);
+    rig.put("/api/queues/plain", "{}").await.expect(201);
+    rig.get("/api/queues/plain/sessions").await.expect(400);
+    rig.put("/api/topics/t", "{}").await.expect(201);
+    rig.get("/api/topics/t/sessions").await.expect(404);
+    rig.put("/api/topics/t/subscriptions/s", r#"{"requiresSession": true}"#).await.expect(201);
+    let none = rig.get("/api/topics/t/subscriptions/s/sessions").await.expect(200).json();
+    assert_eq!(none, json!({"items": []}));
+}
+
+#[tokio::test]
 async fn bodies_that_are_wrong_are_refused_with_their_place() {
     let rig = Rig::start_with(Limits { body_size_bytes_max: 1000, ..Limits::default() }).await;
     let refused = async |body: &str, said: &str| {
