@@ -192,7 +192,7 @@ mod tests {
         let unusual = unusual(&settings(every));
         let shown = unusual.iter().map(|(key, value)| format!(",{key}={value}")).collect::<String>();
         assert_eq!(settings(&shown), settings(every), "{shown}");
-        assert_eq!(unusual.len(), 14, "forward-to has no place beside sessions");
+        assert_eq!(unusual.len(), 14, "forward-to is not valid with sessions");
         assert_eq!(settings(",forward-to=next").forward_to, EntityName::parse("next").ok());
     }
 

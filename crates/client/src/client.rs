@@ -34,7 +34,6 @@ const INCOMPLETE_BYTES_MAX: usize = 4 * limits::LARGE_MESSAGE_SIZE_BYTES_MAX;
 
 /// A connection to a broker. It is cheap to clone. It closes when the last clone and everything that was opened with it are dropped.
 ///
-///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 /// use peeklock_client::{Client, Message};

@@ -3,7 +3,6 @@
 //! One task owns a connection and everything on it. [`Client`], [`Sender`], [`Pipeline`] and [`Receiver`] are handles that send commands to
 //! that task. The client does not reconnect: after a lost connection, pending calls fail with [`Error::ConnectionLost`].
 //!
-//!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! use peeklock_client::{Client, Message};

@@ -12,7 +12,6 @@ const TENANT: &str = "tenant";
 
 /// Sets fields of a message that Service Bus defines on top of AMQP.
 ///
-///
 /// ```
 /// use std::time::Duration;
 /// use peeklock_client::{Message, MessageExt};

@@ -45,7 +45,6 @@ pub enum PipelineError {
 /// a later call. [`Pipeline::flush`] waits until every message is stored; without it, messages in flight may be lost when the pipeline is
 /// dropped.
 ///
-///
 /// ```no_run
 /// # async fn example(client: peeklock_client::Client) -> Result<(), Box<dyn std::error::Error>> {
 /// use peeklock_client::Message;

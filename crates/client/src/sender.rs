@@ -21,7 +21,6 @@ pub(crate) const BATCH_FORMAT: u32 = 0x8001_3700;
 
 /// Sends messages to one queue. It is cheap to clone; clones share the link.
 ///
-///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 /// use peeklock_client::{Client, Message};

@@ -89,11 +89,10 @@ fn time_of_ticks(ticks: i64) -> Option<Timestamp> {
 ///
 /// The lock ends when the receiver is closed or when it expires. After that, every call fails with [`Error::SessionLockLost`].
 ///
-///
 /// ```no_run
 /// # async fn example(client: peeklock_client::Client) -> Result<(), Box<dyn std::error::Error>> {
 /// let mut table = client.receiver("orders").session("table-4").open().await?;
-/// let session = table.session().cloned().expect("a session was asked for");
+/// let session = table.session().cloned().expect("the receiver was opened for a session");
 /// let total = session.state().await?.map_or(0, |state| state.len());
 /// while let Some(delivery) = table.next().await? {
 ///     delivery.complete().await?;

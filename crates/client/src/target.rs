@@ -6,7 +6,6 @@ use percent_encoding::percent_decode_str;
 
 /// The address of a broker with the credentials for it.
 ///
-///
 /// ```
 /// use peeklock_client::Target;
 ///

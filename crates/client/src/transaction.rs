@@ -24,7 +24,6 @@ const DISCHARGE: u64 = 0x32;
 /// in the transaction stays locked until its lock expires; [`Client::settle`](crate::Client::settle) can settle it by its token. A dropped
 /// transaction is rolled back.
 ///
-///
 /// ```no_run
 /// # async fn example(client: peeklock_client::Client) -> Result<(), Box<dyn std::error::Error>> {
 /// use peeklock_client::Message;

@@ -8,7 +8,6 @@ use crate::value::Value;
 
 /// A compiled value expression of the filter language: often the name of a property, but also `sys.Label` or `region + '/' + tier`.
 ///
-///
 /// ```
 /// use peeklock_filter::{Expression, Value, ViewBuilder};
 ///

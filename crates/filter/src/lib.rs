@@ -4,7 +4,6 @@
 //! topic and returns the subscriptions that get a copy. It is pure: it has no clock, no randomness, and depends neither on AMQP nor on
 //! storage.
 //!
-//!
 //! ```
 //! use peeklock_filter::{Filter, Outcome, Rule, RuleName, RuleSet, SqlFilter, Value, ViewBuilder};
 //!

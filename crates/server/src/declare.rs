@@ -252,7 +252,7 @@ mod tests {
         declare(&broker, entities(second)).await.unwrap();
         let after = broker.show(name("orders")).await.unwrap();
         assert_eq!(after.settings.lock_duration.as_secs(), 5);
-        assert_eq!(after.settings.max_delivery_count, 3, "not said, not changed");
+        assert_eq!(after.settings.max_delivery_count, 3, "a setting that is not declared stays");
         assert!(after.revision > before.revision);
         assert_eq!(rule_names(&broker).await, ["high"]);
         // A second declaration changes nothing.
@@ -307,7 +307,11 @@ mod tests {
             "[hubs.meters]\npartition-count = 3\nretention = '7d'\nconsumer-groups = ['b', '$Default']";
         declare(&broker, entities(more)).await.unwrap();
         let after = broker.hub(name("meters")).await.unwrap();
-        assert_eq!((after.settings.partition_count, after.groups.len()), (3, 3), "what is not named stays");
+        assert_eq!(
+            (after.settings.partition_count, after.groups.len()),
+            (3, 3),
+            "a setting that is not declared stays"
+        );
         assert_eq!(broker.partitions(&after).await.unwrap().len(), 3);
         // A second declaration changes nothing.
         declare(&broker, entities(more)).await.unwrap();

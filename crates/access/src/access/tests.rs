@@ -108,7 +108,7 @@ fn either_key_is_valid_and_replacing_one_ends_its_claims() {
     assert!(!access.is_current(&first) && access.is_current(&second));
     assert!(claim_by(&policy.primary).is_err() && claim_by(&renewed.primary).is_ok());
     access.put(None, "app", rights(&[Right::Listen]), NOW).unwrap();
-    assert!(!access.is_current(&second), "it claims to send");
+    assert!(!access.is_current(&second), "the claim includes Send");
     access.remove(None, "app").unwrap();
     assert!(claim_by(&renewed.primary).is_err());
     assert!(matches!(access.remove(None, "app"), Err(ChangeError::NoSuchPolicy { .. })));

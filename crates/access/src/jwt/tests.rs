@@ -68,7 +68,7 @@ fn an_rsa_token_made_elsewhere_is_accepted_by_pem_and_by_key_set() {
     }
     let other = set.replace("k1", "k2");
     let unknown = load(&other).unwrap().check(RSA_TOKEN, 0);
-    assert_eq!(unknown.err(), Some(TokenError::JwtSignature), "of another key");
+    assert_eq!(unknown.err(), Some(TokenError::JwtSignature), "signed with another key");
 }
 
 #[test]
@@ -103,8 +103,8 @@ fn every_claim_is_checked() {
     let with = |from: &str, to: &str| check(&claims(r#","roles":"Send""#).replace(from, to));
     assert!(matches!(with("issuer.example", "evil.example"), Err(TokenError::JwtClaim { claim: "iss", .. })));
     assert!(matches!(with("peeklock", "peeklock2"), Err(TokenError::JwtClaim { claim: "aud", .. })));
-    assert!(matches!(with("100", "\"100\""), Err(TokenError::Jwt(_))), "a text is no time");
-    assert!(matches!(with(r#""exp":100,"#, ""), Err(TokenError::Jwt(_))), "no end at all");
+    assert!(matches!(with("100", "\"100\""), Err(TokenError::Jwt(_))), "the expiry is a text");
+    assert!(matches!(with(r#""exp":100,"#, ""), Err(TokenError::Jwt(_))), "the expiry is missing");
     assert_eq!(with("100", "50"), Err(TokenError::Expired(0)));
 }
 

@@ -235,7 +235,7 @@ mod tests {
 
     fn said(flags: &[&str], current: Option<&OrderSettings>) -> Result<Option<OrderSettings>> {
         let spec = Line::try_parse_from(flags)?.order.spec(current)?;
-        Ok(spec.expect("something is said").map(|OrderSpec(order)| *order))
+        Ok(spec.expect("a flag is given").map(|OrderSpec(order)| *order))
     }
 
     fn order(flags: &[&str]) -> OrderSettings {

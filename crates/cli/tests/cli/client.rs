@@ -61,7 +61,7 @@ async fn a_committed_transaction_takes_effect() {
     work.send(&invoices, &Message::data("an invoice")).await.unwrap();
     work.send_batch(&invoices, &[Message::data("a copy"), Message::data("another")]).await.unwrap();
     work.complete(order).await.unwrap();
-    assert_eq!(bodies(&client, "invoices").await, [""; 0], "nothing is seen before the commit");
+    assert_eq!(bodies(&client, "invoices").await, [""; 0], "nothing is visible before the commit");
     assert_eq!(bodies(&client, "orders").await, ["one coffee"]);
     work.commit().await.unwrap();
     assert_eq!(bodies(&client, "orders").await, [""; 0]);

@@ -46,9 +46,9 @@ fn a_queue_with_classes_is_created_shown_and_changed() {
     assert_eq!(changed, "Updated queue 'jobs' (classes high, normal, low; weighted; lock 1m)\n");
     let shown = order(&broker, "jobs");
     assert_eq!(shown["classes"]["high"], json!({ "priorities": "7-9", "weight": 4 }));
-    assert_eq!(shown["classes"]["low"], json!({ "priorities": "0-3" }), "not named, not changed");
+    assert_eq!(shown["classes"]["low"], json!({ "priorities": "0-3" }), "a setting that is not named stays");
     run(&broker, "queue update jobs --lock-duration 5s", &[]);
-    assert_eq!(order(&broker, "jobs"), shown, "not named, not changed");
+    assert_eq!(order(&broker, "jobs"), shown, "a setting that is not named stays");
     run(&broker, "queue update jobs --no-class low --class high,target=10s,weight=none --order aged", &[]);
     let shown = order(&broker, "jobs");
     assert_eq!(shown["classes"]["high"], json!({ "priorities": "7-9", "target": "10s", "objective": 0.99 }));

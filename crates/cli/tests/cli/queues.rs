@@ -82,7 +82,7 @@ fn an_update_changes_only_what_it_names() {
     assert_eq!(json["lockDuration"], "5m");
     assert_eq!(json["defaultTimeToLive"], Value::Null);
     assert_eq!(json["forwardTo"], "next");
-    assert_eq!(json["maxDeliveryCount"], 3, "not named, not changed");
+    assert_eq!(json["maxDeliveryCount"], 3, "a setting that is not named stays");
     let error = broker.fails(&["queue", "update", "next", "--sessions"]);
     assert!(
         error.contains("'next'") && error.contains("cannot be changed after the entity was created"),

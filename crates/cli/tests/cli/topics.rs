@@ -54,7 +54,7 @@ fn a_topic_is_created_changed_listed_shown_and_deleted() {
     let list = broker.run(&["topic", "list"]);
     let row: Vec<_> = list.lines().nth(1).unwrap().split_whitespace().collect();
     assert_eq!(row[..2], ["orders", "3"], "{list}");
-    assert_eq!(broker.run(&["queue", "list", "--json"]), "", "topics are no queues");
+    assert_eq!(broker.run(&["queue", "list", "--json"]), "", "a topic is not a queue");
     assert_eq!(broker.run(&["topic", "delete", "orders"]), "Deleted topic 'orders'\n");
     for command in [["topic", "show", "orders"].as_slice(), &["topic", "update", "orders", "--ttl", "1h"]] {
         let gone = broker.fails(command);

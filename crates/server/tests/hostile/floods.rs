@@ -77,7 +77,7 @@ async fn a_flood_of_connections_ends_at_the_limit_and_leaves_no_trace() {
     assert_eq!(ninth.refusal().await.condition, LIMIT_EXCEEDED);
     drop(seated);
     let again = async { while !got_in(&rig).await {} };
-    timeout(PATIENCE, again).await.expect("whoever leaves makes room");
+    timeout(PATIENCE, again).await.expect("a closed connection frees its place");
     rig.still_works().await;
 }
 
@@ -172,7 +172,7 @@ async fn too_much_input_before_a_token_ends_the_connection() {
         Performative::Close(close) => close.error.clone(),
         _ => None,
     });
-    let error = closed.await.expect("it is told why");
+    let error = closed.await.expect("the broker sends the reason");
     assert!(error.to_string().contains("unauthorized: more than 10000 bytes"), "{error}");
     rig.still_works().await;
 }

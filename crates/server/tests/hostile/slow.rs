@@ -77,7 +77,8 @@ async fn silent_peers_are_disconnected() {
     let rig = start_with(listen, amqp).await;
     for address in [rig.amqp(), rig.tls(), rig.http()] {
         let mut stream = TcpStream::connect(address).await.unwrap();
-        let read = timeout(PATIENCE, stream.read(&mut [0; 8])).await.expect("the broker hangs up");
+        let read =
+            timeout(PATIENCE, stream.read(&mut [0; 8])).await.expect("the broker closes the connection");
         assert_eq!(read.unwrap_or(0), 0);
     }
     rig.still_works().await;

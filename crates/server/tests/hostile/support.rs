@@ -74,7 +74,7 @@ impl Rig {
 
     pub(crate) async fn good(&self) -> Client {
         let target = format!("amqp://{ROOT}:{ROOT_SECRET}@{}", self.amqp());
-        timeout(PATIENCE, Client::connect(&target)).await.expect("a good client gets in").unwrap()
+        timeout(PATIENCE, Client::connect(&target)).await.expect("a good client connects").unwrap()
     }
 
     /// Asserts that a good client can send and receive.
@@ -105,7 +105,7 @@ impl Rig {
         // A peer that sends too much is disconnected before its end.
         let _ = stream.write_all(request.as_bytes()).await;
         let mut answer = Vec::new();
-        let _ = timeout(PATIENCE, stream.read_to_end(&mut answer)).await.expect("an answer comes");
+        let _ = timeout(PATIENCE, stream.read_to_end(&mut answer)).await.expect("the broker answers");
         String::from_utf8_lossy(&answer).into_owned()
     }
 

@@ -102,7 +102,7 @@ impl Wire {
                 self.input.advance(8);
                 continue;
             }
-            match decode_frame(&self.input, u32::MAX).expect("the broker speaks AMQP") {
+            match decode_frame(&self.input, u32::MAX).expect("the broker sends AMQP") {
                 Some((frame, size)) => {
                     let found = match frame {
                         Frame::Amqp { performative, payload, .. } => Some((performative, payload.to_vec())),
@@ -116,7 +116,7 @@ impl Wire {
                 None => {
                     let read = timeout(PATIENCE, self.stream.read_buf(&mut self.input)).await;
                     // A reset after the last frame counts as an end.
-                    if read.expect("the broker says something").unwrap_or(0) == 0 {
+                    if read.expect("the broker sends bytes").unwrap_or(0) == 0 {
                         return None;
                     }
                 }
@@ -143,7 +143,7 @@ impl Wire {
             _ => None,
         })
         .await
-        .expect("the broker says why")
+        .expect("the broker sends the reason")
     }
 
     /// Returns whether a link is accepted; a rejected one is detached at once.

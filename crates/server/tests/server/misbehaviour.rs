@@ -126,7 +126,7 @@ async fn a_peer_that_never_reads_blocks_no_other_and_loses_nothing() {
     drop(deaf);
     while received < COUNT {
         let rest = timeout(Duration::from_secs(30), receiver.next()).await;
-        drop(rest.expect("the rest comes back").unwrap().unwrap());
+        drop(rest.expect("the rest is delivered again").unwrap().unwrap());
         received += 1;
     }
 }

@@ -106,7 +106,7 @@ async fn classes_are_visible_in_the_api_and_for_prometheus() {
     assert_has(&text, r#"peeklock_class_target_good_total{queue="jobs",class="high"} 1"#);
     assert_has(&text, r#"peeklock_class_enqueued_total{queue="jobs",class="low"} 2"#);
     let connections = text.lines().find_map(|line| line.strip_prefix("peeklock_connections ")).unwrap();
-    assert!(connections.parse::<u32>().unwrap() >= 2, "the client's, and the one that asks");
+    assert!(connections.parse::<u32>().unwrap() >= 2, "the connections of the client and of the request");
     client.close().await;
     drop(admin);
     server.stop().await.unwrap();

@@ -82,8 +82,9 @@ async fn send_one(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
         let output = connection.output().split();
         stream.write_all(&output).await.unwrap();
         stream.flush().await.unwrap();
-        let count = timeout(PATIENCE, stream.read_buf(&mut input)).await.expect("an answer comes").unwrap();
-        assert!(count > 0, "the broker hung up");
+        let count =
+            timeout(PATIENCE, stream.read_buf(&mut input)).await.expect("the broker answers").unwrap();
+        assert!(count > 0, "the broker closed the connection");
         connection.handle_input(Millis(0), &mut input).unwrap();
         while let Some(event) = connection.poll_event() {
             if let Event::Disposition { state, .. } = event {
@@ -126,7 +127,7 @@ async fn every_open_port_serves_amqp_and_http_plain_and_over_tls() {
     }
     for address in tls_doors(&server) {
         let answer = ask(TcpStream::connect(address).await.unwrap(), HTTP).await;
-        assert_eq!(answer, "", "nothing is said without TLS");
+        assert_eq!(answer, "", "the listener answers only over TLS");
     }
     server.stop().await.unwrap();
 }
@@ -261,7 +262,7 @@ async fn a_full_server_rejects_connections_and_accepts_again_later() {
             tokio::task::yield_now().await;
         }
     };
-    timeout(PATIENCE, served).await.expect("there is room again");
+    timeout(PATIENCE, served).await.expect("a connection is accepted again");
     send_one(TcpStream::connect(amqp).await.unwrap()).await;
 }
 
@@ -280,6 +281,6 @@ async fn the_server_stops_while_all_kinds_of_connections_are_open() {
     socket.send(b"AMQP\x00\x01\x00\x00".to_vec().into()).await.unwrap();
     socket.next().await.unwrap().unwrap();
     let stopped = timeout(Duration::from_secs(20), server.stop()).await;
-    stopped.expect("nobody holds it up").unwrap();
+    stopped.expect("no connection delays the stop").unwrap();
     drop(silent);
 }
